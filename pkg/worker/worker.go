@@ -1,0 +1,332 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+const (
+	firstRetry  = 5 * time.Millisecond
+	slowestPace = 5 * time.Minute
+)
+
+// Sync brings one object closer to its desired state. again > 0 asks for another
+// look after that long even if nothing changes; it may come sooner. The package
+// comment says what each kind of error leads to.
+//
+// The logger in ctx carries the object's name. ctx ends when the loop stops, and
+// the loop then waits for Sync to return.
+type Sync func(ctx context.Context, name cache.ObjectName) (again time.Duration, err error)
+
+// Result says how one sync went.
+type Result string
+
+const (
+	Synced   Result = "synced"   // no error
+	GaveUp   Result = "gave_up"  // a terminal error: reported, waiting for the next change
+	Deferred Result = "deferred" // not yet, or a conflict: to be retried quietly
+	Failed   Result = "failed"   // any other error: reported, to be retried
+	Panicked Result = "panicked" // recovered: reported, to be retried
+)
+
+// Outcome describes one finished sync.
+type Outcome struct {
+	Result Result
+	Took   time.Duration // by the loop's clock
+}
+
+// Option changes a Loop from its defaults.
+type Option func(*Loop)
+
+// WithClock replaces the real clock in everything the loop measures or waits for.
+func WithClock(c clock.WithTicker) Option {
+	return func(l *Loop) { l.clock = c }
+}
+
+// WithRateLimiter replaces the per-object exponential back-off.
+func WithRateLimiter(r workqueue.TypedRateLimiter[cache.ObjectName]) Option {
+	return func(l *Loop) { l.backoff = r }
+}
+
+// WithObserver has observe called after every sync, by the worker that ran it:
+// it must be fast and safe for concurrent use.
+func WithObserver(observe func(Outcome)) Option {
+	return func(l *Loop) { l.observe = observe }
+}
+
+// Loop calls a Sync for every object that is added to it. Its methods are safe
+// for concurrent use.
+type Loop struct {
+	name    string
+	sync    Sync
+	clock   clock.WithTicker
+	backoff workqueue.TypedRateLimiter[cache.ObjectName]
+	observe func(Outcome)
+
+	mu      sync.Mutex
+	queue   workqueue.TypedDelayingInterface[cache.ObjectName] // nil until Run: it has goroutines of its own
+	early   map[cache.ObjectName]time.Time                     // added before Run, and when each is due
+	held    map[cache.ObjectName]time.Time                     // not to be synced before, at the server's request
+	running map[cache.ObjectName]time.Time                     // being synced now, and since when
+}
+
+// New wires a loop and starts nothing. name appears in the loop's logs and errors
+// and labels the metrics of its queue, so it must be unique in the process.
+func New(name string, sync Sync, opts ...Option) *Loop {
+	l := &Loop{
+		name:    name,
+		sync:    sync,
+		clock:   clock.RealClock{},
+		backoff: workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstRetry, slowestPace),
+		observe: func(Outcome) {},
+		early:   map[cache.ObjectName]time.Time{},
+		held:    map[cache.ObjectName]time.Time{},
+		running: map[cache.ObjectName]time.Time{},
+	}
+	for _, opt := range opts {
+		opt(l)
+	}
+	return l
+}
+
+// Add asks for a sync of the object as soon as a worker is free. What is added
+// before Run is kept for it; what is added after it is dropped.
+func (l *Loop) Add(name cache.ObjectName) { l.AddAfter(name, 0) }
+
+// AddAfter asks for a sync of the object after a delay. Of several delays that
+// are pending for one object the one that ends first counts and the others are
+// dropped, so a burst of calls with the same delay becomes one sync.
+func (l *Loop) AddAfter(name cache.ObjectName, after time.Duration) {
+	queue := l.queueOrKeep(name, after)
+	switch {
+	case queue == nil:
+	case after > 0:
+		queue.AddAfter(name, after)
+	default:
+		queue.Add(name)
+	}
+}
+
+// queueOrKeep returns the queue once it runs; before that it returns nil and
+// keeps the request for when it does.
+func (l *Loop) queueOrKeep(name cache.ObjectName, after time.Duration) workqueue.TypedDelayingInterface[cache.ObjectName] {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.queue == nil {
+		due := l.clock.Now().Add(max(after, 0))
+		if known, ok := l.early[name]; !ok || due.Before(known) {
+			l.early[name] = due
+		}
+	}
+	return l.queue
+}
+
+// Run waits until everything in ready is done and then keeps that many workers
+// syncing until ctx ends. Pass the synced checkers of the event handlers'
+// registrations, not only those of the informers: an informer has synced before
+// its handlers have been told.
+//
+// When ctx ends no further sync begins, whatever is still queued; those that are
+// running see their context end, and Run returns nil once the last has returned.
+// An error means that nothing was ever synced: ctx ended before all of ready was
+// done (the error names what was missing and wraps the context's cause), workers
+// is less than 1, or Run was called before. A Loop runs once.
+func (l *Loop) Run(ctx context.Context, workers int, ready ...cache.DoneChecker) error {
+	if workers < 1 {
+		return fmt.Errorf("running %s: %d workers cannot sync anything", l.name, workers)
+	}
+	logger := klog.LoggerWithName(klog.FromContext(ctx), l.name)
+	ctx = klog.NewContext(ctx, logger)
+	queue, err := l.start(logger)
+	if err != nil {
+		return err
+	}
+	defer queue.ShutDown()
+
+	if !cache.WaitFor(ctx, "caches", ready...) {
+		return fmt.Errorf("running %s: stopped before the caches were ready (%s): %w",
+			l.name, strings.Join(missing(ready), ", "), context.Cause(ctx))
+	}
+	logger.Info("Started", "workers", workers)
+
+	var running sync.WaitGroup
+	for range workers {
+		running.Go(func() { l.work(ctx, queue) })
+	}
+	<-ctx.Done()
+	queue.ShutDown()
+	running.Wait()
+	logger.Info("Stopped")
+	return nil
+}
+
+// start makes the queue, with everything in it that was added early.
+func (l *Loop) start(logger klog.Logger) (workqueue.TypedDelayingInterface[cache.ObjectName], error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.queue != nil {
+		return nil, fmt.Errorf("running %s: a loop runs only once", l.name)
+	}
+	l.queue = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[cache.ObjectName]{
+		Name:   l.name,
+		Logger: &logger,
+		Clock:  l.clock,
+	})
+	now := l.clock.Now()
+	for name, due := range l.early {
+		if due.After(now) {
+			l.queue.AddAfter(name, due.Sub(now))
+		} else {
+			l.queue.Add(name)
+		}
+	}
+	l.early = nil
+	return l.queue, nil
+}
+
+// work syncs one object after the other until the queue has shut down.
+func (l *Loop) work(ctx context.Context, queue workqueue.TypedDelayingInterface[cache.ObjectName]) {
+	for {
+		name, shutdown := queue.Get()
+		if shutdown {
+			return
+		}
+		// A queue that shuts down still hands out what it holds.
+		if ctx.Err() == nil {
+			l.next(ctx, name)
+		}
+		queue.Done(name)
+	}
+}
+
+// next syncs the object, unless the server asked for more patience, and arranges
+// for whatever has to follow.
+func (l *Loop) next(ctx context.Context, name cache.ObjectName) {
+	if wait := l.begin(name); wait > 0 {
+		l.AddAfter(name, wait)
+		return
+	}
+	ctx = klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "object", klog.KRef(name.Parts())))
+	again, result, err := l.attempt(ctx, name)
+	l.observe(Outcome{Result: result, Took: l.end(name)})
+
+	switch result {
+	case Synced, GaveUp:
+		l.backoff.Forget(name)
+		if again > 0 {
+			l.AddAfter(name, again)
+		}
+	default:
+		again = l.retry(name, err)
+	}
+	report(ctx, result, err, again)
+}
+
+// attempt calls Sync and puts a name to the result. The error of a panic has the
+// stack in its text.
+func (l *Loop) attempt(ctx context.Context, name cache.ObjectName) (again time.Duration, result Result, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			again, result, err = 0, Panicked, fmt.Errorf("panic: %v\n%s", r, debug.Stack())
+		}
+	}()
+	again, err = l.sync(ctx, name)
+	switch {
+	case err == nil:
+		return again, Synced, nil
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return again, Deferred, err // The loop is stopping; that is nobody's failure.
+	default:
+		return again, resultOf(err), err
+	}
+}
+
+// retry queues the object again, as late as its back-off and the server's
+// Retry-After in err ask for, and returns that delay.
+func (l *Loop) retry(name cache.ObjectName, err error) time.Duration {
+	hold := retryAfter(err)
+	if hold > 0 {
+		l.mu.Lock()
+		l.held[name] = l.clock.Now().Add(hold)
+		l.mu.Unlock()
+	}
+	delay := max(hold, l.backoff.When(name))
+	l.AddAfter(name, delay)
+	return delay
+}
+
+// begin notes that a sync of the object starts now. If it must not start yet,
+// nothing is noted and begin returns how long it has to wait.
+func (l *Loop) begin(name cache.ObjectName) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.clock.Now()
+	if until, ok := l.held[name]; ok {
+		if wait := until.Sub(now); wait > 0 {
+			return wait
+		}
+		delete(l.held, name)
+	}
+	l.running[name] = now
+	return 0
+}
+
+// end notes that the sync of the object is over and returns how long it took.
+func (l *Loop) end(name cache.ObjectName) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	took := l.clock.Since(l.running[name])
+	delete(l.running, name)
+	return took
+}
+
+// Busy is how long the longest of the running syncs has been running by now; 0
+// if none is. A liveness probe can tell a stuck worker by it.
+func (l *Loop) Busy() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var longest time.Duration
+	for _, since := range l.running {
+		longest = max(longest, l.clock.Since(since))
+	}
+	return longest
+}
+
+// report tells the operator what a sync's result calls for. next is when the
+// loop will look again by itself; 0 if it will not.
+func report(ctx context.Context, result Result, err error, next time.Duration) {
+	switch result {
+	case Synced:
+		klog.FromContext(ctx).V(4).Info("Synced", "next", next)
+	case Deferred:
+		klog.FromContext(ctx).V(4).Info("Not yet", "cause", err, "next", next)
+	case GaveUp:
+		utilruntime.HandleErrorWithContext(ctx, err, "Gave up until the next change", "next", next)
+	case Failed:
+		utilruntime.HandleErrorWithContext(ctx, err, "Sync failed", "next", next)
+	case Panicked:
+		utilruntime.HandleErrorWithContext(ctx, err, "Sync panicked", "next", next)
+	}
+}
+
+// missing names what has not been done yet.
+func missing(ready []cache.DoneChecker) []string {
+	var names []string
+	for _, checker := range ready {
+		if !cache.IsDone(checker) {
+			names = append(names, checker.Name())
+		}
+	}
+	return names
+}
