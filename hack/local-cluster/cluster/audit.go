@@ -1,0 +1,154 @@
+package cluster
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+)
+
+// AuditEvent is what the audit log holds of one stage of one request.
+type AuditEvent struct {
+	ID             string
+	Stage          string // ResponseComplete, or ResponseStarted for a watch
+	User           string
+	Impersonated   string // the user it was done as, if another
+	UserAgent      string
+	Verb           string
+	Resource       string
+	Subresource    string
+	APIGroup       string
+	APIVersion     string
+	Namespace      string
+	Name           string
+	Code           int // of the response
+	RequestURI     string
+	Received       time.Time       // when the request arrived
+	StageTimestamp time.Time       // when the stage was reached
+	RequestObject  json.RawMessage // with Options.AuditBodies
+	ResponseObject json.RawMessage // with Options.AuditBodies
+}
+
+// auditLine is audit.k8s.io/v1 Event as far as it is of use here.
+type auditLine struct {
+	AuditID                  string          `json:"auditID"`
+	Stage                    string          `json:"stage"`
+	RequestURI               string          `json:"requestURI"`
+	Verb                     string          `json:"verb"`
+	User                     auditUser       `json:"user"`
+	ImpersonatedUser         auditUser       `json:"impersonatedUser"`
+	UserAgent                string          `json:"userAgent"`
+	ObjectRef                auditObject     `json:"objectRef"`
+	ResponseStatus           auditStatus     `json:"responseStatus"`
+	RequestObject            json.RawMessage `json:"requestObject"`
+	ResponseObject           json.RawMessage `json:"responseObject"`
+	RequestReceivedTimestamp time.Time       `json:"requestReceivedTimestamp"`
+	StageTimestamp           time.Time       `json:"stageTimestamp"`
+}
+
+type auditUser struct {
+	Username string `json:"username"`
+}
+
+type auditObject struct {
+	Resource    string `json:"resource"`
+	Subresource string `json:"subresource"`
+	APIGroup    string `json:"apiGroup"`
+	APIVersion  string `json:"apiVersion"`
+	Namespace   string `json:"namespace"`
+	Name        string `json:"name"`
+}
+
+type auditStatus struct {
+	Code int `json:"code"`
+}
+
+// ReadAudit reads an audit log in the order in which it was written. It may be
+// read while the cluster runs: an event is written before its request is
+// answered, except that a large answer may have begun to arrive. A file that is
+// not there yet is an empty one, and a last line without end is left for later.
+func ReadAudit(path string) ([]AuditEvent, error) {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the audit log: %w", err)
+	}
+	defer file.Close()
+
+	var events []AuditEvent
+	for reader := bufio.NewReader(file); ; {
+		line, err := reader.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return events, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading the audit log: %w", err)
+		}
+		var parsed auditLine
+		if err := json.Unmarshal(line, &parsed); err != nil {
+			return nil, fmt.Errorf("reading event %d of the audit log: %w", len(events)+1, err)
+		}
+		events = append(events, parsed.event())
+	}
+}
+
+func (l auditLine) event() AuditEvent {
+	return AuditEvent{
+		ID:             l.AuditID,
+		Stage:          l.Stage,
+		User:           l.User.Username,
+		Impersonated:   l.ImpersonatedUser.Username,
+		UserAgent:      l.UserAgent,
+		Verb:           l.Verb,
+		Resource:       l.ObjectRef.Resource,
+		Subresource:    l.ObjectRef.Subresource,
+		APIGroup:       l.ObjectRef.APIGroup,
+		APIVersion:     l.ObjectRef.APIVersion,
+		Namespace:      l.ObjectRef.Namespace,
+		Name:           l.ObjectRef.Name,
+		Code:           l.ResponseStatus.Code,
+		RequestURI:     l.RequestURI,
+		Received:       l.RequestReceivedTimestamp,
+		StageTimestamp: l.StageTimestamp,
+		RequestObject:  l.RequestObject,
+		ResponseObject: l.ResponseObject,
+	}
+}
+
+// auditPolicy is audit.k8s.io/v1 Policy as far as it is of use here.
+type auditPolicy struct {
+	APIVersion string      `json:"apiVersion"`
+	Kind       string      `json:"kind"`
+	OmitStages []string    `json:"omitStages"`
+	Rules      []auditRule `json:"rules"`
+}
+
+type auditRule struct {
+	Level string   `json:"level"`
+	Users []string `json:"users,omitempty"`
+}
+
+// newAuditPolicy records the given users and nobody else. The first rule that
+// matches decides, and a rule without users matches everybody.
+func newAuditPolicy(users []string, bodies bool) auditPolicy {
+	recorded := auditRule{Level: "Metadata", Users: users}
+	if bodies {
+		recorded.Level = "RequestResponse"
+	}
+	if slices.Contains(users, AllUsers) {
+		recorded.Users = nil
+	}
+	return auditPolicy{
+		APIVersion: "audit.k8s.io/v1",
+		Kind:       "Policy",
+		OmitStages: []string{"RequestReceived"},
+		Rules:      []auditRule{recorded, {Level: "None"}},
+	}
+}
