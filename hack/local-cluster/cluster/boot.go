@@ -167,6 +167,11 @@ func (c *Cluster) populate(ctx context.Context) error {
 		if err := createNodes(ctx, c.client, c.options.Nodes, c.parts.Version); err != nil {
 			return err
 		}
+		if c.options.WithoutControllerManager {
+			if err := admitPods(ctx, c.client, c.options.Nodes); err != nil {
+				return err
+			}
+		}
 		return await(ctx, "the nodes to be ready", func(ctx context.Context) (bool, error) {
 			return nodesReady(ctx, c.client, c.options.Nodes)
 		})

@@ -3,13 +3,21 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
 )
+
+// ReadyAnnotation on a node says what its condition Ready shall be: "True",
+// "False" or "Unknown".
+const ReadyAnnotation = "local-cluster/ready"
+
+func nodeName(n int) string { return fmt.Sprintf("node-%d", n) }
 
 // createNodes registers n nodes the way a kubelet does; those of a former run
 // in the same directory are left as they are.
@@ -24,7 +32,7 @@ func createNodes(ctx context.Context, client kubernetes.Interface, n int, versio
 }
 
 func newNode(n int, version string) *corev1.Node {
-	name := fmt.Sprintf("node-%d", n)
+	name := nodeName(n)
 	size := corev1.ResourceList{
 		corev1.ResourceCPU:    resource.MustParse("64"),
 		corev1.ResourceMemory: resource.MustParse("256Gi"),
@@ -55,36 +63,47 @@ func newNode(n int, version string) *corev1.Node {
 	}
 }
 
-// nodesReady reports whether all n nodes are Ready and take Pods.
+// nodesReady reports whether all n nodes are Ready and take Pods. Those that
+// were told not to be, in a former run, are as they should be.
 func nodesReady(ctx context.Context, client kubernetes.Interface, n int) (bool, error) {
 	for i := 1; i <= n; i++ {
-		node, err := client.CoreV1().Nodes().Get(ctx, fmt.Sprintf("node-%d", i), metav1.GetOptions{})
+		node, err := client.CoreV1().Nodes().Get(ctx, nodeName(i), metav1.GetOptions{})
 		if err != nil {
-			return false, err
+			return false, fmt.Errorf("reading node %d: %w", i, err)
 		}
-		if !isReady(node) || isTainted(node) {
+		if node.Annotations[ReadyAnnotation] == "" && (!isReady(node) || isTainted(node)) {
 			return false, nil
 		}
 	}
 	return true, nil
 }
 
-func isReady(node *corev1.Node) bool {
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == corev1.NodeReady {
-			return condition.Status == corev1.ConditionTrue
+// admitPods removes the taint that every node is born with, which is the work
+// of the controller manager where there is one.
+func admitPods(ctx context.Context, client kubernetes.Interface, n int) error {
+	for i := 1; i <= n; i++ {
+		err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+			node, err := client.CoreV1().Nodes().Get(ctx, nodeName(i), metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, isBirthTaint)
+			_, err = client.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{})
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("removing the taint of node %d: %w", i, err)
 		}
 	}
-	return false
+	return nil
 }
 
-// isTainted reports whether the node still has the taint that every node is
-// born with.
-func isTainted(node *corev1.Node) bool {
-	for _, taint := range node.Spec.Taints {
-		if taint.Key == corev1.TaintNodeNotReady {
-			return true
-		}
-	}
-	return false
+func isReady(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
 }
+
+func isTainted(node *corev1.Node) bool { return slices.ContainsFunc(node.Spec.Taints, isBirthTaint) }
+
+func isBirthTaint(taint corev1.Taint) bool { return taint.Key == corev1.TaintNodeNotReady }
