@@ -101,7 +101,7 @@ func New(name string, sync Sync, opts ...Option) *Loop {
 }
 
 // Add asks for a sync of the object as soon as a worker is free. What is added
-// before Run is kept for it; what is added after it is dropped.
+// before Run waits for it; what is added once Run's context has ended is dropped.
 func (l *Loop) Add(name cache.ObjectName) { l.AddAfter(name, 0) }
 
 // AddAfter asks for a sync of the object after a delay. Of several delays that
@@ -154,7 +154,8 @@ func (l *Loop) Run(ctx context.Context, workers int, ready ...cache.DoneChecker)
 	}
 	defer queue.ShutDown()
 
-	if !cache.WaitFor(ctx, "caches", ready...) {
+	logger.Info("Waiting for caches")
+	if !cache.WaitFor(klog.NewContext(ctx, logger.V(2)), "caches", ready...) {
 		return fmt.Errorf("running %s: stopped before the caches were ready (%s): %w",
 			l.name, strings.Join(missing(ready), ", "), context.Cause(ctx))
 	}

@@ -1,0 +1,51 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Objects come and go for as long as the process lives.
+func TestNothingIsRememberedOfObjectsThatAreDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		attempts := map[cache.ObjectName]int{}
+		l := New("test", func(_ context.Context, name cache.ObjectName) (time.Duration, error) {
+			attempts[name]++
+			switch attempts[name] {
+			case 1:
+				return 0, NotYet(apierrors.NewTooManyRequests("slow down", 1))
+			case 2:
+				panic("poisoned")
+			case 3:
+				return time.Minute, Terminal(context.DeadlineExceeded)
+			}
+			return 0, nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		stopped := make(chan error)
+		go func() { stopped <- l.Run(ctx, 1) }()
+		for i := range 100 {
+			l.Add(cache.NewObjectName("default", fmt.Sprint(i)))
+		}
+		time.Sleep(time.Hour)
+		cancel()
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+
+		for name, n := range attempts {
+			if n != 4 || l.backoff.NumRequeues(name) != 0 {
+				t.Errorf("%s: %d attempts, %d remembered failures", name, n, l.backoff.NumRequeues(name))
+			}
+		}
+		if len(l.early)+len(l.held)+len(l.running)+l.queue.Len() != 0 {
+			t.Errorf("left over: early %v, held %v, running %v, %d in the queue", l.early, l.held, l.running, l.queue.Len())
+		}
+	})
+}
