@@ -17,6 +17,7 @@ import (
 // them once the handler has been told of everything that was there at the start.
 func Example() {
 	server := cachetesting.NewFakeControllerSource()
+	defer server.Shutdown()
 	server.Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "scoop"}})
 	pods := cache.NewSharedIndexInformer(server, &corev1.Pod{}, 0, cache.Indexers{})
 
