@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Generates everything that follows from the Go types in pkg/apis: deep copies,
+# scheme registration, apply configurations, clientset, listers, informers and
+# the CustomResourceDefinition. Run it after a change of the API.
+#
+# The generators are pinned: those of k8s.io/code-generator by the tool lines of
+# go.mod, controller-gen by hack/tools/go.mod.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+module=$(go list -m)
+api="${module}/pkg/apis/samplecontroller/v1alpha1"
+generated=pkg/generated
+header=(--go-header-file hack/boilerplate.go.txt)
+
+rm -rf "${generated}" pkg/apis/*/*/zz_generated.*.go
+
+go tool deepcopy-gen "${header[@]}" --output-file zz_generated.deepcopy.go "${api}"
+go tool register-gen "${header[@]}" --output-file zz_generated.register.go "${api}"
+go tool applyconfiguration-gen "${header[@]}" \
+  --output-dir "${generated}/applyconfiguration" \
+  --output-pkg "${module}/${generated}/applyconfiguration" \
+  "${api}"
+go tool client-gen "${header[@]}" \
+  --output-dir "${generated}/clientset" \
+  --output-pkg "${module}/${generated}/clientset" \
+  --clientset-name versioned \
+  --apply-configuration-package "${module}/${generated}/applyconfiguration" \
+  --input-base "${module}/pkg/apis" \
+  --input samplecontroller/v1alpha1
+go tool lister-gen "${header[@]}" \
+  --output-dir "${generated}/listers" \
+  --output-pkg "${module}/${generated}/listers" \
+  "${api}"
+go tool informer-gen "${header[@]}" \
+  --output-dir "${generated}/informers" \
+  --output-pkg "${module}/${generated}/informers" \
+  --versioned-clientset-package "${module}/${generated}/clientset/versioned" \
+  --listers-package "${module}/${generated}/listers" \
+  "${api}"
+
+# One file per kind, named as people look for it.
+crds=$(mktemp -d)
+trap 'rm -rf "${crds}"' EXIT
+go tool -modfile=hack/tools/go.mod controller-gen crd paths=./pkg/apis/... "output:crd:dir=${crds}"
+mkdir -p artifacts/examples
+mv "${crds}/controller.nicoleh.io_icecreams.yaml" artifacts/examples/crd-icecream.yaml
