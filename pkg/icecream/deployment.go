@@ -1,0 +1,173 @@
+package icecream
+
+import (
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+const containerName = "icecream"
+
+// desired is the Deployment that the Icecream asks for: exactly the fields that
+// this controller owns, and none that it leaves to others.
+func desired(icecream *v1alpha1.Icecream) *appsv1ac.DeploymentApplyConfiguration {
+	name := DeploymentName(icecream)
+	selects := selector(icecream, name)
+	labels := map[string]string{labelName: "icecream", labelManagedBy: FieldManager}
+
+	return appsv1ac.Deployment(name, icecream.Namespace).
+		WithLabels(labels).
+		WithLabels(selects).
+		WithOwnerReferences(metav1ac.OwnerReference().
+			WithAPIVersion(v1alpha1.SchemeGroupVersion.String()).
+			WithKind("Icecream").
+			WithName(icecream.Name).
+			WithUID(icecream.UID).
+			WithController(true).
+			WithBlockOwnerDeletion(true)).
+		WithSpec(appsv1ac.DeploymentSpec().
+			WithReplicas(replicas(icecream)).
+			WithSelector(metav1ac.LabelSelector().WithMatchLabels(selects)).
+			WithTemplate(corev1ac.PodTemplateSpec().
+				WithLabels(labels).
+				WithLabels(selects).
+				WithAnnotations(map[string]string{AnnotationSpecHash: specHash(icecream.Spec)}).
+				WithSpec(corev1ac.PodSpec().
+					WithAutomountServiceAccountToken(false).
+					WithSecurityContext(corev1ac.PodSecurityContext().
+						WithRunAsNonRoot(true).
+						WithSeccompProfile(corev1ac.SeccompProfile().WithType(corev1.SeccompProfileTypeRuntimeDefault))).
+					WithContainers(container(icecream)))))
+}
+
+func container(icecream *v1alpha1.Icecream) *corev1ac.ContainerApplyConfiguration {
+	c := corev1ac.Container().
+		WithName(containerName).
+		WithImage(icecream.Spec.Image).
+		WithSecurityContext(corev1ac.SecurityContext().
+			WithAllowPrivilegeEscalation(false).
+			WithCapabilities(corev1ac.Capabilities().WithDrop("ALL")))
+
+	wanted := icecream.Spec.Resources
+	if len(wanted.Limits)+len(wanted.Requests)+len(wanted.Claims) == 0 {
+		return c
+	}
+	resources := corev1ac.ResourceRequirements()
+	if len(wanted.Limits) > 0 {
+		resources.WithLimits(wanted.Limits.DeepCopy())
+	}
+	if len(wanted.Requests) > 0 {
+		resources.WithRequests(wanted.Requests.DeepCopy())
+	}
+	for _, claim := range wanted.Claims {
+		c := corev1ac.ResourceClaim().WithName(claim.Name)
+		if claim.Request != "" {
+			c.WithRequest(claim.Request)
+		}
+		resources.WithClaims(c)
+	}
+	return c.WithResources(resources)
+}
+
+// replicas is how many Pods the Icecream asks for.
+func replicas(icecream *v1alpha1.Icecream) int32 {
+	return ptr.Deref(icecream.Spec.Replicas, 1)
+}
+
+// isOrphan says whether the Deployment was made for this Icecream, or for one of
+// the same name before it, and has lost its controller.
+func isOrphan(icecream *v1alpha1.Icecream, d *appsv1.Deployment) bool {
+	return metav1.GetControllerOfNoCopy(d) == nil &&
+		d.Labels[labelManagedBy] == FieldManager &&
+		d.Spec.Selector != nil &&
+		len(d.Spec.Selector.MatchExpressions) == 0 &&
+		equality.Semantic.DeepEqual(d.Spec.Selector.MatchLabels, selector(icecream, d.Name))
+}
+
+// isRolledOut says whether the Deployment's controller has brought up as many
+// Pods of the current template as its spec asks for, and no others are left.
+func isRolledOut(d *appsv1.Deployment) bool {
+	wanted := ptr.Deref(d.Spec.Replicas, 1)
+	return d.DeletionTimestamp == nil &&
+		d.Status.ObservedGeneration >= d.Generation &&
+		d.Status.Replicas == wanted &&
+		d.Status.UpdatedReplicas == wanted &&
+		d.Status.AvailableReplicas == wanted
+}
+
+// differs says whether applying want would change live: a field that we want has
+// another value there, or is missing.
+func differs(live *appsv1.Deployment, want *appsv1ac.DeploymentApplyConfiguration) bool {
+	// Both are plain structs of known types, which always convert.
+	is, err := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
+	if err != nil {
+		return true
+	}
+	wants, err := runtime.DefaultUnstructuredConverter.ToUnstructured(want)
+	if err != nil {
+		return true
+	}
+	// Typed objects out of a cache carry neither.
+	delete(wants, "apiVersion")
+	delete(wants, "kind")
+	return !covers(is, wants)
+}
+
+// covers says whether everything in want is in live too. Lists of objects are
+// compared by the keys that server-side apply merges them by, whatever elements
+// of others stand before, between or behind ours; lists of scalars as a whole.
+func covers(live, want any) bool {
+	switch want := want.(type) {
+	case map[string]any:
+		live, ok := live.(map[string]any)
+		if !ok {
+			return false
+		}
+		for key, value := range want {
+			if !covers(live[key], value) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		live, ok := live.([]any)
+		if !ok {
+			return false
+		}
+		for _, element := range want {
+			element, ok := element.(map[string]any)
+			if !ok {
+				return equality.Semantic.DeepEqual(live, want)
+			}
+			if !slices.ContainsFunc(live, func(l any) bool { return sameElement(l, element) && covers(l, element) }) {
+				return false
+			}
+		}
+		return true
+	default:
+		return equality.Semantic.DeepEqual(live, want)
+	}
+}
+
+// sameElement says whether two list elements are one to server-side apply: owner
+// references by uid, containers and claims by name.
+func sameElement(live any, want map[string]any) bool {
+	element, ok := live.(map[string]any)
+	if !ok {
+		return false
+	}
+	if want["uid"] != nil {
+		return element["uid"] == want["uid"]
+	}
+	return element["name"] == want["name"]
+}

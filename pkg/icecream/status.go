@@ -1,0 +1,314 @@
+package icecream
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+// How long a status may get, whatever the number of nodes: nodes listed, and
+// characters in the lines for people.
+const (
+	maxNodes     = 100
+	maxPlacement = 256
+	maxRoster    = 4096
+)
+
+// Outcome is what came of carrying out a Decision.
+type Outcome struct {
+	// Deployment is the one written, as the API server answered; nil when none was.
+	Deployment *appsv1.Deployment
+	// Err is the API server's refusal; nil when everything was done.
+	Err error
+}
+
+// Status says what to report after the decision has been carried out, with the
+// events that a change from the present status is worth. For an Icecream that is
+// being deleted it is the present status.
+func Status(o Observed, d Decision, out Outcome) (v1alpha1.IcecreamStatus, []Event) {
+	before := o.Icecream.Status
+	if o.Icecream.DeletionTimestamp != nil {
+		return *before.DeepCopy(), nil
+	}
+	deployment := inUse(o)
+	if out.Deployment != nil {
+		deployment = out.Deployment
+	}
+
+	s := v1alpha1.IcecreamStatus{
+		ObservedGeneration: o.Icecream.Generation,
+		Conditions:         before.DeepCopy().Conditions,
+	}
+	if deployment != nil {
+		s.DeploymentName = deployment.Name
+		s.Replicas = deployment.Status.Replicas
+		s.UpdatedReplicas = deployment.Status.UpdatedReplicas
+		s.ReadyReplicas = deployment.Status.ReadyReplicas
+		s.AvailableReplicas = deployment.Status.AvailableReplicas
+		s.Selector = metav1.FormatLabelSelector(deployment.Spec.Selector)
+	}
+	nodes := placement(o)
+	s.NodeCount = int32(len(nodes))
+	s.Nodes = nodes[:min(len(nodes), maxNodes)]
+	s.Placement = summary(nodes)
+	conclude(o, d, out, deployment).setOn(&s, o.Now)
+	return s, events(o, d, out, s)
+}
+
+// IsUrgent says whether the change from one status to another should be written
+// at once. Progress on the way to Ready can wait for more of its kind.
+func IsUrgent(from, to v1alpha1.IcecreamStatus) bool {
+	differ := func(condition string) bool {
+		return meta.IsStatusConditionTrue(from.Conditions, condition) != meta.IsStatusConditionTrue(to.Conditions, condition)
+	}
+	return from.ObservedGeneration != to.ObservedGeneration ||
+		differ(v1alpha1.ConditionReady) || differ(v1alpha1.ConditionStalled)
+}
+
+// IsUnderWay says whether a status is one of progress: neither Ready nor Stalled.
+func IsUnderWay(s v1alpha1.IcecreamStatus) bool {
+	return meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReconciling)
+}
+
+// Roster says which Pods of the Icecream run on which nodes, in one line of
+// bounded length for a log: "node-1: a, b; node-3: c".
+func Roster(o Observed) string {
+	names := map[string][]string{}
+	for _, pod := range o.Pods {
+		names[pod.Node] = append(names[pod.Node], pod.Name)
+	}
+	return oneLine(placement(o), maxRoster, "; ", func(n v1alpha1.IcecreamNode) string {
+		slices.Sort(names[n.Name])
+		return n.Name + ": " + strings.Join(names[n.Name], ", ")
+	})
+}
+
+// conclusion is what the three conditions say together.
+type conclusion struct {
+	state   state
+	reason  string
+	message string
+}
+
+type state int
+
+const (
+	reconciling state = iota
+	ready
+	stalled
+)
+
+// conclude weighs what is known, the most telling first.
+func conclude(o Observed, d Decision, out Outcome, deployment *appsv1.Deployment) conclusion {
+	switch {
+	case apierrors.IsInvalid(out.Err):
+		return conclusion{stalled, v1alpha1.ReasonInvalidSpec, out.Err.Error()}
+	case out.Err != nil:
+		return conclusion{reconciling, v1alpha1.ReasonDeploymentRefused, out.Err.Error()}
+	case d.Verdict == Blocked:
+		return conclusion{stalled, d.Reason, d.Message}
+	case d.Verdict == Wait:
+		return conclusion{reconciling, d.Reason, d.Message}
+	case deployment == nil:
+		return conclusion{reconciling, v1alpha1.ReasonProgressing, "The Deployment is being created"}
+	}
+	if isComplete(o, deployment) {
+		return conclusion{ready, v1alpha1.ReasonAvailable, available(deployment)}
+	}
+	trouble := troubleOn(o, deployment)
+	switch {
+	case trouble.Reason == "":
+		return conclusion{reconciling, v1alpha1.ReasonProgressing, available(deployment)}
+	case o.Now.Sub(trouble.Since) < o.StallAfter:
+		return conclusion{reconciling, trouble.Reason, trouble.Message}
+	default:
+		return conclusion{stalled, trouble.Reason, trouble.Message}
+	}
+}
+
+// isComplete says whether nothing is left to do for anybody. It asks the Pods as
+// well as the Deployment, so that an Icecream is never Ready with nodes missing
+// from its status because one cache was ahead of the other.
+func isComplete(o Observed, deployment *appsv1.Deployment) bool {
+	if len(leftBehind(o)) > 0 || !isRolledOut(deployment) {
+		return false
+	}
+	var placed, ready int32
+	for _, pod := range o.Pods {
+		if pod.Deployment != LabelValue(deployment.Name) {
+			continue
+		}
+		if pod.Node != "" {
+			placed++
+		}
+		if pod.Ready {
+			ready++
+		}
+	}
+	return placed == deployment.Status.Replicas && ready == deployment.Status.Replicas
+}
+
+// setOn writes the conclusion into the three conditions.
+func (c conclusion) setOn(s *v1alpha1.IcecreamStatus, now time.Time) {
+	for _, condition := range []struct {
+		name string
+		when state
+	}{
+		{v1alpha1.ConditionReady, ready},
+		{v1alpha1.ConditionReconciling, reconciling},
+		{v1alpha1.ConditionStalled, stalled},
+	} {
+		set := metav1.Condition{
+			Type:               condition.name,
+			Status:             metav1.ConditionFalse,
+			ObservedGeneration: s.ObservedGeneration,
+			LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
+			Reason:             c.reason,
+		}
+		if c.state == condition.when {
+			set.Status = metav1.ConditionTrue
+		}
+		if c.state == condition.when || condition.name == v1alpha1.ConditionReady {
+			set.Message = c.message
+		}
+		meta.SetStatusCondition(&s.Conditions, set)
+	}
+}
+
+// troubleOn is what keeps the Deployment from being rolled out: a Pod of the
+// current spec that cannot run, Pods that cannot be created, or the Deployment's
+// own patience. Of several it is the same one as long as they last.
+func troubleOn(o Observed, deployment *appsv1.Deployment) Trouble {
+	var worst Trouble
+	for _, pod := range o.Pods {
+		isCurrent := pod.Deployment == LabelValue(deployment.Name) && pod.SpecHash == specHash(o.Icecream.Spec)
+		if isCurrent && pod.Trouble.Reason != "" && (worst.Reason == "" || isBefore(pod.Trouble, worst)) {
+			worst = pod.Trouble
+		}
+	}
+	if worst.Reason != "" {
+		return worst
+	}
+	if deployment.Status.ObservedGeneration < deployment.Generation {
+		return Trouble{} // its conditions speak of an earlier spec
+	}
+	if failure := deploymentCondition(deployment, appsv1.DeploymentReplicaFailure); failure.Status == corev1.ConditionTrue {
+		return Trouble{v1alpha1.ReasonReplicaFailure, failure.Message, failure.LastTransitionTime.Time}
+	}
+	if progress := deploymentCondition(deployment, appsv1.DeploymentProgressing); progress.Reason == v1alpha1.ReasonProgressDeadlineExceeded {
+		return Trouble{Reason: v1alpha1.ReasonProgressDeadlineExceeded, Message: progress.Message}
+	}
+	return Trouble{}
+}
+
+// isBefore orders troubles: the longest first, then by their words.
+func isBefore(a, b Trouble) bool {
+	return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.Reason, b.Reason), strings.Compare(a.Message, b.Message)) < 0
+}
+
+// stallsIn is when a trouble that is not there for long enough yet will be; zero
+// when there is none.
+func stallsIn(o Observed) time.Duration {
+	deployment := inUse(o)
+	if deployment == nil || isComplete(o, deployment) {
+		return 0
+	}
+	trouble := troubleOn(o, deployment)
+	if trouble.Reason == "" {
+		return 0
+	}
+	return max(0, o.StallAfter-o.Now.Sub(trouble.Since))
+}
+
+func deploymentCondition(d *appsv1.Deployment, of appsv1.DeploymentConditionType) appsv1.DeploymentCondition {
+	for _, condition := range d.Status.Conditions {
+		if condition.Type == of {
+			return condition
+		}
+	}
+	return appsv1.DeploymentCondition{}
+}
+
+// available says in words how far the Deployment is.
+func available(d *appsv1.Deployment) string {
+	wanted := ptr.Deref(d.Spec.Replicas, 1)
+	switch {
+	case wanted == 0 && d.Status.Replicas == 0:
+		return "Scaled to zero"
+	case d.Status.UpdatedReplicas < d.Status.Replicas || d.Status.ObservedGeneration < d.Generation:
+		return fmt.Sprintf("%d of %s available, %d made from the current spec", d.Status.AvailableReplicas, pods(wanted), d.Status.UpdatedReplicas)
+	default:
+		return fmt.Sprintf("%d of %s available", d.Status.AvailableReplicas, pods(wanted))
+	}
+}
+
+// placement counts the Pods of the Icecream's Deployments by node, sorted by name.
+func placement(o Observed) []v1alpha1.IcecreamNode {
+	ours := map[string]bool{}
+	for _, d := range o.Owned {
+		ours[LabelValue(d.Name)] = true
+	}
+	byName := map[string]*v1alpha1.IcecreamNode{}
+	for _, pod := range o.Pods {
+		if pod.Node == "" || !ours[pod.Deployment] {
+			continue
+		}
+		node := byName[pod.Node]
+		if node == nil {
+			node = &v1alpha1.IcecreamNode{Name: pod.Node}
+			byName[pod.Node] = node
+		}
+		node.Pods++
+		if pod.Ready {
+			node.ReadyPods++
+		}
+	}
+	var nodes []v1alpha1.IcecreamNode
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		nodes = append(nodes, *byName[name])
+	}
+	return nodes
+}
+
+// summary is the placement in one line of bounded length: "a (2), b (1), 7 more".
+func summary(nodes []v1alpha1.IcecreamNode) string {
+	return oneLine(nodes, maxPlacement, ", ", func(n v1alpha1.IcecreamNode) string { return fmt.Sprintf("%s (%d)", n.Name, n.Pods) })
+}
+
+// oneLine joins what there is to say about each node as long as the line stays
+// within limit, and ends in how many nodes were left out.
+func oneLine(nodes []v1alpha1.IcecreamNode, limit int, separator string, word func(v1alpha1.IcecreamNode) string) string {
+	var line strings.Builder
+	for i, node := range nodes {
+		next := word(node)
+		if i > 0 && line.Len()+len(next) > limit {
+			fmt.Fprintf(&line, "%s%d more", separator, len(nodes)-i)
+			break
+		}
+		if i > 0 {
+			line.WriteString(separator)
+		}
+		line.WriteString(next)
+	}
+	return line.String()
+}
+
+// pods is a number of Pods in words.
+func pods(n int32) string {
+	if n == 1 {
+		return "1 Pod"
+	}
+	return fmt.Sprintf("%d Pods", n)
+}
