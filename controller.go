@@ -1,0 +1,479 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	appsinformers "k8s.io/client-go/informers/apps/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned"
+	informers "nicoleh.io/k8s-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/icecream"
+	"nicoleh.io/k8s-controller/pkg/pace"
+	"nicoleh.io/k8s-controller/pkg/worker"
+	"nicoleh.io/k8s-controller/pkg/written"
+)
+
+// Controller gives each Icecream its Deployment and reports back what became of
+// it. One sync of one Icecream goes
+//
+//	fresh → observe → decide → act → status → events
+//
+// Fresh: nothing is decided before the caches show what was written last time.
+// Observe: everything is read from the caches. Decide: package icecream says
+// what should be written; it is pure and holds all the rules. Act: it is
+// written. Status: what came of it is reported, if it is news. Events: people
+// are told, after the status says so too.
+//
+// It writes Deployments, the status of Icecreams, and events. It never writes an
+// Icecream's spec, a Pod, or a Deployment that is not its own.
+type Controller struct {
+	config   Config
+	kube     kubernetes.Interface
+	client   versioned.Interface
+	recorder events.EventRecorder
+	clock    clock.WithTicker
+
+	icecreams   informers.TypedIcecreamInformer
+	deployments appsinformers.TypedDeploymentInformer
+	pods        coreinformers.TypedPodInformer
+
+	loop     *worker.Loop
+	writes   *written.Store
+	progress *pace.Reports
+	synced   []cache.DoneChecker
+}
+
+// Config is what an operator can choose.
+type Config struct {
+	// StatusWindow is the least time between two reports of mere progress on
+	// one Icecream.
+	StatusWindow time.Duration
+	// StallAfter is how long a Pod may fail to run before its Icecream counts
+	// as Stalled.
+	StallAfter time.Duration
+}
+
+// The resources whose writes are remembered until the caches show them.
+var (
+	icecreamResource   = v1alpha1.Resource("icecreams")
+	deploymentResource = appsv1.Resource("deployments")
+)
+
+// What a cache can be asked for besides a name.
+const (
+	byLabel      = "label"      // Icecreams and Pods: by namespace and the value of the Icecream's label
+	byDeployment = "deployment" // Icecreams: by namespace and the name of the Deployment that they ask for
+	byOwner      = "owner"      // Deployments: by the UID of their controller
+)
+
+// A rollout touches a Deployment and its Pods many times in a moment; burst is
+// that moment. What happens in it leads to one sync.
+const burst = 100 * time.Millisecond
+
+// A Deployment that the API server calls invalid is mended by an edit of the
+// Icecream, which is seen at once, or of an admission policy, which is not.
+const retryInvalid = 5 * time.Minute
+
+// NewController wires a controller to its informers and starts nothing. The
+// informer of Pods has to be restricted to those with icecream.LabelIcecream.
+func NewController(
+	config Config,
+	kube kubernetes.Interface,
+	client versioned.Interface,
+	icecreams informers.TypedIcecreamInformer,
+	deployments appsinformers.TypedDeploymentInformer,
+	pods coreinformers.TypedPodInformer,
+	recorder events.EventRecorder,
+	clock clock.WithTicker,
+) (*Controller, error) {
+	c := &Controller{
+		config:      config,
+		kube:        kube,
+		client:      client,
+		recorder:    recorder,
+		clock:       clock,
+		icecreams:   icecreams,
+		deployments: deployments,
+		pods:        pods,
+		progress:    pace.New(config.StatusWindow, clock),
+	}
+	c.loop = worker.New("icecream", c.sync, worker.WithClock(clock))
+	c.writes = written.New(map[schema.GroupResource]written.Seen{
+		icecreamResource:   icecreams.Informer().GetStore(),
+		deploymentResource: deployments.Informer().GetStore(),
+	})
+	if err := c.fillCaches(); err != nil {
+		return nil, fmt.Errorf("setting up the caches: %w", err)
+	}
+	if err := c.followEvents(); err != nil {
+		return nil, fmt.Errorf("following events: %w", err)
+	}
+	return c, nil
+}
+
+// Run syncs Icecreams with that many workers until ctx ends, and returns when
+// the last of them has finished. The informers are started by the caller.
+func (c *Controller) Run(ctx context.Context, workers int) error {
+	return c.loop.Run(ctx, workers, c.synced...)
+}
+
+// sync brings one Icecream closer to what its spec asks for.
+func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (again time.Duration, err error) {
+	if err := c.writes.Missing(name); err != nil {
+		return 0, worker.NotYet(err)
+	}
+
+	observed, err := c.observe(name)
+	if err != nil {
+		return 0, err
+	}
+	if observed.Icecream == nil {
+		c.writes.Forget(name)
+		c.progress.Ended(name)
+		return 0, nil
+	}
+
+	decision := icecream.Decide(observed)
+
+	outcome, err := c.act(ctx, observed, decision)
+	if err != nil {
+		return 0, err
+	}
+
+	status, news := icecream.Status(observed, decision, outcome)
+	wait, err := c.report(ctx, observed, outcome, status, news)
+	if err != nil {
+		return 0, err
+	}
+
+	if apierrors.IsInvalid(outcome.Err) {
+		return retryInvalid, worker.Terminal(outcome.Err)
+	}
+	return soonest(decision.Again, wait), outcome.Err
+}
+
+// observe reads from the caches what there is to know about an Icecream. When the
+// Icecream is gone, the result has none.
+func (c *Controller) observe(name cache.ObjectName) (o icecream.Observed, err error) {
+	o.Now = c.clock.Now()
+	o.StallAfter = c.config.StallAfter
+
+	o.Icecream, err = c.icecreams.Lister().Icecreams(name.Namespace).Get(name.Name)
+	if apierrors.IsNotFound(err) {
+		return icecream.Observed{}, nil
+	} else if err != nil {
+		return o, err
+	}
+	o.Named, err = c.deployments.Lister().Deployments(name.Namespace).Get(icecream.DeploymentName(o.Icecream))
+	if apierrors.IsNotFound(err) {
+		o.Named = nil
+	} else if err != nil {
+		return o, err
+	}
+	o.Owned, err = c.deployments.TypedInformer().GetTypedIndexer().ByTypedIndex(byOwner, string(o.Icecream.UID))
+	if err != nil {
+		return o, err
+	}
+	pods, err := c.pods.TypedInformer().GetTypedIndexer().ByTypedIndex(byLabel, key(name.Namespace, icecream.LabelValue(name.Name)))
+	if err != nil {
+		return o, err
+	}
+	for _, pod := range pods {
+		if p, counts := icecream.PodOf(pod); counts {
+			o.Pods = append(o.Pods, p)
+		}
+	}
+	return o, nil
+}
+
+// act writes what was decided. What the API server refuses is part of the
+// outcome, to be reported; an error means that there is nothing to report yet.
+func (c *Controller) act(ctx context.Context, o icecream.Observed, d icecream.Decision) (out icecream.Outcome, err error) {
+	if d.Verdict != icecream.Act {
+		return out, nil
+	}
+	if d.Confirm {
+		if err := c.confirm(ctx, o.Icecream); err != nil {
+			return out, err
+		}
+	}
+	switch {
+	case d.Apply == nil:
+	case d.Apply.UID == nil:
+		out.Deployment, out.Err = c.create(ctx, d.Apply)
+	default:
+		out.Deployment, out.Err = c.apply(ctx, o.Named, d)
+	}
+	if out.Deployment != nil {
+		c.writes.Record(nameOf(o.Icecream), deploymentResource, out.Deployment.ResourceVersion)
+	}
+	for _, old := range d.Delete {
+		if out.Err == nil {
+			out.Err = c.delete(ctx, old)
+		}
+	}
+	if isBehind(out.Err) {
+		return out, worker.NotYet(out.Err)
+	}
+	return out, nil
+}
+
+// confirm asks the API server whether the Icecream is still what the cache says.
+// A deletion reaches the API server before it reaches anything that belongs to
+// the Icecream, but the caches may show these in another order.
+func (c *Controller) confirm(ctx context.Context, cached *v1alpha1.Icecream) error {
+	live, err := c.client.ControllerV1alpha1().Icecreams(cached.Namespace).Get(ctx, cached.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return worker.NotYet(fmt.Errorf("the Icecream is gone, as the cache will show: %w", err))
+	case err != nil:
+		return fmt.Errorf("confirming that the Icecream still exists: %w", err)
+	case live.UID != cached.UID || live.Generation != cached.Generation || live.DeletionTimestamp != nil:
+		return worker.NotYet(errors.New("the Icecream has changed, as the cache will show"))
+	}
+	return nil
+}
+
+// create makes a Deployment that does not exist. Should there be one after all,
+// it is not touched.
+func (c *Controller) create(ctx context.Context, want *appsv1ac.DeploymentApplyConfiguration) (*appsv1.Deployment, error) {
+	deployment, err := icecream.NewDeployment(want)
+	if err != nil {
+		return nil, err
+	}
+	created, err := c.kube.AppsV1().Deployments(deployment.Namespace).Create(ctx, deployment, metav1.CreateOptions{FieldManager: icecream.FieldManager})
+	if err != nil {
+		return nil, fmt.Errorf("creating Deployment %q: %w", deployment.Name, err)
+	}
+	return created, nil
+}
+
+// apply sets right what is ours in an existing Deployment, and leaves the rest.
+// The UID in the configuration makes it fail on any other Deployment of the name.
+func (c *Controller) apply(ctx context.Context, live *appsv1.Deployment, d icecream.Decision) (*appsv1.Deployment, error) {
+	deployments := c.kube.AppsV1().Deployments(live.Namespace)
+	if d.Claim != nil {
+		patch, err := icecream.ClaimPatch(live, d.Claim)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := deployments.Patch(ctx, live.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: icecream.FieldManager}); err != nil {
+			return nil, fmt.Errorf("claiming fields of Deployment %q: %w", live.Name, err)
+		}
+	}
+	applied, err := deployments.Apply(ctx, d.Apply, metav1.ApplyOptions{FieldManager: icecream.FieldManager, Force: true})
+	if err != nil {
+		return nil, fmt.Errorf("updating Deployment %q: %w", live.Name, err)
+	}
+	return applied, nil
+}
+
+// delete removes a Deployment of the Icecream that another has replaced.
+func (c *Controller) delete(ctx context.Context, old *appsv1.Deployment) error {
+	err := c.kube.AppsV1().Deployments(old.Namespace).Delete(ctx, old.Name, metav1.DeleteOptions{
+		Preconditions:     metav1.NewUIDPreconditions(string(old.UID)),
+		PropagationPolicy: ptr.To(metav1.DeletePropagationBackground),
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting Deployment %q: %w", old.Name, err)
+	}
+	return nil
+}
+
+// isBehind says whether the API server's answer means no more than that it knows
+// something that the caches do not show yet.
+func isBehind(err error) bool {
+	return apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) ||
+		apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+}
+
+// report writes the status if it differs from the present one, and then tells the
+// news. What is not urgent may have to wait for more of its kind: for that long.
+func (c *Controller) report(ctx context.Context, o icecream.Observed, out icecream.Outcome, status v1alpha1.IcecreamStatus, news []icecream.Event) (wait time.Duration, err error) {
+	name, reported := nameOf(o.Icecream), o.Icecream
+	if !equality.Semantic.DeepEqual(o.Icecream.Status, status) {
+		isUrgent := out.Deployment != nil || icecream.IsUrgent(o.Icecream.Status, status)
+		if wait := c.progress.Due(name); wait > 0 && !isUrgent {
+			return wait, nil
+		}
+		if reported, err = c.writeStatus(ctx, o.Icecream, status); err != nil {
+			return 0, err
+		}
+		if icecream.IsUnderWay(status) {
+			c.progress.Began(name)
+		} else {
+			c.progress.Ended(name)
+		}
+	}
+	for _, event := range news {
+		c.recorder.Eventf(reported, nil, event.Type, event.Reason, event.Action, "%s", event.Note)
+		if event.Reason == v1alpha1.ReasonScheduled {
+			klog.FromContext(ctx).Info("Placement changed", "placement", icecream.Roster(o))
+		}
+	}
+	return 0, nil
+}
+
+// writeStatus applies the status, which cannot conflict with an edit of the spec.
+// The UID keeps it from an Icecream made anew under the same name.
+func (c *Controller) writeStatus(ctx context.Context, ice *v1alpha1.Icecream, status v1alpha1.IcecreamStatus) (*v1alpha1.Icecream, error) {
+	want, err := icecream.NewStatus(ice, status)
+	if err != nil {
+		return nil, err
+	}
+	applied, err := c.client.ControllerV1alpha1().Icecreams(ice.Namespace).ApplyStatus(ctx, want, metav1.ApplyOptions{FieldManager: icecream.FieldManager, Force: true})
+	if isBehind(err) {
+		return nil, worker.NotYet(err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("writing the status: %w", err)
+	}
+	c.writes.Record(nameOf(ice), icecreamResource, applied.ResourceVersion)
+	return applied, nil
+}
+
+// fillCaches says what the caches keep of each object and what they find it by.
+func (c *Controller) fillCaches() error {
+	return errors.Join(
+		c.icecreams.TypedInformer().AddTypedIndexers(informers.IcecreamIndexers{
+			byLabel: func(ice *v1alpha1.Icecream) ([]string, error) {
+				return []string{key(ice.Namespace, icecream.LabelValue(ice.Name))}, nil
+			},
+			byDeployment: func(ice *v1alpha1.Icecream) ([]string, error) {
+				return []string{key(ice.Namespace, icecream.DeploymentName(ice))}, nil
+			},
+		}),
+		c.deployments.TypedInformer().AddTypedIndexers(appsinformers.DeploymentIndexers{
+			byOwner: func(d *appsv1.Deployment) ([]string, error) {
+				if owner := metav1.GetControllerOfNoCopy(d); owner != nil {
+					return []string{string(owner.UID)}, nil
+				}
+				return nil, nil
+			},
+		}),
+		c.pods.TypedInformer().AddTypedIndexers(coreinformers.PodIndexers{
+			byLabel: func(pod *corev1.Pod) ([]string, error) {
+				return []string{key(pod.Namespace, pod.Labels[icecream.LabelIcecream])}, nil
+			},
+		}),
+		c.deployments.Informer().SetTransform(stripped(icecream.StripDeployment)),
+		c.pods.Informer().SetTransform(stripped(icecream.StripPod)),
+	)
+}
+
+// followEvents turns what happens to an object into the names of the Icecreams
+// that it matters to. Nothing is decided here: an event only says that there may
+// be something to see.
+func (c *Controller) followEvents() error {
+	icecreams, err := c.icecreams.TypedInformer().AddTypedEventHandler(informers.IcecreamHandlerFuncs{
+		AddFunc:    func(ice *v1alpha1.Icecream) { c.loop.Add(nameOf(ice)) },
+		UpdateFunc: func(_, ice *v1alpha1.Icecream) { c.loop.Add(nameOf(ice)) },
+		DeleteFunc: func(ice informers.DeletedIcecream) { c.loop.Add(ice.GetObjectName()) },
+	})
+	if err != nil {
+		return err
+	}
+	deployments, err := c.deployments.TypedInformer().AddTypedEventHandler(appsinformers.DeploymentHandlerFuncs{
+		AddFunc: c.followDeployment,
+		UpdateFunc: func(before, after *appsv1.Deployment) {
+			c.followDeployment(before)
+			c.followDeployment(after)
+		},
+		DeleteFunc: func(d appsinformers.DeletedDeployment) { c.followDeployment(d.OptionalObj) },
+	})
+	if err != nil {
+		return err
+	}
+	pods, err := c.pods.TypedInformer().AddTypedEventHandler(coreinformers.PodHandlerFuncs{
+		AddFunc: c.followPod,
+		UpdateFunc: func(before, after *corev1.Pod) {
+			c.followPod(before)
+			c.followPod(after)
+		},
+		DeleteFunc: func(pod coreinformers.DeletedPod) { c.followPod(pod.OptionalObj) },
+	})
+	if err != nil {
+		return err
+	}
+	c.synced = []cache.DoneChecker{icecreams.HasSyncedChecker(), deployments.HasSyncedChecker(), pods.HasSyncedChecker()}
+	return nil
+}
+
+// followDeployment asks for a look at the Icecream that controls the Deployment,
+// if there is one, and at those that would like to have its name.
+func (c *Controller) followDeployment(d *appsv1.Deployment) {
+	if d == nil {
+		return // deleted without ever having been seen
+	}
+	if owner := metav1.GetControllerOfNoCopy(d); owner != nil {
+		ice, err := c.icecreams.Lister().Icecreams(d.Namespace).Get(owner.Name)
+		if err == nil && ice.UID == owner.UID {
+			c.loop.AddAfter(nameOf(ice), burst)
+		}
+	}
+	c.follow(byDeployment, key(d.Namespace, d.Name))
+}
+
+// followPod asks for a look at the Icecream whose label the Pod carries.
+func (c *Controller) followPod(pod *corev1.Pod) {
+	if pod == nil {
+		return // deleted without ever having been seen
+	}
+	c.follow(byLabel, key(pod.Namespace, pod.Labels[icecream.LabelIcecream]))
+}
+
+// follow asks for a look, in a moment, at the Icecreams that the index finds. An
+// Icecream that is not in the cache yet will be looked at when it is.
+func (c *Controller) follow(index, key string) {
+	// The only error is that of an index that was never set up.
+	icecreams, err := c.icecreams.TypedInformer().GetTypedIndexer().ByTypedIndex(index, key)
+	if err != nil {
+		utilruntime.HandleError(err)
+	}
+	for _, ice := range icecreams {
+		c.loop.AddAfter(nameOf(ice), burst)
+	}
+}
+
+// stripped is strip as the transform of an informer.
+func stripped[T runtime.Object](strip func(T)) cache.TransformFunc {
+	return func(obj any) (any, error) {
+		if obj, ok := obj.(T); ok {
+			strip(obj)
+		}
+		return obj, nil
+	}
+}
+
+// soonest is the shorter of two delays, of which zero means none.
+func soonest(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}
+
+func nameOf(obj metav1.Object) cache.ObjectName { return cache.MetaObjectToName(obj) }
+
+func key(namespace, value string) string { return cache.NewObjectName(namespace, value).String() }
