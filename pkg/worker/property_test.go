@@ -241,7 +241,8 @@ func TestALoopMayBeStoppedAtAnyMoment(t *testing.T) {
 }
 
 // However busy some objects keep the workers, another one waits for no more than
-// one sync of each of them, and one that is already under way.
+// one sync of each of them. (What the other workers take from the queue after it
+// may still be a moment faster.)
 func TestNoObjectStarvesAnother(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		workers := rapid.IntRange(1, 3).Draw(rt, "workers")
@@ -286,7 +287,7 @@ func TestNoObjectStarvesAnother(t *testing.T) {
 				t.Error("chocolate was never synced")
 			}
 		})
-		if overtaken > busy {
+		if overtaken > busy+workers-1 {
 			rt.Fatalf("%d syncs of %d busy objects came first", overtaken, busy)
 		}
 	})
