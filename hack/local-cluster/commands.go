@@ -15,7 +15,7 @@ import (
 )
 
 func build(ctx context.Context, args []string, _, stderr io.Writer) error {
-	if err := parse(flag.NewFlagSet("build", flag.ContinueOnError), args, stderr); err != nil {
+	if err := parseAll(flag.NewFlagSet("build", flag.ContinueOnError), args, stderr); err != nil {
 		return err
 	}
 	return cluster.Build(ctx, cluster.Options{Log: stderr})
@@ -26,7 +26,7 @@ func kubeconfig(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	flags := flag.NewFlagSet("kubeconfig", flag.ContinueOnError)
 	dir := flags.String("dir", "", "`directory` of the cluster")
 	account := flags.String("service-account", "", "`namespace/name` of the service account")
-	if err := parse(flags, args, stderr); err != nil {
+	if err := parseAll(flags, args, stderr); err != nil {
 		return err
 	}
 	namespace, name, found := strings.Cut(*account, "/")

@@ -65,13 +65,26 @@ func exitCode(err error, stderr io.Writer) int {
 	}
 }
 
-// parse parses flags, of which args must consist.
+// parse parses the flags that args begin with.
 func parse(flags *flag.FlagSet, args []string, stderr io.Writer) error {
 	flags.SetOutput(stderr)
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return err
 		}
+		return errUsage
+	}
+	return nil
+}
+
+// parseAll parses flags, of which args must consist entirely.
+func parseAll(flags *flag.FlagSet, args []string, stderr io.Writer) error {
+	if err := parse(flags, args, stderr); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		fmt.Fprintf(stderr, "unexpected argument %q\n", flags.Arg(0))
+		flags.Usage()
 		return errUsage
 	}
 	return nil

@@ -27,7 +27,7 @@ func up(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		options.AuditUsers = append(options.AuditUsers, name)
 		return nil
 	})
-	if err := parse(flags, args, stderr); err != nil {
+	if err := parseAll(flags, args, stderr); err != nil {
 		return err
 	}
 	if options.Nodes == 0 {

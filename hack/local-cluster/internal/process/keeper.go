@@ -8,7 +8,7 @@ import (
 	"runtime"
 )
 
-// Keeper starts processes that die with it.
+// Keeper starts processes that die with the process it lives in.
 //
 // Linux signals the death of a parent to its children when the *thread* that
 // started them ends, and the Go runtime ends threads as it likes. So a keeper
@@ -21,7 +21,7 @@ type Keeper struct {
 func NewKeeper() *Keeper {
 	k := &Keeper{jobs: make(chan func())}
 	go func() {
-		// Never unlocked: the thread ends with this goroutine.
+		// Never unlocked: the children are tied to this thread.
 		runtime.LockOSThread()
 		for job := range k.jobs {
 			job()
@@ -30,8 +30,8 @@ func NewKeeper() *Keeper {
 	return k
 }
 
-// Close ends the keeper, and on Linux every process that it started and that
-// still runs. No Start may follow.
+// Close ends the keeper, once everything that it started has ended. No Start
+// may follow.
 func (k *Keeper) Close() { close(k.jobs) }
 
 // Start starts a process and records it for [Reap].

@@ -1,0 +1,161 @@
+package parts
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"nicoleh.io/k8s-controller/hack/local-cluster/internal/lock"
+)
+
+const goMod = "module parts\n\ngo 1.26.0\n\nrequire (\n\tk8s.io/kubernetes v1.36.3\n\tk8s.io/kubectl v0.36.3\n)\n"
+
+func TestKubernetesVersion(t *testing.T) {
+	for _, test := range []struct{ name, mod, want string }{
+		{name: "in a block", mod: goMod, want: "v1.36.3"},
+		{name: "on a line of its own", mod: "require k8s.io/kubernetes v1.37.0-rc.1 // pinned\n", want: "v1.37.0-rc.1"},
+		{name: "not at all", mod: "require k8s.io/kubectl v0.36.3\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := kubernetesVersion([]byte(test.mod))
+			if got != test.want || (err == nil) != (test.want != "") {
+				t.Errorf("got %q, %v; want %q", got, err, test.want)
+			}
+		})
+	}
+}
+
+func TestKeyChangesWithWhatIsBuilt(t *testing.T) {
+	source := writeSource(t)
+	key := func() string {
+		_, key, err := identify(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return key
+	}
+	first := key()
+	if !strings.HasPrefix(first, "v1.36.3-") {
+		t.Errorf("key %q does not show the version", first)
+	}
+	write(t, filepath.Join(source, "notes.txt"), "of no consequence")
+	if key() != first {
+		t.Error("a file that is not built changes the key")
+	}
+	for _, name := range []string{"go.sum", filepath.Join("kubernetes", "main.go"), "go.mod"} {
+		before := key()
+		write(t, filepath.Join(source, name), goMod+"// "+name)
+		if key() == before {
+			t.Errorf("a change of %s leaves the key as it was", name)
+		}
+	}
+}
+
+func TestEnsureBuildsNothingThatIsThere(t *testing.T) {
+	source, cache := writeSource(t), t.TempDir()
+	t.Setenv(SourceEnv, source)
+	t.Setenv(CacheEnv, cache)
+	_, key, err := identify(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(cache, key), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var progress bytes.Buffer
+	got, err := Ensure(t.Context(), &progress)
+	want := Parts{
+		Kubernetes: filepath.Join(cache, key, "kubernetes"),
+		Kwok:       filepath.Join(cache, key, "kwok"),
+		Version:    "v1.36.3",
+	}
+	if err != nil || got != want || progress.Len() > 0 {
+		t.Errorf("got %+v, %v, progress %q; want %+v", got, err, &progress, want)
+	}
+}
+
+func TestEnsureWaitsForAnotherBuild(t *testing.T) {
+	source, cache := writeSource(t), t.TempDir()
+	t.Setenv(SourceEnv, source)
+	t.Setenv(CacheEnv, cache)
+	_, key, err := identify(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := lock.Try(filepath.Join(cache, key+".lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The other build is done as soon as this one says that it waits for it.
+	progress := writerFunc(func(line []byte) (int, error) {
+		if err := os.Mkdir(filepath.Join(cache, key), 0o755); err != nil {
+			t.Error(err)
+		}
+		other.Release()
+		return len(line), nil
+	})
+	if _, err := Ensure(t.Context(), progress); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEnsureReportsWhatTheCompilerSays(t *testing.T) {
+	source, cache := writeSource(t), t.TempDir()
+	write(t, filepath.Join(source, "go.mod"), "module parts\n\ngo 1.26.0\n\nrequire k8s.io/kubernetes v1.36.3\nbroken\n")
+	t.Setenv(SourceEnv, source)
+	t.Setenv(CacheEnv, cache)
+	_, err := Ensure(context.Background(), &bytes.Buffer{})
+	if err == nil || !strings.Contains(err.Error(), "unknown directive: broken") {
+		t.Errorf("got %v, want the compiler's words", err)
+	}
+	left, globErr := filepath.Glob(filepath.Join(cache, "*.new"))
+	if globErr != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, globErr)
+	}
+}
+
+func TestMeter(t *testing.T) {
+	var out bytes.Buffer
+	m := newMeter(&out, "building it")
+	for _, piece := range []string{"internal/goarch\nk8s.io/", "api/core/v1\n# k8s.io/api/apps/v1\n", "x.go:1:2: no\n"} {
+		if _, err := m.Write([]byte(piece)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.Close()
+	if want := "building it ... 2 packages, 0s (k8s.io/api/core/v1)\n"; !strings.HasSuffix(out.String(), want) {
+		t.Errorf("progress %q does not end with %q", &out, want)
+	}
+	if got, want := m.Tail(5), "# k8s.io/api/apps/v1\nx.go:1:2: no"; got != want {
+		t.Errorf("tail %q, want %q", got, want)
+	}
+	if got, want := m.Tail(1), "x.go:1:2: no"; got != want {
+		t.Errorf("short tail %q, want %q", got, want)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(line []byte) (int, error) { return f(line) }
+
+func writeSource(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "kubernetes"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "go.mod"), goMod)
+	write(t, filepath.Join(dir, "go.sum"), "")
+	write(t, filepath.Join(dir, "kubernetes", "main.go"), "package main\n")
+	return dir
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
