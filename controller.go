@@ -162,7 +162,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (again tim
 	}
 
 	status, news := icecream.Status(observed, decision, outcome)
-	wait, err := c.report(ctx, observed, outcome, status, news)
+	wait, err := c.report(ctx, observed, decision, status, news)
 	if err != nil {
 		return 0, err
 	}
@@ -310,10 +310,10 @@ func isBehind(err error) bool {
 
 // report writes the status if it differs from the present one, and then tells the
 // news. What is not urgent may have to wait for more of its kind: for that long.
-func (c *Controller) report(ctx context.Context, o icecream.Observed, out icecream.Outcome, status v1alpha1.IcecreamStatus, news []icecream.Event) (wait time.Duration, err error) {
+func (c *Controller) report(ctx context.Context, o icecream.Observed, d icecream.Decision, status v1alpha1.IcecreamStatus, news []icecream.Event) (wait time.Duration, err error) {
 	name, reported := nameOf(o.Icecream), o.Icecream
 	if !equality.Semantic.DeepEqual(o.Icecream.Status, status) {
-		isUrgent := out.Deployment != nil || icecream.IsUrgent(o.Icecream.Status, status)
+		isUrgent := d.Verdict == icecream.Act || icecream.IsUrgent(o.Icecream.Status, status)
 		if wait := c.progress.Due(name); wait > 0 && !isUrgent {
 			return wait, nil
 		}
