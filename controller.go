@@ -377,6 +377,7 @@ func (c *Controller) fillCaches() error {
 				return []string{key(pod.Namespace, pod.Labels[icecream.LabelIcecream])}, nil
 			},
 		}),
+		c.icecreams.Informer().SetTransform(stripped(icecream.StripIcecream)),
 		c.deployments.Informer().SetTransform(stripped(icecream.StripDeployment)),
 		c.pods.Informer().SetTransform(stripped(icecream.StripPod)),
 	)

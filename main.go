@@ -7,8 +7,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"syscall"
@@ -62,8 +64,7 @@ func main() {
 		os.Exit(0)
 	}
 	if err == nil && o.version {
-		v := version.Get()
-		fmt.Printf("controller %s, commit %s, %s, %s\n", v.GitVersion, v.GitCommit, v.GoVersion, v.Platform)
+		fmt.Println(versionLine())
 		return
 	}
 	if err == nil {
@@ -90,7 +91,12 @@ func parse(args []string) (options, error) {
 	flags.DurationVar(&o.icecream.StatusWindow, "status-window", 2*time.Second, "The least time between two status writes that report mere progress of an Icecream.")
 	flags.DurationVar(&o.icecream.StallAfter, "stall-after", time.Minute, "How long a Pod may fail to run before its Icecream counts as Stalled.")
 	flags.BoolVar(&o.version, "version", false, "Print version, commit and Go version, and exit.")
-	logsapi.AddGoFlags(o.logging, flags)
+	all := flag.NewFlagSet("", flag.ContinueOnError)
+	logsapi.AddGoFlags(o.logging, all)
+	for _, name := range []string{"logging-format", "v", "vmodule"} { // the others are alpha
+		f := all.Lookup(name)
+		flags.Var(f.Value, f.Name, f.Usage)
+	}
 
 	var err error
 	flags.VisitAll(func(f *flag.Flag) {
@@ -102,10 +108,13 @@ func parse(args []string) (options, error) {
 		}
 	})
 	if err == nil {
-		flags.SetOutput(os.Stderr)
+		flags.SetOutput(io.Discard) // the error says it in one line
 		err = flags.Parse(args)
 	}
 	switch {
+	case errors.Is(err, flag.ErrHelp):
+		flags.SetOutput(os.Stdout)
+		flags.Usage()
 	case err != nil:
 	case flags.NArg() > 0:
 		err = fmt.Errorf("unexpected argument %q: every option begins with a dash", flags.Arg(0))
@@ -134,7 +143,7 @@ func run(o options) error {
 		return err
 	}
 	logger := klog.Background()
-	logger.Info("Starting", "version", version.Get().GitVersion, "server", config.Host, "namespace", o.namespace)
+	logger.Info("Starting", "version", versionLine(), "server", config.Host, "namespace", o.namespace)
 
 	// One controller that ends takes the others with it.
 	ctx, cancel := context.WithCancelCause(signalled)
@@ -157,6 +166,21 @@ func run(o options) error {
 	}
 	logger.Info("Stopped")
 	return nil
+}
+
+// versionLine says what was built: as the linker was told by the Makefile, or
+// else as the Go toolchain found it out.
+func versionLine() string {
+	v := version.Get()
+	if info, ok := debug.ReadBuildInfo(); ok && strings.Contains(v.GitCommit, "$Format") {
+		v.GitVersion, v.GitCommit = info.Main.Version, "unknown"
+		for _, setting := range info.Settings {
+			if setting.Key == "vcs.revision" {
+				v.GitCommit = setting.Value
+			}
+		}
+	}
+	return fmt.Sprintf("controller %s, commit %s, %s, %s", v.GitVersion, v.GitCommit, v.GoVersion, v.Platform)
 }
 
 // clientConfig says how to reach the cluster.

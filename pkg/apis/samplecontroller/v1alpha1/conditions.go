@@ -46,8 +46,11 @@ const (
 	// ReasonReplicaFailure says that Pods could not be created, for example
 	// because of a quota.
 	ReasonReplicaFailure = "ReplicaFailure"
-	// ReasonProgressDeadlineExceeded says that the Deployment has given up
-	// waiting for its rollout (its spec.progressDeadlineSeconds).
+	// ReasonDeploymentPaused says that somebody has paused the Deployment in
+	// the middle of a rollout (its spec.paused).
+	ReasonDeploymentPaused = "DeploymentPaused"
+	// ReasonProgressDeadlineExceeded says that a rollout, or a single Pod, has
+	// taken longer than the Deployment's spec.progressDeadlineSeconds.
 	ReasonProgressDeadlineExceeded = "ProgressDeadlineExceeded"
 )
 

@@ -1,0 +1,103 @@
+package icecream
+
+import (
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+// StripIcecream drops, in place, what nothing here reads from an Icecream.
+func StripIcecream(icecream *v1alpha1.Icecream) {
+	icecream.ManagedFields = nil
+}
+
+// StripDeployment reduces a Deployment of somebody else, in place, to what tells
+// that it is somebody else's, and leaves one that could be ours as it is.
+func StripDeployment(d *appsv1.Deployment) {
+	if _, labelled := d.Labels[LabelIcecream]; labelled || isControlledByAnIcecream(d) {
+		return
+	}
+	*d = appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
+		Name:              d.Name,
+		Namespace:         d.Namespace,
+		UID:               d.UID,
+		ResourceVersion:   d.ResourceVersion,
+		DeletionTimestamp: d.DeletionTimestamp,
+		OwnerReferences:   d.OwnerReferences,
+	}}
+}
+
+func isControlledByAnIcecream(d *appsv1.Deployment) bool {
+	owner := metav1.GetControllerOfNoCopy(d)
+	return owner != nil && owner.Kind == "Icecream" && owner.APIVersion == v1alpha1.SchemeGroupVersion.String()
+}
+
+// StripPod reduces a Pod, in place, to what PodOf reads: a cache holds many.
+func StripPod(pod *corev1.Pod) {
+	*pod = corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:              pod.Name,
+			Namespace:         pod.Namespace,
+			UID:               pod.UID,
+			ResourceVersion:   pod.ResourceVersion,
+			CreationTimestamp: pod.CreationTimestamp,
+			DeletionTimestamp: pod.DeletionTimestamp,
+			Labels:            only(pod.Labels, LabelIcecream, LabelDeployment),
+			Annotations:       only(pod.Annotations, AnnotationSpecHash),
+		},
+		Spec: corev1.PodSpec{NodeName: pod.Spec.NodeName},
+		Status: corev1.PodStatus{
+			Phase:                 pod.Status.Phase,
+			Conditions:            onlyConditions(pod.Status.Conditions, corev1.PodReady, corev1.PodScheduled),
+			InitContainerStatuses: stripContainers(pod.Status.InitContainerStatuses),
+			ContainerStatuses:     stripContainers(pod.Status.ContainerStatuses),
+		},
+	}
+}
+
+func stripContainers(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
+	var kept []corev1.ContainerStatus
+	for _, status := range statuses {
+		kept = append(kept, corev1.ContainerStatus{
+			Name:                 status.Name,
+			Image:                status.Image,
+			Ready:                status.Ready,
+			State:                stripState(status.State),
+			LastTerminationState: stripState(status.LastTerminationState),
+		})
+	}
+	return kept
+}
+
+func stripState(state corev1.ContainerState) corev1.ContainerState {
+	kept := corev1.ContainerState{Waiting: state.Waiting}
+	if ended := state.Terminated; ended != nil {
+		kept.Terminated = &corev1.ContainerStateTerminated{ExitCode: ended.ExitCode, Reason: ended.Reason}
+	}
+	return kept
+}
+
+func onlyConditions(conditions []corev1.PodCondition, types ...corev1.PodConditionType) []corev1.PodCondition {
+	var kept []corev1.PodCondition
+	for _, condition := range conditions {
+		if slices.Contains(types, condition.Type) {
+			kept = append(kept, condition)
+		}
+	}
+	return kept
+}
+
+// only keeps the entries with these keys.
+func only(from map[string]string, keys ...string) map[string]string {
+	kept := make(map[string]string, len(keys))
+	for _, key := range keys {
+		if value, ok := from[key]; ok {
+			kept[key] = value
+		}
+	}
+	return kept
+}
