@@ -1,7 +1,6 @@
 package icecream
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,7 +8,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -127,14 +125,14 @@ func conclude(o Observed, d Decision, out Outcome, deployment *appsv1.Deployment
 	if isComplete(o, deployment) {
 		return conclusion{ready, v1alpha1.ReasonAvailable, available(deployment)}
 	}
-	trouble := troubleOn(o, deployment)
+	trouble, stallsAt := troubleOn(o, deployment)
 	switch {
-	case trouble.Reason == "":
-		return conclusion{reconciling, v1alpha1.ReasonProgressing, available(deployment)}
-	case o.Now.Sub(trouble.Since) < o.StallAfter:
+	case isPast(stallsAt, o.Now):
+		return conclusion{stalled, trouble.Reason, trouble.Message}
+	case trouble.Reason != "":
 		return conclusion{reconciling, trouble.Reason, trouble.Message}
 	default:
-		return conclusion{stalled, trouble.Reason, trouble.Message}
+		return conclusion{reconciling, v1alpha1.ReasonProgressing, available(deployment)}
 	}
 }
 
@@ -185,60 +183,6 @@ func (c conclusion) setOn(s *v1alpha1.IcecreamStatus, now time.Time) {
 		}
 		meta.SetStatusCondition(&s.Conditions, set)
 	}
-}
-
-// troubleOn is what keeps the Deployment from being rolled out: a Pod of the
-// current spec that cannot run, Pods that cannot be created, or the Deployment's
-// own patience. Of several it is the same one as long as they last.
-func troubleOn(o Observed, deployment *appsv1.Deployment) Trouble {
-	var worst Trouble
-	for _, pod := range o.Pods {
-		isCurrent := pod.Deployment == LabelValue(deployment.Name) && pod.SpecHash == specHash(o.Icecream.Spec)
-		if isCurrent && pod.Trouble.Reason != "" && (worst.Reason == "" || isBefore(pod.Trouble, worst)) {
-			worst = pod.Trouble
-		}
-	}
-	if worst.Reason != "" {
-		return worst
-	}
-	if deployment.Status.ObservedGeneration < deployment.Generation {
-		return Trouble{} // its conditions speak of an earlier spec
-	}
-	if failure := deploymentCondition(deployment, appsv1.DeploymentReplicaFailure); failure.Status == corev1.ConditionTrue {
-		return Trouble{v1alpha1.ReasonReplicaFailure, failure.Message, failure.LastTransitionTime.Time}
-	}
-	if progress := deploymentCondition(deployment, appsv1.DeploymentProgressing); progress.Reason == v1alpha1.ReasonProgressDeadlineExceeded {
-		return Trouble{Reason: v1alpha1.ReasonProgressDeadlineExceeded, Message: progress.Message}
-	}
-	return Trouble{}
-}
-
-// isBefore orders troubles: the longest first, then by their words.
-func isBefore(a, b Trouble) bool {
-	return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.Reason, b.Reason), strings.Compare(a.Message, b.Message)) < 0
-}
-
-// stallsIn is when a trouble that is not there for long enough yet will be; zero
-// when there is none.
-func stallsIn(o Observed) time.Duration {
-	deployment := inUse(o)
-	if deployment == nil || isComplete(o, deployment) {
-		return 0
-	}
-	trouble := troubleOn(o, deployment)
-	if trouble.Reason == "" {
-		return 0
-	}
-	return max(0, o.StallAfter-o.Now.Sub(trouble.Since))
-}
-
-func deploymentCondition(d *appsv1.Deployment, of appsv1.DeploymentConditionType) appsv1.DeploymentCondition {
-	for _, condition := range d.Status.Conditions {
-		if condition.Type == of {
-			return condition
-		}
-	}
-	return appsv1.DeploymentCondition{}
 }
 
 // available says in words how far the Deployment is.

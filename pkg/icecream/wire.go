@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 
@@ -58,57 +57,4 @@ func convert(from, to any) error {
 		return err
 	}
 	return json.Unmarshal(raw, to)
-}
-
-// StripPod reduces a Pod, in place, to what PodOf reads: a cache holds many.
-func StripPod(pod *corev1.Pod) {
-	pod.ObjectMeta = metav1.ObjectMeta{
-		Name:              pod.Name,
-		Namespace:         pod.Namespace,
-		UID:               pod.UID,
-		ResourceVersion:   pod.ResourceVersion,
-		CreationTimestamp: pod.CreationTimestamp,
-		DeletionTimestamp: pod.DeletionTimestamp,
-		Labels:            only(pod.Labels, LabelIcecream, LabelDeployment),
-		Annotations:       only(pod.Annotations, AnnotationSpecHash),
-	}
-	pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName}
-	pod.Status = corev1.PodStatus{
-		Phase:                 pod.Status.Phase,
-		Conditions:            pod.Status.Conditions,
-		InitContainerStatuses: pod.Status.InitContainerStatuses,
-		ContainerStatuses:     pod.Status.ContainerStatuses,
-	}
-}
-
-// StripDeployment reduces a Deployment of somebody else, in place, to what tells
-// that it is somebody else's, and leaves one that could be ours as it is.
-func StripDeployment(d *appsv1.Deployment) {
-	if _, labelled := d.Labels[LabelIcecream]; labelled || isControlledByAnIcecream(d) {
-		return
-	}
-	*d = appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
-		Name:              d.Name,
-		Namespace:         d.Namespace,
-		UID:               d.UID,
-		ResourceVersion:   d.ResourceVersion,
-		DeletionTimestamp: d.DeletionTimestamp,
-		OwnerReferences:   d.OwnerReferences,
-	}}
-}
-
-func isControlledByAnIcecream(d *appsv1.Deployment) bool {
-	owner := metav1.GetControllerOfNoCopy(d)
-	return owner != nil && owner.Kind == "Icecream" && owner.APIVersion == v1alpha1.SchemeGroupVersion.String()
-}
-
-// only keeps the entries with these keys.
-func only(from map[string]string, keys ...string) map[string]string {
-	kept := map[string]string{}
-	for _, key := range keys {
-		if value, ok := from[key]; ok {
-			kept[key] = value
-		}
-	}
-	return kept
 }
