@@ -84,7 +84,7 @@ var (
 const (
 	byLabel      = "label"      // Icecreams and Pods: by namespace and the value of the Icecream's label
 	byDeployment = "deployment" // Icecreams: by namespace and the name of the Deployment that they ask for
-	byOwner      = "owner"      // Deployments: by the UID of their controller
+	byOwner      = "owner"      // Deployments: by namespace and the UID of their controller
 )
 
 // A rollout touches a Deployment and its Pods many times in a moment; burst is
@@ -191,7 +191,7 @@ func (c *Controller) observe(name cache.ObjectName) (o icecream.Observed, err er
 	} else if err != nil {
 		return o, err
 	}
-	o.Owned, err = c.deployments.TypedInformer().GetTypedIndexer().ByTypedIndex(byOwner, string(o.Icecream.UID))
+	o.Owned, err = c.deployments.TypedInformer().GetTypedIndexer().ByTypedIndex(byOwner, key(name.Namespace, string(o.Icecream.UID)))
 	if err != nil {
 		return o, err
 	}
@@ -289,10 +289,11 @@ func (c *Controller) apply(ctx context.Context, live *appsv1.Deployment, d icecr
 	return applied, nil
 }
 
-// delete removes a Deployment of the Icecream that another has replaced.
+// delete removes a Deployment of the Icecream that another has replaced, if it is
+// still as the cache shows it: somebody may have taken it over.
 func (c *Controller) delete(ctx context.Context, old *appsv1.Deployment) error {
 	err := c.kube.AppsV1().Deployments(old.Namespace).Delete(ctx, old.Name, metav1.DeleteOptions{
-		Preconditions:     metav1.NewUIDPreconditions(string(old.UID)),
+		Preconditions:     &metav1.Preconditions{UID: &old.UID, ResourceVersion: &old.ResourceVersion},
 		PropagationPolicy: ptr.To(metav1.DeletePropagationBackground),
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -367,7 +368,7 @@ func (c *Controller) fillCaches() error {
 		c.deployments.TypedInformer().AddTypedIndexers(appsinformers.DeploymentIndexers{
 			byOwner: func(d *appsv1.Deployment) ([]string, error) {
 				if owner := metav1.GetControllerOfNoCopy(d); owner != nil {
-					return []string{string(owner.UID)}, nil
+					return []string{key(d.Namespace, string(owner.UID))}, nil
 				}
 				return nil, nil
 			},

@@ -51,7 +51,7 @@ type Decision struct {
 	// before Apply can drop what the spec no longer asks for.
 	Claim []metav1.ManagedFieldsEntry
 	// Delete are Deployments that have been replaced. They are deleted one by
-	// one, each under the precondition of its UID.
+	// one, each under the precondition of its UID and resourceVersion.
 	Delete []*appsv1.Deployment
 	// Confirm: what is to be done would be wrong for an Icecream that is being
 	// deleted, and caches may not show that yet; so ask the API server first.
