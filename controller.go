@@ -60,7 +60,7 @@ type Controller struct {
 
 	loop     *worker.Loop
 	writes   *written.Store
-	progress *pace.Reports
+	reports  *pace.Reports
 	synced   []cache.DoneChecker
 }
 
@@ -116,7 +116,7 @@ func NewController(
 		icecreams:   icecreams,
 		deployments: deployments,
 		pods:        pods,
-		progress:    pace.New(config.StatusWindow, clock),
+		reports:     pace.New(config.StatusWindow, clock),
 	}
 	c.loop = worker.New("icecream", c.sync, worker.WithClock(clock))
 	c.writes = written.New(map[schema.GroupResource]written.Seen{
@@ -150,7 +150,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (again tim
 	}
 	if observed.Icecream == nil {
 		c.writes.Forget(name)
-		c.progress.Ended(name)
+		c.reports.Forget(name)
 		return 0, nil
 	}
 
@@ -315,17 +315,13 @@ func (c *Controller) report(ctx context.Context, o icecream.Observed, d icecream
 	name, reported := nameOf(o.Icecream), o.Icecream
 	if !equality.Semantic.DeepEqual(o.Icecream.Status, status) {
 		isUrgent := d.Verdict == icecream.Act || icecream.IsUrgent(o.Icecream.Status, status)
-		if wait := c.progress.Due(name); wait > 0 && !isUrgent {
+		if wait := c.reports.Due(name); wait > 0 && !isUrgent {
 			return wait, nil
 		}
 		if reported, err = c.writeStatus(ctx, o.Icecream, status); err != nil {
 			return 0, err
 		}
-		if icecream.IsUnderWay(status) {
-			c.progress.Began(name)
-		} else {
-			c.progress.Ended(name)
-		}
+		c.reports.Wrote(name, icecream.IsUnderWay(status))
 	}
 	for _, event := range news {
 		c.recorder.Eventf(reported, nil, event.Type, event.Reason, event.Action, "%s", event.Note)
