@@ -58,10 +58,10 @@ type Controller struct {
 	deployments appsinformers.TypedDeploymentInformer
 	pods        coreinformers.TypedPodInformer
 
-	loop     *worker.Loop
-	writes   *written.Store
-	reports  *pace.Reports
-	synced   []cache.DoneChecker
+	loop    *worker.Loop
+	writes  *written.Store
+	reports *pace.Reports
+	synced  []cache.DoneChecker
 }
 
 // Config is what an operator can choose.
