@@ -1,0 +1,129 @@
+// Package e2e tests the controller as its users have it: the real binary under
+// its own service account on a real control plane. See README.md.
+package e2e
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+
+	"nicoleh.io/k8s-controller/test/lab"
+)
+
+// Tests mostly wait, so more of them run at a time than there are processors.
+const parallelTests = "12"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if testing.Short() {
+		fmt.Println("skipped: these tests boot clusters")
+		return
+	}
+	chosen := false
+	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
+	if !chosen {
+		if err := flag.Set("test.parallel", parallelTests); err != nil {
+			panic(err)
+		}
+	}
+	code := m.Run()
+	if err := errors.Join(busy.close(), quiet.close(), removeBinary()); err != nil {
+		fmt.Fprintf(os.Stderr, "FAIL: %v\n", err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+// NewNamespace returns a namespace for the test in a cluster that it shares. One
+// controller works for all namespaces there; it calls an Icecream Stalled after
+// three seconds.
+func NewNamespace(t *testing.T) *lab.Namespace {
+	t.Helper()
+	n := busy.open(t).NewNamespace(t)
+	n.Controller = busy.controller
+	return n
+}
+
+// NewQuietNamespace returns a namespace for the test in a cluster that it shares.
+// No controller works there but what tests start, each in its own namespace: see
+// Namespace.StartController.
+func NewQuietNamespace(t *testing.T) *lab.Namespace {
+	t.Helper()
+	return quiet.open(t).NewNamespace(t)
+}
+
+// NewLab boots a cluster for the test alone.
+func NewLab(t *testing.T, o lab.Options) *lab.Lab {
+	t.Helper()
+	o.Binary = binary(t)
+	return lab.New(t, o)
+}
+
+// The clusters that tests share.
+var (
+	busy  = shared{flags: []string{"-stall-after=3s"}}
+	quiet = shared{}
+)
+
+// shared is a Lab that is opened for the first test that wants it.
+type shared struct {
+	flags []string // of the controller for all namespaces; nil for none
+
+	once       sync.Once
+	lab        *lab.Lab
+	controller *lab.Controller
+	err        error
+}
+
+func (s *shared) open(t *testing.T) *lab.Lab {
+	t.Helper()
+	path := binary(t)
+	s.once.Do(func() { s.err = s.boot(path) })
+	if s.err != nil {
+		t.Fatal(s.err)
+	}
+	return s.lab
+}
+
+func (s *shared) boot(path string) (err error) {
+	// The test that came first is not the last that needs it.
+	ctx := context.Background()
+	if s.lab, err = lab.Open(ctx, lab.Options{Binary: path}); err != nil || s.flags == nil {
+		return err
+	}
+	if s.controller, err = s.lab.NewController(ctx, lab.SystemNamespace, s.flags...); err != nil {
+		return err
+	}
+	return s.controller.Launch()
+}
+
+func (s *shared) close() (err error) {
+	if s.controller != nil {
+		err = s.controller.Terminate()
+	}
+	if s.lab != nil {
+		err = errors.Join(err, s.lab.Close())
+	}
+	return err
+}
+
+// build builds the controller once, such that it reports data races.
+var build = sync.OnceValues(func() (path string, err error) {
+	path, removeBinary, err = lab.BuildController(context.Background(), "-race")
+	return path, err
+})
+
+var removeBinary = func() error { return nil }
+
+func binary(t *testing.T) string {
+	t.Helper()
+	path, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

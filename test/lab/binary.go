@@ -1,0 +1,42 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+const module = "nicoleh.io/k8s-controller"
+
+// BuildController builds the controller, with flags for the go command such as
+// -race, and returns its path. remove removes it.
+func BuildController(ctx context.Context, flags ...string) (path string, remove func() error, err error) {
+	root, err := repository(ctx)
+	if err != nil {
+		return "", func() error { return nil }, err
+	}
+	dir, err := os.MkdirTemp("", "icecream-controller-")
+	if err != nil {
+		return "", func() error { return nil }, err
+	}
+	path = filepath.Join(dir, "controller")
+	build := exec.CommandContext(ctx, "go", append(append([]string{"build", "-o", path}, flags...), ".")...)
+	build.Dir = root
+	if output, err := build.CombinedOutput(); err != nil {
+		return "", func() error { return nil }, errors.Join(fmt.Errorf("building the controller: %w\n%s", err, output), os.RemoveAll(dir))
+	}
+	return path, func() error { return os.RemoveAll(dir) }, nil
+}
+
+// repository is the root of the repository: where the module under test is.
+func repository(ctx context.Context) (string, error) {
+	output, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	if err != nil {
+		return "", fmt.Errorf("finding module %s: %w", module, err)
+	}
+	return strings.TrimSpace(string(output)), nil
+}

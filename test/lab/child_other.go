@@ -1,0 +1,15 @@
+//go:build !linux
+
+package lab
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// startChild starts a command in a process group of its own, so that Ctrl-C does
+// not reach it before the test that has to stop it.
+func startChild(command *exec.Cmd) error {
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return command.Start()
+}

@@ -1,0 +1,247 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// stopsWithin is how long a controller may take to end after SIGTERM.
+const stopsWithin = 30 * time.Second
+
+// Controller is the real binary, run as a process of its own under a service
+// account of its own. Its methods are for one goroutine at a time, except Log.
+type Controller struct {
+	// User is who it is to the API server, as the audit log names it.
+	User string
+
+	binary string
+	args   []string
+	log    string // path, written on by every start
+
+	process *os.Process // nil while it is not running
+	exited  chan error  // closed with the process, after what became of it
+}
+
+var controllers atomic.Int64
+
+// StartController starts a controller with the rights of artifacts/ and ends it
+// with the test, which then fails if the controller did not stop cleanly when
+// told to or its log holds a race or a panic.
+func (l *Lab) StartController(t testing.TB, flags ...string) *Controller {
+	t.Helper()
+	c, err := l.NewController(t.Context(), SystemNamespace, flags...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.attend(t)
+	return c
+}
+
+// StartController starts a controller that is restricted to the namespace and has
+// no more rights than a Role in it gives, with the rules of artifacts/. It ends
+// with the test like one of the Lab.
+func (n *Namespace) StartController(t testing.TB, flags ...string) *Controller {
+	t.Helper()
+	if err := n.grant(t.Context()); err != nil {
+		t.Fatalf("granting the controller its Role: %v", err)
+	}
+	c, err := n.Lab.NewController(t.Context(), n.Name, append([]string{"-namespace=" + n.Name}, flags...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Controller = c
+	c.attend(t)
+	return c
+}
+
+// NewController makes a controller of the service account of that namespace, and
+// does not start it.
+func (l *Lab) NewController(ctx context.Context, namespace string, flags ...string) (*Controller, error) {
+	kubeconfig, err := l.ServiceAccountKubeconfig(ctx, namespace, ServiceAccount)
+	if err != nil {
+		return nil, err
+	}
+	return &Controller{
+		User:   "system:serviceaccount:" + namespace + ":" + ServiceAccount,
+		binary: l.binary,
+		args:   append([]string{"-kubeconfig=" + kubeconfig}, flags...),
+		log:    filepath.Join(l.Dir(), fmt.Sprintf("icecream-controller-%d.log", controllers.Add(1))),
+	}, nil
+}
+
+// Launch starts the process.
+func (c *Controller) Launch() error {
+	log, err := os.OpenFile(c.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close() // the process has its own handle
+	command := exec.Command(c.binary, c.args...)
+	command.Stdout, command.Stderr = log, log
+	if err := startChild(command); err != nil {
+		return fmt.Errorf("starting the controller: %w", err)
+	}
+	exited := make(chan error, 1)
+	go func() {
+		exited <- command.Wait()
+		close(exited)
+	}()
+	c.process, c.exited = command.Process, exited
+	return nil
+}
+
+// Terminate sends SIGTERM and returns when the process has ended. Its error says
+// what was unclean about that, and about what the process has logged in its life.
+func (c *Controller) Terminate() error {
+	if c.process == nil {
+		return nil
+	}
+	select {
+	case err := <-c.exited:
+		c.process = nil
+		return errors.Join(fmt.Errorf("the controller ended by itself: %v", err), c.complaints())
+	default:
+	}
+	if err := c.process.Signal(syscall.SIGTERM); err != nil {
+		return fmt.Errorf("sending SIGTERM: %w", err)
+	}
+	select {
+	case err := <-c.exited:
+		c.process = nil
+		if err != nil {
+			err = fmt.Errorf("the controller was told to stop and ended with: %w", err)
+		}
+		return errors.Join(err, c.complaints())
+	case <-time.After(stopsWithin):
+		// Its stacks say what it waits for.
+		return errors.Join(fmt.Errorf("the controller was told to stop, and ran on for %s", stopsWithin), c.end(syscall.SIGQUIT), c.complaints())
+	}
+}
+
+// Start starts the controller again.
+func (c *Controller) Start(t testing.TB) {
+	t.Helper()
+	if c.process != nil {
+		t.Fatal("the controller runs already")
+	}
+	if err := c.Launch(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Stop asks the controller to stop, by SIGTERM, and requires it to end cleanly.
+func (c *Controller) Stop(t testing.TB) {
+	t.Helper()
+	if err := c.Terminate(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Kill ends the controller as a crash would, by SIGKILL.
+func (c *Controller) Kill(t testing.TB) {
+	t.Helper()
+	if c.process == nil {
+		t.Fatal("the controller is not running")
+	}
+	if err := c.end(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Log is all that the controller has logged, from its first start on.
+func (c *Controller) Log() string {
+	log, err := os.ReadFile(c.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(log)
+}
+
+// Errors are the lines of the log that report an error.
+func (c *Controller) Errors() []string {
+	var found []string
+	for line := range strings.Lines(c.Log()) {
+		if reportsError.MatchString(line) {
+			found = append(found, strings.TrimSpace(line))
+		}
+	}
+	return found
+}
+
+// reportsError matches the header of an error in klog's text format.
+var reportsError = regexp.MustCompile(`^[EF]\d{4} `)
+
+// isAlarming matches what no log may hold, whatever the test is about.
+var isAlarming = regexp.MustCompile(`DATA RACE|panic|^goroutine \d+ \[|fatal error: `)
+
+func (c *Controller) complaints() error {
+	var errs []error
+	for line := range strings.Lines(c.Log()) {
+		if isAlarming.MatchString(line) {
+			errs = append(errs, fmt.Errorf("the controller's log says: %s", strings.TrimSpace(line)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// attend starts the controller and ends it with the test.
+func (c *Controller) attend(t testing.TB) {
+	t.Helper()
+	c.Start(t)
+	t.Cleanup(func() {
+		if err := c.Terminate(); err != nil {
+			t.Error(err)
+		} else if err := c.complaints(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("the end of the log of %s:\n%s", c.User, lastLines(c.Log(), 300))
+		}
+	})
+}
+
+// end sends a signal that ends the process, and returns when it has.
+func (c *Controller) end(signal os.Signal) error {
+	if err := c.process.Signal(signal); err != nil {
+		return fmt.Errorf("sending signal %v: %w", signal, err)
+	}
+	<-c.exited
+	c.process = nil
+	return nil
+}
+
+// grant gives a service account of the namespace, by a Role, the rules that
+// artifacts/ has in a ClusterRole.
+func (n *Namespace) grant(ctx context.Context) error {
+	rules, err := n.Lab.Kube.RbacV1().ClusterRoles().Get(ctx, ServiceAccount, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	account, rbac, name := n.Lab.Kube.CoreV1().ServiceAccounts(n.Name), n.Lab.Kube.RbacV1(), metav1.ObjectMeta{Name: ServiceAccount}
+	if _, err := account.Create(ctx, &corev1.ServiceAccount{ObjectMeta: name}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	if _, err := rbac.Roles(n.Name).Create(ctx, &rbacv1.Role{ObjectMeta: name, Rules: rules.Rules}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	_, err = rbac.RoleBindings(n.Name).Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: name,
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: ServiceAccount},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: n.Name, Name: ServiceAccount}},
+	}, metav1.CreateOptions{})
+	return err
+}

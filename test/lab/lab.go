@@ -1,0 +1,167 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
+	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned"
+)
+
+// Patience is how long a test waits for what has to come about. It is far more
+// than anything takes, so that a machine with other things to do fails no test.
+const Patience = 2 * time.Minute
+
+// What artifacts/rbac-icecream.yaml calls the controller.
+const (
+	SystemNamespace = "icecream-system"
+	ServiceAccount  = "icecream-controller"
+)
+
+// Options say what Lab to open.
+type Options struct {
+	// Binary is the controller to run; see BuildController.
+	Binary string
+	// Nodes is the number of nodes; 0 is the default of package cluster.
+	Nodes int
+	// AuditBodies has the audit log hold the bodies of requests and answers.
+	AuditBodies bool
+	// Log receives how the boot goes; nil discards it.
+	Log io.Writer
+}
+
+// Lab is a cluster to test the controller on.
+type Lab struct {
+	*cluster.Cluster
+
+	// Kube, Icecreams and Dynamic are clients of an administrator.
+	Kube      kubernetes.Interface
+	Icecreams versioned.Interface
+	Dynamic   dynamic.Interface
+
+	binary  string
+	root    string // of the repository
+	witness *witness
+}
+
+// Open boots a Lab, which the caller has to Close.
+func Open(ctx context.Context, o Options) (*Lab, error) {
+	root, err := repository(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := cluster.Start(ctx, cluster.Options{Nodes: o.Nodes, AuditUsers: []string{cluster.AllUsers}, AuditBodies: o.AuditBodies, Log: o.Log})
+	if err != nil {
+		return nil, fmt.Errorf("starting the cluster: %w", err)
+	}
+	l := &Lab{Cluster: c, binary: o.Binary, root: root}
+	if err := l.furnish(ctx); err != nil {
+		return nil, errors.Join(err, c.Stop())
+	}
+	return l, nil
+}
+
+// New opens a Lab for one test, and closes it when the test ends. What the
+// witness has found fails the test.
+func New(t testing.TB, o Options) *Lab {
+	t.Helper()
+	l, err := Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// Close ends the cluster. Its error tells what was wrong with the statuses that
+// were written in it.
+func (l *Lab) Close() error {
+	err := l.witness.verdict()
+	if died := l.Err(); died != nil {
+		err = errors.Join(err, fmt.Errorf("the cluster came to harm: %w", died))
+	}
+	return errors.Join(err, l.Stop())
+}
+
+// furnish makes the clients, applies the artifacts and calls the witness.
+func (l *Lab) furnish(ctx context.Context) (err error) {
+	if l.Kube, err = kubernetes.NewForConfig(l.RESTConfig()); err != nil {
+		return err
+	}
+	if l.Icecreams, err = versioned.NewForConfig(l.RESTConfig()); err != nil {
+		return err
+	}
+	if l.Dynamic, err = dynamic.NewForConfig(l.RESTConfig()); err != nil {
+		return err
+	}
+	for _, artifact := range []string{"artifacts/examples/crd-icecream.yaml", "artifacts/rbac-icecream.yaml"} {
+		if _, err := l.TryKubectl(ctx, "", "apply", "-f", l.Path(artifact)); err != nil {
+			return err
+		}
+	}
+	if _, err := l.TryKubectl(ctx, "", "wait", "--for=condition=Established", "--timeout=60s", "crd/icecreams.controller.nicoleh.io"); err != nil {
+		return err
+	}
+	l.witness = observe(l.Dynamic)
+	return nil
+}
+
+// Path is that of a file of the repository, named from its root.
+func (l *Lab) Path(name string) string { return filepath.Join(l.root, name) }
+
+// NewNamespace makes a namespace for the test, which is deleted when it ends.
+func (l *Lab) NewNamespace(t testing.TB) *Namespace {
+	t.Helper()
+	made, err := l.Kube.CoreV1().Namespaces().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: labelOf(t.Name()) + "-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatalf("making a namespace: %v", err)
+	}
+	n := &Namespace{Name: made.Name, Lab: l}
+	t.Cleanup(func() {
+		for _, err := range l.witness.in(n.Name) {
+			t.Error(err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if err := l.Kube.CoreV1().Namespaces().Delete(ctx, n.Name, metav1.DeleteOptions{}); err != nil {
+			t.Logf("deleting namespace %s: %v", n.Name, err)
+		}
+	})
+	// Without its service account no Pod could be made.
+	n.Eventually(t, "the namespace has its service account", func(ctx context.Context) error {
+		_, err := l.Kube.CoreV1().ServiceAccounts(n.Name).Get(ctx, "default", metav1.GetOptions{})
+		return err
+	})
+	return n
+}
+
+// labelOf makes the beginning of an object's name of a test's name.
+func labelOf(test string) string {
+	label := []byte{}
+	for _, char := range []byte(test) {
+		switch {
+		case 'a' <= char && char <= 'z' || '0' <= char && char <= '9':
+			label = append(label, char)
+		case 'A' <= char && char <= 'Z':
+			label = append(label, char-'A'+'a')
+		default:
+			label = append(label, '-')
+		}
+	}
+	return string(label[:min(len(label), 40)])
+}

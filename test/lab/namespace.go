@@ -1,0 +1,205 @@
+package lab
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	icecreamclient "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
+)
+
+// pollEvery is short against what is waited for and long against a request.
+const pollEvery = 100 * time.Millisecond
+
+// Namespace is one test's share of a Lab.
+type Namespace struct {
+	Name string
+	Lab  *Lab
+
+	// Controller is the one whose log is shown when a wait in the namespace ends
+	// in vain; StartController sets it.
+	Controller *Controller
+}
+
+// Icecreams is an administrator's client for the namespace.
+func (n *Namespace) Icecreams() icecreamclient.IcecreamInterface {
+	return n.Lab.Icecreams.ControllerV1alpha1().Icecreams(n.Name)
+}
+
+// Deployments is an administrator's client for the namespace.
+func (n *Namespace) Deployments() appsclient.DeploymentInterface {
+	return n.Lab.Kube.AppsV1().Deployments(n.Name)
+}
+
+// Pods is an administrator's client for the namespace.
+func (n *Namespace) Pods() coreclient.PodInterface { return n.Lab.Kube.CoreV1().Pods(n.Name) }
+
+// Create creates an Icecream of that name and spec.
+func (n *Namespace) Create(t testing.TB, name string, spec v1alpha1.IcecreamSpec) *v1alpha1.Icecream {
+	t.Helper()
+	made, err := n.Icecreams().Create(t.Context(), &v1alpha1.Icecream{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatalf("creating Icecream %q: %v", name, err)
+	}
+	return made
+}
+
+// Icecream returns an Icecream as it is now.
+func (n *Namespace) Icecream(t testing.TB, name string) *v1alpha1.Icecream {
+	t.Helper()
+	got, err := n.Icecreams().Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// Deployment returns a Deployment as it is now.
+func (n *Namespace) Deployment(t testing.TB, name string) *appsv1.Deployment {
+	t.Helper()
+	got, err := n.Deployments().Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// AllDeployments returns the Deployments of the namespace, by name.
+func (n *Namespace) AllDeployments(t testing.TB) []appsv1.Deployment {
+	t.Helper()
+	list, err := n.Deployments().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
+}
+
+// LivePods returns the Pods of the namespace that are not ending, by name.
+func (n *Namespace) LivePods(t testing.TB) []corev1.Pod {
+	t.Helper()
+	list, err := n.Pods().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return pod.DeletionTimestamp != nil })
+}
+
+// Events returns the events about an Icecream in the order in which they came.
+func (n *Namespace) Events(t testing.TB, name string) []eventsv1.Event {
+	t.Helper()
+	list, err := n.Lab.Kube.EventsV1().Events(n.Name).List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.kind=Icecream,regarding.name=" + name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortStableFunc(list.Items, func(a, b eventsv1.Event) int {
+		return cmp.Or(a.EventTime.Compare(b.EventTime.Time), cmp.Compare(a.Name, b.Name))
+	})
+	return list.Items
+}
+
+// Eventually waits until check returns nil. If it does not, the test ends with
+// check's last error and the state of the namespace.
+func (n *Namespace) Eventually(t testing.TB, what string, check func(ctx context.Context) error) {
+	t.Helper()
+	if err := n.poll(t.Context(), Patience, check); err != nil {
+		t.Fatalf("waited for %s, and it is not so that %s: %v\n%s", Patience, what, err, n.Describe())
+	}
+}
+
+// Steadily requires that check returns nil all along for a while. It is for what
+// must not happen; it cannot tell that from what would have happened later.
+func (n *Namespace) Steadily(t testing.TB, what string, while time.Duration, check func(ctx context.Context) error) {
+	t.Helper()
+	for end := time.Now().Add(while); time.Now().Before(end); time.Sleep(pollEvery) {
+		if err := check(t.Context()); err != nil {
+			t.Fatalf("it did not stay so that %s: %v\n%s", what, err, n.Describe())
+		}
+	}
+}
+
+// EventuallyIcecream waits until the Icecream is as check wants it, and returns it.
+func (n *Namespace) EventuallyIcecream(t testing.TB, name, what string, check func(*v1alpha1.Icecream) error) *v1alpha1.Icecream {
+	t.Helper()
+	var got *v1alpha1.Icecream
+	n.Eventually(t, fmt.Sprintf("Icecream %q %s", name, what), func(ctx context.Context) (err error) {
+		if got, err = n.Icecreams().Get(ctx, name, metav1.GetOptions{}); err != nil {
+			return err
+		}
+		return check(got)
+	})
+	return got
+}
+
+// EventuallyReady waits until the Icecream is Ready as its spec now is.
+func (n *Namespace) EventuallyReady(t testing.TB, name string) *v1alpha1.Icecream {
+	t.Helper()
+	return n.EventuallyIcecream(t, name, "is Ready", IsReady)
+}
+
+// EventuallyStalled waits until the Icecream is Stalled for that reason.
+func (n *Namespace) EventuallyStalled(t testing.TB, name, reason string) *v1alpha1.Icecream {
+	t.Helper()
+	return n.EventuallyIcecream(t, name, "is Stalled because of "+reason, IsStalled(reason))
+}
+
+// IsReady returns nil if the Icecream is Ready as its spec now is, and else what
+// it is instead.
+func IsReady(ice *v1alpha1.Icecream) error {
+	ready := meta.FindStatusCondition(ice.Status.Conditions, v1alpha1.ConditionReady)
+	switch {
+	case ready == nil:
+		return errors.New("it has no condition Ready")
+	case ice.Status.ObservedGeneration != ice.Generation:
+		return fmt.Errorf("its status is that of generation %d of %d", ice.Status.ObservedGeneration, ice.Generation)
+	case ready.Status != metav1.ConditionTrue:
+		return fmt.Errorf("Ready is %s: %s: %s", ready.Status, ready.Reason, ready.Message)
+	}
+	return nil
+}
+
+// IsStalled returns a check that the Icecream is Stalled, as its spec now is, for
+// that reason.
+func IsStalled(reason string) func(*v1alpha1.Icecream) error {
+	return func(ice *v1alpha1.Icecream) error {
+		stalled := meta.FindStatusCondition(ice.Status.Conditions, v1alpha1.ConditionStalled)
+		switch {
+		case stalled == nil:
+			return errors.New("it has no condition Stalled")
+		case ice.Status.ObservedGeneration != ice.Generation:
+			return fmt.Errorf("its status is that of generation %d of %d", ice.Status.ObservedGeneration, ice.Generation)
+		case stalled.Status != metav1.ConditionTrue || stalled.Reason != reason:
+			return fmt.Errorf("Stalled is %s: %s: %s", stalled.Status, stalled.Reason, stalled.Message)
+		}
+		return nil
+	}
+}
+
+// poll calls check until it returns nil or time is up, and returns its last error.
+func (n *Namespace) poll(ctx context.Context, patience time.Duration, check func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		err := check(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pollEvery):
+		}
+	}
+}
