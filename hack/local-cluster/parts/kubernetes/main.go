@@ -1,7 +1,7 @@
 // Command kubernetes is every part of a Kubernetes control plane in one
-// binary: linking the shared packages once takes a fifth of the time and of
-// the disk space. The part is named by the file name it is started under (a
-// symbolic link), or else by the first argument.
+// binary, so that what they share is linked and stored once. The part is named
+// by the file name it is started under (a symbolic link), or else by the first
+// argument.
 package main
 
 import (
