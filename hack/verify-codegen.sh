@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Checks that pkg/ and artifacts/ hold what hack/update-codegen.sh writes, no
+# more and no less. It generates in a copy, so the tree stays as it is.
+# Repair: hack/update-codegen.sh
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+temp=$(mktemp -d)
+trap 'rm -rf "${temp}"' EXIT
+
+# What git knows or would be asked to add, in its state of now.
+git ls-files -z --cached --others --exclude-standard |
+  while IFS= read -r -d '' file; do
+    if [[ -e ${file} || -L ${file} ]]; then
+      printf '%s\0' "${file}"
+    fi
+  done >"${temp}/files"
+mkdir "${temp}/tree" "${temp}/generated"
+tar --null -T "${temp}/files" -cf - | tar -xf - -C "${temp}/tree"
+cp -R "${temp}/tree/." "${temp}/generated"
+
+"${temp}/generated/hack/update-codegen.sh"
+
+cd "${temp}"
+drift=0
+for dir in pkg artifacts; do
+  diff -ruN "tree/${dir}" "generated/${dir}" || drift=1
+done
+if ((drift)); then
+  echo "Generated files are not up to date: run hack/update-codegen.sh"
+  exit 1
+fi

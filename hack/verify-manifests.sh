@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Checks that every YAML file in artifacts/ consists of objects that kubectl
+# could apply: readable, no key twice, with apiVersion, kind and name.
+# Repair: the file; the complaint has the number of the document in it.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+temp=$(mktemp -d)
+trap 'rm -rf "${temp}"' EXIT
+go build -C hack/tools -o "${temp}/" ./verify-manifests
+git ls-files -z --cached --others --exclude-standard -- 'artifacts/*.yaml' 'artifacts/*.yml' |
+  xargs -0 "${temp}/verify-manifests"

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Checks every go.mod: it is tidy, all name the same version of Go, and all name
+# the same version of Kubernetes' libraries. hack/local-cluster/parts is a whole
+# Kubernetes of a version of its own, which its libraries have to follow.
+# Repair: go mod tidy in the module, or go get the version of the others.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export GOFLAGS='' GOWORK=off
+status=0
+
+modules=()
+while IFS= read -r file; do
+  modules+=("${file}")
+done < <(git ls-files --cached --others --exclude-standard -- 'go.mod' '**/go.mod')
+
+for file in "${modules[@]}"; do
+  if ! go mod -C "$(dirname "${file}")" tidy -diff; then
+    echo "${file}: not tidy"
+    status=1
+  fi
+done
+
+# same WHAT: the lines of standard input, "value (file)", agree on the value.
+same() {
+  local lines
+  lines=$(sort -u)
+  if (($(cut -d' ' -f1 <<<"${lines}" | sort -u | grep -c .) > 1)); then
+    printf 'Several versions of %s:\n%s\n' "$1" "${lines}"
+    status=1
+  fi
+}
+
+# libraries: "version (file)" of what is published along with Kubernetes, from
+# the lines of the go.mod files that match the first argument.
+libraries() {
+  awk -v lines="$1" '$0 ~ lines {
+    for (i = 1; i < NF; i++)
+      if ($i ~ /^k8s\.io\/[a-z-]+$/ && $(i + 1) ~ /^v0\.[1-9][0-9]*\.[0-9]+$/)
+        print $(i + 1) " (" FILENAME ")"
+  }' "${@:2}"
+}
+
+parts=hack/local-cluster/parts/go.mod
+same Go < <(awk '$1 == "go" { print $2 " (" FILENAME ")" }' "${modules[@]}")
+same "Kubernetes' libraries" < <(
+  for file in "${modules[@]}"; do
+    [[ ${file} == "${parts}" ]] || libraries . "${file}"
+  done
+)
+if [[ -e ${parts} ]]; then
+  same "Kubernetes' parts" < <(
+    libraries "=>" "${parts}"
+    awk '$1 == "k8s.io/kubernetes" { sub(/^v1/, "v0", $2); print $2 " (" FILENAME ")" }' "${parts}"
+  )
+fi
+exit "${status}"

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Checks the shell scripts: bash understands them, they can be executed, stop at
+# the first error and say at their head what they are for. shellcheck reads them
+# too, where it is installed.
+# Repair: the script.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+status=0
+complain() {
+  echo "$*"
+  status=1
+}
+
+scripts=()
+while IFS= read -r file; do
+  [[ -e ${file} ]] && scripts+=("${file}")
+done < <(git ls-files --cached --others --exclude-standard -- '*.sh' .ci/run)
+
+for script in "${scripts[@]}"; do
+  bash -n "${script}" || status=1
+  [[ -x ${script} ]] || complain "${script}: not executable: chmod +x"
+  [[ $(head -n 1 "${script}") == '#!/usr/bin/env bash' ]] || complain "${script}: does not begin with #!/usr/bin/env bash"
+  [[ $(sed -n 2p "${script}") == '# '* ]] || complain "${script}: line 2 does not say what it is for"
+  grep -q '^set -euo pipefail$' "${script}" || complain "${script}: no line \"set -euo pipefail\""
+done
+if command -v shellcheck >/dev/null; then
+  shellcheck "${scripts[@]}" || status=1
+fi
+exit "${status}"
