@@ -1,0 +1,103 @@
+# Everything that people and CI do here; `make` lists it. Nothing is needed
+# but Go, git and a C compiler for the race detector.
+
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# The version must look like one of Kubernetes: the metrics library reads it.
+VERSION ?= $(shell git describe --tags --match 'v[0-9]*.[0-9]*.[0-9]*' --dirty 2>/dev/null || \
+	echo "v0.0.0-$$(git rev-list --count HEAD 2>/dev/null || echo 0)")
+COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+TREE ?= $(shell test -n "$$(git status --porcelain 2>/dev/null)" && echo dirty || echo clean)
+DATE ?= $(shell TZ=UTC git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null || echo 1970-01-01T00:00:00Z)
+
+version_package := k8s.io/component-base/version
+LDFLAGS ?= -s -w \
+	-X $(version_package).gitVersion=$(VERSION) \
+	-X $(version_package).gitCommit=$(COMMIT) \
+	-X $(version_package).gitTreeState=$(TREE) \
+	-X $(version_package).buildDate=$(DATE)
+
+# For example: make test-e2e RUN=TestRename TESTFLAGS=-v
+RUN ?=
+TESTFLAGS ?=
+FUZZTIME ?= 10s
+
+go_test := go test -race $(if $(RUN),-run '$(RUN)') $(TESTFLAGS)
+
+##@ Everyday
+
+.PHONY: help
+help: ## List what can be made
+	@awk 'BEGIN { FS = ":.*## " } \
+		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z0-9-]+:.*## / { printf "  %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build ./controller (and ./reboot-agent)
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o controller .
+	$(if $(wildcard cmd/reboot-agent),CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o reboot-agent ./cmd/reboot-agent)
+
+.PHONY: generate
+generate: ## Write again what follows from the API types
+	hack/update-codegen.sh
+
+.PHONY: fmt
+fmt: ## Format all Go files
+	go tool -modfile=hack/tools/go.mod golangci-lint fmt
+
+.PHONY: lint
+lint: ## Read all Go files critically
+	hack/verify-lint.sh
+
+.PHONY: verify
+verify: ## The gate before a commit: generated files, modules, links, manifests, scripts, lint
+	hack/verify.sh
+
+.PHONY: clean
+clean: ## Remove what was built here (caches stay)
+	rm -rf controller reboot-agent dist coverage.*
+
+##@ Tests (RUN=regexp selects, TESTFLAGS adds flags)
+
+.PHONY: test
+test: test-unit test-local-cluster test-e2e ## All of them
+
+.PHONY: test-unit
+test-unit: ## Tests that need nothing but this process; of fuzz tests, the seeds
+	$(go_test) ./...
+	go -C hack/tools test $(TESTFLAGS) ./...
+
+.PHONY: test-local-cluster
+test-local-cluster: local-cluster ## Tests of the local cluster
+	cd hack/local-cluster && $(go_test) -timeout 15m ./...
+
+# One package at a time: each starts its own control plane.
+.PHONY: test-e2e
+test-e2e: local-cluster ## Tests of the controller on a local cluster
+	$(if $(wildcard test/go.mod),cd test && $(go_test) -count=1 -p 1 -timeout 30m ./...,@echo "There is no test/go.mod: nothing to test end to end")
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz test for FUZZTIME (10s)
+	@for package in $$(go list ./...); do \
+		for target in $$(go test -list '^Fuzz' "$${package}" | grep '^Fuzz' || true); do \
+			echo "$${package} $${target}"; \
+			go test -run '^$$' -fuzz "^$${target}$$" -fuzztime $(FUZZTIME) "$${package}"; \
+		done; \
+	done
+
+##@ Clusters
+
+.PHONY: demo
+demo: ## Show the controller at work on a local cluster (ONCE=1: without waiting for keys)
+	hack/demo.sh
+
+.PHONY: cluster
+cluster: ## Run a local cluster until Ctrl-C
+	go run -C hack/local-cluster . up
+
+.PHONY: local-cluster
+local-cluster: ## Build the local cluster's control plane: minutes, once
+	go run -C hack/local-cluster . build
