@@ -11,6 +11,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
@@ -23,6 +26,9 @@ func TestMain(m *testing.M) {
 		fmt.Println("skipped: these tests boot clusters")
 		return
 	}
+	// What clients in this process say of an API server that a test has killed
+	// is no news.
+	klog.SetLogger(logr.Discard())
 	chosen := false
 	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
 	if !chosen {

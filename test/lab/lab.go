@@ -28,6 +28,10 @@ const (
 	ServiceAccount  = "icecream-controller"
 )
 
+// Kubernetes' own controllers allow themselves 20 requests a second by default.
+// Here they are not what a test should have to wait for.
+var unthrottled = []string{"--kube-api-qps=500", "--kube-api-burst=1000"}
+
 // Options say what Lab to open.
 type Options struct {
 	// Binary is the controller to run; see BuildController.
@@ -60,7 +64,13 @@ func Open(ctx context.Context, o Options) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := cluster.Start(ctx, cluster.Options{Nodes: o.Nodes, AuditUsers: []string{cluster.AllUsers}, AuditBodies: o.AuditBodies, Log: o.Log})
+	c, err := cluster.Start(ctx, cluster.Options{
+		Nodes:       o.Nodes,
+		AuditUsers:  []string{cluster.AllUsers},
+		AuditBodies: o.AuditBodies,
+		ExtraArgs:   map[cluster.Component][]string{cluster.ControllerManager: unthrottled, cluster.Scheduler: unthrottled},
+		Log:         o.Log,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("starting the cluster: %w", err)
 	}
@@ -133,7 +143,7 @@ func (l *Lab) NewNamespace(t testing.TB) *Namespace {
 	}
 	n := &Namespace{Name: made.Name, Lab: l}
 	t.Cleanup(func() {
-		for _, err := range l.witness.in(n.Name) {
+		for _, err := range l.witness.take(n.Name) {
 			t.Error(err)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

@@ -116,15 +116,17 @@ func (w *witness) verdict() error {
 	return fmt.Errorf("%d statuses were not right:\n%w", len(w.findings), errors.Join(worst...))
 }
 
-// in returns what has been found wrong in a namespace by now.
-func (w *witness) in(namespace string) (found []error) {
+// take returns what has been found wrong in a namespace by now, and leaves it out
+// of the verdict.
+func (w *witness) take(namespace string) (found []error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, f := range w.findings {
+	w.findings = slices.DeleteFunc(w.findings, func(f finding) bool {
 		if f.namespace == namespace {
 			found = append(found, f.error)
 		}
-	}
+		return f.namespace == namespace
+	})
 	return found
 }
 
@@ -149,6 +151,7 @@ func (w *witness) follow(ctx context.Context, resource dynamic.NamespaceableReso
 		w.mu.Lock()
 		if !first {
 			w.blind = max(w.blind, versionOf(list.GetResourceVersion()))
+			clear(w.icecreams) // what came before what is now is not known
 		}
 		first = false
 		for i := range list.Items {
@@ -294,7 +297,11 @@ func flaws(object *unstructured.Unstructured, ice, before *v1alpha1.Icecream) (f
 		flaw(is.ObservedGeneration != s.ObservedGeneration, "condition %s is of generation %d, the status of %d", condition, is.ObservedGeneration, s.ObservedGeneration)
 		if before != nil {
 			was := meta.FindStatusCondition(before.Status.Conditions, condition)
-			flaw(was != nil && was.Status == is.Status && !was.LastTransitionTime.Equal(&is.LastTransitionTime), "condition %s has another lastTransitionTime and the same status", condition)
+			if was == nil || was.Status != is.Status {
+				continue
+			}
+			flaw(!was.LastTransitionTime.Equal(&is.LastTransitionTime), "condition %s had status %s since %s, and now has it since %s (before, at resource version %s: %+v)",
+				condition, is.Status, was.LastTransitionTime, is.LastTransitionTime, before.ResourceVersion, before.Status)
 		}
 	}
 	if read.Status == status.CurrentStatus {

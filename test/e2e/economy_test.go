@@ -1,0 +1,167 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/test/lab"
+)
+
+// The API server's audit log is the witness of what the controller costs it.
+func TestEconomy(t *testing.T) {
+	t.Parallel()
+	l := NewLab(t, lab.Options{Nodes: 5})
+	c := l.StartController(t)
+	n := l.NewNamespace(t)
+	n.Controller = c
+
+	const icecreams = 300
+	begin := time.Now()
+	n.Create(t, probe, v1alpha1.IcecreamSpec{})
+	for i := range icecreams {
+		n.Create(t, fmt.Sprintf("icecream-%03d", i), v1alpha1.IcecreamSpec{})
+	}
+	created := time.Since(begin)
+	n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams+1) })
+	t.Logf("%d Icecreams were created in %s and Ready after %s", icecreams, created.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond))
+	eventuallyIdle(t, n, c)
+
+	made := l.Requests(t).By(c.User)
+	t.Logf("on the way: %s", made)
+	if refused := made.Refused(); len(refused) > 0 {
+		t.Errorf("requests were refused: %s", refused)
+	}
+	most := map[int]int{}
+	for icecream, count := range made.Where(isAboutObject).ByObject() {
+		most[count]++
+		if count > 3 {
+			t.Errorf("%s took %d requests: %s", icecream, count, made.Where(isAbout(icecream)))
+		}
+	}
+	t.Logf("Icecreams by number of requests, without events: %v", most)
+	told := map[int]int{}
+	for icecream, count := range eventsByIcecream(made) {
+		told[count]++
+		if count > 3 {
+			t.Errorf("%s took %d events: %s", icecream, count, made.Where(isAbout(icecream)))
+		}
+	}
+	t.Logf("Icecreams by number of requests for events: %v", told)
+	if creates := made.Resource("deployments").Writes(); len(creates) != icecreams+1 {
+		t.Errorf("%d Deployments took these writes: %s", icecreams+1, creates)
+	}
+
+	const idle = time.Minute
+	mark := time.Now()
+	time.Sleep(idle)
+	if made := l.Requests(t).By(c.User).Since(mark).Where(isNotWatch); len(made) > 0 {
+		t.Errorf("in %s in which nothing happened: %s", idle, made)
+	}
+
+	for _, restart := range []struct {
+		name string
+		stop func(testing.TB)
+	}{{"SIGTERM", c.Stop}, {"SIGKILL", c.Kill}} {
+		restart.stop(t)
+		mark := time.Now()
+		c.Start(t)
+		lookAtAll(t, n)
+		eventuallyIdle(t, n, c)
+		made := l.Requests(t).By(c.User).Since(mark).Where(func(e cluster.AuditEvent) bool { return !isAbout(probe)(e) })
+		t.Logf("after a restart by %s: %s", restart.name, made)
+		if writes := made.Writes(); len(writes) > 0 {
+			t.Errorf("a restart by %s led to writes: %s", restart.name, writes)
+		}
+		if gets := made.Where(func(e cluster.AuditEvent) bool { return e.Verb == "get" && e.Resource != "" }); len(gets) > 0 {
+			t.Errorf("a restart by %s led to reads beside the caches: %s", restart.name, gets)
+		}
+	}
+	if errs := c.Errors(); len(errs) > 0 {
+		t.Errorf("the controller has logged errors:\n%s", strings.Join(errs, "\n"))
+	}
+}
+
+// probe is the Icecream that shows where the controller has got to.
+const probe = "probe"
+
+// lookAtAll returns when a controller that has just been started has looked at
+// every Icecream. Its queue is in order, and begins with all that there are. What
+// the probe is changed to first may be among these; what it is changed to after
+// that is behind them.
+func lookAtAll(t *testing.T, n *lab.Namespace) {
+	t.Helper()
+	for _, replicas := range []string{"0", "1"} {
+		n.Kubectl(t, "scale", "icecream/"+probe, "--replicas="+replicas)
+		n.EventuallyReady(t, probe)
+	}
+}
+
+// eventuallyIdle waits until the controller has made no request for a while. The
+// events that it tells are written behind its back.
+func eventuallyIdle(t *testing.T, n *lab.Namespace, c *lab.Controller) {
+	t.Helper()
+	const while = 3 * time.Second
+	n.Eventually(t, "the controller is idle", func(context.Context) error {
+		mark := time.Now()
+		time.Sleep(while)
+		if made := n.Lab.Requests(t).By(c.User).Since(mark).Where(isNotWatch); len(made) > 0 {
+			return fmt.Errorf("it made %s", made)
+		}
+		return nil
+	})
+}
+
+// allReady returns nil if there are that many Icecreams and all are Ready.
+func allReady(ctx context.Context, n *lab.Namespace, want int) error {
+	list, err := n.Icecreams().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return err
+	}
+	ready := 0
+	for i := range list.Items {
+		if lab.IsReady(&list.Items[i]) == nil {
+			ready++
+		}
+	}
+	if ready != want || len(list.Items) != want {
+		return fmt.Errorf("%d of %d Icecreams are Ready, want %d", ready, len(list.Items), want)
+	}
+	return nil
+}
+
+func isCreated(e cluster.AuditEvent) bool { return e.Verb == "create" && e.Code == 201 }
+
+func isNotWatch(e cluster.AuditEvent) bool { return e.Verb != "watch" }
+
+// isAboutObject is true of a request about one object that is no event.
+func isAboutObject(e cluster.AuditEvent) bool { return e.Name != "" && e.Resource != "events" }
+
+// isAbout finds the requests about an Icecream, its Deployment of the same name,
+// and their events.
+func isAbout(icecream string) func(cluster.AuditEvent) bool {
+	return func(e cluster.AuditEvent) bool { return subject(e) == icecream }
+}
+
+func eventsByIcecream(r lab.Requests) map[string]int {
+	counts := map[string]int{}
+	for _, e := range r.Resource("events") {
+		counts[subject(e)]++
+	}
+	return counts
+}
+
+// subject is the name of the object that a request is about: for an event, which
+// is called something like vanilla.17f3a9, the object that the event is about.
+func subject(e cluster.AuditEvent) string {
+	if dot := strings.LastIndex(e.Name, "."); e.Resource == "events" && dot > 0 {
+		return e.Name[:dot]
+	}
+	return e.Name
+}

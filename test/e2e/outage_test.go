@@ -1,0 +1,69 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/test/lab"
+)
+
+// An API server that goes away in the middle of everything, and comes back, needs
+// nobody to look after the controller.
+func TestAPIServerGoesAway(t *testing.T) {
+	t.Parallel()
+	l := NewLab(t, lab.Options{})
+	c := l.StartController(t, "-stall-after=3s")
+	n := l.NewNamespace(t)
+	n.Controller = c
+
+	const icecreams = 20
+	var specs []v1alpha1.IcecreamSpec
+	for i := range icecreams {
+		specs = append(specs, v1alpha1.IcecreamSpec{DeploymentName: icecreamName(i), Replicas: ptr.To[int32](1), Image: "registry.example/icecream:0"})
+		n.Create(t, icecreamName(i), specs[i])
+	}
+	outage(t, l, time.Second) // with most of them on the way
+	back := time.Now()
+	n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
+	t.Logf("all were Ready %s after the API server was back", time.Since(back).Round(time.Millisecond))
+
+	for i := range icecreams {
+		specs[i].DeploymentName = icecreamName(i) + "-renamed"
+		specs[i].Replicas = ptr.To[int32](2)
+		patch := fmt.Appendf(nil, `{"spec":{"deploymentName":%q,"replicas":2}}`, specs[i].DeploymentName)
+		if _, err := n.Icecreams().Patch(t.Context(), icecreamName(i), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	outage(t, l, 10*time.Second) // long enough for everybody's patience with a connection
+	back = time.Now()
+	n.Eventually(t, "all are Ready again", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
+	t.Logf("all were Ready again %s after the API server was back", time.Since(back).Round(time.Millisecond))
+	n.Eventually(t, "the former Deployments are gone", func(context.Context) error {
+		if all := n.AllDeployments(t); len(all) != icecreams {
+			return fmt.Errorf("there are %d Deployments", len(all))
+		}
+		return nil
+	})
+	requireAsSpecified(t, n, specs)
+}
+
+// outage kills the API server and starts it again after a while.
+func outage(t *testing.T, l *lab.Lab, while time.Duration) {
+	t.Helper()
+	if err := l.KillComponent(cluster.APIServer); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(while)
+	if err := l.StartComponent(t.Context(), cluster.APIServer); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,115 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/test/lab"
+)
+
+// Whatever the controller was at when it was killed, the next one finishes it.
+func TestKilledAtAnyMoment(t *testing.T) {
+	t.Parallel()
+	const icecreams, edits, kills = 30, 4, 12
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("the seed is %d", seed)
+
+	n := NewQuietNamespace(t)
+	c := n.StartController(t, "-stall-after=3s")
+	final := make([]v1alpha1.IcecreamSpec, icecreams)
+	var users sync.WaitGroup
+	for i := range icecreams {
+		random := rand.New(rand.NewPCG(seed, uint64(i)))
+		users.Go(func() { final[i] = liveOf(t, n, icecreamName(i), edits, random) })
+	}
+	random := rand.New(rand.NewPCG(seed, icecreams))
+	for range kills {
+		// The moment is what the test is about; any will do.
+		time.Sleep(time.Duration(50+random.IntN(1500)) * time.Millisecond)
+		c.Kill(t)
+		c.Start(t)
+	}
+	users.Wait()
+	if t.Failed() {
+		return
+	}
+
+	n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
+	requireAsSpecified(t, n, final)
+	for name, count := range n.Requests(t).Resource("deployments").Where(isCreated).ByObject() {
+		if count != 1 {
+			t.Errorf("Deployment %q was created %d times", name, count)
+		}
+	}
+}
+
+func icecreamName(i int) string { return fmt.Sprintf("icecream-%02d", i) }
+
+// liveOf creates an Icecream and edits it again and again. It returns what the
+// spec is in the end. Each name of a Deployment is asked for only once.
+func liveOf(t *testing.T, n *lab.Namespace, name string, edits int, random *rand.Rand) v1alpha1.IcecreamSpec {
+	pause := func() { time.Sleep(time.Duration(random.IntN(3000)) * time.Millisecond) }
+	pause()
+	spec := v1alpha1.IcecreamSpec{DeploymentName: name, Replicas: ptr.To[int32](1), Image: "registry.example/icecream:0"}
+	if _, err := n.Icecreams().Create(t.Context(), &v1alpha1.Icecream{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{}); err != nil {
+		t.Errorf("creating %s: %v", name, err)
+	}
+	for edit := range edits {
+		pause()
+		var patch string
+		switch random.IntN(3) {
+		case 0:
+			spec.Replicas = ptr.To(random.Int32N(4))
+			patch = fmt.Sprintf(`{"spec":{"replicas":%d}}`, *spec.Replicas)
+		case 1:
+			spec.DeploymentName = fmt.Sprintf("%s-name-%d", name, edit)
+			patch = fmt.Sprintf(`{"spec":{"deploymentName":%q}}`, spec.DeploymentName)
+		case 2:
+			spec.Image = fmt.Sprintf("registry.example/icecream:%d", edit+1)
+			patch = fmt.Sprintf(`{"spec":{"image":%q}}`, spec.Image)
+		}
+		if _, err := n.Icecreams().Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+			t.Errorf("editing %s: %v", name, err)
+		}
+	}
+	return spec
+}
+
+// requireAsSpecified requires that each Icecream, named by its number, has its
+// spec and the one Deployment that this asks for, and that there is no other.
+func requireAsSpecified(t *testing.T, n *lab.Namespace, specs []v1alpha1.IcecreamSpec) {
+	t.Helper()
+	type running struct {
+		Deployment, Image string
+		Replicas          int32
+		Owner             types.UID
+	}
+	var want, got []running
+	for i, spec := range specs {
+		ice := n.Icecream(t, icecreamName(i))
+		if diff := cmp.Diff(spec, ice.Spec); diff != "" {
+			t.Errorf("spec of %s (-want +got):\n%s", ice.Name, diff)
+		}
+		want = append(want, running{spec.DeploymentName, spec.Image, *spec.Replicas, ice.UID})
+	}
+	for _, d := range n.AllDeployments(t) {
+		owner := types.UID("")
+		if controller := metav1.GetControllerOf(&d); controller != nil {
+			owner = controller.UID
+		}
+		got = append(got, running{d.Name, d.Spec.Template.Spec.Containers[0].Image, *d.Spec.Replicas, owner})
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Deployments (-want +got):\n%s", diff)
+	}
+}
