@@ -1,0 +1,619 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/icecream"
+)
+
+func TestMain(m *testing.M) {
+	// The default handlers also pace errors by the time since the last one, and a
+	// synctest bubble's clock is decades away from the one outside.
+	utilruntime.ErrorHandlers = []utilruntime.ErrorHandler{keepReport}
+	klog.SetLogger(logr.Discard())
+	goleak.VerifyTestMain(m)
+}
+
+const (
+	isReady      = "Ready (Available), 2 available, on node-1 (1), node-2 (1)"
+	isCreated    = "Reconciling (Progressing), 0 available, on "
+	saysCreated  = `Normal DeploymentCreated: Created Deployment "sundae"`
+	saysPlaced   = "Normal Scheduled: 1 Pod on node-1, 1 Pod on node-2"
+	saysSynced   = "Normal Synced: Icecream synced successfully"
+	saysOccupied = `Warning ErrResourceExists: Resource "sundae" already exists and is not managed by Icecream`
+)
+
+// ready runs a controller until an Icecream, as edited, is Ready.
+func ready(t *testing.T, c *cluster, edits ...func(*v1alpha1.Icecream)) *Controller {
+	t.Helper()
+	controller, _ := c.run(usual)
+	ice := newIcecream(edits...)
+	c.has(ice)
+	pass(time.Second)
+	c.rollOut(icecream.DeploymentName(ice), "node-1", "node-2")
+	pass(10 * time.Second)
+	equal(t, "status in the beginning", isReady, saying(c.icecream(ice.Name)))
+	c.clear()
+	return controller
+}
+
+func TestFromCreationToReadyAndThenSilence(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		_, stop := c.run(usual)
+		c.has(newIcecream())
+		pass(time.Second)
+		equal(t, "status", isCreated, saying(c.icecream("sundae")))
+		equal(t, "Deployments", map[string]string{"sundae": "uid-of-sundae"}, c.deployments())
+
+		c.rollOut("sundae", "node-1", "node-2")
+		pass(time.Second)
+		equal(t, "status", isReady, saying(c.icecream("sundae")))
+		equal(t, "events", []string{saysCreated, saysPlaced, saysSynced}, c.events())
+
+		c.clear()
+		pass(24 * time.Hour)
+		equal(t, "writes of a day", map[string]int{}, c.writes())
+
+		stop()
+		c.run(usual)
+		pass(24 * time.Hour)
+		equal(t, "writes after a restart", map[string]int{}, c.writes())
+		equal(t, "events after a restart", nil, c.events())
+		equal(t, "reports", nil, c.reports())
+	})
+}
+
+func TestDriftIsRepairedAndTheRestLeftAlone(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		ready(t, c)
+		edit(c, "sundae", func(d *appsv1.Deployment) {
+			d.Spec.Replicas = ptr.To[int32](9)
+			d.Spec.Template.Spec.Containers = append([]corev1.Container{{Name: "sidecar", Image: "mesh:1"}}, d.Spec.Template.Spec.Containers...)
+			d.Annotations = map[string]string{"team": "parlour"}
+		})
+		pass(time.Second)
+		d := c.deployment("sundae")
+		equal(t, "replicas", 2, *d.Spec.Replicas)
+		equal(t, "containers", 2, len(d.Spec.Template.Spec.Containers))
+		equal(t, "annotations of others", map[string]string{"team": "parlour"}, d.Annotations)
+		equal(t, "applied", 1, c.writes()["patch deployments"])
+		equal(t, "events", []string{`Normal DeploymentUpdated: Updated Deployment "sundae"`}, c.events())
+	})
+}
+
+// A limit that came with the creation goes when the spec drops it.
+func TestADroppedLimitGoes(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		ready(t, c, func(ice *v1alpha1.Icecream) {
+			ice.Spec.Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi")}
+		})
+		edit(c, "sundae", func(ice *v1alpha1.Icecream) { delete(ice.Spec.Resources.Limits, "cpu") })
+		pass(time.Second)
+		got := c.deployment("sundae").Spec.Template.Spec.Containers[0].Resources
+		equal(t, "resources", corev1.ResourceRequirements{Limits: corev1.ResourceList{"memory": resource.MustParse("1Gi")}}, got)
+		equal(t, "patches", 2, c.writes()["patch deployments"])
+		equal(t, "reports", nil, c.reports())
+	})
+}
+
+func TestANameThatIsTaken(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.has(foreign("sundae"))
+		c.run(usual)
+		c.has(newIcecream())
+		pass(time.Hour)
+		equal(t, "status", "Stalled (ErrResourceExists), 0 available, on ", saying(c.icecream("sundae")))
+		equal(t, "Deployments", map[string]string{"sundae": ""}, c.deployments())
+		equal(t, "writes", map[string]int{"patch icecreams status": 1}, c.writes())
+		equal(t, "events", []string{saysOccupied}, c.events())
+
+		c.lacks(deploymentsGVR, "sundae")
+		pass(time.Second)
+		equal(t, "Deployments, when it has gone", map[string]string{"sundae": "uid-of-sundae"}, c.deployments())
+		c.rollOut("sundae", "node-1", "node-2")
+		pass(10 * time.Second)
+		equal(t, "status", isReady, saying(c.icecream("sundae")))
+		equal(t, "events", []string{saysOccupied, saysCreated, saysPlaced, saysSynced}, c.events())
+	})
+}
+
+func TestTwoIcecreamsAndOneName(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		ready(t, c, calls("cup"))
+		c.has(newIcecream(calls("cup"), func(ice *v1alpha1.Icecream) { ice.Name, ice.UID = "split", "uid-of-split" }))
+		pass(time.Minute)
+		equal(t, "the first", isReady, saying(c.icecream("sundae")))
+		equal(t, "the second", "Stalled (ErrResourceExists), 0 available, on ", saying(c.icecream("split")))
+		equal(t, "Deployments", map[string]string{"cup": "uid-of-sundae"}, c.deployments())
+
+		c.lacks(icecreamsGVR, "sundae")
+		pass(time.Minute)
+		equal(t, "Deployments while the garbage collector takes its time", map[string]string{"cup": "uid-of-sundae"}, c.deployments())
+		c.lacks(deploymentsGVR, "cup")
+		pass(time.Second)
+		equal(t, "Deployments when the first has gone", map[string]string{"cup": "uid-of-split"}, c.deployments())
+	})
+}
+
+func TestARename(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		ready(t, c)
+		edit(c, "sundae", calls("cone"))
+		pass(time.Hour)
+		equal(t, "Deployments while the new one is not available", map[string]string{"sundae": "uid-of-sundae", "cone": "uid-of-sundae"}, c.deployments())
+
+		// What is last to change is held up, so that the status has just been written.
+		d := c.deployment("cone")
+		d.Status.Replicas = 2
+		c.has(d)
+		pass(time.Second)
+		c.rollOut("cone", "node-1", "node-2")
+		pass(time.Second)
+		equal(t, "Deployments when it is", map[string]string{"cone": "uid-of-sundae"}, c.deployments())
+		for i := range 2 {
+			c.lacks(podsGVR, fmt.Sprintf("sundae-%d", i))
+		}
+		pass(10 * time.Second)
+		equal(t, "status", isReady, saying(c.icecream("sundae")))
+		var told []string
+		for _, event := range c.events() {
+			if !strings.Contains(event, "Scheduled") {
+				told = append(told, event)
+			}
+		}
+		equal(t, "events", []string{
+			`Normal DeploymentCreated: Created Deployment "cone"`,
+			`Normal DeploymentRenamed: Renamed Deployment "sundae" to "cone"`,
+			saysSynced,
+		}, told)
+		equal(t, "deletions", 1, c.writes()["delete deployments"])
+	})
+}
+
+func TestAnOrphanIsAdopted(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		ready(t, c)
+		edit(c, "sundae", func(d *appsv1.Deployment) { d.OwnerReferences = nil })
+		pass(10 * time.Second)
+		equal(t, "Deployments", map[string]string{"sundae": "uid-of-sundae"}, c.deployments())
+		equal(t, "status", isReady, saying(c.icecream("sundae")))
+	})
+}
+
+// What the caches have not seen yet is not done again, however often one looks.
+func TestOwnWritesAreWaitedFor(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.run(usual)
+		c.hold(deploymentsGVR)
+		c.has(newIcecream())
+		pass(time.Second)
+		for i := range 5 {
+			edit(c, "sundae", func(ice *v1alpha1.Icecream) { ice.Spec.Replicas = ptr.To(int32(i)) })
+			pass(time.Second)
+		}
+		equal(t, "creations", 1, c.writes()["create deployments"])
+		equal(t, "reports", nil, c.reports())
+
+		c.release(deploymentsGVR)
+		pass(10 * time.Minute) // the longest back-off
+		equal(t, "replicas", 4, *c.deployment("sundae").Spec.Replicas)
+		equal(t, "writes", map[string]int{"create deployments": 1, "patch deployments": 1, "patch icecreams status": 2}, c.writes())
+		equal(t, "events", []string{saysCreated, `Normal DeploymentUpdated: Updated Deployment "sundae"`}, c.events())
+	})
+}
+
+// Answers that only say that the caches are behind are neither reported nor told.
+func TestAnswersThatAreNoNews(t *testing.T) {
+	terminating := apierrors.NewForbidden(deploymentsGVR.GroupResource(), "sundae", errors.New("because it is being terminated"))
+	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	exists := apierrors.NewAlreadyExists(deploymentsGVR.GroupResource(), "sundae")
+	gone := apierrors.NewNotFound(icecreamsGVR.GroupResource(), "sundae")
+
+	tests := []struct {
+		name    string
+		request string
+		answer  error
+	}{
+		{"the Deployment exists", "create deployments", exists},
+		{"the namespace has gone", "create deployments", apierrors.NewNotFound(corev1.Resource("namespaces"), namespace)},
+		{"the namespace is being terminated", "create deployments", terminating},
+		{"the Icecream has gone", "patch icecreams", gone},
+		{"the Icecream is another", "patch icecreams", conflict(icecreamsGVR, "sundae")},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *cluster) {
+				c.refuse(tt.request, tt.answer, tt.answer, tt.answer)
+				c.run(usual)
+				c.has(newIcecream())
+				pass(time.Minute)
+				c.rollOut("sundae", "node-1", "node-2")
+				pass(time.Minute)
+				equal(t, "status", isReady, saying(c.icecream("sundae")))
+				equal(t, "reports", nil, c.reports())
+				for _, event := range c.events() {
+					if strings.HasPrefix(event, "Warning") {
+						t.Errorf("told: %s", event)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestConflictsOnARepairAreNoNews(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		ready(t, c)
+		c.refuse("patch deployments", conflict(deploymentsGVR, "sundae"), apierrors.NewNotFound(deploymentsGVR.GroupResource(), "sundae"))
+		edit(c, "sundae", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](9) })
+		pass(time.Minute)
+		equal(t, "replicas", 2, *c.deployment("sundae").Spec.Replicas)
+		equal(t, "reports", nil, c.reports())
+		equal(t, "events", []string{`Normal DeploymentUpdated: Updated Deployment "sundae"`}, c.events())
+	})
+}
+
+func TestAnInvalidSpec(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		invalid := apierrors.NewInvalid(schema.GroupKind{Group: "apps", Kind: "Deployment"}, "sundae", nil)
+		c.refuse("create deployments", invalid, invalid, invalid, invalid)
+		c.run(usual)
+		c.has(newIcecream())
+		pass(4 * time.Minute)
+		equal(t, "status", "Stalled (InvalidSpec), 0 available, on ", saying(c.icecream("sundae")))
+		// The second attempt is made when the cache shows what was reported of the first.
+		equal(t, "attempts", 2, c.writes()["create deployments"])
+		equal(t, "reports", 2, len(c.reports()))
+		equal(t, "events", []string{fmt.Sprintf("Warning InvalidSpec: creating Deployment %q: %v", "sundae", invalid)}, c.events())
+
+		edit(c, "sundae", func(ice *v1alpha1.Icecream) { ice.Spec.Image = "registry.example/chocolate:1" })
+		pass(time.Second)
+		equal(t, "attempts after an edit", 4, c.writes()["create deployments"])
+		pass(6 * time.Minute)
+		equal(t, "Deployments, when a policy has been mended", map[string]string{"sundae": "uid-of-sundae"}, c.deployments())
+		equal(t, "status", isCreated, saying(c.icecream("sundae")))
+	})
+}
+
+func TestARefusal(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		refused := apierrors.NewForbidden(deploymentsGVR.GroupResource(), "sundae", errors.New("exceeded quota"))
+		c.refuse("create deployments", refused, refused, refused, refused, refused, refused, refused)
+		c.run(usual)
+		c.has(newIcecream())
+		pass(100 * time.Millisecond)
+		equal(t, "status", "Reconciling (DeploymentRefused), 0 available, on ", saying(c.icecream("sundae")))
+		pass(time.Minute)
+		equal(t, "Deployments after a while", map[string]string{"sundae": "uid-of-sundae"}, c.deployments())
+		equal(t, "reports", 7, len(c.reports()))
+		equal(t, "events", []string{
+			fmt.Sprintf("Warning DeploymentRefused: creating Deployment %q: %v", "sundae", refused),
+			saysCreated,
+		}, c.events())
+	})
+}
+
+// A server that cannot be reached is reported and tried again; the Icecream's
+// status cannot say anything then.
+func TestAStatusThatCannotBeWritten(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.refuse("patch icecreams", errors.New("no route to host"), errors.New("no route to host"))
+		c.run(usual)
+		c.has(newIcecream())
+		pass(time.Minute)
+		equal(t, "status", isCreated, saying(c.icecream("sundae")))
+		equal(t, "reports", 2, len(c.reports()))
+		equal(t, "creations", 1, c.writes()["create deployments"])
+	})
+}
+
+// The cache may still show an Icecream that is no longer what it was. Then
+// nothing is created, adopted or deleted for it.
+func TestNothingIsDoneForAnIcecreamOfThePast(t *testing.T) {
+	changes := []struct {
+		name   string
+		change func(*cluster)
+	}{
+		{"has gone", func(c *cluster) { c.lacks(icecreamsGVR, "sundae") }},
+		{"has been made anew", func(c *cluster) {
+			c.lacks(icecreamsGVR, "sundae")
+			c.has(newIcecream(func(ice *v1alpha1.Icecream) { ice.UID = "uid-of-the-next" }))
+		}},
+		{"is being deleted", func(c *cluster) {
+			edit(c, "sundae", func(ice *v1alpha1.Icecream) {
+				ice.DeletionTimestamp = ptr.To(metav1.Now())
+				ice.Finalizers = []string{metav1.FinalizerDeleteDependents}
+			})
+		}},
+		{"has been edited", func(c *cluster) { edit(c, "sundae", calls("cup")) }},
+	}
+	occasions := []struct {
+		name     string
+		rename   bool // first, to "cone"
+		occasion func(*cluster)
+		want     map[string]string
+	}{
+		{"to create again", false, func(c *cluster) { c.lacks(deploymentsGVR, "sundae") }, map[string]string{}},
+		{"to adopt", false, func(c *cluster) {
+			edit(c, "sundae", func(d *appsv1.Deployment) { d.OwnerReferences = nil })
+		}, map[string]string{"sundae": ""}},
+		{"to end a rename", true, func(c *cluster) { c.rollOut("cone", "node-1") }, map[string]string{"sundae": "uid-of-sundae", "cone": "uid-of-sundae"}},
+	}
+	for _, change := range changes {
+		for _, occasion := range occasions {
+			t.Run(change.name+", "+occasion.name, func(t *testing.T) {
+				inBubble(t, func(t *testing.T, c *cluster) {
+					ready(t, c)
+					if occasion.rename {
+						edit(c, "sundae", calls("cone"))
+						pass(time.Minute)
+					}
+					c.hold(icecreamsGVR)
+					change.change(c)
+					occasion.occasion(c)
+					pass(time.Hour)
+					equal(t, "Deployments", occasion.want, c.deployments())
+					equal(t, "reports", nil, c.reports())
+				})
+			})
+		}
+	}
+}
+
+// Nothing is created for an Icecream that is being deleted, nor repaired.
+func TestDeletionIsLeftToTheGarbageCollector(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		ready(t, c)
+		edit(c, "sundae", func(ice *v1alpha1.Icecream) {
+			ice.DeletionTimestamp = ptr.To(metav1.Now())
+			ice.Finalizers = []string{metav1.FinalizerDeleteDependents}
+		})
+		pass(time.Second)
+		c.lacks(deploymentsGVR, "sundae")
+		pass(time.Second)
+		c.lacks(icecreamsGVR, "sundae")
+		pass(time.Hour)
+		equal(t, "Deployments", map[string]string{}, c.deployments())
+		equal(t, "writes", map[string]int{}, c.writes())
+		equal(t, "events", nil, c.events())
+	})
+}
+
+// A rollout of many steps is reported in few, and its end at once.
+func TestProgressIsReportedOncePerWindow(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		config := usual
+		config.StatusWindow = 10 * time.Second
+		c.run(config)
+		const replicas = 60
+		c.has(newIcecream(func(ice *v1alpha1.Icecream) { ice.Spec.Replicas = ptr.To[int32](replicas) }))
+		pass(time.Second)
+		c.clear()
+
+		d := c.deployment("sundae")
+		d.Status.ObservedGeneration = d.Generation
+		for i := range replicas {
+			c.has(podOf(d, fmt.Sprintf("sundae-%d", i), "node-1"))
+			d.Status.Replicas++
+			d.Status.UpdatedReplicas++
+			d.Status.ReadyReplicas++
+			d.Status.AvailableReplicas++
+			if i == replicas-1 {
+				synctest.Wait() // the last one is for later
+				break
+			}
+			c.has(d)
+			d = c.deployment("sundae")
+			pass(500 * time.Millisecond)
+		}
+		if got := c.writes()["patch icecreams status"]; got < 2 || got > 3 {
+			t.Errorf("%d status writes in 30 s, want one every 10 s", got)
+		}
+		before := time.Now()
+		c.clear()
+		c.has(d)
+		pass(200 * time.Millisecond)
+		equal(t, fmt.Sprintf("status writes %v after the end", time.Since(before)), 1, c.writes()["patch icecreams status"])
+		equal(t, "status", "Ready (Available), 60 available, on node-1 (60)", saying(c.icecream("sundae")))
+	})
+}
+
+// A trouble becomes a stall by the mere passing of time.
+func TestAStallNeedsNoEvent(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		ready(t, c)
+		edit(c, "sundae-1", func(pod *corev1.Pod) {
+			pod.Status.Conditions[0] = corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.Now()}
+			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
+				Name: "icecream", Image: "registry.example/vanilla:1",
+				State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "denied"}},
+			}}
+		})
+		edit(c, "sundae", func(d *appsv1.Deployment) { d.Status.ReadyReplicas, d.Status.AvailableReplicas = 1, 1 })
+		pass(30 * time.Second)
+		equal(t, "status", "Reconciling (ImagePullBackOff), 1 available, on node-1 (1), node-2 (1)", saying(c.icecream("sundae")))
+		pass(31 * time.Second)
+		equal(t, "status", "Stalled (ImagePullBackOff), 1 available, on node-1 (1), node-2 (1)", saying(c.icecream("sundae")))
+		equal(t, "events", []string{
+			`Warning ImagePullBackOff: Pod "sundae-1", container "icecream": cannot pull image "registry.example/vanilla:1": denied`,
+		}, c.events())
+		c.clear()
+		pass(24 * time.Hour)
+		equal(t, "writes afterwards", map[string]int{}, c.writes())
+	})
+}
+
+// What happened while no watch was there comes as tombstones.
+func TestMissedDeletions(t *testing.T) {
+	miss := func(c *cluster, gvr schema.GroupVersionResource, name string) {
+		c.hold(gvr)
+		c.lacks(gvr, name)
+		c.cut(gvr)
+		c.release(gvr)
+		pass(time.Minute)
+	}
+	t.Run("of a Deployment", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, c *cluster) {
+			ready(t, c)
+			miss(c, deploymentsGVR, "sundae")
+			equal(t, "creations", 1, c.writes()["create deployments"])
+			equal(t, "Deployments", map[string]string{"sundae": "uid-of-sundae"}, c.deployments())
+		})
+	})
+	t.Run("of a Pod", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, c *cluster) {
+			ready(t, c)
+			miss(c, podsGVR, "sundae-1")
+			equal(t, "status", "Reconciling (Progressing), 2 available, on node-1 (1)", saying(c.icecream("sundae")))
+		})
+	})
+	t.Run("of an Icecream", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, c *cluster) {
+			ready(t, c)
+			miss(c, icecreamsGVR, "sundae")
+			equal(t, "writes", map[string]int{}, c.writes())
+			c.lacks(deploymentsGVR, "sundae")
+			pass(time.Minute)
+			equal(t, "Deployments", map[string]string{}, c.deployments())
+		})
+	})
+	t.Run("of a foreign Deployment", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, c *cluster) {
+			c.has(foreign("sundae"), newIcecream())
+			c.run(usual)
+			miss(c, deploymentsGVR, "sundae")
+			equal(t, "Deployments", map[string]string{"sundae": "uid-of-sundae"}, c.deployments())
+		})
+	})
+	t.Run("of something never seen", func(*testing.T) {
+		c := &Controller{}
+		c.followDeployment(nil)
+		c.followPod(nil)
+	})
+}
+
+// Pods of an Icecream that nobody knows, or does not know yet.
+func TestPodsOfAnUnknownIcecream(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		ready(t, c)
+		pod := podOf(c.deployment("sundae"), "stray", "node-3")
+		pod.Labels[icecream.LabelIcecream] = "split"
+		c.has(pod)
+		pass(time.Minute)
+		equal(t, "writes", map[string]int{}, c.writes())
+
+		// A Pod that changes sides concerns both.
+		pod = podOf(c.deployment("sundae"), "sundae-1", "node-2")
+		pod.Labels[icecream.LabelIcecream] = "split"
+		c.has(pod)
+		pass(time.Minute)
+		equal(t, "status", "Reconciling (Progressing), 2 available, on node-1 (1)", saying(c.icecream("sundae")))
+		equal(t, "reports", nil, c.reports())
+	})
+}
+
+// The watches of Icecreams, Deployments and Pods know nothing of each other. In
+// whatever order they tell what has happened, it ends the same.
+func TestEveryOrderOfEventsEndsTheSame(t *testing.T) {
+	type outcome struct {
+		Status      string
+		Deployments map[string]string
+		Replicas    int32
+		Late        map[string]int // writes when everything had been seen
+		Reports     []string
+	}
+	want := outcome{
+		Status:      isReady,
+		Deployments: map[string]string{"sundae": "uid-of-sundae"},
+		Replicas:    2,
+		Late:        map[string]int{},
+	}
+	// history is what has happened, with each watch's events in its own order.
+	history := func(c *cluster) {
+		c.has(newIcecream(func(ice *v1alpha1.Icecream) { ice.Spec.Replicas = ptr.To[int32](5) }))
+		c.has(foreign("sundae"))
+		edit(c, "sundae", func(ice *v1alpha1.Icecream) { ice.Spec.Replicas = ptr.To[int32](2) })
+		c.lacks(deploymentsGVR, "sundae")
+		// A controller before this one has created it, and was killed then.
+		d, err := icecream.NewDeployment(icecream.Decide(icecream.Observed{Now: time.Now(), Icecream: c.icecream("sundae")}).Apply)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		c.has(d)
+		d = c.deployment("sundae")
+		d.Status = rolledOut(d)
+		c.has(d, podOf(d, "sundae-0", "node-1"))
+	}
+	all := []schema.GroupVersionResource{icecreamsGVR, deploymentsGVR, podsGVR}
+	orders := interleavings([]int{2, 4, 1})
+	for _, order := range orders {
+		var got outcome
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t)
+			c.run(usual)
+			c.hold(all...)
+			history(c)
+			c.clear()
+			for _, i := range order {
+				c.next(all[i])
+				pass(200 * time.Millisecond)
+			}
+			c.release(all...)
+			pass(time.Minute)
+			c.rollOut("sundae", "node-1", "node-2")
+			pass(time.Minute)
+			reports := c.reports()
+			c.clear()
+			pass(time.Hour)
+			got = outcome{
+				Status:      saying(c.icecream("sundae")),
+				Deployments: c.deployments(),
+				Replicas:    *c.deployment("sundae").Spec.Replicas,
+				Late:        c.writes(),
+				Reports:     reports,
+			}
+		})
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("in the order %v (-want +got):\n%s", order, diff)
+		}
+	}
+	t.Logf("%d orders", len(orders))
+}
+
+// interleavings are all orders of so many events of each of several streams.
+func interleavings(left []int) [][]int {
+	var all [][]int
+	for i := range left {
+		if left[i] == 0 {
+			continue
+		}
+		left[i]--
+		for _, rest := range interleavings(left) {
+			all = append(all, append([]int{i}, rest...))
+		}
+		left[i]++
+	}
+	if all == nil {
+		return [][]int{nil}
+	}
+	return all
+}

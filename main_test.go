@@ -1,0 +1,281 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// without takes variables out of the environment for the time of a test.
+func without(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		t.Setenv(name, "") // so that it comes back
+		if err := os.Unsetenv(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestParse(t *testing.T) {
+	defaults := func(changes ...func(*options)) options {
+		o := options{
+			workers:  8,
+			icecream: Config{StatusWindow: 2 * time.Second, StallAfter: time.Minute},
+		}
+		for _, change := range changes {
+			change(&o)
+		}
+		return o
+	}
+	tests := []struct {
+		name        string
+		environment map[string]string
+		args        []string
+		want        options
+	}{{
+		name: "nothing is given",
+		want: defaults(),
+	}, {
+		name: "everything is given, with one dash",
+		args: []string{
+			"-kubeconfig", "a", "-master=b", "-namespace", "c", "-kube-api-qps", "2.5", "-kube-api-burst=7", "-workers", "3",
+			"-resync", "1h", "-status-window", "0", "-stall-after", "90s", "-version",
+		},
+		want: options{
+			kubeconfig: "a", master: "b", namespace: "c", qps: 2.5, burst: 7, workers: 3, resync: time.Hour, version: true,
+			icecream: Config{StallAfter: 90 * time.Second},
+		},
+	}, {
+		name: "with two dashes",
+		args: []string{"--kubeconfig", "a", "--workers=3"},
+		want: defaults(func(o *options) { o.kubeconfig, o.workers = "a", 3 }),
+	}, {
+		name: "by the environment",
+		environment: map[string]string{
+			"CONTROLLER_KUBECONFIG": "a", "CONTROLLER_KUBE_API_QPS": "20", "CONTROLLER_KUBE_API_BURST": "30", "CONTROLLER_NAMESPACE": "parlour",
+			"CONTROLLER_STATUS_WINDOW": "5s", "CONTROLLER_VERSION": "true",
+		},
+		want: defaults(func(o *options) {
+			o.kubeconfig, o.qps, o.burst, o.namespace, o.version = "a", 20, 30, "parlour", true
+			o.icecream.StatusWindow = 5 * time.Second
+		}),
+	}, {
+		name:        "the command line wins over the environment",
+		environment: map[string]string{"CONTROLLER_WORKERS": "3", "CONTROLLER_NAMESPACE": "parlour"},
+		args:        []string{"-workers", "4", "-namespace="},
+		want:        defaults(func(o *options) { o.workers = 4 }),
+	}, {
+		name:        "variables of other programs mean nothing",
+		environment: map[string]string{"WORKERS": "x", "CONTROLLER_": "x", "CONTROLLER_WORKER": "x", "CONTROLLER_SERVICE_HOST": "10.0.0.1"},
+		want:        defaults(),
+	}}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			for name, value := range tt.environment {
+				t.Setenv(name, value)
+			}
+			got, err := parse(tt.args)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got.logging = nil
+			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(options{})); diff != "" {
+				t.Errorf("options (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestParseLogging(t *testing.T) {
+	t.Setenv("CONTROLLER_V", "4")
+	o, err := parse([]string{"-logging-format", "json"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.logging.Format != "json" || o.logging.Verbosity != 4 {
+		t.Errorf("format %q and verbosity %d, want json and 4", o.logging.Format, o.logging.Verbosity)
+	}
+}
+
+func TestParseErrors(t *testing.T) {
+	tests := []struct {
+		name        string
+		environment map[string]string
+		args        []string
+		want        []string // to be found in one line
+	}{
+		{"a flag that does not exist", nil, []string{"-flavour"}, []string{"-flavour"}},
+		{"a number that is none", nil, []string{"-workers", "many"}, []string{"-workers", `"many"`}},
+		{"a duration without a unit", nil, []string{"-resync=10"}, []string{"-resync", `"10"`}},
+		{"a flag without its value", nil, []string{"-workers"}, []string{"-workers"}},
+		{"a variable with nonsense in it", map[string]string{"CONTROLLER_KUBE_API_QPS": "fast"}, nil, []string{"$CONTROLLER_KUBE_API_QPS", `"fast"`}},
+		{"nonsense in a variable, although there is a flag", map[string]string{"CONTROLLER_WORKERS": "x"}, []string{"-workers", "1"}, []string{"$CONTROLLER_WORKERS"}},
+		{"an argument", nil, []string{"-workers", "1", "icecream"}, []string{`"icecream"`}},
+		{"no workers", nil, []string{"-workers", "0"}, []string{"-workers", "0"}},
+		{"no workers, by the environment", map[string]string{"CONTROLLER_WORKERS": "-1"}, nil, []string{"workers", "-1"}},
+		{"a negative resync", nil, []string{"-resync", "-1s"}, []string{"-resync"}},
+		{"a negative window", nil, []string{"-status-window", "-1s"}, []string{"-status-window"}},
+		{"a negative patience", nil, []string{"-stall-after", "-1s"}, []string{"-stall-after"}},
+		{"a negative rate", nil, []string{"-kube-api-qps", "-1"}, []string{"-kube-api-qps"}},
+		{"a negative burst", nil, []string{"-kube-api-burst", "-1"}, []string{"-kube-api-burst"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			for name, value := range tt.environment {
+				t.Setenv(name, value)
+			}
+			_, err := parse(tt.args)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q does not name %s", err, want)
+				}
+			}
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("more than a line: %q", err)
+			}
+		})
+	}
+}
+
+func TestHelpIsNoMistake(t *testing.T) {
+	stdout := os.Stdout
+	t.Cleanup(func() { os.Stdout = stdout })
+	file, err := os.Create(filepath.Join(t.TempDir(), "help"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	os.Stdout = file
+	if _, err := parse([]string{"-h"}); !errors.Is(err, flag.ErrHelp) {
+		t.Errorf("got %v, want that help was asked for", err)
+	}
+	if err := file.Close(); err != nil {
+		t.Error(err)
+	}
+	help, err := os.ReadFile(file.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"-kubeconfig", "-namespace", "-logging-format"} {
+		if !strings.Contains(string(help), want) {
+			t.Errorf("the help does not mention %s:\n%s", want, help)
+		}
+	}
+}
+
+const kubeconfig = `
+apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "https://parlour.example:6443"}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+users: [{name: u, user: {token: t}}]
+current-context: c
+`
+
+func writeFile(t *testing.T, content string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func TestClientConfig(t *testing.T) {
+	file := writeFile(t, kubeconfig)
+	tests := []struct {
+		name      string
+		variable  string // $KUBECONFIG
+		o         options
+		wantHost  string
+		wantQPS   float32
+		wantBurst int
+	}{
+		{"a file", "", options{kubeconfig: file}, "https://parlour.example:6443", -1, 0},
+		{"a file by $KUBECONFIG", file, options{}, "https://parlour.example:6443", -1, 0},
+		{"the flag wins over $KUBECONFIG", "/nowhere", options{kubeconfig: file}, "https://parlour.example:6443", -1, 0},
+		{"another address", "", options{kubeconfig: file, master: "https://elsewhere.example"}, "https://elsewhere.example", -1, 0},
+		{"an address alone", "", options{master: "http://localhost:8001"}, "http://localhost:8001", -1, 0},
+		{"a rate", "", options{kubeconfig: file, qps: 10}, "https://parlour.example:6443", 10, 21},
+		{"a rate and a burst", "", options{kubeconfig: file, qps: 0.5, burst: 3}, "https://parlour.example:6443", 0.5, 3},
+		{"a small rate", "", options{kubeconfig: file, qps: 0.1}, "https://parlour.example:6443", 0.1, 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			without(t, clientcmd.RecommendedConfigPathEnvVar, "KUBERNETES_SERVICE_HOST")
+			if tt.variable != "" {
+				t.Setenv(clientcmd.RecommendedConfigPathEnvVar, tt.variable)
+			}
+			config, err := clientConfig(tt.o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if config.Host != tt.wantHost || config.QPS != tt.wantQPS || config.Burst != tt.wantBurst {
+				t.Errorf("host %q, QPS %v, burst %d; want %q, %v, %d", config.Host, config.QPS, config.Burst, tt.wantHost, tt.wantQPS, tt.wantBurst)
+			}
+		})
+	}
+}
+
+func TestClientConfigErrors(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "missing")
+	tests := []struct {
+		name     string
+		variable string // $KUBECONFIG
+		o        options
+		want     []string
+	}{
+		{"nothing says where the cluster is", "", options{}, []string{"-kubeconfig", "$KUBECONFIG", "Pod"}},
+		{"the file does not exist", "", options{kubeconfig: missing}, []string{missing}},
+		{"the file is nonsense", "", options{kubeconfig: writeFile(t, "{")}, []string{"client configuration"}},
+		{"$KUBECONFIG is nonsense", writeFile(t, "{"), options{}, []string{"client configuration"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			without(t, clientcmd.RecommendedConfigPathEnvVar, "KUBERNETES_SERVICE_HOST")
+			if tt.variable != "" {
+				t.Setenv(clientcmd.RecommendedConfigPathEnvVar, tt.variable)
+			}
+			_, err := clientConfig(tt.o)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q does not name %s", err, want)
+				}
+			}
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("more than a line: %q", err)
+			}
+		})
+	}
+}
+
+func TestProtobufIsForACopy(t *testing.T) {
+	config := &rest.Config{Host: "https://parlour.example"}
+	got := protobuf(config)
+	if got.ContentType != "application/vnd.kubernetes.protobuf" || got.AcceptContentTypes != "application/vnd.kubernetes.protobuf,application/json" {
+		t.Errorf("content type %q, accepting %q", got.ContentType, got.AcceptContentTypes)
+	}
+	if config.ContentType != "" || got.Host != config.Host {
+		t.Errorf("made of %+v: %+v", config, got)
+	}
+}
+
+func TestVersionLine(t *testing.T) {
+	if got := versionLine(); !strings.HasPrefix(got, "controller ") || strings.Contains(got, "\n") || !strings.Contains(got, "go1.") {
+		t.Errorf("versionLine = %q", got)
+	}
+}

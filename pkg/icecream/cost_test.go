@@ -1,0 +1,68 @@
+package icecream
+
+import (
+	"fmt"
+	"testing"
+)
+
+// An event costs one look at everything that is known about its Icecream, and
+// most of them lead to nothing.
+func BenchmarkDecide(b *testing.B) {
+	o := world(newIcecream(), made(b, newIcecream()))
+	if d := Decide(o); d.Verdict != Converged {
+		b.Fatalf("%+v, want Converged", intentOf(d))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		Decide(o)
+	}
+}
+
+func BenchmarkStatus(b *testing.B) {
+	for _, pods := range []int{3, 5000} {
+		b.Run(fmt.Sprintf("%d Pods", pods), func(b *testing.B) {
+			o := crowd(b, pods)
+			d := Decide(o)
+			o.Icecream.Status, _ = Status(o, d, Outcome{})
+			b.ReportAllocs()
+			for b.Loop() {
+				Status(o, d, Outcome{})
+			}
+		})
+	}
+}
+
+func BenchmarkPodOf(b *testing.B) {
+	pod := newPod()
+	b.ReportAllocs()
+	for b.Loop() {
+		PodOf(pod)
+	}
+}
+
+// Ceilings with some room; what they are to catch is a cost of another order.
+func TestCost(t *testing.T) {
+	small, large := world(newIcecream(), made(t, newIcecream())), crowd(t, 5000)
+	for _, o := range []*Observed{&small, &large} {
+		o.Icecream.Status, _ = Status(*o, Decide(*o), Outcome{})
+	}
+	pod := newPod()
+	tests := []struct {
+		name  string
+		run   func()
+		limit float64
+	}{
+		{"deciding that nothing is to be done", func() { Decide(small) }, 700},
+		{"deciding that for 5,000 Pods", func() { Decide(large) }, 700},
+		{"the status of 3 Pods", func() { Status(small, Decision{}, Outcome{}) }, 80},
+		{"the status of 5,000 Pods on as many nodes", func() { Status(large, Decision{}, Outcome{}) }, 5800},
+		{"reading a Pod that is well", func() { PodOf(pod) }, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if allocs := testing.AllocsPerRun(20, tt.run); allocs > tt.limit {
+				t.Errorf("%v allocations, want at most %v", allocs, tt.limit)
+			}
+		})
+	}
+}
