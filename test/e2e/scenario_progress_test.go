@@ -1,0 +1,77 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/test/lab"
+)
+
+// Fifty Pods that come and go are some two hundred changes. With a window as long
+// as this, all that is reported is that there is something to do and that it is
+// done; and that it is done does not wait for the window.
+func TestProgressIsReportedOncePerWindow(t *testing.T) {
+	t.Parallel()
+	n := NewQuietNamespace(t)
+	n.StartController(t, "-status-window=1h")
+	for _, step := range []struct {
+		what, image string
+		replicas    int
+	}{
+		{"the first rollout", "registry.example/vanilla:1", 50},
+		{"an update", "registry.example/vanilla:2", 50},
+		{"scaling down", "registry.example/vanilla:2", 10},
+		{"scaling up", "registry.example/vanilla:2", 50},
+	} {
+		began := time.Now()
+		n.Apply(t, flavour("vanilla", fmt.Sprintf("replicas: %d", step.replicas), "image: "+step.image))
+		n.EventuallyReady(t, "vanilla")
+		requireWhole(t, n, "vanilla", step.replicas)
+		if written := statusWrites(t, n, "vanilla", began); len(written) > 3 {
+			t.Errorf("%s took %s", step.what, written)
+		}
+	}
+}
+
+func TestProgressIsReportedAsItGoes(t *testing.T) {
+	t.Parallel()
+	n := NewNamespace(t)
+	for _, image := range []string{"registry.example/vanilla:1", "registry.example/vanilla:2"} {
+		began := time.Now()
+		n.Apply(t, flavour("vanilla", "replicas: 50", "image: "+image))
+		n.EventuallyReady(t, "vanilla")
+		// One for the act, one for the end, and in between one in two seconds.
+		most := 4 + int(time.Since(began)/(2*time.Second))
+		requireWhole(t, n, "vanilla", 50)
+		if written := statusWrites(t, n, "vanilla", began); len(written) > most {
+			t.Errorf("in %s there were more than %d status writes: %s", time.Since(began), most, written)
+		}
+	}
+}
+
+// requireWhole requires that an Icecream that is Ready says the whole truth, and
+// has nothing to add.
+func requireWhole(t *testing.T, n *lab.Namespace, name string, replicas int) {
+	t.Helper()
+	ice := n.Icecream(t, name)
+	wanted := int32(replicas)
+	s := ice.Status
+	if s.Replicas != wanted || s.UpdatedReplicas != wanted || s.ReadyReplicas != wanted || s.AvailableReplicas != wanted {
+		t.Errorf("the status of %d Pods is %+v", wanted, s)
+	}
+	onNode := map[string]v1alpha1.IcecreamNode{}
+	for _, pod := range n.LivePods(t) {
+		node := onNode[pod.Spec.NodeName]
+		onNode[pod.Spec.NodeName] = v1alpha1.IcecreamNode{Name: pod.Spec.NodeName, Pods: node.Pods + 1, ReadyPods: node.ReadyPods + 1}
+	}
+	for _, node := range s.Nodes {
+		if node != onNode[node.Name] {
+			t.Errorf("status: %+v, Pods: %+v", node, onNode[node.Name])
+		}
+	}
+	if len(s.Nodes) != len(onNode) || int(s.NodeCount) != len(onNode) {
+		t.Errorf("the Pods are on %d nodes, in the status on %d: %+v", len(onNode), s.NodeCount, s.Nodes)
+	}
+}

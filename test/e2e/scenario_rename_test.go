@@ -1,0 +1,237 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/test/lab"
+)
+
+// eventuallyOnly waits until those are the Deployments of the namespace and the
+// Icecream is Ready.
+func eventuallyOnly(t *testing.T, n *lab.Namespace, icecream string, deployments ...string) *v1alpha1.Icecream {
+	t.Helper()
+	n.Eventually(t, fmt.Sprintf("%q is all that is left", deployments), func(context.Context) error {
+		if got := names(n.AllDeployments(t)); !cmp.Equal(got, deployments) {
+			return fmt.Errorf("there are the Deployments %q", got)
+		}
+		return nil
+	})
+	return n.EventuallyReady(t, icecream)
+}
+
+// requireSeamless requires of what was recorded that there were never fewer Pods
+// ready than that, that no Deployment went before the one that replaces it could
+// do without it, and that no Pod ever belonged to two of them.
+func requireSeamless(t *testing.T, n *lab.Namespace, r *recording, wanted int, replacedBy map[string]string) {
+	t.Helper()
+	selectors := map[string]labels.Selector{}
+	r.play(t, n, func(now scene, c change) {
+		if got := now.readyPods(); got < wanted {
+			t.Errorf("at version %d no more than %d Pods were ready", c.version, got)
+		}
+		if c.deployment != nil {
+			selector, err := metav1.LabelSelectorAsSelector(c.deployment.Spec.Selector)
+			if err != nil {
+				t.Fatal(err)
+			}
+			selectors[c.deployment.Name] = selector
+		}
+		if c.deployment != nil && c.isGone {
+			next := now.deployments[replacedBy[c.deployment.Name]]
+			if next == nil || !isRolledOut(next) {
+				t.Errorf("Deployment %q went at version %d, when the one in its place was %+v", c.deployment.Name, c.version, next)
+			}
+		}
+		if c.pod != nil {
+			var selectedBy []string
+			for name, selector := range selectors {
+				if selector.Matches(labels.Set(c.pod.Labels)) {
+					selectedBy = append(selectedBy, name)
+				}
+			}
+			if len(selectedBy) > 1 {
+				t.Errorf("Pod %q is selected by %q", c.pod.Name, selectedBy)
+			}
+		}
+	})
+}
+
+func TestRenameMakesTheNewBeforeItDropsTheOld(t *testing.T) {
+	t.Parallel()
+	n := NewNamespace(t)
+	n.Apply(t, flavour("vanilla", "deploymentName: cone", "replicas: 3"))
+	n.EventuallyReady(t, "vanilla")
+
+	r, began := record(t, n), time.Now()
+	n.Apply(t, flavour("vanilla", "deploymentName: cup", "replicas: 3"))
+	ice := eventuallyOnly(t, n, "vanilla", "cup")
+	n.Eventually(t, "the old Pods are gone", func(context.Context) error {
+		if pods := n.LivePods(t); len(pods) != 3 {
+			return fmt.Errorf("there are %d", len(pods))
+		}
+		return nil
+	})
+
+	requireSeamless(t, n, r, 3, map[string]string{"cone": "cup"})
+	if written := steps(deploymentWrites(t, n, began)); !cmp.Equal(written, []string{"create cup", "delete cone"}) {
+		t.Errorf("a rename took %q", written)
+	}
+	if ice.Status.DeploymentName != "cup" || ice.Status.Replicas != 3 {
+		t.Errorf("the status is %+v", ice.Status)
+	}
+	eventuallyTold(t, n, "vanilla", v1alpha1.ReasonDeploymentCreated, `Created Deployment "cup"`)
+	eventuallyTold(t, n, "vanilla", v1alpha1.ReasonDeploymentRenamed, `Renamed Deployment "cone" to "cup"`)
+}
+
+func TestRenameThatIsTakenBackAtOnce(t *testing.T) {
+	t.Parallel()
+	n := NewNamespace(t)
+	n.Apply(t, flavour("vanilla", "deploymentName: cone", "replicas: 3"))
+	n.EventuallyReady(t, "vanilla")
+
+	r := record(t, n)
+	for range 3 {
+		n.Apply(t, flavour("vanilla", "deploymentName: cup", "replicas: 3"))
+		n.Apply(t, flavour("vanilla", "deploymentName: cone", "replicas: 3"))
+	}
+	eventuallyOnly(t, n, "vanilla", "cone")
+	requireSeamless(t, n, r, 3, map[string]string{"cone": "cup", "cup": "cone"})
+}
+
+// When the old name comes back before the new Deployment can take over, nothing
+// that runs is touched.
+func TestRenameThatIsTakenBackHalfway(t *testing.T) {
+	t.Parallel()
+	n := NewNamespace(t)
+	n.Apply(t, flavour("vanilla", "deploymentName: cone", "replicas: 2", "image: registry.example/vanilla:1"))
+	n.EventuallyReady(t, "vanilla")
+	cone, pods := n.Deployment(t, "cone"), identities(n.LivePods(t))
+
+	r := record(t, n)
+	n.Apply(t, flavour("vanilla", "deploymentName: cup", "replicas: 2", "image: registry.example/never-ready:1"))
+	n.Eventually(t, "there is a new Deployment with Pods", func(ctx context.Context) error {
+		cup, err := n.Deployments().Get(ctx, "cup", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if cup.Status.Replicas != 2 {
+			return fmt.Errorf("it has %d Pods", cup.Status.Replicas)
+		}
+		return nil
+	})
+	n.Apply(t, flavour("vanilla", "deploymentName: cone", "replicas: 2", "image: registry.example/vanilla:1"))
+	eventuallyOnly(t, n, "vanilla", "cone")
+
+	n.Eventually(t, "the Pods are those of before", func(context.Context) error {
+		if diff := cmp.Diff(pods, identities(n.LivePods(t))); diff != "" {
+			return fmt.Errorf("they have changed (-before +now):\n%s", diff)
+		}
+		return nil
+	})
+	if now := n.Deployment(t, "cone"); now.UID != cone.UID || now.Generation != cone.Generation {
+		t.Errorf("the Deployment was %+v\nand is %+v", cone.ObjectMeta, now.ObjectMeta)
+	}
+	r.play(t, n, func(now scene, c change) {
+		if got := now.readyPods(); got < 2 {
+			t.Errorf("at version %d no more than %d Pods were ready", c.version, got)
+		}
+	})
+	eventuallyTold(t, n, "vanilla", v1alpha1.ReasonDeploymentRenamed, `Renamed Deployment "cup" to "cone"`)
+}
+
+func TestRenameToAnImageThatCannotBePulled(t *testing.T) {
+	t.Parallel()
+	n := NewNamespace(t)
+	n.Apply(t, flavour("vanilla", "deploymentName: cone", "replicas: 2"))
+	n.EventuallyReady(t, "vanilla")
+	cone := n.Deployment(t, "cone")
+
+	r := record(t, n)
+	n.Apply(t, flavour("vanilla", "deploymentName: cup", "replicas: 2", "image: registry.example/does-not-exist:1"))
+	n.EventuallyStalled(t, "vanilla", v1alpha1.ReasonImagePullBackOff)
+	n.Steadily(t, "the old Deployment stays", aMoment, func(ctx context.Context) error {
+		now, err := n.Deployments().Get(ctx, "cone", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if now.UID != cone.UID || now.Generation != cone.Generation || !isRolledOut(now) {
+			return fmt.Errorf("it is %+v", now)
+		}
+		return nil
+	})
+
+	n.Apply(t, flavour("vanilla", "deploymentName: cup", "replicas: 2", "image: registry.example/vanilla:2"))
+	eventuallyOnly(t, n, "vanilla", "cup")
+	requireSeamless(t, n, r, 2, map[string]string{"cone": "cup"})
+}
+
+// The API says of status.deploymentName: "While a rename is under way or
+// impossible, it is the one that still runs."
+func TestRenameUnderWayReportsTheDeploymentThatRuns(t *testing.T) {
+	t.Parallel()
+	n := NewNamespace(t)
+	n.Apply(t, flavour("vanilla", "deploymentName: cone", "replicas: 2"))
+	n.EventuallyReady(t, "vanilla")
+
+	n.Apply(t, flavour("vanilla", "deploymentName: cup", "replicas: 2", "image: registry.example/does-not-exist:1"))
+	ice := n.EventuallyStalled(t, "vanilla", v1alpha1.ReasonImagePullBackOff)
+	if ice.Status.DeploymentName != "cone" || ice.Status.AvailableReplicas != 2 {
+		t.Errorf("Deployment \"cone\" runs 2 Pods and \"cup\" cannot; the status says %q runs %d", ice.Status.DeploymentName, ice.Status.AvailableReplicas)
+	}
+}
+
+func TestRenameToAnOccupiedName(t *testing.T) {
+	t.Parallel()
+	n := NewNamespace(t)
+	foreign := kubectlMakes(t, n, "cup")
+	n.Apply(t, flavour("vanilla", "deploymentName: cone", "replicas: 2"))
+	before := n.EventuallyReady(t, "vanilla")
+	cone := atRest(t, n, "cone")
+
+	r := record(t, n)
+	n.Apply(t, flavour("vanilla", "deploymentName: cup", "replicas: 2"))
+	ice := n.EventuallyStalled(t, "vanilla", v1alpha1.ReasonErrResourceExists)
+	if s := ice.Status; s.DeploymentName != "cone" || s.Replicas != 2 || s.AvailableReplicas != 2 || s.Selector != before.Status.Selector || !cmp.Equal(s.Nodes, before.Status.Nodes) {
+		t.Errorf("Deployment \"cone\" runs on; the status was %+v\nand is %+v", before.Status, s)
+	}
+	requireOneWarning(t, n, "vanilla", v1alpha1.ReasonErrResourceExists, `Resource "cup" already exists and is not managed by Icecream`)
+	n.Steadily(t, "the old Deployment runs on", aMoment, func(context.Context) error {
+		if now := n.Deployment(t, "cone"); now.ResourceVersion != cone.ResourceVersion {
+			return fmt.Errorf("it is %+v", now)
+		}
+		return nil
+	})
+	requireUntouched(t, n, foreign)
+
+	n.Kubectl(t, "delete", "deployment", "cup")
+	eventuallyOnly(t, n, "vanilla", "cup")
+	requireSeamless(t, n, r, 2, map[string]string{"cone": "cup", "cup": "cone"})
+}
+
+func TestRenameAndScaleAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ from, to int }{{2, 5}, {5, 2}, {3, 0}, {0, 3}} {
+		t.Run(fmt.Sprintf("from %d to %d", test.from, test.to), func(t *testing.T) {
+			t.Parallel()
+			n := NewNamespace(t)
+			n.Apply(t, flavour("vanilla", "deploymentName: cone", fmt.Sprintf("replicas: %d", test.from)))
+			n.EventuallyReady(t, "vanilla")
+
+			r := record(t, n)
+			n.Apply(t, flavour("vanilla", "deploymentName: cup", fmt.Sprintf("replicas: %d", test.to)))
+			ice := eventuallyOnly(t, n, "vanilla", "cup")
+			if int(ice.Status.Replicas) != test.to {
+				t.Errorf("the status is %+v", ice.Status)
+			}
+			requireSeamless(t, n, r, min(test.from, test.to), map[string]string{"cone": "cup"})
+		})
+	}
+}
