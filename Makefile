@@ -91,7 +91,7 @@ fuzz: ## Run every fuzz test for FUZZTIME (10s)
 ##@ Clusters
 
 .PHONY: demo
-demo: ## Show the controller at work on a local cluster (ONCE=1: without waiting for keys)
+demo: ## Show the controller at work on a local cluster (ONCE=1: the tour only)
 	hack/demo.sh
 
 .PHONY: cluster

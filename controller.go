@@ -306,7 +306,14 @@ func (c *Controller) delete(ctx context.Context, old *appsv1.Deployment) error {
 // something that the caches do not show yet.
 func isBehind(err error) bool {
 	return apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) ||
-		apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+		apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || isOfAnother(err)
+}
+
+// isOfAnother says whether an apply was refused because the object of that name
+// has another UID: the API server calls that an invalid change of the UID.
+func isOfAnother(err error) bool {
+	cause, ok := apierrors.StatusCause(err, metav1.CauseTypeFieldValueInvalid)
+	return apierrors.IsInvalid(err) && ok && cause.Field == "metadata.uid"
 }
 
 // report writes the status if it differs from the present one, and then tells the

@@ -139,20 +139,10 @@ func leftBehind(o Observed) []*appsv1.Deployment {
 	return others
 }
 
-// inUse is the Icecream's Deployment to report on: the one of the name asked
-// for, or else one that it has left, or nil.
-func inUse(o Observed) *appsv1.Deployment {
+// target is the Icecream's Deployment of the name asked for, or nil.
+func target(o Observed) *appsv1.Deployment {
 	if o.Named != nil && metav1.IsControlledBy(o.Named, o.Icecream) {
 		return o.Named
 	}
-	var chosen *appsv1.Deployment
-	for _, d := range o.Owned {
-		if d.Name == o.Icecream.Status.DeploymentName {
-			return d
-		}
-		if chosen == nil || d.Name < chosen.Name {
-			chosen = d
-		}
-	}
-	return chosen
+	return nil
 }

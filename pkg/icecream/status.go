@@ -40,29 +40,46 @@ func Status(o Observed, d Decision, out Outcome) (v1alpha1.IcecreamStatus, []Eve
 	if o.Icecream.DeletionTimestamp != nil {
 		return *before.DeepCopy(), nil
 	}
-	deployment := inUse(o)
+	asked := target(o)
 	if out.Deployment != nil {
-		deployment = out.Deployment
+		asked = out.Deployment
 	}
 
 	s := v1alpha1.IcecreamStatus{
 		ObservedGeneration: o.Icecream.Generation,
 		Conditions:         before.DeepCopy().Conditions,
 	}
-	if deployment != nil {
-		s.DeploymentName = deployment.Name
-		s.Replicas = deployment.Status.Replicas
-		s.UpdatedReplicas = deployment.Status.UpdatedReplicas
-		s.ReadyReplicas = deployment.Status.ReadyReplicas
-		s.AvailableReplicas = deployment.Status.AvailableReplicas
-		s.Selector = metav1.FormatLabelSelector(deployment.Spec.Selector)
+	if asked != nil {
+		s.UpdatedReplicas = asked.Status.UpdatedReplicas
+	}
+	if used := inUse(o, asked); used != nil {
+		s.DeploymentName = used.Name
+		s.Replicas = used.Status.Replicas
+		s.ReadyReplicas = used.Status.ReadyReplicas
+		s.AvailableReplicas = used.Status.AvailableReplicas
+		s.Selector = metav1.FormatLabelSelector(used.Spec.Selector)
 	}
 	nodes := placement(o)
 	s.NodeCount = int32(len(nodes))
 	s.Nodes = nodes[:min(len(nodes), maxNodes)]
 	s.Placement = summary(nodes)
-	conclude(o, d, out, deployment).setOn(&s, o.Now)
+	conclude(o, d, out, asked).setOn(&s, o.Now)
 	return s, events(o, d, out, s)
+}
+
+// inUse is the Deployment that runs the Icecream's Pods: the one of the name asked
+// for, unless that is still to take the place of another.
+func inUse(o Observed, asked *appsv1.Deployment) *appsv1.Deployment {
+	old := slices.DeleteFunc(leftBehind(o), func(d *appsv1.Deployment) bool { return d.DeletionTimestamp != nil })
+	if len(old) == 0 || asked != nil && isRolledOut(asked) {
+		return asked
+	}
+	for _, d := range old {
+		if d.Name == o.Icecream.Status.DeploymentName {
+			return d
+		}
+	}
+	return slices.MinFunc(old, func(a, b *appsv1.Deployment) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // IsUrgent says whether the change from one status to another should be written

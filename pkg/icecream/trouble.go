@@ -84,7 +84,7 @@ func isPast(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
 // stallsIn is how long it is until the Icecream will be stalled, if nothing
 // changes; zero when it will not be, or is already.
 func stallsIn(o Observed) time.Duration {
-	deployment := inUse(o)
+	deployment := target(o)
 	if deployment == nil || isComplete(o, deployment) {
 		return 0
 	}
