@@ -1,0 +1,135 @@
+package lab
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+func TestFlaws(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		spoil  func(*v1alpha1.Icecream)
+		before func(*v1alpha1.Icecream)
+		want   string // in one of the flaws; none if empty
+	}{
+		{name: "Ready", spoil: func(*v1alpha1.Icecream) {}},
+		{name: "no status yet", spoil: func(ice *v1alpha1.Icecream) { ice.Status = v1alpha1.IcecreamStatus{} }},
+		{name: "a new spec", spoil: func(ice *v1alpha1.Icecream) { ice.Generation = 4 }},
+		{name: "under way", spoil: func(ice *v1alpha1.Icecream) { set(ice, "False", "True", "False") }},
+		{name: "Stalled", spoil: func(ice *v1alpha1.Icecream) { set(ice, "False", "False", "True") }},
+		{name: "being deleted", spoil: func(ice *v1alpha1.Icecream) { ice.DeletionTimestamp = ptr.To(metav1.Now()) }},
+		{name: "Ready and Reconciling", spoil: func(ice *v1alpha1.Icecream) { set(ice, "True", "True", "False") }, want: "Ready and yet Reconciling"},
+		{name: "Reconciling and Stalled", spoil: func(ice *v1alpha1.Icecream) { set(ice, "False", "True", "True") }, want: "both Reconciling and Stalled"},
+		{name: "nothing at all", spoil: func(ice *v1alpha1.Icecream) { set(ice, "False", "False", "False") }, want: "neither Ready"},
+		{name: "without Ready", spoil: func(ice *v1alpha1.Icecream) { ice.Status.Conditions = ice.Status.Conditions[1:] }, want: "no condition Ready"},
+		{name: "of tomorrow", spoil: func(ice *v1alpha1.Icecream) { ice.Status.ObservedGeneration = 4 }, want: "does not exist yet"},
+		{name: "a condition of yesterday", spoil: func(ice *v1alpha1.Icecream) { ice.Status.Conditions[0].ObservedGeneration = 2 }, want: "condition Ready is of generation 2"},
+		{name: "one Pod short", spoil: func(ice *v1alpha1.Icecream) { ice.Status.AvailableReplicas = 1 }, want: "1 availableReplicas of 2"},
+		{name: "a Pod without node", spoil: func(ice *v1alpha1.Icecream) { ice.Status.Nodes[0].Pods = 1 }, want: "with 1 Pods on its nodes"},
+		{name: "a node too many", spoil: func(ice *v1alpha1.Icecream) {
+			ice.Status.Nodes = append(ice.Status.Nodes, v1alpha1.IcecreamNode{Name: "b", Pods: 1})
+			ice.Status.NodeCount = 2
+		}, want: "with 3 Pods on its nodes"},
+		{name: "the former Deployment", spoil: func(ice *v1alpha1.Icecream) { ice.Status.DeploymentName = "old" }, want: `Deployment "old"`},
+		{
+			name: "another time for the same", before: func(*v1alpha1.Icecream) {},
+			spoil: func(ice *v1alpha1.Icecream) { ice.Status.Conditions[2].LastTransitionTime = metav1.Unix(99, 0) }, want: "condition Stalled had status False since",
+		},
+		{
+			name: "another time for a change", before: func(ice *v1alpha1.Icecream) { set(ice, "False", "False", "True") },
+			spoil: func(ice *v1alpha1.Icecream) {
+				ice.Status.Conditions[0].LastTransitionTime, ice.Status.Conditions[2].LastTransitionTime = metav1.Unix(99, 0), metav1.Unix(99, 0)
+			},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			ice := current()
+			test.spoil(ice)
+			var before *v1alpha1.Icecream
+			if test.before != nil {
+				before = current()
+				test.before(before)
+			}
+			object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(ice)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := strings.Join(flaws(&unstructured.Unstructured{Object: object}, ice, before), "\n")
+			if (test.want == "") != (got == "") || !strings.Contains(got, test.want) {
+				t.Errorf("flaws are %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestClaims(t *testing.T) {
+	good := version{from: 10, owner: "ice", image: "i", replicas: 2, isRolledOut: true}
+	with := func(change func(*version)) version {
+		v := good
+		change(&v)
+		return v
+	}
+	for _, test := range []struct {
+		name    string
+		history []version
+		blind   uint64
+		want    bool
+	}{
+		{name: "it was so", history: []version{good}, want: true},
+		{name: "it was so and is no more", history: []version{good, with(func(v *version) { v.from, v.isRolledOut = 25, false })}, want: true},
+		{name: "it was so before there was that spec", history: []version{good, with(func(v *version) { v.from, v.isRolledOut = 20, false })}},
+		{name: "it became so afterwards", history: []version{with(func(v *version) { v.from = 31 })}},
+		{name: "it was never rolled out", history: []version{with(func(v *version) { v.isRolledOut = false })}},
+		{name: "it was another's", history: []version{with(func(v *version) { v.owner = "former" })}},
+		{name: "it had another image", history: []version{with(func(v *version) { v.image = "j" })}},
+		{name: "it had another number", history: []version{with(func(v *version) { v.replicas = 3 })}},
+		{name: "it was gone", history: []version{with(func(v *version) { v.wasDeletedAt = true })}},
+		{name: "there is none"},
+		{name: "nobody looked", blind: 20, want: true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			ice := current()
+			w := &witness{deployments: map[cache.ObjectName][]version{deploymentOf(ice): test.history}, blind: test.blind}
+			if got := w.isProven(claim{icecream: ice, since: 20, until: 30}); got != test.want {
+				t.Errorf("proven: %t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
+// current is an Icecream that is Ready, and rightly so.
+func current() *v1alpha1.Icecream {
+	ice := &v1alpha1.Icecream{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "controller.nicoleh.io/v1alpha1", Kind: "Icecream"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "d", UID: types.UID("ice"), Generation: 3, CreationTimestamp: metav1.Unix(1, 0)},
+		Spec:       v1alpha1.IcecreamSpec{Replicas: ptr.To[int32](2), Image: "i"},
+		Status: v1alpha1.IcecreamStatus{
+			ObservedGeneration: 3, DeploymentName: "d", Replicas: 2, UpdatedReplicas: 2, ReadyReplicas: 2, AvailableReplicas: 2,
+			Nodes: []v1alpha1.IcecreamNode{{Name: "a", Pods: 2, ReadyPods: 2}}, NodeCount: 1,
+		},
+	}
+	set(ice, "True", "False", "False")
+	return ice
+}
+
+func set(ice *v1alpha1.Icecream, ready, reconciling, stalled metav1.ConditionStatus) {
+	ice.Status.Conditions = nil
+	for _, c := range []struct {
+		name   string
+		status metav1.ConditionStatus
+	}{{"Ready", ready}, {"Reconciling", reconciling}, {"Stalled", stalled}} {
+		ice.Status.Conditions = append(ice.Status.Conditions, metav1.Condition{
+			Type: c.name, Status: c.status, Reason: "R", ObservedGeneration: 3, LastTransitionTime: metav1.NewTime(time.Unix(10, 0)),
+		})
+	}
+}
