@@ -279,6 +279,13 @@ func TestDecide(t *testing.T) {
 		pods: []Pod{waiting("ImagePullBackOff", 20*time.Second)},
 		want: intent{Verdict: Converged, Again: 40 * time.Second},
 	}, {
+		name: "a slow Pod is looked at again when the Deployment's deadline has passed for it",
+		deployments: []*appsv1.Deployment{
+			with("", func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 2 }),
+		},
+		pods: []Pod{seen(notReady(20 * time.Second)), seen(notReady(30 * time.Second))},
+		want: intent{Verdict: Converged, Again: 570 * time.Second},
+	}, {
 		name: "a Pod's trouble that is a stall already is not looked at again",
 		deployments: []*appsv1.Deployment{
 			with("", func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 2 }),

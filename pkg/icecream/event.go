@@ -2,7 +2,6 @@ package icecream
 
 import (
 	"fmt"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -28,8 +27,7 @@ type Event struct {
 func events(o Observed, d Decision, out Outcome, s v1alpha1.IcecreamStatus) []Event {
 	var told []Event
 	tell := func(eventType, reason, action, note string, args ...any) {
-		text := fmt.Sprintf(note, args...)
-		told = append(told, Event{eventType, reason, action, strings.ToValidUTF8(text[:min(len(text), maxNote)], "")})
+		told = append(told, Event{eventType, reason, action, clip(fmt.Sprintf(note, args...), maxNote)})
 	}
 	before := o.Icecream.Status
 

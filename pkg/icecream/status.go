@@ -16,11 +16,12 @@ import (
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// How long a status may get, whatever the number of nodes: nodes listed, and
-// characters in the lines for people.
+// How long reports may get, whatever there is to report: nodes listed in a status,
+// and bytes in the lines for people.
 const (
 	maxNodes     = 100
 	maxPlacement = 256
+	maxMessage   = 1024
 	maxRoster    = 4096
 )
 
@@ -101,7 +102,7 @@ func IsUnderWay(s v1alpha1.IcecreamStatus) bool {
 // bounded length for a log: "node-1: a, b; node-3: c".
 func Roster(o Observed) string {
 	names := map[string][]string{}
-	for _, pod := range o.Pods {
+	for _, pod := range placed(o) {
 		names[pod.Node] = append(names[pod.Node], pod.Name)
 	}
 	return oneLine(placement(o), maxRoster, "; ", func(n v1alpha1.IcecreamNode) string {
@@ -196,7 +197,7 @@ func (c conclusion) setOn(s *v1alpha1.IcecreamStatus, now time.Time) {
 			set.Status = metav1.ConditionTrue
 		}
 		if c.state == condition.when || condition.name == v1alpha1.ConditionReady {
-			set.Message = c.message
+			set.Message = clip(c.message, maxMessage)
 		}
 		meta.SetStatusCondition(&s.Conditions, set)
 	}
@@ -215,17 +216,25 @@ func available(d *appsv1.Deployment) string {
 	}
 }
 
-// placement counts the Pods of the Icecream's Deployments by node, sorted by name.
-func placement(o Observed) []v1alpha1.IcecreamNode {
+// placed are the Pods of the Icecream's Deployments that have a node.
+func placed(o Observed) []Pod {
 	ours := map[string]bool{}
 	for _, d := range o.Owned {
 		ours[LabelValue(d.Name)] = true
 	}
-	byName := map[string]*v1alpha1.IcecreamNode{}
+	var placed []Pod
 	for _, pod := range o.Pods {
-		if pod.Node == "" || !ours[pod.Deployment] {
-			continue
+		if pod.Node != "" && ours[pod.Deployment] {
+			placed = append(placed, pod)
 		}
+	}
+	return placed
+}
+
+// placement counts these Pods by node, sorted by name.
+func placement(o Observed) []v1alpha1.IcecreamNode {
+	byName := map[string]*v1alpha1.IcecreamNode{}
+	for _, pod := range placed(o) {
 		node := byName[pod.Node]
 		if node == nil {
 			node = &v1alpha1.IcecreamNode{Name: pod.Node}
@@ -272,4 +281,9 @@ func pods(n int32) string {
 		return "1 Pod"
 	}
 	return fmt.Sprintf("%d Pods", n)
+}
+
+// clip cuts a text to that many bytes, between characters.
+func clip(text string, limit int) string {
+	return strings.ToValidUTF8(text[:min(len(text), limit)], "")
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -265,6 +266,38 @@ func TestConclusions(t *testing.T) {
 		pods:        ready(2),
 		want:        "Stalled: ProgressDeadlineExceeded",
 		wantMessage: "it has timed out progressing",
+	}, {
+		name:        "somebody has paused the Deployment",
+		deployments: []*appsv1.Deployment{mine(rollingOut, func(d *appsv1.Deployment) { d.Spec.Paused = true; d.Generation++ })},
+		pods:        ready(2),
+		want:        "Stalled: DeploymentPaused",
+		wantMessage: `Deployment "sundae" is paused`,
+	}, {
+		name:        "somebody has paused the Deployment, but everything runs",
+		deployments: []*appsv1.Deployment{mine(func(d *appsv1.Deployment) { d.Spec.Paused = true })},
+		pods:        ready(3),
+		want:        "Ready: Available",
+		wantMessage: "3 of 3 Pods available",
+	}, {
+		name:        "a Pod takes its time",
+		deployments: []*appsv1.Deployment{mine(rollingOut)},
+		pods:        append(ready(2), seen(notReady(599*time.Second))),
+		want:        "Reconciling: Progressing",
+		wantMessage: "2 of 3 Pods available",
+	}, {
+		name:        "a Pod takes longer than the Deployment's deadline",
+		deployments: []*appsv1.Deployment{mine(rollingOut)},
+		pods:        append(ready(2), seen(notReady(600*time.Second))),
+		want:        "Stalled: ProgressDeadlineExceeded",
+		wantMessage: `Pod "sundae-1" has not become ready within 600 s`,
+	}, {
+		name: "a Pod takes its time, and the Deployment has no deadline",
+		deployments: []*appsv1.Deployment{mine(rollingOut, func(d *appsv1.Deployment) {
+			d.Spec.ProgressDeadlineSeconds = ptr.To[int32](math.MaxInt32)
+		})},
+		pods:        append(ready(2), seen(notReady(time.Hour))),
+		want:        "Reconciling: Progressing",
+		wantMessage: "2 of 3 Pods available",
 	}, {
 		name: "the Deployment had given up, but everything runs now",
 		deployments: []*appsv1.Deployment{mine(
