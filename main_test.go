@@ -1,11 +1,19 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -258,6 +266,97 @@ func TestClientConfigErrors(t *testing.T) {
 			}
 			if strings.Contains(err.Error(), "\n") {
 				t.Errorf("more than a line: %q", err)
+			}
+		})
+	}
+}
+
+// emptyCluster is an API server with nothing in it: lists are empty, and nothing
+// ever happens.
+func emptyCluster(t *testing.T) (address string, paths func() []string) {
+	t.Helper()
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		selector := r.URL.Query().Get("labelSelector")
+		seen[strings.TrimSuffix(r.URL.Path+"?"+selector, "?")] = true
+		mu.Unlock()
+		if r.URL.Query().Get("watch") != "" {
+			if r.URL.Query().Get("sendInitialEvents") != "" {
+				w.WriteHeader(http.StatusUnprocessableEntity) // an older server; the client lists then
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusOK)
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}`)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL, func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Sorted(maps.Keys(seen))
+	}
+}
+
+// Only what is watched needs permission, and of others' Pods nothing is asked.
+func TestWhatIsWatched(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		namespace string
+		want      []string
+	}{{
+		name: "everywhere",
+		want: []string{
+			"/api/v1/pods?controller.nicoleh.io/icecream",
+			"/apis/apps/v1/deployments",
+			"/apis/controller.nicoleh.io/v1alpha1/icecreams",
+		},
+	}, {
+		name:      "in one namespace",
+		namespace: "parlour",
+		want: []string{
+			"/api/v1/namespaces/parlour/pods?controller.nicoleh.io/icecream",
+			"/apis/apps/v1/namespaces/parlour/deployments",
+			"/apis/controller.nicoleh.io/v1alpha1/namespaces/parlour/icecreams",
+		},
+	}} {
+		t.Run(tt.name, func(t *testing.T) {
+			address, paths := emptyCluster(t)
+			config, err := clientConfig(options{master: address})
+			if err != nil {
+				t.Fatal(err)
+			}
+			run, err := startIcecream(options{namespace: tt.namespace, workers: 2, icecream: usual}, config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := paths(); len(got) > 0 {
+				t.Errorf("asked for %v before it was run", got)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			stopped := make(chan error, 1)
+			go func() { stopped <- run(ctx) }()
+			for len(paths()) < len(tt.want) {
+				select {
+				case err := <-stopped:
+					t.Fatalf("ended: %v", err)
+				default:
+					runtime.Gosched()
+				}
+			}
+			cancel()
+			// It may have been stopped before its caches were ready, which it then says.
+			if err := <-stopped; err != nil && !errors.Is(err, context.Canceled) {
+				t.Errorf("ended with %v", err)
+			}
+			if diff := cmp.Diff(tt.want, paths()); diff != "" {
+				t.Errorf("watched (-want +got):\n%s", diff)
 			}
 		})
 	}
