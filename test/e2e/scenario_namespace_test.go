@@ -31,6 +31,10 @@ func TestNamespaceIsDeletedWithItsIcecreams(t *testing.T) {
 	n.EventuallyStalled(t, "crashing", v1alpha1.ReasonCrashLoopBackOff)
 	// One that is on its way: its Pods will never be ready.
 	n.Apply(t, flavour("waiting", "replicas: 3", "image: registry.example/never-ready:1"))
+	n.Eventually(t, "it has its Deployment", func(ctx context.Context) error {
+		_, err := n.Deployments().Get(ctx, "waiting", metav1.GetOptions{})
+		return err
+	})
 
 	began := time.Now()
 	n.Kubectl(t, "delete", "namespace", n.Name, "--wait=false")
@@ -58,8 +62,9 @@ func TestNamespaceIsDeletedWithItsIcecreams(t *testing.T) {
 			t.Errorf("the log says: %s", line)
 		}
 	}
+	time.Sleep(aMoment) // until the controller has heard of it, too
 	over := time.Now()
-	n.Steadily(t, "the controller has done with it", aMoment, func(context.Context) error { return nil })
+	time.Sleep(aMoment)
 	if later := n.Requests(t).By(n.Controller.User).Since(over).Where(isNotEvent); len(later) > 0 {
 		t.Errorf("the namespace is gone, and the controller made %s", later)
 	}
