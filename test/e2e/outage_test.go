@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,11 +26,18 @@ func TestAPIServerGoesAway(t *testing.T) {
 	n.Controller = c
 
 	const icecreams = 20
-	var specs []v1alpha1.IcecreamSpec
+	specs := make([]v1alpha1.IcecreamSpec, icecreams)
+	var users sync.WaitGroup
 	for i := range icecreams {
-		specs = append(specs, v1alpha1.IcecreamSpec{DeploymentName: icecreamName(i), Replicas: ptr.To[int32](1), Image: "registry.example/icecream:0"})
-		n.Create(t, icecreamName(i), specs[i])
+		specs[i] = v1alpha1.IcecreamSpec{DeploymentName: icecreamName(i), Replicas: ptr.To[int32](1), Image: "registry.example/icecream:0"}
+		users.Go(func() {
+			ice := &v1alpha1.Icecream{ObjectMeta: metav1.ObjectMeta{Name: icecreamName(i)}, Spec: specs[i]}
+			if _, err := n.Icecreams().Create(t.Context(), ice, metav1.CreateOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
 	}
+	users.Wait()
 	outage(t, l, time.Second) // with most of them on the way
 	back := time.Now()
 	n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
