@@ -105,10 +105,11 @@ func Roster(o Observed) string {
 	for _, pod := range placed(o) {
 		names[pod.Node] = append(names[pod.Node], pod.Name)
 	}
-	return oneLine(placement(o), maxRoster, "; ", func(n v1alpha1.IcecreamNode) string {
+	line := oneLine(placement(o), maxRoster, "; ", func(n v1alpha1.IcecreamNode) string {
 		slices.Sort(names[n.Name])
 		return n.Name + ": " + strings.Join(names[n.Name], ", ")
 	})
+	return clip(line, maxRoster)
 }
 
 // conclusion is what the three conditions say together.
