@@ -50,7 +50,7 @@ func TestNamespaceIsDeletedWithItsIcecreams(t *testing.T) {
 	})
 
 	// Each Icecream may have tried a few times to have its Deployment again.
-	made := n.Requests(t).By(n.Controller.User).Since(began)
+	made := requestsOf(t, n).Since(began)
 	if most := 8 * 30; len(made) > most {
 		t.Errorf("the end of 8 Icecreams took more than %d requests: %s", most, made)
 	}
@@ -65,7 +65,7 @@ func TestNamespaceIsDeletedWithItsIcecreams(t *testing.T) {
 	time.Sleep(aMoment) // until the controller has heard of it, too
 	over := time.Now()
 	time.Sleep(aMoment)
-	if later := n.Requests(t).By(n.Controller.User).Since(over).Where(isNotEvent); len(later) > 0 {
+	if later := requestsOf(t, n).Since(over).Where(isNotEvent); len(later) > 0 {
 		t.Errorf("the namespace is gone, and the controller made %s", later)
 	}
 }

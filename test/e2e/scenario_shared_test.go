@@ -1,10 +1,13 @@
 package e2e
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -92,13 +95,39 @@ func requireUntouched(t *testing.T, n *lab.Namespace, before *appsv1.Deployment)
 	}
 }
 
+// requestsOf are the controller's requests in the namespace. Of the audit log,
+// which is as long as all tests have been running, only the lines that can be
+// meant are understood.
+func requestsOf(t *testing.T, n *lab.Namespace) lab.Requests {
+	t.Helper()
+	whole, err := os.ReadFile(n.Lab.AuditLog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var part bytes.Buffer
+	for line := range bytes.Lines(whole) {
+		if bytes.Contains(line, []byte(n.Name)) && bytes.Contains(line, []byte(n.Controller.User)) {
+			part.Write(line)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "audit.log")
+	if err := os.WriteFile(path, part.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	found, err := cluster.ReadAudit(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lab.Requests(found).By(n.Controller.User).Where(func(e cluster.AuditEvent) bool { return e.Namespace == n.Name })
+}
+
 // deploymentWrites are the controller's attempts, from that time on, to write
 // Deployments of those names, or of any if there are none. (The name of a
 // Deployment that is created is known from the answer, if it is not refused.)
 func deploymentWrites(t *testing.T, n *lab.Namespace, since time.Time, names ...string) lab.Requests {
 	t.Helper()
 	var found lab.Requests
-	for _, e := range n.Requests(t).By(n.Controller.User).Since(since).Resource("deployments").Writes() {
+	for _, e := range requestsOf(t, n).Since(since).Resource("deployments").Writes() {
 		if len(names) == 0 || slices.Contains(names, e.Name) {
 			found = append(found, e)
 		}
@@ -126,7 +155,7 @@ func steps(requests lab.Requests) []string {
 // statusWrites are the controller's writes to the status of an Icecream.
 func statusWrites(t *testing.T, n *lab.Namespace, name string, since time.Time) lab.Requests {
 	t.Helper()
-	return n.Requests(t).By(n.Controller.User).Since(since).Resource("icecreams/status").Writes().Where(func(e cluster.AuditEvent) bool { return e.Name == name })
+	return requestsOf(t, n).Since(since).Resource("icecreams/status").Writes().Where(func(e cluster.AuditEvent) bool { return e.Name == name })
 }
 
 // notes are what the events of a reason say about an Icecream.
