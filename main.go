@@ -16,6 +16,9 @@ import (
 	"syscall"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	kubeinformers "k8s.io/client-go/informers"
@@ -225,7 +228,7 @@ func startIcecream(o options, config *rest.Config) (func(context.Context) error,
 	pods := kubeinformers.NewSharedInformerFactoryWithOptions(kube, o.resync, kubeinformers.WithNamespace(o.namespace),
 		kubeinformers.WithTweakListOptions(func(list *metav1.ListOptions) { list.LabelSelector = icecream.LabelIcecream }))
 
-	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: kube.EventsV1()})
+	broadcaster := events.NewBroadcaster(unlessTerminating{&events.EventSinkImpl{Interface: kube.EventsV1()}})
 	controller, err := NewController(o.icecream, kube, client,
 		icecreams.Controller().V1alpha1().Icecreams(),
 		deployments.Apps().V1().Deployments(),
@@ -252,6 +255,18 @@ func startIcecream(o options, config *rest.Config) (func(context.Context) error,
 		defer cancel() // before the factories wait for their informers
 		return controller.Run(ctx, o.workers)
 	}, nil
+}
+
+// unlessTerminating is a sink that does not mind when a namespace takes no more
+// events because it is going away, and all its events with it.
+type unlessTerminating struct{ events.EventSink }
+
+func (s unlessTerminating) Create(ctx context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
+	created, err := s.EventSink.Create(ctx, event)
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return event, nil
+	}
+	return created, err
 }
 
 // protobuf is the config for clients of built-in types, which are smaller and

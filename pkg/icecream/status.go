@@ -217,11 +217,15 @@ func available(d *appsv1.Deployment) string {
 	}
 }
 
-// placed are the Pods of the Icecream's Deployments that have a node.
+// placed are the Pods of the Icecream's Deployments that have a node. A Deployment
+// that has lost its owner reference, and is being given it back, is one of them.
 func placed(o Observed) []Pod {
 	ours := map[string]bool{}
 	for _, d := range o.Owned {
 		ours[LabelValue(d.Name)] = true
+	}
+	if o.Named != nil && isOrphan(o.Icecream, o.Named) {
+		ours[LabelValue(o.Named.Name)] = true
 	}
 	var placed []Pod
 	for _, pod := range o.Pods {

@@ -23,7 +23,7 @@
 // all of them are. To give an error a sentinel as well as a mark, put the mark
 // outside: Terminal(fmt.Errorf("%w: %w", ErrSentinel, err)).
 //
-// Back-off doubles per object from 5 ms to 5 minutes and starts afresh after a
+// Back-off doubles per object from 5 ms to one minute and starts afresh after a
 // success or a terminal error. A change to the object cuts it short. There is no
 // limit across objects: the number of workers bounds concurrency, and the API
 // server's priority and fairness decides how much it will take. When the server

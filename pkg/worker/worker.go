@@ -18,7 +18,7 @@ import (
 
 const (
 	firstRetry  = 5 * time.Millisecond
-	slowestPace = 5 * time.Minute
+	slowestPace = time.Minute
 )
 
 // Sync brings one object closer to its desired state. again > 0 asks for another
