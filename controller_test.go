@@ -189,6 +189,25 @@ func TestARename(t *testing.T) {
 	})
 }
 
+// A Deployment of a former name counts for as long as it is there.
+func TestTheOldDeploymentOfABlockedRename(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		ready(t, c)
+		c.has(foreign("cone"))
+		edit(c, "sundae", calls("cone"))
+		pass(time.Minute)
+		equal(t, "status", "Stalled (ErrResourceExists), 2 available, on node-1 (1), node-2 (1)", saying(c.icecream("sundae")))
+
+		edit(c, "sundae", func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 1 })
+		pass(time.Minute)
+		equal(t, "status when it has changed", "Stalled (ErrResourceExists), 1 available, on node-1 (1), node-2 (1)", saying(c.icecream("sundae")))
+
+		c.lacks(deploymentsGVR, "sundae")
+		pass(time.Minute)
+		equal(t, "status when it has gone", "Stalled (ErrResourceExists), 0 available, on ", saying(c.icecream("sundae")))
+	})
+}
+
 func TestAnOrphanIsAdopted(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		ready(t, c)
