@@ -268,10 +268,16 @@ func TestConclusions(t *testing.T) {
 		wantMessage: "it has timed out progressing",
 	}, {
 		name:        "somebody has paused the Deployment",
-		deployments: []*appsv1.Deployment{mine(rollingOut, func(d *appsv1.Deployment) { d.Spec.Paused = true; d.Generation++ })},
+		deployments: []*appsv1.Deployment{mine(rollingOut, func(d *appsv1.Deployment) { d.Spec.Paused = true })},
 		pods:        ready(2),
 		want:        "Stalled: DeploymentPaused",
 		wantMessage: `Deployment "sundae" is paused`,
+	}, {
+		name:        "somebody has just paused the Deployment, and may have paused nothing",
+		deployments: []*appsv1.Deployment{mine(func(d *appsv1.Deployment) { d.Spec.Paused = true; d.Generation++ })},
+		pods:        ready(3),
+		want:        "Reconciling: Progressing",
+		wantMessage: "3 of 3 Pods available, 3 made from the current spec",
 	}, {
 		name:        "somebody has paused the Deployment, but everything runs",
 		deployments: []*appsv1.Deployment{mine(func(d *appsv1.Deployment) { d.Spec.Paused = true })},

@@ -47,11 +47,11 @@ func troubleOn(o Observed, deployment *appsv1.Deployment) (t Trouble, stallsAt t
 	if worst.Reason != "" {
 		return worst, worst.Since.Add(o.StallAfter)
 	}
-	if deployment.Spec.Paused {
-		return Trouble{Reason: v1alpha1.ReasonDeploymentPaused, Message: fmt.Sprintf("Deployment %q is paused", deployment.Name)}, o.Now
-	}
 	if deployment.Status.ObservedGeneration < deployment.Generation {
 		return Trouble{}, time.Time{} // what follows would speak of an earlier spec
+	}
+	if deployment.Spec.Paused {
+		return Trouble{Reason: v1alpha1.ReasonDeploymentPaused, Message: fmt.Sprintf("Deployment %q is paused", deployment.Name)}, o.Now
 	}
 	if failure := deploymentCondition(deployment, appsv1.DeploymentReplicaFailure); failure.Status == corev1.ConditionTrue {
 		since := failure.LastTransitionTime.Time
