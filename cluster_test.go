@@ -41,7 +41,7 @@ import (
 const namespace = "parlour"
 
 var (
-	icecreamsGVR   = v1alpha1.SchemeGroupVersion.WithResource("icecreams")
+	icecreamsGVR   = v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version)
 	deploymentsGVR = appsv1.SchemeGroupVersion.WithResource("deployments")
 	podsGVR        = corev1.SchemeGroupVersion.WithResource("pods")
 )
@@ -111,7 +111,7 @@ var (
 	few = func() *runtime.Scheme {
 		s := runtime.NewScheme()
 		metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
-		for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, appsv1.AddToScheme} {
+		for _, add := range []func(*runtime.Scheme) error{v1alpha1.Install, appsv1.AddToScheme} {
 			utilruntime.Must(add(s))
 		}
 		s.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Pod{}, &corev1.PodList{})

@@ -42,7 +42,7 @@ func TestUp(t *testing.T) {
 		if err := u.cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		u.awaitExit(t)
+		_ = u.awaitExit(t) // as it was killed
 		requireNoneLeft(t, dir)
 	})
 	t.Run("carries on in the same directory and stops cleanly", func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestUp(t *testing.T) {
 		if err := u.cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		u.awaitExit(t)
+		_ = u.awaitExit(t) // as it was killed
 		requireNoneLeft(t, dir)
 	})
 }

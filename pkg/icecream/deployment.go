@@ -29,7 +29,7 @@ func desired(icecream *v1alpha1.Icecream) *appsv1ac.DeploymentApplyConfiguration
 		WithLabels(labels).
 		WithLabels(selects).
 		WithOwnerReferences(metav1ac.OwnerReference().
-			WithAPIVersion(v1alpha1.SchemeGroupVersion.String()).
+			WithAPIVersion(v1alpha1.GroupVersion.String()).
 			WithKind("Icecream").
 			WithName(icecream.Name).
 			WithUID(icecream.UID).

@@ -220,7 +220,7 @@ func genObserved(t *rapid.T) Observed {
 	return o
 }
 
-func genOutcome(t *rapid.T, o Observed, d Decision) Outcome {
+func genOutcome(t *rapid.T, d Decision) Outcome {
 	var out Outcome
 	if d.Apply != nil && rapid.Bool().Draw(t, "succeeds") {
 		out.Deployment, _ = NewDeployment(d.Apply)
@@ -246,7 +246,7 @@ func neverPanicsNorMutates(t *rapid.T) {
 	before := snapshot(t, o)
 	d := Decide(o)
 	decision := snapshot(t, d)
-	out := genOutcome(t, o, d)
+	out := genOutcome(t, d)
 	outcome := snapshot(t, out.Deployment)
 
 	s, news := Status(o, d, out)
@@ -320,7 +320,7 @@ func TestSameInputSameOutput(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := genObserved(t)
 		d := Decide(o)
-		out := genOutcome(t, o, d)
+		out := genOutcome(t, d)
 		s, news := Status(o, d, out)
 		want := snapshot(t, []any{intentOf(d), d.Apply, d.Claim, s, sorted(news)})
 

@@ -33,7 +33,7 @@ func StripDeployment(d *appsv1.Deployment) {
 
 func isControlledByAnIcecream(d *appsv1.Deployment) bool {
 	owner := metav1.GetControllerOfNoCopy(d)
-	return owner != nil && owner.Kind == "Icecream" && owner.APIVersion == v1alpha1.SchemeGroupVersion.String()
+	return owner != nil && owner.Kind == "Icecream" && owner.APIVersion == v1alpha1.GroupVersion.String()
 }
 
 // StripPod reduces a Pod, in place, to what PodOf reads: a cache holds many.

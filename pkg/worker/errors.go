@@ -54,6 +54,7 @@ func resultOf(err error) Result {
 			return Failed
 		case Deferred:
 			result = Deferred
+		default:
 		}
 	}
 	return result

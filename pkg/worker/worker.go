@@ -87,7 +87,7 @@ func New(name string, sync Sync, opts ...Option) *Loop {
 	l := &Loop{
 		name:    name,
 		sync:    sync,
-		clock:   clock.RealClock{},
+		clock:   clock.RealClock{}, //nolint:forbidigo // the default, which WithClock replaces
 		backoff: workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstRetry, slowestPace),
 		observe: func(Outcome) {},
 		early:   map[cache.ObjectName]time.Time{},

@@ -113,7 +113,7 @@ func (c *Controller) Terminate() error {
 	select {
 	case err := <-c.exited:
 		c.process = nil
-		return errors.Join(fmt.Errorf("the controller ended by itself: %v", err), c.complaints())
+		return errors.Join(fmt.Errorf("the controller ended by itself: %w", err), c.complaints())
 	default:
 	}
 	if err := c.process.Signal(syscall.SIGTERM); err != nil {

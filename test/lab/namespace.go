@@ -165,7 +165,7 @@ func IsReady(ice *v1alpha1.Icecream) error {
 	case ice.Status.ObservedGeneration != ice.Generation:
 		return fmt.Errorf("its status is that of generation %d of %d", ice.Status.ObservedGeneration, ice.Generation)
 	case ready.Status != metav1.ConditionTrue:
-		return fmt.Errorf("Ready is %s: %s: %s", ready.Status, ready.Reason, ready.Message)
+		return fmt.Errorf("condition Ready is %s: %s: %s", ready.Status, ready.Reason, ready.Message)
 	}
 	return nil
 }
@@ -181,7 +181,7 @@ func IsStalled(reason string) func(*v1alpha1.Icecream) error {
 		case ice.Status.ObservedGeneration != ice.Generation:
 			return fmt.Errorf("its status is that of generation %d of %d", ice.Status.ObservedGeneration, ice.Generation)
 		case stalled.Status != metav1.ConditionTrue || stalled.Reason != reason:
-			return fmt.Errorf("Stalled is %s: %s: %s", stalled.Status, stalled.Reason, stalled.Message)
+			return fmt.Errorf("condition Stalled is %s: %s: %s", stalled.Status, stalled.Reason, stalled.Message)
 		}
 		return nil
 	}

@@ -79,7 +79,7 @@ func observe(client dynamic.Interface) *witness {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &witness{cancel: cancel, icecreams: map[types.UID]*sighting{}, deployments: map[cache.ObjectName][]version{}}
 	w.done.Go(func() {
-		w.follow(ctx, client.Resource(v1alpha1.SchemeGroupVersion.WithResource("icecreams")), w.seeIcecream)
+		w.follow(ctx, client.Resource(v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version)), w.seeIcecream)
 	})
 	w.done.Go(func() {
 		w.follow(ctx, client.Resource(appsv1.SchemeGroupVersion.WithResource("deployments")), w.seeDeployment)

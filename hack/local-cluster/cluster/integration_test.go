@@ -112,8 +112,7 @@ func serverIsVerified(t *testing.T, c, other *cluster.Cluster) {
 	}
 	config.CAData = other.RESTConfig().CAData
 	_, err := clientOf(t, config).Discovery().ServerVersion()
-	var unknown x509.UnknownAuthorityError
-	if !errors.As(err, &unknown) {
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); !ok {
 		t.Errorf("with another cluster's authority: %v, want an unknown authority", err)
 	}
 	stranger := c.RESTConfig()

@@ -88,8 +88,7 @@ func findSource(ctx context.Context) (string, error) {
 	}
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 			err = fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
 		}
 		return "", fmt.Errorf("finding the module %s (run inside it, or inside one that replaces it with its directory, or set %s): %w",

@@ -84,7 +84,7 @@ func (r record) kill() error {
 	// handles to processes the one checked is the one killed.
 	process, err := os.FindProcess(r.PID)
 	if err != nil {
-		return nil //nolint:nilerr // there is no such process
+		return nil // there is no such process
 	}
 	defer process.Release() //nolint:errcheck // nothing depends on it
 	for deadline := time.Now().Add(reapWait); r.isAlive(); time.Sleep(reapPoll) {

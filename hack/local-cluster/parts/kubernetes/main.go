@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-
 	_ "time/tzdata" // CronJobs name time zones, also where the machine has no database of them.
 
 	"github.com/spf13/cobra"
