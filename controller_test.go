@@ -189,6 +189,24 @@ func TestARename(t *testing.T) {
 	})
 }
 
+// What the cache does not show yet may be a reason not to delete.
+func TestAnOldDeploymentThatSomebodyTookOverIsKept(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		ready(t, c)
+		edit(c, "sundae", calls("cone"))
+		pass(time.Minute)
+		c.hold(deploymentsGVR)
+		c.rollOut("cone", "node-1", "node-2")
+		edit(c, "sundae", func(d *appsv1.Deployment) { d.OwnerReferences = nil })
+		c.next(deploymentsGVR) // of cone
+		pass(time.Minute)
+		c.release(deploymentsGVR)
+		pass(time.Minute)
+		equal(t, "Deployments", map[string]string{"sundae": "", "cone": "uid-of-sundae"}, c.deployments())
+		equal(t, "reports", nil, c.reports())
+	})
+}
+
 // A Deployment of a former name counts for as long as it is there.
 func TestTheOldDeploymentOfABlockedRename(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
