@@ -291,9 +291,16 @@ func TestPausedDeployment(t *testing.T) {
 	n.Apply(t, flavour("vanilla", "replicas: 2", "image: registry.example/vanilla:1"))
 	n.EventuallyReady(t, "vanilla")
 
-	// Nothing is missing, so nothing is wrong.
+	// Nothing is missing, so nothing is wrong. Until the Deployment's controller has
+	// said so, too, it may be in progress.
 	n.Kubectl(t, "rollout", "pause", "deployment/vanilla")
-	n.Steadily(t, "it is Ready", aMoment, func(context.Context) error { return lab.IsReady(n.Icecream(t, "vanilla")) })
+	n.Steadily(t, "it has not failed", aMoment, func(context.Context) error {
+		if got := kstatusOf(t, n, "vanilla"); got != status.CurrentStatus && got != status.InProgressStatus {
+			return fmt.Errorf("it is %s", got)
+		}
+		return nil
+	})
+	n.EventuallyReady(t, "vanilla")
 
 	edit(t, n, "vanilla", `"image": "registry.example/vanilla:2"`)
 	requireTrouble(t, n, "vanilla", v1alpha1.ReasonDeploymentPaused, `Deployment "vanilla" is paused`)
