@@ -296,7 +296,7 @@ func (c *Controller) delete(ctx context.Context, old *appsv1.Deployment) error {
 		Preconditions:     &metav1.Preconditions{UID: &old.UID, ResourceVersion: &old.ResourceVersion},
 		PropagationPolicy: ptr.To(metav1.DeletePropagationBackground),
 	})
-	if err != nil && !apierrors.IsNotFound(err) {
+	if err != nil {
 		return fmt.Errorf("deleting Deployment %q: %w", old.Name, err)
 	}
 	return nil

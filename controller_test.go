@@ -654,3 +654,18 @@ func interleavings(left []int) [][]int {
 	}
 	return all
 }
+
+func TestARenameIsToldOnceEvenWhenTheCacheTrails(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		ready(t, c)
+		edit(c, "sundae", calls("cone"))
+		pass(time.Minute)
+		c.clear()
+		c.rollOut("cone", "node-1", "node-2")
+		c.hold(deploymentsGVR) // what is told of the deletion comes later
+		pass(10 * time.Second)
+		c.release(deploymentsGVR)
+		pass(time.Minute)
+		equal(t, "times told", 1, strings.Count(strings.Join(c.events(), "\n"), "DeploymentRenamed"))
+	})
+}

@@ -3,11 +3,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -125,8 +127,8 @@ func parse(args []string) (options, error) {
 		err = fmt.Errorf("-workers is %d, but has to be at least 1", o.workers)
 	case o.resync < 0 || o.icecream.StatusWindow < 0 || o.icecream.StallAfter < 0:
 		err = errors.New("-resync, -status-window and -stall-after must not be negative")
-	case o.qps < 0 || o.burst < 0:
-		err = errors.New("-kube-api-qps and -kube-api-burst must not be negative")
+	case !(o.qps >= 0 && o.qps <= math.MaxInt32) || o.burst < 0:
+		err = errors.New("-kube-api-qps and -kube-api-burst must be numbers from 0 on")
 	}
 	return o, err
 }
@@ -199,6 +201,9 @@ func clientConfig(o options) (*rest.Config, error) {
 	}()
 	if errors.Is(err, rest.ErrNotInCluster) {
 		return nil, errors.New("no cluster to connect to: give -kubeconfig, set $KUBECONFIG, or run in a Pod")
+	}
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, fmt.Errorf("the kubeconfig %q is missing or names no cluster", cmp.Or(o.kubeconfig, os.Getenv(clientcmd.RecommendedConfigPathEnvVar)))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the client configuration: %w", err)

@@ -2,6 +2,8 @@ package icecream
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -128,7 +130,8 @@ func decideLeftBehind(o Observed) Decision {
 	return Decision{Verdict: Act, Delete: remove, Confirm: true}
 }
 
-// leftBehind are the Icecream's Deployments of other names than it asks for.
+// leftBehind are the Icecream's Deployments of other names than it asks for, sorted
+// by name.
 func leftBehind(o Observed) []*appsv1.Deployment {
 	var others []*appsv1.Deployment
 	for _, d := range o.Owned {
@@ -136,6 +139,7 @@ func leftBehind(o Observed) []*appsv1.Deployment {
 			others = append(others, d)
 		}
 	}
+	slices.SortFunc(others, func(a, b *appsv1.Deployment) int { return strings.Compare(a.Name, b.Name) })
 	return others
 }
 

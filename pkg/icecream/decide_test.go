@@ -459,3 +459,38 @@ func TestUnreadableManagedFields(t *testing.T) {
 		t.Errorf("got %+v, want no claim", got)
 	}
 }
+
+func TestASlowPodOfASkewedClockIsLookedAtAgain(t *testing.T) {
+	d := made(t, newIcecream())
+	rollingOut(d)
+	o := world(newIcecream(), d)
+	o.Pods = append(o.Pods[:2:2], seen(notReady(-2*time.Second)))
+	if Decide(o).Again == 0 {
+		t.Error("never looked at again")
+	}
+}
+
+func TestARoundedQuantityIsNoDifference(t *testing.T) {
+	ice := newIcecream(func(ice *v1alpha1.Icecream) {
+		ice.Spec.Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("100u")}
+	})
+	live := made(t, ice)
+	for name, q := range live.Spec.Template.Spec.Containers[0].Resources.Requests {
+		q.RoundUp(resource.Milli)
+		live.Spec.Template.Spec.Containers[0].Resources.Requests[name] = q
+	}
+	if d := Decide(world(ice, live)); d.Verdict != Converged {
+		t.Errorf("%+v for ever", intentOf(d))
+	}
+}
+
+func TestAnOrphanWithoutItsLabelIsTheSameStripped(t *testing.T) {
+	d := made(t, newIcecream())
+	orphaned(d)
+	delete(d.Labels, LabelIcecream)
+	whole := Decide(world(newIcecream(), d)).Verdict
+	StripDeployment(d)
+	if kept := Decide(world(newIcecream(), d)).Verdict; whole != kept {
+		t.Errorf("whole %v, stripped %v", whole, kept)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
@@ -64,10 +65,10 @@ func container(icecream *v1alpha1.Icecream) *corev1ac.ContainerApplyConfiguratio
 	}
 	resources := corev1ac.ResourceRequirements()
 	if len(wanted.Limits) > 0 {
-		resources.WithLimits(wanted.Limits.DeepCopy())
+		resources.WithLimits(rounded(wanted.Limits))
 	}
 	if len(wanted.Requests) > 0 {
-		resources.WithRequests(wanted.Requests.DeepCopy())
+		resources.WithRequests(rounded(wanted.Requests))
 	}
 	for _, claim := range wanted.Claims {
 		c := corev1ac.ResourceClaim().WithName(claim.Name)
@@ -77,6 +78,16 @@ func container(icecream *v1alpha1.Icecream) *corev1ac.ContainerApplyConfiguratio
 		resources.WithClaims(c)
 	}
 	return c.WithResources(resources)
+}
+
+// rounded is a copy of list in thousandths, as the API server rounds it up.
+func rounded(list corev1.ResourceList) corev1.ResourceList {
+	list = list.DeepCopy()
+	for name, quantity := range list {
+		quantity.RoundUp(resource.Milli)
+		list[name] = quantity
+	}
+	return list
 }
 
 // replicas is how many Pods the Icecream asks for.
@@ -89,6 +100,7 @@ func replicas(icecream *v1alpha1.Icecream) int32 {
 func isOrphan(icecream *v1alpha1.Icecream, d *appsv1.Deployment) bool {
 	return metav1.GetControllerOfNoCopy(d) == nil &&
 		d.Labels[labelManagedBy] == FieldManager &&
+		d.Labels[LabelIcecream] == LabelValue(icecream.Name) &&
 		d.Spec.Selector != nil &&
 		len(d.Spec.Selector.MatchExpressions) == 0 &&
 		equality.Semantic.DeepEqual(d.Spec.Selector.MatchLabels, selector(icecream, d.Name))
@@ -123,9 +135,9 @@ func differs(live *appsv1.Deployment, want *appsv1ac.DeploymentApplyConfiguratio
 	return !covers(is, wants)
 }
 
-// covers says whether everything in want is in live too. Lists of objects are
-// compared by the keys that server-side apply merges them by, whatever elements
-// of others stand before, between or behind ours; lists of scalars as a whole.
+// covers says whether everything in want is in live too. Of a list of objects, each
+// has to be covered by one, which its key is part of, whatever elements of others
+// stand before, between or behind; lists of scalars are compared as a whole.
 func covers(live, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:
@@ -145,11 +157,10 @@ func covers(live, want any) bool {
 			return false
 		}
 		for _, element := range want {
-			element, ok := element.(map[string]any)
-			if !ok {
+			if _, ok := element.(map[string]any); !ok {
 				return equality.Semantic.DeepEqual(live, want)
 			}
-			if !slices.ContainsFunc(live, func(l any) bool { return sameElement(l, element) && covers(l, element) }) {
+			if !slices.ContainsFunc(live, func(l any) bool { return covers(l, element) }) {
 				return false
 			}
 		}
@@ -157,17 +168,4 @@ func covers(live, want any) bool {
 	default:
 		return equality.Semantic.DeepEqual(live, want)
 	}
-}
-
-// sameElement says whether two list elements are one to server-side apply: owner
-// references by uid, containers and claims by name.
-func sameElement(live any, want map[string]any) bool {
-	element, ok := live.(map[string]any)
-	if !ok {
-		return false
-	}
-	if want["uid"] != nil {
-		return element["uid"] == want["uid"]
-	}
-	return element["name"] == want["name"]
 }

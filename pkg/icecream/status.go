@@ -2,6 +2,7 @@ package icecream
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -80,7 +81,7 @@ func inUse(o Observed, asked *appsv1.Deployment) *appsv1.Deployment {
 			return d
 		}
 	}
-	return slices.MinFunc(old, func(a, b *appsv1.Deployment) int { return strings.Compare(a.Name, b.Name) })
+	return old[0]
 }
 
 // IsUrgent says whether the change from one status to another should be written
@@ -102,7 +103,7 @@ func IsUnderWay(s v1alpha1.IcecreamStatus) bool {
 // bounded length for a log: "node-1: a, b; node-3: c".
 func Roster(o Observed) string {
 	names := map[string][]string{}
-	for _, pod := range placed(o) {
+	for pod := range placed(o) {
 		names[pod.Node] = append(names[pod.Node], pod.Name)
 	}
 	line := oneLine(placement(o), maxRoster, "; ", func(n v1alpha1.IcecreamNode) string {
@@ -219,7 +220,7 @@ func available(d *appsv1.Deployment) string {
 
 // placed are the Pods of the Icecream's Deployments that have a node. A Deployment
 // that has lost its owner reference, and is being given it back, is one of them.
-func placed(o Observed) []Pod {
+func placed(o Observed) iter.Seq[Pod] {
 	ours := map[string]bool{}
 	for _, d := range o.Owned {
 		ours[LabelValue(d.Name)] = true
@@ -227,19 +228,19 @@ func placed(o Observed) []Pod {
 	if o.Named != nil && isOrphan(o.Icecream, o.Named) {
 		ours[LabelValue(o.Named.Name)] = true
 	}
-	var placed []Pod
-	for _, pod := range o.Pods {
-		if pod.Node != "" && ours[pod.Deployment] {
-			placed = append(placed, pod)
+	return func(yield func(Pod) bool) {
+		for _, pod := range o.Pods {
+			if pod.Node != "" && ours[pod.Deployment] && !yield(pod) {
+				return
+			}
 		}
 	}
-	return placed
 }
 
 // placement counts these Pods by node, sorted by name.
 func placement(o Observed) []v1alpha1.IcecreamNode {
 	byName := map[string]*v1alpha1.IcecreamNode{}
-	for _, pod := range placed(o) {
+	for pod := range placed(o) {
 		node := byName[pod.Node]
 		if node == nil {
 			node = &v1alpha1.IcecreamNode{Name: pod.Node}

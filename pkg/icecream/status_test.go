@@ -576,3 +576,12 @@ func TestIsUrgent(t *testing.T) {
 		t.Error("IsUnderWay is not that of progress alone")
 	}
 }
+
+func TestAnUnavailableRegistryReadsTheSame(t *testing.T) {
+	age, message := notReady(time.Minute), "image pull failed for x:1 because the registry is unavailable: refused"
+	failed := seen(age, waits("RegistryUnavailable", message))
+	backsOff := seen(age, waits("ImagePullBackOff", `Back-off pulling image "x:1": RegistryUnavailable: `+message))
+	if failed.Trouble != backsOff.Trouble {
+		t.Errorf("\n%s\n%s", failed.Trouble.Message, backsOff.Trouble.Message)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"regexp"
 	"strings"
 	"time"
 
@@ -30,7 +31,7 @@ type Trouble struct {
 // troubles it is the same one as long as they last.
 func troubleOn(o Observed, deployment *appsv1.Deployment) (t Trouble, stallsAt time.Time) {
 	var worst Trouble
-	slowest := Pod{Since: o.Now}
+	var slowest Pod
 	hash := specHash(o.Icecream.Spec)
 	for _, pod := range o.Pods {
 		isCurrent := pod.Deployment == LabelValue(deployment.Name) && pod.SpecHash == hash
@@ -40,7 +41,7 @@ func troubleOn(o Observed, deployment *appsv1.Deployment) (t Trouble, stallsAt t
 		if pod.Trouble.Reason != "" && (worst.Reason == "" || isBefore(pod.Trouble, worst)) {
 			worst = pod.Trouble
 		}
-		if cmp.Or(pod.Since.Compare(slowest.Since), strings.Compare(pod.Name, slowest.Name)) < 0 {
+		if slowest.Name == "" || cmp.Or(pod.Since.Compare(slowest.Since), strings.Compare(pod.Name, slowest.Name)) < 0 {
 			slowest = pod
 		}
 	}
@@ -137,13 +138,13 @@ func containerTrouble(container corev1.ContainerStatus) (reason, message string)
 	return "", ""
 }
 
-// pullError is the registry's answer in a kubelet's message about an image. A
-// kubelet that backs off quotes it behind "ErrImagePull: ".
+// backOff is what a kubelet that backs off puts before the error that it quotes.
+var backOff = regexp.MustCompile(`^Back-off pulling image ".*?"(?:: \w+: )?`)
+
+// pullError is the registry's answer in a kubelet's message about an image.
 func pullError(message string) string {
-	if _, quoted, ok := strings.Cut(message, "ErrImagePull: "); ok {
-		message = quoted
-	}
-	if message == "" || strings.HasPrefix(message, "Back-off") {
+	message = backOff.ReplaceAllString(message, "")
+	if message == "" {
 		return ""
 	}
 	return ": " + message
