@@ -1,13 +1,10 @@
 package e2e
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -95,30 +92,10 @@ func requireUntouched(t *testing.T, n *lab.Namespace, before *appsv1.Deployment)
 	}
 }
 
-// requestsOf are the controller's requests in the namespace. Of the audit log,
-// which is as long as all tests have been running, only the lines that can be
-// meant are understood.
+// requestsOf are the controller's requests in the namespace.
 func requestsOf(t *testing.T, n *lab.Namespace) lab.Requests {
 	t.Helper()
-	whole, err := os.ReadFile(n.Lab.AuditLog())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var part bytes.Buffer
-	for line := range bytes.Lines(whole) {
-		if bytes.Contains(line, []byte(n.Name)) && bytes.Contains(line, []byte(n.Controller.User)) {
-			part.Write(line)
-		}
-	}
-	path := filepath.Join(t.TempDir(), "audit.log")
-	if err := os.WriteFile(path, part.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	found, err := cluster.ReadAudit(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return lab.Requests(found).By(n.Controller.User).Where(func(e cluster.AuditEvent) bool { return e.Namespace == n.Name })
+	return n.Requests(t).By(n.Controller.User)
 }
 
 // deploymentWrites are the controller's attempts, from that time on, to write

@@ -18,7 +18,13 @@ type Requests []cluster.AuditEvent
 // Requests returns all requests that anybody has made so far.
 func (l *Lab) Requests(t testing.TB) Requests {
 	t.Helper()
-	events, err := cluster.ReadAudit(l.AuditLog())
+	return l.requests(t)
+}
+
+// requests are those whose line in the audit log contains these words.
+func (l *Lab) requests(t testing.TB, words ...string) Requests {
+	t.Helper()
+	events, err := cluster.ReadAudit(l.AuditLog(), words...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +36,7 @@ func (l *Lab) Requests(t testing.TB) Requests {
 // Requests returns the requests in the namespace so far.
 func (n *Namespace) Requests(t testing.TB) Requests {
 	t.Helper()
-	return n.Lab.Requests(t).Where(func(e cluster.AuditEvent) bool { return e.Namespace == n.Name })
+	return n.Lab.requests(t, n.Name).Where(func(e cluster.AuditEvent) bool { return e.Namespace == n.Name })
 }
 
 // Where returns those that match.

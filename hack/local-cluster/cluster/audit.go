@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -68,11 +69,12 @@ type auditStatus struct {
 	Code int `json:"code"`
 }
 
-// ReadAudit reads an audit log in the order in which it was written. It may be
+// ReadAudit reads an audit log in the order in which it was written, or, as that
+// can be long, only those of its lines that contain all these words. It may be
 // read while the cluster runs: an event is written before its request is
 // answered, except that a large answer may have begun to arrive. A file that is
 // not there yet is an empty one, and a last line without end is left for later.
-func ReadAudit(path string) ([]AuditEvent, error) {
+func ReadAudit(path string, words ...string) ([]AuditEvent, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -90,6 +92,9 @@ func ReadAudit(path string) ([]AuditEvent, error) {
 		}
 		if err != nil {
 			return nil, fmt.Errorf("reading the audit log: %w", err)
+		}
+		if slices.ContainsFunc(words, func(word string) bool { return !bytes.Contains(line, []byte(word)) }) {
+			continue
 		}
 		var parsed auditLine
 		if err := json.Unmarshal(line, &parsed); err != nil {

@@ -84,11 +84,13 @@ func TestReadAudit(t *testing.T) {
 
 	for _, test := range []struct {
 		name, content string
+		words         []string
 		want          []AuditEvent
 		wantErr       bool
 	}{
 		{name: "an empty log"},
 		{name: "events in order", content: patch + version, want: []AuditEvent{wantPatch, wantVersion}},
+		{name: "only lines with all the words", content: patch + version, words: []string{"alice", "/version"}, want: []AuditEvent{wantVersion}},
 		{name: "a line that is still being written", content: version + patch[:40], want: []AuditEvent{wantVersion}},
 		{name: "no audit log", content: "hello\n", wantErr: true},
 	} {
@@ -97,7 +99,7 @@ func TestReadAudit(t *testing.T) {
 			if err := os.WriteFile(path, []byte(test.content), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			got, err := ReadAudit(path)
+			got, err := ReadAudit(path, test.words...)
 			if (err != nil) != test.wantErr {
 				t.Fatalf("error %v, want one: %v", err, test.wantErr)
 			}
