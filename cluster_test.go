@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -125,13 +126,27 @@ var (
 func (c *cluster) react(action clienttesting.Action) (runtime.Object, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	gvr := action.GetResource()
-	key := action.GetVerb() + " " + gvr.Resource
+	key := action.GetVerb() + " " + action.GetResource().Resource
 	if answers := c.refusals[key]; len(answers) > 0 {
-		if c.refusals[key] = answers[1:]; answers[0] != nil {
-			return nil, answers[0]
+		answer := answers[0]
+		c.refusals[key] = answers[1:]
+		if errors.Is(answer, errLost) {
+			if _, err := c.carryOut(action); err != nil {
+				return nil, err
+			}
+		}
+		if answer != nil {
+			return nil, answer
 		}
 	}
+	return c.carryOut(action)
+}
+
+// errLost is the refusal of a request that is carried out all the same.
+var errLost = errors.New("connection lost")
+
+func (c *cluster) carryOut(action clienttesting.Action) (runtime.Object, error) {
+	gvr := action.GetResource()
 	switch action := action.(type) {
 	case clienttesting.ListActionImpl:
 		_, list, err := clienttesting.ObjectReaction(c.trackers[gvr])(action)

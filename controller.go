@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -58,10 +60,11 @@ type Controller struct {
 	deployments appsinformers.TypedDeploymentInformer
 	pods        coreinformers.TypedPodInformer
 
-	loop    *worker.Loop
-	writes  *written.Store
-	reports *pace.Reports
-	synced  []cache.DoneChecker
+	loop       *worker.Loop
+	writes     *written.Store
+	unanswered sync.Map // the names of Icecreams whose last status may or may not have been written
+	reports    *pace.Reports
+	synced     []cache.DoneChecker
 }
 
 // Config is what an operator can choose.
@@ -140,8 +143,8 @@ func (c *Controller) Run(ctx context.Context, workers int) error {
 
 // sync brings one Icecream closer to what its spec asks for.
 func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (again time.Duration, err error) {
-	if err := c.writes.Missing(name); err != nil {
-		return 0, worker.NotYet(err)
+	if err := c.catchUp(ctx, name); err != nil {
+		return 0, err
 	}
 
 	observed, err := c.observe(name)
@@ -171,6 +174,25 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (again tim
 		return retryInvalid, worker.Terminal(outcome.Err)
 	}
 	return soonest(decision.Again, wait), outcome.Err
+}
+
+// catchUp is an error as long as the caches do not show what was last written for
+// the Icecream. If the answer to that was lost, it asks what became of it.
+func (c *Controller) catchUp(ctx context.Context, name cache.ObjectName) error {
+	if _, isLost := c.unanswered.Load(name); isLost {
+		live, err := c.client.ControllerV1alpha1().Icecreams(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+		switch {
+		case err == nil:
+			c.writes.Record(name, icecreamResource, live.ResourceVersion)
+		case !apierrors.IsNotFound(err):
+			return fmt.Errorf("finding out what became of the last status: %w", err)
+		}
+		c.unanswered.Delete(name)
+	}
+	if err := c.writes.Missing(name); err != nil {
+		return worker.NotYet(err)
+	}
+	return nil
 }
 
 // observe reads from the caches what there is to know about an Icecream. When the
@@ -309,6 +331,13 @@ func isBehind(err error) bool {
 		apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || isOfAnother(err)
 }
 
+// isRefusal says whether the API server has answered that it did not do what it was
+// asked. Any other error leaves open whether it did.
+func isRefusal(err error) bool {
+	var answer apierrors.APIStatus
+	return errors.As(err, &answer) && answer.Status().Code < http.StatusInternalServerError
+}
+
 // isOfAnother says whether an apply was refused because the object of that name
 // has another UID: the API server calls that an invalid change of the UID.
 func isOfAnother(err error) bool {
@@ -351,6 +380,9 @@ func (c *Controller) writeStatus(ctx context.Context, ice *v1alpha1.Icecream, st
 		return nil, worker.NotYet(err)
 	}
 	if err != nil {
+		if !isRefusal(err) {
+			c.unanswered.Store(nameOf(ice), true)
+		}
 		return nil, fmt.Errorf("writing the status: %w", err)
 	}
 	c.writes.Record(nameOf(ice), icecreamResource, applied.ResourceVersion)

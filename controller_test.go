@@ -669,3 +669,17 @@ func TestARenameIsToldOnceEvenWhenTheCacheTrails(t *testing.T) {
 		equal(t, "times told", 1, strings.Count(strings.Join(c.events(), "\n"), "DeploymentRenamed"))
 	})
 }
+
+func TestAStatusWhoseAnswerIsLostIsNotWrittenAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		ready(t, c)
+		edit(c, "sundae", func(ice *v1alpha1.Icecream) { ice.Spec.Replicas = ptr.To[int32](1) })
+		c.refuse("patch icecreams", errLost)
+		c.hold(icecreamsGVR) // the cache is told later than the retry comes
+		pass(10 * time.Second)
+		equal(t, "status writes while the cache trails", 1, c.writes()["patch icecreams status"])
+		c.release(icecreamsGVR)
+		pass(10 * time.Second)
+		equal(t, "status writes", 1, c.writes()["patch icecreams status"])
+	})
+}
