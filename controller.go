@@ -69,11 +69,11 @@ type Controller struct {
 
 // Config is what an operator can choose.
 type Config struct {
-	// StatusWindow is the least time between two reports of mere progress on
-	// one Icecream.
+	// StatusWindow is the least time between two writes of one Icecream's status
+	// that are not urgent, such as progress.
 	StatusWindow time.Duration
-	// StallAfter is how long a Pod may fail to run before its Icecream counts
-	// as Stalled.
+	// StallAfter is how long something may keep Pods from running before their
+	// Icecream counts as Stalled.
 	StallAfter time.Duration
 }
 

@@ -17,7 +17,7 @@ import (
 // caches show it. Nothing in it is changed here.
 type Observed struct {
 	Now        time.Time
-	StallAfter time.Duration // how long a Pod's trouble may last before the Icecream is Stalled
+	StallAfter time.Duration // how long a trouble may last before the Icecream is Stalled
 
 	Icecream *v1alpha1.Icecream
 	Named    *appsv1.Deployment   // the one of the name asked for, whoever owns it; nil when there is none
