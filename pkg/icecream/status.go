@@ -163,9 +163,10 @@ func isComplete(o Observed, deployment *appsv1.Deployment) bool {
 	if len(leftBehind(o)) > 0 || !isRolledOut(deployment) {
 		return false
 	}
+	label := LabelValue(deployment.Name)
 	var placed, ready int32
 	for _, pod := range o.Pods {
-		if pod.Deployment != LabelValue(deployment.Name) {
+		if pod.Deployment != label {
 			continue
 		}
 		if pod.Node != "" {

@@ -32,9 +32,9 @@ type Trouble struct {
 func troubleOn(o Observed, deployment *appsv1.Deployment) (t Trouble, stallsAt time.Time) {
 	var worst Trouble
 	var slowest Pod
-	hash := specHash(o.Icecream.Spec)
+	label, hash := LabelValue(deployment.Name), specHash(o.Icecream.Spec)
 	for _, pod := range o.Pods {
-		isCurrent := pod.Deployment == LabelValue(deployment.Name) && pod.SpecHash == hash
+		isCurrent := pod.Deployment == label && pod.SpecHash == hash
 		if !isCurrent || pod.Ready {
 			continue
 		}
