@@ -142,17 +142,7 @@ func TestParseErrors(t *testing.T) {
 				t.Setenv(name, value)
 			}
 			_, err := parse(tt.args)
-			if err == nil {
-				t.Fatal("no error")
-			}
-			for _, want := range tt.want {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("%q does not name %s", err, want)
-				}
-			}
-			if strings.Contains(err.Error(), "\n") {
-				t.Errorf("more than a line: %q", err)
-			}
+			requireOneLine(t, err, tt.want)
 		})
 	}
 }
@@ -256,17 +246,7 @@ func TestClientConfigErrors(t *testing.T) {
 				t.Setenv(clientcmd.RecommendedConfigPathEnvVar, tt.variable)
 			}
 			_, err := clientConfig(tt.o)
-			if err == nil {
-				t.Fatal("no error")
-			}
-			for _, want := range tt.want {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("%q does not name %s", err, want)
-				}
-			}
-			if strings.Contains(err.Error(), "\n") {
-				t.Errorf("more than a line: %q", err)
-			}
+			requireOneLine(t, err, tt.want)
 		})
 	}
 }
@@ -376,5 +356,21 @@ func TestProtobufIsForACopy(t *testing.T) {
 func TestVersionLine(t *testing.T) {
 	if got := versionLine(); !strings.HasPrefix(got, "controller ") || strings.Contains(got, "\n") || !strings.Contains(got, "go1.") {
 		t.Errorf("versionLine = %q", got)
+	}
+}
+
+// requireOneLine checks that an error fits into one line that names all of that.
+func requireOneLine(t *testing.T, err error, names []string) {
+	t.Helper()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, name := range names {
+		if !strings.Contains(err.Error(), name) {
+			t.Errorf("%q does not name %s", err, name)
+		}
+	}
+	if strings.Contains(err.Error(), "\n") {
+		t.Errorf("more than a line: %q", err)
 	}
 }
