@@ -122,11 +122,7 @@ func requirePlacementLogged(t *testing.T, n *lab.Namespace, name, node string, p
 
 func TestNodeThatIsNotReadyLosesItsPods(t *testing.T) {
 	t.Parallel()
-	n := NewNamespace(t)
-	nodes := ownNodes(t, n, 2)
-	n.Kubectl(t, "cordon", nodes[1])
-	runOnOwnNodes(t, n, "vanilla", 2)
-	eventuallyOn(t, n, "vanilla", v1alpha1.IcecreamNode{Name: nodes[0], Pods: 2, ReadyPods: 2})
+	n, nodes := runOnFirstOfTwo(t)
 
 	n.Kubectl(t, "uncordon", nodes[1])
 	n.Kubectl(t, "annotate", "node", nodes[0], cluster.ReadyAnnotation+"=False")
@@ -137,11 +133,7 @@ func TestNodeThatIsNotReadyLosesItsPods(t *testing.T) {
 
 func TestNodeThatFailsItsPodsAndIsDrained(t *testing.T) {
 	t.Parallel()
-	n := NewNamespace(t)
-	nodes := ownNodes(t, n, 2)
-	n.Kubectl(t, "cordon", nodes[1])
-	runOnOwnNodes(t, n, "vanilla", 2)
-	eventuallyOn(t, n, "vanilla", v1alpha1.IcecreamNode{Name: nodes[0], Pods: 2, ReadyPods: 2})
+	n, nodes := runOnFirstOfTwo(t)
 	eventuallyTold(t, n, "vanilla", v1alpha1.ReasonScheduled, "2 Pods on "+nodes[0])
 	requirePlacementLogged(t, n, "vanilla", nodes[0], n.LivePods(t))
 
@@ -172,11 +164,7 @@ func TestNodeThatFailsItsPodsAndIsDrained(t *testing.T) {
 // after a minute.
 func TestNodeThatIsDeleted(t *testing.T) {
 	t.Parallel()
-	n := NewNamespace(t)
-	nodes := ownNodes(t, n, 2)
-	n.Kubectl(t, "cordon", nodes[1])
-	runOnOwnNodes(t, n, "vanilla", 2)
-	eventuallyOn(t, n, "vanilla", v1alpha1.IcecreamNode{Name: nodes[0], Pods: 2, ReadyPods: 2})
+	n, nodes := runOnFirstOfTwo(t)
 	before := identities(n.LivePods(t))
 
 	n.Kubectl(t, "uncordon", nodes[1])
@@ -234,4 +222,16 @@ func TestPodThatIsDeletedOrEvicted(t *testing.T) {
 			requirePlacementLogged(t, n, "vanilla", nodes[1], moved)
 		})
 	}
+}
+
+// runOnFirstOfTwo starts an Icecream, vanilla, of two Pods that run on the first of
+// two nodes of their own. The second is cordoned.
+func runOnFirstOfTwo(t *testing.T) (n *lab.Namespace, nodes []string) {
+	t.Helper()
+	n = NewNamespace(t)
+	nodes = ownNodes(t, n, 2)
+	n.Kubectl(t, "cordon", nodes[1])
+	runOnOwnNodes(t, n, "vanilla", 2)
+	eventuallyOn(t, n, "vanilla", v1alpha1.IcecreamNode{Name: nodes[0], Pods: 2, ReadyPods: 2})
+	return n, nodes
 }
