@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,6 +32,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned"
 	informers "nicoleh.io/k8s-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/icecream"
+	"nicoleh.io/k8s-controller/pkg/metrics"
 	"nicoleh.io/k8s-controller/pkg/pace"
 	"nicoleh.io/k8s-controller/pkg/worker"
 	"nicoleh.io/k8s-controller/pkg/written"
@@ -55,6 +57,7 @@ type Controller struct {
 	client   versioned.Interface
 	recorder events.EventRecorder
 	clock    clock.WithTicker
+	metrics  metrics.Controller
 
 	icecreams   informers.TypedIcecreamInformer
 	deployments appsinformers.TypedDeploymentInformer
@@ -116,12 +119,13 @@ func NewController(
 		client:      client,
 		recorder:    recorder,
 		clock:       clock,
+		metrics:     metrics.For("icecream"),
 		icecreams:   icecreams,
 		deployments: deployments,
 		pods:        pods,
 		reports:     pace.New(config.StatusWindow, clock),
 	}
-	c.loop = worker.New("icecream", c.sync, worker.WithClock(clock))
+	c.loop = worker.New("icecream", c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync))
 	c.writes = written.New(map[schema.GroupResource]written.Seen{
 		icecreamResource:   icecreams.Informer().GetStore(),
 		deploymentResource: deployments.Informer().GetStore(),
@@ -139,6 +143,23 @@ func NewController(
 // the last of them has finished. The informers are started by the caller.
 func (c *Controller) Run(ctx context.Context, workers int) error {
 	return c.loop.Run(ctx, workers, c.synced...)
+}
+
+// Ready are done when the caches are filled and everything in them is queued.
+func (c *Controller) Ready() []cache.DoneChecker { return c.synced }
+
+// Busy is how long the longest of the running syncs has been running by now.
+func (c *Controller) Busy() time.Duration { return c.loop.Busy() }
+
+// Count adds up the Icecreams by status and reason of their Ready condition.
+func (c *Controller) Count(add func(n int, values ...string)) {
+	icecreams, err := c.icecreams.Lister().List(labels.Everything())
+	if err != nil {
+		utilruntime.HandleError(err)
+	}
+	for ready, n := range icecream.CountByReady(icecreams) {
+		add(n, string(ready.Status), ready.Reason)
+	}
 }
 
 // sync brings one Icecream closer to what its spec asks for.
@@ -190,6 +211,7 @@ func (c *Controller) catchUp(ctx context.Context, name cache.ObjectName) error {
 		c.unanswered.Delete(name)
 	}
 	if err := c.writes.Missing(name); err != nil {
+		c.metrics.StaleCacheWait()
 		return worker.NotYet(err)
 	}
 	return nil
@@ -376,6 +398,7 @@ func (c *Controller) writeStatus(ctx context.Context, ice *v1alpha1.Icecream, st
 		return nil, err
 	}
 	applied, err := c.client.ControllerV1alpha1().Icecreams(ice.Namespace).ApplyStatus(ctx, want, metav1.ApplyOptions{FieldManager: icecream.FieldManager, Force: true})
+	c.metrics.StatusWrite(err)
 	if isBehind(err) {
 		return nil, worker.NotYet(err)
 	}

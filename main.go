@@ -9,58 +9,97 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/spf13/pflag"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	apimachineryversion "k8s.io/apimachinery/pkg/version"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	componentbase "k8s.io/component-base/config"
+	componentbaseoptions "k8s.io/component-base/config/options"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // -logging-format=json
 	"k8s.io/component-base/version"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned"
-	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/scheme"
+	icecreamscheme "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/scheme"
 	externalversions "nicoleh.io/k8s-controller/pkg/generated/informers/externalversions"
 	"nicoleh.io/k8s-controller/pkg/icecream"
+	"nicoleh.io/k8s-controller/pkg/leader"
+	"nicoleh.io/k8s-controller/pkg/metrics"
+	"nicoleh.io/k8s-controller/pkg/preflight"
+	"nicoleh.io/k8s-controller/pkg/record"
+	"nicoleh.io/k8s-controller/pkg/serve"
+	"nicoleh.io/k8s-controller/pkg/worker"
 )
+
+// controllers are all that this program can run.
+var controllers = []struct {
+	name        string
+	isOnUnasked bool
+	wire        func(o options, config *rest.Config, recorder events.EventRecorder) (wired, error)
+}{
+	{"icecream", true, wireIcecream},
+}
+
+// wired is a controller that is ready to be started.
+type wired struct {
+	controller
+	needs     []preflight.Resource // before its informers can be started
+	informers []starter            // which a process that does not lead keeps warm
+}
+
+type controller interface {
+	// Run works until ctx ends, and returns when the last worker has finished.
+	Run(ctx context.Context, workers int) error
+	// Ready are done when the caches are filled.
+	Ready() []cache.DoneChecker
+	// Busy is how long the longest of the running syncs has been running.
+	Busy() time.Duration
+}
+
+type starter interface {
+	StartWithContext(ctx context.Context)
+}
 
 // options are the flags.
 type options struct {
-	kubeconfig string
-	master     string
-	namespace  string
-	qps        float64
-	burst      int
-	workers    int
-	resync     time.Duration
-	icecream   Config
-	logging    *logsapi.LoggingConfiguration
-	version    bool
-}
-
-// controllers are all that this program can run, by name: each start wires one
-// to a cluster, and run then runs it until its context ends.
-var controllers = []struct {
-	name  string
-	start func(o options, config *rest.Config) (run func(context.Context) error, err error)
-}{
-	{"icecream", startIcecream},
+	kubeconfig  string
+	master      string
+	namespace   string
+	qps         float64
+	burst       int
+	controllers string
+	workers     int
+	resync      time.Duration
+	icecream    Config
+	election    componentbase.LeaderElectionConfiguration
+	serve       serve.Config
+	stuckAfter  time.Duration
+	logging     *logsapi.LoggingConfiguration
+	version     bool
 }
 
 func main() {
@@ -84,17 +123,34 @@ func main() {
 // parse reads the flags from the command line and, where that has none, from the
 // environment: -kube-api-qps is CONTROLLER_KUBE_API_QPS there.
 func parse(args []string) (options, error) {
-	o := options{logging: logsapi.NewLoggingConfiguration()}
+	o := options{
+		election: componentbase.LeaderElectionConfiguration{
+			LeaderElect:   true,
+			LeaseDuration: metav1.Duration{Duration: 15 * time.Second},
+			RenewDeadline: metav1.Duration{Duration: 10 * time.Second},
+			RetryPeriod:   metav1.Duration{Duration: 2 * time.Second},
+			ResourceLock:  resourcelock.LeasesResourceLock,
+			ResourceName:  icecream.FieldManager,
+		},
+		logging: logsapi.NewLoggingConfiguration(),
+	}
 	flags := flag.NewFlagSet("controller", flag.ContinueOnError)
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig file. Without it, $KUBECONFIG is used, and without that, the service account of the Pod that this runs in.")
 	flags.StringVar(&o.master, "master", "", "Address of the API server, in place of the one in the kubeconfig.")
 	flags.StringVar(&o.namespace, "namespace", metav1.NamespaceAll, "The only namespace to work in. A Role in it is then permission enough. All namespaces if empty.")
 	flags.Float64Var(&o.qps, "kube-api-qps", 0, "Requests per second to the API server, for each controller. 0 leaves it to the API server's priority and fairness.")
 	flags.IntVar(&o.burst, "kube-api-burst", 0, "Requests that may exceed -kube-api-qps for a moment. 0 is twice -kube-api-qps.")
+	flags.StringVar(&o.controllers, "controllers", "*", "The controllers to run: '*' is all that are on by default, 'name' is that one, too, and '-name' is not that one. On by default: "+strings.Join(onUnasked(), ", ")+".")
 	flags.IntVar(&o.workers, "workers", 8, "How many objects each controller works on at the same time.")
 	flags.DurationVar(&o.resync, "resync", 0, "How often to look at every object even if nothing has changed. Nothing depends on it; 0 is never.")
 	flags.DurationVar(&o.icecream.StatusWindow, "status-window", 2*time.Second, "The least time between two writes of an Icecream's status that are not urgent, such as progress.")
 	flags.DurationVar(&o.icecream.StallAfter, "stall-after", time.Minute, "How long something may keep Pods from running before their Icecream counts as Stalled.")
+	flags.StringVar(&o.serve.BindAddress, "bind-address", ":8443", "The host:port for HTTPS: probes at /livez and /readyz, and metrics at /metrics for those whom the API server allows that. Empty is none.")
+	flags.StringVar(&o.serve.InsecureBindAddress, "insecure-bind-address", "", "The host:port for the same by plain HTTP, without asking who it is. The host has to be a loopback address.")
+	flags.StringVar(&o.serve.CertFile, "tls-cert-file", "", "The certificate for HTTPS, in PEM, with all intermediate ones. The file is read again when it has changed. Without it, one is made that is signed by itself.")
+	flags.StringVar(&o.serve.KeyFile, "tls-private-key-file", "", "The private key of -tls-cert-file, in PEM.")
+	flags.BoolVar(&o.serve.HTTP2, "enable-http2", false, "Also offer HTTP/2 on -bind-address.")
+	flags.DurationVar(&o.stuckAfter, "stuck-after", 5*time.Minute, "How long the work on one object may take before /livez fails.")
 	flags.BoolVar(&o.version, "version", false, "Print version, commit and Go version, and exit.")
 	all := flag.NewFlagSet("", flag.ContinueOnError)
 	logsapi.AddGoFlags(o.logging, all)
@@ -102,6 +158,10 @@ func parse(args []string) (options, error) {
 		f := all.Lookup(name)
 		flags.Var(f.Value, f.Name, f.Usage)
 	}
+	election := pflag.NewFlagSet("", pflag.ContinueOnError)
+	componentbaseoptions.BindLeaderElectionFlags(&o.election, election)
+	election.CopyToGoFlagSet(flags)
+	flags.Lookup("leader-elect-resource-namespace").Usage += " Default: that of the Pod that this runs in; elsewhere -namespace, or else kube-system."
 
 	var err error
 	flags.VisitAll(func(f *flag.Flag) {
@@ -127,17 +187,53 @@ func parse(args []string) (options, error) {
 		err = fmt.Errorf("-workers is %d, but has to be at least 1", o.workers)
 	case o.resync < 0 || o.icecream.StatusWindow < 0 || o.icecream.StallAfter < 0:
 		err = errors.New("-resync, -status-window and -stall-after must not be negative")
+	case o.stuckAfter <= 0:
+		err = errors.New("-stuck-after has to be more than nothing")
 	case !(o.qps >= 0 && o.qps <= math.MaxInt32) || o.burst < 0:
 		err = errors.New("-kube-api-qps and -kube-api-burst must be numbers from 0 on")
+	default:
+		if _, err = o.isEnabled(); err == nil {
+			err = o.serve.Validate()
+		}
 	}
 	return o, err
 }
 
+// isEnabled says of each controller whether it is to run.
+func (o options) isEnabled() (map[string]bool, error) {
+	enabled := map[string]bool{}
+	asked := strings.Split(o.controllers, ",")
+	for _, c := range controllers {
+		enabled[c.name] = slices.Contains(asked, c.name) ||
+			c.isOnUnasked && slices.Contains(asked, "*") && !slices.Contains(asked, "-"+c.name)
+	}
+	for _, item := range asked {
+		if _, isKnown := enabled[strings.TrimPrefix(item, "-")]; !isKnown && item != "*" {
+			return nil, fmt.Errorf("-controllers=%s: there is no controller %q; there are: %s", o.controllers, item, strings.Join(slices.Sorted(maps.Keys(enabled)), ", "))
+		}
+	}
+	if !slices.Contains(slices.Collect(maps.Values(enabled)), true) {
+		return nil, fmt.Errorf("-controllers=%s leaves nothing to run", o.controllers)
+	}
+	return enabled, nil
+}
+
+// onUnasked are the names of the controllers that are on by default.
+func onUnasked() []string {
+	var names []string
+	for _, c := range controllers {
+		if c.isOnUnasked {
+			names = append(names, c.name)
+		}
+	}
+	return names
+}
+
 // run runs the controllers until the first signal; a second one kills.
 func run(o options) error {
-	signalled, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(signalled, stop)
+	context.AfterFunc(ctx, stop)
 
 	if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {
 		return err
@@ -147,35 +243,168 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
-	logger := klog.Background()
-	logger.Info("Starting", "version", versionLine(), "server", config.Host, "namespace", o.namespace)
+	p, err := assemble(o, config)
+	if err != nil {
+		return err
+	}
+	klog.Background().Info("Starting", "version", versionLine(), "server", config.Host, "namespace", o.namespace, "controllers", slices.Sorted(maps.Keys(p.wired)))
+	if err := p.run(ctx); err != nil && ctx.Err() == nil {
+		return err
+	}
+	klog.Background().Info("Stopped")
+	return nil
+}
 
-	// One controller that ends takes the others with it.
-	ctx, cancel := context.WithCancelCause(signalled)
-	defer cancel(nil)
-	var running sync.WaitGroup
-	for _, controller := range controllers {
-		run, err := controller.start(o, rest.AddUserAgent(rest.CopyConfig(config), controller.name))
-		if err != nil {
-			return fmt.Errorf("starting %s: %w", controller.name, err)
+// process is all parts of this program.
+type process struct {
+	workers  int
+	client   *kubernetes.Clientset // also while not leading
+	wired    map[string]wired
+	recorder *record.Recorder
+	election *leader.Election // nil without
+	server   *serve.Server
+}
+
+// assemble wires the parts to each other. Nothing has started afterwards, but the
+// addresses to serve on are taken.
+func assemble(o options, config *rest.Config) (*process, error) {
+	p := &process{workers: o.workers, wired: map[string]wired{}}
+	var err error
+	if p.client, err = kubernetes.NewForConfig(protobuf(config)); err != nil {
+		return nil, err
+	}
+	if o.election.LeaderElect {
+		o.election.ResourceNamespace = cmp.Or(o.election.ResourceNamespace, podNamespace(o), o.namespace, metav1.NamespaceSystem)
+		if p.election, err = leader.New(o.election, p.client.CoordinationV1(), clock.RealClock{}); err != nil {
+			return nil, fmt.Errorf("-leader-elect: %w", err)
 		}
+		config = rest.CopyConfig(config)
+		config.Wrap(p.election.Fence)
+	}
+
+	kube, err := kubernetes.NewForConfig(rest.AddUserAgent(protobuf(config), "events"))
+	if err != nil {
+		return nil, err
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(kubescheme.AddToScheme(scheme), icecreamscheme.AddToScheme(scheme)); err != nil {
+		return nil, err
+	}
+	p.recorder = record.New(kube.EventsV1(), scheme, clock.RealClock{}, worker.WithObserver(metrics.For("events").Sync))
+
+	enabled, err := o.isEnabled()
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range controllers {
+		if !enabled[c.name] {
+			continue
+		}
+		p.wired[c.name], err = c.wire(o, rest.AddUserAgent(rest.CopyConfig(config), c.name), p.recorder.For(c.name+"-controller"))
+		if err != nil {
+			return nil, fmt.Errorf("starting %s: %w", c.name, err)
+		}
+	}
+	v := buildVersion()
+	metrics.Build(v.GitVersion, v.GitCommit)
+	live, ready := p.checks(o.stuckAfter)
+	p.server, err = serve.Listen(o.serve, p.client, live, ready)
+	return p, err
+}
+
+// checks are what /livez and /readyz look at.
+func (p *process) checks(stuckAfter time.Duration) (live, ready []serve.Check) {
+	isMoving := func(busy func() time.Duration) func() error {
+		return func() error {
+			if busy := busy(); busy > stuckAfter {
+				return fmt.Errorf("one object has been worked on for %s", busy.Round(time.Second))
+			}
+			return nil
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.wired)) {
+		c := p.wired[name]
+		live = append(live, serve.Check{Name: name, Err: isMoving(c.Busy)})
+		ready = append(ready, serve.Check{Name: name, Err: func() error {
+			if slices.ContainsFunc(c.Ready(), func(filled cache.DoneChecker) bool { return !cache.IsDone(filled) }) {
+				return errors.New("the caches are not filled yet")
+			}
+			return nil
+		}})
+	}
+	live = append(live, serve.Check{Name: "events", Err: isMoving(p.recorder.Busy)})
+	if p.election != nil {
+		live = append(live, serve.Check{Name: "leader", Err: p.election.Check})
+	}
+	return live, ready
+}
+
+// run fills the caches, waits until this process leads, and has the controllers
+// work until ctx ends. What is left running when it returns ends with the process.
+func (p *process) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	serving, endServing := context.WithCancel(context.WithoutCancel(ctx))
+	defer endServing()
+	go func() {
+		if err := p.server.Run(serving); err != nil {
+			cancel(fmt.Errorf("serving probes and metrics: %w", err))
+		}
+	}()
+
+	for _, c := range p.wired {
+		if err := preflight.Await(ctx, p.client.RESTClient(), clock.RealClock{}, c.needs...); err != nil {
+			return err
+		}
+	}
+	for _, c := range p.wired {
+		for _, factory := range c.informers {
+			factory.StartWithContext(ctx)
+		}
+		if !cache.WaitFor(ctx, "", c.Ready()...) {
+			return context.Cause(ctx)
+		}
+	}
+	if p.election == nil {
+		return p.work(ctx)
+	}
+	return p.election.Run(ctx, p.work)
+}
+
+// work runs the controllers until ctx ends or one of them fails, which takes the
+// others with it, and returns when nothing will be written any more.
+func (p *process) work(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	recording, endRecording := context.WithCancel(context.WithoutCancel(ctx))
+	var recorder, running sync.WaitGroup
+	recorder.Go(func() {
+		if err := p.recorder.Run(recording, p.workers); err != nil {
+			cancel(err)
+		}
+	})
+	for name, c := range p.wired {
 		running.Go(func() {
-			if err := run(ctx); err != nil {
-				cancel(fmt.Errorf("running %s: %w", controller.name, err))
+			if err := c.Run(ctx, p.workers); err != nil {
+				cancel(fmt.Errorf("running %s: %w", name, err))
 			}
 		})
 	}
 	running.Wait()
-	if signalled.Err() == nil {
-		return context.Cause(ctx)
-	}
-	logger.Info("Stopped")
-	return nil
+	endRecording() // after the last of them has told its last
+	recorder.Wait()
+	return context.Cause(ctx)
 }
 
-// versionLine says what was built: as the linker was told by the Makefile, or
-// else as the Go toolchain found it out.
+// versionLine says what was built.
 func versionLine() string {
+	v := buildVersion()
+	return fmt.Sprintf("controller %s, commit %s, %s, %s", v.GitVersion, v.GitCommit, v.GoVersion, v.Platform)
+}
+
+// buildVersion is what the linker was told by the Makefile, or else what the Go
+// toolchain found out.
+func buildVersion() apimachineryversion.Info {
 	v := version.Get()
 	if info, ok := debug.ReadBuildInfo(); ok && strings.Contains(v.GitCommit, "$Format") {
 		v.GitVersion, v.GitCommit = info.Main.Version, "unknown"
@@ -185,7 +414,7 @@ func versionLine() string {
 			}
 		}
 	}
-	return fmt.Sprintf("controller %s, commit %s, %s, %s", v.GitVersion, v.GitCommit, v.GoVersion, v.Platform)
+	return v
 }
 
 // clientConfig says how to reach the cluster.
@@ -217,15 +446,27 @@ func clientConfig(o options) (*rest.Config, error) {
 	return config, nil
 }
 
-// startIcecream wires the Icecream controller to its clients and informers.
-func startIcecream(o options, config *rest.Config) (func(context.Context) error, error) {
+// podNamespace is the namespace of the Pod that this runs in; empty elsewhere.
+func podNamespace(o options) string {
+	if o.kubeconfig != "" || o.master != "" {
+		return ""
+	}
+	namespace, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(namespace))
+}
+
+// wireIcecream wires the Icecream controller to its clients and informers.
+func wireIcecream(o options, config *rest.Config, recorder events.EventRecorder) (wired, error) {
 	client, err := versioned.NewForConfig(config)
 	if err != nil {
-		return nil, err
+		return wired{}, err
 	}
 	kube, err := kubernetes.NewForConfig(protobuf(config))
 	if err != nil {
-		return nil, err
+		return wired{}, err
 	}
 
 	icecreams := externalversions.NewSharedInformerFactoryWithOptions(client, o.resync, externalversions.WithNamespace(o.namespace))
@@ -233,45 +474,27 @@ func startIcecream(o options, config *rest.Config) (func(context.Context) error,
 	pods := kubeinformers.NewSharedInformerFactoryWithOptions(kube, o.resync, kubeinformers.WithNamespace(o.namespace),
 		kubeinformers.WithTweakListOptions(func(list *metav1.ListOptions) { list.LabelSelector = icecream.LabelIcecream }))
 
-	broadcaster := events.NewBroadcaster(unlessTerminating{&events.EventSinkImpl{Interface: kube.EventsV1()}})
 	controller, err := NewController(o.icecream, kube, client,
 		icecreams.Controller().V1alpha1().Icecreams(),
 		deployments.Apps().V1().Deployments(),
 		pods.Core().V1().Pods(),
-		broadcaster.NewRecorder(scheme.Scheme, icecream.FieldManager),
+		recorder,
 		clock.RealClock{})
 	if err != nil {
-		return nil, err
+		return wired{}, err
 	}
-	return func(ctx context.Context) error {
-		if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
-			return err
-		}
-		defer broadcaster.Shutdown()
-		factories := []interface {
-			StartWithContext(context.Context)
-			Shutdown()
-		}{icecreams, deployments, pods}
-		ctx, cancel := context.WithCancel(ctx)
-		for _, factory := range factories {
-			factory.StartWithContext(ctx)
-			defer factory.Shutdown()
-		}
-		defer cancel() // before the factories wait for their informers
-		return controller.Run(ctx, o.workers)
+	metrics.Count("icecream_objects", "Icecreams, by status and reason of their Ready condition.", []string{"ready", "reason"}, controller.Count)
+
+	permit := "kubectl apply -f artifacts/rbac-icecream.yaml, or -namespace for a single one"
+	return wired{
+		controller: controller,
+		needs: []preflight.Resource{
+			{GroupVersionResource: v1alpha1.SchemeGroupVersion.WithResource("icecreams"), Namespace: o.namespace, Define: "kubectl apply -f artifacts/examples/crd-icecream.yaml", Permit: permit},
+			{GroupVersionResource: appsv1.SchemeGroupVersion.WithResource("deployments"), Namespace: o.namespace, Permit: permit},
+			{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), Namespace: o.namespace, Selector: icecream.LabelIcecream, Permit: permit},
+		},
+		informers: []starter{icecreams, deployments, pods},
 	}, nil
-}
-
-// unlessTerminating is a sink that does not mind when a namespace takes no more
-// events because it is going away, and all its events with it.
-type unlessTerminating struct{ events.EventSink }
-
-func (s unlessTerminating) Create(ctx context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
-	created, err := s.EventSink.Create(ctx, event)
-	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		return event, nil
-	}
-	return created, err
 }
 
 // protobuf is the config for clients of built-in types, which are smaller and

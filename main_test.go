@@ -18,8 +18,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	componentbase "k8s.io/component-base/config"
+
+	"nicoleh.io/k8s-controller/pkg/serve"
 )
 
 // without takes variables out of the environment for the time of a test.
@@ -36,8 +40,19 @@ func without(t *testing.T, names ...string) {
 func TestParse(t *testing.T) {
 	defaults := func(changes ...func(*options)) options {
 		o := options{
-			workers:  8,
-			icecream: Config{StatusWindow: 2 * time.Second, StallAfter: time.Minute},
+			controllers: "*",
+			workers:     8,
+			icecream:    Config{StatusWindow: 2 * time.Second, StallAfter: time.Minute},
+			election: componentbase.LeaderElectionConfiguration{
+				LeaderElect:   true,
+				LeaseDuration: metav1.Duration{Duration: 15 * time.Second},
+				RenewDeadline: metav1.Duration{Duration: 10 * time.Second},
+				RetryPeriod:   metav1.Duration{Duration: 2 * time.Second},
+				ResourceLock:  "leases",
+				ResourceName:  "icecream-controller",
+			},
+			serve:      serve.Config{BindAddress: ":8443"},
+			stuckAfter: 5 * time.Minute,
 		}
 		for _, change := range changes {
 			change(&o)
@@ -56,11 +71,22 @@ func TestParse(t *testing.T) {
 		name: "everything is given, with one dash",
 		args: []string{
 			"-kubeconfig", "a", "-master=b", "-namespace", "c", "-kube-api-qps", "2.5", "-kube-api-burst=7", "-workers", "3",
-			"-resync", "1h", "-status-window", "0", "-stall-after", "90s", "-version",
+			"-resync", "1h", "-status-window", "0", "-stall-after", "90s", "-version", "-controllers", "icecream", "-stuck-after", "1m",
+			"-leader-elect=false", "-leader-elect-lease-duration", "60s", "-leader-elect-renew-deadline=40s", "-leader-elect-retry-period", "5s",
+			"-leader-elect-resource-lock", "leases", "-leader-elect-resource-name", "d", "-leader-elect-resource-namespace", "e",
+			"-bind-address", ":1", "-insecure-bind-address", "127.0.0.1:2", "-tls-cert-file", "f", "-tls-private-key-file", "g", "-enable-http2",
 		},
 		want: options{
 			kubeconfig: "a", master: "b", namespace: "c", qps: 2.5, burst: 7, workers: 3, resync: time.Hour, version: true,
+			controllers: "icecream", stuckAfter: time.Minute,
 			icecream: Config{StallAfter: 90 * time.Second},
+			election: componentbase.LeaderElectionConfiguration{
+				LeaseDuration: metav1.Duration{Duration: time.Minute},
+				RenewDeadline: metav1.Duration{Duration: 40 * time.Second},
+				RetryPeriod:   metav1.Duration{Duration: 5 * time.Second},
+				ResourceLock:  "leases", ResourceName: "d", ResourceNamespace: "e",
+			},
+			serve: serve.Config{BindAddress: ":1", InsecureBindAddress: "127.0.0.1:2", CertFile: "f", KeyFile: "g", HTTP2: true},
 		},
 	}, {
 		name: "with two dashes",
@@ -134,6 +160,13 @@ func TestParseErrors(t *testing.T) {
 		{"a negative window", nil, []string{"-status-window", "-1s"}, []string{"-status-window"}},
 		{"a negative patience", nil, []string{"-stall-after", "-1s"}, []string{"-stall-after"}},
 		{"a negative rate", nil, []string{"-kube-api-qps", "-1"}, []string{"-kube-api-qps"}},
+		{"a controller that does not exist", nil, []string{"-controllers", "icecream,cake"}, []string{"-controllers", `"cake"`, "icecream"}},
+		{"no controller", nil, []string{"-controllers=-icecream,*"}, []string{"-controllers", "nothing"}},
+		{"an empty list of controllers", nil, []string{"-controllers="}, []string{"-controllers"}},
+		{"no patience with the stuck", nil, []string{"-stuck-after", "0"}, []string{"-stuck-after"}},
+		{"an address without a port", nil, []string{"-bind-address", "localhost"}, []string{"-bind-address", "localhost"}},
+		{"plain HTTP for everybody", nil, []string{"-insecure-bind-address", ":8080"}, []string{"-insecure-bind-address", "127.0.0.1"}},
+		{"a certificate without its key", nil, []string{"-tls-cert-file", "a"}, []string{"-tls-cert-file", "-tls-private-key-file"}},
 		{"a negative burst", nil, []string{"-kube-api-burst", "-1"}, []string{"-kube-api-burst"}},
 	}
 	for _, tt := range tests {
@@ -312,7 +345,7 @@ func TestWhatIsWatched(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			run, err := startIcecream(options{namespace: tt.namespace, workers: 2, icecream: usual}, config)
+			p, err := assemble(options{controllers: "*", namespace: tt.namespace, workers: 2, icecream: usual}, config)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -321,7 +354,7 @@ func TestWhatIsWatched(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			stopped := make(chan error, 1)
-			go func() { stopped <- run(ctx) }()
+			go func() { stopped <- p.run(ctx) }()
 			for len(paths()) < len(tt.want) {
 				select {
 				case err := <-stopped:

@@ -194,8 +194,8 @@ show kubectl apply -f artifacts/examples/example-icecream.yaml
 show kubectl get icecreams
 
 title "The controller makes it real"
-prompt "./controller -kubeconfig=${KUBECONFIG} &"
-begin ./controller -kubeconfig="${KUBECONFIG}" >"${dir}/controller.log" 2>&1
+prompt "./controller -kubeconfig=${KUBECONFIG} -bind-address=127.0.0.1:0 &"
+begin ./controller -kubeconfig="${KUBECONFIG}" -bind-address=127.0.0.1:0 >"${dir}/controller.log" 2>&1
 echo "$! ${cluster}" >"${dir}/pids.new"
 mv "${dir}/pids.new" "${dir}/pids"
 

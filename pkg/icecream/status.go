@@ -294,3 +294,23 @@ func pods(n int32) string {
 func clip(text string, limit int) string {
 	return strings.ToValidUTF8(text[:min(len(text), limit)], "")
 }
+
+// Readiness is the status and reason of a Ready condition.
+type Readiness struct {
+	Status metav1.ConditionStatus
+	Reason string
+}
+
+// CountByReady counts Icecreams by their Ready condition. One that has none yet is
+// Unknown, without a reason.
+func CountByReady(icecreams []*v1alpha1.Icecream) map[Readiness]int {
+	count := map[Readiness]int{}
+	for _, ice := range icecreams {
+		r := Readiness{Status: metav1.ConditionUnknown}
+		if ready := meta.FindStatusCondition(ice.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
+			r = Readiness{ready.Status, ready.Reason}
+		}
+		count[r]++
+	}
+	return count
+}

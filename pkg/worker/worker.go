@@ -40,6 +40,9 @@ const (
 	Panicked Result = "panicked" // recovered: reported, to be retried
 )
 
+// Results are all of them.
+var Results = []Result{Synced, GaveUp, Deferred, Failed, Panicked}
+
 // Outcome describes one finished sync.
 type Outcome struct {
 	Result Result
@@ -154,7 +157,9 @@ func (l *Loop) Run(ctx context.Context, workers int, ready ...cache.DoneChecker)
 	}
 	defer queue.ShutDown()
 
-	logger.Info("Waiting for caches")
+	if len(missing(ready)) > 0 {
+		logger.Info("Waiting for caches")
+	}
 	if !cache.WaitFor(klog.NewContext(ctx, logger.V(2)), "caches", ready...) {
 		return fmt.Errorf("running %s: stopped before the caches were ready (%s): %w",
 			l.name, strings.Join(missing(ready), ", "), context.Cause(ctx))

@@ -22,6 +22,10 @@ import (
 // stopsWithin is how long a controller may take to end after SIGTERM.
 const stopsWithin = 30 * time.Second
 
+// alone is for the many tests whose controller is the only one in its namespace.
+// It goes on, then, when the API server is away for longer than a lease.
+const alone = "-leader-elect=false"
+
 // Controller is the real binary, run as a process of its own under a service
 // account of its own. Its methods are for one goroutine at a time, except Log.
 type Controller struct {
@@ -78,7 +82,7 @@ func (l *Lab) NewController(ctx context.Context, namespace string, flags ...stri
 	return &Controller{
 		User:   "system:serviceaccount:" + namespace + ":" + ServiceAccount,
 		binary: l.binary,
-		args:   append([]string{"-kubeconfig=" + kubeconfig}, flags...),
+		args:   append([]string{"-kubeconfig=" + kubeconfig, alone, "-bind-address="}, flags...),
 		log:    filepath.Join(l.Dir(), fmt.Sprintf("icecream-controller-%d.log", controllers.Add(1))),
 	}, nil
 }

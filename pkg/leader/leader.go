@@ -1,0 +1,377 @@
+// Package leader lets one process of several work while the others are ready to.
+//
+// The lease is client-go's (KEP-589, k8s.io/client-go/tools/leaderelection); this
+// package says what happens around it:
+//
+//   - A leader that is told to stop gives the lease away after its work has
+//     returned, not before; a candidate sees that at once, because it watches.
+//   - A leader that has lost the lease, or cannot be sure of it any longer, is told
+//     at once, and must end its process.
+//   - Until it has, nothing of it reaches the API server: Fence stops every write
+//     from the moment on when the lease may be somebody else's. That moment is
+//     known without asking, so it also holds for a process that was stopped and
+//     continued, or a machine that was asleep.
+package leader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/wait"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/component-base/config"
+	"k8s.io/component-base/config/validation"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+)
+
+// ErrLost is what Run returns when the lease is, or may be, somebody else's. The
+// work may still be running: the process has to end.
+var ErrLost = errors.New("leadership lost")
+
+// errFenced is what a write gets that comes too late, or too early.
+var errFenced = errors.New("not sent: this process does not lead, or cannot be sure that it still does")
+
+// Election is one process's part in an election. It runs once.
+type Election struct {
+	config config.LeaderElectionConfiguration
+	leases coordinationclient.LeaseInterface
+	lock   *lock
+}
+
+// New wires a candidate and starts nothing. Fence must not be around the client.
+func New(config config.LeaderElectionConfiguration, client coordinationclient.CoordinationV1Interface, clock clock.PassiveClock) (*Election, error) {
+	if err := validation.ValidateLeaderElectionConfiguration(&config, nil).ToAggregate(); err != nil {
+		return nil, err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, err
+	}
+	lease, err := resourcelock.New(config.ResourceLock, config.ResourceNamespace, config.ResourceName, nil, client,
+		resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())})
+	if err != nil {
+		return nil, err
+	}
+	e := &Election{
+		config: config,
+		leases: client.Leases(config.ResourceNamespace),
+		lock:   &lock{Interface: lease, valid: config.RenewDeadline.Duration, clock: clock, lost: make(chan struct{})},
+	}
+	_, err = e.elector(func() {}, func(string) {})
+	return e, err
+}
+
+// Run waits until this process leads and then does the work, whose context ends
+// with ctx. It returns once the work has, after it has given the lease away, or nil
+// if ctx ends before the process leads. It does not wait for the work when it
+// returns ErrLost.
+func (e *Election) Run(ctx context.Context, work func(context.Context) error) error {
+	logger := klog.FromContext(ctx).WithValues("lease", e.lock.Describe())
+	e.lock.logger = logger
+	// The lease is kept while the work is finishing.
+	term, resign := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), logr.Discard()))
+	defer resign()
+	elected, over := make(chan struct{}), make(chan error, 1)
+	go func() { over <- e.campaign(term, sync.OnceFunc(func() { close(elected) })) }()
+
+	select {
+	case err := <-over:
+		return err
+	case <-ctx.Done():
+		resign()
+		<-over
+		e.release(ctx)
+		return nil
+	case <-elected:
+		logger.Info("Leading")
+	}
+
+	done := make(chan error, 1)
+	go func() { done <- work(ctx) }()
+	select {
+	case err := <-done:
+		resign()
+		<-over
+		e.release(ctx)
+		return err
+	case <-e.lock.lost:
+		return fmt.Errorf("%w: another process has taken lease %s", ErrLost, e.lock.Describe())
+	case <-over:
+		return fmt.Errorf("%w: lease %s could not be renewed for %s", ErrLost, e.lock.Describe(), e.config.RenewDeadline.Duration)
+	}
+}
+
+// campaign tries to lead, and leads, until ctx ends or the lease is lost.
+func (e *Election) campaign(ctx context.Context, elected func()) error {
+	candidacy, stopWatching := context.WithCancel(ctx)
+	defer stopWatching()
+	go e.watch(candidacy)
+
+	for ctx.Err() == nil && !e.lock.hasLed() {
+		elector, err := e.elector(
+			func() { stopWatching(); elected() },
+			func(leader string) {
+				if leader != "" && leader != e.lock.Identity() {
+					e.lock.logger.Info("Ready to lead when the leader ends", "leader", leader)
+				}
+			})
+		if err != nil {
+			return err
+		}
+		attempt, giveUp := context.WithCancel(ctx)
+		e.lock.attempt(giveUp)
+		elector.Run(attempt)
+		giveUp()
+	}
+	return nil
+}
+
+// elector is client-go's part. It leads at most once.
+func (e *Election) elector(elected func(), sees func(leader string)) (*leaderelection.LeaderElector, error) {
+	return leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Name:          e.config.ResourceName,
+		Lock:          e.lock,
+		LeaseDuration: e.config.LeaseDuration.Duration,
+		RenewDeadline: e.config.RenewDeadline.Duration,
+		RetryPeriod:   e.config.RetryPeriod.Duration,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(context.Context) { elected() },
+			OnStoppedLeading: func() {},
+			OnNewLeader:      sees,
+		},
+	})
+}
+
+// watch has the campaign try again as soon as the lease is given away. Without it
+// that would take up to 2.2 retry periods.
+func (e *Election) watch(ctx context.Context) {
+	only := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, e.config.ResourceName).String()}
+	wait.JitterUntilWithContext(ctx, func(ctx context.Context) {
+		changes, err := e.leases.Watch(ctx, only)
+		if err != nil {
+			return // The elector looks for itself, if less often.
+		}
+		defer changes.Stop()
+		for change := range changes.ResultChan() {
+			if lease, ok := change.Object.(*coordinationv1.Lease); ok && ptr.Deref(lease.Spec.HolderIdentity, "") == "" {
+				e.lock.retry()
+			}
+		}
+	}, e.config.RetryPeriod.Duration, leaderelection.JitterFactor, true)
+}
+
+// release gives the lease away, if this process has it. If that fails, the lease
+// expires.
+func (e *Election) release(ctx context.Context) {
+	if !e.lock.drop() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(klog.NewContext(context.WithoutCancel(ctx), logr.Discard()), e.config.RetryPeriod.Duration)
+	defer cancel()
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		lease, _, err := e.lock.Interface.Get(ctx)
+		if err != nil || lease.HolderIdentity != e.lock.Identity() {
+			return err
+		}
+		lease.HolderIdentity, lease.LeaseDurationSeconds = "", 1
+		return e.lock.Interface.Update(ctx, *lease)
+	})
+	if err != nil {
+		e.lock.logger.Info("Could not give the lease away: it has to expire", "err", err)
+		return
+	}
+	e.lock.logger.Info("Gave the lease away")
+}
+
+// Fence is next without the writes of a process that does not lead, or may not any
+// longer: they end in an error. A write that was sent in time can still arrive
+// after the renew deadline; the lease lasts longer than that by the difference of
+// the two.
+func (e *Election) Fence(next http.RoundTripper) http.RoundTripper {
+	return fence{e.lock, next}
+}
+
+// Check is an error if this process should have ended because it does not lead any
+// longer.
+func (e *Election) Check() error {
+	if e.lock.isHeld() && !e.lock.isValid() {
+		return fmt.Errorf("lease %s is overdue", e.lock.Describe())
+	}
+	return nil
+}
+
+type fence struct {
+	lock *lock
+	next http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (f fence) RoundTrip(request *http.Request) (*http.Response, error) {
+	switch request.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions:
+	default:
+		if !f.lock.isValid() {
+			if request.Body != nil {
+				request.Body.Close()
+			}
+			return nil, errFenced
+		}
+	}
+	return f.next.RoundTrip(request)
+}
+
+// WrappedRoundTripper implements the interface by which client-go finds the
+// transport below.
+func (f fence) WrappedRoundTripper() http.RoundTripper { return f.next }
+
+// lock is the lease as the elector sees it. It remembers until when nobody else can
+// have it.
+type lock struct {
+	resourcelock.Interface
+	valid  time.Duration // after a renewal was sent
+	clock  clock.PassiveClock
+	logger klog.Logger
+
+	mu       sync.Mutex
+	giveUp   context.CancelFunc // ends the elector's present attempt
+	claiming bool               // a request for the lease is under way
+	held     bool
+	renewed  time.Time // when the last successful request for the lease was sent
+	said     string    // the last complaint
+	lost     chan struct{}
+}
+
+// Get implements resourcelock.Interface.
+func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	lease, raw, err := l.Interface.Get(ctx)
+	if err == nil && lease.HolderIdentity != l.Identity() && l.drop() {
+		close(l.lost)
+	}
+	if !apierrors.IsNotFound(err) {
+		l.say(ctx, err)
+	}
+	return lease, raw, err
+}
+
+// Create implements resourcelock.Interface.
+func (l *lock) Create(ctx context.Context, lease resourcelock.LeaderElectionRecord) error {
+	return l.claim(ctx, func() error { return l.Interface.Create(ctx, lease) })
+}
+
+// Update implements resourcelock.Interface.
+func (l *lock) Update(ctx context.Context, lease resourcelock.LeaderElectionRecord) error {
+	return l.claim(ctx, func() error { return l.Interface.Update(ctx, lease) })
+}
+
+// claim sends a request for the lease.
+func (l *lock) claim(ctx context.Context, request func() error) error {
+	l.mu.Lock()
+	if ctx.Err() != nil || l.isLost() {
+		l.mu.Unlock()
+		return ErrLost
+	}
+	l.claiming = true
+	sent := l.clock.Now()
+	l.mu.Unlock()
+
+	err := request()
+	l.say(ctx, err)
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.claiming = false
+	if err == nil {
+		l.held, l.renewed = true, sent
+	}
+	return err
+}
+
+// say logs what is in the way of the lease, once.
+func (l *lock) say(ctx context.Context, err error) {
+	if ctx.Err() != nil || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != l.said {
+		l.logger.Info("Cannot get the lease: trying on", "err", err)
+	}
+	l.said = text
+}
+
+// attempt notes how to end the attempt that begins now.
+func (l *lock) attempt(giveUp context.CancelFunc) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.giveUp = giveUp
+}
+
+// retry ends the present attempt, so that another begins, unless it is succeeding.
+func (l *lock) retry() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.giveUp != nil && !l.claiming && !l.held {
+		l.giveUp()
+	}
+}
+
+// drop notes that this process does not lead, and returns whether it did.
+func (l *lock) drop() (held bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	held, l.held = l.held, false
+	return held
+}
+
+// isLost is true once another process was seen to have taken the lease.
+func (l *lock) isLost() bool {
+	select {
+	case <-l.lost:
+		return true
+	default:
+		return false
+	}
+}
+
+// hasLed is true from the moment on when this process first had the lease.
+func (l *lock) hasLed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.renewed.IsZero()
+}
+
+func (l *lock) isHeld() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.held
+}
+
+// isValid is true as long as nobody else can have the lease. The clock on the wall
+// goes on while a machine sleeps, the monotonic one cannot be set: the lease is
+// valid only by both.
+func (l *lock) isValid() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.clock.Now()
+	return l.held && now.Sub(l.renewed) < l.valid && now.Round(0).Sub(l.renewed.Round(0)) < l.valid
+}

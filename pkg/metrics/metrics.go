@@ -1,0 +1,141 @@
+// Package metrics defines what the controllers tell Prometheus, in the registry
+// that client-go's own series are in: work queues, requests to the API server,
+// leader election, the Go runtime and the process.
+//
+// Every series of a controller exists, at zero, from the moment its name is first
+// heard, so that a rate over it never misses the first event.
+package metrics
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo" // work queues, requests and leader election
+
+	"nicoleh.io/k8s-controller/pkg/worker"
+)
+
+const subsystem = "controller"
+
+var (
+	syncDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
+		Subsystem:      subsystem,
+		Name:           "sync_duration_seconds",
+		Help:           "How long the syncs of single objects took, by controller and result.",
+		Buckets:        metrics.ExponentialBuckets(0.001, 2.5, 12), // 1 ms to 24 s
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"controller", "result"})
+	syncPanics = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem:      subsystem,
+		Name:           "sync_panics_total",
+		Help:           "Panics in syncs that were recovered from, by controller.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"controller"})
+	staleCacheWaits = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem:      subsystem,
+		Name:           "stale_cache_waits_total",
+		Help:           "Syncs put off because the caches did not show the controller's own last writes yet, by controller.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"controller"})
+	statusWrites = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem:      subsystem,
+		Name:           "status_writes_total",
+		Help:           "Writes of a status, by controller and result.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"controller", "result"})
+	buildInfo = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Subsystem:      subsystem,
+		Name:           "build_info",
+		Help:           "Always 1; the labels say what is running.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"version", "commit", "go_version", "platform"})
+)
+
+// The results of writing a status.
+const (
+	success  = "success"
+	conflict = "conflict"
+	failure  = "error"
+)
+
+var register = sync.OnceFunc(func() {
+	legacyregistry.MustRegister(syncDuration, syncPanics, staleCacheWaits, statusWrites, buildInfo)
+})
+
+// Controller counts what one controller does. Its methods are safe for concurrent
+// use.
+type Controller struct{ name string }
+
+// For is the counts of the controller of that name.
+func For(name string) Controller {
+	register()
+	for _, result := range worker.Results {
+		syncDuration.WithLabelValues(name, string(result))
+	}
+	syncPanics.WithLabelValues(name)
+	staleCacheWaits.WithLabelValues(name)
+	return Controller{name}
+}
+
+// Sync counts a finished sync; it is an observer for a worker.Loop.
+func (c Controller) Sync(o worker.Outcome) {
+	syncDuration.WithLabelValues(c.name, string(o.Result)).Observe(o.Took.Seconds())
+	if o.Result == worker.Panicked {
+		syncPanics.WithLabelValues(c.name).Inc()
+	}
+}
+
+// StaleCacheWait counts a sync that was put off because of a stale cache.
+func (c Controller) StaleCacheWait() { staleCacheWaits.WithLabelValues(c.name).Inc() }
+
+// StatusWrite counts a status that was written, or could not be because of err.
+func (c Controller) StatusWrite(err error) {
+	result := failure
+	switch {
+	case err == nil:
+		result = success
+	case apierrors.IsConflict(err):
+		result = conflict
+	}
+	statusWrites.WithLabelValues(c.name, result).Inc()
+}
+
+// Build says what is running.
+func Build(version, commit string) {
+	register()
+	buildInfo.WithLabelValues(version, commit, runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH).Set(1)
+}
+
+// Count has a gauge counted anew whenever it is asked for: count calls add with a
+// number for each combination of values of the labels. It must be safe for
+// concurrent use, and fast. Of several calls with one name the last one counts.
+func Count(name, help string, labels []string, count func(add func(n int, values ...string))) {
+	c, isKnown := counts.LoadOrStore(name, &counted{desc: metrics.NewDesc(name, help, labels, nil, metrics.ALPHA, "")})
+	c.(*counted).count.Store(&count)
+	if !isKnown {
+		legacyregistry.CustomMustRegister(c.(*counted))
+	}
+}
+
+var counts sync.Map // *counted by name
+
+// counted is a collector of a gauge that nobody keeps.
+type counted struct {
+	metrics.BaseStableCollector
+	desc  *metrics.Desc
+	count atomic.Pointer[func(add func(n int, values ...string))]
+}
+
+// DescribeWithStability implements metrics.StableCollector.
+func (c *counted) DescribeWithStability(descs chan<- *metrics.Desc) { descs <- c.desc }
+
+// CollectWithStability implements metrics.StableCollector.
+func (c *counted) CollectWithStability(found chan<- metrics.Metric) {
+	(*c.count.Load())(func(n int, values ...string) {
+		found <- metrics.NewLazyConstMetric(c.desc, metrics.GaugeValue, float64(n), values...)
+	})
+}

@@ -1,0 +1,315 @@
+// Package serve answers those who ask how a process is doing: probes (/livez and
+// /readyz, each with ?verbose) and Prometheus (/metrics).
+//
+// By HTTPS, everybody may probe, and metrics are for those whom the API server
+// knows (TokenReview) and who may get the non-resource URL /metrics
+// (SubjectAccessReview). A probe never asks the API server for anything.
+package serve
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
+)
+
+// Config says where to serve, and how.
+type Config struct {
+	// BindAddress is the host:port for HTTPS; empty is nowhere.
+	BindAddress string
+	// InsecureBindAddress is the host:port for plain HTTP, where metrics are for
+	// everybody; empty is nowhere. Its host has to be a loopback address.
+	InsecureBindAddress string
+	// CertFile and KeyFile are in PEM. They are read again for every connection,
+	// so that a renewed certificate counts at once. Without them the certificate
+	// is made at start, and signed by itself.
+	CertFile, KeyFile string
+	// HTTP2 offers that, too.
+	HTTP2 bool
+}
+
+// Validate is an error that names the flag that is wrong.
+func (c Config) Validate() error {
+	if (c.CertFile == "") != (c.KeyFile == "") {
+		return errors.New("-tls-cert-file and -tls-private-key-file go together")
+	}
+	for flag, address := range map[string]string{"-bind-address": c.BindAddress, "-insecure-bind-address": c.InsecureBindAddress} {
+		if address == "" {
+			continue
+		}
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			return fmt.Errorf("%s=%s is not host:port: %w", flag, address, err)
+		}
+		if flag == "-insecure-bind-address" && host != "localhost" && !net.ParseIP(host).IsLoopback() {
+			return fmt.Errorf("%s=%s: plain HTTP is for this machine only, as in 127.0.0.1:8080", flag, address)
+		}
+	}
+	return nil
+}
+
+// A Check is one thing that can be wrong with the process. Err must be fast, safe
+// for concurrent use, and ask nothing of anybody else.
+type Check struct {
+	Name string
+	Err  func() error
+}
+
+// Server serves probes and metrics.
+type Server struct {
+	servers []*http.Server
+	sockets []net.Listener
+}
+
+// Listen opens the addresses. live are the checks of /livez, ready those of
+// /readyz; client is for the reviews of those who want metrics.
+func Listen(c Config, client kubernetes.Interface, live, ready []Check) (*Server, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{}
+	if c.BindAddress != "" {
+		guarded, err := guard(client, legacyregistry.Handler())
+		if err != nil {
+			return nil, err
+		}
+		config, err := tlsConfig(c)
+		if err != nil {
+			return nil, err
+		}
+		if err := s.listen("-bind-address", c.BindAddress, handler(live, ready, guarded), config); err != nil {
+			return nil, err
+		}
+	}
+	if c.InsecureBindAddress != "" {
+		if err := s.listen("-insecure-bind-address", c.InsecureBindAddress, handler(live, ready, legacyregistry.Handler()), nil); err != nil {
+			s.close()
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// listen opens one address. Without a TLS configuration it is for plain HTTP.
+func (s *Server) listen(flag, address string, handler http.Handler, config *tls.Config) error {
+	socket, err := net.Listen("tcp", address) //nolint:noctx // takes no time
+	if err != nil {
+		return fmt.Errorf("%w: give %s another address, or an empty one to serve nothing", err, flag)
+	}
+	server := &http.Server{
+		Handler:           handler,
+		TLSConfig:         config,
+		Protocols:         new(http.Protocols),
+		ReadHeaderTimeout: 10 * time.Second,
+		WriteTimeout:      time.Minute,
+		IdleTimeout:       90 * time.Second,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          klog.NewStandardLogger("WARNING"),
+	}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetHTTP2(config != nil && len(config.NextProtos) > 0)
+	s.servers, s.sockets = append(s.servers, server), append(s.sockets, socket)
+	return nil
+}
+
+// Addresses are those that are listened on, HTTPS first.
+func (s *Server) Addresses() []string {
+	var addresses []string
+	for _, socket := range s.sockets {
+		addresses = append(addresses, socket.Addr().String())
+	}
+	return addresses
+}
+
+// Run serves until ctx ends, and returns when the last request has been answered,
+// or after a second.
+func (s *Server) Run(ctx context.Context) error {
+	var serving wait.Group
+	failed := make(chan error, len(s.servers))
+	for i, server := range s.servers {
+		serving.Start(func() {
+			klog.FromContext(ctx).Info("Serving", "address", s.sockets[i].Addr().String(), "tls", server.TLSConfig != nil)
+			var err error
+			if server.TLSConfig != nil {
+				err = server.ServeTLS(s.sockets[i], "", "")
+			} else {
+				err = server.Serve(s.sockets[i])
+			}
+			if !errors.Is(err, http.ErrServerClosed) {
+				failed <- err
+			}
+		})
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	for _, server := range s.servers {
+		if server.Shutdown(ending) != nil {
+			server.Close() //nolint:errcheck // nothing is left to be done about it
+		}
+	}
+	serving.Wait()
+	return err
+}
+
+func (s *Server) close() {
+	for _, socket := range s.sockets {
+		socket.Close() //nolint:errcheck // nothing was done with it yet
+	}
+}
+
+func handler(live, ready []Check, metrics http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /livez", probe("livez", live))
+	mux.Handle("GET /readyz", probe("readyz", ready))
+	mux.Handle("GET /metrics", metrics)
+	return mux
+}
+
+// probe answers like the API server's own /livez: 200 and "ok" if every check
+// passes, 500 otherwise, and check by check if that is the case or ?verbose.
+func probe(name string, checks []Check) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var report bytes.Buffer
+		status, verdict := http.StatusOK, "passed"
+		for _, check := range checks {
+			if err := check.Err(); err != nil {
+				status, verdict = http.StatusInternalServerError, "failed"
+				fmt.Fprintf(&report, "[-]%s failed: %v\n", check.Name, err)
+			} else {
+				fmt.Fprintf(&report, "[+]%s ok\n", check.Name)
+			}
+		}
+		fmt.Fprintf(&report, "%s check %s\n", name, verdict)
+		if status == http.StatusOK && !r.URL.Query().Has("verbose") {
+			report.Reset()
+			report.WriteString("ok")
+		}
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.WriteHeader(status)
+		w.Write(report.Bytes()) //nolint:errcheck // who asked has gone away
+	})
+}
+
+// guard lets a request pass to next if the API server says that it may.
+func guard(client kubernetes.Interface, next http.Handler) (http.Handler, error) {
+	patience := &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 3}
+	who, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
+		TokenAccessReviewClient:  client.AuthenticationV1(),
+		TokenAccessReviewTimeout: 10 * time.Second,
+		WebhookRetryBackoff:      patience,
+		CacheTTL:                 time.Minute,
+	}.New()
+	if err != nil {
+		return nil, err
+	}
+	may, err := authorizerfactory.DelegatingAuthorizerConfig{
+		SubjectAccessReviewClient: client.AuthorizationV1(),
+		WebhookRetryBackoff:       patience,
+		AllowCacheTTL:             time.Minute,
+		DenyCacheTTL:              10 * time.Second,
+	}.New()
+	if err != nil {
+		return nil, err
+	}
+	return guarded(who, may, next), nil
+}
+
+// guarded lets a request pass to next if its sender is known and allowed to.
+func guarded(who authenticator.Request, may authorizer.Authorizer, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sender, ok, err := who.AuthenticateRequest(r)
+		if !ok || err != nil {
+			klog.FromContext(r.Context()).V(4).Info("Unauthenticated", "path", r.URL.Path, "err", err)
+			http.Error(w, "Unauthorized", http.StatusUnauthorized)
+			return
+		}
+		decision, reason, err := may.Authorize(r.Context(), authorizer.AttributesRecord{
+			User: sender.User,
+			Verb: "get",
+			Path: r.URL.Path,
+		})
+		switch {
+		case err != nil:
+			klog.FromContext(r.Context()).V(4).Info("Unauthorized", "path", r.URL.Path, "user", sender.User.GetName(), "err", err)
+			http.Error(w, "The API server could not be asked", http.StatusServiceUnavailable)
+		case decision != authorizer.DecisionAllow:
+			klog.FromContext(r.Context()).V(4).Info("Forbidden", "path", r.URL.Path, "user", sender.User.GetName(), "reason", reason)
+			http.Error(w, "Forbidden", http.StatusForbidden)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// tlsConfig is how to serve HTTPS.
+func tlsConfig(c Config) (*tls.Config, error) {
+	certificate, err := certificates(c)
+	if err != nil {
+		return nil, err
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificate}
+	if c.HTTP2 {
+		config.NextProtos = []string{"h2", "http/1.1"}
+	}
+	return config, nil
+}
+
+// certificates returns a function for the certificate of the moment. If the files
+// cannot be read later on, the last that could be is used.
+func certificates(c Config) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+	if c.CertFile == "" {
+		return selfSigned()
+	}
+	first, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("reading -tls-cert-file and -tls-private-key-file: %w", err)
+	}
+	var last atomic.Pointer[tls.Certificate]
+	last.Store(&first)
+	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		now, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+		if err != nil {
+			utilruntime.HandleError(fmt.Errorf("going on with the last certificate: %w", err))
+			return last.Load(), nil
+		}
+		last.Store(&now)
+		return &now, nil
+	}, nil
+}
+
+// selfSigned makes a certificate for this host.
+func selfSigned() (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, err
+	}
+	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey(host, []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}, []string{"localhost"})
+	if err != nil {
+		return nil, fmt.Errorf("making a certificate: %w", err)
+	}
+	certificate, err := tls.X509KeyPair(certPEM, keyPEM)
+	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &certificate, nil }, err
+}
