@@ -1,0 +1,57 @@
+{{/* The name of the Deployment, and the beginning of all other names. */}}
+{{- define "icecream-controller.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride -}}
+{{- else if contains .Chart.Name .Release.Name -}}
+{{- .Release.Name | trunc 43 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" (.Release.Name | trunc 23 | trimSuffix "-") .Chart.Name -}}
+{{- end -}}
+{{- end }}
+
+{{- define "icecream-controller.serviceAccountName" -}}
+{{- .Values.serviceAccount.name | default (include "icecream-controller.fullname" .) -}}
+{{- end }}
+
+{{/* By these a Pod is known, for as long as the Deployment lives. */}}
+{{- define "icecream-controller.selectorLabels" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "icecream-controller.labels" -}}
+{{ include "icecream-controller.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The names of the enabled controllers; at least one has to be. */}}
+{{- define "icecream-controller.controllers" -}}
+{{- $names := list -}}
+{{- range $name, $controller := .Values.controllers -}}
+{{- if $controller.enabled -}}
+{{- $names = append $names $name -}}
+{{- end -}}
+{{- end -}}
+{{- required "no controller is enabled: set controllers.<name>.enabled of at least one" (join "," $names) -}}
+{{- end }}
+
+{{/* The heads of a role and its binding: of a ClusterRole, or of a Role in .Values.namespace. */}}
+{{- define "icecream-controller.role" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ if .Values.namespace }}Role{{ else }}ClusterRole{{ end }}
+{{- end }}
+{{- define "icecream-controller.roleBinding" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ if .Values.namespace }}RoleBinding{{ else }}ClusterRoleBinding{{ end }}
+{{- end }}
+
+{{/* Who the controller is, in a binding. */}}
+{{- define "icecream-controller.subjects" -}}
+subjects:
+- kind: ServiceAccount
+  name: {{ include "icecream-controller.serviceAccountName" . }}
+  namespace: {{ .Release.Namespace }}
+{{- end }}

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Writes what follows from the chart: its README.md, artifacts/install.yaml and
+# artifacts/rbac-icecream.yaml. Before that it copies into the chart what the
+# chart takes from artifacts/. Run it after a change of either, and after
+# hack/update-codegen.sh.
+#
+# An argument is another copy of this tree, to be updated in place of this one.
+# The tools are pinned by hack/tools/charts/go.mod.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+tree=${1:-.}
+chart=${tree}/charts/icecream-controller
+
+temp=$(mktemp -d)
+trap 'rm -rf "${temp}"' EXIT
+export HELM_CACHE_HOME=${temp} HELM_CONFIG_HOME=${temp} HELM_DATA_HOME=${temp}
+unset KUBECONFIG HELM_NAMESPACE
+
+tool() { go tool -modfile=hack/tools/charts/go.mod "$@"; }
+
+# Files of a chart have to be in its directory.
+mkdir -p "${chart}/files"
+cp "${tree}/artifacts/examples/crd-icecream.yaml" \
+  "${tree}/artifacts/monitoring/alerts.yaml" \
+  "${tree}/artifacts/monitoring/dashboard.json" "${chart}/files/"
+
+tool helm-docs --chart-search-root "${chart}" --sort-values-order file --log-level warning
+
+# render TEMPLATE...: what these templates, or all, give with default values.
+# Where it comes from is left out, as are empty lines at the end of a document.
+render() {
+  tool helm template icecream-controller "${chart}" --namespace icecream-system "${@/#/--show-only=templates/}" |
+    awk '/^# Source: / { next } /^$/ { empty = empty "\n"; next }
+      /^---$/ { empty = "" } { printf "%s%s\n", empty, $0; empty = "" }'
+}
+
+namespace='apiVersion: v1
+kind: Namespace
+metadata:
+  name: icecream-system
+  labels:
+    app.kubernetes.io/name: icecream-controller
+    pod-security.kubernetes.io/enforce: restricted
+    pod-security.kubernetes.io/enforce-version: latest
+    pod-security.kubernetes.io/audit: restricted
+    pod-security.kubernetes.io/audit-version: latest
+    pod-security.kubernetes.io/warn: restricted
+    pod-security.kubernetes.io/warn-version: latest'
+
+{
+  echo "# The Icecream controller with all that it needs. This is charts/icecream-controller
+# with its default values: change that, and run hack/update-manifests.sh.
+#
+# The image is not published. Build it (make image), push it to a registry of
+# yours, and name it here or in a kustomization.
+${namespace}"
+  render
+} >"${temp}/install.yaml"
+
+{
+  echo "# Who the Icecream controller is, and what it may do. This is what
+# charts/icecream-controller has of it: change that, and run
+# hack/update-manifests.sh. For a controller that is restricted to one namespace
+# (-namespace), bind the rules of the ClusterRole icecream-controller there by a
+# Role, as the chart does with the value \"namespace\".
+${namespace}"
+  render serviceaccount.yaml rbac-icecream.yaml rbac-leader-election.yaml rbac-metrics-auth.yaml
+} >"${temp}/rbac-icecream.yaml"
+
+mv "${temp}/install.yaml" "${temp}/rbac-icecream.yaml" "${tree}/artifacts/"
