@@ -167,7 +167,7 @@ func (e *Election) watch(ctx context.Context) {
 		if err != nil {
 			return // The elector looks for itself, if less often.
 		}
-		defer changes.Stop()
+		defer context.AfterFunc(ctx, changes.Stop)()
 		for change := range changes.ResultChan() {
 			if lease, ok := change.Object.(*coordinationv1.Lease); ok && ptr.Deref(lease.Spec.HolderIdentity, "") == "" {
 				e.lock.retry()
