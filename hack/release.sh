@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Makes the files of a release: for each platform one binary, and what is in it
+# as a CycloneDX bill of materials; and the checksums of all of them. The same
+# commit and the same version of Go give the same files, on whatever machine and
+# in whatever directory; hack/test-release.sh tests that.
+#
+# `make release` runs it, and says in the environment what to build:
+#
+#   PLATFORMS  which of them, such as linux/amd64,linux/arm64; default: all
+#   DIST       where to; default: dist
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+: "${VERSION:?}" "${DATE:?}" "${LDFLAGS:?}" # make release
+dist=${DIST:-dist}
+platforms=${PLATFORMS:-linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64}
+
+# Nothing that somebody has set for their own builds gets in.
+export CGO_ENABLED=0 GOAMD64=v1 GOARM64=v8.0 GOFIPS140=off GOWORK=off
+export GOFLAGS='-trimpath -buildvcs=false'
+
+checksums() {
+  if command -v sha256sum >/dev/null; then sha256sum "$@"; else shasum -a 256 "$@"; fi
+}
+
+temp=$(mktemp -d)
+trap 'rm -rf "${temp}"' EXIT
+go build -C hack/tools/release -o "${temp}/sbom" .
+
+mkdir -p "${dist}"
+rm -f "${dist}"/controller_* "${dist}/SHA256SUMS"
+for platform in ${platforms//,/ }; do
+  name=controller_${VERSION}_${platform/\//_}
+  binary=${name}
+  if [[ ${platform} == windows/* ]]; then
+    binary=${name}.exe
+  fi
+  echo "${dist}/${binary}"
+  GOOS=${platform%/*} GOARCH=${platform#*/} go build -ldflags "${LDFLAGS}" -o "${dist}/${binary}" .
+  "${temp}/sbom" -version "${VERSION}" -date "${DATE}" "${dist}/${binary}" >"${dist}/${name}.cdx.json"
+done
+(cd "${dist}" && LC_ALL=C && checksums controller_* >SHA256SUMS)
