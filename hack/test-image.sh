@@ -1,0 +1,130 @@
+#!/usr/bin/env bash
+# Builds the container image for real, as hack/image.sh does but without a
+# registry, and looks at what came out: it holds one static binary and nothing
+# else, the same that a release has, which runs as nobody and knows its version.
+#
+# buildah does it in a directory that is gone afterwards. In place of the Go image
+# stands an empty one that this machine's Go, shell and caches are mounted into,
+# so nothing is downloaded, and nothing compiled that has been compiled before.
+#
+# It is skipped, with a line that says why, where there is no buildah or where it
+# cannot work. `make test-image` runs it.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+: "${VERSION:?}" "${COMMIT:?}" "${DATE:?}" "${LDFLAGS:?}" # make test-image
+
+skip() {
+  echo "test-image: skipped: $*"
+  exit 0
+}
+[[ $(go env GOHOSTOS) == linux ]] || skip "images are built on Linux"
+command -v buildah >/dev/null || skip "there is no buildah (Debian: apt-get install buildah)"
+
+temp=$(mktemp -d "${TMPDIR:-/tmp}/test-image.XXXXXX")
+chmod 755 "${temp}" # it is looked into by the image's user
+# Without root, some files belong to other users of buildah's user namespace.
+trap 'rm -rf "${temp}" 2>/dev/null || buildah unshare rm -rf "${temp}"' EXIT
+
+export CONTAINERS_STORAGE_CONF=${temp}/storage.conf BUILDAH_ISOLATION=chroot TMPDIR=${temp}
+cat >"${CONTAINERS_STORAGE_CONF}" <<EOF
+[storage]
+driver = "vfs"
+graphroot = "${temp}/storage"
+runroot = "${temp}/run"
+EOF
+
+# --- The base ------------------------------------------------------------------
+
+base=localhost/local-go
+goroot=$(go env GOROOT) modules=$(go env GOMODCACHE) cache=$(go env GOCACHE)
+mkdir -p "${modules}" "${cache}" "${temp}/tmp"
+go mod download # inside, nothing is
+
+mounts=(--volume "${modules}:/cache/modules" --volume "${cache}:/cache/build" --volume "${temp}/tmp:/tmp")
+for dir in /usr /bin /lib /lib64 "${goroot}"; do
+  if [[ -d ${dir} && ${dir} != /usr/*/* ]]; then
+    mounts+=(--volume "${dir}:${dir}:ro")
+  fi
+done
+
+# Whatever a machine does not allow is missing here already.
+make_base() {
+  local container
+  container=$(buildah from scratch) &&
+    buildah config --env "PATH=${goroot}/bin:/usr/bin:/bin" \
+      --env GOTOOLCHAIN=local --env GOPROXY=off --env GOFLAGS=-modcacherw \
+      --env GOMODCACHE=/cache/modules --env GOCACHE=/cache/build "${container}" &&
+    buildah run "${mounts[@]}" "${container}" -- /bin/sh -c 'go version' &&
+    buildah commit --quiet "${container}" "${base}"
+}
+if ! make_base >"${temp}/log" 2>&1; then
+  skip "buildah cannot run a container here: $(tr '\n' ' ' <"${temp}/log")"
+fi
+
+# --- The image -----------------------------------------------------------------
+
+export IMAGE=localhost/controller:test ENGINE=buildah PLATFORMS='' PUSH=''
+quiet() {
+  if ! "$@" >"${temp}/log" 2>&1; then
+    cat "${temp}/log"
+    echo "test-image: failed: $*" >&2
+    exit 1
+  fi
+}
+quiet hack/image.sh "${mounts[@]}" --build-arg BUILD_IMAGE="${base}"
+
+status=0
+# expect WHAT GOT WANT
+expect() {
+  if [[ $2 == "$3" ]]; then
+    echo "ok: $1"
+  else
+    printf 'test-image: %s is\n%s\nbut should be\n%s\n' "$1" "$2" "$3" >&2
+    status=1
+  fi
+}
+
+config() { buildah inspect --type image --format "{{$1}}" "${IMAGE}"; }
+label() { config "index .OCIv1.Config.Labels \"org.opencontainers.image.$1\""; }
+
+expect "the user" "$(config .OCIv1.Config.User)" 65532:65532
+expect "the entry point" "$(config .OCIv1.Config.Entrypoint)" '[/controller]'
+expect "the command" "$(config .OCIv1.Config.Cmd)" '[]'
+expect "the platform" "$(config .OCIv1.OS)/$(config .OCIv1.Architecture)" "$(go env GOHOSTOS)/$(go env GOHOSTARCH)"
+expect "the version's label" "$(label version)" "${VERSION}"
+expect "the revision's label" "$(label revision)" "${COMMIT}"
+expect "the date's label" "$(label created)" "${DATE}"
+expect "the licence's label" "$(label licenses)" Apache-2.0
+for name in title description source; do
+  expect "that there is a label ${name}" "$([[ -n $(label "${name}") ]] && echo yes)" yes
+done
+
+# Its one layer is the one archive among its files.
+quiet buildah push "${IMAGE}" "dir:${temp}/image"
+tree='' layers=0
+for file in "${temp}"/image/*; do
+  if names=$(tar --numeric-owner -tvf "${file}" 2>/dev/null); then
+    tree+=$(awk '{ print $1, $2, $NF }' <<<"${names}")
+    tar -xf "${file}" -C "${temp}"
+    layers=$((layers + 1))
+  fi
+done
+expect "the number of layers" "${layers}" 1
+expect "all that is in it" "${tree}" '-rwxr-xr-x 0/0 controller'
+
+container=$(buildah from --pull-never "${IMAGE}")
+expect "what -version says in it" "$(buildah run "${container}" -- /controller -version)" \
+  "controller ${VERSION}, commit ${COMMIT}, $(go env GOVERSION), linux/$(go env GOHOSTARCH)"
+expect "who runs in it" "$(buildah run "${mounts[@]}" "${container}" -- /usr/bin/id -u)" 65532
+
+# --- The same binary as in a release -------------------------------------------
+
+PLATFORMS=linux/$(go env GOHOSTARCH) DIST=${temp}/dist quiet hack/release.sh
+release=$(awk '$2 !~ /json$/ { print $1 }' "${temp}/dist/SHA256SUMS")
+digest=$(sha256sum "${temp}/controller")
+expect "the binary's digest" "${digest%% *}" "${release}"
+
+if ((status == 0)); then
+  echo "test-image: all is well, after ${SECONDS}s"
+fi
+exit "${status}"
