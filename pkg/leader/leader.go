@@ -52,10 +52,11 @@ type Election struct {
 	config config.LeaderElectionConfiguration
 	leases coordinationclient.LeaseInterface
 	lock   *lock
+	clock  clock.Clock
 }
 
 // New wires a candidate and starts nothing. Fence must not be around the client.
-func New(config config.LeaderElectionConfiguration, client coordinationclient.CoordinationV1Interface, clock clock.PassiveClock) (*Election, error) {
+func New(config config.LeaderElectionConfiguration, client coordinationclient.CoordinationV1Interface, clock clock.Clock) (*Election, error) {
 	if err := validation.ValidateLeaderElectionConfiguration(&config, nil).ToAggregate(); err != nil {
 		return nil, err
 	}
@@ -71,6 +72,7 @@ func New(config config.LeaderElectionConfiguration, client coordinationclient.Co
 	e := &Election{
 		config: config,
 		leases: client.Leases(config.ResourceNamespace),
+		clock:  clock,
 		lock:   &lock{Interface: lease, valid: config.RenewDeadline.Duration, clock: clock, lost: make(chan struct{})},
 	}
 	_, err = e.elector(func() {}, func(string) {})
@@ -112,9 +114,30 @@ func (e *Election) Run(ctx context.Context, work func(context.Context) error) er
 		return err
 	case <-e.lock.lost:
 		return fmt.Errorf("%w: another process has taken lease %s", ErrLost, e.lock.Describe())
-	case <-over:
+	case <-e.overdue(term):
 		return fmt.Errorf("%w: lease %s could not be renewed for %s", ErrLost, e.lock.Describe(), e.config.RenewDeadline.Duration)
 	}
+}
+
+// overdue is closed when the lease has not been renewed for too long. It is so at
+// once in a process that was stopped for that long, and continues.
+func (e *Election) overdue(ctx context.Context) <-chan struct{} {
+	overdue := make(chan struct{})
+	go func() {
+		for {
+			left := e.lock.left()
+			if left <= 0 {
+				close(overdue)
+				return
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-e.clock.After(left):
+			}
+		}
+	}()
+	return overdue
 }
 
 // campaign tries to lead, and leads, until ctx ends or the lease is lost.
@@ -366,12 +389,17 @@ func (l *lock) isHeld() bool {
 	return l.held
 }
 
-// isValid is true as long as nobody else can have the lease. The clock on the wall
-// goes on while a machine sleeps, the monotonic one cannot be set: the lease is
-// valid only by both.
-func (l *lock) isValid() bool {
+// isValid is true as long as nobody else can have the lease.
+func (l *lock) isValid() bool { return l.left() > 0 }
+
+// left is for how long that will be so. The clock on the wall goes on while a
+// machine sleeps, the monotonic one cannot be set: the earlier of the two counts.
+func (l *lock) left() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if !l.held {
+		return 0
+	}
 	now := l.clock.Now()
-	return l.held && now.Sub(l.renewed) < l.valid && now.Round(0).Sub(l.renewed.Round(0)) < l.valid
+	return l.valid - max(now.Sub(l.renewed), now.Round(0).Sub(l.renewed.Round(0)))
 }

@@ -135,13 +135,14 @@ func statusWrites(t *testing.T, n *lab.Namespace, name string, since time.Time) 
 	return requestsOf(t, n).Since(since).Resource("icecreams/status").Writes().Where(func(e cluster.AuditEvent) bool { return e.Name == name })
 }
 
-// notes are what the events of a reason say about an Icecream.
+// notes are what the events of a reason say about an Icecream, each as often as it
+// was said.
 func notes(t *testing.T, n *lab.Namespace, name, reason string) []string {
 	t.Helper()
 	var found []string
 	for _, event := range n.Events(t, name) {
 		if event.Reason == reason {
-			found = append(found, event.Note)
+			found = append(found, slices.Repeat([]string{event.Note}, lab.TimesTold(event))...)
 		}
 	}
 	return found

@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -16,6 +18,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -31,7 +34,12 @@ const alone = "-leader-elect=false"
 type Controller struct {
 	// User is who it is to the API server, as the audit log names it.
 	User string
+	// Agent is the beginning of its user agent there, up to the slash. It is
+	// another one after every start.
+	Agent string
 
+	number int64
+	starts int
 	binary string
 	args   []string
 	log    string // path, written on by every start
@@ -56,8 +64,9 @@ func (l *Lab) StartController(t testing.TB, flags ...string) *Controller {
 }
 
 // StartController starts a controller that is restricted to the namespace and has
-// no more rights than a Role in it gives, with the rules of artifacts/. It ends
-// with the test like one of the Lab.
+// no more rights than a Role in it gives, with the rules of artifacts/. Of those
+// that are started in one namespace with -leader-elect, one leads. It ends with the
+// test like one of the Lab.
 func (n *Namespace) StartController(t testing.TB, flags ...string) *Controller {
 	t.Helper()
 	if err := n.grant(t.Context()); err != nil {
@@ -79,11 +88,13 @@ func (l *Lab) NewController(ctx context.Context, namespace string, flags ...stri
 	if err != nil {
 		return nil, err
 	}
+	number := controllers.Add(1)
 	return &Controller{
+		number: number,
 		User:   "system:serviceaccount:" + namespace + ":" + ServiceAccount,
 		binary: l.binary,
 		args:   append([]string{"-kubeconfig=" + kubeconfig, alone, "-bind-address="}, flags...),
-		log:    filepath.Join(l.Dir(), fmt.Sprintf("icecream-controller-%d.log", controllers.Add(1))),
+		log:    filepath.Join(l.Dir(), fmt.Sprintf("icecream-controller-%d.log", number)),
 	}, nil
 }
 
@@ -94,7 +105,10 @@ func (c *Controller) Launch() error {
 		return err
 	}
 	defer log.Close() // the process has its own handle
+	c.starts++
+	c.Agent = fmt.Sprintf("controller-%d-%d", c.number, c.starts)
 	command := exec.Command(c.binary, c.args...)
+	command.Args[0] = c.Agent // client-go's user agent begins with it
 	command.Stdout, command.Stderr = log, log
 	if err := startChild(command); err != nil {
 		return fmt.Errorf("starting the controller: %w", err)
@@ -166,6 +180,57 @@ func (c *Controller) Kill(t testing.TB) {
 	}
 }
 
+// Freeze makes the controller stand still, as a machine without a processor to
+// spare would.
+func (c *Controller) Freeze(t testing.TB) { c.signal(t, syscall.SIGSTOP) }
+
+// Thaw ends a Freeze.
+func (c *Controller) Thaw(t testing.TB) { c.signal(t, syscall.SIGCONT) }
+
+func (c *Controller) signal(t testing.TB, signal os.Signal) {
+	t.Helper()
+	if err := c.process.Signal(signal); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Fails waits until the controller has ended by itself, and returns the line in
+// which it says why.
+func (c *Controller) Fails(t testing.TB) string {
+	t.Helper()
+	select {
+	case err := <-c.exited:
+		c.process = nil
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 1 {
+			t.Fatalf("the controller ended with %v, want exit code 1", err)
+		}
+	case <-time.After(Patience):
+		t.Fatalf("the controller did not end within %s:\n%s", Patience, lastLines(c.Log(), 50))
+	}
+	lines := strings.Split(strings.TrimSpace(c.Log()), "\n")
+	return lines[len(lines)-1]
+}
+
+// Address is where the controller serves, by HTTPS or plain HTTP, after its last
+// start.
+func (c *Controller) Address(t testing.TB, tls bool) string {
+	t.Helper()
+	for end := time.Now().Add(Patience); time.Now().Before(end); time.Sleep(pollEvery) {
+		if all := serves.FindAllStringSubmatch(c.Log(), -1); len(all) > 0 {
+			for _, found := range slices.Backward(all) {
+				if found[2] == strconv.FormatBool(tls) {
+					return found[1]
+				}
+			}
+		}
+	}
+	t.Fatalf("the controller does not say where it serves:\n%s", c.Log())
+	return ""
+}
+
+var serves = regexp.MustCompile(`"Serving" address="([^"]+)" tls=(true|false)`)
+
 // Log is all that the controller has logged, from its first start on.
 func (c *Controller) Log() string {
 	log, err := os.ReadFile(c.log)
@@ -235,11 +300,18 @@ func (n *Namespace) grant(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	account, rbac, name := n.Lab.Kube.CoreV1().ServiceAccounts(n.Name), n.Lab.Kube.RbacV1(), metav1.ObjectMeta{Name: ServiceAccount}
-	if _, err := account.Create(ctx, &corev1.ServiceAccount{ObjectMeta: name}, metav1.CreateOptions{}); err != nil {
+	lease, err := n.Lab.Kube.RbacV1().Roles(SystemNamespace).Get(ctx, ServiceAccount+"-leader-election", metav1.GetOptions{})
+	if err != nil {
 		return err
 	}
-	if _, err := rbac.Roles(n.Name).Create(ctx, &rbacv1.Role{ObjectMeta: name, Rules: rules.Rules}, metav1.CreateOptions{}); err != nil {
+	account, rbac, name := n.Lab.Kube.CoreV1().ServiceAccounts(n.Name), n.Lab.Kube.RbacV1(), metav1.ObjectMeta{Name: ServiceAccount}
+	_, err = account.Create(ctx, &corev1.ServiceAccount{ObjectMeta: name}, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil // for an earlier controller
+	} else if err != nil {
+		return err
+	}
+	if _, err := rbac.Roles(n.Name).Create(ctx, &rbacv1.Role{ObjectMeta: name, Rules: append(rules.Rules, lease.Rules...)}, metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	_, err = rbac.RoleBindings(n.Name).Create(ctx, &rbacv1.RoleBinding{

@@ -97,7 +97,7 @@ func (n *Namespace) LivePods(t testing.TB) []corev1.Pod {
 	return slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return pod.DeletionTimestamp != nil })
 }
 
-// Events returns the events about an Icecream in the order in which they came.
+// Events returns the events about an Icecream in the order in which they last came.
 func (n *Namespace) Events(t testing.TB, name string) []eventsv1.Event {
 	t.Helper()
 	list, err := n.Lab.Kube.EventsV1().Events(n.Name).List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.kind=Icecream,regarding.name=" + name})
@@ -105,9 +105,25 @@ func (n *Namespace) Events(t testing.TB, name string) []eventsv1.Event {
 		t.Fatal(err)
 	}
 	slices.SortStableFunc(list.Items, func(a, b eventsv1.Event) int {
-		return cmp.Or(a.EventTime.Compare(b.EventTime.Time), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(lastSeen(a).Compare(lastSeen(b)), cmp.Compare(a.Name, b.Name))
 	})
 	return list.Items
+}
+
+// lastSeen is when an event came, for the last time if it came more than once.
+func lastSeen(event eventsv1.Event) time.Time {
+	if event.Series != nil {
+		return event.Series.LastObservedTime.Time
+	}
+	return event.EventTime.Time
+}
+
+// TimesTold is how often the event came.
+func TimesTold(event eventsv1.Event) int {
+	if event.Series != nil {
+		return int(event.Series.Count)
+	}
+	return 1
 }
 
 // Eventually waits until check returns nil. If it does not, the test ends with

@@ -1,0 +1,234 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/test/lab"
+)
+
+// lease is what controllers call it by default.
+const lease = "icecream-controller"
+
+// A rolling update replaces one replica after the other while users are at work.
+// A candidate that looked at the lease only every now and then would not do: the
+// retry period is longer than anybody waits.
+func TestRollingUpdateHandsOver(t *testing.T) {
+	t.Parallel()
+	const icecreams, edits, updates = 20, 4, 4
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("the seed is %d", seed)
+
+	n := NewQuietNamespace(t)
+	flags := []string{"-leader-elect", "-leader-elect-lease-duration=600s", "-leader-elect-renew-deadline=500s", "-leader-elect-retry-period=300s", "-stall-after=3s"}
+	leader := n.StartController(t, flags...)
+	eventuallyLeads(t, n, leader)
+	replicas := []*lab.Controller{leader, n.StartController(t, flags...)}
+	eventuallyReady(t, n, replicas[1])
+
+	final := make([]v1alpha1.IcecreamSpec, icecreams)
+	var users sync.WaitGroup
+	for i := range icecreams {
+		random := rand.New(rand.NewPCG(seed, uint64(i)))
+		users.Go(func() { final[i] = liveOf(t, n, icecreamName(i), edits, random) })
+	}
+	for range updates {
+		n.Controller = n.StartController(t, flags...)
+		eventuallyReady(t, n, n.Controller)
+		replicas[0].Stop(t) // the oldest leads
+		replicas = append(replicas[1:], n.Controller)
+		eventuallyLeads(t, n, replicas[0])
+	}
+	users.Wait()
+	if t.Failed() {
+		return
+	}
+	n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
+	requireAsSpecified(t, n, final)
+
+	terms := termsOf(t, n)
+	if len(terms) != updates+1 {
+		t.Errorf("there were %d terms, want %d", len(terms), updates+1)
+	}
+	for i := range terms[1:] {
+		free := terms[i+1].began.Sub(terms[i].ended)
+		t.Logf("the lease was free for %s", free.Round(time.Millisecond))
+	}
+	for name, count := range n.Requests(t).Resource("deployments").Where(isCreated).ByObject() {
+		if count != 1 {
+			t.Errorf("Deployment %q was created %d times", name, count)
+		}
+	}
+}
+
+func TestLeaderIsKilled(t *testing.T) {
+	t.Parallel()
+	n := NewQuietNamespace(t)
+	first := n.StartController(t, "-leader-elect")
+	eventuallyLeads(t, n, first)
+	second := n.StartController(t, "-leader-elect")
+	eventuallyReady(t, n, second)
+	n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
+	n.EventuallyReady(t, "vanilla")
+
+	first.Kill(t)
+	n.Create(t, "chocolate", v1alpha1.IcecreamSpec{})
+	killed := time.Now()
+	n.EventuallyReady(t, "chocolate")
+	t.Logf("an Icecream that nobody looked after was Ready after %s", time.Since(killed).Round(time.Millisecond))
+	first.Start(t) // as the kubelet would, and is a candidate again
+	eventuallyReady(t, n, first)
+	n.Steadily(t, "the second leads", 5*time.Second, func(context.Context) error { return leads(t, n, second) })
+	if terms := termsOf(t, n); len(terms) != 2 {
+		t.Errorf("there were %d terms, want 2", len(terms))
+	}
+}
+
+// A leader that was stopped for longer than its lease does not know that when it
+// goes on, in the middle of whatever it was doing. It must not get a word in.
+func TestLeaderThatWasStoppedIsDeposed(t *testing.T) {
+	t.Parallel()
+	n := NewQuietNamespace(t)
+	flags := []string{"-leader-elect", "-workers=20", "-status-window=0"}
+	first := n.StartController(t, flags...)
+	eventuallyLeads(t, n, first)
+	second := n.StartController(t, flags...)
+	eventuallyReady(t, n, second)
+
+	// It is busy when it is stopped, and would have much to do when it goes on.
+	const icecreams = 60
+	for i := range icecreams {
+		n.Create(t, icecreamName(i), v1alpha1.IcecreamSpec{})
+	}
+	first.Freeze(t)
+	n.Controller = second
+	n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
+	if err := leads(t, n, second); err != nil {
+		t.Error(err)
+	}
+	for i := range icecreams {
+		n.Kubectl(t, "scale", "icecream/"+icecreamName(i), "--replicas=2")
+	}
+	thawed := time.Now()
+	first.Thaw(t)
+	if last := first.Fails(t); !strings.Contains(last, "leadership lost") {
+		t.Errorf("its last words are %q", last)
+	}
+	t.Logf("it ended %s after it went on", time.Since(thawed).Round(time.Millisecond))
+	if made := requestsOf(t, n).Since(thawed).Where(isOf(first)).Where(isWork); len(made) > 0 {
+		t.Errorf("deposed, it made %s", made)
+	}
+	n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
+	if terms := termsOf(t, n); len(terms) != 2 {
+		t.Errorf("there were %d terms, want 2", len(terms))
+	}
+	first.Start(t) // for the end of the test
+}
+
+// term is the time in which one process led, as the audit log shows it.
+type term struct {
+	agent        string
+	began, ended time.Time // when it got the lease; when it gave it away, or the next got it
+}
+
+// termsOf requires that processes led one after the other, and that each wrote
+// only while it led, and returns their terms.
+func termsOf(t *testing.T, n *lab.Namespace) []term {
+	t.Helper()
+	var terms []term
+	made := n.Requests(t)
+	for _, e := range made.Resource("leases").Writes() {
+		if e.Code >= 400 {
+			continue
+		}
+		agent := agentOf(e)
+		if len(terms) == 0 || terms[len(terms)-1].agent != agent {
+			if n := len(terms); n > 0 && terms[n-1].ended.IsZero() {
+				terms[n-1].ended = e.Received
+			}
+			terms = append(terms, term{agent: agent, began: e.Received})
+		}
+	}
+	// Of a process that ends cleanly, the last write to the lease gives it away.
+	for i := range terms {
+		of := made.Resource("leases").Writes().Where(func(e cluster.AuditEvent) bool { return agentOf(e) == terms[i].agent && e.Code < 400 })
+		if last := of[len(of)-1]; i < len(terms)-1 && last.Received.Before(terms[i+1].began) {
+			terms[i].ended = last.Received
+		}
+	}
+	for _, e := range made.Where(isWork) {
+		agent := agentOf(e)
+		if !strings.HasPrefix(agent, "controller-") {
+			continue
+		}
+		isInTerm := false
+		for i, term := range terms {
+			if term.agent != agent || e.Received.Before(term.began) {
+				continue
+			}
+			isLast := i == len(terms)-1
+			isInTerm = isInTerm || isLast || !e.StageTimestamp.After(terms[i+1].began)
+		}
+		if !isInTerm {
+			t.Errorf("%s wrote out of its term at %s: %s %s %s", agent, e.Received.Format(time.RFC3339Nano), e.Verb, e.Resource, e.Name)
+		}
+	}
+	return terms
+}
+
+func agentOf(e cluster.AuditEvent) string {
+	agent, _, _ := strings.Cut(e.UserAgent, "/")
+	return agent
+}
+
+// isWork is true of writes but those by which processes find out who leads.
+func isWork(e cluster.AuditEvent) bool {
+	return len(lab.Requests{e}.Writes()) > 0 && e.Resource != "leases"
+}
+
+func isOf(c *lab.Controller) func(cluster.AuditEvent) bool {
+	return func(e cluster.AuditEvent) bool { return agentOf(e) == c.Agent }
+}
+
+// leads is nil if that controller has the lease.
+func leads(t *testing.T, n *lab.Namespace, c *lab.Controller) error {
+	t.Helper()
+	found, err := n.Lab.Kube.CoordinationV1().Leases(n.Name).Get(t.Context(), lease, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	writes := n.Requests(t).Resource("leases").Writes().Where(func(e cluster.AuditEvent) bool { return e.Code < 400 })
+	if len(writes) == 0 || agentOf(writes[len(writes)-1]) != c.Agent || isFree(found) {
+		return fmt.Errorf("the lease is that of %s", ptr.Deref(found.Spec.HolderIdentity, "nobody"))
+	}
+	return nil
+}
+
+func isFree(lease *coordinationv1.Lease) bool { return ptr.Deref(lease.Spec.HolderIdentity, "") == "" }
+
+func eventuallyLeads(t *testing.T, n *lab.Namespace, c *lab.Controller) {
+	t.Helper()
+	n.Eventually(t, c.Agent+" leads", func(context.Context) error { return leads(t, n, c) })
+}
+
+// eventuallyReady waits until a controller, which does not lead, could.
+func eventuallyReady(t *testing.T, n *lab.Namespace, c *lab.Controller) {
+	t.Helper()
+	n.Eventually(t, c.Agent+" is ready to lead", func(context.Context) error {
+		if log := c.Log(); strings.Count(log, "Ready to lead")+strings.Count(log, `"Leading"`) < strings.Count(log, `"Starting"`) {
+			return fmt.Errorf("its log:\n%s", log)
+		}
+		return nil
+	})
+}
