@@ -20,11 +20,15 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
 {{- define "icecream-controller.labels" -}}
-{{ include "icecream-controller.selectorLabels" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
+{{- include "icecream-controller.labelsAnd" (list . dict) -}}
 {{- end }}
+
+{{/* The same with some more, which come before common ones and cannot replace ours. */}}
+{{- define "icecream-controller.labelsAnd" -}}
+{{- $root := index . 0 -}}
+{{- $ours := include "icecream-controller.selectorLabels" $root | fromYaml -}}
+{{- $_ := set $ours "app.kubernetes.io/version" $root.Chart.AppVersion -}}
+{{- toYaml (merge $ours (index . 1) $root.Values.commonLabels) -}}
 {{- end }}
 
 {{/* The names of the enabled controllers; at least one has to be. */}}
