@@ -435,7 +435,7 @@ func clientConfig(o options) (*rest.Config, error) {
 		return nil, fmt.Errorf("the kubeconfig %q is missing or names no cluster", cmp.Or(o.kubeconfig, os.Getenv(clientcmd.RecommendedConfigPathEnvVar)))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the client configuration: %w", err)
+		return nil, fmt.Errorf("the kubeconfig %q cannot be used: %w", cmp.Or(o.kubeconfig, os.Getenv(clientcmd.RecommendedConfigPathEnvVar)), err)
 	}
 	config.QPS, config.Burst = float32(o.qps), o.burst
 	if o.qps == 0 {

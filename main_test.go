@@ -269,8 +269,8 @@ func TestClientConfigErrors(t *testing.T) {
 	}{
 		{"nothing says where the cluster is", "", options{}, []string{"-kubeconfig", "$KUBECONFIG", "Pod"}},
 		{"the file does not exist", "", options{kubeconfig: missing}, []string{missing}},
-		{"the file is nonsense", "", options{kubeconfig: writeFile(t, "{")}, []string{"client configuration"}},
-		{"$KUBECONFIG is nonsense", writeFile(t, "{"), options{}, []string{"client configuration"}},
+		{"the file is nonsense", "", options{kubeconfig: writeFile(t, "{")}, []string{"kubeconfig"}},
+		{"$KUBECONFIG is nonsense", writeFile(t, "{"), options{}, []string{"kubeconfig"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -37,7 +37,11 @@ func TestMain(m *testing.M) {
 		}
 	}
 	code := m.Run()
-	if err := errors.Join(busy.close(), quiet.close(), removeBinary()); err != nil {
+	err := errors.Join(busy.close(), quiet.close(), removeBinary())
+	if flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == "" && code == 0 {
+		err = errors.Join(err, requireLeastPrivilege())
+	}
+	if err != nil {
 		fmt.Fprintf(os.Stderr, "FAIL: %v\n", err)
 		code = max(code, 1)
 	}
@@ -65,8 +69,30 @@ func NewQuietNamespace(t *testing.T) *lab.Namespace {
 // NewLab boots a cluster for the test alone.
 func NewLab(t *testing.T, o lab.Options) *lab.Lab {
 	t.Helper()
-	o.Binary = binary(t)
+	o.Binary, o.Privileges = binary(t), &privileges
 	return lab.New(t, o)
+}
+
+// privileges are those of all controllers in all tests.
+var privileges lab.Privileges
+
+// unusedForAReason are permissions that no request shows the use of.
+var unusedForAReason = map[string]string{
+	"update controller.nicoleh.io/icecreams/finalizers": "the admission plugin OwnerReferencesPermissionEnforcement, which not every cluster has, asks for it where an owner reference blocks the owner's deletion",
+}
+
+// requireLeastPrivilege is an error if, in all tests together, a controller was
+// refused anything that its roles should grant, or has not used all that they do.
+func requireLeastPrivilege() (err error) {
+	for _, request := range privileges.Forbidden() {
+		err = errors.Join(err, fmt.Errorf("the roles do not allow what the controller needs: %s", request))
+	}
+	for _, permission := range privileges.Unused() {
+		if unusedForAReason[permission] == "" {
+			err = errors.Join(err, fmt.Errorf("the roles allow what the controller does not need: %s", permission))
+		}
+	}
+	return err
 }
 
 // The clusters that tests share.
@@ -98,10 +124,10 @@ func (s *shared) open(t *testing.T) *lab.Lab {
 func (s *shared) boot(path string) (err error) {
 	// The test that came first is not the last that needs it.
 	ctx := context.Background()
-	if s.lab, err = lab.Open(ctx, lab.Options{Binary: path}); err != nil || s.flags == nil {
+	if s.lab, err = lab.Open(ctx, lab.Options{Binary: path, Privileges: &privileges}); err != nil || s.flags == nil {
 		return err
 	}
-	if s.controller, err = s.lab.NewController(ctx, lab.SystemNamespace, s.flags...); err != nil {
+	if s.controller, err = s.lab.NewController(ctx, lab.SystemNamespace, lab.ServiceAccount, s.flags...); err != nil {
 		return err
 	}
 	return s.controller.Launch()

@@ -55,11 +55,11 @@ var controllers atomic.Int64
 // told to or its log holds a race or a panic.
 func (l *Lab) StartController(t testing.TB, flags ...string) *Controller {
 	t.Helper()
-	c, err := l.NewController(t.Context(), SystemNamespace, flags...)
+	c, err := l.NewController(t.Context(), SystemNamespace, ServiceAccount, flags...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.attend(t)
+	c.Attend(t)
 	return c
 }
 
@@ -72,30 +72,36 @@ func (n *Namespace) StartController(t testing.TB, flags ...string) *Controller {
 	if err := n.grant(t.Context()); err != nil {
 		t.Fatalf("granting the controller its Role: %v", err)
 	}
-	c, err := n.Lab.NewController(t.Context(), n.Name, append([]string{"-namespace=" + n.Name}, flags...)...)
+	c, err := n.Lab.NewController(t.Context(), n.Name, ServiceAccount, append([]string{"-namespace=" + n.Name}, flags...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	n.Controller = c
-	c.attend(t)
+	c.Attend(t)
 	return c
 }
 
-// NewController makes a controller of the service account of that namespace, and
-// does not start it.
-func (l *Lab) NewController(ctx context.Context, namespace string, flags ...string) (*Controller, error) {
-	kubeconfig, err := l.ServiceAccountKubeconfig(ctx, namespace, ServiceAccount)
+// NewController makes a controller of that service account, and does not start it.
+func (l *Lab) NewController(ctx context.Context, namespace, account string, flags ...string) (*Controller, error) {
+	kubeconfig, err := l.ServiceAccountKubeconfig(ctx, namespace, account)
 	if err != nil {
 		return nil, err
 	}
+	c := l.NewControllerWith(append([]string{"-kubeconfig=" + kubeconfig}, flags...)...)
+	c.User = "system:serviceaccount:" + namespace + ":" + account
+	return c, nil
+}
+
+// NewControllerWith makes a controller with nothing but those flags, and does not
+// start it.
+func (l *Lab) NewControllerWith(flags ...string) *Controller {
 	number := controllers.Add(1)
 	return &Controller{
 		number: number,
-		User:   "system:serviceaccount:" + namespace + ":" + ServiceAccount,
 		binary: l.binary,
-		args:   append([]string{"-kubeconfig=" + kubeconfig, alone, "-bind-address="}, flags...),
+		args:   append([]string{alone, "-bind-address="}, flags...),
 		log:    filepath.Join(l.Dir(), fmt.Sprintf("icecream-controller-%d.log", number)),
-	}, nil
+	}
 }
 
 // Launch starts the process.
@@ -267,8 +273,9 @@ func (c *Controller) complaints() error {
 	return errors.Join(errs...)
 }
 
-// attend starts the controller and ends it with the test.
-func (c *Controller) attend(t testing.TB) {
+// Attend starts the controller and ends it with the test, which then fails if the
+// controller did not stop cleanly when told to or its log holds a race or a panic.
+func (c *Controller) Attend(t testing.TB) {
 	t.Helper()
 	c.Start(t)
 	t.Cleanup(func() {

@@ -40,6 +40,9 @@ type Options struct {
 	Nodes int
 	// AuditBodies has the audit log hold the bodies of requests and answers.
 	AuditBodies bool
+	// Privileges, if there are any, learn what controllers did in the Lab when it
+	// is closed.
+	Privileges *Privileges
 	// Log receives how the boot goes; nil discards it.
 	Log io.Writer
 }
@@ -53,9 +56,10 @@ type Lab struct {
 	Icecreams versioned.Interface
 	Dynamic   dynamic.Interface
 
-	binary  string
-	root    string // of the repository
-	witness *witness
+	binary     string
+	root       string // of the repository
+	witness    *witness
+	privileges *Privileges
 }
 
 // Open boots a Lab, which the caller has to Close.
@@ -74,7 +78,7 @@ func Open(ctx context.Context, o Options) (*Lab, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting the cluster: %w", err)
 	}
-	l := &Lab{Cluster: c, binary: o.Binary, root: root}
+	l := &Lab{Cluster: c, binary: o.Binary, root: root, privileges: o.Privileges}
 	if err := l.furnish(ctx); err != nil {
 		return nil, errors.Join(err, c.Stop())
 	}
@@ -101,6 +105,11 @@ func New(t testing.TB, o Options) *Lab {
 // were written in it.
 func (l *Lab) Close() error {
 	err := l.witness.verdict()
+	if l.privileges != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), Patience)
+		defer cancel()
+		err = errors.Join(err, l.privileges.read(ctx, l))
+	}
 	if died := l.Err(); died != nil {
 		err = errors.Join(err, fmt.Errorf("the cluster came to harm: %w", died))
 	}

@@ -27,7 +27,8 @@ type AuditEvent struct {
 	APIVersion     string
 	Namespace      string
 	Name           string
-	Code           int // of the response
+	Code           int    // of the response
+	Decision       string // of the authorizer: allow or forbid
 	RequestURI     string
 	Received       time.Time       // when the request arrived
 	StageTimestamp time.Time       // when the stage was reached
@@ -37,19 +38,20 @@ type AuditEvent struct {
 
 // auditLine is audit.k8s.io/v1 Event as far as it is of use here.
 type auditLine struct {
-	AuditID                  string          `json:"auditID"`
-	Stage                    string          `json:"stage"`
-	RequestURI               string          `json:"requestURI"`
-	Verb                     string          `json:"verb"`
-	User                     auditUser       `json:"user"`
-	ImpersonatedUser         auditUser       `json:"impersonatedUser"`
-	UserAgent                string          `json:"userAgent"`
-	ObjectRef                auditObject     `json:"objectRef"`
-	ResponseStatus           auditStatus     `json:"responseStatus"`
-	RequestObject            json.RawMessage `json:"requestObject"`
-	ResponseObject           json.RawMessage `json:"responseObject"`
-	RequestReceivedTimestamp time.Time       `json:"requestReceivedTimestamp"`
-	StageTimestamp           time.Time       `json:"stageTimestamp"`
+	AuditID                  string            `json:"auditID"`
+	Stage                    string            `json:"stage"`
+	RequestURI               string            `json:"requestURI"`
+	Verb                     string            `json:"verb"`
+	User                     auditUser         `json:"user"`
+	ImpersonatedUser         auditUser         `json:"impersonatedUser"`
+	UserAgent                string            `json:"userAgent"`
+	ObjectRef                auditObject       `json:"objectRef"`
+	ResponseStatus           auditStatus       `json:"responseStatus"`
+	Annotations              map[string]string `json:"annotations"`
+	RequestObject            json.RawMessage   `json:"requestObject"`
+	ResponseObject           json.RawMessage   `json:"responseObject"`
+	RequestReceivedTimestamp time.Time         `json:"requestReceivedTimestamp"`
+	StageTimestamp           time.Time         `json:"stageTimestamp"`
 }
 
 type auditUser struct {
@@ -119,6 +121,7 @@ func (l auditLine) event() AuditEvent {
 		Namespace:      l.ObjectRef.Namespace,
 		Name:           l.ObjectRef.Name,
 		Code:           l.ResponseStatus.Code,
+		Decision:       l.Annotations["authorization.k8s.io/decision"],
 		RequestURI:     l.RequestURI,
 		Received:       l.RequestReceivedTimestamp,
 		StageTimestamp: l.StageTimestamp,

@@ -1,0 +1,260 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/cert"
+
+	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/test/lab"
+)
+
+// What only another start can mend ends the controller, in one line.
+func TestStartThatCannotSucceed(t *testing.T) {
+	t.Parallel()
+	n := NewQuietNamespace(t)
+	good := n.Lab.Kubeconfig()
+	for _, tt := range []struct {
+		name string
+		args func(t *testing.T) []string
+		want []string // to be found in the line
+	}{{
+		name: "the kubeconfig does not exist",
+		args: func(t *testing.T) []string { return []string{"-kubeconfig=" + filepath.Join(t.TempDir(), "absent")} },
+		want: []string{"absent"},
+	}, {
+		name: "the kubeconfig is nonsense",
+		args: func(t *testing.T) []string {
+			path := filepath.Join(t.TempDir(), "nonsense")
+			if err := os.WriteFile(path, []byte("clusters: {"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return []string{"-kubeconfig=" + path}
+		},
+		want: []string{"kubeconfig", "nonsense"},
+	}, {
+		name: "the kubeconfig has no cluster",
+		args: func(t *testing.T) []string {
+			return []string{"-kubeconfig=" + editKubeconfig(t, good, func(c *clientcmdapi.Config) { clear(c.Clusters); clear(c.Contexts) })}
+		},
+		want: []string{"kubeconfig"},
+	}, {
+		name: "the token is not accepted",
+		args: func(t *testing.T) []string {
+			return []string{"-kubeconfig=" + editKubeconfig(t, good, func(c *clientcmdapi.Config) {
+				for name := range c.AuthInfos {
+					c.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: "stale"}
+				}
+			})}
+		},
+		want: []string{"does not accept the credentials", "-kubeconfig"},
+	}, {
+		name: "the server is another one",
+		args: func(t *testing.T) []string {
+			other, _, err := cert.GenerateSelfSignedCertKey("elsewhere.example", nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return []string{"-kubeconfig=" + editKubeconfig(t, good, func(c *clientcmdapi.Config) {
+				for _, cluster := range c.Clusters {
+					cluster.CertificateAuthorityData, cluster.CertificateAuthority = other, ""
+				}
+			})}
+		},
+		want: []string{"certificate", "-kubeconfig"},
+	}, {
+		name: "the address is taken",
+		args: func(t *testing.T) []string {
+			busy := n.StartController(t, "-bind-address=127.0.0.1:0")
+			return []string{"-kubeconfig=" + good, "-bind-address=" + busy.Address(t, true)}
+		},
+		want: []string{"address already in use", "-bind-address"},
+	}, {
+		name: "the lease would be over before its leader notices",
+		args: func(*testing.T) []string {
+			return []string{"-kubeconfig=" + good, "-leader-elect", "-leader-elect-lease-duration=5s"}
+		},
+		want: []string{"-leader-elect", "leaseDuration"},
+	}} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := n.Lab.NewControllerWith(tt.args(t)...)
+			c.Start(t)
+			last := c.Fails(t)
+			if !strings.HasPrefix(last, "controller: ") {
+				t.Errorf("it ends with the line %q", last)
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(last, want) {
+					t.Errorf("it ends with %q, which does not say %s", last, want)
+				}
+			}
+			if log := c.Log(); strings.Count(log, "\n") > 3 || strings.Contains(log, "goroutine") {
+				t.Errorf("it has much to say:\n%s", log)
+			}
+		})
+	}
+}
+
+// What somebody can mend in the cluster is waited for. It is said once.
+func TestStartThatWaits(t *testing.T) {
+	t.Parallel()
+	const waited = 10 * time.Second // for many tries
+
+	t.Run("for the API server, and then for the custom resource", func(t *testing.T) {
+		t.Parallel()
+		l := NewLab(t, lab.Options{})
+		crd := l.Path("artifacts/examples/crd-icecream.yaml")
+		n := l.NewNamespace(t)
+		n.Kubectl(t, "delete", "-f", crd)
+		if err := l.KillComponent(cluster.APIServer); err != nil {
+			t.Fatal(err)
+		}
+		c := l.NewControllerWith("-kubeconfig="+l.Kubeconfig(), "-bind-address=127.0.0.1:0", "-leader-elect")
+		c.Attend(t)
+		n.Controller = c
+		requireWaits(t, n, 10*time.Second, "the API server does not answer", "connection refused", "kubeconfig")
+		requireProbes(t, c, http.StatusOK, http.StatusInternalServerError)
+
+		if err := l.StartComponent(t.Context(), cluster.APIServer); err != nil {
+			t.Fatal(err)
+		}
+		requireWaits(t, n, 10*time.Second, "does not know this resource", "kubectl apply -f artifacts/examples/crd-icecream.yaml")
+		requireProbes(t, c, http.StatusOK, http.StatusInternalServerError)
+
+		n.Kubectl(t, "apply", "-f", crd)
+		applied := time.Now()
+		n.Kubectl(t, "wait", "--for=condition=Established", "crd/icecreams.controller.nicoleh.io")
+		n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
+		n.EventuallyReady(t, "vanilla")
+		t.Logf("an Icecream was Ready %s after it was defined what that is", time.Since(applied).Round(time.Millisecond))
+		requireProbes(t, c, http.StatusOK, http.StatusOK)
+	})
+
+	t.Run("for permission", func(t *testing.T) {
+		t.Parallel()
+		n := NewQuietNamespace(t)
+		c, err := n.Lab.NewController(t.Context(), n.Name, "default", "-namespace="+n.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Attend(t)
+		n.Controller = c
+		requireWaits(t, n, waited, "permission is missing", "artifacts/rbac-icecream.yaml", "forbidden")
+		n.Kubectl(t, "create", "rolebinding", "late", "--clusterrole="+lab.ServiceAccount, "--serviceaccount="+n.Name+":default")
+		n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
+		n.EventuallyReady(t, "vanilla")
+	})
+
+	t.Run("for permission to lead", func(t *testing.T) {
+		t.Parallel()
+		n := NewQuietNamespace(t)
+		n.Kubectl(t, "create", "rolebinding", "incomplete", "--clusterrole="+lab.ServiceAccount, "--serviceaccount="+n.Name+":default")
+		c, err := n.Lab.NewController(t.Context(), n.Name, "default", "-namespace="+n.Name, "-leader-elect")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Attend(t)
+		n.Controller = c
+		requireWaits(t, n, waited, "Cannot get the lease", "forbidden")
+		n.Kubectl(t, "create", "role", "late", "--verb=create,get,update,watch", "--resource=leases")
+		n.Kubectl(t, "create", "rolebinding", "late", "--role=late", "--serviceaccount="+n.Name+":default")
+		n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
+		n.EventuallyReady(t, "vanilla")
+	})
+}
+
+// requireWaits requires that the controller says once, in a line with these words,
+// what it waits for, and after that nothing for a while.
+func requireWaits(t *testing.T, n *lab.Namespace, while time.Duration, words ...string) {
+	t.Helper()
+	lines := func() (found []string) {
+		for line := range strings.Lines(n.Controller.Log()) {
+			if strings.Contains(line, words[0]) {
+				found = append(found, line)
+			}
+		}
+		return found
+	}
+	n.Eventually(t, "the controller says what it waits for", func(context.Context) error {
+		if len(lines()) == 0 {
+			return fmt.Errorf("it says\n%s", n.Controller.Log())
+		}
+		return nil
+	})
+	for _, word := range words {
+		if said := lines()[0]; !strings.Contains(said, word) {
+			t.Errorf("it says %q, and nothing of %q", said, word)
+		}
+	}
+	said := n.Controller.Log()
+	time.Sleep(while)
+	if more := strings.TrimPrefix(n.Controller.Log(), said); more != "" {
+		t.Errorf("it goes on saying\n%s", more)
+	}
+}
+
+// requireProbes requires these answers of /livez and /readyz.
+func requireProbes(t *testing.T, c *lab.Controller, live, ready int) {
+	t.Helper()
+	for path, want := range map[string]int{"/livez": live, "/readyz": ready, "/livez?verbose": live, "/readyz?verbose": ready} {
+		code, body := get(t, c, path, "")
+		if code != want {
+			t.Errorf("%s answers %d: %s, want %d", path, code, body, want)
+		}
+		if isLong := strings.Contains(body, "icecream"); isLong != (code != http.StatusOK || strings.Contains(path, "verbose")) {
+			t.Errorf("%s answers %d: %s", path, code, body)
+		}
+	}
+}
+
+// get asks the controller for something, by HTTPS, with a token if there is one.
+func get(t *testing.T, c *lab.Controller, path, token string) (code int, body string) {
+	t.Helper()
+	// The certificate is signed by itself.
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}, Timeout: lab.Patience} //nolint:gosec // see above
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+c.Address(t, true)+path, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(content)
+}
+
+// editKubeconfig writes a copy of a kubeconfig that has been changed.
+func editKubeconfig(t *testing.T, path string, change func(*clientcmdapi.Config)) string {
+	t.Helper()
+	config, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(config)
+	edited := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, edited); err != nil {
+		t.Fatal(err)
+	}
+	return edited
+}

@@ -1,0 +1,90 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
+)
+
+// Privileges compares what the roles of artifacts/ grant to what controllers make
+// use of, over several Labs. It is safe for concurrent use.
+type Privileges struct {
+	mu        sync.Mutex
+	granted   map[string]bool
+	used      map[string]bool
+	forbidden map[string]bool
+}
+
+// Unused are the permissions that nobody made use of, such as
+// "update apps/deployments", and Forbidden the requests that were refused.
+func (p *Privileges) Unused() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	unused := maps.Clone(p.granted)
+	maps.DeleteFunc(unused, func(permission string, _ bool) bool { return p.used[permission] })
+	return slices.Sorted(maps.Keys(unused))
+}
+
+// Forbidden are the requests that were refused for want of a permission.
+func (p *Privileges) Forbidden() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Sorted(maps.Keys(p.forbidden))
+}
+
+// read adds what the Lab's roles grant, and what its audit log has of controllers
+// under the service account of artifacts/, in whichever namespace.
+func (p *Privileges) read(ctx context.Context, l *Lab) error {
+	roles := l.Kube.RbacV1()
+	own, ownErr := roles.ClusterRoles().Get(ctx, ServiceAccount, metav1.GetOptions{})
+	reviews, reviewsErr := roles.ClusterRoles().Get(ctx, ServiceAccount+"-metrics-auth", metav1.GetOptions{})
+	lease, leaseErr := roles.Roles(SystemNamespace).Get(ctx, ServiceAccount+"-leader-election", metav1.GetOptions{})
+	requests, auditErr := cluster.ReadAudit(l.AuditLog(), ":"+ServiceAccount)
+	if err := errors.Join(ownErr, reviewsErr, leaseErr, auditErr); err != nil {
+		return fmt.Errorf("comparing permissions: %w", err)
+	}
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.granted == nil {
+		p.granted, p.used, p.forbidden = map[string]bool{}, map[string]bool{}, map[string]bool{}
+	}
+	for _, rule := range slices.Concat(own.Rules, reviews.Rules, lease.Rules) {
+		for _, permission := range permissions(rule) {
+			p.granted[permission] = true
+		}
+	}
+	for _, e := range requests {
+		if !strings.HasPrefix(e.User, "system:serviceaccount:") || !strings.HasSuffix(e.User, ":"+ServiceAccount) || e.Resource == "" {
+			continue
+		}
+		permission := fmt.Sprintf("%s %s/%s", e.Verb, e.APIGroup, resourceOf(e))
+		if e.Decision == "forbid" {
+			p.forbidden[fmt.Sprintf("%s (%s in %q)", permission, e.Name, e.Namespace)] = true
+		} else {
+			p.used[permission] = true
+		}
+	}
+	return nil
+}
+
+func permissions(rule rbacv1.PolicyRule) []string {
+	var found []string
+	for _, verb := range rule.Verbs {
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				found = append(found, fmt.Sprintf("%s %s/%s", verb, group, resource))
+			}
+		}
+	}
+	return found
+}
