@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -57,12 +58,12 @@ func TestRollingUpdateHandsOver(t *testing.T) {
 	n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
 	requireAsSpecified(t, n, final)
 
-	terms := termsOf(t, n)
+	terms := termsOf(t, n.Requests(t))
 	if len(terms) != updates+1 {
 		t.Errorf("there were %d terms, want %d", len(terms), updates+1)
 	}
 	for i := range terms[1:] {
-		free := terms[i+1].began.Sub(terms[i].ended)
+		free := terms[i+1].began.Sub(terms[i].last)
 		t.Logf("the lease was free for %s", free.Round(time.Millisecond))
 	}
 	for name, count := range n.Requests(t).Resource("deployments").Where(isCreated).ByObject() {
@@ -90,7 +91,7 @@ func TestLeaderIsKilled(t *testing.T) {
 	first.Start(t) // as the kubelet would, and is a candidate again
 	eventuallyReady(t, n, first)
 	n.Steadily(t, "the second leads", 5*time.Second, func(context.Context) error { return leads(t, n, second) })
-	if terms := termsOf(t, n); len(terms) != 2 {
+	if terms := termsOf(t, n.Requests(t)); len(terms) != 2 {
 		t.Errorf("there were %d terms, want 2", len(terms))
 	}
 }
@@ -130,7 +131,7 @@ func TestLeaderThatWasStoppedIsDeposed(t *testing.T) {
 		t.Errorf("deposed, it made %s", made)
 	}
 	n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
-	if terms := termsOf(t, n); len(terms) != 2 {
+	if terms := termsOf(t, n.Requests(t)); len(terms) != 2 {
 		t.Errorf("there were %d terms, want 2", len(terms))
 	}
 	first.Start(t) // for the end of the test
@@ -138,50 +139,35 @@ func TestLeaderThatWasStoppedIsDeposed(t *testing.T) {
 
 // term is the time in which one process led, as the audit log shows it.
 type term struct {
-	agent        string
-	began, ended time.Time // when it got the lease; when it gave it away, or the next got it
+	agent       string
+	began, last time.Time // when it got the lease, and when it last wrote to it
 }
 
 // termsOf requires that processes led one after the other, and that each wrote
 // only while it led, and returns their terms.
-func termsOf(t *testing.T, n *lab.Namespace) []term {
+func termsOf(t *testing.T, made lab.Requests) []term {
 	t.Helper()
 	var terms []term
-	made := n.Requests(t)
-	for _, e := range made.Resource("leases").Writes() {
-		if e.Code >= 400 {
+	for _, e := range made.Resource("leases").Writes().Where(isAccepted) {
+		if e.Name != lease {
 			continue
 		}
-		agent := agentOf(e)
-		if len(terms) == 0 || terms[len(terms)-1].agent != agent {
-			if n := len(terms); n > 0 && terms[n-1].ended.IsZero() {
-				terms[n-1].ended = e.Received
-			}
+		if agent := agentOf(e); len(terms) == 0 || terms[len(terms)-1].agent != agent {
 			terms = append(terms, term{agent: agent, began: e.Received})
 		}
-	}
-	// Of a process that ends cleanly, the last write to the lease gives it away.
-	for i := range terms {
-		of := made.Resource("leases").Writes().Where(func(e cluster.AuditEvent) bool { return agentOf(e) == terms[i].agent && e.Code < 400 })
-		if last := of[len(of)-1]; i < len(terms)-1 && last.Received.Before(terms[i+1].began) {
-			terms[i].ended = last.Received
-		}
+		terms[len(terms)-1].last = e.Received
 	}
 	for _, e := range made.Where(isWork) {
-		agent := agentOf(e)
-		if !strings.HasPrefix(agent, "controller-") {
-			continue
+		isInTerm := func(i int) bool {
+			return terms[i].agent == agentOf(e) && !e.Received.Before(terms[i].began) &&
+				(i == len(terms)-1 || !e.StageTimestamp.After(terms[i+1].began))
 		}
-		isInTerm := false
-		for i, term := range terms {
-			if term.agent != agent || e.Received.Before(term.began) {
-				continue
-			}
-			isLast := i == len(terms)-1
-			isInTerm = isInTerm || isLast || !e.StageTimestamp.After(terms[i+1].began)
+		isOut := true
+		for i := range terms {
+			isOut = isOut && !isInTerm(i)
 		}
-		if !isInTerm {
-			t.Errorf("%s wrote out of its term at %s: %s %s %s", agent, e.Received.Format(time.RFC3339Nano), e.Verb, e.Resource, e.Name)
+		if isOut {
+			t.Errorf("%s wrote out of its term at %s: %s %s %s", agentOf(e), e.Received.Format(time.RFC3339Nano), e.Verb, e.Resource, e.Name)
 		}
 	}
 	return terms
@@ -192,9 +178,11 @@ func agentOf(e cluster.AuditEvent) string {
 	return agent
 }
 
-// isWork is true of writes but those by which processes find out who leads.
+// isWork is true of a controller's writes but for those by which it finds out who
+// leads, and who may have its metrics.
 func isWork(e cluster.AuditEvent) bool {
-	return len(lab.Requests{e}.Writes()) > 0 && e.Resource != "leases"
+	return strings.HasPrefix(e.UserAgent, "controller-") && len(lab.Requests{e}.Writes()) > 0 &&
+		!slices.Contains([]string{"leases", "tokenreviews", "subjectaccessreviews"}, e.Resource)
 }
 
 func isOf(c *lab.Controller) func(cluster.AuditEvent) bool {
@@ -208,7 +196,7 @@ func leads(t *testing.T, n *lab.Namespace, c *lab.Controller) error {
 	if err != nil {
 		return err
 	}
-	writes := n.Requests(t).Resource("leases").Writes().Where(func(e cluster.AuditEvent) bool { return e.Code < 400 })
+	writes := n.Requests(t).Resource("leases").Writes().Where(isAccepted)
 	if len(writes) == 0 || agentOf(writes[len(writes)-1]) != c.Agent || isFree(found) {
 		return fmt.Errorf("the lease is that of %s", ptr.Deref(found.Spec.HolderIdentity, "nobody"))
 	}

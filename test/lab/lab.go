@@ -40,6 +40,8 @@ type Options struct {
 	Nodes int
 	// AuditBodies has the audit log hold the bodies of requests and answers.
 	AuditBodies bool
+	// Bare leaves the cluster without the artifacts, for a test of installing them.
+	Bare bool
 	// Privileges, if there are any, learn what controllers did in the Lab when it
 	// is closed.
 	Privileges *Privileges
@@ -79,7 +81,7 @@ func Open(ctx context.Context, o Options) (*Lab, error) {
 		return nil, fmt.Errorf("starting the cluster: %w", err)
 	}
 	l := &Lab{Cluster: c, binary: o.Binary, root: root, privileges: o.Privileges}
-	if err := l.furnish(ctx); err != nil {
+	if err := l.furnish(ctx, o.Bare); err != nil {
 		return nil, errors.Join(err, c.Stop())
 	}
 	return l, nil
@@ -117,7 +119,7 @@ func (l *Lab) Close() error {
 }
 
 // furnish makes the clients, applies the artifacts and calls the witness.
-func (l *Lab) furnish(ctx context.Context) (err error) {
+func (l *Lab) furnish(ctx context.Context, isBare bool) (err error) {
 	if l.Kube, err = kubernetes.NewForConfig(l.RESTConfig()); err != nil {
 		return err
 	}
@@ -127,16 +129,17 @@ func (l *Lab) furnish(ctx context.Context) (err error) {
 	if l.Dynamic, err = dynamic.NewForConfig(l.RESTConfig()); err != nil {
 		return err
 	}
+	l.witness = observe(l.Dynamic)
+	if isBare {
+		return nil
+	}
 	for _, artifact := range []string{"artifacts/examples/crd-icecream.yaml", "artifacts/rbac-icecream.yaml"} {
 		if _, err := l.TryKubectl(ctx, "", "apply", "-f", l.Path(artifact)); err != nil {
 			return err
 		}
 	}
-	if _, err := l.TryKubectl(ctx, "", "wait", "--for=condition=Established", "--timeout=60s", "crd/icecreams.controller.nicoleh.io"); err != nil {
-		return err
-	}
-	l.witness = observe(l.Dynamic)
-	return nil
+	_, err = l.TryKubectl(ctx, "", "wait", "--for=condition=Established", "--timeout=60s", "crd/icecreams.controller.nicoleh.io")
+	return err
 }
 
 // Path is that of a file of the repository, named from its root.

@@ -1,0 +1,187 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/test/lab"
+)
+
+// Installed with one command, updated without a gap while users are at work, and
+// gone again without taking anything along.
+func TestInstall(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name      string
+		install   func(t *testing.T, l *lab.Lab)
+		update    func(t *testing.T, l *lab.Lab)
+		uninstall func(t *testing.T, l *lab.Lab)
+	}{{
+		name: "kubectl",
+		install: func(t *testing.T, l *lab.Lab) {
+			kubectl(t, l, "apply", "--warnings-as-errors", "-f", l.Path("artifacts/install.yaml"))
+			// The same with kustomize.
+			kubectl(t, l, "diff", "-k", l.Path("artifacts"))
+		},
+		update: func(t *testing.T, l *lab.Lab) {
+			kubectl(t, l, "-n", lab.SystemNamespace, "rollout", "restart", "deployment/icecream-controller")
+		},
+		uninstall: func(t *testing.T, l *lab.Lab) {
+			kubectl(t, l, "-n", lab.SystemNamespace, "delete", "deployment/icecream-controller")
+		},
+	}, {
+		name: "helm",
+		install: func(t *testing.T, l *lab.Lab) {
+			l.Helm(t, "install", "icecream-controller", "charts/icecream-controller", "--namespace", lab.SystemNamespace, "--create-namespace")
+		},
+		update: func(t *testing.T, l *lab.Lab) {
+			l.Helm(t, "upgrade", "icecream-controller", "charts/icecream-controller", "--namespace", lab.SystemNamespace, "--reuse-values", "--set", "flags.v=2", "--set", "podAnnotations.updated=now")
+		},
+		uninstall: func(t *testing.T, l *lab.Lab) {
+			l.Helm(t, "uninstall", "icecream-controller", "--namespace", lab.SystemNamespace)
+		},
+	}} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			seed := uint64(time.Now().UnixNano())
+			t.Logf("the seed is %d", seed)
+			l := NewLab(t, lab.Options{Bare: true})
+			tt.install(t, l)
+			pods := l.RunPods(t, lab.SystemNamespace, "app.kubernetes.io/name=icecream-controller")
+			requireRolledOut(t, l)
+			n := l.NewNamespace(t)
+
+			const icecreams, edits, updates = 20, 4, 3
+			final := make([]v1alpha1.IcecreamSpec, icecreams)
+			var users sync.WaitGroup
+			for i := range icecreams {
+				random := rand.New(rand.NewPCG(seed, uint64(i)))
+				users.Go(func() { final[i] = liveOf(t, n, icecreamName(i), edits, random) })
+			}
+			for range updates {
+				tt.update(t, l)
+				requireRolledOut(t, l)
+			}
+			users.Wait()
+			if t.Failed() {
+				return
+			}
+			n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
+			requireAsSpecified(t, n, final)
+			for i, term := range termsOf(t, l.Requests(t)) {
+				t.Logf("term %d: %s, for %s", i+1, term.agent, term.last.Sub(term.began).Round(time.Millisecond))
+			}
+			for name, count := range n.Requests(t).Resource("deployments").Where(isCreated).ByObject() {
+				if count != 1 {
+					t.Errorf("Deployment %q was created %d times", name, count)
+				}
+			}
+
+			requireMetrics(t, l, pods.Controllers())
+			requireRoles(t, n)
+
+			tt.uninstall(t, l)
+			n.Eventually(t, "no controller runs", func(context.Context) error {
+				if left := len(pods.Controllers()); left > 0 {
+					return fmt.Errorf("%d run", left)
+				}
+				return nil
+			})
+			if err := allReady(t.Context(), n, icecreams); err != nil {
+				t.Errorf("without a controller: %v", err)
+			}
+		})
+	}
+}
+
+func kubectl(t *testing.T, l *lab.Lab, args ...string) string {
+	t.Helper()
+	output, err := l.TryKubectl(t.Context(), "", args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return output
+}
+
+func requireRolledOut(t *testing.T, l *lab.Lab) {
+	t.Helper()
+	kubectl(t, l, "-n", lab.SystemNamespace, "rollout", "status", "--timeout", lab.Patience.String(), "deployment/icecream-controller")
+}
+
+// requireMetrics requires that the metrics are for those who may get them, and for
+// nobody else.
+func requireMetrics(t *testing.T, l *lab.Lab, controllers []*lab.Controller) {
+	t.Helper()
+	for _, account := range []string{"prometheus", "curious"} {
+		kubectl(t, l, "-n", "default", "create", "serviceaccount", account)
+	}
+	kubectl(t, l, "create", "clusterrolebinding", "prometheus", "--clusterrole=icecream-controller-metrics-reader", "--serviceaccount=default:prometheus")
+	token := func(account string) string {
+		return strings.TrimSpace(kubectl(t, l, "-n", "default", "create", "token", account))
+	}
+	if len(controllers) != 2 {
+		t.Errorf("%d controllers run", len(controllers))
+	}
+	leaders := 0
+	for _, c := range controllers {
+		for _, tt := range []struct {
+			who, token string
+			want       int
+		}{
+			{"nobody", "", http.StatusUnauthorized},
+			{"somebody who made a token up", "sesame", http.StatusUnauthorized},
+			{"somebody without permission", token("curious"), http.StatusForbidden},
+		} {
+			if code, body := get(t, c, "/metrics", tt.token); code != tt.want || strings.Contains(body, "controller_") {
+				t.Errorf("to %s, the metrics are %d: %s", tt.who, code, body)
+			}
+		}
+		code, body := get(t, c, "/metrics", token("prometheus"))
+		if code != http.StatusOK || !strings.Contains(body, `icecream_objects{ready="True",reason="Available"} 20`) {
+			t.Errorf("to Prometheus, the metrics are %d: %s", code, body)
+		}
+		if strings.Contains(body, `leader_election_master_status{name="icecream-controller"} 1`) {
+			leaders++
+		}
+	}
+	if leaders != 1 {
+		t.Errorf("%d of %d replicas say that they lead", leaders, len(controllers))
+	}
+}
+
+// requireRoles requires that the usual roles in a namespace are good for Icecreams,
+// too, and that nobody but the controller writes a status.
+func requireRoles(t *testing.T, n *lab.Namespace) {
+	t.Helper()
+	reads := []string{"get", "list", "watch"}
+	writes := []string{"create", "update", "patch", "delete", "patch scale"}
+	reports := []string{"update status", "patch status"}
+	for _, tt := range []struct {
+		role     string
+		may, not []string
+	}{
+		{"view", reads, slices.Concat(writes, reports)},
+		{"edit", slices.Concat(reads, writes), reports},
+		{"admin", slices.Concat(reads, writes), reports},
+	} {
+		n.Kubectl(t, "create", "rolebinding", tt.role, "--clusterrole="+tt.role, "--user="+tt.role)
+		for answer, permissions := range map[string][]string{"yes": tt.may, "no": tt.not} {
+			for _, permission := range permissions {
+				verb, subresource, _ := strings.Cut(permission, " ")
+				// A no is an error, too.
+				got, err := n.TryKubectl(t.Context(), "", "auth", "can-i", verb, "icecreams.controller.nicoleh.io", "--subresource="+subresource, "--as="+tt.role)
+				if strings.TrimSpace(got) != answer {
+					t.Errorf("may somebody with the role %s %s? %s (%v)", tt.role, permission, got, err)
+				}
+			}
+		}
+	}
+}
