@@ -18,8 +18,8 @@ COPY . .
 ARG TARGETOS
 ARG TARGETARCH
 ARG LDFLAGS
-RUN --mount=type=cache,target=/go/pkg/mod \
-    --mount=type=cache,target=/root/.cache/go-build \
+RUN --mount=type=cache,target=/cache \
+    GOMODCACHE="${GOMODCACHE:-/cache/modules}" GOCACHE="${GOCACHE:-/cache/build}" \
     CGO_ENABLED=0 GOOS="${TARGETOS}" GOARCH="${TARGETARCH}" \
     go build -trimpath -buildvcs=false -ldflags "${LDFLAGS}" -o /out/controller .
 

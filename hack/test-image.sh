@@ -40,7 +40,7 @@ goroot=$(go env GOROOT) modules=$(go env GOMODCACHE) cache=$(go env GOCACHE)
 mkdir -p "${modules}" "${cache}" "${temp}/tmp"
 go mod download # inside, nothing is
 
-mounts=(--volume "${modules}:/cache/modules" --volume "${cache}:/cache/build" --volume "${temp}/tmp:/tmp")
+mounts=(--volume "${modules}:/own/modules" --volume "${cache}:/own/build" --volume "${temp}/tmp:/tmp")
 for dir in /usr /bin /lib /lib64 "${goroot}"; do
   if [[ -d ${dir} && ${dir} != /usr/*/* ]]; then
     mounts+=(--volume "${dir}:${dir}:ro")
@@ -53,7 +53,7 @@ make_base() {
   container=$(buildah from scratch) &&
     buildah config --env "PATH=${goroot}/bin:/usr/bin:/bin" \
       --env GOTOOLCHAIN=local --env GOPROXY=off --env GOFLAGS=-modcacherw \
-      --env GOMODCACHE=/cache/modules --env GOCACHE=/cache/build "${container}" &&
+      --env GOMODCACHE=/own/modules --env GOCACHE=/own/build "${container}" &&
     buildah run "${mounts[@]}" "${container}" -- /bin/sh -c 'go version' &&
     buildah commit --quiet "${container}" "${base}"
 }
