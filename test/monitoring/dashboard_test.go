@@ -1,0 +1,223 @@
+package monitoring
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// query is one that an alert or the dashboard makes, with all variables filled in.
+type query struct {
+	where   string   // who makes it
+	expr    string   // as Prometheus reads it
+	labels  []string // that the result is expected to have
+	isEvent bool     // which is rare, so that the result may be empty
+}
+
+// dashboard is what matters here of Grafana's model of it.
+type dashboard struct {
+	UID           string  `json:"uid"`
+	Title         string  `json:"title"`
+	ID            any     `json:"id"`
+	SchemaVersion int     `json:"schemaVersion"`
+	Panels        []panel `json:"panels"`
+	Annotations   struct {
+		List []struct {
+			Name       string     `json:"name"`
+			BuiltIn    int        `json:"builtIn"`
+			Datasource datasource `json:"datasource"`
+			Expr       string     `json:"expr"`
+			TextFormat string     `json:"textFormat"`
+		} `json:"list"`
+	} `json:"annotations"`
+	Templating struct {
+		List []struct {
+			Name       string          `json:"name"`
+			Type       string          `json:"type"`
+			Datasource datasource      `json:"datasource"`
+			Query      json.RawMessage `json:"query"`
+		} `json:"list"`
+	} `json:"templating"`
+}
+
+type panel struct {
+	ID          int        `json:"id"`
+	Type        string     `json:"type"`
+	Title       string     `json:"title"`
+	Description string     `json:"description"`
+	Datasource  datasource `json:"datasource"`
+	GridPos     struct {
+		X, Y, W, H int
+	} `json:"gridPos"`
+	Targets []struct {
+		Datasource   datasource `json:"datasource"`
+		Expr         string     `json:"expr"`
+		LegendFormat string     `json:"legendFormat"`
+	} `json:"targets"`
+	Panels []panel `json:"panels"` // of a row that is closed
+}
+
+type datasource struct{ Type, UID string }
+
+var chosen = datasource{Type: "prometheus", UID: "${datasource}"}
+
+// values are what the tests choose for the dashboard's variables.
+var values = map[string]string{
+	"datasource":      "prometheus",
+	"job":             "icecream-controller-metrics",
+	"namespace":       "icecream-system",
+	"controller":      "icecream",
+	"__rate_interval": "5m", // Grafana's own
+}
+
+var (
+	variable    = regexp.MustCompile(`\$(\w+)|\$\{(\w+)\}`)
+	inLegend    = regexp.MustCompile(`\{\{\s*(\w+)\s*\}\}`)
+	labelValues = regexp.MustCompile(`^label_values\((.+), *(\w+)\)$`)
+)
+
+// TestDashboard requires what Grafana would not tell: that all is laid out without
+// gaps or overlaps, explained, and from the data source that people choose.
+func TestDashboard(t *testing.T) {
+	d := readDashboard(t)
+	if d.UID == "" || d.Title == "" || d.ID != nil {
+		t.Errorf("uid %q, title %q, id %v: want the first two, and not the third, which is another in each Grafana", d.UID, d.Title, d.ID)
+	}
+	if d.SchemaVersion != 42 {
+		t.Errorf("schemaVersion is %d, want 42, the last of the classic model", d.SchemaVersion)
+	}
+	var defined []string
+	for _, v := range d.Templating.List {
+		defined = append(defined, v.Name)
+		if v.Type == "query" && v.Datasource != chosen {
+			t.Errorf("variable %s: data source %v", v.Name, v.Datasource)
+		}
+	}
+	for name := range values {
+		if !strings.HasPrefix(name, "__") && !slices.Contains(defined, name) {
+			t.Errorf("there is no variable %s among %v", name, defined)
+		}
+	}
+	taken, ids := map[[2]int]string{}, map[int]string{}
+	for _, p := range d.Panels {
+		if other, ok := ids[p.ID]; ok || p.ID == 0 {
+			t.Errorf("panels %q and %q have ID %d", other, p.Title, p.ID)
+		}
+		ids[p.ID] = p.Title
+		if p.GridPos.W < 1 || p.GridPos.H < 1 || p.GridPos.X+p.GridPos.W > 24 {
+			t.Errorf("panel %q is at %+v of 24 columns", p.Title, p.GridPos)
+		}
+		for x := range p.GridPos.W {
+			for y := range p.GridPos.H {
+				cell := [2]int{p.GridPos.X + x, p.GridPos.Y + y}
+				if other, ok := taken[cell]; ok {
+					t.Fatalf("panels %q and %q overlap", other, p.Title)
+				}
+				taken[cell] = p.Title
+			}
+		}
+		if len(p.Panels) > 0 {
+			t.Errorf("row %q is closed: people at night do not look into it", p.Title)
+		}
+		if p.Type == "row" {
+			continue
+		}
+		if p.Title == "" || p.Description == "" || p.Datasource != chosen || len(p.Targets) == 0 {
+			t.Errorf("panel %d %q: description %q, data source %v, %d queries", p.ID, p.Title, p.Description, p.Datasource, len(p.Targets))
+		}
+		for _, target := range p.Targets {
+			if target.Datasource != chosen {
+				t.Errorf("panel %q: a query to %v", p.Title, target.Datasource)
+			}
+		}
+	}
+	for cell, title := range taken {
+		if cell[1] > 0 && taken[[2]int{cell[0], cell[1] - 1}] == "" {
+			t.Fatalf("there is a gap above panel %q", title)
+		}
+	}
+}
+
+// TestQueriesCanBeRead reads every query of the dashboard, as TestAlerts does those
+// of the alerts.
+func TestQueriesCanBeRead(t *testing.T) {
+	queries := dashboardQueries(t)
+	if len(queries) < 30 {
+		t.Errorf("found only %d queries", len(queries))
+	}
+	for _, q := range queries {
+		if _, err := promQL.ParseExpr(q.expr); err != nil {
+			t.Errorf("%s: %v\n%s", q.where, err, q.expr)
+		}
+	}
+}
+
+// dashboardQueries are all that the dashboard can ask.
+func dashboardQueries(t *testing.T) (found []query) {
+	t.Helper()
+	d := readDashboard(t)
+	for _, v := range d.Templating.List {
+		if v.Type != "query" {
+			continue
+		}
+		var q struct{ Query string }
+		if err := json.Unmarshal(v.Query, &q); err != nil {
+			t.Fatalf("variable %s: %v", v.Name, err)
+		}
+		parts := labelValues.FindStringSubmatch(q.Query)
+		if parts == nil {
+			t.Fatalf("variable %s: this test cannot read %s", v.Name, q.Query)
+		}
+		found = append(found, query{
+			where:  "variable " + v.Name,
+			expr:   fmt.Sprintf("count by (%s) (%s)", parts[2], fill(t, parts[1])),
+			labels: []string{parts[2]},
+		})
+	}
+	for _, a := range d.Annotations.List {
+		if a.BuiltIn == 0 {
+			found = append(found, query{where: "annotation " + a.Name, expr: fill(t, a.Expr), labels: labelsIn(a.TextFormat), isEvent: true})
+		}
+	}
+	for _, p := range d.Panels {
+		for _, target := range p.Targets {
+			found = append(found, query{where: "panel " + p.Title, expr: fill(t, target.Expr), labels: labelsIn(target.LegendFormat)})
+		}
+	}
+	return found
+}
+
+func readDashboard(t *testing.T) (d dashboard) {
+	t.Helper()
+	file, err := os.ReadFile(artifacts + "dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(file, &d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// fill puts values in the place of variables.
+func fill(t *testing.T, expr string) string {
+	t.Helper()
+	return variable.ReplaceAllStringFunc(expr, func(v string) string {
+		name := strings.Trim(v, "${}")
+		if values[name] == "" {
+			t.Errorf("nobody knows a variable %s in %s", v, expr)
+		}
+		return values[name]
+	})
+}
+
+func labelsIn(legend string) (names []string) {
+	for _, match := range inLegend.FindAllStringSubmatch(legend, -1) {
+		names = append(names, match[1])
+	}
+	return names
+}
