@@ -53,6 +53,9 @@ metadata:
 #
 # The image is not published. Build it (make image), push it to a registry of
 # yours, and name it here or in a kustomization.
+#
+# kubectl delete -f of this file deletes the CustomResourceDefinition, too, and with
+# it all Icecreams and what they run.
 ${namespace}"
   render
 } >"${temp}/install.yaml"

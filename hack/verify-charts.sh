@@ -68,8 +68,7 @@ for values in "${chart}"/ci/*-values.yaml; do
 done
 
 # The kinds of the Prometheus Operator and of kustomize are not the cluster's.
-go build -C hack/tools/charts -o "${temp}/" ./cluster-schemas
-schemas=$("${temp}/cluster-schemas")
+schemas=$(go run -C hack/tools/charts ./cluster-schemas -root ../../..)
 "${kubeconform}" -strict -skip ServiceMonitor,PrometheusRule,Kustomization \
   -schema-location "${schemas}/{{.ResourceKind}}{{.KindSuffix}}.json" \
   "${temp}"/*.yaml artifacts/*.yaml artifacts/examples || status=1

@@ -209,7 +209,7 @@ func TestValueFilesTurnEverySwitch(t *testing.T) {
 		all := merged(t, given)
 		delete(all, "controllers") // TestRefused turns them all off
 		delete(all, "flags")
-		walk("", map[string]any(all))
+		walk("", all)
 	}
 	for path, values := range seen {
 		if len(values) != 2 {
@@ -247,7 +247,7 @@ func TestFlagsAreTheControllers(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, pod := range pods(t, rendered) {
-			args := append(pod.Spec.Containers[0].Args, "-version")
+			args := slices.Concat(pod.Spec.Containers[0].Args, []string{"-version"})
 			if output, err := exec.Command(binary, args...).CombinedOutput(); err != nil {
 				t.Errorf("%s: the controller refuses %q: %s", name, args, output)
 			}

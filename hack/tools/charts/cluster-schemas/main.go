@@ -49,8 +49,8 @@ func main() {
 	root := flag.String("root", ".", "`directory` of the repository")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	dir, err := ensure(ctx, *root)
+	stop()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "cluster-schemas: %v\n", err)
 		os.Exit(1)
@@ -59,11 +59,11 @@ func main() {
 }
 
 // ensure makes the schemas if they are not in the cache.
-func ensure(ctx context.Context, root string) (string, error) {
-	crd := filepath.Join(root, "artifacts/examples/crd-icecream.yaml")
+func ensure(ctx context.Context, root string) (dir string, err error) {
+	crd := filepath.Join(root, "artifacts", "examples", "crd-icecream.yaml")
 	hash := sha256.New()
 	hash.Write(source)
-	for _, file := range []string{crd, filepath.Join(root, "hack/local-cluster/parts/go.mod")} {
+	for _, file := range []string{crd, filepath.Join(root, "hack", "local-cluster", "parts", "go.mod")} {
 		content, err := os.ReadFile(file)
 		if err != nil {
 			return "", err
@@ -74,7 +74,7 @@ func ensure(ctx context.Context, root string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(cache, "k8s-controller", "cluster-schemas", fmt.Sprintf("%x", hash.Sum(nil)[:8]))
+	dir = filepath.Join(cache, "k8s-controller", "cluster-schemas", fmt.Sprintf("%x", hash.Sum(nil)[:8]))
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}
@@ -86,7 +86,7 @@ func ensure(ctx context.Context, root string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(temp)
+	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
 	if err := fetch(ctx, crd, temp); err != nil {
 		return "", err
 	}

@@ -1,0 +1,282 @@
+// Package install tests every way to install the controller on the local cluster:
+// its API server has to take what it gets without a warning, and the nodes, which
+// are simulated, have to make the Pods run.
+package install
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
+)
+
+const (
+	artifacts = "../../../../artifacts"
+	chart     = "../../../../charts/icecream-controller"
+	system    = "icecream-system"
+)
+
+// site is where things are installed.
+type site struct {
+	*testing.T
+	cluster *cluster.Cluster
+	client  kubernetes.Interface
+}
+
+func TestInstall(t *testing.T) {
+	c, err := cluster.Start(t.Context(), cluster.Options{Log: t.Output()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	client, err := kubernetes.NewForConfig(c.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, way := range []struct {
+		name string
+		try  func(site)
+	}{
+		{"apply", apply},
+		{"apply on the server's side", applyServerSide},
+		{"kustomize", kustomize},
+		{"an overlay", overlay},
+		{"helm", helm},
+		{"helm, one namespace", helmOneNamespace},
+		{"helm, two releases", helmTwoReleases},
+	} {
+		t.Run(way.name, func(t *testing.T) {
+			way.try(site{t, c, client})
+		})
+	}
+}
+
+func apply(s site) {
+	s.kubectl("apply", "--warnings-as-errors", "-f", artifacts+"/install.yaml")
+	s.runs(system, "icecream-controller", 2)
+	s.users()
+	s.kubectl("diff", "-f", artifacts+"/install.yaml") // there is none
+	s.kubectl("delete", "-f", artifacts+"/install.yaml")
+}
+
+func applyServerSide(s site) {
+	s.kubectl("apply", "--warnings-as-errors", "--server-side", "-f", artifacts+"/install.yaml")
+	s.runs(system, "icecream-controller", 2)
+	s.kubectl("apply", "--warnings-as-errors", "--server-side", "-f", artifacts+"/install.yaml")
+	s.kubectl("delete", "-f", artifacts+"/install.yaml")
+}
+
+func kustomize(s site) {
+	s.kubectl("apply", "--warnings-as-errors", "-k", artifacts)
+	s.runs(system, "icecream-controller", 2)
+	s.kubectl("delete", "-k", artifacts)
+}
+
+// An overlay changes the namespace everywhere, and the image.
+func overlay(s site) {
+	base, err := filepath.Abs(artifacts)
+	if err != nil {
+		s.Fatal(err)
+	}
+	dir, err := filepath.EvalSymlinks(s.TempDir())
+	if err != nil {
+		s.Fatal(err)
+	}
+	relative, err := filepath.Rel(dir, base)
+	if err != nil {
+		s.Fatal(err)
+	}
+	kustomization := `
+namespace: dessert
+resources: ["` + relative + `"]
+images:
+- name: nicoleh.io/k8s-controller
+  newName: registry.example.com/k8s-controller
+`
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o600); err != nil {
+		s.Fatal(err)
+	}
+	s.kubectl("apply", "--warnings-as-errors", "-k", dir)
+	s.runs("dessert", "icecream-controller", 2)
+	s.is("registry.example.com/k8s-controller:v0.1.0", "-n", "dessert", "deployment/icecream-controller", "{.spec.template.spec.containers[0].image}")
+	s.is("dessert", "clusterrolebinding/icecream-controller", "{.subjects[0].namespace}")
+	s.is("restricted", "namespace/dessert", `{.metadata.labels.pod-security\.kubernetes\.io/enforce}`)
+	s.kubectl("delete", "-k", dir)
+}
+
+// A release is upgraded and uninstalled, and installed once more; Icecreams stay.
+func helm(s site) {
+	s.kubectl("create", "namespace", system)
+	s.kubectl("label", "namespace", system, "pod-security.kubernetes.io/enforce=restricted")
+	s.helm("install", "icecream-controller", chart, "-n", system, "--wait", "--timeout=60s")
+	s.runs(system, "icecream-controller", 2)
+	s.kubectl("apply", "-f", artifacts+"/examples/example-icecream.yaml")
+	uid := s.get("icecream/example-icecream", "{.metadata.uid}")
+
+	s.helm("upgrade", "icecream-controller", chart, "-n", system, "--wait", "--timeout=60s",
+		"--set=replicas=3,flags.workers=16,commonLabels.team=dessert")
+	s.runs(system, "icecream-controller", 3)
+	s.is("dessert", "crd/icecreams.controller.nicoleh.io", "{.metadata.labels.team}")
+	s.is(uid, "icecream/example-icecream", "{.metadata.uid}")
+
+	s.helm("uninstall", "icecream-controller", "-n", system)
+	if left := s.kubectl("get", "all,pdb,netpol,sa,roles,clusterroles,clusterrolebindings", "-A", "-o=name", "-l=app.kubernetes.io/name=icecream-controller"); left != "" {
+		s.Errorf("the release has left:\n%s", left)
+	}
+	s.is(uid, "icecream/example-icecream", "{.metadata.uid}")
+
+	s.helm("install", "icecream-controller", chart, "-n", system, "--wait", "--timeout=60s")
+	s.runs(system, "icecream-controller", 2)
+	s.is(uid, "icecream/example-icecream", "{.metadata.uid}")
+	s.helm("uninstall", "icecream-controller", "-n", system)
+	s.kubectl("delete", "crd/icecreams.controller.nicoleh.io", "namespace/"+system)
+}
+
+// Nothing is installed, and the controller may do nothing, outside of the namespace.
+func helmOneNamespace(s site) {
+	s.kubectl("create", "namespace", "team")
+	before := s.kubectl("get", "clusterroles,clusterrolebindings,crd", "-o=name")
+	s.helm("install", "ice", chart, "-n", "team", "--wait", "--timeout=60s",
+		"--set=namespace=team,crd.install=false,rbac.aggregate=false,metrics.enabled=false")
+	s.runs("team", "ice-icecream-controller", 2)
+	if after := s.kubectl("get", "clusterroles,clusterrolebindings,crd", "-o=name"); after != before {
+		s.Errorf("cluster-wide objects:\nbefore %s\nafter %s", before, after)
+	}
+	account := "system:serviceaccount:team:ice-icecream-controller"
+	s.may(true, account, authorizationv1.ResourceAttributes{Namespace: "team", Verb: "create", Group: "apps", Resource: "deployments"})
+	s.may(false, account, authorizationv1.ResourceAttributes{Namespace: "default", Verb: "list", Group: "apps", Resource: "deployments"})
+	lease := authorizationv1.ResourceAttributes{Namespace: "team", Verb: "get", Group: "coordination.k8s.io", Resource: "leases"}
+	lease.Name = "ice-icecream-controller"
+	s.may(true, account, lease)
+	lease.Name = "another"
+	s.may(false, account, lease)
+	s.helm("uninstall", "ice", "-n", "team")
+	s.kubectl("delete", "namespace", "team")
+}
+
+// Each has names of its own, so they are in nobody's way.
+func helmTwoReleases(s site) {
+	for _, name := range []string{"blue", "green"} {
+		s.helm("install", name, chart, "-n", name, "--create-namespace", "--wait", "--timeout=60s",
+			fmt.Sprintf("--set=namespace=%s,crd.install=%t", name, name == "blue"))
+		s.runs(name, name+"-icecream-controller", 2)
+	}
+	for _, name := range []string{"blue", "green"} {
+		s.helm("uninstall", name, "-n", name)
+		s.kubectl("delete", "namespace", name)
+	}
+	s.kubectl("delete", "crd/icecreams.controller.nicoleh.io")
+}
+
+// users checks what the roles view, edit and admin of a namespace let people do.
+func (s site) users() {
+	s.Helper()
+	s.kubectl("create", "namespace", "people")
+	for _, role := range []string{"view", "edit", "admin"} {
+		s.kubectl("create", "rolebinding", role, "-n=people", "--clusterrole="+role, "--user="+role)
+	}
+	for user, writes := range map[string]bool{"view": false, "edit": true, "admin": true} {
+		may := func(want bool, subresource string, verbs ...string) {
+			for _, verb := range verbs {
+				s.may(want, user, authorizationv1.ResourceAttributes{Namespace: "people", Verb: verb, Group: "controller.nicoleh.io", Resource: "icecreams", Subresource: subresource})
+			}
+		}
+		may(true, "", "get", "list", "watch")
+		may(writes, "", "create", "update", "patch", "delete", "deletecollection")
+		may(true, "status", "get")
+		may(false, "status", "update", "patch")
+		may(false, "finalizers", "update")
+		may(true, "scale", "get")
+		may(writes, "scale", "update", "patch")
+		s.may(false, user, authorizationv1.ResourceAttributes{Namespace: "default", Verb: "get", Group: "controller.nicoleh.io", Resource: "icecreams"})
+	}
+	s.kubectl("delete", "namespace", "people")
+}
+
+// runs waits for the replicas of a Deployment to be there, on a node each.
+func (s site) runs(namespace, name string, replicas int) {
+	s.Helper()
+	s.kubectl("rollout", "status", "-n", namespace, "deployment/"+name, "--timeout=60s")
+	nodes := map[string]bool{}
+	for node := range strings.FieldsSeq(s.kubectl("get", "pods", "-n", namespace, "-o=go-template={{range .items}}{{if not .metadata.deletionTimestamp}}{{.spec.nodeName}} {{end}}{{end}}")) {
+		nodes[node] = true
+	}
+	if len(nodes) != replicas {
+		s.Errorf("%s runs on %d nodes, want %d", name, len(nodes), replicas)
+	}
+}
+
+// may waits for the API server to say that somebody may do something, or may not:
+// new roles take a moment.
+func (s site) may(want bool, user string, what authorizationv1.ResourceAttributes) {
+	s.Helper()
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &what}}
+	for until := time.Now().Add(10 * time.Second); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
+		answer, err := s.client.AuthorizationV1().SubjectAccessReviews().Create(s.Context(), review, metav1.CreateOptions{})
+		if err != nil {
+			s.Fatal(err)
+		}
+		if answer.Status.Allowed == want {
+			return
+		}
+	}
+	s.Errorf("%s may %+v: %t, want %t", user, what, !want, want)
+}
+
+// is compares what the JSONPath, which is the last argument, leads to.
+func (s site) is(want string, what ...string) {
+	s.Helper()
+	if got := s.get(what...); got != want {
+		s.Errorf("%q is %q, want %q", what, got, want)
+	}
+}
+
+func (s site) get(what ...string) string {
+	s.Helper()
+	last := len(what) - 1
+	return s.kubectl(append(append([]string{"get"}, what[:last]...), "-o=jsonpath="+what[last])...)
+}
+
+func (s site) kubectl(args ...string) string {
+	s.Helper()
+	return s.run(s.command(s.cluster.Kubectl(), args...))
+}
+
+// helm runs the one that go.mod pins.
+func (s site) helm(args ...string) {
+	s.Helper()
+	s.run(s.command("go", append([]string{"tool", "helm"}, args...)...))
+}
+
+func (s site) command(name string, args ...string) *exec.Cmd {
+	command := exec.CommandContext(s.Context(), name, args...)
+	home := s.cluster.Dir() // nothing of the user's is read or written
+	command.Env = append(os.Environ(), "KUBECONFIG="+s.cluster.Kubeconfig(), "KUBECACHEDIR="+home+"/kubectl",
+		"HELM_CACHE_HOME="+home+"/helm", "HELM_CONFIG_HOME="+home+"/helm", "HELM_DATA_HOME="+home+"/helm")
+	return command
+}
+
+// run fails the test also when there is a warning.
+func (s site) run(command *exec.Cmd) string {
+	s.Helper()
+	var complaints strings.Builder
+	command.Stderr = &complaints
+	output, err := command.Output()
+	if err != nil || strings.Contains(strings.ToLower(complaints.String()), "warn") {
+		s.Fatalf("%q: %v\n%s%s", command.Args, err, output, &complaints)
+	}
+	return string(output)
+}
