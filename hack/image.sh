@@ -60,6 +60,8 @@ case ${engine} in
     else
       flags+=(--tag "${IMAGE}")
     fi
+    # Old ones do not know it, and would take a Go of the image's platform.
+    flags+=(--build-arg BUILDPLATFORM="linux/$(go env GOHOSTARCH)")
     buildah build --timestamp "${SOURCE_DATE_EPOCH}" "${flags[@]}" "$@" .
     if [[ -n ${PUSH:-} ]]; then
       if [[ ${platforms} == *,* ]]; then
