@@ -38,7 +38,7 @@ EOF
 base=localhost/local-go
 goroot=$(go env GOROOT) modules=$(go env GOMODCACHE) cache=$(go env GOCACHE)
 mkdir -p "${modules}" "${cache}" "${temp}/tmp"
-go mod download # inside, nothing is
+CGO_ENABLED=0 go list -deps . >/dev/null # downloads what is missing; inside, nothing can be
 
 mounts=(--volume "${modules}:/own/modules" --volume "${cache}:/own/build" --volume "${temp}/tmp:/tmp")
 for dir in /usr /bin /lib /lib64 "${goroot}"; do
@@ -52,7 +52,7 @@ make_base() {
   local container
   container=$(buildah from scratch) &&
     buildah config --env "PATH=${goroot}/bin:/usr/bin:/bin" \
-      --env GOTOOLCHAIN=local --env GOPROXY=off --env GOFLAGS=-modcacherw \
+      --env GOTOOLCHAIN=local --env GOPROXY=off \
       --env GOMODCACHE=/own/modules --env GOCACHE=/own/build "${container}" &&
     buildah run "${mounts[@]}" "${container}" -- /bin/sh -c 'go version' &&
     buildah commit --quiet "${container}" "${base}"
