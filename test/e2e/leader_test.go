@@ -35,8 +35,8 @@ func TestRollingUpdateHandsOver(t *testing.T) {
 	flags := []string{"-leader-elect", "-leader-elect-lease-duration=600s", "-leader-elect-renew-deadline=500s", "-leader-elect-retry-period=300s", "-stall-after=3s"}
 	leader := n.StartController(t, flags...)
 	eventuallyLeads(t, n, leader)
-	replicas := []*lab.Controller{leader, n.StartController(t, flags...)}
-	eventuallyReady(t, n, replicas[1])
+	standby := n.StartController(t, flags...)
+	eventuallyReady(t, n, standby)
 
 	final := make([]v1alpha1.IcecreamSpec, icecreams)
 	var users sync.WaitGroup
@@ -45,11 +45,17 @@ func TestRollingUpdateHandsOver(t *testing.T) {
 		users.Go(func() { final[i] = liveOf(t, n, icecreamName(i), edits, random) })
 	}
 	for range updates {
-		n.Controller = n.StartController(t, flags...)
-		eventuallyReady(t, n, n.Controller)
-		replicas[0].Stop(t) // the oldest leads
-		replicas = append(replicas[1:], n.Controller)
-		eventuallyLeads(t, n, replicas[0])
+		surge := n.StartController(t, flags...)
+		eventuallyReady(t, n, surge)
+		leader.Stop(t)
+		leader, standby = standby, surge
+		n.Eventually(t, "one of the others leads", func(context.Context) error {
+			if leads(t, n, surge) == nil {
+				leader, standby = surge, leader
+			}
+			return leads(t, n, leader)
+		})
+		n.Controller = leader
 	}
 	users.Wait()
 	if t.Failed() {
@@ -61,6 +67,13 @@ func TestRollingUpdateHandsOver(t *testing.T) {
 	terms := termsOf(t, n.Requests(t))
 	if len(terms) != updates+1 {
 		t.Errorf("there were %d terms, want %d", len(terms), updates+1)
+	}
+	for _, e := range n.Requests(t).Where(isWork) {
+		for i := range terms[1:] {
+			if agentOf(e) == terms[i].agent && e.StageTimestamp.After(terms[i].last) {
+				t.Errorf("%s gave the lease away before its %s of %s %s was answered", agentOf(e), e.Verb, e.Resource, e.Name)
+			}
+		}
 	}
 	for i := range terms[1:] {
 		free := terms[i+1].began.Sub(terms[i].last)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -62,6 +64,31 @@ type Lab struct {
 	root       string // of the repository
 	witness    *witness
 	privileges *Privileges
+
+	mu     sync.Mutex
+	starts []span // of the API server, when it was started again
+}
+
+// span is from when to when something lasted.
+type span struct{ from, to time.Time }
+
+// StartComponent starts a component again; see cluster.StartComponent.
+func (l *Lab) StartComponent(ctx context.Context, component cluster.Component) error {
+	from := time.Now()
+	err := l.Cluster.StartComponent(ctx, component)
+	if component == cluster.APIServer {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.starts = append(l.starts, span{from, time.Now()})
+	}
+	return err
+}
+
+// wasStarting is true of a time at which the API server did not know all roles yet.
+func (l *Lab) wasStarting(at time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.starts, func(s span) bool { return !at.Before(s.from) && !at.After(s.to) })
 }
 
 // Open boots a Lab, which the caller has to Close.

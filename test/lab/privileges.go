@@ -70,10 +70,11 @@ func (p *Privileges) read(ctx context.Context, l *Lab) error {
 			continue
 		}
 		permission := fmt.Sprintf("%s %s/%s", e.Verb, e.APIGroup, resourceOf(e))
-		if e.Decision == "forbid" {
-			p.forbidden[fmt.Sprintf("%s (%s in %q)", permission, e.Name, e.Namespace)] = true
-		} else {
+		switch {
+		case e.Decision == "allow":
 			p.used[permission] = true
+		case !l.wasStarting(e.Received):
+			p.forbidden[fmt.Sprintf("%s (%s in %q)", permission, e.Name, e.Namespace)] = true
 		}
 	}
 	return nil
