@@ -58,7 +58,7 @@ import (
 // controllers are all that this program can run.
 var controllers = []struct {
 	name        string
-	isOnUnasked bool
+	onByDefault bool
 	wire        func(o options, config *rest.Config, recorder events.EventRecorder) (wired, error)
 }{
 	{"icecream", true, wireIcecream},
@@ -66,6 +66,7 @@ var controllers = []struct {
 
 // wired is a controller that is ready to be started.
 type wired struct {
+	name string
 	controller
 	needs     []preflight.Resource // before its informers can be started
 	informers []starter            // which a process that does not lead keeps warm
@@ -140,7 +141,7 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.namespace, "namespace", metav1.NamespaceAll, "The only namespace to work in. A Role in it is then permission enough. All namespaces if empty.")
 	flags.Float64Var(&o.qps, "kube-api-qps", 0, "Requests per second to the API server, for each controller. 0 leaves it to the API server's priority and fairness.")
 	flags.IntVar(&o.burst, "kube-api-burst", 0, "Requests that may exceed -kube-api-qps for a moment. 0 is twice -kube-api-qps.")
-	flags.StringVar(&o.controllers, "controllers", "*", "The controllers to run: '*' is all that are on by default, 'name' is that one, too, and '-name' is not that one. On by default: "+strings.Join(onUnasked(), ", ")+".")
+	flags.StringVar(&o.controllers, "controllers", "*", "The controllers to run: '*' is all that are on by default, 'name' is that one, too, and '-name' is not that one. On by default: "+strings.Join(onByDefault(), ", ")+".")
 	flags.IntVar(&o.workers, "workers", 8, "How many objects each controller works on at the same time.")
 	flags.DurationVar(&o.resync, "resync", 0, "How often to look at every object even if nothing has changed. Nothing depends on it; 0 is never.")
 	flags.DurationVar(&o.icecream.StatusWindow, "status-window", 2*time.Second, "The least time between two writes of an Icecream's status that are not urgent, such as progress.")
@@ -205,7 +206,7 @@ func (o options) isEnabled() (map[string]bool, error) {
 	asked := strings.Split(o.controllers, ",")
 	for _, c := range controllers {
 		enabled[c.name] = slices.Contains(asked, c.name) ||
-			c.isOnUnasked && slices.Contains(asked, "*") && !slices.Contains(asked, "-"+c.name)
+			c.onByDefault && slices.Contains(asked, "*") && !slices.Contains(asked, "-"+c.name)
 	}
 	for _, item := range asked {
 		if _, isKnown := enabled[strings.TrimPrefix(item, "-")]; !isKnown && item != "*" {
@@ -218,11 +219,11 @@ func (o options) isEnabled() (map[string]bool, error) {
 	return enabled, nil
 }
 
-// onUnasked are the names of the controllers that are on by default.
-func onUnasked() []string {
+// onByDefault are the names of the controllers that are on by default.
+func onByDefault() []string {
 	var names []string
 	for _, c := range controllers {
-		if c.isOnUnasked {
+		if c.onByDefault {
 			names = append(names, c.name)
 		}
 	}
@@ -247,7 +248,7 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
-	klog.Background().Info("Starting", "version", versionLine(), "server", config.Host, "namespace", o.namespace, "controllers", slices.Sorted(maps.Keys(p.wired)))
+	klog.Background().Info("Starting", "version", versionLine(), "server", config.Host, "namespace", o.namespace, "controllers", o.controllers)
 	if err := p.run(ctx); err != nil && ctx.Err() == nil {
 		return err
 	}
@@ -257,18 +258,18 @@ func run(o options) error {
 
 // process is all parts of this program.
 type process struct {
-	workers  int
-	client   *kubernetes.Clientset // also while not leading
-	wired    map[string]wired
-	recorder *record.Recorder
-	election *leader.Election // nil without
-	server   *serve.Server
+	workers     int
+	client      *kubernetes.Clientset // which may write also while another process leads
+	controllers []wired
+	recorder    *record.Recorder
+	election    *leader.Election // nil without
+	server      *serve.Server
 }
 
 // assemble wires the parts to each other. Nothing has started afterwards, but the
 // addresses to serve on are taken.
 func assemble(o options, config *rest.Config) (*process, error) {
-	p := &process{workers: o.workers, wired: map[string]wired{}}
+	p := &process{workers: o.workers}
 	var err error
 	if p.client, err = kubernetes.NewForConfig(protobuf(config)); err != nil {
 		return nil, err
@@ -300,10 +301,12 @@ func assemble(o options, config *rest.Config) (*process, error) {
 		if !enabled[c.name] {
 			continue
 		}
-		p.wired[c.name], err = c.wire(o, rest.AddUserAgent(rest.CopyConfig(config), c.name), p.recorder.For(c.name+"-controller"))
+		wired, err := c.wire(o, rest.AddUserAgent(rest.CopyConfig(config), c.name), p.recorder.For(c.name+"-controller"))
 		if err != nil {
 			return nil, fmt.Errorf("starting %s: %w", c.name, err)
 		}
+		wired.name = c.name
+		p.controllers = append(p.controllers, wired)
 	}
 	v := buildVersion()
 	metrics.Build(v.GitVersion, v.GitCommit)
@@ -322,10 +325,9 @@ func (p *process) checks(stuckAfter time.Duration) (live, ready []serve.Check) {
 			return nil
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(p.wired)) {
-		c := p.wired[name]
-		live = append(live, serve.Check{Name: name, Err: isMoving(c.Busy)})
-		ready = append(ready, serve.Check{Name: name, Err: func() error {
+	for _, c := range p.controllers {
+		live = append(live, serve.Check{Name: c.name, Err: isMoving(c.Busy)})
+		ready = append(ready, serve.Check{Name: c.name, Err: func() error {
 			if slices.ContainsFunc(c.Ready(), func(filled cache.DoneChecker) bool { return !cache.IsDone(filled) }) {
 				return errors.New("the caches are not filled yet")
 			}
@@ -352,12 +354,12 @@ func (p *process) run(ctx context.Context) error {
 		}
 	}()
 
-	for _, c := range p.wired {
+	for _, c := range p.controllers {
 		if err := preflight.Await(ctx, p.client.RESTClient(), clock.RealClock{}, c.needs...); err != nil {
 			return err
 		}
 	}
-	for _, c := range p.wired {
+	for _, c := range p.controllers {
 		for _, factory := range c.informers {
 			factory.StartWithContext(ctx)
 		}
@@ -383,10 +385,10 @@ func (p *process) work(ctx context.Context) error {
 			cancel(err)
 		}
 	})
-	for name, c := range p.wired {
+	for _, c := range p.controllers {
 		running.Go(func() {
 			if err := c.Run(ctx, p.workers); err != nil {
-				cancel(fmt.Errorf("running %s: %w", name, err))
+				cancel(fmt.Errorf("running %s: %w", c.name, err))
 			}
 		})
 	}
