@@ -78,6 +78,9 @@ func For(name string) Controller {
 	}
 	syncPanics.WithLabelValues(name)
 	staleCacheWaits.WithLabelValues(name)
+	for _, result := range []string{success, conflict, failure} {
+		statusWrites.WithLabelValues(name, result)
+	}
 	return Controller{name}
 }
 
