@@ -63,7 +63,7 @@ clean: ## Remove what was built here (caches stay)
 ##@ Tests (RUN=regexp selects, TESTFLAGS adds flags)
 
 .PHONY: test
-test: test-unit test-local-cluster test-e2e ## All of them
+test: test-unit test-local-cluster test-e2e test-monitoring ## All of them
 
 .PHONY: test-unit
 test-unit: ## Tests that need nothing but this process; of fuzz tests, the seeds
@@ -78,6 +78,10 @@ test-local-cluster: local-cluster ## Tests of the local cluster
 .PHONY: test-e2e
 test-e2e: local-cluster ## Tests of the controller on a local cluster
 	$(if $(wildcard test/go.mod),cd test && $(go_test) -count=1 -p 1 -timeout 30m ./...,@echo "There is no test/go.mod: nothing to test end to end")
+
+.PHONY: test-monitoring
+test-monitoring: local-cluster ## Tests of alerts, dashboard and scrape (with prometheus, where it is installed)
+	go -C test/monitoring test -count=1 $(if $(RUN),-run '$(RUN)') $(TESTFLAGS) ./...
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz test for FUZZTIME (10s)

@@ -491,7 +491,7 @@ func wireIcecream(o options, config *rest.Config, recorder events.EventRecorder)
 	return wired{
 		controller: controller,
 		needs: []preflight.Resource{
-			{GroupVersionResource: v1alpha1.SchemeGroupVersion.WithResource("icecreams"), Namespace: o.namespace, Define: "kubectl apply -f artifacts/examples/crd-icecream.yaml", Permit: permit},
+			{GroupVersionResource: v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version), Namespace: o.namespace, Define: "kubectl apply -f artifacts/examples/crd-icecream.yaml", Permit: permit},
 			{GroupVersionResource: appsv1.SchemeGroupVersion.WithResource("deployments"), Namespace: o.namespace, Permit: permit},
 			{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), Namespace: o.namespace, Selector: icecream.LabelIcecream, Permit: permit},
 		},

@@ -10,8 +10,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-generated=(codegen modules)
-written=(links manifests paths scripts lint)
+generated=(codegen modules charts)
+written=(links manifests paths scripts monitoring lint)
 
 output=$(mktemp)
 trap 'rm -f "${output}"' EXIT
@@ -25,7 +25,7 @@ check() {
     failed+=("$1")
     cat "${output}"
   fi
-  printf '%-4s  %-9s  %3ds\n' "${result}" "$1" "$((SECONDS - start))"
+  printf '%-4s  %-10s  %3ds\n' "${result}" "$1" "$((SECONDS - start))"
 }
 
 if (($# == 0)); then

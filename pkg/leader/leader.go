@@ -251,7 +251,7 @@ func (f fence) RoundTrip(request *http.Request) (*http.Response, error) {
 	default:
 		if !f.lock.isValid() {
 			if request.Body != nil {
-				request.Body.Close()
+				request.Body.Close() //nolint:errcheck // nothing was read
 			}
 			return nil, errFenced
 		}

@@ -100,7 +100,8 @@ func (k *Kubelet) start(ctx context.Context, pod *corev1.Pod) (*Controller, erro
 	c.User = "system:serviceaccount:" + pod.Namespace + ":" + pod.Spec.ServiceAccountName
 	c.args = append(slices.Clone(pod.Spec.Containers[0].Args),
 		"-kubeconfig="+kubeconfig, "-leader-elect-resource-namespace="+pod.Namespace, "-bind-address=127.0.0.1:0")
-	return c, c.Launch()
+	err = c.Launch()
+	return c, err
 }
 
 // Helm runs the helm that hack/tools/charts pins, as an administrator.
