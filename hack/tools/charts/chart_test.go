@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -218,8 +219,21 @@ func TestValueFilesTurnEverySwitch(t *testing.T) {
 	}
 }
 
-// The schema allows exactly those flags that the controller has and the chart
-// does not set itself.
+// elsewhere are the flags that are no values of the chart.
+var elsewhere = []string{
+	// Templates set them.
+	"controllers", "namespace", "leader-elect-resource-name", "tls-cert-file", "tls-private-key-file",
+	// Probes, Service and NetworkPolicy know their defaults.
+	"bind-address", "insecure-bind-address",
+	// Two replicas need it, and one is not harmed.
+	"leader-elect", "leader-elect-resource-lock", "leader-elect-resource-namespace",
+	// A Pod finds its API server.
+	"kubeconfig", "master",
+	// The program only says something and ends.
+	"version",
+}
+
+// The schema allows exactly those flags that the controller has and that are not elsewhere.
 func TestFlagsAreTheControllers(t *testing.T) {
 	var schema struct {
 		Properties struct {
@@ -240,6 +254,17 @@ func TestFlagsAreTheControllers(t *testing.T) {
 	build := exec.Command("go", "build", "-C", root, "-o", binary, ".")
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building the controller: %v\n%s", err, output)
+	}
+	help, err := exec.Command(binary, "-help").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var has []string
+	for _, flag := range regexp.MustCompile(`(?m)^  -([a-z0-9-]+)`).FindAllSubmatch(help, -1) {
+		has = append(has, string(flag[1]))
+	}
+	if diff := cmp.Diff(slices.Sorted(slices.Values(has)), slices.Sorted(slices.Values(slices.Concat(allowed, elsewhere)))); diff != "" {
+		t.Errorf("flags of the controller (-) and of the schema or elsewhere (+):\n%s", diff)
 	}
 	for name, given := range values(t) {
 		rendered, err := render(given)
