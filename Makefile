@@ -56,6 +56,9 @@ lint: ## Read all Go files critically
 verify: ## The gate before a commit: generated files, modules, links, manifests, scripts, lint
 	hack/verify.sh
 
+.PHONY: check
+check: verify test-unit ## The gate before a change is sent: verify, and the unit tests
+
 .PHONY: clean
 clean: ## Remove what was built here (caches stay)
 	rm -rf controller reboot-agent dist coverage.*
@@ -69,6 +72,7 @@ test: test-unit test-local-cluster test-e2e test-monitoring ## All of them
 test-unit: ## Tests that need nothing but this process; of fuzz tests, the seeds
 	$(go_test) ./...
 	go -C hack/tools test $(TESTFLAGS) ./...
+	go -C hack/tools/release test $(TESTFLAGS) ./...
 
 .PHONY: test-local-cluster
 test-local-cluster: local-cluster ## Tests of the local cluster
@@ -91,6 +95,31 @@ fuzz: ## Run every fuzz test for FUZZTIME (10s)
 			go test -run '^$$' -fuzz "^$${target}$$" -fuzztime $(FUZZTIME) "$${package}"; \
 		done; \
 	done
+
+##@ Images and releases
+
+# Scripts that build something are told what; PLATFORMS selects for which systems.
+image test-image release: export VERSION := $(VERSION)
+image test-image release: export COMMIT := $(COMMIT)
+image test-image release: export DATE := $(DATE)
+image test-image release: export LDFLAGS := $(LDFLAGS)
+image: export IMAGE ?= nicoleh.io/k8s-controller:$(VERSION)
+
+.PHONY: image
+image: ## Build the container image with docker or buildah (IMAGE, PLATFORMS, PUSH=1)
+	hack/image.sh $(IMAGEFLAGS)
+
+.PHONY: test-image
+test-image: ## Build the image with buildah, and look at what came out
+	hack/test-image.sh
+
+.PHONY: release
+release: ## Binaries, checksums and bills of materials in dist/ (PLATFORMS)
+	hack/release.sh
+
+.PHONY: test-release
+test-release: ## Make a release twice, and compare
+	hack/test-release.sh
 
 ##@ Clusters
 

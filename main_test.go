@@ -18,11 +18,17 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	componentbase "k8s.io/component-base/config"
+	"k8s.io/utils/clock"
 
+	"nicoleh.io/k8s-controller/pkg/record"
 	"nicoleh.io/k8s-controller/pkg/serve"
 )
 
@@ -405,5 +411,80 @@ func requireOneLine(t *testing.T, err error, names []string) {
 	}
 	if strings.Contains(err.Error(), "\n") {
 		t.Errorf("more than a line: %q", err)
+	}
+}
+
+// fakeController is one whose caches and worker are as the test says.
+type fakeController struct {
+	busy   time.Duration
+	filled chan struct{}
+	run    func(ctx context.Context) error
+}
+
+func (f *fakeController) Run(ctx context.Context, _ int) error { return f.run(ctx) }
+func (f *fakeController) Busy() time.Duration                  { return f.busy }
+func (f *fakeController) Ready() []cache.DoneChecker           { return []cache.DoneChecker{f} }
+func (f *fakeController) Name() string                         { return "fake" }
+func (f *fakeController) Done() <-chan struct{}                { return f.filled }
+
+func TestChecks(t *testing.T) {
+	c := &fakeController{filled: make(chan struct{})}
+	p := &process{
+		controllers: []wired{{name: "fake", controller: c}},
+		recorder:    record.New(fake.NewClientset().EventsV1(), kubescheme.Scheme, clock.RealClock{}),
+	}
+	live, ready := p.checks(time.Minute)
+	failing := func(checks []serve.Check) (names []string) {
+		for _, check := range checks {
+			if check.Err() != nil {
+				names = append(names, check.Name)
+			}
+		}
+		return names
+	}
+	for _, tt := range []struct {
+		name                string
+		change              func()
+		wantLive, wantReady []string
+	}{
+		{"the caches are being filled", func() {}, nil, []string{"fake"}},
+		{"the caches are filled", func() { close(c.filled) }, nil, nil},
+		{"a worker takes its time", func() { c.busy = time.Minute }, nil, nil},
+		{"a worker is stuck", func() { c.busy = time.Minute + 1 }, []string{"fake"}, nil},
+		{"it was not after all", func() { c.busy = 0 }, nil, nil},
+	} {
+		tt.change()
+		if got := failing(live); !slices.Equal(got, tt.wantLive) {
+			t.Errorf("%s: /livez fails for %q, want %q", tt.name, got, tt.wantLive)
+		}
+		if got := failing(ready); !slices.Equal(got, tt.wantReady) {
+			t.Errorf("%s: /readyz fails for %q, want %q", tt.name, got, tt.wantReady)
+		}
+	}
+}
+
+// Whoever leads next must find nothing still being written: work returns when the
+// controllers have, and then the events that they have told at the end.
+func TestWorkEndsWithTheLastEvent(t *testing.T) {
+	client := fake.NewClientset()
+	recorder := record.New(client.EventsV1(), kubescheme.Scheme, clock.RealClock{})
+	told := recorder.For("fake-controller")
+	stubborn := &fakeController{run: func(ctx context.Context) error {
+		<-ctx.Done()
+		for i := range 100 {
+			told.Eventf(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "parlour", Name: fmt.Sprint("vanilla-", i%10)}}, nil, corev1.EventTypeNormal, "Ended", "End", "the last word, %d", i)
+		}
+		return nil
+	}}
+	failing := &fakeController{run: func(context.Context) error { return errors.New("no ice") }}
+	p := &process{workers: 2, controllers: []wired{{name: "stubborn", controller: stubborn}, {name: "failing", controller: failing}}, recorder: recorder}
+	err := p.work(t.Context()) // one that fails takes the other with it
+	requireOneLine(t, err, []string{"failing", "no ice"})
+	list, err := client.EventsV1().Events("parlour").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Items) != 100 {
+		t.Errorf("%d events were written, want 100", len(list.Items))
 	}
 }
