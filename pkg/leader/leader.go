@@ -337,9 +337,21 @@ func (l *lock) say(ctx context.Context, err error) {
 		text = err.Error()
 	}
 	if text != "" && text != l.said {
-		l.logger.Info("Cannot get the lease: trying on", "err", err)
+		l.logger.Info("Cannot get the lease: trying on", "err", err, "remedy", remedy(err))
 	}
 	l.said = text
+}
+
+// remedy is what somebody can do about the error.
+func remedy(err error) string {
+	switch {
+	case apierrors.IsForbidden(err):
+		return "allow create, get, update and watch of leases in this namespace, or name another by -leader-elect-resource-namespace"
+	case apierrors.IsNotFound(err):
+		return "create the namespace, or name another by -leader-elect-resource-namespace"
+	default:
+		return "none, if it does not last"
+	}
 }
 
 // attempt notes how to end the attempt that begins now.

@@ -168,7 +168,7 @@ func TestStartThatWaits(t *testing.T) {
 		}
 		c.Attend(t)
 		n.Controller = c
-		requireWaits(t, n, waited, "Cannot get the lease", "forbidden")
+		requireWaits(t, n, waited, "Cannot get the lease", "forbidden", "-leader-elect-resource-namespace")
 		n.Kubectl(t, "create", "role", "late", "--verb=create,get,update,watch", "--resource=leases")
 		n.Kubectl(t, "create", "rolebinding", "late", "--role=late", "--serviceaccount="+n.Name+":default")
 		n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
