@@ -93,11 +93,14 @@ func (r *Recorder) Run(ctx context.Context, workers int) error {
 	err := r.loop.Run(ctx, workers)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 	defer cancel()
-	for name := range r.left() {
-		for ctx.Err() == nil && len(r.left()[name]) > 0 {
-			if _, err := r.sync(ctx, name); err != nil {
+	for name, pending := range r.left() {
+		for range pending {
+			_, err := r.sync(ctx, name)
+			if err != nil {
 				utilruntime.HandleErrorWithContext(ctx, err, "Event lost", "object", name)
-				break
+			}
+			if err != nil && !isRefusal(err) {
+				break // those behind it are lost, too
 			}
 		}
 	}
@@ -183,7 +186,7 @@ func (r *Recorder) sync(ctx context.Context, name cache.ObjectName) (again time.
 		written = nil
 	}
 	r.done(name, event, before, written)
-	if err != nil && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+	if err != nil && !isGone(err) {
 		return 0, worker.Terminal(fmt.Errorf("event %s of %s dropped: %w", event.Reason, name, err))
 	}
 	return series, nil
@@ -219,6 +222,9 @@ func (r *Recorder) done(name cache.ObjectName, event, before, written *eventsv1.
 	r.told[name] = slices.DeleteFunc(r.told[name], func(e *eventsv1.Event) bool { return e == before })
 	if written != nil {
 		r.told[name] = append(r.told[name], written)
+	}
+	if len(r.told[name]) == 0 {
+		delete(r.told, name)
 	}
 }
 
@@ -266,6 +272,11 @@ func isSame(a, b *eventsv1.Event) bool {
 		about := *e
 		about.ObjectMeta, about.EventTime, about.Series = metav1.ObjectMeta{}, metav1.MicroTime{}, nil
 		about.Regarding.ResourceVersion = ""
+		if e.Related != nil {
+			related := *e.Related
+			related.ResourceVersion = ""
+			about.Related = &related
+		}
 		return &about
 	}
 	return equality.Semantic.DeepEqual(about(a), about(b))
@@ -283,6 +294,12 @@ func lastSeen(e *eventsv1.Event) time.Time {
 func isRefusal(err error) bool {
 	var answer apierrors.APIStatus
 	return errors.As(err, &answer) && answer.Status().Code < http.StatusInternalServerError && !apierrors.IsTooManyRequests(err)
+}
+
+// isGone is true if an event could not be created because its namespace ends, or
+// has ended.
+func isGone(err error) bool {
+	return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err)
 }
 
 // clip is the beginning of a text, of so many bytes at most.
