@@ -121,12 +121,12 @@ images:
 func helm(s site) {
 	s.kubectl("create", "namespace", system)
 	s.kubectl("label", "namespace", system, "pod-security.kubernetes.io/enforce=restricted")
-	s.helm("install", "icecream-controller", chart, "-n", system, "--wait", "--timeout=60s")
+	s.helm("install", "icecream-controller", chart, "-n", system, "--wait", "--timeout=2m")
 	s.runs(system, "icecream-controller", 2)
 	s.kubectl("apply", "-f", artifacts+"/examples/example-icecream.yaml")
 	uid := s.get("icecream/example-icecream", "{.metadata.uid}")
 
-	s.helm("upgrade", "icecream-controller", chart, "-n", system, "--wait", "--timeout=60s",
+	s.helm("upgrade", "icecream-controller", chart, "-n", system, "--wait", "--timeout=2m",
 		"--set=replicas=3,flags.workers=16,commonLabels.team=dessert")
 	s.runs(system, "icecream-controller", 3)
 	s.is("dessert", "crd/icecreams.controller.nicoleh.io", "{.metadata.labels.team}")
@@ -138,7 +138,7 @@ func helm(s site) {
 	}
 	s.is(uid, "icecream/example-icecream", "{.metadata.uid}")
 
-	s.helm("install", "icecream-controller", chart, "-n", system, "--wait", "--timeout=60s")
+	s.helm("install", "icecream-controller", chart, "-n", system, "--wait", "--timeout=2m")
 	s.runs(system, "icecream-controller", 2)
 	s.is(uid, "icecream/example-icecream", "{.metadata.uid}")
 	s.helm("uninstall", "icecream-controller", "-n", system)
@@ -149,7 +149,7 @@ func helm(s site) {
 func helmOneNamespace(s site) {
 	s.kubectl("create", "namespace", "team")
 	before := s.kubectl("get", "clusterroles,clusterrolebindings,crd", "-o=name")
-	s.helm("install", "ice", chart, "-n", "team", "--wait", "--timeout=60s",
+	s.helm("install", "ice", chart, "-n", "team", "--wait", "--timeout=2m",
 		"--set=namespace=team,crd.install=false,rbac.aggregate=false,metrics.enabled=false")
 	s.runs("team", "ice-icecream-controller", 2)
 	if after := s.kubectl("get", "clusterroles,clusterrolebindings,crd", "-o=name"); after != before {
@@ -170,7 +170,7 @@ func helmOneNamespace(s site) {
 // Each has names of its own, so they are in nobody's way.
 func helmTwoReleases(s site) {
 	for _, name := range []string{"blue", "green"} {
-		s.helm("install", name, chart, "-n", name, "--create-namespace", "--wait", "--timeout=60s",
+		s.helm("install", name, chart, "-n", name, "--create-namespace", "--wait", "--timeout=2m",
 			fmt.Sprintf("--set=namespace=%s,crd.install=%t", name, name == "blue"))
 		s.runs(name, name+"-icecream-controller", 2)
 	}
@@ -209,7 +209,7 @@ func (s site) users() {
 // runs waits for the replicas of a Deployment to be there, on a node each.
 func (s site) runs(namespace, name string, replicas int) {
 	s.Helper()
-	s.kubectl("rollout", "status", "-n", namespace, "deployment/"+name, "--timeout=60s")
+	s.kubectl("rollout", "status", "-n", namespace, "deployment/"+name, "--timeout=2m")
 	nodes := map[string]bool{}
 	for node := range strings.FieldsSeq(s.kubectl("get", "pods", "-n", namespace, "-o=go-template={{range .items}}{{if not .metadata.deletionTimestamp}}{{.spec.nodeName}} {{end}}{{end}}")) {
 		nodes[node] = true
