@@ -43,6 +43,7 @@ build: ## Build ./controller (and ./reboot-agent)
 .PHONY: generate
 generate: ## Write again what follows from the API types
 	hack/update-codegen.sh
+	hack/update-manifests.sh
 
 .PHONY: fmt
 fmt: ## Format all Go files
@@ -66,7 +67,7 @@ clean: ## Remove what was built here (caches stay)
 ##@ Tests (RUN=regexp selects, TESTFLAGS adds flags)
 
 .PHONY: test
-test: test-unit test-local-cluster test-e2e test-monitoring ## All of them
+test: test-unit test-local-cluster test-e2e test-install test-monitoring ## All of them
 
 .PHONY: test-unit
 test-unit: ## Tests that need nothing but this process; of fuzz tests, the seeds
@@ -82,6 +83,10 @@ test-local-cluster: local-cluster ## Tests of the local cluster
 .PHONY: test-e2e
 test-e2e: local-cluster ## Tests of the controller on a local cluster
 	$(if $(wildcard test/go.mod),cd test && $(go_test) -count=1 -p 1 -timeout 30m ./...,@echo "There is no test/go.mod: nothing to test end to end")
+
+.PHONY: test-install
+test-install: local-cluster ## Install from install.yaml, a kustomization and the chart on a local cluster
+	go -C hack/tools/charts test -count=1 -timeout 15m $(if $(RUN),-run '$(RUN)') $(TESTFLAGS) ./install
 
 .PHONY: test-monitoring
 test-monitoring: local-cluster ## Tests of alerts, dashboard and scrape (with prometheus, where it is installed)

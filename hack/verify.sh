@@ -10,8 +10,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-generated=(codegen modules charts)
-written=(links manifests paths scripts monitoring lint)
+generated=(codegen modules)
+written=(links manifests paths scripts monitoring lint charts)
 
 output=$(mktemp)
 trap 'rm -f "${output}"' EXIT
