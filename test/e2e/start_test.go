@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/cert"
@@ -138,8 +139,13 @@ func TestStartThatWaits(t *testing.T) {
 		applied := time.Now()
 		n.Kubectl(t, "wait", "--for=condition=Established", "crd/icecreams.controller.nicoleh.io")
 		n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
-		n.EventuallyReady(t, "vanilla")
-		t.Logf("an Icecream was Ready %s after it was defined what that is", time.Since(applied).Round(time.Millisecond))
+		// Nodes may have been given up while the API server was away, so it is not
+		// said that a Pod runs.
+		n.Eventually(t, "it has its Deployment", func(ctx context.Context) error {
+			_, err := n.Deployments().Get(ctx, "vanilla", metav1.GetOptions{})
+			return err
+		})
+		t.Logf("an Icecream had its Deployment %s after it was defined what that is", time.Since(applied).Round(time.Millisecond))
 		requireProbes(t, c, http.StatusOK, http.StatusOK)
 	})
 
