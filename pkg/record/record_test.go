@@ -469,6 +469,9 @@ func TestWhatIsTooLongIsClipped(t *testing.T) {
 		name: "nothing is too long", object: a(230), note: a(1024),
 		wantName: a(230), wantNote: a(1024),
 	}, {
+		name: "a byte is left", object: a(229), note: a(1023),
+		wantName: a(229), wantNote: a(1023),
+	}, {
 		name: "one byte is too much", object: a(231), note: a(1025),
 		wantName: a(230), wantNote: a(1024),
 	}, {
