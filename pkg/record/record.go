@@ -83,7 +83,7 @@ func New(client eventsclient.EventsV1Interface, scheme *runtime.Scheme, clock cl
 
 // For records in the name of that controller.
 func (r *Recorder) For(controller string) events.EventRecorder {
-	host, _ := os.Hostname() //nolint:errcheck // an event without it is better than none
+	host, _ := os.Hostname() // an event without it is better than none
 	return named{r, controller, clip(controller+"-"+host, 128)}
 }
 
@@ -158,8 +158,10 @@ func (r *Recorder) stamp(now time.Time) int64 {
 func (r *Recorder) add(event *eventsv1.Event) {
 	name := cache.NewObjectName(event.Regarding.Namespace, event.Regarding.Name)
 	r.mu.Lock()
-	pending := append(r.pending[name], event)
-	r.pending[name] = pending[max(0, len(pending)-mostPending):]
+	r.pending[name] = append(r.pending[name], event)
+	if len(r.pending[name]) > mostPending {
+		r.pending[name] = r.pending[name][1:]
+	}
 	r.mu.Unlock()
 	r.loop.Add(name)
 }

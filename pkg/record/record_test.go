@@ -284,7 +284,7 @@ func TestWhatBecomesOfAnEventThatFails(t *testing.T) {
 		wantAsked: 3,
 	}, {
 		name:        "the API server is away",
-		fail:        first(away, away, away),
+		fail:        first(slices.Repeat([]failure{away}, 3)...),
 		want:        all,
 		wantReports: slices.Repeat([]string{`Sync failed: Post "` + url + `": connect: connection refused`}, 3),
 		wantAsked:   6,
@@ -304,7 +304,7 @@ func TestWhatBecomesOfAnEventThatFails(t *testing.T) {
 		},
 	}, {
 		name:        "the API server asks for patience",
-		fail:        first(throttled, throttled),
+		fail:        first(slices.Repeat([]failure{throttled}, 2)...),
 		want:        all,
 		wantReports: []string{"Sync failed: no", "Sync failed: no"},
 		wantAsked:   5,
