@@ -39,7 +39,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func scrape(t *testing.T) string {
 	t.Helper()
 	answer := httptest.NewRecorder()
-	legacyregistry.Handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+	legacyregistry.Handler().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
 	if answer.Code != http.StatusOK {
 		t.Errorf("%d: %s", answer.Code, answer.Body)
 	}

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -98,7 +96,7 @@ func newCluster(t *testing.T, isTrusted bool) *cluster {
 			c.mu.Unlock()
 			answer(w, r)
 		}),
-		ErrorLog: log.New(io.Discard, "", 0),
+		ErrorLog: klog.NewStandardLogger("INFO"),
 	}}
 	server.StartTLS()
 	t.Cleanup(server.Close)

@@ -15,7 +15,9 @@ func TestRunEndsWhenItCannotServe(t *testing.T) {
 	if err := s.listen("-insecure-bind-address", "127.0.0.1:0", nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	s.sockets[1].Close()
+	if err := s.sockets[1].Close(); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.Run(t.Context()); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Run = %v, want %v", err, net.ErrClosed)
 	}

@@ -104,6 +104,14 @@ func writeCertificate(t *testing.T, c serve.Config, name string) {
 	write(t, c.KeyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}))
 }
 
+// shut closes what is of no use any more.
+func shut(t *testing.T, c io.Closer) {
+	t.Helper()
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func write(t *testing.T, file string, content []byte) {
 	t.Helper()
 	if err := os.WriteFile(file, content, 0o600); err != nil {
@@ -152,27 +160,39 @@ func start(t *testing.T, c serve.Config, live, ready []serve.Check) *serving {
 	return s
 }
 
-// ask sends a request, with a token if there is one, and returns the answer, whose
-// body has been read.
-func (s *serving) ask(t *testing.T, method, url, token string) (answer *http.Response, body string) {
+// reply is what came of a request.
+type reply struct {
+	code     int
+	protocol string
+	header   http.Header
+	body     string
+}
+
+// ask sends a request, with a token if there is one.
+func (s *serving) ask(t *testing.T, method, url, token string) reply {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, url, http.NoBody)
+	got, err := s.try(t.Context(), method, url, token)
 	if err != nil {
 		t.Fatal(err)
+	}
+	return got
+}
+
+func (s *serving) try(ctx context.Context, method, url, token string) (reply, error) {
+	r, err := http.NewRequestWithContext(ctx, method, url, http.NoBody)
+	if err != nil {
+		return reply{}, err
 	}
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
-	answer, err = s.client.Do(r)
+	got, err := s.client.Do(r)
 	if err != nil {
-		t.Fatal(err)
+		return reply{}, err
 	}
-	defer answer.Body.Close()
-	content, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return answer, string(content)
+	defer got.Body.Close()
+	body, err := io.ReadAll(got.Body)
+	return reply{got.StatusCode, got.Proto, got.Header, string(body)}, err
 }
 
 // certificate is what a new connection gets to see.
@@ -231,11 +251,11 @@ func TestProbes(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := start(t, loopback(t), tt.live, tt.ready)
 			for _, server := range []string{s.https, s.plain} {
-				answer, body := s.ask(t, http.MethodGet, server+tt.path, "")
-				equal(t, "status code", tt.wantCode, answer.StatusCode)
-				equal(t, "body", tt.wantBody, body)
-				equal(t, "type", "text/plain; charset=utf-8", answer.Header.Get("Content-Type"))
-				equal(t, "sniffing", "nosniff", answer.Header.Get("X-Content-Type-Options"))
+				got := s.ask(t, http.MethodGet, server+tt.path, "")
+				equal(t, "status code", tt.wantCode, got.code)
+				equal(t, "body", tt.wantBody, got.body)
+				equal(t, "type", "text/plain; charset=utf-8", got.header.Get("Content-Type"))
+				equal(t, "sniffing", "nosniff", got.header.Get("X-Content-Type-Options"))
 			}
 			equal(t, "requests to the API server", nil, s.requests())
 		})
@@ -252,8 +272,8 @@ func TestAProbeSeesWhatHasChanged(t *testing.T) {
 	}}}, nil)
 	var codes []int
 	for _, next := range []error{errors.New("melted"), nil, nil} {
-		answer, _ := s.ask(t, http.MethodGet, s.https+"/livez", "")
-		codes = append(codes, answer.StatusCode)
+		got := s.ask(t, http.MethodGet, s.https+"/livez", "")
+		codes = append(codes, got.code)
 		mu.Lock()
 		state = next
 		mu.Unlock()
@@ -282,8 +302,8 @@ func TestWhatElseIsAskedFor(t *testing.T) {
 		t.Run(tt.request, func(t *testing.T) {
 			method, path, _ := strings.Cut(tt.request, " ")
 			for _, server := range []string{s.https, s.plain} {
-				answer, _ := s.ask(t, method, server+path, "scraper")
-				equal(t, "status code", tt.want, answer.StatusCode)
+				got := s.ask(t, method, server+path, "scraper")
+				equal(t, "status code", tt.want, got.code)
 			}
 		})
 	}
@@ -331,12 +351,12 @@ func TestMetricsAreForThoseWhoMay(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := start(t, loopback(t), nil, nil)
 			s.refuse = tt.refuse
-			answer, body := s.ask(t, http.MethodGet, s.https+"/metrics", tt.token)
-			equal(t, "status code", tt.want, answer.StatusCode)
+			got := s.ask(t, http.MethodGet, s.https+"/metrics", tt.token)
+			equal(t, "status code", tt.want, got.code)
 			if tt.wantBody != "" {
-				equal(t, "body", tt.wantBody, body)
-			} else if !strings.Contains(body, "# TYPE go_goroutines gauge\n") {
-				t.Errorf("these are no metrics:\n%s", body)
+				equal(t, "body", tt.wantBody, got.body)
+			} else if !strings.Contains(got.body, "# TYPE go_goroutines gauge\n") {
+				t.Errorf("these are no metrics:\n%s", got.body)
 			}
 			equal(t, "requests to the API server", tt.wantAsked, s.requests())
 		})
@@ -361,8 +381,8 @@ func TestTheAPIServersAnswersAreRemembered(t *testing.T) {
 	s := start(t, loopback(t), nil, nil)
 	for range 3 {
 		for token, want := range map[string]int{"scraper": 200, "visitor": 403, "stranger": 401} {
-			answer, _ := s.ask(t, http.MethodGet, s.https+"/metrics", token)
-			equal(t, "status code of "+token, want, answer.StatusCode)
+			got := s.ask(t, http.MethodGet, s.https+"/metrics", token)
+			equal(t, "status code of "+token, want, got.code)
 		}
 	}
 	equal(t, "number of requests to the API server", 5, len(s.requests()))
@@ -370,10 +390,10 @@ func TestTheAPIServersAnswersAreRemembered(t *testing.T) {
 
 func TestPlainMetricsAreForWhoeverIsOnTheMachine(t *testing.T) {
 	s := start(t, loopback(t), nil, nil)
-	answer, body := s.ask(t, http.MethodGet, s.plain+"/metrics", "")
-	equal(t, "status code", 200, answer.StatusCode)
-	if !strings.Contains(body, "# TYPE go_goroutines gauge\n") {
-		t.Errorf("these are no metrics:\n%s", body)
+	got := s.ask(t, http.MethodGet, s.plain+"/metrics", "")
+	equal(t, "status code", 200, got.code)
+	if !strings.Contains(got.body, "# TYPE go_goroutines gauge\n") {
+		t.Errorf("these are no metrics:\n%s", got.body)
 	}
 	equal(t, "requests to the API server", nil, s.requests())
 }
@@ -385,7 +405,7 @@ func TestNothingOlderThanTLS13IsSpoken(t *testing.T) {
 	dialer := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}}
 	connection, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(s.https, "https://"))
 	if err == nil {
-		connection.Close()
+		shut(t, connection)
 	}
 	equal(t, "error", "remote error: tls: protocol version not supported", fmt.Sprint(err))
 }
@@ -446,10 +466,10 @@ func TestHTTP2IsOffUnlessAskedFor(t *testing.T) {
 			c := loopback(t)
 			c.HTTP2 = isOn
 			s := start(t, c, nil, nil)
-			answer, _ := s.ask(t, http.MethodGet, s.https+"/livez", "")
-			equal(t, "protocol", want, answer.Proto)
-			answer, _ = s.ask(t, http.MethodGet, s.plain+"/livez", "")
-			equal(t, "protocol without TLS", "HTTP/1.1", answer.Proto)
+			got := s.ask(t, http.MethodGet, s.https+"/livez", "")
+			equal(t, "protocol", want, got.protocol)
+			got = s.ask(t, http.MethodGet, s.plain+"/livez", "")
+			equal(t, "protocol without TLS", "HTTP/1.1", got.protocol)
 		})
 	}
 }
@@ -535,11 +555,11 @@ func TestNothingIsListenedOnAfterAnError(t *testing.T) {
 		if taken[i], err = (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"); err != nil {
 			t.Fatal(err)
 		}
-		defer taken[i].Close()
 	}
+	defer taken[1].Close()
 	c := loopback(t)
 	c.BindAddress, c.InsecureBindAddress = taken[0].Addr().String(), taken[1].Addr().String()
-	taken[0].Close()
+	shut(t, taken[0])
 	if _, err := serve.Listen(c, (&cluster{}).client(t), nil, nil); err == nil {
 		t.Fatal("an address that is in use was listened on")
 	}
@@ -547,7 +567,7 @@ func TestNothingIsListenedOnAfterAnError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again.Close()
+	shut(t, again)
 }
 
 func TestServingNothing(t *testing.T) {
@@ -575,14 +595,18 @@ func TestTheEndAwaitsAnAnswerUnderWay(t *testing.T) {
 		<-mayAnswer
 		return nil
 	}}}, nil)
-	var body string
+	var got reply
+	var err error
 	var asking sync.WaitGroup
-	asking.Go(func() { _, body = s.ask(t, http.MethodGet, s.https+"/livez", "") })
+	asking.Go(func() { got, err = s.try(t.Context(), http.MethodGet, s.https+"/livez", "") })
 	<-asked
 	time.AfterFunc(50*time.Millisecond, func() { close(mayAnswer) })
 	equal(t, "Run", nil, s.stop())
 	asking.Wait()
-	equal(t, "body", "ok", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "body", "ok", got.body)
 }
 
 func TestTheEndDoesNotAwaitForEver(t *testing.T) {
@@ -594,14 +618,8 @@ func TestTheEndDoesNotAwaitForEver(t *testing.T) {
 	}}}, nil)
 	var asking sync.WaitGroup
 	asking.Go(func() {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.https+"/livez", http.NoBody)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		if answer, err := s.client.Do(r); err == nil {
-			answer.Body.Close()
-			t.Errorf("answered with %d", answer.StatusCode)
+		if got, err := s.try(t.Context(), http.MethodGet, s.https+"/livez", ""); err == nil {
+			t.Errorf("answered with %d", got.code)
 		}
 	})
 	<-asked
@@ -626,7 +644,7 @@ func TestAfterTheEndNobodyListens(t *testing.T) {
 		_, address, _ = strings.Cut(address, "://")
 		connection, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
 		if err == nil {
-			connection.Close()
+			shut(t, connection)
 			t.Errorf("somebody listens on %s", address)
 		}
 	}
