@@ -187,7 +187,11 @@ func well(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprint(w, `{"kind":"IcecreamList","apiVersion":"controller.nicoleh.io/v1alpha1","metadata":{},"items":[]}`)
 }
 
-func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+// hang does not answer, not even when nobody waits for it any more.
+func hang(_ http.ResponseWriter, r *http.Request) {
+	<-r.Context().Done()
+	panic(http.ErrAbortHandler)
+}
 
 var (
 	missing   = http.NotFound // what an API server says of a group that it does not know
