@@ -101,7 +101,9 @@ func TestLeaderIsKilled(t *testing.T) {
 	killed := time.Now()
 	n.EventuallyReady(t, "chocolate")
 	t.Logf("an Icecream that nobody looked after was Ready after %s", time.Since(killed).Round(time.Millisecond))
-	isRead := func(e cluster.AuditEvent) bool { return (e.Verb == "list" || e.Verb == "watch") && e.Resource != "leases" }
+	isRead := func(e cluster.AuditEvent) bool {
+		return (e.Verb == "list" || e.Verb == "watch") && e.Resource != "leases"
+	}
 	if made := n.Requests(t).Since(killed).Where(isOf(second)).Where(isRead); len(made) > 0 {
 		t.Errorf("when it began to lead, its caches were not filled: it made %s", made)
 	}
