@@ -88,6 +88,9 @@ func TestInstall(t *testing.T) {
 			requireMetrics(t, l, pods.Controllers())
 			requireRoles(t, n)
 
+			if err := l.LearnPrivileges(); err != nil {
+				t.Error(err)
+			}
 			tt.uninstall(t, l)
 			n.Eventually(t, "no controller runs", func(context.Context) error {
 				if left := len(pods.Controllers()); left > 0 {

@@ -134,15 +134,24 @@ func New(t testing.TB, o Options) *Lab {
 // were written in it.
 func (l *Lab) Close() error {
 	err := l.witness.verdict()
-	if l.privileges != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), Patience)
-		defer cancel()
-		err = errors.Join(err, l.privileges.read(ctx, l))
-	}
+	err = errors.Join(err, l.LearnPrivileges())
 	if died := l.Err(); died != nil {
 		err = errors.Join(err, fmt.Errorf("the cluster came to harm: %w", died))
 	}
 	return errors.Join(err, l.Stop())
+}
+
+// LearnPrivileges tells Options.Privileges what controllers did so far, for the last
+// time. A test that takes roles away calls it before that; otherwise Close does.
+func (l *Lab) LearnPrivileges() error {
+	if l.privileges == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	err := l.privileges.read(ctx, l)
+	l.privileges = nil
+	return err
 }
 
 // furnish makes the clients, applies the artifacts and calls the witness.

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,7 +10,6 @@ import (
 	"sync"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
@@ -49,10 +49,8 @@ func (p *Privileges) read(ctx context.Context, l *Lab) error {
 	reviews, reviewsErr := roles.ClusterRoles().Get(ctx, ServiceAccount+"-metrics-auth", metav1.GetOptions{})
 	lease, leaseErr := roles.Roles(SystemNamespace).Get(ctx, ServiceAccount+"-leader-election", metav1.GetOptions{})
 	requests, auditErr := cluster.ReadAudit(l.AuditLog(), ":"+ServiceAccount)
-	for _, err := range []error{ownErr, reviewsErr, leaseErr, auditErr} {
-		if err != nil && !apierrors.IsNotFound(err) { // a test may have uninstalled them
-			return fmt.Errorf("comparing permissions: %w", err)
-		}
+	if err := errors.Join(ownErr, reviewsErr, leaseErr, auditErr); err != nil {
+		return fmt.Errorf("comparing permissions: %w", err)
 	}
 
 	p.mu.Lock()
