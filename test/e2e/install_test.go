@@ -85,6 +85,12 @@ func TestInstall(t *testing.T) {
 				}
 			}
 
+			n.Eventually(t, "the last Pods that were replaced have ended", func(context.Context) error {
+				if running := len(pods.Controllers()); running != 2 {
+					return fmt.Errorf("%d run", running)
+				}
+				return nil
+			})
 			requireMetrics(t, l, pods.Controllers())
 			requireRoles(t, n)
 
@@ -129,9 +135,6 @@ func requireMetrics(t *testing.T, l *lab.Lab, controllers []*lab.Controller) {
 	kubectl(t, l, "create", "clusterrolebinding", "prometheus", "--clusterrole=icecream-controller-metrics-reader", "--serviceaccount=default:prometheus")
 	token := func(account string) string {
 		return strings.TrimSpace(kubectl(t, l, "-n", "default", "create", "token", account))
-	}
-	if len(controllers) != 2 {
-		t.Errorf("%d controllers run", len(controllers))
 	}
 	leaders := 0
 	for _, c := range controllers {
