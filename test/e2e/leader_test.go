@@ -233,7 +233,7 @@ func eventuallyLeads(t *testing.T, n *lab.Namespace, c *lab.Controller) {
 func eventuallyReady(t *testing.T, n *lab.Namespace, c *lab.Controller) {
 	t.Helper()
 	n.Eventually(t, c.Agent+" is ready to lead", func(context.Context) error {
-		if log := c.Log(); strings.Count(log, "Ready to lead")+strings.Count(log, `"Leading"`) < strings.Count(log, `"Starting"`) {
+		if log := c.Log(); strings.Count(log, "Ready to lead")+strings.Count(log, `"Leading"`) < c.Starts() {
 			return fmt.Errorf("its log:\n%s", log)
 		}
 		return nil

@@ -186,6 +186,9 @@ func (c *Controller) Kill(t testing.TB) {
 	}
 }
 
+// Starts is how often it was started.
+func (c *Controller) Starts() int { return c.starts }
+
 // Freeze makes the controller stand still, as a machine without a processor to
 // spare would.
 func (c *Controller) Freeze(t testing.TB) { c.signal(t, syscall.SIGSTOP) }
