@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -115,7 +116,7 @@ func TestOwnWritesAreWaitedFor(t *testing.T) {
 func TestATrailingCacheIsNoNews(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *server) {
 		before := reports.Load()
-		s.answers = []error{apierrors.NewNotFound(Resource.GroupResource(), "sundae"), apierrors.NewConflict(Resource.GroupResource(), "sundae", nil)}
+		s.answer(apierrors.NewNotFound(Resource.GroupResource(), "sundae"), apierrors.NewConflict(Resource.GroupResource(), "sundae", nil))
 		s.run()
 		s.create("sundae", "addtime", "")
 		pass(time.Hour)
@@ -128,9 +129,7 @@ func TestATrailingCacheIsNoNews(t *testing.T) {
 func TestARefusalIsToldOnceAndTriedAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *server) {
 		s.run()
-		for range 5 {
-			s.answers = append(s.answers, errDenied)
-		}
+		s.answer(slices.Repeat([]error{errDenied}, 5)...)
 		s.create("sundae", "addtime", "")
 		pass(time.Hour)
 		told := []string{
@@ -140,13 +139,13 @@ func TestARefusalIsToldOnceAndTriedAgain(t *testing.T) {
 		equal(t, "patches", 6, s.patches)
 		equal(t, "events", told, s.events)
 
-		s.answers = []error{errDenied, errDenied}
+		s.answer(errDenied, errDenied)
 		s.create("sundae", "addtime", "")
 		pass(time.Hour)
 		told[1] = "Normal Stamped: Set annotation timestamp to 2000-01-01T01:00:00Z"
 		equal(t, "events of another Pod of that name", told, s.events[2:])
 
-		s.answers = []error{apierrors.NewInternalError(errors.New("etcd")), apierrors.NewTooManyRequests("later", 2), errors.New("no route")}
+		s.answer(apierrors.NewInternalError(errors.New("etcd")), apierrors.NewTooManyRequests("later", 2), errors.New("no route"))
 		s.create("cone", "addtime", "")
 		pass(time.Hour)
 		equal(t, "events of troubles that are not the Pod's", []string{"Normal Stamped: Set annotation timestamp to 2000-01-01T02:00:02Z"}, s.events[4:])
@@ -163,7 +162,7 @@ func TestWhatIsRememberedIsForgotten(t *testing.T) {
 				s.edit(name, func(pod *metav1.PartialObjectMetadata) { delete(pod.Annotations, AnnotationAddTime) })
 			},
 		} {
-			s.answers = []error{errDenied, errDenied, errDenied, errDenied, errDenied, errDenied, errDenied, errDenied, errDenied, errDenied}
+			s.answer(slices.Repeat([]error{errDenied}, 10)...)
 			s.create("sundae", "addtime", "")
 			pass(10 * time.Millisecond)
 			if len(s.events) == 0 {
@@ -239,9 +238,9 @@ func (s *server) play(plan []deed) (wrong []string) {
 		case "release":
 			s.hold(false)
 		case "deny":
-			s.answers = []error{errDenied, nil, errDenied}
+			s.answer(errDenied, nil, errDenied)
 		case "lose":
-			s.answers = []error{errLost}
+			s.answer(errLost)
 		case "restart":
 			stop()
 			_, stop = s.run()

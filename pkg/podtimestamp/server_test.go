@@ -57,6 +57,7 @@ func newServer(t *testing.T) *server {
 	s.client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		s.watcher, s.pending = nil, nil // a watch goes on from here
 		list := &metav1.List{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(s.version)}}
 		for _, pod := range s.pods {
 			list.Items = append(list.Items, runtime.RawExtension{Object: pod.DeepCopy()})
@@ -71,7 +72,8 @@ func newServer(t *testing.T) *server {
 	s.client.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.watcher, s.pending = watch.NewRaceFreeFake(), nil
+		s.watcher = watch.NewRaceFreeFake()
+		s.flush()
 		return true, s.watcher, nil
 	})
 	return s
@@ -147,6 +149,13 @@ func (s *server) flush() {
 	for ; len(s.pending) > 0 && s.watcher != nil && !s.isHeld; s.pending = s.pending[1:] {
 		s.watcher.Action(s.pending[0].Type, s.pending[0].Object)
 	}
+}
+
+// answer has the next patches answered so.
+func (s *server) answer(answers ...error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answers = answers
 }
 
 // hold holds up the watch, or no longer.
