@@ -100,8 +100,9 @@ func TestPodtimestampOnceWhoeverLeads(t *testing.T) {
 func TestPodtimestamp(t *testing.T) {
 	t.Parallel()
 	l := newStampingLab(t, lab.Options{})
+	other := l.NewNamespace(t)
 	t.Run("in one namespace with no more than a Role there", func(t *testing.T) {
-		n, other := l.NewNamespace(t), l.NewNamespace(t)
+		n := l.NewNamespace(t)
 		n.Kubectl(t, "create", "rolebinding", "stamping", "--clusterrole=icecream-controller-podtimestamp", "--serviceaccount="+n.Name+":default")
 		c, err := l.NewController(t.Context(), n.Name, "default", "-controllers=podtimestamp", "-namespace="+n.Name)
 		if err != nil {
@@ -121,6 +122,7 @@ func TestPodtimestamp(t *testing.T) {
 	})
 
 	c := l.StartController(t, "-controllers=podtimestamp", "-insecure-bind-address=127.0.0.1:0")
+	eventuallyStamped(t, other, "elsewhere-0")
 	share := func(t *testing.T) *lab.Namespace {
 		n := l.NewNamespace(t)
 		n.Controller = c
