@@ -29,6 +29,8 @@ import (
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
@@ -49,6 +51,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/icecream"
 	"nicoleh.io/k8s-controller/pkg/leader"
 	"nicoleh.io/k8s-controller/pkg/metrics"
+	"nicoleh.io/k8s-controller/pkg/podtimestamp"
 	"nicoleh.io/k8s-controller/pkg/preflight"
 	"nicoleh.io/k8s-controller/pkg/record"
 	"nicoleh.io/k8s-controller/pkg/serve"
@@ -62,6 +65,7 @@ var controllers = []struct {
 	wire        func(o options, config *rest.Config, recorder events.EventRecorder) (wired, error)
 }{
 	{"icecream", true, wireIcecream},
+	{podtimestamp.Name, false, wirePodtimestamp},
 }
 
 // wired is a controller that is ready to be started.
@@ -84,6 +88,12 @@ type controller interface {
 type starter interface {
 	StartWithContext(ctx context.Context)
 }
+
+// informer is a single one that no factory has made, as a starter.
+type informer struct{ cache.SharedIndexInformer }
+
+// StartWithContext implements starter.
+func (i informer) StartWithContext(ctx context.Context) { go i.RunWithContext(ctx) }
 
 // options are the flags.
 type options struct {
@@ -496,6 +506,27 @@ func wireIcecream(o options, config *rest.Config, recorder events.EventRecorder)
 			{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), Namespace: o.namespace, Selector: icecream.LabelIcecream, Permit: permit},
 		},
 		informers: []starter{icecreams, deployments, pods},
+	}, nil
+}
+
+// wirePodtimestamp wires the controller that stamps Pods to its client, for metadata
+// alone, and its informer.
+func wirePodtimestamp(o options, config *rest.Config, recorder events.EventRecorder) (wired, error) {
+	client, err := metadata.NewForConfig(config)
+	if err != nil {
+		return wired{}, err
+	}
+	pods := metadatainformer.NewFilteredMetadataInformer(client, podtimestamp.Resource, o.namespace, o.resync, cache.Indexers{}, nil)
+	controller, err := podtimestamp.New(podtimestamp.Config{}, client, pods, recorder, clock.RealClock{})
+	if err != nil {
+		return wired{}, err
+	}
+	return wired{
+		controller: controller,
+		needs: []preflight.Resource{
+			{GroupVersionResource: podtimestamp.Resource, Namespace: o.namespace, Permit: "kubectl apply -f artifacts/rbac-podtimestamp.yaml, or -namespace for a single one"},
+		},
+		informers: []starter{informer{pods.Informer()}},
 	}, nil
 }
 

@@ -326,24 +326,36 @@ func emptyCluster(t *testing.T) (address string, paths func() []string) {
 // Only what is watched needs permission, and of others' Pods nothing is asked.
 func TestWhatIsWatched(t *testing.T) {
 	for _, tt := range []struct {
-		name      string
-		namespace string
-		want      []string
+		name        string
+		controllers string
+		namespace   string
+		want        []string
 	}{{
-		name: "everywhere",
+		name:        "everywhere",
+		controllers: "*",
 		want: []string{
 			"/api/v1/pods?controller.nicoleh.io/icecream",
 			"/apis/apps/v1/deployments",
 			"/apis/controller.nicoleh.io/v1alpha1/icecreams",
 		},
 	}, {
-		name:      "in one namespace",
-		namespace: "parlour",
+		name:        "in one namespace",
+		controllers: "*",
+		namespace:   "parlour",
 		want: []string{
 			"/api/v1/namespaces/parlour/pods?controller.nicoleh.io/icecream",
 			"/apis/apps/v1/namespaces/parlour/deployments",
 			"/apis/controller.nicoleh.io/v1alpha1/namespaces/parlour/icecreams",
 		},
+	}, {
+		name:        "podtimestamp alone",
+		controllers: "podtimestamp",
+		want:        []string{"/api/v1/pods"},
+	}, {
+		name:        "podtimestamp alone, in one namespace",
+		controllers: "podtimestamp",
+		namespace:   "parlour",
+		want:        []string{"/api/v1/namespaces/parlour/pods"},
 	}} {
 		t.Run(tt.name, func(t *testing.T) {
 			address, paths := emptyCluster(t)
@@ -351,7 +363,7 @@ func TestWhatIsWatched(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, err := assemble(options{controllers: "*", namespace: tt.namespace, workers: 2, icecream: usual}, config)
+			p, err := assemble(options{controllers: tt.controllers, namespace: tt.namespace, workers: 2, icecream: usual}, config)
 			if err != nil {
 				t.Fatal(err)
 			}

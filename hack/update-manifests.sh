@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Writes what follows from the chart: its README.md, artifacts/install.yaml and
-# artifacts/rbac-icecream.yaml. Before that it copies into the chart what the
-# chart takes from artifacts/. Run it after a change of either, and after
+# artifacts/rbac-*.yaml. Before that it copies into the chart what the chart takes
+# from artifacts/. Run it after a change of either, and after
 # hack/update-codegen.sh.
 #
 # An argument is another copy of this tree, to be updated in place of this one.
@@ -26,10 +26,11 @@ cp "${tree}/artifacts/examples/crd-icecream.yaml" \
 
 tool helm-docs --chart-search-root "${chart}" --sort-values-order file --log-level warning
 
-# render TEMPLATE...: what these templates, or all, give with default values.
-# Where it comes from is left out, as are empty lines at the end of a document.
+# render TEMPLATE...: what these templates, or all, give with default values, or
+# with those in ${values}. Where it comes from is left out, as are empty lines at
+# the end of a document.
 render() {
-  tool helm template icecream-controller "${chart}" --namespace icecream-system "${@/#/--show-only=templates/}" |
+  tool helm template icecream-controller "${chart}" --namespace icecream-system ${values:+--set "${values}"} "${@/#/--show-only=templates/}" |
     awk '/^# Source: / { next } /^$/ { empty = empty "\n"; next }
       /^---$/ { empty = "" } { printf "%s%s\n", empty, $0; empty = "" }'
 }
@@ -70,4 +71,14 @@ ${namespace}"
   render serviceaccount.yaml rbac-icecream.yaml rbac-leader-election.yaml rbac-metrics-auth.yaml
 } >"${temp}/rbac-icecream.yaml"
 
-mv "${temp}/install.yaml" "${temp}/rbac-icecream.yaml" "${tree}/artifacts/"
+# optional NAME: the roles of a controller that is off by default.
+optional() {
+  echo "# What the controller $1 may do, in addition to artifacts/rbac-icecream.yaml.
+# This is what charts/icecream-controller has of it: change that, and run
+# hack/update-manifests.sh."
+  values=controllers.$1.enabled=true render "rbac-$1.yaml"
+}
+
+optional podtimestamp >"${temp}/rbac-podtimestamp.yaml"
+
+mv "${temp}/install.yaml" "${temp}"/rbac-*.yaml "${tree}/artifacts/"

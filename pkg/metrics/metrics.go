@@ -113,6 +113,24 @@ func Build(version, commit string) {
 	buildInfo.WithLabelValues(version, commit, runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH).Set(1)
 }
 
+// Total is a counter of what only one controller does.
+type Total struct{ counter *metrics.Counter }
+
+// NewTotal is the counter of that name; there is one in the process, however often
+// it is asked for.
+func NewTotal(name, help string) Total {
+	c, isKnown := totals.LoadOrStore(name, metrics.NewCounter(&metrics.CounterOpts{Name: name, Help: help, StabilityLevel: metrics.ALPHA}))
+	if !isKnown {
+		legacyregistry.MustRegister(c.(*metrics.Counter))
+	}
+	return Total{c.(*metrics.Counter)}
+}
+
+// Inc counts one more. It is safe for concurrent use.
+func (t Total) Inc() { t.counter.Inc() }
+
+var totals sync.Map // *metrics.Counter by name
+
 // Count has a gauge counted anew whenever it is asked for: count calls add with a
 // number for each combination of values of the labels. It must be safe for
 // concurrent use, and fast. Of several calls with one name the last one counts.

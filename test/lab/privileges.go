@@ -2,7 +2,6 @@ package lab
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -44,13 +43,13 @@ func (p *Privileges) Forbidden() []string {
 // read adds what the Lab's roles grant, and what its audit log has of controllers
 // under the service account of artifacts/, in whichever namespace.
 func (p *Privileges) read(ctx context.Context, l *Lab) error {
-	roles := l.Kube.RbacV1()
-	own, ownErr := roles.ClusterRoles().Get(ctx, ServiceAccount, metav1.GetOptions{})
-	reviews, reviewsErr := roles.ClusterRoles().Get(ctx, ServiceAccount+"-metrics-auth", metav1.GetOptions{})
-	lease, leaseErr := roles.Roles(SystemNamespace).Get(ctx, ServiceAccount+"-leader-election", metav1.GetOptions{})
-	requests, auditErr := cluster.ReadAudit(l.AuditLog(), ":"+ServiceAccount)
-	if err := errors.Join(ownErr, reviewsErr, leaseErr, auditErr); err != nil {
-		return fmt.Errorf("comparing permissions: %w", err)
+	rules, err := l.rules(ctx)
+	if err != nil {
+		return fmt.Errorf("reading roles: %w", err)
+	}
+	requests, err := cluster.ReadAudit(l.AuditLog(), ":"+ServiceAccount)
+	if err != nil {
+		return err
 	}
 
 	p.mu.Lock()
@@ -58,7 +57,7 @@ func (p *Privileges) read(ctx context.Context, l *Lab) error {
 	if p.granted == nil {
 		p.granted, p.used, p.forbidden = map[string]bool{}, map[string]bool{}, map[string]bool{}
 	}
-	for _, rule := range slices.Concat(own.Rules, reviews.Rules, lease.Rules) {
+	for _, rule := range rules {
 		for _, permission := range permissions(rule) {
 			p.granted[permission] = true
 		}
@@ -76,6 +75,44 @@ func (p *Privileges) read(ctx context.Context, l *Lab) error {
 		}
 	}
 	return nil
+}
+
+// rules are those of all roles that the service account of artifacts/ is bound to,
+// one or more for each controller.
+func (l *Lab) rules(ctx context.Context) (rules []rbacv1.PolicyRule, err error) {
+	isOurs := func(subjects []rbacv1.Subject) bool {
+		return slices.Contains(subjects, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: SystemNamespace, Name: ServiceAccount})
+	}
+	rbac := l.Kube.RbacV1()
+	everywhere, err := rbac.ClusterRoleBindings().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, binding := range everywhere.Items {
+		if !isOurs(binding.Subjects) {
+			continue
+		}
+		role, err := rbac.ClusterRoles().Get(ctx, binding.RoleRef.Name, metav1.GetOptions{})
+		if err != nil {
+			return nil, err
+		}
+		rules = append(rules, role.Rules...)
+	}
+	inside, err := rbac.RoleBindings(SystemNamespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, binding := range inside.Items {
+		if !isOurs(binding.Subjects) {
+			continue
+		}
+		role, err := rbac.Roles(SystemNamespace).Get(ctx, binding.RoleRef.Name, metav1.GetOptions{})
+		if err != nil {
+			return nil, err
+		}
+		rules = append(rules, role.Rules...)
+	}
+	return rules, nil
 }
 
 func permissions(rule rbacv1.PolicyRule) []string {

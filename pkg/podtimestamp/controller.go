@@ -1,0 +1,199 @@
+// Package podtimestamp gives Pods that ask for it a timestamp, exactly once: one
+// with the annotation "addtime", whatever its value, gets the annotation
+// "timestamp".
+//
+// It decides which Pods ask and have none, from their metadata alone. It writes
+// that annotation, and events about it. It never changes a timestamp that is
+// there, whoever put it there, and never writes to a Pod that is being deleted or
+// is the mirror of a static one.
+//
+// One sync of one Pod goes
+//
+//	fresh → observe → decide → act → events
+//
+// as that of an Icecream does; there is no status to report.
+package podtimestamp
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatalister"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+
+	"nicoleh.io/k8s-controller/pkg/metrics"
+	"nicoleh.io/k8s-controller/pkg/worker"
+	"nicoleh.io/k8s-controller/pkg/written"
+)
+
+// Name is that of the controller, wherever it has to be named.
+const Name = "podtimestamp"
+
+// Resource is what it works on.
+var Resource = corev1.SchemeGroupVersion.WithResource("pods")
+
+// Config is what an operator can choose: nothing, so far.
+type Config struct{}
+
+// The reasons of its events.
+const (
+	ReasonStamped = "Stamped"
+	ReasonRefused = "StampRefused"
+)
+
+// Controller stamps Pods.
+type Controller struct {
+	client   metadata.Interface
+	pods     metadatalister.Lister
+	recorder events.EventRecorder
+	clock    clock.WithTicker
+	metrics  metrics.Controller
+	stamps   metrics.Total
+
+	loop    *worker.Loop
+	writes  *written.Store
+	refused sync.Map // by name, the UIDs of Pods whose stamp was refused, which has been told
+	synced  []cache.DoneChecker
+}
+
+// New wires a controller to its informer, of the metadata of Pods, and starts
+// nothing.
+func New(_ Config, client metadata.Interface, pods kubeinformers.GenericInformer, recorder events.EventRecorder, clock clock.WithTicker) (*Controller, error) {
+	c := &Controller{
+		client:   client,
+		pods:     metadatalister.New(pods.Informer().GetIndexer(), Resource),
+		recorder: recorder,
+		clock:    clock,
+		metrics:  metrics.For(Name),
+		stamps:   metrics.NewTotal("podtimestamp_stamps_total", "Timestamps given to Pods."),
+	}
+	c.loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync))
+	c.writes = written.New(map[schema.GroupResource]written.Seen{Resource.GroupResource(): pods.Informer().GetStore()})
+
+	if err := pods.Informer().SetTransform(transform); err != nil {
+		return nil, fmt.Errorf("setting up the cache: %w", err)
+	}
+	registration, err := pods.Informer().AddEventHandler(cache.FilteringResourceEventHandler{
+		FilterFunc: mayAsk,
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc:    c.follow,
+			UpdateFunc: func(_, pod any) { c.follow(pod) },
+			DeleteFunc: c.follow,
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("following events: %w", err)
+	}
+	c.synced = []cache.DoneChecker{registration.HasSyncedChecker()}
+	return c, nil
+}
+
+// Run syncs Pods with that many workers until ctx ends, and returns when the last
+// of them has finished. The informer is started by the caller.
+func (c *Controller) Run(ctx context.Context, workers int) error {
+	return c.loop.Run(ctx, workers, c.synced...)
+}
+
+// Ready are done when the cache is filled and everything in it is queued.
+func (c *Controller) Ready() []cache.DoneChecker { return c.synced }
+
+// Busy is how long the longest of the running syncs has been running by now.
+func (c *Controller) Busy() time.Duration { return c.loop.Busy() }
+
+// sync gives one Pod its timestamp if it is to have one.
+func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (again time.Duration, err error) {
+	if err := c.writes.Missing(name); err != nil {
+		c.metrics.StaleCacheWait()
+		return 0, worker.NotYet(err)
+	}
+
+	pod, err := c.pods.Namespace(name.Namespace).Get(name.Name)
+	if apierrors.IsNotFound(err) {
+		c.refused.Delete(name)
+		return 0, nil
+	} else if err != nil {
+		return 0, err
+	}
+	observed := Observed{Now: c.clock.Now(), Pod: pod}
+
+	decision := Decide(observed)
+	if decision.Timestamp == "" {
+		c.refused.Delete(name)
+		return 0, nil
+	}
+
+	err = c.stamp(ctx, name, observed, decision)
+	c.tell(name, observed, decision, err)
+	return 0, err
+}
+
+// stamp writes what was decided. A conflict means no more than that the Pod is not
+// as the cache shows it any longer, and is not an error that anybody has to see.
+func (c *Controller) stamp(ctx context.Context, name cache.ObjectName, o Observed, d Decision) error {
+	patch, err := Patch(o, d)
+	if err != nil {
+		return err
+	}
+	stamped, err := c.client.Resource(Resource).Namespace(name.Namespace).
+		Patch(ctx, name.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: Name})
+	switch {
+	case apierrors.IsNotFound(err):
+		return worker.NotYet(fmt.Errorf("the Pod is gone, as the cache will show: %w", err))
+	case err != nil:
+		return fmt.Errorf("setting annotation %s: %w", AnnotationTimestamp, err)
+	}
+	c.writes.Record(name, Resource.GroupResource(), stamped.ResourceVersion)
+	c.stamps.Inc()
+	return nil
+}
+
+// tell records what became of the decision: that the Pod is stamped, or, for the
+// first time of possibly many, that somebody does not allow it.
+func (c *Controller) tell(name cache.ObjectName, o Observed, d Decision, err error) {
+	pod := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: name.Namespace, Name: name.Name, UID: o.Pod.UID, ResourceVersion: o.Pod.ResourceVersion}
+	switch {
+	case err == nil:
+		c.refused.Delete(name)
+		c.recorder.Eventf(pod, nil, corev1.EventTypeNormal, ReasonStamped, "Stamp", "Set annotation %s to %s", AnnotationTimestamp, d.Timestamp)
+	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
+		if told, _ := c.refused.Swap(name, o.Pod.UID); told != o.Pod.UID {
+			c.recorder.Eventf(pod, nil, corev1.EventTypeWarning, ReasonRefused, "Stamp", "Trying on: %v", err)
+		}
+	}
+}
+
+// follow asks for a look at a Pod that something has happened to.
+func (c *Controller) follow(pod any) {
+	name, err := cache.DeletionHandlingObjectToName(pod)
+	if err != nil {
+		utilruntime.HandleError(err)
+		return
+	}
+	c.loop.Add(name)
+}
+
+// mayAsk keeps the Pods that do not ask for anything out of the queue: most do not.
+// One that no longer asks, or is gone, is followed for the last time.
+func mayAsk(obj any) bool {
+	pod, isKnown := obj.(*metav1.PartialObjectMetadata)
+	return !isKnown || isAsking(pod)
+}
+
+func transform(obj any) (any, error) {
+	if pod, isPod := obj.(*metav1.PartialObjectMetadata); isPod {
+		return strip(pod), nil
+	}
+	return obj, nil
+}

@@ -1,0 +1,325 @@
+package podtimestamp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/metadata/fake"
+	"k8s.io/client-go/metadata/metadatainformer"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	"pgregory.net/rapid"
+)
+
+func TestMain(m *testing.M) {
+	// The default handlers also pace errors by the time since the last one, and a
+	// synctest bubble's clock is decades away from the one outside.
+	utilruntime.ErrorHandlers = []utilruntime.ErrorHandler{func(context.Context, error, string, ...any) { reports.Add(1) }}
+	klog.SetLogger(logr.Discard())
+	goleak.VerifyTestMain(m)
+}
+
+// reports is how many errors a loop has reported.
+var reports atomic.Int64
+
+func equal[T any](t *testing.T, what string, want, got T) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// inBubble runs a test with a clock that begins at midnight of 2000-01-01.
+func inBubble(t *testing.T, test func(t *testing.T, s *server)) {
+	synctest.Test(t, func(t *testing.T) { test(t, newServer(t)) })
+}
+
+var errDenied = apierrors.NewForbidden(Resource.GroupResource(), "sundae", errors.New("not on Sundays"))
+
+func TestPodsAreStampedOnce(t *testing.T) {
+	before := stamps(t)
+	inBubble(t, func(t *testing.T, s *server) {
+		s.create("early", "addtime", "true")
+		s.create("silent")
+		s.create("others", "addtime", "", "timestamp", "tomorrow")
+		_, stop := s.run()
+		pass(time.Hour)
+		s.create("late", "addtime", "")
+		s.annotate("silent", "addtime", "now")
+		pass(time.Hour)
+		stop()
+		s.run()
+		pass(24 * time.Hour)
+		equal(t, "timestamps", map[string]string{
+			"early": "2000-01-01T00:00:00Z", "late": "2000-01-01T01:00:00Z", "silent": "2000-01-01T01:00:00Z", "others": "tomorrow",
+		}, s.timestamps())
+		equal(t, "patches", 3, s.patches)
+		equal(t, "events", []string{
+			"Normal Stamped: Set annotation timestamp to 2000-01-01T00:00:00Z",
+			"Normal Stamped: Set annotation timestamp to 2000-01-01T01:00:00Z",
+			"Normal Stamped: Set annotation timestamp to 2000-01-01T01:00:00Z",
+		}, s.events)
+	})
+	equal(t, "metric", before+3, stamps(t))
+}
+
+func stamps(t *testing.T) float64 {
+	t.Helper()
+	families, err := legacyregistry.DefaultGatherer.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() == "podtimestamp_stamps_total" {
+			return family.Metric[0].GetCounter().GetValue()
+		}
+	}
+	return 0
+}
+
+// While the cache does not show the stamp yet, nothing that it shows makes the
+// controller try again.
+func TestOwnWritesAreWaitedFor(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *server) {
+		s.create("sundae", "addtime", "")
+		before := s.pods["sundae"].DeepCopy()
+		s.hold(true)
+		s.run()
+		pass(time.Second)
+		equal(t, "timestamps", map[string]string{"sundae": "2000-01-01T00:00:00Z"}, s.timestamps())
+		s.watcher.Modify(before)
+		pass(time.Hour)
+		equal(t, "patches", 1, s.patches)
+	})
+}
+
+// A conflict, or a Pod that is gone, is what a cache that trails leads to.
+func TestATrailingCacheIsNoNews(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *server) {
+		before := reports.Load()
+		s.answer(apierrors.NewNotFound(Resource.GroupResource(), "sundae"), apierrors.NewConflict(Resource.GroupResource(), "sundae", nil))
+		s.run()
+		s.create("sundae", "addtime", "")
+		pass(time.Hour)
+		equal(t, "patches", 3, s.patches)
+		equal(t, "reports", before, reports.Load())
+		equal(t, "events", []string{"Normal Stamped: Set annotation timestamp to 2000-01-01T00:00:00Z"}, s.events)
+	})
+}
+
+func TestARefusalIsToldOnceAndTriedAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *server) {
+		s.run()
+		s.answer(slices.Repeat([]error{errDenied}, 5)...)
+		s.create("sundae", "addtime", "")
+		pass(time.Hour)
+		told := []string{
+			`Warning StampRefused: Trying on: setting annotation timestamp: pods "sundae" is forbidden: not on Sundays`,
+			"Normal Stamped: Set annotation timestamp to 2000-01-01T00:00:00Z",
+		}
+		equal(t, "patches", 6, s.patches)
+		equal(t, "events", told, s.events)
+
+		s.answer(errDenied, errDenied)
+		s.create("sundae", "addtime", "")
+		pass(time.Hour)
+		told[1] = "Normal Stamped: Set annotation timestamp to 2000-01-01T01:00:00Z"
+		equal(t, "events of another Pod of that name", told, s.events[2:])
+
+		s.answer(apierrors.NewInternalError(errors.New("etcd")), apierrors.NewTooManyRequests("later", 2), errors.New("no route"))
+		s.create("cone", "addtime", "")
+		pass(time.Hour)
+		equal(t, "events of troubles that are not the Pod's", []string{"Normal Stamped: Set annotation timestamp to 2000-01-01T02:00:02Z"}, s.events[4:])
+	})
+}
+
+func TestWhatIsRememberedIsForgotten(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *server) {
+		c, _ := s.run()
+		for _, end := range []func(name string){
+			s.remove,
+			func(name string) { s.annotate(name, AnnotationTimestamp, "") },
+			func(name string) {
+				s.edit(name, func(pod *metav1.PartialObjectMetadata) { delete(pod.Annotations, AnnotationAddTime) })
+			},
+		} {
+			s.answer(slices.Repeat([]error{errDenied}, 10)...)
+			s.create("sundae", "addtime", "")
+			pass(10 * time.Millisecond)
+			if len(s.events) == 0 {
+				t.Error("the refusal was not told")
+			}
+			end("sundae")
+			pass(time.Hour)
+			c.refused.Range(func(name, _ any) bool { t.Errorf("%s is remembered", name); return true })
+		}
+	})
+}
+
+// deed is one thing that happens to a Pod, or to the controller.
+type deed struct {
+	What  string
+	Pod   string
+	Pause time.Duration // before it
+}
+
+func deeds() *rapid.Generator[[]deed] {
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) deed {
+		return deed{
+			What:  rapid.SampledFrom([]string{"create", "create asking", "ask", "ask", "withdraw", "stamp", "touch", "terminate", "remove", "mirror", "hold", "release", "deny", "lose", "restart"}).Draw(t, "what"),
+			Pod:   rapid.SampledFrom([]string{"sundae", "cone"}).Draw(t, "pod"),
+			Pause: rapid.SampledFrom([]time.Duration{0, 0, 0, time.Millisecond, 7 * time.Millisecond, time.Second}).Draw(t, "pause"),
+		}
+	}), 1, 60)
+}
+
+// Whatever happens, and in whichever order, no Pod is stamped twice, none that has a
+// timestamp or does not ask for one is stamped at all (the server complains of
+// these), and in the end every one that asks has its timestamp.
+func TestWhateverHappens(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		plan := deeds().Draw(r, "deeds")
+		var wrong []string
+		isFine := t.Run("", func(t *testing.T) {
+			inBubble(t, func(_ *testing.T, s *server) { wrong = s.play(plan) })
+		})
+		if !isFine || len(wrong) > 0 {
+			r.Fatal(strings.Join(wrong, "\n"))
+		}
+	})
+}
+
+// play has a controller live through it, and returns what is wrong in the end.
+func (s *server) play(plan []deed) (wrong []string) {
+	_, stop := s.run()
+	for _, deed := range plan {
+		pass(deed.Pause)
+		edit := func(change func(*metav1.PartialObjectMetadata)) { s.edit(deed.Pod, change) }
+		switch deed.What {
+		case "create":
+			s.create(deed.Pod)
+		case "create asking":
+			s.create(deed.Pod, AnnotationAddTime, "")
+		case "ask":
+			s.annotate(deed.Pod, AnnotationAddTime, "please")
+		case "withdraw":
+			edit(func(pod *metav1.PartialObjectMetadata) { delete(pod.Annotations, AnnotationAddTime) })
+		case "stamp":
+			s.annotate(deed.Pod, AnnotationTimestamp, "somebody's")
+		case "touch":
+			edit(func(*metav1.PartialObjectMetadata) {})
+		case "terminate":
+			edit(func(pod *metav1.PartialObjectMetadata) { terminating(pod) })
+		case "remove":
+			s.remove(deed.Pod)
+		case "mirror":
+			s.create(deed.Pod, AnnotationAddTime, "", "kubernetes.io/config.mirror", "hash")
+		case "hold":
+			s.hold(true)
+		case "release":
+			s.hold(false)
+		case "deny":
+			s.answer(errDenied, nil, errDenied)
+		case "lose":
+			s.answer(errLost)
+		case "restart":
+			stop()
+			_, stop = s.run()
+		}
+	}
+	s.hold(false)
+	pass(time.Hour)
+	for name, pod := range s.pods {
+		if isAsking(pod) && !isStamped(pod) && !isTerminating(pod) && !isMirror(pod) {
+			wrong = append(wrong, fmt.Sprintf("%s has no timestamp: %v", name, pod.Annotations))
+		}
+	}
+	for uid, n := range s.accepted {
+		if n > 1 {
+			wrong = append(wrong, fmt.Sprintf("%s was stamped %d times", uid, n))
+		}
+	}
+	return wrong
+}
+
+// The cache takes the same memory for Pods with much in their metadata as for those
+// with next to nothing there. That spec and status do not get here at all is shown
+// with a real API server, in test/e2e.
+func TestMemoryDoesNotDependOnThePods(t *testing.T) {
+	const pods = 5000
+	fat := strings.Repeat("x", 10_000)
+	cost := func(pod func(i int) *metav1.PartialObjectMetadata) float64 {
+		client := fake.NewSimpleMetadataClient(fake.NewTestScheme())
+		client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, apiruntime.Object, error) {
+			list := &metav1.List{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}
+			for i := range pods {
+				list.Items = append(list.Items, apiruntime.RawExtension{Object: pod(i)})
+			}
+			return true, list, nil
+		})
+		informer := metadatainformer.NewFilteredMetadataInformer(client, Resource, "", 0, cache.Indexers{}, nil)
+		c, err := New(Config{}, client, informer, nil, clock.RealClock{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := heap()
+		go informer.Informer().RunWithContext(t.Context())
+		if !cache.WaitFor(t.Context(), "", c.Ready()...) {
+			t.Fatal("the cache was not filled")
+		}
+		after := heap()
+		if n := len(informer.Informer().GetStore().ListKeys()); n != pods {
+			t.Fatalf("%d Pods in the cache, want %d", n, pods)
+		}
+		return (after - before) / pods
+	}
+	thinPods := cost(numbered)
+	fatPods := cost(func(i int) *metav1.PartialObjectMetadata {
+		pod := numbered(i)
+		for _, key := range []string{"last-applied", AnnotationAddTime} {
+			pod.Annotations[key] = strings.Clone(fat)
+		}
+		pod.Labels = map[string]string{"app": strings.Clone(fat)}
+		pod.Finalizers = []string{strings.Clone(fat)}
+		pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet", FieldsV1: metav1.NewFieldsV1(fat)}}
+		return pod
+	})
+	t.Logf("a thin Pod takes %.0f bytes, a fat one of 50 KB %.0f", thinPods, fatPods)
+	if fatPods > thinPods+200 {
+		t.Errorf("a thin Pod takes %.0f bytes, a fat one %.0f", thinPods, fatPods)
+	}
+}
+
+func numbered(i int) *metav1.PartialObjectMetadata {
+	pod := podWith(AnnotationAddTime, "")
+	pod.Name, pod.UID = fmt.Sprintf("pod-%d", i), types.UID(fmt.Sprintf("uid-%d", i))
+	return pod
+}
+
+// heap is how much of it is in use when all that is not needed is gone.
+func heap() float64 {
+	runtime.GC()
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return float64(stats.HeapAlloc)
+}
