@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Writes what follows from the chart: its README.md, artifacts/install.yaml and
-# artifacts/rbac-icecream.yaml. Before that it copies into the chart what the
+# artifacts/rbac-*.yaml. Before that it copies into the chart what the
 # chart takes from artifacts/. Run it after a change of either, and after
 # hack/update-codegen.sh.
 #
@@ -26,10 +26,12 @@ cp "${tree}/artifacts/examples/crd-icecream.yaml" \
 
 tool helm-docs --chart-search-root "${chart}" --sort-values-order file --log-level warning
 
-# render TEMPLATE...: what these templates, or all, give with default values.
+# render TEMPLATE...: what these templates, or all, give with default values and
+# the arguments in "more".
+more=()
 # Where it comes from is left out, as are empty lines at the end of a document.
 render() {
-  tool helm template icecream-controller "${chart}" --namespace icecream-system "${@/#/--show-only=templates/}" |
+  tool helm template icecream-controller "${chart}" --namespace icecream-system "${more[@]}" "${@/#/--show-only=templates/}" |
     awk '/^# Source: / { next } /^$/ { empty = empty "\n"; next }
       /^---$/ { empty = "" } { printf "%s%s\n", empty, $0; empty = "" }'
 }
@@ -70,4 +72,19 @@ ${namespace}"
   render serviceaccount.yaml rbac-icecream.yaml rbac-leader-election.yaml rbac-metrics-auth.yaml
 } >"${temp}/rbac-icecream.yaml"
 
-mv "${temp}/install.yaml" "${temp}/rbac-icecream.yaml" "${tree}/artifacts/"
+{
+  echo "# What secretsync may do, if it is to run (-controllers=*,secretsync), besides what
+# rbac-icecream.yaml has for every controller. This is what
+# charts/icecream-controller has of it: change that, and run
+# hack/update-manifests.sh.
+#
+# kubectl delete -f of this file deletes the namespace, too, and all sources in it.
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: secretsync"
+  more=(--set controllers.secretsync.enabled=true)
+  render rbac-secretsync.yaml
+} >"${temp}/rbac-secretsync.yaml"
+
+mv "${temp}/install.yaml" "${temp}"/rbac-*.yaml "${tree}/artifacts/"

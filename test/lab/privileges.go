@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -44,15 +45,10 @@ func (p *Privileges) Forbidden() []string {
 // read adds what the Lab's roles grant, and what its audit log has of controllers
 // under the service account of artifacts/, in whichever namespace.
 func (p *Privileges) read(ctx context.Context, l *Lab) error {
-	roles := l.Kube.RbacV1()
-	own, ownErr := roles.ClusterRoles().Get(ctx, ServiceAccount, metav1.GetOptions{})
-	reviews, reviewsErr := roles.ClusterRoles().Get(ctx, ServiceAccount+"-metrics-auth", metav1.GetOptions{})
-	lease, leaseErr := roles.Roles(SystemNamespace).Get(ctx, ServiceAccount+"-leader-election", metav1.GetOptions{})
+	rules, rulesErr := l.boundRules(ctx)
 	requests, auditErr := cluster.ReadAudit(l.AuditLog(), ":"+ServiceAccount)
-	for _, err := range []error{ownErr, reviewsErr, leaseErr, auditErr} {
-		if err != nil && !apierrors.IsNotFound(err) { // a test may have uninstalled them
-			return fmt.Errorf("comparing permissions: %w", err)
-		}
+	if err := errors.Join(rulesErr, auditErr); err != nil {
+		return fmt.Errorf("comparing permissions: %w", err)
 	}
 
 	p.mu.Lock()
@@ -60,7 +56,7 @@ func (p *Privileges) read(ctx context.Context, l *Lab) error {
 	if p.granted == nil {
 		p.granted, p.used, p.forbidden = map[string]bool{}, map[string]bool{}, map[string]bool{}
 	}
-	for _, rule := range slices.Concat(own.Rules, reviews.Rules, lease.Rules) {
+	for _, rule := range rules {
 		for _, permission := range permissions(rule) {
 			p.granted[permission] = true
 		}
@@ -78,6 +74,45 @@ func (p *Privileges) read(ctx context.Context, l *Lab) error {
 		}
 	}
 	return nil
+}
+
+// boundRules are those of all roles that are bound to the service account of
+// artifacts/, in whichever namespace.
+func (l *Lab) boundRules(ctx context.Context) (rules []rbacv1.PolicyRule, err error) {
+	isController := func(s rbacv1.Subject) bool {
+		return s.Kind == rbacv1.ServiceAccountKind && s.Name == ServiceAccount
+	}
+	rbac := l.Kube.RbacV1()
+	everywhere, err := rbac.ClusterRoleBindings().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, binding := range everywhere.Items {
+		if slices.ContainsFunc(binding.Subjects, isController) {
+			role, err := rbac.ClusterRoles().Get(ctx, binding.RoleRef.Name, metav1.GetOptions{})
+			if err != nil {
+				return nil, err
+			}
+			rules = append(rules, role.Rules...)
+		}
+	}
+	somewhere, err := rbac.RoleBindings(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, binding := range somewhere.Items {
+		if binding.RoleRef.Kind == "Role" && slices.ContainsFunc(binding.Subjects, isController) {
+			role, err := rbac.Roles(binding.Namespace).Get(ctx, binding.RoleRef.Name, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				continue // of a namespace that is ending
+			}
+			if err != nil {
+				return nil, err
+			}
+			rules = append(rules, role.Rules...)
+		}
+	}
+	return rules, nil
 }
 
 func permissions(rule rbacv1.PolicyRule) []string {
