@@ -68,6 +68,7 @@ type cluster struct {
 	mu      sync.Mutex
 	made    int // objects and versions so far
 	objects map[schema.GroupVersionResource]map[cache.ObjectName]kind
+	history []change
 	streams []*stream
 	held    bool
 	refuse  func(verb, namespace string) error // the answer to a write; errLost after it was done
@@ -75,6 +76,14 @@ type cluster struct {
 	told   []string // events
 	wrote  []string // what the controller wrote, "create team-a/db"
 	logged safeBuffer
+}
+
+// change is what a write did to an object; there is no before or no after if there
+// was no object.
+type change struct {
+	gvr           schema.GroupVersionResource
+	version       int
+	before, after kind
 }
 
 // stream is a watch and what it has not told yet.
@@ -87,7 +96,7 @@ type stream struct {
 }
 
 func (s *stream) shows(gvr schema.GroupVersionResource, obj kind) bool {
-	return s.gvr == gvr && (s.namespace == "" || s.namespace == obj.GetNamespace()) && s.selector.Matches(labels.Set(obj.GetLabels()))
+	return obj != nil && s.gvr == gvr && (s.namespace == "" || s.namespace == obj.GetNamespace()) && s.selector.Matches(labels.Set(obj.GetLabels()))
 }
 
 func (s *stream) flush() {
@@ -139,6 +148,15 @@ func newCluster(t *testing.T) *cluster {
 			selector: action.(clienttesting.WatchAction).GetWatchRestrictions().Labels, watcher: watch.NewRaceFreeFake(),
 		}
 		c.streams = append(c.streams, s)
+		since, err := strconv.Atoi(action.(clienttesting.WatchActionImpl).ListOptions.ResourceVersion)
+		if err != nil {
+			c.t.Errorf("a watch: %v", err)
+		}
+		for _, past := range c.history {
+			if past.version > since {
+				c.send(s, past)
+			}
+		}
 		return true, s.watcher, nil
 	})
 	c.metadata.PrependReactor("list", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -304,35 +322,44 @@ func (c *cluster) set(gvr schema.GroupVersionResource, obj kind) kind {
 		obj.SetUID(types.UID("uid-" + obj.GetResourceVersion()))
 	}
 	c.objects[gvr][name] = obj
-	for _, s := range c.streams {
-		was, is := isKnown && s.shows(gvr, before), s.shows(gvr, obj)
-		switch {
-		case is && was:
-			c.send(s, watch.Modified, obj)
-		case is:
-			c.send(s, watch.Added, obj)
-		case was:
-			c.send(s, watch.Deleted, obj)
-		}
-	}
+	c.record(change{gvr: gvr, version: c.made, before: before, after: obj})
 	return obj.DeepCopyObject().(kind)
 }
 
 func (c *cluster) remove(gvr schema.GroupVersionResource, name cache.ObjectName) {
-	obj := c.objects[gvr][name]
+	before := c.objects[gvr][name].DeepCopyObject().(kind)
 	delete(c.objects[gvr], name)
 	c.made++
-	obj = obj.DeepCopyObject().(kind)
-	obj.SetResourceVersion(strconv.Itoa(c.made))
+	before.SetResourceVersion(strconv.Itoa(c.made))
+	c.record(change{gvr: gvr, version: c.made, before: before})
+}
+
+func (c *cluster) record(change change) {
+	c.history = append(c.history, change)
 	for _, s := range c.streams {
-		if s.shows(gvr, obj) {
-			c.send(s, watch.Deleted, obj)
-		}
+		c.send(s, change)
 	}
 }
 
-func (c *cluster) send(s *stream, what watch.EventType, obj kind) {
-	s.pending = append(s.pending, watch.Event{Type: what, Object: obj.DeepCopyObject()})
+// send tells a watch of a change if it shows it. What it shows no more is told with
+// the version in which it went.
+func (c *cluster) send(s *stream, change change) {
+	was, is := s.shows(change.gvr, change.before), s.shows(change.gvr, change.after)
+	event := watch.Event{Type: watch.Modified}
+	switch {
+	case is:
+		event.Object = change.after.DeepCopyObject()
+		if !was {
+			event.Type = watch.Added
+		}
+	case was:
+		gone := change.before.DeepCopyObject().(kind)
+		gone.SetResourceVersion(strconv.Itoa(change.version))
+		event = watch.Event{Type: watch.Deleted, Object: gone}
+	default:
+		return
+	}
+	s.pending = append(s.pending, event)
 	if !c.held {
 		s.flush()
 	}
