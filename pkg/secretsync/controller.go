@@ -173,7 +173,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (again tim
 		c.troubles.settle(name)
 		return 0, quietIfBehind(discreet(err, observed.Source))
 	}
-	return c.report(ctx, name, observed, decision, discreet(err, observed.Source))
+	return c.report(ctx, name, observed, discreet(err, observed.Source))
 }
 
 // observe reads from the caches what a decision depends on.
@@ -346,7 +346,7 @@ func (c *Controller) delete(ctx context.Context, old *corev1.Secret) error {
 }
 
 // report says what became of a copy that should be there, if it is news.
-func (c *Controller) report(ctx context.Context, name cache.ObjectName, o Observed, d Decision, err error) (again time.Duration, _ error) {
+func (c *Controller) report(ctx context.Context, name cache.ObjectName, o Observed, err error) (again time.Duration, _ error) {
 	switch {
 	case err == nil:
 		c.troubles.settle(name)

@@ -264,6 +264,7 @@ func TestDecide(t *testing.T) {
 			StripCopy(o.Copy)
 		case Delete:
 			o.Copy = nil
+		default:
 		}
 		if after := Decide(o); after.Action != None && after.Action != Blocked {
 			rt.Errorf("%s, and then %s", d.Action, after.Action)
