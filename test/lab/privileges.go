@@ -90,6 +90,9 @@ func (l *Lab) boundRules(ctx context.Context) (rules []rbacv1.PolicyRule, err er
 	for _, binding := range everywhere.Items {
 		if slices.ContainsFunc(binding.Subjects, isController) {
 			role, err := rbac.ClusterRoles().Get(ctx, binding.RoleRef.Name, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				continue // a test may have uninstalled it
+			}
 			if err != nil {
 				return nil, err
 			}
