@@ -25,6 +25,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -54,6 +55,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/podtimestamp"
 	"nicoleh.io/k8s-controller/pkg/preflight"
 	"nicoleh.io/k8s-controller/pkg/record"
+	"nicoleh.io/k8s-controller/pkg/secretsync"
 	"nicoleh.io/k8s-controller/pkg/serve"
 	"nicoleh.io/k8s-controller/pkg/worker"
 )
@@ -66,6 +68,7 @@ var controllers = []struct {
 }{
 	{"icecream", true, wireIcecream},
 	{podtimestamp.Name, false, wirePodtimestamp},
+	{secretsync.Name, false, wireSecretsync},
 }
 
 // wired is a controller that is ready to be started.
@@ -106,6 +109,7 @@ type options struct {
 	workers     int
 	resync      time.Duration
 	icecream    Config
+	secretsync  secretsync.Config
 	election    componentbase.LeaderElectionConfiguration
 	serve       serve.Config
 	stuckAfter  time.Duration
@@ -156,6 +160,8 @@ func parse(args []string) (options, error) {
 	flags.DurationVar(&o.resync, "resync", 0, "How often to look at every object even if nothing has changed. Nothing depends on it; 0 is never.")
 	flags.DurationVar(&o.icecream.StatusWindow, "status-window", 2*time.Second, "The least time between two writes of an Icecream's status that are not urgent, such as progress.")
 	flags.DurationVar(&o.icecream.StallAfter, "stall-after", time.Minute, "How long something may keep Pods from running before their Icecream counts as Stalled.")
+	flags.StringVar(&o.secretsync.SourceNamespace, "secretsync-source-namespace", "secretsync", "The namespace whose Secrets secretsync copies.")
+	flags.StringVar(&o.secretsync.Annotation, "secretsync-annotation", "controller.nicoleh.io/secretsync", "The annotation of the Secrets that secretsync copies, and of the namespaces that it copies them to. Its value does not matter unless it is \"false\".")
 	flags.StringVar(&o.serve.BindAddress, "bind-address", ":8443", "The host:port for HTTPS: probes at /livez and /readyz, and metrics at /metrics for those whom the API server allows that. Empty is none.")
 	flags.StringVar(&o.serve.InsecureBindAddress, "insecure-bind-address", "", "The host:port for the same by plain HTTP, without asking who it is. The host has to be a loopback address.")
 	flags.StringVar(&o.serve.CertFile, "tls-cert-file", "", "The certificate for HTTPS, in PEM, with all intermediate ones. The file is read again when it has changed. Without it, one is made that is signed by itself.")
@@ -203,8 +209,12 @@ func parse(args []string) (options, error) {
 	case !(o.qps >= 0 && o.qps <= math.MaxInt32) || o.burst < 0:
 		err = errors.New("-kube-api-qps and -kube-api-burst must be numbers from 0 on")
 	default:
-		if _, err = o.isEnabled(); err == nil {
+		var enabled map[string]bool
+		if enabled, err = o.isEnabled(); err == nil {
 			err = o.serve.Validate()
+		}
+		if err == nil && enabled[secretsync.Name] {
+			err = validateSecretsync(o)
 		}
 	}
 	return o, err
@@ -527,6 +537,61 @@ func wirePodtimestamp(o options, config *rest.Config, recorder events.EventRecor
 			{GroupVersionResource: podtimestamp.Resource, Namespace: o.namespace, Permit: "kubectl apply -f artifacts/rbac-podtimestamp.yaml, or -namespace for a single one"},
 		},
 		informers: []starter{informer{pods.Informer()}},
+	}, nil
+}
+
+// validateSecretsync says what is wrong with the flags of secretsync.
+func validateSecretsync(o options) error {
+	switch config := o.secretsync; {
+	case o.namespace != "":
+		return fmt.Errorf("-namespace=%s: secretsync copies from one namespace to others, and cannot be restricted to one", o.namespace)
+	case len(validation.IsDNS1123Label(config.SourceNamespace)) > 0:
+		return fmt.Errorf("-secretsync-source-namespace=%q is not the name of a namespace", config.SourceNamespace)
+	case len(validation.IsQualifiedName(strings.ToLower(config.Annotation))) > 0: // as the API server has it
+		return fmt.Errorf("-secretsync-annotation=%q is not the key of an annotation, such as example.com/secretsync", config.Annotation)
+	}
+	return nil
+}
+
+// wireSecretsync wires secretsync to its clients and informers.
+func wireSecretsync(o options, config *rest.Config, recorder events.EventRecorder) (wired, error) {
+	kube, err := kubernetes.NewForConfig(protobuf(config))
+	if err != nil {
+		return wired{}, err
+	}
+	meta, err := metadata.NewForConfig(protobuf(config))
+	if err != nil {
+		return wired{}, err
+	}
+
+	selector := secretsync.LabelSourceNamespace + "=" + o.secretsync.SourceNamespace
+	sources := kubeinformers.NewSharedInformerFactoryWithOptions(kube, o.resync, kubeinformers.WithNamespace(o.secretsync.SourceNamespace))
+	copies := kubeinformers.NewSharedInformerFactoryWithOptions(kube, o.resync,
+		kubeinformers.WithTweakListOptions(func(list *metav1.ListOptions) { list.LabelSelector = selector }))
+	namespaces := kubeinformers.NewSharedInformerFactoryWithOptions(kube, o.resync)
+
+	controller, err := secretsync.New(o.secretsync, kube, meta,
+		sources.Core().V1().Secrets(),
+		copies.Core().V1().Secrets(),
+		namespaces.Core().V1().Namespaces(),
+		recorder,
+		clock.RealClock{})
+	if err != nil {
+		return wired{}, err
+	}
+	metrics.Count("secretsync_copies", "Copies of Secrets that there are.", nil, controller.CountCopies)
+	metrics.Count("secretsync_troubles", "Copies of Secrets that cannot be made or set right, by reason.", []string{"reason"}, controller.CountTroubles)
+
+	permit := "kubectl apply -f artifacts/rbac-secretsync.yaml"
+	secrets := corev1.SchemeGroupVersion.WithResource("secrets")
+	return wired{
+		controller: controller,
+		needs: []preflight.Resource{
+			{GroupVersionResource: secrets, Namespace: o.secretsync.SourceNamespace, Permit: permit},
+			{GroupVersionResource: secrets, Selector: selector, Permit: permit},
+			{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("namespaces"), Permit: permit},
+		},
+		informers: []starter{sources, copies, namespaces},
 	}, nil
 }
 

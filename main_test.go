@@ -29,6 +29,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"nicoleh.io/k8s-controller/pkg/record"
+	"nicoleh.io/k8s-controller/pkg/secretsync"
 	"nicoleh.io/k8s-controller/pkg/serve"
 )
 
@@ -49,6 +50,7 @@ func TestParse(t *testing.T) {
 			controllers: "*",
 			workers:     8,
 			icecream:    Config{StatusWindow: 2 * time.Second, StallAfter: time.Minute},
+			secretsync:  secretsync.Config{SourceNamespace: "secretsync", Annotation: "controller.nicoleh.io/secretsync"},
 			election: componentbase.LeaderElectionConfiguration{
 				LeaderElect:   true,
 				LeaseDuration: metav1.Duration{Duration: 15 * time.Second},
@@ -81,11 +83,13 @@ func TestParse(t *testing.T) {
 			"-leader-elect=false", "-leader-elect-lease-duration", "60s", "-leader-elect-renew-deadline=40s", "-leader-elect-retry-period", "5s",
 			"-leader-elect-resource-lock", "leases", "-leader-elect-resource-name", "d", "-leader-elect-resource-namespace", "e",
 			"-bind-address", ":1", "-insecure-bind-address", "127.0.0.1:2", "-tls-cert-file", "f", "-tls-private-key-file", "g", "-enable-http2",
+			"-secretsync-source-namespace", "h", "-secretsync-annotation=i.example/j",
 		},
 		want: options{
 			kubeconfig: "a", master: "b", namespace: "c", qps: 2.5, burst: 7, workers: 3, resync: time.Hour, version: true,
 			controllers: "icecream", stuckAfter: time.Minute,
-			icecream: Config{StallAfter: 90 * time.Second},
+			icecream:   Config{StallAfter: 90 * time.Second},
+			secretsync: secretsync.Config{SourceNamespace: "h", Annotation: "i.example/j"},
 			election: componentbase.LeaderElectionConfiguration{
 				LeaseDuration: metav1.Duration{Duration: time.Minute},
 				RenewDeadline: metav1.Duration{Duration: 40 * time.Second},
@@ -173,6 +177,9 @@ func TestParseErrors(t *testing.T) {
 		{"an address without a port", nil, []string{"-bind-address", "localhost"}, []string{"-bind-address", "localhost"}},
 		{"plain HTTP for everybody", nil, []string{"-insecure-bind-address", ":8080"}, []string{"-insecure-bind-address", "127.0.0.1"}},
 		{"a certificate without its key", nil, []string{"-tls-cert-file", "a"}, []string{"-tls-cert-file", "-tls-private-key-file"}},
+		{"secretsync in one namespace", nil, []string{"-controllers", "secretsync", "-namespace", "team"}, []string{"-namespace=team", "secretsync"}},
+		{"no namespace of sources", nil, []string{"-controllers", "secretsync", "-secretsync-source-namespace="}, []string{"-secretsync-source-namespace"}},
+		{"an annotation with a space", nil, []string{"-controllers", "*,secretsync", "-secretsync-annotation", "a b"}, []string{"-secretsync-annotation", `"a b"`}},
 		{"a negative burst", nil, []string{"-kube-api-burst", "-1"}, []string{"-kube-api-burst"}},
 	}
 	for _, tt := range tests {
@@ -331,6 +338,14 @@ func TestWhatIsWatched(t *testing.T) {
 		namespace   string
 		want        []string
 	}{{
+		name:        "secretsync",
+		controllers: "secretsync",
+		want: []string{
+			"/api/v1/namespaces",
+			"/api/v1/namespaces/vault/secrets",
+			"/api/v1/secrets?controller.nicoleh.io/secretsync-source-namespace=vault",
+		},
+	}, {
 		name:        "everywhere",
 		controllers: "*",
 		want: []string{
@@ -363,7 +378,10 @@ func TestWhatIsWatched(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, err := assemble(options{controllers: tt.controllers, namespace: tt.namespace, workers: 2, icecream: usual}, config)
+			p, err := assemble(options{
+				controllers: tt.controllers, namespace: tt.namespace, workers: 2,
+				icecream: usual, secretsync: secretsync.Config{SourceNamespace: "vault"},
+			}, config)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -71,14 +71,24 @@ ${namespace}"
   render serviceaccount.yaml rbac-icecream.yaml rbac-leader-election.yaml rbac-metrics-auth.yaml
 } >"${temp}/rbac-icecream.yaml"
 
-# optional NAME: the roles of a controller that is off by default.
+# optional NAME [NAMESPACE]: the roles of a controller that is off by default, and the
+# namespace that some of them are in.
 optional() {
   echo "# What the controller $1 may do, in addition to artifacts/rbac-icecream.yaml.
 # This is what charts/icecream-controller has of it: change that, and run
 # hack/update-manifests.sh."
+  if [[ -n ${2:-} ]]; then
+    echo "#
+# kubectl delete -f of this file deletes the namespace, too, and all that is in it.
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: $2"
+  fi
   values=controllers.$1.enabled=true render "rbac-$1.yaml"
 }
 
 optional podtimestamp >"${temp}/rbac-podtimestamp.yaml"
+optional secretsync secretsync >"${temp}/rbac-secretsync.yaml"
 
 mv "${temp}/install.yaml" "${temp}"/rbac-*.yaml "${tree}/artifacts/"

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"sync"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
@@ -43,13 +45,10 @@ func (p *Privileges) Forbidden() []string {
 // read adds what the Lab's roles grant, and what its audit log has of controllers
 // under the service account of artifacts/, in whichever namespace.
 func (p *Privileges) read(ctx context.Context, l *Lab) error {
-	rules, err := l.rules(ctx)
-	if err != nil {
-		return fmt.Errorf("reading roles: %w", err)
-	}
-	requests, err := cluster.ReadAudit(l.AuditLog(), ":"+ServiceAccount)
-	if err != nil {
-		return err
+	rules, rulesErr := l.boundRules(ctx)
+	requests, auditErr := cluster.ReadAudit(l.AuditLog(), ":"+ServiceAccount)
+	if err := errors.Join(rulesErr, auditErr); err != nil {
+		return fmt.Errorf("comparing permissions: %w", err)
 	}
 
 	p.mu.Lock()
@@ -77,11 +76,11 @@ func (p *Privileges) read(ctx context.Context, l *Lab) error {
 	return nil
 }
 
-// rules are those of all roles that the service account of artifacts/ is bound to,
-// one or more for each controller.
-func (l *Lab) rules(ctx context.Context) (rules []rbacv1.PolicyRule, err error) {
-	isOurs := func(subjects []rbacv1.Subject) bool {
-		return slices.Contains(subjects, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: SystemNamespace, Name: ServiceAccount})
+// boundRules are those of all roles that are bound to the service account of
+// artifacts/, in whichever namespace.
+func (l *Lab) boundRules(ctx context.Context) (rules []rbacv1.PolicyRule, err error) {
+	isController := func(s rbacv1.Subject) bool {
+		return s.Kind == rbacv1.ServiceAccountKind && s.Name == ServiceAccount
 	}
 	rbac := l.Kube.RbacV1()
 	everywhere, err := rbac.ClusterRoleBindings().List(ctx, metav1.ListOptions{})
@@ -89,28 +88,32 @@ func (l *Lab) rules(ctx context.Context) (rules []rbacv1.PolicyRule, err error) 
 		return nil, err
 	}
 	for _, binding := range everywhere.Items {
-		if !isOurs(binding.Subjects) {
-			continue
+		if slices.ContainsFunc(binding.Subjects, isController) {
+			role, err := rbac.ClusterRoles().Get(ctx, binding.RoleRef.Name, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				continue // a test may have uninstalled it
+			}
+			if err != nil {
+				return nil, err
+			}
+			rules = append(rules, role.Rules...)
 		}
-		role, err := rbac.ClusterRoles().Get(ctx, binding.RoleRef.Name, metav1.GetOptions{})
-		if err != nil {
-			return nil, err
-		}
-		rules = append(rules, role.Rules...)
 	}
-	inside, err := rbac.RoleBindings(SystemNamespace).List(ctx, metav1.ListOptions{})
+	somewhere, err := rbac.RoleBindings(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
-	for _, binding := range inside.Items {
-		if !isOurs(binding.Subjects) {
-			continue
+	for _, binding := range somewhere.Items {
+		if binding.RoleRef.Kind == "Role" && slices.ContainsFunc(binding.Subjects, isController) {
+			role, err := rbac.Roles(binding.Namespace).Get(ctx, binding.RoleRef.Name, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				continue // of a namespace that is ending
+			}
+			if err != nil {
+				return nil, err
+			}
+			rules = append(rules, role.Rules...)
 		}
-		role, err := rbac.Roles(SystemNamespace).Get(ctx, binding.RoleRef.Name, metav1.GetOptions{})
-		if err != nil {
-			return nil, err
-		}
-		rules = append(rules, role.Rules...)
 	}
 	return rules, nil
 }

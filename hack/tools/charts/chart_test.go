@@ -223,6 +223,7 @@ func TestValueFilesTurnEverySwitch(t *testing.T) {
 var elsewhere = []string{
 	// Templates set them.
 	"controllers", "namespace", "leader-elect-resource-name", "tls-cert-file", "tls-private-key-file",
+	"secretsync-source-namespace", "secretsync-annotation",
 	// Probes, Service and NetworkPolicy know their defaults.
 	"bind-address", "insecure-bind-address",
 	// Two replicas need it, and one is not harmed.
@@ -284,6 +285,9 @@ func TestRefused(t *testing.T) {
 	for name, test := range map[string]struct{ values, want string }{
 		"no controller":                  {"controllers: {icecream: {enabled: false}}", "no controller is enabled: set controllers.<name>.enabled of at least one"},
 		"an unknown controller":          {"controllers: {sorbet: {enabled: true}}", "at '/controllers': additional properties 'sorbet' not allowed"},
+		"secretsync in one namespace":    {"{namespace: team, controllers: {secretsync: {enabled: true}}}", "secretsync copies between namespaces"},
+		"no namespace of sources":        {`controllers: {secretsync: {sourceNamespace: ""}}`, "at '/controllers/secretsync/sourceNamespace'"},
+		"an annotation with a space":     {"controllers: {secretsync: {annotation: a b}}", "at '/controllers/secretsync/annotation': 'a b' does not match pattern"},
 		"a misspelt value":               {"replcas: 3", "at '': additional properties 'replcas' not allowed"},
 		"a negative number":              {"replicas: -1", "at '/replicas': minimum: got -1, want 0"},
 		"a number in words":              {"replicas: two", "at '/replicas': got string, want integer"},

@@ -1,0 +1,587 @@
+package secretsync
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	kubeinformers "k8s.io/client-go/informers"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	metadatafake "k8s.io/client-go/metadata/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+)
+
+func TestMain(m *testing.M) {
+	utilruntime.ErrorHandlers = []utilruntime.ErrorHandler{func(ctx context.Context, err error, msg string, _ ...any) {
+		klog.FromContext(ctx).Error(err, msg)
+	}}
+	goleak.VerifyTestMain(m)
+}
+
+// marker is in every value of every source, and must not be told.
+const marker = "hunter2-"
+
+var (
+	secretsGVR    = corev1.SchemeGroupVersion.WithResource("secrets")
+	namespacesGVR = corev1.SchemeGroupVersion.WithResource("namespaces")
+	usual         = Config{SourceNamespace: "vault", Annotation: "example.com/share"}
+)
+
+// kind is what both kinds of objects can do.
+type kind interface {
+	runtime.Object
+	metav1.Object
+}
+
+// cluster is an API server for the generated fake clients that knows of conflicts,
+// preconditions, immutability and namespaces, whose watches can be held up, and
+// which may refuse what it is asked or lose the answer.
+type cluster struct {
+	t        *testing.T
+	kube     kubefake.Clientset
+	metadata *metadatafake.FakeMetadataClient
+
+	mu      sync.Mutex
+	made    int // objects and versions so far
+	objects map[schema.GroupVersionResource]map[cache.ObjectName]kind
+	history []change
+	streams []*stream
+	held    bool
+	refuse  func(verb, namespace string) error // the answer to a write; errLost after it was done
+
+	told   []string // events
+	wrote  []string // what the controller wrote, "create team-a/db"
+	logged safeBuffer
+}
+
+// change is what a write did to an object; there is no before or no after if there
+// was no object.
+type change struct {
+	gvr           schema.GroupVersionResource
+	version       int
+	before, after kind
+}
+
+// stream is a watch and what it has not told yet.
+type stream struct {
+	gvr       schema.GroupVersionResource
+	namespace string
+	selector  labels.Selector
+	watcher   *watch.RaceFreeFakeWatcher
+	pending   []watch.Event
+}
+
+func (s *stream) shows(gvr schema.GroupVersionResource, obj kind) bool {
+	return obj != nil && s.gvr == gvr && (s.namespace == "" || s.namespace == obj.GetNamespace()) && s.selector.Matches(labels.Set(obj.GetLabels()))
+}
+
+func (s *stream) flush() {
+	for _, event := range s.pending {
+		s.watcher.Action(event.Type, event.Object)
+	}
+	s.pending = nil
+}
+
+type safeBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+func newCluster(t *testing.T) *cluster {
+	scheme := metadatafake.NewTestScheme()
+	utilruntime.Must(metav1.AddMetaToScheme(scheme))
+	c := &cluster{
+		t:        t,
+		metadata: metadatafake.NewSimpleMetadataClient(scheme),
+		made:     100,
+		objects:  map[schema.GroupVersionResource]map[cache.ObjectName]kind{secretsGVR: {}, namespacesGVR: {}},
+		refuse:   func(string, string) error { return nil },
+	}
+	react := func(action clienttesting.Action) (bool, runtime.Object, error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		obj, err := c.answer(action)
+		return true, obj, err
+	}
+	c.kube.PrependReactor("*", "*", react)
+	c.kube.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		s := &stream{
+			gvr: action.GetResource(), namespace: action.GetNamespace(),
+			selector: action.(clienttesting.WatchAction).GetWatchRestrictions().Labels, watcher: watch.NewRaceFreeFake(),
+		}
+		c.streams = append(c.streams, s)
+		since, err := strconv.Atoi(action.(clienttesting.WatchActionImpl).ListOptions.ResourceVersion)
+		if err != nil {
+			c.t.Errorf("a watch: %v", err)
+		}
+		for _, past := range c.history {
+			if past.version > since {
+				c.send(s, past)
+			}
+		}
+		return true, s.watcher, nil
+	})
+	c.metadata.PrependReactor("list", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		name, _ := action.(clienttesting.ListAction).GetListRestrictions().Fields.RequiresExactMatch(metav1.ObjectNameField)
+		list := &metav1.List{}
+		if secret, ok := c.objects[secretsGVR][cache.NewObjectName(action.GetNamespace(), name)]; ok {
+			list.Items = append(list.Items, runtime.RawExtension{Object: &metav1.PartialObjectMetadata{
+				ObjectMeta: *secret.(*corev1.Secret).ObjectMeta.DeepCopy(),
+			}})
+		}
+		return true, list, nil
+	})
+	for _, name := range []string{usual.SourceNamespace, metav1.NamespaceSystem, metav1.NamespacePublic} {
+		c.put(newNamespace(name))
+	}
+	return c
+}
+
+// answer answers a request of the controller.
+func (c *cluster) answer(action clienttesting.Action) (runtime.Object, error) {
+	gvr, verb := action.GetResource(), action.GetVerb()
+	switch action := action.(type) {
+	case clienttesting.ListActionImpl:
+		return c.list(gvr, action.GetNamespace(), action.GetListRestrictions().Labels), nil
+	case clienttesting.GetActionImpl:
+		return c.get(gvr, cache.NewObjectName(action.GetNamespace(), action.GetName()))
+	}
+	err := c.refuse(verb, action.GetNamespace())
+	if err != nil && !apierrors.IsServerTimeout(err) {
+		return nil, err
+	}
+	obj, refused := c.write(action)
+	if refused != nil {
+		return nil, refused
+	}
+	return obj, err
+}
+
+// lost is the answer to what was done all the same.
+func lost() error { return apierrors.NewServerTimeout(secretsGVR.GroupResource(), "write", 0) }
+
+func (c *cluster) write(action clienttesting.Action) (runtime.Object, error) {
+	gvr := action.GetResource()
+	if gvr != secretsGVR {
+		c.t.Errorf("secretsync asked for %s of %s", action.GetVerb(), gvr.Resource)
+	}
+	switch action := action.(type) {
+	case clienttesting.UpdateAction: // also a CreateAction by its methods
+		obj := action.GetObject().(*corev1.Secret).DeepCopy()
+		obj.Namespace = action.GetNamespace()
+		name := cache.MetaObjectToName(obj)
+		c.wrote = append(c.wrote, action.GetVerb()+" "+name.String())
+		if action.GetVerb() == "create" {
+			return c.create(name, obj)
+		}
+		return c.update(name, obj)
+	case clienttesting.DeleteActionImpl:
+		name := cache.NewObjectName(action.GetNamespace(), action.GetName())
+		c.wrote = append(c.wrote, "delete "+name.String())
+		return nil, c.delete(name, action.DeleteOptions.Preconditions)
+	}
+	return nil, fmt.Errorf("%s is not something that secretsync does", action.GetVerb())
+}
+
+func (c *cluster) create(name cache.ObjectName, secret *corev1.Secret) (runtime.Object, error) {
+	isKey := name.Namespace == usual.SourceNamespace && name.Name == HashKey
+	if !isKey && (usual.isReserved(name.Namespace) || secret.Labels[LabelSourceNamespace] != usual.SourceNamespace) {
+		c.t.Errorf("secretsync created %s with labels %v", name, secret.Labels)
+	}
+	namespace, ok := c.objects[namespacesGVR][cache.NewObjectName("", name.Namespace)]
+	if !ok {
+		return nil, apierrors.NewNotFound(namespacesGVR.GroupResource(), name.Namespace)
+	}
+	if namespace.GetDeletionTimestamp() != nil {
+		err := apierrors.NewForbidden(secretsGVR.GroupResource(), name.Name, fmt.Errorf("the namespace is being terminated"))
+		err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+		return nil, err
+	}
+	if _, ok := c.objects[secretsGVR][name]; ok {
+		return nil, apierrors.NewAlreadyExists(secretsGVR.GroupResource(), name.Name)
+	}
+	return c.set(secretsGVR, secret), nil
+}
+
+func (c *cluster) update(name cache.ObjectName, secret *corev1.Secret) (runtime.Object, error) {
+	obj, err := c.get(secretsGVR, name)
+	if err != nil {
+		return nil, err
+	}
+	before := obj.(*corev1.Secret)
+	switch {
+	case secret.UID != before.UID || secret.ResourceVersion != before.ResourceVersion || secret.UID == "" || secret.ResourceVersion == "":
+		return nil, apierrors.NewConflict(secretsGVR.GroupResource(), name.Name, fmt.Errorf("UID %q and version %q are %q and %q", secret.UID, secret.ResourceVersion, before.UID, before.ResourceVersion))
+	case secret.Type != before.Type,
+		isImmutable(before) && (!isImmutable(secret) || !equality.Semantic.DeepEqual(before.Data, secret.Data)):
+		c.t.Errorf("secretsync updated what is immutable in %s", name)
+		return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Secret"}, name.Name, nil)
+	}
+	c.requireOurs(before)
+	return c.set(secretsGVR, secret), nil
+}
+
+func (c *cluster) delete(name cache.ObjectName, only *metav1.Preconditions) error {
+	obj, err := c.get(secretsGVR, name)
+	if err != nil {
+		return err
+	}
+	before := obj.(*corev1.Secret)
+	if only == nil || *only.UID != before.UID || *only.ResourceVersion != before.ResourceVersion {
+		return apierrors.NewConflict(secretsGVR.GroupResource(), name.Name, fmt.Errorf("a precondition failed"))
+	}
+	c.requireOurs(before)
+	c.remove(secretsGVR, name)
+	return nil
+}
+
+// requireOurs requires that a Secret that the controller wants to change is a copy.
+func (c *cluster) requireOurs(secret *corev1.Secret) {
+	if usual.isReserved(secret.Namespace) || secret.Labels[LabelSourceNamespace] != usual.SourceNamespace {
+		c.t.Errorf("secretsync wrote to %s/%s, which is not a copy", secret.Namespace, secret.Name)
+	}
+}
+
+func (c *cluster) get(gvr schema.GroupVersionResource, name cache.ObjectName) (runtime.Object, error) {
+	obj, ok := c.objects[gvr][name]
+	if !ok {
+		return nil, apierrors.NewNotFound(gvr.GroupResource(), name.Name)
+	}
+	return obj.DeepCopyObject(), nil
+}
+
+func (c *cluster) list(gvr schema.GroupVersionResource, namespace string, selector labels.Selector) runtime.Object {
+	version := metav1.ListMeta{ResourceVersion: strconv.Itoa(c.made)}
+	secrets, namespaces := &corev1.SecretList{ListMeta: version}, &corev1.NamespaceList{ListMeta: version}
+	s := &stream{gvr: gvr, namespace: namespace, selector: selector}
+	for _, obj := range c.objects[gvr] {
+		switch obj := obj.DeepCopyObject().(type) {
+		case *corev1.Secret:
+			if s.shows(gvr, obj) {
+				secrets.Items = append(secrets.Items, *obj)
+			}
+		case *corev1.Namespace:
+			namespaces.Items = append(namespaces.Items, *obj)
+		}
+	}
+	if gvr == namespacesGVR {
+		return namespaces
+	}
+	return secrets
+}
+
+// set keeps an object as it now is, and tells the watches.
+func (c *cluster) set(gvr schema.GroupVersionResource, obj kind) kind {
+	name := cache.MetaObjectToName(obj)
+	before, isKnown := c.objects[gvr][name]
+	c.made++
+	obj.SetResourceVersion(strconv.Itoa(c.made))
+	if isKnown {
+		obj.SetUID(before.GetUID())
+	} else {
+		obj.SetUID(types.UID("uid-" + obj.GetResourceVersion()))
+	}
+	c.objects[gvr][name] = obj
+	c.record(change{gvr: gvr, version: c.made, before: before, after: obj})
+	return obj.DeepCopyObject().(kind)
+}
+
+func (c *cluster) remove(gvr schema.GroupVersionResource, name cache.ObjectName) {
+	before := c.objects[gvr][name].DeepCopyObject().(kind)
+	delete(c.objects[gvr], name)
+	c.made++
+	before.SetResourceVersion(strconv.Itoa(c.made))
+	c.record(change{gvr: gvr, version: c.made, before: before})
+}
+
+func (c *cluster) record(change change) {
+	c.history = append(c.history, change)
+	for _, s := range c.streams {
+		c.send(s, change)
+	}
+}
+
+// send tells a watch of a change if it shows it. What it shows no more is told with
+// the version in which it went.
+func (c *cluster) send(s *stream, change change) {
+	was, is := s.shows(change.gvr, change.before), s.shows(change.gvr, change.after)
+	event := watch.Event{Type: watch.Modified}
+	switch {
+	case is:
+		event.Object = change.after.DeepCopyObject()
+		if !was {
+			event.Type = watch.Added
+		}
+	case was:
+		gone := change.before.DeepCopyObject().(kind)
+		gone.SetResourceVersion(strconv.Itoa(change.version))
+		event = watch.Event{Type: watch.Deleted, Object: gone}
+	default:
+		return
+	}
+	s.pending = append(s.pending, event)
+	if !c.held {
+		s.flush()
+	}
+}
+
+// hold holds up all watches, or lets them go on.
+func (c *cluster) hold(held bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.held = held; held {
+		return
+	}
+	for _, s := range c.streams {
+		s.flush()
+	}
+}
+
+// show lets one of the watches catch up although they are held.
+func (c *cluster) show(stream int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.streams) > 0 {
+		c.streams[stream%len(c.streams)].flush()
+	}
+}
+
+// answers has writes answered like that from now on.
+func (c *cluster) answers(refuse func(verb, namespace string) error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refuse = refuse
+}
+
+// put has somebody create an object, or change it to be so.
+func (c *cluster) put(obj kind) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.set(gvrOf(obj), obj.DeepCopyObject().(kind))
+}
+
+// lacks has somebody delete an object, if there is one.
+func (c *cluster) lacks(gvr schema.GroupVersionResource, namespace, name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := cache.NewObjectName(namespace, name); c.objects[gvr][n] != nil {
+		c.remove(gvr, n)
+	}
+}
+
+func gvrOf(obj kind) schema.GroupVersionResource {
+	if _, ok := obj.(*corev1.Namespace); ok {
+		return namespacesGVR
+	}
+	return secretsGVR
+}
+
+// secret is a Secret as it is now; nil if there is none.
+func (c *cluster) secret(namespace, name string) *corev1.Secret {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if obj, ok := c.objects[secretsGVR][cache.NewObjectName(namespace, name)]; ok {
+		return obj.DeepCopyObject().(*corev1.Secret)
+	}
+	return nil
+}
+
+// edit has somebody change a Secret, if there is one.
+func (c *cluster) edit(namespace, name string, change func(*corev1.Secret)) {
+	if secret := c.secret(namespace, name); secret != nil {
+		change(secret)
+		c.put(secret)
+	}
+}
+
+// names are those of all Secrets but of the key.
+func (c *cluster) names() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var names []string
+	for name := range maps.Keys(c.objects[secretsGVR]) {
+		if name.Name != HashKey {
+			names = append(names, name.String())
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// writes are what the controller has written since it was last asked.
+func (c *cluster) writes() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	wrote := c.wrote
+	c.wrote = nil
+	slices.Sort(wrote)
+	return wrote
+}
+
+// events are what it has told since it was last asked.
+func (c *cluster) events() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	told := c.told
+	c.told = nil
+	slices.Sort(told)
+	return told
+}
+
+// Eventf makes the cluster the recorder of its own events.
+func (c *cluster) Eventf(regarding, _ runtime.Object, kind, reason, _, note string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	source := regarding.(*corev1.Secret)
+	if source.Namespace != usual.SourceNamespace {
+		c.t.Errorf("an event about %s/%s", source.Namespace, source.Name)
+	}
+	c.told = append(c.told, fmt.Sprintf("%s %s: %s: %s", source.Name, kind, reason, fmt.Sprintf(note, args...)))
+	if strings.Contains(c.told[len(c.told)-1], marker) {
+		c.t.Errorf("an event tells a secret: %s", c.told[len(c.told)-1])
+	}
+}
+
+// run runs a controller until stop is called, or the test ends.
+func (c *cluster) run() (stop func()) {
+	c.t.Helper()
+	sources := kubeinformers.NewSharedInformerFactoryWithOptions(&c.kube, 0, kubeinformers.WithNamespace(usual.SourceNamespace))
+	copies := kubeinformers.NewSharedInformerFactoryWithOptions(&c.kube, 0, kubeinformers.WithTweakListOptions(func(list *metav1.ListOptions) {
+		list.LabelSelector = LabelSourceNamespace + "=" + usual.SourceNamespace
+	}))
+	namespaces := kubeinformers.NewSharedInformerFactory(&c.kube, 0)
+	controller, err := New(usual, &c.kube, c.metadata, sources.Core().V1().Secrets(), copies.Core().V1().Secrets(), namespaces.Core().V1().Namespaces(), c, clock.RealClock{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&c.logged), textlogger.Verbosity(6)))
+	ctx, cancel := context.WithCancel(klog.NewContext(c.t.Context(), logger))
+	for _, f := range []kubeinformers.SharedInformerFactory{sources, copies, namespaces} {
+		f.StartWithContext(ctx)
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- controller.Run(ctx, 3) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		sources.Shutdown()
+		copies.Shutdown()
+		namespaces.Shutdown()
+		if err := <-stopped; err != nil {
+			c.t.Errorf("Run: %v", err)
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.streams = nil
+	})
+	pass(time.Second)
+	return stop
+}
+
+// pass lets the bubble's time go by and everything in it settle.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// inBubble runs a test with a cluster of its own, in a bubble of its own time.
+func inBubble(t *testing.T, test func(t *testing.T, c *cluster)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		test(t, c)
+		if log := c.logged.String(); strings.Contains(log, marker) {
+			t.Errorf("the log tells a secret:\n%s", log)
+		}
+	})
+}
+
+func equal[T any](t *testing.T, what string, want, got T) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// newNamespace is a namespace, marked by edits.
+func newNamespace(name string, edits ...func(metav1.Object)) *corev1.Namespace {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	for _, edit := range edits {
+		edit(namespace)
+	}
+	return namespace
+}
+
+// newSource is a marked Secret of the source namespace.
+func newSource(name, value string, edits ...func(*corev1.Secret)) *corev1.Secret {
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: usual.SourceNamespace, Name: name,
+			Labels: map[string]string{"app": "db"},
+			Annotations: map[string]string{
+				usual.Annotation: "", corev1.LastAppliedConfigAnnotation: `{"data":"` + marker + value + `"}`,
+			},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: "o"}},
+		},
+		Type: corev1.SecretTypeOpaque,
+		Data: map[string][]byte{"password": []byte(marker + value), "user": []byte(marker + "admin")},
+	}
+	for _, edit := range edits {
+		edit(secret)
+	}
+	return secret
+}
+
+func marked(obj metav1.Object) { obj.SetAnnotations(map[string]string{usual.Annotation: "yes"}) }
+
+func ending(obj metav1.Object) { obj.SetDeletionTimestamp(ptr.To(metav1.Now())) }
+
+func immutable(secret *corev1.Secret) { secret.Immutable = ptr.To(true) }
+
+func ofType(kind corev1.SecretType) func(*corev1.Secret) {
+	return func(secret *corev1.Secret) { secret.Type = kind }
+}
+
+// foreign is a Secret that nobody here has made.
+func foreign(namespace, name string) *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string][]byte{"mine": []byte("all mine")}}
+}

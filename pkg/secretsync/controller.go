@@ -1,0 +1,561 @@
+// Package secretsync copies Secrets of one namespace to others.
+//
+// It decides which copies there should be: one of each marked Secret of the
+// source namespace in each marked namespace. It writes these copies, and events
+// about their sources. It never writes to kube-system, kube-public or, but for the
+// key of content hashes, the source namespace; and it never writes to or deletes a
+// Secret that does not have the label of a copy.
+//
+// No byte of a Secret gets into a log, an event or a metric.
+package secretsync
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"nicoleh.io/k8s-controller/pkg/metrics"
+	"nicoleh.io/k8s-controller/pkg/worker"
+	"nicoleh.io/k8s-controller/pkg/written"
+)
+
+// Name is what the controller is called.
+const Name = "secretsync"
+
+// The reasons of events, which are about sources.
+const (
+	ReasonNameTaken = "ErrResourceExists" // a Secret of that name is not a copy
+	ReasonFailed    = "CopyFailed"        // the API server has refused
+	ReasonReplaced  = "CopyReplaced"      // deleted and made again, as it could not be changed
+)
+
+const (
+	fieldManager = "secretsync-controller"
+	// burst is how long what happens to a copy is collected for one sync.
+	burst = 50 * time.Millisecond
+	// Nobody tells that a Secret that is not a copy has gone, or that a rule by
+	// which a copy is invalid has changed.
+	retryTaken   = time.Minute
+	retryInvalid = 5 * time.Minute
+	// byName finds copies by their name.
+	byName = "name"
+	// keyField is where HashKey has the key.
+	keyField = "key"
+)
+
+var secretResource = corev1.Resource("secrets")
+
+// Controller keeps copies of Secrets. What it syncs by is the namespace and name
+// of a copy, so that one namespace that cannot be written to holds up no other.
+// One sync goes
+//
+//	fresh → observe → decide → act → events
+//
+// and before anything is deleted the decision is made once more from what the API
+// server itself says of the source and the namespace.
+type Controller struct {
+	config   Config
+	kube     kubernetes.Interface
+	metadata metadata.Interface
+	recorder events.EventRecorder
+	clock    clock.WithTicker
+	metrics  metrics.Controller
+
+	sources    coreinformers.TypedSecretInformer
+	copies     coreinformers.TypedSecretInformer
+	namespaces coreinformers.TypedNamespaceInformer
+
+	loop      *worker.Loop
+	writes    *written.Store // of copies
+	keyWrites *written.Store
+	making    sync.Mutex // of the key
+	troubles  troubles
+	synced    []cache.DoneChecker
+}
+
+// New wires a controller to its informers and starts nothing. The informer of
+// sources has to be restricted to the source namespace, that of copies to those
+// that LabelSourceNamespace says are from there.
+func New(
+	config Config,
+	kube kubernetes.Interface,
+	metadata metadata.Interface,
+	sources, copies coreinformers.TypedSecretInformer,
+	namespaces coreinformers.TypedNamespaceInformer,
+	recorder events.EventRecorder,
+	clock clock.WithTicker,
+) (*Controller, error) {
+	c := &Controller{
+		config:     config,
+		kube:       kube,
+		metadata:   metadata,
+		recorder:   recorder,
+		clock:      clock,
+		metrics:    metrics.For(Name),
+		sources:    sources,
+		copies:     copies,
+		namespaces: namespaces,
+	}
+	register()
+	c.loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync))
+	c.writes = written.New(map[schema.GroupResource]written.Seen{secretResource: copies.Informer().GetStore()})
+	c.keyWrites = written.New(map[schema.GroupResource]written.Seen{secretResource: sources.Informer().GetStore()})
+	if err := c.fillCaches(); err != nil {
+		return nil, fmt.Errorf("setting up the caches: %w", err)
+	}
+	if err := c.followEvents(); err != nil {
+		return nil, fmt.Errorf("following events: %w", err)
+	}
+	return c, nil
+}
+
+// Run syncs copies with that many workers until ctx ends, and returns when the
+// last of them has finished. The informers are started by the caller.
+func (c *Controller) Run(ctx context.Context, workers int) error {
+	return c.loop.Run(ctx, workers, c.synced...)
+}
+
+// Ready are done when the caches are filled and everything in them is queued.
+func (c *Controller) Ready() []cache.DoneChecker { return c.synced }
+
+// Busy is how long the longest of the running syncs has been running by now.
+func (c *Controller) Busy() time.Duration { return c.loop.Busy() }
+
+// CountCopies is how many copies there are.
+func (c *Controller) CountCopies(add func(n int, values ...string)) {
+	add(len(c.copies.Informer().GetStore().ListKeys()))
+}
+
+// CountTroubles adds up the copies that cannot be made right, by reason.
+func (c *Controller) CountTroubles(add func(n int, values ...string)) {
+	counts := c.troubles.count()
+	for _, reason := range []string{ReasonNameTaken, ReasonFailed} {
+		add(counts[reason], reason)
+	}
+}
+
+// sync brings one name in one namespace closer to what should be there.
+func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (again time.Duration, err error) {
+	if err := c.writes.Missing(name); err != nil {
+		c.metrics.StaleCacheWait()
+		return 0, worker.NotYet(err)
+	}
+	observed, err := c.observe(name)
+	if err != nil {
+		return 0, err
+	}
+	observed, decision, err := c.decide(ctx, name, observed)
+	if err != nil {
+		return 0, err
+	}
+	err = c.act(ctx, name, observed, decision)
+	if !observed.IsWanted() {
+		c.troubles.settle(name)
+		return 0, quietIfBehind(discreet(err, observed.Source))
+	}
+	return c.report(ctx, name, observed, discreet(err, observed.Source))
+}
+
+// observe reads from the caches what a decision depends on.
+func (c *Controller) observe(name cache.ObjectName) (o Observed, err error) {
+	o.Config = c.config
+	if o.Namespace, err = found(c.namespaces.Lister().Get(name.Namespace)); err != nil {
+		return o, err
+	}
+	if o.Source, err = found(c.sources.Lister().Secrets(c.config.SourceNamespace).Get(name.Name)); err != nil {
+		return o, err
+	}
+	o.Copy, err = found(c.copies.Lister().Secrets(name.Namespace).Get(name.Name))
+	return o, err
+}
+
+// decide decides, and confirms what would be destructive: caches may be behind
+// each other, and what another process has written for a namespace that this one
+// does not know to be marked yet is not to be deleted.
+func (c *Controller) decide(ctx context.Context, name cache.ObjectName, o Observed) (Observed, Decision, error) {
+	o, d, err := c.decideOnce(ctx, o)
+	if err != nil || d.Action != Delete && d.Action != Replace {
+		return o, d, err
+	}
+	namespace, err := found(c.kube.CoreV1().Namespaces().Get(ctx, name.Namespace, metav1.GetOptions{}))
+	if err != nil {
+		return o, d, fmt.Errorf("confirming what is known of the namespace: %w", err)
+	}
+	source, err := found(c.kube.CoreV1().Secrets(c.config.SourceNamespace).Get(ctx, name.Name, metav1.GetOptions{}))
+	if err != nil {
+		return o, d, fmt.Errorf("confirming what is known of the source: %w", err)
+	}
+	o.Namespace, o.Source = namespace, source
+	return c.decideOnce(ctx, o)
+}
+
+func (c *Controller) decideOnce(ctx context.Context, o Observed) (Observed, Decision, error) {
+	if o.IsWanted() {
+		var err error
+		if o.Key, err = c.hashKey(ctx); err != nil {
+			return o, Decision{}, err
+		}
+	}
+	return o, Decide(o), nil
+}
+
+// hashKey is the key of content hashes, which is made when it is first needed.
+func (c *Controller) hashKey(ctx context.Context) ([]byte, error) {
+	c.making.Lock()
+	defer c.making.Unlock()
+	name := cache.NewObjectName(c.config.SourceNamespace, HashKey)
+	if err := c.keyWrites.Missing(name); err != nil {
+		return nil, worker.NotYet(err)
+	}
+	secret, err := found(c.sources.Lister().Secrets(name.Namespace).Get(name.Name))
+	switch {
+	case err != nil:
+		return nil, err
+	case secret != nil && len(secret.Data[keyField]) == 0:
+		return nil, worker.Terminal(fmt.Errorf("the Secret %s has no field %q with the key of content hashes: delete it, and it is made anew", name, keyField))
+	case secret != nil:
+		return secret.Data[keyField], nil
+	}
+	key := make([]byte, 32)
+	if _, err := rand.Read(key); err != nil {
+		return nil, err
+	}
+	want := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name},
+		Immutable:  ptr.To(true),
+		Data:       map[string][]byte{keyField: key},
+	}
+	made, err := c.kube.CoreV1().Secrets(name.Namespace).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
+	if err != nil {
+		return nil, quietIfBehind(discreet(fmt.Errorf("making the key of content hashes: %w", err), want))
+	}
+	c.keyWrites.Record(name, secretResource, made.ResourceVersion)
+	return key, nil
+}
+
+// errTaken says that there is a Secret of the name that is not a copy.
+var errTaken = errors.New("a Secret of that name already exists and is not managed by secretsync")
+
+// act does what was decided.
+func (c *Controller) act(ctx context.Context, name cache.ObjectName, o Observed, d Decision) (err error) {
+	switch d.Action {
+	case Blocked:
+		return errTaken
+	case None:
+		if o.Copy == nil {
+			c.writes.Forget(name)
+		}
+		return nil
+	case Create:
+		err = c.create(ctx, name, d.Want)
+	case Update:
+		err = c.update(ctx, name, d.Want)
+	case Delete:
+		err = c.delete(ctx, o.Copy)
+	case Replace:
+		if err = c.delete(ctx, o.Copy); err == nil {
+			c.tell(o.Source, d.Want, corev1.EventTypeNormal, ReasonReplaced, "Replace", "Namespace %q: the copy is deleted and made again, because %s", name.Namespace, d.Why)
+			err = c.create(ctx, name, d.Want)
+		}
+	}
+	if err == nil {
+		writes.WithLabelValues(string(d.Action)).Inc()
+		klog.FromContext(ctx).V(2).Info("Written", "action", d.Action)
+	}
+	return err
+}
+
+// create makes a copy where there is no Secret of that name. If there is one after
+// all, it is not touched. Where one was in the way before, that is asked first.
+func (c *Controller) create(ctx context.Context, name cache.ObjectName, want *corev1.Secret) error {
+	if c.troubles.reason(name) == ReasonNameTaken {
+		if err := c.requireFree(ctx, name); err != nil {
+			return err
+		}
+	}
+	made, err := c.kube.CoreV1().Secrets(name.Namespace).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
+	if apierrors.IsAlreadyExists(err) {
+		if taken := c.requireFree(ctx, name); taken != nil {
+			return taken
+		}
+		return err // a copy that the cache does not show yet, or gone already
+	}
+	if err != nil {
+		return fmt.Errorf("creating the copy: %w", err)
+	}
+	c.writes.Record(name, secretResource, made.ResourceVersion)
+	return nil
+}
+
+// requireFree is errTaken if there is a Secret of that name that is not a copy. It
+// sees no data. It lists, because getting would take one more permission.
+func (c *Controller) requireFree(ctx context.Context, name cache.ObjectName) error {
+	secrets := c.metadata.Resource(corev1.SchemeGroupVersion.WithResource(secretResource.Resource)).Namespace(name.Namespace)
+	found, err := secrets.List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name.Name).String()})
+	if err != nil {
+		return fmt.Errorf("looking for a Secret of that name: %w", err)
+	}
+	for _, other := range found.Items {
+		if other.Labels[LabelSourceNamespace] != c.config.SourceNamespace {
+			return errTaken
+		}
+	}
+	return nil
+}
+
+// update sets a copy right. Its UID and resource version keep it from what has
+// changed since, or is another one by now.
+func (c *Controller) update(ctx context.Context, name cache.ObjectName, want *corev1.Secret) error {
+	updated, err := c.kube.CoreV1().Secrets(name.Namespace).Update(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
+	if err != nil {
+		return fmt.Errorf("updating the copy: %w", err)
+	}
+	c.writes.Record(name, secretResource, updated.ResourceVersion)
+	return nil
+}
+
+// delete deletes a copy, if it is still as the cache shows it.
+func (c *Controller) delete(ctx context.Context, old *corev1.Secret) error {
+	err := c.kube.CoreV1().Secrets(old.Namespace).Delete(ctx, old.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &old.UID, ResourceVersion: &old.ResourceVersion},
+	})
+	if err != nil {
+		return fmt.Errorf("deleting the copy: %w", err)
+	}
+	return nil
+}
+
+// report says what became of a copy that should be there, if it is news.
+func (c *Controller) report(ctx context.Context, name cache.ObjectName, o Observed, err error) (again time.Duration, _ error) {
+	switch {
+	case err == nil:
+		c.troubles.settle(name)
+		return 0, nil
+	case isBehind(err):
+		return 0, worker.NotYet(err)
+	case ctx.Err() != nil:
+		return 0, err
+	}
+	reason := ReasonFailed
+	if errors.Is(err, errTaken) {
+		reason = ReasonNameTaken
+	}
+	isNews := c.troubles.add(name, trouble{reason, err.Error()})
+	if isNews {
+		c.tell(o.Source, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}},
+			corev1.EventTypeWarning, reason, "Copy", "Namespace %q: %s", name.Namespace, err)
+	}
+	switch {
+	case reason == ReasonNameTaken && isNews:
+		return retryTaken, worker.Terminal(err)
+	case reason == ReasonNameTaken:
+		return retryTaken, nil
+	case apierrors.IsInvalid(err):
+		return retryInvalid, worker.Terminal(err)
+	}
+	return 0, err
+}
+
+// tell tells the people who look at a source.
+func (c *Controller) tell(source, secret *corev1.Secret, kind, reason, action, note string, args ...any) {
+	c.recorder.Eventf(source, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: secret.Namespace, Name: secret.Name}}, kind, reason, action, note, args...)
+}
+
+// isBehind says whether the API server's answer means no more than that it knows
+// something that the caches do not show yet.
+func isBehind(err error) bool {
+	return apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) ||
+		apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+}
+
+// quietIfBehind marks such an answer as something to be tried again quietly.
+func quietIfBehind(err error) error {
+	if isBehind(err) {
+		return worker.NotYet(err)
+	}
+	return err
+}
+
+// found turns the error that there is no such object into no object.
+func found[T any](object *T, err error) (*T, error) {
+	if err != nil {
+		object = nil
+	}
+	if apierrors.IsNotFound(err) {
+		err = nil
+	}
+	return object, err
+}
+
+// fillCaches says what the caches keep of each object and what they find it by.
+func (c *Controller) fillCaches() error {
+	return errors.Join(
+		c.copies.TypedInformer().AddTypedIndexers(coreinformers.SecretIndexers{
+			byName: func(secret *corev1.Secret) ([]string, error) { return []string{secret.Name}, nil },
+		}),
+		c.sources.Informer().SetTransform(stripped(c.config.StripSource)),
+		c.copies.Informer().SetTransform(stripped(StripCopy)),
+		c.namespaces.Informer().SetTransform(stripped(c.config.StripNamespace)),
+	)
+}
+
+// stripped is strip as the transform of an informer.
+func stripped[T runtime.Object](strip func(T)) cache.TransformFunc {
+	return func(obj any) (any, error) {
+		if obj, ok := obj.(T); ok {
+			strip(obj)
+		}
+		return obj, nil
+	}
+}
+
+// followEvents turns what happens to an object into the names of the copies that
+// it matters to. Nothing is decided here.
+func (c *Controller) followEvents() error {
+	sources, err := c.sources.TypedInformer().AddTypedEventHandler(coreinformers.SecretHandlerFuncs{
+		AddFunc: c.followSource,
+		UpdateFunc: func(before, after *corev1.Secret) {
+			c.followSource(before)
+			c.followSource(after)
+		},
+		DeleteFunc: func(source coreinformers.DeletedSecret) { c.followSource(source.OptionalObj) },
+	})
+	if err != nil {
+		return err
+	}
+	copies, err := c.copies.TypedInformer().AddTypedEventHandler(coreinformers.SecretHandlerFuncs{
+		AddFunc:    func(secret *corev1.Secret) { c.loop.AddAfter(cache.MetaObjectToName(secret), burst) },
+		UpdateFunc: func(_, secret *corev1.Secret) { c.loop.AddAfter(cache.MetaObjectToName(secret), burst) },
+		DeleteFunc: func(secret coreinformers.DeletedSecret) { c.loop.AddAfter(secret.GetObjectName(), burst) },
+	})
+	if err != nil {
+		return err
+	}
+	namespaces, err := c.namespaces.TypedInformer().AddTypedEventHandler(coreinformers.NamespaceHandlerFuncs{
+		AddFunc: func(namespace *corev1.Namespace) { c.followNamespace(namespace.Name) },
+		UpdateFunc: func(before, after *corev1.Namespace) {
+			if before.UID != after.UID || c.config.IsTarget(before) != c.config.IsTarget(after) {
+				c.followNamespace(after.Name)
+			}
+		},
+		DeleteFunc: func(namespace coreinformers.DeletedNamespace) { c.followNamespace(namespace.GetObjectName().Name) },
+	})
+	if err != nil {
+		return err
+	}
+	c.synced = []cache.DoneChecker{sources.HasSyncedChecker(), copies.HasSyncedChecker(), namespaces.HasSyncedChecker()}
+	return nil
+}
+
+// followSource asks for a look at everything that depends on a Secret of the
+// source namespace: its copies, those that there are and those that there should
+// be, or all copies if it is the key of their hashes.
+func (c *Controller) followSource(source *corev1.Secret) {
+	if source == nil {
+		return // deleted without ever having been seen
+	}
+	copies := func() ([]*corev1.Secret, error) {
+		return c.copies.TypedInformer().GetTypedIndexer().ByTypedIndex(byName, source.Name)
+	}
+	if source.Name == HashKey {
+		copies = func() ([]*corev1.Secret, error) { return c.copies.Lister().List(labels.Everything()) }
+	}
+	for _, copied := range list(copies()) {
+		c.loop.Add(cache.MetaObjectToName(copied))
+	}
+	if !c.config.IsSource(source) {
+		return
+	}
+	for _, namespace := range list(c.namespaces.Lister().List(labels.Everything())) {
+		if c.config.IsTarget(namespace) {
+			c.loop.Add(cache.NewObjectName(namespace.Name, source.Name))
+		}
+	}
+}
+
+// followNamespace asks for a look at all copies that there are or should be in a
+// namespace.
+func (c *Controller) followNamespace(namespace string) {
+	for _, copied := range list(c.copies.Lister().Secrets(namespace).List(labels.Everything())) {
+		c.loop.Add(cache.MetaObjectToName(copied))
+	}
+	for _, source := range list(c.sources.Lister().List(labels.Everything())) {
+		if c.config.IsSource(source) {
+			c.loop.Add(cache.NewObjectName(namespace, source.Name))
+		}
+	}
+}
+
+// list is what a cache has. The only error is that of an index that was never set
+// up.
+func list[T any](found []T, err error) []T {
+	if err != nil {
+		utilruntime.HandleError(err)
+	}
+	return found
+}
+
+// trouble is why a copy cannot be made right.
+type trouble struct{ reason, words string }
+
+// troubles are those of all copies. They are safe for concurrent use.
+type troubles struct {
+	mu sync.Mutex
+	of map[cache.ObjectName]trouble
+}
+
+// add notes the trouble with a copy and says whether it is another than before.
+func (t *troubles) add(name cache.ObjectName, is trouble) (isNews bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.of == nil {
+		t.of = map[cache.ObjectName]trouble{}
+	}
+	was, isKnown := t.of[name]
+	t.of[name] = is
+	return !isKnown || was != is
+}
+
+// reason is that of the trouble with a copy; empty if there is none.
+func (t *troubles) reason(name cache.ObjectName) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.of[name].reason
+}
+
+// settle notes that there is none any more.
+func (t *troubles) settle(name cache.ObjectName) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.of, name)
+}
+
+func (t *troubles) count() map[string]int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	counts := map[string]int{}
+	for _, is := range t.of {
+		counts[is.reason]++
+	}
+	return counts
+}

@@ -1,0 +1,296 @@
+package secretsync
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestCopies(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.put(newSource("db", "1"))
+		c.put(newSource("unmarked", "1", func(s *corev1.Secret) { s.Annotations = nil }))
+		c.put(newSource("refused", "1", func(s *corev1.Secret) { s.Annotations[usual.Annotation] = "false" }))
+		c.put(newNamespace("team-a", marked))
+		c.put(newNamespace("team-b", marked))
+		c.put(newNamespace("team-c"))
+		c.put(newNamespace("ending", marked, ending))
+		for _, reserved := range []string{"kube-system", "kube-public", "vault"} {
+			c.put(newNamespace(reserved, marked))
+		}
+		stop := c.run()
+		pass(time.Minute)
+		equal(t, "Secrets", []string{"team-a/db", "team-b/db", "vault/db", "vault/refused", "vault/unmarked"}, c.names())
+		equal(t, "writes", []string{"create team-a/db", "create team-b/db", "create vault/secretsync-hash-key"}, c.writes())
+
+		source, copied := c.secret("vault", "db"), c.secret("team-a", "db")
+		equal(t, "data", source.Data, copied.Data)
+		equal(t, "metadata", metav1.ObjectMeta{
+			Namespace: "team-a", Name: "db", UID: copied.UID, ResourceVersion: copied.ResourceVersion,
+			Labels: map[string]string{LabelSourceNamespace: "vault"},
+			Annotations: map[string]string{
+				AnnotationSourceName: "db", AnnotationSourceUID: string(source.UID),
+				AnnotationContentHash: contentHash(c.secret("vault", HashKey).Data["key"], source),
+			},
+		}, copied.ObjectMeta)
+
+		pass(24 * time.Hour)
+		stop()
+		c.run()
+		pass(24 * time.Hour)
+		equal(t, "writes of two days and a restart", nil, c.writes())
+		equal(t, "events", nil, c.events())
+	})
+}
+
+func TestCopiesFollow(t *testing.T) {
+	sources := func(c *cluster, value string, edits ...func(*corev1.Secret)) { c.put(newSource("db", value, edits...)) }
+	for _, tt := range []struct {
+		name   string
+		change func(c *cluster)
+		writes []string
+		events []string
+	}{
+		{"a rotation", func(c *cluster) { sources(c, "2") }, []string{"update team-a/db"}, nil},
+		{"what becomes immutable", func(c *cluster) { sources(c, "2", immutable) }, []string{"update team-a/db"}, nil},
+		{
+			"a new type", func(c *cluster) { sources(c, "1", ofType("example.com/other")) },
+			[]string{"create team-a/db", "delete team-a/db"},
+			[]string{`db Normal: CopyReplaced: Namespace "team-a": the copy is deleted and made again, because its type has changed`},
+		},
+		{"a source without its annotation", func(c *cluster) { sources(c, "1", func(s *corev1.Secret) { s.Annotations = nil }) }, []string{"delete team-a/db"}, nil},
+		{"a source that goes", func(c *cluster) { c.lacks(secretsGVR, "vault", "db") }, []string{"delete team-a/db"}, nil},
+		{"a source that is going", func(c *cluster) { sources(c, "1", func(s *corev1.Secret) { ending(s) }) }, []string{"delete team-a/db"}, nil},
+		{"a namespace without its annotation", func(c *cluster) { c.put(newNamespace("team-a")) }, []string{"delete team-a/db"}, nil},
+		{"a namespace that says no", func(c *cluster) {
+			c.put(newNamespace("team-a", func(o metav1.Object) { o.SetAnnotations(map[string]string{usual.Annotation: "false"}) }))
+		}, []string{"delete team-a/db"}, nil},
+		{"a namespace that ends", func(c *cluster) { c.put(newNamespace("team-a", marked, ending)) }, nil, nil},
+		{"a copy that is edited", func(c *cluster) {
+			c.edit("team-a", "db", func(s *corev1.Secret) { s.Data["password"], s.Data["more"] = []byte("x"), []byte("y") })
+		}, []string{"update team-a/db"}, nil},
+		{
+			"a copy that is made immutable", func(c *cluster) { c.edit("team-a", "db", immutable) },
+			[]string{"create team-a/db", "delete team-a/db"},
+			[]string{`db Normal: CopyReplaced: Namespace "team-a": the copy is deleted and made again, because it is immutable`},
+		},
+		{"a copy whose hash is forged", func(c *cluster) {
+			c.edit("team-a", "db", func(s *corev1.Secret) { s.Annotations[AnnotationContentHash] = "x" })
+		}, []string{"update team-a/db"}, nil},
+		{"a copy that is deleted", func(c *cluster) { c.lacks(secretsGVR, "team-a", "db") }, []string{"create team-a/db"}, nil},
+		{"a copy with something of another's", func(c *cluster) {
+			c.edit("team-a", "db", func(s *corev1.Secret) { s.Labels["team"], s.Annotations["note"] = "a", "b" })
+		}, nil, nil},
+		{"a key that is deleted", func(c *cluster) { c.lacks(secretsGVR, "vault", HashKey); sources(c, "1") }, []string{"create vault/secretsync-hash-key", "update team-a/db"}, nil},
+		{"a source that is made anew", func(c *cluster) { c.lacks(secretsGVR, "vault", "db"); sources(c, "1") }, []string{"update team-a/db"}, nil},
+	} {
+		for _, whileDown := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, while down: %t", tt.name, whileDown), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, c *cluster) {
+					sources(c, "1")
+					c.put(newNamespace("team-a", marked))
+					stop := c.run()
+					pass(time.Minute)
+					c.writes()
+					if whileDown {
+						stop()
+					}
+					c.hold(true) // for several changes at once
+					tt.change(c)
+					c.hold(false)
+					if whileDown {
+						stop = c.run()
+					}
+					pass(time.Minute)
+					equal(t, "writes", tt.writes, c.writes())
+					equal(t, "events", tt.events, c.events())
+					stop()
+				})
+			})
+		}
+	}
+}
+
+func TestAnImmutableSourceIsRotated(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.put(newSource("db", "1", immutable))
+		c.put(newNamespace("team-a", marked))
+		stop := c.run()
+		pass(time.Minute)
+		c.writes()
+		c.lacks(secretsGVR, "vault", "db")
+		c.hold(true) // the copy must not go for good
+		c.put(newSource("db", "2", immutable))
+		c.hold(false)
+		pass(time.Minute)
+		equal(t, "data", c.secret("vault", "db").Data, c.secret("team-a", "db").Data)
+		if !isImmutable(c.secret("team-a", "db")) {
+			t.Error("the copy is not immutable")
+		}
+		stop()
+	})
+}
+
+func TestANameThatIsTaken(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.put(newSource("db", "1"))
+		c.put(newNamespace("team-a", marked))
+		c.put(newNamespace("team-b", marked))
+		c.put(foreign("team-a", "db"))
+		stop := c.run()
+		pass(time.Hour)
+		warning := `db Warning: ErrResourceExists: Namespace "team-a": a Secret of that name already exists and is not managed by secretsync`
+		equal(t, "events", []string{warning}, c.events())
+		equal(t, "writes", []string{"create team-a/db", "create team-b/db", "create vault/secretsync-hash-key"}, c.writes())
+
+		c.put(newSource("db", "2"))
+		pass(time.Hour)
+		c.put(newNamespace("team-a"))
+		c.put(newNamespace("team-b"))
+		pass(time.Hour)
+		c.put(newNamespace("team-a", marked))
+		pass(time.Hour)
+		equal(t, "what was there", foreign("team-a", "db").Data, c.secret("team-a", "db").Data)
+		equal(t, "events", []string{warning}, c.events()) // it is wanted again
+
+		c.lacks(secretsGVR, "team-a", "db")
+		pass(2 * retryTaken)
+		equal(t, "the copy when there is room", c.secret("vault", "db").Data, c.secret("team-a", "db").Data)
+		stop()
+	})
+}
+
+// A copy that somebody has copied to another name, or made their own by taking the
+// label off, is theirs.
+func TestWhatIsNoCopyAnyMore(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.put(newSource("db", "1"))
+		c.put(newNamespace("team-a", marked))
+		stop := c.run()
+		pass(time.Minute)
+		other := c.secret("team-a", "db")
+		other.Name = "db-for-tests"
+		c.put(other)
+		c.edit("team-a", "db", func(s *corev1.Secret) { s.Labels = nil })
+		pass(time.Minute)
+		c.writes()
+		c.put(newNamespace("team-a"))
+		pass(time.Hour)
+		equal(t, "Secrets", []string{"team-a/db", "team-a/db-for-tests", "vault/db"}, c.names())
+		equal(t, "writes", nil, c.writes())
+		stop()
+	})
+}
+
+func TestOneNamespaceThatRefuses(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.put(newSource("db", "1"))
+		for i := range 20 {
+			c.put(newNamespace(fmt.Sprintf("team-%02d", i), marked))
+		}
+		quota := apierrors.NewForbidden(secretsGVR.GroupResource(), "db", fmt.Errorf("exceeded quota: small"))
+		c.answers(func(_, namespace string) error {
+			if namespace == "team-07" {
+				return quota
+			}
+			return nil
+		})
+		stop := c.run()
+		pass(time.Second)
+		equal(t, "how many Secrets", 20, len(c.names()))
+		pass(time.Hour)
+		equal(t, "events", []string{`db Warning: CopyFailed: Namespace "team-07": creating the copy: secrets "db" is forbidden: exceeded quota: small`}, c.events())
+		if got := strings.Count(c.logged.String(), "Sync failed"); got < 60 || got > 90 {
+			t.Errorf("it was tried %d times in an hour", got)
+		}
+		c.answers(func(string, string) error { return nil })
+		pass(2 * time.Minute)
+		equal(t, "how many Secrets", 21, len(c.names()))
+		stop()
+	})
+}
+
+// An admission webhook may repeat in its answer what it was shown.
+func TestAnswersThatTellSecrets(t *testing.T) {
+	for _, words := range []string{
+		"password: " + marker + "1", "data: aHVudGVyMi0x", `{"user":"` + marker + `admin"}`, marker,
+	} {
+		inBubble(t, func(t *testing.T, c *cluster) {
+			c.put(newSource("db", "1"))
+			c.put(newNamespace("team-a", marked))
+			c.answers(func(_, namespace string) error {
+				if namespace != "team-a" {
+					return nil
+				}
+				return apierrors.NewForbidden(secretsGVR.GroupResource(), "db", fmt.Errorf("denied: %s", words))
+			})
+			stop := c.run()
+			pass(time.Minute)
+			equal(t, "events", []string{`db Warning: CopyFailed: Namespace "team-a": the API server's message is withheld, as it may repeat something of the Secret; its reason is Forbidden`}, c.events())
+			if strings.Contains(c.logged.String(), "aHVudGVyMi0x") {
+				t.Error("the log tells a secret in base64")
+			}
+			stop()
+		})
+	}
+}
+
+// The cache of namespaces is behind that of copies: what another process has
+// written for a namespace that is marked by now is not deleted.
+func TestNothingIsDeletedBecauseACacheIsBehind(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.put(newSource("db", "1"))
+		c.put(newNamespace("team-a", marked))
+		stop := c.run()
+		pass(time.Minute)
+		copied := c.secret("team-a", "db")
+		c.put(newNamespace("team-a"))
+		pass(time.Minute)
+		equal(t, "Secrets", []string{"vault/db"}, c.names())
+		c.writes()
+
+		c.hold(true)
+		c.put(newNamespace("team-a", marked))
+		c.put(copied)
+		c.show(1)
+		c.show(0)
+		c.mu.Lock()
+		for _, s := range c.streams {
+			if s.gvr == secretsGVR {
+				s.flush()
+			}
+		}
+		c.mu.Unlock()
+		pass(time.Minute)
+		equal(t, "writes", nil, c.writes())
+		equal(t, "Secrets", []string{"team-a/db", "vault/db"}, c.names())
+		c.hold(false)
+		stop()
+	})
+}
+
+// What is in the caches: no data of copies, nor of Secrets that are not copied.
+func TestStrip(t *testing.T) {
+	copied := newSource("db", "1")
+	StripCopy(copied)
+	digest := digestOf(newSource("db", "1"))
+	StripCopy(copied) // a transform may see an object twice
+	if strings.Contains(fmt.Sprintf("%s", copied.Data), marker) || !bytes.Equal(digestOf(copied), digest) {
+		t.Errorf("of a copy is kept %s", copied.Data)
+	}
+	unmarked := newSource("db", "1", func(s *corev1.Secret) { delete(s.Annotations, usual.Annotation) })
+	usual.StripSource(unmarked)
+	if strings.Contains(fmt.Sprint(unmarked), marker) || len(unmarked.Data) > 0 {
+		t.Errorf("of a Secret that is not copied is kept %v", unmarked)
+	}
+	source := newSource("db", "1")
+	usual.StripSource(source)
+	equal(t, "data of a source", newSource("db", "1").Data, source.Data)
+	equal(t, "annotations of a source", map[string]string{usual.Annotation: ""}, source.Annotations)
+}

@@ -1,0 +1,273 @@
+package secretsync
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
+)
+
+// step is something that happens in a cluster.
+type step struct {
+	what       string
+	name       string // of a Secret
+	namespace  string
+	value      string
+	mark       string // of a source or namespace: none if empty
+	kind       corev1.SecretType
+	isOn       bool
+	stream     int
+	happensFor time.Duration
+}
+
+func steps() *rapid.Generator[[]step] {
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) step {
+		return step{
+			what: rapid.SampledFrom([]string{
+				"source", "source", "source", "source goes", "namespace", "namespace", "namespace goes", "edit", "edit", "label", "copy goes",
+				"foreign", "foreign goes", "hold", "hold", "show", "refuse", "lose", "restart", "key goes",
+			}).Draw(t, "what"),
+			name:       rapid.SampledFrom([]string{"db", "tls"}).Draw(t, "name"),
+			namespace:  rapid.SampledFrom([]string{"team-a", "team-b", "team-c", "kube-system", "kube-public", "vault"}).Draw(t, "namespace"),
+			value:      rapid.SampledFrom([]string{"1", "2", "3"}).Draw(t, "value"),
+			mark:       rapid.SampledFrom([]string{"", "false", "yes", "true", "yes"}).Draw(t, "mark"),
+			kind:       rapid.SampledFrom([]corev1.SecretType{corev1.SecretTypeOpaque, corev1.SecretTypeOpaque, "example.com/other"}).Draw(t, "kind"),
+			isOn:       rapid.Bool().Draw(t, "on"),
+			stream:     rapid.IntRange(0, 2).Draw(t, "stream"),
+			happensFor: time.Duration(rapid.SampledFrom([]int{0, 0, 1, 20, 60, 2000}).Draw(t, "ms")) * time.Millisecond,
+		}
+	}), 1, 40)
+}
+
+// isCopy is true for what has the label.
+func isCopy(secret *corev1.Secret) bool {
+	return secret != nil && secret.Labels[LabelSourceNamespace] == usual.SourceNamespace
+}
+
+// play has the steps happen while a controller runs.
+func play(c *cluster, plan []step) {
+	stop := c.run()
+	for _, s := range plan {
+		switch s.what {
+		case "source":
+			c.put(newSource(s.name, s.value, ofType(s.kind), func(secret *corev1.Secret) {
+				secret.Immutable = ptr.To(s.isOn)
+				delete(secret.Annotations, usual.Annotation)
+				if s.mark != "" {
+					secret.Annotations[usual.Annotation] = s.mark
+				}
+			}))
+		case "source goes":
+			c.lacks(secretsGVR, usual.SourceNamespace, s.name)
+		case "namespace":
+			c.put(newNamespace(s.namespace, func(o metav1.Object) {
+				if s.mark != "" {
+					o.SetAnnotations(map[string]string{usual.Annotation: s.mark})
+				}
+			}))
+		case "namespace goes":
+			c.end(s.namespace)
+		case "edit": // by hand, of whatever is there but sources
+			if s.namespace != usual.SourceNamespace {
+				c.edit(s.namespace, s.name, func(secret *corev1.Secret) {
+					secret.Data = map[string][]byte{"password": []byte(marker + s.value)}
+					secret.Annotations, secret.Immutable = map[string]string{"note": s.value}, ptr.To(s.isOn)
+				})
+			}
+		case "label": // is taken off: it is a copy no more
+			if s.namespace != usual.SourceNamespace {
+				c.edit(s.namespace, s.name, func(secret *corev1.Secret) { secret.Labels = nil })
+			}
+		case "copy goes":
+			if isCopy(c.secret(s.namespace, s.name)) {
+				c.lacks(secretsGVR, s.namespace, s.name)
+			}
+		case "foreign":
+			if s.namespace != usual.SourceNamespace && c.secret(s.namespace, s.name) == nil && c.has(s.namespace) {
+				c.put(foreign(s.namespace, s.name))
+			}
+		case "foreign goes":
+			if s.namespace != usual.SourceNamespace && !isCopy(c.secret(s.namespace, s.name)) {
+				c.lacks(secretsGVR, s.namespace, s.name)
+			}
+		case "hold":
+			c.hold(s.isOn)
+		case "show":
+			c.show(s.stream)
+		case "refuse", "lose":
+			c.answers(func(_, namespace string) error {
+				switch {
+				case namespace != s.namespace && namespace != usual.SourceNamespace || !s.isOn:
+					return nil
+				case s.what == "lose":
+					return lost()
+				}
+				if namespace == usual.SourceNamespace {
+					return apierrors.NewForbidden(secretsGVR.GroupResource(), HashKey, fmt.Errorf("exceeded quota"))
+				}
+				return apierrors.NewForbidden(secretsGVR.GroupResource(), s.name, fmt.Errorf("password: %s%s", marker, s.value))
+			})
+		case "restart":
+			stop()
+			stop = c.run()
+		case "key goes":
+			c.lacks(secretsGVR, usual.SourceNamespace, HashKey)
+		}
+		pass(s.happensFor)
+	}
+	c.hold(false)
+	c.answers(func(string, string) error { return nil })
+	pass(10 * time.Minute)
+	c.writes()
+	c.told = nil
+	pass(time.Hour)
+	stop()
+}
+
+// end deletes a namespace with all that is in it, but no reserved one.
+func (c *cluster) end(namespace string) {
+	if usual.isReserved(namespace) || !c.has(namespace) {
+		return
+	}
+	c.mu.Lock()
+	c.set(namespacesGVR, newNamespace(namespace, marked, ending))
+	c.mu.Unlock()
+	pass(10 * time.Millisecond)
+	for _, name := range []string{"db", "tls"} {
+		c.lacks(secretsGVR, namespace, name)
+	}
+	c.lacks(namespacesGVR, "", namespace)
+}
+
+func (c *cluster) has(namespace string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.objects[namespacesGVR][cache.NewObjectName("", namespace)]
+	return ok
+}
+
+// violation is what is not as it should be in the end.
+func (c *cluster) violation() error {
+	key := c.secret(usual.SourceNamespace, HashKey)
+	for name, obj := range c.objects[namespacesGVR] {
+		namespace := obj.(*corev1.Namespace)
+		value, isMarked := namespace.Annotations[usual.Annotation]
+		isTarget := isMarked && value != "false" && !map[string]bool{"kube-system": true, "kube-public": true, "vault": true}[name.Name]
+		for _, secret := range []string{"db", "tls"} {
+			source, got := c.secret(usual.SourceNamespace, secret), c.secret(name.Name, secret)
+			if name.Name == usual.SourceNamespace {
+				continue
+			}
+			isWanted := false
+			if source != nil {
+				value, isMarked := source.Annotations[usual.Annotation]
+				isWanted = isTarget && isMarked && value != "false"
+			}
+			switch {
+			case got != nil && !isCopy(got):
+				continue // never written to: the cluster sees to that
+			case !isWanted && got != nil:
+				return fmt.Errorf("there is a copy %s/%s", name.Name, secret)
+			case !isWanted:
+				continue
+			case got == nil:
+				return fmt.Errorf("there is no copy %s/%s", name.Name, secret)
+			case got.Type != source.Type || isImmutable(got) != isImmutable(source) || !cmp.Equal(got.Data, source.Data):
+				return fmt.Errorf("the copy %s/%s is of type %s with %s, its source of type %s with %s", name.Name, secret, got.Type, got.Data, source.Type, source.Data)
+			case got.Annotations[AnnotationSourceUID] != string(source.UID) || got.Annotations[AnnotationContentHash] != contentHash(key.Data["key"], source):
+				return fmt.Errorf("the copy %s/%s has annotations %v", name.Name, secret, got.Annotations)
+			}
+		}
+	}
+	return nil
+}
+
+// Whatever happens in whatever order, seen early or late, refused or lost, with
+// restarts in between: in the end there is what should be there, and nothing is
+// written or told any more.
+func TestAnyHistoryEndsWithTheSpecifiedSet(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		plan := steps().Draw(rt, "steps")
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t)
+			play(c, plan)
+			if err := c.violation(); err != nil {
+				rt.Error(err)
+			}
+			if writes, told := c.writes(), c.events(); len(writes)+len(told) > 0 {
+				rt.Errorf("in an hour in which nothing happened: %v, %v", writes, told)
+			}
+			if strings.Contains(c.logged.String(), marker) {
+				rt.Errorf("the log tells a secret")
+			}
+			if t.Failed() {
+				rt.Error("the cluster has complained")
+			}
+		})
+	})
+}
+
+// Decide never changes what it was shown, says the same for the same, and is
+// content with what it asked for.
+func TestDecide(t *testing.T) {
+	secret := rapid.Custom(func(t *rapid.T) *corev1.Secret {
+		s := newSource("db", rapid.SampledFrom([]string{"1", "2"}).Draw(t, "value"), ofType(rapid.SampledFrom([]corev1.SecretType{"", "Opaque", "x"}).Draw(t, "type")))
+		if rapid.Bool().Draw(t, "unmarked") {
+			s.Annotations = nil
+		}
+		s.Immutable = rapid.SampledFrom([]*bool{nil, ptr.To(false), ptr.To(true)}).Draw(t, "immutable")
+		if rapid.IntRange(0, 5).Draw(t, "ends") == 0 {
+			ending(s)
+		}
+		return s
+	})
+	rapid.Check(t, func(rt *rapid.T) {
+		o := Observed{Config: usual, Key: []byte("key")}
+		if rapid.IntRange(0, 5).Draw(rt, "namespace") > 0 {
+			o.Namespace = newNamespace(rapid.SampledFrom([]string{"team-a", "team-a", "kube-system", "vault"}).Draw(rt, "name"))
+			if rapid.Bool().Draw(rt, "marked") {
+				marked(o.Namespace)
+			}
+		}
+		if rapid.IntRange(0, 5).Draw(rt, "source") > 0 {
+			o.Source = secret.Draw(rt, "source")
+		}
+		if o.Namespace != nil && rapid.Bool().Draw(rt, "copy") {
+			o.Copy = secret.Draw(rt, "copy")
+			o.Copy.Namespace = o.Namespace.Name
+			o.Copy.Labels = map[string]string{LabelSourceNamespace: rapid.SampledFrom([]string{"vault", "vault", "other"}).Draw(rt, "label")}
+			StripCopy(o.Copy)
+		}
+		shown := Observed{Config: o.Config, Namespace: o.Namespace.DeepCopy(), Source: o.Source.DeepCopy(), Copy: o.Copy.DeepCopy(), Key: o.Key}
+		d := Decide(o)
+		if diff := cmp.Diff(d, Decide(o)); diff != "" {
+			rt.Errorf("decided once and again:\n%s", diff)
+		}
+		if diff := cmp.Diff(shown, o); diff != "" {
+			rt.Errorf("changed what it was shown:\n%s", diff)
+		}
+		if (d.Action == Create || d.Action == Update || d.Action == Replace) != (d.Want != nil) {
+			rt.Errorf("%s with %v", d.Action, d.Want)
+		}
+		switch d.Action {
+		case Create, Update, Replace:
+			o.Copy = d.Want.DeepCopy()
+			StripCopy(o.Copy)
+		case Delete:
+			o.Copy = nil
+		default:
+		}
+		if after := Decide(o); after.Action != None && after.Action != Blocked {
+			rt.Errorf("%s, and then %s", d.Action, after.Action)
+		}
+	})
+}

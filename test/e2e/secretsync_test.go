@@ -1,0 +1,459 @@
+package e2e
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
+	"nicoleh.io/k8s-controller/test/lab"
+)
+
+const (
+	vault   = "secretsync"
+	share   = "controller.nicoleh.io/secretsync"
+	copied  = "controller.nicoleh.io/secretsync-source-namespace=secretsync"
+	unspoke = "correct-horse-" // is in every value, and must not be told
+)
+
+// secrets is a cluster with namespaces that want Secrets.
+type secrets struct {
+	*testing.T
+	n       *lab.Namespace // for what it can do
+	targets []string
+}
+
+func newSecrets(t *testing.T, namespaces int) *secrets {
+	l := NewLab(t, lab.Options{Nodes: -1})
+	s := &secrets{T: t, n: l.NewNamespace(t)}
+	if _, err := l.TryKubectl(t.Context(), "", "apply", "-f", l.Path("artifacts/rbac-secretsync.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	var makers sync.WaitGroup
+	names := make(chan string)
+	for range 10 {
+		makers.Go(func() {
+			for name := range names {
+				s.namespace(name)
+			}
+		})
+	}
+	for i := range namespaces {
+		s.targets = append(s.targets, fmt.Sprintf("team-%03d", i))
+		names <- s.targets[i]
+	}
+	close(names)
+	makers.Wait()
+	return s
+}
+
+// namespace makes a marked namespace.
+func (s *secrets) namespace(name string) {
+	s.Helper()
+	made := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{share: ""}}}
+	if _, err := s.n.Lab.Kube.CoreV1().Namespaces().Create(s.Context(), made, metav1.CreateOptions{}); err != nil {
+		s.Error(err)
+	}
+}
+
+// mark sets or removes (null) the annotation of a namespace.
+func (s *secrets) mark(namespace, annotation, value string) {
+	s.Helper()
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, annotation, value)
+	if _, err := s.n.Lab.Kube.CoreV1().Namespaces().Patch(s.Context(), namespace, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// source makes a source, in place of the one of that name that there may be.
+func (s *secrets) source(name, value string, edits ...func(*corev1.Secret)) {
+	s.Helper()
+	source := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: vault, Name: name, Annotations: map[string]string{share: "", "example.com/foreign": "x"},
+			Labels: map[string]string{"app": name},
+		},
+		Data: map[string][]byte{"username": []byte(unspoke + "user"), "password": []byte(unspoke + value)},
+		Type: corev1.SecretTypeBasicAuth,
+	}
+	for _, edit := range edits {
+		edit(source)
+	}
+	client := s.n.Lab.Kube.CoreV1().Secrets(vault)
+	if err := client.Delete(s.Context(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		s.Fatal(err)
+	}
+	if _, err := client.Create(s.Context(), source, metav1.CreateOptions{}); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// patch changes a Secret.
+func (s *secrets) patch(namespace, name, patch string) {
+	s.Helper()
+	if _, err := s.n.Lab.Kube.CoreV1().Secrets(namespace).Patch(s.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// check compares the copies of a name that there are to where they should be, and
+// to their source.
+func (s *secrets) check(ctx context.Context, name string, where []string) error {
+	list, err := s.n.Lab.Kube.CoreV1().Secrets("").List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name, LabelSelector: copied})
+	if err != nil {
+		return err
+	}
+	var is []string
+	for _, secret := range list.Items {
+		is = append(is, secret.Namespace)
+	}
+	slices.Sort(is)
+	if !slices.Equal(is, where) {
+		return fmt.Errorf("there are %d copies, want %d: %s", len(is), len(where), cmp.Diff(where, is))
+	}
+	if len(where) == 0 {
+		return nil
+	}
+	source, err := s.n.Lab.Kube.CoreV1().Secrets(vault).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	hashes := map[string]bool{}
+	for _, secret := range list.Items {
+		if !cmp.Equal(secret.Data, source.Data) || secret.Type != source.Type || ptr.Deref(secret.Immutable, false) != ptr.Deref(source.Immutable, false) {
+			return fmt.Errorf("the copy in %s is of type %s with %q", secret.Namespace, secret.Type, secret.Data)
+		}
+		got, hash := maps.Clone(secret.Annotations), "controller.nicoleh.io/secretsync-content-hash"
+		hashes[got[hash]] = true
+		delete(got, hash)
+		if diff := cmp.Diff(map[string]string{
+			"controller.nicoleh.io/secretsync-source-name": name, "controller.nicoleh.io/secretsync-source-uid": string(source.UID),
+		}, got); diff != "" {
+			return fmt.Errorf("annotations of the copy in %s (-want +got):\n%s", secret.Namespace, diff)
+		}
+		if len(secret.Labels) != 1 || len(secret.OwnerReferences) != 0 {
+			return fmt.Errorf("the copy in %s has labels %v and owners %v", secret.Namespace, secret.Labels, secret.OwnerReferences)
+		}
+	}
+	if len(hashes) != 1 {
+		return fmt.Errorf("the copies have the hashes %v", hashes)
+	}
+	return nil
+}
+
+// eventually waits until there are right copies in those namespaces and nowhere else.
+func (s *secrets) eventually(what, name string, where []string) {
+	s.Helper()
+	s.n.Eventually(s.T, what, func(ctx context.Context) error { return s.check(ctx, name, where) })
+}
+
+// eventuallyTold waits for an event about a source.
+func (s *secrets) eventuallyTold(source string, words ...string) {
+	s.Helper()
+	s.n.Eventually(s.T, "people are told "+strings.Join(words, " "), func(ctx context.Context) error {
+		list, err := s.n.Lab.Kube.EventsV1().Events(vault).List(ctx, metav1.ListOptions{FieldSelector: "regarding.kind=Secret,regarding.name=" + source})
+		if err != nil {
+			return err
+		}
+		for _, event := range list.Items {
+			if containsAll(event.Type+" "+event.Reason+" "+event.Note, words...) {
+				return nil
+			}
+		}
+		return fmt.Errorf("it is not among %d events", len(list.Items))
+	})
+}
+
+// writes are those of the controller to Secrets since then.
+func (s *secrets) writes(c *lab.Controller, mark time.Time) lab.Requests {
+	return s.n.Lab.Requests(s).By(c.User).Since(mark).Resource("secrets").Writes()
+}
+
+// syncs are how many syncs of each object the log has, from a line on.
+func syncs(log string) map[string]int {
+	counts := map[string]int{}
+	for _, found := range regexp.MustCompile(`\] "(?:Synced|Not yet|Sync failed|Gave up[^"]*)".* object="([^"]+)"`).FindAllStringSubmatch(log, -1) {
+		counts[found[1]]++
+	}
+	return counts
+}
+
+func (s *secrets) without(namespaces ...string) []string {
+	return slices.DeleteFunc(slices.Clone(s.targets), func(name string) bool { return slices.Contains(namespaces, name) })
+}
+
+func TestSecretsync(t *testing.T) {
+	t.Parallel()
+	const refusing, taken, plain, echo = "team-007", "taken", "plain", "echo"
+	s := newSecrets(t, 300)
+	for _, reserved := range []string{metav1.NamespaceSystem, metav1.NamespacePublic, vault} {
+		s.mark(reserved, share, `"yes"`)
+	}
+	s.namespace(taken)
+	s.namespace(plain)
+	s.mark(plain, share, `"false"`)
+	kube := s.n.Lab.Kube.CoreV1()
+	if _, err := kube.ResourceQuotas(refusing).Create(t.Context(), &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: "none"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceSecrets: resource.MustParse("0")}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	unmanaged, err := kube.Secrets(taken).Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "db"}, Data: map[string][]byte{"mine": []byte("x")},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	s.source("db", "1")
+	c := s.n.Lab.StartController(t, "-controllers=secretsync", "-v=4", "-insecure-bind-address=127.0.0.1:0")
+	began := time.Now()
+	s.eventually("299 of 300 namespaces have their copy", "db", s.without(refusing))
+	t.Logf("299 copies were there after %s", time.Since(began).Round(time.Millisecond))
+	s.eventuallyTold("db", "Warning CopyFailed", refusing, "quota")
+	s.eventuallyTold("db", "Warning ErrResourceExists", taken, "not managed by secretsync")
+
+	// The key of hashes is the one thing that is written beside copies.
+	eventuallyIdleButFor(s, c, refusing, taken)
+	made := s.writes(c, began).Where(func(e cluster.AuditEvent) bool { return e.Code < 300 })
+	if len(made) != 299+1 {
+		t.Errorf("299 copies and a key took %s", made)
+	}
+
+	// A rotation is one write for each, and at most one more look at it.
+	before, mark := len(c.Log()), time.Now()
+	s.patch(vault, "db", `{"stringData":{"password":"`+unspoke+`2","more":"`+unspoke+`more"}}`)
+	s.eventually("a rotation has come to all", "db", s.without(refusing))
+	eventuallyIdleButFor(s, c, refusing, taken)
+	looks := syncs(c.Log()[before:])
+	updates := s.writes(c, mark).ByObject()["db"]
+	for _, namespace := range s.without(refusing) {
+		if n := looks[namespace+"/db"]; n > 2 || n < 1 {
+			t.Errorf("%s took %d syncs", namespace, n)
+		}
+	}
+	if refused := len(s.writes(c, mark).Refused()); updates-refused != 299 {
+		t.Errorf("299 copies were written %d times", updates-refused)
+	}
+
+	// The copies are kept as they should be.
+	s.patch("team-001", "db", `{"stringData":{"password":"edited"},"data":{"username":null}}`)
+	s.patch("team-002", "db", `{"stringData":{"extra":"edited"},"metadata":{"annotations":{"controller.nicoleh.io/secretsync-source-uid":"x"}}}`)
+	s.patch("team-003", "db", `{"immutable":true}`)
+	if err := kube.Secrets("team-004").Delete(t.Context(), "db", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("what was done by hand is undone", "db", s.without(refusing))
+	s.eventuallyTold("db", "Normal CopyReplaced", "team-003", "immutable")
+
+	// What cannot be changed in place. The controller sees the source go and come.
+	for _, remade := range []struct {
+		value, told string
+		edit        func(*corev1.Secret)
+	}{
+		{"3", "its type has changed", func(secret *corev1.Secret) { secret.Type = corev1.SecretTypeOpaque }},
+		{"4", "its type has changed", func(secret *corev1.Secret) { secret.Immutable = ptr.To(true) }},
+		{"5", "it is immutable", func(secret *corev1.Secret) { secret.Immutable = ptr.To(true) }},
+		{"6", "it is immutable", func(*corev1.Secret) {}},
+	} {
+		c.Freeze(t)
+		s.source("db", remade.value, remade.edit)
+		c.Thaw(t)
+		s.eventually("a source made anew has come to all", "db", s.without(refusing))
+		s.eventuallyTold("db", "Normal CopyReplaced", remade.told)
+	}
+
+	// Marks come and go.
+	s.mark("team-005", share, "null")
+	s.eventually("a namespace without its mark has no copy", "db", s.without(refusing, "team-005"))
+	s.mark("team-005", share, `""`)
+	s.eventually("it has one again", "db", s.without(refusing))
+	s.patch(vault, "db", `{"metadata":{"annotations":{"`+share+`":null}}}`)
+	s.eventually("a source without its mark has no copies", "db", nil)
+	s.patch(vault, "db", `{"metadata":{"annotations":{"`+share+`":""}}}`)
+	s.eventually("it has them again", "db", s.without(refusing))
+
+	// Namespaces end, and come.
+	s.n.Kubectl(t, "delete", "namespace", "team-006", "--wait=true")
+	s.namespace("later")
+	s.targets = append([]string{"later"}, s.without("team-006")...)
+	s.eventually("namespaces that have come are served", "db", s.without(refusing))
+
+	// A webhook or policy may answer with what it was shown.
+	forbid(s, echo)
+	s.namespace(echo)
+	s.eventuallyTold("db", "Warning CopyFailed", echo, "withheld")
+
+	// While nobody looks.
+	s.source("tls", "a")
+	s.source("gone", "a")
+	withTaken := s.without(refusing, "team-006")
+	all := slices.Sorted(slices.Values(append([]string{taken}, withTaken...)))
+	s.eventually("other sources are served", "tls", all)
+	s.eventually("other sources are served", "gone", all)
+	eventuallyIdleButFor(s, c, refusing, taken, echo)
+	c.Stop(t)
+	if err := kube.Secrets(vault).Delete(t.Context(), "gone", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.mark("team-010", share, "null")
+	s.patch(vault, "tls", `{"metadata":{"annotations":{"`+share+`":null}}}`)
+	s.patch("team-011", "db", `{"stringData":{"password":"edited while nobody looked"}}`)
+	c.Start(t)
+	s.eventually("what was deleted while nobody looked has no copies", "gone", nil)
+	s.eventually("what lost its mark has no copies", "tls", nil)
+	s.targets = s.without("team-010")
+	s.eventually("what was edited is repaired", "db", s.without(refusing))
+
+	// A restart when all is well costs nothing.
+	eventuallyIdleButFor(s, c, refusing, taken, echo)
+	c.Stop(t)
+	mark = time.Now()
+	c.Start(t)
+	eventuallyIdleButFor(s, c, refusing, taken, echo)
+	if accepted := s.writes(c, mark).Where(func(e cluster.AuditEvent) bool { return e.Code < 300 }); len(accepted) > 0 {
+		t.Errorf("a restart led to %s", accepted)
+	}
+
+	// One that refused had been tried again all the time, ever more rarely.
+	attempts := s.n.Lab.Requests(t).By(c.User).Where(func(e cluster.AuditEvent) bool { return e.Namespace == refusing && e.Verb == "create" })
+	if len(attempts) < 5 || len(attempts) > 200 {
+		t.Errorf("%s took %d attempts", refusing, len(attempts))
+	}
+	if troubles := metricsOf(s, c); !strings.Contains(troubles, `secretsync_troubles{reason="ErrResourceExists"} 1`) || !strings.Contains(troubles, `secretsync_troubles{reason="CopyFailed"} 2`) {
+		t.Errorf("the metrics do not tell of the troubles:\n%s", troubles)
+	}
+	if err := kube.ResourceQuotas(refusing).Delete(t.Context(), "none", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("the one that refused has its copy", "db", s.targets)
+
+	now, err := kube.Secrets(taken).Get(t.Context(), "db", metav1.GetOptions{})
+	if err != nil || now.ResourceVersion != unmanaged.ResourceVersion {
+		t.Errorf("what was not managed is %v (%v)", now, err)
+	}
+	requireUntold(s, c)
+
+	// Another annotation, another set.
+	c.Stop(t)
+	const other = "eightypercent.net/secretsync"
+	s.mark("team-020", other, `""`)
+	s.patch(vault, "db", `{"metadata":{"annotations":{"`+other+`":""}}}`)
+	s.n.Lab.StartController(t, "-controllers=secretsync", "-secretsync-annotation="+other)
+	s.eventually("another annotation has another set", "db", []string{"team-020"})
+}
+
+// eventuallyIdleButFor waits until the controller has made no request for a while
+// but in those namespaces, or about events.
+func eventuallyIdleButFor(s *secrets, c *lab.Controller, namespaces ...string) {
+	s.Helper()
+	s.n.Eventually(s.T, "the controller is idle", func(context.Context) error {
+		mark := time.Now()
+		time.Sleep(2 * time.Second)
+		made := s.n.Lab.Requests(s).By(c.User).Since(mark).Where(func(e cluster.AuditEvent) bool {
+			return isNotWatch(e) && e.Resource != "events" && !slices.Contains(namespaces, e.Namespace)
+		})
+		if len(made) > 0 || !strings.Contains(c.Log(), `"Started"`) {
+			return fmt.Errorf("it made %s", made)
+		}
+		return nil
+	})
+}
+
+// forbid has a policy refuse Secrets in a namespace, with their data in its answer.
+func forbid(s *secrets, namespace string) {
+	s.Helper()
+	s.n.Apply(s.T, fmt.Sprintf(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: indiscreet}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [secrets]}]
+  matchConditions: [{name: there, expression: "object.metadata.namespace == '%s'"}]
+  validations: [{expression: "false", messageExpression: "'denied: ' + string(object.data['password'])"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: indiscreet}
+spec: {policyName: indiscreet, validationActions: [Deny]}
+`, namespace))
+	// It is in force when it refuses.
+	s.n.Kubectl(s.T, "create", "namespace", namespace+"-probe")
+	s.n.Apply(s.T, strings.ReplaceAll(`{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicy, metadata: {name: indiscreet}, spec: {failurePolicy: Fail,
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [secrets]}]},
+  matchConditions: [{name: there, expression: "object.metadata.namespace in ['NS', 'NS-probe']"}],
+  validations: [{expression: "false", messageExpression: "'denied: ' + string(object.data['password'])"}]}}`, "NS", namespace))
+	s.n.Eventually(s.T, "the policy is in force", func(ctx context.Context) error {
+		_, err := s.n.Lab.Kube.CoreV1().Secrets(namespace+"-probe").Create(ctx, &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-"}, Data: map[string][]byte{"password": []byte(unspoke)},
+		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		switch {
+		case err == nil:
+			return errors.New("it refuses nothing")
+		case !strings.Contains(err.Error(), "denied: ") || !strings.Contains(err.Error(), base64.StdEncoding.EncodeToString([]byte(unspoke))):
+			return fmt.Errorf("it does not tell what it was shown: %w", err)
+		}
+		return nil
+	})
+}
+
+// metricsOf are those that the controller serves.
+func metricsOf(s *secrets, c *lab.Controller) string {
+	s.Helper()
+	response, err := http.Get("http://" + c.Address(s.T, false) + "/metrics")
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return string(text)
+}
+
+// requireUntold requires that nobody can read in the log, the events or the
+// metrics what is in a Secret.
+func requireUntold(s *secrets, c *lab.Controller) {
+	s.Helper()
+	list, err := s.n.Lab.Kube.EventsV1().Events("").List(s.Context(), metav1.ListOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	events, err := json.Marshal(list)
+	if err != nil {
+		s.Fatal(err)
+	}
+	for where, text := range map[string]string{"log": c.Log(), "events": string(events), "metrics": metricsOf(s, c)} {
+		if len(text) < 1000 {
+			s.Errorf("there is next to nothing in the %s: %q", where, text)
+		}
+		for _, words := range []string{unspoke, base64.StdEncoding.EncodeToString([]byte(unspoke))[:16]} {
+			if at := strings.Index(text, words); at >= 0 {
+				s.Errorf("the %s tells %q: %q", where, words, text[max(0, at-200):at+50])
+			}
+		}
+	}
+}
