@@ -258,8 +258,6 @@ func TestNothingIsDeletedBecauseACacheIsBehind(t *testing.T) {
 		c.hold(true)
 		c.put(newNamespace("team-a", marked))
 		c.put(copied)
-		c.show(1)
-		c.show(0)
 		c.mu.Lock()
 		for _, s := range c.streams {
 			if s.gvr == secretsGVR {
