@@ -55,10 +55,7 @@ func TestPodtimestampOnceWhoeverLeads(t *testing.T) {
 	seen := followTimestamps(t, n)
 	createPods(t, n, "early", half, asking)
 
-	flags := []string{
-		"-controllers=podtimestamp", "-kube-api-qps=50", "-leader-elect", "-leader-elect-resource-namespace=" + lab.SystemNamespace,
-		"-leader-elect-lease-duration=4s", "-leader-elect-renew-deadline=3s", "-leader-elect-retry-period=500ms",
-	}
+	flags := []string{"-controllers=podtimestamp", "-kube-api-qps=50", "-leader-elect", "-leader-elect-resource-namespace=" + lab.SystemNamespace}
 	first := l.StartController(t, flags...)
 	n.Controller = first
 	n.Eventually(t, "the first leads", func(context.Context) error { return seen.atLeast(1) })
