@@ -176,12 +176,16 @@ ice=icecream/example-icecream
 
 uid() { kubectl get deployment example-icecream -o jsonpath='{.metadata.uid}'; }
 
-# told waits for the controller's events with that reason to be so many. They
-# follow the status, and nothing that could be waited for follows them.
+# told waits until the controller has told so many events with that reason: what is
+# told again is counted with the first of them, as a series. Events follow the
+# status, and nothing that could be waited for follows them.
 told() {
-  local seen until=$((SECONDS + ${deadline%s}))
-  local each='{range .items[?(@.reason=="'$1'")]}x{end}'
-  until seen=$(kubectl get events.events.k8s.io -o jsonpath="${each}") && ((${#seen} >= $2)); do
+  local counts times until=$((SECONDS + ${deadline%s}))
+  local each='{range .items[?(@.reason=="'$1'")]}1 {.series.count}{"\n"}{end}'
+  while true; do
+    counts=$(kubectl get events.events.k8s.io -o jsonpath="${each}") || counts=''
+    times=$(awk '{ sum += $NF } END { print sum + 0 }' <<<"${counts}")
+    ((times < $2)) || return 0
     ((SECONDS < until)) || fail "there were not $2 events with reason $1 within ${deadline}"
     a_moment
   done

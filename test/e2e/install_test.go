@@ -3,15 +3,12 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
@@ -60,17 +57,12 @@ func TestInstall(t *testing.T) {
 			n := l.NewNamespace(t)
 
 			const icecreams, edits, updates = 20, 4, 3
-			final := make([]v1alpha1.IcecreamSpec, icecreams)
-			var users sync.WaitGroup
-			for i := range icecreams {
-				random := rand.New(rand.NewPCG(seed, uint64(i)))
-				users.Go(func() { final[i] = liveOf(t, n, icecreamName(i), edits, random) })
-			}
+			wait := liveOfMany(t, n, icecreams, edits, seed)
 			for range updates {
 				tt.update(t, l)
 				requireRolledOut(t, l)
 			}
-			users.Wait()
+			final := wait()
 			if t.Failed() {
 				return
 			}
@@ -79,11 +71,7 @@ func TestInstall(t *testing.T) {
 			for i, term := range termsOf(t, l.Requests(t)) {
 				t.Logf("term %d: %s, for %s", i+1, term.agent, term.last.Sub(term.began).Round(time.Millisecond))
 			}
-			for name, count := range n.Requests(t).Resource("deployments").Where(isCreated).ByObject() {
-				if count != 1 {
-					t.Errorf("Deployment %q was created %d times", name, count)
-				}
-			}
+			requireCreatedOnce(t, n)
 
 			n.Eventually(t, "the last Pods that were replaced have ended", func(context.Context) error {
 				if running := len(pods.Controllers()); running != 2 {

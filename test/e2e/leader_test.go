@@ -3,10 +3,8 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -38,12 +36,7 @@ func TestRollingUpdateHandsOver(t *testing.T) {
 	standby := n.StartController(t, flags...)
 	eventuallyReady(t, n, standby)
 
-	final := make([]v1alpha1.IcecreamSpec, icecreams)
-	var users sync.WaitGroup
-	for i := range icecreams {
-		random := rand.New(rand.NewPCG(seed, uint64(i)))
-		users.Go(func() { final[i] = liveOf(t, n, icecreamName(i), edits, random) })
-	}
+	wait := liveOfMany(t, n, icecreams, edits, seed)
 	for range updates {
 		surge := n.StartController(t, flags...)
 		eventuallyReady(t, n, surge)
@@ -57,7 +50,7 @@ func TestRollingUpdateHandsOver(t *testing.T) {
 		})
 		n.Controller = leader
 	}
-	users.Wait()
+	final := wait()
 	if t.Failed() {
 		return
 	}
@@ -79,11 +72,7 @@ func TestRollingUpdateHandsOver(t *testing.T) {
 		free := terms[i+1].began.Sub(terms[i].last)
 		t.Logf("the lease was free for %s", free.Round(time.Millisecond))
 	}
-	for name, count := range n.Requests(t).Resource("deployments").Where(isCreated).ByObject() {
-		if count != 1 {
-			t.Errorf("Deployment %q was created %d times", name, count)
-		}
-	}
+	requireCreatedOnce(t, n)
 }
 
 func TestLeaderIsKilled(t *testing.T) {

@@ -26,12 +26,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 
 	n := NewQuietNamespace(t)
 	c := n.StartController(t, "-stall-after=3s")
-	final := make([]v1alpha1.IcecreamSpec, icecreams)
-	var users sync.WaitGroup
-	for i := range icecreams {
-		random := rand.New(rand.NewPCG(seed, uint64(i)))
-		users.Go(func() { final[i] = liveOf(t, n, icecreamName(i), edits, random) })
-	}
+	wait := liveOfMany(t, n, icecreams, edits, seed)
 	random := rand.New(rand.NewPCG(seed, icecreams))
 	for range kills {
 		// The moment is what the test is about; any will do.
@@ -39,21 +34,42 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		c.Kill(t)
 		c.Start(t)
 	}
-	users.Wait()
+	final := wait()
 	if t.Failed() {
 		return
 	}
 
 	n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
 	requireAsSpecified(t, n, final)
+	requireCreatedOnce(t, n)
+}
+
+func icecreamName(i int) string { return fmt.Sprintf("icecream-%02d", i) }
+
+// liveOfMany has users create that many Icecreams and edit them, each at a pace of
+// its own. wait returns when they are done, with what the specs are in the end.
+func liveOfMany(t *testing.T, n *lab.Namespace, icecreams, edits int, seed uint64) (wait func() []v1alpha1.IcecreamSpec) {
+	final := make([]v1alpha1.IcecreamSpec, icecreams)
+	var users sync.WaitGroup
+	for i := range icecreams {
+		random := rand.New(rand.NewPCG(seed, uint64(i)))
+		users.Go(func() { final[i] = liveOf(t, n, icecreamName(i), edits, random) })
+	}
+	return func() []v1alpha1.IcecreamSpec {
+		users.Wait()
+		return final
+	}
+}
+
+// requireCreatedOnce requires that no Deployment of the namespace was created twice.
+func requireCreatedOnce(t *testing.T, n *lab.Namespace) {
+	t.Helper()
 	for name, count := range n.Requests(t).Resource("deployments").Where(isCreated).ByObject() {
 		if count != 1 {
 			t.Errorf("Deployment %q was created %d times", name, count)
 		}
 	}
 }
-
-func icecreamName(i int) string { return fmt.Sprintf("icecream-%02d", i) }
 
 // liveOf creates an Icecream and edits it again and again. It returns what the
 // spec is in the end. Each name of a Deployment is asked for only once.
