@@ -25,6 +25,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -49,6 +50,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/icecream"
 	"nicoleh.io/k8s-controller/pkg/leader"
 	"nicoleh.io/k8s-controller/pkg/metrics"
+	"nicoleh.io/k8s-controller/pkg/nodereboot"
 	"nicoleh.io/k8s-controller/pkg/preflight"
 	"nicoleh.io/k8s-controller/pkg/record"
 	"nicoleh.io/k8s-controller/pkg/serve"
@@ -62,6 +64,7 @@ var controllers = []struct {
 	wire        func(o options, config *rest.Config, recorder events.EventRecorder) (wired, error)
 }{
 	{"icecream", true, wireIcecream},
+	{nodereboot.Name, false, wireNodereboot},
 }
 
 // wired is a controller that is ready to be started.
@@ -96,6 +99,7 @@ type options struct {
 	workers     int
 	resync      time.Duration
 	icecream    Config
+	nodereboot  nodereboot.Config
 	election    componentbase.LeaderElectionConfiguration
 	serve       serve.Config
 	stuckAfter  time.Duration
@@ -135,6 +139,7 @@ func parse(args []string) (options, error) {
 		},
 		logging: logsapi.NewLoggingConfiguration(),
 	}
+	o.nodereboot.MaxUnavailable = intstr.FromInt32(1)
 	flags := flag.NewFlagSet("controller", flag.ContinueOnError)
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig file. Without it, $KUBECONFIG is used, and without that, the service account of the Pod that this runs in.")
 	flags.StringVar(&o.master, "master", "", "Address of the API server, in place of the one in the kubeconfig.")
@@ -146,6 +151,10 @@ func parse(args []string) (options, error) {
 	flags.DurationVar(&o.resync, "resync", 0, "How often to look at every object even if nothing has changed. Nothing depends on it; 0 is never.")
 	flags.DurationVar(&o.icecream.StatusWindow, "status-window", 2*time.Second, "The least time between two writes of an Icecream's status that are not urgent, such as progress.")
 	flags.DurationVar(&o.icecream.StallAfter, "stall-after", time.Minute, "How long something may keep Pods from running before their Icecream counts as Stalled.")
+	flags.Func("nodereboot-max-unavailable", "How many nodes may be unavailable for nodereboot to let another one reboot, or which percentage of all: rounded down, but 1 at least. 0 lets none. (default 1)", func(text string) (err error) {
+		o.nodereboot.MaxUnavailable, err = nodereboot.ParseMaxUnavailable(text)
+		return err
+	})
 	flags.StringVar(&o.serve.BindAddress, "bind-address", ":8443", "The host:port for HTTPS: probes at /livez and /readyz, and metrics at /metrics for those whom the API server allows that. Empty is none.")
 	flags.StringVar(&o.serve.InsecureBindAddress, "insecure-bind-address", "", "The host:port for the same by plain HTTP, without asking who it is. The host has to be a loopback address.")
 	flags.StringVar(&o.serve.CertFile, "tls-cert-file", "", "The certificate for HTTPS, in PEM, with all intermediate ones. The file is read again when it has changed. Without it, one is made that is signed by itself.")
@@ -193,7 +202,13 @@ func parse(args []string) (options, error) {
 	case !(o.qps >= 0 && o.qps <= math.MaxInt32) || o.burst < 0:
 		err = errors.New("-kube-api-qps and -kube-api-burst must be numbers from 0 on")
 	default:
-		if _, err = o.isEnabled(); err == nil {
+		enabled, unknown := o.isEnabled()
+		switch {
+		case unknown != nil:
+			err = unknown
+		case enabled[nodereboot.Name] && o.namespace != metav1.NamespaceAll:
+			err = fmt.Errorf("-controllers=%s with -namespace=%s: nodes are in no namespace, so nodereboot needs a process of its own", o.controllers, o.namespace)
+		default:
 			err = o.serve.Validate()
 		}
 	}
@@ -497,6 +512,23 @@ func wireIcecream(o options, config *rest.Config, recorder events.EventRecorder)
 		},
 		informers: []starter{icecreams, deployments, pods},
 	}, nil
+}
+
+// wireNodereboot wires the controller that says which nodes may reboot.
+func wireNodereboot(o options, config *rest.Config, recorder events.EventRecorder) (wired, error) {
+	kube, err := kubernetes.NewForConfig(protobuf(config))
+	if err != nil {
+		return wired{}, err
+	}
+	nodes := kubeinformers.NewSharedInformerFactory(kube, o.resync)
+	controller, err := nodereboot.New(o.nodereboot, kube, nodes.Core().V1().Nodes(), recorder, clock.RealClock{})
+	return wired{
+		controller: controller,
+		needs: []preflight.Resource{
+			{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), Permit: "kubectl apply -f artifacts/rbac-nodereboot.yaml"},
+		},
+		informers: []starter{nodes},
+	}, err
 }
 
 // protobuf is the config for clients of built-in types, which are smaller and

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes/fake"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -28,6 +29,7 @@ import (
 	componentbase "k8s.io/component-base/config"
 	"k8s.io/utils/clock"
 
+	"nicoleh.io/k8s-controller/pkg/nodereboot"
 	"nicoleh.io/k8s-controller/pkg/record"
 	"nicoleh.io/k8s-controller/pkg/serve"
 )
@@ -57,6 +59,7 @@ func TestParse(t *testing.T) {
 				ResourceLock:  "leases",
 				ResourceName:  "icecream-controller",
 			},
+			nodereboot: nodereboot.Config{MaxUnavailable: intstr.FromInt32(1)},
 			serve:      serve.Config{BindAddress: ":8443"},
 			stuckAfter: 5 * time.Minute,
 		}
@@ -77,7 +80,7 @@ func TestParse(t *testing.T) {
 		name: "everything is given, with one dash",
 		args: []string{
 			"-kubeconfig", "a", "-master=b", "-namespace", "c", "-kube-api-qps", "2.5", "-kube-api-burst=7", "-workers", "3",
-			"-resync", "1h", "-status-window", "0", "-stall-after", "90s", "-version", "-controllers", "icecream", "-stuck-after", "1m",
+			"-resync", "1h", "-status-window", "0", "-stall-after", "90s", "-version", "-controllers", "icecream", "-stuck-after", "1m", "-nodereboot-max-unavailable", "10%",
 			"-leader-elect=false", "-leader-elect-lease-duration", "60s", "-leader-elect-renew-deadline=40s", "-leader-elect-retry-period", "5s",
 			"-leader-elect-resource-lock", "leases", "-leader-elect-resource-name", "d", "-leader-elect-resource-namespace", "e",
 			"-bind-address", ":1", "-insecure-bind-address", "127.0.0.1:2", "-tls-cert-file", "f", "-tls-private-key-file", "g", "-enable-http2",
@@ -85,7 +88,8 @@ func TestParse(t *testing.T) {
 		want: options{
 			kubeconfig: "a", master: "b", namespace: "c", qps: 2.5, burst: 7, workers: 3, resync: time.Hour, version: true,
 			controllers: "icecream", stuckAfter: time.Minute,
-			icecream: Config{StallAfter: 90 * time.Second},
+			icecream:   Config{StallAfter: 90 * time.Second},
+			nodereboot: nodereboot.Config{MaxUnavailable: intstr.FromString("10%")},
 			election: componentbase.LeaderElectionConfiguration{
 				LeaseDuration: metav1.Duration{Duration: time.Minute},
 				RenewDeadline: metav1.Duration{Duration: 40 * time.Second},
@@ -173,6 +177,8 @@ func TestParseErrors(t *testing.T) {
 		{"an address without a port", nil, []string{"-bind-address", "localhost"}, []string{"-bind-address", "localhost"}},
 		{"plain HTTP for everybody", nil, []string{"-insecure-bind-address", ":8080"}, []string{"-insecure-bind-address", "127.0.0.1"}},
 		{"a certificate without its key", nil, []string{"-tls-cert-file", "a"}, []string{"-tls-cert-file", "-tls-private-key-file"}},
+		{"a share of nodes that is none", nil, []string{"-nodereboot-max-unavailable", "101%"}, []string{"-nodereboot-max-unavailable", `"101%"`}},
+		{"nodes of one namespace", nil, []string{"-controllers", "nodereboot", "-namespace", "parlour"}, []string{"-namespace=parlour", "nodereboot"}},
 		{"a negative burst", nil, []string{"-kube-api-burst", "-1"}, []string{"-kube-api-burst"}},
 	}
 	for _, tt := range tests {
