@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Writes what follows from the chart: its README.md, artifacts/install.yaml and
-# artifacts/rbac-icecream.yaml. Before that it copies into the chart what the
+# Writes what follows from the chart: its README.md, artifacts/install.yaml,
+# artifacts/rbac-*.yaml and artifacts/reboot-agent.yaml. Before that it copies into the chart what the
 # chart takes from artifacts/. Run it after a change of either, and after
 # hack/update-codegen.sh.
 #
@@ -26,10 +26,16 @@ cp "${tree}/artifacts/examples/crd-icecream.yaml" \
 
 tool helm-docs --chart-search-root "${chart}" --sort-values-order file --log-level warning
 
-# render TEMPLATE...: what these templates, or all, give with default values.
+# render TEMPLATE... [-- OPTION...]: what these templates, or all, give with default
+# values, or what helm's options change in these.
 # Where it comes from is left out, as are empty lines at the end of a document.
 render() {
-  tool helm template icecream-controller "${chart}" --namespace icecream-system "${@/#/--show-only=templates/}" |
+  local templates=()
+  while (($# > 0)) && [[ $1 != -- ]]; do
+    templates+=("--show-only=templates/$1")
+    shift
+  done
+  tool helm template icecream-controller "${chart}" --namespace icecream-system "${templates[@]}" "${@:2}" |
     awk '/^# Source: / { next } /^$/ { empty = empty "\n"; next }
       /^---$/ { empty = "" } { printf "%s%s\n", empty, $0; empty = "" }'
 }
@@ -70,4 +76,27 @@ ${namespace}"
   render serviceaccount.yaml rbac-icecream.yaml rbac-leader-election.yaml rbac-metrics-auth.yaml
 } >"${temp}/rbac-icecream.yaml"
 
-mv "${temp}/install.yaml" "${temp}/rbac-icecream.yaml" "${tree}/artifacts/"
+{
+  echo "# What the controller nodereboot may do, besides what rbac-icecream.yaml has. This is
+# what charts/icecream-controller has of it: change that, and run
+# hack/update-manifests.sh."
+  render rbac-nodereboot.yaml -- --set controllers.nodereboot.enabled=true
+} >"${temp}/rbac-nodereboot.yaml"
+
+{
+  echo "# The agent of nodereboot, on every node, with all that it needs. This is what
+# charts/icecream-controller has of it: change that, and run
+# hack/update-manifests.sh. The image is not published; see README.md.
+#
+# Who may make Pods in this namespace may take over nodes: it holds nothing else.
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: icecream-reboot-agent
+  labels:
+    app.kubernetes.io/name: reboot-agent
+    pod-security.kubernetes.io/enforce: privileged"
+  render reboot-agent.yaml -- --set controllers.nodereboot.enabled=true --set controllers.nodereboot.agent.namespace=icecream-reboot-agent
+} >"${temp}/reboot-agent.yaml"
+
+mv "${temp}"/*.yaml "${tree}/artifacts/"

@@ -45,11 +45,10 @@ func (p *Privileges) Forbidden() []string {
 // under the service account of artifacts/, in whichever namespace.
 func (p *Privileges) read(ctx context.Context, l *Lab) error {
 	roles := l.Kube.RbacV1()
-	own, ownErr := roles.ClusterRoles().Get(ctx, ServiceAccount, metav1.GetOptions{})
-	reviews, reviewsErr := roles.ClusterRoles().Get(ctx, ServiceAccount+"-metrics-auth", metav1.GetOptions{})
+	rules, bindingsErr := boundRules(ctx, l)
 	lease, leaseErr := roles.Roles(SystemNamespace).Get(ctx, ServiceAccount+"-leader-election", metav1.GetOptions{})
 	requests, auditErr := cluster.ReadAudit(l.AuditLog(), ":"+ServiceAccount)
-	for _, err := range []error{ownErr, reviewsErr, leaseErr, auditErr} {
+	for _, err := range []error{bindingsErr, leaseErr, auditErr} {
 		if err != nil && !apierrors.IsNotFound(err) { // a test may have uninstalled them
 			return fmt.Errorf("comparing permissions: %w", err)
 		}
@@ -60,7 +59,7 @@ func (p *Privileges) read(ctx context.Context, l *Lab) error {
 	if p.granted == nil {
 		p.granted, p.used, p.forbidden = map[string]bool{}, map[string]bool{}, map[string]bool{}
 	}
-	for _, rule := range slices.Concat(own.Rules, reviews.Rules, lease.Rules) {
+	for _, rule := range slices.Concat(rules, lease.Rules) {
 		for _, permission := range permissions(rule) {
 			p.granted[permission] = true
 		}
@@ -78,6 +77,26 @@ func (p *Privileges) read(ctx context.Context, l *Lab) error {
 		}
 	}
 	return nil
+}
+
+// boundRules are those of all ClusterRoles that the controller's service account has:
+// each controller brings one of its own.
+func boundRules(ctx context.Context, l *Lab) (rules []rbacv1.PolicyRule, err error) {
+	bindings, err := l.Kube.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, binding := range bindings.Items {
+		if !slices.ContainsFunc(binding.Subjects, func(s rbacv1.Subject) bool { return s.Namespace == SystemNamespace && s.Name == ServiceAccount }) {
+			continue
+		}
+		role, err := l.Kube.RbacV1().ClusterRoles().Get(ctx, binding.RoleRef.Name, metav1.GetOptions{})
+		if err != nil {
+			return nil, err
+		}
+		rules = append(rules, role.Rules...)
+	}
+	return rules, nil
 }
 
 func permissions(rule rbacv1.PolicyRule) []string {
