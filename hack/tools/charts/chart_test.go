@@ -283,6 +283,10 @@ func TestFlagsAreTheControllers(t *testing.T) {
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building the controller: %v\n%s", err, output)
 	}
+	agent := filepath.Join(t.TempDir(), "reboot-agent")
+	if output, err := exec.Command("go", "build", "-C", root, "-o", agent, "./cmd/reboot-agent").CombinedOutput(); err != nil {
+		t.Fatalf("building the agent: %v\n%s", err, output)
+	}
 	help, err := exec.Command(binary, "-help").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -301,6 +305,10 @@ func TestFlagsAreTheControllers(t *testing.T) {
 		}
 		for _, pod := range pods(t, rendered) {
 			args := slices.Concat(pod.Spec.Containers[0].Args, []string{"-version"})
+			binary := binary
+			if pod.Spec.Containers[0].Name == "reboot-agent" {
+				binary = agent
+			}
 			if output, err := exec.Command(binary, args...).CombinedOutput(); err != nil {
 				t.Errorf("%s: the controller refuses %q: %s", name, args, output)
 			}
@@ -327,6 +335,8 @@ func TestRefused(t *testing.T) {
 		"root":                           {"user: 0", "at '/user': minimum: got 0, want 1"},
 		"nobody's account":               {"serviceAccount: {create: false}", "at '/serviceAccount/name': minLength: got 0, want 1"},
 		"a short digest":                 {"image: {digest: abc}", "at '/image/digest': 'abc' does not match pattern"},
+		"nodes of a namespace":           {"{namespace: team, controllers: {nodereboot: {enabled: true}}}", "nodes are in no namespace"},
+		"more nodes than there are":      {"flags: {nodereboot-max-unavailable: 101%}", "at '/flags/nodereboot-max-unavailable': '101%' does not match pattern"},
 		"scraping what is not there":     {"{metrics: {enabled: false}, monitoring: {serviceMonitor: {enabled: true}}}", "monitoring.serviceMonitor.enabled needs metrics.enabled"},
 		"an API server without a port":   {"networkPolicy: {apiServer: {ports: []}}", "at '/networkPolicy/apiServer/ports': minItems: got 0, want 1"},
 		"an API server without a prefix": {"networkPolicy: {apiServer: {cidrs: [10.0.0.1]}}", "at '/networkPolicy/apiServer/cidrs/0': '10.0.0.1' does not match pattern"},
