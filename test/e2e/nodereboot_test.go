@@ -108,7 +108,7 @@ func newMachine(t *testing.T, l *lab.Lab, node string, flags ...string) *machine
 	}
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	config := clientcmdapi.NewConfig()
-	config.Clusters["c"] = &clientcmdapi.Cluster{Server: m.door.URL}
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: m.door.URL, InsecureSkipTLSVerify: true}
 	config.AuthInfos["a"] = &clientcmdapi.AuthInfo{Token: tokenOf(t, l, node)}
 	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "a"}
 	config.CurrentContext = "x"
@@ -243,7 +243,7 @@ func newDoor(t *testing.T, config *rest.Config) *door {
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
 	}
-	d.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	d.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
 			proxy.ServeHTTP(w, r)
 			return
@@ -309,6 +309,7 @@ func TestNodeRebootKilledAtEachStep(t *testing.T) {
 				if death.wasCordoned {
 					m.patch(`{"spec":{"unschedulable":true}}`)
 				}
+				m.patch(`{"metadata":{"annotations":{"example.com/kept":"x"}}}`)
 				m.pod(nil)
 				m.ask()
 				m.agent.Attend(t)
@@ -357,6 +358,9 @@ func TestNodeRebootKilledAtEachStep(t *testing.T) {
 				eventually(t, "the reboot is done", m.isDone)
 				if n := m.reboots(); n != 1 {
 					t.Errorf("rebooted %d times:\n%s", n, strings.Join(m.door.writes(), "\n"))
+				}
+				if n := m.get(); n.Annotations["example.com/kept"] != "x" {
+					t.Errorf("what others have annotated is gone: %v", n.Annotations)
 				}
 				if n := m.get(); n.Spec.Unschedulable != death.wasCordoned {
 					t.Errorf("cordoned: %t, and before: %t", n.Spec.Unschedulable, death.wasCordoned)

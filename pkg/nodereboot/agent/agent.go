@@ -281,11 +281,11 @@ func (a *Agent) evict(ctx context.Context, timeout time.Duration) error {
 
 // write patches the Node, if it is still as it was when that was decided.
 func (a *Agent) write(ctx context.Context, node *corev1.Node, d Decision) (*corev1.Node, error) {
-	body := map[string]any{"metadata": map[string]any{
-		"uid":             node.UID,
-		"resourceVersion": node.ResourceVersion,
-		"annotations":     d.Annotations,
-	}}
+	metadata := map[string]any{"uid": node.UID, "resourceVersion": node.ResourceVersion}
+	body := map[string]any{"metadata": metadata}
+	if d.Annotations != nil { // null would remove all that there are
+		metadata["annotations"] = d.Annotations
+	}
 	if d.Unschedulable != nil {
 		body["spec"] = map[string]any{"unschedulable": *d.Unschedulable}
 	}
