@@ -314,8 +314,15 @@ func TestNodeRebootKilledAtEachStep(t *testing.T) {
 				m.ask()
 				m.agent.Attend(t)
 				kill := func() {
+					starts := strings.Count(m.agent.Log(), `"Starting"`)
 					m.agent.Kill(t)
 					m.agent.Start(t)
+					eventually(t, "the agent takes signals again", func() error {
+						if strings.Count(m.agent.Log(), `"Starting"`) == starts {
+							return errors.New("it has not started")
+						}
+						return nil
+					})
 				}
 				down := make(chan struct{})
 				go func() {
@@ -382,6 +389,9 @@ func requireAgentsLeastPrivilege(t *testing.T, l *lab.Lab) {
 	requests := l.Requests(t).By("system:serviceaccount:" + agentNamespace + ":" + agentName)
 	for _, rule := range role.Rules {
 		for _, verb := range rule.Verbs {
+			if verb == "list" && rule.Resources[0] == "nodes" {
+				continue // for an API server that cannot begin a watch with a list
+			}
 			if len(requests.Resource(rule.Resources[0]).Where(func(e cluster.AuditEvent) bool { return e.Verb == verb })) == 0 {
 				t.Errorf("the role allows what the agent does not need: %s %s", verb, rule.Resources[0])
 			}
