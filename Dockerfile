@@ -23,6 +23,23 @@ RUN --mount=type=cache,target=/cache \
     CGO_ENABLED=0 GOOS="${TARGETOS}" GOARCH="${TARGETARCH}" \
     go build -trimpath -buildvcs=false -ldflags "${LDFLAGS}" -o /out/controller .
 
+# The agent of nodereboot: --target reboot-agent. Who builds the controller does not
+# build this.
+FROM build AS build-reboot-agent
+ARG TARGETOS
+ARG TARGETARCH
+ARG LDFLAGS
+RUN --mount=type=cache,target=/cache \
+    GOMODCACHE="${GOMODCACHE:-/cache/modules}" GOCACHE="${GOCACHE:-/cache/build}" \
+    CGO_ENABLED=0 GOOS="${TARGETOS}" GOARCH="${TARGETARCH}" \
+    go build -trimpath -buildvcs=false -ldflags "${LDFLAGS}" -o /out/reboot-agent ./cmd/reboot-agent
+
+FROM ${RUNTIME_IMAGE} AS reboot-agent
+COPY --from=build-reboot-agent /out/reboot-agent /reboot-agent
+# systemd takes the signal to reboot from its own user.
+USER 0:0
+ENTRYPOINT ["/reboot-agent"]
+
 FROM ${RUNTIME_IMAGE} AS controller
 COPY --from=build /out/controller /controller
 # A number, because kubelet cannot tell whether a name is root's.

@@ -25,7 +25,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -52,6 +52,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/icecream"
 	"nicoleh.io/k8s-controller/pkg/leader"
 	"nicoleh.io/k8s-controller/pkg/metrics"
+	"nicoleh.io/k8s-controller/pkg/nodereboot"
 	"nicoleh.io/k8s-controller/pkg/podtimestamp"
 	"nicoleh.io/k8s-controller/pkg/preflight"
 	"nicoleh.io/k8s-controller/pkg/record"
@@ -62,13 +63,15 @@ import (
 
 // controllers are all that this program can run.
 var controllers = []struct {
-	name        string
-	onByDefault bool
-	wire        func(o options, config *rest.Config, recorder events.EventRecorder) (wired, error)
+	name          string
+	onByDefault   bool
+	isClusterWide bool // and cannot be restricted to one namespace
+	wire          func(o options, config *rest.Config, recorder events.EventRecorder) (wired, error)
 }{
-	{"icecream", true, wireIcecream},
-	{podtimestamp.Name, false, wirePodtimestamp},
-	{secretsync.Name, false, wireSecretsync},
+	{"icecream", true, false, wireIcecream},
+	{podtimestamp.Name, false, false, wirePodtimestamp},
+	{secretsync.Name, false, true, wireSecretsync},
+	{nodereboot.Name, false, true, wireNodereboot},
 }
 
 // wired is a controller that is ready to be started.
@@ -110,6 +113,7 @@ type options struct {
 	resync      time.Duration
 	icecream    Config
 	secretsync  secretsync.Config
+	nodereboot  nodereboot.Config
 	election    componentbase.LeaderElectionConfiguration
 	serve       serve.Config
 	stuckAfter  time.Duration
@@ -149,6 +153,7 @@ func parse(args []string) (options, error) {
 		},
 		logging: logsapi.NewLoggingConfiguration(),
 	}
+	o.nodereboot.MaxUnavailable = intstr.FromInt32(1)
 	flags := flag.NewFlagSet("controller", flag.ContinueOnError)
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig file. Without it, $KUBECONFIG is used, and without that, the service account of the Pod that this runs in.")
 	flags.StringVar(&o.master, "master", "", "Address of the API server, in place of the one in the kubeconfig.")
@@ -162,6 +167,10 @@ func parse(args []string) (options, error) {
 	flags.DurationVar(&o.icecream.StallAfter, "stall-after", time.Minute, "How long something may keep Pods from running before their Icecream counts as Stalled.")
 	flags.StringVar(&o.secretsync.SourceNamespace, "secretsync-source-namespace", "secretsync", "The namespace whose Secrets secretsync copies.")
 	flags.StringVar(&o.secretsync.Annotation, "secretsync-annotation", "controller.nicoleh.io/secretsync", "The annotation of the Secrets that secretsync copies, and of the namespaces that it copies them to. Its value does not matter unless it is \"false\".")
+	flags.Func("nodereboot-max-unavailable", "How many nodes may be unavailable for nodereboot to let another one reboot, or which percentage of all: rounded down, but 1 at least. 0 lets none. (default 1)", func(text string) (err error) {
+		o.nodereboot.MaxUnavailable, err = nodereboot.ParseMaxUnavailable(text)
+		return err
+	})
 	flags.StringVar(&o.serve.BindAddress, "bind-address", ":8443", "The host:port for HTTPS: probes at /livez and /readyz, and metrics at /metrics for those whom the API server allows that. Empty is none.")
 	flags.StringVar(&o.serve.InsecureBindAddress, "insecure-bind-address", "", "The host:port for the same by plain HTTP, without asking who it is. The host has to be a loopback address.")
 	flags.StringVar(&o.serve.CertFile, "tls-cert-file", "", "The certificate for HTTPS, in PEM, with all intermediate ones. The file is read again when it has changed. Without it, one is made that is signed by itself.")
@@ -200,24 +209,34 @@ func parse(args []string) (options, error) {
 	case err != nil:
 	case flags.NArg() > 0:
 		err = fmt.Errorf("unexpected argument %q: every option begins with a dash", flags.Arg(0))
-	case o.workers < 1:
-		err = fmt.Errorf("-workers is %d, but has to be at least 1", o.workers)
-	case o.resync < 0 || o.icecream.StatusWindow < 0 || o.icecream.StallAfter < 0:
-		err = errors.New("-resync, -status-window and -stall-after must not be negative")
-	case o.stuckAfter <= 0:
-		err = errors.New("-stuck-after has to be more than nothing")
-	case !(o.qps >= 0 && o.qps <= math.MaxInt32) || o.burst < 0:
-		err = errors.New("-kube-api-qps and -kube-api-burst must be numbers from 0 on")
 	default:
-		var enabled map[string]bool
-		if enabled, err = o.isEnabled(); err == nil {
-			err = o.serve.Validate()
-		}
-		if err == nil && enabled[secretsync.Name] {
-			err = validateSecretsync(o)
-		}
+		err = o.validate()
 	}
 	return o, err
+}
+
+// validate says what is wrong with the flags.
+func (o options) validate() error {
+	switch {
+	case o.workers < 1:
+		return fmt.Errorf("-workers is %d, but has to be at least 1", o.workers)
+	case o.resync < 0 || o.icecream.StatusWindow < 0 || o.icecream.StallAfter < 0:
+		return errors.New("-resync, -status-window and -stall-after must not be negative")
+	case o.stuckAfter <= 0:
+		return errors.New("-stuck-after has to be more than nothing")
+	case !(o.qps >= 0 && o.qps <= math.MaxInt32) || o.burst < 0:
+		return errors.New("-kube-api-qps and -kube-api-burst must be numbers from 0 on")
+	}
+	enabled, err := o.isEnabled()
+	if err != nil {
+		return err
+	}
+	for _, c := range controllers {
+		if enabled[c.name] && c.isClusterWide && o.namespace != metav1.NamespaceAll {
+			return fmt.Errorf("-namespace=%s: %s cannot be restricted to one namespace, and needs a process of its own", o.namespace, c.name)
+		}
+	}
+	return cmp.Or(o.secretsync.Validate(), o.serve.Validate())
 }
 
 // isEnabled says of each controller whether it is to run.
@@ -540,19 +559,6 @@ func wirePodtimestamp(o options, config *rest.Config, recorder events.EventRecor
 	}, nil
 }
 
-// validateSecretsync says what is wrong with the flags of secretsync.
-func validateSecretsync(o options) error {
-	switch config := o.secretsync; {
-	case o.namespace != "":
-		return fmt.Errorf("-namespace=%s: secretsync copies from one namespace to others, and cannot be restricted to one", o.namespace)
-	case len(validation.IsDNS1123Label(config.SourceNamespace)) > 0:
-		return fmt.Errorf("-secretsync-source-namespace=%q is not the name of a namespace", config.SourceNamespace)
-	case len(validation.IsQualifiedName(strings.ToLower(config.Annotation))) > 0: // as the API server has it
-		return fmt.Errorf("-secretsync-annotation=%q is not the key of an annotation, such as example.com/secretsync", config.Annotation)
-	}
-	return nil
-}
-
 // wireSecretsync wires secretsync to its clients and informers.
 func wireSecretsync(o options, config *rest.Config, recorder events.EventRecorder) (wired, error) {
 	kube, err := kubernetes.NewForConfig(protobuf(config))
@@ -593,6 +599,23 @@ func wireSecretsync(o options, config *rest.Config, recorder events.EventRecorde
 		},
 		informers: []starter{sources, copies, namespaces},
 	}, nil
+}
+
+// wireNodereboot wires the controller that says which nodes may reboot.
+func wireNodereboot(o options, config *rest.Config, recorder events.EventRecorder) (wired, error) {
+	kube, err := kubernetes.NewForConfig(protobuf(config))
+	if err != nil {
+		return wired{}, err
+	}
+	nodes := kubeinformers.NewSharedInformerFactory(kube, o.resync)
+	controller, err := nodereboot.New(o.nodereboot, kube, nodes.Core().V1().Nodes(), recorder, clock.RealClock{})
+	return wired{
+		controller: controller,
+		needs: []preflight.Resource{
+			{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), Permit: "kubectl apply -f artifacts/rbac-nodereboot.yaml"},
+		},
+		informers: []starter{nodes},
+	}, err
 }
 
 // protobuf is the config for clients of built-in types, which are smaller and

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes/fake"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -28,6 +29,7 @@ import (
 	componentbase "k8s.io/component-base/config"
 	"k8s.io/utils/clock"
 
+	"nicoleh.io/k8s-controller/pkg/nodereboot"
 	"nicoleh.io/k8s-controller/pkg/record"
 	"nicoleh.io/k8s-controller/pkg/secretsync"
 	"nicoleh.io/k8s-controller/pkg/serve"
@@ -59,6 +61,7 @@ func TestParse(t *testing.T) {
 				ResourceLock:  "leases",
 				ResourceName:  "icecream-controller",
 			},
+			nodereboot: nodereboot.Config{MaxUnavailable: intstr.FromInt32(1)},
 			serve:      serve.Config{BindAddress: ":8443"},
 			stuckAfter: 5 * time.Minute,
 		}
@@ -79,7 +82,7 @@ func TestParse(t *testing.T) {
 		name: "everything is given, with one dash",
 		args: []string{
 			"-kubeconfig", "a", "-master=b", "-namespace", "c", "-kube-api-qps", "2.5", "-kube-api-burst=7", "-workers", "3",
-			"-resync", "1h", "-status-window", "0", "-stall-after", "90s", "-version", "-controllers", "icecream", "-stuck-after", "1m",
+			"-resync", "1h", "-status-window", "0", "-stall-after", "90s", "-version", "-controllers", "icecream", "-stuck-after", "1m", "-nodereboot-max-unavailable", "10%",
 			"-leader-elect=false", "-leader-elect-lease-duration", "60s", "-leader-elect-renew-deadline=40s", "-leader-elect-retry-period", "5s",
 			"-leader-elect-resource-lock", "leases", "-leader-elect-resource-name", "d", "-leader-elect-resource-namespace", "e",
 			"-bind-address", ":1", "-insecure-bind-address", "127.0.0.1:2", "-tls-cert-file", "f", "-tls-private-key-file", "g", "-enable-http2",
@@ -90,6 +93,7 @@ func TestParse(t *testing.T) {
 			controllers: "icecream", stuckAfter: time.Minute,
 			icecream:   Config{StallAfter: 90 * time.Second},
 			secretsync: secretsync.Config{SourceNamespace: "h", Annotation: "i.example/j"},
+			nodereboot: nodereboot.Config{MaxUnavailable: intstr.FromString("10%")},
 			election: componentbase.LeaderElectionConfiguration{
 				LeaseDuration: metav1.Duration{Duration: time.Minute},
 				RenewDeadline: metav1.Duration{Duration: 40 * time.Second},
@@ -180,6 +184,8 @@ func TestParseErrors(t *testing.T) {
 		{"secretsync in one namespace", nil, []string{"-controllers", "secretsync", "-namespace", "team"}, []string{"-namespace=team", "secretsync"}},
 		{"no namespace of sources", nil, []string{"-controllers", "secretsync", "-secretsync-source-namespace="}, []string{"-secretsync-source-namespace"}},
 		{"an annotation with a space", nil, []string{"-controllers", "*,secretsync", "-secretsync-annotation", "a b"}, []string{"-secretsync-annotation", `"a b"`}},
+		{"a share of nodes that is none", nil, []string{"-nodereboot-max-unavailable", "101%"}, []string{"-nodereboot-max-unavailable", `"101%"`}},
+		{"nodes of one namespace", nil, []string{"-controllers", "nodereboot", "-namespace", "parlour"}, []string{"-namespace=parlour", "nodereboot"}},
 		{"a negative burst", nil, []string{"-kube-api-burst", "-1"}, []string{"-kube-api-burst"}},
 	}
 	for _, tt := range tests {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Writes what follows from the chart: its README.md, artifacts/install.yaml and
-# artifacts/rbac-*.yaml. Before that it copies into the chart what the chart takes
-# from artifacts/. Run it after a change of either, and after
+# Writes what follows from the chart: its README.md, artifacts/install.yaml,
+# artifacts/rbac-*.yaml and artifacts/reboot-agent.yaml. Before that it copies into the
+# chart what the chart takes from artifacts/. Run it after a change of either, and after
 # hack/update-codegen.sh.
 #
 # An argument is another copy of this tree, to be updated in place of this one.
@@ -90,5 +90,22 @@ metadata:
 
 optional podtimestamp >"${temp}/rbac-podtimestamp.yaml"
 optional secretsync secretsync >"${temp}/rbac-secretsync.yaml"
+optional nodereboot >"${temp}/rbac-nodereboot.yaml"
 
-mv "${temp}/install.yaml" "${temp}"/rbac-*.yaml "${tree}/artifacts/"
+{
+  echo "# The agent of nodereboot, on every node, with all that it needs. This is what
+# charts/icecream-controller has of it: change that, and run
+# hack/update-manifests.sh. The image is not published; see README.md.
+#
+# Who may make Pods in this namespace may take over nodes: it holds nothing else.
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: icecream-reboot-agent
+  labels:
+    app.kubernetes.io/name: reboot-agent
+    pod-security.kubernetes.io/enforce: privileged"
+  values=controllers.nodereboot.enabled=true,controllers.nodereboot.agent.namespace=icecream-reboot-agent render reboot-agent.yaml
+} >"${temp}/reboot-agent.yaml"
+
+mv "${temp}"/*.yaml "${tree}/artifacts/"

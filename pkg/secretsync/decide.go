@@ -5,12 +5,15 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"hash"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 )
 
@@ -39,6 +42,17 @@ type Config struct {
 	// Annotation marks the Secrets to be copied, and the namespaces to copy them
 	// to. Any value counts but "false".
 	Annotation string
+}
+
+// Validate says what is wrong with the config, by the names of the flags.
+func (c Config) Validate() error {
+	switch {
+	case len(validation.IsDNS1123Label(c.SourceNamespace)) > 0:
+		return fmt.Errorf("-secretsync-source-namespace=%q is not the name of a namespace", c.SourceNamespace)
+	case len(validation.IsQualifiedName(strings.ToLower(c.Annotation))) > 0: // as the API server has it
+		return fmt.Errorf("-secretsync-annotation=%q is not the key of an annotation, such as example.com/secretsync", c.Annotation)
+	}
+	return nil
 }
 
 // Observed is all that a decision about one name in one namespace depends on.

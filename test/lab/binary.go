@@ -15,6 +15,15 @@ const module = "nicoleh.io/k8s-controller"
 // BuildController builds the controller, with flags for the go command such as
 // -race, and returns its path. remove removes it.
 func BuildController(ctx context.Context, flags ...string) (path string, remove func() error, err error) {
+	return build(ctx, ".", flags...)
+}
+
+// BuildRebootAgent does the same for the agent of nodereboot.
+func BuildRebootAgent(ctx context.Context, flags ...string) (path string, remove func() error, err error) {
+	return build(ctx, "./cmd/reboot-agent", flags...)
+}
+
+func build(ctx context.Context, program string, flags ...string) (path string, remove func() error, err error) {
 	root, err := repository(ctx)
 	if err != nil {
 		return "", func() error { return nil }, err
@@ -24,10 +33,10 @@ func BuildController(ctx context.Context, flags ...string) (path string, remove 
 		return "", func() error { return nil }, err
 	}
 	path = filepath.Join(dir, "controller")
-	build := exec.CommandContext(ctx, "go", append(append([]string{"build", "-o", path}, flags...), ".")...)
-	build.Dir = root
-	if output, err := build.CombinedOutput(); err != nil {
-		return "", func() error { return nil }, errors.Join(fmt.Errorf("building the controller: %w\n%s", err, output), os.RemoveAll(dir))
+	command := exec.CommandContext(ctx, "go", append(append([]string{"build", "-o", path}, flags...), program)...)
+	command.Dir = root
+	if output, err := command.CombinedOutput(); err != nil {
+		return "", func() error { return nil }, errors.Join(fmt.Errorf("building %s: %w\n%s", program, err, output), os.RemoveAll(dir))
 	}
 	return path, func() error { return os.RemoveAll(dir) }, nil
 }

@@ -104,6 +104,14 @@ func (l *Lab) NewControllerWith(flags ...string) *Controller {
 	}
 }
 
+// NewProgram makes another program that is started and stopped as a controller is,
+// with nothing but those flags, and does not start it.
+func (l *Lab) NewProgram(binary string, flags ...string) *Controller {
+	c := l.NewControllerWith()
+	c.binary, c.args = binary, flags
+	return c
+}
+
 // Launch starts the process.
 func (c *Controller) Launch() error {
 	log, err := os.OpenFile(c.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)

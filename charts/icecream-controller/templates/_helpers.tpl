@@ -39,6 +39,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $names = append $names $name -}}
 {{- end -}}
 {{- end -}}
+{{- if and .Values.namespace .Values.controllers.nodereboot.enabled -}}
+{{- fail "controllers.nodereboot and namespace: nodes are in no namespace, so nodereboot needs a release of its own" -}}
+{{- end -}}
 {{- required "no controller is enabled: set controllers.<name>.enabled of at least one" (join "," $names) -}}
 {{- end }}
 

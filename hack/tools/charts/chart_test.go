@@ -30,6 +30,7 @@ import (
 	podsecurity "k8s.io/pod-security-admission/admission"
 	podsecurityapi "k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 )
 
@@ -164,10 +165,37 @@ func TestPodsAreRestricted(t *testing.T) {
 	}
 	for from, rendered := range manifests {
 		for name, pod := range pods(t, rendered) {
+			if strings.HasSuffix(name, "-reboot-agent") {
+				continue // TestRebootAgentIsNoMorePrivilegedThanItHasToBe
+			}
 			if found := violations(t, pod); found != "" {
 				t.Errorf("%s: %s is not restricted: %s", from, name, found)
 			}
 		}
+	}
+}
+
+// The agent talks to the host's process 1 and looks for a file of the host. That is
+// all: no capability, no way to more privileges, nothing that is written to.
+func TestRebootAgentIsNoMorePrivilegedThanItHasToBe(t *testing.T) {
+	pod := pods(t, read(t, root+"/artifacts/reboot-agent.yaml"))["DaemonSet/icecream-controller-reboot-agent"]
+	pod.Spec.HostPID = false
+	pod.Spec.SecurityContext.AppArmorProfile = nil
+	pod.Spec.SecurityContext.RunAsUser = nil
+	pod.Spec.SecurityContext.RunAsNonRoot = ptr.To(true)
+	for _, volume := range pod.Spec.Volumes {
+		if volume.HostPath == nil || volume.HostPath.Path != "/var/run" {
+			t.Errorf("volume %s", volume.Name)
+		}
+	}
+	for _, mount := range pod.Spec.Containers[0].VolumeMounts {
+		if !mount.ReadOnly {
+			t.Errorf("mount %s can be written to", mount.Name)
+		}
+	}
+	pod.Spec.Volumes = nil
+	if found := violations(t, pod); found != "" {
+		t.Errorf("besides what it needs: %s", found)
 	}
 }
 
@@ -256,6 +284,10 @@ func TestFlagsAreTheControllers(t *testing.T) {
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building the controller: %v\n%s", err, output)
 	}
+	agent := filepath.Join(t.TempDir(), "reboot-agent")
+	if output, err := exec.Command("go", "build", "-C", root, "-o", agent, "./cmd/reboot-agent").CombinedOutput(); err != nil {
+		t.Fatalf("building the agent: %v\n%s", err, output)
+	}
 	help, err := exec.Command(binary, "-help").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -274,6 +306,10 @@ func TestFlagsAreTheControllers(t *testing.T) {
 		}
 		for _, pod := range pods(t, rendered) {
 			args := slices.Concat(pod.Spec.Containers[0].Args, []string{"-version"})
+			binary := binary
+			if pod.Spec.Containers[0].Name == "reboot-agent" {
+				binary = agent
+			}
 			if output, err := exec.Command(binary, args...).CombinedOutput(); err != nil {
 				t.Errorf("%s: the controller refuses %q: %s", name, args, output)
 			}
@@ -303,6 +339,8 @@ func TestRefused(t *testing.T) {
 		"root":                           {"user: 0", "at '/user': minimum: got 0, want 1"},
 		"nobody's account":               {"serviceAccount: {create: false}", "at '/serviceAccount/name': minLength: got 0, want 1"},
 		"a short digest":                 {"image: {digest: abc}", "at '/image/digest': 'abc' does not match pattern"},
+		"nodes of a namespace":           {"{namespace: team, controllers: {nodereboot: {enabled: true}}}", "nodes are in no namespace"},
+		"more nodes than there are":      {"flags: {nodereboot-max-unavailable: 101%}", "at '/flags/nodereboot-max-unavailable': '101%' does not match pattern"},
 		"scraping what is not there":     {"{metrics: {enabled: false}, monitoring: {serviceMonitor: {enabled: true}}}", "monitoring.serviceMonitor.enabled needs metrics.enabled"},
 		"an API server without a port":   {"networkPolicy: {apiServer: {ports: []}}", "at '/networkPolicy/apiServer/ports': minItems: got 0, want 1"},
 		"an API server without a prefix": {"networkPolicy: {apiServer: {cidrs: [10.0.0.1]}}", "at '/networkPolicy/apiServer/cidrs/0': '10.0.0.1' does not match pattern"},

@@ -1,0 +1,169 @@
+// Command reboot-agent reboots the node that it runs on when the controller
+// nodereboot allows it. See package agent, and README.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register" // -logging-format=json
+	"k8s.io/component-base/version"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"nicoleh.io/k8s-controller/pkg/nodereboot/agent"
+)
+
+// options are the flags.
+type options struct {
+	kubeconfig string
+	command    string
+	agent      agent.Config
+	logging    *logsapi.LoggingConfiguration
+	version    bool
+}
+
+func main() {
+	o, err := parse(os.Args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		os.Exit(0)
+	}
+	if err == nil && o.version {
+		v := version.Get()
+		fmt.Printf("reboot-agent %s, commit %s, %s, %s\n", v.GitVersion, v.GitCommit, runtime.Version(), v.Platform)
+		return
+	}
+	if err == nil {
+		err = run(o)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "reboot-agent: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// parse reads the flags from the command line and, where that has none, from the
+// environment: -dry-run is REBOOT_AGENT_DRY_RUN there.
+func parse(args []string) (options, error) {
+	o := options{logging: logsapi.NewLoggingConfiguration()}
+	flags := flag.NewFlagSet("reboot-agent", flag.ContinueOnError)
+	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig file. Without it, $KUBECONFIG is used, and without that, the service account of the Pod that this runs in.")
+	flags.StringVar(&o.agent.NodeName, "node-name", os.Getenv("NODE_NAME"), "The name of the Node that this runs on. Default: $NODE_NAME.")
+	flags.StringVar(&o.agent.BootIDFile, "boot-id-file", "/proc/sys/kernel/random/boot_id", "The file whose content is another after every boot.")
+	flags.StringVar(&o.agent.SentinelFile, "sentinel-file", "/var/run/reboot-required", "The file that asks for a reboot by being there. It should not outlive one, or it asks again. Empty is none.")
+	flags.DurationVar(&o.agent.LookEvery, "look-every", time.Minute, "How often to look at these files.")
+	flags.DurationVar(&o.agent.Limits.Drain, "drain-timeout", 15*time.Minute, "How long it may take to drain the node before it is uncordoned, and the reboot is given up.")
+	flags.DurationVar(&o.agent.Limits.RetryAfter, "retry-after", time.Hour, "How long after that to ask for the reboot again.")
+	flags.DurationVar(&o.agent.Limits.Reboot, "reboot-timeout", 10*time.Minute, "How long the system may take to go down before the reboot command is run again.")
+	flags.BoolVar(&o.agent.Force, "drain-force", false, "Also evict Pods that no controller will make anew.")
+	flags.BoolVar(&o.agent.DeleteEmptyDirData, "drain-delete-emptydir-data", true, "Also evict Pods that have an emptyDir, whose content is lost.")
+	flags.StringVar(&o.command, "reboot-command", "", "The program that reboots the system, with its arguments, separated by spaces. Without it, process 1 is told to, which has to be the host's systemd.")
+	flags.BoolVar(&o.agent.DryRun, "dry-run", false, "Ask the API server whether it would allow each step, log them, and change nothing.")
+	flags.BoolVar(&o.version, "version", false, "Print version, commit and Go version, and exit.")
+	all := flag.NewFlagSet("", flag.ContinueOnError)
+	logsapi.AddGoFlags(o.logging, all)
+	for _, name := range []string{"logging-format", "v", "vmodule"} { // the others are alpha
+		f := all.Lookup(name)
+		flags.Var(f.Value, f.Name, f.Usage)
+	}
+
+	var err error
+	flags.VisitAll(func(f *flag.Flag) {
+		name := "REBOOT_AGENT_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		if value, ok := os.LookupEnv(name); ok && err == nil {
+			if err = flags.Set(f.Name, value); err != nil {
+				err = fmt.Errorf("invalid value %q in $%s: %w", value, name, err)
+			}
+		}
+	})
+	if err == nil {
+		flags.SetOutput(io.Discard) // the error says it in one line
+		err = flags.Parse(args)
+	}
+	switch limits := o.agent.Limits; {
+	case errors.Is(err, flag.ErrHelp):
+		flags.SetOutput(os.Stdout)
+		flags.Usage()
+	case err != nil || o.version:
+	case flags.NArg() > 0:
+		err = fmt.Errorf("unexpected argument %q: every option begins with a dash", flags.Arg(0))
+	case o.agent.NodeName == "":
+		err = errors.New("-node-name, or $NODE_NAME, has to say which node this runs on")
+	case o.agent.LookEvery <= 0 || limits.Drain <= 0 || limits.Reboot <= 0 || limits.RetryAfter <= 0:
+		err = errors.New("-look-every, -drain-timeout, -reboot-timeout and -retry-after have to be more than nothing")
+	}
+	return o, err
+}
+
+// run runs the agent until the first signal; a second one kills.
+func run(o options) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {
+		return err
+	}
+	defer klog.Flush()
+
+	config, err := clientConfig(o)
+	if err != nil {
+		return err
+	}
+	config.QPS = -1 // the API server's priority and fairness decides
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	nodes := kubeinformers.NewSharedInformerFactoryWithOptions(kube, 0, kubeinformers.WithTweakListOptions(func(list *metav1.ListOptions) {
+		list.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, o.agent.NodeName).String()
+	}))
+	reboot := agent.Systemd
+	if words := strings.Fields(o.command); len(words) > 0 {
+		reboot = agent.Command(words)
+	}
+	a, err := agent.New(o.agent, kube, nodes.Core().V1().Nodes(), reboot, clock.RealClock{})
+	if err != nil {
+		return err
+	}
+	klog.Background().Info("Starting", "version", version.Get().GitVersion, "node", o.agent.NodeName, "dryRun", o.agent.DryRun)
+	nodes.StartWithContext(ctx)
+	if err := a.Run(ctx); err != nil && ctx.Err() == nil {
+		return err
+	}
+	klog.Background().Info("Stopped")
+	return nil
+}
+
+// clientConfig says how to reach the cluster.
+func clientConfig(o options) (*rest.Config, error) {
+	if o.kubeconfig == "" && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "" {
+		config, err := rest.InClusterConfig()
+		if err != nil {
+			return nil, fmt.Errorf("no cluster to connect to: give -kubeconfig, set $KUBECONFIG, or run in a Pod: %w", err)
+		}
+		return config, nil
+	}
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("the kubeconfig cannot be used: %w", err)
+	}
+	return config, nil
+}

@@ -1,0 +1,236 @@
+// Package nodereboot decides which nodes may reboot now, such that no more of them
+// are unavailable at a time than an operator allows. What a reboot consists of is
+// the business of an agent on each node: see package agent, and package request for
+// how the two talk to each other.
+//
+// It writes annotations of Nodes, one node at a time, and events. It never cordons,
+// drains or reboots anything, and never takes back what it has granted.
+//
+// The cache only says when there may be something to grant. Whether there is, is
+// decided by a live list of all nodes; and the node to which it is granted must not
+// have changed since, or the API server refuses. After every grant the nodes are
+// listed anew. So a stale cache, or two leaders that follow each other, cannot
+// exceed the budget: what another has granted is in the list, or in the way.
+package nodereboot
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"nicoleh.io/k8s-controller/pkg/metrics"
+	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
+	"nicoleh.io/k8s-controller/pkg/worker"
+)
+
+// Name is the controller's in flags, logs and metrics, and who its writes are by.
+const Name = "nodereboot"
+
+// Config is what an operator can choose.
+type Config struct {
+	// MaxUnavailable is how many nodes may be unavailable, or which percentage of
+	// all. Zero grants nothing.
+	MaxUnavailable intstr.IntOrString
+}
+
+// Controller grants nodes their reboots, one sync at a time:
+//
+//	observe → decide → fresh → decide → act → events
+//
+// Unlike the other controllers of this program it has one thing to sync, all nodes
+// together, because that is what the budget is about.
+type Controller struct {
+	config   Config
+	kube     kubernetes.Interface
+	nodes    coreinformers.TypedNodeInformer
+	recorder events.EventRecorder
+	clock    clock.WithTicker
+
+	loop   *worker.Loop
+	told   map[types.UID]string // why a node waits, as was told last; only sync reads and writes it
+	synced []cache.DoneChecker
+}
+
+// all is the name of what is synced.
+var all = cache.NewObjectName("", "nodes")
+
+// burst is how long changes of nodes are gathered before they are looked at.
+const burst = 100 * time.Millisecond
+
+// New wires a controller to its informer and starts nothing.
+func New(config Config, kube kubernetes.Interface, nodes coreinformers.TypedNodeInformer, recorder events.EventRecorder, clock clock.WithTicker) (*Controller, error) {
+	c := &Controller{
+		config:   config,
+		kube:     kube,
+		nodes:    nodes,
+		recorder: recorder,
+		clock:    clock,
+		told:     map[types.UID]string{},
+	}
+	c.loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(metrics.For(Name).Sync))
+	err := nodes.Informer().SetTransform(func(object any) (any, error) {
+		if node, ok := object.(*corev1.Node); ok {
+			Strip(node)
+		}
+		return object, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("setting up the cache: %w", err)
+	}
+	look := func() { c.loop.AddAfter(all, burst) }
+	registration, err := nodes.TypedInformer().AddTypedEventHandler(coreinformers.NodeHandlerFuncs{
+		AddFunc:    func(*corev1.Node) { look() },
+		UpdateFunc: func(_, _ *corev1.Node) { look() },
+		DeleteFunc: func(coreinformers.DeletedNode) { look() },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("following events: %w", err)
+	}
+	c.synced = []cache.DoneChecker{registration.HasSyncedChecker()}
+	c.count()
+	return c, nil
+}
+
+// Run grants reboots until ctx ends, and returns when the last sync has finished.
+// There is one thing to sync, so one worker is busy. The informer is started by the
+// caller.
+func (c *Controller) Run(ctx context.Context, workers int) error {
+	return c.loop.Run(ctx, workers, c.synced...)
+}
+
+// Ready are done when the cache is filled.
+func (c *Controller) Ready() []cache.DoneChecker { return c.synced }
+
+// Busy is how long the running sync has been running by now.
+func (c *Controller) Busy() time.Duration { return c.loop.Busy() }
+
+// sync grants one node its reboot if that is possible, and tells all others why
+// they wait.
+func (c *Controller) sync(ctx context.Context, _ cache.ObjectName) (again time.Duration, err error) {
+	cached, err := c.nodes.Lister().List(labels.Everything())
+	if err != nil {
+		return 0, err
+	}
+	decision := Decide(c.observed(cached))
+	if decision.Grant != nil {
+		if decision, err = c.fresh(ctx); err != nil {
+			return 0, err
+		}
+	}
+	if decision.Grant == nil {
+		c.tell(decision.Waiting)
+		return decision.Again, nil
+	}
+	if err := c.grant(ctx, decision); err != nil {
+		return 0, err
+	}
+	return burst, nil // the next one's turn, by a new list
+}
+
+func (c *Controller) observed(nodes []*corev1.Node) Observed {
+	return Observed{Now: c.clock.Now(), MaxUnavailable: c.config.MaxUnavailable, Nodes: nodes}
+}
+
+// fresh decides by what the API server has now.
+func (c *Controller) fresh(ctx context.Context) (Decision, error) {
+	live, err := c.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return Decision{}, fmt.Errorf("listing nodes: %w", err)
+	}
+	nodes := make([]*corev1.Node, 0, len(live.Items))
+	for i := range live.Items {
+		nodes = append(nodes, &live.Items[i])
+	}
+	return Decide(c.observed(nodes)), nil
+}
+
+// grant turns the node's request into a permission, in one write, which the API
+// server refuses if the node is not as it was when that was decided.
+func (c *Controller) grant(ctx context.Context, d Decision) error {
+	node := d.Grant
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid":             node.UID,
+		"resourceVersion": node.ResourceVersion,
+		"annotations":     map[string]any{request.Needed: nil, request.Now: c.clock.Now().UTC().Format(time.RFC3339)},
+	}})
+	if err != nil {
+		return err
+	}
+	granted, err := c.kube.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: Name})
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return worker.NotYet(fmt.Errorf("node %s has changed or gone since it was its turn: %w", node.Name, err))
+	}
+	if err != nil {
+		return fmt.Errorf("granting node %s its reboot: %w", node.Name, err)
+	}
+	grants.Inc()
+	delete(c.told, node.UID)
+	klog.FromContext(ctx).Info("Reboot granted", "node", klog.KObj(granted), "unavailable", len(d.Unavailable), "budget", d.Budget)
+	c.recorder.Eventf(granted, nil, corev1.EventTypeNormal, "RebootGranted", "Grant",
+		"May reboot now: %d of %d nodes may be unavailable, and %d were", d.Budget, d.Nodes, len(d.Unavailable))
+	return nil
+}
+
+// tell says of each node why it waits, if that is news.
+func (c *Controller) tell(waiting []Waiting) {
+	told := map[types.UID]string{}
+	for _, w := range waiting {
+		told[w.Node.UID] = w.Reason
+		if c.told[w.Node.UID] != w.Reason {
+			c.recorder.Eventf(w.Node, nil, corev1.EventTypeNormal, "RebootWaiting", "Wait", "Waits for its reboot (%s): %s", w.Reason, w.Note)
+		}
+	}
+	c.told = told
+}
+
+// count has the gauges counted from the cache whenever they are asked for.
+func (c *Controller) count() {
+	decide := func() Decision {
+		cached, err := c.nodes.Lister().List(labels.Everything())
+		if err != nil {
+			utilruntime.HandleError(err)
+		}
+		return Decide(c.observed(cached))
+	}
+	registerMetrics()
+	metrics.Count("nodereboot_waiting_nodes", "Nodes that need a reboot and must not have it yet, by the reason.", []string{"reason"}, func(add func(int, ...string)) {
+		n := map[string]int{}
+		d := decide()
+		for _, w := range d.Waiting {
+			n[w.Reason]++
+		}
+		if d.Grant != nil {
+			n[InLine]++
+		}
+		for _, reason := range Reasons {
+			add(n[reason], reason)
+		}
+	})
+	metrics.Count("nodereboot_unavailable_nodes", "Nodes that count as unavailable, by the reason.", []string{"reason"}, func(add func(int, ...string)) {
+		n := map[string]int{}
+		for _, u := range decide().Unavailable {
+			n[u.Reason]++
+		}
+		for _, reason := range []string{Granted, Rebooting, NotReady} {
+			add(n[reason], reason)
+		}
+	})
+	metrics.Count("nodereboot_budget_nodes", "How many nodes may be unavailable.", nil, func(add func(int, ...string)) {
+		add(decide().Budget)
+	})
+}

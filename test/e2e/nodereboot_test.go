@@ -1,0 +1,581 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
+	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
+	"nicoleh.io/k8s-controller/test/lab"
+)
+
+const (
+	agentNamespace = "icecream-reboot-agent"
+	agentName      = "icecream-controller-reboot-agent"
+)
+
+// rebootAgent builds the agent once.
+var rebootAgent = sync.OnceValues(func() (string, error) {
+	path, remove, err := lab.BuildRebootAgent(context.Background())
+	before := removeBinary
+	removeBinary = func() error { return errors.Join(before(), remove()) }
+	return path, err
+})
+
+// newNodes boots a cluster with so many nodes, on each of which the DaemonSet of
+// artifacts/ has a Pod, and starts the controller with that budget.
+func newNodes(t *testing.T, nodes int, budget string) *lab.Lab {
+	t.Helper()
+	l := NewLab(t, lab.Options{Nodes: nodes})
+	for _, artifact := range []string{"artifacts/rbac-nodereboot.yaml", "artifacts/reboot-agent.yaml"} {
+		if _, err := l.TryKubectl(t.Context(), "", "apply", "-f", l.Path(artifact)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.StartController(t, "-controllers=nodereboot", "-nodereboot-max-unavailable="+budget)
+	return l
+}
+
+// eventually waits until check returns nil.
+func eventually(t *testing.T, what string, check func() error) {
+	t.Helper()
+	var err error
+	for end := time.Now().Add(lab.Patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if err = check(); err == nil {
+			return
+		}
+	}
+	t.Fatalf("it did not come about that %s: %v", what, err)
+}
+
+// machine is a node with its agent, a process which talks to the API server through
+// a door that the test can shut at each single request.
+type machine struct {
+	t        *testing.T
+	lab      *lab.Lab
+	node     string
+	agent    *lab.Controller
+	door     *door
+	boot     string // the file of the boot ID
+	commands string // the file that the reboot command adds a line to
+	sentinel string
+}
+
+func newMachine(t *testing.T, l *lab.Lab, node string, flags ...string) *machine {
+	t.Helper()
+	binary, err := rebootAgent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	m := &machine{
+		t: t, lab: l, node: node,
+		boot: filepath.Join(dir, "boot_id"), commands: filepath.Join(dir, "commands"), sentinel: filepath.Join(dir, "reboot-required"),
+		door: newDoor(t, l.RESTConfig()),
+	}
+	m.write(m.boot, "boot-1\n")
+	script := filepath.Join(dir, "reboot")
+	m.write(script, "#!/bin/sh\necho rebooting >>"+m.commands+"\n")
+	if err := os.Chmod(script, 0o700); err != nil { //nolint:gosec // it is to be run
+		t.Fatal(err)
+	}
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: m.door.URL, InsecureSkipTLSVerify: true}
+	config.AuthInfos["a"] = &clientcmdapi.AuthInfo{Token: tokenOf(t, l, node)}
+	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "a"}
+	config.CurrentContext = "x"
+	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	m.agent = l.NewProgram(binary, append([]string{
+		"-kubeconfig=" + kubeconfig, "-node-name=" + node, "-boot-id-file=" + m.boot, "-sentinel-file=" + m.sentinel,
+		"-look-every=200ms", "-reboot-command=" + script, "-reboot-timeout=20s", "-drain-force",
+	}, flags...)...)
+	return m
+}
+
+// tokenOf is what the kubelet would mount into the agent's Pod on that node.
+func tokenOf(t *testing.T, l *lab.Lab, node string) string {
+	t.Helper()
+	token := ""
+	eventually(t, "there is an agent's Pod on "+node, func() error {
+		pods, err := l.Kube.CoreV1().Pods(agentNamespace).List(t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+		if err != nil || len(pods.Items) == 0 {
+			return fmt.Errorf("there is none: %w", err)
+		}
+		issued, err := l.Kube.CoreV1().ServiceAccounts(agentNamespace).CreateToken(t.Context(), agentName, &authenticationv1.TokenRequest{
+			Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{
+				Kind: "Pod", APIVersion: "v1", Name: pods.Items[0].Name, UID: pods.Items[0].UID,
+			}},
+		}, metav1.CreateOptions{})
+		token = issued.Status.Token
+		return err
+	})
+	return token
+}
+
+func (m *machine) write(path, content string) {
+	m.t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *machine) get() *corev1.Node {
+	m.t.Helper()
+	node, err := m.lab.Kube.CoreV1().Nodes().Get(m.t.Context(), m.node, metav1.GetOptions{})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return node
+}
+
+func (m *machine) patch(patch string) {
+	m.t.Helper()
+	if _, err := m.lab.Kube.CoreV1().Nodes().Patch(m.t.Context(), m.node, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *machine) ask() {
+	m.t.Helper()
+	m.patch(`{"metadata":{"annotations":{"` + request.Needed + `":""}}}`)
+}
+
+// reboots is how many times the command was run.
+func (m *machine) reboots() int {
+	content, err := os.ReadFile(m.commands)
+	if err != nil {
+		return 0
+	}
+	return strings.Count(string(content), "\n")
+}
+
+// pod puts a Pod onto the node.
+func (m *machine) pod(labels map[string]string) {
+	m.t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "on-" + m.node, Namespace: "default", Labels: labels},
+		Spec:       corev1.PodSpec{NodeName: m.node, Containers: []corev1.Container{{Name: "c", Image: "image"}}},
+	}
+	if _, err := m.lab.Kube.CoreV1().Pods("default").Create(m.t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// isDone returns nil when nothing is asked for, allowed or under way.
+func (m *machine) isDone() error {
+	node := m.get()
+	if request.IsNeeded(node) || request.IsGranted(node) {
+		return fmt.Errorf("its annotations are %v", node.Annotations)
+	}
+	return nil
+}
+
+// goDown waits for the command, and does what it would have done: another boot ID,
+// and an agent that starts anew.
+func (m *machine) goDown() {
+	m.t.Helper()
+	eventually(m.t, m.node+" is told to reboot", func() error {
+		if m.reboots() == 0 {
+			return fmt.Errorf("the command was not run, and its annotations are %v", m.get().Annotations)
+		}
+		return nil
+	})
+	m.write(m.boot, fmt.Sprintf("boot-%d\n", 1+m.reboots()))
+}
+
+// door is where an agent reaches the API server. It keeps what is written, in order,
+// and can be shut at one write: before it arrives there, or before its answer does.
+type door struct {
+	*httptest.Server
+
+	mu      sync.Mutex
+	written []string
+	shutAt  int // the number of the write, from 1 on; 0 is none
+	after   bool
+	shut    chan struct{} // closed when it was shut
+}
+
+func newDoor(t *testing.T, config *rest.Config) *door {
+	t.Helper()
+	config = rest.AnonymousClientConfig(config)
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, err := url.Parse(config.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &door{shut: make(chan struct{})}
+	proxy := &httputil.ReverseProxy{
+		Transport:     transport,
+		FlushInterval: -1,
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
+	}
+	d.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			proxy.ServeHTTP(w, r)
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		isShut := d.note(r.Method + " " + r.URL.Path + " " + string(body))
+		answer := httptest.NewRecorder()
+		if !isShut || d.after {
+			proxy.ServeHTTP(answer, r)
+		}
+		if isShut {
+			close(d.shut)
+			<-r.Context().Done() // until the agent is dead
+			return
+		}
+		for name, values := range answer.Header() {
+			w.Header()[name] = values
+		}
+		w.WriteHeader(answer.Code)
+		_, _ = w.Write(answer.Body.Bytes())
+	}))
+	t.Cleanup(d.Server.CloseClientConnections)
+	return d
+}
+
+// note keeps a write, and tells whether the door shuts at it.
+func (d *door) note(write string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.written = append(d.written, write)
+	return len(d.written) == d.shutAt
+}
+
+// writes are all so far.
+func (d *door) writes() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.written)
+}
+
+// An agent that is killed before or after any of its writes reboots its node exactly
+// once all the same, and leaves it cordoned only if it was before.
+func TestNodeRebootKilledAtEachStep(t *testing.T) {
+	t.Parallel()
+	const writes = 8 // begin, event, cordon, evict, reboot, event, finish, event
+	type death struct {
+		write       int
+		after       bool
+		wasCordoned bool
+	}
+	deaths := []death{{}, {wasCordoned: true}, {write: 1, after: true, wasCordoned: true}, {write: 4, after: true, wasCordoned: true}}
+	for write := 1; write <= writes; write++ {
+		deaths = append(deaths, death{write: write}, death{write: write, after: true})
+	}
+	l := newNodes(t, len(deaths), "40%")
+	t.Run("nodes", func(t *testing.T) {
+		for i, death := range deaths {
+			t.Run(fmt.Sprintf("write %d, after %t, cordoned %t", death.write, death.after, death.wasCordoned), func(t *testing.T) {
+				t.Parallel()
+				m := newMachine(t, l, fmt.Sprintf("node-%d", i+1))
+				m.door.shutAt, m.door.after = death.write, death.after
+				if death.wasCordoned {
+					m.patch(`{"spec":{"unschedulable":true}}`)
+				}
+				m.patch(`{"metadata":{"annotations":{"example.com/kept":"x"}}}`)
+				m.pod(nil)
+				m.ask()
+				m.agent.Attend(t)
+				kill := func() {
+					starts := strings.Count(m.agent.Log(), `"Starting"`)
+					m.agent.Kill(t)
+					m.agent.Start(t)
+					eventually(t, "the agent takes signals again", func() error {
+						if strings.Count(m.agent.Log(), `"Starting"`) == starts {
+							return errors.New("it has not started")
+						}
+						return nil
+					})
+				}
+				down := make(chan struct{})
+				go func() {
+					for m.reboots() == 0 && t.Context().Err() == nil {
+						time.Sleep(50 * time.Millisecond)
+					}
+					close(down)
+				}()
+				isKilled := death.write == 0
+				for isDown := false; !isDown; {
+					select {
+					case <-m.door.shut:
+						isKilled, m.door.shut = true, nil
+						kill()
+					case <-down:
+						isDown = true
+					case <-time.After(lab.Patience):
+						t.Fatalf("not rebooted, after %q; its annotations are %v", m.door.writes(), m.get().Annotations)
+					}
+				}
+				// Killed after the command, while the system still runs.
+				kill()
+				time.Sleep(time.Second)
+				if n := m.get(); !n.Spec.Unschedulable || !request.IsGranted(n) {
+					t.Errorf("goes down with annotations %v, cordoned: %t", n.Annotations, n.Spec.Unschedulable)
+				}
+				if _, err := l.Kube.CoreV1().Pods("default").Get(t.Context(), "on-"+m.node, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+					t.Errorf("goes down with its Pod: %v", err)
+				}
+				m.goDown()
+				if m.door.shut != nil && !isKilled {
+					select {
+					case <-m.door.shut:
+						isKilled = true
+						kill()
+					case <-time.After(lab.Patience):
+						t.Fatalf("there is no write %d: %q", death.write, m.door.writes())
+					}
+				}
+				eventually(t, "the reboot is done", m.isDone)
+				if n := m.reboots(); n != 1 {
+					t.Errorf("rebooted %d times:\n%s", n, strings.Join(m.door.writes(), "\n"))
+				}
+				if n := m.get(); n.Annotations["example.com/kept"] != "x" {
+					t.Errorf("what others have annotated is gone: %v", n.Annotations)
+				}
+				if n := m.get(); n.Spec.Unschedulable != death.wasCordoned {
+					t.Errorf("cordoned: %t, and before: %t", n.Spec.Unschedulable, death.wasCordoned)
+				}
+			})
+		}
+	})
+	requireAgentsLeastPrivilege(t, l)
+}
+
+// requireAgentsLeastPrivilege fails the test if an agent was refused what it needs,
+// or its role grants what no agent has used.
+func requireAgentsLeastPrivilege(t *testing.T, l *lab.Lab) {
+	t.Helper()
+	role, err := l.Kube.RbacV1().ClusterRoles().Get(t.Context(), agentName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	requests := l.Requests(t).By("system:serviceaccount:" + agentNamespace + ":" + agentName)
+	for _, rule := range role.Rules {
+		for _, verb := range rule.Verbs {
+			if verb == "list" && rule.Resources[0] == "nodes" {
+				continue // for an API server that cannot begin a watch with a list
+			}
+			if len(requests.Resource(rule.Resources[0]).Where(func(e cluster.AuditEvent) bool { return e.Verb == verb })) == 0 {
+				t.Errorf("the role allows what the agent does not need: %s %s", verb, rule.Resources[0])
+			}
+		}
+	}
+	if refused := requests.Code(http.StatusForbidden); len(refused) > 0 {
+		t.Errorf("the agent is not allowed what it needs: %s", refused)
+	}
+}
+
+// The budget of Pods is respected until the deadline. Then the cordon is undone, that
+// is told, and only then another node's turn comes. Later it is tried again.
+func TestNodeRebootRespectsDisruptionBudgets(t *testing.T) {
+	t.Parallel()
+	l := newNodes(t, 2, "1")
+	blocked := newMachine(t, l, "node-1", "-drain-timeout=8s", "-retry-after=5s")
+	free := newMachine(t, l, "node-2")
+	labels := map[string]string{"app": "kept"}
+	blocked.pod(labels)
+	budgets := l.Kube.PolicyV1().PodDisruptionBudgets("default")
+	if _, err := budgets.Create(t.Context(), &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: "kept"},
+		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: ptrTo(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	blocked.ask()
+	free.ask()
+	blocked.agent.Attend(t)
+	free.agent.Attend(t)
+
+	eventually(t, "node-1 waits for its Pod", func() error {
+		if !blocked.get().Spec.Unschedulable {
+			return errors.New("it is not cordoned")
+		}
+		return nil
+	})
+	if n := free.get(); request.IsGranted(n) || !request.IsNeeded(n) {
+		t.Errorf("the other node, meanwhile: %v", n.Annotations)
+	}
+	free.goDown()
+	eventually(t, "node-2 is done", free.isDone)
+	if blocked.reboots() > 0 || free.reboots() != 1 {
+		t.Errorf("rebooted: node-1 %d times, node-2 %d times", blocked.reboots(), free.reboots())
+	}
+	if _, err := l.Kube.CoreV1().Pods("default").Get(t.Context(), "on-node-1", metav1.GetOptions{}); err != nil {
+		t.Errorf("the Pod: %v", err)
+	}
+
+	var order []string
+	for _, write := range blocked.door.writes() {
+		switch {
+		case strings.Contains(write, `"unschedulable":false`):
+			order = append(order, "undo")
+		case strings.Contains(write, "RebootGivenUp"):
+			order = append(order, "tell")
+			if !strings.Contains(write, "disruption budget") && !strings.Contains(write, "global timeout") {
+				t.Errorf("the event does not say what was in the way: %s", write)
+			}
+		case strings.Contains(write, request.InProgress+`":null`):
+			order = append(order, "give up")
+		}
+	}
+	if len(order) < 3 || !slices.Equal(order[:3], []string{"undo", "tell", "give up"}) {
+		t.Errorf("order %v of:\n%s", order, strings.Join(blocked.door.writes(), "\n"))
+	}
+	told, err := l.Kube.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.kind=Node,regarding.name=node-1,reason=RebootGivenUp"})
+	if err != nil || len(told.Items) == 0 {
+		t.Errorf("nobody was told: %v", err)
+	}
+
+	if err := budgets.Delete(t.Context(), "kept", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	blocked.goDown()
+	eventually(t, "node-1 is done", blocked.isDone)
+	if blocked.reboots() != 1 || blocked.get().Spec.Unschedulable {
+		t.Errorf("node-1 was rebooted %d times, cordoned: %t", blocked.reboots(), blocked.get().Spec.Unschedulable)
+	}
+}
+
+// A file on the node asks for a reboot. A dry run goes through all steps and changes
+// nothing.
+func TestNodeRebootSentinelAndDryRun(t *testing.T) {
+	t.Parallel()
+	l := newNodes(t, 2, "2")
+	real, dry := newMachine(t, l, "node-1"), newMachine(t, l, "node-2", "-dry-run")
+	dry.pod(nil)
+	dry.ask()
+	eventually(t, "the dry run's node may reboot", func() error {
+		if !request.IsGranted(dry.get()) {
+			return errors.New("it may not")
+		}
+		return nil
+	})
+	before := dry.get()
+	dry.agent.Attend(t)
+	real.agent.Attend(t)
+	real.write(real.sentinel, "")
+	eventually(t, "the dry run comes to its end", func() error {
+		if log := dry.agent.Log(); !strings.Contains(log, "The system would be rebooted now") {
+			return errors.New(log)
+		}
+		return nil
+	})
+	real.goDown()
+	if err := os.Remove(real.sentinel); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "node-1 is done", real.isDone)
+	if dry.reboots() != 0 || dry.get().Annotations[request.Now] != before.Annotations[request.Now] || dry.get().Spec.Unschedulable {
+		t.Errorf("the dry run has left: %v, cordoned: %t, %d reboots", dry.get().Annotations, dry.get().Spec.Unschedulable, dry.reboots())
+	}
+	if _, err := l.Kube.CoreV1().Pods("default").Get(t.Context(), "on-node-2", metav1.GetOptions{}); err != nil {
+		t.Errorf("the dry run has evicted a Pod: %v", err)
+	}
+}
+
+// The agent's token is good for its own Node, and there for what is its own.
+func TestNodeRebootAgentIsKeptToItsNode(t *testing.T) {
+	t.Parallel()
+	l := newNodes(t, 2, "0")
+	clientOf := func(token string) kubernetes.Interface {
+		config := rest.AnonymousClientConfig(l.RESTConfig())
+		config.BearerToken = token
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return client
+	}
+	agent := clientOf(tokenOf(t, l, "node-1"))
+	issued, err := l.Kube.CoreV1().ServiceAccounts(agentNamespace).CreateToken(t.Context(), agentName, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stray := clientOf(issued.Status.Token)
+	annotate := func(name, value string) string {
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{name: value}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(patch)
+	}
+	try := func(client kubernetes.Interface, node, patch string) error {
+		_, err := client.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		return err
+	}
+	// A policy counts a moment after it was made.
+	eventually(t, "the policy is in force", func() error {
+		if err := try(agent, "node-2", annotate(request.InProgress, "x")); !apierrors.IsForbidden(err) {
+			return fmt.Errorf("another node was patched: %w", err)
+		}
+		return nil
+	})
+	for _, tt := range []struct {
+		name   string
+		client kubernetes.Interface
+		node   string
+		patch  string
+		want   string // in the refusal; none if empty
+	}{
+		{"another node's record", agent, "node-2", annotate(request.InProgress, "x"), "writes to no other node"},
+		{"another node's cordon", agent, "node-2", `{"spec":{"unschedulable":true}}`, "writes to no other node"},
+		{"a token of no node", stray, "node-1", annotate(request.InProgress, "x"), "writes to no other node"},
+		{"its own permission", agent, "node-1", annotate(request.Now, "x"), "does not grant itself"},
+		{"somebody's annotation", agent, "node-1", annotate("example.com/x", "x"), "no annotations but its own"},
+		{"a label", agent, "node-1", `{"metadata":{"labels":{"example.com/x":"x"}}}`, "neither labels"},
+		{"a taint", agent, "node-1", `{"spec":{"taints":[{"key":"example.com/x","effect":"NoExecute"}]}}`, "neither labels"},
+		{"its own request", agent, "node-1", annotate(request.Needed, ""), ""},
+		{"its own record", agent, "node-1", annotate(request.InProgress, "x"), ""},
+		{"its own cordon", agent, "node-1", `{"spec":{"unschedulable":true}}`, ""},
+	} {
+		err := try(tt.client, tt.node, tt.patch)
+		if tt.want == "" && err != nil {
+			t.Errorf("%s: refused: %v", tt.name, err)
+		}
+		if tt.want != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: %v, want it to be refused as %q", tt.name, err, tt.want)
+		}
+	}
+	if err := agent.CoreV1().Nodes().Delete(t.Context(), "node-1", metav1.DeleteOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("deleting its own node: %v", err)
+	}
+}
+
+func ptrTo[T any](v T) *T { return &v }
