@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -29,6 +28,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/cached"
 	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned"
 	informers "nicoleh.io/k8s-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/icecream"
@@ -348,10 +348,7 @@ func (c *Controller) delete(ctx context.Context, old *appsv1.Deployment) error {
 
 // isBehind says whether the API server's answer means no more than that it knows
 // something that the caches do not show yet.
-func isBehind(err error) bool {
-	return apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) ||
-		apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || isOfAnother(err)
-}
+func isBehind(err error) bool { return cached.IsBehind(err) || isOfAnother(err) }
 
 // isRefusal says whether the API server has answered that it did not do what it was
 // asked. Any other error leaves open whether it did.
@@ -436,9 +433,9 @@ func (c *Controller) fillCaches() error {
 				return []string{key(pod.Namespace, pod.Labels[icecream.LabelIcecream])}, nil
 			},
 		}),
-		c.icecreams.Informer().SetTransform(stripped(icecream.StripIcecream)),
-		c.deployments.Informer().SetTransform(stripped(icecream.StripDeployment)),
-		c.pods.Informer().SetTransform(stripped(icecream.StripPod)),
+		c.icecreams.Informer().SetTransform(cached.Stripped(icecream.StripIcecream)),
+		c.deployments.Informer().SetTransform(cached.Stripped(icecream.StripDeployment)),
+		c.pods.Informer().SetTransform(cached.Stripped(icecream.StripPod)),
 	)
 }
 
@@ -513,16 +510,6 @@ func (c *Controller) follow(index, key string) {
 	}
 	for _, ice := range icecreams {
 		c.loop.AddAfter(nameOf(ice), burst)
-	}
-}
-
-// stripped is strip as the transform of an informer.
-func stripped[T runtime.Object](strip func(T)) cache.TransformFunc {
-	return func(obj any) (any, error) {
-		if obj, ok := obj.(T); ok {
-			strip(obj)
-		}
-		return obj, nil
 	}
 }
 

@@ -114,22 +114,35 @@ func Build(version, commit string) {
 }
 
 // Total is a counter of what only one controller does.
-type Total struct{ counter *metrics.Counter }
+type Total struct{ counter *metrics.CounterVec }
 
 // NewTotal is the counter of that name; there is one in the process, however often
-// it is asked for.
-func NewTotal(name, help string) Total {
-	c, isKnown := totals.LoadOrStore(name, metrics.NewCounter(&metrics.CounterOpts{Name: name, Help: help, StabilityLevel: metrics.ALPHA}))
-	if !isKnown {
-		legacyregistry.MustRegister(c.(*metrics.Counter))
+// it is asked for. If label is not empty, it counts by these values of it.
+func NewTotal(name, help, label string, values ...string) Total {
+	var labels []string
+	if label != "" {
+		labels = []string{label}
 	}
-	return Total{c.(*metrics.Counter)}
+	c, isKnown := totals.LoadOrStore(name, metrics.NewCounterVec(&metrics.CounterOpts{Name: name, Help: help, StabilityLevel: metrics.ALPHA}, labels))
+	total := Total{c.(*metrics.CounterVec)}
+	if isKnown {
+		return total
+	}
+	legacyregistry.MustRegister(total.counter)
+	if label == "" {
+		total.counter.WithLabelValues()
+	}
+	for _, value := range values {
+		total.counter.WithLabelValues(value)
+	}
+	return total
 }
 
-// Inc counts one more. It is safe for concurrent use.
-func (t Total) Inc() { t.counter.Inc() }
+// Inc counts one more, of that value if the counter has a label. It is safe for
+// concurrent use.
+func (t Total) Inc(value ...string) { t.counter.WithLabelValues(value...).Inc() }
 
-var totals sync.Map // *metrics.Counter by name
+var totals sync.Map // *metrics.CounterVec by name
 
 // Count has a gauge counted anew whenever it is asked for: count calls add with a
 // number for each combination of values of the labels. It must be safe for

@@ -271,3 +271,22 @@ func TestPromlintFindsNothing(t *testing.T) {
 		t.Error(problem.String())
 	}
 }
+
+func TestTotal(t *testing.T) {
+	plain, labelled := strings.ReplaceAll(newName(), "-", "_")+"_total", strings.ReplaceAll(newName(), "-", "_")+"_total"
+	metrics.NewTotal(plain, "Scoops.", "")
+	metrics.NewTotal(labelled, "Scoops, by flavour.", "flavour", "vanilla", "mint")
+	require := func(want ...string) {
+		t.Helper()
+		found := scrape(t)
+		for _, line := range want {
+			if !strings.Contains(found, "\n"+line+"\n") {
+				t.Errorf("there is no %q in\n%s", line, found)
+			}
+		}
+	}
+	require(plain+" 0", labelled+`{flavour="vanilla"} 0`, labelled+`{flavour="mint"} 0`)
+	metrics.NewTotal(plain, "Scoops.", "").Inc()
+	metrics.NewTotal(labelled, "Scoops, by flavour.", "flavour", "vanilla", "mint").Inc("mint")
+	require(plain+" 1", labelled+`{flavour="vanilla"} 0`, labelled+`{flavour="mint"} 1`)
+}

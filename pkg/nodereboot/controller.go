@@ -20,7 +20,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,6 +32,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"nicoleh.io/k8s-controller/pkg/cached"
 	"nicoleh.io/k8s-controller/pkg/metrics"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 	"nicoleh.io/k8s-controller/pkg/worker"
@@ -60,6 +60,7 @@ type Controller struct {
 	nodes    coreinformers.TypedNodeInformer
 	recorder events.EventRecorder
 	clock    clock.WithTicker
+	grants   metrics.Total
 
 	loop   *worker.Loop
 	told   map[types.UID]string // why a node waits, as was told last; only sync reads and writes it
@@ -80,16 +81,11 @@ func New(config Config, kube kubernetes.Interface, nodes coreinformers.TypedNode
 		nodes:    nodes,
 		recorder: recorder,
 		clock:    clock,
+		grants:   metrics.NewTotal("nodereboot_grants_total", "Reboots that were granted to nodes.", ""),
 		told:     map[types.UID]string{},
 	}
 	c.loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(metrics.For(Name).Sync))
-	err := nodes.Informer().SetTransform(func(object any) (any, error) {
-		if node, ok := object.(*corev1.Node); ok {
-			Strip(node)
-		}
-		return object, nil
-	})
-	if err != nil {
+	if err := nodes.Informer().SetTransform(cached.Stripped(Strip)); err != nil {
 		return nil, fmt.Errorf("setting up the cache: %w", err)
 	}
 	look := func() { c.loop.AddAfter(all, burst) }
@@ -172,13 +168,13 @@ func (c *Controller) grant(ctx context.Context, d Decision) error {
 		return err
 	}
 	granted, err := c.kube.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: Name})
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+	if cached.IsBehind(err) {
 		return worker.NotYet(fmt.Errorf("node %s has changed or gone since it was its turn: %w", node.Name, err))
 	}
 	if err != nil {
 		return fmt.Errorf("granting node %s its reboot: %w", node.Name, err)
 	}
-	grants.Inc()
+	c.grants.Inc()
 	delete(c.told, node.UID)
 	klog.FromContext(ctx).Info("Reboot granted", "node", klog.KObj(granted), "unavailable", len(d.Unavailable), "budget", d.Budget)
 	c.recorder.Eventf(granted, nil, corev1.EventTypeNormal, "RebootGranted", "Grant",
@@ -207,7 +203,6 @@ func (c *Controller) count() {
 		}
 		return Decide(c.observed(cached))
 	}
-	registerMetrics()
 	metrics.Count("nodereboot_waiting_nodes", "Nodes that need a reboot and must not have it yet, by the reason.", []string{"reason"}, func(add func(int, ...string)) {
 		n := map[string]int{}
 		d := decide()

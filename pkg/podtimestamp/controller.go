@@ -33,6 +33,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
+	"nicoleh.io/k8s-controller/pkg/cached"
 	"nicoleh.io/k8s-controller/pkg/metrics"
 	"nicoleh.io/k8s-controller/pkg/worker"
 	"nicoleh.io/k8s-controller/pkg/written"
@@ -77,12 +78,12 @@ func New(_ Config, client metadata.Interface, pods kubeinformers.GenericInformer
 		recorder: recorder,
 		clock:    clock,
 		metrics:  metrics.For(Name),
-		stamps:   metrics.NewTotal("podtimestamp_stamps_total", "Timestamps given to Pods."),
+		stamps:   metrics.NewTotal("podtimestamp_stamps_total", "Timestamps given to Pods.", ""),
 	}
 	c.loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync))
 	c.writes = written.New(map[schema.GroupResource]written.Seen{Resource.GroupResource(): pods.Informer().GetStore()})
 
-	if err := pods.Informer().SetTransform(transform); err != nil {
+	if err := pods.Informer().SetTransform(cached.Stripped(strip)); err != nil {
 		return nil, fmt.Errorf("setting up the cache: %w", err)
 	}
 	registration, err := pods.Informer().AddEventHandler(cache.FilteringResourceEventHandler{
@@ -139,8 +140,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (again tim
 	return 0, err
 }
 
-// stamp writes what was decided. A conflict means no more than that the Pod is not
-// as the cache shows it any longer, and is not an error that anybody has to see.
+// stamp writes what was decided, if the Pod is still as the cache shows it.
 func (c *Controller) stamp(ctx context.Context, name cache.ObjectName, o Observed, d Decision) error {
 	patch, err := Patch(o, d)
 	if err != nil {
@@ -148,10 +148,10 @@ func (c *Controller) stamp(ctx context.Context, name cache.ObjectName, o Observe
 	}
 	stamped, err := c.client.Resource(Resource).Namespace(name.Namespace).
 		Patch(ctx, name.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: Name})
-	switch {
-	case apierrors.IsNotFound(err):
-		return worker.NotYet(fmt.Errorf("the Pod is gone, as the cache will show: %w", err))
-	case err != nil:
+	if cached.IsBehind(err) {
+		return worker.NotYet(err)
+	}
+	if err != nil {
 		return fmt.Errorf("setting annotation %s: %w", AnnotationTimestamp, err)
 	}
 	c.writes.Record(name, Resource.GroupResource(), stamped.ResourceVersion)
@@ -189,11 +189,4 @@ func (c *Controller) follow(pod any) {
 func mayAsk(obj any) bool {
 	pod, isKnown := obj.(*metav1.PartialObjectMetadata)
 	return !isKnown || isAsking(pod)
-}
-
-func transform(obj any) (any, error) {
-	if pod, isPod := obj.(*metav1.PartialObjectMetadata); isPod {
-		return strip(pod), nil
-	}
-	return obj, nil
 }

@@ -62,20 +62,20 @@ func has(pod *metav1.PartialObjectMetadata, annotation string) bool {
 	return isThere
 }
 
-// strip is the Pod with no more than what is read from it here, so that a cache
+// strip leaves of a Pod no more than what is read from it here, so that a cache
 // takes the same memory for each, whatever is in it.
-func strip(pod *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
-	stripped := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+func strip(pod *metav1.PartialObjectMetadata) {
+	stripped := metav1.ObjectMeta{
 		Namespace:         pod.Namespace,
 		Name:              pod.Name,
 		UID:               pod.UID,
 		ResourceVersion:   pod.ResourceVersion,
 		DeletionTimestamp: pod.DeletionTimestamp,
-	}}
+	}
 	for _, annotation := range []string{AnnotationAddTime, AnnotationTimestamp, corev1.MirrorPodAnnotationKey} {
 		if has(pod, annotation) {
-			metav1.SetMetaDataAnnotation(&stripped.ObjectMeta, annotation, "")
+			metav1.SetMetaDataAnnotation(&stripped, annotation, "")
 		}
 	}
-	return stripped
+	pod.TypeMeta, pod.ObjectMeta = metav1.TypeMeta{}, stripped
 }

@@ -22,7 +22,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	coreinformers "k8s.io/client-go/informers/core/v1"
@@ -34,6 +33,7 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
+	"nicoleh.io/k8s-controller/pkg/cached"
 	"nicoleh.io/k8s-controller/pkg/metrics"
 	"nicoleh.io/k8s-controller/pkg/worker"
 	"nicoleh.io/k8s-controller/pkg/written"
@@ -80,6 +80,7 @@ type Controller struct {
 	recorder events.EventRecorder
 	clock    clock.WithTicker
 	metrics  metrics.Controller
+	written  metrics.Total // by action
 
 	sources    coreinformers.TypedSecretInformer
 	copies     coreinformers.TypedSecretInformer
@@ -112,11 +113,11 @@ func New(
 		recorder:   recorder,
 		clock:      clock,
 		metrics:    metrics.For(Name),
+		written:    metrics.NewTotal("secretsync_writes_total", "Copies of Secrets that were written, by action: create, update, replace (which is a deletion and a creation) or delete.", "action", string(Create), string(Update), string(Replace), string(Delete)),
 		sources:    sources,
 		copies:     copies,
 		namespaces: namespaces,
 	}
-	register()
 	c.loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync))
 	c.writes = written.New(map[schema.GroupResource]written.Seen{secretResource: copies.Informer().GetStore()})
 	c.keyWrites = written.New(map[schema.GroupResource]written.Seen{secretResource: sources.Informer().GetStore()})
@@ -279,7 +280,7 @@ func (c *Controller) act(ctx context.Context, name cache.ObjectName, o Observed,
 		}
 	}
 	if err == nil {
-		writes.WithLabelValues(string(d.Action)).Inc()
+		c.written.Inc(string(d.Action))
 		klog.FromContext(ctx).V(2).Info("Written", "action", d.Action)
 	}
 	return err
@@ -351,7 +352,7 @@ func (c *Controller) report(ctx context.Context, name cache.ObjectName, o Observ
 	case err == nil:
 		c.troubles.settle(name)
 		return 0, nil
-	case isBehind(err):
+	case cached.IsBehind(err):
 		return 0, worker.NotYet(err)
 	case ctx.Err() != nil:
 		return 0, err
@@ -381,16 +382,9 @@ func (c *Controller) tell(source, secret *corev1.Secret, kind, reason, action, n
 	c.recorder.Eventf(source, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: secret.Namespace, Name: secret.Name}}, kind, reason, action, note, args...)
 }
 
-// isBehind says whether the API server's answer means no more than that it knows
-// something that the caches do not show yet.
-func isBehind(err error) bool {
-	return apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err) ||
-		apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
-}
-
 // quietIfBehind marks such an answer as something to be tried again quietly.
 func quietIfBehind(err error) error {
-	if isBehind(err) {
+	if cached.IsBehind(err) {
 		return worker.NotYet(err)
 	}
 	return err
@@ -413,20 +407,10 @@ func (c *Controller) fillCaches() error {
 		c.copies.TypedInformer().AddTypedIndexers(coreinformers.SecretIndexers{
 			byName: func(secret *corev1.Secret) ([]string, error) { return []string{secret.Name}, nil },
 		}),
-		c.sources.Informer().SetTransform(stripped(c.config.StripSource)),
-		c.copies.Informer().SetTransform(stripped(StripCopy)),
-		c.namespaces.Informer().SetTransform(stripped(c.config.StripNamespace)),
+		c.sources.Informer().SetTransform(cached.Stripped(c.config.StripSource)),
+		c.copies.Informer().SetTransform(cached.Stripped(StripCopy)),
+		c.namespaces.Informer().SetTransform(cached.Stripped(c.config.StripNamespace)),
 	)
-}
-
-// stripped is strip as the transform of an informer.
-func stripped[T runtime.Object](strip func(T)) cache.TransformFunc {
-	return func(obj any) (any, error) {
-		if obj, ok := obj.(T); ok {
-			strip(obj)
-		}
-		return obj, nil
-	}
 }
 
 // followEvents turns what happens to an object into the names of the copies that
