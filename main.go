@@ -585,9 +585,6 @@ func wireSecretsync(o options, config *rest.Config, recorder events.EventRecorde
 	if err != nil {
 		return wired{}, err
 	}
-	metrics.Count("secretsync_copies", "Copies of Secrets that there are.", nil, controller.CountCopies)
-	metrics.Count("secretsync_troubles", "Copies of Secrets that cannot be made or set right, by reason.", []string{"reason"}, controller.CountTroubles)
-
 	permit := "kubectl apply -f artifacts/rbac-secretsync.yaml"
 	secrets := corev1.SchemeGroupVersion.WithResource("secrets")
 	return wired{

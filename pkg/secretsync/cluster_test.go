@@ -511,7 +511,7 @@ func (c *cluster) run() (stop func()) {
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.streams = nil
+		c.streams = slices.DeleteFunc(c.streams, func(s *stream) bool { return s.watcher.IsStopped() })
 	})
 	pass(time.Second)
 	return stop

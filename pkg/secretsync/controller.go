@@ -11,7 +11,6 @@ package secretsync
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
@@ -24,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -31,7 +31,6 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/cached"
 	"nicoleh.io/k8s-controller/pkg/metrics"
@@ -59,8 +58,6 @@ const (
 	retryInvalid = 5 * time.Minute
 	// byName finds copies by their name.
 	byName = "name"
-	// keyField is where HashKey has the key.
-	keyField = "key"
 )
 
 var secretResource = corev1.Resource("secrets")
@@ -78,7 +75,6 @@ type Controller struct {
 	kube     kubernetes.Interface
 	metadata metadata.Interface
 	recorder events.EventRecorder
-	clock    clock.WithTicker
 	metrics  metrics.Controller
 	written  metrics.Total // by action
 
@@ -111,7 +107,6 @@ func New(
 		kube:       kube,
 		metadata:   metadata,
 		recorder:   recorder,
-		clock:      clock,
 		metrics:    metrics.For(Name),
 		written:    metrics.NewTotal("secretsync_writes_total", "Copies of Secrets that were written, by action: create, update, replace (which is a deletion and a creation) or delete.", "action", string(Create), string(Update), string(Replace), string(Delete)),
 		sources:    sources,
@@ -127,6 +122,7 @@ func New(
 	if err := c.followEvents(); err != nil {
 		return nil, fmt.Errorf("following events: %w", err)
 	}
+	c.count()
 	return c, nil
 }
 
@@ -142,19 +138,6 @@ func (c *Controller) Ready() []cache.DoneChecker { return c.synced }
 // Busy is how long the longest of the running syncs has been running by now.
 func (c *Controller) Busy() time.Duration { return c.loop.Busy() }
 
-// CountCopies is how many copies there are.
-func (c *Controller) CountCopies(add func(n int, values ...string)) {
-	add(len(c.copies.Informer().GetStore().ListKeys()))
-}
-
-// CountTroubles adds up the copies that cannot be made right, by reason.
-func (c *Controller) CountTroubles(add func(n int, values ...string)) {
-	counts := c.troubles.count()
-	for _, reason := range []string{ReasonNameTaken, ReasonFailed} {
-		add(counts[reason], reason)
-	}
-}
-
 // sync brings one name in one namespace closer to what should be there.
 func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (again time.Duration, err error) {
 	if err := c.writes.Missing(name); err != nil {
@@ -166,15 +149,10 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (again tim
 		return 0, err
 	}
 	observed, decision, err := c.decide(ctx, name, observed)
-	if err != nil {
-		return 0, err
+	if err == nil {
+		err = c.act(ctx, name, observed, decision)
 	}
-	err = c.act(ctx, name, observed, decision)
-	if !observed.IsWanted() {
-		c.troubles.settle(name)
-		return 0, quietIfBehind(discreet(err, observed.Source))
-	}
-	return c.report(ctx, name, observed, discreet(err, observed.Source))
+	return c.report(ctx, name, observed, discreet(err, observed.shown()))
 }
 
 // observe reads from the caches what a decision depends on.
@@ -220,40 +198,6 @@ func (c *Controller) decideOnce(ctx context.Context, o Observed) (Observed, Deci
 	return o, Decide(o), nil
 }
 
-// hashKey is the key of content hashes, which is made when it is first needed.
-func (c *Controller) hashKey(ctx context.Context) ([]byte, error) {
-	c.making.Lock()
-	defer c.making.Unlock()
-	name := cache.NewObjectName(c.config.SourceNamespace, HashKey)
-	if err := c.keyWrites.Missing(name); err != nil {
-		return nil, worker.NotYet(err)
-	}
-	secret, err := found(c.sources.Lister().Secrets(name.Namespace).Get(name.Name))
-	switch {
-	case err != nil:
-		return nil, err
-	case secret != nil && len(secret.Data[keyField]) == 0:
-		return nil, worker.Terminal(fmt.Errorf("the Secret %s has no field %q with the key of content hashes: delete it, and it is made anew", name, keyField))
-	case secret != nil:
-		return secret.Data[keyField], nil
-	}
-	key := make([]byte, 32)
-	if _, err := rand.Read(key); err != nil {
-		return nil, err
-	}
-	want := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name},
-		Immutable:  ptr.To(true),
-		Data:       map[string][]byte{keyField: key},
-	}
-	made, err := c.kube.CoreV1().Secrets(name.Namespace).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
-	if err != nil {
-		return nil, quietIfBehind(discreet(fmt.Errorf("making the key of content hashes: %w", err), want))
-	}
-	c.keyWrites.Record(name, secretResource, made.ResourceVersion)
-	return key, nil
-}
-
 // errTaken says that there is a Secret of the name that is not a copy.
 var errTaken = errors.New("a Secret of that name already exists and is not managed by secretsync")
 
@@ -263,9 +207,6 @@ func (c *Controller) act(ctx context.Context, name cache.ObjectName, o Observed,
 	case Blocked:
 		return errTaken
 	case None:
-		if o.Copy == nil {
-			c.writes.Forget(name)
-		}
 		return nil
 	case Create:
 		err = c.create(ctx, name, d.Want)
@@ -346,15 +287,16 @@ func (c *Controller) delete(ctx context.Context, old *corev1.Secret) error {
 	return nil
 }
 
-// report says what became of a copy that should be there, if it is news.
+// report tells what keeps a copy that should be there from being right, if it is
+// news, and says what is to follow.
 func (c *Controller) report(ctx context.Context, name cache.ObjectName, o Observed, err error) (again time.Duration, _ error) {
-	switch {
-	case err == nil:
+	if err == nil || !o.IsWanted() {
 		c.troubles.settle(name)
-		return 0, nil
-	case cached.IsBehind(err):
+	}
+	switch {
+	case cached.IsBehind(err) || errors.Is(err, errUnseen):
 		return 0, worker.NotYet(err)
-	case ctx.Err() != nil:
+	case err == nil || !o.IsWanted() || ctx.Err() != nil:
 		return 0, err
 	}
 	reason := ReasonFailed
@@ -380,14 +322,6 @@ func (c *Controller) report(ctx context.Context, name cache.ObjectName, o Observ
 // tell tells the people who look at a source.
 func (c *Controller) tell(source, secret *corev1.Secret, kind, reason, action, note string, args ...any) {
 	c.recorder.Eventf(source, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: secret.Namespace, Name: secret.Name}}, kind, reason, action, note, args...)
-}
-
-// quietIfBehind marks such an answer as something to be tried again quietly.
-func quietIfBehind(err error) error {
-	if cached.IsBehind(err) {
-		return worker.NotYet(err)
-	}
-	return err
 }
 
 // found turns the error that there is no such object into no object.
@@ -419,7 +353,9 @@ func (c *Controller) followEvents() error {
 	sources, err := c.sources.TypedInformer().AddTypedEventHandler(coreinformers.SecretHandlerFuncs{
 		AddFunc: c.followSource,
 		UpdateFunc: func(before, after *corev1.Secret) {
-			c.followSource(before)
+			if c.config.IsSource(before) {
+				after = before // what depends on it after, depended on it before
+			}
 			c.followSource(after)
 		},
 		DeleteFunc: func(source coreinformers.DeletedSecret) { c.followSource(source.OptionalObj) },
@@ -436,13 +372,18 @@ func (c *Controller) followEvents() error {
 		return err
 	}
 	namespaces, err := c.namespaces.TypedInformer().AddTypedEventHandler(coreinformers.NamespaceHandlerFuncs{
-		AddFunc: func(namespace *corev1.Namespace) { c.followNamespace(namespace.Name) },
+		AddFunc: c.followNamespace,
 		UpdateFunc: func(before, after *corev1.Namespace) {
-			if before.UID != after.UID || c.config.IsTarget(before) != c.config.IsTarget(after) {
-				c.followNamespace(after.Name)
+			wasTarget := c.config.IsTarget(before)
+			if before.UID == after.UID && wasTarget == c.config.IsTarget(after) {
+				return
 			}
+			if wasTarget {
+				after = before
+			}
+			c.followNamespace(after)
 		},
-		DeleteFunc: func(namespace coreinformers.DeletedNamespace) { c.followNamespace(namespace.GetObjectName().Name) },
+		DeleteFunc: func(namespace coreinformers.DeletedNamespace) { c.followNamespace(namespace.OptionalObj) },
 	})
 	if err != nil {
 		return err
@@ -453,40 +394,49 @@ func (c *Controller) followEvents() error {
 
 // followSource asks for a look at everything that depends on a Secret of the
 // source namespace: its copies, those that there are and those that there should
-// be, or all copies if it is the key of their hashes.
+// be, or those of all sources if it is the key of their hashes.
 func (c *Controller) followSource(source *corev1.Secret) {
 	if source == nil {
 		return // deleted without ever having been seen
 	}
-	copies := func() ([]*corev1.Secret, error) {
-		return c.copies.TypedInformer().GetTypedIndexer().ByTypedIndex(byName, source.Name)
-	}
-	if source.Name == HashKey {
-		copies = func() ([]*corev1.Secret, error) { return c.copies.Lister().List(labels.Everything()) }
-	}
-	for _, copied := range list(copies()) {
-		c.loop.Add(cache.MetaObjectToName(copied))
-	}
-	if !c.config.IsSource(source) {
-		return
+	names := sets.New[cache.ObjectName]()
+	for _, copied := range list(c.copies.TypedInformer().GetTypedIndexer().ByTypedIndex(byName, source.Name)) {
+		names.Insert(cache.MetaObjectToName(copied))
 	}
 	for _, namespace := range list(c.namespaces.Lister().List(labels.Everything())) {
-		if c.config.IsTarget(namespace) {
-			c.loop.Add(cache.NewObjectName(namespace.Name, source.Name))
+		switch {
+		case source.Name == HashKey && c.config.IsTarget(namespace):
+			c.followNamespace(namespace)
+		case c.config.IsSource(source) && c.config.IsTarget(namespace):
+			names.Insert(cache.NewObjectName(namespace.Name, source.Name))
 		}
 	}
+	c.look(names)
 }
 
-// followNamespace asks for a look at all copies that there are or should be in a
-// namespace.
-func (c *Controller) followNamespace(namespace string) {
-	for _, copied := range list(c.copies.Lister().Secrets(namespace).List(labels.Everything())) {
-		c.loop.Add(cache.MetaObjectToName(copied))
+// followNamespace asks for a look at the copies in a namespace, those that there
+// are and those that there should be.
+func (c *Controller) followNamespace(namespace *corev1.Namespace) {
+	if namespace == nil {
+		return
+	}
+	names := sets.New[cache.ObjectName]()
+	for _, copied := range list(c.copies.Lister().Secrets(namespace.Name).List(labels.Everything())) {
+		names.Insert(cache.MetaObjectToName(copied))
 	}
 	for _, source := range list(c.sources.Lister().List(labels.Everything())) {
-		if c.config.IsSource(source) {
-			c.loop.Add(cache.NewObjectName(namespace, source.Name))
+		if c.config.IsSource(source) && c.config.IsTarget(namespace) {
+			names.Insert(cache.NewObjectName(namespace.Name, source.Name))
 		}
+	}
+	c.look(names)
+}
+
+// look asks for a look at each of these, once: for a second time, a worker that
+// has begun would have to look again.
+func (c *Controller) look(names sets.Set[cache.ObjectName]) {
+	for name := range names {
+		c.loop.Add(name)
 	}
 }
 
@@ -499,47 +449,15 @@ func list[T any](found []T, err error) []T {
 	return found
 }
 
-// trouble is why a copy cannot be made right.
-type trouble struct{ reason, words string }
-
-// troubles are those of all copies. They are safe for concurrent use.
-type troubles struct {
-	mu sync.Mutex
-	of map[cache.ObjectName]trouble
-}
-
-// add notes the trouble with a copy and says whether it is another than before.
-func (t *troubles) add(name cache.ObjectName, is trouble) (isNews bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.of == nil {
-		t.of = map[cache.ObjectName]trouble{}
-	}
-	was, isKnown := t.of[name]
-	t.of[name] = is
-	return !isKnown || was != is
-}
-
-// reason is that of the trouble with a copy; empty if there is none.
-func (t *troubles) reason(name cache.ObjectName) string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.of[name].reason
-}
-
-// settle notes that there is none any more.
-func (t *troubles) settle(name cache.ObjectName) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.of, name)
-}
-
-func (t *troubles) count() map[string]int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	counts := map[string]int{}
-	for _, is := range t.of {
-		counts[is.reason]++
-	}
-	return counts
+// count has the gauges counted whenever they are asked for.
+func (c *Controller) count() {
+	metrics.Count("secretsync_copies", "Copies of Secrets that there are.", nil, func(add func(n int, values ...string)) {
+		add(len(c.copies.Informer().GetStore().ListKeys()))
+	})
+	metrics.Count("secretsync_troubles", "Copies of Secrets that cannot be made or set right, by reason.", []string{"reason"}, func(add func(n int, values ...string)) {
+		counts := c.troubles.count()
+		for _, reason := range []string{ReasonNameTaken, ReasonFailed} {
+			add(counts[reason], reason)
+		}
+	})
 }

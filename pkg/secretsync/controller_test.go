@@ -3,6 +3,7 @@ package secretsync
 import (
 	"bytes"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -239,6 +240,75 @@ func TestAnswersThatTellSecrets(t *testing.T) {
 			stop()
 		})
 	}
+}
+
+// What is overwritten is not known here any more: nothing of an answer about that is
+// told.
+func TestAnswersThatTellWhatWasThere(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.put(newSource("db", "1"))
+		c.put(newNamespace("team-a", marked))
+		stop := c.run()
+		pass(time.Minute)
+		c.answers(func(string, string) error {
+			return apierrors.NewForbidden(secretsGVR.GroupResource(), "db", fmt.Errorf("denied: it was %s1", marker))
+		})
+		c.put(newSource("db", "2", func(s *corev1.Secret) { s.Data = map[string][]byte{"password": []byte("battery-staple")} }))
+		pass(time.Minute)
+		equal(t, "events", []string{`db Warning: CopyFailed: Namespace "team-a": the API server's message is withheld, as it may repeat something of the Secret; its reason is Forbidden`}, c.events())
+		stop()
+	})
+}
+
+// A source that has changed is looked at once for each namespace, and what is
+// written for that once more.
+func TestHowOftenACopyIsLookedAt(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.put(newSource("db", "1"))
+		for i := range 50 {
+			c.put(newNamespace(fmt.Sprintf("team-%02d", i), marked))
+		}
+		stop := c.run()
+		pass(time.Minute)
+		c.writes()
+		before := len(c.logged.String())
+		c.put(newSource("db", "2"))
+		pass(time.Minute)
+		equal(t, "how many writes", 50, len(c.writes()))
+		looks := map[string]int{}
+		for _, found := range regexp.MustCompile(`"(?:Synced|Not yet)".* object="([^"]+)"`).FindAllStringSubmatch(c.logged.String()[before:], -1) {
+			looks[found[1]]++
+		}
+		equal(t, "how many copies were looked at", 50, len(looks))
+		for name, n := range looks {
+			if n > 2 {
+				t.Errorf("%s was looked at %d times", name, n)
+			}
+		}
+		stop()
+	})
+}
+
+// Without the key there are no copies, and people are told. It is never a source.
+func TestTheKey(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.put(newSource(HashKey, "1"))
+		c.put(newSource("db", "1"))
+		c.put(newNamespace("team-a", marked))
+		stop := c.run()
+		pass(time.Hour)
+		equal(t, "Secrets", []string{"vault/db"}, c.names())
+		equal(t, "events", []string{`db Warning: CopyFailed: Namespace "team-a": the Secret vault/secretsync-hash-key has no field "key" with the key of content hashes: delete it, and it is made anew`}, c.events())
+
+		c.lacks(secretsGVR, "vault", HashKey)
+		pass(time.Minute)
+		c.edit("vault", HashKey, func(s *corev1.Secret) { marked(s) })
+		pass(time.Hour)
+		equal(t, "Secrets", []string{"team-a/db", "vault/db"}, c.names())
+		equal(t, "writes", []string{"create team-a/db", "create vault/secretsync-hash-key"}, c.writes())
+		equal(t, "events", nil, c.events())
+		stop()
+	})
 }
 
 // The cache of namespaces is behind that of copies: what another process has

@@ -34,7 +34,7 @@ func steps() *rapid.Generator[[]step] {
 		return step{
 			what: rapid.SampledFrom([]string{
 				"source", "source", "source", "source goes", "namespace", "namespace", "namespace goes", "edit", "edit", "label", "copy goes",
-				"foreign", "foreign goes", "hold", "hold", "show", "refuse", "lose", "restart", "key goes",
+				"foreign", "foreign goes", "hold", "hold", "show", "refuse", "refuse new", "lose", "restart", "another", "key goes",
 			}).Draw(t, "what"),
 			name:       rapid.SampledFrom([]string{"db", "tls"}).Draw(t, "name"),
 			namespace:  rapid.SampledFrom([]string{"team-a", "team-b", "team-c", "kube-system", "kube-public", "vault"}).Draw(t, "namespace"),
@@ -56,6 +56,7 @@ func isCopy(secret *corev1.Secret) bool {
 // play has the steps happen while a controller runs.
 func play(c *cluster, plan []step) {
 	stop := c.run()
+	stopOther := func() {}
 	for _, s := range plan {
 		switch s.what {
 		case "source":
@@ -103,9 +104,11 @@ func play(c *cluster, plan []step) {
 			c.hold(s.isOn)
 		case "show":
 			c.show(s.stream)
-		case "refuse", "lose":
-			c.answers(func(_, namespace string) error {
+		case "refuse", "refuse new", "lose": // what is not made anew is as after a crash
+			c.answers(func(verb, namespace string) error {
 				switch {
+				case s.what == "refuse new" && verb != "create":
+					return nil
 				case namespace != s.namespace && namespace != usual.SourceNamespace || !s.isOn:
 					return nil
 				case s.what == "lose":
@@ -119,11 +122,15 @@ func play(c *cluster, plan []step) {
 		case "restart":
 			stop()
 			stop = c.run()
+		case "another": // takes over from one that does not know it yet
+			stopOther()
+			stopOther = c.run()
 		case "key goes":
 			c.lacks(secretsGVR, usual.SourceNamespace, HashKey)
 		}
 		pass(s.happensFor)
 	}
+	stopOther()
 	c.hold(false)
 	c.answers(func(string, string) error { return nil })
 	pass(10 * time.Minute)

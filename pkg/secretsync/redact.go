@@ -2,9 +2,11 @@ package secretsync
 
 import (
 	"bytes"
+	"crypto/hmac"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,17 +20,27 @@ const (
 	mostWords = 512
 )
 
+// shown is the Secret that whoever answers a write may have been shown; nil if it
+// may have been another one, too, whose data is not known here: the copy that was
+// there before.
+func (o Observed) shown() *corev1.Secret {
+	if o.Source != nil && o.Copy != nil && !hmac.Equal(digestOf(o.Copy), digestOf(o.Source)) {
+		return nil
+	}
+	return o.Source
+}
+
 // discreet is an error without the words of the API server in it if these repeat
-// some of the Secret that was to be written, as an admission policy or webhook
-// might, or if what they might repeat is not known. What kind of error it is can
-// still be told from it.
+// some of the Secret that it was shown, as an admission policy or webhook might, or
+// if what they might repeat is not known. What kind of error it is can still be
+// told from it.
 func discreet(err error, secret *corev1.Secret) error {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {
 		return err
 	}
 	words := err.Error()
-	words = words[:min(len(words), mostWords)]
+	words = strings.ToValidUTF8(words[:min(len(words), mostWords)], "")
 	if secret == nil || isTelling(words, secret) {
 		words = "the API server's message is withheld, as it may repeat something of the Secret; its reason is " + string(apierrors.ReasonForError(err))
 	}
