@@ -47,7 +47,7 @@ import (
 const series = 6 * time.Minute
 
 // mostPending is how many events of one object wait to be written; of more, the
-// oldest are dropped.
+// oldest are dropped, but warnings last.
 const mostPending = 32
 
 // lastWords is how long a recorder that stops may take to write what is left.
@@ -158,10 +158,12 @@ func (r *Recorder) stamp(now time.Time) int64 {
 func (r *Recorder) add(event *eventsv1.Event) {
 	name := cache.NewObjectName(event.Regarding.Namespace, event.Regarding.Name)
 	r.mu.Lock()
-	r.pending[name] = append(r.pending[name], event)
-	if len(r.pending[name]) > mostPending {
-		r.pending[name] = r.pending[name][1:]
+	pending := append(r.pending[name], event)
+	if len(pending) > mostPending {
+		oldest := max(0, slices.IndexFunc(pending, func(e *eventsv1.Event) bool { return e.Type != corev1.EventTypeWarning }))
+		pending = slices.Delete(pending, oldest, oldest+1)
 	}
+	r.pending[name] = pending
 	r.mu.Unlock()
 	r.loop.Add(name)
 }

@@ -422,6 +422,26 @@ func TestOfTooManyEventsOfAnObjectTheLastAreTold(t *testing.T) {
 	})
 }
 
+// Of those that are too many, what went well is dropped before what did not.
+func TestOfTooManyEventsOfAnObjectWarningsAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := run(t, 2)
+		r.setFail(always(away))
+		r.tell("vanilla", "melts")
+		for i := range 100 {
+			r.Eventf(pod("vanilla"), nil, corev1.EventTypeNormal, "Scooped", "Scoop", "scoop %d", i)
+		}
+		pass(time.Minute)
+		r.setFail(nil)
+		pass(2 * time.Minute)
+		want := []string{"melts ×1"}
+		for i := range 31 {
+			want = append(want, fmt.Sprintf("scoop %d ×1", 69+i))
+		}
+		equal(t, "events", want, r.told())
+	})
+}
+
 // The one that is being written when it is dropped from those that wait.
 func TestAnEventOnItsWayIsToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -56,8 +56,6 @@ const (
 	// which a copy is invalid has changed.
 	retryTaken   = time.Minute
 	retryInvalid = 5 * time.Minute
-	// byName finds copies by their name.
-	byName = "name"
 )
 
 var secretResource = corev1.Resource("secrets")
@@ -335,12 +333,9 @@ func found[T any](object *T, err error) (*T, error) {
 	return object, err
 }
 
-// fillCaches says what the caches keep of each object and what they find it by.
+// fillCaches says what the caches keep of each object.
 func (c *Controller) fillCaches() error {
 	return errors.Join(
-		c.copies.TypedInformer().AddTypedIndexers(coreinformers.SecretIndexers{
-			byName: func(secret *corev1.Secret) ([]string, error) { return []string{secret.Name}, nil },
-		}),
 		c.sources.Informer().SetTransform(cached.Stripped(c.config.StripSource)),
 		c.copies.Informer().SetTransform(cached.Stripped(StripCopy)),
 		c.namespaces.Informer().SetTransform(cached.Stripped(c.config.StripNamespace)),
@@ -392,30 +387,28 @@ func (c *Controller) followEvents() error {
 	return nil
 }
 
-// followSource asks for a look at everything that depends on a Secret of the
-// source namespace: its copies, those that there are and those that there should
-// be, or those of all sources if it is the key of their hashes.
+// followSource asks for a look at the copies of a Secret of the source namespace,
+// those that there are and those that there should be, or at all copies if it is
+// the key of their hashes. Those in namespaces that are no targets have been looked
+// at since these were.
 func (c *Controller) followSource(source *corev1.Secret) {
 	if source == nil {
 		return // deleted without ever having been seen
 	}
-	names := sets.New[cache.ObjectName]()
-	for _, copied := range list(c.copies.TypedInformer().GetTypedIndexer().ByTypedIndex(byName, source.Name)) {
-		names.Insert(cache.MetaObjectToName(copied))
-	}
 	for _, namespace := range list(c.namespaces.Lister().List(labels.Everything())) {
 		switch {
-		case source.Name == HashKey && c.config.IsTarget(namespace):
+		case !c.config.IsTarget(namespace):
+		case source.Name == HashKey:
 			c.followNamespace(namespace)
-		case c.config.IsSource(source) && c.config.IsTarget(namespace):
-			names.Insert(cache.NewObjectName(namespace.Name, source.Name))
+		case c.config.IsSource(source):
+			c.loop.Add(cache.NewObjectName(namespace.Name, source.Name))
 		}
 	}
-	c.look(names)
 }
 
 // followNamespace asks for a look at the copies in a namespace, those that there
-// are and those that there should be.
+// are and those that there should be, at each once: for a second time, a worker
+// that has begun would have to look again.
 func (c *Controller) followNamespace(namespace *corev1.Namespace) {
 	if namespace == nil {
 		return
@@ -429,12 +422,6 @@ func (c *Controller) followNamespace(namespace *corev1.Namespace) {
 			names.Insert(cache.NewObjectName(namespace.Name, source.Name))
 		}
 	}
-	c.look(names)
-}
-
-// look asks for a look at each of these, once: for a second time, a worker that
-// has begun would have to look again.
-func (c *Controller) look(names sets.Set[cache.ObjectName]) {
 	for name := range names {
 		c.loop.Add(name)
 	}

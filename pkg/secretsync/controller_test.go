@@ -185,6 +185,14 @@ func TestWhatIsNoCopyAnyMore(t *testing.T) {
 		pass(time.Hour)
 		equal(t, "Secrets", []string{"team-a/db", "team-a/db-for-tests", "vault/db"}, c.names())
 		equal(t, "writes", nil, c.writes())
+		c.events()
+
+		c.put(newSource("db-for-tests", "2"))
+		c.put(newNamespace("team-a", marked))
+		pass(time.Hour)
+		equal(t, "what they made their own", newSource("db", "1").Data, c.secret("team-a", "db-for-tests").Data)
+		warning := ` Warning: ErrResourceExists: Namespace "team-a": a Secret of that name already exists and is not managed by secretsync`
+		equal(t, "events", []string{"db" + warning, "db-for-tests" + warning}, c.events())
 		stop()
 	})
 }
@@ -213,6 +221,32 @@ func TestOneNamespaceThatRefuses(t *testing.T) {
 		c.answers(func(string, string) error { return nil })
 		pass(2 * time.Minute)
 		equal(t, "how many Secrets", 21, len(c.names()))
+		stop()
+	})
+}
+
+// What the API server calls invalid will be invalid again.
+func TestWhatIsInvalidIsNotTriedOften(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.put(newSource("db", "1"))
+		c.put(newNamespace("team-a", marked))
+		tried := 0
+		c.answers(func(_, namespace string) error {
+			if namespace != "team-a" {
+				return nil
+			}
+			tried++
+			return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Secret").GroupKind(), "db", nil)
+		})
+		stop := c.run()
+		pass(time.Hour)
+		if tried < 12 || tried > 15 { // a few when it all begins, then every five minutes
+			t.Errorf("it was tried %d times in an hour", tried)
+		}
+		equal(t, "how many events", 1, len(c.events()))
+		c.answers(func(string, string) error { return nil })
+		pass(2 * retryInvalid)
+		equal(t, "Secrets", []string{"team-a/db", "vault/db"}, c.names())
 		stop()
 	})
 }

@@ -363,6 +363,57 @@ func TestSecretsync(t *testing.T) {
 	s.eventually("another annotation has another set", "db", []string{"team-020"})
 }
 
+// Sources that are as large as can be, or that cannot be copied, or that are none;
+// and what is left when nobody looks after it.
+func TestSecretsyncOddSources(t *testing.T) {
+	t.Parallel()
+	s := newSecrets(t, 3)
+	large, token, key := strings.Repeat("l", 253), "token", "secretsync-hash-key"
+	kube := s.n.Lab.Kube.CoreV1()
+	if _, err := kube.Secrets("team-002").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: large}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.n.Eventually(t, "there is a service account to have a token of", func(ctx context.Context) error {
+		_, err := kube.ServiceAccounts(vault).Get(ctx, "default", metav1.GetOptions{})
+		return err
+	})
+	s.source(large, "1", func(secret *corev1.Secret) {
+		secret.Labels, secret.Type, secret.Data = nil, corev1.SecretTypeOpaque, map[string][]byte{"blob": []byte(strings.Repeat("x", corev1.MaxSecretSize))}
+	})
+	s.source(token, "1", func(secret *corev1.Secret) {
+		secret.Type, secret.Data = corev1.SecretTypeServiceAccountToken, nil
+		secret.Annotations[corev1.ServiceAccountNameKey] = "default"
+	})
+	c := s.n.Lab.StartController(t, "-controllers=secretsync", "-v=4")
+	s.eventually("the large one is copied", large, s.without("team-002"))
+	s.eventuallyTold(large, "Warning ErrResourceExists", "team-002")
+	s.eventuallyTold(token, "Warning CopyFailed", "team-000", corev1.ServiceAccountNameKey)
+	s.patch(vault, key, `{"metadata":{"annotations":{"`+share+`":""}}}`)
+	s.patch(vault, large, `{"data":{"blob":"eQ=="}}`)
+	s.eventually("the large one is large no more", large, s.without("team-002"))
+
+	// Nothing is tried again and again.
+	eventuallyIdleButFor(s, c)
+	for _, name := range []string{token, key} {
+		if err := s.check(t.Context(), name, nil); err != nil {
+			t.Error(err)
+		}
+	}
+
+	// It knows only those Secrets that it has to.
+	for _, e := range s.n.Lab.Requests(t).By(c.User).Resource("secrets") {
+		if e.Verb != "create" && e.Verb != "update" && e.Namespace != vault && !strings.Contains(e.RequestURI, "labelSelector=controller.nicoleh.io%2Fsecretsync-source-namespace%3Dsecretsync") &&
+			!strings.Contains(e.RequestURI, "fieldSelector=metadata.name%3D"+large) {
+			t.Errorf("it asked for %s", e.RequestURI)
+		}
+	}
+
+	// Copies outlive a controller that is turned off, or has other sources.
+	c.Stop(t)
+	s.n.Kubectl(t, "delete", "secrets", "--all-namespaces", "-l", copied)
+	s.eventually("the copies are gone", large, nil)
+}
+
 // eventuallyIdleButFor waits until the controller has made no request for a while
 // but in those namespaces, or about events.
 func eventuallyIdleButFor(s *secrets, c *lab.Controller, namespaces ...string) {
