@@ -410,7 +410,9 @@ func TestSecretsyncOddSources(t *testing.T) {
 
 	// Copies outlive a controller that is turned off, or has other sources.
 	c.Stop(t)
-	s.n.Kubectl(t, "delete", "secrets", "--all-namespaces", "-l", copied)
+	if _, err := s.n.Lab.TryKubectl(t.Context(), "", "delete", "secrets", "--all-namespaces", "-l", copied); err != nil {
+		t.Fatal(err)
+	}
 	s.eventually("the copies are gone", large, nil)
 }
 
