@@ -158,12 +158,11 @@ func (r *Recorder) stamp(now time.Time) int64 {
 func (r *Recorder) add(event *eventsv1.Event) {
 	name := cache.NewObjectName(event.Regarding.Namespace, event.Regarding.Name)
 	r.mu.Lock()
-	pending := append(r.pending[name], event)
-	if len(pending) > mostPending {
-		oldest := max(0, slices.IndexFunc(pending, func(e *eventsv1.Event) bool { return e.Type != corev1.EventTypeWarning }))
-		pending = slices.Delete(pending, oldest, oldest+1)
+	r.pending[name] = append(r.pending[name], event)
+	if waiting := r.pending[name]; len(waiting) > mostPending {
+		oldest := max(0, slices.IndexFunc(waiting, func(e *eventsv1.Event) bool { return e.Type != corev1.EventTypeWarning }))
+		r.pending[name] = slices.Delete(waiting, oldest, oldest+1)
 	}
-	r.pending[name] = pending
 	r.mu.Unlock()
 	r.loop.Add(name)
 }
