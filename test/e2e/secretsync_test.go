@@ -340,9 +340,12 @@ func TestSecretsync(t *testing.T) {
 	if len(attempts) < 5 || len(attempts) > 200 {
 		t.Errorf("%s took %d attempts", refusing, len(attempts))
 	}
-	if troubles := metricsOf(s, c); !strings.Contains(troubles, `secretsync_troubles{reason="ErrResourceExists"} 1`) || !strings.Contains(troubles, `secretsync_troubles{reason="CopyFailed"} 2`) {
-		t.Errorf("the metrics do not tell of the troubles:\n%s", troubles)
-	}
+	s.n.Eventually(t, "the metrics tell of the troubles", func(context.Context) error {
+		if metrics := metricsOf(s, c); !strings.Contains(metrics, `secretsync_troubles{reason="ErrResourceExists"} 1`) || !strings.Contains(metrics, `secretsync_troubles{reason="CopyFailed"} 2`) {
+			return fmt.Errorf("they are:\n%s", metrics)
+		}
+		return nil
+	})
 	if err := kube.ResourceQuotas(refusing).Delete(t.Context(), "none", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -426,7 +429,7 @@ func eventuallyIdleButFor(s *secrets, c *lab.Controller, namespaces ...string) {
 		made := s.n.Lab.Requests(s).By(c.User).Since(mark).Where(func(e cluster.AuditEvent) bool {
 			return isNotWatch(e) && e.Resource != "events" && !slices.Contains(namespaces, e.Namespace)
 		})
-		if len(made) > 0 || !strings.Contains(c.Log(), `"Started"`) {
+		if len(made) > 0 || strings.Count(c.Log(), `"Started" logger="secretsync"`) < c.Starts() {
 			return fmt.Errorf("it made %s", made)
 		}
 		return nil
