@@ -386,6 +386,17 @@ func (c *cluster) show(stream int) {
 	}
 }
 
+// showSecrets lets the watches of Secrets catch up although they are held.
+func (c *cluster) showSecrets() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.streams {
+		if s.gvr == secretsGVR {
+			s.flush()
+		}
+	}
+}
+
 // answers has writes answered like that from now on.
 func (c *cluster) answers(refuse func(verb, namespace string) error) {
 	c.mu.Lock()

@@ -362,17 +362,31 @@ func TestNothingIsDeletedBecauseACacheIsBehind(t *testing.T) {
 		c.hold(true)
 		c.put(newNamespace("team-a", marked))
 		c.put(copied)
-		c.mu.Lock()
-		for _, s := range c.streams {
-			if s.gvr == secretsGVR {
-				s.flush()
-			}
-		}
-		c.mu.Unlock()
+		c.showSecrets()
 		pass(time.Minute)
 		equal(t, "writes", nil, c.writes())
 		equal(t, "Secrets", []string{"team-a/db", "vault/db"}, c.names())
 		c.hold(false)
+		stop()
+	})
+}
+
+// What looks like a copy is looked at again when its namespace is known.
+func TestACopyIsKnownBeforeItsNamespace(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.put(newSource("db", "1"))
+		stop := c.run()
+		c.hold(true)
+		c.put(newNamespace("team-a"))
+		c.put(newSource("db", "1", func(s *corev1.Secret) {
+			s.Namespace, s.Labels = "team-a", map[string]string{LabelSourceNamespace: "vault"}
+		}))
+		c.showSecrets()
+		pass(time.Minute)
+		equal(t, "Secrets", []string{"team-a/db", "vault/db"}, c.names())
+		c.hold(false)
+		pass(time.Minute)
+		equal(t, "Secrets", []string{"vault/db"}, c.names())
 		stop()
 	})
 }
