@@ -34,7 +34,7 @@ import (
 // budget depends on.
 type world struct {
 	t          *rapid.T
-	max        intstr.IntOrString
+	most       intstr.IntOrString
 	version    int
 	nodes      map[string]*corev1.Node
 	candidates []*candidate
@@ -67,9 +67,9 @@ type candidate struct {
 
 var errLost = errors.New("the connection is lost")
 
-func newWorld(t *rapid.T, max intstr.IntOrString) *world {
+func newWorld(t *rapid.T, most intstr.IntOrString) *world {
 	w := &world{
-		t: t, max: max, nodes: map[string]*corev1.Node{}, granted: map[types.UID]list{},
+		t: t, most: most, nodes: map[string]*corev1.Node{}, granted: map[types.UID]list{},
 		asked: map[types.UID]int{}, served: map[types.UID]int{},
 	}
 	for range 2 {
@@ -81,7 +81,7 @@ func newWorld(t *rapid.T, max intstr.IntOrString) *world {
 func (w *world) newCandidate() *candidate {
 	kube := &fake.Clientset{}
 	nodes := kubeinformers.NewSharedInformerFactory(kube, 0).Core().V1().Nodes()
-	controller, err := New(Config{MaxUnavailable: w.max}, kube, nodes, &events.FakeRecorder{}, clocktesting.NewFakeClock(noon))
+	controller, err := New(Config{MaxUnavailable: w.most}, kube, nodes, &events.FakeRecorder{}, clocktesting.NewFakeClock(noon))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func (w *world) newCandidate() *candidate {
 			all.Items = append(all.Items, *w.nodes[name].DeepCopy())
 		}
 		w.lists++
-		c.list = list{w.lists, Budget(w.max, len(w.nodes)), w.count(true)}
+		c.list = list{w.lists, Budget(w.most, len(w.nodes)), w.count(true)}
 		if between := w.between; between != nil {
 			w.between = nil
 			between()
@@ -265,13 +265,14 @@ func (w *world) arrive() {
 
 // show brings a candidate's cache up to date, or only a part of it.
 func (w *world) show(c *candidate, isPart bool) {
+	isSeen := func() bool { return !isPart || rapid.Bool().Draw(w.t, "seen") }
 	for _, object := range c.store.List() {
-		if name := object.(*corev1.Node).Name; w.nodes[name] == nil && !(isPart && rapid.Bool().Draw(w.t, "missed")) {
+		if name := object.(*corev1.Node).Name; w.nodes[name] == nil && isSeen() {
 			_ = c.store.Delete(object)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
-		if !(isPart && rapid.Bool().Draw(w.t, "missed")) {
+		if isSeen() {
 			_ = c.store.Add(w.nodes[name].DeepCopy())
 		}
 	}
@@ -282,11 +283,11 @@ func (w *world) show(c *candidate, isPart bool) {
 // requests are served.
 func TestBudgetHoldsAndEverybodyIsServed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		max := rapid.SampledFrom([]intstr.IntOrString{
+		most := rapid.SampledFrom([]intstr.IntOrString{
 			intstr.FromInt32(0), intstr.FromInt32(1), intstr.FromInt32(2), intstr.FromInt32(3),
 			intstr.FromString("0%"), intstr.FromString("20%"), intstr.FromString("50%"), intstr.FromString("100%"),
 		}).Draw(t, "budget")
-		w := newWorld(t, max)
+		w := newWorld(t, most)
 		for i := range rapid.IntRange(1, 6).Draw(t, "nodes") {
 			w.join(fmt.Sprintf("node-%d", i+1))
 		}
@@ -330,7 +331,7 @@ func (w *world) settle() {
 	for len(w.late) > 0 {
 		w.arrive()
 	}
-	isClosed := Budget(w.max, len(w.nodes)) == 0
+	isClosed := Budget(w.most, len(w.nodes)) == 0
 	for range 20 * (len(w.nodes) + 1) {
 		for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
 			w.change(name, ready(corev1.ConditionTrue))
