@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,6 +22,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/component-base/metrics/testutil"
 	clocktesting "k8s.io/utils/clock/testing"
 	"pgregory.net/rapid"
 
@@ -365,7 +368,7 @@ func TestDeletedNodeFreesItsSlot(t *testing.T) {
 	}
 }
 
-// Each node is told why it waits, once for each reason.
+// Each node is told why it waits, once for each reason; the metrics say it all the time.
 func TestWaitingIsToldOnce(t *testing.T) {
 	recorder := events.NewFakeRecorder(10)
 	kube := fake.NewClientset(node("a", needed), node("b", with(request.Now, "")))
@@ -402,6 +405,26 @@ func TestWaitingIsToldOnce(t *testing.T) {
 	}
 	show(node("a", needed), node("b", with(request.Now, "")))
 	say("Normal RebootWaiting Waits for its reboot (BudgetIsUsedUp): of 2 nodes at most 1 may be unavailable, and 1 are: b (Granted)")
+	if err := testutil.GatherAndCompare(legacyregistry.DefaultGatherer, strings.NewReader(`
+# HELP nodereboot_budget_nodes [ALPHA] How many nodes may be unavailable.
+# TYPE nodereboot_budget_nodes gauge
+nodereboot_budget_nodes 1
+# HELP nodereboot_unavailable_nodes [ALPHA] Nodes that count as unavailable, by the reason.
+# TYPE nodereboot_unavailable_nodes gauge
+nodereboot_unavailable_nodes{reason="Chosen"} 0
+nodereboot_unavailable_nodes{reason="Granted"} 1
+nodereboot_unavailable_nodes{reason="NotReady"} 0
+nodereboot_unavailable_nodes{reason="Rebooting"} 0
+# HELP nodereboot_waiting_nodes [ALPHA] Nodes that need a reboot and must not have it yet, by the reason.
+# TYPE nodereboot_waiting_nodes gauge
+nodereboot_waiting_nodes{reason="BudgetIsUsedUp"} 1
+nodereboot_waiting_nodes{reason="BudgetIsZero"} 0
+nodereboot_waiting_nodes{reason="InLine"} 0
+nodereboot_waiting_nodes{reason="NotBefore"} 0
+nodereboot_waiting_nodes{reason="StillRebooting"} 0
+`), "nodereboot_budget_nodes", "nodereboot_unavailable_nodes", "nodereboot_waiting_nodes"); err != nil {
+		t.Error(err)
+	}
 	show(node("b", with(request.InProgress, "x")))
 	say()
 	show(node("a", with(request.Needed, noon.Add(time.Hour).Format(time.RFC3339))))
