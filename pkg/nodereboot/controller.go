@@ -6,11 +6,15 @@
 // It writes annotations of Nodes, one node at a time, and events. It never cordons,
 // drains or reboots anything, and never takes back what it has granted.
 //
-// The cache only says when there may be something to grant. Whether there is, is
-// decided by a live list of all nodes; and the node to which it is granted must not
-// have changed since, or the API server refuses. After every grant the nodes are
-// listed anew. So a stale cache, or two leaders that follow each other, cannot
-// exceed the budget: what another has granted is in the list, or in the way.
+// The cache only says when there may be something to do. What it is, is decided by a
+// live list of all nodes; and the node that it is done to must not have changed
+// since, or the API server refuses. A node is first chosen, from which moment on
+// everybody counts it as unavailable, and granted its reboot by a list that was made
+// after that. So of any nodes that are granted theirs, the one whose list was the
+// last was counted together with all the others: no stale cache, no second leader,
+// and no write that arrives late exceeds the budget. It can be exceeded by what is
+// not granted here: a node that fails or is deleted while another's grant is on its
+// way, and a permission that somebody else gives.
 package nodereboot
 
 import (
@@ -34,7 +38,6 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/cached"
 	"nicoleh.io/k8s-controller/pkg/metrics"
-	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 	"nicoleh.io/k8s-controller/pkg/worker"
 )
 
@@ -48,7 +51,7 @@ type Config struct {
 	MaxUnavailable intstr.IntOrString
 }
 
-// Controller grants nodes their reboots, one sync at a time:
+// Controller grants nodes their reboots, one step in each sync:
 //
 //	observe → decide → fresh → decide → act → events
 //
@@ -115,27 +118,26 @@ func (c *Controller) Ready() []cache.DoneChecker { return c.synced }
 // Busy is how long the running sync has been running by now.
 func (c *Controller) Busy() time.Duration { return c.loop.Busy() }
 
-// sync grants one node its reboot if that is possible, and tells all others why
-// they wait.
+// sync brings one node a step closer to its reboot, or tells all why they wait.
 func (c *Controller) sync(ctx context.Context, _ cache.ObjectName) (again time.Duration, err error) {
 	cached, err := c.nodes.Lister().List(labels.Everything())
 	if err != nil {
 		return 0, err
 	}
 	decision := Decide(c.observed(cached))
-	if decision.Grant != nil {
+	if decision.Step != Rest {
 		if decision, err = c.fresh(ctx); err != nil {
 			return 0, err
 		}
 	}
-	if decision.Grant == nil {
+	if decision.Step == Rest {
 		c.tell(decision.Waiting)
 		return decision.Again, nil
 	}
-	if err := c.grant(ctx, decision); err != nil {
+	if err := c.act(ctx, decision); err != nil {
 		return 0, err
 	}
-	return burst, nil // the next one's turn, by a new list
+	return burst, nil // the next step, by a new list
 }
 
 func (c *Controller) observed(nodes []*corev1.Node) Observed {
@@ -155,30 +157,35 @@ func (c *Controller) fresh(ctx context.Context) (Decision, error) {
 	return Decide(c.observed(nodes)), nil
 }
 
-// grant turns the node's request into a permission, in one write, which the API
-// server refuses if the node is not as it was when that was decided.
-func (c *Controller) grant(ctx context.Context, d Decision) error {
-	node := d.Grant
+// act does the step in one write, which the API server refuses if the node is not as
+// it was when that was decided.
+func (c *Controller) act(ctx context.Context, d Decision) error {
+	node := d.Node
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid":             node.UID,
 		"resourceVersion": node.ResourceVersion,
-		"annotations":     map[string]any{request.Needed: nil, request.Now: c.clock.Now().UTC().Format(time.RFC3339)},
+		"annotations":     d.Annotations,
 	}})
 	if err != nil {
 		return err
 	}
-	granted, err := c.kube.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: Name})
+	after, err := c.kube.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: Name})
 	if cached.IsBehind(err) {
 		return worker.NotYet(fmt.Errorf("node %s has changed or gone since it was its turn: %w", node.Name, err))
 	}
 	if err != nil {
-		return fmt.Errorf("granting node %s its reboot: %w", node.Name, err)
+		return fmt.Errorf("step %s of node %s: %w", d.Step, node.Name, err)
+	}
+	if d.Step != Grant {
+		klog.FromContext(ctx).V(2).Info("Turn written down", "step", d.Step, "node", klog.KObj(after))
+		return nil
 	}
 	c.grants.Inc()
 	delete(c.told, node.UID)
-	klog.FromContext(ctx).Info("Reboot granted", "node", klog.KObj(granted), "unavailable", len(d.Unavailable), "budget", d.Budget)
-	c.recorder.Eventf(granted, nil, corev1.EventTypeNormal, "RebootGranted", "Grant",
-		"May reboot now: %d of %d nodes may be unavailable, and %d were", d.Budget, d.Nodes, len(d.Unavailable))
+	others := len(d.Unavailable) - 1 // without the node itself
+	klog.FromContext(ctx).Info("Reboot granted", "node", klog.KObj(after), "unavailable", others, "budget", d.Budget)
+	c.recorder.Eventf(after, nil, corev1.EventTypeNormal, "RebootGranted", "Grant",
+		"May reboot now: %d of %d nodes may be unavailable, and %d others are", d.Budget, d.Nodes, others)
 	return nil
 }
 
@@ -209,7 +216,7 @@ func (c *Controller) count() {
 		for _, w := range d.Waiting {
 			n[w.Reason]++
 		}
-		if d.Grant != nil {
+		if d.Step == Choose || d.Step == Grant {
 			n[InLine]++
 		}
 		for _, reason := range Reasons {
@@ -221,7 +228,7 @@ func (c *Controller) count() {
 		for _, u := range decide().Unavailable {
 			n[u.Reason]++
 		}
-		for _, reason := range []string{Granted, Rebooting, NotReady} {
+		for _, reason := range []string{Chosen, Granted, Rebooting, NotReady} {
 			add(n[reason], reason)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,6 +22,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/component-base/metrics/testutil"
 	clocktesting "k8s.io/utils/clock/testing"
 	"pgregory.net/rapid"
 
@@ -28,79 +31,96 @@ import (
 )
 
 // world is a cluster as the API server has it, which knows of resource versions,
-// and which a controller sees by its cache, a live list, and a patch.
+// and which controllers see by their caches, live lists, and patches.
+//
+// There is no election in it: that one process writes at a time is not what the
+// budget depends on.
 type world struct {
-	t       *rapid.T
-	max     intstr.IntOrString
-	version int
-	born    int
-	nodes   map[string]*corev1.Node
+	t          *rapid.T
+	most       intstr.IntOrString
+	version    int
+	nodes      map[string]*corev1.Node
+	candidates []*candidate
+	between    func()  // what happens after the next live list and before the patch
+	late       []patch // on their way, while their senders have given up on them
 
-	leader    int // the others are fenced: nothing that they write arrives
-	term      int // a process that has led once does not again: it ends, and so do its syncs
-	candidate []*candidate
-	between   func() // what happens after the next live list and before the patch
+	lists     int // that were made so far
+	disturbed int // the number of lists after which a node failed or was deleted last
+	granted   map[types.UID]list
+	asked     map[types.UID]int // requests by node
+	served    map[types.UID]int
+}
 
-	asked  map[types.UID]int // requests by node
-	served map[types.UID]int
+// list is what is remembered of a live list.
+type list struct{ number, budget, counted int }
+
+// patch is a write of a controller, by that list.
+type patch struct {
+	node string
+	body []byte
+	by   list
 }
 
 // candidate is one process of the controller, with a cache of its own.
 type candidate struct {
 	*Controller
-	store  cache.Store
-	number int
-	term   int // when its sync began
-	listed struct {
-		budget, unavailable int
-		grantsSince         int
-		isCalm              bool // since the list nobody has become unavailable but by a grant
-	}
+	store cache.Store
+	list  list
 }
 
-var errFenced = errors.New("fenced")
+var errLost = errors.New("the connection is lost")
 
-func newWorld(t *rapid.T, max intstr.IntOrString) *world {
+func newWorld(t *rapid.T, most intstr.IntOrString) *world {
 	w := &world{
-		t: t, max: max, nodes: map[string]*corev1.Node{},
+		t: t, most: most, nodes: map[string]*corev1.Node{}, granted: map[types.UID]list{},
 		asked: map[types.UID]int{}, served: map[types.UID]int{},
 	}
-	for i := range 2 {
-		w.candidate = append(w.candidate, w.newCandidate(i))
+	for range 2 {
+		w.candidates = append(w.candidates, w.newCandidate())
 	}
 	return w
 }
 
-func (w *world) newCandidate(number int) *candidate {
+func (w *world) newCandidate() *candidate {
 	kube := &fake.Clientset{}
 	nodes := kubeinformers.NewSharedInformerFactory(kube, 0).Core().V1().Nodes()
-	controller, err := New(Config{MaxUnavailable: w.max}, kube, nodes, &events.FakeRecorder{}, clocktesting.NewFakeClock(noon))
+	controller, err := New(Config{MaxUnavailable: w.most}, kube, nodes, &events.FakeRecorder{}, clocktesting.NewFakeClock(noon))
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	c := &candidate{Controller: controller, store: nodes.Informer().GetStore(), number: number}
+	c := &candidate{Controller: controller, store: nodes.Informer().GetStore()}
 	kube.AddReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
-		list := &corev1.NodeList{}
+		all := &corev1.NodeList{}
 		for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
-			list.Items = append(list.Items, *w.nodes[name].DeepCopy())
+			all.Items = append(all.Items, *w.nodes[name].DeepCopy())
 		}
-		c.listed.budget, c.listed.unavailable, c.listed.grantsSince, c.listed.isCalm = Budget(w.max, len(w.nodes)), w.unavailable(), 0, true
+		w.lists++
+		c.list = list{w.lists, Budget(w.most, len(w.nodes)), w.count(true)}
 		if between := w.between; between != nil {
 			w.between = nil
 			between()
 		}
-		return true, list, nil
+		return true, all, nil
 	})
 	kube.AddReactor("patch", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		patch := action.(clienttesting.PatchAction)
-		granted, err := w.grant(number, patch.GetName(), patch.GetPatch())
-		return true, granted, err
+		sent := action.(clienttesting.PatchAction)
+		p := patch{sent.GetName(), sent.GetPatch(), c.list}
+		switch rapid.IntRange(0, 5).Draw(w.t, "connection") {
+		case 0:
+			w.late = append(w.late, p)
+			return true, nil, errLost
+		case 1:
+			_, _ = w.write(p) // the answer is lost
+			return true, nil, errLost
+		}
+		after, err := w.write(p)
+		return true, after, err
 	})
 	return c
 }
 
-// grant is what the API server does with the controller's patch.
-func (w *world) grant(by int, name string, patch []byte) (*corev1.Node, error) {
+// write is what the API server does with a controller's patch when it arrives.
+func (w *world) write(sent patch) (*corev1.Node, error) {
 	var p struct {
 		Metadata struct {
 			UID             types.UID
@@ -108,45 +128,65 @@ func (w *world) grant(by int, name string, patch []byte) (*corev1.Node, error) {
 			Annotations     map[string]*string
 		}
 	}
-	if err := json.Unmarshal(patch, &p); err != nil {
+	if err := json.Unmarshal(sent.body, &p); err != nil {
 		w.t.Fatal(err)
 	}
-	node := w.nodes[name]
+	node := w.nodes[sent.node]
 	switch {
-	case by != w.leader || w.candidate[by].term != w.term:
-		return nil, errFenced
 	case node == nil:
-		return nil, apierrors.NewNotFound(corev1.Resource("nodes"), name)
+		return nil, apierrors.NewNotFound(corev1.Resource("nodes"), sent.node)
 	case p.Metadata.UID != node.UID || p.Metadata.ResourceVersion != node.ResourceVersion:
-		return nil, apierrors.NewConflict(corev1.Resource("nodes"), name, errors.New("changed"))
-	case p.Metadata.Annotations[request.Needed] != nil || p.Metadata.Annotations[request.Now] == nil || len(p.Metadata.Annotations) != 2:
-		w.t.Fatalf("patch %s does not turn the request into a permission", patch)
-	case !request.IsNeeded(node) || request.IsGranted(node):
-		w.t.Fatalf("node %s was granted what it does not ask for, or once more", name)
+		return nil, apierrors.NewConflict(corev1.Resource("nodes"), sent.node, errors.New("changed"))
 	}
-	listed := &w.candidate[by].listed
-	if listed.unavailable >= listed.budget || listed.grantsSince > 0 {
-		w.t.Fatalf("granted by a list with %d of %d unavailable, after which %d were granted", listed.unavailable, listed.budget, listed.grantsSince)
-	}
-	w.change(name, func(n *corev1.Node) {
-		delete(n.Annotations, request.Needed)
-		n.Annotations[request.Now] = *p.Metadata.Annotations[request.Now]
+	w.change(sent.node, func(n *corev1.Node) {
+		for name, value := range p.Metadata.Annotations {
+			if value == nil {
+				delete(n.Annotations, name)
+			} else {
+				n.Annotations[name] = *value
+			}
+		}
 	})
-	for _, c := range w.candidate {
-		c.listed.grantsSince++
+	if p.Metadata.Annotations[request.Now] != nil {
+		w.audit(node, sent.by)
 	}
-	if n := w.unavailable(); listed.isCalm && n > listed.budget {
-		w.t.Fatalf("%d nodes are unavailable after a grant, of %d that may be", n, listed.budget)
-	}
-	return w.nodes[name].DeepCopy(), nil
+	return w.nodes[sent.node].DeepCopy(), nil
 }
 
-// unavailable counts in words of its own.
-func (w *world) unavailable() (n int) {
+// audit checks a grant, to the node as it was before, by that list.
+func (w *world) audit(before *corev1.Node, by list) {
+	now := w.nodes[before.Name]
+	if !request.IsNeeded(before) || request.IsGranted(before) || request.IsNeeded(now) || request.IsNext(now) {
+		w.t.Fatalf("the grant turns %v into %v", before.Annotations, now.Annotations)
+	}
+	if by.counted > by.budget {
+		w.t.Fatalf("granted by a list that has %d unavailable, of %d that may be", by.counted, by.budget)
+	}
+	w.granted[now.UID] = by
+	last, n := list{}, 0
 	for _, node := range w.nodes {
+		if request.IsGranted(node) {
+			n++
+			if by := w.granted[node.UID]; by.number > last.number {
+				last = by
+			}
+		}
+	}
+	if n > last.budget {
+		w.t.Fatalf("%d nodes are granted their reboot, of %d that may be unavailable", n, last.budget)
+	}
+	if n := w.count(false); w.disturbed < by.number && n > by.budget {
+		w.t.Fatalf("%d nodes are unavailable after a grant, of %d that may be", n, by.budget)
+	}
+}
+
+// count counts in words of its own who is unavailable, or will be.
+func (w *world) count(alsoNext bool) (n int) {
+	for _, node := range w.nodes {
+		_, next := node.Annotations[request.Next]
 		_, now := node.Annotations[request.Now]
 		_, isRebooting := node.Annotations[request.InProgress]
-		if now || isRebooting || len(node.Status.Conditions) == 0 || node.Status.Conditions[0].Status != corev1.ConditionTrue {
+		if alsoNext && next || now || isRebooting || len(node.Status.Conditions) == 0 || node.Status.Conditions[0].Status != corev1.ConditionTrue {
 			n++
 		}
 	}
@@ -161,13 +201,6 @@ func (w *world) change(name string, change func(*corev1.Node)) {
 	w.nodes[name] = node
 }
 
-// disturb notes that the list which somebody decides by is older than a failure.
-func (w *world) disturb() {
-	for _, c := range w.candidate {
-		c.listed.isCalm = false
-	}
-}
-
 // agent does the next step of the agent of a node.
 func (w *world) agent(name string) {
 	w.change(name, func(n *corev1.Node) {
@@ -175,10 +208,24 @@ func (w *world) agent(name string) {
 			delete(n.Annotations, request.InProgress)
 			w.served[n.UID]++
 		} else if _, now := n.Annotations[request.Now]; now {
+			if request.IsNeeded(n) {
+				w.asked[n.UID]-- // one reboot is for both
+			}
 			delete(n.Annotations, request.Now)
+			delete(n.Annotations, request.Needed)
 			n.Annotations[request.InProgress] = "boot"
 		}
 	})
+}
+
+// join has a new node come, which may have the name of one that goes.
+func (w *world) join(name string) {
+	w.version++
+	if w.nodes[name] != nil {
+		w.disturbed = w.lists
+	}
+	w.nodes[name] = node(name, func(n *corev1.Node) { n.Annotations = map[string]string{} })
+	w.nodes[name].UID, w.nodes[name].ResourceVersion = types.UID(fmt.Sprint(w.version)), strconv.Itoa(w.version)
 }
 
 // happen is anything that may happen at any time.
@@ -186,17 +233,14 @@ func (w *world) happen() {
 	names := slices.Sorted(maps.Keys(w.nodes))
 	kind := rapid.IntRange(0, 6).Draw(w.t, "happens")
 	if len(names) == 0 || kind == 0 {
-		w.born++
-		name := fmt.Sprintf("node-%d", w.born)
-		w.nodes[name] = node(name, func(n *corev1.Node) { n.Annotations, n.ResourceVersion = map[string]string{}, "0" })
-		w.nodes[name].UID = types.UID(fmt.Sprint(w.born))
+		w.join(fmt.Sprintf("node-%d", rapid.IntRange(1, 9).Draw(w.t, "joins")))
 		return
 	}
 	name := rapid.SampledFrom(names).Draw(w.t, "node")
 	switch kind {
 	case 1:
 		w.change(name, ready(rapid.SampledFrom([]corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown}).Draw(w.t, "ready")))
-		w.disturb()
+		w.disturbed = w.lists
 	case 2, 3:
 		if n := w.nodes[name]; !request.IsNeeded(n) {
 			w.asked[n.UID]++
@@ -204,62 +248,74 @@ func (w *world) happen() {
 		}
 	case 4:
 		delete(w.nodes, name)
-		w.disturb() // of fewer nodes fewer may be unavailable
+		w.disturbed = w.lists // of fewer nodes fewer may be unavailable
 	case 5:
 		w.agent(name)
 	case 6:
-		w.leader, w.term = 1-w.leader, w.term+1
+		w.arrive()
+	}
+}
+
+// arrive has one of the writes arrive that are late.
+func (w *world) arrive() {
+	if len(w.late) > 0 {
+		i := rapid.IntRange(0, len(w.late)-1).Draw(w.t, "arrives")
+		p := w.late[i]
+		w.late = slices.Delete(w.late, i, i+1)
+		_, _ = w.write(p)
 	}
 }
 
 // show brings a candidate's cache up to date, or only a part of it.
 func (w *world) show(c *candidate, isPart bool) {
+	isSeen := func() bool { return !isPart || rapid.Bool().Draw(w.t, "seen") }
 	for _, object := range c.store.List() {
-		if name := object.(*corev1.Node).Name; w.nodes[name] == nil && !(isPart && rapid.Bool().Draw(w.t, "missed")) {
+		if name := object.(*corev1.Node).Name; w.nodes[name] == nil && isSeen() {
 			_ = c.store.Delete(object)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
-		if !(isPart && rapid.Bool().Draw(w.t, "missed")) {
+		if isSeen() {
 			_ = c.store.Add(w.nodes[name].DeepCopy())
 		}
 	}
 }
 
-// The budget is never exceeded by what is granted, whatever the nodes do, whoever
-// leads and however old the caches are; and in the end all requests are served.
+// The budget is never exceeded by what is granted, whatever the nodes do, however
+// old the caches are, whoever writes, and whenever that arrives; and in the end all
+// requests are served.
 func TestBudgetHoldsAndEverybodyIsServed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		max := rapid.SampledFrom([]intstr.IntOrString{
+		most := rapid.SampledFrom([]intstr.IntOrString{
 			intstr.FromInt32(0), intstr.FromInt32(1), intstr.FromInt32(2), intstr.FromInt32(3),
 			intstr.FromString("0%"), intstr.FromString("20%"), intstr.FromString("50%"), intstr.FromString("100%"),
 		}).Draw(t, "budget")
-		w := newWorld(t, max)
-		for range rapid.IntRange(1, 6).Draw(t, "nodes") {
-			w.born++
-			name := fmt.Sprintf("node-%d", w.born)
-			w.nodes[name] = node(name, func(n *corev1.Node) { n.Annotations, n.UID = map[string]string{}, types.UID(fmt.Sprint(w.born)) })
+		w := newWorld(t, most)
+		for i := range rapid.IntRange(1, 6).Draw(t, "nodes") {
+			w.join(fmt.Sprintf("node-%d", i+1))
 		}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			switch rapid.IntRange(0, 3).Draw(t, "step") {
 			case 0:
-				w.show(rapid.SampledFrom(w.candidate).Draw(t, "seen by"), true)
+				w.show(rapid.SampledFrom(w.candidates).Draw(t, "seen by"), true)
 			case 1:
 				w.happen()
 			default:
-				c := rapid.SampledFrom(w.candidate).Draw(t, "who")
 				if rapid.Bool().Draw(t, "interrupted") {
 					w.between = func() {
 						for range rapid.IntRange(1, 3).Draw(t, "meanwhile") {
 							w.happen()
 						}
-						if other := w.candidate[1-c.number]; rapid.Bool().Draw(t, "by the other, too") {
-							w.sync(other)
+						if rapid.Bool().Draw(t, "by the other, too") {
+							w.sync(w.candidates[1])
 						}
 					}
 				}
-				w.sync(c)
+				w.sync(w.candidates[0])
 				w.between = nil
+				if rapid.Bool().Draw(t, "another leads") {
+					slices.Reverse(w.candidates)
+				}
 			}
 		}
 		w.settle()
@@ -267,28 +323,29 @@ func TestBudgetHoldsAndEverybodyIsServed(t *testing.T) {
 }
 
 func (w *world) sync(c *candidate) {
-	c.term = w.term
 	_, err := c.sync(w.t.Context(), all)
-	if err != nil && !errors.Is(err, errFenced) && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+	if err != nil && !errors.Is(err, errLost) && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		w.t.Fatal(err)
 	}
 }
 
 // settle lets all nodes be well and all agents work until nothing more happens.
 func (w *world) settle() {
-	leader := w.candidate[w.leader]
-	isClosed := Budget(w.max, len(w.nodes)) == 0
-	for range 6 * (len(w.nodes) + 1) {
+	for len(w.late) > 0 {
+		w.arrive()
+	}
+	isClosed := Budget(w.most, len(w.nodes)) == 0
+	for range 20 * (len(w.nodes) + 1) {
 		for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
 			w.change(name, ready(corev1.ConditionTrue))
 			w.agent(name)
 		}
-		w.show(leader, false)
-		w.sync(leader)
+		w.show(w.candidates[0], false)
+		w.sync(w.candidates[0])
 	}
 	for name, n := range w.nodes {
 		switch {
-		case request.IsGranted(n):
+		case request.IsGranted(n) || request.IsNext(n):
 			w.t.Fatalf("%s has not done with its reboot", name)
 		case isClosed && w.served[n.UID] > 0:
 			w.t.Fatalf("%s was rebooted although nothing may be granted", name)
@@ -302,16 +359,16 @@ func (w *world) settle() {
 func TestDeletedNodeFreesItsSlot(t *testing.T) {
 	nodes := []*corev1.Node{node("a", with(request.InProgress, "x")), node("b", needed)}
 	o := Observed{Now: noon, MaxUnavailable: intstr.FromInt32(1), Nodes: nodes}
-	if d := Decide(o); d.Grant != nil {
-		t.Fatalf("granted %s, although a reboots", d.Grant.Name)
+	if d := Decide(o); d.Step != Rest {
+		t.Fatalf("%s %s, although a reboots", d.Step, d.Node.Name)
 	}
 	o.Nodes = nodes[1:]
-	if d := Decide(o); d.Grant == nil || d.Grant.Name != "b" {
-		t.Errorf("granted %v, want b", d.Grant)
+	if d := Decide(o); d.Step != Choose || d.Node.Name != "b" {
+		t.Errorf("%s %v, want b to be chosen", d.Step, d.Node)
 	}
 }
 
-// Each node is told why it waits, once for each reason.
+// Each node is told why it waits, once for each reason; the metrics say it all the time.
 func TestWaitingIsToldOnce(t *testing.T) {
 	recorder := events.NewFakeRecorder(10)
 	kube := fake.NewClientset(node("a", needed), node("b", with(request.Now, "")))
@@ -348,6 +405,26 @@ func TestWaitingIsToldOnce(t *testing.T) {
 	}
 	show(node("a", needed), node("b", with(request.Now, "")))
 	say("Normal RebootWaiting Waits for its reboot (BudgetIsUsedUp): of 2 nodes at most 1 may be unavailable, and 1 are: b (Granted)")
+	if err := testutil.GatherAndCompare(legacyregistry.DefaultGatherer, strings.NewReader(`
+# HELP nodereboot_budget_nodes [ALPHA] How many nodes may be unavailable.
+# TYPE nodereboot_budget_nodes gauge
+nodereboot_budget_nodes 1
+# HELP nodereboot_unavailable_nodes [ALPHA] Nodes that count as unavailable, by the reason.
+# TYPE nodereboot_unavailable_nodes gauge
+nodereboot_unavailable_nodes{reason="Chosen"} 0
+nodereboot_unavailable_nodes{reason="Granted"} 1
+nodereboot_unavailable_nodes{reason="NotReady"} 0
+nodereboot_unavailable_nodes{reason="Rebooting"} 0
+# HELP nodereboot_waiting_nodes [ALPHA] Nodes that need a reboot and must not have it yet, by the reason.
+# TYPE nodereboot_waiting_nodes gauge
+nodereboot_waiting_nodes{reason="BudgetIsUsedUp"} 1
+nodereboot_waiting_nodes{reason="BudgetIsZero"} 0
+nodereboot_waiting_nodes{reason="InLine"} 0
+nodereboot_waiting_nodes{reason="NotBefore"} 0
+nodereboot_waiting_nodes{reason="StillRebooting"} 0
+`), "nodereboot_budget_nodes", "nodereboot_unavailable_nodes", "nodereboot_waiting_nodes"); err != nil {
+		t.Error(err)
+	}
 	show(node("b", with(request.InProgress, "x")))
 	say()
 	show(node("a", with(request.Needed, noon.Add(time.Hour).Format(time.RFC3339))))
@@ -358,7 +435,9 @@ func TestWaitingIsToldOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	show(node("a", needed), live)
-	say("Normal RebootGranted May reboot now: 1 of 2 nodes may be unavailable, and 0 were")
+	say()
+	show()
+	say("Normal RebootGranted May reboot now: 1 of 2 nodes may be unavailable, and 0 others are")
 	granted, err := kube.CoreV1().Nodes().Get(t.Context(), "a", metav1.GetOptions{})
 	if err != nil || granted.Annotations[request.Now] != "2026-07-01T12:00:00Z" || request.IsNeeded(granted) {
 		t.Errorf("annotations %v, error %v", granted.Annotations, err)

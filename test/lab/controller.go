@@ -46,6 +46,7 @@ type Controller struct {
 
 	process *os.Process // nil while it is not running
 	exited  chan error  // closed with the process, after what became of it
+	logged  int         // the length of the log when it was started
 }
 
 var controllers atomic.Int64
@@ -120,6 +121,7 @@ func (c *Controller) Launch() error {
 	}
 	defer log.Close() // the process has its own handle
 	c.starts++
+	c.logged = len(c.Log())
 	c.Agent = fmt.Sprintf("controller-%d-%d", c.number, c.starts)
 	command := exec.Command(c.binary, c.args...)
 	command.Args[0] = c.Agent // client-go's user agent begins with it
@@ -142,11 +144,16 @@ func (c *Controller) Terminate() error {
 	if c.process == nil {
 		return nil
 	}
-	select {
-	case err := <-c.exited:
-		c.process = nil
-		return errors.Join(fmt.Errorf("the controller ended by itself: %w", err), c.complaints())
-	default:
+	for end := time.Now().Add(stopsWithin); ; time.Sleep(pollEvery) {
+		select {
+		case err := <-c.exited:
+			c.process = nil
+			return errors.Join(fmt.Errorf("the controller ended by itself: %w", err), c.complaints())
+		default:
+		}
+		if c.takesSignals() || time.Now().After(end) {
+			break
+		}
 	}
 	if err := c.process.Signal(syscall.SIGTERM); err != nil {
 		return fmt.Errorf("sending SIGTERM: %w", err)
@@ -162,6 +169,13 @@ func (c *Controller) Terminate() error {
 		// Its stacks say what it waits for.
 		return errors.Join(fmt.Errorf("the controller was told to stop, and ran on for %s", stopsWithin), c.end(syscall.SIGQUIT), c.complaints())
 	}
+}
+
+// takesSignals is true once the process has said that it starts. Earlier a signal
+// ends it as it ends any process.
+func (c *Controller) takesSignals() bool {
+	log := c.Log()
+	return strings.Contains(log[min(c.logged, len(log)):], `"Starting"`)
 }
 
 // Start starts the controller again.

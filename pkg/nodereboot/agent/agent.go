@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -183,6 +184,7 @@ func (a *Agent) act(ctx context.Context, node *corev1.Node, d Decision) (*corev1
 		if err := a.tell(ctx, node, corev1.EventTypeWarning, "RebootGivenUp", note); err != nil {
 			return nil, fmt.Errorf("telling that the reboot is given up: %w", err) // the slot is kept until it is told
 		}
+	default:
 	}
 	after, err := a.write(ctx, node, d)
 	if apierrors.IsConflict(err) {
@@ -193,7 +195,7 @@ func (a *Agent) act(ctx context.Context, node *corev1.Node, d Decision) (*corev1
 	}
 	switch d.Step {
 	case Cordon:
-		a.drained = "" // Pods may have come while it was not
+		a.drained, a.trouble = "", nil // Pods may have come while it was not
 	case Request:
 		a.report(ctx, node, corev1.EventTypeNormal, "RebootRequested", a.config.SentinelFile+" asks for a reboot")
 	case Begin:
@@ -201,7 +203,11 @@ func (a *Agent) act(ctx context.Context, node *corev1.Node, d Decision) (*corev1
 	case Reboot:
 		return nil, a.goDown(ctx, after)
 	case Finish:
-		a.report(ctx, node, corev1.EventTypeNormal, "RebootFinished", "The node was rebooted and is Ready")
+		eventType, note := corev1.EventTypeNormal, "The node was rebooted and is Ready"
+		if again := d.Annotations[request.Needed]; again != nil {
+			eventType, note = corev1.EventTypeWarning, fmt.Sprintf("%s, but %s is still there, and asks again at %s", note, a.config.SentinelFile, *again)
+		}
+		a.report(ctx, node, eventType, "RebootFinished", note)
 	default:
 	}
 	return after, nil
@@ -215,7 +221,9 @@ func (a *Agent) goDown(ctx context.Context, node *corev1.Node) error {
 	}
 	a.report(ctx, node, corev1.EventTypeNormal, "Rebooting", "The node is drained and goes down")
 	// What makes the system go down also asks this process to end, and has to go on.
-	if err := a.reboot(context.WithoutCancel(ctx)); err != nil && ctx.Err() == nil {
+	command, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.config.Limits.Reboot)
+	defer cancel()
+	if err := a.reboot(command); err != nil && ctx.Err() == nil {
 		a.report(ctx, node, corev1.EventTypeWarning, "RebootFailed", fmt.Sprintf("The reboot command is run again after %s, as it failed: %v", a.config.Limits.Reboot, err))
 		return worker.Terminal(fmt.Errorf("rebooting: %w", err))
 	}
@@ -225,9 +233,11 @@ func (a *Agent) goDown(ctx context.Context, node *corev1.Node) error {
 // drain evicts the Pods of the node, as kubectl drain does. What does not succeed is
 // tried again, for as long as the decision lets it.
 func (a *Agent) drain(ctx context.Context, node *corev1.Node, left time.Duration) (*corev1.Node, error) {
-	a.trouble = a.evict(ctx, min(left, attempt))
-	if a.trouble != nil {
-		klog.FromContext(ctx).Info("Not drained yet", "err", a.trouble)
+	if err := a.evict(ctx, min(left, attempt)); err != nil {
+		klog.FromContext(ctx).Info("Not drained yet", "err", err)
+		if a.trouble == nil || left > pause { // a short last attempt finds nothing out
+			a.trouble = err
+		}
 		return nil, nil
 	}
 	a.drained = node.Annotations[request.InProgress]
@@ -240,7 +250,7 @@ func (a *Agent) drain(ctx context.Context, node *corev1.Node, left time.Duration
 func (a *Agent) evict(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	var said bytes.Buffer // one line per Pod; its writes are one at a time
+	var said, obstacles bytes.Buffer // one line each; drain writes them one at a time
 	h := &drain.Helper{
 		Ctx:                  ctx,
 		Client:               a.kube,
@@ -251,7 +261,7 @@ func (a *Agent) evict(ctx context.Context, timeout time.Duration) error {
 		Timeout:              timeout,
 		EvictErrorRetryDelay: pause,
 		Out:                  &said,
-		ErrOut:               &bytes.Buffer{},
+		ErrOut:               &obstacles,
 		OnPodDeletionOrEvictionStarted: func(pod *corev1.Pod, _ bool) {
 			klog.FromContext(ctx).Info("Evicting", "pod", klog.KObj(pod))
 		},
@@ -271,7 +281,10 @@ func (a *Agent) evict(ctx context.Context, timeout time.Duration) error {
 		return utilerrors.NewAggregate(errs)
 	}
 	if err := h.DeleteOrEvictPods(pods.Pods()); err != nil {
-		return fmt.Errorf("evicting Pods: %w", err)
+		// What was in its way is more to the point than that an attempt took too long.
+		lines := strings.Split(strings.TrimSpace(obstacles.String()), "\n")
+		slices.Sort(lines)
+		return fmt.Errorf("evicting Pods: %s: %w", strings.Join(slices.Compact(lines), "; "), err)
 	}
 	if a.config.DryRun {
 		klog.FromContext(ctx).Info("Pods would be evicted", "pods", klog.KObjSlice(pods.Pods()))

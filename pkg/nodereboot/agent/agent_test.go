@@ -1,12 +1,21 @@
 package agent
 
 import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
@@ -38,6 +47,46 @@ func TestWritesLeaveWhatIsNotTheirs(t *testing.T) {
 		}
 		if after.Annotations["example.com/kept"] != "x" || after.Annotations[request.InProgress] == "" {
 			t.Errorf("%s has left %v", step, after.Annotations)
+		}
+	}
+}
+
+// A command that hangs, or leaves something behind that does, does not keep the agent.
+func TestCommandEnds(t *testing.T) {
+	for _, script := range []string{"sleep 1000", "sleep 1000 & sleep 1000"} {
+		path := filepath.Join(t.TempDir(), "reboot")
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil { //nolint:gosec // it is to be run
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if err := Command([]string{path})(ctx); err == nil {
+			t.Errorf("%q has succeeded", script)
+		}
+	}
+}
+
+// What is told is what was in the way of the drain, and not how long it took.
+func TestObstaclesAreTold(t *testing.T) { synctest.Test(t, testObstaclesAreTold) }
+
+func testObstaclesAreTold(t *testing.T) {
+	pod := &corev1.Pod{}
+	pod.Namespace, pod.Name, pod.Spec.NodeName = "default", "kept", "node-1"
+	kube := fake.NewClientset(pod)
+	kube.Resources = []*metav1.APIResourceList{{
+		GroupVersion: "v1",
+		APIResources: []metav1.APIResource{{Name: "pods/eviction", Kind: "Eviction", Group: policyv1.GroupName, Version: "v1"}},
+	}, {GroupVersion: "policy/v1"}}
+	kube.PrependReactor("create", "pods/eviction", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewTooManyRequests("the budget forbids it", 0)
+	})
+	a := &Agent{kube: kube, config: Config{NodeName: "node-1", Force: true}}
+	for _, left := range []time.Duration{pause + time.Second, 0} {
+		if _, err := a.drain(t.Context(), node(nil), left); err != nil || a.drained != "" {
+			t.Fatalf("drained for %q, error %v", a.drained, err)
+		}
+		if a.trouble == nil || strings.Count(a.trouble.Error(), "the budget forbids it") != 1 {
+			t.Errorf("trouble: %v", a.trouble)
 		}
 	}
 }

@@ -27,7 +27,7 @@ type Observed struct {
 type Limits struct {
 	Drain      time.Duration // from the beginning of the work, before the node is given back
 	Reboot     time.Duration // from the reboot command, before it is run again
-	RetryAfter time.Duration // from a drain that was given up, before another reboot is asked for
+	RetryAfter time.Duration // from a drain that was given up, or a reboot in vain, to the next one asked for
 }
 
 // Step is what the agent does next.
@@ -121,10 +121,11 @@ func Decide(o Observed) (Decision, error) {
 	return Decision{Step: Rest}, nil
 }
 
-// begin is the first write, which uses up the permission.
+// begin is the first write, which uses up the permission, and with it whatever asks
+// for a reboot by then.
 func begin(o Observed) Decision {
 	r := Record{BootID: o.BootID, WasCordoned: o.Node.Spec.Unschedulable, Since: o.Now.UTC().Truncate(time.Second)}
-	return Decision{Step: Begin, Annotations: map[string]*string{request.Now: nil, request.InProgress: r.text()}}
+	return Decision{Step: Begin, Annotations: map[string]*string{request.Needed: nil, request.Now: nil, request.InProgress: r.text()}}
 }
 
 // draining is the work before the reboot, for as long as it may take.
@@ -135,8 +136,7 @@ func draining(o Observed, r *Record) Decision {
 	case left <= 0 && isOurs:
 		return Decision{Step: Undo, Unschedulable: new(bool)}
 	case left <= 0:
-		later := o.Now.Add(o.Limits.RetryAfter).UTC().Format(time.RFC3339)
-		return Decision{Step: GiveUp, Annotations: map[string]*string{request.InProgress: nil, request.Needed: &later}}
+		return Decision{Step: GiveUp, Annotations: map[string]*string{request.InProgress: nil, request.Needed: later(o)}}
 	case !o.Node.Spec.Unschedulable:
 		yes := true
 		return Decision{Step: Cordon, Unschedulable: &yes}
@@ -166,7 +166,8 @@ func rebooting(o Observed, r *Record) Decision {
 
 // finish comes after the reboot, once the node is Ready again. That counts only if
 // the kubelet of the new system has said it: until then the Node may show what the
-// old one said.
+// old one said. A sentinel that has outlived the reboot asks for the next one with a
+// delay: that may go on for ever.
 func finish(o Observed, r *Record) Decision {
 	if !request.IsReady(o.Node) || o.Node.Status.NodeInfo.BootID == r.BootID {
 		return Decision{Step: Rest, Wait: "the node is Ready"}
@@ -175,7 +176,16 @@ func finish(o Observed, r *Record) Decision {
 	if o.Node.Spec.Unschedulable && !r.WasCordoned {
 		d.Unschedulable = new(bool)
 	}
+	if o.Sentinel && !request.IsNeeded(o.Node) {
+		d.Annotations[request.Needed] = later(o)
+	}
 	return d
+}
+
+// later is when to ask for the next reboot.
+func later(o Observed) *string {
+	at := o.Now.Add(o.Limits.RetryAfter).UTC().Format(time.RFC3339)
+	return &at
 }
 
 func (r Record) text() *string {

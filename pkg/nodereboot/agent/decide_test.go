@@ -46,6 +46,10 @@ func TestDecide(t *testing.T) {
 	begun := func(minutes int, more string) map[string]string {
 		return map[string]string{request.InProgress: fmt.Sprintf(`{"bootID":"old","wasCordoned":%t,"since":%q%s}`, strings.Contains(more, "theirs"), at(minutes), strings.TrimPrefix(more, "theirs"))}
 	}
+	merge := func(annotations map[string]string, more string) map[string]string {
+		annotations[more] = ""
+		return annotations
+	}
 	commanded := func(minutes int) string { return fmt.Sprintf(`,"rebooted":%q`, at(minutes)) }
 	tests := []struct {
 		name     string
@@ -62,8 +66,9 @@ func TestDecide(t *testing.T) {
 		{"the sentinel asks", "old", true, false, node(nil), Request, "", request.Needed + "="},
 		{"the sentinel asks once", "old", true, false, node(map[string]string{request.Needed: at(60)}), Rest, "", ""},
 		{"the sentinel asks for nothing during the work", "old", true, true, node(begun(0, commanded(0)), cordoned), Rest, "", ""},
-		{"permission", "old", false, false, node(map[string]string{request.Now: ""}), Begin, "", request.InProgress + `={"bootID":"old","wasCordoned":false,"since":"2026-07-01T12:00:00Z"} ` + request.Now + "-"},
-		{"permission for a node that is cordoned", "old", false, false, node(map[string]string{request.Now: ""}, cordoned), Begin, "", request.InProgress + `={"bootID":"old","wasCordoned":true,"since":"2026-07-01T12:00:00Z"} ` + request.Now + "-"},
+		{"permission", "old", false, false, node(map[string]string{request.Now: ""}), Begin, "", request.InProgress + `={"bootID":"old","wasCordoned":false,"since":"2026-07-01T12:00:00Z"} ` + request.Needed + "- " + request.Now + "-"},
+		{"permission for a node that is cordoned", "old", false, false, node(map[string]string{request.Now: ""}, cordoned), Begin, "", request.InProgress + `={"bootID":"old","wasCordoned":true,"since":"2026-07-01T12:00:00Z"} ` + request.Needed + "- " + request.Now + "-"},
+		{"permission for what is asked for once more", "old", true, false, node(map[string]string{request.Now: "", request.Needed: at(60)}), Begin, "", request.InProgress + `={"bootID":"old","wasCordoned":false,"since":"2026-07-01T12:00:00Z"} ` + request.Needed + "- " + request.Now + "-"},
 		{"begun", "old", false, false, node(begun(0, "")), Cordon, "true", ""},
 		{"somebody has uncordoned it", "old", false, true, node(begun(0, "theirs")), Cordon, "true", ""},
 		{"cordoned", "old", false, false, node(begun(0, ""), cordoned), Drain, "", ""},
@@ -76,6 +81,8 @@ func TestDecide(t *testing.T) {
 		{"up again, but not Ready", "new", false, false, node(begun(-60, commanded(-4)), cordoned, notReady), Rest, "", ""},
 		{"up again, but the old kubelet said Ready", "new", false, false, node(begun(-60, commanded(-4)), cordoned, kubeletOf("old")), Rest, "", ""},
 		{"up again", "new", false, false, node(begun(-60, commanded(-4)), cordoned, kubeletOf("new")), Finish, "false", request.InProgress + "-"},
+		{"up again, and the sentinel, too", "new", true, false, node(begun(-60, commanded(-4)), cordoned), Finish, "false", request.InProgress + "- " + request.Needed + "=" + at(60)},
+		{"up again, and asked for once more", "new", true, false, node(merge(begun(-60, commanded(-4)), request.Needed), cordoned), Finish, "false", request.InProgress + "-"},
 		{"up again, cordoned by others", "new", false, false, node(begun(-60, "theirs"+commanded(-4)), cordoned), Finish, "", request.InProgress + "-"},
 		{"up again, uncordoned by others", "new", false, false, node(begun(-60, commanded(-4))), Finish, "", request.InProgress + "-"},
 		{"it went down by itself", "new", false, false, node(begun(-60, ""), cordoned), Finish, "false", request.InProgress + "-"},

@@ -7,16 +7,19 @@ import (
 	"os/exec"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // rebootSignal is SIGRTMIN+5 of the C library: systemd, told so, starts
 // reboot.target, as systemctl reboot does.
 const rebootSignal = syscall.Signal(34 + 5)
 
-// Command reboots by running a program with its arguments.
+// Command reboots by running a program with its arguments, until ctx ends.
 func Command(words []string) func(context.Context) error {
 	return func(ctx context.Context) error {
-		output, err := exec.CommandContext(ctx, words[0], words[1:]...).CombinedOutput()
+		command := exec.CommandContext(ctx, words[0], words[1:]...)
+		command.WaitDelay = time.Second // for what it has started, and left behind
+		output, err := command.CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%s: %w: %s", strings.Join(words, " "), err, strings.TrimSpace(string(output)))
 		}

@@ -3,11 +3,12 @@
 // (package agent) talk to each other.
 //
 //	Needed       somebody wants a reboot; people, the agent, or any tool set it
+//	Next         it is this node's turn, if the budget allows it once that is known
 //	Now          the controller has granted it; the agent may begin
 //	InProgress   the agent is at it; what it has to remember is in the value
 //
-// A request moves from one to the next and is in two of them at no time: each move
-// is one write.
+// A request moves from Needed to Now to InProgress and is in two of them at no time:
+// each move is one write.
 package request
 
 import (
@@ -23,6 +24,9 @@ const (
 	// node must not be rebooted; any other value, such as the empty one, means as
 	// soon as possible.
 	Needed = "controller.nicoleh.io/reboot-needed"
+	// Next has the node count as unavailable before it is. Only the controller reads
+	// it. Its value is the time at which it was set, for people.
+	Next = "controller.nicoleh.io/reboot-next"
 	// Now allows it. Its value is the time at which it was allowed, for people.
 	Now = "controller.nicoleh.io/reboot-now"
 	// InProgress says that the agent is at it. Its value is the agent's.
@@ -31,6 +35,9 @@ const (
 
 // IsNeeded tells whether somebody has asked for a reboot that nobody has granted yet.
 func IsNeeded(node *corev1.Node) bool { return has(node, Needed) }
+
+// IsNext tells whether it is the node's turn.
+func IsNext(node *corev1.Node) bool { return has(node, Next) }
 
 // IsGranted tells whether the node may reboot, or is at it.
 func IsGranted(node *corev1.Node) bool { return has(node, Now) || has(node, InProgress) }
