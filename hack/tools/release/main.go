@@ -75,14 +75,17 @@ func billOfMaterials(info *debug.BuildInfo, file string, digest [sha256.Size]byt
 	for _, s := range info.Settings {
 		platform[s.Key] = s.Value
 	}
+	url := fmt.Sprintf("pkg:golang/%s@%s?goos=%s&goarch=%s", info.Main.Path, version, platform["GOOS"], platform["GOARCH"])
+	if dir, isBelow := strings.CutPrefix(info.Path, info.Main.Path+"/"); isBelow {
+		url += "#" + dir
+	}
 	main := cdx.Component{
-		Type:    cdx.ComponentTypeApplication,
-		Name:    info.Main.Path,
-		Version: version,
-		PackageURL: fmt.Sprintf("pkg:golang/%s@%s?goos=%s&goarch=%s",
-			info.Main.Path, version, platform["GOOS"], platform["GOARCH"]),
-		Licenses: licenses,
-		Hashes:   &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: fmt.Sprintf("%x", digest)}},
+		Type:       cdx.ComponentTypeApplication,
+		Name:       info.Path,
+		Version:    version,
+		PackageURL: url,
+		Licenses:   licenses,
+		Hashes:     &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: fmt.Sprintf("%x", digest)}},
 		Properties: &[]cdx.Property{
 			{Name: "file", Value: file},
 		},
