@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -37,7 +38,10 @@ func TestInstall(t *testing.T) {
 	}, {
 		name: "helm",
 		install: func(t *testing.T, l *lab.Lab) {
-			l.Helm(t, "install", "icecream-controller", "charts/icecream-controller", "--namespace", lab.SystemNamespace, "--create-namespace")
+			// With every controller.
+			kubectl(t, l, "create", "namespace", "secretsync")
+			l.Helm(t, "install", "icecream-controller", "charts/icecream-controller", "--namespace", lab.SystemNamespace, "--create-namespace",
+				"--set", "controllers.podtimestamp.enabled=true,controllers.secretsync.enabled=true,controllers.nodereboot.enabled=true")
 		},
 		update: func(t *testing.T, l *lab.Lab) {
 			l.Helm(t, "upgrade", "icecream-controller", "charts/icecream-controller", "--namespace", lab.SystemNamespace, "--reuse-values", "--set", "flags.v=2", "--set", "podAnnotations.updated=now")
@@ -76,6 +80,14 @@ func TestInstall(t *testing.T) {
 			n.Eventually(t, "the last Pods that were replaced have ended", func(context.Context) error {
 				if running := len(pods.Controllers()); running != 2 {
 					return fmt.Errorf("%d run", running)
+				}
+				return nil
+			})
+			n.Eventually(t, "the caches of those that run now are filled", func(context.Context) error {
+				for _, c := range pods.Controllers() {
+					if code, body := get(t, c, "/readyz?verbose", ""); code != http.StatusOK {
+						return errors.New(body)
+					}
 				}
 				return nil
 			})
