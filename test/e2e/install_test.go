@@ -83,15 +83,7 @@ func TestInstall(t *testing.T) {
 				}
 				return nil
 			})
-			n.Eventually(t, "the caches of those that run now are filled", func(context.Context) error {
-				for _, c := range pods.Controllers() {
-					if code, body := get(t, c, "/readyz?verbose", ""); code != http.StatusOK {
-						return errors.New(body)
-					}
-				}
-				return nil
-			})
-			requireMetrics(t, l, pods.Controllers())
+			requireMetrics(t, n, pods.Controllers())
 			requireRoles(t, n)
 
 			if err := l.LearnPrivileges(); err != nil {
@@ -127,8 +119,9 @@ func requireRolledOut(t *testing.T, l *lab.Lab) {
 
 // requireMetrics requires that the metrics are for those who may get them, and for
 // nobody else.
-func requireMetrics(t *testing.T, l *lab.Lab, controllers []*lab.Controller) {
+func requireMetrics(t *testing.T, n *lab.Namespace, controllers []*lab.Controller) {
 	t.Helper()
+	l := n.Lab
 	for _, account := range []string{"prometheus", "curious"} {
 		kubectl(t, l, "-n", "default", "create", "serviceaccount", account)
 	}
@@ -136,7 +129,6 @@ func requireMetrics(t *testing.T, l *lab.Lab, controllers []*lab.Controller) {
 	token := func(account string) string {
 		return strings.TrimSpace(kubectl(t, l, "-n", "default", "create", "token", account))
 	}
-	leaders := 0
 	for _, c := range controllers {
 		for _, tt := range []struct {
 			who, token string
@@ -150,17 +142,25 @@ func requireMetrics(t *testing.T, l *lab.Lab, controllers []*lab.Controller) {
 				t.Errorf("to %s, the metrics are %d: %s", tt.who, code, body)
 			}
 		}
-		code, body := get(t, c, "/metrics", token("prometheus"))
-		if code != http.StatusOK || !strings.Contains(body, `icecream_objects{ready="True",reason="Available"} 20`) {
-			t.Errorf("to Prometheus, the metrics are %d: %s", code, body)
-		}
-		if strings.Contains(body, `leader_election_master_status{name="icecream-controller"} 1`) {
-			leaders++
-		}
 	}
-	if leaders != 1 {
-		t.Errorf("%d of %d replicas say that they lead", leaders, len(controllers))
-	}
+	prometheus := token("prometheus")
+	n.Eventually(t, "all are ready, show Prometheus all Icecreams, and one says that it leads", func(context.Context) error {
+		leaders := 0
+		for _, c := range controllers {
+			if code, body := get(t, c, "/readyz?verbose", ""); code != http.StatusOK {
+				return errors.New(body)
+			}
+			code, body := get(t, c, "/metrics", prometheus)
+			if code != http.StatusOK || !strings.Contains(body, `icecream_objects{ready="True",reason="Available"} 20`) {
+				return fmt.Errorf("the metrics are %d: %s", code, body)
+			}
+			leaders += strings.Count(body, `leader_election_master_status{name="icecream-controller"} 1`)
+		}
+		if leaders != 1 {
+			return fmt.Errorf("%d of %d say that they lead", leaders, len(controllers))
+		}
+		return nil
+	})
 }
 
 // requireRoles requires that the usual roles in a namespace are good for Icecreams,
