@@ -108,7 +108,7 @@ image test-image release: export VERSION := $(VERSION)
 image test-image release: export COMMIT := $(COMMIT)
 image test-image release: export DATE := $(DATE)
 image test-image release: export LDFLAGS := $(LDFLAGS)
-image: export IMAGE ?= nicoleh.io/k8s-controller:$(VERSION)
+image: export IMAGE ?= nicoleh.io/$(if $(findstring reboot-agent,$(IMAGEFLAGS)),reboot-agent,k8s-controller):$(VERSION)
 
 .PHONY: image
 image: ## Build a container image with docker or buildah (IMAGE, PLATFORMS, PUSH=1, IMAGEFLAGS)
