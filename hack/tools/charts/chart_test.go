@@ -29,7 +29,6 @@ import (
 	podsecurity "k8s.io/pod-security-admission/admission"
 	podsecurityapi "k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 )
 
@@ -201,7 +200,7 @@ func TestRebootAgentIsNoMorePrivilegedThanItHasToBe(t *testing.T) {
 			t.Errorf("mount %s can be written to", mount.Name)
 		}
 	}
-	if !ptr.Deref(container.SecurityContext.ReadOnlyRootFilesystem, false) {
+	if isReadOnly := container.SecurityContext.ReadOnlyRootFilesystem; isReadOnly == nil || !*isReadOnly {
 		t.Error("its own files can be written to")
 	}
 }
