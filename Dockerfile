@@ -1,5 +1,6 @@
-# The image of the controller: one static binary, and nothing else. `make image`
-# builds it, and `make test-image` tests what comes out.
+# The images of the controller and, with --target reboot-agent, of nodereboot's
+# agent: each is one static binary, and nothing else. `make image` builds them, and
+# `make test-image` tests what comes out.
 #
 # Both bases are arguments, for where Docker Hub cannot be reached: BUILD_IMAGE
 # may be any image that has Go and a shell. The digest is that of the index of all
@@ -12,48 +13,36 @@ ARG BUILD_IMAGE=docker.io/library/golang:1.26.8-bookworm@sha256:a688600ca24f8a4d
 ARG RUNTIME_IMAGE=scratch
 
 # It compiles on the machine's own platform, for the one that was asked for.
-FROM --platform=$BUILDPLATFORM ${BUILD_IMAGE} AS build
+FROM --platform=$BUILDPLATFORM ${BUILD_IMAGE} AS source
 WORKDIR /src
 COPY . .
 ARG TARGETOS
 ARG TARGETARCH
 ARG LDFLAGS
+ENV CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} LDFLAGS="${LDFLAGS}" \
+    GOMODCACHE=${GOMODCACHE:-/cache/modules} GOCACHE=${GOCACHE:-/cache/build}
+
+FROM source AS build-controller
 RUN --mount=type=cache,target=/cache \
-    GOMODCACHE="${GOMODCACHE:-/cache/modules}" GOCACHE="${GOCACHE:-/cache/build}" \
-    CGO_ENABLED=0 GOOS="${TARGETOS}" GOARCH="${TARGETARCH}" \
     go build -trimpath -buildvcs=false -ldflags "${LDFLAGS}" -o /out/controller .
 
-# The agent of nodereboot: --target reboot-agent. Who builds the controller does not
-# build this.
-FROM build AS build-reboot-agent
-ARG TARGETOS
-ARG TARGETARCH
-ARG LDFLAGS
+FROM source AS build-reboot-agent
 RUN --mount=type=cache,target=/cache \
-    GOMODCACHE="${GOMODCACHE:-/cache/modules}" GOCACHE="${GOCACHE:-/cache/build}" \
-    CGO_ENABLED=0 GOOS="${TARGETOS}" GOARCH="${TARGETARCH}" \
     go build -trimpath -buildvcs=false -ldflags "${LDFLAGS}" -o /out/reboot-agent ./cmd/reboot-agent
 
 FROM ${RUNTIME_IMAGE} AS reboot-agent
+LABEL org.opencontainers.image.title="reboot-agent" \
+      org.opencontainers.image.description="Drains and reboots its node when the controller nodereboot allows it"
 COPY --from=build-reboot-agent /out/reboot-agent /reboot-agent
-# systemd takes the signal to reboot from its own user.
+# The host's systemd takes the signal to reboot from its own user.
 USER 0:0
 ENTRYPOINT ["/reboot-agent"]
 
+# The last one is what is built when no --target is given.
 FROM ${RUNTIME_IMAGE} AS controller
-COPY --from=build /out/controller /controller
+LABEL org.opencontainers.image.title="k8s-controller" \
+      org.opencontainers.image.description="Runs Icecreams: a Kubernetes controller for one custom resource"
+COPY --from=build-controller /out/controller /controller
 # A number, because kubelet cannot tell whether a name is root's.
 USER 65532:65532
 ENTRYPOINT ["/controller"]
-
-ARG VERSION
-ARG COMMIT
-ARG DATE
-ARG SOURCE=https://nicoleh.io/k8s-controller
-LABEL org.opencontainers.image.title="k8s-controller" \
-      org.opencontainers.image.description="Runs Icecreams: a Kubernetes controller for one custom resource" \
-      org.opencontainers.image.version="${VERSION}" \
-      org.opencontainers.image.revision="${COMMIT}" \
-      org.opencontainers.image.created="${DATE}" \
-      org.opencontainers.image.source="${SOURCE}" \
-      org.opencontainers.image.licenses="Apache-2.0"

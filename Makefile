@@ -36,9 +36,9 @@ help: ## List what can be made
 		/^[a-z0-9-]+:.*## / { printf "  %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## Build ./controller (and ./reboot-agent)
+build: ## Build ./controller and ./reboot-agent
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o controller .
-	$(if $(wildcard cmd/reboot-agent),CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o reboot-agent ./cmd/reboot-agent)
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o reboot-agent ./cmd/reboot-agent
 
 .PHONY: generate
 generate: ## Write again what follows from the API types
@@ -81,8 +81,8 @@ test-local-cluster: local-cluster ## Tests of the local cluster
 
 # One package at a time: each starts its own control plane.
 .PHONY: test-e2e
-test-e2e: local-cluster ## Tests of the controller on a local cluster
-	$(if $(wildcard test/go.mod),cd test && $(go_test) -count=1 -p 1 -timeout 30m ./...,@echo "There is no test/go.mod: nothing to test end to end")
+test-e2e: local-cluster ## Tests of the controllers on a local cluster
+	cd test && $(go_test) -count=1 -p 1 -timeout 30m ./...
 
 .PHONY: test-install
 test-install: local-cluster ## Install from install.yaml, a kustomization and the chart on a local cluster
@@ -108,14 +108,14 @@ image test-image release: export VERSION := $(VERSION)
 image test-image release: export COMMIT := $(COMMIT)
 image test-image release: export DATE := $(DATE)
 image test-image release: export LDFLAGS := $(LDFLAGS)
-image: export IMAGE ?= nicoleh.io/k8s-controller:$(VERSION)
+image: export IMAGE ?= nicoleh.io/$(if $(findstring reboot-agent,$(IMAGEFLAGS)),reboot-agent,k8s-controller):$(VERSION)
 
 .PHONY: image
-image: ## Build the container image with docker or buildah (IMAGE, PLATFORMS, PUSH=1)
+image: ## Build a container image with docker or buildah (IMAGE, PLATFORMS, PUSH=1, IMAGEFLAGS)
 	hack/image.sh $(IMAGEFLAGS)
 
 .PHONY: test-image
-test-image: ## Build the image with buildah, and look at what came out
+test-image: ## Build both images with buildah, and look at what came out
 	hack/test-image.sh
 
 .PHONY: release

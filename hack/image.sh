@@ -7,7 +7,8 @@
 #   PUSH       if not empty: push it to the registry that its name begins with
 #   ENGINE     docker or buildah, in place of the first that works
 #
-# Arguments go to the engine: --build-arg BUILD_IMAGE=... for another base.
+# Arguments go to the engine: --target reboot-agent for the image of nodereboot's
+# agent, --build-arg BUILD_IMAGE=... for another base.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 : "${IMAGE:?}" "${VERSION:?}" "${COMMIT:?}" "${DATE:?}" "${LDFLAGS:?}" # make image
@@ -34,11 +35,10 @@ if [[ -z ${engine} ]]; then
 fi
 
 platforms=${PLATFORMS:-linux/$(go env GOHOSTARCH)}
-flags=(--file Dockerfile --platform "${platforms}")
-for name in VERSION COMMIT DATE LDFLAGS SOURCE; do
-  if [[ -n ${!name:-} ]]; then
-    flags+=(--build-arg "${name}=${!name}")
-  fi
+flags=(--file Dockerfile --platform "${platforms}" --build-arg LDFLAGS="${LDFLAGS}")
+for label in version="${VERSION}" revision="${COMMIT}" created="${DATE}" licenses=Apache-2.0 \
+  source="${SOURCE:-https://nicoleh.io/k8s-controller}"; do
+  flags+=(--label "org.opencontainers.image.${label}")
 done
 
 # The image gets the commit's date.

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Makes the files of a release: for each platform one binary, and what is in it
-# as a CycloneDX bill of materials; and the checksums of all of them. The same
-# commit and the same version of Go give the same files, on whatever machine and
-# in whatever directory; hack/test-release.sh tests that.
+# Makes the files of a release: the controller for each platform, nodereboot's agent
+# for those with Linux, what is in each binary as a CycloneDX bill of materials, and
+# the checksums of all of them. The same commit and the same version of Go give the
+# same files, on whatever machine and in whatever directory; hack/test-release.sh
+# tests that.
 #
 # `make release` runs it, and says in the environment what to build:
 #
@@ -27,15 +28,23 @@ trap 'rm -rf "${temp}"' EXIT
 go build -C hack/tools/release -o "${temp}/sbom" .
 
 mkdir -p "${dist}"
-rm -f "${dist}"/controller_* "${dist}/SHA256SUMS"
-for platform in ${platforms//,/ }; do
-  name=controller_${VERSION}_${platform/\//_}
-  binary=${name}
-  if [[ ${platform} == windows/* ]]; then
+rm -f "${dist}"/{controller,reboot-agent}_* "${dist}/SHA256SUMS"
+
+# release PROGRAM PACKAGE PLATFORM
+release() {
+  local name=$1_${VERSION}_${3/\//_}
+  local binary=${name}
+  if [[ $3 == windows/* ]]; then
     binary=${name}.exe
   fi
   echo "${dist}/${binary}"
-  GOOS=${platform%/*} GOARCH=${platform#*/} go build -ldflags "${LDFLAGS}" -o "${dist}/${binary}" .
+  GOOS=${3%/*} GOARCH=${3#*/} go build -ldflags "${LDFLAGS}" -o "${dist}/${binary}" "$2"
   "${temp}/sbom" -version "${VERSION}" -date "${DATE}" "${dist}/${binary}" >"${dist}/${name}.cdx.json"
+}
+for platform in ${platforms//,/ }; do
+  release controller . "${platform}"
+  if [[ ${platform} == linux/* ]]; then # where systemd is
+    release reboot-agent ./cmd/reboot-agent "${platform}"
+  fi
 done
-(cd "${dist}" && LC_ALL=C && checksums controller_* >SHA256SUMS)
+(cd "${dist}" && shopt -s nullglob && LC_ALL=C && checksums {controller,reboot-agent}_* >SHA256SUMS)

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Builds the container image for real, as hack/image.sh does but without a
-# registry, and looks at what came out: it holds one static binary and nothing
-# else, the same that a release has, which runs as nobody and knows its version.
+# Builds the container images for real, as hack/image.sh does but without a
+# registry, and looks at what came out: each holds one static binary and nothing
+# else, the same that a release has, which knows its version and runs as nobody or,
+# if it has to, as root.
 #
 # buildah does it in a directory that is gone afterwards. In place of the Go image
 # stands an empty one that this machine's Go, shell and caches are mounted into,
@@ -38,7 +39,7 @@ EOF
 base=localhost/local-go
 goroot=$(go env GOROOT) modules=$(go env GOMODCACHE) cache=$(go env GOCACHE)
 mkdir -p "${modules}" "${cache}" "${temp}/tmp"
-CGO_ENABLED=0 go list -deps . >/dev/null # downloads what is missing; inside, nothing can be
+CGO_ENABLED=0 go list -deps . ./cmd/reboot-agent >/dev/null # downloads what is missing; inside, nothing can be
 
 mounts=(--volume "${modules}:/own/modules" --volume "${cache}:/own/build" --volume "${temp}/tmp:/tmp")
 for dir in /usr /bin /lib /lib64 "${goroot}"; do
@@ -61,9 +62,8 @@ if ! make_base >"${temp}/log" 2>&1; then
   skip "buildah cannot run a container here: $(tr '\n' ' ' <"${temp}/log")"
 fi
 
-# --- The image -----------------------------------------------------------------
+# --- The images ----------------------------------------------------------------
 
-export IMAGE=localhost/controller:test ENGINE=buildah PLATFORMS='' PUSH=''
 quiet() {
   if ! "$@" >"${temp}/log" 2>&1; then
     cat "${temp}/log"
@@ -71,15 +71,15 @@ quiet() {
     exit 1
   fi
 }
-quiet hack/image.sh "${mounts[@]}" --build-arg BUILD_IMAGE="${base}"
+PLATFORMS=linux/$(go env GOHOSTARCH) DIST=${temp}/dist quiet hack/release.sh
 
 status=0
 # expect WHAT GOT WANT
 expect() {
   if [[ $2 == "$3" ]]; then
-    echo "ok: $1"
+    echo "ok: ${program}: $1"
   else
-    printf 'test-image: %s is\n%s\nbut should be\n%s\n' "$1" "$2" "$3" >&2
+    printf 'test-image: %s: %s is\n%s\nbut should be\n%s\n' "${program}" "$1" "$2" "$3" >&2
     status=1
   fi
 }
@@ -87,42 +87,51 @@ expect() {
 config() { buildah inspect --type image --format "{{$1}}" "${IMAGE}"; }
 label() { config "index .OCIv1.Config.Labels \"org.opencontainers.image.$1\""; }
 
-expect "the user" "$(config .OCIv1.Config.User)" 65532:65532
-expect "the entry point" "$(config .OCIv1.Config.Entrypoint)" '[/controller]'
-expect "the command" "$(config .OCIv1.Config.Cmd)" '[]'
-expect "the platform" "$(config .OCIv1.OS)/$(config .OCIv1.Architecture)" "$(go env GOHOSTOS)/$(go env GOHOSTARCH)"
-expect "the version's label" "$(label version)" "${VERSION}"
-expect "the revision's label" "$(label revision)" "${COMMIT}"
-expect "the date's label" "$(label created)" "${DATE}"
-expect "the licence's label" "$(label licenses)" Apache-2.0
-for name in title description source; do
-  expect "that there is a label ${name}" "$([[ -n $(label "${name}") ]] && echo yes)" yes
-done
+# test_image PROGRAM USER [FLAGS...]: the image that is built with these flags has
+# that program alone in it, which runs as that user and is the same as in a release.
+test_image() {
+  local program=$1 user=$2 name file names container digest
+  export IMAGE=localhost/$1:test ENGINE=buildah PLATFORMS='' PUSH=''
+  quiet hack/image.sh "${mounts[@]}" --build-arg BUILD_IMAGE="${base}" "${@:3}"
 
-# Its one layer is the one archive among its files.
-quiet buildah push "${IMAGE}" "dir:${temp}/image"
-tree='' layers=0
-for file in "${temp}"/image/*; do
-  if names=$(tar --numeric-owner -tvf "${file}" 2>/dev/null); then
-    tree+=$(awk '{ print $1, $2, $NF }' <<<"${names}")
-    tar -xf "${file}" -C "${temp}"
-    layers=$((layers + 1))
-  fi
-done
-expect "the number of layers" "${layers}" 1
-expect "all that is in it" "${tree}" '-rwxr-xr-x 0/0 controller'
+  expect "the user" "$(config .OCIv1.Config.User)" "${user}:${user}"
+  expect "the entry point" "$(config .OCIv1.Config.Entrypoint)" "[/${program}]"
+  expect "the command" "$(config .OCIv1.Config.Cmd)" '[]'
+  expect "the platform" "$(config .OCIv1.OS)/$(config .OCIv1.Architecture)" "$(go env GOHOSTOS)/$(go env GOHOSTARCH)"
+  expect "the version's label" "$(label version)" "${VERSION}"
+  expect "the revision's label" "$(label revision)" "${COMMIT}"
+  expect "the date's label" "$(label created)" "${DATE}"
+  expect "the licence's label" "$(label licenses)" Apache-2.0
+  for name in title description source; do
+    expect "that there is a label ${name}" "$([[ -n $(label "${name}") ]] && echo yes)" yes
+  done
 
-container=$(buildah from --pull-never "${IMAGE}")
-expect "what -version says in it" "$(buildah run "${container}" -- /controller -version)" \
-  "controller ${VERSION}, commit ${COMMIT}, $(go env GOVERSION), linux/$(go env GOHOSTARCH)"
-expect "who runs in it" "$(buildah run "${mounts[@]}" "${container}" -- /usr/bin/id -u)" 65532
+  # Its one layer is the one archive among its files.
+  local tree='' layers=0
+  quiet buildah push "${IMAGE}" "dir:${temp}/${program}.image"
+  mkdir "${temp}/${program}.tree"
+  for file in "${temp}/${program}.image"/*; do
+    if names=$(tar --numeric-owner -tvf "${file}" 2>/dev/null); then
+      tree+=$(awk '{ print $1, $2, $NF }' <<<"${names}")
+      tar -xf "${file}" -C "${temp}/${program}.tree"
+      layers=$((layers + 1))
+    fi
+  done
+  expect "the number of layers" "${layers}" 1
+  expect "all that is in it" "${tree}" "-rwxr-xr-x 0/0 ${program}"
 
-# --- The same binary as in a release -------------------------------------------
+  container=$(buildah from --pull-never "${IMAGE}")
+  expect "what -version says in it" "$(buildah run "${container}" -- "/${program}" -version)" \
+    "${program} ${VERSION}, commit ${COMMIT}, $(go env GOVERSION), linux/$(go env GOHOSTARCH)"
+  expect "who runs in it" "$(buildah run "${mounts[@]}" "${container}" -- /usr/bin/id -u)" "${user}"
 
-PLATFORMS=linux/$(go env GOHOSTARCH) DIST=${temp}/dist quiet hack/release.sh
-release=$(awk '$2 !~ /json$/ { print $1 }' "${temp}/dist/SHA256SUMS")
-digest=$(sha256sum "${temp}/controller")
-expect "the binary's digest" "${digest%% *}" "${release}"
+  digest=$(sha256sum "${temp}/${program}.tree/${program}")
+  expect "the digest, which is a release's," "${digest%% *}" \
+    "$(awk -v program="${program}" 'index($2, program "_") == 1 && $2 !~ /json$/ { print $1 }' "${temp}/dist/SHA256SUMS")"
+}
+
+test_image controller 65532
+test_image reboot-agent 0 --target reboot-agent # systemd listens to root alone
 
 if ((status == 0)); then
   echo "test-image: all is well, after ${SECONDS}s"

@@ -2,7 +2,7 @@
 # Makes a release twice, from two clones of this commit that share neither their
 # directory nor a cache, time zone or umask, and compares all digests. Then it
 # holds every bill of materials against CycloneDX's schema and against what the
-# binary itself says, and asks a binary for its version.
+# binary itself says, and asks each binary for its version.
 #
 # It is this machine's own platform that is made: PLATFORMS=linux/amd64,darwin/arm64
 # takes others. What is not committed is not tested. `make test-release` runs it.
@@ -39,11 +39,12 @@ diff <(cd "${first}/dist" && find . -type f | sort) <(cd "${second}/dist" && fin
 go -C hack/tools/release test -count=1 . -args -dist "${first}/dist"
 
 if [[ ,${PLATFORMS}, == *,${own},* ]]; then
-  binaries=("${first}"/dist/controller_*_"${own/\//_}")
-  version=$("${binaries[0]}" -version)
   commit=$(git rev-parse HEAD)
-  [[ ${version} == *"commit ${commit}, $(go env GOVERSION), ${own}" ]] ||
-    fail "the binary of commit ${commit} says it is ${version}"
+  for binary in "${first}"/dist/*_"${own/\//_}"; do
+    version=$("${binary}" -version)
+    [[ ${version} == *" v"*", commit ${commit}, $(go env GOVERSION), ${own}" ]] ||
+      fail "${binary##*/} of commit ${commit} says it is ${version}"
+  done
 fi
 echo "test-release: all is well, after ${SECONDS}s"
 cat "${first}/dist/SHA256SUMS"

@@ -37,7 +37,10 @@ func TestInstall(t *testing.T) {
 	}, {
 		name: "helm",
 		install: func(t *testing.T, l *lab.Lab) {
-			l.Helm(t, "install", "icecream-controller", "charts/icecream-controller", "--namespace", lab.SystemNamespace, "--create-namespace")
+			// With every controller.
+			kubectl(t, l, "create", "namespace", "secretsync")
+			l.Helm(t, "install", "icecream-controller", "charts/icecream-controller", "--namespace", lab.SystemNamespace, "--create-namespace",
+				"--set", "controllers.podtimestamp.enabled=true,controllers.secretsync.enabled=true,controllers.nodereboot.enabled=true")
 		},
 		update: func(t *testing.T, l *lab.Lab) {
 			l.Helm(t, "upgrade", "icecream-controller", "charts/icecream-controller", "--namespace", lab.SystemNamespace, "--reuse-values", "--set", "flags.v=2", "--set", "podAnnotations.updated=now")
@@ -73,13 +76,7 @@ func TestInstall(t *testing.T) {
 			}
 			requireCreatedOnce(t, n)
 
-			n.Eventually(t, "the last Pods that were replaced have ended", func(context.Context) error {
-				if running := len(pods.Controllers()); running != 2 {
-					return fmt.Errorf("%d run", running)
-				}
-				return nil
-			})
-			requireMetrics(t, l, pods.Controllers())
+			requireMetrics(t, n, pods)
 			requireRoles(t, n)
 
 			if err := l.LearnPrivileges(); err != nil {
@@ -113,42 +110,48 @@ func requireRolledOut(t *testing.T, l *lab.Lab) {
 	kubectl(t, l, "-n", lab.SystemNamespace, "rollout", "status", "--timeout", lab.Patience.String(), "deployment/icecream-controller")
 }
 
-// requireMetrics requires that the metrics are for those who may get them, and for
-// nobody else.
-func requireMetrics(t *testing.T, l *lab.Lab, controllers []*lab.Controller) {
+// requireMetrics requires that two replicas run, that they are ready and one of them
+// leads, and that the metrics are for those who may get them, and for nobody else.
+// Those that the last update has replaced may be still about to end.
+func requireMetrics(t *testing.T, n *lab.Namespace, pods *lab.Kubelet) {
 	t.Helper()
 	for _, account := range []string{"prometheus", "curious"} {
-		kubectl(t, l, "-n", "default", "create", "serviceaccount", account)
+		kubectl(t, n.Lab, "-n", "default", "create", "serviceaccount", account)
 	}
-	kubectl(t, l, "create", "clusterrolebinding", "prometheus", "--clusterrole=icecream-controller-metrics-reader", "--serviceaccount=default:prometheus")
+	kubectl(t, n.Lab, "create", "clusterrolebinding", "prometheus", "--clusterrole=icecream-controller-metrics-reader", "--serviceaccount=default:prometheus")
 	token := func(account string) string {
-		return strings.TrimSpace(kubectl(t, l, "-n", "default", "create", "token", account))
+		return strings.TrimSpace(kubectl(t, n.Lab, "-n", "default", "create", "token", account))
 	}
-	leaders := 0
-	for _, c := range controllers {
-		for _, tt := range []struct {
-			who, token string
-			want       int
-		}{
-			{"nobody", "", http.StatusUnauthorized},
-			{"somebody who made a token up", "sesame", http.StatusUnauthorized},
-			{"somebody without permission", token("curious"), http.StatusForbidden},
-		} {
-			if code, body := get(t, c, "/metrics", tt.token); code != tt.want || strings.Contains(body, "controller_") {
-				t.Errorf("to %s, the metrics are %d: %s", tt.who, code, body)
+	requests := []struct {
+		path, who, token string
+		code             int
+		text             string // that is in the answer
+	}{
+		{"/readyz?verbose", "a kubelet", "", http.StatusOK, ""},
+		{"/metrics", "nobody", "", http.StatusUnauthorized, ""},
+		{"/metrics", "somebody who made a token up", "sesame", http.StatusUnauthorized, ""},
+		{"/metrics", "somebody without permission", token("curious"), http.StatusForbidden, ""},
+		{"/metrics", "Prometheus", token("prometheus"), http.StatusOK, `icecream_objects{ready="True",reason="Available"} 20`},
+	}
+	n.Eventually(t, "two replicas run and one of them leads, as those may know who may", func(context.Context) error {
+		replicas, leaders := pods.Controllers(), 0
+		for _, c := range replicas {
+			for _, r := range requests {
+				code, body, err := tryGet(t, c, r.path, r.token)
+				if err != nil {
+					return err
+				}
+				if code != r.code || !strings.Contains(body, r.text) || code != http.StatusOK && strings.Contains(body, "controller_") {
+					return fmt.Errorf("%s gets %s with %d: %s", r.who, r.path, code, body)
+				}
+				leaders += strings.Count(body, `leader_election_master_status{name="icecream-controller"} 1`)
 			}
 		}
-		code, body := get(t, c, "/metrics", token("prometheus"))
-		if code != http.StatusOK || !strings.Contains(body, `icecream_objects{ready="True",reason="Available"} 20`) {
-			t.Errorf("to Prometheus, the metrics are %d: %s", code, body)
+		if len(replicas) != 2 || leaders != 1 {
+			return fmt.Errorf("%d of %d replicas say that they lead", leaders, len(replicas))
 		}
-		if strings.Contains(body, `leader_election_master_status{name="icecream-controller"} 1`) {
-			leaders++
-		}
-	}
-	if leaders != 1 {
-		t.Errorf("%d of %d replicas say that they lead", leaders, len(controllers))
-	}
+		return nil
+	})
 }
 
 // requireRoles requires that the usual roles in a namespace are good for Icecreams,

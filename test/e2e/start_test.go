@@ -229,25 +229,32 @@ func requireProbes(t *testing.T, c *lab.Controller, live, ready int) {
 // get asks the controller for something, by HTTPS, with a token if there is one.
 func get(t *testing.T, c *lab.Controller, path, token string) (code int, body string) {
 	t.Helper()
+	code, body, err := tryGet(t, c, path, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return code, body
+}
+
+// tryGet does the same with a controller that may have been stopped.
+func tryGet(t *testing.T, c *lab.Controller, path, token string) (code int, body string, err error) {
+	t.Helper()
 	// The certificate is signed by itself.
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}, Timeout: lab.Patience} //nolint:gosec // see above
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+c.Address(t, true)+path, http.NoBody)
 	if err != nil {
-		t.Fatal(err)
+		return 0, "", err
 	}
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		t.Fatal(err)
+		return 0, "", err
 	}
 	defer response.Body.Close()
 	content, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return response.StatusCode, string(content)
+	return response.StatusCode, string(content), err
 }
 
 // editKubeconfig writes a copy of a kubeconfig that has been changed.

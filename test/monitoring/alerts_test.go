@@ -63,6 +63,14 @@ var healthy = map[string]string{
 	`icecream_objects{ready="True", reason="Available", ` + b + `}`:                                      "95x240",
 	`icecream_objects{ready="False", reason="ImagePullBackOff", ` + a + `}`:                              "5x240",
 	`icecream_objects{ready="False", reason="ImagePullBackOff", ` + b + `}`:                              "5x240",
+	`secretsync_troubles{reason="CopyFailed", ` + a + `}`:                                                "0x240",
+	`secretsync_troubles{reason="CopyFailed", ` + b + `}`:                                                "0x240",
+	`nodereboot_unavailable_nodes{reason="Granted", ` + a + `}`:                                          "0x240",
+	`nodereboot_unavailable_nodes{reason="Rebooting", ` + a + `}`:                                        "0x240",
+	`nodereboot_unavailable_nodes{reason="Rebooting", ` + b + `}`:                                        "0x240",
+	`nodereboot_unavailable_nodes{reason="NotReady", ` + a + `}`:                                         "1x240",
+	`nodereboot_grants_total{` + a + `}`:                                                                 "0x240",
+	`nodereboot_grants_total{` + b + `}`:                                                                 "0x240",
 	`workqueue_depth{name="icecream", job="another", namespace="icecream-system", instance="192.0.2.3"}`: "1000x240",
 }
 
@@ -84,6 +92,13 @@ func TestAlerts(t *testing.T) {
 		stale    = `controller_stale_cache_waits_total{controller="icecream", ` + a + `}`
 		ready    = `icecream_objects{ready="True", reason="Available", ` + a + `}`
 		broken   = `icecream_objects{ready="False", reason="ImagePullBackOff", ` + a + `}`
+		troubles = `secretsync_troubles{reason="CopyFailed", ` + a + `}`
+		granted  = `nodereboot_unavailable_nodes{reason="Granted", ` + a + `}`
+		reboots  = `nodereboot_unavailable_nodes{reason="Rebooting", ` + a + `}`
+		rebootsB = `nodereboot_unavailable_nodes{reason="Rebooting", ` + b + `}`
+		notReady = `nodereboot_unavailable_nodes{reason="NotReady", ` + a + `}`
+		grants   = `nodereboot_grants_total{` + a + `}`
+		grantsB  = `nodereboot_grants_total{` + b + `}`
 		starting = `icecream_objects{ready="Unknown", reason="", ` + a + `}`
 	)
 	type series map[string]string // in place of those in healthy; no values: no series
@@ -205,6 +220,37 @@ func TestAlerts(t *testing.T) {
 		{
 			name: "a standby that sees it otherwise",
 			with: series{`icecream_objects{ready="True", reason="Available", ` + b + `}`: gone, `icecream_objects{ready="False", reason="ImagePullBackOff", ` + b + `}`: "100x240"},
+		},
+
+		{
+			name: "the controllers that can be off are off",
+			with: series{
+				troubles: gone, `secretsync_troubles{reason="CopyFailed", ` + b + `}`: gone,
+				granted: gone, reboots: gone, rebootsB: gone, notReady: gone, grants: gone, grantsB: gone,
+			},
+		},
+		{name: "a Secret that is not copied for less than half an hour", with: series{troubles: "0x19 1x59 0x160"}},
+		{
+			name: "a Secret that is not copied for half an hour",
+			with: series{troubles: "0x19 1x60 0x160"},
+			want: firing{"IcecreamControllerSecretsNotCopied": 40 * time.Minute},
+		},
+
+		{name: "one node reboots after the other", with: series{reboots: "1x240", rebootsB: "1x240", grants: "0+0.1x240"}},
+		{
+			name: "so they do while the leader changes",
+			with: series{reboots: "1x240", rebootsB: "1x240", grants: "0x9 1x90 1x139", grantsB: "0x120 0+0.1x119"},
+		},
+		{name: "a node that takes an hour for it", with: series{reboots: "0x19 1x120 0x100", grants: "0x19 1x220"}},
+		{
+			name: "a node that does not come back",
+			with: series{reboots: "0x19 1x220", rebootsB: "0x19 1x220", grants: "0x19 1x220"},
+			want: firing{"IcecreamControllerNodeNotBack": 10*time.Minute + 59*time.Minute + 30*time.Second + 15*time.Minute},
+		},
+		{
+			name: "a node without an agent",
+			with: series{granted: "0x19 1x220", grants: "0x19 1x220"},
+			want: firing{"IcecreamControllerNodeNotBack": 10*time.Minute + 59*time.Minute + 30*time.Second + 15*time.Minute},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -21,8 +21,8 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// TestOnACluster runs the real controller on a local cluster, with one Icecream that
-// gets Ready and one that does not, and looks at what it serves.
+// TestOnACluster runs all controllers on a local cluster, with one Icecream that gets
+// Ready and one that does not, and looks at what they serve.
 func TestOnACluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped: this test boots a cluster")
@@ -38,7 +38,12 @@ func TestOnACluster(t *testing.T) {
 	})
 	l := lab.New(t, lab.Options{Binary: binary, Nodes: 1})
 	t.Setenv("GOMEMLIMIT", "64MiB") // as in a Pod
-	controller := l.StartController(t, "-leader-elect", "-leader-elect-resource-namespace="+lab.SystemNamespace,
+	for _, name := range []string{"podtimestamp", "secretsync", "nodereboot"} {
+		if _, err := l.TryKubectl(t.Context(), "", "apply", "-f", l.Path("artifacts/rbac-"+name+".yaml")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	controller := l.StartController(t, "-controllers=*,podtimestamp,secretsync,nodereboot", "-leader-elect", "-leader-elect-resource-namespace="+lab.SystemNamespace,
 		"-bind-address=127.0.0.1:0", "-insecure-bind-address=127.0.0.1:0", "-stall-after=1s")
 	n := l.NewNamespace(t)
 	n.Controller = controller

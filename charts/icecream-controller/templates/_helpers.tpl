@@ -39,10 +39,39 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $names = append $names $name -}}
 {{- end -}}
 {{- end -}}
-{{- if and .Values.namespace .Values.controllers.nodereboot.enabled -}}
-{{- fail "controllers.nodereboot and namespace: nodes are in no namespace, so nodereboot needs a release of its own" -}}
+{{- range list "nodereboot" "secretsync" -}}
+{{- if and $.Values.namespace (index $.Values.controllers .).enabled -}}
+{{- fail (printf "namespace=%s: %s cannot be restricted to one namespace, and needs a release of its own" $.Values.namespace .) -}}
+{{- end -}}
 {{- end -}}
 {{- required "no controller is enabled: set controllers.<name>.enabled of at least one" (join "," $names) -}}
+{{- end }}
+
+{{/* To whom a NetworkPolicy lets out: of .Values.networkPolicy. */}}
+{{- define "icecream-controller.egress" -}}
+egress:
+# The API server. It has no Pod that could be selected.
+- ports:
+  {{- range .apiServer.ports }}
+  - port: {{ int . }}
+    protocol: TCP
+  {{- end }}
+  {{- with .apiServer.cidrs }}
+  to:
+  {{- range . }}
+  - ipBlock:
+      cidr: {{ . | quote }}
+  {{- end }}
+  {{- end }}
+{{- with .dns }}
+- ports:
+  - port: 53
+    protocol: UDP
+  - port: 53
+    protocol: TCP
+  to:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{/* The heads of a role and its binding: of a ClusterRole, or of a Role in .Values.namespace. */}}

@@ -5,7 +5,6 @@ package charts
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"io"
 	"maps"
@@ -30,7 +29,6 @@ import (
 	podsecurity "k8s.io/pod-security-admission/admission"
 	podsecurityapi "k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 )
 
@@ -65,7 +63,7 @@ func read(t *testing.T, file string) []byte {
 func parse(t *testing.T, text string) map[string]any {
 	t.Helper()
 	var parsed map[string]any
-	if err := yaml.Unmarshal([]byte(text), &parsed); err != nil {
+	if err := yaml.UnmarshalStrict([]byte(text), &parsed); err != nil {
 		t.Fatal(err)
 	}
 	return parsed
@@ -142,15 +140,15 @@ func pods(t *testing.T, manifests []byte) map[string]corev1.PodTemplateSpec {
 	return found
 }
 
-// violations are those of the restricted Pod Security Standard.
-func violations(t *testing.T, pod corev1.PodTemplateSpec) string {
+// violations are what a Pod Security Standard forbids in the Pod; nothing if empty.
+func violations(t *testing.T, pod corev1.PodTemplateSpec, level podsecurityapi.Level) string {
 	t.Helper()
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	restricted := podsecurityapi.LevelVersion{Level: podsecurityapi.LevelRestricted, Version: podsecurityapi.LatestVersion()}
-	result := policy.AggregateCheckResults(evaluator.EvaluatePod(restricted, &pod.ObjectMeta, &pod.Spec))
+	latest := podsecurityapi.LevelVersion{Level: level, Version: podsecurityapi.LatestVersion()}
+	result := policy.AggregateCheckResults(evaluator.EvaluatePod(latest, &pod.ObjectMeta, &pod.Spec))
 	return result.ForbiddenDetail()
 }
 
@@ -168,34 +166,42 @@ func TestPodsAreRestricted(t *testing.T) {
 			if strings.HasSuffix(name, "-reboot-agent") {
 				continue // TestRebootAgentIsNoMorePrivilegedThanItHasToBe
 			}
-			if found := violations(t, pod); found != "" {
+			if found := violations(t, pod, podsecurityapi.LevelRestricted); found != "" {
 				t.Errorf("%s: %s is not restricted: %s", from, name, found)
 			}
 		}
 	}
 }
 
-// The agent talks to the host's process 1 and looks for a file of the host. That is
-// all: no capability, no way to more privileges, nothing that is written to.
+// The agent talks to the host's process 1 as its user, and looks for a file of the
+// host. That takes the privileged standard, but no more of it than this: no
+// capability, no way to more privileges, nothing that is written to.
 func TestRebootAgentIsNoMorePrivilegedThanItHasToBe(t *testing.T) {
 	pod := pods(t, read(t, root+"/artifacts/reboot-agent.yaml"))["DaemonSet/icecream-controller-reboot-agent"]
-	pod.Spec.HostPID = false
-	pod.Spec.SecurityContext.AppArmorProfile = nil
-	pod.Spec.SecurityContext.RunAsUser = nil
-	pod.Spec.SecurityContext.RunAsNonRoot = ptr.To(true)
+	const both = `forbidden AppArmor profile (pod must not set AppArmor profile type to "Unconfined"), host namespaces (hostPID=true), `
+	for level, want := range map[podsecurityapi.Level]string{
+		podsecurityapi.LevelPrivileged: "",
+		podsecurityapi.LevelBaseline:   both + `hostPath volumes (volume "sentinel")`,
+		podsecurityapi.LevelRestricted: both + `restricted volume types (volume "sentinel" uses restricted volume type "hostPath"), ` +
+			`runAsNonRoot != true (pod or container "reboot-agent" must set securityContext.runAsNonRoot=true), runAsUser=0 (pod must not set runAsUser=0)`,
+	} {
+		if found := violations(t, pod, level); found != want {
+			t.Errorf("%s forbids %s, want %s", level, found, want)
+		}
+	}
 	for _, volume := range pod.Spec.Volumes {
 		if volume.HostPath == nil || volume.HostPath.Path != "/var/run" {
 			t.Errorf("volume %s", volume.Name)
 		}
 	}
-	for _, mount := range pod.Spec.Containers[0].VolumeMounts {
+	container := pod.Spec.Containers[0]
+	for _, mount := range container.VolumeMounts {
 		if !mount.ReadOnly {
 			t.Errorf("mount %s can be written to", mount.Name)
 		}
 	}
-	pod.Spec.Volumes = nil
-	if found := violations(t, pod); found != "" {
-		t.Errorf("besides what it needs: %s", found)
+	if isReadOnly := container.SecurityContext.ReadOnlyRootFilesystem; isReadOnly == nil || !*isReadOnly {
+		t.Error("its own files can be written to")
 	}
 }
 
@@ -210,10 +216,95 @@ func TestLoosenedPodsAreNotRestricted(t *testing.T) {
 	} {
 		for _, pod := range pods(t, read(t, root+"/artifacts/install.yaml")) {
 			loosen(&pod.Spec)
-			if violations(t, pod) == "" {
+			if violations(t, pod, podsecurityapi.LevelRestricted) == "" {
 				t.Errorf("%s: the Pod is still called restricted", name)
 			}
 		}
+	}
+}
+
+// objects are those of the manifests by kind and name.
+func objects(t *testing.T, manifests []byte) map[string]map[string]any {
+	t.Helper()
+	found := map[string]map[string]any{}
+	for document := range strings.SplitSeq(string(manifests), "\n---\n") {
+		if object := parse(t, document); object != nil {
+			meta := object["metadata"].(map[string]any)
+			found[object["kind"].(string)+"/"+meta["name"].(string)] = object
+		}
+	}
+	return found
+}
+
+// A controller that is switched on brings its own roles and flags, nodereboot its
+// agent as well, and changes nothing else; one that is off leaves nothing behind.
+func TestEachSwitchBringsItsOwn(t *testing.T) {
+	installed := func(values string) map[string]map[string]any {
+		manifests, err := render(parse(t, values))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return objects(t, manifests)
+	}
+	const deployment = "Deployment/icecream-controller"
+	args := func(objects map[string]map[string]any) []string {
+		template := objects[deployment]["spec"].(map[string]any)["template"].(map[string]any)
+		var args []string
+		for _, arg := range template["spec"].(map[string]any)["containers"].([]any)[0].(map[string]any)["args"].([]any) {
+			args = append(args, arg.(string))
+		}
+		template["spec"] = nil // all else of it is compared
+		return args
+	}
+	before := installed("{}")
+	argsBefore := args(before)
+	for name, want := range map[string]struct {
+		flags   []string
+		objects []string // with the release's name before
+	}{
+		"podtimestamp": {
+			[]string{"-controllers=icecream,podtimestamp"},
+			[]string{"ClusterRole/-podtimestamp", "ClusterRoleBinding/-podtimestamp"},
+		},
+		"secretsync": {
+			[]string{"-controllers=icecream,secretsync", "-secretsync-source-namespace=secretsync", "-secretsync-annotation=controller.nicoleh.io/secretsync"},
+			[]string{"ClusterRole/-secretsync", "ClusterRoleBinding/-secretsync", "Role/-secretsync", "RoleBinding/-secretsync"},
+		},
+		"nodereboot": {
+			[]string{"-controllers=icecream,nodereboot"},
+			[]string{
+				"ClusterRole/-nodereboot", "ClusterRole/-reboot-agent", "ClusterRoleBinding/-nodereboot", "ClusterRoleBinding/-reboot-agent",
+				"DaemonSet/-reboot-agent", "NetworkPolicy/-reboot-agent", "Role/-reboot-agent", "RoleBinding/-reboot-agent", "ServiceAccount/-reboot-agent",
+				"ValidatingAdmissionPolicy/-reboot-agent", "ValidatingAdmissionPolicyBinding/-reboot-agent",
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			after := installed("controllers: {" + name + ": {enabled: true}}")
+			isNew := func(arg string) bool { return !slices.Contains(argsBefore, arg) }
+			var flags []string
+			for _, arg := range args(after) {
+				if isNew(arg) {
+					flags = append(flags, arg)
+				}
+			}
+			if diff := cmp.Diff(want.flags, flags); diff != "" {
+				t.Errorf("its flags (-want +got):\n%s", diff)
+			}
+			var added []string
+			for _, object := range slices.Sorted(maps.Keys(after)) {
+				if _, isOld := before[object]; !isOld {
+					added = append(added, strings.Replace(object, "/icecream-controller-", "/-", 1))
+					delete(after, object)
+				}
+			}
+			if diff := cmp.Diff(want.objects, added); diff != "" {
+				t.Errorf("its objects (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(before, after); diff != "" {
+				t.Errorf("what has nothing to do with it (-without +with):\n%s", diff)
+			}
+		})
 	}
 }
 
@@ -247,57 +338,101 @@ func TestValueFilesTurnEverySwitch(t *testing.T) {
 	}
 }
 
-// elsewhere are the flags that are no values of the chart.
-var elsewhere = []string{
-	// Templates set them.
-	"controllers", "namespace", "leader-elect-resource-name", "tls-cert-file", "tls-private-key-file",
-	"secretsync-source-namespace", "secretsync-annotation",
-	// Probes, Service and NetworkPolicy know their defaults.
-	"bind-address", "insecure-bind-address",
-	// Two replicas need it, and one is not harmed.
-	"leader-elect", "leader-elect-resource-lock", "leader-elect-resource-namespace",
-	// A Pod finds its API server.
-	"kubeconfig", "master",
-	// The program only says something and ends.
-	"version",
+// The dashboard has a row for each controller that can be off, if it is on.
+func TestDashboardHasRowsOfWhatIsOn(t *testing.T) {
+	titles := func(dashboard map[string]any) (rows, all []string) {
+		for _, panel := range dashboard["panels"].([]any) {
+			panel := panel.(map[string]any)
+			all = append(all, panel["title"].(string))
+			if panel["type"] == "row" {
+				rows = append(rows, panel["title"].(string))
+			}
+		}
+		return rows, all
+	}
+	installed := func(values string) map[string]any {
+		manifests, err := render(parse(t, values))
+		if err != nil {
+			t.Fatal(err)
+		}
+		data := objects(t, manifests)["ConfigMap/icecream-controller-dashboard"]["data"].(map[string]any)
+		return parse(t, data["icecream-controller.json"].(string))
+	}
+	whole := parse(t, string(read(t, root+"/artifacts/monitoring/dashboard.json")))
+	if diff := cmp.Diff(whole, installed("{monitoring: {dashboard: {enabled: true}}, controllers: {podtimestamp: {enabled: true}, secretsync: {enabled: true}, nodereboot: {enabled: true}}}")); diff != "" {
+		t.Errorf("with all controllers (-artifacts +chart):\n%s", diff)
+	}
+	rows, all := titles(whole)
+	usual, panels := titles(installed("{monitoring: {dashboard: {enabled: true}}}"))
+	if diff := cmp.Diff(rows, append(usual, "podtimestamp", "secretsync", "nodereboot")); diff != "" {
+		t.Errorf("rows of all controllers (-) and of Icecream's with those of the others (+):\n%s", diff)
+	}
+	if diff := cmp.Diff(all[:slices.Index(all, "podtimestamp")], panels); diff != "" {
+		t.Errorf("panels of Icecream's (-artifacts +chart):\n%s", diff)
+	}
 }
 
-// The schema allows exactly those flags that the controller has and that are not elsewhere.
-func TestFlagsAreTheControllers(t *testing.T) {
-	var schema struct {
-		Properties struct {
-			Flags struct{ Properties map[string]any }
-		}
-	}
-	if err := json.Unmarshal(read(t, chart+"/values.schema.json"), &schema); err != nil {
-		t.Fatal(err)
-	}
-	given := values(t)["everything"]
-	allowed := slices.Sorted(maps.Keys(schema.Properties.Flags.Properties))
-	tried := slices.Sorted(maps.Keys(given["flags"].(map[string]any)))
-	if diff := cmp.Diff(allowed, tried); diff != "" {
-		t.Errorf("flags of the schema (-) and of ci/everything-values.yaml (+):\n%s", diff)
-	}
+// elsewhere are the flags that are no values of the chart.
+var elsewhere = map[string][]string{
+	"controller": {
+		// Templates set them.
+		"controllers", "namespace", "leader-elect-resource-name", "tls-cert-file", "tls-private-key-file",
+		"secretsync-source-namespace", "secretsync-annotation",
+		// Probes, Service and NetworkPolicy know their defaults.
+		"bind-address", "insecure-bind-address",
+		// Two replicas need it, and one is not harmed.
+		"leader-elect", "leader-elect-resource-lock", "leader-elect-resource-namespace",
+		// A Pod finds its API server.
+		"kubeconfig", "master",
+		// The program only says something and ends.
+		"version",
+	},
+	"reboot-agent": {
+		// Templates set them, or what their defaults are made of.
+		"node-name", "sentinel-file",
+		// It is the kernel's.
+		"boot-id-file",
+		// As above.
+		"kubeconfig", "version",
+	},
+}
 
-	binary := filepath.Join(t.TempDir(), "controller")
-	build := exec.Command("go", "build", "-C", root, "-o", binary, ".")
-	if output, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building the controller: %v\n%s", err, output)
-	}
-	agent := filepath.Join(t.TempDir(), "reboot-agent")
-	if output, err := exec.Command("go", "build", "-C", root, "-o", agent, "./cmd/reboot-agent").CombinedOutput(); err != nil {
-		t.Fatalf("building the agent: %v\n%s", err, output)
-	}
-	help, err := exec.Command(binary, "-help").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var has []string
-	for _, flag := range regexp.MustCompile(`(?m)^  -([a-z0-9-]+)`).FindAllSubmatch(help, -1) {
-		has = append(has, string(flag[1]))
-	}
-	if diff := cmp.Diff(slices.Sorted(slices.Values(has)), slices.Sorted(slices.Values(slices.Concat(allowed, elsewhere)))); diff != "" {
-		t.Errorf("flags of the controller (-) and of the schema or elsewhere (+):\n%s", diff)
+// The schema allows exactly those flags that the programs have and that are not
+// elsewhere; all of them are tried.
+func TestFlagsAreTheProgramsOwn(t *testing.T) {
+	schema, everything := parse(t, string(read(t, chart+"/values.schema.json"))), values(t)["everything"]
+	binaries := map[string]string{}
+	for program, from := range map[string]struct {
+		source string
+		values []string
+	}{
+		"controller":   {".", []string{"flags"}},
+		"reboot-agent": {"./cmd/reboot-agent", []string{"controllers", "nodereboot", "agent", "flags"}},
+	} {
+		binaries[program] = filepath.Join(t.TempDir(), program)
+		if output, err := exec.Command("go", "build", "-C", root, "-o", binaries[program], from.source).CombinedOutput(); err != nil {
+			t.Fatalf("building %s: %v\n%s", program, err, output)
+		}
+		help, err := exec.Command(binaries[program], "-help").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var has []string
+		for _, flag := range regexp.MustCompile(`(?m)^  -([a-z0-9-]+)`).FindAllSubmatch(help, -1) {
+			has = append(has, string(flag[1]))
+		}
+		slices.Sort(has)
+		property, given := schema, everything
+		for _, name := range from.values {
+			property, given = property["properties"].(map[string]any)[name].(map[string]any), given[name].(map[string]any)
+		}
+		allowed := slices.Sorted(maps.Keys(property["properties"].(map[string]any)))
+		if diff := cmp.Diff(allowed, slices.Sorted(maps.Keys(given))); diff != "" {
+			t.Errorf("flags of the schema (-) and of ci/everything-values.yaml (+):\n%s", diff)
+		}
+		if diff := cmp.Diff(has, slices.Sorted(slices.Values(slices.Concat(allowed, elsewhere[program])))); diff != "" {
+			t.Errorf("flags of %s (-) and of the schema or elsewhere (+):\n%s", program, diff)
+		}
 	}
 	for name, given := range values(t) {
 		rendered, err := render(given)
@@ -305,13 +440,9 @@ func TestFlagsAreTheControllers(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, pod := range pods(t, rendered) {
-			args := slices.Concat(pod.Spec.Containers[0].Args, []string{"-version"})
-			binary := binary
-			if pod.Spec.Containers[0].Name == "reboot-agent" {
-				binary = agent
-			}
-			if output, err := exec.Command(binary, args...).CombinedOutput(); err != nil {
-				t.Errorf("%s: the controller refuses %q: %s", name, args, output)
+			container := pod.Spec.Containers[0]
+			if output, err := exec.Command(binaries[container.Name], append(container.Args, "-version")...).CombinedOutput(); err != nil {
+				t.Errorf("%s: %s refuses %q: %s", name, container.Name, container.Args, output)
 			}
 		}
 	}
@@ -321,7 +452,7 @@ func TestRefused(t *testing.T) {
 	for name, test := range map[string]struct{ values, want string }{
 		"no controller":                  {"controllers: {icecream: {enabled: false}}", "no controller is enabled: set controllers.<name>.enabled of at least one"},
 		"an unknown controller":          {"controllers: {sorbet: {enabled: true}}", "at '/controllers': additional properties 'sorbet' not allowed"},
-		"secretsync in one namespace":    {"{namespace: team, controllers: {secretsync: {enabled: true}}}", "secretsync copies between namespaces"},
+		"secretsync in one namespace":    {"{namespace: team, controllers: {secretsync: {enabled: true}}}", "namespace=team: secretsync cannot be restricted to one namespace, and needs a release of its own"},
 		"no namespace of sources":        {`controllers: {secretsync: {sourceNamespace: ""}}`, "at '/controllers/secretsync/sourceNamespace'"},
 		"an annotation with a space":     {"controllers: {secretsync: {annotation: a b}}", "at '/controllers/secretsync/annotation': 'a b' does not match pattern"},
 		"a misspelt value":               {"replcas: 3", "at '': additional properties 'replcas' not allowed"},
@@ -329,6 +460,8 @@ func TestRefused(t *testing.T) {
 		"a number in words":              {"replicas: two", "at '/replicas': got string, want integer"},
 		"a switch in words":              {`podDisruptionBudget: {enabled: "yes"}`, "at '/podDisruptionBudget/enabled': got string, want boolean"},
 		"several namespaces":             {"namespace: a,b", "at '/namespace': 'a,b' does not match pattern"},
+		"an agent's unknown flag":        {"controllers: {nodereboot: {agent: {flags: {drain: 3}}}}", "at '/controllers/nodereboot/agent/flags': additional properties 'drain' not allowed"},
+		"a sentinel that is a directory": {"controllers: {nodereboot: {agent: {sentinelFile: /run/}}}", "at '/controllers/nodereboot/agent/sentinelFile': '/run/' does not match pattern"},
 		"an unknown flag":                {"flags: {wrokers: 3}", "at '/flags': additional properties 'wrokers' not allowed"},
 		"a flag of the chart's":          {"flags: {leader-elect: false}", "at '/flags': additional properties 'leader-elect' not allowed"},
 		"a flag's bad value":             {"flags: {workers: 0}", "at '/flags/workers': minimum: got 0, want 1"},
@@ -339,7 +472,7 @@ func TestRefused(t *testing.T) {
 		"root":                           {"user: 0", "at '/user': minimum: got 0, want 1"},
 		"nobody's account":               {"serviceAccount: {create: false}", "at '/serviceAccount/name': minLength: got 0, want 1"},
 		"a short digest":                 {"image: {digest: abc}", "at '/image/digest': 'abc' does not match pattern"},
-		"nodes of a namespace":           {"{namespace: team, controllers: {nodereboot: {enabled: true}}}", "nodes are in no namespace"},
+		"nodes of a namespace":           {"{namespace: team, controllers: {nodereboot: {enabled: true}}}", "namespace=team: nodereboot cannot be restricted to one namespace, and needs a release of its own"},
 		"more nodes than there are":      {"flags: {nodereboot-max-unavailable: 101%}", "at '/flags/nodereboot-max-unavailable': '101%' does not match pattern"},
 		"scraping what is not there":     {"{metrics: {enabled: false}, monitoring: {serviceMonitor: {enabled: true}}}", "monitoring.serviceMonitor.enabled needs metrics.enabled"},
 		"an API server without a port":   {"networkPolicy: {apiServer: {ports: []}}", "at '/networkPolicy/apiServer/ports': minItems: got 0, want 1"},

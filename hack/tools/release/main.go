@@ -75,14 +75,17 @@ func billOfMaterials(info *debug.BuildInfo, file string, digest [sha256.Size]byt
 	for _, s := range info.Settings {
 		platform[s.Key] = s.Value
 	}
+	url := fmt.Sprintf("pkg:golang/%s@%s?goos=%s&goarch=%s", info.Main.Path, version, platform["GOOS"], platform["GOARCH"])
+	if dir, isBelow := strings.CutPrefix(info.Path, info.Main.Path+"/"); isBelow {
+		url += "#" + dir
+	}
 	main := cdx.Component{
-		Type:    cdx.ComponentTypeApplication,
-		Name:    info.Main.Path,
-		Version: version,
-		PackageURL: fmt.Sprintf("pkg:golang/%s@%s?goos=%s&goarch=%s",
-			info.Main.Path, version, platform["GOOS"], platform["GOARCH"]),
-		Licenses: licenses,
-		Hashes:   &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: fmt.Sprintf("%x", digest)}},
+		Type:       cdx.ComponentTypeApplication,
+		Name:       info.Path,
+		Version:    version,
+		PackageURL: url,
+		Licenses:   licenses,
+		Hashes:     &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: fmt.Sprintf("%x", digest)}},
 		Properties: &[]cdx.Property{
 			{Name: "file", Value: file},
 		},
@@ -123,11 +126,15 @@ func linkedModules(info *debug.BuildInfo) ([]cdx.Component, error) {
 	std := component("stdlib", strings.TrimPrefix(info.GoVersion, "go"))
 	std.Licenses = choices("BSD-3-Clause")
 
+	dirs, err := directories(info.Deps)
+	if err != nil {
+		return nil, err
+	}
 	components := []cdx.Component{std}
 	for _, module := range info.Deps {
-		dir, err := directory(module.Path)
-		if err != nil {
-			return nil, err
+		dir := dirs[module.Path]
+		if dir == "" {
+			return nil, fmt.Errorf("module %s is not in the module cache", module.Path)
 		}
 		module = cmp.Or(module.Replace, module)
 		c := component(module.Path, module.Version)
@@ -154,17 +161,22 @@ func component(name, version string) cdx.Component {
 	}
 }
 
-// directory is where the module cache has the module, or what it is replaced by.
-func directory(module string) (string, error) {
-	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+// directories are where the module cache has each module, or what it is replaced by.
+func directories(modules []*debug.Module) (map[string]string, error) {
+	args := []string{"list", "-m", "-f", "{{.Path}}\t{{.Dir}}"}
+	for _, module := range modules {
+		args = append(args, module.Path)
+	}
+	out, err := exec.Command("go", args...).Output()
 	if err != nil {
-		return "", fmt.Errorf("looking for module %s: %w", module, err)
+		return nil, fmt.Errorf("looking for modules: %w", err)
 	}
-	dir := strings.TrimSpace(string(out))
-	if dir == "" {
-		return "", fmt.Errorf("module %s is not in the module cache", module)
+	dirs := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		path, dir, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		dirs[path] = dir
 	}
-	return dir, nil
+	return dirs, nil
 }
 
 var licenseFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying)`)

@@ -61,7 +61,7 @@ func checkBinary(t *testing.T, binary string, bom *cdx.BOM) {
 	if want := fmt.Sprintf("%x", sha256.Sum256(read(t, binary))); (*main.Hashes)[0].Value != want {
 		t.Errorf("the digest is %s, and that of %s is %s", (*main.Hashes)[0].Value, binary, want)
 	}
-	if name := filepath.Base(binary); !strings.HasPrefix(name, "controller_"+main.Version+"_") {
+	if name := filepath.Base(binary); !strings.Contains(name, "_"+main.Version+"_") {
 		t.Errorf("%s has version %q", name, main.Version)
 	}
 	var got []string

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +56,7 @@ func TestInstall(t *testing.T) {
 		{"kustomize", kustomize},
 		{"an overlay", overlay},
 		{"helm", helm},
+		{"helm, every controller", helmEveryController},
 		{"helm, one namespace", helmOneNamespace},
 		{"helm, two releases", helmTwoReleases},
 	} {
@@ -69,6 +71,11 @@ func apply(s site) {
 	s.runs(system, "icecream-controller", 2)
 	s.users()
 	s.kubectl("diff", "-f", artifacts+"/install.yaml") // there is none
+	for _, more := range []string{"rbac-podtimestamp", "rbac-secretsync", "rbac-nodereboot", "reboot-agent"} {
+		s.kubectl("apply", "--warnings-as-errors", "-f", artifacts+"/"+more+".yaml")
+		defer s.kubectl("delete", "-f", artifacts+"/"+more+".yaml")
+	}
+	s.kubectl("rollout", "status", "-n=icecream-reboot-agent", "daemonset/icecream-controller-reboot-agent", "--timeout=2m")
 	s.kubectl("delete", "-f", artifacts+"/install.yaml")
 }
 
@@ -143,6 +150,33 @@ func helm(s site) {
 	s.is(uid, "icecream/example-icecream", "{.metadata.uid}")
 	s.helm("uninstall", "icecream-controller", "-n", system)
 	s.kubectl("delete", "crd/icecreams.controller.nicoleh.io", "namespace/"+system)
+}
+
+// All controllers and an agent on each node run, the agents in a namespace of their
+// own, because nothing else in the cluster needs a privileged Pod. Switched off, they
+// leave nothing behind.
+func helmEveryController(s site) {
+	for namespace, level := range map[string]string{system: "restricted", "agents": "privileged", "secretsync": "restricted"} {
+		s.kubectl("create", "namespace", namespace)
+		s.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce="+level, "pod-security.kubernetes.io/warn="+level)
+	}
+	const kinds = "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,roles,rolebindings,serviceaccounts,netpol,daemonsets"
+	installed := func() string {
+		return s.kubectl("get", kinds, "-A", "-o=name", "-l=app.kubernetes.io/instance=icecream-controller")
+	}
+	s.helm("install", "icecream-controller", chart, "-n", system, "--wait", "--timeout=2m")
+	before := installed()
+	s.helm("upgrade", "icecream-controller", chart, "-n", system, "--wait", "--timeout=2m",
+		"--set=controllers.podtimestamp.enabled=true,controllers.secretsync.enabled=true,controllers.nodereboot.enabled=true,controllers.nodereboot.agent.namespace=agents")
+	s.runs(system, "icecream-controller", 2)
+	nodes := s.get("nodes", "{.items[*].metadata.name}")
+	s.is(strconv.Itoa(len(strings.Fields(nodes))), "-n", "agents", "daemonset/icecream-controller-reboot-agent", "{.status.numberAvailable}")
+	s.helm("upgrade", "icecream-controller", chart, "-n", system, "--wait", "--timeout=2m", "--reset-values")
+	if after := installed(); after != before {
+		s.Errorf("switched on and off again:\nbefore %s\nafter %s", before, after)
+	}
+	s.helm("uninstall", "icecream-controller", "-n", system)
+	s.kubectl("delete", "crd/icecreams.controller.nicoleh.io", "namespace/"+system, "namespace/agents", "namespace/secretsync")
 }
 
 // Nothing is installed, and the controller may do nothing, outside of the namespace.
