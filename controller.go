@@ -194,7 +194,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (again tim
 	if apierrors.IsInvalid(outcome.Err) {
 		return retryInvalid, worker.Terminal(outcome.Err)
 	}
-	return soonest(decision.Again, wait), outcome.Err
+	return worker.Soonest(decision.Again, wait), outcome.Err
 }
 
 // catchUp is an error as long as the caches do not show what was last written for
@@ -511,14 +511,6 @@ func (c *Controller) follow(index, key string) {
 	for _, ice := range icecreams {
 		c.loop.AddAfter(nameOf(ice), burst)
 	}
-}
-
-// soonest is the shorter of two delays, of which zero means none.
-func soonest(a, b time.Duration) time.Duration {
-	if a == 0 || b == 0 {
-		return max(a, b)
-	}
-	return min(a, b)
 }
 
 func nameOf(obj metav1.Object) cache.ObjectName { return cache.MetaObjectToName(obj) }

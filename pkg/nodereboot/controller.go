@@ -41,8 +41,10 @@ import (
 	"nicoleh.io/k8s-controller/pkg/worker"
 )
 
-// Name is the controller's in flags, logs and metrics, and who its writes are by.
+// Name is that of the controller, wherever it has to be named.
 const Name = "nodereboot"
+
+const fieldManager = Name + "-controller"
 
 // Config is what an operator can choose.
 type Config struct {
@@ -50,6 +52,12 @@ type Config struct {
 	// all. Zero grants nothing.
 	MaxUnavailable intstr.IntOrString
 }
+
+// The reasons of its events.
+const (
+	ReasonGranted = "RebootGranted"
+	ReasonWaiting = "RebootWaiting"
+)
 
 // Controller grants nodes their reboots, one step in each sync:
 //
@@ -169,7 +177,7 @@ func (c *Controller) act(ctx context.Context, d Decision) error {
 	if err != nil {
 		return err
 	}
-	after, err := c.kube.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: Name})
+	after, err := c.kube.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
 	if cached.IsBehind(err) {
 		return worker.NotYet(fmt.Errorf("node %s has changed or gone since it was its turn: %w", node.Name, err))
 	}
@@ -184,7 +192,7 @@ func (c *Controller) act(ctx context.Context, d Decision) error {
 	delete(c.told, node.UID)
 	others := len(d.Unavailable) - 1 // without the node itself
 	klog.FromContext(ctx).Info("Reboot granted", "node", klog.KObj(after), "unavailable", others, "budget", d.Budget)
-	c.recorder.Eventf(after, nil, corev1.EventTypeNormal, "RebootGranted", "Grant",
+	c.recorder.Eventf(after, nil, corev1.EventTypeNormal, ReasonGranted, "Grant",
 		"May reboot now: %d of %d nodes may be unavailable, and %d others are", d.Budget, d.Nodes, others)
 	return nil
 }
@@ -195,7 +203,7 @@ func (c *Controller) tell(waiting []Waiting) {
 	for _, w := range waiting {
 		told[w.Node.UID] = w.Reason
 		if c.told[w.Node.UID] != w.Reason {
-			c.recorder.Eventf(w.Node, nil, corev1.EventTypeNormal, "RebootWaiting", "Wait", "Waits for its reboot (%s): %s", w.Reason, w.Note)
+			c.recorder.Eventf(w.Node, nil, corev1.EventTypeNormal, ReasonWaiting, "Wait", "Waits for its reboot (%s): %s", w.Reason, w.Note)
 		}
 	}
 	c.told = told

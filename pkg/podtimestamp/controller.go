@@ -42,6 +42,8 @@ import (
 // Name is that of the controller, wherever it has to be named.
 const Name = "podtimestamp"
 
+const fieldManager = Name + "-controller"
+
 // Resource is what it works on.
 var Resource = corev1.SchemeGroupVersion.WithResource("pods")
 
@@ -147,7 +149,7 @@ func (c *Controller) stamp(ctx context.Context, name cache.ObjectName, o Observe
 		return err
 	}
 	stamped, err := c.client.Resource(Resource).Namespace(name.Namespace).
-		Patch(ctx, name.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: Name})
+		Patch(ctx, name.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
 	if cached.IsBehind(err) {
 		return worker.NotYet(err)
 	}

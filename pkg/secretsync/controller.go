@@ -49,7 +49,7 @@ const (
 )
 
 const (
-	fieldManager = "secretsync-controller"
+	fieldManager = Name + "-controller"
 	// burst is how long what happens to a copy is collected for one sync.
 	burst = 50 * time.Millisecond
 	// Nobody tells that a Secret that is not a copy has gone, or that a rule by

@@ -29,6 +29,14 @@ const (
 // the loop then waits for Sync to return.
 type Sync func(ctx context.Context, name cache.ObjectName) (again time.Duration, err error)
 
+// Soonest is the shorter of two delays until another look, of which zero means none.
+func Soonest(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}
+
 // Result says how one sync went.
 type Result string
 

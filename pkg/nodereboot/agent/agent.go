@@ -43,6 +43,16 @@ import (
 // Name is the agent's in logs and events, and who its writes are by.
 const Name = "reboot-agent"
 
+// The reasons of its events.
+const (
+	ReasonRequested = "RebootRequested" // because of the sentinel
+	ReasonStarted   = "RebootStarted"
+	ReasonRebooting = "Rebooting"
+	ReasonFailed    = "RebootFailed" // the command did; it will be run again
+	ReasonGivenUp   = "RebootGivenUp"
+	ReasonFinished  = "RebootFinished"
+)
+
 // Config is what an operator can choose.
 type Config struct {
 	// NodeName is that of the Node that this runs on.
@@ -141,10 +151,10 @@ func (a *Agent) sync(ctx context.Context, _ cache.ObjectName) (again time.Durati
 		}
 		if d.Step == Rest {
 			klog.FromContext(ctx).V(2).Info("Nothing to do", "waitingFor", d.Wait)
-			return soonest(d.Again, a.config.LookEvery), nil
+			return worker.Soonest(d.Again, a.config.LookEvery), nil
 		}
 		if node, err = a.act(ctx, node, d); err != nil || node == nil {
-			return soonest(d.Again, soonest(pause, a.config.LookEvery)), err
+			return worker.Soonest(d.Again, worker.Soonest(pause, a.config.LookEvery)), err
 		}
 	}
 }
@@ -181,7 +191,7 @@ func (a *Agent) act(ctx context.Context, node *corev1.Node, d Decision) (*corev1
 		if a.trouble != nil {
 			note += ". The last obstacle: " + a.trouble.Error()
 		}
-		if err := a.tell(ctx, node, corev1.EventTypeWarning, "RebootGivenUp", note); err != nil {
+		if err := a.tell(ctx, node, corev1.EventTypeWarning, ReasonGivenUp, note); err != nil {
 			return nil, fmt.Errorf("telling that the reboot is given up: %w", err) // the slot is kept until it is told
 		}
 	default:
@@ -197,9 +207,9 @@ func (a *Agent) act(ctx context.Context, node *corev1.Node, d Decision) (*corev1
 	case Cordon:
 		a.drained, a.trouble = "", nil // Pods may have come while it was not
 	case Request:
-		a.report(ctx, node, corev1.EventTypeNormal, "RebootRequested", a.config.SentinelFile+" asks for a reboot")
+		a.report(ctx, node, corev1.EventTypeNormal, ReasonRequested, a.config.SentinelFile+" asks for a reboot")
 	case Begin:
-		a.report(ctx, node, corev1.EventTypeNormal, "RebootStarted", "The node is cordoned and drained, to be rebooted")
+		a.report(ctx, node, corev1.EventTypeNormal, ReasonStarted, "The node is cordoned and drained, to be rebooted")
 	case Reboot:
 		return nil, a.goDown(ctx, after)
 	case Finish:
@@ -207,7 +217,7 @@ func (a *Agent) act(ctx context.Context, node *corev1.Node, d Decision) (*corev1
 		if again := d.Annotations[request.Needed]; again != nil {
 			eventType, note = corev1.EventTypeWarning, fmt.Sprintf("%s, but %s is still there, and asks again at %s", note, a.config.SentinelFile, *again)
 		}
-		a.report(ctx, node, eventType, "RebootFinished", note)
+		a.report(ctx, node, eventType, ReasonFinished, note)
 	default:
 	}
 	return after, nil
@@ -219,12 +229,12 @@ func (a *Agent) goDown(ctx context.Context, node *corev1.Node) error {
 		klog.FromContext(ctx).Info("The system would be rebooted now; nothing was changed")
 		return nil
 	}
-	a.report(ctx, node, corev1.EventTypeNormal, "Rebooting", "The node is drained and goes down")
+	a.report(ctx, node, corev1.EventTypeNormal, ReasonRebooting, "The node is drained and goes down")
 	// What makes the system go down also asks this process to end, and has to go on.
 	command, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.config.Limits.Reboot)
 	defer cancel()
 	if err := a.reboot(command); err != nil && ctx.Err() == nil {
-		a.report(ctx, node, corev1.EventTypeWarning, "RebootFailed", fmt.Sprintf("The reboot command is run again after %s, as it failed: %v", a.config.Limits.Reboot, err))
+		a.report(ctx, node, corev1.EventTypeWarning, ReasonFailed, fmt.Sprintf("The reboot command is run again after %s, as it failed: %v", a.config.Limits.Reboot, err))
 		return worker.Terminal(fmt.Errorf("rebooting: %w", err))
 	}
 	return nil
@@ -389,12 +399,4 @@ func (a *Agent) wasRehearsed(node *corev1.Node, d Decision) bool {
 // state is what the Node says about its reboot.
 func state(node *corev1.Node) string {
 	return fmt.Sprintf("%q %q %q", node.Annotations[request.Needed], node.Annotations[request.Now], node.Annotations[request.InProgress])
-}
-
-// soonest is the shorter of two delays, of which zero means none.
-func soonest(a, b time.Duration) time.Duration {
-	if a == 0 || b == 0 {
-		return max(a, b)
-	}
-	return min(a, b)
 }
