@@ -39,7 +39,7 @@ diff <(cd "${first}/dist" && find . -type f | sort) <(cd "${second}/dist" && fin
 go -C hack/tools/release test -count=1 . -args -dist "${first}/dist"
 
 if [[ ,${PLATFORMS}, == *,${own},* ]]; then
-  commit=$(git rev-parse HEAD)
+  commit=$(git -C "${first}" rev-parse HEAD)
   for binary in "${first}"/dist/*_"${own/\//_}"; do
     version=$("${binary}" -version)
     [[ ${version} == *" v"*", commit ${commit}, $(go env GOVERSION), ${own}" ]] ||
