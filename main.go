@@ -8,12 +8,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -26,7 +24,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	apimachineryversion "k8s.io/apimachinery/pkg/version"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
@@ -34,18 +31,16 @@ import (
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	componentbase "k8s.io/component-base/config"
 	componentbaseoptions "k8s.io/component-base/config/options"
 	logsapi "k8s.io/component-base/logs/api/v1"
-	_ "k8s.io/component-base/logs/json/register" // -logging-format=json
-	"k8s.io/component-base/version"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/cli"
 	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned"
 	icecreamscheme "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/scheme"
 	externalversions "nicoleh.io/k8s-controller/pkg/generated/informers/externalversions"
@@ -127,7 +122,7 @@ func main() {
 		os.Exit(0)
 	}
 	if err == nil && o.version {
-		fmt.Println(versionLine())
+		fmt.Println(cli.VersionLine("controller"))
 		return
 	}
 	if err == nil {
@@ -139,8 +134,7 @@ func main() {
 	}
 }
 
-// parse reads the flags from the command line and, where that has none, from the
-// environment: -kube-api-qps is CONTROLLER_KUBE_API_QPS there.
+// parse reads the flags.
 func parse(args []string) (options, error) {
 	o := options{
 		election: componentbase.LeaderElectionConfiguration{
@@ -178,41 +172,16 @@ func parse(args []string) (options, error) {
 	flags.BoolVar(&o.serve.HTTP2, "enable-http2", false, "Also offer HTTP/2 on -bind-address.")
 	flags.DurationVar(&o.stuckAfter, "stuck-after", 5*time.Minute, "How long the work on one object may take before /livez fails.")
 	flags.BoolVar(&o.version, "version", false, "Print version, commit and Go version, and exit.")
-	all := flag.NewFlagSet("", flag.ContinueOnError)
-	logsapi.AddGoFlags(o.logging, all)
-	for _, name := range []string{"logging-format", "v", "vmodule"} { // the others are alpha
-		f := all.Lookup(name)
-		flags.Var(f.Value, f.Name, f.Usage)
-	}
+	cli.AddLogging(flags, o.logging)
 	election := pflag.NewFlagSet("", pflag.ContinueOnError)
 	componentbaseoptions.BindLeaderElectionFlags(&o.election, election)
 	election.CopyToGoFlagSet(flags)
 	flags.Lookup("leader-elect-resource-namespace").Usage += " Default: that of the Pod that this runs in; elsewhere -namespace, or else kube-system."
 
-	var err error
-	flags.VisitAll(func(f *flag.Flag) {
-		name := "CONTROLLER_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		if value, ok := os.LookupEnv(name); ok && err == nil {
-			if err = flags.Set(f.Name, value); err != nil {
-				err = fmt.Errorf("invalid value %q in $%s: %w", value, name, err)
-			}
-		}
-	})
-	if err == nil {
-		flags.SetOutput(io.Discard) // the error says it in one line
-		err = flags.Parse(args)
+	if err := cli.Parse(flags, args); err != nil {
+		return o, err
 	}
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		flags.SetOutput(os.Stdout)
-		flags.Usage()
-	case err != nil:
-	case flags.NArg() > 0:
-		err = fmt.Errorf("unexpected argument %q: every option begins with a dash", flags.Arg(0))
-	default:
-		err = o.validate()
-	}
-	return o, err
+	return o, o.validate()
 }
 
 // validate says what is wrong with the flags.
@@ -287,7 +256,7 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
-	klog.Background().Info("Starting", "version", versionLine(), "server", config.Host, "namespace", o.namespace, "controllers", o.controllers)
+	klog.Background().Info("Starting", "version", cli.VersionLine("controller"), "server", config.Host, "namespace", o.namespace, "controllers", o.controllers)
 	if err := p.run(ctx); err != nil && ctx.Err() == nil {
 		return err
 	}
@@ -347,7 +316,7 @@ func assemble(o options, config *rest.Config) (*process, error) {
 		wired.name = c.name
 		p.controllers = append(p.controllers, wired)
 	}
-	v := buildVersion()
+	v := cli.Version()
 	metrics.Build(v.GitVersion, v.GitCommit)
 	live, ready := p.checks(o.stuckAfter)
 	p.server, err = serve.Listen(o.serve, p.client, live, ready)
@@ -437,54 +406,13 @@ func (p *process) work(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// versionLine says what was built.
-func versionLine() string {
-	v := buildVersion()
-	return fmt.Sprintf("controller %s, commit %s, %s, %s", v.GitVersion, v.GitCommit, v.GoVersion, v.Platform)
-}
-
-// buildVersion is what the linker was told by the Makefile, or else what the Go
-// toolchain found out.
-func buildVersion() apimachineryversion.Info {
-	v := version.Get()
-	if info, ok := debug.ReadBuildInfo(); ok && strings.Contains(v.GitCommit, "$Format") {
-		v.GitVersion, v.GitCommit = info.Main.Version, "unknown"
-		for _, setting := range info.Settings {
-			if setting.Key == "vcs.revision" {
-				v.GitCommit = setting.Value
-			}
-		}
-	}
-	return v
-}
-
 // clientConfig says how to reach the cluster.
 func clientConfig(o options) (*rest.Config, error) {
-	config, err := func() (*rest.Config, error) {
-		if o.kubeconfig != "" || o.master != "" {
-			return clientcmd.BuildConfigFromFlags(o.master, o.kubeconfig)
-		}
-		if os.Getenv(clientcmd.RecommendedConfigPathEnvVar) != "" {
-			return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
-		}
-		return rest.InClusterConfig()
-	}()
-	if errors.Is(err, rest.ErrNotInCluster) {
-		return nil, errors.New("no cluster to connect to: give -kubeconfig, set $KUBECONFIG, or run in a Pod")
+	config, err := cli.ClusterConfig(o.kubeconfig, o.master)
+	if err == nil && o.qps > 0 {
+		config.QPS, config.Burst = float32(o.qps), cmp.Or(o.burst, int(2*o.qps)+1)
 	}
-	if clientcmd.IsEmptyConfig(err) {
-		return nil, fmt.Errorf("the kubeconfig %q is missing or names no cluster", cmp.Or(o.kubeconfig, os.Getenv(clientcmd.RecommendedConfigPathEnvVar)))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("the kubeconfig %q cannot be used: %w", cmp.Or(o.kubeconfig, os.Getenv(clientcmd.RecommendedConfigPathEnvVar)), err)
-	}
-	config.QPS, config.Burst = float32(o.qps), o.burst
-	if o.qps == 0 {
-		config.QPS = -1 // zero would be client-go's default of 5
-	} else if o.burst == 0 {
-		config.Burst = int(2*o.qps) + 1
-	}
-	return config, nil
+	return config, err
 }
 
 // podNamespace is the namespace of the Pod that this runs in; empty elsewhere.

@@ -428,12 +428,6 @@ func TestProtobufIsForACopy(t *testing.T) {
 	}
 }
 
-func TestVersionLine(t *testing.T) {
-	if got := versionLine(); !strings.HasPrefix(got, "controller ") || strings.Contains(got, "\n") || !strings.Contains(got, "go1.") {
-		t.Errorf("versionLine = %q", got)
-	}
-}
-
 // requireOneLine checks that an error fits into one line that names all of that.
 func requireOneLine(t *testing.T, err error, names []string) {
 	t.Helper()

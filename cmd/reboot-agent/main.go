@@ -7,10 +7,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
-	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -19,14 +17,11 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	logsapi "k8s.io/component-base/logs/api/v1"
-	_ "k8s.io/component-base/logs/json/register" // -logging-format=json
-	"k8s.io/component-base/version"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"nicoleh.io/k8s-controller/pkg/cli"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/agent"
 )
 
@@ -45,8 +40,7 @@ func main() {
 		os.Exit(0)
 	}
 	if err == nil && o.version {
-		v := version.Get()
-		fmt.Printf("reboot-agent %s, commit %s, %s, %s\n", v.GitVersion, v.GitCommit, runtime.Version(), v.Platform)
+		fmt.Println(cli.VersionLine("reboot-agent"))
 		return
 	}
 	if err == nil {
@@ -58,8 +52,7 @@ func main() {
 	}
 }
 
-// parse reads the flags from the command line and, where that has none, from the
-// environment: -dry-run is REBOOT_AGENT_DRY_RUN there.
+// parse reads the flags.
 func parse(args []string) (options, error) {
 	o := options{logging: logsapi.NewLoggingConfiguration()}
 	flags := flag.NewFlagSet("reboot-agent", flag.ContinueOnError)
@@ -76,39 +69,17 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.command, "reboot-command", "", "The program that reboots the system, with its arguments, separated by spaces. Without it, process 1 is told to, which has to be the host's systemd.")
 	flags.BoolVar(&o.agent.DryRun, "dry-run", false, "Ask the API server whether it would allow each step, log them, and change nothing.")
 	flags.BoolVar(&o.version, "version", false, "Print version, commit and Go version, and exit.")
-	all := flag.NewFlagSet("", flag.ContinueOnError)
-	logsapi.AddGoFlags(o.logging, all)
-	for _, name := range []string{"logging-format", "v", "vmodule"} { // the others are alpha
-		f := all.Lookup(name)
-		flags.Var(f.Value, f.Name, f.Usage)
-	}
-
-	var err error
-	flags.VisitAll(func(f *flag.Flag) {
-		name := "REBOOT_AGENT_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		if value, ok := os.LookupEnv(name); ok && err == nil {
-			if err = flags.Set(f.Name, value); err != nil {
-				err = fmt.Errorf("invalid value %q in $%s: %w", value, name, err)
-			}
-		}
-	})
-	if err == nil {
-		flags.SetOutput(io.Discard) // the error says it in one line
-		err = flags.Parse(args)
+	cli.AddLogging(flags, o.logging)
+	if err := cli.Parse(flags, args); err != nil || o.version {
+		return o, err
 	}
 	switch limits := o.agent.Limits; {
-	case errors.Is(err, flag.ErrHelp):
-		flags.SetOutput(os.Stdout)
-		flags.Usage()
-	case err != nil || o.version:
-	case flags.NArg() > 0:
-		err = fmt.Errorf("unexpected argument %q: every option begins with a dash", flags.Arg(0))
 	case o.agent.NodeName == "":
-		err = errors.New("-node-name, or $NODE_NAME, has to say which node this runs on")
+		return o, errors.New("-node-name, or $NODE_NAME, has to say which node this runs on")
 	case o.agent.LookEvery <= 0 || limits.Drain <= 0 || limits.Reboot <= 0 || limits.RetryAfter <= 0:
-		err = errors.New("-look-every, -drain-timeout, -reboot-timeout and -retry-after have to be more than nothing")
+		return o, errors.New("-look-every, -drain-timeout, -reboot-timeout and -retry-after have to be more than nothing")
 	}
-	return o, err
+	return o, nil
 }
 
 // run runs the agent until the first signal; a second one kills.
@@ -121,11 +92,10 @@ func run(o options) error {
 	}
 	defer klog.Flush()
 
-	config, err := clientConfig(o)
+	config, err := cli.ClusterConfig(o.kubeconfig, "")
 	if err != nil {
 		return err
 	}
-	config.QPS = -1 // the API server's priority and fairness decides
 	kube, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
@@ -141,29 +111,11 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
-	klog.Background().Info("Starting", "version", version.Get().GitVersion, "node", o.agent.NodeName, "dryRun", o.agent.DryRun)
+	klog.Background().Info("Starting", "version", cli.VersionLine("reboot-agent"), "node", o.agent.NodeName, "dryRun", o.agent.DryRun)
 	nodes.StartWithContext(ctx)
 	if err := a.Run(ctx); err != nil && ctx.Err() == nil {
 		return err
 	}
 	klog.Background().Info("Stopped")
 	return nil
-}
-
-// clientConfig says how to reach the cluster.
-func clientConfig(o options) (*rest.Config, error) {
-	if o.kubeconfig == "" && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "" {
-		config, err := rest.InClusterConfig()
-		if err != nil {
-			return nil, fmt.Errorf("no cluster to connect to: give -kubeconfig, set $KUBECONFIG, or run in a Pod: %w", err)
-		}
-		return config, nil
-	}
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = o.kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("the kubeconfig cannot be used: %w", err)
-	}
-	return config, nil
 }
