@@ -1,7 +1,6 @@
 package secretsync
 
 import (
-	"bytes"
 	"fmt"
 	"regexp"
 	"strings"
@@ -389,24 +388,4 @@ func TestACopyIsKnownBeforeItsNamespace(t *testing.T) {
 		equal(t, "Secrets", []string{"vault/db"}, c.names())
 		stop()
 	})
-}
-
-// What is in the caches: no data of copies, nor of Secrets that are not copied.
-func TestStrip(t *testing.T) {
-	copied := newSource("db", "1")
-	StripCopy(copied)
-	digest := digestOf(newSource("db", "1"))
-	StripCopy(copied) // a transform may see an object twice
-	if strings.Contains(fmt.Sprintf("%s", copied.Data), marker) || !bytes.Equal(digestOf(copied), digest) {
-		t.Errorf("of a copy is kept %s", copied.Data)
-	}
-	unmarked := newSource("db", "1", func(s *corev1.Secret) { delete(s.Annotations, usual.Annotation) })
-	usual.StripSource(unmarked)
-	if strings.Contains(fmt.Sprint(unmarked), marker) || len(unmarked.Data) > 0 {
-		t.Errorf("of a Secret that is not copied is kept %v", unmarked)
-	}
-	source := newSource("db", "1")
-	usual.StripSource(source)
-	equal(t, "data of a source", newSource("db", "1").Data, source.Data)
-	equal(t, "annotations of a source", map[string]string{usual.Annotation: ""}, source.Annotations)
 }
