@@ -186,3 +186,16 @@ func TestStripKeepsWhatIsRead(t *testing.T) {
 		t.Error("more is kept than is read")
 	}
 }
+
+// A node that is deleted while it reboots uses up nothing any more.
+func TestDeletedNodeFreesItsSlot(t *testing.T) {
+	nodes := []*corev1.Node{node("a", with(request.InProgress, "x")), node("b", needed)}
+	o := Observed{Now: noon, MaxUnavailable: intstr.FromInt32(1), Nodes: nodes}
+	if d := Decide(o); d.Step != Rest {
+		t.Fatalf("%s %s, although a reboots", d.Step, d.Node.Name)
+	}
+	o.Nodes = nodes[1:]
+	if d := Decide(o); d.Step != Choose || d.Node.Name != "b" {
+		t.Errorf("%s %v, want b to be chosen", d.Step, d.Node)
+	}
+}

@@ -209,7 +209,7 @@ func (a *Agent) act(ctx context.Context, node *corev1.Node, d Decision) (*corev1
 	case Request:
 		a.report(ctx, node, corev1.EventTypeNormal, ReasonRequested, a.config.SentinelFile+" asks for a reboot")
 	case Begin:
-		a.report(ctx, node, corev1.EventTypeNormal, ReasonStarted, "The node is cordoned and drained, to be rebooted")
+		a.report(ctx, node, corev1.EventTypeNormal, ReasonStarted, "The node will be cordoned, drained and rebooted")
 	case Reboot:
 		return nil, a.goDown(ctx, after)
 	case Finish:
