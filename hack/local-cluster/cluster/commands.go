@@ -133,6 +133,9 @@ func (c *Cluster) controllerManagerArgs() []string {
 		"--use-service-account-credentials",
 		"--service-account-private-key-file=" + c.pki(pki.ServiceKey),
 		"--root-ca-file=" + c.pki(pki.CA),
+		// Whatever keeps the API server away for a while: kwok never gives a Pod back
+		// what it loses when its node counts as lost.
+		"--node-monitor-grace-period=10m",
 		"--leader-elect=false",
 		"--secure-port=0",
 	}
