@@ -288,7 +288,7 @@ func assemble(o options, config *rest.Config) (*process, error) {
 			return nil, fmt.Errorf("-leader-elect: %w", err)
 		}
 		config = rest.CopyConfig(config)
-		config.Wrap(p.election.Fence)
+		p.election.Fence(config)
 	}
 
 	kube, err := kubernetes.NewForConfig(rest.AddUserAgent(protobuf(config), "events"))

@@ -7,7 +7,7 @@
 //     returned, not before; a candidate sees that at once, because it watches.
 //   - A leader that has lost the lease, or cannot be sure of it any longer, is told
 //     at once, and must end its process.
-//   - Until it has, nothing of it reaches the API server: Fence stops every write
+//   - Until it has, nothing of it reaches the API server: Fence stops all that is sent
 //     from the moment on when the lease may be somebody else's. That moment is
 //     known without asking, so it also holds for a process that was stopped and
 //     continued, or a machine that was asleep.
@@ -17,6 +17,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"sync"
@@ -30,6 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/wait"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/util/retry"
@@ -222,12 +224,26 @@ func (e *Election) release(ctx context.Context) {
 	e.lock.logger.Info("Gave the lease away")
 }
 
-// Fence is next without the writes of a process that does not lead, or may not any
-// longer: they end in an error. A write that was sent in time can still arrive
-// after the renew deadline; the lease lasts longer than that by the difference of
-// the two.
-func (e *Election) Fence(next http.RoundTripper) http.RoundTripper {
-	return fence{e.lock, next}
+// Fence keeps clients that are made of the config from writing while this process
+// does not lead: such requests end in an error. Once it has led and may not any
+// longer, nothing at all leaves their connections, so that a request which had
+// passed the first check when the process was stopped gets no further.
+//
+// What was sent in time can still arrive after the renew deadline; the lease lasts
+// longer than that by the difference of the two.
+func (e *Election) Fence(config *rest.Config) {
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return fence{e.lock, next} })
+	dial := config.Dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext // as client-go's
+	}
+	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		connection, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return fencedConnection{connection, e.lock}, nil
+	}
 }
 
 // Check is an error if this process should have ended because it does not lead any
@@ -262,6 +278,20 @@ func (f fence) RoundTrip(request *http.Request) (*http.Response, error) {
 // WrappedRoundTripper implements the interface by which client-go finds the
 // transport below.
 func (f fence) WrappedRoundTripper() http.RoundTripper { return f.next }
+
+// fencedConnection sends nothing after the term of this process.
+type fencedConnection struct {
+	net.Conn
+	lock *lock
+}
+
+// Write implements net.Conn.
+func (c fencedConnection) Write(content []byte) (int, error) {
+	if c.lock.hasLed() && !c.lock.isValid() {
+		return 0, errFenced
+	}
+	return c.Conn.Write(content)
+}
 
 // lock is the lease as the elector sees it. It remembers until when nobody else can
 // have it.

@@ -3,6 +3,8 @@ package leader
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -15,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/component-base/config"
@@ -89,7 +92,9 @@ func holder(t *testing.T, client *fake.Clientset) string {
 
 // write sends a request of that method through the fence of the candidate.
 func (c *candidate) write(method string) error {
-	fence := c.Fence(roundTripper(func(*http.Request) (*http.Response, error) { return &http.Response{Body: http.NoBody}, nil }))
+	config := &rest.Config{}
+	c.Fence(config)
+	fence := config.WrapTransport(roundTripper(func(*http.Request) (*http.Response, error) { return &http.Response{Body: http.NoBody}, nil }))
 	response, err := fence.RoundTrip(&http.Request{Method: method, Body: http.NoBody})
 	if err == nil {
 		response.Body.Close() //nolint:errcheck // nothing in it
@@ -309,6 +314,58 @@ func TestFenceGoesByTheClockAlone(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A request that has passed the first check when its process is stopped has yet to
+// be sent.
+func TestFenceHoldsConnections(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC))
+	e, err := New(usual, fake.NewClientset().CoordinationV1(), clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := &rest.Config{}
+	e.Fence(config)
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	arrived := make(chan string, 1)
+	go func() {
+		connection, err := listener.Accept()
+		if err != nil {
+			arrived <- err.Error()
+			return
+		}
+		content, _ := io.ReadAll(connection)
+		arrived <- string(content)
+	}()
+	connection, err := config.Dial(t.Context(), "tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(text string, want error) {
+		t.Helper()
+		if _, err := connection.Write([]byte(text)); !errors.Is(err, want) {
+			t.Errorf("sending %q: %v, want %v", text, err, want)
+		}
+	}
+	send("a candidate reads; ", nil)
+	if err := e.lock.Create(t.Context(), *record("me")); err != nil {
+		t.Fatal(err)
+	}
+	send("a leader writes; ", nil)
+	clock.SetTime(clock.Now().Add(10*time.Second - 1))
+	send("until its time is over", nil)
+	clock.SetTime(clock.Now().Add(1))
+	send("and not any longer", errFenced)
+	if err := connection.Close(); err != nil {
+		t.Error(err)
+	}
+	if got, want := <-arrived, "a candidate reads; a leader writes; until its time is over"; got != want {
+		t.Errorf("there arrived %q, want %q", got, want)
 	}
 }
 
