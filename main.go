@@ -493,7 +493,7 @@ func wireSecretsync(o options, config *rest.Config, recorder events.EventRecorde
 	if err != nil {
 		return wired{}, err
 	}
-	meta, err := metadata.NewForConfig(protobuf(config))
+	meta, err := metadata.NewForConfig(config)
 	if err != nil {
 		return wired{}, err
 	}
