@@ -506,8 +506,8 @@ func backOff(t *testing.T, c *lab.Controller, object string) (waits []time.Durat
 	return waits
 }
 
-// metric is the value of a series without labels.
-func metric(t *testing.T, c *lab.Controller, name string) float64 {
+// metricsOf are those that the controller serves.
+func metricsOf(t *testing.T, c *lab.Controller) string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+c.Address(t, false)+"/metrics", http.NoBody)
 	if err != nil {
@@ -518,15 +518,22 @@ func metric(t *testing.T, c *lab.Controller, name string) float64 {
 		t.Fatal(err)
 	}
 	defer response.Body.Close()
-	content, err := io.ReadAll(response.Body)
+	text, err := io.ReadAll(response.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := regexp.MustCompile(`(?m)^` + name + ` (.*)$`).FindSubmatch(content)
+	return string(text)
+}
+
+// metric is the value of a series without labels.
+func metric(t *testing.T, c *lab.Controller, name string) float64 {
+	t.Helper()
+	all := metricsOf(t, c)
+	found := regexp.MustCompile(`(?m)^` + name + ` (.*)$`).FindStringSubmatch(all)
 	if found == nil {
-		t.Fatalf("there is no %s in\n%s", name, content)
+		t.Fatalf("there is no %s in\n%s", name, all)
 	}
-	value, err := strconv.ParseFloat(string(found[1]), 64)
+	value, err := strconv.ParseFloat(found[1], 64)
 	if err != nil {
 		t.Fatal(err)
 	}

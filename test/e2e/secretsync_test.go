@@ -6,9 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -341,7 +339,7 @@ func TestSecretsync(t *testing.T) {
 		t.Errorf("%s took %d attempts", refusing, len(attempts))
 	}
 	s.n.Eventually(t, "the metrics tell of the troubles", func(context.Context) error {
-		if metrics := metricsOf(s, c); !strings.Contains(metrics, `secretsync_troubles{reason="ErrResourceExists"} 1`) || !strings.Contains(metrics, `secretsync_troubles{reason="CopyFailed"} 2`) {
+		if metrics := metricsOf(s.T, c); !strings.Contains(metrics, `secretsync_troubles{reason="ErrResourceExists"} 1`) || !strings.Contains(metrics, `secretsync_troubles{reason="CopyFailed"} 2`) {
 			return fmt.Errorf("they are:\n%s", metrics)
 		}
 		return nil
@@ -475,21 +473,6 @@ spec: {policyName: indiscreet, validationActions: [Deny]}
 	})
 }
 
-// metricsOf are those that the controller serves.
-func metricsOf(s *secrets, c *lab.Controller) string {
-	s.Helper()
-	response, err := http.Get("http://" + c.Address(s.T, false) + "/metrics")
-	if err != nil {
-		s.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		s.Fatal(err)
-	}
-	return string(text)
-}
-
 // requireUntold requires that nobody can read in the log, the events or the
 // metrics what is in a Secret.
 func requireUntold(s *secrets, c *lab.Controller) {
@@ -502,7 +485,7 @@ func requireUntold(s *secrets, c *lab.Controller) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	for where, text := range map[string]string{"log": c.Log(), "events": string(events), "metrics": metricsOf(s, c)} {
+	for where, text := range map[string]string{"log": c.Log(), "events": string(events), "metrics": metricsOf(s.T, c)} {
 		if len(text) < 1000 {
 			s.Errorf("there is next to nothing in the %s: %q", where, text)
 		}
