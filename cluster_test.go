@@ -156,6 +156,8 @@ func (c *cluster) carryOut(action clienttesting.Action) (runtime.Object, error) 
 		return list, err
 	case clienttesting.CreateActionImpl:
 		return c.create(gvr, action.GetObject().DeepCopyObject(), action.CreateOptions)
+	case clienttesting.UpdateActionImpl:
+		return c.updateStatus(gvr, action)
 	case clienttesting.PatchActionImpl:
 		return c.patch(gvr, action)
 	case clienttesting.DeleteActionImpl:
@@ -227,9 +229,6 @@ func (c *cluster) patch(gvr schema.GroupVersionResource, action clienttesting.Pa
 			return nil, conflict(gvr, action.GetName())
 		}
 	}
-	if gvr == icecreamsGVR {
-		return c.applyStatus(before.(*v1alpha1.Icecream), action)
-	}
 	_, after, err := clienttesting.ObjectReaction(c.trackers[gvr])(action)
 	if err != nil {
 		return nil, err
@@ -237,24 +236,24 @@ func (c *cluster) patch(gvr schema.GroupVersionResource, action clienttesting.Pa
 	return c.update(gvr, before, after), nil
 }
 
-// applyStatus is a server-side apply to the status of an Icecream, which the
-// generated fake cannot do: ours but for the conditions of others.
-func (c *cluster) applyStatus(before *v1alpha1.Icecream, action clienttesting.PatchActionImpl) (runtime.Object, error) {
-	if action.GetSubresource() != "status" || action.GetPatchType() != types.ApplyPatchType {
-		return nil, apierrors.NewMethodNotSupported(icecreamsGVR.GroupResource(), action.GetVerb())
+// updateStatus is a PUT to the status subresource, which takes the status and
+// nothing else.
+func (c *cluster) updateStatus(gvr schema.GroupVersionResource, action clienttesting.UpdateActionImpl) (runtime.Object, error) {
+	sent, ok := action.GetObject().(*v1alpha1.Icecream)
+	if !ok || action.GetSubresource() != "status" {
+		return nil, apierrors.NewMethodNotSupported(gvr.GroupResource(), action.GetVerb())
 	}
-	var applied v1alpha1.Icecream
-	if err := json.Unmarshal(action.GetPatch(), &applied); err != nil {
+	obj, err := c.trackers[gvr].Get(gvr, namespace, sent.Name)
+	if err != nil {
 		return nil, err
 	}
-	after := before.DeepCopy()
-	after.Status = applied.Status
-	for _, condition := range before.Status.Conditions {
-		if meta.FindStatusCondition(after.Status.Conditions, condition.Type) == nil {
-			after.Status.Conditions = append(after.Status.Conditions, condition)
-		}
+	before := obj.(*v1alpha1.Icecream)
+	if sent.UID != before.UID || sent.ResourceVersion != before.ResourceVersion {
+		return nil, conflict(gvr, sent.Name)
 	}
-	return c.update(icecreamsGVR, before, after), nil
+	after := before.DeepCopy()
+	after.Status = sent.Status
+	return c.update(gvr, before, after), nil
 }
 
 func (c *cluster) remove(gvr schema.GroupVersionResource, name string, only *metav1.Preconditions) error {
@@ -468,6 +467,7 @@ func podOf(d *appsv1.Deployment, name, node string) *corev1.Pod {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: name,
 			Labels: maps.Clone(d.Spec.Template.Labels), Annotations: maps.Clone(d.Spec.Template.Annotations),
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: d.Name, UID: "uid-of-a-replica-set", Controller: ptr.To(true)}},
 		},
 		Spec: corev1.PodSpec{NodeName: node},
 		Status: corev1.PodStatus{

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,12 +41,12 @@ import (
 // Controller gives each Icecream its Deployment and reports back what became of
 // it. One sync of one Icecream goes
 //
-//	fresh → observe → decide → act → status → events
+//	fresh → observe → assess → decide → act → status → events
 //
 // Fresh: nothing is decided before the caches show what was written last time.
-// Observe: everything is read from the caches. Decide: package icecream says
-// what should be written; it is pure and holds all the rules. Act: it is
-// written. Status: what came of it is reported, if it is news. Events: people
+// Observe: everything is read from the caches, and what is remembered from the
+// sync before is added. Assess and decide: package icecream says what is known and
+// what should be written; it is pure and holds all the rules. Act: it is written. Status: what came of it is reported, if it is news. Events: people
 // are told, after the status says so too.
 //
 // It writes Deployments, the status of Icecreams, and events. It never writes an
@@ -56,18 +56,18 @@ type Controller struct {
 	kube     kubernetes.Interface
 	client   versioned.Interface
 	recorder events.EventRecorder
-	clock    clock.WithTicker
+	clock    clock.WithTickerAndDelayedExecution
 	metrics  metrics.Controller
 
 	icecreams   informers.TypedIcecreamInformer
 	deployments appsinformers.TypedDeploymentInformer
 	pods        coreinformers.TypedPodInformer
 
-	loop       *worker.Loop
-	writes     *written.Store
-	unanswered sync.Map // the names of Icecreams whose last status may or may not have been written
-	reports    *pace.Reports
-	synced     []cache.DoneChecker
+	loop     *worker.Loop
+	writes   *written.Store
+	writing  *pace.Pace
+	memories sync.Map // icecream.Memory by name
+	synced   []cache.DoneChecker
 }
 
 // Config is what an operator can choose.
@@ -97,10 +97,6 @@ const (
 // that moment. What happens in it leads to one sync.
 const burst = 100 * time.Millisecond
 
-// A Deployment that the API server calls invalid is mended by an edit of the
-// Icecream, which is seen at once, or of an admission policy, which is not.
-const retryInvalid = 5 * time.Minute
-
 // NewController wires a controller to its informers and starts nothing. The
 // informer of Pods has to be restricted to those with icecream.LabelIcecream.
 func NewController(
@@ -111,7 +107,7 @@ func NewController(
 	deployments appsinformers.TypedDeploymentInformer,
 	pods coreinformers.TypedPodInformer,
 	recorder events.EventRecorder,
-	clock clock.WithTicker,
+	clock clock.WithTickerAndDelayedExecution,
 ) (*Controller, error) {
 	c := &Controller{
 		config:      config,
@@ -123,9 +119,9 @@ func NewController(
 		icecreams:   icecreams,
 		deployments: deployments,
 		pods:        pods,
-		reports:     pace.New(config.StatusWindow, clock),
 	}
 	c.loop = worker.New("icecream", c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync))
+	c.writing = pace.New(config.StatusWindow, clock, c.loop.AddAfter)
 	c.writes = written.New(map[schema.GroupResource]written.Seen{
 		icecreamResource:   icecreams.Informer().GetStore(),
 		deploymentResource: deployments.Informer().GetStore(),
@@ -164,8 +160,9 @@ func (c *Controller) Count(add func(n int, values ...string)) {
 
 // sync brings one Icecream closer to what its spec asks for.
 func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (again time.Duration, err error) {
-	if err := c.catchUp(ctx, name); err != nil {
-		return 0, err
+	if err := c.writes.Missing(name); err != nil {
+		c.metrics.StaleCacheWait()
+		return 0, worker.NotYet(err)
 	}
 
 	observed, err := c.observe(name)
@@ -173,48 +170,56 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (again tim
 		return 0, err
 	}
 	if observed.Icecream == nil {
-		c.writes.Forget(name)
-		c.reports.Forget(name)
+		c.forget(name)
+		return 0, nil
+	}
+	if observed.IsOutdated() {
+		return 0, worker.NotYet(errors.New("the Icecream has changed, as the cache will show"))
+	}
+	known := icecream.Assess(observed)
+
+	decision, isTurn := c.pace(name, icecream.Decide(known))
+	if !isTurn {
 		return 0, nil
 	}
 
-	decision := icecream.Decide(observed)
-
-	outcome, err := c.act(ctx, observed, decision)
+	outcome, err := c.act(ctx, known, decision)
 	if err != nil {
 		return 0, err
 	}
+	memory, again := icecream.Remember(known, decision, outcome)
+	c.memories.Store(name, memory)
 
-	status, news := icecream.Status(observed, decision, outcome)
-	wait, err := c.report(ctx, observed, decision, status, news)
+	status, news := icecream.Status(known, decision, outcome)
+	err = c.report(ctx, known, status, news)
+	if apierrors.IsConflict(err) {
+		c.memories.Store(name, memory.WithOutdated(observed))
+	}
 	if err != nil {
 		return 0, err
 	}
-
-	if apierrors.IsInvalid(outcome.Err) {
-		return retryInvalid, worker.Terminal(outcome.Err)
-	}
-	return worker.Soonest(decision.Again, wait), outcome.Err
+	return again, worker.Terminal(outcome.Err)
 }
 
-// catchUp is an error as long as the caches do not show what was last written for
-// the Icecream. If the answer to that was lost, it asks what became of it.
-func (c *Controller) catchUp(ctx context.Context, name cache.ObjectName) error {
-	if _, isLost := c.unanswered.Load(name); isLost {
-		live, err := c.client.ControllerV1alpha1().Icecreams(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
-		switch {
-		case err == nil:
-			c.writes.Record(name, icecreamResource, live.ResourceVersion)
-		case !apierrors.IsNotFound(err):
-			return fmt.Errorf("finding out what became of the last status: %w", err)
-		}
-		c.unanswered.Delete(name)
+// forget drops what is remembered of an Icecream that is gone.
+func (c *Controller) forget(name cache.ObjectName) {
+	c.writes.Forget(name)
+	c.writing.Forget(name)
+	c.memories.Delete(name)
+}
+
+// pace is the decision, or to wait where it repeats what was refused and others go
+// first. isTurn is false when nothing may be written for now; the Icecream is looked
+// at again when it may.
+func (c *Controller) pace(name cache.ObjectName, d icecream.Decision) (paced icecream.Decision, isTurn bool) {
+	if !d.IsRetry {
+		c.writing.NothingToRetry(name)
+		return d, d.Verdict != icecream.Act || c.writing.Urgent(name)
 	}
-	if err := c.writes.Missing(name); err != nil {
-		c.metrics.StaleCacheWait()
-		return worker.NotYet(err)
+	if !c.writing.Retry(name) {
+		return d.Later(), true
 	}
-	return nil
+	return d, true
 }
 
 // observe reads from the caches what there is to know about an Icecream. When the
@@ -239,6 +244,10 @@ func (c *Controller) observe(name cache.ObjectName) (o icecream.Observed, err er
 	if err != nil {
 		return o, err
 	}
+	o.OwnerIsGone = c.isOwnerGone(o.Named)
+	if memory, ok := c.memories.Load(name); ok {
+		o.Memory = memory.(icecream.Memory)
+	}
 	pods, err := c.pods.TypedInformer().GetTypedIndexer().ByTypedIndex(byLabel, key(name.Namespace, icecream.LabelValue(name.Name)))
 	if err != nil {
 		return o, err
@@ -251,36 +260,54 @@ func (c *Controller) observe(name cache.ObjectName) (o icecream.Observed, err er
 	return o, nil
 }
 
+// isOwnerGone reports whether the Deployment, which may be nil, is controlled by an
+// Icecream that no longer exists.
+func (c *Controller) isOwnerGone(d *appsv1.Deployment) bool {
+	if d == nil || !icecream.IsControlledByAnIcecream(d) {
+		return false
+	}
+	owner := metav1.GetControllerOfNoCopy(d)
+	ice, err := c.icecreams.Lister().Icecreams(d.Namespace).Get(owner.Name)
+	return apierrors.IsNotFound(err) || err == nil && ice.UID != owner.UID
+}
+
 // act writes what was decided. What the API server refuses is part of the
 // outcome, to be reported; an error means that there is nothing to report yet.
-func (c *Controller) act(ctx context.Context, o icecream.Observed, d icecream.Decision) (out icecream.Outcome, err error) {
+func (c *Controller) act(ctx context.Context, known icecream.Assessment, d icecream.Decision) (out icecream.Outcome, err error) {
 	if d.Verdict != icecream.Act {
 		return out, nil
 	}
 	if d.Confirm {
-		if err := c.confirm(ctx, o.Icecream); err != nil {
+		if err := c.confirm(ctx, known.Icecream); err != nil {
 			return out, err
 		}
 	}
+	name := nameOf(known.Icecream)
 	switch {
 	case d.Apply == nil:
 	case d.Apply.UID == nil:
-		out.Deployment, out.Err = c.create(ctx, d.Apply)
+		out.Deployment, err = c.create(ctx, d.Apply)
 	default:
-		out.Deployment, out.Err = c.apply(ctx, o.Named, d)
+		out.Deployment, err = c.apply(ctx, known.Named, d)
 	}
 	if out.Deployment != nil {
-		c.writes.Record(nameOf(o.Icecream), deploymentResource, out.Deployment.ResourceVersion)
+		c.writes.Record(name, deploymentResource, out.Deployment.ResourceVersion)
 	}
 	for _, old := range d.Delete {
-		if out.Err == nil {
-			out.Err = c.delete(ctx, old)
+		if err == nil {
+			err = c.delete(ctx, old)
 		}
 	}
-	if isBehind(out.Err) {
-		return out, worker.NotYet(out.Err)
+	c.writing.Wrote(name, err != nil)
+	switch {
+	case isBehind(err):
+		return out, worker.NotYet(err)
+	case cached.IsRefusal(err):
+		out.Err = err
+		return out, nil
+	default:
+		return out, err
 	}
-	return out, nil
 }
 
 // confirm asks the API server whether the Icecream is still what the cache says.
@@ -350,13 +377,6 @@ func (c *Controller) delete(ctx context.Context, old *appsv1.Deployment) error {
 // something that the caches do not show yet.
 func isBehind(err error) bool { return cached.IsBehind(err) || isOfAnother(err) }
 
-// isRefusal says whether the API server has answered that it did not do what it was
-// asked. Any other error leaves open whether it did.
-func isRefusal(err error) bool {
-	var answer apierrors.APIStatus
-	return errors.As(err, &answer) && answer.Status().Code < http.StatusInternalServerError
-}
-
 // isOfAnother says whether an apply was refused because the object of that name
 // has another UID: the API server calls that an invalid change of the UID.
 func isOfAnother(err error) bool {
@@ -365,48 +385,57 @@ func isOfAnother(err error) bool {
 }
 
 // report writes the status if it differs from the present one, and then tells the
-// news. What is not urgent may have to wait for more of its kind: for that long.
-func (c *Controller) report(ctx context.Context, o icecream.Observed, d icecream.Decision, status v1alpha1.IcecreamStatus, news []icecream.Event) (wait time.Duration, err error) {
-	name, reported := nameOf(o.Icecream), o.Icecream
-	if !equality.Semantic.DeepEqual(o.Icecream.Status, status) {
-		isUrgent := d.Verdict == icecream.Act || icecream.IsUrgent(o.Icecream.Status, status)
-		if wait := c.reports.Due(name); wait > 0 && !isUrgent {
-			return wait, nil
+// news. What is not urgent may have to wait; the Icecream is looked at again when it
+// need not, and only what was done is told by then.
+func (c *Controller) report(ctx context.Context, known icecream.Assessment, status v1alpha1.IcecreamStatus, news []icecream.Event) (err error) {
+	name, reported := nameOf(known.Icecream), known.Icecream
+	switch may := c.mayReport(reported.Status, status); {
+	case may == nil:
+		c.writing.NothingToReport(name)
+	case may(name):
+		if reported, err = c.writeStatus(ctx, reported, status); err != nil {
+			return err
 		}
-		if reported, err = c.writeStatus(ctx, o.Icecream, status); err != nil {
-			return 0, err
-		}
-		c.reports.Wrote(name, icecream.IsUnderWay(status))
+	default:
+		news = slices.DeleteFunc(news, func(e icecream.Event) bool { return !e.IsDeed })
 	}
 	for _, event := range news {
 		c.recorder.Eventf(reported, nil, event.Type, event.Reason, event.Action, "%s", event.Note)
 		if event.Reason == v1alpha1.ReasonScheduled {
-			klog.FromContext(ctx).Info("Placement changed", "placement", icecream.Roster(o))
+			klog.FromContext(ctx).Info("Placement changed", "placement", icecream.Roster(known.Observed))
 		}
 	}
-	return 0, nil
+	return nil
 }
 
-// writeStatus applies the status, which cannot conflict with an edit of the spec.
-// The UID keeps it from an Icecream made anew under the same name.
-func (c *Controller) writeStatus(ctx context.Context, ice *v1alpha1.Icecream, status v1alpha1.IcecreamStatus) (*v1alpha1.Icecream, error) {
-	want, err := icecream.NewStatus(ice, status)
-	if err != nil {
-		return nil, err
+// mayReport is what to ask before the change from one status to another is written;
+// nil when there is none.
+func (c *Controller) mayReport(from, to v1alpha1.IcecreamStatus) func(cache.ObjectName) bool {
+	switch {
+	case equality.Semantic.DeepEqual(from, to):
+		return nil
+	case icecream.IsUrgent(from, to):
+		return c.writing.Urgent
+	default:
+		return c.writing.Report
 	}
-	applied, err := c.client.ControllerV1alpha1().Icecreams(ice.Namespace).ApplyStatus(ctx, want, metav1.ApplyOptions{FieldManager: icecream.FieldManager, Force: true})
+}
+
+// writeStatus replaces the status, whoever has written to it before. The API server
+// refuses it if the Icecream is no longer the one that the status was made from, so
+// a lost answer or a stale cache cannot bring back the past.
+func (c *Controller) writeStatus(ctx context.Context, ice *v1alpha1.Icecream, status v1alpha1.IcecreamStatus) (*v1alpha1.Icecream, error) {
+	c.writing.Reported(nameOf(ice))
+	updated, err := c.client.ControllerV1alpha1().Icecreams(ice.Namespace).UpdateStatus(ctx, icecream.NewStatus(ice, status), metav1.UpdateOptions{FieldManager: icecream.FieldManager})
 	c.metrics.StatusWrite(err)
 	if isBehind(err) {
 		return nil, worker.NotYet(err)
 	}
 	if err != nil {
-		if !isRefusal(err) {
-			c.unanswered.Store(nameOf(ice), true)
-		}
 		return nil, fmt.Errorf("writing the status: %w", err)
 	}
-	c.writes.Record(nameOf(ice), icecreamResource, applied.ResourceVersion)
-	return applied, nil
+	c.writes.Record(nameOf(ice), icecreamResource, updated.ResourceVersion)
+	return updated, nil
 }
 
 // fillCaches says what the caches keep of each object and what they find it by.

@@ -9,12 +9,12 @@ import (
 // most of them lead to nothing.
 func BenchmarkDecide(b *testing.B) {
 	o := world(newIcecream(), made(b, newIcecream()))
-	if d := Decide(o); d.Verdict != Converged {
+	if d := decide(o); d.Verdict != Converged {
 		b.Fatalf("%+v, want Converged", intentOf(d))
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		Decide(o)
+		decide(o)
 	}
 }
 
@@ -22,11 +22,11 @@ func BenchmarkStatus(b *testing.B) {
 	for _, pods := range []int{3, 5000} {
 		b.Run(fmt.Sprintf("%d Pods", pods), func(b *testing.B) {
 			o := crowd(b, pods)
-			d := Decide(o)
-			o.Icecream.Status, _ = Status(o, d, Outcome{})
+			d := decide(o)
+			o.Icecream.Status, _ = statusOf(o, d, Outcome{})
 			b.ReportAllocs()
 			for b.Loop() {
-				Status(o, d, Outcome{})
+				statusOf(o, d, Outcome{})
 			}
 		})
 	}
@@ -44,7 +44,7 @@ func BenchmarkPodOf(b *testing.B) {
 func TestCost(t *testing.T) {
 	small, large := world(newIcecream(), made(t, newIcecream())), crowd(t, 5000)
 	for _, o := range []*Observed{&small, &large} {
-		o.Icecream.Status, _ = Status(*o, Decide(*o), Outcome{})
+		o.Icecream.Status, _ = statusOf(*o, decide(*o), Outcome{})
 	}
 	pod := newPod()
 	tests := []struct {
@@ -52,10 +52,10 @@ func TestCost(t *testing.T) {
 		run   func()
 		limit float64
 	}{
-		{"deciding that nothing is to be done", func() { Decide(small) }, 700},
-		{"deciding that for 5,000 Pods", func() { Decide(large) }, 700},
-		{"the status of 3 Pods", func() { Status(small, Decision{}, Outcome{}) }, 80},
-		{"the status of 5,000 Pods on as many nodes", func() { Status(large, Decision{}, Outcome{}) }, 5800},
+		{"deciding that nothing is to be done", func() { decide(small) }, 700},
+		{"deciding that for 5,000 Pods", func() { decide(large) }, 700},
+		{"the status of 3 Pods", func() { statusOf(small, Decision{}, Outcome{}) }, 80},
+		{"the status of 5,000 Pods on as many nodes", func() { statusOf(large, Decision{}, Outcome{}) }, 5800},
 		{"reading a Pod that is well", func() { PodOf(pod) }, 0},
 	}
 	for _, tt := range tests {

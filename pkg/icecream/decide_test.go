@@ -71,6 +71,9 @@ func world(ice *v1alpha1.Icecream, deployments ...*appsv1.Deployment) Observed {
 	return o
 }
 
+// deadline is how long a rollout may take by default.
+const deadline = 10 * time.Minute
+
 func TestDecide(t *testing.T) {
 	long := strings.Repeat("sprinkles-", 20)[:199] + "s"
 	// with is the Icecream's Deployment of that name ("" for its own), as edited.
@@ -87,6 +90,8 @@ func TestDecide(t *testing.T) {
 		ice         *v1alpha1.Icecream // a plain one when nil
 		deployments []*appsv1.Deployment
 		pods        []Pod // those of the Deployments when nil
+		lasts       time.Duration
+		ownerIsGone bool
 		want        intent
 	}{{
 		name: "a new Icecream gets its Deployment",
@@ -112,11 +117,11 @@ func TestDecide(t *testing.T) {
 	}, {
 		name:        "a rollout that is under way is nobody's business",
 		deployments: []*appsv1.Deployment{with("", func(d *appsv1.Deployment) { d.Status = appsv1.DeploymentStatus{} })},
-		want:        intent{Verdict: Converged},
+		want:        intent{Verdict: Converged, Again: deadline},
 	}, {
 		name:        "drift in a field of ours is repaired",
 		deployments: []*appsv1.Deployment{with("", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](9) })},
-		want:        intent{Verdict: Act, Applies: "sundae"},
+		want:        intent{Verdict: Act, Applies: "sundae", Again: deadline},
 	}, {
 		name: "a changed spec is rolled out",
 		ice: newIcecream(reported, func(ice *v1alpha1.Icecream) {
@@ -143,12 +148,17 @@ func TestDecide(t *testing.T) {
 		deployments: []*appsv1.Deployment{with("", ownedBy("uid-of-another"))},
 		want:        intent{Verdict: Blocked, Reason: v1alpha1.ReasonErrResourceExists},
 	}, {
-		name: "a Deployment of an Icecream of the same name before this one is not touched",
-		ice:  newIcecream(func(ice *v1alpha1.Icecream) { ice.UID = "uid-of-the-next" }),
-		deployments: []*appsv1.Deployment{
-			with(""),
-		},
-		want: intent{Verdict: Blocked, Reason: v1alpha1.ReasonErrResourceExists},
+		name:        "the end of a Deployment whose Icecream is gone is waited for",
+		ice:         newIcecream(func(ice *v1alpha1.Icecream) { ice.UID = "uid-of-the-next" }),
+		deployments: []*appsv1.Deployment{with("")},
+		ownerIsGone: true,
+		want:        intent{Verdict: Wait, Reason: v1alpha1.ReasonDeploymentTerminating, Again: time.Minute},
+	}, {
+		name: "the end of somebody else's Deployment that is being deleted is waited for",
+		deployments: []*appsv1.Deployment{{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "parlour", Name: "sundae", UID: "foreign", DeletionTimestamp: ptr.To(metav1.NewTime(now)),
+		}}},
+		want: intent{Verdict: Wait, Reason: v1alpha1.ReasonDeploymentTerminating},
 	}, {
 		name: "being an owner is not being the controller",
 		deployments: []*appsv1.Deployment{with("", func(d *appsv1.Deployment) {
@@ -181,7 +191,7 @@ func TestDecide(t *testing.T) {
 	}, {
 		name:        "an orphan that is being deleted is not adopted",
 		deployments: []*appsv1.Deployment{with("", orphaned, func(d *appsv1.Deployment) { beingDeleted(d) })},
-		want:        intent{Verdict: Blocked, Reason: v1alpha1.ReasonErrResourceExists},
+		want:        intent{Verdict: Wait, Reason: v1alpha1.ReasonDeploymentTerminating},
 	}, {
 		name: "our own Deployment is being deleted: its end is waited for",
 		deployments: []*appsv1.Deployment{with("", func(d *appsv1.Deployment) {
@@ -198,7 +208,7 @@ func TestDecide(t *testing.T) {
 		name:        "after a rename the old one stays until the new one is rolled out",
 		ice:         newIcecream(calls("cone")),
 		deployments: []*appsv1.Deployment{with(""), with("cone", func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 2 })},
-		want:        intent{Verdict: Converged},
+		want:        intent{Verdict: Converged, Again: deadline},
 	}, {
 		name: "after a rename the old one stays while the new one is being deleted",
 		ice:  newIcecream(calls("cone")),
@@ -210,12 +220,12 @@ func TestDecide(t *testing.T) {
 		name:        "after a rename the old one goes once the new one is rolled out",
 		ice:         newIcecream(calls("cone")),
 		deployments: []*appsv1.Deployment{with(""), with("cone")},
-		want:        intent{Verdict: Act, Deletes: []string{"sundae"}, Confirms: true},
+		want:        intent{Verdict: Act, Deletes: []string{"sundae"}, Confirms: true, Again: deadline},
 	}, {
 		name:        "the new one is set right before the old one goes",
 		ice:         newIcecream(calls("cone")),
 		deployments: []*appsv1.Deployment{with(""), with("cone", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](0); rolledOut(d) })},
-		want:        intent{Verdict: Act, Applies: "cone"},
+		want:        intent{Verdict: Act, Applies: "cone", Again: deadline},
 	}, {
 		name: "an old one that is going already needs no push",
 		ice:  newIcecream(calls("cone")),
@@ -226,12 +236,12 @@ func TestDecide(t *testing.T) {
 	}, {
 		name:        "renamed there and back, the one in between goes",
 		deployments: []*appsv1.Deployment{with(""), with("cone", func(d *appsv1.Deployment) { d.Status = appsv1.DeploymentStatus{} })},
-		want:        intent{Verdict: Act, Deletes: []string{"cone"}, Confirms: true},
+		want:        intent{Verdict: Act, Deletes: []string{"cone"}, Confirms: true, Again: deadline},
 	}, {
 		name:        "renamed twice, both old ones go",
 		ice:         newIcecream(calls("cup")),
 		deployments: []*appsv1.Deployment{with(""), with("cone"), with("cup")},
-		want:        intent{Verdict: Act, Deletes: []string{"cone", "sundae"}, Confirms: true},
+		want:        intent{Verdict: Act, Deletes: []string{"cone", "sundae"}, Confirms: true, Again: deadline},
 	}, {
 		name: "renamed to an occupied name, the old one stays",
 		ice:  newIcecream(calls("cone")),
@@ -263,35 +273,38 @@ func TestDecide(t *testing.T) {
 		deployments: []*appsv1.Deployment{
 			with("", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](1) }),
 		},
-		want: intent{Verdict: Converged},
+		want: intent{Verdict: Converged, Again: deadline},
 	}, {
 		name: "zero replicas are zero replicas",
 		ice:  newIcecream(func(ice *v1alpha1.Icecream) { ice.Spec.Replicas = ptr.To[int32](0) }),
 		deployments: []*appsv1.Deployment{
 			with("", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](1) }),
 		},
-		want: intent{Verdict: Act, Applies: "sundae"},
+		want: intent{Verdict: Act, Applies: "sundae", Again: deadline},
 	}, {
 		name: "a Pod's trouble is looked at again when it is old enough to be a stall",
 		deployments: []*appsv1.Deployment{
 			with("", func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 2 }),
 		},
-		pods: []Pod{waiting("ImagePullBackOff", 20*time.Second)},
-		want: intent{Verdict: Converged, Again: 40 * time.Second},
+		pods:  []Pod{waiting("ImagePullBackOff", time.Hour)},
+		lasts: 20 * time.Second,
+		want:  intent{Verdict: Converged, Again: 40 * time.Second},
 	}, {
 		name: "a slow Pod is looked at again when the Deployment's deadline has passed for it",
 		deployments: []*appsv1.Deployment{
 			with("", func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 2 }),
 		},
-		pods: []Pod{seen(notReady(20 * time.Second)), seen(notReady(30 * time.Second))},
-		want: intent{Verdict: Converged, Again: 570 * time.Second},
+		pods:  []Pod{seen(notReady(time.Hour)), seen(notReady(30 * time.Second))},
+		lasts: 30 * time.Second,
+		want:  intent{Verdict: Converged, Again: 570 * time.Second},
 	}, {
 		name: "a Pod's trouble that is a stall already is not looked at again",
 		deployments: []*appsv1.Deployment{
 			with("", func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 2 }),
 		},
-		pods: []Pod{waiting("ImagePullBackOff", patience)},
-		want: intent{Verdict: Converged},
+		pods:  []Pod{waiting("ImagePullBackOff", time.Second)},
+		lasts: patience,
+		want:  intent{Verdict: Converged},
 	}}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -302,7 +315,9 @@ func TestDecide(t *testing.T) {
 			if tt.pods != nil {
 				o.Pods = tt.pods
 			}
-			if diff := cmp.Diff(tt.want, intentOf(Decide(o))); diff != "" {
+			o.OwnerIsGone = tt.ownerIsGone
+			o.Memory = lasting(o, tt.lasts)
+			if diff := cmp.Diff(tt.want, intentOf(decide(o))); diff != "" {
 				t.Errorf("Decide (-want +got):\n%s", diff)
 			}
 		})
@@ -313,11 +328,11 @@ func TestDecide(t *testing.T) {
 func TestDecisionsCarryUIDs(t *testing.T) {
 	d := made(t, newIcecream())
 	d.Spec.Replicas = ptr.To[int32](9)
-	if got := Decide(world(newIcecream(), d)).Apply.UID; got == nil || *got != d.UID {
+	if got := decide(world(newIcecream(), d)).Apply.UID; got == nil || *got != d.UID {
 		t.Errorf("applied to UID %v, want %q", got, d.UID)
 	}
 	orphaned(d)
-	if got := Decide(world(newIcecream(), d)).Apply.UID; got == nil || *got != d.UID {
+	if got := decide(world(newIcecream(), d)).Apply.UID; got == nil || *got != d.UID {
 		t.Errorf("adopted with UID %v, want %q", got, d.UID)
 	}
 }
@@ -422,7 +437,7 @@ func TestDroppedResources(t *testing.T) {
 			tt.before(s)
 			s.rollOut()
 
-			d := Decide(s.observe(tt.ice))
+			d := decide(s.observe(tt.ice))
 			if got := d.Claim != nil; got != tt.wantClaim {
 				t.Errorf("Claim: %t, want %t", got, tt.wantClaim)
 			}
@@ -436,7 +451,7 @@ func TestDroppedResources(t *testing.T) {
 			if diff := cmp.Diff(corev1.ResourceRequirements{Limits: tt.wantLimits, Requests: tt.ice.Spec.Resources.Requests}, got, equateEmpty); diff != "" {
 				t.Errorf("resources (-want +got):\n%s", diff)
 			}
-			if d := Decide(s.observe(tt.ice)); d.Verdict != Converged {
+			if d := decide(s.observe(tt.ice)); d.Verdict != Converged {
 				t.Errorf("afterwards: %+v, want Converged", intentOf(d))
 			}
 		})
@@ -449,13 +464,13 @@ func TestUnreadableManagedFields(t *testing.T) {
 	for i := range d.ManagedFields {
 		d.ManagedFields[i].FieldsV1 = metav1.NewFieldsV1("melted")
 	}
-	if got := intentOf(Decide(world(newIcecream(), d))); got.Claims {
+	if got := intentOf(decide(world(newIcecream(), d))); got.Claims {
 		t.Errorf("got %+v, want no claim", got)
 	}
 	for i := range d.ManagedFields {
 		d.ManagedFields[i].FieldsV1 = nil
 	}
-	if got := intentOf(Decide(world(newIcecream(), d))); got.Claims {
+	if got := intentOf(decide(world(newIcecream(), d))); got.Claims {
 		t.Errorf("got %+v, want no claim", got)
 	}
 }
@@ -465,7 +480,7 @@ func TestASlowPodOfASkewedClockIsLookedAtAgain(t *testing.T) {
 	rollingOut(d)
 	o := world(newIcecream(), d)
 	o.Pods = append(o.Pods[:2:2], seen(notReady(-2*time.Second)))
-	if Decide(o).Again == 0 {
+	if decide(o).Again == 0 {
 		t.Error("never looked at again")
 	}
 }
@@ -479,7 +494,7 @@ func TestARoundedQuantityIsNoDifference(t *testing.T) {
 		q.RoundUp(resource.Milli)
 		live.Spec.Template.Spec.Containers[0].Resources.Requests[name] = q
 	}
-	if d := Decide(world(ice, live)); d.Verdict != Converged {
+	if d := decide(world(ice, live)); d.Verdict != Converged {
 		t.Errorf("%+v for ever", intentOf(d))
 	}
 }
@@ -488,9 +503,9 @@ func TestAnOrphanWithoutItsLabelIsTheSameStripped(t *testing.T) {
 	d := made(t, newIcecream())
 	orphaned(d)
 	delete(d.Labels, LabelIcecream)
-	whole := Decide(world(newIcecream(), d)).Verdict
+	whole := decide(world(newIcecream(), d)).Verdict
 	StripDeployment(d)
-	if kept := Decide(world(newIcecream(), d)).Verdict; whole != kept {
+	if kept := decide(world(newIcecream(), d)).Verdict; whole != kept {
 		t.Errorf("whole %v, stripped %v", whole, kept)
 	}
 }

@@ -1,14 +1,11 @@
 package icecream
 
 import (
-	"slices"
-
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
@@ -115,57 +112,4 @@ func isRolledOut(d *appsv1.Deployment) bool {
 		d.Status.Replicas == wanted &&
 		d.Status.UpdatedReplicas == wanted &&
 		d.Status.AvailableReplicas == wanted
-}
-
-// differs says whether applying want would change live: a field that we want has
-// another value there, or is missing.
-func differs(live *appsv1.Deployment, want *appsv1ac.DeploymentApplyConfiguration) bool {
-	// Both are plain structs of known types, which always convert.
-	is, err := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
-	if err != nil {
-		return true
-	}
-	wants, err := runtime.DefaultUnstructuredConverter.ToUnstructured(want)
-	if err != nil {
-		return true
-	}
-	// Typed objects out of a cache carry neither.
-	delete(wants, "apiVersion")
-	delete(wants, "kind")
-	return !covers(is, wants)
-}
-
-// covers says whether everything in want is in live too. Of a list of objects, each
-// has to be covered by one, which its key is part of, whatever elements of others
-// stand before, between or behind; lists of scalars are compared as a whole.
-func covers(live, want any) bool {
-	switch want := want.(type) {
-	case map[string]any:
-		live, ok := live.(map[string]any)
-		if !ok {
-			return false
-		}
-		for key, value := range want {
-			if !covers(live[key], value) {
-				return false
-			}
-		}
-		return true
-	case []any:
-		live, ok := live.([]any)
-		if !ok {
-			return false
-		}
-		for _, element := range want {
-			if _, ok := element.(map[string]any); !ok {
-				return equality.Semantic.DeepEqual(live, want)
-			}
-			if !slices.ContainsFunc(live, func(l any) bool { return covers(l, element) }) {
-				return false
-			}
-		}
-		return true
-	default:
-		return equality.Semantic.DeepEqual(live, want)
-	}
 }

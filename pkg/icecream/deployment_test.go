@@ -81,68 +81,68 @@ func TestDefaultsOfTheServerAreNoDifference(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
 			created := s.carryOut(Decision{Apply: desired(ice)}).Deployment
-			if differs(created, desired(ice)) {
-				t.Error("it differs after it was created")
+			if drift := fieldsIn(created, ice); drift != "" {
+				t.Errorf("it differs after it was created: %s", drift)
 			}
 			applied := s.carryOut(Decision{Apply: desired(ice).WithUID(created.UID)}).Deployment
-			if differs(applied, desired(ice)) {
-				t.Error("it differs after it was applied")
+			if drift := fieldsIn(applied, ice); drift != "" {
+				t.Errorf("it differs after it was applied: %s", drift)
 			}
 		})
 	}
 }
 
-func TestDiffers(t *testing.T) {
+func TestDrift(t *testing.T) {
 	tests := []struct {
 		name string
 		ice  *v1alpha1.Icecream
 		edit func(*appsv1.Deployment)
-		want bool
+		want string // fields
 	}{{
 		name: "untouched",
 		edit: func(*appsv1.Deployment) {},
 	}, {
 		name: "somebody scaled it",
 		edit: func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](5) },
-		want: true,
+		want: `spec.replicas`,
 	}, {
 		name: "somebody changed the image",
 		edit: func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = "registry.example/mud:1" },
-		want: true,
+		want: `spec.template.spec.containers[name="icecream"].image`,
 	}, {
 		name: "somebody took our container away",
 		edit: func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers = nil },
-		want: true,
+		want: `spec.template.spec.containers`,
 	}, {
 		name: "somebody took a label of ours away",
 		edit: func(d *appsv1.Deployment) { delete(d.Labels, LabelIcecream) },
-		want: true,
+		want: `metadata.labels.controller.nicoleh.io/icecream`,
 	}, {
 		name: "somebody changed the Pods' annotation of ours",
 		edit: func(d *appsv1.Deployment) { d.Spec.Template.Annotations[AnnotationSpecHash] = "melted" },
-		want: true,
+		want: `spec.template.metadata.annotations.controller.nicoleh.io/spec-hash`,
 	}, {
 		name: "somebody allowed privilege escalation",
 		edit: func(d *appsv1.Deployment) {
 			d.Spec.Template.Spec.Containers[0].SecurityContext.AllowPrivilegeEscalation = ptr.To(true)
 		},
-		want: true,
+		want: `spec.template.spec.containers[name="icecream"].securityContext.allowPrivilegeEscalation`,
 	}, {
 		name: "somebody dropped fewer capabilities",
 		edit: func(d *appsv1.Deployment) {
 			d.Spec.Template.Spec.Containers[0].SecurityContext.Capabilities.Drop = []corev1.Capability{"NET_RAW"}
 		},
-		want: true,
+		want: `spec.template.spec.containers[name="icecream"].securityContext.capabilities.drop`,
 	}, {
 		name: "somebody dropped capabilities besides ours",
 		edit: func(d *appsv1.Deployment) {
 			d.Spec.Template.Spec.Containers[0].SecurityContext.Capabilities.Drop = []corev1.Capability{"ALL", "NET_RAW"}
 		},
-		want: true, // an atomic list
+		want: `spec.template.spec.containers[name="icecream"].securityContext.capabilities.drop`, // an atomic list
 	}, {
 		name: "somebody took the owner reference's block away",
 		edit: func(d *appsv1.Deployment) { d.OwnerReferences[0].BlockOwnerDeletion = nil },
-		want: true,
+		want: `metadata.ownerReferences[uid="uid-of-sundae"].blockOwnerDeletion`,
 	}, {
 		name: "another owner besides us",
 		edit: func(d *appsv1.Deployment) {
@@ -183,7 +183,7 @@ func TestDiffers(t *testing.T) {
 		edit: func(d *appsv1.Deployment) {
 			d.Spec.Template.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("1m")
 		},
-		want: true,
+		want: `spec.template.spec.containers[name="icecream"].resources.requests.cpu`,
 	}, {
 		name: "the same quantity in other words",
 		ice:  specs["resources"],
@@ -195,7 +195,7 @@ func TestDiffers(t *testing.T) {
 		name: "a claim points to another request",
 		ice:  specs["resources"],
 		edit: func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Resources.Claims[1].Request = "slow" },
-		want: true,
+		want: `spec.template.spec.containers[name="icecream"].resources.claims[name="mixer"].request`,
 	}}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -205,11 +205,21 @@ func TestDiffers(t *testing.T) {
 			}
 			live := made(t, ice)
 			tt.edit(live)
-			if got := differs(live, desired(ice)); got != tt.want {
-				t.Errorf("differs = %t, want %t", got, tt.want)
+			if got := fieldsIn(live, ice); got != tt.want {
+				t.Errorf("drift in %q, want %q", got, tt.want)
 			}
 		})
 	}
+}
+
+// fieldsIn are the fields of live that are not as the Icecream asks for.
+func fieldsIn(live *appsv1.Deployment, ice *v1alpha1.Icecream) string {
+	drift, _ := driftOf(live, desired(ice), ice.Spec.Resources)
+	var fields []string
+	for _, f := range drift {
+		fields = append(fields, f.Field)
+	}
+	return strings.Join(fields, ", ")
 }
 
 // Two Deployments of one Icecream must never select each other's Pods, nor those

@@ -20,33 +20,40 @@ type Event struct {
 	Reason string
 	Action string // what the controller was doing
 	Note   string
+	IsDeed bool // it tells what was done, rather than a change of the status
 }
 
 // events are what the change from the present status to s is worth, in the order
 // in which it came about. Nothing has changed, nothing is told.
-func events(o Observed, d Decision, out Outcome, s v1alpha1.IcecreamStatus) []Event {
+func events(a Assessment, d Decision, out Outcome, s v1alpha1.IcecreamStatus) []Event {
 	var told []Event
+	isDeed := true
 	tell := func(eventType, reason, action, note string, args ...any) {
-		told = append(told, Event{eventType, reason, action, clip(fmt.Sprintf(note, args...), maxNote)})
+		told = append(told, Event{eventType, reason, action, clip(fmt.Sprintf(note, args...), maxNote), isDeed})
 	}
-	before := o.Icecream.Status
+	before := a.Icecream.Status
 
 	if written := out.Deployment; written != nil {
 		switch {
-		case o.Named == nil:
+		case a.Named == nil:
 			tell(corev1.EventTypeNormal, v1alpha1.ReasonDeploymentCreated, "Create", "Created Deployment %q", written.Name)
-		case !metav1.IsControlledBy(o.Named, o.Icecream):
+		case !metav1.IsControlledBy(a.Named, a.Icecream):
 			tell(corev1.EventTypeNormal, v1alpha1.ReasonDeploymentAdopted, "Adopt", "Adopted Deployment %q", written.Name)
-		case o.Named.ResourceVersion != written.ResourceVersion:
+		case a.Named.ResourceVersion != written.ResourceVersion:
 			tell(corev1.EventTypeNormal, v1alpha1.ReasonDeploymentUpdated, "Update", "Updated Deployment %q", written.Name)
+		}
+		hasChanged := a.Named == nil || a.Named.ResourceVersion != written.ResourceVersion
+		if drift, _ := driftOf(written, desired(a.Icecream), a.Icecream.Spec.Resources); len(drift) > 0 && hasChanged {
+			tell(corev1.EventTypeNormal, v1alpha1.ReasonDeploymentAltered, "Update", "%s", altered(written, drift))
 		}
 	}
 	if out.Err == nil {
 		for _, old := range d.Delete {
-			tell(corev1.EventTypeNormal, v1alpha1.ReasonDeploymentRenamed, "Rename", "Renamed Deployment %q to %q", old.Name, o.Named.Name)
+			tell(corev1.EventTypeNormal, v1alpha1.ReasonDeploymentRenamed, "Rename", "Renamed Deployment %q to %q", old.Name, a.Named.Name)
 		}
 	}
 
+	isDeed = false
 	if !equality.Semantic.DeepEqual(podCounts(before.Nodes), podCounts(s.Nodes)) && len(s.Nodes) > 0 {
 		tell(corev1.EventTypeNormal, v1alpha1.ReasonScheduled, "Schedule", "%s",
 			oneLine(s.Nodes, maxNote-32, ", ", func(n v1alpha1.IcecreamNode) string { return pods(n.Pods) + " on " + n.Name }))

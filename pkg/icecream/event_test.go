@@ -24,8 +24,10 @@ func told(events []Event) []string {
 
 // story looks at an Icecream time and again, writing down what is told.
 type story struct {
-	t   *testing.T
-	ice *v1alpha1.Icecream
+	t      *testing.T
+	ice    *v1alpha1.Icecream
+	now    time.Time // that of all tests when zero
+	memory Memory
 }
 
 // look reports once on what the caches show, and keeps the status.
@@ -37,7 +39,14 @@ func (s *story) look(out Outcome, pods []Pod, deployments ...*appsv1.Deployment)
 }
 
 func (s *story) report(o Observed, out Outcome) []string {
-	status, news := Status(o, Decide(o), out)
+	o.Memory = s.memory
+	if !s.now.IsZero() {
+		o.Now = s.now
+	}
+	a := Assess(o)
+	d := Decide(a)
+	s.memory, _ = Remember(a, d, out)
+	status, news := Status(a, d, out)
 	s.ice = s.ice.DeepCopy()
 	s.ice.Status = status
 	return told(news)
@@ -85,6 +94,7 @@ func TestEventsOfTrouble(t *testing.T) {
 	s.look(Outcome{}, with(seen(notReady(0))), d)
 	s.wants("it begins", s.look(Outcome{}, with(waiting("ErrImagePull", time.Second)), d), warning)
 	s.wants("it goes on", s.look(Outcome{}, with(waiting("ImagePullBackOff", 2*time.Second)), d))
+	s.now = now.Add(patience)
 	s.wants("it is a stall", s.look(Outcome{}, with(waiting("ErrImagePull", time.Hour)), d))
 	if got := verdictOf(s.ice.Status); got != "Stalled: ImagePullBackOff" {
 		t.Errorf("conditions say %q", got)
@@ -153,7 +163,7 @@ func TestNotesAreCut(t *testing.T) {
 	o := world(newIcecream(), made(t, newIcecream()))
 	rollingOut(o.Named)
 	o.Pods = []Pod{seen(notReady(time.Second), waits("ErrImagePull", strings.Repeat("crème ", 1000)), func(pod *corev1.Pod) { pod.Spec.NodeName = "" })}
-	_, news := Status(o, Decide(o), Outcome{})
+	_, news := statusOf(o, decide(o), Outcome{})
 	if len(news) != 1 {
 		t.Fatalf("told %v, want one event", told(news))
 	}

@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// leftovers says whether live still has fields that this controller wrote and
+// leftovers are the fields that live still has, that this controller wrote, and
 // that the spec, which asks for these resources, no longer asks for.
 //
 // Server-side apply drops what its manager applied before and no longer does.
@@ -18,28 +18,26 @@ import (
 //
 // The container's resources are the only fields that we own for some specs and
 // not for others, so nothing else can be left over.
-func leftovers(asked corev1.ResourceRequirements, live *appsv1.Deployment) (stale bool, claim []metav1.ManagedFieldsEntry) {
+func leftovers(asked corev1.ResourceRequirements, live *appsv1.Deployment) (left *fieldpath.Set, claim []metav1.ManagedFieldsEntry) {
+	left = fieldpath.NewSet()
 	if !hasMoreResources(live, asked) {
-		return false, nil
+		return left, nil
 	}
 	toMove := fieldpath.NewSet()
 	for _, entry := range live.ManagedFields {
 		if !isOurs(entry) {
 			continue
 		}
-		left := notAsked(fieldsOf(entry), pathsOf(asked))
-		if left.Empty() {
-			continue
-		}
-		stale = true
+		stale := notAsked(fieldsOf(entry), pathsOf(asked))
+		left = left.Union(stale)
 		if entry.Operation == metav1.ManagedFieldsOperationUpdate {
-			toMove = toMove.Union(left)
+			toMove = toMove.Union(stale)
 		}
 	}
 	if toMove.Empty() {
-		return stale, nil
+		return left, nil
 	}
-	return true, moveToApply(live.ManagedFields, toMove)
+	return left, moveToApply(live.ManagedFields, toMove)
 }
 
 // hasMoreResources says whether live's container has resources beyond those

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Pod is what the report needs to know of a Pod.
@@ -17,10 +18,10 @@ type Pod struct {
 	Trouble    Trouble   // the zero value when nothing is known to be wrong
 }
 
-// PodOf reads a Pod. counts is false for one that is ending or has ended: it is
-// no longer one of the replicas.
+// PodOf reads a Pod. counts is false for one that is no replica: it is ending, has
+// ended, or was taken from its ReplicaSet, for debugging for example.
 func PodOf(pod *corev1.Pod) (p Pod, counts bool) {
-	if pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+	if !isReplica(pod) || pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return Pod{}, false
 	}
 	p = Pod{
@@ -38,6 +39,15 @@ func PodOf(pod *corev1.Pod) (p Pod, counts bool) {
 		p.Trouble = troubleOf(pod, p.Since)
 	}
 	return p, true
+}
+
+const replicaSet = "ReplicaSet"
+
+// isReplica reports whether a ReplicaSet controls the Pod. It gives up a Pod that
+// loses a label of its selector, though the Pod keeps the labels of its Icecream.
+func isReplica(pod *corev1.Pod) bool {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	return owner != nil && owner.Kind == replicaSet
 }
 
 func podCondition(pod *corev1.Pod, of corev1.PodConditionType) *corev1.PodCondition {

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 )
@@ -23,6 +24,7 @@ func newPod(edits ...func(*corev1.Pod)) *corev1.Pod {
 			CreationTimestamp: metav1.NewTime(now.Add(-time.Hour)),
 			Labels:            selector(ice, "sundae"),
 			Annotations:       map[string]string{AnnotationSpecHash: specHash(ice.Spec)},
+			OwnerReferences:   []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "sundae-7c8b", UID: "uid-of-a-replica-set", Controller: ptr.To(true)}},
 		},
 		Spec: corev1.PodSpec{NodeName: "node-1"},
 		Status: corev1.PodStatus{
@@ -66,6 +68,16 @@ func ended(code int32, reason string) func(*corev1.Pod) {
 		pod.Status.ContainerStatuses[0].LastTerminationState = corev1.ContainerState{
 			Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason},
 		}
+	}
+}
+
+// endsNow has the Pod's container end now, and have been started again so many
+// times before.
+func endsNow(code int32, reason string, restarts int32) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		container := &pod.Status.ContainerStatuses[0]
+		container.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason}}
+		container.RestartCount = restarts
 	}
 }
 
@@ -124,6 +136,14 @@ func TestPodOf(t *testing.T) {
 		edits:    []func(*corev1.Pod){func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed }},
 		wantGone: true,
 	}, {
+		name:     "a Pod that its ReplicaSet has given up does not count",
+		edits:    []func(*corev1.Pod){func(pod *corev1.Pod) { pod.OwnerReferences = nil }},
+		wantGone: true,
+	}, {
+		name:     "a Pod of somebody else that has our labels does not count",
+		edits:    []func(*corev1.Pod){func(pod *corev1.Pod) { pod.OwnerReferences[0].Kind = "Job" }},
+		wantGone: true,
+	}, {
 		name:     "a Pod that has ended well does not count",
 		edits:    []func(*corev1.Pod){func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodSucceeded }},
 		wantGone: true,
@@ -175,19 +195,36 @@ func TestPodOf(t *testing.T) {
 		wantMessage: `Pod "sundae-1", container "icecream": keeps ending, last with exit code 1 (Error)`,
 		wantSince:   time.Minute,
 	}, {
-		name:        "it has crashed and been started again, but is not ready",
-		edits:       []func(*corev1.Pod){notReady(time.Minute), ended(1, "Error")},
-		wantReason:  v1alpha1.ReasonCrashLoopBackOff,
-		wantMessage: `Pod "sundae-1", container "icecream": keeps ending, last with exit code 1 (Error)`,
-		wantSince:   time.Minute,
+		name:  "it crashed some time ago, and is slow now",
+		edits: []func(*corev1.Pod){notReady(time.Minute), ended(137, "OOMKilled")},
 	}, {
-		name: "it has just crashed",
-		edits: []func(*corev1.Pod){notReady(time.Minute), func(pod *corev1.Pod) {
-			pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}}
-		}},
+		name:  "it has crashed for the first time",
+		edits: []func(*corev1.Pod){notReady(time.Minute), endsNow(137, "OOMKilled", 0)},
+	}, {
+		name:        "it has crashed once more",
+		edits:       []func(*corev1.Pod){notReady(time.Minute), endsNow(137, "OOMKilled", 1)},
 		wantReason:  v1alpha1.ReasonCrashLoopBackOff,
 		wantMessage: `Pod "sundae-1", container "icecream": keeps ending, last with exit code 137 (OOMKilled)`,
 		wantSince:   time.Minute,
+	}, {
+		name:        "it ends well, again and again",
+		edits:       []func(*corev1.Pod){notReady(time.Minute), waits("CrashLoopBackOff", "back-off 10s"), ended(0, "Completed")},
+		wantReason:  v1alpha1.ReasonCrashLoopBackOff,
+		wantMessage: `Pod "sundae-1", container "icecream": keeps ending, last with exit code 0 (Completed)`,
+		wantSince:   time.Minute,
+	}, {
+		name:        "it waits to be started again, and nobody knows why",
+		edits:       []func(*corev1.Pod){notReady(time.Minute), waits("CrashLoopBackOff", "back-off 10s")},
+		wantReason:  v1alpha1.ReasonCrashLoopBackOff,
+		wantMessage: `Pod "sundae-1", container "icecream": keeps ending`,
+		wantSince:   time.Minute,
+	}, {
+		name: "an init container that was started again has ended well",
+		edits: []func(*corev1.Pod){notReady(time.Minute), waits("PodInitializing", ""), func(pod *corev1.Pod) {
+			pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{
+				Name: "mesh", RestartCount: 1, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed"}},
+			}}
+		}},
 	}, {
 		name: "a container that was injected before ours cannot start",
 		edits: []func(*corev1.Pod){notReady(time.Minute), waits("PodInitializing", ""), func(pod *corev1.Pod) {
@@ -244,12 +281,9 @@ func TestOneCauseReadsTheSameAllTheTime(t *testing.T) {
 	}, {
 		name: "a container that crashes",
 		phases: []Pod{
-			seen(age, func(pod *corev1.Pod) {
-				pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error"}}
-			}),
+			seen(age, endsNow(1, "Error", 1)),
 			seen(age, waits("CrashLoopBackOff", "back-off 10s restarting failed container"), ended(1, "Error")),
 			seen(age, waits("CrashLoopBackOff", "back-off 20s restarting failed container"), ended(1, "Error")),
-			seen(age, ended(1, "Error")),
 		},
 	}}
 	for _, tt := range tests {

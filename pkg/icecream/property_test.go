@@ -187,7 +187,7 @@ func genPod(t *rapid.T, ice *v1alpha1.Icecream) Pod {
 		func(*corev1.Pod) {},
 		unschedulable(time.Hour),
 		notReady(time.Second),
-		func(pod *corev1.Pod) { notReady(time.Hour)(pod); ended(1, "Error")(pod) },
+		func(pod *corev1.Pod) { notReady(time.Hour)(pod); endsNow(1, "Error", 1)(pod) },
 		func(pod *corev1.Pod) { notReady(time.Hour)(pod); waits("ErrImagePull", genText(t))(pod) },
 	}).Draw(t, "state"))
 	p.Name = genName(t)
@@ -244,17 +244,14 @@ func snapshot(t rapidOrTesting, value any) string {
 func neverPanicsNorMutates(t *rapid.T) {
 	o := genObserved(t)
 	before := snapshot(t, o)
-	d := Decide(o)
+	d := decide(o)
 	decision := snapshot(t, d)
 	out := genOutcome(t, d)
 	outcome := snapshot(t, out.Deployment)
 
-	s, news := Status(o, d, out)
+	s, news := statusOf(o, d, out)
 	status := snapshot(t, s)
 	Roster(o)
-	if _, err := NewStatus(o.Icecream, s); err != nil {
-		t.Fatalf("NewStatus: %v", err)
-	}
 	if d.Apply != nil {
 		if _, err := NewDeployment(d.Apply); err != nil {
 			t.Fatalf("NewDeployment: %v", err)
@@ -319,16 +316,16 @@ func FuzzDecide(f *testing.F) { f.Fuzz(rapid.MakeFuzz(neverPanicsNorMutates)) }
 func TestSameInputSameOutput(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := genObserved(t)
-		d := Decide(o)
+		d := decide(o)
 		out := genOutcome(t, d)
-		s, news := Status(o, d, out)
+		s, news := statusOf(o, d, out)
 		want := snapshot(t, []any{intentOf(d), d.Apply, d.Claim, s, sorted(news)})
 
 		shuffled := o
 		shuffled.Owned = rapid.Permutation(o.Owned).Draw(t, "owned")
 		shuffled.Pods = rapid.Permutation(o.Pods).Draw(t, "pods")
-		d = Decide(shuffled)
-		s, news = Status(shuffled, d, out)
+		d = decide(shuffled)
+		s, news = statusOf(shuffled, d, out)
 		if diff := cmp.Diff(want, snapshot(t, []any{intentOf(d), d.Apply, d.Claim, s, sorted(news)})); diff != "" {
 			t.Fatalf("in another order, it is otherwise:\n%s", diff)
 		}
@@ -347,17 +344,17 @@ func sorted(events []Event) []string {
 func TestTheSameStatusAgainIsNoNews(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := genObserved(t)
-		d := Decide(o)
+		d := decide(o)
 		if d.Verdict == Act {
 			return // it will not be the same again
 		}
-		o.Icecream.Status, _ = Status(o, d, Outcome{})
+		o.Icecream.Status, _ = statusOf(o, d, Outcome{})
 		later := o
 		later.Now = o.Now.Add(time.Duration(rapid.IntRange(0, 900).Draw(t, "ms")) * time.Millisecond)
-		if Decide(o).Again > 0 {
+		if decide(o).Again > 0 {
 			later.Now = o.Now
 		}
-		s, news := Status(later, Decide(later), Outcome{})
+		s, news := statusOf(later, decide(later), Outcome{})
 		if diff := cmp.Diff(snapshot(t, o.Icecream.Status), snapshot(t, s)); diff != "" {
 			t.Fatalf("the status has changed:\n%s", diff)
 		}
@@ -424,14 +421,14 @@ func TestFixedPoint(t *testing.T) {
 		var rounds []string
 		for s.writes = 0; ; {
 			o := s.observe(ice)
-			d := Decide(o)
+			d := decide(o)
 			rounds = append(rounds, fmt.Sprintf("%+v", intentOf(d)))
 			if len(rounds) > 8 {
 				t.Fatalf("no end after\n%s", strings.Join(rounds, "\n"))
 			}
 			out := s.carryOut(d)
 			ice = ice.DeepCopy()
-			ice.Status, _ = Status(o, d, out)
+			ice.Status, _ = statusOf(o, d, out)
 			before := s.writes
 			s.rollOut()
 			settled := snapshot(t, s.observe(ice)) == snapshot(t, Observed{Now: o.Now, StallAfter: o.StallAfter, Icecream: ice, Named: o.Named, Owned: o.Owned, Pods: o.Pods})
@@ -494,7 +491,7 @@ func TestStrippedDeploymentsLeadToTheSameDecision(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := genObserved(t)
 		stripped := o
-		if o.Named != nil && o.Named.Labels[LabelIcecream] == "" && !isControlledByAnIcecream(o.Named) {
+		if o.Named != nil && o.Named.Labels[LabelIcecream] == "" && !IsControlledByAnIcecream(o.Named) {
 			return // taken for somebody else's, whatever is left of it
 		}
 		if o.Named != nil {
@@ -507,7 +504,7 @@ func TestStrippedDeploymentsLeadToTheSameDecision(t *testing.T) {
 			StripDeployment(d)
 			stripped.Owned = append(stripped.Owned, d)
 		}
-		whole, kept := Decide(o), Decide(stripped)
+		whole, kept := decide(o), decide(stripped)
 		if diff := cmp.Diff(snapshot(t, []any{intentOf(whole), whole.Apply}), snapshot(t, []any{intentOf(kept), kept.Apply})); diff != "" {
 			t.Fatalf("stripped, it is otherwise (-whole +stripped):\n%s", diff)
 		}
@@ -518,7 +515,7 @@ func TestStrippedPodsReadTheSame(t *testing.T) {
 	state := rapid.Custom(func(t *rapid.T) corev1.ContainerState {
 		return corev1.ContainerState{
 			Waiting: rapid.Ptr(rapid.Custom(func(t *rapid.T) corev1.ContainerStateWaiting {
-				return corev1.ContainerStateWaiting{Reason: rapid.SampledFrom([]string{"", "ErrImagePull", "CreateContainerError"}).Draw(t, "reason"), Message: genText(t)}
+				return corev1.ContainerStateWaiting{Reason: rapid.SampledFrom([]string{"", "ErrImagePull", "CreateContainerError", "CrashLoopBackOff"}).Draw(t, "reason"), Message: genText(t)}
 			}), true).Draw(t, "waiting"),
 			Terminated: rapid.Ptr(rapid.Custom(func(t *rapid.T) corev1.ContainerStateTerminated {
 				return corev1.ContainerStateTerminated{ExitCode: rapid.Int32Range(0, 1).Draw(t, "exit code"), Reason: genText(t)}
@@ -528,7 +525,8 @@ func TestStrippedPodsReadTheSame(t *testing.T) {
 	container := rapid.Custom(func(t *rapid.T) corev1.ContainerStatus {
 		return corev1.ContainerStatus{
 			Name: genName(t), Ready: rapid.Bool().Draw(t, "ready"), Image: genText(t), ImageID: "id",
-			State: state.Draw(t, "state"), LastTerminationState: state.Draw(t, "last state"),
+			RestartCount: rapid.Int32Range(0, 1).Draw(t, "restarts"),
+			State:        state.Draw(t, "state"), LastTerminationState: state.Draw(t, "last state"),
 		}
 	})
 	rapid.Check(t, func(t *rapid.T) {
@@ -553,6 +551,9 @@ func TestStrippedPodsReadTheSame(t *testing.T) {
 		}), 0, 3).Draw(t, "conditions")
 		if rapid.IntRange(0, 9).Draw(t, "is deleted") == 0 {
 			beingDeleted(pod)
+		}
+		if rapid.IntRange(0, 9).Draw(t, "is given up") == 0 {
+			pod.OwnerReferences = nil
 		}
 
 		want, wantCounts := PodOf(pod)

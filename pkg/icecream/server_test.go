@@ -294,3 +294,10 @@ func orDefault[T any](present *T, value T) *T {
 
 // equateEmpty has cmp make no difference between nothing and nothing.
 var equateEmpty = cmpopts.EquateEmpty()
+
+// decide and statusOf are Decide and Status for what is observed.
+func decide(o Observed) Decision { return Decide(Assess(o)) }
+
+func statusOf(o Observed, d Decision, out Outcome) (v1alpha1.IcecreamStatus, []Event) {
+	return Status(Assess(o), d, out)
+}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -37,66 +36,61 @@ type Outcome struct {
 // Status says what to report after the decision has been carried out, with the
 // events that a change from the present status is worth. For an Icecream that is
 // being deleted it is the present status.
-func Status(o Observed, d Decision, out Outcome) (v1alpha1.IcecreamStatus, []Event) {
-	before := o.Icecream.Status
-	if o.Icecream.DeletionTimestamp != nil {
+func Status(a Assessment, d Decision, out Outcome) (v1alpha1.IcecreamStatus, []Event) {
+	before := a.Icecream.Status
+	if a.Icecream.DeletionTimestamp != nil {
 		return *before.DeepCopy(), nil
 	}
-	asked := target(o)
-	if out.Deployment != nil {
-		asked = out.Deployment
-	}
+	now := a.after(out)
 
 	s := v1alpha1.IcecreamStatus{
-		ObservedGeneration: o.Icecream.Generation,
+		ObservedGeneration: a.Icecream.Generation,
 		Conditions:         before.DeepCopy().Conditions,
 	}
-	if asked != nil {
-		s.UpdatedReplicas = asked.Status.UpdatedReplicas
+	if now.target != nil {
+		s.UpdatedReplicas = now.target.Status.UpdatedReplicas
 	}
-	if used := inUse(o, asked); used != nil {
+	if used := now.inUse(); used != nil {
 		s.DeploymentName = used.Name
 		s.Replicas = used.Status.Replicas
 		s.ReadyReplicas = used.Status.ReadyReplicas
 		s.AvailableReplicas = used.Status.AvailableReplicas
 		s.Selector = metav1.FormatLabelSelector(used.Spec.Selector)
 	}
-	nodes := placement(o)
+	nodes := placement(a.Observed)
 	s.NodeCount = int32(len(nodes))
 	s.Nodes = nodes[:min(len(nodes), maxNodes)]
 	s.Placement = summary(nodes)
-	conclude(o, d, out, asked).setOn(&s, o.Now)
-	return s, events(o, d, out, s)
+	now.conclude(d, out).setOn(&s, a.Now)
+	return s, events(a, d, out, s)
 }
 
 // inUse is the Deployment that runs the Icecream's Pods: the one of the name asked
 // for, unless that is still to take the place of another.
-func inUse(o Observed, asked *appsv1.Deployment) *appsv1.Deployment {
-	old := slices.DeleteFunc(leftBehind(o), func(d *appsv1.Deployment) bool { return d.DeletionTimestamp != nil })
-	if len(old) == 0 || asked != nil && isRolledOut(asked) {
-		return asked
+func (a Assessment) inUse() *appsv1.Deployment {
+	old := slices.DeleteFunc(slices.Clone(a.old), func(d *appsv1.Deployment) bool { return d.DeletionTimestamp != nil })
+	if len(old) == 0 || a.target != nil && isRolledOut(a.target) {
+		return a.target
 	}
 	for _, d := range old {
-		if d.Name == o.Icecream.Status.DeploymentName {
+		if d.Name == a.Icecream.Status.DeploymentName {
 			return d
 		}
 	}
 	return old[0]
 }
 
-// IsUrgent says whether the change from one status to another should be written
-// at once. Progress on the way to Ready can wait for more of its kind.
+// IsUrgent reports whether the change from one status to another should be written
+// at once: the spec, or the status or the reason of a condition has changed. Numbers
+// and messages can wait for more of their kind.
 func IsUrgent(from, to v1alpha1.IcecreamStatus) bool {
-	differ := func(condition string) bool {
-		return meta.IsStatusConditionTrue(from.Conditions, condition) != meta.IsStatusConditionTrue(to.Conditions, condition)
+	if from.ObservedGeneration != to.ObservedGeneration {
+		return true
 	}
-	return from.ObservedGeneration != to.ObservedGeneration ||
-		differ(v1alpha1.ConditionReady) || differ(v1alpha1.ConditionStalled)
-}
-
-// IsUnderWay says whether a status is one of progress: neither Ready nor Stalled.
-func IsUnderWay(s v1alpha1.IcecreamStatus) bool {
-	return meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReconciling)
+	return slices.ContainsFunc(to.Conditions, func(is metav1.Condition) bool {
+		was := meta.FindStatusCondition(from.Conditions, is.Type)
+		return was == nil || was.Status != is.Status || was.Reason != is.Reason
+	})
 }
 
 // Roster says which Pods of the Icecream run on which nodes, in one line of
@@ -129,54 +123,38 @@ const (
 )
 
 // conclude weighs what is known, the most telling first.
-func conclude(o Observed, d Decision, out Outcome, deployment *appsv1.Deployment) conclusion {
+func (a Assessment) conclude(d Decision, out Outcome) conclusion {
+	m := a.memory
 	switch {
-	case apierrors.IsInvalid(out.Err):
-		return conclusion{stalled, v1alpha1.ReasonInvalidSpec, out.Err.Error()}
 	case out.Err != nil:
-		return conclusion{reconciling, v1alpha1.ReasonDeploymentRefused, out.Err.Error()}
-	case d.Verdict == Blocked:
-		return conclusion{stalled, d.Reason, d.Message}
-	case d.Verdict == Wait:
-		return conclusion{reconciling, d.Reason, d.Message}
-	case deployment == nil:
+		reason, message := refusal(out.Err)
+		return conclusion{stateOf(refused(reason)), reason, message}
+	case d.Verdict == Blocked || d.Verdict == Wait:
+		return conclusion{stateOf(d.Verdict), d.Reason, d.Message}
+	case m.Write.isContested(a.Now):
+		return conclusion{reconciling, v1alpha1.ReasonDeploymentContested, m.Write.Contest}
+	case a.target == nil:
 		return conclusion{reconciling, v1alpha1.ReasonProgressing, "The Deployment is being created"}
 	}
-	if isComplete(o, deployment) {
-		return conclusion{ready, v1alpha1.ReasonAvailable, available(deployment)}
-	}
-	trouble, stallsAt := troubleOn(o, deployment)
+	left, never := m.stallsIn(a.Now)
 	switch {
-	case isPast(stallsAt, o.Now):
-		return conclusion{stalled, trouble.Reason, trouble.Message}
-	case trouble.Reason != "":
-		return conclusion{reconciling, trouble.Reason, trouble.Message}
+	case m.Problem.Reason != "" && !never && left == 0:
+		return conclusion{stalled, m.Problem.Reason, m.Problem.Message}
+	case m.Problem.isLoud():
+		return conclusion{reconciling, m.Problem.Reason, m.Problem.Message}
+	case a.isComplete:
+		return conclusion{ready, v1alpha1.ReasonAvailable, available(a.target)}
 	default:
-		return conclusion{reconciling, v1alpha1.ReasonProgressing, available(deployment)}
+		return conclusion{reconciling, v1alpha1.ReasonProgressing, available(a.target)}
 	}
 }
 
-// isComplete says whether nothing is left to do for anybody. It asks the Pods as
-// well as the Deployment, so that an Icecream is never Ready with nodes missing
-// from its status because one cache was ahead of the other.
-func isComplete(o Observed, deployment *appsv1.Deployment) bool {
-	if len(leftBehind(o)) > 0 || !isRolledOut(deployment) {
-		return false
+// stateOf is the state of an Icecream for which nothing can be written.
+func stateOf(v Verdict) state {
+	if v == Blocked {
+		return stalled
 	}
-	label := LabelValue(deployment.Name)
-	var placed, ready int32
-	for _, pod := range o.Pods {
-		if pod.Deployment != label {
-			continue
-		}
-		if pod.Node != "" {
-			placed++
-		}
-		if pod.Ready {
-			ready++
-		}
-	}
-	return placed == deployment.Status.Replicas && ready == deployment.Status.Replicas
+	return reconciling
 }
 
 // setOn writes the conclusion into the three conditions.

@@ -75,6 +75,13 @@ func forbidden() error {
 	return apierrors.NewForbidden(schema.GroupResource{Group: "apps", Resource: "deployments"}, "sundae", errors.New("exceeded quota"))
 }
 
+// lasting is what a process remembers that has seen the same for that long.
+func lasting(o Observed, d time.Duration) Memory {
+	o.Now = o.Now.Add(-d)
+	m, _ := Remember(Assess(o), Decision{}, Outcome{})
+	return m
+}
+
 func TestConclusions(t *testing.T) {
 	mine := func(edits ...func(*appsv1.Deployment)) *appsv1.Deployment {
 		d := made(t, newIcecream())
@@ -90,6 +97,7 @@ func TestConclusions(t *testing.T) {
 		ice         *v1alpha1.Icecream
 		deployments []*appsv1.Deployment
 		pods        []Pod
+		lasts       time.Duration // for which all this was so before
 		out         Outcome
 		want        string
 		wantMessage string
@@ -181,37 +189,43 @@ func TestConclusions(t *testing.T) {
 	}, {
 		name:        "an image cannot be pulled, since not long ago",
 		deployments: []*appsv1.Deployment{mine(rollingOut)},
-		pods:        append(ready(2), waiting("ErrImagePull", patience-time.Second)),
+		pods:        append(ready(2), waiting("ErrImagePull", time.Hour)),
+		lasts:       patience - time.Second,
 		want:        "Reconciling: ImagePullBackOff",
 		wantMessage: `Pod "sundae-1", container "icecream": cannot pull image "registry.example/vanilla:1": out of cream`,
 	}, {
 		name:        "an image cannot be pulled, for long",
 		deployments: []*appsv1.Deployment{mine(rollingOut)},
-		pods:        append(ready(2), waiting("ErrImagePull", patience)),
+		pods:        append(ready(2), waiting("ErrImagePull", time.Second)),
+		lasts:       patience,
 		want:        "Stalled: ImagePullBackOff",
 		wantMessage: `Pod "sundae-1", container "icecream": cannot pull image "registry.example/vanilla:1": out of cream`,
 	}, {
 		name:        "a container crashes, for long",
 		deployments: []*appsv1.Deployment{mine(rollingOut)},
-		pods:        append(ready(2), seen(notReady(time.Hour), ended(1, "Error"))),
+		pods:        append(ready(2), seen(notReady(time.Hour), waits("CrashLoopBackOff", "back-off 10s"), ended(1, "Error"))),
+		lasts:       time.Hour,
 		want:        "Stalled: CrashLoopBackOff",
 		wantMessage: `Pod "sundae-1", container "icecream": keeps ending, last with exit code 1 (Error)`,
 	}, {
 		name:        "a container cannot be made, for long",
 		deployments: []*appsv1.Deployment{mine(rollingOut)},
 		pods:        append(ready(2), waiting("CreateContainerError", time.Hour)),
+		lasts:       time.Hour,
 		want:        "Stalled: ContainerError",
 		wantMessage: `Pod "sundae-1", container "icecream": out of cream`,
 	}, {
 		name:        "no node takes a Pod, for long",
 		deployments: []*appsv1.Deployment{mine(rollingOut)},
 		pods:        append(ready(2), seen(unschedulable(time.Hour))),
+		lasts:       time.Hour,
 		want:        "Stalled: Unschedulable",
 		wantMessage: `Pod "sundae-1" cannot be scheduled: 0/3 nodes are available`,
 	}, {
 		name:        "the longest of several troubles is told",
 		deployments: []*appsv1.Deployment{mine(rollingOut)},
 		pods:        []Pod{seen(unschedulable(2 * time.Hour)), waiting("ErrImagePull", 3*time.Hour), waiting("CreateContainerError", time.Hour)},
+		lasts:       time.Hour,
 		want:        "Stalled: ImagePullBackOff",
 		wantMessage: `Pod "sundae-1", container "icecream": cannot pull image "registry.example/vanilla:1": out of cream`,
 	}, {
@@ -233,7 +247,7 @@ func TestConclusions(t *testing.T) {
 	}, {
 		name: "a quota does not allow Pods, since not long ago",
 		deployments: []*appsv1.Deployment{mine(rollingOut,
-			says(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", "exceeded quota", time.Second))},
+			says(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", "exceeded quota", time.Hour))},
 		pods:        ready(2),
 		want:        "Reconciling: ReplicaFailure",
 		wantMessage: "exceeded quota",
@@ -242,6 +256,7 @@ func TestConclusions(t *testing.T) {
 		deployments: []*appsv1.Deployment{mine(rollingOut,
 			says(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", "exceeded quota", time.Hour))},
 		pods:        ready(2),
+		lasts:       time.Hour,
 		want:        "Stalled: ReplicaFailure",
 		wantMessage: "exceeded quota",
 	}, {
@@ -264,11 +279,12 @@ func TestConclusions(t *testing.T) {
 		deployments: []*appsv1.Deployment{mine(rollingOut,
 			says(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ProgressDeadlineExceeded", "it has timed out progressing", time.Second))},
 		pods:        ready(2),
+		lasts:       patience,
 		want:        "Stalled: ProgressDeadlineExceeded",
 		wantMessage: "it has timed out progressing",
 	}, {
 		name:        "somebody has paused the Deployment",
-		deployments: []*appsv1.Deployment{mine(rollingOut, func(d *appsv1.Deployment) { d.Spec.Paused = true })},
+		deployments: []*appsv1.Deployment{mine(rollingOut, func(d *appsv1.Deployment) { d.Spec.Paused = true; d.Status.UpdatedReplicas = 2 })},
 		pods:        ready(2),
 		want:        "Stalled: DeploymentPaused",
 		wantMessage: `Deployment "sundae" is paused`,
@@ -287,13 +303,15 @@ func TestConclusions(t *testing.T) {
 	}, {
 		name:        "a Pod takes its time",
 		deployments: []*appsv1.Deployment{mine(rollingOut)},
-		pods:        append(ready(2), seen(notReady(599*time.Second))),
+		pods:        append(ready(2), seen(notReady(time.Hour))),
+		lasts:       599 * time.Second,
 		want:        "Reconciling: Progressing",
 		wantMessage: "2 of 3 Pods available",
 	}, {
 		name:        "a Pod takes longer than the Deployment's deadline",
 		deployments: []*appsv1.Deployment{mine(rollingOut)},
-		pods:        append(ready(2), seen(notReady(600*time.Second))),
+		pods:        append(ready(2), seen(notReady(time.Second))),
+		lasts:       600 * time.Second,
 		want:        "Stalled: ProgressDeadlineExceeded",
 		wantMessage: `Pod "sundae-1" has not become ready within 600 s`,
 	}, {
@@ -302,6 +320,7 @@ func TestConclusions(t *testing.T) {
 			d.Spec.ProgressDeadlineSeconds = ptr.To[int32](math.MaxInt32)
 		})},
 		pods:        append(ready(2), seen(notReady(time.Hour))),
+		lasts:       time.Hour,
 		want:        "Reconciling: Progressing",
 		wantMessage: "2 of 3 Pods available",
 	}, {
@@ -319,7 +338,8 @@ func TestConclusions(t *testing.T) {
 			}
 			o := world(tt.ice, tt.deployments...)
 			o.Pods = tt.pods
-			s, _ := Status(o, Decide(o), tt.out)
+			o.Memory = lasting(o, tt.lasts)
+			s, _ := statusOf(o, decide(o), tt.out)
 			if got := verdictOf(s); got != tt.want {
 				t.Errorf("conditions say %q, want %q", got, tt.want)
 			}
@@ -339,7 +359,7 @@ func TestStatusFields(t *testing.T) {
 		seen(unschedulable(time.Second)),
 		seen(func(pod *corev1.Pod) { pod.Labels[LabelDeployment] = "somebody's" }),
 	}
-	got, _ := Status(o, Decide(o), Outcome{})
+	got, _ := statusOf(o, decide(o), Outcome{})
 	got.Conditions = nil
 	want := v1alpha1.IcecreamStatus{
 		ObservedGeneration: 4,
@@ -378,7 +398,7 @@ func TestDeploymentInUse(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			o := world(tt.ice, tt.deployments...)
-			s, _ := Status(o, Decision{Verdict: Blocked, Reason: "Test"}, Outcome{})
+			s, _ := statusOf(o, Decision{Verdict: Blocked, Reason: "Test"}, Outcome{})
 			if s.DeploymentName != tt.want {
 				t.Errorf("in use is %q, want %q", s.DeploymentName, tt.want)
 			}
@@ -393,7 +413,7 @@ func TestAnIcecreamThatIsBeingDeletedKeepsItsStatus(t *testing.T) {
 		ice.Status = v1alpha1.IcecreamStatus{ObservedGeneration: 1, Placement: "somewhere"}
 	})
 	o := world(ice)
-	s, news := Status(o, Decide(o), Outcome{})
+	s, news := statusOf(o, decide(o), Outcome{})
 	if diff := cmp.Diff(ice.Status, s); diff != "" || len(news) > 0 {
 		t.Errorf("told %v; status (-want +got):\n%s", news, diff)
 	}
@@ -403,7 +423,7 @@ func TestAnIcecreamThatIsBeingDeletedKeepsItsStatus(t *testing.T) {
 func TestFiveThousandNodes(t *testing.T) {
 	const nodes = 5000
 	o := crowd(t, nodes)
-	s, news := Status(o, Decide(o), Outcome{})
+	s, news := statusOf(o, decide(o), Outcome{})
 	if s.NodeCount != nodes || len(s.Nodes) != 100 {
 		t.Errorf("nodeCount %d with %d entries, want %d with 100", s.NodeCount, len(s.Nodes), nodes)
 	}
@@ -464,7 +484,7 @@ func TestLastTransitionTime(t *testing.T) {
 	o.Pods = o.Pods[:2]
 	var times []string
 	step := func(what string) {
-		s, _ := Status(o, Decide(o), Outcome{})
+		s, _ := statusOf(o, decide(o), Outcome{})
 		o.Icecream = o.Icecream.DeepCopy()
 		o.Icecream.Status = s
 		var ages []string
@@ -504,7 +524,7 @@ func TestLastTransitionTime(t *testing.T) {
 func TestAStatusSurvivesTheWire(t *testing.T) {
 	o := world(newIcecream(), made(t, newIcecream()))
 	o.Now = now.Add(123456789 * time.Nanosecond)
-	s, _ := Status(o, Decide(o), Outcome{})
+	s, _ := statusOf(o, decide(o), Outcome{})
 	raw, err := json.Marshal(s)
 	if err != nil {
 		t.Fatal(err)
@@ -522,24 +542,23 @@ func TestConditionsOfOthersAreKept(t *testing.T) {
 	foreign := metav1.Condition{Type: "Tasty", Status: metav1.ConditionUnknown, Reason: "NotTried", LastTransitionTime: metav1.NewTime(now)}
 	ice := newIcecream(func(ice *v1alpha1.Icecream) { ice.Status.Conditions = []metav1.Condition{foreign} })
 	o := world(ice, made(t, ice))
-	s, _ := Status(o, Decide(o), Outcome{})
+	s, _ := statusOf(o, decide(o), Outcome{})
 	if diff := cmp.Diff(&foreign, meta.FindStatusCondition(s.Conditions, "Tasty")); diff != "" {
 		t.Errorf("the condition (-want +got):\n%s", diff)
 	}
-	// And it is not claimed as ours either.
-	applied, err := NewStatus(ice, s)
-	if err != nil {
-		t.Fatal(err)
+}
+
+// A status is written for the very version of the Icecream that it was made from,
+// and nothing else is written with it.
+func TestNewStatus(t *testing.T) {
+	ice := newIcecream(func(ice *v1alpha1.Icecream) { ice.Annotations = map[string]string{"a": "b"} })
+	got := NewStatus(ice, v1alpha1.IcecreamStatus{Placement: "node-1 (1)"})
+	want := &v1alpha1.Icecream{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ice.Namespace, Name: ice.Name, UID: ice.UID, ResourceVersion: ice.ResourceVersion},
+		Status:     v1alpha1.IcecreamStatus{Placement: "node-1 (1)"},
 	}
-	var types []string
-	for _, condition := range applied.Status.Conditions {
-		types = append(types, *condition.Type)
-	}
-	if diff := cmp.Diff([]string{"Ready", "Reconciling", "Stalled"}, types); diff != "" {
-		t.Errorf("conditions applied (-want +got):\n%s", diff)
-	}
-	if applied.UID == nil || *applied.UID != ice.UID || applied.ResourceVersion != nil {
-		t.Errorf("applied with UID %v and resourceVersion %v, want that of the Icecream and none", applied.UID, applied.ResourceVersion)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("NewStatus (-want +got):\n%s", diff)
 	}
 }
 
@@ -557,7 +576,9 @@ func TestIsUrgent(t *testing.T) {
 	}{
 		{"the first status", v1alpha1.IcecreamStatus{}, progressing, true},
 		{"mere progress", progressing, status(conclusion{reconciling, "Progressing", "2 of 3"}, 1), false},
-		{"a cause while there is still hope", progressing, status(conclusion{reconciling, "ImagePullBackOff", ""}, 1), false},
+		{"another reason", progressing, status(conclusion{reconciling, "ImagePullBackOff", ""}, 1), true},
+		{"the same reason in other words", status(conclusion{stalled, "DeploymentRefused", "by port 40001"}, 1), status(conclusion{stalled, "DeploymentRefused", "by port 40002"}, 1), false},
+		{"numbers", progressing, func() v1alpha1.IcecreamStatus { s := *progressing.DeepCopy(); s.ReadyReplicas++; return s }(), false},
 		{"ready", progressing, status(conclusion{ready, "Available", ""}, 1), true},
 		{"no longer ready", status(conclusion{ready, "Available", ""}, 1), progressing, true},
 		{"stalled", progressing, status(conclusion{stalled, "ImagePullBackOff", ""}, 1), true},
@@ -571,9 +592,6 @@ func TestIsUrgent(t *testing.T) {
 				t.Errorf("IsUrgent = %t, want %t", got, tt.want)
 			}
 		})
-	}
-	if !IsUnderWay(progressing) || IsUnderWay(status(conclusion{ready, "Available", ""}, 1)) || IsUnderWay(status(conclusion{stalled, "InvalidSpec", ""}, 1)) {
-		t.Error("IsUnderWay is not that of progress alone")
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 )
@@ -18,7 +19,7 @@ func StripIcecream(icecream *v1alpha1.Icecream) {
 // StripDeployment reduces a Deployment of somebody else, in place, to what tells
 // that it is somebody else's, and leaves one that could be ours as it is.
 func StripDeployment(d *appsv1.Deployment) {
-	if _, labelled := d.Labels[LabelIcecream]; labelled || isControlledByAnIcecream(d) {
+	if _, labelled := d.Labels[LabelIcecream]; labelled || IsControlledByAnIcecream(d) {
 		return
 	}
 	*d = appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
@@ -31,7 +32,9 @@ func StripDeployment(d *appsv1.Deployment) {
 	}}
 }
 
-func isControlledByAnIcecream(d *appsv1.Deployment) bool {
+// IsControlledByAnIcecream reports whether the Deployment has an Icecream for its
+// controller, whichever it is and whether or not it still exists.
+func IsControlledByAnIcecream(d *appsv1.Deployment) bool {
 	owner := metav1.GetControllerOfNoCopy(d)
 	return owner != nil && owner.Kind == "Icecream" && owner.APIVersion == v1alpha1.GroupVersion.String()
 }
@@ -48,6 +51,7 @@ func StripPod(pod *corev1.Pod) {
 			DeletionTimestamp: pod.DeletionTimestamp,
 			Labels:            only(pod.Labels, LabelIcecream, LabelDeployment),
 			Annotations:       only(pod.Annotations, AnnotationSpecHash),
+			OwnerReferences:   onlyReplicaSet(pod),
 		},
 		Spec: corev1.PodSpec{NodeName: pod.Spec.NodeName},
 		Status: corev1.PodStatus{
@@ -59,6 +63,17 @@ func StripPod(pod *corev1.Pod) {
 	}
 }
 
+// byReplicaSet is what all Pods in a cache that a ReplicaSet controls have for
+// owner references. It is shared, and nobody may change it.
+var byReplicaSet = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: replicaSet, Controller: ptr.To(true)}}
+
+func onlyReplicaSet(pod *corev1.Pod) []metav1.OwnerReference {
+	if isReplica(pod) {
+		return byReplicaSet
+	}
+	return nil
+}
+
 func stripContainers(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 	var kept []corev1.ContainerStatus
 	for _, status := range statuses {
@@ -66,6 +81,7 @@ func stripContainers(statuses []corev1.ContainerStatus) []corev1.ContainerStatus
 			Name:                 status.Name,
 			Image:                status.Image,
 			Ready:                status.Ready,
+			RestartCount:         status.RestartCount,
 			State:                stripState(status.State),
 			LastTerminationState: stripState(status.LastTerminationState),
 		})

@@ -9,7 +9,6 @@ import (
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	v1alpha1ac "nicoleh.io/k8s-controller/pkg/generated/applyconfiguration/samplecontroller/v1alpha1"
 )
 
 // NewDeployment is the Deployment to POST for a configuration to apply.
@@ -21,23 +20,19 @@ func NewDeployment(want *appsv1ac.DeploymentApplyConfiguration) (*appsv1.Deploym
 	return deployment, nil
 }
 
-// NewStatus is the configuration to apply to the Icecream's status subresource.
-// Its UID keeps it from any other Icecream of the name. Conditions that others
-// have set are left to them.
-func NewStatus(icecream *v1alpha1.Icecream, status v1alpha1.IcecreamStatus) (*v1alpha1ac.IcecreamApplyConfiguration, error) {
-	ours := status
-	ours.Conditions = nil
-	for _, condition := range status.Conditions {
-		switch condition.Type {
-		case v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled:
-			ours.Conditions = append(ours.Conditions, condition)
-		}
+// NewStatus is the object to PUT to the Icecream's status subresource. The API
+// server takes nothing but the status from it, and refuses it for any other
+// Icecream of the name and for any other version than the one it was made from.
+func NewStatus(icecream *v1alpha1.Icecream, status v1alpha1.IcecreamStatus) *v1alpha1.Icecream {
+	return &v1alpha1.Icecream{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:            icecream.Name,
+			Namespace:       icecream.Namespace,
+			UID:             icecream.UID,
+			ResourceVersion: icecream.ResourceVersion,
+		},
+		Status: status,
 	}
-	want := v1alpha1ac.IcecreamStatus()
-	if err := convert(ours, want); err != nil {
-		return nil, fmt.Errorf("building the status: %w", err)
-	}
-	return v1alpha1ac.Icecream(icecream.Name, icecream.Namespace).WithUID(icecream.UID).WithStatus(want), nil
 }
 
 // ClaimPatch is the JSON patch (RFC 6902) that gives live other managedFields. It

@@ -1,91 +1,256 @@
-// Package pace spaces out reports that are not urgent. A rollout moves with every
-// Pod that starts, and each move could be a write; people who watch are served as
-// well by one write every few seconds. So what has not come to an end yet is
-// reported once per window; what has, is reported at once, and need not ask here.
+// Package pace spaces out writes, so that no object causes many of them for long,
+// whatever others do, and all objects together cause few that are not urgent.
 //
-// When many objects are under way at the same time, their windows grow so that
-// all their reports together stay below a rate. A rollout costs the clients of
-// kube-controller-manager about five requests, and by default they make 20 a
-// second: a hundred rollouts at once take half a minute, and in the middle of
-// them there is nothing to tell about each that its end will not tell soon.
+// Each object may have a number of writes at once and a few a minute after that,
+// also urgent ones: a [Pace] says whether the next may be made. What is not urgent
+// leaves room for what is, and stands in line with its like of the other objects:
+// reports of progress and of new words, and retries of what was refused. Each line
+// moves at a fixed rate, first come, first served. What was refused uses up the
+// line's rate and what succeeds does not, so whatever stood in the way of many
+// objects, when it is gone they all go on at once.
+//
+// People who watch are served as well by one report every few seconds. And a
+// rollout costs the clients of kube-controller-manager about five requests, of
+// which they make 20 a second by default: in the middle of a hundred rollouts,
+// there is nothing to tell about each that its end will not tell soon. So urgent
+// reports use up the rate of the others, too.
 package pace
 
 import (
+	"container/list"
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 )
 
-// maxPerSecond is how many reports all objects under way may cause together.
-const maxPerSecond = 2
+const (
+	// An object may have this many writes at once, and then one per interval.
+	objectBurst    = 30
+	objectInterval = 10 * time.Second
+	// What is not urgent leaves as many of them to what is.
+	objectReserve = 20
 
-// Reports remembers when each object was last reported on, and which of them are
-// under way. It is safe for concurrent use.
-type Reports struct {
+	// All objects together may have this many writes that are not urgent, for
+	// each kind, and after a while without any so many at once.
+	maxPerSecond = 2
+	maxAtOnce    = 10
+	// A great number of urgent ones holds up the others for this long at most.
+	maxDebt = time.Minute
+)
+
+// Pace says when what may be written. It is safe for concurrent use.
+//
+// Whoever was told to wait is woken when it is time, and then asks again.
+type Pace struct {
 	window time.Duration
-	clock  clock.PassiveClock
+	clock  clock.WithDelayedExecution
+	wake   func(name cache.ObjectName, after time.Duration)
 
-	mu       sync.Mutex
-	reports  map[cache.ObjectName]report
-	underWay int
+	mu      sync.Mutex
+	objects map[cache.ObjectName]*object
+	reports line
+	retries line
 }
 
-type report struct {
-	last       time.Time
-	due        time.Time // only ever moves away
-	isUnderWay bool
+// object is what is known about the writes of one object.
+type object struct {
+	writes   *rate.Limiter
+	reported time.Time // when its status was last written
 }
 
-// New returns a Reports without objects. window is the least time between two
-// reports on one object, unless they are urgent.
-func New(window time.Duration, c clock.PassiveClock) *Reports {
-	return &Reports{window: window, clock: c, reports: map[cache.ObjectName]report{}}
-}
-
-// Due is how long the next report on the object has to wait if it is not urgent;
-// zero when it may be written now.
-func (r *Reports) Due(name cache.ObjectName) time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	this, ok := r.reports[name]
-	if !ok {
-		return 0
+// New returns a Pace without objects. window is the least time between two reports
+// on one object that are not urgent. wake has the object looked at after a delay;
+// it must not call the Pace.
+func New(window time.Duration, clock clock.WithDelayedExecution, wake func(name cache.ObjectName, after time.Duration)) *Pace {
+	p := &Pace{window: window, clock: clock, wake: wake, objects: map[cache.ObjectName]*object{}}
+	for _, l := range []*line{&p.reports, &p.retries} {
+		l.rate = rate.NewLimiter(maxPerSecond, maxAtOnce)
+		l.places = map[cache.ObjectName]*list.Element{}
+		l.granted = map[cache.ObjectName]bool{}
 	}
-	window := r.window
-	if this.isUnderWay {
-		window = max(window, time.Duration(r.underWay)*time.Second/maxPerSecond)
-	}
-	if due := this.last.Add(window); due.After(this.due) {
-		this.due = due
-		r.reports[name] = this
-	}
-	return max(0, this.due.Sub(r.clock.Now()))
+	return p
 }
 
-// Wrote notes that a report on the object has just been written, and whether the
-// object is under way, so that more is to be expected soon.
-func (r *Reports) Wrote(name cache.ObjectName, isUnderWay bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.forget(name)
-	r.reports[name] = report{last: r.clock.Now(), isUnderWay: isUnderWay}
-	if isUnderWay {
-		r.underWay++
+// Urgent reports whether something urgent may be written about the object.
+func (p *Pace) Urgent(name cache.ObjectName) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.hasRoom(name, 0)
+}
+
+// Report reports whether a status that is not urgent may be written.
+func (p *Pace) Report(name cache.ObjectName) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if left := p.object(name).reported.Add(p.window).Sub(p.clock.Now()); left > 0 {
+		p.wake(name, left)
+		return false
+	}
+	return p.hasRoom(name, objectReserve) && p.isTurnOf(&p.reports, name)
+}
+
+// Retry reports whether a write may be tried again that was refused before.
+func (p *Pace) Retry(name cache.ObjectName) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.hasRoom(name, objectReserve) && p.isTurnOf(&p.retries, name)
+}
+
+// Wrote notes that something other than the status has been written for the
+// object, or was refused.
+func (p *Pace) Wrote(name cache.ObjectName, isRefused bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.clock.Now()
+	p.object(name).writes.AllowN(now, 1)
+	if isRefused {
+		p.retries.spend(now)
+	}
+	p.leave(&p.retries, name)
+}
+
+// Reported notes that the object's status has been written.
+func (p *Pace) Reported(name cache.ObjectName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.clock.Now()
+	o := p.object(name)
+	o.writes.AllowN(now, 1)
+	o.reported = now
+	p.reports.spend(now)
+	p.leave(&p.reports, name)
+}
+
+// NothingToRetry gives up the object's place in line for a retry.
+func (p *Pace) NothingToRetry(name cache.ObjectName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.leave(&p.retries, name)
+}
+
+// NothingToReport gives up the object's place in line for a report.
+func (p *Pace) NothingToReport(name cache.ObjectName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.leave(&p.reports, name)
+}
+
+// Forget drops what is known of an object. Call it when the object is gone.
+func (p *Pace) Forget(name cache.ObjectName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.leave(&p.reports, name)
+	p.leave(&p.retries, name)
+	delete(p.objects, name)
+}
+
+func (p *Pace) object(name cache.ObjectName) *object {
+	o := p.objects[name]
+	if o == nil {
+		o = &object{writes: rate.NewLimiter(rate.Every(objectInterval), objectBurst)}
+		p.objects[name] = o
+	}
+	return o
+}
+
+// hasRoom reports whether the object may have another write that leaves so many
+// more to others. If not, it is woken when it may.
+func (p *Pace) hasRoom(name cache.ObjectName, reserve float64) bool {
+	lacking := 1 + reserve - p.object(name).writes.TokensAt(p.clock.Now())
+	if lacking <= 0 {
+		return true
+	}
+	p.wake(name, time.Duration(lacking*float64(objectInterval))+time.Millisecond)
+	return false
+}
+
+// isTurnOf reports whether it is the object's turn. If not, it stands in line.
+func (p *Pace) isTurnOf(l *line, name cache.ObjectName) bool {
+	if l.granted[name] {
+		return true
+	}
+	if l.waiting.Len() == 0 && l.tokens(p.clock.Now()) >= 1 {
+		l.granted[name] = true
+		return true
+	}
+	l.join(name)
+	p.move(l)
+	return false
+}
+
+// leave takes the object out of the line, so that the next one may have its turn.
+func (p *Pace) leave(l *line, name cache.ObjectName) {
+	delete(l.granted, name)
+	l.drop(name)
+	p.move(l)
+}
+
+// move gives their turn to as many as it is the time of, and comes back when it is
+// the time of the next.
+func (p *Pace) move(l *line) {
+	for l.waiting.Len() > 0 {
+		lacking := 1 - l.tokens(p.clock.Now())
+		if lacking > 0 {
+			p.moveAfter(l, time.Duration(lacking/maxPerSecond*float64(time.Second))+time.Millisecond)
+			return
+		}
+		next := l.next()
+		l.granted[next] = true
+		p.wake(next, 0)
 	}
 }
 
-// Forget drops what is remembered of an object. Call it when the object is gone.
-func (r *Reports) Forget(name cache.ObjectName) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.forget(name)
+func (p *Pace) moveAfter(l *line, wait time.Duration) {
+	if l.isTimed {
+		return
+	}
+	l.isTimed = true
+	p.clock.AfterFunc(wait, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		l.isTimed = false
+		p.move(l)
+	})
 }
 
-func (r *Reports) forget(name cache.ObjectName) {
-	if r.reports[name].isUnderWay {
-		r.underWay--
+// line is where objects wait for what all of them together may do at a rate.
+type line struct {
+	rate    *rate.Limiter
+	waiting list.List // of names; the first has waited longest
+	places  map[cache.ObjectName]*list.Element
+	granted map[cache.ObjectName]bool // it is their turn, and they have not used it yet
+	isTimed bool                      // it moves again when a timer fires
+}
+
+// tokens is how many more may have their turn now.
+func (l *line) tokens(now time.Time) float64 { return l.rate.TokensAt(now) - float64(len(l.granted)) }
+
+// spend takes a token, which may have to be earned first.
+func (l *line) spend(now time.Time) {
+	if l.rate.TokensAt(now) > -maxDebt.Seconds()*maxPerSecond {
+		l.rate.ReserveN(now, 1)
 	}
-	delete(r.reports, name)
+}
+
+func (l *line) join(name cache.ObjectName) {
+	if l.places[name] == nil {
+		l.places[name] = l.waiting.PushBack(name)
+	}
+}
+
+func (l *line) drop(name cache.ObjectName) {
+	if place := l.places[name]; place != nil {
+		l.waiting.Remove(place)
+		delete(l.places, name)
+	}
+}
+
+// next takes the first out of the line.
+func (l *line) next() cache.ObjectName {
+	name := l.waiting.Front().Value.(cache.ObjectName)
+	l.drop(name)
+	return name
 }

@@ -4,247 +4,293 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
 	"k8s.io/client-go/tools/cache"
-	clocktesting "k8s.io/utils/clock/testing"
-	"pgregory.net/rapid"
+	"k8s.io/utils/clock"
 
 	"nicoleh.io/k8s-controller/pkg/pace"
 )
 
 const window = 2 * time.Second
 
-var (
-	begin   = time.Date(2026, time.July, 1, 12, 0, 0, 0, time.UTC)
-	vanilla = cache.NewObjectName("default", "vanilla")
-)
+var vanilla = cache.NewObjectName("default", "vanilla")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func newReports() (*pace.Reports, *clocktesting.FakePassiveClock) {
-	clock := clocktesting.NewFakePassiveClock(begin)
-	return pace.New(window, clock), clock
-}
-
 func other(i int) cache.ObjectName { return cache.NewObjectName("default", fmt.Sprint(i)) }
 
-func TestDue(t *testing.T) {
-	type step struct {
-		at       time.Duration // since the beginning
-		do       func(*pace.Reports)
-		wantDue  time.Duration // of vanilla, afterwards
-		describe string
-	}
-	wrote := func(name cache.ObjectName, isUnderWay bool) func(*pace.Reports) {
-		return func(r *pace.Reports) { r.Wrote(name, isUnderWay) }
-	}
-	nothing := func(*pace.Reports) {}
-	// crowd puts n others under way.
-	crowd := func(n int) func(*pace.Reports) {
-		return func(r *pace.Reports) {
-			for i := range n {
-				r.Wrote(other(i), true)
-			}
+// crowd is a Pace and objects that do something whenever they are woken.
+type crowd struct {
+	*pace.Pace
+	mu   sync.Mutex
+	does func(cache.ObjectName)
+	woke map[cache.ObjectName]int
+}
+
+// inBubble runs a test with a Pace in a bubble of its own time.
+func inBubble(t *testing.T, test func(t *testing.T, c *crowd)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := &crowd{woke: map[cache.ObjectName]int{}}
+		c.Pace = pace.New(window, clock.RealClock{}, c.wake)
+		test(t, c)
+		c.set(nil)
+	})
+}
+
+func (c *crowd) set(does func(cache.ObjectName)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.does = does
+}
+
+func (c *crowd) wake(name cache.ObjectName, after time.Duration) {
+	time.AfterFunc(after, func() {
+		c.mu.Lock()
+		does := c.does
+		c.woke[name]++
+		c.mu.Unlock()
+		if does != nil {
+			does(name)
 		}
-	}
+	})
+}
+
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func TestAReportComesOncePerWindow(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *crowd) {
+		if !c.Report(vanilla) {
+			t.Fatal("what was never reported on has to wait")
+		}
+		c.Reported(vanilla)
+		if c.Report(vanilla) {
+			t.Error("reported twice in a window")
+		}
+		pass(window)
+		if c.woke[vanilla] != 1 {
+			t.Errorf("woken %d times after a window, want once", c.woke[vanilla])
+		}
+		if !c.Report(vanilla) {
+			t.Error("it has to wait after a window")
+		}
+	})
+}
+
+// However urgent it may be, an object has a number of writes at once and a few a
+// minute then; and what is not urgent leaves most of them to what is.
+func TestAnObjectHasFewWritesAMinute(t *testing.T) {
 	tests := []struct {
-		name  string
-		steps []step
-	}{{
-		name:  "what was never reported on may be at once",
-		steps: []step{{0, nothing, 0, "never"}},
-	}, {
-		name: "a window passes between two reports",
-		steps: []step{
-			{0, wrote(vanilla, true), window, "just written"},
-			{window / 2, nothing, window / 2, "half of it"},
-			{window, nothing, 0, "all of it"},
-			{10 * window, nothing, 0, "long after"},
-			{10 * window, wrote(vanilla, true), window, "written again"},
-		},
-	}, {
-		name: "an urgent report in between begins another window",
-		steps: []step{
-			{0, wrote(vanilla, true), window, "written"},
-			{window / 2, wrote(vanilla, true), window, "written before it was due"},
-		},
-	}, {
-		name: "what has come to an end has its window, too",
-		steps: []step{
-			{0, wrote(vanilla, false), window, "written"},
-			{window, nothing, 0, "a window later"},
-		},
-	}, {
-		name: "what is gone is forgotten",
-		steps: []step{
-			{0, wrote(vanilla, true), window, "written"},
-			{0, func(r *pace.Reports) { r.Forget(vanilla) }, 0, "forgotten"},
-			{0, func(r *pace.Reports) { r.Forget(vanilla) }, 0, "forgotten twice"},
-		},
-	}, {
-		name: "few others make no difference",
-		steps: []step{
-			{0, crowd(3), 0, "others"},
-			{0, wrote(vanilla, true), window, "written"},
-		},
-	}, {
-		name: "many others do",
-		steps: []step{
-			{0, crowd(99), 0, "others"},
-			{0, wrote(vanilla, true), 50 * time.Second, "written"},
-			{time.Second, nothing, 49 * time.Second, "a second later"},
-		},
-	}, {
-		name: "what has come to an end does not wait for others",
-		steps: []step{
-			{0, crowd(99), 0, "others"},
-			{0, wrote(vanilla, false), window, "written"},
-		},
-	}, {
-		name: "others that came to an end do not count",
-		steps: []step{
-			{0, crowd(99), 0, "others"},
-			{0, func(r *pace.Reports) {
-				for i := range 99 {
-					r.Wrote(other(i), false)
-				}
-			}, 0, "they came to an end"},
-			{0, wrote(vanilla, true), window, "written"},
-		},
-	}, {
-		name: "others that are gone do not count",
-		steps: []step{
-			{0, crowd(99), 0, "others"},
-			{0, func(r *pace.Reports) {
-				for i := range 99 {
-					r.Forget(other(i))
-				}
-			}, 0, "they are gone"},
-			{0, wrote(vanilla, true), window, "written"},
-		},
-	}, {
-		name: "others that come later move it away",
-		steps: []step{
-			{0, wrote(vanilla, true), window, "written"},
-			{0, crowd(9), 5 * time.Second, "others"},
-			{0, crowd(19), 10 * time.Second, "more of them"},
-		},
-	}, {
-		name: "others that end do not bring it closer",
-		steps: []step{
-			{0, crowd(9), 0, "others"},
-			{0, wrote(vanilla, true), 5 * time.Second, "written"},
-			{time.Second, func(r *pace.Reports) { r.Forget(other(1)); r.Wrote(other(2), false) }, 4 * time.Second, "some end"},
-		},
-	}}
+		name   string
+		may    func(*crowd) bool
+		wrote  func(*crowd)
+		atOnce int
+	}{
+		{"urgent ones", func(c *crowd) bool { return c.Urgent(vanilla) }, func(c *crowd) { c.Reported(vanilla) }, 30},
+		{"of the Deployment", func(c *crowd) bool { return c.Urgent(vanilla) }, func(c *crowd) { c.Wrote(vanilla, false) }, 30},
+		{"refused ones", func(c *crowd) bool { return c.Retry(vanilla) }, func(c *crowd) { c.Wrote(vanilla, true) }, 10},
+		{"reports", func(c *crowd) bool { return c.Report(vanilla) }, func(c *crowd) { c.Reported(vanilla) }, 10},
+	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r, clock := newReports()
-			for _, s := range tt.steps {
-				clock.SetTime(begin.Add(s.at))
-				s.do(r)
-				if got := r.Due(vanilla); got != s.wantDue {
-					t.Errorf("after %v, %s: due in %v, want %v", s.at, s.describe, got, s.wantDue)
+			inBubble(t, func(t *testing.T, c *crowd) {
+				writes := 0
+				write := func(cache.ObjectName) {
+					if tt.may(c) {
+						tt.wrote(c)
+						writes++
+					}
 				}
-			}
+				for range 600 { // a minute
+					write(vanilla)
+					pass(100 * time.Millisecond)
+				}
+				if want := tt.atOnce + 6; writes < want-2 || writes > want+1 {
+					t.Errorf("%d writes in the first minute, want about %d", writes, want)
+				}
+				writes = 0
+				for range 6000 {
+					write(vanilla)
+					pass(100 * time.Millisecond)
+				}
+				if writes < 58 || writes > 61 {
+					t.Errorf("%d writes in ten minutes, want 60", writes)
+				}
+			})
 		})
 	}
 }
 
-func TestNoWindow(t *testing.T) {
-	r := pace.New(0, clocktesting.NewFakePassiveClock(begin))
-	r.Wrote(vanilla, false)
-	if due := r.Due(vanilla); due != 0 {
-		t.Errorf("due in %v, want at once", due)
-	}
+// Whoever has to wait is woken when it need not any more, without asking.
+func TestWhoWaitsIsWoken(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *crowd) {
+		for c.Urgent(vanilla) {
+			c.Reported(vanilla)
+		}
+		pass(11 * time.Second)
+		if c.woke[vanilla] == 0 || !c.Urgent(vanilla) {
+			t.Errorf("woken %d times, want once there is room", c.woke[vanilla])
+		}
+	})
 }
 
-// Whoever waits until a report is due need not begin to wait again because
-// others are done; and no report on what is under way comes within a window.
-func TestDueNeverComesCloser(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		r, clock := newReports()
-		promised := map[cache.ObjectName]time.Time{}
-		last := map[cache.ObjectName]time.Time{}
-		elapsed := time.Duration(0)
-		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			name := other(rapid.IntRange(0, 7).Draw(t, "object"))
-			now := begin.Add(elapsed)
-			switch rapid.IntRange(0, 3).Draw(t, "what") {
-			case 0:
-				r.Wrote(name, rapid.Bool().Draw(t, "under way"))
-				delete(promised, name)
-				last[name] = now
-			case 1:
-				r.Forget(name)
-				delete(promised, name)
-				delete(last, name)
-			case 2:
-				elapsed += time.Duration(rapid.IntRange(0, 3000).Draw(t, "ms")) * time.Millisecond
-				clock.SetTime(begin.Add(elapsed))
-			case 3:
-				due := now.Add(r.Due(name))
-				if due.Before(promised[name]) {
-					t.Fatalf("due at %v, promised was %v", due.Sub(begin), promised[name].Sub(begin))
-				}
-				if at, ok := last[name]; ok && due.Before(at.Add(window)) {
-					t.Fatalf("due at %v, and the last was at %v", due.Sub(begin), at.Sub(begin))
-				}
-				if due.After(now) {
-					promised[name] = due
-				}
+// All that stand in line have their turn at a common rate, in the order in which
+// they came.
+func TestALineIsFair(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *crowd) {
+		const objects = 100
+		var mu sync.Mutex
+		var order []cache.ObjectName
+		report := func(name cache.ObjectName) {
+			if c.Report(name) {
+				c.Reported(name)
+				mu.Lock()
+				defer mu.Unlock()
+				order = append(order, name)
+			}
+		}
+		c.set(report)
+		for i := range objects {
+			report(other(i))
+		}
+		pass(10 * time.Second)
+		mu.Lock()
+		early := len(order)
+		mu.Unlock()
+		if early < 25 || early > 32 {
+			t.Errorf("%d reports after ten seconds, want ten at once and two a second", early)
+		}
+		pass(time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		for i := range objects {
+			if i >= len(order) || order[i] != other(i) {
+				t.Fatalf("report %d was that of another, or none: %v", i, order)
 			}
 		}
 	})
 }
 
-// All reports on objects under way together stay below a rate.
-func TestManyTogetherStayBelowARate(t *testing.T) {
-	r, clock := newReports()
-	const objects = 200
-	for i := range objects {
-		r.Wrote(other(i), true)
-	}
-	writes := 0
-	const seconds = 1000
-	for second := range seconds {
-		clock.SetTime(begin.Add(time.Duration(second) * time.Second))
+// Ten thousand in line are no reason to wait once they need not report any more.
+func TestALineThatEmptiesMovesAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *crowd) {
+		const objects = 10000
 		for i := range objects {
-			if r.Due(other(i)) == 0 {
-				r.Wrote(other(i), true)
-				writes++
+			c.Reported(other(i))
+		}
+		pass(window)
+		for i := range objects {
+			if c.Report(other(i)) {
+				t.Fatalf("object %d need not wait behind so many", i)
 			}
 		}
-	}
-	if writes > 2*seconds || writes < seconds {
-		t.Errorf("%d writes in %d seconds, want up to two a second", writes, seconds)
+		if c.Report(vanilla) {
+			t.Fatal("it need not wait behind so many")
+		}
+		for i := range objects {
+			c.NothingToReport(other(i))
+		}
+		pass(61 * time.Second) // a great number of urgent ones holds up the others for a minute
+		if c.woke[vanilla] == 0 || !c.Report(vanilla) {
+			t.Error("it still waits, though nobody else does")
+		}
+	})
+}
+
+// While a counterpart refuses everything, all objects together try little. As soon
+// as it does not, all of them go on.
+func TestRetriesCatchUpAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *crowd) {
+		const objects = 1000
+		var mu sync.Mutex
+		attempts, done, isBroken := 0, 0, true
+		retry := func(name cache.ObjectName) {
+			if !c.Retry(name) {
+				return
+			}
+			mu.Lock()
+			attempts++
+			refused := isBroken
+			if !refused {
+				done++
+			}
+			mu.Unlock()
+			c.Wrote(name, refused)
+			if refused {
+				c.wake(name, time.Minute)
+			}
+		}
+		c.set(retry)
+		for i := range objects {
+			c.Wrote(other(i), true)
+			retry(other(i))
+		}
+		pass(10 * time.Minute)
+		mu.Lock()
+		if attempts < 1000 || attempts > 1300 {
+			t.Errorf("%d attempts in ten minutes, want two a second", attempts)
+		}
+		isBroken = false
+		mu.Unlock()
+		pass(2 * time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		if done != objects {
+			t.Errorf("%d of %d are done two minutes after it was mended", done, objects)
+		}
+	})
+}
+
+// What is gone takes its place in line with it, and a turn that it has not used.
+func TestForget(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *crowd) {
+		for i := range 20 {
+			c.Retry(other(i))
+		}
+		for i := range 20 {
+			c.Forget(other(i))
+		}
+		if !c.Retry(vanilla) {
+			t.Error("it waits behind those that are gone")
+		}
+	})
+}
+
+func TestNoWindow(t *testing.T) {
+	p := pace.New(0, clock.RealClock{}, func(cache.ObjectName, time.Duration) {})
+	p.Reported(vanilla)
+	if !p.Report(vanilla) {
+		t.Error("it has to wait, want at once")
 	}
 }
 
 func TestManyAtTheSameTime(t *testing.T) {
-	r, _ := newReports()
-	var running sync.WaitGroup
-	for worker := range 8 {
-		running.Go(func() {
-			for i := range 200 {
-				name := other((worker + i) % 5)
-				r.Wrote(name, i%2 == 0)
-				r.Due(name)
-				if i%7 == 0 {
-					r.Forget(name)
+	inBubble(t, func(_ *testing.T, c *crowd) {
+		var running sync.WaitGroup
+		for worker := range 8 {
+			running.Go(func() {
+				for i := range 200 {
+					name := other((worker + i) % 5)
+					if c.Report(name) {
+						c.Reported(name)
+					}
+					if c.Retry(name) {
+						c.Wrote(name, i%2 == 0)
+					}
+					c.NothingToReport(name)
+					c.NothingToRetry(name)
+					if i%7 == 0 {
+						c.Forget(name)
+					}
 				}
-			}
-		})
-	}
-	running.Wait()
-	for i := range 5 {
-		r.Forget(other(i))
-	}
-	// Nobody is counted who is not there.
-	r.Wrote(vanilla, true)
-	if due := r.Due(vanilla); due != window {
-		t.Errorf("due in %v, want %v", due, window)
-	}
+			})
+		}
+		running.Wait()
+	})
 }

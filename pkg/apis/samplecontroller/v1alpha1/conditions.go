@@ -20,8 +20,9 @@ const (
 	ReasonAvailable = "Available"
 	// ReasonProgressing says that a rollout is under way and nothing is wrong with it.
 	ReasonProgressing = "Progressing"
-	// ReasonDeploymentTerminating says that the Deployment is being deleted;
-	// it will be created again once it is gone.
+	// ReasonDeploymentTerminating says that a Deployment is being deleted and has
+	// to be gone first: the Icecream's own, one of its former name, or somebody
+	// else's of its name.
 	ReasonDeploymentTerminating = "DeploymentTerminating"
 
 	// ReasonErrResourceExists says that the Deployment of that name belongs to
@@ -35,6 +36,11 @@ const (
 	// controller keeps trying.
 	ReasonDeploymentRefused = "DeploymentRefused"
 
+	// ReasonDeploymentContested says that somebody undoes what the controller
+	// writes to the Deployment again and again. The controller keeps repairing
+	// it, with growing pauses.
+	ReasonDeploymentContested = "DeploymentContested"
+
 	// ReasonUnschedulable says that no node can take a Pod.
 	ReasonUnschedulable = "Unschedulable"
 	// ReasonImagePullBackOff says that a node cannot pull the image.
@@ -43,8 +49,8 @@ const (
 	ReasonCrashLoopBackOff = "CrashLoopBackOff"
 	// ReasonContainerError says that a node cannot create or start a container.
 	ReasonContainerError = "ContainerError"
-	// ReasonReplicaFailure says that Pods could not be created, for example
-	// because of a quota.
+	// ReasonReplicaFailure says that Pods or their ReplicaSet could not be created,
+	// for example because of a quota.
 	ReasonReplicaFailure = "ReplicaFailure"
 	// ReasonDeploymentPaused says that somebody has paused the Deployment in
 	// the middle of a rollout (its spec.paused).
@@ -66,6 +72,9 @@ const (
 	ReasonDeploymentAdopted = "DeploymentAdopted"
 	// ReasonDeploymentUpdated is the event for a Deployment set right.
 	ReasonDeploymentUpdated = "DeploymentUpdated"
+	// ReasonDeploymentAltered is the event for a Deployment that the API server has
+	// stored otherwise than it was requested to, by an admission policy or webhook.
+	ReasonDeploymentAltered = "DeploymentAltered"
 	// ReasonDeploymentRenamed is the event for the end of a rename.
 	ReasonDeploymentRenamed = "DeploymentRenamed"
 )

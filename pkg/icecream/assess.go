@@ -1,0 +1,100 @@
+package icecream
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+)
+
+// Observed is everything that goes into a decision about one Icecream: what the
+// caches show at one time, and what this process remembers. Nothing in it is
+// changed here.
+type Observed struct {
+	Now time.Time
+	// StallAfter is how long a trouble may last before the Icecream is Stalled,
+	// and how long it must have been well after a crash before it is Ready.
+	StallAfter time.Duration
+
+	Icecream *v1alpha1.Icecream
+	Named    *appsv1.Deployment   // the one of the name asked for, whoever owns it; nil when there is none
+	Owned    []*appsv1.Deployment // those that the Icecream controls, in any order
+	Pods     []Pod                // those that carry the Icecream's label, in any order
+	// OwnerIsGone reports that Named is controlled by an Icecream that no longer
+	// exists, so that the garbage collector is about to delete it.
+	OwnerIsGone bool
+
+	Memory Memory
+}
+
+// Assessment is what is known about one Icecream, worked out once: the decision
+// and the status both read it.
+type Assessment struct {
+	Observed
+
+	target     *appsv1.Deployment   // the Icecream's Deployment of the name asked for, or nil
+	old        []*appsv1.Deployment // its Deployments of other names, sorted by name
+	isComplete bool                 // nothing is left to do for anybody
+	memory     Memory               // Observed.Memory with what is seen now
+}
+
+// Assess works out what is known about an Icecream.
+func Assess(o Observed) Assessment {
+	a := Assessment{Observed: o}
+	if o.Named != nil && metav1.IsControlledBy(o.Named, o.Icecream) {
+		a.target = o.Named
+	}
+	for _, d := range o.Owned {
+		if d.Name != DeploymentName(o.Icecream) {
+			a.old = append(a.old, d)
+		}
+	}
+	slices.SortFunc(a.old, func(a, b *appsv1.Deployment) int { return strings.Compare(a.Name, b.Name) })
+	a.isComplete = a.target != nil && a.isCompleteWith(a.target)
+	a.memory = a.notice()
+	return a
+}
+
+// after is what is known once the Deployment of the name asked for has become
+// what the API server answered to a write.
+func (a Assessment) after(out Outcome) Assessment {
+	if out.Deployment == nil {
+		return a
+	}
+	o := a.Observed
+	o.Named = out.Deployment
+	o.Owned = append(slices.Clone(a.old), out.Deployment)
+	return Assess(o)
+}
+
+// isCompleteWith reports whether nothing is left to do for anybody. It asks the
+// Pods as well as the Deployment, so that an Icecream is never Ready with nodes
+// missing from its status because one cache was ahead of the other.
+func (a Assessment) isCompleteWith(deployment *appsv1.Deployment) bool {
+	if len(a.old) > 0 || !isRolledOut(deployment) {
+		return false
+	}
+	label := LabelValue(deployment.Name)
+	var placed, ready int32
+	for _, pod := range a.Pods {
+		if pod.Deployment != label {
+			continue
+		}
+		if pod.Node != "" {
+			placed++
+		}
+		if pod.Ready {
+			ready++
+		}
+	}
+	return placed == deployment.Status.Replicas && ready == deployment.Status.Replicas
+}
+
+// isTerminating reports whether all of these Deployments are being deleted.
+func isTerminating(deployments []*appsv1.Deployment) bool {
+	return !slices.ContainsFunc(deployments, func(d *appsv1.Deployment) bool { return d.DeletionTimestamp == nil })
+}
