@@ -60,6 +60,8 @@ type cluster struct {
 	made     int // objects and versions so far
 	streams  map[schema.GroupVersionResource]*stream
 	refusals map[string][]error // by verb and resource: the answers to the next requests
+	deny     func(request string) error
+	policy   func(*appsv1.Deployment) // changes what is about to be stored
 
 	told     []string // events
 	reported []string // errors that a loop reported
@@ -127,6 +129,11 @@ func (c *cluster) react(action clienttesting.Action) (runtime.Object, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	key := action.GetVerb() + " " + action.GetResource().Resource
+	if c.deny != nil {
+		if err := c.deny(key); err != nil {
+			return nil, err
+		}
+	}
 	if answers := c.refusals[key]; len(answers) > 0 {
 		answer := answers[0]
 		c.refusals[key] = answers[1:]
@@ -175,6 +182,9 @@ func (c *cluster) version() string {
 
 func (c *cluster) create(gvr schema.GroupVersionResource, obj runtime.Object, opts metav1.CreateOptions) (runtime.Object, error) {
 	m := obj.(metav1.Object)
+	if d, ok := obj.(*appsv1.Deployment); ok && c.policy != nil {
+		c.policy(d)
+	}
 	if m.GetUID() == "" {
 		m.SetUID(types.UID("uid-" + c.version()))
 	}
@@ -232,6 +242,9 @@ func (c *cluster) patch(gvr schema.GroupVersionResource, action clienttesting.Pa
 	_, after, err := clienttesting.ObjectReaction(c.trackers[gvr])(action)
 	if err != nil {
 		return nil, err
+	}
+	if d, ok := after.(*appsv1.Deployment); ok && c.policy != nil {
+		c.policy(d)
 	}
 	return c.update(gvr, before, after), nil
 }

@@ -34,17 +34,18 @@ func events(a Assessment, d Decision, out Outcome, s v1alpha1.IcecreamStatus) []
 	before := a.Icecream.Status
 
 	if written := out.Deployment; written != nil {
+		left, _ := driftOf(written, desired(a.Icecream), a.Icecream.Spec.Resources)
+		isOld := a.Named != nil && len(left) > 0 && fingerprintOf(left) == fingerprintOf(d.Drift)
 		switch {
 		case a.Named == nil:
 			tell(corev1.EventTypeNormal, v1alpha1.ReasonDeploymentCreated, "Create", "Created Deployment %q", written.Name)
 		case !metav1.IsControlledBy(a.Named, a.Icecream):
 			tell(corev1.EventTypeNormal, v1alpha1.ReasonDeploymentAdopted, "Adopt", "Adopted Deployment %q", written.Name)
-		case a.Named.ResourceVersion != written.ResourceVersion:
+		case a.Named.ResourceVersion != written.ResourceVersion && !isOld:
 			tell(corev1.EventTypeNormal, v1alpha1.ReasonDeploymentUpdated, "Update", "Updated Deployment %q", written.Name)
 		}
-		hasChanged := a.Named == nil || a.Named.ResourceVersion != written.ResourceVersion
-		if drift, _ := driftOf(written, desired(a.Icecream), a.Icecream.Spec.Resources); len(drift) > 0 && hasChanged {
-			tell(corev1.EventTypeNormal, v1alpha1.ReasonDeploymentAltered, "Update", "%s", altered(written, drift))
+		if len(left) > 0 && !isOld {
+			tell(corev1.EventTypeNormal, v1alpha1.ReasonDeploymentAltered, "Update", "%s", altered(written, left))
 		}
 	}
 	if out.Err == nil {

@@ -42,6 +42,7 @@ func Status(a Assessment, d Decision, out Outcome) (v1alpha1.IcecreamStatus, []E
 		return *before.DeepCopy(), nil
 	}
 	now := a.after(out)
+	now.memory, _ = Remember(a, d, out)
 
 	s := v1alpha1.IcecreamStatus{
 		ObservedGeneration: a.Icecream.Generation,
