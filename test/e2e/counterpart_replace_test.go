@@ -18,9 +18,10 @@ import (
 // sightings are the states of all Icecreams of a namespace, in the order in which they
 // came.
 type sightings struct {
-	n  *lab.Namespace
-	mu sync.Mutex
-	of []v1alpha1.Icecream
+	n *lab.Namespace
+
+	mu     sync.Mutex
+	states []v1alpha1.Icecream
 }
 
 // watchIcecreams watches the Icecreams of a namespace from now on, until the test ends.
@@ -40,7 +41,7 @@ func watchIcecreams(t *testing.T, n *lab.Namespace) *sightings {
 		for event := range watcher.ResultChan() {
 			if ice, ok := event.Object.(*v1alpha1.Icecream); ok {
 				s.mu.Lock()
-				s.of = append(s.of, *ice)
+				s.states = append(s.states, *ice)
 				s.mu.Unlock()
 			}
 		}
@@ -64,7 +65,7 @@ func (s *sightings) requireNeverStalled(t *testing.T) {
 		seen := map[string]bool{}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		for _, ice := range s.of {
+		for _, ice := range s.states {
 			seen[ice.ResourceVersion] = true
 		}
 		for _, ice := range list.Items {
@@ -76,7 +77,7 @@ func (s *sightings) requireNeverStalled(t *testing.T) {
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, ice := range s.of {
+	for _, ice := range s.states {
 		if stalled := meta.FindStatusCondition(ice.Status.Conditions, v1alpha1.ConditionStalled); stalled != nil && stalled.Status == metav1.ConditionTrue {
 			t.Errorf("at resource version %s Icecream %q was Stalled: %s: %s", ice.ResourceVersion, ice.Name, stalled.Reason, stalled.Message)
 		}

@@ -29,7 +29,7 @@ var ErrBreakOff = errors.New("the connection is to be broken off")
 
 // Answer says what a Webhook makes of a request: nil allows it, ErrBreakOff leaves it
 // without an answer, an apierrors.APIStatus denies it with that status, and any other
-// error denies it with these words. It may be called concurrently.
+// error denies it as forbidden, with these words. It may be called concurrently.
 type Answer func(request *admissionv1.AdmissionRequest) error
 
 // A Webhook is a validating admission webhook for one resource of one namespace,
@@ -162,7 +162,7 @@ func resultOf(err error) *metav1.Status {
 		result := status.Status()
 		return &result
 	default:
-		return &metav1.Status{Message: err.Error()}
+		return &metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: err.Error()}
 	}
 }
 
