@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -330,51 +329,11 @@ func nonEmpty(words ...string) []string {
 func TestWhatAnAdmissionPolicyAddsIsKept(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	version := versionOfMutatingPolicies(t, n)
-	policy := fmt.Sprintf(`
-apiVersion: %[1]s
-kind: MutatingAdmissionPolicy
-metadata: {name: %[2]s}
-spec:
-  reinvocationPolicy: Never
-  failurePolicy: Fail
-  matchConstraints:
-    namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %[2]s}}
-    resourceRules:
-    - {apiGroups: [apps], apiVersions: [v1], resources: [deployments], operations: [CREATE]}
-  mutations:
-  - patchType: JSONPatch
-    jsonPatch:
-      expression: |
-        [
-          JSONPatch{op: "add", path: "/metadata/labels/policy.example~1seen", value: "yes"},
-          JSONPatch{op: "add", path: "/spec/template/spec/containers/0/resources", value: Object.spec.template.spec.containers.resources{limits: {"memory": "1Gi"}}},
-          JSONPatch{op: "add", path: "/spec/template/spec/containers/0", value: Object.spec.template.spec.containers{name: "sidecar", image: "registry.example/sidecar:1"}}
-        ]
----
-apiVersion: %[1]s
-kind: MutatingAdmissionPolicyBinding
-metadata: {name: %[2]s}
-spec: {policyName: %[2]s}
-`, version, n.Name)
-	n.Apply(t, policy)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 30*time.Second)
-		defer cancel()
-		if _, err := n.TryKubectl(ctx, policy, "delete", "-f", "-"); err != nil {
-			t.Errorf("deleting the policy: %v", err)
-		}
-	})
-	// It is in force when the API server's own cache knows of it.
-	n.Eventually(t, "the policy is in force", func(ctx context.Context) error {
-		labels, err := n.TryKubectl(ctx, `{apiVersion: apps/v1, kind: Deployment, metadata: {name: probe, labels: {app: probe}}, spec: {
-			selector: {matchLabels: {app: probe}}, template: {metadata: {labels: {app: probe}}, spec: {containers: [{name: probe, image: registry.example/probe:1}]}}}}`,
-			"create", "--dry-run=server", "-f", "-", "-o", "jsonpath={.metadata.labels}")
-		if err == nil && !containsAll(labels, "policy.example/seen") {
-			return fmt.Errorf("the labels are %s", labels)
-		}
-		return err
-	})
+	n.StartPolicy(t, "CREATE", `[
+		JSONPatch{op: "add", path: "/metadata/labels/policy.example~1seen", value: "yes"},
+		JSONPatch{op: "add", path: "/spec/template/spec/containers/0/resources", value: Object.spec.template.spec.containers.resources{limits: {"memory": "1Gi"}}},
+		JSONPatch{op: "add", path: "/spec/template/spec/containers/0", value: Object.spec.template.spec.containers{name: "sidecar", image: "registry.example/sidecar:1"}}
+	]`)
 
 	requireKept := func(d *appsv1.Deployment) {
 		t.Helper()
@@ -407,28 +366,6 @@ spec: {policyName: %[2]s}
 	if written := steps(deploymentWrites(t, n, began)); len(written) > 5 {
 		t.Errorf("a creation and two updates took %q", written)
 	}
-}
-
-// versionOfMutatingPolicies is the API version that the cluster serves
-// MutatingAdmissionPolicies in. Without one there is nothing to test.
-func versionOfMutatingPolicies(t *testing.T, n *lab.Namespace) string {
-	t.Helper()
-	for _, version := range []string{"admissionregistration.k8s.io/v1", "admissionregistration.k8s.io/v1beta1"} {
-		served, err := n.Lab.Kube.Discovery().ServerResourcesForGroupVersion(version)
-		if apierrors.IsNotFound(err) {
-			continue
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, resource := range served.APIResources {
-			if resource.Kind == "MutatingAdmissionPolicy" {
-				return version
-			}
-		}
-	}
-	t.Skipf("Kubernetes %s serves no MutatingAdmissionPolicy", n.Lab.Version())
-	return ""
 }
 
 func TestDeploymentThatIsDeletedIsMadeAgain(t *testing.T) {

@@ -43,7 +43,8 @@ type witness struct {
 	deployments map[cache.ObjectName][]version // by resource version
 	claims      []claim
 	findings    []finding
-	blind       uint64 // changes up to this resource version may have been missed
+	blind       uint64                               // changes up to this resource version may have been missed
+	mirrors     map[string]func(image string) string // by namespace: what a policy there makes of an image
 }
 
 // sighting is what was last seen of an Icecream.
@@ -77,7 +78,7 @@ type claim struct {
 // observe calls a witness, who stays until its verdict.
 func observe(client dynamic.Interface) *witness {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &witness{cancel: cancel, icecreams: map[types.UID]*sighting{}, deployments: map[cache.ObjectName][]version{}}
+	w := &witness{cancel: cancel, icecreams: map[types.UID]*sighting{}, deployments: map[cache.ObjectName][]version{}, mirrors: map[string]func(string) string{}}
 	w.done.Go(func() {
 		w.follow(ctx, client.Resource(v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version)), w.seeIcecream)
 	})
@@ -240,11 +241,24 @@ func (w *witness) isProven(c claim) bool {
 	for i, v := range history {
 		isOver := i+1 < len(history) && history[i+1].from <= c.since
 		if v.from < c.until && !isOver && !v.wasDeletedAt && v.isRolledOut && v.owner == c.icecream.UID &&
-			v.image == c.icecream.Spec.Image && v.replicas == ptr.Deref(c.icecream.Spec.Replicas, 1) {
+			w.isImage(v.image, c.icecream) && v.replicas == ptr.Deref(c.icecream.Spec.Replicas, 1) {
 			return true
 		}
 	}
 	return false
+}
+
+// isImage reports whether a Deployment with this image is what the Icecream asks for.
+func (w *witness) isImage(image string, ice *v1alpha1.Icecream) bool {
+	mirror := w.mirrors[ice.Namespace]
+	return image == ice.Spec.Image || mirror != nil && image == mirror(ice.Spec.Image)
+}
+
+// expectImages tells the witness that a policy in the namespace replaces images.
+func (w *witness) expectImages(namespace string, mirror func(image string) string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mirrors[namespace] = mirror
 }
 
 func (w *witness) find(ice *v1alpha1.Icecream, flaws []string) {

@@ -1,0 +1,167 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/test/lab"
+)
+
+const (
+	tugOfWar                  = "tug-of-war"
+	reasonDeploymentContested = "DeploymentContested"
+)
+
+// An opponent writes a Deployment as soon as the controller has.
+type opponent struct {
+	moves atomic.Int64
+	stop  func()
+}
+
+// contest has an opponent make move, which reports whether there was anything to
+// write, whenever a Deployment has changed; until the test ends, or stop is called.
+func contest(t *testing.T, n *lab.Namespace, name string, move func(context.Context, *appsv1.Deployment) (bool, error)) *opponent {
+	t.Helper()
+	watcher, err := n.Deployments().Watch(context.WithoutCancel(t.Context()), metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &opponent{}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var playing sync.WaitGroup
+	o.stop = sync.OnceFunc(func() {
+		cancel()
+		watcher.Stop()
+		playing.Wait()
+	})
+	t.Cleanup(o.stop)
+	playing.Go(func() {
+		for event := range watcher.ResultChan() {
+			d, ok := event.Object.(*appsv1.Deployment)
+			if !ok {
+				return
+			}
+			moved, err := move(ctx, d)
+			switch {
+			case ctx.Err() != nil:
+				return
+			case err != nil && !apierrors.IsConflict(err): // what it has missed comes next
+				t.Errorf("the opponent cannot write: %v", err)
+			case err == nil && moved:
+				o.moves.Add(1)
+			}
+		}
+	})
+	return o
+}
+
+func TestSomebodyWhoTakesEveryRepairBack(t *testing.T) {
+	t.Parallel()
+	const while, most, fewest = 30 * time.Second, 10, 3
+	const mostReports = 15 // Pods come and go with each move
+	for field, move := range map[string]func(n *lab.Namespace) func(context.Context, *appsv1.Deployment) (bool, error){
+		"replicas": func(n *lab.Namespace) func(context.Context, *appsv1.Deployment) (bool, error) {
+			return func(ctx context.Context, d *appsv1.Deployment) (bool, error) {
+				if *d.Spec.Replicas == 3 {
+					return false, nil
+				}
+				d.Spec.Replicas = ptr.To[int32](3)
+				_, err := n.Deployments().Update(ctx, d, metav1.UpdateOptions{FieldManager: tugOfWar})
+				return true, err
+			}
+		},
+		"image": func(n *lab.Namespace) func(context.Context, *appsv1.Deployment) (bool, error) {
+			return func(ctx context.Context, d *appsv1.Deployment) (bool, error) {
+				if d.Spec.Template.Spec.Containers[0].Image == "registry.example/theirs:1" {
+					return false, nil
+				}
+				_, err := n.Deployments().Patch(ctx, d.Name, types.ApplyPatchType, []byte(`{"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"spec": {
+					"containers": [{"name": "icecream", "image": "registry.example/theirs:1"}]}}}}`),
+					metav1.PatchOptions{FieldManager: tugOfWar, Force: ptr.To(true)})
+				return true, err
+			}
+		},
+	} {
+		t.Run(field, func(t *testing.T) {
+			t.Parallel()
+			n := NewQuietNamespace(t)
+			n.StartController(t)
+			n.Apply(t, flavour("vanilla", "replicas: 2", "image: registry.example/vanilla:1"))
+			n.EventuallyReady(t, "vanilla")
+
+			began := time.Now()
+			opponent := contest(t, n, "vanilla", move(n))
+			n.EventuallyIcecream(t, "vanilla", "says who is fighting over what", func(ice *v1alpha1.Icecream) error {
+				ready := meta.FindStatusCondition(ice.Status.Conditions, v1alpha1.ConditionReady)
+				if ready.Status != metav1.ConditionFalse || ready.Reason != reasonDeploymentContested || !containsAll(ready.Message, tugOfWar, field) {
+					return fmt.Errorf("condition Ready is %+v", ready)
+				}
+				if !meta.IsStatusConditionTrue(ice.Status.Conditions, v1alpha1.ConditionReconciling) {
+					return fmt.Errorf("its conditions are %+v", ice.Status.Conditions)
+				}
+				return nil
+			})
+			time.Sleep(time.Until(began.Add(while)))
+			took := time.Since(began)
+			if writes := deploymentWrites(t, n, began); len(writes) < fewest || len(writes) > most {
+				t.Errorf("in %s the controller made %s, want %d to %d", took, writes, fewest, most)
+			}
+			if writes := statusWrites(t, n, "vanilla", began); len(writes) > mostReports {
+				t.Errorf("in %s the controller made %s, want no more than %d", took, writes, mostReports)
+			}
+			if moves := opponent.moves.Load(); moves < fewest {
+				t.Errorf("in %s the opponent made %d moves", took, moves)
+			}
+			requireOneWarning(t, n, "vanilla", reasonDeploymentContested, tugOfWar)
+			requireShown(t, n, "vanilla", "False", reasonDeploymentContested)
+
+			opponent.stop()
+			n.Eventually(t, "it is repaired", func(context.Context) error {
+				if d := n.Deployment(t, "vanilla"); *d.Spec.Replicas != 2 || d.Spec.Template.Spec.Containers[0].Image != "registry.example/vanilla:1" {
+					return errors.New("it is as the opponent has left it")
+				}
+				return nil
+			})
+			requireMended(t, n, "vanilla", reasonDeploymentContested)
+			requireOneWarning(t, n, "vanilla", reasonDeploymentContested, tugOfWar)
+		})
+	}
+}
+
+// Whoever changes a Deployment now and then fights with nobody: each time it is
+// repaired at once, and that is all.
+func TestRepairsThatAreFarBetweenAreNoFight(t *testing.T) {
+	t.Parallel()
+	n := NewNamespace(t)
+	n.Apply(t, flavour("vanilla", "replicas: 2"))
+	n.EventuallyReady(t, "vanilla")
+	for _, replicas := range []string{"3", "4"} {
+		n.Kubectl(t, "scale", "deployment/vanilla", "--replicas="+replicas)
+		n.Eventually(t, "it is repaired", func(context.Context) error {
+			if d := n.Deployment(t, "vanilla"); *d.Spec.Replicas != 2 {
+				return fmt.Errorf("it has %d replicas", *d.Spec.Replicas)
+			}
+			return nil
+		})
+		n.EventuallyReady(t, "vanilla")
+	}
+	for _, event := range n.Events(t, "vanilla") {
+		if strings.Contains(event.Reason, reasonDeploymentContested) {
+			t.Errorf("people are told %s: %s", event.Reason, event.Note)
+		}
+	}
+}

@@ -1,0 +1,248 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nicoleh.io/k8s-controller/test/lab"
+)
+
+const reasonDeploymentAltered = "DeploymentAltered"
+
+// podsOf returns the Pods of an Icecream that are not ending, by name.
+func podsOf(t *testing.T, n *lab.Namespace, icecream string) []corev1.Pod {
+	t.Helper()
+	return slices.DeleteFunc(n.LivePods(t), func(pod corev1.Pod) bool { return pod.Labels["controller.nicoleh.io/icecream"] != icecream })
+}
+
+// eventuallyHasPods waits until an Icecream has just so many Pods, all ready, and
+// returns them.
+func eventuallyHasPods(t *testing.T, n *lab.Namespace, icecream string, want int) (pods []corev1.Pod) {
+	t.Helper()
+	n.Eventually(t, fmt.Sprintf("Icecream %q has %d Pods", icecream, want), func(context.Context) error {
+		pods = podsOf(t, n, icecream)
+		if len(pods) != want || !allPodsReady(pods) {
+			return fmt.Errorf("there are %v", identities(pods))
+		}
+		return nil
+	})
+	return pods
+}
+
+// replacePods deletes the Pods of an Icecream one after the other, each time waiting
+// until the Icecream is Ready with another in its place.
+func replacePods(t *testing.T, n *lab.Namespace, icecream string) {
+	t.Helper()
+	replicas := int(*n.Icecream(t, icecream).Spec.Replicas)
+	for _, pod := range eventuallyHasPods(t, n, icecream, replicas) {
+		n.Kubectl(t, "delete", "pod", pod.Name)
+		eventuallyHasPods(t, n, icecream, replicas)
+		n.EventuallyReady(t, icecream)
+	}
+}
+
+func allPodsReady(pods []corev1.Pod) bool {
+	return !slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return !isReadyPod(&pod) })
+}
+
+// requireNoWrites requires that the controller writes no Deployment any more, also
+// when its Pods change.
+func requireNoWrites(t *testing.T, n *lab.Namespace, name string) {
+	t.Helper()
+	began := time.Now()
+	replacePods(t, n, name)
+	n.Steadily(t, "it is Ready", aMoment, func(context.Context) error { return lab.IsReady(n.Icecream(t, name)) })
+	if written := deploymentWrites(t, n, began); len(written) > 0 {
+		t.Errorf("there is nothing left to write, and the controller made %s", written)
+	}
+}
+
+// A policy that replaces a registry has the last word about images.
+func TestPolicyThatReplacesTheRegistry(t *testing.T) {
+	t.Parallel()
+	n := NewQuietNamespace(t)
+	c := n.StartController(t)
+	policy := n.StartMirrorPolicy(t, "mirror.example/")
+
+	began := time.Now()
+	n.Apply(t, flavour("vanilla", "deploymentName: cone", "replicas: 2", "image: registry.example/vanilla:1"))
+	eventuallyRunsAs(t, n, "vanilla", "cone", "mirror.example/vanilla:1")
+	eventuallyTold(t, n, "vanilla", reasonDeploymentAltered, "")
+	requireNoWrites(t, n, "vanilla")
+	if written := deploymentWrites(t, n, began); len(written) > 2 {
+		t.Errorf("one Deployment took %q", steps(written))
+	}
+	requireAlteration(t, n, "vanilla", 1, "image", "registry.example/vanilla:1", "mirror.example/vanilla:1")
+
+	edited := time.Now()
+	edit(t, n, "vanilla", `"image": "registry.example/vanilla:2"`)
+	eventuallyRunsAs(t, n, "vanilla", "cone", "mirror.example/vanilla:2")
+	requireNoWrites(t, n, "vanilla")
+	if written := deploymentWrites(t, n, edited); len(written) > 2 {
+		t.Errorf("one edit took %q", steps(written))
+	}
+
+	n.Apply(t, flavour("vanilla", "deploymentName: cup", "replicas: 2", "image: registry.example/vanilla:2"))
+	eventuallyOnly(t, n, "vanilla", "cup")
+	eventuallyRunsAs(t, n, "vanilla", "cup", "mirror.example/vanilla:2")
+	requireNoWrites(t, n, "vanilla")
+
+	c.Stop(t)
+	restarted := time.Now()
+	c.Start(t)
+	n.Apply(t, flavour("mint")) // it comes to this one after the others
+	n.EventuallyReady(t, "mint")
+	replacePods(t, n, "vanilla")
+	if written := deploymentWrites(t, n, restarted, "cup"); len(written) > 1 {
+		t.Errorf("after a restart the controller made %s", written)
+	}
+
+	policy.Stop(t)
+	edit(t, n, "vanilla", `"image": "registry.example/vanilla:3"`)
+	eventuallyRunsAs(t, n, "vanilla", "cup", "registry.example/vanilla:3")
+	requireNoWrites(t, n, "vanilla")
+	for _, event := range n.Events(t, "vanilla") {
+		if event.Type == corev1.EventTypeWarning {
+			t.Errorf("people were warned: %s: %s", event.Reason, event.Note)
+		}
+	}
+}
+
+// eventuallyRunsAs waits until a Deployment has that image, and the Icecream is Ready
+// with it.
+func eventuallyRunsAs(t *testing.T, n *lab.Namespace, name, deployment, image string) {
+	t.Helper()
+	n.Eventually(t, fmt.Sprintf("Deployment %q has image %q", deployment, image), func(ctx context.Context) error {
+		d, err := n.Deployments().Get(ctx, deployment, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if got := containerOf(t, d).Image; got != image {
+			return fmt.Errorf("it is %q", got)
+		}
+		return nil
+	})
+	n.EventuallyReady(t, name)
+	if got := containerOf(t, n.Deployment(t, deployment)).Image; got != image {
+		t.Errorf("it is Ready with image %q", got)
+	}
+}
+
+// requireAlteration requires that people were told that often, and in no alarming way,
+// that a Deployment is not as requested, in these words.
+func requireAlteration(t *testing.T, n *lab.Namespace, name string, times int, words ...string) {
+	t.Helper()
+	told := 0
+	for _, event := range n.Events(t, name) {
+		if event.Reason != reasonDeploymentAltered {
+			continue
+		}
+		told += lab.TimesTold(event)
+		if event.Type != corev1.EventTypeNormal || !containsAll(event.Note, words...) {
+			t.Errorf("people are told %s %s: %s; want the words %q", event.Type, event.Reason, event.Note, words)
+		}
+	}
+	if told != times {
+		t.Errorf("people are told %d times that the Deployment is not as requested, want %d", told, times)
+	}
+}
+
+// An edit of a field that the policy leaves alone reaches the Deployment at once, and
+// drift in such a field is repaired.
+func TestPolicyDoesNotKeepOtherFieldsFromBeingWritten(t *testing.T) {
+	t.Parallel()
+	n := NewNamespace(t)
+	n.StartMirrorPolicy(t, "mirror.example/")
+	n.Apply(t, flavour("vanilla", "replicas: 1", "image: registry.example/vanilla:1"))
+	eventuallyRunsAs(t, n, "vanilla", "vanilla", "mirror.example/vanilla:1")
+
+	n.Kubectl(t, "scale", "icecream/vanilla", "--replicas=3")
+	n.EventuallyReady(t, "vanilla")
+	if got := *n.Deployment(t, "vanilla").Spec.Replicas; got != 3 {
+		t.Errorf("it is Ready with %d replicas", got)
+	}
+	n.Kubectl(t, "scale", "deployment/vanilla", "--replicas=5")
+	n.Eventually(t, "it is repaired", func(context.Context) error {
+		if got := *n.Deployment(t, "vanilla").Spec.Replicas; got != 3 {
+			return fmt.Errorf("it has %d replicas", got)
+		}
+		return nil
+	})
+	n.EventuallyReady(t, "vanilla")
+	requireNoWrites(t, n, "vanilla")
+}
+
+// A policy that comes later acts on what is written next, and one that goes leaves
+// behind what it has made.
+func TestPolicyThatComesLater(t *testing.T) {
+	t.Parallel()
+	n := NewNamespace(t)
+	n.Apply(t, flavour("vanilla", "replicas: 1", "image: registry.example/vanilla:1"))
+	eventuallyRunsAs(t, n, "vanilla", "vanilla", "registry.example/vanilla:1")
+	n.StartMirrorPolicy(t, "mirror.example/")
+	n.Kubectl(t, "scale", "icecream/vanilla", "--replicas=2")
+	eventuallyRunsAs(t, n, "vanilla", "vanilla", "mirror.example/vanilla:1")
+	requireNoWrites(t, n, "vanilla")
+	requireAlteration(t, n, "vanilla", 1, "image", "registry.example/vanilla:1", "mirror.example/vanilla:1")
+}
+
+func TestPolicyThatAddsRequests(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ operations, spec string }{
+		"once":                   {"CREATE", "replicas: 2"},
+		"at every write":         {"CREATE, UPDATE", "replicas: 2"},
+		"beside those asked for": {"CREATE, UPDATE", "replicas: 2, resources: {requests: {memory: 64Mi}}"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, spec := NewNamespace(t), test.spec
+			n.StartPolicy(t, test.operations, `[JSONPatch{
+				op: "add", path: "/spec/template/spec/containers/0/resources",
+				value: Object.spec.template.spec.containers.resources{requests: {"cpu": "50m", "memory": "64Mi"}}
+			}]`)
+			began := time.Now()
+			n.Apply(t, flavour("vanilla", spec, "image: registry.example/vanilla:1"))
+			n.EventuallyReady(t, "vanilla")
+			requireNoWrites(t, n, "vanilla")
+			if written := deploymentWrites(t, n, began); len(written) > 2 {
+				t.Errorf("one Deployment took %q", steps(written))
+			}
+			edited := time.Now()
+			edit(t, n, "vanilla", `"image": "registry.example/vanilla:2"`)
+			eventuallyRunsAs(t, n, "vanilla", "vanilla", "registry.example/vanilla:2")
+			requireNoWrites(t, n, "vanilla")
+			if written := deploymentWrites(t, n, edited); len(written) > 2 {
+				t.Errorf("one edit took %q", steps(written))
+			}
+			if diff := cmp.Diff(map[string]string{"requests cpu": "50m", "requests memory": "64Mi"}, resourcesOf(t, n, "vanilla")); diff != "" {
+				t.Errorf("what the policy has added is (-wanted +got):\n%s", diff)
+			}
+			n.Apply(t, flavour("vanilla", "deploymentName: cup", spec, "image: registry.example/vanilla:2"))
+			eventuallyOnly(t, n, "vanilla", "cup")
+		})
+	}
+}
+
+// A policy may lower what is asked for.
+func TestPolicyThatLowersLimits(t *testing.T) {
+	t.Parallel()
+	n := NewNamespace(t)
+	n.StartPolicy(t, "CREATE, UPDATE", `[JSONPatch{
+		op: "add", path: "/spec/template/spec/containers/0/resources",
+		value: Object.spec.template.spec.containers.resources{limits: {"cpu": "100m"}}
+	}]`)
+	n.Apply(t, flavour("vanilla", "resources: {limits: {cpu: 500m}}"))
+	n.EventuallyReady(t, "vanilla")
+	eventuallyTold(t, n, "vanilla", reasonDeploymentAltered, "")
+	requireAlteration(t, n, "vanilla", 1, "resources.limits", "cpu", "500m", "100m")
+	requireNoWrites(t, n, "vanilla")
+	n.Apply(t, flavour("vanilla", "deploymentName: cup", "resources: {limits: {cpu: 500m}}"))
+	eventuallyOnly(t, n, "vanilla", "cup")
+}

@@ -1,0 +1,146 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
+
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/test/lab"
+)
+
+// forge writes the status of the Icecream "vanilla" as kubectl edit --subresource=status
+// would.
+func forge(t *testing.T, n *lab.Namespace, edit func(*v1alpha1.IcecreamStatus)) {
+	t.Helper()
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		ice, err := n.Icecreams().Get(t.Context(), "vanilla", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		edit(&ice.Status)
+		_, err = n.Icecreams().UpdateStatus(t.Context(), ice, metav1.UpdateOptions{FieldManager: "kubectl-edit"})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+var phantom = v1alpha1.IcecreamNode{Name: "phantom", Pods: 7}
+
+// Whoever has written a status before, what the controller writes is what it says.
+func TestStatusThatOthersHaveWritten(t *testing.T) {
+	t.Parallel()
+	for name, write := range map[string]func(t *testing.T, n *lab.Namespace){
+		"a node too many": func(t *testing.T, n *lab.Namespace) {
+			forge(t, n, func(s *v1alpha1.IcecreamStatus) {
+				s.Nodes = append(s.Nodes, phantom)
+				s.Placement = "phantom (7)"
+			})
+		},
+		"another condition": func(t *testing.T, n *lab.Namespace) {
+			forge(t, n, func(s *v1alpha1.IcecreamStatus) {
+				s.Conditions = append(s.Conditions, metav1.Condition{Type: "Phantom", Status: metav1.ConditionTrue, Reason: "Phantom", LastTransitionTime: metav1.Now()})
+			})
+		},
+		"a status from a backup": func(t *testing.T, n *lab.Namespace) {
+			forge(t, n, func(s *v1alpha1.IcecreamStatus) {
+				s.ObservedGeneration = 1
+				for i := range s.Conditions {
+					s.Conditions[i].ObservedGeneration = 1
+				}
+				s.Replicas, s.UpdatedReplicas, s.ReadyReplicas, s.AvailableReplicas = 7, 7, 7, 7
+				s.Nodes, s.NodeCount, s.Placement = append(s.Nodes, phantom), 9, "phantom (7)"
+				s.Selector = "phantom=7"
+			})
+		},
+		"a status by server-side apply": func(t *testing.T, n *lab.Namespace) {
+			_, err := n.Icecreams().Patch(t.Context(), "vanilla", types.ApplyPatchType, []byte(`{
+				"apiVersion": "controller.nicoleh.io/v1alpha1", "kind": "Icecream",
+				"status": {"replicas": 2, "updatedReplicas": 2, "readyReplicas": 2, "availableReplicas": 2, "nodeCount": 9,
+					"placement": "phantom (7)", "selector": "phantom=7", "nodes": [{"name": "phantom", "pods": 7, "readyPods": 0}]}}`),
+				metav1.PatchOptions{FieldManager: "phantom", Force: ptr.To(true)}, "status")
+			if err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := NewQuietNamespace(t)
+			c := n.StartController(t)
+			n.Apply(t, flavour("vanilla", "replicas: 1"))
+			n.EventuallyReady(t, "vanilla")
+			n.Kubectl(t, "scale", "icecream/vanilla", "--replicas=2")
+			before := n.EventuallyReady(t, "vanilla")
+
+			write(t, n)
+			// A look at the Icecream, and no other news.
+			n.Kubectl(t, "scale", "icecream/vanilla", "--replicas=3")
+			n.Kubectl(t, "scale", "icecream/vanilla", "--replicas=2")
+			eventuallyHasPods(t, n, "vanilla", 2)
+			n.EventuallyReady(t, "vanilla")
+			want := expectedStatus(t, n, before)
+			n.Eventually(t, "the status is what the controller says", func(context.Context) error {
+				if diff := cmp.Diff(want, sinceWhenever(n.Icecream(t, "vanilla").Status)); diff != "" {
+					return fmt.Errorf("it is not (-wanted +got):\n%s", diff)
+				}
+				return nil
+			})
+			eventuallyIdle(t, n, c)
+
+			// Pods move all the time, and nothing comes of it.
+			rested := time.Now()
+			pods := podsOf(t, n, "vanilla")
+			for i := range 20 {
+				n.Kubectl(t, "annotate", "pod", pods[i%2].Name, fmt.Sprintf("parlour.example/beat=%d", i), "--overwrite")
+				time.Sleep(aMoment / 5)
+			}
+			if written := requestsOf(t, n).Since(rested).Writes(); len(written) > 0 {
+				t.Errorf("nothing has changed, and the controller made %s", written)
+			}
+		})
+	}
+}
+
+// expectedStatus is the status of an Icecream that is Ready with two Pods.
+func expectedStatus(t *testing.T, n *lab.Namespace, before *v1alpha1.Icecream) v1alpha1.IcecreamStatus {
+	t.Helper()
+	want := before.DeepCopy().Status
+	want.ObservedGeneration = n.Icecream(t, "vanilla").Generation
+	for i := range want.Conditions {
+		want.Conditions[i].ObservedGeneration = want.ObservedGeneration
+	}
+	want.Nodes, want.NodeCount, want.Placement = nil, 0, ""
+	counts := map[string]int32{}
+	for _, pod := range podsOf(t, n, "vanilla") {
+		counts[pod.Spec.NodeName]++
+	}
+	for _, node := range slices.Sorted(maps.Keys(counts)) {
+		want.Nodes = append(want.Nodes, v1alpha1.IcecreamNode{Name: node, Pods: counts[node], ReadyPods: counts[node]})
+		if want.NodeCount++; want.NodeCount > 1 {
+			want.Placement += ", "
+		}
+		want.Placement += fmt.Sprintf("%s (%d)", node, counts[node])
+	}
+	return sinceWhenever(want)
+}
+
+// sinceWhenever is a status without its times.
+func sinceWhenever(s v1alpha1.IcecreamStatus) v1alpha1.IcecreamStatus {
+	s = *s.DeepCopy()
+	for i := range s.Conditions {
+		s.Conditions[i].LastTransitionTime = metav1.Time{}
+	}
+	return s
+}
