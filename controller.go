@@ -76,7 +76,8 @@ type Config struct {
 	// that are not urgent, such as progress.
 	StatusWindow time.Duration
 	// StallAfter is how long something may keep Pods from running before their
-	// Icecream counts as Stalled.
+	// Icecream counts as Stalled, and how long the Icecream must have been complete
+	// after a crash before it is Ready.
 	StallAfter time.Duration
 }
 

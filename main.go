@@ -158,7 +158,7 @@ func parse(args []string) (options, error) {
 	flags.IntVar(&o.workers, "workers", 8, "How many objects each controller works on at the same time.")
 	flags.DurationVar(&o.resync, "resync", 0, "How often to look at every object even if nothing has changed. Nothing depends on it; 0 is never.")
 	flags.DurationVar(&o.icecream.StatusWindow, "status-window", 2*time.Second, "The least time between two writes of an Icecream's status that are not urgent, such as progress.")
-	flags.DurationVar(&o.icecream.StallAfter, "stall-after", time.Minute, "How long something may keep Pods from running before their Icecream counts as Stalled.")
+	flags.DurationVar(&o.icecream.StallAfter, "stall-after", time.Minute, "How long something may keep Pods from running before their Icecream counts as Stalled, and how long it must have been complete after a crash before it is Ready.")
 	flags.StringVar(&o.secretsync.SourceNamespace, "secretsync-source-namespace", "secretsync", "The namespace whose Secrets secretsync copies.")
 	flags.StringVar(&o.secretsync.Annotation, "secretsync-annotation", "controller.nicoleh.io/secretsync", "The annotation of the Secrets that secretsync copies, and of the namespaces that it copies them to. Its value does not matter unless it is \"false\".")
 	flags.Func("nodereboot-max-unavailable", "How many nodes may be unavailable for nodereboot to let another one reboot, or which percentage of all: rounded down, but 1 at least. 0 lets none. (default 1)", func(text string) (err error) {

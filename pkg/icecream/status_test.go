@@ -77,7 +77,7 @@ func forbidden() error {
 
 // lasting is what a process remembers that has seen the same for that long.
 func lasting(o Observed, d time.Duration) Memory {
-	o.Now = o.Now.Add(-d)
+	o.Now, o.Memory = o.Now.Add(-d), Memory{}
 	m, _ := Remember(Assess(o), Decision{}, Outcome{})
 	return m
 }
