@@ -121,7 +121,7 @@ func NewController(
 		deployments: deployments,
 		pods:        pods,
 	}
-	c.loop = worker.New("icecream", c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync))
+	c.loop = worker.New("icecream", c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync), worker.WithKeys(c.names))
 	c.writing = pace.New(config.StatusWindow, clock, c.loop.AddAfter)
 	c.writes = written.New(map[schema.GroupResource]written.Seen{
 		icecreamResource:   icecreams.Informer().GetStore(),
@@ -147,6 +147,19 @@ func (c *Controller) Ready() []cache.DoneChecker { return c.synced }
 
 // Busy is how long the longest of the running syncs has been running by now.
 func (c *Controller) Busy() time.Duration { return c.loop.Busy() }
+
+// names are those of all Icecreams in the cache.
+func (c *Controller) names(yield func(cache.ObjectName) bool) {
+	icecreams, err := c.icecreams.Lister().List(labels.Everything())
+	if err != nil {
+		utilruntime.HandleError(err)
+	}
+	for _, ice := range icecreams {
+		if !yield(nameOf(ice)) {
+			return
+		}
+	}
+}
 
 // Count adds up the Icecreams by status and reason of their Ready condition.
 func (c *Controller) Count(add func(n int, values ...string)) {
@@ -474,9 +487,15 @@ func (c *Controller) fillCaches() error {
 // be something to see.
 func (c *Controller) followEvents() error {
 	icecreams, err := c.icecreams.TypedInformer().AddTypedEventHandler(informers.IcecreamHandlerFuncs{
-		AddFunc:    func(ice *v1alpha1.Icecream) { c.loop.Add(nameOf(ice)) },
-		UpdateFunc: func(_, ice *v1alpha1.Icecream) { c.loop.Add(nameOf(ice)) },
-		DeleteFunc: func(ice informers.DeletedIcecream) { c.loop.Add(ice.GetObjectName()) },
+		AddFunc: func(ice *v1alpha1.Icecream) { c.loop.AddUrgent(nameOf(ice)) },
+		UpdateFunc: func(before, after *v1alpha1.Icecream) {
+			if asksForTheSame(before, after) {
+				c.loop.Add(nameOf(after)) // such as the echo of a status that was written here
+			} else {
+				c.loop.AddUrgent(nameOf(after))
+			}
+		},
+		DeleteFunc: func(ice informers.DeletedIcecream) { c.loop.AddUrgent(ice.GetObjectName()) },
 	})
 	if err != nil {
 		return err
@@ -505,6 +524,13 @@ func (c *Controller) followEvents() error {
 	}
 	c.synced = []cache.DoneChecker{icecreams.HasSyncedChecker(), deployments.HasSyncedChecker(), pods.HasSyncedChecker()}
 	return nil
+}
+
+// asksForTheSame reports whether nothing has changed that somebody else decides: a
+// sync that failed would only fail again.
+func asksForTheSame(before, after *v1alpha1.Icecream) bool {
+	return before.UID == after.UID && before.Generation == after.Generation &&
+		before.DeletionTimestamp.Equal(after.DeletionTimestamp)
 }
 
 // followDeployment asks for a look at the Icecream that controls the Deployment,

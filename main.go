@@ -40,6 +40,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/barrier"
 	"nicoleh.io/k8s-controller/pkg/cli"
 	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned"
 	icecreamscheme "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/scheme"
@@ -73,8 +74,32 @@ var controllers = []struct {
 type wired struct {
 	name string
 	controller
-	needs     []preflight.Resource // before its informers can be started
-	informers []starter            // which a process that does not lead keeps warm
+	needs     []need    // before its informers can be started
+	informers []starter // which a process that does not lead keeps warm
+}
+
+// need is a resource that a controller reads, and the cache that it reads it from.
+type need struct {
+	preflight.Resource
+	cache cache.Store
+}
+
+// resources are those that the controller reads.
+func (w wired) resources() []preflight.Resource {
+	var resources []preflight.Resource
+	for _, n := range w.needs {
+		resources = append(resources, n.Resource)
+	}
+	return resources
+}
+
+// caches are those that the controller reads.
+func (w wired) caches() []barrier.Cache {
+	var caches []barrier.Cache
+	for _, n := range w.needs {
+		caches = append(caches, barrier.Cache{GroupVersionResource: n.GroupVersionResource, Namespace: n.Namespace, Selector: n.Selector, Store: n.cache})
+	}
+	return caches
 }
 
 type controller interface {
@@ -268,6 +293,7 @@ func run(o options) error {
 type process struct {
 	workers     int
 	client      *kubernetes.Clientset // which may write also while another process leads
+	metadata    metadata.Interface    // for the barrier alone
 	controllers []wired
 	recorder    *record.Recorder
 	election    *leader.Election // nil without
@@ -280,6 +306,9 @@ func assemble(o options, config *rest.Config) (*process, error) {
 	p := &process{workers: o.workers}
 	var err error
 	if p.client, err = kubernetes.NewForConfig(protobuf(config)); err != nil {
+		return nil, err
+	}
+	if p.metadata, err = metadata.NewForConfig(rest.AddUserAgent(rest.CopyConfig(config), "barrier")); err != nil {
 		return nil, err
 	}
 	if o.election.LeaderElect {
@@ -363,7 +392,7 @@ func (p *process) run(ctx context.Context) error {
 	}()
 
 	for _, c := range p.controllers {
-		if err := preflight.Await(ctx, p.client.RESTClient(), clock.RealClock{}, c.needs...); err != nil {
+		if err := preflight.Await(ctx, p.client.RESTClient(), clock.RealClock{}, c.resources()...); err != nil {
 			return err
 		}
 	}
@@ -381,8 +410,9 @@ func (p *process) run(ctx context.Context) error {
 	return p.election.Run(ctx, p.work)
 }
 
-// work runs the controllers until ctx ends or one of them fails, which takes the
-// others with it, and returns when nothing will be written any more.
+// work is one term: it runs the controllers, each as soon as its caches show what
+// there was when the term began, until ctx ends or one of them fails, which takes the
+// others with it. It returns when nothing will be written any more.
 func (p *process) work(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -395,7 +425,11 @@ func (p *process) work(ctx context.Context) error {
 	})
 	for _, c := range p.controllers {
 		running.Go(func() {
-			if err := c.Run(ctx, p.workers); err != nil {
+			err := barrier.Await(ctx, p.metadata, clock.RealClock{}, c.caches()...)
+			if err == nil {
+				err = c.Run(ctx, p.workers)
+			}
+			if err != nil {
 				cancel(fmt.Errorf("running %s: %w", c.name, err))
 			}
 		})
@@ -457,10 +491,10 @@ func wireIcecream(o options, config *rest.Config, recorder events.EventRecorder)
 	permit := "kubectl apply -f artifacts/rbac-icecream.yaml, or -namespace for a single one"
 	return wired{
 		controller: controller,
-		needs: []preflight.Resource{
-			{GroupVersionResource: v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version), Namespace: o.namespace, Define: "kubectl apply -f artifacts/examples/crd-icecream.yaml", Permit: permit},
-			{GroupVersionResource: appsv1.SchemeGroupVersion.WithResource("deployments"), Namespace: o.namespace, Permit: permit},
-			{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), Namespace: o.namespace, Selector: icecream.LabelIcecream, Permit: permit},
+		needs: []need{
+			{preflight.Resource{GroupVersionResource: v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version), Namespace: o.namespace, Define: "kubectl apply -f artifacts/examples/crd-icecream.yaml", Permit: permit}, icecreams.Controller().V1alpha1().Icecreams().Informer().GetStore()},
+			{preflight.Resource{GroupVersionResource: appsv1.SchemeGroupVersion.WithResource("deployments"), Namespace: o.namespace, Permit: permit}, deployments.Apps().V1().Deployments().Informer().GetStore()},
+			{preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), Namespace: o.namespace, Selector: icecream.LabelIcecream, Permit: permit}, pods.Core().V1().Pods().Informer().GetStore()},
 		},
 		informers: []starter{icecreams, deployments, pods},
 	}, nil
@@ -480,8 +514,8 @@ func wirePodtimestamp(o options, config *rest.Config, recorder events.EventRecor
 	}
 	return wired{
 		controller: controller,
-		needs: []preflight.Resource{
-			{GroupVersionResource: podtimestamp.Resource, Namespace: o.namespace, Permit: "kubectl apply -f artifacts/rbac-podtimestamp.yaml, or -namespace for a single one"},
+		needs: []need{
+			{preflight.Resource{GroupVersionResource: podtimestamp.Resource, Namespace: o.namespace, Permit: "kubectl apply -f artifacts/rbac-podtimestamp.yaml, or -namespace for a single one"}, pods.Informer().GetStore()},
 		},
 		informers: []starter{informer{pods.Informer()}},
 	}, nil
@@ -517,10 +551,10 @@ func wireSecretsync(o options, config *rest.Config, recorder events.EventRecorde
 	secrets := corev1.SchemeGroupVersion.WithResource("secrets")
 	return wired{
 		controller: controller,
-		needs: []preflight.Resource{
-			{GroupVersionResource: secrets, Namespace: o.secretsync.SourceNamespace, Permit: permit},
-			{GroupVersionResource: secrets, Selector: selector, Permit: permit},
-			{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("namespaces"), Permit: permit},
+		needs: []need{
+			{preflight.Resource{GroupVersionResource: secrets, Namespace: o.secretsync.SourceNamespace, Permit: permit}, sources.Core().V1().Secrets().Informer().GetStore()},
+			{preflight.Resource{GroupVersionResource: secrets, Selector: selector, Permit: permit}, copies.Core().V1().Secrets().Informer().GetStore()},
+			{preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("namespaces"), Permit: permit}, namespaces.Core().V1().Namespaces().Informer().GetStore()},
 		},
 		informers: []starter{sources, copies, namespaces},
 	}, nil
@@ -536,8 +570,8 @@ func wireNodereboot(o options, config *rest.Config, recorder events.EventRecorde
 	controller, err := nodereboot.New(o.nodereboot, kube, nodes.Core().V1().Nodes(), recorder, clock.RealClock{})
 	return wired{
 		controller: controller,
-		needs: []preflight.Resource{
-			{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), Permit: "kubectl apply -f artifacts/rbac-nodereboot.yaml"},
+		needs: []need{
+			{preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), Permit: "kubectl apply -f artifacts/rbac-nodereboot.yaml"}, nodes.Core().V1().Nodes().Informer().GetStore()},
 		},
 		informers: []starter{nodes},
 	}, err

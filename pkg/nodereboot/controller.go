@@ -21,6 +21,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,6 +39,7 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/cached"
 	"nicoleh.io/k8s-controller/pkg/metrics"
+	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 	"nicoleh.io/k8s-controller/pkg/worker"
 )
 
@@ -95,14 +97,21 @@ func New(config Config, kube kubernetes.Interface, nodes coreinformers.TypedNode
 		grants:   metrics.NewTotal("nodereboot_grants_total", "Reboots that were granted to nodes.", ""),
 		told:     map[types.UID]string{},
 	}
-	c.loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(metrics.For(Name).Sync))
+	c.loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(metrics.For(Name).Sync),
+		worker.WithKeys(slices.Values([]cache.ObjectName{all})))
 	if err := nodes.Informer().SetTransform(cached.Stripped(Strip)); err != nil {
 		return nil, fmt.Errorf("setting up the cache: %w", err)
 	}
 	look := func() { c.loop.AddAfter(all, burst) }
 	registration, err := nodes.TypedInformer().AddTypedEventHandler(coreinformers.NodeHandlerFuncs{
-		AddFunc:    func(*corev1.Node) { look() },
-		UpdateFunc: func(_, _ *corev1.Node) { look() },
+		AddFunc: func(*corev1.Node) { look() },
+		UpdateFunc: func(before, after *corev1.Node) {
+			if !request.IsNeeded(before) && request.IsNeeded(after) {
+				c.loop.AddUrgent(all) // somebody asks for something new
+			} else {
+				look()
+			}
+		},
 		DeleteFunc: func(coreinformers.DeletedNode) { look() },
 	})
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -82,7 +83,7 @@ func New(_ Config, client metadata.Interface, pods kubeinformers.GenericInformer
 		metrics:  metrics.For(Name),
 		stamps:   metrics.NewTotal("podtimestamp_stamps_total", "Timestamps given to Pods.", ""),
 	}
-	c.loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync))
+	c.loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync), worker.WithKeys(c.asking))
 	c.writes = written.New(map[schema.GroupResource]written.Seen{Resource.GroupResource(): pods.Informer().GetStore()})
 
 	if err := pods.Informer().SetTransform(cached.Stripped(strip)); err != nil {
@@ -91,9 +92,9 @@ func New(_ Config, client metadata.Interface, pods kubeinformers.GenericInformer
 	registration, err := pods.Informer().AddEventHandler(cache.FilteringResourceEventHandler{
 		FilterFunc: mayAsk,
 		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc:    c.follow,
-			UpdateFunc: func(_, pod any) { c.follow(pod) },
-			DeleteFunc: c.follow,
+			AddFunc:    follow(c.loop.AddUrgent), // asks only now
+			UpdateFunc: func(_, pod any) { follow(c.loop.Add)(pod) },
+			DeleteFunc: follow(c.loop.AddUrgent), // asks no longer
 		},
 	})
 	if err != nil {
@@ -176,14 +177,29 @@ func (c *Controller) tell(name cache.ObjectName, o Observed, d Decision, err err
 	}
 }
 
-// follow asks for a look at a Pod that something has happened to.
-func (c *Controller) follow(pod any) {
-	name, err := cache.DeletionHandlingObjectToName(pod)
+// follow adds the name of a Pod that something has happened to.
+func follow(add func(cache.ObjectName)) func(pod any) {
+	return func(pod any) {
+		name, err := cache.DeletionHandlingObjectToName(pod)
+		if err != nil {
+			utilruntime.HandleError(err)
+			return
+		}
+		add(name)
+	}
+}
+
+// asking are the names of the Pods in the cache that ask for a timestamp.
+func (c *Controller) asking(yield func(cache.ObjectName) bool) {
+	pods, err := c.pods.List(labels.Everything())
 	if err != nil {
 		utilruntime.HandleError(err)
-		return
 	}
-	c.loop.Add(name)
+	for _, pod := range pods {
+		if isAsking(pod) && !yield(cache.MetaObjectToName(pod)) {
+			return
+		}
+	}
 }
 
 // mayAsk keeps the Pods that do not ask for anything out of the queue: most do not.

@@ -77,7 +77,7 @@ func New(client eventsclient.EventsV1Interface, scheme *runtime.Scheme, clock cl
 		pending: map[cache.ObjectName][]*eventsv1.Event{},
 		told:    map[cache.ObjectName][]*eventsv1.Event{},
 	}
-	r.loop = worker.New("events", r.sync, append([]worker.Option{worker.WithClock(clock)}, opts...)...)
+	r.loop = worker.New("events", r.sync, append([]worker.Option{worker.WithClock(clock), worker.WithKeys(r.names)}, opts...)...)
 	return r
 }
 
@@ -173,6 +173,9 @@ func (r *Recorder) left() map[cache.ObjectName][]*eventsv1.Event {
 	defer r.mu.Unlock()
 	return maps.Clone(r.pending)
 }
+
+// names are those of the objects with events to be written.
+func (r *Recorder) names(yield func(cache.ObjectName) bool) { maps.Keys(r.left())(yield) }
 
 // sync writes the oldest pending event about the object of that name, or forgets
 // the events whose series have ended.

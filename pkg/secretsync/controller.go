@@ -111,7 +111,7 @@ func New(
 		copies:     copies,
 		namespaces: namespaces,
 	}
-	c.loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync))
+	c.loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync), worker.WithKeys(c.names))
 	c.writes = written.New(map[schema.GroupResource]written.Seen{secretResource: copies.Informer().GetStore()})
 	c.keyWrites = written.New(map[schema.GroupResource]written.Seen{secretResource: sources.Informer().GetStore()})
 	if err := c.fillCaches(); err != nil {
@@ -346,14 +346,18 @@ func (c *Controller) fillCaches() error {
 // it matters to. Nothing is decided here.
 func (c *Controller) followEvents() error {
 	sources, err := c.sources.TypedInformer().AddTypedEventHandler(coreinformers.SecretHandlerFuncs{
-		AddFunc: c.followSource,
+		AddFunc: func(source *corev1.Secret) { c.followSource(source, c.loop.AddUrgent) },
 		UpdateFunc: func(before, after *corev1.Secret) {
+			add := c.loop.AddUrgent
+			if c.config.isSame(before, after) {
+				add = c.loop.Add
+			}
 			if c.config.IsSource(before) {
 				after = before // what depends on it after, depended on it before
 			}
-			c.followSource(after)
+			c.followSource(after, add)
 		},
-		DeleteFunc: func(source coreinformers.DeletedSecret) { c.followSource(source.OptionalObj) },
+		DeleteFunc: func(source coreinformers.DeletedSecret) { c.followSource(source.OptionalObj, c.loop.AddUrgent) },
 	})
 	if err != nil {
 		return err
@@ -367,7 +371,7 @@ func (c *Controller) followEvents() error {
 		return err
 	}
 	namespaces, err := c.namespaces.TypedInformer().AddTypedEventHandler(coreinformers.NamespaceHandlerFuncs{
-		AddFunc: c.followNamespace,
+		AddFunc: func(namespace *corev1.Namespace) { c.followNamespace(namespace, c.loop.AddUrgent) },
 		UpdateFunc: func(before, after *corev1.Namespace) {
 			wasTarget := c.config.IsTarget(before)
 			if before.UID == after.UID && wasTarget == c.config.IsTarget(after) {
@@ -376,9 +380,11 @@ func (c *Controller) followEvents() error {
 			if wasTarget {
 				after = before
 			}
-			c.followNamespace(after)
+			c.followNamespace(after, c.loop.AddUrgent)
 		},
-		DeleteFunc: func(namespace coreinformers.DeletedNamespace) { c.followNamespace(namespace.OptionalObj) },
+		DeleteFunc: func(namespace coreinformers.DeletedNamespace) {
+			c.followNamespace(namespace.OptionalObj, c.loop.AddUrgent)
+		},
 	})
 	if err != nil {
 		return err
@@ -391,7 +397,7 @@ func (c *Controller) followEvents() error {
 // those that there are and those that there should be, or at all copies if it is
 // the key of their hashes. Those in namespaces that are no targets have been looked
 // at since these were.
-func (c *Controller) followSource(source *corev1.Secret) {
+func (c *Controller) followSource(source *corev1.Secret, add func(cache.ObjectName)) {
 	if source == nil {
 		return // deleted without ever having been seen
 	}
@@ -399,9 +405,9 @@ func (c *Controller) followSource(source *corev1.Secret) {
 		switch {
 		case !c.config.IsTarget(namespace):
 		case source.Name == HashKey:
-			c.followNamespace(namespace)
+			c.followNamespace(namespace, add)
 		case c.config.IsSource(source):
-			c.loop.Add(cache.NewObjectName(namespace.Name, source.Name))
+			add(cache.NewObjectName(namespace.Name, source.Name))
 		}
 	}
 }
@@ -409,7 +415,7 @@ func (c *Controller) followSource(source *corev1.Secret) {
 // followNamespace asks for a look at the copies in a namespace, those that there
 // are and those that there should be, at each once: for a second time, a worker
 // that has begun would have to look again.
-func (c *Controller) followNamespace(namespace *corev1.Namespace) {
+func (c *Controller) followNamespace(namespace *corev1.Namespace, add func(cache.ObjectName)) {
 	if namespace == nil {
 		return
 	}
@@ -423,7 +429,25 @@ func (c *Controller) followNamespace(namespace *corev1.Namespace) {
 		}
 	}
 	for name := range names {
-		c.loop.Add(name)
+		add(name)
+	}
+}
+
+// names are those of the copies that there are and of those that there should be;
+// many of them twice.
+func (c *Controller) names(yield func(cache.ObjectName) bool) {
+	for _, copied := range list(c.copies.Lister().List(labels.Everything())) {
+		if !yield(cache.MetaObjectToName(copied)) {
+			return
+		}
+	}
+	sources := list(c.sources.Lister().List(labels.Everything()))
+	for _, namespace := range list(c.namespaces.Lister().List(labels.Everything())) {
+		for _, source := range sources {
+			if c.config.IsTarget(namespace) && c.config.IsSource(source) && !yield(cache.NewObjectName(namespace.Name, source.Name)) {
+				return
+			}
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package secretsync
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
@@ -94,6 +95,13 @@ func (c Config) IsMarked(obj metav1.Object) bool {
 func (c Config) IsSource(secret *corev1.Secret) bool {
 	return secret.Namespace == c.SourceNamespace && secret.Name != HashKey &&
 		secret.DeletionTimestamp == nil && c.IsMarked(secret)
+}
+
+// isSame reports whether two states of a Secret of the source namespace ask for the
+// same copies.
+func (c Config) isSame(a, b *corev1.Secret) bool {
+	return a.UID == b.UID && c.IsSource(a) == c.IsSource(b) && a.Type == b.Type &&
+		ptr.Equal(a.Immutable, b.Immutable) && maps.EqualFunc(a.Data, b.Data, bytes.Equal)
 }
 
 // IsTarget says whether a namespace is to be copied to.

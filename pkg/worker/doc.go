@@ -24,9 +24,19 @@
 // outside: Terminal(fmt.Errorf("%w: %w", ErrSentinel, err)).
 //
 // Back-off doubles per object from 5 ms to one minute and starts afresh after a
-// success or a terminal error. A change to the object cuts it short. There is no
-// limit across objects: the number of workers bounds concurrency, and the API
-// server's priority and fairness decides how much it will take. When the server
-// does say how long to stay away (Retry-After on a 429 or 503), the object is not
-// synced before that, not even if it changes meanwhile.
+// success or a terminal error. After a failure or a panic the object is held for
+// all of that time: a change of the object does not make the cause go away, and may
+// well be this process's own report of the failure, which would then lead to the
+// next one at once. Only a change of what is wanted ends it early ([Loop.AddUrgent]).
+// After NotYet or a conflict nothing holds the object, because the change is what it
+// waits for.
+//
+// There is no limit across objects: the number of workers bounds concurrency, and
+// the API server's priority and fairness decides how much it will take. When the
+// server does say how long to stay away (Retry-After on a 429 or 503), the object is
+// not synced before that, whatever changes meanwhile.
+//
+// A loop that does not run remembers nothing. A process that stands by for months
+// would otherwise keep the name of every object that it has ever seen; what there is
+// when the loop begins is in the caches, and comes from there ([WithKeys]).
 package worker

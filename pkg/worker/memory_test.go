@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,6 +31,7 @@ func TestNothingIsRememberedOfObjectsThatAreDone(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		stopped := make(chan error)
 		go func() { stopped <- l.Run(ctx, 1) }()
+		synctest.Wait()
 		for i := range 100 {
 			l.Add(cache.NewObjectName("default", fmt.Sprint(i)))
 		}
@@ -44,8 +46,33 @@ func TestNothingIsRememberedOfObjectsThatAreDone(t *testing.T) {
 				t.Errorf("%s: %d attempts, %d remembered failures", name, n, l.backoff.NumRequeues(name))
 			}
 		}
-		if len(l.early)+len(l.held)+len(l.running)+l.queue.Len() != 0 {
-			t.Errorf("left over: early %v, held %v, running %v, %d in the queue", l.early, l.held, l.running, l.queue.Len())
+		if len(l.held)+len(l.running)+l.queue.Len() != 0 {
+			t.Errorf("left over: held %v, running %v, %d in the queue", l.held, l.running, l.queue.Len())
 		}
 	})
+}
+
+// A process that does not lead sees every object come and go, for months.
+func TestAStandbyRemembersNothing(t *testing.T) {
+	const names = 1_000_000
+	l := New("standby", nil)
+	before := heap()
+	for i := range names {
+		name := cache.NewObjectName("default", fmt.Sprintf("nightly-report-%d-5d4f8c7b9-abcde", i))
+		l.Add(name)
+		l.AddAfter(name, time.Second)
+		l.AddUrgent(name)
+	}
+	if grown := heap() - before; grown > names {
+		t.Errorf("%d names left %d bytes behind, want next to none", names, grown)
+	}
+	runtime.KeepAlive(l)
+}
+
+// heap is how many bytes are in use.
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc) //nolint:gosec // far from the limit
 }

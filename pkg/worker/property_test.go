@@ -19,20 +19,22 @@ import (
 type ending struct {
 	name  string
 	owes  bool          // another sync, even if nothing changes
-	quiet time.Duration // no other sync earlier than this
+	retry bool          // that other sync is a retry, and backs off
+	hold  bool          // for the whole back-off, unless something urgent comes
+	quiet time.Duration // no other sync earlier than this, whatever comes
 	sync  func() (time.Duration, error)
 }
 
 var endings = []ending{
-	{"success", false, 0, func() (time.Duration, error) { return 0, nil }},
-	{"look again", true, 0, func() (time.Duration, error) { return time.Minute, nil }},
-	{"terminal", false, 0, func() (time.Duration, error) { return 0, worker.Terminal(errMelted) }},
-	{"terminal, look again", true, 0, func() (time.Duration, error) { return time.Minute, worker.Terminal(errMelted) }},
-	{"not yet", true, 0, func() (time.Duration, error) { return 0, worker.NotYet(errMelted) }},
-	{"conflict", true, 0, func() (time.Duration, error) { return 0, conflict() }},
-	{"failure", true, 0, func() (time.Duration, error) { return 0, errMelted }},
-	{"throttled", true, 2 * time.Second, func() (time.Duration, error) { return 0, throttled(2) }},
-	{"panic", true, 0, func() (time.Duration, error) { panic("poisoned") }},
+	{name: "success", sync: func() (time.Duration, error) { return 0, nil }},
+	{name: "look again", owes: true, sync: func() (time.Duration, error) { return time.Minute, nil }},
+	{name: "terminal", sync: func() (time.Duration, error) { return 0, worker.Terminal(errMelted) }},
+	{name: "terminal, look again", owes: true, sync: func() (time.Duration, error) { return time.Minute, worker.Terminal(errMelted) }},
+	{name: "not yet", owes: true, retry: true, sync: func() (time.Duration, error) { return 0, worker.NotYet(errMelted) }},
+	{name: "conflict", owes: true, retry: true, sync: func() (time.Duration, error) { return 0, conflict() }},
+	{name: "failure", owes: true, retry: true, hold: true, sync: func() (time.Duration, error) { return 0, errMelted }},
+	{name: "throttled", owes: true, retry: true, hold: true, quiet: 2 * time.Second, sync: func() (time.Duration, error) { return 0, throttled(2) }},
+	{name: "panic", owes: true, retry: true, hold: true, sync: func() (time.Duration, error) { panic("poisoned") }},
 }
 
 // plan is what happens to a loop from outside: additions, at times, and how the
@@ -47,6 +49,7 @@ type addition struct {
 	pause  time.Duration // since the addition before
 	object int
 	after  time.Duration
+	urgent bool // then at once
 }
 
 type attempt struct {
@@ -72,6 +75,7 @@ func plans() *rapid.Generator[plan] {
 					pause:  pause.Draw(t, "pause"),
 					object: rapid.IntRange(0, objects-1).Draw(t, "object"),
 					after:  pause.Draw(t, "after"),
+					urgent: rapid.IntRange(0, 3).Draw(t, "urgent") == 0,
 				}
 			}), 1, 20).Draw(t, "additions"),
 		}
@@ -85,7 +89,7 @@ type history struct {
 }
 
 type event struct {
-	what   string // "add", "start", "end", "cancel" or "returned"
+	what   string // "add", "add urgently", "start", "end", "cancel" or "returned"
 	at     time.Time
 	object int
 	ends   ending // of "end"
@@ -130,11 +134,18 @@ func play(t *testing.T, p plan, during time.Duration) []event {
 		h.note("returned", 0, ending{})
 		close(returned)
 	}()
+	synctest.Wait()
 	go func() {
 		for _, a := range p.additions {
 			time.Sleep(a.pause)
+			name := cache.NewObjectName("", strconv.Itoa(a.object))
+			if a.urgent {
+				h.note("add urgently", a.object, ending{})
+				l.AddUrgent(name)
+				continue
+			}
 			h.note("add", a.object, ending{})
-			l.AddAfter(cache.NewObjectName("", strconv.Itoa(a.object)), a.after)
+			l.AddAfter(name, a.after)
 		}
 	}()
 	pass(during)
@@ -148,7 +159,8 @@ func play(t *testing.T, p plan, during time.Duration) []event {
 // violation looks for a promise that the loop broke, whatever it was stopped in.
 func violation(p plan, events []event) error {
 	running := map[int]bool{}
-	quietUntil := map[int]time.Time{}
+	quietUntil, heldUntil := map[int]time.Time{}, map[int]time.Time{}
+	started, urgent, retries := map[int]time.Time{}, map[int]time.Time{}, map[int]int{}
 	var cancelled, returned bool
 	for _, e := range events {
 		switch e.what {
@@ -160,8 +172,11 @@ func violation(p plan, events []event) error {
 				return fmt.Errorf("object %d was synced twice at the same time", e.object)
 			case e.at.Before(quietUntil[e.object]):
 				return fmt.Errorf("object %d was synced before the server wanted it", e.object)
+			case e.at.Before(heldUntil[e.object]) && urgent[e.object].Before(started[e.object]):
+				return fmt.Errorf("object %d was synced within its back-off, with nothing urgent", e.object)
 			}
 			running[e.object] = true
+			started[e.object] = e.at
 			if len(running) > p.workers {
 				return fmt.Errorf("%d syncs at the same time, with %d workers", len(running), p.workers)
 			}
@@ -171,6 +186,16 @@ func violation(p plan, events []event) error {
 			}
 			delete(running, e.object)
 			quietUntil[e.object] = e.at.Add(e.ends.quiet)
+			delete(heldUntil, e.object)
+			if e.ends.hold {
+				heldUntil[e.object] = e.at.Add(min(5*time.Millisecond<<retries[e.object], time.Minute))
+			}
+			retries[e.object]++
+			if !e.ends.retry {
+				delete(retries, e.object)
+			}
+		case "add urgently":
+			urgent[e.object] = e.at
 		case "cancel":
 			cancelled = true
 		case "returned":
@@ -191,7 +216,7 @@ func unfinished(p plan, events []event) error {
 				continue
 			}
 			switch e.what {
-			case "add":
+			case "add", "add urgently":
 				asked++
 				owed = "an addition"
 			case "start":

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -76,6 +77,12 @@ func WithObserver(observe func(Outcome)) Option {
 	return func(l *Loop) { l.observe = observe }
 }
 
+// WithKeys has Run begin with a sync of each of these objects. They are read once,
+// after everything that Run waits for is done, so that they can come from caches.
+func WithKeys(keys iter.Seq[cache.ObjectName]) Option {
+	return func(l *Loop) { l.keys = keys }
+}
+
 // Loop calls a Sync for every object that is added to it. Its methods are safe
 // for concurrent use.
 type Loop struct {
@@ -84,12 +91,24 @@ type Loop struct {
 	clock   clock.WithTicker
 	backoff workqueue.TypedRateLimiter[cache.ObjectName]
 	observe func(Outcome)
+	keys    iter.Seq[cache.ObjectName]
 
 	mu      sync.Mutex
 	queue   workqueue.TypedDelayingInterface[cache.ObjectName] // nil until Run: it has goroutines of its own
-	early   map[cache.ObjectName]time.Time                     // added before Run, and when each is due
-	held    map[cache.ObjectName]time.Time                     // not to be synced before, at the server's request
-	running map[cache.ObjectName]time.Time                     // being synced now, and since when
+	held    map[cache.ObjectName]hold                          // not to be synced for some time
+	running map[cache.ObjectName]run                           // being synced now
+}
+
+// hold keeps an object from being synced for some time after a sync that failed.
+type hold struct {
+	until    time.Time // unless something urgent comes
+	byServer time.Time // whatever comes, as the server asked for that; never after until
+}
+
+// run is a sync that is under way.
+type run struct {
+	since    time.Time
+	isUrgent bool // whether something urgent has come since
 }
 
 // New wires a loop and starts nothing. name appears in the loop's logs and errors
@@ -101,9 +120,9 @@ func New(name string, sync Sync, opts ...Option) *Loop {
 		clock:   clock.RealClock{}, //nolint:forbidigo // the default, which WithClock replaces
 		backoff: workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstRetry, slowestPace),
 		observe: func(Outcome) {},
-		early:   map[cache.ObjectName]time.Time{},
-		held:    map[cache.ObjectName]time.Time{},
-		running: map[cache.ObjectName]time.Time{},
+		keys:    func(func(cache.ObjectName) bool) {},
+		held:    map[cache.ObjectName]hold{},
+		running: map[cache.ObjectName]run{},
 	}
 	for _, opt := range opts {
 		opt(l)
@@ -111,15 +130,17 @@ func New(name string, sync Sync, opts ...Option) *Loop {
 	return l
 }
 
-// Add asks for a sync of the object as soon as a worker is free. What is added
-// before Run waits for it; what is added once Run's context has ended is dropped.
+// Add asks for a sync of the object as soon as a worker is free, but not before
+// the end of its back-off if its last sync failed. What is added before Run is
+// dropped (see [WithKeys]), and so is what is added once Run's context has ended.
 func (l *Loop) Add(name cache.ObjectName) { l.AddAfter(name, 0) }
 
-// AddAfter asks for a sync of the object after a delay. Of several delays that
-// are pending for one object the one that ends first counts and the others are
-// dropped, so a burst of calls with the same delay becomes one sync.
+// AddAfter asks for a sync of the object after a delay; otherwise it is like Add.
+// Of several delays that are pending for one object the one that ends first counts
+// and the others are dropped, so a burst of calls with the same delay becomes one
+// sync.
 func (l *Loop) AddAfter(name cache.ObjectName, after time.Duration) {
-	queue := l.queueOrKeep(name, after)
+	queue := l.started()
 	switch {
 	case queue == nil:
 	case after > 0:
@@ -129,24 +150,34 @@ func (l *Loop) AddAfter(name cache.ObjectName, after time.Duration) {
 	}
 }
 
-// queueOrKeep returns the queue once it runs; before that it returns nil and
-// keeps the request for when it does.
-func (l *Loop) queueOrKeep(name cache.ObjectName, after time.Duration) workqueue.TypedDelayingInterface[cache.ObjectName] {
+// AddUrgent is Add for an object of which something else is wanted now: that its
+// last sync failed says little about the next one, so its back-off ends. Only the
+// server's Retry-After is still respected.
+func (l *Loop) AddUrgent(name cache.ObjectName) {
+	l.mu.Lock()
+	if held, ok := l.held[name]; ok {
+		held.until = held.byServer
+		l.held[name] = held
+	}
+	if running, ok := l.running[name]; ok {
+		running.isUrgent = true
+		l.running[name] = running
+	}
+	l.mu.Unlock()
+	l.Add(name)
+}
+
+// started returns the queue once there is one.
+func (l *Loop) started() workqueue.TypedDelayingInterface[cache.ObjectName] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.queue == nil {
-		due := l.clock.Now().Add(max(after, 0))
-		if known, ok := l.early[name]; !ok || due.Before(known) {
-			l.early[name] = due
-		}
-	}
 	return l.queue
 }
 
-// Run waits until everything in ready is done and then keeps that many workers
-// syncing until ctx ends. Pass the synced checkers of the event handlers'
-// registrations, not only those of the informers: an informer has synced before
-// its handlers have been told.
+// Run waits until everything in ready is done, adds the keys of [WithKeys], and then
+// keeps that many workers syncing until ctx ends. Pass the synced checkers of the
+// event handlers' registrations, not only those of the informers: an informer has
+// synced before its handlers have been told.
 //
 // When ctx ends no further sync begins, whatever is still queued; those that are
 // running see their context end, and Run returns nil once the last has returned.
@@ -172,6 +203,9 @@ func (l *Loop) Run(ctx context.Context, workers int, ready ...cache.DoneChecker)
 		return fmt.Errorf("running %s: stopped before the caches were ready (%s): %w",
 			l.name, strings.Join(missing(ready), ", "), context.Cause(ctx))
 	}
+	for name := range l.keys {
+		queue.Add(name)
+	}
 	logger.Info("Started", "workers", workers)
 
 	var running sync.WaitGroup
@@ -185,7 +219,8 @@ func (l *Loop) Run(ctx context.Context, workers int, ready ...cache.DoneChecker)
 	return nil
 }
 
-// start makes the queue, with everything in it that was added early.
+// start makes the queue. From now on additions are kept, so that no change gets lost
+// between the look at the caches for the first keys and the next event.
 func (l *Loop) start(logger klog.Logger) (workqueue.TypedDelayingInterface[cache.ObjectName], error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -197,15 +232,6 @@ func (l *Loop) start(logger klog.Logger) (workqueue.TypedDelayingInterface[cache
 		Logger: &logger,
 		Clock:  l.clock,
 	})
-	now := l.clock.Now()
-	for name, due := range l.early {
-		if due.After(now) {
-			l.queue.AddAfter(name, due.Sub(now))
-		} else {
-			l.queue.Add(name)
-		}
-	}
-	l.early = nil
 	return l.queue, nil
 }
 
@@ -224,8 +250,7 @@ func (l *Loop) work(ctx context.Context, queue workqueue.TypedDelayingInterface[
 	}
 }
 
-// next syncs the object, unless the server asked for more patience, and arranges
-// for whatever has to follow.
+// next syncs the object, unless it is held, and arranges for whatever has to follow.
 func (l *Loop) next(ctx context.Context, name cache.ObjectName) {
 	if wait := l.begin(name); wait > 0 {
 		l.AddAfter(name, wait)
@@ -233,16 +258,16 @@ func (l *Loop) next(ctx context.Context, name cache.ObjectName) {
 	}
 	ctx = klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "object", klog.KRef(name.Parts())))
 	again, result, err := l.attempt(ctx, name)
-	l.observe(Outcome{Result: result, Took: l.end(name)})
-
-	switch result {
-	case Synced, GaveUp:
+	isDone := result == Synced || result == GaveUp
+	var h hold
+	if isDone {
 		l.backoff.Forget(name)
-		if again > 0 {
-			l.AddAfter(name, again)
-		}
-	default:
-		again = l.retry(name, err)
+	} else {
+		again, h = l.patience(name, result, err)
+	}
+	l.observe(Outcome{Result: result, Took: l.end(name, h)})
+	if again > 0 || !isDone {
+		l.AddAfter(name, again)
 	}
 	report(ctx, result, err, again)
 }
@@ -266,18 +291,17 @@ func (l *Loop) attempt(ctx context.Context, name cache.ObjectName) (again time.D
 	}
 }
 
-// retry queues the object again, as late as its back-off and the server's
-// Retry-After in err ask for, and returns that delay.
-func (l *Loop) retry(name cache.ObjectName, err error) time.Duration {
-	hold := retryAfter(err)
-	if hold > 0 {
-		l.mu.Lock()
-		l.held[name] = l.clock.Now().Add(hold)
-		l.mu.Unlock()
+// patience returns after what delay an object whose sync ended with err is retried,
+// and what keeps it from being synced before. A sync that was merely not possible
+// yet is repeated as soon as anything changes; one that failed would fail again.
+func (l *Loop) patience(name cache.ObjectName, result Result, err error) (delay time.Duration, h hold) {
+	now, byServer := l.clock.Now(), retryAfter(err)
+	delay = max(byServer, l.backoff.When(name))
+	h = hold{until: now.Add(delay), byServer: now.Add(byServer)}
+	if result == Deferred {
+		h.until = h.byServer
 	}
-	delay := max(hold, l.backoff.When(name))
-	l.AddAfter(name, delay)
-	return delay
+	return delay, h
 }
 
 // begin notes that a sync of the object starts now. If it must not start yet,
@@ -286,23 +310,30 @@ func (l *Loop) begin(name cache.ObjectName) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.clock.Now()
-	if until, ok := l.held[name]; ok {
-		if wait := until.Sub(now); wait > 0 {
+	if held, ok := l.held[name]; ok {
+		if wait := held.until.Sub(now); wait > 0 {
 			return wait
 		}
 		delete(l.held, name)
 	}
-	l.running[name] = now
+	l.running[name] = run{since: now}
 	return 0
 }
 
-// end notes that the sync of the object is over and returns how long it took.
-func (l *Loop) end(name cache.ObjectName) time.Duration {
+// end notes that the sync of the object is over, and what holds the next one. It
+// returns how long the sync took.
+func (l *Loop) end(name cache.ObjectName, h hold) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	took := l.clock.Since(l.running[name])
+	now, ended := l.clock.Now(), l.running[name]
 	delete(l.running, name)
-	return took
+	if ended.isUrgent {
+		h.until = h.byServer
+	}
+	if h.until.After(now) {
+		l.held[name] = h
+	}
+	return now.Sub(ended.since)
 }
 
 // Busy is how long the longest of the running syncs has been running by now; 0
@@ -311,8 +342,8 @@ func (l *Loop) Busy() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var longest time.Duration
-	for _, since := range l.running {
-		longest = max(longest, l.clock.Since(since))
+	for _, running := range l.running {
+		longest = max(longest, l.clock.Since(running.since))
 	}
 	return longest
 }

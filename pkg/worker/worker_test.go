@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -300,7 +301,7 @@ func TestAPoisonedObjectStopsNobody(t *testing.T) {
 	})
 }
 
-func TestBackOffDoublesUpToFiveMinutes(t *testing.T) {
+func TestBackOffDoublesUpToAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, got := run(t, 1, func(context.Context, cache.ObjectName) (time.Duration, error) { return 0, errMelted })
 		l.Add(vanilla)
@@ -344,36 +345,98 @@ func TestBackOffStartsAfreshOnceItHasEnded(t *testing.T) {
 	}
 }
 
-func TestAChangeCutsBackOffShortButNotTheServersRequest(t *testing.T) {
+// The first sync ends as given, the second succeeds; something changes 2 ms after
+// the first.
+func TestWhatEndsAHold(t *testing.T) {
+	add, addAfter, addUrgent := (*worker.Loop).Add, func(l *worker.Loop, name cache.ObjectName) { l.AddAfter(name, time.Millisecond) }, (*worker.Loop).AddUrgent
+	const firstRetry = 5 * time.Millisecond
 	tests := []struct {
 		name       string
-		err        error
-		wantStarts []time.Duration
-	}{{
-		name:       "back-off",
-		err:        errMelted,
-		wantStarts: []time.Duration{0, 2 * time.Millisecond, 5 * time.Millisecond},
-	}, {
-		name:       "Retry-After",
-		err:        throttled(7),
-		wantStarts: []time.Duration{0, 7 * time.Second},
-	}}
+		err        error // nil panics
+		change     func(*worker.Loop, cache.ObjectName)
+		wantSecond time.Duration
+	}{
+		{"a change does not end the back-off of a failure", errMelted, add, firstRetry},
+		{"nor does a change that may wait", errMelted, addAfter, firstRetry},
+		{"an urgent change does", errMelted, addUrgent, 2 * time.Millisecond},
+		{"a change does not end the back-off of a panic", nil, add, firstRetry},
+		{"an urgent change ends that, too", nil, addUrgent, 2 * time.Millisecond},
+		{"a change is what was waited for", worker.NotYet(errMelted), add, 2 * time.Millisecond},
+		{"and so it is after a conflict", conflict(), add, 2 * time.Millisecond},
+		{"a change does not end what the server asked for", throttled(7), add, 7 * time.Second},
+		{"nor does an urgent change", throttled(7), addUrgent, 7 * time.Second},
+		{"nor when it was waited for", worker.NotYet(unavailable(7)), addUrgent, 7 * time.Second},
+	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				err := tt.err
+				first := true
 				l, got := run(t, 1, func(context.Context, cache.ObjectName) (time.Duration, error) {
-					defer func() { err = nil }()
-					return 0, err
+					switch {
+					case !first:
+						return 0, nil
+					case tt.err == nil:
+						first = false
+						panic("poisoned")
+					}
+					first = false
+					return 0, tt.err
 				})
 				l.Add(vanilla)
 				pass(2 * time.Millisecond)
-				l.Add(vanilla)
+				tt.change(l, vanilla)
 				pass(time.Hour)
-				equal(t, "starts of syncs", tt.wantStarts, got.starts)
+				equal(t, "start of the second sync", tt.wantSecond, got.starts[1])
 			})
 		})
 	}
+}
+
+// Back-off and Retry-After of one failure end at different times.
+func TestAnUrgentChangeEndsOnlyTheRestOfAHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		err := throttled(1)
+		l, got := run(t, 1, func(context.Context, cache.ObjectName) (time.Duration, error) {
+			defer func() { err = nil }()
+			return 0, err
+		}, worker.WithRateLimiter(workqueue.NewTypedItemFastSlowRateLimiter[cache.ObjectName](time.Minute, time.Minute, 1)))
+		l.Add(vanilla)
+		pass(time.Millisecond)
+		l.AddUrgent(vanilla)
+		pass(30 * time.Second)
+		equal(t, "starts of syncs", []time.Duration{0, time.Second}, got.starts)
+	})
+}
+
+// What was urgent while a sync was under way may have come too late for it.
+func TestAnUrgentChangeDuringAFailingSyncIsLookedAtAfterIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, got := run(t, 1, func(context.Context, cache.ObjectName) (time.Duration, error) {
+			time.Sleep(time.Second)
+			return 0, errMelted
+		}, worker.WithRateLimiter(workqueue.NewTypedItemFastSlowRateLimiter[cache.ObjectName](time.Minute, time.Minute, 1)))
+		l.Add(vanilla)
+		pass(500 * time.Millisecond)
+		l.AddUrgent(vanilla)
+		pass(10 * time.Second)
+		equal(t, "starts of syncs", []time.Duration{0, time.Second}, got.starts)
+	})
+}
+
+// An object that fails, and whose failure is reported on the object itself, is
+// changed by its own report.
+func TestAnEchoCausesNoStorm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l *worker.Loop
+		l, got := run(t, 1, func(_ context.Context, name cache.ObjectName) (time.Duration, error) {
+			time.AfterFunc(time.Millisecond, func() { l.Add(name) })
+			return 0, errMelted
+		})
+		l.Add(vanilla)
+		pass(time.Minute)
+		// 5 ms, doubled each time: 13 retries take 41 s, one more would take 82.
+		equal(t, "syncs in a minute", 14, len(got.starts))
+	})
 }
 
 func TestABurstBecomesOneSync(t *testing.T) {
@@ -404,32 +467,32 @@ func TestAChangeDuringASyncIsLookedAtAfterIt(t *testing.T) {
 	})
 }
 
-func TestWhatIsAddedBeforeRunIsKept(t *testing.T) {
+// Keys come from caches: what was added before is not needed, and what the caches
+// say is asked for when they are ready, and not before.
+func TestRunBeginsWithItsKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		got := map[string][]time.Duration{}
-		begin := time.Now()
+		var got []string
+		icecreams := newChecker("icecreams")
+		keys := func(yield func(cache.ObjectName) bool) {
+			select {
+			case <-icecreams.done:
+			default:
+				t.Error("the keys were read before the cache was ready")
+			}
+			_ = yield(vanilla) && yield(chocolate) && yield(vanilla)
+		}
 		l := worker.New("test", func(_ context.Context, name cache.ObjectName) (time.Duration, error) {
-			got[name.Name] = append(got[name.Name], time.Since(begin))
+			got = append(got, name.Name)
 			return 0, nil
-		})
-		at := func(name string) cache.ObjectName { return cache.NewObjectName("default", name) }
-		l.Add(at("at once"))
-		l.Add(at("at once"))
-		l.AddAfter(at("overdue"), time.Second)
-		l.AddAfter(at("later"), time.Minute)
-		l.AddAfter(at("the earlier counts"), time.Minute)
-		l.AddAfter(at("the earlier counts"), 30*time.Second)
-		l.AddAfter(at("the earlier counts"), time.Hour)
-		time.Sleep(2 * time.Second)
-		go func() { _ = l.Run(t.Context(), 1) }()
+		}, worker.WithKeys(keys))
+		l.Add(cache.NewObjectName("default", "long gone"))
+		l.AddAfter(cache.NewObjectName("default", "long gone"), time.Hour)
+		go func() { _ = l.Run(t.Context(), 1, icecreams) }()
+		synctest.Wait()
+		l.Add(cache.NewObjectName("default", "just came"))
+		close(icecreams.done)
 		pass(2 * time.Hour)
-
-		equal(t, "starts of syncs", map[string][]time.Duration{
-			"at once":            {2 * time.Second},
-			"overdue":            {2 * time.Second},
-			"later":              {time.Minute},
-			"the earlier counts": {30 * time.Second},
-		}, got)
+		equal(t, "syncs", []string{"just came", "vanilla", "chocolate"}, got)
 	})
 }
 
@@ -439,6 +502,7 @@ func TestNewStartsNothing(t *testing.T) {
 		l := worker.New("test", nil)
 		l.Add(vanilla)
 		l.AddAfter(vanilla, time.Second)
+		l.AddUrgent(vanilla)
 	})
 }
 
@@ -462,6 +526,7 @@ func TestNothingIsSyncedBeforeTheCachesAreReady(t *testing.T) {
 		})
 		icecreams, pods := newChecker("icecreams"), newChecker("pods")
 		go func() { _ = l.Run(t.Context(), 2, icecreams, pods) }()
+		synctest.Wait()
 		l.Add(vanilla)
 		close(icecreams.done)
 		pass(time.Hour)
@@ -480,7 +545,6 @@ func TestRunSaysWhichCachesNeverBecameReady(t *testing.T) {
 		close(icecreams.done)
 		cancel(errMelted)
 		l := worker.New("test", nil)
-		l.Add(vanilla)
 		err := l.Run(ctx, 1, icecreams, pods)
 		if !errors.Is(err, errMelted) {
 			t.Errorf("Run = %v, want it to wrap the context's cause", err)
@@ -513,6 +577,7 @@ func TestStoppingAwaitsWhatRunsAndStartsNothingMore(t *testing.T) {
 		})
 		returned := make(chan error, 1)
 		go func() { returned <- l.Run(ctx, 1) }()
+		synctest.Wait()
 		l.Add(vanilla)
 		synctest.Wait()
 		l.Add(chocolate)
@@ -544,9 +609,7 @@ func TestTheEndOfTheLoopIsNobodysFailure(t *testing.T) {
 				return 0, fmt.Errorf("scooping: %w", ctx.Err())
 			}
 			return 0, errMelted
-		}, worker.WithObserver(j.observe))
-		l.Add(vanilla)
-		l.Add(chocolate)
+		}, worker.WithObserver(j.observe), worker.WithKeys(slices.Values([]cache.ObjectName{vanilla, chocolate})))
 		time.AfterFunc(time.Second, cancel)
 		equal(t, "Run", nil, l.Run(ctx, 2))
 		equal(t, "reports", []string{"Sync failed: melted [next 5ms]"}, j.reports)
@@ -605,6 +668,7 @@ func TestSyncLogsTheLoopAndTheObject(t *testing.T) {
 			return 0, worker.NotYet(errMelted)
 		})
 		go func() { _ = l.Run(klog.NewContext(t.Context(), logger), 1) }()
+		synctest.Wait()
 		l.Add(vanilla)
 		synctest.Wait()
 

@@ -39,12 +39,16 @@ type Seen interface {
 //
 // A resource version that cannot be compared counts as seen, be it the write's or
 // the cache's (an empty one, or a server that does not count upwards): a
-// needless sync can be borne, an object that waits forever cannot.
+// needless sync can be borne, an object that waits forever cannot. For the same
+// reason all records of a resource are dropped when its cache is seen to go
+// backward: the server's data was restored from a backup, whose versions are lower
+// and in which these writes may never have happened.
 type Store struct {
 	caches map[schema.GroupResource]Seen
 
 	mu     sync.Mutex
 	writes map[cache.ObjectName][]write
+	lastAt map[schema.GroupResource]string // where each cache was when last asked
 }
 
 // write is the newest one to a resource. An owner has one for each, of which
@@ -61,6 +65,7 @@ func New(caches map[schema.GroupResource]Seen) *Store {
 	return &Store{
 		caches: caches,
 		writes: map[cache.ObjectName][]write{},
+		lastAt: map[schema.GroupResource]string{},
 	}
 }
 
@@ -80,6 +85,7 @@ func (s *Store) Record(owner cache.ObjectName, resource schema.GroupResource, re
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.position(resource) // before the new record: what it drops is older
 	writes := s.writes[owner]
 	i := slices.IndexFunc(writes, func(w write) bool { return w.resource == resource })
 	switch {
@@ -99,26 +105,48 @@ func (s *Store) Record(owner cache.ObjectName, resource schema.GroupResource, re
 func (s *Store) Missing(owner cache.ObjectName) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	writes, ok := s.writes[owner]
-	if !ok {
+	if _, ok := s.writes[owner]; !ok {
 		return nil
 	}
+	for resource := range s.caches {
+		s.position(resource)
+	}
 	var behind []string
-	writes = slices.DeleteFunc(writes, func(w write) bool {
-		at := s.caches[w.resource].LastStoreSyncResourceVersion()
+	writes := slices.DeleteFunc(s.writes[owner], func(w write) bool {
+		at := s.lastAt[w.resource]
 		if !isBehind(at, w.version) {
 			return true
 		}
 		behind = append(behind, fmt.Sprintf("%s is at resourceVersion %s, written was %s", w.resource, at, w.version))
 		return false
 	})
-	if len(writes) == 0 {
-		delete(s.writes, owner)
+	s.keep(owner, writes)
+	if len(behind) == 0 {
 		return nil
 	}
-	s.writes[owner] = writes
 	slices.Sort(behind)
 	return fmt.Errorf("the cache has not seen this controller's own write: %s", strings.Join(behind, "; "))
+}
+
+// position asks the cache of the resource where it is. If that is behind where it
+// has been, the resource's records are dropped, whoever owns them.
+func (s *Store) position(resource schema.GroupResource) {
+	at := s.caches[resource].LastStoreSyncResourceVersion()
+	if isBehind(at, s.lastAt[resource]) {
+		for owner, writes := range s.writes {
+			s.keep(owner, slices.DeleteFunc(writes, func(w write) bool { return w.resource == resource }))
+		}
+	}
+	s.lastAt[resource] = at
+}
+
+// keep replaces the records of an owner.
+func (s *Store) keep(owner cache.ObjectName, writes []write) {
+	if len(writes) == 0 {
+		delete(s.writes, owner)
+		return
+	}
+	s.writes[owner] = writes
 }
 
 // Forget drops all records of an owner. Call it when the owner is gone.

@@ -114,10 +114,10 @@ func TestMissing(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s, deploymentsAt, _ := newStore()
+			*deploymentsAt = at(tt.seen)
 			for _, version := range tt.written {
 				s.Record(vanilla, deployments, version)
 			}
-			*deploymentsAt = at(tt.seen)
 			if diff := cmp.Diff(tt.want, text(s.Missing(vanilla))); diff != "" {
 				t.Errorf("Missing (-want +got):\n%s", diff)
 			}
@@ -164,6 +164,51 @@ func TestWhatWasSeenIsNotAskedForAgain(t *testing.T) {
 	*deploymentsAt = "100"
 	if err := s.Missing(vanilla); err != nil {
 		t.Errorf("the record was kept: %v", err)
+	}
+}
+
+// The server's data was restored from a backup: its versions are lower than those
+// that the controller was answered with, and it may take days until they are not.
+func TestNobodyWaitsForWhatARestoreHasUndone(t *testing.T) {
+	s, deploymentsAt, icecreamsAt := newStore()
+	*deploymentsAt = "1000"
+	s.Record(vanilla, deployments, "1001")
+	s.Record(vanilla, icecreams, "101")
+	s.Record(chocolate, deployments, "1002")
+	if s.Missing(vanilla) == nil || s.Missing(chocolate) == nil {
+		t.Fatal("nobody waits for the caches")
+	}
+
+	*deploymentsAt = "500"
+	want := "the cache has not seen this controller's own write: icecreams.controller.nicoleh.io is at resourceVersion 100, written was 101"
+	if diff := cmp.Diff(want, text(s.Missing(vanilla))); diff != "" {
+		t.Errorf("Missing once one cache has gone backward (-want +got):\n%s", diff)
+	}
+	if err := s.Missing(chocolate); err != nil {
+		t.Errorf("another owner's record was kept: %v", err)
+	}
+
+	*icecreamsAt = "101"
+	s.Record(vanilla, deployments, "501")
+	if s.Missing(vanilla) == nil {
+		t.Error("a write since then is not waited for")
+	}
+	*deploymentsAt = "501"
+	if err := s.Missing(vanilla); err != nil {
+		t.Error(err)
+	}
+}
+
+// The first that is heard of a restore may be the answer to the next write.
+func TestAWriteAfterARestoreIsWaitedFor(t *testing.T) {
+	s, deploymentsAt, _ := newStore()
+	*deploymentsAt = "1000"
+	s.Record(vanilla, deployments, "1001")
+	*deploymentsAt = "500"
+	s.Record(vanilla, deployments, "501")
+	want := "the cache has not seen this controller's own write: deployments.apps is at resourceVersion 500, written was 501"
+	if diff := cmp.Diff(want, text(s.Missing(vanilla))); diff != "" {
+		t.Errorf("Missing (-want +got):\n%s", diff)
 	}
 }
 
@@ -215,7 +260,7 @@ func TestAStoreOfClientGoTellsWhatItHasSeen(t *testing.T) {
 }
 
 // model is the obvious way to do it: keep every write for ever, look through all
-// of them. It differs only in memory from a Store whose caches never go back.
+// of them. A Store differs from it only in memory.
 type model struct {
 	writes map[cache.ObjectName]map[schema.GroupResource][]int
 	seen   map[schema.GroupResource]int
@@ -240,6 +285,7 @@ func TestStoreAgreesWithItsModel(t *testing.T) {
 			writes: map[cache.ObjectName]map[schema.GroupResource][]int{vanilla: {}, chocolate: {}},
 			seen:   map[schema.GroupResource]int{deployments: 100, icecreams: 100},
 		}
+		witness := cache.NewObjectName("default", "witness")
 		owner := rapid.SampledFrom([]cache.ObjectName{vanilla, chocolate})
 		resource := rapid.SampledFrom([]schema.GroupResource{deployments, icecreams})
 		t.Repeat(map[string]func(*rapid.T){
@@ -252,6 +298,19 @@ func TestStoreAgreesWithItsModel(t *testing.T) {
 				r := resource.Draw(t, "resource")
 				m.seen[r] += rapid.IntRange(0, 100).Draw(t, "by")
 				*caches[r] = at(strconv.Itoa(m.seen[r]))
+			},
+			"the server is restored": func(t *rapid.T) {
+				r := resource.Draw(t, "resource")
+				before := m.seen[r]
+				m.seen[r] = rapid.IntRange(1, before).Draw(t, "to")
+				s.Record(witness, r, "1") // for a look at where the cache was
+				*caches[r] = at(strconv.Itoa(m.seen[r]))
+				s.Record(witness, r, "1")
+				for _, writes := range m.writes {
+					if m.seen[r] < before {
+						delete(writes, r)
+					}
+				}
 			},
 			"forget": func(t *rapid.T) {
 				o := owner.Draw(t, "owner")
@@ -307,9 +366,9 @@ func FuzzMissing(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, first, second, seen string) {
 		s, deploymentsAt, _ := newStore()
+		*deploymentsAt = at(seen)
 		s.Record(vanilla, deployments, first)
 		s.Record(vanilla, deployments, second)
-		*deploymentsAt = at(seen)
 
 		newest := number(first)
 		if n := number(second); n != nil && (newest == nil || n.Cmp(newest) > 0) {

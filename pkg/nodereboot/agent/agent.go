@@ -103,18 +103,23 @@ type Agent struct {
 // node. reboot makes the system go down; it may return before it does.
 func New(config Config, kube kubernetes.Interface, nodes coreinformers.TypedNodeInformer, reboot func(context.Context) error, clock clock.WithTicker) (*Agent, error) {
 	a := &Agent{config: config, kube: kube, nodes: nodes, reboot: reboot, clock: clock}
-	a.loop = worker.New(Name, a.sync, worker.WithClock(clock))
+	a.loop = worker.New(Name, a.sync, worker.WithClock(clock), worker.WithKeys(slices.Values([]cache.ObjectName{a.name()})))
 	look := func() { a.loop.Add(a.name()) }
 	registration, err := nodes.TypedInformer().AddTypedEventHandler(coreinformers.NodeHandlerFuncs{
-		AddFunc:    func(*corev1.Node) { look() },
-		UpdateFunc: func(_, _ *corev1.Node) { look() },
+		AddFunc: func(*corev1.Node) { look() },
+		UpdateFunc: func(before, after *corev1.Node) {
+			if request.IsGranted(before) == request.IsGranted(after) {
+				look()
+			} else {
+				a.loop.AddUrgent(a.name())
+			}
+		},
 		DeleteFunc: func(coreinformers.DeletedNode) { look() },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("following events: %w", err)
 	}
 	a.synced = []cache.DoneChecker{registration.HasSyncedChecker()}
-	look()
 	return a, nil
 }
 
