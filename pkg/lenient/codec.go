@@ -1,0 +1,243 @@
+package lenient
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+)
+
+const (
+	// maxProblem bounds what is said about one field, in bytes: the decoder may
+	// quote from the object.
+	maxProblem = 1024
+	// maxDepth bounds how far down the cause of a problem is looked for.
+	maxDepth = 16
+)
+
+// codec is the usual serializer for JSON, and decodes what that cannot.
+type codec struct{ runtime.Serializer }
+
+// Decode implements runtime.Decoder.
+func (c codec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	obj, kind, err := c.Serializer.Decode(data, defaults, into)
+	if err == nil || kind == nil || runtime.IsStrictDecodingError(err) {
+		return obj, kind, err
+	}
+	if salvaged := c.salvage(data, *kind, into); salvaged != nil {
+		return salvaged, kind, nil
+	}
+	return obj, kind, err
+}
+
+// Encode implements runtime.Encoder. It refuses an object with a problem.
+func (c codec) Encode(obj runtime.Object, w io.Writer) error {
+	if obj, ok := obj.(metav1.Object); ok && hasProblem(obj) {
+		return fmt.Errorf("%T %q was not decoded completely, and must not overwrite what it was decoded from", obj, obj.GetName())
+	}
+	return c.Serializer.Encode(obj, w)
+}
+
+// salvage decodes what it can of a list or an object of that kind. It is nil for
+// anything else.
+func (c codec) salvage(data []byte, kind schema.GroupVersionKind, into runtime.Object) runtime.Object {
+	// Nothing but its kind makes an empty object of the right type.
+	head, err := json.Marshal(metav1.TypeMeta{APIVersion: kind.GroupVersion().String(), Kind: kind.Kind})
+	if err != nil {
+		return nil
+	}
+	obj, _, err := c.Serializer.Decode(head, nil, into)
+	if err != nil {
+		return nil
+	}
+	if err := runtime.SetZeroValue(obj); err != nil {
+		return nil
+	}
+	switch typed := obj.(type) {
+	case metav1.Object:
+		err = salvageObject(data, typed)
+	default:
+		err = salvageList(data, obj)
+	}
+	if err != nil {
+		return nil
+	}
+	return obj
+}
+
+// salvageList decodes a list and what it can of each item. The error is that of the
+// list itself, or of an item that nothing can be made of.
+func salvageList(data []byte, list runtime.Object) error {
+	var fields map[string]json.RawMessage
+	if err := utiljson.Unmarshal(data, &fields); err != nil {
+		return err
+	}
+	var items []json.RawMessage
+	if err := utiljson.Unmarshal(fields["items"], &items); err != nil {
+		return err
+	}
+	delete(fields, "items")
+	if err := remarshal(fields, list); err != nil {
+		return err
+	}
+	itemsPtr, err := meta.GetItemsPtr(list)
+	if err != nil {
+		return err
+	}
+	typed := reflect.ValueOf(itemsPtr).Elem()
+	typed.Set(reflect.MakeSlice(typed.Type(), len(items), len(items)))
+	for i, item := range items {
+		into, ok := typed.Index(i).Addr().Interface().(metav1.Object)
+		if !ok {
+			return fmt.Errorf("items of %T are no objects", list)
+		}
+		if utiljson.Unmarshal(item, into) == nil {
+			continue
+		}
+		typed.Index(i).SetZero()
+		if err := salvageObject(item, into); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// salvageObject decodes into obj, which is empty, those top-level fields that can be
+// decoded, and attaches what is wrong with the others. The error is that of the
+// object's metadata, or says that no one field is to blame.
+func salvageObject(data []byte, obj metav1.Object) error {
+	var fields map[string]json.RawMessage
+	if err := utiljson.Unmarshal(data, &fields); err != nil {
+		return err
+	}
+	problems := map[string]string{}
+	for name, value := range fields {
+		try := func(value json.RawMessage) error {
+			return remarshal(map[string]json.RawMessage{name: value}, reflect.New(reflect.TypeOf(obj).Elem()).Interface())
+		}
+		if err := try(value); err != nil {
+			path, err := innermost(try, name, value, err)
+			problems[name] = clip(fmt.Sprintf("%s: %v", path, err))
+			delete(fields, name)
+		}
+	}
+	if len(problems) == 0 || problems["metadata"] != "" {
+		return errors.New("not a matter of fields")
+	}
+	if err := remarshal(fields, obj); err != nil {
+		return err
+	}
+	annotations := obj.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	for name, problem := range problems {
+		annotations[problemPrefix+name] = problem
+	}
+	obj.SetAnnotations(annotations)
+	return nil
+}
+
+// innermost looks inside of a value, at path, that try refuses with err. It returns
+// the path of the innermost part that try refuses even with nothing beside it, and
+// what try says of that.
+func innermost(try func(json.RawMessage) error, path string, value json.RawMessage, err error) (string, error) {
+	for range maxDepth {
+		parts, join := split(value)
+		if try(join(nil)) != nil {
+			break // whatever it holds
+		}
+		// Where one of many is refused, so is that half of them that holds it.
+		for len(parts) > 1 {
+			half := len(parts) / 2
+			if try(join(parts[:half])) != nil {
+				parts = parts[:half]
+			} else {
+				parts = parts[half:]
+			}
+		}
+		if len(parts) == 0 {
+			break
+		}
+		partErr := try(join(parts))
+		if partErr == nil {
+			break
+		}
+		path, value, err = path+parts[0].path, parts[0].value, partErr
+		whole, key := try, parts[0].key
+		try = func(value json.RawMessage) error { return whole(join([]part{{key: key, value: value}})) }
+	}
+	return path, err
+}
+
+// part is a member of a JSON object or an element of an array.
+type part struct {
+	path  string // how it continues the path of the whole
+	key   string // of a member
+	value json.RawMessage
+}
+
+// split returns the parts of an object or array in an order that is always the same,
+// and what makes a value of that sort out of some of them. Nothing else has parts.
+func split(value json.RawMessage) (parts []part, join func([]part) json.RawMessage) {
+	var members map[string]json.RawMessage
+	if utiljson.Unmarshal(value, &members) == nil {
+		for _, key := range slices.Sorted(maps.Keys(members)) {
+			parts = append(parts, part{path: "." + key, key: key, value: members[key]})
+		}
+		return parts, func(parts []part) json.RawMessage {
+			joined := make(map[string]json.RawMessage, len(parts))
+			for _, p := range parts {
+				joined[p.key] = p.value
+			}
+			return marshal(joined)
+		}
+	}
+	var elements []json.RawMessage
+	if utiljson.Unmarshal(value, &elements) == nil {
+		for i, element := range elements {
+			parts = append(parts, part{path: "[" + strconv.Itoa(i) + "]", value: element})
+		}
+	}
+	return parts, func(parts []part) json.RawMessage {
+		joined := make([]json.RawMessage, 0, len(parts))
+		for _, p := range parts {
+			joined = append(joined, p.value)
+		}
+		return marshal(joined)
+	}
+}
+
+// remarshal decodes into one Go form of an object what another one is in JSON.
+func remarshal(from, into any) error {
+	data, err := json.Marshal(from)
+	if err != nil {
+		return err
+	}
+	return utiljson.Unmarshal(data, into)
+}
+
+// marshal puts JSON together of pieces of JSON, which always works.
+func marshal(pieces any) json.RawMessage {
+	data, err := json.Marshal(pieces)
+	if err != nil {
+		return nil
+	}
+	return data
+}
+
+// clip cuts a text to maxProblem bytes, between characters.
+func clip(text string) string {
+	return strings.ToValidUTF8(text[:min(len(text), maxProblem)], "")
+}
