@@ -114,8 +114,7 @@ type IcecreamStatus struct {
 	// The nodes that the Pods run on, sorted by name, at most 100 of them.
 	// Pods that are ending or have ended do not count.
 	// +optional
-	// +listType=map
-	// +listMapKey=name
+	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
 	Nodes []IcecreamNode `json:"nodes,omitempty"`
 
