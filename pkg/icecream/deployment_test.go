@@ -36,7 +36,7 @@ var specs = map[string]*v1alpha1.Icecream{
 		ice.Spec.Replicas = ptr.To[int32](0)
 	}),
 	"resources": newIcecream(func(ice *v1alpha1.Icecream) {
-		ice.Spec.Resources = corev1.ResourceRequirements{
+		ice.Spec.Resources = v1alpha1.IcecreamResources{
 			Requests: corev1.ResourceList{"cpu": resource.MustParse("0.1"), "memory": resource.MustParse("1024Mi")},
 			Limits:   corev1.ResourceList{"memory": resource.MustParse("2Gi"), "example.com/scoop": resource.MustParse("1")},
 			Claims:   []corev1.ResourceClaim{{Name: "freezer"}, {Name: "mixer", Request: "fast"}},

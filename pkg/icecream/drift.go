@@ -7,12 +7,13 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
 // Difference is a field of ours that is not as it should be.
@@ -28,7 +29,7 @@ type Difference struct {
 // live: fields that have another value there or are missing, sorted, and fields of
 // ours that the spec no longer asks for. claim is what the managedFields have to be
 // before an apply can drop these; see leftovers.
-func driftOf(live *appsv1.Deployment, want *appsv1ac.DeploymentApplyConfiguration, resources corev1.ResourceRequirements) (drift []Difference, claim []metav1.ManagedFieldsEntry) {
+func driftOf(live *appsv1.Deployment, want *appsv1ac.DeploymentApplyConfiguration, resources v1alpha1.IcecreamResources) (drift []Difference, claim []metav1.ManagedFieldsEntry) {
 	// Both are plain structs of known types, which always convert.
 	is, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
 	wants, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(want)

@@ -5,6 +5,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
 // leftovers are the fields that live still has, that this controller wrote, and
@@ -18,7 +20,7 @@ import (
 //
 // The container's resources are the only fields that we own for some specs and
 // not for others, so nothing else can be left over.
-func leftovers(asked corev1.ResourceRequirements, live *appsv1.Deployment) (left *fieldpath.Set, claim []metav1.ManagedFieldsEntry) {
+func leftovers(asked v1alpha1.IcecreamResources, live *appsv1.Deployment) (left *fieldpath.Set, claim []metav1.ManagedFieldsEntry) {
 	left = fieldpath.NewSet()
 	if !hasMoreResources(live, asked) {
 		return left, nil
@@ -42,7 +44,7 @@ func leftovers(asked corev1.ResourceRequirements, live *appsv1.Deployment) (left
 
 // hasMoreResources says whether live's container has resources beyond those
 // asked for, whoever put them there. It spares most syncs the managedFields.
-func hasMoreResources(live *appsv1.Deployment, asked corev1.ResourceRequirements) bool {
+func hasMoreResources(live *appsv1.Deployment, asked v1alpha1.IcecreamResources) bool {
 	for _, c := range live.Spec.Template.Spec.Containers {
 		if c.Name == containerName {
 			return hasMore(c.Resources.Limits, asked.Limits) ||
@@ -97,7 +99,7 @@ func resourcesPath() fieldpath.Path {
 }
 
 // pathsOf are the paths of the resources in a container.
-func pathsOf(resources corev1.ResourceRequirements) *fieldpath.Set {
+func pathsOf(resources v1alpha1.IcecreamResources) *fieldpath.Set {
 	paths := fieldpath.NewSet()
 	add := func(parts ...any) {
 		paths.Insert(append(resourcesPath(), fieldpath.MakePathOrDie(parts...)...))

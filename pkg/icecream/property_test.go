@@ -389,7 +389,7 @@ func TestFixedPoint(t *testing.T) {
 		ice := newIcecream(calls(rapid.SampledFrom(names).Draw(t, "deployment name")))
 		ice.Spec.Replicas = rapid.Ptr(rapid.Int32Range(0, 4), true).Draw(t, "replicas")
 		ice.Spec.Image = rapid.SampledFrom([]string{"vanilla:1", "chocolate:2"}).Draw(t, "image")
-		ice.Spec.Resources = corev1.ResourceRequirements{Limits: genWholeResources(t), Requests: genWholeResources(t)}
+		ice.Spec.Resources = v1alpha1.IcecreamResources{Limits: genWholeResources(t), Requests: genWholeResources(t)}
 		return ice
 	}
 	rapid.Check(t, func(t *rapid.T) {

@@ -97,7 +97,7 @@ func TestManyHandsOnOneIcecream(t *testing.T) {
 		DeploymentName: fmt.Sprintf("name-%d", last),
 		Replicas:       ptr.To[int32](int32(last%3) + 1),
 		Image:          fmt.Sprintf("registry.example/icecream:%d", last),
-		Resources:      corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(fmt.Sprintf("%dMi", 100+last))}},
+		Resources:      v1alpha1.IcecreamResources{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(fmt.Sprintf("%dMi", 100+last))}},
 	}
 	if diff := cmp.Diff(want, ice.Spec); diff != "" {
 		t.Errorf("spec in the end (-want +got):\n%s", diff)

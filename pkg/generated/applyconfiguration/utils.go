@@ -20,6 +20,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &samplecontrollerv1alpha1.IcecreamApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("IcecreamNode"):
 		return &samplecontrollerv1alpha1.IcecreamNodeApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("IcecreamResources"):
+		return &samplecontrollerv1alpha1.IcecreamResourcesApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("IcecreamSpec"):
 		return &samplecontrollerv1alpha1.IcecreamSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("IcecreamStatus"):

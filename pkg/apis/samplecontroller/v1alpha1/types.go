@@ -71,12 +71,52 @@ type IcecreamSpec struct {
 	// +kubebuilder:default="docker.io/nginxinc/nginx-unprivileged:1.29.3-alpine"
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule="self.matches('^\\\\S+$')",message="must not be empty or contain spaces: leave image out to use the default image"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^\\\\S+$') || self.matches('^(([a-zA-Z0-9.-]+|\\\\[[a-fA-F0-9:]+\\\\])(:[0-9]+)?/)?[a-z0-9]+(([/._]|__|-+)[a-z0-9]+)*(:\\\\w[\\\\w.-]{0,127})?(@[a-z0-9+._-]+:[a-fA-F0-9]{32,})?$')",message="must be an image reference, [registry[:port]/]repository[:tag][@digest], with the repository in lower case, such as 'registry.example.com:5000/team/icecream:1.2'"
+	// +kubebuilder:validation:XValidation:rule="!self.contains('@sha256:') || self.matches('@sha256:[a-f0-9]{64}$')",message="must have 64 hexadecimal digits in lower case after '@sha256:'"
 	Image string `json:"image,omitempty"`
 
 	// The compute resources of each Pod's container.
 	// More info: https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/
 	// +optional
-	Resources corev1.ResourceRequirements `json:"resources,omitempty"`
+	Resources IcecreamResources `json:"resources,omitempty"`
+}
+
+// IcecreamResources are the compute resources of a container. Its fields are those
+// of corev1.ResourceRequirements; its rules are those by which the API server judges
+// a container, so that a mistake is refused before a Deployment is made of it. The
+// number of resources is limited because each of them adds to what a rule may cost.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.requests) || !has(self.limits) || !self.requests.exists(name, name in self.limits && quantity(string(self.requests[name])).isGreaterThan(quantity(string(self.limits[name]))))",fieldPath=".requests",message="must not be above the limits",messageExpression="self.requests.filter(name, name in self.limits && quantity(string(self.requests[name])).isGreaterThan(quantity(string(self.limits[name]))))[0] + ' must not be above its limit'"
+// +kubebuilder:validation:XValidation:rule="!has(self.requests) || self.requests.all(name, !(name.startsWith('hugepages-') || (name.contains('/') && !name.contains('kubernetes.io/'))) || (has(self.limits) && name in self.limits && quantity(string(self.requests[name])).compareTo(quantity(string(self.limits[name]))) == 0))",fieldPath=".requests",message="must equal the limits for huge pages and for extended resources such as example.com/gpu, which cannot be overcommitted"
+// +kubebuilder:validation:XValidation:rule="!has(self.limits) || !self.limits.exists(name, name.startsWith('hugepages-')) || ['cpu', 'memory'].exists(name, name in self.limits || (has(self.requests) && name in self.requests))",fieldPath=".limits",message="must come with cpu or memory for huge pages"
+type IcecreamResources struct {
+	// The most that the container may use of each resource, such as cpu, memory,
+	// ephemeral-storage, hugepages-2Mi or example.com/gpu.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=7
+	// +kubebuilder:validation:XValidation:rule="self.all(name, name in ['cpu', 'memory', 'ephemeral-storage'] || name.matches('^hugepages-[1-9][0-9]*[KMG]i$') || (name.contains('/') && !name.startsWith('requests.') && !format.qualifiedName().validate('requests.' + name).hasValue()))",message="must name known resources: cpu, memory, ephemeral-storage, huge pages such as hugepages-2Mi, or extended resources such as example.com/gpu"
+	// +kubebuilder:validation:XValidation:rule="self.all(name, isQuantity(string(self[name])) && sign(quantity(string(self[name]))) >= 0)",message="must be quantities of zero or more, such as 500m, 0.5 or 1Gi"
+	// +kubebuilder:validation:XValidation:rule="self.all(name, !name.contains('/') || name.contains('kubernetes.io/') || quantity(string(self[name])).isInteger())",message="must be whole numbers for extended resources such as example.com/gpu"
+	// +kubebuilder:validation:XValidation:rule="self.all(name, !name.startsWith('hugepages-') || quantity(string(self[name])).asInteger() % quantity(name.substring(10)).asInteger() == 0)",message="must be multiples of the page size for huge pages, such as 4Mi for hugepages-2Mi"
+	Limits corev1.ResourceList `json:"limits,omitempty"`
+
+	// How much of each resource is reserved for each Pod on its node: as much as the
+	// limit where a request is left out, and never more. Requests for huge pages and
+	// extended resources need a limit of the same amount.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=7
+	// +kubebuilder:validation:XValidation:rule="self.all(name, name in ['cpu', 'memory', 'ephemeral-storage'] || name.matches('^hugepages-[1-9][0-9]*[KMG]i$') || (name.contains('/') && !name.startsWith('requests.') && !format.qualifiedName().validate('requests.' + name).hasValue()))",message="must name known resources: cpu, memory, ephemeral-storage, huge pages such as hugepages-2Mi, or extended resources such as example.com/gpu"
+	// +kubebuilder:validation:XValidation:rule="self.all(name, isQuantity(string(self[name])) && sign(quantity(string(self[name]))) >= 0)",message="must be quantities of zero or more, such as 500m, 0.5 or 1Gi"
+	// +kubebuilder:validation:XValidation:rule="self.all(name, !name.contains('/') || name.contains('kubernetes.io/') || quantity(string(self[name])).isInteger())",message="must be whole numbers for extended resources such as example.com/gpu"
+	// +kubebuilder:validation:XValidation:rule="self.all(name, !name.startsWith('hugepages-') || quantity(string(self[name])).asInteger() % quantity(name.substring(10)).asInteger() == 0)",message="must be multiples of the page size for huge pages, such as 4Mi for hugepages-2Mi"
+	Requests corev1.ResourceList `json:"requests,omitempty"`
+
+	// Not supported: an Icecream's Pods have no resource claims.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:XValidation:rule="size(self) == 0",message="must be empty: an Icecream's Pods have no resource claims"
+	Claims []corev1.ResourceClaim `json:"claims,omitempty"`
 }
 
 // IcecreamStatus says what runs, as last observed.
@@ -114,8 +154,7 @@ type IcecreamStatus struct {
 	// The nodes that the Pods run on, sorted by name, at most 100 of them.
 	// Pods that are ending or have ended do not count.
 	// +optional
-	// +listType=map
-	// +listMapKey=name
+	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
 	Nodes []IcecreamNode `json:"nodes,omitempty"`
 

@@ -2,10 +2,6 @@
 
 package v1alpha1
 
-import (
-	v1 "k8s.io/api/core/v1"
-)
-
 // IcecreamSpecApplyConfiguration represents a declarative configuration of the IcecreamSpec type for use
 // with apply.
 //
@@ -27,7 +23,7 @@ type IcecreamSpecApplyConfiguration struct {
 	Image *string `json:"image,omitempty"`
 	// The compute resources of each Pod's container.
 	// More info: https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/
-	Resources *v1.ResourceRequirements `json:"resources,omitempty"`
+	Resources *IcecreamResourcesApplyConfiguration `json:"resources,omitempty"`
 }
 
 // IcecreamSpecApplyConfiguration constructs a declarative configuration of the IcecreamSpec type for use with
@@ -63,7 +59,7 @@ func (b *IcecreamSpecApplyConfiguration) WithImage(value string) *IcecreamSpecAp
 // WithResources sets the Resources field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Resources field is set to the value of the last call.
-func (b *IcecreamSpecApplyConfiguration) WithResources(value v1.ResourceRequirements) *IcecreamSpecApplyConfiguration {
-	b.Resources = &value
+func (b *IcecreamSpecApplyConfiguration) WithResources(value *IcecreamResourcesApplyConfiguration) *IcecreamSpecApplyConfiguration {
+	b.Resources = value
 	return b
 }
