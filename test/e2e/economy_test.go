@@ -12,6 +12,7 @@ import (
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/difftest"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
@@ -80,7 +81,7 @@ func TestEconomy(t *testing.T) {
 		}
 	}
 	if errs := c.Errors(); len(errs) > 0 {
-		t.Errorf("the controller has logged errors:\n%s", strings.Join(errs, "\n"))
+		t.Errorf("the controller has logged errors:\n%s", difftest.Clip(strings.Join(errs, "\n")))
 	}
 }
 
