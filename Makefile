@@ -25,7 +25,8 @@ RUN ?=
 TESTFLAGS ?=
 FUZZTIME ?= 10s
 
-go_test := go test -race $(if $(RUN),-run '$(RUN)') $(TESTFLAGS)
+# go test in a directory, and then the slowest tests.
+go_test = go run -C hack/tools ./testreport -C '$(CURDIR)/$(1)' $(if $(RUN),-run '$(RUN)') $(TESTFLAGS)
 
 ##@ Everyday
 
@@ -71,26 +72,26 @@ test: test-unit test-local-cluster test-e2e test-install test-monitoring ## All 
 
 .PHONY: test-unit
 test-unit: ## Tests that need nothing but this process; of fuzz tests, the seeds
-	$(go_test) ./...
-	go -C hack/tools test $(TESTFLAGS) ./...
-	go -C hack/tools/release test $(TESTFLAGS) ./...
+	$(call go_test,.) -race ./...
+	$(call go_test,hack/tools) ./...
+	$(call go_test,hack/tools/release) ./...
 
 .PHONY: test-local-cluster
 test-local-cluster: local-cluster ## Tests of the local cluster
-	cd hack/local-cluster && $(go_test) -timeout 15m ./...
+	$(call go_test,hack/local-cluster) -race -timeout 15m ./...
 
 # One package at a time: each starts its own control plane.
 .PHONY: test-e2e
 test-e2e: local-cluster ## Tests of the controllers on a local cluster
-	cd test && $(go_test) -count=1 -p 1 -timeout 30m ./...
+	$(call go_test,test) -race -count=1 -p 1 -timeout 30m ./...
 
 .PHONY: test-install
 test-install: local-cluster ## Install from install.yaml, a kustomization and the chart on a local cluster
-	go -C hack/tools/charts test -count=1 -timeout 15m $(if $(RUN),-run '$(RUN)') $(TESTFLAGS) ./install
+	$(call go_test,hack/tools/charts) -count=1 -timeout 15m ./install
 
 .PHONY: test-monitoring
 test-monitoring: local-cluster ## Tests of alerts, dashboard and scrape (with prometheus, where it is installed)
-	go -C test/monitoring test -count=1 $(if $(RUN),-run '$(RUN)') $(TESTFLAGS) ./...
+	$(call go_test,test/monitoring) -count=1 ./...
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz test for FUZZTIME (10s)

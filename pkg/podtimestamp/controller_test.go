@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,6 +27,8 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"pgregory.net/rapid"
+
+	"nicoleh.io/k8s-controller/pkg/difftest"
 )
 
 func TestMain(m *testing.M) {
@@ -43,9 +44,7 @@ var reports atomic.Int64
 
 func equal[T any](t *testing.T, what string, want, got T) {
 	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
+	difftest.Equal(t, what, want, got)
 }
 
 // inBubble runs a test with a clock that begins at midnight of 2000-01-01.

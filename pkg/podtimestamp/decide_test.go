@@ -5,11 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
+
+	"nicoleh.io/k8s-controller/pkg/difftest"
 )
 
 // now is noon in UTC, said by a clock that is elsewhere.
@@ -64,7 +65,7 @@ func TestPatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = `{"metadata":{"annotations":{"timestamp":"` + noon + `"},"resourceVersion":"7","uid":"uid-of-sundae"}}`
-	if diff := cmp.Diff(want, string(patch)); diff != "" {
+	if diff := difftest.Diff(want, string(patch)); diff != "" {
 		t.Errorf("patch (-want +got):\n%s", diff)
 	}
 }
@@ -95,10 +96,10 @@ func TestDecisionsComeToRest(t *testing.T) {
 		d := Decide(o)
 		cached := pod.DeepCopy()
 		strip(cached)
-		if diff := cmp.Diff(d, Decide(Observed{Now: o.Now, Pod: cached})); diff != "" {
+		if diff := difftest.Diff(d, Decide(Observed{Now: o.Now, Pod: cached})); diff != "" {
 			t.Fatalf("another decision for the Pod in the cache (+):\n%s", diff)
 		}
-		if diff := cmp.Diff(before, pod); diff != "" {
+		if diff := difftest.Diff(before, pod); diff != "" {
 			t.Fatalf("the Pod has changed (-before +after):\n%s", diff)
 		}
 		if d.Timestamp == "" {

@@ -1,4 +1,4 @@
-// Package record tells people about objects by events (events.k8s.io/v1).
+// Package record reports events about objects (events.k8s.io/v1).
 //
 // It differs from the recorder of client-go in three ways. The events of one
 // object are written one after the other, in the order in which they were
@@ -7,12 +7,32 @@
 // keeps. And the end of it can be awaited, so that a leader gives its lease away
 // only after its last write.
 //
-// An event is told as well as can be: what the API server refuses is dropped and
-// logged, what does not reach it is tried again until the recorder stops.
+// Events are best effort: what the API server refuses is dropped and logged, what
+// does not reach it is tried again until the recorder stops.
+//
+// # What events cost
+//
+// No caller, however confused, makes the recorder write much, or remember much.
+//
+// An event that repeats one of the last 6 minutes is counted with it. The API
+// server learns the count when it reaches 2, 4, 8 and so on, when there was no
+// repetition for 6 minutes, every 15 minutes while there are, and when the
+// recorder stops. An event that goes on therefore never looks older than that, and
+// does not expire (an API server keeps events for an hour).
+//
+// About one object (by UID) 25 new events may be written at once, and one more
+// each minute; warnings have room for 10 more. Of those that would have to wait,
+// only the last warning and the last event do, in their order; the others are
+// dropped, and the log says how many. Nothing waits for more than 32 events of
+// one object while the API server is away.
+//
+// Of an event that was written, a digest is kept for as long as it may be repeated,
+// and of all objects together those of the last 50,000 events, in about 30 MB.
 package record
 
 import (
 	"cmp"
+	"container/list"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,7 +47,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -37,18 +56,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/tools/reference"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"nicoleh.io/k8s-controller/pkg/worker"
 )
-
-// series is how long after an event the same event is another one of its series
-// (KEP-383 has 6 minutes) rather than a new one.
-const series = 6 * time.Minute
-
-// mostPending is how many events of one object wait to be written; of more, the
-// oldest are dropped, but warnings last.
-const mostPending = 32
 
 // lastWords is how long a recorder that stops may take to write what is left.
 const lastWords = 5 * time.Second
@@ -60,10 +72,13 @@ type Recorder struct {
 	clock  clock.WithTicker
 	loop   *worker.Loop
 
-	mu      sync.Mutex
-	pending map[cache.ObjectName][]*eventsv1.Event // by what they regard, oldest first
-	told    map[cache.ObjectName][]*eventsv1.Event // those whose series may go on
-	stamped int64                                  // the last event's part of its name
+	mostSeries int
+
+	mu       sync.Mutex
+	objects  map[cache.ObjectName]*object // that events regard
+	series   *list.List                   // every *series that may go on, least recently seen first
+	stamped  int64                        // the last event's part of its name
+	isEnding bool                         // nothing waits any longer
 }
 
 // New wires a recorder and starts nothing. The scheme has to know the types that
@@ -71,11 +86,12 @@ type Recorder struct {
 // named "events".
 func New(client eventsclient.EventsV1Interface, scheme *runtime.Scheme, clock clock.WithTicker, opts ...worker.Option) *Recorder {
 	r := &Recorder{
-		client:  client,
-		scheme:  scheme,
-		clock:   clock,
-		pending: map[cache.ObjectName][]*eventsv1.Event{},
-		told:    map[cache.ObjectName][]*eventsv1.Event{},
+		client:     client,
+		scheme:     scheme,
+		clock:      clock,
+		mostSeries: mostSeries,
+		objects:    map[cache.ObjectName]*object{},
+		series:     list.New(),
 	}
 	r.loop = worker.New("events", r.sync, append([]worker.Option{worker.WithClock(clock), worker.WithKeys(r.names)}, opts...)...)
 	return r
@@ -93,8 +109,8 @@ func (r *Recorder) Run(ctx context.Context, workers int) error {
 	err := r.loop.Run(ctx, workers)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 	defer cancel()
-	for name, pending := range r.left() {
-		for range pending {
+	for _, name := range r.left() {
+		for r.isLeft(name) {
 			_, err := r.sync(ctx, name)
 			if err != nil {
 				utilruntime.HandleErrorWithContext(ctx, err, "Event lost", "object", name)
@@ -124,11 +140,9 @@ func (n named) Eventf(regarding, related runtime.Object, eventType, reason, acti
 		return
 	}
 	now := n.clock.Now()
+	stamp := n.stamp(now)
 	event := &eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: cmp.Or(about.Namespace, metav1.NamespaceDefault),
-			Name:      fmt.Sprintf("%s.%x", strings.TrimRight(clip(about.Name, 230), "-."), n.stamp(now)),
-		},
+		ObjectMeta:          metav1.ObjectMeta{Namespace: cmp.Or(about.Namespace, metav1.NamespaceDefault), Name: eventName(about.Name, stamp)},
 		EventTime:           metav1.NewMicroTime(now),
 		ReportingController: n.controller,
 		ReportingInstance:   n.instance,
@@ -143,7 +157,7 @@ func (n named) Eventf(regarding, related runtime.Object, eventType, reason, acti
 			utilruntime.HandleError(fmt.Errorf("recording event %s: %w", reason, err))
 		}
 	}
-	n.add(event)
+	n.add(event, stamp)
 }
 
 // stamp is the time as a number that no other event of this recorder has.
@@ -154,158 +168,210 @@ func (r *Recorder) stamp(now time.Time) int64 {
 	return r.stamped
 }
 
-// add queues the event for the loop.
-func (r *Recorder) add(event *eventsv1.Event) {
-	name := cache.NewObjectName(event.Regarding.Namespace, event.Regarding.Name)
-	r.mu.Lock()
-	r.pending[name] = append(r.pending[name], event)
-	if waiting := r.pending[name]; len(waiting) > mostPending {
-		oldest := max(0, slices.IndexFunc(waiting, func(e *eventsv1.Event) bool { return e.Type != corev1.EventTypeWarning }))
-		r.pending[name] = slices.Delete(waiting, oldest, oldest+1)
-	}
-	r.mu.Unlock()
-	r.loop.Add(name)
-}
-
-// left is a copy of what waits to be written.
-func (r *Recorder) left() map[cache.ObjectName][]*eventsv1.Event {
+// add counts the event with the one that it repeats, or queues it as a new one. The
+// loop is told if there is something to write.
+func (r *Recorder) add(event *eventsv1.Event, stamp int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return maps.Clone(r.pending)
+	name := cache.NewObjectName(event.Regarding.Namespace, event.Regarding.Name)
+	o := r.objects[name]
+	if o == nil {
+		o = &object{name: name}
+		r.objects[name] = o
+	}
+	s, isToWrite := o.record(event, stamp)
+	if s.place != nil {
+		r.series.MoveToBack(s.place)
+	}
+	if isToWrite {
+		r.loop.Add(name)
+	}
 }
 
-// names are those of the objects with events to be written.
-func (r *Recorder) names(yield func(cache.ObjectName) bool) { maps.Keys(r.left())(yield) }
+// names are those of the objects that something may be left to write about.
+func (r *Recorder) names(yield func(cache.ObjectName) bool) {
+	r.mu.Lock()
+	names := slices.Collect(maps.Keys(r.objects))
+	r.mu.Unlock()
+	slices.Values(names)(yield)
+}
 
-// sync writes the oldest pending event about the object of that name, or forgets
-// the events whose series have ended.
-func (r *Recorder) sync(ctx context.Context, name cache.ObjectName) (again time.Duration, err error) {
-	event, before := r.next(name)
-	if event == nil {
-		return r.forget(name), nil
+// left returns the names of objects about which something is left to write; those
+// with new events come first. From now on nothing waits for more to happen.
+func (r *Recorder) left() []cache.ObjectName {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.isEnding = true
+	var events, counts []cache.ObjectName
+	for name, o := range r.objects {
+		if len(o.pending) > 0 {
+			events = append(events, name)
+		} else {
+			counts = append(counts, name)
+		}
 	}
-	written, err := r.write(ctx, event, before)
+	return append(events, counts...)
+}
+
+// isLeft reports whether something about the object of that name is left to write.
+func (r *Recorder) isLeft(name cache.ObjectName) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := r.objects[name]
+	return o != nil && (len(o.pending) > 0 || slices.ContainsFunc(o.series, (*series).isBehind))
+}
+
+// sync writes what has waited longest of what there is to write about the object of
+// that name, and forgets what is over.
+func (r *Recorder) sync(ctx context.Context, name cache.ObjectName) (again time.Duration, err error) {
+	next, dropped, again := r.next(name)
+	if dropped > 0 {
+		klog.FromContext(ctx).Info("Dropped events, as there were too many about the object", "dropped", dropped)
+	}
+	if next == nil {
+		return again, nil
+	}
+	err = r.write(ctx, next)
 	if err != nil && !isRefusal(err) {
 		return 0, err
 	}
-	if err != nil {
-		written = nil
-	}
-	r.done(name, event, before, written)
+	again = r.done(name, next, err)
 	if err != nil && !isGone(err) {
-		return 0, worker.Terminal(fmt.Errorf("event %s of %s dropped: %w", event.Reason, name, err))
+		return again, worker.Terminal(fmt.Errorf("%s of %s dropped: %w", next.what(), name, err))
 	}
-	return series, nil
+	return again, nil
 }
 
-// next is the event to write, and the one that it repeats, if there is one.
-func (r *Recorder) next(name cache.ObjectName) (event, before *eventsv1.Event) {
+// next returns what to write about the object of that name, and how many events were
+// dropped before it. If there is nothing to write now, it is nil, and again says
+// when there may be; 0 is never.
+func (r *Recorder) next(name cache.ObjectName) (next *write, dropped int, again time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.pending[name]) == 0 {
-		return nil, nil
+	o := r.objects[name]
+	if o == nil {
+		return nil, 0, 0
 	}
-	event = r.pending[name][0]
-	for _, told := range r.told[name] {
-		if isSame(told, event) && event.EventTime.Sub(lastSeen(told)) < series {
-			before = told
-		}
+	now := r.clock.Now()
+	next, wait := o.next(now, r.isEnding)
+	if next == nil {
+		return nil, 0, worker.Soonest(wait, r.forget(o, now))
 	}
-	return event, before
+	dropped, o.dropped = o.dropped, 0
+	return next, dropped, 0
 }
 
-// done takes the event out of what is pending and keeps what was written in place
-// of before; nothing was if that is nil.
-func (r *Recorder) done(name cache.ObjectName, event, before, written *eventsv1.Event) {
+// done notes that something was written, or refused with err, and returns when there
+// may be more to do.
+func (r *Recorder) done(name cache.ObjectName, w *write, err error) (again time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.pending[name] = slices.DeleteFunc(r.pending[name], func(e *eventsv1.Event) bool { return e == event })
-	if len(r.pending[name]) > 0 {
-		r.loop.Add(name)
+	now, o := r.clock.Now(), r.objects[name]
+	if o == nil { // nothing was known any more but what was being written
+		o = &object{name: name}
+		r.objects[name] = o
+	}
+	o.done(w, now)
+	if err != nil {
+		r.drop(o, w.series)
 	} else {
-		delete(r.pending, name)
+		w.note(now)
+		r.keep(o, w.series)
 	}
-	r.told[name] = slices.DeleteFunc(r.told[name], func(e *eventsv1.Event) bool { return e == before })
-	if written != nil {
-		r.told[name] = append(r.told[name], written)
+	if len(o.pending) > 0 {
+		r.loop.Add(name)
 	}
-	if len(r.told[name]) == 0 {
-		delete(r.told, name)
+	return r.forget(o, now)
+}
+
+// keep remembers a series that was written, in place of the one that has not gone on
+// for longest if there are too many.
+func (r *Recorder) keep(o *object, s *series) {
+	if s.place == nil {
+		s.of, s.place = o, r.series.PushBack(s)
+		o.series = append(o.series, s)
+	}
+	if s.isDue() {
+		o.pending = append(o.pending, &pending{series: s})
+	}
+	if r.series.Len() > r.mostSeries {
+		oldest := r.series.Front().Value.(*series)
+		r.drop(oldest.of, oldest)
+		r.clean(oldest.of)
 	}
 }
 
-// forget drops what can no longer be part of a series, and returns when to do that
-// again; 0 if nothing is left.
-func (r *Recorder) forget(name cache.ObjectName) time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.told[name] = slices.DeleteFunc(r.told[name], func(e *eventsv1.Event) bool { return r.clock.Since(lastSeen(e)) >= series })
-	if len(r.told[name]) == 0 {
-		delete(r.told, name)
-		return 0
+// drop forgets a series.
+func (r *Recorder) drop(o *object, s *series) {
+	if s.place == nil {
+		return
 	}
-	return series
+	r.series.Remove(s.place)
+	s.place = nil
+	o.pending = slices.DeleteFunc(o.pending, func(p *pending) bool { return p.series == s && p.event == nil })
+	o.series = slices.DeleteFunc(o.series, func(other *series) bool { return other == s })
 }
 
-// write creates the event, or counts it with the one that it repeats, and returns
-// what is told now.
-func (r *Recorder) write(ctx context.Context, event, before *eventsv1.Event) (*eventsv1.Event, error) {
-	if before != nil {
-		repeated := before.DeepCopy()
-		repeated.Series = &eventsv1.EventSeries{Count: 2, LastObservedTime: event.EventTime}
-		if before.Series != nil {
-			repeated.Series.Count = before.Series.Count + 1
+// forget drops what can no longer be repeated, and returns when there is more to
+// forget about the object, or to write; 0 if nothing is left.
+func (r *Recorder) forget(o *object, now time.Time) (again time.Duration) {
+	for _, s := range slices.Clone(o.series) {
+		if s.isOver(now) && !s.isBehind() {
+			r.drop(o, s)
 		}
-		patch, err := json.Marshal(map[string]any{"series": repeated.Series})
+	}
+	o.budgets = slices.DeleteFunc(o.budgets, func(b budget) bool { return !b.whole.After(now) })
+	r.clean(o)
+	return o.again(now)
+}
+
+// clean forgets an object of which nothing is known.
+func (r *Recorder) clean(o *object) {
+	if o.isEmpty() {
+		delete(r.objects, o.name)
+	}
+}
+
+// write creates the event or has the API server know how often it was repeated.
+func (r *Recorder) write(ctx context.Context, w *write) error {
+	client := r.client.Events(w.namespace)
+	if !w.creates {
+		patch, err := json.Marshal(map[string]any{"series": seriesOf(w.count, w.seen)})
 		if err != nil {
-			return nil, err
+			return err
 		}
-		_, err = r.client.Events(event.Namespace).Patch(ctx, before.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-		if !apierrors.IsNotFound(err) { // the API server keeps events for an hour
-			return repeated, err
+		_, err = client.Patch(ctx, w.name, types.MergePatchType, patch, metav1.PatchOptions{})
+		if !apierrors.IsNotFound(err) || w.event == nil {
+			return err
 		}
+		w.anew() // the API server has forgotten it
 	}
-	_, err := r.client.Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
+	event := w.event.DeepCopy()
+	if w.count > 1 {
+		event.Series = seriesOf(w.count, w.seen)
+	}
+	_, err := client.Create(ctx, event, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		err = nil // an answer was lost
+		w.count, err = 1, nil // an answer was lost; it may have been less then
 	}
-	return event, err
+	return err
 }
 
-// isSame is true for events that say the same about the same.
-func isSame(a, b *eventsv1.Event) bool {
-	about := func(e *eventsv1.Event) *eventsv1.Event {
-		about := *e
-		about.ObjectMeta, about.EventTime, about.Series = metav1.ObjectMeta{}, metav1.MicroTime{}, nil
-		about.Regarding.ResourceVersion = ""
-		if e.Related != nil {
-			related := *e.Related
-			related.ResourceVersion = ""
-			about.Related = &related
-		}
-		return &about
-	}
-	return equality.Semantic.DeepEqual(about(a), about(b))
-}
-
-// lastSeen is when the event came about, for the last time if it is a series.
-func lastSeen(e *eventsv1.Event) time.Time {
-	if e.Series != nil {
-		return e.Series.LastObservedTime.Time
-	}
-	return e.EventTime.Time
-}
-
-// isRefusal is true if the API server has understood and will not do it.
+// isRefusal reports whether the API server has understood and will not do it.
 func isRefusal(err error) bool {
 	var answer apierrors.APIStatus
 	return errors.As(err, &answer) && answer.Status().Code < http.StatusInternalServerError && !apierrors.IsTooManyRequests(err)
 }
 
-// isGone is true if an event could not be created because its namespace ends, or
-// has ended.
+// isGone reports whether an event could not be created because its namespace ends,
+// or has ended.
 func isGone(err error) bool {
 	return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err)
+}
+
+// eventName returns the name of an event about an object of that name.
+func eventName(object string, stamp int64) string {
+	return fmt.Sprintf("%s.%x", strings.TrimRight(clip(object, 230), "-."), stamp)
 }
 
 // clip is the beginning of a text, of so many bytes at most.

@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -33,6 +32,8 @@ import (
 	"k8s.io/klog/v2/textlogger"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
+
+	"nicoleh.io/k8s-controller/pkg/difftest"
 )
 
 func TestMain(m *testing.M) {
@@ -487,10 +488,12 @@ func (c *cluster) Eventf(regarding, _ runtime.Object, kind, reason, _, note stri
 	if source.Namespace != usual.SourceNamespace {
 		c.t.Errorf("an event about %s/%s", source.Namespace, source.Name)
 	}
-	c.told = append(c.told, fmt.Sprintf("%s %s: %s: %s", source.Name, kind, reason, fmt.Sprintf(note, args...)))
-	if strings.Contains(c.told[len(c.told)-1], marker) {
-		c.t.Errorf("an event tells a secret: %s", c.told[len(c.told)-1])
+	text := fmt.Sprintf("%s %s: %s: %s", source.Name, kind, reason, fmt.Sprintf(note, args...))
+	if strings.Contains(text, marker) {
+		text = before(text)
+		c.t.Errorf("an event holds a secret behind %q", text)
 	}
+	c.told = append(c.told, text)
 }
 
 // run runs a controller until stop is called, or the test ends.
@@ -541,16 +544,20 @@ func inBubble(t *testing.T, test func(t *testing.T, c *cluster)) {
 		c := newCluster(t)
 		test(t, c)
 		if log := c.logged.String(); strings.Contains(log, marker) {
-			t.Errorf("the log tells a secret:\n%s", log)
+			t.Errorf("the log holds a secret behind %q", before(log))
 		}
 	})
 }
 
 func equal[T any](t *testing.T, what string, want, got T) {
 	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
+	difftest.Equal(t, what, want, got)
+}
+
+// before is what comes before a secret in a text, or the end of that.
+func before(text string) string {
+	clean, _, _ := strings.Cut(text, marker)
+	return clean[max(0, len(clean)-200):]
 }
 
 // newNamespace is a namespace, marked by edits.

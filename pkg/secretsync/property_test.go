@@ -7,13 +7,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
+
+	"nicoleh.io/k8s-controller/pkg/difftest"
 )
 
 // step is something that happens in a cluster.
@@ -188,10 +189,13 @@ func (c *cluster) violation() error {
 				continue
 			case got == nil:
 				return fmt.Errorf("there is no copy %s/%s", name.Name, secret)
-			case got.Type != source.Type || isImmutable(got) != isImmutable(source) || !cmp.Equal(got.Data, source.Data):
-				return fmt.Errorf("the copy %s/%s is of type %s with %s, its source of type %s with %s", name.Name, secret, got.Type, got.Data, source.Type, source.Data)
+			case got.Type != source.Type || isImmutable(got) != isImmutable(source):
+				return fmt.Errorf("the copy %s/%s is of type %s, its source of type %s", name.Name, secret, got.Type, source.Type)
 			case got.Annotations[AnnotationSourceUID] != string(source.UID) || got.Annotations[AnnotationContentHash] != contentHash(key.Data["key"], source):
 				return fmt.Errorf("the copy %s/%s has annotations %v", name.Name, secret, got.Annotations)
+			}
+			if diff := difftest.Diff(source.Data, got.Data); diff != "" {
+				return fmt.Errorf("data of the copy %s/%s (-want +got):\n%s", name.Name, secret, diff)
 			}
 		}
 	}

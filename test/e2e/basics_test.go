@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/difftest"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
@@ -47,7 +48,7 @@ spec:
 		APIVersion: "controller.nicoleh.io/v1alpha1", Kind: "Icecream", Name: "vanilla", UID: ice.UID,
 		Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
 	}}; !cmp.Equal(got, want) {
-		t.Errorf("owner references of the Deployment (-want +got):\n%s", cmp.Diff(want, got))
+		t.Errorf("owner references of the Deployment (-want +got):\n%s", difftest.Diff(want, got))
 	}
 	container := d.Spec.Template.Spec.Containers[0]
 	if *d.Spec.Replicas != 3 || container.Image != "registry.example/vanilla:1" ||
@@ -67,7 +68,7 @@ spec:
 			t.Errorf("%d of %d Pods are ready on %s", node.ReadyPods, node.Pods, node.Name)
 		}
 	}
-	if diff := cmp.Diff(onNode, got); diff != "" || len(pods) != 3 {
+	if diff := difftest.Diff(onNode, got); diff != "" || len(pods) != 3 {
 		t.Errorf("%d Pods; the nodes they are on (-pods +status):\n%s", len(pods), diff)
 	}
 	selector, err := labels.Parse(ice.Status.Selector)
@@ -92,7 +93,7 @@ spec:
 	for i := range ice.Status.Conditions {
 		ice.Status.Conditions[i].LastTransitionTime = metav1.Time{}
 	}
-	if diff := cmp.Diff(want, ice.Status); diff != "" {
+	if diff := difftest.Diff(want, ice.Status); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
 	}
 

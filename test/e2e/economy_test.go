@@ -12,6 +12,7 @@ import (
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/difftest"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
@@ -54,12 +55,7 @@ func TestEconomy(t *testing.T) {
 		t.Errorf("%d Deployments took these writes: %s", icecreams+1, creates)
 	}
 
-	const idle = time.Minute
-	mark := time.Now()
-	time.Sleep(idle)
-	if made := l.Requests(t).By(c.User).Since(mark).Where(isNotWatch); len(made) > 0 {
-		t.Errorf("in %s in which nothing happened: %s", idle, made)
-	}
+	requireIdle(t, n, c, 15*time.Second)
 
 	for _, restart := range []struct {
 		name string
@@ -80,7 +76,31 @@ func TestEconomy(t *testing.T) {
 		}
 	}
 	if errs := c.Errors(); len(errs) > 0 {
-		t.Errorf("the controller has logged errors:\n%s", strings.Join(errs, "\n"))
+		t.Errorf("the controller has logged errors:\n%s", difftest.Clip(strings.Join(errs, "\n")))
+	}
+}
+
+// What is at rest costs nothing. A back-off doubles: what has been tried in vain since
+// it was created a few seconds ago would be tried again well within this time.
+func TestAtRest(t *testing.T) {
+	t.Parallel()
+	n := NewQuietNamespace(t)
+	c := n.StartController(t)
+	for _, name := range []string{"vanilla", "chocolate", "lemon"} {
+		n.Create(t, name, v1alpha1.IcecreamSpec{})
+	}
+	n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, 3) })
+	eventuallyIdle(t, n, c)
+	requireIdle(t, n, c, 45*time.Second)
+}
+
+// requireIdle requires that the controller makes no request for a while.
+func requireIdle(t *testing.T, n *lab.Namespace, c *lab.Controller, while time.Duration) {
+	t.Helper()
+	mark := time.Now()
+	time.Sleep(while)
+	if made := n.Lab.Requests(t).By(c.User).Since(mark).Where(isNotWatch); len(made) > 0 {
+		t.Errorf("in %s in which nothing happened: %s", while, made)
 	}
 }
 

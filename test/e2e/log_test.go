@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/difftest"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
@@ -59,7 +59,7 @@ func requireLastPlacement(t *testing.T, n *lab.Namespace, icecream string) {
 			}
 		}
 		if last != want {
-			return fmt.Errorf("(-pods +log):\n%s", cmp.Diff(want, last))
+			return fmt.Errorf("(-pods +log):\n%s", difftest.Diff(want, last))
 		}
 		return nil
 	})

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/difftest"
 )
 
 // Several people edit one Icecream, each a field of their own, as fast as kubectl
@@ -99,7 +100,7 @@ func TestManyHandsOnOneIcecream(t *testing.T) {
 		Image:          fmt.Sprintf("registry.example/icecream:%d", last),
 		Resources:      v1alpha1.IcecreamResources{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(fmt.Sprintf("%dMi", 100+last))}},
 	}
-	if diff := cmp.Diff(want, ice.Spec); diff != "" {
+	if diff := difftest.Diff(want, ice.Spec); diff != "" {
 		t.Errorf("spec in the end (-want +got):\n%s", diff)
 	}
 	n.Eventually(t, "one Deployment is left", func(context.Context) error {

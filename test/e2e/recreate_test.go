@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/difftest"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
@@ -89,6 +89,6 @@ func requireOwnDeployment(t *testing.T, n *lab.Namespace, ice *v1alpha1.Icecream
 			got.UID, ice.UID, d.UID, metav1.GetControllerOf(d), former)
 	}
 	if d.Spec.Template.Spec.Containers[0].Image != image || *d.Spec.Replicas != 2 || d.DeletionTimestamp != nil {
-		t.Errorf("the Deployment is %s", cmp.Diff(nil, d.Spec))
+		t.Errorf("the Deployment is %s", difftest.Diff(nil, d.Spec))
 	}
 }

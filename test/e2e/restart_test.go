@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/difftest"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
@@ -113,7 +113,7 @@ func requireAsSpecified(t *testing.T, n *lab.Namespace, specs []v1alpha1.Icecrea
 	var want, got []running
 	for i, spec := range specs {
 		ice := n.Icecream(t, icecreamName(i))
-		if diff := cmp.Diff(spec, ice.Spec); diff != "" {
+		if diff := difftest.Diff(spec, ice.Spec); diff != "" {
 			t.Errorf("spec of %s (-want +got):\n%s", ice.Name, diff)
 		}
 		want = append(want, running{spec.DeploymentName, spec.Image, *spec.Replicas, ice.UID})
@@ -125,7 +125,7 @@ func requireAsSpecified(t *testing.T, n *lab.Namespace, specs []v1alpha1.Icecrea
 		}
 		got = append(got, running{d.Name, d.Spec.Template.Spec.Containers[0].Image, *d.Spec.Replicas, owner})
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := difftest.Diff(want, got); diff != "" {
 		t.Errorf("Deployments (-want +got):\n%s", diff)
 	}
 }

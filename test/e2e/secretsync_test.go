@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -23,6 +22,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
+	"nicoleh.io/k8s-controller/pkg/difftest"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
@@ -126,7 +126,7 @@ func (s *secrets) check(ctx context.Context, name string, where []string) error 
 	}
 	slices.Sort(is)
 	if !slices.Equal(is, where) {
-		return fmt.Errorf("there are %d copies, want %d: %s", len(is), len(where), cmp.Diff(where, is))
+		return fmt.Errorf("there are %d copies, want %d: %s", len(is), len(where), difftest.Diff(where, is))
 	}
 	if len(where) == 0 {
 		return nil
@@ -137,13 +137,16 @@ func (s *secrets) check(ctx context.Context, name string, where []string) error 
 	}
 	hashes := map[string]bool{}
 	for _, secret := range list.Items {
-		if !cmp.Equal(secret.Data, source.Data) || secret.Type != source.Type || ptr.Deref(secret.Immutable, false) != ptr.Deref(source.Immutable, false) {
-			return fmt.Errorf("the copy in %s is of type %s with %q", secret.Namespace, secret.Type, secret.Data)
+		if secret.Type != source.Type || ptr.Deref(secret.Immutable, false) != ptr.Deref(source.Immutable, false) {
+			return fmt.Errorf("the copy in %s is of type %s, immutable: %v", secret.Namespace, secret.Type, ptr.Deref(secret.Immutable, false))
+		}
+		if diff := difftest.Diff(source.Data, secret.Data); diff != "" {
+			return fmt.Errorf("data of the copy in %s (-want +got):\n%s", secret.Namespace, diff)
 		}
 		got, hash := maps.Clone(secret.Annotations), "controller.nicoleh.io/secretsync-content-hash"
 		hashes[got[hash]] = true
 		delete(got, hash)
-		if diff := cmp.Diff(map[string]string{
+		if diff := difftest.Diff(map[string]string{
 			"controller.nicoleh.io/secretsync-source-name": name, "controller.nicoleh.io/secretsync-source-uid": string(source.UID),
 		}, got); diff != "" {
 			return fmt.Errorf("annotations of the copy in %s (-want +got):\n%s", secret.Namespace, diff)
@@ -351,7 +354,7 @@ func TestSecretsync(t *testing.T) {
 
 	now, err := kube.Secrets(taken).Get(t.Context(), "db", metav1.GetOptions{})
 	if err != nil || now.ResourceVersion != unmanaged.ResourceVersion {
-		t.Errorf("what was not managed is %v (%v)", now, err)
+		t.Errorf("what was not managed has version %s, had %s (%v)", now.ResourceVersion, unmanaged.ResourceVersion, err)
 	}
 	requireUntold(s, c)
 
@@ -467,7 +470,7 @@ spec: {policyName: indiscreet, validationActions: [Deny]}
 		case err == nil:
 			return errors.New("it refuses nothing")
 		case !strings.Contains(err.Error(), "denied: ") || !strings.Contains(err.Error(), base64.StdEncoding.EncodeToString([]byte(unspoke))):
-			return fmt.Errorf("it does not tell what it was shown: %w", err)
+			return fmt.Errorf("it does not tell what it was shown: %s", apierrors.ReasonForError(err))
 		}
 		return nil
 	})
@@ -487,12 +490,16 @@ func requireUntold(s *secrets, c *lab.Controller) {
 	}
 	for where, text := range map[string]string{"log": c.Log(), "events": string(events), "metrics": metricsOf(s.T, c)} {
 		if len(text) < 1000 {
-			s.Errorf("there is next to nothing in the %s: %q", where, text)
+			s.Errorf("there is next to nothing in the %s: %d bytes", where, len(text))
 		}
-		for _, words := range []string{unspoke, base64.StdEncoding.EncodeToString([]byte(unspoke))[:16]} {
-			if at := strings.Index(text, words); at >= 0 {
-				s.Errorf("the %s tells %q: %q", where, words, text[max(0, at-200):at+50])
-			}
+		plain, encoded := strings.Index(text, unspoke), strings.Index(text, base64.StdEncoding.EncodeToString([]byte(unspoke))[:16])
+		if plain < 0 && encoded < 0 {
+			continue
 		}
+		at := max(plain, encoded) // of the first
+		if plain >= 0 && encoded >= 0 {
+			at = min(plain, encoded)
+		}
+		s.Errorf("the %s holds what a Secret holds, behind %q", where, text[max(0, at-200):at])
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/difftest"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
@@ -103,7 +104,7 @@ func TestStartThatCannotSucceed(t *testing.T) {
 				}
 			}
 			if log := c.Log(); strings.Count(log, "\n") > 3 || strings.Contains(log, "goroutine") {
-				t.Errorf("it has much to say:\n%s", log)
+				t.Errorf("it has much to say:\n%s", difftest.Clip(log))
 			}
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/difftest"
 )
 
 // longName is a valid object name of that length, of parts that are valid too.
@@ -54,7 +55,7 @@ func TestBadSpecsAreRefused(t *testing.T) {
 	}
 
 	if got := n.Icecream(t, "good"); !cmp.Equal(got, good) {
-		t.Errorf("a refused edit has changed the Icecream (-want +got):\n%s", cmp.Diff(good, got))
+		t.Errorf("a refused edit has changed the Icecream (-want +got):\n%s", difftest.Diff(good, got))
 	}
 	list := n.Kubectl(t, "get", "ice", "-o", "name")
 	if want := "icecream.controller.nicoleh.io/good\n"; list != want {

@@ -20,6 +20,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nicoleh.io/k8s-controller/pkg/difftest"
 )
 
 // stopsWithin is how long a controller may take to end after SIGTERM.
@@ -237,7 +239,7 @@ func (c *Controller) Fails(t testing.TB) string {
 			t.Fatalf("the controller ended with %v, want exit code 1", err)
 		}
 	case <-time.After(Patience):
-		t.Fatalf("the controller did not end within %s:\n%s", Patience, lastLines(c.Log(), 50))
+		t.Fatalf("the controller did not end within %s:\n%s", Patience, difftest.Clip(lastLines(c.Log(), 50)))
 	}
 	lines := strings.Split(strings.TrimSpace(c.Log()), "\n")
 	return lines[len(lines)-1]
@@ -256,7 +258,7 @@ func (c *Controller) Address(t testing.TB, tls bool) string {
 			}
 		}
 	}
-	t.Fatalf("the controller does not say where it serves:\n%s", c.Log())
+	t.Fatalf("the controller does not say where it serves:\n%s", difftest.Clip(lastLines(c.Log(), 50)))
 	return ""
 }
 
@@ -310,7 +312,7 @@ func (c *Controller) Attend(t testing.TB) {
 			t.Error(err)
 		}
 		if t.Failed() {
-			t.Logf("the end of the log of %s:\n%s", c.User, lastLines(c.Log(), 300))
+			t.Logf("the end of the log of %s:\n%s", c.User, difftest.Clip(lastLines(c.Log(), 50)))
 		}
 	})
 }

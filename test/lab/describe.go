@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -12,20 +13,24 @@ import (
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// How much of each kind of thing a description holds.
-const (
-	maxObjects = 5
-	maxLines   = 60
+// extent is how much of each kind of thing a description holds.
+type extent struct{ icecreams, lines int }
+
+var (
+	screenful  = extent{icecreams: 3, lines: 12}
+	everything = extent{icecreams: 1000, lines: 10_000}
 )
 
 // Describe is the state of the namespace in words: what a reader wants to see of
-// a test that has failed, with what is not Ready first.
-func (n *Namespace) Describe() string {
+// a test that has failed, with what is not Ready first. It fills a screen.
+func (n *Namespace) Describe() string { return n.describe(screenful) }
+
+func (n *Namespace) describe(most extent) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 
 	var out strings.Builder
-	n.describeIcecreams(ctx, &out)
+	n.describeIcecreams(ctx, &out, most)
 	for _, list := range [][]string{
 		{"get", "deployments,replicasets,pods", "-o", "wide"},
 		{"get", "events", "--sort-by=.metadata.creationTimestamp"},
@@ -34,15 +39,15 @@ func (n *Namespace) Describe() string {
 		if err != nil {
 			fmt.Fprintln(&out, err)
 		}
-		fmt.Fprintf(&out, "--- kubectl %s\n%s", strings.Join(list, " "), lastLines(text, maxLines))
+		fmt.Fprintf(&out, "--- kubectl %s\n%s", strings.Join(list, " "), lastLines(text, most.lines))
 	}
 	if n.Controller != nil {
-		fmt.Fprintf(&out, "--- log of the controller, what is about this namespace\n%s", lastLines(linesWith(n.Controller.Log(), n.Name), maxLines))
+		fmt.Fprintf(&out, "--- log of the controller, what is about this namespace\n%s", lastLines(linesWith(n.Controller.Log(), n.Name), most.lines))
 	}
 	return out.String()
 }
 
-func (n *Namespace) describeIcecreams(ctx context.Context, out *strings.Builder) {
+func (n *Namespace) describeIcecreams(ctx context.Context, out *strings.Builder, most extent) {
 	list, err := n.Icecreams().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		fmt.Fprintln(out, err)
@@ -58,16 +63,35 @@ func (n *Namespace) describeIcecreams(ctx context.Context, out *strings.Builder)
 	}
 	fmt.Fprintf(out, "--- %d Icecreams, %d of them Ready\n", len(list.Items), len(rest))
 	for i, ice := range append(worst, rest...) {
-		if i == maxObjects {
+		if i == most.icecreams {
 			break
 		}
-		ice.ManagedFields = nil
-		text, err := yaml.Marshal(ice)
-		if err != nil {
-			text = []byte(err.Error())
+		if most == everything {
+			ice.ManagedFields = nil
+			fmt.Fprintf(out, "---\n%s", yamlOf(ice))
+			continue
 		}
-		fmt.Fprintf(out, "---\n%s", text)
+		fmt.Fprintf(out, "%s: generation %d, spec %s\n", ice.Name, ice.Generation, jsonOf(ice.Spec))
+		for _, c := range ice.Status.Conditions {
+			fmt.Fprintf(out, "  %s=%s since %s, generation %d: %s: %s\n", c.Type, c.Status, c.LastTransitionTime.UTC().Format(time.TimeOnly), c.ObservedGeneration, c.Reason, c.Message)
+		}
 	}
+}
+
+func yamlOf(object any) string {
+	text, err := yaml.Marshal(object)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+func jsonOf(object any) string {
+	text, err := json.Marshal(object)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
 }
 
 // linesWith are the lines of text that contain word.

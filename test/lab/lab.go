@@ -65,8 +65,10 @@ type Lab struct {
 	witness    *witness
 	privileges *Privileges
 
-	mu     sync.Mutex
-	starts []span // of the API server, when it was started again
+	mu       sync.Mutex
+	starts   []span // of the API server, when it was started again
+	audit    cluster.AuditReader
+	requests Requests // that it has read
 }
 
 // span is from when to when something lasted.
@@ -107,7 +109,7 @@ func Open(ctx context.Context, o Options) (*Lab, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting the cluster: %w", err)
 	}
-	l := &Lab{Cluster: c, binary: o.Binary, root: root, privileges: o.Privileges}
+	l := &Lab{Cluster: c, binary: o.Binary, root: root, privileges: o.Privileges, audit: cluster.AuditReader{Path: c.AuditLog()}}
 	if err := l.furnish(ctx, o.Bare); err != nil {
 		return nil, errors.Join(err, c.Stop())
 	}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -18,6 +20,7 @@ import (
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/difftest"
 	icecreamclient "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
 )
 
@@ -131,7 +134,7 @@ func TimesTold(event eventsv1.Event) int {
 func (n *Namespace) Eventually(t testing.TB, what string, check func(ctx context.Context) error) {
 	t.Helper()
 	if err := n.poll(t.Context(), Patience, check); err != nil {
-		t.Fatalf("waited for %s, and it is not so that %s: %v\n%s", Patience, what, err, n.Describe())
+		n.fail(t, fmt.Sprintf("waited for %s, and it is not so that %s: %v", Patience, what, err))
 	}
 }
 
@@ -141,9 +144,19 @@ func (n *Namespace) Steadily(t testing.TB, what string, while time.Duration, che
 	t.Helper()
 	for end := time.Now().Add(while); time.Now().Before(end); time.Sleep(pollEvery) {
 		if err := check(t.Context()); err != nil {
-			t.Fatalf("it did not stay so that %s: %v\n%s", what, err, n.Describe())
+			n.fail(t, fmt.Sprintf("it did not stay so that %s: %v", what, err))
 		}
 	}
+}
+
+// fail ends the test with a screenful about why and the state of the namespace. All
+// there is to say is in a file among the test's artifacts (go test -artifacts).
+func (n *Namespace) fail(t testing.TB, why string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(t.ArtifactDir(), n.Name+".txt"), []byte(why+"\n"+n.describe(everything)), 0o600); err != nil {
+		t.Log(err)
+	}
+	t.Fatal(difftest.Clip(why + "\n" + n.Describe()))
 }
 
 // EventuallyIcecream waits until the Icecream is as check wants it, and returns it.

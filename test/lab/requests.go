@@ -15,28 +15,29 @@ import (
 // is there once: a watch when it began, anything else when it was answered.
 type Requests []cluster.AuditEvent
 
-// Requests returns all requests that anybody has made so far.
+// Requests returns all requests that anybody has made so far. The audit log is read
+// once and not once for each call: it is long, and tests that wait for something to
+// be in it call this every few seconds.
 func (l *Lab) Requests(t testing.TB) Requests {
 	t.Helper()
-	return l.requests(t)
-}
-
-// requests are those whose line in the audit log contains these words.
-func (l *Lab) requests(t testing.TB, words ...string) Requests {
-	t.Helper()
-	events, err := cluster.ReadAudit(l.AuditLog(), words...)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	events, err := l.audit.Next()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.DeleteFunc(Requests(events), func(e cluster.AuditEvent) bool {
-		return (e.Verb == "watch") != (e.Stage == "ResponseStarted")
-	})
+	for _, e := range events {
+		if (e.Verb == "watch") == (e.Stage == "ResponseStarted") {
+			l.requests = append(l.requests, e)
+		}
+	}
+	return slices.Clip(l.requests)
 }
 
 // Requests returns the requests in the namespace so far.
 func (n *Namespace) Requests(t testing.TB) Requests {
 	t.Helper()
-	return n.Lab.requests(t, n.Name).Where(func(e cluster.AuditEvent) bool { return e.Namespace == n.Name })
+	return n.Lab.Requests(t).Where(func(e cluster.AuditEvent) bool { return e.Namespace == n.Name })
 }
 
 // Where returns those that match.

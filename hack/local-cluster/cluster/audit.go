@@ -77,7 +77,20 @@ type auditStatus struct {
 // answered, except that a large answer may have begun to arrive. A file that is
 // not there yet is an empty one, and a last line without end is left for later.
 func ReadAudit(path string, words ...string) ([]AuditEvent, error) {
-	file, err := os.Open(path)
+	return (&AuditReader{Path: path, Words: words}).Next()
+}
+
+// AuditReader reads an audit log as it grows, each event once.
+type AuditReader struct {
+	Path  string
+	Words []string // that a line has to contain to be read
+
+	offset int64 // of what has not been read
+}
+
+// Next reads what was written since it last did; see [ReadAudit].
+func (r *AuditReader) Next() ([]AuditEvent, error) {
+	file, err := os.Open(r.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -85,6 +98,9 @@ func ReadAudit(path string, words ...string) ([]AuditEvent, error) {
 		return nil, fmt.Errorf("reading the audit log: %w", err)
 	}
 	defer file.Close()
+	if _, err := file.Seek(r.offset, io.SeekStart); err != nil {
+		return nil, fmt.Errorf("reading the audit log: %w", err)
+	}
 
 	var events []AuditEvent
 	for reader := bufio.NewReader(file); ; {
@@ -95,12 +111,13 @@ func ReadAudit(path string, words ...string) ([]AuditEvent, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading the audit log: %w", err)
 		}
-		if slices.ContainsFunc(words, func(word string) bool { return !bytes.Contains(line, []byte(word)) }) {
+		r.offset += int64(len(line))
+		if slices.ContainsFunc(r.Words, func(word string) bool { return !bytes.Contains(line, []byte(word)) }) {
 			continue
 		}
 		var parsed auditLine
 		if err := json.Unmarshal(line, &parsed); err != nil {
-			return nil, fmt.Errorf("reading event %d of the audit log: %w", len(events)+1, err)
+			return nil, fmt.Errorf("reading the audit log up to byte %d: %w", r.offset, err)
 		}
 		events = append(events, parsed.event())
 	}

@@ -112,3 +112,38 @@ func TestReadAudit(t *testing.T) {
 		t.Errorf("a log that is not there yet: %v, %v; want nothing", got, err)
 	}
 }
+
+func TestAuditReaderReadsEachEventOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	reader := AuditReader{Path: path}
+	for _, step := range []struct {
+		written string
+		want    []string // users
+	}{
+		{"", nil},
+		{`{"user":{"username":"alice"}}` + "\n", []string{"alice"}},
+		{"", nil},
+		{`{"user":{"username":"bob"}}` + "\n" + `{"user":{"user`, []string{"bob"}},
+		{`name":"carol"}}` + "\n", []string{"carol"}},
+	} {
+		if _, err := file.WriteString(step.written); err != nil {
+			t.Fatal(err)
+		}
+		events, err := reader.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, e := range events {
+			got = append(got, e.User)
+		}
+		if diff := cmp.Diff(step.want, got); diff != "" {
+			t.Errorf("after %q (-want +got):\n%s", step.written, diff)
+		}
+	}
+}
