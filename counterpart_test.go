@@ -495,7 +495,7 @@ func TestACrashLoopIsToldOnce(t *testing.T) {
 			pass(20 * time.Second)
 		}
 		equal(t, "status", "Stalled (CrashLoopBackOff), 2 available, on node-1 (1), node-2 (1)", saying(c.icecream("sundae")))
-		equal(t, "events", []string{`Warning CrashLoopBackOff: Pod "sundae-1", container "icecream": keeps ending, last with exit code 137 (OOMKilled)`}, c.events())
+		equal(t, "events", []string{`Warning CrashLoopBackOff: Pod "sundae-1", container "icecream": has ended with exit code 137 (OOMKilled)`}, c.events())
 		pass(time.Minute)
 		equal(t, "status when it has run for a while", isReady, saying(c.icecream("sundae")))
 	})

@@ -109,7 +109,8 @@ func (a Assessment) decideDeployment() Decision {
 
 	case isOrphan(a.Icecream, live):
 		// It may have been orphaned on purpose, by a deletion of the Icecream.
-		return Decision{Verdict: Act, Apply: want.WithUID(live.UID), Confirm: true}
+		drift, claim := driftOf(live, want, a.Icecream.Spec.Resources)
+		return Decision{Verdict: Act, Apply: want.WithUID(live.UID), Claim: claim, Drift: drift, Confirm: true}
 
 	default:
 		return Decision{

@@ -71,13 +71,10 @@ func ended(code int32, reason string) func(*corev1.Pod) {
 	}
 }
 
-// endsNow has the Pod's container end now, and have been started again so many
-// times before.
-func endsNow(code int32, reason string, restarts int32) func(*corev1.Pod) {
+// endsNow has the Pod's container end now.
+func endsNow(code int32, reason string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
-		container := &pod.Status.ContainerStatuses[0]
-		container.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason}}
-		container.RestartCount = restarts
+		pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason}}
 	}
 }
 
@@ -192,31 +189,31 @@ func TestPodOf(t *testing.T) {
 		name:        "it has crashed and waits to be started again",
 		edits:       []func(*corev1.Pod){notReady(time.Minute), waits("CrashLoopBackOff", "back-off 10s"), ended(1, "Error")},
 		wantReason:  v1alpha1.ReasonCrashLoopBackOff,
-		wantMessage: `Pod "sundae-1", container "icecream": keeps ending, last with exit code 1 (Error)`,
+		wantMessage: `Pod "sundae-1", container "icecream": has ended with exit code 1 (Error)`,
 		wantSince:   time.Minute,
 	}, {
 		name:  "it crashed some time ago, and is slow now",
 		edits: []func(*corev1.Pod){notReady(time.Minute), ended(137, "OOMKilled")},
 	}, {
-		name:  "it has crashed for the first time",
-		edits: []func(*corev1.Pod){notReady(time.Minute), endsNow(137, "OOMKilled", 0)},
-	}, {
-		name:        "it has crashed once more",
-		edits:       []func(*corev1.Pod){notReady(time.Minute), endsNow(137, "OOMKilled", 1)},
+		name:        "it has just crashed",
+		edits:       []func(*corev1.Pod){notReady(time.Minute), endsNow(137, "OOMKilled")},
 		wantReason:  v1alpha1.ReasonCrashLoopBackOff,
-		wantMessage: `Pod "sundae-1", container "icecream": keeps ending, last with exit code 137 (OOMKilled)`,
+		wantMessage: `Pod "sundae-1", container "icecream": has ended with exit code 137 (OOMKilled)`,
 		wantSince:   time.Minute,
+	}, {
+		name:  "it has just ended well",
+		edits: []func(*corev1.Pod){notReady(time.Minute), endsNow(0, "Completed")},
 	}, {
 		name:        "it ends well, again and again",
 		edits:       []func(*corev1.Pod){notReady(time.Minute), waits("CrashLoopBackOff", "back-off 10s"), ended(0, "Completed")},
 		wantReason:  v1alpha1.ReasonCrashLoopBackOff,
-		wantMessage: `Pod "sundae-1", container "icecream": keeps ending, last with exit code 0 (Completed)`,
+		wantMessage: `Pod "sundae-1", container "icecream": has ended with exit code 0 (Completed)`,
 		wantSince:   time.Minute,
 	}, {
 		name:        "it waits to be started again, and nobody knows why",
 		edits:       []func(*corev1.Pod){notReady(time.Minute), waits("CrashLoopBackOff", "back-off 10s")},
 		wantReason:  v1alpha1.ReasonCrashLoopBackOff,
-		wantMessage: `Pod "sundae-1", container "icecream": keeps ending`,
+		wantMessage: `Pod "sundae-1", container "icecream": has ended`,
 		wantSince:   time.Minute,
 	}, {
 		name: "an init container that was started again has ended well",
@@ -281,7 +278,7 @@ func TestOneCauseReadsTheSameAllTheTime(t *testing.T) {
 	}, {
 		name: "a container that crashes",
 		phases: []Pod{
-			seen(age, endsNow(1, "Error", 1)),
+			seen(age, endsNow(1, "Error")),
 			seen(age, waits("CrashLoopBackOff", "back-off 10s restarting failed container"), ended(1, "Error")),
 			seen(age, waits("CrashLoopBackOff", "back-off 20s restarting failed container"), ended(1, "Error")),
 		},

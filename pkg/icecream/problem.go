@@ -37,7 +37,7 @@ func (p Problem) isLoud() bool { return p.Reason != "" && !p.Quiet }
 // isOneWith reports whether other is the same problem as one that is remembered,
 // perhaps from the status alone, in other words.
 func (p Problem) isOneWith(other Problem) bool {
-	return p.Reason == other.Reason && (p.Object == other.Object || p.Object == "")
+	return p.Reason == other.Reason && (p.Object == other.Object || p.Object == "" || other.Object == "")
 }
 
 // problem is what keeps the Icecream from becoming Ready, as the caches show it.

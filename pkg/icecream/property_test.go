@@ -187,7 +187,7 @@ func genPod(t *rapid.T, ice *v1alpha1.Icecream) Pod {
 		func(*corev1.Pod) {},
 		unschedulable(time.Hour),
 		notReady(time.Second),
-		func(pod *corev1.Pod) { notReady(time.Hour)(pod); endsNow(1, "Error", 1)(pod) },
+		func(pod *corev1.Pod) { notReady(time.Hour)(pod); endsNow(1, "Error")(pod) },
 		func(pod *corev1.Pod) { notReady(time.Hour)(pod); waits("ErrImagePull", genText(t))(pod) },
 	}).Draw(t, "state"))
 	p.Name = genName(t)
@@ -525,8 +525,7 @@ func TestStrippedPodsReadTheSame(t *testing.T) {
 	container := rapid.Custom(func(t *rapid.T) corev1.ContainerStatus {
 		return corev1.ContainerStatus{
 			Name: genName(t), Ready: rapid.Bool().Draw(t, "ready"), Image: genText(t), ImageID: "id",
-			RestartCount: rapid.Int32Range(0, 1).Draw(t, "restarts"),
-			State:        state.Draw(t, "state"), LastTerminationState: state.Draw(t, "last state"),
+			State: state.Draw(t, "state"), LastTerminationState: state.Draw(t, "last state"),
 		}
 	})
 	rapid.Check(t, func(t *rapid.T) {

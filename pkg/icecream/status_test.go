@@ -206,7 +206,7 @@ func TestConclusions(t *testing.T) {
 		pods:        append(ready(2), seen(notReady(time.Hour), waits("CrashLoopBackOff", "back-off 10s"), ended(1, "Error"))),
 		lasts:       time.Hour,
 		want:        "Stalled: CrashLoopBackOff",
-		wantMessage: `Pod "sundae-1", container "icecream": keeps ending, last with exit code 1 (Error)`,
+		wantMessage: `Pod "sundae-1", container "icecream": has ended with exit code 1 (Error)`,
 	}, {
 		name:        "a container cannot be made, for long",
 		deployments: []*appsv1.Deployment{mine(rollingOut)},

@@ -81,7 +81,6 @@ func stripContainers(statuses []corev1.ContainerStatus) []corev1.ContainerStatus
 			Name:                 status.Name,
 			Image:                status.Image,
 			Ready:                status.Ready,
-			RestartCount:         status.RestartCount,
 			State:                stripState(status.State),
 			LastTerminationState: stripState(status.LastTerminationState),
 		})

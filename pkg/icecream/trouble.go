@@ -29,9 +29,9 @@ func troubleOf(pod *corev1.Pod, notReadySince time.Time) Trouble {
 			Since:   scheduled.LastTransitionTime.Time,
 		}
 	}
-	for i, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for _, container := range statuses {
-			if reason, message := containerTrouble(container, i == 0); reason != "" {
+			if reason, message := containerTrouble(container); reason != "" {
 				return Trouble{
 					Reason:  reason,
 					Message: fmt.Sprintf("Pod %q, container %q: %s", pod.Name, container.Name, message),
@@ -45,7 +45,7 @@ func troubleOf(pod *corev1.Pod, notReadySince time.Time) Trouble {
 
 // containerTrouble is what keeps a container from running now. How it ended some
 // time ago does not matter: it may be slow today for a reason of its own.
-func containerTrouble(container corev1.ContainerStatus, isInit bool) (reason, message string) {
+func containerTrouble(container corev1.ContainerStatus) (reason, message string) {
 	if waiting := container.State.Waiting; waiting != nil {
 		switch waiting.Reason {
 		case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable", "ImageInspectError", "SignatureValidationFailed":
@@ -53,22 +53,20 @@ func containerTrouble(container corev1.ContainerStatus, isInit bool) (reason, me
 		case "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreCreateHookError", "PreStartHookError", "PostStartHookError":
 			return v1alpha1.ReasonContainerError, waiting.Message
 		case "CrashLoopBackOff":
-			return v1alpha1.ReasonCrashLoopBackOff, keepsEnding(container.LastTerminationState.Terminated)
+			return v1alpha1.ReasonCrashLoopBackOff, hasEnded(container.LastTerminationState.Terminated)
 		}
 	}
-	// The first end of a container is not a loop yet.
-	ended := container.State.Terminated
-	if ended != nil && container.RestartCount > 0 && !(isInit && ended.ExitCode == 0) {
-		return v1alpha1.ReasonCrashLoopBackOff, keepsEnding(ended)
+	if ended := container.State.Terminated; ended != nil && ended.ExitCode != 0 {
+		return v1alpha1.ReasonCrashLoopBackOff, hasEnded(ended)
 	}
 	return "", ""
 }
 
-func keepsEnding(last *corev1.ContainerStateTerminated) string {
+func hasEnded(last *corev1.ContainerStateTerminated) string {
 	if last == nil {
-		return "keeps ending"
+		return "has ended"
 	}
-	return fmt.Sprintf("keeps ending, last with exit code %d (%s)", last.ExitCode, last.Reason)
+	return fmt.Sprintf("has ended with exit code %d (%s)", last.ExitCode, last.Reason)
 }
 
 // backOff is what a kubelet that backs off puts before the error that it quotes.
