@@ -96,11 +96,11 @@ func TestCrashLoopWithoutAReadinessProbe(t *testing.T) {
 
 			for i := range crashes {
 				playKubelet(t, n, pod, crashed)
+				time.Sleep(aMoment / 2) // the pace of a kubelet
+				playKubelet(t, n, pod, backedOff)
 				if i == 0 {
 					eventuallyTold(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff, "exit code 137")
 				}
-				time.Sleep(aMoment / 2) // the pace of a kubelet
-				playKubelet(t, n, pod, backedOff)
 				n.Steadily(t, "it is not Ready", aMoment, func(context.Context) error { return isNotReady(n.Icecream(t, "vanilla")) })
 				playKubelet(t, n, pod, running)
 				n.Steadily(t, "it is not Ready before the container has proven itself", aMoment, func(context.Context) error {
