@@ -84,11 +84,12 @@ func backedOff(container *corev1.ContainerStatus) {
 // too, between one crash and the next.
 func TestCrashLoopWithoutAReadinessProbe(t *testing.T) {
 	t.Parallel()
-	const crashes = 5
+	const crashes = 4
 	for name, replicas := range map[string]string{"of the only Pod": "1", "of one of two": "2"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n := NewNamespace(t)
+			n := NewQuietNamespace(t)
+			n.StartController(t, "-stall-after=15s") // that long it has to run to be well again
 			n.Apply(t, flavour("vanilla", "replicas: "+replicas))
 			n.EventuallyReady(t, "vanilla")
 			eventuallyTold(t, n, "vanilla", v1alpha1.ReasonSynced, "")
