@@ -84,11 +84,12 @@ func backedOff(container *corev1.ContainerStatus) {
 // too, between one crash and the next.
 func TestCrashLoopWithoutAReadinessProbe(t *testing.T) {
 	t.Parallel()
-	const crashes = 5
+	const crashes = 4
 	for name, replicas := range map[string]string{"of the only Pod": "1", "of one of two": "2"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n := NewNamespace(t)
+			n := NewQuietNamespace(t)
+			n.StartController(t, "-stall-after=15s") // that long it has to run to be well again
 			n.Apply(t, flavour("vanilla", "replicas: "+replicas))
 			n.EventuallyReady(t, "vanilla")
 			eventuallyTold(t, n, "vanilla", v1alpha1.ReasonSynced, "")
@@ -96,11 +97,11 @@ func TestCrashLoopWithoutAReadinessProbe(t *testing.T) {
 
 			for i := range crashes {
 				playKubelet(t, n, pod, crashed)
+				time.Sleep(aMoment / 2) // the pace of a kubelet
+				playKubelet(t, n, pod, backedOff)
 				if i == 0 {
 					eventuallyTold(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff, "exit code 137")
 				}
-				time.Sleep(aMoment / 2) // the pace of a kubelet
-				playKubelet(t, n, pod, backedOff)
 				n.Steadily(t, "it is not Ready", aMoment, func(context.Context) error { return isNotReady(n.Icecream(t, "vanilla")) })
 				playKubelet(t, n, pod, running)
 				n.Steadily(t, "it is not Ready before the container has proven itself", aMoment, func(context.Context) error {

@@ -86,7 +86,8 @@ func startQuota(t *testing.T, n *lab.Namespace, name, hard string) {
 // has the Icecream's labels, and is not the Icecream's any more.
 func TestPodThatIsTakenAsideForDebugging(t *testing.T) {
 	t.Parallel()
-	n := NewNamespace(t)
+	n := NewQuietNamespace(t)
+	c := n.StartController(t, "-stall-after=3s")
 	n.Apply(t, flavour("vanilla", "replicas: 2"))
 	n.EventuallyReady(t, "vanilla")
 	aside := n.LivePods(t)[0]
@@ -105,7 +106,7 @@ func TestPodThatIsTakenAsideForDebugging(t *testing.T) {
 	atRest(t, n, "vanilla")
 	requireWithoutAside := func() {
 		t.Helper()
-		n.EventuallyReady(t, "vanilla")
+		eventuallyIdle(t, n, c)
 		n.Steadily(t, "it is Ready, with its own two Pods", aMoment, func(context.Context) error {
 			ice := n.Icecream(t, "vanilla")
 			var pods int32

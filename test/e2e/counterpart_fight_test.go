@@ -21,10 +21,8 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-const (
-	tugOfWar                  = "tug-of-war"
-	reasonDeploymentContested = "DeploymentContested"
-)
+// tugOfWar is the opponent's field manager.
+const tugOfWar = "tug-of-war"
 
 // An opponent writes a Deployment as soon as the controller has.
 type opponent struct {
@@ -71,8 +69,8 @@ func contest(t *testing.T, n *lab.Namespace, name string, move func(context.Cont
 
 func TestSomebodyWhoTakesEveryRepairBack(t *testing.T) {
 	t.Parallel()
-	const while, most, fewest = 30 * time.Second, 10, 3
-	const mostReports = 15 // Pods come and go with each move
+	const while, most, fewest = 15 * time.Second, 8, 3
+	const mostReports = 12 // Pods come and go with each move
 	for field, move := range map[string]func(n *lab.Namespace) func(context.Context, *appsv1.Deployment) (bool, error){
 		"replicas": func(n *lab.Namespace) func(context.Context, *appsv1.Deployment) (bool, error) {
 			return func(ctx context.Context, d *appsv1.Deployment) (bool, error) {
@@ -107,7 +105,7 @@ func TestSomebodyWhoTakesEveryRepairBack(t *testing.T) {
 			opponent := contest(t, n, "vanilla", move(n))
 			n.EventuallyIcecream(t, "vanilla", "says who is fighting over what", func(ice *v1alpha1.Icecream) error {
 				ready := meta.FindStatusCondition(ice.Status.Conditions, v1alpha1.ConditionReady)
-				if ready.Status != metav1.ConditionFalse || ready.Reason != reasonDeploymentContested || !containsAll(ready.Message, tugOfWar, field) {
+				if ready.Status != metav1.ConditionFalse || ready.Reason != v1alpha1.ReasonDeploymentContested || !containsAll(ready.Message, tugOfWar, field) {
 					return fmt.Errorf("condition Ready is %+v", ready)
 				}
 				if !meta.IsStatusConditionTrue(ice.Status.Conditions, v1alpha1.ConditionReconciling) {
@@ -126,8 +124,8 @@ func TestSomebodyWhoTakesEveryRepairBack(t *testing.T) {
 			if moves := opponent.moves.Load(); moves < fewest {
 				t.Errorf("in %s the opponent made %d moves", took, moves)
 			}
-			requireOneWarning(t, n, "vanilla", reasonDeploymentContested, tugOfWar)
-			requireShown(t, n, "vanilla", "False", reasonDeploymentContested)
+			requireOneWarning(t, n, "vanilla", v1alpha1.ReasonDeploymentContested, tugOfWar)
+			requireShown(t, n, "vanilla", "False", v1alpha1.ReasonDeploymentContested)
 
 			opponent.stop()
 			n.Eventually(t, "it is repaired", func(context.Context) error {
@@ -136,8 +134,8 @@ func TestSomebodyWhoTakesEveryRepairBack(t *testing.T) {
 				}
 				return nil
 			})
-			requireMended(t, n, "vanilla", reasonDeploymentContested)
-			requireOneWarning(t, n, "vanilla", reasonDeploymentContested, tugOfWar)
+			requireMended(t, n, "vanilla", v1alpha1.ReasonDeploymentContested)
+			requireOneWarning(t, n, "vanilla", v1alpha1.ReasonDeploymentContested, tugOfWar)
 		})
 	}
 }
@@ -160,7 +158,7 @@ func TestRepairsThatAreFarBetweenAreNoFight(t *testing.T) {
 		n.EventuallyReady(t, "vanilla")
 	}
 	for _, event := range n.Events(t, "vanilla") {
-		if strings.Contains(event.Reason, reasonDeploymentContested) {
+		if strings.Contains(event.Reason, v1alpha1.ReasonDeploymentContested) {
 			t.Errorf("people are told %s: %s", event.Reason, event.Note)
 		}
 	}

@@ -11,10 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/test/lab"
 )
-
-const reasonDeploymentAltered = "DeploymentAltered"
 
 // podsOf returns the Pods of an Icecream that are not ending, by name.
 func podsOf(t *testing.T, n *lab.Namespace, icecream string) []corev1.Pod {
@@ -58,7 +57,8 @@ func requireNoWrites(t *testing.T, n *lab.Namespace, name string) {
 	t.Helper()
 	began := time.Now()
 	replacePods(t, n, name)
-	n.Steadily(t, "it is Ready", aMoment, func(context.Context) error { return lab.IsReady(n.Icecream(t, name)) })
+	time.Sleep(aMoment)
+	n.EventuallyReady(t, name)
 	if written := deploymentWrites(t, n, began); len(written) > 0 {
 		t.Errorf("there is nothing left to write, and the controller made %s", written)
 	}
@@ -74,7 +74,7 @@ func TestPolicyThatReplacesTheRegistry(t *testing.T) {
 	began := time.Now()
 	n.Apply(t, flavour("vanilla", "deploymentName: cone", "replicas: 2", "image: registry.example/vanilla:1"))
 	eventuallyRunsAs(t, n, "vanilla", "cone", "mirror.example/vanilla:1")
-	eventuallyTold(t, n, "vanilla", reasonDeploymentAltered, "")
+	eventuallyTold(t, n, "vanilla", v1alpha1.ReasonDeploymentAltered, "")
 	requireNoWrites(t, n, "vanilla")
 	if written := deploymentWrites(t, n, began); len(written) > 2 {
 		t.Errorf("one Deployment took %q", steps(written))
@@ -141,7 +141,7 @@ func requireAlteration(t *testing.T, n *lab.Namespace, name string, times int, w
 	t.Helper()
 	told := 0
 	for _, event := range n.Events(t, name) {
-		if event.Reason != reasonDeploymentAltered {
+		if event.Reason != v1alpha1.ReasonDeploymentAltered {
 			continue
 		}
 		told += lab.TimesTold(event)
@@ -240,7 +240,7 @@ func TestPolicyThatLowersLimits(t *testing.T) {
 	}]`)
 	n.Apply(t, flavour("vanilla", "resources: {limits: {cpu: 500m}}"))
 	n.EventuallyReady(t, "vanilla")
-	eventuallyTold(t, n, "vanilla", reasonDeploymentAltered, "")
+	eventuallyTold(t, n, "vanilla", v1alpha1.ReasonDeploymentAltered, "")
 	requireAlteration(t, n, "vanilla", 1, "resources.limits", "cpu", "500m", "100m")
 	requireNoWrites(t, n, "vanilla")
 	n.Apply(t, flavour("vanilla", "deploymentName: cup", "resources: {limits: {cpu: 500m}}"))

@@ -76,7 +76,7 @@ func provokeRefusals(t *testing.T, n *lab.Namespace, operation admissionv1.Opera
 // Refusals that never have the same words twice are one piece of news all the same.
 func TestRefusalsInEverNewWords(t *testing.T) {
 	t.Parallel()
-	const while, most, fewest = 30 * time.Second, 10, 2
+	const while, most, fewest = 20 * time.Second, 8, 2
 	for name, test := range map[string]struct {
 		operation admissionv1.Operation
 		with      func() error
@@ -122,7 +122,7 @@ func TestRefusalsInEverNewWords(t *testing.T) {
 // One webhook that is broken hits everybody at once.
 func TestManyRefusalsAtOnce(t *testing.T) {
 	t.Parallel()
-	const icecreams, while, perSecond = 40, 30 * time.Second, 3
+	const icecreams, while, perSecond = 40, 20 * time.Second, 3
 	n := NewQuietNamespace(t)
 	n.StartController(t)
 	webhook := n.StartWebhook(t, "deployments", denying(n, admissionv1.Create, inNewWords()))

@@ -118,7 +118,7 @@ func TestReplaceByForce(t *testing.T) {
 	n := NewNamespace(t)
 	n.Apply(t, flavour("vanilla", "replicas: 2"))
 	n.EventuallyReady(t, "vanilla")
-	for range 5 {
+	for range 3 {
 		before := n.Icecream(t, "vanilla")
 		seen := watchIcecreams(t, n)
 		replace(t, n, flavour("vanilla", "replicas: 2"))
