@@ -22,10 +22,10 @@ import (
 // Icecreams may have been stored under another schema than the present one, such
 // that nobody can decode them. What the API server (v1.36) allows for them:
 //
-//   - A PUT to /status is accepted for replicas: "two" or 3000000000, for
-//     requests.cpu: {}, for image: 5, and for a spec that is text or a list. It may
-//     leave the spec out, and needs no more metadata than namespace, name, UID and
-//     resource version; what it says about the spec and about annotations is ignored.
+//   - A PUT to /status is accepted for replicas: "two" or 3000000000, and for a spec
+//     that is text or a list. It may leave the spec out, and needs no more metadata
+//     than namespace, name, UID and resource version; what it says about the spec
+//     and about annotations is ignored.
 //   - Server-side apply to /status is refused ("failed to create typed live
 //     object"), whoever applies, when the spec does not fit the schema.
 //   - No form of a status write (PUT, merge patch, apply) is accepted where a
@@ -33,19 +33,22 @@ import (
 //     schema's. The API server evaluates the rules of the spec on writes of the
 //     status, too, and while it forgives a rule that is false if nothing has
 //     changed, it does not forgive an error: "invalid data, expected string, got
-//     int64 evaluating rule". So it is with deploymentName: 7. A pattern, a minimum
-//     or a length in place of the rule does no harm.
+//     int64 evaluating rule". A pattern, a minimum or a length in place of the rule
+//     does no harm: those of the spec are not looked at. No rule can be written
+//     that does not err, as an error of its argument is an error of all functions.
+//     Where there is such a rule, an event has to do.
 //   - An edit that mends the spec is accepted. One that does not, such as of a label,
 //     is mostly refused.
 var undecodable = []struct {
 	name, spec string
 	why        string // as the decoder says it
-	isMute     bool   // whether the API server refuses any status for it
+	isMute     bool   // whether a rule of the schema reads it, so that there can be no status
 }{
-	{name: "number-as-string", spec: `{"image":5}`, why: "spec.image: json: cannot unmarshal number into Go struct field IcecreamSpec.spec.image of type string"},
+	{name: "number-as-string", spec: `{"image":5}`, why: "spec.image: json: cannot unmarshal number into Go struct field IcecreamSpec.spec.image of type string", isMute: true},
 	{name: "string-as-number", spec: `{"replicas":"two"}`, why: "spec.replicas: json: cannot unmarshal string into Go struct field IcecreamSpec.spec.replicas of type int32"},
 	{name: "large-number", spec: `{"replicas":3000000000}`, why: "spec.replicas: json: cannot unmarshal number 3000000000 into Go struct field IcecreamSpec.spec.replicas of type int32"},
-	{name: "object-as-quantity", spec: `{"resources":{"requests":{"cpu":{}}}}`, why: "spec.resources.requests.cpu: quantities must match the regular expression"},
+	{name: "object-as-quantity", spec: `{"resources":{"requests":{"cpu":{}}}}`, why: "spec.resources.requests.cpu: quantities must match the regular expression", isMute: true},
+	{name: "list-as-spec", spec: `["text"]`, why: "spec: json: cannot unmarshal array into Go struct field Icecream.spec of type v1alpha1.IcecreamSpec"},
 	{name: "text-as-spec", spec: `"text"`, why: "spec: json: cannot unmarshal string into Go struct field Icecream.spec of type v1alpha1.IcecreamSpec"},
 	{name: "number-as-name", spec: `{"deploymentName":7}`, why: "spec.deploymentName: json: cannot unmarshal number into Go struct field IcecreamSpec.spec.deploymentName of type string", isMute: true},
 }
@@ -149,6 +152,8 @@ func TestUndecodableFromTheBeginning(t *testing.T) {
 		requireWarning(t, n, bad.name, bad.why)
 		if !bad.isMute {
 			n.EventuallyIcecream(t, bad.name, "says what is wrong", isUndecodable(bad.why))
+		} else if ice := n.Icecream(t, bad.name); len(ice.Status.Conditions) > 0 {
+			t.Errorf("%q has a status after all, so the test should require it: %+v", bad.name, ice.Status)
 		}
 	}
 	requireAtWork(t, n, "vanilla", 2)
