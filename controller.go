@@ -32,6 +32,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned"
 	informers "nicoleh.io/k8s-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/icecream"
+	"nicoleh.io/k8s-controller/pkg/lenient"
 	"nicoleh.io/k8s-controller/pkg/metrics"
 	"nicoleh.io/k8s-controller/pkg/pace"
 	"nicoleh.io/k8s-controller/pkg/worker"
@@ -248,6 +249,11 @@ func (c *Controller) observe(name cache.ObjectName) (o icecream.Observed, err er
 	} else if err != nil {
 		return o, err
 	}
+	if o.Undecodable = lenient.Problem(o.Icecream, "spec"); o.Undecodable != "" {
+		// What it asks for is unknown, but not what it has.
+		o.Icecream = o.Icecream.DeepCopy()
+		o.Icecream.Spec.DeploymentName = o.Icecream.Status.DeploymentName
+	}
 	o.Named, err = c.deployments.Lister().Deployments(name.Namespace).Get(icecream.DeploymentName(o.Icecream))
 	if apierrors.IsNotFound(err) {
 		o.Named = nil
@@ -407,7 +413,12 @@ func (c *Controller) report(ctx context.Context, known icecream.Assessment, stat
 	case may == nil:
 		c.writing.NothingToReport(name)
 	case may(name):
-		if reported, err = c.writeStatus(ctx, reported, status); err != nil {
+		reported, err = c.writeStatus(ctx, known.Icecream, status)
+		if known.Undecodable != "" && apierrors.IsInvalid(err) {
+			// Validation rules that read the spec fail on it, too, whatever is
+			// written to the status. Then an event is all that can be said.
+			reported, err = known.Icecream, worker.Terminal(err)
+		} else if err != nil {
 			return err
 		}
 	default:
@@ -419,7 +430,7 @@ func (c *Controller) report(ctx context.Context, known icecream.Assessment, stat
 			klog.FromContext(ctx).Info("Placement changed", "placement", icecream.Roster(known.Observed))
 		}
 	}
-	return nil
+	return err
 }
 
 // mayReport is what to ask before the change from one status to another is written;

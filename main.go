@@ -47,6 +47,7 @@ import (
 	externalversions "nicoleh.io/k8s-controller/pkg/generated/informers/externalversions"
 	"nicoleh.io/k8s-controller/pkg/icecream"
 	"nicoleh.io/k8s-controller/pkg/leader"
+	"nicoleh.io/k8s-controller/pkg/lenient"
 	"nicoleh.io/k8s-controller/pkg/metrics"
 	"nicoleh.io/k8s-controller/pkg/nodereboot"
 	"nicoleh.io/k8s-controller/pkg/podtimestamp"
@@ -463,10 +464,11 @@ func podNamespace(o options) string {
 
 // wireIcecream wires the Icecream controller to its clients and informers.
 func wireIcecream(o options, config *rest.Config, recorder events.EventRecorder) (wired, error) {
-	client, err := versioned.NewForConfig(config)
+	custom, err := lenient.RESTClientFor(config, v1alpha1.SchemeGroupVersion, icecreamscheme.Codecs)
 	if err != nil {
 		return wired{}, err
 	}
+	client := versioned.New(custom)
 	kube, err := kubernetes.NewForConfig(protobuf(config))
 	if err != nil {
 		return wired{}, err

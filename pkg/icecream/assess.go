@@ -21,9 +21,12 @@ type Observed struct {
 	StallAfter time.Duration
 
 	Icecream *v1alpha1.Icecream
-	Named    *appsv1.Deployment   // the one of the name asked for, whoever owns it; nil when there is none
-	Owned    []*appsv1.Deployment // those that the Icecream controls, in any order
-	Pods     []Pod                // those that carry the Icecream's label, in any order
+	// Undecodable says why the Icecream's spec could not be decoded; empty if it
+	// was. The spec is then not what it asks for.
+	Undecodable string
+	Named       *appsv1.Deployment   // the one of the name asked for, whoever owns it; nil when there is none
+	Owned       []*appsv1.Deployment // those that the Icecream controls, in any order
+	Pods        []Pod                // those that carry the Icecream's label, in any order
 	// OwnerIsGone reports that Named is controlled by an Icecream that no longer
 	// exists, so that the garbage collector is about to delete it.
 	OwnerIsGone bool

@@ -63,6 +63,9 @@ func Decide(a Assessment) Decision {
 		// What is ours is the garbage collector's now.
 		return Decision{Verdict: Converged}
 	}
+	if a.Undecodable != "" {
+		return Decision{Verdict: Blocked, Reason: v1alpha1.ReasonInvalidSpec, Message: "The spec cannot be decoded: " + a.Undecodable}
+	}
 	d := a.decideDeployment()
 	if d.Verdict == Converged {
 		d = a.decideOld()

@@ -17,7 +17,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned"
+	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/scheme"
+	"nicoleh.io/k8s-controller/pkg/lenient"
 )
 
 // Patience is how long a test waits for what has to come about. It is far more
@@ -161,9 +164,12 @@ func (l *Lab) furnish(ctx context.Context, isBare bool) (err error) {
 	if l.Kube, err = kubernetes.NewForConfig(l.RESTConfig()); err != nil {
 		return err
 	}
-	if l.Icecreams, err = versioned.NewForConfig(l.RESTConfig()); err != nil {
+	// Tests may look at Icecreams that do not fit their type.
+	custom, err := lenient.RESTClientFor(l.RESTConfig(), v1alpha1.SchemeGroupVersion, scheme.Codecs)
+	if err != nil {
 		return err
 	}
+	l.Icecreams = versioned.New(custom)
 	if l.Dynamic, err = dynamic.NewForConfig(l.RESTConfig()); err != nil {
 		return err
 	}

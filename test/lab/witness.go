@@ -183,9 +183,14 @@ func (w *witness) follow(ctx context.Context, resource dynamic.NamespaceableReso
 // seeIcecream judges the status of an Icecream. The caller holds the lock.
 func (w *witness) seeIcecream(object *unstructured.Unstructured, isDeleted bool) {
 	ice := &v1alpha1.Icecream{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, ice); err != nil {
-		w.findings = append(w.findings, finding{object.GetNamespace(), err})
-		return
+	if runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, ice) != nil {
+		// A spec that nobody can decode is no excuse for a status that is wrong.
+		object = object.DeepCopy()
+		delete(object.Object, "spec")
+		ice = &v1alpha1.Icecream{}
+		if runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, ice) != nil {
+			return // The status has not been written by a controller, either.
+		}
 	}
 	at, before := versionOf(ice.ResourceVersion), w.icecreams[ice.UID]
 	now := &sighting{icecream: ice, since: at}

@@ -29,7 +29,7 @@ const (
 	// somebody else.
 	ReasonErrResourceExists = "ErrResourceExists"
 	// ReasonInvalidSpec says that the API server refuses the Deployment that
-	// the spec asks for.
+	// the spec asks for, or that the spec cannot be decoded.
 	ReasonInvalidSpec = "InvalidSpec"
 	// ReasonDeploymentRefused says that the API server, one of its admission
 	// plugins or a quota does not allow the Deployment to be written. The
