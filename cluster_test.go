@@ -585,6 +585,7 @@ func (c *cluster) run(config Config) (controller *Controller, stop func()) {
 	ctx, cancel := context.WithCancel(context.WithValue(c.t.Context(), clusterKey{}, c))
 	icecreams.StartWithContext(ctx)
 	builtin.StartWithContext(ctx)
+	synctest.Wait() // As main does: a term begins with caches that are filled.
 	stopped := make(chan error, 1)
 	go func() { stopped <- controller.Run(ctx, 2) }()
 	stop = sync.OnceFunc(func() {

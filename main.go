@@ -24,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	clientfeatures "k8s.io/client-go/features"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
@@ -270,6 +271,9 @@ func run(o options) error {
 	defer stop()
 	context.AfterFunc(ctx, stop)
 
+	if err := requireFeatures(); err != nil {
+		return err
+	}
 	if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {
 		return err
 	}
@@ -287,6 +291,19 @@ func run(o options) error {
 		return err
 	}
 	klog.Background().Info("Stopped")
+	return nil
+}
+
+// requireFeatures says which feature of client-go is switched off, by an environment
+// variable, that nothing here is safe without. AtomicFIFO has a cache say up to where
+// it has seen what happened; without it, it would look as if every cache always had
+// seen everything. All other features that can be switched off change what things
+// cost, and not what is done: without WatchListClient, for one, caches may be filled
+// from a past, which the barrier notices.
+func requireFeatures() error {
+	if !clientfeatures.FeatureGates().Enabled(clientfeatures.AtomicFIFO) {
+		return fmt.Errorf("KUBE_FEATURE_%[1]s is false in the environment, but the controllers are not safe without client-go's feature %[1]s; remove it", clientfeatures.AtomicFIFO)
+	}
 	return nil
 }
 

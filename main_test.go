@@ -21,6 +21,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	clientfeatures "k8s.io/client-go/features"
+	clientfeaturestesting "k8s.io/client-go/features/testing"
 	"k8s.io/client-go/kubernetes/fake"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -415,6 +417,18 @@ func TestWhatIsWatched(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestFeaturesThatAreNeeded(t *testing.T) {
+	if err := requireFeatures(); err != nil {
+		t.Errorf("by default: %v", err)
+	}
+	clientfeaturestesting.SetFeatureDuringTest(t, clientfeatures.AtomicFIFO, false)
+	o, err := parse([]string{"-kubeconfig=" + filepath.Join(t.TempDir(), "absent")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	requireOneLine(t, run(o), []string{"KUBE_FEATURE_AtomicFIFO"}) // and nothing of the kubeconfig
 }
 
 func TestProtobufIsForACopy(t *testing.T) {

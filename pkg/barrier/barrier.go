@@ -46,7 +46,7 @@ const (
 	// notable is how long it may take to pass before that is logged.
 	notable = 2 * time.Second
 	// poll is how often a cache is looked at.
-	poll = 20 * time.Millisecond
+	poll = 50 * time.Millisecond
 	// pause is how long it takes until an API server that did not answer is asked again.
 	pause = time.Second
 	// patience is how long it may take to answer.

@@ -90,6 +90,7 @@ func (s *server) run() (c *Controller, stop func()) {
 	}
 	var running sync.WaitGroup
 	running.Go(func() { pods.Informer().RunWithContext(ctx) })
+	synctest.Wait() // As main does: a term begins with a cache that is filled.
 	running.Go(func() {
 		if err := c.Run(ctx, 2); err != nil && ctx.Err() == nil {
 			s.t.Error(err)

@@ -513,6 +513,7 @@ func (c *cluster) run() (stop func()) {
 	for _, f := range []kubeinformers.SharedInformerFactory{sources, copies, namespaces} {
 		f.StartWithContext(ctx)
 	}
+	synctest.Wait() // As main does: a term begins with caches that are filled.
 	stopped := make(chan error, 1)
 	go func() { stopped <- controller.Run(ctx, 3) }()
 	stop = sync.OnceFunc(func() {

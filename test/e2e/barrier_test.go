@@ -1,0 +1,260 @@
+package e2e
+
+import (
+	"context"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/ptr"
+
+	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/test/lab"
+)
+
+// A lease that outlasts what a test does to its holder.
+var longLease = []string{"-leader-elect", "-leader-elect-lease-duration=60s", "-leader-elect-renew-deadline=50s"}
+
+// A new leader's watch of Icecreams trails behind, as it may when it comes from
+// another API server than the former leader's. What it sees is the spec of before.
+func TestNewLeaderDoesNotRollBack(t *testing.T) {
+	t.Parallel()
+	n := NewQuietNamespace(t)
+	former, next, icecreams := leaderAndStandbyThatTrails(t, n)
+	const vanilla, chocolate, strawberry = "registry.example/vanilla:1", "registry.example/chocolate:1", "registry.example/strawberry:1"
+
+	n.Create(t, "sundae", v1alpha1.IcecreamSpec{Replicas: ptr.To[int32](1), Image: vanilla})
+	ready := n.EventuallyReady(t, "sundae")
+	n.Eventually(t, "the standby has seen it", icecreams.havePassed(fmt.Sprintf("%q:%q", "resourceVersion", ready.ResourceVersion)))
+	icecreams.hold()
+	edit := func(image string) {
+		t.Helper()
+		patchIcecream(t, n, "sundae", fmt.Sprintf(`{"spec":{"image":%q}}`, image))
+		n.EventuallyReady(t, "sundae")
+	}
+	edit(chocolate)
+
+	former.Stop(t)
+	n.Controller = next
+	eventuallyLeads(t, n, next)
+	eventuallyWaitsForIcecreams(t, n, next)
+	n.Steadily(t, "the new leader leaves the Deployment alone", 3*time.Second, func(context.Context) error {
+		return requireNoNewWrites(t, n, next, "deployments")
+	})
+	if image := n.Deployment(t, "sundae").Spec.Template.Spec.Containers[0].Image; image != chocolate {
+		t.Errorf("the Deployment runs %s, want %s", image, chocolate)
+	}
+
+	icecreams.release()
+	edit(strawberry)
+	if image := n.Deployment(t, "sundae").Spec.Template.Spec.Containers[0].Image; image != strawberry {
+		t.Errorf("once its watch is up to date, the Deployment runs %s, want %s", image, strawberry)
+	}
+}
+
+// What such a leader sees may be an Icecream as it was before anything was done
+// about it, and whose name for the Deployment nobody wants any more.
+func TestNewLeaderCreatesNothingOfThePast(t *testing.T) {
+	t.Parallel()
+	n := NewQuietNamespace(t)
+	former, next, icecreams := leaderAndStandbyThatTrails(t, n)
+
+	former.Freeze(t)
+	n.Create(t, "sundae", v1alpha1.IcecreamSpec{Replicas: ptr.To[int32](1), DeploymentName: "cone"})
+	n.Eventually(t, "the standby has seen it", icecreams.havePassed(`"name":"sundae"`))
+	icecreams.hold()
+	former.Thaw(t)
+	n.EventuallyReady(t, "sundae")
+	patchIcecream(t, n, "sundae", `{"spec":{"deploymentName":"cup"}}`)
+	n.EventuallyReady(t, "sundae")
+	onlyCup := func(context.Context) error {
+		if got := names(n.AllDeployments(t)); len(got) != 1 || got[0] != "cup" {
+			return fmt.Errorf("there are %q", got)
+		}
+		return nil
+	}
+	n.Eventually(t, "it has been renamed", onlyCup)
+
+	former.Stop(t)
+	n.Controller = next
+	eventuallyLeads(t, n, next)
+	eventuallyWaitsForIcecreams(t, n, next)
+	n.Steadily(t, "the new leader creates nothing", 3*time.Second, onlyCup)
+
+	icecreams.release()
+	patchIcecream(t, n, "sundae", `{"spec":{"replicas":2}}`)
+	n.EventuallyReady(t, "sundae")
+	made := n.Requests(t).Where(isOf(next)).Resource("deployments").Writes()
+	for _, e := range made {
+		if e.Verb == "create" || e.Name != "cup" {
+			t.Errorf("the new leader made %s %s %s", e.Verb, e.Resource, e.Name)
+		}
+	}
+	if len(made) == 0 {
+		t.Error("the new leader did nothing once its watch was up to date")
+	}
+}
+
+// leaderAndStandbyThatTrails starts a leader, and a standby whose watch of Icecreams
+// can be held.
+func leaderAndStandbyThatTrails(t *testing.T, n *lab.Namespace) (leader, standby *lab.Controller, icecreams *watches) {
+	t.Helper()
+	leader = n.StartController(t, longLease...)
+	eventuallyLeads(t, n, leader)
+	kubeconfig, err := n.Lab.ServiceAccountKubeconfig(t.Context(), n.Name, lab.ServiceAccount)
+	if err != nil {
+		t.Fatal(err)
+	}
+	icecreams = &watches{resource: "icecreams", gate: make(chan struct{})}
+	icecreams.release()
+	address, certificate := icecreams.proxy(t, n.Lab)
+	kubeconfig = editKubeconfig(t, kubeconfig, func(c *clientcmdapi.Config) {
+		for _, cluster := range c.Clusters {
+			cluster.Server, cluster.CertificateAuthority, cluster.CertificateAuthorityData = address, "", certificate
+		}
+	})
+	standby = n.StartController(t, append([]string{"-kubeconfig=" + kubeconfig}, longLease...)...)
+	eventuallyReady(t, n, standby)
+	n.Controller = leader
+	return leader, standby, icecreams
+}
+
+func eventuallyWaitsForIcecreams(t *testing.T, n *lab.Namespace, c *lab.Controller) {
+	t.Helper()
+	n.Eventually(t, "the new leader waits for its cache", func(context.Context) error {
+		if log := c.Log(); !strings.Contains(log, `"Waiting for the cache to catch up with the API server" resource="icecreams.controller.nicoleh.io"`) {
+			return fmt.Errorf("its log:\n%s", log)
+		}
+		return nil
+	})
+}
+
+func requireNoNewWrites(t *testing.T, n *lab.Namespace, c *lab.Controller, resource string) error {
+	t.Helper()
+	if made := n.Requests(t).Where(isOf(c)).Resource(resource).Writes(); len(made) > 0 {
+		return fmt.Errorf("it made %s", made)
+	}
+	return nil
+}
+
+func patchIcecream(t *testing.T, n *lab.Namespace, name, patch string) {
+	t.Helper()
+	if _, err := n.Icecreams().Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// isBarriers is true of what is asked when a term begins.
+func isBarriers(e cluster.AuditEvent) bool { return strings.HasSuffix(e.UserAgent, "/barrier") }
+
+// watches are those of one resource that go through a proxy, which can hold back
+// what they have to tell.
+type watches struct {
+	resource string
+
+	mu     sync.Mutex
+	gate   chan struct{} // closed while they are not held
+	passed strings.Builder
+}
+
+// proxy serves the cluster's API at the address that it returns, with that
+// certificate, until the test ends.
+func (w *watches) proxy(t *testing.T, l *lab.Lab) (address string, certificate []byte) {
+	t.Helper()
+	config := l.RESTConfig()
+	target, err := url.Parse(config.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The clients' credentials pass through; the proxy has none of its own.
+	transport, err := rest.TransportFor(&rest.Config{Host: config.Host, TLSClientConfig: rest.TLSClientConfig{CAData: config.CAData, CAFile: config.CAFile}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewTLSServer(&httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport:     transport,
+		FlushInterval: -1,
+		ErrorHandler:  func(rw http.ResponseWriter, _ *http.Request, _ error) { rw.WriteHeader(http.StatusBadGateway) },
+		ModifyResponse: func(r *http.Response) error {
+			isWatch := r.Request.URL.Query().Has("watch") && strings.HasSuffix(r.Request.URL.Path, "/"+w.resource)
+			if isWatch && !strings.HasSuffix(r.Request.UserAgent(), "/barrier") {
+				r.Body = heldBody{r.Body, r.Request.Context(), w}
+			}
+			return nil
+		},
+	})
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return server.URL, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+}
+
+func (w *watches) hold() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.gate = make(chan struct{})
+}
+
+func (w *watches) release() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	close(w.gate)
+}
+
+// havePassed checks that something has been told.
+func (w *watches) havePassed(what string) func(context.Context) error {
+	return func(context.Context) error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if !strings.Contains(w.passed.String(), what) {
+			return fmt.Errorf("%s has not been told yet", what)
+		}
+		return nil
+	}
+}
+
+// pass returns when what was told may go on.
+func (w *watches) pass(ctx context.Context, told []byte) error {
+	w.mu.Lock()
+	gate := w.gate
+	w.mu.Unlock()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-gate:
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.passed.Write(told)
+	return nil
+}
+
+type heldBody struct {
+	io.ReadCloser
+	ctx     context.Context
+	watches *watches
+}
+
+// Read implements io.Reader.
+func (b heldBody) Read(content []byte) (int, error) {
+	n, err := b.ReadCloser.Read(content)
+	if held := b.watches.pass(b.ctx, content[:n]); held != nil {
+		return 0, held
+	}
+	return n, err
+}
