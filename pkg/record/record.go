@@ -15,16 +15,16 @@
 // No caller, however confused, makes the recorder write much, or remember much.
 //
 // An event that repeats one of the last 6 minutes is counted with it. The API
-// server learns the count when it reaches 2, 4, 8 and so on, when there was no
-// repetition for 6 minutes, every 15 minutes while there are, and when the
-// recorder stops. An event that goes on therefore never looks older than that, and
-// does not expire (an API server keeps events for an hour).
+// server learns the count when it reaches 2, 4, 8 and so on, every 15 minutes while
+// it grows, after 6 minutes without a repetition, and when the recorder stops. What
+// the API server knows of an event that goes on is therefore at most 15 minutes
+// old, and does not expire (it keeps events for an hour by default).
 //
 // About one object (by UID) 25 new events may be written at once, and one more
 // each minute; warnings have room for 10 more. Of those that would have to wait,
 // only the last warning and the last event do, in their order; the others are
-// dropped, and the log says how many. Nothing waits for more than 32 events of
-// one object while the API server is away.
+// dropped, and the log says how many. While the API server is away, at most 32
+// events of one object wait.
 //
 // Of an event that was written, a digest is kept for as long as it may be repeated,
 // and of all objects together those of the last 50,000 events, in about 30 MB.

@@ -55,7 +55,7 @@ func TestEconomy(t *testing.T) {
 		t.Errorf("%d Deployments took these writes: %s", icecreams+1, creates)
 	}
 
-	requireIdle(t, n, c, 15*time.Second)
+	requireIdle(t, n, c, 5*time.Second)
 
 	for _, restart := range []struct {
 		name string

@@ -27,6 +27,12 @@ import (
 // pollEvery is short against what is waited for and long against a request.
 const pollEvery = 100 * time.Millisecond
 
+// pause returns how long to wait after a check that took that long, so that the
+// machine has time for what the check waits for.
+func pause(took time.Duration) time.Duration {
+	return min(max(pollEvery, 2*took), time.Second)
+}
+
 // Namespace is one test's share of a Lab.
 type Namespace struct {
 	Name string
@@ -142,10 +148,12 @@ func (n *Namespace) Eventually(t testing.TB, what string, check func(ctx context
 // must not happen; it cannot tell that from what would have happened later.
 func (n *Namespace) Steadily(t testing.TB, what string, while time.Duration, check func(ctx context.Context) error) {
 	t.Helper()
-	for end := time.Now().Add(while); time.Now().Before(end); time.Sleep(pollEvery) {
+	for end := time.Now().Add(while); time.Now().Before(end); {
+		began := time.Now()
 		if err := check(t.Context()); err != nil {
 			n.fail(t, fmt.Sprintf("it did not stay so that %s: %v", what, err))
 		}
+		time.Sleep(pause(time.Since(began)))
 	}
 }
 
@@ -221,6 +229,7 @@ func (n *Namespace) poll(ctx context.Context, patience time.Duration, check func
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
+		began := time.Now()
 		err := check(ctx)
 		if err == nil {
 			return nil
@@ -228,7 +237,7 @@ func (n *Namespace) poll(ctx context.Context, patience time.Duration, check func
 		select {
 		case <-ctx.Done():
 			return err
-		case <-time.After(pollEvery):
+		case <-time.After(pause(time.Since(began))):
 		}
 	}
 }
