@@ -83,11 +83,15 @@ type IcecreamSpec struct {
 
 // IcecreamResources are the compute resources of a container. Its fields are those
 // of corev1.ResourceRequirements; its rules are those by which the API server judges
-// a container, so that a mistake is refused before a Deployment is made of it. The
-// number of resources is limited because each of them adds to what a rule may cost.
+// a container, so that a mistake is refused before a Deployment is made of it.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.requests) || !has(self.limits) || !self.requests.exists(name, name in self.limits && quantity(string(self.requests[name])).isGreaterThan(quantity(string(self.limits[name]))))",fieldPath=".requests",message="must not be above the limits",messageExpression="self.requests.filter(name, name in self.limits && quantity(string(self.requests[name])).isGreaterThan(quantity(string(self.limits[name]))))[0] + ' must not be above its limit'"
-// +kubebuilder:validation:XValidation:rule="!has(self.requests) || self.requests.all(name, !(name.startsWith('hugepages-') || (name.contains('/') && !name.contains('kubernetes.io/'))) || (has(self.limits) && name in self.limits && quantity(string(self.requests[name])).compareTo(quantity(string(self.limits[name]))) == 0))",fieldPath=".requests",message="must equal the limits for huge pages and for extended resources such as example.com/gpu, which cannot be overcommitted"
+// What a rule may cost limits the number of resources. It is computed as if each
+// quantity had the length of the longest request. A quantity with an exponent of more
+// than two characters is refused before it is parsed: that of 1e-999999999 would take
+// hours.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.requests) || !has(self.limits) || ['cpu', 'memory', 'ephemeral-storage'].all(name, !(name in self.requests && name in self.limits) || string(self.requests[name]).matches('[eE]...') || string(self.limits[name]).matches('[eE]...') || !quantity(string(self.requests[name])).isGreaterThan(quantity(string(self.limits[name]))))",fieldPath=".requests",message="must not be above the limits"
+// +kubebuilder:validation:XValidation:rule="!has(self.requests) || self.requests.all(name, !(name.startsWith('hugepages-') || name.contains('/')) || (has(self.limits) && name in self.limits && string(self.requests[name]) == string(self.limits[name])))",fieldPath=".requests",message="must be written as in the limits for huge pages and for extended resources such as example.com/gpu, which cannot be overcommitted"
 // +kubebuilder:validation:XValidation:rule="!has(self.limits) || !self.limits.exists(name, name.startsWith('hugepages-')) || ['cpu', 'memory'].exists(name, name in self.limits || (has(self.requests) && name in self.requests))",fieldPath=".limits",message="must come with cpu or memory for huge pages"
 type IcecreamResources struct {
 	// The most that the container may use of each resource, such as cpu, memory,
@@ -95,20 +99,20 @@ type IcecreamResources struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=7
 	// +kubebuilder:validation:XValidation:rule="self.all(name, name in ['cpu', 'memory', 'ephemeral-storage'] || name.matches('^hugepages-[1-9][0-9]*[KMG]i$') || (name.contains('/') && !name.startsWith('requests.') && !format.qualifiedName().validate('requests.' + name).hasValue()))",message="must name known resources: cpu, memory, ephemeral-storage, huge pages such as hugepages-2Mi, or extended resources such as example.com/gpu"
-	// +kubebuilder:validation:XValidation:rule="self.all(name, isQuantity(string(self[name])) && sign(quantity(string(self[name]))) >= 0)",message="must be quantities of zero or more, such as 500m, 0.5 or 1Gi"
-	// +kubebuilder:validation:XValidation:rule="self.all(name, !name.contains('/') || name.contains('kubernetes.io/') || quantity(string(self[name])).isInteger())",message="must be whole numbers for extended resources such as example.com/gpu"
-	// +kubebuilder:validation:XValidation:rule="self.all(name, !name.startsWith('hugepages-') || quantity(string(self[name])).asInteger() % quantity(name.substring(10)).asInteger() == 0)",message="must be multiples of the page size for huge pages, such as 4Mi for hugepages-2Mi"
+	// +kubebuilder:validation:XValidation:rule="self.all(name, type(self[name]) == int ? self[name] >= 0 : !self[name].startsWith('-') && !self[name].matches('[eE]...') && isQuantity(self[name]))",message="must be quantities of zero or more, such as 500m, 0.5 or 1Gi"
+	// +kubebuilder:validation:XValidation:rule="self.all(name, !name.contains('/') || name.contains('kubernetes.io/') || (type(self[name]) == int ? self[name] < 1000000000000000 : self[name].matches('^\\\\d{1,9}[kMi]*$')))",message="must be whole numbers for extended resources such as example.com/gpu"
+	// +kubebuilder:validation:XValidation:rule="self.all(name, !name.matches('^hugepages-[1-9][0-9]*[KMG]i$') || (!string(self[name]).matches('[eE]') && quantity(string(self[name])).asInteger() % quantity(name.substring(10)).asInteger() == 0))",message="must be multiples of the page size for huge pages, such as 4Mi for hugepages-2Mi"
 	Limits corev1.ResourceList `json:"limits,omitempty"`
 
 	// How much of each resource is reserved for each Pod on its node: as much as the
 	// limit where a request is left out, and never more. Requests for huge pages and
-	// extended resources need a limit of the same amount.
+	// extended resources need the same limit.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=7
 	// +kubebuilder:validation:XValidation:rule="self.all(name, name in ['cpu', 'memory', 'ephemeral-storage'] || name.matches('^hugepages-[1-9][0-9]*[KMG]i$') || (name.contains('/') && !name.startsWith('requests.') && !format.qualifiedName().validate('requests.' + name).hasValue()))",message="must name known resources: cpu, memory, ephemeral-storage, huge pages such as hugepages-2Mi, or extended resources such as example.com/gpu"
-	// +kubebuilder:validation:XValidation:rule="self.all(name, isQuantity(string(self[name])) && sign(quantity(string(self[name]))) >= 0)",message="must be quantities of zero or more, such as 500m, 0.5 or 1Gi"
-	// +kubebuilder:validation:XValidation:rule="self.all(name, !name.contains('/') || name.contains('kubernetes.io/') || quantity(string(self[name])).isInteger())",message="must be whole numbers for extended resources such as example.com/gpu"
-	// +kubebuilder:validation:XValidation:rule="self.all(name, !name.startsWith('hugepages-') || quantity(string(self[name])).asInteger() % quantity(name.substring(10)).asInteger() == 0)",message="must be multiples of the page size for huge pages, such as 4Mi for hugepages-2Mi"
+	// +kubebuilder:validation:XValidation:rule="self.all(name, type(self[name]) == int ? self[name] >= 0 : !self[name].startsWith('-') && !self[name].matches('[eE]...') && isQuantity(self[name]))",message="must be quantities of zero or more, such as 500m, 0.5 or 1Gi"
+	// +kubebuilder:validation:XValidation:rule="self.all(name, !name.contains('/') || name.contains('kubernetes.io/') || (type(self[name]) == int ? self[name] < 1000000000000000 : self[name].matches('^\\\\d{1,9}[kMi]*$')))",message="must be whole numbers for extended resources such as example.com/gpu"
+	// +kubebuilder:validation:XValidation:rule="self.all(name, !name.matches('^hugepages-[1-9][0-9]*[KMG]i$') || (!string(self[name]).matches('[eE]') && quantity(string(self[name])).asInteger() % quantity(name.substring(10)).asInteger() == 0))",message="must be multiples of the page size for huge pages, such as 4Mi for hugepages-2Mi"
 	Requests corev1.ResourceList `json:"requests,omitempty"`
 
 	// Not supported: an Icecream's Pods have no resource claims.

@@ -11,15 +11,19 @@ import (
 //
 // IcecreamResources are the compute resources of a container. Its fields are those
 // of corev1.ResourceRequirements; its rules are those by which the API server judges
-// a container, so that a mistake is refused before a Deployment is made of it. The
-// number of resources is limited because each of them adds to what a rule may cost.
+// a container, so that a mistake is refused before a Deployment is made of it.
+//
+// What a rule may cost limits the number of resources. It is computed as if each
+// quantity had the length of the longest request. A quantity with an exponent of more
+// than two characters is refused before it is parsed: that of 1e-999999999 would take
+// hours.
 type IcecreamResourcesApplyConfiguration struct {
 	// The most that the container may use of each resource, such as cpu, memory,
 	// ephemeral-storage, hugepages-2Mi or example.com/gpu.
 	Limits *v1.ResourceList `json:"limits,omitempty"`
 	// How much of each resource is reserved for each Pod on its node: as much as the
 	// limit where a request is left out, and never more. Requests for huge pages and
-	// extended resources need a limit of the same amount.
+	// extended resources need the same limit.
 	Requests *v1.ResourceList `json:"requests,omitempty"`
 	// Not supported: an Icecream's Pods have no resource claims.
 	Claims []v1.ResourceClaim `json:"claims,omitempty"`

@@ -1,0 +1,302 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/test/lab"
+)
+
+// A mistake that is stored already, because the schema was laxer once, stops nobody
+// from doing anything but repeating it.
+func TestStoredMistakesAreTolerated(t *testing.T) {
+	t.Parallel()
+	l := NewLab(t, lab.Options{})
+	n := l.NewNamespace(t)
+	relaxSchema(t, l)
+
+	mistakes := []struct {
+		name, spec, fixed, other, tells string
+		refused                         bool // by the API server as a Deployment's
+	}{
+		{
+			name:    "claim",
+			spec:    `resources: {claims: [{name: spoon}]}`,
+			fixed:   `resources: {claims: []}`,
+			other:   `resources: {claims: [{name: fork}]}`,
+			tells:   "spec.resources.claims: Invalid value: must be empty: an Icecream's Pods have no resource claims",
+			refused: true,
+		},
+		{
+			name:    "above-limit",
+			spec:    `resources: {requests: {memory: 2Gi}, limits: {memory: 1Gi}}`,
+			fixed:   `resources: {requests: {memory: 1Gi}, limits: {memory: 1Gi}}`,
+			other:   `resources: {requests: {memory: 3Gi}, limits: {memory: 1Gi}}`,
+			tells:   "spec.resources.requests: Invalid value: must not be above the limits",
+			refused: true,
+		},
+		{
+			name:    "negative",
+			spec:    `resources: {requests: {cpu: "-1"}}`,
+			fixed:   `resources: {requests: {cpu: "1"}}`,
+			other:   `resources: {requests: {cpu: "-2"}}`,
+			tells:   "spec.resources.requests: Invalid value: must be quantities of zero or more, such as 500m, 0.5 or 1Gi",
+			refused: true,
+		},
+		{
+			name:    "unknown-resource",
+			spec:    `resources: {limits: {Memory: 1Gi}}`,
+			fixed:   `resources: {limits: {memory: 1Gi}}`,
+			other:   `resources: {limits: {Memory: 2Gi}}`,
+			tells:   "spec.resources.limits: Invalid value: must name known resources",
+			refused: true,
+		},
+		{
+			name:  "image",
+			spec:  `image: "registry.example/Vanilla"`,
+			fixed: `image: registry.example/vanilla`,
+			other: `image: "registry.example/VANILLA"`,
+			tells: `spec.image: Invalid value: "registry.example/Vanilla": must be an image reference`,
+		},
+	}
+	manifest := func(name string, replicas int, spec string) string {
+		return fmt.Sprintf(`{apiVersion: controller.nicoleh.io/v1alpha1, kind: Icecream, metadata: {name: %q}, spec: {replicas: %d, %s}}`, name, replicas, spec)
+	}
+	for _, m := range mistakes {
+		n.Apply(t, manifest(m.name, 1, m.spec))
+	}
+	restoreSchema(t, l)
+	n.Controller = l.StartController(t, "-stall-after=3s")
+
+	for _, m := range mistakes {
+		t.Run(m.name, func(t *testing.T) {
+			hasStatus := func(replicas int32) func(ice *v1alpha1.Icecream) error {
+				return func(ice *v1alpha1.Icecream) error {
+					switch {
+					case *ice.Spec.Replicas != replicas:
+						return fmt.Errorf("its spec has %d replicas", *ice.Spec.Replicas)
+					case m.refused:
+						return lab.IsStalled(v1alpha1.ReasonInvalidSpec)(ice)
+					}
+					return lab.IsReady(ice)
+				}
+			}
+			n.EventuallyIcecream(t, m.name, "has a status", hasStatus(1))
+
+			n.Kubectl(t, "label", "icecream", m.name, "flavor=plain")
+			n.Kubectl(t, "scale", "icecream", m.name, "--replicas=2")
+			n.EventuallyIcecream(t, m.name, "is scaled", hasStatus(2))
+
+			// The same manifest, with another change, is accepted with a warning, which
+			// this flag turns into an error of kubectl's own.
+			_, err := n.TryKubectl(t.Context(), manifest(m.name, 3, m.spec), "apply", "--warnings-as-errors", "-f", "-")
+			if err == nil || !strings.Contains(err.Error(), "Warning: "+m.tells) {
+				t.Errorf("kubectl apply ends with %v, and should warn: %s", err, m.tells)
+			}
+			n.EventuallyIcecream(t, m.name, "is applied again", hasStatus(3))
+
+			rule := m.tells[strings.LastIndex(m.tells, ": ")+2:]
+			if told := n.Refused(t, manifest(m.name, 3, m.other)); !strings.Contains(told, rule) {
+				t.Errorf("another mistake of the kind is refused with\n%s\nwhich does not say %q", told, rule)
+			}
+			n.Apply(t, manifest(m.name, 3, m.fixed))
+			if ice := n.EventuallyReady(t, m.name); ice.Labels["flavor"] != "plain" || ice.Status.AvailableReplicas != 3 {
+				t.Errorf("labels %v and %d available Pods in the end", ice.Labels, ice.Status.AvailableReplicas)
+			}
+		})
+	}
+}
+
+// When status.nodes was a map, anybody who wrote an entry shared it with the
+// controller, which then could not remove it.
+func TestNodesOfOthersGo(t *testing.T) {
+	t.Parallel()
+	l := NewLab(t, lab.Options{})
+	n := l.NewNamespace(t)
+	n.Controller = l.StartController(t)
+	n.Create(t, "sundae", v1alpha1.IcecreamSpec{})
+	n.EventuallyReady(t, "sundae")
+
+	forge := func(node string) {
+		t.Helper()
+		ice := n.Icecream(t, "sundae")
+		ice.Status.Nodes = append(ice.Status.Nodes, v1alpha1.IcecreamNode{Name: node, Pods: 7, ReadyPods: 7})
+		if _, err := n.Icecreams().UpdateStatus(t.Context(), ice, metav1.UpdateOptions{FieldManager: "restore"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	saysWhatRuns := func(ice *v1alpha1.Icecream) error {
+		var pods int32
+		for _, node := range ice.Status.Nodes {
+			pods += node.Pods
+		}
+		if pods != ice.Status.Replicas {
+			return fmt.Errorf("its nodes are %v", ice.Status.Nodes)
+		}
+		return lab.IsReady(ice)
+	}
+	forge("the-moon")
+	n.EventuallyIcecream(t, "sundae", "says what runs", saysWhatRuns)
+
+	// An entry of the time when it was a map.
+	n.Controller.Stop(t)
+	relaxSchema(t, l)
+	forge("the-sun")
+	restoreSchema(t, l)
+	n.Controller.Start(t)
+	n.EventuallyIcecream(t, "sundae", "says what runs", saysWhatRuns)
+}
+
+// Some mistakes only the Deployment's own validation finds, such as those that were
+// stored before the schema knew them.
+func TestSpecThatTheDeploymentRefuses(t *testing.T) {
+	t.Parallel()
+	l := NewLab(t, lab.Options{})
+	relaxSchema(t, l)
+	controller := l.StartController(t, "-stall-after=3s")
+	for _, test := range []struct{ name, before string }{
+		{"from the beginning", ""},
+		{"as an edit", `{apiVersion: controller.nicoleh.io/v1alpha1, kind: Icecream, metadata: {name: sorbet}, spec: {replicas: 2}}`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			n := l.NewNamespace(t)
+			n.Controller = controller
+			if test.before != "" {
+				n.Apply(t, test.before)
+				n.EventuallyReady(t, "sorbet")
+			}
+			n.Apply(t, `{apiVersion: controller.nicoleh.io/v1alpha1, kind: Icecream, metadata: {name: sorbet}, spec: {replicas: 2, resources: {requests: {memory: 2Gi}, limits: {memory: 1Gi}}}}`)
+			ice := n.EventuallyStalled(t, "sorbet", v1alpha1.ReasonInvalidSpec)
+			const says = "must be less than or equal to memory limit of 1Gi"
+			if ready := meta.FindStatusCondition(ice.Status.Conditions, v1alpha1.ConditionReady); !strings.Contains(ready.Message, says) {
+				t.Errorf("Ready says %q, which does not say %q", ready.Message, says)
+			}
+			if table := n.Kubectl(t, "get", "ice", "sorbet"); !strings.Contains(table, v1alpha1.ReasonInvalidSpec) {
+				t.Errorf("kubectl get does not say why:\n%s", table)
+			}
+			warnings := 0
+			n.Eventually(t, "there is a warning", func(context.Context) error {
+				warnings = 0
+				for _, event := range n.Events(t, "sorbet") {
+					if event.Type == "Warning" && event.Reason == v1alpha1.ReasonInvalidSpec {
+						warnings++
+					}
+				}
+				if warnings == 0 {
+					return errors.New("there is none")
+				}
+				return nil
+			})
+
+			// The old Pods, if any, run on.
+			if test.before != "" {
+				if d := n.Deployment(t, "sorbet"); d.Status.AvailableReplicas != 2 || ice.Status.AvailableReplicas != 2 {
+					t.Errorf("%d Pods are available, the status says %d, and there were 2", d.Status.AvailableReplicas, ice.Status.AvailableReplicas)
+				}
+			}
+
+			// Time alone changes nothing, so nothing is tried.
+			mark := time.Now()
+			n.Steadily(t, "nothing is tried", 5*time.Second, func(context.Context) error { return nil })
+			if tried := n.Requests(t).By(controller.User).Since(mark); len(tried) > 0 {
+				t.Errorf("while nothing had changed, the controller made requests: %s", tried)
+			}
+			if warnings != 1 {
+				t.Errorf("%d warnings", warnings)
+			}
+
+			n.Apply(t, `{apiVersion: controller.nicoleh.io/v1alpha1, kind: Icecream, metadata: {name: sorbet}, spec: {replicas: 2, resources: {requests: {memory: 1Gi}, limits: {memory: 1Gi}}}}`)
+			n.EventuallyReady(t, "sorbet")
+			memory := n.Deployment(t, "sorbet").Spec.Template.Spec.Containers[0].Resources.Limits.Memory()
+			if memory.String() != "1Gi" {
+				t.Errorf("the Deployment has a limit of %s", memory)
+			}
+		})
+	}
+}
+
+const crdFile = "artifacts/examples/crd-icecream.yaml"
+
+// relaxSchema drops all rules from the schema of Icecreams, and has status.nodes be
+// a map, as if an earlier version of the schema was in use.
+func relaxSchema(t *testing.T, l *lab.Lab) {
+	t.Helper()
+	var crd map[string]any
+	if err := yaml.Unmarshal(readCRD(t, l), &crd); err != nil {
+		t.Fatal(err)
+	}
+	relax(crd)
+	content, err := yaml.Marshal(crd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	applyCRD(t, l, content, func(answer error) error { return answer })
+}
+
+// restoreSchema undoes relaxSchema.
+func restoreSchema(t *testing.T, l *lab.Lab) {
+	t.Helper()
+	applyCRD(t, l, readCRD(t, l), func(answer error) error {
+		switch {
+		case answer == nil:
+			return errors.New("a resource claim is accepted")
+		case !strings.Contains(answer.Error(), "no resource claims"):
+			return answer
+		}
+		return nil
+	})
+}
+
+func readCRD(t *testing.T, l *lab.Lab) []byte {
+	t.Helper()
+	content, err := os.ReadFile(l.Path(crdFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+// relax drops the rules from a part of a schema.
+func relax(part any) {
+	switch part := part.(type) {
+	case []any:
+		for _, item := range part {
+			relax(item)
+		}
+	case map[string]any:
+		delete(part, "x-kubernetes-validations")
+		delete(part, "maxProperties")
+		if part["x-kubernetes-list-type"] == "atomic" {
+			part["x-kubernetes-list-type"] = "map"
+			part["x-kubernetes-list-map-keys"] = []any{"name"}
+		}
+		for _, child := range part {
+			relax(child)
+		}
+	}
+}
+
+// applyCRD applies a CustomResourceDefinition and waits until isInUse returns nil for
+// the API server's answer to a spec with a resource claim.
+func applyCRD(t *testing.T, l *lab.Lab, crd []byte, isInUse func(answer error) error) {
+	t.Helper()
+	if _, err := l.TryKubectl(t.Context(), string(crd), "apply", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+	const claim = `{apiVersion: controller.nicoleh.io/v1alpha1, kind: Icecream, metadata: {name: probe}, spec: {resources: {claims: [{name: spoon}]}}}`
+	n := l.NewNamespace(t)
+	n.Eventually(t, "the schema is in use", func(ctx context.Context) error {
+		_, err := n.TryKubectl(ctx, claim, "create", "--dry-run=server", "-f", "-")
+		return isInUse(err)
+	})
+}
