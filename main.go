@@ -460,15 +460,14 @@ func wireIcecream(o options, config *rest.Config, recorder events.EventRecorder)
 	caches := watched.New(metrics.For("icecream").CacheHeard, clock.RealClock{})
 	icecreams := externalversions.NewSharedInformerFactory(client, o.resync)
 	watched.Install(caches, icecreams, needs[0], client.ControllerV1alpha1().Icecreams(o.namespace), &v1alpha1.Icecream{})
-	deployments := kubeinformers.NewSharedInformerFactory(kube, o.resync)
-	watched.Install(caches, deployments, needs[1], kube.AppsV1().Deployments(o.namespace), &appsv1.Deployment{})
-	pods := kubeinformers.NewSharedInformerFactory(kube, o.resync)
-	watched.Install(caches, pods, needs[2], kube.CoreV1().Pods(o.namespace), &corev1.Pod{})
+	others := kubeinformers.NewSharedInformerFactory(kube, o.resync)
+	watched.Install(caches, others, needs[1], kube.AppsV1().Deployments(o.namespace), &appsv1.Deployment{})
+	watched.Install(caches, others, needs[2], kube.CoreV1().Pods(o.namespace), &corev1.Pod{})
 
 	controller, err := NewController(o.icecream, kube, client,
 		icecreams.Controller().V1alpha1().Icecreams(),
-		deployments.Apps().V1().Deployments(),
-		pods.Core().V1().Pods(),
+		others.Apps().V1().Deployments(),
+		others.Core().V1().Pods(),
 		recorder,
 		clock.RealClock{})
 	if err != nil {
@@ -476,7 +475,7 @@ func wireIcecream(o options, config *rest.Config, recorder events.EventRecorder)
 	}
 	metrics.Count("icecream_objects", "Icecreams, by status and reason of their Ready condition.", []string{"ready", "reason"}, controller.Count)
 
-	return wired{controller: controller, needs: needs, informers: []starter{caches, icecreams, deployments, pods}}, nil
+	return wired{controller: controller, needs: needs, informers: []starter{caches, icecreams, others}}, nil
 }
 
 // wirePodtimestamp wires the controller that stamps Pods to its client, for metadata
