@@ -281,6 +281,9 @@ func TestWhatSomebodyCanMendIsNoticedWithinASecond(t *testing.T) {
 					pass(10 * time.Minute)
 				}
 				lists := s.lists()
+				if len(lists) < 61 {
+					t.Fatalf("%d lists in all", len(lists))
+				}
 				last := lists[len(lists)-61:]
 				for i, at := range last[1:] {
 					equal(t, "from one request to the next", preflight.Interval, at.Sub(last[i]))
