@@ -23,13 +23,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	clientfeatures "k8s.io/client-go/features"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
@@ -56,6 +56,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/record"
 	"nicoleh.io/k8s-controller/pkg/secretsync"
 	"nicoleh.io/k8s-controller/pkg/serve"
+	"nicoleh.io/k8s-controller/pkg/watched"
 	"nicoleh.io/k8s-controller/pkg/worker"
 )
 
@@ -77,13 +78,22 @@ type wired struct {
 	name string
 	controller
 	needs     []need    // before its informers can be started
-	informers []starter // which a process that does not lead keeps warm
+	informers []starter // which a process that does not lead keeps warm, and what listens to them
 }
 
 // need is a resource that a controller reads, and the cache that it reads it from.
 type need struct {
 	preflight.Resource
 	cache cache.Store
+}
+
+// pair says of each resource which informer's cache it is read from.
+func pair(resources []preflight.Resource, informers ...cache.SharedIndexInformer) []need {
+	var needs []need
+	for i, informer := range informers {
+		needs = append(needs, need{resources[i], informer.GetStore()})
+	}
+	return needs
 }
 
 // resources are those that the controller reads.
@@ -117,11 +127,23 @@ type starter interface {
 	StartWithContext(ctx context.Context)
 }
 
-// informer is a single one that no factory has made, as a starter.
-type informer struct{ cache.SharedIndexInformer }
+// informer is a single one that no factory has made, as a starter and for others to
+// use.
+type informer struct {
+	cache.SharedIndexInformer
+	resource schema.GroupResource
+}
 
 // StartWithContext implements starter.
 func (i informer) StartWithContext(ctx context.Context) { go i.RunWithContext(ctx) }
+
+// Informer implements kubeinformers.GenericInformer.
+func (i informer) Informer() cache.SharedIndexInformer { return i.SharedIndexInformer }
+
+// Lister implements kubeinformers.GenericInformer.
+func (i informer) Lister() cache.GenericLister {
+	return cache.NewGenericLister(i.GetIndexer(), i.resource)
+}
 
 // options are the flags.
 type options struct {
@@ -491,15 +513,23 @@ func wireIcecream(o options, config *rest.Config, recorder events.EventRecorder)
 		return wired{}, err
 	}
 
-	icecreams := externalversions.NewSharedInformerFactoryWithOptions(client, o.resync, externalversions.WithNamespace(o.namespace))
-	deployments := kubeinformers.NewSharedInformerFactoryWithOptions(kube, o.resync, kubeinformers.WithNamespace(o.namespace))
-	pods := kubeinformers.NewSharedInformerFactoryWithOptions(kube, o.resync, kubeinformers.WithNamespace(o.namespace),
-		kubeinformers.WithTweakListOptions(func(list *metav1.ListOptions) { list.LabelSelector = icecream.LabelIcecream }))
+	permit := "kubectl apply -f artifacts/rbac-icecream.yaml, or -namespace for a single one"
+	needs := []preflight.Resource{
+		{GroupVersionResource: v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version), Namespace: o.namespace, Define: "kubectl apply -f artifacts/examples/crd-icecream.yaml", Permit: permit},
+		{GroupVersionResource: appsv1.SchemeGroupVersion.WithResource("deployments"), Namespace: o.namespace, Permit: permit},
+		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), Namespace: o.namespace, Selector: icecream.LabelIcecream, Permit: permit},
+	}
+	caches := watched.New(metrics.For("icecream").CacheHeard, clock.RealClock{})
+	icecreams := externalversions.NewSharedInformerFactory(client, o.resync)
+	watched.Install(caches, icecreams, needs[0], client.ControllerV1alpha1().Icecreams(o.namespace), &v1alpha1.Icecream{})
+	others := kubeinformers.NewSharedInformerFactory(kube, o.resync)
+	watched.Install(caches, others, needs[1], kube.AppsV1().Deployments(o.namespace), &appsv1.Deployment{})
+	watched.Install(caches, others, needs[2], kube.CoreV1().Pods(o.namespace), &corev1.Pod{})
 
 	controller, err := NewController(o.icecream, kube, client,
 		icecreams.Controller().V1alpha1().Icecreams(),
-		deployments.Apps().V1().Deployments(),
-		pods.Core().V1().Pods(),
+		others.Apps().V1().Deployments(),
+		others.Core().V1().Pods(),
 		recorder,
 		clock.RealClock{})
 	if err != nil {
@@ -507,15 +537,13 @@ func wireIcecream(o options, config *rest.Config, recorder events.EventRecorder)
 	}
 	metrics.Count("icecream_objects", "Icecreams, by status and reason of their Ready condition.", []string{"ready", "reason"}, controller.Count)
 
-	permit := "kubectl apply -f artifacts/rbac-icecream.yaml, or -namespace for a single one"
 	return wired{
 		controller: controller,
-		needs: []need{
-			{preflight.Resource{GroupVersionResource: v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version), Namespace: o.namespace, Define: "kubectl apply -f artifacts/examples/crd-icecream.yaml", Permit: permit}, icecreams.Controller().V1alpha1().Icecreams().Informer().GetStore()},
-			{preflight.Resource{GroupVersionResource: appsv1.SchemeGroupVersion.WithResource("deployments"), Namespace: o.namespace, Permit: permit}, deployments.Apps().V1().Deployments().Informer().GetStore()},
-			{preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), Namespace: o.namespace, Selector: icecream.LabelIcecream, Permit: permit}, pods.Core().V1().Pods().Informer().GetStore()},
-		},
-		informers: []starter{icecreams, deployments, pods},
+		needs: pair(needs,
+			icecreams.Controller().V1alpha1().Icecreams().Informer(),
+			others.Apps().V1().Deployments().Informer(),
+			others.Core().V1().Pods().Informer()),
+		informers: []starter{caches, icecreams, others},
 	}, nil
 }
 
@@ -526,18 +554,19 @@ func wirePodtimestamp(o options, config *rest.Config, recorder events.EventRecor
 	if err != nil {
 		return wired{}, err
 	}
-	pods := metadatainformer.NewFilteredMetadataInformer(client, podtimestamp.Resource, o.namespace, o.resync, cache.Indexers{}, nil)
+	needs := []preflight.Resource{
+		{GroupVersionResource: podtimestamp.Resource, Namespace: o.namespace, Permit: "kubectl apply -f artifacts/rbac-podtimestamp.yaml, or -namespace for a single one"},
+	}
+	caches := watched.New(metrics.For(podtimestamp.Name).CacheHeard, clock.RealClock{})
+	pods := informer{
+		watched.NewInformer(caches, needs[0], client.Resource(podtimestamp.Resource).Namespace(o.namespace), &metav1.PartialObjectMetadata{}, o.resync),
+		podtimestamp.Resource.GroupResource(),
+	}
 	controller, err := podtimestamp.New(podtimestamp.Config{}, client, pods, recorder, clock.RealClock{})
 	if err != nil {
 		return wired{}, err
 	}
-	return wired{
-		controller: controller,
-		needs: []need{
-			{preflight.Resource{GroupVersionResource: podtimestamp.Resource, Namespace: o.namespace, Permit: "kubectl apply -f artifacts/rbac-podtimestamp.yaml, or -namespace for a single one"}, pods.Informer().GetStore()},
-		},
-		informers: []starter{informer{pods.Informer()}},
-	}, nil
+	return wired{controller: controller, needs: pair(needs, pods.Informer()), informers: []starter{caches, pods}}, nil
 }
 
 // wireSecretsync wires secretsync to its clients and informers.
@@ -551,11 +580,20 @@ func wireSecretsync(o options, config *rest.Config, recorder events.EventRecorde
 		return wired{}, err
 	}
 
-	selector := secretsync.LabelSourceNamespace + "=" + o.secretsync.SourceNamespace
-	sources := kubeinformers.NewSharedInformerFactoryWithOptions(kube, o.resync, kubeinformers.WithNamespace(o.secretsync.SourceNamespace))
-	copies := kubeinformers.NewSharedInformerFactoryWithOptions(kube, o.resync,
-		kubeinformers.WithTweakListOptions(func(list *metav1.ListOptions) { list.LabelSelector = selector }))
-	namespaces := kubeinformers.NewSharedInformerFactoryWithOptions(kube, o.resync)
+	permit := "kubectl apply -f artifacts/rbac-secretsync.yaml"
+	secrets := corev1.SchemeGroupVersion.WithResource("secrets")
+	needs := []preflight.Resource{
+		{GroupVersionResource: secrets, Namespace: o.secretsync.SourceNamespace, Permit: permit},
+		{GroupVersionResource: secrets, Selector: secretsync.LabelSourceNamespace + "=" + o.secretsync.SourceNamespace, Permit: permit},
+		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("namespaces"), Permit: permit},
+	}
+	caches := watched.New(metrics.For(secretsync.Name).CacheHeard, clock.RealClock{})
+	sources := kubeinformers.NewSharedInformerFactory(kube, o.resync)
+	watched.Install(caches, sources, needs[0], kube.CoreV1().Secrets(o.secretsync.SourceNamespace), &corev1.Secret{})
+	copies := kubeinformers.NewSharedInformerFactory(kube, o.resync)
+	watched.Install(caches, copies, needs[1], kube.CoreV1().Secrets(metav1.NamespaceAll), &corev1.Secret{})
+	namespaces := kubeinformers.NewSharedInformerFactory(kube, o.resync)
+	watched.Install(caches, namespaces, needs[2], kube.CoreV1().Namespaces(), &corev1.Namespace{})
 
 	controller, err := secretsync.New(o.secretsync, kube, meta,
 		sources.Core().V1().Secrets(),
@@ -566,16 +604,13 @@ func wireSecretsync(o options, config *rest.Config, recorder events.EventRecorde
 	if err != nil {
 		return wired{}, err
 	}
-	permit := "kubectl apply -f artifacts/rbac-secretsync.yaml"
-	secrets := corev1.SchemeGroupVersion.WithResource("secrets")
 	return wired{
 		controller: controller,
-		needs: []need{
-			{preflight.Resource{GroupVersionResource: secrets, Namespace: o.secretsync.SourceNamespace, Permit: permit}, sources.Core().V1().Secrets().Informer().GetStore()},
-			{preflight.Resource{GroupVersionResource: secrets, Selector: selector, Permit: permit}, copies.Core().V1().Secrets().Informer().GetStore()},
-			{preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("namespaces"), Permit: permit}, namespaces.Core().V1().Namespaces().Informer().GetStore()},
-		},
-		informers: []starter{sources, copies, namespaces},
+		needs: pair(needs,
+			sources.Core().V1().Secrets().Informer(),
+			copies.Core().V1().Secrets().Informer(),
+			namespaces.Core().V1().Namespaces().Informer()),
+		informers: []starter{caches, sources, copies, namespaces},
 	}, nil
 }
 
@@ -585,14 +620,17 @@ func wireNodereboot(o options, config *rest.Config, recorder events.EventRecorde
 	if err != nil {
 		return wired{}, err
 	}
+	needs := []preflight.Resource{
+		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), Permit: "kubectl apply -f artifacts/rbac-nodereboot.yaml"},
+	}
+	caches := watched.New(metrics.For(nodereboot.Name).CacheHeard, clock.RealClock{})
 	nodes := kubeinformers.NewSharedInformerFactory(kube, o.resync)
+	watched.Install(caches, nodes, needs[0], kube.CoreV1().Nodes(), &corev1.Node{})
 	controller, err := nodereboot.New(o.nodereboot, kube, nodes.Core().V1().Nodes(), recorder, clock.RealClock{})
 	return wired{
 		controller: controller,
-		needs: []need{
-			{preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), Permit: "kubectl apply -f artifacts/rbac-nodereboot.yaml"}, nodes.Core().V1().Nodes().Informer().GetStore()},
-		},
-		informers: []starter{nodes},
+		needs:      pair(needs, nodes.Core().V1().Nodes().Informer()),
+		informers:  []starter{caches, nodes},
 	}, err
 }
 

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	kubeinformers "k8s.io/client-go/informers"
@@ -23,6 +24,8 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/cli"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/agent"
+	"nicoleh.io/k8s-controller/pkg/preflight"
+	"nicoleh.io/k8s-controller/pkg/watched"
 )
 
 // options are the flags.
@@ -100,9 +103,13 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
-	nodes := kubeinformers.NewSharedInformerFactoryWithOptions(kube, 0, kubeinformers.WithTweakListOptions(func(list *metav1.ListOptions) {
-		list.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, o.agent.NodeName).String()
-	}))
+	caches := watched.New(func(_, _ string, _ time.Time) {}, clock.RealClock{}) // for its log alone
+	nodes := kubeinformers.NewSharedInformerFactory(kube, 0)
+	watched.Install(caches, nodes, preflight.Resource{
+		GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"),
+		Fields:               fields.OneTermEqualSelector(metav1.ObjectNameField, o.agent.NodeName).String(),
+		Permit:               "kubectl apply -f artifacts/reboot-agent.yaml",
+	}, kube.CoreV1().Nodes(), &corev1.Node{})
 	reboot := agent.Systemd
 	if words := strings.Fields(o.command); len(words) > 0 {
 		reboot = agent.Command(words)
@@ -112,6 +119,7 @@ func run(o options) error {
 		return err
 	}
 	klog.Background().Info("Starting", "version", cli.VersionLine("reboot-agent"), "node", o.agent.NodeName, "dryRun", o.agent.DryRun)
+	caches.StartWithContext(ctx)
 	nodes.StartWithContext(ctx)
 	if err := a.Run(ctx); err != nil && ctx.Err() == nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/component-base/metrics"
@@ -47,6 +48,12 @@ var (
 		Help:           "Writes of a status, by controller and result.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"controller", "result"})
+	cacheLastHeard = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Subsystem:      subsystem,
+		Name:           "cache_last_heard_timestamp_seconds",
+		Help:           "When each cache last heard from the API server, by an event, a bookmark (about one a minute) or a list, in seconds since 1970; before the first time, when the process started. By controller, resource and, where the cache does not hold all of the resource, label selector.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"controller", "resource", "selector"})
 	buildInfo = metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Subsystem:      subsystem,
 		Name:           "build_info",
@@ -63,7 +70,7 @@ const (
 )
 
 var register = sync.OnceFunc(func() {
-	legacyregistry.MustRegister(syncDuration, syncPanics, staleCacheWaits, statusWrites, buildInfo)
+	legacyregistry.MustRegister(syncDuration, syncPanics, staleCacheWaits, statusWrites, cacheLastHeard, buildInfo)
 })
 
 // Controller counts what one controller does. Its methods are safe for concurrent
@@ -105,6 +112,12 @@ func (c Controller) StatusWrite(err error) {
 		result = conflict
 	}
 	statusWrites.WithLabelValues(c.name, result).Inc()
+}
+
+// CacheHeard sets when the controller's cache of a resource, restricted to those with
+// labels that the selector selects, has last heard from the API server.
+func (c Controller) CacheHeard(resource, selector string, at time.Time) {
+	cacheLastHeard.WithLabelValues(c.name, resource, selector).Set(float64(at.UnixMilli()) / 1000)
 }
 
 // Build says what is running.

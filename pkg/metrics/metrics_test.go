@@ -179,6 +179,21 @@ func TestTheBucketsAreWideEnough(t *testing.T) {
 	}
 }
 
+func TestWhenACacheLastHeard(t *testing.T) {
+	name := newName()
+	c := metrics.For(name)
+	c.CacheHeard("pods", "flavour", time.Unix(1, 0))
+	c.CacheHeard("secrets", "", time.Unix(7, 0))
+	c.CacheHeard("pods", "flavour", time.UnixMilli(1700000000250))
+	want := map[string]string{
+		`controller_cache_last_heard_timestamp_seconds{controller="` + name + `",resource="pods",selector="flavour"}`: "1.70000000025e+09",
+		`controller_cache_last_heard_timestamp_seconds{controller="` + name + `",resource="secrets",selector=""}`:     "7",
+	}
+	if diff := cmp.Diff(want, series(t, "cache_last_heard_timestamp_seconds{controller=\""+name)); diff != "" {
+		t.Errorf("series (-want +got):\n%s", diff)
+	}
+}
+
 func TestBuildSaysWhatIsRunning(t *testing.T) {
 	metrics.Build("v1.2.3", "abc")
 	want := map[string]string{
@@ -250,14 +265,14 @@ func TestManyAtTheSameTime(t *testing.T) {
 // Everything that is served obeys Prometheus' conventions: ours, client-go's, and
 // those of the Go runtime and the process.
 func TestPromlintFindsNothing(t *testing.T) {
-	metrics.For("linted")
+	metrics.For("linted").CacheHeard("pods", "", time.Unix(1, 0))
 	metrics.Build("v0.0.0", "none")
 	metrics.Count("icecream_objects", "Icecreams by status and reason of their Ready condition.", []string{"ready", "reason"},
 		func(add func(int, ...string)) { add(1, "True", "Available") })
 	text := scrape(t)
 	for _, name := range []string{
 		"controller_sync_duration_seconds", "controller_sync_panics_total", "controller_stale_cache_waits_total",
-		"controller_status_writes_total", "controller_build_info", "icecream_objects", "go_goroutines", "process_start_time_seconds",
+		"controller_status_writes_total", "controller_cache_last_heard_timestamp_seconds", "controller_build_info", "icecream_objects", "go_goroutines", "process_start_time_seconds",
 	} {
 		if !strings.Contains(text, "# TYPE "+name+" ") {
 			t.Errorf("%s is not there", name)

@@ -33,6 +33,7 @@ type Resource struct {
 	schema.GroupVersionResource
 	Namespace string // all of them if empty
 	Selector  string // by labels
+	Fields    string // selector by fields
 	Define    string // what to do if the API server does not know the resource
 	Permit    string // what to do if it may not be listed
 }
@@ -52,7 +53,7 @@ func Await(ctx context.Context, client rest.Interface, clock clock.Clock, resour
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			obstacle, remedy, isHopeless := explain(err, resource)
+			obstacle, remedy, isHopeless := resource.Explain(err)
 			if isHopeless {
 				return fmt.Errorf("%s: %s (%w)", obstacle, remedy, err)
 			}
@@ -85,12 +86,15 @@ func list(ctx context.Context, client rest.Interface, r Resource) error {
 	if r.Selector != "" {
 		request.Param("labelSelector", r.Selector)
 	}
+	if r.Fields != "" {
+		request.Param("fieldSelector", r.Fields)
+	}
 	return request.Do(ctx).Error()
 }
 
-// explain says what the error of listing the resource means and what to do about
-// it. It is hopeless if waiting cannot help.
-func explain(err error, r Resource) (obstacle, remedy string, isHopeless bool) {
+// Explain says what the error of listing the resource means and what to do about it.
+// It is hopeless if waiting cannot help.
+func (r Resource) Explain(err error) (obstacle, remedy string, isHopeless bool) {
 	untrusted := &tls.CertificateVerificationError{}
 	switch {
 	case apierrors.IsUnauthorized(err):

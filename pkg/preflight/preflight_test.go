@@ -232,6 +232,10 @@ func TestWhereNothingIsInTheWay(t *testing.T) {
 		resource: preflight.Resource{GroupVersionResource: icecreams.GroupVersionResource, Selector: "flavour=vanilla"},
 		want:     "GET /apis/controller.nicoleh.io/v1alpha1/icecreams?labelSelector=flavour%3Dvanilla&limit=1",
 	}, {
+		name:     "one by its name",
+		resource: preflight.Resource{GroupVersionResource: icecreams.GroupVersionResource, Fields: "metadata.name=vanilla"},
+		want:     "GET /apis/controller.nicoleh.io/v1alpha1/icecreams?fieldSelector=metadata.name%3Dvanilla&limit=1",
+	}, {
 		name:     "of the core group",
 		resource: preflight.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespace: "shop", Selector: "a"},
 		want:     "GET /api/v1/namespaces/shop/pods?labelSelector=a&limit=1",

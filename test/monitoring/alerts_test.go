@@ -59,6 +59,8 @@ var healthy = map[string]string{
 	`controller_sync_panics_total{controller="icecream", ` + a + `}`:                                     "0x240",
 	`controller_sync_panics_total{controller="icecream", ` + b + `}`:                                     "0x240",
 	`controller_stale_cache_waits_total{controller="icecream", ` + a + `}`:                               "0+10x240",
+	`controller_cache_last_heard_timestamp_seconds{controller="icecream", resource="pods", ` + a + `}`:   "0+30x240",
+	`controller_cache_last_heard_timestamp_seconds{controller="icecream", resource="pods", ` + b + `}`:   "0+30x240",
 	`icecream_objects{ready="True", reason="Available", ` + a + `}`:                                      "95x240",
 	`icecream_objects{ready="True", reason="Available", ` + b + `}`:                                      "95x240",
 	`icecream_objects{ready="False", reason="ImagePullBackOff", ` + a + `}`:                              "5x240",
@@ -90,6 +92,8 @@ func TestAlerts(t *testing.T) {
 		panicked = `controller_sync_duration_seconds_count{controller="icecream", result="panicked", ` + a + `}`
 		panics   = `controller_sync_panics_total{controller="icecream", ` + a + `}`
 		stale    = `controller_stale_cache_waits_total{controller="icecream", ` + a + `}`
+		heard    = `controller_cache_last_heard_timestamp_seconds{controller="icecream", resource="pods", ` + a + `}`
+		heardB   = `controller_cache_last_heard_timestamp_seconds{controller="icecream", resource="pods", ` + b + `}`
 		ready    = `icecream_objects{ready="True", reason="Available", ` + a + `}`
 		broken   = `icecream_objects{ready="False", reason="ImagePullBackOff", ` + a + `}`
 		troubles = `secretsync_troubles{reason="CopyFailed", ` + a + `}`
@@ -203,6 +207,19 @@ func TestAlerts(t *testing.T) {
 			want: firing{"IcecreamControllerStaleCache": 15*time.Minute + scrapeInterval},
 		},
 		{name: "all syncs wait for the cache for three minutes", with: series{synced: "0x240", deferred: "0x19 0+10x6 60x220", stale: "0x19 0+10x6 60x220"}},
+
+		{name: "a cache hears by bookmarks alone", with: series{heard: "0x1 60x1 120x1 180+30x234"}},
+		{name: "a cache hears nothing for five minutes", with: series{heard: "0+30x19 570x9 900+30x210"}},
+		{
+			name: "a cache hears nothing for longer",
+			with: series{heard: "0+30x19 570x220"},
+			want: firing{"IcecreamControllerCacheSilent": 570*time.Second + 5*time.Minute + scrapeInterval + time.Minute},
+		},
+		{
+			name: "a cache of a replica that does not lead hears nothing",
+			with: series{heardB: "0+30x19 570x220"},
+			want: firing{"IcecreamControllerCacheSilent": 570*time.Second + 5*time.Minute + scrapeInterval + time.Minute},
+		},
 
 		{name: "a fifth of the Icecreams is not Ready", with: series{ready: "80x240", broken: "20x240"}},
 		{
