@@ -162,13 +162,19 @@ func (c *Controller) names(yield func(cache.ObjectName) bool) {
 	}
 }
 
-// Count adds up the Icecreams by status and reason of their Ready condition.
+// Count adds up the Icecreams by status and reason of their Ready condition. One
+// that cannot be decoded counts as such even if the API server refuses its status.
 func (c *Controller) Count(add func(n int, values ...string)) {
 	icecreams, err := c.icecreams.Lister().List(labels.Everything())
 	if err != nil {
 		utilruntime.HandleError(err)
 	}
-	for ready, n := range icecream.CountByReady(icecreams) {
+	decoded := slices.DeleteFunc(icecreams, func(ice *v1alpha1.Icecream) bool { return lenient.Problem(ice, "spec") != "" })
+	counts := icecream.CountByReady(decoded)
+	if bad := len(icecreams) - len(decoded); bad > 0 {
+		counts[icecream.Readiness{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonInvalidSpec}] += bad
+	}
+	for ready, n := range counts {
 		add(n, string(ready.Status), ready.Reason)
 	}
 }

@@ -144,7 +144,7 @@ func TestUndecodableFromTheBeginning(t *testing.T) {
 	n.Kubectl(t, "patch", "icecream", "bad-status", "--subresource=status", "--type=merge", "-p", `{"status":{"replicas":"three","conditions":5}}`)
 	tighten(t, n)
 
-	c := n.Lab.StartController(t)
+	c := n.Lab.StartController(t, "-insecure-bind-address=127.0.0.1:0")
 	n.Controller = c
 	n.EventuallyReady(t, "vanilla")
 	n.EventuallyReady(t, "bad-status")
@@ -159,6 +159,9 @@ func TestUndecodableFromTheBeginning(t *testing.T) {
 	requireAtWork(t, n, "vanilla", 2)
 	if got := len(n.AllDeployments(t)); got != 2 {
 		t.Errorf("there are %d Deployments, want those of 2 Icecreams", got)
+	}
+	if all, want := metricsOf(t, c), fmt.Sprintf(`icecream_objects{ready="False",reason="InvalidSpec"} %d`, len(undecodable)); !strings.Contains(all, want) {
+		t.Errorf("there is no %s in\n%s", want, all)
 	}
 	list, err := n.Icecreams().List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(list.Items) != len(undecodable)+2 {
