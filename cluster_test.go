@@ -14,7 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -35,6 +34,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/difftest"
 	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/fake"
 	externalversions "nicoleh.io/k8s-controller/pkg/generated/informers/externalversions"
 )
@@ -616,9 +616,7 @@ func inBubble(t *testing.T, test func(t *testing.T, c *cluster)) {
 // equal compares, with no difference between nothing and nothing.
 func equal[T any](t *testing.T, what string, want, got T) {
 	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
+	difftest.Equal(t, what, want, got)
 }
 
 // saying is what an Icecream's status says, in a line.

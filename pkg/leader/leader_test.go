@@ -26,6 +26,8 @@ import (
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
+
+	"nicoleh.io/k8s-controller/pkg/difftest"
 )
 
 // usual is how kube-controller-manager leads.
@@ -448,10 +450,10 @@ func TestTroubleIsToldOnce(t *testing.T) {
 		synctest.Wait()
 		log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
 		if n := strings.Count(log, "Cannot get the lease"); n != 1 {
-			t.Errorf("told %d times:\n%s", n, log)
+			t.Errorf("told %d times:\n%s", n, difftest.Clip(log))
 		}
 		if strings.Count(log, "\n") > 2 {
-			t.Errorf("talkative:\n%s", log)
+			t.Errorf("talkative:\n%s", difftest.Clip(log))
 		}
 		isForbidden.Store(false)
 		<-leads

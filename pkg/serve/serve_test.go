@@ -22,12 +22,12 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 
+	"nicoleh.io/k8s-controller/pkg/difftest"
 	"nicoleh.io/k8s-controller/pkg/serve"
 )
 
@@ -62,9 +62,7 @@ func (j *journal) take() []string {
 
 func equal[T any](t *testing.T, what string, want, got T) {
 	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
+	difftest.Equal(t, what, want, got)
 }
 
 // loopback is a server on ports of its own, HTTPS and plain, with a certificate
@@ -356,7 +354,7 @@ func TestMetricsAreForThoseWhoMay(t *testing.T) {
 			if tt.wantBody != "" {
 				equal(t, "body", tt.wantBody, got.body)
 			} else if !strings.Contains(got.body, "# TYPE go_goroutines gauge\n") {
-				t.Errorf("these are no metrics:\n%s", got.body)
+				t.Errorf("these are no metrics:\n%s", difftest.Clip(got.body))
 			}
 			equal(t, "requests to the API server", tt.wantAsked, s.requests())
 		})
@@ -393,7 +391,7 @@ func TestPlainMetricsAreForWhoeverIsOnTheMachine(t *testing.T) {
 	got := s.ask(t, http.MethodGet, s.plain+"/metrics", "")
 	equal(t, "status code", 200, got.code)
 	if !strings.Contains(got.body, "# TYPE go_goroutines gauge\n") {
-		t.Errorf("these are no metrics:\n%s", got.body)
+		t.Errorf("these are no metrics:\n%s", difftest.Clip(got.body))
 	}
 	equal(t, "requests to the API server", nil, s.requests())
 }

@@ -130,7 +130,7 @@ func startPrometheus(t *testing.T, dir string) prometheus {
 	t.Cleanup(func() {
 		_ = command.Wait() // the end of the test's context has ended it
 		if content, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
-			t.Logf("the log of Prometheus:\n%s", content)
+			t.Logf("the end of the log of Prometheus:\n%s", content[max(0, len(content)-4000):])
 		}
 	})
 	return prometheus("http://" + address + "/api/v1/")

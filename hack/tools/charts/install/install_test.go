@@ -310,7 +310,7 @@ func (s site) run(command *exec.Cmd) string {
 	command.Stderr = &complaints
 	output, err := command.Output()
 	if err != nil || strings.Contains(strings.ToLower(complaints.String()), "warn") {
-		s.Fatalf("%q: %v\n%s%s", command.Args, err, output, &complaints)
+		s.Fatalf("%q: %v\n%.4000s%.4000s", command.Args, err, output, complaints.String())
 	}
 	return string(output)
 }
