@@ -206,6 +206,12 @@ func TestNoAnswerIsNoRefusal(t *testing.T) {
 			})
 
 			n.Apply(t, flavour("vanilla"))
+			n.Eventually(t, "the controller tries to create a Deployment", func(context.Context) error {
+				if turnedAway.Load() == 0 {
+					return errors.New("it has not tried yet")
+				}
+				return nil
+			})
 			n.Steadily(t, "nobody speaks of a refusal", while, func(context.Context) error {
 				ready := meta.FindStatusCondition(n.Icecream(t, "vanilla").Status.Conditions, v1alpha1.ConditionReady)
 				if ready != nil && ready.Reason == v1alpha1.ReasonDeploymentRefused {
