@@ -217,7 +217,40 @@ func genObserved(t *rapid.T) Observed {
 	for range rapid.IntRange(0, 5).Draw(t, "pods") {
 		o.Pods = append(o.Pods, genPod(t, ice))
 	}
+	o.OwnerIsGone = rapid.Bool().Draw(t, "owner is gone")
+	o.Memory = genMemory(t, ice)
 	return o
+}
+
+// genMemory is what a process may remember of an Icecream: nothing, or anything.
+func genMemory(t *rapid.T, ice *v1alpha1.Icecream) Memory {
+	if rapid.Bool().Draw(t, "no memory") {
+		return Memory{}
+	}
+	reason := rapid.SampledFrom([]string{"", v1alpha1.ReasonCrashLoopBackOff, v1alpha1.ReasonImagePullBackOff, v1alpha1.ReasonProgressDeadlineExceeded})
+	return Memory{
+		Generation: rapid.SampledFrom([]int64{ice.Generation, 7}).Draw(t, "generation remembered"),
+		Problem: Problem{
+			Reason:   reason.Draw(t, "problem"),
+			Message:  genText(t),
+			Object:   genName(t),
+			Quiet:    rapid.Bool().Draw(t, "quiet"),
+			Patience: rapid.SampledFrom([]time.Duration{0, patience, forever}).Draw(t, "patience"),
+		},
+		Since:    genTime(t).Time,
+		Gone:     genTime(t).Time,
+		Complete: genTime(t).Time,
+		Write: Write{
+			Want:    rapid.SampledFrom([]string{"", fingerprintOf(desired(ice)), "other"}).Draw(t, "want"),
+			At:      genTime(t).Time,
+			Count:   rapid.IntRange(0, 20).Draw(t, "count"),
+			UID:     rapid.SampledFrom(someUIDs).Draw(t, "UID written"),
+			Drift:   rapid.SampledFrom([]string{"", "other"}).Draw(t, "drift"),
+			Contest: genText(t),
+			Reason:  rapid.SampledFrom([]string{"", v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonDeploymentRefused}).Draw(t, "refused"),
+			Message: genText(t),
+		},
+	}
 }
 
 func genOutcome(t *rapid.T, d Decision) Outcome {
@@ -250,6 +283,9 @@ func neverPanicsNorMutates(t *rapid.T) {
 	outcome := snapshot(t, out.Deployment)
 
 	s, news := statusOf(o, d, out)
+	if _, again := Remember(Assess(o), d, out); again < 0 {
+		t.Fatalf("again in %v", again)
+	}
 	status := snapshot(t, s)
 	Roster(o)
 	if d.Apply != nil {

@@ -48,9 +48,7 @@ func Status(a Assessment, d Decision, out Outcome) (v1alpha1.IcecreamStatus, []E
 		ObservedGeneration: a.Icecream.Generation,
 		Conditions:         before.DeepCopy().Conditions,
 	}
-	if now.target != nil {
-		s.UpdatedReplicas = now.target.Status.UpdatedReplicas
-	}
+	s.UpdatedReplicas = now.updated()
 	if used := now.inUse(); used != nil {
 		s.DeploymentName = used.Name
 		s.Replicas = used.Status.Replicas
@@ -64,6 +62,26 @@ func Status(a Assessment, d Decision, out Outcome) (v1alpha1.IcecreamStatus, []E
 	s.Placement = summary(nodes)
 	now.conclude(d, out).setOn(&s, a.Now)
 	return s, events(a, d, out, s)
+}
+
+// updated is how many Pods are made from the current spec. As long as the Deployment
+// only speaks of an earlier one, the Pods themselves say so.
+func (a Assessment) updated() int32 {
+	d := a.target
+	switch {
+	case d == nil:
+		return 0
+	case d.Status.ObservedGeneration >= d.Generation:
+		return d.Status.UpdatedReplicas
+	}
+	label, hash := LabelValue(d.Name), specHash(a.Icecream.Spec)
+	var current int32
+	for _, pod := range a.Pods {
+		if pod.Deployment == label && pod.SpecHash == hash {
+			current++
+		}
+	}
+	return min(current, d.Status.UpdatedReplicas)
 }
 
 // inUse is the Deployment that runs the Icecream's Pods: the one of the name asked
@@ -144,9 +162,9 @@ func (a Assessment) conclude(d Decision, out Outcome) conclusion {
 	case m.Problem.isLoud():
 		return conclusion{reconciling, m.Problem.Reason, m.Problem.Message}
 	case a.isComplete:
-		return conclusion{ready, v1alpha1.ReasonAvailable, available(a.target)}
+		return conclusion{ready, v1alpha1.ReasonAvailable, available(a.target, a.updated())}
 	default:
-		return conclusion{reconciling, v1alpha1.ReasonProgressing, available(a.target)}
+		return conclusion{reconciling, v1alpha1.ReasonProgressing, available(a.target, a.updated())}
 	}
 }
 
@@ -186,13 +204,13 @@ func (c conclusion) setOn(s *v1alpha1.IcecreamStatus, now time.Time) {
 }
 
 // available says in words how far the Deployment is.
-func available(d *appsv1.Deployment) string {
+func available(d *appsv1.Deployment, updated int32) string {
 	wanted := ptr.Deref(d.Spec.Replicas, 1)
 	switch {
 	case wanted == 0 && d.Status.Replicas == 0:
 		return "Scaled to zero"
-	case d.Status.UpdatedReplicas < d.Status.Replicas || d.Status.ObservedGeneration < d.Generation:
-		return fmt.Sprintf("%d of %s available, %d made from the current spec", d.Status.AvailableReplicas, pods(wanted), d.Status.UpdatedReplicas)
+	case updated < d.Status.Replicas || d.Status.ObservedGeneration < d.Generation:
+		return fmt.Sprintf("%d of %s available, %d made from the current spec", d.Status.AvailableReplicas, pods(wanted), updated)
 	default:
 		return fmt.Sprintf("%d of %s available", d.Status.AvailableReplicas, pods(wanted))
 	}

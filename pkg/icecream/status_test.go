@@ -133,7 +133,7 @@ func TestConclusions(t *testing.T) {
 		pods:        ready(3),
 		out:         Outcome{Deployment: mine(func(d *appsv1.Deployment) { d.Generation++ })},
 		want:        "Reconciling: Progressing",
-		wantMessage: "3 of 3 Pods available, 3 made from the current spec",
+		wantMessage: "3 of 3 Pods available, 0 made from the current spec",
 	}, {
 		name:        "the Pods are not in the cache yet",
 		deployments: []*appsv1.Deployment{mine()},
@@ -273,7 +273,7 @@ func TestConclusions(t *testing.T) {
 			func(d *appsv1.Deployment) { d.Generation++ })},
 		pods:        ready(2),
 		want:        "Reconciling: Progressing",
-		wantMessage: "2 of 3 Pods available, 3 made from the current spec",
+		wantMessage: "2 of 3 Pods available, 2 made from the current spec",
 	}, {
 		name: "the Deployment has given up",
 		deployments: []*appsv1.Deployment{mine(rollingOut,

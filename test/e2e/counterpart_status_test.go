@@ -48,11 +48,6 @@ func TestStatusThatOthersHaveWritten(t *testing.T) {
 				s.Placement = "phantom (7)"
 			})
 		},
-		"another condition": func(t *testing.T, n *lab.Namespace) {
-			forge(t, n, func(s *v1alpha1.IcecreamStatus) {
-				s.Conditions = append(s.Conditions, metav1.Condition{Type: "Phantom", Status: metav1.ConditionTrue, Reason: "Phantom", LastTransitionTime: metav1.Now()})
-			})
-		},
 		"a status from a backup": func(t *testing.T, n *lab.Namespace) {
 			forge(t, n, func(s *v1alpha1.IcecreamStatus) {
 				s.ObservedGeneration = 1
