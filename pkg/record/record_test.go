@@ -363,7 +363,9 @@ func TestAFloodOfDifferentEvents(t *testing.T) {
 
 // number is the one in the note "scoop 7 ×1".
 func number(told string) (n int) {
-	fmt.Sscanf(told, "scoop %d", &n)
+	if _, err := fmt.Sscanf(told, "scoop %d", &n); err != nil {
+		return -1
+	}
 	return n
 }
 
