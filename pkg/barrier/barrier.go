@@ -30,6 +30,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -211,9 +212,12 @@ func (w wait) replaySome(ctx context.Context, from, to, last string) (at, change
 		if !isOpen {
 			break
 		}
+		if event.Type == watch.Error {
+			return "", "", fmt.Errorf("watching %s: %w", w.GroupResource(), apierrors.FromObject(event.Object))
+		}
 		object, err := meta.Accessor(event.Object)
-		if event.Type == watch.Error || err != nil {
-			return "", "", fmt.Errorf("watching %s: %v", w.GroupResource(), event.Object)
+		if err != nil {
+			return "", "", fmt.Errorf("watching %s: %w", w.GroupResource(), err)
 		}
 		at = object.GetResourceVersion()
 		if event.Type != watch.Bookmark && !isBehind(to, at) {

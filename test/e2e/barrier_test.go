@@ -52,7 +52,7 @@ func TestNewLeaderDoesNotRollBack(t *testing.T) {
 	eventuallyLeads(t, n, next)
 	eventuallyWaitsForIcecreams(t, n, next)
 	n.Steadily(t, "the new leader leaves the Deployment alone", 3*time.Second, func(context.Context) error {
-		return requireNoNewWrites(t, n, next, "deployments")
+		return requireNoDeploymentWrites(t, n, next)
 	})
 	if image := n.Deployment(t, "sundae").Spec.Template.Spec.Containers[0].Image; image != chocolate {
 		t.Errorf("the Deployment runs %s, want %s", image, chocolate)
@@ -142,9 +142,9 @@ func eventuallyWaitsForIcecreams(t *testing.T, n *lab.Namespace, c *lab.Controll
 	})
 }
 
-func requireNoNewWrites(t *testing.T, n *lab.Namespace, c *lab.Controller, resource string) error {
+func requireNoDeploymentWrites(t *testing.T, n *lab.Namespace, c *lab.Controller) error {
 	t.Helper()
-	if made := n.Requests(t).Where(isOf(c)).Resource(resource).Writes(); len(made) > 0 {
+	if made := n.Requests(t).Where(isOf(c)).Resource("deployments").Writes(); len(made) > 0 {
 		return fmt.Errorf("it made %s", made)
 	}
 	return nil
@@ -192,7 +192,8 @@ func (w *watches) proxy(t *testing.T, l *lab.Lab) (address string, certificate [
 		ModifyResponse: func(r *http.Response) error {
 			isWatch := r.Request.URL.Query().Has("watch") && strings.HasSuffix(r.Request.URL.Path, "/"+w.resource)
 			if isWatch && !strings.HasSuffix(r.Request.UserAgent(), "/barrier") {
-				r.Body = heldBody{r.Body, r.Request.Context(), w}
+				done := r.Request.Context().Done()
+				r.Body = heldBody{r.Body, func(told []byte) error { return w.pass(done, told) }}
 			}
 			return nil
 		},
@@ -228,14 +229,14 @@ func (w *watches) havePassed(what string) func(context.Context) error {
 	}
 }
 
-// pass returns when what was told may go on.
-func (w *watches) pass(ctx context.Context, told []byte) error {
+// pass returns when what was told may go on, or nobody listens any more.
+func (w *watches) pass(done <-chan struct{}, told []byte) error {
 	w.mu.Lock()
 	gate := w.gate
 	w.mu.Unlock()
 	select {
-	case <-ctx.Done():
-		return ctx.Err()
+	case <-done:
+		return io.ErrClosedPipe
 	case <-gate:
 	}
 	w.mu.Lock()
@@ -246,14 +247,13 @@ func (w *watches) pass(ctx context.Context, told []byte) error {
 
 type heldBody struct {
 	io.ReadCloser
-	ctx     context.Context
-	watches *watches
+	pass func(told []byte) error
 }
 
 // Read implements io.Reader.
 func (b heldBody) Read(content []byte) (int, error) {
 	n, err := b.ReadCloser.Read(content)
-	if held := b.watches.pass(b.ctx, content[:n]); held != nil {
+	if held := b.pass(content[:n]); held != nil {
 		return 0, held
 	}
 	return n, err
