@@ -103,11 +103,11 @@ type Factory[F any] interface {
 	InformerFor(example runtime.Object, create F) cache.SharedIndexInformer
 }
 
-// Install has the factory's informer of the type of example be one of the caches. It
-// has to come before anybody asks the factory for that. The factory's own namespace
-// and list options do not count.
-func Install[F ~func(C, time.Duration) cache.SharedIndexInformer, C any, L runtime.Object](c *Caches, factory Factory[F], r preflight.Resource, client Client[L], example runtime.Object) {
-	factory.InformerFor(example, func(_ C, resync time.Duration) cache.SharedIndexInformer {
+// Install has the factory's informer of the type of example be one of the caches, and
+// returns it. It has to come before anybody asks the factory for that. The factory's
+// own namespace and list options do not count.
+func Install[F ~func(C, time.Duration) cache.SharedIndexInformer, C any, L runtime.Object](c *Caches, factory Factory[F], r preflight.Resource, client Client[L], example runtime.Object) cache.SharedIndexInformer {
+	return factory.InformerFor(example, func(_ C, resync time.Duration) cache.SharedIndexInformer {
 		informer := NewInformer(c, r, client, example, resync)
 		utilruntime.Must(informer.AddIndexers(cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}))
 		return informer
