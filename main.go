@@ -503,7 +503,7 @@ func podNamespace(o options) string {
 
 // wireIcecream wires the Icecream controller to its clients and informers.
 func wireIcecream(o options, config *rest.Config, recorder events.EventRecorder) (wired, error) {
-	custom, err := lenient.RESTClientFor(config, v1alpha1.SchemeGroupVersion, icecreamscheme.Codecs)
+	custom, err := lenient.RESTClientFor(config, schema.GroupVersion(v1alpha1.GroupVersion), icecreamscheme.Codecs)
 	if err != nil {
 		return wired{}, err
 	}

@@ -55,7 +55,8 @@ func events(a Assessment, d Decision, out Outcome, s v1alpha1.IcecreamStatus) []
 	}
 
 	isDeed = false
-	if !equality.Semantic.DeepEqual(podCounts(before.Nodes), podCounts(s.Nodes)) && len(s.Nodes) > 0 {
+	hasMoved := before.DeploymentName != s.DeploymentName || !equality.Semantic.DeepEqual(podCounts(before.Nodes), podCounts(s.Nodes))
+	if hasMoved && len(s.Nodes) > 0 {
 		tell(corev1.EventTypeNormal, v1alpha1.ReasonScheduled, "Schedule", "%s",
 			oneLine(s.Nodes, maxNote-32, ", ", func(n v1alpha1.IcecreamNode) string { return pods(n.Pods) + " on " + n.Name }))
 	}

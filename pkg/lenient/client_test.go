@@ -3,7 +3,6 @@ package lenient_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -18,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -68,28 +68,28 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	switch kind {
 	case "list":
-		io.WriteString(w, strings.Replace(listJSON(s.items...), `"continue":"more",`, "", 1))
+		fmt.Fprint(w, strings.Replace(listJSON(s.items...), `"continue":"more",`, "", 1))
 	case "streaming list":
 		if !s.streams {
 			w.WriteHeader(http.StatusUnprocessableEntity)
-			io.WriteString(w, `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"Invalid","code":422,"message":"sendInitialEvents: Forbidden"}`)
+			fmt.Fprint(w, `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"Invalid","code":422,"message":"sendInitialEvents: Forbidden"}`)
 			return
 		}
 		for _, item := range s.items {
-			io.WriteString(w, event("ADDED", item))
+			fmt.Fprint(w, event("ADDED", item))
 		}
-		io.WriteString(w, event("BOOKMARK", `{"apiVersion":"controller.nicoleh.io/v1alpha1","kind":"Icecream","metadata":{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}},"spec":{},"status":{}}`))
+		fmt.Fprint(w, event("BOOKMARK", `{"apiVersion":"controller.nicoleh.io/v1alpha1","kind":"Icecream","metadata":{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}},"spec":{},"status":{}}`))
 		s.follow(w, r)
 	case "watch":
 		s.follow(w, r)
 	default:
-		io.WriteString(w, s.items[0])
+		fmt.Fprint(w, s.items[0])
 	}
 }
 
 // follow writes events until the request or the test ends, or after an ERROR.
 func (s *server) follow(w http.ResponseWriter, r *http.Request) {
-	io.WriteString(w, s.first)
+	fmt.Fprint(w, s.first)
 	for {
 		if err := http.NewResponseController(w).Flush(); err != nil {
 			return
@@ -98,7 +98,7 @@ func (s *server) follow(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 			return
 		case event := <-s.events:
-			io.WriteString(w, event)
+			fmt.Fprint(w, event)
 			if strings.Contains(event, `"ERROR"`) {
 				return
 			}
@@ -131,7 +131,7 @@ func serve(t *testing.T, s *server) (usual, ours versioned.Interface) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := lenient.RESTClientFor(config, v1alpha1.SchemeGroupVersion, icecreamscheme.Codecs)
+	client, err := lenient.RESTClientFor(config, schema.GroupVersion(v1alpha1.GroupVersion), icecreamscheme.Codecs)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -98,7 +98,7 @@ func salvageList(data []byte, list runtime.Object) error {
 	typed := reflect.ValueOf(itemsPtr).Elem()
 	typed.Set(reflect.MakeSlice(typed.Type(), len(items), len(items)))
 	for i, item := range items {
-		into, ok := typed.Index(i).Addr().Interface().(metav1.Object)
+		into, ok := reflect.TypeAssert[metav1.Object](typed.Index(i).Addr())
 		if !ok {
 			return fmt.Errorf("items of %T are no objects", list)
 		}

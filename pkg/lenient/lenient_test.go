@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -36,7 +37,7 @@ func jsonInfo(codecs runtime.NegotiatedSerializer) runtime.SerializerInfo {
 }
 
 func jsonDecoder(codecs runtime.NegotiatedSerializer) runtime.Decoder {
-	return codecs.DecoderToVersion(jsonInfo(codecs).Serializer, v1alpha1.SchemeGroupVersion)
+	return codecs.DecoderToVersion(jsonInfo(codecs).Serializer, schema.GroupVersion(v1alpha1.GroupVersion))
 }
 
 // flaws are ways not to be an Icecream that a laxer schema lets pass.
@@ -158,7 +159,7 @@ func TestFlawedObject(t *testing.T) {
 				if into != nil && obj != target {
 					t.Error("it is not decoded into the object that was given")
 				}
-				if want := v1alpha1.SchemeGroupVersion.WithKind("Icecream"); *kind != want {
+				if want := schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Icecream"); *kind != want {
 					t.Errorf("its kind is %s", kind)
 				}
 				requireSalvaged(t, obj.(*v1alpha1.Icecream), flaw.spec, flaw.status, flaw.want)
@@ -302,7 +303,7 @@ func TestBuiltInTypes(t *testing.T) {
 func TestEncode(t *testing.T) {
 	encode := func(codecs runtime.NegotiatedSerializer, obj runtime.Object) (string, error) {
 		var out bytes.Buffer
-		err := codecs.EncoderForVersion(jsonInfo(codecs).Serializer, v1alpha1.SchemeGroupVersion).Encode(obj, &out)
+		err := codecs.EncoderForVersion(jsonInfo(codecs).Serializer, schema.GroupVersion(v1alpha1.GroupVersion)).Encode(obj, &out)
 		return out.String(), err
 	}
 	for _, flaw := range flaws {

@@ -12,8 +12,9 @@
 // People who watch are served as well by one report every few seconds. And a
 // rollout costs the clients of kube-controller-manager about five requests, of
 // which they make 20 a second by default: in the middle of a hundred rollouts,
-// there is nothing to tell about each that its end will not tell soon. So urgent
-// reports use up the rate of the others, too.
+// there is nothing to tell about each that its end will not tell soon. So a great
+// number of urgent writes goes first, and the lines wait, but for no longer than a
+// minute.
 package pace
 
 import (
@@ -37,8 +38,10 @@ const (
 	// each kind, and after a while without any so many at once.
 	maxPerSecond = 2
 	maxAtOnce    = 10
-	// A great number of urgent ones holds up the others for this long at most.
-	maxDebt = time.Minute
+	// They wait while more than this many urgent ones are made, ...
+	urgentPerSecond = 5
+	// ... but for no longer than this.
+	maxWait = time.Minute
 )
 
 // Pace says when what may be written. It is safe for concurrent use.
@@ -68,6 +71,7 @@ func New(window time.Duration, clock clock.WithDelayedExecution, wake func(name 
 	p := &Pace{window: window, clock: clock, wake: wake, objects: map[cache.ObjectName]*object{}}
 	for _, l := range []*line{&p.reports, &p.retries} {
 		l.rate = rate.NewLimiter(maxPerSecond, maxAtOnce)
+		l.urgent = rate.NewLimiter(urgentPerSecond, maxAtOnce)
 		l.places = map[cache.ObjectName]*list.Element{}
 		l.granted = map[cache.ObjectName]bool{}
 	}
@@ -107,7 +111,7 @@ func (p *Pace) Wrote(name cache.ObjectName, isRefused bool) {
 	now := p.clock.Now()
 	p.object(name).writes.AllowN(now, 1)
 	if isRefused {
-		p.retries.spend(now)
+		p.retries.spend(now, name)
 	}
 	p.leave(&p.retries, name)
 }
@@ -120,7 +124,7 @@ func (p *Pace) Reported(name cache.ObjectName) {
 	o := p.object(name)
 	o.writes.AllowN(now, 1)
 	o.reported = now
-	p.reports.spend(now)
+	p.reports.spend(now, name)
 	p.leave(&p.reports, name)
 }
 
@@ -172,11 +176,12 @@ func (p *Pace) isTurnOf(l *line, name cache.ObjectName) bool {
 	if l.granted[name] {
 		return true
 	}
-	if l.waiting.Len() == 0 && l.tokens(p.clock.Now()) >= 1 {
-		l.granted[name] = true
+	now := p.clock.Now()
+	l.join(name, now)
+	if l.first() == name && l.left(now) <= 0 {
+		l.grant()
 		return true
 	}
-	l.join(name)
 	p.move(l)
 	return false
 }
@@ -192,14 +197,11 @@ func (p *Pace) leave(l *line, name cache.ObjectName) {
 // the time of the next.
 func (p *Pace) move(l *line) {
 	for l.waiting.Len() > 0 {
-		lacking := 1 - l.tokens(p.clock.Now())
-		if lacking > 0 {
-			p.moveAfter(l, time.Duration(lacking/maxPerSecond*float64(time.Second))+time.Millisecond)
+		if left := l.left(p.clock.Now()); left > 0 {
+			p.moveAfter(l, left)
 			return
 		}
-		next := l.next()
-		l.granted[next] = true
-		p.wake(next, 0)
+		p.wake(l.grant(), 0)
 	}
 }
 
@@ -218,39 +220,66 @@ func (p *Pace) moveAfter(l *line, wait time.Duration) {
 
 // line is where objects wait for what all of them together may do at a rate.
 type line struct {
-	rate    *rate.Limiter
-	waiting list.List // of names; the first has waited longest
+	rate    *rate.Limiter // of what goes through the line
+	urgent  *rate.Limiter // of what goes past it
+	waiting list.List     // of places; the first has waited longest
 	places  map[cache.ObjectName]*list.Element
 	granted map[cache.ObjectName]bool // it is their turn, and they have not used it yet
 	isTimed bool                      // it moves again when a timer fires
 }
 
-// tokens is how many more may have their turn now.
-func (l *line) tokens(now time.Time) float64 { return l.rate.TokensAt(now) - float64(len(l.granted)) }
+// place is one object's in a line.
+type place struct {
+	name  cache.ObjectName
+	since time.Time
+}
 
-// spend takes a token, which may have to be earned first.
-func (l *line) spend(now time.Time) {
-	if l.rate.TokensAt(now) > -maxDebt.Seconds()*maxPerSecond {
-		l.rate.ReserveN(now, 1)
+// left is how long it is until the first in line may have its turn.
+func (l *line) left(now time.Time) time.Duration {
+	own := duration(1+float64(len(l.granted))-l.rate.TokensAt(now), maxPerSecond)
+	others := duration(1-l.urgent.TokensAt(now), urgentPerSecond)
+	waited := now.Sub(l.waiting.Front().Value.(place).since)
+	return max(0, own, min(others, maxWait-waited))
+}
+
+// duration is how long it takes to earn so many tokens.
+func duration(tokens float64, perSecond float64) time.Duration {
+	if tokens <= 0 {
+		return 0
+	}
+	return time.Duration(tokens/perSecond*float64(time.Second)) + time.Millisecond
+}
+
+// spend takes a token for a write, which may have to be earned afterwards.
+func (l *line) spend(now time.Time, name cache.ObjectName) {
+	limiter, perSecond := l.urgent, float64(urgentPerSecond)
+	if l.granted[name] {
+		limiter, perSecond = l.rate, maxPerSecond
+	}
+	if limiter.TokensAt(now) > -maxWait.Seconds()*perSecond {
+		limiter.ReserveN(now, 1)
 	}
 }
 
-func (l *line) join(name cache.ObjectName) {
+func (l *line) join(name cache.ObjectName, now time.Time) {
 	if l.places[name] == nil {
-		l.places[name] = l.waiting.PushBack(name)
+		l.places[name] = l.waiting.PushBack(place{name, now})
 	}
 }
 
 func (l *line) drop(name cache.ObjectName) {
-	if place := l.places[name]; place != nil {
-		l.waiting.Remove(place)
+	if element := l.places[name]; element != nil {
+		l.waiting.Remove(element)
 		delete(l.places, name)
 	}
 }
 
-// next takes the first out of the line.
-func (l *line) next() cache.ObjectName {
-	name := l.waiting.Front().Value.(cache.ObjectName)
+func (l *line) first() cache.ObjectName { return l.waiting.Front().Value.(place).name }
+
+// grant gives its turn to the first in line.
+func (l *line) grant() cache.ObjectName {
+	name := l.first()
 	l.drop(name)
+	l.granted[name] = true
 	return name
 }
