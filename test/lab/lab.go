@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
@@ -165,7 +166,7 @@ func (l *Lab) furnish(ctx context.Context, isBare bool) (err error) {
 		return err
 	}
 	// Tests may look at Icecreams that do not fit their type.
-	custom, err := lenient.RESTClientFor(l.RESTConfig(), v1alpha1.SchemeGroupVersion, scheme.Codecs)
+	custom, err := lenient.RESTClientFor(l.RESTConfig(), schema.GroupVersion(v1alpha1.GroupVersion), scheme.Codecs)
 	if err != nil {
 		return err
 	}
