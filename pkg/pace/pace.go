@@ -13,8 +13,8 @@
 // rollout costs the clients of kube-controller-manager about five requests, of
 // which they make 20 a second by default: in the middle of a hundred rollouts,
 // there is nothing to tell about each that its end will not tell soon. So a great
-// number of urgent writes goes first, and the lines wait, but for no longer than a
-// minute.
+// number of urgent writes goes first, and the lines wait, but for no longer than
+// five minutes.
 package pace
 
 import (
@@ -38,10 +38,12 @@ const (
 	// each kind, and after a while without any so many at once.
 	maxPerSecond = 2
 	maxAtOnce    = 10
-	// They wait while more than this many urgent ones are made, ...
+	// They wait while more than this many urgent ones are made, and for some time
+	// after a great number of them, ...
 	urgentPerSecond = 5
-	// ... but for no longer than this.
-	maxWait = time.Minute
+	maxDebt         = time.Minute
+	// ... but never for longer than this.
+	maxWait = 5 * time.Minute
 )
 
 // Pace says when what may be written. It is safe for concurrent use.
@@ -256,7 +258,7 @@ func (l *line) spend(now time.Time, name cache.ObjectName) {
 	if l.granted[name] {
 		limiter, perSecond = l.rate, maxPerSecond
 	}
-	if limiter.TokensAt(now) > -maxWait.Seconds()*perSecond {
+	if limiter.TokensAt(now) > -maxDebt.Seconds()*perSecond {
 		limiter.ReserveN(now, 1)
 	}
 }
