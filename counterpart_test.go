@@ -263,6 +263,25 @@ func TestAPolicyThatChangesWhatIsWritten(t *testing.T) {
 			equal(t, "patches", 1, c.writes()["patch deployments"])
 		})
 	})
+	t.Run("while another refuses the end of a rename", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, c *cluster) {
+			c.policy = mirror
+			ready(t, c)
+			c.deny = func(request string) error {
+				if request == "delete deployments" {
+					return apierrors.NewForbidden(deploymentsGVR.GroupResource(), "sundae", errors.New("it is kept"))
+				}
+				return nil
+			}
+			edit(c, "sundae", calls("cone"))
+			pass(time.Second)
+			c.rollOut("cone", "node-1", "node-2")
+			pass(10 * time.Minute)
+			requireFew(t, c, "delete deployments", 16)
+			requireFew(t, c, "patch deployments", 1)
+			equal(t, "status", "Reconciling (DeploymentRefused), 2 available, on node-1 (2), node-2 (2)", saying(c.icecream("sundae")))
+		})
+	})
 	t.Run("otherwise each time", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, c *cluster) {
 			n := 0

@@ -27,7 +27,8 @@ type Memory struct {
 	Gone       time.Time // since when it is no longer seen; zero while it is
 	Complete   time.Time // since when nothing was left to do for anybody; zero while something is
 
-	Write Write
+	Write   Write // of the Deployment of the name asked for
+	Removal Write // of Deployments of former names
 
 	// Outdated is a version of the Icecream that has changed, as the API server
 	// has said; nothing need be decided about it until then, when the cache has
@@ -47,7 +48,7 @@ func (m Memory) WithOutdated(o Observed) Memory {
 	return m
 }
 
-// Write is the last write of an Icecream's Deployment, and what came of it.
+// Write is the last write of its kind for an Icecream, and what came of it.
 type Write struct {
 	Want  string    // what was requested, as a fingerprint; empty before the first write
 	At    time.Time // when it was answered
@@ -133,28 +134,37 @@ func Remember(a Assessment, d Decision, out Outcome) (m Memory, again time.Durat
 	if d.Verdict != Act {
 		return m, again
 	}
-	before := m.Write
-	m.Write = Write{Want: d.want(), At: a.Now, Count: 1, Contest: d.contest(a.Named)}
+	last := m.last(d)
+	before := *last
+	*last = Write{Want: d.want(), At: a.Now, Count: 1, Contest: d.contest(a.Named)}
 	if out.Err != nil {
-		m.Write.Reason, m.Write.Message = refusal(out.Err)
+		last.Reason, last.Message = refusal(out.Err)
 	}
-	isSame := before.Want == m.Write.Want && (before.Reason == "") == (m.Write.Reason == "")
+	isSame := before.Want == last.Want && (before.Reason == "") == (last.Reason == "")
 	if isSame && a.Now.Sub(before.At) < forgetWriteAfter {
-		m.Write.Count += before.Count
+		last.Count += before.Count
 	}
 	if written := out.Deployment; written != nil {
-		m.Write.UID = written.UID
+		last.UID = written.UID
 		if drift, _ := driftOf(written, desired(a.Icecream), a.Icecream.Spec.Resources); len(drift) > 0 {
-			m.Write.Drift = fingerprintOf(drift)
+			last.Drift = fingerprintOf(drift)
 		}
 		if a.Named != nil && a.Named.ResourceVersion == written.ResourceVersion {
 			again = soonest(again, atOnce) // no event will follow
 		}
 	}
 	if out.Err != nil {
-		again = soonest(again, m.Write.delay())
+		again = soonest(again, last.delay())
 	}
 	return m, again
+}
+
+// last is the last write of the decision's kind.
+func (m *Memory) last(d Decision) *Write {
+	if d.Apply != nil {
+		return &m.Write
+	}
+	return &m.Removal
 }
 
 // atOnce is a delay that is not none.
@@ -173,7 +183,7 @@ func (a Assessment) notice() Memory {
 	m := a.Memory
 	if m.Generation != a.Icecream.Generation {
 		m = recall(a.Icecream, a.Now)
-		m.Write = a.Memory.Write
+		m.Write, m.Removal = a.Memory.Write, a.Memory.Removal
 	}
 	switch {
 	case !a.isComplete:
