@@ -18,7 +18,6 @@ import (
 
 // The API server's audit log is the witness of what the controller costs it.
 func TestEconomy(t *testing.T) {
-	t.Parallel()
 	l := NewLab(t, lab.Options{Nodes: 5})
 	c := l.StartController(t)
 	n := l.NewNamespace(t)
