@@ -195,7 +195,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (again tim
 		return 0, nil
 	}
 	if observed.IsOutdated() {
-		return 0, worker.NotYet(errors.New("the Icecream has changed, as the cache will show"))
+		return 0, worker.NotYet(errors.New("what has changed or was deleted is not in the cache yet"))
 	}
 	known := icecream.Assess(observed)
 
@@ -320,8 +320,11 @@ func (c *Controller) act(ctx context.Context, known icecream.Assessment, d icecr
 		c.writes.Record(name, deploymentResource, out.Deployment.ResourceVersion)
 	}
 	for _, old := range d.Delete {
-		if err == nil {
-			err = c.delete(ctx, old)
+		if err != nil {
+			break
+		}
+		if err = c.delete(ctx, old); err == nil {
+			out.Removed = append(out.Removed, old.UID)
 		}
 	}
 	c.writing.Wrote(name, err != nil)

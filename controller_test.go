@@ -207,6 +207,29 @@ func TestAnOldDeploymentThatSomebodyTookOverIsKept(t *testing.T) {
 	})
 }
 
+// A rename that is taken back meets a cache in which what it has removed is still
+// there: that must not take the place of what runs.
+func TestARenameThatIsTakenBackAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		ready(t, c)
+		edit(c, "sundae", calls("cone"))
+		pass(time.Minute)
+		c.hold(deploymentsGVR)
+		c.rollOut("cone", "node-1", "node-2")
+		c.next(deploymentsGVR)
+		pass(10 * time.Second)
+		equal(t, "Deployments after the rename", map[string]string{"cone": "uid-of-sundae"}, c.deployments())
+
+		edit(c, "sundae", calls(""))
+		pass(time.Minute)
+		equal(t, "Deployments while the cache trails", map[string]string{"cone": "uid-of-sundae"}, c.deployments())
+		c.release(deploymentsGVR)
+		pass(2 * time.Minute)
+		equal(t, "Deployments when it does not", map[string]string{"cone": "uid-of-sundae", "sundae": "uid-of-sundae"}, c.deployments())
+		equal(t, "reports", nil, c.reports())
+	})
+}
+
 // A Deployment of a former name counts for as long as it is there.
 func TestTheOldDeploymentOfABlockedRename(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {

@@ -2,8 +2,10 @@ package icecream
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +31,9 @@ type Memory struct {
 
 	Write   Write // of the Deployment of the name asked for
 	Removal Write // of Deployments of former names
+	// Removed are the UIDs of Deployments that have been deleted, until the cache
+	// shows that.
+	Removed []types.UID
 
 	// Outdated is a version of the Icecream that has changed, as the API server
 	// has said; nothing need be decided about it until then, when the cache has
@@ -37,9 +42,13 @@ type Memory struct {
 	OutdatedUntil time.Time
 }
 
-// IsOutdated reports whether the cache is known to show a past version.
+// IsOutdated reports whether a cache is known to show the past: a version of the
+// Icecream that has changed, or a Deployment that was deleted for it.
 func (o Observed) IsOutdated() bool {
-	return o.Icecream.ResourceVersion == o.Memory.Outdated && o.Now.Before(o.Memory.OutdatedUntil)
+	return o.Icecream.ResourceVersion == o.Memory.Outdated && o.Now.Before(o.Memory.OutdatedUntil) ||
+		slices.ContainsFunc(o.Owned, func(d *appsv1.Deployment) bool {
+			return d.DeletionTimestamp == nil && slices.Contains(o.Memory.Removed, d.UID)
+		})
 }
 
 // WithOutdated is the memory with what a conflict says about the Icecream's version.
@@ -134,6 +143,7 @@ func Remember(a Assessment, d Decision, out Outcome) (m Memory, again time.Durat
 	if d.Verdict != Act {
 		return m, again
 	}
+	m.Removed = append(slices.Clone(m.Removed), out.Removed...)
 	last := m.last(d)
 	before := *last
 	*last = Write{Want: d.want(), At: a.Now, Count: 1, Contest: d.contest(a.Named)}
@@ -183,8 +193,11 @@ func (a Assessment) notice() Memory {
 	m := a.Memory
 	if m.Generation != a.Icecream.Generation {
 		m = recall(a.Icecream, a.Now)
-		m.Write, m.Removal = a.Memory.Write, a.Memory.Removal
+		m.Write, m.Removal, m.Removed = a.Memory.Write, a.Memory.Removal, a.Memory.Removed
 	}
+	m.Removed = slices.DeleteFunc(slices.Clone(m.Removed), func(uid types.UID) bool {
+		return !slices.ContainsFunc(a.Owned, func(d *appsv1.Deployment) bool { return d.UID == uid })
+	})
 	switch {
 	case !a.isComplete:
 		m.Complete = time.Time{}

@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -29,6 +30,8 @@ const (
 type Outcome struct {
 	// Deployment is the one written, as the API server answered; nil when none was.
 	Deployment *appsv1.Deployment
+	// Removed are the UIDs of the Deployments that were deleted.
+	Removed []types.UID
 	// Err is the API server's refusal; nil when everything was done.
 	Err error
 }
