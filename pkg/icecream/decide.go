@@ -147,7 +147,7 @@ func (a Assessment) decideOld() Decision {
 // patient has a decision wait that was carried out before, if that was refused or
 // somebody keeps undoing it.
 func (a Assessment) patient(d Decision) Decision {
-	last := a.memory.last(d)
+	last := lastOf(&a.memory, d)
 	if last.Want == "" || last.Want != d.want() {
 		return d
 	}

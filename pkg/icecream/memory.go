@@ -144,7 +144,7 @@ func Remember(a Assessment, d Decision, out Outcome) (m Memory, again time.Durat
 		return m, again
 	}
 	m.Removed = append(slices.Clone(m.Removed), out.Removed...)
-	last := m.last(d)
+	last := lastOf(&m, d)
 	before := *last
 	*last = Write{Want: d.want(), At: a.Now, Count: 1, Contest: d.contest(a.Named)}
 	if out.Err != nil {
@@ -169,8 +169,8 @@ func Remember(a Assessment, d Decision, out Outcome) (m Memory, again time.Durat
 	return m, again
 }
 
-// last is the last write of the decision's kind.
-func (m *Memory) last(d Decision) *Write {
+// lastOf is the last write of the decision's kind.
+func lastOf(m *Memory, d Decision) *Write {
 	if d.Apply != nil {
 		return &m.Write
 	}
