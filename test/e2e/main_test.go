@@ -18,7 +18,7 @@ import (
 )
 
 // Tests mostly wait, so more of them run at a time than there are processors.
-const parallelTests = "8"
+const parallelTests = "10"
 
 func TestMain(m *testing.M) {
 	flag.Parse()
