@@ -47,8 +47,9 @@ import (
 // Fresh: nothing is decided before the caches show what was written last time.
 // Observe: everything is read from the caches, and what is remembered from the
 // sync before is added. Assess and decide: package icecream says what is known and
-// what should be written; it is pure and holds all the rules. Act: it is written. Status: what came of it is reported, if it is news. Events: people
-// are told, after the status says so too.
+// what should be written; it is pure and holds all the rules. Act: it is written.
+// Status: what came of it is reported, if it is news. Events: people are told, after
+// the status says so too.
 //
 // It writes Deployments, the status of Icecreams, and events. It never writes an
 // Icecream's spec, a Pod, or a Deployment that is not its own.
@@ -149,13 +150,18 @@ func (c *Controller) Ready() []cache.DoneChecker { return c.synced }
 // Busy is how long the longest of the running syncs has been running by now.
 func (c *Controller) Busy() time.Duration { return c.loop.Busy() }
 
-// names are those of all Icecreams in the cache.
-func (c *Controller) names(yield func(cache.ObjectName) bool) {
+// all are the Icecreams in the cache.
+func (c *Controller) all() []*v1alpha1.Icecream {
 	icecreams, err := c.icecreams.Lister().List(labels.Everything())
 	if err != nil {
 		utilruntime.HandleError(err)
 	}
-	for _, ice := range icecreams {
+	return icecreams
+}
+
+// names are those of all Icecreams in the cache.
+func (c *Controller) names(yield func(cache.ObjectName) bool) {
+	for _, ice := range c.all() {
 		if !yield(nameOf(ice)) {
 			return
 		}
@@ -165,10 +171,7 @@ func (c *Controller) names(yield func(cache.ObjectName) bool) {
 // Count adds up the Icecreams by status and reason of their Ready condition. One
 // that cannot be decoded counts as such even if the API server refuses its status.
 func (c *Controller) Count(add func(n int, values ...string)) {
-	icecreams, err := c.icecreams.Lister().List(labels.Everything())
-	if err != nil {
-		utilruntime.HandleError(err)
-	}
+	icecreams := c.all()
 	decoded := slices.DeleteFunc(icecreams, func(ice *v1alpha1.Icecream) bool { return lenient.Problem(ice, "spec") != "" })
 	counts := icecream.CountByReady(decoded)
 	if bad := len(icecreams) - len(decoded); bad > 0 {
@@ -208,13 +211,13 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (again tim
 	if err != nil {
 		return 0, err
 	}
-	memory, again := icecream.Remember(known, decision, outcome)
-	c.memories.Store(name, memory)
+	now, again := icecream.Remember(known, decision, outcome)
+	c.memories.Store(name, now.Memory)
 
-	status, news := icecream.Status(known, decision, outcome)
+	status, news := icecream.Status(known, now, decision, outcome)
 	err = c.report(ctx, known, status, news)
 	if apierrors.IsConflict(err) {
-		c.memories.Store(name, memory.WithOutdated(observed))
+		c.memories.Store(name, now.Memory.WithOutdated(observed))
 	}
 	if err != nil {
 		return 0, err

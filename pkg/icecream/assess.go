@@ -1,6 +1,7 @@
 package icecream
 
 import (
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -43,6 +44,7 @@ type Assessment struct {
 	old        []*appsv1.Deployment // its Deployments of other names, sorted by name
 	isComplete bool                 // nothing is left to do for anybody
 	memory     Memory               // Observed.Memory with what is seen now
+	left       []Difference         // what the API server stored otherwise than it was just requested to
 }
 
 // Assess works out what is known about an Icecream.
@@ -57,7 +59,7 @@ func Assess(o Observed) Assessment {
 		}
 	}
 	slices.SortFunc(a.old, func(a, b *appsv1.Deployment) int { return strings.Compare(a.Name, b.Name) })
-	a.isComplete = a.target != nil && a.isCompleteWith(a.target)
+	a.isComplete = a.hasNothingLeft()
 	a.memory = a.notice()
 	return a
 }
@@ -74,14 +76,14 @@ func (a Assessment) after(out Outcome) Assessment {
 	return Assess(o)
 }
 
-// isCompleteWith reports whether nothing is left to do for anybody. It asks the
-// Pods as well as the Deployment, so that an Icecream is never Ready with nodes
-// missing from its status because one cache was ahead of the other.
-func (a Assessment) isCompleteWith(deployment *appsv1.Deployment) bool {
-	if len(a.old) > 0 || !isRolledOut(deployment) {
+// hasNothingLeft reports whether nothing is left to do for anybody. It asks the Pods
+// as well as the Deployment, so that an Icecream is never Ready with nodes missing
+// from its status because one cache was ahead of the other.
+func (a Assessment) hasNothingLeft() bool {
+	if a.target == nil || len(a.old) > 0 || !isRolledOut(a.target) {
 		return false
 	}
-	label := LabelValue(deployment.Name)
+	label := LabelValue(a.target.Name)
 	var placed, ready int32
 	for _, pod := range a.Pods {
 		if pod.Deployment != label {
@@ -94,7 +96,20 @@ func (a Assessment) isCompleteWith(deployment *appsv1.Deployment) bool {
 			ready++
 		}
 	}
-	return placed == deployment.Status.Replicas && ready == deployment.Status.Replicas
+	return placed == a.target.Status.Replicas && ready == a.target.Status.Replicas
+}
+
+// current are the Pods of the Deployment asked for that are made from the current
+// spec.
+func (a Assessment) current() iter.Seq[Pod] {
+	label, hash := LabelValue(a.target.Name), specHash(a.Icecream.Spec)
+	return func(yield func(Pod) bool) {
+		for _, pod := range a.Pods {
+			if pod.Deployment == label && pod.SpecHash == hash && !yield(pod) {
+				return
+			}
+		}
+	}
 }
 
 // isTerminating reports whether all of these Deployments are being deleted.

@@ -25,7 +25,7 @@ type Event struct {
 
 // events are what the change from the present status to s is worth, in the order
 // in which it came about. Nothing has changed, nothing is told.
-func events(a Assessment, d Decision, out Outcome, s v1alpha1.IcecreamStatus) []Event {
+func events(a, now Assessment, d Decision, out Outcome, s v1alpha1.IcecreamStatus) []Event {
 	var told []Event
 	isDeed := true
 	tell := func(eventType, reason, action, note string, args ...any) {
@@ -34,7 +34,7 @@ func events(a Assessment, d Decision, out Outcome, s v1alpha1.IcecreamStatus) []
 	before := a.Icecream.Status
 
 	if written := out.Deployment; written != nil {
-		left, _ := driftOf(written, desired(a.Icecream), a.Icecream.Spec.Resources)
+		left := now.left
 		isOld := a.Named != nil && len(left) > 0 && fingerprintOf(left) == fingerprintOf(d.Drift)
 		switch {
 		case a.Named == nil:

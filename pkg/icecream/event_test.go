@@ -45,8 +45,9 @@ func (s *story) report(o Observed, out Outcome) []string {
 	}
 	a := Assess(o)
 	d := Decide(a)
-	s.memory, _ = Remember(a, d, out)
-	status, news := Status(a, d, out)
+	now, _ := Remember(a, d, out)
+	s.memory = now.Memory
+	status, news := Status(a, now, d, out)
 	s.ice = s.ice.DeepCopy()
 	s.ice.Status = status
 	return told(news)

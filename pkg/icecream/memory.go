@@ -136,37 +136,46 @@ func (w Write) accepts(want *appsv1ac.DeploymentApplyConfiguration, uid types.UI
 	return w.Drift != "" && w.UID == uid && w.Drift == fingerprintOf(drift) && w.Want == fingerprintOf(want)
 }
 
-// Remember is the Memory to give to the next sync, after the decision has been
-// carried out, and when that should be even if nothing changes; zero if it need not.
-func Remember(a Assessment, d Decision, out Outcome) (m Memory, again time.Duration) {
-	m, again = a.after(out).memory, d.Again
-	if d.Verdict != Act {
-		return m, again
+// Remember is what is known after the decision has been carried out. Its Memory is
+// for the next sync, which should come after again even if nothing changes; zero if
+// it need not.
+func Remember(a Assessment, d Decision, out Outcome) (now Assessment, again time.Duration) {
+	now, again = a.after(out), d.Again
+	if d.Verdict == Act {
+		again = soonest(again, now.remember(a, d, out))
 	}
+	now.Memory = now.memory
+	return now, again
+}
+
+// remember adds what was written to the memory, and returns after what delay to look
+// again because of that; zero if an event will follow.
+func (a *Assessment) remember(before Assessment, d Decision, out Outcome) (again time.Duration) {
+	m := &a.memory
 	m.Removed = append(slices.Clone(m.Removed), out.Removed...)
-	last := lastOf(&m, d)
-	before := *last
-	*last = Write{Want: d.want(), At: a.Now, Count: 1, Contest: d.contest(a.Named)}
+	last := lastOf(m, d)
+	former := *last
+	*last = Write{Want: d.want(), At: a.Now, Count: 1, Contest: d.contest(before.Named)}
 	if out.Err != nil {
 		last.Reason, last.Message = refusal(out.Err)
 	}
-	isSame := before.Want == last.Want && (before.Reason == "") == (last.Reason == "")
-	if isSame && a.Now.Sub(before.At) < forgetWriteAfter {
-		last.Count += before.Count
+	isSame := former.Want == last.Want && (former.Reason == "") == (last.Reason == "")
+	if isSame && a.Now.Sub(former.At) < forgetWriteAfter {
+		last.Count += former.Count
 	}
 	if written := out.Deployment; written != nil {
 		last.UID = written.UID
-		if drift, _ := driftOf(written, desired(a.Icecream), a.Icecream.Spec.Resources); len(drift) > 0 {
-			last.Drift = fingerprintOf(drift)
+		if a.left, _ = driftOf(written, desired(a.Icecream), a.Icecream.Spec.Resources); len(a.left) > 0 {
+			last.Drift = fingerprintOf(a.left)
 		}
-		if a.Named != nil && a.Named.ResourceVersion == written.ResourceVersion {
-			again = soonest(again, atOnce) // no event will follow
+		if before.Named != nil && before.Named.ResourceVersion == written.ResourceVersion {
+			again = atOnce // no event will follow
 		}
 	}
 	if out.Err != nil {
 		again = soonest(again, last.delay())
 	}
-	return m, again
+	return again
 }
 
 // lastOf is the last write of the decision's kind.

@@ -47,7 +47,7 @@ func (a Assessment) problem() Problem {
 	if d == nil || d.DeletionTimestamp != nil || a.isComplete {
 		return Problem{}
 	}
-	worst, slowest := a.worstPods(d)
+	worst, slowest := a.worstPods()
 	if worst.Reason != "" {
 		return Problem{Reason: worst.Reason, Message: worst.Message, Patience: a.StallAfter}
 	}
@@ -61,11 +61,9 @@ func (a Assessment) problem() Problem {
 
 // worstPods are the longest trouble of a Pod made from the current spec, and the
 // Pod that has taken longest to become ready.
-func (a Assessment) worstPods(d *appsv1.Deployment) (worst Trouble, slowest Pod) {
-	label, hash := LabelValue(d.Name), specHash(a.Icecream.Spec)
-	for _, pod := range a.Pods {
-		isCurrent := pod.Deployment == label && pod.SpecHash == hash
-		if !isCurrent || pod.Ready {
+func (a Assessment) worstPods() (worst Trouble, slowest Pod) {
+	for pod := range a.current() {
+		if pod.Ready {
 			continue
 		}
 		if pod.Trouble.Reason != "" && (worst.Reason == "" || isBefore(pod.Trouble, worst)) {

@@ -299,5 +299,10 @@ var equateEmpty = cmpopts.EquateEmpty()
 func decide(o Observed) Decision { return Decide(Assess(o)) }
 
 func statusOf(o Observed, d Decision, out Outcome) (v1alpha1.IcecreamStatus, []Event) {
-	return Status(Assess(o), d, out)
+	return statusAfter(Assess(o), d, out)
+}
+
+func statusAfter(a Assessment, d Decision, out Outcome) (v1alpha1.IcecreamStatus, []Event) {
+	now, _ := Remember(a, d, out)
+	return Status(a, now, d, out)
 }

@@ -36,20 +36,18 @@ type Outcome struct {
 	Err error
 }
 
-// Status says what to report after the decision has been carried out, with the
-// events that a change from the present status is worth. For an Icecream that is
-// being deleted it is the present status.
-func Status(a Assessment, d Decision, out Outcome) (v1alpha1.IcecreamStatus, []Event) {
-	before := a.Icecream.Status
-	if a.Icecream.DeletionTimestamp != nil {
-		return *before.DeepCopy(), nil
+// Status says what to report after the decision has been carried out, given what was
+// known before and what is known now (see [Remember]), with the events that a change
+// from the present status is worth. For an Icecream that is being deleted it is the
+// present status.
+func Status(before, now Assessment, d Decision, out Outcome) (v1alpha1.IcecreamStatus, []Event) {
+	present := before.Icecream.Status
+	if before.Icecream.DeletionTimestamp != nil {
+		return *present.DeepCopy(), nil
 	}
-	now := a.after(out)
-	now.memory, _ = Remember(a, d, out)
-
 	s := v1alpha1.IcecreamStatus{
-		ObservedGeneration: a.Icecream.Generation,
-		Conditions:         before.DeepCopy().Conditions,
+		ObservedGeneration: before.Icecream.Generation,
+		Conditions:         present.DeepCopy().Conditions,
 	}
 	s.UpdatedReplicas = now.updated()
 	if used := now.inUse(); used != nil {
@@ -59,12 +57,12 @@ func Status(a Assessment, d Decision, out Outcome) (v1alpha1.IcecreamStatus, []E
 		s.AvailableReplicas = used.Status.AvailableReplicas
 		s.Selector = metav1.FormatLabelSelector(used.Spec.Selector)
 	}
-	nodes := placement(a.Observed)
+	nodes := placement(before.Observed)
 	s.NodeCount = int32(len(nodes))
 	s.Nodes = nodes[:min(len(nodes), maxNodes)]
 	s.Placement = summary(nodes)
-	now.conclude(d, out).setOn(&s, a.Now)
-	return s, events(a, d, out, s)
+	now.conclude(d, out).setOn(&s, before.Now)
+	return s, events(before, now, d, out, s)
 }
 
 // updated is how many Pods are made from the current spec. As long as the Deployment
@@ -77,12 +75,9 @@ func (a Assessment) updated() int32 {
 	case d.Status.ObservedGeneration >= d.Generation:
 		return d.Status.UpdatedReplicas
 	}
-	label, hash := LabelValue(d.Name), specHash(a.Icecream.Spec)
 	var current int32
-	for _, pod := range a.Pods {
-		if pod.Deployment == label && pod.SpecHash == hash {
-			current++
-		}
+	for range a.current() {
+		current++
 	}
 	return min(current, d.Status.UpdatedReplicas)
 }

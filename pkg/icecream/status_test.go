@@ -78,8 +78,8 @@ func forbidden() error {
 // lasting is what a process remembers that has seen the same for that long.
 func lasting(o Observed, d time.Duration) Memory {
 	o.Now, o.Memory = o.Now.Add(-d), Memory{}
-	m, _ := Remember(Assess(o), Decision{}, Outcome{})
-	return m
+	now, _ := Remember(Assess(o), Decision{}, Outcome{})
+	return now.Memory
 }
 
 func TestConclusions(t *testing.T) {

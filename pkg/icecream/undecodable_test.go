@@ -38,7 +38,7 @@ func TestUndecodable(t *testing.T) {
 			if diff := cmp.Diff(want, d); diff != "" {
 				t.Errorf("decision (-want +got):\n%s", diff)
 			}
-			s, news := Status(a, d, Outcome{})
+			s, news := statusAfter(a, d, Outcome{})
 			if stalled := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionStalled); stalled.Status != metav1.ConditionTrue || stalled.Reason != want.Reason || stalled.Message != want.Message {
 				t.Errorf("Stalled is %+v", stalled)
 			}
@@ -47,7 +47,7 @@ func TestUndecodable(t *testing.T) {
 			}
 			o.Icecream = ice.DeepCopy()
 			o.Icecream.Status = s
-			if _, more := Status(Assess(o), d, Outcome{}); len(more) > 0 {
+			if _, more := statusOf(o, d, Outcome{}); len(more) > 0 {
 				t.Errorf("first it tells %+v, and then %+v", news, more)
 			}
 		})
