@@ -142,31 +142,31 @@ func (w Write) accepts(want *appsv1ac.DeploymentApplyConfiguration, uid types.UI
 func Remember(a Assessment, d Decision, out Outcome) (now Assessment, again time.Duration) {
 	now, again = a.after(out), d.Again
 	if d.Verdict == Act {
-		again = soonest(again, now.remember(a, d, out))
+		again = soonest(again, remember(&now, a, d, out))
 	}
 	now.Memory = now.memory
 	return now, again
 }
 
-// remember adds what was written to the memory, and returns after what delay to look
-// again because of that; zero if an event will follow.
-func (a *Assessment) remember(before Assessment, d Decision, out Outcome) (again time.Duration) {
-	m := &a.memory
+// remember adds what was written to the memory of now, and returns after what delay
+// to look again because of that; zero if an event will follow.
+func remember(now *Assessment, before Assessment, d Decision, out Outcome) (again time.Duration) {
+	m := &now.memory
 	m.Removed = append(slices.Clone(m.Removed), out.Removed...)
 	last := lastOf(m, d)
 	former := *last
-	*last = Write{Want: d.want(), At: a.Now, Count: 1, Contest: d.contest(before.Named)}
+	*last = Write{Want: d.want(), At: now.Now, Count: 1, Contest: d.contest(before.Named)}
 	if out.Err != nil {
 		last.Reason, last.Message = refusal(out.Err)
 	}
 	isSame := former.Want == last.Want && (former.Reason == "") == (last.Reason == "")
-	if isSame && a.Now.Sub(former.At) < forgetWriteAfter {
+	if isSame && now.Now.Sub(former.At) < forgetWriteAfter {
 		last.Count += former.Count
 	}
 	if written := out.Deployment; written != nil {
 		last.UID = written.UID
-		if a.left, _ = driftOf(written, desired(a.Icecream), a.Icecream.Spec.Resources); len(a.left) > 0 {
-			last.Drift = fingerprintOf(a.left)
+		if now.left, _ = driftOf(written, desired(now.Icecream), now.Icecream.Spec.Resources); len(now.left) > 0 {
+			last.Drift = fingerprintOf(now.left)
 		}
 		if before.Named != nil && before.Named.ResourceVersion == written.ResourceVersion {
 			again = atOnce // no event will follow

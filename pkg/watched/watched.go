@@ -166,8 +166,8 @@ func (s *source) list(ctx context.Context, list func() (runtime.Object, error)) 
 	}
 }
 
-// watch calls the client's watch, and notes what it delivers. It does not wait as list does: where
-// the resource can be listed all the same, the reflector goes on with that.
+// watch calls the client's watch, and notes what it delivers. It does not wait as list
+// does: where the resource can be listed all the same, the reflector goes on with that.
 func (s *source) watch(ctx context.Context, watch func() (watch.Interface, error)) (watch.Interface, error) {
 	events, err := watch()
 	if err != nil {

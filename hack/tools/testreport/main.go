@@ -176,13 +176,17 @@ func (r *report) print(text ...string) {
 	}
 }
 
+// pkg returns the package of that name, which may begin now.
+func (r *report) pkg(name string) *pkg {
+	if r.packages[name] == nil {
+		r.packages[name] = &pkg{}
+	}
+	return r.packages[name]
+}
+
 // ofPackage deals with an event of a package as a whole.
 func (r *report) ofPackage(e event) {
-	p := r.packages[e.Package]
-	if p == nil {
-		p = &pkg{}
-		r.packages[e.Package] = p
-	}
+	p := r.pkg(e.Package)
 	switch e.Action {
 	case "output":
 		if r.isVerbose {
@@ -207,11 +211,7 @@ func (r *report) ofPackage(e event) {
 
 // ofTest deals with an event of a test, or of a test in it.
 func (r *report) ofTest(e event) {
-	p := r.packages[e.Package]
-	if p == nil {
-		p = &pkg{}
-		r.packages[e.Package] = p
-	}
+	p := r.pkg(e.Package)
 	name, _, isWithin := strings.Cut(e.Test, "/")
 	t := p.test(name)
 	switch e.Action {
