@@ -247,6 +247,64 @@ func TestRetriesCatchUpAtOnce(t *testing.T) {
 	})
 }
 
+// Where everything is refused, that is no reason for others to wait: those of another
+// namespace, or those whose first try was refused as well.
+func TestRetriesOfOneNamespaceHoldUpNoOther(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *crowd) {
+		const objects = 1000
+		var mu sync.Mutex
+		tries := map[string]int{} // by namespace
+		c.set(func(name cache.ObjectName) {
+			if !c.Retry(name) {
+				return
+			}
+			c.Wrote(name, true)
+			c.wake(name, time.Second)
+			mu.Lock()
+			defer mu.Unlock()
+			tries[name.Namespace]++
+		})
+		for i := range objects {
+			c.Wrote(other(i), true)
+			c.wake(other(i), time.Second)
+		}
+		pass(10 * time.Second)
+		few := cache.NewObjectName("parlor", "vanilla")
+		c.Wrote(few, true)
+		c.wake(few, time.Second)
+		pass(4 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		if tries["parlor"] == 0 {
+			t.Errorf("an object waits behind %d of another namespace, which have tried %d times", objects, tries["default"])
+		}
+	})
+}
+
+// Those whose turn it is and who do not use it, because something else keeps them
+// from it, hold up the others for a moment only.
+func TestATurnThatIsNotUsedIsLost(t *testing.T) {
+	for name, ask := range map[string]func(*crowd, cache.ObjectName) bool{
+		"report": func(c *crowd, name cache.ObjectName) bool { return c.Report(name) },
+		"retry":  func(c *crowd, name cache.ObjectName) bool { return c.Retry(name) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *crowd) {
+				for i := range 30 {
+					ask(c, other(i))
+				}
+				if ask(c, vanilla) {
+					t.Fatal("it need not wait behind so many")
+				}
+				pass(3 * time.Minute)
+				if c.woke[vanilla] == 0 || !ask(c, vanilla) {
+					t.Error("it waits for those that do not use their turn")
+				}
+			})
+		})
+	}
+}
+
 // What is gone takes its place in line with it, and a turn that it has not used.
 func TestForget(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *crowd) {
