@@ -42,6 +42,11 @@ func (n *Namespace) describe(most extent) string {
 		fmt.Fprintf(&out, "--- kubectl %s\n%s", strings.Join(list, " "), lastLines(text, most.lines))
 	}
 	if n.Controller != nil {
+		requests, err := n.Lab.allRequests()
+		if err != nil {
+			fmt.Fprintln(&out, err)
+		}
+		fmt.Fprintf(&out, "--- requests of the controller in this namespace\n%s", lastLines(requests.In(n.Name).By(n.Controller.User).lines(), most.lines))
 		fmt.Fprintf(&out, "--- log of the controller, what is about this namespace\n%s", lastLines(linesWith(n.Controller.Log(), n.Name), most.lines))
 	}
 	return out.String()

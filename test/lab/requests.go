@@ -20,24 +20,37 @@ type Requests []cluster.AuditEvent
 // be in it call this every few seconds.
 func (l *Lab) Requests(t testing.TB) Requests {
 	t.Helper()
+	requests, err := l.allRequests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return requests
+}
+
+func (l *Lab) allRequests() (Requests, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	events, err := l.audit.Next()
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	for _, e := range events {
 		if (e.Verb == "watch") == (e.Stage == "ResponseStarted") {
 			l.requests = append(l.requests, e)
 		}
 	}
-	return slices.Clip(l.requests)
+	return slices.Clip(l.requests), nil
 }
 
 // Requests returns the requests in the namespace so far.
 func (n *Namespace) Requests(t testing.TB) Requests {
 	t.Helper()
-	return n.Lab.Requests(t).Where(func(e cluster.AuditEvent) bool { return e.Namespace == n.Name })
+	return n.Lab.Requests(t).In(n.Name)
+}
+
+// In returns the requests in a namespace.
+func (r Requests) In(namespace string) Requests {
+	return r.Where(func(e cluster.AuditEvent) bool { return e.Namespace == namespace })
 }
 
 // Where returns those that match.
@@ -109,6 +122,15 @@ func (r Requests) String() string {
 		return "no request"
 	}
 	return strings.Join(words, ", ")
+}
+
+// lines has a line for each request.
+func (r Requests) lines() string {
+	var out strings.Builder
+	for _, e := range r {
+		fmt.Fprintf(&out, "%s %s %s %s: %d after %s\n", e.Received.UTC().Format("15:04:05.000"), e.Verb, resourceOf(e), e.Name, e.Code, e.StageTimestamp.Sub(e.Received).Round(time.Millisecond))
+	}
+	return out.String()
 }
 
 func resourceOf(e cluster.AuditEvent) string {
