@@ -413,6 +413,24 @@ func TestTheLimitIsOneOfAnObject(t *testing.T) {
 	})
 }
 
+// What happened to a former object of the name is no reason to wait.
+func TestTheEventsOfAFormerObjectHoldUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := run(t, 2)
+		for i := range 100 {
+			r.note("vanilla", fmt.Sprint("scoop ", i))
+			synctest.Wait()
+		}
+		anew := pod("vanilla")
+		anew.UID = "anew"
+		r.Eventf(anew, nil, corev1.EventTypeWarning, "Melting", "Melt", "melts")
+		r.Eventf(anew, nil, corev1.EventTypeNormal, "Freezing", "Freeze", "freezes")
+		synctest.Wait()
+		told := r.told()
+		equal(t, "events about the new one", []string{"melts ×1", "freezes ×1"}, told[25:])
+	})
+}
+
 // What is refused has cost a request, too.
 func TestRefusedEventsCountForTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -154,16 +154,19 @@ func (o *object) push(p *pending) {
 // next returns what to write first. If there is nothing to write now, it is nil, and
 // wait says when a new event may be created; 0 if none waits.
 func (o *object) next(now time.Time, isEnding bool) (next *write, wait time.Duration) {
-	for len(o.pending) > 0 {
-		first := o.pending[0]
-		if !first.isNew() || isEnding {
-			return o.write(first), 0
+	for i := 0; i < len(o.pending); {
+		p := o.pending[i]
+		if !p.isNew() || isEnding {
+			return o.write(p), 0
 		}
-		if wait = o.budget(first.event.Regarding.UID, now).wait(now, first.isWarning()); wait == 0 {
-			return o.write(first), 0
+		left := o.budget(p.event.Regarding.UID, now).wait(now, p.isWarning())
+		if left == 0 {
+			return o.write(p), 0
 		}
-		if o.shed(first); o.pending[0] == first {
-			break
+		o.shed(p)
+		if i < len(o.pending) && o.pending[i] == p {
+			wait = worker.Soonest(wait, left)
+			i++
 		}
 	}
 	for _, s := range o.series {
