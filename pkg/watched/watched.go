@@ -12,7 +12,8 @@
 // deleted) or does not let this process list is asked for every preflight.Interval,
 // as at startup, and not at the intervals of up to a minute that client-go's
 // reflector arrives at. So the cache is filled about a second after the definition
-// or the permission is there again.
+// or the permission is there again. The same goes for an API server that nobody
+// reaches, as its connections are refused.
 package watched
 
 import (
@@ -23,6 +24,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
@@ -146,35 +148,48 @@ type source struct {
 // for want of a definition or a permission. That somebody may mend at any time, and
 // it costs the API server next to nothing to be asked.
 func (s *source) list(ctx context.Context, list func() (runtime.Object, error)) (runtime.Object, error) {
-	for {
-		objects, err := list()
-		if err == nil {
-			s.hear(ctx, false)
-			return objects, nil
-		}
-		s.fail(ctx, err)
-		if ctx.Err() != nil || !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
-			return nil, err
+	objects, err := ask(ctx, s, list, func(err error) bool {
+		if !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
+			return utilnet.IsConnectionRefused(err)
 		}
 		obstacle, remedy, _ := s.resource.Explain(err)
 		s.tell(ctx, obstacle, "remedy", remedy, "err", err)
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-s.clock.After(preflight.Interval):
-		}
+		return true
+	})
+	if err == nil {
+		s.hear(ctx, false)
 	}
+	return objects, err
 }
 
 // watch calls the client's watch, and notes what it delivers. It does not wait as list
-// does: where the resource can be listed all the same, the reflector goes on with that.
+// does for a definition or a permission: where the resource can be listed all the same,
+// the reflector goes on with that.
 func (s *source) watch(ctx context.Context, watch func() (watch.Interface, error)) (watch.Interface, error) {
-	events, err := watch()
+	events, err := ask(ctx, s, watch, utilnet.IsConnectionRefused)
 	if err != nil {
-		s.fail(ctx, err)
 		return nil, err
 	}
 	return s.tap(ctx, events), nil
+}
+
+// ask makes a request, and makes it again as long as its error is one to wait for.
+func ask[T any](ctx context.Context, s *source, request func() (T, error), isToWaitFor func(error) bool) (answer T, err error) {
+	for {
+		answer, err = request()
+		if err == nil {
+			return answer, nil
+		}
+		s.fail(ctx, err)
+		if ctx.Err() != nil || !isToWaitFor(err) {
+			return answer, err
+		}
+		select {
+		case <-ctx.Done():
+			return answer, context.Cause(ctx)
+		case <-s.clock.After(preflight.Interval):
+		}
+	}
 }
 
 // hear takes note that the API server has said something, maybe in a watch.

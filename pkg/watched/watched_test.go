@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -304,6 +307,28 @@ func TestWhatSomebodyCanMendIsNoticedWithinASecond(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An API server that is started again finds everybody waiting at its door.
+func TestAnAPIServerThatComesBackIsNoticedWithinASecond(t *testing.T) {
+	bothWays(t, func(t *testing.T, s *server) {
+		informer := s.start()
+		away := &url.Error{Op: "Get", URL: "https://192.0.2.1", Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}
+		for range 3 {
+			s.becomes(away, away)
+			pass(time.Hour)
+			s.becomes(nil, nil)
+			pass(3 * preflight.Interval) // the reflector waits as well, before its first try
+			if s.events == nil {
+				t.Fatal("the reflector does not watch")
+			}
+			s.sends(watch.Modified, pod("9"))
+			obj, _, err := informer.GetStore().GetByKey("shop/cone")
+			if err != nil || obj.(*corev1.Pod).ResourceVersion != "9" {
+				t.Errorf("the cache has %v, %v", obj, err)
+			}
+		}
+	})
 }
 
 // isOfClientGo is true of what client-go has to say.

@@ -10,6 +10,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
@@ -132,7 +133,9 @@ func TestLeaderThatWasStoppedIsDeposed(t *testing.T) {
 		t.Error(err)
 	}
 	for i := range icecreams {
-		n.Kubectl(t, "scale", "icecream/"+icecreamName(i), "--replicas=2")
+		if _, err := n.Icecreams().Patch(t.Context(), icecreamName(i), types.MergePatchType, []byte(`{"spec":{"replicas":2}}`), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	thawed := time.Now()
 	first.Thaw(t)

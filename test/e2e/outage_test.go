@@ -25,7 +25,7 @@ func TestAPIServerGoesAway(t *testing.T) {
 	n := l.NewNamespace(t)
 	n.Controller = c
 
-	const icecreams = 20
+	const icecreams = 10
 	specs := make([]v1alpha1.IcecreamSpec, icecreams)
 	var users sync.WaitGroup
 	for i := range icecreams {

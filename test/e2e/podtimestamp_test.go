@@ -326,7 +326,7 @@ func TestPodtimestampPatchIsForOneState(t *testing.T) {
 // ones: it allocates no more, let alone keeps it.
 func TestPodtimestampMemory(t *testing.T) {
 	t.Parallel()
-	const pods = 5000
+	const pods = 2000
 	l := newStampingLab(t, lab.Options{Nodes: -1})
 	cost := func(name string, edits ...func(*corev1.Pod)) float64 {
 		n := l.NewNamespace(t)
@@ -353,8 +353,8 @@ func TestPodtimestampMemory(t *testing.T) {
 		pod.Spec.Containers[0].Args = []string{strings.Repeat("x", 10_000)}
 		pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "FAT", Value: strings.Repeat("y", 10_000)}}
 	})
-	// All Pods are 100 MB, of which 10 would be noticed.
-	if fat > thin+10e6 {
+	// All Pods are 40 MB, of which 4 would be noticed.
+	if fat > thin+4e6 {
 		t.Errorf("for thin Pods %.1f MB were allocated, for fat ones %.1f MB", thin/1e6, fat/1e6)
 	}
 }

@@ -184,6 +184,21 @@ func (s *secrets) eventuallyTold(source string, words ...string) {
 	})
 }
 
+// eventuallyTroubled waits until the metrics count so many targets that are taken by
+// others, and copies that failed.
+func (s *secrets) eventuallyTroubled(c *lab.Controller, taken, failed int) {
+	s.Helper()
+	s.n.Eventually(s.T, "the metrics tell of the troubles", func(context.Context) error {
+		metrics := metricsOf(s.T, c)
+		for reason, want := range map[string]int{"ErrResourceExists": taken, "CopyFailed": failed} {
+			if !strings.Contains(metrics, fmt.Sprintf("secretsync_troubles{reason=%q} %d\n", reason, want)) {
+				return fmt.Errorf("they are:\n%s", metrics)
+			}
+		}
+		return nil
+	})
+}
+
 // writes are those of the controller to Secrets since then.
 func (s *secrets) writes(c *lab.Controller, mark time.Time) lab.Requests {
 	return s.n.Lab.Requests(s).By(c.User).Since(mark).Resource("secrets").Writes()
@@ -202,9 +217,11 @@ func (s *secrets) without(namespaces ...string) []string {
 	return slices.DeleteFunc(slices.Clone(s.targets), func(name string) bool { return slices.Contains(namespaces, name) })
 }
 
+// What 300 namespaces cost, of which one refuses its copy and one has a Secret of its
+// own.
 func TestSecretsync(t *testing.T) {
 	t.Parallel()
-	const refusing, taken, plain, echo = "team-007", "taken", "plain", "echo"
+	const refusing, taken, plain = "team-007", "taken", "plain"
 	s := newSecrets(t, 300)
 	for _, reserved := range []string{metav1.NamespaceSystem, metav1.NamespacePublic, vault} {
 		s.mark(reserved, share, `"yes"`)
@@ -257,6 +274,44 @@ func TestSecretsync(t *testing.T) {
 		t.Errorf("299 copies were written %d times", updates)
 	}
 
+	// A restart when all is well costs nothing.
+	c.Stop(t)
+	mark = time.Now()
+	c.Start(t)
+	eventuallyIdleButFor(s, c, refusing, taken)
+	if accepted := s.writes(c, mark).Where(func(e cluster.AuditEvent) bool { return e.Code < 300 }); len(accepted) > 0 {
+		t.Errorf("a restart led to %s", accepted)
+	}
+
+	// One that refused had been tried again all the time, ever more rarely.
+	attempts := s.n.Lab.Requests(t).By(c.User).Where(func(e cluster.AuditEvent) bool { return e.Namespace == refusing && e.Verb == "create" })
+	if len(attempts) < 5 || len(attempts) > 200 {
+		t.Errorf("%s took %d attempts", refusing, len(attempts))
+	}
+	s.eventuallyTroubled(c, 1, 1)
+	if err := kube.ResourceQuotas(refusing).Delete(t.Context(), "none", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("the one that refused has its copy", "db", s.targets)
+
+	now, err := kube.Secrets(taken).Get(t.Context(), "db", metav1.GetOptions{})
+	if err != nil || now.ResourceVersion != unmanaged.ResourceVersion {
+		t.Errorf("what was not managed has version %s, had %s (%v)", now.ResourceVersion, unmanaged.ResourceVersion, err)
+	}
+	requireUntold(s, c)
+}
+
+// Whatever happens to copies, sources, namespaces and the controller, the copies are
+// as the sources and the marks say.
+func TestSecretsyncFollows(t *testing.T) {
+	t.Parallel()
+	const echo = "echo"
+	s := newSecrets(t, 30)
+	kube := s.n.Lab.Kube.CoreV1()
+	s.source("db", "1")
+	c := s.n.Lab.StartController(t, "-controllers=secretsync", "-v=4", "-insecure-bind-address=127.0.0.1:0")
+	s.eventually("all have their copy", "db", s.targets)
+
 	// The copies are kept as they should be.
 	s.patch("team-001", "db", `{"stringData":{"password":"edited"},"data":{"username":null}}`)
 	s.patch("team-002", "db", `{"stringData":{"extra":"edited"},"metadata":{"annotations":{"controller.nicoleh.io/secretsync-source-uid":"x"}}}`)
@@ -264,7 +319,7 @@ func TestSecretsync(t *testing.T) {
 	if err := kube.Secrets("team-004").Delete(t.Context(), "db", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	s.eventually("what was done by hand is undone", "db", s.without(refusing))
+	s.eventually("what was done by hand is undone", "db", s.targets)
 	s.eventuallyTold("db", "Normal CopyReplaced", "team-003", "immutable")
 
 	// What cannot be changed in place. The controller sees the source go and come.
@@ -280,39 +335,38 @@ func TestSecretsync(t *testing.T) {
 		c.Freeze(t)
 		s.source("db", remade.value, remade.edit)
 		c.Thaw(t)
-		s.eventually("a source made anew has come to all", "db", s.without(refusing))
+		s.eventually("a source made anew has come to all", "db", s.targets)
 		s.eventuallyTold("db", "Normal CopyReplaced", remade.told)
 	}
 
 	// Marks come and go.
 	s.mark("team-005", share, "null")
-	s.eventually("a namespace without its mark has no copy", "db", s.without(refusing, "team-005"))
+	s.eventually("a namespace without its mark has no copy", "db", s.without("team-005"))
 	s.mark("team-005", share, `""`)
-	s.eventually("it has one again", "db", s.without(refusing))
+	s.eventually("it has one again", "db", s.targets)
 	s.patch(vault, "db", `{"metadata":{"annotations":{"`+share+`":null}}}`)
 	s.eventually("a source without its mark has no copies", "db", nil)
 	s.patch(vault, "db", `{"metadata":{"annotations":{"`+share+`":""}}}`)
-	s.eventually("it has them again", "db", s.without(refusing))
+	s.eventually("it has them again", "db", s.targets)
 
 	// Namespaces end, and come.
 	s.n.Kubectl(t, "delete", "namespace", "team-006", "--wait=true")
 	s.namespace("later")
 	s.targets = append([]string{"later"}, s.without("team-006")...)
-	s.eventually("namespaces that have come are served", "db", s.without(refusing))
+	s.eventually("namespaces that have come are served", "db", s.targets)
 
 	// A webhook or policy may answer with what it was shown.
 	forbid(s, echo)
 	s.namespace(echo)
 	s.eventuallyTold("db", "Warning CopyFailed", echo, "withheld")
+	s.eventuallyTroubled(c, 0, 1)
 
 	// While nobody looks.
 	s.source("tls", "a")
 	s.source("gone", "a")
-	withTaken := s.without(refusing, "team-006")
-	all := slices.Sorted(slices.Values(append([]string{taken}, withTaken...)))
-	s.eventually("other sources are served", "tls", all)
-	s.eventually("other sources are served", "gone", all)
-	eventuallyIdleButFor(s, c, refusing, taken, echo)
+	s.eventually("other sources are served", "tls", s.targets)
+	s.eventually("other sources are served", "gone", s.targets)
+	eventuallyIdleButFor(s, c, echo)
 	c.Stop(t)
 	if err := kube.Secrets(vault).Delete(t.Context(), "gone", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -324,38 +378,7 @@ func TestSecretsync(t *testing.T) {
 	s.eventually("what was deleted while nobody looked has no copies", "gone", nil)
 	s.eventually("what lost its mark has no copies", "tls", nil)
 	s.targets = s.without("team-010")
-	s.eventually("what was edited is repaired", "db", s.without(refusing))
-
-	// A restart when all is well costs nothing.
-	eventuallyIdleButFor(s, c, refusing, taken, echo)
-	c.Stop(t)
-	mark = time.Now()
-	c.Start(t)
-	eventuallyIdleButFor(s, c, refusing, taken, echo)
-	if accepted := s.writes(c, mark).Where(func(e cluster.AuditEvent) bool { return e.Code < 300 }); len(accepted) > 0 {
-		t.Errorf("a restart led to %s", accepted)
-	}
-
-	// One that refused had been tried again all the time, ever more rarely.
-	attempts := s.n.Lab.Requests(t).By(c.User).Where(func(e cluster.AuditEvent) bool { return e.Namespace == refusing && e.Verb == "create" })
-	if len(attempts) < 5 || len(attempts) > 200 {
-		t.Errorf("%s took %d attempts", refusing, len(attempts))
-	}
-	s.n.Eventually(t, "the metrics tell of the troubles", func(context.Context) error {
-		if metrics := metricsOf(s.T, c); !strings.Contains(metrics, `secretsync_troubles{reason="ErrResourceExists"} 1`) || !strings.Contains(metrics, `secretsync_troubles{reason="CopyFailed"} 2`) {
-			return fmt.Errorf("they are:\n%s", metrics)
-		}
-		return nil
-	})
-	if err := kube.ResourceQuotas(refusing).Delete(t.Context(), "none", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	s.eventually("the one that refused has its copy", "db", s.targets)
-
-	now, err := kube.Secrets(taken).Get(t.Context(), "db", metav1.GetOptions{})
-	if err != nil || now.ResourceVersion != unmanaged.ResourceVersion {
-		t.Errorf("what was not managed has version %s, had %s (%v)", now.ResourceVersion, unmanaged.ResourceVersion, err)
-	}
+	s.eventually("what was edited is repaired", "db", s.targets)
 	requireUntold(s, c)
 
 	// Another annotation, another set.
