@@ -182,6 +182,9 @@ func TestUndecodableFromTheBeginning(t *testing.T) {
 	}
 
 	for _, bad := range undecodable {
+		if told := n.Refused(t, undecodableManifest(bad.name, `{"replicas":1,"image":"registry.example/Vanilla"}`)); !strings.Contains(told, "must be an image reference") {
+			t.Errorf("to correct %q by another mistake is refused with\n%s", bad.name, told)
+		}
 		n.Apply(t, undecodableManifest(bad.name, fmt.Sprintf(`{"replicas":1,"image":"registry.example/mended:1","deploymentName":%q,"resources":{"requests":{"cpu":"1m"}}}`, bad.name)))
 		n.EventuallyReady(t, bad.name)
 		if image := n.Deployment(t, bad.name).Spec.Template.Spec.Containers[0].Image; image != "registry.example/mended:1" {
