@@ -168,16 +168,9 @@ func (c *Controller) names(yield func(cache.ObjectName) bool) {
 	}
 }
 
-// Count adds up the Icecreams by status and reason of their Ready condition. One
-// that cannot be decoded counts as such even if the API server refuses its status.
+// Count adds up the Icecreams by status and reason of their Ready condition.
 func (c *Controller) Count(add func(n int, values ...string)) {
-	icecreams := c.all()
-	decoded := slices.DeleteFunc(icecreams, func(ice *v1alpha1.Icecream) bool { return lenient.Problem(ice, "spec") != "" })
-	counts := icecream.CountByReady(decoded)
-	if bad := len(icecreams) - len(decoded); bad > 0 {
-		counts[icecream.Readiness{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonInvalidSpec}] += bad
-	}
-	for ready, n := range counts {
+	for ready, n := range icecream.CountByReady(c.all()) {
 		add(n, string(ready.Status), ready.Reason)
 	}
 }
@@ -426,11 +419,7 @@ func (c *Controller) report(ctx context.Context, known icecream.Assessment, stat
 		c.writing.NothingToReport(name)
 	case may(name):
 		reported, err = c.writeStatus(ctx, known.Icecream, status)
-		if known.Undecodable != "" && apierrors.IsInvalid(err) {
-			// Validation rules that read the spec fail on it, too, whatever is
-			// written to the status. Then an event is all that can be said.
-			reported, err = known.Icecream, worker.Terminal(err)
-		} else if err != nil {
+		if err != nil {
 			return err
 		}
 	default:
@@ -442,7 +431,7 @@ func (c *Controller) report(ctx context.Context, known icecream.Assessment, stat
 			klog.FromContext(ctx).Info("Placement changed", "placement", icecream.Roster(known.Observed))
 		}
 	}
-	return err
+	return nil
 }
 
 // mayReport is what to ask before the change from one status to another is written;

@@ -86,6 +86,8 @@ func TestBadSpecsAreRefused(t *testing.T) {
 		{"a registry alone as image", `image: registry.example/`, `spec.image: Invalid value: "registry.example/": ` + notReference},
 		{"an environment's variable as image", `image: "registry.example/vanilla:${TAG}"`, `spec.image: Invalid value: "registry.example/vanilla:${TAG}": ` + notReference},
 		{"a digest that was cut off in image", `image: "vanilla@sha256:0123456789abcdef0123456789abcdef"`, `spec.image: Invalid value: "vanilla@sha256:0123456789abcdef0123456789abcdef": ` + notDigest},
+		{"a digest of four digits in image", `image: "vanilla@sha256:0123"`, `spec.image: Invalid value: "vanilla@sha256:0123": ` + notDigest},
+		{"a quote in image", `image: 'vanilla"\'`, `spec.image: Invalid value: "vanilla\"\\": ` + notReference},
 		{"an image of 1025 characters", `image: ` + strings.Repeat("v", 1025), "spec.image: Too long: may not be more than 1024 bytes"},
 		{"a list as image", `image: [nginx]`, `spec.image: Invalid value: "array": spec.image in body must be of type string: "array"`},
 

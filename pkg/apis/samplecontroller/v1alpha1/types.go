@@ -5,6 +5,43 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// The rules of the schema are those of an Icecream as a whole, and each names the
+// field that it is about. A rule holds if that field is absent or right. It also holds
+//
+//   - if the status changes. The API server evaluates all rules on writes of the
+//     status, too, though these cannot change the spec. An Icecream that was stored
+//     under another schema may have a spec that does not fit this one, such as a number
+//     for an image. Whatever reads that number is an error, and a write of the status
+//     would be refused, but "error || true" is true. A rule of the field itself cannot
+//     see the status.
+//   - if the field does not change, so that a mistake that was stored before there was
+//     a rule stops nobody from changing something else. The API server sees to that
+//     only for rules that do not read oldSelf.
+//
+// Both objects are compared as optionals. Up to Kubernetes 1.36, oldSelf gives its
+// fields as plain JSON, in which a time is a string and differs from the time that self
+// has; optional.of(self) does the same. "x in [y]" is "x == y", but is false, not an
+// error, if the two cannot be compared, and costs little by the API server's estimate.
+//
+// That estimate limits the number of resources: a rule is taken to cost as much as if
+// each quantity had the length of the longest request. A quantity with an exponent of
+// more than two characters is refused before it is parsed, as that of 1e-999999999 would
+// take hours. Requests for huge pages and extended resources have to be the same as the
+// limits, so it is enough that these have the right names and quantities.
+
+// +kubebuilder:validation:XValidation:fieldPath=".spec.deploymentName",optionalOldSelf=true,rule=`!has(self.spec.deploymentName) || !format.dns1123Subdomain().validate(self.spec.deploymentName).hasValue() || !(optional.of(self).?status in [oldSelf.?status]) || optional.of(self).?spec.?deploymentName in [oldSelf.?spec.?deploymentName]`,message="must be a DNS-1123 subdomain",messageExpression=`strings.quote(self.spec.deploymentName) + (self.spec.deploymentName == '' ? ": must not be empty: leave deploymentName out to use the Icecream's own name" : ": must be a DNS-1123 subdomain: lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit, such as 'my-icecream'")`
+// +kubebuilder:validation:XValidation:fieldPath=".spec.image",optionalOldSelf=true,rule=`!has(self.spec.image) || self.spec.image.matches('^(([a-zA-Z0-9.-]+|\\[[a-fA-F0-9:]+\\])(:[0-9]+)?/)?[a-z0-9]+(([/._]|__|-+)[a-z0-9]+)*(:\\w[\\w.-]{0,127})?(@[a-z0-9+._-]+:[a-fA-F0-9]{32,})?$') && (!self.spec.image.contains('@sha256:') || self.spec.image.matches('@sha256:[a-f0-9]{64}$')) || !(optional.of(self).?status in [oldSelf.?status]) || optional.of(self).?spec.?image in [oldSelf.?spec.?image]`,message="must be an image reference",messageExpression=`strings.quote(self.spec.image) + (!self.spec.image.matches('^\\S+$') ? ': must not be empty or contain spaces: leave image out to use the default image' : (!self.spec.image.contains('@sha256:') || self.spec.image.matches('@sha256:[a-f0-9]{64}$')) ? ": must be an image reference, [registry[:port]/]repository[:tag][@digest], with the repository in lower case, such as 'registry.example.com:5000/team/icecream:1.2'" : ": must have 64 hexadecimal digits in lower case after '@sha256:'")`
+// +kubebuilder:validation:XValidation:fieldPath=".spec.resources.limits",optionalOldSelf=true,rule=`!has(self.spec.?resources.limits) || self.spec.resources.limits.all(name, name in ['cpu', 'memory', 'ephemeral-storage'] || name.matches('^hugepages-[1-9][0-9]*[KMG]i$') || name.contains('/') && !name.startsWith('requests.') && !format.qualifiedName().validate('requests.' + name).hasValue()) || !(optional.of(self).?status in [oldSelf.?status]) || optional.of(self).?spec.?resources.?limits in [oldSelf.?spec.?resources.?limits]`,message="must name known resources: cpu, memory, ephemeral-storage, huge pages such as hugepages-2Mi, or extended resources such as example.com/gpu"
+// +kubebuilder:validation:XValidation:fieldPath=".spec.resources.limits",optionalOldSelf=true,rule=`!has(self.spec.?resources.limits) || self.spec.resources.limits.all(name, type(self.spec.resources.limits[name]) == int ? self.spec.resources.limits[name] >= 0 : !self.spec.resources.limits[name].startsWith('-') && !self.spec.resources.limits[name].matches('[eE]...') && isQuantity(self.spec.resources.limits[name])) || !(optional.of(self).?status in [oldSelf.?status]) || optional.of(self).?spec.?resources.?limits in [oldSelf.?spec.?resources.?limits]`,message="must be quantities of zero or more, such as 500m, 0.5 or 1Gi"
+// +kubebuilder:validation:XValidation:fieldPath=".spec.resources.limits",optionalOldSelf=true,rule=`!has(self.spec.?resources.limits) || self.spec.resources.limits.all(name, !name.contains('/') || name.contains('kubernetes.io/') || (type(self.spec.resources.limits[name]) == int ? self.spec.resources.limits[name] < 1000000000000000 : self.spec.resources.limits[name].matches('^\\d{1,9}[kMi]*$'))) || !(optional.of(self).?status in [oldSelf.?status]) || optional.of(self).?spec.?resources.?limits in [oldSelf.?spec.?resources.?limits]`,message="must be whole numbers for extended resources such as example.com/gpu"
+// +kubebuilder:validation:XValidation:fieldPath=".spec.resources.limits",optionalOldSelf=true,rule=`!has(self.spec.?resources.limits) || self.spec.resources.limits.all(name, !name.matches('^hugepages-[1-9][0-9]*[KMG]i$') || !string(self.spec.resources.limits[name]).matches('[eE]') && quantity(string(self.spec.resources.limits[name])).asInteger() % quantity(name.substring(10)).asInteger() == 0) || !(optional.of(self).?status in [oldSelf.?status]) || optional.of(self).?spec.?resources.?limits in [oldSelf.?spec.?resources.?limits]`,message="must be multiples of the page size for huge pages, such as 4Mi for hugepages-2Mi"
+// +kubebuilder:validation:XValidation:fieldPath=".spec.resources.limits",optionalOldSelf=true,rule=`!has(self.spec.?resources.limits) || !self.spec.resources.limits.exists(name, name.startsWith('hugepages-')) || ['cpu', 'memory'].exists(name, name in self.spec.resources.limits || has(self.spec.resources.requests) && name in self.spec.resources.requests) || !(optional.of(self).?status in [oldSelf.?status]) || optional.of(self).?spec.?resources in [oldSelf.?spec.?resources]`,message="must come with cpu or memory for huge pages"
+// +kubebuilder:validation:XValidation:fieldPath=".spec.resources.requests",optionalOldSelf=true,rule=`!has(self.spec.?resources.requests) || self.spec.resources.requests.all(name, name in ['cpu', 'memory', 'ephemeral-storage'] || name.startsWith('hugepages-') || name.contains('/')) || !(optional.of(self).?status in [oldSelf.?status]) || optional.of(self).?spec.?resources.?requests in [oldSelf.?spec.?resources.?requests]`,message="must name known resources: cpu, memory, ephemeral-storage, huge pages such as hugepages-2Mi, or extended resources such as example.com/gpu"
+// +kubebuilder:validation:XValidation:fieldPath=".spec.resources.requests",optionalOldSelf=true,rule=`!has(self.spec.?resources.requests) || self.spec.resources.requests.all(name, type(self.spec.resources.requests[name]) == int ? self.spec.resources.requests[name] >= 0 : !self.spec.resources.requests[name].startsWith('-') && !self.spec.resources.requests[name].matches('[eE]...') && isQuantity(self.spec.resources.requests[name])) || !(optional.of(self).?status in [oldSelf.?status]) || optional.of(self).?spec.?resources.?requests in [oldSelf.?spec.?resources.?requests]`,message="must be quantities of zero or more, such as 500m, 0.5 or 1Gi"
+// +kubebuilder:validation:XValidation:fieldPath=".spec.resources.requests",optionalOldSelf=true,rule=`!has(self.spec.?resources.requests) || !has(self.spec.resources.limits) || ['cpu', 'memory', 'ephemeral-storage'].all(name, !(name in self.spec.resources.requests && name in self.spec.resources.limits) || string(self.spec.resources.requests[name]).matches('[eE]...') || string(self.spec.resources.limits[name]).matches('[eE]...') || !quantity(string(self.spec.resources.requests[name])).isGreaterThan(quantity(string(self.spec.resources.limits[name])))) || !(optional.of(self).?status in [oldSelf.?status]) || optional.of(self).?spec.?resources in [oldSelf.?spec.?resources]`,message="must not be above the limits"
+// +kubebuilder:validation:XValidation:fieldPath=".spec.resources.requests",optionalOldSelf=true,rule=`!has(self.spec.?resources.requests) || self.spec.resources.requests.all(name, !(name.startsWith('hugepages-') || name.contains('/')) || has(self.spec.resources.limits) && name in self.spec.resources.limits && string(self.spec.resources.requests[name]) == string(self.spec.resources.limits[name])) || !(optional.of(self).?status in [oldSelf.?status]) || optional.of(self).?spec.?resources in [oldSelf.?spec.?resources]`,message="must be written as in the limits for huge pages and for extended resources such as example.com/gpu, which cannot be overcommitted"
+// +kubebuilder:validation:XValidation:fieldPath=".spec.resources.claims",optionalOldSelf=true,rule=`!has(self.spec.?resources.claims) || size(self.spec.resources.claims) == 0 || !(optional.of(self).?status in [oldSelf.?status]) || optional.of(self).?spec.?resources.?claims in [oldSelf.?spec.?resources.?claims]`,message="must be empty: an Icecream's Pods have no resource claims"
+
 // Icecream runs a number of identical Pods by way of one Deployment, and
 // reports the nodes that they run on, how many are ready, and why when they
 // are not.
@@ -53,8 +90,6 @@ type IcecreamSpec struct {
 	// the name becomes free.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="size(self) > 0",message="must not be empty: leave deploymentName out to use the Icecream's own name"
-	// +kubebuilder:validation:XValidation:rule="size(self) == 0 || !format.dns1123Subdomain().validate(self).hasValue()",message="must be a DNS-1123 subdomain: lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit, such as 'my-icecream'"
 	DeploymentName string `json:"deploymentName,omitempty"`
 
 	// How many Pods should run. Zero stops them all and keeps the Deployment.
@@ -70,9 +105,6 @@ type IcecreamSpec struct {
 	// +optional
 	// +kubebuilder:default="docker.io/nginxinc/nginx-unprivileged:1.29.3-alpine"
 	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:XValidation:rule="self.matches('^\\\\S+$')",message="must not be empty or contain spaces: leave image out to use the default image"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^\\\\S+$') || self.matches('^(([a-zA-Z0-9.-]+|\\\\[[a-fA-F0-9:]+\\\\])(:[0-9]+)?/)?[a-z0-9]+(([/._]|__|-+)[a-z0-9]+)*(:\\\\w[\\\\w.-]{0,127})?(@[a-z0-9+._-]+:[a-fA-F0-9]{32,})?$')",message="must be an image reference, [registry[:port]/]repository[:tag][@digest], with the repository in lower case, such as 'registry.example.com:5000/team/icecream:1.2'"
-	// +kubebuilder:validation:XValidation:rule="!self.contains('@sha256:') || self.matches('@sha256:[a-f0-9]{64}$')",message="must have 64 hexadecimal digits in lower case after '@sha256:'"
 	Image string `json:"image,omitempty"`
 
 	// The compute resources of each Pod's container.
@@ -82,26 +114,14 @@ type IcecreamSpec struct {
 }
 
 // IcecreamResources are the compute resources of a container. Its fields are those
-// of corev1.ResourceRequirements; its rules are those by which the API server judges
-// a container, so that a mistake is refused before a Deployment is made of it.
-//
-// What a rule may cost limits the number of resources. It is computed as if each
-// quantity had the length of the longest request. A quantity with an exponent of more
-// than two characters is refused before it is parsed: that of 1e-999999999 would take
-// hours.
-//
-// +kubebuilder:validation:XValidation:rule="!has(self.requests) || !has(self.limits) || ['cpu', 'memory', 'ephemeral-storage'].all(name, !(name in self.requests && name in self.limits) || string(self.requests[name]).matches('[eE]...') || string(self.limits[name]).matches('[eE]...') || !quantity(string(self.requests[name])).isGreaterThan(quantity(string(self.limits[name]))))",fieldPath=".requests",message="must not be above the limits"
-// +kubebuilder:validation:XValidation:rule="!has(self.requests) || self.requests.all(name, !(name.startsWith('hugepages-') || name.contains('/')) || (has(self.limits) && name in self.limits && string(self.requests[name]) == string(self.limits[name])))",fieldPath=".requests",message="must be written as in the limits for huge pages and for extended resources such as example.com/gpu, which cannot be overcommitted"
-// +kubebuilder:validation:XValidation:rule="!has(self.limits) || !self.limits.exists(name, name.startsWith('hugepages-')) || ['cpu', 'memory'].exists(name, name in self.limits || (has(self.requests) && name in self.requests))",fieldPath=".limits",message="must come with cpu or memory for huge pages"
+// of corev1.ResourceRequirements; its rules, at Icecream, are those by which the API
+// server judges a container, so that a mistake is refused before a Deployment is made
+// of it.
 type IcecreamResources struct {
 	// The most that the container may use of each resource, such as cpu, memory,
 	// ephemeral-storage, hugepages-2Mi or example.com/gpu.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=7
-	// +kubebuilder:validation:XValidation:rule="self.all(name, name in ['cpu', 'memory', 'ephemeral-storage'] || name.matches('^hugepages-[1-9][0-9]*[KMG]i$') || (name.contains('/') && !name.startsWith('requests.') && !format.qualifiedName().validate('requests.' + name).hasValue()))",message="must name known resources: cpu, memory, ephemeral-storage, huge pages such as hugepages-2Mi, or extended resources such as example.com/gpu"
-	// +kubebuilder:validation:XValidation:rule="self.all(name, type(self[name]) == int ? self[name] >= 0 : !self[name].startsWith('-') && !self[name].matches('[eE]...') && isQuantity(self[name]))",message="must be quantities of zero or more, such as 500m, 0.5 or 1Gi"
-	// +kubebuilder:validation:XValidation:rule="self.all(name, !name.contains('/') || name.contains('kubernetes.io/') || (type(self[name]) == int ? self[name] < 1000000000000000 : self[name].matches('^\\\\d{1,9}[kMi]*$')))",message="must be whole numbers for extended resources such as example.com/gpu"
-	// +kubebuilder:validation:XValidation:rule="self.all(name, !name.matches('^hugepages-[1-9][0-9]*[KMG]i$') || (!string(self[name]).matches('[eE]') && quantity(string(self[name])).asInteger() % quantity(name.substring(10)).asInteger() == 0))",message="must be multiples of the page size for huge pages, such as 4Mi for hugepages-2Mi"
 	Limits corev1.ResourceList `json:"limits,omitempty"`
 
 	// How much of each resource is reserved for each Pod on its node: as much as the
@@ -109,17 +129,12 @@ type IcecreamResources struct {
 	// extended resources need the same limit.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=7
-	// +kubebuilder:validation:XValidation:rule="self.all(name, name in ['cpu', 'memory', 'ephemeral-storage'] || name.matches('^hugepages-[1-9][0-9]*[KMG]i$') || (name.contains('/') && !name.startsWith('requests.') && !format.qualifiedName().validate('requests.' + name).hasValue()))",message="must name known resources: cpu, memory, ephemeral-storage, huge pages such as hugepages-2Mi, or extended resources such as example.com/gpu"
-	// +kubebuilder:validation:XValidation:rule="self.all(name, type(self[name]) == int ? self[name] >= 0 : !self[name].startsWith('-') && !self[name].matches('[eE]...') && isQuantity(self[name]))",message="must be quantities of zero or more, such as 500m, 0.5 or 1Gi"
-	// +kubebuilder:validation:XValidation:rule="self.all(name, !name.contains('/') || name.contains('kubernetes.io/') || (type(self[name]) == int ? self[name] < 1000000000000000 : self[name].matches('^\\\\d{1,9}[kMi]*$')))",message="must be whole numbers for extended resources such as example.com/gpu"
-	// +kubebuilder:validation:XValidation:rule="self.all(name, !name.matches('^hugepages-[1-9][0-9]*[KMG]i$') || (!string(self[name]).matches('[eE]') && quantity(string(self[name])).asInteger() % quantity(name.substring(10)).asInteger() == 0))",message="must be multiples of the page size for huge pages, such as 4Mi for hugepages-2Mi"
 	Requests corev1.ResourceList `json:"requests,omitempty"`
 
 	// Not supported: an Icecream's Pods have no resource claims.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
-	// +kubebuilder:validation:XValidation:rule="size(self) == 0",message="must be empty: an Icecream's Pods have no resource claims"
 	Claims []corev1.ResourceClaim `json:"claims,omitempty"`
 }
 

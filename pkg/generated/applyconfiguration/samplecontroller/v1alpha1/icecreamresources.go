@@ -10,13 +10,9 @@ import (
 // with apply.
 //
 // IcecreamResources are the compute resources of a container. Its fields are those
-// of corev1.ResourceRequirements; its rules are those by which the API server judges
-// a container, so that a mistake is refused before a Deployment is made of it.
-//
-// What a rule may cost limits the number of resources. It is computed as if each
-// quantity had the length of the longest request. A quantity with an exponent of more
-// than two characters is refused before it is parsed: that of 1e-999999999 would take
-// hours.
+// of corev1.ResourceRequirements; its rules, at Icecream, are those by which the API
+// server judges a container, so that a mistake is refused before a Deployment is made
+// of it.
 type IcecreamResourcesApplyConfiguration struct {
 	// The most that the container may use of each resource, such as cpu, memory,
 	// ephemeral-storage, hugepages-2Mi or example.com/gpu.
