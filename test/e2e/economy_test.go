@@ -23,7 +23,7 @@ func TestEconomy(t *testing.T) {
 	n := l.NewNamespace(t)
 	n.Controller = c
 
-	const icecreams = 200
+	const icecreams = 150
 	begin := time.Now()
 	n.Create(t, probe, v1alpha1.IcecreamSpec{})
 	var users sync.WaitGroup

@@ -51,7 +51,7 @@ func TestAPIServerGoesAway(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	outage(t, l, 10*time.Second) // long enough for everybody's patience with a connection
+	outage(t, l, 5*time.Second) // long enough for everybody to begin anew
 	back = time.Now()
 	n.Eventually(t, "all are Ready again", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
 	t.Logf("all were Ready again %s after the API server was back", time.Since(back).Round(time.Millisecond))
