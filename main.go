@@ -353,7 +353,11 @@ func assemble(o options, config *rest.Config) (*process, error) {
 	}
 	if o.election.LeaderElect {
 		o.election.ResourceNamespace = cmp.Or(o.election.ResourceNamespace, podNamespace(o), o.namespace, metav1.NamespaceSystem)
-		if p.election, err = leader.New(o.election, p.client.CoordinationV1(), clock.RealClock{}); err != nil {
+		lease, err := leader.NewClient(protobuf(config))
+		if err != nil {
+			return nil, err
+		}
+		if p.election, err = leader.New(o.election, lease, clock.RealClock{}); err != nil {
 			return nil, fmt.Errorf("-leader-elect: %w", err)
 		}
 		config = rest.CopyConfig(config)

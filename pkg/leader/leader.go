@@ -34,6 +34,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/util/connrotation"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/component-base/config"
 	"k8s.io/component-base/config/validation"
@@ -49,6 +50,33 @@ var ErrLost = errors.New("leadership lost")
 // errFenced is what a write gets that comes too late, or too early.
 var errFenced = errors.New("not sent: this process does not lead, or cannot be sure that it still does")
 
+// Client reaches the lease.
+type Client struct {
+	coordinationclient.CoordinationV1Interface
+	// Reconnect closes the connections to the API server, so that the next request
+	// gets a new one. It may be nil.
+	Reconnect func()
+}
+
+// NewClient returns a client of the config that shares neither connections nor rate
+// limits with other clients, so that no number of other requests delays a renewal.
+func NewClient(config *rest.Config) (Client, error) {
+	config = rest.AddUserAgent(rest.CopyConfig(config), "leader-election")
+	config.QPS, config.RateLimiter = -1, nil
+	dialer := connrotation.NewDialer(dialOf(config))
+	config.Dial = dialer.DialContext
+	client, err := coordinationclient.NewForConfig(config)
+	return Client{client, dialer.CloseAll}, err
+}
+
+// dialOf is how clients of the config connect.
+func dialOf(config *rest.Config) connrotation.DialFunc {
+	if config.Dial != nil {
+		return config.Dial
+	}
+	return (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext // as client-go's
+}
+
 // Election is one process's part in an election. It runs once.
 type Election struct {
 	config config.LeaderElectionConfiguration
@@ -58,8 +86,8 @@ type Election struct {
 }
 
 // New wires a candidate and starts nothing. Fence must not be around the client.
-func New(config config.LeaderElectionConfiguration, client coordinationclient.CoordinationV1Interface, clock clock.Clock) (*Election, error) {
-	if err := validation.ValidateLeaderElectionConfiguration(&config, nil).ToAggregate(); err != nil {
+func New(config config.LeaderElectionConfiguration, client Client, clock clock.Clock) (*Election, error) {
+	if err := validate(config); err != nil {
 		return nil, err
 	}
 	host, err := os.Hostname()
@@ -75,10 +103,38 @@ func New(config config.LeaderElectionConfiguration, client coordinationclient.Co
 		config: config,
 		leases: client.Leases(config.ResourceNamespace),
 		clock:  clock,
-		lock:   &lock{Interface: lease, valid: config.RenewDeadline.Duration, clock: clock, lost: make(chan struct{})},
+		lock: &lock{
+			Interface: lease,
+			valid:     config.RenewDeadline.Duration,
+			patience:  config.RenewDeadline.Duration / 2,
+			reconnect: client.Reconnect,
+			clock:     clock,
+			lost:      make(chan struct{}),
+		},
 	}
 	_, err = e.elector(func() {}, func(string) {})
 	return e, err
+}
+
+// minMargin is the least time between the moment when a leader stops writing and the
+// moment when another may begin. What was sent last has to arrive, or to be dropped,
+// within it.
+const minMargin = time.Second
+
+// validate returns an error of one line if durations are not safe together. client-go
+// writes whole seconds to the Lease, rounded down, and candidates go by these.
+func validate(config config.LeaderElectionConfiguration) error {
+	if err := validation.ValidateLeaderElectionConfiguration(&config, nil).ToAggregate(); err != nil {
+		return err
+	}
+	lease, deadline := config.LeaseDuration.Duration, config.RenewDeadline.Duration
+	switch {
+	case lease%time.Second != 0:
+		return fmt.Errorf("leaseDuration is %s, but has to be whole seconds: a Lease has no fractions of one, so another process would take over early", lease)
+	case lease-deadline < minMargin:
+		return fmt.Errorf("leaseDuration is %s and renewDeadline is %s, but has to be at least %s less: what the leader has sent last needs time to arrive", lease, deadline, minMargin)
+	}
+	return nil
 }
 
 // Run waits until this process leads and then does the work, whose context ends
@@ -233,10 +289,7 @@ func (e *Election) release(ctx context.Context) {
 // longer than that by the difference of the two.
 func (e *Election) Fence(config *rest.Config) {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return fence{e.lock, next} })
-	dial := config.Dial
-	if dial == nil {
-		dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext // as client-go's
-	}
+	dial := dialOf(config)
 	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		connection, err := dial(ctx, network, address)
 		if err != nil {
@@ -297,9 +350,11 @@ func (c fencedConnection) Write(content []byte) (int, error) {
 // have it.
 type lock struct {
 	resourcelock.Interface
-	valid  time.Duration // after a renewal was sent
-	clock  clock.PassiveClock
-	logger klog.Logger
+	valid     time.Duration // after a renewal was sent
+	patience  time.Duration // with one request
+	reconnect func()
+	clock     clock.PassiveClock
+	logger    klog.Logger
 
 	mu       sync.Mutex
 	giveUp   context.CancelFunc // ends the elector's present attempt
@@ -311,8 +366,11 @@ type lock struct {
 }
 
 // Get implements resourcelock.Interface.
-func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
-	lease, raw, err := l.Interface.Get(ctx)
+func (l *lock) Get(ctx context.Context) (lease *resourcelock.LeaderElectionRecord, raw []byte, err error) {
+	err = l.ask(ctx, func(ctx context.Context) error {
+		lease, raw, err = l.Interface.Get(ctx)
+		return err
+	})
 	if err == nil && lease.HolderIdentity != l.Identity() && l.drop() {
 		close(l.lost)
 	}
@@ -324,16 +382,16 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 
 // Create implements resourcelock.Interface.
 func (l *lock) Create(ctx context.Context, lease resourcelock.LeaderElectionRecord) error {
-	return l.claim(ctx, func() error { return l.Interface.Create(ctx, lease) })
+	return l.claim(ctx, func(ctx context.Context) error { return l.Interface.Create(ctx, lease) })
 }
 
 // Update implements resourcelock.Interface.
 func (l *lock) Update(ctx context.Context, lease resourcelock.LeaderElectionRecord) error {
-	return l.claim(ctx, func() error { return l.Interface.Update(ctx, lease) })
+	return l.claim(ctx, func(ctx context.Context) error { return l.Interface.Update(ctx, lease) })
 }
 
 // claim sends a request for the lease.
-func (l *lock) claim(ctx context.Context, request func() error) error {
+func (l *lock) claim(ctx context.Context, request func(context.Context) error) error {
 	l.mu.Lock()
 	if ctx.Err() != nil || l.isLost() {
 		l.mu.Unlock()
@@ -343,7 +401,7 @@ func (l *lock) claim(ctx context.Context, request func() error) error {
 	sent := l.clock.Now()
 	l.mu.Unlock()
 
-	err := request()
+	err := l.ask(ctx, request)
 	l.say(ctx, err)
 
 	l.mu.Lock()
@@ -351,6 +409,19 @@ func (l *lock) claim(ctx context.Context, request func() error) error {
 	l.claiming = false
 	if err == nil {
 		l.held, l.renewed = true, sent
+	}
+	return err
+}
+
+// ask sends one request, and gives it up after half of the time for a renewal. A
+// connection on which a request has hung is not used again, so that the second
+// attempt does not share the fate of the first.
+func (l *lock) ask(ctx context.Context, request func(context.Context) error) error {
+	limited, cancel := context.WithTimeout(ctx, l.patience)
+	defer cancel()
+	err := request(limited)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil && l.reconnect != nil {
+		l.reconnect()
 	}
 	return err
 }

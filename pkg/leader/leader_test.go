@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
@@ -41,6 +42,11 @@ var usual = config.LeaderElectionConfiguration{
 	ResourceNamespace: "icecream-system",
 }
 
+// reach is how elections reach the lease.
+func reach(client kubernetes.Interface) Client {
+	return Client{CoordinationV1Interface: client.CoordinationV1()}
+}
+
 // candidate is an election that runs.
 type candidate struct {
 	*Election
@@ -53,7 +59,12 @@ type candidate struct {
 // run starts a candidate whose work, once stopped, takes until end is called.
 func run(t *testing.T, client *fake.Clientset, config config.LeaderElectionConfiguration) *candidate {
 	t.Helper()
-	e, err := New(config, client.CoordinationV1(), clock.RealClock{})
+	return runWith(t, reach(client), config)
+}
+
+func runWith(t *testing.T, client Client, config config.LeaderElectionConfiguration) *candidate {
+	t.Helper()
+	e, err := New(config, client, clock.RealClock{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +304,7 @@ func TestFenceGoesByTheClockAlone(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			clock := clocktesting.NewFakeClock(now)
-			e, err := New(usual, fake.NewClientset().CoordinationV1(), clock)
+			e, err := New(usual, reach(fake.NewClientset()), clock)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -323,7 +334,7 @@ func TestFenceGoesByTheClockAlone(t *testing.T) {
 // be sent.
 func TestFenceHoldsConnections(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC))
-	e, err := New(usual, fake.NewClientset().CoordinationV1(), clock)
+	e, err := New(usual, reach(fake.NewClientset()), clock)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -379,7 +390,7 @@ func TestFenceCountsFromTheRequest(t *testing.T) {
 		clock.SetTime(clock.Now().Add(10 * time.Second))
 		return false, nil, nil
 	})
-	e, err := New(usual, client.CoordinationV1(), clock)
+	e, err := New(usual, reach(client), clock)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -394,7 +405,7 @@ func TestFenceCountsFromTheRequest(t *testing.T) {
 // To try again must not end an attempt that is about to succeed.
 func TestRetryLeavesASuccessAlone(t *testing.T) {
 	client := fake.NewClientset()
-	e, err := New(usual, client.CoordinationV1(), clock.RealClock{})
+	e, err := New(usual, reach(client), clock.RealClock{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -432,7 +443,7 @@ func TestTroubleIsToldOnce(t *testing.T) {
 		client.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return isForbidden.Load(), nil, apierrors.NewForbidden(coordinationv1.Resource("leases"), "icecream-controller", errors.New("no"))
 		})
-		e, err := New(usual, client.CoordinationV1(), clock.RealClock{})
+		e, err := New(usual, reach(client), clock.RealClock{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -472,11 +483,32 @@ func TestBadConfiguration(t *testing.T) {
 		"resourceName":  func(c *config.LeaderElectionConfiguration) { c.ResourceName = "" },
 		"endpoints":     func(c *config.LeaderElectionConfiguration) { c.ResourceLock = "endpoints" },
 		"lock-type":     func(c *config.LeaderElectionConfiguration) { c.ResourceLock = "cake" },
+		// A Lease holds whole seconds: it would say 10 of these.
+		"leaseDuration is 10.9s": func(c *config.LeaderElectionConfiguration) {
+			c.LeaseDuration.Duration, c.RenewDeadline.Duration = 10900*time.Millisecond, 10800*time.Millisecond
+		},
+		"leaseDuration is 15.5s": func(c *config.LeaderElectionConfiguration) { c.LeaseDuration.Duration = 15500 * time.Millisecond },
+		"renewDeadline is 14.5s": func(c *config.LeaderElectionConfiguration) { c.RenewDeadline.Duration = 14500 * time.Millisecond },
 	} {
 		bad := usual
 		change(&bad)
-		if _, err := New(bad, fake.NewClientset().CoordinationV1(), clock.RealClock{}); err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "\n") {
+		if _, err := New(bad, reach(fake.NewClientset()), clock.RealClock{}); err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("the error should name %s: %v", name, err)
+		}
+	}
+}
+
+func TestGoodConfiguration(t *testing.T) {
+	for _, good := range [][3]time.Duration{
+		{15 * time.Second, 10 * time.Second, 2 * time.Second},
+		{15 * time.Second, 14 * time.Second, 1500 * time.Millisecond},
+		{2 * time.Second, 999 * time.Millisecond, 100 * time.Millisecond},
+		{600 * time.Second, 500 * time.Second, 300 * time.Second},
+	} {
+		c := usual
+		c.LeaseDuration.Duration, c.RenewDeadline.Duration, c.RetryPeriod.Duration = good[0], good[1], good[2]
+		if _, err := New(c, reach(fake.NewClientset()), clock.RealClock{}); err != nil {
+			t.Errorf("%s: %v", good, err)
 		}
 	}
 }
