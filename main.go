@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net"
 	"os"
 	"os/signal"
 	"slices"
@@ -332,7 +333,7 @@ func requireFeatures() error {
 // process is all parts of this program.
 type process struct {
 	workers     int
-	client      *kubernetes.Clientset // which may write also while another process leads
+	client      *kubernetes.Clientset // for what is looked at before a term
 	metadata    metadata.Interface    // for the barrier alone
 	controllers []wired
 	recorder    *record.Recorder
@@ -349,6 +350,10 @@ func assemble(o options, config *rest.Config) (*process, error) {
 		return nil, err
 	}
 	if p.metadata, err = metadata.NewForConfig(rest.AddUserAgent(rest.CopyConfig(config), "barrier")); err != nil {
+		return nil, err
+	}
+	reviews, err := kubernetes.NewForConfig(rest.AddUserAgent(separate(protobuf(config)), "reviews"))
+	if err != nil {
 		return nil, err
 	}
 	if o.election.LeaderElect {
@@ -392,7 +397,7 @@ func assemble(o options, config *rest.Config) (*process, error) {
 	v := cli.Version()
 	metrics.Build(v.GitVersion, v.GitCommit)
 	live, ready := p.checks(o.stuckAfter)
-	p.server, err = serve.Listen(o.serve, p.client, live, ready)
+	p.server, err = serve.Listen(o.serve, reviews, live, ready)
 	return p, err
 }
 
@@ -636,6 +641,18 @@ func wireNodereboot(o options, config *rest.Config, recorder events.EventRecorde
 		needs:      pair(needs, nodes.Core().V1().Nodes().Informer()),
 		informers:  []starter{caches, nodes},
 	}, err
+}
+
+// separate is the config for clients with connections of their own, which wait for no
+// limit but the API server's. client-go has others with the same way to connect share
+// a single one.
+func separate(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	if config.Dial == nil {
+		config.Dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext // as client-go's
+	}
+	return config
 }
 
 // protobuf is the config for clients of built-in types, which are smaller and

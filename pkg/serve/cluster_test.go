@@ -25,6 +25,7 @@ type cluster struct {
 	asked  []string // the resources, in order
 	access authorizationv1.SubjectAccessReviewSpec
 	refuse map[string]int // the status code for a resource; 0 if it cannot be reached
+	held   chan struct{}  // requests are answered when it is closed; nil for at once
 }
 
 func (c *cluster) client(t *testing.T) kubernetes.Interface {
@@ -39,10 +40,20 @@ func (c *cluster) client(t *testing.T) kubernetes.Interface {
 
 // RoundTrip implements http.RoundTripper.
 func (c *cluster) RoundTrip(r *http.Request) (*http.Response, error) {
+	resource := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
+	c.mu.Lock()
+	c.asked = append(c.asked, resource)
+	held := c.held
+	c.mu.Unlock()
+	if held != nil {
+		select {
+		case <-held:
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	resource := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
-	c.asked = append(c.asked, resource)
 	if code, ok := c.refuse[resource]; ok {
 		if code == 0 {
 			return nil, errors.New("connect: connection refused")

@@ -4,6 +4,10 @@
 // By HTTPS, everybody may probe, and metrics are for those whom the API server
 // knows (TokenReview) and who may get the non-resource URL /metrics
 // (SubjectAccessReview). A probe never asks the API server for anything.
+//
+// Whoever can reach the addresses can send whatever they like, so everything that a
+// request costs has a bound: reviews (guard.go), connections (crowd.go), and what one
+// connection may send and how long it may take for it (listen).
 package serve
 
 import (
@@ -20,10 +24,6 @@ import (
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -79,14 +79,15 @@ type Server struct {
 }
 
 // Listen opens the addresses. live are the checks of /livez, ready those of
-// /readyz; client is for the reviews of those who want metrics.
+// /readyz; client is for the reviews of those who want metrics, and for nothing whose
+// requests must not wait for these.
 func Listen(c Config, client kubernetes.Interface, live, ready []Check) (*Server, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
 	s := &Server{}
 	if c.BindAddress != "" {
-		guarded, err := guard(client, legacyregistry.Handler())
+		guarded, err := newGuard(client, legacyregistry.Handler())
 		if err != nil {
 			return nil, err
 		}
@@ -210,57 +211,6 @@ func probe(name string, checks []Check) http.Handler {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.WriteHeader(status)
 		w.Write(report.Bytes()) //nolint:errcheck // who asked has gone away
-	})
-}
-
-// guard lets a request pass to next if the API server says that it may.
-func guard(client kubernetes.Interface, next http.Handler) (http.Handler, error) {
-	patience := &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 3}
-	who, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
-		TokenAccessReviewClient:  client.AuthenticationV1(),
-		TokenAccessReviewTimeout: 10 * time.Second,
-		WebhookRetryBackoff:      patience,
-		CacheTTL:                 time.Minute,
-	}.New()
-	if err != nil {
-		return nil, err
-	}
-	may, err := authorizerfactory.DelegatingAuthorizerConfig{
-		SubjectAccessReviewClient: client.AuthorizationV1(),
-		WebhookRetryBackoff:       patience,
-		AllowCacheTTL:             time.Minute,
-		DenyCacheTTL:              10 * time.Second,
-	}.New()
-	if err != nil {
-		return nil, err
-	}
-	return guarded(who, may, next), nil
-}
-
-// guarded lets a request pass to next if its sender is known and allowed to.
-func guarded(who authenticator.Request, may authorizer.Authorizer, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		sender, ok, err := who.AuthenticateRequest(r)
-		if !ok || err != nil {
-			klog.FromContext(r.Context()).V(4).Info("Unauthenticated", "path", r.URL.Path, "err", err)
-			http.Error(w, "Unauthorized", http.StatusUnauthorized)
-			return
-		}
-		decision, reason, err := may.Authorize(r.Context(), authorizer.AttributesRecord{
-			User: sender.User,
-			Verb: "get",
-			Path: r.URL.Path,
-		})
-		switch {
-		case err != nil:
-			klog.FromContext(r.Context()).V(4).Info("Unauthorized", "path", r.URL.Path, "user", sender.User.GetName(), "err", err)
-			http.Error(w, "The API server could not be asked", http.StatusServiceUnavailable)
-		case decision != authorizer.DecisionAllow:
-			klog.FromContext(r.Context()).V(4).Info("Forbidden", "path", r.URL.Path, "user", sender.User.GetName(), "reason", reason)
-			http.Error(w, "Forbidden", http.StatusForbidden)
-		default:
-			next.ServeHTTP(w, r)
-		}
 	})
 }
 

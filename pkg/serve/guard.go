@@ -1,0 +1,180 @@
+package serve
+
+import (
+	"context"
+	"crypto/sha256"
+	"net/http"
+	"time"
+
+	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/lru"
+)
+
+// The limits of each lane. A request takes at most one TokenReview and one
+// SubjectAccessReview, each of which is tried up to three times if the API server
+// fails.
+const (
+	requestsPerSecond = 10
+	requestBurst      = 20
+	requestsInFlight  = 5
+	// reviewTimeout is how long a review may take, with all attempts.
+	reviewTimeout = 10 * time.Second
+	// knownCredentials is how many of those that were allowed are remembered.
+	knownCredentials = 64
+)
+
+// guard lets a request pass to next if the API server says that it may. Requests
+// beyond what may be asked of the API server are answered with 429.
+//
+// Credentials that were allowed before have a lane of their own: nobody who tries one
+// invented token after the other keeps Prometheus from its next scrape.
+type guard struct {
+	who  authenticator.Request
+	may  authorizer.Authorizer
+	next http.Handler
+
+	known            *lru.Cache // the SHA-256 digests of credentials that were allowed last
+	friends, strange lane
+	complain         rate.Sometimes
+}
+
+// newGuard makes a guard that asks by that client.
+func newGuard(client kubernetes.Interface, next http.Handler) (*guard, error) {
+	patience := &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 3}
+	who, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
+		TokenAccessReviewClient:  client.AuthenticationV1(),
+		TokenAccessReviewTimeout: reviewTimeout,
+		WebhookRetryBackoff:      patience,
+		CacheTTL:                 time.Minute,
+	}.New()
+	if err != nil {
+		return nil, err
+	}
+	may, err := authorizerfactory.DelegatingAuthorizerConfig{
+		SubjectAccessReviewClient: client.AuthorizationV1(),
+		WebhookRetryBackoff:       patience,
+		AllowCacheTTL:             time.Minute,
+		DenyCacheTTL:              10 * time.Second,
+	}.New()
+	if err != nil {
+		return nil, err
+	}
+	return &guard{
+		who:      who,
+		may:      may,
+		next:     next,
+		known:    lru.New(knownCredentials),
+		friends:  newLane(),
+		strange:  newLane(),
+		complain: rate.Sometimes{Interval: time.Minute},
+	}, nil
+}
+
+// ServeHTTP implements http.Handler.
+func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	credentials := r.Header.Get("Authorization")
+	if credentials == "" {
+		http.Error(w, "Unauthorized", http.StatusUnauthorized)
+		return
+	}
+	digest := sha256.Sum256([]byte(credentials))
+	lane := g.strange
+	if _, isKnown := g.known.Get(digest); isKnown {
+		lane = g.friends
+	}
+	code := g.admit(r, lane)
+	if code == http.StatusOK {
+		g.known.Add(digest, nil)
+		g.next.ServeHTTP(w, r)
+		return
+	}
+	switch code {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		g.known.Remove(digest)
+	case http.StatusTooManyRequests:
+		w.Header().Set("Retry-After", "1")
+		g.complain.Do(func() {
+			klog.FromContext(r.Context()).Info("Refusing requests for metrics: more than can be reviewed", "sender", r.RemoteAddr)
+		})
+	}
+	http.Error(w, refusals[code], code)
+}
+
+// refusals are the answers to those who get no metrics.
+var refusals = map[int]string{
+	http.StatusUnauthorized:       "Unauthorized",
+	http.StatusForbidden:          "Forbidden",
+	http.StatusTooManyRequests:    "Too many requests",
+	http.StatusServiceUnavailable: "The API server could not be asked",
+}
+
+// admit returns the status code for a request, which is 429 if its lane is full.
+func (g *guard) admit(r *http.Request, lane lane) int {
+	if !lane.enter() {
+		return http.StatusTooManyRequests
+	}
+	defer lane.leave()
+	return g.judge(r)
+}
+
+// judge asks the API server who sent the request and whether they may, and returns
+// the status code for that.
+func (g *guard) judge(r *http.Request) int {
+	// A review goes on when whoever wanted it has gone away, and counts until it ends.
+	r = r.WithContext(context.WithoutCancel(r.Context()))
+	logger := klog.FromContext(r.Context()).WithValues("path", r.URL.Path).V(4)
+	sender, ok, err := g.who.AuthenticateRequest(r)
+	if !ok || err != nil {
+		logger.Info("Unauthenticated", "err", err)
+		return http.StatusUnauthorized
+	}
+	logger = logger.WithValues("user", sender.User.GetName())
+	decision, reason, err := g.may.Authorize(r.Context(), authorizer.AttributesRecord{
+		User: sender.User,
+		Verb: "get",
+		Path: r.URL.Path,
+	})
+	switch {
+	case err != nil:
+		logger.Info("Unauthorized", "err", err)
+		return http.StatusServiceUnavailable
+	case decision != authorizer.DecisionAllow:
+		logger.Info("Forbidden", "reason", reason)
+		return http.StatusForbidden
+	}
+	return http.StatusOK
+}
+
+// lane limits the requests that are reviewed at a time, and those that begin in a
+// second. What is beyond it does not wait.
+type lane struct {
+	rate     *rate.Limiter
+	inFlight chan struct{}
+}
+
+func newLane() lane {
+	return lane{rate.NewLimiter(requestsPerSecond, requestBurst), make(chan struct{}, requestsInFlight)}
+}
+
+// enter reports whether another request may be reviewed now. If so, leave follows.
+func (l lane) enter() bool {
+	select {
+	case l.inFlight <- struct{}{}:
+	default:
+		return false
+	}
+	if !l.rate.Allow() {
+		l.leave()
+		return false
+	}
+	return true
+}
+
+func (l lane) leave() { <-l.inFlight }
