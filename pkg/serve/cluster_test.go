@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -28,12 +27,11 @@ type cluster struct {
 	held   chan struct{}  // requests are answered when it is closed; nil for at once
 }
 
-func (c *cluster) client(t *testing.T) kubernetes.Interface {
-	t.Helper()
+func (c *cluster) client() kubernetes.Interface {
 	config := &rest.Config{Host: "http://server", QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}}
 	client, err := kubernetes.NewForConfigAndClient(config, &http.Client{Transport: c})
 	if err != nil {
-		t.Fatal(err)
+		panic(err)
 	}
 	return client
 }

@@ -100,8 +100,9 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.known.Remove(digest)
 	case http.StatusTooManyRequests:
 		w.Header().Set("Retry-After", "1")
+		logger := klog.FromContext(r.Context())
 		g.complain.Do(func() {
-			klog.FromContext(r.Context()).Info("Refusing requests for metrics: more than can be reviewed", "sender", r.RemoteAddr)
+			logger.Info("Refusing requests for metrics: more than can be reviewed", "sender", r.RemoteAddr)
 		})
 	}
 	http.Error(w, refusals[code], code)
@@ -127,16 +128,16 @@ func (g *guard) admit(r *http.Request, lane lane) int {
 // judge asks the API server who sent the request and whether they may, and returns
 // the status code for that.
 func (g *guard) judge(r *http.Request) int {
+	logger := klog.FromContext(r.Context()).V(4).WithValues("path", r.URL.Path)
 	// A review goes on when whoever wanted it has gone away, and counts until it ends.
-	r = r.WithContext(context.WithoutCancel(r.Context()))
-	logger := klog.FromContext(r.Context()).WithValues("path", r.URL.Path).V(4)
-	sender, ok, err := g.who.AuthenticateRequest(r)
+	ctx := context.WithoutCancel(r.Context())
+	sender, ok, err := g.who.AuthenticateRequest(r.WithContext(ctx))
 	if !ok || err != nil {
 		logger.Info("Unauthenticated", "err", err)
 		return http.StatusUnauthorized
 	}
 	logger = logger.WithValues("user", sender.User.GetName())
-	decision, reason, err := g.may.Authorize(r.Context(), authorizer.AttributesRecord{
+	decision, reason, err := g.may.Authorize(ctx, authorizer.AttributesRecord{
 		User: sender.User,
 		Verb: "get",
 		Path: r.URL.Path,

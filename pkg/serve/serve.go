@@ -16,9 +16,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log" //nolint:depguard // what http.Server wants
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -114,20 +116,32 @@ func (s *Server) listen(flag, address string, handler http.Handler, config *tls.
 	if err != nil {
 		return fmt.Errorf("%w: give %s another address, or an empty one to serve nothing", err, flag)
 	}
+	s.serve(socket, handler, config)
+	return nil
+}
+
+// serve adds a server, which Run starts. Its limits leave room for any probe and any
+// scrape, and for little else.
+func (s *Server) serve(socket net.Listener, handler http.Handler, config *tls.Config) {
 	server := &http.Server{
-		Handler:           handler,
+		Handler:           withoutBody(handler),
 		TLSConfig:         config,
 		Protocols:         new(http.Protocols),
-		ReadHeaderTimeout: 10 * time.Second,
-		WriteTimeout:      time.Minute,
-		IdleTimeout:       90 * time.Second,
-		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          klog.NewStandardLogger("WARNING"),
+		ReadHeaderTimeout: 5 * time.Second, // and for a TLS handshake
+		ReadTimeout:       15 * time.Second,
+		WriteTimeout:      30 * time.Second,
+		IdleTimeout:       90 * time.Second, // a scrape a minute keeps its connection
+		MaxHeaderBytes:    16 << 10,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams:          8,
+			MaxReceiveBufferPerConnection: 64 << 10,
+			MaxReceiveBufferPerStream:     16 << 10,
+			WriteByteTimeout:              30 * time.Second,
+		},
 	}
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetHTTP2(config != nil && len(config.NextProtos) > 0)
 	s.servers, s.sockets = append(s.servers, server), append(s.sockets, socket)
-	return nil
 }
 
 // Addresses are those that are listened on, HTTPS first.
@@ -142,11 +156,14 @@ func (s *Server) Addresses() []string {
 // Run serves until ctx ends, and returns when the last request has been answered,
 // or after a second.
 func (s *Server) Run(ctx context.Context) error {
+	logger := klog.FromContext(ctx)
 	var serving wait.Group
 	failed := make(chan error, len(s.servers))
 	for i, server := range s.servers {
+		server.ConnState = newCrowd(maxConnections, logger).observe
+		server.ErrorLog = log.New(complaints{logger}, "", 0)
 		serving.Start(func() {
-			klog.FromContext(ctx).Info("Serving", "address", s.sockets[i].Addr().String(), "tls", server.TLSConfig != nil)
+			logger.Info("Serving", "address", s.sockets[i].Addr().String(), "tls", server.TLSConfig != nil)
 			var err error
 			if server.TLSConfig != nil {
 				err = server.ServeTLS(s.sockets[i], "", "")
@@ -186,6 +203,35 @@ func handler(live, ready []Check, metrics http.Handler) http.Handler {
 	mux.Handle("GET /readyz", probe("readyz", ready))
 	mux.Handle("GET /metrics", metrics)
 	return mux
+}
+
+// withoutBody refuses requests that have a body, and does not wait for the rest of it.
+func withoutBody(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength == 0 {
+			next.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Connection", "close")
+		http.Error(w, "A request must not have a body", http.StatusRequestEntityTooLarge)
+		// The server would go on to read what it can, to use the connection again.
+		http.NewResponseController(w).SetReadDeadline(time.Unix(0, 0)) //nolint:errcheck // the read timeout ends it otherwise
+	})
+}
+
+// complaints is the log of net/http. What anybody can have it say, as often as they
+// like, such as that a handshake has failed, is for the curious only.
+type complaints struct{ logger klog.Logger }
+
+// Write implements io.Writer for one line.
+func (c complaints) Write(line []byte) (int, error) {
+	text := string(bytes.TrimSpace(line))
+	if strings.Contains(text, "panic serving") || strings.Contains(text, "Accept error") {
+		c.logger.Error(nil, "Serving probes and metrics", "problem", text)
+	} else {
+		c.logger.V(4).Info("Serving probes and metrics", "problem", text)
+	}
+	return len(line), nil
 }
 
 // probe answers like the API server's own /livez: 200 and "ok" if every check

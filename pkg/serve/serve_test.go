@@ -34,6 +34,9 @@ import (
 func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = []utilruntime.ErrorHandler{reports.keep}
 	klog.SetLogger(logr.Discard())
+	if isBesieged() {
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 
@@ -130,7 +133,7 @@ func start(t *testing.T, c serve.Config, live, ready []serve.Check) *serving {
 	t.Helper()
 	reports.take()
 	s := &serving{}
-	server, err := serve.Listen(c, s.cluster.client(t), live, ready)
+	server, err := serve.Listen(c, s.cluster.client(), live, ready)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -539,7 +542,7 @@ func TestWhatCannotBeListenedOn(t *testing.T) {
 			c := files
 			c.InsecureBindAddress = ""
 			tt.edit(&c)
-			_, err := serve.Listen(c, (&cluster{}).client(t), nil, nil)
+			_, err := serve.Listen(c, (&cluster{}).client(), nil, nil)
 			equal(t, "error", tt.want, fmt.Sprint(err))
 		})
 	}
@@ -558,7 +561,7 @@ func TestNothingIsListenedOnAfterAnError(t *testing.T) {
 	c := loopback(t)
 	c.BindAddress, c.InsecureBindAddress = taken[0].Addr().String(), taken[1].Addr().String()
 	shut(t, taken[0])
-	if _, err := serve.Listen(c, (&cluster{}).client(t), nil, nil); err == nil {
+	if _, err := serve.Listen(c, (&cluster{}).client(), nil, nil); err == nil {
 		t.Fatal("an address that is in use was listened on")
 	}
 	again, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", c.BindAddress)
