@@ -6,11 +6,30 @@
 //   - A leader that is told to stop gives the lease away after its work has
 //     returned, not before; a candidate sees that at once, because it watches.
 //   - A leader that has lost the lease, or cannot be sure of it any longer, is told
-//     at once, and must end its process.
-//   - Until it has, nothing of it reaches the API server: Fence stops all that is sent
-//     from the moment on when the lease may be somebody else's. That moment is
+//     at once, and must end its process. It watches its lease, and has also lost it
+//     when somebody has deleted it.
+//   - Until it has ended, it sends nothing to the API server: Fence stops all that is
+//     sent from the moment on when the lease may be somebody else's. That moment is
 //     known without asking, so it also holds for a process that was stopped and
 //     continued, or a machine that was asleep.
+//
+// What the fence cannot do:
+//
+//   - It cannot call back what has been sent. Bytes in the kernel's buffer are dropped
+//     about when the lease ends, where the system can do that (Linux:
+//     TCP_USER_TIMEOUT), and may otherwise be sent minutes later. What a proxy or the
+//     API server has accepted is carried out whenever its turn comes: after a queue of
+//     priority and fairness, or a slow webhook.
+//   - It goes by the clocks of its machine. Where both the wall clock and the
+//     monotonic clock stand still, as in a virtual machine that is paused, or that is
+//     migrated or restored from a snapshot, the process has no way to know, until its
+//     next renewal or the watch tells it.
+//   - It protects a lease that others respect. One that is deleted by hand is free at
+//     once; until the leader has seen that, two may write.
+//
+// For these cases there are preconditions, by which the API server refuses a write
+// that was decided for another state of its object. docs/concepts.md says which write
+// has which.
 package leader
 
 import (
@@ -30,6 +49,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
@@ -171,7 +191,7 @@ func (e *Election) Run(ctx context.Context, work func(context.Context) error) er
 		e.release(ctx)
 		return err
 	case <-e.lock.lost:
-		return fmt.Errorf("%w: another process has taken lease %s", ErrLost, e.lock.Describe())
+		return fmt.Errorf("%w: %s lease %s", ErrLost, e.lock.how(), e.lock.Describe())
 	case <-e.overdue(term):
 		return fmt.Errorf("%w: lease %s could not be renewed for %s", ErrLost, e.lock.Describe(), e.config.RenewDeadline.Duration)
 	}
@@ -200,13 +220,13 @@ func (e *Election) overdue(ctx context.Context) <-chan struct{} {
 
 // campaign tries to lead, and leads, until ctx ends or the lease is lost.
 func (e *Election) campaign(ctx context.Context, elected func()) error {
-	candidacy, stopWatching := context.WithCancel(ctx)
+	watching, stopWatching := context.WithCancel(ctx)
 	defer stopWatching()
-	go e.watch(candidacy)
+	go e.watch(watching)
 
 	for ctx.Err() == nil && !e.lock.hasLed() {
 		elector, err := e.elector(
-			func() { stopWatching(); elected() },
+			elected,
 			func(leader string) {
 				if leader != "" && leader != e.lock.Identity() {
 					e.lock.logger.Info("Ready to lead when the leader ends", "leader", leader)
@@ -239,8 +259,9 @@ func (e *Election) elector(elected func(), sees func(leader string)) (*leaderele
 	})
 }
 
-// watch has the campaign try again as soon as the lease is given away. Without it
-// that would take up to 2.2 retry periods.
+// watch has the campaign try again as soon as the lease is given away, and a leader
+// stop as soon as it is deleted or taken. Without it that would take up to 2.2 retry
+// periods.
 func (e *Election) watch(ctx context.Context) {
 	only := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, e.config.ResourceName).String()}
 	wait.JitterUntilWithContext(ctx, func(ctx context.Context) {
@@ -250,11 +271,37 @@ func (e *Election) watch(ctx context.Context) {
 		}
 		defer context.AfterFunc(ctx, changes.Stop)()
 		for change := range changes.ResultChan() {
-			if lease, ok := change.Object.(*coordinationv1.Lease); ok && ptr.Deref(lease.Spec.HolderIdentity, "") == "" {
+			lease, ok := change.Object.(*coordinationv1.Lease)
+			if !ok {
+				continue
+			}
+			holder := ptr.Deref(lease.Spec.HolderIdentity, "")
+			switch {
+			case e.lock.isHeld():
+				if change.Type == watch.Deleted || holder != e.lock.Identity() {
+					e.verify(ctx)
+				}
+			case holder == "":
 				e.lock.retry()
 			}
 		}
 	}, e.config.RetryPeriod.Duration, leaderelection.JitterFactor, true)
+}
+
+// verify asks whether this process still has the lease. A watch that was begun before
+// it got the lease may show the time before that.
+func (e *Election) verify(ctx context.Context) {
+	var lease *coordinationv1.Lease
+	err := e.lock.ask(ctx, func(ctx context.Context) (err error) {
+		lease, err = e.leases.Get(ctx, e.config.ResourceName, metav1.GetOptions{})
+		return err
+	})
+	switch {
+	case apierrors.IsNotFound(err):
+		e.lock.lose(deleted)
+	case err == nil && ptr.Deref(lease.Spec.HolderIdentity, "") != e.lock.Identity():
+		e.lock.lose(taken)
+	}
 }
 
 // release gives the lease away, if this process has it. If that fails, the lease
@@ -286,14 +333,20 @@ func (e *Election) release(ctx context.Context) {
 // passed the first check when the process was stopped gets no further.
 //
 // What was sent in time can still arrive after the renew deadline; the lease lasts
-// longer than that by the difference of the two.
+// longer than that by the difference of the two. Where the system can do that, it
+// closes connections on which something has not arrived for so long. The package
+// comment has what the fence cannot do.
 func (e *Election) Fence(config *rest.Config) {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return fence{e.lock, next} })
 	dial := dialOf(config)
+	margin := e.config.LeaseDuration.Duration - e.config.RenewDeadline.Duration
 	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		connection, err := dial(ctx, network, address)
 		if err != nil {
 			return nil, err
+		}
+		if err := limitDelay(connection, margin); err != nil {
+			return nil, errors.Join(fmt.Errorf("limiting how late something may arrive: %w", err), connection.Close())
 		}
 		return fencedConnection{connection, e.lock}, nil
 	}
@@ -363,7 +416,14 @@ type lock struct {
 	renewed  time.Time // when the last successful request for the lease was sent
 	said     string    // the last complaint
 	lost     chan struct{}
+	cause    string // of the loss
 }
+
+// How a lease can be lost.
+const (
+	taken   = "another process has taken"
+	deleted = "somebody has deleted"
+)
 
 // Get implements resourcelock.Interface.
 func (l *lock) Get(ctx context.Context) (lease *resourcelock.LeaderElectionRecord, raw []byte, err error) {
@@ -371,12 +431,14 @@ func (l *lock) Get(ctx context.Context) (lease *resourcelock.LeaderElectionRecor
 		lease, raw, err = l.Interface.Get(ctx)
 		return err
 	})
-	if err == nil && lease.HolderIdentity != l.Identity() && l.drop() {
-		close(l.lost)
+	switch {
+	case apierrors.IsNotFound(err):
+		l.lose(deleted)
+		return lease, raw, err
+	case err == nil && lease.HolderIdentity != l.Identity():
+		l.lose(taken)
 	}
-	if !apierrors.IsNotFound(err) {
-		l.say(ctx, err)
-	}
+	l.say(ctx, err)
 	return lease, raw, err
 }
 
@@ -479,7 +541,24 @@ func (l *lock) drop() (held bool) {
 	return held
 }
 
-// isLost is true once another process was seen to have taken the lease.
+// lose notes that this process does not lead any longer, if it did.
+func (l *lock) lose(cause string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held {
+		l.held, l.cause = false, cause
+		close(l.lost)
+	}
+}
+
+// how says in which way the lease was lost.
+func (l *lock) how() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cause
+}
+
+// isLost is true once the lease was seen to be somebody else's, or nobody's.
 func (l *lock) isLost() bool {
 	select {
 	case <-l.lost:
