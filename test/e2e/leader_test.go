@@ -2,9 +2,12 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -147,6 +150,73 @@ func TestLeaderThatWasStoppedIsDeposed(t *testing.T) {
 		t.Errorf("deposed, it made %s", made)
 	}
 	n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
+	if terms := termsOf(t, n.Requests(t)); len(terms) != 2 {
+		t.Errorf("there were %d terms, want 2", len(terms))
+	}
+	first.Start(t) // for the end of the test
+}
+
+// A connection can break without either side being told. A second attempt finds
+// another one.
+func TestLeaderWhoseRenewalHangsGoesOn(t *testing.T) {
+	t.Parallel()
+	n := NewQuietNamespace(t)
+	var hangs, hung atomic.Int32 // renewals that are to get no answer, and that got none
+	c := n.StartControllerBehind(t, func(r *http.Request) http.HandlerFunc {
+		if r.Method != http.MethodPut || !strings.HasSuffix(r.URL.Path, "/leases/"+lease) || hung.Load() == hangs.Load() {
+			return nil
+		}
+		hung.Add(1)
+		return func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+	}, "-leader-elect")
+	eventuallyLeads(t, n, c)
+	for i := range 2 {
+		hangs.Add(1)
+		n.Eventually(t, "a renewal hangs", func(context.Context) error {
+			if int(hung.Load()) <= i {
+				return errors.New("none has")
+			}
+			return nil
+		})
+		mark := time.Now()
+		n.Eventually(t, "the next one gets through", func(context.Context) error {
+			if renewals := n.Requests(t).Resource("leases").Writes().Where(isAccepted).Since(mark); len(renewals) == 0 {
+				return errors.New("none has")
+			}
+			return leads(t, n, c)
+		})
+	}
+	n.Steadily(t, "it leads", 12*time.Second, func(context.Context) error { return leads(t, n, c) }) // past the renew deadline
+	if terms := termsOf(t, n.Requests(t)); len(terms) != 1 {
+		t.Errorf("there were %d terms, want 1", len(terms))
+	}
+}
+
+// Whoever deletes the lease gives it away while somebody works. The leader sees that
+// at once, and ends before another begins.
+func TestLeaderWhoseLeaseIsDeletedEnds(t *testing.T) {
+	t.Parallel()
+	n := NewQuietNamespace(t)
+	flags := []string{"-leader-elect", "-leader-elect-lease-duration=60s", "-leader-elect-renew-deadline=50s", "-leader-elect-retry-period=20s"}
+	first := n.StartController(t, flags...)
+	eventuallyLeads(t, n, first)
+	second := n.StartController(t, flags...)
+	eventuallyReady(t, n, second)
+	n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
+	n.EventuallyReady(t, "vanilla")
+
+	if err := n.Lab.Kube.CoordinationV1().Leases(n.Name).Delete(t.Context(), lease, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	deleted := time.Now()
+	if last := first.Fails(t); !strings.Contains(last, "leadership lost: somebody has deleted lease "+n.Name+"/"+lease) {
+		t.Errorf("its last words are %q", last)
+	}
+	t.Logf("it ended after %s", time.Since(deleted).Round(time.Millisecond))
+	n.Controller = second
+	eventuallyLeads(t, n, second)
+	n.Create(t, "chocolate", v1alpha1.IcecreamSpec{})
+	n.EventuallyReady(t, "chocolate")
 	if terms := termsOf(t, n.Requests(t)); len(terms) != 2 {
 		t.Errorf("there were %d terms, want 2", len(terms))
 	}

@@ -89,6 +89,12 @@ func TestStartThatCannotSucceed(t *testing.T) {
 			return []string{"-kubeconfig=" + good, "-leader-elect", "-leader-elect-lease-duration=5s"}
 		},
 		want: []string{"-leader-elect", "leaseDuration"},
+	}, {
+		name: "the lease has a fraction of a second",
+		args: func(*testing.T) []string {
+			return []string{"-kubeconfig=" + good, "-leader-elect", "-leader-elect-lease-duration=10900ms", "-leader-elect-renew-deadline=10800ms"}
+		},
+		want: []string{"-leader-elect", "leaseDuration is 10.9s", "whole seconds"},
 	}} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -1,0 +1,103 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/test/lab"
+)
+
+// Whoever can reach the metrics can send any number of tokens that nobody knows. The
+// API server is to hear of few of them, and the leader to lead on, with whatever
+// limit its requests have.
+func TestAFloodOfTokens(t *testing.T) {
+	t.Parallel()
+	const (
+		senders  = 100
+		lasts    = 20 * time.Second // twice the renew deadline
+		requests = 20_000           // at most
+	)
+	l := NewLab(t, lab.Options{})
+	n := l.NewNamespace(t)
+	c := l.StartController(t, "-leader-elect", "-leader-elect-resource-namespace="+lab.SystemNamespace, "-kube-api-qps=20", "-bind-address=127.0.0.1:0")
+	n.Controller = c
+	n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
+	n.EventuallyReady(t, "vanilla")
+
+	dialer := &net.Dialer{}
+	if runtime.GOOS == "linux" { // where all of 127.0.0.0/8 is this machine
+		dialer.LocalAddr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 66)}
+	}
+	client := &http.Client{Timeout: lab.Patience, Transport: &http.Transport{
+		TLSClientConfig:     &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // the certificate is signed by itself
+		DialContext:         dialer.DialContext,
+		MaxIdleConnsPerHost: senders,
+	}}
+	t.Cleanup(client.CloseIdleConnections)
+	url := "https://" + c.Address(t, true) + "/metrics"
+	begin := time.Now()
+	flood, stop := context.WithTimeout(t.Context(), lasts)
+	defer stop()
+	var sending sync.WaitGroup
+	var sent, refused atomic.Int64
+	for range senders {
+		sending.Go(func() {
+			for number := sent.Add(1); flood.Err() == nil && number <= requests; number = sent.Add(1) {
+				if code := send(flood, client, url, fmt.Sprint("invented-", number)); code == http.StatusTooManyRequests {
+					refused.Add(1)
+				} else if code != http.StatusUnauthorized && code != 0 {
+					t.Errorf("an invented token gets %d", code)
+				}
+			}
+		})
+	}
+	for flood.Err() == nil {
+		requireProbes(t, c, http.StatusOK, http.StatusOK)
+	}
+	n.Create(t, "chocolate", v1alpha1.IcecreamSpec{})
+	n.EventuallyReady(t, "chocolate")
+	sending.Wait()
+
+	isReview := func(e cluster.AuditEvent) bool { return e.Resource == "tokenreviews" }
+	made := l.Requests(t).By(c.User).Since(begin).Where(isReview)
+	most := 20 + int(10*time.Since(begin).Seconds()) + 1 // pkg/serve/guard.go
+	t.Logf("%d requests, of which %d got a 429, and %d reviews", sent.Load(), refused.Load(), len(made))
+	if len(made) > most || len(made) == 0 {
+		t.Errorf("the API server was asked %d times, want %d times at most, and at least once", len(made), most)
+	}
+	if refused.Load() == 0 {
+		t.Error("no request was refused")
+	}
+	if terms := termsOf(t, l.Requests(t)); len(terms) != 1 || c.Starts() != 1 {
+		t.Errorf("there were %d terms of %d processes, want one of one", len(terms), c.Starts())
+	}
+}
+
+// send asks for metrics, and returns the status code, or 0 without an answer.
+func send(ctx context.Context, client *http.Client, url, token string) int {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return 0
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	response, err := client.Do(request)
+	if err != nil {
+		return 0
+	}
+	defer response.Body.Close()
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+		return 0
+	}
+	return response.StatusCode
+}
