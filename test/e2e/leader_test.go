@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -167,7 +168,10 @@ func TestLeaderWhoseRenewalHangsGoesOn(t *testing.T) {
 			return nil
 		}
 		hung.Add(1)
-		return func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+		return func(_ http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body) //nolint:errcheck // only then is it noticed that the client has gone
+			<-r.Context().Done()
+		}
 	}, "-leader-elect")
 	eventuallyLeads(t, n, c)
 	for i := range 2 {
@@ -217,7 +221,8 @@ func TestLeaderWhoseLeaseIsDeletedEnds(t *testing.T) {
 	eventuallyLeads(t, n, second)
 	n.Create(t, "chocolate", v1alpha1.IcecreamSpec{})
 	n.EventuallyReady(t, "chocolate")
-	if terms := termsOf(t, n.Requests(t)); len(terms) != 2 {
+	ofControllers := n.Requests(t).Where(func(e cluster.AuditEvent) bool { return isOf(first)(e) || isOf(second)(e) })
+	if terms := termsOf(t, ofControllers); len(terms) != 2 {
 		t.Errorf("there were %d terms, want 2", len(terms))
 	}
 	first.Start(t) // for the end of the test
