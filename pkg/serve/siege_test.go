@@ -58,7 +58,7 @@ func TestASiege(t *testing.T) {
 		t.Skip("opens thousands of connections")
 	}
 	const (
-		waves    = 10
+		waves    = 5
 		wave     = 3000 // connections, opened at once and kept until the server closes them
 		mostKept = 32 << 20
 	)
