@@ -50,13 +50,13 @@ func newStampingLab(t *testing.T, o lab.Options) *lab.Lab {
 // of it the leader is killed.
 func TestPodtimestampOnceWhoeverLeads(t *testing.T) {
 	t.Parallel()
-	const half = 500
+	const half = 300
 	l := newStampingLab(t, lab.Options{})
 	n := l.NewNamespace(t)
 	seen := followTimestamps(t, n)
 	createPods(t, n, "early", half, asking)
 
-	flags := []string{"-controllers=podtimestamp", "-kube-api-qps=50", "-leader-elect", "-leader-elect-resource-namespace=" + lab.SystemNamespace}
+	flags := append([]string{"-controllers=podtimestamp", "-kube-api-qps=50", "-leader-elect-resource-namespace=" + lab.SystemNamespace}, elect...)
 	first := l.StartController(t, flags...)
 	n.Controller = first
 	n.Eventually(t, "the first leads", func(context.Context) error { return seen.atLeast(1) })

@@ -26,7 +26,7 @@ import (
 
 // Patience is how long a test waits for what has to come about. It is far more
 // than anything takes, so that a machine with other things to do fails no test.
-const Patience = 2 * time.Minute
+const Patience = 4 * time.Minute
 
 // What artifacts/rbac-icecream.yaml calls the controller.
 const (

@@ -20,7 +20,7 @@ import (
 )
 
 // bootTimeout bounds a boot, not the build of the parts before it.
-const bootTimeout = 2 * time.Minute
+const bootTimeout = 5 * time.Minute
 
 //go:embed stages.yaml
 var stages []byte
