@@ -34,6 +34,7 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/cached"
 	"nicoleh.io/k8s-controller/pkg/metrics"
+	"nicoleh.io/k8s-controller/pkg/pace"
 	"nicoleh.io/k8s-controller/pkg/worker"
 	"nicoleh.io/k8s-controller/pkg/written"
 )
@@ -46,6 +47,10 @@ const (
 	ReasonNameTaken = "ErrResourceExists" // a Secret of that name is not a copy
 	ReasonFailed    = "CopyFailed"        // the API server has refused
 	ReasonReplaced  = "CopyReplaced"      // deleted and made again, as it could not be changed
+	ReasonAltered   = "CopyAltered"       // the API server has stored something else
+	ReasonContested = "CopyContested"     // somebody undoes what is written
+	// ReasonTerminating is that a finalizer keeps a copy as it should not be.
+	ReasonTerminating = "CopyTerminating"
 )
 
 const (
@@ -73,6 +78,7 @@ type Controller struct {
 	kube     kubernetes.Interface
 	metadata metadata.Interface
 	recorder events.EventRecorder
+	clock    clock.WithTickerAndDelayedExecution
 	metrics  metrics.Controller
 	written  metrics.Total // by action
 
@@ -84,7 +90,8 @@ type Controller struct {
 	writes    *written.Store // of copies
 	keyWrites *written.Store
 	making    sync.Mutex // of the key
-	troubles  troubles
+	memories  memories
+	retries   *pace.Pace
 	synced    []cache.DoneChecker
 }
 
@@ -98,13 +105,14 @@ func New(
 	sources, copies coreinformers.TypedSecretInformer,
 	namespaces coreinformers.TypedNamespaceInformer,
 	recorder events.EventRecorder,
-	clock clock.WithTicker,
+	clock clock.WithTickerAndDelayedExecution,
 ) (*Controller, error) {
 	c := &Controller{
 		config:     config,
 		kube:       kube,
 		metadata:   metadata,
 		recorder:   recorder,
+		clock:      clock,
 		metrics:    metrics.For(Name),
 		written:    metrics.NewTotal("secretsync_writes_total", "Copies of Secrets that were written, by action: create, update, replace (which is a deletion and a creation) or delete.", "action", string(Create), string(Update), string(Replace), string(Delete)),
 		sources:    sources,
@@ -112,6 +120,7 @@ func New(
 		namespaces: namespaces,
 	}
 	c.loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync), worker.WithKeys(c.names))
+	c.retries = pace.New(0, clock, c.loop.AddAfter)
 	c.writes = written.New(map[schema.GroupResource]written.Seen{secretResource: copies.Informer().GetStore()})
 	c.keyWrites = written.New(map[schema.GroupResource]written.Seen{secretResource: sources.Informer().GetStore()})
 	if err := c.fillCaches(); err != nil {
@@ -148,14 +157,14 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (again tim
 	}
 	observed, decision, err := c.decide(ctx, name, observed)
 	if err == nil {
-		err = c.act(ctx, name, observed, decision)
+		observed.Memory, err = c.act(ctx, name, observed, &decision)
 	}
-	return c.report(ctx, name, observed, discreet(err, observed.shown()))
+	return c.report(ctx, name, observed, decision, discreet(err, observed.shown()))
 }
 
 // observe reads from the caches what a decision depends on.
 func (c *Controller) observe(name cache.ObjectName) (o Observed, err error) {
-	o.Config = c.config
+	o.Config, o.Now, o.Memory = c.config, c.clock.Now(), c.memories.get(name)
 	if o.Namespace, err = found(c.namespaces.Lister().Get(name.Namespace)); err != nil {
 		return o, err
 	}
@@ -171,6 +180,12 @@ func (c *Controller) observe(name cache.ObjectName) (o Observed, err error) {
 // does not know to be marked yet is not to be deleted.
 func (c *Controller) decide(ctx context.Context, name cache.ObjectName, o Observed) (Observed, Decision, error) {
 	o, d, err := c.decideOnce(ctx, o)
+	switch {
+	case !d.IsRetry:
+		c.retries.NothingToRetry(name)
+	case !c.retries.Retry(name):
+		return o, o.later(d, 0), err
+	}
 	if err != nil || d.Action != Delete && d.Action != Replace {
 		return o, d, err
 	}
@@ -196,55 +211,67 @@ func (c *Controller) decideOnce(ctx context.Context, o Observed) (Observed, Deci
 	return o, Decide(o), nil
 }
 
-// errTaken says that there is a Secret of the name that is not a copy.
-var errTaken = errors.New("a Secret of that name already exists and is not managed by secretsync")
+// act does what was decided, and returns what is remembered of the copy then. What
+// has become of a write, it adds to the decision.
+func (c *Controller) act(ctx context.Context, name cache.ObjectName, o Observed, d *Decision) (Memory, error) {
+	if !d.writes() {
+		return o.Memory, nil
+	}
+	altered, err := c.write(ctx, name, o, *d)
+	if d.IsRetry {
+		c.retries.Wrote(name, true)
+	}
+	if err != nil {
+		return o.Memory, err
+	}
+	c.written.Inc(string(d.Action))
+	klog.FromContext(ctx).V(2).Info("Written", "action", d.Action)
+	now := c.clock.Now()
+	memory := o.Memory.after(*d, altered, now)
+	if d.Problem = memory.lasting(now); d.Problem != (Problem{}) {
+		d.Again = memory.wait(now)
+	}
+	return memory, nil
+}
 
-// act does what was decided.
-func (c *Controller) act(ctx context.Context, name cache.ObjectName, o Observed, d Decision) (err error) {
+// write makes the writes that were decided on. altered is in what the API server has
+// stored the copy otherwise than requested.
+func (c *Controller) write(ctx context.Context, name cache.ObjectName, o Observed, d Decision) (altered []string, err error) {
 	switch d.Action {
-	case Blocked:
-		return errTaken
-	case None:
-		return nil
-	case Create:
-		err = c.create(ctx, name, d.Want)
-	case Update:
-		err = c.update(ctx, name, d.Want)
 	case Delete:
-		err = c.delete(ctx, o.Copy)
+		return nil, c.delete(ctx, o.Copy)
+	case Update:
+		return c.update(ctx, name, d.Want)
 	case Replace:
-		if err = c.delete(ctx, o.Copy); err == nil {
-			c.tell(o.Source, d.Want, corev1.EventTypeNormal, ReasonReplaced, "Replace", "Namespace %q: the copy is deleted and made again, because %s", name.Namespace, d.Why)
-			err = c.create(ctx, name, d.Want)
+		if err := c.delete(ctx, o.Copy); err != nil {
+			return nil, err
 		}
+		c.tell(o.Source, name, corev1.EventTypeNormal, ReasonReplaced, "Replace", "Namespace %q: the copy is deleted and made again, because %s", name.Namespace, d.Why)
+	default:
 	}
-	if err == nil {
-		c.written.Inc(string(d.Action))
-		klog.FromContext(ctx).V(2).Info("Written", "action", d.Action)
-	}
-	return err
+	return c.create(ctx, name, o.Memory.Problem.Reason == ReasonNameTaken, d.Want)
 }
 
 // create makes a copy where there is no Secret of that name. If there is one after
 // all, it is not touched. Where one was in the way before, that is asked first.
-func (c *Controller) create(ctx context.Context, name cache.ObjectName, want *corev1.Secret) error {
-	if c.troubles.reason(name) == ReasonNameTaken {
+func (c *Controller) create(ctx context.Context, name cache.ObjectName, wasTaken bool, want *corev1.Secret) (altered []string, err error) {
+	if wasTaken {
 		if err := c.requireFree(ctx, name); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	made, err := c.kube.CoreV1().Secrets(name.Namespace).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
 	if apierrors.IsAlreadyExists(err) {
 		if taken := c.requireFree(ctx, name); taken != nil {
-			return taken
+			return nil, taken
 		}
-		return err // a copy that the cache does not show yet, or gone already
+		return nil, err // a copy that the cache does not show yet, or gone already
 	}
 	if err != nil {
-		return fmt.Errorf("creating the copy: %w", err)
+		return nil, fmt.Errorf("creating the copy: %w", err)
 	}
 	c.writes.Record(name, secretResource, made.ResourceVersion)
-	return nil
+	return alteredIn(want, made), nil
 }
 
 // requireFree is errTaken if there is a Secret of that name that is not a copy. It
@@ -265,13 +292,13 @@ func (c *Controller) requireFree(ctx context.Context, name cache.ObjectName) err
 
 // update sets a copy right. Its UID and resource version keep it from what has
 // changed since, or is another one by now.
-func (c *Controller) update(ctx context.Context, name cache.ObjectName, want *corev1.Secret) error {
+func (c *Controller) update(ctx context.Context, name cache.ObjectName, want *corev1.Secret) (altered []string, err error) {
 	updated, err := c.kube.CoreV1().Secrets(name.Namespace).Update(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
 	if err != nil {
-		return fmt.Errorf("updating the copy: %w", err)
+		return nil, fmt.Errorf("updating the copy: %w", err)
 	}
 	c.writes.Record(name, secretResource, updated.ResourceVersion)
-	return nil
+	return alteredIn(want, updated), nil
 }
 
 // delete deletes a copy, if it is still as the cache shows it.
@@ -285,41 +312,54 @@ func (c *Controller) delete(ctx context.Context, old *corev1.Secret) error {
 	return nil
 }
 
-// report tells what keeps a copy that should be there from being right, if it is
-// news, and says what is to follow.
-func (c *Controller) report(ctx context.Context, name cache.ObjectName, o Observed, err error) (again time.Duration, _ error) {
-	if err == nil || !o.IsWanted() {
-		c.troubles.settle(name)
-	}
+// report tells what keeps a copy from being as it should be, if that is news, and
+// says what is to follow.
+func (c *Controller) report(ctx context.Context, name cache.ObjectName, o Observed, d Decision, err error) (again time.Duration, _ error) {
+	problem, again := d.Problem, d.Again
 	switch {
 	case cached.IsBehind(err) || errors.Is(err, errUnseen):
-		return 0, worker.NotYet(err)
-	case err == nil || !o.IsWanted() || ctx.Err() != nil:
-		return 0, err
+		problem, err = o.Memory.Problem, worker.NotYet(err)
+	case errors.Is(err, errTaken):
+		problem, err = Problem{ReasonNameTaken, err.Error()}, nil
+	case err != nil && ctx.Err() != nil:
+		problem = o.Memory.Problem
+	case err != nil:
+		problem = Problem{ReasonFailed, err.Error()}
 	}
-	reason := ReasonFailed
-	if errors.Is(err, errTaken) {
-		reason = ReasonNameTaken
+	isNews := problem != o.Memory.Problem && problem != Problem{}
+	o.Memory.Problem = problem
+	again = worker.Soonest(again, c.remember(name, o))
+	if isNews && o.Source != nil {
+		c.tell(o.Source, name, corev1.EventTypeWarning, problem.Reason, "Copy", "Namespace %q: %s", name.Namespace, problem.Words)
 	}
-	isNews := c.troubles.add(name, trouble{reason, err.Error()})
-	if isNews {
-		c.tell(o.Source, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}},
-			corev1.EventTypeWarning, reason, "Copy", "Namespace %q: %s", name.Namespace, err)
+	if problem.Reason == ReasonNameTaken {
+		again = retryTaken
 	}
 	switch {
-	case reason == ReasonNameTaken && isNews:
-		return retryTaken, worker.Terminal(err)
-	case reason == ReasonNameTaken:
-		return retryTaken, nil
 	case apierrors.IsInvalid(err):
 		return retryInvalid, worker.Terminal(err)
+	case err == nil && isNews:
+		return again, worker.Terminal(errors.New(problem.Words))
 	}
-	return 0, err
+	return again, err
 }
 
-// tell tells the people who look at a source.
-func (c *Controller) tell(source, secret *corev1.Secret, kind, reason, action, note string, args ...any) {
-	c.recorder.Eventf(source, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: secret.Namespace, Name: secret.Name}}, kind, reason, action, note, args...)
+// remember keeps what is remembered of a copy, and says when to look again whether it
+// can be forgotten; zero if that will be seen.
+func (c *Controller) remember(name cache.ObjectName, o Observed) (again time.Duration) {
+	if o.Copy == nil && !o.IsWanted() && o.Memory.Problem == (Problem{}) {
+		if again = o.Memory.left(o.Now); again == 0 {
+			o.Memory = Memory{}
+			c.retries.Forget(name)
+		}
+	}
+	c.memories.set(name, o.Memory)
+	return again
+}
+
+// tell tells the people who look at a source about the copy of that name.
+func (c *Controller) tell(source *corev1.Secret, name cache.ObjectName, kind, reason, action, note string, args ...any) {
+	c.recorder.Eventf(source, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}, kind, reason, action, note, args...)
 }
 
 // found turns the error that there is no such object into no object.
@@ -462,12 +502,18 @@ func list[T any](found []T, err error) []T {
 
 // count has the gauges counted whenever they are asked for.
 func (c *Controller) count() {
-	metrics.Count("secretsync_copies", "Copies of Secrets that there are.", nil, func(add func(n int, values ...string)) {
-		add(len(c.copies.Informer().GetStore().ListKeys()))
+	metrics.Count("secretsync_copies", "Copies of Secrets that there are, and that this instance looks after.", nil, func(add func(n int, values ...string)) {
+		ours := 0
+		for _, secret := range list(c.copies.Lister().List(labels.Everything())) {
+			if c.config.isOurs(secret) {
+				ours++
+			}
+		}
+		add(ours)
 	})
-	metrics.Count("secretsync_troubles", "Copies of Secrets that cannot be made or set right, by reason.", []string{"reason"}, func(add func(n int, values ...string)) {
-		counts := c.troubles.count()
-		for _, reason := range []string{ReasonNameTaken, ReasonFailed} {
+	metrics.Count("secretsync_troubles", "Copies of Secrets that cannot be made, set right or deleted, or do not stay so, by reason.", []string{"reason"}, func(add func(n int, values ...string)) {
+		counts := c.memories.count()
+		for _, reason := range []string{ReasonNameTaken, ReasonFailed, ReasonAltered, ReasonContested, ReasonTerminating} {
 			add(counts[reason], reason)
 		}
 	})

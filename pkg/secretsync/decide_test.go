@@ -59,6 +59,11 @@ func TestDecide(t *testing.T) {
 		{"the namespace ends", Observed{Namespace: newNamespace("team-a", marked, ending), Source: source, Copy: copied(source)}, None, ""},
 		{"the copy ends", Observed{Namespace: team, Source: source, Copy: copied(source, func(s *corev1.Secret) { ending(s) })}, None, ""},
 		{"a copy of a copy under this name is in the way", Observed{Namespace: team, Source: source, Copy: copied(newSource("tls", "1"), func(s *corev1.Secret) { s.Name = "db" })}, Blocked, ""},
+		{"another instance's copy is in the way", Observed{Namespace: team, Source: source, Copy: copied(source, func(s *corev1.Secret) { s.Annotations[AnnotationInstance] = "example.com/other" })}, Blocked, ""},
+		{"another instance's copy", Observed{Namespace: team, Copy: copied(source, func(s *corev1.Secret) { s.Annotations[AnnotationInstance] = "example.com/other" })}, None, ""},
+		{"a copy of a time before instances", Observed{Namespace: team, Copy: copied(source, func(s *corev1.Secret) { delete(s.Annotations, AnnotationInstance) })}, Delete, ""},
+		{"a copy ends while its source changes", Observed{Namespace: team, Source: newSource("db", "2"), Copy: copied(source, func(s *corev1.Secret) { ending(s) })}, Blocked, ""},
+		{"a copy that nobody wants ends", Observed{Namespace: team, Copy: copied(source, func(s *corev1.Secret) { ending(s) })}, Blocked, ""},
 		{"a copy of a copy that nobody wants", Observed{Namespace: team, Copy: copied(newSource("tls", "1"), func(s *corev1.Secret) { s.Name = "db" })}, None, ""},
 		{"kube-system", Observed{Namespace: newNamespace(metav1.NamespaceSystem, marked), Source: source}, None, ""},
 		{"kube-public", Observed{Namespace: newNamespace(metav1.NamespacePublic, marked), Source: source}, None, ""},
@@ -106,6 +111,7 @@ func TestWhatACopyCarries(t *testing.T) {
 				Annotations: map[string]string{
 					AnnotationSourceName:  "db",
 					AnnotationSourceUID:   "source",
+					AnnotationInstance:    usual.Annotation,
 					AnnotationContentHash: contentHash([]byte("key"), source),
 				},
 			}
