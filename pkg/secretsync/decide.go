@@ -321,9 +321,12 @@ func (o Observed) want(present *corev1.Secret) *corev1.Secret {
 	return want
 }
 
-// contentHash identifies type, data and immutability to those who have the key.
+// contentHash identifies type, data and immutability of the Secret of that name to
+// those who have the key. Nobody else can see by it that Secrets of different names
+// hold the same.
 func contentHash(key []byte, secret *corev1.Secret) string {
 	mac := hmac.New(sha256.New, key)
+	writeField(mac, []byte(secret.Name))
 	writeField(mac, []byte(secret.Type))
 	writeField(mac, []byte{0})
 	if isImmutable(secret) {

@@ -134,6 +134,7 @@ func TestContentHash(t *testing.T) {
 	for name, other := range map[string]string{
 		"another key":     contentHash([]byte("other"), newSource("db", "1")),
 		"another value":   contentHash([]byte("key"), newSource("db", "2")),
+		"another name":    contentHash([]byte("key"), newSource("other", "1")),
 		"another type":    contentHash([]byte("key"), newSource("db", "1", ofType("example.com/x"))),
 		"not to change":   contentHash([]byte("key"), newSource("db", "1", immutable)),
 		"another field":   contentHash([]byte("key"), newSource("db", "1", func(s *corev1.Secret) { s.Data["x"] = nil })),
