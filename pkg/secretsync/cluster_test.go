@@ -495,11 +495,11 @@ func (c *cluster) events() []string {
 func (c *cluster) Eventf(regarding, _ runtime.Object, kind, reason, _, note string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	source := regarding.(*corev1.Secret)
-	if source.Namespace != usual.SourceNamespace {
-		c.t.Errorf("an event about %s/%s", source.Namespace, source.Name)
+	about := regarding.(metav1.Object)
+	if _, isNamespace := about.(*corev1.Namespace); !isNamespace && about.GetNamespace() != usual.SourceNamespace {
+		c.t.Errorf("an event about %s/%s", about.GetNamespace(), about.GetName())
 	}
-	text := fmt.Sprintf("%s %s: %s: %s", source.Name, kind, reason, fmt.Sprintf(note, args...))
+	text := fmt.Sprintf("%s %s: %s: %s", about.GetName(), kind, reason, fmt.Sprintf(note, args...))
 	if strings.Contains(text, marker) {
 		text = before(text)
 		c.t.Errorf("an event holds a secret behind %q", text)

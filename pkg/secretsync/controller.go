@@ -13,6 +13,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -42,7 +46,7 @@ import (
 // Name is what the controller is called.
 const Name = "secretsync"
 
-// The reasons of events, which are about sources.
+// The reasons of events, which are about sources unless they say something else.
 const (
 	ReasonNameTaken = "ErrResourceExists" // a Secret of that name is not a copy
 	ReasonFailed    = "CopyFailed"        // the API server has refused
@@ -51,6 +55,8 @@ const (
 	ReasonContested = "CopyContested"     // somebody undoes what is written
 	// ReasonTerminating is that a finalizer keeps a copy as it should not be.
 	ReasonTerminating = "CopyTerminating"
+	ReasonNoReceivers = "NoReceivers"       // a source says nothing that can be understood of who may have it
+	ReasonUnclear     = "UnclearAnnotation" // a source's or namespace's mark is neither yes nor no
 )
 
 const (
@@ -150,6 +156,9 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (again tim
 	if err := c.writes.Missing(name); err != nil {
 		c.metrics.StaleCacheWait()
 		return 0, worker.NotYet(err)
+	}
+	if name.Namespace == metav1.NamespaceNone || name.Namespace == c.config.SourceNamespace {
+		return 0, c.review(name)
 	}
 	observed, err := c.observe(name)
 	if err != nil {
@@ -344,6 +353,36 @@ func (c *Controller) report(ctx context.Context, name cache.ObjectName, o Observ
 	return again, err
 }
 
+// review warns of the annotations of a source or a namespace, if they are not what
+// they should be and that is news.
+func (c *Controller) review(name cache.ObjectName) (err error) {
+	var about runtime.Object
+	var problem Problem
+	if name.Namespace == metav1.NamespaceNone {
+		var namespace *corev1.Namespace
+		if namespace, err = found(c.namespaces.Lister().Get(name.Name)); namespace != nil {
+			about, problem = namespace, c.config.warningOfNamespace(namespace)
+		}
+	} else {
+		var source *corev1.Secret
+		if source, err = found(c.sources.Lister().Secrets(name.Namespace).Get(name.Name)); source != nil {
+			about, problem = source, c.config.warningOf(source)
+		}
+	}
+	if before := c.memories.get(name).Problem; err != nil || problem == before {
+		return err
+	}
+	c.memories.set(name, Memory{Problem: problem})
+	if problem == (Problem{}) {
+		return nil
+	}
+	c.recorder.Eventf(about, nil, corev1.EventTypeWarning, problem.Reason, "Copy", "%s", upperFirst(problem.Words))
+	return worker.Terminal(errors.New(problem.Words))
+}
+
+// upperFirst is a text that begins with a capital.
+func upperFirst(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
+
 // remember keeps what is remembered of a copy, and says when to look again whether it
 // can be forgotten; zero if that will be seen.
 func (c *Controller) remember(name cache.ObjectName, o Observed) (again time.Duration) {
@@ -386,18 +425,25 @@ func (c *Controller) fillCaches() error {
 // it matters to. Nothing is decided here.
 func (c *Controller) followEvents() error {
 	sources, err := c.sources.TypedInformer().AddTypedEventHandler(coreinformers.SecretHandlerFuncs{
-		AddFunc: func(source *corev1.Secret) { c.followSource(source, c.loop.AddUrgent) },
+		AddFunc: func(source *corev1.Secret) {
+			c.followReview(source, c.config.warningOf(source))
+			c.followSource(source, c.loop.AddUrgent)
+		},
 		UpdateFunc: func(before, after *corev1.Secret) {
 			add := c.loop.AddUrgent
 			if c.config.isSame(before, after) {
 				add = c.loop.Add
 			}
+			c.followReview(after, c.config.warningOf(before), c.config.warningOf(after))
 			if c.config.IsSource(before) {
 				after = before // what depends on it after, depended on it before
 			}
 			c.followSource(after, add)
 		},
-		DeleteFunc: func(source coreinformers.DeletedSecret) { c.followSource(source.OptionalObj, c.loop.AddUrgent) },
+		DeleteFunc: func(source coreinformers.DeletedSecret) {
+			c.loop.Add(source.GetObjectName())
+			c.followSource(source.OptionalObj, c.loop.AddUrgent)
+		},
 	})
 	if err != nil {
 		return err
@@ -411,10 +457,14 @@ func (c *Controller) followEvents() error {
 		return err
 	}
 	namespaces, err := c.namespaces.TypedInformer().AddTypedEventHandler(coreinformers.NamespaceHandlerFuncs{
-		AddFunc: func(namespace *corev1.Namespace) { c.followNamespace(namespace, c.loop.AddUrgent) },
+		AddFunc: func(namespace *corev1.Namespace) {
+			c.followReview(namespace, c.config.warningOfNamespace(namespace))
+			c.followNamespace(namespace, c.loop.AddUrgent)
+		},
 		UpdateFunc: func(before, after *corev1.Namespace) {
+			c.followReview(after, c.config.warningOfNamespace(before), c.config.warningOfNamespace(after))
 			wasTarget := c.config.IsTarget(before)
-			if before.UID == after.UID && wasTarget == c.config.IsTarget(after) {
+			if before.UID == after.UID && wasTarget == c.config.IsTarget(after) && maps.Equal(before.Labels, after.Labels) {
 				return
 			}
 			if wasTarget {
@@ -423,6 +473,7 @@ func (c *Controller) followEvents() error {
 			c.followNamespace(after, c.loop.AddUrgent)
 		},
 		DeleteFunc: func(namespace coreinformers.DeletedNamespace) {
+			c.loop.Add(namespace.GetObjectName())
 			c.followNamespace(namespace.OptionalObj, c.loop.AddUrgent)
 		},
 	})
@@ -431,6 +482,14 @@ func (c *Controller) followEvents() error {
 	}
 	c.synced = []cache.DoneChecker{sources.HasSyncedChecker(), copies.HasSyncedChecker(), namespaces.HasSyncedChecker()}
 	return nil
+}
+
+// followReview asks for a look at the annotations of a source or a namespace if there
+// is, or was, something wrong with them.
+func (c *Controller) followReview(obj metav1.Object, warnings ...Problem) {
+	if slices.ContainsFunc(warnings, func(warning Problem) bool { return warning != Problem{} }) {
+		c.loop.Add(cache.MetaObjectToName(obj))
+	}
 }
 
 // followSource asks for a look at the copies of a Secret of the source namespace,
@@ -473,8 +532,9 @@ func (c *Controller) followNamespace(namespace *corev1.Namespace, add func(cache
 	}
 }
 
-// names are those of the copies that there are and of those that there should be;
-// many of them twice.
+// names are those of the copies that there are and of those that there should be,
+// many of them twice; and those of sources and namespaces that there is something
+// wrong with.
 func (c *Controller) names(yield func(cache.ObjectName) bool) {
 	for _, copied := range list(c.copies.Lister().List(labels.Everything())) {
 		if !yield(cache.MetaObjectToName(copied)) {
@@ -482,7 +542,15 @@ func (c *Controller) names(yield func(cache.ObjectName) bool) {
 		}
 	}
 	sources := list(c.sources.Lister().List(labels.Everything()))
+	for _, source := range sources {
+		if c.config.warningOf(source) != (Problem{}) && !yield(cache.MetaObjectToName(source)) {
+			return
+		}
+	}
 	for _, namespace := range list(c.namespaces.Lister().List(labels.Everything())) {
+		if c.config.warningOfNamespace(namespace) != (Problem{}) && !yield(cache.MetaObjectToName(namespace)) {
+			return
+		}
 		for _, source := range sources {
 			if c.config.IsTarget(namespace) && c.config.IsSource(source) && !yield(cache.NewObjectName(namespace.Name, source.Name)) {
 				return
@@ -511,10 +579,13 @@ func (c *Controller) count() {
 		}
 		add(ours)
 	})
-	metrics.Count("secretsync_troubles", "Copies of Secrets that cannot be made, set right or deleted, or do not stay so, by reason.", []string{"reason"}, func(add func(n int, values ...string)) {
+	metrics.Count("secretsync_troubles", "Copies of Secrets that cannot be made, set right or deleted, or do not stay so, by reason; and sources that nobody may have copies of (NoReceivers).", []string{"reason"}, func(add func(n int, values ...string)) {
 		counts := c.memories.count()
-		for _, reason := range []string{ReasonNameTaken, ReasonFailed, ReasonAltered, ReasonContested, ReasonTerminating} {
+		for _, reason := range []string{ReasonNameTaken, ReasonFailed, ReasonAltered, ReasonContested, ReasonTerminating, ReasonNoReceivers} {
 			add(counts[reason], reason)
 		}
+	})
+	metrics.Count("secretsync_unclear_annotations", "Sources and namespaces whose annotation is neither a yes nor a no.", nil, func(add func(n int, values ...string)) {
+		add(c.memories.count()[ReasonUnclear])
 	})
 }

@@ -48,8 +48,11 @@ type Config struct {
 	// SourceNamespace is where the Secrets to be copied are.
 	SourceNamespace string
 	// Annotation marks the Secrets to be copied, and the namespaces to copy them
-	// to. Any value counts but "false".
+	// to, if its value is clearly a yes: "true", or none.
 	Annotation string
+	// RequireReceivers has those Secrets copied alone that say which namespaces may
+	// have them.
+	RequireReceivers bool
 	// Instance tells this secretsync from others that copy Secrets of the same
 	// namespace. It is the annotation if empty.
 	Instance string
@@ -115,7 +118,7 @@ func (d Decision) writes() bool {
 // IsMarked says whether the annotation asks for copies of, or in, an object.
 func (c Config) IsMarked(obj metav1.Object) bool {
 	value, ok := obj.GetAnnotations()[c.Annotation]
-	return ok && value != "false"
+	return ok && isYes(value)
 }
 
 // IsSource says whether a Secret is to be copied.
@@ -127,7 +130,7 @@ func (c Config) IsSource(secret *corev1.Secret) bool {
 // isSame reports whether two states of a Secret of the source namespace ask for the
 // same copies.
 func (c Config) isSame(a, b *corev1.Secret) bool {
-	return a.UID == b.UID && c.IsSource(a) == c.IsSource(b) && a.Type == b.Type &&
+	return a.UID == b.UID && c.IsSource(a) == c.IsSource(b) && a.Type == b.Type && maps.Equal(c.marks(a), c.marks(b)) &&
 		ptr.Equal(a.Immutable, b.Immutable) && maps.EqualFunc(a.Data, b.Data, bytes.Equal)
 }
 
@@ -143,7 +146,7 @@ func (c Config) isReserved(namespace string) bool {
 
 // IsWanted says whether there should be a copy.
 func (o Observed) IsWanted() bool {
-	return o.Namespace != nil && o.IsTarget(o.Namespace) && o.Source != nil && o.IsSource(o.Source)
+	return o.Namespace != nil && o.IsTarget(o.Namespace) && o.Source != nil && o.IsSource(o.Source) && o.mayReceive(o.Source, o.Namespace)
 }
 
 // isCopy says whether a Secret is a copy of the Secret of its name, whoever looks
@@ -373,7 +376,7 @@ func (c Config) StripSource(secret *corev1.Secret) {
 	if !c.IsSource(secret) && secret.Name != HashKey {
 		secret.Data = nil
 	}
-	secret.Labels, secret.Annotations = nil, c.mark(secret)
+	secret.Labels, secret.Annotations = nil, c.marks(secret)
 	secret.ManagedFields, secret.OwnerReferences = nil, nil
 }
 
@@ -384,14 +387,21 @@ func (c Config) StripNamespace(namespace *corev1.Namespace) {
 		UID:               namespace.UID,
 		ResourceVersion:   namespace.ResourceVersion,
 		DeletionTimestamp: namespace.DeletionTimestamp,
-		Annotations:       c.mark(namespace),
+		Labels:            namespace.Labels,
+		Annotations:       c.marks(namespace),
 	}}
 }
 
-// mark is the annotation of an object that matters here.
-func (c Config) mark(obj metav1.Object) map[string]string {
-	if value, ok := obj.GetAnnotations()[c.Annotation]; ok {
-		return map[string]string{c.Annotation: value}
+// marks are the annotations of an object that matter here.
+func (c Config) marks(obj metav1.Object) map[string]string {
+	var marks map[string]string
+	for _, key := range []string{c.Annotation, AnnotationNamespaces, AnnotationNamespaceSelector} {
+		if value, ok := obj.GetAnnotations()[key]; ok {
+			if marks == nil {
+				marks = map[string]string{}
+			}
+			marks[key] = value
+		}
 	}
-	return nil
+	return marks
 }
