@@ -449,6 +449,13 @@ func (c *cluster) secret(namespace, name string) *corev1.Secret {
 	return nil
 }
 
+// uid is that of a namespace.
+func (c *cluster) uid(namespace string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return string(c.objects[namespacesGVR][cache.NewObjectName("", namespace)].GetUID())
+}
+
 // edit has somebody change a Secret, if there is one.
 func (c *cluster) edit(namespace, name string, change func(*corev1.Secret)) {
 	if secret := c.secret(namespace, name); secret != nil {

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -55,6 +56,7 @@ const (
 	ReasonContested = "CopyContested"     // somebody undoes what is written
 	// ReasonTerminating is that a finalizer keeps a copy as it should not be.
 	ReasonTerminating = "CopyTerminating"
+	ReasonHeld        = "DeletionsHeld"     // of the source namespace: until somebody confirms them
 	ReasonNoReceivers = "NoReceivers"       // a source says nothing that can be understood of who may have it
 	ReasonUnclear     = "UnclearAnnotation" // a source's or namespace's mark is neither yes nor no
 )
@@ -98,6 +100,8 @@ type Controller struct {
 	making    sync.Mutex // of the key
 	memories  memories
 	retries   *pace.Pace
+	brake     brake
+	isHolding atomic.Bool // people have been told
 	synced    []cache.DoneChecker
 }
 
@@ -142,6 +146,11 @@ func New(
 // Run syncs copies with that many workers until ctx ends, and returns when the
 // last of them has finished. The informers are started by the caller.
 func (c *Controller) Run(ctx context.Context, workers int) error {
+	if cache.WaitFor(ctx, "", c.synced...) {
+		if err := c.brakeAtStart(); err != nil {
+			return fmt.Errorf("looking at the copies that there are: %w", err)
+		}
+	}
 	return c.loop.Run(ctx, workers, c.synced...)
 }
 
@@ -173,8 +182,11 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (again tim
 
 // observe reads from the caches what a decision depends on.
 func (c *Controller) observe(name cache.ObjectName) (o Observed, err error) {
-	o.Config, o.Now, o.Memory = c.config, c.clock.Now(), c.memories.get(name)
+	o.Config, o.Now, o.Memory, o.Brake = c.config, c.clock.Now(), c.memories.get(name), c.brake.whyHeld(name)
 	if o.Namespace, err = found(c.namespaces.Lister().Get(name.Namespace)); err != nil {
+		return o, err
+	}
+	if o.Home, err = found(c.namespaces.Lister().Get(c.config.SourceNamespace)); err != nil {
 		return o, err
 	}
 	if o.Source, err = found(c.sources.Lister().Secrets(c.config.SourceNamespace).Get(name.Name)); err != nil {
@@ -195,7 +207,7 @@ func (c *Controller) decide(ctx context.Context, name cache.ObjectName, o Observ
 	case !c.retries.Retry(name):
 		return o, o.later(d, 0), err
 	}
-	if err != nil || d.Action != Delete && d.Action != Replace {
+	if err != nil || d.Action != Delete && d.Action != Replace && d.Problem.Reason != ReasonHeld {
 		return o, d, err
 	}
 	namespace, err := found(c.kube.CoreV1().Namespaces().Get(ctx, name.Namespace, metav1.GetOptions{}))
@@ -206,11 +218,20 @@ func (c *Controller) decide(ctx context.Context, name cache.ObjectName, o Observ
 	if err != nil {
 		return o, d, fmt.Errorf("confirming what is known of the source: %w", err)
 	}
-	o.Namespace, o.Source = namespace, source
+	// After the source: one that has gone with its namespace, was in one that was
+	// being deleted already.
+	home, err := found(c.kube.CoreV1().Namespaces().Get(ctx, c.config.SourceNamespace, metav1.GetOptions{}))
+	if err != nil {
+		return o, d, fmt.Errorf("confirming what is known of the source namespace: %w", err)
+	}
+	o.Home, o.Namespace, o.Source = home, namespace, source
 	return c.decideOnce(ctx, o)
 }
 
 func (c *Controller) decideOnce(ctx context.Context, o Observed) (Observed, Decision, error) {
+	if o.IsWanted() && o.Home == nil {
+		return o, Decision{}, fmt.Errorf("%w the source namespace", errUnseen)
+	}
 	if o.IsWanted() {
 		var err error
 		if o.Key, err = c.hashKey(ctx); err != nil {
@@ -336,9 +357,18 @@ func (c *Controller) report(ctx context.Context, name cache.ObjectName, o Observ
 		problem = Problem{ReasonFailed, err.Error()}
 	}
 	isNews := problem != o.Memory.Problem && problem != Problem{}
+	wasHeld, isHeld := o.Memory.Problem.Reason == ReasonHeld, problem.Reason == ReasonHeld
 	o.Memory.Problem = problem
 	again = worker.Soonest(again, c.remember(name, o))
-	if isNews && o.Source != nil {
+	switch {
+	case isHeld:
+		if isNews = !c.isHolding.Swap(true); isNews {
+			c.tellHeld(problem)
+		}
+	case wasHeld && c.memories.count()[ReasonHeld] == 0:
+		c.isHolding.Store(false)
+	}
+	if isNews && !isHeld && o.Source != nil {
 		c.tell(o.Source, name, corev1.EventTypeWarning, problem.Reason, "Copy", "Namespace %q: %s", name.Namespace, problem.Words)
 	}
 	if problem.Reason == ReasonNameTaken {
@@ -361,7 +391,7 @@ func (c *Controller) review(name cache.ObjectName) (err error) {
 	if name.Namespace == metav1.NamespaceNone {
 		var namespace *corev1.Namespace
 		if namespace, err = found(c.namespaces.Lister().Get(name.Name)); namespace != nil {
-			about, problem = namespace, c.config.warningOfNamespace(namespace)
+			about, problem = namespace, c.warningOfNamespace(namespace)
 		}
 	} else {
 		var source *corev1.Secret
@@ -386,6 +416,9 @@ func upperFirst(text string) string { return strings.ToUpper(text[:1]) + text[1:
 // remember keeps what is remembered of a copy, and says when to look again whether it
 // can be forgotten; zero if that will be seen.
 func (c *Controller) remember(name cache.ObjectName, o Observed) (again time.Duration) {
+	if o.Copy == nil || o.IsWanted() {
+		c.brake.release(name)
+	}
 	if o.Copy == nil && !o.IsWanted() && o.Memory.Problem == (Problem{}) {
 		if again = o.Memory.left(o.Now); again == 0 {
 			o.Memory = Memory{}
@@ -458,11 +491,15 @@ func (c *Controller) followEvents() error {
 	}
 	namespaces, err := c.namespaces.TypedInformer().AddTypedEventHandler(coreinformers.NamespaceHandlerFuncs{
 		AddFunc: func(namespace *corev1.Namespace) {
-			c.followReview(namespace, c.config.warningOfNamespace(namespace))
+			c.followReview(namespace, c.warningOfNamespace(namespace))
 			c.followNamespace(namespace, c.loop.AddUrgent)
+			c.followHome(namespace)
 		},
 		UpdateFunc: func(before, after *corev1.Namespace) {
-			c.followReview(after, c.config.warningOfNamespace(before), c.config.warningOfNamespace(after))
+			c.followReview(after, c.warningOfNamespace(before), c.warningOfNamespace(after))
+			if before.UID != after.UID || before.Annotations[AnnotationConfirm] != after.Annotations[AnnotationConfirm] {
+				c.followHome(after)
+			}
 			wasTarget := c.config.IsTarget(before)
 			if before.UID == after.UID && wasTarget == c.config.IsTarget(after) && maps.Equal(before.Labels, after.Labels) {
 				return
@@ -489,6 +526,26 @@ func (c *Controller) followEvents() error {
 func (c *Controller) followReview(obj metav1.Object, warnings ...Problem) {
 	if slices.ContainsFunc(warnings, func(warning Problem) bool { return warning != Problem{} }) {
 		c.loop.Add(cache.MetaObjectToName(obj))
+	}
+}
+
+// warningOfNamespace is what is wrong with the annotations of a namespace now; none if
+// nothing is.
+func (c *Controller) warningOfNamespace(namespace *corev1.Namespace) Problem {
+	if namespace.Name == c.config.SourceNamespace {
+		return warningOfConfirm(namespace, c.clock.Now())
+	}
+	return c.config.warningOfNamespace(namespace)
+}
+
+// followHome asks for a look at all copies if that is the source namespace: deletions
+// may be confirmed.
+func (c *Controller) followHome(namespace *corev1.Namespace) {
+	if namespace.Name != c.config.SourceNamespace {
+		return
+	}
+	for _, copied := range list(c.copies.Lister().List(labels.Everything())) {
+		c.loop.AddUrgent(cache.MetaObjectToName(copied))
 	}
 }
 
@@ -548,7 +605,7 @@ func (c *Controller) names(yield func(cache.ObjectName) bool) {
 		}
 	}
 	for _, namespace := range list(c.namespaces.Lister().List(labels.Everything())) {
-		if c.config.warningOfNamespace(namespace) != (Problem{}) && !yield(cache.MetaObjectToName(namespace)) {
+		if c.warningOfNamespace(namespace) != (Problem{}) && !yield(cache.MetaObjectToName(namespace)) {
 			return
 		}
 		for _, source := range sources {
@@ -581,7 +638,7 @@ func (c *Controller) count() {
 	})
 	metrics.Count("secretsync_troubles", "Copies of Secrets that cannot be made, set right or deleted, or do not stay so, by reason; and sources that nobody may have copies of (NoReceivers).", []string{"reason"}, func(add func(n int, values ...string)) {
 		counts := c.memories.count()
-		for _, reason := range []string{ReasonNameTaken, ReasonFailed, ReasonAltered, ReasonContested, ReasonTerminating, ReasonNoReceivers} {
+		for _, reason := range []string{ReasonNameTaken, ReasonFailed, ReasonAltered, ReasonContested, ReasonTerminating, ReasonHeld, ReasonNoReceivers} {
 			add(counts[reason], reason)
 		}
 	})

@@ -38,7 +38,7 @@ func TestCopies(t *testing.T) {
 			Namespace: "team-a", Name: "db", UID: copied.UID, ResourceVersion: copied.ResourceVersion,
 			Labels: map[string]string{LabelSourceNamespace: "vault"},
 			Annotations: map[string]string{
-				AnnotationSourceName: "db", AnnotationSourceUID: string(source.UID), AnnotationInstance: usual.Annotation,
+				AnnotationSourceName: "db", AnnotationSourceUID: string(source.UID), AnnotationInstance: usual.Annotation, AnnotationHomeUID: c.uid("vault"),
 				AnnotationContentHash: contentHash(c.secret("vault", HashKey).Data["key"], source),
 			},
 		}, copied.ObjectMeta)
@@ -472,24 +472,30 @@ func TestAWebhookThatTakesOffTheLabel(t *testing.T) {
 // the metrics.
 func requireProblems(t *testing.T, want map[string]int) {
 	t.Helper()
-	got := map[string]int{}
+	if got := problems(t); !maps.Equal(want, got) {
+		t.Errorf("the metrics tell of %v, want %v", got, want)
+	}
+}
+
+// problems are those that the metrics tell of.
+func problems(t *testing.T) map[string]int {
+	t.Helper()
 	families, err := legacyregistry.DefaultGatherer.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
+	found := map[string]int{}
 	for _, family := range families {
 		if family.GetName() != "secretsync_troubles" {
 			continue
 		}
 		for _, series := range family.GetMetric() {
 			if n := int(series.GetGauge().GetValue()); n > 0 {
-				got[series.GetLabel()[0].GetValue()] = n
+				found[series.GetLabel()[0].GetValue()] = n
 			}
 		}
 	}
-	if !maps.Equal(want, got) {
-		t.Errorf("the metrics tell of %v, want %v", got, want)
-	}
+	return found
 }
 
 // Somebody sets back each write, or deletes the copy, or makes anew one that nobody

@@ -32,6 +32,8 @@ const (
 	// AnnotationInstance says which of several secretsyncs with the same source
 	// namespace looks after the copy.
 	AnnotationInstance = "controller.nicoleh.io/secretsync-instance"
+	// AnnotationHomeUID is the UID of the source namespace.
+	AnnotationHomeUID = "controller.nicoleh.io/secretsync-source-namespace-uid"
 )
 
 // HashKey is the Secret in the source namespace that holds the key of content
@@ -76,11 +78,13 @@ func (c Config) Validate() error {
 type Observed struct {
 	Config
 	Now       time.Time
+	Home      *corev1.Namespace // the source namespace; nil if there is none
 	Namespace *corev1.Namespace // the target; nil if there is none
 	Source    *corev1.Secret    // the Secret of that name in the source namespace; nil if there is none
 	Copy      *corev1.Secret    // the labelled one in the target, as StripCopy leaves it; nil if there is none
 	Key       []byte            // of content hashes; needed if IsWanted
 	Memory    Memory
+	Brake     string // why the copy is not to be deleted; empty if nothing is known against that
 }
 
 // Action is what to do about a copy.
@@ -198,10 +202,12 @@ func (o Observed) decide() Decision {
 	case o.Copy == nil || !o.isOurs(o.Copy):
 		return Decision{Action: None, Goal: goalGone}
 	case o.Copy.DeletionTimestamp != nil:
-		return o.held("it should be gone")
-	default:
-		return Decision{Action: Delete, Goal: goalGone}
+		return o.kept("it should be gone")
 	}
+	if why := o.whyHeld(); why != "" {
+		return Decision{Action: Blocked, Problem: Problem{ReasonHeld, why}}
+	}
+	return Decision{Action: Delete, Goal: goalGone}
 }
 
 // keep says what to do about a copy that should be there.
@@ -219,7 +225,7 @@ func (o Observed) keep() Decision {
 	case isRight:
 		return Decision{Action: None, Goal: goalOf(want)}
 	case o.Copy.DeletionTimestamp != nil:
-		return o.held("it is not as its source is now")
+		return o.kept("it is not as its source is now")
 	case why != "":
 		return Decision{Action: Replace, Want: o.want(nil), Why: why, Goal: goalOf(want)}
 	default:
@@ -227,9 +233,9 @@ func (o Observed) keep() Decision {
 	}
 }
 
-// held is the decision about a copy that is being deleted, and that is wrong in that
+// kept is the decision about a copy that is being deleted, and that is wrong in that
 // it is still there.
-func (o Observed) held(wrong string) Decision {
+func (o Observed) kept(wrong string) Decision {
 	return Decision{Action: Blocked, Problem: Problem{ReasonTerminating, fmt.Sprintf("the copy is being deleted, but %s keep it, and %s", finalizersOf(o.Copy), wrong)}}
 }
 
@@ -318,6 +324,9 @@ func (o Observed) want(present *corev1.Secret) *corev1.Secret {
 	metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationSourceName, o.Source.Name)
 	metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationSourceUID, string(o.Source.UID))
 	metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationInstance, o.instance())
+	if o.Home != nil {
+		metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationHomeUID, string(o.Home.UID))
+	}
 	metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationContentHash, contentHash(o.Key, o.Source))
 	source := o.Source.DeepCopy()
 	want.Type, want.Data, want.Immutable = source.Type, source.Data, source.Immutable
@@ -395,7 +404,7 @@ func (c Config) StripNamespace(namespace *corev1.Namespace) {
 // marks are the annotations of an object that matter here.
 func (c Config) marks(obj metav1.Object) map[string]string {
 	var marks map[string]string
-	for _, key := range []string{c.Annotation, AnnotationNamespaces, AnnotationNamespaceSelector} {
+	for _, key := range []string{c.Annotation, AnnotationNamespaces, AnnotationNamespaceSelector, AnnotationConfirm} {
 		if value, ok := obj.GetAnnotations()[key]; ok {
 			if marks == nil {
 				marks = map[string]string{}

@@ -17,7 +17,7 @@ import (
 
 // copied is the copy of a source in team-a, as the cache has it.
 func copied(source *corev1.Secret, edits ...func(*corev1.Secret)) *corev1.Secret {
-	o := Observed{Config: usual, Namespace: newNamespace("team-a", marked), Source: source, Key: []byte("key")}
+	o := Observed{Config: usual, Home: newNamespace("vault"), Namespace: newNamespace("team-a", marked), Source: source, Key: []byte("key")}
 	secret := Decide(o).Want
 	secret.UID, secret.ResourceVersion = "copy", "7"
 	for _, edit := range edits {
@@ -71,7 +71,7 @@ func TestDecide(t *testing.T) {
 		{"the key of hashes is marked", Observed{Namespace: team, Source: newSource(HashKey, "1")}, None, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			tt.o.Config, tt.o.Key = usual, []byte("key")
+			tt.o.Config, tt.o.Home, tt.o.Key = usual, newNamespace("vault"), []byte("key")
 			d := Decide(tt.o)
 			if d.Action != tt.want || d.Why != tt.wantWhy {
 				t.Fatalf("%s %q, want %s %q", d.Action, d.Why, tt.want, tt.wantWhy)
@@ -116,6 +116,7 @@ func TestWhatACopyCarries(t *testing.T) {
 				},
 			}
 			if copyThere != nil {
+				want.Annotations[AnnotationHomeUID] = ""
 				want.UID, want.ResourceVersion = copyThere.UID, copyThere.ResourceVersion
 				maps.Copy(want.Labels, map[string]string{"theirs": "yes"})
 				maps.Copy(want.Annotations, map[string]string{"theirs": "yes"})
@@ -164,7 +165,7 @@ func TestDecisionsComeToRest(t *testing.T) {
 		return s
 	})
 	rapid.Check(t, func(rt *rapid.T) {
-		o := Observed{Config: usual, Key: []byte("key")}
+		o := Observed{Config: usual, Home: newNamespace("vault"), Key: []byte("key")}
 		if rapid.IntRange(0, 5).Draw(rt, "namespace") > 0 {
 			o.Namespace = newNamespace(rapid.SampledFrom([]string{"team-a", "team-a", "kube-system", "vault"}).Draw(rt, "name"))
 			if rapid.Bool().Draw(rt, "marked") {
@@ -180,7 +181,7 @@ func TestDecisionsComeToRest(t *testing.T) {
 			o.Copy.Labels = map[string]string{LabelSourceNamespace: rapid.SampledFrom([]string{"vault", "vault", "other"}).Draw(rt, "label")}
 			StripCopy(o.Copy)
 		}
-		shown := Observed{Config: o.Config, Namespace: o.Namespace.DeepCopy(), Source: o.Source.DeepCopy(), Copy: o.Copy.DeepCopy(), Key: o.Key}
+		shown := Observed{Config: o.Config, Home: o.Home.DeepCopy(), Namespace: o.Namespace.DeepCopy(), Source: o.Source.DeepCopy(), Copy: o.Copy.DeepCopy(), Key: o.Key}
 		d := Decide(o)
 		if diff := difftest.Diff(d, Decide(o)); diff != "" {
 			rt.Errorf("decided once and again:\n%s", diff)

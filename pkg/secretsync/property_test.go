@@ -139,6 +139,7 @@ func play(c *cluster, plan []step) {
 	stopOther()
 	c.hold(false)
 	c.answers(func(string, string) error { return nil })
+	c.put(newNamespace("vault", confirming(time.Now().Add(2*time.Hour)))) // for what a restart may hold
 	pass(10 * time.Minute)
 	c.writes()
 	c.told = nil
