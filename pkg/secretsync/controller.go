@@ -1,10 +1,12 @@
 // Package secretsync copies Secrets of one namespace to others.
 //
-// It decides which copies there should be: one of each marked Secret of the
-// source namespace in each marked namespace. It writes these copies, and events
-// about their sources. It never writes to kube-system, kube-public or, but for the
-// key of content hashes, the source namespace; and it never writes to or deletes a
-// Secret that does not have the label of a copy.
+// It decides which copies there should be: one of each marked Secret of the source
+// namespace in each marked namespace that the Secret is for. It writes these copies,
+// and events about their sources and about namespaces. It never writes to kube-system,
+// kube-public or, but for the key of content hashes, the source namespace; and it never
+// writes to or deletes a Secret that does not have the label of a copy, or is the copy
+// of another instance. Deletions that hardly anybody can want, it holds until somebody
+// confirms them.
 //
 // No byte of a Secret gets into a log, an event or a metric.
 package secretsync
@@ -80,7 +82,8 @@ var secretResource = corev1.Resource("secrets")
 //	fresh → observe → decide → act → events
 //
 // and before anything is deleted the decision is made once more from what the API
-// server itself says of the source and the namespace.
+// server itself says of the source and the namespaces. The answer to each write is
+// compared with what was requested, and remembered.
 type Controller struct {
 	config   Config
 	kube     kubernetes.Interface
