@@ -272,7 +272,7 @@ func TestAlerts(t *testing.T) {
 		{
 			name: "each copy is written every five minutes",
 			with: series{updates: "0x20 0+10x219"},
-			want: firing{"IcecreamControllerSecretWrites": 10*time.Minute + 3*time.Minute + 30*time.Minute},
+			want: firing{"IcecreamControllerSecretWrites": 10*time.Minute + scrapeInterval + 3*time.Minute + 30*time.Minute},
 		},
 		{
 			name: "one copy of one is written every five minutes",
