@@ -210,7 +210,9 @@ func parse(args []string) (options, error) {
 	flags.DurationVar(&o.icecream.StatusWindow, "status-window", 2*time.Second, "The least time between two writes of an Icecream's status that are not urgent, such as progress.")
 	flags.DurationVar(&o.icecream.StallAfter, "stall-after", time.Minute, "How long something may keep Pods from running before their Icecream counts as Stalled, and how long it must have been complete after a crash before it is Ready.")
 	flags.StringVar(&o.secretsync.SourceNamespace, "secretsync-source-namespace", "secretsync", "The namespace whose Secrets secretsync copies.")
-	flags.StringVar(&o.secretsync.Annotation, "secretsync-annotation", "controller.nicoleh.io/secretsync", "The annotation of the Secrets that secretsync copies, and of the namespaces that it copies them to. Its value does not matter unless it is \"false\".")
+	flags.StringVar(&o.secretsync.Annotation, "secretsync-annotation", "controller.nicoleh.io/secretsync", "The annotation of the Secrets that secretsync copies, and of the namespaces that it copies them to. Only a clear yes counts: no value, or \"true\".")
+	flags.BoolVar(&o.secretsync.RequireReceivers, "secretsync-require-receivers", false, "Copy only Secrets that say, by annotation "+secretsync.AnnotationNamespaces+" or "+secretsync.AnnotationNamespaceSelector+", which namespaces may have them.")
+	flags.StringVar(&o.secretsync.Instance, "secretsync-instance", "", "The name by which secretsync knows its own copies from those of another one with the same source namespace. Empty is -secretsync-annotation.")
 	flags.Func("nodereboot-max-unavailable", "How many nodes may be unavailable for nodereboot to let another one reboot, or which percentage of all: rounded down, but 1 at least. 0 lets none. (default 1)", func(text string) (err error) {
 		o.nodereboot.MaxUnavailable, err = nodereboot.ParseMaxUnavailable(text)
 		return err

@@ -90,13 +90,13 @@ func TestParse(t *testing.T) {
 			"-leader-elect=false", "-leader-elect-lease-duration", "60s", "-leader-elect-renew-deadline=40s", "-leader-elect-retry-period", "5s",
 			"-leader-elect-resource-lock", "leases", "-leader-elect-resource-name", "d", "-leader-elect-resource-namespace", "e",
 			"-bind-address", ":1", "-insecure-bind-address", "127.0.0.1:2", "-tls-cert-file", "f", "-tls-private-key-file", "g", "-enable-http2",
-			"-secretsync-source-namespace", "h", "-secretsync-annotation=i.example/j",
+			"-secretsync-source-namespace", "h", "-secretsync-annotation=i.example/j", "-secretsync-instance=k", "-secretsync-require-receivers",
 		},
 		want: options{
 			kubeconfig: "a", master: "b", namespace: "c", qps: 2.5, burst: 7, workers: 3, resync: time.Hour, version: true,
 			controllers: "icecream", stuckAfter: time.Minute,
 			icecream:   Config{StallAfter: 90 * time.Second},
-			secretsync: secretsync.Config{SourceNamespace: "h", Annotation: "i.example/j"},
+			secretsync: secretsync.Config{SourceNamespace: "h", Annotation: "i.example/j", Instance: "k", RequireReceivers: true},
 			nodereboot: nodereboot.Config{MaxUnavailable: intstr.FromString("10%")},
 			election: componentbase.LeaderElectionConfiguration{
 				LeaseDuration: metav1.Duration{Duration: time.Minute},

@@ -13,6 +13,7 @@ import (
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/repeat"
 )
 
 // Memory is what one process remembers of one Icecream from sync to sync. A
@@ -75,22 +76,15 @@ type Write struct {
 	Reason, Message string
 }
 
-// How patient this controller is with its counterparts.
+// How patient this controller is with its counterparts. With those who undo what it
+// writes, it is as patient as pkg/repeat says.
 const (
-	// The first writes that ask for the same follow each other at once: people
-	// try things, and caches need a moment.
-	freeWrites = 3
-	// Somebody who undoes one write after the other sees the next ones later
-	// and later.
-	firstRepair, slowestRepair = 5 * time.Second, 5 * time.Minute
 	// What the API server refuses may be allowed later by a quota, a policy or a
 	// webhook, whose changes this controller does not see.
 	firstRetry, slowestRetry = time.Second, time.Minute
 	// What the API server calls invalid becomes valid by an edit of the
 	// Icecream, which is seen at once, or of an admission policy.
 	retryInvalid = 5 * time.Minute
-	// After this long, the same write is another story.
-	forgetWriteAfter = 2 * slowestRepair
 )
 
 // delay is how long after the write the same may be requested again.
@@ -99,22 +93,10 @@ func (w Write) delay() time.Duration {
 	case w.Reason == v1alpha1.ReasonInvalidSpec:
 		return retryInvalid
 	case w.Reason != "":
-		return doubled(firstRetry, w.Count-1, slowestRetry)
-	case w.Count < freeWrites:
-		return 0
+		return repeat.Doubled(firstRetry, w.Count-1, slowestRetry)
 	default:
-		return doubled(firstRepair, w.Count-freeWrites, slowestRepair)
+		return repeat.Delay(w.Count)
 	}
-}
-
-// doubled is a delay doubled so many times, up to a limit.
-func doubled(delay time.Duration, times int, limit time.Duration) time.Duration {
-	for range times {
-		if delay *= 2; delay >= limit {
-			return limit
-		}
-	}
-	return delay
 }
 
 // wait is how long it is at now until the same may be requested again.
@@ -126,7 +108,7 @@ func (w Write) wait(now time.Time) time.Duration {
 // isContested reports whether somebody has undone this write so often that the
 // next repair may well not be the last.
 func (w Write) isContested(now time.Time) bool {
-	return w.Reason == "" && w.Count > freeWrites && w.wait(now) > 0
+	return w.Reason == "" && w.Count > repeat.Free && w.wait(now) > 0
 }
 
 // accepts reports whether the API server has stored the Deployment of that UID
@@ -160,7 +142,7 @@ func remember(now *Assessment, before Assessment, d Decision, out Outcome) (agai
 		last.Reason, last.Message = refusal(out.Err)
 	}
 	isSame := former.Want == last.Want && (former.Reason == "") == (last.Reason == "")
-	if isSame && now.Now.Sub(former.At) < forgetWriteAfter {
+	if isSame && now.Now.Sub(former.At) < repeat.ForgetAfter {
 		last.Count += former.Count
 	}
 	if written := out.Deployment; written != nil {

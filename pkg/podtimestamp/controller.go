@@ -16,6 +16,7 @@ package podtimestamp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -55,6 +56,7 @@ type Config struct{}
 const (
 	ReasonStamped = "Stamped"
 	ReasonRefused = "StampRefused"
+	ReasonDropped = "StampDropped" // the API server has stored no timestamp, and said that all is well
 )
 
 // Controller stamps Pods.
@@ -68,7 +70,7 @@ type Controller struct {
 
 	loop    *worker.Loop
 	writes  *written.Store
-	refused sync.Map // by name, the UIDs of Pods whose stamp was refused, which has been told
+	refused sync.Map // by name, the UIDs of Pods whose stamp was refused or dropped, which has been told
 	synced  []cache.DoneChecker
 }
 
@@ -138,42 +140,56 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (again tim
 		return 0, nil
 	}
 
-	err = c.stamp(ctx, name, observed, decision)
-	c.tell(name, observed, decision, err)
+	timestamp, err := c.stamp(ctx, name, observed, decision)
+	c.tell(name, observed, timestamp, err)
 	return 0, err
 }
 
-// stamp writes what was decided, if the Pod is still as the cache shows it.
-func (c *Controller) stamp(ctx context.Context, name cache.ObjectName, o Observed, d Decision) error {
+// errDropped says that the Pod was stored without its timestamp.
+var errDropped = errors.New("the API server has accepted the annotation " + AnnotationTimestamp + " and not stored it, by an admission policy or webhook")
+
+// stamp writes what was decided, if the Pod is still as the cache shows it, and returns
+// the timestamp that was stored.
+func (c *Controller) stamp(ctx context.Context, name cache.ObjectName, o Observed, d Decision) (timestamp string, err error) {
 	patch, err := Patch(o, d)
 	if err != nil {
-		return err
+		return "", err
 	}
 	stamped, err := c.client.Resource(Resource).Namespace(name.Namespace).
 		Patch(ctx, name.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
 	if cached.IsBehind(err) {
-		return worker.NotYet(err)
+		return "", worker.NotYet(err)
 	}
 	if err != nil {
-		return fmt.Errorf("setting annotation %s: %w", AnnotationTimestamp, err)
+		return "", fmt.Errorf("setting annotation %s: %w", AnnotationTimestamp, err)
 	}
 	c.writes.Record(name, Resource.GroupResource(), stamped.ResourceVersion)
+	if !isStamped(stamped) {
+		return "", errDropped
+	}
 	c.stamps.Inc()
-	return nil
+	return stamped.Annotations[AnnotationTimestamp], nil
 }
 
 // tell records what became of the decision: that the Pod is stamped, or, for the
 // first time of possibly many, that somebody does not allow it.
-func (c *Controller) tell(name cache.ObjectName, o Observed, d Decision, err error) {
+func (c *Controller) tell(name cache.ObjectName, o Observed, timestamp string, err error) {
 	pod := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: name.Namespace, Name: name.Name, UID: o.Pod.UID, ResourceVersion: o.Pod.ResourceVersion}
 	switch {
 	case err == nil:
 		c.refused.Delete(name)
-		c.recorder.Eventf(pod, nil, corev1.EventTypeNormal, ReasonStamped, "Stamp", "Set annotation %s to %s", AnnotationTimestamp, d.Timestamp)
+		c.recorder.Eventf(pod, nil, corev1.EventTypeNormal, ReasonStamped, "Stamp", "Set annotation %s to %s", AnnotationTimestamp, timestamp)
+	case errors.Is(err, errDropped):
+		c.warn(pod, name, ReasonDropped, err)
 	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
-		if told, _ := c.refused.Swap(name, o.Pod.UID); told != o.Pod.UID {
-			c.recorder.Eventf(pod, nil, corev1.EventTypeWarning, ReasonRefused, "Stamp", "Trying on: %v", err)
-		}
+		c.warn(pod, name, ReasonRefused, err)
+	}
+}
+
+// warn tells, once for each Pod, that it does not get a timestamp.
+func (c *Controller) warn(pod *corev1.ObjectReference, name cache.ObjectName, reason string, err error) {
+	if told, _ := c.refused.Swap(name, pod.UID); told != pod.UID {
+		c.recorder.Eventf(pod, nil, corev1.EventTypeWarning, reason, "Stamp", "Trying on: %v", err)
 	}
 }
 

@@ -322,3 +322,51 @@ func heap() float64 {
 	runtime.ReadMemStats(&stats)
 	return float64(stats.HeapAlloc)
 }
+
+// A webhook may drop the annotation, or something else besides, and have the API server
+// say that all is well.
+func TestATimestampThatIsDropped(t *testing.T) {
+	changes := 0
+	for name, alter := range map[string]func(pod *metav1.PartialObjectMetadata){
+		"without another change": func(pod *metav1.PartialObjectMetadata) { delete(pod.Annotations, AnnotationTimestamp) },
+		"with another change": func(pod *metav1.PartialObjectMetadata) {
+			changes++
+			delete(pod.Annotations, AnnotationTimestamp)
+			pod.Annotations["changes"] = fmt.Sprint(changes)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := stamps(t)
+			inBubble(t, func(t *testing.T, s *server) {
+				s.alters(alter)
+				s.create("sundae", "addtime", "")
+				_, stop := s.run()
+				pass(time.Hour)
+				if s.patches < 60 || s.patches > 90 { // with back-off up to a minute
+					t.Errorf("it was tried %d times in an hour", s.patches)
+				}
+				equal(t, "metric", before, stamps(t))
+				equal(t, "events", []string{"Warning StampDropped: Trying on: the API server has accepted the annotation timestamp and not stored it, by an admission policy or webhook"}, s.events)
+
+				s.alters(nil)
+				pass(2 * time.Minute)
+				equal(t, "how many timestamps", 1, len(s.timestamps()))
+				equal(t, "metric", before+1, stamps(t))
+				equal(t, "how many events", 2, len(s.events))
+				stop()
+			})
+		})
+	}
+}
+
+// What is told is what was stored.
+func TestATimestampThatIsChanged(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *server) {
+		s.alters(func(pod *metav1.PartialObjectMetadata) { pod.Annotations[AnnotationTimestamp] = "midnight" })
+		s.create("sundae", "addtime", "")
+		s.run()
+		pass(time.Hour)
+		equal(t, "patches", 1, s.patches)
+		equal(t, "events", []string{"Normal Stamped: Set annotation timestamp to midnight"}, s.events)
+	})
+}

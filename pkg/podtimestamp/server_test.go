@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -37,9 +38,10 @@ type server struct {
 	isHeld  bool
 	pending []watch.Event
 
-	answers  []error           // to the next patches; nil for an honest one
-	patches  int               // requests, however they were answered
-	accepted map[types.UID]int // patches, by Pod
+	answers  []error                                 // to the next patches; nil for an honest one
+	alter    func(pod *metav1.PartialObjectMetadata) // what admission makes of a Pod that is patched; nil for nothing
+	patches  int                                     // requests, however they were answered
+	accepted map[types.UID]int                       // patches, by Pod
 	events   []string
 }
 
@@ -133,8 +135,14 @@ func (s *server) patch(name string, patch []byte) (*metav1.PartialObjectMetadata
 		s.t.Errorf("Pod %+v got the patch %s", pod.ObjectMeta, patch)
 	}
 	s.accepted[pod.UID]++
+	before := pod.DeepCopy()
 	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, AnnotationTimestamp, wanted.Annotations[AnnotationTimestamp])
-	s.tell(watch.Modified, pod)
+	if s.alter != nil {
+		s.alter(pod)
+	}
+	if !equality.Semantic.DeepEqual(before, pod) {
+		s.tell(watch.Modified, pod)
+	}
 	return pod.DeepCopy(), answer
 }
 
@@ -157,6 +165,13 @@ func (s *server) answer(answers ...error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answers = answers
+}
+
+// alters has admission change Pods that are patched like that, or no longer.
+func (s *server) alters(alter func(pod *metav1.PartialObjectMetadata)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.alter = alter
 }
 
 // hold holds up the watch, or no longer.

@@ -73,6 +73,7 @@ type cluster struct {
 	streams []*stream
 	held    bool
 	refuse  func(verb, namespace string) error // the answer to a write; errLost after it was done
+	alter   func(copied *corev1.Secret)        // what admission makes of a copy that is written
 
 	told   []string // events
 	wrote  []string // what the controller wrote, "create team-a/db"
@@ -133,6 +134,7 @@ func newCluster(t *testing.T) *cluster {
 		made:     100,
 		objects:  map[schema.GroupVersionResource]map[cache.ObjectName]kind{secretsGVR: {}, namespacesGVR: {}},
 		refuse:   func(string, string) error { return nil },
+		alter:    func(*corev1.Secret) {},
 	}
 	react := func(action clienttesting.Action) (bool, runtime.Object, error) {
 		c.mu.Lock()
@@ -211,6 +213,12 @@ func (c *cluster) write(action clienttesting.Action) (runtime.Object, error) {
 		obj := action.GetObject().(*corev1.Secret).DeepCopy()
 		obj.Namespace = action.GetNamespace()
 		name := cache.MetaObjectToName(obj)
+		if name.Namespace != usual.SourceNamespace {
+			if obj.Labels[LabelSourceNamespace] != usual.SourceNamespace {
+				c.t.Errorf("secretsync wrote %s with labels %v", name, obj.Labels)
+			}
+			c.alter(obj)
+		}
 		c.wrote = append(c.wrote, action.GetVerb()+" "+name.String())
 		if action.GetVerb() == "create" {
 			return c.create(name, obj)
@@ -226,8 +234,8 @@ func (c *cluster) write(action clienttesting.Action) (runtime.Object, error) {
 
 func (c *cluster) create(name cache.ObjectName, secret *corev1.Secret) (runtime.Object, error) {
 	isKey := name.Namespace == usual.SourceNamespace && name.Name == HashKey
-	if !isKey && (usual.isReserved(name.Namespace) || secret.Labels[LabelSourceNamespace] != usual.SourceNamespace) {
-		c.t.Errorf("secretsync created %s with labels %v", name, secret.Labels)
+	if !isKey && usual.isReserved(name.Namespace) {
+		c.t.Errorf("secretsync created %s", name)
 	}
 	namespace, ok := c.objects[namespacesGVR][cache.NewObjectName("", name.Namespace)]
 	if !ok {
@@ -259,6 +267,9 @@ func (c *cluster) update(name cache.ObjectName, secret *corev1.Secret) (runtime.
 		return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Secret"}, name.Name, nil)
 	}
 	c.requireOurs(before)
+	if equality.Semantic.DeepEqual(before, secret) {
+		return before, nil // and nobody hears of it
+	}
 	return c.set(secretsGVR, secret), nil
 }
 
@@ -438,6 +449,13 @@ func (c *cluster) secret(namespace, name string) *corev1.Secret {
 	return nil
 }
 
+// uid is that of a namespace.
+func (c *cluster) uid(namespace string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return string(c.objects[namespacesGVR][cache.NewObjectName("", namespace)].GetUID())
+}
+
 // edit has somebody change a Secret, if there is one.
 func (c *cluster) edit(namespace, name string, change func(*corev1.Secret)) {
 	if secret := c.secret(namespace, name); secret != nil {
@@ -484,11 +502,11 @@ func (c *cluster) events() []string {
 func (c *cluster) Eventf(regarding, _ runtime.Object, kind, reason, _, note string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	source := regarding.(*corev1.Secret)
-	if source.Namespace != usual.SourceNamespace {
-		c.t.Errorf("an event about %s/%s", source.Namespace, source.Name)
+	about := regarding.(metav1.Object)
+	if _, isNamespace := about.(*corev1.Namespace); !isNamespace && about.GetNamespace() != usual.SourceNamespace {
+		c.t.Errorf("an event about %s/%s", about.GetNamespace(), about.GetName())
 	}
-	text := fmt.Sprintf("%s %s: %s: %s", source.Name, kind, reason, fmt.Sprintf(note, args...))
+	text := fmt.Sprintf("%s %s: %s: %s", about.GetName(), kind, reason, fmt.Sprintf(note, args...))
 	if strings.Contains(text, marker) {
 		text = before(text)
 		c.t.Errorf("an event holds a secret behind %q", text)
@@ -496,15 +514,25 @@ func (c *cluster) Eventf(regarding, _ runtime.Object, kind, reason, _, note stri
 	c.told = append(c.told, text)
 }
 
+// alters has admission change copies like that from now on.
+func (c *cluster) alters(alter func(copied *corev1.Secret)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.alter = alter
+}
+
 // run runs a controller until stop is called, or the test ends.
-func (c *cluster) run() (stop func()) {
+func (c *cluster) run() (stop func()) { return c.runAs(usual) }
+
+// runAs runs one with that config.
+func (c *cluster) runAs(config Config) (stop func()) {
 	c.t.Helper()
 	sources := kubeinformers.NewSharedInformerFactoryWithOptions(&c.kube, 0, kubeinformers.WithNamespace(usual.SourceNamespace))
 	copies := kubeinformers.NewSharedInformerFactoryWithOptions(&c.kube, 0, kubeinformers.WithTweakListOptions(func(list *metav1.ListOptions) {
 		list.LabelSelector = LabelSourceNamespace + "=" + usual.SourceNamespace
 	}))
 	namespaces := kubeinformers.NewSharedInformerFactory(&c.kube, 0)
-	controller, err := New(usual, &c.kube, c.metadata, sources.Core().V1().Secrets(), copies.Core().V1().Secrets(), namespaces.Core().V1().Namespaces(), c, clock.RealClock{})
+	controller, err := New(config, &c.kube, c.metadata, sources.Core().V1().Secrets(), copies.Core().V1().Secrets(), namespaces.Core().V1().Namespaces(), c, clock.RealClock{})
 	if err != nil {
 		c.t.Fatal(err)
 	}

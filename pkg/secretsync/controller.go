@@ -1,10 +1,12 @@
 // Package secretsync copies Secrets of one namespace to others.
 //
-// It decides which copies there should be: one of each marked Secret of the
-// source namespace in each marked namespace. It writes these copies, and events
-// about their sources. It never writes to kube-system, kube-public or, but for the
-// key of content hashes, the source namespace; and it never writes to or deletes a
-// Secret that does not have the label of a copy.
+// It decides which copies there should be: one of each marked Secret of the source
+// namespace in each marked namespace that the Secret is for. It writes these copies,
+// and events about their sources and about namespaces. It never writes to kube-system,
+// kube-public or, but for the key of content hashes, the source namespace; and it never
+// writes to or deletes a Secret that does not have the label of a copy, or is the copy
+// of another instance. Deletions that hardly anybody can want, it holds until somebody
+// confirms them.
 //
 // No byte of a Secret gets into a log, an event or a metric.
 package secretsync
@@ -13,7 +15,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +27,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -34,6 +41,7 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/cached"
 	"nicoleh.io/k8s-controller/pkg/metrics"
+	"nicoleh.io/k8s-controller/pkg/pace"
 	"nicoleh.io/k8s-controller/pkg/worker"
 	"nicoleh.io/k8s-controller/pkg/written"
 )
@@ -41,11 +49,18 @@ import (
 // Name is what the controller is called.
 const Name = "secretsync"
 
-// The reasons of events, which are about sources.
+// The reasons of events, which are about sources unless they say something else.
 const (
 	ReasonNameTaken = "ErrResourceExists" // a Secret of that name is not a copy
 	ReasonFailed    = "CopyFailed"        // the API server has refused
 	ReasonReplaced  = "CopyReplaced"      // deleted and made again, as it could not be changed
+	ReasonAltered   = "CopyAltered"       // the API server has stored something else
+	ReasonContested = "CopyContested"     // somebody undoes what is written
+	// ReasonTerminating is that a finalizer keeps a copy as it should not be.
+	ReasonTerminating = "CopyTerminating"
+	ReasonHeld        = "DeletionsHeld"     // of the source namespace: until somebody confirms them
+	ReasonNoReceivers = "NoReceivers"       // a source says nothing that can be understood of who may have it
+	ReasonUnclear     = "UnclearAnnotation" // a source's or namespace's mark is neither yes nor no
 )
 
 const (
@@ -67,12 +82,14 @@ var secretResource = corev1.Resource("secrets")
 //	fresh → observe → decide → act → events
 //
 // and before anything is deleted the decision is made once more from what the API
-// server itself says of the source and the namespace.
+// server itself says of the source and the namespaces. The answer to each write is
+// compared with what was requested, and remembered.
 type Controller struct {
 	config   Config
 	kube     kubernetes.Interface
 	metadata metadata.Interface
 	recorder events.EventRecorder
+	clock    clock.WithTickerAndDelayedExecution
 	metrics  metrics.Controller
 	written  metrics.Total // by action
 
@@ -84,7 +101,10 @@ type Controller struct {
 	writes    *written.Store // of copies
 	keyWrites *written.Store
 	making    sync.Mutex // of the key
-	troubles  troubles
+	memories  memories
+	retries   *pace.Pace
+	brake     brake
+	isHolding atomic.Bool // people have been told
 	synced    []cache.DoneChecker
 }
 
@@ -98,13 +118,14 @@ func New(
 	sources, copies coreinformers.TypedSecretInformer,
 	namespaces coreinformers.TypedNamespaceInformer,
 	recorder events.EventRecorder,
-	clock clock.WithTicker,
+	clock clock.WithTickerAndDelayedExecution,
 ) (*Controller, error) {
 	c := &Controller{
 		config:     config,
 		kube:       kube,
 		metadata:   metadata,
 		recorder:   recorder,
+		clock:      clock,
 		metrics:    metrics.For(Name),
 		written:    metrics.NewTotal("secretsync_writes_total", "Copies of Secrets that were written, by action: create, update, replace (which is a deletion and a creation) or delete.", "action", string(Create), string(Update), string(Replace), string(Delete)),
 		sources:    sources,
@@ -112,6 +133,7 @@ func New(
 		namespaces: namespaces,
 	}
 	c.loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync), worker.WithKeys(c.names))
+	c.retries = pace.New(0, clock, c.loop.AddAfter)
 	c.writes = written.New(map[schema.GroupResource]written.Seen{secretResource: copies.Informer().GetStore()})
 	c.keyWrites = written.New(map[schema.GroupResource]written.Seen{secretResource: sources.Informer().GetStore()})
 	if err := c.fillCaches(); err != nil {
@@ -127,6 +149,11 @@ func New(
 // Run syncs copies with that many workers until ctx ends, and returns when the
 // last of them has finished. The informers are started by the caller.
 func (c *Controller) Run(ctx context.Context, workers int) error {
+	if cache.WaitFor(ctx, "", c.synced...) {
+		if err := c.brakeAtStart(); err != nil {
+			return fmt.Errorf("looking at the copies that there are: %w", err)
+		}
+	}
 	return c.loop.Run(ctx, workers, c.synced...)
 }
 
@@ -142,21 +169,27 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (again tim
 		c.metrics.StaleCacheWait()
 		return 0, worker.NotYet(err)
 	}
+	if name.Namespace == metav1.NamespaceNone || name.Namespace == c.config.SourceNamespace {
+		return 0, c.review(name)
+	}
 	observed, err := c.observe(name)
 	if err != nil {
 		return 0, err
 	}
 	observed, decision, err := c.decide(ctx, name, observed)
 	if err == nil {
-		err = c.act(ctx, name, observed, decision)
+		observed.Memory, err = c.act(ctx, name, observed, &decision)
 	}
-	return c.report(ctx, name, observed, discreet(err, observed.shown()))
+	return c.report(ctx, name, observed, decision, discreet(err, observed.shown()))
 }
 
 // observe reads from the caches what a decision depends on.
 func (c *Controller) observe(name cache.ObjectName) (o Observed, err error) {
-	o.Config = c.config
+	o.Config, o.Now, o.Memory, o.Brake = c.config, c.clock.Now(), c.memories.get(name), c.brake.whyHeld(name)
 	if o.Namespace, err = found(c.namespaces.Lister().Get(name.Namespace)); err != nil {
+		return o, err
+	}
+	if o.Home, err = found(c.namespaces.Lister().Get(c.config.SourceNamespace)); err != nil {
 		return o, err
 	}
 	if o.Source, err = found(c.sources.Lister().Secrets(c.config.SourceNamespace).Get(name.Name)); err != nil {
@@ -171,7 +204,13 @@ func (c *Controller) observe(name cache.ObjectName) (o Observed, err error) {
 // does not know to be marked yet is not to be deleted.
 func (c *Controller) decide(ctx context.Context, name cache.ObjectName, o Observed) (Observed, Decision, error) {
 	o, d, err := c.decideOnce(ctx, o)
-	if err != nil || d.Action != Delete && d.Action != Replace {
+	switch {
+	case !d.IsRetry:
+		c.retries.NothingToRetry(name)
+	case !c.retries.Retry(name):
+		return o, o.later(d, 0), err
+	}
+	if err != nil || d.Action != Delete && d.Action != Replace && d.Problem.Reason != ReasonHeld {
 		return o, d, err
 	}
 	namespace, err := found(c.kube.CoreV1().Namespaces().Get(ctx, name.Namespace, metav1.GetOptions{}))
@@ -182,11 +221,20 @@ func (c *Controller) decide(ctx context.Context, name cache.ObjectName, o Observ
 	if err != nil {
 		return o, d, fmt.Errorf("confirming what is known of the source: %w", err)
 	}
-	o.Namespace, o.Source = namespace, source
+	// After the source: one that has gone with its namespace, was in one that was
+	// being deleted already.
+	home, err := found(c.kube.CoreV1().Namespaces().Get(ctx, c.config.SourceNamespace, metav1.GetOptions{}))
+	if err != nil {
+		return o, d, fmt.Errorf("confirming what is known of the source namespace: %w", err)
+	}
+	o.Home, o.Namespace, o.Source = home, namespace, source
 	return c.decideOnce(ctx, o)
 }
 
 func (c *Controller) decideOnce(ctx context.Context, o Observed) (Observed, Decision, error) {
+	if o.IsWanted() && o.Home == nil {
+		return o, Decision{}, fmt.Errorf("%w the source namespace", errUnseen)
+	}
 	if o.IsWanted() {
 		var err error
 		if o.Key, err = c.hashKey(ctx); err != nil {
@@ -196,55 +244,67 @@ func (c *Controller) decideOnce(ctx context.Context, o Observed) (Observed, Deci
 	return o, Decide(o), nil
 }
 
-// errTaken says that there is a Secret of the name that is not a copy.
-var errTaken = errors.New("a Secret of that name already exists and is not managed by secretsync")
+// act does what was decided, and returns what is remembered of the copy then. What
+// has become of a write, it adds to the decision.
+func (c *Controller) act(ctx context.Context, name cache.ObjectName, o Observed, d *Decision) (Memory, error) {
+	if !d.writes() {
+		return o.Memory, nil
+	}
+	altered, err := c.write(ctx, name, o, *d)
+	if d.IsRetry {
+		c.retries.Wrote(name, true)
+	}
+	if err != nil {
+		return o.Memory, err
+	}
+	c.written.Inc(string(d.Action))
+	klog.FromContext(ctx).V(2).Info("Written", "action", d.Action)
+	now := c.clock.Now()
+	memory := o.Memory.after(*d, altered, now)
+	if d.Problem = memory.lasting(now); d.Problem != (Problem{}) {
+		d.Again = memory.wait(now)
+	}
+	return memory, nil
+}
 
-// act does what was decided.
-func (c *Controller) act(ctx context.Context, name cache.ObjectName, o Observed, d Decision) (err error) {
+// write makes the writes that were decided on. altered is in what the API server has
+// stored the copy otherwise than requested.
+func (c *Controller) write(ctx context.Context, name cache.ObjectName, o Observed, d Decision) (altered []string, err error) {
 	switch d.Action {
-	case Blocked:
-		return errTaken
-	case None:
-		return nil
-	case Create:
-		err = c.create(ctx, name, d.Want)
-	case Update:
-		err = c.update(ctx, name, d.Want)
 	case Delete:
-		err = c.delete(ctx, o.Copy)
+		return nil, c.delete(ctx, o.Copy)
+	case Update:
+		return c.update(ctx, name, d.Want)
 	case Replace:
-		if err = c.delete(ctx, o.Copy); err == nil {
-			c.tell(o.Source, d.Want, corev1.EventTypeNormal, ReasonReplaced, "Replace", "Namespace %q: the copy is deleted and made again, because %s", name.Namespace, d.Why)
-			err = c.create(ctx, name, d.Want)
+		if err := c.delete(ctx, o.Copy); err != nil {
+			return nil, err
 		}
+		c.tell(o.Source, name, corev1.EventTypeNormal, ReasonReplaced, "Replace", "Namespace %q: the copy is deleted and made again, because %s", name.Namespace, d.Why)
+	default:
 	}
-	if err == nil {
-		c.written.Inc(string(d.Action))
-		klog.FromContext(ctx).V(2).Info("Written", "action", d.Action)
-	}
-	return err
+	return c.create(ctx, name, o.Memory.Problem.Reason == ReasonNameTaken, d.Want)
 }
 
 // create makes a copy where there is no Secret of that name. If there is one after
 // all, it is not touched. Where one was in the way before, that is asked first.
-func (c *Controller) create(ctx context.Context, name cache.ObjectName, want *corev1.Secret) error {
-	if c.troubles.reason(name) == ReasonNameTaken {
+func (c *Controller) create(ctx context.Context, name cache.ObjectName, wasTaken bool, want *corev1.Secret) (altered []string, err error) {
+	if wasTaken {
 		if err := c.requireFree(ctx, name); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	made, err := c.kube.CoreV1().Secrets(name.Namespace).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
 	if apierrors.IsAlreadyExists(err) {
 		if taken := c.requireFree(ctx, name); taken != nil {
-			return taken
+			return nil, taken
 		}
-		return err // a copy that the cache does not show yet, or gone already
+		return nil, err // a copy that the cache does not show yet, or gone already
 	}
 	if err != nil {
-		return fmt.Errorf("creating the copy: %w", err)
+		return nil, fmt.Errorf("creating the copy: %w", err)
 	}
 	c.writes.Record(name, secretResource, made.ResourceVersion)
-	return nil
+	return alteredIn(want, made), nil
 }
 
 // requireFree is errTaken if there is a Secret of that name that is not a copy. It
@@ -265,13 +325,13 @@ func (c *Controller) requireFree(ctx context.Context, name cache.ObjectName) err
 
 // update sets a copy right. Its UID and resource version keep it from what has
 // changed since, or is another one by now.
-func (c *Controller) update(ctx context.Context, name cache.ObjectName, want *corev1.Secret) error {
+func (c *Controller) update(ctx context.Context, name cache.ObjectName, want *corev1.Secret) (altered []string, err error) {
 	updated, err := c.kube.CoreV1().Secrets(name.Namespace).Update(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
 	if err != nil {
-		return fmt.Errorf("updating the copy: %w", err)
+		return nil, fmt.Errorf("updating the copy: %w", err)
 	}
 	c.writes.Record(name, secretResource, updated.ResourceVersion)
-	return nil
+	return alteredIn(want, updated), nil
 }
 
 // delete deletes a copy, if it is still as the cache shows it.
@@ -285,41 +345,96 @@ func (c *Controller) delete(ctx context.Context, old *corev1.Secret) error {
 	return nil
 }
 
-// report tells what keeps a copy that should be there from being right, if it is
-// news, and says what is to follow.
-func (c *Controller) report(ctx context.Context, name cache.ObjectName, o Observed, err error) (again time.Duration, _ error) {
-	if err == nil || !o.IsWanted() {
-		c.troubles.settle(name)
-	}
+// report tells what keeps a copy from being as it should be, if that is news, and
+// says what is to follow.
+func (c *Controller) report(ctx context.Context, name cache.ObjectName, o Observed, d Decision, err error) (again time.Duration, _ error) {
+	problem, again := d.Problem, d.Again
 	switch {
 	case cached.IsBehind(err) || errors.Is(err, errUnseen):
-		return 0, worker.NotYet(err)
-	case err == nil || !o.IsWanted() || ctx.Err() != nil:
-		return 0, err
+		problem, err = o.Memory.Problem, worker.NotYet(err)
+	case errors.Is(err, errTaken):
+		problem, err = Problem{ReasonNameTaken, err.Error()}, nil
+	case err != nil && ctx.Err() != nil:
+		problem = o.Memory.Problem
+	case err != nil:
+		problem = Problem{ReasonFailed, err.Error()}
 	}
-	reason := ReasonFailed
-	if errors.Is(err, errTaken) {
-		reason = ReasonNameTaken
+	isNews := problem != o.Memory.Problem && problem != Problem{}
+	wasHeld, isHeld := o.Memory.Problem.Reason == ReasonHeld, problem.Reason == ReasonHeld
+	o.Memory.Problem = problem
+	again = worker.Soonest(again, c.remember(name, o))
+	switch {
+	case isHeld:
+		if isNews = !c.isHolding.Swap(true); isNews {
+			c.tellHeld(problem)
+		}
+	case wasHeld && c.memories.count()[ReasonHeld] == 0:
+		c.isHolding.Store(false)
 	}
-	isNews := c.troubles.add(name, trouble{reason, err.Error()})
-	if isNews {
-		c.tell(o.Source, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}},
-			corev1.EventTypeWarning, reason, "Copy", "Namespace %q: %s", name.Namespace, err)
+	if isNews && !isHeld && o.Source != nil {
+		c.tell(o.Source, name, corev1.EventTypeWarning, problem.Reason, "Copy", "Namespace %q: %s", name.Namespace, problem.Words)
+	}
+	if problem.Reason == ReasonNameTaken {
+		again = retryTaken
 	}
 	switch {
-	case reason == ReasonNameTaken && isNews:
-		return retryTaken, worker.Terminal(err)
-	case reason == ReasonNameTaken:
-		return retryTaken, nil
 	case apierrors.IsInvalid(err):
 		return retryInvalid, worker.Terminal(err)
+	case err == nil && isNews:
+		return again, worker.Terminal(errors.New(problem.Words))
 	}
-	return 0, err
+	return again, err
 }
 
-// tell tells the people who look at a source.
-func (c *Controller) tell(source, secret *corev1.Secret, kind, reason, action, note string, args ...any) {
-	c.recorder.Eventf(source, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: secret.Namespace, Name: secret.Name}}, kind, reason, action, note, args...)
+// review warns of the annotations of a source or a namespace, if they are not what
+// they should be and that is news.
+func (c *Controller) review(name cache.ObjectName) (err error) {
+	var about runtime.Object
+	var problem Problem
+	if name.Namespace == metav1.NamespaceNone {
+		var namespace *corev1.Namespace
+		if namespace, err = found(c.namespaces.Lister().Get(name.Name)); namespace != nil {
+			about, problem = namespace, c.warningOfNamespace(namespace)
+		}
+	} else {
+		var source *corev1.Secret
+		if source, err = found(c.sources.Lister().Secrets(name.Namespace).Get(name.Name)); source != nil {
+			about, problem = source, c.config.warningOf(source)
+		}
+	}
+	if before := c.memories.get(name).Problem; err != nil || problem == before {
+		return err
+	}
+	c.memories.set(name, Memory{Problem: problem})
+	if problem == (Problem{}) {
+		return nil
+	}
+	c.recorder.Eventf(about, nil, corev1.EventTypeWarning, problem.Reason, "Copy", "%s", upperFirst(problem.Words))
+	return worker.Terminal(errors.New(problem.Words))
+}
+
+// upperFirst is a text that begins with a capital.
+func upperFirst(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
+
+// remember keeps what is remembered of a copy, and says when to look again whether it
+// can be forgotten; zero if that will be seen.
+func (c *Controller) remember(name cache.ObjectName, o Observed) (again time.Duration) {
+	if o.Copy == nil || o.IsWanted() {
+		c.brake.release(name)
+	}
+	if o.Copy == nil && !o.IsWanted() && o.Memory.Problem == (Problem{}) {
+		if again = o.Memory.left(o.Now); again == 0 {
+			o.Memory = Memory{}
+			c.retries.Forget(name)
+		}
+	}
+	c.memories.set(name, o.Memory)
+	return again
+}
+
+// tell tells the people who look at a source about the copy of that name.
+func (c *Controller) tell(source *corev1.Secret, name cache.ObjectName, kind, reason, action, note string, args ...any) {
+	c.recorder.Eventf(source, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}, kind, reason, action, note, args...)
 }
 
 // found turns the error that there is no such object into no object.
@@ -346,18 +461,25 @@ func (c *Controller) fillCaches() error {
 // it matters to. Nothing is decided here.
 func (c *Controller) followEvents() error {
 	sources, err := c.sources.TypedInformer().AddTypedEventHandler(coreinformers.SecretHandlerFuncs{
-		AddFunc: func(source *corev1.Secret) { c.followSource(source, c.loop.AddUrgent) },
+		AddFunc: func(source *corev1.Secret) {
+			c.followReview(source, c.config.warningOf(source))
+			c.followSource(source, c.loop.AddUrgent)
+		},
 		UpdateFunc: func(before, after *corev1.Secret) {
 			add := c.loop.AddUrgent
 			if c.config.isSame(before, after) {
 				add = c.loop.Add
 			}
+			c.followReview(after, c.config.warningOf(before), c.config.warningOf(after))
 			if c.config.IsSource(before) {
 				after = before // what depends on it after, depended on it before
 			}
 			c.followSource(after, add)
 		},
-		DeleteFunc: func(source coreinformers.DeletedSecret) { c.followSource(source.OptionalObj, c.loop.AddUrgent) },
+		DeleteFunc: func(source coreinformers.DeletedSecret) {
+			c.loop.Add(source.GetObjectName())
+			c.followSource(source.OptionalObj, c.loop.AddUrgent)
+		},
 	})
 	if err != nil {
 		return err
@@ -371,10 +493,18 @@ func (c *Controller) followEvents() error {
 		return err
 	}
 	namespaces, err := c.namespaces.TypedInformer().AddTypedEventHandler(coreinformers.NamespaceHandlerFuncs{
-		AddFunc: func(namespace *corev1.Namespace) { c.followNamespace(namespace, c.loop.AddUrgent) },
+		AddFunc: func(namespace *corev1.Namespace) {
+			c.followReview(namespace, c.warningOfNamespace(namespace))
+			c.followNamespace(namespace, c.loop.AddUrgent)
+			c.followHome(namespace)
+		},
 		UpdateFunc: func(before, after *corev1.Namespace) {
+			c.followReview(after, c.warningOfNamespace(before), c.warningOfNamespace(after))
+			if before.UID != after.UID || before.Annotations[AnnotationConfirm] != after.Annotations[AnnotationConfirm] {
+				c.followHome(after)
+			}
 			wasTarget := c.config.IsTarget(before)
-			if before.UID == after.UID && wasTarget == c.config.IsTarget(after) {
+			if before.UID == after.UID && wasTarget == c.config.IsTarget(after) && maps.Equal(before.Labels, after.Labels) {
 				return
 			}
 			if wasTarget {
@@ -383,6 +513,7 @@ func (c *Controller) followEvents() error {
 			c.followNamespace(after, c.loop.AddUrgent)
 		},
 		DeleteFunc: func(namespace coreinformers.DeletedNamespace) {
+			c.loop.Add(namespace.GetObjectName())
 			c.followNamespace(namespace.OptionalObj, c.loop.AddUrgent)
 		},
 	})
@@ -391,6 +522,34 @@ func (c *Controller) followEvents() error {
 	}
 	c.synced = []cache.DoneChecker{sources.HasSyncedChecker(), copies.HasSyncedChecker(), namespaces.HasSyncedChecker()}
 	return nil
+}
+
+// followReview asks for a look at the annotations of a source or a namespace if there
+// is, or was, something wrong with them.
+func (c *Controller) followReview(obj metav1.Object, warnings ...Problem) {
+	if slices.ContainsFunc(warnings, func(warning Problem) bool { return warning != Problem{} }) {
+		c.loop.Add(cache.MetaObjectToName(obj))
+	}
+}
+
+// warningOfNamespace is what is wrong with the annotations of a namespace now; none if
+// nothing is.
+func (c *Controller) warningOfNamespace(namespace *corev1.Namespace) Problem {
+	if namespace.Name == c.config.SourceNamespace {
+		return warningOfConfirm(namespace, c.clock.Now())
+	}
+	return c.config.warningOfNamespace(namespace)
+}
+
+// followHome asks for a look at all copies if that is the source namespace: deletions
+// may be confirmed.
+func (c *Controller) followHome(namespace *corev1.Namespace) {
+	if namespace.Name != c.config.SourceNamespace {
+		return
+	}
+	for _, copied := range list(c.copies.Lister().List(labels.Everything())) {
+		c.loop.AddUrgent(cache.MetaObjectToName(copied))
+	}
 }
 
 // followSource asks for a look at the copies of a Secret of the source namespace,
@@ -433,8 +592,9 @@ func (c *Controller) followNamespace(namespace *corev1.Namespace, add func(cache
 	}
 }
 
-// names are those of the copies that there are and of those that there should be;
-// many of them twice.
+// names are those of the copies that there are and of those that there should be,
+// many of them twice; and those of sources and namespaces that there is something
+// wrong with.
 func (c *Controller) names(yield func(cache.ObjectName) bool) {
 	for _, copied := range list(c.copies.Lister().List(labels.Everything())) {
 		if !yield(cache.MetaObjectToName(copied)) {
@@ -442,7 +602,15 @@ func (c *Controller) names(yield func(cache.ObjectName) bool) {
 		}
 	}
 	sources := list(c.sources.Lister().List(labels.Everything()))
+	for _, source := range sources {
+		if c.config.warningOf(source) != (Problem{}) && !yield(cache.MetaObjectToName(source)) {
+			return
+		}
+	}
 	for _, namespace := range list(c.namespaces.Lister().List(labels.Everything())) {
+		if c.warningOfNamespace(namespace) != (Problem{}) && !yield(cache.MetaObjectToName(namespace)) {
+			return
+		}
 		for _, source := range sources {
 			if c.config.IsTarget(namespace) && c.config.IsSource(source) && !yield(cache.NewObjectName(namespace.Name, source.Name)) {
 				return
@@ -462,13 +630,22 @@ func list[T any](found []T, err error) []T {
 
 // count has the gauges counted whenever they are asked for.
 func (c *Controller) count() {
-	metrics.Count("secretsync_copies", "Copies of Secrets that there are.", nil, func(add func(n int, values ...string)) {
-		add(len(c.copies.Informer().GetStore().ListKeys()))
+	metrics.Count("secretsync_copies", "Copies of Secrets that there are, and that this instance looks after.", nil, func(add func(n int, values ...string)) {
+		ours := 0
+		for _, secret := range list(c.copies.Lister().List(labels.Everything())) {
+			if c.config.isOurs(secret) {
+				ours++
+			}
+		}
+		add(ours)
 	})
-	metrics.Count("secretsync_troubles", "Copies of Secrets that cannot be made or set right, by reason.", []string{"reason"}, func(add func(n int, values ...string)) {
-		counts := c.troubles.count()
-		for _, reason := range []string{ReasonNameTaken, ReasonFailed} {
+	metrics.Count("secretsync_troubles", "Copies of Secrets that cannot be made, set right or deleted, or do not stay so, by reason; and sources that nobody may have copies of (NoReceivers).", []string{"reason"}, func(add func(n int, values ...string)) {
+		counts := c.memories.count()
+		for _, reason := range []string{ReasonNameTaken, ReasonFailed, ReasonAltered, ReasonContested, ReasonTerminating, ReasonHeld, ReasonNoReceivers} {
 			add(counts[reason], reason)
 		}
+	})
+	metrics.Count("secretsync_unclear_annotations", "Sources and namespaces whose annotation is neither a yes nor a no.", nil, func(add func(n int, values ...string)) {
+		add(c.memories.count()[ReasonUnclear])
 	})
 }

@@ -2,7 +2,9 @@ package secretsync
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-base/metrics/legacyregistry"
 )
 
 func TestCopies(t *testing.T) {
@@ -35,7 +38,7 @@ func TestCopies(t *testing.T) {
 			Namespace: "team-a", Name: "db", UID: copied.UID, ResourceVersion: copied.ResourceVersion,
 			Labels: map[string]string{LabelSourceNamespace: "vault"},
 			Annotations: map[string]string{
-				AnnotationSourceName: "db", AnnotationSourceUID: string(source.UID),
+				AnnotationSourceName: "db", AnnotationSourceUID: string(source.UID), AnnotationInstance: usual.Annotation, AnnotationHomeUID: c.uid("vault"),
 				AnnotationContentHash: contentHash(c.secret("vault", HashKey).Data["key"], source),
 			},
 		}, copied.ObjectMeta)
@@ -388,4 +391,284 @@ func TestACopyIsKnownBeforeItsNamespace(t *testing.T) {
 		equal(t, "Secrets", []string{"vault/db"}, c.names())
 		stop()
 	})
+}
+
+// What a webhook makes of a copy is told once, and the same is written again later and
+// later: also if the webhook makes something else of it each time.
+func TestAWebhookThatChangesCopies(t *testing.T) {
+	nonce := 0
+	for name, tt := range map[string]struct {
+		alter func(*corev1.Secret)
+		words string
+	}{
+		"their data":                      {func(s *corev1.Secret) { s.Data["password"] = []byte(marker + "webhook") }, "data"},
+		"their data, otherwise each time": {func(s *corev1.Secret) { nonce++; s.Data["nonce"] = fmt.Appendf(nil, "%s%d", marker, nonce) }, "data"},
+		"what they carry":                 {func(s *corev1.Secret) { s.Annotations = map[string]string{"by": "webhook"} }, "annotations"},
+		"that they can be changed":        {func(s *corev1.Secret) { immutable(s); s.Data = nil }, "data, immutability"},
+		"their type":                      {func(s *corev1.Secret) { s.Type = "example.com/other" }, "type"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *cluster) {
+				c.put(newSource("db", "1"))
+				c.put(newNamespace("team-a", marked))
+				c.alters(tt.alter)
+				stop := c.run()
+				pass(10 * time.Second)
+				if n := len(c.writes()); n > 6 { // a replacement is two
+					t.Errorf("%d writes in ten seconds", n)
+				}
+				pass(time.Hour)
+				if n := len(c.writes()); n < 10 || n > 40 {
+					t.Errorf("%d writes in an hour", n)
+				}
+				var warnings []string
+				for _, event := range c.events() {
+					if strings.Contains(event, "Warning") {
+						warnings = append(warnings, event)
+					}
+				}
+				equal(t, "warnings", []string{`db Warning: CopyAltered: Namespace "team-a": the API server stored the copy otherwise than requested, by an admission policy or webhook: its ` + tt.words + `; secretsync waits longer each time before it tries again`}, warnings)
+				requireProblems(t, map[string]int{ReasonAltered: 1})
+
+				c.alters(func(*corev1.Secret) {})
+				pass(10 * time.Minute)
+				equal(t, "data without the webhook", c.secret("vault", "db").Data, c.secret("team-a", "db").Data)
+				requireProblems(t, nil)
+				c.writes()
+				pass(time.Hour)
+				equal(t, "writes", nil, c.writes())
+				stop()
+			})
+		})
+	}
+}
+
+// A webhook that takes off the label makes the copy somebody else's.
+func TestAWebhookThatTakesOffTheLabel(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.put(newSource("db", "1"))
+		c.put(newNamespace("team-a", marked))
+		c.alters(func(s *corev1.Secret) { s.Labels = nil })
+		stop := c.run()
+		pass(time.Minute)
+		bookmark := foreign("team-a", "bookmark") // the cache shows what it selects, and how far it is
+		bookmark.Labels = map[string]string{LabelSourceNamespace: "vault"}
+		bookmark.Annotations = map[string]string{AnnotationSourceName: "other"}
+		c.put(bookmark)
+		pass(time.Hour)
+		if n := len(c.writes()); n > 4 {
+			t.Errorf("%d writes", n)
+		}
+		equal(t, "events", []string{
+			`db Warning: CopyAltered: Namespace "team-a": the API server stored the copy otherwise than requested, by an admission policy or webhook: its labels; secretsync waits longer each time before it tries again`,
+			`db Warning: ErrResourceExists: Namespace "team-a": a Secret of that name already exists and is not managed by secretsync`,
+		}, c.events())
+		requireProblems(t, map[string]int{ReasonNameTaken: 1})
+		stop()
+	})
+}
+
+// requireProblems requires that so many copies have problems, by reason, according to
+// the metrics.
+func requireProblems(t *testing.T, want map[string]int) {
+	t.Helper()
+	if got := problems(t); !maps.Equal(want, got) {
+		t.Errorf("the metrics tell of %v, want %v", got, want)
+	}
+}
+
+// problems are those that the metrics tell of.
+func problems(t *testing.T) map[string]int {
+	t.Helper()
+	families, err := legacyregistry.DefaultGatherer.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]int{}
+	for _, family := range families {
+		if family.GetName() != "secretsync_troubles" {
+			continue
+		}
+		for _, series := range family.GetMetric() {
+			if n := int(series.GetGauge().GetValue()); n > 0 {
+				found[series.GetLabel()[0].GetValue()] = n
+			}
+		}
+	}
+	return found
+}
+
+// Somebody sets back each write, or deletes the copy, or makes anew one that nobody
+// wants.
+func TestAFightIsSlow(t *testing.T) {
+	for name, tt := range map[string]struct {
+		isWanted bool
+		undo     func(c *cluster, copied *corev1.Secret)
+	}{
+		"about data":                      {true, func(c *cluster, s *corev1.Secret) { s.Data["password"] = []byte("x"); c.put(s) }},
+		"about whether it is there":       {true, func(c *cluster, s *corev1.Secret) { c.lacks(secretsGVR, s.Namespace, s.Name) }},
+		"about whether it should be gone": {false, func(c *cluster, s *corev1.Secret) { c.put(s) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *cluster) {
+				c.put(newSource("db", "1"))
+				c.put(newNamespace("team-a", marked))
+				stop := c.run()
+				pass(time.Minute)
+				copied := c.secret("team-a", "db")
+				c.writes()
+				if !tt.isWanted {
+					c.put(newNamespace("team-a"))
+				}
+				fight := func(rounds int) {
+					for range rounds {
+						is := c.secret("team-a", "db")
+						if tt.isWanted != (is != nil) {
+							pass(100 * time.Millisecond)
+							continue
+						}
+						if is == nil {
+							is = copied.DeepCopy()
+						}
+						tt.undo(c, is)
+						pass(100 * time.Millisecond)
+					}
+				}
+				fight(100)
+				if n := len(c.writes()); n > 6 {
+					t.Errorf("%d writes in ten seconds", n)
+				}
+				fight(36000)
+				if n := len(c.writes()); n < 10 || n > 25 {
+					t.Errorf("%d writes in an hour", n)
+				}
+				equal(t, "events", []string{`db Warning: CopyContested: Namespace "team-a": somebody keeps undoing what is written to the copy; secretsync waits longer each time before it repairs that`}, c.events())
+				requireProblems(t, map[string]int{ReasonContested: 1})
+				pass(15 * time.Minute)
+				requireProblems(t, nil)
+				equal(t, "whether it is there", tt.isWanted, c.secret("team-a", "db") != nil)
+				c.events()
+
+				// A change of what is wanted does not wait.
+				fight(100)
+				c.put(newSource("db", "2"))
+				c.put(newNamespace("team-a", marked))
+				pass(time.Second)
+				equal(t, "data after a rotation", newSource("db", "2").Data, c.secret("team-a", "db").Data)
+				stop()
+			})
+		})
+	}
+}
+
+// Many copies that are altered share what may be tried again.
+func TestAWebhookThatChangesManyCopies(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.put(newSource("db", "1"))
+		for i := range 500 {
+			c.put(newNamespace(fmt.Sprintf("team-%03d", i), marked))
+		}
+		c.alters(func(s *corev1.Secret) { s.Data["password"] = []byte("x") })
+		stop := c.run()
+		pass(time.Minute)
+		c.writes()
+		pass(time.Minute)
+		if n := len(c.writes()); n > 130 {
+			t.Errorf("%d writes in a minute", n)
+		}
+		c.put(newSource("tls", "1", func(s *corev1.Secret) { s.Data = map[string][]byte{"password": []byte("x")} }))
+		pass(10 * time.Second)
+		equal(t, "how many copies are right", 500, len(slices.DeleteFunc(c.names(), func(name string) bool { return !strings.HasSuffix(name, "/tls") || strings.HasPrefix(name, "vault/") })))
+		stop()
+	})
+}
+
+// Two secretsyncs with one source namespace leave each other's copies alone.
+func TestTwoInstances(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		other := usual
+		other.Annotation = "example.com/other"
+		both := func(obj metav1.Object) {
+			obj.SetAnnotations(map[string]string{usual.Annotation: "yes", other.Annotation: "yes"})
+		}
+		c.put(newSource("db", "1"))
+		c.put(newNamespace("team-a", marked))
+		stop := c.run()
+		pass(time.Minute)
+		c.writes()
+		stopOther := c.runAs(other)
+		pass(time.Hour)
+		equal(t, "writes", nil, c.writes())
+		equal(t, "events", nil, c.events())
+
+		// Both want one, and there is one.
+		c.put(newSource("db", "2", func(s *corev1.Secret) { both(s) }))
+		c.put(newNamespace("team-a", both))
+		pass(time.Hour)
+		equal(t, "writes", []string{"update team-a/db"}, c.writes())
+		equal(t, "events", []string{`db Warning: ErrResourceExists: Namespace "team-a": a copy of that name already exists and belongs to another instance of secretsync, "example.com/share"`}, c.events())
+		equal(t, "data", newSource("db", "2").Data, c.secret("team-a", "db").Data)
+
+		// The one that no longer wants it makes room.
+		c.put(newNamespace("team-a", func(obj metav1.Object) { obj.SetAnnotations(map[string]string{other.Annotation: "yes"}) }))
+		pass(time.Hour)
+		equal(t, "writes", []string{"create team-a/db", "delete team-a/db"}, c.writes())
+		equal(t, "whose it is", other.Annotation, c.secret("team-a", "db").Annotations[AnnotationInstance])
+		stop()
+		stopOther()
+	})
+}
+
+// A copy of a former version says nothing about instances.
+func TestACopyWithoutInstance(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.put(newSource("db", "1"))
+		c.put(newNamespace("team-a", marked))
+		stop := c.run()
+		pass(time.Minute)
+		c.writes()
+		stop()
+		c.edit("team-a", "db", func(s *corev1.Secret) { delete(s.Annotations, AnnotationInstance) })
+		c.run()
+		pass(time.Hour)
+		equal(t, "writes", []string{"update team-a/db"}, c.writes())
+		equal(t, "events", nil, c.events())
+	})
+}
+
+// A copy that somebody keeps with a finalizer.
+func TestACopyThatAFinalizerHolds(t *testing.T) {
+	hold := func(s *corev1.Secret) { s.Finalizers = []string{"example.com/wait"}; ending(s) }
+	for name, tt := range map[string]struct {
+		change func(c *cluster)
+		words  string
+		want   []string
+	}{
+		"while the source rotates": {func(c *cluster) { c.put(newSource("db", "2")) }, "it is not as its source is now", []string{"team-a/db", "vault/db"}},
+		"while nobody wants it":    {func(c *cluster) { c.put(newNamespace("team-a")) }, "it should be gone", []string{"vault/db"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *cluster) {
+				c.put(newSource("db", "1"))
+				c.put(newNamespace("team-a", marked))
+				stop := c.run()
+				pass(time.Minute)
+				c.writes()
+				c.edit("team-a", "db", hold)
+				pass(time.Hour)
+				equal(t, "events while it is as its source", nil, c.events())
+				tt.change(c)
+				pass(24 * time.Hour)
+				equal(t, "events", []string{`db Warning: CopyTerminating: Namespace "team-a": the copy is being deleted, but finalizers ("example.com/wait") keep it, and ` + tt.words}, c.events())
+				requireProblems(t, map[string]int{ReasonTerminating: 1})
+				equal(t, "writes", nil, c.writes())
+
+				c.lacks(secretsGVR, "team-a", "db")
+				pass(time.Minute)
+				requireProblems(t, nil)
+				equal(t, "Secrets", tt.want, c.names())
+				stop()
+			})
+		})
+	}
 }

@@ -2,15 +2,19 @@ package secretsync
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,6 +29,11 @@ const (
 	AnnotationSourceName  = "controller.nicoleh.io/secretsync-source-name"
 	AnnotationSourceUID   = "controller.nicoleh.io/secretsync-source-uid"
 	AnnotationContentHash = "controller.nicoleh.io/secretsync-content-hash"
+	// AnnotationInstance says which of several secretsyncs with the same source
+	// namespace looks after the copy.
+	AnnotationInstance = "controller.nicoleh.io/secretsync-instance"
+	// AnnotationHomeUID is the UID of the source namespace.
+	AnnotationHomeUID = "controller.nicoleh.io/secretsync-source-namespace-uid"
 )
 
 // HashKey is the Secret in the source namespace that holds the key of content
@@ -41,9 +50,18 @@ type Config struct {
 	// SourceNamespace is where the Secrets to be copied are.
 	SourceNamespace string
 	// Annotation marks the Secrets to be copied, and the namespaces to copy them
-	// to. Any value counts but "false".
+	// to, if its value is clearly a yes: "true", or none.
 	Annotation string
+	// RequireReceivers has those Secrets copied alone that say which namespaces may
+	// have them.
+	RequireReceivers bool
+	// Instance tells this secretsync from others that copy Secrets of the same
+	// namespace. It is the annotation if empty.
+	Instance string
 }
+
+// instance is whose copies are ours.
+func (c Config) instance() string { return cmp.Or(c.Instance, c.Annotation) }
 
 // Validate says what is wrong with the config, by the names of the flags.
 func (c Config) Validate() error {
@@ -59,10 +77,14 @@ func (c Config) Validate() error {
 // Observed is all that a decision about one name in one namespace depends on.
 type Observed struct {
 	Config
+	Now       time.Time
+	Home      *corev1.Namespace // the source namespace; nil if there is none
 	Namespace *corev1.Namespace // the target; nil if there is none
 	Source    *corev1.Secret    // the Secret of that name in the source namespace; nil if there is none
 	Copy      *corev1.Secret    // the labelled one in the target, as StripCopy leaves it; nil if there is none
 	Key       []byte            // of content hashes; needed if IsWanted
+	Memory    Memory
+	Brake     string // why the copy is not to be deleted; empty if nothing is known against that
 }
 
 // Action is what to do about a copy.
@@ -71,7 +93,8 @@ type Action string
 // Each of the last four is one write, except that Replace is two.
 const (
 	None    Action = "none"
-	Blocked Action = "blocked" // by a Secret that is not ours
+	Blocked Action = "blocked" // by what only somebody else can change
+	Later   Action = "later"   // somebody undoes the same each time
 	Create  Action = "create"
 	Update  Action = "update"
 	Replace Action = "replace" // delete, then create
@@ -80,15 +103,26 @@ const (
 
 // Decision is what to do. Create, Update and Replace say how the copy should be.
 type Decision struct {
-	Action Action
-	Want   *corev1.Secret
-	Why    string // of a Replace: what cannot be changed in place
+	Action  Action
+	Want    *corev1.Secret
+	Why     string        // of a Replace: what cannot be changed in place
+	Goal    string        // what there should be in the end, by which decisions can be compared
+	IsRetry bool          // somebody has undone the last writes for the goal
+	Problem Problem       // that there is, although nothing was refused
+	Again   time.Duration // when to look again even if nothing changes; zero for never
+}
+
+// goalGone is that there is no copy.
+const goalGone = "gone"
+
+func (d Decision) writes() bool {
+	return d.Action == Create || d.Action == Update || d.Action == Replace || d.Action == Delete
 }
 
 // IsMarked says whether the annotation asks for copies of, or in, an object.
 func (c Config) IsMarked(obj metav1.Object) bool {
 	value, ok := obj.GetAnnotations()[c.Annotation]
-	return ok && value != "false"
+	return ok && isYes(value)
 }
 
 // IsSource says whether a Secret is to be copied.
@@ -100,7 +134,7 @@ func (c Config) IsSource(secret *corev1.Secret) bool {
 // isSame reports whether two states of a Secret of the source namespace ask for the
 // same copies.
 func (c Config) isSame(a, b *corev1.Secret) bool {
-	return a.UID == b.UID && c.IsSource(a) == c.IsSource(b) && a.Type == b.Type &&
+	return a.UID == b.UID && c.IsSource(a) == c.IsSource(b) && a.Type == b.Type && maps.Equal(c.marks(a), c.marks(b)) &&
 		ptr.Equal(a.Immutable, b.Immutable) && maps.EqualFunc(a.Data, b.Data, bytes.Equal)
 }
 
@@ -116,42 +150,147 @@ func (c Config) isReserved(namespace string) bool {
 
 // IsWanted says whether there should be a copy.
 func (o Observed) IsWanted() bool {
-	return o.Namespace != nil && o.IsTarget(o.Namespace) && o.Source != nil && o.IsSource(o.Source)
+	return o.Namespace != nil && o.IsTarget(o.Namespace) && o.Source != nil && o.IsSource(o.Source) && o.mayReceive(o.Source, o.Namespace)
 }
 
-// isOurs says whether a labelled Secret is a copy of the Secret of its name. One
-// that was itself copied to another name by hand is not.
-func (o Observed) isOurs(secret *corev1.Secret) bool {
-	name, ok := secret.Annotations[AnnotationSourceName]
-	return secret.Labels[LabelSourceNamespace] == o.SourceNamespace && (!ok || name == secret.Name)
+// isCopy says whether a Secret is a copy of the Secret of its name, whoever looks
+// after it. One that was itself copied to another name by hand is not.
+func (c Config) isCopy(secret *corev1.Secret) bool {
+	name, isNamed := secret.Annotations[AnnotationSourceName]
+	return secret.Labels[LabelSourceNamespace] == c.SourceNamespace && (!isNamed || name == secret.Name)
+}
+
+// isOurs says whether a Secret is a copy that no other instance looks after.
+func (c Config) isOurs(secret *corev1.Secret) bool {
+	instance, isSigned := secret.Annotations[AnnotationInstance]
+	return c.isCopy(secret) && (!isSigned || instance == c.instance())
 }
 
 // Decide says what to do so that there is a copy if there should be one, equal to
-// its source in type, data and immutability.
+// its source in type, data and immutability. What somebody undoes each time is done
+// later and later.
 func Decide(o Observed) Decision {
-	nothing := Decision{Action: None}
+	d := o.decide()
+	if d.Goal == "" || d.Goal != o.Memory.Goal {
+		return d
+	}
+	wait := o.Memory.wait(o.Now)
+	switch {
+	case d.writes() && wait > 0:
+		return o.later(d, wait)
+	case d.writes():
+		d.IsRetry = o.Memory.isUndone()
+	case d.Action == None && o.Memory.Altered == "":
+		d.Problem, d.Again = o.Memory.lasting(o.Now), wait
+	}
+	return d
+}
+
+// later is the decision put off for some time, or until it is its turn if that is
+// zero. The problem is what it was.
+func (o Observed) later(d Decision, wait time.Duration) Decision {
+	return Decision{Action: Later, Goal: d.Goal, Problem: cmp.Or(o.Memory.Problem, o.Memory.problem()), Again: wait}
+}
+
+// decide says what there is to do, whatever became of it the last time.
+func (o Observed) decide() Decision {
 	switch {
 	case o.Namespace == nil || o.isReserved(o.Namespace.Name) || o.Namespace.DeletionTimestamp != nil:
-		return nothing // a namespace that ends takes its Secrets with it
-	case o.Copy != nil && !o.isOurs(o.Copy) && o.IsWanted():
-		return Decision{Action: Blocked}
-	case o.Copy != nil && (o.Copy.DeletionTimestamp != nil || !o.isOurs(o.Copy)):
-		return nothing
-	case !o.IsWanted() && o.Copy == nil:
-		return nothing
-	case !o.IsWanted():
-		return Decision{Action: Delete}
-	case o.Copy == nil:
-		return Decision{Action: Create, Want: o.want(nil)}
+		return Decision{Action: None} // a namespace that ends takes its Secrets with it
+	case o.IsWanted():
+		return o.keep()
+	case o.Copy == nil || !o.isOurs(o.Copy):
+		return Decision{Action: None, Goal: goalGone}
+	case o.Copy.DeletionTimestamp != nil:
+		return o.kept("it should be gone")
 	}
-	if why := o.whyReplace(); why != "" {
-		return Decision{Action: Replace, Want: o.want(nil), Why: why}
+	if why := o.whyHeld(); why != "" {
+		return Decision{Action: Blocked, Problem: Problem{ReasonHeld, why}}
+	}
+	return Decision{Action: Delete, Goal: goalGone}
+}
+
+// keep says what to do about a copy that should be there.
+func (o Observed) keep() Decision {
+	if o.Copy == nil {
+		want := o.want(nil)
+		return Decision{Action: Create, Want: want, Goal: goalOf(want)}
+	}
+	if !o.isOurs(o.Copy) {
+		return Decision{Action: Blocked, Problem: Problem{ReasonNameTaken, o.whyTaken()}}
 	}
 	want := o.want(o.Copy)
-	if o.isEqual() && maps.Equal(want.Labels, o.Copy.Labels) && maps.Equal(want.Annotations, o.Copy.Annotations) {
-		return nothing
+	isRight := o.isEqual() && o.Copy.Type == o.Source.Type && maps.Equal(want.Labels, o.Copy.Labels) && maps.Equal(want.Annotations, o.Copy.Annotations)
+	switch why := o.whyReplace(); {
+	case isRight:
+		return Decision{Action: None, Goal: goalOf(want)}
+	case o.Copy.DeletionTimestamp != nil:
+		return o.kept("it is not as its source is now")
+	case why != "":
+		return Decision{Action: Replace, Want: o.want(nil), Why: why, Goal: goalOf(want)}
+	default:
+		return Decision{Action: Update, Want: want, Goal: goalOf(want)}
 	}
-	return Decision{Action: Update, Want: want}
+}
+
+// kept is the decision about a copy that is being deleted, and that is wrong in that
+// it is still there.
+func (o Observed) kept(wrong string) Decision {
+	return Decision{Action: Blocked, Problem: Problem{ReasonTerminating, fmt.Sprintf("the copy is being deleted, but %s keep it, and %s", finalizersOf(o.Copy), wrong)}}
+}
+
+func finalizersOf(secret *corev1.Secret) string {
+	var names []string
+	for _, name := range secret.Finalizers {
+		names = append(names, strconv.Quote(name))
+	}
+	return "finalizers (" + strings.Join(names, ", ") + ")"
+}
+
+// whyTaken says why the Secret that is there is not ours.
+func (o Observed) whyTaken() string {
+	if o.isCopy(o.Copy) {
+		return fmt.Sprintf("a copy of that name already exists and belongs to another instance of secretsync, %q", o.Copy.Annotations[AnnotationInstance])
+	}
+	return errTaken.Error()
+}
+
+// errTaken says that there is a Secret of the name that is not a copy.
+var errTaken = errors.New("a Secret of that name already exists and is not managed by secretsync")
+
+// goalOf tells copies from each other by what is copied.
+func goalOf(want *corev1.Secret) string {
+	return want.Annotations[AnnotationContentHash] + " " + want.Annotations[AnnotationSourceUID]
+}
+
+// alteredIn says in what the API server has stored a copy otherwise than requested.
+func alteredIn(want, stored *corev1.Secret) []string {
+	var fields []string
+	for _, field := range []struct {
+		name   string
+		isSame bool
+	}{
+		{"type", want.Type == stored.Type},
+		{"data", hmac.Equal(digestOf(want), digestOf(stored))},
+		{"immutability", isImmutable(want) == isImmutable(stored)},
+		{"labels", isCovered(want.Labels, stored.Labels)},
+		{"annotations", isCovered(want.Annotations, stored.Annotations)},
+	} {
+		if !field.isSame {
+			fields = append(fields, field.name)
+		}
+	}
+	return fields
+}
+
+// isCovered says whether a map has all of another.
+func isCovered(wanted, has map[string]string) bool {
+	for key, value := range wanted {
+		if got, ok := has[key]; !ok || got != value {
+			return false
+		}
+	}
+	return true
 }
 
 // whyReplace says what of the copy differs from its source and is not allowed to
@@ -184,15 +323,22 @@ func (o Observed) want(present *corev1.Secret) *corev1.Secret {
 	metav1.SetMetaDataLabel(&want.ObjectMeta, LabelSourceNamespace, o.Source.Namespace)
 	metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationSourceName, o.Source.Name)
 	metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationSourceUID, string(o.Source.UID))
+	metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationInstance, o.instance())
+	if o.Home != nil {
+		metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationHomeUID, string(o.Home.UID))
+	}
 	metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationContentHash, contentHash(o.Key, o.Source))
 	source := o.Source.DeepCopy()
 	want.Type, want.Data, want.Immutable = source.Type, source.Data, source.Immutable
 	return want
 }
 
-// contentHash identifies type, data and immutability to those who have the key.
+// contentHash identifies type, data and immutability of the Secret of that name to
+// those who have the key. Nobody else can see by it that Secrets of different names
+// hold the same.
 func contentHash(key []byte, secret *corev1.Secret) string {
 	mac := hmac.New(sha256.New, key)
+	writeField(mac, []byte(secret.Name))
 	writeField(mac, []byte(secret.Type))
 	writeField(mac, []byte{0})
 	if isImmutable(secret) {
@@ -239,7 +385,7 @@ func (c Config) StripSource(secret *corev1.Secret) {
 	if !c.IsSource(secret) && secret.Name != HashKey {
 		secret.Data = nil
 	}
-	secret.Labels, secret.Annotations = nil, c.mark(secret)
+	secret.Labels, secret.Annotations = nil, c.marks(secret)
 	secret.ManagedFields, secret.OwnerReferences = nil, nil
 }
 
@@ -250,14 +396,21 @@ func (c Config) StripNamespace(namespace *corev1.Namespace) {
 		UID:               namespace.UID,
 		ResourceVersion:   namespace.ResourceVersion,
 		DeletionTimestamp: namespace.DeletionTimestamp,
-		Annotations:       c.mark(namespace),
+		Labels:            namespace.Labels,
+		Annotations:       c.marks(namespace),
 	}}
 }
 
-// mark is the annotation of an object that matters here.
-func (c Config) mark(obj metav1.Object) map[string]string {
-	if value, ok := obj.GetAnnotations()[c.Annotation]; ok {
-		return map[string]string{c.Annotation: value}
+// marks are the annotations of an object that matter here.
+func (c Config) marks(obj metav1.Object) map[string]string {
+	var marks map[string]string
+	for _, key := range []string{c.Annotation, AnnotationNamespaces, AnnotationNamespaceSelector, AnnotationConfirm} {
+		if value, ok := obj.GetAnnotations()[key]; ok {
+			if marks == nil {
+				marks = map[string]string{}
+			}
+			marks[key] = value
+		}
 	}
-	return nil
+	return marks
 }

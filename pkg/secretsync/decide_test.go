@@ -17,7 +17,7 @@ import (
 
 // copied is the copy of a source in team-a, as the cache has it.
 func copied(source *corev1.Secret, edits ...func(*corev1.Secret)) *corev1.Secret {
-	o := Observed{Config: usual, Namespace: newNamespace("team-a", marked), Source: source, Key: []byte("key")}
+	o := Observed{Config: usual, Home: newNamespace("vault"), Namespace: newNamespace("team-a", marked), Source: source, Key: []byte("key")}
 	secret := Decide(o).Want
 	secret.UID, secret.ResourceVersion = "copy", "7"
 	for _, edit := range edits {
@@ -59,6 +59,11 @@ func TestDecide(t *testing.T) {
 		{"the namespace ends", Observed{Namespace: newNamespace("team-a", marked, ending), Source: source, Copy: copied(source)}, None, ""},
 		{"the copy ends", Observed{Namespace: team, Source: source, Copy: copied(source, func(s *corev1.Secret) { ending(s) })}, None, ""},
 		{"a copy of a copy under this name is in the way", Observed{Namespace: team, Source: source, Copy: copied(newSource("tls", "1"), func(s *corev1.Secret) { s.Name = "db" })}, Blocked, ""},
+		{"another instance's copy is in the way", Observed{Namespace: team, Source: source, Copy: copied(source, func(s *corev1.Secret) { s.Annotations[AnnotationInstance] = "example.com/other" })}, Blocked, ""},
+		{"another instance's copy", Observed{Namespace: team, Copy: copied(source, func(s *corev1.Secret) { s.Annotations[AnnotationInstance] = "example.com/other" })}, None, ""},
+		{"a copy of a time before instances", Observed{Namespace: team, Copy: copied(source, func(s *corev1.Secret) { delete(s.Annotations, AnnotationInstance) })}, Delete, ""},
+		{"a copy ends while its source changes", Observed{Namespace: team, Source: newSource("db", "2"), Copy: copied(source, func(s *corev1.Secret) { ending(s) })}, Blocked, ""},
+		{"a copy that nobody wants ends", Observed{Namespace: team, Copy: copied(source, func(s *corev1.Secret) { ending(s) })}, Blocked, ""},
 		{"a copy of a copy that nobody wants", Observed{Namespace: team, Copy: copied(newSource("tls", "1"), func(s *corev1.Secret) { s.Name = "db" })}, None, ""},
 		{"kube-system", Observed{Namespace: newNamespace(metav1.NamespaceSystem, marked), Source: source}, None, ""},
 		{"kube-public", Observed{Namespace: newNamespace(metav1.NamespacePublic, marked), Source: source}, None, ""},
@@ -66,7 +71,7 @@ func TestDecide(t *testing.T) {
 		{"the key of hashes is marked", Observed{Namespace: team, Source: newSource(HashKey, "1")}, None, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			tt.o.Config, tt.o.Key = usual, []byte("key")
+			tt.o.Config, tt.o.Home, tt.o.Key = usual, newNamespace("vault"), []byte("key")
 			d := Decide(tt.o)
 			if d.Action != tt.want || d.Why != tt.wantWhy {
 				t.Fatalf("%s %q, want %s %q", d.Action, d.Why, tt.want, tt.wantWhy)
@@ -106,10 +111,12 @@ func TestWhatACopyCarries(t *testing.T) {
 				Annotations: map[string]string{
 					AnnotationSourceName:  "db",
 					AnnotationSourceUID:   "source",
+					AnnotationInstance:    usual.Annotation,
 					AnnotationContentHash: contentHash([]byte("key"), source),
 				},
 			}
 			if copyThere != nil {
+				want.Annotations[AnnotationHomeUID] = ""
 				want.UID, want.ResourceVersion = copyThere.UID, copyThere.ResourceVersion
 				maps.Copy(want.Labels, map[string]string{"theirs": "yes"})
 				maps.Copy(want.Annotations, map[string]string{"theirs": "yes"})
@@ -128,6 +135,7 @@ func TestContentHash(t *testing.T) {
 	for name, other := range map[string]string{
 		"another key":     contentHash([]byte("other"), newSource("db", "1")),
 		"another value":   contentHash([]byte("key"), newSource("db", "2")),
+		"another name":    contentHash([]byte("key"), newSource("other", "1")),
 		"another type":    contentHash([]byte("key"), newSource("db", "1", ofType("example.com/x"))),
 		"not to change":   contentHash([]byte("key"), newSource("db", "1", immutable)),
 		"another field":   contentHash([]byte("key"), newSource("db", "1", func(s *corev1.Secret) { s.Data["x"] = nil })),
@@ -157,7 +165,7 @@ func TestDecisionsComeToRest(t *testing.T) {
 		return s
 	})
 	rapid.Check(t, func(rt *rapid.T) {
-		o := Observed{Config: usual, Key: []byte("key")}
+		o := Observed{Config: usual, Home: newNamespace("vault"), Key: []byte("key")}
 		if rapid.IntRange(0, 5).Draw(rt, "namespace") > 0 {
 			o.Namespace = newNamespace(rapid.SampledFrom([]string{"team-a", "team-a", "kube-system", "vault"}).Draw(rt, "name"))
 			if rapid.Bool().Draw(rt, "marked") {
@@ -173,7 +181,7 @@ func TestDecisionsComeToRest(t *testing.T) {
 			o.Copy.Labels = map[string]string{LabelSourceNamespace: rapid.SampledFrom([]string{"vault", "vault", "other"}).Draw(rt, "label")}
 			StripCopy(o.Copy)
 		}
-		shown := Observed{Config: o.Config, Namespace: o.Namespace.DeepCopy(), Source: o.Source.DeepCopy(), Copy: o.Copy.DeepCopy(), Key: o.Key}
+		shown := Observed{Config: o.Config, Home: o.Home.DeepCopy(), Namespace: o.Namespace.DeepCopy(), Source: o.Source.DeepCopy(), Copy: o.Copy.DeepCopy(), Key: o.Key}
 		d := Decide(o)
 		if diff := difftest.Diff(d, Decide(o)); diff != "" {
 			rt.Errorf("decided once and again:\n%s", diff)

@@ -17,8 +17,8 @@ import (
 // keyField is where HashKey has the key.
 const keyField = "key"
 
-// errUnseen says that the cache does not show the key that was just made.
-var errUnseen = errors.New("waiting for the key of content hashes")
+// errUnseen says that a cache does not show yet what there must be.
+var errUnseen = errors.New("waiting for a cache to show")
 
 // hashKey is the key of content hashes, which is made when it is first needed.
 func (c *Controller) hashKey(ctx context.Context) ([]byte, error) {
@@ -26,7 +26,7 @@ func (c *Controller) hashKey(ctx context.Context) ([]byte, error) {
 	defer c.making.Unlock()
 	name := cache.NewObjectName(c.config.SourceNamespace, HashKey)
 	if err := c.keyWrites.Missing(name); err != nil {
-		return nil, fmt.Errorf("%w: %w", errUnseen, err)
+		return nil, fmt.Errorf("%w the key of content hashes: %w", errUnseen, err)
 	}
 	secret, err := found(c.sources.Lister().Secrets(name.Namespace).Get(name.Name))
 	switch {

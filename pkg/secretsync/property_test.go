@@ -24,6 +24,7 @@ type step struct {
 	namespace  string
 	value      string
 	mark       string // of a source or namespace: none if empty
+	receivers  string // of a source: all if empty
 	kind       corev1.SecretType
 	isOn       bool
 	stream     int
@@ -40,7 +41,8 @@ func steps() *rapid.Generator[[]step] {
 			name:       rapid.SampledFrom([]string{"db", "tls"}).Draw(t, "name"),
 			namespace:  rapid.SampledFrom([]string{"team-a", "team-b", "team-c", "kube-system", "kube-public", "vault"}).Draw(t, "namespace"),
 			value:      rapid.SampledFrom([]string{"1", "2", "3"}).Draw(t, "value"),
-			mark:       rapid.SampledFrom([]string{"", "false", "yes", "true", "yes"}).Draw(t, "mark"),
+			mark:       rapid.SampledFrom([]string{"", "false", "yes", "true", "yes", "No"}).Draw(t, "mark"),
+			receivers:  rapid.SampledFrom([]string{"", "", "", "team-*", "team-b", "?"}).Draw(t, "receivers"),
 			kind:       rapid.SampledFrom([]corev1.SecretType{corev1.SecretTypeOpaque, corev1.SecretTypeOpaque, "example.com/other"}).Draw(t, "kind"),
 			isOn:       rapid.Bool().Draw(t, "on"),
 			stream:     rapid.IntRange(0, 2).Draw(t, "stream"),
@@ -66,6 +68,9 @@ func play(c *cluster, plan []step) {
 				delete(secret.Annotations, usual.Annotation)
 				if s.mark != "" {
 					secret.Annotations[usual.Annotation] = s.mark
+				}
+				if s.receivers != "" {
+					secret.Annotations[AnnotationNamespaces] = s.receivers
 				}
 			}))
 		case "source goes":
@@ -134,6 +139,7 @@ func play(c *cluster, plan []step) {
 	stopOther()
 	c.hold(false)
 	c.answers(func(string, string) error { return nil })
+	c.put(newNamespace("vault", confirming(time.Now().Add(2*time.Hour)))) // for what a restart may hold
 	pass(10 * time.Minute)
 	c.writes()
 	c.told = nil
@@ -169,7 +175,7 @@ func (c *cluster) violation() error {
 	for name, obj := range c.objects[namespacesGVR] {
 		namespace := obj.(*corev1.Namespace)
 		value, isMarked := namespace.Annotations[usual.Annotation]
-		isTarget := isMarked && value != "false" && !map[string]bool{"kube-system": true, "kube-public": true, "vault": true}[name.Name]
+		isTarget := isMarked && (value == "yes" || value == "true") && !map[string]bool{"kube-system": true, "kube-public": true, "vault": true}[name.Name]
 		for _, secret := range []string{"db", "tls"} {
 			source, got := c.secret(usual.SourceNamespace, secret), c.secret(name.Name, secret)
 			if name.Name == usual.SourceNamespace {
@@ -178,7 +184,9 @@ func (c *cluster) violation() error {
 			isWanted := false
 			if source != nil {
 				value, isMarked := source.Annotations[usual.Annotation]
-				isWanted = isTarget && isMarked && value != "false"
+				receivers := source.Annotations[AnnotationNamespaces]
+				isReceiver := receivers == "" || receivers == "team-*" && strings.HasPrefix(name.Name, "team-") || receivers == name.Name
+				isWanted = isTarget && isMarked && (value == "yes" || value == "true") && isReceiver
 			}
 			switch {
 			case got != nil && !isCopy(got):

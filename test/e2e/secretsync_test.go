@@ -135,6 +135,10 @@ func (s *secrets) check(ctx context.Context, name string, where []string) error 
 	if err != nil {
 		return err
 	}
+	home, err := s.n.Lab.Kube.CoreV1().Namespaces().Get(ctx, vault, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
 	hashes := map[string]bool{}
 	for _, secret := range list.Items {
 		if secret.Type != source.Type || ptr.Deref(secret.Immutable, false) != ptr.Deref(source.Immutable, false) {
@@ -148,6 +152,7 @@ func (s *secrets) check(ctx context.Context, name string, where []string) error 
 		delete(got, hash)
 		if diff := difftest.Diff(map[string]string{
 			"controller.nicoleh.io/secretsync-source-name": name, "controller.nicoleh.io/secretsync-source-uid": string(source.UID),
+			"controller.nicoleh.io/secretsync-instance": share, "controller.nicoleh.io/secretsync-source-namespace-uid": string(home.UID),
 		}, got); diff != "" {
 			return fmt.Errorf("annotations of the copy in %s (-want +got):\n%s", secret.Namespace, diff)
 		}
@@ -184,13 +189,42 @@ func (s *secrets) eventuallyTold(source string, words ...string) {
 	})
 }
 
+// eventuallyToldAbout waits for an event about a namespace.
+func (s *secrets) eventuallyToldAbout(namespace string, words ...string) {
+	s.Helper()
+	s.n.Eventually(s.T, "people are told "+strings.Join(words, " "), func(ctx context.Context) error {
+		list, err := s.n.Lab.Kube.EventsV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "regarding.kind=Namespace,regarding.name=" + namespace})
+		if err != nil {
+			return err
+		}
+		for _, event := range list.Items {
+			if containsAll(event.Type+" "+event.Reason+" "+event.Note, words...) {
+				return nil
+			}
+		}
+		return fmt.Errorf("it is not among %d events", len(list.Items))
+	})
+}
+
+// confirm confirms the deletion of copies for an hour.
+func (s *secrets) confirm() {
+	s.Helper()
+	s.mark(vault, "controller.nicoleh.io/secretsync-confirm-deletions-until", time.Now().Add(time.Hour).UTC().Format(`"`+time.RFC3339+`"`))
+}
+
 // eventuallyTroubled waits until the metrics count so many targets that are taken by
 // others, and copies that failed.
 func (s *secrets) eventuallyTroubled(c *lab.Controller, taken, failed int) {
 	s.Helper()
+	s.eventuallyCounted(c, map[string]int{"ErrResourceExists": taken, "CopyFailed": failed})
+}
+
+// eventuallyCounted waits until the metrics count so many problems, by reason.
+func (s *secrets) eventuallyCounted(c *lab.Controller, troubles map[string]int) {
+	s.Helper()
 	s.n.Eventually(s.T, "the metrics tell of the troubles", func(context.Context) error {
 		metrics := metricsOf(s.T, c)
-		for reason, want := range map[string]int{"ErrResourceExists": taken, "CopyFailed": failed} {
+		for reason, want := range troubles {
 			if !strings.Contains(metrics, fmt.Sprintf("secretsync_troubles{reason=%q} %d\n", reason, want)) {
 				return fmt.Errorf("they are:\n%s", metrics)
 			}
@@ -362,10 +396,12 @@ func TestSecretsyncFollows(t *testing.T) {
 	s.eventuallyTroubled(c, 0, 1)
 
 	// While nobody looks.
-	s.source("tls", "a")
-	s.source("gone", "a")
+	for _, other := range []string{"tls", "gone", "stays", "stays-too"} {
+		s.source(other, "a")
+	}
 	s.eventually("other sources are served", "tls", s.targets)
 	s.eventually("other sources are served", "gone", s.targets)
+	s.eventually("other sources are served", "stays-too", s.targets)
 	eventuallyIdleButFor(s, c, echo)
 	c.Stop(t)
 	if err := kube.Secrets(vault).Delete(t.Context(), "gone", metav1.DeleteOptions{}); err != nil {
@@ -386,8 +422,194 @@ func TestSecretsyncFollows(t *testing.T) {
 	const other = "eightypercent.net/secretsync"
 	s.mark("team-020", other, `""`)
 	s.patch(vault, "db", `{"metadata":{"annotations":{"`+other+`":""}}}`)
-	s.n.Lab.StartController(t, "-controllers=secretsync", "-secretsync-annotation="+other)
+	c = s.n.Lab.StartController(t, "-controllers=secretsync", "-secretsync-annotation="+other, "-secretsync-instance="+share, "-v=4")
+	s.eventuallyToldAbout(vault, "Warning DeletionsHeld", "copies would be deleted")
+	eventuallyIdleButFor(s, c)
+	if err := s.check(t.Context(), "db", s.targets); err != nil {
+		t.Errorf("before anybody has confirmed it: %v", err)
+	}
+	s.confirm()
 	s.eventually("another annotation has another set", "db", []string{"team-020"})
+}
+
+// What others do to copies is told, and undone ever more rarely.
+func TestSecretsyncCounterparts(t *testing.T) {
+	t.Parallel()
+	const altered, contested, held = "team-000", "team-001", "team-002"
+	s := newSecrets(t, 6)
+	alterCopies(s, altered)
+	s.source("db", "1")
+	began := time.Now()
+	c := s.n.Lab.StartController(t, "-controllers=secretsync", "-v=4", "-insecure-bind-address=127.0.0.1:0")
+	// Somebody sets the copy back whenever it has changed, as GitOps tools do.
+	ctx, stop := context.WithCancel(t.Context())
+	var fighting sync.WaitGroup
+	fighting.Go(func() {
+		copies := s.n.Lab.Kube.CoreV1().Secrets(contested)
+		for ctx.Err() == nil {
+			if secret, err := copies.Get(ctx, "db", metav1.GetOptions{}); err == nil && string(secret.Data["password"]) != "mine" {
+				_, _ = copies.Patch(ctx, "db", types.MergePatchType, []byte(`{"stringData":{"password":"mine"}}`), metav1.PatchOptions{})
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	})
+	defer fighting.Wait()
+	defer stop()
+
+	s.eventuallyTold("db", "Warning CopyAltered", altered, "its data")
+	s.eventuallyTold("db", "Warning CopyContested", contested)
+	s.eventuallyCounted(c, map[string]int{"CopyAltered": 1, "CopyContested": 1})
+	time.Sleep(time.Until(began.Add(30 * time.Second))) // which is what they get less and less of
+	for _, namespace := range []string{altered, contested} {
+		made := s.writes(c, began).Where(func(e cluster.AuditEvent) bool { return e.Namespace == namespace })
+		if len(made) > 8 {
+			t.Errorf("%s took %d writes in half a minute", namespace, len(made))
+		}
+	}
+
+	// Another secretsync has nothing to do with these.
+	mark := time.Now()
+	other := s.n.Lab.StartController(t, "-controllers=secretsync", "-secretsync-annotation=example.com/other", "-v=4")
+	eventuallyIdleButFor(s, other)
+	for _, e := range s.writes(c, mark) { // they have one user
+		if e.Namespace != altered && e.Namespace != contested {
+			t.Errorf("two secretsyncs made %s of %s", e.Verb, e.Namespace)
+		}
+	}
+	other.Stop(t)
+
+	// A finalizer keeps an old copy.
+	s.patch(held, "db", `{"metadata":{"finalizers":["example.com/wait"]}}`)
+	if err := s.n.Lab.Kube.CoreV1().Secrets(held).Delete(t.Context(), "db", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.source("db", "2")
+	s.eventuallyTold("db", "Warning CopyTerminating", held, "example.com/wait")
+	s.eventuallyCounted(c, map[string]int{"CopyTerminating": 1})
+	s.patch(held, "db", `{"metadata":{"finalizers":null}}`)
+	stop()
+	fighting.Wait()
+	s.n.Kubectl(t, "delete", "namespace", altered, contested, "--wait=true")
+	s.targets = s.without(altered, contested)
+	s.eventually("the others have their copy", "db", s.targets)
+	s.eventuallyCounted(c, map[string]int{"CopyTerminating": 0, "CopyAltered": 0, "CopyContested": 0})
+	requireUntold(s, c)
+}
+
+// Sources say who may have them, and namespaces whether they want to.
+func TestSecretsyncReceivers(t *testing.T) {
+	t.Parallel()
+	s := newSecrets(t, 5)
+	restrict := func(annotation, value string) func(*corev1.Secret) {
+		return func(secret *corev1.Secret) {
+			secret.Annotations["controller.nicoleh.io/secretsync-"+annotation] = value
+		}
+	}
+	s.source("named", "1", restrict("namespaces", "team-001, *-003"))
+	s.source("selected", "1", restrict("namespace-selector", "env=prod"))
+	s.source("public", "1")
+	s.source("wrong", "1", restrict("namespaces", "Team 1"))
+	s.mark("team-004", share, `"no"`)
+	c := s.n.Lab.StartController(t, "-controllers=secretsync", "-v=4", "-insecure-bind-address=127.0.0.1:0")
+	s.eventually("one for all", "public", s.without("team-004"))
+	s.eventually("one for some by name", "named", []string{"team-001", "team-003"})
+	s.eventuallyToldAbout("team-004", "Warning UnclearAnnotation", share, `"no"`)
+	s.eventuallyTold("wrong", "Warning NoReceivers", `"Team"`)
+	s.eventuallyCounted(c, map[string]int{"NoReceivers": 1})
+	s.n.Kubectl(t, "label", "namespace", "team-002", "env=prod")
+	s.eventually("one for some by label", "selected", []string{"team-002"})
+	s.n.Kubectl(t, "label", "namespace", "team-002", "env-")
+	s.eventually("one for none", "selected", nil)
+	for _, name := range []string{"wrong", "selected"} {
+		if err := s.check(t.Context(), name, nil); err != nil {
+			t.Error(err)
+		}
+	}
+
+	// Most copies would go when all sources have to say it, and so none does.
+	c.Stop(t)
+	c = s.n.Lab.StartController(t, "-controllers=secretsync", "-secretsync-require-receivers", "-v=4", "-insecure-bind-address=127.0.0.1:0")
+	s.eventuallyTold("public", "Warning NoReceivers", "has to say")
+	s.eventuallyToldAbout(vault, "Warning DeletionsHeld", "4 of 6 copies")
+	s.eventuallyCounted(c, map[string]int{"DeletionsHeld": 4})
+	if err := s.check(t.Context(), "public", s.without("team-004")); err != nil {
+		t.Error(err)
+	}
+	s.confirm()
+	s.eventually("confirmed, they go", "public", nil)
+	s.eventuallyCounted(c, map[string]int{"DeletionsHeld": 0})
+	s.eventually("the others stay", "named", []string{"team-001", "team-003"})
+}
+
+// Copies outlive the source namespace, until somebody wants them to go.
+func TestSecretsyncSourceNamespaceIsDeleted(t *testing.T) {
+	t.Parallel()
+	s := newSecrets(t, 10)
+	s.source("db", "1")
+	s.source("tls", "1")
+	c := s.n.Lab.StartController(t, "-controllers=secretsync", "-v=4", "-insecure-bind-address=127.0.0.1:0")
+	for _, name := range []string{"db", "tls"} {
+		s.eventually("all have their copy", name, s.targets)
+	}
+	began := time.Now()
+	s.n.Kubectl(t, "delete", "namespace", vault, "--wait=true")
+	s.eventuallyToldAbout(vault, "Warning DeletionsHeld", "is being deleted", "kubectl annotate")
+	s.eventuallyCounted(c, map[string]int{"DeletionsHeld": 20})
+	requireKept := func(what string) {
+		t.Helper()
+		eventuallyIdleButFor(s, c)
+		if made := s.writes(c, began); len(made) > 0 {
+			t.Errorf("%s led to %s", what, made)
+		}
+	}
+	requireKept("a source namespace that is deleted")
+	c.Stop(t)
+	c.Start(t)
+	requireKept("a restart")
+	if _, err := s.n.Lab.TryKubectl(t.Context(), "", "apply", "-f", s.n.Lab.Path("artifacts/rbac-secretsync.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	requireKept("a source namespace that is made anew")
+
+	s.source("db", "2")
+	s.eventually("what has a source again is as that is", "db", s.targets)
+	s.eventuallyCounted(c, map[string]int{"DeletionsHeld": 10})
+	s.confirm()
+	s.n.Eventually(t, "what has none goes when that is confirmed", func(ctx context.Context) error { return s.check(ctx, "tls", nil) })
+	s.eventually("what has a source stays", "db", s.targets)
+}
+
+// alterCopies has a policy add a field to Secrets in a namespace.
+func alterCopies(s *secrets, namespace string) {
+	s.Helper()
+	s.n.Apply(s.T, fmt.Sprintf(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: altering}
+spec:
+  reinvocationPolicy: Never
+  failurePolicy: Fail
+  matchConstraints:
+    namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %s}}
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [secrets]}]
+  mutations:
+  - patchType: JSONPatch
+    jsonPatch: {expression: '[JSONPatch{op: "add", path: "/data/altered", value: "eA=="}]'}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: altering}
+spec: {policyName: altering}
+`, namespace))
+	s.n.Eventually(s.T, "the policy is in force", func(ctx context.Context) error {
+		made, err := s.n.Lab.Kube.CoreV1().Secrets(namespace).Create(ctx, &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-"}, Data: map[string][]byte{"is": []byte("there")},
+		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil && made.Data["altered"] == nil {
+			err = errors.New("it alters nothing")
+		}
+		return err
+	})
 }
 
 // Sources that are as large as can be, or that cannot be copied, or that are none;

@@ -67,6 +67,11 @@ var healthy = map[string]string{
 	`icecream_objects{ready="False", reason="ImagePullBackOff", ` + b + `}`:                              "5x240",
 	`secretsync_troubles{reason="CopyFailed", ` + a + `}`:                                                "0x240",
 	`secretsync_troubles{reason="CopyFailed", ` + b + `}`:                                                "0x240",
+	`secretsync_troubles{reason="DeletionsHeld", ` + a + `}`:                                             "0x240",
+	`secretsync_copies{` + a + `}`:                                                                       "100x240",
+	`secretsync_copies{` + b + `}`:                                                                       "100x240",
+	`secretsync_writes_total{action="create", ` + a + `}`:                                                "0 100x239",
+	`secretsync_writes_total{action="update", ` + a + `}`:                                                "0x120 100x119",
 	`nodereboot_unavailable_nodes{reason="Granted", ` + a + `}`:                                          "0x240",
 	`nodereboot_unavailable_nodes{reason="Rebooting", ` + a + `}`:                                        "0x240",
 	`nodereboot_unavailable_nodes{reason="Rebooting", ` + b + `}`:                                        "0x240",
@@ -97,6 +102,11 @@ func TestAlerts(t *testing.T) {
 		ready    = `icecream_objects{ready="True", reason="Available", ` + a + `}`
 		broken   = `icecream_objects{ready="False", reason="ImagePullBackOff", ` + a + `}`
 		troubles = `secretsync_troubles{reason="CopyFailed", ` + a + `}`
+		holds    = `secretsync_troubles{reason="DeletionsHeld", ` + a + `}`
+		copies   = `secretsync_copies{` + a + `}`
+		copiesB  = `secretsync_copies{` + b + `}`
+		creates  = `secretsync_writes_total{action="create", ` + a + `}`
+		updates  = `secretsync_writes_total{action="update", ` + a + `}`
 		granted  = `nodereboot_unavailable_nodes{reason="Granted", ` + a + `}`
 		reboots  = `nodereboot_unavailable_nodes{reason="Rebooting", ` + a + `}`
 		rebootsB = `nodereboot_unavailable_nodes{reason="Rebooting", ` + b + `}`
@@ -243,6 +253,7 @@ func TestAlerts(t *testing.T) {
 			name: "the controllers that can be off are off",
 			with: series{
 				troubles: gone, `secretsync_troubles{reason="CopyFailed", ` + b + `}`: gone,
+				holds: gone, copies: gone, copiesB: gone, creates: gone, updates: gone,
 				granted: gone, reboots: gone, rebootsB: gone, notReady: gone, grants: gone, grantsB: gone,
 			},
 		},
@@ -252,6 +263,23 @@ func TestAlerts(t *testing.T) {
 			with: series{troubles: "0x19 1x60 0x160"},
 			want: firing{"IcecreamControllerSecretsNotCopied": 40 * time.Minute},
 		},
+		{
+			name: "deletions are held",
+			with: series{holds: "0x19 80x220"},
+			want: firing{"IcecreamControllerSecretDeletionsHeld": 11 * time.Minute},
+		},
+		{name: "all copies are rotated twice in half an hour", with: series{updates: "0x40 100x40 200x159"}},
+		{
+			name: "each copy is written every five minutes",
+			with: series{updates: "0x20 0+10x219"},
+			want: firing{"IcecreamControllerSecretWrites": 10*time.Minute + scrapeInterval + 3*time.Minute + 30*time.Minute},
+		},
+		{
+			name: "one copy of one is written every five minutes",
+			with: series{copies: "1x240", copiesB: "1x240", updates: "0x19 0+0.1x220"},
+			want: firing{"IcecreamControllerSecretWrites": 10*time.Minute + 3*time.Minute + 30*time.Minute},
+		},
+		{name: "a tenth of them is", with: series{updates: "0x20 0+1x219"}},
 
 		{name: "one node reboots after the other", with: series{reboots: "1x240", rebootsB: "1x240", grants: "0+0.1x240"}},
 		{

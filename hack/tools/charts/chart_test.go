@@ -377,7 +377,7 @@ var elsewhere = map[string][]string{
 	"controller": {
 		// Templates set them.
 		"controllers", "namespace", "leader-elect-resource-name", "tls-cert-file", "tls-private-key-file",
-		"secretsync-source-namespace", "secretsync-annotation",
+		"secretsync-source-namespace", "secretsync-annotation", "secretsync-instance", "secretsync-require-receivers",
 		// Probes, Service and NetworkPolicy know their defaults.
 		"bind-address", "insecure-bind-address",
 		// Two replicas need it, and one is not harmed.

@@ -1,0 +1,231 @@
+package secretsync
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// confirming confirms deletions until then.
+func confirming(until time.Time) func(metav1.Object) {
+	return func(obj metav1.Object) {
+		obj.SetAnnotations(map[string]string{AnnotationConfirm: until.Format(time.RFC3339)})
+	}
+}
+
+// eventsAbout are those about an object since it was last asked.
+func (c *cluster) eventsAbout(name string) []string {
+	return slices.DeleteFunc(c.events(), func(event string) bool { return !strings.HasPrefix(event, name+" ") })
+}
+
+// copies are how many there are.
+func (c *cluster) copies() int {
+	return len(slices.DeleteFunc(c.names(), func(name string) bool { return strings.HasPrefix(name, "vault/") }))
+}
+
+// putMany makes that many sources, and two namespaces for them.
+func putMany(c *cluster, sources int) {
+	for i := range sources {
+		c.put(newSource(fmt.Sprintf("db-%d", i), "1"))
+	}
+	c.put(newNamespace("team-a", marked))
+	c.put(newNamespace("team-b", marked))
+}
+
+const wantHeld = `vault Warning: DeletionsHeld: Copies are not deleted, because %s. If they are to go: kubectl annotate --overwrite namespace vault controller.nicoleh.io/secretsync-confirm-deletions-until=$(date -u -d +1hour +%%Y-%%m-%%dT%%H:%%M:%%SZ)`
+
+// Other flags that would delete most copies delete none, until somebody confirms it.
+func TestAChangeOfFlagsIsHeld(t *testing.T) {
+	strict, other := usual, usual
+	strict.RequireReceivers = true
+	other.Annotation, other.Instance = "example.com/other", usual.Annotation
+	for name, config := range map[string]Config{"receivers are required": strict, "another annotation of the same instance": other} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *cluster) {
+				putMany(c, 3)
+				stop := c.run()
+				pass(time.Minute)
+				equal(t, "copies", 6, c.copies())
+				stop()
+				c.writes()
+				stop = c.runAs(config)
+				pass(time.Hour)
+				stop() // and once more
+				c.events()
+				stop = c.runAs(config)
+				pass(24 * time.Hour)
+				equal(t, "writes", nil, c.writes())
+				equal(t, "events", []string{fmt.Sprintf(wantHeld, "6 of 6 copies would be deleted at the beginning, as after a change of flags")}, c.eventsAbout("vault"))
+				if n := problems(t)[ReasonHeld]; n != 6 {
+					t.Errorf("the metrics tell of %d copies that are held", n)
+				}
+
+				// What is wanted again is held no more.
+				source := newSource("db-0", "1", func(s *corev1.Secret) {
+					s.Annotations[AnnotationNamespaces] = "*"
+					s.Annotations[other.Annotation] = ""
+				})
+				c.put(source)
+				c.put(newNamespace("team-a", func(obj metav1.Object) {
+					obj.SetAnnotations(map[string]string{usual.Annotation: "", other.Annotation: ""})
+				}))
+				pass(time.Minute)
+				c.put(newNamespace("team-a"))
+				pass(time.Minute)
+				equal(t, "writes", []string{"delete team-a/db-0"}, c.writes())
+
+				c.put(newNamespace("vault", confirming(time.Now().Add(time.Hour))))
+				pass(time.Minute)
+				if config == strict {
+					equal(t, "copies", 1, c.copies())
+				} else {
+					equal(t, "copies", 0, c.copies())
+				}
+				if n := problems(t)[ReasonHeld]; n != 0 {
+					t.Errorf("the metrics tell of %d copies that are held", n)
+				}
+				stop()
+			})
+		})
+	}
+}
+
+// With another annotation, there is another instance, which deletes nothing.
+func TestAnotherAnnotationDeletesNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		putMany(c, 3)
+		stop := c.run()
+		pass(time.Minute)
+		stop()
+		c.writes()
+		other := usual
+		other.Annotation = "example.com/other"
+		c.runAs(other)
+		pass(time.Hour)
+		equal(t, "writes", nil, c.writes())
+		equal(t, "events", nil, c.events())
+	})
+}
+
+// What is less than most, or has only changed while nobody looked, goes.
+func TestFewDeletionsAreNotHeld(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		putMany(c, 4)
+		stop := c.run()
+		pass(time.Minute)
+		stop()
+		c.lacks(secretsGVR, "vault", "db-0")
+		c.lacks(secretsGVR, "vault", "db-1")
+		stop = c.run()
+		pass(time.Minute)
+		equal(t, "copies of half", 4, c.copies())
+		c.lacks(secretsGVR, "vault", "db-2")
+		c.lacks(secretsGVR, "vault", "db-3")
+		pass(time.Minute)
+		equal(t, "copies of none, while somebody looks", 0, c.copies())
+		equal(t, "events", nil, c.events())
+		stop()
+	})
+}
+
+// A source namespace that is deleted takes no copies with it, also not a single one,
+// or after a restart, or when it is made anew.
+func TestAVanishedSourceNamespaceIsHeld(t *testing.T) {
+	for _, sources := range []int{1, 3} {
+		for _, isRestarted := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d sources, with a restart: %t", sources, isRestarted), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, c *cluster) {
+					putMany(c, sources)
+					c.put(newNamespace("team-b"))
+					stop := c.run()
+					pass(time.Minute)
+					restart := func() {
+						if isRestarted {
+							stop()
+							stop = c.run()
+						}
+						pass(time.Hour)
+					}
+					c.writes()
+					c.put(newNamespace("vault", ending))
+					pass(time.Second)
+					for i := range sources {
+						c.lacks(secretsGVR, "vault", fmt.Sprintf("db-%d", i))
+						pass(time.Second)
+					}
+					c.lacks(secretsGVR, "vault", HashKey)
+					restart()
+					c.lacks(namespacesGVR, "", "vault")
+					restart()
+					events := c.eventsAbout("vault")
+					if len(events) == 0 || len(events) > 3 || events[0] != fmt.Sprintf(wantHeld, `the source namespace "vault" is being deleted`) && !isRestarted {
+						t.Errorf("events: %q", events)
+					}
+					c.put(newNamespace("vault"))
+					restart()
+					equal(t, "writes", nil, c.writes())
+					equal(t, "copies", sources, c.copies())
+					if n := problems(t)[ReasonHeld]; n != sources {
+						t.Errorf("the metrics tell of %d copies that are held", n)
+					}
+
+					// Its Secrets are back, and from now on it is the namespace.
+					for i := range sources {
+						c.put(newSource(fmt.Sprintf("db-%d", i), "2"))
+					}
+					pass(time.Minute)
+					equal(t, "data", newSource("db-0", "2").Data, c.secret("team-a", "db-0").Data)
+					if n := problems(t)[ReasonHeld]; n != 0 {
+						t.Errorf("the metrics tell of %d copies that are held", n)
+					}
+					c.lacks(secretsGVR, "vault", "db-0")
+					pass(time.Minute)
+					equal(t, "copies without a source that somebody deletes", sources-1, c.copies())
+					stop()
+				})
+			})
+		}
+	}
+}
+
+// The cache of namespaces has not seen that the source namespace is being deleted.
+func TestASourceNamespaceVanishesUnseen(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		putMany(c, 2)
+		stop := c.run()
+		pass(time.Minute)
+		c.writes()
+		c.hold(true)
+		c.put(newNamespace("vault", ending))
+		c.lacks(secretsGVR, "vault", "db-0")
+		c.lacks(secretsGVR, "vault", "db-1")
+		c.showSecrets()
+		pass(time.Minute)
+		c.lacks(namespacesGVR, "", "vault")
+		c.hold(false)
+		pass(time.Minute)
+		equal(t, "writes", nil, c.writes())
+		equal(t, "how many events", 1, len(c.eventsAbout("vault")))
+
+		// It is confirmed where the namespace was.
+		c.put(newNamespace("vault", confirming(time.Now().Add(48*time.Hour))))
+		pass(time.Minute)
+		c.put(newNamespace("vault", func(obj metav1.Object) { obj.SetAnnotations(map[string]string{AnnotationConfirm: "yes"}) }))
+		pass(time.Minute)
+		equal(t, "copies", 4, c.copies())
+		equal(t, "how many events about that", 2, len(c.eventsAbout("vault")))
+		c.put(newNamespace("vault", confirming(time.Now().Add(-time.Hour))))
+		pass(time.Minute)
+		equal(t, "copies after a confirmation that is over", 4, c.copies())
+		c.put(newNamespace("vault", confirming(time.Now().Add(time.Hour))))
+		pass(time.Minute)
+		equal(t, "copies", 0, c.copies())
+		equal(t, "events", nil, c.events())
+		stop()
+	})
+}
