@@ -146,6 +146,18 @@ func tokenOf(t *testing.T, l *lab.Lab, node string) string {
 	return token
 }
 
+// clientOf returns a client with that token.
+func clientOf(t *testing.T, l *lab.Lab, token string) kubernetes.Interface {
+	t.Helper()
+	config := rest.AnonymousClientConfig(l.RESTConfig())
+	config.BearerToken = token
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
 func (m *machine) write(path, content string) {
 	m.t.Helper()
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
@@ -558,21 +570,12 @@ func TestNodeRebootSentinelAndDryRun(t *testing.T) {
 func TestNodeRebootAgentIsKeptToItsNode(t *testing.T) {
 	t.Parallel()
 	l := newNodes(t, 2, "0")
-	clientOf := func(token string) kubernetes.Interface {
-		config := rest.AnonymousClientConfig(l.RESTConfig())
-		config.BearerToken = token
-		client, err := kubernetes.NewForConfig(config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return client
-	}
-	agent := clientOf(tokenOf(t, l, "node-1"))
+	agent := clientOf(t, l, tokenOf(t, l, "node-1"))
 	issued, err := l.Kube.CoreV1().ServiceAccounts(agentNamespace).CreateToken(t.Context(), agentName, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	stray := clientOf(issued.Status.Token)
+	stray := clientOf(t, l, issued.Status.Token)
 	annotate := func(name, value string) string {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{name: value}}})
 		if err != nil {

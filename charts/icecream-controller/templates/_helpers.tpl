@@ -31,6 +31,11 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- toYaml (merge $ours (index . 1) $root.Values.commonLabels) -}}
 {{- end }}
 
+{{/* The namespace of nodereboot's agents. */}}
+{{- define "icecream-controller.agentNamespace" -}}
+{{- .Values.controllers.nodereboot.agent.namespace | default .Release.Namespace -}}
+{{- end }}
+
 {{/* The names of the enabled controllers; at least one has to be. */}}
 {{- define "icecream-controller.controllers" -}}
 {{- $names := list -}}

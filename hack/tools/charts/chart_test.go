@@ -205,6 +205,22 @@ func TestRebootAgentIsNoMorePrivilegedThanItHasToBe(t *testing.T) {
 	}
 }
 
+// Nobody has the agent's permissions before the policies restrict them, if the manifest
+// is applied from the top.
+func TestPoliciesComeBeforeTheAgent(t *testing.T) {
+	var kinds []string
+	for document := range strings.SplitSeq(string(read(t, root+"/artifacts/reboot-agent.yaml")), "\n---\n") {
+		if object := parse(t, document); object != nil {
+			kinds = append(kinds, object["kind"].(string))
+		}
+	}
+	isPolicy := func(kind string) bool { return strings.HasPrefix(kind, "ValidatingAdmissionPolicy") }
+	first := slices.IndexFunc(kinds, func(kind string) bool { return !isPolicy(kind) })
+	if first != 4 || slices.ContainsFunc(kinds[first:], isPolicy) || !slices.Contains(kinds, "DaemonSet") {
+		t.Errorf("two policies and their bindings do not come first: %v", kinds)
+	}
+}
+
 // What is loosened in a Pod is found: the test above says something.
 func TestLoosenedPodsAreNotRestricted(t *testing.T) {
 	for name, loosen := range map[string]func(*corev1.PodSpec){
@@ -274,8 +290,9 @@ func TestEachSwitchBringsItsOwn(t *testing.T) {
 			[]string{"-controllers=icecream,nodereboot"},
 			[]string{
 				"ClusterRole/-nodereboot", "ClusterRole/-reboot-agent", "ClusterRoleBinding/-nodereboot", "ClusterRoleBinding/-reboot-agent",
-				"DaemonSet/-reboot-agent", "NetworkPolicy/-reboot-agent", "Role/-reboot-agent", "RoleBinding/-reboot-agent", "ServiceAccount/-reboot-agent",
-				"ValidatingAdmissionPolicy/-reboot-agent", "ValidatingAdmissionPolicyBinding/-reboot-agent",
+				"DaemonSet/-reboot-agent", "Namespace/icecream-reboot-agent", "NetworkPolicy/-reboot-agent", "Role/-reboot-agent", "RoleBinding/-reboot-agent", "ServiceAccount/-reboot-agent",
+				"ValidatingAdmissionPolicy/-reboot-agent", "ValidatingAdmissionPolicy/-reboot-annotations",
+				"ValidatingAdmissionPolicyBinding/-reboot-agent", "ValidatingAdmissionPolicyBinding/-reboot-annotations",
 			},
 		},
 	} {

@@ -29,6 +29,9 @@ const (
 	Next = "controller.nicoleh.io/reboot-next"
 	// Now allows it. Its value is the time at which it was allowed, for people.
 	Now = "controller.nicoleh.io/reboot-now"
+	// Granted is when a reboot was last allowed (RFC 3339). It stays, so that turns are
+	// fair and grants are apart. Only the controller reads it.
+	Granted = "controller.nicoleh.io/reboot-granted"
 	// InProgress says that the agent is at it. Its value is the agent's.
 	InProgress = "controller.nicoleh.io/reboot-in-progress"
 )
