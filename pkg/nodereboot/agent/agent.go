@@ -203,6 +203,7 @@ func (a *Agent) act(ctx context.Context, node *corev1.Node, d Decision) (*corev1
 	}
 	after, err := a.write(ctx, node, d)
 	if apierrors.IsConflict(err) {
+		a.drained = "" // it may have been schedulable in between
 		return nil, worker.NotYet(err)
 	}
 	if err != nil {
