@@ -110,11 +110,11 @@ func run(o options) error {
 		Fields:               fields.OneTermEqualSelector(metav1.ObjectNameField, o.agent.NodeName).String(),
 		Permit:               "kubectl apply -f artifacts/reboot-agent.yaml",
 	}, kube.CoreV1().Nodes(), &corev1.Node{})
-	reboot := agent.Systemd
+	var host agent.Rebooter = agent.NewSystemd()
 	if words := strings.Fields(o.command); len(words) > 0 {
-		reboot = agent.Command(words)
+		host = agent.Command(words)
 	}
-	a, err := agent.New(o.agent, kube, nodes.Core().V1().Nodes(), reboot, clock.RealClock{})
+	a, err := agent.New(o.agent, kube, nodes.Core().V1().Nodes(), host, clock.RealClock{})
 	if err != nil {
 		return err
 	}

@@ -51,6 +51,7 @@ const (
 	ReasonFailed    = "RebootFailed" // the command did; it will be run again
 	ReasonGivenUp   = "RebootGivenUp"
 	ReasonFinished  = "RebootFinished"
+	ReasonUnable    = "RebootImpossible" // this agent could not reboot its host
 )
 
 // Config is what an operator can choose.
@@ -87,7 +88,7 @@ type Agent struct {
 	config Config
 	kube   kubernetes.Interface
 	nodes  coreinformers.TypedNodeInformer
-	reboot func(context.Context) error
+	host   Rebooter
 	clock  clock.WithTicker
 
 	loop   *worker.Loop
@@ -97,12 +98,14 @@ type Agent struct {
 	drained   string // the record of the work for which the node is drained
 	trouble   error  // that the last attempt to drain ended with
 	rehearsed string // what a dry run has gone through already
+	isChecked bool   // whether it is known if the host could be rebooted
+	unable    error  // why it could not
 }
 
 // New wires an agent and starts nothing. The informer has to be restricted to the
-// node. reboot makes the system go down; it may return before it does.
-func New(config Config, kube kubernetes.Interface, nodes coreinformers.TypedNodeInformer, reboot func(context.Context) error, clock clock.WithTicker) (*Agent, error) {
-	a := &Agent{config: config, kube: kube, nodes: nodes, reboot: reboot, clock: clock}
+// node.
+func New(config Config, kube kubernetes.Interface, nodes coreinformers.TypedNodeInformer, host Rebooter, clock clock.WithTicker) (*Agent, error) {
+	a := &Agent{config: config, kube: kube, nodes: nodes, host: host, clock: clock}
 	a.loop = worker.New(Name, a.sync, worker.WithClock(clock), worker.WithKeys(slices.Values([]cache.ObjectName{a.name()})))
 	look := func() { a.loop.Add(a.name()) }
 	registration, err := nodes.TypedInformer().AddTypedEventHandler(coreinformers.NodeHandlerFuncs{
@@ -138,6 +141,7 @@ func (a *Agent) sync(ctx context.Context, _ cache.ObjectName) (again time.Durati
 	} else if err != nil {
 		return 0, err
 	}
+	a.check(ctx, node)
 	d, err := a.decide(node)
 	if err != nil {
 		return a.config.LookEvery, worker.Terminal(err)
@@ -164,6 +168,18 @@ func (a *Agent) sync(ctx context.Context, _ cache.ObjectName) (again time.Durati
 	}
 }
 
+// check finds out once, before anything else, whether the host could be rebooted.
+func (a *Agent) check(ctx context.Context, node *corev1.Node) {
+	if a.isChecked {
+		return
+	}
+	a.isChecked = true
+	if a.unable = a.host.Check(); a.unable != nil {
+		klog.FromContext(ctx).Error(a.unable, "This host could not be rebooted: no reboot is asked for or begun")
+		a.report(ctx, node, corev1.EventTypeWarning, ReasonUnable, "The agent could not reboot this node, and asks for nothing: "+a.unable.Error())
+	}
+}
+
 // decide reads what is to know besides the Node, and decides.
 func (a *Agent) decide(node *corev1.Node) (Decision, error) {
 	bootID, err := os.ReadFile(a.config.BootIDFile)
@@ -175,6 +191,7 @@ func (a *Agent) decide(node *corev1.Node) (Decision, error) {
 		Node:    node,
 		BootID:  strings.TrimSpace(string(bootID)),
 		Drained: a.drained != "" && a.drained == node.Annotations[request.InProgress],
+		Unable:  a.unable != nil,
 		Limits:  a.config.Limits,
 	}
 	if a.config.SentinelFile != "" {
@@ -192,10 +209,7 @@ func (a *Agent) act(ctx context.Context, node *corev1.Node, d Decision) (*corev1
 	case Drain:
 		return a.drain(ctx, node, d.Again)
 	case GiveUp:
-		note := fmt.Sprintf("The node could not be drained within %s, and was given back; it asks again at %s", a.config.Limits.Drain, *d.Annotations[request.Needed])
-		if a.trouble != nil {
-			note += ". The last obstacle: " + a.trouble.Error()
-		}
+		note := a.whyGivenUp(d)
 		if err := a.tell(ctx, node, corev1.EventTypeWarning, ReasonGivenUp, note); err != nil {
 			return nil, fmt.Errorf("telling that the reboot is given up: %w", err) // the slot is kept until it is told
 		}
@@ -229,6 +243,18 @@ func (a *Agent) act(ctx context.Context, node *corev1.Node, d Decision) (*corev1
 	return after, nil
 }
 
+// whyGivenUp is what people are told of a reboot that does not come about.
+func (a *Agent) whyGivenUp(d Decision) string {
+	if a.unable != nil {
+		return "The node was given back, as this agent could not reboot it: " + a.unable.Error()
+	}
+	note := fmt.Sprintf("The node could not be drained within %s, and was given back; it asks again at %s", a.config.Limits.Drain, *d.Annotations[request.Needed])
+	if a.trouble != nil {
+		note += ". The last obstacle: " + a.trouble.Error()
+	}
+	return note
+}
+
 // goDown runs the reboot command.
 func (a *Agent) goDown(ctx context.Context, node *corev1.Node) error {
 	if a.config.DryRun {
@@ -239,7 +265,7 @@ func (a *Agent) goDown(ctx context.Context, node *corev1.Node) error {
 	// What makes the system go down also asks this process to end, and has to go on.
 	command, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.config.Limits.Reboot)
 	defer cancel()
-	if err := a.reboot(command); err != nil && ctx.Err() == nil {
+	if err := a.host.Reboot(command); err != nil && ctx.Err() == nil {
 		a.report(ctx, node, corev1.EventTypeWarning, ReasonFailed, fmt.Sprintf("The reboot command is run again after %s, as it failed: %v", a.config.Limits.Reboot, err))
 		return worker.Terminal(fmt.Errorf("rebooting: %w", err))
 	}

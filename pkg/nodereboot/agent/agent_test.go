@@ -4,7 +4,9 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,7 +62,7 @@ func TestCommandEnds(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		if err := Command([]string{path})(ctx); err == nil {
+		if err := (Command{path}).Reboot(ctx); err == nil {
 			t.Errorf("%q has succeeded", script)
 		}
 	}
@@ -88,5 +90,54 @@ func testObstaclesAreTold(t *testing.T) {
 		if a.trouble == nil || strings.Count(a.trouble.Error(), "the budget forbids it") != 1 {
 			t.Errorf("trouble: %v", a.trouble)
 		}
+	}
+}
+
+// Whether the host could be rebooted is found out without trying it.
+func TestCheck(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name  string
+		first string // process 1
+		err   error  // of sending it a signal
+		want  string // in the error
+	}{
+		{"systemd", "systemd", nil, ""},
+		{"the Pod has no hostPID", "reboot-agent", nil, `process 1 is "reboot-agent"`},
+		{"another init", "init", nil, "-reboot-command"},
+		{"AppArmor, or another user", "systemd", syscall.EPERM, "takes no signals"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if err := os.WriteFile(filepath.Join(dir, "1", "comm"), []byte(tt.first+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var sent []syscall.Signal
+			s := Systemd{proc: dir, kill: func(pid int, signal syscall.Signal) error {
+				if pid != 1 {
+					t.Errorf("signal for process %d", pid)
+				}
+				sent = append(sent, signal)
+				return tt.err
+			}}
+			err := s.Check()
+			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+			if slices.ContainsFunc(sent, func(signal syscall.Signal) bool { return signal != 0 }) {
+				t.Errorf("sent %v", sent)
+			}
+			if err := s.Reboot(t.Context()); (err == nil) != (tt.want == "") || (err == nil) != slices.Contains(sent, rebootSignal) {
+				t.Errorf("sent %v, error %v", sent, err)
+			}
+		})
+	}
+	if err := (Command{"/no/such/program"}).Check(); err == nil {
+		t.Error("a program that is not there could be run")
+	}
+	if err := (Command{"true"}).Check(); err != nil {
+		t.Error(err)
 	}
 }

@@ -21,7 +21,11 @@ type Observed struct {
 	// Drained tells whether this process has drained the node for the work under way,
 	// as it is recorded now. No annotation says so: others can write these.
 	Drained bool
-	Limits  Limits
+	// Unable tells that this agent could not reboot its host. Then it asks for nothing,
+	// begins nothing, and gives back what it has begun or may begin; but what ended in a
+	// reboot is finished.
+	Unable bool
+	Limits Limits
 }
 
 // Limits say how long things may take.
@@ -112,9 +116,11 @@ func Decide(o Observed) (Decision, error) {
 		return finish(o, record), nil
 	case record != nil:
 		return working(o, record), nil
+	case isGranted && o.Unable:
+		return Decision{Step: GiveUp, Annotations: map[string]*string{request.Now: nil}}, nil
 	case isGranted:
 		return begin(o), nil
-	case o.Sentinel && !request.IsNeeded(o.Node):
+	case o.Sentinel && !request.IsNeeded(o.Node) && !o.Unable:
 		return Decision{Step: Request, Annotations: map[string]*string{request.Needed: new(string)}}, nil
 	}
 	return Decision{Step: Rest}, nil
@@ -143,9 +149,14 @@ func working(o Observed, r *Record) Decision {
 	}
 	isOurs := o.Node.Spec.Unschedulable && !r.WasCordoned
 	left := began.Add(o.Limits.Drain).Sub(o.Now)
+	if o.Unable {
+		left = 0
+	}
 	switch {
 	case left <= 0 && isOurs:
 		return Decision{Step: Undo, Unschedulable: new(bool)}
+	case left <= 0 && o.Unable:
+		return Decision{Step: GiveUp, Annotations: map[string]*string{request.InProgress: nil}}
 	case left <= 0:
 		return Decision{Step: GiveUp, Annotations: map[string]*string{request.InProgress: nil, request.Needed: later(o)}}
 	case !o.Node.Spec.Unschedulable:
@@ -177,7 +188,7 @@ func finish(o Observed, r *Record) Decision {
 	if o.Node.Spec.Unschedulable && !r.WasCordoned {
 		d.Unschedulable = new(bool)
 	}
-	if o.Sentinel && !request.IsNeeded(o.Node) {
+	if o.Sentinel && !request.IsNeeded(o.Node) && !o.Unable {
 		d.Annotations[request.Needed] = later(o)
 	}
 	return d

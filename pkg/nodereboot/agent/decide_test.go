@@ -126,6 +126,37 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// An agent that could not reboot its host asks for nothing, and gives back what it has;
+// but a node that was rebooted all the same is not left cordoned.
+func TestUnable(t *testing.T) {
+	begun := `{"bootID":"old","wasCordoned":false,"since":"2026-07-01T12:00:00Z"}`
+	for _, tt := range []struct {
+		name string
+		boot string
+		node *corev1.Node
+		want Step
+	}{
+		{"the sentinel asks", "old", node(nil), Rest},
+		{"permission", "old", node(map[string]string{request.Now: ""}), GiveUp},
+		{"begun", "old", node(map[string]string{request.InProgress: begun}), GiveUp},
+		{"cordoned", "old", node(map[string]string{request.InProgress: begun}, cordoned), Undo},
+		{"rebooted", "new", node(map[string]string{request.InProgress: begun}, cordoned), Finish},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d, err := Decide(Observed{Now: noon, Node: tt.node, BootID: tt.boot, Sentinel: true, Drained: true, Unable: true, Limits: limits})
+			if err != nil || d.Step != tt.want {
+				t.Errorf("step %s, want %s: %v", d.Step, tt.want, err)
+			}
+			if value := d.Annotations[request.Needed]; value != nil {
+				t.Errorf("asks for a reboot at %q", *value)
+			}
+			if after := written(tt.node, d); d.Step == GiveUp && request.IsGranted(after) {
+				t.Errorf("is left with %v", after.Annotations)
+			}
+		})
+	}
+}
+
 func TestWhatCannotBeReadIsLeftAlone(t *testing.T) {
 	for _, value := range []string{"", "x", "{}", `{"bootID":"old"}`, `{"bootID":1}`} {
 		d, err := Decide(Observed{Now: noon, Node: node(map[string]string{request.InProgress: value, request.Now: ""}), BootID: "new", Limits: limits})
