@@ -20,6 +20,7 @@ import (
 
 	"github.com/spf13/pflag"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -617,15 +618,18 @@ func wireNodereboot(o options, config *rest.Config, recorder events.EventRecorde
 	}
 	needs := []preflight.Resource{
 		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), Permit: "kubectl apply -f artifacts/rbac-nodereboot.yaml"},
+		{GroupVersionResource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Namespace: o.nodereboot.AgentNamespace, Permit: "kubectl apply -f artifacts/reboot-agent.yaml"},
 	}
 	caches := watched.New(metrics.For(nodereboot.Name).CacheHeard, clock.RealClock{})
-	nodes := kubeinformers.NewSharedInformerFactory(kube, o.resync)
-	watched.Install(caches, nodes, needs[0], kube.CoreV1().Nodes(), &corev1.Node{})
-	controller, err := nodereboot.New(o.nodereboot, kube, nodes.Core().V1().Nodes(), recorder, clock.RealClock{})
+	informers := kubeinformers.NewSharedInformerFactory(kube, o.resync)
+	watched.Install(caches, informers, needs[0], kube.CoreV1().Nodes(), &corev1.Node{})
+	watched.Install(caches, informers, needs[1], kube.CoordinationV1().Leases(o.nodereboot.AgentNamespace), &coordinationv1.Lease{})
+	nodes, leases := informers.Core().V1().Nodes(), informers.Coordination().V1().Leases()
+	controller, err := nodereboot.New(o.nodereboot, kube, nodes, leases, recorder, clock.RealClock{})
 	return wired{
 		controller: controller,
-		needs:      pair(needs, nodes.Core().V1().Nodes().Informer()),
-		informers:  []starter{caches, nodes},
+		needs:      pair(needs, nodes.Informer(), leases.Informer()),
+		informers:  []starter{caches, informers},
 	}, err
 }
 

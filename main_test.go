@@ -63,7 +63,7 @@ func TestParse(t *testing.T) {
 				ResourceLock:  "leases",
 				ResourceName:  "icecream-controller",
 			},
-			nodereboot: nodereboot.Config{MaxUnavailable: intstr.FromInt32(1), ControlPlaneSettle: 5 * time.Minute},
+			nodereboot: nodereboot.Config{MaxUnavailable: intstr.FromInt32(1), ControlPlaneSettle: 5 * time.Minute, AgentNamespace: "icecream-reboot-agent"},
 			serve:      serve.Config{BindAddress: ":8443"},
 			stuckAfter: 5 * time.Minute,
 		}
@@ -84,7 +84,7 @@ func TestParse(t *testing.T) {
 		name: "everything is given, with one dash",
 		args: []string{
 			"-kubeconfig", "a", "-master=b", "-namespace", "c", "-kube-api-qps", "2.5", "-kube-api-burst=7", "-workers", "3",
-			"-resync", "1h", "-status-window", "0", "-stall-after", "90s", "-version", "-controllers", "icecream", "-stuck-after", "1m", "-nodereboot-max-unavailable", "10%", "-nodereboot-control-plane-settle", "0", "-nodereboot-min-interval", "2m",
+			"-resync", "1h", "-status-window", "0", "-stall-after", "90s", "-version", "-controllers", "icecream", "-stuck-after", "1m", "-nodereboot-max-unavailable", "10%", "-nodereboot-control-plane-settle", "0", "-nodereboot-min-interval", "2m", "-nodereboot-agent-namespace", "agents",
 			"-leader-elect=false", "-leader-elect-lease-duration", "60s", "-leader-elect-renew-deadline=40s", "-leader-elect-retry-period", "5s",
 			"-leader-elect-resource-lock", "leases", "-leader-elect-resource-name", "d", "-leader-elect-resource-namespace", "e",
 			"-bind-address", ":1", "-insecure-bind-address", "127.0.0.1:2", "-tls-cert-file", "f", "-tls-private-key-file", "g", "-enable-http2",
@@ -95,7 +95,7 @@ func TestParse(t *testing.T) {
 			controllers: "icecream", stuckAfter: time.Minute,
 			icecream:   Config{StallAfter: 90 * time.Second},
 			secretsync: secretsync.Config{SourceNamespace: "h", Annotation: "i.example/j"},
-			nodereboot: nodereboot.Config{MaxUnavailable: intstr.FromString("10%"), MinInterval: 2 * time.Minute},
+			nodereboot: nodereboot.Config{MaxUnavailable: intstr.FromString("10%"), MinInterval: 2 * time.Minute, AgentNamespace: "agents"},
 			election: componentbase.LeaderElectionConfiguration{
 				LeaseDuration: metav1.Duration{Duration: time.Minute},
 				RenewDeadline: metav1.Duration{Duration: 40 * time.Second},

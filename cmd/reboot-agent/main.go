@@ -61,6 +61,7 @@ func parse(args []string) (options, error) {
 	flags := flag.NewFlagSet("reboot-agent", flag.ContinueOnError)
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig file. Without it, $KUBECONFIG is used, and without that, the service account of the Pod that this runs in.")
 	flags.StringVar(&o.agent.NodeName, "node-name", os.Getenv("NODE_NAME"), "The name of the Node that this runs on. Default: $NODE_NAME.")
+	flags.StringVar(&o.agent.LeaseNamespace, "lease-namespace", os.Getenv("POD_NAMESPACE"), "The namespace of the Lease by which the agent says that it runs. Default: $POD_NAMESPACE.")
 	flags.StringVar(&o.agent.BootIDFile, "boot-id-file", "/proc/sys/kernel/random/boot_id", "The file whose content is another after every boot.")
 	flags.StringVar(&o.agent.SentinelFile, "sentinel-file", "/var/run/reboot-required", "The file that asks for a reboot by being there. If it outlives that, it asks again after -retry-after. Empty is none.")
 	flags.DurationVar(&o.agent.LookEvery, "look-every", time.Minute, "How often to look at these files.")
@@ -79,6 +80,8 @@ func parse(args []string) (options, error) {
 	switch limits := o.agent.Limits; {
 	case o.agent.NodeName == "":
 		return o, errors.New("-node-name, or $NODE_NAME, has to say which node this runs on")
+	case o.agent.LeaseNamespace == "":
+		return o, errors.New("-lease-namespace, or $POD_NAMESPACE, has to say where to report that the agent runs")
 	case o.agent.LookEvery <= 0 || limits.Drain <= 0 || limits.Reboot <= 0 || limits.RetryAfter <= 0:
 		return o, errors.New("-look-every, -drain-timeout, -reboot-timeout and -retry-after have to be more than nothing")
 	}

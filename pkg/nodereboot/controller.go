@@ -26,12 +26,14 @@ import (
 	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -80,6 +82,7 @@ type Controller struct {
 	mu        sync.Mutex
 	lastGrant time.Time               // of this process
 	available map[types.UID]time.Time // since when each node has been available
+	heard     map[string]time.Time    // when each node's agent reported last
 }
 
 // all is the name of what is synced.
@@ -88,8 +91,9 @@ var all = cache.NewObjectName("", "nodes")
 // burst is how long changes of nodes are gathered before they are looked at.
 const burst = 100 * time.Millisecond
 
-// New wires a controller to its informer and starts nothing.
-func New(config Config, kube kubernetes.Interface, nodes coreinformers.TypedNodeInformer, recorder events.EventRecorder, clock clock.WithTicker) (*Controller, error) {
+// New wires a controller to its informers and starts nothing. The one of Leases has to
+// be restricted to the agents' namespace.
+func New(config Config, kube kubernetes.Interface, nodes coreinformers.TypedNodeInformer, leases coordinationinformers.TypedLeaseInformer, recorder events.EventRecorder, clock clock.WithTicker) (*Controller, error) {
 	c := &Controller{
 		config:   config,
 		kube:     kube,
@@ -100,6 +104,7 @@ func New(config Config, kube kubernetes.Interface, nodes coreinformers.TypedNode
 		told:     map[types.UID]string{},
 
 		available: map[types.UID]time.Time{},
+		heard:     map[string]time.Time{},
 	}
 	c.loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(metrics.For(Name).Sync),
 		worker.WithKeys(slices.Values([]cache.ObjectName{all})))
@@ -130,7 +135,20 @@ func New(config Config, kube kubernetes.Interface, nodes coreinformers.TypedNode
 	if err != nil {
 		return nil, fmt.Errorf("following events: %w", err)
 	}
-	c.synced = []cache.DoneChecker{registration.HasSyncedChecker()}
+	if err := leases.Informer().SetTransform(cached.Stripped(func(lease *coordinationv1.Lease) {
+		lease.Annotations, lease.Labels, lease.OwnerReferences, lease.ManagedFields = nil, nil, nil, nil
+	})); err != nil {
+		return nil, fmt.Errorf("setting up the cache: %w", err)
+	}
+	reports, err := leases.TypedInformer().AddTypedEventHandler(coordinationinformers.LeaseHandlerFuncs{
+		AddFunc:    func(lease *coordinationv1.Lease) { c.hear(nil, lease, look) },
+		UpdateFunc: func(before, after *coordinationv1.Lease) { c.hear(before, after, look) },
+		DeleteFunc: func(deleted coordinationinformers.DeletedLease) { c.forget(deleted.GetObjectName().Name) },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("following agents: %w", err)
+	}
+	c.synced = []cache.DoneChecker{registration.HasSyncedChecker(), reports.HasSyncedChecker()}
 	c.count()
 	return c, nil
 }
@@ -173,7 +191,7 @@ func (c *Controller) sync(ctx context.Context, _ cache.ObjectName) (again time.D
 func (c *Controller) observed(nodes []*corev1.Node) Observed {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Observed{Config: c.config, Now: c.clock.Now(), Nodes: nodes, LastGrant: c.lastGrant, Available: maps.Clone(c.available)}
+	return Observed{Config: c.config, Now: c.clock.Now(), Nodes: nodes, LastGrant: c.lastGrant, Available: maps.Clone(c.available), Heard: maps.Clone(c.heard)}
 }
 
 // see notes since when a node has been available, of which only the time that passes
@@ -199,6 +217,35 @@ func (c *Controller) see(before, after *corev1.Node) {
 	case !isAvailable(before):
 		c.available[after.UID] = now
 	}
+}
+
+// hear notes that an agent has renewed its Lease, and has all nodes looked at if it was
+// silent before. Again it is the time that passes here that counts, and the agent's own
+// only where it is seen for the first time.
+func (c *Controller) hear(before, after *coordinationv1.Lease, look func()) {
+	renewed := after.Spec.RenewTime
+	if renewed == nil || before != nil && renewed.Equal(before.Spec.RenewTime) {
+		return
+	}
+	at := c.clock.Now()
+	c.mu.Lock()
+	last, isKnown := c.heard[after.Name]
+	wasSilent := !isKnown || at.Sub(last) > request.ReportedWithin
+	if before == nil && renewed.Time.Before(at) {
+		c.heard[after.Name] = renewed.Time
+	} else {
+		c.heard[after.Name] = at
+	}
+	c.mu.Unlock()
+	if wasSilent {
+		look()
+	}
+}
+
+func (c *Controller) forget(node string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.heard, node)
 }
 
 // fresh decides by what the API server has now. The list is made page by page, all of

@@ -28,6 +28,8 @@ type Config struct {
 	// ControlPlaneSettle is for how long a node of the control plane still counts as
 	// unavailable after it has become available.
 	ControlPlaneSettle time.Duration
+	// AgentNamespace is where the agents' Leases are.
+	AgentNamespace string
 }
 
 // Pool is some of the nodes.
@@ -48,6 +50,8 @@ type Observed struct {
 	// Available has since when each node has been available, as far as this process
 	// has seen it.
 	Available map[types.UID]time.Time
+	// Heard has when each node's agent was heard of last, by the node's name.
+	Heard map[string]time.Time
 }
 
 // Decision is what to write next, and who has to wait.
@@ -102,6 +106,7 @@ type Waiting struct {
 
 // Why a node waits.
 const (
+	AgentSilent    = "AgentSilent"    // no agent says that it runs there, and could reboot it
 	BadTime        = "BadTime"        // nobody knows for when it was asked
 	BudgetIsZero   = "BudgetIsZero"   // nothing is granted at all
 	BudgetIsUsedUp = "BudgetIsUsedUp" // as many nodes as may be are unavailable
@@ -112,7 +117,7 @@ const (
 )
 
 // Reasons are all of them.
-var Reasons = []string{BadTime, BudgetIsZero, BudgetIsUsedUp, InLine, NotBefore, StillRebooting, TooSoon}
+var Reasons = []string{AgentSilent, BadTime, BudgetIsZero, BudgetIsUsedUp, InLine, NotBefore, StillRebooting, TooSoon}
 
 // mostNamed is how many nodes are named in a note.
 const mostNamed = 5
@@ -217,6 +222,11 @@ func (o Observed) obstacle(node *corev1.Node, budgets []budget, lastGrant time.T
 		return BadTime, err.Error(), 0
 	case wait > 0:
 		return NotBefore, "it was asked for " + notBefore.UTC().Format(time.RFC3339) + " or later", wait
+	}
+	if heard, isKnown := o.Heard[node.Name]; !isKnown {
+		return AgentSilent, "no agent has reported from this node that it runs and could reboot it", 0
+	} else if ago := o.Now.Sub(heard); ago > request.ReportedWithin {
+		return AgentSilent, "its agent has not reported since " + heard.UTC().Format(time.RFC3339), 0
 	}
 	for _, b := range budgets {
 		if b.has(node) && b.most == 0 {

@@ -106,7 +106,7 @@ func TestDecide(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d := Decide(Observed{Now: noon, Config: Config{MaxUnavailable: most}, Nodes: tt.nodes})
+			d := Decide(heard(Observed{Now: noon, Config: Config{MaxUnavailable: most}, Nodes: tt.nodes}))
 			step, waiting := "", waits(nil)
 			if d.Step != Rest {
 				step = string(d.Step) + " " + d.Node.Name
@@ -138,7 +138,7 @@ func TestWhoUsesUpTheBudgetIsNamed(t *testing.T) {
 	for _, name := range []string{"f", "e", "d", "c", "b", "a"} {
 		nodes = append(nodes, node(name, with(request.Now, "")))
 	}
-	d := Decide(Observed{Now: noon, Config: Config{MaxUnavailable: intstr.FromInt32(2)}, Nodes: nodes})
+	d := Decide(heard(Observed{Now: noon, Config: Config{MaxUnavailable: intstr.FromInt32(2)}, Nodes: nodes}))
 	want := "of 7 nodes at most 2 may be unavailable, and 6 others are: a (Granted), b (Granted), c (Granted), d (Granted), e (Granted), and 1 more"
 	if diff := cmp.Diff(want, d.Waiting[0].Note); diff != "" {
 		t.Errorf("note (-want +got):\n%s", diff)
@@ -197,9 +197,9 @@ func TestStripKeepsWhatIsRead(t *testing.T) {
 	names := cmp.Comparer(func(a, b *corev1.Node) bool { return (a == nil) == (b == nil) && (a == nil || a.Name == b.Name) })
 	for _, most := range []int32{1, 5, 9} {
 		o := Observed{Now: noon, Config: Config{MaxUnavailable: intstr.FromInt32(most), Pools: pools(t, "pool=db=0")}, Nodes: full}
-		want := Decide(o)
+		want := Decide(heard(o))
 		o.Nodes = stripped
-		if diff := cmp.Diff(want, Decide(o), names); diff != "" {
+		if diff := cmp.Diff(want, Decide(heard(o)), names); diff != "" {
 			t.Errorf("decision (-full +stripped):\n%s", diff)
 		}
 	}
@@ -212,13 +212,22 @@ func TestStripKeepsWhatIsRead(t *testing.T) {
 func TestDeletedNodeFreesItsSlot(t *testing.T) {
 	nodes := []*corev1.Node{node("a", with(request.InProgress, "x")), node("b", needed)}
 	o := Observed{Now: noon, Config: Config{MaxUnavailable: intstr.FromInt32(1)}, Nodes: nodes}
-	if d := Decide(o); d.Step != Rest {
+	if d := Decide(heard(o)); d.Step != Rest {
 		t.Fatalf("%s %s, although a reboots", d.Step, d.Node.Name)
 	}
 	o.Nodes = nodes[1:]
-	if d := Decide(o); d.Step != Choose || d.Node.Name != "b" {
+	if d := Decide(heard(o)); d.Step != Choose || d.Node.Name != "b" {
 		t.Errorf("%s %v, want b to be chosen", d.Step, d.Node)
 	}
+}
+
+// heard has all nodes' agents have reported just now.
+func heard(o Observed) Observed {
+	o.Heard = map[string]time.Time{}
+	for _, n := range o.Nodes {
+		o.Heard[n.Name] = o.Now
+	}
+	return o
 }
 
 func pools(t *testing.T, texts ...string) (pools []Pool) {
@@ -238,7 +247,7 @@ func pools(t *testing.T, texts ...string) (pools []Pool) {
 func run(t *testing.T, o Observed) (granted []string) {
 	t.Helper()
 	for range 10 * len(o.Nodes) {
-		d := Decide(o)
+		d := Decide(heard(o))
 		if d.Step == Rest {
 			return granted
 		}
@@ -281,16 +290,16 @@ func TestTheControlPlaneSettles(t *testing.T) {
 		Config:    Config{MaxUnavailable: intstr.FromInt32(2), ControlPlaneSettle: 5 * time.Minute},
 		Available: map[types.UID]time.Time{"a": noon.Add(-4 * time.Minute), "b": noon.Add(-time.Hour)},
 	}
-	d := Decide(o)
+	d := Decide(heard(o))
 	if d.Step != Rest || d.Again != time.Minute || d.Waiting[0].Note != "of 2 nodes of the control plane at most 1 may be unavailable, and 1 others are: a (Settling)" {
 		t.Errorf("after four minutes: step %q, again in %s, %+v", d.Step, d.Again, d.Waiting)
 	}
 	o.Now = noon.Add(time.Minute)
-	if d := Decide(o); d.Step != Choose || d.Node.Name != "b" {
+	if d := Decide(heard(o)); d.Step != Choose || d.Node.Name != "b" {
 		t.Errorf("after five minutes: step %q, %+v", d.Step, d.Waiting)
 	}
 	delete(o.Available, "a")
-	if d := Decide(o); d.Step != Rest {
+	if d := Decide(heard(o)); d.Step != Rest {
 		t.Errorf("with a node that has just come: step %q", d.Step)
 	}
 }
@@ -333,12 +342,12 @@ func TestGrantsAreApart(t *testing.T) {
 		Now: noon, Config: Config{MaxUnavailable: intstr.FromInt32(3), MinInterval: 10 * time.Minute},
 		Nodes: []*corev1.Node{node("a", needed), node("b", needed), node("c", with(request.Granted, "2026-07-01T11:53:00Z"))},
 	}
-	if d := Decide(o); d.Step != Rest || d.Again != 3*time.Minute || d.Waiting[0].Reason != TooSoon {
+	if d := Decide(heard(o)); d.Step != Rest || d.Again != 3*time.Minute || d.Waiting[0].Reason != TooSoon {
 		t.Errorf("seven minutes after: step %q, again in %s, %+v", d.Step, d.Again, d.Waiting)
 	}
 	o.Nodes = o.Nodes[:2] // the other one was deleted
 	o.LastGrant = noon.Add(-9 * time.Minute)
-	if d := Decide(o); d.Step != Rest || d.Again != time.Minute {
+	if d := Decide(heard(o)); d.Step != Rest || d.Again != time.Minute {
 		t.Errorf("nine minutes after: step %q, again in %s", d.Step, d.Again)
 	}
 	o.LastGrant = noon.Add(-10 * time.Minute)
@@ -360,5 +369,22 @@ func TestTurnsAreFair(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"a", "b", "c", "a", "b", "c"}, granted); diff != "" {
 		t.Errorf("granted (-want +got):\n%s", diff)
+	}
+}
+
+// A reboot is granted to no node whose agent does not run, as it would use up the budget
+// and never happen. The others have their turns.
+func TestSilentAgentsAreGrantedNothing(t *testing.T) {
+	o := heard(Observed{Now: noon, Config: Config{MaxUnavailable: intstr.FromInt32(1)}, Nodes: []*corev1.Node{node("a", needed), node("b", needed), node("c", needed)}})
+	delete(o.Heard, "a")
+	o.Heard["b"] = noon.Add(-request.ReportedWithin - time.Second)
+	o.Heard["c"] = noon.Add(-request.ReportedWithin)
+	d := Decide(o)
+	if d.Step != Choose || d.Node.Name != "c" || len(d.Waiting) != 2 || d.Waiting[0].Reason != AgentSilent || d.Waiting[1].Note != "its agent has not reported since 2026-07-01T11:57:59Z" {
+		t.Errorf("step %q, %+v", d.Step, d.Waiting)
+	}
+	o.Nodes, o.Heard = []*corev1.Node{node("c", needed, next)}, nil
+	if d := Decide(o); d.Step != PassOver {
+		t.Errorf("a node that is chosen, and whose agent has ended: step %q", d.Step)
 	}
 }

@@ -26,6 +26,7 @@ func (c *Config) AddFlags(flags *flag.FlagSet) {
 		}
 		return nil
 	})
+	flags.StringVar(&c.AgentNamespace, "nodereboot-agent-namespace", "icecream-reboot-agent", "The namespace of nodereboot's agents. Only to a node whose agent has reported there, by a Lease, within the last two minutes, a reboot is granted.")
 	flags.DurationVar(&c.MinInterval, "nodereboot-min-interval", 0, "The least time between two nodes that nodereboot lets reboot.")
 	flags.DurationVar(&c.ControlPlaneSettle, "nodereboot-control-plane-settle", 5*time.Minute, "For how long a node of the control plane that has become Ready still counts as unavailable.")
 }
@@ -34,6 +35,9 @@ func (c *Config) AddFlags(flags *flag.FlagSet) {
 func (c Config) Validate() error {
 	if c.MinInterval < 0 || c.ControlPlaneSettle < 0 {
 		return errors.New("-nodereboot-min-interval and -nodereboot-control-plane-settle must not be negative")
+	}
+	if c.AgentNamespace == "" {
+		return errors.New("-nodereboot-agent-namespace has to name a namespace")
 	}
 	return nil
 }

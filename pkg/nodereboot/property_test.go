@@ -78,10 +78,14 @@ func newWorld(t *rapid.T, most intstr.IntOrString) *world {
 
 func (w *world) newCandidate() *candidate {
 	kube := &fake.Clientset{}
-	nodes := kubeinformers.NewSharedInformerFactory(kube, 0).Core().V1().Nodes()
-	controller, err := New(Config{MaxUnavailable: w.most}, kube, nodes, &events.FakeRecorder{}, clocktesting.NewFakeClock(noon))
+	factory := kubeinformers.NewSharedInformerFactory(kube, 0)
+	nodes := factory.Core().V1().Nodes()
+	controller, err := New(Config{MaxUnavailable: w.most}, kube, nodes, factory.Coordination().V1().Leases(), &events.FakeRecorder{}, clocktesting.NewFakeClock(noon))
 	if err != nil {
 		w.t.Fatal(err)
+	}
+	for i := range 10 {
+		controller.heard[fmt.Sprintf("node-%d", i)] = noon
 	}
 	c := &candidate{Controller: controller, store: nodes.Informer().GetStore()}
 	kube.AddReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {

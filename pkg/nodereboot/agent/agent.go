@@ -2,7 +2,7 @@
 // controller (package nodereboot) allows it, and leaves the node as it was.
 //
 // It writes three annotations (package request) and the cordon of its own Node,
-// evictions of the Pods there, and events. It never touches another Node, never
+// evictions of the Pods there, events, and a Lease that says that it runs. It never touches another Node, never
 // deletes a Pod, never takes away a cordon that is not its own, and never grants
 // itself a reboot.
 //
@@ -19,6 +19,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -58,6 +59,8 @@ const (
 type Config struct {
 	// NodeName is that of the Node that this runs on.
 	NodeName string
+	// LeaseNamespace is where the Lease is by which the agent says that it runs.
+	LeaseNamespace string
 	// BootIDFile holds what is another after every boot.
 	BootIDFile string
 	// SentinelFile asks for a reboot by being there; none if empty.
@@ -98,8 +101,8 @@ type Agent struct {
 	drained   string // the record of the work for which the node is drained
 	trouble   error  // that the last attempt to drain ended with
 	rehearsed string // what a dry run has gone through already
-	isChecked bool   // whether it is known if the host could be rebooted
-	unable    error  // why it could not
+	unable    error  // why the host could not be rebooted; known before the first sync
+	isSaid    bool   // whether that was told
 }
 
 // New wires an agent and starts nothing. The informer has to be restricted to the
@@ -128,7 +131,15 @@ func New(config Config, kube kubernetes.Interface, nodes coreinformers.TypedNode
 
 // Run works until ctx ends, and returns when the step under way has. The informer is
 // started by the caller.
-func (a *Agent) Run(ctx context.Context) error { return a.loop.Run(ctx, 1, a.synced...) }
+func (a *Agent) Run(ctx context.Context) error {
+	a.unable = a.host.Check()
+	ctx, cancel := context.WithCancel(ctx)
+	var reporting sync.WaitGroup
+	reporting.Go(func() { a.keepReporting(ctx) })
+	defer reporting.Wait()
+	defer cancel()
+	return a.loop.Run(ctx, 1, a.synced...)
+}
 
 func (a *Agent) name() cache.ObjectName { return cache.NewObjectName("", a.config.NodeName) }
 
@@ -141,7 +152,7 @@ func (a *Agent) sync(ctx context.Context, _ cache.ObjectName) (again time.Durati
 	} else if err != nil {
 		return 0, err
 	}
-	a.check(ctx, node)
+	a.complain(ctx, node)
 	d, err := a.decide(node)
 	if err != nil {
 		return a.config.LookEvery, worker.Terminal(err)
@@ -168,13 +179,10 @@ func (a *Agent) sync(ctx context.Context, _ cache.ObjectName) (again time.Durati
 	}
 }
 
-// check finds out once, before anything else, whether the host could be rebooted.
-func (a *Agent) check(ctx context.Context, node *corev1.Node) {
-	if a.isChecked {
-		return
-	}
-	a.isChecked = true
-	if a.unable = a.host.Check(); a.unable != nil {
+// complain tells once that the host could not be rebooted, if that is so.
+func (a *Agent) complain(ctx context.Context, node *corev1.Node) {
+	if a.unable != nil && !a.isSaid {
+		a.isSaid = true
 		klog.FromContext(ctx).Error(a.unable, "This host could not be rebooted: no reboot is asked for or begun")
 		a.report(ctx, node, corev1.EventTypeWarning, ReasonUnable, "The agent could not reboot this node, and asks for nothing: "+a.unable.Error())
 	}

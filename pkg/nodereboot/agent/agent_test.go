@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,8 +17,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
 
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
@@ -139,5 +142,82 @@ func TestCheck(t *testing.T) {
 	}
 	if err := (Command{"true"}).Check(); err != nil {
 		t.Error(err)
+	}
+}
+
+// An agent says that it runs only while it could reboot its host, is to do more than
+// rehearse, and the API server keeps it from granting itself a reboot.
+func TestReports(t *testing.T) {
+	for _, tt := range []struct {
+		name         string
+		host         Rebooter
+		dryRun       bool
+		isRestricted bool
+		want         bool
+	}{
+		{"an agent", Command{"true"}, false, true, true},
+		{"no way to reboot", Command{"/no/such/program"}, false, true, false},
+		{"a dry run", Command{"true"}, true, true, false},
+		{"no policy", Command{"true"}, false, false, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				kube := fake.NewClientset(node(nil))
+				isRestricted := tt.isRestricted
+				kube.PrependReactor("patch", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+					if options := action.(clienttesting.PatchActionImpl).PatchOptions; len(options.DryRun) == 0 {
+						t.Error("the Node is changed in earnest")
+					}
+					if isRestricted {
+						return true, nil, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errors.New("the agent does not grant itself a reboot"))
+					}
+					return true, node(nil), nil
+				})
+				bootID := filepath.Join(t.TempDir(), "boot_id")
+				if err := os.WriteFile(bootID, []byte("old"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				nodes := kubeinformers.NewSharedInformerFactory(kube, 0)
+				a, err := New(Config{NodeName: "node-1", LeaseNamespace: "agents", BootIDFile: bootID, LookEvery: time.Minute, Limits: limits, DryRun: tt.dryRun}, kube, nodes.Core().V1().Nodes(), tt.host, clock.RealClock{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				nodes.StartWithContext(ctx)
+				ended := make(chan error, 1)
+				go func() { ended <- a.Run(ctx) }()
+				renewed := func() time.Time {
+					t.Helper()
+					synctest.Wait()
+					lease, err := kube.CoordinationV1().Leases("agents").Get(ctx, "node-1", metav1.GetOptions{})
+					if apierrors.IsNotFound(err) {
+						return time.Time{}
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					return lease.Spec.RenewTime.Time
+				}
+				time.Sleep(time.Second)
+				first := renewed()
+				if first.IsZero() == tt.want {
+					t.Errorf("reported: %t", !first.IsZero())
+				}
+				time.Sleep(request.ReportEvery)
+				if second := renewed(); tt.want && !second.After(first) {
+					t.Errorf("reported at %s and then at %s", first, second)
+				}
+				isRestricted = true
+				time.Sleep(request.ReportEvery)
+				if isLate := !renewed().IsZero(); tt.name == "no policy" && !isLate {
+					t.Error("not reported after the policy has come")
+				}
+				cancel()
+				if err := <-ended; err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+				nodes.Shutdown()
+			})
+		})
 	}
 }

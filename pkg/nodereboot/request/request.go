@@ -8,6 +8,9 @@
 //	InProgress   the agent is at it; what it has to remember is in the value
 //	Granted      when the controller last granted one; it stays
 //
+// That an agent runs it says in a Lease with the name of its node, in its own namespace,
+// which it renews.
+//
 // A request moves from Needed to Now to InProgress and is in two of them at no time:
 // each move is one write.
 package request
@@ -35,6 +38,13 @@ const (
 	Granted = "controller.nicoleh.io/reboot-granted"
 	// InProgress says that the agent is at it. Its value is the agent's.
 	InProgress = "controller.nicoleh.io/reboot-in-progress"
+)
+
+// An agent renews its Lease every ReportEvery. One that has not for ReportedWithin
+// probably does not run.
+const (
+	ReportEvery    = 30 * time.Second
+	ReportedWithin = 2 * time.Minute
 )
 
 // IsNeeded tells whether somebody has asked for a reboot that nobody has granted yet.
