@@ -35,6 +35,8 @@ type options struct {
 	agent      agent.Config
 	logging    *logsapi.LoggingConfiguration
 	version    bool
+
+	watchSentinel bool
 }
 
 func main() {
@@ -64,6 +66,8 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.agent.LeaseNamespace, "lease-namespace", os.Getenv("POD_NAMESPACE"), "The namespace of the Lease by which the agent says that it runs. Default: $POD_NAMESPACE.")
 	flags.StringVar(&o.agent.BootIDFile, "boot-id-file", "/proc/sys/kernel/random/boot_id", "The file whose content is another after every boot.")
 	flags.StringVar(&o.agent.SentinelFile, "sentinel-file", "/var/run/reboot-required", "The file that asks for a reboot by being there. If it outlives that, it asks again after -retry-after. Empty is none.")
+	flags.StringVar(&o.agent.SentinelState, "sentinel-state", "", "The file in which another process, with -watch-sentinel, says whether -sentinel-file is there. Empty is to look for it.")
+	flags.BoolVar(&o.watchSentinel, "watch-sentinel", false, "Write to -sentinel-state whether -sentinel-file is there, and do nothing else. It takes no privileges, and no API server.")
 	flags.DurationVar(&o.agent.LookEvery, "look-every", time.Minute, "How often to look at these files.")
 	flags.DurationVar(&o.agent.Limits.Drain, "drain-timeout", 15*time.Minute, "How long it may take to drain the node before it is uncordoned, and the reboot is given up.")
 	flags.DurationVar(&o.agent.Limits.RetryAfter, "retry-after", time.Hour, "How long after a drain that was given up, or a reboot that the sentinel file has outlived, to ask for another.")
@@ -78,6 +82,10 @@ func parse(args []string) (options, error) {
 		return o, err
 	}
 	switch limits := o.agent.Limits; {
+	case o.watchSentinel && (o.agent.SentinelFile == "" || o.agent.SentinelState == "" || o.agent.LookEvery <= 0):
+		return o, errors.New("-watch-sentinel takes -sentinel-file, -sentinel-state, and a -look-every of more than nothing")
+	case o.watchSentinel:
+		return o, nil
 	case o.agent.NodeName == "":
 		return o, errors.New("-node-name, or $NODE_NAME, has to say which node this runs on")
 	case o.agent.LeaseNamespace == "":
@@ -98,6 +106,9 @@ func run(o options) error {
 	}
 	defer klog.Flush()
 
+	if o.watchSentinel {
+		return agent.WatchSentinel(ctx, o.agent.SentinelFile, o.agent.SentinelState, o.agent.LookEvery, clock.RealClock{})
+	}
 	config, err := cli.ClusterConfig(o.kubeconfig, "")
 	if err != nil {
 		return err

@@ -28,6 +28,7 @@ func TestParseErrors(t *testing.T) {
 	}{
 		{"no node", []string{"-node-name="}, "$NODE_NAME"},
 		{"nowhere to report", []string{"-lease-namespace="}, "$POD_NAMESPACE"},
+		{"nowhere to say what the sentinel is", []string{"-watch-sentinel"}, "-sentinel-state"},
 		{"no time to drain", []string{"-drain-timeout=0"}, "-drain-timeout"},
 		{"never looking", []string{"-look-every=-1s"}, "-look-every"},
 		{"an argument that is no flag", []string{"reboot"}, `"reboot"`},

@@ -14,6 +14,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"os"
@@ -65,6 +66,9 @@ type Config struct {
 	BootIDFile string
 	// SentinelFile asks for a reboot by being there; none if empty.
 	SentinelFile string
+	// SentinelState, if not empty, is where WatchSentinel says whether it is there, so
+	// that the agent itself need not see the host's directory.
+	SentinelState string
 	// LookEvery is how often these two are looked at.
 	LookEvery time.Duration
 	Limits    Limits
@@ -154,6 +158,10 @@ func (a *Agent) sync(ctx context.Context, _ cache.ObjectName) (again time.Durati
 	}
 	a.complain(ctx, node)
 	d, err := a.decide(node)
+	if errors.Is(err, errSentinelUnknown) {
+		klog.FromContext(ctx).V(2).Info("Waiting", "err", err)
+		return worker.Soonest(pause, a.config.LookEvery), nil
+	}
 	if err != nil {
 		return a.config.LookEvery, worker.Terminal(err)
 	}
@@ -202,9 +210,8 @@ func (a *Agent) decide(node *corev1.Node) (Decision, error) {
 		Unable:  a.unable != nil,
 		Limits:  a.config.Limits,
 	}
-	if a.config.SentinelFile != "" {
-		_, err := os.Stat(a.config.SentinelFile)
-		o.Sentinel = err == nil
+	if o.Sentinel, err = a.sentinel(); err != nil {
+		return Decision{Step: Rest}, err
 	}
 	return Decide(o)
 }

@@ -221,3 +221,48 @@ func TestReports(t *testing.T) {
 		})
 	}
 }
+
+// A process without privileges looks for the sentinel in the agent's place. Before it has
+// looked for the first time, nothing is decided: a sentinel that has outlived a reboot
+// would be taken for a new one.
+func TestSentinelIsWatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		sentinel, state := filepath.Join(dir, "reboot-required"), filepath.Join(dir, "state")
+		a := &Agent{config: Config{SentinelFile: sentinel, SentinelState: state}}
+		if is, err := a.sentinel(); is || !errors.Is(err, errSentinelUnknown) {
+			t.Errorf("before anybody has looked: %t, %v", is, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- WatchSentinel(ctx, sentinel, state, time.Minute, clock.RealClock{}) }()
+		require := func(want bool) {
+			t.Helper()
+			synctest.Wait()
+			if is, err := a.sentinel(); is != want || err != nil {
+				t.Errorf("the sentinel is there: %t, want %t; %v", is, want, err)
+			}
+		}
+		require(false)
+		if err := os.WriteFile(sentinel, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		require(true)
+		if err := os.Remove(sentinel); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		require(false)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if err := os.WriteFile(state, []byte("maybe"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if is, err := a.sentinel(); is || err == nil {
+			t.Errorf("what nobody has written is taken for %t", is)
+		}
+	})
+}
