@@ -17,6 +17,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	_ "time/tzdata" // the image has none
 
 	"github.com/spf13/pflag"
 	appsv1 "k8s.io/api/apps/v1"

@@ -61,7 +61,7 @@ const (
 
 // Controller grants nodes their reboots, one step in each sync:
 //
-//	observe → decide → fresh → decide → act → events
+//	observe → decide → ask → fresh → decide → act → events
 //
 // Unlike the other controllers of this program it has one thing to sync, all nodes
 // together, because that is what the budget is about.
@@ -74,6 +74,7 @@ type Controller struct {
 	grants   metrics.Total
 
 	loop   *worker.Loop
+	alerts func(context.Context, time.Time) ([]string, error) // that fire, and hold reboots back; nil if none does
 	synced []cache.DoneChecker
 
 	// Only sync reads and writes these.
@@ -83,6 +84,7 @@ type Controller struct {
 	lastGrant time.Time               // of this process
 	available map[types.UID]time.Time // since when each node has been available
 	heard     map[string]time.Time    // when each node's agent reported last
+	hold      Hold                    // as was found out last
 }
 
 // all is the name of what is synced.
@@ -105,6 +107,12 @@ func New(config Config, kube kubernetes.Interface, nodes coreinformers.TypedNode
 
 		available: map[types.UID]time.Time{},
 		heard:     map[string]time.Time{},
+	}
+	if config.PrometheusURL != "" {
+		var err error
+		if c.alerts, err = prometheusAlerts(config.PrometheusURL, config.Alerts); err != nil {
+			return nil, fmt.Errorf("-nodereboot-prometheus-url: %w", err)
+		}
 	}
 	c.loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(metrics.For(Name).Sync),
 		worker.WithKeys(slices.Values([]cache.ObjectName{all})))
@@ -173,6 +181,11 @@ func (c *Controller) sync(ctx context.Context, _ cache.ObjectName) (again time.D
 		return 0, err
 	}
 	decision := Decide(c.observed(cached))
+	if (decision.Step == Choose || decision.Step == Grant) && (c.alerts != nil || len(c.config.BlockingPods) > 0) {
+		if err := c.ask(ctx); err != nil {
+			return 0, err
+		}
+	}
 	if decision.Step != Rest {
 		if decision, err = c.fresh(ctx); err != nil {
 			return 0, err
@@ -191,7 +204,7 @@ func (c *Controller) sync(ctx context.Context, _ cache.ObjectName) (again time.D
 func (c *Controller) observed(nodes []*corev1.Node) Observed {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Observed{Config: c.config, Now: c.clock.Now(), Nodes: nodes, LastGrant: c.lastGrant, Available: maps.Clone(c.available), Heard: maps.Clone(c.heard)}
+	return Observed{Config: c.config, Now: c.clock.Now(), Nodes: nodes, LastGrant: c.lastGrant, Available: maps.Clone(c.available), Heard: maps.Clone(c.heard), Hold: c.hold}
 }
 
 // see notes since when a node has been available, of which only the time that passes

@@ -79,13 +79,17 @@ nodereboot_unavailable_nodes{reason="Settling"} 0
 # HELP nodereboot_waiting_nodes [ALPHA] Nodes that need a reboot and must not have it yet, by the reason.
 # TYPE nodereboot_waiting_nodes gauge
 nodereboot_waiting_nodes{reason="AgentSilent"} 0
+nodereboot_waiting_nodes{reason="AlertFires"} 0
+nodereboot_waiting_nodes{reason="AlertsUnknown"} 0
 nodereboot_waiting_nodes{reason="BadTime"} 0
 nodereboot_waiting_nodes{reason="BudgetIsUsedUp"} 1
 nodereboot_waiting_nodes{reason="BudgetIsZero"} 0
 nodereboot_waiting_nodes{reason="InLine"} 0
 nodereboot_waiting_nodes{reason="NotBefore"} 0
+nodereboot_waiting_nodes{reason="PodRuns"} 0
 nodereboot_waiting_nodes{reason="StillRebooting"} 0
 nodereboot_waiting_nodes{reason="TooSoon"} 0
+nodereboot_waiting_nodes{reason="WindowClosed"} 0
 `), "nodereboot_budget_nodes", "nodereboot_unavailable_nodes", "nodereboot_waiting_nodes"); err != nil {
 		t.Error(err)
 	}

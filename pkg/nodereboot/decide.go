@@ -30,6 +30,15 @@ type Config struct {
 	ControlPlaneSettle time.Duration
 	// AgentNamespace is where the agents' Leases are.
 	AgentNamespace string
+	// Windows are when nodes may be granted their reboots, by the clocks of Zone (UTC if nil); always
+	// if there are none.
+	Windows []Window
+	Zone    *time.Location
+	// PrometheusURL is where to ask for alerts. While one fires whose name matches the
+	// regular expression Alerts, nothing is granted.
+	PrometheusURL, Alerts string
+	// BlockingPods are label selectors. A node on which such a Pod runs is granted nothing.
+	BlockingPods []string
 }
 
 // Pool is some of the nodes.
@@ -52,6 +61,8 @@ type Observed struct {
 	Available map[types.UID]time.Time
 	// Heard has when each node's agent was heard of last, by the node's name.
 	Heard map[string]time.Time
+	// Hold is what else is against reboots.
+	Hold Hold
 }
 
 // Decision is what to write next, and who has to wait.
@@ -106,18 +117,22 @@ type Waiting struct {
 
 // Why a node waits.
 const (
+	AlertFires     = "AlertFires"     // an alert fires that is to hold reboots back
+	AlertsUnknown  = "AlertsUnknown"  // Prometheus does not say whether one does
 	AgentSilent    = "AgentSilent"    // no agent says that it runs there, and could reboot it
 	BadTime        = "BadTime"        // nobody knows for when it was asked
 	BudgetIsZero   = "BudgetIsZero"   // nothing is granted at all
 	BudgetIsUsedUp = "BudgetIsUsedUp" // as many nodes as may be are unavailable
 	InLine         = "InLine"         // one is granted at a time, and it is another's turn
 	NotBefore      = "NotBefore"      // it was asked for a later time
+	PodRuns        = "PodRuns"        // a Pod that must not be disturbed is on the node
 	StillRebooting = "StillRebooting" // an earlier request of the same node is not done with
 	TooSoon        = "TooSoon"        // the last grant was a short time ago
+	WindowClosed   = "WindowClosed"   // it is not the time for reboots
 )
 
 // Reasons are all of them.
-var Reasons = []string{AgentSilent, BadTime, BudgetIsZero, BudgetIsUsedUp, InLine, NotBefore, StillRebooting, TooSoon}
+var Reasons = []string{AgentSilent, AlertFires, AlertsUnknown, BadTime, BudgetIsZero, BudgetIsUsedUp, InLine, NotBefore, PodRuns, StillRebooting, TooSoon, WindowClosed}
 
 // mostNamed is how many nodes are named in a note.
 const mostNamed = 5
@@ -231,6 +246,17 @@ func (o Observed) obstacle(node *corev1.Node, budgets []budget, lastGrant time.T
 	for _, b := range budgets {
 		if b.has(node) && b.most == 0 {
 			return BudgetIsZero, "no node" + b.name + " may be unavailable", 0
+		}
+	}
+	if wait := untilOpen(o.Windows, o.Zone, o.Now); wait > 0 {
+		return WindowClosed, "the next window for reboots opens at " + o.Now.Add(wait).UTC().Format(time.RFC3339), wait
+	}
+	if wait := o.Hold.Until.Sub(o.Now); wait > 0 {
+		if o.Hold.Reason != "" {
+			return o.Hold.Reason, o.Hold.Note, wait
+		}
+		if pod, runs := o.Hold.Pods[node.Name]; runs {
+			return PodRuns, "the Pod " + pod + " runs there, which is not to be disturbed", wait
 		}
 	}
 	if wait := lastGrant.Add(o.MinInterval).Sub(o.Now); wait > 0 {
