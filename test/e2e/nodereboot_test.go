@@ -672,6 +672,30 @@ func TestNodeRebootWaitsForTheAgent(t *testing.T) {
 	eventually(t, "node-1 is done", without.isDone)
 }
 
+// A node with a Pod that must not be disturbed waits, while another has its turn.
+func TestNodeRebootLeavesCertainPodsAlone(t *testing.T) {
+	t.Parallel()
+	l := newNodes(t, 2, "1", "-nodereboot-blocking-pods=job in (training)", "-nodereboot-window=Mon-Sun 00:00-24:00")
+	busy, free := newMachine(t, l, "node-1"), newMachine(t, l, "node-2")
+	busy.pod(map[string]string{"job": "training"})
+	busy.agent.Attend(t)
+	free.agent.Attend(t)
+	busy.ask()
+	eventually(t, "node-1 waits for its Pod", func() error {
+		told, err := l.Kube.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.kind=Node,regarding.name=node-1,reason=RebootWaiting"})
+		if err == nil && slices.ContainsFunc(told.Items, func(e eventsv1.Event) bool { return strings.Contains(e.Note, "PodRuns") }) {
+			return nil
+		}
+		return fmt.Errorf("told %v: %w", told.Items, err)
+	})
+	free.ask()
+	free.goDown()
+	eventually(t, "node-2 is done", free.isDone)
+	if busy.reboots() > 0 || !request.IsNeeded(busy.get()) {
+		t.Errorf("node-1 has %v", busy.get().Annotations)
+	}
+}
+
 // An annotation that says that the node has been drained, and the command run, is no
 // reason to reboot it with its Pods.
 func TestNodeRebootBelievesNoAnnotation(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -163,12 +164,13 @@ func TestReports(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				kube := fake.NewClientset(node(nil))
-				isRestricted := tt.isRestricted
+				var isRestricted atomic.Bool
+				isRestricted.Store(tt.isRestricted)
 				kube.PrependReactor("patch", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
 					if options := action.(clienttesting.PatchActionImpl).PatchOptions; len(options.DryRun) == 0 {
 						t.Error("the Node is changed in earnest")
 					}
-					if isRestricted {
+					if isRestricted.Load() {
 						return true, nil, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errors.New("the agent does not grant itself a reboot"))
 					}
 					return true, node(nil), nil
@@ -207,7 +209,7 @@ func TestReports(t *testing.T) {
 				if second := renewed(); tt.want && !second.After(first) {
 					t.Errorf("reported at %s and then at %s", first, second)
 				}
-				isRestricted = true
+				isRestricted.Store(true)
 				time.Sleep(request.ReportEvery)
 				if isLate := !renewed().IsZero(); tt.name == "no policy" && !isLate {
 					t.Error("not reported after the policy has come")
