@@ -64,7 +64,7 @@ func several(flags *flag.FlagSet, name, usage string, add func(text string) erro
 }
 
 // Validate returns what is wrong with it.
-func (c Config) Validate() error {
+func (c *Config) Validate() error {
 	if c.MinInterval < 0 || c.ControlPlaneSettle < 0 {
 		return errors.New("-nodereboot-min-interval and -nodereboot-control-plane-settle must not be negative")
 	}
