@@ -224,8 +224,8 @@ func TestPoliciesComeBeforeTheAgent(t *testing.T) {
 	}
 	isPolicy := func(kind string) bool { return strings.HasPrefix(kind, "ValidatingAdmissionPolicy") }
 	first := slices.IndexFunc(kinds, func(kind string) bool { return !isPolicy(kind) })
-	if first != 4 || slices.ContainsFunc(kinds[first:], isPolicy) || !slices.Contains(kinds, "DaemonSet") {
-		t.Errorf("two policies and their bindings do not come first: %v", kinds)
+	if first != 6 || slices.ContainsFunc(kinds[first:], isPolicy) || !slices.Contains(kinds, "DaemonSet") {
+		t.Errorf("three policies and their bindings do not come first: %v", kinds)
 	}
 }
 
@@ -300,8 +300,8 @@ func TestEachSwitchBringsItsOwn(t *testing.T) {
 				"ClusterRole/-nodereboot", "ClusterRole/-reboot-agent", "ClusterRoleBinding/-nodereboot", "ClusterRoleBinding/-reboot-agent",
 				"DaemonSet/-reboot-agent", "Namespace/icecream-reboot-agent", "NetworkPolicy/-reboot-agent", "Role/-reboot-agent", "Role/-reboot-agent-report", "Role/-reboot-agent-reports",
 				"RoleBinding/-reboot-agent", "RoleBinding/-reboot-agent-report", "RoleBinding/-reboot-agent-reports", "ServiceAccount/-reboot-agent",
-				"ValidatingAdmissionPolicy/-reboot-agent", "ValidatingAdmissionPolicy/-reboot-annotations",
-				"ValidatingAdmissionPolicyBinding/-reboot-agent", "ValidatingAdmissionPolicyBinding/-reboot-annotations",
+				"ValidatingAdmissionPolicy/-reboot-agent", "ValidatingAdmissionPolicy/-reboot-agent-lease", "ValidatingAdmissionPolicy/-reboot-annotations",
+				"ValidatingAdmissionPolicyBinding/-reboot-agent", "ValidatingAdmissionPolicyBinding/-reboot-agent-lease", "ValidatingAdmissionPolicyBinding/-reboot-annotations",
 			},
 		},
 	} {
