@@ -18,14 +18,15 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	_ "time/tzdata" // the image has none
 
 	"github.com/spf13/pflag"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	clientfeatures "k8s.io/client-go/features"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -197,7 +198,6 @@ func parse(args []string) (options, error) {
 		},
 		logging: logsapi.NewLoggingConfiguration(),
 	}
-	o.nodereboot.MaxUnavailable = intstr.FromInt32(1)
 	flags := flag.NewFlagSet("controller", flag.ContinueOnError)
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig file. Without it, $KUBECONFIG is used, and without that, the service account of the Pod that this runs in.")
 	flags.StringVar(&o.master, "master", "", "Address of the API server, in place of the one in the kubeconfig.")
@@ -213,10 +213,7 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.secretsync.Annotation, "secretsync-annotation", "controller.nicoleh.io/secretsync", "The annotation of the Secrets that secretsync copies, and of the namespaces that it copies them to. Only a clear yes counts: no value, or \"true\".")
 	flags.BoolVar(&o.secretsync.RequireReceivers, "secretsync-require-receivers", false, "Copy only Secrets that say, by annotation "+secretsync.AnnotationNamespaces+" or "+secretsync.AnnotationNamespaceSelector+", which namespaces may have them.")
 	flags.StringVar(&o.secretsync.Instance, "secretsync-instance", "", "The name by which secretsync knows its own copies from those of another one with the same source namespace. Empty is -secretsync-annotation.")
-	flags.Func("nodereboot-max-unavailable", "How many nodes may be unavailable for nodereboot to let another one reboot, or which percentage of all: rounded down, but 1 at least. 0 lets none. (default 1)", func(text string) (err error) {
-		o.nodereboot.MaxUnavailable, err = nodereboot.ParseMaxUnavailable(text)
-		return err
-	})
+	o.nodereboot.AddFlags(flags)
 	flags.StringVar(&o.serve.BindAddress, "bind-address", ":8443", "The host:port for HTTPS: probes at /livez and /readyz, and metrics at /metrics for those whom the API server allows that. Empty is none.")
 	flags.StringVar(&o.serve.InsecureBindAddress, "insecure-bind-address", "", "The host:port for the same by plain HTTP, without asking who it is. The host has to be a loopback address.")
 	flags.StringVar(&o.serve.CertFile, "tls-cert-file", "", "The certificate for HTTPS, in PEM, with all intermediate ones. The file is read again when it has changed. Without it, one is made that is signed by itself.")
@@ -257,7 +254,7 @@ func (o options) validate() error {
 			return fmt.Errorf("-namespace=%s: %s cannot be restricted to one namespace, and needs a process of its own", o.namespace, c.name)
 		}
 	}
-	return cmp.Or(o.secretsync.Validate(), o.serve.Validate())
+	return cmp.Or(o.secretsync.Validate(), o.nodereboot.Validate(), o.serve.Validate())
 }
 
 // isEnabled says of each controller whether it is to run.
@@ -633,15 +630,18 @@ func wireNodereboot(o options, config *rest.Config, recorder events.EventRecorde
 	}
 	needs := []preflight.Resource{
 		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), Permit: "kubectl apply -f artifacts/rbac-nodereboot.yaml"},
+		{GroupVersionResource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Namespace: o.nodereboot.AgentNamespace, Permit: "kubectl apply -f artifacts/reboot-agent.yaml"},
 	}
 	caches := watched.New(metrics.For(nodereboot.Name).CacheHeard, clock.RealClock{})
-	nodes := kubeinformers.NewSharedInformerFactory(kube, o.resync)
-	watched.Install(caches, nodes, needs[0], kube.CoreV1().Nodes(), &corev1.Node{})
-	controller, err := nodereboot.New(o.nodereboot, kube, nodes.Core().V1().Nodes(), recorder, clock.RealClock{})
+	informers := kubeinformers.NewSharedInformerFactory(kube, o.resync)
+	watched.Install(caches, informers, needs[0], kube.CoreV1().Nodes(), &corev1.Node{})
+	watched.Install(caches, informers, needs[1], kube.CoordinationV1().Leases(o.nodereboot.AgentNamespace), &coordinationv1.Lease{})
+	nodes, leases := informers.Core().V1().Nodes(), informers.Coordination().V1().Leases()
+	controller, err := nodereboot.New(o.nodereboot, kube, nodes, leases, recorder, clock.RealClock{})
 	return wired{
 		controller: controller,
-		needs:      pair(needs, nodes.Core().V1().Nodes().Informer()),
-		informers:  []starter{caches, nodes},
+		needs:      pair(needs, nodes.Informer(), leases.Informer()),
+		informers:  []starter{caches, informers},
 	}, err
 }
 

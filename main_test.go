@@ -65,7 +65,7 @@ func TestParse(t *testing.T) {
 				ResourceLock:  "leases",
 				ResourceName:  "icecream-controller",
 			},
-			nodereboot: nodereboot.Config{MaxUnavailable: intstr.FromInt32(1)},
+			nodereboot: nodereboot.Config{MaxUnavailable: intstr.FromInt32(1), ControlPlaneSettle: 5 * time.Minute, AgentNamespace: "icecream-reboot-agent"},
 			serve:      serve.Config{BindAddress: ":8443"},
 			stuckAfter: 5 * time.Minute,
 		}
@@ -86,7 +86,7 @@ func TestParse(t *testing.T) {
 		name: "everything is given, with one dash",
 		args: []string{
 			"-kubeconfig", "a", "-master=b", "-namespace", "c", "-kube-api-qps", "2.5", "-kube-api-burst=7", "-workers", "3",
-			"-resync", "1h", "-status-window", "0", "-stall-after", "90s", "-version", "-controllers", "icecream", "-stuck-after", "1m", "-nodereboot-max-unavailable", "10%",
+			"-resync", "1h", "-status-window", "0", "-stall-after", "90s", "-version", "-controllers", "icecream", "-stuck-after", "1m", "-nodereboot-max-unavailable", "10%", "-nodereboot-control-plane-settle", "0", "-nodereboot-min-interval", "2m", "-nodereboot-agent-namespace", "agents",
 			"-leader-elect=false", "-leader-elect-lease-duration", "60s", "-leader-elect-renew-deadline=40s", "-leader-elect-retry-period", "5s",
 			"-leader-elect-resource-lock", "leases", "-leader-elect-resource-name", "d", "-leader-elect-resource-namespace", "e",
 			"-bind-address", ":1", "-insecure-bind-address", "127.0.0.1:2", "-tls-cert-file", "f", "-tls-private-key-file", "g", "-enable-http2",
@@ -97,7 +97,7 @@ func TestParse(t *testing.T) {
 			controllers: "icecream", stuckAfter: time.Minute,
 			icecream:   Config{StallAfter: 90 * time.Second},
 			secretsync: secretsync.Config{SourceNamespace: "h", Annotation: "i.example/j", Instance: "k", RequireReceivers: true},
-			nodereboot: nodereboot.Config{MaxUnavailable: intstr.FromString("10%")},
+			nodereboot: nodereboot.Config{MaxUnavailable: intstr.FromString("10%"), MinInterval: 2 * time.Minute, AgentNamespace: "agents"},
 			election: componentbase.LeaderElectionConfiguration{
 				LeaseDuration: metav1.Duration{Duration: time.Minute},
 				RenewDeadline: metav1.Duration{Duration: 40 * time.Second},
@@ -189,6 +189,14 @@ func TestParseErrors(t *testing.T) {
 		{"no namespace of sources", nil, []string{"-controllers", "secretsync", "-secretsync-source-namespace="}, []string{"-secretsync-source-namespace"}},
 		{"an annotation with a space", nil, []string{"-controllers", "*,secretsync", "-secretsync-annotation", "a b"}, []string{"-secretsync-annotation", `"a b"`}},
 		{"a share of nodes that is none", nil, []string{"-nodereboot-max-unavailable", "101%"}, []string{"-nodereboot-max-unavailable", `"101%"`}},
+		{"a pool without a budget", nil, []string{"-nodereboot-pool", "pool=db=1;zone"}, []string{"-nodereboot-pool", `"zone"`}},
+		{"a window that is never open", nil, []string{"-nodereboot-window", "Mon 04:00-04:00"}, []string{"-nodereboot-window", "never open"}},
+		{"no time zone", nil, []string{"-nodereboot-time-zone", "Berlin"}, []string{"-nodereboot-time-zone", "Berlin"}},
+		{"alerts of nobody", nil, []string{"-nodereboot-alerts", "Etcd.*"}, []string{"-nodereboot-prometheus-url"}},
+		{"any alert", nil, []string{"-nodereboot-prometheus-url", "http://prometheus"}, []string{"-nodereboot-alerts"}},
+		{"alerts of no name", nil, []string{"-nodereboot-prometheus-url", "http://prometheus", "-nodereboot-alerts", "("}, []string{"-nodereboot-alerts"}},
+		{"all Pods", nil, []string{"-nodereboot-blocking-pods", "job=x;"}, []string{"-nodereboot-blocking-pods", "all Pods"}},
+		{"grants before the last", nil, []string{"-nodereboot-min-interval", "-1s"}, []string{"-nodereboot-min-interval"}},
 		{"nodes of one namespace", nil, []string{"-controllers", "nodereboot", "-namespace", "parlour"}, []string{"-namespace=parlour", "nodereboot"}},
 		{"a negative burst", nil, []string{"-kube-api-burst", "-1"}, []string{"-kube-api-burst"}},
 	}

@@ -97,15 +97,9 @@ optional nodereboot >"${temp}/rbac-nodereboot.yaml"
 # charts/icecream-controller has of it: change that, and run
 # hack/update-manifests.sh. The image is not published; see README.md.
 #
-# Who may make Pods in this namespace may take over nodes: it holds nothing else.
-apiVersion: v1
-kind: Namespace
-metadata:
-  name: icecream-reboot-agent
-  labels:
-    app.kubernetes.io/name: reboot-agent
-    pod-security.kubernetes.io/enforce: privileged"
-  values=controllers.nodereboot.enabled=true,controllers.nodereboot.agent.namespace=icecream-reboot-agent render reboot-agent.yaml
+# The policies come first: they restrict what follows."
+  values=controllers.nodereboot.enabled=true render policy-nodereboot.yaml
+  values=controllers.nodereboot.enabled=true render reboot-agent.yaml
 } >"${temp}/reboot-agent.yaml"
 
 mv "${temp}"/*.yaml "${tree}/artifacts/"

@@ -35,6 +35,8 @@ type options struct {
 	agent      agent.Config
 	logging    *logsapi.LoggingConfiguration
 	version    bool
+
+	watchSentinel bool
 }
 
 func main() {
@@ -61,8 +63,11 @@ func parse(args []string) (options, error) {
 	flags := flag.NewFlagSet("reboot-agent", flag.ContinueOnError)
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig file. Without it, $KUBECONFIG is used, and without that, the service account of the Pod that this runs in.")
 	flags.StringVar(&o.agent.NodeName, "node-name", os.Getenv("NODE_NAME"), "The name of the Node that this runs on. Default: $NODE_NAME.")
+	flags.StringVar(&o.agent.LeaseNamespace, "lease-namespace", os.Getenv("POD_NAMESPACE"), "The namespace of the Lease by which the agent says that it runs. Default: $POD_NAMESPACE.")
 	flags.StringVar(&o.agent.BootIDFile, "boot-id-file", "/proc/sys/kernel/random/boot_id", "The file whose content is another after every boot.")
 	flags.StringVar(&o.agent.SentinelFile, "sentinel-file", "/var/run/reboot-required", "The file that asks for a reboot by being there. If it outlives that, it asks again after -retry-after. Empty is none.")
+	flags.StringVar(&o.agent.SentinelState, "sentinel-state", "", "The file in which another process, with -watch-sentinel, says whether -sentinel-file is there. Empty is to look for it.")
+	flags.BoolVar(&o.watchSentinel, "watch-sentinel", false, "Write to -sentinel-state whether -sentinel-file is there, and do nothing else. It takes no privileges, and no API server.")
 	flags.DurationVar(&o.agent.LookEvery, "look-every", time.Minute, "How often to look at these files.")
 	flags.DurationVar(&o.agent.Limits.Drain, "drain-timeout", 15*time.Minute, "How long it may take to drain the node before it is uncordoned, and the reboot is given up.")
 	flags.DurationVar(&o.agent.Limits.RetryAfter, "retry-after", time.Hour, "How long after a drain that was given up, or a reboot that the sentinel file has outlived, to ask for another.")
@@ -77,8 +82,14 @@ func parse(args []string) (options, error) {
 		return o, err
 	}
 	switch limits := o.agent.Limits; {
+	case o.watchSentinel && (o.agent.SentinelFile == "" || o.agent.SentinelState == "" || o.agent.LookEvery <= 0):
+		return o, errors.New("-watch-sentinel takes -sentinel-file, -sentinel-state, and a -look-every of more than nothing")
+	case o.watchSentinel:
+		return o, nil
 	case o.agent.NodeName == "":
 		return o, errors.New("-node-name, or $NODE_NAME, has to say which node this runs on")
+	case o.agent.LeaseNamespace == "":
+		return o, errors.New("-lease-namespace, or $POD_NAMESPACE, has to say where to report that the agent runs")
 	case o.agent.LookEvery <= 0 || limits.Drain <= 0 || limits.Reboot <= 0 || limits.RetryAfter <= 0:
 		return o, errors.New("-look-every, -drain-timeout, -reboot-timeout and -retry-after have to be more than nothing")
 	}
@@ -95,6 +106,9 @@ func run(o options) error {
 	}
 	defer klog.Flush()
 
+	if o.watchSentinel {
+		return agent.WatchSentinel(ctx, o.agent.SentinelFile, o.agent.SentinelState, o.agent.LookEvery, clock.RealClock{})
+	}
 	config, err := cli.ClusterConfig(o.kubeconfig, "")
 	if err != nil {
 		return err
@@ -110,11 +124,11 @@ func run(o options) error {
 		Fields:               fields.OneTermEqualSelector(metav1.ObjectNameField, o.agent.NodeName).String(),
 		Permit:               "kubectl apply -f artifacts/reboot-agent.yaml",
 	}, kube.CoreV1().Nodes(), &corev1.Node{})
-	reboot := agent.Systemd
+	var host agent.Rebooter = agent.NewSystemd()
 	if words := strings.Fields(o.command); len(words) > 0 {
-		reboot = agent.Command(words)
+		host = agent.Command(words)
 	}
-	a, err := agent.New(o.agent, kube, nodes.Core().V1().Nodes(), reboot, clock.RealClock{})
+	a, err := agent.New(o.agent, kube, nodes.Core().V1().Nodes(), host, clock.RealClock{})
 	if err != nil {
 		return err
 	}

@@ -9,12 +9,13 @@ import (
 
 func TestParse(t *testing.T) {
 	t.Setenv("NODE_NAME", "node-1")
+	t.Setenv("POD_NAMESPACE", "agents")
 	t.Setenv("REBOOT_AGENT_DRY_RUN", "true")
 	o, err := parse([]string{"--drain-timeout=5m", "-reboot-command=systemctl reboot"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.agent.NodeName != "node-1" || !o.agent.DryRun || o.agent.Limits.Drain != 5*time.Minute || o.command != "systemctl reboot" {
+	if o.agent.NodeName != "node-1" || o.agent.LeaseNamespace != "agents" || !o.agent.DryRun || o.agent.Limits.Drain != 5*time.Minute || o.command != "systemctl reboot" {
 		t.Errorf("got %+v", o)
 	}
 }
@@ -26,12 +27,14 @@ func TestParseErrors(t *testing.T) {
 		want string
 	}{
 		{"no node", []string{"-node-name="}, "$NODE_NAME"},
+		{"nowhere to report", []string{"-lease-namespace="}, "$POD_NAMESPACE"},
+		{"nowhere to say what the sentinel is", []string{"-watch-sentinel"}, "-sentinel-state"},
 		{"no time to drain", []string{"-drain-timeout=0"}, "-drain-timeout"},
 		{"never looking", []string{"-look-every=-1s"}, "-look-every"},
 		{"an argument that is no flag", []string{"reboot"}, `"reboot"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, err := parse(slices.Concat([]string{"-node-name=node-1"}, tt.args)); err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
+			if _, err := parse(slices.Concat([]string{"-node-name=node-1", "-lease-namespace=agents"}, tt.args)); err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %v, want one line with %s", err, tt.want)
 			}
 		})

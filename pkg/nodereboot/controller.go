@@ -21,19 +21,24 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/tools/pager"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -48,13 +53,6 @@ const Name = "nodereboot"
 
 const fieldManager = Name + "-controller"
 
-// Config is what an operator can choose.
-type Config struct {
-	// MaxUnavailable is how many nodes may be unavailable, or which percentage of
-	// all. Zero grants nothing.
-	MaxUnavailable intstr.IntOrString
-}
-
 // The reasons of its events.
 const (
 	ReasonGranted = "RebootGranted"
@@ -63,7 +61,7 @@ const (
 
 // Controller grants nodes their reboots, one step in each sync:
 //
-//	observe → decide → fresh → decide → act → events
+//	observe → decide → ask → fresh → decide → act → events
 //
 // Unlike the other controllers of this program it has one thing to sync, all nodes
 // together, because that is what the budget is about.
@@ -76,8 +74,17 @@ type Controller struct {
 	grants   metrics.Total
 
 	loop   *worker.Loop
-	told   map[types.UID]string // why a node waits, as was told last; only sync reads and writes it
+	alerts func(context.Context, time.Time) ([]string, error) // that fire, and hold reboots back; nil if none does
 	synced []cache.DoneChecker
+
+	// Only sync reads and writes these.
+	told map[types.UID]string // why a node waits, as was told last
+
+	mu        sync.Mutex
+	lastGrant time.Time               // of this process
+	available map[types.UID]time.Time // since when each node has been available
+	heard     map[string]time.Time    // when each node's agent reported last
+	hold      Hold                    // as was found out last
 }
 
 // all is the name of what is synced.
@@ -86,8 +93,9 @@ var all = cache.NewObjectName("", "nodes")
 // burst is how long changes of nodes are gathered before they are looked at.
 const burst = 100 * time.Millisecond
 
-// New wires a controller to its informer and starts nothing.
-func New(config Config, kube kubernetes.Interface, nodes coreinformers.TypedNodeInformer, recorder events.EventRecorder, clock clock.WithTicker) (*Controller, error) {
+// New wires a controller to its informers and starts nothing. The one of Leases has to
+// be restricted to the agents' namespace.
+func New(config Config, kube kubernetes.Interface, nodes coreinformers.TypedNodeInformer, leases coordinationinformers.TypedLeaseInformer, recorder events.EventRecorder, clock clock.WithTicker) (*Controller, error) {
 	c := &Controller{
 		config:   config,
 		kube:     kube,
@@ -96,6 +104,15 @@ func New(config Config, kube kubernetes.Interface, nodes coreinformers.TypedNode
 		clock:    clock,
 		grants:   metrics.NewTotal("nodereboot_grants_total", "Reboots that were granted to nodes.", ""),
 		told:     map[types.UID]string{},
+
+		available: map[types.UID]time.Time{},
+		heard:     map[string]time.Time{},
+	}
+	if config.PrometheusURL != "" {
+		var err error
+		if c.alerts, err = prometheusAlerts(config.PrometheusURL, config.Alerts); err != nil {
+			return nil, fmt.Errorf("-nodereboot-prometheus-url: %w", err)
+		}
 	}
 	c.loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(metrics.For(Name).Sync),
 		worker.WithKeys(slices.Values([]cache.ObjectName{all})))
@@ -104,20 +121,42 @@ func New(config Config, kube kubernetes.Interface, nodes coreinformers.TypedNode
 	}
 	look := func() { c.loop.AddAfter(all, burst) }
 	registration, err := nodes.TypedInformer().AddTypedEventHandler(coreinformers.NodeHandlerFuncs{
-		AddFunc: func(*corev1.Node) { look() },
+		AddFunc: func(node *corev1.Node) {
+			c.see(nil, node)
+			look()
+		},
 		UpdateFunc: func(before, after *corev1.Node) {
+			c.see(before, after)
 			if !request.IsNeeded(before) && request.IsNeeded(after) {
 				c.loop.AddUrgent(all) // somebody asks for something new
 			} else {
 				look()
 			}
 		},
-		DeleteFunc: func(coreinformers.DeletedNode) { look() },
+		DeleteFunc: func(deleted coreinformers.DeletedNode) {
+			if deleted.OptionalObj != nil {
+				c.see(deleted.OptionalObj, nil)
+			}
+			look()
+		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("following events: %w", err)
 	}
-	c.synced = []cache.DoneChecker{registration.HasSyncedChecker()}
+	if err := leases.Informer().SetTransform(cached.Stripped(func(lease *coordinationv1.Lease) {
+		lease.Annotations, lease.Labels, lease.OwnerReferences, lease.ManagedFields = nil, nil, nil, nil
+	})); err != nil {
+		return nil, fmt.Errorf("setting up the cache: %w", err)
+	}
+	reports, err := leases.TypedInformer().AddTypedEventHandler(coordinationinformers.LeaseHandlerFuncs{
+		AddFunc:    func(lease *coordinationv1.Lease) { c.hear(nil, lease, look) },
+		UpdateFunc: func(before, after *coordinationv1.Lease) { c.hear(before, after, look) },
+		DeleteFunc: func(deleted coordinationinformers.DeletedLease) { c.forget(deleted.GetObjectName().Name) },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("following agents: %w", err)
+	}
+	c.synced = []cache.DoneChecker{registration.HasSyncedChecker(), reports.HasSyncedChecker()}
 	c.count()
 	return c, nil
 }
@@ -142,6 +181,11 @@ func (c *Controller) sync(ctx context.Context, _ cache.ObjectName) (again time.D
 		return 0, err
 	}
 	decision := Decide(c.observed(cached))
+	if (decision.Step == Choose || decision.Step == Grant) && (c.alerts != nil || len(c.config.BlockingPods) > 0) {
+		if err := c.ask(ctx); err != nil {
+			return 0, err
+		}
+	}
 	if decision.Step != Rest {
 		if decision, err = c.fresh(ctx); err != nil {
 			return 0, err
@@ -158,18 +202,81 @@ func (c *Controller) sync(ctx context.Context, _ cache.ObjectName) (again time.D
 }
 
 func (c *Controller) observed(nodes []*corev1.Node) Observed {
-	return Observed{Now: c.clock.Now(), MaxUnavailable: c.config.MaxUnavailable, Nodes: nodes}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Observed{Config: c.config, Now: c.clock.Now(), Nodes: nodes, LastGrant: c.lastGrant, Available: maps.Clone(c.available), Heard: maps.Clone(c.heard), Hold: c.hold}
 }
 
-// fresh decides by what the API server has now.
+// see notes since when a node has been available, of which only the time that passes
+// here counts: a node's clock may be wrong, above all after a reboot. For a node that
+// is seen for the first time, what it says is all that is known.
+func (c *Controller) see(before, after *corev1.Node) {
+	isAvailable := func(node *corev1.Node) bool { return request.IsReady(node) && !request.IsGranted(node) }
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch now := c.clock.Now(); {
+	case before != nil && (after == nil || before.UID != after.UID):
+		delete(c.available, before.UID)
+		if after != nil {
+			c.available[after.UID] = now
+		}
+	case !isAvailable(after):
+		delete(c.available, after.UID)
+	case before == nil:
+		c.available[after.UID] = now
+		if since := request.ReadySince(after); since.Before(now) {
+			c.available[after.UID] = since
+		}
+	case !isAvailable(before):
+		c.available[after.UID] = now
+	}
+}
+
+// hear notes that an agent has renewed its Lease, and has all nodes looked at if it was
+// silent before. Again it is the time that passes here that counts, and the agent's own
+// only where it is seen for the first time.
+func (c *Controller) hear(before, after *coordinationv1.Lease, look func()) {
+	renewed := after.Spec.RenewTime
+	if renewed == nil || before != nil && renewed.Equal(before.Spec.RenewTime) {
+		return
+	}
+	at := c.clock.Now()
+	c.mu.Lock()
+	last, isKnown := c.heard[after.Name]
+	wasSilent := !isKnown || at.Sub(last) > request.ReportedWithin
+	if before == nil && renewed.Time.Before(at) {
+		c.heard[after.Name] = renewed.Time
+	} else {
+		c.heard[after.Name] = at
+	}
+	c.mu.Unlock()
+	if wasSilent {
+		look()
+	}
+}
+
+func (c *Controller) forget(node string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.heard, node)
+}
+
+// fresh decides by what the API server has now. The list is made page by page, all of
+// one moment, and no more is kept of a node than of a cached one: a Node may have 50 kB.
 func (c *Controller) fresh(ctx context.Context) (Decision, error) {
-	live, err := c.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		return c.kube.CoreV1().Nodes().List(ctx, options)
+	})
+	pages.FullListIfExpired = false // then it is tried again
+	var nodes []*corev1.Node
+	err := pages.EachListItemWithAlloc(ctx, metav1.ListOptions{}, func(item runtime.Object) error {
+		node := item.(*corev1.Node)
+		Strip(node)
+		nodes = append(nodes, node)
+		return nil
+	})
 	if err != nil {
 		return Decision{}, fmt.Errorf("listing nodes: %w", err)
-	}
-	nodes := make([]*corev1.Node, 0, len(live.Items))
-	for i := range live.Items {
-		nodes = append(nodes, &live.Items[i])
 	}
 	return Decide(c.observed(nodes)), nil
 }
@@ -198,6 +305,9 @@ func (c *Controller) act(ctx context.Context, d Decision) error {
 		return nil
 	}
 	c.grants.Inc()
+	c.mu.Lock()
+	c.lastGrant = c.clock.Now()
+	c.mu.Unlock()
 	delete(c.told, node.UID)
 	others := len(d.Unavailable) - 1 // without the node itself
 	klog.FromContext(ctx).Info("Reboot granted", "node", klog.KObj(after), "unavailable", others, "budget", d.Budget)
@@ -245,7 +355,7 @@ func (c *Controller) count() {
 		for _, u := range decide().Unavailable {
 			n[u.Reason]++
 		}
-		for _, reason := range []string{Chosen, Granted, Rebooting, NotReady} {
+		for _, reason := range Unavailabilities {
 			add(n[reason], reason)
 		}
 	})

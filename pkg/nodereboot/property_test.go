@@ -78,10 +78,14 @@ func newWorld(t *rapid.T, most intstr.IntOrString) *world {
 
 func (w *world) newCandidate() *candidate {
 	kube := &fake.Clientset{}
-	nodes := kubeinformers.NewSharedInformerFactory(kube, 0).Core().V1().Nodes()
-	controller, err := New(Config{MaxUnavailable: w.most}, kube, nodes, &events.FakeRecorder{}, clocktesting.NewFakeClock(noon))
+	factory := kubeinformers.NewSharedInformerFactory(kube, 0)
+	nodes := factory.Core().V1().Nodes()
+	controller, err := New(Config{MaxUnavailable: w.most}, kube, nodes, factory.Coordination().V1().Leases(), &events.FakeRecorder{}, clocktesting.NewFakeClock(noon))
 	if err != nil {
 		w.t.Fatal(err)
+	}
+	for i := range 10 {
+		controller.heard[fmt.Sprintf("node-%d", i)] = noon
 	}
 	c := &candidate{Controller: controller, store: nodes.Informer().GetStore()}
 	kube.AddReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -158,14 +162,20 @@ func (w *world) audit(before *corev1.Node, by list) {
 		w.t.Fatalf("granted by a list that has %d unavailable, of %d that may be", by.counted, by.budget)
 	}
 	w.granted[now.UID] = by
-	last, n := list{}, 0
+	last, n, controlPlane := list{}, 0, 0
 	for _, node := range w.nodes {
 		if request.IsGranted(node) {
 			n++
+			if isControlPlane(node) {
+				controlPlane++
+			}
 			if by := w.granted[node.UID]; by.number > last.number {
 				last = by
 			}
 		}
+	}
+	if controlPlane > 1 {
+		w.t.Fatalf("%d nodes of the control plane are granted their reboot", controlPlane)
 	}
 	if n > last.budget {
 		w.t.Fatalf("%d nodes are granted their reboot, of %d that may be unavailable", n, last.budget)
@@ -181,7 +191,7 @@ func (w *world) count(alsoNext bool) (n int) {
 		_, next := node.Annotations[request.Next]
 		_, now := node.Annotations[request.Now]
 		_, isRebooting := node.Annotations[request.InProgress]
-		if alsoNext && next || now || isRebooting || len(node.Status.Conditions) == 0 || node.Status.Conditions[0].Status != corev1.ConditionTrue {
+		if alsoNext && next || now || isRebooting || node.Spec.Unschedulable || len(node.Status.Conditions) == 0 || node.Status.Conditions[0].Status != corev1.ConditionTrue {
 			n++
 		}
 	}
@@ -220,13 +230,16 @@ func (w *world) join(name string) {
 		w.disturbed = w.lists
 	}
 	w.nodes[name] = node(name, func(n *corev1.Node) { n.Annotations = map[string]string{} })
+	if name <= "node-3" {
+		labeled(controlPlane[0], "")(w.nodes[name])
+	}
 	w.nodes[name].UID, w.nodes[name].ResourceVersion = types.UID(fmt.Sprint(w.version)), strconv.Itoa(w.version)
 }
 
 // happen is anything that may happen at any time.
 func (w *world) happen() {
 	names := slices.Sorted(maps.Keys(w.nodes))
-	kind := rapid.IntRange(0, 6).Draw(w.t, "happens")
+	kind := rapid.IntRange(0, 7).Draw(w.t, "happens")
 	if len(names) == 0 || kind == 0 {
 		w.join(fmt.Sprintf("node-%d", rapid.IntRange(1, 9).Draw(w.t, "joins")))
 		return
@@ -248,6 +261,9 @@ func (w *world) happen() {
 		w.agent(name)
 	case 6:
 		w.arrive()
+	case 7:
+		w.change(name, func(n *corev1.Node) { n.Spec.Unschedulable = !n.Spec.Unschedulable })
+		w.disturbed = w.lists
 	}
 }
 
@@ -333,6 +349,7 @@ func (w *world) settle() {
 	for range 20 * (len(w.nodes) + 1) {
 		for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
 			w.change(name, ready(corev1.ConditionTrue))
+			w.change(name, func(n *corev1.Node) { n.Spec.Unschedulable = false })
 			w.agent(name)
 		}
 		w.show(w.candidates[0], false)

@@ -75,6 +75,8 @@ var healthy = map[string]string{
 	`nodereboot_unavailable_nodes{reason="Granted", ` + a + `}`:                                          "0x240",
 	`nodereboot_unavailable_nodes{reason="Rebooting", ` + a + `}`:                                        "0x240",
 	`nodereboot_unavailable_nodes{reason="Rebooting", ` + b + `}`:                                        "0x240",
+	`nodereboot_waiting_nodes{reason="AgentSilent", ` + a + `}`:                                          "0x240",
+	`nodereboot_waiting_nodes{reason="WindowClosed", ` + a + `}`:                                         "3x240",
 	`nodereboot_unavailable_nodes{reason="NotReady", ` + a + `}`:                                         "1x240",
 	`nodereboot_grants_total{` + a + `}`:                                                                 "0x240",
 	`nodereboot_grants_total{` + b + `}`:                                                                 "0x240",
@@ -110,6 +112,7 @@ func TestAlerts(t *testing.T) {
 		granted  = `nodereboot_unavailable_nodes{reason="Granted", ` + a + `}`
 		reboots  = `nodereboot_unavailable_nodes{reason="Rebooting", ` + a + `}`
 		rebootsB = `nodereboot_unavailable_nodes{reason="Rebooting", ` + b + `}`
+		silent   = `nodereboot_waiting_nodes{reason="AgentSilent", ` + a + `}`
 		notReady = `nodereboot_unavailable_nodes{reason="NotReady", ` + a + `}`
 		grants   = `nodereboot_grants_total{` + a + `}`
 		grantsB  = `nodereboot_grants_total{` + b + `}`
@@ -281,6 +284,12 @@ func TestAlerts(t *testing.T) {
 		},
 		{name: "a tenth of them is", with: series{updates: "0x20 0+1x219"}},
 
+		{name: "an agent that is silent for less than an hour", with: series{silent: "0x19 1x119 0x100"}},
+		{
+			name: "an agent that is silent for an hour",
+			with: series{silent: "0x19 1x220"},
+			want: firing{"IcecreamControllerNodesCannotReboot": 70 * time.Minute},
+		},
 		{name: "one node reboots after the other", with: series{reboots: "1x240", rebootsB: "1x240", grants: "0+0.1x240"}},
 		{
 			name: "so they do while the leader changes",

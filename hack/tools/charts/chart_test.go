@@ -173,35 +173,59 @@ func TestPodsAreRestricted(t *testing.T) {
 	}
 }
 
-// The agent talks to the host's process 1 as its user, and looks for a file of the
-// host. That takes the privileged standard, but no more of it than this: no
-// capability, no way to more privileges, nothing that is written to.
+// The agent talks to the host's process 1 as its user, and a container beside it looks
+// for a file of the host. That takes the privileged standard, but no more of it than
+// this: no capability, no way to more privileges, nothing of the host that is written
+// to, and nothing at all of its files for root.
 func TestRebootAgentIsNoMorePrivilegedThanItHasToBe(t *testing.T) {
 	pod := pods(t, read(t, root+"/artifacts/reboot-agent.yaml"))["DaemonSet/icecream-controller-reboot-agent"]
-	const both = `forbidden AppArmor profile (pod must not set AppArmor profile type to "Unconfined"), host namespaces (hostPID=true), `
+	const both = `forbidden AppArmor profile (container "reboot-agent" must not set AppArmor profile type to "Unconfined"), host namespaces (hostPID=true), `
 	for level, want := range map[podsecurityapi.Level]string{
 		podsecurityapi.LevelPrivileged: "",
-		podsecurityapi.LevelBaseline:   both + `hostPath volumes (volume "sentinel")`,
-		podsecurityapi.LevelRestricted: both + `restricted volume types (volume "sentinel" uses restricted volume type "hostPath"), ` +
-			`runAsNonRoot != true (pod or container "reboot-agent" must set securityContext.runAsNonRoot=true), runAsUser=0 (pod must not set runAsUser=0)`,
+		podsecurityapi.LevelBaseline:   both + `hostPath volumes (volume "host")`,
+		podsecurityapi.LevelRestricted: both + `restricted volume types (volume "host" uses restricted volume type "hostPath"), ` +
+			`runAsNonRoot != true (pod or container "reboot-agent" must set securityContext.runAsNonRoot=true), runAsUser=0 (container "reboot-agent" must not set runAsUser=0)`,
 	} {
 		if found := violations(t, pod, level); found != want {
 			t.Errorf("%s forbids %s, want %s", level, found, want)
 		}
 	}
+	mounts := map[string][]string{}
+	for _, container := range pod.Spec.Containers {
+		for _, mount := range container.VolumeMounts {
+			mode := "rw"
+			if mount.ReadOnly {
+				mode = "ro"
+			}
+			mounts[container.Name] = append(mounts[container.Name], mount.Name+" "+mode)
+		}
+		if isReadOnly := container.SecurityContext.ReadOnlyRootFilesystem; isReadOnly == nil || !*isReadOnly {
+			t.Errorf("%s: its own files can be written to", container.Name)
+		}
+	}
+	if diff := cmp.Diff(map[string][]string{"reboot-agent": {"token ro", "sentinel ro"}, "sentinel": {"host ro", "sentinel rw"}}, mounts); diff != "" {
+		t.Errorf("mounts (-want +got):\n%s", diff)
+	}
 	for _, volume := range pod.Spec.Volumes {
-		if volume.HostPath == nil || volume.HostPath.Path != "/var/run" {
-			t.Errorf("volume %s", volume.Name)
+		if volume.HostPath != nil && volume.Name != "host" {
+			t.Errorf("volume %s is the host's", volume.Name)
 		}
 	}
-	container := pod.Spec.Containers[0]
-	for _, mount := range container.VolumeMounts {
-		if !mount.ReadOnly {
-			t.Errorf("mount %s can be written to", mount.Name)
+}
+
+// Nobody has the agent's permissions before the policies restrict them, if the manifest
+// is applied from the top.
+func TestPoliciesComeBeforeTheAgent(t *testing.T) {
+	var kinds []string
+	for document := range strings.SplitSeq(string(read(t, root+"/artifacts/reboot-agent.yaml")), "\n---\n") {
+		if object := parse(t, document); object != nil {
+			kinds = append(kinds, object["kind"].(string))
 		}
 	}
-	if isReadOnly := container.SecurityContext.ReadOnlyRootFilesystem; isReadOnly == nil || !*isReadOnly {
-		t.Error("its own files can be written to")
+	isPolicy := func(kind string) bool { return strings.HasPrefix(kind, "ValidatingAdmissionPolicy") }
+	first := slices.IndexFunc(kinds, func(kind string) bool { return !isPolicy(kind) })
+	if first != 6 || slices.ContainsFunc(kinds[first:], isPolicy) || !slices.Contains(kinds, "DaemonSet") {
+		t.Errorf("three policies and their bindings do not come first: %v", kinds)
 	}
 }
 
@@ -271,11 +295,13 @@ func TestEachSwitchBringsItsOwn(t *testing.T) {
 			[]string{"ClusterRole/-secretsync", "ClusterRoleBinding/-secretsync", "Role/-secretsync", "RoleBinding/-secretsync"},
 		},
 		"nodereboot": {
-			[]string{"-controllers=icecream,nodereboot"},
+			[]string{"-controllers=icecream,nodereboot", "-nodereboot-agent-namespace=icecream-reboot-agent"},
 			[]string{
 				"ClusterRole/-nodereboot", "ClusterRole/-reboot-agent", "ClusterRoleBinding/-nodereboot", "ClusterRoleBinding/-reboot-agent",
-				"DaemonSet/-reboot-agent", "NetworkPolicy/-reboot-agent", "Role/-reboot-agent", "RoleBinding/-reboot-agent", "ServiceAccount/-reboot-agent",
-				"ValidatingAdmissionPolicy/-reboot-agent", "ValidatingAdmissionPolicyBinding/-reboot-agent",
+				"DaemonSet/-reboot-agent", "Namespace/icecream-reboot-agent", "NetworkPolicy/-reboot-agent", "Role/-reboot-agent", "Role/-reboot-agent-report", "Role/-reboot-agent-reports",
+				"RoleBinding/-reboot-agent", "RoleBinding/-reboot-agent-report", "RoleBinding/-reboot-agent-reports", "ServiceAccount/-reboot-agent",
+				"ValidatingAdmissionPolicy/-reboot-agent", "ValidatingAdmissionPolicy/-reboot-agent-lease", "ValidatingAdmissionPolicy/-reboot-annotations",
+				"ValidatingAdmissionPolicyBinding/-reboot-agent", "ValidatingAdmissionPolicyBinding/-reboot-agent-lease", "ValidatingAdmissionPolicyBinding/-reboot-annotations",
 			},
 		},
 	} {
@@ -377,7 +403,7 @@ var elsewhere = map[string][]string{
 	"controller": {
 		// Templates set them.
 		"controllers", "namespace", "leader-elect-resource-name", "tls-cert-file", "tls-private-key-file",
-		"secretsync-source-namespace", "secretsync-annotation", "secretsync-instance", "secretsync-require-receivers",
+		"secretsync-source-namespace", "secretsync-annotation", "secretsync-instance", "secretsync-require-receivers", "nodereboot-agent-namespace",
 		// Probes, Service and NetworkPolicy know their defaults.
 		"bind-address", "insecure-bind-address",
 		// Two replicas need it, and one is not harmed.
@@ -389,7 +415,7 @@ var elsewhere = map[string][]string{
 	},
 	"reboot-agent": {
 		// Templates set them, or what their defaults are made of.
-		"node-name", "sentinel-file",
+		"lease-namespace", "node-name", "sentinel-file", "sentinel-state", "watch-sentinel",
 		// It is the kernel's.
 		"boot-id-file",
 		// As above.
@@ -440,9 +466,14 @@ func TestFlagsAreTheProgramsOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, pod := range pods(t, rendered) {
-			container := pod.Spec.Containers[0]
-			if output, err := exec.Command(binaries[container.Name], append(container.Args, "-version")...).CombinedOutput(); err != nil {
-				t.Errorf("%s: %s refuses %q: %s", name, container.Name, container.Args, output)
+			for _, container := range pod.Spec.Containers {
+				binary := binaries[container.Name]
+				if container.Name == "sentinel" {
+					binary = binaries["reboot-agent"]
+				}
+				if output, err := exec.Command(binary, append(container.Args, "-version")...).CombinedOutput(); err != nil {
+					t.Errorf("%s: %s refuses %q: %s", name, container.Name, container.Args, output)
+				}
 			}
 		}
 	}

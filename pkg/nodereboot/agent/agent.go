@@ -2,7 +2,7 @@
 // controller (package nodereboot) allows it, and leaves the node as it was.
 //
 // It writes three annotations (package request) and the cordon of its own Node,
-// evictions of the Pods there, and events. It never touches another Node, never
+// evictions of the Pods there, events, and a Lease that says that it runs. It never touches another Node, never
 // deletes a Pod, never takes away a cordon that is not its own, and never grants
 // itself a reboot.
 //
@@ -14,11 +14,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -51,16 +53,22 @@ const (
 	ReasonFailed    = "RebootFailed" // the command did; it will be run again
 	ReasonGivenUp   = "RebootGivenUp"
 	ReasonFinished  = "RebootFinished"
+	ReasonUnable    = "RebootImpossible" // this agent could not reboot its host
 )
 
 // Config is what an operator can choose.
 type Config struct {
 	// NodeName is that of the Node that this runs on.
 	NodeName string
+	// LeaseNamespace is where the Lease is by which the agent says that it runs.
+	LeaseNamespace string
 	// BootIDFile holds what is another after every boot.
 	BootIDFile string
 	// SentinelFile asks for a reboot by being there; none if empty.
 	SentinelFile string
+	// SentinelState, if not empty, is where WatchSentinel says whether it is there, so
+	// that the agent itself need not see the host's directory.
+	SentinelState string
 	// LookEvery is how often these two are looked at.
 	LookEvery time.Duration
 	Limits    Limits
@@ -87,7 +95,7 @@ type Agent struct {
 	config Config
 	kube   kubernetes.Interface
 	nodes  coreinformers.TypedNodeInformer
-	reboot func(context.Context) error
+	host   Rebooter
 	clock  clock.WithTicker
 
 	loop   *worker.Loop
@@ -97,12 +105,14 @@ type Agent struct {
 	drained   string // the record of the work for which the node is drained
 	trouble   error  // that the last attempt to drain ended with
 	rehearsed string // what a dry run has gone through already
+	unable    error  // why the host could not be rebooted; known before the first sync
+	isSaid    bool   // whether that was told
 }
 
 // New wires an agent and starts nothing. The informer has to be restricted to the
-// node. reboot makes the system go down; it may return before it does.
-func New(config Config, kube kubernetes.Interface, nodes coreinformers.TypedNodeInformer, reboot func(context.Context) error, clock clock.WithTicker) (*Agent, error) {
-	a := &Agent{config: config, kube: kube, nodes: nodes, reboot: reboot, clock: clock}
+// node.
+func New(config Config, kube kubernetes.Interface, nodes coreinformers.TypedNodeInformer, host Rebooter, clock clock.WithTicker) (*Agent, error) {
+	a := &Agent{config: config, kube: kube, nodes: nodes, host: host, clock: clock}
 	a.loop = worker.New(Name, a.sync, worker.WithClock(clock), worker.WithKeys(slices.Values([]cache.ObjectName{a.name()})))
 	look := func() { a.loop.Add(a.name()) }
 	registration, err := nodes.TypedInformer().AddTypedEventHandler(coreinformers.NodeHandlerFuncs{
@@ -125,7 +135,15 @@ func New(config Config, kube kubernetes.Interface, nodes coreinformers.TypedNode
 
 // Run works until ctx ends, and returns when the step under way has. The informer is
 // started by the caller.
-func (a *Agent) Run(ctx context.Context) error { return a.loop.Run(ctx, 1, a.synced...) }
+func (a *Agent) Run(ctx context.Context) error {
+	a.unable = a.host.Check()
+	ctx, cancel := context.WithCancel(ctx)
+	var reporting sync.WaitGroup
+	reporting.Go(func() { a.keepReporting(ctx) })
+	defer reporting.Wait()
+	defer cancel()
+	return a.loop.Run(ctx, 1, a.synced...)
+}
 
 func (a *Agent) name() cache.ObjectName { return cache.NewObjectName("", a.config.NodeName) }
 
@@ -138,7 +156,12 @@ func (a *Agent) sync(ctx context.Context, _ cache.ObjectName) (again time.Durati
 	} else if err != nil {
 		return 0, err
 	}
+	a.complain(ctx, node)
 	d, err := a.decide(node)
+	if errors.Is(err, errSentinelUnknown) {
+		klog.FromContext(ctx).V(2).Info("Waiting", "err", err)
+		return worker.Soonest(pause, a.config.LookEvery), nil
+	}
 	if err != nil {
 		return a.config.LookEvery, worker.Terminal(err)
 	}
@@ -164,6 +187,15 @@ func (a *Agent) sync(ctx context.Context, _ cache.ObjectName) (again time.Durati
 	}
 }
 
+// complain tells once that the host could not be rebooted, if that is so.
+func (a *Agent) complain(ctx context.Context, node *corev1.Node) {
+	if a.unable != nil && !a.isSaid {
+		a.isSaid = true
+		klog.FromContext(ctx).Error(a.unable, "This host could not be rebooted: no reboot is asked for or begun")
+		a.report(ctx, node, corev1.EventTypeWarning, ReasonUnable, "The agent could not reboot this node, and asks for nothing: "+a.unable.Error())
+	}
+}
+
 // decide reads what is to know besides the Node, and decides.
 func (a *Agent) decide(node *corev1.Node) (Decision, error) {
 	bootID, err := os.ReadFile(a.config.BootIDFile)
@@ -175,11 +207,11 @@ func (a *Agent) decide(node *corev1.Node) (Decision, error) {
 		Node:    node,
 		BootID:  strings.TrimSpace(string(bootID)),
 		Drained: a.drained != "" && a.drained == node.Annotations[request.InProgress],
+		Unable:  a.unable != nil,
 		Limits:  a.config.Limits,
 	}
-	if a.config.SentinelFile != "" {
-		_, err := os.Stat(a.config.SentinelFile)
-		o.Sentinel = err == nil
+	if o.Sentinel, err = a.sentinel(); err != nil {
+		return Decision{Step: Rest}, err
 	}
 	return Decide(o)
 }
@@ -192,10 +224,7 @@ func (a *Agent) act(ctx context.Context, node *corev1.Node, d Decision) (*corev1
 	case Drain:
 		return a.drain(ctx, node, d.Again)
 	case GiveUp:
-		note := fmt.Sprintf("The node could not be drained within %s, and was given back; it asks again at %s", a.config.Limits.Drain, *d.Annotations[request.Needed])
-		if a.trouble != nil {
-			note += ". The last obstacle: " + a.trouble.Error()
-		}
+		note := a.whyGivenUp(d)
 		if err := a.tell(ctx, node, corev1.EventTypeWarning, ReasonGivenUp, note); err != nil {
 			return nil, fmt.Errorf("telling that the reboot is given up: %w", err) // the slot is kept until it is told
 		}
@@ -203,6 +232,7 @@ func (a *Agent) act(ctx context.Context, node *corev1.Node, d Decision) (*corev1
 	}
 	after, err := a.write(ctx, node, d)
 	if apierrors.IsConflict(err) {
+		a.drained = "" // it may have been schedulable in between
 		return nil, worker.NotYet(err)
 	}
 	if err != nil {
@@ -228,6 +258,18 @@ func (a *Agent) act(ctx context.Context, node *corev1.Node, d Decision) (*corev1
 	return after, nil
 }
 
+// whyGivenUp is what people are told of a reboot that does not come about.
+func (a *Agent) whyGivenUp(d Decision) string {
+	if a.unable != nil {
+		return "The node was given back, as this agent could not reboot it: " + a.unable.Error()
+	}
+	note := fmt.Sprintf("The node could not be drained within %s, and was given back; it asks again at %s", a.config.Limits.Drain, *d.Annotations[request.Needed])
+	if a.trouble != nil {
+		note += ". The last obstacle: " + a.trouble.Error()
+	}
+	return note
+}
+
 // goDown runs the reboot command.
 func (a *Agent) goDown(ctx context.Context, node *corev1.Node) error {
 	if a.config.DryRun {
@@ -238,7 +280,7 @@ func (a *Agent) goDown(ctx context.Context, node *corev1.Node) error {
 	// What makes the system go down also asks this process to end, and has to go on.
 	command, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.config.Limits.Reboot)
 	defer cancel()
-	if err := a.reboot(command); err != nil && ctx.Err() == nil {
+	if err := a.host.Reboot(command); err != nil && ctx.Err() == nil {
 		a.report(ctx, node, corev1.EventTypeWarning, ReasonFailed, fmt.Sprintf("The reboot command is run again after %s, as it failed: %v", a.config.Limits.Reboot, err))
 		return worker.Terminal(fmt.Errorf("rebooting: %w", err))
 	}

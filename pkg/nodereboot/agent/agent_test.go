@@ -2,9 +2,13 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,8 +18,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
 
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
@@ -60,7 +66,7 @@ func TestCommandEnds(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		if err := Command([]string{path})(ctx); err == nil {
+		if err := (Command{path}).Reboot(ctx); err == nil {
 			t.Errorf("%q has succeeded", script)
 		}
 	}
@@ -89,4 +95,176 @@ func testObstaclesAreTold(t *testing.T) {
 			t.Errorf("trouble: %v", a.trouble)
 		}
 	}
+}
+
+// Whether the host could be rebooted is found out without trying it.
+func TestCheck(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name  string
+		first string // process 1
+		err   error  // of sending it a signal
+		want  string // in the error
+	}{
+		{"systemd", "systemd", nil, ""},
+		{"the Pod has no hostPID", "reboot-agent", nil, `process 1 is "reboot-agent"`},
+		{"another init", "init", nil, "-reboot-command"},
+		{"AppArmor, or another user", "systemd", syscall.EPERM, "takes no signals"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if err := os.WriteFile(filepath.Join(dir, "1", "comm"), []byte(tt.first+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var sent []syscall.Signal
+			s := Systemd{proc: dir, kill: func(pid int, signal syscall.Signal) error {
+				if pid != 1 {
+					t.Errorf("signal for process %d", pid)
+				}
+				sent = append(sent, signal)
+				return tt.err
+			}}
+			err := s.Check()
+			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+			if slices.ContainsFunc(sent, func(signal syscall.Signal) bool { return signal != 0 }) {
+				t.Errorf("sent %v", sent)
+			}
+			if err := s.Reboot(t.Context()); (err == nil) != (tt.want == "") || (err == nil) != slices.Contains(sent, rebootSignal) {
+				t.Errorf("sent %v, error %v", sent, err)
+			}
+		})
+	}
+	if err := (Command{"/no/such/program"}).Check(); err == nil {
+		t.Error("a program that is not there could be run")
+	}
+	if err := (Command{"true"}).Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// An agent says that it runs only while it could reboot its host, is to do more than
+// rehearse, and the API server keeps it from granting itself a reboot.
+func TestReports(t *testing.T) {
+	for _, tt := range []struct {
+		name         string
+		host         Rebooter
+		dryRun       bool
+		isRestricted bool
+		want         bool
+	}{
+		{"an agent", Command{"true"}, false, true, true},
+		{"no way to reboot", Command{"/no/such/program"}, false, true, false},
+		{"a dry run", Command{"true"}, true, true, false},
+		{"no policy", Command{"true"}, false, false, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				kube := fake.NewClientset(node(nil))
+				var isRestricted atomic.Bool
+				isRestricted.Store(tt.isRestricted)
+				kube.PrependReactor("patch", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+					if options := action.(clienttesting.PatchActionImpl).PatchOptions; len(options.DryRun) == 0 {
+						t.Error("the Node is changed in earnest")
+					}
+					if isRestricted.Load() {
+						return true, nil, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errors.New("the agent does not grant itself a reboot"))
+					}
+					return true, node(nil), nil
+				})
+				bootID := filepath.Join(t.TempDir(), "boot_id")
+				if err := os.WriteFile(bootID, []byte("old"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				nodes := kubeinformers.NewSharedInformerFactory(kube, 0)
+				a, err := New(Config{NodeName: "node-1", LeaseNamespace: "agents", BootIDFile: bootID, LookEvery: time.Minute, Limits: limits, DryRun: tt.dryRun}, kube, nodes.Core().V1().Nodes(), tt.host, clock.RealClock{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				nodes.StartWithContext(ctx)
+				ended := make(chan error, 1)
+				go func() { ended <- a.Run(ctx) }()
+				renewed := func() time.Time {
+					t.Helper()
+					synctest.Wait()
+					lease, err := kube.CoordinationV1().Leases("agents").Get(ctx, "node-1", metav1.GetOptions{})
+					if apierrors.IsNotFound(err) {
+						return time.Time{}
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					return lease.Spec.RenewTime.Time
+				}
+				time.Sleep(time.Second)
+				first := renewed()
+				if first.IsZero() == tt.want {
+					t.Errorf("reported: %t", !first.IsZero())
+				}
+				time.Sleep(request.ReportEvery)
+				if second := renewed(); tt.want && !second.After(first) {
+					t.Errorf("reported at %s and then at %s", first, second)
+				}
+				isRestricted.Store(true)
+				time.Sleep(request.ReportEvery)
+				if isLate := !renewed().IsZero(); tt.name == "no policy" && !isLate {
+					t.Error("not reported after the policy has come")
+				}
+				cancel()
+				if err := <-ended; err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+				nodes.Shutdown()
+			})
+		})
+	}
+}
+
+// A process without privileges looks for the sentinel in the agent's place. Before it has
+// looked for the first time, nothing is decided: a sentinel that has outlived a reboot
+// would be taken for a new one.
+func TestSentinelIsWatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		sentinel, state := filepath.Join(dir, "reboot-required"), filepath.Join(dir, "state")
+		a := &Agent{config: Config{SentinelFile: sentinel, SentinelState: state}}
+		if is, err := a.sentinel(); is || !errors.Is(err, errSentinelUnknown) {
+			t.Errorf("before anybody has looked: %t, %v", is, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- WatchSentinel(ctx, sentinel, state, time.Minute, clock.RealClock{}) }()
+		require := func(want bool) {
+			t.Helper()
+			synctest.Wait()
+			if is, err := a.sentinel(); is != want || err != nil {
+				t.Errorf("the sentinel is there: %t, want %t; %v", is, want, err)
+			}
+		}
+		require(false)
+		if err := os.WriteFile(sentinel, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		require(true)
+		if err := os.Remove(sentinel); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		require(false)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if err := os.WriteFile(state, []byte("maybe"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if is, err := a.sentinel(); is || err == nil {
+			t.Errorf("what nobody has written is taken for %t", is)
+		}
+	})
 }

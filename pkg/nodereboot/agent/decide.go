@@ -18,14 +18,19 @@ type Observed struct {
 	BootID string // of the running system
 	// Sentinel tells whether something on the node asks for a reboot.
 	Sentinel bool
-	// Drained tells whether this process has drained the node for the work under way.
+	// Drained tells whether this process has drained the node for the work under way,
+	// as it is recorded now. No annotation says so: others can write these.
 	Drained bool
-	Limits  Limits
+	// Unable tells that this agent could not reboot its host. Then it asks for nothing,
+	// begins nothing, and gives back what it has begun or may begin; but what ended in a
+	// reboot is finished.
+	Unable bool
+	Limits Limits
 }
 
 // Limits say how long things may take.
 type Limits struct {
-	Drain      time.Duration // from the beginning of the work, before the node is given back
+	Drain      time.Duration // from the beginning of the work, or from a reboot in vain, before the node is given back
 	Reboot     time.Duration // from the reboot command, before it is run again
 	RetryAfter time.Duration // from a drain that was given up, or a reboot in vain, to the next one asked for
 }
@@ -94,7 +99,7 @@ func RecordOf(node *corev1.Node) (*Record, error) {
 // annotations of the Node.
 //
 // It depends on nothing that a restart of the agent forgets, but for Drained: to
-// drain twice does no harm. A reboot happens once for each permission because the
+// drain twice does no harm, and to believe somebody else that it is done could. A reboot happens once for each permission because the
 // permission goes with the write that has the present boot ID recorded; with that
 // ID the command is run, with another one never.
 func Decide(o Observed) (Decision, error) {
@@ -109,13 +114,13 @@ func Decide(o Observed) (Decision, error) {
 	switch {
 	case record != nil && record.BootID != o.BootID:
 		return finish(o, record), nil
-	case record != nil && record.Rebooted != nil:
-		return rebooting(o, record), nil
 	case record != nil:
-		return draining(o, record), nil
+		return working(o, record), nil
+	case isGranted && o.Unable:
+		return Decision{Step: GiveUp, Annotations: map[string]*string{request.Now: nil}}, nil
 	case isGranted:
 		return begin(o), nil
-	case o.Sentinel && !request.IsNeeded(o.Node):
+	case o.Sentinel && !request.IsNeeded(o.Node) && !o.Unable:
 		return Decision{Step: Request, Annotations: map[string]*string{request.Needed: new(string)}}, nil
 	}
 	return Decision{Step: Rest}, nil
@@ -128,13 +133,30 @@ func begin(o Observed) Decision {
 	return Decision{Step: Begin, Annotations: map[string]*string{request.Needed: nil, request.Now: nil, request.InProgress: r.text()}}
 }
 
-// draining is the work before the reboot, for as long as it may take.
-func draining(o Observed, r *Record) Decision {
+// working is the work up to the reboot, for as long as it may take.
+//
+// After the command, while the system is still the old one, it waits. If the system
+// does not go down in time, the command was never run, because the agent was killed
+// just before, or it was in vain. Then all begins again: the node may have been made
+// schedulable meanwhile.
+func working(o Observed, r *Record) Decision {
+	began := r.Since
+	if r.Rebooted != nil {
+		began = r.Rebooted.Add(o.Limits.Reboot)
+		if left := began.Sub(o.Now); left > 0 {
+			return Decision{Step: Rest, Wait: "the system goes down", Again: left}
+		}
+	}
 	isOurs := o.Node.Spec.Unschedulable && !r.WasCordoned
-	left := r.Since.Add(o.Limits.Drain).Sub(o.Now)
+	left := began.Add(o.Limits.Drain).Sub(o.Now)
+	if o.Unable {
+		left = 0
+	}
 	switch {
 	case left <= 0 && isOurs:
 		return Decision{Step: Undo, Unschedulable: new(bool)}
+	case left <= 0 && o.Unable:
+		return Decision{Step: GiveUp, Annotations: map[string]*string{request.InProgress: nil}}
 	case left <= 0:
 		return Decision{Step: GiveUp, Annotations: map[string]*string{request.InProgress: nil, request.Needed: later(o)}}
 	case !o.Node.Spec.Unschedulable:
@@ -154,16 +176,6 @@ func reboot(o Observed, r *Record) Decision {
 	return Decision{Step: Reboot, Annotations: map[string]*string{request.InProgress: again.text()}}
 }
 
-// rebooting is what to do after the command, while the system is still the old one:
-// wait. If it does not go down in time, the command has never been run, because the
-// agent was killed just before, or it was in vain.
-func rebooting(o Observed, r *Record) Decision {
-	if left := r.Rebooted.Add(o.Limits.Reboot).Sub(o.Now); left > 0 {
-		return Decision{Step: Rest, Wait: "the system goes down", Again: left}
-	}
-	return reboot(o, r)
-}
-
 // finish comes after the reboot, once the node is Ready again. That counts only if
 // the kubelet of the new system has said it: until then the Node may show what the
 // old one said. A sentinel that has outlived the reboot asks for the next one with a
@@ -176,7 +188,7 @@ func finish(o Observed, r *Record) Decision {
 	if o.Node.Spec.Unschedulable && !r.WasCordoned {
 		d.Unschedulable = new(bool)
 	}
-	if o.Sentinel && !request.IsNeeded(o.Node) {
+	if o.Sentinel && !request.IsNeeded(o.Node) && !o.Unable {
 		d.Annotations[request.Needed] = later(o)
 	}
 	return d

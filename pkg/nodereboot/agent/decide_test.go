@@ -77,7 +77,12 @@ func TestDecide(t *testing.T) {
 		{"too late, and cordoned by others", "old", false, false, node(begun(-10, "theirs"), cordoned), GiveUp, "", request.InProgress + "- " + request.Needed + "=" + at(60)},
 		{"undone", "old", false, false, node(begun(-10, "")), GiveUp, "", request.InProgress + "- " + request.Needed + "=" + at(60)},
 		{"goes down", "old", false, false, node(begun(-60, commanded(-4)), cordoned), Rest, "", ""},
-		{"does not go down", "old", false, false, node(begun(-60, commanded(-5)), cordoned), Reboot, "", request.InProgress + `={"bootID":"old","wasCordoned":false,"since":"2026-07-01T11:00:00Z","rebooted":"2026-07-01T12:00:00Z"}`},
+		{"does not go down", "old", false, false, node(begun(-60, commanded(-5)), cordoned), Drain, "", ""},
+		{"does not go down, and was uncordoned", "old", false, false, node(begun(-60, commanded(-5))), Cordon, "true", ""},
+		{"does not go down, and is drained again", "old", false, true, node(begun(-60, commanded(-5)), cordoned), Reboot, "", request.InProgress + `={"bootID":"old","wasCordoned":false,"since":"2026-07-01T11:00:00Z","rebooted":"2026-07-01T12:00:00Z"}`},
+		{"does not go down, and cannot be drained again", "old", false, false, node(begun(-60, commanded(-15)), cordoned), Undo, "false", ""},
+		{"does not go down, and is given back", "old", false, false, node(begun(-60, commanded(-15))), GiveUp, "", request.InProgress + "- " + request.Needed + "=" + at(60)},
+		{"somebody else says that it is drained", "old", false, false, node(map[string]string{request.InProgress: `{"bootID":"old","since":"2026-07-01T12:00:00Z","rebooted":"2020-01-01T00:00:00Z","drained":true}`, "drained": "true"}, cordoned), Undo, "false", ""},
 		{"up again, but not Ready", "new", false, false, node(begun(-60, commanded(-4)), cordoned, notReady), Rest, "", ""},
 		{"up again, but the old kubelet said Ready", "new", false, false, node(begun(-60, commanded(-4)), cordoned, kubeletOf("old")), Rest, "", ""},
 		{"up again", "new", false, false, node(begun(-60, commanded(-4)), cordoned, kubeletOf("new")), Finish, "false", request.InProgress + "-"},
@@ -116,6 +121,37 @@ func TestDecide(t *testing.T) {
 			}
 			if diff := cmp.Diff(before, tt.node); diff != "" {
 				t.Errorf("the Node was changed:\n%s", diff)
+			}
+		})
+	}
+}
+
+// An agent that could not reboot its host asks for nothing, and gives back what it has;
+// but a node that was rebooted all the same is not left cordoned.
+func TestUnable(t *testing.T) {
+	begun := `{"bootID":"old","wasCordoned":false,"since":"2026-07-01T12:00:00Z"}`
+	for _, tt := range []struct {
+		name string
+		boot string
+		node *corev1.Node
+		want Step
+	}{
+		{"the sentinel asks", "old", node(nil), Rest},
+		{"permission", "old", node(map[string]string{request.Now: ""}), GiveUp},
+		{"begun", "old", node(map[string]string{request.InProgress: begun}), GiveUp},
+		{"cordoned", "old", node(map[string]string{request.InProgress: begun}, cordoned), Undo},
+		{"rebooted", "new", node(map[string]string{request.InProgress: begun}, cordoned), Finish},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d, err := Decide(Observed{Now: noon, Node: tt.node, BootID: tt.boot, Sentinel: true, Drained: true, Unable: true, Limits: limits})
+			if err != nil || d.Step != tt.want {
+				t.Errorf("step %s, want %s: %v", d.Step, tt.want, err)
+			}
+			if value := d.Annotations[request.Needed]; value != nil {
+				t.Errorf("asks for a reboot at %q", *value)
+			}
+			if after := written(tt.node, d); d.Step == GiveUp && request.IsGranted(after) {
+				t.Errorf("is left with %v", after.Annotations)
 			}
 		})
 	}
@@ -243,7 +279,7 @@ func TestOneRebootForEachPermission(t *testing.T) {
 				case 0:
 					m.blocked = !m.blocked
 				case 1: // somebody uncordons it, and Pods come back
-					if record != nil && record.Rebooted == nil && !wasCordoned {
+					if record != nil && record.BootID == m.boot() && !wasCordoned {
 						m.node.Spec.Unschedulable, m.pods = false, 1
 					}
 				}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -14,31 +15,70 @@ import (
 // reboot.target, as systemctl reboot does.
 const rebootSignal = syscall.Signal(34 + 5)
 
-// Command reboots by running a program with its arguments, until ctx ends.
-func Command(words []string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		command := exec.CommandContext(ctx, words[0], words[1:]...)
-		command.WaitDelay = time.Second // for what it has started, and left behind
-		output, err := command.CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("%s: %w: %s", strings.Join(words, " "), err, strings.TrimSpace(string(output)))
-		}
-		return nil
+// Rebooter has the system go down.
+type Rebooter interface {
+	// Check returns why Reboot could not work here, as far as can be seen without
+	// trying it; nil if nothing speaks against it.
+	Check() error
+	// Reboot may return before the system goes down, and gives up when ctx ends.
+	Reboot(ctx context.Context) error
+}
+
+// Command reboots by running a program with its arguments.
+type Command []string
+
+// Check implements Rebooter: there has to be such a program.
+func (c Command) Check() error {
+	if _, err := exec.LookPath(c[0]); err != nil {
+		return fmt.Errorf("-reboot-command cannot be run: %w", err)
 	}
+	return nil
+}
+
+// Reboot implements Rebooter.
+func (c Command) Reboot(ctx context.Context) error {
+	command := exec.CommandContext(ctx, c[0], c[1:]...)
+	command.WaitDelay = time.Second // for what it has started, and left behind
+	output, err := command.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", strings.Join(c, " "), err, strings.TrimSpace(string(output)))
+	}
+	return nil
 }
 
 // Systemd reboots by telling systemd, which is process 1 of the host. It takes no
 // program, no file of the host, and no capability: only the host's process IDs and
 // systemd's own user, root.
-func Systemd(context.Context) error {
-	name, err := os.ReadFile("/proc/1/comm")
+type Systemd struct {
+	proc string                                     // where the processes are; /proc
+	kill func(pid int, signal syscall.Signal) error // syscall.Kill
+}
+
+// NewSystemd returns the one of the running system.
+func NewSystemd() Systemd { return Systemd{proc: "/proc", kill: syscall.Kill} }
+
+// Check implements Rebooter: process 1 has to be systemd, and take signals from here.
+func (s Systemd) Check() error {
+	name, err := os.ReadFile(filepath.Join(s.proc, "1", "comm"))
 	if err != nil {
 		return fmt.Errorf("finding out what process 1 is: %w", err)
 	}
 	if name := strings.TrimSpace(string(name)); name != "systemd" {
 		return fmt.Errorf("process 1 is %q, not systemd: the Pod needs hostPID, or -reboot-command has to be given", name)
 	}
-	if err := syscall.Kill(1, rebootSignal); err != nil {
+	// Signal 0 is never delivered, but user, AppArmor and SELinux are asked all the same.
+	if err := s.kill(1, 0); err != nil {
+		return fmt.Errorf("systemd takes no signals from here: %w", err)
+	}
+	return nil
+}
+
+// Reboot implements Rebooter.
+func (s Systemd) Reboot(context.Context) error {
+	if err := s.Check(); err != nil {
+		return err
+	}
+	if err := s.kill(1, rebootSignal); err != nil {
 		return fmt.Errorf("telling systemd to reboot: %w", err)
 	}
 	return nil

@@ -153,10 +153,10 @@ func helm(s site) {
 }
 
 // All controllers and an agent on each node run, the agents in a namespace of their
-// own, because nothing else in the cluster needs a privileged Pod. Switched off, they
-// leave nothing behind.
+// own, which comes with them and alone admits privileged Pods. Switched off, they leave
+// nothing behind.
 func helmEveryController(s site) {
-	for namespace, level := range map[string]string{system: "restricted", "agents": "privileged", "secretsync": "restricted"} {
+	for namespace, level := range map[string]string{system: "restricted", "secretsync": "restricted"} {
 		s.kubectl("create", "namespace", namespace)
 		s.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce="+level, "pod-security.kubernetes.io/warn="+level)
 	}
@@ -167,16 +167,16 @@ func helmEveryController(s site) {
 	s.helm("install", "icecream-controller", chart, "-n", system, "--wait", "--timeout=2m")
 	before := installed()
 	s.helm("upgrade", "icecream-controller", chart, "-n", system, "--wait", "--timeout=2m",
-		"--set=controllers.podtimestamp.enabled=true,controllers.secretsync.enabled=true,controllers.nodereboot.enabled=true,controllers.nodereboot.agent.namespace=agents")
+		"--set=controllers.podtimestamp.enabled=true,controllers.secretsync.enabled=true,controllers.nodereboot.enabled=true")
 	s.runs(system, "icecream-controller", 2)
 	nodes := s.get("nodes", "{.items[*].metadata.name}")
-	s.is(strconv.Itoa(len(strings.Fields(nodes))), "-n", "agents", "daemonset/icecream-controller-reboot-agent", "{.status.numberAvailable}")
+	s.is(strconv.Itoa(len(strings.Fields(nodes))), "-n", "icecream-reboot-agent", "daemonset/icecream-controller-reboot-agent", "{.status.numberAvailable}")
 	s.helm("upgrade", "icecream-controller", chart, "-n", system, "--wait", "--timeout=2m", "--reset-values")
 	if after := installed(); after != before {
 		s.Errorf("switched on and off again:\nbefore %s\nafter %s", before, after)
 	}
 	s.helm("uninstall", "icecream-controller", "-n", system)
-	s.kubectl("delete", "crd/icecreams.controller.nicoleh.io", "namespace/"+system, "namespace/agents", "namespace/secretsync")
+	s.kubectl("delete", "crd/icecreams.controller.nicoleh.io", "namespace/"+system, "namespace/secretsync")
 }
 
 // Nothing is installed, and the controller may do nothing, outside of the namespace.

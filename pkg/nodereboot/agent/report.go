@@ -1,0 +1,85 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	coordinationv1ac "k8s.io/client-go/applyconfigurations/coordination/v1"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
+)
+
+// keepReporting says all the time, until ctx ends, that the agent runs and could reboot
+// its host: only to such a node a reboot is granted. An agent that could not, or that is
+// to change nothing, says no such thing.
+func (a *Agent) keepReporting(ctx context.Context) {
+	if a.unable != nil || a.config.DryRun || !cache.WaitFor(ctx, "", a.synced...) {
+		return
+	}
+	isRestricted := false
+	for said := ""; ; {
+		var err error
+		if !isRestricted {
+			err = a.requireRestrictions(ctx)
+			isRestricted = err == nil
+		}
+		if err == nil {
+			err = a.reportRunning(ctx)
+		}
+		wait, text := request.ReportEvery, ""
+		if err != nil {
+			wait, text = pause, err.Error()
+		}
+		if text != said && ctx.Err() == nil {
+			klog.FromContext(ctx).Info("Reporting that the agent runs", "isReported", err == nil, "err", err)
+			said = text
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.clock.After(wait):
+		}
+	}
+}
+
+// requireRestrictions returns nil if the API server refuses the agent what it must not
+// do: to grant itself a reboot. A policy is in force a moment after it was created, and
+// whoever installs it may create it after the agent.
+func (a *Agent) requireRestrictions(ctx context.Context) error {
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:"try"}}}`, request.Now)
+	_, err := a.kube.CoreV1().Nodes().Patch(ctx, a.config.NodeName, types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{FieldManager: Name, DryRun: []string{metav1.DryRunAll}})
+	switch {
+	case err == nil:
+		return errors.New("no ValidatingAdmissionPolicy keeps this agent from granting itself a reboot: are those of artifacts/reboot-agent.yaml there, and is this its service account?")
+	case apierrors.IsForbidden(err):
+		return nil
+	default:
+		return fmt.Errorf("finding out whether policies restrict this agent: %w", err)
+	}
+}
+
+// reportRunning renews the Lease. It is deleted with the Node.
+func (a *Agent) reportRunning(ctx context.Context) error {
+	node, err := a.nodes.Lister().Get(a.config.NodeName)
+	if err != nil {
+		return err
+	}
+	lease := coordinationv1ac.Lease(a.config.NodeName, a.config.LeaseNamespace).
+		WithOwnerReferences(metav1ac.OwnerReference().WithAPIVersion("v1").WithKind("Node").WithName(node.Name).WithUID(node.UID)).
+		WithSpec(coordinationv1ac.LeaseSpec().
+			WithHolderIdentity(a.config.NodeName).
+			WithLeaseDurationSeconds(int32(request.ReportedWithin.Seconds())).
+			WithRenewTime(metav1.NewMicroTime(a.clock.Now())))
+	if _, err = a.kube.CoordinationV1().Leases(a.config.LeaseNamespace).Apply(ctx, lease, metav1.ApplyOptions{FieldManager: Name, Force: true}); err != nil {
+		return fmt.Errorf("renewing the Lease: %w", err)
+	}
+	return nil
+}

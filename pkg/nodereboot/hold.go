@@ -1,0 +1,111 @@
+package nodereboot
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/api"
+	prometheus "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/model"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/pager"
+)
+
+const (
+	// holdFor is how long it takes until it is asked again whether what holds reboots
+	// back still does.
+	holdFor = time.Minute
+	// askFor is how long Prometheus may take to answer.
+	askFor = 10 * time.Second
+)
+
+// Hold is what keeps nodes from their reboots that is neither on a Node nor in the
+// flags.
+type Hold struct {
+	Until time.Time // from when on nothing is known of it
+	// Reason and Note say why no node may be rebooted; empty if nothing is against it.
+	Reason, Note string
+	// Pods are those that must not be disturbed, by the name of their node.
+	Pods map[string]string
+}
+
+// prometheusAlerts returns a function that asks which alerts fire whose names the
+// regular expression matches as a whole.
+func prometheusAlerts(url, names string) (func(context.Context, time.Time) ([]string, error), error) {
+	client, err := api.NewClient(api.Config{Address: url})
+	if err != nil {
+		return nil, err
+	}
+	query := fmt.Sprintf("ALERTS{alertstate=\"firing\",alertname=~%q}", names)
+	return func(ctx context.Context, now time.Time) ([]string, error) {
+		ctx, cancel := context.WithTimeout(ctx, askFor)
+		defer cancel()
+		answer, _, err := prometheus.NewAPI(client).Query(ctx, query, now)
+		if err != nil {
+			return nil, err
+		}
+		series, ok := answer.(model.Vector)
+		if !ok {
+			return nil, fmt.Errorf("the answer is a %s, not a vector", answer.Type())
+		}
+		var alerts []string
+		for _, s := range series {
+			alerts = append(alerts, string(s.Metric[model.AlertNameLabel]))
+		}
+		slices.Sort(alerts)
+		return slices.Compact(alerts), nil
+	}, nil
+}
+
+// blockingPods are the Pods that selectors select and that have not ended, one of each
+// node.
+func blockingPods(ctx context.Context, kube kubernetes.Interface, selectors []string) (map[string]string, error) {
+	found := map[string]string{}
+	for _, selector := range selectors {
+		pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, options)
+		})
+		pages.FullListIfExpired = false
+		err := pages.EachListItem(ctx, metav1.ListOptions{
+			LabelSelector: selector,
+			FieldSelector: "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed",
+		}, func(item runtime.Object) error {
+			pod := item.(*corev1.Pod)
+			found[pod.Spec.NodeName] = pod.Namespace + "/" + pod.Name
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("listing Pods with %s: %w", selector, err)
+		}
+	}
+	return found, nil
+}
+
+// ask finds out what holds reboots back now. If Prometheus does not answer, all wait.
+func (c *Controller) ask(ctx context.Context) error {
+	hold := Hold{Until: c.clock.Now().Add(holdFor)}
+	if c.alerts != nil {
+		switch alerts, err := c.alerts(ctx, c.clock.Now()); {
+		case err != nil:
+			hold.Reason, hold.Note = AlertsUnknown, "Prometheus does not say whether alerts fire: "+err.Error()
+		case len(alerts) > 0:
+			hold.Reason, hold.Note = AlertFires, "these alerts fire: "+strings.Join(alerts[:min(len(alerts), mostNamed)], ", ")
+		}
+	}
+	if len(c.config.BlockingPods) > 0 {
+		var err error
+		if hold.Pods, err = blockingPods(ctx, c.kube, c.config.BlockingPods); err != nil {
+			return err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hold = hold
+	return nil
+}

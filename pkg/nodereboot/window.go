@@ -1,0 +1,129 @@
+package nodereboot
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Window is a time of some days of the week in which reboots may begin.
+type Window struct {
+	days [7]bool // by time.Weekday; on which it opens
+	// from and to are minutes since midnight, by the clock on the wall. If to is not
+	// later, it is on the next day.
+	from, to int
+}
+
+var weekdays = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
+
+const minutesOfDay = 24 * 60
+
+// ParseWindow reads the days of the week and a time from and to, either of which may be
+// left out: "Mon-Fri 22:00-04:00", "Sat,Sun", "01:00-05:30".
+func ParseWindow(text string) (Window, error) {
+	w := Window{days: [7]bool{true, true, true, true, true, true, true}, to: minutesOfDay}
+	words := strings.Fields(text)
+	if len(words) == 0 || len(words) > 2 {
+		return w, fmt.Errorf("%q is no window such as Mon-Fri 22:00-04:00", text)
+	}
+	var err error
+	if last := words[len(words)-1]; strings.Contains(last, ":") {
+		if w.from, w.to, err = parseTimes(last); err != nil {
+			return w, fmt.Errorf("%q is no window such as Mon-Fri 22:00-04:00: %w", text, err)
+		}
+		words = words[:len(words)-1]
+	}
+	switch len(words) {
+	case 1:
+		if w.days, err = parseDays(words[0]); err != nil {
+			return w, fmt.Errorf("%q is no window such as Mon-Fri 22:00-04:00: %w", text, err)
+		}
+	case 2:
+		return w, fmt.Errorf("%q is no window such as Mon-Fri 22:00-04:00", text)
+	}
+	return w, nil
+}
+
+func parseDays(text string) (days [7]bool, err error) {
+	parse := func(word string) (int, error) {
+		day := slices.Index(weekdays, strings.ToLower(word))
+		if day < 0 {
+			return 0, fmt.Errorf("%q is no day: they are %s", word, strings.Join(weekdays, ", "))
+		}
+		return day, nil
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		from, err := parse(first)
+		if err != nil {
+			return days, err
+		}
+		to := from
+		if isRange {
+			if to, err = parse(last); err != nil {
+				return days, err
+			}
+		}
+		for day := from; ; day = (day + 1) % 7 {
+			days[day] = true
+			if day == to {
+				break
+			}
+		}
+	}
+	return days, nil
+}
+
+func parseTimes(text string) (from, to int, err error) {
+	parse := func(text string) (int, error) {
+		if text == "24:00" {
+			return minutesOfDay, nil
+		}
+		at, err := time.Parse("15:04", text)
+		return at.Hour()*60 + at.Minute(), err
+	}
+	first, last, _ := strings.Cut(text, "-")
+	if from, err = parse(first); err != nil {
+		return 0, 0, err
+	}
+	if to, err = parse(last); err != nil {
+		return 0, 0, err
+	}
+	if from == to || from == minutesOfDay {
+		return 0, 0, errors.New("it is never open")
+	}
+	return from, to, nil
+}
+
+// untilOpen is how long it takes until one of the windows is open, by the clocks of the
+// zone; 0 if one is, or there are none.
+func untilOpen(windows []Window, zone *time.Location, now time.Time) time.Duration {
+	if len(windows) == 0 {
+		return 0
+	}
+	if zone == nil {
+		zone = time.UTC
+	}
+	year, month, day := now.In(zone).Date()
+	var first time.Duration
+	for _, w := range windows {
+		for offset := -1; offset <= 7; offset++ {
+			opens := time.Date(year, month, day+offset, 0, w.from, 0, 0, zone)
+			closes := time.Date(year, month, day+offset, 0, w.to, 0, 0, zone)
+			if w.to <= w.from {
+				closes = time.Date(year, month, day+offset+1, 0, w.to, 0, 0, zone)
+			}
+			midday := time.Date(year, month, day+offset, 12, 0, 0, 0, zone) // is on every day
+			if !w.days[midday.Weekday()] || !now.Before(closes) {
+				continue
+			}
+			if !now.Before(opens) {
+				return 0
+			}
+			first = soonest(first, opens.Sub(now))
+		}
+	}
+	return first
+}

@@ -1,0 +1,160 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
+	"nicoleh.io/k8s-controller/test/lab"
+)
+
+// annotationsRefused is what the policy over the annotations of Nodes says.
+const annotationsRefused = "may not change controller.nicoleh.io/reboot-"
+
+// userWith returns a client of a user who may do that with Nodes and nothing else.
+func userWith(t *testing.T, l *lab.Lab, name string, rules ...rbacv1.PolicyRule) kubernetes.Interface {
+	t.Helper()
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}
+	if _, err := l.Kube.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Kube.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return impersonate(t, l, name)
+}
+
+// impersonate returns a client that is somebody else to the API server.
+func impersonate(t *testing.T, l *lab.Lab, user string) kubernetes.Interface {
+	t.Helper()
+	config := rest.CopyConfig(l.RESTConfig())
+	config.Impersonate.UserName = user
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func rule(resource string, verbs ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{resource}, Verbs: verbs}
+}
+
+// Nobody becomes the one who decides on reboots by way of a permission that was given
+// for something else: many agents of networks, devices and problem detectors may write
+// the status of all Nodes, and with it their annotations.
+func TestNodeRebootAnnotationsAreProtected(t *testing.T) {
+	t.Parallel()
+	l := newNodes(t, 2, "0")
+	var (
+		detector   = userWith(t, l, "problem-detector", rule("nodes/status", "patch", "update"))
+		tool       = userWith(t, l, "tool", rule("nodes", "patch", "create"), rule("nodes/status", "patch"))
+		operator   = userWith(t, l, "operator", rule("nodes", "patch", "reboot"), rule("nodes/status", "patch"))
+		controller = impersonate(t, l, "system:serviceaccount:"+lab.SystemNamespace+":"+lab.ServiceAccount)
+		agent      = clientOf(t, l, tokenOf(t, l, "node-1"))
+		others     = clientOf(t, l, tokenOf(t, l, "node-2"))
+	)
+	try := func(client kubernetes.Interface, annotation string, value any, subresources ...string) error {
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{annotation: value}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = client.CoreV1().Nodes().Patch(t.Context(), "node-1", types.MergePatchType, patch, metav1.PatchOptions{}, subresources...)
+		return err
+	}
+	isRefused := func(err error) bool {
+		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), annotationsRefused)
+	}
+	tries := 0
+	eventually(t, "the policy is in force", func() error {
+		tries++ // what changes nothing is never refused
+		if err := try(tool, request.Now, fmt.Sprint(tries)); !isRefused(err) {
+			return fmt.Errorf("somebody could grant a reboot: %w", err)
+		}
+		return nil
+	})
+	if err := try(operator, request.Now, nil); err != nil {
+		t.Fatal(err)
+	}
+
+	steps := []struct {
+		name        string
+		client      kubernetes.Interface
+		annotation  string
+		value       any
+		subresource string
+		isAllowed   bool
+	}{
+		// What was possible with the permission that a problem detector has.
+		{"a detector grants a reboot", detector, request.Now, "x", "status", false},
+		{"a detector asks for one", detector, request.Needed, "", "status", false},
+		{"a detector chooses a node", detector, request.Next, "x", "status", false},
+		{"a detector says that one is under way", detector, request.InProgress, "x", "status", false},
+		{"a detector makes up the last one", detector, request.Granted, "x", "status", false},
+		{"a detector's own annotation", detector, "example.com/problem", "x", "status", true},
+
+		{"a tool asks for a reboot", tool, request.Needed, "", "", true},
+		{"a tool asks for one by the status", tool, request.Needed, "x", "status", false},
+		{"a tool takes its request back", tool, request.Needed, nil, "", true},
+		{"a tool grants a reboot", tool, request.Now, "x", "", false},
+		{"a tool chooses a node", tool, request.Next, "x", "", false},
+		{"a tool says that one is under way", tool, request.InProgress, "x", "", false},
+		{"a tool makes up the last one", tool, request.Granted, "x", "", false},
+
+		{"the controller chooses a node", controller, request.Next, "x", "", true},
+		{"a tool hides that", tool, request.Next, nil, "", false},
+		{"the controller grants a reboot", controller, request.Now, "x", "", true},
+		{"the controller notes that", controller, request.Granted, "x", "", true},
+		{"a tool takes the permission back", tool, request.Now, nil, "", false},
+		{"the agent changes its permission", agent, request.Now, "y", "", false},
+		{"the agent makes up the last one", agent, request.Granted, "y", "", false},
+		{"the agent of another node begins", others, request.InProgress, "x", "", false},
+		{"the controller begins in the agent's place", controller, request.InProgress, "x", "", false},
+		{"the agent begins", agent, request.InProgress, "x", "", true},
+		{"the agent uses its permission up", agent, request.Now, nil, "", true},
+		{"a tool changes the record of the work", tool, request.InProgress, "y", "", false},
+		{"a tool removes the record of the work", tool, request.InProgress, nil, "", false},
+		{"a detector changes it", detector, request.InProgress, "y", "status", false},
+		{"an operator removes it", operator, request.InProgress, nil, "", true},
+
+		{"an operator grants a reboot", operator, request.Now, "x", "", true},
+		{"an operator grants one by the status", operator, request.Now, "y", "status", true},
+		{"an operator takes it back", operator, request.Now, nil, "", true},
+	}
+	for _, s := range steps {
+		var subresources []string
+		if s.subresource != "" {
+			subresources = append(subresources, s.subresource)
+		}
+		err := try(s.client, s.annotation, s.value, subresources...)
+		if s.isAllowed && err != nil {
+			t.Errorf("%s: %v", s.name, err)
+		}
+		if !s.isAllowed && !apierrors.IsForbidden(err) {
+			t.Errorf("%s: %v, want it to be forbidden", s.name, err)
+		}
+	}
+
+	for annotation, isAllowed := range map[string]bool{request.Needed: true, request.Next: false, request.Now: false, request.InProgress: false, request.Granted: false} {
+		_, err := tool.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			Name: "born-with-" + strings.TrimPrefix(annotation, "controller.nicoleh.io/"), Annotations: map[string]string{annotation: "x"},
+		}}, metav1.CreateOptions{})
+		if isAllowed && err != nil || !isAllowed && !isRefused(err) {
+			t.Errorf("a Node that is created with %s: %v", annotation, err)
+		}
+	}
+}
