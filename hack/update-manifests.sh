@@ -61,7 +61,7 @@ metadata:
 # it all Icecreams and what they run.
 ${namespace}"
   # What restricts an account comes before what it can do.
-  render policy-shared.yaml policy-icecream.yaml
+  render writes-shared.yaml writes-icecream.yaml
   values=policies.create=false render
 } >"${temp}/install.yaml"
 
@@ -72,7 +72,7 @@ ${namespace}"
 # (-namespace), bind the rules of the ClusterRole icecream-controller there by a
 # Role, as the chart does with the value \"namespace\".
 ${namespace}"
-  render policy-shared.yaml policy-icecream.yaml
+  render writes-shared.yaml writes-icecream.yaml
   render serviceaccount.yaml rbac-icecream.yaml rbac-leader-election.yaml rbac-metrics-auth.yaml
 } >"${temp}/rbac-icecream.yaml"
 
@@ -90,7 +90,7 @@ kind: Namespace
 metadata:
   name: $2"
   fi
-  values=controllers.$1.enabled=true render "policy-$1.yaml"
+  values=controllers.$1.enabled=true render "writes-$1.yaml"
   values=controllers.$1.enabled=true render "rbac-$1.yaml"
 }
 

@@ -408,13 +408,14 @@ func TestStolenTokenAndNodes(t *testing.T) {
 	}
 	annotations := func(values string) string {
 		return `{"metadata":{"annotations":{` + strings.NewReplacer("needed", "controller.nicoleh.io/reboot-needed", "next", "controller.nicoleh.io/reboot-next",
-			"now", "controller.nicoleh.io/reboot-now", "in-progress", "controller.nicoleh.io/reboot-in-progress").Replace(values) + `}}}`
+			"now", "controller.nicoleh.io/reboot-now", "granted", "controller.nicoleh.io/reboot-granted", "in-progress", "controller.nicoleh.io/reboot-in-progress").Replace(values) + `}}}`
 	}
 	const (
 		asks    = "asks for no reboot, and takes a request away only when it grants it"
 		chooses = "chooses no node that needs no reboot"
 		grants  = "grants a reboot only to a node that needs one and was chosen for it, and takes no grant back"
 		own     = "writes no annotations but its own"
+		noted   = "writes down when it grants a reboot at no other time"
 		rest    = "changes neither the spec of a Node nor its labels, finalizers or owners"
 	)
 	refused := func(when string, attempts map[string]string) {
@@ -438,6 +439,7 @@ func TestStolenTokenAndNodes(t *testing.T) {
 		annotations(`"in-progress":"x"`):                                                                 own,
 		annotations(`"needed":""`):                                                                       asks,
 		annotations(`"next":"x"`):                                                                        chooses,
+		annotations(`"granted":"x"`):                                                                     noted,
 		annotations(`"now":"x"`):                                                                         grants,
 	})
 
@@ -459,10 +461,12 @@ func TestStolenTokenAndNodes(t *testing.T) {
 		annotations(`"next":null,"now":"x"`):     grants,
 	})
 	isAllowed(t, patch(s.kube, annotations(`"next":null`), tryPatch)) // passed over
-	isAllowed(t, patch(s.kube, annotations(`"needed":null,"next":null,"now":"x"`), metav1.PatchOptions{}))
+	isAllowed(t, patch(s.kube, annotations(`"needed":null,"next":null,"now":"x","granted":"x"`), metav1.PatchOptions{}))
 	refused("granted", map[string]string{
-		annotations(`"now":null`): grants,
-		annotations(`"now":"y"`):  grants,
+		annotations(`"now":null`):     grants,
+		annotations(`"now":"y"`):      grants,
+		annotations(`"granted":null`): noted,
+		annotations(`"granted":"y"`):  noted,
 	})
 }
 
