@@ -22,12 +22,15 @@ ARG LDFLAGS
 ENV CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} LDFLAGS="${LDFLAGS}" \
     GOMODCACHE=${GOMODCACHE:-/cache/modules} GOCACHE=${GOCACHE:-/cache/build}
 
+# Whatever Go the image has, the version that go.mod pins compiles.
 FROM source AS build-controller
 RUN --mount=type=cache,target=/cache \
+    GOTOOLCHAIN=$(sed -n 's/^toolchain //p' go.mod) \
     go build -trimpath -buildvcs=false -ldflags "${LDFLAGS}" -o /out/controller .
 
 FROM source AS build-reboot-agent
 RUN --mount=type=cache,target=/cache \
+    GOTOOLCHAIN=$(sed -n 's/^toolchain //p' go.mod) \
     go build -trimpath -buildvcs=false -ldflags "${LDFLAGS}" -o /out/reboot-agent ./cmd/reboot-agent
 
 FROM ${RUNTIME_IMAGE} AS reboot-agent

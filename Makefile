@@ -58,6 +58,10 @@ lint: ## Read all Go files critically
 verify: ## The gate before a commit: generated files, modules, links, manifests, scripts, lint
 	hack/verify.sh
 
+.PHONY: vulncheck
+vulncheck: ## Known vulnerabilities in what is called, where the Go team's database can be reached
+	hack/vulncheck.sh
+
 .PHONY: check
 check: verify test-unit ## The gate before a change is sent: verify, and the unit tests
 

@@ -7,6 +7,10 @@
 #   PUSH       if not empty: push it to the registry that its name begins with
 #   ENGINE     docker or buildah, in place of the first that works
 #
+# docker attaches to an image that it pushes a bill of materials and the provenance of
+# the build; buildah has nothing of the kind, and without a push there is nothing that
+# they could be attached to.
+#
 # Arguments go to the engine: --target reboot-agent for the image of nodereboot's
 # agent, --build-arg BUILD_IMAGE=... for another base.
 set -euo pipefail
@@ -48,7 +52,12 @@ export SOURCE_DATE_EPOCH
 echo "image: ${IMAGE}, by ${engine}"
 case ${engine} in
   docker)
-    docker buildx build --tag "${IMAGE}" "$([[ -n ${PUSH:-} ]] && echo --push || echo --load)" "${flags[@]}" "$@" .
+    if [[ -n ${PUSH:-} ]]; then
+      flags+=(--push --sbom=true --provenance=mode=max)
+    else
+      flags+=(--load --provenance=false)
+    fi
+    docker buildx build --tag "${IMAGE}" "${flags[@]}" "$@" .
     ;;
   buildah)
     # A list of images cannot be built into one that is already there.
@@ -69,6 +78,7 @@ case ${engine} in
       else
         buildah push "${IMAGE}"
       fi
+      echo "image: pushed without a bill of materials and provenance, which docker attaches"
     fi
     ;;
 esac

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Makes the files of a release: the controller for each platform, nodereboot's agent
 # for those with Linux, what is in each binary as a CycloneDX bill of materials, and
-# the checksums of all of them. The same commit and the same version of Go give the
-# same files, on whatever machine and in whatever directory; hack/test-release.sh
-# tests that.
+# the checksums of all of them. The same commit gives the same files, on
+# whatever machine and in whatever directory: they are compiled by the version of Go
+# that go.mod pins, which is downloaded where another one is installed.
+# hack/test-release.sh tests that.
 #
 # `make release` runs it, and says in the environment what to build:
 #
@@ -18,6 +19,8 @@ platforms=${PLATFORMS:-linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows
 # Nothing that somebody has set for their own builds gets in.
 export CGO_ENABLED=0 GOAMD64=v1 GOARM64=v8.0 GOFIPS140=off GOWORK=off
 export GOFLAGS='-trimpath -buildvcs=false'
+GOTOOLCHAIN=$(sed -n 's/^toolchain //p' go.mod)
+export GOTOOLCHAIN
 
 checksums() {
   if command -v sha256sum >/dev/null; then sha256sum "$@"; else shasum -a 256 "$@"; fi

@@ -7,6 +7,8 @@
 # buildah does it in a directory that is gone afterwards. In place of the Go image
 # stands an empty one that this machine's Go, shell and caches are mounted into,
 # so nothing is downloaded, and nothing compiled that has been compiled before.
+# Then it does it again with the Go image that ships, by its digest, where that can be
+# pulled: the same binaries have to come out.
 #
 # It is skipped, with a line that says why, where there is no buildah or where it
 # cannot work. `make test-image` runs it.
@@ -20,6 +22,10 @@ skip() {
 }
 [[ $(go env GOHOSTOS) == linux ]] || skip "images are built on Linux"
 command -v buildah >/dev/null || skip "there is no buildah (Debian: apt-get install buildah)"
+
+# The version of Go that go.mod pins, as in hack/release.sh and the Dockerfile.
+GOTOOLCHAIN=$(sed -n 's/^toolchain //p' go.mod)
+export GOTOOLCHAIN
 
 temp=$(mktemp -d "${TMPDIR:-/tmp}/test-image.XXXXXX")
 chmod 755 "${temp}" # it is looked into by the image's user
@@ -87,12 +93,21 @@ expect() {
 config() { buildah inspect --type image --format "{{$1}}" "${IMAGE}"; }
 label() { config "index .OCIv1.Config.Labels \"org.opencontainers.image.$1\""; }
 
+# build_image [FLAGS...] builds ${IMAGE} with ${base}.
+build_image() {
+  local flags=()
+  if [[ ${base} == localhost/* ]]; then
+    flags=("${mounts[@]}")
+  fi
+  quiet hack/image.sh "${flags[@]}" --build-arg BUILD_IMAGE="${base}" "$@"
+}
+
 # test_image PROGRAM USER [FLAGS...]: the image that is built with these flags has
 # that program alone in it, which runs as that user and is the same as in a release.
 test_image() {
   local program=$1 user=$2 name file names container digest
   export IMAGE=localhost/$1:test ENGINE=buildah PLATFORMS='' PUSH=''
-  quiet hack/image.sh "${mounts[@]}" --build-arg BUILD_IMAGE="${base}" "${@:3}"
+  build_image "${@:3}"
 
   expect "the user" "$(config .OCIv1.Config.User)" "${user}:${user}"
   expect "the entry point" "$(config .OCIv1.Config.Entrypoint)" "[/${program}]"
@@ -108,7 +123,9 @@ test_image() {
 
   # Its one layer is the one archive among its files.
   local tree='' layers=0
+  rm -rf "${temp}/${program}.image"
   quiet buildah push "${IMAGE}" "dir:${temp}/${program}.image"
+  rm -rf "${temp}/${program}.tree"
   mkdir "${temp}/${program}.tree"
   for file in "${temp}/${program}.image"/*; do
     if names=$(tar --numeric-owner -tvf "${file}" 2>/dev/null); then
@@ -130,8 +147,19 @@ test_image() {
     "$(awk -v program="${program}" 'index($2, program "_") == 1 && $2 !~ /json$/ { print $1 }' "${temp}/dist/SHA256SUMS")"
 }
 
-test_image controller 65532
-test_image reboot-agent 0 --target reboot-agent # systemd listens to root alone
+test_images() {
+  test_image controller 65532
+  test_image reboot-agent 0 --target reboot-agent # systemd listens to root alone
+}
+test_images
+
+base=$(sed -n 's/^ARG BUILD_IMAGE=//p' Dockerfile)
+if buildah pull --quiet "${base}" >"${temp}/log" 2>&1; then
+  echo "test-image: with ${base}"
+  test_images
+else
+  echo "test-image: not tested with ${base}, which cannot be pulled: $(tail -n 1 "${temp}/log")"
+fi
 
 if ((status == 0)); then
   echo "test-image: all is well, after ${SECONDS}s"

@@ -10,6 +10,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 own=$(go env GOHOSTOS)/$(go env GOHOSTARCH)
 export PLATFORMS=${PLATFORMS:-${own}}
+toolchain=$(sed -n 's/^toolchain //p' go.mod)
 unset DIST
 
 temp=$(mktemp -d "${TMPDIR:-/tmp}/test-release.XXXXXX")
@@ -42,7 +43,7 @@ if [[ ,${PLATFORMS}, == *,${own},* ]]; then
   commit=$(git -C "${first}" rev-parse HEAD)
   for binary in "${first}"/dist/*_"${own/\//_}"; do
     version=$("${binary}" -version)
-    [[ ${version} == *" v"*", commit ${commit}, $(go env GOVERSION), ${own}" ]] ||
+    [[ ${version} == *" v"*", commit ${commit}, ${toolchain}, ${own}" ]] ||
       fail "${binary##*/} of commit ${commit} says it is ${version}"
   done
 fi

@@ -27,10 +27,12 @@ cp "${tree}/artifacts/examples/crd-icecream.yaml" \
 tool helm-docs --chart-search-root "${chart}" --sort-values-order file --log-level warning
 
 # render TEMPLATE...: what these templates, or all, give with default values, or
-# with those in ${values}. Where it comes from is left out, as are empty lines at
-# the end of a document.
+# with those in ${values}. Policies hold in every namespace: an overlay of a
+# kustomization moves the service account, but nothing in a text. Where it comes from
+# is left out, as are empty lines at the end of a document.
 render() {
-  tool helm template icecream-controller "${chart}" --namespace icecream-system ${values:+--set "${values}"} "${@/#/--show-only=templates/}" |
+  tool helm template icecream-controller "${chart}" --namespace icecream-system \
+    --set "policies.everyNamespace=true${values:+,${values}}" "${@/#/--show-only=templates/}" |
     awk '/^# Source: / { next } /^$/ { empty = empty "\n"; next }
       /^---$/ { empty = "" } { printf "%s%s\n", empty, $0; empty = "" }'
 }
@@ -58,7 +60,9 @@ metadata:
 # kubectl delete -f of this file deletes the CustomResourceDefinition, too, and with
 # it all Icecreams and what they run.
 ${namespace}"
-  render
+  # What restricts an account comes before what it can do.
+  render writes-shared.yaml writes-icecream.yaml
+  values=policies.create=false render
 } >"${temp}/install.yaml"
 
 {
@@ -68,11 +72,12 @@ ${namespace}"
 # (-namespace), bind the rules of the ClusterRole icecream-controller there by a
 # Role, as the chart does with the value \"namespace\".
 ${namespace}"
+  render writes-shared.yaml writes-icecream.yaml
   render serviceaccount.yaml rbac-icecream.yaml rbac-leader-election.yaml rbac-metrics-auth.yaml
 } >"${temp}/rbac-icecream.yaml"
 
-# optional NAME [NAMESPACE]: the roles of a controller that is off by default, and the
-# namespace that some of them are in.
+# optional NAME [NAMESPACE]: the policy and the roles of a controller that is off by
+# default, and the namespace that some of them are in.
 optional() {
   echo "# What the controller $1 may do, in addition to artifacts/rbac-icecream.yaml.
 # This is what charts/icecream-controller has of it: change that, and run
@@ -85,6 +90,7 @@ kind: Namespace
 metadata:
   name: $2"
   fi
+  values=controllers.$1.enabled=true render "writes-$1.yaml"
   values=controllers.$1.enabled=true render "rbac-$1.yaml"
 }
 

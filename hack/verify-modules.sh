@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Checks every go.mod: it is tidy, all name the same version of Go, and all name
-# the same version of Kubernetes' libraries. hack/local-cluster/parts is a whole
+# the same version of Kubernetes' libraries. The toolchain that this module pins is
+# the one of the image that it is built in. hack/local-cluster/parts is a whole
 # Kubernetes of a version of its own, which its libraries have to follow.
 # Repair: go mod tidy in the module, or go get the version of the others.
 set -euo pipefail
@@ -42,6 +43,15 @@ libraries() {
 
 parts=hack/local-cluster/parts/go.mod
 same Go < <(awk '$1 == "go" { print $2 " (" FILENAME ")" }' "${modules[@]}")
+pins() {
+  sed -n 's/^toolchain go\([0-9.]*\)$/\1 (go.mod)/p' go.mod
+  sed -n 's/^ARG BUILD_IMAGE=.*golang:\([0-9.]*\)-.*@sha256:.*/\1 (Dockerfile)/p' Dockerfile
+}
+same "the toolchain" < <(pins)
+if (($(pins | wc -l) != 2)); then
+  echo "The toolchain is not pinned both in go.mod and, with a digest, in the Dockerfile"
+  status=1
+fi
 same "Kubernetes' libraries" < <(
   for file in "${modules[@]}"; do
     [[ ${file} == "${parts}" ]] || libraries . "${file}"

@@ -11,7 +11,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 generated=(codegen modules)
-written=(links manifests paths scripts monitoring lint charts)
+written=(links manifests paths scripts workflows monitoring lint charts)
 
 output=$(mktemp)
 trap 'rm -f "${output}"' EXIT

@@ -31,6 +31,9 @@ const stopsWithin = 30 * time.Second
 // It goes on, then, when the API server is away for longer than a lease.
 const alone = "-leader-elect=false"
 
+// agentPrefix is what the user agents of all controllers begin with.
+const agentPrefix = "controller-"
+
 // Controller is the real binary, run as a process of its own under a service
 // account of its own. Its methods are for one goroutine at a time, except Log.
 type Controller struct {
@@ -124,7 +127,7 @@ func (c *Controller) Launch() error {
 	defer log.Close() // the process has its own handle
 	c.starts++
 	c.logged = len(c.Log())
-	c.Agent = fmt.Sprintf("controller-%d-%d", c.number, c.starts)
+	c.Agent = fmt.Sprintf("%s%d-%d", agentPrefix, c.number, c.starts)
 	command := exec.Command(c.binary, c.args...)
 	command.Args[0] = c.Agent // client-go's user agent begins with it
 	command.Stdout, command.Stderr = log, log

@@ -136,10 +136,10 @@ func New(t testing.TB, o Options) *Lab {
 	return l
 }
 
-// Close ends the cluster. Its error tells what was wrong with the statuses that
-// were written in it.
+// Close ends the cluster. Its error says what was wrong with the statuses that were
+// written in it, and which policies of artifacts/ were in a controller's way.
 func (l *Lab) Close() error {
-	err := l.witness.verdict()
+	err := errors.Join(l.witness.verdict(), l.requireObedience())
 	err = errors.Join(err, l.LearnPrivileges())
 	if died := l.Err(); died != nil {
 		err = errors.Join(err, fmt.Errorf("the cluster came to harm: %w", died))
@@ -183,8 +183,10 @@ func (l *Lab) furnish(ctx context.Context, isBare bool) (err error) {
 			return err
 		}
 	}
-	_, err = l.TryKubectl(ctx, "", "wait", "--for=condition=Established", "--timeout=60s", "crd/icecreams.controller.nicoleh.io")
-	return err
+	if _, err := l.TryKubectl(ctx, "", "wait", "--for=condition=Established", "--timeout=60s", "crd/icecreams.controller.nicoleh.io"); err != nil {
+		return err
+	}
+	return l.awaitPolicy(ctx)
 }
 
 // Path is that of a file of the repository, named from its root.

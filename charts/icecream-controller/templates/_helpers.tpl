@@ -104,3 +104,33 @@ subjects:
   name: {{ include "icecream-controller.serviceAccountName" . }}
   namespace: {{ .Release.Namespace }}
 {{- end }}
+
+{{/*
+Whose writes a policy is about: the account's, and nobody else's. A condition that
+compares strings cannot fail, so whatever becomes of a policy, it is in nobody
+else's way. (Expressions are literal blocks: kustomize changes folded ones.)
+*/}}
+{{- define "icecream-controller.policyConditions" -}}
+{{- $account := include "icecream-controller.serviceAccountName" . -}}
+matchConditions:
+- name: is-the-controllers-account
+  {{- if .Values.policies.everyNamespace }}
+  expression: request.userInfo.username.startsWith("system:serviceaccount:") && request.userInfo.username.endsWith({{ printf ":%s" $account | toJson }})
+  {{- else }}
+  expression: request.userInfo.username == {{ printf "system:serviceaccount:%s:%s" .Release.Namespace $account | toJson }}
+  {{- end }}
+{{- end }}
+
+{{/* A policy of that name is in force everywhere. What it refuses is in the audit log, too. */}}
+{{- define "icecream-controller.policyBinding" -}}
+{{- $root := index . 0 -}}
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ index . 1 }}
+  labels:
+    {{- include "icecream-controller.labels" $root | nindent 4 }}
+spec:
+  policyName: {{ index . 1 }}
+  validationActions: ["Deny", "Audit"]
+{{- end }}

@@ -29,6 +29,7 @@ type AuditEvent struct {
 	Name           string
 	Code           int    // of the response
 	Decision       string // of the authorizer: allow or forbid
+	Refusal        string // JSON of what ValidatingAdmissionPolicies that audit refused it for
 	RequestURI     string
 	Received       time.Time       // when the request arrived
 	StageTimestamp time.Time       // when the stage was reached
@@ -139,6 +140,7 @@ func (l auditLine) event() AuditEvent {
 		Name:           l.ObjectRef.Name,
 		Code:           l.ResponseStatus.Code,
 		Decision:       l.Annotations["authorization.k8s.io/decision"],
+		Refusal:        l.Annotations["validation.policy.admission.k8s.io/validation_failure"],
 		RequestURI:     l.RequestURI,
 		Received:       l.RequestReceivedTimestamp,
 		StageTimestamp: l.StageTimestamp,

@@ -31,6 +31,7 @@ var controllers = []string{
 	"serviceaccount-controller",
 	"serviceaccount-token-controller",
 	"taint-eviction-controller",
+	"validatingadmissionpolicy-status-controller", // checks the types of expressions
 }
 
 // ports are those that a cluster listens on. The other components do not.

@@ -288,11 +288,17 @@ func TestEachSwitchBringsItsOwn(t *testing.T) {
 	}{
 		"podtimestamp": {
 			[]string{"-controllers=icecream,podtimestamp"},
-			[]string{"ClusterRole/-podtimestamp", "ClusterRoleBinding/-podtimestamp"},
+			[]string{
+				"ClusterRole/-podtimestamp", "ClusterRoleBinding/-podtimestamp",
+				"ValidatingAdmissionPolicy/-podtimestamp-writes", "ValidatingAdmissionPolicyBinding/-podtimestamp-writes",
+			},
 		},
 		"secretsync": {
 			[]string{"-controllers=icecream,secretsync", "-secretsync-source-namespace=secretsync", "-secretsync-annotation=controller.nicoleh.io/secretsync"},
-			[]string{"ClusterRole/-secretsync", "ClusterRoleBinding/-secretsync", "Role/-secretsync", "RoleBinding/-secretsync"},
+			[]string{
+				"ClusterRole/-secretsync", "ClusterRoleBinding/-secretsync", "Role/-secretsync", "RoleBinding/-secretsync",
+				"ValidatingAdmissionPolicy/-secretsync-writes", "ValidatingAdmissionPolicyBinding/-secretsync-writes",
+			},
 		},
 		"nodereboot": {
 			[]string{"-controllers=icecream,nodereboot", "-nodereboot-agent-namespace=icecream-reboot-agent"},
@@ -300,8 +306,8 @@ func TestEachSwitchBringsItsOwn(t *testing.T) {
 				"ClusterRole/-nodereboot", "ClusterRole/-reboot-agent", "ClusterRoleBinding/-nodereboot", "ClusterRoleBinding/-reboot-agent",
 				"DaemonSet/-reboot-agent", "Namespace/icecream-reboot-agent", "NetworkPolicy/-reboot-agent", "Role/-reboot-agent", "Role/-reboot-agent-report", "Role/-reboot-agent-reports",
 				"RoleBinding/-reboot-agent", "RoleBinding/-reboot-agent-report", "RoleBinding/-reboot-agent-reports", "ServiceAccount/-reboot-agent",
-				"ValidatingAdmissionPolicy/-reboot-agent", "ValidatingAdmissionPolicy/-reboot-agent-lease", "ValidatingAdmissionPolicy/-reboot-annotations",
-				"ValidatingAdmissionPolicyBinding/-reboot-agent", "ValidatingAdmissionPolicyBinding/-reboot-agent-lease", "ValidatingAdmissionPolicyBinding/-reboot-annotations",
+				"ValidatingAdmissionPolicy/-nodereboot-writes", "ValidatingAdmissionPolicy/-reboot-agent", "ValidatingAdmissionPolicy/-reboot-agent-lease", "ValidatingAdmissionPolicy/-reboot-annotations",
+				"ValidatingAdmissionPolicyBinding/-nodereboot-writes", "ValidatingAdmissionPolicyBinding/-reboot-agent", "ValidatingAdmissionPolicyBinding/-reboot-agent-lease", "ValidatingAdmissionPolicyBinding/-reboot-annotations",
 			},
 		},
 	} {
@@ -331,6 +337,57 @@ func TestEachSwitchBringsItsOwn(t *testing.T) {
 				t.Errorf("what has nothing to do with it (-without +with):\n%s", diff)
 			}
 		})
+	}
+}
+
+// policyOf are the text of a policy that the chart renders, and the expression by which
+// it is about an account.
+func policyOf(t *testing.T, values, name string) (text, condition string) {
+	t.Helper()
+	manifests, err := render(parse(t, values))
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := objects(t, manifests)["ValidatingAdmissionPolicy/"+name]
+	if policy == nil {
+		t.Fatalf("%s gives no policy %s", values, name)
+	}
+	written, err := yaml.Marshal(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conditions := policy["spec"].(map[string]any)["matchConditions"].([]any)
+	return string(written), conditions[0].(map[string]any)["expression"].(string)
+}
+
+// A policy is about the account that the controllers really have, and about what they
+// are really told to write.
+func TestPoliciesFollowTheValues(t *testing.T) {
+	for values, want := range map[string]string{
+		"{}": `request.userInfo.username == "system:serviceaccount:icecream-system:icecream-controller"`,
+		"{serviceAccount: {create: false, name: dessert}}":                    `request.userInfo.username == "system:serviceaccount:icecream-system:dessert"`,
+		"{fullnameOverride: ice}":                                             `request.userInfo.username == "system:serviceaccount:icecream-system:ice"`,
+		"{policies: {everyNamespace: true}, serviceAccount: {name: dessert}}": `request.userInfo.username.startsWith("system:serviceaccount:") && request.userInfo.username.endsWith(":dessert")`,
+	} {
+		name := "icecream-controller"
+		if strings.Contains(values, "fullnameOverride") {
+			name = "ice"
+		}
+		for _, policy := range []string{"-icecream-writes", "-podtimestamp-writes", "-secretsync-writes", "-nodereboot-writes", "-event-writes", "-lease-writes"} {
+			all := strings.TrimSuffix(values, "}") + ", controllers: {podtimestamp: {enabled: true}, secretsync: {enabled: true}, nodereboot: {enabled: true}}}"
+			if _, condition := policyOf(t, strings.Replace(all, "{,", "{", 1), name+policy); condition != want {
+				t.Errorf("%s: %s is about %s, want %s", values, policy, condition, want)
+			}
+		}
+	}
+	text, _ := policyOf(t, "{policies: {ignoredKeys: [example.com/seen]}, controllers: {secretsync: {enabled: true, sourceNamespace: vault, annotation: example.com/share}}}", "icecream-controller-secretsync-writes")
+	for _, want := range []string{`'"vault"'`, `'"example.com/share"'`, `'["example.com/seen"]'`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the policy of secretsync does not have %s:\n%s", want, text)
+		}
+	}
+	if text, _ := policyOf(t, "{fullnameOverride: ice}", "ice-lease-writes"); !strings.Contains(text, `== "ice"`) {
+		t.Errorf("the policy is about another Lease:\n%s", text)
 	}
 }
 
@@ -501,6 +558,7 @@ func TestRefused(t *testing.T) {
 		"no limits":                      {"resources: {limits: null}", "at '/resources': missing property 'limits'"},
 		"no memory request":              {"resources: {requests: {memory: null}}", "at '/resources/requests': missing property 'memory'"},
 		"root":                           {"user: 0", "at '/user': minimum: got 0, want 1"},
+		"no key":                         {"policies: {ignoredKeys: [\"a b\"]}", "at '/policies/ignoredKeys/0': 'a b' does not match pattern"},
 		"nobody's account":               {"serviceAccount: {create: false}", "at '/serviceAccount/name': minLength: got 0, want 1"},
 		"a short digest":                 {"image: {digest: abc}", "at '/image/digest': 'abc' does not match pattern"},
 		"nodes of a namespace":           {"{namespace: team, controllers: {nodereboot: {enabled: true}}}", "namespace=team: nodereboot cannot be restricted to one namespace, and needs a release of its own"},

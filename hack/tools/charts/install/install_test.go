@@ -70,6 +70,7 @@ func apply(s site) {
 	s.kubectl("apply", "--warnings-as-errors", "-f", artifacts+"/install.yaml")
 	s.runs(system, "icecream-controller", 2)
 	s.users()
+	s.isRestricted(system, "icecream-controller")
 	s.kubectl("diff", "-f", artifacts+"/install.yaml") // there is none
 	for _, more := range []string{"rbac-podtimestamp", "rbac-secretsync", "rbac-nodereboot", "reboot-agent"} {
 		s.kubectl("apply", "--warnings-as-errors", "-f", artifacts+"/"+more+".yaml")
@@ -118,6 +119,7 @@ images:
 	}
 	s.kubectl("apply", "--warnings-as-errors", "-k", dir)
 	s.runs("dessert", "icecream-controller", 2)
+	s.isRestricted("dessert", "icecream-controller")
 	s.is("registry.example.com/k8s-controller:v0.1.0", "-n", "dessert", "deployment/icecream-controller", "{.spec.template.spec.containers[0].image}")
 	s.is("dessert", "clusterrolebinding/icecream-controller", "{.subjects[0].namespace}")
 	s.is("restricted", "namespace/dessert", `{.metadata.labels.pod-security\.kubernetes\.io/enforce}`)
@@ -130,6 +132,7 @@ func helm(s site) {
 	s.kubectl("label", "namespace", system, "pod-security.kubernetes.io/enforce=restricted")
 	s.helm("install", "icecream-controller", chart, "-n", system, "--wait", "--timeout=2m")
 	s.runs(system, "icecream-controller", 2)
+	s.isRestricted(system, "icecream-controller")
 	s.kubectl("apply", "-f", artifacts+"/examples/example-icecream.yaml")
 	uid := s.get("icecream/example-icecream", "{.metadata.uid}")
 
@@ -140,7 +143,7 @@ func helm(s site) {
 	s.is(uid, "icecream/example-icecream", "{.metadata.uid}")
 
 	s.helm("uninstall", "icecream-controller", "-n", system)
-	if left := s.kubectl("get", "all,pdb,netpol,sa,roles,clusterroles,clusterrolebindings", "-A", "-o=name", "-l=app.kubernetes.io/name=icecream-controller"); left != "" {
+	if left := s.kubectl("get", "all,pdb,netpol,sa,roles,clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings", "-A", "-o=name", "-l=app.kubernetes.io/name=icecream-controller"); left != "" {
 		s.Errorf("the release has left:\n%s", left)
 	}
 	s.is(uid, "icecream/example-icecream", "{.metadata.uid}")
@@ -182,11 +185,12 @@ func helmEveryController(s site) {
 // Nothing is installed, and the controller may do nothing, outside of the namespace.
 func helmOneNamespace(s site) {
 	s.kubectl("create", "namespace", "team")
-	before := s.kubectl("get", "clusterroles,clusterrolebindings,crd", "-o=name")
+	const kinds = "clusterroles,clusterrolebindings,crd,validatingadmissionpolicies,validatingadmissionpolicybindings"
+	before := s.kubectl("get", kinds, "-o=name")
 	s.helm("install", "ice", chart, "-n", "team", "--wait", "--timeout=2m",
-		"--set=namespace=team,crd.install=false,rbac.aggregate=false,metrics.enabled=false")
+		"--set=namespace=team,crd.install=false,rbac.aggregate=false,metrics.enabled=false,policies.create=false")
 	s.runs("team", "ice-icecream-controller", 2)
-	if after := s.kubectl("get", "clusterroles,clusterrolebindings,crd", "-o=name"); after != before {
+	if after := s.kubectl("get", kinds, "-o=name"); after != before {
 		s.Errorf("cluster-wide objects:\nbefore %s\nafter %s", before, after)
 	}
 	account := "system:serviceaccount:team:ice-icecream-controller"
@@ -207,6 +211,7 @@ func helmTwoReleases(s site) {
 		s.helm("install", name, chart, "-n", name, "--create-namespace", "--wait", "--timeout=2m",
 			fmt.Sprintf("--set=namespace=%s,crd.install=%t", name, name == "blue"))
 		s.runs(name, name+"-icecream-controller", 2)
+		s.isRestricted(name, name+"-icecream-controller")
 	}
 	for _, name := range []string{"blue", "green"} {
 		s.helm("uninstall", name, "-n", name)
@@ -268,6 +273,22 @@ func (s site) may(want bool, user string, what authorizationv1.ResourceAttribute
 		}
 	}
 	s.Errorf("%s may %+v: %t, want %t", user, what, !want, want)
+}
+
+// isRestricted waits for the API server to refuse what a service account may do by its
+// roles alone: new policies take a second.
+func (s site) isRestricted(namespace, account string) {
+	s.Helper()
+	var err error
+	for until := time.Now().Add(time.Minute); time.Now().Before(until); time.Sleep(100 * time.Millisecond) {
+		var complaints strings.Builder
+		attempt := s.command(s.cluster.Kubectl(), "create", "deployment", "theirs", "--image=registry.example.com/theirs", "--dry-run=server", "-n="+namespace, "--as=system:serviceaccount:"+namespace+":"+account)
+		attempt.Stderr = &complaints
+		if err = attempt.Run(); err != nil && strings.Contains(complaints.String(), "writes no Deployment that no Icecream controls") {
+			return
+		}
+	}
+	s.Errorf("a Deployment of nobody's is not refused to %s in %s: %v", account, namespace, err)
 }
 
 // is compares what the JSONPath, which is the last argument, leads to.

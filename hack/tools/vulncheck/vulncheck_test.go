@@ -1,0 +1,74 @@
+// Package vulncheck tests hack/vulncheck.sh on a small program, with databases of its
+// own: the real one cannot be reached from everywhere.
+package vulncheck
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// calling is a program that calls url.Parse.
+var calling = map[string]string{
+	"go.mod":  "module example.com/calling\n\ngo 1.26.0\n",
+	"main.go": "package main\n\nimport \"net/url\"\n\nfunc main() { _, _ = url.Parse(\"x\") }\n",
+}
+
+// database knows of one vulnerability, in that function of every version of Go.
+func database(function string) map[string]string {
+	const modified = `"2026-11-01T00:00:00Z"`
+	return map[string]string{
+		"index/db.json":      `{"modified":` + modified + `}`,
+		"index/modules.json": `[{"path":"stdlib","vulns":[{"id":"GO-2026-0001","modified":` + modified + `}]}]`,
+		"ID/GO-2026-0001.json": `{"schema_version":"1.3.1","id":"GO-2026-0001","modified":` + modified + `,"published":` + modified + `,
+			"summary":"Made up","details":"Made up.","affected":[{"package":{"name":"stdlib","ecosystem":"Go"},
+			"ranges":[{"type":"SEMVER","events":[{"introduced":"0"}]}],
+			"ecosystem_specific":{"imports":[{"path":"net/url","symbols":["` + function + `"]}]}}]}`,
+	}
+}
+
+func write(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestVulncheck(t *testing.T) {
+	program := write(t, calling)
+	broken := write(t, map[string]string{"go.mod": calling["go.mod"], "main.go": "package main\n\nfunc main() { nobody() }\n"})
+	for name, test := range map[string]struct {
+		database, program string
+		isFailure         bool
+		want              string
+	}{
+		"what is called is vulnerable": {"file://" + write(t, database("Parse")), program, true, "GO-2026-0001"},
+		"what is not called is":        {"file://" + write(t, database("JoinPath")), program, false, "vulncheck: nothing is known"},
+		"no database":                  {"http://127.0.0.1:1", program, false, "vulncheck: skipped: http://127.0.0.1:1 cannot be reached"},
+		"no program":                   {"file://" + write(t, database("Parse")), broken, true, "undefined: nobody"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			command := exec.Command("../../vulncheck.sh", test.program)
+			command.Env = append(os.Environ(), "GOVULNDB="+test.database)
+			output, err := command.CombinedOutput()
+			var exit *exec.ExitError
+			if err != nil && !errors.As(err, &exit) {
+				t.Fatal(err)
+			}
+			if (err != nil) != test.isFailure || !strings.Contains(string(output), test.want) {
+				t.Errorf("it ends with %v, want failure: %t, and %q in:\n%s", err, test.isFailure, test.want, output)
+			}
+		})
+	}
+}

@@ -1,0 +1,751 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
+
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/test/lab"
+)
+
+// thief has a token of the controllers' account, and all the roles of artifacts/.
+type thief struct {
+	*testing.T
+	lab  *lab.Lab
+	kube kubernetes.Interface
+}
+
+// newThief boots a cluster with everything that artifacts/ has for the controllers, and
+// steals the token.
+func newThief(t *testing.T) *thief {
+	t.Helper()
+	l := NewLab(t, lab.Options{Nodes: 3})
+	for _, name := range []string{"podtimestamp", "secretsync", "nodereboot"} {
+		kubectl(t, l, "apply", "-f", l.Path("artifacts/rbac-"+name+".yaml"))
+	}
+	return &thief{t, l, withTokenOf(t, l, lab.SystemNamespace)}
+}
+
+// mayDelete has the account be able to delete what it may not: else another part of
+// admission, which most clusters do without, keeps it from naming owners.
+func (s *thief) mayDelete(resource string) {
+	s.Helper()
+	kubectl(s.T, s.lab, "create", "clusterrole", "deleter", "--verb=delete", "--resource="+resource)
+	kubectl(s.T, s.lab, "create", "clusterrolebinding", "deleter", "--clusterrole=deleter", "--serviceaccount="+lab.SystemNamespace+":"+lab.ServiceAccount)
+}
+
+// clientOf is a client with a token of the service account in that namespace which has
+// the name of the controllers'.
+func withTokenOf(t *testing.T, l *lab.Lab, namespace string) kubernetes.Interface {
+	t.Helper()
+	path, err := l.ServiceAccountKubeconfig(t.Context(), namespace, lab.ServiceAccount)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// isRefused waits until that policy refuses the attempt, in those words: the API server
+// looks for new policies once a second. The attempt must change nothing if it succeeds.
+func (s *thief) isRefused(policy, words string, attempt func(ctx context.Context) error) {
+	s.Helper()
+	eventually(s.T, policy+" refuses it", func() error {
+		err := attempt(s.Context())
+		if err == nil {
+			return fmt.Errorf("it is allowed; want %q", words)
+		}
+		if !containsAll(err.Error(), "ValidatingAdmissionPolicy 'icecream-controller-"+policy+"-writes'", words) {
+			s.Fatalf("the API server says: %v; want %q", err, words)
+		}
+		return nil
+	})
+}
+
+// isAllowed requires that an attempt succeeds: nothing but the policy was in its way.
+func isAllowed(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Errorf("it is refused: %v", err)
+	}
+}
+
+// attempts are all at once: a dry run is admitted like the real thing.
+var (
+	tryCreate = metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	tryUpdate = metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}}
+	tryPatch  = metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
+	tryDelete = metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}
+)
+
+// mergePatch is a JSON merge patch.
+func mergePatch(t *testing.T, fields map[string]any) []byte {
+	t.Helper()
+	patch, err := json.Marshal(fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return patch
+}
+
+// What a stolen token may do to Deployments is what the controller does.
+func TestStolenTokenAndDeployments(t *testing.T) {
+	t.Parallel()
+	s := newThief(t)
+	n := s.lab.NewNamespace(t)
+	s.lab.StartController(t)
+	n.Apply(t, flavour("vanilla", "image: registry.example/vanilla:1"))
+	n.EventuallyReady(t, "vanilla")
+	ice, own := n.Icecream(t, "vanilla"), n.Deployment(t, "vanilla")
+
+	// What the controller would create for another name.
+	legitimate := func() *appsv1.Deployment {
+		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "cone", Labels: own.Labels}, Spec: *own.Spec.DeepCopy()}
+		d.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(ice, schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Icecream"))}
+		return d
+	}
+	create := func(client kubernetes.Interface, namespace string, change func(*appsv1.Deployment)) error {
+		d := legitimate()
+		change(d)
+		_, err := client.AppsV1().Deployments(namespace).Create(t.Context(), d, tryCreate)
+		return err
+	}
+	isAllowed(t, create(s.kube, n.Name, func(*appsv1.Deployment) {}))
+	isAllowed(t, create(s.kube, n.Name, func(d *appsv1.Deployment) { // as other policies may have it
+		d.Annotations = map[string]string{"policy.example/seen": "yes"}
+		d.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+		d.Spec.Template.Spec.Containers = append(d.Spec.Template.Spec.Containers, corev1.Container{Name: "sidecar", Image: "registry.example/sidecar:1"})
+	}))
+
+	pod := func(change func(*corev1.PodSpec)) func(*appsv1.Deployment) {
+		return func(d *appsv1.Deployment) { change(&d.Spec.Template.Spec) }
+	}
+	security := func(change func(*corev1.SecurityContext)) func(*appsv1.Deployment) {
+		return pod(func(p *corev1.PodSpec) { change(p.Containers[0].SecurityContext) })
+	}
+	sidecar := func(container corev1.Container) func(*appsv1.Deployment) {
+		return pod(func(p *corev1.PodSpec) {
+			container.Name, container.Image = "sidecar", "registry.example/sidecar:1"
+			p.InitContainers = append(p.InitContainers, container)
+		})
+	}
+	volume := func(source corev1.VolumeSource) func(*appsv1.Deployment) {
+		return pod(func(p *corev1.PodSpec) { p.Volumes = []corev1.Volume{{Name: "v", VolumeSource: source}} })
+	}
+	secret := corev1.LocalObjectReference{Name: "password"}
+	const (
+		owner      = "writes no Deployment that no Icecream controls"
+		account    = "gives Pods no service account and no token"
+		host       = "gives Pods no namespaces or ports of the host"
+		pods       = "gives Pods no privileges"
+		containers = "gives containers no privileges"
+		data       = "gives Pods no Secrets, ConfigMaps or volumes"
+		place      = "gives Pods no node, priority, runtime or devices"
+		labels     = "gives Pods no labels or annotations but its own"
+		probes     = "has the kubelet send nothing to other hosts"
+	)
+	for name, attempt := range map[string]struct {
+		words  string
+		change func(*appsv1.Deployment)
+	}{
+		"nobody's":                   {owner, func(d *appsv1.Deployment) { d.OwnerReferences = nil }},
+		"an owner that controls not": {owner, func(d *appsv1.Deployment) { d.OwnerReferences[0].Controller = nil }},
+		"a ConfigMap's": {owner, func(d *appsv1.Deployment) {
+			d.OwnerReferences[0].Kind, d.OwnerReferences[0].BlockOwnerDeletion = "ConfigMap", nil
+		}},
+		"another group's Icecream": {owner, func(d *appsv1.Deployment) {
+			d.OwnerReferences[0].APIVersion, d.OwnerReferences[0].BlockOwnerDeletion = "example.com/v1", nil
+		}},
+		"one more owner": {"changes neither finalizers nor any owner", func(d *appsv1.Deployment) {
+			d.OwnerReferences = append(d.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "y"})
+		}},
+		"a finalizer":                  {"changes neither finalizers nor any owner", func(d *appsv1.Deployment) { d.Finalizers = []string{"example.com/stay"} }},
+		"a service account":            {account, pod(func(p *corev1.PodSpec) { p.ServiceAccountName = "default" })},
+		"a service account, as before": {account, pod(func(p *corev1.PodSpec) { p.DeprecatedServiceAccount = "builder" })},
+		"a token":                      {account, pod(func(p *corev1.PodSpec) { p.AutomountServiceAccountToken = ptr.To(true) })},
+		"a token by default":           {account, pod(func(p *corev1.PodSpec) { p.AutomountServiceAccountToken = nil })},
+		"the host's network":           {host, pod(func(p *corev1.PodSpec) { p.HostNetwork = true })},
+		"the host's processes":         {host, pod(func(p *corev1.PodSpec) { p.HostPID = true })},
+		"the host's IPC":               {host, pod(func(p *corev1.PodSpec) { p.HostIPC = true })},
+		"a port of the host": {host, pod(func(p *corev1.PodSpec) {
+			p.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
+		})},
+		"root allowed": {pods, pod(func(p *corev1.PodSpec) { p.SecurityContext.RunAsNonRoot = nil })},
+		"root":         {pods, pod(func(p *corev1.PodSpec) { p.SecurityContext.RunAsUser = ptr.To[int64](0) })},
+		"no seccomp":   {pods, pod(func(p *corev1.PodSpec) { p.SecurityContext.SeccompProfile.Type = corev1.SeccompProfileTypeUnconfined })},
+		"no AppArmor": {pods, pod(func(p *corev1.PodSpec) {
+			p.SecurityContext.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
+		})},
+		"sysctls": {pods, pod(func(p *corev1.PodSpec) {
+			p.SecurityContext.Sysctls = []corev1.Sysctl{{Name: "kernel.shm_rmid_forced", Value: "0"}}
+		})},
+		"SELinux":                      {pods, pod(func(p *corev1.PodSpec) { p.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"} })},
+		"privileged":                   {containers, security(func(c *corev1.SecurityContext) { c.Privileged, c.AllowPrivilegeEscalation = ptr.To(true), nil })},
+		"escalation":                   {containers, security(func(c *corev1.SecurityContext) { c.AllowPrivilegeEscalation = ptr.To(true) })},
+		"capabilities":                 {containers, security(func(c *corev1.SecurityContext) { c.Capabilities.Add = []corev1.Capability{"SYS_ADMIN"} })},
+		"a root container":             {containers, sidecar(corev1.Container{SecurityContext: &corev1.SecurityContext{RunAsUser: ptr.To[int64](0)}})},
+		"root allowed in a container":  {containers, sidecar(corev1.Container{SecurityContext: &corev1.SecurityContext{RunAsNonRoot: ptr.To(false)}})},
+		"a privileged sidecar":         {containers, sidecar(corev1.Container{SecurityContext: &corev1.SecurityContext{Privileged: ptr.To(true)}})},
+		"a container without seccomp":  {containers, sidecar(corev1.Container{SecurityContext: &corev1.SecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}}})},
+		"a Secret":                     {data, volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "password"}})},
+		"a projected token":            {data, volume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}}}})},
+		"a directory of the host":      {data, volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}})},
+		"somebody's volume":            {data, volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "database"}})},
+		"a Secret by variable":         {data, sidecar(corev1.Container{Env: []corev1.EnvVar{{Name: "P", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: secret, Key: "p"}}}}})},
+		"all of a Secret by variables": {data, sidecar(corev1.Container{EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: secret}}}})},
+		"a node":                       {place, pod(func(p *corev1.PodSpec) { p.NodeName = "node-1" })},
+		"priority":                     {place, pod(func(p *corev1.PodSpec) { p.PriorityClassName = "system-node-critical" })},
+		"a runtime":                    {place, pod(func(p *corev1.PodSpec) { p.RuntimeClassName = ptr.To("trusted") })},
+		"a device": {place, pod(func(p *corev1.PodSpec) {
+			p.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: ptr.To("gpu")}}
+		})},
+		"a probe of another host": {probes, sidecar(corev1.Container{RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways), ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Host: "169.254.169.254", Port: intstr.FromInt32(80)}}}})},
+		"a hook at another host": {probes, pod(func(p *corev1.PodSpec) {
+			p.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{Host: "169.254.169.254", Port: intstr.FromInt32(80)}}}
+		})},
+		"an annotation":                {labels, func(d *appsv1.Deployment) { d.Spec.Template.Annotations["k8s.v1.cni.cncf.io/networks"] = "storage" }},
+		"a label that Services select": {labels, func(d *appsv1.Deployment) { d.Spec.Template.Labels["app"] = "payments" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &thief{t, s.lab, s.kube}
+			s.isRefused("icecream", attempt.words, func(context.Context) error { return create(s.kube, n.Name, attempt.change) })
+			isAllowed(t, create(s.lab.Kube, n.Name, attempt.change)) // to somebody else
+		})
+	}
+
+	// Somebody else's Deployment is not the controller's to touch.
+	deployments := s.kube.AppsV1().Deployments(n.Name)
+	n.Kubectl(t, "create", "deployment", "payments", "--image=registry.example/payments:1")
+	const others = "changes and deletes no Deployment of anybody else"
+	s.isRefused("icecream", others, func(ctx context.Context) error {
+		return deployments.Delete(ctx, "payments", tryDelete)
+	})
+	seize := mergePatch(t, map[string]any{"metadata": map[string]any{"ownerReferences": legitimate().OwnerReferences}})
+	s.isRefused("icecream", others, func(ctx context.Context) error {
+		_, err := deployments.Patch(ctx, "payments", types.MergePatchType, seize, tryPatch)
+		return err
+	})
+
+	// One that an Icecream has left behind may be adopted, and no more.
+	n.Apply(t, flavour("orphan", "image: registry.example/orphan:1"))
+	n.EventuallyReady(t, "orphan")
+	n.Kubectl(t, "delete", "icecream", "orphan", "--cascade=orphan")
+	n.Eventually(t, "the Deployment has no owner", func(ctx context.Context) error {
+		d, err := n.Deployments().Get(ctx, "orphan", metav1.GetOptions{})
+		if err == nil && len(d.OwnerReferences) > 0 {
+			return fmt.Errorf("it has %v", d.OwnerReferences)
+		}
+		return err
+	})
+	orphaned := func(ctx context.Context, patch []byte) error {
+		_, err := deployments.Patch(ctx, "orphan", types.MergePatchType, patch, tryPatch)
+		return err
+	}
+	isAllowed(t, orphaned(t.Context(), seize))
+	isAllowed(t, orphaned(t.Context(), []byte(`{"metadata":{"managedFields":[{}]}}`)))
+	s.isRefused("icecream", owner, func(ctx context.Context) error { return orphaned(ctx, []byte(`{"spec":{"replicas":7}}`)) })
+	s.isRefused("icecream", owner, func(ctx context.Context) error {
+		return orphaned(ctx, []byte(`{"metadata":{"labels":{"app":"payments"}}}`))
+	})
+	s.isRefused("icecream", others, func(ctx context.Context) error { return deployments.Delete(ctx, "orphan", tryDelete) })
+
+	// Its own is, within the same bounds. What somebody else has added to it may stay.
+	image := func(image string) []byte {
+		return []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"icecream","image":"` + image + `"}]}}}}`)
+	}
+	patch := func(ctx context.Context, patch []byte) error {
+		_, err := deployments.Patch(ctx, "vanilla", types.StrategicMergePatchType, patch, tryPatch)
+		return err
+	}
+	isAllowed(t, patch(t.Context(), image("registry.example/vanilla:2")))
+	isAllowed(t, deployments.Delete(t.Context(), "vanilla", tryDelete))
+	privileged := []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"icecream","securityContext":{"privileged":true,"allowPrivilegeEscalation":true}}]}}}}`)
+	s.isRefused("icecream", containers, func(ctx context.Context) error { return patch(ctx, privileged) })
+	s.isRefused("icecream", account, func(ctx context.Context) error {
+		return patch(ctx, []byte(`{"spec":{"template":{"spec":{"serviceAccountName":"builder"}}}}`))
+	})
+	s.isRefused("icecream", "nor any owner but by adoption", func(ctx context.Context) error {
+		return patch(ctx, []byte(`{"metadata":{"ownerReferences":[{"$patch":"replace"},{"apiVersion":"controller.nicoleh.io/v1alpha1","kind":"Icecream","name":"mint","uid":"other","controller":true}]}}`))
+	})
+	n.Kubectl(t, "patch", "deployment", "vanilla", "--type=strategic", "-p", `{"spec":{"template":{"metadata":{"labels":{"team":"dessert"}},"spec":{
+		"serviceAccountName": "default", "hostNetwork": true, "priorityClassName": "system-cluster-critical",
+		"volumes": [{"name": "v", "secret": {"secretName": "password", "optional": true}}],
+		"containers": [{"name": "sidecar", "image": "registry.example/sidecar:1", "securityContext": {"privileged": true},
+			"env": [{"name": "P", "valueFrom": {"secretKeyRef": {"name": "password", "key": "p", "optional": true}}}]}]}}}}`)
+	n.EventuallyReady(t, "vanilla")
+	isAllowed(t, patch(t.Context(), image("registry.example/vanilla:2")))
+	s.isRefused("icecream", containers, func(ctx context.Context) error { return patch(ctx, privileged) })
+	edit(t, n, "vanilla", `"image": "registry.example/vanilla:3"`)
+	eventuallyRuns(t, n, "vanilla", "registry.example/vanilla:3")
+	if got := n.Deployment(t, "vanilla").Spec.Template.Spec; !got.HostNetwork || len(got.Containers) != 2 {
+		t.Errorf("what somebody else has added is gone: %+v", got)
+	}
+}
+
+// A controller in a namespace of its own is restricted, too, and an account of another
+// name is not.
+func TestPoliciesRestrictTheAccountInEveryNamespace(t *testing.T) {
+	t.Parallel()
+	n := NewQuietNamespace(t)
+	n.StartController(t)
+	n.Kubectl(t, "create", "serviceaccount", "another")
+	n.Kubectl(t, "create", "rolebinding", "another", "--role="+lab.ServiceAccount, "--serviceaccount="+n.Name+":another")
+	n.Apply(t, flavour("vanilla"))
+	n.EventuallyReady(t, "vanilla")
+
+	manifest := n.Kubectl(t, "create", "deployment", "nobodys", "--image=registry.example/any:1", "--dry-run=client", "-o=yaml")
+	create := func(account string) error {
+		_, err := n.TryKubectl(t.Context(), manifest, "create", "--dry-run=server", "-f", "-", "--as=system:serviceaccount:"+n.Name+":"+account)
+		return err
+	}
+	if err := create(lab.ServiceAccount); err == nil || !strings.Contains(err.Error(), "writes no Deployment that no Icecream controls") {
+		t.Errorf("the account of the controller gets: %v", err)
+	}
+	isAllowed(t, create("another"))
+}
+
+// A stolen token may stamp a Pod that asks for it, and change nothing else of a Pod.
+func TestStolenTokenAndPods(t *testing.T) {
+	t.Parallel()
+	s := newThief(t)
+	s.mayDelete("pods")
+	n := s.lab.NewNamespace(t)
+	for _, name := range []string{"asks", "silent"} {
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "payments"}, Annotations: map[string]string{"kept": "x"}, Finalizers: []string{"example.com/stay"}},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "registry.example/any:1"}}},
+		}
+		if name == "asks" {
+			pod.Annotations["addtime"] = ""
+		}
+		if _, err := n.Pods().Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { // or the namespace would stay
+		for _, name := range []string{"asks", "silent"} {
+			_, _ = n.Pods().Patch(context.WithoutCancel(t.Context()), name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		}
+	})
+	patch := func(client kubernetes.Interface, pod, patch string, o metav1.PatchOptions) error {
+		_, err := client.CoreV1().Pods(n.Name).Patch(t.Context(), pod, types.StrategicMergePatchType, []byte(patch), o)
+		return err
+	}
+	const (
+		stamp = `{"metadata":{"annotations":{"timestamp":"2026-11-21T11:48:40Z"}}}`
+		once  = "if its annotation addtime asks for one, once, and it is a time in UTC"
+		note  = "writes no annotation but the timestamp"
+		rest  = "changes neither the spec of a Pod nor its labels, finalizers or owners"
+	)
+	with := func(more string) string { return strings.Replace(stamp, `"timestamp"`, more+`"timestamp"`, 1) }
+	beside := func(more string) string { return strings.Replace(stamp, `"annotations"`, more+`"annotations"`, 1) }
+	refused := map[string]struct{ pod, patch, words string }{
+		"image alone":       {"asks", `{"spec":{"containers":[{"name":"c","image":"registry.example/theirs:1"}]}}`, once},
+		"image":             {"asks", strings.TrimSuffix(stamp, "}") + `,"spec":{"containers":[{"name":"c","image":"registry.example/theirs:1"}]}}`, rest},
+		"deadline":          {"asks", strings.TrimSuffix(stamp, "}") + `,"spec":{"activeDeadlineSeconds":1}}`, rest},
+		"not asked for":     {"silent", stamp, once},
+		"not a time":        {"asks", strings.Replace(stamp, "2026-11-21T11:48:40Z", "now", 1), once},
+		"two annotations":   {"asks", with(`"other":"x",`), note},
+		"changed":           {"asks", with(`"kept":"y",`), note},
+		"removed":           {"asks", with(`"kept":null,`), note},
+		"the request":       {"asks", with(`"addtime":null,`), note},
+		"a label":           {"asks", beside(`"labels":{"app":"theirs"},`), rest},
+		"one more label":    {"asks", beside(`"labels":{"role":"admin"},`), rest},
+		"one label less":    {"asks", beside(`"labels":{"app":null},`), rest},
+		"no finalizer":      {"asks", beside(`"finalizers":null,`), rest},
+		"another finalizer": {"asks", beside(`"finalizers":["example.com/stay-longer"],`), rest},
+		"an owner":          {"asks", beside(`"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"y"}],`), rest},
+	}
+	for name, attempt := range refused {
+		t.Run(name, func(t *testing.T) {
+			s := &thief{t, s.lab, s.kube}
+			s.isRefused("podtimestamp", attempt.words, func(context.Context) error { return patch(s.kube, attempt.pod, attempt.patch, tryPatch) })
+			isAllowed(t, patch(s.lab.Kube, attempt.pod, attempt.patch, tryPatch))
+		})
+	}
+	s.isRefused("podtimestamp", "neither makes nor deletes Pods", func(ctx context.Context) error {
+		return s.kube.CoreV1().Pods(n.Name).Delete(ctx, "asks", tryDelete)
+	})
+	isAllowed(t, patch(s.kube, "asks", stamp, metav1.PatchOptions{}))
+	for _, again := range []string{stamp, strings.Replace(stamp, "40Z", "41Z", 1), `{"metadata":{"annotations":{"timestamp":null}}}`} {
+		s.isRefused("podtimestamp", once, func(context.Context) error { return patch(s.kube, "asks", again, tryPatch) })
+	}
+}
+
+// A stolen token may move a request for a reboot on as the controller does, and change
+// nothing else of a Node.
+func TestStolenTokenAndNodes(t *testing.T) {
+	t.Parallel()
+	s := newThief(t)
+	s.mayDelete("nodes")
+	patch := func(client kubernetes.Interface, patch string, o metav1.PatchOptions) error {
+		_, err := client.CoreV1().Nodes().Patch(t.Context(), "node-1", types.MergePatchType, []byte(patch), o)
+		return err
+	}
+	annotations := func(values string) string {
+		return `{"metadata":{"annotations":{` + strings.NewReplacer("needed", "controller.nicoleh.io/reboot-needed", "next", "controller.nicoleh.io/reboot-next",
+			"now", "controller.nicoleh.io/reboot-now", "granted", "controller.nicoleh.io/reboot-granted", "in-progress", "controller.nicoleh.io/reboot-in-progress").Replace(values) + `}}}`
+	}
+	const (
+		asks    = "asks for no reboot, and takes a request away only when it grants it"
+		chooses = "chooses no node that needs no reboot"
+		grants  = "grants a reboot only to a node that needs one and was chosen for it, and takes no grant back"
+		own     = "writes no annotations but its own"
+		noted   = "writes down when it grants a reboot at no other time"
+		rest    = "changes neither the spec of a Node nor its labels, finalizers or owners"
+	)
+	refused := func(when string, attempts map[string]string) {
+		t.Helper()
+		for text, words := range attempts {
+			t.Run(when+" "+text, func(t *testing.T) {
+				s := &thief{t, s.lab, s.kube}
+				s.isRefused("nodereboot", words, func(context.Context) error { return patch(s.kube, text, tryPatch) })
+				isAllowed(t, patch(s.lab.Kube, text, tryPatch))
+			})
+		}
+	}
+	refused("always", map[string]string{
+		`{"spec":{"unschedulable":true}}`:                                                                rest,
+		`{"spec":{"taints":[{"key":"theirs","effect":"NoExecute"}]}}`:                                    rest,
+		`{"metadata":{"labels":{"pool":"theirs"}}}`:                                                      rest,
+		`{"metadata":{"labels":{"kubernetes.io/hostname":null}}}`:                                        rest,
+		`{"metadata":{"finalizers":["example.com/stay"]}}`:                                               rest,
+		`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"y"}]}}`: rest,
+		annotations(`"example.com/other":"x"`):                                                           own,
+		annotations(`"in-progress":"x"`):                                                                 own,
+		annotations(`"needed":""`):                                                                       asks,
+		annotations(`"next":"x"`):                                                                        chooses,
+		annotations(`"granted":"x"`):                                                                     noted,
+		annotations(`"now":"x"`):                                                                         grants,
+	})
+
+	s.isRefused("nodereboot", "neither makes nor deletes Nodes", func(ctx context.Context) error {
+		return s.kube.CoreV1().Nodes().Delete(ctx, "node-1", tryDelete)
+	})
+
+	isAllowed(t, patch(s.lab.Kube, annotations(`"needed":""`), metav1.PatchOptions{}))
+	refused("needed", map[string]string{
+		annotations(`"needed":null`):            asks,
+		annotations(`"needed":"x"`):             asks,
+		annotations(`"needed":null,"now":"x"`):  grants,
+		annotations(`"needed":null,"next":"x"`): asks,
+	})
+	isAllowed(t, patch(s.kube, annotations(`"next":"x"`), metav1.PatchOptions{}))
+	refused("chosen", map[string]string{
+		annotations(`"needed":null,"next":null`): asks,
+		annotations(`"now":"x"`):                 grants,
+		annotations(`"next":null,"now":"x"`):     grants,
+	})
+	isAllowed(t, patch(s.kube, annotations(`"next":null`), tryPatch)) // passed over
+	isAllowed(t, patch(s.kube, annotations(`"needed":null,"next":null,"now":"x","granted":"x"`), metav1.PatchOptions{}))
+	refused("granted", map[string]string{
+		annotations(`"now":null`):     grants,
+		annotations(`"now":"y"`):      grants,
+		annotations(`"granted":null`): noted,
+		annotations(`"granted":"y"`):  noted,
+	})
+}
+
+// A stolen token may write copies where they are asked for. It sees more than that: who
+// may list Secrets by label may list all of them.
+func TestStolenTokenAndSecrets(t *testing.T) {
+	t.Parallel()
+	s := newThief(t)
+	kubectl(t, s.lab, "create", "namespace", "asks")
+	kubectl(t, s.lab, "annotate", "namespace", "asks", share+"=")
+	kubectl(t, s.lab, "create", "namespace", "declines")
+	kubectl(t, s.lab, "annotate", "namespace", "declines", share+"=not yet")
+	kubectl(t, s.lab, "create", "namespace", "silent")
+	kubectl(t, s.lab, "annotate", "namespace", "kube-system", "kube-public", "secretsync", share+"=")
+
+	const instance = "controller.nicoleh.io/secretsync-instance"
+	label, value, _ := strings.Cut(copied, "=")
+	secret := func(name string, change func(*corev1.Secret)) *corev1.Secret {
+		made := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{label: value}, Annotations: map[string]string{
+			"controller.nicoleh.io/secretsync-source-name": name, "controller.nicoleh.io/secretsync-source-uid": "u", "controller.nicoleh.io/secretsync-content-hash": "h",
+			instance: share,
+		}}}
+		if change != nil {
+			change(made)
+		}
+		return made
+	}
+	create := func(client kubernetes.Interface, namespace string, secret *corev1.Secret) error {
+		_, err := client.CoreV1().Secrets(namespace).Create(t.Context(), secret, tryCreate)
+		return err
+	}
+	const (
+		unlabeled = "writes no Secrets but copies, whose label " + "controller.nicoleh.io/secretsync-source-namespace is secretsync"
+		consent   = "writes copies where the annotation controller.nicoleh.io/secretsync of the namespace asks for them"
+		tokens    = "has no tokens issued"
+		metadata  = "writes no labels or annotations but its own"
+		relations = "changes neither finalizers nor owners"
+	)
+	isAllowed(t, create(s.kube, "asks", secret("db", nil)))
+	for name, attempt := range map[string]struct {
+		namespace string
+		words     string
+		change    func(*corev1.Secret)
+	}{
+		"no copy":                {"asks", unlabeled, func(s *corev1.Secret) { s.Labels = nil }},
+		"another's copy":         {"asks", unlabeled, func(s *corev1.Secret) { s.Labels[label] = "other" }},
+		"another instance's":     {"asks", unlabeled, func(s *corev1.Secret) { s.Annotations[instance] = "other" }},
+		"no instance's":          {"asks", unlabeled, func(s *corev1.Secret) { delete(s.Annotations, instance) }},
+		"a silent namespace":     {"silent", consent, nil},
+		"one that declines":      {"declines", consent, nil},
+		"kube-system":            {"kube-system", "writes no copies to kube-system", nil},
+		"kube-public":            {"kube-public", "writes no copies to kube-public", nil},
+		"a source":               {"secretsync", "writes no copies to secretsync", nil},
+		"no copy, among sources": {"secretsync", unlabeled, func(s *corev1.Secret) { s.Labels = nil }},
+		"a token": {"asks", tokens, func(s *corev1.Secret) {
+			s.Type = corev1.SecretTypeServiceAccountToken
+			s.Annotations[corev1.ServiceAccountNameKey] = "default"
+		}},
+		"a label":       {"asks", metadata, func(s *corev1.Secret) { s.Labels["argocd.argoproj.io/secret-type"] = "cluster" }},
+		"an annotation": {"asks", metadata, func(s *corev1.Secret) { s.Annotations["example.com/a"] = "b" }},
+		"a finalizer":   {"asks", relations, func(s *corev1.Secret) { s.Finalizers = []string{"example.com/stay"} }},
+		"an owner": {"asks", relations, func(s *corev1.Secret) {
+			s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "y"}}
+		}},
+	} {
+		t.Run("create "+name, func(t *testing.T) {
+			s := &thief{t, s.lab, s.kube}
+			s.isRefused("secretsync", attempt.words, func(context.Context) error { return create(s.kube, attempt.namespace, secret("db", attempt.change)) })
+			isAllowed(t, create(s.lab.Kube, attempt.namespace, secret("db", attempt.change)))
+		})
+	}
+	key := func(change func(*corev1.Secret)) *corev1.Secret {
+		return secret("secretsync-hash-key", func(s *corev1.Secret) {
+			s.Labels, s.Annotations, s.Immutable = nil, nil, ptr.To(true)
+			if change != nil {
+				change(s)
+			}
+		})
+	}
+	isAllowed(t, create(s.kube, vault, key(nil)))
+	s.isRefused("secretsync", unlabeled, func(context.Context) error { return create(s.kube, "asks", key(nil)) })
+	s.isRefused("secretsync", tokens, func(context.Context) error {
+		return create(s.kube, vault, key(func(s *corev1.Secret) {
+			s.Type, s.Annotations = corev1.SecretTypeServiceAccountToken, map[string]string{corev1.ServiceAccountNameKey: "default"}
+		}))
+	})
+
+	// Those that are there.
+	live := map[string]*corev1.Secret{}
+	for where, made := range map[string]*corev1.Secret{
+		"asks/db": secret("db", func(s *corev1.Secret) {
+			s.Labels["team"], s.Annotations["example.com/a"], s.Finalizers = "dessert", "b", []string{"example.com/stay"}
+		}),
+		"asks/password":                  secret("password", func(s *corev1.Secret) { s.Labels = nil }),
+		"asks/theirs":                    secret("theirs", func(s *corev1.Secret) { s.Annotations[instance] = "other" }),
+		"asks/unsigned":                  secret("unsigned", func(s *corev1.Secret) { delete(s.Annotations, instance) }),
+		"silent/db":                      secret("db", nil),
+		"secretsync/db":                  secret("db", func(s *corev1.Secret) { s.Labels = nil }),
+		"kube-system/password":           secret("password", nil),
+		"secretsync/secretsync-hash-key": key(nil),
+	} {
+		namespace, _, _ := strings.Cut(where, "/")
+		stored, err := s.lab.Kube.CoreV1().Secrets(namespace).Create(t.Context(), made, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		live[where] = stored
+	}
+	update := func(client kubernetes.Interface, where string, change func(*corev1.Secret)) error {
+		changed := live[where].DeepCopy()
+		changed.ManagedFields = nil
+		change(changed)
+		_, err := client.CoreV1().Secrets(changed.Namespace).Update(t.Context(), changed, tryUpdate)
+		return err
+	}
+	rotate := func(s *corev1.Secret) {
+		s.Data = map[string][]byte{"password": []byte("other")}
+		s.Annotations["controller.nicoleh.io/secretsync-content-hash"] = "i"
+	}
+	isAllowed(t, update(s.kube, "asks/db", rotate))
+	isAllowed(t, update(s.kube, "asks/unsigned", func(s *corev1.Secret) { s.Annotations[instance] = share })) // made by an earlier version
+	for name, attempt := range map[string]struct {
+		where, words string
+		change       func(*corev1.Secret)
+	}{
+		"no copy":                      {"asks/password", unlabeled, rotate},
+		"no copy, to be one":           {"asks/password", unlabeled, func(s *corev1.Secret) { s.Labels = map[string]string{label: value} }},
+		"a copy, to be none":           {"asks/db", unlabeled, func(s *corev1.Secret) { delete(s.Labels, label) }},
+		"a copy of others":             {"asks/db", unlabeled, func(s *corev1.Secret) { s.Labels[label] = "other" }},
+		"another instance's":           {"asks/theirs", unlabeled, rotate},
+		"one of another to take over":  {"asks/theirs", unlabeled, func(s *corev1.Secret) { s.Annotations[instance] = share }},
+		"a source":                     {"secretsync/db", unlabeled, rotate},
+		"one that is no longer wanted": {"silent/db", consent, rotate},
+		"kube-system":                  {"kube-system/password", "writes no copies to kube-system", rotate},
+		"one label more":               {"asks/db", metadata, func(s *corev1.Secret) { s.Labels["argocd.argoproj.io/secret-type"] = "cluster" }},
+		"a label changed":              {"asks/db", metadata, func(s *corev1.Secret) { s.Labels["team"] = "theirs" }},
+		"a label removed":              {"asks/db", metadata, func(s *corev1.Secret) { delete(s.Labels, "team") }},
+		"an annotation removed":        {"asks/db", metadata, func(s *corev1.Secret) { delete(s.Annotations, "example.com/a") }},
+		"no finalizer":                 {"asks/db", relations, func(s *corev1.Secret) { s.Finalizers = nil }},
+		"an owner": {"asks/db", relations, func(s *corev1.Secret) {
+			s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "y"}}
+		}},
+	} {
+		t.Run("update "+name, func(t *testing.T) {
+			s := &thief{t, s.lab, s.kube}
+			s.isRefused("secretsync", attempt.words, func(context.Context) error { return update(s.kube, attempt.where, attempt.change) })
+			isAllowed(t, update(s.lab.Kube, attempt.where, attempt.change))
+		})
+	}
+	remove := func(client kubernetes.Interface, where string) error {
+		namespace, name, _ := strings.Cut(where, "/")
+		return client.CoreV1().Secrets(namespace).Delete(t.Context(), name, tryDelete)
+	}
+	isAllowed(t, remove(s.kube, "asks/db"))
+	isAllowed(t, remove(s.kube, "silent/db")) // which asked for it before
+	for where, words := range map[string]string{
+		"asks/password": unlabeled, "asks/theirs": unlabeled, "secretsync/db": unlabeled, "secretsync/secretsync-hash-key": unlabeled, "kube-system/password": "writes no copies to kube-system",
+	} {
+		s.isRefused("secretsync", words, func(context.Context) error { return remove(s.kube, where) })
+	}
+}
+
+// A stolen token writes no events but the controllers', and holds no Lease but theirs.
+func TestStolenTokenAndEvents(t *testing.T) {
+	t.Parallel()
+	s := newThief(t)
+	event := func(reporter string) *eventsv1.Event {
+		return &eventsv1.Event{
+			ObjectMeta: metav1.ObjectMeta{Name: "told"}, EventTime: metav1.NowMicro(), Type: corev1.EventTypeNormal,
+			ReportingController: reporter, ReportingInstance: "i", Reason: "Stamped", Action: "Stamp", Note: "n",
+			Regarding: corev1.ObjectReference{Kind: "Pod", Namespace: metav1.NamespaceDefault, Name: "p"},
+		}
+	}
+	create := func(client kubernetes.Interface, reporter string, o metav1.CreateOptions) error {
+		_, err := client.EventsV1().Events(metav1.NamespaceDefault).Create(t.Context(), event(reporter), o)
+		return err
+	}
+	patch := func(client kubernetes.Interface, patch string) error {
+		_, err := client.EventsV1().Events(metav1.NamespaceDefault).Patch(t.Context(), "told", types.MergePatchType, []byte(patch), tryPatch)
+		return err
+	}
+	series := fmt.Sprintf(`{"series":{"count":2,"lastObservedTime":%q}}`, "2026-11-21T11:48:40.000000Z")
+	for _, reporter := range []string{"icecream-controller", "podtimestamp-controller", "secretsync-controller", "nodereboot-controller"} {
+		isAllowed(t, create(s.kube, reporter, tryCreate))
+	}
+	s.isRefused("event", "write no events but their own", func(context.Context) error { return create(s.kube, "kubelet", tryCreate) })
+	isAllowed(t, create(s.lab.Kube, "kubelet", metav1.CreateOptions{}))
+	s.isRefused("event", "write no events but their own", func(context.Context) error { return patch(s.kube, series) })
+	for _, change := range []string{`{"reportingController":"icecream-controller"}`, `{"note":"theirs"}`, `{"regarding":{"name":"q"}}`} {
+		if err := patch(s.lab.Kube, change); !apierrors.IsInvalid(err) {
+			t.Errorf("whoever it is, the answer to a change %s of an event is %v", change, err)
+		}
+	}
+	kubectl(t, s.lab, "-n", metav1.NamespaceDefault, "delete", "event", "told")
+	isAllowed(t, create(s.lab.Kube, "icecream-controller", metav1.CreateOptions{}))
+	isAllowed(t, patch(s.kube, series))
+
+	lease := func(name string) error {
+		_, err := s.kube.CoordinationV1().Leases(lab.SystemNamespace).Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}, tryCreate)
+		return err
+	}
+	isAllowed(t, lease("icecream-controller"))
+	s.isRefused("lease", "write no Lease but the one that they are elected by", func(context.Context) error { return lease("another") })
+}
+
+// The API server has understood every expression of the policies, by the types of what
+// they are about.
+func TestPoliciesAreTyped(t *testing.T) {
+	t.Parallel()
+	s := newThief(t)
+	eventually(t, "all policies are checked", func() error {
+		policies, err := s.lab.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=icecream-controller"})
+		if err != nil {
+			return err
+		}
+		if len(policies.Items) != 6 {
+			return fmt.Errorf("there are %d", len(policies.Items))
+		}
+		for _, policy := range policies.Items {
+			if policy.Status.ObservedGeneration != policy.Generation || policy.Status.TypeChecking == nil {
+				return fmt.Errorf("%s is not", policy.Name)
+			}
+			for _, warning := range policy.Status.TypeChecking.ExpressionWarnings {
+				t.Errorf("%s: %s: %s", policy.Name, warning.FieldRef, warning.Warning)
+			}
+		}
+		return nil
+	})
+}
+
+// Every rule of the controllers' roles that writes, but for reviews, which are not
+// stored, and for status and finalizers of Icecreams, is about something that a policy
+// restricts.
+func TestEveryWriteOfTheRolesIsRestricted(t *testing.T) {
+	t.Parallel()
+	s := newThief(t)
+	policies, err := s.lab.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=icecream-controller"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	restricted := map[string]bool{
+		"controller.nicoleh.io/icecreams/status": true, "controller.nicoleh.io/icecreams/finalizers": true,
+		"authentication.k8s.io/tokenreviews": true, "authorization.k8s.io/subjectaccessreviews": true,
+	}
+	for _, policy := range policies.Items {
+		for _, rule := range policy.Spec.MatchConstraints.ResourceRules {
+			restricted[rule.APIGroups[0]+"/"+rule.Resources[0]] = true
+		}
+	}
+	rules := func(kind string, rules []rbacv1.PolicyRule) {
+		for _, rule := range rules {
+			for _, verb := range rule.Verbs {
+				for _, resource := range rule.Resources {
+					switch what := rule.APIGroups[0] + "/" + resource; verb {
+					case "get", "list", "watch":
+					default:
+						if !restricted[what] {
+							t.Errorf("%s: no policy restricts who may %s %s", kind, verb, what)
+						}
+					}
+				}
+			}
+		}
+	}
+	clusterRoles, err := s.lab.Kube.RbacV1().ClusterRoles().List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=icecream-controller"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, role := range clusterRoles.Items {
+		rules(role.Name, role.Rules)
+	}
+	roles, err := s.lab.Kube.RbacV1().Roles("").List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=icecream-controller"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, role := range roles.Items {
+		rules(role.Name, role.Rules)
+	}
+	if len(clusterRoles.Items) < 5 || len(roles.Items) < 2 {
+		t.Errorf("there are %d ClusterRoles and %d Roles", len(clusterRoles.Items), len(roles.Items))
+	}
+}
