@@ -40,7 +40,15 @@ func newThief(t *testing.T) *thief {
 	for _, name := range []string{"podtimestamp", "secretsync", "nodereboot"} {
 		kubectl(t, l, "apply", "-f", l.Path("artifacts/rbac-"+name+".yaml"))
 	}
-	return &thief{t, l, withTokenOf(t, l, lab.SystemNamespace)}
+	path, err := l.ServiceAccountKubeconfig(t.Context(), lab.SystemNamespace, lab.ServiceAccount)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &thief{t, l, clientOf(t, l, config.BearerToken)}
 }
 
 // mayDelete has the account be able to delete what it may not: else another part of
@@ -49,25 +57,6 @@ func (s *thief) mayDelete(resource string) {
 	s.Helper()
 	kubectl(s.T, s.lab, "create", "clusterrole", "deleter", "--verb=delete", "--resource="+resource)
 	kubectl(s.T, s.lab, "create", "clusterrolebinding", "deleter", "--clusterrole=deleter", "--serviceaccount="+lab.SystemNamespace+":"+lab.ServiceAccount)
-}
-
-// clientOf is a client with a token of the service account in that namespace which has
-// the name of the controllers'.
-func withTokenOf(t *testing.T, l *lab.Lab, namespace string) kubernetes.Interface {
-	t.Helper()
-	path, err := l.ServiceAccountKubeconfig(t.Context(), namespace, lab.ServiceAccount)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
 }
 
 // isRefused waits until that policy refuses the attempt, in those words: the API server
