@@ -260,7 +260,7 @@ func (c *Controller) act(ctx context.Context, name cache.ObjectName, o Observed,
 	c.written.Inc(string(d.Action))
 	klog.FromContext(ctx).V(2).Info("Written", "action", d.Action)
 	now := c.clock.Now()
-	memory := o.Memory.after(*d, altered, now)
+	memory := o.Memory.after(*d, o.undoer(), altered, now)
 	if d.Problem = memory.lasting(now); d.Problem != (Problem{}) {
 		d.Again = memory.wait(now)
 	}

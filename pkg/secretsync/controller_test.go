@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/utils/ptr"
 )
 
 func TestCopies(t *testing.T) {
@@ -503,11 +504,16 @@ func problems(t *testing.T) map[string]int {
 func TestAFightIsSlow(t *testing.T) {
 	for name, tt := range map[string]struct {
 		isWanted bool
+		who      string
 		undo     func(c *cluster, copied *corev1.Secret)
 	}{
-		"about data":                      {true, func(c *cluster, s *corev1.Secret) { s.Data["password"] = []byte("x"); c.put(s) }},
-		"about whether it is there":       {true, func(c *cluster, s *corev1.Secret) { c.lacks(secretsGVR, s.Namespace, s.Name) }},
-		"about whether it should be gone": {false, func(c *cluster, s *corev1.Secret) { c.put(s) }},
+		"about data": {true, `"gitops"`, func(c *cluster, s *corev1.Secret) {
+			s.Data["password"] = []byte("x")
+			s.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: fieldManager, Time: ptr.To(metav1.Now())}, {Manager: "gitops", Time: ptr.To(metav1.Now())}}
+			c.put(s)
+		}},
+		"about whether it is there":       {true, "somebody", func(c *cluster, s *corev1.Secret) { c.lacks(secretsGVR, s.Namespace, s.Name) }},
+		"about whether it should be gone": {false, "somebody", func(c *cluster, s *corev1.Secret) { c.put(s) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, c *cluster) {
@@ -542,7 +548,7 @@ func TestAFightIsSlow(t *testing.T) {
 				if n := len(c.writes()); n < 10 || n > 25 {
 					t.Errorf("%d writes in an hour", n)
 				}
-				equal(t, "events", []string{`db Warning: CopyContested: Namespace "team-a": somebody keeps undoing what is written to the copy; secretsync waits longer each time before it repairs that`}, c.events())
+				equal(t, "events", []string{`db Warning: CopyContested: Namespace "team-a": ` + tt.who + ` keeps undoing what is written to the copy; secretsync waits longer each time before it repairs that`}, c.events())
 				requireProblems(t, map[string]int{ReasonContested: 1})
 				pass(15 * time.Minute)
 				requireProblems(t, nil)

@@ -319,6 +319,7 @@ func (o Observed) want(present *corev1.Secret) *corev1.Secret {
 	want := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace.Name, Name: o.Source.Name}}
 	if present != nil {
 		want.ObjectMeta = *present.ObjectMeta.DeepCopy()
+		want.ManagedFields = nil // the API server keeps them when an update has none
 	}
 	metav1.SetMetaDataLabel(&want.ObjectMeta, LabelSourceNamespace, o.Source.Namespace)
 	metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationSourceName, o.Source.Name)
@@ -374,8 +375,32 @@ func writeField(to hash.Hash, value []byte) {
 // StripCopy reduces a copy, in place, to what Decide reads and an update keeps:
 // there are many copies, and their data is in the source.
 func StripCopy(secret *corev1.Secret) {
-	secret.ManagedFields = nil // the API server keeps them when an update has none
+	secret.ManagedFields = lastManager(secret)
 	secret.Data = map[string][]byte{digestField: digestOf(secret)}
+}
+
+// lastManager is the managed fields' entry, without the fields, of who wrote a copy
+// last; none if that was secretsync, or if it cannot be known.
+func lastManager(secret *corev1.Secret) []metav1.ManagedFieldsEntry {
+	var last metav1.ManagedFieldsEntry
+	for _, entry := range secret.ManagedFields {
+		isLater := entry.Time != nil && (last.Time == nil || last.Time.Before(entry.Time) || last.Time.Equal(entry.Time) && last.Manager == fieldManager)
+		if isLater {
+			last = metav1.ManagedFieldsEntry{Manager: entry.Manager, Time: entry.Time}
+		}
+	}
+	if last.Manager == fieldManager || last.Manager == "" {
+		return nil
+	}
+	return []metav1.ManagedFieldsEntry{last}
+}
+
+// undoer is who has changed the copy; empty if that is not known.
+func (o Observed) undoer() string {
+	if o.Copy == nil || len(o.Copy.ManagedFields) == 0 {
+		return ""
+	}
+	return o.Copy.ManagedFields[0].Manager
 }
 
 // StripSource reduces a Secret of the source namespace, in place, to what a copy

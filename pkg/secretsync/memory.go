@@ -1,6 +1,7 @@
 package secretsync
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ type Memory struct {
 	At      time.Time // when that was answered
 	Count   int       // how often in a row the same was written
 	Altered string    // what the API server stored otherwise than requested; empty if nothing
+	Undoer  string    // the field manager that was seen to have undone it last; empty if none was
 
 	Problem Problem // the last one; people have been told
 }
@@ -53,15 +55,20 @@ func (m Memory) problem() Problem {
 	if m.Altered != "" {
 		return Problem{ReasonAltered, fmt.Sprintf("the API server stored the copy otherwise than requested, by an admission policy or webhook: its %s; secretsync waits longer each time before it tries again", m.Altered)}
 	}
-	return Problem{ReasonContested, "somebody keeps undoing what is written to the copy; secretsync waits longer each time before it repairs that"}
+	who := "somebody"
+	if m.Undoer != "" {
+		who = fmt.Sprintf("%q", m.Undoer)
+	}
+	return Problem{ReasonContested, who + " keeps undoing what is written to the copy; secretsync waits longer each time before it repairs that"}
 }
 
-// after is the memory after the decision has been carried out, with what the API
-// server has stored in other words.
-func (m Memory) after(d Decision, altered []string, now time.Time) Memory {
+// after is the memory after the decision has been carried out on a copy that the
+// undoer had changed, with what the API server has stored in other words.
+func (m Memory) after(d Decision, undoer string, altered []string, now time.Time) Memory {
 	next := Memory{Goal: d.Goal, At: now, Count: 1, Altered: strings.Join(altered, ", "), Problem: m.Problem}
 	if m.Goal == d.Goal && now.Sub(m.At) < repeat.ForgetAfter {
 		next.Count += m.Count
+		next.Undoer = cmp.Or(undoer, m.Undoer)
 	}
 	return next
 }

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -162,6 +163,26 @@ func TestPodtimestamp(t *testing.T) {
 			t.Errorf("podtimestamp_stamps_total went from %v to %v", before, got)
 		}
 		n.Kubectl(t, "patch", "pod/ending-0", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+	})
+
+	t.Run("what is not stored is not told", func(t *testing.T) {
+		n := share(t)
+		createPods(t, n, "probe", 1)
+		const drop = `has(object.metadata.annotations) && "timestamp" in object.metadata.annotations ? [JSONPatch{op: "remove", path: "/metadata/annotations/timestamp"}] : []`
+		n.ApplyPolicy(t, n.Name, "pods", "UPDATE", drop, func(ctx context.Context) error {
+			patch := []byte(`{"metadata":{"annotations":{"timestamp":"x"}}}`)
+			pod, err := n.Pods().Patch(ctx, "probe-0", types.MergePatchType, patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+			if err == nil && pod.Annotations[timestamp] != "" {
+				err = errors.New("the annotation stays")
+			}
+			return err
+		})
+		before := metric(t, c, "podtimestamp_stamps_total")
+		createPods(t, n, "asking", 1, asking)
+		eventuallyToldOf(t, n, "asking-0", "Warning StampDropped 1: Trying on: the API server has accepted the annotation timestamp and not stored it")
+		if got := metric(t, c, "podtimestamp_stamps_total"); got != before {
+			t.Errorf("podtimestamp_stamps_total went from %v to %v", before, got)
+		}
 	})
 
 	t.Run("what happens while the controller stands still", func(t *testing.T) {

@@ -448,7 +448,7 @@ func TestSecretsyncCounterparts(t *testing.T) {
 		copies := s.n.Lab.Kube.CoreV1().Secrets(contested)
 		for ctx.Err() == nil {
 			if secret, err := copies.Get(ctx, "db", metav1.GetOptions{}); err == nil && string(secret.Data["password"]) != "mine" {
-				_, _ = copies.Patch(ctx, "db", types.MergePatchType, []byte(`{"stringData":{"password":"mine"}}`), metav1.PatchOptions{})
+				_, _ = copies.Patch(ctx, "db", types.MergePatchType, []byte(`{"stringData":{"password":"mine"}}`), metav1.PatchOptions{FieldManager: "gitops"})
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
@@ -457,7 +457,7 @@ func TestSecretsyncCounterparts(t *testing.T) {
 	defer stop()
 
 	s.eventuallyTold("db", "Warning CopyAltered", altered, "its data")
-	s.eventuallyTold("db", "Warning CopyContested", contested)
+	s.eventuallyTold("db", "Warning CopyContested", contested, `"gitops" keeps undoing`)
 	s.eventuallyCounted(c, map[string]int{"CopyAltered": 1, "CopyContested": 1})
 	time.Sleep(time.Until(began.Add(30 * time.Second))) // which is what they get less and less of
 	for _, namespace := range []string{altered, contested} {
@@ -582,26 +582,7 @@ func TestSecretsyncSourceNamespaceIsDeleted(t *testing.T) {
 // alterCopies has a policy add a field to Secrets in a namespace.
 func alterCopies(s *secrets, namespace string) {
 	s.Helper()
-	s.n.Apply(s.T, fmt.Sprintf(`
-apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingAdmissionPolicy
-metadata: {name: altering}
-spec:
-  reinvocationPolicy: Never
-  failurePolicy: Fail
-  matchConstraints:
-    namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %s}}
-    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [secrets]}]
-  mutations:
-  - patchType: JSONPatch
-    jsonPatch: {expression: '[JSONPatch{op: "add", path: "/data/altered", value: "eA=="}]'}
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingAdmissionPolicyBinding
-metadata: {name: altering}
-spec: {policyName: altering}
-`, namespace))
-	s.n.Eventually(s.T, "the policy is in force", func(ctx context.Context) error {
+	s.n.ApplyPolicy(s.T, namespace, "secrets", "CREATE, UPDATE", `[JSONPatch{op: "add", path: "/data/altered", value: "eA=="}]`, func(ctx context.Context) error {
 		made, err := s.n.Lab.Kube.CoreV1().Secrets(namespace).Create(ctx, &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-"}, Data: map[string][]byte{"is": []byte("there")},
 		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})

@@ -25,26 +25,7 @@ type Policy struct {
 // test, or with Stop. Where no such policies are served, the test is skipped.
 func (n *Namespace) StartPolicy(t testing.TB, operations, mutation string) *Policy {
 	t.Helper()
-	p := &Policy{namespace: n, manifest: fmt.Sprintf(`
-apiVersion: %[1]s
-kind: MutatingAdmissionPolicy
-metadata: {name: %[2]s}
-spec:
-  reinvocationPolicy: Never
-  failurePolicy: Fail
-  matchConstraints:
-    namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %[2]s}}
-    resourceRules:
-    - {apiGroups: [apps], apiVersions: [v1], resources: [deployments], operations: [%[3]s]}
-  mutations:
-  - patchType: JSONPatch
-    jsonPatch: {expression: %[4]q}
----
-apiVersion: %[1]s
-kind: MutatingAdmissionPolicyBinding
-metadata: {name: %[2]s}
-spec: {policyName: %[2]s}
-`, n.versionOfPolicies(t), n.Name, operations, mutation)}
+	p := &Policy{namespace: n, manifest: n.manifestOfPolicy(t, n.Name, "apps", "deployments", operations, mutation)}
 	n.Eventually(t, "a Deployment can be made", func(ctx context.Context) (err error) {
 		p.without, err = p.canary(ctx)
 		return err
@@ -57,6 +38,41 @@ spec: {policyName: %[2]s}
 	})
 	p.eventually(t, "the policy is in force", true)
 	return p
+}
+
+// manifestOfPolicy is that of a MutatingAdmissionPolicy for a resource, in a namespace of
+// the cluster.
+func (n *Namespace) manifestOfPolicy(t testing.TB, namespace, group, resource, operations, mutation string) string {
+	t.Helper()
+	return fmt.Sprintf(`
+apiVersion: %[1]s
+kind: MutatingAdmissionPolicy
+metadata: {name: %[2]s-%[4]s}
+spec:
+  reinvocationPolicy: Never
+  failurePolicy: Fail
+  matchConstraints:
+    namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %[2]s}}
+    resourceRules:
+    - {apiGroups: [%[3]q], apiVersions: [v1], resources: [%[4]s], operations: [%[5]s]}
+  mutations:
+  - patchType: JSONPatch
+    jsonPatch: {expression: %[6]q}
+---
+apiVersion: %[1]s
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: %[2]s-%[4]s}
+spec: {policyName: %[2]s-%[4]s}
+`, n.versionOfPolicies(t), namespace, group, resource, operations, mutation)
+}
+
+// ApplyPolicy has the API server change a core resource in a namespace of the cluster on
+// these operations, as StartPolicy does, until the cluster ends, and returns once probe
+// says that it does so.
+func (n *Namespace) ApplyPolicy(t testing.TB, namespace, resource, operations, mutation string, probe func(context.Context) error) {
+	t.Helper()
+	n.Apply(t, n.manifestOfPolicy(t, namespace, "", resource, operations, mutation))
+	n.Eventually(t, "the policy is in force", probe)
 }
 
 // StartMirrorPolicy has the API server replace "registry.example/" by a mirror in the
