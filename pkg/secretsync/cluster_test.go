@@ -2,6 +2,7 @@ package secretsync
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -187,6 +188,9 @@ func (c *cluster) answer(action clienttesting.Action) (runtime.Object, error) {
 	case clienttesting.ListActionImpl:
 		return c.list(gvr, action.GetNamespace(), action.GetListRestrictions().Labels), nil
 	case clienttesting.GetActionImpl:
+		if gvr == secretsGVR && c.isGoing(usual.SourceNamespace) {
+			return nil, apierrors.NewForbidden(gvr.GroupResource(), action.GetName(), errors.New("the Role has gone with its namespace"))
+		}
 		return c.get(gvr, cache.NewObjectName(action.GetNamespace(), action.GetName()))
 	}
 	err := c.refuse(verb, action.GetNamespace())
@@ -198,6 +202,12 @@ func (c *cluster) answer(action clienttesting.Action) (runtime.Object, error) {
 		return nil, refused
 	}
 	return obj, err
+}
+
+// isGoing says whether a namespace is not there, or is being deleted.
+func (c *cluster) isGoing(namespace string) bool {
+	obj, ok := c.objects[namespacesGVR][cache.NewObjectName("", namespace)]
+	return !ok || obj.GetDeletionTimestamp() != nil
 }
 
 // lost is the answer to what was done all the same.

@@ -217,17 +217,20 @@ func (c *Controller) decide(ctx context.Context, name cache.ObjectName, o Observ
 	if err != nil {
 		return o, d, fmt.Errorf("confirming what is known of the namespace: %w", err)
 	}
-	source, err := found(c.kube.CoreV1().Secrets(c.config.SourceNamespace).Get(ctx, name.Name, metav1.GetOptions{}))
-	if err != nil {
-		return o, d, fmt.Errorf("confirming what is known of the source: %w", err)
-	}
+	source, unknown := found(c.kube.CoreV1().Secrets(c.config.SourceNamespace).Get(ctx, name.Name, metav1.GetOptions{}))
 	// After the source: one that has gone with its namespace, was in one that was
 	// being deleted already.
 	home, err := found(c.kube.CoreV1().Namespaces().Get(ctx, c.config.SourceNamespace, metav1.GetOptions{}))
 	if err != nil {
 		return o, d, fmt.Errorf("confirming what is known of the source namespace: %w", err)
 	}
-	o.Home, o.Namespace, o.Source = home, namespace, source
+	o.Home, o.Namespace = home, namespace
+	switch isGoing := home == nil || home.DeletionTimestamp != nil; {
+	case unknown == nil:
+		o.Source = source
+	case !isGoing || o.IsWanted(): // the permission to read it goes with its namespace
+		return o, d, fmt.Errorf("confirming what is known of the source: %w", unknown)
+	}
 	return c.decideOnce(ctx, o)
 }
 

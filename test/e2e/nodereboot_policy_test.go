@@ -68,8 +68,9 @@ func TestNodeRebootAnnotationsAreProtected(t *testing.T) {
 		agent      = clientOf(t, l, tokenOf(t, l, "node-1"))
 		others     = clientOf(t, l, tokenOf(t, l, "node-2"))
 	)
-	try := func(client kubernetes.Interface, annotation string, value any, subresources ...string) error {
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{annotation: value}}})
+	type set map[string]any
+	try := func(client kubernetes.Interface, annotations set, subresources ...string) error {
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,65 +83,64 @@ func TestNodeRebootAnnotationsAreProtected(t *testing.T) {
 	tries := 0
 	eventually(t, "the policy is in force", func() error {
 		tries++ // what changes nothing is never refused
-		if err := try(tool, request.Now, fmt.Sprint(tries)); !isRefused(err) {
+		if err := try(tool, set{request.Now: fmt.Sprint(tries)}); !isRefused(err) {
 			return fmt.Errorf("somebody could grant a reboot: %w", err)
 		}
 		return nil
 	})
-	if err := try(operator, request.Now, nil); err != nil {
+	if err := try(operator, set{request.Now: nil}); err != nil {
 		t.Fatal(err)
 	}
 
 	steps := []struct {
 		name        string
 		client      kubernetes.Interface
-		annotation  string
-		value       any
+		annotations set
 		subresource string
 		isAllowed   bool
 	}{
 		// What was possible with the permission that a problem detector has.
-		{"a detector grants a reboot", detector, request.Now, "x", "status", false},
-		{"a detector asks for one", detector, request.Needed, "", "status", false},
-		{"a detector chooses a node", detector, request.Next, "x", "status", false},
-		{"a detector says that one is under way", detector, request.InProgress, "x", "status", false},
-		{"a detector makes up the last one", detector, request.Granted, "x", "status", false},
-		{"a detector's own annotation", detector, "example.com/problem", "x", "status", true},
+		{"a detector grants a reboot", detector, set{request.Now: "x"}, "status", false},
+		{"a detector asks for one", detector, set{request.Needed: ""}, "status", false},
+		{"a detector chooses a node", detector, set{request.Next: "x"}, "status", false},
+		{"a detector says that one is under way", detector, set{request.InProgress: "x"}, "status", false},
+		{"a detector makes up the last one", detector, set{request.Granted: "x"}, "status", false},
+		{"a detector's own annotation", detector, set{"example.com/problem": "x"}, "status", true},
 
-		{"a tool asks for a reboot", tool, request.Needed, "", "", true},
-		{"a tool asks for one by the status", tool, request.Needed, "x", "status", false},
-		{"a tool takes its request back", tool, request.Needed, nil, "", true},
-		{"a tool grants a reboot", tool, request.Now, "x", "", false},
-		{"a tool chooses a node", tool, request.Next, "x", "", false},
-		{"a tool says that one is under way", tool, request.InProgress, "x", "", false},
-		{"a tool makes up the last one", tool, request.Granted, "x", "", false},
+		{"a tool asks for a reboot", tool, set{request.Needed: ""}, "", true},
+		{"a tool asks for one by the status", tool, set{request.Needed: "x"}, "status", false},
+		{"a tool takes its request back", tool, set{request.Needed: nil}, "", true},
+		{"a tool grants a reboot", tool, set{request.Now: "x"}, "", false},
+		{"a tool chooses a node", tool, set{request.Next: "x"}, "", false},
+		{"a tool says that one is under way", tool, set{request.InProgress: "x"}, "", false},
+		{"a tool makes up the last one", tool, set{request.Granted: "x"}, "", false},
 
-		{"the controller chooses a node", controller, request.Next, "x", "", true},
-		{"a tool hides that", tool, request.Next, nil, "", false},
-		{"the controller grants a reboot", controller, request.Now, "x", "", true},
-		{"the controller notes that", controller, request.Granted, "x", "", true},
-		{"a tool takes the permission back", tool, request.Now, nil, "", false},
-		{"the agent changes its permission", agent, request.Now, "y", "", false},
-		{"the agent makes up the last one", agent, request.Granted, "y", "", false},
-		{"the agent of another node begins", others, request.InProgress, "x", "", false},
-		{"the controller begins in the agent's place", controller, request.InProgress, "x", "", false},
-		{"the agent begins", agent, request.InProgress, "x", "", true},
-		{"the agent uses its permission up", agent, request.Now, nil, "", true},
-		{"a tool changes the record of the work", tool, request.InProgress, "y", "", false},
-		{"a tool removes the record of the work", tool, request.InProgress, nil, "", false},
-		{"a detector changes it", detector, request.InProgress, "y", "status", false},
-		{"an operator removes it", operator, request.InProgress, nil, "", true},
+		{"a tool asks again", tool, set{request.Needed: ""}, "", true},
+		{"the controller chooses a node", controller, set{request.Next: "x"}, "", true},
+		{"a tool hides that", tool, set{request.Next: nil}, "", false},
+		{"the controller grants a reboot, and notes that", controller, set{request.Needed: nil, request.Next: nil, request.Now: "x", request.Granted: "x"}, "", true},
+		{"a tool takes the permission back", tool, set{request.Now: nil}, "", false},
+		{"the agent changes its permission", agent, set{request.Now: "y"}, "", false},
+		{"the agent makes up the last one", agent, set{request.Granted: "y"}, "", false},
+		{"the agent of another node begins", others, set{request.InProgress: "x"}, "", false},
+		{"the controller begins in the agent's place", controller, set{request.InProgress: "x"}, "", false},
+		{"the agent begins", agent, set{request.InProgress: "x"}, "", true},
+		{"the agent uses its permission up", agent, set{request.Now: nil}, "", true},
+		{"a tool changes the record of the work", tool, set{request.InProgress: "y"}, "", false},
+		{"a tool removes the record of the work", tool, set{request.InProgress: nil}, "", false},
+		{"a detector changes it", detector, set{request.InProgress: "y"}, "status", false},
+		{"an operator removes it", operator, set{request.InProgress: nil}, "", true},
 
-		{"an operator grants a reboot", operator, request.Now, "x", "", true},
-		{"an operator grants one by the status", operator, request.Now, "y", "status", true},
-		{"an operator takes it back", operator, request.Now, nil, "", true},
+		{"an operator grants a reboot", operator, set{request.Now: "x"}, "", true},
+		{"an operator grants one by the status", operator, set{request.Now: "y"}, "status", true},
+		{"an operator takes it back", operator, set{request.Now: nil}, "", true},
 	}
 	for _, s := range steps {
 		var subresources []string
 		if s.subresource != "" {
 			subresources = append(subresources, s.subresource)
 		}
-		err := try(s.client, s.annotation, s.value, subresources...)
+		err := try(s.client, s.annotations, subresources...)
 		if s.isAllowed && err != nil {
 			t.Errorf("%s: %v", s.name, err)
 		}
