@@ -551,6 +551,9 @@ func TestSecretsyncSourceNamespaceIsDeleted(t *testing.T) {
 	for _, name := range []string{"db", "tls"} {
 		s.eventually("all have their copy", name, s.targets)
 	}
+	if err := s.n.Lab.LearnPrivileges(); err != nil { // a Role goes with its namespace
+		t.Fatal(err)
+	}
 	began := time.Now()
 	s.n.Kubectl(t, "delete", "namespace", vault, "--wait=true")
 	s.eventuallyToldAbout(vault, "Warning DeletionsHeld", "is being deleted", "kubectl annotate")
