@@ -38,8 +38,8 @@ func TestOnACluster(t *testing.T) {
 	})
 	l := lab.New(t, lab.Options{Binary: binary, Nodes: 1})
 	t.Setenv("GOMEMLIMIT", "64MiB") // as in a Pod
-	for _, name := range []string{"podtimestamp", "secretsync", "nodereboot"} {
-		if _, err := l.TryKubectl(t.Context(), "", "apply", "-f", l.Path("artifacts/rbac-"+name+".yaml")); err != nil {
+	for _, name := range []string{"rbac-podtimestamp", "rbac-secretsync", "rbac-nodereboot", "reboot-agent"} {
+		if _, err := l.TryKubectl(t.Context(), "", "apply", "-f", l.Path("artifacts/"+name+".yaml")); err != nil {
 			t.Fatal(err)
 		}
 	}
