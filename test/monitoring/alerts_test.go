@@ -117,6 +117,9 @@ func TestAlerts(t *testing.T) {
 		grants   = `nodereboot_grants_total{` + a + `}`
 		grantsB  = `nodereboot_grants_total{` + b + `}`
 		starting = `icecream_objects{ready="Unknown", reason="", ` + a + `}`
+
+		refused   = `apiserver_validating_admission_policy_check_total{policy="icecream-controller-icecream-writes", enforcement_action="deny", job="apiserver"}`
+		elsewhere = `apiserver_validating_admission_policy_check_total{policy="icecream-controller-reboot-agent", enforcement_action="deny", job="apiserver"}`
 	)
 	type series map[string]string // in place of those in healthy; no values: no series
 	type firing map[string]time.Duration
@@ -128,6 +131,11 @@ func TestAlerts(t *testing.T) {
 	}{
 		{name: "all is well"},
 
+		{
+			name: "a policy refuses something for the first time, and what is not ours",
+			with: series{refused: "_x20 1x100 2x120", elsewhere: "_x10 1x100 2x120"},
+			want: firing{"IcecreamControllerWritesRefused": 10 * time.Minute},
+		},
 		{
 			name: "nobody leads for less than two minutes",
 			with: series{leader: "1x19 0x220", standby: "0x23 1x216", depth: "0x20 0+1x219", depthB: "100x25 0x214"},

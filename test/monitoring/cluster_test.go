@@ -56,7 +56,7 @@ func TestOnACluster(t *testing.T) {
 	text := scrape(t, n, insecure)
 
 	t.Run("promlint", func(t *testing.T) { lint(t, text) })
-	t.Run("queries", func(t *testing.T) { findAll(t, text) })
+	t.Run("queries", func(t *testing.T) { findAll(t, text+refusals(t, n)) })
 
 	reader := token(t, l, "reader", rbacv1.PolicyRule{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}})
 	stranger := token(t, l, "stranger")
@@ -129,6 +129,32 @@ func scrape(t *testing.T, n *lab.Namespace, url string) (text string) {
 			}
 		}
 		return expect(code, http.StatusOK)
+	})
+	return text
+}
+
+// refusals is what the API server counts of what a policy refuses.
+func refusals(t *testing.T, n *lab.Namespace) (text string) {
+	t.Helper()
+	const name = "apiserver_validating_admission_policy_check_total"
+	n.Eventually(t, "the API server counts a refusal", func(ctx context.Context) error {
+		_, refused := n.TryKubectl(ctx, "", "create", "deployment", "theirs", "--image=registry.example/theirs", "--as=system:serviceaccount:"+lab.SystemNamespace+":"+lab.ServiceAccount)
+		if refused == nil {
+			return errors.New("it refuses nothing")
+		}
+		body, err := n.Lab.Kube.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(string(body)) {
+			if strings.HasPrefix(line, "# TYPE "+name+" ") || strings.HasPrefix(line, name+"{") {
+				text += line
+			}
+		}
+		if !strings.Contains(text, `enforcement_action="deny"`) {
+			return fmt.Errorf("it counts %s after %w", text, refused)
+		}
+		return nil
 	})
 	return text
 }
