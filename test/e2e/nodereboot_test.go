@@ -624,6 +624,21 @@ func TestNodeRebootAgentIsKeptToItsNode(t *testing.T) {
 			t.Errorf("%s: %v, want it to be refused as %q", tt.name, err, tt.want)
 		}
 	}
+	say := func(about, reporter string) error {
+		_, err := agent.EventsV1().Events(metav1.NamespaceDefault).Create(t.Context(), &eventsv1.Event{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "said-"}, EventTime: metav1.NowMicro(), Type: corev1.EventTypeNormal, Reason: "Said", Action: "Say",
+			ReportingController: reporter, ReportingInstance: "x", Regarding: corev1.ObjectReference{Kind: "Node", Name: about},
+		}, metav1.CreateOptions{})
+		return err
+	}
+	if err := say("node-1", "reboot-agent"); err != nil {
+		t.Errorf("an event about its own Node: %v", err)
+	}
+	for name, err := range map[string]error{"about another Node": say("node-2", "reboot-agent"), "in the name of somebody else": say("node-1", "kubelet")} {
+		if !apierrors.IsForbidden(err) {
+			t.Errorf("an event %s: %v", name, err)
+		}
+	}
 	leases := agent.CoordinationV1().Leases(agentNamespace)
 	report := func(name string) error {
 		_, err := leases.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
