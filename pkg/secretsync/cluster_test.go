@@ -94,7 +94,7 @@ type stream struct {
 	gvr       schema.GroupVersionResource
 	namespace string
 	selector  labels.Selector
-	watcher   *watch.RaceFreeFakeWatcher
+	watcher   *watcher
 	pending   []watch.Event
 }
 
@@ -102,9 +102,47 @@ func (s *stream) shows(gvr schema.GroupVersionResource, obj kind) bool {
 	return obj != nil && s.gvr == gvr && (s.namespace == "" || s.namespace == obj.GetNamespace()) && s.selector.Matches(labels.Set(obj.GetLabels()))
 }
 
+// watcher is a watch with room for all that happens while nobody reads it. That of
+// client-go panics when it has 100 events.
+type watcher struct {
+	events chan watch.Event
+
+	mu        sync.Mutex
+	isStopped bool
+}
+
+func newWatcher() *watcher { return &watcher{events: make(chan watch.Event, 4096)} }
+
+// ResultChan implements watch.Interface.
+func (w *watcher) ResultChan() <-chan watch.Event { return w.events }
+
+// Stop implements watch.Interface.
+func (w *watcher) Stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.isStopped {
+		w.isStopped = true
+		close(w.events)
+	}
+}
+
+func (w *watcher) stopped() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.isStopped
+}
+
+func (w *watcher) send(event watch.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.isStopped {
+		w.events <- event
+	}
+}
+
 func (s *stream) flush() {
 	for _, event := range s.pending {
-		s.watcher.Action(event.Type, event.Object)
+		s.watcher.send(event)
 	}
 	s.pending = nil
 }
@@ -149,7 +187,7 @@ func newCluster(t *testing.T) *cluster {
 		defer c.mu.Unlock()
 		s := &stream{
 			gvr: action.GetResource(), namespace: action.GetNamespace(),
-			selector: action.(clienttesting.WatchAction).GetWatchRestrictions().Labels, watcher: watch.NewRaceFreeFake(),
+			selector: action.(clienttesting.WatchAction).GetWatchRestrictions().Labels, watcher: newWatcher(),
 		}
 		c.streams = append(c.streams, s)
 		since, err := strconv.Atoi(action.(clienttesting.WatchActionImpl).ListOptions.ResourceVersion)
@@ -564,7 +602,7 @@ func (c *cluster) runAs(config Config) (stop func()) {
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.streams = slices.DeleteFunc(c.streams, func(s *stream) bool { return s.watcher.IsStopped() })
+		c.streams = slices.DeleteFunc(c.streams, func(s *stream) bool { return s.watcher.stopped() })
 	})
 	pass(time.Second)
 	return stop

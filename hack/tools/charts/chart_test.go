@@ -224,8 +224,8 @@ func TestPoliciesComeBeforeTheAgent(t *testing.T) {
 	}
 	isPolicy := func(kind string) bool { return strings.HasPrefix(kind, "ValidatingAdmissionPolicy") }
 	first := slices.IndexFunc(kinds, func(kind string) bool { return !isPolicy(kind) })
-	if first != 6 || slices.ContainsFunc(kinds[first:], isPolicy) || !slices.Contains(kinds, "DaemonSet") {
-		t.Errorf("three policies and their bindings do not come first: %v", kinds)
+	if first != 8 || slices.ContainsFunc(kinds[first:], isPolicy) || !slices.Contains(kinds, "DaemonSet") {
+		t.Errorf("four policies and their bindings do not come first: %v", kinds)
 	}
 }
 
