@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"net"
 	"os"
 	"os/signal"
 	"slices"
@@ -351,7 +350,7 @@ func assemble(o options, config *rest.Config) (*process, error) {
 	if p.metadata, err = metadata.NewForConfig(rest.AddUserAgent(rest.CopyConfig(config), "barrier")); err != nil {
 		return nil, err
 	}
-	reviews, err := kubernetes.NewForConfig(rest.AddUserAgent(separate(protobuf(config)), "reviews"))
+	reviews, err := kubernetes.NewForConfig(rest.AddUserAgent(leader.Separate(protobuf(config)), "reviews"))
 	if err != nil {
 		return nil, err
 	}
@@ -643,18 +642,6 @@ func wireNodereboot(o options, config *rest.Config, recorder events.EventRecorde
 		needs:      pair(needs, nodes.Informer(), leases.Informer()),
 		informers:  []starter{caches, informers},
 	}, err
-}
-
-// separate is the config for clients with connections of their own, which wait for no
-// limit but the API server's. client-go has others with the same way to connect share
-// a single one.
-func separate(config *rest.Config) *rest.Config {
-	config = rest.CopyConfig(config)
-	config.QPS = -1
-	if config.Dial == nil {
-		config.Dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext // as client-go's
-	}
-	return config
 }
 
 // protobuf is the config for clients of built-in types, which are smaller and

@@ -19,12 +19,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	clientfeatures "k8s.io/client-go/features"
 	clientfeaturestesting "k8s.io/client-go/features/testing"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -449,45 +447,6 @@ func TestProtobufIsForACopy(t *testing.T) {
 	}
 	if config.ContentType != "" || got.Host != config.Host {
 		t.Errorf("made of %+v: %+v", config, got)
-	}
-}
-
-// Requests that outsiders can cause must not hold up any others.
-func TestSeparateClientsShareNothing(t *testing.T) {
-	var mu sync.Mutex
-	connections := map[string][]string{} // by the client's user agent
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		connections[r.UserAgent()] = append(connections[r.UserAgent()], r.RemoteAddr)
-		http.NotFound(w, r)
-	}))
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	config := &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: 0.0001, Burst: 1}
-	ask := func(agent string, config *rest.Config, times int) {
-		t.Helper()
-		config = rest.CopyConfig(config)
-		config.UserAgent = agent
-		client, err := kubernetes.NewForConfig(config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range times {
-			if _, err := client.CoreV1().Pods("a").Get(t.Context(), "b", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-				t.Fatal(err)
-			}
-		}
-	}
-	ask("one", config, 1)
-	ask("two", config, 1)
-	ask("apart", separate(config), 10)
-	if connections["one"][0] != connections["two"][0] {
-		t.Errorf("client-go has got two connections by itself: %q", connections)
-	}
-	if own := slices.Compact(connections["apart"]); len(own) != 1 || own[0] == connections["one"][0] {
-		t.Errorf("it has the connections %q, others %q", own, connections["one"])
 	}
 }
 

@@ -212,3 +212,42 @@ func TestTheLeaseHasAConnectionAndARateOfItsOwn(t *testing.T) {
 		t.Error("the config has been changed")
 	}
 }
+
+// Requests that outsiders can cause must not hold up any others.
+func TestSeparateClientsShareNothing(t *testing.T) {
+	var mu sync.Mutex
+	connections := map[string][]string{} // by the client's user agent
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		connections[r.UserAgent()] = append(connections[r.UserAgent()], r.RemoteAddr)
+		http.NotFound(w, r)
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	config := &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: 0.0001, Burst: 1}
+	ask := func(agent string, config *rest.Config, times int) {
+		t.Helper()
+		config = rest.CopyConfig(config)
+		config.UserAgent = agent
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range times {
+			if _, err := client.CoreV1().Pods("a").Get(t.Context(), "b", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				t.Fatal(err)
+			}
+		}
+	}
+	ask("one", config, 1)
+	ask("two", config, 1)
+	ask("apart", Separate(config), 10)
+	if connections["one"][0] != connections["two"][0] {
+		t.Errorf("client-go has got two connections by itself: %q", connections)
+	}
+	if own := slices.Compact(connections["apart"]); len(own) != 1 || own[0] == connections["one"][0] {
+		t.Errorf("it has the connections %q, others %q", own, connections["one"])
+	}
+}

@@ -29,12 +29,7 @@ func fenced(t *testing.T, lease, deadline time.Duration) net.Conn {
 	}
 	config := &rest.Config{}
 	e.Fence(config)
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { listener.Close() }) //nolint:errcheck // nothing was done with it
-	connection, err := config.Dial(t.Context(), "tcp", listener.Addr().String())
+	connection, err := config.Dial(t.Context(), "tcp", listen(t).Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}

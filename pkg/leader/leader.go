@@ -78,15 +78,24 @@ type Client struct {
 	Reconnect func()
 }
 
-// NewClient returns a client of the config that shares neither connections nor rate
-// limits with other clients, so that no number of other requests delays a renewal.
+// NewClient returns a client of the config that is separate from others, so that no
+// number of other requests delays a renewal.
 func NewClient(config *rest.Config) (Client, error) {
-	config = rest.AddUserAgent(rest.CopyConfig(config), "leader-election")
-	config.QPS, config.RateLimiter = -1, nil
-	dialer := connrotation.NewDialer(dialOf(config))
+	config = rest.AddUserAgent(Separate(config), "leader-election")
+	dialer := connrotation.NewDialer(config.Dial)
 	config.Dial = dialer.DialContext
 	client, err := coordinationclient.NewForConfig(config)
 	return Client{client, dialer.CloseAll}, err
+}
+
+// Separate returns the config of clients that share neither connections nor rate limits
+// with others, and wait for no limit but the API server's. client-go has all clients
+// that connect in the same way share a single connection.
+func Separate(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.QPS, config.RateLimiter = -1, nil
+	config.Dial = dialOf(config)
+	return config
 }
 
 // dialOf is how clients of the config connect.

@@ -431,6 +431,17 @@ func TestFenceGoesByTheClockAlone(t *testing.T) {
 	}
 }
 
+// listen opens a port until the test ends.
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() }) //nolint:errcheck // nothing was done with it
+	return listener
+}
+
 // A request that has passed the first check when its process is stopped has yet to
 // be sent.
 func TestFenceHoldsConnections(t *testing.T) {
@@ -441,11 +452,7 @@ func TestFenceHoldsConnections(t *testing.T) {
 	}
 	config := &rest.Config{}
 	e.Fence(config)
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
+	listener := listen(t)
 	arrived := make(chan string, 1)
 	go func() {
 		connection, err := listener.Accept()

@@ -42,9 +42,14 @@ func (o Observed) whyHeld() string {
 	return o.Brake
 }
 
+// isGoing reports whether there is no such namespace, or soon will not be.
+func isGoing(namespace *corev1.Namespace) bool {
+	return namespace == nil || namespace.DeletionTimestamp != nil
+}
+
 // isConfirmed says whether somebody has confirmed what whyHeld holds.
 func isConfirmed(home *corev1.Namespace, now time.Time) bool {
-	if home == nil || home.DeletionTimestamp != nil {
+	if isGoing(home) {
 		return false
 	}
 	until, err := time.Parse(time.RFC3339, home.Annotations[AnnotationConfirm])

@@ -23,6 +23,12 @@ func (c *cluster) eventsAbout(name string) []string {
 	return slices.DeleteFunc(c.events(), func(event string) bool { return !strings.HasPrefix(event, name+" ") })
 }
 
+// requireHeld requires that so many deletions are held, according to the metrics.
+func requireHeld(t *testing.T, want int) {
+	t.Helper()
+	equal(t, "copies that are held according to the metrics", want, problems(t)[ReasonHeld])
+}
+
 // copies are how many there are.
 func (c *cluster) copies() int {
 	return len(slices.DeleteFunc(c.names(), func(name string) bool { return strings.HasPrefix(name, "vault/") }))
@@ -61,9 +67,7 @@ func TestAChangeOfFlagsIsHeld(t *testing.T) {
 				pass(24 * time.Hour)
 				equal(t, "writes", nil, c.writes())
 				equal(t, "events", []string{fmt.Sprintf(wantHeld, "6 of 6 copies would be deleted at the beginning, as after a change of flags")}, c.eventsAbout("vault"))
-				if n := problems(t)[ReasonHeld]; n != 6 {
-					t.Errorf("the metrics tell of %d copies that are held", n)
-				}
+				requireHeld(t, 6)
 
 				// What is wanted again is held no more.
 				source := newSource("db-0", "1", func(s *corev1.Secret) {
@@ -86,9 +90,7 @@ func TestAChangeOfFlagsIsHeld(t *testing.T) {
 				} else {
 					equal(t, "copies", 0, c.copies())
 				}
-				if n := problems(t)[ReasonHeld]; n != 0 {
-					t.Errorf("the metrics tell of %d copies that are held", n)
-				}
+				requireHeld(t, 0)
 				stop()
 			})
 		})
@@ -170,9 +172,7 @@ func TestAVanishedSourceNamespaceIsHeld(t *testing.T) {
 					restart()
 					equal(t, "writes", nil, c.writes())
 					equal(t, "copies", sources, c.copies())
-					if n := problems(t)[ReasonHeld]; n != sources {
-						t.Errorf("the metrics tell of %d copies that are held", n)
-					}
+					requireHeld(t, sources)
 
 					// Its Secrets are back, and from now on it is the namespace.
 					for i := range sources {
@@ -180,9 +180,7 @@ func TestAVanishedSourceNamespaceIsHeld(t *testing.T) {
 					}
 					pass(time.Minute)
 					equal(t, "data", newSource("db-0", "2").Data, c.secret("team-a", "db-0").Data)
-					if n := problems(t)[ReasonHeld]; n != 0 {
-						t.Errorf("the metrics tell of %d copies that are held", n)
-					}
+					requireHeld(t, 0)
 					c.lacks(secretsGVR, "vault", "db-0")
 					pass(time.Minute)
 					equal(t, "copies without a source that somebody deletes", sources-1, c.copies())

@@ -225,10 +225,10 @@ func (c *Controller) decide(ctx context.Context, name cache.ObjectName, o Observ
 		return o, d, fmt.Errorf("confirming what is known of the source namespace: %w", err)
 	}
 	o.Home, o.Namespace = home, namespace
-	switch isGoing := home == nil || home.DeletionTimestamp != nil; {
+	switch {
 	case unknown == nil:
 		o.Source = source
-	case !isGoing || o.IsWanted(): // the permission to read it goes with its namespace
+	case !isGoing(home) || o.IsWanted(): // the permission to read it goes with its namespace
 		return o, d, fmt.Errorf("confirming what is known of the source: %w", unknown)
 	}
 	return c.decideOnce(ctx, o)

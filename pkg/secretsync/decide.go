@@ -195,7 +195,7 @@ func (o Observed) later(d Decision, wait time.Duration) Decision {
 // decide says what there is to do, whatever became of it the last time.
 func (o Observed) decide() Decision {
 	switch {
-	case o.Namespace == nil || o.isReserved(o.Namespace.Name) || o.Namespace.DeletionTimestamp != nil:
+	case isGoing(o.Namespace) || o.isReserved(o.Namespace.Name):
 		return Decision{Action: None} // a namespace that ends takes its Secrets with it
 	case o.IsWanted():
 		return o.keep()
