@@ -134,3 +134,27 @@ spec:
   policyName: {{ index . 1 }}
   validationActions: ["Deny", "Audit"]
 {{- end }}
+
+{{/* An update changes no annotations but those in variables.free; else it is refused with that message. */}}
+{{- define "icecream-controller.policyAnnotations" -}}
+- expression: |-
+    request.operation != "UPDATE" ||
+    variables.after.all(k, k in variables.free || k in variables.before && variables.before[k] == variables.after[k]) &&
+    variables.before.all(k, k in variables.free || k in variables.after)
+  message: {{ . }}
+  reason: Forbidden
+{{- end }}
+
+{{/* An update by a controller of an object of a kind changes nothing besides annotations, and labels in variables.free. */}}
+{{- define "icecream-controller.policyRest" -}}
+- expression: |-
+    request.operation != "UPDATE" ||
+    object.spec == oldObject.spec &&
+    object.metadata.?labels.orValue({}).all(k, k in variables.free || oldObject.metadata.?labels[?k] == object.metadata.?labels[?k]) &&
+    oldObject.metadata.?labels.orValue({}).all(k, k in variables.free || k in object.metadata.?labels.orValue({})) &&
+    object.metadata.?generateName.orValue("") == oldObject.metadata.?generateName.orValue("") &&
+    object.metadata.?finalizers.orValue([]) == oldObject.metadata.?finalizers.orValue([]) &&
+    object.metadata.?ownerReferences.orValue([]) == oldObject.metadata.?ownerReferences.orValue([])
+  message: {{ index . 0 }} changes neither the spec of a {{ index . 1 }} nor its labels, finalizers or owners
+  reason: Forbidden
+{{- end }}
