@@ -28,15 +28,15 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/cached"
 	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned"
 	informers "nicoleh.io/k8s-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/icecream"
-	"nicoleh.io/k8s-controller/pkg/lenient"
-	"nicoleh.io/k8s-controller/pkg/metrics"
-	"nicoleh.io/k8s-controller/pkg/pace"
-	"nicoleh.io/k8s-controller/pkg/worker"
-	"nicoleh.io/k8s-controller/pkg/written"
+	"nicoleh.io/k8s-controller/pkg/kit/consistency"
+	"nicoleh.io/k8s-controller/pkg/kit/informer"
+	"nicoleh.io/k8s-controller/pkg/kit/lenient"
+	"nicoleh.io/k8s-controller/pkg/kit/metrics"
+	"nicoleh.io/k8s-controller/pkg/kit/throttle"
+	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
 // Controller gives each Icecream its Deployment and reports back what became of
@@ -66,8 +66,8 @@ type Controller struct {
 	pods        coreinformers.TypedPodInformer
 
 	loop     *worker.Loop
-	writes   *written.Store
-	writing  *pace.Pace
+	writes   *consistency.Store
+	writing  *throttle.Pace
 	memories sync.Map // icecream.Memory by name
 	synced   []cache.DoneChecker
 }
@@ -124,8 +124,8 @@ func NewController(
 		pods:        pods,
 	}
 	c.loop = worker.New("icecream", c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync), worker.WithKeys(c.names))
-	c.writing = pace.New(config.StatusWindow, clock, c.loop.AddAfter)
-	c.writes = written.New(map[schema.GroupResource]written.Seen{
+	c.writing = throttle.New(config.StatusWindow, clock, c.loop.AddAfter)
+	c.writes = consistency.New(map[schema.GroupResource]consistency.Seen{
 		icecreamResource:   icecreams.Informer().GetStore(),
 		deploymentResource: deployments.Informer().GetStore(),
 	})
@@ -327,7 +327,7 @@ func (c *Controller) act(ctx context.Context, known icecream.Assessment, d icecr
 	switch {
 	case isBehind(err):
 		return out, worker.NotYet(err)
-	case cached.IsRefusal(err):
+	case informer.IsRefusal(err):
 		out.Err = err
 		return out, nil
 	default:
@@ -400,7 +400,7 @@ func (c *Controller) delete(ctx context.Context, old *appsv1.Deployment) error {
 
 // isBehind says whether the API server's answer means no more than that it knows
 // something that the caches do not show yet.
-func isBehind(err error) bool { return cached.IsBehind(err) || isOfAnother(err) }
+func isBehind(err error) bool { return informer.IsBehind(err) || isOfAnother(err) }
 
 // isOfAnother says whether an apply was refused because the object of that name
 // has another UID: the API server calls that an invalid change of the UID.
@@ -488,9 +488,9 @@ func (c *Controller) fillCaches() error {
 				return []string{key(pod.Namespace, pod.Labels[icecream.LabelIcecream])}, nil
 			},
 		}),
-		c.icecreams.Informer().SetTransform(cached.Stripped(icecream.StripIcecream)),
-		c.deployments.Informer().SetTransform(cached.Stripped(icecream.StripDeployment)),
-		c.pods.Informer().SetTransform(cached.Stripped(icecream.StripPod)),
+		c.icecreams.Informer().SetTransform(informer.Stripped(icecream.StripIcecream)),
+		c.deployments.Informer().SetTransform(informer.Stripped(icecream.StripDeployment)),
+		c.pods.Informer().SetTransform(informer.Stripped(icecream.StripPod)),
 	)
 }
 

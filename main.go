@@ -42,23 +42,23 @@ import (
 	"k8s.io/utils/clock"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/barrier"
-	"nicoleh.io/k8s-controller/pkg/cli"
 	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned"
 	icecreamscheme "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/scheme"
 	externalversions "nicoleh.io/k8s-controller/pkg/generated/informers/externalversions"
 	"nicoleh.io/k8s-controller/pkg/icecream"
-	"nicoleh.io/k8s-controller/pkg/leader"
-	"nicoleh.io/k8s-controller/pkg/lenient"
-	"nicoleh.io/k8s-controller/pkg/metrics"
+	"nicoleh.io/k8s-controller/pkg/kit/barrier"
+	kitevents "nicoleh.io/k8s-controller/pkg/kit/events"
+	"nicoleh.io/k8s-controller/pkg/kit/flags"
+	"nicoleh.io/k8s-controller/pkg/kit/informer"
+	"nicoleh.io/k8s-controller/pkg/kit/leader"
+	"nicoleh.io/k8s-controller/pkg/kit/lenient"
+	"nicoleh.io/k8s-controller/pkg/kit/metrics"
+	"nicoleh.io/k8s-controller/pkg/kit/preflight"
+	"nicoleh.io/k8s-controller/pkg/kit/serve"
+	"nicoleh.io/k8s-controller/pkg/kit/worker"
 	"nicoleh.io/k8s-controller/pkg/nodereboot"
 	"nicoleh.io/k8s-controller/pkg/podtimestamp"
-	"nicoleh.io/k8s-controller/pkg/preflight"
-	"nicoleh.io/k8s-controller/pkg/record"
 	"nicoleh.io/k8s-controller/pkg/secretsync"
-	"nicoleh.io/k8s-controller/pkg/serve"
-	"nicoleh.io/k8s-controller/pkg/watched"
-	"nicoleh.io/k8s-controller/pkg/worker"
 )
 
 // controllers are all that this program can run.
@@ -91,8 +91,8 @@ type need struct {
 // pair says of each resource which informer's cache it is read from.
 func pair(resources []preflight.Resource, informers ...cache.SharedIndexInformer) []need {
 	var needs []need
-	for i, informer := range informers {
-		needs = append(needs, need{resources[i], informer.GetStore()})
+	for i, of := range informers {
+		needs = append(needs, need{resources[i], of.GetStore()})
 	}
 	return needs
 }
@@ -128,21 +128,21 @@ type starter interface {
 	StartWithContext(ctx context.Context)
 }
 
-// informer is a single one that no factory has made, as a starter and for others to
+// single is an informer that no factory has made, as a starter and for others to
 // use.
-type informer struct {
+type single struct {
 	cache.SharedIndexInformer
 	resource schema.GroupResource
 }
 
 // StartWithContext implements starter.
-func (i informer) StartWithContext(ctx context.Context) { go i.RunWithContext(ctx) }
+func (i single) StartWithContext(ctx context.Context) { go i.RunWithContext(ctx) }
 
 // Informer implements kubeinformers.GenericInformer.
-func (i informer) Informer() cache.SharedIndexInformer { return i.SharedIndexInformer }
+func (i single) Informer() cache.SharedIndexInformer { return i.SharedIndexInformer }
 
 // Lister implements kubeinformers.GenericInformer.
-func (i informer) Lister() cache.GenericLister {
+func (i single) Lister() cache.GenericLister {
 	return cache.NewGenericLister(i.GetIndexer(), i.resource)
 }
 
@@ -172,7 +172,7 @@ func main() {
 		os.Exit(0)
 	}
 	if err == nil && o.version {
-		fmt.Println(cli.VersionLine("controller"))
+		fmt.Println(flags.VersionLine("controller"))
 		return
 	}
 	if err == nil {
@@ -197,36 +197,36 @@ func parse(args []string) (options, error) {
 		},
 		logging: logsapi.NewLoggingConfiguration(),
 	}
-	flags := flag.NewFlagSet("controller", flag.ContinueOnError)
-	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig file. Without it, $KUBECONFIG is used, and without that, the service account of the Pod that this runs in.")
-	flags.StringVar(&o.master, "master", "", "Address of the API server, in place of the one in the kubeconfig.")
-	flags.StringVar(&o.namespace, "namespace", metav1.NamespaceAll, "The only namespace to work in. A Role in it is then permission enough. All namespaces if empty.")
-	flags.Float64Var(&o.qps, "kube-api-qps", 0, "Requests per second to the API server, for each controller. 0 leaves it to the API server's priority and fairness.")
-	flags.IntVar(&o.burst, "kube-api-burst", 0, "Requests that may exceed -kube-api-qps for a moment. 0 is twice -kube-api-qps.")
-	flags.StringVar(&o.controllers, "controllers", "*", "The controllers to run: '*' is all that are on by default, 'name' is that one, too, and '-name' is not that one. On by default: "+strings.Join(onByDefault(), ", ")+".")
-	flags.IntVar(&o.workers, "workers", 8, "How many objects each controller works on at the same time.")
-	flags.DurationVar(&o.resync, "resync", 0, "How often to look at every object even if nothing has changed. Nothing depends on it; 0 is never.")
-	flags.DurationVar(&o.icecream.StatusWindow, "status-window", 2*time.Second, "The least time between two writes of an Icecream's status that are not urgent, such as progress.")
-	flags.DurationVar(&o.icecream.StallAfter, "stall-after", time.Minute, "How long something may keep Pods from running before their Icecream counts as Stalled, and how long it must have been complete after a crash before it is Ready.")
-	flags.StringVar(&o.secretsync.SourceNamespace, "secretsync-source-namespace", "secretsync", "The namespace whose Secrets secretsync copies.")
-	flags.StringVar(&o.secretsync.Annotation, "secretsync-annotation", "controller.nicoleh.io/secretsync", "The annotation of the Secrets that secretsync copies, and of the namespaces that it copies them to. Only a clear yes counts: no value, or \"true\".")
-	flags.BoolVar(&o.secretsync.RequireReceivers, "secretsync-require-receivers", false, "Copy only Secrets that say, by annotation "+secretsync.AnnotationNamespaces+" or "+secretsync.AnnotationNamespaceSelector+", which namespaces may have them.")
-	flags.StringVar(&o.secretsync.Instance, "secretsync-instance", "", "The name by which secretsync knows its own copies from those of another one with the same source namespace. Empty is -secretsync-annotation.")
-	o.nodereboot.AddFlags(flags)
-	flags.StringVar(&o.serve.BindAddress, "bind-address", ":8443", "The host:port for HTTPS: probes at /livez and /readyz, and metrics at /metrics for those whom the API server allows that. Empty is none.")
-	flags.StringVar(&o.serve.InsecureBindAddress, "insecure-bind-address", "", "The host:port for the same by plain HTTP, without asking who it is. The host has to be a loopback address.")
-	flags.StringVar(&o.serve.CertFile, "tls-cert-file", "", "The certificate for HTTPS, in PEM, with all intermediate ones. The file is read again when it has changed. Without it, one is made that is signed by itself.")
-	flags.StringVar(&o.serve.KeyFile, "tls-private-key-file", "", "The private key of -tls-cert-file, in PEM.")
-	flags.BoolVar(&o.serve.HTTP2, "enable-http2", false, "Also offer HTTP/2 on -bind-address.")
-	flags.DurationVar(&o.stuckAfter, "stuck-after", 5*time.Minute, "How long the work on one object may take before /livez fails.")
-	flags.BoolVar(&o.version, "version", false, "Print version, commit and Go version, and exit.")
-	cli.AddLogging(flags, o.logging)
+	fs := flag.NewFlagSet("controller", flag.ContinueOnError)
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig file. Without it, $KUBECONFIG is used, and without that, the service account of the Pod that this runs in.")
+	fs.StringVar(&o.master, "master", "", "Address of the API server, in place of the one in the kubeconfig.")
+	fs.StringVar(&o.namespace, "namespace", metav1.NamespaceAll, "The only namespace to work in. A Role in it is then permission enough. All namespaces if empty.")
+	fs.Float64Var(&o.qps, "kube-api-qps", 0, "Requests per second to the API server, for each controller. 0 leaves it to the API server's priority and fairness.")
+	fs.IntVar(&o.burst, "kube-api-burst", 0, "Requests that may exceed -kube-api-qps for a moment. 0 is twice -kube-api-qps.")
+	fs.StringVar(&o.controllers, "controllers", "*", "The controllers to run: '*' is all that are on by default, 'name' is that one, too, and '-name' is not that one. On by default: "+strings.Join(onByDefault(), ", ")+".")
+	fs.IntVar(&o.workers, "workers", 8, "How many objects each controller works on at the same time.")
+	fs.DurationVar(&o.resync, "resync", 0, "How often to look at every object even if nothing has changed. Nothing depends on it; 0 is never.")
+	fs.DurationVar(&o.icecream.StatusWindow, "status-window", 2*time.Second, "The least time between two writes of an Icecream's status that are not urgent, such as progress.")
+	fs.DurationVar(&o.icecream.StallAfter, "stall-after", time.Minute, "How long something may keep Pods from running before their Icecream counts as Stalled, and how long it must have been complete after a crash before it is Ready.")
+	fs.StringVar(&o.secretsync.SourceNamespace, "secretsync-source-namespace", "secretsync", "The namespace whose Secrets secretsync copies.")
+	fs.StringVar(&o.secretsync.Annotation, "secretsync-annotation", "controller.nicoleh.io/secretsync", "The annotation of the Secrets that secretsync copies, and of the namespaces that it copies them to. Only a clear yes counts: no value, or \"true\".")
+	fs.BoolVar(&o.secretsync.RequireReceivers, "secretsync-require-receivers", false, "Copy only Secrets that say, by annotation "+secretsync.AnnotationNamespaces+" or "+secretsync.AnnotationNamespaceSelector+", which namespaces may have them.")
+	fs.StringVar(&o.secretsync.Instance, "secretsync-instance", "", "The name by which secretsync knows its own copies from those of another one with the same source namespace. Empty is -secretsync-annotation.")
+	o.nodereboot.AddFlags(fs)
+	fs.StringVar(&o.serve.BindAddress, "bind-address", ":8443", "The host:port for HTTPS: probes at /livez and /readyz, and metrics at /metrics for those whom the API server allows that. Empty is none.")
+	fs.StringVar(&o.serve.InsecureBindAddress, "insecure-bind-address", "", "The host:port for the same by plain HTTP, without asking who it is. The host has to be a loopback address.")
+	fs.StringVar(&o.serve.CertFile, "tls-cert-file", "", "The certificate for HTTPS, in PEM, with all intermediate ones. The file is read again when it has changed. Without it, one is made that is signed by itself.")
+	fs.StringVar(&o.serve.KeyFile, "tls-private-key-file", "", "The private key of -tls-cert-file, in PEM.")
+	fs.BoolVar(&o.serve.HTTP2, "enable-http2", false, "Also offer HTTP/2 on -bind-address.")
+	fs.DurationVar(&o.stuckAfter, "stuck-after", 5*time.Minute, "How long the work on one object may take before /livez fails.")
+	fs.BoolVar(&o.version, "version", false, "Print version, commit and Go version, and exit.")
+	flags.AddLogging(fs, o.logging)
 	election := pflag.NewFlagSet("", pflag.ContinueOnError)
 	componentbaseoptions.BindLeaderElectionFlags(&o.election, election)
-	election.CopyToGoFlagSet(flags)
-	flags.Lookup("leader-elect-resource-namespace").Usage += " Default: that of the Pod that this runs in; elsewhere -namespace, or else kube-system."
+	election.CopyToGoFlagSet(fs)
+	fs.Lookup("leader-elect-resource-namespace").Usage += " Default: that of the Pod that this runs in; elsewhere -namespace, or else kube-system."
 
-	if err := cli.Parse(flags, args); err != nil {
+	if err := flags.Parse(fs, args); err != nil {
 		return o, err
 	}
 	return o, o.validate()
@@ -307,7 +307,7 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
-	klog.Background().Info("Starting", "version", cli.VersionLine("controller"), "server", config.Host, "namespace", o.namespace, "controllers", o.controllers)
+	klog.Background().Info("Starting", "version", flags.VersionLine("controller"), "server", config.Host, "namespace", o.namespace, "controllers", o.controllers)
 	if err := p.run(ctx); err != nil && ctx.Err() == nil {
 		return err
 	}
@@ -334,7 +334,7 @@ type process struct {
 	client      *kubernetes.Clientset // for what is looked at before a term
 	metadata    metadata.Interface    // for the barrier alone
 	controllers []wired
-	recorder    *record.Recorder
+	recorder    *kitevents.Recorder
 	election    *leader.Election // nil without
 	server      *serve.Server
 }
@@ -375,7 +375,7 @@ func assemble(o options, config *rest.Config) (*process, error) {
 	if err := errors.Join(kubescheme.AddToScheme(scheme), icecreamscheme.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
-	p.recorder = record.New(kube.EventsV1(), scheme, clock.RealClock{}, worker.WithObserver(metrics.For("events").Sync))
+	p.recorder = kitevents.New(kube.EventsV1(), scheme, clock.RealClock{}, worker.WithObserver(metrics.For("events").Sync))
 
 	enabled, err := o.isEnabled()
 	if err != nil {
@@ -392,7 +392,7 @@ func assemble(o options, config *rest.Config) (*process, error) {
 		wired.name = c.name
 		p.controllers = append(p.controllers, wired)
 	}
-	v := cli.Version()
+	v := flags.Version()
 	metrics.Build(v.GitVersion, v.GitCommit)
 	live, ready := p.checks(o.stuckAfter)
 	p.server, err = serve.Listen(o.serve, reviews, live, ready)
@@ -489,7 +489,7 @@ func (p *process) work(ctx context.Context) error {
 
 // clientConfig says how to reach the cluster.
 func clientConfig(o options) (*rest.Config, error) {
-	config, err := cli.ClusterConfig(o.kubeconfig, o.master)
+	config, err := flags.ClusterConfig(o.kubeconfig, o.master)
 	if err == nil && o.qps > 0 {
 		config.QPS, config.Burst = float32(o.qps), cmp.Or(o.burst, int(2*o.qps)+1)
 	}
@@ -526,12 +526,12 @@ func wireIcecream(o options, config *rest.Config, recorder events.EventRecorder)
 		{GroupVersionResource: appsv1.SchemeGroupVersion.WithResource("deployments"), Namespace: o.namespace, Permit: permit},
 		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), Namespace: o.namespace, Selector: icecream.LabelIcecream, Permit: permit},
 	}
-	caches := watched.New(metrics.For("icecream").CacheHeard, clock.RealClock{})
+	caches := informer.New(metrics.For("icecream").CacheHeard, clock.RealClock{})
 	icecreams := externalversions.NewSharedInformerFactory(client, o.resync)
-	watched.Install(caches, icecreams, needs[0], client.ControllerV1alpha1().Icecreams(o.namespace), &v1alpha1.Icecream{})
+	informer.Install(caches, icecreams, needs[0], client.ControllerV1alpha1().Icecreams(o.namespace), &v1alpha1.Icecream{})
 	others := kubeinformers.NewSharedInformerFactory(kube, o.resync)
-	watched.Install(caches, others, needs[1], kube.AppsV1().Deployments(o.namespace), &appsv1.Deployment{})
-	watched.Install(caches, others, needs[2], kube.CoreV1().Pods(o.namespace), &corev1.Pod{})
+	informer.Install(caches, others, needs[1], kube.AppsV1().Deployments(o.namespace), &appsv1.Deployment{})
+	informer.Install(caches, others, needs[2], kube.CoreV1().Pods(o.namespace), &corev1.Pod{})
 
 	controller, err := NewController(o.icecream, kube, client,
 		icecreams.Controller().V1alpha1().Icecreams(),
@@ -564,9 +564,9 @@ func wirePodtimestamp(o options, config *rest.Config, recorder events.EventRecor
 	needs := []preflight.Resource{
 		{GroupVersionResource: podtimestamp.Resource, Namespace: o.namespace, Permit: "kubectl apply -f artifacts/rbac-podtimestamp.yaml, or -namespace for a single one"},
 	}
-	caches := watched.New(metrics.For(podtimestamp.Name).CacheHeard, clock.RealClock{})
-	pods := informer{
-		watched.NewInformer(caches, needs[0], client.Resource(podtimestamp.Resource).Namespace(o.namespace), &metav1.PartialObjectMetadata{}, o.resync),
+	caches := informer.New(metrics.For(podtimestamp.Name).CacheHeard, clock.RealClock{})
+	pods := single{
+		informer.NewInformer(caches, needs[0], client.Resource(podtimestamp.Resource).Namespace(o.namespace), &metav1.PartialObjectMetadata{}, o.resync),
 		podtimestamp.Resource.GroupResource(),
 	}
 	controller, err := podtimestamp.New(podtimestamp.Config{}, client, pods, recorder, clock.RealClock{})
@@ -594,13 +594,13 @@ func wireSecretsync(o options, config *rest.Config, recorder events.EventRecorde
 		{GroupVersionResource: secrets, Selector: secretsync.LabelSourceNamespace + "=" + o.secretsync.SourceNamespace, Permit: permit},
 		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("namespaces"), Permit: permit},
 	}
-	caches := watched.New(metrics.For(secretsync.Name).CacheHeard, clock.RealClock{})
+	caches := informer.New(metrics.For(secretsync.Name).CacheHeard, clock.RealClock{})
 	sources := kubeinformers.NewSharedInformerFactory(kube, o.resync)
-	watched.Install(caches, sources, needs[0], kube.CoreV1().Secrets(o.secretsync.SourceNamespace), &corev1.Secret{})
+	informer.Install(caches, sources, needs[0], kube.CoreV1().Secrets(o.secretsync.SourceNamespace), &corev1.Secret{})
 	copies := kubeinformers.NewSharedInformerFactory(kube, o.resync)
-	watched.Install(caches, copies, needs[1], kube.CoreV1().Secrets(metav1.NamespaceAll), &corev1.Secret{})
+	informer.Install(caches, copies, needs[1], kube.CoreV1().Secrets(metav1.NamespaceAll), &corev1.Secret{})
 	namespaces := kubeinformers.NewSharedInformerFactory(kube, o.resync)
-	watched.Install(caches, namespaces, needs[2], kube.CoreV1().Namespaces(), &corev1.Namespace{})
+	informer.Install(caches, namespaces, needs[2], kube.CoreV1().Namespaces(), &corev1.Namespace{})
 
 	controller, err := secretsync.New(o.secretsync, kube, meta,
 		sources.Core().V1().Secrets(),
@@ -631,10 +631,10 @@ func wireNodereboot(o options, config *rest.Config, recorder events.EventRecorde
 		{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), Permit: "kubectl apply -f artifacts/rbac-nodereboot.yaml"},
 		{GroupVersionResource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Namespace: o.nodereboot.AgentNamespace, Permit: "kubectl apply -f artifacts/reboot-agent.yaml"},
 	}
-	caches := watched.New(metrics.For(nodereboot.Name).CacheHeard, clock.RealClock{})
+	caches := informer.New(metrics.For(nodereboot.Name).CacheHeard, clock.RealClock{})
 	informers := kubeinformers.NewSharedInformerFactory(kube, o.resync)
-	watched.Install(caches, informers, needs[0], kube.CoreV1().Nodes(), &corev1.Node{})
-	watched.Install(caches, informers, needs[1], kube.CoordinationV1().Leases(o.nodereboot.AgentNamespace), &coordinationv1.Lease{})
+	informer.Install(caches, informers, needs[0], kube.CoreV1().Nodes(), &corev1.Node{})
+	informer.Install(caches, informers, needs[1], kube.CoordinationV1().Leases(o.nodereboot.AgentNamespace), &coordinationv1.Lease{})
 	nodes, leases := informers.Core().V1().Nodes(), informers.Coordination().V1().Leases()
 	controller, err := nodereboot.New(o.nodereboot, kube, nodes, leases, recorder, clock.RealClock{})
 	return wired{

@@ -31,10 +31,10 @@ import (
 	componentbase "k8s.io/component-base/config"
 	"k8s.io/utils/clock"
 
+	"nicoleh.io/k8s-controller/pkg/kit/events"
+	"nicoleh.io/k8s-controller/pkg/kit/serve"
 	"nicoleh.io/k8s-controller/pkg/nodereboot"
-	"nicoleh.io/k8s-controller/pkg/record"
 	"nicoleh.io/k8s-controller/pkg/secretsync"
-	"nicoleh.io/k8s-controller/pkg/serve"
 )
 
 // without takes variables out of the environment for the time of a test.
@@ -483,7 +483,7 @@ func TestChecks(t *testing.T) {
 	c := &fakeController{filled: make(chan struct{})}
 	p := &process{
 		controllers: []wired{{name: "fake", controller: c}},
-		recorder:    record.New(fake.NewClientset().EventsV1(), kubescheme.Scheme, clock.RealClock{}),
+		recorder:    events.New(fake.NewClientset().EventsV1(), kubescheme.Scheme, clock.RealClock{}),
 	}
 	live, ready := p.checks(time.Minute)
 	failing := func(checks []serve.Check) (names []string) {
@@ -519,7 +519,7 @@ func TestChecks(t *testing.T) {
 // controllers have, and then the events that they have told at the end.
 func TestWorkEndsWithTheLastEvent(t *testing.T) {
 	client := fake.NewClientset()
-	recorder := record.New(client.EventsV1(), kubescheme.Scheme, clock.RealClock{})
+	recorder := events.New(client.EventsV1(), kubescheme.Scheme, clock.RealClock{})
 	told := recorder.For("fake-controller")
 	stubborn := &fakeController{run: func(ctx context.Context) error {
 		<-ctx.Done()

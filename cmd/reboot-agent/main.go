@@ -22,10 +22,10 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"nicoleh.io/k8s-controller/pkg/cli"
+	"nicoleh.io/k8s-controller/pkg/kit/flags"
+	"nicoleh.io/k8s-controller/pkg/kit/informer"
+	"nicoleh.io/k8s-controller/pkg/kit/preflight"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/agent"
-	"nicoleh.io/k8s-controller/pkg/preflight"
-	"nicoleh.io/k8s-controller/pkg/watched"
 )
 
 // options are the flags.
@@ -45,7 +45,7 @@ func main() {
 		os.Exit(0)
 	}
 	if err == nil && o.version {
-		fmt.Println(cli.VersionLine("reboot-agent"))
+		fmt.Println(flags.VersionLine("reboot-agent"))
 		return
 	}
 	if err == nil {
@@ -60,25 +60,25 @@ func main() {
 // parse reads the flags.
 func parse(args []string) (options, error) {
 	o := options{logging: logsapi.NewLoggingConfiguration()}
-	flags := flag.NewFlagSet("reboot-agent", flag.ContinueOnError)
-	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig file. Without it, $KUBECONFIG is used, and without that, the service account of the Pod that this runs in.")
-	flags.StringVar(&o.agent.NodeName, "node-name", os.Getenv("NODE_NAME"), "The name of the Node that this runs on. Default: $NODE_NAME.")
-	flags.StringVar(&o.agent.LeaseNamespace, "lease-namespace", os.Getenv("POD_NAMESPACE"), "The namespace of the Lease by which the agent says that it runs. Default: $POD_NAMESPACE.")
-	flags.StringVar(&o.agent.BootIDFile, "boot-id-file", "/proc/sys/kernel/random/boot_id", "The file whose content is another after every boot.")
-	flags.StringVar(&o.agent.SentinelFile, "sentinel-file", "/var/run/reboot-required", "The file that asks for a reboot by being there. If it outlives that, it asks again after -retry-after. Empty is none.")
-	flags.StringVar(&o.agent.SentinelState, "sentinel-state", "", "The file in which another process, with -watch-sentinel, says whether -sentinel-file is there. Empty is to look for it.")
-	flags.BoolVar(&o.watchSentinel, "watch-sentinel", false, "Write to -sentinel-state whether -sentinel-file is there, and do nothing else. It takes no privileges, and no API server.")
-	flags.DurationVar(&o.agent.LookEvery, "look-every", time.Minute, "How often to look at these files.")
-	flags.DurationVar(&o.agent.Limits.Drain, "drain-timeout", 15*time.Minute, "How long it may take to drain the node before it is uncordoned, and the reboot is given up.")
-	flags.DurationVar(&o.agent.Limits.RetryAfter, "retry-after", time.Hour, "How long after a drain that was given up, or a reboot that the sentinel file has outlived, to ask for another.")
-	flags.DurationVar(&o.agent.Limits.Reboot, "reboot-timeout", 10*time.Minute, "How long the system may take to go down before the reboot command is run again.")
-	flags.BoolVar(&o.agent.Force, "drain-force", false, "Also evict Pods that no controller will make anew.")
-	flags.BoolVar(&o.agent.DeleteEmptyDirData, "drain-delete-emptydir-data", true, "Also evict Pods that have an emptyDir, whose content is lost.")
-	flags.StringVar(&o.command, "reboot-command", "", "The program that reboots the system, with its arguments, separated by spaces. Without it, process 1 is told to, which has to be the host's systemd.")
-	flags.BoolVar(&o.agent.DryRun, "dry-run", false, "Ask the API server whether it would allow each step, log them, and change nothing.")
-	flags.BoolVar(&o.version, "version", false, "Print version, commit and Go version, and exit.")
-	cli.AddLogging(flags, o.logging)
-	if err := cli.Parse(flags, args); err != nil || o.version {
+	fs := flag.NewFlagSet("reboot-agent", flag.ContinueOnError)
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig file. Without it, $KUBECONFIG is used, and without that, the service account of the Pod that this runs in.")
+	fs.StringVar(&o.agent.NodeName, "node-name", os.Getenv("NODE_NAME"), "The name of the Node that this runs on. Default: $NODE_NAME.")
+	fs.StringVar(&o.agent.LeaseNamespace, "lease-namespace", os.Getenv("POD_NAMESPACE"), "The namespace of the Lease by which the agent says that it runs. Default: $POD_NAMESPACE.")
+	fs.StringVar(&o.agent.BootIDFile, "boot-id-file", "/proc/sys/kernel/random/boot_id", "The file whose content is another after every boot.")
+	fs.StringVar(&o.agent.SentinelFile, "sentinel-file", "/var/run/reboot-required", "The file that asks for a reboot by being there. If it outlives that, it asks again after -retry-after. Empty is none.")
+	fs.StringVar(&o.agent.SentinelState, "sentinel-state", "", "The file in which another process, with -watch-sentinel, says whether -sentinel-file is there. Empty is to look for it.")
+	fs.BoolVar(&o.watchSentinel, "watch-sentinel", false, "Write to -sentinel-state whether -sentinel-file is there, and do nothing else. It takes no privileges, and no API server.")
+	fs.DurationVar(&o.agent.LookEvery, "look-every", time.Minute, "How often to look at these files.")
+	fs.DurationVar(&o.agent.Limits.Drain, "drain-timeout", 15*time.Minute, "How long it may take to drain the node before it is uncordoned, and the reboot is given up.")
+	fs.DurationVar(&o.agent.Limits.RetryAfter, "retry-after", time.Hour, "How long after a drain that was given up, or a reboot that the sentinel file has outlived, to ask for another.")
+	fs.DurationVar(&o.agent.Limits.Reboot, "reboot-timeout", 10*time.Minute, "How long the system may take to go down before the reboot command is run again.")
+	fs.BoolVar(&o.agent.Force, "drain-force", false, "Also evict Pods that no controller will make anew.")
+	fs.BoolVar(&o.agent.DeleteEmptyDirData, "drain-delete-emptydir-data", true, "Also evict Pods that have an emptyDir, whose content is lost.")
+	fs.StringVar(&o.command, "reboot-command", "", "The program that reboots the system, with its arguments, separated by spaces. Without it, process 1 is told to, which has to be the host's systemd.")
+	fs.BoolVar(&o.agent.DryRun, "dry-run", false, "Ask the API server whether it would allow each step, log them, and change nothing.")
+	fs.BoolVar(&o.version, "version", false, "Print version, commit and Go version, and exit.")
+	flags.AddLogging(fs, o.logging)
+	if err := flags.Parse(fs, args); err != nil || o.version {
 		return o, err
 	}
 	switch limits := o.agent.Limits; {
@@ -109,7 +109,7 @@ func run(o options) error {
 	if o.watchSentinel {
 		return agent.WatchSentinel(ctx, o.agent.SentinelFile, o.agent.SentinelState, o.agent.LookEvery, clock.RealClock{})
 	}
-	config, err := cli.ClusterConfig(o.kubeconfig, "")
+	config, err := flags.ClusterConfig(o.kubeconfig, "")
 	if err != nil {
 		return err
 	}
@@ -117,9 +117,9 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
-	caches := watched.New(func(_, _ string, _ time.Time) {}, clock.RealClock{}) // for its log alone
+	caches := informer.New(func(_, _ string, _ time.Time) {}, clock.RealClock{}) // for its log alone
 	nodes := kubeinformers.NewSharedInformerFactory(kube, 0)
-	watched.Install(caches, nodes, preflight.Resource{
+	informer.Install(caches, nodes, preflight.Resource{
 		GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"),
 		Fields:               fields.OneTermEqualSelector(metav1.ObjectNameField, o.agent.NodeName).String(),
 		Permit:               "kubectl apply -f artifacts/reboot-agent.yaml",
@@ -132,7 +132,7 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
-	klog.Background().Info("Starting", "version", cli.VersionLine("reboot-agent"), "node", o.agent.NodeName, "dryRun", o.agent.DryRun)
+	klog.Background().Info("Starting", "version", flags.VersionLine("reboot-agent"), "node", o.agent.NodeName, "dryRun", o.agent.DryRun)
 	caches.StartWithContext(ctx)
 	nodes.StartWithContext(ctx)
 	if err := a.Run(ctx); err != nil && ctx.Err() == nil {

@@ -13,7 +13,7 @@ import (
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/repeat"
+	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 )
 
 // Memory is what one process remembers of one Icecream from sync to sync. A
@@ -77,7 +77,7 @@ type Write struct {
 }
 
 // How patient this controller is with its counterparts. With those who undo what it
-// writes, it is as patient as pkg/repeat says.
+// writes, it is as patient as pkg/kit/backoff says.
 const (
 	// What the API server refuses may be allowed later by a quota, a policy or a
 	// webhook, whose changes this controller does not see.
@@ -93,9 +93,9 @@ func (w Write) delay() time.Duration {
 	case w.Reason == v1alpha1.ReasonInvalidSpec:
 		return retryInvalid
 	case w.Reason != "":
-		return repeat.Doubled(firstRetry, w.Count-1, slowestRetry)
+		return backoff.Doubled(firstRetry, w.Count-1, slowestRetry)
 	default:
-		return repeat.Delay(w.Count)
+		return backoff.Delay(w.Count)
 	}
 }
 
@@ -108,7 +108,7 @@ func (w Write) wait(now time.Time) time.Duration {
 // isContested reports whether somebody has undone this write so often that the
 // next repair may well not be the last.
 func (w Write) isContested(now time.Time) bool {
-	return w.Reason == "" && w.Count > repeat.Free && w.wait(now) > 0
+	return w.Reason == "" && w.Count > backoff.Free && w.wait(now) > 0
 }
 
 // accepts reports whether the API server has stored the Deployment of that UID
@@ -142,7 +142,7 @@ func remember(now *Assessment, before Assessment, d Decision, out Outcome) (agai
 		last.Reason, last.Message = refusal(out.Err)
 	}
 	isSame := former.Want == last.Want && (former.Reason == "") == (last.Reason == "")
-	if isSame && now.Now.Sub(former.At) < repeat.ForgetAfter {
+	if isSame && now.Now.Sub(former.At) < backoff.ForgetAfter {
 		last.Count += former.Count
 	}
 	if written := out.Deployment; written != nil {

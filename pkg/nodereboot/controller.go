@@ -42,10 +42,10 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"nicoleh.io/k8s-controller/pkg/cached"
-	"nicoleh.io/k8s-controller/pkg/metrics"
+	"nicoleh.io/k8s-controller/pkg/kit/informer"
+	"nicoleh.io/k8s-controller/pkg/kit/metrics"
+	"nicoleh.io/k8s-controller/pkg/kit/worker"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
-	"nicoleh.io/k8s-controller/pkg/worker"
 )
 
 // Name is that of the controller, wherever it has to be named.
@@ -116,7 +116,7 @@ func New(config Config, kube kubernetes.Interface, nodes coreinformers.TypedNode
 	}
 	c.loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(metrics.For(Name).Sync),
 		worker.WithKeys(slices.Values([]cache.ObjectName{all})))
-	if err := nodes.Informer().SetTransform(cached.Stripped(Strip)); err != nil {
+	if err := nodes.Informer().SetTransform(informer.Stripped(Strip)); err != nil {
 		return nil, fmt.Errorf("setting up the cache: %w", err)
 	}
 	look := func() { c.loop.AddAfter(all, burst) }
@@ -143,7 +143,7 @@ func New(config Config, kube kubernetes.Interface, nodes coreinformers.TypedNode
 	if err != nil {
 		return nil, fmt.Errorf("following events: %w", err)
 	}
-	if err := leases.Informer().SetTransform(cached.Stripped(func(lease *coordinationv1.Lease) {
+	if err := leases.Informer().SetTransform(informer.Stripped(func(lease *coordinationv1.Lease) {
 		lease.Annotations, lease.Labels, lease.OwnerReferences, lease.ManagedFields = nil, nil, nil, nil
 	})); err != nil {
 		return nil, fmt.Errorf("setting up the cache: %w", err)
@@ -294,7 +294,7 @@ func (c *Controller) act(ctx context.Context, d Decision) error {
 		return err
 	}
 	after, err := c.kube.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
-	if cached.IsBehind(err) {
+	if informer.IsBehind(err) {
 		return worker.NotYet(fmt.Errorf("node %s has changed or gone since it was its turn: %w", node.Name, err))
 	}
 	if err != nil {

@@ -35,10 +35,10 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
-	"nicoleh.io/k8s-controller/pkg/cached"
-	"nicoleh.io/k8s-controller/pkg/metrics"
-	"nicoleh.io/k8s-controller/pkg/worker"
-	"nicoleh.io/k8s-controller/pkg/written"
+	"nicoleh.io/k8s-controller/pkg/kit/consistency"
+	"nicoleh.io/k8s-controller/pkg/kit/informer"
+	"nicoleh.io/k8s-controller/pkg/kit/metrics"
+	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
 // Name is that of the controller, wherever it has to be named.
@@ -69,7 +69,7 @@ type Controller struct {
 	stamps   metrics.Total
 
 	loop    *worker.Loop
-	writes  *written.Store
+	writes  *consistency.Store
 	refused sync.Map // by name, the UIDs of Pods whose stamp was refused or dropped, which has been told
 	synced  []cache.DoneChecker
 }
@@ -86,9 +86,9 @@ func New(_ Config, client metadata.Interface, pods kubeinformers.GenericInformer
 		stamps:   metrics.NewTotal("podtimestamp_stamps_total", "Timestamps given to Pods.", ""),
 	}
 	c.loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync), worker.WithKeys(c.asking))
-	c.writes = written.New(map[schema.GroupResource]written.Seen{Resource.GroupResource(): pods.Informer().GetStore()})
+	c.writes = consistency.New(map[schema.GroupResource]consistency.Seen{Resource.GroupResource(): pods.Informer().GetStore()})
 
-	if err := pods.Informer().SetTransform(cached.Stripped(strip)); err != nil {
+	if err := pods.Informer().SetTransform(informer.Stripped(strip)); err != nil {
 		return nil, fmt.Errorf("setting up the cache: %w", err)
 	}
 	registration, err := pods.Informer().AddEventHandler(cache.FilteringResourceEventHandler{
@@ -157,7 +157,7 @@ func (c *Controller) stamp(ctx context.Context, name cache.ObjectName, o Observe
 	}
 	stamped, err := c.client.Resource(Resource).Namespace(name.Namespace).
 		Patch(ctx, name.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
-	if cached.IsBehind(err) {
+	if informer.IsBehind(err) {
 		return "", worker.NotYet(err)
 	}
 	if err != nil {

@@ -28,7 +28,7 @@ import (
 	"k8s.io/utils/clock"
 	"pgregory.net/rapid"
 
-	"nicoleh.io/k8s-controller/pkg/difftest"
+	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 )
 
 func TestMain(m *testing.M) {

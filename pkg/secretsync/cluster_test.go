@@ -34,7 +34,7 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
-	"nicoleh.io/k8s-controller/pkg/difftest"
+	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 )
 
 func TestMain(m *testing.M) {

@@ -39,11 +39,11 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"nicoleh.io/k8s-controller/pkg/cached"
-	"nicoleh.io/k8s-controller/pkg/metrics"
-	"nicoleh.io/k8s-controller/pkg/pace"
-	"nicoleh.io/k8s-controller/pkg/worker"
-	"nicoleh.io/k8s-controller/pkg/written"
+	"nicoleh.io/k8s-controller/pkg/kit/consistency"
+	"nicoleh.io/k8s-controller/pkg/kit/informer"
+	"nicoleh.io/k8s-controller/pkg/kit/metrics"
+	"nicoleh.io/k8s-controller/pkg/kit/throttle"
+	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
 // Name is what the controller is called.
@@ -98,11 +98,11 @@ type Controller struct {
 	namespaces coreinformers.TypedNamespaceInformer
 
 	loop      *worker.Loop
-	writes    *written.Store // of copies
-	keyWrites *written.Store
+	writes    *consistency.Store // of copies
+	keyWrites *consistency.Store
 	making    sync.Mutex // of the key
 	memories  memories
-	retries   *pace.Pace
+	retries   *throttle.Pace
 	brake     brake
 	isHolding atomic.Bool // people have been told
 	synced    []cache.DoneChecker
@@ -133,9 +133,9 @@ func New(
 		namespaces: namespaces,
 	}
 	c.loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync), worker.WithKeys(c.names))
-	c.retries = pace.New(0, clock, c.loop.AddAfter)
-	c.writes = written.New(map[schema.GroupResource]written.Seen{secretResource: copies.Informer().GetStore()})
-	c.keyWrites = written.New(map[schema.GroupResource]written.Seen{secretResource: sources.Informer().GetStore()})
+	c.retries = throttle.New(0, clock, c.loop.AddAfter)
+	c.writes = consistency.New(map[schema.GroupResource]consistency.Seen{secretResource: copies.Informer().GetStore()})
+	c.keyWrites = consistency.New(map[schema.GroupResource]consistency.Seen{secretResource: sources.Informer().GetStore()})
 	if err := c.fillCaches(); err != nil {
 		return nil, fmt.Errorf("setting up the caches: %w", err)
 	}
@@ -353,7 +353,7 @@ func (c *Controller) delete(ctx context.Context, old *corev1.Secret) error {
 func (c *Controller) report(ctx context.Context, name cache.ObjectName, o Observed, d Decision, err error) (again time.Duration, _ error) {
 	problem, again := d.Problem, d.Again
 	switch {
-	case cached.IsBehind(err) || errors.Is(err, errUnseen):
+	case informer.IsBehind(err) || errors.Is(err, errUnseen):
 		problem, err = o.Memory.Problem, worker.NotYet(err)
 	case errors.Is(err, errTaken):
 		problem, err = Problem{ReasonNameTaken, err.Error()}, nil
@@ -454,9 +454,9 @@ func found[T any](object *T, err error) (*T, error) {
 // fillCaches says what the caches keep of each object.
 func (c *Controller) fillCaches() error {
 	return errors.Join(
-		c.sources.Informer().SetTransform(cached.Stripped(c.config.StripSource)),
-		c.copies.Informer().SetTransform(cached.Stripped(StripCopy)),
-		c.namespaces.Informer().SetTransform(cached.Stripped(c.config.StripNamespace)),
+		c.sources.Informer().SetTransform(informer.Stripped(c.config.StripSource)),
+		c.copies.Informer().SetTransform(informer.Stripped(StripCopy)),
+		c.namespaces.Informer().SetTransform(informer.Stripped(c.config.StripNamespace)),
 	)
 }
 

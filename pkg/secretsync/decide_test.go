@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
-	"nicoleh.io/k8s-controller/pkg/difftest"
+	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 )
 
 // copied is the copy of a source in team-a, as the cache has it.

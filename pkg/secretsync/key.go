@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
-	"nicoleh.io/k8s-controller/pkg/worker"
+	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
 // keyField is where HashKey has the key.

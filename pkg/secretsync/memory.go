@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 
-	"nicoleh.io/k8s-controller/pkg/repeat"
+	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 )
 
 // Problem is why a copy is not as it should be. The zero Problem is none.
@@ -33,18 +33,18 @@ type Memory struct {
 func (m Memory) wait(now time.Time) time.Duration {
 	count := m.Count
 	if m.Altered != "" {
-		count += repeat.Free - 1 // the first answer says that the next will be the same
+		count += backoff.Free - 1 // the first answer says that the next will be the same
 	}
-	return max(0, m.At.Add(repeat.Delay(count)).Sub(now))
+	return max(0, m.At.Add(backoff.Delay(count)).Sub(now))
 }
 
 // isUndone reports whether the next write for the same goal may well be undone, too.
-func (m Memory) isUndone() bool { return m.Altered != "" || m.Count >= repeat.Free }
+func (m Memory) isUndone() bool { return m.Altered != "" || m.Count >= backoff.Free }
 
 // lasting is the problem that there still is although the last write succeeded: a
 // repair counts when it has lasted as long as the pause after it.
 func (m Memory) lasting(now time.Time) Problem {
-	if m.Altered != "" || m.Count > repeat.Free && m.wait(now) > 0 {
+	if m.Altered != "" || m.Count > backoff.Free && m.wait(now) > 0 {
 		return m.problem()
 	}
 	return Problem{}
@@ -66,7 +66,7 @@ func (m Memory) problem() Problem {
 // undoer had changed, with what the API server has stored in other words.
 func (m Memory) after(d Decision, undoer string, altered []string, now time.Time) Memory {
 	next := Memory{Goal: d.Goal, At: now, Count: 1, Altered: strings.Join(altered, ", "), Problem: m.Problem}
-	if m.Goal == d.Goal && now.Sub(m.At) < repeat.ForgetAfter {
+	if m.Goal == d.Goal && now.Sub(m.At) < backoff.ForgetAfter {
 		next.Count += m.Count
 		next.Undoer = cmp.Or(undoer, m.Undoer)
 	}
@@ -76,7 +76,7 @@ func (m Memory) after(d Decision, undoer string, altered []string, now time.Time
 // left is how long it is at now until there is nothing left to remember of a copy
 // that nobody wants and that is gone.
 func (m Memory) left(now time.Time) time.Duration {
-	return max(0, m.At.Add(repeat.ForgetAfter).Sub(now))
+	return max(0, m.At.Add(backoff.ForgetAfter).Sub(now))
 }
 
 // memories are those of all copies. They are safe for concurrent use.

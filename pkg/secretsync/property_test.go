@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
-	"nicoleh.io/k8s-controller/pkg/difftest"
+	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 )
 
 // step is something that happens in a cluster.

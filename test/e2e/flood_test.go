@@ -71,7 +71,7 @@ func TestAFloodOfTokens(t *testing.T) {
 
 	isReview := func(e cluster.AuditEvent) bool { return e.Resource == "tokenreviews" }
 	made := l.Requests(t).By(c.User).Since(begin).Where(isReview)
-	most := 20 + int(10*time.Since(begin).Seconds()) + 1 // pkg/serve/guard.go
+	most := 20 + int(10*time.Since(begin).Seconds()) + 1 // pkg/kit/serve/guard.go
 	t.Logf("%d requests, of which %d got a 429, and %d reviews", sent.Load(), refused.Load(), len(made))
 	if len(made) > most || len(made) == 0 {
 		t.Errorf("the API server was asked %d times, want %d times at most, and at least once", len(made), most)

@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/difftest"
+	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 )
 
 // longName is a valid object name of that length, of parts that are valid too.

@@ -21,7 +21,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned"
 	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/scheme"
-	"nicoleh.io/k8s-controller/pkg/lenient"
+	"nicoleh.io/k8s-controller/pkg/kit/lenient"
 )
 
 // Patience is how long a test waits for what has to come about. It is far more

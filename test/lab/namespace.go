@@ -20,8 +20,8 @@ import (
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/difftest"
 	icecreamclient "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 )
 
 // pollEvery is short against what is waited for and long against a request.

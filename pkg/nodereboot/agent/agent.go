@@ -38,8 +38,8 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
+	"nicoleh.io/k8s-controller/pkg/kit/worker"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
-	"nicoleh.io/k8s-controller/pkg/worker"
 )
 
 // Name is the agent's in logs and events, and who its writes are by.

@@ -1,0 +1,430 @@
+package consistency_test
+
+import (
+	"fmt"
+	"math/big"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+	"pgregory.net/rapid"
+
+	"nicoleh.io/k8s-controller/pkg/kit/consistency"
+)
+
+var (
+	deployments = schema.GroupResource{Group: "apps", Resource: "deployments"}
+	icecreams   = schema.GroupResource{Group: "controller.nicoleh.io", Resource: "icecreams"}
+
+	vanilla   = cache.NewObjectName("default", "vanilla")
+	chocolate = cache.NewObjectName("default", "chocolate")
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// at is a cache that has seen a resource version.
+type at string
+
+func (a *at) LastStoreSyncResourceVersion() string { return string(*a) }
+
+func newStore() (s *consistency.Store, deploymentsAt, icecreamsAt *at) {
+	deploymentsAt, icecreamsAt = new(at), new(at)
+	*deploymentsAt, *icecreamsAt = "100", "100"
+	return consistency.New(map[schema.GroupResource]consistency.Seen{
+		deployments: deploymentsAt,
+		icecreams:   icecreamsAt,
+	}), deploymentsAt, icecreamsAt
+}
+
+func TestMissing(t *testing.T) {
+	tests := []struct {
+		name    string
+		written []string // to vanilla's Deployments, in this order
+		seen    string   // by the cache of Deployments
+		want    string   // the error; "" for none
+	}{{
+		name: "nothing was written",
+		seen: "100",
+	}, {
+		name:    "the write has not arrived",
+		written: []string{"101"},
+		seen:    "100",
+		want:    "the cache has not seen this controller's own write: deployments.apps is at resourceVersion 100, written was 101",
+	}, {
+		name:    "the write has just arrived",
+		written: []string{"101"},
+		seen:    "101",
+	}, {
+		name:    "the write has been overtaken",
+		written: []string{"101"},
+		seen:    "102",
+	}, {
+		name:    "versions are numbers, not text",
+		written: []string{"101"},
+		seen:    "99",
+		want:    "the cache has not seen this controller's own write: deployments.apps is at resourceVersion 99, written was 101",
+	}, {
+		name:    "versions may be longer than any integer",
+		written: []string{"340282366920938463463374607431768211457"},
+		seen:    "340282366920938463463374607431768211456",
+		want: "the cache has not seen this controller's own write: deployments.apps is at resourceVersion " +
+			"340282366920938463463374607431768211456, written was 340282366920938463463374607431768211457",
+	}, {
+		name:    "only the first of two writes has arrived",
+		written: []string{"101", "103"},
+		seen:    "102",
+		want:    "the cache has not seen this controller's own write: deployments.apps is at resourceVersion 102, written was 103",
+	}, {
+		name:    "the newest write counts, whichever was recorded last",
+		written: []string{"103", "101"},
+		seen:    "102",
+		want:    "the cache has not seen this controller's own write: deployments.apps is at resourceVersion 102, written was 103",
+	}, {
+		name:    "a write without a version is not waited for",
+		written: []string{""},
+		seen:    "100",
+	}, {
+		name:    "a version that is no number is not waited for",
+		written: []string{"0x99"},
+		seen:    "100",
+	}, {
+		name:    "a version that is no number displaces none that is",
+		written: []string{"101", "zzz"},
+		seen:    "100",
+		want:    "the cache has not seen this controller's own write: deployments.apps is at resourceVersion 100, written was 101",
+	}, {
+		name:    "a version that is no number stands in nobody's way",
+		written: []string{"zzz", "101"},
+		seen:    "100",
+		want:    "the cache has not seen this controller's own write: deployments.apps is at resourceVersion 100, written was 101",
+	}, {
+		name:    "a cache that does not tell its version is not waited for",
+		written: []string{"101"},
+		seen:    "",
+	}, {
+		name:    "version 0 never is an object's",
+		written: []string{"101"},
+		seen:    "0",
+	}}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s, deploymentsAt, _ := newStore()
+			*deploymentsAt = at(tt.seen)
+			for _, version := range tt.written {
+				s.Record(vanilla, deployments, version)
+			}
+			if diff := cmp.Diff(tt.want, text(s.Missing(vanilla))); diff != "" {
+				t.Errorf("Missing (-want +got):\n%s", diff)
+			}
+			if err := s.Missing(chocolate); err != nil {
+				t.Errorf("another owner has to wait: %v", err)
+			}
+		})
+	}
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func TestMissingNamesEveryCacheThatIsBehind(t *testing.T) {
+	s, deploymentsAt, _ := newStore()
+	s.Record(vanilla, icecreams, "202")
+	s.Record(vanilla, deployments, "201")
+	want := "the cache has not seen this controller's own write: " +
+		"deployments.apps is at resourceVersion 100, written was 201; " +
+		"icecreams.controller.nicoleh.io is at resourceVersion 100, written was 202"
+	if diff := cmp.Diff(want, text(s.Missing(vanilla))); diff != "" {
+		t.Errorf("Missing (-want +got):\n%s", diff)
+	}
+
+	*deploymentsAt = "201"
+	want = "the cache has not seen this controller's own write: " +
+		"icecreams.controller.nicoleh.io is at resourceVersion 100, written was 202"
+	if diff := cmp.Diff(want, text(s.Missing(vanilla))); diff != "" {
+		t.Errorf("Missing once one cache has caught up (-want +got):\n%s", diff)
+	}
+}
+
+func TestWhatWasSeenIsNotAskedForAgain(t *testing.T) {
+	s, deploymentsAt, _ := newStore()
+	s.Record(vanilla, deployments, "101")
+	*deploymentsAt = "101"
+	if err := s.Missing(vanilla); err != nil {
+		t.Fatal(err)
+	}
+	*deploymentsAt = "100"
+	if err := s.Missing(vanilla); err != nil {
+		t.Errorf("the record was kept: %v", err)
+	}
+}
+
+// The server's data was restored from a backup: its versions are lower than those
+// that the controller was answered with, and it may take days until they are not.
+func TestNobodyWaitsForWhatARestoreHasUndone(t *testing.T) {
+	s, deploymentsAt, icecreamsAt := newStore()
+	*deploymentsAt = "1000"
+	s.Record(vanilla, deployments, "1001")
+	s.Record(vanilla, icecreams, "101")
+	s.Record(chocolate, deployments, "1002")
+	if s.Missing(vanilla) == nil || s.Missing(chocolate) == nil {
+		t.Fatal("nobody waits for the caches")
+	}
+
+	*deploymentsAt = "500"
+	want := "the cache has not seen this controller's own write: icecreams.controller.nicoleh.io is at resourceVersion 100, written was 101"
+	if diff := cmp.Diff(want, text(s.Missing(vanilla))); diff != "" {
+		t.Errorf("Missing once one cache has gone backward (-want +got):\n%s", diff)
+	}
+	if err := s.Missing(chocolate); err != nil {
+		t.Errorf("another owner's record was kept: %v", err)
+	}
+
+	*icecreamsAt = "101"
+	s.Record(vanilla, deployments, "501")
+	if s.Missing(vanilla) == nil {
+		t.Error("a write since then is not waited for")
+	}
+	*deploymentsAt = "501"
+	if err := s.Missing(vanilla); err != nil {
+		t.Error(err)
+	}
+}
+
+// The first that is heard of a restore may be the answer to the next write.
+func TestAWriteAfterARestoreIsWaitedFor(t *testing.T) {
+	s, deploymentsAt, _ := newStore()
+	*deploymentsAt = "1000"
+	s.Record(vanilla, deployments, "1001")
+	*deploymentsAt = "500"
+	s.Record(vanilla, deployments, "501")
+	want := "the cache has not seen this controller's own write: deployments.apps is at resourceVersion 500, written was 501"
+	if diff := cmp.Diff(want, text(s.Missing(vanilla))); diff != "" {
+		t.Errorf("Missing (-want +got):\n%s", diff)
+	}
+}
+
+func TestForget(t *testing.T) {
+	s, _, _ := newStore()
+	s.Record(vanilla, deployments, "101")
+	s.Record(chocolate, deployments, "101")
+	s.Forget(vanilla)
+	if err := s.Missing(vanilla); err != nil {
+		t.Errorf("a forgotten owner has to wait: %v", err)
+	}
+	if err := s.Missing(chocolate); err == nil {
+		t.Error("another owner was forgotten too")
+	}
+}
+
+func TestRecordingAnUnknownResourcePanics(t *testing.T) {
+	defer func() {
+		want := "written: no cache for secrets, whose write for default/vanilla was recorded"
+		if diff := cmp.Diff(want, fmt.Sprint(recover())); diff != "" {
+			t.Errorf("panic (-want +got):\n%s", diff)
+		}
+	}()
+	s, _, _ := newStore()
+	s.Record(vanilla, schema.GroupResource{Resource: "secrets"}, "101")
+}
+
+// The caches that controllers pass are client-go's.
+func TestAStoreOfClientGoTellsWhatItHasSeen(t *testing.T) {
+	pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	resource := schema.GroupResource{Resource: "pods"}
+	s := consistency.New(map[schema.GroupResource]consistency.Seen{resource: pods})
+	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "scoop", ResourceVersion: "7"}}
+	if err := pods.Add(object); err != nil {
+		t.Fatal(err)
+	}
+	s.Record(vanilla, resource, "8")
+	if s.Missing(vanilla) == nil {
+		t.Error("a store at 7 has seen 8")
+	}
+	object = object.DeepCopy()
+	object.ResourceVersion = "8"
+	if err := pods.Update(object); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Missing(vanilla); err != nil {
+		t.Error(err)
+	}
+}
+
+// model is the obvious way to do it: keep every write for ever, look through all
+// of them. A Store differs from it only in memory.
+type model struct {
+	writes map[cache.ObjectName]map[schema.GroupResource][]int
+	seen   map[schema.GroupResource]int
+}
+
+func (m *model) missing(owner cache.ObjectName) bool {
+	for resource, writes := range m.writes[owner] {
+		for _, version := range writes {
+			if version > m.seen[resource] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func TestStoreAgreesWithItsModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, deploymentsAt, icecreamsAt := newStore()
+		caches := map[schema.GroupResource]*at{deployments: deploymentsAt, icecreams: icecreamsAt}
+		m := model{
+			writes: map[cache.ObjectName]map[schema.GroupResource][]int{vanilla: {}, chocolate: {}},
+			seen:   map[schema.GroupResource]int{deployments: 100, icecreams: 100},
+		}
+		witness := cache.NewObjectName("default", "witness")
+		owner := rapid.SampledFrom([]cache.ObjectName{vanilla, chocolate})
+		resource := rapid.SampledFrom([]schema.GroupResource{deployments, icecreams})
+		t.Repeat(map[string]func(*rapid.T){
+			"record": func(t *rapid.T) {
+				o, r, version := owner.Draw(t, "owner"), resource.Draw(t, "resource"), rapid.IntRange(1, 1100).Draw(t, "version")
+				s.Record(o, r, strconv.Itoa(version))
+				m.writes[o][r] = append(m.writes[o][r], version)
+			},
+			"the cache moves on": func(t *rapid.T) {
+				r := resource.Draw(t, "resource")
+				m.seen[r] += rapid.IntRange(0, 100).Draw(t, "by")
+				*caches[r] = at(strconv.Itoa(m.seen[r]))
+			},
+			"the server is restored": func(t *rapid.T) {
+				r := resource.Draw(t, "resource")
+				before := m.seen[r]
+				m.seen[r] = rapid.IntRange(1, before).Draw(t, "to")
+				s.Record(witness, r, "1") // for a look at where the cache was
+				*caches[r] = at(strconv.Itoa(m.seen[r]))
+				s.Record(witness, r, "1")
+				for _, writes := range m.writes {
+					if m.seen[r] < before {
+						delete(writes, r)
+					}
+				}
+			},
+			"forget": func(t *rapid.T) {
+				o := owner.Draw(t, "owner")
+				s.Forget(o)
+				m.writes[o] = map[schema.GroupResource][]int{}
+			},
+			"ask": func(t *rapid.T) {
+				o := owner.Draw(t, "owner")
+				if err := s.Missing(o); (err != nil) != m.missing(o) {
+					t.Fatalf("Missing(%s) = %v, the model says %t", o, err, m.missing(o))
+				}
+			},
+		})
+	})
+}
+
+func TestConcurrentUse(t *testing.T) {
+	s, _, _ := newStore()
+	var wg sync.WaitGroup
+	for w := range 8 {
+		wg.Go(func() {
+			for i := range 500 {
+				owner := cache.NewObjectName("default", strconv.Itoa(i%7))
+				s.Record(owner, deployments, strconv.Itoa(100+w))
+				_ = s.Missing(owner)
+				if i%50 == 0 {
+					s.Forget(owner)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	s.Record(vanilla, deployments, "101")
+	if s.Missing(vanilla) == nil {
+		t.Error("a write got lost")
+	}
+}
+
+// Whatever the strings are, the newest write that is a number is waited for until
+// the cache's version is a number that is at least as great; nothing else is.
+func FuzzMissing(f *testing.F) {
+	for _, seed := range [][3]string{
+		{"101", "102", "100"},
+		{"9", "10", "9"},
+		{"", "x", "1"},
+		{"x", "101", "100"},
+		{"1", "01", "0"},
+		{"-1", "+1", " 1"},
+		{"18446744073709551616", "18446744073709551615", "18446744073709551615"},
+		{"١", "1", "1"},
+	} {
+		f.Add(seed[0], seed[1], seed[2])
+	}
+	f.Fuzz(func(t *testing.T, first, second, seen string) {
+		s, deploymentsAt, _ := newStore()
+		*deploymentsAt = at(seen)
+		s.Record(vanilla, deployments, first)
+		s.Record(vanilla, deployments, second)
+
+		newest := number(first)
+		if n := number(second); n != nil && (newest == nil || n.Cmp(newest) > 0) {
+			newest = n
+		}
+		reached := number(seen)
+		want := newest != nil && reached != nil && reached.Cmp(newest) < 0
+		if err := s.Missing(vanilla); (err != nil) != want {
+			t.Errorf("written %q and %q, seen %q: Missing = %v, want an error: %t", first, second, seen, err, want)
+		}
+	})
+}
+
+// number reads a resource version as a positive decimal number without leading
+// zeros; nil if it is none.
+func number(version string) *big.Int {
+	n, ok := new(big.Int).SetString(version, 10)
+	if !ok || n.Sign() <= 0 || n.String() != version {
+		return nil
+	}
+	return n
+}
+
+func TestAskingCostsNoMemory(t *testing.T) {
+	s, _, _ := newStore()
+	ask := func() {
+		if err := s.Missing(vanilla); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if allocs := testing.AllocsPerRun(1000, ask); allocs != 0 {
+		t.Errorf("Missing without records: %v allocations, want 0", allocs)
+	}
+	write := func() {
+		s.Record(vanilla, deployments, "100")
+		s.Record(vanilla, icecreams, "100")
+		ask()
+	}
+	if allocs := testing.AllocsPerRun(1000, write); allocs > 2 {
+		t.Errorf("two records and Missing: %v allocations, want at most the 2 of a growing slice", allocs)
+	}
+}
+
+func BenchmarkMissing(b *testing.B) {
+	for _, bb := range []struct{ name, version string }{
+		{"nothing recorded", ""},
+		{"recorded and seen", "100"},
+		{"recorded and behind", "101"},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			s, _, _ := newStore()
+			b.ReportAllocs()
+			for b.Loop() {
+				s.Record(vanilla, deployments, bb.version)
+				_ = s.Missing(vanilla)
+			}
+		})
+	}
+}

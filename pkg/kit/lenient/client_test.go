@@ -1,0 +1,293 @@
+package lenient_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned"
+	icecreamscheme "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/scheme"
+	"nicoleh.io/k8s-controller/pkg/generated/informers/externalversions"
+	"nicoleh.io/k8s-controller/pkg/icecream"
+	"nicoleh.io/k8s-controller/pkg/kit/informer"
+	"nicoleh.io/k8s-controller/pkg/kit/lenient"
+)
+
+func TestMain(m *testing.M) {
+	klog.SetLogger(logr.Discard()) // reflectors say when they begin again
+	goleak.VerifyTestMain(m)
+}
+
+const goodSpec = `{"image":"vanilla","replicas":4}`
+
+// server answers as an API server would that holds a few Icecreams. What a watch
+// shows is up to the test.
+type server struct {
+	streams bool     // whether it can send a list as a stream
+	items   []string // in JSON
+	first   string   // what each watch begins with
+	events  chan string
+
+	mu       sync.Mutex
+	requests []string
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	kind := r.Method
+	switch {
+	case query.Get("sendInitialEvents") == "true":
+		kind = "streaming list"
+	case query.Get("watch") == "true":
+		kind = "watch"
+	case strings.HasSuffix(r.URL.Path, "/icecreams"):
+		kind = "list"
+	}
+	s.mu.Lock()
+	s.requests = append(s.requests, kind)
+	s.mu.Unlock()
+
+	w.Header().Set("Content-Type", "application/json")
+	switch kind {
+	case "list":
+		fmt.Fprint(w, strings.Replace(listJSON(s.items...), `"continue":"more",`, "", 1))
+	case "streaming list":
+		if !s.streams {
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			fmt.Fprint(w, `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"Invalid","code":422,"message":"sendInitialEvents: Forbidden"}`)
+			return
+		}
+		for _, item := range s.items {
+			fmt.Fprint(w, event("ADDED", item))
+		}
+		fmt.Fprint(w, event("BOOKMARK", `{"apiVersion":"controller.nicoleh.io/v1alpha1","kind":"Icecream","metadata":{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}},"spec":{},"status":{}}`))
+		s.follow(w, r)
+	case "watch":
+		s.follow(w, r)
+	default:
+		fmt.Fprint(w, s.items[0])
+	}
+}
+
+// follow writes events until the request or the test ends, or after an ERROR.
+func (s *server) follow(w http.ResponseWriter, r *http.Request) {
+	fmt.Fprint(w, s.first)
+	for {
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			return
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case event := <-s.events:
+			fmt.Fprint(w, event)
+			if strings.Contains(event, `"ERROR"`) {
+				return
+			}
+		}
+	}
+}
+
+// saw counts the requests of a kind.
+func (s *server) saw(kind string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(slices.DeleteFunc(slices.Clone(s.requests), func(k string) bool { return k != kind }))
+}
+
+// event is one of a watch, in JSON.
+func event(sort, object string) string {
+	return fmt.Sprintf("{\"type\":%q,\"object\":%s}\n", sort, object)
+}
+
+// serve starts the server and returns the usual client for it, and a lenient one.
+func serve(t *testing.T, s *server) (usual, ours versioned.Interface) {
+	t.Helper()
+	s.events = make(chan string)
+	listening := httptest.NewServer(s)
+	t.Cleanup(listening.Close)
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	config := &rest.Config{Host: listening.URL, Transport: transport, QPS: -1}
+	usual, err := versioned.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := lenient.RESTClientFor(config, schema.GroupVersion(v1alpha1.GroupVersion), icecreamscheme.Codecs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return usual, versioned.New(client)
+}
+
+// What a client reads in one call, whichever it is, it reads in spite of a flaw.
+func TestCalls(t *testing.T) {
+	for _, flaw := range flaws {
+		t.Run(flaw.name, func(t *testing.T) {
+			s := &server{items: []string{icecreamJSON("flawed", flaw.spec, flaw.status), icecreamJSON("good", goodSpec, `{}`)}}
+			s.first = event("MODIFIED", s.items[0])
+			usual, ours := serve(t, s)
+			status := &v1alpha1.Icecream{ObjectMeta: metav1.ObjectMeta{Name: "flawed", Namespace: "parlor"}}
+
+			for name, call := range map[string]func(versioned.Interface) (*v1alpha1.Icecream, error){
+				"get": func(c versioned.Interface) (*v1alpha1.Icecream, error) {
+					return c.ControllerV1alpha1().Icecreams("parlor").Get(t.Context(), "flawed", metav1.GetOptions{})
+				},
+				"update of the status": func(c versioned.Interface) (*v1alpha1.Icecream, error) {
+					return c.ControllerV1alpha1().Icecreams("parlor").UpdateStatus(t.Context(), status, metav1.UpdateOptions{})
+				},
+				"list": func(c versioned.Interface) (*v1alpha1.Icecream, error) {
+					list, err := c.ControllerV1alpha1().Icecreams("parlor").List(t.Context(), metav1.ListOptions{})
+					if err != nil {
+						return nil, err
+					}
+					if len(list.Items) != 2 {
+						return nil, fmt.Errorf("%d items", len(list.Items))
+					}
+					requireSalvaged(t, &list.Items[1], goodSpec, `{}`, map[string]string{})
+					return &list.Items[0], nil
+				},
+				"watch": func(c versioned.Interface) (*v1alpha1.Icecream, error) {
+					watcher, err := c.ControllerV1alpha1().Icecreams("parlor").Watch(t.Context(), metav1.ListOptions{})
+					if err != nil {
+						return nil, err
+					}
+					defer watcher.Stop()
+					switch got := <-watcher.ResultChan(); got.Type {
+					case watch.Modified:
+						return got.Object.(*v1alpha1.Icecream), nil
+					default:
+						return nil, apierrors.FromObject(got.Object)
+					}
+				},
+			} {
+				t.Run(name, func(t *testing.T) {
+					if _, err := call(usual); err == nil {
+						t.Error("the usual client can do that, too")
+					}
+					ice, err := call(ours)
+					if err != nil {
+						t.Fatal(err)
+					}
+					requireSalvaged(t, ice, flaw.spec, flaw.status, flaw.want)
+				})
+			}
+		})
+	}
+}
+
+// An answer that is no object at all is the same error for both clients.
+func TestAnswersThatAreNoObjects(t *testing.T) {
+	flawed := icecreamJSON("flawed", `{"image":5}`, `{}`)
+	for name, answer := range map[string]string{
+		"a page of HTML":   "<html><body>502 Bad Gateway</body></html>",
+		"one cut short":    flawed[:len(flawed)/2],
+		"a failure":        `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"Expired","code":410,"message":"too old"}`,
+		"a flawed failure": `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"Expired","code":"gone"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			usual, ours := serve(t, &server{items: []string{answer}})
+			_, want := usual.ControllerV1alpha1().Icecreams("parlor").Get(t.Context(), "flawed", metav1.GetOptions{})
+			_, err := ours.ControllerV1alpha1().Icecreams("parlor").Get(t.Context(), "flawed", metav1.GetOptions{})
+			if want == nil || err == nil || err.Error() != want.Error() || apierrors.ReasonForError(err) != apierrors.ReasonForError(want) {
+				t.Errorf("the error is %v; that of the usual client is %v", err, want)
+			}
+		})
+	}
+}
+
+// An informer shows flawed objects and all others, from the beginning and when they
+// change, and follows a watch to its end.
+func TestInformer(t *testing.T) {
+	flaw := flaws[0]
+	flawed := func(name string) string { return icecreamJSON(name, flaw.spec, flaw.status) }
+	good := func(name string) string { return icecreamJSON(name, goodSpec, `{}`) }
+	const problem = "spec.image: json: cannot unmarshal number into Go struct field IcecreamSpec.spec.image of type string"
+
+	for _, tt := range []struct {
+		name    string
+		streams bool
+		begins  string // the request that an informer begins with
+	}{
+		{"list and watch", false, "list"},
+		{"streaming list", true, "streaming list"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := &server{streams: tt.streams, items: []string{good("one"), flawed("two"), good("three")}}
+			_, client := serve(t, s)
+			factory := externalversions.NewSharedInformerFactory(client, 0)
+			icecreams := factory.Controller().V1alpha1().Icecreams()
+			if err := icecreams.Informer().SetTransform(informer.Stripped(icecream.StripIcecream)); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			factory.StartWithContext(ctx)
+			t.Cleanup(func() { cancel(); factory.Shutdown() })
+
+			eventually := func(what string, want map[string]string) {
+				t.Helper()
+				var diff string
+				for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+					found, err := icecreams.Lister().List(labels.Everything())
+					if err != nil {
+						t.Fatal(err)
+					}
+					got := map[string]string{}
+					for _, ice := range found {
+						got[ice.Name] = ice.Spec.Image + lenient.Problem(ice, "spec")
+					}
+					if diff = cmp.Diff(want, got); diff == "" {
+						return
+					}
+				}
+				t.Fatalf("%s (-want +got):\n%s", what, diff)
+			}
+			show := func(what string, want map[string]string, events ...string) {
+				t.Helper()
+				for _, e := range events {
+					select {
+					case s.events <- e:
+					case <-time.After(time.Minute):
+						t.Fatalf("%s: nobody watches", what)
+					}
+				}
+				eventually(what, want)
+			}
+
+			eventually("in the beginning", map[string]string{"one": "vanilla", "two": problem, "three": "vanilla"})
+			show("one has become flawed, and a fourth has come",
+				map[string]string{"one": problem, "two": problem, "three": "vanilla", "four": "vanilla"},
+				event("MODIFIED", flawed("one")), event("ADDED", good("four")))
+			show("one was mended, after a bookmark, and two is gone",
+				map[string]string{"one": "vanilla", "three": "vanilla", "four": "vanilla"},
+				event("BOOKMARK", `{"apiVersion":"controller.nicoleh.io/v1alpha1","kind":"Icecream","metadata":{"resourceVersion":"20"},"spec":{},"status":{}}`),
+				event("MODIFIED", good("one")), event("DELETED", flawed("two")))
+			begun := s.saw(tt.begins)
+			show("it began again when the watch ended in an error",
+				map[string]string{"one": "vanilla", "two": problem, "three": "vanilla"},
+				event("ERROR", `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"Expired","code":410,"message":"too old resource version"}`))
+			if now := s.saw(tt.begins); begun == 0 || now != begun+1 {
+				t.Errorf("it made a %s %d times, and %d times after the watch had ended: %v", tt.begins, begun, now, s.requests)
+			}
+		})
+	}
+}

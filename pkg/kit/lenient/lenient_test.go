@@ -1,0 +1,377 @@
+package lenient_test
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kubescheme "k8s.io/client-go/kubernetes/scheme"
+
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	icecreamscheme "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/scheme"
+	"nicoleh.io/k8s-controller/pkg/kit/lenient"
+)
+
+// The usual decoder of a generated client, and the lenient one.
+var (
+	usualCodecs   = icecreamscheme.Codecs.WithoutConversion()
+	lenientCodecs = lenient.Codecs(usualCodecs)
+
+	usually   = jsonDecoder(usualCodecs)
+	leniently = jsonDecoder(lenientCodecs)
+)
+
+func jsonInfo(codecs runtime.NegotiatedSerializer) runtime.SerializerInfo {
+	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)
+	if !ok {
+		panic("no JSON")
+	}
+	return info
+}
+
+func jsonDecoder(codecs runtime.NegotiatedSerializer) runtime.Decoder {
+	return codecs.DecoderToVersion(jsonInfo(codecs).Serializer, schema.GroupVersion(v1alpha1.GroupVersion))
+}
+
+// flaws are ways not to be an Icecream that a laxer schema lets pass.
+var flaws = []struct {
+	name         string
+	spec, status string            // in JSON
+	want         map[string]string // the problem of each field that has one
+}{{
+	name: "a number as a string",
+	spec: `{"image":5,"replicas":2}`, status: `{"replicas":3}`,
+	want: map[string]string{"spec": "spec.image: json: cannot unmarshal number into Go struct field IcecreamSpec.spec.image of type string"},
+}, {
+	name: "a string as a number",
+	spec: `{"replicas":"two"}`, status: `{"replicas":3}`,
+	want: map[string]string{"spec": "spec.replicas: json: cannot unmarshal string into Go struct field IcecreamSpec.spec.replicas of type int32"},
+}, {
+	name: "a number that is too large",
+	spec: `{"replicas":3000000000}`, status: `{"replicas":3}`,
+	want: map[string]string{"spec": "spec.replicas: json: cannot unmarshal number 3000000000 into Go struct field IcecreamSpec.spec.replicas of type int32"},
+}, {
+	name: "an object as a quantity",
+	spec: `{"resources":{"limits":{"cpu":1},"requests":{"cpu":{},"memory":"1Gi"}}}`, status: `{"replicas":3}`,
+	want: map[string]string{"spec": "spec.resources.requests.cpu: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"},
+}, {
+	name: "an element among others",
+	spec: `{"resources":{"claims":[{"name":"a"},{"name":"b"},{"name":7},{"name":"d"}]}}`, status: `{"replicas":3}`,
+	want: map[string]string{"spec": "spec.resources.claims[2].name: json: cannot unmarshal number into Go struct field ResourceClaim.spec.resources.claims.name of type string"},
+}, {
+	name: "a spec that is text",
+	spec: `"text"`, status: `{"replicas":3}`,
+	want: map[string]string{"spec": "spec: json: cannot unmarshal string into Go struct field Icecream.spec of type v1alpha1.IcecreamSpec"},
+}, {
+	name: "a spec that is a list",
+	spec: `["text"]`, status: `{"replicas":3}`,
+	want: map[string]string{"spec": "spec: json: cannot unmarshal array into Go struct field Icecream.spec of type v1alpha1.IcecreamSpec"},
+}, {
+	name: "a status",
+	spec: `{"image":"vanilla","replicas":2}`, status: `{"conditions":{}}`,
+	want: map[string]string{"status": "status.conditions: json: cannot unmarshal object into Go struct field IcecreamStatus.status.conditions of type []v1.Condition"},
+}, {
+	name: "a time",
+	spec: `{"image":"vanilla"}`, status: `{"conditions":[{"type":"Ready","lastTransitionTime":"soon"}]}`,
+	want: map[string]string{"status": `status.conditions[0].lastTransitionTime: parsing time "soon" as "2006-01-02T15:04:05Z07:00": cannot parse "soon" as "2006"`},
+}, {
+	name: "spec and status",
+	spec: `{"image":true}`, status: `7`,
+	want: map[string]string{
+		"spec":   "spec.image: json: cannot unmarshal bool into Go struct field IcecreamSpec.spec.image of type string",
+		"status": "status: json: cannot unmarshal number into Go struct field Icecream.status of type v1alpha1.IcecreamStatus",
+	},
+}}
+
+// icecreamJSON is an Icecream of that name, spec and status.
+func icecreamJSON(name, spec, status string) string {
+	return fmt.Sprintf(`{"apiVersion":"controller.nicoleh.io/v1alpha1","kind":"Icecream","metadata":{"name":%q,"namespace":"parlor","uid":"uid-%s","resourceVersion":"7","annotations":{"a":"b"}},"spec":%s,"status":%s}`,
+		name, name, spec, status)
+}
+
+func listJSON(items ...string) string {
+	return `{"apiVersion":"controller.nicoleh.io/v1alpha1","kind":"IcecreamList","metadata":{"resourceVersion":"9","continue":"more","remainingItemCount":5},"items":[` + strings.Join(items, ",") + `]}`
+}
+
+// problems are those of an Icecream's fields that have one.
+func problems(ice *v1alpha1.Icecream) map[string]string {
+	found := map[string]string{}
+	for _, field := range []string{"apiVersion", "kind", "metadata", "spec", "status"} {
+		if problem := lenient.Problem(ice, field); problem != "" {
+			found[field] = problem
+		}
+	}
+	return found
+}
+
+// requireSalvaged requires that an Icecream made by icecreamJSON has the problems of
+// a flaw and no others, is empty there, and is what the usual decoder makes of it
+// everywhere else.
+func requireSalvaged(t *testing.T, ice *v1alpha1.Icecream, spec, status string, want map[string]string) {
+	t.Helper()
+	if diff := cmp.Diff(want, problems(ice)); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+	if want["spec"] != "" {
+		spec = "{}"
+	}
+	if want["status"] != "" {
+		status = "{}"
+	}
+	rest, _, err := usually.Decode([]byte(icecreamJSON(ice.Name, spec, status)), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := ice.DeepCopy()
+	got.TypeMeta = metav1.TypeMeta{}
+	got.Annotations = map[string]string{"a": ice.Annotations["a"]}
+	if len(ice.Annotations) != 1+len(want) {
+		t.Errorf("annotations %q", ice.Annotations)
+	}
+	if diff := cmp.Diff(rest, runtime.Object(got)); diff != "" {
+		t.Errorf("everything else (-want +got):\n%s", diff)
+	}
+}
+
+func TestFlawedObject(t *testing.T) {
+	for _, flaw := range flaws {
+		t.Run(flaw.name, func(t *testing.T) {
+			data := []byte(icecreamJSON("sundae", flaw.spec, flaw.status))
+			if _, _, err := usually.Decode(data, nil, nil); err == nil {
+				t.Fatal("this is no flaw: the usual decoder accepts it")
+			}
+			for _, into := range []*v1alpha1.Icecream{nil, {}} {
+				var target runtime.Object
+				if into != nil {
+					target = into
+				}
+				obj, kind, err := leniently.Decode(data, nil, target)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if into != nil && obj != target {
+					t.Error("it is not decoded into the object that was given")
+				}
+				if want := schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Icecream"); *kind != want {
+					t.Errorf("its kind is %s", kind)
+				}
+				requireSalvaged(t, obj.(*v1alpha1.Icecream), flaw.spec, flaw.status, flaw.want)
+			}
+		})
+	}
+}
+
+func TestFlawedItems(t *testing.T) {
+	const good = `{"image":"vanilla","replicas":4}`
+	items := []string{icecreamJSON("first", good, `{}`)}
+	for i, flaw := range flaws {
+		items = append(items, icecreamJSON(fmt.Sprintf("flawed-%d", i), flaw.spec, flaw.status))
+	}
+	items = append(items, icecreamJSON("last", good, `{"replicas":4}`))
+	data := []byte(listJSON(items...))
+	if _, _, err := usually.Decode(data, nil, nil); err == nil {
+		t.Fatal("the usual decoder accepts it")
+	}
+	obj, _, err := leniently.Decode(data, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := obj.(*v1alpha1.IcecreamList)
+	if want := (metav1.ListMeta{ResourceVersion: "9", Continue: "more", RemainingItemCount: new(int64(5))}); !reflect.DeepEqual(list.ListMeta, want) {
+		t.Errorf("the list has metadata %+v", list.ListMeta)
+	}
+	if len(list.Items) != len(items) {
+		t.Fatalf("%d items of %d", len(list.Items), len(items))
+	}
+	requireSalvaged(t, &list.Items[0], good, `{}`, map[string]string{})
+	for i, flaw := range flaws {
+		t.Run(flaw.name, func(t *testing.T) {
+			requireSalvaged(t, &list.Items[1+i], flaw.spec, flaw.status, flaw.want)
+		})
+	}
+	requireSalvaged(t, &list.Items[len(items)-1], good, `{"replicas":4}`, map[string]string{})
+}
+
+// A problem is the object's, wherever the object goes.
+func TestProblemSurvivesCopying(t *testing.T) {
+	obj, _, err := leniently.Decode([]byte(icecreamJSON("sundae", `{"image":5}`, `{}`)), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ice := obj.(*v1alpha1.Icecream)
+	if problem := lenient.Problem(ice.DeepCopy(), "spec"); problem == "" || problem != lenient.Problem(ice, "spec") {
+		t.Errorf("the problem of a copy is %q", problem)
+	}
+}
+
+// What is wrong with more than fields of an object is the error that it always was.
+func TestStillAnError(t *testing.T) {
+	good := icecreamJSON("sundae", `{"image":"vanilla"}`, `{}`)
+	flawed := icecreamJSON("sundae", `{"image":5}`, `{}`)
+	for name, data := range map[string]string{
+		"nothing":                         "",
+		"a page of HTML":                  "<html><body>502 Bad Gateway</body></html>",
+		"text":                            `"text"`,
+		"a number":                        "7",
+		"a list without a kind":           "[" + good + "]",
+		"an object cut short":             good[:len(good)-9],
+		"a flawed object cut short":       flawed[:len(flawed)-9],
+		"a flawed list cut short":         listJSON(flawed)[:len(listJSON(flawed))-1],
+		"something after the object":      flawed + "}",
+		"metadata that is text":           `{"apiVersion":"controller.nicoleh.io/v1alpha1","kind":"Icecream","metadata":"text"}`,
+		"a label that is a number":        `{"apiVersion":"controller.nicoleh.io/v1alpha1","kind":"Icecream","metadata":{"labels":{"a":5}},"spec":{"image":5}}`,
+		"an item that is text":            listJSON(good, `"text"`, flawed),
+		"an item with a number as a name": listJSON(good, `{"metadata":{"name":5}}`),
+		"items that are text":             `{"apiVersion":"controller.nicoleh.io/v1alpha1","kind":"IcecreamList","items":"text"}`,
+		"a list's metadata":               `{"apiVersion":"controller.nicoleh.io/v1alpha1","kind":"IcecreamList","metadata":7,"items":[` + flawed + `]}`,
+		"another kind":                    strings.Replace(flawed, `"Icecream"`, `"Gelato"`, 1),
+		"another version":                 strings.Replace(flawed, "v1alpha1", "v9", 1),
+		"no kind":                         `{"spec":{"image":5}}`,
+		"a kind that is a number":         `{"apiVersion":"controller.nicoleh.io/v1alpha1","kind":5}`,
+		"a flawed Status":                 `{"apiVersion":"v1","kind":"Status","code":"many","message":"no"}`,
+		"parts that only together are":    `{"apiVersion":"controller.nicoleh.io/v1alpha1","kind":"Icecream","metadata":{"name":"sundae"},"spec":{"image":5},"spec":{"image":"vanilla"}}`,
+		"nesting without end":             strings.Replace(good, `"vanilla"`, strings.Repeat("[", 20000)+strings.Repeat("]", 20000), 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, wantKind, want := usually.Decode([]byte(data), nil, nil)
+			obj, kind, err := leniently.Decode([]byte(data), nil, nil)
+			if want == nil || err == nil || err.Error() != want.Error() || !reflect.DeepEqual(kind, wantKind) {
+				t.Errorf("%v, %v, %v; the usual decoder says %v, %v", obj, kind, err, wantKind, want)
+			}
+		})
+	}
+}
+
+// Nobody can be made to hold a lot by a few bytes, or to say a lot.
+func TestLargeFlaws(t *testing.T) {
+	many := strings.Repeat(`{"name":"a"},`, 50_000)
+	deep := strings.Repeat(`{"a":`, 5000) + "1" + strings.Repeat("}", 5000)
+	for name, spec := range map[string]string{
+		"a long number":          `{"replicas":1` + strings.Repeat("0", 100_000) + `}`,
+		"a long key":             `{"resources":{"limits":{"` + strings.Repeat("é", 10_000) + `":{}}}}`,
+		"deep nesting":           `{"image":` + deep + `}`,
+		"the last of many":       `{"resources":{"claims":[` + many + `{"name":5}]}}`,
+		"bytes that are no text": "{\"replicas\":\"\xff\xfe\",\"image\":\"\xff\"}",
+		"the same key twice":     `{"replicas":"two","replicas":"three"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			obj, _, err := leniently.Decode([]byte(icecreamJSON("sundae", spec, `{"replicas":3}`)), nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ice := obj.(*v1alpha1.Icecream)
+			if problem := lenient.Problem(ice, "spec"); problem == "" || len(problem) > 1024 || problem != strings.ToValidUTF8(problem, "") {
+				t.Errorf("a problem of %d bytes: %q", len(problem), problem)
+			}
+			if ice.Status.Replicas != 3 {
+				t.Errorf("its status is %+v", ice.Status)
+			}
+		})
+	}
+}
+
+// Other types than ours, and items that do not say what they are.
+func TestBuiltInTypes(t *testing.T) {
+	decoder := jsonDecoder(lenient.Codecs(kubescheme.Codecs.WithoutConversion()))
+	obj, _, err := decoder.Decode([]byte(`{"apiVersion":"apps/v1","kind":"DeploymentList","metadata":{"resourceVersion":"9"},"items":[
+		{"metadata":{"name":"good"},"spec":{"replicas":2}},
+		{"metadata":{"name":"bad"},"spec":{"template":{"spec":{"containers":[{"name":"a"},{"name":"b","ports":[{"containerPort":"http"}]}]}}},"status":{"replicas":1}}]}`), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := obj.(*appsv1.DeploymentList)
+	if len(list.Items) != 2 || *list.Items[0].Spec.Replicas != 2 || list.Items[1].Name != "bad" || list.Items[1].Status.Replicas != 1 {
+		t.Fatalf("%+v", list)
+	}
+	const want = "spec.template.spec.containers[1].ports[0].containerPort: json: cannot unmarshal string into Go struct field ContainerPort.spec.template.spec.containers.ports.containerPort of type int32"
+	if got := lenient.Problem(&list.Items[1], "spec"); got != want {
+		t.Errorf("the problem is\n%s, want\n%s", got, want)
+	}
+	if got := lenient.Problem(&list.Items[0], "spec"); got != "" {
+		t.Errorf("the problem of a good one is %s", got)
+	}
+}
+
+// What was not decoded must not be overwritten by what it was decoded as.
+func TestEncode(t *testing.T) {
+	encode := func(codecs runtime.NegotiatedSerializer, obj runtime.Object) (string, error) {
+		var out bytes.Buffer
+		err := codecs.EncoderForVersion(jsonInfo(codecs).Serializer, schema.GroupVersion(v1alpha1.GroupVersion)).Encode(obj, &out)
+		return out.String(), err
+	}
+	for _, flaw := range flaws {
+		obj, _, err := leniently.Decode([]byte(icecreamJSON("sundae", flaw.spec, flaw.status)), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out, err := encode(lenientCodecs, obj); err == nil || out != "" || !strings.Contains(err.Error(), `"sundae" was not decoded completely`) {
+			t.Errorf("%s: encoded as %q, error %v", flaw.name, out, err)
+		}
+	}
+	good, _, err := leniently.Decode([]byte(icecreamJSON("sundae", `{"image":"vanilla"}`, `{}`)), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, obj := range []runtime.Object{good, &metav1.DeleteOptions{}} {
+		got, err := encode(lenientCodecs, obj)
+		want, wantErr := encode(usualCodecs, obj)
+		if got != want || err != nil || wantErr != nil {
+			t.Errorf("encoded as %s (%v), want %s (%v)", got, err, want, wantErr)
+		}
+	}
+}
+
+// What fits its type costs what it always did.
+func TestCost(t *testing.T) {
+	good := goodList(100)
+	decode := func(d runtime.Decoder) func() {
+		return func() {
+			if _, _, err := d.Decode(good, nil, &v1alpha1.IcecreamList{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	usual, ours := testing.AllocsPerRun(20, decode(usually)), testing.AllocsPerRun(20, decode(leniently))
+	if ours > usual {
+		t.Errorf("%v allocations, and %v with the usual decoder", ours, usual)
+	}
+}
+
+func BenchmarkDecode(b *testing.B) {
+	one := []byte(listJSON(strings.TrimSuffix(strings.TrimPrefix(string(goodList(99)), listPrefix), "]}"), icecreamJSON("flawed", `{"image":5}`, `{}`)))
+	for _, bench := range []struct {
+		name    string
+		decoder runtime.Decoder
+		data    []byte
+	}{
+		{"usual", usually, goodList(100)},
+		{"lenient", leniently, goodList(100)},
+		{"lenient, one of 100 is flawed", leniently, one},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, _, err := bench.decoder.Decode(bench.data, nil, nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+const listPrefix = `{"apiVersion":"controller.nicoleh.io/v1alpha1","kind":"IcecreamList","metadata":{"resourceVersion":"9","continue":"more","remainingItemCount":5},"items":[`
+
+func goodList(n int) []byte {
+	items := make([]string, n)
+	for i := range items {
+		items[i] = icecreamJSON(fmt.Sprintf("sundae-%d", i), `{"image":"vanilla","replicas":2,"resources":{"limits":{"cpu":"100m"}}}`, `{"replicas":2,"conditions":[{"type":"Ready","status":"True","lastTransitionTime":"2026-01-01T00:00:00Z","reason":"Available","message":"2 of 2 Pods available"}]}`)
+	}
+	return []byte(listJSON(items...))
+}

@@ -1,0 +1,307 @@
+package metrics_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/component-base/metrics/testutil"
+
+	"nicoleh.io/k8s-controller/pkg/kit/metrics"
+	"nicoleh.io/k8s-controller/pkg/kit/worker"
+)
+
+var errMelted = errors.New("melted")
+
+// names are new each time: the counts are the process's, and tests run repeatedly.
+var names atomic.Int64
+
+func newName() string { return fmt.Sprintf("test-%d", names.Add(1)) }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// scrape is what Prometheus gets to see.
+func scrape(t *testing.T) string {
+	t.Helper()
+	answer := httptest.NewRecorder()
+	legacyregistry.Handler().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
+	if answer.Code != http.StatusOK {
+		t.Errorf("%d: %s", answer.Code, answer.Body)
+	}
+	return answer.Body.String()
+}
+
+// series are those whose line contains part, with their values.
+func series(t *testing.T, part string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	for line := range strings.Lines(scrape(t)) {
+		line = strings.TrimSpace(line)
+		name, value, ok := strings.Cut(line, "} ")
+		if ok && strings.Contains(line, part) && !strings.Contains(line, "_bucket{") && !strings.HasPrefix(line, "#") {
+			found[name+"}"] = value
+		}
+	}
+	return found
+}
+
+// zero is every series of a controller that has done nothing.
+func zero(controller string) map[string]string {
+	return map[string]string{
+		`controller_stale_cache_waits_total{controller="` + controller + `"}`:                       "0",
+		`controller_status_writes_total{controller="` + controller + `",result="conflict"}`:         "0",
+		`controller_status_writes_total{controller="` + controller + `",result="error"}`:            "0",
+		`controller_status_writes_total{controller="` + controller + `",result="success"}`:          "0",
+		`controller_sync_duration_seconds_count{controller="` + controller + `",result="deferred"}`: "0",
+		`controller_sync_duration_seconds_count{controller="` + controller + `",result="failed"}`:   "0",
+		`controller_sync_duration_seconds_count{controller="` + controller + `",result="gave_up"}`:  "0",
+		`controller_sync_duration_seconds_count{controller="` + controller + `",result="panicked"}`: "0",
+		`controller_sync_duration_seconds_count{controller="` + controller + `",result="synced"}`:   "0",
+		`controller_sync_duration_seconds_sum{controller="` + controller + `",result="deferred"}`:   "0",
+		`controller_sync_duration_seconds_sum{controller="` + controller + `",result="failed"}`:     "0",
+		`controller_sync_duration_seconds_sum{controller="` + controller + `",result="gave_up"}`:    "0",
+		`controller_sync_duration_seconds_sum{controller="` + controller + `",result="panicked"}`:   "0",
+		`controller_sync_duration_seconds_sum{controller="` + controller + `",result="synced"}`:     "0",
+		`controller_sync_panics_total{controller="` + controller + `"}`:                             "0",
+	}
+}
+
+// A rate cannot see the step from nothing to one.
+func TestEverySeriesOfAControllerIsThereBeforeAnythingHappens(t *testing.T) {
+	metrics.For("idle")
+	if diff := cmp.Diff(zero("idle"), series(t, `controller="idle"`)); diff != "" {
+		t.Errorf("series (-want +got):\n%s", diff)
+	}
+}
+
+func TestWhatIsCounted(t *testing.T) {
+	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "icecreams"}, "vanilla", errMelted)
+	sync := func(result worker.Result, took time.Duration) func(metrics.Controller) {
+		return func(c metrics.Controller) { c.Sync(worker.Outcome{Result: result, Took: took}) }
+	}
+	wrote := func(err error) func(metrics.Controller) {
+		return func(c metrics.Controller) { c.StatusWrite(err) }
+	}
+	tests := []struct {
+		name string
+		do   []func(metrics.Controller)
+		want map[string]string // what differs from zero; NAME stands for the controller
+	}{{
+		name: "syncs are counted and timed by their result",
+		do: []func(metrics.Controller){
+			sync(worker.Synced, 250*time.Millisecond), sync(worker.Synced, 2*time.Second), sync(worker.Failed, time.Minute),
+		},
+		want: map[string]string{
+			`controller_sync_duration_seconds_count{controller="NAME",result="synced"}`: "2",
+			`controller_sync_duration_seconds_sum{controller="NAME",result="synced"}`:   "2.25",
+			`controller_sync_duration_seconds_count{controller="NAME",result="failed"}`: "1",
+			`controller_sync_duration_seconds_sum{controller="NAME",result="failed"}`:   "60",
+		},
+	}, {
+		name: "a panic counts as a sync, too",
+		do:   []func(metrics.Controller){sync(worker.Panicked, time.Second), sync(worker.GaveUp, time.Second), sync(worker.Deferred, time.Second)},
+		want: map[string]string{
+			`controller_sync_panics_total{controller="NAME"}`:                             "1",
+			`controller_sync_duration_seconds_count{controller="NAME",result="panicked"}`: "1",
+			`controller_sync_duration_seconds_sum{controller="NAME",result="panicked"}`:   "1",
+			`controller_sync_duration_seconds_count{controller="NAME",result="gave_up"}`:  "1",
+			`controller_sync_duration_seconds_sum{controller="NAME",result="gave_up"}`:    "1",
+			`controller_sync_duration_seconds_count{controller="NAME",result="deferred"}`: "1",
+			`controller_sync_duration_seconds_sum{controller="NAME",result="deferred"}`:   "1",
+		},
+	}, {
+		name: "waits for a stale cache",
+		do:   []func(metrics.Controller){metrics.Controller.StaleCacheWait, metrics.Controller.StaleCacheWait},
+		want: map[string]string{`controller_stale_cache_waits_total{controller="NAME"}`: "2"},
+	}, {
+		name: "a status that was written",
+		do:   []func(metrics.Controller){wrote(nil), wrote(nil)},
+		want: map[string]string{`controller_status_writes_total{controller="NAME",result="success"}`: "2"},
+	}, {
+		name: "a status that somebody else wrote first",
+		do:   []func(metrics.Controller){wrote(fmt.Errorf("writing: %w", conflict))},
+		want: map[string]string{`controller_status_writes_total{controller="NAME",result="conflict"}`: "1"},
+	}, {
+		name: "a status that could not be written",
+		do:   []func(metrics.Controller){wrote(errMelted), wrote(apierrors.NewInternalError(errMelted)), wrote(errMelted)},
+		want: map[string]string{`controller_status_writes_total{controller="NAME",result="error"}`: "3"},
+	}}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			name := newName()
+			c := metrics.For(name)
+			for _, do := range tt.do {
+				do(c)
+			}
+			want := zero(name)
+			for series, value := range tt.want {
+				want[strings.ReplaceAll(series, "NAME", name)] = value
+			}
+			if diff := cmp.Diff(want, series(t, `controller="`+name+`"`)); diff != "" {
+				t.Errorf("series (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Most syncs take some milliseconds; some take as long as the API server lets them.
+func TestTheBucketsAreWideEnough(t *testing.T) {
+	name := newName()
+	c := metrics.For(name)
+	for _, took := range []time.Duration{time.Millisecond, 20 * time.Second, time.Hour} {
+		c.Sync(worker.Outcome{Result: worker.Synced, Took: took})
+	}
+	var counts []string
+	for line := range strings.Lines(scrape(t)) {
+		if strings.HasPrefix(line, `controller_sync_duration_seconds_bucket{controller="`+name+`",result="synced"`) {
+			_, count, _ := strings.Cut(line, "} ")
+			counts = append(counts, strings.TrimSpace(count))
+		}
+	}
+	want := append(slices.Repeat([]string{"1"}, 11), "2", "3")
+	if diff := cmp.Diff(want, counts); diff != "" {
+		t.Errorf("counts of the buckets (-want +got):\n%s", diff)
+	}
+}
+
+func TestWhenACacheLastHeard(t *testing.T) {
+	name := newName()
+	c := metrics.For(name)
+	c.CacheHeard("pods", "flavour", time.Unix(1, 0))
+	c.CacheHeard("secrets", "", time.Unix(7, 0))
+	c.CacheHeard("pods", "flavour", time.UnixMilli(1700000000250))
+	want := map[string]string{
+		`controller_cache_last_heard_timestamp_seconds{controller="` + name + `",resource="pods",selector="flavour"}`: "1.70000000025e+09",
+		`controller_cache_last_heard_timestamp_seconds{controller="` + name + `",resource="secrets",selector=""}`:     "7",
+	}
+	if diff := cmp.Diff(want, series(t, "cache_last_heard_timestamp_seconds{controller=\""+name)); diff != "" {
+		t.Errorf("series (-want +got):\n%s", diff)
+	}
+}
+
+func TestBuildSaysWhatIsRunning(t *testing.T) {
+	metrics.Build("v1.2.3", "abc")
+	want := map[string]string{
+		fmt.Sprintf(`controller_build_info{commit="abc",go_version=%q,platform=%q,version="v1.2.3"}`,
+			runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH): "1",
+	}
+	if diff := cmp.Diff(want, series(t, `version="v1.2.3"`)); diff != "" {
+		t.Errorf("series (-want +got):\n%s", diff)
+	}
+}
+
+func TestCountIsAskedEachTime(t *testing.T) {
+	cones := map[string]int{"vanilla": 2, "chocolate": 1}
+	metrics.Count("test_cones", "Cones by flavour.", []string{"flavour", "size"}, func(add func(int, ...string)) {
+		for flavour, n := range cones {
+			add(n, flavour, "big")
+		}
+	})
+	want := map[string]string{
+		`test_cones{flavour="chocolate",size="big"}`: "1",
+		`test_cones{flavour="vanilla",size="big"}`:   "2",
+	}
+	if diff := cmp.Diff(want, series(t, "test_cones")); diff != "" {
+		t.Errorf("series (-want +got):\n%s", diff)
+	}
+
+	cones = map[string]int{"vanilla": 5}
+	want = map[string]string{`test_cones{flavour="vanilla",size="big"}`: "5"}
+	if diff := cmp.Diff(want, series(t, "test_cones")); diff != "" {
+		t.Errorf("series after a change (-want +got):\n%s", diff)
+	}
+}
+
+func TestOfSeveralCountsWithOneNameTheLastCounts(t *testing.T) {
+	for i := range 3 {
+		metrics.Count("test_spoons", "Spoons.", []string{"of"}, func(add func(int, ...string)) { add(i, "wood") })
+	}
+	want := map[string]string{`test_spoons{of="wood"}`: "2"}
+	if diff := cmp.Diff(want, series(t, "test_spoons")); diff != "" {
+		t.Errorf("series (-want +got):\n%s", diff)
+	}
+}
+
+func TestManyAtTheSameTime(t *testing.T) {
+	name := newName()
+	var running sync.WaitGroup
+	for range 4 {
+		running.Go(func() {
+			c := metrics.For(name)
+			metrics.Count("test_bowls", "Bowls.", []string{"of"}, func(add func(int, ...string)) { add(7, "glass") })
+			scrape(t)
+			for range 20 {
+				c.StaleCacheWait()
+			}
+		})
+	}
+	running.Wait()
+	got := series(t, `waits_total{controller="`+name+`"}`)
+	maps.Copy(got, series(t, "test_bowls"))
+	want := map[string]string{
+		`controller_stale_cache_waits_total{controller="` + name + `"}`: "80",
+		`test_bowls{of="glass"}`: "7",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("series (-want +got):\n%s", diff)
+	}
+}
+
+// Everything that is served obeys Prometheus' conventions: ours, client-go's, and
+// those of the Go runtime and the process.
+func TestPromlintFindsNothing(t *testing.T) {
+	metrics.For("linted").CacheHeard("pods", "", time.Unix(1, 0))
+	metrics.Build("v0.0.0", "none")
+	metrics.Count("icecream_objects", "Icecreams by status and reason of their Ready condition.", []string{"ready", "reason"},
+		func(add func(int, ...string)) { add(1, "True", "Available") })
+	text := scrape(t)
+	for _, name := range []string{
+		"controller_sync_duration_seconds", "controller_sync_panics_total", "controller_stale_cache_waits_total",
+		"controller_status_writes_total", "controller_cache_last_heard_timestamp_seconds", "controller_build_info", "icecream_objects", "go_goroutines", "process_start_time_seconds",
+	} {
+		if !strings.Contains(text, "# TYPE "+name+" ") {
+			t.Errorf("%s is not there", name)
+		}
+	}
+	problems, err := testutil.NewPromLinter(bytes.NewBufferString(text)).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, problem := range problems {
+		t.Error(problem.String())
+	}
+}
+
+func TestTotal(t *testing.T) {
+	plain, labelled := strings.ReplaceAll(newName(), "-", "_")+"_total", strings.ReplaceAll(newName(), "-", "_")+"_total"
+	metrics.NewTotal(plain, "Scoops.", "")
+	metrics.NewTotal(labelled, "Scoops, by flavour.", "flavour", "vanilla", "mint")
+	require := func(want ...string) {
+		t.Helper()
+		found := scrape(t)
+		for _, line := range want {
+			if !strings.Contains(found, "\n"+line+"\n") {
+				t.Errorf("there is no %q in\n%s", line, found)
+			}
+		}
+	}
+	require(plain+" 0", labelled+`{flavour="vanilla"} 0`, labelled+`{flavour="mint"} 0`)
+	metrics.NewTotal(plain, "Scoops.", "").Inc()
+	metrics.NewTotal(labelled, "Scoops, by flavour.", "flavour", "vanilla", "mint").Inc("mint")
+	require(plain+" 1", labelled+`{flavour="vanilla"} 0`, labelled+`{flavour="mint"} 1`)
+}
