@@ -177,9 +177,9 @@ func (c *Controller) Count(add func(n int, values ...string)) {
 
 // sync brings one Icecream closer to what its spec asks for.
 func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (again time.Duration, err error) {
-	if err := c.writes.Missing(name); err != nil {
+	if err := c.writes.EnsureReady(name); err != nil {
 		c.metrics.StaleCacheWait()
-		return 0, worker.NotYet(err)
+		return 0, worker.Requeue(err)
 	}
 
 	observed, err := c.observe(name)
@@ -191,7 +191,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (again tim
 		return 0, nil
 	}
 	if observed.IsOutdated() {
-		return 0, worker.NotYet(errors.New("what has changed or was deleted is not in the cache yet"))
+		return 0, worker.Requeue(errors.New("what has changed or was deleted is not in the cache yet"))
 	}
 	known := icecream.Assess(observed)
 
@@ -220,7 +220,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (again tim
 
 // forget drops what is remembered of an Icecream that is gone.
 func (c *Controller) forget(name cache.ObjectName) {
-	c.writes.Forget(name)
+	c.writes.Clear(name)
 	c.writing.Forget(name)
 	c.memories.Delete(name)
 }
@@ -313,7 +313,7 @@ func (c *Controller) act(ctx context.Context, known icecream.Assessment, d icecr
 		out.Deployment, err = c.apply(ctx, known.Named, d)
 	}
 	if out.Deployment != nil {
-		c.writes.Record(name, deploymentResource, out.Deployment.ResourceVersion)
+		c.writes.WroteAt(name, deploymentResource, out.Deployment.ResourceVersion)
 	}
 	for _, old := range d.Delete {
 		if err != nil {
@@ -326,7 +326,7 @@ func (c *Controller) act(ctx context.Context, known icecream.Assessment, d icecr
 	c.writing.Wrote(name, err != nil)
 	switch {
 	case isBehind(err):
-		return out, worker.NotYet(err)
+		return out, worker.Requeue(err)
 	case informer.IsRefusal(err):
 		out.Err = err
 		return out, nil
@@ -342,11 +342,11 @@ func (c *Controller) confirm(ctx context.Context, cached *v1alpha1.Icecream) err
 	live, err := c.client.ControllerV1alpha1().Icecreams(cached.Namespace).Get(ctx, cached.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return worker.NotYet(fmt.Errorf("the Icecream is gone, as the cache will show: %w", err))
+		return worker.Requeue(fmt.Errorf("the Icecream is gone, as the cache will show: %w", err))
 	case err != nil:
 		return fmt.Errorf("confirming that the Icecream still exists: %w", err)
 	case live.UID != cached.UID || live.Generation != cached.Generation || live.DeletionTimestamp != nil:
-		return worker.NotYet(errors.New("the Icecream has changed, as the cache will show"))
+		return worker.Requeue(errors.New("the Icecream has changed, as the cache will show"))
 	}
 	return nil
 }
@@ -455,12 +455,12 @@ func (c *Controller) writeStatus(ctx context.Context, ice *v1alpha1.Icecream, st
 	updated, err := c.client.ControllerV1alpha1().Icecreams(ice.Namespace).UpdateStatus(ctx, icecream.NewStatus(ice, status), metav1.UpdateOptions{FieldManager: icecream.FieldManager})
 	c.metrics.StatusWrite(err)
 	if isBehind(err) {
-		return nil, worker.NotYet(err)
+		return nil, worker.Requeue(err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("writing the status: %w", err)
 	}
-	c.writes.Record(nameOf(ice), icecreamResource, updated.ResourceVersion)
+	c.writes.WroteAt(nameOf(ice), icecreamResource, updated.ResourceVersion)
 	return updated, nil
 }
 

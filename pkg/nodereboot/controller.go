@@ -295,7 +295,7 @@ func (c *Controller) act(ctx context.Context, d Decision) error {
 	}
 	after, err := c.kube.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
 	if informer.IsBehind(err) {
-		return worker.NotYet(fmt.Errorf("node %s has changed or gone since it was its turn: %w", node.Name, err))
+		return worker.Requeue(fmt.Errorf("node %s has changed or gone since it was its turn: %w", node.Name, err))
 	}
 	if err != nil {
 		return fmt.Errorf("step %s of node %s: %w", d.Step, node.Name, err)

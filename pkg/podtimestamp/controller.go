@@ -120,9 +120,9 @@ func (c *Controller) Busy() time.Duration { return c.loop.Busy() }
 
 // sync gives one Pod its timestamp if it is to have one.
 func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (again time.Duration, err error) {
-	if err := c.writes.Missing(name); err != nil {
+	if err := c.writes.EnsureReady(name); err != nil {
 		c.metrics.StaleCacheWait()
-		return 0, worker.NotYet(err)
+		return 0, worker.Requeue(err)
 	}
 
 	pod, err := c.pods.Namespace(name.Namespace).Get(name.Name)
@@ -158,12 +158,12 @@ func (c *Controller) stamp(ctx context.Context, name cache.ObjectName, o Observe
 	stamped, err := c.client.Resource(Resource).Namespace(name.Namespace).
 		Patch(ctx, name.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
 	if informer.IsBehind(err) {
-		return "", worker.NotYet(err)
+		return "", worker.Requeue(err)
 	}
 	if err != nil {
 		return "", fmt.Errorf("setting annotation %s: %w", AnnotationTimestamp, err)
 	}
-	c.writes.Record(name, Resource.GroupResource(), stamped.ResourceVersion)
+	c.writes.WroteAt(name, Resource.GroupResource(), stamped.ResourceVersion)
 	if !isStamped(stamped) {
 		return "", errDropped
 	}

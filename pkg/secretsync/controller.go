@@ -165,9 +165,9 @@ func (c *Controller) Busy() time.Duration { return c.loop.Busy() }
 
 // sync brings one name in one namespace closer to what should be there.
 func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (again time.Duration, err error) {
-	if err := c.writes.Missing(name); err != nil {
+	if err := c.writes.EnsureReady(name); err != nil {
 		c.metrics.StaleCacheWait()
-		return 0, worker.NotYet(err)
+		return 0, worker.Requeue(err)
 	}
 	if name.Namespace == metav1.NamespaceNone || name.Namespace == c.config.SourceNamespace {
 		return 0, c.review(name)
@@ -306,7 +306,7 @@ func (c *Controller) create(ctx context.Context, name cache.ObjectName, wasTaken
 	if err != nil {
 		return nil, fmt.Errorf("creating the copy: %w", err)
 	}
-	c.writes.Record(name, secretResource, made.ResourceVersion)
+	c.writes.WroteAt(name, secretResource, made.ResourceVersion)
 	return alteredIn(want, made), nil
 }
 
@@ -333,7 +333,7 @@ func (c *Controller) update(ctx context.Context, name cache.ObjectName, want *co
 	if err != nil {
 		return nil, fmt.Errorf("updating the copy: %w", err)
 	}
-	c.writes.Record(name, secretResource, updated.ResourceVersion)
+	c.writes.WroteAt(name, secretResource, updated.ResourceVersion)
 	return alteredIn(want, updated), nil
 }
 
@@ -354,7 +354,7 @@ func (c *Controller) report(ctx context.Context, name cache.ObjectName, o Observ
 	problem, again := d.Problem, d.Again
 	switch {
 	case informer.IsBehind(err) || errors.Is(err, errUnseen):
-		problem, err = o.Memory.Problem, worker.NotYet(err)
+		problem, err = o.Memory.Problem, worker.Requeue(err)
 	case errors.Is(err, errTaken):
 		problem, err = Problem{ReasonNameTaken, err.Error()}, nil
 	case err != nil && ctx.Err() != nil:
@@ -365,7 +365,7 @@ func (c *Controller) report(ctx context.Context, name cache.ObjectName, o Observ
 	isNews := problem != o.Memory.Problem && problem != Problem{}
 	wasHeld, isHeld := o.Memory.Problem.Reason == ReasonHeld, problem.Reason == ReasonHeld
 	o.Memory.Problem = problem
-	again = worker.Soonest(again, c.remember(name, o))
+	again = worker.MinRequeue(again, c.remember(name, o))
 	switch {
 	case isHeld:
 		if isNews = !c.isHolding.Swap(true); isNews {

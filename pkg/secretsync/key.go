@@ -25,7 +25,7 @@ func (c *Controller) hashKey(ctx context.Context) ([]byte, error) {
 	c.making.Lock()
 	defer c.making.Unlock()
 	name := cache.NewObjectName(c.config.SourceNamespace, HashKey)
-	if err := c.keyWrites.Missing(name); err != nil {
+	if err := c.keyWrites.EnsureReady(name); err != nil {
 		return nil, fmt.Errorf("%w the key of content hashes: %w", errUnseen, err)
 	}
 	secret, err := found(c.sources.Lister().Secrets(name.Namespace).Get(name.Name))
@@ -50,6 +50,6 @@ func (c *Controller) hashKey(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, discreet(fmt.Errorf("making the key of content hashes: %w", err), want)
 	}
-	c.keyWrites.Record(name, secretResource, made.ResourceVersion)
+	c.keyWrites.WroteAt(name, secretResource, made.ResourceVersion)
 	return key, nil
 }

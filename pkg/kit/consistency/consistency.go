@@ -6,8 +6,8 @@
 // reports what it has already changed. So it records each write here and does
 // not start on an object while one of the object's writes is still missing:
 //
-//	if err := c.writes.Missing(name); err != nil {
-//		return 0, worker.NotYet(err)
+//	if err := c.writes.EnsureReady(name); err != nil {
+//		return 0, worker.Requeue(err)
 //	}
 //
 // The package reads resource versions and nothing else; it never calls the API.
@@ -69,14 +69,14 @@ func New(caches map[schema.GroupResource]Seen) *Store {
 	}
 }
 
-// Record notes that a write on behalf of owner was answered with an object of
+// WroteAt notes that a write on behalf of owner was answered with an object of
 // that resource at resourceVersion. The newest of several is kept. A write that
 // changed nothing may be recorded too, as the server answers with the version
 // that it found.
 //
 // Recording a resource that New was given no cache for is a programming error;
-// Record panics.
-func (s *Store) Record(owner cache.ObjectName, resource schema.GroupResource, resourceVersion string) {
+// WroteAt panics.
+func (s *Store) WroteAt(owner cache.ObjectName, resource schema.GroupResource, resourceVersion string) {
 	if _, ok := s.caches[resource]; !ok {
 		panic(fmt.Sprintf("written: no cache for %s, whose write for %s was recorded", resource, owner))
 	}
@@ -96,13 +96,13 @@ func (s *Store) Record(owner cache.ObjectName, resource schema.GroupResource, re
 	}
 }
 
-// Missing returns nil once the caches have seen every write that is recorded for
+// EnsureReady returns nil once the caches have seen every write that is recorded for
 // owner. Otherwise its error says, for each cache that is behind, where it is and
 // where it has to get to. Records that were seen are dropped.
 //
 // Ask before reading from the caches: what they saw before the question is in
 // whatever is read after the answer.
-func (s *Store) Missing(owner cache.ObjectName) error {
+func (s *Store) EnsureReady(owner cache.ObjectName) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.writes[owner]; !ok {
@@ -149,8 +149,8 @@ func (s *Store) keep(owner cache.ObjectName, writes []write) {
 	s.writes[owner] = writes
 }
 
-// Forget drops all records of an owner. Call it when the owner is gone.
-func (s *Store) Forget(owner cache.ObjectName) {
+// Clear drops all records of an owner. Call it when the owner is gone.
+func (s *Store) Clear(owner cache.ObjectName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.writes, owner)

@@ -116,12 +116,12 @@ func TestMissing(t *testing.T) {
 			s, deploymentsAt, _ := newStore()
 			*deploymentsAt = at(tt.seen)
 			for _, version := range tt.written {
-				s.Record(vanilla, deployments, version)
+				s.WroteAt(vanilla, deployments, version)
 			}
-			if diff := cmp.Diff(tt.want, text(s.Missing(vanilla))); diff != "" {
+			if diff := cmp.Diff(tt.want, text(s.EnsureReady(vanilla))); diff != "" {
 				t.Errorf("Missing (-want +got):\n%s", diff)
 			}
-			if err := s.Missing(chocolate); err != nil {
+			if err := s.EnsureReady(chocolate); err != nil {
 				t.Errorf("another owner has to wait: %v", err)
 			}
 		})
@@ -137,32 +137,32 @@ func text(err error) string {
 
 func TestMissingNamesEveryCacheThatIsBehind(t *testing.T) {
 	s, deploymentsAt, _ := newStore()
-	s.Record(vanilla, icecreams, "202")
-	s.Record(vanilla, deployments, "201")
+	s.WroteAt(vanilla, icecreams, "202")
+	s.WroteAt(vanilla, deployments, "201")
 	want := "the cache has not seen this controller's own write: " +
 		"deployments.apps is at resourceVersion 100, written was 201; " +
 		"icecreams.controller.nicoleh.io is at resourceVersion 100, written was 202"
-	if diff := cmp.Diff(want, text(s.Missing(vanilla))); diff != "" {
+	if diff := cmp.Diff(want, text(s.EnsureReady(vanilla))); diff != "" {
 		t.Errorf("Missing (-want +got):\n%s", diff)
 	}
 
 	*deploymentsAt = "201"
 	want = "the cache has not seen this controller's own write: " +
 		"icecreams.controller.nicoleh.io is at resourceVersion 100, written was 202"
-	if diff := cmp.Diff(want, text(s.Missing(vanilla))); diff != "" {
+	if diff := cmp.Diff(want, text(s.EnsureReady(vanilla))); diff != "" {
 		t.Errorf("Missing once one cache has caught up (-want +got):\n%s", diff)
 	}
 }
 
 func TestWhatWasSeenIsNotAskedForAgain(t *testing.T) {
 	s, deploymentsAt, _ := newStore()
-	s.Record(vanilla, deployments, "101")
+	s.WroteAt(vanilla, deployments, "101")
 	*deploymentsAt = "101"
-	if err := s.Missing(vanilla); err != nil {
+	if err := s.EnsureReady(vanilla); err != nil {
 		t.Fatal(err)
 	}
 	*deploymentsAt = "100"
-	if err := s.Missing(vanilla); err != nil {
+	if err := s.EnsureReady(vanilla); err != nil {
 		t.Errorf("the record was kept: %v", err)
 	}
 }
@@ -172,29 +172,29 @@ func TestWhatWasSeenIsNotAskedForAgain(t *testing.T) {
 func TestNobodyWaitsForWhatARestoreHasUndone(t *testing.T) {
 	s, deploymentsAt, icecreamsAt := newStore()
 	*deploymentsAt = "1000"
-	s.Record(vanilla, deployments, "1001")
-	s.Record(vanilla, icecreams, "101")
-	s.Record(chocolate, deployments, "1002")
-	if s.Missing(vanilla) == nil || s.Missing(chocolate) == nil {
+	s.WroteAt(vanilla, deployments, "1001")
+	s.WroteAt(vanilla, icecreams, "101")
+	s.WroteAt(chocolate, deployments, "1002")
+	if s.EnsureReady(vanilla) == nil || s.EnsureReady(chocolate) == nil {
 		t.Fatal("nobody waits for the caches")
 	}
 
 	*deploymentsAt = "500"
 	want := "the cache has not seen this controller's own write: icecreams.controller.nicoleh.io is at resourceVersion 100, written was 101"
-	if diff := cmp.Diff(want, text(s.Missing(vanilla))); diff != "" {
+	if diff := cmp.Diff(want, text(s.EnsureReady(vanilla))); diff != "" {
 		t.Errorf("Missing once one cache has gone backward (-want +got):\n%s", diff)
 	}
-	if err := s.Missing(chocolate); err != nil {
+	if err := s.EnsureReady(chocolate); err != nil {
 		t.Errorf("another owner's record was kept: %v", err)
 	}
 
 	*icecreamsAt = "101"
-	s.Record(vanilla, deployments, "501")
-	if s.Missing(vanilla) == nil {
+	s.WroteAt(vanilla, deployments, "501")
+	if s.EnsureReady(vanilla) == nil {
 		t.Error("a write since then is not waited for")
 	}
 	*deploymentsAt = "501"
-	if err := s.Missing(vanilla); err != nil {
+	if err := s.EnsureReady(vanilla); err != nil {
 		t.Error(err)
 	}
 }
@@ -203,24 +203,24 @@ func TestNobodyWaitsForWhatARestoreHasUndone(t *testing.T) {
 func TestAWriteAfterARestoreIsWaitedFor(t *testing.T) {
 	s, deploymentsAt, _ := newStore()
 	*deploymentsAt = "1000"
-	s.Record(vanilla, deployments, "1001")
+	s.WroteAt(vanilla, deployments, "1001")
 	*deploymentsAt = "500"
-	s.Record(vanilla, deployments, "501")
+	s.WroteAt(vanilla, deployments, "501")
 	want := "the cache has not seen this controller's own write: deployments.apps is at resourceVersion 500, written was 501"
-	if diff := cmp.Diff(want, text(s.Missing(vanilla))); diff != "" {
+	if diff := cmp.Diff(want, text(s.EnsureReady(vanilla))); diff != "" {
 		t.Errorf("Missing (-want +got):\n%s", diff)
 	}
 }
 
 func TestForget(t *testing.T) {
 	s, _, _ := newStore()
-	s.Record(vanilla, deployments, "101")
-	s.Record(chocolate, deployments, "101")
-	s.Forget(vanilla)
-	if err := s.Missing(vanilla); err != nil {
+	s.WroteAt(vanilla, deployments, "101")
+	s.WroteAt(chocolate, deployments, "101")
+	s.Clear(vanilla)
+	if err := s.EnsureReady(vanilla); err != nil {
 		t.Errorf("a forgotten owner has to wait: %v", err)
 	}
-	if err := s.Missing(chocolate); err == nil {
+	if err := s.EnsureReady(chocolate); err == nil {
 		t.Error("another owner was forgotten too")
 	}
 }
@@ -233,7 +233,7 @@ func TestRecordingAnUnknownResourcePanics(t *testing.T) {
 		}
 	}()
 	s, _, _ := newStore()
-	s.Record(vanilla, schema.GroupResource{Resource: "secrets"}, "101")
+	s.WroteAt(vanilla, schema.GroupResource{Resource: "secrets"}, "101")
 }
 
 // The caches that controllers pass are client-go's.
@@ -245,8 +245,8 @@ func TestAStoreOfClientGoTellsWhatItHasSeen(t *testing.T) {
 	if err := pods.Add(object); err != nil {
 		t.Fatal(err)
 	}
-	s.Record(vanilla, resource, "8")
-	if s.Missing(vanilla) == nil {
+	s.WroteAt(vanilla, resource, "8")
+	if s.EnsureReady(vanilla) == nil {
 		t.Error("a store at 7 has seen 8")
 	}
 	object = object.DeepCopy()
@@ -254,7 +254,7 @@ func TestAStoreOfClientGoTellsWhatItHasSeen(t *testing.T) {
 	if err := pods.Update(object); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Missing(vanilla); err != nil {
+	if err := s.EnsureReady(vanilla); err != nil {
 		t.Error(err)
 	}
 }
@@ -291,7 +291,7 @@ func TestStoreAgreesWithItsModel(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"record": func(t *rapid.T) {
 				o, r, version := owner.Draw(t, "owner"), resource.Draw(t, "resource"), rapid.IntRange(1, 1100).Draw(t, "version")
-				s.Record(o, r, strconv.Itoa(version))
+				s.WroteAt(o, r, strconv.Itoa(version))
 				m.writes[o][r] = append(m.writes[o][r], version)
 			},
 			"the cache moves on": func(t *rapid.T) {
@@ -303,9 +303,9 @@ func TestStoreAgreesWithItsModel(t *testing.T) {
 				r := resource.Draw(t, "resource")
 				before := m.seen[r]
 				m.seen[r] = rapid.IntRange(1, before).Draw(t, "to")
-				s.Record(witness, r, "1") // for a look at where the cache was
+				s.WroteAt(witness, r, "1") // for a look at where the cache was
 				*caches[r] = at(strconv.Itoa(m.seen[r]))
-				s.Record(witness, r, "1")
+				s.WroteAt(witness, r, "1")
 				for _, writes := range m.writes {
 					if m.seen[r] < before {
 						delete(writes, r)
@@ -314,12 +314,12 @@ func TestStoreAgreesWithItsModel(t *testing.T) {
 			},
 			"forget": func(t *rapid.T) {
 				o := owner.Draw(t, "owner")
-				s.Forget(o)
+				s.Clear(o)
 				m.writes[o] = map[schema.GroupResource][]int{}
 			},
 			"ask": func(t *rapid.T) {
 				o := owner.Draw(t, "owner")
-				if err := s.Missing(o); (err != nil) != m.missing(o) {
+				if err := s.EnsureReady(o); (err != nil) != m.missing(o) {
 					t.Fatalf("Missing(%s) = %v, the model says %t", o, err, m.missing(o))
 				}
 			},
@@ -334,17 +334,17 @@ func TestConcurrentUse(t *testing.T) {
 		wg.Go(func() {
 			for i := range 500 {
 				owner := cache.NewObjectName("default", strconv.Itoa(i%7))
-				s.Record(owner, deployments, strconv.Itoa(100+w))
-				_ = s.Missing(owner)
+				s.WroteAt(owner, deployments, strconv.Itoa(100+w))
+				_ = s.EnsureReady(owner)
 				if i%50 == 0 {
-					s.Forget(owner)
+					s.Clear(owner)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	s.Record(vanilla, deployments, "101")
-	if s.Missing(vanilla) == nil {
+	s.WroteAt(vanilla, deployments, "101")
+	if s.EnsureReady(vanilla) == nil {
 		t.Error("a write got lost")
 	}
 }
@@ -367,8 +367,8 @@ func FuzzMissing(f *testing.F) {
 	f.Fuzz(func(t *testing.T, first, second, seen string) {
 		s, deploymentsAt, _ := newStore()
 		*deploymentsAt = at(seen)
-		s.Record(vanilla, deployments, first)
-		s.Record(vanilla, deployments, second)
+		s.WroteAt(vanilla, deployments, first)
+		s.WroteAt(vanilla, deployments, second)
 
 		newest := number(first)
 		if n := number(second); n != nil && (newest == nil || n.Cmp(newest) > 0) {
@@ -376,7 +376,7 @@ func FuzzMissing(f *testing.F) {
 		}
 		reached := number(seen)
 		want := newest != nil && reached != nil && reached.Cmp(newest) < 0
-		if err := s.Missing(vanilla); (err != nil) != want {
+		if err := s.EnsureReady(vanilla); (err != nil) != want {
 			t.Errorf("written %q and %q, seen %q: Missing = %v, want an error: %t", first, second, seen, err, want)
 		}
 	})
@@ -395,7 +395,7 @@ func number(version string) *big.Int {
 func TestAskingCostsNoMemory(t *testing.T) {
 	s, _, _ := newStore()
 	ask := func() {
-		if err := s.Missing(vanilla); err != nil {
+		if err := s.EnsureReady(vanilla); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -403,8 +403,8 @@ func TestAskingCostsNoMemory(t *testing.T) {
 		t.Errorf("Missing without records: %v allocations, want 0", allocs)
 	}
 	write := func() {
-		s.Record(vanilla, deployments, "100")
-		s.Record(vanilla, icecreams, "100")
+		s.WroteAt(vanilla, deployments, "100")
+		s.WroteAt(vanilla, icecreams, "100")
 		ask()
 	}
 	if allocs := testing.AllocsPerRun(1000, write); allocs > 2 {
@@ -422,8 +422,8 @@ func BenchmarkMissing(b *testing.B) {
 			s, _, _ := newStore()
 			b.ReportAllocs()
 			for b.Loop() {
-				s.Record(vanilla, deployments, bb.version)
-				_ = s.Missing(vanilla)
+				s.WroteAt(vanilla, deployments, bb.version)
+				_ = s.EnsureReady(vanilla)
 			}
 		})
 	}

@@ -255,7 +255,7 @@ func (r *Recorder) next(name cache.ObjectName) (next *write, dropped int, again 
 	now := r.clock.Now()
 	next, wait := o.next(now, r.isEnding)
 	if next == nil {
-		return nil, 0, worker.Soonest(wait, r.forget(o, now))
+		return nil, 0, worker.MinRequeue(wait, r.forget(o, now))
 	}
 	dropped, o.dropped = o.dropped, 0
 	return next, dropped, 0

@@ -165,7 +165,7 @@ func (o *object) next(now time.Time, isEnding bool) (next *write, wait time.Dura
 		}
 		o.shed(p)
 		if i < len(o.pending) && o.pending[i] == p {
-			wait = worker.Soonest(wait, left)
+			wait = worker.MinRequeue(wait, left)
 			i++
 		}
 	}
@@ -226,10 +226,10 @@ func (o *object) isEmpty() bool {
 // again returns when the first of what is known is to be looked at; 0 if nothing is.
 func (o *object) again(now time.Time) (again time.Duration) {
 	for _, b := range o.budgets {
-		again = worker.Soonest(again, max(1, b.whole.Sub(now)))
+		again = worker.MinRequeue(again, max(1, b.whole.Sub(now)))
 	}
 	for _, s := range o.series {
-		again = worker.Soonest(again, max(1, s.again().Sub(now)))
+		again = worker.MinRequeue(again, max(1, s.again().Sub(now)))
 	}
 	return again
 }

@@ -11,7 +11,7 @@
 //
 //	nil                       done; looked at again after "again", if that is > 0
 //	Terminal(err)             reported; otherwise like nil
-//	NotYet(err), a conflict   retried with back-off, logged at V(4) only
+//	Requeue(err), a conflict   retried with back-off, logged at V(4) only
 //	any other error           retried with back-off, reported
 //	a panic                   recovered, then like any other error, with its stack
 //
@@ -19,7 +19,7 @@
 //
 // Marks may be wrapped; the outermost one counts. Several errors joined into one
 // are as urgent as the most urgent of them: if any calls for a reported retry
-// the whole does, else if any is NotYet the whole is, and it is terminal only if
+// the whole does, else if any is Requeue the whole is, and it is terminal only if
 // all of them are. To give an error a sentinel as well as a mark, put the mark
 // outside: Terminal(fmt.Errorf("%w: %w", ErrSentinel, err)).
 //
@@ -28,7 +28,7 @@
 // all of that time: a change of the object does not make the cause go away, and may
 // well be this process's own report of the failure, which would then lead to the
 // next one at once. Only a change of what is wanted ends it early ([Loop.AddUrgent]).
-// After NotYet or a conflict nothing holds the object, because the change is what it
+// After Requeue or a conflict nothing holds the object, because the change is what it
 // waits for.
 //
 // There is no limit across objects: the number of workers bounds concurrency, and

@@ -12,10 +12,10 @@ import (
 // until it changes. Terminal(nil) is nil.
 func Terminal(err error) error { return mark(err, GaveUp) }
 
-// NotYet marks err as part of normal operation, such as a cache that lags behind
+// Requeue marks err as part of normal operation, such as a cache that lags behind
 // this process's own write. The loop retries with back-off and does not report
-// it. NotYet(nil) is nil.
-func NotYet(err error) error { return mark(err, Deferred) }
+// it. Requeue(nil) is nil.
+func Requeue(err error) error { return mark(err, Deferred) }
 
 func mark(err error, result Result) error {
 	if err == nil {

@@ -20,7 +20,7 @@ func TestNothingIsRememberedOfObjectsThatAreDone(t *testing.T) {
 			attempts[name]++
 			switch attempts[name] {
 			case 1:
-				return 0, NotYet(apierrors.NewTooManyRequests("slow down", 1))
+				return 0, Requeue(apierrors.NewTooManyRequests("slow down", 1))
 			case 2:
 				panic("poisoned")
 			case 3:

@@ -30,7 +30,7 @@ var endings = []ending{
 	{name: "look again", owes: true, sync: func() (time.Duration, error) { return time.Minute, nil }},
 	{name: "terminal", sync: func() (time.Duration, error) { return 0, worker.Terminal(errMelted) }},
 	{name: "terminal, look again", owes: true, sync: func() (time.Duration, error) { return time.Minute, worker.Terminal(errMelted) }},
-	{name: "not yet", owes: true, retry: true, sync: func() (time.Duration, error) { return 0, worker.NotYet(errMelted) }},
+	{name: "not yet", owes: true, retry: true, sync: func() (time.Duration, error) { return 0, worker.Requeue(errMelted) }},
 	{name: "conflict", owes: true, retry: true, sync: func() (time.Duration, error) { return 0, conflict() }},
 	{name: "failure", owes: true, retry: true, hold: true, sync: func() (time.Duration, error) { return 0, errMelted }},
 	{name: "throttled", owes: true, retry: true, hold: true, quiet: 2 * time.Second, sync: func() (time.Duration, error) { return 0, throttled(2) }},

@@ -30,8 +30,8 @@ const (
 // the loop then waits for Sync to return.
 type Sync func(ctx context.Context, name cache.ObjectName) (again time.Duration, err error)
 
-// Soonest is the shorter of two delays until another look, of which zero means none.
-func Soonest(a, b time.Duration) time.Duration {
+// MinRequeue is the shorter of two delays until another look, of which zero means none.
+func MinRequeue(a, b time.Duration) time.Duration {
 	if a == 0 || b == 0 {
 		return max(a, b)
 	}

@@ -169,12 +169,12 @@ func TestWhatFollowsASync(t *testing.T) {
 		wantReports: []string{"Gave up until the next change: scooping: melted [next 0s]"},
 	}, {
 		name:       "not yet is retried without a report",
-		err:        worker.NotYet(errMelted),
+		err:        worker.Requeue(errMelted),
 		wantStarts: []time.Duration{0, firstRetry},
 		wantResult: worker.Deferred,
 	}, {
 		name:       "wrapped not yet is still not yet",
-		err:        fmt.Errorf("scooping: %w", worker.NotYet(errMelted)),
+		err:        fmt.Errorf("scooping: %w", worker.Requeue(errMelted)),
 		wantStarts: []time.Duration{0, firstRetry},
 		wantResult: worker.Deferred,
 	}, {
@@ -214,7 +214,7 @@ func TestWhatFollowsASync(t *testing.T) {
 		wantReports: []string{"Sync failed: slow down [next 7s]"},
 	}, {
 		name:       "an unavailable server is tried again when it said, quietly if so marked",
-		err:        worker.NotYet(fmt.Errorf("scooping: %w", unavailable(7))),
+		err:        worker.Requeue(fmt.Errorf("scooping: %w", unavailable(7))),
 		wantStarts: []time.Duration{0, 7 * time.Second},
 		wantResult: worker.Deferred,
 	}, {
@@ -231,12 +231,12 @@ func TestWhatFollowsASync(t *testing.T) {
 		wantReports: []string{"Sync failed: melted\nmelted [next 5ms]"},
 	}, {
 		name:       "terminal joined with not yet is retried quietly",
-		err:        errors.Join(worker.NotYet(errMelted), worker.Terminal(errMelted)),
+		err:        errors.Join(worker.Requeue(errMelted), worker.Terminal(errMelted)),
 		wantStarts: []time.Duration{0, firstRetry},
 		wantResult: worker.Deferred,
 	}, {
 		name:        "not yet joined with a plain error is retried and reported",
-		err:         fmt.Errorf("scooping: %w", errors.Join(worker.NotYet(errMelted), errMelted, worker.NotYet(errMelted))),
+		err:         fmt.Errorf("scooping: %w", errors.Join(worker.Requeue(errMelted), errMelted, worker.Requeue(errMelted))),
 		wantStarts:  []time.Duration{0, firstRetry},
 		wantResult:  worker.Failed,
 		wantReports: []string{"Sync failed: scooping: melted\nmelted\nmelted [next 5ms]"},
@@ -248,7 +248,7 @@ func TestWhatFollowsASync(t *testing.T) {
 		wantReports: []string{"Gave up until the next change: [melted, dropped] [next 0s]"},
 	}, {
 		name:        "the outermost mark counts",
-		err:         worker.Terminal(errors.Join(worker.NotYet(errMelted), errMelted)),
+		err:         worker.Terminal(errors.Join(worker.Requeue(errMelted), errMelted)),
 		wantStarts:  []time.Duration{0},
 		wantResult:  worker.GaveUp,
 		wantReports: []string{"Gave up until the next change: melted\nmelted [next 0s]"},
@@ -361,11 +361,11 @@ func TestWhatEndsAHold(t *testing.T) {
 		{"an urgent change does", errMelted, addUrgent, 2 * time.Millisecond},
 		{"a change does not end the back-off of a panic", nil, add, firstRetry},
 		{"an urgent change ends that, too", nil, addUrgent, 2 * time.Millisecond},
-		{"a change is what was waited for", worker.NotYet(errMelted), add, 2 * time.Millisecond},
+		{"a change is what was waited for", worker.Requeue(errMelted), add, 2 * time.Millisecond},
 		{"and so it is after a conflict", conflict(), add, 2 * time.Millisecond},
 		{"a change does not end what the server asked for", throttled(7), add, 7 * time.Second},
 		{"nor does an urgent change", throttled(7), addUrgent, 7 * time.Second},
-		{"nor when it was waited for", worker.NotYet(unavailable(7)), addUrgent, 7 * time.Second},
+		{"nor when it was waited for", worker.Requeue(unavailable(7)), addUrgent, 7 * time.Second},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -665,7 +665,7 @@ func TestSyncLogsTheLoopAndTheObject(t *testing.T) {
 		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.Verbosity(4), ktesting.BufferLogs(true)))
 		l := worker.New("icecream", func(ctx context.Context, _ cache.ObjectName) (time.Duration, error) {
 			klog.FromContext(ctx).Info("Scooping")
-			return 0, worker.NotYet(errMelted)
+			return 0, worker.Requeue(errMelted)
 		})
 		go func() { _ = l.Run(klog.NewContext(t.Context(), logger), 1) }()
 		synctest.Wait()
@@ -685,7 +685,7 @@ func TestSyncLogsTheLoopAndTheObject(t *testing.T) {
 }
 
 func TestMarksLeaveTheErrorAsItIs(t *testing.T) {
-	for name, mark := range map[string]func(error) error{"Terminal": worker.Terminal, "NotYet": worker.NotYet} {
+	for name, mark := range map[string]func(error) error{"Terminal": worker.Terminal, "Requeue": worker.Requeue} {
 		t.Run(name, func(t *testing.T) {
 			if err := mark(nil); err != nil {
 				t.Errorf("marked nil = %v", err)

@@ -160,7 +160,7 @@ func (a *Agent) sync(ctx context.Context, _ cache.ObjectName) (again time.Durati
 	d, err := a.decide(node)
 	if errors.Is(err, errSentinelUnknown) {
 		klog.FromContext(ctx).V(2).Info("Waiting", "err", err)
-		return worker.Soonest(pause, a.config.LookEvery), nil
+		return worker.MinRequeue(pause, a.config.LookEvery), nil
 	}
 	if err != nil {
 		return a.config.LookEvery, worker.Terminal(err)
@@ -179,10 +179,10 @@ func (a *Agent) sync(ctx context.Context, _ cache.ObjectName) (again time.Durati
 		}
 		if d.Step == Rest {
 			klog.FromContext(ctx).V(2).Info("Nothing to do", "waitingFor", d.Wait)
-			return worker.Soonest(d.Again, a.config.LookEvery), nil
+			return worker.MinRequeue(d.Again, a.config.LookEvery), nil
 		}
 		if node, err = a.act(ctx, node, d); err != nil || node == nil {
-			return worker.Soonest(d.Again, worker.Soonest(pause, a.config.LookEvery)), err
+			return worker.MinRequeue(d.Again, worker.MinRequeue(pause, a.config.LookEvery)), err
 		}
 	}
 }
@@ -233,7 +233,7 @@ func (a *Agent) act(ctx context.Context, node *corev1.Node, d Decision) (*corev1
 	after, err := a.write(ctx, node, d)
 	if apierrors.IsConflict(err) {
 		a.drained = "" // it may have been schedulable in between
-		return nil, worker.NotYet(err)
+		return nil, worker.Requeue(err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("writing the Node for step %s: %w", d.Step, err)
