@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"slices"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	kubeinformers "k8s.io/client-go/informers"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -29,12 +31,16 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned"
+	icecreamscheme "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/scheme"
+	externalversions "nicoleh.io/k8s-controller/pkg/generated/informers/externalversions"
 	informers "nicoleh.io/k8s-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/icecream"
 	"nicoleh.io/k8s-controller/pkg/kit/consistency"
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/lenient"
+	"nicoleh.io/k8s-controller/pkg/kit/manager"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
+	"nicoleh.io/k8s-controller/pkg/kit/preflight"
 	"nicoleh.io/k8s-controller/pkg/kit/throttle"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
@@ -99,6 +105,58 @@ const (
 // A rollout touches a Deployment and its Pods many times in a moment; burst is
 // that moment. What happens in it leads to one sync.
 const burst = 100 * time.Millisecond
+
+// NewDescriptor returns what a process needs to know to run the controller.
+func NewDescriptor() manager.Descriptor {
+	config := &Config{}
+	return manager.Descriptor{
+		Name:        "icecream",
+		OnByDefault: true,
+		AddToScheme: icecreamscheme.AddToScheme,
+		AddFlags:    config.AddFlags,
+		Validate:    config.Validate,
+		New:         func(d manager.Dependencies) (manager.Controller, error) { return newFor(*config, d) },
+	}
+}
+
+// AddFlags adds the controller's flags, and sets the defaults.
+func (c *Config) AddFlags(flags *flag.FlagSet) {
+	flags.DurationVar(&c.StatusWindow, "status-window", 2*time.Second, "The least time between two writes of an Icecream's status that are not urgent, such as progress.")
+	flags.DurationVar(&c.StallAfter, "stall-after", time.Minute, "How long something may keep Pods from running before their Icecream counts as Stalled, and how long it must have been complete after a crash before it is Ready.")
+}
+
+// Validate returns an error that names the flag that is wrong.
+func (c *Config) Validate() error {
+	if c.StatusWindow < 0 || c.StallAfter < 0 {
+		return errors.New("-status-window and -stall-after must not be negative")
+	}
+	return nil
+}
+
+// newFor wires a controller to its clients and informers.
+func newFor(config Config, d manager.Dependencies) (*Controller, error) {
+	custom, err := lenient.RESTClientFor(d.Config, schema.GroupVersion(v1alpha1.GroupVersion), icecreamscheme.Codecs)
+	if err != nil {
+		return nil, err
+	}
+	client := versioned.New(custom)
+	kube, err := kubernetes.NewForConfig(manager.Protobuf(d.Config))
+	if err != nil {
+		return nil, err
+	}
+	const permit = "kubectl apply -f artifacts/rbac-icecream.yaml, or -namespace for a single one"
+	define := "kubectl apply -f artifacts/examples/crd-icecream.yaml"
+	icecreams, others := externalversions.NewSharedInformerFactory(client, d.Resync), kubeinformers.NewSharedInformerFactory(kube, d.Resync)
+	informer.Install(d.Caches, icecreams, preflight.Resource{GroupVersionResource: v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version), Namespace: d.Namespace, Define: define, Permit: permit}, client.ControllerV1alpha1().Icecreams(d.Namespace), &v1alpha1.Icecream{})
+	informer.Install(d.Caches, others, preflight.Resource{GroupVersionResource: appsv1.SchemeGroupVersion.WithResource("deployments"), Namespace: d.Namespace, Permit: permit}, kube.AppsV1().Deployments(d.Namespace), &appsv1.Deployment{})
+	informer.Install(d.Caches, others, preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), Namespace: d.Namespace, Selector: icecream.LabelIcecream, Permit: permit}, kube.CoreV1().Pods(d.Namespace), &corev1.Pod{})
+	c, err := NewController(config, kube, client, icecreams.Controller().V1alpha1().Icecreams(), others.Apps().V1().Deployments(), others.Core().V1().Pods(), d.Recorder, d.Clock)
+	if err != nil {
+		return nil, err
+	}
+	metrics.Count("icecream_objects", "Icecreams, by status and reason of their Ready condition.", []string{"ready", "reason"}, c.Count)
+	return c, nil
+}
 
 // NewController wires a controller to its informers and starts nothing. The
 // informer of Pods has to be restricted to those with icecream.LabelIcecream.

@@ -3,315 +3,20 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
-	clientfeatures "k8s.io/client-go/features"
-	clientfeaturestesting "k8s.io/client-go/features/testing"
-	"k8s.io/client-go/kubernetes/fake"
-	kubescheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/clientcmd"
-	componentbase "k8s.io/component-base/config"
-	"k8s.io/utils/clock"
-
-	"nicoleh.io/k8s-controller/pkg/kit/events"
-	"nicoleh.io/k8s-controller/pkg/kit/serve"
-	"nicoleh.io/k8s-controller/pkg/nodereboot"
-	"nicoleh.io/k8s-controller/pkg/secretsync"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/klog/v2"
 )
-
-// without takes variables out of the environment for the time of a test.
-func without(t *testing.T, names ...string) {
-	t.Helper()
-	for _, name := range names {
-		t.Setenv(name, "") // so that it comes back
-		if err := os.Unsetenv(name); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func TestParse(t *testing.T) {
-	defaults := func(changes ...func(*options)) options {
-		o := options{
-			controllers: "*",
-			workers:     8,
-			icecream:    Config{StatusWindow: 2 * time.Second, StallAfter: time.Minute},
-			secretsync:  secretsync.Config{SourceNamespace: "secretsync", Annotation: "controller.nicoleh.io/secretsync"},
-			election: componentbase.LeaderElectionConfiguration{
-				LeaderElect:   true,
-				LeaseDuration: metav1.Duration{Duration: 15 * time.Second},
-				RenewDeadline: metav1.Duration{Duration: 10 * time.Second},
-				RetryPeriod:   metav1.Duration{Duration: 2 * time.Second},
-				ResourceLock:  "leases",
-				ResourceName:  "icecream-controller",
-			},
-			nodereboot: nodereboot.Config{MaxUnavailable: intstr.FromInt32(1), ControlPlaneSettle: 5 * time.Minute, AgentNamespace: "icecream-reboot-agent"},
-			serve:      serve.Config{BindAddress: ":8443"},
-			stuckAfter: 5 * time.Minute,
-		}
-		for _, change := range changes {
-			change(&o)
-		}
-		return o
-	}
-	tests := []struct {
-		name        string
-		environment map[string]string
-		args        []string
-		want        options
-	}{{
-		name: "nothing is given",
-		want: defaults(),
-	}, {
-		name: "everything is given, with one dash",
-		args: []string{
-			"-kubeconfig", "a", "-master=b", "-namespace", "c", "-kube-api-qps", "2.5", "-kube-api-burst=7", "-workers", "3",
-			"-resync", "1h", "-status-window", "0", "-stall-after", "90s", "-version", "-controllers", "icecream", "-stuck-after", "1m", "-nodereboot-max-unavailable", "10%", "-nodereboot-control-plane-settle", "0", "-nodereboot-min-interval", "2m", "-nodereboot-agent-namespace", "agents",
-			"-leader-elect=false", "-leader-elect-lease-duration", "60s", "-leader-elect-renew-deadline=40s", "-leader-elect-retry-period", "5s",
-			"-leader-elect-resource-lock", "leases", "-leader-elect-resource-name", "d", "-leader-elect-resource-namespace", "e",
-			"-bind-address", ":1", "-insecure-bind-address", "127.0.0.1:2", "-tls-cert-file", "f", "-tls-private-key-file", "g", "-enable-http2",
-			"-secretsync-source-namespace", "h", "-secretsync-annotation=i.example/j", "-secretsync-instance=k", "-secretsync-require-receivers",
-		},
-		want: options{
-			kubeconfig: "a", master: "b", namespace: "c", qps: 2.5, burst: 7, workers: 3, resync: time.Hour, version: true,
-			controllers: "icecream", stuckAfter: time.Minute,
-			icecream:   Config{StallAfter: 90 * time.Second},
-			secretsync: secretsync.Config{SourceNamespace: "h", Annotation: "i.example/j", Instance: "k", RequireReceivers: true},
-			nodereboot: nodereboot.Config{MaxUnavailable: intstr.FromString("10%"), MinInterval: 2 * time.Minute, AgentNamespace: "agents"},
-			election: componentbase.LeaderElectionConfiguration{
-				LeaseDuration: metav1.Duration{Duration: time.Minute},
-				RenewDeadline: metav1.Duration{Duration: 40 * time.Second},
-				RetryPeriod:   metav1.Duration{Duration: 5 * time.Second},
-				ResourceLock:  "leases", ResourceName: "d", ResourceNamespace: "e",
-			},
-			serve: serve.Config{BindAddress: ":1", InsecureBindAddress: "127.0.0.1:2", CertFile: "f", KeyFile: "g", HTTP2: true},
-		},
-	}, {
-		name: "with two dashes",
-		args: []string{"--kubeconfig", "a", "--workers=3"},
-		want: defaults(func(o *options) { o.kubeconfig, o.workers = "a", 3 }),
-	}, {
-		name: "by the environment",
-		environment: map[string]string{
-			"CONTROLLER_KUBECONFIG": "a", "CONTROLLER_KUBE_API_QPS": "20", "CONTROLLER_KUBE_API_BURST": "30", "CONTROLLER_NAMESPACE": "parlour",
-			"CONTROLLER_STATUS_WINDOW": "5s", "CONTROLLER_VERSION": "true",
-		},
-		want: defaults(func(o *options) {
-			o.kubeconfig, o.qps, o.burst, o.namespace, o.version = "a", 20, 30, "parlour", true
-			o.icecream.StatusWindow = 5 * time.Second
-		}),
-	}, {
-		name:        "the command line wins over the environment",
-		environment: map[string]string{"CONTROLLER_WORKERS": "3", "CONTROLLER_NAMESPACE": "parlour"},
-		args:        []string{"-workers", "4", "-namespace="},
-		want:        defaults(func(o *options) { o.workers = 4 }),
-	}, {
-		name:        "variables of other programs mean nothing",
-		environment: map[string]string{"WORKERS": "x", "CONTROLLER_": "x", "CONTROLLER_WORKER": "x", "CONTROLLER_SERVICE_HOST": "10.0.0.1"},
-		want:        defaults(),
-	}}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			for name, value := range tt.environment {
-				t.Setenv(name, value)
-			}
-			got, err := parse(tt.args)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got.logging = nil
-			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(options{})); diff != "" {
-				t.Errorf("options (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-func TestParseLogging(t *testing.T) {
-	t.Setenv("CONTROLLER_V", "4")
-	o, err := parse([]string{"-logging-format", "json"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if o.logging.Format != "json" || o.logging.Verbosity != 4 {
-		t.Errorf("format %q and verbosity %d, want json and 4", o.logging.Format, o.logging.Verbosity)
-	}
-}
-
-func TestParseErrors(t *testing.T) {
-	tests := []struct {
-		name        string
-		environment map[string]string
-		args        []string
-		want        []string // to be found in one line
-	}{
-		{"a flag that does not exist", nil, []string{"-flavour"}, []string{"-flavour"}},
-		{"a number that is none", nil, []string{"-workers", "many"}, []string{"-workers", `"many"`}},
-		{"a duration without a unit", nil, []string{"-resync=10"}, []string{"-resync", `"10"`}},
-		{"a flag without its value", nil, []string{"-workers"}, []string{"-workers"}},
-		{"a variable with nonsense in it", map[string]string{"CONTROLLER_KUBE_API_QPS": "fast"}, nil, []string{"$CONTROLLER_KUBE_API_QPS", `"fast"`}},
-		{"nonsense in a variable, although there is a flag", map[string]string{"CONTROLLER_WORKERS": "x"}, []string{"-workers", "1"}, []string{"$CONTROLLER_WORKERS"}},
-		{"an argument", nil, []string{"-workers", "1", "icecream"}, []string{`"icecream"`}},
-		{"no workers", nil, []string{"-workers", "0"}, []string{"-workers", "0"}},
-		{"no workers, by the environment", map[string]string{"CONTROLLER_WORKERS": "-1"}, nil, []string{"workers", "-1"}},
-		{"a negative resync", nil, []string{"-resync", "-1s"}, []string{"-resync"}},
-		{"a negative window", nil, []string{"-status-window", "-1s"}, []string{"-status-window"}},
-		{"a negative patience", nil, []string{"-stall-after", "-1s"}, []string{"-stall-after"}},
-		{"a negative rate", nil, []string{"-kube-api-qps", "-1"}, []string{"-kube-api-qps"}},
-		{"a controller that does not exist", nil, []string{"-controllers", "icecream,cake"}, []string{"-controllers", `"cake"`, "icecream"}},
-		{"no controller", nil, []string{"-controllers=-icecream,*"}, []string{"-controllers", "nothing"}},
-		{"an empty list of controllers", nil, []string{"-controllers="}, []string{"-controllers"}},
-		{"no patience with the stuck", nil, []string{"-stuck-after", "0"}, []string{"-stuck-after"}},
-		{"an address without a port", nil, []string{"-bind-address", "localhost"}, []string{"-bind-address", "localhost"}},
-		{"plain HTTP for everybody", nil, []string{"-insecure-bind-address", ":8080"}, []string{"-insecure-bind-address", "127.0.0.1"}},
-		{"a certificate without its key", nil, []string{"-tls-cert-file", "a"}, []string{"-tls-cert-file", "-tls-private-key-file"}},
-		{"secretsync in one namespace", nil, []string{"-controllers", "secretsync", "-namespace", "team"}, []string{"-namespace=team", "secretsync"}},
-		{"no namespace of sources", nil, []string{"-controllers", "secretsync", "-secretsync-source-namespace="}, []string{"-secretsync-source-namespace"}},
-		{"an annotation with a space", nil, []string{"-controllers", "*,secretsync", "-secretsync-annotation", "a b"}, []string{"-secretsync-annotation", `"a b"`}},
-		{"a share of nodes that is none", nil, []string{"-nodereboot-max-unavailable", "101%"}, []string{"-nodereboot-max-unavailable", `"101%"`}},
-		{"a pool without a budget", nil, []string{"-nodereboot-pool", "pool=db=1;zone"}, []string{"-nodereboot-pool", `"zone"`}},
-		{"a window that is never open", nil, []string{"-nodereboot-window", "Mon 04:00-04:00"}, []string{"-nodereboot-window", "never open"}},
-		{"no time zone", nil, []string{"-nodereboot-time-zone", "Berlin"}, []string{"-nodereboot-time-zone", "Berlin"}},
-		{"alerts of nobody", nil, []string{"-nodereboot-alerts", "Etcd.*"}, []string{"-nodereboot-prometheus-url"}},
-		{"any alert", nil, []string{"-nodereboot-prometheus-url", "http://prometheus"}, []string{"-nodereboot-alerts"}},
-		{"alerts of no name", nil, []string{"-nodereboot-prometheus-url", "http://prometheus", "-nodereboot-alerts", "("}, []string{"-nodereboot-alerts"}},
-		{"all Pods", nil, []string{"-nodereboot-blocking-pods", "job=x;"}, []string{"-nodereboot-blocking-pods", "all Pods"}},
-		{"grants before the last", nil, []string{"-nodereboot-min-interval", "-1s"}, []string{"-nodereboot-min-interval"}},
-		{"nodes of one namespace", nil, []string{"-controllers", "nodereboot", "-namespace", "parlour"}, []string{"-namespace=parlour", "nodereboot"}},
-		{"a negative burst", nil, []string{"-kube-api-burst", "-1"}, []string{"-kube-api-burst"}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			for name, value := range tt.environment {
-				t.Setenv(name, value)
-			}
-			_, err := parse(tt.args)
-			requireOneLine(t, err, tt.want)
-		})
-	}
-}
-
-func TestHelpIsNoMistake(t *testing.T) {
-	stdout := os.Stdout
-	t.Cleanup(func() { os.Stdout = stdout })
-	file, err := os.Create(filepath.Join(t.TempDir(), "help"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	os.Stdout = file
-	if _, err := parse([]string{"-h"}); !errors.Is(err, flag.ErrHelp) {
-		t.Errorf("got %v, want that help was asked for", err)
-	}
-	if err := file.Close(); err != nil {
-		t.Error(err)
-	}
-	help, err := os.ReadFile(file.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"-kubeconfig", "-namespace", "-logging-format"} {
-		if !strings.Contains(string(help), want) {
-			t.Errorf("the help does not mention %s:\n%s", want, help)
-		}
-	}
-}
-
-const kubeconfig = `
-apiVersion: v1
-kind: Config
-clusters: [{name: c, cluster: {server: "https://parlour.example:6443"}}]
-contexts: [{name: c, context: {cluster: c, user: u}}]
-users: [{name: u, user: {token: t}}]
-current-context: c
-`
-
-func writeFile(t *testing.T, content string) string {
-	t.Helper()
-	name := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return name
-}
-
-func TestClientConfig(t *testing.T) {
-	file := writeFile(t, kubeconfig)
-	tests := []struct {
-		name      string
-		variable  string // $KUBECONFIG
-		o         options
-		wantHost  string
-		wantQPS   float32
-		wantBurst int
-	}{
-		{"a file", "", options{kubeconfig: file}, "https://parlour.example:6443", -1, 0},
-		{"a file by $KUBECONFIG", file, options{}, "https://parlour.example:6443", -1, 0},
-		{"the flag wins over $KUBECONFIG", "/nowhere", options{kubeconfig: file}, "https://parlour.example:6443", -1, 0},
-		{"another address", "", options{kubeconfig: file, master: "https://elsewhere.example"}, "https://elsewhere.example", -1, 0},
-		{"an address alone", "", options{master: "http://localhost:8001"}, "http://localhost:8001", -1, 0},
-		{"a rate", "", options{kubeconfig: file, qps: 10}, "https://parlour.example:6443", 10, 21},
-		{"a rate and a burst", "", options{kubeconfig: file, qps: 0.5, burst: 3}, "https://parlour.example:6443", 0.5, 3},
-		{"a small rate", "", options{kubeconfig: file, qps: 0.1}, "https://parlour.example:6443", 0.1, 1},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			without(t, clientcmd.RecommendedConfigPathEnvVar, "KUBERNETES_SERVICE_HOST")
-			if tt.variable != "" {
-				t.Setenv(clientcmd.RecommendedConfigPathEnvVar, tt.variable)
-			}
-			config, err := clientConfig(tt.o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if config.Host != tt.wantHost || config.QPS != tt.wantQPS || config.Burst != tt.wantBurst {
-				t.Errorf("host %q, QPS %v, burst %d; want %q, %v, %d", config.Host, config.QPS, config.Burst, tt.wantHost, tt.wantQPS, tt.wantBurst)
-			}
-		})
-	}
-}
-
-func TestClientConfigErrors(t *testing.T) {
-	missing := filepath.Join(t.TempDir(), "missing")
-	tests := []struct {
-		name     string
-		variable string // $KUBECONFIG
-		o        options
-		want     []string
-	}{
-		{"nothing says where the cluster is", "", options{}, []string{"-kubeconfig", "$KUBECONFIG", "Pod"}},
-		{"the file does not exist", "", options{kubeconfig: missing}, []string{missing}},
-		{"the file is nonsense", "", options{kubeconfig: writeFile(t, "{")}, []string{"kubeconfig"}},
-		{"$KUBECONFIG is nonsense", writeFile(t, "{"), options{}, []string{"kubeconfig"}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			without(t, clientcmd.RecommendedConfigPathEnvVar, "KUBERNETES_SERVICE_HOST")
-			if tt.variable != "" {
-				t.Setenv(clientcmd.RecommendedConfigPathEnvVar, tt.variable)
-			}
-			_, err := clientConfig(tt.o)
-			requireOneLine(t, err, tt.want)
-		})
-	}
-}
 
 // emptyCluster is an API server with nothing in it: lists are empty, and nothing
 // ever happens.
@@ -390,23 +95,16 @@ func TestWhatIsWatched(t *testing.T) {
 	}} {
 		t.Run(tt.name, func(t *testing.T) {
 			address, paths := emptyCluster(t)
-			config, err := clientConfig(options{master: address})
-			if err != nil {
-				t.Fatal(err)
-			}
-			p, err := assemble(options{
-				controllers: tt.controllers, namespace: tt.namespace, workers: 2,
-				icecream: usual, secretsync: secretsync.Config{SourceNamespace: "vault"},
-			}, config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := paths(); len(got) > 0 {
-				t.Errorf("asked for %v before it was run", got)
-			}
+			logsapi.ResetForTest(nil) // it can be set up only once
+			t.Cleanup(klog.StopFlushDaemon)
 			ctx, cancel := context.WithCancel(t.Context())
 			stopped := make(chan error, 1)
-			go func() { stopped <- p.run(ctx) }()
+			go func() {
+				stopped <- newProgram().Run(ctx, []string{
+					"-master=" + address, "-controllers=" + tt.controllers, "-namespace=" + tt.namespace,
+					"-leader-elect=false", "-bind-address=", "-secretsync-source-namespace=vault",
+				})
+			}()
 			for len(paths()) < len(tt.want) {
 				select {
 				case err := <-stopped:
@@ -427,26 +125,34 @@ func TestWhatIsWatched(t *testing.T) {
 	}
 }
 
-func TestFeaturesThatAreNeeded(t *testing.T) {
-	if err := requireFeatures(); err != nil {
-		t.Errorf("by default: %v", err)
-	}
-	clientfeaturestesting.SetFeatureDuringTest(t, clientfeatures.AtomicFIFO, false)
-	o, err := parse([]string{"-kubeconfig=" + filepath.Join(t.TempDir(), "absent")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	requireOneLine(t, run(o), []string{"KUBE_FEATURE_AtomicFIFO"}) // and nothing of the kubeconfig
-}
-
-func TestProtobufIsForACopy(t *testing.T) {
-	config := &rest.Config{Host: "https://parlour.example"}
-	got := protobuf(config)
-	if got.ContentType != "application/vnd.kubernetes.protobuf" || got.AcceptContentTypes != "application/vnd.kubernetes.protobuf,application/json" {
-		t.Errorf("content type %q, accepting %q", got.ContentType, got.AcceptContentTypes)
-	}
-	if config.ContentType != "" || got.Host != config.Host {
-		t.Errorf("made of %+v: %+v", config, got)
+// Whatever is wrong with a flag is said in one line.
+func TestFlagErrors(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		args []string
+		want []string // to be found in one line
+	}{
+		{"a negative window", []string{"-status-window", "-1s"}, []string{"-status-window"}},
+		{"a negative patience", []string{"-stall-after", "-1s"}, []string{"-stall-after"}},
+		{"a controller that does not exist", []string{"-controllers", "icecream,cake"}, []string{"-controllers", `"cake"`, "icecream"}},
+		{"no controller", []string{"-controllers=-icecream,*"}, []string{"-controllers", "nothing"}},
+		{"secretsync in one namespace", []string{"-controllers", "secretsync", "-namespace", "team"}, []string{"-namespace=team", "secretsync"}},
+		{"no namespace of sources", []string{"-controllers", "secretsync", "-secretsync-source-namespace="}, []string{"-secretsync-source-namespace"}},
+		{"an annotation with a space", []string{"-controllers", "*,secretsync", "-secretsync-annotation", "a b"}, []string{"-secretsync-annotation", `"a b"`}},
+		{"a share of nodes that is none", []string{"-nodereboot-max-unavailable", "101%"}, []string{"-nodereboot-max-unavailable", `"101%"`}},
+		{"a pool without a budget", []string{"-nodereboot-pool", "pool=db=1;zone"}, []string{"-nodereboot-pool", `"zone"`}},
+		{"a window that is never open", []string{"-nodereboot-window", "Mon 04:00-04:00"}, []string{"-nodereboot-window", "never open"}},
+		{"no time zone", []string{"-nodereboot-time-zone", "Berlin"}, []string{"-nodereboot-time-zone", "Berlin"}},
+		{"alerts of nobody", []string{"-nodereboot-alerts", "Etcd.*"}, []string{"-nodereboot-prometheus-url"}},
+		{"any alert", []string{"-nodereboot-prometheus-url", "http://prometheus"}, []string{"-nodereboot-alerts"}},
+		{"alerts of no name", []string{"-nodereboot-prometheus-url", "http://prometheus", "-nodereboot-alerts", "("}, []string{"-nodereboot-alerts"}},
+		{"all Pods", []string{"-nodereboot-blocking-pods", "job=x;"}, []string{"-nodereboot-blocking-pods", "all Pods"}},
+		{"grants before the last", []string{"-nodereboot-min-interval", "-1s"}, []string{"-nodereboot-min-interval"}},
+		{"nodes of one namespace", []string{"-controllers", "nodereboot", "-namespace", "parlour"}, []string{"-namespace=parlour", "nodereboot"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			requireOneLine(t, newProgram().Run(t.Context(), tt.args), tt.want)
+		})
 	}
 }
 
@@ -463,80 +169,5 @@ func requireOneLine(t *testing.T, err error, names []string) {
 	}
 	if strings.Contains(err.Error(), "\n") {
 		t.Errorf("more than a line: %q", err)
-	}
-}
-
-// fakeController is one whose caches and worker are as the test says.
-type fakeController struct {
-	busy   time.Duration
-	filled chan struct{}
-	run    func(ctx context.Context) error
-}
-
-func (f *fakeController) Run(ctx context.Context, _ int) error { return f.run(ctx) }
-func (f *fakeController) Busy() time.Duration                  { return f.busy }
-func (f *fakeController) Ready() []cache.DoneChecker           { return []cache.DoneChecker{f} }
-func (f *fakeController) Name() string                         { return "fake" }
-func (f *fakeController) Done() <-chan struct{}                { return f.filled }
-
-func TestChecks(t *testing.T) {
-	c := &fakeController{filled: make(chan struct{})}
-	p := &process{
-		controllers: []wired{{name: "fake", controller: c}},
-		recorder:    events.New(fake.NewClientset().EventsV1(), kubescheme.Scheme, clock.RealClock{}),
-	}
-	live, ready := p.checks(time.Minute)
-	failing := func(checks []serve.Check) (names []string) {
-		for _, check := range checks {
-			if check.Err() != nil {
-				names = append(names, check.Name)
-			}
-		}
-		return names
-	}
-	for _, tt := range []struct {
-		name                string
-		change              func()
-		wantLive, wantReady []string
-	}{
-		{"the caches are being filled", func() {}, nil, []string{"fake"}},
-		{"the caches are filled", func() { close(c.filled) }, nil, nil},
-		{"a worker takes its time", func() { c.busy = time.Minute }, nil, nil},
-		{"a worker is stuck", func() { c.busy = time.Minute + 1 }, []string{"fake"}, nil},
-		{"it was not after all", func() { c.busy = 0 }, nil, nil},
-	} {
-		tt.change()
-		if got := failing(live); !slices.Equal(got, tt.wantLive) {
-			t.Errorf("%s: /livez fails for %q, want %q", tt.name, got, tt.wantLive)
-		}
-		if got := failing(ready); !slices.Equal(got, tt.wantReady) {
-			t.Errorf("%s: /readyz fails for %q, want %q", tt.name, got, tt.wantReady)
-		}
-	}
-}
-
-// Whoever leads next must find nothing still being written: work returns when the
-// controllers have, and then the events that they have told at the end.
-func TestWorkEndsWithTheLastEvent(t *testing.T) {
-	client := fake.NewClientset()
-	recorder := events.New(client.EventsV1(), kubescheme.Scheme, clock.RealClock{})
-	told := recorder.For("fake-controller")
-	stubborn := &fakeController{run: func(ctx context.Context) error {
-		<-ctx.Done()
-		for i := range 100 {
-			told.Eventf(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "parlour", Name: fmt.Sprint("vanilla-", i%10)}}, nil, corev1.EventTypeNormal, "Ended", "End", "the last word, %d", i)
-		}
-		return nil
-	}}
-	failing := &fakeController{run: func(context.Context) error { return errors.New("no ice") }}
-	p := &process{workers: 2, controllers: []wired{{name: "stubborn", controller: stubborn}, {name: "failing", controller: failing}}, recorder: recorder}
-	err := p.work(t.Context()) // one that fails takes the other with it
-	requireOneLine(t, err, []string{"failing", "no ice"})
-	list, err := client.EventsV1().Events("parlour").List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(list.Items) != 100 {
-		t.Errorf("%d events were written, want 100", len(list.Items))
 	}
 }

@@ -27,13 +27,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"nicoleh.io/k8s-controller/pkg/kit/barrier"
 	"nicoleh.io/k8s-controller/pkg/kit/preflight"
 )
 
@@ -62,14 +65,36 @@ func New(heard func(resource, selector string, at time.Time), clock clock.WithTi
 	return &Caches{clock: clock, heard: heard}
 }
 
-// StartWithContext begins to log silences, until ctx ends. It does not start the
-// informers.
+// StartWithContext starts the informers, and logs their silences, until ctx ends.
 func (c *Caches) StartWithContext(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.all {
 		go s.listen(ctx)
+		go s.informer.RunWithContext(ctx)
 	}
+}
+
+// Resources returns the resource of each cache.
+func (c *Caches) Resources() []preflight.Resource {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var resources []preflight.Resource
+	for _, s := range c.all {
+		resources = append(resources, s.resource)
+	}
+	return resources
+}
+
+// All returns the caches, as a barrier needs them.
+func (c *Caches) All() []barrier.Cache {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var caches []barrier.Cache
+	for _, s := range c.all {
+		caches = append(caches, barrier.Cache{GroupVersionResource: s.resource.GroupVersionResource, Namespace: s.resource.Namespace, Selector: s.resource.Selector, Store: s.informer.GetStore()})
+	}
+	return caches
 }
 
 // Client lists and watches the objects of one type, in one namespace or all of them.
@@ -100,6 +125,7 @@ func NewInformer[L runtime.Object](c *Caches, r preflight.Resource, client Clien
 		example,
 		cache.SharedIndexInformerOptions{ResyncPeriod: resync, Indexers: cache.Indexers{}})
 	utilruntime.Must(informer.SetWatchErrorHandlerWithContext(s.report)) // which fails once it has been started
+	s.informer = informer
 	return informer
 }
 
@@ -139,6 +165,7 @@ type source struct {
 	resource preflight.Resource
 	clock    clock.WithTicker
 	heard    func(at time.Time)
+	informer cache.SharedIndexInformer
 
 	mu       sync.Mutex
 	last     time.Time // when it last heard something, or was made
@@ -314,3 +341,21 @@ func (t *tapped) Stop() { t.stop() }
 
 // ResultChan implements watch.Interface.
 func (t *tapped) ResultChan() <-chan watch.Event { return t.out }
+
+// Generic is an informer of a resource as client-go's code for any resource has it.
+func Generic(informer cache.SharedIndexInformer, resource schema.GroupResource) kubeinformers.GenericInformer {
+	return generic{informer, resource}
+}
+
+type generic struct {
+	cache.SharedIndexInformer
+	resource schema.GroupResource
+}
+
+// Informer implements kubeinformers.GenericInformer.
+func (g generic) Informer() cache.SharedIndexInformer { return g.SharedIndexInformer }
+
+// Lister implements kubeinformers.GenericInformer.
+func (g generic) Lister() cache.GenericLister {
+	return cache.NewGenericLister(g.GetIndexer(), g.resource)
+}

@@ -152,11 +152,9 @@ func (s *server) start() cache.SharedIndexInformer {
 	informer := informer.NewInformer(caches, pods, s, &corev1.Pod{}, 0)
 	ctx, cancel := context.WithCancel(klog.NewContext(s.t.Context(), funcr.New(s.note, funcr.Options{})))
 	caches.StartWithContext(ctx)
-	var running sync.WaitGroup
-	running.Go(func() { informer.RunWithContext(ctx) })
 	s.t.Cleanup(func() {
 		cancel()
-		running.Wait()
+		synctest.Wait()
 	})
 	synctest.Wait()
 	return informer
@@ -461,8 +459,8 @@ func TestAFactoryGivesTheCacheToWhoeverAsks(t *testing.T) {
 		informer.Install(caches, factory, pods, s, &corev1.Pod{})
 		lister := factory.Core().V1().Pods().Lister()
 		ctx, cancel := context.WithCancel(t.Context())
-		factory.StartWithContext(ctx)
-		defer factory.Shutdown()
+		caches.StartWithContext(ctx)
+		defer synctest.Wait()
 		defer cancel()
 		synctest.Wait()
 		if found, err := lister.Pods("shop").Get("cone"); err != nil || found.ResourceVersion != "7" {

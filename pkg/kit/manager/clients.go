@@ -1,0 +1,42 @@
+package manager
+
+import (
+	"cmp"
+	"os"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+
+	"nicoleh.io/k8s-controller/pkg/kit/flags"
+)
+
+// clientConfig says how to reach the cluster.
+func clientConfig(o options) (*rest.Config, error) {
+	config, err := flags.ClusterConfig(o.kubeconfig, o.master)
+	if err == nil && o.qps > 0 {
+		config.QPS, config.Burst = float32(o.qps), cmp.Or(o.burst, int(2*o.qps)+1)
+	}
+	return config, err
+}
+
+// podNamespace is the namespace of the Pod that this runs in; empty elsewhere.
+func podNamespace(o options) string {
+	if o.kubeconfig != "" || o.master != "" {
+		return ""
+	}
+	namespace, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(namespace))
+}
+
+// Protobuf returns the config for clients of built-in types, which are smaller and
+// faster to read that way than as JSON.
+func Protobuf(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	return config
+}

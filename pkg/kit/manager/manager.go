@@ -1,0 +1,292 @@
+// Package manager is the process around controllers: flags, clients, preflight, caches,
+// leader election and its barrier, probes and metrics, and the order in which all of
+// that starts and stops. It knows a controller by its [Descriptor].
+package manager
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientfeatures "k8s.io/client-go/features"
+	"k8s.io/client-go/kubernetes"
+	kubescheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"nicoleh.io/k8s-controller/pkg/kit/barrier"
+	"nicoleh.io/k8s-controller/pkg/kit/events"
+	"nicoleh.io/k8s-controller/pkg/kit/flags"
+	"nicoleh.io/k8s-controller/pkg/kit/informer"
+	"nicoleh.io/k8s-controller/pkg/kit/leader"
+	"nicoleh.io/k8s-controller/pkg/kit/metrics"
+	"nicoleh.io/k8s-controller/pkg/kit/preflight"
+	"nicoleh.io/k8s-controller/pkg/kit/serve"
+	"nicoleh.io/k8s-controller/pkg/kit/worker"
+)
+
+// Manager is a program that runs controllers.
+type Manager struct {
+	// Name is that of the program, and of its environment variables.
+	Name string
+	// LeaseName is that of the Lease that the program is elected by, unless
+	// -leader-elect-resource-name says otherwise.
+	LeaseName string
+	// Controllers are all that it can run.
+	Controllers []Descriptor
+}
+
+// Main runs the program with the arguments of the process until the first SIGINT or
+// SIGTERM, and ends the process with exit code 1 if that fails. A second signal kills it.
+func (m Manager) Main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	if err := m.Run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", m.Name, err)
+		os.Exit(1)
+	}
+}
+
+// Run runs the controllers, as the flags in args and the environment say, until ctx
+// ends. It returns an error of one line if the flags are wrong, or if something fails
+// that a new process may have more luck with.
+func (m Manager) Run(ctx context.Context, args []string) error {
+	o, err := m.parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if o.version {
+		fmt.Println(flags.VersionLine(m.Name))
+		return nil
+	}
+	if err := requireFeatures(); err != nil {
+		return err
+	}
+	if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {
+		return err
+	}
+	defer klog.Flush()
+	config, err := clientConfig(o)
+	if err != nil {
+		return err
+	}
+	p, err := m.assemble(o, config)
+	if err != nil {
+		return err
+	}
+	klog.Background().Info("Starting", "version", flags.VersionLine(m.Name), "server", config.Host, "namespace", o.namespace, "controllers", o.controllers)
+	if err := p.run(ctx); err != nil && ctx.Err() == nil {
+		return err
+	}
+	klog.Background().Info("Stopped")
+	return nil
+}
+
+// requireFeatures says which feature of client-go is switched off, by an environment
+// variable, that nothing here is safe without. AtomicFIFO has a cache say up to where
+// it has seen what happened; without it, it would look as if every cache always had
+// seen everything. All other features that can be switched off change what things
+// cost, and not what is done: without WatchListClient, for one, caches may be filled
+// from a past, which the barrier notices.
+func requireFeatures() error {
+	if !clientfeatures.FeatureGates().Enabled(clientfeatures.AtomicFIFO) {
+		return fmt.Errorf("KUBE_FEATURE_%[1]s is false in the environment, but the controllers are not safe without client-go's feature %[1]s; remove it", clientfeatures.AtomicFIFO)
+	}
+	return nil
+}
+
+// running is a controller that is ready to be started.
+type running struct {
+	Controller
+	name   string
+	caches *informer.Caches
+}
+
+// process is all parts of a running program.
+type process struct {
+	workers     int
+	client      *kubernetes.Clientset // for what is looked at before a term
+	metadata    metadata.Interface    // for the barrier alone
+	controllers []running
+	recorder    *events.Recorder
+	election    *leader.Election // nil without
+	server      *serve.Server
+}
+
+// assemble wires the parts to each other. Nothing has started afterwards, but the
+// addresses to serve on are taken.
+func (m Manager) assemble(o options, config *rest.Config) (*process, error) {
+	p := &process{workers: o.workers}
+	var err error
+	if p.client, err = kubernetes.NewForConfig(Protobuf(config)); err != nil {
+		return nil, err
+	}
+	if p.metadata, err = metadata.NewForConfig(rest.AddUserAgent(rest.CopyConfig(config), "barrier")); err != nil {
+		return nil, err
+	}
+	reviews, err := kubernetes.NewForConfig(rest.AddUserAgent(leader.Separate(Protobuf(config)), "reviews"))
+	if err != nil {
+		return nil, err
+	}
+	if o.election.LeaderElect {
+		o.election.ResourceNamespace = cmp.Or(o.election.ResourceNamespace, podNamespace(o), o.namespace, metav1.NamespaceSystem)
+		lease, err := leader.NewClient(Protobuf(config))
+		if err != nil {
+			return nil, err
+		}
+		if p.election, err = leader.New(o.election, lease, clock.RealClock{}); err != nil {
+			return nil, fmt.Errorf("-leader-elect: %w", err)
+		}
+		config = rest.CopyConfig(config)
+		p.election.Fence(config)
+	}
+
+	kube, err := kubernetes.NewForConfig(rest.AddUserAgent(Protobuf(config), "events"))
+	if err != nil {
+		return nil, err
+	}
+	scheme := runtime.NewScheme()
+	if err := m.addToScheme(scheme); err != nil {
+		return nil, err
+	}
+	p.recorder = events.New(kube.EventsV1(), scheme, clock.RealClock{}, worker.WithObserver(metrics.For("events").Sync))
+
+	enabled, err := m.enabled(o.controllers)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range enabled {
+		caches := informer.New(metrics.For(d.Name).CacheHeard, clock.RealClock{})
+		controller, err := d.New(Dependencies{
+			Config:    rest.AddUserAgent(rest.CopyConfig(config), d.Name),
+			Namespace: o.namespace,
+			Resync:    o.resync,
+			Caches:    caches,
+			Recorder:  p.recorder.For(d.Name + "-controller"),
+			Clock:     clock.RealClock{},
+		})
+		if err != nil {
+			return nil, fmt.Errorf("starting %s: %w", d.Name, err)
+		}
+		p.controllers = append(p.controllers, running{controller, d.Name, caches})
+	}
+	v := flags.Version()
+	metrics.Build(v.GitVersion, v.GitCommit)
+	live, ready := p.checks(o.stuckAfter)
+	p.server, err = serve.Listen(o.serve, reviews, live, ready)
+	return p, err
+}
+
+// checks are what /livez and /readyz look at.
+func (p *process) checks(stuckAfter time.Duration) (live, ready []serve.Check) {
+	isMoving := func(busy func() time.Duration) func() error {
+		return func() error {
+			if busy := busy(); busy > stuckAfter {
+				return fmt.Errorf("one object has been worked on for %s", busy.Round(time.Second))
+			}
+			return nil
+		}
+	}
+	for _, c := range p.controllers {
+		live = append(live, serve.Check{Name: c.name, Err: isMoving(c.Busy)})
+		ready = append(ready, serve.Check{Name: c.name, Err: func() error {
+			if slices.ContainsFunc(c.Ready(), func(filled cache.DoneChecker) bool { return !cache.IsDone(filled) }) {
+				return errors.New("the caches are not filled yet")
+			}
+			return nil
+		}})
+	}
+	live = append(live, serve.Check{Name: "events", Err: isMoving(p.recorder.Busy)})
+	if p.election != nil {
+		live = append(live, serve.Check{Name: "leader", Err: p.election.Check})
+	}
+	return live, ready
+}
+
+// run fills the caches, waits until this process leads, and has the controllers
+// work until ctx ends. What is left running when it returns ends with the process.
+func (p *process) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	serving, endServing := context.WithCancel(context.WithoutCancel(ctx))
+	defer endServing()
+	go func() {
+		if err := p.server.Run(serving); err != nil {
+			cancel(fmt.Errorf("serving probes and metrics: %w", err))
+		}
+	}()
+
+	for _, c := range p.controllers {
+		if err := preflight.Await(ctx, p.client.RESTClient(), clock.RealClock{}, c.caches.Resources()...); err != nil {
+			return err
+		}
+	}
+	for _, c := range p.controllers {
+		c.caches.StartWithContext(ctx)
+		if !cache.WaitFor(ctx, "", c.Ready()...) {
+			return context.Cause(ctx)
+		}
+	}
+	if p.election == nil {
+		return p.work(ctx)
+	}
+	return p.election.Run(ctx, p.work)
+}
+
+// work is one term: it runs the controllers, each as soon as its caches show what
+// there was when the term began, until ctx ends or one of them fails, which takes the
+// others with it. It returns when nothing will be written any more.
+func (p *process) work(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	recording, endRecording := context.WithCancel(context.WithoutCancel(ctx))
+	var recorder, running sync.WaitGroup
+	recorder.Go(func() {
+		if err := p.recorder.Run(recording, p.workers); err != nil {
+			cancel(err)
+		}
+	})
+	for _, c := range p.controllers {
+		running.Go(func() {
+			err := barrier.Await(ctx, p.metadata, clock.RealClock{}, c.caches.All()...)
+			if err == nil {
+				err = c.Run(ctx, p.workers)
+			}
+			if err != nil {
+				cancel(fmt.Errorf("running %s: %w", c.name, err))
+			}
+		})
+	}
+	running.Wait()
+	endRecording() // after the last of them has told its last
+	recorder.Wait()
+	return context.Cause(ctx)
+}
+
+// addToScheme adds the kinds that events of the controllers are about.
+func (m Manager) addToScheme(scheme *runtime.Scheme) error {
+	errs := []error{kubescheme.AddToScheme(scheme)}
+	for _, d := range m.Controllers {
+		if d.AddToScheme != nil {
+			errs = append(errs, d.AddToScheme(scheme))
+		}
+	}
+	return errors.Join(errs...)
+}

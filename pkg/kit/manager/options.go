@@ -1,0 +1,148 @@
+package manager
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	componentbase "k8s.io/component-base/config"
+	componentbaseoptions "k8s.io/component-base/config/options"
+	logsapi "k8s.io/component-base/logs/api/v1"
+
+	"nicoleh.io/k8s-controller/pkg/kit/flags"
+	"nicoleh.io/k8s-controller/pkg/kit/serve"
+)
+
+// options are the flags.
+type options struct {
+	kubeconfig  string
+	master      string
+	namespace   string
+	qps         float64
+	burst       int
+	controllers string
+	workers     int
+	resync      time.Duration
+	election    componentbase.LeaderElectionConfiguration
+	serve       serve.Config
+	stuckAfter  time.Duration
+	logging     *logsapi.LoggingConfiguration
+	version     bool
+}
+
+// parse reads the flags.
+func (m Manager) parse(args []string) (options, error) {
+	o := options{
+		election: componentbase.LeaderElectionConfiguration{
+			LeaderElect:   true,
+			LeaseDuration: metav1.Duration{Duration: 15 * time.Second},
+			RenewDeadline: metav1.Duration{Duration: 10 * time.Second},
+			RetryPeriod:   metav1.Duration{Duration: 2 * time.Second},
+			ResourceLock:  resourcelock.LeasesResourceLock,
+			ResourceName:  m.LeaseName,
+		},
+		logging: logsapi.NewLoggingConfiguration(),
+	}
+	fs := flag.NewFlagSet(m.Name, flag.ContinueOnError)
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig file. Without it, $KUBECONFIG is used, and without that, the service account of the Pod that this runs in.")
+	fs.StringVar(&o.master, "master", "", "Address of the API server, in place of the one in the kubeconfig.")
+	fs.StringVar(&o.namespace, "namespace", metav1.NamespaceAll, "The only namespace to work in. A Role in it is then permission enough. All namespaces if empty.")
+	fs.Float64Var(&o.qps, "kube-api-qps", 0, "Requests per second to the API server, for each controller. 0 leaves it to the API server's priority and fairness.")
+	fs.IntVar(&o.burst, "kube-api-burst", 0, "Requests that may exceed -kube-api-qps for a moment. 0 is twice -kube-api-qps.")
+	fs.StringVar(&o.controllers, "controllers", "*", "The controllers to run: '*' is all that are on by default, 'name' is that one, too, and '-name' is not that one. On by default: "+strings.Join(m.onByDefault(), ", ")+".")
+	fs.IntVar(&o.workers, "workers", 8, "How many objects each controller works on at the same time.")
+	fs.DurationVar(&o.resync, "resync", 0, "How often to look at every object even if nothing has changed. Nothing depends on it; 0 is never.")
+	for _, d := range m.Controllers {
+		if d.AddFlags != nil {
+			d.AddFlags(fs)
+		}
+	}
+	fs.StringVar(&o.serve.BindAddress, "bind-address", ":8443", "The host:port for HTTPS: probes at /livez and /readyz, and metrics at /metrics for those whom the API server allows that. Empty is none.")
+	fs.StringVar(&o.serve.InsecureBindAddress, "insecure-bind-address", "", "The host:port for the same by plain HTTP, without asking who it is. The host has to be a loopback address.")
+	fs.StringVar(&o.serve.CertFile, "tls-cert-file", "", "The certificate for HTTPS, in PEM, with all intermediate ones. The file is read again when it has changed. Without it, one is made that is signed by itself.")
+	fs.StringVar(&o.serve.KeyFile, "tls-private-key-file", "", "The private key of -tls-cert-file, in PEM.")
+	fs.BoolVar(&o.serve.HTTP2, "enable-http2", false, "Also offer HTTP/2 on -bind-address.")
+	fs.DurationVar(&o.stuckAfter, "stuck-after", 5*time.Minute, "How long the work on one object may take before /livez fails.")
+	fs.BoolVar(&o.version, "version", false, "Print version, commit and Go version, and exit.")
+	flags.AddLogging(fs, o.logging)
+	election := pflag.NewFlagSet("", pflag.ContinueOnError)
+	componentbaseoptions.BindLeaderElectionFlags(&o.election, election)
+	election.CopyToGoFlagSet(fs)
+	fs.Lookup("leader-elect-resource-namespace").Usage += " Default: that of the Pod that this runs in; elsewhere -namespace, or else kube-system."
+
+	if err := flags.Parse(fs, args); err != nil {
+		return o, err
+	}
+	return o, m.validate(o)
+}
+
+// validate says what is wrong with the flags.
+func (m Manager) validate(o options) error {
+	switch {
+	case o.workers < 1:
+		return fmt.Errorf("-workers is %d, but has to be at least 1", o.workers)
+	case o.resync < 0:
+		return errors.New("-resync must not be negative")
+	case o.stuckAfter <= 0:
+		return errors.New("-stuck-after has to be more than nothing")
+	case !(o.qps >= 0 && o.qps <= math.MaxInt32) || o.burst < 0:
+		return errors.New("-kube-api-qps and -kube-api-burst must be numbers from 0 on")
+	}
+	enabled, err := m.enabled(o.controllers)
+	if err != nil {
+		return err
+	}
+	for _, d := range enabled {
+		if d.ClusterWide && o.namespace != metav1.NamespaceAll {
+			return fmt.Errorf("-namespace=%s: %s cannot be restricted to one namespace, and needs a process of its own", o.namespace, d.Name)
+		}
+	}
+	for _, d := range m.Controllers {
+		if d.Validate == nil {
+			continue
+		}
+		if err := d.Validate(); err != nil {
+			return err
+		}
+	}
+	return o.serve.Validate()
+}
+
+// enabled returns the controllers that a value of -controllers asks for.
+func (m Manager) enabled(controllers string) (enabled []Descriptor, err error) {
+	asked, known := strings.Split(controllers, ","), []string{}
+	for _, d := range m.Controllers {
+		known = append(known, d.Name)
+		if slices.Contains(asked, d.Name) || d.OnByDefault && slices.Contains(asked, "*") && !slices.Contains(asked, "-"+d.Name) {
+			enabled = append(enabled, d)
+		}
+	}
+	slices.Sort(known)
+	for _, item := range asked {
+		if item != "*" && !slices.Contains(known, strings.TrimPrefix(item, "-")) {
+			return nil, fmt.Errorf("-controllers=%s: there is no controller %q; there are: %s", controllers, item, strings.Join(known, ", "))
+		}
+	}
+	if len(enabled) == 0 {
+		return nil, fmt.Errorf("-controllers=%s leaves nothing to run", controllers)
+	}
+	return enabled, nil
+}
+
+// onByDefault returns the names of the controllers that are on by default.
+func (m Manager) onByDefault() []string {
+	var names []string
+	for _, d := range m.Controllers {
+		if d.OnByDefault {
+			names = append(names, d.Name)
+		}
+	}
+	return names
+}
