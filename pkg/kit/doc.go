@@ -2,6 +2,7 @@
 // none of its packages imports anything else of this repository. This is its map, in
 // the order in which a change travels.
 //
+//   - manager: the process around controllers, from its flags to its end.
 //   - preflight: waits until the API server serves a resource to this process.
 //   - informer: caches that keep little of each object, and know how long ago they last
 //     heard from the API server.
