@@ -60,6 +60,8 @@ import (
 // It writes Deployments, the status of Icecreams, and events. It never writes an
 // Icecream's spec, a Pod, or a Deployment that is not its own.
 type Controller struct {
+	*worker.Loop
+
 	config   Config
 	kube     kubernetes.Interface
 	client   versioned.Interface
@@ -71,11 +73,9 @@ type Controller struct {
 	deployments appsinformers.TypedDeploymentInformer
 	pods        coreinformers.TypedPodInformer
 
-	loop     *worker.Loop
 	writes   *consistency.Store
 	writing  *throttle.Pace
 	memories sync.Map // icecream.Memory by name
-	synced   []cache.DoneChecker
 }
 
 // Config is what an operator can choose.
@@ -113,20 +113,20 @@ func NewDescriptor() manager.Descriptor {
 		Name:        "icecream",
 		OnByDefault: true,
 		AddToScheme: icecreamscheme.AddToScheme,
-		AddFlags:    config.AddFlags,
-		Validate:    config.Validate,
+		AddFlags:    func(flags *flag.FlagSet) { addFlags(flags, config) },
+		Validate:    func() error { return config.Validate() },
 		New:         func(d manager.Dependencies) (manager.Controller, error) { return newFor(*config, d) },
 	}
 }
 
-// AddFlags adds the controller's flags, and sets the defaults.
-func (c *Config) AddFlags(flags *flag.FlagSet) {
+// addFlags adds the controller's flags, and sets the defaults.
+func addFlags(flags *flag.FlagSet, c *Config) {
 	flags.DurationVar(&c.StatusWindow, "status-window", 2*time.Second, "The least time between two writes of an Icecream's status that are not urgent, such as progress.")
 	flags.DurationVar(&c.StallAfter, "stall-after", time.Minute, "How long something may keep Pods from running before their Icecream counts as Stalled, and how long it must have been complete after a crash before it is Ready.")
 }
 
 // Validate returns an error that names the flag that is wrong.
-func (c *Config) Validate() error {
+func (c Config) Validate() error {
 	if c.StatusWindow < 0 || c.StallAfter < 0 {
 		return errors.New("-status-window and -stall-after must not be negative")
 	}
@@ -181,8 +181,8 @@ func NewController(
 		deployments: deployments,
 		pods:        pods,
 	}
-	c.loop = worker.New("icecream", c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync), worker.WithKeys(c.names))
-	c.writing = throttle.New(config.StatusWindow, clock, c.loop.AddAfter)
+	c.Loop = worker.New("icecream", c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync), worker.WithKeys(c.names))
+	c.writing = throttle.New(config.StatusWindow, clock, c.AddAfter)
 	c.writes = consistency.New(map[schema.GroupResource]consistency.Seen{
 		icecreamResource:   icecreams.Informer().GetStore(),
 		deploymentResource: deployments.Informer().GetStore(),
@@ -195,18 +195,6 @@ func NewController(
 	}
 	return c, nil
 }
-
-// Run syncs Icecreams with that many workers until ctx ends, and returns when
-// the last of them has finished. The informers are started by the caller.
-func (c *Controller) Run(ctx context.Context, workers int) error {
-	return c.loop.Run(ctx, workers, c.synced...)
-}
-
-// Ready are done when the caches are filled and everything in them is queued.
-func (c *Controller) Ready() []cache.DoneChecker { return c.synced }
-
-// Busy is how long the longest of the running syncs has been running by now.
-func (c *Controller) Busy() time.Duration { return c.loop.Busy() }
 
 // all are the Icecreams in the cache.
 func (c *Controller) all() []*v1alpha1.Icecream {
@@ -557,15 +545,15 @@ func (c *Controller) fillCaches() error {
 // be something to see.
 func (c *Controller) followEvents() error {
 	icecreams, err := c.icecreams.TypedInformer().AddTypedEventHandler(informers.IcecreamHandlerFuncs{
-		AddFunc: func(ice *v1alpha1.Icecream) { c.loop.AddUrgent(nameOf(ice)) },
+		AddFunc: func(ice *v1alpha1.Icecream) { c.AddUrgent(nameOf(ice)) },
 		UpdateFunc: func(before, after *v1alpha1.Icecream) {
 			if asksForTheSame(before, after) {
-				c.loop.Add(nameOf(after)) // such as the echo of a status that was written here
+				c.Add(nameOf(after)) // such as the echo of a status that was written here
 			} else {
-				c.loop.AddUrgent(nameOf(after))
+				c.AddUrgent(nameOf(after))
 			}
 		},
-		DeleteFunc: func(ice informers.DeletedIcecream) { c.loop.AddUrgent(ice.GetObjectName()) },
+		DeleteFunc: func(ice informers.DeletedIcecream) { c.AddUrgent(ice.GetObjectName()) },
 	})
 	if err != nil {
 		return err
@@ -592,7 +580,7 @@ func (c *Controller) followEvents() error {
 	if err != nil {
 		return err
 	}
-	c.synced = []cache.DoneChecker{icecreams.HasSyncedChecker(), deployments.HasSyncedChecker(), pods.HasSyncedChecker()}
+	c.WaitFor(icecreams.HasSyncedChecker(), deployments.HasSyncedChecker(), pods.HasSyncedChecker())
 	return nil
 }
 
@@ -612,7 +600,7 @@ func (c *Controller) followDeployment(d *appsv1.Deployment) {
 	if owner := metav1.GetControllerOfNoCopy(d); owner != nil {
 		ice, err := c.icecreams.Lister().Icecreams(d.Namespace).Get(owner.Name)
 		if err == nil && ice.UID == owner.UID {
-			c.loop.AddAfter(nameOf(ice), burst)
+			c.AddAfter(nameOf(ice), burst)
 		}
 	}
 	c.follow(byDeployment, key(d.Namespace, d.Name))
@@ -635,7 +623,7 @@ func (c *Controller) follow(index, key string) {
 		utilruntime.HandleError(err)
 	}
 	for _, ice := range icecreams {
-		c.loop.AddAfter(nameOf(ice), burst)
+		c.AddAfter(nameOf(ice), burst)
 	}
 }
 

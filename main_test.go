@@ -95,7 +95,9 @@ func TestWhatIsWatched(t *testing.T) {
 	}} {
 		t.Run(tt.name, func(t *testing.T) {
 			address, paths := emptyCluster(t)
-			logsapi.ResetForTest(nil) // it can be set up only once
+			if err := logsapi.ResetForTest(nil); err != nil { // it can be set up only once
+				t.Fatal(err)
+			}
 			t.Cleanup(klog.StopFlushDaemon)
 			ctx, cancel := context.WithCancel(t.Context())
 			stopped := make(chan error, 1)

@@ -66,6 +66,8 @@ const (
 // Unlike the other controllers of this program it has one thing to sync, all nodes
 // together, because that is what the budget is about.
 type Controller struct {
+	*worker.Loop
+
 	config   Config
 	kube     kubernetes.Interface
 	nodes    coreinformers.TypedNodeInformer
@@ -73,9 +75,7 @@ type Controller struct {
 	clock    clock.WithTicker
 	grants   metrics.Total
 
-	loop   *worker.Loop
 	alerts func(context.Context, time.Time) ([]string, error) // that fire, and hold reboots back; nil if none does
-	synced []cache.DoneChecker
 
 	// Only sync reads and writes these.
 	told map[types.UID]string // why a node waits, as was told last
@@ -93,9 +93,9 @@ var all = cache.NewObjectName("", "nodes")
 // burst is how long changes of nodes are gathered before they are looked at.
 const burst = 100 * time.Millisecond
 
-// New wires a controller to its informers and starts nothing. The one of Leases has to
+// NewController wires a controller to its informers and starts nothing. The one of Leases has to
 // be restricted to the agents' namespace.
-func New(config Config, kube kubernetes.Interface, nodes coreinformers.TypedNodeInformer, leases coordinationinformers.TypedLeaseInformer, recorder events.EventRecorder, clock clock.WithTicker) (*Controller, error) {
+func NewController(config Config, kube kubernetes.Interface, nodes coreinformers.TypedNodeInformer, leases coordinationinformers.TypedLeaseInformer, recorder events.EventRecorder, clock clock.WithTicker) (*Controller, error) {
 	c := &Controller{
 		config:   config,
 		kube:     kube,
@@ -114,12 +114,12 @@ func New(config Config, kube kubernetes.Interface, nodes coreinformers.TypedNode
 			return nil, fmt.Errorf("-nodereboot-prometheus-url: %w", err)
 		}
 	}
-	c.loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(metrics.For(Name).Sync),
+	c.Loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(metrics.For(Name).Sync),
 		worker.WithKeys(slices.Values([]cache.ObjectName{all})))
 	if err := nodes.Informer().SetTransform(informer.Stripped(Strip)); err != nil {
 		return nil, fmt.Errorf("setting up the cache: %w", err)
 	}
-	look := func() { c.loop.AddAfter(all, burst) }
+	look := func() { c.AddAfter(all, burst) }
 	registration, err := nodes.TypedInformer().AddTypedEventHandler(coreinformers.NodeHandlerFuncs{
 		AddFunc: func(node *corev1.Node) {
 			c.see(nil, node)
@@ -128,7 +128,7 @@ func New(config Config, kube kubernetes.Interface, nodes coreinformers.TypedNode
 		UpdateFunc: func(before, after *corev1.Node) {
 			c.see(before, after)
 			if !request.IsNeeded(before) && request.IsNeeded(after) {
-				c.loop.AddUrgent(all) // somebody asks for something new
+				c.AddUrgent(all) // somebody asks for something new
 			} else {
 				look()
 			}
@@ -156,23 +156,10 @@ func New(config Config, kube kubernetes.Interface, nodes coreinformers.TypedNode
 	if err != nil {
 		return nil, fmt.Errorf("following agents: %w", err)
 	}
-	c.synced = []cache.DoneChecker{registration.HasSyncedChecker(), reports.HasSyncedChecker()}
+	c.WaitFor(registration.HasSyncedChecker(), reports.HasSyncedChecker())
 	c.count()
 	return c, nil
 }
-
-// Run grants reboots until ctx ends, and returns when the last sync has finished.
-// There is one thing to sync, so one worker is busy. The informer is started by the
-// caller.
-func (c *Controller) Run(ctx context.Context, workers int) error {
-	return c.loop.Run(ctx, workers, c.synced...)
-}
-
-// Ready are done when the cache is filled.
-func (c *Controller) Ready() []cache.DoneChecker { return c.synced }
-
-// Busy is how long the running sync has been running by now.
-func (c *Controller) Busy() time.Duration { return c.loop.Busy() }
 
 // sync brings one node a step closer to its reboot, or tells all why they wait.
 func (c *Controller) sync(ctx context.Context, _ cache.ObjectName) (again time.Duration, err error) {

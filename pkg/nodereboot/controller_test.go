@@ -31,7 +31,7 @@ func TestWaitingIsToldOnce(t *testing.T) {
 	kube := fake.NewClientset(node("a", needed), node("b", with(request.Now, "")))
 	factory := kubeinformers.NewSharedInformerFactory(kube, 0)
 	nodes := factory.Core().V1().Nodes()
-	c, err := New(Config{MaxUnavailable: intstr.FromInt32(1)}, kube, nodes, factory.Coordination().V1().Leases(), recorder, clocktesting.NewFakeClock(noon))
+	c, err := NewController(Config{MaxUnavailable: intstr.FromInt32(1)}, kube, nodes, factory.Coordination().V1().Leases(), recorder, clocktesting.NewFakeClock(noon))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestListsArePaged(t *testing.T) {
 		return true, list, nil
 	})
 	factory := kubeinformers.NewSharedInformerFactory(kube, 0)
-	c, err := New(Config{MaxUnavailable: intstr.FromInt32(1)}, kube, factory.Core().V1().Nodes(), factory.Coordination().V1().Leases(), &events.FakeRecorder{}, clocktesting.NewFakeClock(noon))
+	c, err := NewController(Config{MaxUnavailable: intstr.FromInt32(1)}, kube, factory.Core().V1().Nodes(), factory.Coordination().V1().Leases(), &events.FakeRecorder{}, clocktesting.NewFakeClock(noon))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestAgentsAreHeard(t *testing.T) {
 	clock := clocktesting.NewFakeClock(noon)
 	kube := &fake.Clientset{}
 	factory := kubeinformers.NewSharedInformerFactory(kube, 0)
-	c, err := New(Config{}, kube, factory.Core().V1().Nodes(), factory.Coordination().V1().Leases(), &events.FakeRecorder{}, clock)
+	c, err := NewController(Config{}, kube, factory.Core().V1().Nodes(), factory.Coordination().V1().Leases(), &events.FakeRecorder{}, clock)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func TestNodesAreSeen(t *testing.T) {
 	clock := clocktesting.NewFakeClock(noon)
 	kube := &fake.Clientset{}
 	factory := kubeinformers.NewSharedInformerFactory(kube, 0)
-	c, err := New(Config{}, kube, factory.Core().V1().Nodes(), factory.Coordination().V1().Leases(), &events.FakeRecorder{}, clock)
+	c, err := NewController(Config{}, kube, factory.Core().V1().Nodes(), factory.Coordination().V1().Leases(), &events.FakeRecorder{}, clock)
 	if err != nil {
 		t.Fatal(err)
 	}

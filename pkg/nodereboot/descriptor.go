@@ -1,6 +1,8 @@
 package nodereboot
 
 import (
+	"flag"
+
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	kubeinformers "k8s.io/client-go/informers"
@@ -17,8 +19,8 @@ func NewDescriptor() manager.Descriptor {
 	return manager.Descriptor{
 		Name:        Name,
 		ClusterWide: true,
-		AddFlags:    config.AddFlags,
-		Validate:    config.Validate,
+		AddFlags:    func(flags *flag.FlagSet) { addFlags(flags, config) },
+		Validate:    func() error { return config.Validate() },
 		New:         func(d manager.Dependencies) (manager.Controller, error) { return newFor(*config, d) },
 	}
 }
@@ -34,5 +36,5 @@ func newFor(c Config, d manager.Dependencies) (*Controller, error) {
 	informers := kubeinformers.NewSharedInformerFactory(kube, d.Resync)
 	informer.Install(d.Caches, informers, nodes, kube.CoreV1().Nodes(), &corev1.Node{})
 	informer.Install(d.Caches, informers, leases, kube.CoordinationV1().Leases(c.AgentNamespace), &coordinationv1.Lease{})
-	return New(c, kube, informers.Core().V1().Nodes(), informers.Coordination().V1().Leases(), d.Recorder, d.Clock)
+	return NewController(c, kube, informers.Core().V1().Nodes(), informers.Coordination().V1().Leases(), d.Recorder, d.Clock)
 }

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// AddFlags adds the controller's flags, and sets the defaults.
-func (c *Config) AddFlags(flags *flag.FlagSet) {
+// addFlags adds the controller's flags, and sets the defaults.
+func addFlags(flags *flag.FlagSet, c *Config) {
 	c.MaxUnavailable = intstr.FromInt32(1)
 	flags.Func("nodereboot-max-unavailable", "How many nodes may be unavailable for nodereboot to let another one reboot, or which percentage of all: rounded down, but 1 at least. 0 lets none. Of the control plane it is never more than one. (default 1)", func(text string) (err error) {
 		c.MaxUnavailable, err = ParseMaxUnavailable(text)
@@ -64,7 +64,7 @@ func several(flags *flag.FlagSet, name, usage string, add func(text string) erro
 }
 
 // Validate returns what is wrong with it.
-func (c *Config) Validate() error {
+func (c Config) Validate() error {
 	if c.MinInterval < 0 || c.ControlPlaneSettle < 0 {
 		return errors.New("-nodereboot-min-interval and -nodereboot-control-plane-settle must not be negative")
 	}

@@ -55,7 +55,7 @@ func newRig(t *testing.T, args ...string) *rig {
 	t.Helper()
 	var config Config
 	flags := flag.NewFlagSet("", flag.ContinueOnError)
-	config.AddFlags(flags)
+	addFlags(flags, &config)
 	if err := flags.Parse(args); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func newRig(t *testing.T, args ...string) *rig {
 	r := &rig{kube: fake.NewClientset(node("a", needed), node("b", needed)), clock: clocktesting.NewFakeClock(noon)}
 	factory := kubeinformers.NewSharedInformerFactory(r.kube, 0)
 	nodes := factory.Core().V1().Nodes()
-	c, err := New(config, r.kube, nodes, factory.Coordination().V1().Leases(), events.NewFakeRecorder(100), r.clock)
+	c, err := NewController(config, r.kube, nodes, factory.Coordination().V1().Leases(), events.NewFakeRecorder(100), r.clock)
 	if err != nil {
 		t.Fatal(err)
 	}

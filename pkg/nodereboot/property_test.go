@@ -80,7 +80,7 @@ func (w *world) newCandidate() *candidate {
 	kube := &fake.Clientset{}
 	factory := kubeinformers.NewSharedInformerFactory(kube, 0)
 	nodes := factory.Core().V1().Nodes()
-	controller, err := New(Config{MaxUnavailable: w.most}, kube, nodes, factory.Coordination().V1().Leases(), &events.FakeRecorder{}, clocktesting.NewFakeClock(noon))
+	controller, err := NewController(Config{MaxUnavailable: w.most}, kube, nodes, factory.Coordination().V1().Leases(), &events.FakeRecorder{}, clocktesting.NewFakeClock(noon))
 	if err != nil {
 		w.t.Fatal(err)
 	}

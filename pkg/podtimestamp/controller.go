@@ -61,6 +61,8 @@ const (
 
 // Controller stamps Pods.
 type Controller struct {
+	*worker.Loop
+
 	client   metadata.Interface
 	pods     metadatalister.Lister
 	recorder events.EventRecorder
@@ -68,15 +70,13 @@ type Controller struct {
 	metrics  metrics.Controller
 	stamps   metrics.Total
 
-	loop    *worker.Loop
 	writes  *consistency.Store
 	refused sync.Map // by name, the UIDs of Pods whose stamp was refused or dropped, which has been told
-	synced  []cache.DoneChecker
 }
 
-// New wires a controller to its informer, of the metadata of Pods, and starts
+// NewController wires a controller to its informer, of the metadata of Pods, and starts
 // nothing.
-func New(_ Config, client metadata.Interface, pods kubeinformers.GenericInformer, recorder events.EventRecorder, clock clock.WithTicker) (*Controller, error) {
+func NewController(_ Config, client metadata.Interface, pods kubeinformers.GenericInformer, recorder events.EventRecorder, clock clock.WithTicker) (*Controller, error) {
 	c := &Controller{
 		client:   client,
 		pods:     metadatalister.New(pods.Informer().GetIndexer(), Resource),
@@ -85,7 +85,7 @@ func New(_ Config, client metadata.Interface, pods kubeinformers.GenericInformer
 		metrics:  metrics.For(Name),
 		stamps:   metrics.NewTotal("podtimestamp_stamps_total", "Timestamps given to Pods.", ""),
 	}
-	c.loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync), worker.WithKeys(c.asking))
+	c.Loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync), worker.WithKeys(c.asking))
 	c.writes = consistency.New(map[schema.GroupResource]consistency.Seen{Resource.GroupResource(): pods.Informer().GetStore()})
 
 	if err := pods.Informer().SetTransform(informer.Stripped(strip)); err != nil {
@@ -94,29 +94,17 @@ func New(_ Config, client metadata.Interface, pods kubeinformers.GenericInformer
 	registration, err := pods.Informer().AddEventHandler(cache.FilteringResourceEventHandler{
 		FilterFunc: mayAsk,
 		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc:    follow(c.loop.AddUrgent), // asks only now
-			UpdateFunc: func(_, pod any) { follow(c.loop.Add)(pod) },
-			DeleteFunc: follow(c.loop.AddUrgent), // asks no longer
+			AddFunc:    follow(c.AddUrgent), // asks only now
+			UpdateFunc: func(_, pod any) { follow(c.Add)(pod) },
+			DeleteFunc: follow(c.AddUrgent), // asks no longer
 		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("following events: %w", err)
 	}
-	c.synced = []cache.DoneChecker{registration.HasSyncedChecker()}
+	c.WaitFor(registration.HasSyncedChecker())
 	return c, nil
 }
-
-// Run syncs Pods with that many workers until ctx ends, and returns when the last
-// of them has finished. The informer is started by the caller.
-func (c *Controller) Run(ctx context.Context, workers int) error {
-	return c.loop.Run(ctx, workers, c.synced...)
-}
-
-// Ready are done when the cache is filled and everything in it is queued.
-func (c *Controller) Ready() []cache.DoneChecker { return c.synced }
-
-// Busy is how long the longest of the running syncs has been running by now.
-func (c *Controller) Busy() time.Duration { return c.loop.Busy() }
 
 // sync gives one Pod its timestamp if it is to have one.
 func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (again time.Duration, err error) {

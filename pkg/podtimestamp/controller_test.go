@@ -276,7 +276,7 @@ func TestMemoryDoesNotDependOnThePods(t *testing.T) {
 			return true, list, nil
 		})
 		informer := metadatainformer.NewFilteredMetadataInformer(client, Resource, "", 0, cache.Indexers{}, nil)
-		c, err := New(Config{}, client, informer, nil, clock.RealClock{})
+		c, err := NewController(Config{}, client, informer, nil, clock.RealClock{})
 		if err != nil {
 			t.Fatal(err)
 		}

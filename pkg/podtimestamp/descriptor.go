@@ -19,6 +19,6 @@ func NewDescriptor() manager.Descriptor {
 		}
 		resource := preflight.Resource{GroupVersionResource: Resource, Namespace: d.Namespace, Permit: "kubectl apply -f artifacts/rbac-podtimestamp.yaml, or -namespace for a single one"}
 		pods := informer.NewInformer(d.Caches, resource, client.Resource(Resource).Namespace(d.Namespace), &metav1.PartialObjectMetadata{}, d.Resync)
-		return New(Config{}, client, informer.Generic(pods, Resource.GroupResource()), d.Recorder, d.Clock)
+		return NewController(Config{}, client, informer.Generic(pods, Resource.GroupResource()), d.Recorder, d.Clock)
 	}}
 }

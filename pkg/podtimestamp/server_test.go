@@ -86,7 +86,7 @@ func (s *server) run() (c *Controller, stop func()) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
 	pods := metadatainformer.NewFilteredMetadataInformer(s.client, Resource, "", 0, cache.Indexers{}, nil)
-	c, err := New(Config{}, s.client, pods, s, clock.RealClock{})
+	c, err := NewController(Config{}, s.client, pods, s, clock.RealClock{})
 	if err != nil {
 		s.t.Fatal(err)
 	}

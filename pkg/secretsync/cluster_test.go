@@ -580,7 +580,7 @@ func (c *cluster) runAs(config Config) (stop func()) {
 		list.LabelSelector = LabelSourceNamespace + "=" + usual.SourceNamespace
 	}))
 	namespaces := kubeinformers.NewSharedInformerFactory(&c.kube, 0)
-	controller, err := New(config, &c.kube, c.metadata, sources.Core().V1().Secrets(), copies.Core().V1().Secrets(), namespaces.Core().V1().Namespaces(), c, clock.RealClock{})
+	controller, err := NewController(config, &c.kube, c.metadata, sources.Core().V1().Secrets(), copies.Core().V1().Secrets(), namespaces.Core().V1().Namespaces(), c, clock.RealClock{})
 	if err != nil {
 		c.t.Fatal(err)
 	}

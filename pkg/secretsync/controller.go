@@ -85,6 +85,8 @@ var secretResource = corev1.Resource("secrets")
 // server itself says of the source and the namespaces. The answer to each write is
 // compared with what was requested, and remembered.
 type Controller struct {
+	*worker.Loop
+
 	config   Config
 	kube     kubernetes.Interface
 	metadata metadata.Interface
@@ -97,7 +99,6 @@ type Controller struct {
 	copies     coreinformers.TypedSecretInformer
 	namespaces coreinformers.TypedNamespaceInformer
 
-	loop      *worker.Loop
 	writes    *consistency.Store // of copies
 	keyWrites *consistency.Store
 	making    sync.Mutex // of the key
@@ -105,13 +106,12 @@ type Controller struct {
 	retries   *throttle.Pace
 	brake     brake
 	isHolding atomic.Bool // people have been told
-	synced    []cache.DoneChecker
 }
 
-// New wires a controller to its informers and starts nothing. The informer of
+// NewController wires a controller to its informers and starts nothing. The informer of
 // sources has to be restricted to the source namespace, that of copies to those
 // that LabelSourceNamespace says are from there.
-func New(
+func NewController(
 	config Config,
 	kube kubernetes.Interface,
 	metadata metadata.Interface,
@@ -132,8 +132,8 @@ func New(
 		copies:     copies,
 		namespaces: namespaces,
 	}
-	c.loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync), worker.WithKeys(c.names))
-	c.retries = throttle.New(0, clock, c.loop.AddAfter)
+	c.Loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync), worker.WithKeys(c.names))
+	c.retries = throttle.New(0, clock, c.AddAfter)
 	c.writes = consistency.New(map[schema.GroupResource]consistency.Seen{secretResource: copies.Informer().GetStore()})
 	c.keyWrites = consistency.New(map[schema.GroupResource]consistency.Seen{secretResource: sources.Informer().GetStore()})
 	if err := c.fillCaches(); err != nil {
@@ -149,19 +149,13 @@ func New(
 // Run syncs copies with that many workers until ctx ends, and returns when the
 // last of them has finished. The informers are started by the caller.
 func (c *Controller) Run(ctx context.Context, workers int) error {
-	if cache.WaitFor(ctx, "", c.synced...) {
+	if cache.WaitFor(ctx, "", c.Ready()...) {
 		if err := c.brakeAtStart(); err != nil {
 			return fmt.Errorf("looking at the copies that there are: %w", err)
 		}
 	}
-	return c.loop.Run(ctx, workers, c.synced...)
+	return c.Loop.Run(ctx, workers)
 }
-
-// Ready are done when the caches are filled and everything in them is queued.
-func (c *Controller) Ready() []cache.DoneChecker { return c.synced }
-
-// Busy is how long the longest of the running syncs has been running by now.
-func (c *Controller) Busy() time.Duration { return c.loop.Busy() }
 
 // sync brings one name in one namespace closer to what should be there.
 func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (again time.Duration, err error) {
@@ -466,12 +460,12 @@ func (c *Controller) followEvents() error {
 	sources, err := c.sources.TypedInformer().AddTypedEventHandler(coreinformers.SecretHandlerFuncs{
 		AddFunc: func(source *corev1.Secret) {
 			c.followReview(source, c.config.warningOf(source))
-			c.followSource(source, c.loop.AddUrgent)
+			c.followSource(source, c.AddUrgent)
 		},
 		UpdateFunc: func(before, after *corev1.Secret) {
-			add := c.loop.AddUrgent
+			add := c.AddUrgent
 			if c.config.isSame(before, after) {
-				add = c.loop.Add
+				add = c.Add
 			}
 			c.followReview(after, c.config.warningOf(before), c.config.warningOf(after))
 			if c.config.IsSource(before) {
@@ -480,17 +474,17 @@ func (c *Controller) followEvents() error {
 			c.followSource(after, add)
 		},
 		DeleteFunc: func(source coreinformers.DeletedSecret) {
-			c.loop.Add(source.GetObjectName())
-			c.followSource(source.OptionalObj, c.loop.AddUrgent)
+			c.Add(source.GetObjectName())
+			c.followSource(source.OptionalObj, c.AddUrgent)
 		},
 	})
 	if err != nil {
 		return err
 	}
 	copies, err := c.copies.TypedInformer().AddTypedEventHandler(coreinformers.SecretHandlerFuncs{
-		AddFunc:    func(secret *corev1.Secret) { c.loop.AddAfter(cache.MetaObjectToName(secret), burst) },
-		UpdateFunc: func(_, secret *corev1.Secret) { c.loop.AddAfter(cache.MetaObjectToName(secret), burst) },
-		DeleteFunc: func(secret coreinformers.DeletedSecret) { c.loop.AddAfter(secret.GetObjectName(), burst) },
+		AddFunc:    func(secret *corev1.Secret) { c.AddAfter(cache.MetaObjectToName(secret), burst) },
+		UpdateFunc: func(_, secret *corev1.Secret) { c.AddAfter(cache.MetaObjectToName(secret), burst) },
+		DeleteFunc: func(secret coreinformers.DeletedSecret) { c.AddAfter(secret.GetObjectName(), burst) },
 	})
 	if err != nil {
 		return err
@@ -498,7 +492,7 @@ func (c *Controller) followEvents() error {
 	namespaces, err := c.namespaces.TypedInformer().AddTypedEventHandler(coreinformers.NamespaceHandlerFuncs{
 		AddFunc: func(namespace *corev1.Namespace) {
 			c.followReview(namespace, c.warningOfNamespace(namespace))
-			c.followNamespace(namespace, c.loop.AddUrgent)
+			c.followNamespace(namespace, c.AddUrgent)
 			c.followHome(namespace)
 		},
 		UpdateFunc: func(before, after *corev1.Namespace) {
@@ -513,17 +507,17 @@ func (c *Controller) followEvents() error {
 			if wasTarget {
 				after = before
 			}
-			c.followNamespace(after, c.loop.AddUrgent)
+			c.followNamespace(after, c.AddUrgent)
 		},
 		DeleteFunc: func(namespace coreinformers.DeletedNamespace) {
-			c.loop.Add(namespace.GetObjectName())
-			c.followNamespace(namespace.OptionalObj, c.loop.AddUrgent)
+			c.Add(namespace.GetObjectName())
+			c.followNamespace(namespace.OptionalObj, c.AddUrgent)
 		},
 	})
 	if err != nil {
 		return err
 	}
-	c.synced = []cache.DoneChecker{sources.HasSyncedChecker(), copies.HasSyncedChecker(), namespaces.HasSyncedChecker()}
+	c.WaitFor(sources.HasSyncedChecker(), copies.HasSyncedChecker(), namespaces.HasSyncedChecker())
 	return nil
 }
 
@@ -531,7 +525,7 @@ func (c *Controller) followEvents() error {
 // is, or was, something wrong with them.
 func (c *Controller) followReview(obj metav1.Object, warnings ...Problem) {
 	if slices.ContainsFunc(warnings, func(warning Problem) bool { return warning != Problem{} }) {
-		c.loop.Add(cache.MetaObjectToName(obj))
+		c.Add(cache.MetaObjectToName(obj))
 	}
 }
 
@@ -551,7 +545,7 @@ func (c *Controller) followHome(namespace *corev1.Namespace) {
 		return
 	}
 	for _, copied := range list(c.copies.Lister().List(labels.Everything())) {
-		c.loop.AddUrgent(cache.MetaObjectToName(copied))
+		c.AddUrgent(cache.MetaObjectToName(copied))
 	}
 }
 

@@ -20,14 +20,14 @@ func NewDescriptor() manager.Descriptor {
 	return manager.Descriptor{
 		Name:        Name,
 		ClusterWide: true,
-		AddFlags:    config.AddFlags,
+		AddFlags:    func(flags *flag.FlagSet) { addFlags(flags, config) },
 		Validate:    func() error { return config.Validate() },
 		New:         func(d manager.Dependencies) (manager.Controller, error) { return newFor(*config, d) },
 	}
 }
 
-// AddFlags adds the controller's flags, and sets the defaults.
-func (c *Config) AddFlags(flags *flag.FlagSet) {
+// addFlags adds the controller's flags, and sets the defaults.
+func addFlags(flags *flag.FlagSet, c *Config) {
 	flags.StringVar(&c.SourceNamespace, "secretsync-source-namespace", "secretsync", "The namespace whose Secrets secretsync copies.")
 	flags.StringVar(&c.Annotation, "secretsync-annotation", "controller.nicoleh.io/secretsync", "The annotation of the Secrets that secretsync copies, and of the namespaces that it copies them to. Only a clear yes counts: no value, or \"true\".")
 	flags.BoolVar(&c.RequireReceivers, "secretsync-require-receivers", false, "Copy only Secrets that say, by annotation "+AnnotationNamespaces+" or "+AnnotationNamespaceSelector+", which namespaces may have them.")
@@ -50,5 +50,5 @@ func newFor(c Config, d manager.Dependencies) (*Controller, error) {
 	informer.Install(d.Caches, sources, preflight.Resource{GroupVersionResource: secrets, Namespace: c.SourceNamespace, Permit: permit}, kube.CoreV1().Secrets(c.SourceNamespace), &corev1.Secret{})
 	informer.Install(d.Caches, copies, preflight.Resource{GroupVersionResource: secrets, Selector: LabelSourceNamespace + "=" + c.SourceNamespace, Permit: permit}, kube.CoreV1().Secrets(metav1.NamespaceAll), &corev1.Secret{})
 	informer.Install(d.Caches, namespaces, preflight.Resource{GroupVersionResource: namespaced, Permit: permit}, kube.CoreV1().Namespaces(), &corev1.Namespace{})
-	return New(c, kube, meta, sources.Core().V1().Secrets(), copies.Core().V1().Secrets(), namespaces.Core().V1().Namespaces(), d.Recorder, d.Clock)
+	return NewController(c, kube, meta, sources.Core().V1().Secrets(), copies.Core().V1().Secrets(), namespaces.Core().V1().Namespaces(), d.Recorder, d.Clock)
 }

@@ -43,7 +43,8 @@ func Example() {
 	}
 
 	go pods.RunWithContext(ctx)
-	if err := loop.Run(ctx, 2, registration.HasSyncedChecker()); err != nil {
+	loop.WaitFor(registration.HasSyncedChecker())
+	if err := loop.Run(ctx, 2); err != nil {
 		fmt.Println(err)
 	}
 	// Output: syncing default/scoop

@@ -92,6 +92,7 @@ type Loop struct {
 	backoff workqueue.TypedRateLimiter[cache.ObjectName]
 	observe func(Outcome)
 	keys    iter.Seq[cache.ObjectName]
+	ready   []cache.DoneChecker
 
 	mu      sync.Mutex
 	queue   workqueue.TypedDelayingInterface[cache.ObjectName] // nil until Run: it has goroutines of its own
@@ -174,17 +175,24 @@ func (l *Loop) started() workqueue.TypedDelayingInterface[cache.ObjectName] {
 	return l.queue
 }
 
-// Run waits until everything in ready is done, adds the keys of [WithKeys], and then
-// keeps that many workers syncing until ctx ends. Pass the synced checkers of the
-// event handlers' registrations, not only those of the informers: an informer has
-// synced before its handlers have been told.
+// WaitFor has Run wait until all of these are done, too. Pass the synced checkers of the
+// event handlers' registrations rather than those of the informers: an informer has
+// synced before its handlers have been called. Call it before Run.
+func (l *Loop) WaitFor(ready ...cache.DoneChecker) { l.ready = append(l.ready, ready...) }
+
+// Ready returns what Run waits for: once all of it is done, the caches are filled and
+// everything in them is queued.
+func (l *Loop) Ready() []cache.DoneChecker { return l.ready }
+
+// Run waits for what [Loop.WaitFor] was given, adds the keys of [WithKeys], and then
+// keeps that many workers syncing until ctx ends.
 //
 // When ctx ends no further sync begins, whatever is still queued; those that are
 // running see their context end, and Run returns nil once the last has returned.
-// An error means that nothing was ever synced: ctx ended before all of ready was
-// done (the error names what was missing and wraps the context's cause), workers
+// An error means that nothing was ever synced: ctx ended before everything was
+// ready (the error names what was missing and wraps the context's cause), workers
 // is less than 1, or Run was called before. A Loop runs once.
-func (l *Loop) Run(ctx context.Context, workers int, ready ...cache.DoneChecker) error {
+func (l *Loop) Run(ctx context.Context, workers int) error {
 	if workers < 1 {
 		return fmt.Errorf("running %s: %d workers cannot sync anything", l.name, workers)
 	}
@@ -196,12 +204,12 @@ func (l *Loop) Run(ctx context.Context, workers int, ready ...cache.DoneChecker)
 	}
 	defer queue.ShutDown()
 
-	if len(missing(ready)) > 0 {
+	if len(l.missing()) > 0 {
 		logger.Info("Waiting for caches")
 	}
-	if !cache.WaitFor(klog.NewContext(ctx, logger.V(2)), "caches", ready...) {
+	if !cache.WaitFor(klog.NewContext(ctx, logger.V(2)), "caches", l.ready...) {
 		return fmt.Errorf("running %s: stopped before the caches were ready (%s): %w",
-			l.name, strings.Join(missing(ready), ", "), context.Cause(ctx))
+			l.name, strings.Join(l.missing(), ", "), context.Cause(ctx))
 	}
 	for name := range l.keys {
 		queue.Add(name)
@@ -365,10 +373,10 @@ func report(ctx context.Context, result Result, err error, next time.Duration) {
 	}
 }
 
-// missing names what has not been done yet.
-func missing(ready []cache.DoneChecker) []string {
+// missing returns the names of what Run still waits for.
+func (l *Loop) missing() []string {
 	var names []string
-	for _, checker := range ready {
+	for _, checker := range l.ready {
 		if !cache.IsDone(checker) {
 			names = append(names, checker.Name())
 		}

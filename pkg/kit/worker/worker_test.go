@@ -487,7 +487,8 @@ func TestRunBeginsWithItsKeys(t *testing.T) {
 		}, worker.WithKeys(keys))
 		l.Add(cache.NewObjectName("default", "long gone"))
 		l.AddAfter(cache.NewObjectName("default", "long gone"), time.Hour)
-		go func() { _ = l.Run(t.Context(), 1, icecreams) }()
+		l.WaitFor(icecreams)
+		go func() { _ = l.Run(t.Context(), 1) }()
 		synctest.Wait()
 		l.Add(cache.NewObjectName("default", "just came"))
 		close(icecreams.done)
@@ -525,7 +526,8 @@ func TestNothingIsSyncedBeforeTheCachesAreReady(t *testing.T) {
 			return 0, nil
 		})
 		icecreams, pods := newChecker("icecreams"), newChecker("pods")
-		go func() { _ = l.Run(t.Context(), 2, icecreams, pods) }()
+		l.WaitFor(icecreams, pods)
+		go func() { _ = l.Run(t.Context(), 2) }()
 		synctest.Wait()
 		l.Add(vanilla)
 		close(icecreams.done)
@@ -545,7 +547,8 @@ func TestRunSaysWhichCachesNeverBecameReady(t *testing.T) {
 		close(icecreams.done)
 		cancel(errMelted)
 		l := worker.New("test", nil)
-		err := l.Run(ctx, 1, icecreams, pods)
+		l.WaitFor(icecreams, pods)
+		err := l.Run(ctx, 1)
 		if !errors.Is(err, errMelted) {
 			t.Errorf("Run = %v, want it to wrap the context's cause", err)
 		}

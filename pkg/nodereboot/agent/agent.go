@@ -98,8 +98,7 @@ type Agent struct {
 	host   Rebooter
 	clock  clock.WithTicker
 
-	loop   *worker.Loop
-	synced []cache.DoneChecker
+	loop *worker.Loop
 
 	// Only sync reads and writes these; it has one thing to sync.
 	drained   string // the record of the work for which the node is drained
@@ -129,7 +128,7 @@ func New(config Config, kube kubernetes.Interface, nodes coreinformers.TypedNode
 	if err != nil {
 		return nil, fmt.Errorf("following events: %w", err)
 	}
-	a.synced = []cache.DoneChecker{registration.HasSyncedChecker()}
+	a.loop.WaitFor(registration.HasSyncedChecker())
 	return a, nil
 }
 
@@ -142,7 +141,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	reporting.Go(func() { a.keepReporting(ctx) })
 	defer reporting.Wait()
 	defer cancel()
-	return a.loop.Run(ctx, 1, a.synced...)
+	return a.loop.Run(ctx, 1)
 }
 
 func (a *Agent) name() cache.ObjectName { return cache.NewObjectName("", a.config.NodeName) }

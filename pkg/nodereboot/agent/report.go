@@ -20,7 +20,7 @@ import (
 // its host: only to such a node a reboot is granted. An agent that could not, or that is
 // to change nothing, says no such thing.
 func (a *Agent) keepReporting(ctx context.Context) {
-	if a.unable != nil || a.config.DryRun || !cache.WaitFor(ctx, "", a.synced...) {
+	if a.unable != nil || a.config.DryRun || !cache.WaitFor(ctx, "", a.loop.Ready()...) {
 		return
 	}
 	isRestricted := false
