@@ -179,7 +179,7 @@ func TestPodtimestamp(t *testing.T) {
 		})
 		before := metric(t, c, "podtimestamp_stamps_total")
 		createPods(t, n, "asking", 1, asking)
-		eventuallyToldOf(t, n, "asking-0", "Warning StampDropped 1: Trying on: the API server has accepted the annotation timestamp and not stored it")
+		eventuallyToldOf(t, n, "asking-0", "Warning StampDropped 1: Retrying: the API server accepted the annotation timestamp but an admission policy or webhook kept it from being stored")
 		if got := metric(t, c, "podtimestamp_stamps_total"); got != before {
 			t.Errorf("podtimestamp_stamps_total went from %v to %v", before, got)
 		}
@@ -222,7 +222,7 @@ func TestPodtimestamp(t *testing.T) {
 		if !slices.IsSorted(waits) || waits[0] == waits[4] {
 			t.Errorf("the delays between tries are %s, want growing ones", waits)
 		}
-		const denied = "Warning StampRefused %d: Trying on: setting annotation timestamp"
+		const denied = "Warning StampRefused %d: Retrying: setting annotation timestamp"
 		eventuallyToldOf(t, n, "frozen-0", fmt.Sprintf(denied, 1))
 
 		n.Kubectl(t, "label", "pod/frozen-0", "frozen-")
