@@ -43,7 +43,7 @@ func putMany(c *cluster, sources int) {
 	c.put(newNamespace("team-b", marked))
 }
 
-const wantHeld = `vault Warning: DeletionsHeld: Copies are not deleted, because %s. If they are to go: kubectl annotate --overwrite namespace vault controller.nicoleh.io/secretsync-confirm-deletions-until=$(date -u -d +1hour +%%Y-%%m-%%dT%%H:%%M:%%SZ)`
+const wantHeld = `vault Warning: DeletionsHeld: Copies are not deleted, because %s. To confirm their deletion: kubectl annotate --overwrite namespace vault controller.nicoleh.io/secretsync-confirm-deletions-until=$(date -u -d +1hour +%%Y-%%m-%%dT%%H:%%M:%%SZ)`
 
 // Other flags that would delete most copies delete none, until somebody confirms it.
 func TestAChangeOfFlagsIsHeld(t *testing.T) {
@@ -66,7 +66,7 @@ func TestAChangeOfFlagsIsHeld(t *testing.T) {
 				stop = c.runAs(config)
 				pass(24 * time.Hour)
 				equal(t, "writes", nil, c.writes())
-				equal(t, "events", []string{fmt.Sprintf(wantHeld, "6 of 6 copies would be deleted at the beginning, as after a change of flags")}, c.eventsAbout("vault"))
+				equal(t, "events", []string{fmt.Sprintf(wantHeld, "6 of 6 copies would be deleted at startup, as after a change of flags")}, c.eventsAbout("vault"))
 				requireHeld(t, 6)
 
 				// What is wanted again is held no more.

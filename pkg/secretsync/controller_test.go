@@ -39,7 +39,7 @@ func TestCopies(t *testing.T) {
 			Namespace: "team-a", Name: "db", UID: copied.UID, ResourceVersion: copied.ResourceVersion,
 			Labels: map[string]string{LabelSourceNamespace: "vault"},
 			Annotations: map[string]string{
-				AnnotationSourceName: "db", AnnotationSourceUID: string(source.UID), AnnotationInstance: usual.Annotation, AnnotationHomeUID: c.uid("vault"),
+				AnnotationSourceName: "db", AnnotationSourceUID: string(source.UID), AnnotationInstance: usual.Annotation, AnnotationSourceNamespaceUID: c.uid("vault"),
 				AnnotationContentHash: contentHash(c.secret("vault", HashKey).Data["key"], source),
 			},
 		}, copied.ObjectMeta)
@@ -66,7 +66,7 @@ func TestCopiesFollow(t *testing.T) {
 		{
 			"a new type", func(c *cluster) { sources(c, "1", ofType("example.com/other")) },
 			[]string{"create team-a/db", "delete team-a/db"},
-			[]string{`db Normal: CopyReplaced: Namespace "team-a": the copy is deleted and made again, because its type has changed`},
+			[]string{`db Normal: CopyReplaced: Namespace "team-a": deleting and re-creating the copy, because its type has changed`},
 		},
 		{"a source without its annotation", func(c *cluster) { sources(c, "1", func(s *corev1.Secret) { s.Annotations = nil }) }, []string{"delete team-a/db"}, nil},
 		{"a source that goes", func(c *cluster) { c.lacks(secretsGVR, "vault", "db") }, []string{"delete team-a/db"}, nil},
@@ -82,7 +82,7 @@ func TestCopiesFollow(t *testing.T) {
 		{
 			"a copy that is made immutable", func(c *cluster) { c.edit("team-a", "db", immutable) },
 			[]string{"create team-a/db", "delete team-a/db"},
-			[]string{`db Normal: CopyReplaced: Namespace "team-a": the copy is deleted and made again, because it is immutable`},
+			[]string{`db Normal: CopyReplaced: Namespace "team-a": deleting and re-creating the copy, because it is immutable`},
 		},
 		{"a copy whose hash is forged", func(c *cluster) {
 			c.edit("team-a", "db", func(s *corev1.Secret) { s.Annotations[AnnotationContentHash] = "x" })
@@ -270,7 +270,7 @@ func TestAnswersThatTellSecrets(t *testing.T) {
 			})
 			stop := c.run()
 			pass(time.Minute)
-			equal(t, "events", []string{`db Warning: CopyFailed: Namespace "team-a": the API server's message is withheld, as it may repeat something of the Secret; its reason is Forbidden`}, c.events())
+			equal(t, "events", []string{`db Warning: CopyFailed: Namespace "team-a": the API server's message is withheld because it may contain data of the Secret; its reason is Forbidden`}, c.events())
 			if strings.Contains(c.logged.String(), "aHVudGVyMi0x") {
 				t.Error("the log tells a secret in base64")
 			}
@@ -292,7 +292,7 @@ func TestAnswersThatTellWhatWasThere(t *testing.T) {
 		})
 		c.put(newSource("db", "2", func(s *corev1.Secret) { s.Data = map[string][]byte{"password": []byte("battery-staple")} }))
 		pass(time.Minute)
-		equal(t, "events", []string{`db Warning: CopyFailed: Namespace "team-a": the API server's message is withheld, as it may repeat something of the Secret; its reason is Forbidden`}, c.events())
+		equal(t, "events", []string{`db Warning: CopyFailed: Namespace "team-a": the API server's message is withheld because it may contain data of the Secret; its reason is Forbidden`}, c.events())
 		stop()
 	})
 }
@@ -335,7 +335,7 @@ func TestTheKey(t *testing.T) {
 		stop := c.run()
 		pass(time.Hour)
 		equal(t, "Secrets", []string{"vault/db"}, c.names())
-		equal(t, "events", []string{`db Warning: CopyFailed: Namespace "team-a": the Secret vault/secretsync-hash-key has no field "key" with the key of content hashes: delete it, and it is made anew`}, c.events())
+		equal(t, "events", []string{`db Warning: CopyFailed: Namespace "team-a": the Secret vault/secretsync-hash-key has no field "key" with the key of content hashes: delete the Secret, and it is re-created`}, c.events())
 
 		c.lacks(secretsGVR, "vault", HashKey)
 		pass(time.Minute)
@@ -428,7 +428,7 @@ func TestAWebhookThatChangesCopies(t *testing.T) {
 						warnings = append(warnings, event)
 					}
 				}
-				equal(t, "warnings", []string{`db Warning: CopyAltered: Namespace "team-a": the API server stored the copy otherwise than requested, by an admission policy or webhook: its ` + tt.words + `; secretsync waits longer each time before it tries again`}, warnings)
+				equal(t, "warnings", []string{`db Warning: CopyAltered: Namespace "team-a": an admission policy or webhook changed the copy before it was stored: its ` + tt.words + `; secretsync waits longer before each retry`}, warnings)
 				requireProblems(t, map[string]int{ReasonAltered: 1})
 
 				c.alters(func(*corev1.Secret) {})
@@ -461,7 +461,7 @@ func TestAWebhookThatTakesOffTheLabel(t *testing.T) {
 			t.Errorf("%d writes", n)
 		}
 		equal(t, "events", []string{
-			`db Warning: CopyAltered: Namespace "team-a": the API server stored the copy otherwise than requested, by an admission policy or webhook: its labels; secretsync waits longer each time before it tries again`,
+			`db Warning: CopyAltered: Namespace "team-a": an admission policy or webhook changed the copy before it was stored: its labels; secretsync waits longer before each retry`,
 			`db Warning: ErrResourceExists: Namespace "team-a": a Secret of that name already exists and is not managed by secretsync`,
 		}, c.events())
 		requireProblems(t, map[string]int{ReasonNameTaken: 1})
@@ -512,8 +512,8 @@ func TestAFightIsSlow(t *testing.T) {
 			s.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: fieldManager, Time: ptr.To(metav1.Now())}, {Manager: "gitops", Time: ptr.To(metav1.Now())}}
 			c.put(s)
 		}},
-		"about whether it is there":       {true, "somebody", func(c *cluster, s *corev1.Secret) { c.lacks(secretsGVR, s.Namespace, s.Name) }},
-		"about whether it should be gone": {false, "somebody", func(c *cluster, s *corev1.Secret) { c.put(s) }},
+		"about whether it is there":       {true, "someone", func(c *cluster, s *corev1.Secret) { c.lacks(secretsGVR, s.Namespace, s.Name) }},
+		"about whether it should be gone": {false, "someone", func(c *cluster, s *corev1.Secret) { c.put(s) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, c *cluster) {
@@ -548,7 +548,7 @@ func TestAFightIsSlow(t *testing.T) {
 				if n := len(c.writes()); n < 10 || n > 25 {
 					t.Errorf("%d writes in an hour", n)
 				}
-				equal(t, "events", []string{`db Warning: CopyContested: Namespace "team-a": ` + tt.who + ` keeps undoing what is written to the copy; secretsync waits longer each time before it repairs that`}, c.events())
+				equal(t, "events", []string{`db Warning: CopyContested: Namespace "team-a": ` + tt.who + ` keeps reverting the copy; secretsync waits longer before each repair`}, c.events())
 				requireProblems(t, map[string]int{ReasonContested: 1})
 				pass(15 * time.Minute)
 				requireProblems(t, nil)
@@ -650,7 +650,7 @@ func TestACopyThatAFinalizerHolds(t *testing.T) {
 		words  string
 		want   []string
 	}{
-		"while the source rotates": {func(c *cluster) { c.put(newSource("db", "2")) }, "it is not as its source is now", []string{"team-a/db", "vault/db"}},
+		"while the source rotates": {func(c *cluster) { c.put(newSource("db", "2")) }, "it differs from its source", []string{"team-a/db", "vault/db"}},
 		"while nobody wants it":    {func(c *cluster) { c.put(newNamespace("team-a")) }, "it should be gone", []string{"vault/db"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -665,7 +665,7 @@ func TestACopyThatAFinalizerHolds(t *testing.T) {
 				equal(t, "events while it is as its source", nil, c.events())
 				tt.change(c)
 				pass(24 * time.Hour)
-				equal(t, "events", []string{`db Warning: CopyTerminating: Namespace "team-a": the copy is being deleted, but finalizers ("example.com/wait") keep it, and ` + tt.words}, c.events())
+				equal(t, "events", []string{`db Warning: CopyTerminating: Namespace "team-a": the copy is being deleted, but finalizers ("example.com/wait") hold it, and ` + tt.words}, c.events())
 				requireProblems(t, map[string]int{ReasonTerminating: 1})
 				equal(t, "writes", nil, c.writes())
 

@@ -457,7 +457,7 @@ func TestSecretsyncCounterparts(t *testing.T) {
 	defer stop()
 
 	s.eventuallyTold("db", "Warning CopyAltered", altered, "its data")
-	s.eventuallyTold("db", "Warning CopyContested", contested, `"gitops" keeps undoing`)
+	s.eventuallyTold("db", "Warning CopyContested", contested, `"gitops" keeps reverting`)
 	s.eventuallyCounted(c, map[string]int{"CopyAltered": 1, "CopyContested": 1})
 	time.Sleep(time.Until(began.Add(30 * time.Second))) // which is what they get less and less of
 	for _, namespace := range []string{altered, contested} {
