@@ -16,30 +16,30 @@ import (
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
-// keepReporting says all the time, until ctx ends, that the agent runs and could reboot
-// its host: only to such a node a reboot is granted. An agent that could not, or that is
-// to change nothing, says no such thing.
-func (a *Agent) keepReporting(ctx context.Context) {
+// keepLease reports, until ctx ends, that the agent runs and can reboot its host: a reboot
+// is granted only to such a node. An agent that cannot, or that only makes a dry run,
+// reports nothing.
+func (a *Agent) keepLease(ctx context.Context) {
 	if a.unable != nil || a.config.DryRun || !cache.WaitFor(ctx, "", a.loop.Ready()...) {
 		return
 	}
 	isRestricted := false
-	for said := ""; ; {
+	for logged := ""; ; {
 		var err error
 		if !isRestricted {
 			err = a.requireRestrictions(ctx)
 			isRestricted = err == nil
 		}
 		if err == nil {
-			err = a.reportRunning(ctx)
+			err = a.renewLease(ctx)
 		}
 		wait, text := request.ReportEvery, ""
 		if err != nil {
-			wait, text = pause, err.Error()
+			wait, text = retryDelay, err.Error()
 		}
-		if text != said && ctx.Err() == nil {
-			klog.FromContext(ctx).Info("Reporting that the agent runs", "isReported", err == nil, "err", err)
-			said = text
+		if text != logged && ctx.Err() == nil {
+			klog.FromContext(ctx).Info("Reporting that the agent runs", "succeeded", err == nil, "err", err)
+			logged = text
 		}
 		select {
 		case <-ctx.Done():
@@ -49,16 +49,16 @@ func (a *Agent) keepReporting(ctx context.Context) {
 	}
 }
 
-// requireRestrictions returns nil if the API server refuses the agent what it must not
-// do: to grant itself a reboot. A policy is in force a moment after it was created, and
-// whoever installs it may create it after the agent.
+// requireRestrictions returns nil if the API server keeps the agent from granting itself a
+// reboot. A policy takes effect only some time after it was created, and may be created
+// after the agent.
 func (a *Agent) requireRestrictions(ctx context.Context) error {
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:"try"}}}`, request.Now)
 	_, err := a.kube.CoreV1().Nodes().Patch(ctx, a.config.NodeName, types.MergePatchType, []byte(patch),
 		metav1.PatchOptions{FieldManager: Name, DryRun: []string{metav1.DryRunAll}})
 	switch {
 	case err == nil:
-		return errors.New("no ValidatingAdmissionPolicy keeps this agent from granting itself a reboot: are those of artifacts/reboot-agent.yaml there, and is this its service account?")
+		return errors.New("no ValidatingAdmissionPolicy keeps this agent from granting itself a reboot: check that the policies of artifacts/reboot-agent.yaml exist and that the agent runs as their service account")
 	case apierrors.IsForbidden(err):
 		return nil
 	default:
@@ -66,8 +66,8 @@ func (a *Agent) requireRestrictions(ctx context.Context) error {
 	}
 }
 
-// reportRunning renews the Lease. It is deleted with the Node.
-func (a *Agent) reportRunning(ctx context.Context) error {
+// renewLease renews the Lease, which is deleted with the Node.
+func (a *Agent) renewLease(ctx context.Context) error {
 	node, err := a.nodes.Lister().Get(a.config.NodeName)
 	if err != nil {
 		return err
