@@ -111,7 +111,7 @@ func TestOwnWritesAreWaitedFor(t *testing.T) {
 	})
 }
 
-// A conflict and a Pod that is gone are what a stale cache leads to: nobody is told.
+// A conflict and a Pod that is gone are what a stale cache leads to: neither is reported.
 func TestStaleCacheIsNotReported(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *server) {
 		before := reports.Load()
@@ -223,7 +223,7 @@ func (s *server) play(plan []deed) (wrong []string) {
 		case "withdraw":
 			edit(func(pod *metav1.PartialObjectMetadata) { delete(pod.Annotations, AnnotationAddTime) })
 		case "stamp":
-			s.annotate(deed.Pod, AnnotationTimestamp, "somebody's")
+			s.annotate(deed.Pod, AnnotationTimestamp, "someone's")
 		case "touch":
 			edit(func(*metav1.PartialObjectMetadata) {})
 		case "terminate":

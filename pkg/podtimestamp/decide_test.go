@@ -19,7 +19,7 @@ const noon = "2026-07-01T12:00:00Z"
 
 // podWith returns a Pod with annotations, given as alternating keys and values.
 func podWith(annotations ...string) *metav1.PartialObjectMetadata {
-	pod := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "parlour", Name: "sundae", UID: "uid-of-sundae", ResourceVersion: "7"}}
+	pod := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "parlor", Name: "sundae", UID: "uid-of-sundae", ResourceVersion: "7"}}
 	for i := 0; i < len(annotations); i += 2 {
 		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, annotations[i], annotations[i+1])
 	}

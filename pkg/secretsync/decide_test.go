@@ -220,8 +220,8 @@ func describe(d Decision) string {
 	return text
 }
 
-// Of the source's metadata a copy has the name; of its own it keeps what others have
-// added.
+// A copy has only the name of its source's metadata, and keeps what others have added to
+// its own.
 func TestWhatACopyCarries(t *testing.T) {
 	source := newSource("db", "1", func(s *corev1.Secret) {
 		s.UID = "source"
@@ -260,7 +260,7 @@ func TestWhatACopyCarries(t *testing.T) {
 	}
 }
 
-// Who has the hash and not the key cannot try values.
+// Without the key, nobody can find a value by trying hashes.
 func TestContentHash(t *testing.T) {
 	one := contentHash([]byte("key"), newSource("db", "1"))
 	for name, other := range map[string]string{
@@ -281,8 +281,8 @@ func TestContentHash(t *testing.T) {
 	}
 }
 
-// Decide never changes what it was shown, says the same for the same, and is
-// content with what it asked for.
+// Decide never changes its input, always returns the same for the same input, and has
+// nothing to do after its decision was carried out.
 func TestDecisionsComeToRest(t *testing.T) {
 	secret := rapid.Custom(func(t *rapid.T) *corev1.Secret {
 		s := newSource("db", rapid.SampledFrom([]string{"1", "2"}).Draw(t, "value"), ofType(rapid.SampledFrom([]corev1.SecretType{"", "Opaque", "x"}).Draw(t, "type")))
@@ -337,7 +337,7 @@ func TestDecisionsComeToRest(t *testing.T) {
 	})
 }
 
-// What is in the caches: no data of copies, nor of Secrets that are not copied.
+// The caches hold neither the data of copies nor that of Secrets that are not copied.
 func TestStrip(t *testing.T) {
 	copied := newSource("db", "1")
 	StripCopy(copied)

@@ -20,7 +20,7 @@ func TestReceivers(t *testing.T) {
 		wantErr         string
 	}{
 		{name: "all", want: "team-a team-b web"},
-		{name: "nobody, as it does not say who", isRequired: true, wantErr: "must say"},
+		{name: "none, because receivers are required", isRequired: true, wantErr: "must say"},
 		{name: "one", names: new("team-b"), want: "team-b"},
 		{name: "one, as is required", names: new("team-b"), isRequired: true, want: "team-b"},
 		{name: "several", names: &both, want: "team-b web"},
@@ -106,7 +106,7 @@ func TestWhatIsConsent(t *testing.T) {
 	}
 }
 
-// Copies follow what a source says of its receivers, and what these are.
+// Copies follow the annotations of their source and the labels of namespaces.
 func TestReceiversChange(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		restrict := func(key, value string) func(*corev1.Secret) {
@@ -136,7 +136,7 @@ func TestReceiversChange(t *testing.T) {
 
 		c.put(newSource("db", "1", restrict(AnnotationNamespaces, "Team A")))
 		pass(time.Hour)
-		equal(t, "Secrets of nobody", []string{"vault/db"}, c.names())
+		equal(t, "Secrets without receivers", []string{"vault/db"}, c.names())
 		equal(t, "events", []string{`db Warning: NoReceivers: No namespace gets a copy: annotation controller.nicoleh.io/secretsync-namespaces: "Team" is neither the name of a namespace nor a pattern such as "team-*"`}, c.events())
 		requireProblems(t, map[string]int{ReasonNoReceivers: 1})
 		c.put(newSource("db", "1"))
@@ -162,7 +162,7 @@ func TestReceiversAreRequired(t *testing.T) {
 	})
 }
 
-// Whoever means no is understood, and told how to say it.
+// An unclear annotation counts as no, with a warning about how to be clear.
 func TestANoIsUnderstood(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		c.put(newSource("db", "1"))
@@ -187,7 +187,7 @@ func TestANoIsUnderstood(t *testing.T) {
 		equal(t, "events", nil, c.events())
 		c.put(newNamespace("team-a", valued("no")))
 		pass(time.Hour)
-		equal(t, "how many events about one made anew", 1, len(c.events()))
+		equal(t, "how many events after it was re-created", 1, len(c.events()))
 		stop()
 	})
 }

@@ -303,7 +303,7 @@ func TestOneRebootForEachPermission(t *testing.T) {
 				switch record, _ := RecordOf(m.node); rapid.IntRange(0, 9).Draw(t, "happens") {
 				case 0:
 					m.blocked = !m.blocked
-				case 1: // somebody uncordons it, and Pods come back
+				case 1: // someone uncordons it, and Pods come back
 					if record != nil && record.BootID == m.boot() && !wasCordoned {
 						m.node.Spec.Unschedulable, m.pods = false, 1
 					}
