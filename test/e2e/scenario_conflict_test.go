@@ -14,8 +14,8 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// rivals makes two Icecreams that ask for one Deployment, and returns the one
-// that came first.
+// rivals creates two Icecreams that name the same Deployment. It returns the first one,
+// which owns the Deployment.
 func rivals(t *testing.T, n *lab.Namespace) *v1alpha1.Icecream {
 	t.Helper()
 	n.Apply(t, flavour("first", "deploymentName: scoop", "replicas: 2"))
@@ -26,7 +26,8 @@ func rivals(t *testing.T, n *lab.Namespace) *v1alpha1.Icecream {
 	return first
 }
 
-// requireTakenOver waits until the second of two rivals has the Deployment.
+// requireTakenOver waits until the second of two rivals is Ready, and requires that it
+// owns the Deployment.
 func requireTakenOver(t *testing.T, n *lab.Namespace) {
 	t.Helper()
 	second := n.EventuallyReady(t, "second")
@@ -43,19 +44,19 @@ func TestFirstOfTwoKeepsTheDeployment(t *testing.T) {
 	first := rivals(t, n)
 	scoop := atRest(t, n, "scoop")
 
-	// Whatever happens to either of them, it stays that way.
+	// Edits of either Icecream leave the Deployment with the first one.
 	edit(t, n, "second", `"replicas": 4`)
 	n.EventuallyStalled(t, "second", v1alpha1.ReasonErrResourceExists)
-	n.Steadily(t, "the first has its Deployment", aMoment, func(context.Context) error {
+	n.Steadily(t, "the Deployment of the first does not change", aMoment, func(context.Context) error {
 		if now := n.Deployment(t, "scoop"); now.ResourceVersion != scoop.ResourceVersion {
 			return fmt.Errorf("it is %+v", now)
 		}
 		return nil
 	})
 	edit(t, n, "first", `"replicas": 3`)
-	n.EventuallyIcecream(t, "first", "is Ready with three", func(ice *v1alpha1.Icecream) error {
+	n.EventuallyIcecream(t, "first", "is Ready with three Pods", func(ice *v1alpha1.Icecream) error {
 		if ice.Status.Replicas != 3 {
-			return fmt.Errorf("it has %d", ice.Status.Replicas)
+			return fmt.Errorf("it has %d Pods", ice.Status.Replicas)
 		}
 		return lab.IsReady(ice)
 	})
@@ -66,7 +67,7 @@ func TestFirstOfTwoKeepsTheDeployment(t *testing.T) {
 	}
 	second := n.Icecream(t, "second")
 	if s := second.Status; s.DeploymentName != "" || s.Replicas != 0 || len(s.Nodes) != 0 {
-		t.Errorf("the second has no Deployment, and its status is %+v", s)
+		t.Errorf("the second has no Deployment, but its status is %+v", s)
 	}
 }
 
@@ -90,7 +91,8 @@ func TestSecondOfTwoTakesOverWhenTheFirstIsDeleted(t *testing.T) {
 	requireTakenOver(t, n)
 }
 
-// Two that want each other's name can both have it once one makes room.
+// Two Icecreams that want each other's Deployment name can both have it once one of them
+// makes room.
 func TestTwoSwapTheirDeployments(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
@@ -123,7 +125,7 @@ func TestForeignDeploymentIsNeverTouched(t *testing.T) {
 	requireOneWarning(t, n, "vanilla", v1alpha1.ReasonErrResourceExists, `Resource "scoop" already exists and is not managed by Icecream`)
 	requireShown(t, n, "vanilla", "False", v1alpha1.ReasonErrResourceExists)
 
-	// Neither a look at the spec again nor its owner's life changes that.
+	// Neither an edit of the Icecream nor a change of the Deployment makes a difference.
 	edit(t, n, "vanilla", `"image": "registry.example/vanilla:2"`)
 	n.EventuallyStalled(t, "vanilla", v1alpha1.ReasonErrResourceExists)
 	requireUntouched(t, n, foreign)
@@ -131,7 +133,7 @@ func TestForeignDeploymentIsNeverTouched(t *testing.T) {
 	atRest(t, n, "scoop")
 	n.EventuallyStalled(t, "vanilla", v1alpha1.ReasonErrResourceExists)
 	if written := deploymentWrites(t, n, time.Time{}); len(written) > 0 {
-		t.Errorf("the controller has written Deployments: %s", written)
+		t.Errorf("the controller wrote Deployments: %s", written)
 	}
 
 	n.Kubectl(t, "delete", "deployment", "scoop")
@@ -142,7 +144,7 @@ func TestForeignDeploymentIsNeverTouched(t *testing.T) {
 	}
 }
 
-// A controller that starts anew says nothing again, and does nothing.
+// A controller that has been restarted neither repeats the Warning nor writes anything.
 func TestForeignDeploymentIsReportedOnceInTheLivesOfControllers(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
@@ -155,23 +157,23 @@ func TestForeignDeploymentIsReportedOnceInTheLivesOfControllers(t *testing.T) {
 	c.Stop(t)
 	began := time.Now()
 	c.Start(t)
-	// What it does after it has seen a new Icecream, it does after it has seen
-	// the old one.
+	// The controller looks at existing Icecreams first. So once the new one is Ready, it
+	// has looked at the old one.
 	n.Apply(t, flavour("mint"))
 	n.EventuallyReady(t, "mint")
 	n.EventuallyStalled(t, "vanilla", v1alpha1.ReasonErrResourceExists)
 	requireOneWarning(t, n, "vanilla", v1alpha1.ReasonErrResourceExists, "scoop")
 	requireUntouched(t, n, foreign)
 	if written := statusWrites(t, n, "vanilla", began); len(written) > 0 {
-		t.Errorf("the controller has nothing new to report, and it was %s", written)
+		t.Errorf("the controller had nothing new to report, but it made %s", written)
 	}
 }
 
-// What looks like ours is not ours for its looks.
+// The controller does not adopt a Deployment only because it has the right labels.
 func TestDeploymentsThatOnlyLookLikeOurs(t *testing.T) {
 	t.Parallel()
 	for name, disguise := range map[string]func(t *testing.T, n *lab.Namespace, d *appsv1.Deployment){
-		"of another controller": func(t *testing.T, n *lab.Namespace, d *appsv1.Deployment) {
+		"owned by another controller": func(t *testing.T, n *lab.Namespace, d *appsv1.Deployment) {
 			owner, err := n.Lab.Kube.CoreV1().ConfigMaps(n.Name).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -182,10 +184,10 @@ func TestDeploymentsThatOnlyLookLikeOurs(t *testing.T) {
 			d.Spec.Selector.MatchLabels["app"] = "scoop"
 			d.Spec.Template.Labels["app"] = "scoop"
 		},
-		"with a selector by expression": func(_ *testing.T, _ *lab.Namespace, d *appsv1.Deployment) {
+		"with a selector expression": func(_ *testing.T, _ *lab.Namespace, d *appsv1.Deployment) {
 			d.Spec.Selector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "app.kubernetes.io/name", Operator: metav1.LabelSelectorOpExists}}
 		},
-		"managed by somebody else": func(_ *testing.T, _ *lab.Namespace, d *appsv1.Deployment) {
+		"labeled as managed by another tool": func(_ *testing.T, _ *lab.Namespace, d *appsv1.Deployment) {
 			d.Labels["app.kubernetes.io/managed-by"] = "helm"
 		},
 	} {
@@ -193,7 +195,8 @@ func TestDeploymentsThatOnlyLookLikeOurs(t *testing.T) {
 			t.Parallel()
 			n := NewNamespace(t)
 
-			// Made by the controller, so that it has all the right labels.
+			// The controller creates the original, so that the lookalike has all the
+			// right labels.
 			n.Apply(t, flavour("vanilla", "deploymentName: scoop"))
 			n.EventuallyReady(t, "vanilla")
 			ours := n.Deployment(t, "scoop")
@@ -213,13 +216,13 @@ func TestDeploymentsThatOnlyLookLikeOurs(t *testing.T) {
 			n.Apply(t, flavour("vanilla", "deploymentName: scoop"))
 			ice := n.EventuallyStalled(t, "vanilla", v1alpha1.ReasonErrResourceExists)
 			if s := ice.Status; s.DeploymentName != "" || s.Replicas != 0 || len(s.Nodes) != 0 {
-				t.Errorf("what runs there is not the Icecream's, and its status is %+v", s)
+				t.Errorf("the Deployment is not the Icecream's, but the status is %+v", s)
 			}
 			if now := n.Deployment(t, "scoop"); now.UID != foreign.UID || now.ResourceVersion != foreign.ResourceVersion {
-				t.Errorf("the Deployment was %+v\nand is %+v", foreign, now)
+				t.Errorf("the Deployment was %+v\nand is now %+v", foreign, now)
 			}
 			if written := deploymentWrites(t, n, began); len(written) > 0 {
-				t.Errorf("the controller has written it: %s", written)
+				t.Errorf("the controller wrote it: %s", written)
 			}
 			n.Kubectl(t, "delete", "deployment", "scoop")
 			n.EventuallyReady(t, "vanilla")

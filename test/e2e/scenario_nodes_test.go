@@ -21,12 +21,11 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// onlyHere is the key of a label and of a taint of nodes that one test has for
-// itself.
+// onlyHere is the key of the label and the taint that reserve nodes for one namespace.
 const onlyHere = "e2e.example/namespace"
 
-// ownNodes adds nodes to the cluster that only Pods of this namespace run on: see
-// moveTo. They are removed when the test ends.
+// ownNodes adds nodes to the cluster on which only Pods of this namespace run: see
+// runOnOwnNodes. They are removed when the test ends.
 func ownNodes(t *testing.T, n *lab.Namespace, count int) []string {
 	t.Helper()
 	nodes := n.Lab.Kube.CoreV1().Nodes()
@@ -54,7 +53,7 @@ func ownNodes(t *testing.T, n *lab.Namespace, count int) []string {
 		})
 	}
 	for _, name := range made {
-		n.Eventually(t, "node "+name+" takes Pods", func(ctx context.Context) error {
+		n.Eventually(t, "node "+name+" accepts Pods", func(ctx context.Context) error {
 			node, err := nodes.Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
 				return err
@@ -68,15 +67,16 @@ func ownNodes(t *testing.T, n *lab.Namespace, count int) []string {
 	return made
 }
 
+// isReadyNode reports whether a node is ready.
 func isReadyNode(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
 }
 
-// runOnOwnNodes makes an Icecream whose Pods run on the namespace's own nodes. It
-// has no fields for that; but somebody else may set them on its Deployment. A
-// Pod leaves a node a second after that has ceased to be ready.
+// runOnOwnNodes creates an Icecream whose Pods run on the namespace's own nodes. An
+// Icecream has no fields for that, so the test sets them on the Deployment, as other
+// tools may. Pods leave a node one second after it stops being ready.
 func runOnOwnNodes(t *testing.T, n *lab.Namespace, name string, replicas int32) *v1alpha1.Icecream {
 	t.Helper()
 	n.Apply(t, flavour(name, "replicas: 0"))
@@ -92,31 +92,32 @@ func runOnOwnNodes(t *testing.T, n *lab.Namespace, name string, replicas int32) 
 	return n.EventuallyReady(t, name)
 }
 
-// eventuallyOn waits until the Icecream is Ready with its Pods on just these nodes.
+// eventuallyOn waits until the Icecream is Ready with its Pods on exactly these nodes.
 func eventuallyOn(t *testing.T, n *lab.Namespace, name string, nodes ...v1alpha1.IcecreamNode) {
 	t.Helper()
-	n.EventuallyIcecream(t, name, "is Ready on other nodes", func(ice *v1alpha1.Icecream) error {
+	n.EventuallyIcecream(t, name, "is Ready on the expected nodes", func(ice *v1alpha1.Icecream) error {
 		if diff := cmp.Diff(nodes, ice.Status.Nodes); diff != "" {
-			return fmt.Errorf("nodes (-wanted +got):\n%s", diff)
+			return fmt.Errorf("its nodes differ (-want +got):\n%s", diff)
 		}
 		return lab.IsReady(ice)
 	})
 }
 
-// requirePlacementLogged waits until the log has told on which node these Pods are.
+// requirePlacementLogged waits until a line of the log says that these Pods are on that
+// node.
 func requirePlacementLogged(t *testing.T, n *lab.Namespace, name, node string, pods []corev1.Pod) {
 	t.Helper()
 	words := []string{"Placement changed", n.Name + "/" + name, node + ": "}
 	for _, pod := range pods {
 		words = append(words, pod.Name)
 	}
-	n.Eventually(t, "the log tells of the placement", func(context.Context) error {
+	n.Eventually(t, "the log reports the placement", func(context.Context) error {
 		for line := range strings.Lines(n.Controller.Log()) {
 			if strings.HasPrefix(line, "I") && containsAll(line, words...) {
 				return nil
 			}
 		}
-		return fmt.Errorf("no line has all of %q", words)
+		return fmt.Errorf("no line contains all of %q", words)
 	})
 }
 
@@ -137,14 +138,14 @@ func TestNodeThatFailsItsPodsAndIsDrained(t *testing.T) {
 	eventuallyTold(t, n, "vanilla", v1alpha1.ReasonScheduled, "2 Pods on "+nodes[0])
 	requirePlacementLogged(t, n, "vanilla", nodes[0], n.LivePods(t))
 
-	// This is what becomes of Pods whose kubelet has not been heard of for long.
+	// The node controller does this to Pods whose kubelet has stopped reporting.
 	for _, pod := range n.LivePods(t) {
 		n.Kubectl(t, "patch", "pod", pod.Name, "--subresource=status", "-p", `{"status":{"conditions":[{"type":"Ready","status":"False","reason":"NodeNotReady"}]}}`)
 	}
-	n.EventuallyIcecream(t, "vanilla", "has no Pod that is ready", func(ice *v1alpha1.Icecream) error {
+	n.EventuallyIcecream(t, "vanilla", "has no ready Pod", func(ice *v1alpha1.Icecream) error {
 		want := []v1alpha1.IcecreamNode{{Name: nodes[0], Pods: 2, ReadyPods: 0}}
 		if diff := cmp.Diff(want, ice.Status.Nodes); diff != "" || ice.Status.ReadyReplicas != 0 || ice.Status.AvailableReplicas != 0 {
-			return fmt.Errorf("the status is %+v, nodes (-wanted +got):\n%s", ice.Status, diff)
+			return fmt.Errorf("the status is %+v; its nodes differ (-want +got):\n%s", ice.Status, diff)
 		}
 		if lab.IsReady(ice) == nil {
 			return errors.New("it is Ready")
@@ -160,8 +161,8 @@ func TestNodeThatFailsItsPodsAndIsDrained(t *testing.T) {
 	requirePlacementLogged(t, n, "vanilla", nodes[1], n.LivePods(t))
 }
 
-// Pods outlive their node until the garbage collector of Pods comes by, which is
-// after a minute.
+// Pods outlive their node until the Pod garbage collector deletes them, about a minute
+// later.
 func TestNodeThatIsDeleted(t *testing.T) {
 	t.Parallel()
 	n, nodes := runOnFirstOfTwo(t)
@@ -172,7 +173,7 @@ func TestNodeThatIsDeleted(t *testing.T) {
 	n.Eventually(t, "the Pods of the node are gone", func(context.Context) error {
 		for _, pod := range n.LivePods(t) {
 			if before[pod.Name] == pod.UID {
-				return fmt.Errorf("Pod %s is there", pod.Name)
+				return fmt.Errorf("Pod %s still exists", pod.Name)
 			}
 		}
 		return nil
@@ -191,7 +192,8 @@ func TestPodThatIsDeletedOrEvicted(t *testing.T) {
 		"evicted": func(ctx context.Context, n *lab.Namespace, pod string) error {
 			return n.Pods().EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod}})
 		},
-		// As a kubelet does that is short of memory: it fails, and stays.
+		// A kubelet that is short of memory marks the Pod as failed and leaves it in
+		// place.
 		"evicted by its node": func(ctx context.Context, n *lab.Namespace, pod string) error {
 			_, err := n.TryKubectl(ctx, "", "patch", "pod", pod, "--subresource=status", "-p",
 				`{"status":{"phase":"Failed","reason":"Evicted","message":"The node was low on resource: memory."}}`)
@@ -224,8 +226,8 @@ func TestPodThatIsDeletedOrEvicted(t *testing.T) {
 	}
 }
 
-// runOnFirstOfTwo starts an Icecream, vanilla, of two Pods that run on the first of
-// two nodes of their own. The second is cordoned.
+// runOnFirstOfTwo creates the Icecream "vanilla" with two Pods, which run on the first of
+// two nodes that the namespace has for itself. The second node is cordoned.
 func runOnFirstOfTwo(t *testing.T) (n *lab.Namespace, nodes []string) {
 	t.Helper()
 	n = NewNamespace(t)

@@ -14,28 +14,28 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// eventuallyOnly waits until those are the Deployments of the namespace and the
-// Icecream is Ready.
+// eventuallyOnly waits until the namespace has exactly these Deployments and the Icecream
+// is Ready.
 func eventuallyOnly(t *testing.T, n *lab.Namespace, icecream string, deployments ...string) *v1alpha1.Icecream {
 	t.Helper()
-	n.Eventually(t, fmt.Sprintf("%q is all that is left", deployments), func(context.Context) error {
+	n.Eventually(t, fmt.Sprintf("the only Deployments are %q", deployments), func(context.Context) error {
 		if got := names(n.AllDeployments(t)); !cmp.Equal(got, deployments) {
-			return fmt.Errorf("there are the Deployments %q", got)
+			return fmt.Errorf("the Deployments are %q", got)
 		}
 		return nil
 	})
 	return n.EventuallyReady(t, icecream)
 }
 
-// requireSeamless requires of what was recorded that there were never fewer Pods
-// ready than that, that no Deployment went before the one that replaces it could
-// do without it, and that no Pod ever belonged to two of them.
+// requireSeamless requires that, at every moment of the recording, at least that many
+// Pods were ready, that no Deployment was deleted before its replacement was rolled out,
+// and that no Pod was ever selected by two Deployments.
 func requireSeamless(t *testing.T, n *lab.Namespace, r *recording, wanted int, replacedBy map[string]string) {
 	t.Helper()
 	selectors := map[string]labels.Selector{}
 	r.play(t, n, func(now scene, c change) {
 		if got := now.readyPods(); got < wanted {
-			t.Errorf("at version %d no more than %d Pods were ready", c.version, got)
+			t.Errorf("at resource version %d only %d Pods were ready", c.version, got)
 		}
 		if c.deployment != nil {
 			selector, err := metav1.LabelSelectorAsSelector(c.deployment.Spec.Selector)
@@ -47,7 +47,7 @@ func requireSeamless(t *testing.T, n *lab.Namespace, r *recording, wanted int, r
 		if c.deployment != nil && c.isGone {
 			next := now.deployments[replacedBy[c.deployment.Name]]
 			if next == nil || !isRolledOut(next) {
-				t.Errorf("Deployment %q went at version %d, when the one in its place was %+v", c.deployment.Name, c.version, next)
+				t.Errorf("Deployment %q was deleted at resource version %d, when its replacement was %+v", c.deployment.Name, c.version, next)
 			}
 		}
 		if c.pod != nil {
@@ -58,7 +58,7 @@ func requireSeamless(t *testing.T, n *lab.Namespace, r *recording, wanted int, r
 				}
 			}
 			if len(selectedBy) > 1 {
-				t.Errorf("Pod %q is selected by %q", c.pod.Name, selectedBy)
+				t.Errorf("Pod %q is selected by the Deployments %q", c.pod.Name, selectedBy)
 			}
 		}
 	})
@@ -82,7 +82,7 @@ func TestRenameMakesTheNewBeforeItDropsTheOld(t *testing.T) {
 
 	requireSeamless(t, n, r, 3, map[string]string{"cone": "cup"})
 	if written := steps(deploymentWrites(t, n, began)); !cmp.Equal(written, []string{"create cup", "delete cone"}) {
-		t.Errorf("a rename took %q", written)
+		t.Errorf("the rename took these requests: %q", written)
 	}
 	if ice.Status.DeploymentName != "cup" || ice.Status.Replicas != 3 {
 		t.Errorf("the status is %+v", ice.Status)
@@ -106,8 +106,8 @@ func TestRenameThatIsTakenBackAtOnce(t *testing.T) {
 	requireSeamless(t, n, r, 3, map[string]string{"cone": "cup", "cup": "cone"})
 }
 
-// When the old name comes back before the new Deployment can take over, nothing
-// that runs is touched.
+// If the old name is restored before the new Deployment can take over, the running Pods
+// are left alone.
 func TestRenameThatIsTakenBackHalfway(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
@@ -130,18 +130,18 @@ func TestRenameThatIsTakenBackHalfway(t *testing.T) {
 	n.Apply(t, flavour("vanilla", "deploymentName: cone", "replicas: 2", "image: registry.example/vanilla:1"))
 	eventuallyOnly(t, n, "vanilla", "cone")
 
-	n.Eventually(t, "the Pods are those of before", func(context.Context) error {
+	n.Eventually(t, "only the original Pods are left", func(context.Context) error {
 		if diff := cmp.Diff(pods, identities(n.LivePods(t))); diff != "" {
-			return fmt.Errorf("they have changed (-before +now):\n%s", diff)
+			return fmt.Errorf("the Pods differ (-before +now):\n%s", diff)
 		}
 		return nil
 	})
 	if now := n.Deployment(t, "cone"); now.UID != cone.UID || now.Generation != cone.Generation {
-		t.Errorf("the Deployment was %+v\nand is %+v", cone.ObjectMeta, now.ObjectMeta)
+		t.Errorf("the Deployment was %+v\nand is now %+v", cone.ObjectMeta, now.ObjectMeta)
 	}
 	r.play(t, n, func(now scene, c change) {
 		if got := now.readyPods(); got < 2 {
-			t.Errorf("at version %d no more than %d Pods were ready", c.version, got)
+			t.Errorf("at resource version %d only %d Pods were ready", c.version, got)
 		}
 	})
 	eventuallyTold(t, n, "vanilla", v1alpha1.ReasonDeploymentRenamed, `Renamed Deployment "cup" to "cone"`)
@@ -173,7 +173,7 @@ func TestRenameToAnImageThatCannotBePulled(t *testing.T) {
 	requireSeamless(t, n, r, 2, map[string]string{"cone": "cup"})
 }
 
-// The API says of status.deploymentName: "While a rename is under way or
+// The API reference says about status.deploymentName: "While a rename is under way or
 // impossible, it is the one that still runs."
 func TestRenameUnderWayReportsTheDeploymentThatRuns(t *testing.T) {
 	t.Parallel()
@@ -184,7 +184,7 @@ func TestRenameUnderWayReportsTheDeploymentThatRuns(t *testing.T) {
 	n.Apply(t, flavour("vanilla", "deploymentName: cup", "replicas: 2", "image: registry.example/does-not-exist:1"))
 	ice := n.EventuallyStalled(t, "vanilla", v1alpha1.ReasonImagePullBackOff)
 	if ice.Status.DeploymentName != "cone" || ice.Status.AvailableReplicas != 2 {
-		t.Errorf("Deployment \"cone\" runs 2 Pods and \"cup\" cannot; the status says %q runs %d", ice.Status.DeploymentName, ice.Status.AvailableReplicas)
+		t.Errorf("Deployment \"cone\" runs 2 Pods and \"cup\" cannot run any, but the status says that %q runs %d", ice.Status.DeploymentName, ice.Status.AvailableReplicas)
 	}
 }
 
@@ -200,10 +200,10 @@ func TestRenameToAnOccupiedName(t *testing.T) {
 	n.Apply(t, flavour("vanilla", "deploymentName: cup", "replicas: 2"))
 	ice := n.EventuallyStalled(t, "vanilla", v1alpha1.ReasonErrResourceExists)
 	if s := ice.Status; s.DeploymentName != "cone" || s.Replicas != 2 || s.AvailableReplicas != 2 || s.Selector != before.Status.Selector || !cmp.Equal(s.Nodes, before.Status.Nodes) {
-		t.Errorf("Deployment \"cone\" runs on; the status was %+v\nand is %+v", before.Status, s)
+		t.Errorf("Deployment \"cone\" is unchanged, but the status was %+v\nand is now %+v", before.Status, s)
 	}
 	requireOneWarning(t, n, "vanilla", v1alpha1.ReasonErrResourceExists, `Resource "cup" already exists and is not managed by Icecream`)
-	n.Steadily(t, "the old Deployment runs on", aMoment, func(context.Context) error {
+	n.Steadily(t, "the old Deployment does not change", aMoment, func(context.Context) error {
 		if now := n.Deployment(t, "cone"); now.ResourceVersion != cone.ResourceVersion {
 			return fmt.Errorf("it is %+v", now)
 		}

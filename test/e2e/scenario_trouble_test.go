@@ -18,8 +18,7 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// requireShown requires that kubectl get says of an Icecream that it is not Ready,
-// and why.
+// requireShown requires that kubectl get shows this value of Ready and this reason.
 func requireShown(t *testing.T, n *lab.Namespace, name, ready, reason string) {
 	t.Helper()
 	line := strings.Fields(n.Kubectl(t, "get", "icecream", name, "--no-headers"))
@@ -29,8 +28,9 @@ func requireShown(t *testing.T, n *lab.Namespace, name, ready, reason string) {
 	}
 }
 
-// requireTrouble waits until an Icecream is Stalled for that reason, and requires
-// that everybody who asks is told why, in these words.
+// requireTrouble waits until an Icecream is Stalled for that reason. It requires that the
+// conditions, kubectl get, kstatus and one Warning all report this, the conditions and
+// the Warning in these words.
 func requireTrouble(t *testing.T, n *lab.Namespace, name, reason, words string) {
 	t.Helper()
 	ice := n.EventuallyStalled(t, name, reason)
@@ -41,13 +41,13 @@ func requireTrouble(t *testing.T, n *lab.Namespace, name, reason, words string) 
 	}
 	requireShown(t, n, name, "False", reason)
 	if got := kstatusOf(t, n, name); got != status.FailedStatus {
-		t.Errorf("deployment tools take it for %s", got)
+		t.Errorf("kstatus is %s", got)
 	}
 	requireOneWarning(t, n, name, reason, words)
 }
 
-// requireMended waits until an Icecream is Ready, and requires that nothing in its
-// status still speaks of that reason.
+// requireMended waits until an Icecream is Ready, and requires that nothing in its status
+// still mentions that reason.
 func requireMended(t *testing.T, n *lab.Namespace, name, reason string) {
 	t.Helper()
 	ice := n.EventuallyReady(t, name)
@@ -56,20 +56,20 @@ func requireMended(t *testing.T, n *lab.Namespace, name, reason string) {
 		t.Fatal(err)
 	}
 	if strings.Contains(string(text), reason) {
-		t.Errorf("it is mended, and its status still says %s", text)
+		t.Errorf("the Icecream is Ready, but its status still says %s", text)
 	}
 	requireShown(t, n, name, "True", v1alpha1.ReasonAvailable)
 	if got := kstatusOf(t, n, name); got != status.CurrentStatus {
-		t.Errorf("deployment tools take it for %s", got)
+		t.Errorf("kstatus is %s", got)
 	}
-	n.Eventually(t, "people are told that it is mended", func(context.Context) error {
-		// A repetition of an event may be counted later.
+	n.Eventually(t, "there is an event Synced", func(context.Context) error {
+		// There may be only one: a repeated event may be counted later.
 		for _, event := range n.Events(t, name) {
 			if event.Reason == v1alpha1.ReasonSynced {
 				return nil
 			}
 		}
-		return errors.New("nobody has told them")
+		return errors.New("there is none")
 	})
 }
 
@@ -94,13 +94,14 @@ func TestImageThatCannotBePulled(t *testing.T) {
 	requireMended(t, n, "vanilla", v1alpha1.ReasonImagePullBackOff)
 }
 
-// A kubelet that tries again changes the Pod twice each time. That is no news.
+// A kubelet that retries changes the Pod twice each time. The controller does not report
+// these changes.
 func TestImageThatIsTriedAgainAndAgainIsNoNews(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
 	n.Apply(t, flavour("vanilla", "image: registry.example/does-not-exist:1"))
 	n.EventuallyStalled(t, "vanilla", v1alpha1.ReasonImagePullBackOff)
-	n.Steadily(t, "it is Stalled", aMoment, func(context.Context) error {
+	n.Steadily(t, "it stays Stalled", aMoment, func(context.Context) error {
 		return lab.IsStalled(v1alpha1.ReasonImagePullBackOff)(n.Icecream(t, "vanilla"))
 	})
 
@@ -110,7 +111,7 @@ func TestImageThatIsTriedAgainAndAgainIsNoNews(t *testing.T) {
 	for range attempts {
 		n.Eventually(t, "the kubelet backs off", func(context.Context) error {
 			if got := waitingReason(t, n, pod); got != "ImagePullBackOff" {
-				return fmt.Errorf("the container waits because of %q", got)
+				return fmt.Errorf("the container is waiting because of %q", got)
 			}
 			return nil
 		})
@@ -129,15 +130,16 @@ func TestImageThatIsTriedAgainAndAgainIsNoNews(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	n.Steadily(t, "it is Stalled", aMoment, func(context.Context) error {
+	n.Steadily(t, "it stays Stalled", aMoment, func(context.Context) error {
 		return lab.IsStalled(v1alpha1.ReasonImagePullBackOff)(n.Icecream(t, "vanilla"))
 	})
 	if written := statusWrites(t, n, "vanilla", began); len(written) > 0 {
-		t.Errorf("the image was tried %d times, and the controller made %s; the status was %+v\nand is %+v", attempts, written, before.Status, n.Icecream(t, "vanilla").Status)
+		t.Errorf("the kubelet tried to pull the image %d times, and the controller made %s; the status was %+v\nand is now %+v", attempts, written, before.Status, n.Icecream(t, "vanilla").Status)
 	}
 	requireOneWarning(t, n, "vanilla", v1alpha1.ReasonImagePullBackOff, "cannot pull")
 }
 
+// waitingReason returns why the first container of a Pod is waiting, or "" if it is not.
 func waitingReason(t *testing.T, n *lab.Namespace, pod string) string {
 	t.Helper()
 	now, err := n.Pods().Get(t.Context(), pod, metav1.GetOptions{})
@@ -150,7 +152,7 @@ func waitingReason(t *testing.T, n *lab.Namespace, pod string) string {
 	return now.Status.ContainerStatuses[0].State.Waiting.Reason
 }
 
-// A container that crashes is started again after a while, and crashes again.
+// A container that crashes is restarted after a while, and crashes again.
 func TestPodsThatCrash(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
@@ -164,10 +166,10 @@ func TestPodsThatCrash(t *testing.T) {
 				return nil
 			}
 		}
-		return fmt.Errorf("it is %s since %s", "not so", time.Since(began))
+		return fmt.Errorf("after %s, none has", time.Since(began))
 	})
 	if written := statusWrites(t, n, "vanilla", began); len(written) > 0 {
-		t.Errorf("nothing has changed, and the controller made %s", written)
+		t.Errorf("nothing has changed, but the controller made %s", written)
 	}
 	requireTrouble(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff, "exit code 1")
 
@@ -175,8 +177,8 @@ func TestPodsThatCrash(t *testing.T) {
 	requireMended(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff)
 }
 
-// An update to something that cannot run leaves what runs alone, as a Deployment
-// does.
+// An update to an image that cannot run leaves the running Pods alone, as with any
+// Deployment.
 func TestUpdateThatCannotRun(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
@@ -191,8 +193,8 @@ func TestUpdateThatCannotRun(t *testing.T) {
 	requireMended(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff)
 }
 
-// Of a Pod that runs and does not become ready nobody knows why. It has as much
-// time as the Deployment gives it, which is not the controller's to say.
+// If a Pod runs but does not become ready, nothing says why. The controller then waits as
+// long as the Deployment's own progress deadline, which it does not set.
 func TestPodsThatNeverBecomeReady(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
@@ -203,9 +205,9 @@ func TestPodsThatNeverBecomeReady(t *testing.T) {
 		}
 		return nil
 	})
-	n.Steadily(t, "it is in progress for longer than other troubles may last", 4*time.Second, func(context.Context) error {
+	n.Steadily(t, "it is still in progress after the stall timeout", 4*time.Second, func(context.Context) error {
 		if got := kstatusOf(t, n, "vanilla"); got != status.InProgressStatus {
-			return fmt.Errorf("it is %s", got)
+			return fmt.Errorf("kstatus is %s", got)
 		}
 		return nil
 	})
@@ -215,7 +217,7 @@ func TestPodsThatNeverBecomeReady(t *testing.T) {
 	n.EventuallyStalled(t, "vanilla", v1alpha1.ReasonProgressDeadlineExceeded)
 	requireShown(t, n, "vanilla", "False", v1alpha1.ReasonProgressDeadlineExceeded)
 	if got := kstatusOf(t, n, "vanilla"); got != status.FailedStatus {
-		t.Errorf("deployment tools take it for %s", got)
+		t.Errorf("kstatus is %s", got)
 	}
 	requireOneWarning(t, n, "vanilla", v1alpha1.ReasonProgressDeadlineExceeded, "")
 
@@ -277,10 +279,10 @@ func TestNamespaceWithTheStrictestPodSecurity(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
 	n.Kubectl(t, "label", "namespace", n.Name, "pod-security.kubernetes.io/enforce=restricted")
-	// It holds from the moment in which the API server's own cache knows of it.
+	// The label takes effect when the API server's own cache has it.
 	n.Eventually(t, "a Pod that is not restricted is refused", func(ctx context.Context) error {
 		if _, err := n.TryKubectl(ctx, "", "run", "lax", "--image=registry.example/lax:1", "--dry-run=server"); err == nil {
-			return fmt.Errorf("it is accepted")
+			return fmt.Errorf("the Pod is accepted")
 		}
 		return nil
 	})
@@ -294,12 +296,12 @@ func TestPausedDeployment(t *testing.T) {
 	n.Apply(t, flavour("vanilla", "replicas: 2", "image: registry.example/vanilla:1"))
 	n.EventuallyReady(t, "vanilla")
 
-	// Nothing is missing, so nothing is wrong. Until the Deployment's controller has
-	// said so, too, it may be in progress.
+	// Pausing a complete Deployment is not a problem. Until the Deployment controller has
+	// observed the pause, the Icecream may be in progress.
 	n.Kubectl(t, "rollout", "pause", "deployment/vanilla")
-	n.Steadily(t, "it has not failed", aMoment, func(context.Context) error {
+	n.Steadily(t, "it does not fail", aMoment, func(context.Context) error {
 		if got := kstatusOf(t, n, "vanilla"); got != status.CurrentStatus && got != status.InProgressStatus {
-			return fmt.Errorf("it is %s", got)
+			return fmt.Errorf("kstatus is %s", got)
 		}
 		return nil
 	})
