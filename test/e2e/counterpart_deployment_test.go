@@ -19,7 +19,8 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// A Deployment that cannot have a ReplicaSet says so without having observed anything.
+// A Deployment whose ReplicaSet is refused says so before its observedGeneration is up to
+// date.
 func TestReplicaSetsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -60,7 +61,7 @@ func TestReplicaSetsThatAreRefused(t *testing.T) {
 				edit(t, n, "vanilla", `"image": "registry.example/vanilla:2"`)
 				requireTrouble(t, n, "vanilla", v1alpha1.ReasonReplicaFailure, test.words)
 				if ice := n.Icecream(t, "vanilla"); ice.Status.AvailableReplicas != 2 || ice.Status.UpdatedReplicas != 0 {
-					t.Errorf("what was there runs on, and the status is %+v", ice.Status)
+					t.Errorf("the old Pods still run, but the status is %+v", ice.Status)
 				}
 				allow()
 				requireMended(t, n, "vanilla", v1alpha1.ReasonReplicaFailure)
@@ -69,11 +70,11 @@ func TestReplicaSetsThatAreRefused(t *testing.T) {
 	}
 }
 
-// startQuota makes a quota, and returns when it counts.
+// startQuota creates a quota, and returns once it is in force.
 func startQuota(t *testing.T, n *lab.Namespace, name, hard string) {
 	t.Helper()
 	n.Kubectl(t, "create", "quota", name, "--hard="+hard)
-	n.Eventually(t, "the quota counts", func(ctx context.Context) error {
+	n.Eventually(t, "the quota is in force", func(ctx context.Context) error {
 		quota, err := n.Lab.Kube.CoreV1().ResourceQuotas(n.Name).Get(ctx, name, metav1.GetOptions{})
 		if err == nil && len(quota.Status.Used) == 0 {
 			return fmt.Errorf("its status is %+v", quota.Status)
@@ -82,8 +83,8 @@ func startQuota(t *testing.T, n *lab.Namespace, name, hard string) {
 	})
 }
 
-// Somebody takes a Pod out of its ReplicaSet to look at what is wrong with it. It still
-// has the Icecream's labels, and is not the Icecream's any more.
+// A user takes a Pod out of its ReplicaSet in order to debug it. The Pod keeps the
+// Icecream's labels but no longer belongs to the Icecream.
 func TestPodThatIsTakenAsideForDebugging(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
@@ -99,7 +100,7 @@ func TestPodThatIsTakenAsideForDebugging(t *testing.T) {
 			return err
 		}
 		if all := n.LivePods(t); metav1.GetControllerOf(now) != nil || len(all) != 3 || !allPodsReady(all) {
-			return fmt.Errorf("it belongs to %v, and there are %v", now.OwnerReferences, identities(all))
+			return fmt.Errorf("its owners are %v, and the Pods are %v", now.OwnerReferences, identities(all))
 		}
 		return nil
 	})
@@ -107,7 +108,7 @@ func TestPodThatIsTakenAsideForDebugging(t *testing.T) {
 	requireWithoutAside := func() {
 		t.Helper()
 		eventuallyIdle(t, n, c)
-		n.Steadily(t, "it is Ready, with its own two Pods", aMoment, func(context.Context) error {
+		n.Steadily(t, "it is Ready with its own two Pods", aMoment, func(context.Context) error {
 			ice := n.Icecream(t, "vanilla")
 			var pods int32
 			for _, node := range ice.Status.Nodes {
@@ -121,19 +122,20 @@ func TestPodThatIsTakenAsideForDebugging(t *testing.T) {
 	}
 	requireWithoutAside()
 
-	// Nothing that becomes of it matters to the Icecream.
+	// Whatever happens to that Pod does not matter to the Icecream.
 	playKubelet(t, n, aside.Name, crashed)
 	requireWithoutAside()
 	n.Kubectl(t, "delete", "pod", aside.Name)
 	requireWithoutAside()
 	for _, event := range n.Events(t, "vanilla") {
 		if event.Type == corev1.EventTypeWarning {
-			t.Errorf("people were warned: %s: %s", event.Reason, event.Note)
+			t.Errorf("there is a Warning %s: %s", event.Reason, event.Note)
 		}
 	}
 }
 
-// hold puts a finalizer on a Deployment, which keeps it from going. release takes it off.
+// hold adds a finalizer to a Deployment, which delays its deletion until release removes
+// the finalizer.
 func hold(t *testing.T, n *lab.Namespace, deployment string) (release func()) {
 	t.Helper()
 	patch := func(finalizers string) error {
@@ -143,7 +145,7 @@ func hold(t *testing.T, n *lab.Namespace, deployment string) (release func()) {
 			return err
 		})
 	}
-	if err := patch(`["parlour.example/hold"]`); err != nil {
+	if err := patch(`["parlor.example/hold"]`); err != nil {
 		t.Fatal(err)
 	}
 	isHeld := true
@@ -155,12 +157,12 @@ func hold(t *testing.T, n *lab.Namespace, deployment string) (release func()) {
 			}
 		}
 	}
-	t.Cleanup(release) // the namespace could not go either
+	t.Cleanup(release) // otherwise the namespace could not be deleted either
 	return release
 }
 
-// requireTerminating waits until an Icecream says that a Deployment is still going, and
-// requires that this is neither a failure nor worth a warning.
+// requireTerminating waits until an Icecream says that a Deployment is terminating, and
+// requires that this is neither a failure nor a reason for a Warning.
 func requireTerminating(t *testing.T, n *lab.Namespace, name, deployment string) {
 	t.Helper()
 	check := func(ice *v1alpha1.Icecream) error {
@@ -170,19 +172,19 @@ func requireTerminating(t *testing.T, n *lab.Namespace, name, deployment string)
 		}
 		return nil
 	}
-	n.EventuallyIcecream(t, name, fmt.Sprintf("says that Deployment %q is going", deployment), check)
-	n.Steadily(t, "it says so", 2*aMoment, func(context.Context) error { return check(n.Icecream(t, name)) })
+	n.EventuallyIcecream(t, name, fmt.Sprintf("says that Deployment %q is terminating", deployment), check)
+	n.Steadily(t, "it keeps saying so", 2*aMoment, func(context.Context) error { return check(n.Icecream(t, name)) })
 	if got := kstatusOf(t, n, name); got != status.InProgressStatus {
-		t.Errorf("deployment tools take it for %s", got)
+		t.Errorf("kstatus is %s", got)
 	}
 	for _, event := range n.Events(t, name) {
 		if event.Type == corev1.EventTypeWarning {
-			t.Errorf("people were warned: %s: %s", event.Reason, event.Note)
+			t.Errorf("there is a Warning %s: %s", event.Reason, event.Note)
 		}
 	}
 }
 
-// A rename has come to its end when the old Deployment has.
+// A rename is complete only when the old Deployment is gone.
 func TestRenameOfADeploymentThatAFinalizerHolds(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
@@ -199,7 +201,7 @@ func TestRenameOfADeploymentThatAFinalizerHolds(t *testing.T) {
 	requireMended(t, n, "vanilla", v1alpha1.ReasonDeploymentTerminating)
 }
 
-// Of somebody else's Deployment that is on its way out, the end is waited for.
+// If someone else's Deployment is being deleted, the controller waits until it is gone.
 func TestForeignDeploymentThatIsBeingDeleted(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
@@ -217,15 +219,15 @@ func TestForeignDeploymentThatIsBeingDeleted(t *testing.T) {
 	seen.requireNeverStalled(t)
 }
 
-// Only a rollout that cannot go on is stalled. A paused Deployment replaces its Pods as
-// any other does.
+// A pause is a problem only if it stops a rollout. A paused Deployment still replaces its
+// Pods as any other does.
 func TestDeploymentThatIsPausedAtRest(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
 	n.Apply(t, flavour("vanilla", "replicas: 2"))
 	n.EventuallyReady(t, "vanilla")
 	n.Kubectl(t, "rollout", "pause", "deployment/vanilla")
-	n.Eventually(t, "the pause is known", func(context.Context) error {
+	n.Eventually(t, "the Deployment controller has observed the pause", func(context.Context) error {
 		if d := n.Deployment(t, "vanilla"); d.Status.ObservedGeneration != d.Generation {
 			return fmt.Errorf("the Deployment is %+v", d)
 		}
@@ -234,7 +236,7 @@ func TestDeploymentThatIsPausedAtRest(t *testing.T) {
 	n.EventuallyReady(t, "vanilla")
 	seen := watchIcecreams(t, n)
 
-	// A container is started again, and takes its time.
+	// A container restarts, and takes its time to become ready.
 	pod := n.LivePods(t)[0].Name
 	playKubelet(t, n, pod, slow)
 	n.EventuallyIcecream(t, "vanilla", "is in progress", func(ice *v1alpha1.Icecream) error {
@@ -243,9 +245,9 @@ func TestDeploymentThatIsPausedAtRest(t *testing.T) {
 		}
 		return nil
 	})
-	n.Steadily(t, "it is in progress", 2*aMoment, func(context.Context) error {
+	n.Steadily(t, "it stays in progress", 2*aMoment, func(context.Context) error {
 		if got := kstatusOf(t, n, "vanilla"); got != status.InProgressStatus {
-			return fmt.Errorf("it is %s", got)
+			return fmt.Errorf("kstatus is %s", got)
 		}
 		return nil
 	})
@@ -262,7 +264,7 @@ func TestDeploymentThatIsPausedAtRest(t *testing.T) {
 	seen.requireNeverStalled(t)
 	for _, event := range n.Events(t, "vanilla") {
 		if event.Type == corev1.EventTypeWarning {
-			t.Errorf("people were warned: %s: %s", event.Reason, event.Note)
+			t.Errorf("there is a Warning %s: %s", event.Reason, event.Note)
 		}
 	}
 }

@@ -20,8 +20,9 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// denying is a webhook's answer to the controller's requests of one kind, such as
-// Create; it allows all others.
+// denying returns a webhook's answer: it denies the controller's requests of one
+// operation, such as Create, with the error that with returns, and allows everything
+// else.
 func denying(n *lab.Namespace, operation admissionv1.Operation, with func() error) lab.Answer {
 	return func(request *admissionv1.AdmissionRequest) error {
 		if request.UserInfo.Username != n.Controller.User || request.Operation != operation {
@@ -31,17 +32,17 @@ func denying(n *lab.Namespace, operation admissionv1.Operation, with func() erro
 	}
 }
 
-// inNewWords returns refusals of which each has words of its own.
+// inNewWords returns a function that returns a different error each time.
 func inNewWords() func() error {
 	var count atomic.Int64
 	return func() error { return fmt.Errorf("request %d is one too many", count.Add(1)) }
 }
 
-// eventuallyRefused waits until an Icecream says that its Deployment is refused, in
-// these words.
+// eventuallyRefused waits until an Icecream says, in these words, that its Deployment is
+// refused.
 func eventuallyRefused(t *testing.T, n *lab.Namespace, name, words string) {
 	t.Helper()
-	n.EventuallyIcecream(t, name, "says what it is refused for", func(ice *v1alpha1.Icecream) error {
+	n.EventuallyIcecream(t, name, "says that its Deployment is refused", func(ice *v1alpha1.Icecream) error {
 		ready := meta.FindStatusCondition(ice.Status.Conditions, v1alpha1.ConditionReady)
 		if ready == nil || ready.Reason != v1alpha1.ReasonDeploymentRefused || !strings.Contains(ready.Message, words) {
 			return fmt.Errorf("its conditions are %+v", ice.Status.Conditions)
@@ -50,16 +51,16 @@ func eventuallyRefused(t *testing.T, n *lab.Namespace, name, words string) {
 	})
 }
 
-// provocations make the controller write a Deployment in one way or another, by a
-// change to the Icecream "vanilla".
+// provocations are specs of the Icecream "vanilla" before and after an edit, such that
+// the edit makes the controller request that operation on a Deployment.
 var provocations = map[admissionv1.Operation]struct{ before, after []string }{
 	admissionv1.Create: {nil, []string{"replicas: 2"}},
 	admissionv1.Update: {[]string{"replicas: 2", "image: registry.example/vanilla:1"}, []string{"replicas: 2", "image: registry.example/vanilla:2"}},
 	admissionv1.Delete: {[]string{"deploymentName: cone"}, []string{"deploymentName: cup"}},
 }
 
-// provokeRefusals has a webhook refuse what the controller wants to write, and returns
-// once the Icecream "vanilla" says so in these words.
+// provokeRefusals has a webhook refuse an operation, makes the controller request it, and
+// returns once the Icecream "vanilla" reports the refusal in these words.
 func provokeRefusals(t *testing.T, n *lab.Namespace, operation admissionv1.Operation, with func() error, words string) *lab.Webhook {
 	t.Helper()
 	provocation := provocations[operation]
@@ -73,7 +74,7 @@ func provokeRefusals(t *testing.T, n *lab.Namespace, operation admissionv1.Opera
 	return webhook
 }
 
-// Refusals that never have the same words twice are one piece of news all the same.
+// Refusals are reported only once, even if each one has a different message.
 func TestRefusalsInEverNewWords(t *testing.T) {
 	t.Parallel()
 	const while, most, fewest = 20 * time.Second, 8, 2
@@ -95,7 +96,7 @@ func TestRefusalsInEverNewWords(t *testing.T) {
 			webhook := provokeRefusals(t, n, test.operation, test.with, test.words)
 
 			began := time.Now()
-			n.Steadily(t, "it says what it is refused for", while, func(context.Context) error {
+			n.Steadily(t, "it says that its Deployment is refused", while, func(context.Context) error {
 				ready := meta.FindStatusCondition(n.Icecream(t, "vanilla").Status.Conditions, v1alpha1.ConditionReady)
 				if ready.Status == metav1.ConditionTrue || ready.Reason != v1alpha1.ReasonDeploymentRefused {
 					return fmt.Errorf("condition Ready is %+v", ready)
@@ -106,10 +107,10 @@ func TestRefusalsInEverNewWords(t *testing.T) {
 				t.Errorf("in %s the controller made %s, want %d to %d", while, writes, fewest, most)
 			}
 			if writes := statusWrites(t, n, "vanilla", began); len(writes) > most {
-				t.Errorf("in %s the controller made %s, want no more than %d", while, writes, most)
+				t.Errorf("in %s the controller made %s, want at most %d", while, writes, most)
 			}
 			if writes := requestsOf(t, n).Since(began).Resource("events").Writes(); len(writes) > most {
-				t.Errorf("in %s the controller made %s, want no more than %d", while, writes, most)
+				t.Errorf("in %s the controller made %s, want at most %d", while, writes, most)
 			}
 			requireOneWarning(t, n, "vanilla", v1alpha1.ReasonDeploymentRefused, test.words)
 
@@ -119,7 +120,7 @@ func TestRefusalsInEverNewWords(t *testing.T) {
 	}
 }
 
-// One webhook that is broken hits everybody at once.
+// A single broken webhook affects all Icecreams at once.
 func TestManyRefusalsAtOnce(t *testing.T) {
 	t.Parallel()
 	const icecreams, while, perSecond = 40, 20 * time.Second, 3
@@ -143,23 +144,23 @@ func TestManyRefusalsAtOnce(t *testing.T) {
 		"events":      made.Resource("events").Writes(),
 	} {
 		if len(writes) > most {
-			t.Errorf("%d Icecreams were refused for %s, and for their %s the controller made %s, want no more than %d", icecreams, time.Since(began), what, writes, most)
+			t.Errorf("%d Icecreams were refused for %s, and the controller wrote their %s with %s, want at most %d", icecreams, time.Since(began), what, writes, most)
 		}
 	}
 
 	webhook.Stop(t)
-	n.Eventually(t, "nobody has been forgotten", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
+	n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
 	for i := range icecreams {
 		requireOneWarning(t, n, icecreamName(i), v1alpha1.ReasonDeploymentRefused, "is one too many")
 	}
 }
 
-// A webhook chooses the status code of its denial, and some of them are also what the
-// API server says to somebody whose cache lags.
+// A webhook chooses the status code of its denial. Some of these codes are also what the
+// API server returns when the client's cache is stale.
 func TestDenialsThatLookLikeAStaleCache(t *testing.T) {
 	t.Parallel()
 	status := func(code int32, reason metav1.StatusReason) *apierrors.StatusError {
-		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: code, Reason: reason, Message: "team parlour has no budget"}}
+		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: code, Reason: reason, Message: "team parlor has no budget"}}
 	}
 	for name, denial := range map[string]*apierrors.StatusError{
 		"404, not found":      status(http.StatusNotFound, metav1.StatusReasonNotFound),
@@ -172,8 +173,8 @@ func TestDenialsThatLookLikeAStaleCache(t *testing.T) {
 			t.Run(fmt.Sprintf("%s to %s", name, operation), func(t *testing.T) {
 				t.Parallel()
 				n := NewNamespace(t)
-				webhook := provokeRefusals(t, n, operation, func() error { return denial }, "team parlour has no budget")
-				requireOneWarning(t, n, "vanilla", v1alpha1.ReasonDeploymentRefused, "team parlour has no budget")
+				webhook := provokeRefusals(t, n, operation, func() error { return denial }, "team parlor has no budget")
+				requireOneWarning(t, n, "vanilla", v1alpha1.ReasonDeploymentRefused, "team parlor has no budget")
 				webhook.Stop(t)
 				requireMended(t, n, "vanilla", v1alpha1.ReasonDeploymentRefused)
 			})
@@ -181,7 +182,7 @@ func TestDenialsThatLookLikeAStaleCache(t *testing.T) {
 	}
 }
 
-// An API server that is overloaded, or is not reached, has refused nothing.
+// An error from an API server that is overloaded or cannot be reached is not a refusal.
 func TestNoAnswerIsNoRefusal(t *testing.T) {
 	t.Parallel()
 	busyServer := func(out http.ResponseWriter, _ *http.Request) {
@@ -195,42 +196,42 @@ func TestNoAnswerIsNoRefusal(t *testing.T) {
 			const while, most, fewest = 15 * time.Second, 2, 2
 			n := NewQuietNamespace(t)
 			var isDown atomic.Bool
-			var turnedAway atomic.Int64
+			var rejected atomic.Int64
 			isDown.Store(true)
 			n.StartControllerBehind(t, func(in *http.Request) http.HandlerFunc {
 				if !isDown.Load() || in.Method != http.MethodPost || !strings.HasSuffix(in.URL.Path, "/deployments") {
 					return nil
 				}
-				turnedAway.Add(1)
+				rejected.Add(1)
 				return answer
 			})
 
 			n.Apply(t, flavour("vanilla"))
 			n.Eventually(t, "the controller tries to create a Deployment", func(context.Context) error {
-				if turnedAway.Load() == 0 {
+				if rejected.Load() == 0 {
 					return errors.New("it has not tried yet")
 				}
 				return nil
 			})
-			n.Steadily(t, "nobody speaks of a refusal", while, func(context.Context) error {
+			n.Steadily(t, "the status reports no refusal", while, func(context.Context) error {
 				ready := meta.FindStatusCondition(n.Icecream(t, "vanilla").Status.Conditions, v1alpha1.ConditionReady)
 				if ready != nil && ready.Reason == v1alpha1.ReasonDeploymentRefused {
 					return errors.New(ready.Message)
 				}
 				return nil
 			})
-			if got := turnedAway.Load(); got < fewest {
-				t.Errorf("the controller has tried %d times to create a Deployment", got)
+			if got := rejected.Load(); got < fewest {
+				t.Errorf("the controller tried %d times to create a Deployment, want at least %d", got, fewest)
 			}
 			if writes := statusWrites(t, n, "vanilla", time.Time{}); len(writes) > most {
-				t.Errorf("there is nothing to report, and the controller made %s", writes)
+				t.Errorf("there was nothing to report, but the controller made %s", writes)
 			}
 			isDown.Store(false)
 			n.EventuallyReady(t, "vanilla")
 			eventuallyTold(t, n, "vanilla", v1alpha1.ReasonSynced, "")
 			for _, event := range n.Events(t, "vanilla") {
 				if event.Type == corev1.EventTypeWarning {
-					t.Errorf("people were warned: %s: %s", event.Reason, event.Note)
+					t.Errorf("there is a Warning %s: %s", event.Reason, event.Note)
 				}
 			}
 		})

@@ -15,8 +15,8 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// sightings are the states of all Icecreams of a namespace, in the order in which they
-// came.
+// sightings holds the states of all Icecreams of a namespace, in the order in which they
+// were observed.
 type sightings struct {
 	n *lab.Namespace
 
@@ -24,7 +24,8 @@ type sightings struct {
 	states []v1alpha1.Icecream
 }
 
-// watchIcecreams watches the Icecreams of a namespace from now on, until the test ends.
+// watchIcecreams records the states of a namespace's Icecreams from now on, until the
+// test ends.
 func watchIcecreams(t *testing.T, n *lab.Namespace) *sightings {
 	t.Helper()
 	now, err := n.Icecreams().List(t.Context(), metav1.ListOptions{})
@@ -53,11 +54,11 @@ func watchIcecreams(t *testing.T, n *lab.Namespace) *sightings {
 	return s
 }
 
-// requireNeverStalled requires that no Icecream was Stalled in what was seen so far,
-// which is all that there is to be seen.
+// requireNeverStalled waits until all changes so far have been recorded, and requires
+// that no Icecream was Stalled in any of them.
 func (s *sightings) requireNeverStalled(t *testing.T) {
 	t.Helper()
-	s.n.Eventually(t, "everything has been seen", func(ctx context.Context) error {
+	s.n.Eventually(t, "all changes have been recorded", func(ctx context.Context) error {
 		list, err := s.n.Icecreams().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
@@ -84,13 +85,14 @@ func (s *sightings) requireNeverStalled(t *testing.T) {
 	}
 }
 
-// requireReplaced waits until the second Icecream of a name is Ready with a Deployment
-// of its own, and requires that nobody was alarmed on the way.
+// requireReplaced waits until the second Icecream named "vanilla" is Ready with a
+// Deployment of its own. It requires that the Icecream was never Stalled and that there
+// are no Warnings.
 func requireReplaced(t *testing.T, n *lab.Namespace, seen *sightings, before *v1alpha1.Icecream) {
 	t.Helper()
 	ice := n.EventuallyReady(t, "vanilla")
 	if ice.UID == before.UID {
-		t.Fatal("the Icecream is that of before")
+		t.Fatal("the Icecream was not replaced")
 	}
 	if d := n.Deployment(t, "vanilla"); !metav1.IsControlledBy(d, ice) {
 		t.Errorf("the Deployment is %+v", d.ObjectMeta)
@@ -104,8 +106,8 @@ func requireReplaced(t *testing.T, n *lab.Namespace, seen *sightings, before *v1
 	}
 }
 
-// replace is kubectl replace --force: the Icecream is deleted, and created again while
-// the garbage collector is still at what belonged to the first.
+// replace runs kubectl replace --force. That deletes the Icecream and creates it again
+// while the garbage collector is still deleting the Deployment of the first one.
 func replace(t *testing.T, n *lab.Namespace, manifest string) {
 	t.Helper()
 	if _, err := n.TryKubectl(t.Context(), manifest, "replace", "--force", "-f", "-"); err != nil {
@@ -126,7 +128,7 @@ func TestReplaceByForce(t *testing.T) {
 	}
 }
 
-// The garbage collector may have much to do.
+// A garbage collector that has much to do may start late.
 func TestReplaceByForceWhileTheGarbageCollectorIsSlow(t *testing.T) {
 	t.Parallel()
 	l := NewLab(t, lab.Options{})

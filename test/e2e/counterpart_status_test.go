@@ -18,7 +18,7 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// forge writes the status of the Icecream "vanilla" as kubectl edit --subresource=status
+// forge edits the status of the Icecream "vanilla" as kubectl edit --subresource=status
 // would.
 func forge(t *testing.T, n *lab.Namespace, edit func(*v1alpha1.IcecreamStatus)) {
 	t.Helper()
@@ -38,11 +38,11 @@ func forge(t *testing.T, n *lab.Namespace, edit func(*v1alpha1.IcecreamStatus)) 
 
 var phantom = v1alpha1.IcecreamNode{Name: "phantom", Pods: 7}
 
-// Whoever has written a status before, what the controller writes is what it says.
+// The controller replaces the whole status, whoever has written it before.
 func TestStatusThatOthersHaveWritten(t *testing.T) {
 	t.Parallel()
 	for name, write := range map[string]func(t *testing.T, n *lab.Namespace){
-		"a node too many": func(t *testing.T, n *lab.Namespace) {
+		"an extra node": func(t *testing.T, n *lab.Namespace) {
 			forge(t, n, func(s *v1alpha1.IcecreamStatus) {
 				s.Nodes = append(s.Nodes, phantom)
 				s.Placement = "phantom (7)"
@@ -80,21 +80,22 @@ func TestStatusThatOthersHaveWritten(t *testing.T) {
 			before := n.EventuallyReady(t, "vanilla")
 
 			write(t, n)
-			// A look at the Icecream, and no other news.
+			// These edits make the controller look at the Icecream, and change nothing in
+			// the end.
 			n.Kubectl(t, "scale", "icecream/vanilla", "--replicas=3")
 			n.Kubectl(t, "scale", "icecream/vanilla", "--replicas=2")
 			eventuallyHasPods(t, n, "vanilla", 2)
 			n.EventuallyReady(t, "vanilla")
 			want := expectedStatus(t, n, before)
-			n.Eventually(t, "the status is what the controller says", func(context.Context) error {
+			n.Eventually(t, "the status is the controller's own again", func(context.Context) error {
 				if diff := cmp.Diff(want, sinceWhenever(n.Icecream(t, "vanilla").Status)); diff != "" {
-					return fmt.Errorf("it is not (-wanted +got):\n%s", diff)
+					return fmt.Errorf("it differs (-want +got):\n%s", diff)
 				}
 				return nil
 			})
 			eventuallyIdle(t, n, c)
 
-			// Pods move all the time, and nothing comes of it.
+			// Changes of Pods that do not affect the status cause no writes.
 			rested := time.Now()
 			pods := podsOf(t, n, "vanilla")
 			for i := range 20 {
@@ -102,13 +103,14 @@ func TestStatusThatOthersHaveWritten(t *testing.T) {
 				time.Sleep(aMoment / 5)
 			}
 			if written := requestsOf(t, n).Since(rested).Writes(); len(written) > 0 {
-				t.Errorf("nothing has changed, and the controller made %s", written)
+				t.Errorf("nothing has changed, but the controller made %s", written)
 			}
 		})
 	}
 }
 
-// expectedStatus is the status of an Icecream that is Ready with two Pods.
+// expectedStatus returns the status that the Icecream "vanilla" should have when it is
+// Ready with its current Pods. It takes the rest from a former status.
 func expectedStatus(t *testing.T, n *lab.Namespace, before *v1alpha1.Icecream) v1alpha1.IcecreamStatus {
 	t.Helper()
 	want := before.DeepCopy().Status
@@ -131,7 +133,7 @@ func expectedStatus(t *testing.T, n *lab.Namespace, before *v1alpha1.Icecream) v
 	return sinceWhenever(want)
 }
 
-// sinceWhenever is a status without its times.
+// sinceWhenever returns a copy of a status without its times.
 func sinceWhenever(s v1alpha1.IcecreamStatus) v1alpha1.IcecreamStatus {
 	s = *s.DeepCopy()
 	for i := range s.Conditions {
