@@ -25,11 +25,13 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// A lease that outlasts what a test does to its holder.
+// longLease has the flags for a lease that outlasts everything that a test does to its
+// holder.
 var longLease = []string{"-leader-elect", "-leader-elect-lease-duration=60s", "-leader-elect-renew-deadline=50s"}
 
-// A new leader's watch of Icecreams trails behind, as it may when it comes from
-// another API server than the former leader's. What it sees is the spec of before.
+// The new leader's watch of Icecreams lags, as it can when it is served by another API
+// server than the former leader's. So its cache still has the old spec, which the new
+// leader must not write.
 func TestNewLeaderDoesNotRollBack(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
@@ -38,7 +40,7 @@ func TestNewLeaderDoesNotRollBack(t *testing.T) {
 
 	n.Create(t, "sundae", v1alpha1.IcecreamSpec{Replicas: ptr.To[int32](1), Image: vanilla})
 	ready := n.EventuallyReady(t, "sundae")
-	n.Eventually(t, "the standby has seen it", icecreams.havePassed(fmt.Sprintf("%q:%q", "resourceVersion", ready.ResourceVersion)))
+	n.Eventually(t, "the standby has received the Icecream", icecreams.havePassed(fmt.Sprintf("%q:%q", "resourceVersion", ready.ResourceVersion)))
 	icecreams.hold()
 	edit := func(image string) {
 		t.Helper()
@@ -65,8 +67,9 @@ func TestNewLeaderDoesNotRollBack(t *testing.T) {
 	}
 }
 
-// What such a leader sees may be an Icecream as it was before anything was done
-// about it, and whose name for the Deployment nobody wants any more.
+// The cache of such a leader may also show an Icecream as it was before its Deployment
+// was created, with a deploymentName that is no longer wanted. The new leader must not
+// create that Deployment.
 func TestNewLeaderCreatesNothingOfThePast(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
@@ -74,7 +77,7 @@ func TestNewLeaderCreatesNothingOfThePast(t *testing.T) {
 
 	former.Freeze(t)
 	n.Create(t, "sundae", v1alpha1.IcecreamSpec{Replicas: ptr.To[int32](1), DeploymentName: "cone"})
-	n.Eventually(t, "the standby has seen it", icecreams.havePassed(`"name":"sundae"`))
+	n.Eventually(t, "the standby has received the Icecream", icecreams.havePassed(`"name":"sundae"`))
 	icecreams.hold()
 	former.Thaw(t)
 	n.EventuallyReady(t, "sundae")
@@ -82,11 +85,11 @@ func TestNewLeaderCreatesNothingOfThePast(t *testing.T) {
 	n.EventuallyReady(t, "sundae")
 	onlyCup := func(context.Context) error {
 		if got := names(n.AllDeployments(t)); len(got) != 1 || got[0] != "cup" {
-			return fmt.Errorf("there are %q", got)
+			return fmt.Errorf("the Deployments are %q", got)
 		}
 		return nil
 	}
-	n.Eventually(t, "it has been renamed", onlyCup)
+	n.Eventually(t, "the Deployment has been renamed", onlyCup)
 
 	former.Stop(t)
 	n.Controller = next
@@ -108,8 +111,8 @@ func TestNewLeaderCreatesNothingOfThePast(t *testing.T) {
 	}
 }
 
-// leaderAndStandbyThatTrails starts a leader, and a standby whose watch of Icecreams
-// can be held.
+// leaderAndStandbyThatTrails starts a leader, and a standby whose watches of Icecreams
+// can be held back.
 func leaderAndStandbyThatTrails(t *testing.T, n *lab.Namespace) (leader, standby *lab.Controller, icecreams *watches) {
 	t.Helper()
 	leader = n.StartController(t, longLease...)
@@ -132,11 +135,13 @@ func leaderAndStandbyThatTrails(t *testing.T, n *lab.Namespace) (leader, standby
 	return leader, standby, icecreams
 }
 
+// eventuallyWaitsForIcecreams waits until the log of a controller says that it is waiting
+// for its cache of Icecreams.
 func eventuallyWaitsForIcecreams(t *testing.T, n *lab.Namespace, c *lab.Controller) {
 	t.Helper()
 	n.Eventually(t, "the new leader waits for its cache", func(context.Context) error {
 		if log := c.Log(); !strings.Contains(log, `"Waiting for the cache to catch up with the API server" resource="icecreams.controller.nicoleh.io"`) {
-			return fmt.Errorf("its log:\n%s", log)
+			return fmt.Errorf("its log is:\n%s", log)
 		}
 		return nil
 	})
@@ -145,11 +150,12 @@ func eventuallyWaitsForIcecreams(t *testing.T, n *lab.Namespace, c *lab.Controll
 func requireNoDeploymentWrites(t *testing.T, n *lab.Namespace, c *lab.Controller) error {
 	t.Helper()
 	if made := n.Requests(t).Where(isOf(c)).Resource("deployments").Writes(); len(made) > 0 {
-		return fmt.Errorf("it made %s", made)
+		return fmt.Errorf("the new leader made %s", made)
 	}
 	return nil
 }
 
+// patchIcecream applies a merge patch to an Icecream.
 func patchIcecream(t *testing.T, n *lab.Namespace, name, patch string) {
 	t.Helper()
 	if _, err := n.Icecreams().Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
@@ -157,21 +163,22 @@ func patchIcecream(t *testing.T, n *lab.Namespace, name, patch string) {
 	}
 }
 
-// isBarriers is true of what is asked when a term begins.
+// isBarriers reports whether a controller made the request at the beginning of its term,
+// to find out whether its caches are up to date.
 func isBarriers(e cluster.AuditEvent) bool { return strings.HasSuffix(e.UserAgent, "/barrier") }
 
-// watches are those of one resource that go through a proxy, which can hold back
-// what they have to tell.
+// watches are the watches of one resource by the clients of a proxy, which can hold back
+// their events.
 type watches struct {
 	resource string
 
 	mu     sync.Mutex
-	gate   chan struct{} // closed while they are not held
+	gate   chan struct{} // closed while events may pass
 	passed strings.Builder
 }
 
-// proxy serves the cluster's API at the address that it returns, with that
-// certificate, until the test ends.
+// proxy starts a proxy for the cluster's API, which runs until the test ends. It returns
+// the proxy's address and certificate.
 func (w *watches) proxy(t *testing.T, l *lab.Lab) (address string, certificate []byte) {
 	t.Helper()
 	config := l.RESTConfig()
@@ -193,7 +200,7 @@ func (w *watches) proxy(t *testing.T, l *lab.Lab) (address string, certificate [
 			isWatch := r.Request.URL.Query().Has("watch") && strings.HasSuffix(r.Request.URL.Path, "/"+w.resource)
 			if isWatch && !strings.HasSuffix(r.Request.UserAgent(), "/barrier") {
 				done := r.Request.Context().Done()
-				r.Body = heldBody{r.Body, func(told []byte) error { return w.pass(done, told) }}
+				r.Body = heldBody{r.Body, func(content []byte) error { return w.pass(done, content) }}
 			}
 			return nil
 		},
@@ -205,32 +212,35 @@ func (w *watches) proxy(t *testing.T, l *lab.Lab) (address string, certificate [
 	return server.URL, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 }
 
+// hold makes the proxy hold back events until release is called.
 func (w *watches) hold() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.gate = make(chan struct{})
 }
 
+// release lets events pass again.
 func (w *watches) release() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	close(w.gate)
 }
 
-// havePassed checks that something has been told.
+// havePassed returns a check that this text has passed the proxy.
 func (w *watches) havePassed(what string) func(context.Context) error {
 	return func(context.Context) error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if !strings.Contains(w.passed.String(), what) {
-			return fmt.Errorf("%s has not been told yet", what)
+			return fmt.Errorf("%s has not passed the proxy yet", what)
 		}
 		return nil
 	}
 }
 
-// pass returns when what was told may go on, or nobody listens any more.
-func (w *watches) pass(done <-chan struct{}, told []byte) error {
+// pass waits until content may pass. It returns an error if the client is gone before
+// that.
+func (w *watches) pass(done <-chan struct{}, content []byte) error {
 	w.mu.Lock()
 	gate := w.gate
 	w.mu.Unlock()
@@ -241,20 +251,22 @@ func (w *watches) pass(done <-chan struct{}, told []byte) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.passed.Write(told)
+	w.passed.Write(content)
 	return nil
 }
 
+// A heldBody is the body of a response, each part of which is read only after pass has
+// returned.
 type heldBody struct {
 	io.ReadCloser
-	pass func(told []byte) error
+	pass func(content []byte) error
 }
 
 // Read implements io.Reader.
 func (b heldBody) Read(content []byte) (int, error) {
 	n, err := b.ReadCloser.Read(content)
-	if held := b.pass(content[:n]); held != nil {
-		return 0, held
+	if stopped := b.pass(content[:n]); stopped != nil {
+		return 0, stopped
 	}
 	return n, err
 }
