@@ -54,7 +54,10 @@ func TestNewLeaderDoesNotRollBack(t *testing.T) {
 	eventuallyLeads(t, n, next)
 	eventuallyWaitsForIcecreams(t, n, next)
 	n.Steadily(t, "the new leader leaves the Deployment alone", 3*time.Second, func(context.Context) error {
-		return requireNoDeploymentWrites(t, n, next)
+		if made := n.Requests(t).Where(isOf(next)).Resource("deployments").Writes(); len(made) > 0 {
+			return fmt.Errorf("it made %s", made)
+		}
+		return nil
 	})
 	if image := n.Deployment(t, "sundae").Spec.Template.Spec.Containers[0].Image; image != chocolate {
 		t.Errorf("the Deployment runs %s, want %s", image, chocolate)
@@ -145,14 +148,6 @@ func eventuallyWaitsForIcecreams(t *testing.T, n *lab.Namespace, c *lab.Controll
 		}
 		return nil
 	})
-}
-
-func requireNoDeploymentWrites(t *testing.T, n *lab.Namespace, c *lab.Controller) error {
-	t.Helper()
-	if made := n.Requests(t).Where(isOf(c)).Resource("deployments").Writes(); len(made) > 0 {
-		return fmt.Errorf("the new leader made %s", made)
-	}
-	return nil
 }
 
 // patchIcecream applies a merge patch to an Icecream.

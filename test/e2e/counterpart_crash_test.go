@@ -166,11 +166,7 @@ func TestOldCrashIsNotTheReason(t *testing.T) {
 				return nil
 			})
 			seen.requireNeverStalled(t)
-			for _, event := range n.Events(t, "vanilla") {
-				if event.Type == corev1.EventTypeWarning {
-					t.Errorf("people were warned: %s: %s", event.Reason, event.Note)
-				}
-			}
+			requireNoWarnings(t, n, "vanilla")
 		})
 	}
 }

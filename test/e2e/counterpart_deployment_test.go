@@ -9,7 +9,6 @@ import (
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	admissionv1 "k8s.io/api/admission/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -70,19 +69,6 @@ func TestReplicaSetsThatAreRefused(t *testing.T) {
 	}
 }
 
-// startQuota creates a quota, and returns once it is in force.
-func startQuota(t *testing.T, n *lab.Namespace, name, hard string) {
-	t.Helper()
-	n.Kubectl(t, "create", "quota", name, "--hard="+hard)
-	n.Eventually(t, "the quota is in force", func(ctx context.Context) error {
-		quota, err := n.Lab.Kube.CoreV1().ResourceQuotas(n.Name).Get(ctx, name, metav1.GetOptions{})
-		if err == nil && len(quota.Status.Used) == 0 {
-			return fmt.Errorf("its status is %+v", quota.Status)
-		}
-		return err
-	})
-}
-
 // A user takes a Pod out of its ReplicaSet in order to debug it. The Pod keeps the
 // Icecream's labels but no longer belongs to the Icecream.
 func TestPodThatIsTakenAsideForDebugging(t *testing.T) {
@@ -127,11 +113,7 @@ func TestPodThatIsTakenAsideForDebugging(t *testing.T) {
 	requireWithoutAside()
 	n.Kubectl(t, "delete", "pod", aside.Name)
 	requireWithoutAside()
-	for _, event := range n.Events(t, "vanilla") {
-		if event.Type == corev1.EventTypeWarning {
-			t.Errorf("there is a Warning %s: %s", event.Reason, event.Note)
-		}
-	}
+	requireNoWarnings(t, n, "vanilla")
 }
 
 // hold adds a finalizer to a Deployment, which delays its deletion until release removes
@@ -177,11 +159,7 @@ func requireTerminating(t *testing.T, n *lab.Namespace, name, deployment string)
 	if got := kstatusOf(t, n, name); got != status.InProgressStatus {
 		t.Errorf("kstatus is %s", got)
 	}
-	for _, event := range n.Events(t, name) {
-		if event.Type == corev1.EventTypeWarning {
-			t.Errorf("there is a Warning %s: %s", event.Reason, event.Note)
-		}
-	}
+	requireNoWarnings(t, n, name)
 }
 
 // A rename is complete only when the old Deployment is gone.
@@ -262,9 +240,5 @@ func TestDeploymentThatIsPausedAtRest(t *testing.T) {
 		t.Error("the Deployment is no longer paused")
 	}
 	seen.requireNeverStalled(t)
-	for _, event := range n.Events(t, "vanilla") {
-		if event.Type == corev1.EventTypeWarning {
-			t.Errorf("there is a Warning %s: %s", event.Reason, event.Note)
-		}
-	}
+	requireNoWarnings(t, n, "vanilla")
 }

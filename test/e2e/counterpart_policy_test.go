@@ -109,11 +109,7 @@ func TestPolicyThatReplacesTheRegistry(t *testing.T) {
 	edit(t, n, "vanilla", `"image": "registry.example/vanilla:3"`)
 	eventuallyRunsAs(t, n, "vanilla", "cup", "registry.example/vanilla:3")
 	requireNoWrites(t, n, "vanilla")
-	for _, event := range n.Events(t, "vanilla") {
-		if event.Type == corev1.EventTypeWarning {
-			t.Errorf("there is a Warning %s: %s", event.Reason, event.Note)
-		}
-	}
+	requireNoWarnings(t, n, "vanilla")
 }
 
 // eventuallyRunsAs waits until a Deployment has that image, and the Icecream is Ready

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -229,11 +228,7 @@ func TestNoAnswerIsNoRefusal(t *testing.T) {
 			isDown.Store(false)
 			n.EventuallyReady(t, "vanilla")
 			eventuallyTold(t, n, "vanilla", v1alpha1.ReasonSynced, "")
-			for _, event := range n.Events(t, "vanilla") {
-				if event.Type == corev1.EventTypeWarning {
-					t.Errorf("there is a Warning %s: %s", event.Reason, event.Note)
-				}
-			}
+			requireNoWarnings(t, n, "vanilla")
 		})
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -99,11 +98,7 @@ func requireReplaced(t *testing.T, n *lab.Namespace, seen *sightings, before *v1
 	}
 	seen.requireNeverStalled(t)
 	eventuallyTold(t, n, "vanilla", v1alpha1.ReasonSynced, "")
-	for _, event := range n.Events(t, "vanilla") {
-		if event.Type == corev1.EventTypeWarning {
-			t.Errorf("people were warned: %s: %s", event.Reason, event.Note)
-		}
-	}
+	requireNoWarnings(t, n, "vanilla")
 }
 
 // replace runs kubectl replace --force. That deletes the Icecream and creates it again

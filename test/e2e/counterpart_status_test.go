@@ -118,18 +118,15 @@ func expectedStatus(t *testing.T, n *lab.Namespace, before *v1alpha1.Icecream) v
 	for i := range want.Conditions {
 		want.Conditions[i].ObservedGeneration = want.ObservedGeneration
 	}
-	want.Nodes, want.NodeCount, want.Placement = nil, 0, ""
+	want.Nodes = nil
 	counts := map[string]int32{}
 	for _, pod := range podsOf(t, n, "vanilla") {
 		counts[pod.Spec.NodeName]++
 	}
 	for _, node := range slices.Sorted(maps.Keys(counts)) {
 		want.Nodes = append(want.Nodes, v1alpha1.IcecreamNode{Name: node, Pods: counts[node], ReadyPods: counts[node]})
-		if want.NodeCount++; want.NodeCount > 1 {
-			want.Placement += ", "
-		}
-		want.Placement += fmt.Sprintf("%s (%d)", node, counts[node])
 	}
+	want.NodeCount, want.Placement = int32(len(counts)), placement(counts)
 	return sinceWhenever(want)
 }
 

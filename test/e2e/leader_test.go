@@ -14,7 +14,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
@@ -142,9 +141,7 @@ func TestLeaderThatWasStoppedIsDeposed(t *testing.T) {
 		t.Error(err)
 	}
 	for i := range icecreams {
-		if _, err := n.Icecreams().Patch(t.Context(), icecreamName(i), types.MergePatchType, []byte(`{"spec":{"replicas":2}}`), metav1.PatchOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		patchIcecream(t, n, icecreamName(i), `{"spec":{"replicas":2}}`)
 	}
 	thawed := time.Now()
 	first.Thaw(t)

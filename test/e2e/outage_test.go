@@ -8,7 +8,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
@@ -46,10 +45,7 @@ func TestAPIServerGoesAway(t *testing.T) {
 	for i := range icecreams {
 		specs[i].DeploymentName = icecreamName(i) + "-renamed"
 		specs[i].Replicas = ptr.To[int32](2)
-		patch := fmt.Appendf(nil, `{"spec":{"deploymentName":%q,"replicas":2}}`, specs[i].DeploymentName)
-		if _, err := n.Icecreams().Patch(t.Context(), icecreamName(i), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		patchIcecream(t, n, icecreamName(i), fmt.Sprintf(`{"spec":{"deploymentName":%q,"replicas":2}}`, specs[i].DeploymentName))
 	}
 	outage(t, l, 5*time.Second) // long enough for all watches to end
 	back = time.Now()

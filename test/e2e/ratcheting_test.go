@@ -281,6 +281,7 @@ func TestSpecThatTheDeploymentRefuses(t *testing.T) {
 	}
 }
 
+// crdFile is the path of the CustomResourceDefinition in this repository.
 const crdFile = "artifacts/examples/crd-icecream.yaml"
 
 // relaxSchema removes all rules from the schema of Icecreams and gives status.nodes the

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
@@ -44,12 +43,7 @@ func TestDeletedAndMadeAnew(t *testing.T) {
 			requireOwnDeployment(t, n, ice, image, before)
 
 			n.Kubectl(t, "delete", "icecream", "phoenix")
-			n.Eventually(t, "nothing is left", func(context.Context) error {
-				if left := len(n.AllDeployments(t)) + len(n.LivePods(t)); left > 0 {
-					return fmt.Errorf("there are %d Deployments and Pods", left)
-				}
-				return nil
-			})
+			requireNothingLeft(t, n)
 		})
 	}
 }

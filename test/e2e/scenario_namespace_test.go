@@ -31,10 +31,7 @@ func TestNamespaceIsDeletedWithItsIcecreams(t *testing.T) {
 	n.EventuallyStalled(t, "crashing", v1alpha1.ReasonCrashLoopBackOff)
 	// The rollout of this one is in progress: its Pods never become ready.
 	n.Apply(t, flavour("waiting", "replicas: 3", "image: registry.example/never-ready:1"))
-	n.Eventually(t, "it has its Deployment", func(ctx context.Context) error {
-		_, err := n.Deployments().Get(ctx, "waiting", metav1.GetOptions{})
-		return err
-	})
+	eventuallyHasDeployment(t, n, "waiting")
 
 	began := time.Now()
 	n.Kubectl(t, "delete", "namespace", n.Name, "--wait=false")

@@ -73,6 +73,29 @@ func atRest(t *testing.T, n *lab.Namespace, name string) *appsv1.Deployment {
 	return got
 }
 
+// eventuallyHasDeployment waits until there is a Deployment of that name, in whatever
+// state.
+func eventuallyHasDeployment(t *testing.T, n *lab.Namespace, name string) {
+	t.Helper()
+	n.Eventually(t, fmt.Sprintf("there is a Deployment %q", name), func(ctx context.Context) error {
+		_, err := n.Deployments().Get(ctx, name, metav1.GetOptions{})
+		return err
+	})
+}
+
+// startQuota creates a quota, and returns once it is in force.
+func startQuota(t *testing.T, n *lab.Namespace, name, hard string) {
+	t.Helper()
+	n.Kubectl(t, "create", "quota", name, "--hard="+hard)
+	n.Eventually(t, "the quota is in force", func(ctx context.Context) error {
+		quota, err := n.Lab.Kube.CoreV1().ResourceQuotas(n.Name).Get(ctx, name, metav1.GetOptions{})
+		if err == nil && len(quota.Status.Used) == 0 {
+			return fmt.Errorf("its status is %+v", quota.Status)
+		}
+		return err
+	})
+}
+
 // isRolledOut reports whether all Pods of a Deployment are up to date and available.
 func isRolledOut(d *appsv1.Deployment) bool {
 	wanted := *d.Spec.Replicas
@@ -183,6 +206,16 @@ func requireOneWarning(t *testing.T, n *lab.Namespace, name, reason, words strin
 	}
 	if len(warnings) != 1 {
 		t.Errorf("there are %d Warnings, want one: %q", len(warnings), warnings)
+	}
+}
+
+// requireNoWarnings requires that an Icecream has no Warnings.
+func requireNoWarnings(t *testing.T, n *lab.Namespace, name string) {
+	t.Helper()
+	for _, event := range n.Events(t, name) {
+		if event.Type == corev1.EventTypeWarning {
+			t.Errorf("there is a Warning %s: %s", event.Reason, event.Note)
+		}
 	}
 }
 

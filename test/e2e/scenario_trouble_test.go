@@ -231,14 +231,7 @@ func TestPodsThatNeverBecomeReady(t *testing.T) {
 func TestQuotaThatHasNoRoom(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Kubectl(t, "create", "quota", "few", "--hard=pods=1")
-	n.Eventually(t, "the quota counts", func(ctx context.Context) error {
-		quota, err := n.Lab.Kube.CoreV1().ResourceQuotas(n.Name).Get(ctx, "few", metav1.GetOptions{})
-		if err == nil && len(quota.Status.Used) == 0 {
-			return fmt.Errorf("its status is %+v", quota.Status)
-		}
-		return err
-	})
+	startQuota(t, n, "few", "pods=1")
 	n.Apply(t, flavour("vanilla", "replicas: 3"))
 	requireTrouble(t, n, "vanilla", v1alpha1.ReasonReplicaFailure, "exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1")
 	if ice := n.Icecream(t, "vanilla"); ice.Status.AvailableReplicas != 1 || len(ice.Status.Nodes) != 1 {
@@ -252,23 +245,9 @@ func TestQuotaThatHasNoRoom(t *testing.T) {
 func TestQuotaThatHasNoRoomForTheDeployment(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Kubectl(t, "create", "quota", "none", "--hard=count/deployments.apps=0")
-	n.Eventually(t, "the quota counts", func(ctx context.Context) error {
-		quota, err := n.Lab.Kube.CoreV1().ResourceQuotas(n.Name).Get(ctx, "none", metav1.GetOptions{})
-		if err == nil && len(quota.Status.Used) == 0 {
-			return fmt.Errorf("its status is %+v", quota.Status)
-		}
-		return err
-	})
+	startQuota(t, n, "none", "count/deployments.apps=0")
 	n.Apply(t, flavour("vanilla"))
-	n.EventuallyIcecream(t, "vanilla", "says what it is refused for", func(ice *v1alpha1.Icecream) error {
-		for _, condition := range ice.Status.Conditions {
-			if condition.Type == v1alpha1.ConditionReady && condition.Reason == v1alpha1.ReasonDeploymentRefused && strings.Contains(condition.Message, "exceeded quota: none") {
-				return nil
-			}
-		}
-		return fmt.Errorf("its conditions are %+v", ice.Status.Conditions)
-	})
+	eventuallyRefused(t, n, "vanilla", "exceeded quota: none")
 	requireShown(t, n, "vanilla", "False", v1alpha1.ReasonDeploymentRefused)
 	requireOneWarning(t, n, "vanilla", v1alpha1.ReasonDeploymentRefused, "exceeded quota: none")
 	n.Kubectl(t, "delete", "quota", "none")

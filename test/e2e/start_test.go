@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/cert"
@@ -126,7 +125,7 @@ func TestStartThatWaits(t *testing.T) {
 	t.Run("for the API server, and then for the custom resource", func(t *testing.T) {
 		t.Parallel()
 		l := NewLab(t, lab.Options{})
-		crd := l.Path("artifacts/examples/crd-icecream.yaml")
+		crd := l.Path(crdFile)
 		n := l.NewNamespace(t)
 		n.Kubectl(t, "delete", "-f", crd)
 		if err := l.KillComponent(cluster.APIServer); err != nil {
@@ -150,10 +149,7 @@ func TestStartThatWaits(t *testing.T) {
 		n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
 		// While the API server was away, nodes may have become unreachable, so the test
 		// does not wait for a Pod.
-		n.Eventually(t, "it has its Deployment", func(ctx context.Context) error {
-			_, err := n.Deployments().Get(ctx, "vanilla", metav1.GetOptions{})
-			return err
-		})
+		eventuallyHasDeployment(t, n, "vanilla")
 		t.Logf("an Icecream had its Deployment %s after the CustomResourceDefinition was applied", time.Since(applied).Round(time.Millisecond))
 		requireProbes(t, c, http.StatusOK, http.StatusOK)
 	})

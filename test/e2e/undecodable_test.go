@@ -89,7 +89,7 @@ func laxen(t *testing.T, n *lab.Namespace) {
 // tighten undoes laxen.
 func tighten(t *testing.T, n *lab.Namespace) {
 	t.Helper()
-	n.Kubectl(t, "replace", "-f", n.Lab.Path("artifacts/examples/crd-icecream.yaml"))
+	n.Kubectl(t, "replace", "-f", n.Lab.Path(crdFile))
 	n.Eventually(t, "an Icecream that does not fit the schema is refused", func(ctx context.Context) error {
 		_, err := n.TryKubectl(ctx, undecodableManifest("probe", `{"image":5}`), "create", "--dry-run=server", "-f", "-")
 		switch {

@@ -29,7 +29,7 @@ func TestDefinitionMadeAnew(t *testing.T) {
 	n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
 	n.EventuallyReady(t, "vanilla")
 
-	crd := l.Path("artifacts/examples/crd-icecream.yaml")
+	crd := l.Path(crdFile)
 	n.Kubectl(t, "delete", "-f", crd)
 	eventuallyWaits(t, n, "the cluster does not know this resource", "kubectl apply -f artifacts/examples/crd-icecream.yaml")
 	heard := lastHeard(t, c, "icecreams")
@@ -49,10 +49,7 @@ func TestDefinitionMadeAnew(t *testing.T) {
 	n.Kubectl(t, "wait", "--for=condition=Established", "crd/icecreams.controller.nicoleh.io")
 	established := time.Now()
 	n.Create(t, "chocolate", v1alpha1.IcecreamSpec{})
-	n.Eventually(t, "the next Icecream has its Deployment", func(ctx context.Context) error {
-		_, err := n.Deployments().Get(ctx, "chocolate", metav1.GetOptions{})
-		return err
-	})
+	eventuallyHasDeployment(t, n, "chocolate")
 	t.Logf("an Icecream had its Deployment %s after the CustomResourceDefinition was established again", time.Since(established).Round(time.Millisecond))
 	n.EventuallyReady(t, "chocolate")
 	requireToldOnce(t, c)
@@ -109,10 +106,7 @@ func TestPermissionRevokedAndGrantedAgain(t *testing.T) {
 	})
 	t.Logf("all caches were up to date %s after permission was granted", time.Since(granted).Round(time.Millisecond))
 	n.Create(t, "chocolate", v1alpha1.IcecreamSpec{})
-	n.Eventually(t, "the next Icecream has its Deployment", func(ctx context.Context) error {
-		_, err := n.Deployments().Get(ctx, "chocolate", metav1.GetOptions{})
-		return err
-	})
+	eventuallyHasDeployment(t, n, "chocolate")
 	requireToldOnce(t, c)
 }
 
