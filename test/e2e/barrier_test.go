@@ -35,7 +35,7 @@ var longLease = []string{"-leader-elect", "-leader-elect-lease-duration=60s", "-
 func TestNewLeaderDoesNotRollBack(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
-	former, next, icecreams := leaderAndStandbyThatTrails(t, n)
+	former, next, icecreams := startLeaderAndLaggingStandby(t, n)
 	const vanilla, chocolate, strawberry = "registry.example/vanilla:1", "registry.example/chocolate:1", "registry.example/strawberry:1"
 
 	n.Create(t, "sundae", v1alpha1.IcecreamSpec{Replicas: ptr.To[int32](1), Image: vanilla})
@@ -54,7 +54,7 @@ func TestNewLeaderDoesNotRollBack(t *testing.T) {
 	eventuallyLeads(t, n, next)
 	eventuallyWaitsForIcecreams(t, n, next)
 	n.Steadily(t, "the new leader leaves the Deployment alone", 3*time.Second, func(context.Context) error {
-		if made := n.Requests(t).Where(isOf(next)).Resource("deployments").Writes(); len(made) > 0 {
+		if made := n.Requests(t).Where(isFrom(next)).Resource("deployments").Writes(); len(made) > 0 {
 			return fmt.Errorf("it made %s", made)
 		}
 		return nil
@@ -76,7 +76,7 @@ func TestNewLeaderDoesNotRollBack(t *testing.T) {
 func TestNewLeaderCreatesNothingOfThePast(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
-	former, next, icecreams := leaderAndStandbyThatTrails(t, n)
+	former, next, icecreams := startLeaderAndLaggingStandby(t, n)
 
 	former.Freeze(t)
 	n.Create(t, "sundae", v1alpha1.IcecreamSpec{Replicas: ptr.To[int32](1), DeploymentName: "cone"})
@@ -103,7 +103,7 @@ func TestNewLeaderCreatesNothingOfThePast(t *testing.T) {
 	icecreams.release()
 	patchIcecream(t, n, "sundae", `{"spec":{"replicas":2}}`)
 	n.EventuallyReady(t, "sundae")
-	made := n.Requests(t).Where(isOf(next)).Resource("deployments").Writes()
+	made := n.Requests(t).Where(isFrom(next)).Resource("deployments").Writes()
 	for _, e := range made {
 		if e.Verb == "create" || e.Name != "cup" {
 			t.Errorf("the new leader made %s %s %s", e.Verb, e.Resource, e.Name)
@@ -114,9 +114,9 @@ func TestNewLeaderCreatesNothingOfThePast(t *testing.T) {
 	}
 }
 
-// leaderAndStandbyThatTrails starts a leader, and a standby whose watches of Icecreams
+// startLeaderAndLaggingStandby starts a leader, and a standby whose watches of Icecreams
 // can be held back.
-func leaderAndStandbyThatTrails(t *testing.T, n *lab.Namespace) (leader, standby *lab.Controller, icecreams *watches) {
+func startLeaderAndLaggingStandby(t *testing.T, n *lab.Namespace) (leader, standby *lab.Controller, icecreams *watches) {
 	t.Helper()
 	leader = n.StartController(t, longLease...)
 	eventuallyLeads(t, n, leader)
@@ -133,7 +133,7 @@ func leaderAndStandbyThatTrails(t *testing.T, n *lab.Namespace) (leader, standby
 		}
 	})
 	standby = n.StartController(t, append([]string{"-kubeconfig=" + kubeconfig}, longLease...)...)
-	eventuallyReady(t, n, standby)
+	eventuallyReadyToLead(t, n, standby)
 	n.Controller = leader
 	return leader, standby, icecreams
 }
@@ -158,9 +158,9 @@ func patchIcecream(t *testing.T, n *lab.Namespace, name, patch string) {
 	}
 }
 
-// isBarriers reports whether a controller made the request at the beginning of its term,
+// isForBarrier reports whether a controller made the request at the beginning of its term,
 // to find out whether its caches are up to date.
-func isBarriers(e cluster.AuditEvent) bool { return strings.HasSuffix(e.UserAgent, "/barrier") }
+func isForBarrier(e cluster.AuditEvent) bool { return strings.HasSuffix(e.UserAgent, "/barrier") }
 
 // watches are the watches of one resource by the clients of a proxy, which can hold back
 // their events.

@@ -16,10 +16,10 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// playKubelet updates the status of a Pod's only container as the kubelet would. The
+// reportAsKubelet updates the status of a Pod's only container as the kubelet would. The
 // simulated kubelet does not interfere, because it leaves states alone that it does not
 // produce itself: its own crashes have the reason "Error".
-func playKubelet(t *testing.T, n *lab.Namespace, pod string, becomes func(container *corev1.ContainerStatus)) {
+func reportAsKubelet(t *testing.T, n *lab.Namespace, pod string, becomes func(container *corev1.ContainerStatus)) {
 	t.Helper()
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		now, err := n.Pods().Get(t.Context(), pod, metav1.GetOptions{})
@@ -46,10 +46,10 @@ func playKubelet(t *testing.T, n *lab.Namespace, pod string, becomes func(contai
 	}
 }
 
-// The functions below change a container for playKubelet.
+// The functions below change a container for reportAsKubelet.
 
-// slow makes the container run without being ready.
-func slow(container *corev1.ContainerStatus) {
+// notReady makes the container run without being ready.
+func notReady(container *corev1.ContainerStatus) {
 	container.Ready = false
 	container.State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}
 }
@@ -92,32 +92,32 @@ func TestCrashLoopWithoutAReadinessProbe(t *testing.T) {
 			t.Parallel()
 			n := NewQuietNamespace(t)
 			n.StartController(t, "-stall-after=15s") // how long it must run for the Icecream to be Ready again
-			n.Apply(t, flavour("vanilla", "replicas: "+replicas))
+			n.Apply(t, icecreamYAML("vanilla", "replicas: "+replicas))
 			n.EventuallyReady(t, "vanilla")
-			eventuallyTold(t, n, "vanilla", v1alpha1.ReasonSynced, "")
+			eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonSynced, "")
 			pod := n.LivePods(t)[0].Name
 
 			for i := range crashes {
-				playKubelet(t, n, pod, crashed)
-				time.Sleep(aMoment / 2) // about as long as a kubelet takes
-				playKubelet(t, n, pod, backedOff)
+				reportAsKubelet(t, n, pod, crashed)
+				time.Sleep(settleTime / 2) // about as long as a kubelet takes
+				reportAsKubelet(t, n, pod, backedOff)
 				if i == 0 {
-					eventuallyTold(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff, "exit code 137")
+					eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff, "exit code 137")
 				}
-				n.Steadily(t, "it is not Ready while the container waits", aMoment, func(context.Context) error { return isNotReady(n.Icecream(t, "vanilla")) })
-				playKubelet(t, n, pod, running)
-				n.Steadily(t, "it is not Ready just because the container runs again", aMoment, func(context.Context) error {
+				n.Steadily(t, "it is not Ready while the container waits", settleTime, func(context.Context) error { return isNotReady(n.Icecream(t, "vanilla")) })
+				reportAsKubelet(t, n, pod, running)
+				n.Steadily(t, "it is not Ready just because the container runs again", settleTime, func(context.Context) error {
 					return isNotReady(n.Icecream(t, "vanilla"))
 				})
 			}
 			requireOneWarning(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff, "exit code 137")
-			if got := notes(t, n, "vanilla", v1alpha1.ReasonSynced); len(got) != 1 {
+			if got := eventNotes(t, n, "vanilla", v1alpha1.ReasonSynced); len(got) != 1 {
 				t.Errorf("after a crash loop there are %d events Synced, want only the one from before: %q", len(got), got)
 			}
 
-			requireMended(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff)
+			requireRecovered(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff)
 			requireOneWarning(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff, "exit code 137")
-			if got := notes(t, n, "vanilla", v1alpha1.ReasonSynced); len(got) != 2 {
+			if got := eventNotes(t, n, "vanilla", v1alpha1.ReasonSynced); len(got) != 2 {
 				t.Errorf("there are %d events Synced, want two: %q", len(got), got)
 			}
 		})
@@ -139,12 +139,12 @@ func TestOldCrashIsNotTheReason(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := NewNamespace(t)
-			n.Apply(t, flavour("vanilla", "replicas: 2"))
+			n.Apply(t, icecreamYAML("vanilla", "replicas: 2"))
 			n.EventuallyReady(t, "vanilla")
 			seen := watchIcecreams(t, n)
 
 			then := metav1.NewTime(time.Now().Add(-since))
-			playKubelet(t, n, n.LivePods(t)[0].Name, func(container *corev1.ContainerStatus) {
+			reportAsKubelet(t, n, n.LivePods(t)[0].Name, func(container *corev1.ContainerStatus) {
 				container.RestartCount = 1
 				container.LastTerminationState = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
 					ExitCode: 137, Reason: "OOMKilled", StartedAt: then, FinishedAt: then,

@@ -46,24 +46,24 @@ func TestReplicaSetsThatAreRefused(t *testing.T) {
 				t.Parallel()
 				n := NewNamespace(t)
 				allow := test.refuse(t, n)
-				n.Apply(t, flavour("vanilla", "replicas: 2"))
-				requireTrouble(t, n, "vanilla", v1alpha1.ReasonReplicaFailure, test.words)
+				n.Apply(t, icecreamYAML("vanilla", "replicas: 2"))
+				requireProblem(t, n, "vanilla", v1alpha1.ReasonReplicaFailure, test.words)
 				allow()
-				requireMended(t, n, "vanilla", v1alpha1.ReasonReplicaFailure)
+				requireRecovered(t, n, "vanilla", v1alpha1.ReasonReplicaFailure)
 			})
 			t.Run("of a rollout", func(t *testing.T) {
 				t.Parallel()
 				n := NewNamespace(t)
-				n.Apply(t, flavour("vanilla", "replicas: 2", "image: registry.example/vanilla:1"))
+				n.Apply(t, icecreamYAML("vanilla", "replicas: 2", "image: registry.example/vanilla:1"))
 				n.EventuallyReady(t, "vanilla")
 				allow := test.refuse(t, n)
 				edit(t, n, "vanilla", `"image": "registry.example/vanilla:2"`)
-				requireTrouble(t, n, "vanilla", v1alpha1.ReasonReplicaFailure, test.words)
+				requireProblem(t, n, "vanilla", v1alpha1.ReasonReplicaFailure, test.words)
 				if ice := n.Icecream(t, "vanilla"); ice.Status.AvailableReplicas != 2 || ice.Status.UpdatedReplicas != 0 {
 					t.Errorf("the old Pods still run, but the status is %+v", ice.Status)
 				}
 				allow()
-				requireMended(t, n, "vanilla", v1alpha1.ReasonReplicaFailure)
+				requireRecovered(t, n, "vanilla", v1alpha1.ReasonReplicaFailure)
 			})
 		})
 	}
@@ -75,7 +75,7 @@ func TestPodThatIsTakenAsideForDebugging(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
 	c := n.StartController(t, "-stall-after=3s")
-	n.Apply(t, flavour("vanilla", "replicas: 2"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2"))
 	n.EventuallyReady(t, "vanilla")
 	aside := n.LivePods(t)[0]
 
@@ -86,15 +86,15 @@ func TestPodThatIsTakenAsideForDebugging(t *testing.T) {
 			return err
 		}
 		if all := n.LivePods(t); metav1.GetControllerOf(now) != nil || len(all) != 3 || !allPodsReady(all) {
-			return fmt.Errorf("its owners are %v, and the Pods are %v", now.OwnerReferences, identities(all))
+			return fmt.Errorf("its owners are %v, and the Pods are %v", now.OwnerReferences, podUIDs(all))
 		}
 		return nil
 	})
-	atRest(t, n, "vanilla")
+	eventuallySettled(t, n, "vanilla")
 	requireWithoutAside := func() {
 		t.Helper()
 		eventuallyIdle(t, n, c)
-		n.Steadily(t, "it is Ready with its own two Pods", aMoment, func(context.Context) error {
+		n.Steadily(t, "it is Ready with its own two Pods", settleTime, func(context.Context) error {
 			ice := n.Icecream(t, "vanilla")
 			var pods int32
 			for _, node := range ice.Status.Nodes {
@@ -109,16 +109,16 @@ func TestPodThatIsTakenAsideForDebugging(t *testing.T) {
 	requireWithoutAside()
 
 	// Whatever happens to that Pod does not matter to the Icecream.
-	playKubelet(t, n, aside.Name, crashed)
+	reportAsKubelet(t, n, aside.Name, crashed)
 	requireWithoutAside()
 	n.Kubectl(t, "delete", "pod", aside.Name)
 	requireWithoutAside()
 	requireNoWarnings(t, n, "vanilla")
 }
 
-// hold adds a finalizer to a Deployment, which delays its deletion until release removes
-// the finalizer.
-func hold(t *testing.T, n *lab.Namespace, deployment string) (release func()) {
+// holdWithFinalizer adds a finalizer to a Deployment, which delays its deletion until
+// release removes the finalizer.
+func holdWithFinalizer(t *testing.T, n *lab.Namespace, deployment string) (release func()) {
 	t.Helper()
 	patch := func(finalizers string) error {
 		return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -155,7 +155,7 @@ func requireTerminating(t *testing.T, n *lab.Namespace, name, deployment string)
 		return nil
 	}
 	n.EventuallyIcecream(t, name, fmt.Sprintf("says that Deployment %q is terminating", deployment), check)
-	n.Steadily(t, "it keeps saying so", 2*aMoment, func(context.Context) error { return check(n.Icecream(t, name)) })
+	n.Steadily(t, "it keeps saying so", 2*settleTime, func(context.Context) error { return check(n.Icecream(t, name)) })
 	if got := kstatusOf(t, n, name); got != status.InProgressStatus {
 		t.Errorf("kstatus is %s", got)
 	}
@@ -166,28 +166,28 @@ func requireTerminating(t *testing.T, n *lab.Namespace, name, deployment string)
 func TestRenameOfADeploymentThatAFinalizerHolds(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "deploymentName: cone", "replicas: 2"))
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cone", "replicas: 2"))
 	n.EventuallyReady(t, "vanilla")
-	release := hold(t, n, "cone")
-	n.Apply(t, flavour("vanilla", "deploymentName: cup", "replicas: 2"))
+	release := holdWithFinalizer(t, n, "cone")
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cup", "replicas: 2"))
 	requireTerminating(t, n, "vanilla", "cone")
 	if ice := n.Icecream(t, "vanilla"); ice.Status.DeploymentName != "cup" || ice.Status.AvailableReplicas != 2 {
 		t.Errorf("the status is %+v", ice.Status)
 	}
 	release()
-	eventuallyOnly(t, n, "vanilla", "cup")
-	requireMended(t, n, "vanilla", v1alpha1.ReasonDeploymentTerminating)
+	eventuallyOnlyDeployments(t, n, "vanilla", "cup")
+	requireRecovered(t, n, "vanilla", v1alpha1.ReasonDeploymentTerminating)
 }
 
 // If someone else's Deployment is being deleted, the controller waits until it is gone.
 func TestForeignDeploymentThatIsBeingDeleted(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	kubectlMakes(t, n, "vanilla")
-	release := hold(t, n, "vanilla")
+	createForeignDeployment(t, n, "vanilla")
+	release := holdWithFinalizer(t, n, "vanilla")
 	n.Kubectl(t, "delete", "deployment", "vanilla", "--wait=false")
 	seen := watchIcecreams(t, n)
-	n.Apply(t, flavour("vanilla", "replicas: 2"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2"))
 	requireTerminating(t, n, "vanilla", "vanilla")
 	release()
 	ice := n.EventuallyReady(t, "vanilla")
@@ -202,7 +202,7 @@ func TestForeignDeploymentThatIsBeingDeleted(t *testing.T) {
 func TestDeploymentThatIsPausedAtRest(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "replicas: 2"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2"))
 	n.EventuallyReady(t, "vanilla")
 	n.Kubectl(t, "rollout", "pause", "deployment/vanilla")
 	n.Eventually(t, "the Deployment controller has observed the pause", func(context.Context) error {
@@ -216,20 +216,20 @@ func TestDeploymentThatIsPausedAtRest(t *testing.T) {
 
 	// A container restarts, and takes its time to become ready.
 	pod := n.LivePods(t)[0].Name
-	playKubelet(t, n, pod, slow)
+	reportAsKubelet(t, n, pod, notReady)
 	n.EventuallyIcecream(t, "vanilla", "is in progress", func(ice *v1alpha1.Icecream) error {
 		if !meta.IsStatusConditionTrue(ice.Status.Conditions, v1alpha1.ConditionReconciling) {
 			return fmt.Errorf("its conditions are %+v", ice.Status.Conditions)
 		}
 		return nil
 	})
-	n.Steadily(t, "it stays in progress", 2*aMoment, func(context.Context) error {
+	n.Steadily(t, "it stays in progress", 2*settleTime, func(context.Context) error {
 		if got := kstatusOf(t, n, "vanilla"); got != status.InProgressStatus {
 			return fmt.Errorf("kstatus is %s", got)
 		}
 		return nil
 	})
-	playKubelet(t, n, pod, running)
+	reportAsKubelet(t, n, pod, running)
 	n.EventuallyReady(t, "vanilla")
 
 	replacePods(t, n, "vanilla")

@@ -21,8 +21,8 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// tugOfWar is the field manager of the opponent.
-const tugOfWar = "tug-of-war"
+// opponentManager is the field manager of the opponent.
+const opponentManager = "tug-of-war"
 
 // An opponent undoes what the controller writes to a Deployment, each time at once.
 type opponent struct {
@@ -30,9 +30,9 @@ type opponent struct {
 	stop  func()
 }
 
-// contest starts an opponent, which calls move after each change of the Deployment, until
-// the test ends or stop is called. move reports whether it wrote the Deployment.
-func contest(t *testing.T, n *lab.Namespace, name string, move func(context.Context, *appsv1.Deployment) (bool, error)) *opponent {
+// startOpponent starts an opponent, which calls move after each change of the Deployment,
+// until the test ends or stop is called. move reports whether it wrote the Deployment.
+func startOpponent(t *testing.T, n *lab.Namespace, name string, move func(context.Context, *appsv1.Deployment) (bool, error)) *opponent {
 	t.Helper()
 	watcher, err := n.Deployments().Watch(context.WithoutCancel(t.Context()), metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 	if err != nil {
@@ -78,7 +78,7 @@ func TestSomebodyWhoTakesEveryRepairBack(t *testing.T) {
 					return false, nil
 				}
 				d.Spec.Replicas = ptr.To[int32](3)
-				_, err := n.Deployments().Update(ctx, d, metav1.UpdateOptions{FieldManager: tugOfWar})
+				_, err := n.Deployments().Update(ctx, d, metav1.UpdateOptions{FieldManager: opponentManager})
 				return true, err
 			}
 		},
@@ -89,7 +89,7 @@ func TestSomebodyWhoTakesEveryRepairBack(t *testing.T) {
 				}
 				_, err := n.Deployments().Patch(ctx, d.Name, types.ApplyPatchType, []byte(`{"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"spec": {
 					"containers": [{"name": "icecream", "image": "registry.example/theirs:1"}]}}}}`),
-					metav1.PatchOptions{FieldManager: tugOfWar, Force: ptr.To(true)})
+					metav1.PatchOptions{FieldManager: opponentManager, Force: ptr.To(true)})
 				return true, err
 			}
 		},
@@ -98,14 +98,14 @@ func TestSomebodyWhoTakesEveryRepairBack(t *testing.T) {
 			t.Parallel()
 			n := NewQuietNamespace(t)
 			n.StartController(t)
-			n.Apply(t, flavour("vanilla", "replicas: 2", "image: registry.example/vanilla:1"))
+			n.Apply(t, icecreamYAML("vanilla", "replicas: 2", "image: registry.example/vanilla:1"))
 			n.EventuallyReady(t, "vanilla")
 
 			began := time.Now()
-			opponent := contest(t, n, "vanilla", move(n))
+			opponent := startOpponent(t, n, "vanilla", move(n))
 			n.EventuallyIcecream(t, "vanilla", "names the opponent and the field", func(ice *v1alpha1.Icecream) error {
 				ready := meta.FindStatusCondition(ice.Status.Conditions, v1alpha1.ConditionReady)
-				if ready.Status != metav1.ConditionFalse || ready.Reason != v1alpha1.ReasonDeploymentContested || !containsAll(ready.Message, tugOfWar, field) {
+				if ready.Status != metav1.ConditionFalse || ready.Reason != v1alpha1.ReasonDeploymentContested || !containsAll(ready.Message, opponentManager, field) {
 					return fmt.Errorf("condition Ready is %+v", ready)
 				}
 				if !meta.IsStatusConditionTrue(ice.Status.Conditions, v1alpha1.ConditionReconciling) {
@@ -124,8 +124,8 @@ func TestSomebodyWhoTakesEveryRepairBack(t *testing.T) {
 			if moves := opponent.moves.Load(); moves < fewest {
 				t.Errorf("in %s the opponent made %d moves", took, moves)
 			}
-			requireOneWarning(t, n, "vanilla", v1alpha1.ReasonDeploymentContested, tugOfWar)
-			requireShown(t, n, "vanilla", "False", v1alpha1.ReasonDeploymentContested)
+			requireOneWarning(t, n, "vanilla", v1alpha1.ReasonDeploymentContested, opponentManager)
+			requireKubectlShows(t, n, "vanilla", "False", v1alpha1.ReasonDeploymentContested)
 
 			opponent.stop()
 			n.Eventually(t, "the Deployment is repaired", func(context.Context) error {
@@ -134,8 +134,8 @@ func TestSomebodyWhoTakesEveryRepairBack(t *testing.T) {
 				}
 				return nil
 			})
-			requireMended(t, n, "vanilla", v1alpha1.ReasonDeploymentContested)
-			requireOneWarning(t, n, "vanilla", v1alpha1.ReasonDeploymentContested, tugOfWar)
+			requireRecovered(t, n, "vanilla", v1alpha1.ReasonDeploymentContested)
+			requireOneWarning(t, n, "vanilla", v1alpha1.ReasonDeploymentContested, opponentManager)
 		})
 	}
 }
@@ -145,7 +145,7 @@ func TestSomebodyWhoTakesEveryRepairBack(t *testing.T) {
 func TestRepairsThatAreFarBetweenAreNoFight(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "replicas: 2"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2"))
 	n.EventuallyReady(t, "vanilla")
 	for _, replicas := range []string{"3", "4"} {
 		n.Kubectl(t, "scale", "deployment/vanilla", "--replicas="+replicas)

@@ -28,7 +28,7 @@ func eventuallyHasPods(t *testing.T, n *lab.Namespace, icecream string, want int
 	n.Eventually(t, fmt.Sprintf("Icecream %q has %d Pods", icecream, want), func(context.Context) error {
 		pods = podsOf(t, n, icecream)
 		if len(pods) != want || !allPodsReady(pods) {
-			return fmt.Errorf("its Pods are %v", identities(pods))
+			return fmt.Errorf("its Pods are %v", podUIDs(pods))
 		}
 		return nil
 	})
@@ -58,7 +58,7 @@ func requireNoWrites(t *testing.T, n *lab.Namespace, name string) {
 	t.Helper()
 	began := time.Now()
 	replacePods(t, n, name)
-	time.Sleep(aMoment)
+	time.Sleep(settleTime)
 	n.EventuallyReady(t, name)
 	if written := deploymentWrites(t, n, began); len(written) > 0 {
 		t.Errorf("there was nothing left to write, but the controller made %s", written)
@@ -73,32 +73,32 @@ func TestPolicyThatReplacesTheRegistry(t *testing.T) {
 	policy := n.StartMirrorPolicy(t, "mirror.example/")
 
 	began := time.Now()
-	n.Apply(t, flavour("vanilla", "deploymentName: cone", "replicas: 2", "image: registry.example/vanilla:1"))
-	eventuallyRunsAs(t, n, "vanilla", "cone", "mirror.example/vanilla:1")
-	eventuallyTold(t, n, "vanilla", v1alpha1.ReasonDeploymentAltered, "")
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cone", "replicas: 2", "image: registry.example/vanilla:1"))
+	eventuallyRunsImage(t, n, "vanilla", "cone", "mirror.example/vanilla:1")
+	eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonDeploymentAltered, "")
 	requireNoWrites(t, n, "vanilla")
 	if written := deploymentWrites(t, n, began); len(written) > 2 {
 		t.Errorf("creating one Deployment took these requests: %q", steps(written))
 	}
-	requireAlteration(t, n, "vanilla", 1, "image", "registry.example/vanilla:1", "mirror.example/vanilla:1")
+	requireAlteredEvents(t, n, "vanilla", 1, "image", "registry.example/vanilla:1", "mirror.example/vanilla:1")
 
 	edited := time.Now()
 	edit(t, n, "vanilla", `"image": "registry.example/vanilla:2"`)
-	eventuallyRunsAs(t, n, "vanilla", "cone", "mirror.example/vanilla:2")
+	eventuallyRunsImage(t, n, "vanilla", "cone", "mirror.example/vanilla:2")
 	requireNoWrites(t, n, "vanilla")
 	if written := deploymentWrites(t, n, edited); len(written) > 2 {
 		t.Errorf("one edit took these requests: %q", steps(written))
 	}
 
-	n.Apply(t, flavour("vanilla", "deploymentName: cup", "replicas: 2", "image: registry.example/vanilla:2"))
-	eventuallyOnly(t, n, "vanilla", "cup")
-	eventuallyRunsAs(t, n, "vanilla", "cup", "mirror.example/vanilla:2")
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cup", "replicas: 2", "image: registry.example/vanilla:2"))
+	eventuallyOnlyDeployments(t, n, "vanilla", "cup")
+	eventuallyRunsImage(t, n, "vanilla", "cup", "mirror.example/vanilla:2")
 	requireNoWrites(t, n, "vanilla")
 
 	c.Stop(t)
 	restarted := time.Now()
 	c.Start(t)
-	n.Apply(t, flavour("mint")) // the controller looks at existing Icecreams first
+	n.Apply(t, icecreamYAML("mint")) // the controller looks at existing Icecreams first
 	n.EventuallyReady(t, "mint")
 	replacePods(t, n, "vanilla")
 	if written := deploymentWrites(t, n, restarted, "cup"); len(written) > 1 {
@@ -107,14 +107,14 @@ func TestPolicyThatReplacesTheRegistry(t *testing.T) {
 
 	policy.Stop(t)
 	edit(t, n, "vanilla", `"image": "registry.example/vanilla:3"`)
-	eventuallyRunsAs(t, n, "vanilla", "cup", "registry.example/vanilla:3")
+	eventuallyRunsImage(t, n, "vanilla", "cup", "registry.example/vanilla:3")
 	requireNoWrites(t, n, "vanilla")
 	requireNoWarnings(t, n, "vanilla")
 }
 
-// eventuallyRunsAs waits until a Deployment has that image, and the Icecream is Ready
+// eventuallyRunsImage waits until a Deployment has that image, and the Icecream is Ready
 // with it.
-func eventuallyRunsAs(t *testing.T, n *lab.Namespace, name, deployment, image string) {
+func eventuallyRunsImage(t *testing.T, n *lab.Namespace, name, deployment, image string) {
 	t.Helper()
 	n.Eventually(t, fmt.Sprintf("Deployment %q has image %q", deployment, image), func(ctx context.Context) error {
 		d, err := n.Deployments().Get(ctx, deployment, metav1.GetOptions{})
@@ -132,9 +132,9 @@ func eventuallyRunsAs(t *testing.T, n *lab.Namespace, name, deployment, image st
 	}
 }
 
-// requireAlteration requires that DeploymentAltered was reported that many times, as a
+// requireAlteredEvents requires that DeploymentAltered was reported that many times, as a
 // Normal event whose message contains these words.
-func requireAlteration(t *testing.T, n *lab.Namespace, name string, times int, words ...string) {
+func requireAlteredEvents(t *testing.T, n *lab.Namespace, name string, times int, words ...string) {
 	t.Helper()
 	reported := 0
 	for _, event := range n.Events(t, name) {
@@ -157,8 +157,8 @@ func TestPolicyDoesNotKeepOtherFieldsFromBeingWritten(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
 	n.StartMirrorPolicy(t, "mirror.example/")
-	n.Apply(t, flavour("vanilla", "replicas: 1", "image: registry.example/vanilla:1"))
-	eventuallyRunsAs(t, n, "vanilla", "vanilla", "mirror.example/vanilla:1")
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 1", "image: registry.example/vanilla:1"))
+	eventuallyRunsImage(t, n, "vanilla", "vanilla", "mirror.example/vanilla:1")
 
 	n.Kubectl(t, "scale", "icecream/vanilla", "--replicas=3")
 	n.EventuallyReady(t, "vanilla")
@@ -180,13 +180,13 @@ func TestPolicyDoesNotKeepOtherFieldsFromBeingWritten(t *testing.T) {
 func TestPolicyThatComesLater(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "replicas: 1", "image: registry.example/vanilla:1"))
-	eventuallyRunsAs(t, n, "vanilla", "vanilla", "registry.example/vanilla:1")
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 1", "image: registry.example/vanilla:1"))
+	eventuallyRunsImage(t, n, "vanilla", "vanilla", "registry.example/vanilla:1")
 	n.StartMirrorPolicy(t, "mirror.example/")
 	n.Kubectl(t, "scale", "icecream/vanilla", "--replicas=2")
-	eventuallyRunsAs(t, n, "vanilla", "vanilla", "mirror.example/vanilla:1")
+	eventuallyRunsImage(t, n, "vanilla", "vanilla", "mirror.example/vanilla:1")
 	requireNoWrites(t, n, "vanilla")
-	requireAlteration(t, n, "vanilla", 1, "image", "registry.example/vanilla:1", "mirror.example/vanilla:1")
+	requireAlteredEvents(t, n, "vanilla", 1, "image", "registry.example/vanilla:1", "mirror.example/vanilla:1")
 }
 
 func TestPolicyThatAddsRequests(t *testing.T) {
@@ -204,7 +204,7 @@ func TestPolicyThatAddsRequests(t *testing.T) {
 				value: Object.spec.template.spec.containers.resources{requests: {"cpu": "50m", "memory": "64Mi"}}
 			}]`)
 			began := time.Now()
-			n.Apply(t, flavour("vanilla", spec, "image: registry.example/vanilla:1"))
+			n.Apply(t, icecreamYAML("vanilla", spec, "image: registry.example/vanilla:1"))
 			n.EventuallyReady(t, "vanilla")
 			requireNoWrites(t, n, "vanilla")
 			if written := deploymentWrites(t, n, began); len(written) > 2 {
@@ -212,7 +212,7 @@ func TestPolicyThatAddsRequests(t *testing.T) {
 			}
 			edited := time.Now()
 			edit(t, n, "vanilla", `"image": "registry.example/vanilla:2"`)
-			eventuallyRunsAs(t, n, "vanilla", "vanilla", "registry.example/vanilla:2")
+			eventuallyRunsImage(t, n, "vanilla", "vanilla", "registry.example/vanilla:2")
 			requireNoWrites(t, n, "vanilla")
 			if written := deploymentWrites(t, n, edited); len(written) > 2 {
 				t.Errorf("one edit took these requests: %q", steps(written))
@@ -220,8 +220,8 @@ func TestPolicyThatAddsRequests(t *testing.T) {
 			if diff := cmp.Diff(map[string]string{"requests cpu": "50m", "requests memory": "64Mi"}, resourcesOf(t, n, "vanilla")); diff != "" {
 				t.Errorf("the resources differ from those that the policy adds (-want +got):\n%s", diff)
 			}
-			n.Apply(t, flavour("vanilla", "deploymentName: cup", spec, "image: registry.example/vanilla:2"))
-			eventuallyOnly(t, n, "vanilla", "cup")
+			n.Apply(t, icecreamYAML("vanilla", "deploymentName: cup", spec, "image: registry.example/vanilla:2"))
+			eventuallyOnlyDeployments(t, n, "vanilla", "cup")
 		})
 	}
 }
@@ -234,11 +234,11 @@ func TestPolicyThatLowersLimits(t *testing.T) {
 		op: "add", path: "/spec/template/spec/containers/0/resources",
 		value: Object.spec.template.spec.containers.resources{limits: {"cpu": "100m"}}
 	}]`)
-	n.Apply(t, flavour("vanilla", "resources: {limits: {cpu: 500m}}"))
+	n.Apply(t, icecreamYAML("vanilla", "resources: {limits: {cpu: 500m}}"))
 	n.EventuallyReady(t, "vanilla")
-	eventuallyTold(t, n, "vanilla", v1alpha1.ReasonDeploymentAltered, "")
-	requireAlteration(t, n, "vanilla", 1, "resources.limits", "cpu", "500m", "100m")
+	eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonDeploymentAltered, "")
+	requireAlteredEvents(t, n, "vanilla", 1, "resources.limits", "cpu", "500m", "100m")
 	requireNoWrites(t, n, "vanilla")
-	n.Apply(t, flavour("vanilla", "deploymentName: cup", "resources: {limits: {cpu: 500m}}"))
-	eventuallyOnly(t, n, "vanilla", "cup")
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cup", "resources: {limits: {cpu: 500m}}"))
+	eventuallyOnlyDeployments(t, n, "vanilla", "cup")
 }

@@ -19,10 +19,10 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// denying returns a webhook's answer: it denies the controller's requests of one
+// denyOperation returns a webhook's answer: it denies the controller's requests of one
 // operation, such as Create, with the error that with returns, and allows everything
 // else.
-func denying(n *lab.Namespace, operation admissionv1.Operation, with func() error) lab.Answer {
+func denyOperation(n *lab.Namespace, operation admissionv1.Operation, with func() error) lab.Answer {
 	return func(request *admissionv1.AdmissionRequest) error {
 		if request.UserInfo.Username != n.Controller.User || request.Operation != operation {
 			return nil
@@ -31,8 +31,8 @@ func denying(n *lab.Namespace, operation admissionv1.Operation, with func() erro
 	}
 }
 
-// inNewWords returns a function that returns a different error each time.
-func inNewWords() func() error {
+// distinctErrors returns a function that returns a different error each time.
+func distinctErrors() func() error {
 	var count atomic.Int64
 	return func() error { return fmt.Errorf("request %d is one too many", count.Add(1)) }
 }
@@ -64,11 +64,11 @@ func provokeRefusals(t *testing.T, n *lab.Namespace, operation admissionv1.Opera
 	t.Helper()
 	provocation := provocations[operation]
 	if provocation.before != nil {
-		n.Apply(t, flavour("vanilla", provocation.before...))
+		n.Apply(t, icecreamYAML("vanilla", provocation.before...))
 		n.EventuallyReady(t, "vanilla")
 	}
-	webhook := n.StartWebhook(t, "deployments", denying(n, operation, with))
-	n.Apply(t, flavour("vanilla", provocation.after...))
+	webhook := n.StartWebhook(t, "deployments", denyOperation(n, operation, with))
+	n.Apply(t, icecreamYAML("vanilla", provocation.after...))
 	eventuallyRefused(t, n, "vanilla", words)
 	return webhook
 }
@@ -82,9 +82,9 @@ func TestRefusalsInEverNewWords(t *testing.T) {
 		with      func() error
 		words     string
 	}{
-		"of a creation":                         {admissionv1.Create, inNewWords(), "is one too many"},
-		"of an update":                          {admissionv1.Update, inNewWords(), "is one too many"},
-		"of a deletion":                         {admissionv1.Delete, inNewWords(), "is one too many"},
+		"of a creation":                         {admissionv1.Create, distinctErrors(), "is one too many"},
+		"of an update":                          {admissionv1.Update, distinctErrors(), "is one too many"},
+		"of a deletion":                         {admissionv1.Delete, distinctErrors(), "is one too many"},
 		"of a creation, by a broken connection": {admissionv1.Create, func() error { return lab.ErrBreakOff }, "failed calling webhook"},
 		"of an update, by a broken connection":  {admissionv1.Update, func() error { return lab.ErrBreakOff }, "failed calling webhook"},
 	} {
@@ -114,7 +114,7 @@ func TestRefusalsInEverNewWords(t *testing.T) {
 			requireOneWarning(t, n, "vanilla", v1alpha1.ReasonDeploymentRefused, test.words)
 
 			webhook.Stop(t)
-			requireMended(t, n, "vanilla", v1alpha1.ReasonDeploymentRefused)
+			requireRecovered(t, n, "vanilla", v1alpha1.ReasonDeploymentRefused)
 		})
 	}
 }
@@ -125,7 +125,7 @@ func TestManyRefusalsAtOnce(t *testing.T) {
 	const icecreams, while, perSecond = 40, 20 * time.Second, 3
 	n := NewQuietNamespace(t)
 	n.StartController(t)
-	webhook := n.StartWebhook(t, "deployments", denying(n, admissionv1.Create, inNewWords()))
+	webhook := n.StartWebhook(t, "deployments", denyOperation(n, admissionv1.Create, distinctErrors()))
 
 	began := time.Now()
 	for i := range icecreams {
@@ -175,7 +175,7 @@ func TestDenialsThatLookLikeAStaleCache(t *testing.T) {
 				webhook := provokeRefusals(t, n, operation, func() error { return denial }, "team parlor has no budget")
 				requireOneWarning(t, n, "vanilla", v1alpha1.ReasonDeploymentRefused, "team parlor has no budget")
 				webhook.Stop(t)
-				requireMended(t, n, "vanilla", v1alpha1.ReasonDeploymentRefused)
+				requireRecovered(t, n, "vanilla", v1alpha1.ReasonDeploymentRefused)
 			})
 		}
 	}
@@ -205,7 +205,7 @@ func TestNoAnswerIsNoRefusal(t *testing.T) {
 				return answer
 			})
 
-			n.Apply(t, flavour("vanilla"))
+			n.Apply(t, icecreamYAML("vanilla"))
 			n.Eventually(t, "the controller tries to create a Deployment", func(context.Context) error {
 				if rejected.Load() == 0 {
 					return errors.New("it has not tried yet")
@@ -227,7 +227,7 @@ func TestNoAnswerIsNoRefusal(t *testing.T) {
 			}
 			isDown.Store(false)
 			n.EventuallyReady(t, "vanilla")
-			eventuallyTold(t, n, "vanilla", v1alpha1.ReasonSynced, "")
+			eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonSynced, "")
 			requireNoWarnings(t, n, "vanilla")
 		})
 	}

@@ -14,9 +14,9 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// sightings holds the states of all Icecreams of a namespace, in the order in which they
-// were observed.
-type sightings struct {
+// icecreamRecording holds the states of all Icecreams of a namespace, in the order in
+// which they were observed.
+type icecreamRecording struct {
 	n *lab.Namespace
 
 	mu     sync.Mutex
@@ -25,7 +25,7 @@ type sightings struct {
 
 // watchIcecreams records the states of a namespace's Icecreams from now on, until the
 // test ends.
-func watchIcecreams(t *testing.T, n *lab.Namespace) *sightings {
+func watchIcecreams(t *testing.T, n *lab.Namespace) *icecreamRecording {
 	t.Helper()
 	now, err := n.Icecreams().List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -35,7 +35,7 @@ func watchIcecreams(t *testing.T, n *lab.Namespace) *sightings {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &sightings{n: n}
+	s := &icecreamRecording{n: n}
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		for event := range watcher.ResultChan() {
@@ -55,7 +55,7 @@ func watchIcecreams(t *testing.T, n *lab.Namespace) *sightings {
 
 // requireNeverStalled waits until all changes so far have been recorded, and requires
 // that no Icecream was Stalled in any of them.
-func (s *sightings) requireNeverStalled(t *testing.T) {
+func (s *icecreamRecording) requireNeverStalled(t *testing.T) {
 	t.Helper()
 	s.n.Eventually(t, "all changes have been recorded", func(ctx context.Context) error {
 		list, err := s.n.Icecreams().List(ctx, metav1.ListOptions{})
@@ -87,7 +87,7 @@ func (s *sightings) requireNeverStalled(t *testing.T) {
 // requireReplaced waits until the second Icecream named "vanilla" is Ready with a
 // Deployment of its own. It requires that the Icecream was never Stalled and that there
 // are no Warnings.
-func requireReplaced(t *testing.T, n *lab.Namespace, seen *sightings, before *v1alpha1.Icecream) {
+func requireReplaced(t *testing.T, n *lab.Namespace, seen *icecreamRecording, before *v1alpha1.Icecream) {
 	t.Helper()
 	ice := n.EventuallyReady(t, "vanilla")
 	if ice.UID == before.UID {
@@ -97,7 +97,7 @@ func requireReplaced(t *testing.T, n *lab.Namespace, seen *sightings, before *v1
 		t.Errorf("the Deployment is %+v", d.ObjectMeta)
 	}
 	seen.requireNeverStalled(t)
-	eventuallyTold(t, n, "vanilla", v1alpha1.ReasonSynced, "")
+	eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonSynced, "")
 	requireNoWarnings(t, n, "vanilla")
 }
 
@@ -113,12 +113,12 @@ func replace(t *testing.T, n *lab.Namespace, manifest string) {
 func TestReplaceByForce(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "replicas: 2"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2"))
 	n.EventuallyReady(t, "vanilla")
 	for range 3 {
 		before := n.Icecream(t, "vanilla")
 		seen := watchIcecreams(t, n)
-		replace(t, n, flavour("vanilla", "replicas: 2"))
+		replace(t, n, icecreamYAML("vanilla", "replicas: 2"))
 		requireReplaced(t, n, seen, before)
 	}
 }
@@ -130,14 +130,14 @@ func TestReplaceByForceWhileTheGarbageCollectorIsSlow(t *testing.T) {
 	c := l.StartController(t, "-stall-after=3s")
 	n := l.NewNamespace(t)
 	n.Controller = c
-	n.Apply(t, flavour("vanilla", "replicas: 2"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2"))
 	before := n.EventuallyReady(t, "vanilla")
 
 	if err := l.PauseComponent(cluster.ControllerManager); err != nil {
 		t.Fatal(err)
 	}
 	seen := watchIcecreams(t, n)
-	replace(t, n, flavour("vanilla", "replicas: 2"))
+	replace(t, n, icecreamYAML("vanilla", "replicas: 2"))
 	requireTerminating(t, n, "vanilla", "vanilla")
 	if err := l.ResumeComponent(cluster.ControllerManager); err != nil {
 		t.Fatal(err)

@@ -18,9 +18,9 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// forge edits the status of the Icecream "vanilla" as kubectl edit --subresource=status
-// would.
-func forge(t *testing.T, n *lab.Namespace, edit func(*v1alpha1.IcecreamStatus)) {
+// editStatus edits the status of the Icecream "vanilla" as kubectl edit
+// --subresource=status would.
+func editStatus(t *testing.T, n *lab.Namespace, edit func(*v1alpha1.IcecreamStatus)) {
 	t.Helper()
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		ice, err := n.Icecreams().Get(t.Context(), "vanilla", metav1.GetOptions{})
@@ -43,13 +43,13 @@ func TestStatusThatOthersHaveWritten(t *testing.T) {
 	t.Parallel()
 	for name, write := range map[string]func(t *testing.T, n *lab.Namespace){
 		"an extra node": func(t *testing.T, n *lab.Namespace) {
-			forge(t, n, func(s *v1alpha1.IcecreamStatus) {
+			editStatus(t, n, func(s *v1alpha1.IcecreamStatus) {
 				s.Nodes = append(s.Nodes, phantom)
 				s.Placement = "phantom (7)"
 			})
 		},
 		"a status from a backup": func(t *testing.T, n *lab.Namespace) {
-			forge(t, n, func(s *v1alpha1.IcecreamStatus) {
+			editStatus(t, n, func(s *v1alpha1.IcecreamStatus) {
 				s.ObservedGeneration = 1
 				for i := range s.Conditions {
 					s.Conditions[i].ObservedGeneration = 1
@@ -74,7 +74,7 @@ func TestStatusThatOthersHaveWritten(t *testing.T) {
 			t.Parallel()
 			n := NewQuietNamespace(t)
 			c := n.StartController(t)
-			n.Apply(t, flavour("vanilla", "replicas: 1"))
+			n.Apply(t, icecreamYAML("vanilla", "replicas: 1"))
 			n.EventuallyReady(t, "vanilla")
 			n.Kubectl(t, "scale", "icecream/vanilla", "--replicas=2")
 			before := n.EventuallyReady(t, "vanilla")
@@ -88,7 +88,7 @@ func TestStatusThatOthersHaveWritten(t *testing.T) {
 			n.EventuallyReady(t, "vanilla")
 			want := expectedStatus(t, n, before)
 			n.Eventually(t, "the status is the controller's own again", func(context.Context) error {
-				if diff := cmp.Diff(want, sinceWhenever(n.Icecream(t, "vanilla").Status)); diff != "" {
+				if diff := cmp.Diff(want, withoutTimes(n.Icecream(t, "vanilla").Status)); diff != "" {
 					return fmt.Errorf("it differs (-want +got):\n%s", diff)
 				}
 				return nil
@@ -100,7 +100,7 @@ func TestStatusThatOthersHaveWritten(t *testing.T) {
 			pods := podsOf(t, n, "vanilla")
 			for i := range 20 {
 				n.Kubectl(t, "annotate", "pod", pods[i%2].Name, fmt.Sprintf("parlour.example/beat=%d", i), "--overwrite")
-				time.Sleep(aMoment / 5)
+				time.Sleep(settleTime / 5)
 			}
 			if written := requestsOf(t, n).Since(rested).Writes(); len(written) > 0 {
 				t.Errorf("nothing has changed, but the controller made %s", written)
@@ -127,11 +127,11 @@ func expectedStatus(t *testing.T, n *lab.Namespace, before *v1alpha1.Icecream) v
 		want.Nodes = append(want.Nodes, v1alpha1.IcecreamNode{Name: node, Pods: counts[node], ReadyPods: counts[node]})
 	}
 	want.NodeCount, want.Placement = int32(len(counts)), placement(counts)
-	return sinceWhenever(want)
+	return withoutTimes(want)
 }
 
-// sinceWhenever returns a copy of a status without its times.
-func sinceWhenever(s v1alpha1.IcecreamStatus) v1alpha1.IcecreamStatus {
+// withoutTimes returns a copy of a status without its times.
+func withoutTimes(s v1alpha1.IcecreamStatus) v1alpha1.IcecreamStatus {
 	s = *s.DeepCopy()
 	for i := range s.Conditions {
 		s.Conditions[i].LastTransitionTime = metav1.Time{}

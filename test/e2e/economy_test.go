@@ -63,7 +63,7 @@ func TestEconomy(t *testing.T) {
 		restart.stop(t)
 		mark := time.Now()
 		c.Start(t)
-		lookAtAll(t, n)
+		eventuallyAllSynced(t, n)
 		eventuallyIdle(t, n, c)
 		made := l.Requests(t).By(c.User).Since(mark).Where(func(e cluster.AuditEvent) bool { return !isAbout(probe)(e) })
 		t.Logf("after a restart by %s: %s", restart.name, made)
@@ -107,10 +107,11 @@ func requireIdle(t *testing.T, n *lab.Namespace, c *lab.Controller, while time.D
 // probe is the name of an Icecream that shows how far the controller has got.
 const probe = "probe"
 
-// lookAtAll waits until a controller that has just been started has looked at every
-// Icecream. Its queue is in order, and starts with all existing objects. The first change
-// of the probe may be handled along with these, but the second one comes after them.
-func lookAtAll(t *testing.T, n *lab.Namespace) {
+// eventuallyAllSynced waits until a controller that has just been started has looked at
+// every Icecream. Its queue is in order, and starts with all existing objects. The first
+// change of the probe may be handled along with these, but the second one comes after
+// them.
+func eventuallyAllSynced(t *testing.T, n *lab.Namespace) {
 	t.Helper()
 	for _, replicas := range []string{"0", "1"} {
 		n.Kubectl(t, "scale", "icecream/"+probe, "--replicas="+replicas)

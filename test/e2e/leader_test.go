@@ -43,12 +43,12 @@ func TestRollingUpdateHandsOver(t *testing.T) {
 	leader := n.StartController(t, flags...)
 	eventuallyLeads(t, n, leader)
 	standby := n.StartController(t, flags...)
-	eventuallyReady(t, n, standby)
+	eventuallyReadyToLead(t, n, standby)
 
-	wait := liveOfMany(t, n, icecreams, edits, seed)
+	wait := startUsers(t, n, icecreams, edits, seed)
 	for range updates {
 		surge := n.StartController(t, flags...)
-		eventuallyReady(t, n, surge)
+		eventuallyReadyToLead(t, n, surge)
 		leader.Stop(t)
 		leader, standby = standby, surge
 		n.Eventually(t, "one of the others leads", func(context.Context) error {
@@ -90,7 +90,7 @@ func TestLeaderIsKilled(t *testing.T) {
 	first := n.StartController(t, elect...)
 	eventuallyLeads(t, n, first)
 	second := n.StartController(t, elect...)
-	eventuallyReady(t, n, second)
+	eventuallyReadyToLead(t, n, second)
 	n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
 	n.EventuallyReady(t, "vanilla")
 
@@ -102,16 +102,16 @@ func TestLeaderIsKilled(t *testing.T) {
 	isRead := func(e cluster.AuditEvent) bool {
 		return (e.Verb == "list" || e.Verb == "watch") && e.Resource != "leases"
 	}
-	for _, e := range n.Requests(t).Since(killed).Where(isOf(second)).Where(isRead) {
-		if !isBarriers(e) {
+	for _, e := range n.Requests(t).Since(killed).Where(isFrom(second)).Where(isRead) {
+		if !isForBarrier(e) {
 			t.Errorf("the caches of the new leader were not filled when its term began: it made %s %s", e.Verb, e.RequestURI)
 		}
 	}
-	if made := n.Requests(t).Where(isOf(second)).Where(isBarriers); len(made) == 0 || len(made.Where(func(e cluster.AuditEvent) bool { return e.Verb == "list" })) > 3 {
+	if made := n.Requests(t).Where(isFrom(second)).Where(isForBarrier); len(made) == 0 || len(made.Where(func(e cluster.AuditEvent) bool { return e.Verb == "list" })) > 3 {
 		t.Errorf("to find out whether its caches were up to date, the new leader made %s", made)
 	}
 	first.Start(t) // as the kubelet would; it is a candidate now
-	eventuallyReady(t, n, first)
+	eventuallyReadyToLead(t, n, first)
 	n.Steadily(t, "the second controller keeps the lease", 5*time.Second, func(context.Context) error { return leads(t, n, second) })
 	if terms := termsOf(t, n.Requests(t)); len(terms) != 2 {
 		t.Errorf("there were %d terms, want 2", len(terms))
@@ -127,7 +127,7 @@ func TestLeaderThatWasStoppedIsDeposed(t *testing.T) {
 	first := n.StartController(t, flags...)
 	eventuallyLeads(t, n, first)
 	second := n.StartController(t, flags...)
-	eventuallyReady(t, n, second)
+	eventuallyReadyToLead(t, n, second)
 
 	// The leader is busy when it is frozen, and would have much to do when it resumes.
 	const icecreams = 60
@@ -149,7 +149,7 @@ func TestLeaderThatWasStoppedIsDeposed(t *testing.T) {
 		t.Errorf("the last line of its log is %q", last)
 	}
 	t.Logf("it ended %s after it resumed", time.Since(thawed).Round(time.Millisecond))
-	if made := requestsOf(t, n).Since(thawed).Where(isOf(first)).Where(isWork); len(made) > 0 {
+	if made := requestsOf(t, n).Since(thawed).Where(isFrom(first)).Where(isWork); len(made) > 0 {
 		t.Errorf("after it was deposed, it made %s", made)
 	}
 	n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
@@ -206,7 +206,7 @@ func TestLeaderWhoseLeaseIsDeletedEnds(t *testing.T) {
 	first := n.StartController(t, flags...)
 	eventuallyLeads(t, n, first)
 	second := n.StartController(t, flags...)
-	eventuallyReady(t, n, second)
+	eventuallyReadyToLead(t, n, second)
 	n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
 	n.EventuallyReady(t, "vanilla")
 
@@ -222,7 +222,7 @@ func TestLeaderWhoseLeaseIsDeletedEnds(t *testing.T) {
 	eventuallyLeads(t, n, second)
 	n.Create(t, "chocolate", v1alpha1.IcecreamSpec{})
 	n.EventuallyReady(t, "chocolate")
-	ofControllers := n.Requests(t).Where(func(e cluster.AuditEvent) bool { return isOf(first)(e) || isOf(second)(e) })
+	ofControllers := n.Requests(t).Where(func(e cluster.AuditEvent) bool { return isFrom(first)(e) || isFrom(second)(e) })
 	if terms := termsOf(t, ofControllers); len(terms) != 2 {
 		t.Errorf("there were %d terms, want 2", len(terms))
 	}
@@ -278,9 +278,9 @@ func isWork(e cluster.AuditEvent) bool {
 		!slices.Contains([]string{"leases", "tokenreviews", "subjectaccessreviews"}, e.Resource)
 }
 
-// isOf returns a function that reports whether a request is from the current process of
+// isFrom returns a function that reports whether a request is from the current process of
 // that controller.
-func isOf(c *lab.Controller) func(cluster.AuditEvent) bool {
+func isFrom(c *lab.Controller) func(cluster.AuditEvent) bool {
 	return func(e cluster.AuditEvent) bool { return agentOf(e) == c.Agent }
 }
 
@@ -307,8 +307,8 @@ func eventuallyLeads(t *testing.T, n *lab.Namespace, c *lab.Controller) {
 	n.Eventually(t, c.Agent+" leads", func(context.Context) error { return leads(t, n, c) })
 }
 
-// eventuallyReady waits until a controller is ready to lead, or already leads.
-func eventuallyReady(t *testing.T, n *lab.Namespace, c *lab.Controller) {
+// eventuallyReadyToLead waits until a controller is ready to lead, or already leads.
+func eventuallyReadyToLead(t *testing.T, n *lab.Namespace, c *lab.Controller) {
 	t.Helper()
 	n.Eventually(t, c.Agent+" is ready to lead", func(context.Context) error {
 		if log := c.Log(); strings.Count(log, "Ready to lead")+strings.Count(log, `"Leading"`) < c.Starts() {

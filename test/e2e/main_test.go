@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 		}
 	}
 	code := m.Run()
-	err := errors.Join(busy.close(), quiet.close(), removeBinary())
+	err := errors.Join(withController.close(), withoutController.close(), removeBinary())
 	if flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == "" && code == 0 {
 		err = errors.Join(err, requireLeastPrivilege())
 	}
@@ -53,8 +53,8 @@ func TestMain(m *testing.M) {
 // after three seconds.
 func NewNamespace(t *testing.T) *lab.Namespace {
 	t.Helper()
-	n := busy.open(t).NewNamespace(t)
-	n.Controller = busy.controller
+	n := withController.open(t).NewNamespace(t)
+	n.Controller = withController.controller
 	return n
 }
 
@@ -63,7 +63,7 @@ func NewNamespace(t *testing.T) *lab.Namespace {
 // its own namespace: see Namespace.StartController.
 func NewQuietNamespace(t *testing.T) *lab.Namespace {
 	t.Helper()
-	return quiet.open(t).NewNamespace(t)
+	return withoutController.open(t).NewNamespace(t)
 }
 
 // NewLab starts a cluster for this test alone.
@@ -77,9 +77,9 @@ func NewLab(t *testing.T, o lab.Options) *lab.Lab {
 // used.
 var privileges lab.Privileges
 
-// unusedForAReason holds the permissions whose use does not show in any request, each
+// knownUnused holds the permissions whose use does not show in any request, each
 // with its reason.
-var unusedForAReason = map[string]string{
+var knownUnused = map[string]string{
 	"update controller.nicoleh.io/icecreams/finalizers": "the admission plugin OwnerReferencesPermissionEnforcement, which not every cluster enables, requires it for owner references that block the deletion of the owner",
 }
 
@@ -90,7 +90,7 @@ func requireLeastPrivilege() (err error) {
 		err = errors.Join(err, fmt.Errorf("the roles do not grant a permission that the controller needs: %s", request))
 	}
 	for _, permission := range privileges.Unused() {
-		if unusedForAReason[permission] == "" {
+		if knownUnused[permission] == "" {
 			err = errors.Join(err, fmt.Errorf("the roles grant a permission that the controller never used: %s", permission))
 		}
 	}
@@ -99,8 +99,8 @@ func requireLeastPrivilege() (err error) {
 
 // The clusters that tests share.
 var (
-	busy  = shared{flags: []string{"-stall-after=3s", "-v=4"}}
-	quiet = shared{}
+	withController    = shared{flags: []string{"-stall-after=3s", "-v=4"}}
+	withoutController = shared{}
 )
 
 // shared is a Lab that is opened for the first test that needs it.

@@ -64,7 +64,7 @@ func TestPodtimestampOnceWhoeverLeads(t *testing.T) {
 	second := l.StartController(t, flags...)
 	var users sync.WaitGroup
 	users.Go(func() { createPods(t, n, "late", half, asking) })
-	eventuallyReady(t, n, second)
+	eventuallyReadyToLead(t, n, second)
 	n.Eventually(t, "the first is in the middle of it", func(context.Context) error { return seen.atLeast(half / 4) })
 	killed := first.Agent
 	first.Kill(t)

@@ -31,15 +31,15 @@ func TestStoredMistakesAreTolerated(t *testing.T) {
 	)
 	// Each of these breaks one rule of the schema.
 	mistakes := []struct {
-		name, spec, fixed, other, tells string
-		refused                         bool // whether the API server refuses it in a Deployment, too
+		name, spec, fixed, other, want string
+		refused                        bool // whether the API server refuses it in a Deployment, too
 	}{
 		{
 			name:    "deployment-name",
 			spec:    `deploymentName: Cone`,
 			fixed:   `deploymentName: cone`,
 			other:   `deploymentName: CONE`,
-			tells:   `spec.deploymentName: Invalid value: "CONE": must be a DNS-1123 subdomain`,
+			want:    `spec.deploymentName: Invalid value: "CONE": must be a DNS-1123 subdomain`,
 			refused: true,
 		},
 		{
@@ -47,14 +47,14 @@ func TestStoredMistakesAreTolerated(t *testing.T) {
 			spec:  `image: "registry.example/Vanilla"`,
 			fixed: `image: registry.example/vanilla`,
 			other: `image: "registry.example/VANILLA"`,
-			tells: `spec.image: Invalid value: "registry.example/VANILLA": must be an image reference`,
+			want:  `spec.image: Invalid value: "registry.example/VANILLA": must be an image reference`,
 		},
 		{
 			name:    "unknown-limit",
 			spec:    `resources: {limits: {Memory: 1Gi}}`,
 			fixed:   `resources: {limits: {memory: 1Gi}}`,
 			other:   `resources: {limits: {Memory: 2Gi}}`,
-			tells:   "spec.resources.limits: Invalid value: " + known,
+			want:    "spec.resources.limits: Invalid value: " + known,
 			refused: true,
 		},
 		{
@@ -62,7 +62,7 @@ func TestStoredMistakesAreTolerated(t *testing.T) {
 			spec:    `resources: {requests: {storage: 1Gi}}`,
 			fixed:   `resources: {requests: {cpu: 1m}}`,
 			other:   `resources: {requests: {storage: 2Gi}}`,
-			tells:   "spec.resources.requests: Invalid value: " + known,
+			want:    "spec.resources.requests: Invalid value: " + known,
 			refused: true,
 		},
 		{
@@ -70,7 +70,7 @@ func TestStoredMistakesAreTolerated(t *testing.T) {
 			spec:    `resources: {limits: {cpu: "-1"}}`,
 			fixed:   `resources: {limits: {cpu: "1"}}`,
 			other:   `resources: {limits: {cpu: "-2"}}`,
-			tells:   "spec.resources.limits: Invalid value: " + quantities,
+			want:    "spec.resources.limits: Invalid value: " + quantities,
 			refused: true,
 		},
 		{
@@ -78,7 +78,7 @@ func TestStoredMistakesAreTolerated(t *testing.T) {
 			spec:    `resources: {requests: {cpu: "-1"}}`,
 			fixed:   `resources: {requests: {cpu: "1"}}`,
 			other:   `resources: {requests: {cpu: "-2"}}`,
-			tells:   "spec.resources.requests: Invalid value: " + quantities,
+			want:    "spec.resources.requests: Invalid value: " + quantities,
 			refused: true,
 		},
 		{
@@ -86,7 +86,7 @@ func TestStoredMistakesAreTolerated(t *testing.T) {
 			spec:    `resources: {limits: {example.com/gpu: "0.5"}}`,
 			fixed:   `resources: {}`,
 			other:   `resources: {limits: {example.com/gpu: "1.5"}}`,
-			tells:   "spec.resources.limits: Invalid value: must be whole numbers for extended resources",
+			want:    "spec.resources.limits: Invalid value: must be whole numbers for extended resources",
 			refused: true,
 		},
 		{
@@ -94,7 +94,7 @@ func TestStoredMistakesAreTolerated(t *testing.T) {
 			spec:    `resources: {limits: {cpu: 1, hugepages-2Mi: 3Mi}}`,
 			fixed:   `resources: {limits: {cpu: 1}}`,
 			other:   `resources: {limits: {cpu: 1, hugepages-2Mi: 5Mi}}`,
-			tells:   "spec.resources.limits: Invalid value: must be multiples of the page size for huge pages",
+			want:    "spec.resources.limits: Invalid value: must be multiples of the page size for huge pages",
 			refused: true,
 		},
 		{
@@ -102,7 +102,7 @@ func TestStoredMistakesAreTolerated(t *testing.T) {
 			spec:    `resources: {limits: {hugepages-2Mi: 4Mi}}`,
 			fixed:   `resources: {}`,
 			other:   `resources: {limits: {hugepages-2Mi: 6Mi}}`,
-			tells:   "spec.resources.limits: Invalid value: must come with cpu or memory for huge pages",
+			want:    "spec.resources.limits: Invalid value: must come with cpu or memory for huge pages",
 			refused: true,
 		},
 		{
@@ -110,7 +110,7 @@ func TestStoredMistakesAreTolerated(t *testing.T) {
 			spec:    `resources: {requests: {memory: 2Gi}, limits: {memory: 1Gi}}`,
 			fixed:   `resources: {requests: {memory: 1Gi}, limits: {memory: 1Gi}}`,
 			other:   `resources: {requests: {memory: 3Gi}, limits: {memory: 1Gi}}`,
-			tells:   "spec.resources.requests: Invalid value: must not be above the limits",
+			want:    "spec.resources.requests: Invalid value: must not be above the limits",
 			refused: true,
 		},
 		{
@@ -118,7 +118,7 @@ func TestStoredMistakesAreTolerated(t *testing.T) {
 			spec:    `resources: {requests: {example.com/gpu: 1}}`,
 			fixed:   `resources: {}`,
 			other:   `resources: {requests: {example.com/gpu: 2}}`,
-			tells:   "spec.resources.requests: Invalid value: must be written as in the limits for huge pages and for extended resources",
+			want:    "spec.resources.requests: Invalid value: must be written as in the limits for huge pages and for extended resources",
 			refused: true,
 		},
 		{
@@ -126,7 +126,7 @@ func TestStoredMistakesAreTolerated(t *testing.T) {
 			spec:    `resources: {claims: [{name: spoon}]}`,
 			fixed:   `resources: {claims: []}`,
 			other:   `resources: {claims: [{name: fork}]}`,
-			tells:   "spec.resources.claims: Invalid value: must be empty: an Icecream's Pods have no resource claims",
+			want:    "spec.resources.claims: Invalid value: must be empty: an Icecream's Pods have no resource claims",
 			refused: true,
 		},
 	}
@@ -162,8 +162,8 @@ func TestStoredMistakesAreTolerated(t *testing.T) {
 			n.Apply(t, manifest(m.name, 3, m.spec))
 			n.EventuallyIcecream(t, m.name, "is applied again", hasStatus(3))
 
-			if told := n.Refused(t, manifest(m.name, 3, m.other)); !strings.Contains(told, m.tells) {
-				t.Errorf("another mistake of this kind is refused with\n%s\nwhich does not contain %q", told, m.tells)
+			if refusal := n.Refused(t, manifest(m.name, 3, m.other)); !strings.Contains(refusal, m.want) {
+				t.Errorf("another mistake of this kind is refused with\n%s\nwhich does not contain %q", refusal, m.want)
 			}
 			n.Apply(t, manifest(m.name, 3, m.fixed))
 			if ice := n.EventuallyReady(t, m.name); ice.Labels["flavor"] != "plain" || ice.Status.AvailableReplicas != 3 {
@@ -183,7 +183,7 @@ func TestNodesOfOthersGo(t *testing.T) {
 	n.Create(t, "sundae", v1alpha1.IcecreamSpec{})
 	n.EventuallyReady(t, "sundae")
 
-	forge := func(node string) {
+	addNode := func(node string) {
 		t.Helper()
 		ice := n.Icecream(t, "sundae")
 		ice.Status.Nodes = append(ice.Status.Nodes, v1alpha1.IcecreamNode{Name: node, Pods: 7, ReadyPods: 7})
@@ -201,13 +201,13 @@ func TestNodesOfOthersGo(t *testing.T) {
 		}
 		return lab.IsReady(ice)
 	}
-	forge("the-moon")
+	addNode("the-moon")
 	n.EventuallyIcecream(t, "sundae", "lists only nodes that have its Pods", listsItsNodes)
 
 	// This entry was written while the list had type map.
 	n.Controller.Stop(t)
 	relaxSchema(t, l)
-	forge("the-sun")
+	addNode("the-sun")
 	restoreSchema(t, l)
 	n.Controller.Start(t)
 	n.EventuallyIcecream(t, "sundae", "lists only nodes that have its Pods", listsItsNodes)

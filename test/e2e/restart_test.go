@@ -26,7 +26,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 
 	n := NewQuietNamespace(t)
 	c := n.StartController(t, "-stall-after=3s")
-	wait := liveOfMany(t, n, icecreams, edits, seed)
+	wait := startUsers(t, n, icecreams, edits, seed)
 	random := rand.New(rand.NewPCG(seed, icecreams))
 	for range kills {
 		// The controller may be killed at any moment, so the test chooses moments at
@@ -48,14 +48,14 @@ func TestKilledAtAnyMoment(t *testing.T) {
 // icecreamName returns the name of an Icecream with that number.
 func icecreamName(i int) string { return fmt.Sprintf("icecream-%02d", i) }
 
-// liveOfMany creates that many Icecreams and edits them in the background, each at its
+// startUsers creates that many Icecreams and edits them in the background, each at its
 // own pace. wait returns their final specs once all edits are done.
-func liveOfMany(t *testing.T, n *lab.Namespace, icecreams, edits int, seed uint64) (wait func() []v1alpha1.IcecreamSpec) {
+func startUsers(t *testing.T, n *lab.Namespace, icecreams, edits int, seed uint64) (wait func() []v1alpha1.IcecreamSpec) {
 	final := make([]v1alpha1.IcecreamSpec, icecreams)
 	var users sync.WaitGroup
 	for i := range icecreams {
 		random := rand.New(rand.NewPCG(seed, uint64(i)))
-		users.Go(func() { final[i] = liveOf(t, n, icecreamName(i), edits, random) })
+		users.Go(func() { final[i] = createAndEdit(t, n, icecreamName(i), edits, random) })
 	}
 	return func() []v1alpha1.IcecreamSpec {
 		users.Wait()
@@ -73,9 +73,9 @@ func requireCreatedOnce(t *testing.T, n *lab.Namespace) {
 	}
 }
 
-// liveOf creates an Icecream, edits it that many times, and returns the final spec. It
-// never uses the name of a Deployment twice.
-func liveOf(t *testing.T, n *lab.Namespace, name string, edits int, random *rand.Rand) v1alpha1.IcecreamSpec {
+// createAndEdit creates an Icecream, edits it that many times, and returns the final
+// spec. It never uses the name of a Deployment twice.
+func createAndEdit(t *testing.T, n *lab.Namespace, name string, edits int, random *rand.Rand) v1alpha1.IcecreamSpec {
 	pause := func() { time.Sleep(time.Duration(random.IntN(3000)) * time.Millisecond) }
 	pause()
 	spec := v1alpha1.IcecreamSpec{DeploymentName: name, Replicas: ptr.To[int32](1), Image: "registry.example/icecream:0"}

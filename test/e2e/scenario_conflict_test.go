@@ -14,13 +14,13 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// rivals creates two Icecreams that name the same Deployment. It returns the first one,
-// which owns the Deployment.
-func rivals(t *testing.T, n *lab.Namespace) *v1alpha1.Icecream {
+// createRivals creates two Icecreams that name the same Deployment. It returns the first
+// one, which owns the Deployment.
+func createRivals(t *testing.T, n *lab.Namespace) *v1alpha1.Icecream {
 	t.Helper()
-	n.Apply(t, flavour("first", "deploymentName: scoop", "replicas: 2"))
+	n.Apply(t, icecreamYAML("first", "deploymentName: scoop", "replicas: 2"))
 	first := n.EventuallyReady(t, "first")
-	n.Apply(t, flavour("second", "deploymentName: scoop", "replicas: 1", "image: registry.example/second:1"))
+	n.Apply(t, icecreamYAML("second", "deploymentName: scoop", "replicas: 1", "image: registry.example/second:1"))
 	n.EventuallyStalled(t, "second", v1alpha1.ReasonErrResourceExists)
 	requireOneWarning(t, n, "second", v1alpha1.ReasonErrResourceExists, `Resource "scoop" already exists and is not managed by Icecream`)
 	return first
@@ -41,13 +41,13 @@ func requireTakenOver(t *testing.T, n *lab.Namespace) {
 func TestFirstOfTwoKeepsTheDeployment(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	first := rivals(t, n)
-	scoop := atRest(t, n, "scoop")
+	first := createRivals(t, n)
+	scoop := eventuallySettled(t, n, "scoop")
 
 	// Edits of either Icecream leave the Deployment with the first one.
 	edit(t, n, "second", `"replicas": 4`)
 	n.EventuallyStalled(t, "second", v1alpha1.ReasonErrResourceExists)
-	n.Steadily(t, "the Deployment of the first does not change", aMoment, func(context.Context) error {
+	n.Steadily(t, "the Deployment of the first does not change", settleTime, func(context.Context) error {
 		if now := n.Deployment(t, "scoop"); now.ResourceVersion != scoop.ResourceVersion {
 			return fmt.Errorf("it is %+v", now)
 		}
@@ -74,8 +74,8 @@ func TestFirstOfTwoKeepsTheDeployment(t *testing.T) {
 func TestSecondOfTwoTakesOverWhenTheFirstIsRenamed(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	rivals(t, n)
-	n.Apply(t, flavour("first", "deploymentName: cone", "replicas: 2"))
+	createRivals(t, n)
+	n.Apply(t, icecreamYAML("first", "deploymentName: cone", "replicas: 2"))
 	requireTakenOver(t, n)
 	first := n.EventuallyReady(t, "first")
 	if cone := n.Deployment(t, "cone"); !metav1.IsControlledBy(cone, first) {
@@ -86,7 +86,7 @@ func TestSecondOfTwoTakesOverWhenTheFirstIsRenamed(t *testing.T) {
 func TestSecondOfTwoTakesOverWhenTheFirstIsDeleted(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	rivals(t, n)
+	createRivals(t, n)
 	n.Kubectl(t, "delete", "icecream", "first")
 	requireTakenOver(t, n)
 }
@@ -96,20 +96,20 @@ func TestSecondOfTwoTakesOverWhenTheFirstIsDeleted(t *testing.T) {
 func TestTwoSwapTheirDeployments(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("first", "deploymentName: cone"))
-	n.Apply(t, flavour("second", "deploymentName: cup"))
+	n.Apply(t, icecreamYAML("first", "deploymentName: cone"))
+	n.Apply(t, icecreamYAML("second", "deploymentName: cup"))
 	n.EventuallyReady(t, "first")
 	n.EventuallyReady(t, "second")
 
-	n.Apply(t, flavour("first", "deploymentName: cup"))
-	n.Apply(t, flavour("second", "deploymentName: cone"))
+	n.Apply(t, icecreamYAML("first", "deploymentName: cup"))
+	n.Apply(t, icecreamYAML("second", "deploymentName: cone"))
 	n.EventuallyStalled(t, "first", v1alpha1.ReasonErrResourceExists)
 	n.EventuallyStalled(t, "second", v1alpha1.ReasonErrResourceExists)
 
-	n.Apply(t, flavour("second", "deploymentName: bowl"))
+	n.Apply(t, icecreamYAML("second", "deploymentName: bowl"))
 	first := n.EventuallyReady(t, "first")
 	n.EventuallyReady(t, "second")
-	n.Apply(t, flavour("second", "deploymentName: cone"))
+	n.Apply(t, icecreamYAML("second", "deploymentName: cone"))
 	second := n.EventuallyReady(t, "second")
 	if cup, cone := n.Deployment(t, "cup"), n.Deployment(t, "cone"); !metav1.IsControlledBy(cup, first) || !metav1.IsControlledBy(cone, second) {
 		t.Errorf("Deployment \"cup\" is %+v\nand \"cone\" is %+v", cup.ObjectMeta, cone.ObjectMeta)
@@ -119,18 +119,18 @@ func TestTwoSwapTheirDeployments(t *testing.T) {
 func TestForeignDeploymentIsNeverTouched(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	foreign := kubectlMakes(t, n, "scoop")
-	n.Apply(t, flavour("vanilla", "deploymentName: scoop", "replicas: 3"))
+	foreign := createForeignDeployment(t, n, "scoop")
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: scoop", "replicas: 3"))
 	n.EventuallyStalled(t, "vanilla", v1alpha1.ReasonErrResourceExists)
 	requireOneWarning(t, n, "vanilla", v1alpha1.ReasonErrResourceExists, `Resource "scoop" already exists and is not managed by Icecream`)
-	requireShown(t, n, "vanilla", "False", v1alpha1.ReasonErrResourceExists)
+	requireKubectlShows(t, n, "vanilla", "False", v1alpha1.ReasonErrResourceExists)
 
 	// Neither an edit of the Icecream nor a change of the Deployment makes a difference.
 	edit(t, n, "vanilla", `"image": "registry.example/vanilla:2"`)
 	n.EventuallyStalled(t, "vanilla", v1alpha1.ReasonErrResourceExists)
 	requireUntouched(t, n, foreign)
 	n.Kubectl(t, "scale", "deployment/scoop", "--replicas=2")
-	atRest(t, n, "scoop")
+	eventuallySettled(t, n, "scoop")
 	n.EventuallyStalled(t, "vanilla", v1alpha1.ReasonErrResourceExists)
 	if written := deploymentWrites(t, n, time.Time{}); len(written) > 0 {
 		t.Errorf("the controller wrote Deployments: %s", written)
@@ -149,8 +149,8 @@ func TestForeignDeploymentIsReportedOnceInTheLivesOfControllers(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
 	c := n.StartController(t, "-stall-after=3s")
-	foreign := kubectlMakes(t, n, "scoop")
-	n.Apply(t, flavour("vanilla", "deploymentName: scoop"))
+	foreign := createForeignDeployment(t, n, "scoop")
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: scoop"))
 	n.EventuallyStalled(t, "vanilla", v1alpha1.ReasonErrResourceExists)
 	requireOneWarning(t, n, "vanilla", v1alpha1.ReasonErrResourceExists, "scoop")
 
@@ -159,7 +159,7 @@ func TestForeignDeploymentIsReportedOnceInTheLivesOfControllers(t *testing.T) {
 	c.Start(t)
 	// The controller looks at existing Icecreams first. So once the new one is Ready, it
 	// has looked at the old one.
-	n.Apply(t, flavour("mint"))
+	n.Apply(t, icecreamYAML("mint"))
 	n.EventuallyReady(t, "mint")
 	n.EventuallyStalled(t, "vanilla", v1alpha1.ReasonErrResourceExists)
 	requireOneWarning(t, n, "vanilla", v1alpha1.ReasonErrResourceExists, "scoop")
@@ -197,7 +197,7 @@ func TestDeploymentsThatOnlyLookLikeOurs(t *testing.T) {
 
 			// The controller creates the original, so that the lookalike has all the
 			// right labels.
-			n.Apply(t, flavour("vanilla", "deploymentName: scoop"))
+			n.Apply(t, icecreamYAML("vanilla", "deploymentName: scoop"))
 			n.EventuallyReady(t, "vanilla")
 			ours := n.Deployment(t, "scoop")
 			n.Kubectl(t, "delete", "icecream", "vanilla", "--cascade=foreground")
@@ -211,9 +211,9 @@ func TestDeploymentsThatOnlyLookLikeOurs(t *testing.T) {
 			if _, err := n.Deployments().Create(t.Context(), lookalike, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			foreign := atRest(t, n, "scoop")
+			foreign := eventuallySettled(t, n, "scoop")
 			began := time.Now()
-			n.Apply(t, flavour("vanilla", "deploymentName: scoop"))
+			n.Apply(t, icecreamYAML("vanilla", "deploymentName: scoop"))
 			ice := n.EventuallyStalled(t, "vanilla", v1alpha1.ReasonErrResourceExists)
 			if s := ice.Status; s.DeploymentName != "" || s.Replicas != 0 || len(s.Nodes) != 0 {
 				t.Errorf("the Deployment is not the Icecream's, but the status is %+v", s)

@@ -24,7 +24,7 @@ func TestDeletionTakesEverythingAlong(t *testing.T) {
 			n := NewNamespace(t)
 			icecreams := []string{"vanilla", "mint", "mango", "lemon", "cherry"}
 			for _, name := range icecreams {
-				n.Apply(t, flavour(name, "replicas: 2"))
+				n.Apply(t, icecreamYAML(name, "replicas: 2"))
 			}
 			for _, name := range icecreams {
 				n.EventuallyReady(t, name)
@@ -34,7 +34,7 @@ func TestDeletionTakesEverythingAlong(t *testing.T) {
 			n.Kubectl(t, "delete", "icecreams", "--all", "--cascade="+cascade)
 			requireNothingLeft(t, n)
 
-			n.Steadily(t, "no Deployment is re-created", aMoment, func(context.Context) error {
+			n.Steadily(t, "no Deployment is re-created", settleTime, func(context.Context) error {
 				if left := n.AllDeployments(t); len(left) > 0 {
 					return fmt.Errorf("Deployment %q exists", left[0].Name)
 				}
@@ -50,10 +50,10 @@ func TestDeletionTakesEverythingAlong(t *testing.T) {
 func TestOrphanedDeploymentIsAdoptedByTheNextOfTheName(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	vanilla := flavour("vanilla", "deploymentName: scoop", "replicas: 2", "image: registry.example/vanilla:1")
+	vanilla := icecreamYAML("vanilla", "deploymentName: scoop", "replicas: 2", "image: registry.example/vanilla:1")
 	n.Apply(t, vanilla)
 	first := n.EventuallyReady(t, "vanilla")
-	deployment, pods := n.Deployment(t, "scoop"), identities(n.LivePods(t))
+	deployment, pods := n.Deployment(t, "scoop"), podUIDs(n.LivePods(t))
 
 	began := time.Now()
 	n.Kubectl(t, "delete", "icecream", "vanilla", "--cascade=orphan")
@@ -63,11 +63,11 @@ func TestOrphanedDeploymentIsAdoptedByTheNextOfTheName(t *testing.T) {
 		}
 		return nil
 	})
-	n.Steadily(t, "the Deployment and its Pods are left alone", aMoment, func(context.Context) error {
+	n.Steadily(t, "the Deployment and its Pods are left alone", settleTime, func(context.Context) error {
 		if now := n.Deployment(t, "scoop"); now.UID != deployment.UID || len(now.OwnerReferences) > 0 {
 			return fmt.Errorf("the Deployment is %+v", now.ObjectMeta)
 		}
-		if diff := cmp.Diff(pods, identities(n.LivePods(t))); diff != "" {
+		if diff := cmp.Diff(pods, podUIDs(n.LivePods(t))); diff != "" {
 			return fmt.Errorf("the Pods have changed (-before +now):\n%s", diff)
 		}
 		return nil
@@ -85,10 +85,10 @@ func TestOrphanedDeploymentIsAdoptedByTheNextOfTheName(t *testing.T) {
 	if now.UID != deployment.UID || now.Generation != deployment.Generation || !metav1.IsControlledBy(now, second) {
 		t.Errorf("the Deployment was %+v\nand is now %+v", deployment.ObjectMeta, now.ObjectMeta)
 	}
-	if diff := cmp.Diff(pods, identities(n.LivePods(t))); diff != "" {
+	if diff := cmp.Diff(pods, podUIDs(n.LivePods(t))); diff != "" {
 		t.Errorf("the Pods have changed (-before +now):\n%s", diff)
 	}
-	eventuallyTold(t, n, "vanilla", v1alpha1.ReasonDeploymentAdopted, `Adopted Deployment "scoop"`)
+	eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonDeploymentAdopted, `Adopted Deployment "scoop"`)
 	if written := steps(deploymentWrites(t, n, began)); !cmp.Equal(written, []string{"patch scoop"}) {
 		t.Errorf("the adoption took these requests: %q", written)
 	}
@@ -99,12 +99,12 @@ func TestOrphanedDeploymentIsAdoptedByTheNextOfTheName(t *testing.T) {
 func TestOrphanedDeploymentIsChangedByTheNextOfTheName(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "replicas: 1", "image: registry.example/vanilla:1", "resources: {limits: {cpu: 500m}}"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 1", "image: registry.example/vanilla:1", "resources: {limits: {cpu: 500m}}"))
 	n.EventuallyReady(t, "vanilla")
 	deployment := n.Deployment(t, "vanilla")
 	n.Kubectl(t, "delete", "icecream", "vanilla", "--cascade=orphan")
 
-	n.Apply(t, flavour("vanilla", "replicas: 2", "image: registry.example/vanilla:2"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2", "image: registry.example/vanilla:2"))
 	n.EventuallyReady(t, "vanilla")
 	now := n.Deployment(t, "vanilla")
 	container := now.Spec.Template.Spec.Containers[0]
@@ -123,9 +123,9 @@ func TestOrphanedDeploymentIsChangedByTheNextOfTheName(t *testing.T) {
 func TestOwnerReferenceIsPutBack(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "replicas: 2"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2"))
 	ice := n.EventuallyReady(t, "vanilla")
-	deployment, pods := n.Deployment(t, "vanilla"), identities(n.LivePods(t))
+	deployment, pods := n.Deployment(t, "vanilla"), podUIDs(n.LivePods(t))
 
 	patchDeployment(t, n, "vanilla", `[{"op": "remove", "path": "/metadata/ownerReferences"}]`)
 	n.Eventually(t, "the Deployment has its owner reference", func(context.Context) error {
@@ -134,13 +134,13 @@ func TestOwnerReferenceIsPutBack(t *testing.T) {
 		}
 		return nil
 	})
-	eventuallyTold(t, n, "vanilla", v1alpha1.ReasonDeploymentAdopted, `Adopted Deployment "vanilla"`)
+	eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonDeploymentAdopted, `Adopted Deployment "vanilla"`)
 	n.EventuallyReady(t, "vanilla")
 	now := n.Deployment(t, "vanilla")
 	if diff := cmp.Diff(deployment.OwnerReferences, now.OwnerReferences); diff != "" || now.UID != deployment.UID {
 		t.Errorf("the UID is %s and was %s; owner references (-before +now):\n%s", now.UID, deployment.UID, diff)
 	}
-	if diff := cmp.Diff(pods, identities(n.LivePods(t))); diff != "" {
+	if diff := cmp.Diff(pods, podUIDs(n.LivePods(t))); diff != "" {
 		t.Errorf("the Pods have changed (-before +now):\n%s", diff)
 	}
 }

@@ -18,19 +18,19 @@ import (
 func TestNamespaceIsDeletedWithItsIcecreams(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	kubectlMakes(t, n, "foreign")
+	createForeignDeployment(t, n, "foreign")
 	for i := range 5 {
-		n.Apply(t, flavour(fmt.Sprintf("ready-%d", i), "replicas: 2"))
+		n.Apply(t, icecreamYAML(fmt.Sprintf("ready-%d", i), "replicas: 2"))
 	}
-	n.Apply(t, flavour("blocked", "deploymentName: foreign"))
-	n.Apply(t, flavour("crashing", "image: registry.example/crash:1"))
+	n.Apply(t, icecreamYAML("blocked", "deploymentName: foreign"))
+	n.Apply(t, icecreamYAML("crashing", "image: registry.example/crash:1"))
 	for i := range 5 {
 		n.EventuallyReady(t, fmt.Sprintf("ready-%d", i))
 	}
 	n.EventuallyStalled(t, "blocked", v1alpha1.ReasonErrResourceExists)
 	n.EventuallyStalled(t, "crashing", v1alpha1.ReasonCrashLoopBackOff)
 	// The rollout of this one is in progress: its Pods never become ready.
-	n.Apply(t, flavour("waiting", "replicas: 3", "image: registry.example/never-ready:1"))
+	n.Apply(t, icecreamYAML("waiting", "replicas: 3", "image: registry.example/never-ready:1"))
 	eventuallyHasDeployment(t, n, "waiting")
 
 	began := time.Now()
@@ -59,9 +59,9 @@ func TestNamespaceIsDeletedWithItsIcecreams(t *testing.T) {
 			t.Errorf("the log has an error about the namespace: %s", line)
 		}
 	}
-	time.Sleep(aMoment) // until the controller's caches show it, too
+	time.Sleep(settleTime) // until the controller's caches show it, too
 	gone := time.Now()
-	time.Sleep(aMoment)
+	time.Sleep(settleTime)
 	if later := requestsOf(t, n).Since(gone).Where(isNotEvent); len(later) > 0 {
 		t.Errorf("after the namespace was gone, the controller made %s", later)
 	}

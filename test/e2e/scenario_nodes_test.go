@@ -21,12 +21,12 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// onlyHere is the key of the label and the taint that reserve nodes for one namespace.
-const onlyHere = "e2e.example/namespace"
+// reservedKey is the key of the label and the taint that reserve nodes for one namespace.
+const reservedKey = "e2e.example/namespace"
 
-// ownNodes adds nodes to the cluster on which only Pods of this namespace run: see
+// addOwnNodes adds nodes to the cluster on which only Pods of this namespace run: see
 // runOnOwnNodes. They are removed when the test ends.
-func ownNodes(t *testing.T, n *lab.Namespace, count int) []string {
+func addOwnNodes(t *testing.T, n *lab.Namespace, count int) []string {
 	t.Helper()
 	nodes := n.Lab.Kube.CoreV1().Nodes()
 	size := corev1.ResourceList{
@@ -36,8 +36,8 @@ func ownNodes(t *testing.T, n *lab.Namespace, count int) []string {
 	for i := range count {
 		name := fmt.Sprintf("%s-%d", n.Name, i+1)
 		_, err := nodes.Create(t.Context(), &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name, onlyHere: n.Name}},
-			Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: onlyHere, Value: n.Name, Effect: corev1.TaintEffectNoSchedule}}},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name, reservedKey: n.Name}},
+			Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: reservedKey, Value: n.Name, Effect: corev1.TaintEffectNoSchedule}}},
 			Status:     corev1.NodeStatus{Capacity: size, Allocatable: size},
 		}, metav1.CreateOptions{})
 		if err != nil {
@@ -79,7 +79,7 @@ func isReadyNode(node *corev1.Node) bool {
 // tools may. Pods leave a node one second after it stops being ready.
 func runOnOwnNodes(t *testing.T, n *lab.Namespace, name string, replicas int32) *v1alpha1.Icecream {
 	t.Helper()
-	n.Apply(t, flavour(name, "replicas: 0"))
+	n.Apply(t, icecreamYAML(name, "replicas: 0"))
 	n.EventuallyReady(t, name)
 	n.Kubectl(t, "patch", "deployment", name, "-p", fmt.Sprintf(`{"spec":{"template":{"spec":{
 		"nodeSelector": {%[1]q: %[2]q},
@@ -87,13 +87,13 @@ func runOnOwnNodes(t *testing.T, n *lab.Namespace, name string, replicas int32) 
 			{"key": %[1]q, "operator": "Exists"},
 			{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}
 		]
-	}}}}`, onlyHere, n.Name))
+	}}}}`, reservedKey, n.Name))
 	n.Kubectl(t, "scale", "icecream/"+name, fmt.Sprintf("--replicas=%d", replicas))
 	return n.EventuallyReady(t, name)
 }
 
-// eventuallyOn waits until the Icecream is Ready with its Pods on exactly these nodes.
-func eventuallyOn(t *testing.T, n *lab.Namespace, name string, nodes ...v1alpha1.IcecreamNode) {
+// eventuallyOnNodes waits until the Icecream is Ready with its Pods on exactly these nodes.
+func eventuallyOnNodes(t *testing.T, n *lab.Namespace, name string, nodes ...v1alpha1.IcecreamNode) {
 	t.Helper()
 	n.EventuallyIcecream(t, name, "is Ready on the expected nodes", func(ice *v1alpha1.Icecream) error {
 		if diff := cmp.Diff(nodes, ice.Status.Nodes); diff != "" {
@@ -127,15 +127,15 @@ func TestNodeThatIsNotReadyLosesItsPods(t *testing.T) {
 
 	n.Kubectl(t, "uncordon", nodes[1])
 	n.Kubectl(t, "annotate", "node", nodes[0], cluster.ReadyAnnotation+"=False")
-	eventuallyOn(t, n, "vanilla", v1alpha1.IcecreamNode{Name: nodes[1], Pods: 2, ReadyPods: 2})
-	eventuallyTold(t, n, "vanilla", v1alpha1.ReasonScheduled, "2 Pods on "+nodes[1])
+	eventuallyOnNodes(t, n, "vanilla", v1alpha1.IcecreamNode{Name: nodes[1], Pods: 2, ReadyPods: 2})
+	eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonScheduled, "2 Pods on "+nodes[1])
 	requirePlacementLogged(t, n, "vanilla", nodes[1], n.LivePods(t))
 }
 
 func TestNodeThatFailsItsPodsAndIsDrained(t *testing.T) {
 	t.Parallel()
 	n, nodes := runOnFirstOfTwo(t)
-	eventuallyTold(t, n, "vanilla", v1alpha1.ReasonScheduled, "2 Pods on "+nodes[0])
+	eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonScheduled, "2 Pods on "+nodes[0])
 	requirePlacementLogged(t, n, "vanilla", nodes[0], n.LivePods(t))
 
 	// The node controller does this to Pods whose kubelet has stopped reporting.
@@ -152,12 +152,12 @@ func TestNodeThatFailsItsPodsAndIsDrained(t *testing.T) {
 		}
 		return nil
 	})
-	requireShown(t, n, "vanilla", "False", v1alpha1.ReasonProgressing)
+	requireKubectlShows(t, n, "vanilla", "False", v1alpha1.ReasonProgressing)
 
 	n.Kubectl(t, "uncordon", nodes[1])
 	n.Kubectl(t, "drain", nodes[0], "--ignore-daemonsets", "--timeout=120s")
-	eventuallyOn(t, n, "vanilla", v1alpha1.IcecreamNode{Name: nodes[1], Pods: 2, ReadyPods: 2})
-	eventuallyTold(t, n, "vanilla", v1alpha1.ReasonScheduled, "2 Pods on "+nodes[1])
+	eventuallyOnNodes(t, n, "vanilla", v1alpha1.IcecreamNode{Name: nodes[1], Pods: 2, ReadyPods: 2})
+	eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonScheduled, "2 Pods on "+nodes[1])
 	requirePlacementLogged(t, n, "vanilla", nodes[1], n.LivePods(t))
 }
 
@@ -166,7 +166,7 @@ func TestNodeThatFailsItsPodsAndIsDrained(t *testing.T) {
 func TestNodeThatIsDeleted(t *testing.T) {
 	t.Parallel()
 	n, nodes := runOnFirstOfTwo(t)
-	before := identities(n.LivePods(t))
+	before := podUIDs(n.LivePods(t))
 
 	n.Kubectl(t, "uncordon", nodes[1])
 	n.Kubectl(t, "delete", "node", nodes[0])
@@ -178,7 +178,7 @@ func TestNodeThatIsDeleted(t *testing.T) {
 		}
 		return nil
 	})
-	eventuallyOn(t, n, "vanilla", v1alpha1.IcecreamNode{Name: nodes[1], Pods: 2, ReadyPods: 2})
+	eventuallyOnNodes(t, n, "vanilla", v1alpha1.IcecreamNode{Name: nodes[1], Pods: 2, ReadyPods: 2})
 	requirePlacementLogged(t, n, "vanilla", nodes[1], n.LivePods(t))
 }
 
@@ -203,23 +203,23 @@ func TestPodThatIsDeletedOrEvicted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := NewNamespace(t)
-			nodes := ownNodes(t, n, 2)
+			nodes := addOwnNodes(t, n, 2)
 			n.Kubectl(t, "cordon", nodes[1])
 			runOnOwnNodes(t, n, "vanilla", 3)
-			eventuallyOn(t, n, "vanilla", v1alpha1.IcecreamNode{Name: nodes[0], Pods: 3, ReadyPods: 3})
+			eventuallyOnNodes(t, n, "vanilla", v1alpha1.IcecreamNode{Name: nodes[0], Pods: 3, ReadyPods: 3})
 
 			n.Kubectl(t, "uncordon", nodes[1])
 			n.Kubectl(t, "cordon", nodes[0])
 			if err := remove(t.Context(), n, n.LivePods(t)[0].Name); err != nil {
 				t.Fatal(err)
 			}
-			eventuallyOn(t, n, "vanilla",
+			eventuallyOnNodes(t, n, "vanilla",
 				v1alpha1.IcecreamNode{Name: nodes[0], Pods: 2, ReadyPods: 2},
 				v1alpha1.IcecreamNode{Name: nodes[1], Pods: 1, ReadyPods: 1})
 			if ice := n.Icecream(t, "vanilla"); ice.Status.Placement != fmt.Sprintf("%s (2), %s (1)", nodes[0], nodes[1]) || ice.Status.NodeCount != 2 {
 				t.Errorf("the status is %+v", ice.Status)
 			}
-			eventuallyTold(t, n, "vanilla", v1alpha1.ReasonScheduled, fmt.Sprintf("2 Pods on %s, 1 Pod on %s", nodes[0], nodes[1]))
+			eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonScheduled, fmt.Sprintf("2 Pods on %s, 1 Pod on %s", nodes[0], nodes[1]))
 			moved := slices.DeleteFunc(n.LivePods(t), func(pod corev1.Pod) bool { return pod.Spec.NodeName != nodes[1] })
 			requirePlacementLogged(t, n, "vanilla", nodes[1], moved)
 		})
@@ -231,9 +231,9 @@ func TestPodThatIsDeletedOrEvicted(t *testing.T) {
 func runOnFirstOfTwo(t *testing.T) (n *lab.Namespace, nodes []string) {
 	t.Helper()
 	n = NewNamespace(t)
-	nodes = ownNodes(t, n, 2)
+	nodes = addOwnNodes(t, n, 2)
 	n.Kubectl(t, "cordon", nodes[1])
 	runOnOwnNodes(t, n, "vanilla", 2)
-	eventuallyOn(t, n, "vanilla", v1alpha1.IcecreamNode{Name: nodes[0], Pods: 2, ReadyPods: 2})
+	eventuallyOnNodes(t, n, "vanilla", v1alpha1.IcecreamNode{Name: nodes[0], Pods: 2, ReadyPods: 2})
 	return n, nodes
 }

@@ -44,7 +44,7 @@ func eventuallyRuns(t *testing.T, n *lab.Namespace, name, image string) *appsv1.
 func TestWhatOthersAddIsKept(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "replicas: 2", "image: registry.example/vanilla:1"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2", "image: registry.example/vanilla:1"))
 	n.EventuallyReady(t, "vanilla")
 
 	n.Kubectl(t, "annotate", "deployment", "vanilla", "team.example/owner=ops")
@@ -71,14 +71,14 @@ func TestWhatOthersAddIsKept(t *testing.T) {
 	n.EventuallyReady(t, "vanilla")
 	requireKept(n.Deployment(t, "vanilla"))
 
-	n.Apply(t, flavour("vanilla", "replicas: 3", "image: registry.example/vanilla:2", "resources: {limits: {cpu: 100m}}"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 3", "image: registry.example/vanilla:2", "resources: {limits: {cpu: 100m}}"))
 	d := eventuallyRuns(t, n, "vanilla", "registry.example/vanilla:2")
 	requireKept(d)
 	if got := resourcesOf(t, n, "vanilla"); *d.Spec.Replicas != 3 || got["limits cpu"] != "100m" {
 		t.Errorf("the Deployment has %d replicas with resources %v", *d.Spec.Replicas, got)
 	}
 
-	n.Apply(t, flavour("vanilla", "image: registry.example/vanilla:3"))
+	n.Apply(t, icecreamYAML("vanilla", "image: registry.example/vanilla:3"))
 	requireKept(eventuallyRuns(t, n, "vanilla", "registry.example/vanilla:3"))
 	for _, pod := range n.LivePods(t) {
 		if len(pod.Spec.Containers) != 2 || pod.Annotations["team.example/scrape"] != "yes" {
@@ -90,14 +90,14 @@ func TestWhatOthersAddIsKept(t *testing.T) {
 func TestRolloutRestartRestartsThePods(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "replicas: 2"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2"))
 	n.EventuallyReady(t, "vanilla")
 	before := n.LivePods(t)
 
 	n.Kubectl(t, "rollout", "restart", "deployment/vanilla")
 	n.Kubectl(t, "rollout", "status", "deployment/vanilla", "--timeout=120s")
 	n.Eventually(t, "all Pods have been replaced", func(context.Context) error {
-		now := identities(n.LivePods(t))
+		now := podUIDs(n.LivePods(t))
 		for _, pod := range before {
 			if now[pod.Name] == pod.UID {
 				return fmt.Errorf("Pod %s still runs", pod.Name)
@@ -114,7 +114,7 @@ func TestRolloutRestartRestartsThePods(t *testing.T) {
 		t.Error("the Deployment has lost the annotation about the restart")
 	}
 
-	n.Apply(t, flavour("vanilla", "replicas: 2", "image: registry.example/vanilla:2"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2", "image: registry.example/vanilla:2"))
 	d := eventuallyRuns(t, n, "vanilla", "registry.example/vanilla:2")
 	if got := d.Spec.Template.Annotations["kubectl.kubernetes.io/restartedAt"]; got != restartedAt {
 		t.Errorf("the Deployment was restarted at %q, but after an update the annotation says %q", restartedAt, got)
@@ -185,7 +185,7 @@ func TestWhatOthersChangeIsRepaired(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := NewNamespace(t)
-			n.Apply(t, flavour("vanilla", "replicas: 2", "image: registry.example/vanilla:1", "resources: {limits: {cpu: 500m}}"))
+			n.Apply(t, icecreamYAML("vanilla", "replicas: 2", "image: registry.example/vanilla:1", "resources: {limits: {cpu: 500m}}"))
 			n.EventuallyReady(t, "vanilla")
 			before := n.Deployment(t, "vanilla")
 			if !test.isIntact(before) {
@@ -201,8 +201,8 @@ func TestWhatOthersChangeIsRepaired(t *testing.T) {
 				return nil
 			})
 			n.EventuallyReady(t, "vanilla")
-			eventuallyTold(t, n, "vanilla", v1alpha1.ReasonDeploymentUpdated, `Updated Deployment "vanilla"`)
-			if got := notes(t, n, "vanilla", v1alpha1.ReasonDeploymentUpdated); len(got) != 1 {
+			eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonDeploymentUpdated, `Updated Deployment "vanilla"`)
+			if got := eventNotes(t, n, "vanilla", v1alpha1.ReasonDeploymentUpdated); len(got) != 1 {
 				t.Errorf("the events DeploymentUpdated say %q, want one event", got)
 			}
 			if written := steps(deploymentWrites(t, n, began)); !cmp.Equal(written, []string{"patch vanilla"}) {
@@ -242,7 +242,7 @@ func TestResourcesThatAreNoLongerAskedForAreDropped(t *testing.T) {
 			n := NewNamespace(t)
 			for i, spec := range specs {
 				began := time.Now()
-				n.Apply(t, flavour("vanilla", append([]string{"replicas: 1"}, nonEmpty(spec)...)...))
+				n.Apply(t, icecreamYAML("vanilla", append([]string{"replicas: 1"}, nonEmpty(spec)...)...))
 				n.EventuallyReady(t, "vanilla")
 				if diff := cmp.Diff(wants[spec], resourcesOf(t, n, "vanilla")); diff != "" {
 					t.Fatalf("after step %d the container's resources differ (-want +got):\n%s", i+1, diff)
@@ -260,13 +260,13 @@ func TestResourcesThatAreNoLongerAskedForAreDropped(t *testing.T) {
 func TestResourcesThatOthersSetAreKept(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "image: registry.example/vanilla:1"))
+	n.Apply(t, icecreamYAML("vanilla", "image: registry.example/vanilla:1"))
 	n.EventuallyReady(t, "vanilla")
 	n.Kubectl(t, "set", "resources", "deployment/vanilla", "--limits=cpu=500m", "--requests=cpu=100m")
 	theirs := map[string]string{"limits cpu": "500m", "requests cpu": "100m"}
 	requireTheirs := func(when string) {
 		t.Helper()
-		n.Steadily(t, "the resources are those that others have set, "+when, aMoment, func(context.Context) error {
+		n.Steadily(t, "the resources are those that others have set, "+when, settleTime, func(context.Context) error {
 			if diff := cmp.Diff(theirs, resourcesOf(t, n, "vanilla")); diff != "" {
 				return fmt.Errorf("they differ (-want +got):\n%s", diff)
 			}
@@ -282,11 +282,11 @@ func TestResourcesThatOthersSetAreKept(t *testing.T) {
 
 	// The Icecream's own request is added next to those of others, and later removed
 	// without them.
-	n.Apply(t, flavour("vanilla", "image: registry.example/vanilla:2", "resources: {requests: {memory: 64Mi}}"))
+	n.Apply(t, icecreamYAML("vanilla", "image: registry.example/vanilla:2", "resources: {requests: {memory: 64Mi}}"))
 	n.EventuallyReady(t, "vanilla")
 	theirs["requests memory"] = "64Mi"
 	requireTheirs("next to those of the Icecream")
-	n.Apply(t, flavour("vanilla", "image: registry.example/vanilla:2"))
+	n.Apply(t, icecreamYAML("vanilla", "image: registry.example/vanilla:2"))
 	n.EventuallyReady(t, "vanilla")
 	delete(theirs, "requests memory")
 	requireTheirs("after those of the Icecream have been removed")
@@ -297,9 +297,9 @@ func TestQuantitiesInAnyNotationAreWrittenOnce(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
 	began := time.Now()
-	n.Apply(t, flavour("vanilla", `resources: {requests: {cpu: "0.50", memory: 1e9}, limits: {cpu: 1000m, memory: "2147483648"}}`))
+	n.Apply(t, icecreamYAML("vanilla", `resources: {requests: {cpu: "0.50", memory: 1e9}, limits: {cpu: 1000m, memory: "2147483648"}}`))
 	n.EventuallyReady(t, "vanilla")
-	n.Steadily(t, "it stays Ready", aMoment, func(context.Context) error { return lab.IsReady(n.Icecream(t, "vanilla")) })
+	n.Steadily(t, "it stays Ready", settleTime, func(context.Context) error { return lab.IsReady(n.Icecream(t, "vanilla")) })
 	if written := steps(deploymentWrites(t, n, began)); !cmp.Equal(written, []string{"create vanilla"}) {
 		t.Errorf("creating one Deployment took these requests: %q", written)
 	}
@@ -353,16 +353,16 @@ func TestWhatAnAdmissionPolicyAddsIsKept(t *testing.T) {
 		}
 	}
 	began := time.Now()
-	n.Apply(t, flavour("vanilla", "replicas: 2", "image: registry.example/vanilla:1"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2", "image: registry.example/vanilla:1"))
 	requireKept(eventuallyRuns(t, n, "vanilla", "registry.example/vanilla:1"))
-	n.Steadily(t, "it stays Ready", aMoment, func(context.Context) error { return lab.IsReady(n.Icecream(t, "vanilla")) })
+	n.Steadily(t, "it stays Ready", settleTime, func(context.Context) error { return lab.IsReady(n.Icecream(t, "vanilla")) })
 	if written := steps(deploymentWrites(t, n, began)); !cmp.Equal(written, []string{"create vanilla"}) {
 		t.Errorf("creating one Deployment took these requests: %q", written)
 	}
 
-	n.Apply(t, flavour("vanilla", "replicas: 3", "image: registry.example/vanilla:2", "resources: {requests: {cpu: 100m}}"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 3", "image: registry.example/vanilla:2", "resources: {requests: {cpu: 100m}}"))
 	requireKept(eventuallyRuns(t, n, "vanilla", "registry.example/vanilla:2"))
-	n.Apply(t, flavour("vanilla", "replicas: 1", "image: registry.example/vanilla:3"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 1", "image: registry.example/vanilla:3"))
 	d := eventuallyRuns(t, n, "vanilla", "registry.example/vanilla:3")
 	requireKept(d)
 	if requests := containerOf(t, d).Resources.Requests; len(requests) > 0 {
@@ -379,9 +379,9 @@ func TestDeploymentThatIsDeletedIsMadeAgain(t *testing.T) {
 		t.Run(cascade, func(t *testing.T) {
 			t.Parallel()
 			n := NewNamespace(t)
-			n.Apply(t, flavour("vanilla", "replicas: 2"))
+			n.Apply(t, icecreamYAML("vanilla", "replicas: 2"))
 			ice := n.EventuallyReady(t, "vanilla")
-			before, pods := n.Deployment(t, "vanilla"), identities(n.LivePods(t))
+			before, pods := n.Deployment(t, "vanilla"), podUIDs(n.LivePods(t))
 
 			began := time.Now()
 			n.Kubectl(t, "delete", "deployment", "vanilla", "--cascade="+cascade)
@@ -394,7 +394,7 @@ func TestDeploymentThatIsDeletedIsMadeAgain(t *testing.T) {
 			})
 			n.EventuallyReady(t, "vanilla")
 			n.Eventually(t, "it has its Pods", func(context.Context) error {
-				now := identities(n.LivePods(t))
+				now := podUIDs(n.LivePods(t))
 				if keepsPods && !cmp.Equal(now, pods) {
 					return fmt.Errorf("the Pods were %v and are now %v", pods, now)
 				}
@@ -411,7 +411,7 @@ func TestDeploymentThatIsDeletedIsMadeAgain(t *testing.T) {
 				t.Errorf("the re-creation took these requests: %q", written)
 			}
 			n.Eventually(t, "there are two events DeploymentCreated", func(context.Context) error {
-				if got := notes(t, n, "vanilla", v1alpha1.ReasonDeploymentCreated); len(got) != 2 {
+				if got := eventNotes(t, n, "vanilla", v1alpha1.ReasonDeploymentCreated); len(got) != 2 {
 					return fmt.Errorf("the events say %q", got)
 				}
 				return nil

@@ -26,9 +26,9 @@ func TestProgressIsReportedOncePerWindow(t *testing.T) {
 		{"scaling up", "registry.example/vanilla:2", 50},
 	} {
 		began := time.Now()
-		n.Apply(t, flavour("vanilla", fmt.Sprintf("replicas: %d", step.replicas), "image: "+step.image))
+		n.Apply(t, icecreamYAML("vanilla", fmt.Sprintf("replicas: %d", step.replicas), "image: "+step.image))
 		n.EventuallyReady(t, "vanilla")
-		requireWhole(t, n, "vanilla", step.replicas)
+		requireAccurateStatus(t, n, "vanilla", step.replicas)
 		if written := statusWrites(t, n, "vanilla", began); len(written) > 3 {
 			t.Errorf("%s took these status writes: %s", step.what, written)
 		}
@@ -40,20 +40,20 @@ func TestProgressIsReportedAsItGoes(t *testing.T) {
 	n := NewNamespace(t)
 	for _, image := range []string{"registry.example/vanilla:1", "registry.example/vanilla:2"} {
 		began := time.Now()
-		n.Apply(t, flavour("vanilla", "replicas: 50", "image: "+image))
+		n.Apply(t, icecreamYAML("vanilla", "replicas: 50", "image: "+image))
 		n.EventuallyReady(t, "vanilla")
 		// A few writes for the beginning and the end, and one every two seconds in
 		// between.
 		most := 4 + int(time.Since(began)/(2*time.Second))
-		requireWhole(t, n, "vanilla", 50)
+		requireAccurateStatus(t, n, "vanilla", 50)
 		if written := statusWrites(t, n, "vanilla", began); len(written) > most {
 			t.Errorf("in %s there were more than %d status writes: %s", time.Since(began), most, written)
 		}
 	}
 }
 
-// requireWhole requires that the status of a Ready Icecream agrees with its Pods.
-func requireWhole(t *testing.T, n *lab.Namespace, name string, replicas int) {
+// requireAccurateStatus requires that the status of a Ready Icecream agrees with its Pods.
+func requireAccurateStatus(t *testing.T, n *lab.Namespace, name string, replicas int) {
 	t.Helper()
 	ice := n.Icecream(t, name)
 	wanted := int32(replicas)

@@ -24,12 +24,12 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// aMoment is long compared with anything that the controller does on its own while
+// settleTime is long compared with anything that the controller does on its own while
 // nothing happens in the cluster.
-const aMoment = 2 * time.Second
+const settleTime = 2 * time.Second
 
-// flavour returns the manifest of an Icecream with these fields in its spec.
-func flavour(name string, fields ...string) string {
+// icecreamYAML returns the manifest of an Icecream with these fields in its spec.
+func icecreamYAML(name string, fields ...string) string {
 	return fmt.Sprintf("apiVersion: controller.nicoleh.io/v1alpha1\nkind: Icecream\nmetadata: {name: %s}\nspec: {%s}\n", name, strings.Join(fields, ", "))
 }
 
@@ -45,17 +45,17 @@ func patchDeployment(t *testing.T, n *lab.Namespace, name, operations string) {
 	n.Kubectl(t, "patch", "deployment", name, "--type=json", "-p", operations)
 }
 
-// kubectlMakes creates a Deployment that belongs to no Icecream, and returns it once it
-// no longer changes.
-func kubectlMakes(t *testing.T, n *lab.Namespace, name string) *appsv1.Deployment {
+// createForeignDeployment creates a Deployment that belongs to no Icecream, and returns
+// it once it no longer changes.
+func createForeignDeployment(t *testing.T, n *lab.Namespace, name string) *appsv1.Deployment {
 	t.Helper()
 	n.Kubectl(t, "create", "deployment", name, "--image=registry.example/foreign:1")
-	return atRest(t, n, name)
+	return eventuallySettled(t, n, name)
 }
 
-// atRest waits until a Deployment has been rolled out and no longer changes, and returns
-// it.
-func atRest(t *testing.T, n *lab.Namespace, name string) *appsv1.Deployment {
+// eventuallySettled waits until a Deployment has been rolled out and no longer changes,
+// and returns it.
+func eventuallySettled(t *testing.T, n *lab.Namespace, name string) *appsv1.Deployment {
 	t.Helper()
 	var got *appsv1.Deployment
 	n.Eventually(t, fmt.Sprintf("Deployment %q no longer changes", name), func(ctx context.Context) (err error) {
@@ -162,9 +162,9 @@ func statusWrites(t *testing.T, n *lab.Namespace, name string, since time.Time) 
 	return requestsOf(t, n).Since(since).Resource("icecreams/status").Writes().Where(func(e cluster.AuditEvent) bool { return e.Name == name })
 }
 
-// notes returns the messages of an Icecream's events of that reason. A message that was
-// reported several times is repeated as often.
-func notes(t *testing.T, n *lab.Namespace, name, reason string) []string {
+// eventNotes returns the messages of an Icecream's events of that reason. A message that
+// was reported several times is repeated as often.
+func eventNotes(t *testing.T, n *lab.Namespace, name, reason string) []string {
 	t.Helper()
 	var found []string
 	for _, event := range n.Events(t, name) {
@@ -175,12 +175,12 @@ func notes(t *testing.T, n *lab.Namespace, name, reason string) []string {
 	return found
 }
 
-// eventuallyTold waits until an Icecream has an event of that reason whose message
+// eventuallyEvent waits until an Icecream has an event of that reason whose message
 // contains these words. Events are sent after the status.
-func eventuallyTold(t *testing.T, n *lab.Namespace, name, reason, words string) {
+func eventuallyEvent(t *testing.T, n *lab.Namespace, name, reason, words string) {
 	t.Helper()
 	n.Eventually(t, fmt.Sprintf("there is an event %s: %s", reason, words), func(context.Context) error {
-		found := notes(t, n, name, reason)
+		found := eventNotes(t, n, name, reason)
 		if !slices.ContainsFunc(found, func(note string) bool { return strings.Contains(note, words) }) {
 			return fmt.Errorf("the events of that reason say %q", found)
 		}
@@ -193,7 +193,7 @@ func eventuallyTold(t *testing.T, n *lab.Namespace, name, reason, words string) 
 // reported once.
 func requireOneWarning(t *testing.T, n *lab.Namespace, name, reason, words string) {
 	t.Helper()
-	eventuallyTold(t, n, name, reason, words)
+	eventuallyEvent(t, n, name, reason, words)
 	var warnings []string
 	for _, event := range n.Events(t, name) {
 		if event.Type != corev1.EventTypeWarning {
@@ -249,9 +249,9 @@ func requireNothingLeft(t *testing.T, n *lab.Namespace) {
 	})
 }
 
-// identities returns the UIDs of Pods by name. A Pod that has been replaced has another
+// podUIDs returns the UIDs of Pods by name. A Pod that has been replaced has another
 // name or UID.
-func identities(pods []corev1.Pod) map[string]types.UID {
+func podUIDs(pods []corev1.Pod) map[string]types.UID {
 	found := map[string]types.UID{}
 	for _, pod := range pods {
 		found[pod.Name] = pod.UID
@@ -261,7 +261,7 @@ func identities(pods []corev1.Pod) map[string]types.UID {
 
 // A recording holds every change to the Deployments and Pods of a namespace.
 type recording struct {
-	begin uint64 // play shows the changes after this resource version
+	begin uint64 // replay shows the changes after this resource version
 
 	mu      sync.Mutex
 	changes []change
@@ -275,8 +275,8 @@ type change struct {
 	isGone     bool
 }
 
-// A scene holds the objects that exist at one moment, by name.
-type scene struct {
+// A snapshot holds the objects that exist at one moment, by name.
+type snapshot struct {
 	deployments map[string]*appsv1.Deployment
 	pods        map[string]*corev1.Pod
 }
@@ -333,20 +333,20 @@ func (r *recording) add(t *testing.T, event watch.Event) {
 	case *corev1.Pod:
 		c.version, c.pod = versionOf(t, object), object
 	default:
-		return // the watch was stopped or has failed; if changes are missing, play notices
+		return // the watch was stopped or has failed; if changes are missing, replay notices
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.changes = append(r.changes, c)
 }
 
-// play waits until the recording is complete. Then it calls see for each change so far,
-// together with the scene after that change, in the order in which the API server made
+// replay waits until the recording is complete. Then it calls visit for each change so far,
+// together with the snapshot after that change, in the order in which the API server made
 // the changes.
-func (r *recording) play(t *testing.T, n *lab.Namespace, see func(now scene, c change)) {
+func (r *recording) replay(t *testing.T, n *lab.Namespace, visit func(now snapshot, c change)) {
 	t.Helper()
 	n.Eventually(t, "the recording is complete", func(ctx context.Context) error {
-		end := r.each(func(scene, change) {})
+		end := r.forEach(func(snapshot, change) {})
 		for _, d := range n.AllDeployments(t) {
 			if seen := end.deployments[d.Name]; seen == nil || seen.ResourceVersion != d.ResourceVersion {
 				return fmt.Errorf("the last change of Deployment %q is missing", d.Name)
@@ -368,17 +368,17 @@ func (r *recording) play(t *testing.T, n *lab.Namespace, see func(now scene, c c
 		}
 		return nil
 	})
-	r.each(see)
+	r.forEach(visit)
 }
 
-// each calls see for each change recorded so far, and returns the scene at the end.
-func (r *recording) each(see func(now scene, c change)) scene {
+// forEach calls visit for each change recorded so far, and returns the snapshot at the end.
+func (r *recording) forEach(visit func(now snapshot, c change)) snapshot {
 	r.mu.Lock()
 	changes := slices.Clone(r.changes)
 	r.mu.Unlock()
 	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(a.version, b.version) })
 
-	now := scene{deployments: map[string]*appsv1.Deployment{}, pods: map[string]*corev1.Pod{}}
+	now := snapshot{deployments: map[string]*appsv1.Deployment{}, pods: map[string]*corev1.Pod{}}
 	for _, c := range changes {
 		switch {
 		case c.deployment != nil && c.isGone:
@@ -391,7 +391,7 @@ func (r *recording) each(see func(now scene, c change)) scene {
 			now.pods[c.pod.Name] = c.pod
 		}
 		if c.version > r.begin {
-			see(now, c)
+			visit(now, c)
 		}
 	}
 	return now
@@ -408,7 +408,7 @@ func versionOf(t *testing.T, of interface{ GetResourceVersion() string }) uint64
 }
 
 // readyPods returns the number of ready Pods.
-func (s scene) readyPods() int {
+func (s snapshot) readyPods() int {
 	ready := 0
 	for _, pod := range s.pods {
 		if isReadyPod(pod) {

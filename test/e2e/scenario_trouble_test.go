@@ -18,8 +18,8 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// requireShown requires that kubectl get shows this value of Ready and this reason.
-func requireShown(t *testing.T, n *lab.Namespace, name, ready, reason string) {
+// requireKubectlShows requires that kubectl get shows this value of Ready and this reason.
+func requireKubectlShows(t *testing.T, n *lab.Namespace, name, ready, reason string) {
 	t.Helper()
 	line := strings.Fields(n.Kubectl(t, "get", "icecream", name, "--no-headers"))
 	// NAME READY DESIRED AVAILABLE NODES REASON AGE
@@ -28,10 +28,10 @@ func requireShown(t *testing.T, n *lab.Namespace, name, ready, reason string) {
 	}
 }
 
-// requireTrouble waits until an Icecream is Stalled for that reason. It requires that the
+// requireProblem waits until an Icecream is Stalled for that reason. It requires that the
 // conditions, kubectl get, kstatus and one Warning all report this, the conditions and
 // the Warning in these words.
-func requireTrouble(t *testing.T, n *lab.Namespace, name, reason, words string) {
+func requireProblem(t *testing.T, n *lab.Namespace, name, reason, words string) {
 	t.Helper()
 	ice := n.EventuallyStalled(t, name, reason)
 	for _, condition := range ice.Status.Conditions {
@@ -39,16 +39,16 @@ func requireTrouble(t *testing.T, n *lab.Namespace, name, reason, words string) 
 			t.Errorf("condition %s says %q", condition.Type, condition.Message)
 		}
 	}
-	requireShown(t, n, name, "False", reason)
+	requireKubectlShows(t, n, name, "False", reason)
 	if got := kstatusOf(t, n, name); got != status.FailedStatus {
 		t.Errorf("kstatus is %s", got)
 	}
 	requireOneWarning(t, n, name, reason, words)
 }
 
-// requireMended waits until an Icecream is Ready, and requires that nothing in its status
-// still mentions that reason.
-func requireMended(t *testing.T, n *lab.Namespace, name, reason string) {
+// requireRecovered waits until an Icecream is Ready, and requires that nothing in its
+// status still mentions that reason.
+func requireRecovered(t *testing.T, n *lab.Namespace, name, reason string) {
 	t.Helper()
 	ice := n.EventuallyReady(t, name)
 	text, err := json.Marshal(ice.Status)
@@ -58,7 +58,7 @@ func requireMended(t *testing.T, n *lab.Namespace, name, reason string) {
 	if strings.Contains(string(text), reason) {
 		t.Errorf("the Icecream is Ready, but its status still says %s", text)
 	}
-	requireShown(t, n, name, "True", v1alpha1.ReasonAvailable)
+	requireKubectlShows(t, n, name, "True", v1alpha1.ReasonAvailable)
 	if got := kstatusOf(t, n, name); got != status.CurrentStatus {
 		t.Errorf("kstatus is %s", got)
 	}
@@ -76,22 +76,22 @@ func requireMended(t *testing.T, n *lab.Namespace, name, reason string) {
 func TestPodsThatNoNodeCanTake(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "replicas: 2", `resources: {requests: {cpu: "1000"}}`))
-	requireTrouble(t, n, "vanilla", v1alpha1.ReasonUnschedulable, "Insufficient cpu")
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2", `resources: {requests: {cpu: "1000"}}`))
+	requireProblem(t, n, "vanilla", v1alpha1.ReasonUnschedulable, "Insufficient cpu")
 	if ice := n.Icecream(t, "vanilla"); ice.Status.Replicas != 2 || ice.Status.AvailableReplicas != 0 || len(ice.Status.Nodes) != 0 {
 		t.Errorf("the status is %+v", ice.Status)
 	}
-	n.Apply(t, flavour("vanilla", "replicas: 2", "resources: {requests: {cpu: 100m}}"))
-	requireMended(t, n, "vanilla", v1alpha1.ReasonUnschedulable)
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2", "resources: {requests: {cpu: 100m}}"))
+	requireRecovered(t, n, "vanilla", v1alpha1.ReasonUnschedulable)
 }
 
 func TestImageThatCannotBePulled(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "replicas: 2", "image: registry.example/does-not-exist:1"))
-	requireTrouble(t, n, "vanilla", v1alpha1.ReasonImagePullBackOff, `cannot pull image "registry.example/does-not-exist:1": failed to pull`)
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2", "image: registry.example/does-not-exist:1"))
+	requireProblem(t, n, "vanilla", v1alpha1.ReasonImagePullBackOff, `cannot pull image "registry.example/does-not-exist:1": failed to pull`)
 	edit(t, n, "vanilla", `"image": "registry.example/vanilla:1"`)
-	requireMended(t, n, "vanilla", v1alpha1.ReasonImagePullBackOff)
+	requireRecovered(t, n, "vanilla", v1alpha1.ReasonImagePullBackOff)
 }
 
 // A kubelet that retries changes the Pod twice each time. The controller does not report
@@ -99,9 +99,9 @@ func TestImageThatCannotBePulled(t *testing.T) {
 func TestImageThatIsTriedAgainAndAgainIsNoNews(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "image: registry.example/does-not-exist:1"))
+	n.Apply(t, icecreamYAML("vanilla", "image: registry.example/does-not-exist:1"))
 	n.EventuallyStalled(t, "vanilla", v1alpha1.ReasonImagePullBackOff)
-	n.Steadily(t, "it stays Stalled", aMoment, func(context.Context) error {
+	n.Steadily(t, "it stays Stalled", settleTime, func(context.Context) error {
 		return lab.IsStalled(v1alpha1.ReasonImagePullBackOff)(n.Icecream(t, "vanilla"))
 	})
 
@@ -130,7 +130,7 @@ func TestImageThatIsTriedAgainAndAgainIsNoNews(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	n.Steadily(t, "it stays Stalled", aMoment, func(context.Context) error {
+	n.Steadily(t, "it stays Stalled", settleTime, func(context.Context) error {
 		return lab.IsStalled(v1alpha1.ReasonImagePullBackOff)(n.Icecream(t, "vanilla"))
 	})
 	if written := statusWrites(t, n, "vanilla", began); len(written) > 0 {
@@ -156,8 +156,8 @@ func waitingReason(t *testing.T, n *lab.Namespace, pod string) string {
 func TestPodsThatCrash(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "replicas: 2", "image: registry.example/crash:1"))
-	requireTrouble(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff, "exit code 1")
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2", "image: registry.example/crash:1"))
+	requireProblem(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff, "exit code 1")
 
 	began := time.Now()
 	n.Eventually(t, "a container has crashed three times", func(context.Context) error {
@@ -171,10 +171,10 @@ func TestPodsThatCrash(t *testing.T) {
 	if written := statusWrites(t, n, "vanilla", began); len(written) > 0 {
 		t.Errorf("nothing has changed, but the controller made %s", written)
 	}
-	requireTrouble(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff, "exit code 1")
+	requireProblem(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff, "exit code 1")
 
 	edit(t, n, "vanilla", `"image": "registry.example/vanilla:1"`)
-	requireMended(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff)
+	requireRecovered(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff)
 }
 
 // An update to an image that cannot run leaves the running Pods alone, as with any
@@ -182,15 +182,15 @@ func TestPodsThatCrash(t *testing.T) {
 func TestUpdateThatCannotRun(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "replicas: 4", "image: registry.example/vanilla:1"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 4", "image: registry.example/vanilla:1"))
 	n.EventuallyReady(t, "vanilla")
 	edit(t, n, "vanilla", `"image": "registry.example/crash:2"`)
-	requireTrouble(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff, "exit code 1")
+	requireProblem(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff, "exit code 1")
 	if ice := n.Icecream(t, "vanilla"); ice.Status.AvailableReplicas < 3 || ice.Status.UpdatedReplicas == 0 {
 		t.Errorf("the status is %+v", ice.Status)
 	}
 	edit(t, n, "vanilla", `"image": "registry.example/vanilla:1"`)
-	requireMended(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff)
+	requireRecovered(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff)
 }
 
 // If a Pod runs but does not become ready, nothing says why. The controller then waits as
@@ -198,7 +198,7 @@ func TestUpdateThatCannotRun(t *testing.T) {
 func TestPodsThatNeverBecomeReady(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "replicas: 2", "image: registry.example/never-ready:1"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2", "image: registry.example/never-ready:1"))
 	n.EventuallyIcecream(t, "vanilla", "is Reconciling with all its Pods", func(ice *v1alpha1.Icecream) error {
 		if s := ice.Status; s.Replicas != 2 || s.NodeCount == 0 {
 			return fmt.Errorf("the status is %+v", s)
@@ -211,18 +211,18 @@ func TestPodsThatNeverBecomeReady(t *testing.T) {
 		}
 		return nil
 	})
-	requireShown(t, n, "vanilla", "False", v1alpha1.ReasonProgressing)
+	requireKubectlShows(t, n, "vanilla", "False", v1alpha1.ReasonProgressing)
 
 	n.Kubectl(t, "patch", "deployment", "vanilla", "-p", `{"spec":{"progressDeadlineSeconds":5}}`)
 	n.EventuallyStalled(t, "vanilla", v1alpha1.ReasonProgressDeadlineExceeded)
-	requireShown(t, n, "vanilla", "False", v1alpha1.ReasonProgressDeadlineExceeded)
+	requireKubectlShows(t, n, "vanilla", "False", v1alpha1.ReasonProgressDeadlineExceeded)
 	if got := kstatusOf(t, n, "vanilla"); got != status.FailedStatus {
 		t.Errorf("kstatus is %s", got)
 	}
 	requireOneWarning(t, n, "vanilla", v1alpha1.ReasonProgressDeadlineExceeded, "")
 
 	edit(t, n, "vanilla", `"image": "registry.example/vanilla:1"`)
-	requireMended(t, n, "vanilla", v1alpha1.ReasonProgressDeadlineExceeded)
+	requireRecovered(t, n, "vanilla", v1alpha1.ReasonProgressDeadlineExceeded)
 	if got := n.Deployment(t, "vanilla").Spec.ProgressDeadlineSeconds; got == nil || *got != 5 {
 		t.Errorf("the Deployment's deadline is now %v", got)
 	}
@@ -232,13 +232,13 @@ func TestQuotaThatHasNoRoom(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
 	startQuota(t, n, "few", "pods=1")
-	n.Apply(t, flavour("vanilla", "replicas: 3"))
-	requireTrouble(t, n, "vanilla", v1alpha1.ReasonReplicaFailure, "exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1")
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 3"))
+	requireProblem(t, n, "vanilla", v1alpha1.ReasonReplicaFailure, "exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1")
 	if ice := n.Icecream(t, "vanilla"); ice.Status.AvailableReplicas != 1 || len(ice.Status.Nodes) != 1 {
 		t.Errorf("the status is %+v", ice.Status)
 	}
 	n.Kubectl(t, "scale", "icecream/vanilla", "--replicas=1")
-	requireMended(t, n, "vanilla", v1alpha1.ReasonReplicaFailure)
+	requireRecovered(t, n, "vanilla", v1alpha1.ReasonReplicaFailure)
 }
 
 // A quota may forbid the Deployment itself.
@@ -246,12 +246,12 @@ func TestQuotaThatHasNoRoomForTheDeployment(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
 	startQuota(t, n, "none", "count/deployments.apps=0")
-	n.Apply(t, flavour("vanilla"))
+	n.Apply(t, icecreamYAML("vanilla"))
 	eventuallyRefused(t, n, "vanilla", "exceeded quota: none")
-	requireShown(t, n, "vanilla", "False", v1alpha1.ReasonDeploymentRefused)
+	requireKubectlShows(t, n, "vanilla", "False", v1alpha1.ReasonDeploymentRefused)
 	requireOneWarning(t, n, "vanilla", v1alpha1.ReasonDeploymentRefused, "exceeded quota: none")
 	n.Kubectl(t, "delete", "quota", "none")
-	requireMended(t, n, "vanilla", v1alpha1.ReasonDeploymentRefused)
+	requireRecovered(t, n, "vanilla", v1alpha1.ReasonDeploymentRefused)
 }
 
 func TestNamespaceWithTheStrictestPodSecurity(t *testing.T) {
@@ -265,20 +265,20 @@ func TestNamespaceWithTheStrictestPodSecurity(t *testing.T) {
 		}
 		return nil
 	})
-	n.Apply(t, flavour("vanilla", "replicas: 2"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2"))
 	n.EventuallyReady(t, "vanilla")
 }
 
 func TestPausedDeployment(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "replicas: 2", "image: registry.example/vanilla:1"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2", "image: registry.example/vanilla:1"))
 	n.EventuallyReady(t, "vanilla")
 
 	// Pausing a complete Deployment is not a problem. Until the Deployment controller has
 	// observed the pause, the Icecream may be in progress.
 	n.Kubectl(t, "rollout", "pause", "deployment/vanilla")
-	n.Steadily(t, "it does not fail", aMoment, func(context.Context) error {
+	n.Steadily(t, "it does not fail", settleTime, func(context.Context) error {
 		if got := kstatusOf(t, n, "vanilla"); got != status.CurrentStatus && got != status.InProgressStatus {
 			return fmt.Errorf("kstatus is %s", got)
 		}
@@ -287,10 +287,10 @@ func TestPausedDeployment(t *testing.T) {
 	n.EventuallyReady(t, "vanilla")
 
 	edit(t, n, "vanilla", `"image": "registry.example/vanilla:2"`)
-	requireTrouble(t, n, "vanilla", v1alpha1.ReasonDeploymentPaused, `Deployment "vanilla" is paused`)
+	requireProblem(t, n, "vanilla", v1alpha1.ReasonDeploymentPaused, `Deployment "vanilla" is paused`)
 	if d := n.Deployment(t, "vanilla"); !d.Spec.Paused || d.Status.AvailableReplicas != 2 || d.Status.UpdatedReplicas != 0 {
 		t.Errorf("the Deployment is %+v", d)
 	}
 	n.Kubectl(t, "rollout", "resume", "deployment/vanilla")
-	requireMended(t, n, "vanilla", v1alpha1.ReasonDeploymentPaused)
+	requireRecovered(t, n, "vanilla", v1alpha1.ReasonDeploymentPaused)
 }

@@ -70,8 +70,8 @@ func undecodableManifest(name, spec string) string {
 
 var crds = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
-// laxen makes the API server accept any spec and status of an Icecream.
-func laxen(t *testing.T, n *lab.Namespace) {
+// disableSchema makes the API server accept any spec and status of an Icecream.
+func disableSchema(t *testing.T, n *lab.Namespace) {
 	t.Helper()
 	const lax = `[
 		{"op":"replace","path":"/spec/versions/0/schema/openAPIV3Schema","value":{"type":"object","x-kubernetes-preserve-unknown-fields":true}},
@@ -86,8 +86,8 @@ func laxen(t *testing.T, n *lab.Namespace) {
 	})
 }
 
-// tighten undoes laxen.
-func tighten(t *testing.T, n *lab.Namespace) {
+// enableSchema undoes disableSchema.
+func enableSchema(t *testing.T, n *lab.Namespace) {
 	t.Helper()
 	n.Kubectl(t, "replace", "-f", n.Lab.Path(crdFile))
 	n.Eventually(t, "an Icecream that does not fit the schema is refused", func(ctx context.Context) error {
@@ -117,8 +117,8 @@ func isUndecodable(why string) func(*v1alpha1.Icecream) error {
 	}
 }
 
-// requireWarning waits for the event that says why the spec cannot be decoded.
-func requireWarning(t *testing.T, n *lab.Namespace, name, why string) {
+// eventuallyWarned waits for the event that says why the spec cannot be decoded.
+func eventuallyWarned(t *testing.T, n *lab.Namespace, name, why string) {
 	t.Helper()
 	n.Eventually(t, fmt.Sprintf("an event says why %q cannot be decoded", name), func(context.Context) error {
 		for _, event := range n.Events(t, name) {
@@ -130,9 +130,9 @@ func requireWarning(t *testing.T, n *lab.Namespace, name, why string) {
 	})
 }
 
-// requireAtWork requires that the controller still acts on an Icecream: an edit reaches
+// requireSynced requires that the controller still acts on an Icecream: an edit reaches
 // its Deployment and its status.
-func requireAtWork(t *testing.T, n *lab.Namespace, name string, replicas int32) {
+func requireSynced(t *testing.T, n *lab.Namespace, name string, replicas int32) {
 	t.Helper()
 	n.Kubectl(t, "patch", "icecream", name, "--type=merge", "-p", fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
 	n.EventuallyReady(t, name)
@@ -147,7 +147,7 @@ func TestUndecodableFromTheBeginning(t *testing.T) {
 	t.Parallel()
 	n := NewLab(t, lab.Options{}).NewNamespace(t)
 	n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
-	laxen(t, n)
+	disableSchema(t, n)
 	for _, bad := range undecodable {
 		n.Apply(t, undecodableManifest(bad.name, bad.spec))
 		if bad.status != "" {
@@ -156,17 +156,17 @@ func TestUndecodableFromTheBeginning(t *testing.T) {
 	}
 	n.Apply(t, undecodableManifest("bad-status", `{"replicas":1,"image":"registry.example/vanilla:1"}`))
 	n.Kubectl(t, "patch", "icecream", "bad-status", "--subresource=status", "--type=merge", "-p", `{"status":{"replicas":"three","conditions":5}}`)
-	tighten(t, n)
+	enableSchema(t, n)
 
 	c := n.Lab.StartController(t, "-insecure-bind-address=127.0.0.1:0")
 	n.Controller = c
 	n.EventuallyReady(t, "vanilla")
 	n.EventuallyReady(t, "bad-status")
 	for _, bad := range undecodable {
-		requireWarning(t, n, bad.name, bad.why)
+		eventuallyWarned(t, n, bad.name, bad.why)
 		n.EventuallyIcecream(t, bad.name, "says what is wrong", isUndecodable(bad.why))
 	}
-	requireAtWork(t, n, "vanilla", 2)
+	requireSynced(t, n, "vanilla", 2)
 	if got := len(n.AllDeployments(t)); got != 2 {
 		t.Errorf("there are %d Deployments, want those of 2 Icecreams", got)
 	}
@@ -185,8 +185,8 @@ func TestUndecodableFromTheBeginning(t *testing.T) {
 	}
 
 	for _, bad := range undecodable {
-		if told := n.Refused(t, undecodableManifest(bad.name, `{"replicas":1,"image":"registry.example/Vanilla"}`)); !strings.Contains(told, "must be an image reference") {
-			t.Errorf("an edit of %q with another mistake is refused with\n%s", bad.name, told)
+		if refusal := n.Refused(t, undecodableManifest(bad.name, `{"replicas":1,"image":"registry.example/Vanilla"}`)); !strings.Contains(refusal, "must be an image reference") {
+			t.Errorf("an edit of %q with another mistake is refused with\n%s", bad.name, refusal)
 		}
 		n.Apply(t, undecodableManifest(bad.name, fmt.Sprintf(`{"replicas":1,"image":"registry.example/mended:1","deploymentName":%q,"resources":{"requests":{"cpu":"1m"}}}`, bad.name)))
 		n.EventuallyReady(t, bad.name)
@@ -224,20 +224,20 @@ func TestUndecodableFromNowOn(t *testing.T) {
 		}
 	}
 
-	laxen(t, n)
+	disableSchema(t, n)
 	n.Kubectl(t, "patch", "icecream", "sundae", "--type=merge", "-p", `{"spec":{"image":5}}`)
 	requireUntouched("under a lax schema")
-	requireWarning(t, n, "sundae", why)
-	requireAtWork(t, n, "vanilla", 3)
+	eventuallyWarned(t, n, "sundae", why)
+	requireSynced(t, n, "vanilla", 3)
 
-	tighten(t, n)
-	requireAtWork(t, n, "vanilla", 2)
+	enableSchema(t, n)
+	requireSynced(t, n, "vanilla", 2)
 	requireUntouched("under the right schema")
 
 	c.Stop(t)
 	mark := time.Now()
 	c.Start(t)
-	requireAtWork(t, n, "vanilla", 1)
+	requireSynced(t, n, "vanilla", 1)
 	requireUntouched("after a restart")
 	if wrote := n.Requests(t).By(c.User).Since(mark).Writes().ByObject(); wrote["sundae"] > 0 {
 		t.Errorf("the restart led to %d writes for the undecodable Icecream", wrote["sundae"])

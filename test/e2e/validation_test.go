@@ -57,7 +57,7 @@ func TestBadSpecsAreRefused(t *testing.T) {
 		limits   = "spec.resources.limits: Invalid value: "
 		requests = "spec.resources.requests: Invalid value: "
 	)
-	for _, test := range []struct{ name, spec, tells string }{
+	for _, test := range []struct{ name, spec, want string }{
 		{"an empty deploymentName", `deploymentName: ""`, `spec.deploymentName: Invalid value: "": must not be empty: leave deploymentName out to use the Icecream's own name`},
 		{"capitals in deploymentName", `deploymentName: Scoop`, `spec.deploymentName: Invalid value: "Scoop": ` + notDNS},
 		{"an underscore in deploymentName", `deploymentName: my_scoop`, `spec.deploymentName: Invalid value: "my_scoop": ` + notDNS},
@@ -131,8 +131,8 @@ func TestBadSpecsAreRefused(t *testing.T) {
 		{"an unknown field of resources", `resources: {cpu: 1}`, `unknown field "spec.resources.cpu"`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if told := n.Refused(t, fmt.Sprintf(manifest, "fresh", test.spec)); !strings.Contains(told, test.tells) {
-				t.Errorf("kubectl apply says\n%s\nwhich does not contain %q", told, test.tells)
+			if refusal := n.Refused(t, fmt.Sprintf(manifest, "fresh", test.spec)); !strings.Contains(refusal, test.want) {
+				t.Errorf("kubectl apply says\n%s\nwhich does not contain %q", refusal, test.want)
 			}
 			// The API server says the same about an edit.
 			patch, err := yaml.YAMLToJSON(fmt.Appendf(nil, "spec: {%s}", test.spec))
@@ -140,8 +140,8 @@ func TestBadSpecsAreRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = n.Icecreams().Patch(t.Context(), "good", types.MergePatchType, patch, metav1.PatchOptions{FieldValidation: metav1.FieldValidationStrict})
-			if err == nil || !strings.Contains(err.Error(), test.tells) {
-				t.Errorf("an edit fails with\n%v\nwhich does not contain %q", err, test.tells)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("an edit fails with\n%v\nwhich does not contain %q", err, test.want)
 			}
 		})
 	}
@@ -159,15 +159,15 @@ func TestBadSpecsAreRefused(t *testing.T) {
 func TestBadNamesAreRefused(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	for _, test := range []struct{ name, tells string }{
+	for _, test := range []struct{ name, want string }{
 		{"Scoop", `metadata.name: Invalid value: "Scoop": a lowercase RFC 1123 subdomain must consist of`},
 		{"my_scoop", `metadata.name: Invalid value: "my_scoop": a lowercase RFC 1123 subdomain must consist of`},
 		{"-scoop", `metadata.name: Invalid value: "-scoop": a lowercase RFC 1123 subdomain must consist of`},
 		{longName(254), "must be no more than 253"},
 	} {
 		manifest := fmt.Sprintf(`{apiVersion: controller.nicoleh.io/v1alpha1, kind: Icecream, metadata: {name: %q}}`, test.name)
-		if told := n.Refused(t, manifest); !strings.Contains(told, test.tells) {
-			t.Errorf("kubectl apply of %q says\n%s\nwhich does not contain %q", test.name, told, test.tells)
+		if refusal := n.Refused(t, manifest); !strings.Contains(refusal, test.want) {
+			t.Errorf("kubectl apply of %q says\n%s\nwhich does not contain %q", test.name, refusal, test.want)
 		}
 	}
 }

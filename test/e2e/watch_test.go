@@ -52,7 +52,7 @@ func TestDefinitionMadeAnew(t *testing.T) {
 	eventuallyHasDeployment(t, n, "chocolate")
 	t.Logf("an Icecream had its Deployment %s after the CustomResourceDefinition was established again", time.Since(established).Round(time.Millisecond))
 	n.EventuallyReady(t, "chocolate")
-	requireToldOnce(t, c)
+	requireOneWait(t, c)
 }
 
 // When a permission is revoked, and granted again later, the controller recovers on its
@@ -107,11 +107,11 @@ func TestPermissionRevokedAndGrantedAgain(t *testing.T) {
 	t.Logf("all caches were up to date %s after permission was granted", time.Since(granted).Round(time.Millisecond))
 	n.Create(t, "chocolate", v1alpha1.IcecreamSpec{})
 	eventuallyHasDeployment(t, n, "chocolate")
-	requireToldOnce(t, c)
+	requireOneWait(t, c)
 }
 
-// Thanks to bookmarks, an idle cache keeps hearing from the API server, so it can be told
-// from one that is cut off.
+// Thanks to bookmarks, an idle cache keeps hearing from the API server. That
+// distinguishes it from one that is cut off.
 func TestEveryCacheHears(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
@@ -142,12 +142,12 @@ func lastHeard(t *testing.T, c *lab.Controller, resource string) time.Time {
 	return time.UnixMilli(int64(seconds * 1000))
 }
 
-// eventuallyWaits waits until the log has a line with these words that says what the
+// eventuallyWaits waits until the log has a line with these words about what the
 // controller's cache of Icecreams is waiting for.
 func eventuallyWaits(t *testing.T, n *lab.Namespace, words ...string) {
 	t.Helper()
 	n.Eventually(t, "the log says what the controller is waiting for", func(context.Context) error {
-		said := waits(n.Controller)
+		said := waitLines(n.Controller)
 		if len(said) == 0 {
 			return errors.New("it says nothing")
 		}
@@ -160,8 +160,9 @@ func eventuallyWaits(t *testing.T, n *lab.Namespace, words ...string) {
 	})
 }
 
-// waits returns the lines of the log that say what the cache of Icecreams is waiting for.
-func waits(c *lab.Controller) (found []string) {
+// waitLines returns the lines of the log that say what the cache of Icecreams is waiting
+// for.
+func waitLines(c *lab.Controller) (found []string) {
 	for line := range strings.Lines(c.Log()) {
 		if strings.Contains(line, `"Waiting" for="icecreams.`) {
 			found = append(found, line)
@@ -170,11 +171,11 @@ func waits(c *lab.Controller) (found []string) {
 	return found
 }
 
-// requireToldOnce requires that the log has one line about the beginning of the wait and
+// requireOneWait requires that the log has one line about the beginning of the wait and
 // one about its end.
-func requireToldOnce(t *testing.T, c *lab.Controller) {
+func requireOneWait(t *testing.T, c *lab.Controller) {
 	t.Helper()
-	if said := waits(c); len(said) != 1 {
+	if said := waitLines(c); len(said) != 1 {
 		t.Errorf("the log says %d times what the controller is waiting for: %s", len(said), said)
 	}
 	if ends := strings.Count(c.Log(), `"Going on" with="icecreams.`); ends != 1 {
