@@ -25,13 +25,13 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// longLease has the flags for a lease that outlasts everything that a test does to its
+// longLease holds the flags for a lease that outlasts everything that a test does to its
 // holder.
 var longLease = []string{"-leader-elect", "-leader-elect-lease-duration=60s", "-leader-elect-renew-deadline=50s"}
 
 // The new leader's watch of Icecreams lags, as it can when it is served by another API
 // server than the former leader's. So its cache still has the old spec, which the new
-// leader must not write.
+// leader must not apply.
 func TestNewLeaderDoesNotRollBack(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
@@ -250,7 +250,7 @@ func (w *watches) pass(done <-chan struct{}, content []byte) error {
 	return nil
 }
 
-// A heldBody is the body of a response, each part of which is read only after pass has
+// A heldBody is the body of a response. Read returns what it has read only after pass has
 // returned.
 type heldBody struct {
 	io.ReadCloser

@@ -18,8 +18,8 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// A Deployment whose ReplicaSet is refused says so before its observedGeneration is up to
-// date.
+// A Deployment whose ReplicaSet is refused reports that in its status, although its
+// observedGeneration is not up to date yet.
 func TestReplicaSetsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -157,7 +157,7 @@ func requireTerminating(t *testing.T, n *lab.Namespace, name, deployment string)
 	n.EventuallyIcecream(t, name, fmt.Sprintf("says that Deployment %q is terminating", deployment), check)
 	n.Steadily(t, "it keeps saying so", 2*settleTime, func(context.Context) error { return check(n.Icecream(t, name)) })
 	if got := kstatusOf(t, n, name); got != status.InProgressStatus {
-		t.Errorf("kstatus is %s", got)
+		t.Errorf("kstatus is %s, want InProgress", got)
 	}
 	requireNoWarnings(t, n, name)
 }

@@ -24,7 +24,7 @@ import (
 // opponentManager is the field manager of the opponent.
 const opponentManager = "tug-of-war"
 
-// An opponent undoes what the controller writes to a Deployment, each time at once.
+// An opponent immediately undoes each change that the controller makes to a Deployment.
 type opponent struct {
 	moves atomic.Int64
 	stop  func()

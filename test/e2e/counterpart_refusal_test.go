@@ -19,15 +19,15 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// denyOperation returns a webhook's answer: it denies the controller's requests of one
-// operation, such as Create, with the error that with returns, and allows everything
+// denyOperation returns a webhook's answer that denies the controller's requests for one
+// operation, such as Create, with the errors that newError returns. It allows everything
 // else.
-func denyOperation(n *lab.Namespace, operation admissionv1.Operation, with func() error) lab.Answer {
+func denyOperation(n *lab.Namespace, operation admissionv1.Operation, newError func() error) lab.Answer {
 	return func(request *admissionv1.AdmissionRequest) error {
 		if request.UserInfo.Username != n.Controller.User || request.Operation != operation {
 			return nil
 		}
-		return with()
+		return newError()
 	}
 }
 
@@ -58,16 +58,17 @@ var provocations = map[admissionv1.Operation]struct{ before, after []string }{
 	admissionv1.Delete: {[]string{"deploymentName: cone"}, []string{"deploymentName: cup"}},
 }
 
-// provokeRefusals has a webhook refuse an operation, makes the controller request it, and
-// returns once the Icecream "vanilla" reports the refusal in these words.
-func provokeRefusals(t *testing.T, n *lab.Namespace, operation admissionv1.Operation, with func() error, words string) *lab.Webhook {
+// provokeRefusals starts a webhook that refuses an operation with errors from newError,
+// makes the controller request that operation, and returns once the Icecream "vanilla"
+// reports the refusal in these words.
+func provokeRefusals(t *testing.T, n *lab.Namespace, operation admissionv1.Operation, newError func() error, words string) *lab.Webhook {
 	t.Helper()
 	provocation := provocations[operation]
 	if provocation.before != nil {
 		n.Apply(t, icecreamYAML("vanilla", provocation.before...))
 		n.EventuallyReady(t, "vanilla")
 	}
-	webhook := n.StartWebhook(t, "deployments", denyOperation(n, operation, with))
+	webhook := n.StartWebhook(t, "deployments", denyOperation(n, operation, newError))
 	n.Apply(t, icecreamYAML("vanilla", provocation.after...))
 	eventuallyRefused(t, n, "vanilla", words)
 	return webhook
@@ -79,7 +80,7 @@ func TestRefusalsInEverNewWords(t *testing.T) {
 	const while, most, fewest = 20 * time.Second, 8, 2
 	for name, test := range map[string]struct {
 		operation admissionv1.Operation
-		with      func() error
+		newError  func() error
 		words     string
 	}{
 		"of a creation":                         {admissionv1.Create, distinctErrors(), "is one too many"},
@@ -92,7 +93,7 @@ func TestRefusalsInEverNewWords(t *testing.T) {
 			t.Parallel()
 			n := NewQuietNamespace(t)
 			n.StartController(t)
-			webhook := provokeRefusals(t, n, test.operation, test.with, test.words)
+			webhook := provokeRefusals(t, n, test.operation, test.newError, test.words)
 
 			began := time.Now()
 			n.Steadily(t, "it says that its Deployment is refused", while, func(context.Context) error {

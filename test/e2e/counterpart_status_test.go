@@ -99,7 +99,7 @@ func TestStatusThatOthersHaveWritten(t *testing.T) {
 			rested := time.Now()
 			pods := podsOf(t, n, "vanilla")
 			for i := range 20 {
-				n.Kubectl(t, "annotate", "pod", pods[i%2].Name, fmt.Sprintf("parlour.example/beat=%d", i), "--overwrite")
+				n.Kubectl(t, "annotate", "pod", pods[i%2].Name, fmt.Sprintf("parlor.example/beat=%d", i), "--overwrite")
 				time.Sleep(settleTime / 5)
 			}
 			if written := requestsOf(t, n).Since(rested).Writes(); len(written) > 0 {

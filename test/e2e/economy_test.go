@@ -119,8 +119,8 @@ func eventuallyAllSynced(t *testing.T, n *lab.Namespace) {
 	}
 }
 
-// eventuallyIdle waits until the controller has made no request for three seconds. Events
-// are sent in the background, so they may still be coming.
+// eventuallyIdle waits until the controller has made no request for three seconds. That
+// includes events, which are sent in the background.
 func eventuallyIdle(t *testing.T, n *lab.Namespace, c *lab.Controller) {
 	t.Helper()
 	const while = 3 * time.Second

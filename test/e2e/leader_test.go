@@ -24,7 +24,7 @@ import (
 // lease is what controllers call it by default.
 const lease = "icecream-controller"
 
-// elect has the flags for leader election. The lease is long enough that a leader on a
+// elect holds the flags for leader election. The lease is long enough that a leader on a
 // busy machine keeps it, and a leader that is killed is replaced not much later than by
 // default.
 var elect = []string{"-leader-elect", "-leader-elect-lease-duration=20s", "-leader-elect-renew-deadline=18s"}
@@ -156,7 +156,7 @@ func TestLeaderThatWasStoppedIsDeposed(t *testing.T) {
 	if terms := termsOf(t, n.Requests(t)); len(terms) != 2 {
 		t.Errorf("there were %d terms, want 2", len(terms))
 	}
-	first.Start(t) // the cleanup of the test requires that it can be stopped
+	first.Start(t) // as the kubelet would
 }
 
 // A connection can break without either side noticing. The next attempt uses a new one.
@@ -226,7 +226,7 @@ func TestLeaderWhoseLeaseIsDeletedEnds(t *testing.T) {
 	if terms := termsOf(t, ofControllers); len(terms) != 2 {
 		t.Errorf("there were %d terms, want 2", len(terms))
 	}
-	first.Start(t) // the cleanup of the test requires that it can be stopped
+	first.Start(t) // as the kubelet would
 }
 
 // A term is the time during which one process led, according to the audit log.

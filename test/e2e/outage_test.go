@@ -15,7 +15,7 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// When the API server goes away in the middle of the work and comes back, the controller
+// When the API server goes away while work is in progress, and comes back, the controller
 // recovers on its own.
 func TestAPIServerGoesAway(t *testing.T) {
 	t.Parallel()

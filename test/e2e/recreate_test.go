@@ -14,7 +14,8 @@ import (
 )
 
 // An Icecream that is deleted and immediately re-created with the same name is a
-// different Icecream. The Deployment of the former one is not its own, but in its way.
+// different Icecream. It must not take over the Deployment of the former one, which still
+// has the name that it needs.
 func TestDeletedAndMadeAnew(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

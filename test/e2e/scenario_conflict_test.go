@@ -91,8 +91,8 @@ func TestSecondOfTwoTakesOverWhenTheFirstIsDeleted(t *testing.T) {
 	requireTakenOver(t, n)
 }
 
-// Two Icecreams that want each other's Deployment name can both have it once one of them
-// makes room.
+// Two Icecreams can swap the names of their Deployments once one of them has moved to a
+// third name.
 func TestTwoSwapTheirDeployments(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
@@ -157,8 +157,8 @@ func TestForeignDeploymentIsReportedOnceInTheLivesOfControllers(t *testing.T) {
 	c.Stop(t)
 	began := time.Now()
 	c.Start(t)
-	// The controller looks at existing Icecreams first. So once the new one is Ready, it
-	// has looked at the old one.
+	// The controller looks at existing Icecreams first. Once the new one is Ready, it has
+	// therefore looked at the old one.
 	n.Apply(t, icecreamYAML("mint"))
 	n.EventuallyReady(t, "mint")
 	n.EventuallyStalled(t, "vanilla", v1alpha1.ReasonErrResourceExists)

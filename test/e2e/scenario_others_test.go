@@ -280,8 +280,8 @@ func TestResourcesThatOthersSetAreKept(t *testing.T) {
 	eventuallyRuns(t, n, "vanilla", "registry.example/vanilla:2")
 	requireTheirs("after an update")
 
-	// The Icecream's own request is added next to those of others, and later removed
-	// without them.
+	// The Icecream's own request is added to those of others. Later it is removed, and
+	// theirs stay.
 	n.Apply(t, icecreamYAML("vanilla", "image: registry.example/vanilla:2", "resources: {requests: {memory: 64Mi}}"))
 	n.EventuallyReady(t, "vanilla")
 	theirs["requests memory"] = "64Mi"
@@ -305,8 +305,8 @@ func TestQuantitiesInAnyNotationAreWrittenOnce(t *testing.T) {
 	}
 }
 
-// resourcesOf returns the resources of the Icecream's container, such as "limits cpu":
-// "1".
+// resourcesOf returns the resources of the Icecream's container. Its keys are like
+// "limits cpu".
 func resourcesOf(t *testing.T, n *lab.Namespace, name string) map[string]string {
 	t.Helper()
 	found := map[string]string{}

@@ -281,7 +281,7 @@ type snapshot struct {
 	pods        map[string]*corev1.Pod
 }
 
-// record records the changes in a namespace from now on.
+// record records the changes in a namespace from now on, until the test ends.
 func record(t *testing.T, n *lab.Namespace) *recording {
 	t.Helper()
 	r := &recording{}

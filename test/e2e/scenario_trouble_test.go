@@ -28,9 +28,9 @@ func requireKubectlShows(t *testing.T, n *lab.Namespace, name, ready, reason str
 	}
 }
 
-// requireProblem waits until an Icecream is Stalled for that reason. It requires that the
-// conditions, kubectl get, kstatus and one Warning all report this, the conditions and
-// the Warning in these words.
+// requireProblem waits until an Icecream is Stalled for that reason. It requires that
+// kubectl get and kstatus agree, and that the conditions and the only Warning contain
+// these words.
 func requireProblem(t *testing.T, n *lab.Namespace, name, reason, words string) {
 	t.Helper()
 	ice := n.EventuallyStalled(t, name, reason)
@@ -41,7 +41,7 @@ func requireProblem(t *testing.T, n *lab.Namespace, name, reason, words string) 
 	}
 	requireKubectlShows(t, n, name, "False", reason)
 	if got := kstatusOf(t, n, name); got != status.FailedStatus {
-		t.Errorf("kstatus is %s", got)
+		t.Errorf("kstatus is %s, want Failed", got)
 	}
 	requireOneWarning(t, n, name, reason, words)
 }
@@ -60,7 +60,7 @@ func requireRecovered(t *testing.T, n *lab.Namespace, name, reason string) {
 	}
 	requireKubectlShows(t, n, name, "True", v1alpha1.ReasonAvailable)
 	if got := kstatusOf(t, n, name); got != status.CurrentStatus {
-		t.Errorf("kstatus is %s", got)
+		t.Errorf("kstatus is %s, want Current", got)
 	}
 	n.Eventually(t, "there is an event Synced", func(context.Context) error {
 		// There may be only one: a repeated event may be counted later.
@@ -193,8 +193,9 @@ func TestUpdateThatCannotRun(t *testing.T) {
 	requireRecovered(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff)
 }
 
-// If a Pod runs but does not become ready, nothing says why. The controller then waits as
-// long as the Deployment's own progress deadline, which it does not set.
+// If a Pod runs but does not become ready, nothing says why. The Icecream is then Stalled
+// only when the Deployment exceeds its progress deadline, which the controller does not
+// set.
 func TestPodsThatNeverBecomeReady(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
@@ -217,7 +218,7 @@ func TestPodsThatNeverBecomeReady(t *testing.T) {
 	n.EventuallyStalled(t, "vanilla", v1alpha1.ReasonProgressDeadlineExceeded)
 	requireKubectlShows(t, n, "vanilla", "False", v1alpha1.ReasonProgressDeadlineExceeded)
 	if got := kstatusOf(t, n, "vanilla"); got != status.FailedStatus {
-		t.Errorf("kstatus is %s", got)
+		t.Errorf("kstatus is %s, want Failed", got)
 	}
 	requireOneWarning(t, n, "vanilla", v1alpha1.ReasonProgressDeadlineExceeded, "")
 

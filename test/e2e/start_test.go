@@ -22,8 +22,8 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// A problem that cannot be fixed while the controller is waiting ends it, with a single
-// line that says why.
+// If only another start can fix a problem, the controller exits, with a single line that
+// says why.
 func TestStartThatCannotSucceed(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
@@ -116,8 +116,8 @@ func TestStartThatCannotSucceed(t *testing.T) {
 	}
 }
 
-// If a problem can be fixed in the cluster, the controller waits, and logs once what it
-// is waiting for.
+// If a problem can be fixed in the cluster, the controller waits for that, and logs once
+// what it is waiting for.
 func TestStartThatWaits(t *testing.T) {
 	t.Parallel()
 	const waited = 10 * time.Second // enough for many retries
