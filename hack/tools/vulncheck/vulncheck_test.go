@@ -54,7 +54,7 @@ func TestVulncheck(t *testing.T) {
 		want              string
 	}{
 		"what is called is vulnerable": {"file://" + write(t, database("Parse")), program, true, "GO-2026-0001"},
-		"what is not called is":        {"file://" + write(t, database("JoinPath")), program, false, "vulncheck: nothing is known"},
+		"what is not called is":        {"file://" + write(t, database("JoinPath")), program, false, "vulncheck: no known vulnerabilities"},
 		"no database":                  {"http://127.0.0.1:1", program, false, "vulncheck: skipped: http://127.0.0.1:1 cannot be reached"},
 		"no program":                   {"file://" + write(t, database("Parse")), broken, true, "undefined: nobody"},
 	} {
