@@ -27,10 +27,10 @@ import (
 // stopTimeout is how long a controller may take to exit after SIGTERM.
 const stopTimeout = 30 * time.Second
 
-// noLeaderElection is the default, because most tests run a single controller in their
-// namespace. Without an election, the controller keeps running even if the API server is
+// alone is a default flag, because most tests run a single controller in their namespace.
+// Without leader election, the controller keeps running even if the API server is
 // unavailable for longer than a lease lasts.
-const noLeaderElection = "-leader-elect=false"
+const alone = "-leader-elect=false"
 
 // agentPrefix is the prefix of every controller's user agent.
 const agentPrefix = "controller-"
@@ -108,7 +108,7 @@ func (l *Lab) NewControllerWith(flags ...string) *Controller {
 	return &Controller{
 		number: number,
 		binary: l.binary,
-		args:   append([]string{noLeaderElection, "-bind-address="}, flags...),
+		args:   append([]string{alone, "-bind-address="}, flags...),
 		log:    filepath.Join(l.Dir(), fmt.Sprintf("icecream-controller-%d.log", number)),
 	}
 }
