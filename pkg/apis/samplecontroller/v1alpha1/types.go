@@ -108,7 +108,7 @@ type IcecreamSpec struct {
 	Replicas *int32 `json:"replicas,omitempty"`
 
 	// image is the container image to run, in the form
-	// [registry[:port]/]repository[:tag][@digest], of at most 1024 characters. It defaults
+	// `[registry[:port]/]repository[:tag][@digest]`, of at most 1024 characters. It defaults
 	// to docker.io/nginxinc/nginx-unprivileged:1.29.3-alpine. The Pods meet the restricted
 	// Pod Security Standard, so the image must run as a user other than root, and must
 	// name that user by its numeric ID.
