@@ -18,22 +18,22 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Toll intercepts a request to the API server. It returns nil to pass the request on, or
+// An Interceptor intercepts a request to the API server. It returns nil to pass the request on, or
 // else the handler that answers it instead of the API server. It must be safe for
 // concurrent use.
-type Toll func(request *http.Request) http.HandlerFunc
+type Interceptor func(request *http.Request) http.HandlerFunc
 
 // BreakOff is a handler that closes the connection without a response.
 func BreakOff(out http.ResponseWriter, _ *http.Request) { breakOff(out) }
 
 // StartControllerBehind starts a controller like [Namespace.StartController], but all of its
-// requests go through a proxy in this process, which calls toll for each of them.
-func (n *Namespace) StartControllerBehind(t testing.TB, toll Toll, flags ...string) *Controller {
+// requests go through a proxy in this process, which calls intercept for each of them.
+func (n *Namespace) StartControllerBehind(t testing.TB, intercept Interceptor, flags ...string) *Controller {
 	t.Helper()
 	if err := n.grant(t.Context()); err != nil {
 		t.Fatalf("granting the controller its Role: %v", err)
 	}
-	proxy, err := n.Lab.newProxy(toll)
+	proxy, err := n.Lab.newProxy(intercept)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,9 +53,9 @@ func (n *Namespace) StartControllerBehind(t testing.TB, toll Toll, flags ...stri
 	return c
 }
 
-// newProxy returns a server, not yet started, that calls toll for every request and passes
+// newProxy returns a server, not yet started, that calls intercept for every request and passes
 // the other requests on to the API server, including their credentials.
-func (l *Lab) newProxy(toll Toll) (*httptest.Server, error) {
+func (l *Lab) newProxy(intercept Interceptor) (*httptest.Server, error) {
 	config := l.RESTConfig()
 	target, err := url.Parse(config.Host)
 	if err != nil {
@@ -73,7 +73,7 @@ func (l *Lab) newProxy(toll Toll) (*httptest.Server, error) {
 		ErrorLog:      discard,
 	}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
-		if handler := toll(in); handler != nil {
+		if handler := intercept(in); handler != nil {
 			handler(out, in)
 			return
 		}
