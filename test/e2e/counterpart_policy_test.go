@@ -144,7 +144,7 @@ func requireAlteration(t *testing.T, n *lab.Namespace, name string, times int, w
 		if event.Reason != v1alpha1.ReasonDeploymentAltered {
 			continue
 		}
-		told += lab.TimesTold(event)
+		told += lab.Occurrences(event)
 		if event.Type != corev1.EventTypeNormal || !containsAll(event.Note, words...) {
 			t.Errorf("people are told %s %s: %s; want the words %q", event.Type, event.Reason, event.Note, words)
 		}

@@ -67,7 +67,7 @@ func (l *Lab) StartController(t testing.TB, flags ...string) *Controller {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Attend(t)
+	c.StartForTest(t)
 	return c
 }
 
@@ -85,7 +85,7 @@ func (n *Namespace) StartController(t testing.TB, flags ...string) *Controller {
 		t.Fatal(err)
 	}
 	n.Controller = c
-	c.Attend(t)
+	c.StartForTest(t)
 	return c
 }
 
@@ -308,10 +308,10 @@ func (c *Controller) checkLog() error {
 	return errors.Join(errs...)
 }
 
-// Attend starts the controller and stops it at the end of the test. The test fails if the
-// controller does not stop cleanly on request, or if its log contains a data race or a
+// StartForTest starts the controller and stops it at the end of the test. The test fails if
+// the controller does not stop cleanly on request, or if its log contains a data race or a
 // panic.
-func (c *Controller) Attend(t testing.TB) {
+func (c *Controller) StartForTest(t testing.TB) {
 	t.Helper()
 	c.Start(t)
 	t.Cleanup(func() {

@@ -132,8 +132,8 @@ func lastSeen(event eventsv1.Event) time.Time {
 	return event.EventTime.Time
 }
 
-// TimesTold returns how many times an event has occurred.
-func TimesTold(event eventsv1.Event) int {
+// Occurrences returns how many times an event has occurred.
+func Occurrences(event eventsv1.Event) int {
 	if event.Series != nil {
 		return int(event.Series.Count)
 	}

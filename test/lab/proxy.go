@@ -18,13 +18,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// An Interceptor intercepts a request to the API server. It returns nil to pass the request on, or
-// else the handler that answers it instead of the API server. It must be safe for
-// concurrent use.
+// An Interceptor decides about a request to the API server. It returns nil to pass the
+// request on, or else the handler that answers it instead of the API server. It must be safe
+// for concurrent use.
 type Interceptor func(request *http.Request) http.HandlerFunc
 
-// BreakOff is a handler that closes the connection without a response.
-func BreakOff(out http.ResponseWriter, _ *http.Request) { breakOff(out) }
+// DropConnection is a handler that closes the connection without a response.
+func DropConnection(out http.ResponseWriter, _ *http.Request) { dropConnection(out) }
 
 // StartControllerBehind starts a controller like [Namespace.StartController], but all of its
 // requests go through a proxy in this process, which calls intercept for each of them.
@@ -49,12 +49,13 @@ func (n *Namespace) StartControllerBehind(t testing.TB, intercept Interceptor, f
 	c := n.Lab.NewControllerWith(append([]string{"-kubeconfig=" + kubeconfig, "-namespace=" + n.Name}, flags...)...)
 	c.User = "system:serviceaccount:" + n.Name + ":" + ServiceAccount
 	n.Controller = c
-	c.Attend(t)
+	c.StartForTest(t)
 	return c
 }
 
-// newProxy returns a server, not yet started, that calls intercept for every request and passes
-// the other requests on to the API server, including their credentials.
+// newProxy returns a server, not yet started, that calls intercept for every request. It
+// passes requests on to the API server unless intercept returns a handler, including their
+// credentials.
 func (l *Lab) newProxy(intercept Interceptor) (*httptest.Server, error) {
 	config := l.RESTConfig()
 	target, err := url.Parse(config.Host)

@@ -24,13 +24,13 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// ErrBreakOff makes a Webhook close the connection instead of sending a response.
-var ErrBreakOff = errors.New("close the connection without a response")
+// ErrDropConnection makes a Webhook close the connection instead of sending a response.
+var ErrDropConnection = errors.New("close the connection without a response")
 
-// Answer decides about a request to a Webhook. A nil error allows the request. ErrBreakOff
-// closes the connection without a response. An [apierrors.APIStatus] denies the request
-// with that status. Any other error denies it as forbidden, with the error's message. An
-// Answer must be safe for concurrent use.
+// Answer decides about a request to a Webhook. A nil error allows the request.
+// ErrDropConnection closes the connection without a response. An [apierrors.APIStatus]
+// denies the request with that status. Any other error denies it as forbidden, with the
+// error's message. An Answer must be safe for concurrent use.
 type Answer func(request *admissionv1.AdmissionRequest) error
 
 // A Webhook is a validating admission webhook for one resource in one namespace, served by
@@ -134,8 +134,8 @@ func (w *Webhook) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 		return
 	}
 	err := w.decide(review.Request)
-	if errors.Is(err, ErrBreakOff) {
-		breakOff(out)
+	if errors.Is(err, ErrDropConnection) {
+		dropConnection(out)
 		return
 	}
 	review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: err == nil, Result: resultOf(err)}
@@ -170,9 +170,9 @@ func resultOf(err error) *metav1.Status {
 	}
 }
 
-// breakOff closes a connection as the crash of a process in the middle of a request would:
-// the connection is reset.
-func breakOff(out http.ResponseWriter) {
+// dropConnection resets a connection, as the crash of a process in the middle of a request
+// would.
+func dropConnection(out http.ResponseWriter) {
 	hijacker, ok := out.(http.Hijacker)
 	if !ok {
 		panic(http.ErrAbortHandler)
