@@ -3,8 +3,8 @@
 // A Lab is a cluster in which the CRD and the permissions of artifacts/ are installed. A
 // Controller is the real binary. It runs under its own service account, with no
 // permissions other than those. A test can stop, kill and restart it; the test fails if
-// the controller logs a data race or a panic. A Namespace belongs to one test, and most
-// of a test's calls are to its methods.
+// the controller logs a data race or a panic. A Namespace belongs to one test; most tests
+// use little else than its methods.
 //
 // In the background of every test, the audit log records every request that anyone makes,
 // and a witness checks every status that the controller writes. The witness reads a status

@@ -53,9 +53,9 @@ func (n *Namespace) StartControllerBehind(t testing.TB, intercept Interceptor, f
 	return c
 }
 
-// newProxy returns a server, not yet started, that calls intercept for every request. It
-// passes requests on to the API server unless intercept returns a handler, including their
-// credentials.
+// newProxy returns a server, not yet started, that calls intercept for every request. Unless
+// intercept returns a handler, the server passes the request on to the API server, including
+// its credentials.
 func (l *Lab) newProxy(intercept Interceptor) (*httptest.Server, error) {
 	config := l.RESTConfig()
 	target, err := url.Parse(config.Host)
