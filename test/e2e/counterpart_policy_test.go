@@ -141,7 +141,7 @@ func requireAlteredEvents(t *testing.T, n *lab.Namespace, name string, times int
 		if event.Reason != v1alpha1.ReasonDeploymentAltered {
 			continue
 		}
-		reported += lab.TimesTold(event)
+		reported += lab.Occurrences(event)
 		if event.Type != corev1.EventTypeNormal || !containsAll(event.Note, words...) {
 			t.Errorf("there is an event %s %s: %s; want a Normal one with the words %q", event.Type, event.Reason, event.Note, words)
 		}

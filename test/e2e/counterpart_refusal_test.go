@@ -86,8 +86,8 @@ func TestRefusalsInEverNewWords(t *testing.T) {
 		"of a creation":                         {admissionv1.Create, distinctErrors(), "is one too many"},
 		"of an update":                          {admissionv1.Update, distinctErrors(), "is one too many"},
 		"of a deletion":                         {admissionv1.Delete, distinctErrors(), "is one too many"},
-		"of a creation, by a broken connection": {admissionv1.Create, func() error { return lab.ErrBreakOff }, "failed calling webhook"},
-		"of an update, by a broken connection":  {admissionv1.Update, func() error { return lab.ErrBreakOff }, "failed calling webhook"},
+		"of a creation, by a broken connection": {admissionv1.Create, func() error { return lab.ErrDropConnection }, "failed calling webhook"},
+		"of an update, by a broken connection":  {admissionv1.Update, func() error { return lab.ErrDropConnection }, "failed calling webhook"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -190,7 +190,7 @@ func TestNoAnswerIsNoRefusal(t *testing.T) {
 		out.WriteHeader(http.StatusTooManyRequests)
 		fmt.Fprint(out, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "TooManyRequests", "message": "come back later", "code": 429}`)
 	}
-	for name, answer := range map[string]http.HandlerFunc{"too many requests": busyServer, "a broken connection": lab.BreakOff} {
+	for name, answer := range map[string]http.HandlerFunc{"too many requests": busyServer, "a broken connection": lab.DropConnection} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const while, most, fewest = 15 * time.Second, 2, 2

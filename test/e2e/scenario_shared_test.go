@@ -169,7 +169,7 @@ func eventNotes(t *testing.T, n *lab.Namespace, name, reason string) []string {
 	var found []string
 	for _, event := range n.Events(t, name) {
 		if event.Reason == reason {
-			found = append(found, slices.Repeat([]string{event.Note}, lab.TimesTold(event))...)
+			found = append(found, slices.Repeat([]string{event.Note}, lab.Occurrences(event))...)
 		}
 	}
 	return found

@@ -132,7 +132,7 @@ func TestStartThatWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := l.NewControllerWith("-kubeconfig="+l.Kubeconfig(), "-bind-address=127.0.0.1:0", "-leader-elect")
-		c.Attend(t)
+		c.StartForTest(t)
 		n.Controller = c
 		requireWaits(t, n, 10*time.Second, "the API server does not answer", "connection refused", "kubeconfig")
 		requireProbes(t, c, http.StatusOK, http.StatusInternalServerError)
@@ -161,7 +161,7 @@ func TestStartThatWaits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Attend(t)
+		c.StartForTest(t)
 		n.Controller = c
 		requireWaits(t, n, waited, "permission is missing", "artifacts/rbac-icecream.yaml", "forbidden")
 		n.Kubectl(t, "create", "rolebinding", "late", "--clusterrole="+lab.ServiceAccount, "--serviceaccount="+n.Name+":default")
@@ -177,7 +177,7 @@ func TestStartThatWaits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Attend(t)
+		c.StartForTest(t)
 		n.Controller = c
 		requireWaits(t, n, waited, "Cannot get the lease", "forbidden", "-leader-elect-resource-namespace")
 		n.Kubectl(t, "create", "role", "late", "--verb=create,get,update,watch", "--resource=leases")
