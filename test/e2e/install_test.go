@@ -67,7 +67,7 @@ func TestInstall(t *testing.T) {
 			n := l.NewNamespace(t)
 
 			const icecreams, edits, updates = 20, 4, 3
-			wait := liveOfMany(t, n, icecreams, edits, seed)
+			wait := startUsers(t, n, icecreams, edits, seed)
 			for range updates {
 				tt.update(t, l)
 				requireRolledOut(t, l)

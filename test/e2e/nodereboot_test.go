@@ -347,7 +347,7 @@ func TestNodeRebootKilledAtEachStep(t *testing.T) {
 				m.patch(`{"metadata":{"annotations":{"example.com/kept":"x"}}}`)
 				m.pod(nil)
 				m.ask()
-				m.agent.Attend(t)
+				m.agent.StartForTest(t)
 				kill := func() {
 					m.agent.Kill(t)
 					m.agent.Start(t)
@@ -488,8 +488,8 @@ func TestNodeRebootRespectsDisruptionBudgets(t *testing.T) {
 	}
 	blocked.ask()
 	free.ask()
-	blocked.agent.Attend(t)
-	free.agent.Attend(t)
+	blocked.agent.StartForTest(t)
+	free.agent.StartForTest(t)
 
 	eventually(t, "node-1 waits for its Pod", func() error {
 		if !blocked.get().Spec.Unschedulable {
@@ -548,8 +548,8 @@ func TestNodeRebootSentinelAndDryRun(t *testing.T) {
 	// The controller grants nothing to a node whose agent only makes a dry run.
 	dry.patch(`{"metadata":{"annotations":{"` + request.Now + `":"by hand"}}}`)
 	before := dry.get()
-	dry.agent.Attend(t)
-	live.agent.Attend(t)
+	dry.agent.StartForTest(t)
+	live.agent.StartForTest(t)
 	live.write(live.sentinel, "")
 	eventually(t, "the dry run comes to its end", func() error {
 		if log := dry.agent.Log(); !strings.Contains(log, "The system would be rebooted now") {
@@ -678,7 +678,7 @@ func TestNodeRebootWaitsForTheAgent(t *testing.T) {
 		return nil
 	})
 	with.ask()
-	with.agent.Attend(t)
+	with.agent.StartForTest(t)
 	with.goDown()
 	eventually(t, "node-2 is done", with.isDone)
 	if without.reboots() > 0 || request.IsGranted(without.get()) || !request.IsNeeded(without.get()) {
@@ -688,7 +688,7 @@ func TestNodeRebootWaitsForTheAgent(t *testing.T) {
 	if err != nil || len(lease.OwnerReferences) != 1 || lease.OwnerReferences[0].UID != with.get().UID {
 		t.Errorf("the Lease of node-2 does not go with it: %v, %v", lease, err)
 	}
-	without.agent.Attend(t)
+	without.agent.StartForTest(t)
 	without.goDown()
 	eventually(t, "node-1 is done", without.isDone)
 }
@@ -699,8 +699,8 @@ func TestNodeRebootLeavesCertainPodsAlone(t *testing.T) {
 	l := newNodes(t, 2, "1", "-nodereboot-blocking-pods=job in (training)", "-nodereboot-window=Mon-Sun 00:00-24:00")
 	busy, free := newMachine(t, l, "node-1"), newMachine(t, l, "node-2")
 	busy.pod(map[string]string{"job": "training"})
-	busy.agent.Attend(t)
-	free.agent.Attend(t)
+	busy.agent.StartForTest(t)
+	free.agent.StartForTest(t)
 	busy.ask()
 	eventually(t, "node-1 waits for its Pod", func() error {
 		told, err := l.Kube.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.kind=Node,regarding.name=node-1,reason=RebootWaiting"})
@@ -726,7 +726,7 @@ func TestNodeRebootBelievesNoAnnotation(t *testing.T) {
 	m.pod(nil)
 	m.patch(`{"metadata":{"annotations":{"` + request.InProgress + `":"{\"bootID\":\"boot-1\",\"wasCordoned\":false,\"since\":\"` +
 		time.Now().UTC().Format(time.RFC3339) + `\",\"rebooted\":\"` + time.Now().Add(-11*time.Minute).UTC().Format(time.RFC3339) + `\"}"}},"spec":{"unschedulable":true}}`)
-	m.agent.Attend(t)
+	m.agent.StartForTest(t)
 	m.goDown()
 	writes := m.door.writes()
 	isEviction := func(write string) bool { return strings.Contains(write, "/pods/on-node-1/eviction") }
@@ -751,7 +751,7 @@ func TestNodeRebootKeepsTheControlPlane(t *testing.T) {
 	requireBudget(t, l, 1)
 	for _, m := range machines {
 		m.ask()
-		m.agent.Attend(t)
+		m.agent.StartForTest(t)
 	}
 	for range machines {
 		var up *machine

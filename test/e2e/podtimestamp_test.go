@@ -64,7 +64,7 @@ func TestPodtimestampOnceWhoeverLeads(t *testing.T) {
 	second := l.StartController(t, flags...)
 	var users sync.WaitGroup
 	users.Go(func() { createPods(t, n, "late", half, asking) })
-	eventuallyReady(t, n, second)
+	eventuallyReadyToLead(t, n, second)
 	n.Eventually(t, "the first is in the middle of it", func(context.Context) error { return seen.atLeast(half / 4) })
 	killed := first.Agent
 	first.Kill(t)
@@ -108,7 +108,7 @@ func TestPodtimestamp(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.Controller = c
-		c.Attend(t)
+		c.StartForTest(t)
 		createPods(t, n, "here", 1, asking)
 		createPods(t, other, "elsewhere", 1, asking)
 		eventuallyStamped(t, n, "here-0")
@@ -358,7 +358,7 @@ func TestPodtimestampMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.Controller = c
-		c.Attend(t)
+		c.StartForTest(t)
 		n.Eventually(t, "the cache is filled", func(context.Context) error {
 			if log := c.Log(); !strings.Contains(log, `"Started"`) {
 				return fmt.Errorf("its log:\n%s", log)
@@ -470,7 +470,7 @@ func eventuallyToldOf(t *testing.T, n *lab.Namespace, pod string, want ...string
 }
 
 func sayingOf(event eventsv1.Event) string {
-	return fmt.Sprintf("%s %s %d: %s", event.Type, event.Reason, lab.TimesTold(event), event.Note)
+	return fmt.Sprintf("%s %s %d: %s", event.Type, event.Reason, lab.Occurrences(event), event.Note)
 }
 
 // freezeLabeled creates an admission policy that keeps that user from changing Pods in

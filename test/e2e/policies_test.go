@@ -107,7 +107,7 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 	s := newThief(t)
 	n := s.lab.NewNamespace(t)
 	s.lab.StartController(t)
-	n.Apply(t, flavour("vanilla", "image: registry.example/vanilla:1"))
+	n.Apply(t, icecreamYAML("vanilla", "image: registry.example/vanilla:1"))
 	n.EventuallyReady(t, "vanilla")
 	ice, own := n.Icecream(t, "vanilla"), n.Deployment(t, "vanilla")
 
@@ -240,7 +240,7 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 	})
 
 	// One that an Icecream has left behind may be adopted, and no more.
-	n.Apply(t, flavour("orphan", "image: registry.example/orphan:1"))
+	n.Apply(t, icecreamYAML("orphan", "image: registry.example/orphan:1"))
 	n.EventuallyReady(t, "orphan")
 	n.Kubectl(t, "delete", "icecream", "orphan", "--cascade=orphan")
 	n.Eventually(t, "the Deployment has no owner", func(ctx context.Context) error {
@@ -303,7 +303,7 @@ func TestPoliciesRestrictTheAccountInEveryNamespace(t *testing.T) {
 	n.StartController(t)
 	n.Kubectl(t, "create", "serviceaccount", "another")
 	n.Kubectl(t, "create", "rolebinding", "another", "--role="+lab.ServiceAccount, "--serviceaccount="+n.Name+":another")
-	n.Apply(t, flavour("vanilla"))
+	n.Apply(t, icecreamYAML("vanilla"))
 	n.EventuallyReady(t, "vanilla")
 
 	manifest := n.Kubectl(t, "create", "deployment", "nobodys", "--image=registry.example/any:1", "--dry-run=client", "-o=yaml")
