@@ -156,6 +156,33 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// A program whose Lease has been renamed also respects the former one, unless its Lease
+// is given another name.
+func TestParseFormerLease(t *testing.T) {
+	m := shop(new(string))
+	m.FormerLeaseName = "stall-lease"
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "stall-lease"},
+		{[]string{"-leader-elect-resource-name=shop-lease"}, "stall-lease"},
+		{[]string{"-leader-elect-resource-name=another"}, ""},
+		{[]string{"-leader-elect-resource-name=another", "-leader-elect-former-resource-name=stall-lease"}, "stall-lease"},
+		{[]string{"-leader-elect-former-resource-name=kiosk-lease"}, "kiosk-lease"},
+		{[]string{"-leader-elect-resource-name=stall-lease", "-leader-elect-former-resource-name=stall-lease"}, ""},
+		{[]string{"-leader-elect-former-resource-name=shop-lease"}, ""},
+	} {
+		o, err := m.parse(tt.args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o.formerLease != tt.want {
+			t.Errorf("%q: the former Lease is %q, want %q", tt.args, o.formerLease, tt.want)
+		}
+	}
+}
+
 func TestParseLogging(t *testing.T) {
 	t.Setenv("SHOP_V", "4")
 	o, err := shop(new(string)).parse([]string{"-logging-format", "json"})
