@@ -10,7 +10,7 @@
 # takes minutes where it has not been done.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-chart=charts/icecream-controller
+chart=charts/k8s-controller
 status=0
 
 temp=$(mktemp -d)
@@ -55,7 +55,7 @@ for values in "${chart}"/ci/*-values.yaml; do
     cat "${temp}/lint"
     status=1
   fi
-  if ! "${helm}" template icecream-controller "${chart}" --namespace icecream-system --values "${values}" >"${rendered}"; then
+  if ! "${helm}" template k8s-controller "${chart}" --namespace k8s-controller-system --values "${values}" >"${rendered}"; then
     status=1
     continue
   fi

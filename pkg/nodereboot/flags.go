@@ -46,7 +46,7 @@ func addFlags(flags *flag.FlagSet, c *Config) {
 		c.BlockingPods = append(c.BlockingPods, text)
 		return nil
 	})
-	flags.StringVar(&c.AgentNamespace, "nodereboot-agent-namespace", "icecream-reboot-agent", "The namespace of nodereboot's agents. Only to a node whose agent has reported there, by a Lease, within the last two minutes, a reboot is granted.")
+	flags.StringVar(&c.AgentNamespace, "nodereboot-agent-namespace", "k8s-controller-reboot-agent", "The namespace of nodereboot's agents. Only to a node whose agent has reported there, by a Lease, within the last two minutes, a reboot is granted.")
 	flags.DurationVar(&c.MinInterval, "nodereboot-min-interval", 0, "The least time between two nodes that nodereboot lets reboot.")
 	flags.DurationVar(&c.ControlPlaneSettle, "nodereboot-control-plane-settle", 5*time.Minute, "For how long a node of the control plane that has become Ready still counts as unavailable.")
 }

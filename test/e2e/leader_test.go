@@ -23,7 +23,7 @@ import (
 )
 
 // lease is what controllers call it by default.
-const lease = "icecream-controller"
+const lease = "k8s-controller"
 
 // elect has a controller take part in elections. A leader that a machine with other
 // things to do keeps from its lease for a while stays the leader, and one that is

@@ -106,7 +106,7 @@ func (l *Lab) NewControllerWith(flags ...string) *Controller {
 		number: number,
 		binary: l.binary,
 		args:   append([]string{alone, "-bind-address="}, flags...),
-		log:    filepath.Join(l.Dir(), fmt.Sprintf("icecream-controller-%d.log", number)),
+		log:    filepath.Join(l.Dir(), fmt.Sprintf("k8s-controller-%d.log", number)),
 	}
 }
 
@@ -333,7 +333,7 @@ func (c *Controller) end(signal os.Signal) error {
 // grant gives a service account of the namespace, by a Role, the rules that
 // artifacts/ has in a ClusterRole.
 func (n *Namespace) grant(ctx context.Context) error {
-	rules, err := n.Lab.Kube.RbacV1().ClusterRoles().Get(ctx, ServiceAccount, metav1.GetOptions{})
+	rules, err := n.Lab.Kube.RbacV1().ClusterRoles().Get(ctx, IcecreamRole, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}

@@ -28,10 +28,12 @@ import (
 // than anything takes, so that a machine with other things to do fails no test.
 const Patience = 4 * time.Minute
 
-// What artifacts/rbac-icecream.yaml calls the controller.
+// Names in artifacts/rbac-icecream.yaml.
 const (
-	SystemNamespace = "icecream-system"
-	ServiceAccount  = "icecream-controller"
+	SystemNamespace = "k8s-controller-system"
+	ServiceAccount  = "k8s-controller"
+	// IcecreamRole is the ClusterRole with the rules of the Icecream controller.
+	IcecreamRole = "k8s-controller-icecream"
 )
 
 // Kubernetes' own controllers allow themselves 20 requests a second by default.

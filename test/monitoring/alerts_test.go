@@ -34,8 +34,8 @@ const scrapeInterval = 30 * time.Second
 
 // The two replicas of the controller in these tests. The first one leads.
 const (
-	a = `job="icecream-controller-metrics", namespace="icecream-system", pod="a", instance="192.0.2.1:8443"`
-	b = `job="icecream-controller-metrics", namespace="icecream-system", pod="b", instance="192.0.2.2:8443"`
+	a = `job="k8s-controller-metrics", namespace="k8s-controller-system", pod="a", instance="192.0.2.1:8443"`
+	b = `job="k8s-controller-metrics", namespace="k8s-controller-system", pod="b", instance="192.0.2.2:8443"`
 )
 
 // healthy is what a controller says for two hours when all is well: values as
@@ -80,7 +80,7 @@ var healthy = map[string]string{
 	`nodereboot_unavailable_nodes{reason="NotReady", ` + a + `}`:                                         "1x240",
 	`nodereboot_grants_total{` + a + `}`:                                                                 "0x240",
 	`nodereboot_grants_total{` + b + `}`:                                                                 "0x240",
-	`workqueue_depth{name="icecream", job="another", namespace="icecream-system", instance="192.0.2.3"}`: "1000x240",
+	`workqueue_depth{name="icecream", job="another", namespace="k8s-controller-system", instance="192.0.2.3"}`: "1000x240",
 }
 
 // TestAlerts evaluates every rule over two hours of series. Of each alert it wants
@@ -118,8 +118,8 @@ func TestAlerts(t *testing.T) {
 		grantsB  = `nodereboot_grants_total{` + b + `}`
 		starting = `icecream_objects{ready="Unknown", reason="", ` + a + `}`
 
-		refused   = `apiserver_validating_admission_policy_check_total{policy="icecream-controller-icecream-writes", enforcement_action="deny", job="apiserver"}`
-		elsewhere = `apiserver_validating_admission_policy_check_total{policy="icecream-controller-reboot-agent", enforcement_action="deny", job="apiserver"}`
+		refused   = `apiserver_validating_admission_policy_check_total{policy="k8s-controller-icecream-writes", enforcement_action="deny", job="apiserver"}`
+		elsewhere = `apiserver_validating_admission_policy_check_total{policy="k8s-controller-reboot-agent", enforcement_action="deny", job="apiserver"}`
 	)
 	type series map[string]string // in place of those in healthy; no values: no series
 	type firing map[string]time.Duration

@@ -1,4 +1,4 @@
-// Package charts tests what charts/icecream-controller renders, and what it
+// Package charts tests what charts/k8s-controller renders, and what it
 // refuses to.
 package charts
 
@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -34,7 +35,7 @@ import (
 
 const (
 	root  = "../../.."
-	chart = root + "/charts/icecream-controller"
+	chart = root + "/charts/k8s-controller"
 )
 
 // values are the files that the chart is rendered with, by name.
@@ -84,12 +85,15 @@ func merged(t *testing.T, given map[string]any) map[string]any {
 }
 
 // render is what helm template does.
-func render(given map[string]any) ([]byte, error) {
+func render(given map[string]any) ([]byte, error) { return renderAs("k8s-controller", given) }
+
+// renderAs renders the chart for a release of that name.
+func renderAs(name string, given map[string]any) ([]byte, error) {
 	c, err := loader.Load(chart)
 	if err != nil {
 		return nil, err
 	}
-	release := common.ReleaseOptions{Name: "icecream-controller", Namespace: "icecream-system", IsInstall: true}
+	release := common.ReleaseOptions{Name: name, Namespace: "k8s-controller-system", IsInstall: true}
 	all, err := util.ToRenderValues(c, given, release, common.DefaultCapabilities)
 	if err != nil {
 		return nil, err
@@ -178,7 +182,7 @@ func TestPodsAreRestricted(t *testing.T) {
 // this: no capability, no way to more privileges, nothing of the host that is written
 // to, and nothing at all of its files for root.
 func TestRebootAgentIsNoMorePrivilegedThanItHasToBe(t *testing.T) {
-	pod := pods(t, read(t, root+"/artifacts/reboot-agent.yaml"))["DaemonSet/icecream-controller-reboot-agent"]
+	pod := pods(t, read(t, root+"/artifacts/reboot-agent.yaml"))["DaemonSet/k8s-controller-reboot-agent"]
 	const both = `forbidden AppArmor profile (container "reboot-agent" must not set AppArmor profile type to "Unconfined"), host namespaces (hostPID=true), `
 	for level, want := range map[podsecurityapi.Level]string{
 		podsecurityapi.LevelPrivileged: "",
@@ -270,7 +274,7 @@ func TestEachSwitchBringsItsOwn(t *testing.T) {
 		}
 		return objects(t, manifests)
 	}
-	const deployment = "Deployment/icecream-controller"
+	const deployment = "Deployment/k8s-controller"
 	args := func(objects map[string]map[string]any) []string {
 		template := objects[deployment]["spec"].(map[string]any)["template"].(map[string]any)
 		var args []string
@@ -301,10 +305,10 @@ func TestEachSwitchBringsItsOwn(t *testing.T) {
 			},
 		},
 		"nodereboot": {
-			[]string{"-controllers=icecream,nodereboot", "-nodereboot-agent-namespace=icecream-reboot-agent"},
+			[]string{"-controllers=icecream,nodereboot", "-nodereboot-agent-namespace=k8s-controller-reboot-agent"},
 			[]string{
 				"ClusterRole/-nodereboot", "ClusterRole/-reboot-agent", "ClusterRoleBinding/-nodereboot", "ClusterRoleBinding/-reboot-agent",
-				"DaemonSet/-reboot-agent", "Namespace/icecream-reboot-agent", "NetworkPolicy/-reboot-agent", "Role/-reboot-agent", "Role/-reboot-agent-report", "Role/-reboot-agent-reports",
+				"DaemonSet/-reboot-agent", "Namespace/-reboot-agent", "NetworkPolicy/-reboot-agent", "Role/-reboot-agent", "Role/-reboot-agent-report", "Role/-reboot-agent-reports",
 				"RoleBinding/-reboot-agent", "RoleBinding/-reboot-agent-report", "RoleBinding/-reboot-agent-reports", "ServiceAccount/-reboot-agent",
 				"ValidatingAdmissionPolicy/-nodereboot-writes", "ValidatingAdmissionPolicy/-reboot-agent", "ValidatingAdmissionPolicy/-reboot-agent-event", "ValidatingAdmissionPolicy/-reboot-agent-lease", "ValidatingAdmissionPolicy/-reboot-annotations",
 				"ValidatingAdmissionPolicyBinding/-nodereboot-writes", "ValidatingAdmissionPolicyBinding/-reboot-agent", "ValidatingAdmissionPolicyBinding/-reboot-agent-event", "ValidatingAdmissionPolicyBinding/-reboot-agent-lease", "ValidatingAdmissionPolicyBinding/-reboot-annotations",
@@ -326,7 +330,7 @@ func TestEachSwitchBringsItsOwn(t *testing.T) {
 			var added []string
 			for _, object := range slices.Sorted(maps.Keys(after)) {
 				if _, isOld := before[object]; !isOld {
-					added = append(added, strings.Replace(object, "/icecream-controller-", "/-", 1))
+					added = append(added, strings.Replace(object, "/k8s-controller-", "/-", 1))
 					delete(after, object)
 				}
 			}
@@ -364,12 +368,12 @@ func policyOf(t *testing.T, values, name string) (text, condition string) {
 // are really told to write.
 func TestPoliciesFollowTheValues(t *testing.T) {
 	for values, want := range map[string]string{
-		"{}": `request.userInfo.username == "system:serviceaccount:icecream-system:icecream-controller"`,
-		"{serviceAccount: {create: false, name: dessert}}":                    `request.userInfo.username == "system:serviceaccount:icecream-system:dessert"`,
-		"{fullnameOverride: ice}":                                             `request.userInfo.username == "system:serviceaccount:icecream-system:ice"`,
+		"{}": `request.userInfo.username == "system:serviceaccount:k8s-controller-system:k8s-controller"`,
+		"{serviceAccount: {create: false, name: dessert}}":                    `request.userInfo.username == "system:serviceaccount:k8s-controller-system:dessert"`,
+		"{fullnameOverride: ice}":                                             `request.userInfo.username == "system:serviceaccount:k8s-controller-system:ice"`,
 		"{policies: {everyNamespace: true}, serviceAccount: {name: dessert}}": `request.userInfo.username.startsWith("system:serviceaccount:") && request.userInfo.username.endsWith(":dessert")`,
 	} {
-		name := "icecream-controller"
+		name := "k8s-controller"
 		if strings.Contains(values, "fullnameOverride") {
 			name = "ice"
 		}
@@ -380,14 +384,59 @@ func TestPoliciesFollowTheValues(t *testing.T) {
 			}
 		}
 	}
-	text, _ := policyOf(t, "{policies: {ignoredKeys: [example.com/seen]}, controllers: {secretsync: {enabled: true, sourceNamespace: vault, annotation: example.com/share}}}", "icecream-controller-secretsync-writes")
+	text, _ := policyOf(t, "{policies: {ignoredKeys: [example.com/seen]}, controllers: {secretsync: {enabled: true, sourceNamespace: vault, annotation: example.com/share}}}", "k8s-controller-secretsync-writes")
 	for _, want := range []string{`'"vault"'`, `'"example.com/share"'`, `'["example.com/seen"]'`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the policy of secretsync does not have %s:\n%s", want, text)
 		}
 	}
-	if text, _ := policyOf(t, "{fullnameOverride: ice}", "ice-lease-writes"); !strings.Contains(text, `== "ice"`) {
-		t.Errorf("the policy is about another Lease:\n%s", text)
+}
+
+// The Lease of a release has the name of its Deployment. The program and its permissions
+// also know the name that the Lease had when the chart was called icecream-controller,
+// unless it is the same.
+func TestFormerLease(t *testing.T) {
+	for _, tt := range []struct{ release, values, want, former string }{
+		{"k8s-controller", "{}", "k8s-controller", "icecream-controller"},
+		{"ice", "{}", "ice-k8s-controller", "ice-icecream-controller"},
+		{"icecream-controller", "{}", "icecream-controller-k8s-controller", "icecream-controller"},
+		{"my-icecream-controller", "{}", "my-icecream-controller-k8s-controller", "my-icecream-controller"},
+		{"k8s-controller", "{fullnameOverride: ice}", "ice", ""},
+		{"icecream-controller", "{fullnameOverride: ice}", "ice", ""},
+		{"icecream-controller", "{nameOverride: icecream-controller}", "icecream-controller", ""},
+		{"ice", "{nameOverride: icecream-controller}", "ice-icecream-controller", ""},
+		{"a-release-with-a-very-long-name-of-53-characters-indeed", "{}", "a-release-with-a-very-l-k8s-controller", "a-release-with-a-very-l-icecream-controller"},
+	} {
+		manifests, err := renderAs(tt.release, parse(t, tt.values))
+		if err != nil {
+			t.Fatal(err)
+		}
+		names, args := []any{tt.want}, []string{"-leader-elect-resource-name=" + tt.want}
+		if tt.former != "" {
+			names, args = append(names, tt.former), append(args, "-leader-elect-former-resource-name="+tt.former)
+		}
+		all := objects(t, manifests)
+		var elect []string
+		for _, arg := range pods(t, manifests)["Deployment/"+tt.want].Spec.Containers[0].Args {
+			if strings.HasPrefix(arg, "-leader-elect") {
+				elect = append(elect, arg)
+			}
+		}
+		if diff := cmp.Diff(args, elect); diff != "" {
+			t.Errorf("%s with %s: arguments (-want +got):\n%s", tt.release, tt.values, diff)
+		}
+		role := all["Role/"+tt.want+"-leader-election"]["rules"].([]any)[1].(map[string]any)
+		if diff := cmp.Diff(names, role["resourceNames"]); diff != "" {
+			t.Errorf("%s with %s: the role's Leases (-want +got):\n%s", tt.release, tt.values, diff)
+		}
+		validations := all["ValidatingAdmissionPolicy/"+tt.want+"-lease-writes"]["spec"].(map[string]any)["validations"].([]any)
+		list := strings.ReplaceAll(fmt.Sprintf("%q", names), " ", ",")
+		if expression := validations[0].(map[string]any)["expression"].(string); !strings.HasSuffix(expression, " in "+list) {
+			t.Errorf("%s with %s: the policy says %s, want %s", tt.release, tt.values, expression, list)
+		}
+		if labels := all["Deployment/"+tt.want]["metadata"].(map[string]any)["labels"].(map[string]any); strings.HasPrefix(tt.values, "{nameOverride") != (labels["app.kubernetes.io/name"] == "icecream-controller") {
+			t.Errorf("%s with %s: labels %v", tt.release, tt.values, labels)
+		}
 	}
 }
 
@@ -438,8 +487,8 @@ func TestDashboardHasRowsOfWhatIsOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		data := objects(t, manifests)["ConfigMap/icecream-controller-dashboard"]["data"].(map[string]any)
-		return parse(t, data["icecream-controller.json"].(string))
+		data := objects(t, manifests)["ConfigMap/k8s-controller-dashboard"]["data"].(map[string]any)
+		return parse(t, data["k8s-controller.json"].(string))
 	}
 	whole := parse(t, string(read(t, root+"/artifacts/monitoring/dashboard.json")))
 	if diff := cmp.Diff(whole, installed("{monitoring: {dashboard: {enabled: true}}, controllers: {podtimestamp: {enabled: true}, secretsync: {enabled: true}, nodereboot: {enabled: true}}}")); diff != "" {
@@ -459,7 +508,7 @@ func TestDashboardHasRowsOfWhatIsOn(t *testing.T) {
 var elsewhere = map[string][]string{
 	"controller": {
 		// Templates set them.
-		"controllers", "namespace", "leader-elect-resource-name", "tls-cert-file", "tls-private-key-file",
+		"controllers", "namespace", "leader-elect-resource-name", "leader-elect-former-resource-name", "tls-cert-file", "tls-private-key-file",
 		"secretsync-source-namespace", "secretsync-annotation", "secretsync-instance", "secretsync-require-receivers", "nodereboot-agent-namespace",
 		// Probes, Service and NetworkPolicy know their defaults.
 		"bind-address", "insecure-bind-address",
