@@ -22,8 +22,11 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// lease is what controllers call it by default.
-const lease = "k8s-controller"
+// The Lease of controllers by default, and that of earlier versions.
+const (
+	lease       = "k8s-controller"
+	formerLease = "icecream-controller"
+)
 
 // elect has a controller take part in elections. A leader that a machine with other
 // things to do keeps from its lease for a while stays the leader, and one that is
@@ -243,9 +246,15 @@ type term struct {
 // only while it led, and returns their terms.
 func termsOf(t *testing.T, made lab.Requests) []term {
 	t.Helper()
+	return termsOfLeases(t, made, lease, formerLease)
+}
+
+// termsOfLeases does the same for Leases of other names.
+func termsOfLeases(t *testing.T, made lab.Requests, names ...string) []term {
+	t.Helper()
 	var terms []term
 	for _, e := range made.Resource("leases").Writes().Where(isAccepted) {
-		if e.Name != lease {
+		if !slices.Contains(names, e.Name) {
 			continue
 		}
 		if agent := agentOf(e); len(terms) == 0 || terms[len(terms)-1].agent != agent {
@@ -288,7 +297,13 @@ func isOf(c *lab.Controller) func(cluster.AuditEvent) bool {
 // leads is nil if that controller has the lease.
 func leads(t *testing.T, n *lab.Namespace, c *lab.Controller) error {
 	t.Helper()
-	found, err := n.Lab.Kube.CoordinationV1().Leases(n.Name).Get(t.Context(), lease, metav1.GetOptions{})
+	return leadsBy(t, n, c, lease)
+}
+
+// leadsBy is nil if that controller has the lease of that name.
+func leadsBy(t *testing.T, n *lab.Namespace, c *lab.Controller, name string) error {
+	t.Helper()
+	found, err := n.Lab.Kube.CoordinationV1().Leases(n.Name).Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}

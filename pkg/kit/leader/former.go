@@ -84,23 +84,34 @@ func (s *succession) Get(ctx context.Context) (*resourcelock.LeaderElectionRecor
 	}
 }
 
-// Update implements resourcelock.Interface. Everybody takes the former lease first; each
-// update fails if the lease has changed since Get.
+// Update implements resourcelock.Interface. Everybody takes the former lease first and
+// releases it last; each update fails if the lease has changed since Get.
 func (s *succession) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	if !s.hasFormer {
+	switch {
+	case !s.hasFormer:
 		return s.Interface.Update(ctx, record)
+	case record.HolderIdentity == "":
+		if err := s.updateOwn(ctx, record); err != nil {
+			return err
+		}
+		return s.former.Update(ctx, record)
 	}
 	if err := s.former.Update(ctx, record); err != nil {
 		return err
 	}
-	if !s.hasOwn {
-		if err := s.Create(ctx, record); err != nil {
-			return err
-		}
-		s.hasOwn = true
-	} else if err := s.Interface.Update(ctx, record); err != nil {
+	if err := s.updateOwn(ctx, record); err != nil {
 		return err
 	}
 	s.tookBoth = true
 	return nil
+}
+
+// updateOwn creates the lease if the last Get did not find it.
+func (s *succession) updateOwn(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if s.hasOwn {
+		return s.Interface.Update(ctx, record)
+	}
+	err := s.Create(ctx, record)
+	s.hasOwn = err == nil
+	return err
 }
