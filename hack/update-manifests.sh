@@ -18,8 +18,12 @@ unset KUBECONFIG HELM_NAMESPACE
 
 tool() { go tool -modfile=hack/tools/charts/go.mod "$@"; }
 
-# Files of a chart have to be in its directory.
+# What follows from the controllers themselves.
 mkdir -p "${chart}/files"
+go run . -describe >"${temp}/description"
+go run -C hack/tools/charts ./derive "$(cd "${tree}" && pwd)" <"${temp}/description" >"${temp}/controllers"
+
+# Files of a chart have to be in its directory.
 cp "${tree}/artifacts/examples/crd-icecream.yaml" \
   "${tree}/artifacts/monitoring/alerts.yaml" \
   "${tree}/artifacts/monitoring/dashboard.json" "${chart}/files/"
@@ -61,7 +65,8 @@ metadata:
 # it all Icecreams and what they run.
 ${namespace}"
   # What restricts an account comes before what it can do.
-  render writes-shared.yaml writes-icecream.yaml
+  read -ra policies < <(awk '$2 == "true" { printf "writes-%s.yaml ", $1 }' "${temp}/controllers" && echo)
+  render writes-shared.yaml "${policies[@]}"
   values=policies.create=false render
 } >"${temp}/install.yaml"
 
@@ -76,27 +81,32 @@ ${namespace}"
   render serviceaccount.yaml rbac-icecream.yaml rbac-leader-election.yaml rbac-metrics-auth.yaml
 } >"${temp}/rbac-icecream.yaml"
 
-# optional NAME [NAMESPACE]: the policy and the roles of a controller that is off by
-# default, and the namespace that some of them are in.
+# optional NAME: the policy and the roles of a controller that is off by default, and the
+# namespace that some of them are in.
 optional() {
+  local namespace
+  values=controllers.$1.enabled=true render "rbac-$1.yaml" >"${temp}/roles"
+  namespace=$(sed -n 's/^  namespace: //p' "${temp}/roles" | sort -u | grep -vx -e default -e k8s-controller-system || true)
   echo "# What the controller $1 may do, in addition to artifacts/rbac-icecream.yaml.
 # This is what charts/k8s-controller has of it: change that, and run
 # hack/update-manifests.sh."
-  if [[ -n ${2:-} ]]; then
+  if [[ -n ${namespace} ]]; then
     echo "#
 # kubectl delete -f of this file deletes the namespace, too, and all that is in it.
 apiVersion: v1
 kind: Namespace
 metadata:
-  name: $2"
+  name: ${namespace}"
   fi
   values=controllers.$1.enabled=true render "writes-$1.yaml"
-  values=controllers.$1.enabled=true render "rbac-$1.yaml"
+  cat "${temp}/roles"
 }
 
-optional podtimestamp >"${temp}/rbac-podtimestamp.yaml"
-optional secretsync secretsync >"${temp}/rbac-secretsync.yaml"
-optional nodereboot >"${temp}/rbac-nodereboot.yaml"
+while read -r name on; do
+  if [[ ${on} == false ]]; then
+    optional "${name}" >"${temp}/rbac-${name}.yaml"
+  fi
+done <"${temp}/controllers"
 
 {
   echo "# The agent of nodereboot, on every node, with all that it needs. This is what

@@ -47,7 +47,7 @@ func TestInstall(t *testing.T) {
 			// With every controller.
 			kubectl(t, l, "create", "namespace", "secretsync")
 			l.Helm(t, "install", "k8s-controller", "charts/k8s-controller", "--namespace", lab.SystemNamespace, "--create-namespace",
-				"--set", "controllers.podtimestamp.enabled=true,controllers.secretsync.enabled=true,controllers.nodereboot.enabled=true")
+				"--set", "controllers."+strings.Join(l.OptionalControllers(t), ".enabled=true,controllers.")+".enabled=true")
 		},
 		update: func(t *testing.T, l *lab.Lab) {
 			l.Helm(t, "upgrade", "k8s-controller", "charts/k8s-controller", "--namespace", lab.SystemNamespace, "--reuse-values", "--set", "flags.v=2", "--set", "podAnnotations.updated=now")

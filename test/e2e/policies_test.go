@@ -37,7 +37,7 @@ type thief struct {
 func newThief(t *testing.T) *thief {
 	t.Helper()
 	l := NewLab(t, lab.Options{Nodes: 3})
-	for _, name := range []string{"podtimestamp", "secretsync", "nodereboot"} {
+	for _, name := range l.OptionalControllers(t) {
 		kubectl(t, l, "apply", "-f", l.Path("artifacts/rbac-"+name+".yaml"))
 	}
 	path, err := l.ServiceAccountKubeconfig(t.Context(), lab.SystemNamespace, lab.ServiceAccount)
@@ -638,8 +638,8 @@ func TestStolenTokenAndEvents(t *testing.T) {
 		return err
 	}
 	series := fmt.Sprintf(`{"series":{"count":2,"lastObservedTime":%q}}`, "2026-11-21T11:48:40.000000Z")
-	for _, reporter := range []string{"icecream-controller", "podtimestamp-controller", "secretsync-controller", "nodereboot-controller"} {
-		isAllowed(t, create(s.kube, reporter, tryCreate))
+	for _, name := range append(s.lab.OptionalControllers(t), "icecream") {
+		isAllowed(t, create(s.kube, name+"-controller", tryCreate))
 	}
 	s.isRefused("event", "write no events but their own", func(context.Context) error { return create(s.kube, "kubelet", tryCreate) })
 	isAllowed(t, create(s.lab.Kube, "kubelet", metav1.CreateOptions{}))
@@ -671,7 +671,7 @@ func TestPoliciesAreTyped(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if len(policies.Items) != 6 {
+		if len(policies.Items) != 3+len(s.lab.OptionalControllers(t)) { // of events, Leases and Icecreams, too
 			return fmt.Errorf("there are %d", len(policies.Items))
 		}
 		for _, policy := range policies.Items {

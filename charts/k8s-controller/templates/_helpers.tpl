@@ -72,9 +72,9 @@ imagePullPolicy: {{ .pullPolicy }}
 {{- $names = append $names $name -}}
 {{- end -}}
 {{- end -}}
-{{- range list "nodereboot" "secretsync" -}}
-{{- if and $.Values.namespace (index $.Values.controllers .).enabled -}}
-{{- fail (printf "namespace=%s: %s cannot be restricted to one namespace, and needs a release of its own" $.Values.namespace .) -}}
+{{- range .Files.Get "files/controllers.json" | fromJsonArray -}}
+{{- if and $.Values.namespace .clusterWide (index $.Values.controllers .name).enabled -}}
+{{- fail (printf "namespace=%s: %s cannot be restricted to one namespace, and needs a release of its own" $.Values.namespace .name) -}}
 {{- end -}}
 {{- end -}}
 {{- required "no controller is enabled: set controllers.<name>.enabled of at least one" (join "," $names) -}}
@@ -115,6 +115,55 @@ kind: {{ if .Values.namespace }}Role{{ else }}ClusterRole{{ end }}
 {{- define "k8s-controller.roleBinding" -}}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ if .Values.namespace }}RoleBinding{{ else }}ClusterRoleBinding{{ end }}
+{{- end }}
+
+{{/*
+The role of a controller and its binding. The rules are in a template of that name:
+k8s-controller.rules.<controller>.
+*/}}
+{{- define "k8s-controller.grant" -}}
+{{- $root := index . 0 -}}
+{{- $controller := index . 1 -}}
+{{- $name := printf "%s-%s" (include "k8s-controller.fullname" $root) $controller -}}
+# What the controller {{ $controller }} may do.
+{{ include "k8s-controller.role" $root }}
+metadata:
+  name: {{ $name }}
+  {{- with $root.Values.namespace }}
+  namespace: {{ . }}
+  {{- end }}
+  labels:
+    {{- include "k8s-controller.labels" $root | nindent 4 }}
+rules:
+{{- include (printf "k8s-controller.rules.%s" $controller) $root }}
+---
+{{ include "k8s-controller.roleBinding" $root }}
+metadata:
+  name: {{ $name }}
+  {{- with $root.Values.namespace }}
+  namespace: {{ . }}
+  {{- end }}
+  labels:
+    {{- include "k8s-controller.labels" $root | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ if $root.Values.namespace }}Role{{ else }}ClusterRole{{ end }}
+  name: {{ $name }}
+{{ include "k8s-controller.subjects" $root }}
+{{- end }}
+
+{{/* The head of a policy about what a controller writes: its name, and whose writes. */}}
+{{- define "k8s-controller.policy" -}}
+{{- $root := index . 0 -}}
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
+  name: {{ include "k8s-controller.fullname" $root }}-{{ index . 1 }}-writes
+  labels:
+    {{- include "k8s-controller.labels" $root | nindent 4 }}
+spec:
+  failurePolicy: Fail
+  {{- include "k8s-controller.policyConditions" $root | nindent 2 }}
 {{- end }}
 
 {{/* Who the controller is, in a binding. */}}

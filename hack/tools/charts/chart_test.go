@@ -5,6 +5,7 @@ package charts
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -49,7 +50,92 @@ func values(t *testing.T) map[string]map[string]any {
 	for _, file := range files {
 		found[strings.TrimSuffix(filepath.Base(file), "-values.yaml")] = parse(t, string(read(t, file)))
 	}
+	// The switches of all controllers, and flags that the file does not mention.
+	everything := found["everything"]
+	switches, flags := everything["controllers"].(map[string]any), everything["flags"].(map[string]any)
+	for _, c := range controllers(t) {
+		if switches[c.Name] == nil {
+			switches[c.Name] = map[string]any{"enabled": true}
+		}
+		for _, f := range c.Flags {
+			if flags[f.Name] == nil && !slices.Contains(byValues(t, c.Name), f.Name) {
+				flags[f.Name] = f.value(t)
+			}
+		}
+	}
 	return found
+}
+
+// described is what the program says of a controller.
+type described struct {
+	Name                     string
+	OnByDefault, ClusterWide bool
+	Flags                    []flag
+}
+
+type flag struct{ Name, Type, Default string }
+
+// value is the flag's default, as YAML has it.
+func (f flag) value(t *testing.T) any {
+	t.Helper()
+	if f.Type == "string" || f.Type == "duration" {
+		return f.Default
+	}
+	var value any
+	if err := yaml.Unmarshal([]byte(f.Default), &value); err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+// controllers are all that the program has, in the order of its table.
+func controllers(t *testing.T) (all []described) {
+	t.Helper()
+	if err := json.Unmarshal(read(t, chart+"/files/controllers.json"), &all); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// optional are the names of those that are off by default.
+func optional(t *testing.T) (names []string) {
+	t.Helper()
+	for _, c := range controllers(t) {
+		if !c.OnByDefault {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+// allOn are values with every controller on, and some more.
+func allOn(t *testing.T, more string) map[string]any {
+	t.Helper()
+	all := parse(t, more)
+	switches := map[string]any{}
+	for _, name := range optional(t) {
+		switches[name] = map[string]any{"enabled": true}
+	}
+	all["controllers"] = switches
+	return all
+}
+
+// byValues are the flags that the values of a controller stand for.
+func byValues(t *testing.T, name string) (flags []string) {
+	t.Helper()
+	var walk func(prefix string, block map[string]any)
+	walk = func(prefix string, block map[string]any) {
+		for key, value := range block {
+			flag := prefix + "-" + strings.ToLower(regexp.MustCompile("[A-Z]").ReplaceAllString(key, "-$0"))
+			if inner, ok := value.(map[string]any); ok {
+				walk(flag, inner)
+			} else {
+				flags = append(flags, flag)
+			}
+		}
+	}
+	walk(name, parse(t, string(read(t, chart+"/values.yaml")))["controllers"].(map[string]any)[name].(map[string]any))
+	return flags
 }
 
 func read(t *testing.T, file string) []byte {
@@ -286,10 +372,11 @@ func TestEachSwitchBringsItsOwn(t *testing.T) {
 	}
 	before := installed("{}")
 	argsBefore := args(before)
-	for name, want := range map[string]struct {
+	type own struct {
 		flags   []string
 		objects []string // with the release's name before
-	}{
+	}
+	known := map[string]own{
 		"podtimestamp": {
 			[]string{"-controllers=icecream,podtimestamp"},
 			[]string{
@@ -298,7 +385,7 @@ func TestEachSwitchBringsItsOwn(t *testing.T) {
 			},
 		},
 		"secretsync": {
-			[]string{"-controllers=icecream,secretsync", "-secretsync-source-namespace=secretsync", "-secretsync-annotation=controller.nicoleh.io/secretsync"},
+			[]string{"-controllers=icecream,secretsync", "-secretsync-annotation=controller.nicoleh.io/secretsync", "-secretsync-require-receivers=false", "-secretsync-source-namespace=secretsync"},
 			[]string{
 				"ClusterRole/-secretsync", "ClusterRoleBinding/-secretsync", "Role/-secretsync", "RoleBinding/-secretsync",
 				"ValidatingAdmissionPolicy/-secretsync-writes", "ValidatingAdmissionPolicyBinding/-secretsync-writes",
@@ -314,8 +401,19 @@ func TestEachSwitchBringsItsOwn(t *testing.T) {
 				"ValidatingAdmissionPolicyBinding/-nodereboot-writes", "ValidatingAdmissionPolicyBinding/-reboot-agent", "ValidatingAdmissionPolicyBinding/-reboot-agent-event", "ValidatingAdmissionPolicyBinding/-reboot-agent-lease", "ValidatingAdmissionPolicyBinding/-reboot-annotations",
 			},
 		},
-	} {
+	}
+	for _, name := range optional(t) {
 		t.Run(name, func(t *testing.T) {
+			want, isKnown := known[name]
+			if !isKnown { // what every controller brings
+				want = own{
+					[]string{"-controllers=" + strings.Join(slices.Sorted(slices.Values([]string{"icecream", name})), ",")},
+					[]string{
+						"ClusterRole/-" + name, "ClusterRoleBinding/-" + name,
+						"ValidatingAdmissionPolicy/-" + name + "-writes", "ValidatingAdmissionPolicyBinding/-" + name + "-writes",
+					},
+				}
+			}
 			after := installed("controllers: {" + name + ": {enabled: true}}")
 			isNew := func(arg string) bool { return !slices.Contains(argsBefore, arg) }
 			var flags []string
@@ -323,6 +421,9 @@ func TestEachSwitchBringsItsOwn(t *testing.T) {
 				if isNew(arg) {
 					flags = append(flags, arg)
 				}
+			}
+			if !isKnown {
+				flags = slices.DeleteFunc(flags, func(f string) bool { return strings.HasPrefix(f, "-"+name+"-") })
 			}
 			if diff := cmp.Diff(want.flags, flags); diff != "" {
 				t.Errorf("its flags (-want +got):\n%s", diff)
@@ -377,10 +478,13 @@ func TestPoliciesFollowTheValues(t *testing.T) {
 		if strings.Contains(values, "fullnameOverride") {
 			name = "ice"
 		}
-		for _, policy := range []string{"-icecream-writes", "-podtimestamp-writes", "-secretsync-writes", "-nodereboot-writes", "-event-writes", "-lease-writes"} {
-			all := strings.TrimSuffix(values, "}") + ", controllers: {podtimestamp: {enabled: true}, secretsync: {enabled: true}, nodereboot: {enabled: true}}}"
-			if _, condition := policyOf(t, strings.Replace(all, "{,", "{", 1), name+policy); condition != want {
-				t.Errorf("%s: %s is about %s, want %s", values, policy, condition, want)
+		all, err := yaml.Marshal(allOn(t, values))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, of := range append(optional(t), "icecream", "event", "lease") {
+			if _, condition := policyOf(t, string(all), name+"-"+of+"-writes"); condition != want {
+				t.Errorf("%s: the policy of %s is about %s, want %s", values, of, condition, want)
 			}
 		}
 	}
@@ -482,8 +586,8 @@ func TestDashboardHasRowsOfWhatIsOn(t *testing.T) {
 		}
 		return rows, all
 	}
-	installed := func(values string) map[string]any {
-		manifests, err := render(parse(t, values))
+	installed := func(values map[string]any) map[string]any {
+		manifests, err := render(values)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -491,12 +595,12 @@ func TestDashboardHasRowsOfWhatIsOn(t *testing.T) {
 		return parse(t, data["k8s-controller.json"].(string))
 	}
 	whole := parse(t, string(read(t, root+"/artifacts/monitoring/dashboard.json")))
-	if diff := cmp.Diff(whole, installed("{monitoring: {dashboard: {enabled: true}}, controllers: {podtimestamp: {enabled: true}, secretsync: {enabled: true}, nodereboot: {enabled: true}}}")); diff != "" {
+	if diff := cmp.Diff(whole, installed(allOn(t, "monitoring: {dashboard: {enabled: true}}"))); diff != "" {
 		t.Errorf("with all controllers (-artifacts +chart):\n%s", diff)
 	}
 	rows, all := titles(whole)
-	usual, panels := titles(installed("{monitoring: {dashboard: {enabled: true}}}"))
-	if diff := cmp.Diff(rows, append(usual, "podtimestamp", "secretsync", "nodereboot")); diff != "" {
+	usual, panels := titles(installed(parse(t, "monitoring: {dashboard: {enabled: true}}")))
+	if diff := cmp.Diff(rows, append(usual, optional(t)...)); diff != "" {
 		t.Errorf("rows of all controllers (-) and of Icecream's with those of the others (+):\n%s", diff)
 	}
 	if diff := cmp.Diff(all[:slices.Index(all, "podtimestamp")], panels); diff != "" {
@@ -509,7 +613,6 @@ var elsewhere = map[string][]string{
 	"controller": {
 		// Templates set them.
 		"controllers", "namespace", "leader-elect-resource-name", "leader-elect-former-resource-name", "tls-cert-file", "tls-private-key-file",
-		"secretsync-source-namespace", "secretsync-annotation", "secretsync-instance", "secretsync-require-receivers", "nodereboot-agent-namespace",
 		// Probes, Service and NetworkPolicy know their defaults.
 		"bind-address", "insecure-bind-address",
 		// Two replicas need it, and one is not harmed.
@@ -517,7 +620,7 @@ var elsewhere = map[string][]string{
 		// A Pod finds its API server.
 		"kubeconfig", "master",
 		// The program only says something and ends.
-		"version",
+		"version", "describe",
 	},
 	"reboot-agent": {
 		// Templates set them, or what their defaults are made of.
@@ -561,6 +664,15 @@ func TestFlagsAreTheProgramsOwn(t *testing.T) {
 		allowed := slices.Sorted(maps.Keys(property["properties"].(map[string]any)))
 		if diff := cmp.Diff(allowed, slices.Sorted(maps.Keys(given))); diff != "" {
 			t.Errorf("flags of the schema (-) and of ci/everything-values.yaml (+):\n%s", diff)
+		}
+		if program == "controller" { // Values of controllers are flags, too.
+			for _, c := range controllers(t) {
+				for _, f := range byValues(t, c.Name) {
+					if slices.Contains(has, f) {
+						allowed = append(allowed, f)
+					}
+				}
+			}
 		}
 		if diff := cmp.Diff(has, slices.Sorted(slices.Values(slices.Concat(allowed, elsewhere[program])))); diff != "" {
 			t.Errorf("flags of %s (-) and of the schema or elsewhere (+):\n%s", program, diff)

@@ -80,6 +80,9 @@ func (m Manager) Run(ctx context.Context, args []string) error {
 		fmt.Println(flags.VersionLine(m.Name))
 		return nil
 	}
+	if o.describe {
+		return m.describe(os.Stdout)
+	}
 	if err := requireFeatures(); err != nil {
 		return err
 	}

@@ -36,6 +36,7 @@ type options struct {
 	stuckAfter  time.Duration
 	logging     *logsapi.LoggingConfiguration
 	version     bool
+	describe    bool
 }
 
 // parse reads the flags.
@@ -72,6 +73,7 @@ func (m Manager) parse(args []string) (options, error) {
 	fs.BoolVar(&o.serve.HTTP2, "enable-http2", false, "Also offer HTTP/2 on -bind-address.")
 	fs.DurationVar(&o.stuckAfter, "stuck-after", 5*time.Minute, "How long the work on one object may take before /livez fails.")
 	fs.BoolVar(&o.version, "version", false, "Print version, commit and Go version, and exit.")
+	fs.BoolVar(&o.describe, "describe", false, "Print the controllers and their flags as JSON, and exit.")
 	flags.AddLogging(fs, o.logging)
 	election := pflag.NewFlagSet("", pflag.ContinueOnError)
 	componentbaseoptions.BindLeaderElectionFlags(&o.election, election)

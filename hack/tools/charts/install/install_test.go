@@ -4,6 +4,7 @@
 package install
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -73,10 +74,12 @@ func apply(s site) {
 	s.users()
 	s.isRestricted(system, "k8s-controller")
 	s.kubectl("diff", "-f", artifacts+"/install.yaml") // there is none
-	for _, more := range []string{"rbac-podtimestamp", "rbac-secretsync", "rbac-nodereboot", "reboot-agent"} {
-		s.kubectl("apply", "--warnings-as-errors", "-f", artifacts+"/"+more+".yaml")
-		defer s.kubectl("delete", "-f", artifacts+"/"+more+".yaml")
+	for _, name := range s.controllers() {
+		s.kubectl("apply", "--warnings-as-errors", "-f", artifacts+"/rbac-"+name+".yaml")
+		defer s.kubectl("delete", "-f", artifacts+"/rbac-"+name+".yaml")
 	}
+	s.kubectl("apply", "--warnings-as-errors", "-f", artifacts+"/reboot-agent.yaml")
+	defer s.kubectl("delete", "-f", artifacts+"/reboot-agent.yaml")
 	s.kubectl("rollout", "status", "-n=k8s-controller-reboot-agent", "daemonset/k8s-controller-reboot-agent", "--timeout=2m")
 	s.kubectl("delete", "-f", artifacts+"/install.yaml")
 }
@@ -204,7 +207,7 @@ func helmEveryController(s site) {
 	s.helm("install", "k8s-controller", chart, "-n", system, "--wait", "--timeout=2m")
 	before := installed()
 	s.helm("upgrade", "k8s-controller", chart, "-n", system, "--wait", "--timeout=2m",
-		"--set=controllers.podtimestamp.enabled=true,controllers.secretsync.enabled=true,controllers.nodereboot.enabled=true")
+		"--set=controllers."+strings.Join(s.controllers(), ".enabled=true,controllers.")+".enabled=true")
 	s.runs(system, "k8s-controller", 2)
 	nodes := s.get("nodes", "{.items[*].metadata.name}")
 	s.is(strconv.Itoa(len(strings.Fields(nodes))), "-n", "k8s-controller-reboot-agent", "daemonset/k8s-controller-reboot-agent", "{.status.numberAvailable}")
@@ -252,6 +255,28 @@ func helmTwoReleases(s site) {
 		s.kubectl("delete", "namespace", name)
 	}
 	s.kubectl("delete", "crd/icecreams.controller.nicoleh.io")
+}
+
+// controllers are the names of those that are off by default.
+func (s site) controllers() (names []string) {
+	s.Helper()
+	content, err := os.ReadFile(chart + "/files/controllers.json")
+	if err != nil {
+		s.Fatal(err)
+	}
+	var all []struct {
+		Name        string
+		OnByDefault bool
+	}
+	if err := json.Unmarshal(content, &all); err != nil {
+		s.Fatal(err)
+	}
+	for _, c := range all {
+		if !c.OnByDefault {
+			names = append(names, c.Name)
+		}
+	}
+	return names
 }
 
 // users checks what the roles view, edit and admin of a namespace let people do.
