@@ -11,7 +11,7 @@
 # minutes to build.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-chart=charts/icecream-controller
+chart=charts/k8s-controller
 status=0
 
 temp=$(mktemp -d)
@@ -56,7 +56,7 @@ for values in "${chart}"/ci/*-values.yaml; do
     cat "${temp}/lint"
     status=1
   fi
-  if ! "${helm}" template icecream-controller "${chart}" --namespace icecream-system --values "${values}" >"${rendered}"; then
+  if ! "${helm}" template k8s-controller "${chart}" --namespace k8s-controller-system --values "${values}" >"${rendered}"; then
     status=1
     continue
   fi

@@ -92,7 +92,7 @@ func addFlags(flags *flag.FlagSet, c *Config) {
 		c.BlockingPods = append(c.BlockingPods, text)
 		return nil
 	})
-	flags.StringVar(&c.AgentNamespace, "nodereboot-agent-namespace", "icecream-reboot-agent", "The namespace of nodereboot's agents. A node may reboot only if its agent has renewed its Lease there within the last two minutes.")
+	flags.StringVar(&c.AgentNamespace, "nodereboot-agent-namespace", "k8s-controller-reboot-agent", "The namespace of nodereboot's agents. A node may reboot only if its agent has renewed its Lease there within the last two minutes.")
 	flags.DurationVar(&c.MinInterval, "nodereboot-min-interval", 0, "The shortest time between two nodes that nodereboot lets reboot.")
 	flags.DurationVar(&c.ControlPlaneSettle, "nodereboot-control-plane-settle", 5*time.Minute, "How long a control plane node that has become Ready still counts as unavailable.")
 }

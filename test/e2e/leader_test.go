@@ -21,8 +21,11 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// lease is what controllers call it by default.
-const lease = "icecream-controller"
+// The Lease of controllers by default, and that of earlier versions.
+const (
+	lease       = "k8s-controller"
+	formerLease = "icecream-controller"
+)
 
 // elect holds the flags for leader election. The lease is long enough that a leader on a
 // busy machine keeps it, and a leader that is killed is replaced not much later than by
@@ -239,9 +242,15 @@ type term struct {
 // during its term and that terms do not overlap.
 func termsOf(t *testing.T, made lab.Requests) []term {
 	t.Helper()
+	return termsOfLeases(t, made, lease, formerLease)
+}
+
+// termsOfLeases does the same for Leases of other names.
+func termsOfLeases(t *testing.T, made lab.Requests, names ...string) []term {
+	t.Helper()
 	var terms []term
 	for _, e := range made.Resource("leases").Writes().Where(isAccepted) {
-		if e.Name != lease {
+		if !slices.Contains(names, e.Name) {
 			continue
 		}
 		if agent := agentOf(e); len(terms) == 0 || terms[len(terms)-1].agent != agent {
@@ -287,7 +296,13 @@ func isFrom(c *lab.Controller) func(cluster.AuditEvent) bool {
 // leads returns nil if that controller holds the lease.
 func leads(t *testing.T, n *lab.Namespace, c *lab.Controller) error {
 	t.Helper()
-	found, err := n.Lab.Kube.CoordinationV1().Leases(n.Name).Get(t.Context(), lease, metav1.GetOptions{})
+	return leadsBy(t, n, c, lease)
+}
+
+// leadsBy is nil if that controller has the lease of that name.
+func leadsBy(t *testing.T, n *lab.Namespace, c *lab.Controller, name string) error {
+	t.Helper()
+	found, err := n.Lab.Kube.CoordinationV1().Leases(n.Name).Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}

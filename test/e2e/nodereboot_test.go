@@ -42,8 +42,8 @@ import (
 )
 
 const (
-	agentNamespace = "icecream-reboot-agent"
-	agentName      = "icecream-controller-reboot-agent"
+	agentNamespace = "k8s-controller-reboot-agent"
+	agentName      = "k8s-controller-reboot-agent"
 )
 
 // rebootAgent builds the agent once.

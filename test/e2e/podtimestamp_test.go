@@ -38,7 +38,7 @@ func newStampingLab(t *testing.T, o lab.Options) *lab.Lab {
 	l := NewLab(t, o)
 	for _, args := range [][]string{
 		{"apply", "-f", l.Path("artifacts/rbac-podtimestamp.yaml")},
-		{"delete", "clusterrolebinding/" + lab.ServiceAccount, "clusterrole/" + lab.ServiceAccount},
+		{"delete", "clusterrolebinding/" + lab.IcecreamRole, "clusterrole/" + lab.IcecreamRole},
 	} {
 		if _, err := l.TryKubectl(t.Context(), "", args...); err != nil {
 			t.Fatal(err)
@@ -102,7 +102,7 @@ func TestPodtimestamp(t *testing.T) {
 	other := l.NewNamespace(t)
 	t.Run("in one namespace with no more than a Role there", func(t *testing.T) {
 		n := l.NewNamespace(t)
-		n.Kubectl(t, "create", "rolebinding", "stamping", "--clusterrole=icecream-controller-podtimestamp", "--serviceaccount="+n.Name+":default")
+		n.Kubectl(t, "create", "rolebinding", "stamping", "--clusterrole=k8s-controller-podtimestamp", "--serviceaccount="+n.Name+":default")
 		c, err := l.NewController(t.Context(), n.Name, "default", "-controllers=podtimestamp", "-namespace="+n.Name)
 		if err != nil {
 			t.Fatal(err)
@@ -278,7 +278,7 @@ func TestPodtimestamp(t *testing.T) {
 	if forbidden := made.Where(func(e cluster.AuditEvent) bool { return e.Decision != "allow" }); len(forbidden) > 0 {
 		t.Errorf("the role does not allow %s", forbidden)
 	}
-	role, err := l.Kube.RbacV1().ClusterRoles().Get(t.Context(), "icecream-controller-podtimestamp", metav1.GetOptions{})
+	role, err := l.Kube.RbacV1().ClusterRoles().Get(t.Context(), "k8s-controller-podtimestamp", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -352,7 +352,7 @@ func TestPodtimestampMemory(t *testing.T) {
 	cost := func(name string, edits ...func(*corev1.Pod)) float64 {
 		n := l.NewNamespace(t)
 		createPods(t, n, name, pods, edits...)
-		n.Kubectl(t, "create", "rolebinding", "stamping", "--clusterrole=icecream-controller-podtimestamp", "--serviceaccount="+n.Name+":default")
+		n.Kubectl(t, "create", "rolebinding", "stamping", "--clusterrole=k8s-controller-podtimestamp", "--serviceaccount="+n.Name+":default")
 		c, err := l.NewController(t.Context(), n.Name, "default", "-controllers=podtimestamp", "-namespace="+n.Name, "-insecure-bind-address=127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)

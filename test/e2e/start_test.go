@@ -164,7 +164,7 @@ func TestStartThatWaits(t *testing.T) {
 		c.StartForTest(t)
 		n.Controller = c
 		requireWaits(t, n, waited, "permission is missing", "artifacts/rbac-icecream.yaml", "forbidden")
-		n.Kubectl(t, "create", "rolebinding", "late", "--clusterrole="+lab.ServiceAccount, "--serviceaccount="+n.Name+":default")
+		n.Kubectl(t, "create", "rolebinding", "late", "--clusterrole="+lab.IcecreamRole, "--serviceaccount="+n.Name+":default")
 		n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
 		n.EventuallyReady(t, "vanilla")
 	})
@@ -172,7 +172,7 @@ func TestStartThatWaits(t *testing.T) {
 	t.Run("for permission to lead", func(t *testing.T) {
 		t.Parallel()
 		n := NewQuietNamespace(t)
-		n.Kubectl(t, "create", "rolebinding", "incomplete", "--clusterrole="+lab.ServiceAccount, "--serviceaccount="+n.Name+":default")
+		n.Kubectl(t, "create", "rolebinding", "incomplete", "--clusterrole="+lab.IcecreamRole, "--serviceaccount="+n.Name+":default")
 		c, err := n.Lab.NewController(t.Context(), n.Name, "default", "-namespace="+n.Name, "-leader-elect")
 		if err != nil {
 			t.Fatal(err)

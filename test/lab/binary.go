@@ -28,7 +28,7 @@ func build(ctx context.Context, program string, flags ...string) (path string, r
 	if err != nil {
 		return "", func() error { return nil }, err
 	}
-	dir, err := os.MkdirTemp("", "icecream-controller-")
+	dir, err := os.MkdirTemp("", "k8s-controller-")
 	if err != nil {
 		return "", func() error { return nil }, err
 	}

@@ -109,7 +109,7 @@ func (l *Lab) NewControllerWith(flags ...string) *Controller {
 		number: number,
 		binary: l.binary,
 		args:   append([]string{alone, "-bind-address="}, flags...),
-		log:    filepath.Join(l.Dir(), fmt.Sprintf("icecream-controller-%d.log", number)),
+		log:    filepath.Join(l.Dir(), fmt.Sprintf("k8s-controller-%d.log", number)),
 	}
 }
 
@@ -339,7 +339,7 @@ func (c *Controller) kill(signal os.Signal) error {
 // grant creates a service account in the namespace, and a Role that grants it the rules of
 // the ClusterRole in artifacts/.
 func (n *Namespace) grant(ctx context.Context) error {
-	rules, err := n.Lab.Kube.RbacV1().ClusterRoles().Get(ctx, ServiceAccount, metav1.GetOptions{})
+	rules, err := n.Lab.Kube.RbacV1().ClusterRoles().Get(ctx, IcecreamRole, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}

@@ -28,10 +28,12 @@ import (
 // than necessary, so that no test fails because the machine is busy.
 const Patience = 4 * time.Minute
 
-// What artifacts/rbac-icecream.yaml calls the controller.
+// Names in artifacts/rbac-icecream.yaml.
 const (
-	SystemNamespace = "icecream-system"
-	ServiceAccount  = "icecream-controller"
+	SystemNamespace = "k8s-controller-system"
+	ServiceAccount  = "k8s-controller"
+	// IcecreamRole is the ClusterRole with the rules of the Icecream controller.
+	IcecreamRole = "k8s-controller-icecream"
 )
 
 // unthrottled are flags for Kubernetes' own controllers and scheduler, which by default
