@@ -25,7 +25,9 @@ type Descriptor struct {
 	// AddToScheme adds the kinds that events are about. Those of Kubernetes are there
 	// already. It may be nil.
 	AddToScheme func(*runtime.Scheme) error
-	// AddFlags adds the controller's flags. It may be nil.
+	// AddFlags adds the controller's flags. It may be nil. No flag may hold a secret,
+	// because /flagz shows all values to clients that are authorized to get it: let
+	// the flag name a file.
 	AddFlags func(*flag.FlagSet)
 	// Validate returns an error of one line if the flags are wrong, by their names. It
 	// may be nil.

@@ -142,7 +142,7 @@ func TestParse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got.logging = nil
+			got.logging, got.flags = nil, nil
 			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(options{})); diff != "" {
 				t.Errorf("options (-want +got):\n%s", diff)
 			}

@@ -35,6 +35,7 @@ type options struct {
 	stuckAfter  time.Duration
 	logging     *logsapi.LoggingConfiguration
 	version     bool
+	flags       *flag.FlagSet // all of these, for /flagz
 }
 
 // parse reads the flags.
@@ -51,6 +52,7 @@ func (m Manager) parse(args []string) (options, error) {
 		logging: logsapi.NewLoggingConfiguration(),
 	}
 	fs := flag.NewFlagSet(m.Name, flag.ContinueOnError)
+	o.flags = fs
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig file. Without it, $KUBECONFIG is used, and without that, the service account of the Pod that this runs in.")
 	fs.StringVar(&o.master, "master", "", "Address of the API server, in place of the one in the kubeconfig.")
 	fs.StringVar(&o.namespace, "namespace", metav1.NamespaceAll, "The only namespace to work in. A Role in it is then permission enough. All namespaces if empty.")
@@ -64,8 +66,8 @@ func (m Manager) parse(args []string) (options, error) {
 			d.AddFlags(fs)
 		}
 	}
-	fs.StringVar(&o.serve.BindAddress, "bind-address", ":8443", "The host:port for HTTPS: probes at /livez and /readyz, and metrics at /metrics for those whom the API server allows that. Empty is none.")
-	fs.StringVar(&o.serve.InsecureBindAddress, "insecure-bind-address", "", "The host:port for the same by plain HTTP, without asking who it is. The host has to be a loopback address.")
+	fs.StringVar(&o.serve.BindAddress, "bind-address", ":8443", "The host:port to serve on by HTTPS: /livez and /readyz for everyone; /metrics, /statusz and /flagz for clients that the API server authorizes to get these paths. Nothing is served if empty.")
+	fs.StringVar(&o.serve.InsecureBindAddress, "insecure-bind-address", "", "The host:port to serve the same on by plain HTTP, to everyone. The host has to be a loopback address. Nothing is served if empty.")
 	fs.StringVar(&o.serve.CertFile, "tls-cert-file", "", "The certificate for HTTPS, in PEM, with all intermediate ones. The file is read again when it has changed. Without it, one is made that is signed by itself.")
 	fs.StringVar(&o.serve.KeyFile, "tls-private-key-file", "", "The private key of -tls-cert-file, in PEM.")
 	fs.BoolVar(&o.serve.HTTP2, "enable-http2", false, "Also offer HTTP/2 on -bind-address.")

@@ -36,9 +36,8 @@ const (
 // Credentials that were allowed before have a lane of their own: nobody who tries one
 // invented token after the other keeps Prometheus from its next scrape.
 type guard struct {
-	who  authenticator.Request
-	may  authorizer.Authorizer
-	next http.Handler
+	who authenticator.Request
+	may authorizer.Authorizer
 
 	known            *lru.Cache // the SHA-256 digests of credentials that were allowed last
 	friends, strange lane
@@ -46,7 +45,7 @@ type guard struct {
 }
 
 // newGuard makes a guard that asks by that client.
-func newGuard(client kubernetes.Interface, next http.Handler) (*guard, error) {
+func newGuard(client kubernetes.Interface) (*guard, error) {
 	patience := &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 3}
 	who, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
 		TokenAccessReviewClient:  client.AuthenticationV1(),
@@ -69,7 +68,6 @@ func newGuard(client kubernetes.Interface, next http.Handler) (*guard, error) {
 	return &guard{
 		who:      who,
 		may:      may,
-		next:     next,
 		known:    lru.New(knownCredentials),
 		friends:  newLane(),
 		strange:  newLane(),
@@ -77,12 +75,21 @@ func newGuard(client kubernetes.Interface, next http.Handler) (*guard, error) {
 	}, nil
 }
 
-// ServeHTTP implements http.Handler.
-func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// protect returns a handler that passes authorized requests on to page.
+func (g *guard) protect(page http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if g.allow(w, r) {
+			page.ServeHTTP(w, r)
+		}
+	})
+}
+
+// allow reports whether a request is authorized. If not, it answers the request.
+func (g *guard) allow(w http.ResponseWriter, r *http.Request) bool {
 	credentials := r.Header.Get("Authorization")
 	if credentials == "" {
 		http.Error(w, "Unauthorized", http.StatusUnauthorized)
-		return
+		return false
 	}
 	digest := sha256.Sum256([]byte(credentials))
 	lane := g.strange
@@ -92,8 +99,7 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	code := g.admit(r, lane)
 	if code == http.StatusOK {
 		g.known.Add(digest, nil)
-		g.next.ServeHTTP(w, r)
-		return
+		return true
 	}
 	switch code {
 	case http.StatusUnauthorized, http.StatusForbidden:
@@ -106,6 +112,7 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		})
 	}
 	http.Error(w, refusals[code], code)
+	return false
 }
 
 // refusals are the answers to those who get no metrics.

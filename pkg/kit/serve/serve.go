@@ -67,6 +67,12 @@ func (c Config) Validate() error {
 	return nil
 }
 
+// A Page is a path that only authorized clients may get, like /metrics.
+type Page struct {
+	Path    string
+	Handler http.Handler
+}
+
 // A Check is one thing that can be wrong with the process. Err must be fast, safe
 // for concurrent use, and ask nothing of anybody else.
 type Check struct {
@@ -80,16 +86,18 @@ type Server struct {
 	sockets []net.Listener
 }
 
-// Listen opens the addresses. live are the checks of /livez, ready those of
-// /readyz; client is for the reviews of those who want metrics, and for nothing whose
-// requests must not wait for these.
-func Listen(c Config, client kubernetes.Interface, live, ready []Check) (*Server, error) {
+// Listen opens the addresses. live are the checks of /livez, and ready are those of
+// /readyz. The pages are served in addition to /metrics. The client sends the reviews
+// that authorize requests, and must not share its rate limits or its connections with
+// clients that cannot wait for those.
+func Listen(c Config, client kubernetes.Interface, live, ready []Check, pages ...Page) (*Server, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
+	pages = append(pages, Page{"/metrics", legacyregistry.Handler()})
 	s := &Server{}
 	if c.BindAddress != "" {
-		guarded, err := newGuard(client, legacyregistry.Handler())
+		guard, err := newGuard(client)
 		if err != nil {
 			return nil, err
 		}
@@ -97,12 +105,12 @@ func Listen(c Config, client kubernetes.Interface, live, ready []Check) (*Server
 		if err != nil {
 			return nil, err
 		}
-		if err := s.listen("-bind-address", c.BindAddress, handler(live, ready, guarded), config); err != nil {
+		if err := s.listen("-bind-address", c.BindAddress, handler(live, ready, pages, guard.protect), config); err != nil {
 			return nil, err
 		}
 	}
 	if c.InsecureBindAddress != "" {
-		if err := s.listen("-insecure-bind-address", c.InsecureBindAddress, handler(live, ready, legacyregistry.Handler()), nil); err != nil {
+		if err := s.listen("-insecure-bind-address", c.InsecureBindAddress, handler(live, ready, pages, openly), nil); err != nil {
 			s.close()
 			return nil, err
 		}
@@ -197,13 +205,19 @@ func (s *Server) close() {
 	}
 }
 
-func handler(live, ready []Check, metrics http.Handler) http.Handler {
+// handler serves the probes to everyone, and the pages as protect allows.
+func handler(live, ready []Check, pages []Page, protect func(http.Handler) http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /livez", probe("livez", live))
 	mux.Handle("GET /readyz", probe("readyz", ready))
-	mux.Handle("GET /metrics", metrics)
+	for _, page := range pages {
+		mux.Handle("GET "+page.Path, protect(page.Handler))
+	}
 	return mux
 }
+
+// openly protects nothing.
+func openly(page http.Handler) http.Handler { return page }
 
 // withoutBody refuses requests that have a body, and does not wait for the rest of it.
 func withoutBody(next http.Handler) http.Handler {

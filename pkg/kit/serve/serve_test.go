@@ -129,11 +129,11 @@ type serving struct {
 }
 
 // start starts a server; it stops with the test.
-func start(t *testing.T, c serve.Config, live, ready []serve.Check) *serving {
+func start(t *testing.T, c serve.Config, live, ready []serve.Check, pages ...serve.Page) *serving {
 	t.Helper()
 	reports.take()
 	s := &serving{}
-	server, err := serve.Listen(c, s.cluster.client(), live, ready)
+	server, err := serve.Listen(c, s.cluster.client(), live, ready, pages...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,6 +309,30 @@ func TestWhatElseIsAskedFor(t *testing.T) {
 		})
 	}
 	equal(t, "requests to the API server", nil, s.requests())
+}
+
+// Other pages are protected as /metrics is, each by a permission of its own.
+func TestPagesAreForAuthorizedClientsOnly(t *testing.T) {
+	page := func(path string) serve.Page {
+		return serve.Page{Path: path, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "this is ", path) })}
+	}
+	s := start(t, loopback(t), nil, nil, page("/statusz"), page("/flagz"))
+	for _, tt := range []struct {
+		path, token string
+		want        int
+		wantBody    string
+	}{
+		{"/statusz", "", 401, "Unauthorized\n"},
+		{"/statusz", "stranger", 401, "Unauthorized\n"},
+		{"/statusz", "visitor", 403, "Forbidden\n"},
+		{"/statusz", "scraper", 200, "this is /statusz"},
+		{"/flagz", "scraper", 403, "Forbidden\n"},
+	} {
+		got := s.ask(t, http.MethodGet, s.https+tt.path, tt.token)
+		equal(t, fmt.Sprintf("status code of %s for %q", tt.path, tt.token), tt.want, got.code)
+		equal(t, fmt.Sprintf("body of %s for %q", tt.path, tt.token), tt.wantBody, got.body)
+	}
+	equal(t, "by plain HTTP", "this is /flagz", s.ask(t, http.MethodGet, s.plain+"/flagz", "").body)
 }
 
 func TestMetricsAreForThoseWhoMay(t *testing.T) {
