@@ -54,7 +54,7 @@ func TestMissing(t *testing.T) {
 		name:    "the write has not arrived",
 		written: []string{"101"},
 		seen:    "100",
-		want:    "the cache has not seen this controller's own write: deployments.apps is at resourceVersion 100, written was 101",
+		want:    "the cache does not show this controller's own write yet: deployments.apps is at resourceVersion 100, but the write is at 101",
 	}, {
 		name:    "the write has just arrived",
 		written: []string{"101"},
@@ -67,23 +67,23 @@ func TestMissing(t *testing.T) {
 		name:    "versions are numbers, not text",
 		written: []string{"101"},
 		seen:    "99",
-		want:    "the cache has not seen this controller's own write: deployments.apps is at resourceVersion 99, written was 101",
+		want:    "the cache does not show this controller's own write yet: deployments.apps is at resourceVersion 99, but the write is at 101",
 	}, {
 		name:    "versions may be longer than any integer",
 		written: []string{"340282366920938463463374607431768211457"},
 		seen:    "340282366920938463463374607431768211456",
-		want: "the cache has not seen this controller's own write: deployments.apps is at resourceVersion " +
-			"340282366920938463463374607431768211456, written was 340282366920938463463374607431768211457",
+		want: "the cache does not show this controller's own write yet: deployments.apps is at resourceVersion " +
+			"340282366920938463463374607431768211456, but the write is at 340282366920938463463374607431768211457",
 	}, {
 		name:    "only the first of two writes has arrived",
 		written: []string{"101", "103"},
 		seen:    "102",
-		want:    "the cache has not seen this controller's own write: deployments.apps is at resourceVersion 102, written was 103",
+		want:    "the cache does not show this controller's own write yet: deployments.apps is at resourceVersion 102, but the write is at 103",
 	}, {
 		name:    "the newest write counts, whichever was recorded last",
 		written: []string{"103", "101"},
 		seen:    "102",
-		want:    "the cache has not seen this controller's own write: deployments.apps is at resourceVersion 102, written was 103",
+		want:    "the cache does not show this controller's own write yet: deployments.apps is at resourceVersion 102, but the write is at 103",
 	}, {
 		name:    "a write without a version is not waited for",
 		written: []string{""},
@@ -96,12 +96,12 @@ func TestMissing(t *testing.T) {
 		name:    "a version that is no number displaces none that is",
 		written: []string{"101", "zzz"},
 		seen:    "100",
-		want:    "the cache has not seen this controller's own write: deployments.apps is at resourceVersion 100, written was 101",
+		want:    "the cache does not show this controller's own write yet: deployments.apps is at resourceVersion 100, but the write is at 101",
 	}, {
 		name:    "a version that is no number stands in nobody's way",
 		written: []string{"zzz", "101"},
 		seen:    "100",
-		want:    "the cache has not seen this controller's own write: deployments.apps is at resourceVersion 100, written was 101",
+		want:    "the cache does not show this controller's own write yet: deployments.apps is at resourceVersion 100, but the write is at 101",
 	}, {
 		name:    "a cache that does not tell its version is not waited for",
 		written: []string{"101"},
@@ -139,16 +139,16 @@ func TestMissingNamesEveryCacheThatIsBehind(t *testing.T) {
 	s, deploymentsAt, _ := newStore()
 	s.WroteAt(vanilla, icecreams, "202")
 	s.WroteAt(vanilla, deployments, "201")
-	want := "the cache has not seen this controller's own write: " +
-		"deployments.apps is at resourceVersion 100, written was 201; " +
-		"icecreams.controller.nicoleh.io is at resourceVersion 100, written was 202"
+	want := "the cache does not show this controller's own write yet: " +
+		"deployments.apps is at resourceVersion 100, but the write is at 201; " +
+		"icecreams.controller.nicoleh.io is at resourceVersion 100, but the write is at 202"
 	if diff := cmp.Diff(want, text(s.EnsureReady(vanilla))); diff != "" {
 		t.Errorf("Missing (-want +got):\n%s", diff)
 	}
 
 	*deploymentsAt = "201"
-	want = "the cache has not seen this controller's own write: " +
-		"icecreams.controller.nicoleh.io is at resourceVersion 100, written was 202"
+	want = "the cache does not show this controller's own write yet: " +
+		"icecreams.controller.nicoleh.io is at resourceVersion 100, but the write is at 202"
 	if diff := cmp.Diff(want, text(s.EnsureReady(vanilla))); diff != "" {
 		t.Errorf("Missing once one cache has caught up (-want +got):\n%s", diff)
 	}
@@ -180,7 +180,7 @@ func TestNobodyWaitsForWhatARestoreHasUndone(t *testing.T) {
 	}
 
 	*deploymentsAt = "500"
-	want := "the cache has not seen this controller's own write: icecreams.controller.nicoleh.io is at resourceVersion 100, written was 101"
+	want := "the cache does not show this controller's own write yet: icecreams.controller.nicoleh.io is at resourceVersion 100, but the write is at 101"
 	if diff := cmp.Diff(want, text(s.EnsureReady(vanilla))); diff != "" {
 		t.Errorf("Missing once one cache has gone backward (-want +got):\n%s", diff)
 	}
@@ -206,7 +206,7 @@ func TestAWriteAfterARestoreIsWaitedFor(t *testing.T) {
 	s.WroteAt(vanilla, deployments, "1001")
 	*deploymentsAt = "500"
 	s.WroteAt(vanilla, deployments, "501")
-	want := "the cache has not seen this controller's own write: deployments.apps is at resourceVersion 500, written was 501"
+	want := "the cache does not show this controller's own write yet: deployments.apps is at resourceVersion 500, but the write is at 501"
 	if diff := cmp.Diff(want, text(s.EnsureReady(vanilla))); diff != "" {
 		t.Errorf("Missing (-want +got):\n%s", diff)
 	}
@@ -227,7 +227,7 @@ func TestForget(t *testing.T) {
 
 func TestRecordingAnUnknownResourcePanics(t *testing.T) {
 	defer func() {
-		want := "written: no cache for secrets, whose write for default/vanilla was recorded"
+		want := "consistency: no cache for secrets, which was written to for default/vanilla"
 		if diff := cmp.Diff(want, fmt.Sprint(recover())); diff != "" {
 			t.Errorf("panic (-want +got):\n%s", diff)
 		}

@@ -213,7 +213,7 @@ func TestWhatAnEventCostsInMemory(t *testing.T) {
 func TestMemoryForEventsIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := quick(t)
-		r.mostSeries = 10
+		r.maxSeries = 10
 		record := func(name string) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
 			r.For("test").Eventf(pod, nil, corev1.EventTypeNormal, "Scooped", "Scoop", "again")

@@ -466,7 +466,7 @@ func TestCertificateFilesMayChange(t *testing.T) {
 
 	write(t, c.CertFile, []byte("half a certif"))
 	equal(t, "broken", "second.example.com", seen())
-	equal(t, "reports", []string{"going on with the last certificate: tls: failed to find any PEM data in certificate input"}, reports.take())
+	equal(t, "reports", []string{"still using the last certificate: tls: failed to find any PEM data in certificate input"}, reports.take())
 
 	if err := os.Remove(c.KeyFile); err != nil {
 		t.Fatal(err)
