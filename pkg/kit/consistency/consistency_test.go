@@ -41,7 +41,7 @@ func newStore() (s *consistency.Store, deploymentsAt, icecreamsAt *at) {
 	}), deploymentsAt, icecreamsAt
 }
 
-func TestMissing(t *testing.T) {
+func TestEnsureReady(t *testing.T) {
 	tests := []struct {
 		name    string
 		written []string // to vanilla's Deployments, in this order
@@ -135,7 +135,7 @@ func text(err error) string {
 	return err.Error()
 }
 
-func TestMissingNamesEveryCacheThatIsBehind(t *testing.T) {
+func TestEnsureReadyNamesEveryStaleCache(t *testing.T) {
 	s, deploymentsAt, _ := newStore()
 	s.WroteAt(vanilla, icecreams, "202")
 	s.WroteAt(vanilla, deployments, "201")
@@ -154,7 +154,7 @@ func TestMissingNamesEveryCacheThatIsBehind(t *testing.T) {
 	}
 }
 
-func TestWhatWasSeenIsNotAskedForAgain(t *testing.T) {
+func TestRecordsAreDroppedOnceSeen(t *testing.T) {
 	s, deploymentsAt, _ := newStore()
 	s.WroteAt(vanilla, deployments, "101")
 	*deploymentsAt = "101"
@@ -167,9 +167,9 @@ func TestWhatWasSeenIsNotAskedForAgain(t *testing.T) {
 	}
 }
 
-// The server's data was restored from a backup: its versions are lower than those
-// that the controller was answered with, and it may take days until they are not.
-func TestNobodyWaitsForWhatARestoreHasUndone(t *testing.T) {
+// The server's data was restored from a backup, so its versions are lower than those in the
+// responses to the controller's writes, and may be so for days.
+func TestRestoreFromBackupDropsRecords(t *testing.T) {
 	s, deploymentsAt, icecreamsAt := newStore()
 	*deploymentsAt = "1000"
 	s.WroteAt(vanilla, deployments, "1001")
@@ -199,8 +199,8 @@ func TestNobodyWaitsForWhatARestoreHasUndone(t *testing.T) {
 	}
 }
 
-// The first that is heard of a restore may be the answer to the next write.
-func TestAWriteAfterARestoreIsWaitedFor(t *testing.T) {
+// The response to the next write may be the first sign of a restore.
+func TestWriteAfterARestoreIsKept(t *testing.T) {
 	s, deploymentsAt, _ := newStore()
 	*deploymentsAt = "1000"
 	s.WroteAt(vanilla, deployments, "1001")
@@ -212,7 +212,7 @@ func TestAWriteAfterARestoreIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestForget(t *testing.T) {
+func TestClear(t *testing.T) {
 	s, _, _ := newStore()
 	s.WroteAt(vanilla, deployments, "101")
 	s.WroteAt(chocolate, deployments, "101")
@@ -225,7 +225,7 @@ func TestForget(t *testing.T) {
 	}
 }
 
-func TestRecordingAnUnknownResourcePanics(t *testing.T) {
+func TestWroteAtPanicsForAnUnknownResource(t *testing.T) {
 	defer func() {
 		want := "consistency: no cache for secrets, which was written to for default/vanilla"
 		if diff := cmp.Diff(want, fmt.Sprint(recover())); diff != "" {
@@ -237,7 +237,7 @@ func TestRecordingAnUnknownResourcePanics(t *testing.T) {
 }
 
 // The caches that controllers pass are client-go's.
-func TestAStoreOfClientGoTellsWhatItHasSeen(t *testing.T) {
+func TestStoresOfClientGoImplementSeen(t *testing.T) {
 	pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	resource := schema.GroupResource{Resource: "pods"}
 	s := consistency.New(map[schema.GroupResource]consistency.Seen{resource: pods})
@@ -259,8 +259,8 @@ func TestAStoreOfClientGoTellsWhatItHasSeen(t *testing.T) {
 	}
 }
 
-// model is the obvious way to do it: keep every write for ever, look through all
-// of them. A Store differs from it only in memory.
+// model is the obvious implementation: it keeps every write forever, and looks through all
+// of them. A Store differs only in memory.
 type model struct {
 	writes map[cache.ObjectName]map[schema.GroupResource][]int
 	seen   map[schema.GroupResource]int
@@ -349,8 +349,8 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
-// Whatever the strings are, the newest write that is a number is waited for until
-// the cache's version is a number that is at least as great; nothing else is.
+// For any strings, the newest write with a numeric version is waited for until the cache's
+// version is a number at least as high. Nothing else is waited for.
 func FuzzMissing(f *testing.F) {
 	for _, seed := range [][3]string{
 		{"101", "102", "100"},
@@ -392,7 +392,7 @@ func number(version string) *big.Int {
 	return n
 }
 
-func TestAskingCostsNoMemory(t *testing.T) {
+func TestEnsureReadyAllocatesNothing(t *testing.T) {
 	s, _, _ := newStore()
 	ask := func() {
 		if err := s.EnsureReady(vanilla); err != nil {

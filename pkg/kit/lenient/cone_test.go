@@ -17,17 +17,17 @@ import (
 // Cone is a custom resource with fields of every sort that can be flawed.
 type Cone struct {
 	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
+	metav1.ObjectMeta `json:"metadata"`
 
 	Spec   ConeSpec   `json:"spec"`
-	Status ConeStatus `json:"status,omitempty"`
+	Status ConeStatus `json:"status"`
 }
 
 // ConeSpec is what somebody wants.
 type ConeSpec struct {
 	Image     string                      `json:"image"`
 	Replicas  *int32                      `json:"replicas,omitempty"`
-	Resources corev1.ResourceRequirements `json:"resources,omitempty"`
+	Resources corev1.ResourceRequirements `json:"resources"`
 }
 
 // ConeStatus is what there is.
@@ -46,15 +46,14 @@ type ConeNode struct {
 // ConeList is a list of cones.
 type ConeList struct {
 	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
+	metav1.ListMeta `json:"metadata"`
 
 	Items []Cone `json:"items"`
 }
 
 // DeepCopy is what a generator would write.
 func (c *Cone) DeepCopy() *Cone {
-	out := &Cone{TypeMeta: c.TypeMeta, Spec: c.Spec, Status: c.Status}
-	c.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	out := &Cone{TypeMeta: c.TypeMeta, ObjectMeta: *c.ObjectMeta.DeepCopy(), Spec: c.Spec, Status: c.Status}
 	if c.Spec.Replicas != nil {
 		out.Spec.Replicas = new(*c.Spec.Replicas)
 	}
@@ -67,15 +66,17 @@ func (c *Cone) DeepCopy() *Cone {
 // DeepCopyObject implements runtime.Object.
 func (c *Cone) DeepCopyObject() runtime.Object { return c.DeepCopy() }
 
-// DeepCopyObject implements runtime.Object.
-func (l *ConeList) DeepCopyObject() runtime.Object {
-	out := &ConeList{TypeMeta: l.TypeMeta, Items: make([]Cone, len(l.Items))}
-	l.ListMeta.DeepCopyInto(&out.ListMeta)
+// DeepCopy is what a generator would write.
+func (l *ConeList) DeepCopy() *ConeList {
+	out := &ConeList{TypeMeta: l.TypeMeta, ListMeta: *l.ListMeta.DeepCopy(), Items: make([]Cone, len(l.Items))}
 	for i := range l.Items {
 		out.Items[i] = *l.Items[i].DeepCopy()
 	}
 	return out
 }
+
+// DeepCopyObject implements runtime.Object.
+func (l *ConeList) DeepCopyObject() runtime.Object { return l.DeepCopy() }
 
 var (
 	coneVersion = schema.GroupVersion{Group: "parlor.example", Version: "v1alpha1"}

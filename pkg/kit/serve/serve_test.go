@@ -263,7 +263,7 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-func TestAProbeSeesWhatHasChanged(t *testing.T) {
+func TestProbesFollowTheChecks(t *testing.T) {
 	var mu sync.Mutex
 	var state error
 	s := start(t, loopback(t), []serve.Check{{Name: "icecream", Err: func() error {
@@ -282,7 +282,7 @@ func TestAProbeSeesWhatHasChanged(t *testing.T) {
 	equal(t, "status codes", []int{200, 500, 200}, codes)
 }
 
-func TestWhatElseIsAskedFor(t *testing.T) {
+func TestOtherRequests(t *testing.T) {
 	s := start(t, loopback(t), nil, nil)
 	tests := []struct {
 		request string
@@ -335,7 +335,7 @@ func TestPagesAreForAuthorizedClientsOnly(t *testing.T) {
 	equal(t, "by plain HTTP", "this is /flagz", s.ask(t, http.MethodGet, s.plain+"/flagz", "").body)
 }
 
-func TestMetricsAreForThoseWhoMay(t *testing.T) {
+func TestMetricsAreForAuthorizedClientsOnly(t *testing.T) {
 	who, may := "tokenreviews", "subjectaccessreviews"
 	tests := []struct {
 		name      string
@@ -388,7 +388,7 @@ func TestMetricsAreForThoseWhoMay(t *testing.T) {
 	}
 }
 
-func TestTheAPIServerIsToldWhoWantsWhat(t *testing.T) {
+func TestReviewsNameTheClientAndThePath(t *testing.T) {
 	s := start(t, loopback(t), nil, nil)
 	s.ask(t, http.MethodGet, s.https+"/metrics?name=x", "scraper")
 	want := authorizationv1.SubjectAccessReviewSpec{
@@ -402,7 +402,7 @@ func TestTheAPIServerIsToldWhoWantsWhat(t *testing.T) {
 }
 
 // A scrape every few seconds is no load on the API server.
-func TestTheAPIServersAnswersAreRemembered(t *testing.T) {
+func TestReviewsAreCached(t *testing.T) {
 	s := start(t, loopback(t), nil, nil)
 	for range 3 {
 		for token, want := range map[string]int{"scraper": 200, "visitor": 403, "stranger": 401} {
@@ -413,7 +413,7 @@ func TestTheAPIServersAnswersAreRemembered(t *testing.T) {
 	equal(t, "number of requests to the API server", 5, len(s.requests()))
 }
 
-func TestPlainMetricsAreForWhoeverIsOnTheMachine(t *testing.T) {
+func TestPlainMetricsNeedNoAuthorization(t *testing.T) {
 	s := start(t, loopback(t), nil, nil)
 	got := s.ask(t, http.MethodGet, s.plain+"/metrics", "")
 	equal(t, "status code", 200, got.code)
@@ -423,7 +423,7 @@ func TestPlainMetricsAreForWhoeverIsOnTheMachine(t *testing.T) {
 	equal(t, "requests to the API server", nil, s.requests())
 }
 
-func TestNothingOlderThanTLS13IsSpoken(t *testing.T) {
+func TestTLS13IsRequired(t *testing.T) {
 	s := start(t, loopback(t), nil, nil)
 	equal(t, "version", tls.VersionName(tls.VersionTLS13), tls.VersionName(s.certificate(t).Version))
 
@@ -435,7 +435,7 @@ func TestNothingOlderThanTLS13IsSpoken(t *testing.T) {
 	equal(t, "error", "remote error: tls: protocol version not supported", fmt.Sprint(err))
 }
 
-func TestACertificateIsMadeWhereNoneIsGiven(t *testing.T) {
+func TestSelfSignedCertificateByDefault(t *testing.T) {
 	s := start(t, serve.Config{BindAddress: "127.0.0.1:0"}, nil, nil)
 	chain := s.certificate(t).PeerCertificates
 	roots := x509.NewCertPool()
