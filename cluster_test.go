@@ -37,6 +37,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/fake"
 	externalversions "nicoleh.io/k8s-controller/pkg/generated/informers/externalversions"
 	"nicoleh.io/k8s-controller/pkg/kit/difftest"
+	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 )
 
 const namespace = "parlour"
@@ -58,7 +59,7 @@ type cluster struct {
 
 	mu       sync.Mutex
 	made     int // objects and versions so far
-	streams  map[schema.GroupVersionResource]*stream
+	watches  kittest.Watches
 	refusals map[string][]error // by verb and resource: the answers to the next requests
 	deny     func(request string) error
 	policy   func(*appsv1.Deployment) // changes what is about to be stored
@@ -67,20 +68,12 @@ type cluster struct {
 	reported []string // errors that a loop reported
 }
 
-// stream is the watch of a resource.
-type stream struct {
-	watcher *watch.RaceFreeFakeWatcher
-	isHeld  bool
-	pending []watch.Event
-}
-
 func newCluster(t *testing.T) *cluster {
 	c := &cluster{
 		t:        t,
 		trackers: newTrackers(),
 		made:     100,
 		refusals: map[string][]error{},
-		streams:  map[schema.GroupVersionResource]*stream{icecreamsGVR: {}, deploymentsGVR: {}, podsGVR: {}},
 	}
 	for _, f := range []*clienttesting.Fake{&c.kube.Fake, &c.client.Fake} {
 		f.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -88,11 +81,9 @@ func newCluster(t *testing.T) *cluster {
 			return true, obj, err
 		})
 		f.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			s := c.streams[action.GetResource()]
-			s.watcher, s.pending = watch.NewRaceFreeFake(), nil
-			return true, s.watcher, nil
+			wanted := action.(clienttesting.WatchActionImpl)
+			watching, err := c.watches.Watch(wanted.GetResource(), wanted.GetNamespace(), wanted.GetWatchRestrictions().Labels, wanted.ListOptions.ResourceVersion)
+			return true, watching, err
 		})
 	}
 	return c
@@ -194,7 +185,7 @@ func (c *cluster) create(gvr schema.GroupVersionResource, obj runtime.Object, op
 	if err := c.trackers[gvr].Create(gvr, obj, namespace, opts); err != nil {
 		return nil, err
 	}
-	return c.tell(watch.Added, gvr, m.GetName()), nil
+	return c.show(gvr, nil, m.GetName()), nil
 }
 
 // update keeps an object as it has become, if it has become anything else.
@@ -211,7 +202,7 @@ func (c *cluster) update(gvr schema.GroupVersionResource, before, after runtime.
 	if err := c.trackers[gvr].Update(gvr, after, namespace, metav1.UpdateOptions{FieldManager: "cluster"}); err != nil {
 		c.t.Errorf("updating %s: %v", is.GetName(), err)
 	}
-	return c.tell(watch.Modified, gvr, is.GetName())
+	return c.show(gvr, before, is.GetName())
 }
 
 func specOf(obj runtime.Object) any {
@@ -281,8 +272,8 @@ func (c *cluster) remove(gvr schema.GroupVersionResource, name string, only *met
 	if err := c.trackers[gvr].Delete(gvr, namespace, name); err != nil {
 		return err
 	}
-	m.SetResourceVersion(c.version())
-	c.send(gvr, watch.Event{Type: watch.Deleted, Object: before})
+	c.made++
+	c.watches.Send(kittest.Change{Resource: gvr, Version: c.made, Before: before.(kittest.Object)})
 	return nil
 }
 
@@ -290,80 +281,33 @@ func conflict(gvr schema.GroupVersionResource, name string) error {
 	return apierrors.NewConflict(gvr.GroupResource(), name, fmt.Errorf("a precondition failed"))
 }
 
-// tell tells the watch of an object as it now is, and returns that.
-func (c *cluster) tell(what watch.EventType, gvr schema.GroupVersionResource, name string) runtime.Object {
-	obj, err := c.trackers[gvr].Get(gvr, namespace, name)
+// show shows the watches an object as it now is, and returns that. There is no before if it
+// was created.
+func (c *cluster) show(gvr schema.GroupVersionResource, before runtime.Object, name string) runtime.Object {
+	after, err := c.trackers[gvr].Get(gvr, namespace, name)
 	if err != nil {
 		c.t.Errorf("reading back %s: %v", name, err)
 	}
-	c.send(gvr, watch.Event{Type: what, Object: obj.DeepCopyObject()})
-	return obj
-}
-
-func (c *cluster) send(gvr schema.GroupVersionResource, event watch.Event) {
-	s := c.streams[gvr]
-	s.pending = append(s.pending, event)
-	if !s.isHeld {
-		s.flush(len(s.pending))
+	change := kittest.Change{Resource: gvr, Version: c.made, After: after.(kittest.Object)}
+	if before != nil {
+		change.Before = before.(kittest.Object)
 	}
-}
-
-// flush lets the next n events through.
-func (s *stream) flush(n int) {
-	for _, event := range s.pending[:n] {
-		if s.watcher != nil {
-			s.watcher.Action(event.Type, event.Object)
-		}
-	}
-	s.pending = s.pending[n:]
+	c.watches.Send(change)
+	return after
 }
 
 // hold holds up the watches of these resources.
-func (c *cluster) hold(resources ...schema.GroupVersionResource) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, gvr := range resources {
-		c.streams[gvr].isHeld = true
-	}
-}
+func (c *cluster) hold(resources ...schema.GroupVersionResource) { c.watches.Hold(resources...) }
 
 // release lets the watches of these resources catch up and holds them no longer.
-func (c *cluster) release(resources ...schema.GroupVersionResource) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, gvr := range resources {
-		s := c.streams[gvr]
-		s.isHeld = false
-		s.flush(len(s.pending))
-	}
-}
+func (c *cluster) release(resources ...schema.GroupVersionResource) { c.watches.Release(resources...) }
 
 // next lets the next event of a held watch through, if there is one.
-func (c *cluster) next(gvr schema.GroupVersionResource) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s := c.streams[gvr]
-	if len(s.pending) == 0 {
-		return false
-	}
-	s.flush(1)
-	return true
-}
+func (c *cluster) next(gvr schema.GroupVersionResource) bool { return c.watches.Next(gvr) }
 
-// cut ends the watches of these resources, with what they had not told yet: the
-// informers have to list again.
-func (c *cluster) cut(resources ...schema.GroupVersionResource) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, gvr := range resources {
-		s := c.streams[gvr]
-		s.pending = nil
-		// An API server whose history has been compacted.
-		gone := apierrors.NewResourceExpired("too old").Status()
-		s.watcher.Error(&gone)
-		s.watcher.Stop()
-	}
-}
+// cut ends the watches of these resources, with what they had not shown yet: the informers
+// have to list again.
+func (c *cluster) cut(resources ...schema.GroupVersionResource) { c.watches.Expire(resources...) }
 
 // refuse answers the next requests of a verb and a resource with these errors.
 func (c *cluster) refuse(request string, with ...error) {
@@ -601,11 +545,8 @@ func (c *cluster) run(config Config) (controller *Controller, stop func()) {
 	return controller, stop
 }
 
-// pass lets the bubble's time go by and everything in it settle.
-func pass(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
-}
+// pass lets time pass and everything settle.
+func pass(d time.Duration) { kittest.Pass(d) }
 
 // inBubble runs a test with a cluster of its own, in a bubble of its own time.
 func inBubble(t *testing.T, test func(t *testing.T, c *cluster)) {

@@ -1,22 +1,57 @@
-// Package kit holds everything that a controller needs and that knows no controller:
-// none of its packages imports anything else of this repository. This is its map, in
-// the order in which a change travels.
+// Package kit is the map of the kit: everything that a controller needs and that knows no
+// controller. Nothing in the kit imports any other package of this repository, not even in
+// its tests; the linter enforces that.
 //
-//   - manager: the process around controllers, from its flags to its end.
-//   - preflight: waits until the API server serves a resource to this process.
-//   - informer: caches that keep little of each object, and know how long ago they last
-//     heard from the API server.
-//   - lenient: a client for custom resources that reads objects which do not fit their
-//     type.
-//   - barrier: waits until caches show what there was when a term began.
-//   - worker: the loop that takes names from a queue and syncs them.
-//   - consistency: makes a sync wait until the caches show what it wrote last.
-//   - throttle: decides which write is next, fairly between namespaces.
-//   - backoff: says how long to wait before writing again what someone keeps undoing.
-//   - events: records events without ever holding up a sync.
-//   - leader: elects a leader, and fences off the writes of a former one.
-//   - serve: probes and metrics, for authorized clients, within bounds.
-//   - metrics: the metrics that all controllers have.
-//   - flags: what all commands have in common: flags, environment, logging, version.
-//   - difftest: prints differences in tests.
+// # Where is what?
+//
+//   - The loop is [nicoleh.io/k8s-controller/pkg/kit/worker]. Every controller embeds one.
+//   - The order in which a process starts and stops is in
+//     [nicoleh.io/k8s-controller/pkg/kit/manager], at the top of manager.go. Its example is
+//     a complete program with a tiny controller.
+//   - The rules, which say what to do about an object, are not in the kit. They are pure
+//     functions in a decide.go next to each controller, and in pkg/icecream.
+//   - Your controller is a package of its own next to the other ones in pkg, with its rules
+//     in a decide.go. Its descriptor goes into the table in main.go. CONTRIBUTING.md has a
+//     walk-through.
+//   - What you must not import: from the kit, any package outside of the kit; from a
+//     controller, another controller; from rules, anything that reaches a client, a clock,
+//     or a log. .golangci.yaml has the list.
+//
+// # Packages
+//
+// The process:
+//
+//   - manager: the process around controllers, from its flags to its end
+//   - flags: what all commands have in common: flags, environment, logging, version
+//   - preflight: waits until the API server lets this process list what it needs
+//   - leader: elects a leader, and blocks the writes of a former one
+//   - barrier: waits until caches show everything that was stored when a term began
+//   - serve: serves probes, and pages for authorized clients, within limits
+//   - metrics: the metrics that all controllers have
+//
+// What a controller reads:
+//
+//   - informer: caches that keep little of each object, and know when they last heard from
+//     the API server
+//   - lenient: clients that also read custom resources that do not fit their type
+//
+// When it syncs an object:
+//
+//   - worker: the loop that takes names from a queue, syncs, and retries
+//   - consistency: makes a sync wait until the caches show the last writes for the object
+//
+// What it writes:
+//
+//   - throttle: decides when the next write may be made, fairly between namespaces
+//   - backoff: how long to wait before repeating a write that someone keeps undoing
+//   - patch: patches that apply only to an object in the observed state
+//   - response: what the API server's response to a failed write means
+//   - events: records events without delaying a sync
+//   - news: remembers what was last reported, so that it is not reported twice
+//   - text: shortens texts to what the API server accepts
+//
+// For tests:
+//
+//   - kittest: a fake cluster for the unit tests of a controller
+//   - difftest: shows differences in tests, without secrets
 package kit

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -21,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	kubeinformers "k8s.io/client-go/informers"
@@ -35,6 +32,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/kit/difftest"
+	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 )
 
 func TestMain(m *testing.M) {
@@ -53,97 +51,22 @@ var (
 	usual         = Config{SourceNamespace: "vault", Annotation: "example.com/share"}
 )
 
-// kind is what Secrets and Namespaces have in common.
-type kind interface {
-	runtime.Object
-	metav1.Object
-}
-
-// cluster is an API server behind the generated fake clients. It knows about conflicts,
-// preconditions, immutability and namespaces; its watches can be held up; and it may
-// refuse requests or lose responses.
+// cluster is an API server for the generated fake clients that knows of conflicts,
+// preconditions, immutability and namespaces, whose watches can be held up, and
+// which may refuse what it is asked or lose the answer.
 type cluster struct {
+	*kittest.Cluster
 	t        *testing.T
 	kube     kubefake.Clientset
 	metadata *metadatafake.FakeMetadataClient
 
-	mu      sync.Mutex
-	made    int // counts objects and versions
-	objects map[schema.GroupVersionResource]map[cache.ObjectName]kind
-	history []change
-	streams []*stream
-	held    bool
-	refuse  func(verb, namespace string) error // the answer to a write; lost() if it is carried out nevertheless
-	alter   func(copied *corev1.Secret)        // how admission changes a copy that is written
+	mu     sync.Mutex
+	refuse func(verb, namespace string) error // the answer to a write; errLost after it was done
+	alter  func(copied *corev1.Secret)        // what admission makes of a copy that is written
 
 	recorded []string // events
 	wrote    []string // what the controller wrote, "create team-a/db"
 	logged   safeBuffer
-}
-
-// change is what a write did to an object. before or after is nil if there was no object.
-type change struct {
-	gvr           schema.GroupVersionResource
-	version       int
-	before, after kind
-}
-
-// stream is a watch, with the events that it has not sent yet.
-type stream struct {
-	gvr       schema.GroupVersionResource
-	namespace string
-	selector  labels.Selector
-	watcher   *watcher
-	pending   []watch.Event
-}
-
-func (s *stream) shows(gvr schema.GroupVersionResource, obj kind) bool {
-	return obj != nil && s.gvr == gvr && (s.namespace == "" || s.namespace == obj.GetNamespace()) && s.selector.Matches(labels.Set(obj.GetLabels()))
-}
-
-// watcher is a watch that can hold many events while nobody reads them. That of client-go
-// panics at 100 events.
-type watcher struct {
-	events chan watch.Event
-
-	mu        sync.Mutex
-	isStopped bool
-}
-
-func newWatcher() *watcher { return &watcher{events: make(chan watch.Event, 4096)} }
-
-// ResultChan implements watch.Interface.
-func (w *watcher) ResultChan() <-chan watch.Event { return w.events }
-
-// Stop implements watch.Interface.
-func (w *watcher) Stop() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.isStopped {
-		w.isStopped = true
-		close(w.events)
-	}
-}
-
-func (w *watcher) stopped() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.isStopped
-}
-
-func (w *watcher) send(event watch.Event) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.isStopped {
-		w.events <- event
-	}
-}
-
-func (s *stream) flush() {
-	for _, event := range s.pending {
-		s.watcher.send(event)
-	}
-	s.pending = nil
 }
 
 type safeBuffer struct {
@@ -167,10 +90,9 @@ func newCluster(t *testing.T) *cluster {
 	scheme := metadatafake.NewTestScheme()
 	utilruntime.Must(metav1.AddMetaToScheme(scheme))
 	c := &cluster{
+		Cluster:  kittest.NewCluster(),
 		t:        t,
 		metadata: metadatafake.NewSimpleMetadataClient(scheme),
-		made:     100,
-		objects:  map[schema.GroupVersionResource]map[cache.ObjectName]kind{secretsGVR: {}, namespacesGVR: {}},
 		refuse:   func(string, string) error { return nil },
 		alter:    func(*corev1.Secret) {},
 	}
@@ -182,30 +104,16 @@ func newCluster(t *testing.T) *cluster {
 	}
 	c.kube.PrependReactor("*", "*", react)
 	c.kube.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		s := &stream{
-			gvr: action.GetResource(), namespace: action.GetNamespace(),
-			selector: action.(clienttesting.WatchAction).GetWatchRestrictions().Labels, watcher: newWatcher(),
-		}
-		c.streams = append(c.streams, s)
-		since, err := strconv.Atoi(action.(clienttesting.WatchActionImpl).ListOptions.ResourceVersion)
-		if err != nil {
-			c.t.Errorf("a watch: %v", err)
-		}
-		for _, past := range c.history {
-			if past.version > since {
-				c.send(s, past)
-			}
-		}
-		return true, s.watcher, nil
+		restrictions := action.(clienttesting.WatchActionImpl)
+		watching, err := c.Watch(action.GetResource(), action.GetNamespace(), restrictions.GetWatchRestrictions().Labels, restrictions.ListOptions.ResourceVersion)
+		return true, watching, err
 	})
 	c.metadata.PrependReactor("list", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		name, _ := action.(clienttesting.ListAction).GetListRestrictions().Fields.RequiresExactMatch(metav1.ObjectNameField)
 		list := &metav1.List{}
-		if secret, ok := c.objects[secretsGVR][cache.NewObjectName(action.GetNamespace(), name)]; ok {
+		if secret, ok := c.Get(secretsGVR, cache.NewObjectName(action.GetNamespace(), name)); ok {
 			list.Items = append(list.Items, runtime.RawExtension{Object: &metav1.PartialObjectMetadata{
 				ObjectMeta: *secret.(*corev1.Secret).ObjectMeta.DeepCopy(),
 			}})
@@ -243,7 +151,7 @@ func (c *cluster) answer(action clienttesting.Action) (runtime.Object, error) {
 
 // isGoing reports whether a namespace does not exist or is being deleted.
 func (c *cluster) isGoing(namespace string) bool {
-	obj, ok := c.objects[namespacesGVR][cache.NewObjectName("", namespace)]
+	obj, ok := c.Get(namespacesGVR, cache.NewObjectName("", namespace))
 	return !ok || obj.GetDeletionTimestamp() != nil
 }
 
@@ -284,7 +192,7 @@ func (c *cluster) create(name cache.ObjectName, secret *corev1.Secret) (runtime.
 	if !isKey && usual.isReserved(name.Namespace) {
 		c.t.Errorf("secretsync created %s", name)
 	}
-	namespace, ok := c.objects[namespacesGVR][cache.NewObjectName("", name.Namespace)]
+	namespace, ok := c.Get(namespacesGVR, cache.NewObjectName("", name.Namespace))
 	if !ok {
 		return nil, apierrors.NewNotFound(namespacesGVR.GroupResource(), name.Namespace)
 	}
@@ -293,10 +201,10 @@ func (c *cluster) create(name cache.ObjectName, secret *corev1.Secret) (runtime.
 		err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
 		return nil, err
 	}
-	if _, ok := c.objects[secretsGVR][name]; ok {
+	if _, ok := c.Get(secretsGVR, name); ok {
 		return nil, apierrors.NewAlreadyExists(secretsGVR.GroupResource(), name.Name)
 	}
-	return c.set(secretsGVR, secret), nil
+	return c.Set(secretsGVR, secret), nil
 }
 
 func (c *cluster) update(name cache.ObjectName, secret *corev1.Secret) (runtime.Object, error) {
@@ -317,7 +225,7 @@ func (c *cluster) update(name cache.ObjectName, secret *corev1.Secret) (runtime.
 	if equality.Semantic.DeepEqual(before, secret) {
 		return before, nil // without an event, as nothing has changed
 	}
-	return c.set(secretsGVR, secret), nil
+	return c.Set(secretsGVR, secret), nil
 }
 
 func (c *cluster) delete(name cache.ObjectName, only *metav1.Preconditions) error {
@@ -330,7 +238,7 @@ func (c *cluster) delete(name cache.ObjectName, only *metav1.Preconditions) erro
 		return apierrors.NewConflict(secretsGVR.GroupResource(), name.Name, fmt.Errorf("a precondition failed"))
 	}
 	c.requireOurs(before)
-	c.remove(secretsGVR, name)
+	c.Remove(secretsGVR, name)
 	return nil
 }
 
@@ -342,23 +250,21 @@ func (c *cluster) requireOurs(secret *corev1.Secret) {
 }
 
 func (c *cluster) get(gvr schema.GroupVersionResource, name cache.ObjectName) (runtime.Object, error) {
-	obj, ok := c.objects[gvr][name]
+	obj, ok := c.Get(gvr, name)
 	if !ok {
 		return nil, apierrors.NewNotFound(gvr.GroupResource(), name.Name)
 	}
-	return obj.DeepCopyObject(), nil
+	return obj, nil
 }
 
 func (c *cluster) list(gvr schema.GroupVersionResource, namespace string, selector labels.Selector) runtime.Object {
-	version := metav1.ListMeta{ResourceVersion: strconv.Itoa(c.made)}
-	secrets, namespaces := &corev1.SecretList{ListMeta: version}, &corev1.NamespaceList{ListMeta: version}
-	s := &stream{gvr: gvr, namespace: namespace, selector: selector}
-	for _, obj := range c.objects[gvr] {
-		switch obj := obj.DeepCopyObject().(type) {
+	objects, version := c.List(gvr, namespace, selector)
+	secrets, namespaces := &corev1.SecretList{}, &corev1.NamespaceList{}
+	secrets.ResourceVersion, namespaces.ResourceVersion = version, version
+	for _, obj := range objects {
+		switch obj := obj.(type) {
 		case *corev1.Secret:
-			if s.shows(gvr, obj) {
-				secrets.Items = append(secrets.Items, *obj)
-			}
+			secrets.Items = append(secrets.Items, *obj)
 		case *corev1.Namespace:
 			namespaces.Items = append(namespaces.Items, *obj)
 		}
@@ -369,92 +275,20 @@ func (c *cluster) list(gvr schema.GroupVersionResource, namespace string, select
 	return secrets
 }
 
-// set stores an object and sends it to the watches.
-func (c *cluster) set(gvr schema.GroupVersionResource, obj kind) kind {
-	name := cache.MetaObjectToName(obj)
-	before, isKnown := c.objects[gvr][name]
-	c.made++
-	obj.SetResourceVersion(strconv.Itoa(c.made))
-	if isKnown {
-		obj.SetUID(before.GetUID())
-	} else {
-		obj.SetUID(types.UID("uid-" + obj.GetResourceVersion()))
-	}
-	c.objects[gvr][name] = obj
-	c.record(change{gvr: gvr, version: c.made, before: before, after: obj})
-	return obj.DeepCopyObject().(kind)
-}
-
-func (c *cluster) remove(gvr schema.GroupVersionResource, name cache.ObjectName) {
-	before := c.objects[gvr][name].DeepCopyObject().(kind)
-	delete(c.objects[gvr], name)
-	c.made++
-	before.SetResourceVersion(strconv.Itoa(c.made))
-	c.record(change{gvr: gvr, version: c.made, before: before})
-}
-
-func (c *cluster) record(change change) {
-	c.history = append(c.history, change)
-	for _, s := range c.streams {
-		c.send(s, change)
-	}
-}
-
-// send sends a change to a watch that selects the object. If the watch no longer does, it
-// gets a deletion with the version of the change.
-func (c *cluster) send(s *stream, change change) {
-	was, is := s.shows(change.gvr, change.before), s.shows(change.gvr, change.after)
-	event := watch.Event{Type: watch.Modified}
-	switch {
-	case is:
-		event.Object = change.after.DeepCopyObject()
-		if !was {
-			event.Type = watch.Added
-		}
-	case was:
-		gone := change.before.DeepCopyObject().(kind)
-		gone.SetResourceVersion(strconv.Itoa(change.version))
-		event = watch.Event{Type: watch.Deleted, Object: gone}
-	default:
-		return
-	}
-	s.pending = append(s.pending, event)
-	if !c.held {
-		s.flush()
-	}
-}
-
-// hold holds up all watches, or lets them continue.
+// hold holds up all watches, or lets them go on.
 func (c *cluster) hold(held bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.held = held; held {
-		return
-	}
-	for _, s := range c.streams {
-		s.flush()
+	if held {
+		c.Hold()
+	} else {
+		c.Release()
 	}
 }
 
-// show lets one of the held watches catch up.
-func (c *cluster) show(stream int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.streams) > 0 {
-		c.streams[stream%len(c.streams)].flush()
-	}
-}
+// show lets one of the watches catch up although they are held.
+func (c *cluster) show(stream int) { c.FlushOne(stream) }
 
-// showSecrets lets the held watches of Secrets catch up.
-func (c *cluster) showSecrets() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, s := range c.streams {
-		if s.gvr == secretsGVR {
-			s.flush()
-		}
-	}
-}
+// showSecrets lets the watches of Secrets catch up although they are held.
+func (c *cluster) showSecrets() { c.Flush(secretsGVR) }
 
 // answers sets how writes are answered from now on.
 func (c *cluster) answers(refuse func(verb, namespace string) error) {
@@ -463,23 +297,15 @@ func (c *cluster) answers(refuse func(verb, namespace string) error) {
 	c.refuse = refuse
 }
 
-// put creates an object or replaces it, as a user would.
-func (c *cluster) put(obj kind) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.set(gvrOf(obj), obj.DeepCopyObject().(kind))
-}
+// put has somebody create an object, or change it to be so.
+func (c *cluster) put(obj kittest.Object) { c.Set(gvrOf(obj), obj) }
 
 // lacks deletes an object, if there is one, as a user would.
 func (c *cluster) lacks(gvr schema.GroupVersionResource, namespace, name string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if n := cache.NewObjectName(namespace, name); c.objects[gvr][n] != nil {
-		c.remove(gvr, n)
-	}
+	c.Remove(gvr, cache.NewObjectName(namespace, name))
 }
 
-func gvrOf(obj kind) schema.GroupVersionResource {
+func gvrOf(obj kittest.Object) schema.GroupVersionResource {
 	if _, ok := obj.(*corev1.Namespace); ok {
 		return namespacesGVR
 	}
@@ -488,19 +314,19 @@ func gvrOf(obj kind) schema.GroupVersionResource {
 
 // secret returns a Secret as it is now; nil if there is none.
 func (c *cluster) secret(namespace, name string) *corev1.Secret {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if obj, ok := c.objects[secretsGVR][cache.NewObjectName(namespace, name)]; ok {
-		return obj.DeepCopyObject().(*corev1.Secret)
+	if obj, ok := c.Get(secretsGVR, cache.NewObjectName(namespace, name)); ok {
+		return obj.(*corev1.Secret)
 	}
 	return nil
 }
 
 // uid returns the UID of a namespace.
 func (c *cluster) uid(namespace string) string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return string(c.objects[namespacesGVR][cache.NewObjectName("", namespace)].GetUID())
+	obj, ok := c.Get(namespacesGVR, cache.NewObjectName("", namespace))
+	if !ok {
+		c.t.Fatalf("there is no namespace %s", namespace)
+	}
+	return string(obj.GetUID())
 }
 
 // edit changes a Secret, if there is one, as a user would.
@@ -513,12 +339,11 @@ func (c *cluster) edit(namespace, name string, change func(*corev1.Secret)) {
 
 // names returns the names of all Secrets except the key.
 func (c *cluster) names() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	var names []string
-	for name := range maps.Keys(c.objects[secretsGVR]) {
-		if name.Name != HashKey {
-			names = append(names, name.String())
+	secrets, _ := c.List(secretsGVR, "", labels.Everything())
+	for _, secret := range secrets {
+		if secret.GetName() != HashKey {
+			names = append(names, cache.MetaObjectToName(secret).String())
 		}
 	}
 	slices.Sort(names)
@@ -599,19 +424,13 @@ func (c *cluster) runAs(config Config) (stop func()) {
 		if err := <-stopped; err != nil {
 			c.t.Errorf("Run: %v", err)
 		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.streams = slices.DeleteFunc(c.streams, func(s *stream) bool { return s.watcher.stopped() })
 	})
-	pass(time.Second)
+	kittest.Pass(time.Second)
 	return stop
 }
 
-// pass lets time pass in the bubble, and waits until nothing more happens.
-func pass(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
-}
+// pass lets time pass and everything settle.
+func pass(d time.Duration) { kittest.Pass(d) }
 
 // inBubble runs a test with its own cluster in its own synctest bubble.
 func inBubble(t *testing.T, test func(t *testing.T, c *cluster)) {

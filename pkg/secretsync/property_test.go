@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
@@ -152,9 +153,7 @@ func (c *cluster) end(namespace string) {
 	if usual.isReserved(namespace) || !c.has(namespace) {
 		return
 	}
-	c.mu.Lock()
-	c.set(namespacesGVR, newNamespace(namespace, marked, ending))
-	c.mu.Unlock()
+	c.put(newNamespace(namespace, marked, ending))
 	pass(10 * time.Millisecond)
 	for _, name := range []string{"db", "tls"} {
 		c.lacks(secretsGVR, namespace, name)
@@ -163,16 +162,16 @@ func (c *cluster) end(namespace string) {
 }
 
 func (c *cluster) has(namespace string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, ok := c.objects[namespacesGVR][cache.NewObjectName("", namespace)]
+	_, ok := c.Get(namespacesGVR, cache.NewObjectName("", namespace))
 	return ok
 }
 
 // violation returns what is wrong in the end; empty if nothing is.
 func (c *cluster) violation() error {
 	key := c.secret(usual.SourceNamespace, HashKey)
-	for name, obj := range c.objects[namespacesGVR] {
+	namespaces, _ := c.List(namespacesGVR, "", labels.Everything())
+	for _, obj := range namespaces {
+		name := cache.MetaObjectToName(obj)
 		namespace := obj.(*corev1.Namespace)
 		value, isMarked := namespace.Annotations[usual.Annotation]
 		isTarget := isMarked && (value == "yes" || value == "true") && !map[string]bool{"kube-system": true, "kube-public": true, "vault": true}[name.Name]

@@ -85,6 +85,66 @@ func TestProbesWithStuckWorker(t *testing.T) {
 	requireProbes(t, i, http.StatusOK, http.StatusOK)
 }
 
+// Only clients that the API server authorizes get /statusz and /flagz.
+func TestZPages(t *testing.T) {
+	t.Parallel()
+	n := NewQuietNamespace(t)
+	n.Controller = n.Lab.StartController(t, "-namespace="+n.Name, "-bind-address=127.0.0.1:0", "-workers=3")
+	n.Apply(t, fmt.Sprintf(`
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: operator}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: curious}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: %[1]s-zpages}
+rules:
+- {nonResourceURLs: [/statusz, /flagz], verbs: [get]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: %[1]s-zpages}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %[1]s-zpages}
+subjects:
+- {kind: ServiceAccount, name: operator, namespace: %[1]s}
+`, n.Name))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), lab.Patience)
+		defer cancel()
+		if _, err := n.TryKubectl(ctx, "", "delete", "clusterrole,clusterrolebinding", n.Name+"-zpages"); err != nil {
+			t.Error(err)
+		}
+	})
+	token := func(account string) string { return strings.TrimSpace(n.Kubectl(t, "create", "token", account)) }
+	operator, curious := token("operator"), token("curious")
+	for _, tt := range []struct {
+		path, who, token string
+		want             int
+		wantBody         string
+	}{
+		{"/statusz", "nobody", "", http.StatusUnauthorized, ""},
+		{"/flagz", "nobody", "", http.StatusUnauthorized, ""},
+		{"/statusz", "somebody without permission", curious, http.StatusForbidden, ""},
+		{"/flagz", "somebody without permission", curious, http.StatusForbidden, ""},
+		{"/metrics", "somebody with permission for other pages", operator, http.StatusForbidden, ""},
+		{"/statusz", "an operator", operator, http.StatusOK, "controller statusz"},
+		{"/flagz", "an operator", operator, http.StatusOK, "workers"},
+	} {
+		// The API server may need a moment until it knows the role.
+		n.Eventually(t, tt.who+" gets "+tt.path, func(context.Context) error {
+			code, body, err := tryGet(t, n.Controller, tt.path, tt.token)
+			if err != nil || code != tt.want || !strings.Contains(body, tt.wantBody) {
+				return fmt.Errorf("%d, %q (%w)", code, body, err)
+			}
+			return nil
+		})
+	}
+}
+
 // holdDeployments has the API server wait, before it creates a Deployment in those
 // namespaces, until release is called.
 func holdDeployments(t *testing.T, namespaces ...*lab.Namespace) (release context.CancelFunc) {

@@ -1,24 +1,25 @@
-// Package backoff says how soon a controller may write the same again that somebody
-// keeps undoing: at once the first few times, as people try things and caches need a
-// moment, and then later and later.
+// Package backoff says how long a controller waits before it repeats a write that
+// someone keeps undoing. The first few repetitions follow at once, because people try
+// things out and caches need a moment; after that, each waits twice as long as the one
+// before.
 //
-// What counts as the same is up to the caller, who remembers what was last written,
-// when, and how often in a row.
+// The caller decides which writes are the same, and remembers the last one, its time,
+// and how often it was repeated.
 package backoff
 
 import "time"
 
 const (
-	// Free is how many writes of the same may follow each other at once.
+	// Free is how many times the same write may be made without waiting.
 	Free = 3
-	// The pause after these is First, and doubles with each write up to Slowest.
+	// First is the delay after that. It doubles with each write, up to Slowest.
 	First, Slowest = 5 * time.Second, 5 * time.Minute
-	// ForgetAfter is how long after the last write the same is another story.
+	// ForgetAfter is how long after the last write the count begins again at zero.
 	ForgetAfter = 2 * Slowest
 )
 
-// Delay returns how long after the last of count writes of the same in a row the next
-// may be made.
+// Delay returns how long to wait after the last of count identical writes in a row
+// before the next one.
 func Delay(count int) time.Duration {
 	if count < Free {
 		return 0
@@ -26,7 +27,7 @@ func Delay(count int) time.Duration {
 	return Doubled(First, count-Free, Slowest)
 }
 
-// Doubled returns a delay doubled so many times, up to a limit.
+// Doubled returns delay after doubling it the given number of times, but at most limit.
 func Doubled(delay time.Duration, times int, limit time.Duration) time.Duration {
 	for range times {
 		if delay *= 2; delay >= limit {

@@ -1,26 +1,29 @@
-// Package barrier keeps a controller from acting on the past when its term begins.
+// Package barrier waits, when a term of leadership begins, until the caches show
+// everything that the API server has stored by then.
 //
-// The caches of a process that has stood by may trail the API server by any amount,
-// and those of one that starts may have been filled by a server that does. What is
-// missing is, above all, what the former leader has done and what it did that for.
-// A controller that decides without it undoes it. So before anything is decided,
-// the barrier asks the API server where it is, once per resource, and waits until
-// each cache has got there.
+// The caches of a process on standby may lag behind the API server by any amount, and
+// those of a new process may have been filled by an API server that lags itself. What
+// they lack is above all the last work of the former leader and the reason for it. A
+// controller that decided without knowing these would undo that work. So before a
+// controller decides anything, the barrier asks the API server for its current resource
+// version, once per resource, and waits until each cache has reached it.
 //
-// A resource version says where the storage as a whole is, but a cache hears only of
-// its own resource, and otherwise of a bookmark about once a minute. So a cache that
-// is behind by its number may still miss nothing. A watch that begins where the cache
-// is repeats what the cache has yet to hear; the last change up to the API server's
-// resource version is what the cache has to get to. On an idle cluster a bookmark
-// ends that after a second or two, and nothing but the bookmark is sent.
+// A resource version counts changes of all resources, but a cache sees only changes of
+// its own resource, and a bookmark about once a minute. So a cache whose number is lower
+// may still lack nothing. To find out, the barrier opens a watch at the cache's resource
+// version, which replays all changes that the cache has not seen yet. The cache has to
+// reach the last of them that is not newer than the API server's resource version. On an
+// idle cluster this watch delivers nothing but a bookmark, after a second or two.
 //
-// Should that be impossible, because the API server does not go back so far or sends
-// no bookmarks, all objects are listed, and the cache has to have the newest of them
-// and no others. (That does not see an object that has come and gone meanwhile, which
-// the cache will still show for a moment.)
+// If the watch is impossible, because the API server does not keep changes that long or
+// sends no bookmarks, the barrier lists all objects. The cache then has to contain the
+// newest of them, and no object that is not in the list. (This does not notice an object
+// that was created and deleted in the meantime, which the cache may still show for a
+// moment.)
 //
-// The package reads metadata and nothing else, and needs no other permissions than
-// the informers whose caches it waits for.
+// README.md has a diagram of these steps, and says why they are enough. The package
+// reads only metadata, and needs no permissions other than those of the informers whose
+// caches it waits for.
 package barrier
 
 import (
@@ -44,68 +47,69 @@ import (
 )
 
 const (
-	// notable is how long it may take to pass before that is logged.
-	notable = 2 * time.Second
-	// poll is how often a cache is looked at.
-	poll = 50 * time.Millisecond
-	// pause is how long it takes until an API server that did not answer is asked again.
-	pause = time.Second
-	// patience is how long it may take to answer.
-	patience = 30 * time.Second
-	// watchFor is how long a watch of the missing changes lasts. The API server sends
-	// a bookmark two seconds before the end of each watch.
-	watchFor = 3 * time.Second
-	// watches is how many of these are tried.
-	watches = 5
+	// logAfter is how long the barrier waits before it logs what it waits for.
+	logAfter = 2 * time.Second
+	// pollInterval is how often the barrier looks at a cache.
+	pollInterval = 50 * time.Millisecond
+	// retryInterval is how long the barrier waits after a request has failed.
+	retryInterval = time.Second
+	// requestTimeout is how long the API server may take to answer a request.
+	requestTimeout = 30 * time.Second
+	// watchTimeout is how long a watch of the missing changes lasts. The API server
+	// sends a bookmark two seconds before the end of each watch.
+	watchTimeout = 3 * time.Second
+	// maxWatches is how many such watches are tried before all objects are listed.
+	maxWatches = 5
 )
 
-// Cache is what an informer keeps of a resource.
+// Cache is an informer's copy of a resource.
 type Cache struct {
 	schema.GroupVersionResource
-	Namespace string      // that the informer is restricted to; all of them if empty
-	Selector  string      // by labels, that it is restricted to
-	Store     cache.Store // the informer's
+	Namespace string      // the only namespace of the informer; all namespaces if empty
+	Selector  string      // the informer's label selector
+	Store     cache.Store // the informer's store
 }
 
 // Await returns nil once each of the caches shows everything that the API server had
-// stored when Await was called, or a later state. It logs which of them it waits for
-// longer than two seconds. An error is that of ctx, which has ended before.
+// stored when Await was called, or a later state. It logs every cache that it waits for
+// longer than two seconds. If ctx ends first, Await returns its cause.
 //
-// What the API server accepts later may be missing, as it always may from a cache.
+// The caches may lack changes that the API server accepts later, as caches always may.
 func Await(ctx context.Context, client metadata.Interface, clock clock.WithDelayedExecution, caches ...Cache) error {
 	var waiting sync.WaitGroup
-	var isCut atomic.Bool
+	var interrupted atomic.Bool
 	for _, c := range caches {
 		waiting.Go(func() {
 			w := wait{Cache: c, client: client.Resource(c.GroupVersionResource).Namespace(c.Namespace), clock: clock}
 			if !w.await(ctx) {
-				isCut.Store(true)
+				interrupted.Store(true)
 			}
 		})
 	}
 	waiting.Wait()
-	if isCut.Load() {
+	if interrupted.Load() {
 		return context.Cause(ctx)
 	}
 	return nil
 }
 
-// wait is that for one cache.
+// wait is the state of waiting for one cache.
 type wait struct {
 	Cache
 	client metadata.ResourceInterface
 	clock  clock.WithDelayedExecution
 }
 
-// await returns true when the cache has got there, false if ctx ends before.
+// await waits until the cache is up to date, and reports whether that happened before
+// ctx ended.
 func (w wait) await(ctx context.Context) bool {
 	began := w.clock.Now()
 	logger := klog.FromContext(ctx).WithValues("resource", w.GroupResource(), "namespace", w.Namespace)
-	slow := w.clock.AfterFunc(notable, func() {
+	slow := w.clock.AfterFunc(logAfter, func() {
 		logger.Info("Waiting for the cache to catch up with the API server", "cacheAt", w.Store.LastStoreSyncResourceVersion())
 	})
 	defer slow.Stop()
-	for said := ""; ; {
+	for logged := ""; ; {
 		goal, err := w.goal(ctx)
 		if err == nil && w.reach(ctx, goal) {
 			logger.V(2).Info("The cache shows what the API server has", "at", goal.version, "took", w.clock.Since(began))
@@ -114,24 +118,24 @@ func (w wait) await(ctx context.Context) bool {
 		if ctx.Err() != nil {
 			return false
 		}
-		if text := err.Error(); text != said {
-			logger.Info("Cannot find out what the API server has: trying on", "err", err)
-			said = text
+		if text := err.Error(); text != logged {
+			logger.Info("Cannot find out what the API server has; will retry", "err", err)
+			logged = text
 		}
-		if !w.sleep(ctx, pause) {
+		if !w.sleep(ctx, retryInterval) {
 			return false
 		}
 	}
 }
 
-// goal is what a cache has to get to.
+// goal is the state that a cache has to reach.
 type goal struct {
-	version string           // of the API server: whatever the cache shows there is enough
-	change  string           // the newest of the resource by then: nothing older may be missing
-	objects sets.Set[string] // all that there were then, if they were listed
+	version string           // of the API server: a cache that has reached it is up to date
+	change  string           // the last change of the resource by then, which the cache has to contain
+	objects sets.Set[string] // all objects at that time; nil unless they were listed
 }
 
-// goal asks the API server where it is, and what that means for the cache.
+// goal asks the API server for its resource version, and works out the cache's goal.
 func (w wait) goal(ctx context.Context) (goal, error) {
 	list, err := w.list(ctx, 1)
 	if err != nil {
@@ -139,7 +143,7 @@ func (w wait) goal(ctx context.Context) (goal, error) {
 	}
 	g := goal{version: list.ResourceVersion}
 	at := w.Store.LastStoreSyncResourceVersion()
-	if !isBehind(at, g.version) {
+	if !isOlder(at, g.version) {
 		return g, nil
 	}
 	if g.change, err = w.replay(ctx, at, g.version); err == nil {
@@ -152,9 +156,10 @@ func (w wait) goal(ctx context.Context) (goal, error) {
 	return goalOf(list), nil
 }
 
-// list asks the API server for that many objects, or all if zero, as they are now.
+// list asks the API server for the current state of up to limit objects; of all if
+// limit is 0.
 func (w wait) list(ctx context.Context, limit int64) (*metav1.PartialObjectMetadataList, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	list, err := w.client.List(ctx, metav1.ListOptions{LabelSelector: w.Selector, Limit: limit})
 	if err != nil {
@@ -163,39 +168,40 @@ func (w wait) list(ctx context.Context, limit int64) (*metav1.PartialObjectMetad
 	return list, nil
 }
 
+// goalOf returns the goal of a cache whose objects have been listed.
 func goalOf(list *metav1.PartialObjectMetadataList) goal {
 	g := goal{version: list.ResourceVersion, objects: sets.New[string]()}
 	for i := range list.Items {
 		object := &list.Items[i]
 		g.objects.Insert(cache.MetaObjectToName(object).String())
-		if g.change == "" || isBehind(g.change, object.ResourceVersion) {
+		if g.change == "" || isOlder(g.change, object.ResourceVersion) {
 			g.change = object.ResourceVersion
 		}
 	}
 	return g
 }
 
-// replay is the resource version of the last change of the resource from one version,
-// exclusively, to another; the former if there was none.
+// replay returns the resource version of the last change of the resource after from, up
+// to and including to. It returns from if there was no such change.
 func (w wait) replay(ctx context.Context, from, to string) (change string, err error) {
 	change = from
-	for range watches {
+	for range maxWatches {
 		if from, change, err = w.replaySome(ctx, from, to, change); err != nil {
 			return "", err
 		}
-		if !isBehind(from, to) {
+		if !isOlder(from, to) {
 			return change, nil
 		}
 	}
 	return "", fmt.Errorf("no bookmark came: at resourceVersion %s, not %s", from, to)
 }
 
-// replaySome watches for a while. It returns how far it got, and the last change on
-// the way there, which was last before.
+// replaySome continues a replay with a single watch. It returns the resource version that
+// the watch has reached, and the last change so far, which is last if there was no other.
 func (w wait) replaySome(ctx context.Context, from, to, last string) (at, change string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	seconds := int64(watchFor / time.Second)
+	seconds := int64(watchTimeout / time.Second)
 	events, err := w.client.Watch(ctx, metav1.ListOptions{
 		LabelSelector:       w.Selector,
 		ResourceVersion:     from,
@@ -207,7 +213,7 @@ func (w wait) replaySome(ctx context.Context, from, to, last string) (at, change
 	}
 	defer events.Stop()
 	at, change = from, last
-	for isBehind(at, to) {
+	for isOlder(at, to) {
 		event, isOpen := <-events.ResultChan()
 		if !isOpen {
 			break
@@ -220,31 +226,32 @@ func (w wait) replaySome(ctx context.Context, from, to, last string) (at, change
 			return "", "", fmt.Errorf("watching %s: %w", w.GroupResource(), err)
 		}
 		at = object.GetResourceVersion()
-		if event.Type != watch.Bookmark && !isBehind(to, at) {
+		if event.Type != watch.Bookmark && !isOlder(to, at) {
 			change = at
 		}
 	}
 	return at, change, nil
 }
 
-// reach returns true once the cache has got there, false if ctx ends before.
+// reach waits until the cache has reached the goal, and reports whether that happened
+// before ctx ended.
 func (w wait) reach(ctx context.Context, g goal) bool {
 	for !g.isReached(w.Store) {
-		if !w.sleep(ctx, poll) {
+		if !w.sleep(ctx, pollInterval) {
 			return false
 		}
 	}
 	return true
 }
 
-// isReached reports whether the store shows all that there was, and nothing that was
-// gone by then. What the store has is no newer than where it is.
+// isReached reports whether the store contains every object that existed, and none that
+// was gone by then. It relies on a store never being newer than its resource version.
 func (g goal) isReached(store cache.Store) bool {
 	at := store.LastStoreSyncResourceVersion()
 	switch {
-	case !isBehind(at, g.version):
+	case !isOlder(at, g.version):
 		return true
-	case isBehind(at, g.change):
+	case isOlder(at, g.change):
 		return false
 	case g.objects == nil:
 		return true
@@ -252,7 +259,7 @@ func (g goal) isReached(store cache.Store) bool {
 	return g.objects.HasAll(store.ListKeys()...)
 }
 
-// sleep returns false if ctx ends first.
+// sleep waits for d, and reports whether that passed before ctx ended.
 func (w wait) sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -262,9 +269,9 @@ func (w wait) sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// isBehind reports whether resource version a is older than b. Versions that cannot
-// be compared are not behind each other: nobody would ever know that the wait is over.
-func isBehind(a, b string) bool {
+// isOlder reports whether resource version a is older than b. It returns false if they
+// cannot be compared, because the barrier would then never open.
+func isOlder(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order < 0
 }

@@ -19,7 +19,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/barrier"
 )
 
-// await begins a term, and returns how to ask whether it may go on.
+// await begins a term, and returns a function that reports whether the barrier is open.
 func await(ctx context.Context, t testing.TB, s *server, stores ...cache.Store) (isOver func() bool) {
 	t.Helper()
 	var caches []barrier.Cache
@@ -44,7 +44,7 @@ func await(ctx context.Context, t testing.TB, s *server, stores ...cache.Store) 
 	}
 }
 
-// pass lets the bubble's time go by and everything in it settle.
+// pass lets time pass and everything settle.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -176,7 +176,7 @@ func TestAwait(t *testing.T) {
 	}
 }
 
-func TestOneCacheThatIsBehindIsEnough(t *testing.T) {
+func TestEveryCacheIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{hasBookmarks: true}
 		s.do("+a")
@@ -194,7 +194,7 @@ func TestOneCacheThatIsBehindIsEnough(t *testing.T) {
 	})
 }
 
-func TestItSaysWhichCacheItWaitsFor(t *testing.T) {
+func TestLogNamesTheCacheThatIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.Verbosity(0), ktesting.BufferLogs(true)))
 		s := &server{hasBookmarks: true}
@@ -215,7 +215,7 @@ func TestItSaysWhichCacheItWaitsFor(t *testing.T) {
 	})
 }
 
-func TestAnAPIServerThatDoesNotAnswerIsAskedAgain(t *testing.T) {
+func TestRetryAfterAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.Verbosity(0), ktesting.BufferLogs(true)))
 		s := &server{hasBookmarks: true, failure: errors.New("melted")}
@@ -231,7 +231,7 @@ func TestAnAPIServerThatDoesNotAnswerIsAskedAgain(t *testing.T) {
 	})
 }
 
-func TestTheEndOfTheTermEndsTheWait(t *testing.T) {
+func TestWaitEndsWithTheTerm(t *testing.T) {
 	for name, changes := range map[string][]string{
 		"for a cache":        {"*a"},
 		"for a bookmark":     {"."},
@@ -259,9 +259,9 @@ func TestTheEndOfTheTermEndsTheWait(t *testing.T) {
 	}
 }
 
-// Whatever has happened, and whatever else happens while it waits, it goes on when
-// the cache misses nothing of before, and not earlier.
-func TestNothingIsMissedAndNothingIsWaitedForInVain(t *testing.T) {
+// Whatever happened before, and whatever happens meanwhile, the barrier opens when the
+// cache lacks nothing of what was stored before, and not earlier.
+func TestOpensExactlyWhenTheCacheIsUpToDate(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		names := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c", "."}), 1, 30).Draw(rt, "changes of")
 		isGone := rapid.SliceOfN(rapid.Bool(), len(names), len(names)).Draw(rt, "is gone")
@@ -290,7 +290,7 @@ func TestNothingIsMissedAndNothingIsWaitedForInVain(t *testing.T) {
 			misses := func() bool {
 				return f.at < known && slices.ContainsFunc(changes[f.at:known], func(c string) bool { return c != "." })
 			}
-			// Without bookmarks, this is all that can be known in the end.
+			// Without bookmarks, the barrier cannot know more.
 			differs := func() bool { return !cmp.Equal(s.objects(min(f.at, known)), s.objects(known)) }
 			isOver := await(t.Context(), t, s, f)
 			s.do(changes[known:]...)

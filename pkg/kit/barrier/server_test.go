@@ -24,9 +24,8 @@ type change struct {
 	name string
 }
 
-// server is as much of an API server as a barrier can tell from a real one: it
-// lists, and it repeats changes. Its storage is a history of changes, the first of
-// which is revision 1.
+// server is an API server that can list objects and replay changes, which is all that a
+// barrier uses. Its storage is a history of changes, the first of which is revision 1.
 type server struct {
 	hasBookmarks bool
 	oldest       int // the revision from which on a watch may begin
@@ -43,7 +42,7 @@ func (s *server) revision() int {
 	return len(s.history)
 }
 
-// fail has every request fail with that error, if there is one.
+// fail makes every request fail with that error; nil ends that.
 func (s *server) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +59,7 @@ func (s *server) do(changes ...string) {
 	}
 }
 
-// objects are those of a revision, with their resource versions.
+// objects returns the objects at a revision, with their resource versions.
 func (s *server) objects(revision int) []metav1.PartialObjectMetadata {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +144,7 @@ func answer(code int, body any) *http.Response {
 	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(string(content)))}
 }
 
-// watch writes what has happened since, and what happens, until its time is over.
+// watch writes past changes since the revision, and new ones, until it times out.
 func (s *server) watch(r *http.Request, to io.Writer, from int, during time.Duration) error {
 	write := func(kind string, o *metav1.PartialObjectMetadata) error {
 		return json.NewEncoder(to).Encode(map[string]any{"type": kind, "object": o})
@@ -208,8 +207,8 @@ func (s *server) follow(t testing.TB, revision int) *follower {
 	return f
 }
 
-// next has the cache hear of the next change, if there is one. It does not hear of
-// other resources.
+// next applies the next change to the cache, if there is one. Changes of other resources
+// do not reach it.
 func (f *follower) next() error {
 	f.server.mu.Lock()
 	defer f.server.mu.Unlock()

@@ -1,16 +1,19 @@
-// Package consistency answers one question: has my cache seen my own writes?
+// Package consistency tells a controller whether its caches already show what it wrote
+// for an object.
 //
-// A controller decides from caches that trail the API server. If it syncs an
-// object again before the caches have caught up with what it just wrote, it
-// decides from a past of its own making: it creates what it has created, or
-// reports what it has already changed. So it records each write here and does
-// not start on an object while one of the object's writes is still missing:
+// A controller decides from caches, which lag behind the API server. If it synced an
+// object before the caches showed its last writes for that object, it would repeat them:
+// it would create what it has already created, or report what it has already changed. So
+// it records each write here, and does not sync an object while one of the object's
+// writes is missing from a cache:
 //
 //	if err := c.writes.EnsureReady(name); err != nil {
 //		return 0, worker.Requeue(err)
 //	}
 //
-// The package reads resource versions and nothing else; it never calls the API.
+// The package has the method names of kube-controller-manager's
+// pkg/controller/util/consistency. It only compares resource versions, and sends no
+// requests.
 package consistency
 
 import (
@@ -24,43 +27,42 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Seen tells the latest resource version that a cache has seen. Every
-// [cache.Store] and [cache.Indexer] does; one that is filled by an informer has a
-// transform to mind: it must keep metadata.resourceVersion.
+// Seen returns the latest resource version that a cache has seen. Every [cache.Store]
+// implements it. If an informer that fills the store has a transform, the transform must
+// keep metadata.resourceVersion.
 type Seen interface {
 	LastStoreSyncResourceVersion() string
 }
 
-// Store remembers, for each owner, the newest write to each resource that the
-// caches have not been found to have seen. Its size is bounded by the writes that
-// are still on their way into a cache. It is safe for concurrent use.
+// Store remembers, for each owner, the newest write to each resource, until the cache of
+// that resource shows it. So its size is bounded by the number of writes that are on
+// their way into a cache. It is safe for concurrent use.
 //
-// An owner is whatever the controller syncs by: one Store serves one kind.
+// An owner is the object that the controller syncs. One Store serves one kind of owner.
 //
-// A resource version that cannot be compared counts as seen, be it the write's or
-// the cache's (an empty one, or a server that does not count upwards): a
-// needless sync can be borne, an object that waits forever cannot. For the same
-// reason all records of a resource are dropped when its cache is seen to go
-// backward: the server's data was restored from a backup, whose versions are lower
-// and in which these writes may never have happened.
+// A write counts as seen if its resource version and the cache's cannot be compared (one
+// is empty, or the server does not count upward), because an unnecessary sync does less
+// harm than an object that waits forever. For the same reason, all records of a resource
+// are dropped when its cache goes backward: then the server's data was restored from a
+// backup, which has lower versions, and in which these writes may never have happened.
 type Store struct {
 	caches map[schema.GroupResource]Seen
 
 	mu     sync.Mutex
 	writes map[cache.ObjectName][]write
-	lastAt map[schema.GroupResource]string // where each cache was when last asked
+	lastAt map[schema.GroupResource]string // the resource version of each cache when it was last read
 }
 
-// write is the newest one to a resource. An owner has one for each, of which
-// there are few: a slice is searched faster than a map and reused more easily.
+// write is the newest write to a resource. An owner has one for each resource; as these
+// are few, they are kept in a slice.
 type write struct {
 	resource schema.GroupResource
 	version  string
 }
 
-// New returns a Store for writes to the resources that caches holds a cache for.
-// Each cache must cover every object of the resource that will be recorded:
-// what a selector or a namespace keeps out of a cache never brings it forward.
+// New returns a Store for writes to the resources in caches. Each cache must contain
+// every object whose writes are recorded: a write to an object that the informer's
+// selector or namespace excludes never shows in the cache.
 func New(caches map[schema.GroupResource]Seen) *Store {
 	return &Store{
 		caches: caches,
@@ -69,39 +71,37 @@ func New(caches map[schema.GroupResource]Seen) *Store {
 	}
 }
 
-// WroteAt notes that a write on behalf of owner was answered with an object of
-// that resource at resourceVersion. The newest of several is kept. A write that
-// changed nothing may be recorded too, as the server answers with the version
-// that it found.
+// WroteAt records a write on behalf of owner, by the resource version in the API
+// server's response. Only the newest write to each resource is kept. A write that
+// changed nothing may be recorded, too, because the response then has the version of the
+// object as it was.
 //
-// Recording a resource that New was given no cache for is a programming error;
-// WroteAt panics.
+// WroteAt panics if New was given no cache for the resource, which is a programming error.
 func (s *Store) WroteAt(owner cache.ObjectName, resource schema.GroupResource, resourceVersion string) {
 	if _, ok := s.caches[resource]; !ok {
-		panic(fmt.Sprintf("written: no cache for %s, whose write for %s was recorded", resource, owner))
+		panic(fmt.Sprintf("consistency: no cache for %s, which was written to for %s", resource, owner))
 	}
 	if !isComparable(resourceVersion) {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.position(resource) // before the new record: what it drops is older
+	s.readVersion(resource) // before the new record is added, as it may drop older ones
 	writes := s.writes[owner]
 	i := slices.IndexFunc(writes, func(w write) bool { return w.resource == resource })
 	switch {
 	case i < 0:
 		s.writes[owner] = append(writes, write{resource, resourceVersion})
-	case isBehind(writes[i].version, resourceVersion):
+	case isOlder(writes[i].version, resourceVersion):
 		writes[i].version = resourceVersion
 	}
 }
 
-// EnsureReady returns nil once the caches have seen every write that is recorded for
-// owner. Otherwise its error says, for each cache that is behind, where it is and
-// where it has to get to. Records that were seen are dropped.
+// EnsureReady returns nil if the caches show every write that is recorded for owner.
+// Otherwise the error names, for each cache that lags, its resource version and that of
+// the write. EnsureReady drops records of writes that the caches show.
 //
-// Ask before reading from the caches: what they saw before the question is in
-// whatever is read after the answer.
+// Call it before reading from the caches: whatever is read afterward includes the writes.
 func (s *Store) EnsureReady(owner cache.ObjectName) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,15 +109,15 @@ func (s *Store) EnsureReady(owner cache.ObjectName) error {
 		return nil
 	}
 	for resource := range s.caches {
-		s.position(resource)
+		s.readVersion(resource)
 	}
 	var behind []string
 	writes := slices.DeleteFunc(s.writes[owner], func(w write) bool {
 		at := s.lastAt[w.resource]
-		if !isBehind(at, w.version) {
+		if !isOlder(at, w.version) {
 			return true
 		}
-		behind = append(behind, fmt.Sprintf("%s is at resourceVersion %s, written was %s", w.resource, at, w.version))
+		behind = append(behind, fmt.Sprintf("%s is at resourceVersion %s, but the write is at %s", w.resource, at, w.version))
 		return false
 	})
 	s.keep(owner, writes)
@@ -125,14 +125,14 @@ func (s *Store) EnsureReady(owner cache.ObjectName) error {
 		return nil
 	}
 	slices.Sort(behind)
-	return fmt.Errorf("the cache has not seen this controller's own write: %s", strings.Join(behind, "; "))
+	return fmt.Errorf("the cache does not show this controller's own write yet: %s", strings.Join(behind, "; "))
 }
 
-// position asks the cache of the resource where it is. If that is behind where it
-// has been, the resource's records are dropped, whoever owns them.
-func (s *Store) position(resource schema.GroupResource) {
+// readVersion reads the resource version of a resource's cache. If that has gone backward,
+// it drops the records of all writes to the resource.
+func (s *Store) readVersion(resource schema.GroupResource) {
 	at := s.caches[resource].LastStoreSyncResourceVersion()
-	if isBehind(at, s.lastAt[resource]) {
+	if isOlder(at, s.lastAt[resource]) {
 		for owner, writes := range s.writes {
 			s.keep(owner, slices.DeleteFunc(writes, func(w write) bool { return w.resource == resource }))
 		}
@@ -140,7 +140,7 @@ func (s *Store) position(resource schema.GroupResource) {
 	s.lastAt[resource] = at
 }
 
-// keep replaces the records of an owner.
+// keep replaces an owner's records.
 func (s *Store) keep(owner cache.ObjectName, writes []write) {
 	if len(writes) == 0 {
 		delete(s.writes, owner)
@@ -149,21 +149,21 @@ func (s *Store) keep(owner cache.ObjectName, writes []write) {
 	s.writes[owner] = writes
 }
 
-// Clear drops all records of an owner. Call it when the owner is gone.
+// Clear drops all records of an owner. Call it when the owner has been deleted.
 func (s *Store) Clear(owner cache.ObjectName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.writes, owner)
 }
 
-// isBehind tells whether resource version a is older than b. Versions that
-// cannot be compared are not behind each other.
-func isBehind(a, b string) bool {
+// isOlder reports whether resource version a is older than b. It returns false if they
+// cannot be compared.
+func isOlder(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order < 0
 }
 
-// isComparable tells whether a resource version has an order at all.
+// isComparable reports whether a resource version can be compared to others.
 func isComparable(version string) bool {
 	_, err := resourceversion.CompareResourceVersion(version, version)
 	return err == nil

@@ -41,7 +41,7 @@ func newStore() (s *consistency.Store, deploymentsAt, icecreamsAt *at) {
 	}), deploymentsAt, icecreamsAt
 }
 
-func TestMissing(t *testing.T) {
+func TestEnsureReady(t *testing.T) {
 	tests := []struct {
 		name    string
 		written []string // to vanilla's Deployments, in this order
@@ -54,7 +54,7 @@ func TestMissing(t *testing.T) {
 		name:    "the write has not arrived",
 		written: []string{"101"},
 		seen:    "100",
-		want:    "the cache has not seen this controller's own write: deployments.apps is at resourceVersion 100, written was 101",
+		want:    "the cache does not show this controller's own write yet: deployments.apps is at resourceVersion 100, but the write is at 101",
 	}, {
 		name:    "the write has just arrived",
 		written: []string{"101"},
@@ -67,23 +67,23 @@ func TestMissing(t *testing.T) {
 		name:    "versions are numbers, not text",
 		written: []string{"101"},
 		seen:    "99",
-		want:    "the cache has not seen this controller's own write: deployments.apps is at resourceVersion 99, written was 101",
+		want:    "the cache does not show this controller's own write yet: deployments.apps is at resourceVersion 99, but the write is at 101",
 	}, {
 		name:    "versions may be longer than any integer",
 		written: []string{"340282366920938463463374607431768211457"},
 		seen:    "340282366920938463463374607431768211456",
-		want: "the cache has not seen this controller's own write: deployments.apps is at resourceVersion " +
-			"340282366920938463463374607431768211456, written was 340282366920938463463374607431768211457",
+		want: "the cache does not show this controller's own write yet: deployments.apps is at resourceVersion " +
+			"340282366920938463463374607431768211456, but the write is at 340282366920938463463374607431768211457",
 	}, {
 		name:    "only the first of two writes has arrived",
 		written: []string{"101", "103"},
 		seen:    "102",
-		want:    "the cache has not seen this controller's own write: deployments.apps is at resourceVersion 102, written was 103",
+		want:    "the cache does not show this controller's own write yet: deployments.apps is at resourceVersion 102, but the write is at 103",
 	}, {
 		name:    "the newest write counts, whichever was recorded last",
 		written: []string{"103", "101"},
 		seen:    "102",
-		want:    "the cache has not seen this controller's own write: deployments.apps is at resourceVersion 102, written was 103",
+		want:    "the cache does not show this controller's own write yet: deployments.apps is at resourceVersion 102, but the write is at 103",
 	}, {
 		name:    "a write without a version is not waited for",
 		written: []string{""},
@@ -96,12 +96,12 @@ func TestMissing(t *testing.T) {
 		name:    "a version that is no number displaces none that is",
 		written: []string{"101", "zzz"},
 		seen:    "100",
-		want:    "the cache has not seen this controller's own write: deployments.apps is at resourceVersion 100, written was 101",
+		want:    "the cache does not show this controller's own write yet: deployments.apps is at resourceVersion 100, but the write is at 101",
 	}, {
 		name:    "a version that is no number stands in nobody's way",
 		written: []string{"zzz", "101"},
 		seen:    "100",
-		want:    "the cache has not seen this controller's own write: deployments.apps is at resourceVersion 100, written was 101",
+		want:    "the cache does not show this controller's own write yet: deployments.apps is at resourceVersion 100, but the write is at 101",
 	}, {
 		name:    "a cache that does not tell its version is not waited for",
 		written: []string{"101"},
@@ -135,26 +135,26 @@ func text(err error) string {
 	return err.Error()
 }
 
-func TestMissingNamesEveryCacheThatIsBehind(t *testing.T) {
+func TestEnsureReadyNamesEveryStaleCache(t *testing.T) {
 	s, deploymentsAt, _ := newStore()
 	s.WroteAt(vanilla, icecreams, "202")
 	s.WroteAt(vanilla, deployments, "201")
-	want := "the cache has not seen this controller's own write: " +
-		"deployments.apps is at resourceVersion 100, written was 201; " +
-		"icecreams.controller.nicoleh.io is at resourceVersion 100, written was 202"
+	want := "the cache does not show this controller's own write yet: " +
+		"deployments.apps is at resourceVersion 100, but the write is at 201; " +
+		"icecreams.controller.nicoleh.io is at resourceVersion 100, but the write is at 202"
 	if diff := cmp.Diff(want, text(s.EnsureReady(vanilla))); diff != "" {
 		t.Errorf("Missing (-want +got):\n%s", diff)
 	}
 
 	*deploymentsAt = "201"
-	want = "the cache has not seen this controller's own write: " +
-		"icecreams.controller.nicoleh.io is at resourceVersion 100, written was 202"
+	want = "the cache does not show this controller's own write yet: " +
+		"icecreams.controller.nicoleh.io is at resourceVersion 100, but the write is at 202"
 	if diff := cmp.Diff(want, text(s.EnsureReady(vanilla))); diff != "" {
 		t.Errorf("Missing once one cache has caught up (-want +got):\n%s", diff)
 	}
 }
 
-func TestWhatWasSeenIsNotAskedForAgain(t *testing.T) {
+func TestRecordsAreDroppedOnceSeen(t *testing.T) {
 	s, deploymentsAt, _ := newStore()
 	s.WroteAt(vanilla, deployments, "101")
 	*deploymentsAt = "101"
@@ -167,9 +167,9 @@ func TestWhatWasSeenIsNotAskedForAgain(t *testing.T) {
 	}
 }
 
-// The server's data was restored from a backup: its versions are lower than those
-// that the controller was answered with, and it may take days until they are not.
-func TestNobodyWaitsForWhatARestoreHasUndone(t *testing.T) {
+// The server's data was restored from a backup, so its versions are lower than those in the
+// responses to the controller's writes, and may be so for days.
+func TestRestoreFromBackupDropsRecords(t *testing.T) {
 	s, deploymentsAt, icecreamsAt := newStore()
 	*deploymentsAt = "1000"
 	s.WroteAt(vanilla, deployments, "1001")
@@ -180,7 +180,7 @@ func TestNobodyWaitsForWhatARestoreHasUndone(t *testing.T) {
 	}
 
 	*deploymentsAt = "500"
-	want := "the cache has not seen this controller's own write: icecreams.controller.nicoleh.io is at resourceVersion 100, written was 101"
+	want := "the cache does not show this controller's own write yet: icecreams.controller.nicoleh.io is at resourceVersion 100, but the write is at 101"
 	if diff := cmp.Diff(want, text(s.EnsureReady(vanilla))); diff != "" {
 		t.Errorf("Missing once one cache has gone backward (-want +got):\n%s", diff)
 	}
@@ -199,20 +199,20 @@ func TestNobodyWaitsForWhatARestoreHasUndone(t *testing.T) {
 	}
 }
 
-// The first that is heard of a restore may be the answer to the next write.
-func TestAWriteAfterARestoreIsWaitedFor(t *testing.T) {
+// The response to the next write may be the first sign of a restore.
+func TestWriteAfterARestoreIsKept(t *testing.T) {
 	s, deploymentsAt, _ := newStore()
 	*deploymentsAt = "1000"
 	s.WroteAt(vanilla, deployments, "1001")
 	*deploymentsAt = "500"
 	s.WroteAt(vanilla, deployments, "501")
-	want := "the cache has not seen this controller's own write: deployments.apps is at resourceVersion 500, written was 501"
+	want := "the cache does not show this controller's own write yet: deployments.apps is at resourceVersion 500, but the write is at 501"
 	if diff := cmp.Diff(want, text(s.EnsureReady(vanilla))); diff != "" {
 		t.Errorf("Missing (-want +got):\n%s", diff)
 	}
 }
 
-func TestForget(t *testing.T) {
+func TestClear(t *testing.T) {
 	s, _, _ := newStore()
 	s.WroteAt(vanilla, deployments, "101")
 	s.WroteAt(chocolate, deployments, "101")
@@ -225,9 +225,9 @@ func TestForget(t *testing.T) {
 	}
 }
 
-func TestRecordingAnUnknownResourcePanics(t *testing.T) {
+func TestWroteAtPanicsForAnUnknownResource(t *testing.T) {
 	defer func() {
-		want := "written: no cache for secrets, whose write for default/vanilla was recorded"
+		want := "consistency: no cache for secrets, which was written to for default/vanilla"
 		if diff := cmp.Diff(want, fmt.Sprint(recover())); diff != "" {
 			t.Errorf("panic (-want +got):\n%s", diff)
 		}
@@ -237,7 +237,7 @@ func TestRecordingAnUnknownResourcePanics(t *testing.T) {
 }
 
 // The caches that controllers pass are client-go's.
-func TestAStoreOfClientGoTellsWhatItHasSeen(t *testing.T) {
+func TestStoresOfClientGoImplementSeen(t *testing.T) {
 	pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	resource := schema.GroupResource{Resource: "pods"}
 	s := consistency.New(map[schema.GroupResource]consistency.Seen{resource: pods})
@@ -259,8 +259,8 @@ func TestAStoreOfClientGoTellsWhatItHasSeen(t *testing.T) {
 	}
 }
 
-// model is the obvious way to do it: keep every write for ever, look through all
-// of them. A Store differs from it only in memory.
+// model is the obvious implementation: it keeps every write forever, and looks through all
+// of them. A Store differs only in memory.
 type model struct {
 	writes map[cache.ObjectName]map[schema.GroupResource][]int
 	seen   map[schema.GroupResource]int
@@ -349,8 +349,8 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
-// Whatever the strings are, the newest write that is a number is waited for until
-// the cache's version is a number that is at least as great; nothing else is.
+// For any strings, the newest write with a numeric version is waited for until the cache's
+// version is a number at least as high. Nothing else is waited for.
 func FuzzMissing(f *testing.F) {
 	for _, seed := range [][3]string{
 		{"101", "102", "100"},
@@ -392,7 +392,7 @@ func number(version string) *big.Int {
 	return n
 }
 
-func TestAskingCostsNoMemory(t *testing.T) {
+func TestEnsureReadyAllocatesNothing(t *testing.T) {
 	s, _, _ := newStore()
 	ask := func() {
 		if err := s.EnsureReady(vanilla); err != nil {

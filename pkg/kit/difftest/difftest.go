@@ -1,5 +1,5 @@
-// Package difftest helps tests to say what is wrong: in no more than a screenful,
-// and without the contents of Secrets, which logs of CI keep for everybody to read.
+// Package difftest shows the difference of two values in a test, in no more than a
+// screenful, and without the contents of Secrets, which everyone can read in the logs of CI.
 package difftest
 
 import (
@@ -17,11 +17,11 @@ import (
 
 // A screenful.
 const (
-	mostLines = 60
-	mostBytes = 300 // of a line
+	maxLines = 60
+	maxBytes = 300 // of a line
 )
 
-// Equal fails the test if want and got differ, and says how.
+// Equal fails the test, and shows the difference, if want and got differ.
 func Equal[T any](t testing.TB, what string, want, got T, opts ...cmp.Option) {
 	t.Helper()
 	if diff := Diff(want, got, opts...); diff != "" {
@@ -29,18 +29,18 @@ func Equal[T any](t testing.TB, what string, want, got T, opts ...cmp.Option) {
 	}
 }
 
-// Diff is cmp.Diff for values of any size that may hold what must not be shown.
-// Bytes are compared as bytes, rather than one by one through reflection, and are
-// shown by their number and a digest; so are what a Secret has in StringData, and
-// the annotation in which kubectl apply keeps a whole object.
+// Diff is cmp.Diff for values of any size that may contain secrets. It shows the length
+// and a digest instead of bytes, of what a Secret has in StringData, and of the annotation
+// in which kubectl apply keeps a whole object. (Comparing the digests is also faster than
+// comparing bytes one by one through reflection.)
 //
-// What unexported fields hold is shown if an option has cmp look at them.
+// It does show unexported fields if an option makes cmp compare them.
 func Diff(want, got any, opts ...cmp.Option) string {
 	return Clip(cmp.Diff(withDigests(want), withDigests(got), opts...))
 }
 
-// Bytes describes bytes by their number and a digest, which is the same for the same
-// bytes and different in each process, so that nobody can try what has it.
+// Bytes describes bytes by their length and a digest. The digest is different in each
+// process, so that nobody can find the bytes by trying.
 func Bytes(content []byte) string {
 	hash := hmac.New(sha256.New, key)
 	hash.Write(content)
@@ -57,23 +57,23 @@ var key = func() []byte {
 // that are too long.
 func Clip(text string) string {
 	lines := strings.SplitAfter(text, "\n")
-	if left := len(lines) - mostLines; left > 0 {
-		half := mostLines / 2
+	if left := len(lines) - maxLines; left > 0 {
+		half := maxLines / 2
 		note := fmt.Sprintf("... (%d lines left out)\n", left)
 		lines = append(append(append([]string{}, lines[:half]...), note), lines[len(lines)-half:]...)
 	}
 	for i, line := range lines {
 		content, end, _ := strings.Cut(line, "\n")
-		if left := len(content) - mostBytes; left > 0 {
-			content = fmt.Sprintf("%s... (%d bytes left out)", strings.ToValidUTF8(content[:mostBytes], ""), left)
+		if left := len(content) - maxBytes; left > 0 {
+			content = fmt.Sprintf("%s... (%d bytes left out)", strings.ToValidUTF8(content[:maxBytes], ""), left)
 			lines[i] = content + end + strings.Repeat("\n", strings.Count(line, "\n"))
 		}
 	}
 	return strings.Join(lines, "")
 }
 
-// withDigests returns a copy of a value in which digests are in the place of what
-// must not be shown. Equal values have equal copies, and others have others.
+// withDigests returns a copy of a value with digests in place of what must not be shown.
+// The copies of two values are equal only if the values are.
 func withDigests(value any) any {
 	if value == nil {
 		return nil
@@ -81,7 +81,7 @@ func withDigests(value any) any {
 	return digested(reflect.ValueOf(value)).Interface()
 }
 
-// digested is withDigests for a value that may be part of another.
+// digested does the work of withDigests for a value or a part of one.
 func digested(v reflect.Value) reflect.Value {
 	made := reflect.New(v.Type()).Elem()
 	made.Set(v)
@@ -148,14 +148,14 @@ func digestMap(made, v reflect.Value) {
 	}
 }
 
-// hideAll replaces every value of a map of texts, which is a copy.
+// hideAll replaces every value of a map of strings.
 func hideAll(texts reflect.Value) {
 	for each := texts.MapRange(); each.Next(); {
 		texts.SetMapIndex(each.Key(), hidden(each.Value()))
 	}
 }
 
-// hidden describes a text.
+// hidden returns the description of a string by Bytes.
 func hidden(text reflect.Value) reflect.Value {
 	return reflect.ValueOf(Bytes([]byte(text.String()))).Convert(text.Type())
 }

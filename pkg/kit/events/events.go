@@ -1,33 +1,32 @@
-// Package events reports events about objects (events.k8s.io/v1).
+// Package events records events about objects (events.k8s.io/v1) without ever delaying a
+// sync.
 //
-// It differs from the recorder of client-go in three ways. The events of one
-// object are written one after the other, in the order in which they were
-// recorded. Two events are the same only if they also say the same; client-go
-// counts an event with a new note as a repetition of the old one, whose note it
-// keeps. And the end of it can be awaited, so that a leader gives its lease away
-// only after its last write.
+// It differs from the recorder of client-go in three ways. The events about one object
+// are written one after another, in the order in which they were recorded. Two events are
+// the same only if their notes are, too; client-go counts an event with a new note as a
+// repetition of the old one, and keeps the old note. And callers can wait until the
+// recorder has stopped, so that a leader releases its lease only after its last write.
 //
-// Events are best effort: what the API server refuses is dropped and logged, what
-// does not reach it is tried again until the recorder stops.
+// Events are best effort: an event that the API server refuses is dropped and logged, and
+// one that does not reach it is retried until the recorder stops.
 //
 // # What events cost
 //
-// No caller, however confused, makes the recorder write much, or remember much.
+// No caller, however faulty, can make the recorder write much or remember much.
 //
-// An event that repeats one of the last 6 minutes is counted with it. The API
-// server learns the count when it reaches 2, 4, 8 and so on, every 15 minutes while
-// it grows, after 6 minutes without a repetition, and when the recorder stops. What
-// the API server knows of an event that goes on is therefore at most 15 minutes
-// old, and does not expire (it keeps events for an hour by default).
+// An event that repeats one of the last 6 minutes is counted with it. The recorder writes
+// the count to the API server when it reaches 2, 4, 8 and so on, every 15 minutes while it
+// grows, after 6 minutes without a repetition, and when the recorder stops. So the count
+// of an event that keeps being repeated is at most 15 minutes old, and the event does not
+// expire (by default, the API server keeps events for an hour).
 //
-// About one object (by UID) 25 new events may be written at once, and one more
-// each minute; warnings have room for 10 more. Of those that would have to wait,
-// only the last warning and the last event do, in their order; the others are
-// dropped, and the log says how many. While the API server is away, at most 32
-// events of one object wait.
+// For one object (by UID), 25 new events may be written at once, and one more each minute;
+// warnings have room for 10 more. Of the events that would have to wait, only the last
+// warning and the last event do, in their order; the others are dropped, and the log says
+// how many. While the API server is unavailable, at most 32 events of one object wait.
 //
-// Of an event that was written, a digest is kept for as long as it may be repeated,
-// and of all objects together those of the last 50,000 events, in about 30 MB.
+// The recorder keeps a digest of each written event for as long as it may be repeated, but
+// only of the last 50,000 events of all objects together, which takes about 30 MB.
 package events
 
 import (
@@ -35,10 +34,8 @@ import (
 	"container/list"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -59,11 +56,13 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"nicoleh.io/k8s-controller/pkg/kit/response"
+	"nicoleh.io/k8s-controller/pkg/kit/text"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
-// lastWords is how long a recorder that stops may take to write what is left.
-const lastWords = 5 * time.Second
+// flushTimeout is how long a recorder that is stopping may take to write the rest.
+const flushTimeout = 5 * time.Second
 
 // Recorder writes events. Its methods are safe for concurrent use.
 type Recorder struct {
@@ -72,58 +71,58 @@ type Recorder struct {
 	clock  clock.WithTicker
 	loop   *worker.Loop
 
-	mostSeries int
+	maxSeries int
 
-	mu       sync.Mutex
-	objects  map[cache.ObjectName]*object // that events regard
-	series   *list.List                   // every *series that may go on, least recently seen first
-	stamped  int64                        // the last event's part of its name
-	isEnding bool                         // nothing waits any longer
+	mu        sync.Mutex
+	objects   map[cache.ObjectName]*object // the objects of events
+	series    *list.List                   // every *series that may be repeated, least recently seen first
+	lastStamp int64                        // of the last event
+	isEnding  bool                         // whether nothing waits any longer
 }
 
-// New wires a recorder and starts nothing. The scheme has to know the types that
-// events are about. The options are those of the loop that writes them, which is
+// New wires a recorder and starts nothing. The scheme has to know the types of the objects
+// that events are about. The options are for the loop that writes the events, which is
 // named "events".
 func New(client eventsclient.EventsV1Interface, scheme *runtime.Scheme, clock clock.WithTicker, opts ...worker.Option) *Recorder {
 	r := &Recorder{
-		client:     client,
-		scheme:     scheme,
-		clock:      clock,
-		mostSeries: mostSeries,
-		objects:    map[cache.ObjectName]*object{},
-		series:     list.New(),
+		client:    client,
+		scheme:    scheme,
+		clock:     clock,
+		maxSeries: maxSeries,
+		objects:   map[cache.ObjectName]*object{},
+		series:    list.New(),
 	}
 	r.loop = worker.New("events", r.sync, append([]worker.Option{worker.WithClock(clock), worker.WithKeys(r.names)}, opts...)...)
 	return r
 }
 
-// For records in the name of that controller.
+// For returns a recorder of events that the controller of that name reports.
 func (r *Recorder) For(controller string) events.EventRecorder {
-	host, _ := os.Hostname() // an event without it is better than none
-	return named{r, controller, clip(controller+"-"+host, 128)}
+	host, _ := os.Hostname() // an event without a host name is better than none
+	return named{r, controller, text.Clip(controller+"-"+host, 128)}
 }
 
-// Run writes events with that many workers until ctx ends. It then writes what is
-// left, for a few seconds at most, and returns.
+// Run writes events with that many workers until ctx ends. It then takes a few seconds at
+// most to write the rest, and returns.
 func (r *Recorder) Run(ctx context.Context, workers int) error {
 	err := r.loop.Run(ctx, workers)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 	defer cancel()
-	for _, name := range r.left() {
-		for r.isLeft(name) {
+	for _, name := range r.remaining() {
+		for r.hasRemaining(name) {
 			_, err := r.sync(ctx, name)
 			if err != nil {
 				utilruntime.HandleErrorWithContext(ctx, err, "Event lost", "object", name)
 			}
 			if err != nil && !isRefusal(err) {
-				break // those behind it are lost, too
+				break // the events behind it are lost, too
 			}
 		}
 	}
 	return err
 }
 
-// Busy is how long the longest of the writes under way has taken by now.
+// Busy returns for how long the longest of the running writes has been running.
 func (r *Recorder) Busy() time.Duration { return r.loop.Busy() }
 
 // named is a recorder for one controller.
@@ -132,7 +131,7 @@ type named struct {
 	controller, instance string
 }
 
-// Eventf implements events.EventRecorder. It does not wait for anything.
+// Eventf implements events.EventRecorder. It never blocks.
 func (n named) Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any) {
 	about, err := reference.GetReference(n.scheme, regarding)
 	if err != nil {
@@ -149,7 +148,7 @@ func (n named) Eventf(regarding, related runtime.Object, eventType, reason, acti
 		Action:              action,
 		Reason:              reason,
 		Regarding:           *about,
-		Note:                clip(fmt.Sprintf(note, args...), 1024),
+		Note:                text.Clip(fmt.Sprintf(note, args...), 1024),
 		Type:                eventType,
 	}
 	if related != nil {
@@ -160,16 +159,16 @@ func (n named) Eventf(regarding, related runtime.Object, eventType, reason, acti
 	n.add(event, stamp)
 }
 
-// stamp is the time as a number that no other event of this recorder has.
+// stamp returns the time as a number that no other event of this recorder has.
 func (r *Recorder) stamp(now time.Time) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stamped = max(r.stamped+1, now.UnixNano())
-	return r.stamped
+	r.lastStamp = max(r.lastStamp+1, now.UnixNano())
+	return r.lastStamp
 }
 
-// add counts the event with the one that it repeats, or queues it as a new one. The
-// loop is told if there is something to write.
+// add counts the event with the one that it repeats, or queues it as a new one. If there
+// is something to write, it adds the object to the loop.
 func (r *Recorder) add(event *eventsv1.Event, stamp int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -188,7 +187,7 @@ func (r *Recorder) add(event *eventsv1.Event, stamp int64) {
 	}
 }
 
-// names are those of the objects that something may be left to write about.
+// names yields the names of the objects that may have something to write.
 func (r *Recorder) names(yield func(cache.ObjectName) bool) {
 	r.mu.Lock()
 	names := slices.Collect(maps.Keys(r.objects))
@@ -196,9 +195,9 @@ func (r *Recorder) names(yield func(cache.ObjectName) bool) {
 	slices.Values(names)(yield)
 }
 
-// left returns the names of objects about which something is left to write; those
-// with new events come first. From now on nothing waits for more to happen.
-func (r *Recorder) left() []cache.ObjectName {
+// remaining returns the names of the objects that may have something to write, those with
+// new events first. From now on, no event waits.
+func (r *Recorder) remaining() []cache.ObjectName {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.isEnding = true
@@ -213,39 +212,38 @@ func (r *Recorder) left() []cache.ObjectName {
 	return append(events, counts...)
 }
 
-// isLeft reports whether something about the object of that name is left to write.
-func (r *Recorder) isLeft(name cache.ObjectName) bool {
+// hasRemaining reports whether the object of that name has something to write.
+func (r *Recorder) hasRemaining(name cache.ObjectName) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := r.objects[name]
-	return o != nil && (len(o.pending) > 0 || slices.ContainsFunc(o.series, (*series).isBehind))
+	return o != nil && (len(o.pending) > 0 || slices.ContainsFunc(o.series, (*series).hasUnwritten))
 }
 
-// sync writes what has waited longest of what there is to write about the object of
-// that name, and forgets what is over.
-func (r *Recorder) sync(ctx context.Context, name cache.ObjectName) (again time.Duration, err error) {
-	next, dropped, again := r.next(name)
+// sync makes the first of the object's pending writes, and forgets series that are over.
+func (r *Recorder) sync(ctx context.Context, name cache.ObjectName) (requeueAfter time.Duration, err error) {
+	next, dropped, requeueAfter := r.next(name)
 	if dropped > 0 {
-		klog.FromContext(ctx).Info("Dropped events, as there were too many about the object", "dropped", dropped)
+		klog.FromContext(ctx).Info("Dropped events, because there were too many about the object", "dropped", dropped)
 	}
 	if next == nil {
-		return again, nil
+		return requeueAfter, nil
 	}
 	err = r.write(ctx, next)
 	if err != nil && !isRefusal(err) {
 		return 0, err
 	}
-	again = r.done(name, next, err)
+	requeueAfter = r.done(name, next, err)
 	if err != nil && !isGone(err) {
-		return again, worker.Terminal(fmt.Errorf("%s of %s dropped: %w", next.what(), name, err))
+		return requeueAfter, worker.Terminal(fmt.Errorf("%s of %s dropped: %w", next.what(), name, err))
 	}
-	return again, nil
+	return requeueAfter, nil
 }
 
-// next returns what to write about the object of that name, and how many events were
-// dropped before it. If there is nothing to write now, it is nil, and again says
-// when there may be; 0 is never.
-func (r *Recorder) next(name cache.ObjectName) (next *write, dropped int, again time.Duration) {
+// next returns the next write about the object of that name, and how many events were
+// dropped before it. If there is nothing to write now, it returns nil, and the time after
+// which there may be; 0 if never.
+func (r *Recorder) next(name cache.ObjectName) (next *write, dropped int, requeueAfter time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := r.objects[name]
@@ -261,13 +259,13 @@ func (r *Recorder) next(name cache.ObjectName) (next *write, dropped int, again 
 	return next, dropped, 0
 }
 
-// done notes that something was written, or refused with err, and returns when there
-// may be more to do.
-func (r *Recorder) done(name cache.ObjectName, w *write, err error) (again time.Duration) {
+// done records that a write was accepted, or refused with err. It returns the time after
+// which there may be more to write.
+func (r *Recorder) done(name cache.ObjectName, w *write, err error) (requeueAfter time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now, o := r.clock.Now(), r.objects[name]
-	if o == nil { // nothing was known any more but what was being written
+	if o == nil { // all but this write was forgotten
 		o = &object{name: name}
 		r.objects[name] = o
 	}
@@ -275,7 +273,7 @@ func (r *Recorder) done(name cache.ObjectName, w *write, err error) (again time.
 	if err != nil {
 		r.drop(o, w.series)
 	} else {
-		w.note(now)
+		w.accepted(now)
 		r.keep(o, w.series)
 	}
 	if len(o.pending) > 0 {
@@ -284,8 +282,8 @@ func (r *Recorder) done(name cache.ObjectName, w *write, err error) (again time.
 	return r.forget(o, now)
 }
 
-// keep remembers a series that was written, in place of the one that has not gone on
-// for longest if there are too many.
+// keep remembers a series that was written. If there are too many, it forgets the one that
+// was repeated least recently.
 func (r *Recorder) keep(o *object, s *series) {
 	if s.place == nil {
 		s.of, s.place = o, r.series.PushBack(s)
@@ -294,7 +292,7 @@ func (r *Recorder) keep(o *object, s *series) {
 	if s.isDue() {
 		o.pending = append(o.pending, &pending{series: s})
 	}
-	if r.series.Len() > r.mostSeries {
+	if r.series.Len() > r.maxSeries {
 		oldest := r.series.Front().Value.(*series)
 		r.drop(oldest.of, oldest)
 		r.clean(oldest.of)
@@ -312,27 +310,27 @@ func (r *Recorder) drop(o *object, s *series) {
 	o.series = slices.DeleteFunc(o.series, func(other *series) bool { return other == s })
 }
 
-// forget drops what can no longer be repeated, and returns when there is more to
-// forget about the object, or to write; 0 if nothing is left.
-func (r *Recorder) forget(o *object, now time.Time) (again time.Duration) {
+// forget drops series that can no longer be repeated. It returns the time after which
+// there is more to forget about the object, or to write; 0 if nothing is left.
+func (r *Recorder) forget(o *object, now time.Time) (requeueAfter time.Duration) {
 	for _, s := range slices.Clone(o.series) {
-		if s.isOver(now) && !s.isBehind() {
+		if s.isOver(now) && !s.hasUnwritten() {
 			r.drop(o, s)
 		}
 	}
 	o.budgets = slices.DeleteFunc(o.budgets, func(b budget) bool { return !b.whole.After(now) })
 	r.clean(o)
-	return o.again(now)
+	return o.requeueAfter(now)
 }
 
-// clean forgets an object of which nothing is known.
+// clean drops an object without any state.
 func (r *Recorder) clean(o *object) {
 	if o.isEmpty() {
 		delete(r.objects, o.name)
 	}
 }
 
-// write creates the event or has the API server know how often it was repeated.
+// write creates the event, or updates its count.
 func (r *Recorder) write(ctx context.Context, w *write) error {
 	client := r.client.Events(w.namespace)
 	if !w.creates {
@@ -344,7 +342,7 @@ func (r *Recorder) write(ctx context.Context, w *write) error {
 		if !apierrors.IsNotFound(err) || w.event == nil {
 			return err
 		}
-		w.anew() // the API server has forgotten it
+		w.recreate() // it has expired
 	}
 	event := w.event.DeepCopy()
 	if w.count > 1 {
@@ -352,32 +350,24 @@ func (r *Recorder) write(ctx context.Context, w *write) error {
 	}
 	_, err := client.Create(ctx, event, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		w.count, err = 1, nil // an answer was lost; it may have been less then
+		w.count, err = 1, nil // a response was lost; the count may have been lower then
 	}
 	return err
 }
 
-// isRefusal reports whether the API server has understood and will not do it.
+// isRefusal reports whether the API server has refused a write for good. An internal error
+// may be one of a webhook, and go away.
 func isRefusal(err error) bool {
-	var answer apierrors.APIStatus
-	return errors.As(err, &answer) && answer.Status().Code < http.StatusInternalServerError && !apierrors.IsTooManyRequests(err)
+	return response.IsRefusal(err) && !apierrors.IsInternalError(err)
 }
 
-// isGone reports whether an event could not be created because its namespace ends,
-// or has ended.
+// isGone reports whether an event could not be created because its namespace is being
+// deleted, or is gone.
 func isGone(err error) bool {
 	return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err)
 }
 
-// eventName returns the name of an event about an object of that name.
+// eventName returns the name of an event with that stamp about an object of that name.
 func eventName(object string, stamp int64) string {
-	return fmt.Sprintf("%s.%x", strings.TrimRight(clip(object, 230), "-."), stamp)
-}
-
-// clip is the beginning of a text, of so many bytes at most.
-func clip(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most], "")
+	return fmt.Sprintf("%s.%x", strings.TrimRight(text.Clip(object, 230), "-."), stamp)
 }

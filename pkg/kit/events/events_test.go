@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// journal are the errors that the operator gets to see.
+// journal collects the errors that are reported.
 type journal struct {
 	mu    sync.Mutex
 	lines []string
@@ -55,7 +55,7 @@ func (j *journal) keep(_ context.Context, err error, msg string, _ ...any) {
 	j.lines = append(j.lines, strings.TrimPrefix(fmt.Sprintf("%s: %v", msg, err), "Unhandled Error: "))
 }
 
-// take empties the journal.
+// take returns the errors so far, and empties the journal.
 func (j *journal) take() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -64,7 +64,7 @@ func (j *journal) take() []string {
 	return lines
 }
 
-// running is a recorder that runs, with the server that it writes to.
+// running is a running recorder and the server that it writes to.
 type running struct {
 	*server
 	*kitevents.Recorder
@@ -91,7 +91,7 @@ func run(t *testing.T, workers int, opts ...worker.Option) *running {
 	return &running{s, recorder, recorder.For("icecream-controller"), stop}
 }
 
-// pass lets the bubble's time go by and everything in it settle.
+// pass lets time pass and everything settle.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -106,12 +106,12 @@ func pod(name string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: "uid-of-pod", ResourceVersion: "7"}}
 }
 
-// tell records that the Pod melts, or whatever else the note says.
+// tell records an event about the Pod with that note.
 func (r *running) tell(name, note string) {
 	r.Eventf(pod(name), nil, corev1.EventTypeWarning, "Melting", "Cool", "%s", note)
 }
 
-func TestAnEventHasAllThatIsToldAboutIt(t *testing.T) {
+func TestEventIsComplete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, 1)
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "fridge", UID: "cold", ResourceVersion: "8"}}
@@ -140,10 +140,10 @@ func TestAnEventHasAllThatIsToldAboutIt(t *testing.T) {
 	})
 }
 
-// bubble is when time begins in a synctest bubble.
+// bubble is the time at which a synctest bubble begins.
 var bubble = time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// Each case tells something at one time after the other, and nothing fails.
+// Each case records events at several times, and no request fails.
 func TestWhatIsTheSameEvent(t *testing.T) {
 	type step struct {
 		after time.Duration // since the step before
@@ -171,15 +171,15 @@ func TestWhatIsTheSameEvent(t *testing.T) {
 		steps []step
 		want  []string
 	}{{
-		name:  "what is told once",
+		name:  "what is recorded once",
 		steps: []step{say(0, "melts")},
 		want:  []string{"melts ×1"},
 	}, {
-		name:  "what is told again is counted",
+		name:  "what is recorded again is counted",
 		steps: []step{say(0, "melts"), say(time.Minute, "melts"), say(time.Minute, "melts")},
 		want:  []string{"melts ×3"},
 	}, {
-		name:  "what is told again at once is counted",
+		name:  "what is recorded again at once is counted",
 		steps: []step{say(0, "melts"), say(0, "melts"), say(0, "melts")},
 		want:  []string{"melts ×3"},
 	}, {
@@ -246,15 +246,15 @@ func TestWhatIsTheSameEvent(t *testing.T) {
 					s.do(r)
 				}
 				pass(6 * time.Minute)
-				equal(t, "events", tt.want, r.told())
+				equal(t, "events", tt.want, r.recorded())
 				equal(t, "reports", nil, reports.take())
 			})
 		})
 	}
 }
 
-// Repetitions are counted in memory. The API server learns of them at 2, 4, 8 and
-// so on, and when there are no more.
+// Repetitions are counted in memory. The count is written when it reaches 2, 4, 8 and so
+// on, and when there are no more repetitions.
 func TestRepetitionsCostFewRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, 2)
@@ -263,10 +263,10 @@ func TestRepetitionsCostFewRequests(t *testing.T) {
 			pass(time.Second)
 		}
 		last := time.Now().Add(-time.Second)
-		equal(t, "events while they go on", []string{"melts ×512"}, r.told())
+		equal(t, "events while they go on", []string{"melts ×512"}, r.recorded())
 		equal(t, "requests while they go on", 1+9, r.requests())
 		pass(6 * time.Minute)
-		equal(t, "events", []string{"melts ×1000"}, r.told())
+		equal(t, "events", []string{"melts ×1000"}, r.recorded())
 		equal(t, "requests", 1+9+1, r.requests())
 		equal(t, "last seen", last, r.all()[0].Series.LastObservedTime.Time)
 		pass(time.Hour)
@@ -274,8 +274,8 @@ func TestRepetitionsCostFewRequests(t *testing.T) {
 	})
 }
 
-// Whoever looks at an event that goes on sees that it does, for as long as it does.
-func TestALongSeriesIsRefreshed(t *testing.T) {
+// An event that keeps being repeated does not expire, and its count stays up to date.
+func TestLongSeriesIsRefreshed(t *testing.T) {
 	for _, every := range []time.Duration{time.Second, time.Minute, 5*time.Minute + 59*time.Second} {
 		t.Run(every.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -295,14 +295,14 @@ func TestALongSeriesIsRefreshed(t *testing.T) {
 					t.Errorf("%d requests in %s", r.requests(), while)
 				}
 				pass(6 * time.Minute)
-				equal(t, "events", []string{fmt.Sprintf("melts ×%d", count)}, r.told())
+				equal(t, "events", []string{fmt.Sprintf("melts ×%d", count)}, r.recorded())
 			})
 		})
 	}
 }
 
-// What is said too often about an object does not keep what goes on from being seen.
-func TestASeriesIsRefreshedInAFlood(t *testing.T) {
+// A flood of other events about an object does not keep a series from being refreshed.
+func TestSeriesIsRefreshedDuringAFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, 1)
 		for i := range 2040 { // in 34 minutes
@@ -315,7 +315,7 @@ func TestASeriesIsRefreshedInAFlood(t *testing.T) {
 			t.Errorf("%q was last seen %s ago", melts.Note, since) // the 1,024th was written 17 minutes ago
 		}
 		pass(time.Hour)
-		equal(t, "the series", "melts ×2040", r.told()[0])
+		equal(t, "the series", "melts ×2040", r.recorded()[0])
 	})
 }
 
@@ -324,9 +324,9 @@ func (r *running) note(name, note string) {
 	r.Eventf(pod(name), nil, corev1.EventTypeNormal, "Scooped", "Scoop", "%s", note)
 }
 
-// A caller that always says something else about an object is not a storm for the
-// API server: 25 events at once, and then one each minute, the latest.
-func TestAFloodOfDifferentEvents(t *testing.T) {
+// A caller that records a different event each time causes 25 writes at once, and then one
+// each minute, of the latest event.
+func TestFloodOfDifferentEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, 2)
 		var want []string
@@ -337,39 +337,39 @@ func TestAFloodOfDifferentEvents(t *testing.T) {
 			}
 			pass(60 * time.Millisecond)
 		}
-		got := r.told()
+		got := r.recorded()
 		equal(t, "the first events", want, got[:25])
 		if len(got) > 25+3 || r.requests() > 25+3 {
 			t.Errorf("%d events took %d requests", len(got), r.requests())
 		}
 		r.tell("chocolate", "melts")
 		pass(time.Minute)
-		equal(t, "events about another", []string{"melts ×1"}, r.toldOf()["chocolate"])
-		got = r.toldOf()["vanilla"]
+		equal(t, "events about another", []string{"melts ×1"}, r.recordedOf()["chocolate"])
+		got = r.recordedOf()["vanilla"]
 		equal(t, "the last event", "scoop 2999 ×1", got[len(got)-1])
 		if !slices.IsSortedFunc(got, func(a, b string) int { return number(a) - number(b) }) {
 			t.Errorf("they are out of order: %q", got)
 		}
 
 		pass(time.Hour)
-		equal(t, "events when nothing happens", len(got)+1, len(r.told()))
+		equal(t, "events when nothing happens", len(got)+1, len(r.recorded()))
 		for i := range 25 {
 			r.note("vanilla", fmt.Sprint("bite ", i))
 		}
 		synctest.Wait()
-		equal(t, "events about one that was left alone for long", len(got)+1+25, len(r.told()))
+		equal(t, "events about one that was left alone for long", len(got)+1+25, len(r.recorded()))
 	})
 }
 
 // number is the one in the note "scoop 7 ×1".
-func number(told string) (n int) {
-	if _, err := fmt.Sscanf(told, "scoop %d", &n); err != nil {
+func number(recorded string) (n int) {
+	if _, err := fmt.Sscanf(recorded, "scoop %d", &n); err != nil {
 		return -1
 	}
 	return n
 }
 
-// Of what is too much, what went well is dropped first, and the order stays.
+// If there are too many events, normal ones are dropped before warnings, and the order stays.
 func TestWarningsHaveRoomInAFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, 2)
@@ -389,16 +389,16 @@ func TestWarningsHaveRoomInAFlood(t *testing.T) {
 		for i := range 10 {
 			want = append(want, fmt.Sprintf("melts %d ×1", i))
 		}
-		equal(t, "events at once", want, r.told())
+		equal(t, "events at once", want, r.recorded())
 		pass(time.Minute)
-		equal(t, "events a minute later", append(want, "melts 11 ×1"), r.told())
+		equal(t, "events a minute later", append(want, "melts 11 ×1"), r.recorded())
 		pass(30 * time.Minute)
-		equal(t, "events in the end", append(want, "melts 11 ×1", "freezes 11 ×1"), r.told())
+		equal(t, "events in the end", append(want, "melts 11 ×1", "freezes 11 ×1"), r.recorded())
 	})
 }
 
-// An object made anew has room of its own.
-func TestTheLimitIsOneOfAnObject(t *testing.T) {
+// A re-created object has a budget of its own.
+func TestBudgetIsPerUID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, 2)
 		for life := range 3 {
@@ -409,12 +409,12 @@ func TestTheLimitIsOneOfAnObject(t *testing.T) {
 				synctest.Wait()
 			}
 		}
-		equal(t, "number of events", 3*25, len(r.told()))
+		equal(t, "number of events", 3*25, len(r.recorded()))
 	})
 }
 
-// What happened to a former object of the name is no reason to wait.
-func TestTheEventsOfAFormerObjectHoldUpNobody(t *testing.T) {
+// Events about a former object of the same name do not delay those about the new one.
+func TestEventsOfAFormerObjectDelayNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, 2)
 		for i := range 100 {
@@ -426,12 +426,12 @@ func TestTheEventsOfAFormerObjectHoldUpNobody(t *testing.T) {
 		r.Eventf(anew, nil, corev1.EventTypeWarning, "Melting", "Melt", "melts")
 		r.Eventf(anew, nil, corev1.EventTypeNormal, "Freezing", "Freeze", "freezes")
 		synctest.Wait()
-		told := r.told()
-		equal(t, "events about the new one", []string{"melts ×1", "freezes ×1"}, told[25:])
+		recorded := r.recorded()
+		equal(t, "events about the new one", []string{"melts ×1", "freezes ×1"}, recorded[25:])
 	})
 }
 
-// What is refused has cost a request, too.
+// A refused event has cost a request, too.
 func TestRefusedEventsCountForTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, 2)
@@ -444,7 +444,7 @@ func TestRefusedEventsCountForTheLimit(t *testing.T) {
 	})
 }
 
-func TestASeriesSaysWhenItWasLastSeen(t *testing.T) {
+func TestSeriesSaysWhenItWasLastSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, 1)
 		r.tell("vanilla", "melts")
@@ -457,10 +457,10 @@ func TestASeriesSaysWhenItWasLastSeen(t *testing.T) {
 	})
 }
 
-// In each case vanilla melts, melts again a minute later, and is then eaten.
-// Nothing is lost or told twice because of a failure that passes, and what the
-// API server refuses is in nobody's way.
-func TestWhatBecomesOfAnEventThatFails(t *testing.T) {
+// In each case, vanilla melts, melts again a minute later, and is then eaten. A temporary
+// failure causes no event to be lost or recorded twice, and a refused event delays no
+// other.
+func TestFailures(t *testing.T) {
 	all := []string{"melts ×2", "is eaten ×1"}
 	const url = "http://server/apis/events.k8s.io/v1/namespaces/shop/events"
 	tests := []struct {
@@ -542,7 +542,7 @@ func TestWhatBecomesOfAnEventThatFails(t *testing.T) {
 				r.tell("vanilla", "melts")
 				r.tell("vanilla", "is eaten")
 				pass(10 * time.Second)
-				equal(t, "events", tt.want, r.told())
+				equal(t, "events", tt.want, r.recorded())
 				equal(t, "requests", tt.wantAsked, r.requests())
 				equal(t, "reports", tt.wantReports, reports.take())
 			})
@@ -550,9 +550,9 @@ func TestWhatBecomesOfAnEventThatFails(t *testing.T) {
 	}
 }
 
-// The events of an object are told in their order, whatever fails; those of
+// The events of an object are recorded in their order, whatever fails; those of
 // others do not wait for them.
-func TestTheEventsOfAnObjectKeepTheirOrder(t *testing.T) {
+func TestEventsOfAnObjectKeepTheirOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, 8)
 		isAway := map[int]bool{1: true, 2: true, 4: true, 7: true, 8: true, 9: true}
@@ -573,11 +573,11 @@ func TestTheEventsOfAnObjectKeepTheirOrder(t *testing.T) {
 			}
 		}
 		pass(5 * time.Minute)
-		equal(t, "events", want, r.toldOf())
+		equal(t, "events", want, r.recordedOf())
 	})
 }
 
-func TestOneObjectDoesNotHoldUpTheOthers(t *testing.T) {
+func TestOneObjectDoesNotDelayOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, 2)
 		r.setFail(first(hang))
@@ -592,9 +592,9 @@ func TestOneObjectDoesNotHoldUpTheOthers(t *testing.T) {
 	})
 }
 
-// An object that changes faster than it can be told costs no more than so much
-// memory, and the last is what people want to know.
-func TestOfTooManyEventsOfAnObjectTheLastAreTold(t *testing.T) {
+// The memory for events of one object is limited, and the last events are kept, because they
+// matter most.
+func TestLastOfTooManyEventsAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, 2)
 		r.setFail(always(away))
@@ -609,12 +609,12 @@ func TestOfTooManyEventsOfAnObjectTheLastAreTold(t *testing.T) {
 		for i := range 32 {
 			want = append(want, fmt.Sprintf("scoop %d ×1", 68+i))
 		}
-		equal(t, "events", map[string][]string{"vanilla": want, "chocolate": {"melts ×1"}}, r.toldOf())
+		equal(t, "events", map[string][]string{"vanilla": want, "chocolate": {"melts ×1"}}, r.recordedOf())
 	})
 }
 
-// Of those that are too many, what went well is dropped before what did not.
-func TestOfTooManyEventsOfAnObjectWarningsAreTold(t *testing.T) {
+// If there are too many events, normal ones are dropped before warnings.
+func TestWarningsAmongTooManyEventsAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, 2)
 		r.setFail(always(away))
@@ -629,12 +629,12 @@ func TestOfTooManyEventsOfAnObjectWarningsAreTold(t *testing.T) {
 		for i := range 24 { // of the 31 that were kept
 			want = append(want, fmt.Sprintf("scoop %d ×1", 69+i))
 		}
-		equal(t, "events", append(want, "scoop 99 ×1"), r.told())
+		equal(t, "events", append(want, "scoop 99 ×1"), r.recorded())
 	})
 }
 
-// The one that is being written when it is dropped from those that wait.
-func TestAnEventOnItsWayIsToldOnce(t *testing.T) {
+// The event is being written when it is dropped from the pending ones.
+func TestEventThatIsBeingWrittenIsRecordedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, 1)
 		r.setFail(first(func(_ *http.Request, act func() *http.Response) (*http.Response, error) {
@@ -649,7 +649,7 @@ func TestAnEventOnItsWayIsToldOnce(t *testing.T) {
 			want = append(want, fmt.Sprintf("scoop %d ×1", i))
 		}
 		pass(2 * time.Minute)
-		equal(t, "events", want, r.told())
+		equal(t, "events", want, r.recorded())
 	})
 }
 
@@ -660,15 +660,15 @@ func TestEventsOfObjectsWithoutANamespaceAreInDefault(t *testing.T) {
 			r.Eventf(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "fridge"}}, nil, corev1.EventTypeWarning, "Warm", "Cool", "is warm")
 		}
 		synctest.Wait()
-		equal(t, "events", []string{"is warm ×2"}, r.told())
+		equal(t, "events", []string{"is warm ×2"}, r.recorded())
 		equal(t, "namespace", "default", r.all()[0].Namespace)
 		equal(t, "namespace of what it regards", "", r.all()[0].Regarding.Namespace)
 		equal(t, "reports", nil, reports.take())
 	})
 }
 
-// The server of these tests refuses what is not valid.
-func TestWhatIsTooLongIsClipped(t *testing.T) {
+// The server of these tests refuses invalid events.
+func TestLongTextsAreClipped(t *testing.T) {
 	a := func(n int) string { return strings.Repeat("a", n) }
 	tests := []struct {
 		name     string
@@ -720,13 +720,13 @@ func TestWhatIsTooLongIsClipped(t *testing.T) {
 	}
 }
 
-func TestALongInstanceIsClipped(t *testing.T) {
+func TestLongInstanceIsClipped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, 1)
 		controller := strings.Repeat("a.", 64) + "example.com/waiter"
 		r.For(controller).Eventf(pod("vanilla"), nil, corev1.EventTypeNormal, "Long", "Clip", "is long")
 		synctest.Wait()
-		equal(t, "events", []string{"is long ×1"}, r.told())
+		equal(t, "events", []string{"is long ×1"}, r.recorded())
 		equal(t, "controller", controller, r.all()[0].ReportingController)
 		equal(t, "instance", controller[:128], r.all()[0].ReportingInstance)
 	})
@@ -745,26 +745,26 @@ func TestEventsOfTheSameMomentHaveNamesOfTheirOwn(t *testing.T) {
 		}
 		telling.Wait()
 		synctest.Wait()
-		equal(t, "number of events", 20, len(r.told()))
-		for _, told := range r.told() {
-			if !strings.HasSuffix(told, "×1") {
-				t.Errorf("told more than once: %s", told)
+		equal(t, "number of events", 20, len(r.recorded()))
+		for _, recorded := range r.recorded() {
+			if !strings.HasSuffix(recorded, "×1") {
+				t.Errorf("recorded more than once: %s", recorded)
 			}
 		}
 	})
 }
 
-func TestWhatCannotBeReferredTo(t *testing.T) {
+func TestObjectsWithoutAReference(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, 1)
 		r.Eventf(nil, nil, corev1.EventTypeNormal, "Scooped", "Scoop", "is nothing")
 		synctest.Wait()
-		equal(t, "events about nothing", nil, r.told())
+		equal(t, "events about nothing", nil, r.recorded())
 		equal(t, "reports", []string{"recording event Scooped: can't reference a nil object"}, reports.take())
 
 		r.Eventf(pod("vanilla"), &unregistered{}, corev1.EventTypeNormal, "Scooped", "Scoop", "has an odd friend")
 		synctest.Wait()
-		equal(t, "events", []string{"has an odd friend ×1"}, r.told())
+		equal(t, "events", []string{"has an odd friend ×1"}, r.recorded())
 		got := reports.take()
 		if len(got) != 1 || !strings.HasPrefix(got[0], "recording event Scooped: no kind is registered") {
 			t.Errorf("reports: %q", got)
@@ -775,11 +775,11 @@ func TestWhatCannotBeReferredTo(t *testing.T) {
 // unregistered is an object that no scheme knows.
 type unregistered struct{ corev1.Pod }
 
-func TestTheEnd(t *testing.T) {
+func TestStopping(t *testing.T) {
 	type of = map[string][]string
 	tests := []struct {
 		name        string
-		before      func(asked int) failure // until the recorder is told to stop
+		before      func(asked int) failure // until the recorder is recorded to stop
 		after       func(asked int) failure
 		want        of
 		wantTook    time.Duration
@@ -848,7 +848,7 @@ func TestTheEnd(t *testing.T) {
 				begin := time.Now()
 				equal(t, "Run", nil, r.stop())
 				equal(t, "time taken", tt.wantTook, time.Since(begin))
-				equal(t, "events", tt.want, r.toldOf())
+				equal(t, "events", tt.want, r.recordedOf())
 				got := reports.take()
 				for i := range got {
 					if msg, cause, ok := strings.Cut(got[i], "http://server"); ok {
@@ -863,8 +863,8 @@ func TestTheEnd(t *testing.T) {
 	}
 }
 
-// A recorder that stops leaves nobody with a count that is not true.
-func TestCountsAreWrittenInTheEnd(t *testing.T) {
+// A recorder that stops leaves correct counts behind.
+func TestCountsAreWrittenWhenItStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, 1)
 		for range 7 {
@@ -872,42 +872,42 @@ func TestCountsAreWrittenInTheEnd(t *testing.T) {
 			r.tell("chocolate", "melts")
 			pass(time.Second)
 		}
-		equal(t, "events before", []string{"melts ×4", "melts ×4"}, r.told())
+		equal(t, "events before", []string{"melts ×4", "melts ×4"}, r.recorded())
 		equal(t, "Run", nil, r.stop())
-		equal(t, "events", []string{"melts ×7", "melts ×7"}, r.told())
+		equal(t, "events", []string{"melts ×7", "melts ×7"}, r.recorded())
 		equal(t, "last seen", time.Now().Add(-time.Second), r.all()[0].Series.LastObservedTime.Time)
 	})
 }
 
-// An event that has expired, or that somebody has deleted, is created again for the
-// repetitions that it did not have, and only because of a repetition.
-func TestAnEventThatIsGoneWhileItGoesOn(t *testing.T) {
+// An event that has expired or was deleted is created again when it is repeated, with only
+// the repetitions that it did not have.
+func TestExpiredEventIsCreatedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, 1)
 		for range 5 {
 			r.tell("vanilla", "melts")
 			pass(time.Second)
 		}
-		equal(t, "events before", []string{"melts ×4"}, r.told())
+		equal(t, "events before", []string{"melts ×4"}, r.recorded())
 		r.expire()
 		for range 3 {
 			r.tell("vanilla", "melts")
 			pass(time.Second)
 		}
-		equal(t, "events", []string{"melts ×4"}, r.told()) // from the fifth to the eighth
+		equal(t, "events", []string{"melts ×4"}, r.recorded()) // from the fifth to the eighth
 		r.tell("vanilla", "melts")
 		r.expire()
 		pass(time.Hour)
-		equal(t, "events that do not go on", nil, r.told())
+		equal(t, "events that do not go on", nil, r.recorded())
 		equal(t, "reports", nil, reports.take())
 		r.tell("vanilla", "melts")
 		synctest.Wait()
-		equal(t, "an event that comes again", []string{"melts ×1"}, r.told())
+		equal(t, "an event that comes again", []string{"melts ×1"}, r.recorded())
 	})
 }
 
-// What was recorded while the first of it was on its way.
-func TestARepetitionOfAnEventOnItsWay(t *testing.T) {
+// The repetition comes while the event is being written.
+func TestRepetitionOfAnEventThatIsBeingWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, 1)
 		r.setFail(first(func(_ *http.Request, act func() *http.Response) (*http.Response, error) {
@@ -921,13 +921,13 @@ func TestARepetitionOfAnEventOnItsWay(t *testing.T) {
 			r.tell("vanilla", "melts")
 		}
 		pass(2 * time.Minute)
-		equal(t, "events", []string{"melts ×5"}, r.told())
+		equal(t, "events", []string{"melts ×5"}, r.recorded())
 		equal(t, "requests", 3, r.requests())
 	})
 }
 
-// The log says how much was dropped, once for each event that was written instead.
-func TestTheLogSaysWhatWasDropped(t *testing.T) {
+// The log says how many events were dropped, once for each event that was written instead.
+func TestDroppedEventsAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
 		recorder := kitevents.New(s.client(t), scheme.Scheme, clock.RealClock{})
@@ -943,23 +943,23 @@ func TestTheLogSaysWhatWasDropped(t *testing.T) {
 		pass(time.Hour)
 		cancel()
 		equal(t, "Run", nil, <-ended)
-		equal(t, "number of events", 26, len(s.told()))
+		equal(t, "number of events", 26, len(s.recorded()))
 		if lines := strings.Count(log.String(), "Dropped events"); lines != 1 || !strings.Contains(log.String(), "dropped=99") {
 			t.Errorf("%d lines about what was dropped, want one about 99 events:\n%s", lines, log.String())
 		}
 	})
 }
 
-func TestWhatIsToldBeforeRunIsKept(t *testing.T) {
+func TestEventsBeforeRunAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
 		recorder := kitevents.New(s.client(t), scheme.Scheme, clock.RealClock{})
 		recorder.For("icecream-controller").Eventf(pod("vanilla"), nil, corev1.EventTypeNormal, "Scooped", "Scoop", "early")
-		equal(t, "before", nil, s.told())
+		equal(t, "before", nil, s.recorded())
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		equal(t, "Run", nil, recorder.Run(ctx, 1))
-		equal(t, "afterwards", []string{"early ×1"}, s.told())
+		equal(t, "afterwards", []string{"early ×1"}, s.recorded())
 	})
 }
 
@@ -970,7 +970,7 @@ func TestRunRefusesMisuse(t *testing.T) {
 	})
 }
 
-func TestTheLoopsOptionsCount(t *testing.T) {
+func TestOptionsOfTheLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var results []worker.Result

@@ -27,7 +27,7 @@ import (
 )
 
 // Objects come and go for as long as the process lives.
-func TestNothingIsRememberedOfWhatIsOver(t *testing.T) {
+func TestMemoryOfEndedSeriesIsFreed(t *testing.T) {
 	events := schema.GroupResource{Group: "events.k8s.io", Resource: "events"}
 	terminating := apierrors.NewForbidden(events, "", nil)
 	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
@@ -36,7 +36,7 @@ func TestNothingIsRememberedOfWhatIsOver(t *testing.T) {
 		answer func(asked int) error
 		want   int // of those recorded and remembered, two minutes later
 	}{{
-		name:   "told",
+		name:   "recorded",
 		answer: func(int) error { return nil },
 		want:   2,
 	}, {
@@ -46,7 +46,7 @@ func TestNothingIsRememberedOfWhatIsOver(t *testing.T) {
 		name:   "in a namespace that ends",
 		answer: func(int) error { return terminating },
 	}, {
-		name: "tried again and told",
+		name: "tried again and recorded",
 		answer: func(asked int) error {
 			if asked < 3 {
 				return apierrors.NewGenericServerResponse(http.StatusServiceUnavailable, "post", events, "", "", 0, true)
@@ -55,7 +55,7 @@ func TestNothingIsRememberedOfWhatIsOver(t *testing.T) {
 		},
 		want: 2,
 	}, {
-		name: "told, and refused when told again",
+		name: "recorded, and refused when recorded again",
 		answer: func(asked int) error {
 			if asked > 2 {
 				return apierrors.NewForbidden(events, "", nil)
@@ -106,7 +106,7 @@ func TestNothingIsRememberedOfWhatIsOver(t *testing.T) {
 }
 
 // What goes on is not forgotten before its time.
-func TestASeriesIsRememberedForAsLongAsItMayGoOn(t *testing.T) {
+func TestSeriesIsRememberedUntilItEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		r := New(client.EventsV1(), scheme.Scheme, clock.RealClock{})
@@ -175,7 +175,7 @@ func quick(t *testing.T) *Recorder {
 }
 
 // A large cluster has tens of thousands of objects with a problem each.
-func TestWhatAnEventCostsInMemory(t *testing.T) {
+func TestMemoryPerEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := quick(t)
 		const objects = 500
@@ -213,7 +213,7 @@ func TestWhatAnEventCostsInMemory(t *testing.T) {
 func TestMemoryForEventsIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := quick(t)
-		r.mostSeries = 10
+		r.maxSeries = 10
 		record := func(name string) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
 			r.For("test").Eventf(pod, nil, corev1.EventTypeNormal, "Scooped", "Scoop", "again")

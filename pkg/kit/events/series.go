@@ -18,41 +18,41 @@ import (
 )
 
 const (
-	// seriesEnds is how long after an event the same event is another one of its
-	// series (KEP-383 has 6 minutes) rather than a new one.
+	// seriesEnds is how long after an event the same event still continues its series
+	// rather than being a new one. KEP-383 has 6 minutes.
 	seriesEnds = 6 * time.Minute
 
-	// refresh is how long a count may be behind while a series goes on. An API
-	// server keeps events for an hour, and 30 minutes if it is told to be thrifty.
+	// refresh is how old the count in the API server may be while a series continues.
+	// API servers keep events for an hour by default, some for only 30 minutes.
 	refresh = 15 * time.Minute
 
-	// mostSeries is how many series are remembered, of all objects together.
-	mostSeries = 50_000
+	// maxSeries is how many series are remembered, of all objects together.
+	maxSeries = 50_000
 
-	// mostPending is how many events of one object wait to be written; of more, the
-	// oldest are dropped, but warnings last.
-	mostPending = 32
+	// maxPending is how many events of one object may wait to be written. If there are
+	// more, the oldest is dropped; warnings are dropped last.
+	maxPending = 32
 )
 
-// Room for new events about one object: see the package comment.
+// The budget of new events about one object; see the package comment.
 const (
 	room        = 25
 	warningRoom = room + 10
 	roomAfter   = time.Minute // for one more
 )
 
-// object is what is known of the events about objects of one name.
+// object is the state of the events about objects of one name.
 type object struct {
 	name    cache.ObjectName
-	pending []*pending // to be written, oldest first
-	series  []*series  // that were written, and may go on
-	budgets []budget   // of objects about which events were created lately
-	dropped int        // events, since one was last written
+	pending []*pending // events to be written, oldest first
+	series  []*series  // written events that may be repeated
+	budgets []budget   // of the objects (by UID) with recent events
+	dropped int        // number of events dropped since the last write
 }
 
 // pending is an event that waits to be created, or whose count waits to be written.
 type pending struct {
-	event  *eventsv1.Event // as it was last recorded; nil if only its series is known
+	event  *eventsv1.Event // as it was last recorded; nil if only its series is left
 	stamp  int64           // part of the event's name
 	series *series
 }
@@ -71,7 +71,7 @@ type series struct {
 	digest  digest
 	stamp   int64     // part of the event's name
 	count   int32     // how often it was recorded
-	written int32     // what the API server knows of that
+	written int32     // the count that was last written
 	seen    time.Time // when it was last recorded
 	wrote   time.Time // when it was last written
 
@@ -80,11 +80,11 @@ type series struct {
 	place *list.Element // in Recorder.series
 }
 
-// isOver reports whether the event would not be a repetition any more.
+// isOver reports whether the same event would begin a new series.
 func (s *series) isOver(now time.Time) bool { return now.Sub(s.seen) >= seriesEnds }
 
-// isBehind reports whether the API server does not know of all repetitions.
-func (s *series) isBehind() bool { return s.count > s.written }
+// hasUnwritten reports whether repetitions have not been written yet.
+func (s *series) hasUnwritten() bool { return s.count > s.written }
 
 // isDue reports whether the count has reached a power of two since it was written.
 func (s *series) isDue() bool {
@@ -95,17 +95,17 @@ func (s *series) isDue() bool {
 	return int64(s.count) >= due
 }
 
-// again returns when the series has to be looked at if it does not go on.
-func (s *series) again() time.Time {
+// due returns when there is something to do about the series if it is not repeated.
+func (s *series) due() time.Time {
 	over := s.seen.Add(seriesEnds)
-	if written := s.wrote.Add(refresh); s.isBehind() && written.Before(over) {
+	if written := s.wrote.Add(refresh); s.hasUnwritten() && written.Before(over) {
 		return written
 	}
 	return over
 }
 
-// record counts the event with the one that it repeats, or queues it, and reports
-// whether there is something to write because of it.
+// record counts the event with the one that it repeats, or queues it. It reports whether
+// that requires a write.
 func (o *object) record(event *eventsv1.Event, stamp int64) (s *series, isToWrite bool) {
 	now, digest := event.EventTime.Time, digestOf(event)
 	if s = o.find(digest, now); s == nil {
@@ -113,7 +113,7 @@ func (o *object) record(event *eventsv1.Event, stamp int64) (s *series, isToWrit
 		o.push(&pending{event: event, stamp: stamp, series: s})
 		return s, true
 	}
-	s.count = max(s.count, s.count+1) // and no further than it can count
+	s.count = max(s.count, s.count+1) // without overflow
 	s.seen = now
 	isPending := slices.ContainsFunc(o.pending, func(p *pending) bool { return p.series == s })
 	if isPending || !s.isDue() {
@@ -123,7 +123,7 @@ func (o *object) record(event *eventsv1.Event, stamp int64) (s *series, isToWrit
 	return s, true
 }
 
-// find returns the series that an event with that digest is part of, if there is one.
+// find returns the series that an event with that digest continues; nil if there is none.
 func (o *object) find(digest digest, now time.Time) *series {
 	for _, p := range o.pending {
 		if p.series.digest == digest && !p.series.isOver(now) {
@@ -138,10 +138,10 @@ func (o *object) find(digest digest, now time.Time) *series {
 	return nil
 }
 
-// push queues an event, and drops another if there are too many.
+// push queues an event, and drops the oldest if there are too many.
 func (o *object) push(p *pending) {
 	o.pending = append(o.pending, p)
-	if len(o.pending) <= mostPending {
+	if len(o.pending) <= maxPending {
 		return
 	}
 	oldest := max(0, slices.IndexFunc(o.pending, func(p *pending) bool { return !p.isWarning() }))
@@ -151,8 +151,8 @@ func (o *object) push(p *pending) {
 	o.pending = slices.Delete(o.pending, oldest, oldest+1)
 }
 
-// next returns what to write first. If there is nothing to write now, it is nil, and
-// wait says when a new event may be created; 0 if none waits.
+// next returns the next write. If there is nothing to write now, it returns nil, and the
+// time after which a new event may be created; 0 if no event waits.
 func (o *object) next(now time.Time, isEnding bool) (next *write, wait time.Duration) {
 	for i := 0; i < len(o.pending); {
 		p := o.pending[i]
@@ -170,16 +170,15 @@ func (o *object) next(now time.Time, isEnding bool) (next *write, wait time.Dura
 		}
 	}
 	for _, s := range o.series {
-		if s.isBehind() && (isEnding || !now.Before(s.again())) {
+		if s.hasUnwritten() && (isEnding || !now.Before(s.due())) {
 			return o.write(&pending{series: s}), 0
 		}
 	}
 	return nil, wait
 }
 
-// shed drops new events about an object because the first of them has to wait. What
-// is left of those that would have to wait is the last warning, and the last event
-// of all if nothing comes after it.
+// shed drops new events about an object because the first of them has to wait. Of those
+// that would have to wait, it keeps the last warning and the last event.
 func (o *object) shed(first *pending) {
 	uid := first.event.Regarding.UID
 	var last, lastWarning *pending
@@ -193,14 +192,14 @@ func (o *object) shed(first *pending) {
 	}
 	before := len(o.pending)
 	o.pending = slices.DeleteFunc(o.pending, func(p *pending) bool {
-		hasRoom := p.isWarning() && !first.isWarning() // or may have
+		hasRoom := p.isWarning() && !first.isWarning() // it may not have to wait
 		return p.isAbout(uid) && !hasRoom && p != last && p != lastWarning
 	})
 	o.dropped += before - len(o.pending)
 }
 
-// done takes what was written or refused out of what is pending, and out of the
-// budget.
+// done removes an event that was written or refused from the pending ones, and charges the
+// budget for it.
 func (o *object) done(w *write, now time.Time) {
 	if w.creates {
 		o.budget(w.event.Regarding.UID, now).spend(now)
@@ -208,7 +207,7 @@ func (o *object) done(w *write, now time.Time) {
 	o.pending = slices.DeleteFunc(o.pending, func(p *pending) bool { return p == w.pending })
 }
 
-// budget returns the budget of new events about an object.
+// budget returns the budget for new events about the object of that UID.
 func (o *object) budget(of types.UID, now time.Time) *budget {
 	i := slices.IndexFunc(o.budgets, func(b budget) bool { return b.of == of })
 	if i < 0 {
@@ -218,20 +217,21 @@ func (o *object) budget(of types.UID, now time.Time) *budget {
 	return &o.budgets[i]
 }
 
-// isEmpty reports whether nothing is known of the object.
+// isEmpty reports whether the object has no state.
 func (o *object) isEmpty() bool {
 	return len(o.pending) == 0 && len(o.series) == 0 && len(o.budgets) == 0
 }
 
-// again returns when the first of what is known is to be looked at; 0 if nothing is.
-func (o *object) again(now time.Time) (again time.Duration) {
+// requeueAfter returns the time after which there is something to do about the object; 0 if
+// never.
+func (o *object) requeueAfter(now time.Time) (requeueAfter time.Duration) {
 	for _, b := range o.budgets {
-		again = worker.MinRequeue(again, max(1, b.whole.Sub(now)))
+		requeueAfter = worker.MinRequeue(requeueAfter, max(1, b.whole.Sub(now)))
 	}
 	for _, s := range o.series {
-		again = worker.MinRequeue(again, max(1, s.again().Sub(now)))
+		requeueAfter = worker.MinRequeue(requeueAfter, max(1, s.due().Sub(now)))
 	}
-	return again
+	return requeueAfter
 }
 
 // write is a request about an event.
@@ -239,7 +239,7 @@ type write struct {
 	*pending
 	namespace, name string
 	creates         bool
-	isAnew          bool  // what the API server knew, it does no longer
+	isRecreated     bool  // because the event had expired
 	known           int32 // repetitions, before this request
 	count           int32 // repetitions, with it
 	seen            time.Time
@@ -259,19 +259,20 @@ func (o *object) write(p *pending) *write {
 	}
 }
 
-// anew has the event created as a new one, of the repetitions that were not written.
-func (w *write) anew() { w.isAnew, w.creates, w.count = true, true, w.count-w.known }
+// recreate makes this a write that creates the event, with the repetitions that were not
+// written yet.
+func (w *write) recreate() { w.isRecreated, w.creates, w.count = true, true, w.count-w.known }
 
-// note has the series know what was written.
-func (w *write) note(now time.Time) {
+// accepted updates the series after the write was accepted.
+func (w *write) accepted(now time.Time) {
 	s := w.series
-	if w.isAnew {
+	if w.isRecreated {
 		s.stamp, s.count = w.stamp, s.count-w.known
 	}
 	s.written, s.wrote = w.count, now
 }
 
-// what names the event in an error.
+// what returns how an error names the event.
 func (w *write) what() string {
 	if w.event == nil {
 		return "the count of an event"
@@ -279,16 +280,16 @@ func (w *write) what() string {
 	return "event " + w.event.Reason
 }
 
-// seriesOf is what the API server is to know of a series.
+// seriesOf returns the series field of an event.
 func seriesOf(count int32, seen time.Time) *eventsv1.EventSeries {
 	return &eventsv1.EventSeries{Count: count, LastObservedTime: metav1.NewMicroTime(seen)}
 }
 
-// budget is the room for new events about one object. It is a token bucket in which
-// each event takes roomAfter to be made up for.
+// budget limits the new events about one object. It is a token bucket that gets back one
+// event per roomAfter.
 type budget struct {
 	of    types.UID
-	whole time.Time // when everything has been made up for
+	whole time.Time // when the bucket is full again
 }
 
 // wait returns how long a new event has to wait.
@@ -308,7 +309,7 @@ func (b *budget) spend(now time.Time) {
 	b.whole = b.whole.Add(roomAfter)
 }
 
-// digest is the same for events that say the same about the same objects.
+// digest is equal for events that say the same about the same objects.
 type digest [16]byte
 
 func digestOf(e *eventsv1.Event) (d digest) {

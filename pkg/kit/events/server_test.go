@@ -25,8 +25,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// server is as much of an API server as events need. It is reached without a
-// network, so that it can be in a bubble.
+// server is an API server for events. It is reached without a network, so that it can be in
+// a bubble.
 type server struct {
 	mu     sync.Mutex
 	events map[string]*eventsv1.Event // by path
@@ -35,7 +35,7 @@ type server struct {
 	fail   func(asked int) failure    // of a request; nil or a nil failure is none
 }
 
-// failure is what happens instead of an answer. It may have the server act.
+// failure happens instead of a response. It may let the server carry out the request.
 type failure func(r *http.Request, act func() *http.Response) (*http.Response, error)
 
 // away is a server that cannot be reached.
@@ -43,7 +43,7 @@ func away(*http.Request, func() *http.Response) (*http.Response, error) {
 	return nil, errors.New("connect: connection refused")
 }
 
-// lost is an answer that does not arrive.
+// lost is a response that does not arrive.
 func lost(_ *http.Request, act func() *http.Response) (*http.Response, error) {
 	act()
 	return nil, io.ErrUnexpectedEOF
@@ -55,7 +55,7 @@ func hang(r *http.Request, _ func() *http.Response) (*http.Response, error) {
 	return nil, r.Context().Err()
 }
 
-// refuse is an answer other than the one that was hoped for.
+// refuse returns a failure that responds with a status.
 func refuse(code int32, reason metav1.StatusReason, causes ...metav1.CauseType) failure {
 	status := failed(code, reason, "no")
 	for _, cause := range causes {
@@ -77,7 +77,7 @@ var (
 	terminating = refuse(http.StatusForbidden, metav1.StatusReasonForbidden, corev1.NamespaceTerminatingCause)
 )
 
-// first are the failures of the first requests; the others succeed.
+// first makes the first requests fail in these ways; later ones succeed.
 func first(failures ...failure) func(int) failure {
 	return func(asked int) failure {
 		if asked > len(failures) {
@@ -87,7 +87,7 @@ func first(failures ...failure) func(int) failure {
 	}
 }
 
-// always is the failure of every request.
+// always makes every request fail in that way.
 func always(f failure) func(int) failure { return func(int) failure { return f } }
 
 func newServer() *server { return &server{events: map[string]*eventsv1.Event{}} }
@@ -157,8 +157,8 @@ func (s *server) act(r *http.Request) *http.Response {
 	return answer(r, code, event)
 }
 
-// validate asks for what the API server asks for (validateV1EventSeries and its
-// neighbours in pkg/apis/core/validation/events.go of Kubernetes).
+// validate checks what the API server checks (validateV1EventSeries and its
+// neighbors in pkg/apis/core/validation/events.go of Kubernetes).
 func validate(e *eventsv1.Event) error {
 	var errs []error
 	for _, text := range validation.IsDNS1123Subdomain(e.Name) {
@@ -206,7 +206,7 @@ func answer(r *http.Request, code int, body any) *http.Response {
 	}
 }
 
-// setFail has requests fail from now on.
+// setFail makes requests fail from now on.
 func (s *server) setFail(fail func(int) failure) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -220,7 +220,7 @@ func (s *server) expire() {
 	s.events, s.made = map[string]*eventsv1.Event{}, nil
 }
 
-// all are the events that there are, in the order of creation.
+// all returns the events that exist, in the order of creation.
 func (s *server) all() []eventsv1.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,25 +231,25 @@ func (s *server) all() []eventsv1.Event {
 	return all
 }
 
-// told are the notes of all events and how often each was told, as in "melts ×2",
-// in the order of creation.
-func (s *server) told() []string {
-	var told []string
+// recorded returns the notes and counts of all events, such as "melts ×2", in the order of
+// creation.
+func (s *server) recorded() []string {
+	var recorded []string
 	for _, e := range s.all() {
 		count := int32(1)
 		if e.Series != nil {
 			count = e.Series.Count
 		}
-		told = append(told, fmt.Sprintf("%s ×%d", e.Note, count))
+		recorded = append(recorded, fmt.Sprintf("%s ×%d", e.Note, count))
 	}
-	return told
+	return recorded
 }
 
-// toldOf is told, by the object that the events regard.
-func (s *server) toldOf() map[string][]string {
+// recordedOf returns the same by object.
+func (s *server) recordedOf() map[string][]string {
 	of := map[string][]string{}
 	for i, e := range s.all() {
-		of[e.Regarding.Name] = append(of[e.Regarding.Name], s.told()[i])
+		of[e.Regarding.Name] = append(of[e.Regarding.Name], s.recorded()[i])
 	}
 	return of
 }
@@ -260,5 +260,5 @@ func (s *server) requests() int {
 	return s.asked
 }
 
-// objects are the names of those that events regard.
-func (s *server) objects() []string { return slices.Sorted(maps.Keys(s.toldOf())) }
+// objects returns the names of the objects that have events.
+func (s *server) objects() []string { return slices.Sorted(maps.Keys(s.recordedOf())) }

@@ -1,5 +1,5 @@
-// Package flags is what the programs of this repository have in common: how they read
-// their flags, how they find a cluster, and what they say of themselves.
+// Package flags has what all commands have in common: they read flags from the command
+// line and the environment, find the cluster, configure the log, and print their version.
 package flags
 
 import (
@@ -20,7 +20,7 @@ import (
 	"k8s.io/component-base/version"
 )
 
-// AddLogging adds the flags of the log, but for those that are alpha.
+// AddLogging adds the logging flags of component-base, except those that are alpha.
 func AddLogging(flags *flag.FlagSet, logging *logsapi.LoggingConfiguration) {
 	all := flag.NewFlagSet("", flag.ContinueOnError)
 	logsapi.AddGoFlags(logging, all)
@@ -30,9 +30,10 @@ func AddLogging(flags *flag.FlagSet, logging *logsapi.LoggingConfiguration) {
 	}
 }
 
-// Parse reads the flags from args and, where these have none, from the environment:
-// -kube-api-qps of flags that are named "controller" is CONTROLLER_KUBE_API_QPS there.
-// It returns [flag.ErrHelp] after it has printed help, and else errors of one line.
+// Parse reads the flags from args and, for those that args do not set, from the
+// environment: the variable for -kube-api-qps of a flag set with the name "controller" is
+// CONTROLLER_KUBE_API_QPS. It returns [flag.ErrHelp] after it has printed help; every other
+// error fits on one line.
 func Parse(flags *flag.FlagSet, args []string) error {
 	var err error
 	flags.VisitAll(func(f *flag.Flag) {
@@ -46,7 +47,7 @@ func Parse(flags *flag.FlagSet, args []string) error {
 	if err != nil {
 		return err
 	}
-	flags.SetOutput(io.Discard) // the error says it in one line
+	flags.SetOutput(io.Discard) // the error says it on one line
 	err = flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		flags.SetOutput(os.Stdout)
@@ -58,10 +59,11 @@ func Parse(flags *flag.FlagSet, args []string) error {
 	return err
 }
 
-// ClusterConfig says how to reach the cluster: as the file kubeconfig does, if that
-// is not empty, but at the address master, if that is not; else as $KUBECONFIG does,
-// and without it as the service account of the Pod. Nothing but the API server limits
-// requests.
+// ClusterConfig returns the config for clients of the cluster. If kubeconfig is not empty,
+// it is the name of the file to use; if master is not empty, it is the API server's
+// address, and overrides that of the file. If both are empty, $KUBECONFIG names the file,
+// and without that, the config is that of the Pod's service account. Clients do not limit
+// their rate of requests.
 func ClusterConfig(kubeconfig, master string) (*rest.Config, error) {
 	config, err := func() (*rest.Config, error) {
 		if kubeconfig != "" || master != "" {
@@ -85,8 +87,8 @@ func ClusterConfig(kubeconfig, master string) (*rest.Config, error) {
 	return config, nil
 }
 
-// Version is what the linker was told by the Makefile, or else what the Go toolchain
-// found out.
+// Version returns the version that the linker has set, or else the one that the Go
+// toolchain has recorded.
 func Version() apimachineryversion.Info {
 	v := version.Get()
 	if info, ok := debug.ReadBuildInfo(); ok && strings.Contains(v.GitCommit, "$Format") {
@@ -100,7 +102,7 @@ func Version() apimachineryversion.Info {
 	return v
 }
 
-// VersionLine says in one line what was built.
+// VersionLine returns the version of a program on one line.
 func VersionLine(program string) string {
 	v := Version()
 	return fmt.Sprintf("%s %s, commit %s, %s, %s", program, v.GitVersion, v.GitCommit, v.GoVersion, v.Platform)

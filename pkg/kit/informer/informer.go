@@ -1,22 +1,19 @@
-// Package informer makes informers that know how long ago they last heard from the
-// API server.
+// Package informer makes informers that record when they last heard from the API server,
+// and that keep only what is needed of each object.
 //
-// A cache that is cut off looks like one of a cluster in which nothing happens, so
-// nobody notices. But an API server sends each watch a bookmark about once a minute:
-// what has been silent for much longer than that is not idle. Whatever arrives for a
-// cache, be it an event, a bookmark or the answer to a list, is passed on with its
-// time, for a metric; a silence is logged in one line, with the last error, and so is
+// A cache that is cut off looks just like the cache of a cluster in which nothing
+// happens. But an API server sends each watch a bookmark about once a minute, so a cache
+// that has heard nothing for much longer than that is not idle. The time of everything
+// that arrives for a cache, be it an event, a bookmark, or the response to a list, is
+// passed on for a metric. A silence is logged in one line with the last error, and so is
 // its end.
 //
-// A resource that the API server does not know (its CustomResourceDefinition was
-// deleted) or does not let this process list is asked for every preflight.Interval,
-// as at startup, and not at the intervals of up to a minute that client-go's
-// reflector arrives at. So the cache is filled about a second after the definition
-// or the permission is there again. The same goes for an API server that nobody
-// reaches, as its connections are refused.
-//
-// It also says what a cache keeps of each object (Stripped), and recognizes the answers
-// of the API server by which a cache is behind (IsBehind).
+// If the API server does not know a resource (its CustomResourceDefinition was deleted),
+// or does not allow this process to list it, the informer tries again at every
+// preflight.Interval, as at startup, and not at the intervals of up to a minute that
+// client-go's reflector arrives at. So the cache is filled about a second after the
+// definition or the permission is back. The same goes for an API server that refuses
+// connections.
 package informer
 
 import (
@@ -40,16 +37,16 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/preflight"
 )
 
-// patience is how long a cache may hear nothing before the log says so: two bookmarks.
-const patience = 2 * time.Minute
+// maxSilence is how long a cache may hear nothing before that is logged: two bookmarks.
+const maxSilence = 2 * time.Minute
 
-// lookEvery is how often that is looked at.
-const lookEvery = 10 * time.Second
+// checkInterval is how often a cache is checked for that.
+const checkInterval = 10 * time.Second
 
-// silence is the obstacle where no other is known.
+// silence is what the log says if there is no other reason to give.
 const silence = "the API server has sent nothing, not even a bookmark"
 
-// Caches are the informers of one controller. The methods are safe for concurrent use.
+// Caches are the informers of one controller. Its methods are safe for concurrent use.
 type Caches struct {
 	clock clock.WithTicker
 	heard func(resource, selector string, at time.Time)
@@ -58,19 +55,20 @@ type Caches struct {
 	all []*source
 }
 
-// New returns an empty set of caches. The function heard is called with the time at
-// which one of them heard from the API server, for the first time with the time at
-// which the cache was made. It has to be fast and safe for concurrent use.
+// New returns an empty set of caches. The function heard is called whenever one of them
+// hears from the API server, and once when it is made. It must be fast, and safe for
+// concurrent use.
 func New(heard func(resource, selector string, at time.Time), clock clock.WithTicker) *Caches {
 	return &Caches{clock: clock, heard: heard}
 }
 
-// StartWithContext starts the informers, and logs their silences, until ctx ends.
+// StartWithContext starts the informers, which run until ctx ends, and logs when they
+// hear nothing.
 func (c *Caches) StartWithContext(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.all {
-		go s.listen(ctx)
+		go s.logSilences(ctx)
 		go s.informer.RunWithContext(ctx)
 	}
 }
@@ -86,7 +84,7 @@ func (c *Caches) Resources() []preflight.Resource {
 	return resources
 }
 
-// All returns the caches, as a barrier needs them.
+// All returns the caches for [barrier.Await].
 func (c *Caches) All() []barrier.Cache {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,16 +96,15 @@ func (c *Caches) All() []barrier.Cache {
 }
 
 // Client lists and watches the objects of one type, in one namespace or all of them.
-// Generated clients do, and those for metadata.
+// Generated clients and metadata clients implement it.
 type Client[L runtime.Object] interface {
 	List(ctx context.Context, options metav1.ListOptions) (L, error)
 	Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
 }
 
-// NewInformer returns an informer that is one of the caches. It holds what the client
-// lists of the resource, restricted by its selectors, as objects of the type of
-// example, and has no indexes yet. The client has to be restricted to the resource's
-// namespace.
+// NewInformer adds an informer to the caches, and returns it. It holds what the client
+// lists with the resource's selectors, as objects of the type of example, and has no
+// indexes yet. The client has to be restricted to the resource's namespace.
 func NewInformer[L runtime.Object](c *Caches, r preflight.Resource, client Client[L], example runtime.Object, resync time.Duration) cache.SharedIndexInformer {
 	s := c.add(r)
 	restrict := func(options *metav1.ListOptions) { options.LabelSelector, options.FieldSelector = r.Selector, r.Fields }
@@ -124,19 +121,19 @@ func NewInformer[L runtime.Object](c *Caches, r preflight.Resource, client Clien
 		}, client),
 		example,
 		cache.SharedIndexInformerOptions{ResyncPeriod: resync, Indexers: cache.Indexers{}})
-	utilruntime.Must(informer.SetWatchErrorHandlerWithContext(s.report)) // which fails once it has been started
+	utilruntime.Must(informer.SetWatchErrorHandlerWithContext(s.handleWatchError)) // fails only if the informer has been started
 	s.informer = informer
 	return informer
 }
 
-// Factory is a factory of informers of built-in or of generated types.
+// Factory is a shared informer factory, for built-in or generated types.
 type Factory[F any] interface {
 	InformerFor(example runtime.Object, create F) cache.SharedIndexInformer
 }
 
-// Install has the factory's informer of the type of example be one of the caches, and
-// returns it. It has to come before anybody asks the factory for that. The factory's
-// own namespace and list options do not count.
+// Install makes one of the caches the factory's informer of the type of example, and
+// returns it. Call it before anything else asks the factory for that type. The factory's
+// own namespace and list options have no effect on it.
 func Install[F ~func(C, time.Duration) cache.SharedIndexInformer, C any, L runtime.Object](c *Caches, factory Factory[F], r preflight.Resource, client Client[L], example runtime.Object) cache.SharedIndexInformer {
 	return factory.InformerFor(example, func(_ C, resync time.Duration) cache.SharedIndexInformer {
 		informer := NewInformer(c, r, client, example, resync)
@@ -145,6 +142,7 @@ func Install[F ~func(C, time.Duration) cache.SharedIndexInformer, C any, L runti
 	})
 }
 
+// add adds a cache of the resource, which has no informer yet.
 func (c *Caches) add(r preflight.Resource) *source {
 	now := c.clock.Now()
 	s := &source{
@@ -160,7 +158,7 @@ func (c *Caches) add(r preflight.Resource) *source {
 	return s
 }
 
-// source is where one cache hears from.
+// source observes what one cache receives from the API server.
 type source struct {
 	resource preflight.Resource
 	clock    clock.WithTicker
@@ -168,76 +166,76 @@ type source struct {
 	informer cache.SharedIndexInformer
 
 	mu       sync.Mutex
-	last     time.Time // when it last heard something, or was made
-	err      error     // why it has not since then, as far as is known
-	told     string    // what the log says that it waits for
-	reported bool      // whether the log has client-go's words on a watch that fails
+	last     time.Time // when it last received something, or was made
+	err      error     // the last error since then
+	logged   string    // the obstacle that was logged since then
+	reported bool      // whether client-go has logged an error since a watch last succeeded
 }
 
-// list calls the client's list, and again as long as the resource cannot be listed
-// for want of a definition or a permission. That somebody may mend at any time, and
-// it costs the API server next to nothing to be asked.
+// list calls the client's list, and repeats it as long as the definition or the
+// permission that it needs is missing. Someone may fix that at any time, and such a
+// request costs the API server very little.
 func (s *source) list(ctx context.Context, list func() (runtime.Object, error)) (runtime.Object, error) {
-	objects, err := ask(ctx, s, list, func(err error) bool {
+	objects, err := request(ctx, s, list, func(err error) bool {
 		if !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
 			return utilnet.IsConnectionRefused(err)
 		}
 		obstacle, remedy, _ := s.resource.Explain(err)
-		s.tell(ctx, obstacle, "remedy", remedy, "err", err)
+		s.report(ctx, obstacle, "remedy", remedy, "err", err)
 		return true
 	})
 	if err == nil {
-		s.hear(ctx, false)
+		s.received(ctx, false)
 	}
 	return objects, err
 }
 
-// watch calls the client's watch, and notes what it delivers. It does not wait as list
-// does for a definition or a permission: where the resource can be listed all the same,
-// the reflector goes on with that.
+// watch calls the client's watch, and observes what it delivers. Unlike list, it does not
+// wait for a definition or a permission, because the reflector falls back to listing,
+// which may be allowed.
 func (s *source) watch(ctx context.Context, watch func() (watch.Interface, error)) (watch.Interface, error) {
-	events, err := ask(ctx, s, watch, utilnet.IsConnectionRefused)
+	events, err := request(ctx, s, watch, utilnet.IsConnectionRefused)
 	if err != nil {
 		return nil, err
 	}
 	return s.tap(ctx, events), nil
 }
 
-// ask makes a request, and makes it again as long as its error is one to wait for.
-func ask[T any](ctx context.Context, s *source, request func() (T, error), isToWaitFor func(error) bool) (answer T, err error) {
+// request sends a request, and repeats it as long as canRetry reports true for its error.
+func request[T any](ctx context.Context, s *source, send func() (T, error), canRetry func(error) bool) (response T, err error) {
 	for {
-		answer, err = request()
+		response, err = send()
 		if err == nil {
-			return answer, nil
+			return response, nil
 		}
-		s.fail(ctx, err)
-		if ctx.Err() != nil || !isToWaitFor(err) {
-			return answer, err
+		s.failed(ctx, err)
+		if ctx.Err() != nil || !canRetry(err) {
+			return response, err
 		}
 		select {
 		case <-ctx.Done():
-			return answer, context.Cause(ctx)
+			return response, context.Cause(ctx)
 		case <-s.clock.After(preflight.Interval):
 		}
 	}
 }
 
-// hear takes note that the API server has said something, maybe in a watch.
-func (s *source) hear(ctx context.Context, inWatch bool) {
+// received records that the API server has sent something.
+func (s *source) received(ctx context.Context, inWatch bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.clock.Now()
-	if s.told != "" {
+	if s.logged != "" {
 		klog.FromContext(ctx).Info("Going on", "with", s.resource.GroupResource(), "after", now.Sub(s.last).Round(time.Second))
 	}
-	s.last, s.err, s.told = now, nil, ""
+	s.last, s.err, s.logged = now, nil, ""
 	s.reported = s.reported && !inWatch
 	s.heard(now)
 }
 
-// fail takes note of an error. That a resource version is too old or too new for the
-// API server is none: the reflector asks for another.
-func (s *source) fail(ctx context.Context, err error) {
+// failed records an error. It ignores responses that say that a resource version is too
+// old or too new, because the reflector continues with another.
+func (s *source) failed(ctx context.Context, err error) {
 	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
 		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
 		return
@@ -247,52 +245,55 @@ func (s *source) fail(ctx context.Context, err error) {
 	s.err = err
 }
 
-// tell logs what the cache waits for, if that is something new.
-func (s *source) tell(ctx context.Context, obstacle string, keysAndValues ...any) {
+// report logs what the cache waits for, unless the log already says so.
+func (s *source) report(ctx context.Context, obstacle string, keysAndValues ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.told != obstacle {
+	if s.logged != obstacle {
 		s.log(ctx, obstacle, keysAndValues...)
 	}
 }
 
+// log logs what the cache waits for.
 func (s *source) log(ctx context.Context, obstacle string, keysAndValues ...any) {
-	s.told = obstacle
+	s.logged = obstacle
 	klog.FromContext(ctx).Info("Waiting", append([]any{
 		"for", s.resource.GroupResource(), "namespace", s.resource.Namespace, "selector", s.resource.Selector, "because", obstacle,
 	}, keysAndValues...)...)
 }
 
-// listen tells of a silence, unless a reason for it has been told already.
-func (s *source) listen(ctx context.Context) {
+// logSilences logs, until ctx ends, when the cache has heard nothing for too long.
+func (s *source) logSilences(ctx context.Context) {
 	started := s.clock.Now()
-	ticker := s.clock.NewTicker(lookEvery)
+	ticker := s.clock.NewTicker(checkInterval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C():
-			s.look(ctx, started)
+			s.check(ctx, started)
 		}
 	}
 }
 
-func (s *source) look(ctx context.Context, started time.Time) {
+// check logs that the cache has heard nothing for too long, unless the log already says
+// what it waits for.
+func (s *source) check(ctx context.Context, started time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	since := s.last
 	if since.Before(started) {
 		since = started
 	}
-	if silent := s.clock.Since(since); silent > patience && s.told == "" {
+	if silent := s.clock.Since(since); silent > maxSilence && s.logged == "" {
 		s.log(ctx, silence, "since", silent.Round(time.Second), "err", s.err)
 	}
 }
 
-// report leaves an error of the reflector to client-go to log, but only the first
-// since the last time that a watch delivered something.
-func (s *source) report(ctx context.Context, r *cache.Reflector, err error) {
+// handleWatchError lets client-go log an error of the reflector if it is the first since
+// a watch last delivered something.
+func (s *source) handleWatchError(ctx context.Context, r *cache.Reflector, err error) {
 	s.mu.Lock()
 	isNew := !s.reported
 	s.reported = true
@@ -304,7 +305,7 @@ func (s *source) report(ctx context.Context, r *cache.Reflector, err error) {
 	}
 }
 
-// tap passes on the events of a watch, and notes that they came.
+// tap returns a watch that passes on the events of another, and records when they come.
 func (s *source) tap(ctx context.Context, events watch.Interface) watch.Interface {
 	t := &tapped{out: make(chan watch.Event), stopped: make(chan struct{})}
 	t.stop = sync.OnceFunc(func() {
@@ -315,9 +316,9 @@ func (s *source) tap(ctx context.Context, events watch.Interface) watch.Interfac
 		defer close(t.out)
 		for event := range events.ResultChan() {
 			if event.Type == watch.Error {
-				s.fail(ctx, apierrors.FromObject(event.Object))
+				s.failed(ctx, apierrors.FromObject(event.Object))
 			} else {
-				s.hear(ctx, true)
+				s.received(ctx, true)
 			}
 			select {
 			case t.out <- event:
@@ -329,7 +330,7 @@ func (s *source) tap(ctx context.Context, events watch.Interface) watch.Interfac
 	return t
 }
 
-// tapped is a watch whose events somebody else sees first.
+// tapped is the watch that tap returns.
 type tapped struct {
 	out     chan watch.Event
 	stopped chan struct{}
@@ -342,7 +343,8 @@ func (t *tapped) Stop() { t.stop() }
 // ResultChan implements watch.Interface.
 func (t *tapped) ResultChan() <-chan watch.Event { return t.out }
 
-// Generic is an informer of a resource as client-go's code for any resource has it.
+// Generic returns the informer of a resource as the interface that client-go has for
+// informers of any resource.
 func Generic(informer cache.SharedIndexInformer, resource schema.GroupResource) kubeinformers.GenericInformer {
 	return generic{informer, resource}
 }

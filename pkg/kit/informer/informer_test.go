@@ -208,7 +208,7 @@ func bothWays(t *testing.T, test func(t *testing.T, s *server)) {
 	}
 }
 
-func TestWhatIsHeard(t *testing.T) {
+func TestHeard(t *testing.T) {
 	tests := []struct {
 		name    string
 		happens func(s *server)
@@ -251,7 +251,7 @@ func TestWhatIsHeard(t *testing.T) {
 }
 
 // A cache whose API server has never answered is as old as the process.
-func TestACacheThatHasNeverHeard(t *testing.T) {
+func TestCacheThatNeverHeardAnything(t *testing.T) {
 	bothWays(t, func(t *testing.T, s *server) {
 		begin := time.Now()
 		s.becomes(broken, broken)
@@ -263,7 +263,7 @@ func TestACacheThatHasNeverHeard(t *testing.T) {
 }
 
 // The reflector's own intervals become a minute; here it takes a second.
-func TestWhatSomebodyCanMendIsNoticedWithinASecond(t *testing.T) {
+func TestFixedObstacleIsNoticedWithinASecond(t *testing.T) {
 	tests := []struct {
 		name string
 		is   []*apierrors.StatusError // one after the other, for ten minutes each
@@ -308,7 +308,7 @@ func TestWhatSomebodyCanMendIsNoticedWithinASecond(t *testing.T) {
 }
 
 // An API server that is started again finds everybody waiting at its door.
-func TestAnAPIServerThatComesBackIsNoticedWithinASecond(t *testing.T) {
+func TestReturnOfTheAPIServerIsNoticedWithinASecond(t *testing.T) {
 	bothWays(t, func(t *testing.T, s *server) {
 		informer := s.start()
 		away := &url.Error{Op: "Get", URL: "https://192.0.2.1", Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}
@@ -336,7 +336,7 @@ func isOfClientGo(line string) bool {
 
 // What is not a question of a definition or a permission is left to the reflector,
 // which asks an API server that has difficulties less and less often.
-func TestAnAPIServerInDifficultiesIsSpared(t *testing.T) {
+func TestOtherErrorsAreRetriedByTheReflector(t *testing.T) {
 	bothWays(t, func(t *testing.T, s *server) {
 		s.start()
 		s.becomes(broken, broken)
@@ -349,7 +349,7 @@ func TestAnAPIServerInDifficultiesIsSpared(t *testing.T) {
 	})
 }
 
-func TestTheLogTellsOfASilence(t *testing.T) {
+func TestSilenceIsLogged(t *testing.T) {
 	const silent = waiting + `"the API server has sent nothing, not even a bookmark" "err"=`
 	tests := []struct {
 		name    string
@@ -385,7 +385,7 @@ func TestTheLogTellsOfASilence(t *testing.T) {
 }
 
 // Bookmarks come about once a minute.
-func TestAnIdleCacheIsNotSilent(t *testing.T) {
+func TestIdleCacheIsNotSilent(t *testing.T) {
 	bothWays(t, func(t *testing.T, s *server) {
 		s.start()
 		for range 60 {
@@ -397,7 +397,7 @@ func TestAnIdleCacheIsNotSilent(t *testing.T) {
 }
 
 // client-go has a line for each attempt. One is enough until a watch works again.
-func TestAWatchThatFailsIsToldOnce(t *testing.T) {
+func TestFailingWatchIsLoggedOnce(t *testing.T) {
 	bothWays(t, func(t *testing.T, s *server) {
 		s.start()
 		told := 0
@@ -420,7 +420,7 @@ func TestAWatchThatFailsIsToldOnce(t *testing.T) {
 	})
 }
 
-func TestTheSelectorsCount(t *testing.T) {
+func TestSelectorsAreApplied(t *testing.T) {
 	bothWays(t, func(t *testing.T, s *server) {
 		s.start()
 		if len(s.asked) == 0 {
@@ -434,7 +434,7 @@ func TestTheSelectorsCount(t *testing.T) {
 }
 
 // Whoever stops a watch need not read what it still has to say.
-func TestAWatchThatIsStoppedWhileItDelivers(t *testing.T) {
+func TestWatchStoppedWhileItDelivers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{t: t, isOldtime: true}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -451,7 +451,7 @@ func TestAWatchThatIsStoppedWhileItDelivers(t *testing.T) {
 	})
 }
 
-func TestAFactoryGivesTheCacheToWhoeverAsks(t *testing.T) {
+func TestInstallReplacesTheFactorysInformer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{t: t}
 		factory := kubeinformers.NewSharedInformerFactory(nil, 0)

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limitDelay has the kernel close a TCP connection, and drop what it holds for it,
-// when something that was sent has not been acknowledged for that time, in whole
-// milliseconds (tcp(7), TCP_USER_TIMEOUT). The time runs from the first retransmission
-// of it or, if the receiver has no room, from when it was to be sent.
+// limitDelay makes the kernel close a TCP connection, and drop what it has buffered for
+// it, when something that was sent has not been acknowledged for that time, in whole
+// milliseconds (tcp(7), TCP_USER_TIMEOUT). The time begins with the first retransmission
+// or, if the receiver's window is full, when the data was to be sent.
 func limitDelay(connection net.Conn, limit time.Duration) error {
 	socket, ok := connection.(syscall.Conn)
 	if !ok {
-		return nil // not the kernel's
+		return nil // not a connection of the kernel
 	}
 	raw, err := socket.SyscallConn()
 	if err != nil {

@@ -1,35 +1,36 @@
-// Package leader lets one process of several work while the others are ready to.
+// Package leader elects one of several processes to do the work, and blocks the writes of
+// one that may no longer lead.
 //
-// The lease is client-go's (KEP-589, k8s.io/client-go/tools/leaderelection); this
-// package says what happens around it:
+// The election is client-go's (KEP-589, k8s.io/client-go/tools/leaderelection). This
+// package adds the following:
 //
-//   - A leader that is told to stop gives the lease away after its work has
-//     returned, not before; a candidate sees that at once, because it watches.
-//   - A leader that has lost the lease, or cannot be sure of it any longer, is told
-//     at once, and must end its process. It watches its lease, and has also lost it
-//     when somebody has deleted it.
-//   - Until it has ended, it sends nothing to the API server: Fence stops all that is
-//     sent from the moment on when the lease may be somebody else's. That moment is
-//     known without asking, so it also holds for a process that was stopped and
-//     continued, or a machine that was asleep.
+//   - A leader that is stopping releases the lease after its work has returned, not
+//     before. Candidates notice that at once, because they watch the lease.
+//   - A leader that has lost the lease, or cannot be sure of it any longer, learns that at
+//     once, and must end its process. It watches its lease, and has also lost it when
+//     someone has deleted it.
+//   - Until it has ended, it sends nothing to the API server: Fence blocks everything from
+//     the moment when another process may hold the lease. A process knows that moment
+//     without asking, so the fence also works after a process was stopped and continued,
+//     or a machine was asleep.
 //
-// What the fence cannot do:
+// README.md has a diagram of these states. What the fence cannot do:
 //
-//   - It cannot call back what has been sent. Bytes in the kernel's buffer are dropped
-//     about when the lease ends, where the system can do that (Linux:
-//     TCP_USER_TIMEOUT), and may otherwise be sent minutes later. What a proxy or the
-//     API server has accepted is carried out whenever its turn comes: after a queue of
-//     priority and fairness, or a slow webhook.
-//   - It goes by the clocks of its machine. Where both the wall clock and the
-//     monotonic clock stand still, as in a virtual machine that is paused, or that is
-//     migrated or restored from a snapshot, the process has no way to know, until its
-//     next renewal or the watch tells it.
-//   - It protects a lease that others respect. One that is deleted by hand is free at
-//     once; until the leader has seen that, two may write.
+//   - It cannot recall what has been sent. Bytes in the kernel's buffer are dropped at
+//     about the time when the lease ends, where the system supports that (Linux:
+//     TCP_USER_TIMEOUT), and may otherwise be sent minutes later. A request that a proxy
+//     or the API server has accepted may be carried out later, after a queue of priority
+//     and fairness or a slow webhook.
+//   - It relies on the clocks of its machine. If both the wall clock and the monotonic
+//     clock stand still, as in a virtual machine that is paused, migrated, or restored
+//     from a snapshot, the process cannot know that, until its next renewal or the watch
+//     tells it.
+//   - It protects a lease that others respect. A lease that someone deletes is free at
+//     once; until the leader has noticed that, two processes may write.
 //
-// For these cases there are preconditions, by which the API server refuses a write
-// that was decided for another state of its object. docs/concepts.md says which write
-// has which.
+// Against these cases, writes have preconditions, with which the API server refuses a
+// write that was decided for another state of its object. docs/concepts.md says which
+// write has which.
 package leader
 
 import (
@@ -63,23 +64,23 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// ErrLost is what Run returns when the lease is, or may be, somebody else's. The
-// work may still be running: the process has to end.
+// ErrLost is what Run returns if another process holds the lease, or may hold it. The work
+// may still be running, so the process has to end.
 var ErrLost = errors.New("leadership lost")
 
-// errFenced is what a write gets that comes too late, or too early.
+// errFenced is the error of a write outside of this process's term.
 var errFenced = errors.New("not sent: this process does not lead, or cannot be sure that it still does")
 
-// Client reaches the lease.
+// Client is a client for the lease.
 type Client struct {
 	coordinationclient.CoordinationV1Interface
 	// Reconnect closes the connections to the API server, so that the next request
-	// gets a new one. It may be nil.
+	// opens a new one. It may be nil.
 	Reconnect func()
 }
 
-// NewClient returns a client of the config that is separate from others, so that no
-// number of other requests delays a renewal.
+// NewClient returns a client that shares neither connections nor rate limits with others,
+// so that other requests cannot delay a renewal.
 func NewClient(config *rest.Config) (Client, error) {
 	config = rest.AddUserAgent(Separate(config), "leader-election")
 	dialer := connrotation.NewDialer(config.Dial)
@@ -88,9 +89,9 @@ func NewClient(config *rest.Config) (Client, error) {
 	return Client{client, dialer.CloseAll}, err
 }
 
-// Separate returns the config of clients that share neither connections nor rate limits
-// with others, and wait for no limit but the API server's. client-go has all clients
-// that connect in the same way share a single connection.
+// Separate returns a config for clients that share neither connections nor rate limits
+// with others, and have no rate limit but the API server's. (In client-go, all clients
+// that connect in the same way share a single connection.)
 func Separate(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.QPS, config.RateLimiter = -1, nil
@@ -98,7 +99,7 @@ func Separate(config *rest.Config) *rest.Config {
 	return config
 }
 
-// dialOf is how clients of the config connect.
+// dialOf returns the function with which clients of the config connect.
 func dialOf(config *rest.Config) connrotation.DialFunc {
 	if config.Dial != nil {
 		return config.Dial
@@ -115,7 +116,7 @@ type Election struct {
 	clock  clock.Clock
 }
 
-// New wires a candidate and starts nothing. Fence must not be around the client.
+// New wires a candidate and starts nothing. The client must not be fenced.
 func New(config config.LeaderElectionConfiguration, client Client, clock clock.Clock) (*Election, error) {
 	if err := validate(config); err != nil {
 		return nil, err
@@ -136,7 +137,7 @@ func New(config config.LeaderElectionConfiguration, client Client, clock clock.C
 		lock: &lock{
 			Interface: lease,
 			valid:     config.RenewDeadline.Duration,
-			patience:  config.RenewDeadline.Duration / 2,
+			timeout:   config.RenewDeadline.Duration / 2,
 			reconnect: client.Reconnect,
 			clock:     clock,
 			lost:      make(chan struct{}),
@@ -146,13 +147,14 @@ func New(config config.LeaderElectionConfiguration, client Client, clock clock.C
 	return e, err
 }
 
-// minMargin is the least time between the moment when a leader stops writing and the
-// moment when another may begin. What was sent last has to arrive, or to be dropped,
-// within it.
+// minMargin is the minimum time between the moment when a leader stops writing and the
+// moment when another may begin. The leader's last requests have to arrive, or to be
+// dropped, within it.
 const minMargin = time.Second
 
-// validate returns an error of one line if durations are not safe together. client-go
-// writes whole seconds to the Lease, rounded down, and candidates go by these.
+// validate returns an error of one line if the durations are not safe together. client-go
+// rounds the lease's duration down to whole seconds when it writes the Lease, and
+// candidates use what is written.
 func validate(config config.LeaderElectionConfiguration) error {
 	if err := validation.ValidateLeaderElectionConfiguration(&config, nil).ToAggregate(); err != nil {
 		return err
@@ -160,17 +162,17 @@ func validate(config config.LeaderElectionConfiguration) error {
 	lease, deadline := config.LeaseDuration.Duration, config.RenewDeadline.Duration
 	switch {
 	case lease%time.Second != 0:
-		return fmt.Errorf("leaseDuration is %s, but has to be whole seconds: a Lease has no fractions of one, so another process would take over early", lease)
+		return fmt.Errorf("leaseDuration is %s, but has to be whole seconds: a Lease does not hold fractions, so another process would take over early", lease)
 	case lease-deadline < minMargin:
 		return fmt.Errorf("leaseDuration is %s and renewDeadline is %s, but has to be at least %s less: what the leader has sent last needs time to arrive", lease, deadline, minMargin)
 	}
 	return nil
 }
 
-// Run waits until this process leads and then does the work, whose context ends
-// with ctx. It returns once the work has, after it has given the lease away, or nil
-// if ctx ends before the process leads. It does not wait for the work when it
-// returns ErrLost.
+// Run waits until this process leads, and then calls work, whose context ends with ctx.
+// After work has returned, Run releases the lease and returns the error of work. It
+// returns nil if ctx ends before the process leads. If the lease is lost, Run returns
+// ErrLost without waiting for work.
 func (e *Election) Run(ctx context.Context, work func(context.Context) error) error {
 	logger := klog.FromContext(ctx).WithValues("lease", e.lock.Describe())
 	e.lock.logger = logger
@@ -207,13 +209,13 @@ func (e *Election) Run(ctx context.Context, work func(context.Context) error) er
 	}
 }
 
-// overdue is closed when the lease has not been renewed for too long. It is so at
-// once in a process that was stopped for that long, and continues.
+// overdue returns a channel that is closed when the lease has not been renewed for too
+// long. In a process that was stopped for that long, that happens as soon as it continues.
 func (e *Election) overdue(ctx context.Context) <-chan struct{} {
 	overdue := make(chan struct{})
 	go func() {
 		for {
-			left := e.lock.left()
+			left := e.lock.validFor()
 			if left <= 0 {
 				close(overdue)
 				return
@@ -255,7 +257,7 @@ func (e *Election) campaign(ctx context.Context, elected func()) error {
 	return nil
 }
 
-// elector is client-go's part. It leads at most once.
+// elector returns client-go's elector, which leads at most once.
 func (e *Election) elector(elected func(), sees func(leader string)) (*leaderelection.LeaderElector, error) {
 	return leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Name:          e.config.ResourceName,
@@ -271,15 +273,15 @@ func (e *Election) elector(elected func(), sees func(leader string)) (*leaderele
 	})
 }
 
-// watch has the campaign try again as soon as the lease is given away, and a leader
-// stop as soon as it is deleted or taken. Without it that would take up to 2.2 retry
+// watch makes the campaign try again as soon as the lease is released, and a leader stop
+// as soon as it is deleted or taken. Without the watch, that would take up to 2.2 retry
 // periods.
 func (e *Election) watch(ctx context.Context, name string) {
 	only := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
 	wait.JitterUntilWithContext(ctx, func(ctx context.Context) {
 		changes, err := e.leases.Watch(ctx, only)
 		if err != nil {
-			return // The elector looks for itself, if less often.
+			return // The elector still notices, though later.
 		}
 		defer context.AfterFunc(ctx, changes.Stop)()
 		for change := range changes.ResultChan() {
@@ -300,8 +302,8 @@ func (e *Election) watch(ctx context.Context, name string) {
 	}, e.config.RetryPeriod.Duration, leaderelection.JitterFactor, true)
 }
 
-// verify asks whether this process still has the lease. A watch that was begun before
-// it got the lease may show the time before that.
+// verify reads the lease to find out whether this process still holds it. It is needed
+// because a watch that began before the process got the lease may show an older state.
 func (e *Election) verify(ctx context.Context, name string) {
 	var lease *coordinationv1.Lease
 	err := e.lock.ask(ctx, func(ctx context.Context) (err error) {
@@ -316,8 +318,7 @@ func (e *Election) verify(ctx context.Context, name string) {
 	}
 }
 
-// release gives the lease away, if this process has it. If that fails, the lease
-// expires.
+// release releases the lease, if this process holds it. If that fails, the lease expires.
 func (e *Election) release(ctx context.Context) {
 	if !e.lock.drop() {
 		return
@@ -333,21 +334,20 @@ func (e *Election) release(ctx context.Context) {
 		return e.lock.Interface.Update(ctx, *lease)
 	})
 	if err != nil {
-		e.lock.logger.Info("Could not give the lease away: it has to expire", "err", err)
+		e.lock.logger.Info("Could not release the lease: it has to expire", "err", err)
 		return
 	}
-	e.lock.logger.Info("Gave the lease away")
+	e.lock.logger.Info("Released the lease")
 }
 
-// Fence keeps clients that are made of the config from writing while this process
-// does not lead: such requests end in an error. Once it has led and may not any
-// longer, nothing at all leaves their connections, so that a request which had
-// passed the first check when the process was stopped gets no further.
+// Fence makes the writes of clients with this config fail while this process does not
+// lead. After its term, their connections send nothing at all, so that a request that had
+// passed the first check before the process was stopped gets no further.
 //
-// What was sent in time can still arrive after the renew deadline; the lease lasts
-// longer than that by the difference of the two. Where the system can do that, it
-// closes connections on which something has not arrived for so long. The package
-// comment has what the fence cannot do.
+// A request that was sent in time may arrive after the renew deadline, but before the
+// lease ends, which is the difference of the two later: where the system supports it, a
+// connection is closed if something it sent has not arrived for that long. The package
+// comment says what the fence cannot do.
 func (e *Election) Fence(config *rest.Config) {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return fence{e.lock, next} })
 	dial := dialOf(config)
@@ -358,14 +358,13 @@ func (e *Election) Fence(config *rest.Config) {
 			return nil, err
 		}
 		if err := limitDelay(connection, margin); err != nil {
-			return nil, errors.Join(fmt.Errorf("limiting how late something may arrive: %w", err), connection.Close())
+			return nil, errors.Join(fmt.Errorf("limiting how late a request may arrive: %w", err), connection.Close())
 		}
 		return fencedConnection{connection, e.lock}, nil
 	}
 }
 
-// Check is an error if this process should have ended because it does not lead any
-// longer.
+// Check returns an error if this process should have ended because it no longer leads.
 func (e *Election) Check() error {
 	if e.lock.isHeld() && !e.lock.isValid() {
 		return fmt.Errorf("lease %s is overdue", e.lock.Describe())
@@ -373,6 +372,7 @@ func (e *Election) Check() error {
 	return nil
 }
 
+// fence is a transport that refuses writes outside of this process's term.
 type fence struct {
 	lock *lock
 	next http.RoundTripper
@@ -393,11 +393,11 @@ func (f fence) RoundTrip(request *http.Request) (*http.Response, error) {
 	return f.next.RoundTrip(request)
 }
 
-// WrappedRoundTripper implements the interface by which client-go finds the
-// transport below.
+// WrappedRoundTripper implements utilnet.RoundTripperWrapper, with which client-go finds
+// the transport below.
 func (f fence) WrappedRoundTripper() http.RoundTripper { return f.next }
 
-// fencedConnection sends nothing after the term of this process.
+// fencedConnection is a connection that sends nothing after this process's term.
 type fencedConnection struct {
 	net.Conn
 	lock *lock
@@ -411,24 +411,24 @@ func (c fencedConnection) Write(content []byte) (int, error) {
 	return c.Conn.Write(content)
 }
 
-// lock is the lease as the elector sees it. It remembers until when nobody else can
-// have it.
+// lock is the elector's access to the lease. It knows until when no other process can
+// hold the lease.
 type lock struct {
 	resourcelock.Interface
-	valid     time.Duration // after a renewal was sent
-	patience  time.Duration // with one request
+	valid     time.Duration // how long a renewal is valid after it was sent
+	timeout   time.Duration // of one request
 	reconnect func()
 	clock     clock.PassiveClock
 	logger    klog.Logger
 
 	mu       sync.Mutex
-	giveUp   context.CancelFunc // ends the elector's present attempt
-	claiming bool               // a request for the lease is under way
+	giveUp   context.CancelFunc // ends the elector's current attempt
+	claiming bool               // whether a request for the lease is running
 	held     bool
 	renewed  time.Time // when the last successful request for the lease was sent
-	said     string    // the last complaint
+	logged   string    // the error that was logged last
 	lost     chan struct{}
-	cause    string // of the loss
+	cause    string // how the lease was lost
 }
 
 // How a lease can be lost.
@@ -450,7 +450,7 @@ func (l *lock) Get(ctx context.Context) (lease *resourcelock.LeaderElectionRecor
 	case err == nil && lease.HolderIdentity != l.Identity():
 		l.lose(taken, l.Describe())
 	}
-	l.say(ctx, err)
+	l.logError(ctx, err)
 	return lease, raw, err
 }
 
@@ -464,7 +464,7 @@ func (l *lock) Update(ctx context.Context, lease resourcelock.LeaderElectionReco
 	return l.claim(ctx, func(ctx context.Context) error { return l.Interface.Update(ctx, lease) })
 }
 
-// claim sends a request for the lease.
+// claim sends a request that acquires or renews the lease.
 func (l *lock) claim(ctx context.Context, request func(context.Context) error) error {
 	l.mu.Lock()
 	if ctx.Err() != nil || l.isLost() {
@@ -476,7 +476,7 @@ func (l *lock) claim(ctx context.Context, request func(context.Context) error) e
 	l.mu.Unlock()
 
 	err := l.ask(ctx, request)
-	l.say(ctx, err)
+	l.logError(ctx, err)
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -487,11 +487,10 @@ func (l *lock) claim(ctx context.Context, request func(context.Context) error) e
 	return err
 }
 
-// ask sends one request, and gives it up after half of the time for a renewal. A
-// connection on which a request has hung is not used again, so that the second
-// attempt does not share the fate of the first.
+// ask sends one request, which may take up to half of the time for a renewal. After a
+// timeout, the next request gets a new connection, because the old one may hang.
 func (l *lock) ask(ctx context.Context, request func(context.Context) error) error {
-	limited, cancel := context.WithTimeout(ctx, l.patience)
+	limited, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
 	err := request(limited)
 	if err != nil && limited.Err() != nil && ctx.Err() == nil && l.reconnect != nil {
@@ -500,8 +499,8 @@ func (l *lock) ask(ctx context.Context, request func(context.Context) error) err
 	return err
 }
 
-// say logs what is in the way of the lease, once.
-func (l *lock) say(ctx context.Context, err error) {
+// logError logs why the process cannot get the lease, unless the log already says so.
+func (l *lock) logError(ctx context.Context, err error) {
 	if ctx.Err() != nil || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		return
 	}
@@ -511,13 +510,13 @@ func (l *lock) say(ctx context.Context, err error) {
 	if err != nil {
 		text = err.Error()
 	}
-	if text != "" && text != l.said {
-		l.logger.Info("Cannot get the lease: trying on", "err", err, "remedy", remedy(err))
+	if text != "" && text != l.logged {
+		l.logger.Info("Cannot get the lease; will retry", "err", err, "remedy", remedy(err))
 	}
-	l.said = text
+	l.logged = text
 }
 
-// remedy is what somebody can do about the error.
+// remedy returns what an operator can do about the error.
 func remedy(err error) string {
 	switch {
 	case apierrors.IsForbidden(err):
@@ -529,14 +528,14 @@ func remedy(err error) string {
 	}
 }
 
-// attempt notes how to end the attempt that begins now.
+// attempt records how to end the attempt that begins now.
 func (l *lock) attempt(giveUp context.CancelFunc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.giveUp = giveUp
 }
 
-// retry ends the present attempt, so that another begins, unless it is succeeding.
+// retry ends the current attempt, so that another begins, unless it may be succeeding.
 func (l *lock) retry() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -545,7 +544,7 @@ func (l *lock) retry() {
 	}
 }
 
-// drop notes that this process does not lead, and returns whether it did.
+// drop records that this process no longer leads, and reports whether it did.
 func (l *lock) drop() (held bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -553,7 +552,7 @@ func (l *lock) drop() (held bool) {
 	return held
 }
 
-// lose notes that this process does not lead any longer, if it did.
+// lose records that this process has lost the lease, if it held it.
 func (l *lock) lose(how, lease string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -563,14 +562,14 @@ func (l *lock) lose(how, lease string) {
 	}
 }
 
-// how says which lease was lost, and in which way.
+// how returns which lease was lost, and how.
 func (l *lock) how() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.cause
 }
 
-// isLost is true once the lease was seen to be somebody else's, or nobody's.
+// isLost reports whether another process was seen to hold the lease, or it was deleted.
 func (l *lock) isLost() bool {
 	select {
 	case <-l.lost:
@@ -580,25 +579,27 @@ func (l *lock) isLost() bool {
 	}
 }
 
-// hasLed is true from the moment on when this process first had the lease.
+// hasLed reports whether this process has ever held the lease.
 func (l *lock) hasLed() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.renewed.IsZero()
 }
 
+// isHeld reports whether this process holds the lease, as far as it knows.
 func (l *lock) isHeld() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.held
 }
 
-// isValid is true as long as nobody else can have the lease.
-func (l *lock) isValid() bool { return l.left() > 0 }
+// isValid reports whether it is certain that no other process holds the lease.
+func (l *lock) isValid() bool { return l.validFor() > 0 }
 
-// left is for how long that will be so. The clock on the wall goes on while a
-// machine sleeps, the monotonic one cannot be set: the earlier of the two counts.
-func (l *lock) left() time.Duration {
+// validFor returns how long that will remain certain. The wall clock goes on while a
+// machine sleeps, and the monotonic clock cannot be set; the one that has advanced more
+// counts.
+func (l *lock) validFor() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.held {

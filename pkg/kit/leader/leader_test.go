@@ -338,7 +338,7 @@ func TestLeaderWhoseLeaseIsDeletedEnds(t *testing.T) {
 
 // Nobody leads before the former leader has stopped, as long as that one sees what
 // happens to its lease.
-func TestNoTwoWriteWhenLeasesAreDeleted(t *testing.T) {
+func TestNoTwoProcessesWriteWhenLeasesAreDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		leader := run(t, client, usual)
@@ -365,7 +365,7 @@ func TestNoTwoWriteWhenLeasesAreDeleted(t *testing.T) {
 }
 
 // A watch may begin with what was before this process led.
-func TestOldNewsDoNotEndATerm(t *testing.T) {
+func TestOldWatchEventsDoNotEndATerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		news := watch.NewFake()
@@ -394,7 +394,7 @@ func TestOldNewsDoNotEndATerm(t *testing.T) {
 
 // A process that is stopped and continued finds the time past. So does a machine
 // that was asleep: its monotonic clock stood still, the one on the wall did not.
-func TestFenceGoesByTheClockAlone(t *testing.T) {
+func TestFenceDependsOnlyOnTheClock(t *testing.T) {
 	now := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
 	for _, tt := range []struct {
 		name  string
@@ -447,7 +447,7 @@ func listen(t *testing.T) net.Listener {
 
 // A request that has passed the first check when its process is stopped has yet to
 // be sent.
-func TestFenceHoldsConnections(t *testing.T) {
+func TestFenceBlocksConnections(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC))
 	e, err := New(usual, reach(fake.NewClientset()), clock)
 	if err != nil {
@@ -514,7 +514,7 @@ func TestFenceCountsFromTheRequest(t *testing.T) {
 }
 
 // To try again must not end an attempt that is about to succeed.
-func TestRetryLeavesASuccessAlone(t *testing.T) {
+func TestRetryDoesNotInterruptASuccess(t *testing.T) {
 	client := fake.NewClientset()
 	e, err := New(usual, reach(client), clock.RealClock{})
 	if err != nil {
@@ -546,7 +546,7 @@ func TestRetryLeavesASuccessAlone(t *testing.T) {
 	}
 }
 
-func TestTroubleIsToldOnce(t *testing.T) {
+func TestErrorIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		var isForbidden atomic.Bool

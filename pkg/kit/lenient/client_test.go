@@ -16,19 +16,14 @@ import (
 	"go.uber.org/goleak"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
-	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned"
-	icecreamscheme "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/scheme"
-	"nicoleh.io/k8s-controller/pkg/generated/informers/externalversions"
-	"nicoleh.io/k8s-controller/pkg/icecream"
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/lenient"
+	"nicoleh.io/k8s-controller/pkg/kit/preflight"
 )
 
 func TestMain(m *testing.M) {
@@ -38,7 +33,7 @@ func TestMain(m *testing.M) {
 
 const goodSpec = `{"image":"vanilla","replicas":4}`
 
-// server answers as an API server would that holds a few Icecreams. What a watch
+// server answers as an API server would that holds a few Cones. What a watch
 // shows is up to the test.
 type server struct {
 	streams bool     // whether it can send a list as a stream
@@ -58,7 +53,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		kind = "streaming list"
 	case query.Get("watch") == "true":
 		kind = "watch"
-	case strings.HasSuffix(r.URL.Path, "/icecreams"):
+	case strings.HasSuffix(r.URL.Path, "/cones"):
 		kind = "list"
 	}
 	s.mu.Lock()
@@ -78,7 +73,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		for _, item := range s.items {
 			fmt.Fprint(w, event("ADDED", item))
 		}
-		fmt.Fprint(w, event("BOOKMARK", `{"apiVersion":"controller.nicoleh.io/v1alpha1","kind":"Icecream","metadata":{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}},"spec":{},"status":{}}`))
+		fmt.Fprint(w, event("BOOKMARK", `{"apiVersion":"parlor.example/v1alpha1","kind":"Cone","metadata":{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}},"spec":{},"status":{}}`))
 		s.follow(w, r)
 	case "watch":
 		s.follow(w, r)
@@ -119,7 +114,7 @@ func event(sort, object string) string {
 }
 
 // serve starts the server and returns the usual client for it, and a lenient one.
-func serve(t *testing.T, s *server) (usual, ours versioned.Interface) {
+func serve(t *testing.T, s *server) (usual, ours *cones) {
 	t.Helper()
 	s.events = make(chan string)
 	listening := httptest.NewServer(s)
@@ -127,35 +122,35 @@ func serve(t *testing.T, s *server) (usual, ours versioned.Interface) {
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	config := &rest.Config{Host: listening.URL, Transport: transport, QPS: -1}
-	usual, err := versioned.NewForConfig(config)
+	usual, err := usualClient(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := lenient.RESTClientFor(config, schema.GroupVersion(v1alpha1.GroupVersion), icecreamscheme.Codecs)
+	ours, err = lenientClient(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return usual, versioned.New(client)
+	return usual, ours
 }
 
 // What a client reads in one call, whichever it is, it reads in spite of a flaw.
 func TestCalls(t *testing.T) {
 	for _, flaw := range flaws {
 		t.Run(flaw.name, func(t *testing.T) {
-			s := &server{items: []string{icecreamJSON("flawed", flaw.spec, flaw.status), icecreamJSON("good", goodSpec, `{}`)}}
+			s := &server{items: []string{coneJSON("flawed", flaw.spec, flaw.status), coneJSON("good", goodSpec, `{}`)}}
 			s.first = event("MODIFIED", s.items[0])
 			usual, ours := serve(t, s)
-			status := &v1alpha1.Icecream{ObjectMeta: metav1.ObjectMeta{Name: "flawed", Namespace: "parlor"}}
+			status := &Cone{ObjectMeta: metav1.ObjectMeta{Name: "flawed", Namespace: "parlor"}}
 
-			for name, call := range map[string]func(versioned.Interface) (*v1alpha1.Icecream, error){
-				"get": func(c versioned.Interface) (*v1alpha1.Icecream, error) {
-					return c.ControllerV1alpha1().Icecreams("parlor").Get(t.Context(), "flawed", metav1.GetOptions{})
+			for name, call := range map[string]func(*cones) (*Cone, error){
+				"get": func(c *cones) (*Cone, error) {
+					return c.Get(t.Context(), "flawed", metav1.GetOptions{})
 				},
-				"update of the status": func(c versioned.Interface) (*v1alpha1.Icecream, error) {
-					return c.ControllerV1alpha1().Icecreams("parlor").UpdateStatus(t.Context(), status, metav1.UpdateOptions{})
+				"update of the status": func(c *cones) (*Cone, error) {
+					return c.UpdateStatus(t.Context(), status, metav1.UpdateOptions{})
 				},
-				"list": func(c versioned.Interface) (*v1alpha1.Icecream, error) {
-					list, err := c.ControllerV1alpha1().Icecreams("parlor").List(t.Context(), metav1.ListOptions{})
+				"list": func(c *cones) (*Cone, error) {
+					list, err := c.List(t.Context(), metav1.ListOptions{})
 					if err != nil {
 						return nil, err
 					}
@@ -165,15 +160,15 @@ func TestCalls(t *testing.T) {
 					requireSalvaged(t, &list.Items[1], goodSpec, `{}`, map[string]string{})
 					return &list.Items[0], nil
 				},
-				"watch": func(c versioned.Interface) (*v1alpha1.Icecream, error) {
-					watcher, err := c.ControllerV1alpha1().Icecreams("parlor").Watch(t.Context(), metav1.ListOptions{})
+				"watch": func(c *cones) (*Cone, error) {
+					watcher, err := c.Watch(t.Context(), metav1.ListOptions{})
 					if err != nil {
 						return nil, err
 					}
 					defer watcher.Stop()
 					switch got := <-watcher.ResultChan(); got.Type {
 					case watch.Modified:
-						return got.Object.(*v1alpha1.Icecream), nil
+						return got.Object.(*Cone), nil
 					default:
 						return nil, apierrors.FromObject(got.Object)
 					}
@@ -183,11 +178,11 @@ func TestCalls(t *testing.T) {
 					if _, err := call(usual); err == nil {
 						t.Error("the usual client can do that, too")
 					}
-					ice, err := call(ours)
+					cone, err := call(ours)
 					if err != nil {
 						t.Fatal(err)
 					}
-					requireSalvaged(t, ice, flaw.spec, flaw.status, flaw.want)
+					requireSalvaged(t, cone, flaw.spec, flaw.status, flaw.want)
 				})
 			}
 		})
@@ -196,7 +191,7 @@ func TestCalls(t *testing.T) {
 
 // An answer that is no object at all is the same error for both clients.
 func TestAnswersThatAreNoObjects(t *testing.T) {
-	flawed := icecreamJSON("flawed", `{"image":5}`, `{}`)
+	flawed := coneJSON("flawed", `{"image":5}`, `{}`)
 	for name, answer := range map[string]string{
 		"a page of HTML":   "<html><body>502 Bad Gateway</body></html>",
 		"one cut short":    flawed[:len(flawed)/2],
@@ -205,8 +200,8 @@ func TestAnswersThatAreNoObjects(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			usual, ours := serve(t, &server{items: []string{answer}})
-			_, want := usual.ControllerV1alpha1().Icecreams("parlor").Get(t.Context(), "flawed", metav1.GetOptions{})
-			_, err := ours.ControllerV1alpha1().Icecreams("parlor").Get(t.Context(), "flawed", metav1.GetOptions{})
+			_, want := usual.Get(t.Context(), "flawed", metav1.GetOptions{})
+			_, err := ours.Get(t.Context(), "flawed", metav1.GetOptions{})
 			if want == nil || err == nil || err.Error() != want.Error() || apierrors.ReasonForError(err) != apierrors.ReasonForError(want) {
 				t.Errorf("the error is %v; that of the usual client is %v", err, want)
 			}
@@ -218,9 +213,9 @@ func TestAnswersThatAreNoObjects(t *testing.T) {
 // change, and follows a watch to its end.
 func TestInformer(t *testing.T) {
 	flaw := flaws[0]
-	flawed := func(name string) string { return icecreamJSON(name, flaw.spec, flaw.status) }
-	good := func(name string) string { return icecreamJSON(name, goodSpec, `{}`) }
-	const problem = "spec.image: json: cannot unmarshal number into Go struct field IcecreamSpec.spec.image of type string"
+	flawed := func(name string) string { return coneJSON(name, flaw.spec, flaw.status) }
+	good := func(name string) string { return coneJSON(name, goodSpec, `{}`) }
+	const problem = "spec.image: json: cannot unmarshal number into Go struct field ConeSpec.spec.image of type string"
 
 	for _, tt := range []struct {
 		name    string
@@ -234,26 +229,21 @@ func TestInformer(t *testing.T) {
 			t.Parallel()
 			s := &server{streams: tt.streams, items: []string{good("one"), flawed("two"), good("three")}}
 			_, client := serve(t, s)
-			factory := externalversions.NewSharedInformerFactory(client, 0)
-			icecreams := factory.Controller().V1alpha1().Icecreams()
-			if err := icecreams.Informer().SetTransform(informer.Stripped(icecream.StripIcecream)); err != nil {
-				t.Fatal(err)
-			}
+			caches := informer.New(func(string, string, time.Time) {}, clock.RealClock{})
+			cones := informer.NewInformer(caches, preflight.Resource{}, client, &Cone{}, 0)
 			ctx, cancel := context.WithCancel(t.Context())
-			factory.StartWithContext(ctx)
-			t.Cleanup(func() { cancel(); factory.Shutdown() })
+			var running sync.WaitGroup
+			running.Go(func() { cones.RunWithContext(ctx) })
+			t.Cleanup(func() { cancel(); running.Wait() })
 
 			eventually := func(what string, want map[string]string) {
 				t.Helper()
 				var diff string
 				for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-					found, err := icecreams.Lister().List(labels.Everything())
-					if err != nil {
-						t.Fatal(err)
-					}
 					got := map[string]string{}
-					for _, ice := range found {
-						got[ice.Name] = ice.Spec.Image + lenient.Problem(ice, "spec")
+					for _, found := range cones.GetStore().List() {
+						cone := found.(*Cone)
+						got[cone.Name] = cone.Spec.Image + lenient.Problem(cone, "spec")
 					}
 					if diff = cmp.Diff(want, got); diff == "" {
 						return
@@ -279,7 +269,7 @@ func TestInformer(t *testing.T) {
 				event("MODIFIED", flawed("one")), event("ADDED", good("four")))
 			show("one was mended, after a bookmark, and two is gone",
 				map[string]string{"one": "vanilla", "three": "vanilla", "four": "vanilla"},
-				event("BOOKMARK", `{"apiVersion":"controller.nicoleh.io/v1alpha1","kind":"Icecream","metadata":{"resourceVersion":"20"},"spec":{},"status":{}}`),
+				event("BOOKMARK", `{"apiVersion":"parlor.example/v1alpha1","kind":"Cone","metadata":{"resourceVersion":"20"},"spec":{},"status":{}}`),
 				event("MODIFIED", good("one")), event("DELETED", flawed("two")))
 			begun := s.saw(tt.begins)
 			show("it began again when the watch ended in an error",

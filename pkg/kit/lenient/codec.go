@@ -9,24 +9,25 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
 const (
-	// maxProblem bounds what is said about one field, in bytes: the decoder may
-	// quote from the object.
+	// maxProblem is the maximum length in bytes of the problem with one field, because
+	// the decoder may quote from the object.
 	maxProblem = 1024
-	// maxDepth bounds how far down the cause of a problem is looked for.
+	// maxDepth is how deep the cause of a problem is looked for.
 	maxDepth = 16
 )
 
-// codec is the usual serializer for JSON, and decodes what that cannot.
+// codec is the usual serializer for JSON, except that it also decodes what that cannot.
 type codec struct{ runtime.Serializer }
 
 // Decode implements runtime.Decoder.
@@ -49,10 +50,10 @@ func (c codec) Encode(obj runtime.Object, w io.Writer) error {
 	return c.Serializer.Encode(obj, w)
 }
 
-// salvage decodes what it can of a list or an object of that kind. It is nil for
+// salvage decodes what it can of a list or an object of that kind. It returns nil for
 // anything else.
 func (c codec) salvage(data []byte, kind schema.GroupVersionKind, into runtime.Object) runtime.Object {
-	// Nothing but its kind makes an empty object of the right type.
+	// An object with nothing but its kind is decoded as an empty one of the right type.
 	head, err := json.Marshal(metav1.TypeMeta{APIVersion: kind.GroupVersion().String(), Kind: kind.Kind})
 	if err != nil {
 		return nil
@@ -76,8 +77,8 @@ func (c codec) salvage(data []byte, kind schema.GroupVersionKind, into runtime.O
 	return obj
 }
 
-// salvageList decodes a list and what it can of each item. The error is that of the
-// list itself, or of an item that nothing can be made of.
+// salvageList decodes a list, and what it can of each item. It returns an error if the
+// list itself cannot be decoded, or nothing of an item can.
 func salvageList(data []byte, list runtime.Object) error {
 	var fields map[string]json.RawMessage
 	if err := utiljson.Unmarshal(data, &fields); err != nil {
@@ -100,7 +101,7 @@ func salvageList(data []byte, list runtime.Object) error {
 	for i, item := range items {
 		into, ok := reflect.TypeAssert[metav1.Object](typed.Index(i).Addr())
 		if !ok {
-			return fmt.Errorf("items of %T are no objects", list)
+			return fmt.Errorf("items of %T are not objects", list)
 		}
 		if utiljson.Unmarshal(item, into) == nil {
 			continue
@@ -113,9 +114,9 @@ func salvageList(data []byte, list runtime.Object) error {
 	return nil
 }
 
-// salvageObject decodes into obj, which is empty, those top-level fields that can be
-// decoded, and attaches what is wrong with the others. The error is that of the
-// object's metadata, or says that no one field is to blame.
+// salvageObject decodes those top-level fields that it can into obj, which is empty, and
+// records in obj what is wrong with the others. It returns an error if the metadata cannot
+// be decoded, or no single field is to blame.
 func salvageObject(data []byte, obj metav1.Object) error {
 	var fields map[string]json.RawMessage
 	if err := utiljson.Unmarshal(data, &fields); err != nil {
@@ -128,12 +129,12 @@ func salvageObject(data []byte, obj metav1.Object) error {
 		}
 		if err := try(value); err != nil {
 			path, err := innermost(try, name, value, err)
-			problems[name] = clip(fmt.Sprintf("%s: %v", path, err))
+			problems[name] = text.Clip(fmt.Sprintf("%s: %v", path, err), maxProblem)
 			delete(fields, name)
 		}
 	}
 	if len(problems) == 0 || problems["metadata"] != "" {
-		return errors.New("not a matter of fields")
+		return errors.New("no single field is to blame")
 	}
 	if err := remarshal(fields, obj); err != nil {
 		return err
@@ -149,16 +150,16 @@ func salvageObject(data []byte, obj metav1.Object) error {
 	return nil
 }
 
-// innermost looks inside of a value, at path, that try refuses with err. It returns
-// the path of the innermost part that try refuses even with nothing beside it, and
-// what try says of that.
+// innermost searches the value at path, which try refuses with err, for the innermost
+// part that try refuses even without its siblings. It returns the path of that part and
+// its error.
 func innermost(try func(json.RawMessage) error, path string, value json.RawMessage, err error) (string, error) {
 	for range maxDepth {
 		parts, join := split(value)
 		if try(join(nil)) != nil {
-			break // whatever it holds
+			break // it is not one of the parts
 		}
-		// Where one of many is refused, so is that half of them that holds it.
+		// Bisect: the half that contains the flawed part is refused.
 		for len(parts) > 1 {
 			half := len(parts) / 2
 			if try(join(parts[:half])) != nil {
@@ -183,13 +184,13 @@ func innermost(try func(json.RawMessage) error, path string, value json.RawMessa
 
 // part is a member of a JSON object or an element of an array.
 type part struct {
-	path  string // how it continues the path of the whole
+	path  string // to be appended to the path of the whole
 	key   string // of a member
 	value json.RawMessage
 }
 
-// split returns the parts of an object or array in an order that is always the same,
-// and what makes a value of that sort out of some of them. Nothing else has parts.
+// split returns the parts of an object or array in a fixed order, and a function that
+// joins some of them to a value of the same sort. Other values have no parts.
 func split(value json.RawMessage) (parts []part, join func([]part) json.RawMessage) {
 	var members map[string]json.RawMessage
 	if utiljson.Unmarshal(value, &members) == nil {
@@ -219,7 +220,7 @@ func split(value json.RawMessage) (parts []part, join func([]part) json.RawMessa
 	}
 }
 
-// remarshal decodes into one Go form of an object what another one is in JSON.
+// remarshal converts an object to another Go type by way of JSON.
 func remarshal(from, into any) error {
 	data, err := json.Marshal(from)
 	if err != nil {
@@ -228,16 +229,11 @@ func remarshal(from, into any) error {
 	return utiljson.Unmarshal(data, into)
 }
 
-// marshal puts JSON together of pieces of JSON, which always works.
+// marshal combines pieces of JSON, which cannot fail.
 func marshal(pieces any) json.RawMessage {
 	data, err := json.Marshal(pieces)
 	if err != nil {
 		return nil
 	}
 	return data
-}
-
-// clip cuts a text to maxProblem bytes, between characters.
-func clip(text string) string {
-	return strings.ToValidUTF8(text[:min(len(text), maxProblem)], "")
 }

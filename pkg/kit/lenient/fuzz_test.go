@@ -9,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/lenient"
 )
 
@@ -17,14 +16,14 @@ import (
 // is passed off as decoded.
 func FuzzDecode(f *testing.F) {
 	for _, flaw := range flaws {
-		f.Add([]byte(icecreamJSON("sundae", flaw.spec, flaw.status)))
-		f.Add([]byte(listJSON(icecreamJSON("sundae", flaw.spec, flaw.status), icecreamJSON("cone", goodSpec, `{}`))))
+		f.Add([]byte(coneJSON("sundae", flaw.spec, flaw.status)))
+		f.Add([]byte(listJSON(coneJSON("sundae", flaw.spec, flaw.status), coneJSON("cone", goodSpec, `{}`))))
 	}
 	for _, seed := range []string{
 		"", "null", "[]", "{", `{"kind":"Status","apiVersion":"v1","code":"x"}`, listJSON("null"), listJSON("7"),
-		icecreamJSON("sundae", "null", "null"), icecreamJSON("sundae", goodSpec, `{}`) + "}",
-		`{"apiVersion":"controller.nicoleh.io/v1alpha1","kind":"IcecreamList","items":{}}`,
-		`{"apiVersion":"controller.nicoleh.io/v1alpha1","kind":"Icecream","spec":{"image":5},"metadata":{"annotations":{"a":5}}}`,
+		coneJSON("sundae", "null", "null"), coneJSON("sundae", goodSpec, `{}`) + "}",
+		`{"apiVersion":"parlor.example/v1alpha1","kind":"ConeList","items":{}}`,
+		`{"apiVersion":"parlor.example/v1alpha1","kind":"Cone","spec":{"image":5},"metadata":{"annotations":{"a":5}}}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -46,9 +45,9 @@ func FuzzDecode(f *testing.F) {
 		default:
 			flawed := 0
 			switch got := got.(type) {
-			case *v1alpha1.Icecream:
+			case *Cone:
 				flawed = len(problems(got))
-			case *v1alpha1.IcecreamList:
+			case *ConeList:
 				for i := range got.Items {
 					flawed += len(problems(&got.Items[i]))
 				}
@@ -75,12 +74,12 @@ func FuzzList(f *testing.F) {
 		}
 		items := make([]string, n%64)
 		for i := range items {
-			items[i] = icecreamJSON(fmt.Sprintf("sundae-%d", i), goodSpec, `{"replicas":4}`)
+			items[i] = coneJSON(fmt.Sprintf("sundae-%d", i), goodSpec, `{"replicas":4}`)
 			if which>>i&1 == 1 {
-				items[i] = icecreamJSON(fmt.Sprintf("sundae-%d", i), spec, status)
+				items[i] = coneJSON(fmt.Sprintf("sundae-%d", i), spec, status)
 			}
 		}
-		list := &v1alpha1.IcecreamList{}
+		list := &ConeList{}
 		if _, _, err := leniently.Decode([]byte(listJSON(items...)), nil, list); err != nil {
 			t.Fatal(err)
 		}
@@ -95,13 +94,13 @@ func FuzzList(f *testing.F) {
 			_, _, strictly := usually.Decode([]byte(item), nil, nil)
 			got := &list.Items[i]
 			got.TypeMeta = metav1.TypeMeta{} // which a list keeps
-			if diff := cmp.Diff(alone.(*v1alpha1.Icecream), got); diff != "" {
+			if diff := cmp.Diff(alone.(*Cone), got); diff != "" {
 				t.Errorf("item %d (-alone +in a list):\n%s", i, diff)
 			}
 			if isFlawed := len(problems(got)) > 0; isFlawed != (strictly != nil) {
 				t.Errorf("item %d has problems %q, and the usual decoder says %v", i, problems(got), strictly)
 			}
-			if lenient.Problem(got, "spec") != "" && !reflect.DeepEqual(got.Spec, v1alpha1.IcecreamSpec{}) {
+			if lenient.Problem(got, "spec") != "" && !reflect.DeepEqual(got.Spec, ConeSpec{}) {
 				t.Errorf("half of a spec: %+v", got.Spec)
 			}
 		}

@@ -1,22 +1,24 @@
-// Package lenient makes a typed client that one bad object cannot stop.
+// Package lenient makes clients for custom resources that also read objects that do not
+// fit their Go type.
 //
-// An object that was stored under another schema than the present one need not fit
-// its Go type: a number where a string is expected is enough. The usual decoder then
-// fails not only for that object but for the whole list, and for the watch that it
-// appears in, so an informer of that type stands still for good.
+// An object that was stored under an earlier schema may not fit its Go type: a number
+// where a string is expected is enough. The usual decoder then fails not only for that
+// object, but for the whole list or watch that contains it, so that an informer of that
+// type makes no more progress.
 //
-// The decoder of this package decodes such an object field by field: metadata as
-// always, and of spec, status and other top-level fields those that decode. A field
-// that does not is left empty as a whole, since half of it could mean something else
-// than all of it, and [Problem] says why. Everything else is decoded as usual, by the
-// usual decoder, at the usual cost; and what is no object at all, or has metadata
-// that cannot be decoded, is the error that it always was.
+// The decoder of this package decodes such an object field by field: metadata as always,
+// and those of spec, status, and the other top-level fields that it can. It leaves a field
+// that it cannot decode empty as a whole, because half of it could mean something else
+// than all of it, and [Problem] says why. Everything else is decoded by the usual decoder
+// at the usual cost. The error is also the usual one if the data is not an object, or its
+// metadata cannot be decoded.
 //
-// All that a client reads goes through the decoder: lists, watches, streaming lists,
-// and the answers to single reads and writes. An object with a problem never goes
-// back to the API server, as its empty field would replace what could not be read.
+// Everything that a client reads goes through the decoder: lists, watches, streaming
+// lists, and the responses to single reads and writes. The client refuses to send an
+// object with a problem to the API server, because its empty field would replace the one
+// that could not be decoded.
 //
-// Built-in types do not need this: the API server has decoded what it sends of them.
+// Built-in types do not need this, because the API server has decoded them itself.
 package lenient
 
 import (
@@ -29,16 +31,15 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// problemPrefix and the name of a field are the annotation that holds the problem
-// with that field, in memory only. In an annotation it survives whatever happens to
-// the object on its way into and out of a cache. No API server accepts such a key,
-// so nobody can store one.
+// problemPrefix, followed by the name of a field, is the key of the annotation that holds
+// the problem with that field, in memory only. As an annotation, it survives all that
+// happens to the object on its way into and out of a cache. Nobody can store such an
+// annotation, because the API server does not accept the key.
 const problemPrefix = "not decoded: "
 
-// Problem says why a top-level field of obj, such as "spec", could not be decoded:
-// the path of the innermost value that is wrong, and what the decoder says of it.
-// The same data leads to the same words, whichever way it came. Empty means that the
-// field was decoded.
+// Problem returns why a top-level field of obj, such as "spec", could not be decoded: the
+// path of the innermost value that is wrong, and the decoder's error. It returns the same
+// text for the same data, however obj was read, and "" if the field was decoded.
 func Problem(obj metav1.Object, field string) string {
 	return obj.GetAnnotations()[problemPrefix+field]
 }
@@ -53,9 +54,9 @@ func hasProblem(obj metav1.Object) bool {
 	return false
 }
 
-// RESTClientFor returns what a generated clientset can be made from (by its New) for
-// a group and version of custom resources. codecs are those of the clientset's
-// scheme.
+// RESTClientFor returns a client from which the New function of a generated clientset can
+// make a clientset for a group and version of custom resources. codecs are those of the
+// clientset's scheme.
 func RESTClientFor(config *rest.Config, version schema.GroupVersion, codecs serializer.CodecFactory) (*rest.RESTClient, error) {
 	config = rest.CopyConfig(config)
 	config.APIPath = "/apis"
@@ -76,8 +77,8 @@ func Codecs(usual runtime.NegotiatedSerializer) runtime.NegotiatedSerializer {
 
 type codecs struct{ runtime.NegotiatedSerializer }
 
-// SupportedMediaTypes implements runtime.NegotiatedSerializer. Clients take from it
-// what decodes an answer, and what decodes the object inside of a watch event.
+// SupportedMediaTypes implements runtime.NegotiatedSerializer. Clients get from it the
+// decoder of responses, and that of the objects inside watch events.
 func (c codecs) SupportedMediaTypes() []runtime.SerializerInfo {
 	usual := c.NegotiatedSerializer.SupportedMediaTypes()
 	infos := make([]runtime.SerializerInfo, 0, len(usual))

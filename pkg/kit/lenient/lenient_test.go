@@ -11,17 +11,14 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
 
-	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	icecreamscheme "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/scheme"
 	"nicoleh.io/k8s-controller/pkg/kit/lenient"
 )
 
 // The usual decoder of a generated client, and the lenient one.
 var (
-	usualCodecs   = icecreamscheme.Codecs.WithoutConversion()
+	usualCodecs   = coneCodecs.WithoutConversion()
 	lenientCodecs = lenient.Codecs(usualCodecs)
 
 	usually   = jsonDecoder(usualCodecs)
@@ -37,10 +34,10 @@ func jsonInfo(codecs runtime.NegotiatedSerializer) runtime.SerializerInfo {
 }
 
 func jsonDecoder(codecs runtime.NegotiatedSerializer) runtime.Decoder {
-	return codecs.DecoderToVersion(jsonInfo(codecs).Serializer, schema.GroupVersion(v1alpha1.GroupVersion))
+	return codecs.DecoderToVersion(jsonInfo(codecs).Serializer, coneVersion)
 }
 
-// flaws are ways not to be an Icecream that a laxer schema lets pass.
+// flaws are ways not to be a Cone that a laxer schema lets pass.
 var flaws = []struct {
 	name         string
 	spec, status string            // in JSON
@@ -48,15 +45,15 @@ var flaws = []struct {
 }{{
 	name: "a number as a string",
 	spec: `{"image":5,"replicas":2}`, status: `{"replicas":3}`,
-	want: map[string]string{"spec": "spec.image: json: cannot unmarshal number into Go struct field IcecreamSpec.spec.image of type string"},
+	want: map[string]string{"spec": "spec.image: json: cannot unmarshal number into Go struct field ConeSpec.spec.image of type string"},
 }, {
 	name: "a string as a number",
 	spec: `{"replicas":"two"}`, status: `{"replicas":3}`,
-	want: map[string]string{"spec": "spec.replicas: json: cannot unmarshal string into Go struct field IcecreamSpec.spec.replicas of type int32"},
+	want: map[string]string{"spec": "spec.replicas: json: cannot unmarshal string into Go struct field ConeSpec.spec.replicas of type int32"},
 }, {
 	name: "a number that is too large",
 	spec: `{"replicas":3000000000}`, status: `{"replicas":3}`,
-	want: map[string]string{"spec": "spec.replicas: json: cannot unmarshal number 3000000000 into Go struct field IcecreamSpec.spec.replicas of type int32"},
+	want: map[string]string{"spec": "spec.replicas: json: cannot unmarshal number 3000000000 into Go struct field ConeSpec.spec.replicas of type int32"},
 }, {
 	name: "an object as a quantity",
 	spec: `{"resources":{"limits":{"cpu":1},"requests":{"cpu":{},"memory":"1Gi"}}}`, status: `{"replicas":3}`,
@@ -68,15 +65,15 @@ var flaws = []struct {
 }, {
 	name: "a spec that is text",
 	spec: `"text"`, status: `{"replicas":3}`,
-	want: map[string]string{"spec": "spec: json: cannot unmarshal string into Go struct field Icecream.spec of type v1alpha1.IcecreamSpec"},
+	want: map[string]string{"spec": "spec: json: cannot unmarshal string into Go struct field Cone.spec of type lenient_test.ConeSpec"},
 }, {
 	name: "a spec that is a list",
 	spec: `["text"]`, status: `{"replicas":3}`,
-	want: map[string]string{"spec": "spec: json: cannot unmarshal array into Go struct field Icecream.spec of type v1alpha1.IcecreamSpec"},
+	want: map[string]string{"spec": "spec: json: cannot unmarshal array into Go struct field Cone.spec of type lenient_test.ConeSpec"},
 }, {
 	name: "a status",
 	spec: `{"image":"vanilla","replicas":2}`, status: `{"conditions":{}}`,
-	want: map[string]string{"status": "status.conditions: json: cannot unmarshal object into Go struct field IcecreamStatus.status.conditions of type []v1.Condition"},
+	want: map[string]string{"status": "status.conditions: json: cannot unmarshal object into Go struct field ConeStatus.status.conditions of type []v1.Condition"},
 }, {
 	name: "a time",
 	spec: `{"image":"vanilla"}`, status: `{"conditions":[{"type":"Ready","lastTransitionTime":"soon"}]}`,
@@ -85,38 +82,38 @@ var flaws = []struct {
 	name: "spec and status",
 	spec: `{"image":true}`, status: `7`,
 	want: map[string]string{
-		"spec":   "spec.image: json: cannot unmarshal bool into Go struct field IcecreamSpec.spec.image of type string",
-		"status": "status: json: cannot unmarshal number into Go struct field Icecream.status of type v1alpha1.IcecreamStatus",
+		"spec":   "spec.image: json: cannot unmarshal bool into Go struct field ConeSpec.spec.image of type string",
+		"status": "status: json: cannot unmarshal number into Go struct field Cone.status of type lenient_test.ConeStatus",
 	},
 }}
 
-// icecreamJSON is an Icecream of that name, spec and status.
-func icecreamJSON(name, spec, status string) string {
-	return fmt.Sprintf(`{"apiVersion":"controller.nicoleh.io/v1alpha1","kind":"Icecream","metadata":{"name":%q,"namespace":"parlor","uid":"uid-%s","resourceVersion":"7","annotations":{"a":"b"}},"spec":%s,"status":%s}`,
+// coneJSON is a Cone of that name, spec and status.
+func coneJSON(name, spec, status string) string {
+	return fmt.Sprintf(`{"apiVersion":"parlor.example/v1alpha1","kind":"Cone","metadata":{"name":%q,"namespace":"parlor","uid":"uid-%s","resourceVersion":"7","annotations":{"a":"b"}},"spec":%s,"status":%s}`,
 		name, name, spec, status)
 }
 
 func listJSON(items ...string) string {
-	return `{"apiVersion":"controller.nicoleh.io/v1alpha1","kind":"IcecreamList","metadata":{"resourceVersion":"9","continue":"more","remainingItemCount":5},"items":[` + strings.Join(items, ",") + `]}`
+	return `{"apiVersion":"parlor.example/v1alpha1","kind":"ConeList","metadata":{"resourceVersion":"9","continue":"more","remainingItemCount":5},"items":[` + strings.Join(items, ",") + `]}`
 }
 
-// problems are those of an Icecream's fields that have one.
-func problems(ice *v1alpha1.Icecream) map[string]string {
+// problems are those of a Cone's fields that have one.
+func problems(cone *Cone) map[string]string {
 	found := map[string]string{}
 	for _, field := range []string{"apiVersion", "kind", "metadata", "spec", "status"} {
-		if problem := lenient.Problem(ice, field); problem != "" {
+		if problem := lenient.Problem(cone, field); problem != "" {
 			found[field] = problem
 		}
 	}
 	return found
 }
 
-// requireSalvaged requires that an Icecream made by icecreamJSON has the problems of
+// requireSalvaged requires that a Cone made by coneJSON has the problems of
 // a flaw and no others, is empty there, and is what the usual decoder makes of it
 // everywhere else.
-func requireSalvaged(t *testing.T, ice *v1alpha1.Icecream, spec, status string, want map[string]string) {
+func requireSalvaged(t *testing.T, cone *Cone, spec, status string, want map[string]string) {
 	t.Helper()
-	if diff := cmp.Diff(want, problems(ice)); diff != "" {
+	if diff := cmp.Diff(want, problems(cone)); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
 	}
 	if want["spec"] != "" {
@@ -125,15 +122,15 @@ func requireSalvaged(t *testing.T, ice *v1alpha1.Icecream, spec, status string, 
 	if want["status"] != "" {
 		status = "{}"
 	}
-	rest, _, err := usually.Decode([]byte(icecreamJSON(ice.Name, spec, status)), nil, nil)
+	rest, _, err := usually.Decode([]byte(coneJSON(cone.Name, spec, status)), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := ice.DeepCopy()
+	got := cone.DeepCopy()
 	got.TypeMeta = metav1.TypeMeta{}
-	got.Annotations = map[string]string{"a": ice.Annotations["a"]}
-	if len(ice.Annotations) != 1+len(want) {
-		t.Errorf("annotations %q", ice.Annotations)
+	got.Annotations = map[string]string{"a": cone.Annotations["a"]}
+	if len(cone.Annotations) != 1+len(want) {
+		t.Errorf("annotations %q", cone.Annotations)
 	}
 	if diff := cmp.Diff(rest, runtime.Object(got)); diff != "" {
 		t.Errorf("everything else (-want +got):\n%s", diff)
@@ -143,11 +140,11 @@ func requireSalvaged(t *testing.T, ice *v1alpha1.Icecream, spec, status string, 
 func TestFlawedObject(t *testing.T) {
 	for _, flaw := range flaws {
 		t.Run(flaw.name, func(t *testing.T) {
-			data := []byte(icecreamJSON("sundae", flaw.spec, flaw.status))
+			data := []byte(coneJSON("sundae", flaw.spec, flaw.status))
 			if _, _, err := usually.Decode(data, nil, nil); err == nil {
 				t.Fatal("this is no flaw: the usual decoder accepts it")
 			}
-			for _, into := range []*v1alpha1.Icecream{nil, {}} {
+			for _, into := range []*Cone{nil, {}} {
 				var target runtime.Object
 				if into != nil {
 					target = into
@@ -159,10 +156,10 @@ func TestFlawedObject(t *testing.T) {
 				if into != nil && obj != target {
 					t.Error("it is not decoded into the object that was given")
 				}
-				if want := schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Icecream"); *kind != want {
+				if want := coneVersion.WithKind("Cone"); *kind != want {
 					t.Errorf("its kind is %s", kind)
 				}
-				requireSalvaged(t, obj.(*v1alpha1.Icecream), flaw.spec, flaw.status, flaw.want)
+				requireSalvaged(t, obj.(*Cone), flaw.spec, flaw.status, flaw.want)
 			}
 		})
 	}
@@ -170,11 +167,11 @@ func TestFlawedObject(t *testing.T) {
 
 func TestFlawedItems(t *testing.T) {
 	const good = `{"image":"vanilla","replicas":4}`
-	items := []string{icecreamJSON("first", good, `{}`)}
+	items := []string{coneJSON("first", good, `{}`)}
 	for i, flaw := range flaws {
-		items = append(items, icecreamJSON(fmt.Sprintf("flawed-%d", i), flaw.spec, flaw.status))
+		items = append(items, coneJSON(fmt.Sprintf("flawed-%d", i), flaw.spec, flaw.status))
 	}
-	items = append(items, icecreamJSON("last", good, `{"replicas":4}`))
+	items = append(items, coneJSON("last", good, `{"replicas":4}`))
 	data := []byte(listJSON(items...))
 	if _, _, err := usually.Decode(data, nil, nil); err == nil {
 		t.Fatal("the usual decoder accepts it")
@@ -183,7 +180,7 @@ func TestFlawedItems(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := obj.(*v1alpha1.IcecreamList)
+	list := obj.(*ConeList)
 	if want := (metav1.ListMeta{ResourceVersion: "9", Continue: "more", RemainingItemCount: new(int64(5))}); !reflect.DeepEqual(list.ListMeta, want) {
 		t.Errorf("the list has metadata %+v", list.ListMeta)
 	}
@@ -201,20 +198,20 @@ func TestFlawedItems(t *testing.T) {
 
 // A problem is the object's, wherever the object goes.
 func TestProblemSurvivesCopying(t *testing.T) {
-	obj, _, err := leniently.Decode([]byte(icecreamJSON("sundae", `{"image":5}`, `{}`)), nil, nil)
+	obj, _, err := leniently.Decode([]byte(coneJSON("sundae", `{"image":5}`, `{}`)), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ice := obj.(*v1alpha1.Icecream)
-	if problem := lenient.Problem(ice.DeepCopy(), "spec"); problem == "" || problem != lenient.Problem(ice, "spec") {
+	cone := obj.(*Cone)
+	if problem := lenient.Problem(cone.DeepCopy(), "spec"); problem == "" || problem != lenient.Problem(cone, "spec") {
 		t.Errorf("the problem of a copy is %q", problem)
 	}
 }
 
 // What is wrong with more than fields of an object is the error that it always was.
 func TestStillAnError(t *testing.T) {
-	good := icecreamJSON("sundae", `{"image":"vanilla"}`, `{}`)
-	flawed := icecreamJSON("sundae", `{"image":5}`, `{}`)
+	good := coneJSON("sundae", `{"image":"vanilla"}`, `{}`)
+	flawed := coneJSON("sundae", `{"image":5}`, `{}`)
 	for name, data := range map[string]string{
 		"nothing":                         "",
 		"a page of HTML":                  "<html><body>502 Bad Gateway</body></html>",
@@ -225,18 +222,18 @@ func TestStillAnError(t *testing.T) {
 		"a flawed object cut short":       flawed[:len(flawed)-9],
 		"a flawed list cut short":         listJSON(flawed)[:len(listJSON(flawed))-1],
 		"something after the object":      flawed + "}",
-		"metadata that is text":           `{"apiVersion":"controller.nicoleh.io/v1alpha1","kind":"Icecream","metadata":"text"}`,
-		"a label that is a number":        `{"apiVersion":"controller.nicoleh.io/v1alpha1","kind":"Icecream","metadata":{"labels":{"a":5}},"spec":{"image":5}}`,
+		"metadata that is text":           `{"apiVersion":"parlor.example/v1alpha1","kind":"Cone","metadata":"text"}`,
+		"a label that is a number":        `{"apiVersion":"parlor.example/v1alpha1","kind":"Cone","metadata":{"labels":{"a":5}},"spec":{"image":5}}`,
 		"an item that is text":            listJSON(good, `"text"`, flawed),
 		"an item with a number as a name": listJSON(good, `{"metadata":{"name":5}}`),
-		"items that are text":             `{"apiVersion":"controller.nicoleh.io/v1alpha1","kind":"IcecreamList","items":"text"}`,
-		"a list's metadata":               `{"apiVersion":"controller.nicoleh.io/v1alpha1","kind":"IcecreamList","metadata":7,"items":[` + flawed + `]}`,
-		"another kind":                    strings.Replace(flawed, `"Icecream"`, `"Gelato"`, 1),
+		"items that are text":             `{"apiVersion":"parlor.example/v1alpha1","kind":"ConeList","items":"text"}`,
+		"a list's metadata":               `{"apiVersion":"parlor.example/v1alpha1","kind":"ConeList","metadata":7,"items":[` + flawed + `]}`,
+		"another kind":                    strings.Replace(flawed, `"Cone"`, `"Gelato"`, 1),
 		"another version":                 strings.Replace(flawed, "v1alpha1", "v9", 1),
 		"no kind":                         `{"spec":{"image":5}}`,
-		"a kind that is a number":         `{"apiVersion":"controller.nicoleh.io/v1alpha1","kind":5}`,
+		"a kind that is a number":         `{"apiVersion":"parlor.example/v1alpha1","kind":5}`,
 		"a flawed Status":                 `{"apiVersion":"v1","kind":"Status","code":"many","message":"no"}`,
-		"parts that only together are":    `{"apiVersion":"controller.nicoleh.io/v1alpha1","kind":"Icecream","metadata":{"name":"sundae"},"spec":{"image":5},"spec":{"image":"vanilla"}}`,
+		"parts that only together are":    `{"apiVersion":"parlor.example/v1alpha1","kind":"Cone","metadata":{"name":"sundae"},"spec":{"image":5},"spec":{"image":"vanilla"}}`,
 		"nesting without end":             strings.Replace(good, `"vanilla"`, strings.Repeat("[", 20000)+strings.Repeat("]", 20000), 1),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -262,22 +259,22 @@ func TestLargeFlaws(t *testing.T) {
 		"the same key twice":     `{"replicas":"two","replicas":"three"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			obj, _, err := leniently.Decode([]byte(icecreamJSON("sundae", spec, `{"replicas":3}`)), nil, nil)
+			obj, _, err := leniently.Decode([]byte(coneJSON("sundae", spec, `{"replicas":3}`)), nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			ice := obj.(*v1alpha1.Icecream)
-			if problem := lenient.Problem(ice, "spec"); problem == "" || len(problem) > 1024 || problem != strings.ToValidUTF8(problem, "") {
+			cone := obj.(*Cone)
+			if problem := lenient.Problem(cone, "spec"); problem == "" || len(problem) > 1024 || problem != strings.ToValidUTF8(problem, "") {
 				t.Errorf("a problem of %d bytes: %q", len(problem), problem)
 			}
-			if ice.Status.Replicas != 3 {
-				t.Errorf("its status is %+v", ice.Status)
+			if cone.Status.Replicas != 3 {
+				t.Errorf("its status is %+v", cone.Status)
 			}
 		})
 	}
 }
 
-// Other types than ours, and items that do not say what they are.
+// Built-in types, and items that do not say what they are.
 func TestBuiltInTypes(t *testing.T) {
 	decoder := jsonDecoder(lenient.Codecs(kubescheme.Codecs.WithoutConversion()))
 	obj, _, err := decoder.Decode([]byte(`{"apiVersion":"apps/v1","kind":"DeploymentList","metadata":{"resourceVersion":"9"},"items":[
@@ -303,11 +300,11 @@ func TestBuiltInTypes(t *testing.T) {
 func TestEncode(t *testing.T) {
 	encode := func(codecs runtime.NegotiatedSerializer, obj runtime.Object) (string, error) {
 		var out bytes.Buffer
-		err := codecs.EncoderForVersion(jsonInfo(codecs).Serializer, schema.GroupVersion(v1alpha1.GroupVersion)).Encode(obj, &out)
+		err := codecs.EncoderForVersion(jsonInfo(codecs).Serializer, coneVersion).Encode(obj, &out)
 		return out.String(), err
 	}
 	for _, flaw := range flaws {
-		obj, _, err := leniently.Decode([]byte(icecreamJSON("sundae", flaw.spec, flaw.status)), nil, nil)
+		obj, _, err := leniently.Decode([]byte(coneJSON("sundae", flaw.spec, flaw.status)), nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -315,7 +312,7 @@ func TestEncode(t *testing.T) {
 			t.Errorf("%s: encoded as %q, error %v", flaw.name, out, err)
 		}
 	}
-	good, _, err := leniently.Decode([]byte(icecreamJSON("sundae", `{"image":"vanilla"}`, `{}`)), nil, nil)
+	good, _, err := leniently.Decode([]byte(coneJSON("sundae", `{"image":"vanilla"}`, `{}`)), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -333,7 +330,7 @@ func TestCost(t *testing.T) {
 	good := goodList(100)
 	decode := func(d runtime.Decoder) func() {
 		return func() {
-			if _, _, err := d.Decode(good, nil, &v1alpha1.IcecreamList{}); err != nil {
+			if _, _, err := d.Decode(good, nil, &ConeList{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -345,7 +342,7 @@ func TestCost(t *testing.T) {
 }
 
 func BenchmarkDecode(b *testing.B) {
-	one := []byte(listJSON(strings.TrimSuffix(strings.TrimPrefix(string(goodList(99)), listPrefix), "]}"), icecreamJSON("flawed", `{"image":5}`, `{}`)))
+	one := []byte(listJSON(strings.TrimSuffix(strings.TrimPrefix(string(goodList(99)), listPrefix), "]}"), coneJSON("flawed", `{"image":5}`, `{}`)))
 	for _, bench := range []struct {
 		name    string
 		decoder runtime.Decoder
@@ -366,12 +363,12 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-const listPrefix = `{"apiVersion":"controller.nicoleh.io/v1alpha1","kind":"IcecreamList","metadata":{"resourceVersion":"9","continue":"more","remainingItemCount":5},"items":[`
+const listPrefix = `{"apiVersion":"parlor.example/v1alpha1","kind":"ConeList","metadata":{"resourceVersion":"9","continue":"more","remainingItemCount":5},"items":[`
 
 func goodList(n int) []byte {
 	items := make([]string, n)
 	for i := range items {
-		items[i] = icecreamJSON(fmt.Sprintf("sundae-%d", i), `{"image":"vanilla","replicas":2,"resources":{"limits":{"cpu":"100m"}}}`, `{"replicas":2,"conditions":[{"type":"Ready","status":"True","lastTransitionTime":"2026-01-01T00:00:00Z","reason":"Available","message":"2 of 2 Pods available"}]}`)
+		items[i] = coneJSON(fmt.Sprintf("sundae-%d", i), `{"image":"vanilla","replicas":2,"resources":{"limits":{"cpu":"100m"}}}`, `{"replicas":2,"conditions":[{"type":"Ready","status":"True","lastTransitionTime":"2026-01-01T00:00:00Z","reason":"Available","message":"2 of 2 Pods available"}]}`)
 	}
 	return []byte(listJSON(items...))
 }

@@ -11,7 +11,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/flags"
 )
 
-// clientConfig says how to reach the cluster.
+// clientConfig returns the config for clients of the cluster.
 func clientConfig(o options) (*rest.Config, error) {
 	config, err := flags.ClusterConfig(o.kubeconfig, o.master)
 	if err == nil && o.qps > 0 {
@@ -20,7 +20,8 @@ func clientConfig(o options) (*rest.Config, error) {
 	return config, err
 }
 
-// podNamespace is the namespace of the Pod that this runs in; empty elsewhere.
+// podNamespace returns the namespace of the Pod that this process runs in, or "" if it
+// does not run in one.
 func podNamespace(o options) string {
 	if o.kubeconfig != "" || o.master != "" {
 		return ""
@@ -32,8 +33,8 @@ func podNamespace(o options) string {
 	return strings.TrimSpace(string(namespace))
 }
 
-// Protobuf returns the config for clients of built-in types, which are smaller and
-// faster to read that way than as JSON.
+// Protobuf returns the config for clients of built-in types, which are smaller in protobuf
+// than in JSON, and faster to decode.
 func Protobuf(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.ContentType = runtime.ContentTypeProtobuf

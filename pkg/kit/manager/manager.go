@@ -1,6 +1,36 @@
-// Package manager is the process around controllers: flags, clients, preflight, caches,
-// leader election and its barrier, probes and metrics, and the order in which all of
-// that starts and stops. It knows a controller by its [Descriptor].
+// Package manager is the process around controllers: it parses flags, makes clients, fills
+// caches, takes part in the leader election, serves probes and metrics, and starts and
+// stops all of that in a safe order.
+//
+// It knows a controller only by its [Descriptor]. A program is a [Manager] with a list of
+// these; the example has one in full. [Manager.Run] then takes these steps:
+//
+//  1. Parse and validate the flags, from the command line and the environment.
+//  2. Wire everything: clients, the election, the recorder of events, and each controller,
+//     by the New function of its descriptor. Nothing has started yet, but the addresses
+//     are open.
+//  3. Start to serve probes, metrics, and pages. /livez succeeds from now on.
+//  4. Wait until the API server lets this process list every resource (package preflight).
+//  5. Start the informers, and wait until their caches are filled. /readyz succeeds from
+//     now on.
+//  6. Wait until this process leads (package leader). Everything before this step also
+//     happens on standby, so that a new leader can begin at once.
+//  7. Start the recorder of events. For each controller, wait until its caches show
+//     everything that the API server had stored when the term began (package barrier),
+//     and then run its workers.
+//
+// When ctx ends, or a controller fails, it stops in the opposite order, so that the next
+// leader finds nothing that is still being written:
+//
+//  1. No worker begins another sync, and the informers stop. Wait until each worker has
+//     returned from its last sync.
+//  2. Stop the recorder, which takes a few seconds at most to write the rest of the events.
+//  3. Release the lease.
+//  4. Stop the server.
+//
+// There is one exception: if the lease is lost, Run returns at once, without waiting for
+// the workers, and the process has to end. Until then, the fence of package leader blocks
+// its writes.
 package manager
 
 import (
@@ -41,21 +71,23 @@ import (
 
 // Manager is a program that runs controllers.
 type Manager struct {
-	// Name is that of the program, and of its environment variables.
+	// Name is the name of the program, and in capitals the prefix of its environment
+	// variables.
 	Name string
-	// LeaseName is that of the Lease that the program is elected by, unless
-	// -leader-elect-resource-name says otherwise.
+	// LeaseName is the name of the Lease for the election, unless the flag
+	// -leader-elect-resource-name sets another.
 	LeaseName string
-	// FormerLeaseName is the Lease that earlier versions of the program are elected by.
-	// As long as it exists, a process leads only if it holds that one, too. Empty if
-	// LeaseName has never changed.
+	// FormerLeaseName is the name of the Lease for the election in earlier versions of
+	// the program. While it exists, a process leads only if it holds that one, too. It
+	// is empty if LeaseName has never changed.
 	FormerLeaseName string
-	// Controllers are all that it can run.
+	// Controllers are all controllers that the program can run.
 	Controllers []Descriptor
 }
 
 // Main runs the program with the arguments of the process until the first SIGINT or
-// SIGTERM, and ends the process with exit code 1 if that fails. A second signal kills it.
+// SIGTERM. If Run fails, it prints the error and exits with code 1. A second signal kills
+// the process.
 func (m Manager) Main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
@@ -65,9 +97,9 @@ func (m Manager) Main() {
 	}
 }
 
-// Run runs the controllers, as the flags in args and the environment say, until ctx
-// ends. It returns an error of one line if the flags are wrong, or if something fails
-// that a new process may have more luck with.
+// Run runs the controllers, as configured by the flags in args and the environment, until
+// ctx ends. It returns an error of one line if the flags are wrong, or if something fails
+// that a restart of the process may fix.
 func (m Manager) Run(ctx context.Context, args []string) error {
 	o, err := m.parse(args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -106,12 +138,11 @@ func (m Manager) Run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// requireFeatures says which feature of client-go is switched off, by an environment
-// variable, that nothing here is safe without. AtomicFIFO has a cache say up to where
-// it has seen what happened; without it, it would look as if every cache always had
-// seen everything. All other features that can be switched off change what things
-// cost, and not what is done: without WatchListClient, for one, caches may be filled
-// from a past, which the barrier notices.
+// requireFeatures returns an error if the environment disables a feature of client-go that
+// the controllers are not safe without. With AtomicFIFO, a cache knows its resource
+// version; without it, every cache would always seem to be up to date. The other features
+// can be disabled: they change costs but not correctness. Without WatchListClient, for
+// example, a cache may be filled with an old state, which the barrier notices.
 func requireFeatures() error {
 	if !clientfeatures.FeatureGates().Enabled(clientfeatures.AtomicFIFO) {
 		return fmt.Errorf("KUBE_FEATURE_%[1]s is false in the environment, but the controllers are not safe without client-go's feature %[1]s; remove it", clientfeatures.AtomicFIFO)
@@ -126,19 +157,18 @@ type running struct {
 	caches *informer.Caches
 }
 
-// process is all parts of a running program.
+// process is the parts of a running program.
 type process struct {
 	workers     int
-	client      *kubernetes.Clientset // for what is looked at before a term
-	metadata    metadata.Interface    // for the barrier alone
+	client      *kubernetes.Clientset // for preflight
+	metadata    metadata.Interface    // for the barrier
 	controllers []running
 	recorder    *events.Recorder
-	election    *leader.Election // nil without
+	election    *leader.Election // nil if there is none
 	server      *serve.Server
 }
 
-// assemble wires the parts to each other. Nothing has started afterwards, but the
-// addresses to serve on are taken.
+// assemble wires the parts (step 2). It starts nothing, but opens the addresses to serve on.
 func (m Manager) assemble(o options, config *rest.Config) (*process, error) {
 	p := &process{workers: o.workers}
 	var err error
@@ -200,11 +230,11 @@ func (m Manager) assemble(o options, config *rest.Config) (*process, error) {
 	v := flags.Version()
 	metrics.Build(v.GitVersion, v.GitCommit)
 	live, ready := p.checks(o.stuckAfter)
-	p.server, err = serve.Listen(o.serve, reviews, live, ready)
+	p.server, err = serve.Listen(o.serve, reviews, live, ready, zpages(m.Name, o.flags)...)
 	return p, err
 }
 
-// checks are what /livez and /readyz look at.
+// checks returns the checks of /livez and /readyz.
 func (p *process) checks(stuckAfter time.Duration) (live, ready []serve.Check) {
 	isMoving := func(busy func() time.Duration) func() error {
 		return func() error {
@@ -230,8 +260,8 @@ func (p *process) checks(stuckAfter time.Duration) (live, ready []serve.Check) {
 	return live, ready
 }
 
-// run fills the caches, waits until this process leads, and has the controllers
-// work until ctx ends. What is left running when it returns ends with the process.
+// run fills the caches, waits until this process leads, and runs the controllers until
+// ctx ends (steps 3 to 6). Whatever is still running when it returns ends with the process.
 func (p *process) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -260,9 +290,9 @@ func (p *process) run(ctx context.Context) error {
 	return p.election.Run(ctx, p.work)
 }
 
-// work is one term: it runs the controllers, each as soon as its caches show what
-// there was when the term began, until ctx ends or one of them fails, which takes the
-// others with it. It returns when nothing will be written any more.
+// work is one term (step 7): it runs the controllers, each as soon as its caches show what
+// the API server had stored when the term began, until ctx ends or one of them fails,
+// which stops the others. When it returns, nothing is written any more.
 func (p *process) work(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -285,12 +315,12 @@ func (p *process) work(ctx context.Context) error {
 		})
 	}
 	running.Wait()
-	endRecording() // after the last of them has told its last
+	endRecording() // after the last controller has recorded its last event
 	recorder.Wait()
 	return context.Cause(ctx)
 }
 
-// addToScheme adds the kinds that events of the controllers are about.
+// addToScheme adds the kinds of all objects that the controllers record events about.
 func (m Manager) addToScheme(scheme *runtime.Scheme) error {
 	errs := []error{kubescheme.AddToScheme(scheme)}
 	for _, d := range m.Controllers {

@@ -41,8 +41,8 @@ func without(t *testing.T, names ...string) {
 	}
 }
 
-// shop is a program with two controllers that do nothing. The flag of one of them is put
-// into flavor.
+// shop returns a program with two controllers that do nothing. One of them has a flag, whose
+// value is stored in flavor.
 func shop(flavor *string) Manager {
 	idle := func(Dependencies) (Controller, error) { return &fakeController{}, nil }
 	return Manager{Name: "shop", LeaseName: "shop-lease", Controllers: []Descriptor{
@@ -143,7 +143,7 @@ func TestParse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got.logging = nil
+			got.logging, got.flags = nil, nil
 			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(options{})); diff != "" {
 				t.Errorf("options (-want +got):\n%s", diff)
 			}
@@ -267,7 +267,7 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-func TestHelpIsNoMistake(t *testing.T) {
+func TestHelp(t *testing.T) {
 	stdout := os.Stdout
 	t.Cleanup(func() { os.Stdout = stdout })
 	file, err := os.Create(filepath.Join(t.TempDir(), "help"))
@@ -362,7 +362,7 @@ func TestClientConfigErrors(t *testing.T) {
 	}
 }
 
-func TestFeaturesThatAreNeeded(t *testing.T) {
+func TestRequiredFeatures(t *testing.T) {
 	if err := requireFeatures(); err != nil {
 		t.Errorf("by default: %v", err)
 	}
@@ -371,7 +371,7 @@ func TestFeaturesThatAreNeeded(t *testing.T) {
 	requireOneLine(t, err, []string{"KUBE_FEATURE_AtomicFIFO"}) // and nothing of the kubeconfig
 }
 
-func TestProtobufIsForACopy(t *testing.T) {
+func TestProtobufCopiesTheConfig(t *testing.T) {
 	config := &rest.Config{Host: "https://parlour.example"}
 	got := Protobuf(config)
 	if got.ContentType != "application/vnd.kubernetes.protobuf" || got.AcceptContentTypes != "application/vnd.kubernetes.protobuf,application/json" {
@@ -382,7 +382,7 @@ func TestProtobufIsForACopy(t *testing.T) {
 	}
 }
 
-// requireOneLine checks that an error fits into one line that names all of that.
+// requireOneLine requires an error of one line that contains all of these names.
 func requireOneLine(t *testing.T, err error, names []string) {
 	t.Helper()
 	if err == nil {
@@ -398,7 +398,7 @@ func requireOneLine(t *testing.T, err error, names []string) {
 	}
 }
 
-// fakeController is one whose caches and worker are as the test says.
+// fakeController is a controller whose state the test sets.
 type fakeController struct {
 	busy   time.Duration
 	filled chan struct{}
@@ -447,16 +447,16 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// Whoever leads next must find nothing still being written: work returns when the
-// controllers have, and then the events that they have told at the end.
+// The next leader must find nothing that is still being written: work returns when the
+// controllers have returned, and their last events are written.
 func TestWorkEndsWithTheLastEvent(t *testing.T) {
 	client := fake.NewClientset()
 	recorder := events.New(client.EventsV1(), kubescheme.Scheme, clock.RealClock{})
-	told := recorder.For("fake-controller")
+	recorded := recorder.For("fake-controller")
 	stubborn := &fakeController{run: func(ctx context.Context) error {
 		<-ctx.Done()
 		for i := range 100 {
-			told.Eventf(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "parlour", Name: fmt.Sprint("vanilla-", i%10)}}, nil, corev1.EventTypeNormal, "Ended", "End", "the last word, %d", i)
+			recorded.Eventf(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "parlour", Name: fmt.Sprint("vanilla-", i%10)}}, nil, corev1.EventTypeNormal, "Ended", "End", "the last word, %d", i)
 		}
 		return nil
 	}}
@@ -482,7 +482,7 @@ users: [{name: u, user: {token: t}}]
 current-context: c
 `
 
-// noCaches are those of a controller that reads nothing.
+// noCaches returns the caches of a controller that reads nothing.
 func noCaches() *informer.Caches {
 	return informer.New(func(string, string, time.Time) {}, clock.RealClock{})
 }

@@ -20,7 +20,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/serve"
 )
 
-// options are the flags.
+// options are the values of the flags.
 type options struct {
 	kubeconfig  string
 	master      string
@@ -36,10 +36,11 @@ type options struct {
 	stuckAfter  time.Duration
 	logging     *logsapi.LoggingConfiguration
 	version     bool
+	flags       *flag.FlagSet // all of these, for /flagz
 	describe    bool
 }
 
-// parse reads the flags.
+// parse parses the flags.
 func (m Manager) parse(args []string) (options, error) {
 	o := options{
 		election: componentbase.LeaderElectionConfiguration{
@@ -53,32 +54,33 @@ func (m Manager) parse(args []string) (options, error) {
 		logging: logsapi.NewLoggingConfiguration(),
 	}
 	fs := flag.NewFlagSet(m.Name, flag.ContinueOnError)
-	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig file. Without it, $KUBECONFIG is used, and without that, the service account of the Pod that this runs in.")
-	fs.StringVar(&o.master, "master", "", "Address of the API server, in place of the one in the kubeconfig.")
-	fs.StringVar(&o.namespace, "namespace", metav1.NamespaceAll, "The only namespace to work in. A Role in it is then permission enough. All namespaces if empty.")
-	fs.Float64Var(&o.qps, "kube-api-qps", 0, "Requests per second to the API server, for each controller. 0 leaves it to the API server's priority and fairness.")
-	fs.IntVar(&o.burst, "kube-api-burst", 0, "Requests that may exceed -kube-api-qps for a moment. 0 is twice -kube-api-qps.")
-	fs.StringVar(&o.controllers, "controllers", "*", "The controllers to run: '*' is all that are on by default, 'name' is that one, too, and '-name' is not that one. On by default: "+strings.Join(m.onByDefault(), ", ")+".")
-	fs.IntVar(&o.workers, "workers", 8, "How many objects each controller works on at the same time.")
-	fs.DurationVar(&o.resync, "resync", 0, "How often to look at every object even if nothing has changed. Nothing depends on it; 0 is never.")
+	o.flags = fs
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig file. Default: $KUBECONFIG, and without that, the service account of the Pod that this process runs in.")
+	fs.StringVar(&o.master, "master", "", "Address of the API server. Overrides that of the kubeconfig.")
+	fs.StringVar(&o.namespace, "namespace", metav1.NamespaceAll, "The only namespace to work in, where a Role then gives enough permissions. All namespaces if empty.")
+	fs.Float64Var(&o.qps, "kube-api-qps", 0, "Maximum number of requests per second to the API server, for each controller. If 0, only the API server's priority and fairness limits them.")
+	fs.IntVar(&o.burst, "kube-api-burst", 0, "Number of requests that may exceed -kube-api-qps for a moment. If 0, twice -kube-api-qps.")
+	fs.StringVar(&o.controllers, "controllers", "*", "Comma-separated list of controllers to run: '*' stands for all that are on by default, 'name' adds that controller, and '-name' removes it. On by default: "+strings.Join(m.onByDefault(), ", ")+".")
+	fs.IntVar(&o.workers, "workers", 8, "Number of objects that each controller syncs at the same time.")
+	fs.DurationVar(&o.resync, "resync", 0, "How often to sync every object even if nothing has changed. The controllers do not depend on it; 0 is never.")
 	for _, d := range m.Controllers {
 		if d.AddFlags != nil {
 			d.AddFlags(fs)
 		}
 	}
-	fs.StringVar(&o.serve.BindAddress, "bind-address", ":8443", "The host:port for HTTPS: probes at /livez and /readyz, and metrics at /metrics for those whom the API server allows that. Empty is none.")
-	fs.StringVar(&o.serve.InsecureBindAddress, "insecure-bind-address", "", "The host:port for the same by plain HTTP, without asking who it is. The host has to be a loopback address.")
-	fs.StringVar(&o.serve.CertFile, "tls-cert-file", "", "The certificate for HTTPS, in PEM, with all intermediate ones. The file is read again when it has changed. Without it, one is made that is signed by itself.")
-	fs.StringVar(&o.serve.KeyFile, "tls-private-key-file", "", "The private key of -tls-cert-file, in PEM.")
+	fs.StringVar(&o.serve.BindAddress, "bind-address", ":8443", "The host:port to serve on by HTTPS: /livez and /readyz for everyone; /metrics, /statusz and /flagz for clients that the API server authorizes to get these paths. Nothing is served if empty.")
+	fs.StringVar(&o.serve.InsecureBindAddress, "insecure-bind-address", "", "The host:port to serve the same on by plain HTTP, to everyone. The host has to be a loopback address. Nothing is served if empty.")
+	fs.StringVar(&o.serve.CertFile, "tls-cert-file", "", "File with the certificate for HTTPS, in PEM, including intermediate certificates. A renewed certificate is used without a restart. Default: a new self-signed certificate.")
+	fs.StringVar(&o.serve.KeyFile, "tls-private-key-file", "", "File with the private key of -tls-cert-file, in PEM.")
 	fs.BoolVar(&o.serve.HTTP2, "enable-http2", false, "Also offer HTTP/2 on -bind-address.")
-	fs.DurationVar(&o.stuckAfter, "stuck-after", 5*time.Minute, "How long the work on one object may take before /livez fails.")
+	fs.DurationVar(&o.stuckAfter, "stuck-after", 5*time.Minute, "How long a sync of one object may take before /livez fails.")
 	fs.BoolVar(&o.version, "version", false, "Print version, commit and Go version, and exit.")
 	fs.BoolVar(&o.describe, "describe", false, "Print the controllers and their flags as JSON, and exit.")
 	flags.AddLogging(fs, o.logging)
 	election := pflag.NewFlagSet("", pflag.ContinueOnError)
 	componentbaseoptions.BindLeaderElectionFlags(&o.election, election)
 	election.CopyToGoFlagSet(fs)
-	fs.Lookup("leader-elect-resource-namespace").Usage += " Default: that of the Pod that this runs in; elsewhere -namespace, or else kube-system."
+	fs.Lookup("leader-elect-resource-namespace").Usage += " Default: that of the Pod that this process runs in; outside of a Pod, -namespace, or else kube-system."
 
 	fs.StringVar(&o.formerLease, "leader-elect-former-resource-name", "", "The Lease by which earlier versions are elected, in the same namespace. As long as it exists, this process leads only while it holds that one, too. It is never created."+m.formerLeaseDefault())
 
@@ -102,7 +104,7 @@ func (m Manager) formerLeaseDefault() string {
 	return fmt.Sprintf(" Default: %s, unless -leader-elect-resource-name is given.", m.FormerLeaseName)
 }
 
-// validate says what is wrong with the flags.
+// validate returns an error that says which flag is wrong, if any.
 func (m Manager) validate(o options) error {
 	switch {
 	case o.workers < 1:
@@ -110,9 +112,9 @@ func (m Manager) validate(o options) error {
 	case o.resync < 0:
 		return errors.New("-resync must not be negative")
 	case o.stuckAfter <= 0:
-		return errors.New("-stuck-after has to be more than nothing")
+		return errors.New("-stuck-after must be more than 0")
 	case !(o.qps >= 0 && o.qps <= math.MaxInt32) || o.burst < 0:
-		return errors.New("-kube-api-qps and -kube-api-burst must be numbers from 0 on")
+		return errors.New("-kube-api-qps and -kube-api-burst must not be negative")
 	}
 	enabled, err := m.enabled(o.controllers)
 	if err != nil {
@@ -134,17 +136,17 @@ func (m Manager) validate(o options) error {
 	return o.serve.Validate()
 }
 
-// enabled returns the controllers that a value of -controllers asks for.
+// enabled returns the controllers that a value of -controllers enables.
 func (m Manager) enabled(controllers string) (enabled []Descriptor, err error) {
-	asked, known := strings.Split(controllers, ","), []string{}
+	items, known := strings.Split(controllers, ","), []string{}
 	for _, d := range m.Controllers {
 		known = append(known, d.Name)
-		if slices.Contains(asked, d.Name) || d.OnByDefault && slices.Contains(asked, "*") && !slices.Contains(asked, "-"+d.Name) {
+		if slices.Contains(items, d.Name) || d.OnByDefault && slices.Contains(items, "*") && !slices.Contains(items, "-"+d.Name) {
 			enabled = append(enabled, d)
 		}
 	}
 	slices.Sort(known)
-	for _, item := range asked {
+	for _, item := range items {
 		if item != "*" && !slices.Contains(known, strings.TrimPrefix(item, "-")) {
 			return nil, fmt.Errorf("-controllers=%s: there is no controller %q; there are: %s", controllers, item, strings.Join(known, ", "))
 		}

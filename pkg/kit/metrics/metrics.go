@@ -1,9 +1,9 @@
-// Package metrics defines what the controllers tell Prometheus, in the registry
-// that client-go's own series are in: work queues, requests to the API server,
-// leader election, the Go runtime and the process.
+// Package metrics defines the Prometheus metrics that all controllers have.
 //
-// Every series of a controller exists, at zero, from the moment its name is first
-// heard, so that a rate over it never misses the first event.
+// They are in the same registry as those of client-go: work queues, requests to the API
+// server, leader election, the Go runtime, and the process. Every series of a controller
+// exists, at zero, from the first call of [For] with its name, so that a rate over it
+// never misses the first event.
 package metrics
 
 import (
@@ -33,19 +33,19 @@ var (
 	syncPanics = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem:      subsystem,
 		Name:           "sync_panics_total",
-		Help:           "Panics in syncs that were recovered from, by controller.",
+		Help:           "Panics in syncs, all of which were recovered from, by controller.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"controller"})
 	staleCacheWaits = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem:      subsystem,
 		Name:           "stale_cache_waits_total",
-		Help:           "Syncs put off because the caches did not show the controller's own last writes yet, by controller.",
+		Help:           "Syncs deferred because the caches did not yet show the controller's own last writes, by controller.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"controller"})
 	statusWrites = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem:      subsystem,
 		Name:           "status_writes_total",
-		Help:           "Writes of a status, by controller and result.",
+		Help:           "Status writes, by controller and result.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"controller", "result"})
 	cacheLastHeard = metrics.NewGaugeVec(&metrics.GaugeOpts{
@@ -73,11 +73,10 @@ var register = sync.OnceFunc(func() {
 	legacyregistry.MustRegister(syncDuration, syncPanics, staleCacheWaits, statusWrites, cacheLastHeard, buildInfo)
 })
 
-// Controller counts what one controller does. Its methods are safe for concurrent
-// use.
+// Controller is the metrics of one controller. Its methods are safe for concurrent use.
 type Controller struct{ name string }
 
-// For is the counts of the controller of that name.
+// For returns the metrics of the controller of that name.
 func For(name string) Controller {
 	register()
 	for _, result := range worker.Results {
@@ -99,10 +98,10 @@ func (c Controller) Sync(o worker.Outcome) {
 	}
 }
 
-// StaleCacheWait counts a sync that was put off because of a stale cache.
+// StaleCacheWait counts a sync that was deferred because of a stale cache.
 func (c Controller) StaleCacheWait() { staleCacheWaits.WithLabelValues(c.name).Inc() }
 
-// StatusWrite counts a status that was written, or could not be because of err.
+// StatusWrite counts a status write and its result, err.
 func (c Controller) StatusWrite(err error) {
 	result := failure
 	switch {
@@ -114,23 +113,24 @@ func (c Controller) StatusWrite(err error) {
 	statusWrites.WithLabelValues(c.name, result).Inc()
 }
 
-// CacheHeard sets when the controller's cache of a resource, restricted to those with
-// labels that the selector selects, has last heard from the API server.
+// CacheHeard sets the time when the controller's cache of a resource, restricted by a label
+// selector, last heard from the API server.
 func (c Controller) CacheHeard(resource, selector string, at time.Time) {
 	cacheLastHeard.WithLabelValues(c.name, resource, selector).Set(float64(at.UnixMilli()) / 1000)
 }
 
-// Build says what is running.
+// Build sets the labels of build_info.
 func Build(version, commit string) {
 	register()
 	buildInfo.WithLabelValues(version, commit, runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH).Set(1)
 }
 
-// Total is a counter of what only one controller does.
+// Total is a counter that only one controller has.
 type Total struct{ counter *metrics.CounterVec }
 
-// NewTotal is the counter of that name; there is one in the process, however often
-// it is asked for. If label is not empty, it counts by these values of it.
+// NewTotal returns the counter of that name, which exists only once in the process. If
+// label is not empty, the counter has that label, and a series for each of the values
+// from the start.
 func NewTotal(name, help, label string, values ...string) Total {
 	var labels []string
 	if label != "" {
@@ -151,15 +151,15 @@ func NewTotal(name, help, label string, values ...string) Total {
 	return total
 }
 
-// Inc counts one more, of that value if the counter has a label. It is safe for
-// concurrent use.
+// Inc adds one to the counter, or to its series with that value if it has a label. It is
+// safe for concurrent use.
 func (t Total) Inc(value ...string) { t.counter.WithLabelValues(value...).Inc() }
 
 var totals sync.Map // *metrics.CounterVec by name
 
-// Count has a gauge counted anew whenever it is asked for: count calls add with a
-// number for each combination of values of the labels. It must be safe for
-// concurrent use, and fast. Of several calls with one name the last one counts.
+// Count defines a gauge whose values count returns at each scrape: it calls add with the
+// number for each combination of label values. It must be fast, and safe for concurrent
+// use. A second call of Count with the same name replaces the function of the first.
 func Count(name, help string, labels []string, count func(add func(n int, values ...string))) {
 	c, isKnown := counts.LoadOrStore(name, &counted{desc: metrics.NewDesc(name, help, labels, nil, metrics.ALPHA, "")})
 	c.(*counted).count.Store(&count)
@@ -170,7 +170,7 @@ func Count(name, help string, labels []string, count func(add func(n int, values
 
 var counts sync.Map // *counted by name
 
-// counted is a collector of a gauge that nobody keeps.
+// counted is the collector of a gauge that is counted at each scrape.
 type counted struct {
 	metrics.BaseStableCollector
 	desc  *metrics.Desc

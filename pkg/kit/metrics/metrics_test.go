@@ -82,14 +82,14 @@ func zero(controller string) map[string]string {
 }
 
 // A rate cannot see the step from nothing to one.
-func TestEverySeriesOfAControllerIsThereBeforeAnythingHappens(t *testing.T) {
+func TestEverySeriesStartsAtZero(t *testing.T) {
 	metrics.For("idle")
 	if diff := cmp.Diff(zero("idle"), series(t, `controller="idle"`)); diff != "" {
 		t.Errorf("series (-want +got):\n%s", diff)
 	}
 }
 
-func TestWhatIsCounted(t *testing.T) {
+func TestCounts(t *testing.T) {
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "icecreams"}, "vanilla", errMelted)
 	sync := func(result worker.Result, took time.Duration) func(metrics.Controller) {
 		return func(c metrics.Controller) { c.Sync(worker.Outcome{Result: result, Took: took}) }
@@ -160,7 +160,7 @@ func TestWhatIsCounted(t *testing.T) {
 }
 
 // Most syncs take some milliseconds; some take as long as the API server lets them.
-func TestTheBucketsAreWideEnough(t *testing.T) {
+func TestBucketsCoverUsualSyncs(t *testing.T) {
 	name := newName()
 	c := metrics.For(name)
 	for _, took := range []time.Duration{time.Millisecond, 20 * time.Second, time.Hour} {
@@ -179,7 +179,7 @@ func TestTheBucketsAreWideEnough(t *testing.T) {
 	}
 }
 
-func TestWhenACacheLastHeard(t *testing.T) {
+func TestCacheHeard(t *testing.T) {
 	name := newName()
 	c := metrics.For(name)
 	c.CacheHeard("pods", "flavour", time.Unix(1, 0))
@@ -194,7 +194,7 @@ func TestWhenACacheLastHeard(t *testing.T) {
 	}
 }
 
-func TestBuildSaysWhatIsRunning(t *testing.T) {
+func TestBuild(t *testing.T) {
 	metrics.Build("v1.2.3", "abc")
 	want := map[string]string{
 		fmt.Sprintf(`controller_build_info{commit="abc",go_version=%q,platform=%q,version="v1.2.3"}`,
@@ -205,7 +205,7 @@ func TestBuildSaysWhatIsRunning(t *testing.T) {
 	}
 }
 
-func TestCountIsAskedEachTime(t *testing.T) {
+func TestCountIsCalledAtEachScrape(t *testing.T) {
 	cones := map[string]int{"vanilla": 2, "chocolate": 1}
 	metrics.Count("test_cones", "Cones by flavour.", []string{"flavour", "size"}, func(add func(int, ...string)) {
 		for flavour, n := range cones {
@@ -227,7 +227,7 @@ func TestCountIsAskedEachTime(t *testing.T) {
 	}
 }
 
-func TestOfSeveralCountsWithOneNameTheLastCounts(t *testing.T) {
+func TestSecondCountReplacesTheFirst(t *testing.T) {
 	for i := range 3 {
 		metrics.Count("test_spoons", "Spoons.", []string{"of"}, func(add func(int, ...string)) { add(i, "wood") })
 	}
@@ -237,7 +237,7 @@ func TestOfSeveralCountsWithOneNameTheLastCounts(t *testing.T) {
 	}
 }
 
-func TestManyAtTheSameTime(t *testing.T) {
+func TestConcurrentUse(t *testing.T) {
 	name := newName()
 	var running sync.WaitGroup
 	for range 4 {

@@ -1,10 +1,10 @@
-// Package preflight finds out, before anything is started, whether the API server
-// will let it work, and says in one line what is in the way.
+// Package preflight waits, before anything else starts, until the API server lets this
+// process list the resources that it needs, and logs in one line what is in the way.
 //
-// What somebody can mend in the cluster is waited for: an API server that does not
-// answer, a custom resource that is not defined yet, a permission that is missing.
-// What only a new start can mend is an error: credentials that are not accepted, a
-// certificate that is not trusted.
+// It waits for what someone can fix in the cluster: an API server that does not answer, a
+// custom resource that is not defined, a permission that is missing. It returns an error
+// for what only a restart can fix: credentials that are not accepted, a certificate that
+// is not trusted.
 package preflight
 
 import (
@@ -21,30 +21,29 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Interval is how long it takes at most until it is noticed that what was in the
-// way is gone; the request itself comes on top.
+// Interval is the time between two attempts to list a resource.
 const Interval = time.Second
 
-// patience is how long the API server may take to answer.
-const patience = 10 * time.Second
+// requestTimeout is how long the API server may take to answer.
+const requestTimeout = 10 * time.Second
 
-// Resource is something that has to be listed.
+// Resource is a resource that this process has to be able to list.
 type Resource struct {
 	schema.GroupVersionResource
-	Namespace string // all of them if empty
-	Selector  string // by labels
-	Fields    string // selector by fields
-	Define    string // what to do if the API server does not know the resource
-	Permit    string // what to do if it may not be listed
+	Namespace string // all namespaces if empty
+	Selector  string // label selector
+	Fields    string // field selector
+	Define    string // what the user can do if the API server does not know the resource
+	Permit    string // what the user can do if the permission to list it is missing
 }
 
-// Await returns once each of the resources can be listed, and logs what it waits
-// for whenever that is something new. The error is that of ctx, or says what is
+// Await returns nil once each of the resources can be listed. It logs what it waits for
+// whenever that changes. The error is the cause of ctx, which has ended, or says what is
 // wrong with the credentials.
 func Await(ctx context.Context, client rest.Interface, clock clock.Clock, resources ...Resource) error {
 	logger := klog.FromContext(ctx)
 	for _, resource := range resources {
-		said := ""
+		logged := ""
 		for {
 			err := list(ctx, client, resource)
 			if err == nil {
@@ -57,9 +56,9 @@ func Await(ctx context.Context, client rest.Interface, clock clock.Clock, resour
 			if isHopeless {
 				return fmt.Errorf("%s: %s (%w)", obstacle, remedy, err)
 			}
-			if obstacle != said {
+			if obstacle != logged {
 				logger.Info("Waiting", "for", resource.GroupResource(), "namespace", resource.Namespace, "because", obstacle, "remedy", remedy, "err", err)
-				said = obstacle
+				logged = obstacle
 			}
 			select {
 			case <-ctx.Done():
@@ -67,16 +66,16 @@ func Await(ctx context.Context, client rest.Interface, clock clock.Clock, resour
 			case <-clock.After(Interval):
 			}
 		}
-		if said != "" {
+		if logged != "" {
 			logger.Info("Going on", "with", resource.GroupResource())
 		}
 	}
 	return nil
 }
 
-// list asks for one object of the resource.
+// list lists at most one object of the resource.
 func list(ctx context.Context, client rest.Interface, r Resource) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	path := []string{"/apis", r.Group, r.Version}
 	if r.Group == "" {
@@ -92,8 +91,8 @@ func list(ctx context.Context, client rest.Interface, r Resource) error {
 	return request.Do(ctx).Error()
 }
 
-// Explain says what the error of listing the resource means and what to do about it.
-// It is hopeless if waiting cannot help.
+// Explain returns what an error of listing the resource means, what to do about it, and
+// whether it is hopeless to wait for that.
 func (r Resource) Explain(err error) (obstacle, remedy string, isHopeless bool) {
 	untrusted := &tls.CertificateVerificationError{}
 	switch {

@@ -69,7 +69,7 @@ func (c *cable) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// cluster is an API server behind a cable, and what became of asking it.
+// cluster is an API server behind a cable, and a record of its requests.
 type cluster struct {
 	client rest.Interface
 
@@ -79,7 +79,7 @@ type cluster struct {
 	log    []string
 }
 
-// newCluster starts an API server with that certificate authority known.
+// newCluster starts an API server whose certificate authority is known.
 func newCluster(t *testing.T, isTrusted bool) *cluster {
 	t.Helper()
 	c := &cluster{}
@@ -114,14 +114,14 @@ func newCluster(t *testing.T, isTrusted bool) *cluster {
 	return c
 }
 
-// becomes has the API server answer like that from now on.
+// becomes makes the API server respond like that from now on.
 func (c *cluster) becomes(answer http.HandlerFunc) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.answer = answer
 }
 
-// keep keeps a line of the log, without the error's own words.
+// keep records a line of the log, without the text of the error.
 func (c *cluster) keep(_, line string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,7 +140,7 @@ func (c *cluster) requests() []string {
 	return append([]string{}, c.asked...)
 }
 
-// await begins to wait for the resources; the result arrives in the channel.
+// await starts to wait for the resources, and returns a channel for the result.
 func (c *cluster) await(ctx context.Context, resources ...preflight.Resource) <-chan error {
 	ctx = klog.NewContext(ctx, funcr.New(c.keep, funcr.Options{}))
 	done := make(chan error, 1)
@@ -149,7 +149,7 @@ func (c *cluster) await(ctx context.Context, resources ...preflight.Resource) <-
 	return done
 }
 
-// isDone is true if something has arrived; it is taken out.
+// isDone reports whether a result has arrived, and receives it.
 func isDone(done <-chan error, err *error) bool {
 	select {
 	case *err = <-done:
@@ -159,7 +159,7 @@ func isDone(done <-chan error, err *error) bool {
 	}
 }
 
-// pass lets the bubble's time go by and everything in it settle.
+// pass lets time pass and everything settle.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -172,7 +172,7 @@ func equal[T any](t *testing.T, what string, want, got T) {
 	}
 }
 
-// say is an answer of an API server.
+// say returns a handler with that response.
 func say(code int, reason metav1.StatusReason) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -187,7 +187,7 @@ func well(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprint(w, `{"kind":"IcecreamList","apiVersion":"controller.nicoleh.io/v1alpha1","metadata":{},"items":[]}`)
 }
 
-// hang does not answer, not even when nobody waits for it any more.
+// hang does not respond, even after the client has given up.
 func hang(_ http.ResponseWriter, r *http.Request) {
 	<-r.Context().Done()
 	panic(http.ErrAbortHandler)
@@ -214,7 +214,7 @@ const (
 	goingOn   = `"msg"="Going on" "with"="icecreams.controller.nicoleh.io"`
 )
 
-func TestWhereNothingIsInTheWay(t *testing.T) {
+func TestNoObstacle(t *testing.T) {
 	tests := []struct {
 		name     string
 		resource preflight.Resource
@@ -255,9 +255,8 @@ func TestWhereNothingIsInTheWay(t *testing.T) {
 	}
 }
 
-// Each case is a cluster that is one thing after the other, for a minute each, and
-// then as it should be.
-func TestWhatCanBeMendedIsWaitedFor(t *testing.T) {
+// In each case, a cluster has one obstacle after another, for a minute each, and then none.
+func TestObstaclesAreWaitedFor(t *testing.T) {
 	tests := []struct {
 		name string
 		is   []http.HandlerFunc
@@ -329,7 +328,7 @@ func TestWhatCanBeMendedIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestItIsNoticedWithinASecond(t *testing.T) {
+func TestEndOfAnObstacleIsNoticedWithinASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, true)
 		c.becomes(missing)
@@ -343,8 +342,8 @@ func TestItIsNoticedWithinASecond(t *testing.T) {
 	})
 }
 
-// A server that hangs is asked again, as it may be another one by then.
-func TestAServerThatHangsIsAskedAgain(t *testing.T) {
+// A request that hangs is repeated, because another server may answer it.
+func TestHangingRequestIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, true)
 		c.becomes(hang)
@@ -360,7 +359,7 @@ func TestAServerThatHangsIsAskedAgain(t *testing.T) {
 	})
 }
 
-func TestResourcesAreWaitedForOneAfterTheOther(t *testing.T) {
+func TestResourcesAreWaitedForInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pods := preflight.Resource{
 			GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"},
@@ -386,8 +385,8 @@ func TestResourcesAreWaitedForOneAfterTheOther(t *testing.T) {
 	})
 }
 
-// Waiting cannot help, so whoever started this has to know.
-func TestWhatCannotBeMendedEndsIt(t *testing.T) {
+// Waiting cannot help, so Await returns an error.
+func TestHopelessObstacles(t *testing.T) {
 	const trust = "the API server's certificate is not to be trusted: give the -kubeconfig of this cluster, with its certificate authority ("
 	tests := []struct {
 		name      string
@@ -422,7 +421,7 @@ func TestWhatCannotBeMendedEndsIt(t *testing.T) {
 	}
 }
 
-func TestItCanBeToldToStop(t *testing.T) {
+func TestStopping(t *testing.T) {
 	tests := map[string]http.HandlerFunc{
 		"while it waits":     missing,
 		"while it is asking": hang,

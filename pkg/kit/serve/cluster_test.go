@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 
@@ -18,7 +19,7 @@ import (
 )
 
 // cluster is an API server that knows the tokens "scraper", "visitor" and
-// "doubtful", and lets the first get /metrics. It is reached without a network.
+// "doubtful", and lets the first get /metrics and /statusz. It is reached without a network.
 type cluster struct {
 	mu     sync.Mutex
 	asked  []string // the resources, in order
@@ -81,7 +82,7 @@ func (c *cluster) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		c.access = review.Spec
 		review.Status.Allowed = review.Spec.User == "scraper" && review.Spec.NonResourceAttributes != nil &&
-			*review.Spec.NonResourceAttributes == authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"}
+			review.Spec.NonResourceAttributes.Verb == "get" && slices.Contains([]string{"/metrics", "/statusz"}, review.Spec.NonResourceAttributes.Path)
 		return answer(r, http.StatusCreated, review)
 	}
 	return nil, errors.New("nobody should ask for " + resource)

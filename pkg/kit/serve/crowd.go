@@ -12,26 +12,26 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// maxConnections is how many connections one address has at most. The kubelet and
+// maxConnections is the maximum number of connections of one address. The kubelet and
 // Prometheus need a handful.
 const maxConnections = 128
 
-// crowd keeps the connections of an address within a limit. When one more comes, it
-// is let in, and the oldest one of the sender with the most has to go. So whoever
-// sends a flood displaces their own connections, and not a probe of the kubelet.
+// crowd limits the connections of an address. When there is one too many, it closes the
+// oldest connection of the sender that has the most. So a sender that floods the address
+// displaces its own connections, and not a probe of the kubelet.
 //
-// A limit that has newcomers wait, as that of golang.org/x/net/netutil, would have
-// the probes wait as well.
+// A limit that makes new connections wait, such as that of golang.org/x/net/netutil, would
+// make the probes wait as well.
 type crowd struct {
 	limit  int
 	logger klog.Logger
 
 	mu       sync.Mutex
-	present  []visitor // in the order in which they came
+	present  []visitor // oldest first
 	complain rate.Sometimes
 }
 
-// visitor is a connection, and where it comes from.
+// visitor is a connection and its sender.
 type visitor struct {
 	net.Conn
 	sender string
@@ -41,7 +41,7 @@ func newCrowd(limit int, logger klog.Logger) *crowd {
 	return &crowd{limit: limit, logger: logger, complain: rate.Sometimes{Interval: time.Minute}}
 }
 
-// observe is for http.Server.ConnState.
+// observe is the ConnState function of an http.Server.
 func (c *crowd) observe(connection net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
@@ -54,7 +54,7 @@ func (c *crowd) observe(connection net.Conn, state http.ConnState) {
 	}
 }
 
-// enter adds a connection, and returns the one that has to go for it, if any.
+// enter adds a connection, and returns the one to be closed for it, if any.
 func (c *crowd) enter(connection net.Conn) net.Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,17 +81,18 @@ func (c *crowd) enter(connection net.Conn) net.Conn {
 	return out
 }
 
+// leave removes a connection.
 func (c *crowd) leave(connection net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.present = slices.DeleteFunc(c.present, func(v visitor) bool { return v.Conn == connection })
 }
 
-// hangUp closes a connection without a word: the farewell of TLS may have to wait for
-// a receiver who takes nothing.
+// hangUp closes a connection without the closing message of TLS, which would block if the
+// receiver does not read.
 func hangUp(connection net.Conn) {
 	if secured, ok := connection.(*tls.Conn); ok {
 		connection = secured.NetConn()
 	}
-	connection.Close() //nolint:errcheck // nobody is there to mind
+	connection.Close() //nolint:errcheck // nothing could be done about it
 }

@@ -19,7 +19,7 @@ func (k *knock) RemoteAddr() net.Addr { return k.from }
 func (k *knock) Close() error         { k.closed = true; return nil }
 
 // A flood displaces itself.
-func TestTheSenderOfMostConnectionsLosesTheOldest(t *testing.T) {
+func TestSenderWithMostConnectionsLosesTheOldest(t *testing.T) {
 	c := newCrowd(6, klog.Background())
 	var ports int
 	come := func(ip string) *knock {

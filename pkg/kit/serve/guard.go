@@ -17,36 +17,34 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// The limits of each lane. A request takes at most one TokenReview and one
-// SubjectAccessReview, each of which is tried up to three times if the API server
-// fails.
+// The limits of each lane. A request causes at most one TokenReview and one
+// SubjectAccessReview, each of which is tried up to three times if the API server fails.
 const (
 	requestsPerSecond = 10
 	requestBurst      = 20
 	requestsInFlight  = 5
-	// reviewTimeout is how long a review may take, with all attempts.
+	// reviewTimeout is how long a review may take, including all attempts.
 	reviewTimeout = 10 * time.Second
-	// knownCredentials is how many of those that were allowed are remembered.
+	// knownCredentials is how many allowed credentials are remembered.
 	knownCredentials = 64
 )
 
-// guard lets a request pass to next if the API server says that it may. Requests
-// beyond what may be asked of the API server are answered with 429.
+// guard lets a request pass if the API server authorizes it. If there are too many
+// requests to review, it responds with 429.
 //
-// Credentials that were allowed before have a lane of their own: nobody who tries one
-// invented token after the other keeps Prometheus from its next scrape.
+// Credentials that were allowed before have a lane of their own, so that a client that
+// tries one invented token after another cannot keep Prometheus from its next scrape.
 type guard struct {
-	who  authenticator.Request
-	may  authorizer.Authorizer
-	next http.Handler
+	who authenticator.Request
+	may authorizer.Authorizer
 
 	known            *lru.Cache // the SHA-256 digests of credentials that were allowed last
 	friends, strange lane
 	complain         rate.Sometimes
 }
 
-// newGuard makes a guard that asks by that client.
-func newGuard(client kubernetes.Interface, next http.Handler) (*guard, error) {
+// newGuard returns a guard that sends its reviews with the client.
+func newGuard(client kubernetes.Interface) (*guard, error) {
 	patience := &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 3}
 	who, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
 		TokenAccessReviewClient:  client.AuthenticationV1(),
@@ -69,7 +67,6 @@ func newGuard(client kubernetes.Interface, next http.Handler) (*guard, error) {
 	return &guard{
 		who:      who,
 		may:      may,
-		next:     next,
 		known:    lru.New(knownCredentials),
 		friends:  newLane(),
 		strange:  newLane(),
@@ -77,12 +74,21 @@ func newGuard(client kubernetes.Interface, next http.Handler) (*guard, error) {
 	}, nil
 }
 
-// ServeHTTP implements http.Handler.
-func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// protect returns a handler that passes authorized requests on to page.
+func (g *guard) protect(page http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if g.allow(w, r) {
+			page.ServeHTTP(w, r)
+		}
+	})
+}
+
+// allow reports whether a request is authorized. If not, it answers the request.
+func (g *guard) allow(w http.ResponseWriter, r *http.Request) bool {
 	credentials := r.Header.Get("Authorization")
 	if credentials == "" {
 		http.Error(w, "Unauthorized", http.StatusUnauthorized)
-		return
+		return false
 	}
 	digest := sha256.Sum256([]byte(credentials))
 	lane := g.strange
@@ -92,8 +98,7 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	code := g.admit(r, lane)
 	if code == http.StatusOK {
 		g.known.Add(digest, nil)
-		g.next.ServeHTTP(w, r)
-		return
+		return true
 	}
 	switch code {
 	case http.StatusUnauthorized, http.StatusForbidden:
@@ -106,9 +111,10 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		})
 	}
 	http.Error(w, refusals[code], code)
+	return false
 }
 
-// refusals are the answers to those who get no metrics.
+// refusals are the bodies of responses to requests that may not pass.
 var refusals = map[int]string{
 	http.StatusUnauthorized:       "Unauthorized",
 	http.StatusForbidden:          "Forbidden",
@@ -116,7 +122,7 @@ var refusals = map[int]string{
 	http.StatusServiceUnavailable: "The API server could not be asked",
 }
 
-// admit returns the status code for a request, which is 429 if its lane is full.
+// admit returns the status code for a request: that of judge, or 429 if its lane is full.
 func (g *guard) admit(r *http.Request, lane lane) int {
 	if !lane.enter() {
 		return http.StatusTooManyRequests
@@ -125,11 +131,11 @@ func (g *guard) admit(r *http.Request, lane lane) int {
 	return g.judge(r)
 }
 
-// judge asks the API server who sent the request and whether they may, and returns
-// the status code for that.
+// judge asks the API server who sent the request and whether they are allowed to, and
+// returns the status code that says so.
 func (g *guard) judge(r *http.Request) int {
 	logger := klog.FromContext(r.Context()).V(4).WithValues("path", r.URL.Path)
-	// A review goes on when whoever wanted it has gone away, and counts until it ends.
+	// A review continues after the client has gone away, and counts until it ends.
 	ctx := context.WithoutCancel(r.Context())
 	sender, ok, err := g.who.AuthenticateRequest(r.WithContext(ctx))
 	if !ok || err != nil {
@@ -153,8 +159,8 @@ func (g *guard) judge(r *http.Request) int {
 	return http.StatusOK
 }
 
-// lane limits the requests that are reviewed at a time, and those that begin in a
-// second. What is beyond it does not wait.
+// lane limits how many requests are reviewed at the same time, and per second. Requests
+// beyond that do not wait, but are refused.
 type lane struct {
 	rate     *rate.Limiter
 	inFlight chan struct{}
@@ -164,7 +170,7 @@ func newLane() lane {
 	return lane{rate.NewLimiter(requestsPerSecond, requestBurst), make(chan struct{}, requestsInFlight)}
 }
 
-// enter reports whether another request may be reviewed now. If so, leave follows.
+// enter reports whether another request may be reviewed now. If so, leave has to follow.
 func (l lane) enter() bool {
 	select {
 	case l.inFlight <- struct{}{}:

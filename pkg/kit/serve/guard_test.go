@@ -32,7 +32,7 @@ func (t *tally) add(code int) {
 }
 
 // Each invented token is one that nobody remembers an answer for.
-func TestInventedTokensAreNoLoadOnTheAPIServer(t *testing.T) {
+func TestInventedTokensCauseFewReviews(t *testing.T) {
 	s := start(t, loopback(t), nil, nil)
 	equal(t, "status code of a scrape", 200, s.ask(t, http.MethodGet, s.https+"/metrics", "scraper").code)
 	const senders, each = 20, 50
@@ -66,7 +66,7 @@ func TestInventedTokensAreNoLoadOnTheAPIServer(t *testing.T) {
 }
 
 // A scrape goes on while others try tokens.
-func TestAKnownTokenHasALaneOfItsOwn(t *testing.T) {
+func TestKnownTokensHaveTheirOwnLane(t *testing.T) {
 	s := start(t, loopback(t), nil, nil)
 	equal(t, "first scrape", 200, s.ask(t, http.MethodGet, s.https+"/metrics", "scraper").code)
 	held := make(chan struct{})

@@ -1,13 +1,14 @@
-// Package serve answers those who ask how a process is doing: probes (/livez and
-// /readyz, each with ?verbose) and Prometheus (/metrics).
+// Package serve serves probes to everyone, and metrics and other pages to authorized
+// clients only, within limits that hold under any load.
 //
-// By HTTPS, everybody may probe, and metrics are for those whom the API server
-// knows (TokenReview) and who may get the non-resource URL /metrics
-// (SubjectAccessReview). A probe never asks the API server for anything.
+// By HTTPS, everyone may get /livez and /readyz (each also with ?verbose). To get /metrics
+// or another page, a client has to be known to the API server (TokenReview) and be allowed
+// to get that path as a non-resource URL (SubjectAccessReview). A probe never sends a
+// request to the API server.
 //
-// Whoever can reach the addresses can send whatever they like, so everything that a
-// request costs has a bound: reviews (guard.go), connections (crowd.go), and what one
-// connection may send and how long it may take for it (listen).
+// Anyone who can reach the addresses can send anything, so everything that a request costs
+// is limited: reviews (guard.go), connections (crowd.go), and how much one connection may
+// send and how long that may take (serve.go).
 package serve
 
 import (
@@ -16,7 +17,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log" //nolint:depguard // what http.Server wants
+	"log" //nolint:depguard // http.Server needs it
 	"net"
 	"net/http"
 	"os"
@@ -36,18 +37,18 @@ import (
 type Config struct {
 	// BindAddress is the host:port for HTTPS; empty is nowhere.
 	BindAddress string
-	// InsecureBindAddress is the host:port for plain HTTP, where metrics are for
-	// everybody; empty is nowhere. Its host has to be a loopback address.
+	// InsecureBindAddress is the host:port for plain HTTP, where everyone may get all
+	// pages; empty is nowhere. Its host has to be a loopback address.
 	InsecureBindAddress string
-	// CertFile and KeyFile are in PEM. They are read again for every connection,
-	// so that a renewed certificate counts at once. Without them the certificate
-	// is made at start, and signed by itself.
+	// CertFile and KeyFile are in PEM. They are read for every connection, so that a
+	// renewed certificate is used at once. Without them, the server makes a self-signed
+	// certificate when it starts.
 	CertFile, KeyFile string
-	// HTTP2 offers that, too.
+	// HTTP2 also enables HTTP/2.
 	HTTP2 bool
 }
 
-// Validate is an error that names the flag that is wrong.
+// Validate returns an error that names the flag that is wrong, if any.
 func (c Config) Validate() error {
 	if (c.CertFile == "") != (c.KeyFile == "") {
 		return errors.New("-tls-cert-file and -tls-private-key-file go together")
@@ -67,29 +68,37 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// A Check is one thing that can be wrong with the process. Err must be fast, safe
-// for concurrent use, and ask nothing of anybody else.
+// A Page is a path that only authorized clients may get, like /metrics.
+type Page struct {
+	Path    string
+	Handler http.Handler
+}
+
+// A Check is one thing that can be wrong with the process. Err must be fast, safe for
+// concurrent use, and send no requests.
 type Check struct {
 	Name string
 	Err  func() error
 }
 
-// Server serves probes and metrics.
+// Server serves probes and pages.
 type Server struct {
 	servers []*http.Server
 	sockets []net.Listener
 }
 
-// Listen opens the addresses. live are the checks of /livez, ready those of
-// /readyz; client is for the reviews of those who want metrics, and for nothing whose
-// requests must not wait for these.
-func Listen(c Config, client kubernetes.Interface, live, ready []Check) (*Server, error) {
+// Listen opens the addresses. live are the checks of /livez, and ready are those of
+// /readyz. The pages are served in addition to /metrics. The client sends the reviews
+// that authorize requests, and must not share its rate limits or its connections with
+// clients that cannot wait for those.
+func Listen(c Config, client kubernetes.Interface, live, ready []Check, pages ...Page) (*Server, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
+	pages = append(pages, Page{"/metrics", legacyregistry.Handler()})
 	s := &Server{}
 	if c.BindAddress != "" {
-		guarded, err := newGuard(client, legacyregistry.Handler())
+		guard, err := newGuard(client)
 		if err != nil {
 			return nil, err
 		}
@@ -97,12 +106,12 @@ func Listen(c Config, client kubernetes.Interface, live, ready []Check) (*Server
 		if err != nil {
 			return nil, err
 		}
-		if err := s.listen("-bind-address", c.BindAddress, handler(live, ready, guarded), config); err != nil {
+		if err := s.listen("-bind-address", c.BindAddress, handler(live, ready, pages, guard.protect), config); err != nil {
 			return nil, err
 		}
 	}
 	if c.InsecureBindAddress != "" {
-		if err := s.listen("-insecure-bind-address", c.InsecureBindAddress, handler(live, ready, legacyregistry.Handler()), nil); err != nil {
+		if err := s.listen("-insecure-bind-address", c.InsecureBindAddress, handler(live, ready, pages, openly), nil); err != nil {
 			s.close()
 			return nil, err
 		}
@@ -110,9 +119,9 @@ func Listen(c Config, client kubernetes.Interface, live, ready []Check) (*Server
 	return s, nil
 }
 
-// listen opens one address. Without a TLS configuration it is for plain HTTP.
+// listen opens one address. It is for plain HTTP if config is nil.
 func (s *Server) listen(flag, address string, handler http.Handler, config *tls.Config) error {
-	socket, err := net.Listen("tcp", address) //nolint:noctx // takes no time
+	socket, err := net.Listen("tcp", address) //nolint:noctx // it takes no time
 	if err != nil {
 		return fmt.Errorf("%w: give %s another address, or an empty one to serve nothing", err, flag)
 	}
@@ -120,8 +129,8 @@ func (s *Server) listen(flag, address string, handler http.Handler, config *tls.
 	return nil
 }
 
-// serve adds a server, which Run starts. Its limits leave room for any probe and any
-// scrape, and for little else.
+// serve adds a server, which Run starts. Its limits leave room for every probe and every
+// scrape, and for little more.
 func (s *Server) serve(socket net.Listener, handler http.Handler, config *tls.Config) {
 	server := &http.Server{
 		Handler:           withoutBody(handler),
@@ -144,7 +153,7 @@ func (s *Server) serve(socket net.Listener, handler http.Handler, config *tls.Co
 	s.servers, s.sockets = append(s.servers, server), append(s.sockets, socket)
 }
 
-// Addresses are those that are listened on, HTTPS first.
+// Addresses returns the addresses that the server listens on, HTTPS first.
 func (s *Server) Addresses() []string {
 	var addresses []string
 	for _, socket := range s.sockets {
@@ -153,8 +162,8 @@ func (s *Server) Addresses() []string {
 	return addresses
 }
 
-// Run serves until ctx ends, and returns when the last request has been answered,
-// or after a second.
+// Run serves until ctx ends. It returns when the last request has been answered, or a
+// second later.
 func (s *Server) Run(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	var serving wait.Group
@@ -184,28 +193,35 @@ func (s *Server) Run(ctx context.Context) error {
 	defer cancel()
 	for _, server := range s.servers {
 		if server.Shutdown(ending) != nil {
-			server.Close() //nolint:errcheck // nothing is left to be done about it
+			server.Close() //nolint:errcheck // it is no longer needed
 		}
 	}
 	serving.Wait()
 	return err
 }
 
+// close closes the addresses.
 func (s *Server) close() {
 	for _, socket := range s.sockets {
-		socket.Close() //nolint:errcheck // nothing was done with it yet
+		socket.Close() //nolint:errcheck // it was never used
 	}
 }
 
-func handler(live, ready []Check, metrics http.Handler) http.Handler {
+// handler serves the probes to everyone, and the pages as protect allows.
+func handler(live, ready []Check, pages []Page, protect func(http.Handler) http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /livez", probe("livez", live))
 	mux.Handle("GET /readyz", probe("readyz", ready))
-	mux.Handle("GET /metrics", metrics)
+	for _, page := range pages {
+		mux.Handle("GET "+page.Path, protect(page.Handler))
+	}
 	return mux
 }
 
-// withoutBody refuses requests that have a body, and does not wait for the rest of it.
+// openly protects nothing.
+func openly(page http.Handler) http.Handler { return page }
+
+// withoutBody refuses requests that have a body, without reading the body.
 func withoutBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength == 0 {
@@ -214,13 +230,13 @@ func withoutBody(next http.Handler) http.Handler {
 		}
 		w.Header().Set("Connection", "close")
 		http.Error(w, "A request must not have a body", http.StatusRequestEntityTooLarge)
-		// The server would go on to read what it can, to use the connection again.
+		// Otherwise the server would read the body to be able to reuse the connection.
 		http.NewResponseController(w).SetReadDeadline(time.Unix(0, 0)) //nolint:errcheck // the read timeout ends it otherwise
 	})
 }
 
-// complaints is the log of net/http. What anybody can have it say, as often as they
-// like, such as that a handshake has failed, is for the curious only.
+// complaints is the log of net/http. Messages that any client can cause at will, such as
+// that a handshake has failed, are logged at V(4) only.
 type complaints struct{ logger klog.Logger }
 
 // Write implements io.Writer for one line.
@@ -234,8 +250,9 @@ func (c complaints) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// probe answers like the API server's own /livez: 200 and "ok" if every check
-// passes, 500 otherwise, and check by check if that is the case or ?verbose.
+// probe returns a handler that responds like the API server's own /livez: with 200 and
+// "ok" if every check passes, and with 500 otherwise. The response lists all checks if one
+// fails, or for ?verbose.
 func probe(name string, checks []Check) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var report bytes.Buffer
@@ -256,11 +273,11 @@ func probe(name string, checks []Check) http.Handler {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.WriteHeader(status)
-		w.Write(report.Bytes()) //nolint:errcheck // who asked has gone away
+		w.Write(report.Bytes()) //nolint:errcheck // the client has gone away
 	})
 }
 
-// tlsConfig is how to serve HTTPS.
+// tlsConfig returns the configuration for HTTPS.
 func tlsConfig(c Config) (*tls.Config, error) {
 	certificate, err := certificates(c)
 	if err != nil {
@@ -273,8 +290,8 @@ func tlsConfig(c Config) (*tls.Config, error) {
 	return config, nil
 }
 
-// certificates returns a function for the certificate of the moment. If the files
-// cannot be read later on, the last that could be is used.
+// certificates returns a function that returns the current certificate. If the files
+// cannot be read later, it returns the last one that could be.
 func certificates(c Config) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	if c.CertFile == "" {
 		return selfSigned()
@@ -288,7 +305,7 @@ func certificates(c Config) (func(*tls.ClientHelloInfo) (*tls.Certificate, error
 	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		now, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
 		if err != nil {
-			utilruntime.HandleError(fmt.Errorf("going on with the last certificate: %w", err))
+			utilruntime.HandleError(fmt.Errorf("still using the last certificate: %w", err))
 			return last.Load(), nil
 		}
 		last.Store(&now)
@@ -296,7 +313,7 @@ func certificates(c Config) (func(*tls.ClientHelloInfo) (*tls.Certificate, error
 	}, nil
 }
 
-// selfSigned makes a certificate for this host.
+// selfSigned makes a self-signed certificate for this host.
 func selfSigned() (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	host, err := os.Hostname()
 	if err != nil {

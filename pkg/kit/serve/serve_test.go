@@ -129,11 +129,11 @@ type serving struct {
 }
 
 // start starts a server; it stops with the test.
-func start(t *testing.T, c serve.Config, live, ready []serve.Check) *serving {
+func start(t *testing.T, c serve.Config, live, ready []serve.Check, pages ...serve.Page) *serving {
 	t.Helper()
 	reports.take()
 	s := &serving{}
-	server, err := serve.Listen(c, s.cluster.client(), live, ready)
+	server, err := serve.Listen(c, s.cluster.client(), live, ready, pages...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +263,7 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-func TestAProbeSeesWhatHasChanged(t *testing.T) {
+func TestProbesFollowTheChecks(t *testing.T) {
 	var mu sync.Mutex
 	var state error
 	s := start(t, loopback(t), []serve.Check{{Name: "icecream", Err: func() error {
@@ -282,7 +282,7 @@ func TestAProbeSeesWhatHasChanged(t *testing.T) {
 	equal(t, "status codes", []int{200, 500, 200}, codes)
 }
 
-func TestWhatElseIsAskedFor(t *testing.T) {
+func TestOtherRequests(t *testing.T) {
 	s := start(t, loopback(t), nil, nil)
 	tests := []struct {
 		request string
@@ -311,7 +311,31 @@ func TestWhatElseIsAskedFor(t *testing.T) {
 	equal(t, "requests to the API server", nil, s.requests())
 }
 
-func TestMetricsAreForThoseWhoMay(t *testing.T) {
+// Other pages are protected as /metrics is, each by a permission of its own.
+func TestPagesAreForAuthorizedClientsOnly(t *testing.T) {
+	page := func(path string) serve.Page {
+		return serve.Page{Path: path, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "this is ", path) })}
+	}
+	s := start(t, loopback(t), nil, nil, page("/statusz"), page("/flagz"))
+	for _, tt := range []struct {
+		path, token string
+		want        int
+		wantBody    string
+	}{
+		{"/statusz", "", 401, "Unauthorized\n"},
+		{"/statusz", "stranger", 401, "Unauthorized\n"},
+		{"/statusz", "visitor", 403, "Forbidden\n"},
+		{"/statusz", "scraper", 200, "this is /statusz"},
+		{"/flagz", "scraper", 403, "Forbidden\n"},
+	} {
+		got := s.ask(t, http.MethodGet, s.https+tt.path, tt.token)
+		equal(t, fmt.Sprintf("status code of %s for %q", tt.path, tt.token), tt.want, got.code)
+		equal(t, fmt.Sprintf("body of %s for %q", tt.path, tt.token), tt.wantBody, got.body)
+	}
+	equal(t, "by plain HTTP", "this is /flagz", s.ask(t, http.MethodGet, s.plain+"/flagz", "").body)
+}
+
+func TestMetricsAreForAuthorizedClientsOnly(t *testing.T) {
 	who, may := "tokenreviews", "subjectaccessreviews"
 	tests := []struct {
 		name      string
@@ -364,7 +388,7 @@ func TestMetricsAreForThoseWhoMay(t *testing.T) {
 	}
 }
 
-func TestTheAPIServerIsToldWhoWantsWhat(t *testing.T) {
+func TestReviewsNameTheClientAndThePath(t *testing.T) {
 	s := start(t, loopback(t), nil, nil)
 	s.ask(t, http.MethodGet, s.https+"/metrics?name=x", "scraper")
 	want := authorizationv1.SubjectAccessReviewSpec{
@@ -378,7 +402,7 @@ func TestTheAPIServerIsToldWhoWantsWhat(t *testing.T) {
 }
 
 // A scrape every few seconds is no load on the API server.
-func TestTheAPIServersAnswersAreRemembered(t *testing.T) {
+func TestReviewsAreCached(t *testing.T) {
 	s := start(t, loopback(t), nil, nil)
 	for range 3 {
 		for token, want := range map[string]int{"scraper": 200, "visitor": 403, "stranger": 401} {
@@ -389,7 +413,7 @@ func TestTheAPIServersAnswersAreRemembered(t *testing.T) {
 	equal(t, "number of requests to the API server", 5, len(s.requests()))
 }
 
-func TestPlainMetricsAreForWhoeverIsOnTheMachine(t *testing.T) {
+func TestPlainMetricsNeedNoAuthorization(t *testing.T) {
 	s := start(t, loopback(t), nil, nil)
 	got := s.ask(t, http.MethodGet, s.plain+"/metrics", "")
 	equal(t, "status code", 200, got.code)
@@ -399,7 +423,7 @@ func TestPlainMetricsAreForWhoeverIsOnTheMachine(t *testing.T) {
 	equal(t, "requests to the API server", nil, s.requests())
 }
 
-func TestNothingOlderThanTLS13IsSpoken(t *testing.T) {
+func TestTLS13IsRequired(t *testing.T) {
 	s := start(t, loopback(t), nil, nil)
 	equal(t, "version", tls.VersionName(tls.VersionTLS13), tls.VersionName(s.certificate(t).Version))
 
@@ -411,7 +435,7 @@ func TestNothingOlderThanTLS13IsSpoken(t *testing.T) {
 	equal(t, "error", "remote error: tls: protocol version not supported", fmt.Sprint(err))
 }
 
-func TestACertificateIsMadeWhereNoneIsGiven(t *testing.T) {
+func TestSelfSignedCertificateByDefault(t *testing.T) {
 	s := start(t, serve.Config{BindAddress: "127.0.0.1:0"}, nil, nil)
 	chain := s.certificate(t).PeerCertificates
 	roots := x509.NewCertPool()
@@ -442,7 +466,7 @@ func TestCertificateFilesMayChange(t *testing.T) {
 
 	write(t, c.CertFile, []byte("half a certif"))
 	equal(t, "broken", "second.example.com", seen())
-	equal(t, "reports", []string{"going on with the last certificate: tls: failed to find any PEM data in certificate input"}, reports.take())
+	equal(t, "reports", []string{"still using the last certificate: tls: failed to find any PEM data in certificate input"}, reports.take())
 
 	if err := os.Remove(c.KeyFile); err != nil {
 		t.Fatal(err)

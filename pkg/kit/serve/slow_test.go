@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -73,7 +72,7 @@ func TestSlowSenders(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				listener := newPipes()
 				s := &Server{}
-				s.serve(listener, handler(nil, nil, http.NotFoundHandler()), nil)
+				s.serve(listener, handler(nil, nil, nil, openly), nil)
 				ctx, cancel := context.WithCancel(t.Context())
 				var serving sync.WaitGroup
 				serving.Go(func() {

@@ -9,35 +9,36 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// line is where objects wait for what all of them together may do at a rate.
+// line is a number of waiting objects that share a rate.
 type line struct {
-	rate   *rate.Limiter // of what goes through the line
-	urgent *rate.Limiter // of what goes past it and is waited for; nil if that is not
+	rate   *rate.Limiter // of the writes of objects that had their turn
+	urgent *rate.Limiter // of urgent writes, which go first; nil if there are none
 
 	queues  list.List         // of *queue, none of them empty; the first is next
 	queueOf map[string]*queue // by namespace
 	places  map[cache.ObjectName]*place
-	turns   map[cache.ObjectName]time.Time // of those whose turn it is: since when
-	isTimed bool                           // it moves again when a timer fires
+	turns   map[cache.ObjectName]time.Time // the objects whose turn it is, since when
+	isTimed bool                           // whether a timer is set to advance the line
 }
 
-// queue is where the objects of one namespace wait.
+// queue holds the waiting objects of one namespace.
 type queue struct {
 	places  list.List     // of *place; the first is next
 	element *list.Element // of the line's queues
 }
 
-// place is one object's in its queue.
+// place is an object's place in its queue.
 type place struct {
 	name    cache.ObjectName
-	since   time.Time
+	since   time.Time     // when the object joined
 	element *list.Element // of the queue's places
 }
 
-// newLine returns a line that lets go first what urgent counts, unless that is nil.
+// newLine returns an empty line. Its objects let those writes go first that urgent
+// counts, unless urgent is nil.
 func newLine(urgent *rate.Limiter) *line {
 	return &line{
-		rate:    rate.NewLimiter(maxPerSecond, maxAtOnce),
+		rate:    rate.NewLimiter(linePerSecond, lineAtOnce),
 		urgent:  urgent,
 		queueOf: map[string]*queue{},
 		places:  map[cache.ObjectName]*place{},
@@ -47,17 +48,18 @@ func newLine(urgent *rate.Limiter) *line {
 
 func (l *line) isEmpty() bool { return l.queues.Len() == 0 }
 
-// next is the place that is served next in a line that is not empty.
+// next returns the first place of the line, which must not be empty.
 func (l *line) next() *place {
 	return l.queues.Front().Value.(*queue).places.Front().Value.(*place)
 }
 
+// hasTurn reports whether it is the object's turn.
 func (l *line) hasTurn(name cache.ObjectName) bool {
 	_, ok := l.turns[name]
 	return ok
 }
 
-// join has the object stand in line, unless it does.
+// join adds the object to the end of its queue, unless it is waiting already.
 func (l *line) join(name cache.ObjectName, now time.Time) {
 	if l.places[name] != nil {
 		return
@@ -73,8 +75,8 @@ func (l *line) join(name cache.ObjectName, now time.Time) {
 	l.places[name] = p
 }
 
-// drop takes the object's place and its turn.
-func (l *line) drop(name cache.ObjectName) {
+// remove takes away the object's place and its turn.
+func (l *line) remove(name cache.ObjectName) {
 	delete(l.turns, name)
 	p := l.places[name]
 	if p == nil {
@@ -89,23 +91,24 @@ func (l *line) drop(name cache.ObjectName) {
 	}
 }
 
-// grant gives the next in line its turn, and goes on to the next namespace.
+// grant gives the first object in line its turn, and returns its name. The next turn is
+// the next namespace's.
 func (l *line) grant(now time.Time) cache.ObjectName {
 	name := l.next().name
 	l.queues.MoveToBack(l.queues.Front())
-	l.drop(name)
+	l.remove(name)
 	l.turns[name] = now
 	return name
 }
 
-// expire ends the turns that were not used.
+// expire ends turns that were not used in time.
 func (l *line) expire(now time.Time) {
-	maps.DeleteFunc(l.turns, func(_ cache.ObjectName, since time.Time) bool { return now.Sub(since) > turn })
+	maps.DeleteFunc(l.turns, func(_ cache.ObjectName, since time.Time) bool { return now.Sub(since) > turnExpires })
 }
 
-// left is how long it is until the next in line may have its turn.
-func (l *line) left(now time.Time) time.Duration {
-	own := duration(1+float64(len(l.turns))-l.rate.TokensAt(now), maxPerSecond)
+// wait returns how long it takes until the first object in line may have its turn.
+func (l *line) wait(now time.Time) time.Duration {
+	own := duration(1+float64(len(l.turns))-l.rate.TokensAt(now), linePerSecond)
 	if l.urgent == nil {
 		return own
 	}
@@ -114,18 +117,19 @@ func (l *line) left(now time.Time) time.Duration {
 	return max(own, min(others, maxWait-waited))
 }
 
-// spend takes a token for a write, which may have to be earned afterwards.
+// spend takes a token for a write that was made, even if there is none: the next write
+// then waits for longer.
 func (l *line) spend(now time.Time, name cache.ObjectName) {
 	limiter, perSecond := l.urgent, float64(urgentPerSecond)
 	if l.hasTurn(name) {
-		limiter, perSecond = l.rate, maxPerSecond
+		limiter, perSecond = l.rate, linePerSecond
 	}
 	if limiter != nil && limiter.TokensAt(now) > -maxDebt.Seconds()*perSecond {
 		limiter.ReserveN(now, 1)
 	}
 }
 
-// duration is how long it takes to earn so many tokens.
+// duration returns how long it takes until that many tokens have been added.
 func duration(tokens float64, perSecond float64) time.Duration {
 	if tokens <= 0 {
 		return 0

@@ -1,20 +1,22 @@
-// Package throttle spaces out writes, so that no object causes many of them for long,
-// whatever others do, and all objects together cause few that are not urgent.
+// Package throttle decides when a controller may make its next write, so that no object
+// causes many writes for long, and all objects together cause few that are not urgent.
 //
-// Each object may have a number of writes at once and a few a minute after that,
-// also urgent ones: a [Pace] says whether the next may be made. What is not urgent
-// leaves room for what is, and stands in line with its like of the other objects:
-// reports of progress and of new words, and retries of what was refused. Each line
-// moves at a fixed rate. One namespace after the other has its turn, and in each
-// whoever came first: a namespace where everything is refused holds up no other.
-// What was refused uses up the line's rate and what succeeds does not, so whatever
-// stood in the way of many objects, when it is gone they all go on at once.
+// Each object has a budget: a number of writes at once, and a few a minute after that. A
+// [Pace] reports whether the next write may be made. Urgent writes only have to fit into
+// the object's budget. Writes that are not urgent leave a part of that budget to urgent
+// ones, and also wait in a line with those of other objects. There are two lines: one for
+// reports (status writes about progress or with a new message), and one for retries of
+// writes that were refused. Each line advances at a fixed rate. Namespaces take turns, and
+// within a namespace the first to come is the first served, so a namespace where every
+// write is refused delays no other. A retry counts toward the rate only if it is refused
+// again. So when an obstacle that many objects had in common is gone, all of them proceed
+// at once.
 //
-// People who watch are served as well by one report every few seconds. And a
-// rollout costs the clients of kube-controller-manager about five requests, of
-// which they make 20 a second by default: in the middle of a hundred rollouts,
-// there is nothing to tell about each that its end will not tell soon. So a great
-// number of urgent reports goes first, and the others wait, but for no longer than
+// One report every few seconds serves the people who watch an object just as well. And a
+// rollout costs the clients of kube-controller-manager about five requests, of which they
+// make 20 a second by default, so in the middle of a hundred rollouts a report about the
+// progress of one says little that its completion will not say soon. So when there are
+// many urgent reports, they go first, and the others wait, though never for longer than
 // five minutes.
 package throttle
 
@@ -28,29 +30,30 @@ import (
 )
 
 const (
-	// An object may have this many writes at once, and then one per interval.
-	objectBurst    = 30
+	// objectBudget is how many writes an object may have at once. After that, it may
+	// have one per objectInterval.
+	objectBudget   = 30
 	objectInterval = 10 * time.Second
-	// What is not urgent leaves as many of them to what is.
+	// objectReserve is the part of objectBudget that only urgent writes may use.
 	objectReserve = 20
 
-	// All objects together may have this many writes that are not urgent, for
-	// each kind, and after a while without any so many at once.
-	maxPerSecond = 2
-	maxAtOnce    = 10
-	// Reports wait while more than this many urgent ones are made, and for some time
-	// after a great number of them, ...
+	// linePerSecond is the rate at which a line advances, and lineAtOnce is how many
+	// objects may go at once after a pause.
+	linePerSecond = 2
+	lineAtOnce    = 10
+	// urgentPerSecond is the rate of urgent reports up to which other reports do not
+	// wait for them. After many urgent reports, the others wait for up to maxDebt more...
 	urgentPerSecond = 5
 	maxDebt         = time.Minute
-	// ... but never for longer than this.
+	// ... but no report waits for longer than maxWait because of urgent ones.
 	maxWait = 5 * time.Minute
-	// Who has not used its turn for this long has lost it. Writes take less.
-	turn = 30 * time.Second
+	// turnExpires is how long an object may take to use its turn. A write takes less.
+	turnExpires = 30 * time.Second
 )
 
-// Pace says when what may be written. It is safe for concurrent use.
+// Pace decides which writes may be made now. It is safe for concurrent use.
 //
-// Whoever was told to wait is woken when it is time, and then asks again.
+// An object that has to wait is woken when it is its turn, and then has to ask again.
 type Pace struct {
 	window time.Duration
 	clock  clock.WithDelayedExecution
@@ -62,34 +65,34 @@ type Pace struct {
 	retries *line
 }
 
-// object is what is known about the writes of one object.
+// object is the state of one object.
 type object struct {
-	writes   *rate.Limiter
-	reported time.Time // when its status was last written
+	writes   *rate.Limiter // its budget
+	reported time.Time     // when its status was last written
 }
 
-// New returns a Pace without objects. window is the least time between two reports
-// on one object that are not urgent. wake has the object looked at after a delay;
-// it must not call the Pace.
+// New returns a Pace. The window is the minimum time between two reports about one object
+// that are not urgent. The function wake has to sync the object after a delay; it must not
+// call the Pace.
 func New(window time.Duration, clock clock.WithDelayedExecution, wake func(name cache.ObjectName, after time.Duration)) *Pace {
 	return &Pace{
 		window:  window,
 		clock:   clock,
 		wake:    wake,
 		objects: map[cache.ObjectName]*object{},
-		reports: newLine(rate.NewLimiter(urgentPerSecond, maxAtOnce)),
+		reports: newLine(rate.NewLimiter(urgentPerSecond, lineAtOnce)),
 		retries: newLine(nil),
 	}
 }
 
-// Urgent reports whether something urgent may be written about the object.
+// Urgent reports whether an urgent write may be made now.
 func (p *Pace) Urgent(name cache.ObjectName) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.hasRoom(name, 0)
 }
 
-// Report reports whether a status that is not urgent may be written.
+// Report reports whether a status that is not urgent may be written now.
 func (p *Pace) Report(name cache.ObjectName) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,15 +103,14 @@ func (p *Pace) Report(name cache.ObjectName) bool {
 	return p.isTurnOf(p.reports, name)
 }
 
-// Retry reports whether a write may be tried again that was refused before.
+// Retry reports whether a write that was refused may be tried again now.
 func (p *Pace) Retry(name cache.ObjectName) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.isTurnOf(p.retries, name)
 }
 
-// Wrote notes that something other than the status has been written for the
-// object, or was refused.
+// Wrote records a write other than of the status, and whether it was refused.
 func (p *Pace) Wrote(name cache.ObjectName, isRefused bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,7 +122,7 @@ func (p *Pace) Wrote(name cache.ObjectName, isRefused bool) {
 	p.leave(p.retries, name)
 }
 
-// Reported notes that the object's status has been written.
+// Reported records a write of the object's status.
 func (p *Pace) Reported(name cache.ObjectName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -132,21 +134,21 @@ func (p *Pace) Reported(name cache.ObjectName) {
 	p.leave(p.reports, name)
 }
 
-// NothingToRetry gives up the object's place in line for a retry.
+// NothingToRetry takes the object out of the line of retries.
 func (p *Pace) NothingToRetry(name cache.ObjectName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.leave(p.retries, name)
 }
 
-// NothingToReport gives up the object's place in line for a report.
+// NothingToReport takes the object out of the line of reports.
 func (p *Pace) NothingToReport(name cache.ObjectName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.leave(p.reports, name)
 }
 
-// Forget drops what is known of an object. Call it when the object is gone.
+// Forget drops all state of an object. Call it when the object has been deleted.
 func (p *Pace) Forget(name cache.ObjectName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -155,17 +157,18 @@ func (p *Pace) Forget(name cache.ObjectName) {
 	delete(p.objects, name)
 }
 
+// object returns the state of an object, with a full budget if it is a new one.
 func (p *Pace) object(name cache.ObjectName) *object {
 	o := p.objects[name]
 	if o == nil {
-		o = &object{writes: rate.NewLimiter(rate.Every(objectInterval), objectBurst)}
+		o = &object{writes: rate.NewLimiter(rate.Every(objectInterval), objectBudget)}
 		p.objects[name] = o
 	}
 	return o
 }
 
-// hasRoom reports whether the object may have another write that leaves so many
-// more to others. If not, it is woken when it may.
+// hasRoom reports whether the object's budget has room for a write and the reserve. If
+// not, the object is woken as soon as it has.
 func (p *Pace) hasRoom(name cache.ObjectName, reserve float64) bool {
 	lacking := 1 + reserve - p.object(name).writes.TokensAt(p.clock.Now())
 	if lacking <= 0 {
@@ -175,8 +178,8 @@ func (p *Pace) hasRoom(name cache.ObjectName, reserve float64) bool {
 	return false
 }
 
-// isTurnOf reports whether it is the object's turn. If not, it stands in line, or is
-// woken when it may.
+// isTurnOf reports whether it is the object's turn. If not, the object waits in line, or
+// is woken as soon as its budget has room.
 func (p *Pace) isTurnOf(l *line, name cache.ObjectName) bool {
 	if !p.hasRoom(name, objectReserve) {
 		p.leave(l, name)
@@ -186,48 +189,49 @@ func (p *Pace) isTurnOf(l *line, name cache.ObjectName) bool {
 	l.expire(now)
 	if !l.hasTurn(name) {
 		l.join(name, now)
-		if l.next().name == name && l.left(now) <= 0 {
+		if l.next().name == name && l.wait(now) <= 0 {
 			l.grant(now)
 		}
 	}
 	if l.hasTurn(name) {
-		l.turns[name] = now // it is about to use it
+		l.turns[name] = now // as it is about to be used
 		return true
 	}
-	p.move(l)
+	p.advance(l)
 	return false
 }
 
-// leave takes the object out of the line, so that the next one may have its turn.
+// leave takes the object out of the line, so that the next one can have its turn.
 func (p *Pace) leave(l *line, name cache.ObjectName) {
-	l.drop(name)
-	p.move(l)
+	l.remove(name)
+	p.advance(l)
 }
 
-// move gives their turn to as many as it is the time of, and comes back when it is
-// the time of the next.
-func (p *Pace) move(l *line) {
+// advance gives a turn to every object whose time has come, and sets a timer for the
+// next one.
+func (p *Pace) advance(l *line) {
 	now := p.clock.Now()
 	l.expire(now)
 	for !l.isEmpty() {
-		if left := l.left(now); left > 0 {
-			p.moveAfter(l, left)
+		if wait := l.wait(now); wait > 0 {
+			p.advanceAfter(l, wait)
 			return
 		}
 		p.wake(l.grant(now), 0)
 	}
 }
 
-func (p *Pace) moveAfter(l *line, wait time.Duration) {
+// advanceAfter advances the line after a delay, unless a timer is set already.
+func (p *Pace) advanceAfter(l *line, wait time.Duration) {
 	if l.isTimed {
 		return
 	}
 	l.isTimed = true
-	// What it waits for may be over sooner.
+	// The wait may become shorter in the meantime.
 	p.clock.AfterFunc(min(wait, time.Second), func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		l.isTimed = false
-		p.move(l)
+		p.advance(l)
 	})
 }

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func other(i int) cache.ObjectName { return cache.NewObjectName("default", fmt.Sprint(i)) }
 
-// crowd is a Pace and objects that do something whenever they are woken.
+// crowd is a Pace, and objects that do something when they are woken.
 type crowd struct {
 	*throttle.Pace
 	mu   sync.Mutex
@@ -64,7 +64,7 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-func TestAReportComesOncePerWindow(t *testing.T) {
+func TestOneReportPerWindow(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *crowd) {
 		if !c.Report(vanilla) {
 			t.Fatal("what was never reported on has to wait")
@@ -83,9 +83,9 @@ func TestAReportComesOncePerWindow(t *testing.T) {
 	})
 }
 
-// However urgent it may be, an object has a number of writes at once and a few a
-// minute then; and what is not urgent leaves most of them to what is.
-func TestAnObjectHasFewWritesAMinute(t *testing.T) {
+// An object may have a number of writes at once, and then a few a minute, even urgent ones.
+// Writes that are not urgent leave most of them to urgent ones.
+func TestBudgetOfAnObject(t *testing.T) {
 	tests := []struct {
 		name   string
 		may    func(*crowd) bool
@@ -127,8 +127,8 @@ func TestAnObjectHasFewWritesAMinute(t *testing.T) {
 	}
 }
 
-// Whoever has to wait is woken when it need not any more, without asking.
-func TestWhoWaitsIsWoken(t *testing.T) {
+// An object that waits is woken when it is its turn.
+func TestWaitingObjectsAreWoken(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *crowd) {
 		for c.Urgent(vanilla) {
 			c.Reported(vanilla)
@@ -140,9 +140,8 @@ func TestWhoWaitsIsWoken(t *testing.T) {
 	})
 }
 
-// All that stand in line have their turn at a common rate, in the order in which
-// they came.
-func TestALineIsFair(t *testing.T) {
+// The objects in line have their turns at a common rate, in the order in which they came.
+func TestLineIsFair(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *crowd) {
 		const objects = 100
 		var mu sync.Mutex
@@ -177,8 +176,8 @@ func TestALineIsFair(t *testing.T) {
 	})
 }
 
-// Ten thousand in line are no reason to wait once they need not report any more.
-func TestALineThatEmptiesMovesAtOnce(t *testing.T) {
+// Objects that leave the line delay nothing, even if there are ten thousand.
+func TestLineThatEmptiesAdvancesAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *crowd) {
 		const objects = 10000
 		for i := range objects {
@@ -203,8 +202,8 @@ func TestALineThatEmptiesMovesAtOnce(t *testing.T) {
 	})
 }
 
-// While a counterpart refuses everything, all objects together try little. As soon
-// as it does not, all of them go on.
+// While everything is refused, all objects together make few attempts. When the obstacle is
+// gone, all of them proceed at once.
 func TestRetriesCatchUpAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *crowd) {
 		const objects = 1000
@@ -247,9 +246,9 @@ func TestRetriesCatchUpAtOnce(t *testing.T) {
 	})
 }
 
-// Where everything is refused, that is no reason for others to wait: those of another
-// namespace, or those whose first try was refused as well.
-func TestRetriesOfOneNamespaceHoldUpNoOther(t *testing.T) {
+// If everything in one namespace is refused, neither other namespaces wait nor first
+// attempts.
+func TestRetriesOfOneNamespaceDelayNoOther(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *crowd) {
 		const objects = 1000
 		var mu sync.Mutex
@@ -281,9 +280,8 @@ func TestRetriesOfOneNamespaceHoldUpNoOther(t *testing.T) {
 	})
 }
 
-// Those whose turn it is and who do not use it, because something else keeps them
-// from it, hold up the others for a moment only.
-func TestATurnThatIsNotUsedIsLost(t *testing.T) {
+// An object that does not use its turn delays the others only for a moment.
+func TestUnusedTurnExpires(t *testing.T) {
 	for name, ask := range map[string]func(*crowd, cache.ObjectName) bool{
 		"report": func(c *crowd, name cache.ObjectName) bool { return c.Report(name) },
 		"retry":  func(c *crowd, name cache.ObjectName) bool { return c.Retry(name) },
@@ -305,7 +303,7 @@ func TestATurnThatIsNotUsedIsLost(t *testing.T) {
 	}
 }
 
-// What is gone takes its place in line with it, and a turn that it has not used.
+// A deleted object loses its place in line, and a turn that it has not used.
 func TestForget(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *crowd) {
 		for i := range 20 {
@@ -328,7 +326,7 @@ func TestNoWindow(t *testing.T) {
 	}
 }
 
-func TestManyAtTheSameTime(t *testing.T) {
+func TestConcurrentUse(t *testing.T) {
 	inBubble(t, func(_ *testing.T, c *crowd) {
 		var running sync.WaitGroup
 		for worker := range 8 {

@@ -7,14 +7,14 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 )
 
-// Terminal marks err as one that a retry cannot mend, such as a spec that the
-// API server refuses. The loop reports it once and then leaves the object alone
-// until it changes. Terminal(nil) is nil.
+// Terminal marks err as one that a retry cannot fix, such as a spec that the API server
+// refuses. The loop reports it once, and does not sync the object again until it changes.
+// Terminal(nil) is nil.
 func Terminal(err error) error { return mark(err, GaveUp) }
 
-// Requeue marks err as part of normal operation, such as a cache that lags behind
-// this process's own write. The loop retries with back-off and does not report
-// it. Requeue(nil) is nil.
+// Requeue marks err as part of normal operation, such as a cache that lags behind this
+// process's own write. The loop retries with back-off, and does not report the error.
+// Requeue(nil) is nil.
 func Requeue(err error) error { return mark(err, Deferred) }
 
 func mark(err error, result Result) error {
@@ -24,7 +24,7 @@ func mark(err error, result Result) error {
 	return &marked{error: err, result: result}
 }
 
-// marked is an error whose result has been decided by whoever returned it.
+// marked is an error with the result that whoever returned it has decided on.
 type marked struct {
 	error
 	result Result
@@ -32,10 +32,10 @@ type marked struct {
 
 func (m *marked) Unwrap() error { return m.error }
 
-// resultOf decides what becomes of an object whose sync returned err, which must
-// not be nil. The outermost mark counts. Without one, an API conflict is
-// Deferred and everything else has Failed. Of several joined errors the one that
-// most needs another attempt decides: Failed before Deferred before GaveUp.
+// resultOf returns the result of a sync that returned err, which must not be nil. The
+// outermost mark counts. Without a mark, a conflict is Deferred, and every other error is
+// Failed. Of several joined errors, the one that most needs a retry decides: Failed
+// before Deferred before GaveUp.
 func resultOf(err error) Result {
 	if m, ok := err.(*marked); ok { //nolint:errorlint // Wrapping is followed one layer at a time: the outermost mark counts.
 		return m.result
@@ -60,8 +60,8 @@ func resultOf(err error) Result {
 	return result
 }
 
-// retryAfter is how long the API server asked its client to stay away: the
-// longest such delay in err, 0 if there is none.
+// retryAfter returns how long the API server asked its client to wait: the longest such
+// delay in err, or 0 if there is none.
 func retryAfter(err error) time.Duration {
 	inner := unwrap(err)
 	if len(inner) == 0 {

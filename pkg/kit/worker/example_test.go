@@ -13,8 +13,8 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
-// A controller in small: an informer's events become names, and the loop syncs
-// them once the handler has been told of everything that was there at the start.
+// A small controller: event handlers add names, and the loop syncs the objects once the
+// handlers have seen everything that existed at the start.
 func Example() {
 	server := cachetesting.NewFakeControllerSource()
 	defer server.Shutdown()

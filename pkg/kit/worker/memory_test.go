@@ -13,7 +13,7 @@ import (
 )
 
 // Objects come and go for as long as the process lives.
-func TestNothingIsRememberedOfObjectsThatAreDone(t *testing.T) {
+func TestMemoryOfSyncedObjectsIsFreed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		attempts := map[cache.ObjectName]int{}
 		l := New("test", func(_ context.Context, name cache.ObjectName) (time.Duration, error) {
@@ -53,7 +53,7 @@ func TestNothingIsRememberedOfObjectsThatAreDone(t *testing.T) {
 }
 
 // A process that does not lead sees every object come and go, for months.
-func TestAStandbyRemembersNothing(t *testing.T) {
+func TestStandbyRemembersNothing(t *testing.T) {
 	const names = 1_000_000
 	l := New("standby", nil)
 	before := heap()

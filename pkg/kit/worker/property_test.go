@@ -15,7 +15,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
-// ending is one way for a sync to end, and what the loop owes the object then.
+// ending is one way for a sync to end, and what the loop has to do then.
 type ending struct {
 	name  string
 	owes  bool          // another sync, even if nothing changes
@@ -101,8 +101,8 @@ func (h *history) note(what string, object int, ends ending) {
 	h.events = append(h.events, event{what, time.Now(), object, ends})
 }
 
-// play runs a plan for so long, stops the loop and returns what happened. It
-// must be called in a bubble.
+// play runs a plan for some time, stops the loop, and returns what happened. It must be
+// called in a bubble.
 func play(t *testing.T, p plan, during time.Duration) []event {
 	h := &history{}
 	next := make([]int, len(p.scripts))
@@ -156,7 +156,7 @@ func play(t *testing.T, p plan, during time.Duration) []event {
 	return h.events
 }
 
-// violation looks for a promise that the loop broke, whatever it was stopped in.
+// violation returns a guarantee that the loop broke, no matter when it was stopped.
 func violation(p plan, events []event) error {
 	running := map[int]bool{}
 	quietUntil, heldUntil := map[int]time.Time{}, map[int]time.Time{}
@@ -205,8 +205,8 @@ func violation(p plan, events []event) error {
 	return nil
 }
 
-// unfinished looks for an object that the loop still owes a sync, or that it
-// synced more often than anybody asked for.
+// unfinished returns an object that still needs a sync, or that was synced more often than
+// requested.
 func unfinished(p plan, events []event) error {
 	for object := range p.scripts {
 		var asked, syncs int

@@ -18,19 +18,19 @@ import (
 )
 
 const (
-	firstRetry  = 5 * time.Millisecond
-	slowestPace = time.Minute
+	firstRetry = 5 * time.Millisecond
+	maxBackoff = time.Minute
 )
 
-// Sync brings one object closer to its desired state. again > 0 asks for another
-// look after that long even if nothing changes; it may come sooner. The package
-// comment says what each kind of error leads to.
+// Sync brings one object closer to its desired state. If requeueAfter is positive, the
+// object is synced again after that time at the latest, even if nothing changes. The
+// package comment says what each kind of error leads to.
 //
-// The logger in ctx carries the object's name. ctx ends when the loop stops, and
-// the loop then waits for Sync to return.
-type Sync func(ctx context.Context, name cache.ObjectName) (again time.Duration, err error)
+// The logger in ctx carries the object's name. ctx ends when the loop stops, and the loop
+// then waits for Sync to return.
+type Sync func(ctx context.Context, name cache.ObjectName) (requeueAfter time.Duration, err error)
 
-// MinRequeue is the shorter of two delays until another look, of which zero means none.
+// MinRequeue returns the shorter of two requeueAfter values, where 0 means never.
 func MinRequeue(a, b time.Duration) time.Duration {
 	if a == 0 || b == 0 {
 		return max(a, b)
@@ -44,12 +44,12 @@ type Result string
 const (
 	Synced   Result = "synced"   // no error
 	GaveUp   Result = "gave_up"  // a terminal error: reported, waiting for the next change
-	Deferred Result = "deferred" // not yet, or a conflict: to be retried quietly
+	Deferred Result = "deferred" // Requeue, or a conflict: to be retried, not reported
 	Failed   Result = "failed"   // any other error: reported, to be retried
 	Panicked Result = "panicked" // recovered: reported, to be retried
 )
 
-// Results are all of them.
+// Results are all possible results.
 var Results = []Result{Synced, GaveUp, Deferred, Failed, Panicked}
 
 // Outcome describes one finished sync.
@@ -71,14 +71,14 @@ func WithRateLimiter(r workqueue.TypedRateLimiter[cache.ObjectName]) Option {
 	return func(l *Loop) { l.backoff = r }
 }
 
-// WithObserver has observe called after every sync, by the worker that ran it:
-// it must be fast and safe for concurrent use.
+// WithObserver makes the loop call observe after every sync, in the goroutine of the
+// worker. It must be fast, and safe for concurrent use.
 func WithObserver(observe func(Outcome)) Option {
 	return func(l *Loop) { l.observe = observe }
 }
 
-// WithKeys has Run begin with a sync of each of these objects. They are read once,
-// after everything that Run waits for is done, so that they can come from caches.
+// WithKeys makes Run begin with a sync of each of these objects. Run reads the keys once,
+// after everything that it waits for is done, so they can come from caches.
 func WithKeys(keys iter.Seq[cache.ObjectName]) Option {
 	return func(l *Loop) { l.keys = keys }
 }
@@ -95,21 +95,21 @@ type Loop struct {
 	ready   []cache.DoneChecker
 
 	mu      sync.Mutex
-	queue   workqueue.TypedDelayingInterface[cache.ObjectName] // nil until Run: it has goroutines of its own
+	queue   workqueue.TypedDelayingInterface[cache.ObjectName] // nil until Run, as it starts goroutines
 	held    map[cache.ObjectName]hold                          // not to be synced for some time
 	running map[cache.ObjectName]run                           // being synced now
 }
 
-// hold keeps an object from being synced for some time after a sync that failed.
+// hold keeps an object from being synced for some time after a failure.
 type hold struct {
-	until    time.Time // unless something urgent comes
-	byServer time.Time // whatever comes, as the server asked for that; never after until
+	until    time.Time // unless AddUrgent is called
+	byServer time.Time // even then, because the server asked for it; never after until
 }
 
-// run is a sync that is under way.
+// run is a sync that is running.
 type run struct {
 	since    time.Time
-	isUrgent bool // whether something urgent has come since
+	isUrgent bool // whether AddUrgent was called since
 }
 
 // New wires a loop and starts nothing. name appears in the loop's logs and errors
@@ -119,7 +119,7 @@ func New(name string, sync Sync, opts ...Option) *Loop {
 		name:    name,
 		sync:    sync,
 		clock:   clock.RealClock{}, //nolint:forbidigo // the default, which WithClock replaces
-		backoff: workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstRetry, slowestPace),
+		backoff: workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstRetry, maxBackoff),
 		observe: func(Outcome) {},
 		keys:    func(func(cache.ObjectName) bool) {},
 		held:    map[cache.ObjectName]hold{},
@@ -131,15 +131,14 @@ func New(name string, sync Sync, opts ...Option) *Loop {
 	return l
 }
 
-// Add asks for a sync of the object as soon as a worker is free, but not before
-// the end of its back-off if its last sync failed. What is added before Run is
-// dropped (see [WithKeys]), and so is what is added once Run's context has ended.
+// Add requests a sync of the object as soon as a worker is free, but not before the end
+// of its back-off if its last sync failed. Additions before Run are dropped (see
+// [WithKeys]), and so are those after Run's context has ended.
 func (l *Loop) Add(name cache.ObjectName) { l.AddAfter(name, 0) }
 
-// AddAfter asks for a sync of the object after a delay; otherwise it is like Add.
-// Of several delays that are pending for one object the one that ends first counts
-// and the others are dropped, so a burst of calls with the same delay becomes one
-// sync.
+// AddAfter requests a sync of the object after a delay; otherwise it is like Add. If
+// several delays are pending for one object, only the one that ends first counts. So many
+// calls with the same delay in quick succession become one sync.
 func (l *Loop) AddAfter(name cache.ObjectName, after time.Duration) {
 	queue := l.started()
 	switch {
@@ -151,9 +150,9 @@ func (l *Loop) AddAfter(name cache.ObjectName, after time.Duration) {
 	}
 }
 
-// AddUrgent is Add for an object of which something else is wanted now: that its
-// last sync failed says little about the next one, so its back-off ends. Only the
-// server's Retry-After is still respected.
+// AddUrgent is Add for an object whose desired state has changed. As the failure of its
+// last sync then says little about the next one, its back-off ends. Only the server's
+// Retry-After still applies.
 func (l *Loop) AddUrgent(name cache.ObjectName) {
 	l.mu.Lock()
 	if held, ok := l.held[name]; ok {
@@ -168,30 +167,30 @@ func (l *Loop) AddUrgent(name cache.ObjectName) {
 	l.Add(name)
 }
 
-// started returns the queue once there is one.
+// started returns the queue; nil before Run.
 func (l *Loop) started() workqueue.TypedDelayingInterface[cache.ObjectName] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.queue
 }
 
-// WaitFor has Run wait until all of these are done, too. Pass the synced checkers of the
-// event handlers' registrations rather than those of the informers: an informer has
-// synced before its handlers have been called. Call it before Run.
+// WaitFor makes Run wait until all of these are done, too. Pass the checkers of the event
+// handlers' registrations rather than those of the informers, because an informer has
+// synced before its handlers have been called. Call WaitFor before Run.
 func (l *Loop) WaitFor(ready ...cache.DoneChecker) { l.ready = append(l.ready, ready...) }
 
-// Ready returns what Run waits for: once all of it is done, the caches are filled and
-// everything in them is queued.
+// Ready returns what Run waits for. Once all of it is done, the caches are filled, and
+// their event handlers have been called for everything in them.
 func (l *Loop) Ready() []cache.DoneChecker { return l.ready }
 
-// Run waits for what [Loop.WaitFor] was given, adds the keys of [WithKeys], and then
-// keeps that many workers syncing until ctx ends.
+// Run waits for what [Loop.WaitFor] was given, adds the keys of [WithKeys], and then runs
+// that many workers until ctx ends.
 //
-// When ctx ends no further sync begins, whatever is still queued; those that are
-// running see their context end, and Run returns nil once the last has returned.
-// An error means that nothing was ever synced: ctx ended before everything was
-// ready (the error names what was missing and wraps the context's cause), workers
-// is less than 1, or Run was called before. A Loop runs once.
+// When ctx ends, no further sync begins, whatever is still queued. The context of each
+// running sync ends, and Run returns nil once the last sync has returned. An error means
+// that nothing was synced: ctx ended before everything was ready (the error names what
+// was missing, and wraps the context's cause), workers is less than 1, or Run was called
+// before. A Loop runs only once.
 func (l *Loop) Run(ctx context.Context, workers int) error {
 	if workers < 1 {
 		return fmt.Errorf("running %s: %d workers cannot sync anything", l.name, workers)
@@ -227,8 +226,8 @@ func (l *Loop) Run(ctx context.Context, workers int) error {
 	return nil
 }
 
-// start makes the queue. From now on additions are kept, so that no change gets lost
-// between the look at the caches for the first keys and the next event.
+// start makes the queue. Additions are kept from now on, so that no change is lost
+// between reading the first keys from the caches and the next event.
 func (l *Loop) start(logger klog.Logger) (workqueue.TypedDelayingInterface[cache.ObjectName], error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -243,14 +242,14 @@ func (l *Loop) start(logger klog.Logger) (workqueue.TypedDelayingInterface[cache
 	return l.queue, nil
 }
 
-// work syncs one object after the other until the queue has shut down.
+// work syncs one object after another until the queue has shut down.
 func (l *Loop) work(ctx context.Context, queue workqueue.TypedDelayingInterface[cache.ObjectName]) {
 	for {
 		name, shutdown := queue.Get()
 		if shutdown {
 			return
 		}
-		// A queue that shuts down still hands out what it holds.
+		// A queue that is shutting down still hands out the rest of its items.
 		if ctx.Err() == nil {
 			l.next(ctx, name)
 		}
@@ -258,51 +257,51 @@ func (l *Loop) work(ctx context.Context, queue workqueue.TypedDelayingInterface[
 	}
 }
 
-// next syncs the object, unless it is held, and arranges for whatever has to follow.
+// next syncs the object, unless it is held, and requeues it if necessary.
 func (l *Loop) next(ctx context.Context, name cache.ObjectName) {
 	if wait := l.begin(name); wait > 0 {
 		l.AddAfter(name, wait)
 		return
 	}
 	ctx = klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "object", klog.KRef(name.Parts())))
-	again, result, err := l.attempt(ctx, name)
+	requeueAfter, result, err := l.attempt(ctx, name)
 	isDone := result == Synced || result == GaveUp
 	var h hold
 	if isDone {
 		l.backoff.Forget(name)
 	} else {
-		again, h = l.patience(name, result, err)
+		requeueAfter, h = l.backOff(name, result, err)
 	}
 	l.observe(Outcome{Result: result, Took: l.end(name, h)})
-	if again > 0 || !isDone {
-		l.AddAfter(name, again)
+	if requeueAfter > 0 || !isDone {
+		l.AddAfter(name, requeueAfter)
 	}
-	report(ctx, result, err, again)
+	report(ctx, result, err, requeueAfter)
 }
 
-// attempt calls Sync and puts a name to the result. The error of a panic has the
-// stack in its text.
-func (l *Loop) attempt(ctx context.Context, name cache.ObjectName) (again time.Duration, result Result, err error) {
+// attempt calls Sync, and classifies the result. If Sync panics, the text of the error
+// contains the stack.
+func (l *Loop) attempt(ctx context.Context, name cache.ObjectName) (requeueAfter time.Duration, result Result, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			again, result, err = 0, Panicked, fmt.Errorf("panic: %v\n%s", r, debug.Stack())
+			requeueAfter, result, err = 0, Panicked, fmt.Errorf("panic: %v\n%s", r, debug.Stack())
 		}
 	}()
-	again, err = l.sync(ctx, name)
+	requeueAfter, err = l.sync(ctx, name)
 	switch {
 	case err == nil:
-		return again, Synced, nil
+		return requeueAfter, Synced, nil
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
-		return again, Deferred, err // The loop is stopping; that is nobody's failure.
+		return requeueAfter, Deferred, err // The loop is stopping, which is no failure.
 	default:
-		return again, resultOf(err), err
+		return requeueAfter, resultOf(err), err
 	}
 }
 
-// patience returns after what delay an object whose sync ended with err is retried,
-// and what keeps it from being synced before. A sync that was merely not possible
-// yet is repeated as soon as anything changes; one that failed would fail again.
-func (l *Loop) patience(name cache.ObjectName, result Result, err error) (delay time.Duration, h hold) {
+// backOff returns the delay after which an object is retried whose sync ended with err,
+// and what keeps it from being synced before that. A deferred sync is repeated as soon as
+// anything changes; a failed one is not, because it would probably fail again.
+func (l *Loop) backOff(name cache.ObjectName, result Result, err error) (delay time.Duration, h hold) {
 	now, byServer := l.clock.Now(), retryAfter(err)
 	delay = max(byServer, l.backoff.When(name))
 	h = hold{until: now.Add(delay), byServer: now.Add(byServer)}
@@ -312,8 +311,8 @@ func (l *Loop) patience(name cache.ObjectName, result Result, err error) (delay 
 	return delay, h
 }
 
-// begin notes that a sync of the object starts now. If it must not start yet,
-// nothing is noted and begin returns how long it has to wait.
+// begin records that a sync of the object starts now. If it must not start yet, begin
+// records nothing, and returns how long the object has to wait.
 func (l *Loop) begin(name cache.ObjectName) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -328,8 +327,8 @@ func (l *Loop) begin(name cache.ObjectName) time.Duration {
 	return 0
 }
 
-// end notes that the sync of the object is over, and what holds the next one. It
-// returns how long the sync took.
+// end records that the sync of the object is over, and what holds the next one. It returns
+// how long the sync took.
 func (l *Loop) end(name cache.ObjectName, h hold) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -344,8 +343,8 @@ func (l *Loop) end(name cache.ObjectName, h hold) time.Duration {
 	return now.Sub(ended.since)
 }
 
-// Busy is how long the longest of the running syncs has been running by now; 0
-// if none is. A liveness probe can tell a stuck worker by it.
+// Busy returns for how long the longest of the running syncs has been running; 0 if none
+// is. A liveness probe can detect a stuck worker by it.
 func (l *Loop) Busy() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -356,8 +355,8 @@ func (l *Loop) Busy() time.Duration {
 	return longest
 }
 
-// report tells the operator what a sync's result calls for. next is when the
-// loop will look again by itself; 0 if it will not.
+// report logs the result of a sync. next is the time until the loop syncs the object
+// again by itself; 0 if it will not.
 func report(ctx context.Context, result Result, err error, next time.Duration) {
 	switch result {
 	case Synced:

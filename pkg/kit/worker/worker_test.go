@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// journal is what a test gets to see of a loop.
+// journal records what a loop does.
 type journal struct {
 	begin time.Time
 
@@ -98,7 +98,7 @@ func run(t *testing.T, workers int, sync worker.Sync, opts ...worker.Option) (*w
 	return l, j
 }
 
-// pass lets the bubble's time go by and everything in it settle.
+// pass lets time pass and everything settle.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -275,7 +275,7 @@ func TestWhatFollowsASync(t *testing.T) {
 	}
 }
 
-func TestAPoisonedObjectStopsNobody(t *testing.T) {
+func TestOneObjectDoesNotStopAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var healthy int
 		l, got := run(t, 1, func(_ context.Context, name cache.ObjectName) (time.Duration, error) {
@@ -408,8 +408,8 @@ func TestAnUrgentChangeEndsOnlyTheRestOfAHold(t *testing.T) {
 	})
 }
 
-// What was urgent while a sync was under way may have come too late for it.
-func TestAnUrgentChangeDuringAFailingSyncIsLookedAtAfterIt(t *testing.T) {
+// An urgent change during a sync may come too late for that sync.
+func TestUrgentChangeDuringAFailingSyncIsSyncedAfterIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, got := run(t, 1, func(context.Context, cache.ObjectName) (time.Duration, error) {
 			time.Sleep(time.Second)
@@ -423,9 +423,9 @@ func TestAnUrgentChangeDuringAFailingSyncIsLookedAtAfterIt(t *testing.T) {
 	})
 }
 
-// An object that fails, and whose failure is reported on the object itself, is
-// changed by its own report.
-func TestAnEchoCausesNoStorm(t *testing.T) {
+// If the failure of an object is reported in its status, the report itself changes the
+// object.
+func TestReportOfAFailureDoesNotEndItsBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l *worker.Loop
 		l, got := run(t, 1, func(_ context.Context, name cache.ObjectName) (time.Duration, error) {
@@ -439,7 +439,7 @@ func TestAnEchoCausesNoStorm(t *testing.T) {
 	})
 }
 
-func TestABurstBecomesOneSync(t *testing.T) {
+func TestManyAdditionsBecomeOneSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, got := run(t, 4, func(context.Context, cache.ObjectName) (time.Duration, error) { return 0, nil })
 		for range 100 {
@@ -452,7 +452,7 @@ func TestABurstBecomesOneSync(t *testing.T) {
 	})
 }
 
-func TestAChangeDuringASyncIsLookedAtAfterIt(t *testing.T) {
+func TestChangeDuringASyncIsSyncedAfterIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, got := run(t, 4, func(context.Context, cache.ObjectName) (time.Duration, error) {
 			time.Sleep(time.Second)
@@ -467,8 +467,8 @@ func TestAChangeDuringASyncIsLookedAtAfterIt(t *testing.T) {
 	})
 }
 
-// Keys come from caches: what was added before is not needed, and what the caches
-// say is asked for when they are ready, and not before.
+// Keys come from caches, so earlier additions are not needed, and the caches are read when
+// they are ready, and not before.
 func TestRunBeginsWithItsKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []string
@@ -567,7 +567,7 @@ func TestRunRefusesMisuse(t *testing.T) {
 	})
 }
 
-func TestStoppingAwaitsWhatRunsAndStartsNothingMore(t *testing.T) {
+func TestStoppingWaitsForRunningSyncs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var started, finished []string
@@ -602,7 +602,7 @@ func TestStoppingAwaitsWhatRunsAndStartsNothingMore(t *testing.T) {
 	})
 }
 
-func TestTheEndOfTheLoopIsNobodysFailure(t *testing.T) {
+func TestStoppingIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := &journal{}
 		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), journalKey{}, j))
@@ -638,8 +638,8 @@ func TestBusyIsTheLongestRunningSync(t *testing.T) {
 	})
 }
 
-// The pace of retries is the given limiter's, and time passes on the given clock
-// alone: the bubble's stands still.
+// Retries follow the given rate limiter, and only the given clock: the bubble's stands
+// still.
 func TestOptionsReplaceWhatTheyName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := clocktesting.NewFakeClock(time.Date(2026, time.July, 1, 12, 0, 0, 0, time.UTC))

@@ -1,0 +1,48 @@
+// Package response says what the API server's response to a failed write means.
+package response
+
+import (
+	"errors"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// IsStale reports whether the write failed only because the caches that it was decided
+// from are stale: the object to be created exists already, the object to be changed has
+// changed or is gone, or the namespace is being deleted. The caches will show that soon,
+// so it need not be reported to anyone.
+//
+// The API server names the object in such a response. A response with the same code that
+// names none comes from an admission webhook, which may deny a request with any code.
+func IsStale(err error) bool {
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return true
+	}
+	var response apierrors.APIStatus
+	if !errors.As(err, &response) || response.Status().Details == nil || response.Status().Details.Name == "" {
+		return false
+	}
+	return apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err)
+}
+
+// IsRefusal reports whether the API server understood a request and refused it as it is,
+// by its own rules or those of an admission plugin, policy, or webhook, or because it
+// could not call a webhook. Any other error is about the server, the connection, or the
+// credentials, and leaves open whether the request was carried out.
+func IsRefusal(err error) bool {
+	var response apierrors.APIStatus
+	if !errors.As(err, &response) {
+		return false
+	}
+	switch code := response.Status().Code; code {
+	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return false
+	case http.StatusInternalServerError:
+		return response.Status().Reason == metav1.StatusReasonInternalError
+	default:
+		return code >= http.StatusBadRequest && code < http.StatusInternalServerError
+	}
+}

@@ -1,0 +1,33 @@
+package throttle_test
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"nicoleh.io/k8s-controller/pkg/kit/throttle"
+)
+
+// A report on progress soon after another has to wait; an urgent one does not.
+func Example() {
+	clock := testingclock.NewFakeClock(time.Now())
+	wake := func(name cache.ObjectName, after time.Duration) { fmt.Println("sync", name, "in", after) }
+	pace := throttle.New(2*time.Second, clock, wake)
+	vanilla := cache.NewObjectName("parlour", "vanilla")
+
+	fmt.Println(pace.Report(vanilla))
+	pace.Reported(vanilla) // the status was written
+	fmt.Println(pace.Report(vanilla))
+	fmt.Println(pace.Urgent(vanilla))
+
+	clock.Step(2 * time.Second)
+	fmt.Println(pace.Report(vanilla))
+	// Output:
+	// true
+	// sync parlour/vanilla in 2s
+	// false
+	// true
+	// true
+}
