@@ -41,6 +41,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/manager"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
 	"nicoleh.io/k8s-controller/pkg/kit/preflight"
+	"nicoleh.io/k8s-controller/pkg/kit/response"
 	"nicoleh.io/k8s-controller/pkg/kit/throttle"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
@@ -373,7 +374,7 @@ func (c *Controller) act(ctx context.Context, known icecream.Assessment, d icecr
 	switch {
 	case isBehind(err):
 		return out, worker.Requeue(err)
-	case informer.IsRefusal(err):
+	case response.IsRefusal(err):
 		out.Err = err
 		return out, nil
 	default:
@@ -446,7 +447,7 @@ func (c *Controller) delete(ctx context.Context, old *appsv1.Deployment) error {
 
 // isBehind says whether the API server's answer means no more than that it knows
 // something that the caches do not show yet.
-func isBehind(err error) bool { return informer.IsBehind(err) || isOfAnother(err) }
+func isBehind(err error) bool { return response.IsStale(err) || isOfAnother(err) }
 
 // isOfAnother says whether an apply was refused because the object of that name
 // has another UID: the API server calls that an invalid change of the UID.

@@ -22,10 +22,10 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
 	"nicoleh.io/k8s-controller/pkg/kit/news"
 	"nicoleh.io/k8s-controller/pkg/kit/patch"
+	"nicoleh.io/k8s-controller/pkg/kit/response"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
@@ -187,7 +187,7 @@ func (c *Controller) act(ctx context.Context, d Decision) (*corev1.Node, error) 
 		return nil, err
 	}
 	after, err := c.kube.CoreV1().Nodes().Patch(ctx, d.Node.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
-	if informer.IsBehind(err) {
+	if response.IsStale(err) {
 		return nil, worker.Requeue(fmt.Errorf("node %s has changed or is gone since the decision: %w", d.Node.Name, err))
 	}
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
 	"nicoleh.io/k8s-controller/pkg/kit/news"
 	"nicoleh.io/k8s-controller/pkg/kit/patch"
+	"nicoleh.io/k8s-controller/pkg/kit/response"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
@@ -120,7 +121,7 @@ func (c *Controller) act(ctx context.Context, name cache.ObjectName, o Observed,
 	}
 	stamped, err := c.client.Resource(Resource).Namespace(name.Namespace).
 		Patch(ctx, name.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
-	if informer.IsBehind(err) {
+	if response.IsStale(err) {
 		return "", worker.Requeue(err)
 	}
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/consistency"
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
+	"nicoleh.io/k8s-controller/pkg/kit/response"
 	"nicoleh.io/k8s-controller/pkg/kit/throttle"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
@@ -277,7 +278,7 @@ func problemOf(ctx context.Context, before Problem, d Decision, err error) (Prob
 	switch {
 	case err == nil:
 		return d.Problem, nil
-	case informer.IsBehind(err) || errors.Is(err, errNotCached):
+	case response.IsStale(err) || errors.Is(err, errNotCached):
 		return before, worker.Requeue(err)
 	case errors.Is(err, errTaken):
 		return Problem{ReasonNameTaken, err.Error()}, nil

@@ -3,8 +3,6 @@ package informer
 import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
-
-	"nicoleh.io/k8s-controller/pkg/kit/response"
 )
 
 // Stripped returns a transform for an informer whose cache keeps no more of each object
@@ -18,9 +16,3 @@ func Stripped[T runtime.Object](strip func(T)) cache.TransformFunc {
 		return obj, nil
 	}
 }
-
-// IsBehind is [response.IsStale].
-func IsBehind(err error) bool { return response.IsStale(err) }
-
-// IsRefusal is [response.IsRefusal].
-func IsRefusal(err error) bool { return response.IsRefusal(err) }
