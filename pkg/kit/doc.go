@@ -12,6 +12,8 @@
 //   - worker: the loop that takes names from a queue and syncs them.
 //   - consistency: makes a sync wait until the caches show what it wrote last.
 //   - throttle: decides which write is next, fairly between namespaces.
+//   - apply: compares objects with the fields that a controller wants, and writes these.
+//   - podproblem: finds why a Pod does not become ready.
 //   - backoff: says how long to wait before writing again what someone keeps undoing.
 //   - events: records events without ever holding up a sync.
 //   - leader: elects a leader, and fences off the writes of a former one.
