@@ -35,6 +35,7 @@ type options struct {
 	stuckAfter  time.Duration
 	logging     *logsapi.LoggingConfiguration
 	version     bool
+	renamed     []string // what to log about flags that were set by a former name
 }
 
 // parse reads the flags.
@@ -80,6 +81,7 @@ func (m Manager) parse(args []string) (options, error) {
 	if err := flags.Parse(fs, args); err != nil {
 		return o, err
 	}
+	o.renamed = flags.Renamed(fs)
 	return o, m.validate(o)
 }
 
