@@ -89,7 +89,7 @@ func TestCrashLoopWithoutAReadinessProbe(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := NewQuietNamespace(t)
-			n.StartController(t, "-stall-after=15s") // that long it has to run to be well again
+			n.StartController(t, "-icecream-stall-after=15s") // that long it has to run to be well again
 			n.Apply(t, flavour("vanilla", "replicas: "+replicas))
 			n.EventuallyReady(t, "vanilla")
 			eventuallyTold(t, n, "vanilla", v1alpha1.ReasonSynced, "")

@@ -87,7 +87,7 @@ func startQuota(t *testing.T, n *lab.Namespace, name, hard string) {
 func TestPodThatIsTakenAsideForDebugging(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
-	c := n.StartController(t, "-stall-after=3s")
+	c := n.StartController(t, "-icecream-stall-after=3s")
 	n.Apply(t, flavour("vanilla", "replicas: 2"))
 	n.EventuallyReady(t, "vanilla")
 	aside := n.LivePods(t)[0]

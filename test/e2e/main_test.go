@@ -97,7 +97,7 @@ func requireLeastPrivilege() (err error) {
 
 // The clusters that tests share.
 var (
-	busy  = shared{flags: []string{"-stall-after=3s", "-v=4"}}
+	busy  = shared{flags: []string{"-icecream-stall-after=3s", "-v=4"}}
 	quiet = shared{}
 )
 

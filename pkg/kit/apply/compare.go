@@ -17,7 +17,8 @@ type Owner struct {
 	Manager string
 	// Optional are the paths below which the controller wants a field at one time and
 	// not at another. Elsewhere it always wants the same fields, with whatever values,
-	// so that none of them can become stale.
+	// so that none of them can become stale. What the API server fills in below these
+	// paths goes with the first apply, and is then filled in again.
 	Optional []fieldpath.Path
 }
 
@@ -36,7 +37,7 @@ type Difference struct {
 //
 // It takes a typed object, such as one from a cache.
 func (o Owner) Compare(child Child, live metav1.Object) Child {
-	child.UID, child.ResourceVersion = live.GetUID(), live.GetResourceVersion()
+	child.UID, child.ResourceVersion, child.ManagedFields = live.GetUID(), live.GetResourceVersion(), nil
 	// Both are plain structs of known types, which always convert.
 	is, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(withoutManagedFields(live))
 	wants, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(child.Want)

@@ -40,8 +40,21 @@ func isStale(live, want any, path fieldpath.Path) bool {
 	if !ok || isObject(is) && path[len(path)-1].FieldName != nil {
 		return false
 	}
-	_, ok = at(want, path)
-	return !ok
+	if _, ok = at(want, path); ok {
+		return false
+	}
+	_, ok = at(want, path[:len(path)-1])
+	return !ok || !isInKey(path)
+}
+
+// isInKey reports whether a path is that of a field in the key of a list's element. An
+// element that is wanted has all of its key, also what the API server has filled in.
+func isInKey(path fieldpath.Path) bool {
+	if len(path) < 2 {
+		return false
+	}
+	name, element := path[len(path)-1].FieldName, path[len(path)-2]
+	return name != nil && element.Key != nil && slices.ContainsFunc(*element.Key, func(part value.Field) bool { return part.Name == *name })
 }
 
 // exceeds reports whether live may have a field or an element that want has not.
