@@ -271,8 +271,8 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 	now, requeueAfter := icecream.Remember(known, decision, outcome)
 	c.memories.Store(name, now.Memory)
 
-	status, news := icecream.Status(known, now, decision, outcome)
-	err = c.report(ctx, known, status, news)
+	status, events := icecream.Status(known, now, decision, outcome)
+	err = c.report(ctx, known, status, events)
 	if apierrors.IsConflict(err) {
 		c.memories.Store(name, now.Memory.WithOutdated(observed))
 	}
@@ -436,7 +436,7 @@ func (c *Controller) write(ctx context.Context, name cache.ObjectName, d icecrea
 // report writes the status if it differs from the present one, and then records the
 // events. What is not urgent may have to wait; the Icecream is synced again when it no
 // longer has to. Until then, only events about writes are recorded.
-func (c *Controller) report(ctx context.Context, known icecream.Assessment, status v1alpha1.IcecreamStatus, news []icecream.Event) (err error) {
+func (c *Controller) report(ctx context.Context, known icecream.Assessment, status v1alpha1.IcecreamStatus, recordable []icecream.Event) (err error) {
 	name, reported := nameOf(known.Icecream), known.Icecream
 	switch may := c.mayReport(reported.Status, status); {
 	case may == nil:
@@ -447,9 +447,9 @@ func (c *Controller) report(ctx context.Context, known icecream.Assessment, stat
 			return err
 		}
 	default:
-		news = slices.DeleteFunc(news, func(e icecream.Event) bool { return !e.IsWrite })
+		recordable = slices.DeleteFunc(recordable, func(e icecream.Event) bool { return !e.IsWrite })
 	}
-	for _, event := range news {
+	for _, event := range recordable {
 		c.recorder.Eventf(reported, nil, event.Type, event.Reason, event.Action, "%s", event.Note)
 		if event.Reason == v1alpha1.ReasonScheduled {
 			klog.FromContext(ctx).Info("Placement changed", "placement", icecream.Roster(known))
