@@ -5,7 +5,6 @@ package main
 import (
 	_ "time/tzdata" // the image has none
 
-	"nicoleh.io/k8s-controller/pkg/icecream"
 	"nicoleh.io/k8s-controller/pkg/kit/manager"
 	"nicoleh.io/k8s-controller/pkg/nodereboot"
 	"nicoleh.io/k8s-controller/pkg/podtimestamp"
@@ -19,8 +18,9 @@ func main() {
 // newProgram returns a program that runs all controllers of this repository.
 func newProgram() manager.Manager {
 	return manager.Manager{
-		Name:      "controller",
-		LeaseName: icecream.FieldManager,
+		Name:            "controller",
+		LeaseName:       "k8s-controller",
+		FormerLeaseName: "icecream-controller",
 		Controllers: []manager.Descriptor{
 			NewDescriptor(),
 			podtimestamp.NewDescriptor(),

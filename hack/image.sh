@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
-# Builds the container image, with docker or buildah, whichever is there and
-# works. `make image` runs it, and says in the environment what to build:
+# Builds the container image with docker or buildah, whichever is installed and
+# works. `make image` runs this script with these environment variables:
 #
-#   IMAGE      its name and tag
-#   PLATFORMS  such as linux/amd64,linux/arm64; default: Linux on this processor
-#   PUSH       if not empty: push it to the registry that its name begins with
-#   ENGINE     docker or buildah, in place of the first that works
+#   IMAGE      the name and tag of the image
+#   PLATFORMS  such as linux/amd64,linux/arm64; default: Linux on this machine's processor
+#   PUSH       if not empty, push the image to the registry that IMAGE names
+#   ENGINE     docker or buildah; default: the first of these that works
 #
-# docker attaches to an image that it pushes a bill of materials and the provenance of
-# the build; buildah has nothing of the kind, and without a push there is nothing that
-# they could be attached to.
+# When docker pushes an image, it attaches a bill of materials and the provenance of
+# the build. buildah cannot do this, and an image that is not pushed has neither.
 #
-# Arguments go to the engine: --target reboot-agent for the image of nodereboot's
-# agent, --build-arg BUILD_IMAGE=... for another base.
+# Arguments are passed to the engine, such as --target reboot-agent for the image of
+# nodereboot's agent, or --build-arg BUILD_IMAGE=... for another base image.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 : "${IMAGE:?}" "${VERSION:?}" "${COMMIT:?}" "${DATE:?}" "${LDFLAGS:?}" # make image
 
-# A docker client says nothing about an engine, and cache mounts take buildx.
+# works ENGINE reports whether an engine can build images. An installed docker client
+# does not mean that the engine is running, and cache mounts need buildx.
 works() {
   case $1 in
     docker) docker buildx version && docker info ;;
@@ -34,7 +34,7 @@ for candidate in ${ENGINE:-docker buildah}; do
   fi
 done
 if [[ -z ${engine} ]]; then
-  echo "image: this takes docker (buildx, and an engine that runs) or buildah; here is neither" >&2
+  echo "image: neither docker (with buildx and a running engine) nor buildah works on this machine" >&2
   exit 1
 fi
 
@@ -45,11 +45,11 @@ for label in version="${VERSION}" revision="${COMMIT}" created="${DATE}" license
   flags+=(--label "org.opencontainers.image.${label}")
 done
 
-# The image gets the commit's date.
+# The creation date of the image is the date of the commit.
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || echo 0)
 export SOURCE_DATE_EPOCH
 
-echo "image: ${IMAGE}, by ${engine}"
+echo "image: building ${IMAGE} with ${engine}"
 case ${engine} in
   docker)
     if [[ -n ${PUSH:-} ]]; then
@@ -60,7 +60,7 @@ case ${engine} in
     docker buildx build --tag "${IMAGE}" "${flags[@]}" "$@" .
     ;;
   buildah)
-    # A list of images cannot be built into one that is already there.
+    # buildah cannot replace an existing manifest list.
     if buildah manifest exists "${IMAGE}"; then
       buildah manifest rm "${IMAGE}" >/dev/null
     fi
@@ -69,7 +69,8 @@ case ${engine} in
     else
       flags+=(--tag "${IMAGE}")
     fi
-    # Old ones do not know it, and would take a Go of the image's platform.
+    # Old versions of buildah do not set BUILDPLATFORM, and would then run Go on the
+    # platform of the image.
     flags+=(--build-arg BUILDPLATFORM="linux/$(go env GOHOSTARCH)")
     buildah build --timestamp "${SOURCE_DATE_EPOCH}" "${flags[@]}" "$@" .
     if [[ -n ${PUSH:-} ]]; then
@@ -78,7 +79,7 @@ case ${engine} in
       else
         buildah push "${IMAGE}"
       fi
-      echo "image: pushed without a bill of materials and provenance, which docker attaches"
+      echo "image: pushed without a bill of materials and provenance, which only docker attaches"
     fi
     ;;
 esac

@@ -1,22 +1,21 @@
 #!/usr/bin/env bash
-# Makes the files of a release: the controller for each platform, nodereboot's agent
-# for those with Linux, what is in each binary as a CycloneDX bill of materials, and
-# the checksums of all of them. The same commit gives the same files, on
-# whatever machine and in whatever directory: they are compiled by the version of Go
-# that go.mod pins, which is downloaded where another one is installed.
-# hack/test-release.sh tests that.
+# Builds the files of a release: the controller for each platform, nodereboot's agent
+# for each Linux platform, a CycloneDX bill of materials for each binary, and the
+# checksums of all these files. The files depend on the commit alone, not on the machine
+# or the directory: they are compiled by the version of Go that go.mod pins, which is
+# downloaded if another version is installed. hack/test-release.sh tests this.
 #
-# `make release` runs it, and says in the environment what to build:
+# `make release` runs this script with these environment variables:
 #
-#   PLATFORMS  which of them, such as linux/amd64,linux/arm64; default: all
-#   DIST       where to; default: dist
+#   PLATFORMS  such as linux/amd64,linux/arm64; default: all platforms
+#   DIST       the output directory; default: dist
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 : "${VERSION:?}" "${DATE:?}" "${LDFLAGS:?}" # make release
 dist=${DIST:-dist}
 platforms=${PLATFORMS:-linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64}
 
-# Nothing that somebody has set for their own builds gets in.
+# Settings of the environment must not affect a release.
 export CGO_ENABLED=0 GOAMD64=v1 GOARM64=v8.0 GOFIPS140=off GOWORK=off
 export GOFLAGS='-trimpath -buildvcs=false'
 GOTOOLCHAIN=$(sed -n 's/^toolchain //p' go.mod)
@@ -33,7 +32,7 @@ go build -C hack/tools/release -o "${temp}/sbom" .
 mkdir -p "${dist}"
 rm -f "${dist}"/{controller,reboot-agent}_* "${dist}/SHA256SUMS"
 
-# release PROGRAM PACKAGE PLATFORM
+# release PROGRAM PACKAGE PLATFORM builds a binary and its bill of materials.
 release() {
   local name=$1_${VERSION}_${3/\//_}
   local binary=${name}
@@ -46,7 +45,7 @@ release() {
 }
 for platform in ${platforms//,/ }; do
   release controller . "${platform}"
-  if [[ ${platform} == linux/* ]]; then # where systemd is
+  if [[ ${platform} == linux/* ]]; then # the agent needs systemd
     release reboot-agent ./cmd/reboot-agent "${platform}"
   fi
 done

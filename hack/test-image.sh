@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Builds the container images for real, as hack/image.sh does but without a
-# registry, and looks at what came out: each holds one static binary and nothing
-# else, the same that a release has, which knows its version and runs as nobody or,
-# if it has to, as root.
+# Builds the container images by hack/image.sh, without a registry, and checks them:
+# each image contains one static binary and nothing else. The binary is identical to
+# that of a release, knows its version, and runs as an unprivileged user, or as root if
+# it has to.
 #
-# buildah does it in a directory that is gone afterwards. In place of the Go image
-# stands an empty one that this machine's Go, shell and caches are mounted into,
-# so nothing is downloaded, and nothing compiled that has been compiled before.
-# Then it does it again with the Go image that ships, by its digest, where that can be
-# pulled: the same binaries have to come out.
+# The images are built by buildah in a temporary directory. The base is an empty image
+# into which this machine's Go, shell and caches are mounted, so nothing is downloaded,
+# and nothing is compiled that is in the cache. If the real Go image that the Dockerfile
+# pins by its digest can be pulled, the images are built once more with that one, and
+# the binaries must be the same.
 #
-# It is skipped, with a line that says why, where there is no buildah or where it
-# cannot work. `make test-image` runs it.
+# The test is skipped, and prints the reason, if buildah is not installed or does not
+# work. `make test-image` runs this script.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 : "${VERSION:?}" "${COMMIT:?}" "${DATE:?}" "${LDFLAGS:?}" # make test-image
@@ -20,16 +20,16 @@ skip() {
   echo "test-image: skipped: $*"
   exit 0
 }
-[[ $(go env GOHOSTOS) == linux ]] || skip "images are built on Linux"
-command -v buildah >/dev/null || skip "there is no buildah (Debian: apt-get install buildah)"
+[[ $(go env GOHOSTOS) == linux ]] || skip "it needs Linux"
+command -v buildah >/dev/null || skip "buildah is not installed (Debian: apt-get install buildah)"
 
 # The version of Go that go.mod pins, as in hack/release.sh and the Dockerfile.
 GOTOOLCHAIN=$(sed -n 's/^toolchain //p' go.mod)
 export GOTOOLCHAIN
 
 temp=$(mktemp -d "${TMPDIR:-/tmp}/test-image.XXXXXX")
-chmod 755 "${temp}" # it is looked into by the image's user
-# Without root, some files belong to other users of buildah's user namespace.
+chmod 755 "${temp}" # the user of the image reads it
+# If buildah runs without root, some files belong to other users of its user namespace.
 trap 'rm -rf "${temp}" 2>/dev/null || buildah unshare rm -rf "${temp}"' EXIT
 
 export CONTAINERS_STORAGE_CONF=${temp}/storage.conf BUILDAH_ISOLATION=chroot TMPDIR=${temp}
@@ -45,7 +45,7 @@ EOF
 base=localhost/local-go
 goroot=$(go env GOROOT) modules=$(go env GOMODCACHE) cache=$(go env GOCACHE)
 mkdir -p "${modules}" "${cache}" "${temp}/tmp"
-CGO_ENABLED=0 go list -deps . ./cmd/reboot-agent >/dev/null # downloads what is missing; inside, nothing can be
+CGO_ENABLED=0 go list -deps . ./cmd/reboot-agent >/dev/null # downloads missing modules, which the build cannot do
 
 mounts=(--volume "${modules}:/own/modules" --volume "${cache}:/own/build" --volume "${temp}/tmp:/tmp")
 for dir in /usr /bin /lib /lib64 "${goroot}"; do
@@ -54,7 +54,8 @@ for dir in /usr /bin /lib /lib64 "${goroot}"; do
   fi
 done
 
-# Whatever a machine does not allow is missing here already.
+# make_base builds the base image. If buildah lacks a permission on this machine, it
+# fails here already.
 make_base() {
   local container
   container=$(buildah from scratch) &&
@@ -70,6 +71,7 @@ fi
 
 # --- The images ----------------------------------------------------------------
 
+# quiet COMMAND... runs a command, and prints its output only if it fails.
 quiet() {
   if ! "$@" >"${temp}/log" 2>&1; then
     cat "${temp}/log"
@@ -80,12 +82,12 @@ quiet() {
 PLATFORMS=linux/$(go env GOHOSTARCH) DIST=${temp}/dist quiet hack/release.sh
 
 status=0
-# expect WHAT GOT WANT
+# expect WHAT GOT WANT compares two values, and fails the test if they differ.
 expect() {
   if [[ $2 == "$3" ]]; then
     echo "ok: ${program}: $1"
   else
-    printf 'test-image: %s: %s is\n%s\nbut should be\n%s\n' "${program}" "$1" "$2" "$3" >&2
+    printf 'test-image: %s: %s: got\n%s\nwant\n%s\n' "${program}" "$1" "$2" "$3" >&2
     status=1
   fi
 }
@@ -93,7 +95,7 @@ expect() {
 config() { buildah inspect --type image --format "{{$1}}" "${IMAGE}"; }
 label() { config "index .OCIv1.Config.Labels \"org.opencontainers.image.$1\""; }
 
-# build_image [FLAGS...] builds ${IMAGE} with ${base}.
+# build_image [FLAGS...] builds ${IMAGE} on the image ${base}.
 build_image() {
   local flags=()
   if [[ ${base} == localhost/* ]]; then
@@ -102,8 +104,9 @@ build_image() {
   quiet hack/image.sh "${flags[@]}" --build-arg BUILD_IMAGE="${base}" "$@"
 }
 
-# test_image PROGRAM USER [FLAGS...]: the image that is built with these flags has
-# that program alone in it, which runs as that user and is the same as in a release.
+# test_image PROGRAM USER [FLAGS...] builds an image with these flags, and checks that
+# it contains only the program, and that the program runs as the user and is the same
+# as in a release.
 test_image() {
   local program=$1 user=$2 name file names container digest
   export IMAGE=localhost/$1:test ENGINE=buildah PLATFORMS='' PUSH=''
@@ -113,15 +116,15 @@ test_image() {
   expect "the entry point" "$(config .OCIv1.Config.Entrypoint)" "[/${program}]"
   expect "the command" "$(config .OCIv1.Config.Cmd)" '[]'
   expect "the platform" "$(config .OCIv1.OS)/$(config .OCIv1.Architecture)" "$(go env GOHOSTOS)/$(go env GOHOSTARCH)"
-  expect "the version's label" "$(label version)" "${VERSION}"
-  expect "the revision's label" "$(label revision)" "${COMMIT}"
-  expect "the date's label" "$(label created)" "${DATE}"
-  expect "the licence's label" "$(label licenses)" Apache-2.0
+  expect "the label for the version" "$(label version)" "${VERSION}"
+  expect "the label for the revision" "$(label revision)" "${COMMIT}"
+  expect "the label for the date" "$(label created)" "${DATE}"
+  expect "the label for the license" "$(label licenses)" Apache-2.0
   for name in title description source; do
-    expect "that there is a label ${name}" "$([[ -n $(label "${name}") ]] && echo yes)" yes
+    expect "the presence of the label ${name}" "$([[ -n $(label "${name}") ]] && echo yes)" yes
   done
 
-  # Its one layer is the one archive among its files.
+  # The image must have one layer: the only tar archive among its files.
   local tree='' layers=0
   rm -rf "${temp}/${program}.image"
   quiet buildah push "${IMAGE}" "dir:${temp}/${program}.image"
@@ -135,33 +138,33 @@ test_image() {
     fi
   done
   expect "the number of layers" "${layers}" 1
-  expect "all that is in it" "${tree}" "-rwxr-xr-x 0/0 ${program}"
+  expect "the files in it" "${tree}" "-rwxr-xr-x 0/0 ${program}"
 
   container=$(buildah from --pull-never "${IMAGE}")
-  expect "what -version says in it" "$(buildah run "${container}" -- "/${program}" -version)" \
+  expect "the output of -version" "$(buildah run "${container}" -- "/${program}" -version)" \
     "${program} ${VERSION}, commit ${COMMIT}, $(go env GOVERSION), linux/$(go env GOHOSTARCH)"
-  expect "who runs in it" "$(buildah run "${mounts[@]}" "${container}" -- /usr/bin/id -u)" "${user}"
+  expect "the user ID of its processes" "$(buildah run "${mounts[@]}" "${container}" -- /usr/bin/id -u)" "${user}"
 
   digest=$(sha256sum "${temp}/${program}.tree/${program}")
-  expect "the digest, which is a release's," "${digest%% *}" \
+  expect "the digest of the binary" "${digest%% *}" \
     "$(awk -v program="${program}" 'index($2, program "_") == 1 && $2 !~ /json$/ { print $1 }' "${temp}/dist/SHA256SUMS")"
 }
 
 test_images() {
   test_image controller 65532
-  test_image reboot-agent 0 --target reboot-agent # systemd listens to root alone
+  test_image reboot-agent 0 --target reboot-agent # systemd accepts requests to reboot from root only
 }
 test_images
 
 base=$(sed -n 's/^ARG BUILD_IMAGE=//p' Dockerfile)
 if buildah pull --quiet "${base}" >"${temp}/log" 2>&1; then
-  echo "test-image: with ${base}"
+  echo "test-image: building on ${base}"
   test_images
 else
-  echo "test-image: not tested with ${base}, which cannot be pulled: $(tail -n 1 "${temp}/log")"
+  echo "test-image: not tested on ${base}, which cannot be pulled: $(tail -n 1 "${temp}/log")"
 fi
 
 if ((status == 0)); then
-  echo "test-image: all is well, after ${SECONDS}s"
+  echo "test-image: passed after ${SECONDS}s"
 fi
 exit "${status}"

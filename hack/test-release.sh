@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Makes a release twice, from two clones of this commit that share neither their
-# directory nor a cache, time zone or umask, and compares all digests. Then it
-# holds every bill of materials against CycloneDX's schema and against what the
-# binary itself says, and asks each binary for its version.
+# Builds a release twice, from two clones of this commit with different directories,
+# caches, time zones and umasks, and compares all digests. Then it checks every bill of
+# materials against CycloneDX's schema and against the build information in the binary,
+# and checks the version that each binary reports.
 #
-# It is this machine's own platform that is made: PLATFORMS=linux/amd64,darwin/arm64
-# takes others. What is not committed is not tested. `make test-release` runs it.
+# By default it builds for this machine's platform only; to build for others, set for
+# example PLATFORMS=linux/amd64,darwin/arm64. Changes that are not committed are not
+# tested. `make test-release` runs this script.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 own=$(go env GOHOSTOS)/$(go env GOHOSTARCH)
@@ -33,9 +34,9 @@ fail() {
   echo "test-release: $*" >&2
   exit 1
 }
-diff -u "${first}/dist/SHA256SUMS" "${second}/dist/SHA256SUMS" || fail "two releases of one commit differ"
+diff -u "${first}/dist/SHA256SUMS" "${second}/dist/SHA256SUMS" || fail "two releases of the same commit differ"
 diff <(cd "${first}/dist" && find . -type f | sort) <(cd "${second}/dist" && find . -type f | sort) ||
-  fail "two releases of one commit have different files"
+  fail "two releases of the same commit have different files"
 
 go -C hack/tools/release test -count=1 . -args -dist "${first}/dist"
 
@@ -44,8 +45,8 @@ if [[ ,${PLATFORMS}, == *,${own},* ]]; then
   for binary in "${first}"/dist/*_"${own/\//_}"; do
     version=$("${binary}" -version)
     [[ ${version} == *" v"*", commit ${commit}, ${toolchain}, ${own}" ]] ||
-      fail "${binary##*/} of commit ${commit} says it is ${version}"
+      fail "${binary##*/} of commit ${commit} reports the version ${version}"
   done
 fi
-echo "test-release: all is well, after ${SECONDS}s"
+echo "test-release: passed after ${SECONDS}s"
 cat "${first}/dist/SHA256SUMS"

@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 tree=${1:-.}
-chart=${tree}/charts/icecream-controller
+chart=${tree}/charts/k8s-controller
 
 temp=$(mktemp -d)
 trap 'rm -rf "${temp}"' EXIT
@@ -18,8 +18,12 @@ unset KUBECONFIG HELM_NAMESPACE
 
 tool() { go tool -modfile=hack/tools/charts/go.mod "$@"; }
 
-# Files of a chart have to be in its directory.
+# What follows from the controllers themselves.
 mkdir -p "${chart}/files"
+go run . -describe >"${temp}/description"
+go run -C hack/tools/charts ./derive "$(cd "${tree}" && pwd)" <"${temp}/description" >"${temp}/controllers"
+
+# Files of a chart have to be in its directory.
 cp "${tree}/artifacts/examples/crd-icecream.yaml" \
   "${tree}/artifacts/monitoring/alerts.yaml" \
   "${tree}/artifacts/monitoring/dashboard.json" "${chart}/files/"
@@ -31,7 +35,7 @@ tool helm-docs --chart-search-root "${chart}" --sort-values-order file --log-lev
 # kustomization moves the service account, but nothing in a text. Where it comes from
 # is left out, as are empty lines at the end of a document.
 render() {
-  tool helm template icecream-controller "${chart}" --namespace icecream-system \
+  tool helm template k8s-controller "${chart}" --namespace k8s-controller-system \
     --set "policies.everyNamespace=true${values:+,${values}}" "${@/#/--show-only=templates/}" |
     awk '/^# Source: / { next } /^$/ { empty = empty "\n"; next }
       /^---$/ { empty = "" } { printf "%s%s\n", empty, $0; empty = "" }'
@@ -40,9 +44,9 @@ render() {
 namespace='apiVersion: v1
 kind: Namespace
 metadata:
-  name: icecream-system
+  name: k8s-controller-system
   labels:
-    app.kubernetes.io/name: icecream-controller
+    app.kubernetes.io/name: k8s-controller
     pod-security.kubernetes.io/enforce: restricted
     pod-security.kubernetes.io/enforce-version: latest
     pod-security.kubernetes.io/audit: restricted
@@ -51,7 +55,7 @@ metadata:
     pod-security.kubernetes.io/warn-version: latest'
 
 {
-  echo "# The Icecream controller with all that it needs. This is charts/icecream-controller
+  echo "# The Icecream controller with all that it needs. This is charts/k8s-controller
 # with its default values: change that, and run hack/update-manifests.sh.
 #
 # The image is not published. Build it (make image), push it to a registry of
@@ -61,46 +65,52 @@ metadata:
 # it all Icecreams and what they run.
 ${namespace}"
   # What restricts an account comes before what it can do.
-  render writes-shared.yaml writes-icecream.yaml
+  read -ra policies < <(awk '$2 == "true" { printf "writes-%s.yaml ", $1 }' "${temp}/controllers" && echo)
+  render writes-shared.yaml "${policies[@]}"
   values=policies.create=false render
 } >"${temp}/install.yaml"
 
 {
   echo "# Who the Icecream controller is, and what it may do. This is what
-# charts/icecream-controller has of it: change that, and run
+# charts/k8s-controller has of it: change that, and run
 # hack/update-manifests.sh. For a controller that is restricted to one namespace
-# (-namespace), bind the rules of the ClusterRole icecream-controller there by a
-# Role, as the chart does with the value \"namespace\".
+# (-namespace), bind the rules of the ClusterRole k8s-controller-icecream there by
+# a Role, as the chart does with the value \"namespace\".
 ${namespace}"
   render writes-shared.yaml writes-icecream.yaml
   render serviceaccount.yaml rbac-icecream.yaml rbac-leader-election.yaml rbac-metrics-auth.yaml
 } >"${temp}/rbac-icecream.yaml"
 
-# optional NAME [NAMESPACE]: the policy and the roles of a controller that is off by
-# default, and the namespace that some of them are in.
+# optional NAME: the policy and the roles of a controller that is off by default, and the
+# namespace that some of them are in.
 optional() {
+  local namespace
+  values=controllers.$1.enabled=true render "rbac-$1.yaml" >"${temp}/roles"
+  namespace=$(sed -n 's/^  namespace: //p' "${temp}/roles" | sort -u | grep -vx -e default -e k8s-controller-system || true)
   echo "# What the controller $1 may do, in addition to artifacts/rbac-icecream.yaml.
-# This is what charts/icecream-controller has of it: change that, and run
+# This is what charts/k8s-controller has of it: change that, and run
 # hack/update-manifests.sh."
-  if [[ -n ${2:-} ]]; then
+  if [[ -n ${namespace} ]]; then
     echo "#
 # kubectl delete -f of this file deletes the namespace, too, and all that is in it.
 apiVersion: v1
 kind: Namespace
 metadata:
-  name: $2"
+  name: ${namespace}"
   fi
   values=controllers.$1.enabled=true render "writes-$1.yaml"
-  values=controllers.$1.enabled=true render "rbac-$1.yaml"
+  cat "${temp}/roles"
 }
 
-optional podtimestamp >"${temp}/rbac-podtimestamp.yaml"
-optional secretsync secretsync >"${temp}/rbac-secretsync.yaml"
-optional nodereboot >"${temp}/rbac-nodereboot.yaml"
+while read -r name on; do
+  if [[ ${on} == false ]]; then
+    optional "${name}" >"${temp}/rbac-${name}.yaml"
+  fi
+done <"${temp}/controllers"
 
 {
   echo "# The agent of nodereboot, on every node, with all that it needs. This is what
-# charts/icecream-controller has of it: change that, and run
+# charts/k8s-controller has of it: change that, and run
 # hack/update-manifests.sh. The image is not published; see README.md.
 #
 # The policies come first: they restrict what follows."

@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# Checks the chart and what is rendered from it: files that hack/update-manifests.sh
-# writes are up to date; what each of the chart's ci/*-values.yaml renders passes
-# helm lint, kubeconform with schemas of the local cluster's own API server, and
-# kube-score; the Pods are restricted ones (Pod Security Standards), bad values are
-# refused, and the rendered flags are flags of the controller (go test).
-# Repair: hack/update-manifests.sh, or the chart; the complaint says what.
+# Checks the chart and the manifests that are rendered from it. The files that
+# hack/update-manifests.sh writes must be up to date. For each of the chart's
+# ci/*-values.yaml, the chart must pass helm lint, and the rendered manifests must pass
+# kube-score, and kubeconform with the schemas of the local cluster's API server. Go
+# tests check that the Pods meet the restricted Pod Security Standard, that invalid
+# values are rejected, and that the controller knows the rendered flags.
+# To repair: run hack/update-manifests.sh or edit the chart, as the message says.
 #
-# The schemas are cached. To make them, the local cluster has to be built, which
-# takes minutes where it has not been done.
+# The schemas are cached. Generating them requires the local cluster, which takes several
+# minutes to build.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-chart=charts/icecream-controller
+chart=charts/k8s-controller
 status=0
 
 temp=$(mktemp -d)
@@ -18,13 +19,13 @@ trap 'rm -rf "${temp}"' EXIT
 export HELM_CACHE_HOME=${temp} HELM_CONFIG_HOME=${temp} HELM_DATA_HOME=${temp}
 unset KUBECONFIG HELM_NAMESPACE
 
-# pinned NAME [MODFILE]: the path of a tool, after building it.
+# pinned NAME [MODFILE] builds a tool at its pinned version and prints its path.
 pinned() { go tool -n -modfile="hack/tools/charts/${2:-go.mod}" "$1"; }
 helm=$(pinned helm)
 kubeconform=$(pinned kubeconform)
 kube_score=$(pinned kube-score kube-score.mod)
 
-# What is written by hack/update-manifests.sh, written once more.
+# Compare the tree with a copy that hack/update-manifests.sh has updated.
 mkdir "${temp}/tree" "${temp}/generated"
 cp -R charts artifacts "${temp}/tree"
 cp -R charts artifacts "${temp}/generated"
@@ -34,15 +35,15 @@ if ! (cd "${temp}" && diff -ruN tree generated); then
   status=1
 fi
 
-# These checks of kube-score are not for this chart:
+# Checks of kube-score that do not apply to this chart:
 ignored=(
-  # A released tag is always the same image, and a Pod should start also when
-  # the registry is away.
+  # The tag of a release never changes, and a Pod should be able to start while the
+  # registry is unavailable.
   container-image-pull-policy
-  # Nothing is written but the log, which the kubelet rotates.
+  # The containers write nothing but their log, which the kubelet rotates.
   container-ephemeral-storage-request-and-limit
-  # Topology spread constraints keep replicas apart, and only those of one
-  # version, so that an update finds room.
+  # Topology spread constraints keep replicas of the same version apart. Anti-affinity
+  # would also keep old and new replicas apart, so that an update might find no node.
   deployment-has-host-podantiaffinity
 )
 score=(--kubernetes-version v1.36 --exit-one-on-warning --output-format ci
@@ -55,7 +56,7 @@ for values in "${chart}"/ci/*-values.yaml; do
     cat "${temp}/lint"
     status=1
   fi
-  if ! "${helm}" template icecream-controller "${chart}" --namespace icecream-system --values "${values}" >"${rendered}"; then
+  if ! "${helm}" template k8s-controller "${chart}" --namespace k8s-controller-system --values "${values}" >"${rendered}"; then
     status=1
     continue
   fi
@@ -67,7 +68,8 @@ for values in "${chart}"/ci/*-values.yaml; do
   fi
 done
 
-# The kinds of the Prometheus Operator and of kustomize are not the cluster's.
+# The API server of the cluster does not know the kinds of the Prometheus Operator and of
+# kustomize.
 schemas=$(go run -C hack/tools/charts ./cluster-schemas -root ../../..)
 "${kubeconform}" -strict -skip ServiceMonitor,PrometheusRule,Kustomization \
   -schema-location "${schemas}/{{.ResourceKind}}{{.KindSuffix}}.json" \

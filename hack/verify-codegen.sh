@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Checks that pkg/ and artifacts/ hold what hack/update-codegen.sh writes, no
 # more and no less. It generates in a copy, so the tree stays as it is.
-# Repair: hack/update-codegen.sh
+# To repair: run hack/update-codegen.sh.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 temp=$(mktemp -d)
 trap 'rm -rf "${temp}"' EXIT
 
-# What git knows or would be asked to add, in its state of now.
+# The current state of all files that git tracks, and of new ones that it does not ignore.
 git ls-files -z --cached --others --exclude-standard |
   while IFS= read -r -d '' file; do
     if [[ -e ${file} || -L ${file} ]]; then

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks that links in Markdown files to other files of this repository, and to
-# headings in them, lead somewhere.
-# Repair: the link; the complaint has its file and line.
+# headings in them, have a target.
+# To repair: edit the link. The message has its file and line.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

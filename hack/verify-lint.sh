@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs golangci-lint, as .golangci.yaml configures it, over every Go module of
-# this repository. hack/local-cluster/parts is only checked for its format: to
-# know its types is to compile Kubernetes.
-# Repair: make fmt, then what the complaint says.
+# Runs golangci-lint with .golangci.yaml on every Go module of this repository. For
+# hack/local-cluster/parts it only checks the format, because loading the types would
+# compile Kubernetes.
+# To repair: run make fmt, and then do what the messages say.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=${PWD}

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks that every YAML file in artifacts/ consists of objects that kubectl
-# could apply: readable, no key twice, with apiVersion, kind and name.
-# Repair: the file; the complaint has the number of the document in it.
+# Checks that every YAML file in artifacts/ consists of objects that kubectl can apply:
+# valid YAML without duplicate keys, with apiVersion, kind and name.
+# To repair: edit the file. The message has the number of the document in the file.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Checks every go.mod: it is tidy, all name the same version of Go, and all name
-# the same version of Kubernetes' libraries. The toolchain that this module pins is
-# the one of the image that it is built in. hack/local-cluster/parts is a whole
-# Kubernetes of a version of its own, which its libraries have to follow.
-# Repair: go mod tidy in the module, or go get the version of the others.
+# Checks every go.mod: it is tidy, and all of them require the same version of Go and of
+# Kubernetes' libraries. The toolchain that the root module pins must be that of the
+# image in which it is built. hack/local-cluster/parts contains all of Kubernetes at a
+# version of its own; the libraries there must have that version.
+# To repair: run go mod tidy in the module, or go get the version of the other modules.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export GOFLAGS='' GOWORK=off
@@ -21,7 +21,7 @@ for file in "${modules[@]}"; do
   fi
 done
 
-# same WHAT: the lines of standard input, "value (file)", agree on the value.
+# same WHAT checks that all lines of standard input, "value (file)", have the same value.
 same() {
   local lines
   lines=$(sort -u)
@@ -31,8 +31,8 @@ same() {
   fi
 }
 
-# libraries: "version (file)" of what is published along with Kubernetes, from
-# the lines of the go.mod files that match the first argument.
+# libraries PATTERN FILE... prints "version (file)" for each library that is published
+# along with Kubernetes, from the lines of the go.mod files that match the pattern.
 libraries() {
   awk -v lines="$1" '$0 ~ lines {
     for (i = 1; i < NF; i++)
@@ -49,7 +49,7 @@ pins() {
 }
 same "the toolchain" < <(pins)
 if (($(pins | wc -l) != 2)); then
-  echo "The toolchain is not pinned both in go.mod and, with a digest, in the Dockerfile"
+  echo "The toolchain must be pinned in go.mod and, with a digest, in the Dockerfile"
   status=1
 fi
 same "Kubernetes' libraries" < <(

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Checks artifacts/monitoring with Prometheus' own library: the alerts are valid,
-# each fires when it should and only then, and has its entry in the README; the
-# dashboard is complete, and all its queries can be read. Whether a controller
-# serves what they ask for is a test on a cluster: go -C test/monitoring test ./...
-# Repair: the file; the complaint names the alert or the panel.
+# Checks artifacts/monitoring with Prometheus' own library: the alerts are valid, each
+# alert fires when it should and only then, and has its entry in the README; the
+# dashboard is complete, and all its queries can be parsed. Another test checks on a
+# cluster that a controller serves these metrics: go -C test/monitoring test ./...
+# To repair: edit the file. The message names the alert or the panel.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

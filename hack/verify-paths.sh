@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Checks that no file names a place on somebody's machine: this checkout, this
-# user's home and caches, or anybody's home directory.
-# Repair: a relative path, a variable or a temporary directory.
+# Checks that no file contains a path of a particular machine: the directory of this
+# checkout, this user's home directory and caches, or any other home directory.
+# To repair: use a relative path, a variable or a temporary directory.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# A directory like /src is too common a word to look for.
+# A path with a single element, such as /src, would match too much.
 patterns=(-e '/home/[a-z][a-z0-9._-]*/' -e '/Users/[A-Za-z][A-Za-z0-9._-]*/')
 for dir in "${PWD}" "${HOME:-}" "$(go env GOMODCACHE)" "$(go env GOCACHE)"; do
   if [[ ${dir} == /*/* ]]; then
@@ -13,6 +13,6 @@ for dir in "${PWD}" "${HOME:-}" "$(go env GOMODCACHE)" "$(go env GOCACHE)"; do
   fi
 done
 if git grep --untracked -nIE "${patterns[@]}" -- ':!hack/verify-paths.sh'; then
-  echo "Files name places on a machine."
+  echo "These files contain paths of a particular machine."
   exit 1
 fi

@@ -1,12 +1,10 @@
 #!/usr/bin/env bash
-# The gate: everything that can be said about this tree without running its
-# tests. Nothing is changed; every check runs, also after one has failed, and
-# names the command that repairs what it complains about.
+# Runs every check of this tree except its tests. A check changes no files. All checks
+# run, even if one of them fails, and each one says how to repair what it finds.
 #
-# First whatever is generated must be what generating it again would give, then
-# come the checks of what people write. Names given as arguments select checks,
-# e.g. "hack/verify.sh links manifests" runs hack/verify-links.sh and
-# hack/verify-manifests.sh.
+# The first checks are whether generated files are up to date; the others are about
+# files that people write. Arguments select checks: "hack/verify.sh links manifests"
+# runs hack/verify-links.sh and hack/verify-manifests.sh.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -39,4 +37,4 @@ if ((${#failed[@]} > 0)); then
   echo "verify: failed: ${failed[*]}"
   exit 1
 fi
-echo "verify: all is well"
+echo "verify: all checks passed"

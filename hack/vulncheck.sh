@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Looks for known vulnerabilities in what the programs of a module call: its own code,
-# its dependencies and the standard library, by the Go team's database. The module is
-# this one, or that in the directory which is the first argument.
+# Looks for known vulnerabilities in the code that the programs of a module call: their
+# own, that of their dependencies, and the standard library. It uses the Go team's
+# database, or the one that $GOVULNDB names. The module is this one, or the one in the
+# directory that is given as the first argument.
 #
-# It is skipped, with a line that says so, where the database cannot be reached;
-# $GOVULNDB names another one. `make vulncheck` runs it.
-# Repair: go get the version that the report calls fixed, or a newer toolchain.
+# If the database cannot be reached, the check is skipped and says so. `make vulncheck`
+# runs this script.
+# To repair: go get the version that the report says is fixed, or use a newer toolchain.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=${PWD}
@@ -18,9 +19,9 @@ govulncheck=$(go tool -n -modfile=hack/tools/govulncheck.mod govulncheck)
 result=0
 "${govulncheck}" -C "${1:-${root}}" -db "${GOVULNDB}" ./... >"${output}" 2>&1 || result=$?
 if ((result == 0)); then
-  echo "vulncheck: nothing is known, by ${GOVULNDB}"
+  echo "vulncheck: no known vulnerabilities in ${GOVULNDB}"
 elif ((result != 3)) && [[ ${GOVULNDB} == http* ]] && grep -qE 'unrecognized vulndb format|fetching vulnerabilities' "${output}"; then
-  # The first of these is what it says when it gets no answer.
+  # govulncheck reports an unrecognized format if the database does not answer at all.
   echo "vulncheck: skipped: ${GOVULNDB} cannot be reached: $(head -n 1 "${output}")"
 else
   cat "${output}"

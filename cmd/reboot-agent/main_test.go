@@ -27,11 +27,11 @@ func TestParseErrors(t *testing.T) {
 		want string
 	}{
 		{"no node", []string{"-node-name="}, "$NODE_NAME"},
-		{"nowhere to report", []string{"-lease-namespace="}, "$POD_NAMESPACE"},
-		{"nowhere to say what the sentinel is", []string{"-watch-sentinel"}, "-sentinel-state"},
+		{"no namespace for the Lease", []string{"-lease-namespace="}, "$POD_NAMESPACE"},
+		{"no file for the state of the sentinel", []string{"-watch-sentinel"}, "-sentinel-state"},
 		{"no time to drain", []string{"-drain-timeout=0"}, "-drain-timeout"},
-		{"never looking", []string{"-look-every=-1s"}, "-look-every"},
-		{"an argument that is no flag", []string{"reboot"}, `"reboot"`},
+		{"a negative interval", []string{"-look-every=-1s"}, "-look-every"},
+		{"an argument that is not a flag", []string{"reboot"}, `"reboot"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if _, err := parse(slices.Concat([]string{"-node-name=node-1", "-lease-namespace=agents"}, tt.args)); err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {

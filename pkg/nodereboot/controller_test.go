@@ -25,8 +25,8 @@ import (
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
-// Each node is told why it waits, once for each reason; the metrics say it all the time.
-func TestWaitingIsToldOnce(t *testing.T) {
+// Why a node waits is recorded once for each reason; the metrics always say it.
+func TestWaitingIsRecordedOnce(t *testing.T) {
 	recorder := events.NewFakeRecorder(10)
 	kube := fake.NewClientset(node("a", needed), node("b", with(request.Now, "")))
 	factory := kubeinformers.NewSharedInformerFactory(kube, 0)
@@ -35,7 +35,7 @@ func TestWaitingIsToldOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.hear(nil, report("a", noon), func() {})
+	c.trackAgent(nil, report("a", noon), func() {})
 	show := func(all ...*corev1.Node) {
 		for _, n := range all {
 			if err := nodes.Informer().GetStore().Add(n); err != nil {
@@ -46,29 +46,29 @@ func TestWaitingIsToldOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	say := func(want ...string) {
+	requireEvents := func(want ...string) {
 		t.Helper()
 		for _, event := range want {
 			select {
 			case got := <-recorder.Events:
 				if got != event {
-					t.Errorf("told %q, want %q", got, event)
+					t.Errorf("recorded %q, want %q", got, event)
 				}
 			default:
-				t.Errorf("not told: %q", event)
+				t.Errorf("not recorded: %q", event)
 			}
 		}
 		if len(recorder.Events) > 0 {
-			t.Errorf("told more: %q", <-recorder.Events)
+			t.Errorf("also recorded: %q", <-recorder.Events)
 		}
 	}
 	show(node("a", needed), node("b", with(request.Now, "")))
-	say("Normal RebootWaiting Waits for its reboot (BudgetIsUsedUp): of 2 nodes at most 1 may be unavailable, and 1 others are: b (Granted)")
+	requireEvents("Normal RebootWaiting Waiting to reboot (BudgetIsUsedUp): of 2 nodes at most 1 may be unavailable, and 1 others are: b (Granted)")
 	if err := testutil.GatherAndCompare(legacyregistry.DefaultGatherer, strings.NewReader(`
 # HELP nodereboot_budget_nodes [ALPHA] How many nodes may be unavailable.
 # TYPE nodereboot_budget_nodes gauge
 nodereboot_budget_nodes 1
-# HELP nodereboot_unavailable_nodes [ALPHA] Nodes that count as unavailable, by the reason.
+# HELP nodereboot_unavailable_nodes [ALPHA] Nodes that count as unavailable, by reason.
 # TYPE nodereboot_unavailable_nodes gauge
 nodereboot_unavailable_nodes{reason="Chosen"} 0
 nodereboot_unavailable_nodes{reason="Cordoned"} 0
@@ -76,7 +76,7 @@ nodereboot_unavailable_nodes{reason="Granted"} 1
 nodereboot_unavailable_nodes{reason="NotReady"} 0
 nodereboot_unavailable_nodes{reason="Rebooting"} 0
 nodereboot_unavailable_nodes{reason="Settling"} 0
-# HELP nodereboot_waiting_nodes [ALPHA] Nodes that need a reboot and must not have it yet, by the reason.
+# HELP nodereboot_waiting_nodes [ALPHA] Nodes that need a reboot and may not have it yet, by reason.
 # TYPE nodereboot_waiting_nodes gauge
 nodereboot_waiting_nodes{reason="AgentSilent"} 0
 nodereboot_waiting_nodes{reason="AlertFires"} 0
@@ -94,25 +94,25 @@ nodereboot_waiting_nodes{reason="WindowClosed"} 0
 		t.Error(err)
 	}
 	show(node("b", with(request.InProgress, "x")))
-	say()
+	requireEvents()
 	show(node("a", with(request.Needed, noon.Add(time.Hour).Format(time.RFC3339))))
-	say("Normal RebootWaiting Waits for its reboot (NotBefore): it was asked for 2026-07-01T13:00:00Z or later")
+	requireEvents("Normal RebootWaiting Waiting to reboot (NotBefore): the reboot was requested for 2026-07-01T13:00:00Z or later")
 
 	live := node("b")
 	if _, err := kube.CoreV1().Nodes().Update(t.Context(), live, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	show(node("a", needed), live)
-	say()
+	requireEvents()
 	show()
-	say("Normal RebootGranted May reboot now: 1 of 2 nodes may be unavailable, and 0 others are")
+	requireEvents("Normal RebootGranted May reboot now: 1 of 2 nodes may be unavailable, and 0 others are")
 	granted, err := kube.CoreV1().Nodes().Get(t.Context(), "a", metav1.GetOptions{})
 	if err != nil || granted.Annotations[request.Now] != "2026-07-01T12:00:00Z" || request.IsNeeded(granted) {
 		t.Errorf("annotations %v, error %v", granted.Annotations, err)
 	}
 }
 
-// A live list of all nodes is made of pages, and what is not read is not kept.
+// A live list of all nodes is read page by page, and what is not needed is not kept.
 func TestListsArePaged(t *testing.T) {
 	var pages []int64
 	kube := &fake.Clientset{}
@@ -135,10 +135,11 @@ func TestListsArePaged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := c.fresh(t.Context())
+	fresh, err := c.recheckLive(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	d := Decide(fresh)
 	if diff := cmp.Diff([]int64{500, 500, 500}, pages); diff != "" || d.Nodes != 1500 {
 		t.Errorf("%d nodes, by pages of (-want +got):\n%s", d.Nodes, diff)
 	}
@@ -149,14 +150,15 @@ func TestListsArePaged(t *testing.T) {
 	}
 }
 
-// report is an agent's Lease.
+// report returns an agent's Lease.
 func report(node string, at time.Time) *coordinationv1.Lease {
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: coordinationv1.LeaseSpec{RenewTime: ptr.To(metav1.NewMicroTime(at))}}
 }
 
-// When an agent was heard of goes by the time that passes here; its own counts only for
-// what was written before this process saw it, and never as later than now.
-func TestAgentsAreHeard(t *testing.T) {
+// When an agent last reported is measured by this process's clock. The agent's own time
+// counts only for a Lease that this process sees for the first time, and only if it has
+// passed.
+func TestAgentsAreTracked(t *testing.T) {
 	clock := clocktesting.NewFakeClock(noon)
 	kube := &fake.Clientset{}
 	factory := kubeinformers.NewSharedInformerFactory(kube, 0)
@@ -165,33 +167,33 @@ func TestAgentsAreHeard(t *testing.T) {
 		t.Fatal(err)
 	}
 	looks := 0
-	hear := func(before, after *coordinationv1.Lease) { c.hear(before, after, func() { looks++ }) }
+	hear := func(before, after *coordinationv1.Lease) { c.trackAgent(before, after, func() { looks++ }) }
 	long, ahead, behind := report("long-ago", noon.Add(-time.Hour)), report("ahead", noon.Add(time.Hour)), report("behind", noon.Add(-time.Hour))
 	hear(nil, long)
 	hear(nil, ahead)
 	hear(nil, behind)
 	if looks != 3 {
-		t.Errorf("%d new agents were looked at, of 3", looks)
+		t.Errorf("%d syncs after 3 new agents, want 3", looks)
 	}
 	clock.Step(time.Minute)
-	hear(long, long.DeepCopy()) // a resync says nothing
+	hear(long, long.DeepCopy()) // a resync is not a report
 	hear(behind, report("behind", noon.Add(-59*time.Minute)))
 	want := map[string]time.Time{"long-ago": noon.Add(-time.Hour), "ahead": noon, "behind": noon.Add(time.Minute)}
-	if diff := cmp.Diff(want, c.heard); diff != "" {
-		t.Errorf("heard (-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, c.lastReport); diff != "" {
+		t.Errorf("last reports (-want +got):\n%s", diff)
 	}
 	hear(ahead, report("ahead", noon.Add(2*time.Hour)))
 	if looks != 4 {
-		t.Errorf("looked %d times, want one more for the agent that was silent, and none for the other", looks)
+		t.Errorf("%d syncs, want one more for the agent that was silent, and none for the other", looks)
 	}
-	c.forget("ahead")
-	if _, isKnown := c.heard["ahead"]; isKnown {
+	c.forgetAgent("ahead")
+	if _, isKnown := c.lastReport["ahead"]; isKnown {
 		t.Error("a node that was deleted is remembered")
 	}
 }
 
-// Since when a node has been available goes by the time that passes here, too.
-func TestNodesAreSeen(t *testing.T) {
+// Since when a node has been available is measured by this process's clock, too.
+func TestNodesAreTracked(t *testing.T) {
 	clock := clocktesting.NewFakeClock(noon)
 	kube := &fake.Clientset{}
 	factory := kubeinformers.NewSharedInformerFactory(kube, 0)
@@ -204,8 +206,8 @@ func TestNodesAreSeen(t *testing.T) {
 	}
 	see := func(before, after *corev1.Node, want time.Time) {
 		t.Helper()
-		c.see(before, after)
-		if got := c.available["a"]; !got.Equal(want) {
+		c.trackNode(before, after)
+		if got := c.availableSince["a"]; !got.Equal(want) {
 			t.Errorf("available since %s, want %s", got, want)
 		}
 	}
@@ -215,7 +217,7 @@ func TestNodesAreSeen(t *testing.T) {
 	see(hourAgo, hourAgo.DeepCopy(), noon.Add(-time.Hour))
 	down := node("a", ready(corev1.ConditionUnknown))
 	see(hourAgo, down, time.Time{})
-	see(down, hourAgo, noon.Add(time.Minute)) // whatever its clock says after the reboot
+	see(down, hourAgo, noon.Add(time.Minute)) // whatever the node's clock says after the reboot
 	clock.Step(time.Minute)
 	rebooting := node("a", with(request.InProgress, "x"))
 	see(hourAgo, rebooting, time.Time{})

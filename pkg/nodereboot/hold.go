@@ -18,25 +18,23 @@ import (
 )
 
 const (
-	// holdFor is how long it takes until it is asked again whether what holds reboots
-	// back still does.
-	holdFor = time.Minute
-	// askFor is how long Prometheus may take to answer.
-	askFor = 10 * time.Second
+	// holdPeriod is how long what holds reboots back is not asked for again.
+	holdPeriod = time.Minute
+	// prometheusTimeout is how long Prometheus may take to answer.
+	prometheusTimeout = 10 * time.Second
 )
 
-// Hold is what keeps nodes from their reboots that is neither on a Node nor in the
-// flags.
+// Hold is what holds reboots back and is neither on a Node nor in the flags.
 type Hold struct {
-	Until time.Time // from when on nothing is known of it
-	// Reason and Note say why no node may be rebooted; empty if nothing is against it.
+	Until time.Time // after which the Hold no longer applies
+	// Reason and Note say why no node may reboot; empty if nothing speaks against it.
 	Reason, Note string
-	// Pods are those that must not be disturbed, by the name of their node.
+	// Pods has the Pods that must not be disturbed, by the name of their node.
 	Pods map[string]string
 }
 
-// prometheusAlerts returns a function that asks which alerts fire whose names the
-// regular expression matches as a whole.
+// prometheusAlerts returns a function that asks Prometheus which alerts are firing whose
+// whole name the regular expression matches.
 func prometheusAlerts(url, names string) (func(context.Context, time.Time) ([]string, error), error) {
 	client, err := api.NewClient(api.Config{Address: url})
 	if err != nil {
@@ -44,7 +42,7 @@ func prometheusAlerts(url, names string) (func(context.Context, time.Time) ([]st
 	}
 	query := fmt.Sprintf("ALERTS{alertstate=\"firing\",alertname=~%q}", names)
 	return func(ctx context.Context, now time.Time) ([]string, error) {
-		ctx, cancel := context.WithTimeout(ctx, askFor)
+		ctx, cancel := context.WithTimeout(ctx, prometheusTimeout)
 		defer cancel()
 		answer, _, err := prometheus.NewAPI(client).Query(ctx, query, now)
 		if err != nil {
@@ -63,8 +61,8 @@ func prometheusAlerts(url, names string) (func(context.Context, time.Time) ([]st
 	}, nil
 }
 
-// blockingPods are the Pods that selectors select and that have not ended, one of each
-// node.
+// blockingPods returns one running Pod of each node that one of the selectors selects, as
+// namespace/name.
 func blockingPods(ctx context.Context, kube kubernetes.Interface, selectors []string) (map[string]string, error) {
 	found := map[string]string{}
 	for _, selector := range selectors {
@@ -87,15 +85,19 @@ func blockingPods(ctx context.Context, kube kubernetes.Interface, selectors []st
 	return found, nil
 }
 
-// ask finds out what holds reboots back now. If Prometheus does not answer, all wait.
-func (c *Controller) ask(ctx context.Context) error {
-	hold := Hold{Until: c.clock.Now().Add(holdFor)}
-	if c.alerts != nil {
-		switch alerts, err := c.alerts(ctx, c.clock.Now()); {
+// refreshHold finds out what holds reboots back now, if anything can. If Prometheus does
+// not answer, all nodes wait.
+func (c *Controller) refreshHold(ctx context.Context) error {
+	if c.firingAlerts == nil && len(c.config.BlockingPods) == 0 {
+		return nil
+	}
+	hold := Hold{Until: c.clock.Now().Add(holdPeriod)}
+	if c.firingAlerts != nil {
+		switch alerts, err := c.firingAlerts(ctx, c.clock.Now()); {
 		case err != nil:
-			hold.Reason, hold.Note = AlertsUnknown, "Prometheus does not say whether alerts fire: "+err.Error()
+			hold.Reason, hold.Note = AlertsUnknown, "Prometheus does not say whether alerts are firing: "+err.Error()
 		case len(alerts) > 0:
-			hold.Reason, hold.Note = AlertFires, "these alerts fire: "+strings.Join(alerts[:min(len(alerts), mostNamed)], ", ")
+			hold.Reason, hold.Note = AlertFires, "these alerts are firing: "+strings.Join(alerts[:min(len(alerts), maxListed)], ", ")
 		}
 	}
 	if len(c.config.BlockingPods) > 0 {

@@ -14,7 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/types"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -24,26 +24,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
-func TestNothingIsGrantedOutsideOfWindows(t *testing.T) {
-	w, err := ParseWindow("Wed 22:00-23:00")
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := heard(Observed{Now: noon, Config: Config{MaxUnavailable: intstr.FromInt32(1), Windows: []Window{w}}, Nodes: []*corev1.Node{node("a", needed)}})
-	if d := Decide(o); d.Step != Rest || d.Again != 10*time.Hour || d.Waiting[0].Reason != WindowClosed || d.Waiting[0].Note != "the next window for reboots opens at 2026-07-01T22:00:00Z" {
-		t.Errorf("step %q, again in %s, %+v", d.Step, d.Again, d.Waiting)
-	}
-	next(o.Nodes[0])
-	if d := Decide(o); d.Step != PassOver {
-		t.Errorf("a node that was chosen when the window closed: step %q", d.Step)
-	}
-	o.Now = noon.Add(10 * time.Hour)
-	if d := Decide(heard(o)); d.Step != Grant {
-		t.Errorf("in the window: step %q, %+v", d.Step, d.Waiting)
-	}
-}
-
-// rig is a controller of two nodes that ask, with an API server of its own.
+// rig is a controller with an API server that has two nodes which need a reboot.
 type rig struct {
 	*Controller
 	kube  *fake.Clientset
@@ -73,9 +54,9 @@ func newRig(t *testing.T, args ...string) *rig {
 	return r
 }
 
-// settle syncs, with caches that are up to date and agents that are heard, until there is
-// nothing to do. It returns who may reboot, and when it will be looked again.
-func (r *rig) settle(t *testing.T) (granted []string, again time.Duration) {
+// settle syncs with fresh caches and agents that report until there is nothing to do. It
+// returns which nodes may reboot, and when the next sync is due.
+func (r *rig) settle(t *testing.T) (granted []string, requeueAfter time.Duration) {
 	t.Helper()
 	for range 10 {
 		live, err := r.kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
@@ -84,7 +65,7 @@ func (r *rig) settle(t *testing.T) (granted []string, again time.Duration) {
 		}
 		granted = nil
 		for _, n := range live.Items {
-			r.hear(nil, report(n.Name, r.clock.Now()), func() {})
+			r.trackAgent(nil, report(n.Name, r.clock.Now()), func() {})
 			if err := r.nodes.Add(n.DeepCopy()); err != nil {
 				t.Fatal(err)
 			}
@@ -92,29 +73,25 @@ func (r *rig) settle(t *testing.T) (granted []string, again time.Duration) {
 				granted = append(granted, n.Name)
 			}
 		}
-		if again, err = r.sync(t.Context(), all); err != nil {
+		if requeueAfter, err = r.sync(t.Context(), allNodes); err != nil {
 			t.Fatal(err)
 		}
-		if again != burst {
-			return granted, again
+		if requeueAfter != batchPeriod {
+			return granted, requeueAfter
 		}
 	}
-	t.Fatal("it never comes to rest")
+	t.Fatal("there is always another step")
 	return nil, 0
 }
 
+// reason returns why a node waits, as recorded last.
 func (r *rig) reason(node string) string {
-	for uid, reason := range r.told {
-		if string(uid) == node {
-			return reason
-		}
-	}
-	return ""
+	return r.waiting.Last(types.UID(node))
 }
 
-// While one of the named alerts fires, or Prometheus does not say, all nodes wait; and it
-// is asked once a minute, however often nodes change.
-func TestAlertsHoldRebootsBack(t *testing.T) {
+// While one of the named alerts is firing, or Prometheus does not answer, all nodes wait.
+// Prometheus is asked once a minute, however often nodes change.
+func TestAlerts(t *testing.T) {
 	answer, status, asked := "", http.StatusOK, 0
 	prometheus := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked++
@@ -131,11 +108,11 @@ func TestAlertsHoldRebootsBack(t *testing.T) {
 	}
 
 	answer = alert("EtcdNoLeader") + "," + alert("Disk1") + "," + alert("Disk1")
-	granted, again := r.settle(t)
-	if len(granted) > 0 || again != holdFor || r.reason("a") != AlertFires || r.reason("b") != AlertFires {
-		t.Errorf("granted %q while alerts fire, again in %s, told %v", granted, again, r.told)
+	granted, requeueAfter := r.settle(t)
+	if len(granted) > 0 || requeueAfter != holdPeriod || r.reason("a") != AlertFires || r.reason("b") != AlertFires {
+		t.Errorf("granted %q while alerts fire, requeue after %s; a waits because of %s, b because of %s", granted, requeueAfter, r.reason("a"), r.reason("b"))
 	}
-	if want := "these alerts fire: Disk1, EtcdNoLeader"; r.hold.Note != want {
+	if want := "these alerts are firing: Disk1, EtcdNoLeader"; r.hold.Note != want {
 		t.Errorf("the note is %q, want %q", r.hold.Note, want)
 	}
 	for range 10 {
@@ -145,24 +122,25 @@ func TestAlertsHoldRebootsBack(t *testing.T) {
 		t.Errorf("asked %d times within a minute", asked)
 	}
 
-	r.clock.Step(holdFor)
+	r.clock.Step(holdPeriod)
 	answer, status = "", http.StatusServiceUnavailable
 	if granted, _ := r.settle(t); len(granted) > 0 || r.reason("a") != AlertsUnknown {
-		t.Errorf("granted %q although nobody knows, told %v", granted, r.told)
+		t.Errorf("granted %q although Prometheus did not answer; a waits because of %s", granted, r.reason("a"))
 	}
 
-	r.clock.Step(holdFor)
+	r.clock.Step(holdPeriod)
 	status = http.StatusOK
-	if granted, _ := r.settle(t); len(granted) != 1 || asked != 4 { // once to choose, once to grant
+	if granted, _ := r.settle(t); len(granted) != 1 || asked != 4 { // once to choose a node, once to grant its reboot
 		t.Errorf("granted %q when no alert fires, asked %d times", granted, asked)
 	}
 }
 
-// An alert that begins to fire between the two steps of a grant takes the turn back.
-func TestAnAlertTakesATurnBack(t *testing.T) {
+// If an alert begins to fire between the two steps of a grant, the chosen node is passed
+// over.
+func TestAlertBetweenChooseAndGrant(t *testing.T) {
 	r := newRig(t)
 	asked := 0
-	r.alerts = func(context.Context, time.Time) ([]string, error) {
+	r.firingAlerts = func(context.Context, time.Time) ([]string, error) {
 		if asked++; asked == 2 {
 			return []string{"EtcdNoLeader"}, nil
 		}
@@ -182,8 +160,8 @@ func TestAnAlertTakesATurnBack(t *testing.T) {
 	}
 }
 
-// A node with a Pod that must not be disturbed waits, and another has its turn.
-func TestPodsHoldTheirNodeBack(t *testing.T) {
+// A node with a Pod that must not be disturbed waits, and another node takes its turn.
+func TestBlockingPods(t *testing.T) {
 	r := newRig(t, "-nodereboot-blocking-pods=job=training; app in (ci)")
 	var selectors []string
 	runs := true
@@ -196,16 +174,16 @@ func TestPodsHoldTheirNodeBack(t *testing.T) {
 		}
 		return true, pods, nil
 	})
-	granted, again := r.settle(t)
-	if diff := cmp.Diff([]string{"b"}, granted); diff != "" || r.reason("a") != PodRuns || again != holdFor {
-		t.Errorf("told %v, again in %s; granted (-want +got):\n%s", r.told, again, diff)
+	granted, requeueAfter := r.settle(t)
+	if diff := cmp.Diff([]string{"b"}, granted); diff != "" || r.reason("a") != PodRuns || requeueAfter != holdPeriod {
+		t.Errorf("a waits because of %s, requeue after %s; granted (-want +got):\n%s", r.reason("a"), requeueAfter, diff)
 	}
 	const running = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 	if diff := cmp.Diff([]string{"job=training " + running, "app in (ci) " + running}, selectors[:2]); diff != "" {
 		t.Errorf("asked for (-want +got):\n%s", diff)
 	}
 	runs = false
-	r.clock.Step(holdFor)
+	r.clock.Step(holdPeriod)
 	if _, err := r.kube.CoreV1().Nodes().Update(t.Context(), node("b"), metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -25,38 +25,37 @@ import (
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
-// world is a cluster as the API server has it, which knows of resource versions,
-// and which controllers see by their caches, live lists, and patches.
+// world is a cluster as the API server has it. It knows about resource versions, and
+// controllers see it through their caches, live lists and patches.
 //
-// There is no election in it: that one process writes at a time is not what the
-// budget depends on.
+// There is no leader election: the budget does not depend on only one process writing.
 type world struct {
 	t          *rapid.T
 	most       intstr.IntOrString
 	version    int
 	nodes      map[string]*corev1.Node
 	candidates []*candidate
-	between    func()  // what happens after the next live list and before the patch
-	late       []patch // on their way, while their senders have given up on them
+	between    func()      // what happens after the next live list and before the patch
+	late       []sentPatch // on their way although their senders have given up on them
 
-	lists     int // that were made so far
-	disturbed int // the number of lists after which a node failed or was deleted last
+	lists     int // how many were made so far
+	disturbed int // how many lists had been made when a node last failed or was deleted
 	granted   map[types.UID]list
 	asked     map[types.UID]int // requests by node
 	served    map[types.UID]int
 }
 
-// list is what is remembered of a live list.
+// list is what the test remembers of a live list.
 type list struct{ number, budget, counted int }
 
-// patch is a write of a controller, by that list.
-type patch struct {
+// sentPatch is a write of a controller that was decided by that list.
+type sentPatch struct {
 	node string
 	body []byte
 	by   list
 }
 
-// candidate is one process of the controller, with a cache of its own.
+// candidate is one process of the controller, with its own cache.
 type candidate struct {
 	*Controller
 	store cache.Store
@@ -85,7 +84,7 @@ func (w *world) newCandidate() *candidate {
 		w.t.Fatal(err)
 	}
 	for i := range 10 {
-		controller.heard[fmt.Sprintf("node-%d", i)] = noon
+		controller.lastReport[fmt.Sprintf("node-%d", i)] = noon
 	}
 	c := &candidate{Controller: controller, store: nodes.Informer().GetStore()}
 	kube.AddReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -103,7 +102,7 @@ func (w *world) newCandidate() *candidate {
 	})
 	kube.AddReactor("patch", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		sent := action.(clienttesting.PatchAction)
-		p := patch{sent.GetName(), sent.GetPatch(), c.list}
+		p := sentPatch{sent.GetName(), sent.GetPatch(), c.list}
 		switch rapid.IntRange(0, 5).Draw(w.t, "connection") {
 		case 0:
 			w.late = append(w.late, p)
@@ -119,7 +118,7 @@ func (w *world) newCandidate() *candidate {
 }
 
 // write is what the API server does with a controller's patch when it arrives.
-func (w *world) write(sent patch) (*corev1.Node, error) {
+func (w *world) write(sent sentPatch) (*corev1.Node, error) {
 	var p struct {
 		Metadata struct {
 			UID             types.UID
@@ -152,14 +151,14 @@ func (w *world) write(sent patch) (*corev1.Node, error) {
 	return w.nodes[sent.node].DeepCopy(), nil
 }
 
-// audit checks a grant, to the node as it was before, by that list.
+// audit checks a grant that was decided by that list. before is the node before it.
 func (w *world) audit(before *corev1.Node, by list) {
 	now := w.nodes[before.Name]
 	if !request.IsNeeded(before) || request.IsGranted(before) || request.IsNeeded(now) || request.IsNext(now) {
-		w.t.Fatalf("the grant turns %v into %v", before.Annotations, now.Annotations)
+		w.t.Fatalf("the grant changed %v to %v", before.Annotations, now.Annotations)
 	}
 	if by.counted > by.budget {
-		w.t.Fatalf("granted by a list that has %d unavailable, of %d that may be", by.counted, by.budget)
+		w.t.Fatalf("granted by a list with %d unavailable nodes, of at most %d", by.counted, by.budget)
 	}
 	w.granted[now.UID] = by
 	last, n, controlPlane := list{}, 0, 0
@@ -175,17 +174,18 @@ func (w *world) audit(before *corev1.Node, by list) {
 		}
 	}
 	if controlPlane > 1 {
-		w.t.Fatalf("%d nodes of the control plane are granted their reboot", controlPlane)
+		w.t.Fatalf("%d control plane nodes are granted a reboot", controlPlane)
 	}
 	if n > last.budget {
-		w.t.Fatalf("%d nodes are granted their reboot, of %d that may be unavailable", n, last.budget)
+		w.t.Fatalf("%d nodes are granted a reboot, of at most %d", n, last.budget)
 	}
 	if n := w.count(false); w.disturbed < by.number && n > by.budget {
-		w.t.Fatalf("%d nodes are unavailable after a grant, of %d that may be", n, by.budget)
+		w.t.Fatalf("%d nodes are unavailable after a grant, of at most %d", n, by.budget)
 	}
 }
 
-// count counts in words of its own who is unavailable, or will be.
+// count counts the nodes that are unavailable or will be, independently of the code under
+// test.
 func (w *world) count(alsoNext bool) (n int) {
 	for _, node := range w.nodes {
 		_, next := node.Annotations[request.Next]
@@ -206,7 +206,7 @@ func (w *world) change(name string, change func(*corev1.Node)) {
 	w.nodes[name] = node
 }
 
-// agent does the next step of the agent of a node.
+// agent takes the next step of a node's agent.
 func (w *world) agent(name string) {
 	w.change(name, func(n *corev1.Node) {
 		if _, isRebooting := n.Annotations[request.InProgress]; isRebooting {
@@ -214,7 +214,7 @@ func (w *world) agent(name string) {
 			w.served[n.UID]++
 		} else if _, now := n.Annotations[request.Now]; now {
 			if request.IsNeeded(n) {
-				w.asked[n.UID]-- // one reboot is for both
+				w.asked[n.UID]-- // one reboot serves both requests
 			}
 			delete(n.Annotations, request.Now)
 			delete(n.Annotations, request.Needed)
@@ -223,7 +223,7 @@ func (w *world) agent(name string) {
 	})
 }
 
-// join has a new node come, which may have the name of one that goes.
+// join adds a new node, which may replace one of the same name.
 func (w *world) join(name string) {
 	w.version++
 	if w.nodes[name] != nil {
@@ -236,7 +236,7 @@ func (w *world) join(name string) {
 	w.nodes[name].UID, w.nodes[name].ResourceVersion = types.UID(fmt.Sprint(w.version)), strconv.Itoa(w.version)
 }
 
-// happen is anything that may happen at any time.
+// happen lets something happen that may happen at any time.
 func (w *world) happen() {
 	names := slices.Sorted(maps.Keys(w.nodes))
 	kind := rapid.IntRange(0, 7).Draw(w.t, "happens")
@@ -256,7 +256,7 @@ func (w *world) happen() {
 		}
 	case 4:
 		delete(w.nodes, name)
-		w.disturbed = w.lists // of fewer nodes fewer may be unavailable
+		w.disturbed = w.lists // if there are fewer nodes, fewer may be unavailable
 	case 5:
 		w.agent(name)
 	case 6:
@@ -267,7 +267,7 @@ func (w *world) happen() {
 	}
 }
 
-// arrive has one of the writes arrive that are late.
+// arrive lets one of the late writes arrive.
 func (w *world) arrive() {
 	if len(w.late) > 0 {
 		i := rapid.IntRange(0, len(w.late)-1).Draw(w.t, "arrives")
@@ -277,7 +277,7 @@ func (w *world) arrive() {
 	}
 }
 
-// show brings a candidate's cache up to date, or only a part of it.
+// show updates a candidate's cache, or a part of it.
 func (w *world) show(c *candidate, isPart bool) {
 	isSeen := func() bool { return !isPart || rapid.Bool().Draw(w.t, "seen") }
 	for _, object := range c.store.List() {
@@ -292,10 +292,9 @@ func (w *world) show(c *candidate, isPart bool) {
 	}
 }
 
-// The budget is never exceeded by what is granted, whatever the nodes do, however
-// old the caches are, whoever writes, and whenever that arrives; and in the end all
-// requests are served.
-func TestBudgetHoldsAndEverybodyIsServed(t *testing.T) {
+// Grants never exceed the budget, whatever the nodes do, however stale the caches are,
+// whoever writes, and whenever the writes arrive; and in the end all requests are served.
+func TestBudgetHoldsAndEveryoneIsServed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := rapid.SampledFrom([]intstr.IntOrString{
 			intstr.FromInt32(0), intstr.FromInt32(1), intstr.FromInt32(2), intstr.FromInt32(3),
@@ -334,13 +333,13 @@ func TestBudgetHoldsAndEverybodyIsServed(t *testing.T) {
 }
 
 func (w *world) sync(c *candidate) {
-	_, err := c.sync(w.t.Context(), all)
+	_, err := c.sync(w.t.Context(), allNodes)
 	if err != nil && !errors.Is(err, errLost) && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		w.t.Fatal(err)
 	}
 }
 
-// settle lets all nodes be well and all agents work until nothing more happens.
+// settle makes all nodes healthy and lets all agents work until nothing more happens.
 func (w *world) settle() {
 	for len(w.late) > 0 {
 		w.arrive()
@@ -358,11 +357,11 @@ func (w *world) settle() {
 	for name, n := range w.nodes {
 		switch {
 		case request.IsGranted(n) || request.IsNext(n):
-			w.t.Fatalf("%s has not done with its reboot", name)
+			w.t.Fatalf("%s has not finished its reboot", name)
 		case isClosed && w.served[n.UID] > 0:
 			w.t.Fatalf("%s was rebooted although nothing may be granted", name)
 		case !isClosed && (request.IsNeeded(n) || w.served[n.UID] != w.asked[n.UID]):
-			w.t.Fatalf("%s has asked %d times and was served %d times", name, w.asked[n.UID], w.served[n.UID])
+			w.t.Fatalf("%s asked %d times and was served %d times", name, w.asked[n.UID], w.served[n.UID])
 		}
 	}
 }

@@ -8,40 +8,40 @@ import (
 	"time"
 )
 
-// Window is a time of some days of the week in which reboots may begin.
+// Window is a period of the week in which reboots may be granted.
 type Window struct {
-	days [7]bool // by time.Weekday; on which it opens
-	// from and to are minutes since midnight, by the clock on the wall. If to is not
-	// later, it is on the next day.
+	days [7]bool // the days on which the window opens, by time.Weekday
+	// from and to are minutes since midnight, in local time. If to is not later than from,
+	// it is on the next day.
 	from, to int
 }
 
 var weekdays = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
 
-const minutesOfDay = 24 * 60
+const minutesPerDay = 24 * 60
 
-// ParseWindow reads the days of the week and a time from and to, either of which may be
-// left out: "Mon-Fri 22:00-04:00", "Sat,Sun", "01:00-05:30".
+// ParseWindow parses days of the week and times of day, either of which may be left out:
+// "Mon-Fri 22:00-04:00", "Sat,Sun", "01:00-05:30".
 func ParseWindow(text string) (Window, error) {
-	w := Window{days: [7]bool{true, true, true, true, true, true, true}, to: minutesOfDay}
+	w := Window{days: [7]bool{true, true, true, true, true, true, true}, to: minutesPerDay}
 	words := strings.Fields(text)
 	if len(words) == 0 || len(words) > 2 {
-		return w, fmt.Errorf("%q is no window such as Mon-Fri 22:00-04:00", text)
+		return w, fmt.Errorf("%q is not a window such as Mon-Fri 22:00-04:00", text)
 	}
 	var err error
 	if last := words[len(words)-1]; strings.Contains(last, ":") {
 		if w.from, w.to, err = parseTimes(last); err != nil {
-			return w, fmt.Errorf("%q is no window such as Mon-Fri 22:00-04:00: %w", text, err)
+			return w, fmt.Errorf("%q is not a window such as Mon-Fri 22:00-04:00: %w", text, err)
 		}
 		words = words[:len(words)-1]
 	}
 	switch len(words) {
 	case 1:
 		if w.days, err = parseDays(words[0]); err != nil {
-			return w, fmt.Errorf("%q is no window such as Mon-Fri 22:00-04:00: %w", text, err)
+			return w, fmt.Errorf("%q is not a window such as Mon-Fri 22:00-04:00: %w", text, err)
 		}
 	case 2:
-		return w, fmt.Errorf("%q is no window such as Mon-Fri 22:00-04:00", text)
+		return w, fmt.Errorf("%q is not a window such as Mon-Fri 22:00-04:00", text)
 	}
 	return w, nil
 }
@@ -50,7 +50,7 @@ func parseDays(text string) (days [7]bool, err error) {
 	parse := func(word string) (int, error) {
 		day := slices.Index(weekdays, strings.ToLower(word))
 		if day < 0 {
-			return 0, fmt.Errorf("%q is no day: they are %s", word, strings.Join(weekdays, ", "))
+			return 0, fmt.Errorf("%q is not a day, which is one of %s", word, strings.Join(weekdays, ", "))
 		}
 		return day, nil
 	}
@@ -79,7 +79,7 @@ func parseDays(text string) (days [7]bool, err error) {
 func parseTimes(text string) (from, to int, err error) {
 	parse := func(text string) (int, error) {
 		if text == "24:00" {
-			return minutesOfDay, nil
+			return minutesPerDay, nil
 		}
 		at, err := time.Parse("15:04", text)
 		return at.Hour()*60 + at.Minute(), err
@@ -91,14 +91,14 @@ func parseTimes(text string) (from, to int, err error) {
 	if to, err = parse(last); err != nil {
 		return 0, 0, err
 	}
-	if from == to || from == minutesOfDay {
-		return 0, 0, errors.New("it is never open")
+	if from == to || from == minutesPerDay {
+		return 0, 0, errors.New("the window is never open")
 	}
 	return from, to, nil
 }
 
-// untilOpen is how long it takes until one of the windows is open, by the clocks of the
-// zone; 0 if one is, or there are none.
+// untilOpen returns how long it takes until one of the windows is open in that time zone;
+// zero if one is open or there are none.
 func untilOpen(windows []Window, zone *time.Location, now time.Time) time.Duration {
 	if len(windows) == 0 {
 		return 0
@@ -115,14 +115,14 @@ func untilOpen(windows []Window, zone *time.Location, now time.Time) time.Durati
 			if w.to <= w.from {
 				closes = time.Date(year, month, day+offset+1, 0, w.to, 0, 0, zone)
 			}
-			midday := time.Date(year, month, day+offset, 12, 0, 0, 0, zone) // is on every day
+			midday := time.Date(year, month, day+offset, 12, 0, 0, 0, zone) // exists on every day, even when clocks are changed
 			if !w.days[midday.Weekday()] || !now.Before(closes) {
 				continue
 			}
 			if !now.Before(opens) {
 				return 0
 			}
-			first = soonest(first, opens.Sub(now))
+			first = minRequeue(first, opens.Sub(now))
 		}
 	}
 	return first

@@ -1,33 +1,16 @@
-// Package podtimestamp gives Pods that ask for it a timestamp, exactly once: one
-// with the annotation "addtime", whatever its value, gets the annotation
-// "timestamp".
-//
-// It decides which Pods ask and have none, from their metadata alone. It writes
-// that annotation, and events about it. It never changes a timestamp that is
-// there, whoever put it there, and never writes to a Pod that is being deleted or
-// is the mirror of a static one.
-//
-// One sync of one Pod goes
-//
-//	fresh → observe → decide → act → events
-//
-// as that of an Icecream does; there is no status to report.
 package podtimestamp
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/metadata/metadatalister"
@@ -38,28 +21,24 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/consistency"
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
+	"nicoleh.io/k8s-controller/pkg/kit/news"
+	"nicoleh.io/k8s-controller/pkg/kit/patch"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
-// Name is that of the controller, wherever it has to be named.
+// Name is the controller's name in flags, logs, metrics and events.
 const Name = "podtimestamp"
 
 const fieldManager = Name + "-controller"
 
-// Resource is what it works on.
+// Resource is the resource that the controller watches and patches.
 var Resource = corev1.SchemeGroupVersion.WithResource("pods")
 
-// Config is what an operator can choose: nothing, so far.
-type Config struct{}
-
-// The reasons of its events.
-const (
-	ReasonStamped = "Stamped"
-	ReasonRefused = "StampRefused"
-	ReasonDropped = "StampDropped" // the API server has stored no timestamp, and said that all is well
-)
-
-// Controller stamps Pods.
+// Controller stamps Pods. One sync of one Pod goes
+//
+//	ensureCachesReady → observe → decide → act → report
+//
+// Unlike for an Icecream, there is no status: what there is to report are events.
 type Controller struct {
 	*worker.Loop
 
@@ -70,12 +49,11 @@ type Controller struct {
 	metrics  metrics.Controller
 	stamps   metrics.Total
 
-	writes  *consistency.Store
-	refused sync.Map // by name, the UIDs of Pods whose stamp was refused or dropped, which has been told
+	writes   *consistency.Store
+	warnings news.Store[cache.ObjectName, types.UID] // Pods about which a warning was recorded
 }
 
-// NewController wires a controller to its informer, of the metadata of Pods, and starts
-// nothing.
+// NewController wires a controller to its informer of Pod metadata, and starts nothing.
 func NewController(_ Config, client metadata.Interface, pods kubeinformers.GenericInformer, recorder events.EventRecorder, clock clock.WithTicker) (*Controller, error) {
 	c := &Controller{
 		client:   client,
@@ -85,66 +63,63 @@ func NewController(_ Config, client metadata.Interface, pods kubeinformers.Gener
 		metrics:  metrics.For(Name),
 		stamps:   metrics.NewTotal("podtimestamp_stamps_total", "Timestamps given to Pods.", ""),
 	}
-	c.Loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync), worker.WithKeys(c.asking))
+	c.Loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync), worker.WithKeys(c.names))
 	c.writes = consistency.New(map[schema.GroupResource]consistency.Seen{Resource.GroupResource(): pods.Informer().GetStore()})
-
-	if err := pods.Informer().SetTransform(informer.Stripped(strip)); err != nil {
+	if err := setTransform(pods); err != nil {
 		return nil, fmt.Errorf("setting up the cache: %w", err)
 	}
-	registration, err := pods.Informer().AddEventHandler(cache.FilteringResourceEventHandler{
-		FilterFunc: mayAsk,
-		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc:    follow(c.AddUrgent), // asks only now
-			UpdateFunc: func(_, pod any) { follow(c.Add)(pod) },
-			DeleteFunc: follow(c.AddUrgent), // asks no longer
-		},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("following events: %w", err)
+	if err := c.addHandlers(pods); err != nil {
+		return nil, fmt.Errorf("adding event handlers: %w", err)
 	}
-	c.WaitFor(registration.HasSyncedChecker())
 	return c, nil
 }
 
-// sync gives one Pod its timestamp if it is to have one.
-func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (again time.Duration, err error) {
-	if err := c.writes.EnsureReady(name); err != nil {
-		c.metrics.StaleCacheWait()
-		return 0, worker.Requeue(err)
-	}
-
-	pod, err := c.pods.Namespace(name.Namespace).Get(name.Name)
-	if apierrors.IsNotFound(err) {
-		c.refused.Delete(name)
-		return 0, nil
-	} else if err != nil {
+// sync gives one Pod its timestamp if it should have one.
+func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAfter time.Duration, err error) {
+	if err := c.ensureCachesReady(name); err != nil {
 		return 0, err
 	}
-	observed := Observed{Now: c.clock.Now(), Pod: pod}
-
-	decision := Decide(observed)
-	if decision.Timestamp == "" {
-		c.refused.Delete(name)
-		return 0, nil
+	observed, err := c.observe(name)
+	if err != nil {
+		return 0, err
 	}
-
-	timestamp, err := c.stamp(ctx, name, observed, decision)
-	c.tell(name, observed, timestamp, err)
-	return 0, err
+	decision := Decide(observed)
+	timestamp, err := c.act(ctx, name, observed, decision)
+	return 0, c.report(name, observed, timestamp, err)
 }
 
-// errDropped says that the Pod was stored without its timestamp.
-var errDropped = errors.New("the API server has accepted the annotation " + AnnotationTimestamp + " and not stored it, by an admission policy or webhook")
+// ensureCachesReady returns an error while the cache does not show what the controller
+// wrote last.
+func (c *Controller) ensureCachesReady(name cache.ObjectName) error {
+	if err := c.writes.EnsureReady(name); err != nil {
+		c.metrics.StaleCacheWait()
+		return worker.Requeue(err)
+	}
+	return nil
+}
 
-// stamp writes what was decided, if the Pod is still as the cache shows it, and returns
-// the timestamp that was stored.
-func (c *Controller) stamp(ctx context.Context, name cache.ObjectName, o Observed, d Decision) (timestamp string, err error) {
-	patch, err := Patch(o, d)
+// observe reads the Pod from the cache.
+func (c *Controller) observe(name cache.ObjectName) (o Observed, err error) {
+	o.Now = c.clock.Now()
+	o.Pod, err = informer.OrNil(c.pods.Namespace(name.Namespace).Get(name.Name))
+	return o, err
+}
+
+// errDropped means that the Pod was stored without its timestamp.
+var errDropped = errors.New("the API server accepted the annotation " + AnnotationTimestamp + " but an admission policy or webhook kept it from being stored")
+
+// act sets the annotation if that was decided and the Pod is still as the cache shows
+// it. It returns the timestamp that was stored; empty if there was nothing to do.
+func (c *Controller) act(ctx context.Context, name cache.ObjectName, o Observed, d Decision) (timestamp string, err error) {
+	if d.Timestamp == "" {
+		return "", nil
+	}
+	body, err := patch.Merge(o.Pod, map[string]*string{AnnotationTimestamp: &d.Timestamp}, nil)
 	if err != nil {
 		return "", err
 	}
 	stamped, err := c.client.Resource(Resource).Namespace(name.Namespace).
-		Patch(ctx, name.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+		Patch(ctx, name.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
 	if informer.IsBehind(err) {
 		return "", worker.Requeue(err)
 	}
@@ -159,56 +134,19 @@ func (c *Controller) stamp(ctx context.Context, name cache.ObjectName, o Observe
 	return stamped.Annotations[AnnotationTimestamp], nil
 }
 
-// tell records what became of the decision: that the Pod is stamped, or, for the
-// first time of possibly many, that somebody does not allow it.
-func (c *Controller) tell(name cache.ObjectName, o Observed, timestamp string, err error) {
-	pod := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: name.Namespace, Name: name.Name, UID: o.Pod.UID, ResourceVersion: o.Pod.ResourceVersion}
+// report records that the Pod was stamped, or, once for each Pod, that something keeps
+// it from being stamped. It returns err.
+func (c *Controller) report(name cache.ObjectName, o Observed, timestamp string, err error) error {
 	switch {
+	case err == nil && timestamp == "":
+		c.warnings.Forget(name) // nothing is wrong with a Pod that needs no timestamp
 	case err == nil:
-		c.refused.Delete(name)
-		c.recorder.Eventf(pod, nil, corev1.EventTypeNormal, ReasonStamped, "Stamp", "Set annotation %s to %s", AnnotationTimestamp, timestamp)
+		c.warnings.Forget(name)
+		c.record(name, o, corev1.EventTypeNormal, ReasonStamped, fmt.Sprintf("Set annotation %s to %s", AnnotationTimestamp, timestamp))
 	case errors.Is(err, errDropped):
-		c.warn(pod, name, ReasonDropped, err)
+		c.warn(name, o, ReasonDropped, err)
 	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
-		c.warn(pod, name, ReasonRefused, err)
+		c.warn(name, o, ReasonRefused, err)
 	}
-}
-
-// warn tells, once for each Pod, that it does not get a timestamp.
-func (c *Controller) warn(pod *corev1.ObjectReference, name cache.ObjectName, reason string, err error) {
-	if told, _ := c.refused.Swap(name, pod.UID); told != pod.UID {
-		c.recorder.Eventf(pod, nil, corev1.EventTypeWarning, reason, "Stamp", "Trying on: %v", err)
-	}
-}
-
-// follow adds the name of a Pod that something has happened to.
-func follow(add func(cache.ObjectName)) func(pod any) {
-	return func(pod any) {
-		name, err := cache.DeletionHandlingObjectToName(pod)
-		if err != nil {
-			utilruntime.HandleError(err)
-			return
-		}
-		add(name)
-	}
-}
-
-// asking are the names of the Pods in the cache that ask for a timestamp.
-func (c *Controller) asking(yield func(cache.ObjectName) bool) {
-	pods, err := c.pods.List(labels.Everything())
-	if err != nil {
-		utilruntime.HandleError(err)
-	}
-	for _, pod := range pods {
-		if isAsking(pod) && !yield(cache.MetaObjectToName(pod)) {
-			return
-		}
-	}
-}
-
-// mayAsk keeps the Pods that do not ask for anything out of the queue: most do not.
-// One that no longer asks, or is gone, is followed for the last time.
-func mayAsk(obj any) bool {
-	pod, isKnown := obj.(*metav1.PartialObjectMetadata)
-	return !isKnown || isAsking(pod)
+	return err
 }

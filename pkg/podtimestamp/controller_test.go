@@ -32,14 +32,14 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The default handlers also pace errors by the time since the last one, and a
-	// synctest bubble's clock is decades away from the one outside.
+	// The default handlers also delay errors by the time since the last one, and the
+	// clock of a synctest bubble is decades away from the one outside.
 	utilruntime.ErrorHandlers = []utilruntime.ErrorHandler{func(context.Context, error, string, ...any) { reports.Add(1) }}
 	klog.SetLogger(logr.Discard())
 	goleak.VerifyTestMain(m)
 }
 
-// reports is how many errors a loop has reported.
+// reports counts the errors that loops have reported.
 var reports atomic.Int64
 
 func equal[T any](t *testing.T, what string, want, got T) {
@@ -95,8 +95,8 @@ func stamps(t *testing.T) float64 {
 	return 0
 }
 
-// While the cache does not show the stamp yet, nothing that it shows makes the
-// controller try again.
+// While the cache does not show the timestamp yet, no event makes the controller patch the
+// Pod a second time.
 func TestOwnWritesAreWaitedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *server) {
 		s.create("sundae", "addtime", "")
@@ -111,8 +111,8 @@ func TestOwnWritesAreWaitedFor(t *testing.T) {
 	})
 }
 
-// A conflict, or a Pod that is gone, is what a cache that trails leads to.
-func TestATrailingCacheIsNoNews(t *testing.T) {
+// A conflict and a Pod that is gone are what a stale cache leads to: neither is reported.
+func TestStaleCacheIsNotReported(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *server) {
 		before := reports.Load()
 		s.answer(apierrors.NewNotFound(Resource.GroupResource(), "sundae"), apierrors.NewConflict(Resource.GroupResource(), "sundae", nil))
@@ -125,33 +125,33 @@ func TestATrailingCacheIsNoNews(t *testing.T) {
 	})
 }
 
-func TestARefusalIsToldOnceAndTriedAgain(t *testing.T) {
+func TestRefusalIsReportedOnceAndRetried(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *server) {
 		s.run()
 		s.answer(slices.Repeat([]error{errDenied}, 5)...)
 		s.create("sundae", "addtime", "")
 		pass(time.Hour)
-		told := []string{
-			`Warning StampRefused: Trying on: setting annotation timestamp: pods "sundae" is forbidden: not on Sundays`,
+		want := []string{
+			`Warning StampRefused: Retrying: setting annotation timestamp: pods "sundae" is forbidden: not on Sundays`,
 			"Normal Stamped: Set annotation timestamp to 2000-01-01T00:00:00Z",
 		}
 		equal(t, "patches", 6, s.patches)
-		equal(t, "events", told, s.events)
+		equal(t, "events", want, s.events)
 
 		s.answer(errDenied, errDenied)
 		s.create("sundae", "addtime", "")
 		pass(time.Hour)
-		told[1] = "Normal Stamped: Set annotation timestamp to 2000-01-01T01:00:00Z"
-		equal(t, "events of another Pod of that name", told, s.events[2:])
+		want[1] = "Normal Stamped: Set annotation timestamp to 2000-01-01T01:00:00Z"
+		equal(t, "events of another Pod of that name", want, s.events[2:])
 
 		s.answer(apierrors.NewInternalError(errors.New("etcd")), apierrors.NewTooManyRequests("later", 2), errors.New("no route"))
 		s.create("cone", "addtime", "")
 		pass(time.Hour)
-		equal(t, "events of troubles that are not the Pod's", []string{"Normal Stamped: Set annotation timestamp to 2000-01-01T02:00:02Z"}, s.events[4:])
+		equal(t, "events about errors that have nothing to do with the Pod", []string{"Normal Stamped: Set annotation timestamp to 2000-01-01T02:00:02Z"}, s.events[4:])
 	})
 }
 
-func TestWhatIsRememberedIsForgotten(t *testing.T) {
+func TestWarningsAreForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *server) {
 		c, _ := s.run()
 		for _, end := range []func(name string){
@@ -165,16 +165,16 @@ func TestWhatIsRememberedIsForgotten(t *testing.T) {
 			s.create("sundae", "addtime", "")
 			pass(10 * time.Millisecond)
 			if len(s.events) == 0 {
-				t.Error("the refusal was not told")
+				t.Error("the refusal was not reported")
 			}
 			end("sundae")
 			pass(time.Hour)
-			c.refused.Range(func(name, _ any) bool { t.Errorf("%s is remembered", name); return true })
+			equal(t, "how many warnings are remembered", 0, c.warnings.Len())
 		}
 	})
 }
 
-// deed is one thing that happens to a Pod, or to the controller.
+// deed is something that happens to a Pod or to the controller.
 type deed struct {
 	What  string
 	Pod   string
@@ -191,9 +191,9 @@ func deeds() *rapid.Generator[[]deed] {
 	}), 1, 60)
 }
 
-// Whatever happens, and in whichever order, no Pod is stamped twice, none that has a
-// timestamp or does not ask for one is stamped at all (the server complains of
-// these), and in the end every one that asks has its timestamp.
+// Whatever happens, in whatever order: no Pod is stamped twice, none that has a timestamp
+// or does not ask for one is stamped at all (the server reports that as an error), and in
+// the end every Pod that asks has its timestamp.
 func TestWhateverHappens(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		plan := deeds().Draw(r, "deeds")
@@ -207,7 +207,7 @@ func TestWhateverHappens(t *testing.T) {
 	})
 }
 
-// play has a controller live through it, and returns what is wrong in the end.
+// play runs a controller while the plan happens, and returns what is wrong in the end.
 func (s *server) play(plan []deed) (wrong []string) {
 	_, stop := s.run()
 	for _, deed := range plan {
@@ -223,7 +223,7 @@ func (s *server) play(plan []deed) (wrong []string) {
 		case "withdraw":
 			edit(func(pod *metav1.PartialObjectMetadata) { delete(pod.Annotations, AnnotationAddTime) })
 		case "stamp":
-			s.annotate(deed.Pod, AnnotationTimestamp, "somebody's")
+			s.annotate(deed.Pod, AnnotationTimestamp, "someone's")
 		case "touch":
 			edit(func(*metav1.PartialObjectMetadata) {})
 		case "terminate":
@@ -260,9 +260,9 @@ func (s *server) play(plan []deed) (wrong []string) {
 	return wrong
 }
 
-// The cache takes the same memory for Pods with much in their metadata as for those
-// with next to nothing there. That spec and status do not get here at all is shown
-// with a real API server, in test/e2e.
+// The cache needs no more memory for Pods with much metadata than for Pods with hardly any.
+// That specs and statuses are not even transferred is tested with a real API server, in
+// test/e2e.
 func TestMemoryDoesNotDependOnThePods(t *testing.T) {
 	const pods = 5000
 	fat := strings.Repeat("x", 10_000)
@@ -302,9 +302,9 @@ func TestMemoryDoesNotDependOnThePods(t *testing.T) {
 		pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet", FieldsV1: metav1.NewFieldsV1(fat)}}
 		return pod
 	})
-	t.Logf("a thin Pod takes %.0f bytes, a fat one of 50 KB %.0f", thinPods, fatPods)
+	t.Logf("a thin Pod needs %.0f bytes, a fat one of 50 KB %.0f", thinPods, fatPods)
 	if fatPods > thinPods+200 {
-		t.Errorf("a thin Pod takes %.0f bytes, a fat one %.0f", thinPods, fatPods)
+		t.Errorf("a thin Pod needs %.0f bytes, a fat one %.0f", thinPods, fatPods)
 	}
 }
 
@@ -314,7 +314,7 @@ func numbered(i int) *metav1.PartialObjectMetadata {
 	return pod
 }
 
-// heap is how much of it is in use when all that is not needed is gone.
+// heap returns the size of the heap after garbage collection.
 func heap() float64 {
 	runtime.GC()
 	runtime.GC()
@@ -323,8 +323,8 @@ func heap() float64 {
 	return float64(stats.HeapAlloc)
 }
 
-// A webhook may drop the annotation, or something else besides, and have the API server
-// say that all is well.
+// A webhook may drop the annotation, with or without another change, although the API
+// server reports success.
 func TestATimestampThatIsDropped(t *testing.T) {
 	changes := 0
 	for name, alter := range map[string]func(pod *metav1.PartialObjectMetadata){
@@ -343,10 +343,10 @@ func TestATimestampThatIsDropped(t *testing.T) {
 				_, stop := s.run()
 				pass(time.Hour)
 				if s.patches < 60 || s.patches > 90 { // with back-off up to a minute
-					t.Errorf("it was tried %d times in an hour", s.patches)
+					t.Errorf("%d attempts in an hour, want 60 to 90", s.patches)
 				}
 				equal(t, "metric", before, stamps(t))
-				equal(t, "events", []string{"Warning StampDropped: Trying on: the API server has accepted the annotation timestamp and not stored it, by an admission policy or webhook"}, s.events)
+				equal(t, "events", []string{"Warning StampDropped: Retrying: the API server accepted the annotation timestamp but an admission policy or webhook kept it from being stored"}, s.events)
 
 				s.alters(nil)
 				pass(2 * time.Minute)
@@ -359,8 +359,8 @@ func TestATimestampThatIsDropped(t *testing.T) {
 	}
 }
 
-// What is told is what was stored.
-func TestATimestampThatIsChanged(t *testing.T) {
+// The event has the timestamp that was stored, not the one that was requested.
+func TestChangedTimestamp(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *server) {
 		s.alters(func(pod *metav1.PartialObjectMetadata) { pod.Annotations[AnnotationTimestamp] = "midnight" })
 		s.create("sundae", "addtime", "")

@@ -1,7 +1,6 @@
 package podtimestamp
 
 import (
-	"encoding/json"
 	"testing"
 	"time"
 
@@ -13,14 +12,14 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 )
 
-// now is noon in UTC, said by a clock that is elsewhere.
+// now is noon in UTC, on a clock in another time zone.
 var now = time.Date(2026, time.July, 1, 14, 0, 0, 999, time.FixedZone("elsewhere", 2*60*60))
 
 const noon = "2026-07-01T12:00:00Z"
 
-// podWith is a Pod with these annotations, each followed by its value.
+// podWith returns a Pod with annotations, given as alternating keys and values.
 func podWith(annotations ...string) *metav1.PartialObjectMetadata {
-	pod := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "parlour", Name: "sundae", UID: "uid-of-sundae", ResourceVersion: "7"}}
+	pod := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "parlor", Name: "sundae", UID: "uid-of-sundae", ResourceVersion: "7"}}
 	for i := 0; i < len(annotations); i += 2 {
 		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, annotations[i], annotations[i+1])
 	}
@@ -38,35 +37,24 @@ func TestDecide(t *testing.T) {
 		pod  *metav1.PartialObjectMetadata
 		want string
 	}{
-		{"it does not ask", podWith(), ""},
-		{"it asks for something else", podWith("add-time", "true", "example.com/addtime", "true"), ""},
-		{"it asks", podWith("addtime", "true"), noon},
-		{"it asks without a value", podWith("addtime", ""), noon},
-		{"it asks in other words", podWith("addtime", "false"), noon},
-		{"it has its timestamp", podWith("addtime", "", "timestamp", "2020-01-01T00:00:00Z"), ""},
-		{"somebody else has put something there", podWith("addtime", "", "timestamp", "tomorrow"), ""},
-		{"somebody else has put nothing there", podWith("addtime", "", "timestamp", ""), ""},
-		{"it has one and does not ask", podWith("timestamp", ""), ""},
-		{"it is being deleted", terminating(podWith("addtime", "")), ""},
-		{"it is the mirror of a static one", podWith("addtime", "", "kubernetes.io/config.mirror", "hash"), ""},
+		{"does not ask", podWith(), ""},
+		{"similar annotations are not enough", podWith("add-time", "true", "example.com/addtime", "true"), ""},
+		{"asks", podWith("addtime", "true"), noon},
+		{"asks, without a value", podWith("addtime", ""), noon},
+		{"asks, with any value", podWith("addtime", "false"), noon},
+		{"asks and has a timestamp", podWith("addtime", "", "timestamp", "2020-01-01T00:00:00Z"), ""},
+		{"someone else has set the timestamp", podWith("addtime", "", "timestamp", "tomorrow"), ""},
+		{"someone else has set an empty timestamp", podWith("addtime", "", "timestamp", ""), ""},
+		{"has a timestamp and does not ask", podWith("timestamp", ""), ""},
+		{"is gone", nil, ""},
+		{"is being deleted", terminating(podWith("addtime", "")), ""},
+		{"mirrors a static Pod", podWith("addtime", "", "kubernetes.io/config.mirror", "hash"), ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := Decide(Observed{Now: now, Pod: test.pod}); got.Timestamp != test.want {
 				t.Errorf("timestamp %q, want %q", got.Timestamp, test.want)
 			}
 		})
-	}
-}
-
-func TestPatch(t *testing.T) {
-	o := Observed{Now: now, Pod: podWith("addtime", "", "team", "parlour")}
-	patch, err := Patch(o, Decide(o))
-	if err != nil {
-		t.Fatal(err)
-	}
-	const want = `{"metadata":{"annotations":{"timestamp":"` + noon + `"},"resourceVersion":"7","uid":"uid-of-sundae"}}`
-	if diff := difftest.Diff(want, string(patch)); diff != "" {
-		t.Errorf("patch (-want +got):\n%s", diff)
 	}
 }
 
@@ -85,9 +73,9 @@ func pods() *rapid.Generator[*metav1.PartialObjectMetadata] {
 	})
 }
 
-// A decision is the same for the same Pod, for what a cache keeps of it, and leaves
-// the Pod as it is. It is about a Pod that asks and has no timestamp, and with it
-// carried out there is nothing left to decide.
+// A decision is the same for a Pod and for what the cache keeps of it, and does not change
+// the Pod. Only a Pod that asks and has no timestamp gets one, and once it has it, there
+// is nothing left to decide.
 func TestDecisionsComeToRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pod := pods().Draw(t, "pod")
@@ -97,10 +85,10 @@ func TestDecisionsComeToRest(t *testing.T) {
 		cached := pod.DeepCopy()
 		strip(cached)
 		if diff := difftest.Diff(d, Decide(Observed{Now: o.Now, Pod: cached})); diff != "" {
-			t.Fatalf("another decision for the Pod in the cache (+):\n%s", diff)
+			t.Fatalf("the decision for the cached Pod differs (+):\n%s", diff)
 		}
 		if diff := difftest.Diff(before, pod); diff != "" {
-			t.Fatalf("the Pod has changed (-before +after):\n%s", diff)
+			t.Fatalf("Decide changed the Pod (-before +after):\n%s", diff)
 		}
 		if d.Timestamp == "" {
 			return
@@ -113,13 +101,7 @@ func TestDecisionsComeToRest(t *testing.T) {
 		if at, err := time.Parse(time.RFC3339, d.Timestamp); err != nil || !at.Equal(o.Now) {
 			t.Fatalf("timestamp %q is not %s", d.Timestamp, o.Now)
 		}
-		patch, err := Patch(o, d)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := json.Unmarshal(patch, pod); err != nil {
-			t.Fatal(err)
-		}
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, AnnotationTimestamp, d.Timestamp)
 		if d := Decide(o); d.Timestamp != "" {
 			t.Fatalf("a second timestamp: %q", d.Timestamp)
 		}

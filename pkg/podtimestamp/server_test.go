@@ -24,9 +24,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// server is what an API server is to this controller, in small: Pods with resource
-// versions, patches with preconditions, and a watch that can be held up, so that
-// the cache trails it for as long as a test likes.
+// server is a small API server: Pods with resource versions, patches with preconditions,
+// and a watch that can be held up, so that the cache is stale for as long as a test wants.
 type server struct {
 	t      *testing.T
 	client *fake.FakeMetadataClient
@@ -38,14 +37,14 @@ type server struct {
 	isHeld  bool
 	pending []watch.Event
 
-	answers  []error                                 // to the next patches; nil for an honest one
-	alter    func(pod *metav1.PartialObjectMetadata) // what admission makes of a Pod that is patched; nil for nothing
+	answers  []error                                 // to the next patches; nil answers as a real server would
+	alter    func(pod *metav1.PartialObjectMetadata) // how admission changes a Pod that is patched; nil if not at all
 	patches  int                                     // requests, however they were answered
 	accepted map[types.UID]int                       // patches, by Pod
 	events   []string
 }
 
-// errLost is the answer to a patch that is carried out all the same.
+// errLost is the answer to a patch that is carried out nevertheless.
 var errLost = errors.New("connection lost")
 
 func newServer(t *testing.T) *server {
@@ -59,7 +58,7 @@ func newServer(t *testing.T) *server {
 	s.client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.watcher, s.pending = nil, nil // a watch goes on from here
+		s.watcher, s.pending = nil, nil // a watch continues from here
 		list := &metav1.List{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(s.version)}}
 		for _, pod := range s.pods {
 			list.Items = append(list.Items, runtime.RawExtension{Object: pod.DeepCopy()})
@@ -81,7 +80,7 @@ func newServer(t *testing.T) *server {
 	return s
 }
 
-// run starts a controller, and returns it with what ends it.
+// run starts a controller and returns it with a function that stops it.
 func (s *server) run() (c *Controller, stop func()) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
@@ -92,7 +91,7 @@ func (s *server) run() (c *Controller, stop func()) {
 	}
 	var running sync.WaitGroup
 	running.Go(func() { pods.Informer().RunWithContext(ctx) })
-	synctest.Wait() // As main does: a term begins with a cache that is filled.
+	synctest.Wait() // As in a real process, the cache is filled before workers start.
 	running.Go(func() {
 		if err := c.Run(ctx, 2); err != nil && ctx.Err() == nil {
 			s.t.Error(err)
@@ -103,13 +102,13 @@ func (s *server) run() (c *Controller, stop func()) {
 	return c, stop
 }
 
-// pass lets time go by.
+// pass lets time pass.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// patch answers a patch, and complains of one that no Pod should ever get.
+// patch answers a patch, and fails the test if no Pod should ever get it.
 func (s *server) patch(name string, patch []byte) (*metav1.PartialObjectMetadata, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,13 +140,13 @@ func (s *server) patch(name string, patch []byte) (*metav1.PartialObjectMetadata
 		s.alter(pod)
 	}
 	if !equality.Semantic.DeepEqual(before, pod) {
-		s.tell(watch.Modified, pod)
+		s.notify(watch.Modified, pod)
 	}
 	return pod.DeepCopy(), answer
 }
 
-// tell gives the Pod a new version and tells the watch about it.
-func (s *server) tell(what watch.EventType, pod *metav1.PartialObjectMetadata) {
+// notify gives the Pod a new version and sends it to the watch.
+func (s *server) notify(what watch.EventType, pod *metav1.PartialObjectMetadata) {
 	s.version++
 	pod.ResourceVersion = strconv.Itoa(s.version)
 	s.pending = append(s.pending, watch.Event{Type: what, Object: pod.DeepCopy()})
@@ -160,21 +159,21 @@ func (s *server) flush() {
 	}
 }
 
-// answer has the next patches answered so.
+// answer sets the answers to the next patches.
 func (s *server) answer(answers ...error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answers = answers
 }
 
-// alters has admission change Pods that are patched like that, or no longer.
+// alters makes admission change Pods that are patched; nil ends that.
 func (s *server) alters(alter func(pod *metav1.PartialObjectMetadata)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.alter = alter
 }
 
-// hold holds up the watch, or no longer.
+// hold holds up the watch, or lets it continue.
 func (s *server) hold(is bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,7 +181,7 @@ func (s *server) hold(is bool) {
 	s.flush()
 }
 
-// create makes a Pod of that name, in place of one that may be there.
+// create creates a Pod, after removing any Pod of that name.
 func (s *server) create(name string, annotations ...string) {
 	s.remove(name)
 	s.mu.Lock()
@@ -190,26 +189,26 @@ func (s *server) create(name string, annotations ...string) {
 	pod := podWith(annotations...)
 	pod.Name, pod.UID = name, types.UID(fmt.Sprintf("%s-%d", name, s.version))
 	s.pods[name] = pod
-	s.tell(watch.Added, pod)
+	s.notify(watch.Added, pod)
 }
 
-// remove deletes the Pod of that name, if there is one, at once.
+// remove deletes the Pod, if there is one, at once.
 func (s *server) remove(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if pod := s.pods[name]; pod != nil {
 		delete(s.pods, name)
-		s.tell(watch.Deleted, pod)
+		s.notify(watch.Deleted, pod)
 	}
 }
 
-// edit changes the Pod of that name, if there is one.
+// edit changes the Pod, if there is one.
 func (s *server) edit(name string, change func(*metav1.PartialObjectMetadata)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if pod := s.pods[name]; pod != nil {
 		change(pod)
-		s.tell(watch.Modified, pod)
+		s.notify(watch.Modified, pod)
 	}
 }
 
@@ -217,7 +216,7 @@ func (s *server) annotate(name, key, value string) {
 	s.edit(name, func(pod *metav1.PartialObjectMetadata) { metav1.SetMetaDataAnnotation(&pod.ObjectMeta, key, value) })
 }
 
-// timestamps are those of all Pods that have one.
+// timestamps returns the timestamps of all Pods that have one, by Pod name.
 func (s *server) timestamps() map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

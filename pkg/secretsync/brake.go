@@ -6,88 +6,89 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
+
+	"nicoleh.io/k8s-controller/pkg/kit/informer"
 )
 
-// Somebody who takes the mark off a source or a namespace, or deletes one, means it,
-// and the copies go at once. Two things take most copies away that hardly anybody
-// means: that the source namespace is gone, and that a process begins with other flags.
-// These deletions are held until somebody confirms them.
+// Whoever removes the mark of a source or a namespace, or deletes one, means it, and the
+// copies are deleted at once. But two things would delete most copies although hardly
+// anyone means that: the deletion of the source namespace, and a start with other flags.
+// These deletions are held until someone confirms them. README.md has a diagram.
 
-// AnnotationConfirm, of the source namespace, confirms that copies are to be deleted.
-// It has the time until which that holds, by RFC 3339, and maxConfirm away at most: it
-// is for what somebody has in mind, and not for what happens next year.
+// AnnotationConfirm on the source namespace confirms that copies should be deleted. Its
+// value is the time (RFC 3339) until which that applies, at most maxConfirm from now: a
+// confirmation is for what someone knows about, and not for what happens next year.
 const AnnotationConfirm = "controller.nicoleh.io/secretsync-confirm-deletions-until"
 
 const maxConfirm = 24 * time.Hour
 
-// whyHeld says why the copy, which should be gone, is not to be deleted without
-// confirmation; empty if it is.
+// whyHeld returns why the copy, which should be deleted, must not be without a
+// confirmation; empty if it may be deleted.
 func (o Observed) whyHeld() string {
-	if isConfirmed(o.Home, o.Now) {
+	if isConfirmed(o.SourceNS, o.Now) {
 		return ""
 	}
-	home, isKnown := o.Copy.Annotations[AnnotationHomeUID]
+	uid, isKnown := o.Copy.Annotations[AnnotationSourceNamespaceUID]
 	switch {
-	case o.Home == nil:
+	case o.SourceNS == nil:
 		return fmt.Sprintf("the source namespace %q is gone", o.SourceNamespace)
-	case o.Home.DeletionTimestamp != nil:
+	case o.SourceNS.DeletionTimestamp != nil:
 		return fmt.Sprintf("the source namespace %q is being deleted", o.SourceNamespace)
-	case isKnown && home != string(o.Home.UID):
-		return fmt.Sprintf("the source namespace %q is not the one that the source was in, which was deleted", o.SourceNamespace)
+	case isKnown && uid != string(o.SourceNS.UID):
+		return fmt.Sprintf("the source namespace %q has been deleted and re-created since they were made", o.SourceNamespace)
 	}
 	return o.Brake
 }
 
-// isGoing reports whether there is no such namespace, or soon will not be.
-func isGoing(namespace *corev1.Namespace) bool {
+// isGone reports whether a namespace does not exist or is being deleted.
+func isGone(namespace *corev1.Namespace) bool {
 	return namespace == nil || namespace.DeletionTimestamp != nil
 }
 
-// isConfirmed says whether somebody has confirmed what whyHeld holds.
-func isConfirmed(home *corev1.Namespace, now time.Time) bool {
-	if isGoing(home) {
+// isConfirmed reports whether someone has confirmed the deletions that whyHeld holds.
+func isConfirmed(sourceNS *corev1.Namespace, now time.Time) bool {
+	if isGone(sourceNS) {
 		return false
 	}
-	until, err := time.Parse(time.RFC3339, home.Annotations[AnnotationConfirm])
+	until, err := time.Parse(time.RFC3339, sourceNS.Annotations[AnnotationConfirm])
 	return err == nil && now.Before(until) && until.Sub(now) <= maxConfirm
 }
 
-// warningOfConfirm is what is wrong with a confirmation; none if nothing is, or if it
-// is over.
-func warningOfConfirm(home *corev1.Namespace, now time.Time) Problem {
-	text, isThere := home.Annotations[AnnotationConfirm]
-	until, err := time.Parse(time.RFC3339, text)
-	if !isThere || err == nil && until.Sub(now) <= maxConfirm {
+// warningAboutConfirmation returns what is wrong with a confirmation; the zero Problem if
+// nothing is, or if its time has passed.
+func warningAboutConfirmation(sourceNS *corev1.Namespace, now time.Time) Problem {
+	value, isConfirming := sourceNS.Annotations[AnnotationConfirm]
+	until, err := time.Parse(time.RFC3339, value)
+	if !isConfirming || err == nil && until.Sub(now) <= maxConfirm {
 		return Problem{}
 	}
-	return Problem{ReasonUnclear, fmt.Sprintf("annotation %s is %.60q, which confirms nothing: it has to be a time within %s, such as %q", AnnotationConfirm, text, maxConfirm, now.Add(time.Hour).UTC().Format(time.RFC3339))}
+	return Problem{ReasonUnclear, fmt.Sprintf("annotation %s is %.60q, which confirms nothing: it must be a time within the next %s, such as %q", AnnotationConfirm, value, maxConfirm, now.Add(time.Hour).UTC().Format(time.RFC3339))}
 }
 
-// brake holds the deletions that most copies would have been up for when the process
-// began. It is safe for concurrent use.
+// brake holds the deletion of copies that would otherwise have been deleted at startup.
+// It is safe for concurrent use.
 type brake struct {
 	mu    sync.Mutex
 	names sets.Set[cache.ObjectName]
 	why   string
 }
 
-// pull holds these, of so many copies, if they are most of them. A single one is not
-// worth it.
-func (b *brake) pull(names []cache.ObjectName, of int) {
+// apply holds the deletion of these copies if they are more than half of total, and more
+// than one.
+func (b *brake) apply(names []cache.ObjectName, total int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(names) > 1 && 2*len(names) > of {
+	if len(names) > 1 && 2*len(names) > total {
 		b.names = sets.New(names...)
-		b.why = fmt.Sprintf("%d of %d copies would be deleted at the beginning, as after a change of flags", len(names), of)
+		b.why = fmt.Sprintf("%d of %d copies would be deleted at startup, as after a change of flags", len(names), total)
 	}
 }
 
-// why says why a copy is not to be deleted; empty if it is not held.
-func (b *brake) whyHeld(name cache.ObjectName) string {
+// reason returns why a copy must not be deleted; empty if it is not held.
+func (b *brake) reason(name cache.ObjectName) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.names.Has(name) {
@@ -96,18 +97,19 @@ func (b *brake) whyHeld(name cache.ObjectName) string {
 	return ""
 }
 
-// release holds a copy no longer.
+// release no longer holds the deletion of a copy.
 func (b *brake) release(name cache.ObjectName) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.names.Delete(name)
 }
 
-// brakeAtStart holds the deletion of most copies, by what the caches show now.
+// brakeAtStart applies the brake to the copies that would be deleted according to the
+// caches.
 func (c *Controller) brakeAtStart() error {
-	var going []cache.ObjectName
+	var unwanted []cache.ObjectName
 	total := 0
-	for _, secret := range list(c.copies.Lister().List(labels.Everything())) {
+	for _, secret := range informer.Must(c.copies.Lister().List(labels.Everything())) {
 		if !c.config.isOurs(secret) {
 			continue
 		}
@@ -117,16 +119,9 @@ func (c *Controller) brakeAtStart() error {
 			return err
 		}
 		if !o.IsWanted() && o.decide().Action == Delete {
-			going = append(going, cache.MetaObjectToName(secret))
+			unwanted = append(unwanted, cache.MetaObjectToName(secret))
 		}
 	}
-	c.brake.pull(going, total)
+	c.brake.apply(unwanted, total)
 	return nil
-}
-
-// tellHeld tells, once for all copies, that they are not deleted.
-func (c *Controller) tellHeld(problem Problem) {
-	until := "$(date -u -d +1hour +%Y-%m-%dT%H:%M:%SZ)"
-	c.recorder.Eventf(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.config.SourceNamespace}}, nil, corev1.EventTypeWarning, ReasonHeld, "Delete",
-		"Copies are not deleted, because %s. If they are to go: kubectl annotate --overwrite namespace %s %s=%s", problem.Words, c.config.SourceNamespace, AnnotationConfirm, until)
 }

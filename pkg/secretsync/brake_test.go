@@ -11,30 +11,30 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// confirming confirms deletions until then.
+// confirming returns an edit that confirms deletions until then.
 func confirming(until time.Time) func(metav1.Object) {
 	return func(obj metav1.Object) {
 		obj.SetAnnotations(map[string]string{AnnotationConfirm: until.Format(time.RFC3339)})
 	}
 }
 
-// eventsAbout are those about an object since it was last asked.
+// eventsAbout returns the events about an object since the last call.
 func (c *cluster) eventsAbout(name string) []string {
 	return slices.DeleteFunc(c.events(), func(event string) bool { return !strings.HasPrefix(event, name+" ") })
 }
 
-// requireHeld requires that so many deletions are held, according to the metrics.
+// requireHeld requires that the metrics count so many held deletions.
 func requireHeld(t *testing.T, want int) {
 	t.Helper()
 	equal(t, "copies that are held according to the metrics", want, problems(t)[ReasonHeld])
 }
 
-// copies are how many there are.
+// copies returns how many copies there are.
 func (c *cluster) copies() int {
 	return len(slices.DeleteFunc(c.names(), func(name string) bool { return strings.HasPrefix(name, "vault/") }))
 }
 
-// putMany makes that many sources, and two namespaces for them.
+// putMany creates that many sources, and two marked namespaces.
 func putMany(c *cluster, sources int) {
 	for i := range sources {
 		c.put(newSource(fmt.Sprintf("db-%d", i), "1"))
@@ -43,9 +43,9 @@ func putMany(c *cluster, sources int) {
 	c.put(newNamespace("team-b", marked))
 }
 
-const wantHeld = `vault Warning: DeletionsHeld: Copies are not deleted, because %s. If they are to go: kubectl annotate --overwrite namespace vault controller.nicoleh.io/secretsync-confirm-deletions-until=$(date -u -d +1hour +%%Y-%%m-%%dT%%H:%%M:%%SZ)`
+const wantHeld = `vault Warning: DeletionsHeld: Copies are not deleted, because %s. To confirm their deletion: kubectl annotate --overwrite namespace vault controller.nicoleh.io/secretsync-confirm-deletions-until=$(date -u -d +1hour +%%Y-%%m-%%dT%%H:%%M:%%SZ)`
 
-// Other flags that would delete most copies delete none, until somebody confirms it.
+// If other flags would delete most copies, none is deleted until someone confirms it.
 func TestAChangeOfFlagsIsHeld(t *testing.T) {
 	strict, other := usual, usual
 	strict.RequireReceivers = true
@@ -61,15 +61,15 @@ func TestAChangeOfFlagsIsHeld(t *testing.T) {
 				c.writes()
 				stop = c.runAs(config)
 				pass(time.Hour)
-				stop() // and once more
+				stop() // a second restart changes nothing
 				c.events()
 				stop = c.runAs(config)
 				pass(24 * time.Hour)
 				equal(t, "writes", nil, c.writes())
-				equal(t, "events", []string{fmt.Sprintf(wantHeld, "6 of 6 copies would be deleted at the beginning, as after a change of flags")}, c.eventsAbout("vault"))
+				equal(t, "events", []string{fmt.Sprintf(wantHeld, "6 of 6 copies would be deleted at startup, as after a change of flags")}, c.eventsAbout("vault"))
 				requireHeld(t, 6)
 
-				// What is wanted again is held no more.
+				// A copy that is wanted again is no longer held.
 				source := newSource("db-0", "1", func(s *corev1.Secret) {
 					s.Annotations[AnnotationNamespaces] = "*"
 					s.Annotations[other.Annotation] = ""
@@ -97,7 +97,7 @@ func TestAChangeOfFlagsIsHeld(t *testing.T) {
 	}
 }
 
-// With another annotation, there is another instance, which deletes nothing.
+// With another annotation, it is another instance, which deletes nothing.
 func TestAnotherAnnotationDeletesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		putMany(c, 3)
@@ -114,7 +114,8 @@ func TestAnotherAnnotationDeletesNothing(t *testing.T) {
 	})
 }
 
-// What is less than most, or has only changed while nobody looked, goes.
+// Deletions are not held if they are at most half of the copies, or if the controller was
+// running.
 func TestFewDeletionsAreNotHeld(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		putMany(c, 4)
@@ -129,14 +130,14 @@ func TestFewDeletionsAreNotHeld(t *testing.T) {
 		c.lacks(secretsGVR, "vault", "db-2")
 		c.lacks(secretsGVR, "vault", "db-3")
 		pass(time.Minute)
-		equal(t, "copies of none, while somebody looks", 0, c.copies())
+		equal(t, "copies without any source, deleted while the controller runs", 0, c.copies())
 		equal(t, "events", nil, c.events())
 		stop()
 	})
 }
 
-// A source namespace that is deleted takes no copies with it, also not a single one,
-// or after a restart, or when it is made anew.
+// The deletion of the source namespace deletes no copies, not even a single one, or after
+// a restart, or when the namespace is re-created.
 func TestAVanishedSourceNamespaceIsHeld(t *testing.T) {
 	for _, sources := range []int{1, 3} {
 		for _, isRestarted := range []bool{false, true} {
@@ -174,7 +175,8 @@ func TestAVanishedSourceNamespaceIsHeld(t *testing.T) {
 					equal(t, "copies", sources, c.copies())
 					requireHeld(t, sources)
 
-					// Its Secrets are back, and from now on it is the namespace.
+					// Its Secrets are back, and from now on it is the source namespace as
+					// before.
 					for i := range sources {
 						c.put(newSource(fmt.Sprintf("db-%d", i), "2"))
 					}
@@ -183,7 +185,7 @@ func TestAVanishedSourceNamespaceIsHeld(t *testing.T) {
 					requireHeld(t, 0)
 					c.lacks(secretsGVR, "vault", "db-0")
 					pass(time.Minute)
-					equal(t, "copies without a source that somebody deletes", sources-1, c.copies())
+					equal(t, "copies after someone has deleted a source", sources-1, c.copies())
 					stop()
 				})
 			})
@@ -191,7 +193,7 @@ func TestAVanishedSourceNamespaceIsHeld(t *testing.T) {
 	}
 }
 
-// The cache of namespaces has not seen that the source namespace is being deleted.
+// The cache of namespaces does not show that the source namespace is being deleted.
 func TestASourceNamespaceVanishesUnseen(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		putMany(c, 2)
@@ -210,7 +212,7 @@ func TestASourceNamespaceVanishesUnseen(t *testing.T) {
 		equal(t, "writes", nil, c.writes())
 		equal(t, "how many events", 1, len(c.eventsAbout("vault")))
 
-		// It is confirmed where the namespace was.
+		// The namespace is re-created, and the deletions are confirmed there.
 		c.put(newNamespace("vault", confirming(time.Now().Add(48*time.Hour))))
 		pass(time.Minute)
 		c.put(newNamespace("vault", func(obj metav1.Object) { obj.SetAnnotations(map[string]string{AnnotationConfirm: "yes"}) }))

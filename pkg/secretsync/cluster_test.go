@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// marker is in every value of every source, and must not be told.
+// marker is part of every value of every source, and must not be disclosed.
 const marker = "hunter2-"
 
 var (
@@ -53,43 +53,42 @@ var (
 	usual         = Config{SourceNamespace: "vault", Annotation: "example.com/share"}
 )
 
-// kind is what both kinds of objects can do.
+// kind is what Secrets and Namespaces have in common.
 type kind interface {
 	runtime.Object
 	metav1.Object
 }
 
-// cluster is an API server for the generated fake clients that knows of conflicts,
-// preconditions, immutability and namespaces, whose watches can be held up, and
-// which may refuse what it is asked or lose the answer.
+// cluster is an API server behind the generated fake clients. It knows about conflicts,
+// preconditions, immutability and namespaces; its watches can be held up; and it may
+// refuse requests or lose responses.
 type cluster struct {
 	t        *testing.T
 	kube     kubefake.Clientset
 	metadata *metadatafake.FakeMetadataClient
 
 	mu      sync.Mutex
-	made    int // objects and versions so far
+	made    int // counts objects and versions
 	objects map[schema.GroupVersionResource]map[cache.ObjectName]kind
 	history []change
 	streams []*stream
 	held    bool
-	refuse  func(verb, namespace string) error // the answer to a write; errLost after it was done
-	alter   func(copied *corev1.Secret)        // what admission makes of a copy that is written
+	refuse  func(verb, namespace string) error // the answer to a write; lost() if it is carried out nevertheless
+	alter   func(copied *corev1.Secret)        // how admission changes a copy that is written
 
-	told   []string // events
-	wrote  []string // what the controller wrote, "create team-a/db"
-	logged safeBuffer
+	recorded []string // events
+	wrote    []string // what the controller wrote, "create team-a/db"
+	logged   safeBuffer
 }
 
-// change is what a write did to an object; there is no before or no after if there
-// was no object.
+// change is what a write did to an object. before or after is nil if there was no object.
 type change struct {
 	gvr           schema.GroupVersionResource
 	version       int
 	before, after kind
 }
 
-// stream is a watch and what it has not told yet.
+// stream is a watch, with the events that it has not sent yet.
 type stream struct {
 	gvr       schema.GroupVersionResource
 	namespace string
@@ -102,8 +101,8 @@ func (s *stream) shows(gvr schema.GroupVersionResource, obj kind) bool {
 	return obj != nil && s.gvr == gvr && (s.namespace == "" || s.namespace == obj.GetNamespace()) && s.selector.Matches(labels.Set(obj.GetLabels()))
 }
 
-// watcher is a watch with room for all that happens while nobody reads it. That of
-// client-go panics when it has 100 events.
+// watcher is a watch that can hold many events while nobody reads them. That of client-go
+// panics at 100 events.
 type watcher struct {
 	events chan watch.Event
 
@@ -242,13 +241,13 @@ func (c *cluster) answer(action clienttesting.Action) (runtime.Object, error) {
 	return obj, err
 }
 
-// isGoing says whether a namespace is not there, or is being deleted.
+// isGoing reports whether a namespace does not exist or is being deleted.
 func (c *cluster) isGoing(namespace string) bool {
 	obj, ok := c.objects[namespacesGVR][cache.NewObjectName("", namespace)]
 	return !ok || obj.GetDeletionTimestamp() != nil
 }
 
-// lost is the answer to what was done all the same.
+// lost returns the answer to a write that is carried out nevertheless.
 func lost() error { return apierrors.NewServerTimeout(secretsGVR.GroupResource(), "write", 0) }
 
 func (c *cluster) write(action clienttesting.Action) (runtime.Object, error) {
@@ -316,7 +315,7 @@ func (c *cluster) update(name cache.ObjectName, secret *corev1.Secret) (runtime.
 	}
 	c.requireOurs(before)
 	if equality.Semantic.DeepEqual(before, secret) {
-		return before, nil // and nobody hears of it
+		return before, nil // without an event, as nothing has changed
 	}
 	return c.set(secretsGVR, secret), nil
 }
@@ -335,7 +334,7 @@ func (c *cluster) delete(name cache.ObjectName, only *metav1.Preconditions) erro
 	return nil
 }
 
-// requireOurs requires that a Secret that the controller wants to change is a copy.
+// requireOurs requires that a Secret which the controller wants to change is a copy.
 func (c *cluster) requireOurs(secret *corev1.Secret) {
 	if usual.isReserved(secret.Namespace) || secret.Labels[LabelSourceNamespace] != usual.SourceNamespace {
 		c.t.Errorf("secretsync wrote to %s/%s, which is not a copy", secret.Namespace, secret.Name)
@@ -370,7 +369,7 @@ func (c *cluster) list(gvr schema.GroupVersionResource, namespace string, select
 	return secrets
 }
 
-// set keeps an object as it now is, and tells the watches.
+// set stores an object and sends it to the watches.
 func (c *cluster) set(gvr schema.GroupVersionResource, obj kind) kind {
 	name := cache.MetaObjectToName(obj)
 	before, isKnown := c.objects[gvr][name]
@@ -401,8 +400,8 @@ func (c *cluster) record(change change) {
 	}
 }
 
-// send tells a watch of a change if it shows it. What it shows no more is told with
-// the version in which it went.
+// send sends a change to a watch that selects the object. If the watch no longer does, it
+// gets a deletion with the version of the change.
 func (c *cluster) send(s *stream, change change) {
 	was, is := s.shows(change.gvr, change.before), s.shows(change.gvr, change.after)
 	event := watch.Event{Type: watch.Modified}
@@ -425,7 +424,7 @@ func (c *cluster) send(s *stream, change change) {
 	}
 }
 
-// hold holds up all watches, or lets them go on.
+// hold holds up all watches, or lets them continue.
 func (c *cluster) hold(held bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -437,7 +436,7 @@ func (c *cluster) hold(held bool) {
 	}
 }
 
-// show lets one of the watches catch up although they are held.
+// show lets one of the held watches catch up.
 func (c *cluster) show(stream int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -446,7 +445,7 @@ func (c *cluster) show(stream int) {
 	}
 }
 
-// showSecrets lets the watches of Secrets catch up although they are held.
+// showSecrets lets the held watches of Secrets catch up.
 func (c *cluster) showSecrets() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -457,21 +456,21 @@ func (c *cluster) showSecrets() {
 	}
 }
 
-// answers has writes answered like that from now on.
+// answers sets how writes are answered from now on.
 func (c *cluster) answers(refuse func(verb, namespace string) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refuse = refuse
 }
 
-// put has somebody create an object, or change it to be so.
+// put creates an object or replaces it, as a user would.
 func (c *cluster) put(obj kind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.set(gvrOf(obj), obj.DeepCopyObject().(kind))
 }
 
-// lacks has somebody delete an object, if there is one.
+// lacks deletes an object, if there is one, as a user would.
 func (c *cluster) lacks(gvr schema.GroupVersionResource, namespace, name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -487,7 +486,7 @@ func gvrOf(obj kind) schema.GroupVersionResource {
 	return secretsGVR
 }
 
-// secret is a Secret as it is now; nil if there is none.
+// secret returns a Secret as it is now; nil if there is none.
 func (c *cluster) secret(namespace, name string) *corev1.Secret {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -497,14 +496,14 @@ func (c *cluster) secret(namespace, name string) *corev1.Secret {
 	return nil
 }
 
-// uid is that of a namespace.
+// uid returns the UID of a namespace.
 func (c *cluster) uid(namespace string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return string(c.objects[namespacesGVR][cache.NewObjectName("", namespace)].GetUID())
 }
 
-// edit has somebody change a Secret, if there is one.
+// edit changes a Secret, if there is one, as a user would.
 func (c *cluster) edit(namespace, name string, change func(*corev1.Secret)) {
 	if secret := c.secret(namespace, name); secret != nil {
 		change(secret)
@@ -512,7 +511,7 @@ func (c *cluster) edit(namespace, name string, change func(*corev1.Secret)) {
 	}
 }
 
-// names are those of all Secrets but of the key.
+// names returns the names of all Secrets except the key.
 func (c *cluster) names() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -526,7 +525,7 @@ func (c *cluster) names() []string {
 	return names
 }
 
-// writes are what the controller has written since it was last asked.
+// writes returns what the controller has written since the last call.
 func (c *cluster) writes() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -536,17 +535,17 @@ func (c *cluster) writes() []string {
 	return wrote
 }
 
-// events are what it has told since it was last asked.
+// events returns the events since the last call.
 func (c *cluster) events() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	told := c.told
-	c.told = nil
-	slices.Sort(told)
-	return told
+	recorded := c.recorded
+	c.recorded = nil
+	slices.Sort(recorded)
+	return recorded
 }
 
-// Eventf makes the cluster the recorder of its own events.
+// Eventf implements events.EventRecorder.
 func (c *cluster) Eventf(regarding, _ runtime.Object, kind, reason, _, note string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -559,10 +558,10 @@ func (c *cluster) Eventf(regarding, _ runtime.Object, kind, reason, _, note stri
 		text = before(text)
 		c.t.Errorf("an event holds a secret behind %q", text)
 	}
-	c.told = append(c.told, text)
+	c.recorded = append(c.recorded, text)
 }
 
-// alters has admission change copies like that from now on.
+// alters sets how admission changes copies from now on.
 func (c *cluster) alters(alter func(copied *corev1.Secret)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -572,7 +571,7 @@ func (c *cluster) alters(alter func(copied *corev1.Secret)) {
 // run runs a controller until stop is called, or the test ends.
 func (c *cluster) run() (stop func()) { return c.runAs(usual) }
 
-// runAs runs one with that config.
+// runAs runs a controller with that config.
 func (c *cluster) runAs(config Config) (stop func()) {
 	c.t.Helper()
 	sources := kubeinformers.NewSharedInformerFactoryWithOptions(&c.kube, 0, kubeinformers.WithNamespace(usual.SourceNamespace))
@@ -589,7 +588,7 @@ func (c *cluster) runAs(config Config) (stop func()) {
 	for _, f := range []kubeinformers.SharedInformerFactory{sources, copies, namespaces} {
 		f.StartWithContext(ctx)
 	}
-	synctest.Wait() // As main does: a term begins with caches that are filled.
+	synctest.Wait() // As in a real process, the caches are filled before workers start.
 	stopped := make(chan error, 1)
 	go func() { stopped <- controller.Run(ctx, 3) }()
 	stop = sync.OnceFunc(func() {
@@ -608,13 +607,13 @@ func (c *cluster) runAs(config Config) (stop func()) {
 	return stop
 }
 
-// pass lets the bubble's time go by and everything in it settle.
+// pass lets time pass in the bubble, and waits until nothing more happens.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// inBubble runs a test with a cluster of its own, in a bubble of its own time.
+// inBubble runs a test with its own cluster in its own synctest bubble.
 func inBubble(t *testing.T, test func(t *testing.T, c *cluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -631,13 +630,13 @@ func equal[T any](t *testing.T, what string, want, got T) {
 	difftest.Equal(t, what, want, got)
 }
 
-// before is what comes before a secret in a text, or the end of that.
+// before returns the last part of a text before something secret.
 func before(text string) string {
 	clean, _, _ := strings.Cut(text, marker)
 	return clean[max(0, len(clean)-200):]
 }
 
-// newNamespace is a namespace, marked by edits.
+// newNamespace returns a namespace, after some edits.
 func newNamespace(name string, edits ...func(metav1.Object)) *corev1.Namespace {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	for _, edit := range edits {
@@ -646,7 +645,7 @@ func newNamespace(name string, edits ...func(metav1.Object)) *corev1.Namespace {
 	return namespace
 }
 
-// newSource is a marked Secret of the source namespace.
+// newSource returns a marked Secret in the source namespace, after some edits.
 func newSource(name, value string, edits ...func(*corev1.Secret)) *corev1.Secret {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
@@ -676,7 +675,7 @@ func ofType(kind corev1.SecretType) func(*corev1.Secret) {
 	return func(secret *corev1.Secret) { secret.Type = kind }
 }
 
-// foreign is a Secret that nobody here has made.
+// foreign returns a Secret that is not a copy.
 func foreign(namespace, name string) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string][]byte{"mine": []byte("all mine")}}
 }

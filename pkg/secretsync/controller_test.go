@@ -39,7 +39,7 @@ func TestCopies(t *testing.T) {
 			Namespace: "team-a", Name: "db", UID: copied.UID, ResourceVersion: copied.ResourceVersion,
 			Labels: map[string]string{LabelSourceNamespace: "vault"},
 			Annotations: map[string]string{
-				AnnotationSourceName: "db", AnnotationSourceUID: string(source.UID), AnnotationInstance: usual.Annotation, AnnotationHomeUID: c.uid("vault"),
+				AnnotationSourceName: "db", AnnotationSourceUID: string(source.UID), AnnotationInstance: usual.Annotation, AnnotationSourceNamespaceUID: c.uid("vault"),
 				AnnotationContentHash: contentHash(c.secret("vault", HashKey).Data["key"], source),
 			},
 		}, copied.ObjectMeta)
@@ -66,7 +66,7 @@ func TestCopiesFollow(t *testing.T) {
 		{
 			"a new type", func(c *cluster) { sources(c, "1", ofType("example.com/other")) },
 			[]string{"create team-a/db", "delete team-a/db"},
-			[]string{`db Normal: CopyReplaced: Namespace "team-a": the copy is deleted and made again, because its type has changed`},
+			[]string{`db Normal: CopyReplaced: Namespace "team-a": deleting and re-creating the copy, because its type has changed`},
 		},
 		{"a source without its annotation", func(c *cluster) { sources(c, "1", func(s *corev1.Secret) { s.Annotations = nil }) }, []string{"delete team-a/db"}, nil},
 		{"a source that goes", func(c *cluster) { c.lacks(secretsGVR, "vault", "db") }, []string{"delete team-a/db"}, nil},
@@ -82,7 +82,7 @@ func TestCopiesFollow(t *testing.T) {
 		{
 			"a copy that is made immutable", func(c *cluster) { c.edit("team-a", "db", immutable) },
 			[]string{"create team-a/db", "delete team-a/db"},
-			[]string{`db Normal: CopyReplaced: Namespace "team-a": the copy is deleted and made again, because it is immutable`},
+			[]string{`db Normal: CopyReplaced: Namespace "team-a": deleting and re-creating the copy, because it is immutable`},
 		},
 		{"a copy whose hash is forged", func(c *cluster) {
 			c.edit("team-a", "db", func(s *corev1.Secret) { s.Annotations[AnnotationContentHash] = "x" })
@@ -92,7 +92,7 @@ func TestCopiesFollow(t *testing.T) {
 			c.edit("team-a", "db", func(s *corev1.Secret) { s.Labels["team"], s.Annotations["note"] = "a", "b" })
 		}, nil, nil},
 		{"a key that is deleted", func(c *cluster) { c.lacks(secretsGVR, "vault", HashKey); sources(c, "1") }, []string{"create vault/secretsync-hash-key", "update team-a/db"}, nil},
-		{"a source that is made anew", func(c *cluster) { c.lacks(secretsGVR, "vault", "db"); sources(c, "1") }, []string{"update team-a/db"}, nil},
+		{"a source that is re-created", func(c *cluster) { c.lacks(secretsGVR, "vault", "db"); sources(c, "1") }, []string{"update team-a/db"}, nil},
 	} {
 		for _, whileDown := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, while down: %t", tt.name, whileDown), func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestCopiesFollow(t *testing.T) {
 					if whileDown {
 						stop()
 					}
-					c.hold(true) // for several changes at once
+					c.hold(true) // so that it sees several changes at once
 					tt.change(c)
 					c.hold(false)
 					if whileDown {
@@ -129,7 +129,7 @@ func TestAnImmutableSourceIsRotated(t *testing.T) {
 		pass(time.Minute)
 		c.writes()
 		c.lacks(secretsGVR, "vault", "db")
-		c.hold(true) // the copy must not go for good
+		c.hold(true) // or else the copy would be gone for good
 		c.put(newSource("db", "2", immutable))
 		c.hold(false)
 		pass(time.Minute)
@@ -161,7 +161,7 @@ func TestANameThatIsTaken(t *testing.T) {
 		c.put(newNamespace("team-a", marked))
 		pass(time.Hour)
 		equal(t, "what was there", foreign("team-a", "db").Data, c.secret("team-a", "db").Data)
-		equal(t, "events", []string{warning}, c.events()) // it is wanted again
+		equal(t, "events", []string{warning}, c.events()) // because it is wanted again
 
 		c.lacks(secretsGVR, "team-a", "db")
 		pass(2 * retryTaken)
@@ -170,8 +170,8 @@ func TestANameThatIsTaken(t *testing.T) {
 	})
 }
 
-// A copy that somebody has copied to another name, or made their own by taking the
-// label off, is theirs.
+// A copy that someone has copied to another name, or whose label someone has removed,
+// belongs to them.
 func TestWhatIsNoCopyAnyMore(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		c.put(newSource("db", "1"))
@@ -228,7 +228,7 @@ func TestOneNamespaceThatRefuses(t *testing.T) {
 	})
 }
 
-// What the API server calls invalid will be invalid again.
+// What the API server calls invalid is retried rarely.
 func TestWhatIsInvalidIsNotTriedOften(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		c.put(newSource("db", "1"))
@@ -243,7 +243,7 @@ func TestWhatIsInvalidIsNotTriedOften(t *testing.T) {
 		})
 		stop := c.run()
 		pass(time.Hour)
-		if tried < 12 || tried > 15 { // a few when it all begins, then every five minutes
+		if tried < 12 || tried > 15 { // a few in the beginning, then one every five minutes
 			t.Errorf("it was tried %d times in an hour", tried)
 		}
 		equal(t, "how many events", 1, len(c.events()))
@@ -254,7 +254,7 @@ func TestWhatIsInvalidIsNotTriedOften(t *testing.T) {
 	})
 }
 
-// An admission webhook may repeat in its answer what it was shown.
+// An admission webhook may repeat in its message what it was shown.
 func TestAnswersThatTellSecrets(t *testing.T) {
 	for _, words := range []string{
 		"password: " + marker + "1", "data: aHVudGVyMi0x", `{"user":"` + marker + `admin"}`, marker,
@@ -270,7 +270,7 @@ func TestAnswersThatTellSecrets(t *testing.T) {
 			})
 			stop := c.run()
 			pass(time.Minute)
-			equal(t, "events", []string{`db Warning: CopyFailed: Namespace "team-a": the API server's message is withheld, as it may repeat something of the Secret; its reason is Forbidden`}, c.events())
+			equal(t, "events", []string{`db Warning: CopyFailed: Namespace "team-a": the API server's message is withheld because it may contain data of the Secret; its reason is Forbidden`}, c.events())
 			if strings.Contains(c.logged.String(), "aHVudGVyMi0x") {
 				t.Error("the log tells a secret in base64")
 			}
@@ -279,8 +279,8 @@ func TestAnswersThatTellSecrets(t *testing.T) {
 	}
 }
 
-// What is overwritten is not known here any more: nothing of an answer about that is
-// told.
+// The former content of a copy is not known, so a message that might repeat it is
+// withheld.
 func TestAnswersThatTellWhatWasThere(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		c.put(newSource("db", "1"))
@@ -292,13 +292,13 @@ func TestAnswersThatTellWhatWasThere(t *testing.T) {
 		})
 		c.put(newSource("db", "2", func(s *corev1.Secret) { s.Data = map[string][]byte{"password": []byte("battery-staple")} }))
 		pass(time.Minute)
-		equal(t, "events", []string{`db Warning: CopyFailed: Namespace "team-a": the API server's message is withheld, as it may repeat something of the Secret; its reason is Forbidden`}, c.events())
+		equal(t, "events", []string{`db Warning: CopyFailed: Namespace "team-a": the API server's message is withheld because it may contain data of the Secret; its reason is Forbidden`}, c.events())
 		stop()
 	})
 }
 
-// A source that has changed is looked at once for each namespace, and what is
-// written for that once more.
+// After a change of a source, each of its copies is synced once, and once more after the
+// write.
 func TestHowOftenACopyIsLookedAt(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		c.put(newSource("db", "1"))
@@ -326,7 +326,8 @@ func TestHowOftenACopyIsLookedAt(t *testing.T) {
 	})
 }
 
-// Without the key there are no copies, and people are told. It is never a source.
+// Without the key there are no copies, and an event says so. The key itself is never
+// copied.
 func TestTheKey(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		c.put(newSource(HashKey, "1"))
@@ -335,7 +336,7 @@ func TestTheKey(t *testing.T) {
 		stop := c.run()
 		pass(time.Hour)
 		equal(t, "Secrets", []string{"vault/db"}, c.names())
-		equal(t, "events", []string{`db Warning: CopyFailed: Namespace "team-a": the Secret vault/secretsync-hash-key has no field "key" with the key of content hashes: delete it, and it is made anew`}, c.events())
+		equal(t, "events", []string{`db Warning: CopyFailed: Namespace "team-a": the Secret vault/secretsync-hash-key has no field "key" with the key of content hashes: delete the Secret, and it is re-created`}, c.events())
 
 		c.lacks(secretsGVR, "vault", HashKey)
 		pass(time.Minute)
@@ -348,8 +349,8 @@ func TestTheKey(t *testing.T) {
 	})
 }
 
-// The cache of namespaces is behind that of copies: what another process has
-// written for a namespace that is marked by now is not deleted.
+// The cache of namespaces is older than that of copies: a copy that another process has
+// written for a namespace which has just been marked is not deleted.
 func TestNothingIsDeletedBecauseACacheIsBehind(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		c.put(newSource("db", "1"))
@@ -374,7 +375,7 @@ func TestNothingIsDeletedBecauseACacheIsBehind(t *testing.T) {
 	})
 }
 
-// What looks like a copy is looked at again when its namespace is known.
+// What looks like a copy is synced again when its namespace appears in the cache.
 func TestACopyIsKnownBeforeItsNamespace(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		c.put(newSource("db", "1"))
@@ -394,8 +395,8 @@ func TestACopyIsKnownBeforeItsNamespace(t *testing.T) {
 	})
 }
 
-// What a webhook makes of a copy is told once, and the same is written again later and
-// later: also if the webhook makes something else of it each time.
+// That a webhook changes a copy is reported once, and the copy is written again at
+// growing intervals, even if the webhook makes a different change each time.
 func TestAWebhookThatChangesCopies(t *testing.T) {
 	nonce := 0
 	for name, tt := range map[string]struct {
@@ -415,7 +416,7 @@ func TestAWebhookThatChangesCopies(t *testing.T) {
 				c.alters(tt.alter)
 				stop := c.run()
 				pass(10 * time.Second)
-				if n := len(c.writes()); n > 6 { // a replacement is two
+				if n := len(c.writes()); n > 6 { // a replacement is two writes
 					t.Errorf("%d writes in ten seconds", n)
 				}
 				pass(time.Hour)
@@ -428,7 +429,7 @@ func TestAWebhookThatChangesCopies(t *testing.T) {
 						warnings = append(warnings, event)
 					}
 				}
-				equal(t, "warnings", []string{`db Warning: CopyAltered: Namespace "team-a": the API server stored the copy otherwise than requested, by an admission policy or webhook: its ` + tt.words + `; secretsync waits longer each time before it tries again`}, warnings)
+				equal(t, "warnings", []string{`db Warning: CopyAltered: Namespace "team-a": an admission policy or webhook changed the copy before it was stored: its ` + tt.words + `; secretsync waits longer before each retry`}, warnings)
 				requireProblems(t, map[string]int{ReasonAltered: 1})
 
 				c.alters(func(*corev1.Secret) {})
@@ -444,7 +445,7 @@ func TestAWebhookThatChangesCopies(t *testing.T) {
 	}
 }
 
-// A webhook that takes off the label makes the copy somebody else's.
+// A webhook that removes the label makes the copy someone else's.
 func TestAWebhookThatTakesOffTheLabel(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		c.put(newSource("db", "1"))
@@ -452,7 +453,7 @@ func TestAWebhookThatTakesOffTheLabel(t *testing.T) {
 		c.alters(func(s *corev1.Secret) { s.Labels = nil })
 		stop := c.run()
 		pass(time.Minute)
-		bookmark := foreign("team-a", "bookmark") // the cache shows what it selects, and how far it is
+		bookmark := foreign("team-a", "bookmark") // shows how far the cache is
 		bookmark.Labels = map[string]string{LabelSourceNamespace: "vault"}
 		bookmark.Annotations = map[string]string{AnnotationSourceName: "other"}
 		c.put(bookmark)
@@ -461,7 +462,7 @@ func TestAWebhookThatTakesOffTheLabel(t *testing.T) {
 			t.Errorf("%d writes", n)
 		}
 		equal(t, "events", []string{
-			`db Warning: CopyAltered: Namespace "team-a": the API server stored the copy otherwise than requested, by an admission policy or webhook: its labels; secretsync waits longer each time before it tries again`,
+			`db Warning: CopyAltered: Namespace "team-a": an admission policy or webhook changed the copy before it was stored: its labels; secretsync waits longer before each retry`,
 			`db Warning: ErrResourceExists: Namespace "team-a": a Secret of that name already exists and is not managed by secretsync`,
 		}, c.events())
 		requireProblems(t, map[string]int{ReasonNameTaken: 1})
@@ -469,8 +470,7 @@ func TestAWebhookThatTakesOffTheLabel(t *testing.T) {
 	})
 }
 
-// requireProblems requires that so many copies have problems, by reason, according to
-// the metrics.
+// requireProblems requires that the metrics count these problems, by reason.
 func requireProblems(t *testing.T, want map[string]int) {
 	t.Helper()
 	if got := problems(t); !maps.Equal(want, got) {
@@ -478,7 +478,7 @@ func requireProblems(t *testing.T, want map[string]int) {
 	}
 }
 
-// problems are those that the metrics tell of.
+// problems returns the problems that the metrics count, by reason.
 func problems(t *testing.T) map[string]int {
 	t.Helper()
 	families, err := legacyregistry.DefaultGatherer.Gather()
@@ -499,8 +499,7 @@ func problems(t *testing.T) map[string]int {
 	return found
 }
 
-// Somebody sets back each write, or deletes the copy, or makes anew one that nobody
-// wants.
+// Someone reverts each write, deletes the copy each time, or re-creates an unwanted one.
 func TestAFightIsSlow(t *testing.T) {
 	for name, tt := range map[string]struct {
 		isWanted bool
@@ -512,8 +511,8 @@ func TestAFightIsSlow(t *testing.T) {
 			s.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: fieldManager, Time: ptr.To(metav1.Now())}, {Manager: "gitops", Time: ptr.To(metav1.Now())}}
 			c.put(s)
 		}},
-		"about whether it is there":       {true, "somebody", func(c *cluster, s *corev1.Secret) { c.lacks(secretsGVR, s.Namespace, s.Name) }},
-		"about whether it should be gone": {false, "somebody", func(c *cluster, s *corev1.Secret) { c.put(s) }},
+		"about whether it is there":       {true, "someone", func(c *cluster, s *corev1.Secret) { c.lacks(secretsGVR, s.Namespace, s.Name) }},
+		"about whether it should be gone": {false, "someone", func(c *cluster, s *corev1.Secret) { c.put(s) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, c *cluster) {
@@ -548,14 +547,14 @@ func TestAFightIsSlow(t *testing.T) {
 				if n := len(c.writes()); n < 10 || n > 25 {
 					t.Errorf("%d writes in an hour", n)
 				}
-				equal(t, "events", []string{`db Warning: CopyContested: Namespace "team-a": ` + tt.who + ` keeps undoing what is written to the copy; secretsync waits longer each time before it repairs that`}, c.events())
+				equal(t, "events", []string{`db Warning: CopyContested: Namespace "team-a": ` + tt.who + ` keeps reverting the copy; secretsync waits longer before each repair`}, c.events())
 				requireProblems(t, map[string]int{ReasonContested: 1})
 				pass(15 * time.Minute)
 				requireProblems(t, nil)
 				equal(t, "whether it is there", tt.isWanted, c.secret("team-a", "db") != nil)
 				c.events()
 
-				// A change of what is wanted does not wait.
+				// A change of the source is written without delay.
 				fight(100)
 				c.put(newSource("db", "2"))
 				c.put(newNamespace("team-a", marked))
@@ -567,7 +566,7 @@ func TestAFightIsSlow(t *testing.T) {
 	}
 }
 
-// Many copies that are altered share what may be tried again.
+// Many altered copies share one limit of retries.
 func TestAWebhookThatChangesManyCopies(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		c.put(newSource("db", "1"))
@@ -589,7 +588,7 @@ func TestAWebhookThatChangesManyCopies(t *testing.T) {
 	})
 }
 
-// Two secretsyncs with one source namespace leave each other's copies alone.
+// Two instances with the same source namespace leave each other's copies alone.
 func TestTwoInstances(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		other := usual
@@ -607,7 +606,7 @@ func TestTwoInstances(t *testing.T) {
 		equal(t, "writes", nil, c.writes())
 		equal(t, "events", nil, c.events())
 
-		// Both want one, and there is one.
+		// Both want a copy of the same name; the first one has it.
 		c.put(newSource("db", "2", func(s *corev1.Secret) { both(s) }))
 		c.put(newNamespace("team-a", both))
 		pass(time.Hour)
@@ -615,7 +614,7 @@ func TestTwoInstances(t *testing.T) {
 		equal(t, "events", []string{`db Warning: ErrResourceExists: Namespace "team-a": a copy of that name already exists and belongs to another instance of secretsync, "example.com/share"`}, c.events())
 		equal(t, "data", newSource("db", "2").Data, c.secret("team-a", "db").Data)
 
-		// The one that no longer wants it makes room.
+		// When the first one no longer wants it, the second one gets it.
 		c.put(newNamespace("team-a", func(obj metav1.Object) { obj.SetAnnotations(map[string]string{other.Annotation: "yes"}) }))
 		pass(time.Hour)
 		equal(t, "writes", []string{"create team-a/db", "delete team-a/db"}, c.writes())
@@ -625,7 +624,7 @@ func TestTwoInstances(t *testing.T) {
 	})
 }
 
-// A copy of a former version says nothing about instances.
+// A copy from a former version names no instance.
 func TestACopyWithoutInstance(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		c.put(newSource("db", "1"))
@@ -642,7 +641,7 @@ func TestACopyWithoutInstance(t *testing.T) {
 	})
 }
 
-// A copy that somebody keeps with a finalizer.
+// A finalizer holds a copy.
 func TestACopyThatAFinalizerHolds(t *testing.T) {
 	hold := func(s *corev1.Secret) { s.Finalizers = []string{"example.com/wait"}; ending(s) }
 	for name, tt := range map[string]struct {
@@ -650,8 +649,8 @@ func TestACopyThatAFinalizerHolds(t *testing.T) {
 		words  string
 		want   []string
 	}{
-		"while the source rotates": {func(c *cluster) { c.put(newSource("db", "2")) }, "it is not as its source is now", []string{"team-a/db", "vault/db"}},
-		"while nobody wants it":    {func(c *cluster) { c.put(newNamespace("team-a")) }, "it should be gone", []string{"vault/db"}},
+		"while the source rotates": {func(c *cluster) { c.put(newSource("db", "2")) }, "it differs from its source", []string{"team-a/db", "vault/db"}},
+		"while it is unwanted":     {func(c *cluster) { c.put(newNamespace("team-a")) }, "it should be gone", []string{"vault/db"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, c *cluster) {
@@ -665,7 +664,7 @@ func TestACopyThatAFinalizerHolds(t *testing.T) {
 				equal(t, "events while it is as its source", nil, c.events())
 				tt.change(c)
 				pass(24 * time.Hour)
-				equal(t, "events", []string{`db Warning: CopyTerminating: Namespace "team-a": the copy is being deleted, but finalizers ("example.com/wait") keep it, and ` + tt.words}, c.events())
+				equal(t, "events", []string{`db Warning: CopyTerminating: Namespace "team-a": the copy is being deleted, but finalizers ("example.com/wait") hold it, and ` + tt.words}, c.events())
 				requireProblems(t, map[string]int{ReasonTerminating: 1})
 				equal(t, "writes", nil, c.writes())
 

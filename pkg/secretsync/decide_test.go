@@ -6,18 +6,23 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/cockroachdb/datadriven"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
 	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 )
 
-// copied is the copy of a source in team-a, as the cache has it.
+var noon = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+
+// copied returns the copy of a source in team-a, as the cache has it.
 func copied(source *corev1.Secret, edits ...func(*corev1.Secret)) *corev1.Secret {
-	o := Observed{Config: usual, Home: newNamespace("vault"), Namespace: newNamespace("team-a", marked), Source: source, Key: []byte("key")}
+	o := Observed{Config: usual, SourceNS: newNamespace("vault"), TargetNS: newNamespace("team-a", marked), Source: source, Key: []byte("key")}
 	secret := Decide(o).Want
 	secret.UID, secret.ResourceVersion = "copy", "7"
 	for _, edit := range edits {
@@ -27,70 +32,196 @@ func copied(source *corev1.Secret, edits ...func(*corev1.Secret)) *corev1.Secret
 	return secret
 }
 
+// The files in testdata/decide are tables of what is observed and what is decided. Their
+// first file explains the words. After a deliberate change, run
+//
+//	go test ./pkg/secretsync -run TestDecide -rewrite
+//
+// and review what has changed.
 func TestDecide(t *testing.T) {
-	team := newNamespace("team-a", marked)
-	value := func(value string) func(*corev1.Secret) {
-		return func(s *corev1.Secret) { s.Data = newSource("db", value).Data }
+	datadriven.Walk(t, "testdata/decide", func(t *testing.T, path string) {
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			t.Helper()
+			if d.Cmd != "decide" {
+				d.Fatalf(t, "unknown command %q", d.Cmd)
+			}
+			o, remember := observe(t, d)
+			if remember != nil {
+				o.Memory.Goal = Decide(o).Goal // unless the words say otherwise
+				remember(&o.Memory)
+			}
+			decision := Decide(o)
+			requireConsistent(t, d, o, decision)
+			return describe(decision)
+		})
+	})
+}
+
+// observe reads what is observed from a test's input, one object in each line. remember
+// fills the memory; it is nil if nothing is remembered.
+func observe(t *testing.T, d *datadriven.TestData) (o Observed, remember func(*Memory)) {
+	t.Helper()
+	o = Observed{Config: usual, Now: noon, SourceNS: newNamespace(usual.SourceNamespace), Key: []byte("key")}
+	for line := range strings.Lines(d.Input) {
+		object, args, err := datadriven.ParseLine(line)
+		if err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+		switch object {
+		case "source-namespace":
+			for _, arg := range args {
+				switch value := first(arg.Vals); arg.Key {
+				case "gone":
+					o.SourceNS = nil
+				case "deleting":
+					ending(o.SourceNS)
+				case "uid":
+					o.SourceNS.UID = types.UID(value)
+				case "confirmed-until":
+					metav1.SetMetaDataAnnotation(&o.SourceNS.ObjectMeta, AnnotationConfirm, noon.Add(parseDuration(t, d, value)).Format(time.RFC3339))
+				default:
+					d.Fatalf(t, "unknown word %q in %q", arg.Key, line)
+				}
+			}
+		case "target":
+			o.TargetNS = newNamespace("team-a")
+			for _, arg := range args {
+				switch value := first(arg.Vals); arg.Key {
+				case "name":
+					o.TargetNS.Name = value
+				case "marked":
+					marked(o.TargetNS)
+				case "deleting":
+					ending(o.TargetNS)
+				default:
+					d.Fatalf(t, "unknown word %q in %q", arg.Key, line)
+				}
+			}
+		case "source":
+			o.Source = newSource("db", "1", editsOf(t, d, args)...)
+		case "copy":
+			o.Copy = copied(newSource("db", "1"), editsOf(t, d, args)...)
+		case "brake":
+			o.Brake = strings.TrimSpace(strings.TrimPrefix(line, object))
+		case "remembered":
+			remember = func(m *Memory) {
+				m.WrittenAt, m.Writes = noon, 1
+				for _, arg := range args {
+					switch value := first(arg.Vals); arg.Key {
+					case "writes":
+						if _, err := fmt.Sscan(value, &m.Writes); err != nil {
+							d.Fatalf(t, "%q: %v", line, err)
+						}
+					case "ago":
+						m.WrittenAt = noon.Add(-parseDuration(t, d, value))
+					case "other-goal":
+						m.Goal = "another goal"
+					case "altered":
+						m.Altered = value
+					case "reverted-by":
+						m.RevertedBy = value
+					default:
+						d.Fatalf(t, "unknown word %q in %q", arg.Key, line)
+					}
+				}
+			}
+		default:
+			d.Fatalf(t, "unknown object %q", object)
+		}
 	}
-	unmarked := func(s *corev1.Secret) { s.Annotations = nil }
-	source := newSource("db", "1")
-	for _, tt := range []struct {
-		name    string
-		o       Observed
-		want    Action
-		wantWhy string
-	}{
-		{"nothing is there", Observed{}, None, ""},
-		{"a namespace without a source", Observed{Namespace: team}, None, ""},
-		{"a source and no copy", Observed{Namespace: team, Source: source}, Create, ""},
-		{"the copy is right", Observed{Namespace: team, Source: source, Copy: copied(source)}, None, ""},
-		{"the source has changed", Observed{Namespace: team, Source: newSource("db", "2"), Copy: copied(source)}, Update, ""},
-		{"the copy was edited", Observed{Namespace: team, Source: source, Copy: copied(source, value("mine"))}, Update, ""},
-		{"the copy lost its hash", Observed{Namespace: team, Source: source, Copy: copied(source, func(s *corev1.Secret) { delete(s.Annotations, AnnotationContentHash) })}, Update, ""},
-		{"others have added to the copy", Observed{Namespace: team, Source: source, Copy: copied(source, func(s *corev1.Secret) { s.Labels["theirs"] = "yes" })}, None, ""},
-		{"another source of that name", Observed{Namespace: team, Source: newSource("db", "1", func(s *corev1.Secret) { s.UID = "another" }), Copy: copied(source)}, Update, ""},
-		{"the source is immutable now", Observed{Namespace: team, Source: newSource("db", "1", immutable), Copy: copied(source)}, Update, ""},
-		{"an immutable copy, and another source", Observed{Namespace: team, Source: newSource("db", "2"), Copy: copied(source, immutable)}, Replace, "it is immutable"},
-		{"another type", Observed{Namespace: team, Source: newSource("db", "1", ofType("example.com/x")), Copy: copied(source)}, Replace, "its type has changed"},
-		{"the source is gone", Observed{Namespace: team, Copy: copied(source)}, Delete, ""},
-		{"the source ends", Observed{Namespace: team, Source: newSource("db", "1", func(s *corev1.Secret) { ending(s) }), Copy: copied(source)}, Delete, ""},
-		{"the source is not marked any more", Observed{Namespace: team, Source: newSource("db", "1", unmarked), Copy: copied(source)}, Delete, ""},
-		{"the namespace is not", Observed{Namespace: newNamespace("team-a"), Source: source, Copy: copied(source)}, Delete, ""},
-		{"the namespace ends", Observed{Namespace: newNamespace("team-a", marked, ending), Source: source, Copy: copied(source)}, None, ""},
-		{"the copy ends", Observed{Namespace: team, Source: source, Copy: copied(source, func(s *corev1.Secret) { ending(s) })}, None, ""},
-		{"a copy of a copy under this name is in the way", Observed{Namespace: team, Source: source, Copy: copied(newSource("tls", "1"), func(s *corev1.Secret) { s.Name = "db" })}, Blocked, ""},
-		{"another instance's copy is in the way", Observed{Namespace: team, Source: source, Copy: copied(source, func(s *corev1.Secret) { s.Annotations[AnnotationInstance] = "example.com/other" })}, Blocked, ""},
-		{"another instance's copy", Observed{Namespace: team, Copy: copied(source, func(s *corev1.Secret) { s.Annotations[AnnotationInstance] = "example.com/other" })}, None, ""},
-		{"a copy of a time before instances", Observed{Namespace: team, Copy: copied(source, func(s *corev1.Secret) { delete(s.Annotations, AnnotationInstance) })}, Delete, ""},
-		{"a copy ends while its source changes", Observed{Namespace: team, Source: newSource("db", "2"), Copy: copied(source, func(s *corev1.Secret) { ending(s) })}, Blocked, ""},
-		{"a copy that nobody wants ends", Observed{Namespace: team, Copy: copied(source, func(s *corev1.Secret) { ending(s) })}, Blocked, ""},
-		{"a copy of a copy that nobody wants", Observed{Namespace: team, Copy: copied(newSource("tls", "1"), func(s *corev1.Secret) { s.Name = "db" })}, None, ""},
-		{"kube-system", Observed{Namespace: newNamespace(metav1.NamespaceSystem, marked), Source: source}, None, ""},
-		{"kube-public", Observed{Namespace: newNamespace(metav1.NamespacePublic, marked), Source: source}, None, ""},
-		{"the source namespace itself", Observed{Namespace: newNamespace(usual.SourceNamespace, marked), Source: source}, None, ""},
-		{"the key of hashes is marked", Observed{Namespace: team, Source: newSource(HashKey, "1")}, None, ""},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			tt.o.Config, tt.o.Home, tt.o.Key = usual, newNamespace("vault"), []byte("key")
-			d := Decide(tt.o)
-			if d.Action != tt.want || d.Why != tt.wantWhy {
-				t.Fatalf("%s %q, want %s %q", d.Action, d.Why, tt.want, tt.wantWhy)
-			}
-			if d.Want == nil {
-				return
-			}
-			if diff := difftest.Diff(tt.o.Source.Data, d.Want.Data); diff != "" || d.Want.Type != tt.o.Source.Type {
-				t.Errorf("type %q, data (-want +got):\n%s", d.Want.Type, diff)
-			}
-			if isUpdate := d.Want.ResourceVersion != ""; isUpdate != (d.Action == Update) {
-				t.Errorf("%s with resource version %q", d.Action, d.Want.ResourceVersion)
+	return o, remember
+}
+
+// editsOf returns what the words behind "source" or "copy" change.
+func editsOf(t *testing.T, d *datadriven.TestData, args []datadriven.CmdArg) (edits []func(*corev1.Secret)) {
+	t.Helper()
+	for _, arg := range args {
+		value := first(arg.Vals)
+		edits = append(edits, func(s *corev1.Secret) {
+			switch arg.Key {
+			case "name":
+				s.Name = value
+			case "value":
+				s.Data = newSource("db", value).Data
+			case "uid":
+				s.UID = types.UID(value)
+			case "type":
+				s.Type = corev1.SecretType(value)
+			case "immutable":
+				immutable(s)
+			case "unmarked":
+				delete(s.Annotations, usual.Annotation)
+			case "for":
+				s.Annotations[AnnotationNamespaces] = value
+			case "deleting":
+				ending(s)
+			case "finalizer":
+				s.Finalizers = append(s.Finalizers, value)
+			case "label":
+				s.Labels[value] = ""
+			case "copy-of":
+				s.Annotations[AnnotationSourceName] = value
+			case "instance":
+				s.Annotations[AnnotationInstance] = value
+			case "no-instance":
+				delete(s.Annotations, AnnotationInstance)
+			case "no-hash":
+				delete(s.Annotations, AnnotationContentHash)
+			case "from-namespace-uid":
+				s.Annotations[AnnotationSourceNamespaceUID] = value
+			default:
+				d.Fatalf(t, "unknown word %q", arg.Key)
 			}
 		})
 	}
+	return edits
 }
 
-// Of the source's metadata a copy has the name; of its own it keeps what others have
-// added.
+func first(values []string) string { return strings.Join(values, ", ") }
+
+func parseDuration(t *testing.T, d *datadriven.TestData, text string) time.Duration {
+	t.Helper()
+	duration, err := time.ParseDuration(text)
+	if err != nil {
+		d.Fatalf(t, "%v", err)
+	}
+	return duration
+}
+
+// requireConsistent checks what holds for every decision.
+func requireConsistent(t *testing.T, at *datadriven.TestData, o Observed, d Decision) {
+	t.Helper()
+	if d.Want == nil {
+		return
+	}
+	if diff := difftest.Diff(o.Source.Data, d.Want.Data); diff != "" || d.Want.Type != o.Source.Type {
+		t.Errorf("%s: type %q, data (-want +got):\n%s", at.Pos, d.Want.Type, diff)
+	}
+	if isUpdate := d.Want.ResourceVersion != ""; isUpdate != (d.Action == Update) {
+		t.Errorf("%s: %s with resource version %q", at.Pos, d.Action, d.Want.ResourceVersion)
+	}
+}
+
+// describe returns a decision in words.
+func describe(d Decision) string {
+	text := string(d.Action)
+	if d.Why != "" {
+		text += ", because " + d.Why
+	}
+	if d.IsRetry {
+		text += ", when it is this copy's turn"
+	}
+	if d.RequeueAfter > 0 {
+		text += ", and decide again after " + d.RequeueAfter.String()
+	}
+	if d.Problem != (Problem{}) {
+		text += "\n" + d.Problem.Reason + ": " + d.Problem.Message
+	}
+	return text
+}
+
+// A copy has only the name of its source's metadata, and keeps what others have added to
+// its own.
 func TestWhatACopyCarries(t *testing.T) {
 	source := newSource("db", "1", func(s *corev1.Secret) {
 		s.UID = "source"
@@ -116,12 +247,12 @@ func TestWhatACopyCarries(t *testing.T) {
 				},
 			}
 			if copyThere != nil {
-				want.Annotations[AnnotationHomeUID] = ""
+				want.Annotations[AnnotationSourceNamespaceUID] = ""
 				want.UID, want.ResourceVersion = copyThere.UID, copyThere.ResourceVersion
 				maps.Copy(want.Labels, map[string]string{"theirs": "yes"})
 				maps.Copy(want.Annotations, map[string]string{"theirs": "yes"})
 			}
-			d := Decide(Observed{Config: usual, Namespace: newNamespace("team-a", marked), Source: source, Copy: copyThere, Key: []byte("key")})
+			d := Decide(Observed{Config: usual, TargetNS: newNamespace("team-a", marked), Source: source, Copy: copyThere, Key: []byte("key")})
 			if diff := difftest.Diff(want, d.Want.ObjectMeta); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -129,7 +260,7 @@ func TestWhatACopyCarries(t *testing.T) {
 	}
 }
 
-// Who has the hash and not the key cannot try values.
+// Without the key, nobody can find a value by trying hashes.
 func TestContentHash(t *testing.T) {
 	one := contentHash([]byte("key"), newSource("db", "1"))
 	for name, other := range map[string]string{
@@ -150,8 +281,8 @@ func TestContentHash(t *testing.T) {
 	}
 }
 
-// Decide never changes what it was shown, says the same for the same, and is
-// content with what it asked for.
+// Decide never changes its input, always returns the same for the same input, and has
+// nothing to do after its decision was carried out.
 func TestDecisionsComeToRest(t *testing.T) {
 	secret := rapid.Custom(func(t *rapid.T) *corev1.Secret {
 		s := newSource("db", rapid.SampledFrom([]string{"1", "2"}).Draw(t, "value"), ofType(rapid.SampledFrom([]corev1.SecretType{"", "Opaque", "x"}).Draw(t, "type")))
@@ -165,23 +296,23 @@ func TestDecisionsComeToRest(t *testing.T) {
 		return s
 	})
 	rapid.Check(t, func(rt *rapid.T) {
-		o := Observed{Config: usual, Home: newNamespace("vault"), Key: []byte("key")}
+		o := Observed{Config: usual, SourceNS: newNamespace("vault"), Key: []byte("key")}
 		if rapid.IntRange(0, 5).Draw(rt, "namespace") > 0 {
-			o.Namespace = newNamespace(rapid.SampledFrom([]string{"team-a", "team-a", "kube-system", "vault"}).Draw(rt, "name"))
+			o.TargetNS = newNamespace(rapid.SampledFrom([]string{"team-a", "team-a", "kube-system", "vault"}).Draw(rt, "name"))
 			if rapid.Bool().Draw(rt, "marked") {
-				marked(o.Namespace)
+				marked(o.TargetNS)
 			}
 		}
 		if rapid.IntRange(0, 5).Draw(rt, "source") > 0 {
 			o.Source = secret.Draw(rt, "source")
 		}
-		if o.Namespace != nil && rapid.Bool().Draw(rt, "copy") {
+		if o.TargetNS != nil && rapid.Bool().Draw(rt, "copy") {
 			o.Copy = secret.Draw(rt, "copy")
-			o.Copy.Namespace = o.Namespace.Name
+			o.Copy.Namespace = o.TargetNS.Name
 			o.Copy.Labels = map[string]string{LabelSourceNamespace: rapid.SampledFrom([]string{"vault", "vault", "other"}).Draw(rt, "label")}
 			StripCopy(o.Copy)
 		}
-		shown := Observed{Config: o.Config, Home: o.Home.DeepCopy(), Namespace: o.Namespace.DeepCopy(), Source: o.Source.DeepCopy(), Copy: o.Copy.DeepCopy(), Key: o.Key}
+		shown := Observed{Config: o.Config, SourceNS: o.SourceNS.DeepCopy(), TargetNS: o.TargetNS.DeepCopy(), Source: o.Source.DeepCopy(), Copy: o.Copy.DeepCopy(), Key: o.Key}
 		d := Decide(o)
 		if diff := difftest.Diff(d, Decide(o)); diff != "" {
 			rt.Errorf("decided once and again:\n%s", diff)
@@ -206,7 +337,7 @@ func TestDecisionsComeToRest(t *testing.T) {
 	})
 }
 
-// What is in the caches: no data of copies, nor of Secrets that are not copied.
+// The caches hold neither the data of copies nor that of Secrets that are not copied.
 func TestStrip(t *testing.T) {
 	copied := newSource("db", "1")
 	StripCopy(copied)

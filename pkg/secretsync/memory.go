@@ -12,106 +12,108 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 )
 
-// Problem is why a copy is not as it should be. The zero Problem is none.
-type Problem struct{ Reason, Words string }
+// Problem is why a copy is not as it should be. The zero Problem means that nothing is
+// wrong.
+type Problem struct{ Reason, Message string }
 
-// Memory is what one process remembers of one copy from sync to sync. A process that
-// has none, because it has just begun, may make a write again whose answer it would
-// have known. The zero Memory remembers nothing.
+// Memory is what a process remembers of a copy from one sync to the next. A process that
+// has just started remembers nothing, and may repeat a write whose result a former process
+// knew. The zero Memory remembers nothing.
 type Memory struct {
-	Goal    string    // what the last write was for; empty before the first write
-	At      time.Time // when that was answered
-	Count   int       // how often in a row the same was written
-	Altered string    // what the API server stored otherwise than requested; empty if nothing
-	Undoer  string    // the field manager that was seen to have undone it last; empty if none was
+	Goal       string    // what the last write was for; empty before the first write
+	WrittenAt  time.Time // when the last write was answered
+	Writes     int       // how many writes in a row had the same goal
+	Altered    string    // the parts that the API server stored differently than requested
+	RevertedBy string    // the field manager who reverted the copy last; empty if unknown
 
-	Problem Problem // the last one; people have been told
+	Problem Problem // the last one, which has been recorded in an event
 }
 
-// wait is how long it is at now until something may be written again for the same
-// goal.
+// wait returns how long after now the next write with the same goal is due.
 func (m Memory) wait(now time.Time) time.Duration {
-	count := m.Count
+	count := m.Writes
 	if m.Altered != "" {
-		count += backoff.Free - 1 // the first answer says that the next will be the same
+		count += backoff.Free - 1 // the first response says already what the next will say
 	}
-	return max(0, m.At.Add(backoff.Delay(count)).Sub(now))
+	return max(0, m.WrittenAt.Add(backoff.Delay(count)).Sub(now))
 }
 
-// isUndone reports whether the next write for the same goal may well be undone, too.
-func (m Memory) isUndone() bool { return m.Altered != "" || m.Count >= backoff.Free }
+// isContested reports whether the next write with the same goal will probably be altered
+// or reverted, too.
+func (m Memory) isContested() bool { return m.Altered != "" || m.Writes >= backoff.Free }
 
-// lasting is the problem that there still is although the last write succeeded: a
-// repair counts when it has lasted as long as the pause after it.
-func (m Memory) lasting(now time.Time) Problem {
-	if m.Altered != "" || m.Count > backoff.Free && m.wait(now) > 0 {
-		return m.problem()
+// ongoing returns the problem that remains although the last write succeeded; the zero
+// Problem if there is none. A repair is known to last when it has lasted for as long as
+// the pause after it.
+func (m Memory) ongoing(now time.Time) Problem {
+	if m.Altered != "" || m.Writes > backoff.Free && m.wait(now) > 0 {
+		return m.contention()
 	}
 	return Problem{}
 }
 
-// problem is what keeps the copy from staying as it was written.
-func (m Memory) problem() Problem {
+// contention returns what keeps the copy from staying as it was written.
+func (m Memory) contention() Problem {
 	if m.Altered != "" {
-		return Problem{ReasonAltered, fmt.Sprintf("the API server stored the copy otherwise than requested, by an admission policy or webhook: its %s; secretsync waits longer each time before it tries again", m.Altered)}
+		return Problem{ReasonAltered, fmt.Sprintf("an admission policy or webhook changed the copy before it was stored: its %s; secretsync waits longer before each retry", m.Altered)}
 	}
-	who := "somebody"
-	if m.Undoer != "" {
-		who = fmt.Sprintf("%q", m.Undoer)
+	who := "someone"
+	if m.RevertedBy != "" {
+		who = fmt.Sprintf("%q", m.RevertedBy)
 	}
-	return Problem{ReasonContested, who + " keeps undoing what is written to the copy; secretsync waits longer each time before it repairs that"}
+	return Problem{ReasonContested, who + " keeps reverting the copy; secretsync waits longer before each repair"}
 }
 
-// after is the memory after the decision has been carried out on a copy that the
-// undoer had changed, with what the API server has stored in other words.
-func (m Memory) after(d Decision, undoer string, altered []string, now time.Time) Memory {
-	next := Memory{Goal: d.Goal, At: now, Count: 1, Altered: strings.Join(altered, ", "), Problem: m.Problem}
-	if m.Goal == d.Goal && now.Sub(m.At) < backoff.ForgetAfter {
-		next.Count += m.Count
-		next.Undoer = cmp.Or(undoer, m.Undoer)
+// after returns the memory after a decision was carried out on a copy that lastManager
+// had changed, of which the API server stored some parts altered.
+func (m Memory) after(d Decision, lastManager string, altered []string, now time.Time) Memory {
+	next := Memory{Goal: d.Goal, WrittenAt: now, Writes: 1, Altered: strings.Join(altered, ", "), Problem: m.Problem}
+	if m.Goal == d.Goal && now.Sub(m.WrittenAt) < backoff.ForgetAfter {
+		next.Writes += m.Writes
+		next.RevertedBy = cmp.Or(lastManager, m.RevertedBy)
 	}
 	return next
 }
 
-// left is how long it is at now until there is nothing left to remember of a copy
-// that nobody wants and that is gone.
-func (m Memory) left(now time.Time) time.Duration {
-	return max(0, m.At.Add(backoff.ForgetAfter).Sub(now))
+// forgetAfter returns how long after now the memory of a copy that is neither there nor
+// wanted can be forgotten.
+func (m Memory) forgetAfter(now time.Time) time.Duration {
+	return max(0, m.WrittenAt.Add(backoff.ForgetAfter).Sub(now))
 }
 
-// memories are those of all copies. They are safe for concurrent use.
+// memories holds the memories of all copies. It is safe for concurrent use.
 type memories struct {
-	mu sync.Mutex
-	of map[cache.ObjectName]Memory
+	mu     sync.Mutex
+	byName map[cache.ObjectName]Memory
 }
 
-// get is what is remembered of a copy.
+// get returns what is remembered of a copy.
 func (m *memories) get(name cache.ObjectName) Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.of[name]
+	return m.byName[name]
 }
 
-// set remembers that of a copy from now on.
+// set replaces what is remembered of a copy.
 func (m *memories) set(name cache.ObjectName, memory Memory) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if memory == (Memory{}) {
-		delete(m.of, name)
+		delete(m.byName, name)
 		return
 	}
-	if m.of == nil {
-		m.of = map[cache.ObjectName]Memory{}
+	if m.byName == nil {
+		m.byName = map[cache.ObjectName]Memory{}
 	}
-	m.of[name] = memory
+	m.byName[name] = memory
 }
 
-// count says how many copies have a problem, by its reason.
+// count returns how many copies have a problem, by reason.
 func (m *memories) count() map[string]int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	counts := map[string]int{}
-	for _, memory := range m.of {
+	for _, memory := range m.byName {
 		counts[memory.Problem.Reason]++
 	}
 	return counts

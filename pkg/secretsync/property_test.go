@@ -23,8 +23,8 @@ type step struct {
 	name       string // of a Secret
 	namespace  string
 	value      string
-	mark       string // of a source or namespace: none if empty
-	receivers  string // of a source: all if empty
+	mark       string // of a source or namespace; none if empty
+	receivers  string // of a source; all if empty
 	kind       corev1.SecretType
 	isOn       bool
 	stream     int
@@ -51,12 +51,12 @@ func steps() *rapid.Generator[[]step] {
 	}), 1, 40)
 }
 
-// isCopy is true for what has the label.
+// isCopy reports whether a Secret has the label.
 func isCopy(secret *corev1.Secret) bool {
 	return secret != nil && secret.Labels[LabelSourceNamespace] == usual.SourceNamespace
 }
 
-// play has the steps happen while a controller runs.
+// play runs a controller while the steps happen.
 func play(c *cluster, plan []step) {
 	stop := c.run()
 	stopOther := func() {}
@@ -83,14 +83,14 @@ func play(c *cluster, plan []step) {
 			}))
 		case "namespace goes":
 			c.end(s.namespace)
-		case "edit": // by hand, of whatever is there but sources
+		case "edit": // someone edits any Secret except a source
 			if s.namespace != usual.SourceNamespace {
 				c.edit(s.namespace, s.name, func(secret *corev1.Secret) {
 					secret.Data = map[string][]byte{"password": []byte(marker + s.value)}
 					secret.Annotations, secret.Immutable = map[string]string{"note": s.value}, ptr.To(s.isOn)
 				})
 			}
-		case "label": // is taken off: it is a copy no more
+		case "label": // someone removes the label: it is no longer a copy
 			if s.namespace != usual.SourceNamespace {
 				c.edit(s.namespace, s.name, func(secret *corev1.Secret) { secret.Labels = nil })
 			}
@@ -110,7 +110,7 @@ func play(c *cluster, plan []step) {
 			c.hold(s.isOn)
 		case "show":
 			c.show(s.stream)
-		case "refuse", "refuse new", "lose": // what is not made anew is as after a crash
+		case "refuse", "refuse new", "lose": // what is lost leaves the same state as a crash
 			c.answers(func(verb, namespace string) error {
 				switch {
 				case s.what == "refuse new" && verb != "create":
@@ -128,7 +128,7 @@ func play(c *cluster, plan []step) {
 		case "restart":
 			stop()
 			stop = c.run()
-		case "another": // takes over from one that does not know it yet
+		case "another": // another process takes over before this one knows
 			stopOther()
 			stopOther = c.run()
 		case "key goes":
@@ -139,15 +139,15 @@ func play(c *cluster, plan []step) {
 	stopOther()
 	c.hold(false)
 	c.answers(func(string, string) error { return nil })
-	c.put(newNamespace("vault", confirming(time.Now().Add(2*time.Hour)))) // for what a restart may hold
+	c.put(newNamespace("vault", confirming(time.Now().Add(2*time.Hour)))) // because a restart may hold deletions
 	pass(10 * time.Minute)
 	c.writes()
-	c.told = nil
+	c.recorded = nil
 	pass(time.Hour)
 	stop()
 }
 
-// end deletes a namespace with all that is in it, but no reserved one.
+// end deletes a namespace, with everything in it, unless it is reserved.
 func (c *cluster) end(namespace string) {
 	if usual.isReserved(namespace) || !c.has(namespace) {
 		return
@@ -169,7 +169,7 @@ func (c *cluster) has(namespace string) bool {
 	return ok
 }
 
-// violation is what is not as it should be in the end.
+// violation returns what is wrong in the end; empty if nothing is.
 func (c *cluster) violation() error {
 	key := c.secret(usual.SourceNamespace, HashKey)
 	for name, obj := range c.objects[namespacesGVR] {
@@ -190,7 +190,7 @@ func (c *cluster) violation() error {
 			}
 			switch {
 			case got != nil && !isCopy(got):
-				continue // never written to: the cluster sees to that
+				continue // never written to: the cluster checks that
 			case !isWanted && got != nil:
 				return fmt.Errorf("there is a copy %s/%s", name.Name, secret)
 			case !isWanted:
@@ -210,9 +210,9 @@ func (c *cluster) violation() error {
 	return nil
 }
 
-// Whatever happens in whatever order, seen early or late, refused or lost, with
-// restarts in between: in the end there is what should be there, and nothing is
-// written or told any more.
+// Whatever happens in whatever order, seen early or late, refused or lost, with restarts
+// in between: in the end there are exactly the copies that there should be, and nothing
+// more is written or reported.
 func TestAnyHistoryEndsWithTheSpecifiedSet(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		plan := steps().Draw(rt, "steps")
@@ -222,8 +222,8 @@ func TestAnyHistoryEndsWithTheSpecifiedSet(t *testing.T) {
 			if err := c.violation(); err != nil {
 				rt.Error(err)
 			}
-			if writes, told := c.writes(), c.events(); len(writes)+len(told) > 0 {
-				rt.Errorf("in an hour in which nothing happened: %v, %v", writes, told)
+			if writes, events := c.writes(), c.events(); len(writes)+len(events) > 0 {
+				rt.Errorf("in an hour in which nothing happened: %v, %v", writes, events)
 			}
 			if strings.Contains(c.logged.String(), marker) {
 				rt.Errorf("the log tells a secret")

@@ -9,49 +9,40 @@ import (
 	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// The annotations by which a source restricts which of the namespaces that ask for
-// copies may have one. With both, a namespace has to meet both.
+// The annotations by which a source restricts which of the marked namespaces may have a
+// copy. If there are both, a namespace must meet both.
 const (
-	// AnnotationNamespaces has their names, separated by commas or spaces. In each,
-	// "*" stands for any characters.
+	// AnnotationNamespaces lists names of namespaces, separated by commas or spaces. In
+	// each, "*" stands for any characters.
 	AnnotationNamespaces = "controller.nicoleh.io/secretsync-namespaces"
-	// AnnotationNamespaceSelector selects them by their labels.
+	// AnnotationNamespaceSelector selects namespaces by their labels.
 	AnnotationNamespaceSelector = "controller.nicoleh.io/secretsync-namespace-selector"
 )
 
-// isYes says whether the value of an annotation is clearly a yes. That it is there at
-// all is one, too.
+// isYes reports whether the value of an annotation clearly means yes. An annotation
+// without a value does.
 func isYes(value string) bool {
 	return slices.Contains([]string{"", "true", "yes", "on", "1"}, strings.ToLower(value))
 }
 
-// unclear warns of an object whose annotation is neither a yes nor "false".
-func (c Config) unclear(obj metav1.Object) Problem {
-	value, isThere := obj.GetAnnotations()[c.Annotation]
-	if !isThere || isYes(value) || value == "false" {
-		return Problem{}
-	}
-	return Problem{ReasonUnclear, fmt.Sprintf(`annotation %s is %.60q, which is taken as no: for a yes it has to be empty or "true", for a no "false"`, c.Annotation, value)}
-}
-
-// mayReceive says whether a source is for a namespace, if that asks for it.
+// mayReceive reports whether a marked namespace may have a copy of a source.
 func (c Config) mayReceive(source *corev1.Secret, namespace *corev1.Namespace) bool {
 	r, err := c.receiversOf(source)
-	return err == nil && r.has(namespace)
+	return err == nil && r.include(namespace)
 }
 
-// receivers are the namespaces that a source is for. The zero receivers are all.
+// receivers are the namespaces that may have a copy of a source. The zero value includes
+// all.
 type receivers struct {
-	names    []string // patterns; nil for any
+	names    []string // patterns; nil for any name
 	selector labels.Selector
 }
 
-// receiversOf are those of a source. An error says why they are none.
+// receiversOf returns the receivers of a source. An error says why there are none.
 func (c Config) receiversOf(source *corev1.Secret) (r receivers, err error) {
 	names, hasNames := source.Annotations[AnnotationNamespaces]
 	if hasNames {
@@ -66,12 +57,13 @@ func (c Config) receiversOf(source *corev1.Secret) (r receivers, err error) {
 		}
 	}
 	if c.RequireReceivers && !hasNames && !hasSelector {
-		return r, fmt.Errorf("it has to say by annotation %s or %s who may have it", AnnotationNamespaces, AnnotationNamespaceSelector)
+		return r, fmt.Errorf("annotation %s or %s must say which namespaces may have one", AnnotationNamespaces, AnnotationNamespaceSelector)
 	}
 	return r, nil
 }
 
-func (r receivers) has(namespace *corev1.Namespace) bool {
+// include reports whether the namespace is one of the receivers.
+func (r receivers) include(namespace *corev1.Namespace) bool {
 	isNamed := r.names == nil || slices.ContainsFunc(r.names, func(pattern string) bool {
 		isMatch, err := path.Match(pattern, namespace.Name)
 		return isMatch && err == nil
@@ -87,7 +79,7 @@ func parseNames(text string) ([]string, error) {
 		}
 	}
 	if len(names) == 0 {
-		return nil, errors.New(`it names no namespace; "*" is all of them`)
+		return nil, errors.New(`it names no namespace; use "*" for all`)
 	}
 	return names, nil
 }
@@ -95,27 +87,7 @@ func parseNames(text string) ([]string, error) {
 func parseSelector(text string) (labels.Selector, error) {
 	selector, err := labels.Parse(text)
 	if err == nil && selector.Empty() {
-		err = errors.New("it selects by no label")
+		err = errors.New("the selector is empty")
 	}
 	return selector, err
-}
-
-// warningOf is what is wrong with the annotations of a source; none if nothing is.
-func (c Config) warningOf(source *corev1.Secret) Problem {
-	if unclear := c.unclear(source); unclear != (Problem{}) {
-		return unclear
-	}
-	if _, err := c.receiversOf(source); err != nil && c.IsSource(source) {
-		return Problem{ReasonNoReceivers, "no namespace gets a copy: " + err.Error()}
-	}
-	return Problem{}
-}
-
-// warningOfNamespace is what is wrong with the annotation of a namespace; none if
-// nothing is.
-func (c Config) warningOfNamespace(namespace *corev1.Namespace) Problem {
-	if c.isReserved(namespace.Name) || namespace.DeletionTimestamp != nil {
-		return Problem{}
-	}
-	return c.unclear(namespace)
 }

@@ -20,7 +20,7 @@ func TestReceivers(t *testing.T) {
 		wantErr         string
 	}{
 		{name: "all", want: "team-a team-b web"},
-		{name: "nobody, as it does not say who", isRequired: true, wantErr: "has to say"},
+		{name: "none, because receivers are required", isRequired: true, wantErr: "must say"},
 		{name: "one", names: new("team-b"), want: "team-b"},
 		{name: "one, as is required", names: new("team-b"), isRequired: true, want: "team-b"},
 		{name: "several", names: &both, want: "team-b web"},
@@ -33,7 +33,7 @@ func TestReceivers(t *testing.T) {
 		{name: "by label", selector: new("tier=front"), isRequired: true, want: "web"},
 		{name: "by the label's absence", selector: new("!tier"), want: "team-a team-b"},
 		{name: "by a set", selector: new("tier in (front, back)"), want: "web"},
-		{name: "by no label", selector: new(""), wantErr: "no label"},
+		{name: "by no label", selector: new(""), wantErr: "is empty"},
 		{name: "by nonsense", selector: new("tier in front"), wantErr: "secretsync-namespace-selector"},
 		{name: "by both", names: &both, selector: new("!tier"), want: "team-b"},
 		{name: "by both, of which one is wrong", names: new(""), selector: new("!tier"), wantErr: "names no namespace"},
@@ -56,7 +56,7 @@ func TestReceivers(t *testing.T) {
 				}
 			}
 			equal(t, "receivers", tt.want, strings.Join(got, " "))
-			if warning := config.warningOf(source); !strings.Contains(warning.Words, tt.wantErr) || (warning != Problem{}) != (tt.wantErr != "") {
+			if warning := config.warningAboutSource(source); !strings.Contains(warning.Message, tt.wantErr) || (warning != Problem{}) != (tt.wantErr != "") {
 				t.Errorf("the warning is %v, want %q", warning, tt.wantErr)
 			}
 		})
@@ -92,21 +92,21 @@ func TestWhatIsConsent(t *testing.T) {
 		if got := usual.IsTarget(namespace); got != want.isYes {
 			t.Errorf("%q is a yes: %t", value, got)
 		}
-		if warning := usual.warningOfNamespace(namespace); (warning != Problem{}) != want.isUnclear {
+		if warning := usual.warningAboutTarget(namespace); (warning != Problem{}) != want.isUnclear {
 			t.Errorf("for %q there is the warning %q", value, warning)
 		}
-		if warning := usual.warningOf(newSource("db", "1", func(s *corev1.Secret) { s.Annotations[usual.Annotation] = value })); (warning != Problem{}) != want.isUnclear {
+		if warning := usual.warningAboutSource(newSource("db", "1", func(s *corev1.Secret) { s.Annotations[usual.Annotation] = value })); (warning != Problem{}) != want.isUnclear {
 			t.Errorf("for %q of a source there is the warning %q", value, warning)
 		}
 	}
 	for _, quiet := range []*corev1.Namespace{newNamespace("team-a"), newNamespace("kube-system", valued("no")), newNamespace("vault", valued("no")), newNamespace("team-a", valued("no"), ending)} {
-		if warning := usual.warningOfNamespace(quiet); (warning != Problem{}) {
+		if warning := usual.warningAboutTarget(quiet); (warning != Problem{}) {
 			t.Errorf("for %s there is the warning %q", quiet.Name, warning)
 		}
 	}
 }
 
-// Copies follow what a source says of its receivers, and what these are.
+// Copies follow the annotations of their source and the labels of namespaces.
 func TestReceiversChange(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		restrict := func(key, value string) func(*corev1.Secret) {
@@ -136,7 +136,7 @@ func TestReceiversChange(t *testing.T) {
 
 		c.put(newSource("db", "1", restrict(AnnotationNamespaces, "Team A")))
 		pass(time.Hour)
-		equal(t, "Secrets of nobody", []string{"vault/db"}, c.names())
+		equal(t, "Secrets without receivers", []string{"vault/db"}, c.names())
 		equal(t, "events", []string{`db Warning: NoReceivers: No namespace gets a copy: annotation controller.nicoleh.io/secretsync-namespaces: "Team" is neither the name of a namespace nor a pattern such as "team-*"`}, c.events())
 		requireProblems(t, map[string]int{ReasonNoReceivers: 1})
 		c.put(newSource("db", "1"))
@@ -157,12 +157,12 @@ func TestReceiversAreRequired(t *testing.T) {
 		stop := c.runAs(strict)
 		pass(time.Hour)
 		equal(t, "Secrets", []string{"team-a/tls", "vault/db", "vault/tls"}, c.names())
-		equal(t, "events", []string{"db Warning: NoReceivers: No namespace gets a copy: it has to say by annotation controller.nicoleh.io/secretsync-namespaces or controller.nicoleh.io/secretsync-namespace-selector who may have it"}, c.events())
+		equal(t, "events", []string{"db Warning: NoReceivers: No namespace gets a copy: annotation controller.nicoleh.io/secretsync-namespaces or controller.nicoleh.io/secretsync-namespace-selector must say which namespaces may have one"}, c.events())
 		stop()
 	})
 }
 
-// Whoever means no is understood, and told how to say it.
+// An unclear annotation counts as no, with a warning about how to be clear.
 func TestANoIsUnderstood(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		c.put(newSource("db", "1"))
@@ -173,7 +173,7 @@ func TestANoIsUnderstood(t *testing.T) {
 		stop := c.run()
 		pass(time.Hour)
 		equal(t, "Secrets", []string{"team-b/db", "vault/db", "vault/tls"}, c.names())
-		words := ` Warning: UnclearAnnotation: Annotation example.com/share is %s, which is taken as no: for a yes it has to be empty or "true", for a no "false"`
+		words := ` Warning: UnclearAnnotation: Annotation example.com/share is %s, which counts as no: for yes, it must be empty or "true"; for no, "false"`
 		equal(t, "events", []string{"team-a" + fmt.Sprintf(words, `"False"`), "tls" + fmt.Sprintf(words, `"no"`)}, c.events())
 
 		c.put(newNamespace("team-b", valued("no")))
@@ -187,7 +187,7 @@ func TestANoIsUnderstood(t *testing.T) {
 		equal(t, "events", nil, c.events())
 		c.put(newNamespace("team-a", valued("no")))
 		pass(time.Hour)
-		equal(t, "how many events about one made anew", 1, len(c.events()))
+		equal(t, "how many events after it was re-created", 1, len(c.events()))
 		stop()
 	})
 }

@@ -6,66 +6,65 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
 const (
-	// telling is how many characters of a Secret in a row, or all if it has fewer,
-	// a message may not have.
-	telling = 8
-	// mostWords is how long a message may be.
-	mostWords = 512
+	// minLeak is the length in bytes of the shortest part of a Secret's value that must
+	// not appear in a message. A shorter value must not appear as a whole.
+	minLeak = 8
+	// maxMessage is the length in bytes of the longest message.
+	maxMessage = 512
 )
 
-// shown is the Secret that whoever answers a write may have been shown; nil if it
-// may have been another one, too, whose data is not known here: the copy that was
-// there before.
-func (o Observed) shown() *corev1.Secret {
+// exposed returns the Secret whose data an answer to a write could repeat. It is nil if
+// the answer could also repeat data that is not known here: that of the former copy.
+func (o Observed) exposed() *corev1.Secret {
 	if o.Source != nil && o.Copy != nil && !hmac.Equal(digestOf(o.Copy), digestOf(o.Source)) {
 		return nil
 	}
 	return o.Source
 }
 
-// discreet is an error without the words of the API server in it if these repeat
-// some of the Secret that it was shown, as an admission policy or webhook might, or
-// if what they might repeat is not known. What kind of error it is can still be
-// told from it.
-func discreet(err error, secret *corev1.Secret) error {
+// redact returns err with a message that repeats nothing of the Secret. If the API
+// server's message does, as one of an admission policy or webhook might, or if secret is
+// nil because that cannot be known, the message is withheld. The returned error still
+// wraps err.
+func redact(err error, secret *corev1.Secret) error {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {
 		return err
 	}
-	words := err.Error()
-	words = strings.ToValidUTF8(words[:min(len(words), mostWords)], "")
-	if secret == nil || isTelling(words, secret) {
-		words = "the API server's message is withheld, as it may repeat something of the Secret; its reason is " + string(apierrors.ReasonForError(err))
+	message := text.Clip(err.Error(), maxMessage)
+	if secret == nil || leaks(message, secret) {
+		message = "the API server's message is withheld because it may contain data of the Secret; its reason is " + string(apierrors.ReasonForError(err))
 	}
-	return &worded{error: err, words: words}
+	return &redacted{error: err, message: message}
 }
 
-// worded is an error in other words.
-type worded struct {
+// redacted is an error with another message.
+type redacted struct {
 	error
-	words string
+	message string
 }
 
-func (w *worded) Error() string { return w.words }
-func (w *worded) Unwrap() error { return w.error }
+func (r *redacted) Error() string { return r.message }
+func (r *redacted) Unwrap() error { return r.error }
 
-// isTelling says whether words repeat some of the values of a Secret, as they are,
+// leaks reports whether a message repeats part of a value of the Secret, be it as it is,
 // in base64 or in JSON.
-func isTelling(words string, secret *corev1.Secret) bool {
+func leaks(message string, secret *corev1.Secret) bool {
 	for _, value := range secret.Data {
 		forms := [][]byte{value, []byte(base64.StdEncoding.EncodeToString(value))}
 		if quoted, err := json.Marshal(string(value)); err == nil {
 			forms = append(forms, quoted[1:len(quoted)-1])
 		}
 		for _, form := range forms {
-			if overlaps([]byte(words), form) {
+			if overlaps([]byte(message), form) {
 				return true
 			}
 		}
@@ -73,14 +72,14 @@ func isTelling(words string, secret *corev1.Secret) bool {
 	return false
 }
 
-// overlaps says whether words have telling characters in a row of value, or all
-// of a shorter one.
-func overlaps(words, value []byte) bool {
-	if len(value) < telling {
-		return len(value) > 0 && bytes.Contains(words, value)
+// overlaps reports whether the message has minLeak consecutive bytes of value, or all of a
+// shorter value.
+func overlaps(message, value []byte) bool {
+	if len(value) < minLeak {
+		return len(value) > 0 && bytes.Contains(message, value)
 	}
-	for i := 0; i+telling <= len(words); i++ {
-		if bytes.Contains(value, words[i:i+telling]) {
+	for i := 0; i+minLeak <= len(message); i++ {
+		if bytes.Contains(value, message[i:i+minLeak]) {
 			return true
 		}
 	}

@@ -25,20 +25,22 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// A lease that outlasts what a test does to its holder.
+// longLease holds the flags for a lease that outlasts everything that a test does to its
+// holder.
 var longLease = []string{"-leader-elect", "-leader-elect-lease-duration=60s", "-leader-elect-renew-deadline=50s"}
 
-// A new leader's watch of Icecreams trails behind, as it may when it comes from
-// another API server than the former leader's. What it sees is the spec of before.
+// The new leader's watch of Icecreams lags, as it can when it is served by another API
+// server than the former leader's. So its cache still has the old spec, which the new
+// leader must not apply.
 func TestNewLeaderDoesNotRollBack(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
-	former, next, icecreams := leaderAndStandbyThatTrails(t, n)
+	former, next, icecreams := startLeaderAndLaggingStandby(t, n)
 	const vanilla, chocolate, strawberry = "registry.example/vanilla:1", "registry.example/chocolate:1", "registry.example/strawberry:1"
 
 	n.Create(t, "sundae", v1alpha1.IcecreamSpec{Replicas: ptr.To[int32](1), Image: vanilla})
 	ready := n.EventuallyReady(t, "sundae")
-	n.Eventually(t, "the standby has seen it", icecreams.havePassed(fmt.Sprintf("%q:%q", "resourceVersion", ready.ResourceVersion)))
+	n.Eventually(t, "the standby has received the Icecream", icecreams.havePassed(fmt.Sprintf("%q:%q", "resourceVersion", ready.ResourceVersion)))
 	icecreams.hold()
 	edit := func(image string) {
 		t.Helper()
@@ -52,7 +54,10 @@ func TestNewLeaderDoesNotRollBack(t *testing.T) {
 	eventuallyLeads(t, n, next)
 	eventuallyWaitsForIcecreams(t, n, next)
 	n.Steadily(t, "the new leader leaves the Deployment alone", 3*time.Second, func(context.Context) error {
-		return requireNoDeploymentWrites(t, n, next)
+		if made := n.Requests(t).Where(isFrom(next)).Resource("deployments").Writes(); len(made) > 0 {
+			return fmt.Errorf("it made %s", made)
+		}
+		return nil
 	})
 	if image := n.Deployment(t, "sundae").Spec.Template.Spec.Containers[0].Image; image != chocolate {
 		t.Errorf("the Deployment runs %s, want %s", image, chocolate)
@@ -65,16 +70,17 @@ func TestNewLeaderDoesNotRollBack(t *testing.T) {
 	}
 }
 
-// What such a leader sees may be an Icecream as it was before anything was done
-// about it, and whose name for the Deployment nobody wants any more.
+// The cache of such a leader may also show an Icecream as it was before its Deployment
+// was created, with a deploymentName that is no longer wanted. The new leader must not
+// create that Deployment.
 func TestNewLeaderCreatesNothingOfThePast(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
-	former, next, icecreams := leaderAndStandbyThatTrails(t, n)
+	former, next, icecreams := startLeaderAndLaggingStandby(t, n)
 
 	former.Freeze(t)
 	n.Create(t, "sundae", v1alpha1.IcecreamSpec{Replicas: ptr.To[int32](1), DeploymentName: "cone"})
-	n.Eventually(t, "the standby has seen it", icecreams.havePassed(`"name":"sundae"`))
+	n.Eventually(t, "the standby has received the Icecream", icecreams.havePassed(`"name":"sundae"`))
 	icecreams.hold()
 	former.Thaw(t)
 	n.EventuallyReady(t, "sundae")
@@ -82,11 +88,11 @@ func TestNewLeaderCreatesNothingOfThePast(t *testing.T) {
 	n.EventuallyReady(t, "sundae")
 	onlyCup := func(context.Context) error {
 		if got := names(n.AllDeployments(t)); len(got) != 1 || got[0] != "cup" {
-			return fmt.Errorf("there are %q", got)
+			return fmt.Errorf("the Deployments are %q", got)
 		}
 		return nil
 	}
-	n.Eventually(t, "it has been renamed", onlyCup)
+	n.Eventually(t, "the Deployment has been renamed", onlyCup)
 
 	former.Stop(t)
 	n.Controller = next
@@ -97,7 +103,7 @@ func TestNewLeaderCreatesNothingOfThePast(t *testing.T) {
 	icecreams.release()
 	patchIcecream(t, n, "sundae", `{"spec":{"replicas":2}}`)
 	n.EventuallyReady(t, "sundae")
-	made := n.Requests(t).Where(isOf(next)).Resource("deployments").Writes()
+	made := n.Requests(t).Where(isFrom(next)).Resource("deployments").Writes()
 	for _, e := range made {
 		if e.Verb == "create" || e.Name != "cup" {
 			t.Errorf("the new leader made %s %s %s", e.Verb, e.Resource, e.Name)
@@ -108,9 +114,9 @@ func TestNewLeaderCreatesNothingOfThePast(t *testing.T) {
 	}
 }
 
-// leaderAndStandbyThatTrails starts a leader, and a standby whose watch of Icecreams
-// can be held.
-func leaderAndStandbyThatTrails(t *testing.T, n *lab.Namespace) (leader, standby *lab.Controller, icecreams *watches) {
+// startLeaderAndLaggingStandby starts a leader, and a standby whose watches of Icecreams
+// can be held back.
+func startLeaderAndLaggingStandby(t *testing.T, n *lab.Namespace) (leader, standby *lab.Controller, icecreams *watches) {
 	t.Helper()
 	leader = n.StartController(t, longLease...)
 	eventuallyLeads(t, n, leader)
@@ -127,29 +133,24 @@ func leaderAndStandbyThatTrails(t *testing.T, n *lab.Namespace) (leader, standby
 		}
 	})
 	standby = n.StartController(t, append([]string{"-kubeconfig=" + kubeconfig}, longLease...)...)
-	eventuallyReady(t, n, standby)
+	eventuallyReadyToLead(t, n, standby)
 	n.Controller = leader
 	return leader, standby, icecreams
 }
 
+// eventuallyWaitsForIcecreams waits until the log of a controller says that it is waiting
+// for its cache of Icecreams.
 func eventuallyWaitsForIcecreams(t *testing.T, n *lab.Namespace, c *lab.Controller) {
 	t.Helper()
 	n.Eventually(t, "the new leader waits for its cache", func(context.Context) error {
 		if log := c.Log(); !strings.Contains(log, `"Waiting for the cache to catch up with the API server" resource="icecreams.controller.nicoleh.io"`) {
-			return fmt.Errorf("its log:\n%s", log)
+			return fmt.Errorf("its log is:\n%s", log)
 		}
 		return nil
 	})
 }
 
-func requireNoDeploymentWrites(t *testing.T, n *lab.Namespace, c *lab.Controller) error {
-	t.Helper()
-	if made := n.Requests(t).Where(isOf(c)).Resource("deployments").Writes(); len(made) > 0 {
-		return fmt.Errorf("it made %s", made)
-	}
-	return nil
-}
-
+// patchIcecream applies a merge patch to an Icecream.
 func patchIcecream(t *testing.T, n *lab.Namespace, name, patch string) {
 	t.Helper()
 	if _, err := n.Icecreams().Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
@@ -157,21 +158,22 @@ func patchIcecream(t *testing.T, n *lab.Namespace, name, patch string) {
 	}
 }
 
-// isBarriers is true of what is asked when a term begins.
-func isBarriers(e cluster.AuditEvent) bool { return strings.HasSuffix(e.UserAgent, "/barrier") }
+// isForBarrier reports whether a controller made the request at the beginning of its term,
+// to find out whether its caches are up to date.
+func isForBarrier(e cluster.AuditEvent) bool { return strings.HasSuffix(e.UserAgent, "/barrier") }
 
-// watches are those of one resource that go through a proxy, which can hold back
-// what they have to tell.
+// watches are the watches of one resource by the clients of a proxy, which can hold back
+// their events.
 type watches struct {
 	resource string
 
 	mu     sync.Mutex
-	gate   chan struct{} // closed while they are not held
+	gate   chan struct{} // closed while events may pass
 	passed strings.Builder
 }
 
-// proxy serves the cluster's API at the address that it returns, with that
-// certificate, until the test ends.
+// proxy starts a proxy for the cluster's API, which runs until the test ends. It returns
+// the proxy's address and certificate.
 func (w *watches) proxy(t *testing.T, l *lab.Lab) (address string, certificate []byte) {
 	t.Helper()
 	config := l.RESTConfig()
@@ -193,7 +195,7 @@ func (w *watches) proxy(t *testing.T, l *lab.Lab) (address string, certificate [
 			isWatch := r.Request.URL.Query().Has("watch") && strings.HasSuffix(r.Request.URL.Path, "/"+w.resource)
 			if isWatch && !strings.HasSuffix(r.Request.UserAgent(), "/barrier") {
 				done := r.Request.Context().Done()
-				r.Body = heldBody{r.Body, func(told []byte) error { return w.pass(done, told) }}
+				r.Body = heldBody{r.Body, func(content []byte) error { return w.pass(done, content) }}
 			}
 			return nil
 		},
@@ -205,32 +207,35 @@ func (w *watches) proxy(t *testing.T, l *lab.Lab) (address string, certificate [
 	return server.URL, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 }
 
+// hold makes the proxy hold back events until release is called.
 func (w *watches) hold() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.gate = make(chan struct{})
 }
 
+// release lets events pass again.
 func (w *watches) release() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	close(w.gate)
 }
 
-// havePassed checks that something has been told.
+// havePassed returns a check that this text has passed the proxy.
 func (w *watches) havePassed(what string) func(context.Context) error {
 	return func(context.Context) error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if !strings.Contains(w.passed.String(), what) {
-			return fmt.Errorf("%s has not been told yet", what)
+			return fmt.Errorf("%s has not passed the proxy yet", what)
 		}
 		return nil
 	}
 }
 
-// pass returns when what was told may go on, or nobody listens any more.
-func (w *watches) pass(done <-chan struct{}, told []byte) error {
+// pass waits until content may pass. It returns an error if the client is gone before
+// that.
+func (w *watches) pass(done <-chan struct{}, content []byte) error {
 	w.mu.Lock()
 	gate := w.gate
 	w.mu.Unlock()
@@ -241,20 +246,22 @@ func (w *watches) pass(done <-chan struct{}, told []byte) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.passed.Write(told)
+	w.passed.Write(content)
 	return nil
 }
 
+// A heldBody is the body of a response. Read returns what it has read only after pass has
+// returned.
 type heldBody struct {
 	io.ReadCloser
-	pass func(told []byte) error
+	pass func(content []byte) error
 }
 
 // Read implements io.Reader.
 func (b heldBody) Read(content []byte) (int, error) {
 	n, err := b.ReadCloser.Read(content)
-	if held := b.pass(content[:n]); held != nil {
-		return 0, held
+	if stopped := b.pass(content[:n]); stopped != nil {
+		return 0, stopped
 	}
 	return n, err
 }

@@ -53,7 +53,7 @@ spec:
 	container := d.Spec.Template.Spec.Containers[0]
 	if *d.Spec.Replicas != 3 || container.Image != "registry.example/vanilla:1" ||
 		container.Resources.Requests.Cpu().String() != "100m" || container.Resources.Limits.Memory().String() != "64Mi" {
-		t.Errorf("the Deployment runs %d of %s with %v", *d.Spec.Replicas, container.Image, container.Resources)
+		t.Errorf("the Deployment has %d replicas of %s with resources %v", *d.Spec.Replicas, container.Image, container.Resources)
 	}
 
 	pods := n.LivePods(t)
@@ -69,7 +69,7 @@ spec:
 		}
 	}
 	if diff := difftest.Diff(onNode, got); diff != "" || len(pods) != 3 {
-		t.Errorf("%d Pods; the nodes they are on (-pods +status):\n%s", len(pods), diff)
+		t.Errorf("there are %d Pods; the number on each node (-counted +status):\n%s", len(pods), diff)
 	}
 	selector, err := labels.Parse(ice.Status.Selector)
 	if err != nil {
@@ -90,39 +90,36 @@ spec:
 			{Type: "Stalled", Status: "False", ObservedGeneration: 1, Reason: "Available"},
 		},
 	}
-	for i := range ice.Status.Conditions {
-		ice.Status.Conditions[i].LastTransitionTime = metav1.Time{}
-	}
-	if diff := difftest.Diff(want, ice.Status); diff != "" {
+	if diff := difftest.Diff(want, withoutTimes(ice.Status)); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
 	}
 
-	n.Eventually(t, "people are told", func(context.Context) error {
-		var told []string
+	n.Eventually(t, "the events have been recorded", func(context.Context) error {
+		var recorded []string
 		for _, event := range n.Events(t, "vanilla") {
-			told = append(told, event.Type+" "+event.Reason)
+			recorded = append(recorded, event.Type+" "+event.Reason)
 			if event.Reason == "Synced" && event.Note != "Icecream synced successfully" {
-				t.Errorf("Synced says %q", event.Note)
+				t.Errorf("event Synced says %q", event.Note)
 			}
 			if event.ReportingController == "" || event.Regarding.UID != ice.UID {
-				t.Errorf("event %s is from %q about UID %q", event.Reason, event.ReportingController, event.Regarding.UID)
+				t.Errorf("event %s was reported by %q about UID %q", event.Reason, event.ReportingController, event.Regarding.UID)
 			}
 		}
 		for _, event := range []string{"Normal DeploymentCreated", "Normal Scheduled", "Normal Synced"} {
-			if !slices.Contains(told, event) {
-				return fmt.Errorf("there is no event %s among %q", event, told)
+			if !slices.Contains(recorded, event) {
+				return fmt.Errorf("there is no event %q among %q", event, recorded)
 			}
 		}
 		return nil
 	})
-	n.Eventually(t, "the log tells where the Pods run", func(context.Context) error {
+	n.Eventually(t, "the log says where the Pods run", func(context.Context) error {
 		for line := range strings.Lines(n.Controller.Log()) {
 			if strings.HasPrefix(line, "I") && strings.Contains(line, "Placement changed") && strings.Contains(line, n.Name+"/vanilla") &&
 				containsAll(line, pods[0].Name, pods[1].Name, pods[2].Name, pods[0].Spec.NodeName) {
 				return nil
 			}
 		}
-		return errors.New("there is no such line")
+		return errors.New("no line names all the Pods")
 	})
 }
 
@@ -132,11 +129,11 @@ func TestIcecreamWithoutASpec(t *testing.T) {
 	n.Apply(t, `{apiVersion: controller.nicoleh.io/v1alpha1, kind: Icecream, metadata: {name: plain}}`)
 	ice := n.EventuallyReady(t, "plain")
 	if ice.Spec.Replicas == nil || *ice.Spec.Replicas != 1 || ice.Spec.Image != defaultImage || ice.Spec.DeploymentName != "" {
-		t.Errorf("the defaults are %+v", ice.Spec)
+		t.Errorf("the spec after defaulting is %+v", ice.Spec)
 	}
 	d := n.Deployment(t, "plain")
 	if got := d.Spec.Template.Spec.Containers[0].Image; got != defaultImage || *d.Spec.Replicas != 1 {
-		t.Errorf("the Deployment runs %d of %s", *d.Spec.Replicas, got)
+		t.Errorf("the Deployment has %d replicas of %s", *d.Spec.Replicas, got)
 	}
 }
 
@@ -176,8 +173,9 @@ func TestKubectlShowsIcecreams(t *testing.T) {
 		{[]string{"describe", "ice", "mint"}, []string{"Kind: Icecream", "Reason: Available", "Icecream synced successfully"}},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
-			// Events are written behind a status, and discovery learns of a CRD in time.
-			n.Eventually(t, "kubectl shows it", func(ctx context.Context) error {
+			// Events are written after the status, and discovery may not know the CRD
+			// yet.
+			n.Eventually(t, "kubectl prints what it should", func(ctx context.Context) error {
 				output, err := n.TryKubectl(ctx, "", test.args...)
 				if err != nil {
 					return err
@@ -186,7 +184,7 @@ func TestKubectlShowsIcecreams(t *testing.T) {
 				words := strings.Join(strings.Fields(output), " ")
 				for _, want := range test.want {
 					if !strings.Contains(words, want) {
-						return fmt.Errorf("no %q in\n%s", want, output)
+						return fmt.Errorf("the output does not contain %q:\n%s", want, output)
 					}
 				}
 				return nil
@@ -205,11 +203,11 @@ func TestScaleToZeroAndBack(t *testing.T) {
 	n.Kubectl(t, "scale", "icecream/mango", "--replicas=0")
 	ice := n.EventuallyReady(t, "mango")
 	if len(ice.Status.Nodes) != 0 || ice.Status.NodeCount != 0 || ice.Status.Replicas != 0 || ice.Status.Placement != "" {
-		t.Errorf("scaled to zero, the status is %+v", ice.Status)
+		t.Errorf("after scaling to zero, the status is %+v", ice.Status)
 	}
 	n.Eventually(t, "no Pod runs", func(context.Context) error {
 		if pods := n.LivePods(t); len(pods) > 0 {
-			return fmt.Errorf("%d Pods", len(pods))
+			return fmt.Errorf("there are %d Pods", len(pods))
 		}
 		return nil
 	})
@@ -217,15 +215,15 @@ func TestScaleToZeroAndBack(t *testing.T) {
 	n.Kubectl(t, "scale", "ice/mango", "--current-replicas=0", "--replicas=3")
 	ice = n.EventuallyReady(t, "mango")
 	if ice.Status.Replicas != 3 || ice.Status.Selector != before.Status.Selector {
-		t.Errorf("scaled back, the status is %+v", ice.Status)
+		t.Errorf("after scaling up again, the status is %+v", ice.Status)
 	}
 	if got := n.Deployment(t, "mango").UID; got != uid {
-		t.Errorf("the Deployment was made anew: UID %s, before %s", got, uid)
+		t.Errorf("the Deployment was re-created: its UID is %s and was %s", got, uid)
 	}
 	if scale, err := n.Icecreams().GetScale(t.Context(), "mango", metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	} else if scale.Spec.Replicas != 3 || scale.Status.Replicas != 3 || scale.Status.Selector != ice.Status.Selector {
-		t.Errorf("the scale is %+v", scale)
+		t.Errorf("the scale subresource is %+v", scale)
 	}
 }
 
@@ -236,10 +234,10 @@ func TestAutoscalerReadsTheScale(t *testing.T) {
 	n.EventuallyReady(t, "pear")
 	n.Kubectl(t, "autoscale", "icecream/pear", "--min=3", "--max=5", "--cpu=80%")
 
-	// Without metrics it can do no more than raise the number to its minimum.
+	// Without metrics, the autoscaler can only raise the replicas to its minimum.
 	n.EventuallyIcecream(t, "pear", "is scaled by the autoscaler", func(ice *v1alpha1.Icecream) error {
 		if *ice.Spec.Replicas != 3 {
-			return fmt.Errorf("it asks for %d replicas", *ice.Spec.Replicas)
+			return fmt.Errorf("its spec has %d replicas", *ice.Spec.Replicas)
 		}
 		return lab.IsReady(ice)
 	})
@@ -252,14 +250,14 @@ func TestAutoscalerReadsTheScale(t *testing.T) {
 			return c.Type == autoscalingv2.AbleToScale && c.Status == corev1.ConditionTrue
 		})
 		if hpa.Status.CurrentReplicas != 3 || !able {
-			words, err := json.Marshal(hpa.Status)
-			return errors.Join(fmt.Errorf("its status is %s", words), err)
+			text, err := json.Marshal(hpa.Status)
+			return errors.Join(fmt.Errorf("the autoscaler's status is %s", text), err)
 		}
 		return nil
 	})
 }
 
-// A controller of one namespace needs nothing but a Role in it.
+// A controller that is restricted to one namespace needs only a Role there.
 func TestOneNamespaceNeedsOnlyARole(t *testing.T) {
 	t.Parallel()
 	n, other := NewQuietNamespace(t), NewQuietNamespace(t)
@@ -270,17 +268,18 @@ func TestOneNamespaceNeedsOnlyARole(t *testing.T) {
 	n.Kubectl(t, "patch", "ice", "lemon", "--type=merge", "-p", `{"spec":{"deploymentName":"zest","image":"registry.example/lemon:2"}}`)
 	n.EventuallyReady(t, "lemon")
 	if got := names(n.AllDeployments(t)); !cmp.Equal(got, []string{"zest"}) {
-		t.Errorf("after a rename there are the Deployments %q", got)
+		t.Errorf("after the rename, the Deployments are %q", got)
 	}
 	if refused := n.Lab.Requests(t).By(c.User).Refused(); len(refused) > 0 {
-		t.Errorf("the controller was refused: %s", refused)
+		t.Errorf("requests of the controller were refused: %s", refused)
 	}
 	if lime := other.Icecream(t, "lime"); lime.Status.ObservedGeneration != 0 {
-		t.Errorf("the controller works in another namespace: %+v", lime.Status)
+		t.Errorf("the controller has written a status in another namespace: %+v", lime.Status)
 	}
 }
 
-// placement is what a status says in one line of how many Pods are on which node.
+// placement returns the one-line summary that a status has of the number of Pods on each
+// node.
 func placement(onNode map[string]int32) string {
 	var words []string
 	for node, pods := range onNode {
@@ -290,6 +289,7 @@ func placement(onNode map[string]int32) string {
 	return strings.Join(words, ", ")
 }
 
+// names returns the names of Deployments.
 func names(deployments []appsv1.Deployment) []string {
 	var all []string
 	for _, d := range deployments {
@@ -298,6 +298,7 @@ func names(deployments []appsv1.Deployment) []string {
 	return all
 }
 
+// containsAll reports whether text contains all of the words.
 func containsAll(text string, words ...string) bool {
 	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) })
 }

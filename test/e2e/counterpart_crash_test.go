@@ -16,9 +16,10 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// playKubelet has the kubelet report that a Pod's only container has come to a state.
-// The simulated kubelet leaves alone what it does not know: it crashes with "Error".
-func playKubelet(t *testing.T, n *lab.Namespace, pod string, becomes func(container *corev1.ContainerStatus)) {
+// reportAsKubelet updates the status of a Pod's only container as the kubelet would. The
+// simulated kubelet does not interfere, because it leaves states alone that it does not
+// produce itself: its own crashes have the reason "Error".
+func reportAsKubelet(t *testing.T, n *lab.Namespace, pod string, becomes func(container *corev1.ContainerStatus)) {
 	t.Helper()
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		now, err := n.Pods().Get(t.Context(), pod, metav1.GetOptions{})
@@ -45,15 +46,16 @@ func playKubelet(t *testing.T, n *lab.Namespace, pod string, becomes func(contai
 	}
 }
 
-// What can become of a container.
+// The functions below change a container for reportAsKubelet.
 
-// slow runs, and is not ready yet.
-func slow(container *corev1.ContainerStatus) {
+// notReady makes the container run without being ready.
+func notReady(container *corev1.ContainerStatus) {
 	container.Ready = false
 	container.State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}
 }
 
-// running runs again, after however it has ended, and is ready.
+// running makes the container run and be ready, and counts a restart if it was not
+// running.
 func running(container *corev1.ContainerStatus) {
 	if container.State.Running == nil {
 		container.RestartCount++
@@ -62,7 +64,7 @@ func running(container *corev1.ContainerStatus) {
 	container.Ready = true
 }
 
-// crashed has ended, and would rather not have.
+// crashed makes the container terminate with an error.
 func crashed(container *corev1.ContainerStatus) {
 	ended := corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled", FinishedAt: metav1.Now()}
 	if container.State.Running != nil {
@@ -72,7 +74,7 @@ func crashed(container *corev1.ContainerStatus) {
 	container.State = corev1.ContainerState{Terminated: &ended}
 }
 
-// backedOff waits to be started again after a crash.
+// backedOff makes the container wait to be restarted after a crash.
 func backedOff(container *corev1.ContainerStatus) {
 	container.LastTerminationState = container.State
 	container.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
@@ -80,8 +82,8 @@ func backedOff(container *corev1.ContainerStatus) {
 	}}
 }
 
-// A container without a readiness probe is ready whenever it runs, so that its Pod is,
-// too, between one crash and the next.
+// A container without a readiness probe is ready whenever it runs. So its Pod is ready
+// between one crash and the next.
 func TestCrashLoopWithoutAReadinessProbe(t *testing.T) {
 	t.Parallel()
 	const crashes = 4
@@ -89,39 +91,40 @@ func TestCrashLoopWithoutAReadinessProbe(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := NewQuietNamespace(t)
-			n.StartController(t, "-icecream-stall-after=15s") // that long it has to run to be well again
-			n.Apply(t, flavour("vanilla", "replicas: "+replicas))
+			n.StartController(t, "-icecream-stall-after=15s") // how long it must run for the Icecream to be Ready again
+			n.Apply(t, icecreamYAML("vanilla", "replicas: "+replicas))
 			n.EventuallyReady(t, "vanilla")
-			eventuallyTold(t, n, "vanilla", v1alpha1.ReasonSynced, "")
+			eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonSynced, "")
 			pod := n.LivePods(t)[0].Name
 
 			for i := range crashes {
-				playKubelet(t, n, pod, crashed)
-				time.Sleep(aMoment / 2) // the pace of a kubelet
-				playKubelet(t, n, pod, backedOff)
+				reportAsKubelet(t, n, pod, crashed)
+				time.Sleep(settleTime / 2) // about as long as a kubelet takes
+				reportAsKubelet(t, n, pod, backedOff)
 				if i == 0 {
-					eventuallyTold(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff, "exit code 137")
+					eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff, "exit code 137")
 				}
-				n.Steadily(t, "it is not Ready", aMoment, func(context.Context) error { return isNotReady(n.Icecream(t, "vanilla")) })
-				playKubelet(t, n, pod, running)
-				n.Steadily(t, "it is not Ready before the container has proven itself", aMoment, func(context.Context) error {
+				n.Steadily(t, "it is not Ready while the container waits", settleTime, func(context.Context) error { return isNotReady(n.Icecream(t, "vanilla")) })
+				reportAsKubelet(t, n, pod, running)
+				n.Steadily(t, "it is not Ready just because the container runs again", settleTime, func(context.Context) error {
 					return isNotReady(n.Icecream(t, "vanilla"))
 				})
 			}
 			requireOneWarning(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff, "exit code 137")
-			if got := notes(t, n, "vanilla", v1alpha1.ReasonSynced); len(got) != 1 {
-				t.Errorf("in the middle of a crash loop people were told %d times that all is well: %q", len(got), got)
+			if got := eventNotes(t, n, "vanilla", v1alpha1.ReasonSynced); len(got) != 1 {
+				t.Errorf("after a crash loop there are %d events Synced, want only the one from before: %q", len(got), got)
 			}
 
-			requireMended(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff)
+			requireRecovered(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff)
 			requireOneWarning(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff, "exit code 137")
-			if got := notes(t, n, "vanilla", v1alpha1.ReasonSynced); len(got) != 2 {
-				t.Errorf("people were told %d times that all is well: %q", len(got), got)
+			if got := eventNotes(t, n, "vanilla", v1alpha1.ReasonSynced); len(got) != 2 {
+				t.Errorf("there are %d events Synced, want two: %q", len(got), got)
 			}
 		})
 	}
 }
 
+// isNotReady returns an error if the Icecream is Ready.
 func isNotReady(ice *v1alpha1.Icecream) error {
 	if ready := meta.FindStatusCondition(ice.Status.Conditions, v1alpha1.ConditionReady); ready.Status == metav1.ConditionTrue {
 		return fmt.Errorf("it is Ready: %s", ready.Message)
@@ -129,19 +132,19 @@ func isNotReady(ice *v1alpha1.Icecream) error {
 	return nil
 }
 
-// What has crashed long ago and has run ever since is not crashing.
+// A container that crashed long ago and has run ever since is not in a crash loop.
 func TestOldCrashIsNotTheReason(t *testing.T) {
 	t.Parallel()
 	for name, since := range map[string]time.Duration{"three weeks ago": 21 * 24 * time.Hour, "at startup, an hour ago": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := NewNamespace(t)
-			n.Apply(t, flavour("vanilla", "replicas: 2"))
+			n.Apply(t, icecreamYAML("vanilla", "replicas: 2"))
 			n.EventuallyReady(t, "vanilla")
 			seen := watchIcecreams(t, n)
 
 			then := metav1.NewTime(time.Now().Add(-since))
-			playKubelet(t, n, n.LivePods(t)[0].Name, func(container *corev1.ContainerStatus) {
+			reportAsKubelet(t, n, n.LivePods(t)[0].Name, func(container *corev1.ContainerStatus) {
 				container.RestartCount = 1
 				container.LastTerminationState = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
 					ExitCode: 137, Reason: "OOMKilled", StartedAt: then, FinishedAt: then,
@@ -156,18 +159,14 @@ func TestOldCrashIsNotTheReason(t *testing.T) {
 				}
 				return nil
 			})
-			n.Steadily(t, "it is in progress for longer than other troubles may last", 4*time.Second, func(context.Context) error {
+			n.Steadily(t, "it is still in progress after the stall timeout", 4*time.Second, func(context.Context) error {
 				if got := kstatusOf(t, n, "vanilla"); got != status.InProgressStatus {
-					return fmt.Errorf("it is %s", got)
+					return fmt.Errorf("kstatus is %s", got)
 				}
 				return nil
 			})
 			seen.requireNeverStalled(t)
-			for _, event := range n.Events(t, "vanilla") {
-				if event.Type == corev1.EventTypeWarning {
-					t.Errorf("people were warned: %s: %s", event.Reason, event.Note)
-				}
-			}
+			requireNoWarnings(t, n, "vanilla")
 		})
 	}
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	admissionv1 "k8s.io/api/admission/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,7 +18,8 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// A Deployment that cannot have a ReplicaSet says so without having observed anything.
+// A Deployment whose ReplicaSet is refused reports that in its status, although its
+// observedGeneration is not up to date yet.
 func TestReplicaSetsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -46,49 +46,36 @@ func TestReplicaSetsThatAreRefused(t *testing.T) {
 				t.Parallel()
 				n := NewNamespace(t)
 				allow := test.refuse(t, n)
-				n.Apply(t, flavour("vanilla", "replicas: 2"))
-				requireTrouble(t, n, "vanilla", v1alpha1.ReasonReplicaFailure, test.words)
+				n.Apply(t, icecreamYAML("vanilla", "replicas: 2"))
+				requireProblem(t, n, "vanilla", v1alpha1.ReasonReplicaFailure, test.words)
 				allow()
-				requireMended(t, n, "vanilla", v1alpha1.ReasonReplicaFailure)
+				requireRecovered(t, n, "vanilla", v1alpha1.ReasonReplicaFailure)
 			})
 			t.Run("of a rollout", func(t *testing.T) {
 				t.Parallel()
 				n := NewNamespace(t)
-				n.Apply(t, flavour("vanilla", "replicas: 2", "image: registry.example/vanilla:1"))
+				n.Apply(t, icecreamYAML("vanilla", "replicas: 2", "image: registry.example/vanilla:1"))
 				n.EventuallyReady(t, "vanilla")
 				allow := test.refuse(t, n)
 				edit(t, n, "vanilla", `"image": "registry.example/vanilla:2"`)
-				requireTrouble(t, n, "vanilla", v1alpha1.ReasonReplicaFailure, test.words)
+				requireProblem(t, n, "vanilla", v1alpha1.ReasonReplicaFailure, test.words)
 				if ice := n.Icecream(t, "vanilla"); ice.Status.AvailableReplicas != 2 || ice.Status.UpdatedReplicas != 0 {
-					t.Errorf("what was there runs on, and the status is %+v", ice.Status)
+					t.Errorf("the old Pods still run, but the status is %+v", ice.Status)
 				}
 				allow()
-				requireMended(t, n, "vanilla", v1alpha1.ReasonReplicaFailure)
+				requireRecovered(t, n, "vanilla", v1alpha1.ReasonReplicaFailure)
 			})
 		})
 	}
 }
 
-// startQuota makes a quota, and returns when it counts.
-func startQuota(t *testing.T, n *lab.Namespace, name, hard string) {
-	t.Helper()
-	n.Kubectl(t, "create", "quota", name, "--hard="+hard)
-	n.Eventually(t, "the quota counts", func(ctx context.Context) error {
-		quota, err := n.Lab.Kube.CoreV1().ResourceQuotas(n.Name).Get(ctx, name, metav1.GetOptions{})
-		if err == nil && len(quota.Status.Used) == 0 {
-			return fmt.Errorf("its status is %+v", quota.Status)
-		}
-		return err
-	})
-}
-
-// Somebody takes a Pod out of its ReplicaSet to look at what is wrong with it. It still
-// has the Icecream's labels, and is not the Icecream's any more.
+// A user takes a Pod out of its ReplicaSet in order to debug it. The Pod keeps the
+// Icecream's labels but no longer belongs to the Icecream.
 func TestPodThatIsTakenAsideForDebugging(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
 	c := n.StartController(t, "-icecream-stall-after=3s")
-	n.Apply(t, flavour("vanilla", "replicas: 2"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2"))
 	n.EventuallyReady(t, "vanilla")
 	aside := n.LivePods(t)[0]
 
@@ -99,15 +86,15 @@ func TestPodThatIsTakenAsideForDebugging(t *testing.T) {
 			return err
 		}
 		if all := n.LivePods(t); metav1.GetControllerOf(now) != nil || len(all) != 3 || !allPodsReady(all) {
-			return fmt.Errorf("it belongs to %v, and there are %v", now.OwnerReferences, identities(all))
+			return fmt.Errorf("its owners are %v, and the Pods are %v", now.OwnerReferences, podUIDs(all))
 		}
 		return nil
 	})
-	atRest(t, n, "vanilla")
+	eventuallySettled(t, n, "vanilla")
 	requireWithoutAside := func() {
 		t.Helper()
 		eventuallyIdle(t, n, c)
-		n.Steadily(t, "it is Ready, with its own two Pods", aMoment, func(context.Context) error {
+		n.Steadily(t, "it is Ready with its own two Pods", settleTime, func(context.Context) error {
 			ice := n.Icecream(t, "vanilla")
 			var pods int32
 			for _, node := range ice.Status.Nodes {
@@ -121,20 +108,17 @@ func TestPodThatIsTakenAsideForDebugging(t *testing.T) {
 	}
 	requireWithoutAside()
 
-	// Nothing that becomes of it matters to the Icecream.
-	playKubelet(t, n, aside.Name, crashed)
+	// Whatever happens to that Pod does not matter to the Icecream.
+	reportAsKubelet(t, n, aside.Name, crashed)
 	requireWithoutAside()
 	n.Kubectl(t, "delete", "pod", aside.Name)
 	requireWithoutAside()
-	for _, event := range n.Events(t, "vanilla") {
-		if event.Type == corev1.EventTypeWarning {
-			t.Errorf("people were warned: %s: %s", event.Reason, event.Note)
-		}
-	}
+	requireNoWarnings(t, n, "vanilla")
 }
 
-// hold puts a finalizer on a Deployment, which keeps it from going. release takes it off.
-func hold(t *testing.T, n *lab.Namespace, deployment string) (release func()) {
+// holdWithFinalizer adds a finalizer to a Deployment, which delays its deletion until
+// release removes the finalizer.
+func holdWithFinalizer(t *testing.T, n *lab.Namespace, deployment string) (release func()) {
 	t.Helper()
 	patch := func(finalizers string) error {
 		return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -143,7 +127,7 @@ func hold(t *testing.T, n *lab.Namespace, deployment string) (release func()) {
 			return err
 		})
 	}
-	if err := patch(`["parlour.example/hold"]`); err != nil {
+	if err := patch(`["parlor.example/hold"]`); err != nil {
 		t.Fatal(err)
 	}
 	isHeld := true
@@ -155,12 +139,12 @@ func hold(t *testing.T, n *lab.Namespace, deployment string) (release func()) {
 			}
 		}
 	}
-	t.Cleanup(release) // the namespace could not go either
+	t.Cleanup(release) // otherwise the namespace could not be deleted either
 	return release
 }
 
-// requireTerminating waits until an Icecream says that a Deployment is still going, and
-// requires that this is neither a failure nor worth a warning.
+// requireTerminating waits until an Icecream says that a Deployment is terminating, and
+// requires that this is neither a failure nor a reason for a Warning.
 func requireTerminating(t *testing.T, n *lab.Namespace, name, deployment string) {
 	t.Helper()
 	check := func(ice *v1alpha1.Icecream) error {
@@ -170,44 +154,40 @@ func requireTerminating(t *testing.T, n *lab.Namespace, name, deployment string)
 		}
 		return nil
 	}
-	n.EventuallyIcecream(t, name, fmt.Sprintf("says that Deployment %q is going", deployment), check)
-	n.Steadily(t, "it says so", 2*aMoment, func(context.Context) error { return check(n.Icecream(t, name)) })
+	n.EventuallyIcecream(t, name, fmt.Sprintf("says that Deployment %q is terminating", deployment), check)
+	n.Steadily(t, "it keeps saying so", 2*settleTime, func(context.Context) error { return check(n.Icecream(t, name)) })
 	if got := kstatusOf(t, n, name); got != status.InProgressStatus {
-		t.Errorf("deployment tools take it for %s", got)
+		t.Errorf("kstatus is %s, want InProgress", got)
 	}
-	for _, event := range n.Events(t, name) {
-		if event.Type == corev1.EventTypeWarning {
-			t.Errorf("people were warned: %s: %s", event.Reason, event.Note)
-		}
-	}
+	requireNoWarnings(t, n, name)
 }
 
-// A rename has come to its end when the old Deployment has.
+// A rename is complete only when the old Deployment is gone.
 func TestRenameOfADeploymentThatAFinalizerHolds(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "deploymentName: cone", "replicas: 2"))
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cone", "replicas: 2"))
 	n.EventuallyReady(t, "vanilla")
-	release := hold(t, n, "cone")
-	n.Apply(t, flavour("vanilla", "deploymentName: cup", "replicas: 2"))
+	release := holdWithFinalizer(t, n, "cone")
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cup", "replicas: 2"))
 	requireTerminating(t, n, "vanilla", "cone")
 	if ice := n.Icecream(t, "vanilla"); ice.Status.DeploymentName != "cup" || ice.Status.AvailableReplicas != 2 {
 		t.Errorf("the status is %+v", ice.Status)
 	}
 	release()
-	eventuallyOnly(t, n, "vanilla", "cup")
-	requireMended(t, n, "vanilla", v1alpha1.ReasonDeploymentTerminating)
+	eventuallyOnlyDeployments(t, n, "vanilla", "cup")
+	requireRecovered(t, n, "vanilla", v1alpha1.ReasonDeploymentTerminating)
 }
 
-// Of somebody else's Deployment that is on its way out, the end is waited for.
+// If someone else's Deployment is being deleted, the controller waits until it is gone.
 func TestForeignDeploymentThatIsBeingDeleted(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	kubectlMakes(t, n, "vanilla")
-	release := hold(t, n, "vanilla")
+	createForeignDeployment(t, n, "vanilla")
+	release := holdWithFinalizer(t, n, "vanilla")
 	n.Kubectl(t, "delete", "deployment", "vanilla", "--wait=false")
 	seen := watchIcecreams(t, n)
-	n.Apply(t, flavour("vanilla", "replicas: 2"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2"))
 	requireTerminating(t, n, "vanilla", "vanilla")
 	release()
 	ice := n.EventuallyReady(t, "vanilla")
@@ -217,15 +197,15 @@ func TestForeignDeploymentThatIsBeingDeleted(t *testing.T) {
 	seen.requireNeverStalled(t)
 }
 
-// Only a rollout that cannot go on is stalled. A paused Deployment replaces its Pods as
-// any other does.
+// A pause is a problem only if it stops a rollout. A paused Deployment still replaces its
+// Pods as any other does.
 func TestDeploymentThatIsPausedAtRest(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "replicas: 2"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2"))
 	n.EventuallyReady(t, "vanilla")
 	n.Kubectl(t, "rollout", "pause", "deployment/vanilla")
-	n.Eventually(t, "the pause is known", func(context.Context) error {
+	n.Eventually(t, "the Deployment controller has observed the pause", func(context.Context) error {
 		if d := n.Deployment(t, "vanilla"); d.Status.ObservedGeneration != d.Generation {
 			return fmt.Errorf("the Deployment is %+v", d)
 		}
@@ -234,22 +214,22 @@ func TestDeploymentThatIsPausedAtRest(t *testing.T) {
 	n.EventuallyReady(t, "vanilla")
 	seen := watchIcecreams(t, n)
 
-	// A container is started again, and takes its time.
+	// A container restarts, and takes its time to become ready.
 	pod := n.LivePods(t)[0].Name
-	playKubelet(t, n, pod, slow)
+	reportAsKubelet(t, n, pod, notReady)
 	n.EventuallyIcecream(t, "vanilla", "is in progress", func(ice *v1alpha1.Icecream) error {
 		if !meta.IsStatusConditionTrue(ice.Status.Conditions, v1alpha1.ConditionReconciling) {
 			return fmt.Errorf("its conditions are %+v", ice.Status.Conditions)
 		}
 		return nil
 	})
-	n.Steadily(t, "it is in progress", 2*aMoment, func(context.Context) error {
+	n.Steadily(t, "it stays in progress", 2*settleTime, func(context.Context) error {
 		if got := kstatusOf(t, n, "vanilla"); got != status.InProgressStatus {
-			return fmt.Errorf("it is %s", got)
+			return fmt.Errorf("kstatus is %s", got)
 		}
 		return nil
 	})
-	playKubelet(t, n, pod, running)
+	reportAsKubelet(t, n, pod, running)
 	n.EventuallyReady(t, "vanilla")
 
 	replacePods(t, n, "vanilla")
@@ -260,9 +240,5 @@ func TestDeploymentThatIsPausedAtRest(t *testing.T) {
 		t.Error("the Deployment is no longer paused")
 	}
 	seen.requireNeverStalled(t)
-	for _, event := range n.Events(t, "vanilla") {
-		if event.Type == corev1.EventTypeWarning {
-			t.Errorf("people were warned: %s: %s", event.Reason, event.Note)
-		}
-	}
+	requireNoWarnings(t, n, "vanilla")
 }

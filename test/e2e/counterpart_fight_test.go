@@ -21,18 +21,18 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// tugOfWar is the opponent's field manager.
-const tugOfWar = "tug-of-war"
+// opponentManager is the field manager of the opponent.
+const opponentManager = "tug-of-war"
 
-// An opponent writes a Deployment as soon as the controller has.
+// An opponent immediately undoes each change that the controller makes to a Deployment.
 type opponent struct {
 	moves atomic.Int64
 	stop  func()
 }
 
-// contest has an opponent make move, which reports whether there was anything to
-// write, whenever a Deployment has changed; until the test ends, or stop is called.
-func contest(t *testing.T, n *lab.Namespace, name string, move func(context.Context, *appsv1.Deployment) (bool, error)) *opponent {
+// startOpponent starts an opponent, which calls move after each change of the Deployment,
+// until the test ends or stop is called. move reports whether it wrote the Deployment.
+func startOpponent(t *testing.T, n *lab.Namespace, name string, move func(context.Context, *appsv1.Deployment) (bool, error)) *opponent {
 	t.Helper()
 	watcher, err := n.Deployments().Watch(context.WithoutCancel(t.Context()), metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 	if err != nil {
@@ -57,8 +57,8 @@ func contest(t *testing.T, n *lab.Namespace, name string, move func(context.Cont
 			switch {
 			case ctx.Err() != nil:
 				return
-			case err != nil && !apierrors.IsConflict(err): // what it has missed comes next
-				t.Errorf("the opponent cannot write: %v", err)
+			case err != nil && !apierrors.IsConflict(err): // after a conflict, the newer version follows
+				t.Errorf("the opponent failed to write: %v", err)
 			case err == nil && moved:
 				o.moves.Add(1)
 			}
@@ -70,7 +70,7 @@ func contest(t *testing.T, n *lab.Namespace, name string, move func(context.Cont
 func TestSomebodyWhoTakesEveryRepairBack(t *testing.T) {
 	t.Parallel()
 	const while, most, fewest = 15 * time.Second, 8, 3
-	const mostReports = 12 // Pods come and go with each move
+	const mostReports = 12 // more than most, because each move also replaces Pods
 	for field, move := range map[string]func(n *lab.Namespace) func(context.Context, *appsv1.Deployment) (bool, error){
 		"replicas": func(n *lab.Namespace) func(context.Context, *appsv1.Deployment) (bool, error) {
 			return func(ctx context.Context, d *appsv1.Deployment) (bool, error) {
@@ -78,7 +78,7 @@ func TestSomebodyWhoTakesEveryRepairBack(t *testing.T) {
 					return false, nil
 				}
 				d.Spec.Replicas = ptr.To[int32](3)
-				_, err := n.Deployments().Update(ctx, d, metav1.UpdateOptions{FieldManager: tugOfWar})
+				_, err := n.Deployments().Update(ctx, d, metav1.UpdateOptions{FieldManager: opponentManager})
 				return true, err
 			}
 		},
@@ -89,7 +89,7 @@ func TestSomebodyWhoTakesEveryRepairBack(t *testing.T) {
 				}
 				_, err := n.Deployments().Patch(ctx, d.Name, types.ApplyPatchType, []byte(`{"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"spec": {
 					"containers": [{"name": "icecream", "image": "registry.example/theirs:1"}]}}}}`),
-					metav1.PatchOptions{FieldManager: tugOfWar, Force: ptr.To(true)})
+					metav1.PatchOptions{FieldManager: opponentManager, Force: ptr.To(true)})
 				return true, err
 			}
 		},
@@ -98,14 +98,14 @@ func TestSomebodyWhoTakesEveryRepairBack(t *testing.T) {
 			t.Parallel()
 			n := NewQuietNamespace(t)
 			n.StartController(t)
-			n.Apply(t, flavour("vanilla", "replicas: 2", "image: registry.example/vanilla:1"))
+			n.Apply(t, icecreamYAML("vanilla", "replicas: 2", "image: registry.example/vanilla:1"))
 			n.EventuallyReady(t, "vanilla")
 
 			began := time.Now()
-			opponent := contest(t, n, "vanilla", move(n))
-			n.EventuallyIcecream(t, "vanilla", "says who is fighting over what", func(ice *v1alpha1.Icecream) error {
+			opponent := startOpponent(t, n, "vanilla", move(n))
+			n.EventuallyIcecream(t, "vanilla", "names the opponent and the field", func(ice *v1alpha1.Icecream) error {
 				ready := meta.FindStatusCondition(ice.Status.Conditions, v1alpha1.ConditionReady)
-				if ready.Status != metav1.ConditionFalse || ready.Reason != v1alpha1.ReasonDeploymentContested || !containsAll(ready.Message, tugOfWar, field) {
+				if ready.Status != metav1.ConditionFalse || ready.Reason != v1alpha1.ReasonDeploymentContested || !containsAll(ready.Message, opponentManager, field) {
 					return fmt.Errorf("condition Ready is %+v", ready)
 				}
 				if !meta.IsStatusConditionTrue(ice.Status.Conditions, v1alpha1.ConditionReconciling) {
@@ -124,32 +124,32 @@ func TestSomebodyWhoTakesEveryRepairBack(t *testing.T) {
 			if moves := opponent.moves.Load(); moves < fewest {
 				t.Errorf("in %s the opponent made %d moves", took, moves)
 			}
-			requireOneWarning(t, n, "vanilla", v1alpha1.ReasonDeploymentContested, tugOfWar)
-			requireShown(t, n, "vanilla", "False", v1alpha1.ReasonDeploymentContested)
+			requireOneWarning(t, n, "vanilla", v1alpha1.ReasonDeploymentContested, opponentManager)
+			requireKubectlShows(t, n, "vanilla", "False", v1alpha1.ReasonDeploymentContested)
 
 			opponent.stop()
-			n.Eventually(t, "it is repaired", func(context.Context) error {
+			n.Eventually(t, "the Deployment is repaired", func(context.Context) error {
 				if d := n.Deployment(t, "vanilla"); *d.Spec.Replicas != 2 || d.Spec.Template.Spec.Containers[0].Image != "registry.example/vanilla:1" {
-					return errors.New("it is as the opponent has left it")
+					return errors.New("it is still as the opponent left it")
 				}
 				return nil
 			})
-			requireMended(t, n, "vanilla", v1alpha1.ReasonDeploymentContested)
-			requireOneWarning(t, n, "vanilla", v1alpha1.ReasonDeploymentContested, tugOfWar)
+			requireRecovered(t, n, "vanilla", v1alpha1.ReasonDeploymentContested)
+			requireOneWarning(t, n, "vanilla", v1alpha1.ReasonDeploymentContested, opponentManager)
 		})
 	}
 }
 
-// Whoever changes a Deployment now and then fights with nobody: each time it is
-// repaired at once, and that is all.
+// Occasional changes by others are not a fight. Each one is repaired at once, and the
+// Deployment is not reported as contested.
 func TestRepairsThatAreFarBetweenAreNoFight(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "replicas: 2"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2"))
 	n.EventuallyReady(t, "vanilla")
 	for _, replicas := range []string{"3", "4"} {
 		n.Kubectl(t, "scale", "deployment/vanilla", "--replicas="+replicas)
-		n.Eventually(t, "it is repaired", func(context.Context) error {
+		n.Eventually(t, "the Deployment is repaired", func(context.Context) error {
 			if d := n.Deployment(t, "vanilla"); *d.Spec.Replicas != 2 {
 				return fmt.Errorf("it has %d replicas", *d.Spec.Replicas)
 			}
@@ -159,7 +159,7 @@ func TestRepairsThatAreFarBetweenAreNoFight(t *testing.T) {
 	}
 	for _, event := range n.Events(t, "vanilla") {
 		if strings.Contains(event.Reason, v1alpha1.ReasonDeploymentContested) {
-			t.Errorf("people are told %s: %s", event.Reason, event.Note)
+			t.Errorf("there is an event %s: %s", event.Reason, event.Note)
 		}
 	}
 }

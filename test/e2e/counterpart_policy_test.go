@@ -15,28 +15,28 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// podsOf returns the Pods of an Icecream that are not ending, by name.
+// podsOf returns the Pods of an Icecream that are not being deleted, by name.
 func podsOf(t *testing.T, n *lab.Namespace, icecream string) []corev1.Pod {
 	t.Helper()
 	return slices.DeleteFunc(n.LivePods(t), func(pod corev1.Pod) bool { return pod.Labels["controller.nicoleh.io/icecream"] != icecream })
 }
 
-// eventuallyHasPods waits until an Icecream has just so many Pods, all ready, and
-// returns them.
+// eventuallyHasPods waits until an Icecream has exactly that many Pods, all of them
+// ready, and returns them.
 func eventuallyHasPods(t *testing.T, n *lab.Namespace, icecream string, want int) (pods []corev1.Pod) {
 	t.Helper()
 	n.Eventually(t, fmt.Sprintf("Icecream %q has %d Pods", icecream, want), func(context.Context) error {
 		pods = podsOf(t, n, icecream)
 		if len(pods) != want || !allPodsReady(pods) {
-			return fmt.Errorf("there are %v", identities(pods))
+			return fmt.Errorf("its Pods are %v", podUIDs(pods))
 		}
 		return nil
 	})
 	return pods
 }
 
-// replacePods deletes the Pods of an Icecream one after the other, each time waiting
-// until the Icecream is Ready with another in its place.
+// replacePods deletes the Pods of an Icecream one after the other. Each time it waits
+// until there is another Pod and the Icecream is Ready.
 func replacePods(t *testing.T, n *lab.Namespace, icecream string) {
 	t.Helper()
 	replicas := int(*n.Icecream(t, icecream).Spec.Replicas)
@@ -47,24 +47,25 @@ func replacePods(t *testing.T, n *lab.Namespace, icecream string) {
 	}
 }
 
+// allPodsReady reports whether all of the Pods are ready.
 func allPodsReady(pods []corev1.Pod) bool {
 	return !slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return !isReadyPod(&pod) })
 }
 
-// requireNoWrites requires that the controller writes no Deployment any more, also
-// when its Pods change.
+// requireNoWrites requires that the controller no longer writes any Deployment, even when
+// Pods change.
 func requireNoWrites(t *testing.T, n *lab.Namespace, name string) {
 	t.Helper()
 	began := time.Now()
 	replacePods(t, n, name)
-	time.Sleep(aMoment)
+	time.Sleep(settleTime)
 	n.EventuallyReady(t, name)
 	if written := deploymentWrites(t, n, began); len(written) > 0 {
-		t.Errorf("there is nothing left to write, and the controller made %s", written)
+		t.Errorf("there was nothing left to write, but the controller made %s", written)
 	}
 }
 
-// A policy that replaces a registry has the last word about images.
+// The controller accepts the images of a policy that replaces the registry.
 func TestPolicyThatReplacesTheRegistry(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
@@ -72,32 +73,32 @@ func TestPolicyThatReplacesTheRegistry(t *testing.T) {
 	policy := n.StartMirrorPolicy(t, "mirror.example/")
 
 	began := time.Now()
-	n.Apply(t, flavour("vanilla", "deploymentName: cone", "replicas: 2", "image: registry.example/vanilla:1"))
-	eventuallyRunsAs(t, n, "vanilla", "cone", "mirror.example/vanilla:1")
-	eventuallyTold(t, n, "vanilla", v1alpha1.ReasonDeploymentAltered, "")
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cone", "replicas: 2", "image: registry.example/vanilla:1"))
+	eventuallyRunsImage(t, n, "vanilla", "cone", "mirror.example/vanilla:1")
+	eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonDeploymentAltered, "")
 	requireNoWrites(t, n, "vanilla")
 	if written := deploymentWrites(t, n, began); len(written) > 2 {
-		t.Errorf("one Deployment took %q", steps(written))
+		t.Errorf("creating one Deployment took these requests: %q", steps(written))
 	}
-	requireAlteration(t, n, "vanilla", 1, "image", "registry.example/vanilla:1", "mirror.example/vanilla:1")
+	requireAlteredEvents(t, n, "vanilla", 1, "image", "registry.example/vanilla:1", "mirror.example/vanilla:1")
 
 	edited := time.Now()
 	edit(t, n, "vanilla", `"image": "registry.example/vanilla:2"`)
-	eventuallyRunsAs(t, n, "vanilla", "cone", "mirror.example/vanilla:2")
+	eventuallyRunsImage(t, n, "vanilla", "cone", "mirror.example/vanilla:2")
 	requireNoWrites(t, n, "vanilla")
 	if written := deploymentWrites(t, n, edited); len(written) > 2 {
-		t.Errorf("one edit took %q", steps(written))
+		t.Errorf("one edit took these requests: %q", steps(written))
 	}
 
-	n.Apply(t, flavour("vanilla", "deploymentName: cup", "replicas: 2", "image: registry.example/vanilla:2"))
-	eventuallyOnly(t, n, "vanilla", "cup")
-	eventuallyRunsAs(t, n, "vanilla", "cup", "mirror.example/vanilla:2")
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cup", "replicas: 2", "image: registry.example/vanilla:2"))
+	eventuallyOnlyDeployments(t, n, "vanilla", "cup")
+	eventuallyRunsImage(t, n, "vanilla", "cup", "mirror.example/vanilla:2")
 	requireNoWrites(t, n, "vanilla")
 
 	c.Stop(t)
 	restarted := time.Now()
 	c.Start(t)
-	n.Apply(t, flavour("mint")) // it comes to this one after the others
+	n.Apply(t, icecreamYAML("mint")) // the controller looks at existing Icecreams first
 	n.EventuallyReady(t, "mint")
 	replacePods(t, n, "vanilla")
 	if written := deploymentWrites(t, n, restarted, "cup"); len(written) > 1 {
@@ -106,18 +107,14 @@ func TestPolicyThatReplacesTheRegistry(t *testing.T) {
 
 	policy.Stop(t)
 	edit(t, n, "vanilla", `"image": "registry.example/vanilla:3"`)
-	eventuallyRunsAs(t, n, "vanilla", "cup", "registry.example/vanilla:3")
+	eventuallyRunsImage(t, n, "vanilla", "cup", "registry.example/vanilla:3")
 	requireNoWrites(t, n, "vanilla")
-	for _, event := range n.Events(t, "vanilla") {
-		if event.Type == corev1.EventTypeWarning {
-			t.Errorf("people were warned: %s: %s", event.Reason, event.Note)
-		}
-	}
+	requireNoWarnings(t, n, "vanilla")
 }
 
-// eventuallyRunsAs waits until a Deployment has that image, and the Icecream is Ready
+// eventuallyRunsImage waits until a Deployment has that image, and the Icecream is Ready
 // with it.
-func eventuallyRunsAs(t *testing.T, n *lab.Namespace, name, deployment, image string) {
+func eventuallyRunsImage(t *testing.T, n *lab.Namespace, name, deployment, image string) {
 	t.Helper()
 	n.Eventually(t, fmt.Sprintf("Deployment %q has image %q", deployment, image), func(ctx context.Context) error {
 		d, err := n.Deployments().Get(ctx, deployment, metav1.GetOptions{})
@@ -125,32 +122,32 @@ func eventuallyRunsAs(t *testing.T, n *lab.Namespace, name, deployment, image st
 			return err
 		}
 		if got := containerOf(t, d).Image; got != image {
-			return fmt.Errorf("it is %q", got)
+			return fmt.Errorf("its image is %q", got)
 		}
 		return nil
 	})
 	n.EventuallyReady(t, name)
 	if got := containerOf(t, n.Deployment(t, deployment)).Image; got != image {
-		t.Errorf("it is Ready with image %q", got)
+		t.Errorf("the Icecream is Ready with image %q, want %q", got, image)
 	}
 }
 
-// requireAlteration requires that people were told that often, and in no alarming way,
-// that a Deployment is not as requested, in these words.
-func requireAlteration(t *testing.T, n *lab.Namespace, name string, times int, words ...string) {
+// requireAlteredEvents requires that DeploymentAltered was reported that many times, as a
+// Normal event whose message contains these words.
+func requireAlteredEvents(t *testing.T, n *lab.Namespace, name string, times int, words ...string) {
 	t.Helper()
-	told := 0
+	reported := 0
 	for _, event := range n.Events(t, name) {
 		if event.Reason != v1alpha1.ReasonDeploymentAltered {
 			continue
 		}
-		told += lab.TimesTold(event)
+		reported += lab.Occurrences(event)
 		if event.Type != corev1.EventTypeNormal || !containsAll(event.Note, words...) {
-			t.Errorf("people are told %s %s: %s; want the words %q", event.Type, event.Reason, event.Note, words)
+			t.Errorf("there is an event %s %s: %s; want a Normal one with the words %q", event.Type, event.Reason, event.Note, words)
 		}
 	}
-	if told != times {
-		t.Errorf("people are told %d times that the Deployment is not as requested, want %d", told, times)
+	if reported != times {
+		t.Errorf("DeploymentAltered was reported %d times, want %d", reported, times)
 	}
 }
 
@@ -160,16 +157,16 @@ func TestPolicyDoesNotKeepOtherFieldsFromBeingWritten(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
 	n.StartMirrorPolicy(t, "mirror.example/")
-	n.Apply(t, flavour("vanilla", "replicas: 1", "image: registry.example/vanilla:1"))
-	eventuallyRunsAs(t, n, "vanilla", "vanilla", "mirror.example/vanilla:1")
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 1", "image: registry.example/vanilla:1"))
+	eventuallyRunsImage(t, n, "vanilla", "vanilla", "mirror.example/vanilla:1")
 
 	n.Kubectl(t, "scale", "icecream/vanilla", "--replicas=3")
 	n.EventuallyReady(t, "vanilla")
 	if got := *n.Deployment(t, "vanilla").Spec.Replicas; got != 3 {
-		t.Errorf("it is Ready with %d replicas", got)
+		t.Errorf("the Icecream is Ready with %d replicas", got)
 	}
 	n.Kubectl(t, "scale", "deployment/vanilla", "--replicas=5")
-	n.Eventually(t, "it is repaired", func(context.Context) error {
+	n.Eventually(t, "the Deployment is repaired", func(context.Context) error {
 		if got := *n.Deployment(t, "vanilla").Spec.Replicas; got != 3 {
 			return fmt.Errorf("it has %d replicas", got)
 		}
@@ -179,26 +176,25 @@ func TestPolicyDoesNotKeepOtherFieldsFromBeingWritten(t *testing.T) {
 	requireNoWrites(t, n, "vanilla")
 }
 
-// A policy that comes later acts on what is written next, and one that goes leaves
-// behind what it has made.
+// A policy that is created later takes effect when the Deployment is next written.
 func TestPolicyThatComesLater(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "replicas: 1", "image: registry.example/vanilla:1"))
-	eventuallyRunsAs(t, n, "vanilla", "vanilla", "registry.example/vanilla:1")
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 1", "image: registry.example/vanilla:1"))
+	eventuallyRunsImage(t, n, "vanilla", "vanilla", "registry.example/vanilla:1")
 	n.StartMirrorPolicy(t, "mirror.example/")
 	n.Kubectl(t, "scale", "icecream/vanilla", "--replicas=2")
-	eventuallyRunsAs(t, n, "vanilla", "vanilla", "mirror.example/vanilla:1")
+	eventuallyRunsImage(t, n, "vanilla", "vanilla", "mirror.example/vanilla:1")
 	requireNoWrites(t, n, "vanilla")
-	requireAlteration(t, n, "vanilla", 1, "image", "registry.example/vanilla:1", "mirror.example/vanilla:1")
+	requireAlteredEvents(t, n, "vanilla", 1, "image", "registry.example/vanilla:1", "mirror.example/vanilla:1")
 }
 
 func TestPolicyThatAddsRequests(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ operations, spec string }{
-		"once":                   {"CREATE", "replicas: 2"},
-		"at every write":         {"CREATE, UPDATE", "replicas: 2"},
-		"beside those asked for": {"CREATE, UPDATE", "replicas: 2, resources: {requests: {memory: 64Mi}}"},
+		"at the creation":          {"CREATE", "replicas: 2"},
+		"at every write":           {"CREATE, UPDATE", "replicas: 2"},
+		"beside those of the spec": {"CREATE, UPDATE", "replicas: 2, resources: {requests: {memory: 64Mi}}"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -208,29 +204,29 @@ func TestPolicyThatAddsRequests(t *testing.T) {
 				value: Object.spec.template.spec.containers.resources{requests: {"cpu": "50m", "memory": "64Mi"}}
 			}]`)
 			began := time.Now()
-			n.Apply(t, flavour("vanilla", spec, "image: registry.example/vanilla:1"))
+			n.Apply(t, icecreamYAML("vanilla", spec, "image: registry.example/vanilla:1"))
 			n.EventuallyReady(t, "vanilla")
 			requireNoWrites(t, n, "vanilla")
 			if written := deploymentWrites(t, n, began); len(written) > 2 {
-				t.Errorf("one Deployment took %q", steps(written))
+				t.Errorf("creating one Deployment took these requests: %q", steps(written))
 			}
 			edited := time.Now()
 			edit(t, n, "vanilla", `"image": "registry.example/vanilla:2"`)
-			eventuallyRunsAs(t, n, "vanilla", "vanilla", "registry.example/vanilla:2")
+			eventuallyRunsImage(t, n, "vanilla", "vanilla", "registry.example/vanilla:2")
 			requireNoWrites(t, n, "vanilla")
 			if written := deploymentWrites(t, n, edited); len(written) > 2 {
-				t.Errorf("one edit took %q", steps(written))
+				t.Errorf("one edit took these requests: %q", steps(written))
 			}
 			if diff := cmp.Diff(map[string]string{"requests cpu": "50m", "requests memory": "64Mi"}, resourcesOf(t, n, "vanilla")); diff != "" {
-				t.Errorf("what the policy has added is (-wanted +got):\n%s", diff)
+				t.Errorf("the resources differ from those that the policy adds (-want +got):\n%s", diff)
 			}
-			n.Apply(t, flavour("vanilla", "deploymentName: cup", spec, "image: registry.example/vanilla:2"))
-			eventuallyOnly(t, n, "vanilla", "cup")
+			n.Apply(t, icecreamYAML("vanilla", "deploymentName: cup", spec, "image: registry.example/vanilla:2"))
+			eventuallyOnlyDeployments(t, n, "vanilla", "cup")
 		})
 	}
 }
 
-// A policy may lower what is asked for.
+// A policy may lower the limits that the spec asks for.
 func TestPolicyThatLowersLimits(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
@@ -238,11 +234,11 @@ func TestPolicyThatLowersLimits(t *testing.T) {
 		op: "add", path: "/spec/template/spec/containers/0/resources",
 		value: Object.spec.template.spec.containers.resources{limits: {"cpu": "100m"}}
 	}]`)
-	n.Apply(t, flavour("vanilla", "resources: {limits: {cpu: 500m}}"))
+	n.Apply(t, icecreamYAML("vanilla", "resources: {limits: {cpu: 500m}}"))
 	n.EventuallyReady(t, "vanilla")
-	eventuallyTold(t, n, "vanilla", v1alpha1.ReasonDeploymentAltered, "")
-	requireAlteration(t, n, "vanilla", 1, "resources.limits", "cpu", "500m", "100m")
+	eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonDeploymentAltered, "")
+	requireAlteredEvents(t, n, "vanilla", 1, "resources.limits", "cpu", "500m", "100m")
 	requireNoWrites(t, n, "vanilla")
-	n.Apply(t, flavour("vanilla", "deploymentName: cup", "resources: {limits: {cpu: 500m}}"))
-	eventuallyOnly(t, n, "vanilla", "cup")
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cup", "resources: {limits: {cpu: 500m}}"))
+	eventuallyOnlyDeployments(t, n, "vanilla", "cup")
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,28 +19,29 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// denying is a webhook's answer to the controller's requests of one kind, such as
-// Create; it allows all others.
-func denying(n *lab.Namespace, operation admissionv1.Operation, with func() error) lab.Answer {
+// denyOperation returns a webhook's answer that denies the controller's requests for one
+// operation, such as Create, with the errors that newError returns. It allows everything
+// else.
+func denyOperation(n *lab.Namespace, operation admissionv1.Operation, newError func() error) lab.Answer {
 	return func(request *admissionv1.AdmissionRequest) error {
 		if request.UserInfo.Username != n.Controller.User || request.Operation != operation {
 			return nil
 		}
-		return with()
+		return newError()
 	}
 }
 
-// inNewWords returns refusals of which each has words of its own.
-func inNewWords() func() error {
+// distinctErrors returns a function that returns a different error each time.
+func distinctErrors() func() error {
 	var count atomic.Int64
 	return func() error { return fmt.Errorf("request %d is one too many", count.Add(1)) }
 }
 
-// eventuallyRefused waits until an Icecream says that its Deployment is refused, in
-// these words.
+// eventuallyRefused waits until an Icecream says, in these words, that its Deployment is
+// refused.
 func eventuallyRefused(t *testing.T, n *lab.Namespace, name, words string) {
 	t.Helper()
-	n.EventuallyIcecream(t, name, "says what it is refused for", func(ice *v1alpha1.Icecream) error {
+	n.EventuallyIcecream(t, name, "says that its Deployment is refused", func(ice *v1alpha1.Icecream) error {
 		ready := meta.FindStatusCondition(ice.Status.Conditions, v1alpha1.ConditionReady)
 		if ready == nil || ready.Reason != v1alpha1.ReasonDeploymentRefused || !strings.Contains(ready.Message, words) {
 			return fmt.Errorf("its conditions are %+v", ice.Status.Conditions)
@@ -50,52 +50,53 @@ func eventuallyRefused(t *testing.T, n *lab.Namespace, name, words string) {
 	})
 }
 
-// provocations make the controller write a Deployment in one way or another, by a
-// change to the Icecream "vanilla".
+// provocations are specs of the Icecream "vanilla" before and after an edit, such that
+// the edit makes the controller request that operation on a Deployment.
 var provocations = map[admissionv1.Operation]struct{ before, after []string }{
 	admissionv1.Create: {nil, []string{"replicas: 2"}},
 	admissionv1.Update: {[]string{"replicas: 2", "image: registry.example/vanilla:1"}, []string{"replicas: 2", "image: registry.example/vanilla:2"}},
 	admissionv1.Delete: {[]string{"deploymentName: cone"}, []string{"deploymentName: cup"}},
 }
 
-// provokeRefusals has a webhook refuse what the controller wants to write, and returns
-// once the Icecream "vanilla" says so in these words.
-func provokeRefusals(t *testing.T, n *lab.Namespace, operation admissionv1.Operation, with func() error, words string) *lab.Webhook {
+// provokeRefusals starts a webhook that refuses an operation with errors from newError,
+// makes the controller request that operation, and returns once the Icecream "vanilla"
+// reports the refusal in these words.
+func provokeRefusals(t *testing.T, n *lab.Namespace, operation admissionv1.Operation, newError func() error, words string) *lab.Webhook {
 	t.Helper()
 	provocation := provocations[operation]
 	if provocation.before != nil {
-		n.Apply(t, flavour("vanilla", provocation.before...))
+		n.Apply(t, icecreamYAML("vanilla", provocation.before...))
 		n.EventuallyReady(t, "vanilla")
 	}
-	webhook := n.StartWebhook(t, "deployments", denying(n, operation, with))
-	n.Apply(t, flavour("vanilla", provocation.after...))
+	webhook := n.StartWebhook(t, "deployments", denyOperation(n, operation, newError))
+	n.Apply(t, icecreamYAML("vanilla", provocation.after...))
 	eventuallyRefused(t, n, "vanilla", words)
 	return webhook
 }
 
-// Refusals that never have the same words twice are one piece of news all the same.
+// Refusals are reported only once, even if each one has a different message.
 func TestRefusalsInEverNewWords(t *testing.T) {
 	t.Parallel()
 	const while, most, fewest = 20 * time.Second, 8, 2
 	for name, test := range map[string]struct {
 		operation admissionv1.Operation
-		with      func() error
+		newError  func() error
 		words     string
 	}{
-		"of a creation":                         {admissionv1.Create, inNewWords(), "is one too many"},
-		"of an update":                          {admissionv1.Update, inNewWords(), "is one too many"},
-		"of a deletion":                         {admissionv1.Delete, inNewWords(), "is one too many"},
-		"of a creation, by a broken connection": {admissionv1.Create, func() error { return lab.ErrBreakOff }, "failed calling webhook"},
-		"of an update, by a broken connection":  {admissionv1.Update, func() error { return lab.ErrBreakOff }, "failed calling webhook"},
+		"of a creation":                         {admissionv1.Create, distinctErrors(), "is one too many"},
+		"of an update":                          {admissionv1.Update, distinctErrors(), "is one too many"},
+		"of a deletion":                         {admissionv1.Delete, distinctErrors(), "is one too many"},
+		"of a creation, by a broken connection": {admissionv1.Create, func() error { return lab.ErrDropConnection }, "failed calling webhook"},
+		"of an update, by a broken connection":  {admissionv1.Update, func() error { return lab.ErrDropConnection }, "failed calling webhook"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := NewQuietNamespace(t)
 			n.StartController(t)
-			webhook := provokeRefusals(t, n, test.operation, test.with, test.words)
+			webhook := provokeRefusals(t, n, test.operation, test.newError, test.words)
 
 			began := time.Now()
-			n.Steadily(t, "it says what it is refused for", while, func(context.Context) error {
+			n.Steadily(t, "it says that its Deployment is refused", while, func(context.Context) error {
 				ready := meta.FindStatusCondition(n.Icecream(t, "vanilla").Status.Conditions, v1alpha1.ConditionReady)
 				if ready.Status == metav1.ConditionTrue || ready.Reason != v1alpha1.ReasonDeploymentRefused {
 					return fmt.Errorf("condition Ready is %+v", ready)
@@ -106,26 +107,26 @@ func TestRefusalsInEverNewWords(t *testing.T) {
 				t.Errorf("in %s the controller made %s, want %d to %d", while, writes, fewest, most)
 			}
 			if writes := statusWrites(t, n, "vanilla", began); len(writes) > most {
-				t.Errorf("in %s the controller made %s, want no more than %d", while, writes, most)
+				t.Errorf("in %s the controller made %s, want at most %d", while, writes, most)
 			}
 			if writes := requestsOf(t, n).Since(began).Resource("events").Writes(); len(writes) > most {
-				t.Errorf("in %s the controller made %s, want no more than %d", while, writes, most)
+				t.Errorf("in %s the controller made %s, want at most %d", while, writes, most)
 			}
 			requireOneWarning(t, n, "vanilla", v1alpha1.ReasonDeploymentRefused, test.words)
 
 			webhook.Stop(t)
-			requireMended(t, n, "vanilla", v1alpha1.ReasonDeploymentRefused)
+			requireRecovered(t, n, "vanilla", v1alpha1.ReasonDeploymentRefused)
 		})
 	}
 }
 
-// One webhook that is broken hits everybody at once.
+// A single broken webhook affects all Icecreams at once.
 func TestManyRefusalsAtOnce(t *testing.T) {
 	t.Parallel()
 	const icecreams, while, perSecond = 40, 20 * time.Second, 3
 	n := NewQuietNamespace(t)
 	n.StartController(t)
-	webhook := n.StartWebhook(t, "deployments", denying(n, admissionv1.Create, inNewWords()))
+	webhook := n.StartWebhook(t, "deployments", denyOperation(n, admissionv1.Create, distinctErrors()))
 
 	began := time.Now()
 	for i := range icecreams {
@@ -143,23 +144,23 @@ func TestManyRefusalsAtOnce(t *testing.T) {
 		"events":      made.Resource("events").Writes(),
 	} {
 		if len(writes) > most {
-			t.Errorf("%d Icecreams were refused for %s, and for their %s the controller made %s, want no more than %d", icecreams, time.Since(began), what, writes, most)
+			t.Errorf("%d Icecreams were refused for %s, and the controller wrote their %s with %s, want at most %d", icecreams, time.Since(began), what, writes, most)
 		}
 	}
 
 	webhook.Stop(t)
-	n.Eventually(t, "nobody has been forgotten", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
+	n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
 	for i := range icecreams {
 		requireOneWarning(t, n, icecreamName(i), v1alpha1.ReasonDeploymentRefused, "is one too many")
 	}
 }
 
-// A webhook chooses the status code of its denial, and some of them are also what the
-// API server says to somebody whose cache lags.
+// A webhook chooses the status code of its denial. Some of these codes are also what the
+// API server returns when the client's cache is stale.
 func TestDenialsThatLookLikeAStaleCache(t *testing.T) {
 	t.Parallel()
 	status := func(code int32, reason metav1.StatusReason) *apierrors.StatusError {
-		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: code, Reason: reason, Message: "team parlour has no budget"}}
+		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: code, Reason: reason, Message: "team parlor has no budget"}}
 	}
 	for name, denial := range map[string]*apierrors.StatusError{
 		"404, not found":      status(http.StatusNotFound, metav1.StatusReasonNotFound),
@@ -172,16 +173,16 @@ func TestDenialsThatLookLikeAStaleCache(t *testing.T) {
 			t.Run(fmt.Sprintf("%s to %s", name, operation), func(t *testing.T) {
 				t.Parallel()
 				n := NewNamespace(t)
-				webhook := provokeRefusals(t, n, operation, func() error { return denial }, "team parlour has no budget")
-				requireOneWarning(t, n, "vanilla", v1alpha1.ReasonDeploymentRefused, "team parlour has no budget")
+				webhook := provokeRefusals(t, n, operation, func() error { return denial }, "team parlor has no budget")
+				requireOneWarning(t, n, "vanilla", v1alpha1.ReasonDeploymentRefused, "team parlor has no budget")
 				webhook.Stop(t)
-				requireMended(t, n, "vanilla", v1alpha1.ReasonDeploymentRefused)
+				requireRecovered(t, n, "vanilla", v1alpha1.ReasonDeploymentRefused)
 			})
 		}
 	}
 }
 
-// An API server that is overloaded, or is not reached, has refused nothing.
+// An error from an API server that is overloaded or cannot be reached is not a refusal.
 func TestNoAnswerIsNoRefusal(t *testing.T) {
 	t.Parallel()
 	busyServer := func(out http.ResponseWriter, _ *http.Request) {
@@ -189,50 +190,46 @@ func TestNoAnswerIsNoRefusal(t *testing.T) {
 		out.WriteHeader(http.StatusTooManyRequests)
 		fmt.Fprint(out, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "TooManyRequests", "message": "come back later", "code": 429}`)
 	}
-	for name, answer := range map[string]http.HandlerFunc{"too many requests": busyServer, "a broken connection": lab.BreakOff} {
+	for name, answer := range map[string]http.HandlerFunc{"too many requests": busyServer, "a broken connection": lab.DropConnection} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const while, most, fewest = 15 * time.Second, 2, 2
 			n := NewQuietNamespace(t)
 			var isDown atomic.Bool
-			var turnedAway atomic.Int64
+			var rejected atomic.Int64
 			isDown.Store(true)
 			n.StartControllerBehind(t, func(in *http.Request) http.HandlerFunc {
 				if !isDown.Load() || in.Method != http.MethodPost || !strings.HasSuffix(in.URL.Path, "/deployments") {
 					return nil
 				}
-				turnedAway.Add(1)
+				rejected.Add(1)
 				return answer
 			})
 
-			n.Apply(t, flavour("vanilla"))
+			n.Apply(t, icecreamYAML("vanilla"))
 			n.Eventually(t, "the controller tries to create a Deployment", func(context.Context) error {
-				if turnedAway.Load() == 0 {
+				if rejected.Load() == 0 {
 					return errors.New("it has not tried yet")
 				}
 				return nil
 			})
-			n.Steadily(t, "nobody speaks of a refusal", while, func(context.Context) error {
+			n.Steadily(t, "the status reports no refusal", while, func(context.Context) error {
 				ready := meta.FindStatusCondition(n.Icecream(t, "vanilla").Status.Conditions, v1alpha1.ConditionReady)
 				if ready != nil && ready.Reason == v1alpha1.ReasonDeploymentRefused {
 					return errors.New(ready.Message)
 				}
 				return nil
 			})
-			if got := turnedAway.Load(); got < fewest {
-				t.Errorf("the controller has tried %d times to create a Deployment", got)
+			if got := rejected.Load(); got < fewest {
+				t.Errorf("the controller tried %d times to create a Deployment, want at least %d", got, fewest)
 			}
 			if writes := statusWrites(t, n, "vanilla", time.Time{}); len(writes) > most {
-				t.Errorf("there is nothing to report, and the controller made %s", writes)
+				t.Errorf("there was nothing to report, but the controller made %s", writes)
 			}
 			isDown.Store(false)
 			n.EventuallyReady(t, "vanilla")
-			eventuallyTold(t, n, "vanilla", v1alpha1.ReasonSynced, "")
-			for _, event := range n.Events(t, "vanilla") {
-				if event.Type == corev1.EventTypeWarning {
-					t.Errorf("people were warned: %s: %s", event.Reason, event.Note)
-				}
-			}
+			eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonSynced, "")
+			requireNoWarnings(t, n, "vanilla")
 		})
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -15,17 +14,18 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// sightings are the states of all Icecreams of a namespace, in the order in which they
-// came.
-type sightings struct {
+// icecreamRecording holds the states of all Icecreams of a namespace, in the order in
+// which they were observed.
+type icecreamRecording struct {
 	n *lab.Namespace
 
 	mu     sync.Mutex
 	states []v1alpha1.Icecream
 }
 
-// watchIcecreams watches the Icecreams of a namespace from now on, until the test ends.
-func watchIcecreams(t *testing.T, n *lab.Namespace) *sightings {
+// watchIcecreams records the states of a namespace's Icecreams from now on, until the
+// test ends.
+func watchIcecreams(t *testing.T, n *lab.Namespace) *icecreamRecording {
 	t.Helper()
 	now, err := n.Icecreams().List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -35,7 +35,7 @@ func watchIcecreams(t *testing.T, n *lab.Namespace) *sightings {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &sightings{n: n}
+	s := &icecreamRecording{n: n}
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		for event := range watcher.ResultChan() {
@@ -53,11 +53,11 @@ func watchIcecreams(t *testing.T, n *lab.Namespace) *sightings {
 	return s
 }
 
-// requireNeverStalled requires that no Icecream was Stalled in what was seen so far,
-// which is all that there is to be seen.
-func (s *sightings) requireNeverStalled(t *testing.T) {
+// requireNeverStalled waits until all changes so far have been recorded, and requires
+// that no Icecream was Stalled in any of them.
+func (s *icecreamRecording) requireNeverStalled(t *testing.T) {
 	t.Helper()
-	s.n.Eventually(t, "everything has been seen", func(ctx context.Context) error {
+	s.n.Eventually(t, "all changes have been recorded", func(ctx context.Context) error {
 		list, err := s.n.Icecreams().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
@@ -84,28 +84,25 @@ func (s *sightings) requireNeverStalled(t *testing.T) {
 	}
 }
 
-// requireReplaced waits until the second Icecream of a name is Ready with a Deployment
-// of its own, and requires that nobody was alarmed on the way.
-func requireReplaced(t *testing.T, n *lab.Namespace, seen *sightings, before *v1alpha1.Icecream) {
+// requireReplaced waits until the second Icecream named "vanilla" is Ready with a
+// Deployment of its own. It requires that the Icecream was never Stalled and that there
+// are no Warnings.
+func requireReplaced(t *testing.T, n *lab.Namespace, seen *icecreamRecording, before *v1alpha1.Icecream) {
 	t.Helper()
 	ice := n.EventuallyReady(t, "vanilla")
 	if ice.UID == before.UID {
-		t.Fatal("the Icecream is that of before")
+		t.Fatal("the Icecream was not replaced")
 	}
 	if d := n.Deployment(t, "vanilla"); !metav1.IsControlledBy(d, ice) {
 		t.Errorf("the Deployment is %+v", d.ObjectMeta)
 	}
 	seen.requireNeverStalled(t)
-	eventuallyTold(t, n, "vanilla", v1alpha1.ReasonSynced, "")
-	for _, event := range n.Events(t, "vanilla") {
-		if event.Type == corev1.EventTypeWarning {
-			t.Errorf("people were warned: %s: %s", event.Reason, event.Note)
-		}
-	}
+	eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonSynced, "")
+	requireNoWarnings(t, n, "vanilla")
 }
 
-// replace is kubectl replace --force: the Icecream is deleted, and created again while
-// the garbage collector is still at what belonged to the first.
+// replace runs kubectl replace --force. That deletes the Icecream and creates it again
+// while the garbage collector is still deleting the Deployment of the first one.
 func replace(t *testing.T, n *lab.Namespace, manifest string) {
 	t.Helper()
 	if _, err := n.TryKubectl(t.Context(), manifest, "replace", "--force", "-f", "-"); err != nil {
@@ -116,31 +113,31 @@ func replace(t *testing.T, n *lab.Namespace, manifest string) {
 func TestReplaceByForce(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "replicas: 2"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2"))
 	n.EventuallyReady(t, "vanilla")
 	for range 3 {
 		before := n.Icecream(t, "vanilla")
 		seen := watchIcecreams(t, n)
-		replace(t, n, flavour("vanilla", "replicas: 2"))
+		replace(t, n, icecreamYAML("vanilla", "replicas: 2"))
 		requireReplaced(t, n, seen, before)
 	}
 }
 
-// The garbage collector may have much to do.
+// A garbage collector that has much to do may start late.
 func TestReplaceByForceWhileTheGarbageCollectorIsSlow(t *testing.T) {
 	t.Parallel()
 	l := NewLab(t, lab.Options{})
 	c := l.StartController(t, "-icecream-stall-after=3s")
 	n := l.NewNamespace(t)
 	n.Controller = c
-	n.Apply(t, flavour("vanilla", "replicas: 2"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2"))
 	before := n.EventuallyReady(t, "vanilla")
 
 	if err := l.PauseComponent(cluster.ControllerManager); err != nil {
 		t.Fatal(err)
 	}
 	seen := watchIcecreams(t, n)
-	replace(t, n, flavour("vanilla", "replicas: 2"))
+	replace(t, n, icecreamYAML("vanilla", "replicas: 2"))
 	requireTerminating(t, n, "vanilla", "vanilla")
 	if err := l.ResumeComponent(cluster.ControllerManager); err != nil {
 		t.Fatal(err)

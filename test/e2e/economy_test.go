@@ -16,7 +16,7 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// The API server's audit log is the witness of what the controller costs it.
+// TestEconomy counts the controller's requests in the API server's audit log.
 func TestEconomy(t *testing.T) {
 	l := NewLab(t, lab.Options{Nodes: 5})
 	c := l.StartController(t)
@@ -44,7 +44,7 @@ func TestEconomy(t *testing.T) {
 	eventuallyIdle(t, n, c)
 
 	made := l.Requests(t).By(c.User)
-	t.Logf("on the way: %s", made)
+	t.Logf("requests until all were Ready: %s", made)
 	if refused := made.Refused(); len(refused) > 0 {
 		t.Errorf("requests were refused: %s", refused)
 	}
@@ -63,7 +63,7 @@ func TestEconomy(t *testing.T) {
 		restart.stop(t)
 		mark := time.Now()
 		c.Start(t)
-		lookAtAll(t, n)
+		eventuallyAllSynced(t, n)
 		eventuallyIdle(t, n, c)
 		made := l.Requests(t).By(c.User).Since(mark).Where(func(e cluster.AuditEvent) bool { return !isAbout(probe)(e) })
 		t.Logf("after a restart by %s: %s", restart.name, made)
@@ -71,16 +71,17 @@ func TestEconomy(t *testing.T) {
 			t.Errorf("a restart by %s led to writes: %s", restart.name, writes)
 		}
 		if gets := made.Where(func(e cluster.AuditEvent) bool { return e.Verb == "get" && e.Resource != "" }); len(gets) > 0 {
-			t.Errorf("a restart by %s led to reads beside the caches: %s", restart.name, gets)
+			t.Errorf("a restart by %s led to reads that bypassed the caches: %s", restart.name, gets)
 		}
 	}
 	if errs := c.Errors(); len(errs) > 0 {
-		t.Errorf("the controller has logged errors:\n%s", difftest.Clip(strings.Join(errs, "\n")))
+		t.Errorf("the controller logged errors:\n%s", difftest.Clip(strings.Join(errs, "\n")))
 	}
 }
 
-// What is at rest costs nothing. A back-off doubles: what has been tried in vain since
-// it was created a few seconds ago would be tried again well within this time.
+// When nothing changes, the controller makes no requests. Backoff doubles each delay, so
+// anything that has been failing since it was created a few seconds ago would be retried
+// well within this time.
 func TestAtRest(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
@@ -93,24 +94,24 @@ func TestAtRest(t *testing.T) {
 	requireIdle(t, n, c, 45*time.Second)
 }
 
-// requireIdle requires that the controller makes no request for a while.
+// requireIdle requires that the controller makes no request for that long.
 func requireIdle(t *testing.T, n *lab.Namespace, c *lab.Controller, while time.Duration) {
 	t.Helper()
 	mark := time.Now()
 	time.Sleep(while)
 	if made := n.Lab.Requests(t).By(c.User).Since(mark).Where(isNotWatch); len(made) > 0 {
-		t.Errorf("in %s in which nothing happened: %s", while, made)
+		t.Errorf("nothing happened for %s, but the controller made %s", while, made)
 	}
 }
 
-// probe is the Icecream that shows where the controller has got to.
+// probe is the name of an Icecream that shows how far the controller has got.
 const probe = "probe"
 
-// lookAtAll returns when a controller that has just been started has looked at
-// every Icecream. Its queue is in order, and begins with all that there are. What
-// the probe is changed to first may be among these; what it is changed to after
-// that is behind them.
-func lookAtAll(t *testing.T, n *lab.Namespace) {
+// eventuallyAllSynced waits until a controller that has just been started has looked at
+// every Icecream. Its queue is in order, and starts with all existing objects. The first
+// change of the probe may be handled along with these, but the second one comes after
+// them.
+func eventuallyAllSynced(t *testing.T, n *lab.Namespace) {
 	t.Helper()
 	for _, replicas := range []string{"0", "1"} {
 		n.Kubectl(t, "scale", "icecream/"+probe, "--replicas="+replicas)
@@ -118,8 +119,8 @@ func lookAtAll(t *testing.T, n *lab.Namespace) {
 	}
 }
 
-// eventuallyIdle waits until the controller has made no request for a while. The
-// events that it tells are written behind its back.
+// eventuallyIdle waits until the controller has made no request for three seconds. That
+// includes events, which are sent in the background.
 func eventuallyIdle(t *testing.T, n *lab.Namespace, c *lab.Controller) {
 	t.Helper()
 	const while = 3 * time.Second
@@ -133,7 +134,8 @@ func eventuallyIdle(t *testing.T, n *lab.Namespace, c *lab.Controller) {
 	})
 }
 
-// allReady returns nil if there are that many Icecreams and all are Ready.
+// allReady returns nil if there are exactly that many Icecreams and all of them are
+// Ready.
 func allReady(ctx context.Context, n *lab.Namespace, want int) error {
 	list, err := n.Icecreams().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
@@ -151,20 +153,22 @@ func allReady(ctx context.Context, n *lab.Namespace, want int) error {
 	return nil
 }
 
+// isCreated reports whether a request created an object.
 func isCreated(e cluster.AuditEvent) bool { return e.Verb == "create" && e.Code == 201 }
 
+// isNotWatch reports whether a request is anything other than a watch.
 func isNotWatch(e cluster.AuditEvent) bool { return e.Verb != "watch" }
 
-// isAboutObject is true of a request about one object that is no event.
+// isAboutObject reports whether a request is about a single object other than an event.
 func isAboutObject(e cluster.AuditEvent) bool { return e.Name != "" && e.Resource != "events" }
 
-// isAbout finds the requests about an Icecream, its Deployment of the same name,
-// and their events.
+// isAbout returns a function that reports whether a request is about the Icecream, its
+// Deployment of the same name, or their events.
 func isAbout(icecream string) func(cluster.AuditEvent) bool {
 	return func(e cluster.AuditEvent) bool { return subject(e) == icecream }
 }
 
-// requireAtMost requires that no Icecream took more requests than that.
+// requireAtMost requires that no Icecream took more than that many requests.
 func requireAtMost(t *testing.T, most int, what string, made lab.Requests) {
 	t.Helper()
 	took := map[string]lab.Requests{}
@@ -184,8 +188,8 @@ func requireAtMost(t *testing.T, most int, what string, made lab.Requests) {
 	}
 }
 
-// subject is the name of the object that a request is about: for an event, which
-// is called something like vanilla.17f3a9, the object that the event is about.
+// subject returns the name of the object that a request is about. For an event, which has
+// a name such as vanilla.17f3a9, that is the object that the event is about.
 func subject(e cluster.AuditEvent) string {
 	if dot := strings.LastIndex(e.Name, "."); e.Resource == "events" && dot > 0 {
 		return e.Name[:dot]

@@ -18,9 +18,9 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// Whoever can reach the metrics can send any number of tokens that nobody knows. The
-// API server is to hear of few of them, and the leader to lead on, with whatever
-// limit its requests have.
+// Anyone who can reach the metrics endpoint can send any number of invalid tokens. The
+// API server must receive few of them for review, and the leader must keep its lease even
+// with a low limit on its own requests.
 func TestAFloodOfTokens(t *testing.T) {
 	t.Parallel()
 	const (
@@ -36,11 +36,11 @@ func TestAFloodOfTokens(t *testing.T) {
 	n.EventuallyReady(t, "vanilla")
 
 	dialer := &net.Dialer{}
-	if runtime.GOOS == "linux" { // where all of 127.0.0.0/8 is this machine
+	if runtime.GOOS == "linux" { // where all of 127.0.0.0/8 is the loopback interface
 		dialer.LocalAddr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 66)}
 	}
 	client := &http.Client{Timeout: lab.Patience, Transport: &http.Transport{
-		TLSClientConfig:     &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // the certificate is signed by itself
+		TLSClientConfig:     &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // the certificate is self-signed
 		DialContext:         dialer.DialContext,
 		MaxIdleConnsPerHost: senders,
 	}}
@@ -57,7 +57,7 @@ func TestAFloodOfTokens(t *testing.T) {
 				if code := send(flood, client, url, fmt.Sprint("invented-", number)); code == http.StatusTooManyRequests {
 					refused.Add(1)
 				} else if code != http.StatusUnauthorized && code != 0 {
-					t.Errorf("an invented token gets %d", code)
+					t.Errorf("a request with an invented token got status code %d", code)
 				}
 			}
 		})
@@ -72,19 +72,19 @@ func TestAFloodOfTokens(t *testing.T) {
 	isReview := func(e cluster.AuditEvent) bool { return e.Resource == "tokenreviews" }
 	made := l.Requests(t).By(c.User).Since(begin).Where(isReview)
 	most := 20 + int(10*time.Since(begin).Seconds()) + 1 // pkg/kit/serve/guard.go
-	t.Logf("%d requests, of which %d got a 429, and %d reviews", sent.Load(), refused.Load(), len(made))
+	t.Logf("%d requests, of which %d got status code 429, and %d token reviews", sent.Load(), refused.Load(), len(made))
 	if len(made) > most || len(made) == 0 {
-		t.Errorf("the API server was asked %d times, want %d times at most, and at least once", len(made), most)
+		t.Errorf("the API server got %d token reviews, want at least one and at most %d", len(made), most)
 	}
 	if refused.Load() == 0 {
-		t.Error("no request was refused")
+		t.Error("no request got status code 429")
 	}
 	if terms := termsOf(t, l.Requests(t)); len(terms) != 1 || c.Starts() != 1 {
-		t.Errorf("there were %d terms of %d processes, want one of one", len(terms), c.Starts())
+		t.Errorf("there were %d terms and %d starts of the controller, want one each", len(terms), c.Starts())
 	}
 }
 
-// send asks for metrics, and returns the status code, or 0 without an answer.
+// send requests the metrics, and returns the status code, or 0 if there was no response.
 func send(ctx context.Context, client *http.Client, url, token string) int {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {

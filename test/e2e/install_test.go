@@ -36,24 +36,24 @@ func TestInstall(t *testing.T) {
 			})
 		},
 		update: func(t *testing.T, l *lab.Lab) {
-			kubectl(t, l, "-n", lab.SystemNamespace, "rollout", "restart", "deployment/icecream-controller")
+			kubectl(t, l, "-n", lab.SystemNamespace, "rollout", "restart", "deployment/k8s-controller")
 		},
 		uninstall: func(t *testing.T, l *lab.Lab) {
-			kubectl(t, l, "-n", lab.SystemNamespace, "delete", "deployment/icecream-controller")
+			kubectl(t, l, "-n", lab.SystemNamespace, "delete", "deployment/k8s-controller")
 		},
 	}, {
 		name: "helm",
 		install: func(t *testing.T, l *lab.Lab) {
 			// With every controller.
 			kubectl(t, l, "create", "namespace", "secretsync")
-			l.Helm(t, "install", "icecream-controller", "charts/icecream-controller", "--namespace", lab.SystemNamespace, "--create-namespace",
-				"--set", "controllers.podtimestamp.enabled=true,controllers.secretsync.enabled=true,controllers.nodereboot.enabled=true")
+			l.Helm(t, "install", "k8s-controller", "charts/k8s-controller", "--namespace", lab.SystemNamespace, "--create-namespace",
+				"--set", "controllers."+strings.Join(l.OptionalControllers(t), ".enabled=true,controllers.")+".enabled=true")
 		},
 		update: func(t *testing.T, l *lab.Lab) {
-			l.Helm(t, "upgrade", "icecream-controller", "charts/icecream-controller", "--namespace", lab.SystemNamespace, "--reuse-values", "--set", "flags.v=2", "--set", "podAnnotations.updated=now")
+			l.Helm(t, "upgrade", "k8s-controller", "charts/k8s-controller", "--namespace", lab.SystemNamespace, "--reuse-values", "--set", "flags.v=2", "--set", "podAnnotations.updated=now")
 		},
 		uninstall: func(t *testing.T, l *lab.Lab) {
-			l.Helm(t, "uninstall", "icecream-controller", "--namespace", lab.SystemNamespace)
+			l.Helm(t, "uninstall", "k8s-controller", "--namespace", lab.SystemNamespace)
 		},
 	}} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -62,12 +62,12 @@ func TestInstall(t *testing.T) {
 			t.Logf("the seed is %d", seed)
 			l := NewLab(t, lab.Options{Bare: true})
 			tt.install(t, l)
-			pods := l.RunPods(t, lab.SystemNamespace, "app.kubernetes.io/name=icecream-controller")
+			pods := l.RunPods(t, lab.SystemNamespace, "app.kubernetes.io/name=k8s-controller")
 			requireRolledOut(t, l)
 			n := l.NewNamespace(t)
 
 			const icecreams, edits, updates = 20, 4, 3
-			wait := liveOfMany(t, n, icecreams, edits, seed)
+			wait := startUsers(t, n, icecreams, edits, seed)
 			for range updates {
 				tt.update(t, l)
 				requireRolledOut(t, l)
@@ -114,7 +114,7 @@ func kubectl(t *testing.T, l *lab.Lab, args ...string) string {
 
 func requireRolledOut(t *testing.T, l *lab.Lab) {
 	t.Helper()
-	kubectl(t, l, "-n", lab.SystemNamespace, "rollout", "status", "--timeout", lab.Patience.String(), "deployment/icecream-controller")
+	kubectl(t, l, "-n", lab.SystemNamespace, "rollout", "status", "--timeout", lab.Patience.String(), "deployment/k8s-controller")
 }
 
 // requireMetrics requires that two replicas run, that they are ready and one of them
@@ -125,7 +125,7 @@ func requireMetrics(t *testing.T, n *lab.Namespace, pods *lab.Kubelet) {
 	for _, account := range []string{"prometheus", "curious"} {
 		kubectl(t, n.Lab, "-n", "default", "create", "serviceaccount", account)
 	}
-	kubectl(t, n.Lab, "create", "clusterrolebinding", "prometheus", "--clusterrole=icecream-controller-metrics-reader", "--serviceaccount=default:prometheus")
+	kubectl(t, n.Lab, "create", "clusterrolebinding", "prometheus", "--clusterrole=k8s-controller-metrics-reader", "--serviceaccount=default:prometheus")
 	token := func(account string) string {
 		return strings.TrimSpace(kubectl(t, n.Lab, "-n", "default", "create", "token", account))
 	}
@@ -151,7 +151,7 @@ func requireMetrics(t *testing.T, n *lab.Namespace, pods *lab.Kubelet) {
 				if code != r.code || !strings.Contains(body, r.text) || code != http.StatusOK && strings.Contains(body, "controller_") {
 					return fmt.Errorf("%s gets %s with %d: %s", r.who, r.path, code, body)
 				}
-				leaders += strings.Count(body, `leader_election_master_status{name="icecream-controller"} 1`)
+				leaders += strings.Count(body, `leader_election_master_status{name="k8s-controller"} 1`)
 			}
 		}
 		if len(replicas) != 2 || leaders != 1 {

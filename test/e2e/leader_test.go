@@ -14,7 +14,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
@@ -22,17 +21,20 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// lease is what controllers call it by default.
-const lease = "icecream-controller"
+// The Lease of controllers by default, and that of earlier versions.
+const (
+	lease       = "k8s-controller"
+	formerLease = "icecream-controller"
+)
 
-// elect has a controller take part in elections. A leader that a machine with other
-// things to do keeps from its lease for a while stays the leader, and one that is
-// killed is followed after not much longer than by default.
+// elect holds the flags for leader election. The lease is long enough that a leader on a
+// busy machine keeps it, and a leader that is killed is replaced not much later than by
+// default.
 var elect = []string{"-leader-elect", "-leader-elect-lease-duration=20s", "-leader-elect-renew-deadline=18s"}
 
-// A rolling update replaces one replica after the other while users are at work.
-// A candidate that looked at the lease only every now and then would not do: the
-// retry period is longer than anybody waits.
+// A rolling update replaces one replica after the other while users are at work. The
+// retry period is longer than the test waits, so a candidate that only polled the lease
+// would never take over.
 func TestRollingUpdateHandsOver(t *testing.T) {
 	t.Parallel()
 	const icecreams, edits, updates = 20, 4, 4
@@ -44,12 +46,12 @@ func TestRollingUpdateHandsOver(t *testing.T) {
 	leader := n.StartController(t, flags...)
 	eventuallyLeads(t, n, leader)
 	standby := n.StartController(t, flags...)
-	eventuallyReady(t, n, standby)
+	eventuallyReadyToLead(t, n, standby)
 
-	wait := liveOfMany(t, n, icecreams, edits, seed)
+	wait := startUsers(t, n, icecreams, edits, seed)
 	for range updates {
 		surge := n.StartController(t, flags...)
-		eventuallyReady(t, n, surge)
+		eventuallyReadyToLead(t, n, surge)
 		leader.Stop(t)
 		leader, standby = standby, surge
 		n.Eventually(t, "one of the others leads", func(context.Context) error {
@@ -74,7 +76,7 @@ func TestRollingUpdateHandsOver(t *testing.T) {
 	for _, e := range n.Requests(t).Where(isWork) {
 		for i := range terms[1:] {
 			if agentOf(e) == terms[i].agent && e.StageTimestamp.After(terms[i].last) {
-				t.Errorf("%s gave the lease away before its %s of %s %s was answered", agentOf(e), e.Verb, e.Resource, e.Name)
+				t.Errorf("%s released the lease before its %s of %s %s was answered", agentOf(e), e.Verb, e.Resource, e.Name)
 			}
 		}
 	}
@@ -91,7 +93,7 @@ func TestLeaderIsKilled(t *testing.T) {
 	first := n.StartController(t, elect...)
 	eventuallyLeads(t, n, first)
 	second := n.StartController(t, elect...)
-	eventuallyReady(t, n, second)
+	eventuallyReadyToLead(t, n, second)
 	n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
 	n.EventuallyReady(t, "vanilla")
 
@@ -99,28 +101,28 @@ func TestLeaderIsKilled(t *testing.T) {
 	n.Create(t, "chocolate", v1alpha1.IcecreamSpec{})
 	killed := time.Now()
 	n.EventuallyReady(t, "chocolate")
-	t.Logf("an Icecream that nobody looked after was Ready after %s", time.Since(killed).Round(time.Millisecond))
+	t.Logf("an Icecream that was created without a leader was Ready after %s", time.Since(killed).Round(time.Millisecond))
 	isRead := func(e cluster.AuditEvent) bool {
 		return (e.Verb == "list" || e.Verb == "watch") && e.Resource != "leases"
 	}
-	for _, e := range n.Requests(t).Since(killed).Where(isOf(second)).Where(isRead) {
-		if !isBarriers(e) {
-			t.Errorf("when it began to lead, its caches were not filled: it made %s %s", e.Verb, e.RequestURI)
+	for _, e := range n.Requests(t).Since(killed).Where(isFrom(second)).Where(isRead) {
+		if !isForBarrier(e) {
+			t.Errorf("the caches of the new leader were not filled when its term began: it made %s %s", e.Verb, e.RequestURI)
 		}
 	}
-	if made := n.Requests(t).Where(isOf(second)).Where(isBarriers); len(made) == 0 || len(made.Where(func(e cluster.AuditEvent) bool { return e.Verb == "list" })) > 3 {
-		t.Errorf("to find out whether its caches were up to date, it made %s", made)
+	if made := n.Requests(t).Where(isFrom(second)).Where(isForBarrier); len(made) == 0 || len(made.Where(func(e cluster.AuditEvent) bool { return e.Verb == "list" })) > 3 {
+		t.Errorf("to find out whether its caches were up to date, the new leader made %s", made)
 	}
-	first.Start(t) // as the kubelet would, and is a candidate again
-	eventuallyReady(t, n, first)
-	n.Steadily(t, "the second leads", 5*time.Second, func(context.Context) error { return leads(t, n, second) })
+	first.Start(t) // as the kubelet would; it is a candidate now
+	eventuallyReadyToLead(t, n, first)
+	n.Steadily(t, "the second controller keeps the lease", 5*time.Second, func(context.Context) error { return leads(t, n, second) })
 	if terms := termsOf(t, n.Requests(t)); len(terms) != 2 {
 		t.Errorf("there were %d terms, want 2", len(terms))
 	}
 }
 
-// A leader that was stopped for longer than its lease does not know that when it
-// goes on, in the middle of whatever it was doing. It must not get a word in.
+// A leader that was frozen for longer than its lease does not know that when it resumes
+// in the middle of its work. It must not write anything any more.
 func TestLeaderThatWasStoppedIsDeposed(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
@@ -128,9 +130,9 @@ func TestLeaderThatWasStoppedIsDeposed(t *testing.T) {
 	first := n.StartController(t, flags...)
 	eventuallyLeads(t, n, first)
 	second := n.StartController(t, flags...)
-	eventuallyReady(t, n, second)
+	eventuallyReadyToLead(t, n, second)
 
-	// It is busy when it is stopped, and would have much to do when it goes on.
+	// The leader is busy when it is frozen, and would have much to do when it resumes.
 	const icecreams = 60
 	for i := range icecreams {
 		n.Create(t, icecreamName(i), v1alpha1.IcecreamSpec{})
@@ -142,39 +144,36 @@ func TestLeaderThatWasStoppedIsDeposed(t *testing.T) {
 		t.Error(err)
 	}
 	for i := range icecreams {
-		if _, err := n.Icecreams().Patch(t.Context(), icecreamName(i), types.MergePatchType, []byte(`{"spec":{"replicas":2}}`), metav1.PatchOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		patchIcecream(t, n, icecreamName(i), `{"spec":{"replicas":2}}`)
 	}
 	thawed := time.Now()
 	first.Thaw(t)
 	if last := first.Fails(t); !strings.Contains(last, "leadership lost") {
-		t.Errorf("its last words are %q", last)
+		t.Errorf("the last line of its log is %q", last)
 	}
-	t.Logf("it ended %s after it went on", time.Since(thawed).Round(time.Millisecond))
-	if made := requestsOf(t, n).Since(thawed).Where(isOf(first)).Where(isWork); len(made) > 0 {
-		t.Errorf("deposed, it made %s", made)
+	t.Logf("it ended %s after it resumed", time.Since(thawed).Round(time.Millisecond))
+	if made := requestsOf(t, n).Since(thawed).Where(isFrom(first)).Where(isWork); len(made) > 0 {
+		t.Errorf("after it was deposed, it made %s", made)
 	}
 	n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
 	if terms := termsOf(t, n.Requests(t)); len(terms) != 2 {
 		t.Errorf("there were %d terms, want 2", len(terms))
 	}
-	first.Start(t) // for the end of the test
+	first.Start(t) // as the kubelet would
 }
 
-// A connection can break without either side being told. A second attempt finds
-// another one.
+// A connection can break without either side noticing. The next attempt uses a new one.
 func TestLeaderWhoseRenewalHangsGoesOn(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
-	var hangs, hung atomic.Int32 // renewals that are to get no answer, and that got none
+	var hangs, hung atomic.Int32 // number of renewals that should get no response, and of those that got none
 	c := n.StartControllerBehind(t, func(r *http.Request) http.HandlerFunc {
 		if r.Method != http.MethodPut || !strings.HasSuffix(r.URL.Path, "/leases/"+lease) || hung.Load() == hangs.Load() {
 			return nil
 		}
 		hung.Add(1)
 		return func(_ http.ResponseWriter, r *http.Request) {
-			io.Copy(io.Discard, r.Body) //nolint:errcheck // only then is it noticed that the client has gone
+			io.Copy(io.Discard, r.Body) //nolint:errcheck // the server does not notice that the client is gone before the body has been read
 			<-r.Context().Done()
 		}
 	}, "-leader-elect")
@@ -188,21 +187,21 @@ func TestLeaderWhoseRenewalHangsGoesOn(t *testing.T) {
 			return nil
 		})
 		mark := time.Now()
-		n.Eventually(t, "the next one gets through", func(context.Context) error {
+		n.Eventually(t, "a later renewal succeeds", func(context.Context) error {
 			if renewals := n.Requests(t).Resource("leases").Writes().Where(isAccepted).Since(mark); len(renewals) == 0 {
 				return errors.New("none has")
 			}
 			return leads(t, n, c)
 		})
 	}
-	n.Steadily(t, "it leads", 12*time.Second, func(context.Context) error { return leads(t, n, c) }) // past the renew deadline
+	n.Steadily(t, "the controller keeps the lease", 12*time.Second, func(context.Context) error { return leads(t, n, c) }) // past the renew deadline
 	if terms := termsOf(t, n.Requests(t)); len(terms) != 1 {
 		t.Errorf("there were %d terms, want 1", len(terms))
 	}
 }
 
-// Whoever deletes the lease gives it away while somebody works. The leader sees that
-// at once, and ends before another begins.
+// If someone deletes the lease, it is free while the leader is still at work. The leader
+// notices at once, and ends before another one begins.
 func TestLeaderWhoseLeaseIsDeletedEnds(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
@@ -210,7 +209,7 @@ func TestLeaderWhoseLeaseIsDeletedEnds(t *testing.T) {
 	first := n.StartController(t, flags...)
 	eventuallyLeads(t, n, first)
 	second := n.StartController(t, flags...)
-	eventuallyReady(t, n, second)
+	eventuallyReadyToLead(t, n, second)
 	n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
 	n.EventuallyReady(t, "vanilla")
 
@@ -219,33 +218,39 @@ func TestLeaderWhoseLeaseIsDeletedEnds(t *testing.T) {
 	}
 	deleted := time.Now()
 	if last := first.Fails(t); !strings.Contains(last, "leadership lost: somebody has deleted lease "+n.Name+"/"+lease) {
-		t.Errorf("its last words are %q", last)
+		t.Errorf("the last line of its log is %q", last)
 	}
-	t.Logf("it ended after %s", time.Since(deleted).Round(time.Millisecond))
+	t.Logf("it ended %s after the lease was deleted", time.Since(deleted).Round(time.Millisecond))
 	n.Controller = second
 	eventuallyLeads(t, n, second)
 	n.Create(t, "chocolate", v1alpha1.IcecreamSpec{})
 	n.EventuallyReady(t, "chocolate")
-	ofControllers := n.Requests(t).Where(func(e cluster.AuditEvent) bool { return isOf(first)(e) || isOf(second)(e) })
+	ofControllers := n.Requests(t).Where(func(e cluster.AuditEvent) bool { return isFrom(first)(e) || isFrom(second)(e) })
 	if terms := termsOf(t, ofControllers); len(terms) != 2 {
 		t.Errorf("there were %d terms, want 2", len(terms))
 	}
-	first.Start(t) // for the end of the test
+	first.Start(t) // as the kubelet would
 }
 
-// term is the time in which one process led, as the audit log shows it.
+// A term is the time during which one process led, according to the audit log.
 type term struct {
 	agent       string
-	began, last time.Time // when it got the lease, and when it last wrote to it
+	began, last time.Time // when it first and last wrote the lease
 }
 
-// termsOf requires that processes led one after the other, and that each wrote
-// only while it led, and returns their terms.
+// termsOf returns the terms of all leaders, and requires that each process wrote only
+// during its term and that terms do not overlap.
 func termsOf(t *testing.T, made lab.Requests) []term {
+	t.Helper()
+	return termsOfLeases(t, made, lease, formerLease)
+}
+
+// termsOfLeases does the same for Leases of other names.
+func termsOfLeases(t *testing.T, made lab.Requests, names ...string) []term {
 	t.Helper()
 	var terms []term
 	for _, e := range made.Resource("leases").Writes().Where(isAccepted) {
-		if e.Name != lease {
+		if !slices.Contains(names, e.Name) {
 			continue
 		}
 		if agent := agentOf(e); len(terms) == 0 || terms[len(terms)-1].agent != agent {
@@ -263,55 +268,66 @@ func termsOf(t *testing.T, made lab.Requests) []term {
 			isOut = isOut && !isInTerm(i)
 		}
 		if isOut {
-			t.Errorf("%s wrote out of its term at %s: %s %s %s", agentOf(e), e.Received.Format(time.RFC3339Nano), e.Verb, e.Resource, e.Name)
+			t.Errorf("%s wrote outside of its term at %s: %s %s %s", agentOf(e), e.Received.Format(time.RFC3339Nano), e.Verb, e.Resource, e.Name)
 		}
 	}
 	return terms
 }
 
+// agentOf returns the user agent of a request, up to the slash. It names the process.
 func agentOf(e cluster.AuditEvent) string {
 	agent, _, _ := strings.Cut(e.UserAgent, "/")
 	return agent
 }
 
-// isWork is true of a controller's writes but for those by which it finds out who
-// leads, and who may have its metrics.
+// isWork reports whether a request is a controller's write, other than for leader
+// election and for authorizing requests for its metrics.
 func isWork(e cluster.AuditEvent) bool {
 	return strings.HasPrefix(e.UserAgent, "controller-") && len(lab.Requests{e}.Writes()) > 0 &&
 		!slices.Contains([]string{"leases", "tokenreviews", "subjectaccessreviews"}, e.Resource)
 }
 
-func isOf(c *lab.Controller) func(cluster.AuditEvent) bool {
+// isFrom returns a function that reports whether a request is from the current process of
+// that controller.
+func isFrom(c *lab.Controller) func(cluster.AuditEvent) bool {
 	return func(e cluster.AuditEvent) bool { return agentOf(e) == c.Agent }
 }
 
-// leads is nil if that controller has the lease.
+// leads returns nil if that controller holds the lease.
 func leads(t *testing.T, n *lab.Namespace, c *lab.Controller) error {
 	t.Helper()
-	found, err := n.Lab.Kube.CoordinationV1().Leases(n.Name).Get(t.Context(), lease, metav1.GetOptions{})
+	return leadsBy(t, n, c, lease)
+}
+
+// leadsBy is nil if that controller has the lease of that name.
+func leadsBy(t *testing.T, n *lab.Namespace, c *lab.Controller, name string) error {
+	t.Helper()
+	found, err := n.Lab.Kube.CoordinationV1().Leases(n.Name).Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
 	writes := n.Requests(t).Resource("leases").Writes().Where(isAccepted)
 	if len(writes) == 0 || agentOf(writes[len(writes)-1]) != c.Agent || isFree(found) {
-		return fmt.Errorf("the lease is that of %s", ptr.Deref(found.Spec.HolderIdentity, "nobody"))
+		return fmt.Errorf("the lease is held by %s", ptr.Deref(found.Spec.HolderIdentity, "nobody"))
 	}
 	return nil
 }
 
+// isFree reports whether a lease has no holder.
 func isFree(lease *coordinationv1.Lease) bool { return ptr.Deref(lease.Spec.HolderIdentity, "") == "" }
 
+// eventuallyLeads waits until that controller holds the lease.
 func eventuallyLeads(t *testing.T, n *lab.Namespace, c *lab.Controller) {
 	t.Helper()
 	n.Eventually(t, c.Agent+" leads", func(context.Context) error { return leads(t, n, c) })
 }
 
-// eventuallyReady waits until a controller, which does not lead, could.
-func eventuallyReady(t *testing.T, n *lab.Namespace, c *lab.Controller) {
+// eventuallyReadyToLead waits until a controller is ready to lead, or already leads.
+func eventuallyReadyToLead(t *testing.T, n *lab.Namespace, c *lab.Controller) {
 	t.Helper()
 	n.Eventually(t, c.Agent+" is ready to lead", func(context.Context) error {
 		if log := c.Log(); strings.Count(log, "Ready to lead")+strings.Count(log, `"Leading"`) < c.Starts() {
-			return fmt.Errorf("its log:\n%s", log)
+			return fmt.Errorf("its log is:\n%s", log)
 		}
 		return nil
 	})

@@ -15,8 +15,8 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// Whoever reads the log learns from its last word on an Icecream where its Pods
-// run, and of no other Pods.
+// The last line of the log about an Icecream's placement says where its Pods run, and
+// mentions no other Pods.
 func TestLogFollowsThePods(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
@@ -27,7 +27,7 @@ func TestLogFollowsThePods(t *testing.T) {
 	for _, edit := range []string{`{"spec":{"replicas":3}}`, `{"spec":{"deploymentName":"maple"}}`} {
 		n.Kubectl(t, "patch", "icecream", "walnut", "--type=merge", "-p", edit)
 		n.EventuallyReady(t, "walnut")
-		n.Eventually(t, "what was replaced is gone", func(context.Context) error {
+		n.Eventually(t, "the replaced Pods are gone", func(context.Context) error {
 			if pods := n.LivePods(t); len(pods) > 3 {
 				return fmt.Errorf("there are %d Pods", len(pods))
 			}
@@ -37,8 +37,8 @@ func TestLogFollowsThePods(t *testing.T) {
 	}
 }
 
-// requireLastPlacement waits until what the log says last of an Icecream's
-// placement is where the Pods of the namespace are.
+// requireLastPlacement waits until the last line of the log about an Icecream's placement
+// agrees with the Pods of the namespace.
 func requireLastPlacement(t *testing.T, n *lab.Namespace, icecream string) {
 	t.Helper()
 	onNode := map[string][]string{}
@@ -50,7 +50,7 @@ func requireLastPlacement(t *testing.T, n *lab.Namespace, icecream string) {
 		nodes = append(nodes, node+": "+strings.Join(onNode[node], ", "))
 	}
 	want := fmt.Sprintf("placement=%q", strings.Join(nodes, "; "))
-	n.Eventually(t, "the log tells where the Pods run", func(context.Context) error {
+	n.Eventually(t, "the log says where the Pods run", func(context.Context) error {
 		last := ""
 		for line := range strings.Lines(n.Controller.Log()) {
 			if strings.Contains(line, "Placement changed") && strings.Contains(line, fmt.Sprintf("object=%q", n.Name+"/"+icecream)) {
@@ -59,7 +59,7 @@ func requireLastPlacement(t *testing.T, n *lab.Namespace, icecream string) {
 			}
 		}
 		if last != want {
-			return fmt.Errorf("(-pods +log):\n%s", difftest.Diff(want, last))
+			return fmt.Errorf("Pods by node differ (-want +logged):\n%s", difftest.Diff(want, last))
 		}
 		return nil
 	})

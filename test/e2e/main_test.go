@@ -1,5 +1,5 @@
-// Package e2e tests the controller as its users have it: the real binary under
-// its own service account on a real control plane. See README.md.
+// Package e2e tests the controller as users run it: the real binary, under its own
+// service account, against a real control plane. See README.md.
 package e2e
 
 import (
@@ -17,17 +17,17 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// Tests mostly wait, so more of them run at a time than there are processors.
+// parallelTests exceeds the usual number of processors because tests mostly wait.
 const parallelTests = "10"
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if testing.Short() {
-		fmt.Println("skipped: these tests boot clusters")
+		fmt.Println("skipped: these tests start clusters")
 		return
 	}
-	// What clients in this process say of an API server that a test has killed
-	// is no news.
+	// While a test's API server is down, clients in this process log errors. These are
+	// expected.
 	klog.SetLogger(logr.Discard())
 	chosen := false
 	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 		}
 	}
 	code := m.Run()
-	err := errors.Join(busy.close(), quiet.close(), removeBinary())
+	err := errors.Join(withController.close(), withoutController.close(), removeBinary())
 	if flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == "" && code == 0 {
 		err = errors.Join(err, requireLeastPrivilege())
 	}
@@ -48,48 +48,50 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// NewNamespace returns a namespace for the test in a cluster that it shares. One
-// controller works for all namespaces there; it calls an Icecream Stalled after
-// three seconds.
+// NewNamespace returns a namespace for the test, in a cluster that it shares with other
+// tests. One controller serves all namespaces there; it reports an Icecream as Stalled
+// after three seconds.
 func NewNamespace(t *testing.T) *lab.Namespace {
 	t.Helper()
-	n := busy.open(t).NewNamespace(t)
-	n.Controller = busy.controller
+	n := withController.open(t).NewNamespace(t)
+	n.Controller = withController.controller
 	return n
 }
 
-// NewQuietNamespace returns a namespace for the test in a cluster that it shares.
-// No controller works there but what tests start, each in its own namespace: see
-// Namespace.StartController.
+// NewQuietNamespace returns a namespace for the test, in a cluster that it shares with
+// other tests. The only controllers there are those that tests start, each restricted to
+// its own namespace: see Namespace.StartController.
 func NewQuietNamespace(t *testing.T) *lab.Namespace {
 	t.Helper()
-	return quiet.open(t).NewNamespace(t)
+	return withoutController.open(t).NewNamespace(t)
 }
 
-// NewLab boots a cluster for the test alone.
+// NewLab starts a cluster for this test alone.
 func NewLab(t *testing.T, o lab.Options) *lab.Lab {
 	t.Helper()
 	o.Binary, o.Privileges = binary(t), &privileges
 	return lab.New(t, o)
 }
 
-// privileges are those of all controllers in all tests.
+// privileges collects the permissions that the controllers of all tests were granted and
+// used.
 var privileges lab.Privileges
 
-// unusedForAReason are permissions that no request shows the use of.
-var unusedForAReason = map[string]string{
-	"update controller.nicoleh.io/icecreams/finalizers": "the admission plugin OwnerReferencesPermissionEnforcement, which not every cluster has, asks for it where an owner reference blocks the owner's deletion",
+// knownUnused holds the permissions whose use does not show in any request, each
+// with its reason.
+var knownUnused = map[string]string{
+	"update controller.nicoleh.io/icecreams/finalizers": "the admission plugin OwnerReferencesPermissionEnforcement, which not every cluster enables, requires it for owner references that block the deletion of the owner",
 }
 
-// requireLeastPrivilege is an error if, in all tests together, a controller was
-// refused anything that its roles should grant, or has not used all that they do.
+// requireLeastPrivilege returns an error if, over all tests, a controller was refused a
+// request that its roles should allow, or never used a permission that they grant.
 func requireLeastPrivilege() (err error) {
 	for _, request := range privileges.Forbidden() {
-		err = errors.Join(err, fmt.Errorf("the roles do not allow what the controller needs: %s", request))
+		err = errors.Join(err, fmt.Errorf("the roles do not grant a permission that the controller needs: %s", request))
 	}
 	for _, permission := range privileges.Unused() {
-		if unusedForAReason[permission] == "" {
-			err = errors.Join(err, fmt.Errorf("the roles allow what the controller does not need: %s", permission))
+		if knownUnused[permission] == "" {
+			err = errors.Join(err, fmt.Errorf("the roles grant a permission that the controller never used: %s", permission))
 		}
 	}
 	return err
@@ -97,13 +99,13 @@ func requireLeastPrivilege() (err error) {
 
 // The clusters that tests share.
 var (
-	busy  = shared{flags: []string{"-icecream-stall-after=3s", "-v=4"}}
-	quiet = shared{}
+	withController    = shared{flags: []string{"-icecream-stall-after=3s", "-v=4"}}
+	withoutController = shared{}
 )
 
-// shared is a Lab that is opened for the first test that wants it.
+// shared is a Lab that is opened for the first test that needs it.
 type shared struct {
-	flags []string // of the controller for all namespaces; nil for none
+	flags []string // of the controller for all namespaces; nil for no controller
 
 	once       sync.Once
 	lab        *lab.Lab
@@ -122,7 +124,8 @@ func (s *shared) open(t *testing.T) *lab.Lab {
 }
 
 func (s *shared) boot(path string) (err error) {
-	// The test that came first is not the last that needs it.
+	// Later tests need the cluster, too, so it must not end with the first test's
+	// context.
 	ctx := context.Background()
 	if s.lab, err = lab.Open(ctx, lab.Options{Binary: path, Privileges: &privileges}); err != nil || s.flags == nil {
 		return err
@@ -143,7 +146,7 @@ func (s *shared) close() (err error) {
 	return err
 }
 
-// build builds the controller once, such that it reports data races.
+// build builds the controller once, with the race detector enabled.
 var build = sync.OnceValues(func() (path string, err error) {
 	path, removeBinary, err = lab.BuildController(context.Background(), "-race")
 	return path, err

@@ -18,10 +18,12 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// annotationsRefused is what the policy over the annotations of Nodes says.
+// annotationsRefused is part of the refusal of the policy that protects the annotations
+// of Nodes.
 const annotationsRefused = "may not change controller.nicoleh.io/reboot-"
 
-// userWith returns a client of a user who may do that with Nodes and nothing else.
+// userWith returns a client of a user who has the permissions in rules and no
+// others.
 func userWith(t *testing.T, l *lab.Lab, name string, rules ...rbacv1.PolicyRule) kubernetes.Interface {
 	t.Helper()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}
@@ -38,7 +40,7 @@ func userWith(t *testing.T, l *lab.Lab, name string, rules ...rbacv1.PolicyRule)
 	return impersonate(t, l, name)
 }
 
-// impersonate returns a client that is somebody else to the API server.
+// impersonate returns a client that acts as another user.
 func impersonate(t *testing.T, l *lab.Lab, user string) kubernetes.Interface {
 	t.Helper()
 	config := rest.CopyConfig(l.RESTConfig())
@@ -54,9 +56,9 @@ func rule(resource string, verbs ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{resource}, Verbs: verbs}
 }
 
-// Nobody becomes the one who decides on reboots by way of a permission that was given
-// for something else: many agents of networks, devices and problem detectors may write
-// the status of all Nodes, and with it their annotations.
+// Nobody can decide on reboots by a permission that was given for something else: many
+// agents of networks, devices and problem detectors may write the status of all Nodes,
+// and with it their annotations.
 func TestNodeRebootAnnotationsAreProtected(t *testing.T) {
 	t.Parallel()
 	l := newNodes(t, 2, "0")
@@ -82,9 +84,9 @@ func TestNodeRebootAnnotationsAreProtected(t *testing.T) {
 	}
 	tries := 0
 	eventually(t, "the policy is in force", func() error {
-		tries++ // what changes nothing is never refused
+		tries++ // a patch that changes nothing is never refused
 		if err := try(tool, set{request.Now: fmt.Sprint(tries)}); !isRefused(err) {
-			return fmt.Errorf("somebody could grant a reboot: %w", err)
+			return fmt.Errorf("a user could grant a reboot: %w", err)
 		}
 		return nil
 	})
@@ -99,23 +101,23 @@ func TestNodeRebootAnnotationsAreProtected(t *testing.T) {
 		subresource string
 		isAllowed   bool
 	}{
-		// What was possible with the permission that a problem detector has.
+		// Without the policy, a problem detector's permission would be enough.
 		{"a detector grants a reboot", detector, set{request.Now: "x"}, "status", false},
-		{"a detector asks for one", detector, set{request.Needed: ""}, "status", false},
+		{"a detector requests one", detector, set{request.Needed: ""}, "status", false},
 		{"a detector chooses a node", detector, set{request.Next: "x"}, "status", false},
 		{"a detector says that one is under way", detector, set{request.InProgress: "x"}, "status", false},
 		{"a detector makes up the last one", detector, set{request.Granted: "x"}, "status", false},
 		{"a detector's own annotation", detector, set{"example.com/problem": "x"}, "status", true},
 
-		{"a tool asks for a reboot", tool, set{request.Needed: ""}, "", true},
-		{"a tool asks for one by the status", tool, set{request.Needed: "x"}, "status", false},
-		{"a tool takes its request back", tool, set{request.Needed: nil}, "", true},
+		{"a tool requests a reboot", tool, set{request.Needed: ""}, "", true},
+		{"a tool requests one by the status", tool, set{request.Needed: "x"}, "status", false},
+		{"a tool withdraws its request", tool, set{request.Needed: nil}, "", true},
 		{"a tool grants a reboot", tool, set{request.Now: "x"}, "", false},
 		{"a tool chooses a node", tool, set{request.Next: "x"}, "", false},
 		{"a tool says that one is under way", tool, set{request.InProgress: "x"}, "", false},
 		{"a tool makes up the last one", tool, set{request.Granted: "x"}, "", false},
 
-		{"a tool asks again", tool, set{request.Needed: ""}, "", true},
+		{"a tool requests one again", tool, set{request.Needed: ""}, "", true},
 		{"the controller chooses a node", controller, set{request.Next: "x"}, "", true},
 		{"a tool hides that", tool, set{request.Next: nil}, "", false},
 		{"the controller grants a reboot, and notes that", controller, set{request.Needed: nil, request.Next: nil, request.Now: "x", request.Granted: "x"}, "", true},

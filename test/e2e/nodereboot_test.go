@@ -42,8 +42,8 @@ import (
 )
 
 const (
-	agentNamespace = "icecream-reboot-agent"
-	agentName      = "icecream-controller-reboot-agent"
+	agentNamespace = "k8s-controller-reboot-agent"
+	agentName      = "k8s-controller-reboot-agent"
 )
 
 // rebootAgent builds the agent once.
@@ -54,8 +54,8 @@ var rebootAgent = sync.OnceValues(func() (string, error) {
 	return path, err
 })
 
-// newNodes boots a cluster with so many nodes, on each of which the DaemonSet of
-// artifacts/ has a Pod, and starts the controller with that budget.
+// newNodes boots a cluster with so many nodes, each with a Pod of the DaemonSet in
+// artifacts/, and starts the controller with that budget.
 func newNodes(t *testing.T, nodes int, budget string, flags ...string) *lab.Lab {
 	t.Helper()
 	l := NewLab(t, lab.Options{Nodes: nodes})
@@ -80,8 +80,8 @@ func eventually(t *testing.T, what string, check func() error) {
 	t.Fatalf("it did not come about that %s: %v", what, err)
 }
 
-// machine is a node with its agent, a process which talks to the API server through
-// a door that the test can shut at each single request.
+// machine is a node with its agent, a process that talks to the API server through a door
+// which the test can shut at any request.
 type machine struct {
 	t        *testing.T
 	lab      *lab.Lab
@@ -89,8 +89,8 @@ type machine struct {
 	agent    *lab.Controller
 	door     *door
 	boot     string // the file of the boot ID
-	commands string // the file that the reboot command adds a line to
-	atOnce   string // a file with which that command also changes the boot ID
+	commands string // the file to which the reboot command adds a line
+	atOnce   string // while this file exists, the command also changes the boot ID
 	sentinel string
 }
 
@@ -128,7 +128,8 @@ func newMachine(t *testing.T, l *lab.Lab, node string, flags ...string) *machine
 	return m
 }
 
-// tokenOf is what the kubelet would mount into the agent's Pod on that node.
+// tokenOf returns the token that the kubelet would mount into the agent's Pod on that
+// node.
 func tokenOf(t *testing.T, l *lab.Lab, node string) string {
 	t.Helper()
 	token := ""
@@ -188,7 +189,7 @@ func (m *machine) ask() {
 	m.patch(`{"metadata":{"annotations":{"` + request.Needed + `":""}}}`)
 }
 
-// reboots is how many times the command was run.
+// reboots returns how many times the reboot command was run.
 func (m *machine) reboots() int {
 	content, err := os.ReadFile(m.commands)
 	if err != nil {
@@ -209,7 +210,7 @@ func (m *machine) pod(labels map[string]string) {
 	}
 }
 
-// isDone returns nil when nothing is asked for, allowed or under way.
+// isDone returns nil if no reboot is requested, granted or in progress.
 func (m *machine) isDone() error {
 	node := m.get()
 	if request.IsNeeded(node) || request.IsGranted(node) {
@@ -218,11 +219,11 @@ func (m *machine) isDone() error {
 	return nil
 }
 
-// goDown waits for the command, and does what it would have done: another boot ID,
-// and an agent that starts anew.
+// goDown waits for the reboot command and does what a reboot would do: the boot ID
+// changes, and the agent is started again.
 func (m *machine) goDown() {
 	m.t.Helper()
-	eventually(m.t, m.node+" is told to reboot", func() error {
+	eventually(m.t, m.node+" runs the reboot command", func() error {
 		if m.reboots() == 0 {
 			return fmt.Errorf("the command was not run, and its annotations are %v", m.get().Annotations)
 		}
@@ -231,17 +232,17 @@ func (m *machine) goDown() {
 	m.write(m.boot, fmt.Sprintf("boot-%d\n", 1+m.reboots()))
 }
 
-// door is where an agent reaches the API server. It keeps what is written, in order,
-// and can be shut at one write: before it arrives there, or before its answer does. What
-// the agent reports all the time, and what it only tries, does not count.
+// door is a proxy between an agent and the API server. It records writes in order, and
+// can be shut at one write: before the request arrives at the API server, or before the
+// response arrives at the agent. Leases and dry runs do not count.
 type door struct {
 	*httptest.Server
 
 	mu      sync.Mutex
 	written []string
-	shutAt  int // the number of the write, from 1 on; 0 is none
+	shutAt  int // the number of the write, from 1; 0 is none
 	after   bool
-	shut    chan struct{} // closed when it was shut
+	shut    chan struct{} // closed when the door has been shut
 }
 
 func newDoor(t *testing.T, config *rest.Config) *door {
@@ -276,7 +277,7 @@ func newDoor(t *testing.T, config *rest.Config) *door {
 		}
 		if isShut {
 			close(d.shut)
-			<-r.Context().Done() // until the agent is dead
+			<-r.Context().Done() // until the agent has been killed
 			return
 		}
 		maps.Copy(w.Header(), answer.Header())
@@ -287,7 +288,7 @@ func newDoor(t *testing.T, config *rest.Config) *door {
 	return d
 }
 
-// note keeps a write, and tells whether the door shuts at it.
+// note records a write, and reports whether the door shuts at it.
 func (d *door) note(write string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -295,7 +296,7 @@ func (d *door) note(write string) bool {
 	return len(d.written) == d.shutAt
 }
 
-// writes are all so far.
+// writes returns all writes so far.
 func (d *door) writes() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -303,7 +304,7 @@ func (d *door) writes() []string {
 }
 
 // An agent that is killed before or after any of its writes reboots its node exactly
-// once all the same, and leaves it cordoned only if it was before.
+// once, and leaves it cordoned only if it was cordoned before.
 func TestNodeRebootKilledAtEachStep(t *testing.T) {
 	t.Parallel()
 	const writes = 8 // begin, event, cordon, evict, reboot, event, finish, event
@@ -322,12 +323,13 @@ func TestNodeRebootKilledAtEachStep(t *testing.T) {
 		for i, death := range deaths {
 			t.Run(fmt.Sprintf("write %d, after %t, cordoned %t", death.write, death.after, death.wasCordoned), func(t *testing.T) {
 				t.Parallel()
-				// Killed after it has written down that the command is run, and before
-				// it is, the agent runs it when the system has not gone down in time.
-				// Then that happens at once, as the test may take longer than that.
+				// If the agent is killed after it has recorded that the command is run
+				// and before it is run, it runs the command when the system has not gone
+				// down in time. Here the system then goes down at once, because the test
+				// may take longer than that time.
 				writesDown := 5
 				if death.wasCordoned {
-					writesDown = 4 // there is no cordon to write
+					writesDown = 4 // the cordon is not written
 				}
 				isLate := death.write == writesDown && death.after || death.write == writesDown+1
 				timeout := "10m"
@@ -345,7 +347,7 @@ func TestNodeRebootKilledAtEachStep(t *testing.T) {
 				m.patch(`{"metadata":{"annotations":{"example.com/kept":"x"}}}`)
 				m.pod(nil)
 				m.ask()
-				m.agent.Attend(t)
+				m.agent.StartForTest(t)
 				kill := func() {
 					m.agent.Kill(t)
 					m.agent.Start(t)
@@ -370,7 +372,8 @@ func TestNodeRebootKilledAtEachStep(t *testing.T) {
 					}
 				}
 				if !isLate {
-					// Killed after the command, while the system still runs.
+					// The agent is killed after the command, while the system is still
+					// up.
 					kill()
 					time.Sleep(time.Second)
 					if n := m.get(); !n.Spec.Unschedulable || !request.IsGranted(n) {
@@ -405,8 +408,8 @@ func TestNodeRebootKilledAtEachStep(t *testing.T) {
 	requireAgentsLeastPrivilege(t, l)
 }
 
-// requireBudget fails the test if at any time more nodes were rebooting, or allowed
-// to, than that.
+// requireBudget fails the test if at any time more nodes than that were rebooting or
+// allowed to.
 func requireBudget(t *testing.T, l *lab.Lab, most int) {
 	t.Helper()
 	granted, worst := map[string]bool{}, 0
@@ -439,8 +442,8 @@ func requireBudget(t *testing.T, l *lab.Lab, most int) {
 	})
 }
 
-// requireAgentsLeastPrivilege fails the test if an agent was refused what it needs,
-// or its role grants what no agent has used.
+// requireAgentsLeastPrivilege fails the test if an agent was refused something that it
+// needs, or if its role grants something that no agent has used.
 func requireAgentsLeastPrivilege(t *testing.T, l *lab.Lab) {
 	t.Helper()
 	role, err := l.Kube.RbacV1().ClusterRoles().Get(t.Context(), agentName, metav1.GetOptions{})
@@ -448,12 +451,12 @@ func requireAgentsLeastPrivilege(t *testing.T, l *lab.Lab) {
 		t.Fatal(err)
 	}
 	requests := l.Requests(t).By("system:serviceaccount:" + agentNamespace + ":" + agentName).Where(func(e cluster.AuditEvent) bool {
-		return !strings.Contains(e.RequestURI, "dryRun=") // whether it is refused what it must not do
+		return !strings.Contains(e.RequestURI, "dryRun=") // the agent tries what it must not do
 	})
 	for _, rule := range role.Rules {
 		for _, verb := range rule.Verbs {
 			if verb == "list" && rule.Resources[0] == "nodes" {
-				continue // for an API server that cannot begin a watch with a list
+				continue // needed with an API server that cannot begin a watch with a list
 			}
 			if len(requests.Resource(rule.Resources[0]).Where(func(e cluster.AuditEvent) bool { return e.Verb == verb })) == 0 {
 				t.Errorf("the role allows what the agent does not need: %s %s", verb, rule.Resources[0])
@@ -465,8 +468,9 @@ func requireAgentsLeastPrivilege(t *testing.T, l *lab.Lab) {
 	}
 }
 
-// The budget of Pods is respected until the deadline. Then the cordon is undone, that
-// is told, and only then another node's turn comes. Later it is tried again.
+// A PodDisruptionBudget is respected until the drain times out. Then the node is
+// uncordoned, an event says why, and only then is it another node's turn. The reboot is
+// requested again for later.
 func TestNodeRebootRespectsDisruptionBudgets(t *testing.T) {
 	t.Parallel()
 	l := newNodes(t, 2, "1")
@@ -484,8 +488,8 @@ func TestNodeRebootRespectsDisruptionBudgets(t *testing.T) {
 	}
 	blocked.ask()
 	free.ask()
-	blocked.agent.Attend(t)
-	free.agent.Attend(t)
+	blocked.agent.StartForTest(t)
+	free.agent.StartForTest(t)
 
 	eventually(t, "node-1 waits for its Pod", func() error {
 		if !blocked.get().Spec.Unschedulable {
@@ -521,7 +525,7 @@ func TestNodeRebootRespectsDisruptionBudgets(t *testing.T) {
 	}
 	told, err := l.Kube.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.kind=Node,regarding.name=node-1,reason=RebootGivenUp"})
 	if err != nil || len(told.Items) == 0 {
-		t.Errorf("nobody was told: %v", err)
+		t.Errorf("there is no event: %v", err)
 	}
 
 	if err := budgets.Delete(t.Context(), "kept", metav1.DeleteOptions{}); err != nil {
@@ -534,18 +538,18 @@ func TestNodeRebootRespectsDisruptionBudgets(t *testing.T) {
 	}
 }
 
-// A file on the node asks for a reboot. A dry run goes through all steps and changes
+// A sentinel file requests a reboot. A dry run goes through all steps and changes
 // nothing.
 func TestNodeRebootSentinelAndDryRun(t *testing.T) {
 	t.Parallel()
 	l := newNodes(t, 2, "2")
 	live, dry := newMachine(t, l, "node-1"), newMachine(t, l, "node-2", "-dry-run")
 	dry.pod(nil)
-	// The controller grants nothing to a node on which nothing will happen.
+	// The controller grants nothing to a node whose agent only makes a dry run.
 	dry.patch(`{"metadata":{"annotations":{"` + request.Now + `":"by hand"}}}`)
 	before := dry.get()
-	dry.agent.Attend(t)
-	live.agent.Attend(t)
+	dry.agent.StartForTest(t)
+	live.agent.StartForTest(t)
 	live.write(live.sentinel, "")
 	eventually(t, "the dry run comes to its end", func() error {
 		if log := dry.agent.Log(); !strings.Contains(log, "The system would be rebooted now") {
@@ -566,7 +570,8 @@ func TestNodeRebootSentinelAndDryRun(t *testing.T) {
 	}
 }
 
-// The agent's token is good for its own Node, and there for what is its own.
+// The agent's token is good only for its own Node, and there only for what the agent
+// does.
 func TestNodeRebootAgentIsKeptToItsNode(t *testing.T) {
 	t.Parallel()
 	l := newNodes(t, 2, "0")
@@ -587,7 +592,7 @@ func TestNodeRebootAgentIsKeptToItsNode(t *testing.T) {
 		_, err := client.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 		return err
 	}
-	// A policy counts a moment after it was made.
+	// A policy takes effect some time after it was created.
 	eventually(t, "the policy is in force", func() error {
 		if err := try(agent, "node-2", annotate(request.InProgress, "x")); !apierrors.IsForbidden(err) {
 			return fmt.Errorf("another node was patched: %w", err)
@@ -599,13 +604,13 @@ func TestNodeRebootAgentIsKeptToItsNode(t *testing.T) {
 		client kubernetes.Interface
 		node   string
 		patch  string
-		want   string // in the refusal; none if empty
+		want   string // part of the refusal; empty if allowed
 	}{
 		{"another node's record", agent, "node-2", annotate(request.InProgress, "x"), "writes to no other node"},
 		{"another node's cordon", agent, "node-2", `{"spec":{"unschedulable":true}}`, "writes to no other node"},
 		{"a token of no node", stray, "node-1", annotate(request.InProgress, "x"), "writes to no other node"},
 		{"its own permission", agent, "node-1", annotate(request.Now, "x"), "does not grant itself"},
-		{"somebody's annotation", agent, "node-1", annotate("example.com/x", "x"), "no annotations but its own"},
+		{"someone else's annotation", agent, "node-1", annotate("example.com/x", "x"), "no annotations but its own"},
 		{"a label", agent, "node-1", `{"metadata":{"labels":{"example.com/x":"x"}}}`, "neither labels"},
 		{"an owner", agent, "node-1", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"gone","uid":"gone"}]}}`, "is forbidden"},
 		{"its place at the cloud", agent, "node-1", `{"spec":{"providerID":"x"}}`, "neither labels"},
@@ -619,7 +624,7 @@ func TestNodeRebootAgentIsKeptToItsNode(t *testing.T) {
 		if tt.want == "" && err != nil {
 			t.Errorf("%s: refused: %v", tt.name, err)
 		}
-		// Of several policies that refuse it, any one may come first.
+		// If several policies refuse it, any of them may come first.
 		if tt.want != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), tt.want) && !strings.Contains(err.Error(), annotationsRefused)) {
 			t.Errorf("%s: %v, want it to be refused as %q", tt.name, err, tt.want)
 		}
@@ -634,7 +639,7 @@ func TestNodeRebootAgentIsKeptToItsNode(t *testing.T) {
 	if err := say("node-1", "reboot-agent"); err != nil {
 		t.Errorf("an event about its own Node: %v", err)
 	}
-	for name, err := range map[string]error{"about another Node": say("node-2", "reboot-agent"), "in the name of somebody else": say("node-1", "kubelet")} {
+	for name, err := range map[string]error{"about another Node": say("node-2", "reboot-agent"), "in the name of another component": say("node-1", "kubelet")} {
 		if !apierrors.IsForbidden(err) {
 			t.Errorf("an event %s: %v", name, err)
 		}
@@ -658,22 +663,22 @@ func TestNodeRebootAgentIsKeptToItsNode(t *testing.T) {
 	}
 }
 
-// A node without an agent uses up nobody's turn: it waits, and says why, until its agent
-// reports.
+// A node without an agent does not delay others: it waits until its agent reports, and an
+// event says why.
 func TestNodeRebootWaitsForTheAgent(t *testing.T) {
 	t.Parallel()
 	l := newNodes(t, 2, "1")
 	without, with := newMachine(t, l, "node-1"), newMachine(t, l, "node-2")
 	without.ask()
-	eventually(t, "node-1 is told why it waits", func() error {
+	eventually(t, "an event says why node-1 waits", func() error {
 		told, err := l.Kube.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.kind=Node,regarding.name=node-1,reason=RebootWaiting"})
 		if err != nil || len(told.Items) == 0 || !strings.Contains(told.Items[0].Note, "AgentSilent") {
-			return fmt.Errorf("told %v: %w", told.Items, err)
+			return fmt.Errorf("events %v: %w", told.Items, err)
 		}
 		return nil
 	})
 	with.ask()
-	with.agent.Attend(t)
+	with.agent.StartForTest(t)
 	with.goDown()
 	eventually(t, "node-2 is done", with.isDone)
 	if without.reboots() > 0 || request.IsGranted(without.get()) || !request.IsNeeded(without.get()) {
@@ -683,26 +688,26 @@ func TestNodeRebootWaitsForTheAgent(t *testing.T) {
 	if err != nil || len(lease.OwnerReferences) != 1 || lease.OwnerReferences[0].UID != with.get().UID {
 		t.Errorf("the Lease of node-2 does not go with it: %v, %v", lease, err)
 	}
-	without.agent.Attend(t)
+	without.agent.StartForTest(t)
 	without.goDown()
 	eventually(t, "node-1 is done", without.isDone)
 }
 
-// A node with a Pod that must not be disturbed waits, while another has its turn.
+// A node with a Pod that must not be disturbed waits, and another node takes its turn.
 func TestNodeRebootLeavesCertainPodsAlone(t *testing.T) {
 	t.Parallel()
 	l := newNodes(t, 2, "1", "-nodereboot-blocking-pods=job in (training)", "-nodereboot-window=Mon-Sun 00:00-24:00")
 	busy, free := newMachine(t, l, "node-1"), newMachine(t, l, "node-2")
 	busy.pod(map[string]string{"job": "training"})
-	busy.agent.Attend(t)
-	free.agent.Attend(t)
+	busy.agent.StartForTest(t)
+	free.agent.StartForTest(t)
 	busy.ask()
 	eventually(t, "node-1 waits for its Pod", func() error {
 		told, err := l.Kube.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.kind=Node,regarding.name=node-1,reason=RebootWaiting"})
 		if err == nil && slices.ContainsFunc(told.Items, func(e eventsv1.Event) bool { return strings.Contains(e.Note, "PodRuns") }) {
 			return nil
 		}
-		return fmt.Errorf("told %v: %w", told.Items, err)
+		return fmt.Errorf("events %v: %w", told.Items, err)
 	})
 	free.ask()
 	free.goDown()
@@ -712,8 +717,8 @@ func TestNodeRebootLeavesCertainPodsAlone(t *testing.T) {
 	}
 }
 
-// An annotation that says that the node has been drained, and the command run, is no
-// reason to reboot it with its Pods.
+// An annotation that claims that the node was drained and the command was run does not
+// make the agent reboot the node with its Pods.
 func TestNodeRebootBelievesNoAnnotation(t *testing.T) {
 	t.Parallel()
 	l := newNodes(t, 1, "1")
@@ -721,7 +726,7 @@ func TestNodeRebootBelievesNoAnnotation(t *testing.T) {
 	m.pod(nil)
 	m.patch(`{"metadata":{"annotations":{"` + request.InProgress + `":"{\"bootID\":\"boot-1\",\"wasCordoned\":false,\"since\":\"` +
 		time.Now().UTC().Format(time.RFC3339) + `\",\"rebooted\":\"` + time.Now().Add(-11*time.Minute).UTC().Format(time.RFC3339) + `\"}"}},"spec":{"unschedulable":true}}`)
-	m.agent.Attend(t)
+	m.agent.StartForTest(t)
 	m.goDown()
 	writes := m.door.writes()
 	isEviction := func(write string) bool { return strings.Contains(write, "/pods/on-node-1/eviction") }
@@ -732,8 +737,8 @@ func TestNodeRebootBelievesNoAnnotation(t *testing.T) {
 	eventually(t, "the reboot is done", m.isDone)
 }
 
-// Whatever the budget, of the control plane one node goes at a time; and a node that
-// somebody has cordoned is away.
+// Whatever the budget, one control plane node reboots at a time; and a node that someone
+// has cordoned is unavailable.
 func TestNodeRebootKeepsTheControlPlane(t *testing.T) {
 	t.Parallel()
 	l := newNodes(t, 3, "2", "-nodereboot-control-plane-settle=1s")
@@ -746,11 +751,11 @@ func TestNodeRebootKeepsTheControlPlane(t *testing.T) {
 	requireBudget(t, l, 1)
 	for _, m := range machines {
 		m.ask()
-		m.agent.Attend(t)
+		m.agent.StartForTest(t)
 	}
 	for range machines {
 		var up *machine
-		eventually(t, "one of them is told to reboot", func() error {
+		eventually(t, "one of them runs the reboot command", func() error {
 			for _, m := range machines {
 				if m.reboots() > 0 && request.IsGranted(m.get()) {
 					up = m
@@ -764,12 +769,12 @@ func TestNodeRebootKeepsTheControlPlane(t *testing.T) {
 	}
 	machines[0].patch(`{"spec":{"unschedulable":true}}`)
 	machines[1].ask()
-	eventually(t, "node-2 is told that node-1 is away", func() error {
+	eventually(t, "an event says that node-1 is unavailable", func() error {
 		told, err := l.Kube.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.kind=Node,regarding.name=node-2,reason=RebootWaiting"})
 		if err == nil && slices.ContainsFunc(told.Items, func(e eventsv1.Event) bool { return strings.Contains(e.Note, "node-1 (Cordoned)") }) {
 			return nil
 		}
-		return fmt.Errorf("told %v: %w", told.Items, err)
+		return fmt.Errorf("events %v: %w", told.Items, err)
 	})
 }
 

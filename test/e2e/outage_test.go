@@ -8,7 +8,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
@@ -16,8 +15,8 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// An API server that goes away in the middle of everything, and comes back, needs
-// nobody to look after the controller.
+// When the API server goes away while work is in progress, and comes back, the controller
+// recovers on its own.
 func TestAPIServerGoesAway(t *testing.T) {
 	t.Parallel()
 	l := NewLab(t, lab.Options{})
@@ -38,7 +37,7 @@ func TestAPIServerGoesAway(t *testing.T) {
 		})
 	}
 	users.Wait()
-	outage(t, l, time.Second) // with most of them on the way
+	outage(t, l, time.Second) // while most rollouts are in progress
 	back := time.Now()
 	n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
 	t.Logf("all were Ready %s after the API server was back", time.Since(back).Round(time.Millisecond))
@@ -46,12 +45,9 @@ func TestAPIServerGoesAway(t *testing.T) {
 	for i := range icecreams {
 		specs[i].DeploymentName = icecreamName(i) + "-renamed"
 		specs[i].Replicas = ptr.To[int32](2)
-		patch := fmt.Appendf(nil, `{"spec":{"deploymentName":%q,"replicas":2}}`, specs[i].DeploymentName)
-		if _, err := n.Icecreams().Patch(t.Context(), icecreamName(i), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		patchIcecream(t, n, icecreamName(i), fmt.Sprintf(`{"spec":{"deploymentName":%q,"replicas":2}}`, specs[i].DeploymentName))
 	}
-	outage(t, l, 5*time.Second) // long enough for everybody to begin anew
+	outage(t, l, 5*time.Second) // long enough for all watches to end
 	back = time.Now()
 	n.Eventually(t, "all are Ready again", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
 	t.Logf("all were Ready again %s after the API server was back", time.Since(back).Round(time.Millisecond))
@@ -64,7 +60,7 @@ func TestAPIServerGoesAway(t *testing.T) {
 	requireAsSpecified(t, n, specs)
 }
 
-// outage kills the API server and starts it again after a while.
+// outage kills the API server and, after that long, starts it again.
 func outage(t *testing.T, l *lab.Lab, while time.Duration) {
 	t.Helper()
 	if err := l.KillComponent(cluster.APIServer); err != nil {

@@ -31,14 +31,14 @@ import (
 // timestamp is the annotation that a Pod gets.
 const timestamp = "timestamp"
 
-// newStampingLab boots a cluster in which the controllers' service account may do
-// what podtimestamp needs, and nothing that Icecreams take.
+// newStampingLab boots a cluster in which the controllers' service account may do what
+// podtimestamp needs, and nothing that is only needed for Icecreams.
 func newStampingLab(t *testing.T, o lab.Options) *lab.Lab {
 	t.Helper()
 	l := NewLab(t, o)
 	for _, args := range [][]string{
 		{"apply", "-f", l.Path("artifacts/rbac-podtimestamp.yaml")},
-		{"delete", "clusterrolebinding/" + lab.ServiceAccount, "clusterrole/" + lab.ServiceAccount},
+		{"delete", "clusterrolebinding/" + lab.IcecreamRole, "clusterrole/" + lab.IcecreamRole},
 	} {
 		if _, err := l.TryKubectl(t.Context(), "", args...); err != nil {
 			t.Fatal(err)
@@ -47,8 +47,8 @@ func newStampingLab(t *testing.T, o lab.Options) *lab.Lab {
 	return l
 }
 
-// Half of the Pods are there before the start and half come later, and in the middle
-// of it the leader is killed.
+// Half of the Pods exist before the start, the others are created later, and in between
+// the leader is killed.
 func TestPodtimestampOnceWhoeverLeads(t *testing.T) {
 	t.Parallel()
 	const half = 300
@@ -64,7 +64,7 @@ func TestPodtimestampOnceWhoeverLeads(t *testing.T) {
 	second := l.StartController(t, flags...)
 	var users sync.WaitGroup
 	users.Go(func() { createPods(t, n, "late", half, asking) })
-	eventuallyReady(t, n, second)
+	eventuallyReadyToLead(t, n, second)
 	n.Eventually(t, "the first is in the middle of it", func(context.Context) error { return seen.atLeast(half / 4) })
 	killed := first.Agent
 	first.Kill(t)
@@ -85,7 +85,7 @@ func TestPodtimestampOnceWhoeverLeads(t *testing.T) {
 	if len(byAgent) != 2 {
 		t.Errorf("%d processes wrote, want the leader and the one after it", len(byAgent))
 	}
-	// A request that was cut off by the kill may have been carried out all the same.
+	// A request that the kill cut off may have been carried out nevertheless.
 	cutOff := made.Code(http.StatusGatewayTimeout).Where(func(e cluster.AuditEvent) bool { return agentOf(e) == killed }).ByObject()
 	stamped := made.Where(isAccepted).ByObject()
 	for pod := range seen.all() {
@@ -102,13 +102,13 @@ func TestPodtimestamp(t *testing.T) {
 	other := l.NewNamespace(t)
 	t.Run("in one namespace with no more than a Role there", func(t *testing.T) {
 		n := l.NewNamespace(t)
-		n.Kubectl(t, "create", "rolebinding", "stamping", "--clusterrole=icecream-controller-podtimestamp", "--serviceaccount="+n.Name+":default")
+		n.Kubectl(t, "create", "rolebinding", "stamping", "--clusterrole=k8s-controller-podtimestamp", "--serviceaccount="+n.Name+":default")
 		c, err := l.NewController(t.Context(), n.Name, "default", "-controllers=podtimestamp", "-namespace="+n.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		n.Controller = c
-		c.Attend(t)
+		c.StartForTest(t)
 		createPods(t, n, "here", 1, asking)
 		createPods(t, other, "elsewhere", 1, asking)
 		eventuallyStamped(t, n, "here-0")
@@ -165,7 +165,7 @@ func TestPodtimestamp(t *testing.T) {
 		n.Kubectl(t, "patch", "pod/ending-0", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
 	})
 
-	t.Run("what is not stored is not told", func(t *testing.T) {
+	t.Run("what is not stored is not reported", func(t *testing.T) {
 		n := share(t)
 		createPods(t, n, "probe", 1)
 		const drop = `has(object.metadata.annotations) && "timestamp" in object.metadata.annotations ? [JSONPatch{op: "remove", path: "/metadata/annotations/timestamp"}] : []`
@@ -179,7 +179,7 @@ func TestPodtimestamp(t *testing.T) {
 		})
 		before := metric(t, c, "podtimestamp_stamps_total")
 		createPods(t, n, "asking", 1, asking)
-		eventuallyToldOf(t, n, "asking-0", "Warning StampDropped 1: Trying on: the API server has accepted the annotation timestamp and not stored it")
+		eventuallyToldOf(t, n, "asking-0", "Warning StampDropped 1: Retrying: the API server accepted the annotation timestamp but an admission policy or webhook kept it from being stored")
 		if got := metric(t, c, "podtimestamp_stamps_total"); got != before {
 			t.Errorf("podtimestamp_stamps_total went from %v to %v", before, got)
 		}
@@ -208,7 +208,7 @@ func TestPodtimestamp(t *testing.T) {
 
 	t.Run("refused by an admission policy", func(t *testing.T) {
 		n := share(t)
-		freezeLabelled(t, n, c.User)
+		freezeLabeled(t, n, c.User)
 		createPods(t, n, "frozen", 1, asking, func(pod *corev1.Pod) { pod.Labels = map[string]string{"frozen": "true"} })
 		createPods(t, n, "free", 1, asking)
 		eventuallyStamped(t, n, "free-0")
@@ -222,14 +222,14 @@ func TestPodtimestamp(t *testing.T) {
 		if !slices.IsSorted(waits) || waits[0] == waits[4] {
 			t.Errorf("the delays between tries are %s, want growing ones", waits)
 		}
-		const denied = "Warning StampRefused %d: Trying on: setting annotation timestamp"
+		const denied = "Warning StampRefused %d: Retrying: setting annotation timestamp"
 		eventuallyToldOf(t, n, "frozen-0", fmt.Sprintf(denied, 1))
 
 		n.Kubectl(t, "label", "pod/frozen-0", "frozen-")
 		eventuallyStamped(t, n, "frozen-0")
 		eventuallyToldOf(t, n, "frozen-0", fmt.Sprintf(denied, 1), "Normal Stamped 1")
 
-		// Who takes the timestamp away asks for another one.
+		// Removing the timestamp requests another one.
 		n.Kubectl(t, "patch", "pod/frozen-0", "--type=merge", "-p", `{"metadata":{"labels":{"frozen":"true"},"annotations":{"timestamp":null}}}`)
 		eventuallyToldOf(t, n, "frozen-0", fmt.Sprintf(denied, 2), "Normal Stamped 1")
 	})
@@ -278,7 +278,7 @@ func TestPodtimestamp(t *testing.T) {
 	if forbidden := made.Where(func(e cluster.AuditEvent) bool { return e.Decision != "allow" }); len(forbidden) > 0 {
 		t.Errorf("the role does not allow %s", forbidden)
 	}
-	role, err := l.Kube.RbacV1().ClusterRoles().Get(t.Context(), "icecream-controller-podtimestamp", metav1.GetOptions{})
+	role, err := l.Kube.RbacV1().ClusterRoles().Get(t.Context(), "k8s-controller-podtimestamp", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,8 +291,8 @@ func TestPodtimestamp(t *testing.T) {
 	}
 }
 
-// The controller's patch, which TestPatch of pkg/podtimestamp has too, is refused by
-// the API server if the Pod is not in the very state any longer that was looked at.
+// The controller's patch, as pkg/kit/patch makes it, is refused by the API server if the
+// Pod has changed since it was observed.
 func TestPodtimestampPatchIsForOneState(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
@@ -304,7 +304,7 @@ func TestPodtimestampPatchIsForOneState(t *testing.T) {
 	for name, meanwhile := range map[string]func(pod string){
 		"nothing":                      nil,
 		"it was stamped by this patch": func(pod string) { n.Kubectl(t, "annotate", "pod/"+pod, "timestamp=this") },
-		"somebody has stamped it":      func(pod string) { n.Kubectl(t, "annotate", "pod/"+pod, "timestamp=mine") },
+		"someone has stamped it":       func(pod string) { n.Kubectl(t, "annotate", "pod/"+pod, "timestamp=mine") },
 		"it does not ask any longer":   func(pod string) { n.Kubectl(t, "annotate", "pod/"+pod, "addtime-") },
 		"it is another of that name": func(pod string) {
 			n.Kubectl(t, "delete", "pod/"+pod, "--grace-period=0", "--force")
@@ -343,8 +343,8 @@ func TestPodtimestampPatchIsForOneState(t *testing.T) {
 	}
 }
 
-// To fill its cache with Pods of 20 KB takes the controller no more than with small
-// ones: it allocates no more, let alone keeps it.
+// Filling its cache with Pods of 20 KB costs the controller no more memory than with
+// small Pods: it does not even allocate more.
 func TestPodtimestampMemory(t *testing.T) {
 	t.Parallel()
 	const pods = 2000
@@ -352,13 +352,13 @@ func TestPodtimestampMemory(t *testing.T) {
 	cost := func(name string, edits ...func(*corev1.Pod)) float64 {
 		n := l.NewNamespace(t)
 		createPods(t, n, name, pods, edits...)
-		n.Kubectl(t, "create", "rolebinding", "stamping", "--clusterrole=icecream-controller-podtimestamp", "--serviceaccount="+n.Name+":default")
+		n.Kubectl(t, "create", "rolebinding", "stamping", "--clusterrole=k8s-controller-podtimestamp", "--serviceaccount="+n.Name+":default")
 		c, err := l.NewController(t.Context(), n.Name, "default", "-controllers=podtimestamp", "-namespace="+n.Name, "-insecure-bind-address=127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
 		n.Controller = c
-		c.Attend(t)
+		c.StartForTest(t)
 		n.Eventually(t, "the cache is filled", func(context.Context) error {
 			if log := c.Log(); !strings.Contains(log, `"Started"`) {
 				return fmt.Errorf("its log:\n%s", log)
@@ -374,13 +374,13 @@ func TestPodtimestampMemory(t *testing.T) {
 		pod.Spec.Containers[0].Args = []string{strings.Repeat("x", 10_000)}
 		pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "FAT", Value: strings.Repeat("y", 10_000)}}
 	})
-	// All Pods are 40 MB, of which 4 would be noticed.
+	// All Pods together are 40 MB, and 4 MB would be noticed.
 	if fat > thin+4e6 {
 		t.Errorf("for thin Pods %.1f MB were allocated, for fat ones %.1f MB", thin/1e6, fat/1e6)
 	}
 }
 
-// createPods makes so many Pods, which no scheduler looks at.
+// createPods creates so many Pods, which no scheduler looks at.
 func createPods(t *testing.T, n *lab.Namespace, name string, count int, edits ...func(*corev1.Pod)) {
 	t.Helper()
 	var users sync.WaitGroup
@@ -410,7 +410,7 @@ func annotated(key, value string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { metav1.SetMetaDataAnnotation(&pod.ObjectMeta, key, value) }
 }
 
-// timestampsOf are those of all Pods that have one.
+// timestampsOf returns the timestamps of all Pods that have one, by Pod name.
 func timestampsOf(t *testing.T, n *lab.Namespace) map[string]string {
 	t.Helper()
 	list, err := n.Pods().List(t.Context(), metav1.ListOptions{})
@@ -442,8 +442,8 @@ func eventuallyStamped(t *testing.T, n *lab.Namespace, name string) (stamp strin
 	return stamp
 }
 
-// eventuallyToldOf waits until there are exactly these events about a Pod, each given
-// by the beginning of its type, reason, how often it came, and note.
+// eventuallyToldOf waits until there are exactly these events about a Pod. Each is given
+// by the beginning of its type, reason, count and note.
 func eventuallyToldOf(t *testing.T, n *lab.Namespace, pod string, want ...string) {
 	t.Helper()
 	n.Eventually(t, fmt.Sprintf("the events about %s are %q", pod, want), func(ctx context.Context) error {
@@ -470,12 +470,12 @@ func eventuallyToldOf(t *testing.T, n *lab.Namespace, pod string, want ...string
 }
 
 func sayingOf(event eventsv1.Event) string {
-	return fmt.Sprintf("%s %s %d: %s", event.Type, event.Reason, lab.TimesTold(event), event.Note)
+	return fmt.Sprintf("%s %s %d: %s", event.Type, event.Reason, lab.Occurrences(event), event.Note)
 }
 
-// freezeLabelled has an admission policy keep that user from changing Pods of the
-// namespace that are labelled frozen, and returns when it does.
-func freezeLabelled(t *testing.T, n *lab.Namespace, user string) {
+// freezeLabeled creates an admission policy that keeps that user from changing Pods in
+// the namespace with the label frozen, and returns when it is in force.
+func freezeLabeled(t *testing.T, n *lab.Namespace, user string) {
 	t.Helper()
 	n.Apply(t, fmt.Sprintf(`
 apiVersion: admissionregistration.k8s.io/v1
@@ -495,7 +495,7 @@ spec: {policyName: %[1]s, validationActions: [Deny]}
 `, n.Name, user))
 	createPods(t, n, "probe", 1, func(pod *corev1.Pod) { pod.Labels = map[string]string{"frozen": "true"} })
 	config := rest.CopyConfig(n.Lab.RESTConfig())
-	// That user's own policy would refuse what the controller does not do.
+	// That user's own policy would refuse a change that the controller does not make.
 	config.Impersonate = rest.ImpersonationConfig{UserName: "probe", Groups: []string{"system:masters"}}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -510,8 +510,7 @@ spec: {policyName: %[1]s, validationActions: [Deny]}
 	})
 }
 
-// backOff are the delays that the log says there are after each failed sync of an
-// object.
+// backOff returns the delays after each failed sync of an object, according to the log.
 func backOff(t *testing.T, c *lab.Controller, object string) (waits []time.Duration) {
 	t.Helper()
 	for _, line := range c.Errors() {
@@ -528,7 +527,7 @@ func backOff(t *testing.T, c *lab.Controller, object string) (waits []time.Durat
 	return waits
 }
 
-// metricsOf are those that the controller serves.
+// metricsOf returns the metrics that the controller serves.
 func metricsOf(t *testing.T, c *lab.Controller) string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+c.Address(t, false)+"/metrics", http.NoBody)
@@ -547,7 +546,7 @@ func metricsOf(t *testing.T, c *lab.Controller) string {
 	return string(text)
 }
 
-// metric is the value of a series without labels.
+// metric returns the value of a series without labels.
 func metric(t *testing.T, c *lab.Controller, name string) float64 {
 	t.Helper()
 	all := metricsOf(t, c)
@@ -562,7 +561,8 @@ func metric(t *testing.T, c *lab.Controller, name string) float64 {
 	return value
 }
 
-// timestamps are all that the Pods of a namespace ever had, as a watch shows them.
+// timestamps collects all timestamps that the Pods of a namespace ever had, as a watch
+// shows them.
 type timestamps struct {
 	mu    sync.Mutex
 	ever  map[string][]string // by Pod
@@ -607,7 +607,7 @@ func (s *timestamps) see(pod *corev1.Pod) {
 	}
 }
 
-// atLeast is nil if so many Pods have got a timestamp.
+// atLeast returns nil if so many Pods have a timestamp.
 func (s *timestamps) atLeast(count int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -623,14 +623,15 @@ func (s *timestamps) atLeast(count int) error {
 	return nil
 }
 
-// all are those of all Pods.
+// all returns the timestamps of all Pods.
 func (s *timestamps) all() map[string][]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.ever)
 }
 
-// requireOneEach requires that each Pod had none and then one for good.
+// requireOneEach requires that each Pod had no timestamp at first, and then always the
+// same one.
 func (s *timestamps) requireOneEach(t *testing.T) {
 	t.Helper()
 	for pod, ever := range s.all() {

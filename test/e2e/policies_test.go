@@ -37,7 +37,7 @@ type thief struct {
 func newThief(t *testing.T) *thief {
 	t.Helper()
 	l := NewLab(t, lab.Options{Nodes: 3})
-	for _, name := range []string{"podtimestamp", "secretsync", "nodereboot"} {
+	for _, name := range l.OptionalControllers(t) {
 		kubectl(t, l, "apply", "-f", l.Path("artifacts/rbac-"+name+".yaml"))
 	}
 	path, err := l.ServiceAccountKubeconfig(t.Context(), lab.SystemNamespace, lab.ServiceAccount)
@@ -68,7 +68,7 @@ func (s *thief) isRefused(policy, words string, attempt func(ctx context.Context
 		if err == nil {
 			return fmt.Errorf("it is allowed; want %q", words)
 		}
-		if !containsAll(err.Error(), "ValidatingAdmissionPolicy 'icecream-controller-"+policy+"-writes'", words) {
+		if !containsAll(err.Error(), "ValidatingAdmissionPolicy 'k8s-controller-"+policy+"-writes'", words) {
 			s.Fatalf("the API server says: %v; want %q", err, words)
 		}
 		return nil
@@ -107,7 +107,7 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 	s := newThief(t)
 	n := s.lab.NewNamespace(t)
 	s.lab.StartController(t)
-	n.Apply(t, flavour("vanilla", "image: registry.example/vanilla:1"))
+	n.Apply(t, icecreamYAML("vanilla", "image: registry.example/vanilla:1"))
 	n.EventuallyReady(t, "vanilla")
 	ice, own := n.Icecream(t, "vanilla"), n.Deployment(t, "vanilla")
 
@@ -240,7 +240,7 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 	})
 
 	// One that an Icecream has left behind may be adopted, and no more.
-	n.Apply(t, flavour("orphan", "image: registry.example/orphan:1"))
+	n.Apply(t, icecreamYAML("orphan", "image: registry.example/orphan:1"))
 	n.EventuallyReady(t, "orphan")
 	n.Kubectl(t, "delete", "icecream", "orphan", "--cascade=orphan")
 	n.Eventually(t, "the Deployment has no owner", func(ctx context.Context) error {
@@ -303,7 +303,7 @@ func TestPoliciesRestrictTheAccountInEveryNamespace(t *testing.T) {
 	n.StartController(t)
 	n.Kubectl(t, "create", "serviceaccount", "another")
 	n.Kubectl(t, "create", "rolebinding", "another", "--role="+lab.ServiceAccount, "--serviceaccount="+n.Name+":another")
-	n.Apply(t, flavour("vanilla"))
+	n.Apply(t, icecreamYAML("vanilla"))
 	n.EventuallyReady(t, "vanilla")
 
 	manifest := n.Kubectl(t, "create", "deployment", "nobodys", "--image=registry.example/any:1", "--dry-run=client", "-o=yaml")
@@ -638,8 +638,8 @@ func TestStolenTokenAndEvents(t *testing.T) {
 		return err
 	}
 	series := fmt.Sprintf(`{"series":{"count":2,"lastObservedTime":%q}}`, "2026-11-21T11:48:40.000000Z")
-	for _, reporter := range []string{"icecream-controller", "podtimestamp-controller", "secretsync-controller", "nodereboot-controller"} {
-		isAllowed(t, create(s.kube, reporter, tryCreate))
+	for _, name := range append(s.lab.OptionalControllers(t), "icecream") {
+		isAllowed(t, create(s.kube, name+"-controller", tryCreate))
 	}
 	s.isRefused("event", "write no events but their own", func(context.Context) error { return create(s.kube, "kubelet", tryCreate) })
 	isAllowed(t, create(s.lab.Kube, "kubelet", metav1.CreateOptions{}))
@@ -657,7 +657,7 @@ func TestStolenTokenAndEvents(t *testing.T) {
 		_, err := s.kube.CoordinationV1().Leases(lab.SystemNamespace).Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}, tryCreate)
 		return err
 	}
-	isAllowed(t, lease("icecream-controller"))
+	isAllowed(t, lease("k8s-controller"))
 	s.isRefused("lease", "write no Lease but the one that they are elected by", func(context.Context) error { return lease("another") })
 }
 
@@ -667,11 +667,11 @@ func TestPoliciesAreTyped(t *testing.T) {
 	t.Parallel()
 	s := newThief(t)
 	eventually(t, "all policies are checked", func() error {
-		policies, err := s.lab.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=icecream-controller"})
+		policies, err := s.lab.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=k8s-controller"})
 		if err != nil {
 			return err
 		}
-		if len(policies.Items) != 6 {
+		if len(policies.Items) != 3+len(s.lab.OptionalControllers(t)) { // of events, Leases and Icecreams, too
 			return fmt.Errorf("there are %d", len(policies.Items))
 		}
 		for _, policy := range policies.Items {
@@ -692,7 +692,7 @@ func TestPoliciesAreTyped(t *testing.T) {
 func TestEveryWriteOfTheRolesIsRestricted(t *testing.T) {
 	t.Parallel()
 	s := newThief(t)
-	policies, err := s.lab.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=icecream-controller"})
+	policies, err := s.lab.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=k8s-controller"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -720,14 +720,14 @@ func TestEveryWriteOfTheRolesIsRestricted(t *testing.T) {
 			}
 		}
 	}
-	clusterRoles, err := s.lab.Kube.RbacV1().ClusterRoles().List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=icecream-controller"})
+	clusterRoles, err := s.lab.Kube.RbacV1().ClusterRoles().List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=k8s-controller"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, role := range clusterRoles.Items {
 		rules(role.Name, role.Rules)
 	}
-	roles, err := s.lab.Kube.RbacV1().Roles("").List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=icecream-controller"})
+	roles, err := s.lab.Kube.RbacV1().Roles("").List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=k8s-controller"})
 	if err != nil {
 		t.Fatal(err)
 	}

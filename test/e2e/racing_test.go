@@ -16,19 +16,19 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 )
 
-// Several people edit one Icecream, each a field of their own, as fast as kubectl
-// goes, while the controller reports on it all the time.
+// Several users edit one Icecream, each a different field, as fast as kubectl can, while
+// the controller keeps writing its status.
 func TestManyHandsOnOneIcecream(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
 	n.Create(t, "shared", v1alpha1.IcecreamSpec{Replicas: ptr.To[int32](1)})
 
-	const hands, edits = 5, 12
+	const users, edits = 5, 12
 	ownManifest := func(memory int) string {
 		return fmt.Sprintf(`{apiVersion: controller.nicoleh.io/v1alpha1, kind: Icecream, metadata: {name: shared}, spec: {resources: {limits: {memory: %dMi}}}}`, memory)
 	}
-	var people sync.WaitGroup
-	for _, hand := range []struct {
+	var editing sync.WaitGroup
+	for _, user := range []struct {
 		what string
 		edit func(i int) (stdin string, args []string)
 		read func(*v1alpha1.Icecream) string
@@ -75,22 +75,22 @@ func TestManyHandsOnOneIcecream(t *testing.T) {
 			func(i int) string { return fmt.Sprint(i) },
 		},
 	} {
-		people.Go(func() {
+		editing.Go(func() {
 			for i := range edits {
-				stdin, args := hand.edit(i)
+				stdin, args := user.edit(i)
 				if _, err := n.TryKubectl(t.Context(), stdin, args...); err != nil {
-					t.Errorf("%s, edit %d: %v", hand.what, i, err)
+					t.Errorf("%s, edit %d: %v", user.what, i, err)
 				}
 				ice, err := n.Icecreams().Get(t.Context(), "shared", metav1.GetOptions{})
 				if err != nil {
 					t.Error(err)
-				} else if got := hand.read(ice); got != hand.want(i) {
-					t.Errorf("%s was edited to %q and is %q", hand.what, hand.want(i), got)
+				} else if got := user.read(ice); got != user.want(i) {
+					t.Errorf("%s was set to %q and is %q", user.what, user.want(i), got)
 				}
 			}
 		})
 	}
-	people.Wait()
+	editing.Wait()
 
 	ice := n.EventuallyReady(t, "shared")
 	last := edits - 1
@@ -101,29 +101,29 @@ func TestManyHandsOnOneIcecream(t *testing.T) {
 		Resources:      v1alpha1.IcecreamResources{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(fmt.Sprintf("%dMi", 100+last))}},
 	}
 	if diff := difftest.Diff(want, ice.Spec); diff != "" {
-		t.Errorf("spec in the end (-want +got):\n%s", diff)
+		t.Errorf("the final spec differs (-want +got):\n%s", diff)
 	}
-	n.Eventually(t, "one Deployment is left", func(context.Context) error {
+	n.Eventually(t, "only the last Deployment is left", func(context.Context) error {
 		if got := names(n.AllDeployments(t)); !cmp.Equal(got, []string{want.DeploymentName}) {
-			return fmt.Errorf("there are %q", got)
+			return fmt.Errorf("the Deployments are %q", got)
 		}
 		return nil
 	})
 	d := n.Deployment(t, want.DeploymentName)
 	if container := d.Spec.Template.Spec.Containers[0]; *d.Spec.Replicas != *want.Replicas || container.Image != want.Image || !cmp.Equal(container.Resources.Limits, want.Resources.Limits) {
-		t.Errorf("the Deployment runs %d of %s with %v", *d.Spec.Replicas, container.Image, container.Resources)
+		t.Errorf("the Deployment has %d replicas of %s with resources %v", *d.Spec.Replicas, container.Image, container.Resources)
 	}
 
 	requests := n.Requests(t)
 	for _, of := range []string{"icecreams", "icecreams/scale"} {
 		if conflicts := requests.Resource(of).Code(409); len(conflicts) > 0 {
-			t.Errorf("people were in each other's way, or the controller in theirs: %s", conflicts)
+			t.Errorf("users conflicted with each other or with the controller: %s", conflicts)
 		}
 	}
-	// A status is for the version that it was made from: of the versions that came
-	// and went, each may have cost a request that was refused, and no more.
-	if conflicts := requests.Resource("icecreams/status").Code(409); len(conflicts) > hands*edits {
-		t.Errorf("%d edits led to these conflicts: %s", hands*edits, conflicts)
+	// A status is written only for the version of the Icecream that it was computed from.
+	// So each edit may cause one write to be refused, and no more.
+	if conflicts := requests.Resource("icecreams/status").Code(409); len(conflicts) > users*edits {
+		t.Errorf("%d edits caused more conflicts than that: %s", users*edits, conflicts)
 	}
 	t.Logf("the controller's requests: %s", requests.By(n.Controller.User))
 }

@@ -17,8 +17,8 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// A mistake that is stored already, because the schema was laxer once, stops nobody
-// from doing anything but repeating it.
+// A mistake that was stored when the schema was more lenient does not prevent other
+// edits. Only edits with another such mistake are refused.
 func TestStoredMistakesAreTolerated(t *testing.T) {
 	t.Parallel()
 	l := NewLab(t, lab.Options{})
@@ -29,17 +29,17 @@ func TestStoredMistakesAreTolerated(t *testing.T) {
 		quantities = "must be quantities of zero or more, such as 500m, 0.5 or 1Gi"
 		known      = "must name known resources: cpu, memory"
 	)
-	// Each rule of the schema is broken by one of these.
+	// Each of these breaks one rule of the schema.
 	mistakes := []struct {
-		name, spec, fixed, other, tells string
-		refused                         bool // by the API server as a Deployment's
+		name, spec, fixed, other, want string
+		refused                        bool // whether the API server refuses it in a Deployment, too
 	}{
 		{
 			name:    "deployment-name",
 			spec:    `deploymentName: Cone`,
 			fixed:   `deploymentName: cone`,
 			other:   `deploymentName: CONE`,
-			tells:   `spec.deploymentName: Invalid value: "CONE": must be a DNS-1123 subdomain`,
+			want:    `spec.deploymentName: Invalid value: "CONE": must be a DNS-1123 subdomain`,
 			refused: true,
 		},
 		{
@@ -47,14 +47,14 @@ func TestStoredMistakesAreTolerated(t *testing.T) {
 			spec:  `image: "registry.example/Vanilla"`,
 			fixed: `image: registry.example/vanilla`,
 			other: `image: "registry.example/VANILLA"`,
-			tells: `spec.image: Invalid value: "registry.example/VANILLA": must be an image reference`,
+			want:  `spec.image: Invalid value: "registry.example/VANILLA": must be an image reference`,
 		},
 		{
 			name:    "unknown-limit",
 			spec:    `resources: {limits: {Memory: 1Gi}}`,
 			fixed:   `resources: {limits: {memory: 1Gi}}`,
 			other:   `resources: {limits: {Memory: 2Gi}}`,
-			tells:   "spec.resources.limits: Invalid value: " + known,
+			want:    "spec.resources.limits: Invalid value: " + known,
 			refused: true,
 		},
 		{
@@ -62,7 +62,7 @@ func TestStoredMistakesAreTolerated(t *testing.T) {
 			spec:    `resources: {requests: {storage: 1Gi}}`,
 			fixed:   `resources: {requests: {cpu: 1m}}`,
 			other:   `resources: {requests: {storage: 2Gi}}`,
-			tells:   "spec.resources.requests: Invalid value: " + known,
+			want:    "spec.resources.requests: Invalid value: " + known,
 			refused: true,
 		},
 		{
@@ -70,7 +70,7 @@ func TestStoredMistakesAreTolerated(t *testing.T) {
 			spec:    `resources: {limits: {cpu: "-1"}}`,
 			fixed:   `resources: {limits: {cpu: "1"}}`,
 			other:   `resources: {limits: {cpu: "-2"}}`,
-			tells:   "spec.resources.limits: Invalid value: " + quantities,
+			want:    "spec.resources.limits: Invalid value: " + quantities,
 			refused: true,
 		},
 		{
@@ -78,7 +78,7 @@ func TestStoredMistakesAreTolerated(t *testing.T) {
 			spec:    `resources: {requests: {cpu: "-1"}}`,
 			fixed:   `resources: {requests: {cpu: "1"}}`,
 			other:   `resources: {requests: {cpu: "-2"}}`,
-			tells:   "spec.resources.requests: Invalid value: " + quantities,
+			want:    "spec.resources.requests: Invalid value: " + quantities,
 			refused: true,
 		},
 		{
@@ -86,7 +86,7 @@ func TestStoredMistakesAreTolerated(t *testing.T) {
 			spec:    `resources: {limits: {example.com/gpu: "0.5"}}`,
 			fixed:   `resources: {}`,
 			other:   `resources: {limits: {example.com/gpu: "1.5"}}`,
-			tells:   "spec.resources.limits: Invalid value: must be whole numbers for extended resources",
+			want:    "spec.resources.limits: Invalid value: must be whole numbers for extended resources",
 			refused: true,
 		},
 		{
@@ -94,7 +94,7 @@ func TestStoredMistakesAreTolerated(t *testing.T) {
 			spec:    `resources: {limits: {cpu: 1, hugepages-2Mi: 3Mi}}`,
 			fixed:   `resources: {limits: {cpu: 1}}`,
 			other:   `resources: {limits: {cpu: 1, hugepages-2Mi: 5Mi}}`,
-			tells:   "spec.resources.limits: Invalid value: must be multiples of the page size for huge pages",
+			want:    "spec.resources.limits: Invalid value: must be multiples of the page size for huge pages",
 			refused: true,
 		},
 		{
@@ -102,7 +102,7 @@ func TestStoredMistakesAreTolerated(t *testing.T) {
 			spec:    `resources: {limits: {hugepages-2Mi: 4Mi}}`,
 			fixed:   `resources: {}`,
 			other:   `resources: {limits: {hugepages-2Mi: 6Mi}}`,
-			tells:   "spec.resources.limits: Invalid value: must come with cpu or memory for huge pages",
+			want:    "spec.resources.limits: Invalid value: must come with cpu or memory for huge pages",
 			refused: true,
 		},
 		{
@@ -110,7 +110,7 @@ func TestStoredMistakesAreTolerated(t *testing.T) {
 			spec:    `resources: {requests: {memory: 2Gi}, limits: {memory: 1Gi}}`,
 			fixed:   `resources: {requests: {memory: 1Gi}, limits: {memory: 1Gi}}`,
 			other:   `resources: {requests: {memory: 3Gi}, limits: {memory: 1Gi}}`,
-			tells:   "spec.resources.requests: Invalid value: must not be above the limits",
+			want:    "spec.resources.requests: Invalid value: must not be above the limits",
 			refused: true,
 		},
 		{
@@ -118,7 +118,7 @@ func TestStoredMistakesAreTolerated(t *testing.T) {
 			spec:    `resources: {requests: {example.com/gpu: 1}}`,
 			fixed:   `resources: {}`,
 			other:   `resources: {requests: {example.com/gpu: 2}}`,
-			tells:   "spec.resources.requests: Invalid value: must be written as in the limits for huge pages and for extended resources",
+			want:    "spec.resources.requests: Invalid value: must be written as in the limits for huge pages and for extended resources",
 			refused: true,
 		},
 		{
@@ -126,7 +126,7 @@ func TestStoredMistakesAreTolerated(t *testing.T) {
 			spec:    `resources: {claims: [{name: spoon}]}`,
 			fixed:   `resources: {claims: []}`,
 			other:   `resources: {claims: [{name: fork}]}`,
-			tells:   "spec.resources.claims: Invalid value: must be empty: an Icecream's Pods have no resource claims",
+			want:    "spec.resources.claims: Invalid value: must be empty: an Icecream's Pods have no resource claims",
 			refused: true,
 		},
 	}
@@ -158,23 +158,23 @@ func TestStoredMistakesAreTolerated(t *testing.T) {
 			n.Kubectl(t, "scale", "icecream", m.name, "--replicas=2")
 			n.EventuallyIcecream(t, m.name, "is scaled", hasStatus(2))
 
-			// So is the same manifest, with another change.
+			// The same manifest can also be applied with another change.
 			n.Apply(t, manifest(m.name, 3, m.spec))
 			n.EventuallyIcecream(t, m.name, "is applied again", hasStatus(3))
 
-			if told := n.Refused(t, manifest(m.name, 3, m.other)); !strings.Contains(told, m.tells) {
-				t.Errorf("another mistake of the kind is refused with\n%s\nwhich does not say %q", told, m.tells)
+			if refusal := n.Refused(t, manifest(m.name, 3, m.other)); !strings.Contains(refusal, m.want) {
+				t.Errorf("another mistake of this kind is refused with\n%s\nwhich does not contain %q", refusal, m.want)
 			}
 			n.Apply(t, manifest(m.name, 3, m.fixed))
 			if ice := n.EventuallyReady(t, m.name); ice.Labels["flavor"] != "plain" || ice.Status.AvailableReplicas != 3 {
-				t.Errorf("labels %v and %d available Pods in the end", ice.Labels, ice.Status.AvailableReplicas)
+				t.Errorf("in the end, the Icecream has labels %v and %d available Pods", ice.Labels, ice.Status.AvailableReplicas)
 			}
 		})
 	}
 }
 
-// When status.nodes was a map, anybody who wrote an entry shared it with the
-// controller, which then could not remove it.
+// When status.nodes was a list of type map, an entry that someone else wrote had two
+// owners, and the controller could not remove it.
 func TestNodesOfOthersGo(t *testing.T) {
 	t.Parallel()
 	l := NewLab(t, lab.Options{})
@@ -183,7 +183,7 @@ func TestNodesOfOthersGo(t *testing.T) {
 	n.Create(t, "sundae", v1alpha1.IcecreamSpec{})
 	n.EventuallyReady(t, "sundae")
 
-	forge := func(node string) {
+	addNode := func(node string) {
 		t.Helper()
 		ice := n.Icecream(t, "sundae")
 		ice.Status.Nodes = append(ice.Status.Nodes, v1alpha1.IcecreamNode{Name: node, Pods: 7, ReadyPods: 7})
@@ -191,7 +191,7 @@ func TestNodesOfOthersGo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	saysWhatRuns := func(ice *v1alpha1.Icecream) error {
+	listsItsNodes := func(ice *v1alpha1.Icecream) error {
 		var pods int32
 		for _, node := range ice.Status.Nodes {
 			pods += node.Pods
@@ -201,20 +201,20 @@ func TestNodesOfOthersGo(t *testing.T) {
 		}
 		return lab.IsReady(ice)
 	}
-	forge("the-moon")
-	n.EventuallyIcecream(t, "sundae", "says what runs", saysWhatRuns)
+	addNode("the-moon")
+	n.EventuallyIcecream(t, "sundae", "lists only nodes that have its Pods", listsItsNodes)
 
-	// An entry of the time when it was a map.
+	// This entry was written while the list had type map.
 	n.Controller.Stop(t)
 	relaxSchema(t, l)
-	forge("the-sun")
+	addNode("the-sun")
 	restoreSchema(t, l)
 	n.Controller.Start(t)
-	n.EventuallyIcecream(t, "sundae", "says what runs", saysWhatRuns)
+	n.EventuallyIcecream(t, "sundae", "lists only nodes that have its Pods", listsItsNodes)
 }
 
-// Some mistakes only the Deployment's own validation finds, such as those that were
-// stored before the schema knew them.
+// Some mistakes are found only when the Deployment is validated, such as those that were
+// stored before the schema had a rule for them.
 func TestSpecThatTheDeploymentRefuses(t *testing.T) {
 	t.Parallel()
 	l := NewLab(t, lab.Options{})
@@ -235,13 +235,13 @@ func TestSpecThatTheDeploymentRefuses(t *testing.T) {
 			ice := n.EventuallyStalled(t, "sorbet", v1alpha1.ReasonInvalidSpec)
 			const says = "must be less than or equal to memory limit of 1Gi"
 			if ready := meta.FindStatusCondition(ice.Status.Conditions, v1alpha1.ConditionReady); !strings.Contains(ready.Message, says) {
-				t.Errorf("Ready says %q, which does not say %q", ready.Message, says)
+				t.Errorf("condition Ready says %q, which does not contain %q", ready.Message, says)
 			}
 			if table := n.Kubectl(t, "get", "ice", "sorbet"); !strings.Contains(table, v1alpha1.ReasonInvalidSpec) {
-				t.Errorf("kubectl get does not say why:\n%s", table)
+				t.Errorf("kubectl get does not show the reason:\n%s", table)
 			}
 			warnings := 0
-			n.Eventually(t, "there is a warning", func(context.Context) error {
+			n.Eventually(t, "there is a Warning", func(context.Context) error {
 				warnings = 0
 				for _, event := range n.Events(t, "sorbet") {
 					if event.Type == "Warning" && event.Reason == v1alpha1.ReasonInvalidSpec {
@@ -254,37 +254,38 @@ func TestSpecThatTheDeploymentRefuses(t *testing.T) {
 				return nil
 			})
 
-			// The old Pods, if any, run on.
+			// The old Pods, if any, keep running.
 			if test.before != "" {
 				if d := n.Deployment(t, "sorbet"); d.Status.AvailableReplicas != 2 || ice.Status.AvailableReplicas != 2 {
 					t.Errorf("%d Pods are available, the status says %d, and there were 2", d.Status.AvailableReplicas, ice.Status.AvailableReplicas)
 				}
 			}
 
-			// Time alone changes nothing, so nothing is tried.
+			// The controller does not retry while nothing changes.
 			mark := time.Now()
-			n.Steadily(t, "nothing is tried", 5*time.Second, func(context.Context) error { return nil })
+			time.Sleep(5 * time.Second)
 			if tried := n.Requests(t).By(controller.User).Since(mark); len(tried) > 0 {
 				t.Errorf("while nothing had changed, the controller made requests: %s", tried)
 			}
 			if warnings != 1 {
-				t.Errorf("%d warnings", warnings)
+				t.Errorf("there are %d Warnings, want one", warnings)
 			}
 
 			n.Apply(t, `{apiVersion: controller.nicoleh.io/v1alpha1, kind: Icecream, metadata: {name: sorbet}, spec: {replicas: 2, resources: {requests: {memory: 1Gi}, limits: {memory: 1Gi}}}}`)
 			n.EventuallyReady(t, "sorbet")
 			memory := n.Deployment(t, "sorbet").Spec.Template.Spec.Containers[0].Resources.Limits.Memory()
 			if memory.String() != "1Gi" {
-				t.Errorf("the Deployment has a limit of %s", memory)
+				t.Errorf("the memory limit of the Deployment is %s", memory)
 			}
 		})
 	}
 }
 
+// crdFile is the path of the CustomResourceDefinition in this repository.
 const crdFile = "artifacts/examples/crd-icecream.yaml"
 
-// relaxSchema drops all rules from the schema of Icecreams, and has status.nodes be
-// a map, as if an earlier version of the schema was in use.
+// relaxSchema removes all rules from the schema of Icecreams and gives status.nodes the
+// list type map, as in an earlier version of the schema.
 func relaxSchema(t *testing.T, l *lab.Lab) {
 	t.Helper()
 	var crd map[string]any
@@ -313,6 +314,7 @@ func restoreSchema(t *testing.T, l *lab.Lab) {
 	})
 }
 
+// readCRD returns the CustomResourceDefinition of this repository.
 func readCRD(t *testing.T, l *lab.Lab) []byte {
 	t.Helper()
 	content, err := os.ReadFile(l.Path(crdFile))
@@ -322,7 +324,7 @@ func readCRD(t *testing.T, l *lab.Lab) []byte {
 	return content
 }
 
-// relax drops the rules from a part of a schema.
+// relax removes the rules from part of a schema, recursively.
 func relax(part any) {
 	switch part := part.(type) {
 	case []any:
@@ -342,8 +344,8 @@ func relax(part any) {
 	}
 }
 
-// applyCRD applies a CustomResourceDefinition and waits until isInUse returns nil for
-// the API server's answer to a spec with a resource claim.
+// applyCRD applies a CustomResourceDefinition, and waits until isInUse returns nil for
+// the API server's response to a spec with a resource claim.
 func applyCRD(t *testing.T, l *lab.Lab, crd []byte, isInUse func(answer error) error) {
 	t.Helper()
 	if _, err := l.TryKubectl(t.Context(), string(crd), "apply", "-f", "-"); err != nil {

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
@@ -14,26 +13,27 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// An Icecream that is deleted and made anew under its name at once is another
-// Icecream: what the former one had is in its way, not its own.
+// An Icecream that is deleted and immediately re-created with the same name is a
+// different Icecream. It must not take over the Deployment of the former one, which still
+// has the name that it needs.
 func TestDeletedAndMadeAnew(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		cascade string
-		calmly  bool // waits for each to be Ready
+		waits   bool // until each one is Ready
 	}{
 		{"background", true},
 		{"background", false},
 		{"foreground", true},
 	} {
-		t.Run(fmt.Sprintf("%s, calmly %t", test.cascade, test.calmly), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s, waits %t", test.cascade, test.waits), func(t *testing.T) {
 			t.Parallel()
 			n := NewNamespace(t)
 			before := types.UID("none")
 			for round := range 5 {
 				image := fmt.Sprintf("registry.example/phoenix:%d", round)
 				ice := n.Create(t, "phoenix", v1alpha1.IcecreamSpec{Image: image, Replicas: ptr.To[int32](2)})
-				if test.calmly {
+				if test.waits {
 					requireOwnDeployment(t, n, ice, image, before)
 					before = n.Deployment(t, "phoenix").UID
 				}
@@ -44,17 +44,13 @@ func TestDeletedAndMadeAnew(t *testing.T) {
 			requireOwnDeployment(t, n, ice, image, before)
 
 			n.Kubectl(t, "delete", "icecream", "phoenix")
-			n.Eventually(t, "nothing is left", func(context.Context) error {
-				if left := len(n.AllDeployments(t)) + len(n.LivePods(t)); left > 0 {
-					return fmt.Errorf("%d Deployments and Pods are", left)
-				}
-				return nil
-			})
+			requireNothingLeft(t, n)
 		})
 	}
 }
 
-// A Deployment that was left behind on purpose goes on under the next Icecream.
+// A Deployment that was orphaned on purpose is kept by the next Icecream of the same
+// name.
 func TestDeletedAndMadeAnewAroundItsDeployment(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
@@ -69,23 +65,23 @@ func TestDeletedAndMadeAnewAroundItsDeployment(t *testing.T) {
 		requireOwnDeployment(t, n, ice, spec.Image, "none")
 	}
 	if after := n.Deployment(t, "phoenix"); after.UID != before.UID {
-		t.Errorf("the Deployment was made anew: %s, before %s", after.UID, before.UID)
+		t.Errorf("the Deployment was re-created: its UID is %s and was %s", after.UID, before.UID)
 	}
 	for i, pod := range n.LivePods(t) {
 		if i >= len(pods) || pod.UID != pods[i].UID {
-			t.Errorf("Pod %s was made anew", pod.Name)
+			t.Errorf("Pod %s was re-created", pod.Name)
 		}
 	}
 }
 
-// requireOwnDeployment waits until that very Icecream is Ready and requires that
-// its Deployment is its own, and not the former one.
+// requireOwnDeployment waits until ice is Ready, and requires that it has not been
+// replaced and has a Deployment of its own rather than the former one.
 func requireOwnDeployment(t *testing.T, n *lab.Namespace, ice *v1alpha1.Icecream, image string, former types.UID) {
 	t.Helper()
 	got := n.EventuallyReady(t, ice.Name)
 	d := n.Deployment(t, ice.Name)
 	if got.UID != ice.UID || !metav1.IsControlledBy(d, ice) || d.UID == former {
-		t.Errorf("Icecream %s (made as %s) is Ready with Deployment %s, controlled by %+v; the former one was %s",
+		t.Errorf("the Icecream with UID %s, want %s, is Ready with Deployment %s, controlled by %+v; the former Deployment was %s",
 			got.UID, ice.UID, d.UID, metav1.GetControllerOf(d), former)
 	}
 	if d.Spec.Template.Spec.Containers[0].Image != image || *d.Spec.Replicas != 2 || d.DeletionTimestamp != nil {

@@ -17,7 +17,7 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// Whatever the controller was at when it was killed, the next one finishes it.
+// Whatever the controller was doing when it was killed, the next process finishes it.
 func TestKilledAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	const icecreams, edits, kills = 30, 4, 12
@@ -26,10 +26,11 @@ func TestKilledAtAnyMoment(t *testing.T) {
 
 	n := NewQuietNamespace(t)
 	c := n.StartController(t, "-icecream-stall-after=3s")
-	wait := liveOfMany(t, n, icecreams, edits, seed)
+	wait := startUsers(t, n, icecreams, edits, seed)
 	random := rand.New(rand.NewPCG(seed, icecreams))
 	for range kills {
-		// The moment is what the test is about; any will do.
+		// The controller may be killed at any moment, so the test chooses moments at
+		// random.
 		time.Sleep(time.Duration(50+random.IntN(1500)) * time.Millisecond)
 		c.Kill(t)
 		c.Start(t)
@@ -44,16 +45,17 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	requireCreatedOnce(t, n)
 }
 
+// icecreamName returns the name of an Icecream with that number.
 func icecreamName(i int) string { return fmt.Sprintf("icecream-%02d", i) }
 
-// liveOfMany has users create that many Icecreams and edit them, each at a pace of
-// its own. wait returns when they are done, with what the specs are in the end.
-func liveOfMany(t *testing.T, n *lab.Namespace, icecreams, edits int, seed uint64) (wait func() []v1alpha1.IcecreamSpec) {
+// startUsers creates that many Icecreams and edits them in the background, each at its
+// own pace. wait returns their final specs once all edits are done.
+func startUsers(t *testing.T, n *lab.Namespace, icecreams, edits int, seed uint64) (wait func() []v1alpha1.IcecreamSpec) {
 	final := make([]v1alpha1.IcecreamSpec, icecreams)
 	var users sync.WaitGroup
 	for i := range icecreams {
 		random := rand.New(rand.NewPCG(seed, uint64(i)))
-		users.Go(func() { final[i] = liveOf(t, n, icecreamName(i), edits, random) })
+		users.Go(func() { final[i] = createAndEdit(t, n, icecreamName(i), edits, random) })
 	}
 	return func() []v1alpha1.IcecreamSpec {
 		users.Wait()
@@ -71,9 +73,9 @@ func requireCreatedOnce(t *testing.T, n *lab.Namespace) {
 	}
 }
 
-// liveOf creates an Icecream and edits it again and again. It returns what the
-// spec is in the end. Each name of a Deployment is asked for only once.
-func liveOf(t *testing.T, n *lab.Namespace, name string, edits int, random *rand.Rand) v1alpha1.IcecreamSpec {
+// createAndEdit creates an Icecream, edits it that many times, and returns the final
+// spec. It never uses the name of a Deployment twice.
+func createAndEdit(t *testing.T, n *lab.Namespace, name string, edits int, random *rand.Rand) v1alpha1.IcecreamSpec {
 	pause := func() { time.Sleep(time.Duration(random.IntN(3000)) * time.Millisecond) }
 	pause()
 	spec := v1alpha1.IcecreamSpec{DeploymentName: name, Replicas: ptr.To[int32](1), Image: "registry.example/icecream:0"}
@@ -101,8 +103,9 @@ func liveOf(t *testing.T, n *lab.Namespace, name string, edits int, random *rand
 	return spec
 }
 
-// requireAsSpecified requires that each Icecream, named by its number, has its
-// spec and the one Deployment that this asks for, and that there is no other.
+// requireAsSpecified requires that the Icecreams, which are named by their index, have
+// these specs, and that the Deployments of the namespace are exactly those that the specs
+// describe.
 func requireAsSpecified(t *testing.T, n *lab.Namespace, specs []v1alpha1.IcecreamSpec) {
 	t.Helper()
 	type running struct {
@@ -114,7 +117,7 @@ func requireAsSpecified(t *testing.T, n *lab.Namespace, specs []v1alpha1.Icecrea
 	for i, spec := range specs {
 		ice := n.Icecream(t, icecreamName(i))
 		if diff := difftest.Diff(spec, ice.Spec); diff != "" {
-			t.Errorf("spec of %s (-want +got):\n%s", ice.Name, diff)
+			t.Errorf("the spec of %s differs (-want +got):\n%s", ice.Name, diff)
 		}
 		want = append(want, running{spec.DeploymentName, spec.Image, *spec.Replicas, ice.UID})
 	}
@@ -126,6 +129,6 @@ func requireAsSpecified(t *testing.T, n *lab.Namespace, specs []v1alpha1.Icecrea
 		got = append(got, running{d.Name, d.Spec.Template.Spec.Containers[0].Image, *d.Spec.Replicas, owner})
 	}
 	if diff := difftest.Diff(want, got); diff != "" {
-		t.Errorf("Deployments (-want +got):\n%s", diff)
+		t.Errorf("the Deployments differ (-want +got):\n%s", diff)
 	}
 }

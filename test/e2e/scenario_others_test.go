@@ -16,7 +16,8 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// containerOf returns the Icecream's container among all that a Deployment has.
+// containerOf returns the Icecream's container of a Deployment, which may have others,
+// too.
 func containerOf(t *testing.T, d *appsv1.Deployment) corev1.Container {
 	t.Helper()
 	for _, container := range d.Spec.Template.Spec.Containers {
@@ -28,14 +29,14 @@ func containerOf(t *testing.T, d *appsv1.Deployment) corev1.Container {
 	return corev1.Container{}
 }
 
-// eventuallyRuns waits until a Deployment has that image in the Icecream's
-// container and the Icecream is Ready with it.
+// eventuallyRuns waits until an Icecream is Ready, requires that its Deployment, which
+// has the same name, runs that image, and returns the Deployment.
 func eventuallyRuns(t *testing.T, n *lab.Namespace, name, image string) *appsv1.Deployment {
 	t.Helper()
 	n.EventuallyReady(t, name)
 	d := n.Deployment(t, name)
 	if got := containerOf(t, d).Image; got != image {
-		t.Errorf("it is Ready with image %q", got)
+		t.Errorf("the Icecream is Ready with image %q, want %q", got, image)
 	}
 	return d
 }
@@ -43,7 +44,7 @@ func eventuallyRuns(t *testing.T, n *lab.Namespace, name, image string) *appsv1.
 func TestWhatOthersAddIsKept(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "replicas: 2", "image: registry.example/vanilla:1"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2", "image: registry.example/vanilla:1"))
 	n.EventuallyReady(t, "vanilla")
 
 	n.Kubectl(t, "annotate", "deployment", "vanilla", "team.example/owner=ops")
@@ -58,26 +59,26 @@ func TestWhatOthersAddIsKept(t *testing.T) {
 		t.Helper()
 		template := d.Spec.Template
 		if d.Annotations["team.example/owner"] != "ops" || d.Labels["team.example/tier"] != "gold" || template.Annotations["team.example/scrape"] != "yes" {
-			t.Errorf("annotations %v, labels %v, annotations of the Pods %v", d.Annotations, d.Labels, template.Annotations)
+			t.Errorf("the Deployment has annotations %v and labels %v, and its Pods have annotations %v", d.Annotations, d.Labels, template.Annotations)
 		}
 		if containers := template.Spec.Containers; len(containers) != 2 || containers[0].Name != "sidecar" || containers[0].Image != "registry.example/sidecar:1" {
 			t.Errorf("the containers are %+v", containers)
 		}
 		if d.Spec.MinReadySeconds != 1 || d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType {
-			t.Errorf("minReadySeconds %d, strategy %+v", d.Spec.MinReadySeconds, d.Spec.Strategy)
+			t.Errorf("minReadySeconds is %d, and the strategy is %+v", d.Spec.MinReadySeconds, d.Spec.Strategy)
 		}
 	}
 	n.EventuallyReady(t, "vanilla")
 	requireKept(n.Deployment(t, "vanilla"))
 
-	n.Apply(t, flavour("vanilla", "replicas: 3", "image: registry.example/vanilla:2", "resources: {limits: {cpu: 100m}}"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 3", "image: registry.example/vanilla:2", "resources: {limits: {cpu: 100m}}"))
 	d := eventuallyRuns(t, n, "vanilla", "registry.example/vanilla:2")
 	requireKept(d)
 	if got := resourcesOf(t, n, "vanilla"); *d.Spec.Replicas != 3 || got["limits cpu"] != "100m" {
-		t.Errorf("it asks for %d replicas with %v", *d.Spec.Replicas, got)
+		t.Errorf("the Deployment has %d replicas with resources %v", *d.Spec.Replicas, got)
 	}
 
-	n.Apply(t, flavour("vanilla", "image: registry.example/vanilla:3"))
+	n.Apply(t, icecreamYAML("vanilla", "image: registry.example/vanilla:3"))
 	requireKept(eventuallyRuns(t, n, "vanilla", "registry.example/vanilla:3"))
 	for _, pod := range n.LivePods(t) {
 		if len(pod.Spec.Containers) != 2 || pod.Annotations["team.example/scrape"] != "yes" {
@@ -89,14 +90,14 @@ func TestWhatOthersAddIsKept(t *testing.T) {
 func TestRolloutRestartRestartsThePods(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "replicas: 2"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2"))
 	n.EventuallyReady(t, "vanilla")
 	before := n.LivePods(t)
 
 	n.Kubectl(t, "rollout", "restart", "deployment/vanilla")
 	n.Kubectl(t, "rollout", "status", "deployment/vanilla", "--timeout=120s")
-	n.Eventually(t, "the Pods are others", func(context.Context) error {
-		now := identities(n.LivePods(t))
+	n.Eventually(t, "all Pods have been replaced", func(context.Context) error {
+		now := podUIDs(n.LivePods(t))
 		for _, pod := range before {
 			if now[pod.Name] == pod.UID {
 				return fmt.Errorf("Pod %s still runs", pod.Name)
@@ -110,21 +111,21 @@ func TestRolloutRestartRestartsThePods(t *testing.T) {
 	n.EventuallyReady(t, "vanilla")
 	restartedAt := n.Deployment(t, "vanilla").Spec.Template.Annotations["kubectl.kubernetes.io/restartedAt"]
 	if restartedAt == "" {
-		t.Error("the Deployment does not know of the restart any more")
+		t.Error("the Deployment has lost the annotation about the restart")
 	}
 
-	n.Apply(t, flavour("vanilla", "replicas: 2", "image: registry.example/vanilla:2"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2", "image: registry.example/vanilla:2"))
 	d := eventuallyRuns(t, n, "vanilla", "registry.example/vanilla:2")
 	if got := d.Spec.Template.Annotations["kubectl.kubernetes.io/restartedAt"]; got != restartedAt {
-		t.Errorf("it was restarted at %q, and after an update at %q", restartedAt, got)
+		t.Errorf("the Deployment was restarted at %q, but after an update the annotation says %q", restartedAt, got)
 	}
 }
 
 func TestWhatOthersChangeIsRepaired(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		damage  []string // a kubectl command
-		isWhole func(d *appsv1.Deployment) bool
+		damage   []string // a kubectl command
+		isIntact func(d *appsv1.Deployment) bool
 	}{
 		"number of Pods": {
 			[]string{"scale", "deployment/vanilla", "--replicas=5"},
@@ -148,7 +149,7 @@ func TestWhatOthersChangeIsRepaired(t *testing.T) {
 				return d.Labels["app.kubernetes.io/managed-by"] == "icecream-controller"
 			},
 		},
-		"label that Icecreams are found by": {
+		"label that names the Icecream": {
 			[]string{"label", "deployment/vanilla", "controller.nicoleh.io/icecream-", "controller.nicoleh.io/deployment=other", "--overwrite"},
 			func(d *appsv1.Deployment) bool {
 				return d.Labels["controller.nicoleh.io/icecream"] == "vanilla" && d.Labels["controller.nicoleh.io/deployment"] == "vanilla"
@@ -184,38 +185,38 @@ func TestWhatOthersChangeIsRepaired(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := NewNamespace(t)
-			n.Apply(t, flavour("vanilla", "replicas: 2", "image: registry.example/vanilla:1", "resources: {limits: {cpu: 500m}}"))
+			n.Apply(t, icecreamYAML("vanilla", "replicas: 2", "image: registry.example/vanilla:1", "resources: {limits: {cpu: 500m}}"))
 			n.EventuallyReady(t, "vanilla")
 			before := n.Deployment(t, "vanilla")
-			if !test.isWhole(before) {
-				t.Fatalf("it is broken from the start: %+v", before)
+			if !test.isIntact(before) {
+				t.Fatalf("the Deployment is damaged from the start: %+v", before)
 			}
 
 			began := time.Now()
 			n.Kubectl(t, test.damage...)
-			n.Eventually(t, "it is repaired", func(context.Context) error {
-				if d := n.Deployment(t, "vanilla"); !test.isWhole(d) || d.ResourceVersion == before.ResourceVersion {
+			n.Eventually(t, "the Deployment is repaired", func(context.Context) error {
+				if d := n.Deployment(t, "vanilla"); !test.isIntact(d) || d.ResourceVersion == before.ResourceVersion {
 					return fmt.Errorf("the Deployment is %+v", d)
 				}
 				return nil
 			})
 			n.EventuallyReady(t, "vanilla")
-			eventuallyTold(t, n, "vanilla", v1alpha1.ReasonDeploymentUpdated, `Updated Deployment "vanilla"`)
-			if got := notes(t, n, "vanilla", v1alpha1.ReasonDeploymentUpdated); len(got) != 1 {
-				t.Errorf("people are told %q", got)
+			eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonDeploymentUpdated, `Updated Deployment "vanilla"`)
+			if got := eventNotes(t, n, "vanilla", v1alpha1.ReasonDeploymentUpdated); len(got) != 1 {
+				t.Errorf("the events DeploymentUpdated say %q, want one event", got)
 			}
 			if written := steps(deploymentWrites(t, n, began)); !cmp.Equal(written, []string{"patch vanilla"}) {
-				t.Errorf("the repair took %q", written)
+				t.Errorf("the repair took these requests: %q", written)
 			}
 			if now := n.Deployment(t, "vanilla"); now.UID != before.UID {
-				t.Errorf("the Deployment was made anew: UID %s, before %s", now.UID, before.UID)
+				t.Errorf("the Deployment was re-created: its UID is %s and was %s", now.UID, before.UID)
 			}
 		})
 	}
 }
 
-// What the spec no longer asks for is dropped, however it got there: with the
-// creation of the Deployment or with an update.
+// Resources that are removed from the spec are removed from the Deployment, whether they
+// were set at its creation or by an update.
 func TestResourcesThatAreNoLongerAskedForAreDropped(t *testing.T) {
 	t.Parallel()
 	const (
@@ -229,26 +230,27 @@ func TestResourcesThatAreNoLongerAskedForAreDropped(t *testing.T) {
 		more: {"requests cpu": "100m", "requests memory": "64Mi", "limits memory": "64Mi"},
 	}
 	for name, specs := range map[string][]string{
-		"given at creation":              {more, none},
-		"given later":                    {none, more, none},
-		"partly, given at creation":      {more, some},
-		"partly, given later":            {none, more, some},
-		"step by step":                   {more, some, none},
-		"given, dropped and given again": {some, none, more, none, some},
+		"set at creation":                 {more, none},
+		"set later":                       {none, more, none},
+		"partly removed, set at creation": {more, some},
+		"partly removed, set later":       {none, more, some},
+		"step by step":                    {more, some, none},
+		"set, removed and set again":      {some, none, more, none, some},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := NewNamespace(t)
 			for i, spec := range specs {
 				began := time.Now()
-				n.Apply(t, flavour("vanilla", append([]string{"replicas: 1"}, nonEmpty(spec)...)...))
+				n.Apply(t, icecreamYAML("vanilla", append([]string{"replicas: 1"}, nonEmpty(spec)...)...))
 				n.EventuallyReady(t, "vanilla")
 				if diff := cmp.Diff(wants[spec], resourcesOf(t, n, "vanilla")); diff != "" {
-					t.Fatalf("after step %d the container has (-wanted +got):\n%s", i+1, diff)
+					t.Fatalf("after step %d the container's resources differ (-want +got):\n%s", i+1, diff)
 				}
-				// One that claims fields before it drops them patches twice.
+				// If the controller first has to take over the ownership of fields before
+				// it can remove them, it patches twice.
 				if written := steps(deploymentWrites(t, n, began)); len(written) > 2 {
-					t.Errorf("step %d took %q", i+1, written)
+					t.Errorf("step %d took these requests: %q", i+1, written)
 				}
 			}
 		})
@@ -258,15 +260,15 @@ func TestResourcesThatAreNoLongerAskedForAreDropped(t *testing.T) {
 func TestResourcesThatOthersSetAreKept(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "image: registry.example/vanilla:1"))
+	n.Apply(t, icecreamYAML("vanilla", "image: registry.example/vanilla:1"))
 	n.EventuallyReady(t, "vanilla")
 	n.Kubectl(t, "set", "resources", "deployment/vanilla", "--limits=cpu=500m", "--requests=cpu=100m")
 	theirs := map[string]string{"limits cpu": "500m", "requests cpu": "100m"}
 	requireTheirs := func(when string) {
 		t.Helper()
-		n.Steadily(t, "the resources are as others have set them "+when, aMoment, func(context.Context) error {
+		n.Steadily(t, "the resources are those that others have set, "+when, settleTime, func(context.Context) error {
 			if diff := cmp.Diff(theirs, resourcesOf(t, n, "vanilla")); diff != "" {
-				return fmt.Errorf("they are not (-wanted +got):\n%s", diff)
+				return fmt.Errorf("they differ (-want +got):\n%s", diff)
 			}
 			return nil
 		})
@@ -278,31 +280,33 @@ func TestResourcesThatOthersSetAreKept(t *testing.T) {
 	eventuallyRuns(t, n, "vanilla", "registry.example/vanilla:2")
 	requireTheirs("after an update")
 
-	// What both set is the Icecream's, and goes with its wish for it.
-	n.Apply(t, flavour("vanilla", "image: registry.example/vanilla:2", "resources: {requests: {memory: 64Mi}}"))
+	// The Icecream's own request is added to those of others. Later it is removed, and
+	// theirs stay.
+	n.Apply(t, icecreamYAML("vanilla", "image: registry.example/vanilla:2", "resources: {requests: {memory: 64Mi}}"))
 	n.EventuallyReady(t, "vanilla")
 	theirs["requests memory"] = "64Mi"
-	requireTheirs("beside what the Icecream asks for")
-	n.Apply(t, flavour("vanilla", "image: registry.example/vanilla:2"))
+	requireTheirs("next to those of the Icecream")
+	n.Apply(t, icecreamYAML("vanilla", "image: registry.example/vanilla:2"))
 	n.EventuallyReady(t, "vanilla")
 	delete(theirs, "requests memory")
-	requireTheirs("when the Icecream no longer asks for more")
+	requireTheirs("after those of the Icecream have been removed")
 }
 
-// A quantity can be written in many ways, of which the API server keeps one.
+// The same quantity can be written in many ways, which the API server normalizes.
 func TestQuantitiesInAnyNotationAreWrittenOnce(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
 	began := time.Now()
-	n.Apply(t, flavour("vanilla", `resources: {requests: {cpu: "0.50", memory: 1e9}, limits: {cpu: 1000m, memory: "2147483648"}}`))
+	n.Apply(t, icecreamYAML("vanilla", `resources: {requests: {cpu: "0.50", memory: 1e9}, limits: {cpu: 1000m, memory: "2147483648"}}`))
 	n.EventuallyReady(t, "vanilla")
-	n.Steadily(t, "it is Ready", aMoment, func(context.Context) error { return lab.IsReady(n.Icecream(t, "vanilla")) })
+	n.Steadily(t, "it stays Ready", settleTime, func(context.Context) error { return lab.IsReady(n.Icecream(t, "vanilla")) })
 	if written := steps(deploymentWrites(t, n, began)); !cmp.Equal(written, []string{"create vanilla"}) {
-		t.Errorf("one Deployment took %q", written)
+		t.Errorf("creating one Deployment took these requests: %q", written)
 	}
 }
 
-// resourcesOf are the resources of the Icecream's container: "limits cpu": "1".
+// resourcesOf returns the resources of the Icecream's container. Its keys are like
+// "limits cpu".
 func resourcesOf(t *testing.T, n *lab.Namespace, name string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -315,6 +319,7 @@ func resourcesOf(t *testing.T, n *lab.Namespace, name string) map[string]string 
 	return found
 }
 
+// nonEmpty returns those words that are not empty.
 func nonEmpty(words ...string) []string {
 	var kept []string
 	for _, word := range words {
@@ -325,7 +330,7 @@ func nonEmpty(words ...string) []string {
 	return kept
 }
 
-// A policy that changes Deployments at their creation only is obeyed for good.
+// What a policy adds only when a Deployment is created stays there for good.
 func TestWhatAnAdmissionPolicyAddsIsKept(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
@@ -344,27 +349,27 @@ func TestWhatAnAdmissionPolicyAddsIsKept(t *testing.T) {
 			t.Errorf("the containers are %+v", containers)
 		}
 		if got := resourcesOf(t, n, "vanilla")["limits memory"]; got != "1Gi" {
-			t.Errorf("the memory is limited to %q", got)
+			t.Errorf("the memory limit is %q", got)
 		}
 	}
 	began := time.Now()
-	n.Apply(t, flavour("vanilla", "replicas: 2", "image: registry.example/vanilla:1"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2", "image: registry.example/vanilla:1"))
 	requireKept(eventuallyRuns(t, n, "vanilla", "registry.example/vanilla:1"))
-	n.Steadily(t, "it is Ready", aMoment, func(context.Context) error { return lab.IsReady(n.Icecream(t, "vanilla")) })
+	n.Steadily(t, "it stays Ready", settleTime, func(context.Context) error { return lab.IsReady(n.Icecream(t, "vanilla")) })
 	if written := steps(deploymentWrites(t, n, began)); !cmp.Equal(written, []string{"create vanilla"}) {
-		t.Errorf("one Deployment took %q", written)
+		t.Errorf("creating one Deployment took these requests: %q", written)
 	}
 
-	n.Apply(t, flavour("vanilla", "replicas: 3", "image: registry.example/vanilla:2", "resources: {requests: {cpu: 100m}}"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 3", "image: registry.example/vanilla:2", "resources: {requests: {cpu: 100m}}"))
 	requireKept(eventuallyRuns(t, n, "vanilla", "registry.example/vanilla:2"))
-	n.Apply(t, flavour("vanilla", "replicas: 1", "image: registry.example/vanilla:3"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 1", "image: registry.example/vanilla:3"))
 	d := eventuallyRuns(t, n, "vanilla", "registry.example/vanilla:3")
 	requireKept(d)
 	if requests := containerOf(t, d).Resources.Requests; len(requests) > 0 {
-		t.Errorf("what is no longer asked for is still there: %v", requests)
+		t.Errorf("requests that were removed from the spec are still there: %v", requests)
 	}
 	if written := steps(deploymentWrites(t, n, began)); len(written) > 5 {
-		t.Errorf("a creation and two updates took %q", written)
+		t.Errorf("one creation and two updates took these requests: %q", written)
 	}
 }
 
@@ -374,27 +379,27 @@ func TestDeploymentThatIsDeletedIsMadeAgain(t *testing.T) {
 		t.Run(cascade, func(t *testing.T) {
 			t.Parallel()
 			n := NewNamespace(t)
-			n.Apply(t, flavour("vanilla", "replicas: 2"))
+			n.Apply(t, icecreamYAML("vanilla", "replicas: 2"))
 			ice := n.EventuallyReady(t, "vanilla")
-			before, pods := n.Deployment(t, "vanilla"), identities(n.LivePods(t))
+			before, pods := n.Deployment(t, "vanilla"), podUIDs(n.LivePods(t))
 
 			began := time.Now()
 			n.Kubectl(t, "delete", "deployment", "vanilla", "--cascade="+cascade)
-			n.Eventually(t, "there is another Deployment", func(ctx context.Context) error {
+			n.Eventually(t, "there is a new Deployment", func(ctx context.Context) error {
 				now, err := n.Deployments().Get(ctx, "vanilla", metav1.GetOptions{})
 				if err == nil && now.UID == before.UID {
-					return errors.New("it is the one of before")
+					return errors.New("it is still the old one")
 				}
 				return err
 			})
 			n.EventuallyReady(t, "vanilla")
 			n.Eventually(t, "it has its Pods", func(context.Context) error {
-				now := identities(n.LivePods(t))
+				now := podUIDs(n.LivePods(t))
 				if keepsPods && !cmp.Equal(now, pods) {
-					return fmt.Errorf("they were %v and are %v", pods, now)
+					return fmt.Errorf("the Pods were %v and are now %v", pods, now)
 				}
 				if len(now) != 2 {
-					return fmt.Errorf("they are %v", now)
+					return fmt.Errorf("the Pods are %v", now)
 				}
 				return nil
 			})
@@ -403,11 +408,11 @@ func TestDeploymentThatIsDeletedIsMadeAgain(t *testing.T) {
 				t.Errorf("the Deployment is %+v", now.ObjectMeta)
 			}
 			if written := steps(deploymentWrites(t, n, began).Where(isAccepted)); !cmp.Equal(written, []string{"create vanilla"}) {
-				t.Errorf("to make it again took %q", written)
+				t.Errorf("the re-creation took these requests: %q", written)
 			}
-			n.Eventually(t, "people are told twice that it was created", func(context.Context) error {
-				if got := notes(t, n, "vanilla", v1alpha1.ReasonDeploymentCreated); len(got) != 2 {
-					return fmt.Errorf("they are told %q", got)
+			n.Eventually(t, "there are two events DeploymentCreated", func(context.Context) error {
+				if got := eventNotes(t, n, "vanilla", v1alpha1.ReasonDeploymentCreated); len(got) != 2 {
+					return fmt.Errorf("the events say %q", got)
 				}
 				return nil
 			})

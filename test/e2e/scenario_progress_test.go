@@ -9,9 +9,9 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// Fifty Pods that come and go are some two hundred changes. With a window as long
-// as this, all that is reported is that there is something to do and that it is
-// done; and that it is done does not wait for the window.
+// Replacing fifty Pods causes about two hundred changes. With such a long window, the
+// controller reports only that a rollout has begun and that it is complete. It reports
+// completion without waiting for the end of the window.
 func TestProgressIsReportedOncePerWindow(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
@@ -26,11 +26,11 @@ func TestProgressIsReportedOncePerWindow(t *testing.T) {
 		{"scaling up", "registry.example/vanilla:2", 50},
 	} {
 		began := time.Now()
-		n.Apply(t, flavour("vanilla", fmt.Sprintf("replicas: %d", step.replicas), "image: "+step.image))
+		n.Apply(t, icecreamYAML("vanilla", fmt.Sprintf("replicas: %d", step.replicas), "image: "+step.image))
 		n.EventuallyReady(t, "vanilla")
-		requireWhole(t, n, "vanilla", step.replicas)
+		requireAccurateStatus(t, n, "vanilla", step.replicas)
 		if written := statusWrites(t, n, "vanilla", began); len(written) > 3 {
-			t.Errorf("%s took %s", step.what, written)
+			t.Errorf("%s took these status writes: %s", step.what, written)
 		}
 	}
 }
@@ -40,26 +40,26 @@ func TestProgressIsReportedAsItGoes(t *testing.T) {
 	n := NewNamespace(t)
 	for _, image := range []string{"registry.example/vanilla:1", "registry.example/vanilla:2"} {
 		began := time.Now()
-		n.Apply(t, flavour("vanilla", "replicas: 50", "image: "+image))
+		n.Apply(t, icecreamYAML("vanilla", "replicas: 50", "image: "+image))
 		n.EventuallyReady(t, "vanilla")
-		// One for the act, one for the end, and in between one in two seconds.
+		// A few writes for the beginning and the end, and one every two seconds in
+		// between.
 		most := 4 + int(time.Since(began)/(2*time.Second))
-		requireWhole(t, n, "vanilla", 50)
+		requireAccurateStatus(t, n, "vanilla", 50)
 		if written := statusWrites(t, n, "vanilla", began); len(written) > most {
 			t.Errorf("in %s there were more than %d status writes: %s", time.Since(began), most, written)
 		}
 	}
 }
 
-// requireWhole requires that an Icecream that is Ready says the whole truth, and
-// has nothing to add.
-func requireWhole(t *testing.T, n *lab.Namespace, name string, replicas int) {
+// requireAccurateStatus requires that the status of a Ready Icecream agrees with its Pods.
+func requireAccurateStatus(t *testing.T, n *lab.Namespace, name string, replicas int) {
 	t.Helper()
 	ice := n.Icecream(t, name)
 	wanted := int32(replicas)
 	s := ice.Status
 	if s.Replicas != wanted || s.UpdatedReplicas != wanted || s.ReadyReplicas != wanted || s.AvailableReplicas != wanted {
-		t.Errorf("the status of %d Pods is %+v", wanted, s)
+		t.Errorf("the Icecream has %d Pods, and its status is %+v", wanted, s)
 	}
 	onNode := map[string]v1alpha1.IcecreamNode{}
 	for _, pod := range n.LivePods(t) {
@@ -68,10 +68,10 @@ func requireWhole(t *testing.T, n *lab.Namespace, name string, replicas int) {
 	}
 	for _, node := range s.Nodes {
 		if node != onNode[node.Name] {
-			t.Errorf("status: %+v, Pods: %+v", node, onNode[node.Name])
+			t.Errorf("the status lists %+v; counting the Pods gives %+v", node, onNode[node.Name])
 		}
 	}
 	if len(s.Nodes) != len(onNode) || int(s.NodeCount) != len(onNode) {
-		t.Errorf("the Pods are on %d nodes, in the status on %d: %+v", len(onNode), s.NodeCount, s.Nodes)
+		t.Errorf("the Pods are on %d nodes, but the status says %d: %+v", len(onNode), s.NodeCount, s.Nodes)
 	}
 }

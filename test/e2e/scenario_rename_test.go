@@ -14,28 +14,28 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// eventuallyOnly waits until those are the Deployments of the namespace and the
-// Icecream is Ready.
-func eventuallyOnly(t *testing.T, n *lab.Namespace, icecream string, deployments ...string) *v1alpha1.Icecream {
+// eventuallyOnlyDeployments waits until the namespace has exactly these Deployments and
+// the Icecream is Ready.
+func eventuallyOnlyDeployments(t *testing.T, n *lab.Namespace, icecream string, deployments ...string) *v1alpha1.Icecream {
 	t.Helper()
-	n.Eventually(t, fmt.Sprintf("%q is all that is left", deployments), func(context.Context) error {
+	n.Eventually(t, fmt.Sprintf("the only Deployments are %q", deployments), func(context.Context) error {
 		if got := names(n.AllDeployments(t)); !cmp.Equal(got, deployments) {
-			return fmt.Errorf("there are the Deployments %q", got)
+			return fmt.Errorf("the Deployments are %q", got)
 		}
 		return nil
 	})
 	return n.EventuallyReady(t, icecream)
 }
 
-// requireSeamless requires of what was recorded that there were never fewer Pods
-// ready than that, that no Deployment went before the one that replaces it could
-// do without it, and that no Pod ever belonged to two of them.
-func requireSeamless(t *testing.T, n *lab.Namespace, r *recording, wanted int, replacedBy map[string]string) {
+// requireSeamlessRename requires that, at every moment of the recording, at least that many
+// Pods were ready, that no Deployment was deleted before its replacement was rolled out,
+// and that no Pod was ever selected by two Deployments.
+func requireSeamlessRename(t *testing.T, n *lab.Namespace, r *recording, wanted int, replacedBy map[string]string) {
 	t.Helper()
 	selectors := map[string]labels.Selector{}
-	r.play(t, n, func(now scene, c change) {
+	r.replay(t, n, func(now snapshot, c change) {
 		if got := now.readyPods(); got < wanted {
-			t.Errorf("at version %d no more than %d Pods were ready", c.version, got)
+			t.Errorf("at resource version %d only %d Pods were ready", c.version, got)
 		}
 		if c.deployment != nil {
 			selector, err := metav1.LabelSelectorAsSelector(c.deployment.Spec.Selector)
@@ -47,7 +47,7 @@ func requireSeamless(t *testing.T, n *lab.Namespace, r *recording, wanted int, r
 		if c.deployment != nil && c.isGone {
 			next := now.deployments[replacedBy[c.deployment.Name]]
 			if next == nil || !isRolledOut(next) {
-				t.Errorf("Deployment %q went at version %d, when the one in its place was %+v", c.deployment.Name, c.version, next)
+				t.Errorf("Deployment %q was deleted at resource version %d, when its replacement was %+v", c.deployment.Name, c.version, next)
 			}
 		}
 		if c.pod != nil {
@@ -58,7 +58,7 @@ func requireSeamless(t *testing.T, n *lab.Namespace, r *recording, wanted int, r
 				}
 			}
 			if len(selectedBy) > 1 {
-				t.Errorf("Pod %q is selected by %q", c.pod.Name, selectedBy)
+				t.Errorf("Pod %q is selected by the Deployments %q", c.pod.Name, selectedBy)
 			}
 		}
 	})
@@ -67,12 +67,12 @@ func requireSeamless(t *testing.T, n *lab.Namespace, r *recording, wanted int, r
 func TestRenameMakesTheNewBeforeItDropsTheOld(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "deploymentName: cone", "replicas: 3"))
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cone", "replicas: 3"))
 	n.EventuallyReady(t, "vanilla")
 
 	r, began := record(t, n), time.Now()
-	n.Apply(t, flavour("vanilla", "deploymentName: cup", "replicas: 3"))
-	ice := eventuallyOnly(t, n, "vanilla", "cup")
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cup", "replicas: 3"))
+	ice := eventuallyOnlyDeployments(t, n, "vanilla", "cup")
 	n.Eventually(t, "the old Pods are gone", func(context.Context) error {
 		if pods := n.LivePods(t); len(pods) != 3 {
 			return fmt.Errorf("there are %d", len(pods))
@@ -80,43 +80,43 @@ func TestRenameMakesTheNewBeforeItDropsTheOld(t *testing.T) {
 		return nil
 	})
 
-	requireSeamless(t, n, r, 3, map[string]string{"cone": "cup"})
+	requireSeamlessRename(t, n, r, 3, map[string]string{"cone": "cup"})
 	if written := steps(deploymentWrites(t, n, began)); !cmp.Equal(written, []string{"create cup", "delete cone"}) {
-		t.Errorf("a rename took %q", written)
+		t.Errorf("the rename took these requests: %q", written)
 	}
 	if ice.Status.DeploymentName != "cup" || ice.Status.Replicas != 3 {
 		t.Errorf("the status is %+v", ice.Status)
 	}
-	eventuallyTold(t, n, "vanilla", v1alpha1.ReasonDeploymentCreated, `Created Deployment "cup"`)
-	eventuallyTold(t, n, "vanilla", v1alpha1.ReasonDeploymentRenamed, `Renamed Deployment "cone" to "cup"`)
+	eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonDeploymentCreated, `Created Deployment "cup"`)
+	eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonDeploymentRenamed, `Renamed Deployment "cone" to "cup"`)
 }
 
 func TestRenameThatIsTakenBackAtOnce(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "deploymentName: cone", "replicas: 3"))
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cone", "replicas: 3"))
 	n.EventuallyReady(t, "vanilla")
 
 	r := record(t, n)
 	for range 3 {
-		n.Apply(t, flavour("vanilla", "deploymentName: cup", "replicas: 3"))
-		n.Apply(t, flavour("vanilla", "deploymentName: cone", "replicas: 3"))
+		n.Apply(t, icecreamYAML("vanilla", "deploymentName: cup", "replicas: 3"))
+		n.Apply(t, icecreamYAML("vanilla", "deploymentName: cone", "replicas: 3"))
 	}
-	eventuallyOnly(t, n, "vanilla", "cone")
-	requireSeamless(t, n, r, 3, map[string]string{"cone": "cup", "cup": "cone"})
+	eventuallyOnlyDeployments(t, n, "vanilla", "cone")
+	requireSeamlessRename(t, n, r, 3, map[string]string{"cone": "cup", "cup": "cone"})
 }
 
-// When the old name comes back before the new Deployment can take over, nothing
-// that runs is touched.
+// If the old name is restored before the new Deployment can take over, the running Pods
+// are left alone.
 func TestRenameThatIsTakenBackHalfway(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "deploymentName: cone", "replicas: 2", "image: registry.example/vanilla:1"))
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cone", "replicas: 2", "image: registry.example/vanilla:1"))
 	n.EventuallyReady(t, "vanilla")
-	cone, pods := n.Deployment(t, "cone"), identities(n.LivePods(t))
+	cone, pods := n.Deployment(t, "cone"), podUIDs(n.LivePods(t))
 
 	r := record(t, n)
-	n.Apply(t, flavour("vanilla", "deploymentName: cup", "replicas: 2", "image: registry.example/never-ready:1"))
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cup", "replicas: 2", "image: registry.example/never-ready:1"))
 	n.Eventually(t, "there is a new Deployment with Pods", func(ctx context.Context) error {
 		cup, err := n.Deployments().Get(ctx, "cup", metav1.GetOptions{})
 		if err != nil {
@@ -127,37 +127,37 @@ func TestRenameThatIsTakenBackHalfway(t *testing.T) {
 		}
 		return nil
 	})
-	n.Apply(t, flavour("vanilla", "deploymentName: cone", "replicas: 2", "image: registry.example/vanilla:1"))
-	eventuallyOnly(t, n, "vanilla", "cone")
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cone", "replicas: 2", "image: registry.example/vanilla:1"))
+	eventuallyOnlyDeployments(t, n, "vanilla", "cone")
 
-	n.Eventually(t, "the Pods are those of before", func(context.Context) error {
-		if diff := cmp.Diff(pods, identities(n.LivePods(t))); diff != "" {
-			return fmt.Errorf("they have changed (-before +now):\n%s", diff)
+	n.Eventually(t, "only the original Pods are left", func(context.Context) error {
+		if diff := cmp.Diff(pods, podUIDs(n.LivePods(t))); diff != "" {
+			return fmt.Errorf("the Pods differ (-before +now):\n%s", diff)
 		}
 		return nil
 	})
 	if now := n.Deployment(t, "cone"); now.UID != cone.UID || now.Generation != cone.Generation {
-		t.Errorf("the Deployment was %+v\nand is %+v", cone.ObjectMeta, now.ObjectMeta)
+		t.Errorf("the Deployment was %+v\nand is now %+v", cone.ObjectMeta, now.ObjectMeta)
 	}
-	r.play(t, n, func(now scene, c change) {
+	r.replay(t, n, func(now snapshot, c change) {
 		if got := now.readyPods(); got < 2 {
-			t.Errorf("at version %d no more than %d Pods were ready", c.version, got)
+			t.Errorf("at resource version %d only %d Pods were ready", c.version, got)
 		}
 	})
-	eventuallyTold(t, n, "vanilla", v1alpha1.ReasonDeploymentRenamed, `Renamed Deployment "cup" to "cone"`)
+	eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonDeploymentRenamed, `Renamed Deployment "cup" to "cone"`)
 }
 
 func TestRenameToAnImageThatCannotBePulled(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "deploymentName: cone", "replicas: 2"))
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cone", "replicas: 2"))
 	n.EventuallyReady(t, "vanilla")
 	cone := n.Deployment(t, "cone")
 
 	r := record(t, n)
-	n.Apply(t, flavour("vanilla", "deploymentName: cup", "replicas: 2", "image: registry.example/does-not-exist:1"))
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cup", "replicas: 2", "image: registry.example/does-not-exist:1"))
 	n.EventuallyStalled(t, "vanilla", v1alpha1.ReasonImagePullBackOff)
-	n.Steadily(t, "the old Deployment stays", aMoment, func(ctx context.Context) error {
+	n.Steadily(t, "the old Deployment stays", settleTime, func(ctx context.Context) error {
 		now, err := n.Deployments().Get(ctx, "cone", metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -168,42 +168,42 @@ func TestRenameToAnImageThatCannotBePulled(t *testing.T) {
 		return nil
 	})
 
-	n.Apply(t, flavour("vanilla", "deploymentName: cup", "replicas: 2", "image: registry.example/vanilla:2"))
-	eventuallyOnly(t, n, "vanilla", "cup")
-	requireSeamless(t, n, r, 2, map[string]string{"cone": "cup"})
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cup", "replicas: 2", "image: registry.example/vanilla:2"))
+	eventuallyOnlyDeployments(t, n, "vanilla", "cup")
+	requireSeamlessRename(t, n, r, 2, map[string]string{"cone": "cup"})
 }
 
-// The API says of status.deploymentName: "While a rename is under way or
+// The API reference says about status.deploymentName: "While a rename is under way or
 // impossible, it is the one that still runs."
 func TestRenameUnderWayReportsTheDeploymentThatRuns(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "deploymentName: cone", "replicas: 2"))
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cone", "replicas: 2"))
 	n.EventuallyReady(t, "vanilla")
 
-	n.Apply(t, flavour("vanilla", "deploymentName: cup", "replicas: 2", "image: registry.example/does-not-exist:1"))
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cup", "replicas: 2", "image: registry.example/does-not-exist:1"))
 	ice := n.EventuallyStalled(t, "vanilla", v1alpha1.ReasonImagePullBackOff)
 	if ice.Status.DeploymentName != "cone" || ice.Status.AvailableReplicas != 2 {
-		t.Errorf("Deployment \"cone\" runs 2 Pods and \"cup\" cannot; the status says %q runs %d", ice.Status.DeploymentName, ice.Status.AvailableReplicas)
+		t.Errorf("Deployment \"cone\" runs 2 Pods and \"cup\" cannot run any, but the status says that %q runs %d", ice.Status.DeploymentName, ice.Status.AvailableReplicas)
 	}
 }
 
 func TestRenameToAnOccupiedName(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	foreign := kubectlMakes(t, n, "cup")
-	n.Apply(t, flavour("vanilla", "deploymentName: cone", "replicas: 2"))
+	foreign := createForeignDeployment(t, n, "cup")
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cone", "replicas: 2"))
 	before := n.EventuallyReady(t, "vanilla")
-	cone := atRest(t, n, "cone")
+	cone := eventuallySettled(t, n, "cone")
 
 	r := record(t, n)
-	n.Apply(t, flavour("vanilla", "deploymentName: cup", "replicas: 2"))
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cup", "replicas: 2"))
 	ice := n.EventuallyStalled(t, "vanilla", v1alpha1.ReasonErrResourceExists)
 	if s := ice.Status; s.DeploymentName != "cone" || s.Replicas != 2 || s.AvailableReplicas != 2 || s.Selector != before.Status.Selector || !cmp.Equal(s.Nodes, before.Status.Nodes) {
-		t.Errorf("Deployment \"cone\" runs on; the status was %+v\nand is %+v", before.Status, s)
+		t.Errorf("Deployment \"cone\" is unchanged, but the status was %+v\nand is now %+v", before.Status, s)
 	}
 	requireOneWarning(t, n, "vanilla", v1alpha1.ReasonErrResourceExists, `Resource "cup" already exists and is not managed by Icecream`)
-	n.Steadily(t, "the old Deployment runs on", aMoment, func(context.Context) error {
+	n.Steadily(t, "the old Deployment does not change", settleTime, func(context.Context) error {
 		if now := n.Deployment(t, "cone"); now.ResourceVersion != cone.ResourceVersion {
 			return fmt.Errorf("it is %+v", now)
 		}
@@ -212,8 +212,8 @@ func TestRenameToAnOccupiedName(t *testing.T) {
 	requireUntouched(t, n, foreign)
 
 	n.Kubectl(t, "delete", "deployment", "cup")
-	eventuallyOnly(t, n, "vanilla", "cup")
-	requireSeamless(t, n, r, 2, map[string]string{"cone": "cup", "cup": "cone"})
+	eventuallyOnlyDeployments(t, n, "vanilla", "cup")
+	requireSeamlessRename(t, n, r, 2, map[string]string{"cone": "cup", "cup": "cone"})
 }
 
 func TestRenameAndScaleAtOnce(t *testing.T) {
@@ -222,16 +222,16 @@ func TestRenameAndScaleAtOnce(t *testing.T) {
 		t.Run(fmt.Sprintf("from %d to %d", test.from, test.to), func(t *testing.T) {
 			t.Parallel()
 			n := NewNamespace(t)
-			n.Apply(t, flavour("vanilla", "deploymentName: cone", fmt.Sprintf("replicas: %d", test.from)))
+			n.Apply(t, icecreamYAML("vanilla", "deploymentName: cone", fmt.Sprintf("replicas: %d", test.from)))
 			n.EventuallyReady(t, "vanilla")
 
 			r := record(t, n)
-			n.Apply(t, flavour("vanilla", "deploymentName: cup", fmt.Sprintf("replicas: %d", test.to)))
-			ice := eventuallyOnly(t, n, "vanilla", "cup")
+			n.Apply(t, icecreamYAML("vanilla", "deploymentName: cup", fmt.Sprintf("replicas: %d", test.to)))
+			ice := eventuallyOnlyDeployments(t, n, "vanilla", "cup")
 			if int(ice.Status.Replicas) != test.to {
 				t.Errorf("the status is %+v", ice.Status)
 			}
-			requireSeamless(t, n, r, min(test.from, test.to), map[string]string{"cone": "cup"})
+			requireSeamlessRename(t, n, r, min(test.from, test.to), map[string]string{"cone": "cup"})
 		})
 	}
 }

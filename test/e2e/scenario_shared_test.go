@@ -24,41 +24,41 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// aMoment is long against everything that a controller does of its own accord in
-// a cluster in which nothing happens.
-const aMoment = 2 * time.Second
+// settleTime is long compared with anything that the controller does on its own while
+// nothing happens in the cluster.
+const settleTime = 2 * time.Second
 
-// flavour is the manifest of an Icecream with these fields in its spec.
-func flavour(name string, fields ...string) string {
+// icecreamYAML returns the manifest of an Icecream with these fields in its spec.
+func icecreamYAML(name string, fields ...string) string {
 	return fmt.Sprintf("apiVersion: controller.nicoleh.io/v1alpha1\nkind: Icecream\nmetadata: {name: %s}\nspec: {%s}\n", name, strings.Join(fields, ", "))
 }
 
-// edit is what kubectl edit would do to an Icecream: the fields of its spec, as
-// JSON, are merged in.
+// edit merges fields, given as JSON, into the spec of an Icecream, as kubectl edit would.
 func edit(t *testing.T, n *lab.Namespace, name, fields string) {
 	t.Helper()
 	n.Kubectl(t, "patch", "icecream", name, "--type=merge", "-p", `{"spec":{`+fields+`}}`)
 }
 
-// patchDeployment changes a Deployment as somebody else, by a JSON patch.
+// patchDeployment applies a JSON patch to a Deployment, as a user would.
 func patchDeployment(t *testing.T, n *lab.Namespace, name, operations string) {
 	t.Helper()
 	n.Kubectl(t, "patch", "deployment", name, "--type=json", "-p", operations)
 }
 
-// kubectlMakes runs a Deployment that no Icecream has to do with, and returns it
-// when nothing changes about it any more.
-func kubectlMakes(t *testing.T, n *lab.Namespace, name string) *appsv1.Deployment {
+// createForeignDeployment creates a Deployment that belongs to no Icecream, and returns
+// it once it no longer changes.
+func createForeignDeployment(t *testing.T, n *lab.Namespace, name string) *appsv1.Deployment {
 	t.Helper()
 	n.Kubectl(t, "create", "deployment", name, "--image=registry.example/foreign:1")
-	return atRest(t, n, name)
+	return eventuallySettled(t, n, name)
 }
 
-// atRest waits until a Deployment's controller has nothing more to say about it.
-func atRest(t *testing.T, n *lab.Namespace, name string) *appsv1.Deployment {
+// eventuallySettled waits until a Deployment has been rolled out and no longer changes,
+// and returns it.
+func eventuallySettled(t *testing.T, n *lab.Namespace, name string) *appsv1.Deployment {
 	t.Helper()
 	var got *appsv1.Deployment
-	n.Eventually(t, fmt.Sprintf("Deployment %q is at rest", name), func(ctx context.Context) (err error) {
+	n.Eventually(t, fmt.Sprintf("Deployment %q no longer changes", name), func(ctx context.Context) (err error) {
 		if got, err = n.Deployments().Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return err
 		}
@@ -73,34 +73,59 @@ func atRest(t *testing.T, n *lab.Namespace, name string) *appsv1.Deployment {
 	return got
 }
 
+// eventuallyHasDeployment waits until there is a Deployment of that name, in whatever
+// state.
+func eventuallyHasDeployment(t *testing.T, n *lab.Namespace, name string) {
+	t.Helper()
+	n.Eventually(t, fmt.Sprintf("there is a Deployment %q", name), func(ctx context.Context) error {
+		_, err := n.Deployments().Get(ctx, name, metav1.GetOptions{})
+		return err
+	})
+}
+
+// startQuota creates a quota, and returns once it is in force.
+func startQuota(t *testing.T, n *lab.Namespace, name, hard string) {
+	t.Helper()
+	n.Kubectl(t, "create", "quota", name, "--hard="+hard)
+	n.Eventually(t, "the quota is in force", func(ctx context.Context) error {
+		quota, err := n.Lab.Kube.CoreV1().ResourceQuotas(n.Name).Get(ctx, name, metav1.GetOptions{})
+		if err == nil && len(quota.Status.Used) == 0 {
+			return fmt.Errorf("its status is %+v", quota.Status)
+		}
+		return err
+	})
+}
+
+// isRolledOut reports whether all Pods of a Deployment are up to date and available.
 func isRolledOut(d *appsv1.Deployment) bool {
 	wanted := *d.Spec.Replicas
 	return d.Status.ObservedGeneration >= d.Generation && d.Status.Replicas == wanted &&
 		d.Status.UpdatedReplicas == wanted && d.Status.AvailableReplicas == wanted
 }
 
-// requireUntouched requires that a Deployment is the very object that it was, and
+// requireUntouched requires that a Deployment has not changed since before was read, and
 // that the controller has not even tried to write it.
 func requireUntouched(t *testing.T, n *lab.Namespace, before *appsv1.Deployment) {
 	t.Helper()
 	now := n.Deployment(t, before.Name)
 	if now.UID != before.UID || now.ResourceVersion != before.ResourceVersion {
-		t.Errorf("Deployment %q was UID %s at version %s, and is UID %s at version %s", before.Name, before.UID, before.ResourceVersion, now.UID, now.ResourceVersion)
+		t.Errorf("Deployment %q had UID %s and resource version %s, and now has UID %s and resource version %s", before.Name, before.UID, before.ResourceVersion, now.UID, now.ResourceVersion)
 	}
 	if written := deploymentWrites(t, n, time.Time{}, before.Name); len(written) > 0 {
-		t.Errorf("the controller has tried to write a Deployment that is not its own: %s", written)
+		t.Errorf("the controller tried to write a Deployment that is not its own: %s", written)
 	}
 }
 
-// requestsOf are the controller's requests in the namespace.
+// requestsOf returns the controller's requests in the namespace.
 func requestsOf(t *testing.T, n *lab.Namespace) lab.Requests {
 	t.Helper()
 	return n.Requests(t).By(n.Controller.User)
 }
 
-// deploymentWrites are the controller's attempts, from that time on, to write
-// Deployments of those names, or of any if there are none. (The name of a
-// Deployment that is created is known from the answer, if it is not refused.)
+// deploymentWrites returns the requests since that time by which the controller wrote, or
+// tried to write, Deployments with these names, or any Deployments if no names are given.
+// (For a creation, the name is known only from the response, so it is missing if the
+// creation was refused.)
 func deploymentWrites(t *testing.T, n *lab.Namespace, since time.Time, names ...string) lab.Requests {
 	t.Helper()
 	var found lab.Requests
@@ -112,14 +137,15 @@ func deploymentWrites(t *testing.T, n *lab.Namespace, since time.Time, names ...
 	return found
 }
 
-// isAccepted says whether a request was not answered with an error.
+// isAccepted reports whether a request succeeded.
 func isAccepted(e cluster.AuditEvent) bool { return e.Code < 400 }
 
-// isNotEvent says whether a request is about anything but an event. Events are sent
-// behind everything else, and nothing waits for them.
+// isNotEvent reports whether a request is about anything other than events, which are
+// sent in the background.
 func isNotEvent(e cluster.AuditEvent) bool { return e.Resource != "events" }
 
-// steps are requests in the order in which they arrived: "create new", "delete old".
+// steps returns the verb and the name of each request, such as "create new" or "delete
+// old", in the order in which the requests arrived.
 func steps(requests lab.Requests) []string {
 	slices.SortStableFunc(requests, func(a, b cluster.AuditEvent) int { return a.Received.Compare(b.Received) })
 	var words []string
@@ -129,59 +155,71 @@ func steps(requests lab.Requests) []string {
 	return words
 }
 
-// statusWrites are the controller's writes to the status of an Icecream.
+// statusWrites returns the requests since that time by which the controller wrote the
+// status of an Icecream.
 func statusWrites(t *testing.T, n *lab.Namespace, name string, since time.Time) lab.Requests {
 	t.Helper()
 	return requestsOf(t, n).Since(since).Resource("icecreams/status").Writes().Where(func(e cluster.AuditEvent) bool { return e.Name == name })
 }
 
-// notes are what the events of a reason say about an Icecream, each as often as it
-// was said.
-func notes(t *testing.T, n *lab.Namespace, name, reason string) []string {
+// eventNotes returns the messages of an Icecream's events of that reason. A message that
+// was reported several times is repeated as often.
+func eventNotes(t *testing.T, n *lab.Namespace, name, reason string) []string {
 	t.Helper()
 	var found []string
 	for _, event := range n.Events(t, name) {
 		if event.Reason == reason {
-			found = append(found, slices.Repeat([]string{event.Note}, lab.TimesTold(event))...)
+			found = append(found, slices.Repeat([]string{event.Note}, lab.Occurrences(event))...)
 		}
 	}
 	return found
 }
 
-// eventuallyTold waits until an event of that reason says those words about an
-// Icecream: events are sent behind the status.
-func eventuallyTold(t *testing.T, n *lab.Namespace, name, reason, words string) {
+// eventuallyEvent waits until an Icecream has an event of that reason whose message
+// contains these words. Events are sent after the status.
+func eventuallyEvent(t *testing.T, n *lab.Namespace, name, reason, words string) {
 	t.Helper()
-	n.Eventually(t, fmt.Sprintf("people are told %s: %s", reason, words), func(context.Context) error {
-		told := notes(t, n, name, reason)
-		if !slices.ContainsFunc(told, func(note string) bool { return strings.Contains(note, words) }) {
-			return fmt.Errorf("they are told %q", told)
+	n.Eventually(t, fmt.Sprintf("there is an event %s: %s", reason, words), func(context.Context) error {
+		found := eventNotes(t, n, name, reason)
+		if !slices.ContainsFunc(found, func(note string) bool { return strings.Contains(note, words) }) {
+			return fmt.Errorf("the events of that reason say %q", found)
 		}
 		return nil
 	})
 }
 
-// requireOneWarning waits until people have been warned about an Icecream, and
-// requires that it was for that reason, and once.
+// requireOneWarning waits until an Icecream has an event of that reason whose message
+// contains these words, and requires that it is the Icecream's only Warning and was
+// reported once.
 func requireOneWarning(t *testing.T, n *lab.Namespace, name, reason, words string) {
 	t.Helper()
-	eventuallyTold(t, n, name, reason, words)
+	eventuallyEvent(t, n, name, reason, words)
 	var warnings []string
 	for _, event := range n.Events(t, name) {
 		if event.Type != corev1.EventTypeWarning {
 			continue
 		}
 		if event.Series != nil {
-			t.Errorf("the warning %q came %d times", event.Note, event.Series.Count)
+			t.Errorf("the Warning %q was reported %d times", event.Note, event.Series.Count)
 		}
 		warnings = append(warnings, event.Reason+": "+event.Note)
 	}
 	if len(warnings) != 1 {
-		t.Errorf("people were warned %d times: %q", len(warnings), warnings)
+		t.Errorf("there are %d Warnings, want one: %q", len(warnings), warnings)
 	}
 }
 
-// kstatusOf is what deployment tools make of an Icecream.
+// requireNoWarnings requires that an Icecream has no Warnings.
+func requireNoWarnings(t *testing.T, n *lab.Namespace, name string) {
+	t.Helper()
+	for _, event := range n.Events(t, name) {
+		if event.Type == corev1.EventTypeWarning {
+			t.Errorf("there is a Warning %s: %s", event.Reason, event.Note)
+		}
+	}
+}
+
+// kstatusOf returns the status of an Icecream as deployment tools see it.
 func kstatusOf(t *testing.T, n *lab.Namespace, name string) status.Status {
 	t.Helper()
 	object, err := n.Lab.Dynamic.Resource(v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version)).Namespace(n.Name).Get(t.Context(), name, metav1.GetOptions{})
@@ -195,23 +233,25 @@ func kstatusOf(t *testing.T, n *lab.Namespace, name string) status.Status {
 	return result.Status
 }
 
-// requireNothingLeft waits until the namespace has no Deployment, ReplicaSet or Pod.
+// requireNothingLeft waits until the namespace has no Icecream, Deployment, ReplicaSet or
+// Pod.
 func requireNothingLeft(t *testing.T, n *lab.Namespace) {
 	t.Helper()
-	n.Eventually(t, "nothing is left", func(ctx context.Context) error {
+	n.Eventually(t, "the namespace is empty", func(ctx context.Context) error {
 		left, err := n.TryKubectl(ctx, "", "get", "icecreams,deployments,replicasets,pods", "-o", "name")
 		if err != nil {
 			return err
 		}
 		if left != "" {
-			return fmt.Errorf("there is %q", strings.Fields(left))
+			return fmt.Errorf("it still has %q", strings.Fields(left))
 		}
 		return nil
 	})
 }
 
-// identities are the names and UIDs of Pods: what changes when one is replaced.
-func identities(pods []corev1.Pod) map[string]types.UID {
+// podUIDs returns the UIDs of Pods by name. A Pod that has been replaced has another
+// name or UID.
+func podUIDs(pods []corev1.Pod) map[string]types.UID {
 	found := map[string]types.UID{}
 	for _, pod := range pods {
 		found[pod.Name] = pod.UID
@@ -219,29 +259,29 @@ func identities(pods []corev1.Pod) map[string]types.UID {
 	return found
 }
 
-// recording holds every change of Deployments and Pods in a namespace.
+// A recording holds every change to the Deployments and Pods of a namespace.
 type recording struct {
-	begin uint64 // the resource version from which on changes are shown
+	begin uint64 // replay shows the changes after this resource version
 
 	mu      sync.Mutex
 	changes []change
 }
 
-// change is that an object is as it now is, or that it is gone.
+// A change is a new state of an object, or its deletion.
 type change struct {
 	version    uint64
-	deployment *appsv1.Deployment // one of these two
+	deployment *appsv1.Deployment // exactly one of deployment and pod is set
 	pod        *corev1.Pod
 	isGone     bool
 }
 
-// scene is what there is at one time, by name.
-type scene struct {
+// A snapshot holds the objects that exist at one moment, by name.
+type snapshot struct {
 	deployments map[string]*appsv1.Deployment
 	pods        map[string]*corev1.Pod
 }
 
-// record records what happens in a namespace from now on.
+// record records the changes in a namespace from now on, until the test ends.
 func record(t *testing.T, n *lab.Namespace) *recording {
 	t.Helper()
 	r := &recording{}
@@ -265,8 +305,8 @@ func record(t *testing.T, n *lab.Namespace) *recording {
 	return r
 }
 
-// follow records what a watch shows from that resource version on, until the test
-// ends.
+// follow records the changes that a watch reports after that resource version, until the
+// test ends.
 func (r *recording) follow(t *testing.T, watchFrom func(context.Context, metav1.ListOptions) (watch.Interface, error), version string) {
 	t.Helper()
 	watcher, err := watchFrom(context.WithoutCancel(t.Context()), metav1.ListOptions{ResourceVersion: version})
@@ -293,19 +333,20 @@ func (r *recording) add(t *testing.T, event watch.Event) {
 	case *corev1.Pod:
 		c.version, c.pod = versionOf(t, object), object
 	default:
-		return // the watch has been stopped, or has failed; play misses what it would have shown
+		return // the watch was stopped or has failed; if changes are missing, replay notices
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.changes = append(r.changes, c)
 }
 
-// play shows what has happened so far, one change after the other, in the order
-// in which the API server knows it. It waits until the recording is complete.
-func (r *recording) play(t *testing.T, n *lab.Namespace, see func(now scene, c change)) {
+// replay waits until the recording is complete. Then it calls visit for each change so far,
+// together with the snapshot after that change, in the order in which the API server made
+// the changes.
+func (r *recording) replay(t *testing.T, n *lab.Namespace, visit func(now snapshot, c change)) {
 	t.Helper()
-	n.Eventually(t, "everything has been recorded", func(ctx context.Context) error {
-		end := r.each(func(scene, change) {})
+	n.Eventually(t, "the recording is complete", func(ctx context.Context) error {
+		end := r.forEach(func(snapshot, change) {})
 		for _, d := range n.AllDeployments(t) {
 			if seen := end.deployments[d.Name]; seen == nil || seen.ResourceVersion != d.ResourceVersion {
 				return fmt.Errorf("the last change of Deployment %q is missing", d.Name)
@@ -323,21 +364,21 @@ func (r *recording) play(t *testing.T, n *lab.Namespace, see func(now scene, c c
 			delete(end.pods, pod.Name)
 		}
 		if len(end.deployments)+len(end.pods) > 0 {
-			return errors.New("the end of an object is missing")
+			return errors.New("the deletion of an object is missing")
 		}
 		return nil
 	})
-	r.each(see)
+	r.forEach(visit)
 }
 
-// each shows what has been recorded, and returns what there is at the end.
-func (r *recording) each(see func(now scene, c change)) scene {
+// forEach calls visit for each change recorded so far, and returns the snapshot at the end.
+func (r *recording) forEach(visit func(now snapshot, c change)) snapshot {
 	r.mu.Lock()
 	changes := slices.Clone(r.changes)
 	r.mu.Unlock()
 	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(a.version, b.version) })
 
-	now := scene{deployments: map[string]*appsv1.Deployment{}, pods: map[string]*corev1.Pod{}}
+	now := snapshot{deployments: map[string]*appsv1.Deployment{}, pods: map[string]*corev1.Pod{}}
 	for _, c := range changes {
 		switch {
 		case c.deployment != nil && c.isGone:
@@ -350,12 +391,13 @@ func (r *recording) each(see func(now scene, c change)) scene {
 			now.pods[c.pod.Name] = c.pod
 		}
 		if c.version > r.begin {
-			see(now, c)
+			visit(now, c)
 		}
 	}
 	return now
 }
 
+// versionOf returns the resource version of an object as a number.
 func versionOf(t *testing.T, of interface{ GetResourceVersion() string }) uint64 {
 	t.Helper()
 	version, err := strconv.ParseUint(of.GetResourceVersion(), 10, 64)
@@ -365,8 +407,8 @@ func versionOf(t *testing.T, of interface{ GetResourceVersion() string }) uint64
 	return version
 }
 
-// readyPods is how many Pods can serve.
-func (s scene) readyPods() int {
+// readyPods returns the number of ready Pods.
+func (s snapshot) readyPods() int {
 	ready := 0
 	for _, pod := range s.pods {
 		if isReadyPod(pod) {
@@ -376,7 +418,7 @@ func (s scene) readyPods() int {
 	return ready
 }
 
-// isReadyPod says whether a Pod serves and is not about to end.
+// isReadyPod reports whether a Pod is ready and not being deleted.
 func isReadyPod(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue

@@ -18,9 +18,8 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// requireShown requires that kubectl get says of an Icecream that it is not Ready,
-// and why.
-func requireShown(t *testing.T, n *lab.Namespace, name, ready, reason string) {
+// requireKubectlShows requires that kubectl get shows this value of Ready and this reason.
+func requireKubectlShows(t *testing.T, n *lab.Namespace, name, ready, reason string) {
 	t.Helper()
 	line := strings.Fields(n.Kubectl(t, "get", "icecream", name, "--no-headers"))
 	// NAME READY DESIRED AVAILABLE NODES REASON AGE
@@ -29,9 +28,10 @@ func requireShown(t *testing.T, n *lab.Namespace, name, ready, reason string) {
 	}
 }
 
-// requireTrouble waits until an Icecream is Stalled for that reason, and requires
-// that everybody who asks is told why, in these words.
-func requireTrouble(t *testing.T, n *lab.Namespace, name, reason, words string) {
+// requireProblem waits until an Icecream is Stalled for that reason. It requires that
+// kubectl get and kstatus agree, and that the conditions and the only Warning contain
+// these words.
+func requireProblem(t *testing.T, n *lab.Namespace, name, reason, words string) {
 	t.Helper()
 	ice := n.EventuallyStalled(t, name, reason)
 	for _, condition := range ice.Status.Conditions {
@@ -39,16 +39,16 @@ func requireTrouble(t *testing.T, n *lab.Namespace, name, reason, words string) 
 			t.Errorf("condition %s says %q", condition.Type, condition.Message)
 		}
 	}
-	requireShown(t, n, name, "False", reason)
+	requireKubectlShows(t, n, name, "False", reason)
 	if got := kstatusOf(t, n, name); got != status.FailedStatus {
-		t.Errorf("deployment tools take it for %s", got)
+		t.Errorf("kstatus is %s, want Failed", got)
 	}
 	requireOneWarning(t, n, name, reason, words)
 }
 
-// requireMended waits until an Icecream is Ready, and requires that nothing in its
-// status still speaks of that reason.
-func requireMended(t *testing.T, n *lab.Namespace, name, reason string) {
+// requireRecovered waits until an Icecream is Ready, and requires that nothing in its
+// status still mentions that reason.
+func requireRecovered(t *testing.T, n *lab.Namespace, name, reason string) {
 	t.Helper()
 	ice := n.EventuallyReady(t, name)
 	text, err := json.Marshal(ice.Status)
@@ -56,51 +56,52 @@ func requireMended(t *testing.T, n *lab.Namespace, name, reason string) {
 		t.Fatal(err)
 	}
 	if strings.Contains(string(text), reason) {
-		t.Errorf("it is mended, and its status still says %s", text)
+		t.Errorf("the Icecream is Ready, but its status still says %s", text)
 	}
-	requireShown(t, n, name, "True", v1alpha1.ReasonAvailable)
+	requireKubectlShows(t, n, name, "True", v1alpha1.ReasonAvailable)
 	if got := kstatusOf(t, n, name); got != status.CurrentStatus {
-		t.Errorf("deployment tools take it for %s", got)
+		t.Errorf("kstatus is %s, want Current", got)
 	}
-	n.Eventually(t, "people are told that it is mended", func(context.Context) error {
-		// A repetition of an event may be counted later.
+	n.Eventually(t, "there is an event Synced", func(context.Context) error {
+		// There may be only one: a repeated event may be counted later.
 		for _, event := range n.Events(t, name) {
 			if event.Reason == v1alpha1.ReasonSynced {
 				return nil
 			}
 		}
-		return errors.New("nobody has told them")
+		return errors.New("there is none")
 	})
 }
 
 func TestPodsThatNoNodeCanTake(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "replicas: 2", `resources: {requests: {cpu: "1000"}}`))
-	requireTrouble(t, n, "vanilla", v1alpha1.ReasonUnschedulable, "Insufficient cpu")
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2", `resources: {requests: {cpu: "1000"}}`))
+	requireProblem(t, n, "vanilla", v1alpha1.ReasonUnschedulable, "Insufficient cpu")
 	if ice := n.Icecream(t, "vanilla"); ice.Status.Replicas != 2 || ice.Status.AvailableReplicas != 0 || len(ice.Status.Nodes) != 0 {
 		t.Errorf("the status is %+v", ice.Status)
 	}
-	n.Apply(t, flavour("vanilla", "replicas: 2", "resources: {requests: {cpu: 100m}}"))
-	requireMended(t, n, "vanilla", v1alpha1.ReasonUnschedulable)
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2", "resources: {requests: {cpu: 100m}}"))
+	requireRecovered(t, n, "vanilla", v1alpha1.ReasonUnschedulable)
 }
 
 func TestImageThatCannotBePulled(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "replicas: 2", "image: registry.example/does-not-exist:1"))
-	requireTrouble(t, n, "vanilla", v1alpha1.ReasonImagePullBackOff, `cannot pull image "registry.example/does-not-exist:1": failed to pull`)
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2", "image: registry.example/does-not-exist:1"))
+	requireProblem(t, n, "vanilla", v1alpha1.ReasonImagePullBackOff, `cannot pull image "registry.example/does-not-exist:1": failed to pull`)
 	edit(t, n, "vanilla", `"image": "registry.example/vanilla:1"`)
-	requireMended(t, n, "vanilla", v1alpha1.ReasonImagePullBackOff)
+	requireRecovered(t, n, "vanilla", v1alpha1.ReasonImagePullBackOff)
 }
 
-// A kubelet that tries again changes the Pod twice each time. That is no news.
+// A kubelet that retries changes the Pod twice each time. The controller does not report
+// these changes.
 func TestImageThatIsTriedAgainAndAgainIsNoNews(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "image: registry.example/does-not-exist:1"))
+	n.Apply(t, icecreamYAML("vanilla", "image: registry.example/does-not-exist:1"))
 	n.EventuallyStalled(t, "vanilla", v1alpha1.ReasonImagePullBackOff)
-	n.Steadily(t, "it is Stalled", aMoment, func(context.Context) error {
+	n.Steadily(t, "it stays Stalled", settleTime, func(context.Context) error {
 		return lab.IsStalled(v1alpha1.ReasonImagePullBackOff)(n.Icecream(t, "vanilla"))
 	})
 
@@ -110,7 +111,7 @@ func TestImageThatIsTriedAgainAndAgainIsNoNews(t *testing.T) {
 	for range attempts {
 		n.Eventually(t, "the kubelet backs off", func(context.Context) error {
 			if got := waitingReason(t, n, pod); got != "ImagePullBackOff" {
-				return fmt.Errorf("the container waits because of %q", got)
+				return fmt.Errorf("the container is waiting because of %q", got)
 			}
 			return nil
 		})
@@ -129,15 +130,16 @@ func TestImageThatIsTriedAgainAndAgainIsNoNews(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	n.Steadily(t, "it is Stalled", aMoment, func(context.Context) error {
+	n.Steadily(t, "it stays Stalled", settleTime, func(context.Context) error {
 		return lab.IsStalled(v1alpha1.ReasonImagePullBackOff)(n.Icecream(t, "vanilla"))
 	})
 	if written := statusWrites(t, n, "vanilla", began); len(written) > 0 {
-		t.Errorf("the image was tried %d times, and the controller made %s; the status was %+v\nand is %+v", attempts, written, before.Status, n.Icecream(t, "vanilla").Status)
+		t.Errorf("the kubelet tried to pull the image %d times, and the controller made %s; the status was %+v\nand is now %+v", attempts, written, before.Status, n.Icecream(t, "vanilla").Status)
 	}
 	requireOneWarning(t, n, "vanilla", v1alpha1.ReasonImagePullBackOff, "cannot pull")
 }
 
+// waitingReason returns why the first container of a Pod is waiting, or "" if it is not.
 func waitingReason(t *testing.T, n *lab.Namespace, pod string) string {
 	t.Helper()
 	now, err := n.Pods().Get(t.Context(), pod, metav1.GetOptions{})
@@ -150,12 +152,12 @@ func waitingReason(t *testing.T, n *lab.Namespace, pod string) string {
 	return now.Status.ContainerStatuses[0].State.Waiting.Reason
 }
 
-// A container that crashes is started again after a while, and crashes again.
+// A container that crashes is restarted after a while, and crashes again.
 func TestPodsThatCrash(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "replicas: 2", "image: registry.example/crash:1"))
-	requireTrouble(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff, "exit code 1")
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2", "image: registry.example/crash:1"))
+	requireProblem(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff, "exit code 1")
 
 	began := time.Now()
 	n.Eventually(t, "a container has crashed three times", func(context.Context) error {
@@ -164,63 +166,64 @@ func TestPodsThatCrash(t *testing.T) {
 				return nil
 			}
 		}
-		return fmt.Errorf("it is %s since %s", "not so", time.Since(began))
+		return fmt.Errorf("after %s, none has", time.Since(began))
 	})
 	if written := statusWrites(t, n, "vanilla", began); len(written) > 0 {
-		t.Errorf("nothing has changed, and the controller made %s", written)
+		t.Errorf("nothing has changed, but the controller made %s", written)
 	}
-	requireTrouble(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff, "exit code 1")
+	requireProblem(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff, "exit code 1")
 
 	edit(t, n, "vanilla", `"image": "registry.example/vanilla:1"`)
-	requireMended(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff)
+	requireRecovered(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff)
 }
 
-// An update to something that cannot run leaves what runs alone, as a Deployment
-// does.
+// An update to an image that cannot run leaves the running Pods alone, as with any
+// Deployment.
 func TestUpdateThatCannotRun(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "replicas: 4", "image: registry.example/vanilla:1"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 4", "image: registry.example/vanilla:1"))
 	n.EventuallyReady(t, "vanilla")
 	edit(t, n, "vanilla", `"image": "registry.example/crash:2"`)
-	requireTrouble(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff, "exit code 1")
+	requireProblem(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff, "exit code 1")
 	if ice := n.Icecream(t, "vanilla"); ice.Status.AvailableReplicas < 3 || ice.Status.UpdatedReplicas == 0 {
 		t.Errorf("the status is %+v", ice.Status)
 	}
 	edit(t, n, "vanilla", `"image": "registry.example/vanilla:1"`)
-	requireMended(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff)
+	requireRecovered(t, n, "vanilla", v1alpha1.ReasonCrashLoopBackOff)
 }
 
-// Of a Pod that runs and does not become ready nobody knows why. It has as much
-// time as the Deployment gives it, which is not the controller's to say.
+// If a Pod runs but does not become ready, nothing says why. The Icecream is then Stalled
+// only when the Deployment exceeds its progress deadline, which the controller does not
+// set.
 func TestPodsThatNeverBecomeReady(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "replicas: 2", "image: registry.example/never-ready:1"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2", "image: registry.example/never-ready:1"))
 	n.EventuallyIcecream(t, "vanilla", "is Reconciling with all its Pods", func(ice *v1alpha1.Icecream) error {
 		if s := ice.Status; s.Replicas != 2 || s.NodeCount == 0 {
 			return fmt.Errorf("the status is %+v", s)
 		}
 		return nil
 	})
-	n.Steadily(t, "it is in progress for longer than other troubles may last", 4*time.Second, func(context.Context) error {
+	n.Steadily(t, "it is still in progress after the stall timeout", 4*time.Second, func(context.Context) error {
 		if got := kstatusOf(t, n, "vanilla"); got != status.InProgressStatus {
-			return fmt.Errorf("it is %s", got)
+			return fmt.Errorf("kstatus is %s", got)
 		}
 		return nil
 	})
-	requireShown(t, n, "vanilla", "False", v1alpha1.ReasonProgressing)
+	requireKubectlShows(t, n, "vanilla", "False", v1alpha1.ReasonProgressing)
 
 	n.Kubectl(t, "patch", "deployment", "vanilla", "-p", `{"spec":{"progressDeadlineSeconds":5}}`)
 	n.EventuallyStalled(t, "vanilla", v1alpha1.ReasonProgressDeadlineExceeded)
-	requireShown(t, n, "vanilla", "False", v1alpha1.ReasonProgressDeadlineExceeded)
+	requireKubectlShows(t, n, "vanilla", "False", v1alpha1.ReasonProgressDeadlineExceeded)
 	if got := kstatusOf(t, n, "vanilla"); got != status.FailedStatus {
-		t.Errorf("deployment tools take it for %s", got)
+		t.Errorf("kstatus is %s, want Failed", got)
 	}
 	requireOneWarning(t, n, "vanilla", v1alpha1.ReasonProgressDeadlineExceeded, "")
 
 	edit(t, n, "vanilla", `"image": "registry.example/vanilla:1"`)
-	requireMended(t, n, "vanilla", v1alpha1.ReasonProgressDeadlineExceeded)
+	requireRecovered(t, n, "vanilla", v1alpha1.ReasonProgressDeadlineExceeded)
 	if got := n.Deployment(t, "vanilla").Spec.ProgressDeadlineSeconds; got == nil || *got != 5 {
 		t.Errorf("the Deployment's deadline is now %v", got)
 	}
@@ -229,87 +232,66 @@ func TestPodsThatNeverBecomeReady(t *testing.T) {
 func TestQuotaThatHasNoRoom(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Kubectl(t, "create", "quota", "few", "--hard=pods=1")
-	n.Eventually(t, "the quota counts", func(ctx context.Context) error {
-		quota, err := n.Lab.Kube.CoreV1().ResourceQuotas(n.Name).Get(ctx, "few", metav1.GetOptions{})
-		if err == nil && len(quota.Status.Used) == 0 {
-			return fmt.Errorf("its status is %+v", quota.Status)
-		}
-		return err
-	})
-	n.Apply(t, flavour("vanilla", "replicas: 3"))
-	requireTrouble(t, n, "vanilla", v1alpha1.ReasonReplicaFailure, "exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1")
+	startQuota(t, n, "few", "pods=1")
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 3"))
+	requireProblem(t, n, "vanilla", v1alpha1.ReasonReplicaFailure, "exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1")
 	if ice := n.Icecream(t, "vanilla"); ice.Status.AvailableReplicas != 1 || len(ice.Status.Nodes) != 1 {
 		t.Errorf("the status is %+v", ice.Status)
 	}
 	n.Kubectl(t, "scale", "icecream/vanilla", "--replicas=1")
-	requireMended(t, n, "vanilla", v1alpha1.ReasonReplicaFailure)
+	requireRecovered(t, n, "vanilla", v1alpha1.ReasonReplicaFailure)
 }
 
 // A quota may forbid the Deployment itself.
 func TestQuotaThatHasNoRoomForTheDeployment(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Kubectl(t, "create", "quota", "none", "--hard=count/deployments.apps=0")
-	n.Eventually(t, "the quota counts", func(ctx context.Context) error {
-		quota, err := n.Lab.Kube.CoreV1().ResourceQuotas(n.Name).Get(ctx, "none", metav1.GetOptions{})
-		if err == nil && len(quota.Status.Used) == 0 {
-			return fmt.Errorf("its status is %+v", quota.Status)
-		}
-		return err
-	})
-	n.Apply(t, flavour("vanilla"))
-	n.EventuallyIcecream(t, "vanilla", "says what it is refused for", func(ice *v1alpha1.Icecream) error {
-		for _, condition := range ice.Status.Conditions {
-			if condition.Type == v1alpha1.ConditionReady && condition.Reason == v1alpha1.ReasonDeploymentRefused && strings.Contains(condition.Message, "exceeded quota: none") {
-				return nil
-			}
-		}
-		return fmt.Errorf("its conditions are %+v", ice.Status.Conditions)
-	})
-	requireShown(t, n, "vanilla", "False", v1alpha1.ReasonDeploymentRefused)
+	startQuota(t, n, "none", "count/deployments.apps=0")
+	n.Apply(t, icecreamYAML("vanilla"))
+	eventuallyRefused(t, n, "vanilla", "exceeded quota: none")
+	requireKubectlShows(t, n, "vanilla", "False", v1alpha1.ReasonDeploymentRefused)
 	requireOneWarning(t, n, "vanilla", v1alpha1.ReasonDeploymentRefused, "exceeded quota: none")
 	n.Kubectl(t, "delete", "quota", "none")
-	requireMended(t, n, "vanilla", v1alpha1.ReasonDeploymentRefused)
+	requireRecovered(t, n, "vanilla", v1alpha1.ReasonDeploymentRefused)
 }
 
 func TestNamespaceWithTheStrictestPodSecurity(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
 	n.Kubectl(t, "label", "namespace", n.Name, "pod-security.kubernetes.io/enforce=restricted")
-	// It holds from the moment in which the API server's own cache knows of it.
+	// The label takes effect when the API server's own cache has it.
 	n.Eventually(t, "a Pod that is not restricted is refused", func(ctx context.Context) error {
 		if _, err := n.TryKubectl(ctx, "", "run", "lax", "--image=registry.example/lax:1", "--dry-run=server"); err == nil {
-			return fmt.Errorf("it is accepted")
+			return fmt.Errorf("the Pod is accepted")
 		}
 		return nil
 	})
-	n.Apply(t, flavour("vanilla", "replicas: 2"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2"))
 	n.EventuallyReady(t, "vanilla")
 }
 
 func TestPausedDeployment(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	n.Apply(t, flavour("vanilla", "replicas: 2", "image: registry.example/vanilla:1"))
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2", "image: registry.example/vanilla:1"))
 	n.EventuallyReady(t, "vanilla")
 
-	// Nothing is missing, so nothing is wrong. Until the Deployment's controller has
-	// said so, too, it may be in progress.
+	// Pausing a complete Deployment is not a problem. Until the Deployment controller has
+	// observed the pause, the Icecream may be in progress.
 	n.Kubectl(t, "rollout", "pause", "deployment/vanilla")
-	n.Steadily(t, "it has not failed", aMoment, func(context.Context) error {
+	n.Steadily(t, "it does not fail", settleTime, func(context.Context) error {
 		if got := kstatusOf(t, n, "vanilla"); got != status.CurrentStatus && got != status.InProgressStatus {
-			return fmt.Errorf("it is %s", got)
+			return fmt.Errorf("kstatus is %s", got)
 		}
 		return nil
 	})
 	n.EventuallyReady(t, "vanilla")
 
 	edit(t, n, "vanilla", `"image": "registry.example/vanilla:2"`)
-	requireTrouble(t, n, "vanilla", v1alpha1.ReasonDeploymentPaused, `Deployment "vanilla" is paused`)
+	requireProblem(t, n, "vanilla", v1alpha1.ReasonDeploymentPaused, `Deployment "vanilla" is paused`)
 	if d := n.Deployment(t, "vanilla"); !d.Spec.Paused || d.Status.AvailableReplicas != 2 || d.Status.UpdatedReplicas != 0 {
 		t.Errorf("the Deployment is %+v", d)
 	}
 	n.Kubectl(t, "rollout", "resume", "deployment/vanilla")
-	requireMended(t, n, "vanilla", v1alpha1.ReasonDeploymentPaused)
+	requireRecovered(t, n, "vanilla", v1alpha1.ReasonDeploymentPaused)
 }

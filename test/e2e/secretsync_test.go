@@ -30,13 +30,13 @@ const (
 	vault   = "secretsync"
 	share   = "controller.nicoleh.io/secretsync"
 	copied  = "controller.nicoleh.io/secretsync-source-namespace=secretsync"
-	unspoke = "correct-horse-" // is in every value, and must not be told
+	unspoke = "correct-horse-" // is part of every value, and must not be disclosed
 )
 
-// secrets is a cluster with namespaces that want Secrets.
+// secrets is a cluster with namespaces that want copies.
 type secrets struct {
 	*testing.T
-	n       *lab.Namespace // for what it can do
+	n       *lab.Namespace // for its helpers
 	targets []string
 }
 
@@ -64,7 +64,7 @@ func newSecrets(t *testing.T, namespaces int) *secrets {
 	return s
 }
 
-// namespace makes a marked namespace.
+// namespace creates a marked namespace.
 func (s *secrets) namespace(name string) {
 	s.Helper()
 	made := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{share: ""}}}
@@ -82,7 +82,7 @@ func (s *secrets) mark(namespace, annotation, value string) {
 	}
 }
 
-// source makes a source, in place of the one of that name that there may be.
+// source creates a source, or replaces the one of that name.
 func (s *secrets) source(name, value string, edits ...func(*corev1.Secret)) {
 	s.Helper()
 	source := &corev1.Secret{
@@ -113,8 +113,8 @@ func (s *secrets) patch(namespace, name, patch string) {
 	}
 }
 
-// check compares the copies of a name that there are to where they should be, and
-// to their source.
+// check compares the copies of that name with where they should be, and with their
+// source.
 func (s *secrets) check(ctx context.Context, name string, where []string) error {
 	list, err := s.n.Lab.Kube.CoreV1().Secrets("").List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name, LabelSelector: copied})
 	if err != nil {
@@ -166,7 +166,7 @@ func (s *secrets) check(ctx context.Context, name string, where []string) error 
 	return nil
 }
 
-// eventually waits until there are right copies in those namespaces and nowhere else.
+// eventually waits until there are correct copies in those namespaces and nowhere else.
 func (s *secrets) eventually(what, name string, where []string) {
 	s.Helper()
 	s.n.Eventually(s.T, what, func(ctx context.Context) error { return s.check(ctx, name, where) })
@@ -175,7 +175,7 @@ func (s *secrets) eventually(what, name string, where []string) {
 // eventuallyTold waits for an event about a source.
 func (s *secrets) eventuallyTold(source string, words ...string) {
 	s.Helper()
-	s.n.Eventually(s.T, "people are told "+strings.Join(words, " "), func(ctx context.Context) error {
+	s.n.Eventually(s.T, "there is an event "+strings.Join(words, " "), func(ctx context.Context) error {
 		list, err := s.n.Lab.Kube.EventsV1().Events(vault).List(ctx, metav1.ListOptions{FieldSelector: "regarding.kind=Secret,regarding.name=" + source})
 		if err != nil {
 			return err
@@ -192,7 +192,7 @@ func (s *secrets) eventuallyTold(source string, words ...string) {
 // eventuallyToldAbout waits for an event about a namespace.
 func (s *secrets) eventuallyToldAbout(namespace string, words ...string) {
 	s.Helper()
-	s.n.Eventually(s.T, "people are told "+strings.Join(words, " "), func(ctx context.Context) error {
+	s.n.Eventually(s.T, "there is an event "+strings.Join(words, " "), func(ctx context.Context) error {
 		list, err := s.n.Lab.Kube.EventsV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "regarding.kind=Namespace,regarding.name=" + namespace})
 		if err != nil {
 			return err
@@ -212,8 +212,8 @@ func (s *secrets) confirm() {
 	s.mark(vault, "controller.nicoleh.io/secretsync-confirm-deletions-until", time.Now().Add(time.Hour).UTC().Format(`"`+time.RFC3339+`"`))
 }
 
-// eventuallyTroubled waits until the metrics count so many targets that are taken by
-// others, and copies that failed.
+// eventuallyTroubled waits until the metrics count so many copies whose name is taken,
+// and so many that failed.
 func (s *secrets) eventuallyTroubled(c *lab.Controller, taken, failed int) {
 	s.Helper()
 	s.eventuallyCounted(c, map[string]int{"ErrResourceExists": taken, "CopyFailed": failed})
@@ -233,12 +233,12 @@ func (s *secrets) eventuallyCounted(c *lab.Controller, troubles map[string]int) 
 	})
 }
 
-// writes are those of the controller to Secrets since then.
+// writes returns the controller's writes of Secrets since then.
 func (s *secrets) writes(c *lab.Controller, mark time.Time) lab.Requests {
 	return s.n.Lab.Requests(s).By(c.User).Since(mark).Resource("secrets").Writes()
 }
 
-// syncs are how many syncs of each object the log has, from a line on.
+// syncs returns how many syncs of each object the log has, from that line on.
 func syncs(log string) map[string]int {
 	counts := map[string]int{}
 	for _, found := range regexp.MustCompile(`\] "(?:Synced|Not yet|Sync failed|Gave up[^"]*)".* object="([^"]+)"`).FindAllStringSubmatch(log, -1) {
@@ -251,8 +251,8 @@ func (s *secrets) without(namespaces ...string) []string {
 	return slices.DeleteFunc(slices.Clone(s.targets), func(name string) bool { return slices.Contains(namespaces, name) })
 }
 
-// What 300 namespaces cost, of which one refuses its copy and one has a Secret of its
-// own.
+// What 300 namespaces cost, one of which refuses its copy and one of which has a Secret
+// of its own.
 func TestSecretsync(t *testing.T) {
 	t.Parallel()
 	const refusing, taken, plain = "team-007", "taken", "plain"
@@ -285,14 +285,14 @@ func TestSecretsync(t *testing.T) {
 	s.eventuallyTold("db", "Warning CopyFailed", refusing, "quota")
 	s.eventuallyTold("db", "Warning ErrResourceExists", taken, "not managed by secretsync")
 
-	// The key of hashes is the one thing that is written beside copies.
+	// The key of content hashes is the only thing that is written besides copies.
 	eventuallyIdleButFor(s, c, refusing, taken)
 	made := s.writes(c, began).Where(func(e cluster.AuditEvent) bool { return e.Code < 300 })
 	if len(made) != 299+1 {
 		t.Errorf("299 copies and a key took %s", made)
 	}
 
-	// A rotation is one write for each, and at most one more look at it.
+	// A change of the source costs one write of each copy, and at most one more sync.
 	before, mark := len(c.Log()), time.Now()
 	s.patch(vault, "db", `{"stringData":{"password":"`+unspoke+`2","more":"`+unspoke+`more"}}`)
 	s.eventually("a rotation has come to all", "db", s.without(refusing))
@@ -308,7 +308,7 @@ func TestSecretsync(t *testing.T) {
 		t.Errorf("299 copies were written %d times", updates)
 	}
 
-	// A restart when all is well costs nothing.
+	// A restart writes nothing when all is well.
 	c.Stop(t)
 	mark = time.Now()
 	c.Start(t)
@@ -317,7 +317,7 @@ func TestSecretsync(t *testing.T) {
 		t.Errorf("a restart led to %s", accepted)
 	}
 
-	// One that refused had been tried again all the time, ever more rarely.
+	// The namespace that refused was retried all the time, at growing intervals.
 	attempts := s.n.Lab.Requests(t).By(c.User).Where(func(e cluster.AuditEvent) bool { return e.Namespace == refusing && e.Verb == "create" })
 	if len(attempts) < 5 || len(attempts) > 200 {
 		t.Errorf("%s took %d attempts", refusing, len(attempts))
@@ -335,8 +335,8 @@ func TestSecretsync(t *testing.T) {
 	requireUntold(s, c)
 }
 
-// Whatever happens to copies, sources, namespaces and the controller, the copies are
-// as the sources and the marks say.
+// Whatever happens to copies, sources, namespaces and the controller, there are the
+// copies that the sources and the marks ask for.
 func TestSecretsyncFollows(t *testing.T) {
 	t.Parallel()
 	const echo = "echo"
@@ -346,7 +346,7 @@ func TestSecretsyncFollows(t *testing.T) {
 	c := s.n.Lab.StartController(t, "-controllers=secretsync", "-v=4", "-insecure-bind-address=127.0.0.1:0")
 	s.eventually("all have their copy", "db", s.targets)
 
-	// The copies are kept as they should be.
+	// Changes of copies are repaired.
 	s.patch("team-001", "db", `{"stringData":{"password":"edited"},"data":{"username":null}}`)
 	s.patch("team-002", "db", `{"stringData":{"extra":"edited"},"metadata":{"annotations":{"controller.nicoleh.io/secretsync-source-uid":"x"}}}`)
 	s.patch("team-003", "db", `{"immutable":true}`)
@@ -356,7 +356,8 @@ func TestSecretsyncFollows(t *testing.T) {
 	s.eventually("what was done by hand is undone", "db", s.targets)
 	s.eventuallyTold("db", "Normal CopyReplaced", "team-003", "immutable")
 
-	// What cannot be changed in place. The controller sees the source go and come.
+	// Some changes need a new copy. The controller sees the source being deleted and
+	// re-created.
 	for _, remade := range []struct {
 		value, told string
 		edit        func(*corev1.Secret)
@@ -369,7 +370,7 @@ func TestSecretsyncFollows(t *testing.T) {
 		c.Freeze(t)
 		s.source("db", remade.value, remade.edit)
 		c.Thaw(t)
-		s.eventually("a source made anew has come to all", "db", s.targets)
+		s.eventually("all have a copy of the re-created source", "db", s.targets)
 		s.eventuallyTold("db", "Normal CopyReplaced", remade.told)
 	}
 
@@ -383,19 +384,19 @@ func TestSecretsyncFollows(t *testing.T) {
 	s.patch(vault, "db", `{"metadata":{"annotations":{"`+share+`":""}}}`)
 	s.eventually("it has them again", "db", s.targets)
 
-	// Namespaces end, and come.
+	// Namespaces are deleted and created.
 	s.n.Kubectl(t, "delete", "namespace", "team-006", "--wait=true")
 	s.namespace("later")
 	s.targets = append([]string{"later"}, s.without("team-006")...)
 	s.eventually("namespaces that have come are served", "db", s.targets)
 
-	// A webhook or policy may answer with what it was shown.
+	// A webhook or policy may repeat in its message what it was shown.
 	forbid(s, echo)
 	s.namespace(echo)
 	s.eventuallyTold("db", "Warning CopyFailed", echo, "withheld")
 	s.eventuallyTroubled(c, 0, 1)
 
-	// While nobody looks.
+	// Changes while no controller is running.
 	for _, other := range []string{"tls", "gone", "stays", "stays-too"} {
 		s.source(other, "a")
 	}
@@ -409,15 +410,15 @@ func TestSecretsyncFollows(t *testing.T) {
 	}
 	s.mark("team-010", share, "null")
 	s.patch(vault, "tls", `{"metadata":{"annotations":{"`+share+`":null}}}`)
-	s.patch("team-011", "db", `{"stringData":{"password":"edited while nobody looked"}}`)
+	s.patch("team-011", "db", `{"stringData":{"password":"edited while nothing was running"}}`)
 	c.Start(t)
-	s.eventually("what was deleted while nobody looked has no copies", "gone", nil)
+	s.eventually("a source that was deleted meanwhile has no copies", "gone", nil)
 	s.eventually("what lost its mark has no copies", "tls", nil)
 	s.targets = s.without("team-010")
 	s.eventually("what was edited is repaired", "db", s.targets)
 	requireUntold(s, c)
 
-	// Another annotation, another set.
+	// Another annotation selects other sources and namespaces.
 	c.Stop(t)
 	const other = "eightypercent.net/secretsync"
 	s.mark("team-020", other, `""`)
@@ -432,7 +433,7 @@ func TestSecretsyncFollows(t *testing.T) {
 	s.eventually("another annotation has another set", "db", []string{"team-020"})
 }
 
-// What others do to copies is told, and undone ever more rarely.
+// What others do to copies is reported, and repaired at growing intervals.
 func TestSecretsyncCounterparts(t *testing.T) {
 	t.Parallel()
 	const altered, contested, held = "team-000", "team-001", "team-002"
@@ -441,7 +442,7 @@ func TestSecretsyncCounterparts(t *testing.T) {
 	s.source("db", "1")
 	began := time.Now()
 	c := s.n.Lab.StartController(t, "-controllers=secretsync", "-v=4", "-insecure-bind-address=127.0.0.1:0")
-	// Somebody sets the copy back whenever it has changed, as GitOps tools do.
+	// Someone reverts the copy whenever it has changed, as GitOps tools do.
 	ctx, stop := context.WithCancel(t.Context())
 	var fighting sync.WaitGroup
 	fighting.Go(func() {
@@ -457,9 +458,9 @@ func TestSecretsyncCounterparts(t *testing.T) {
 	defer stop()
 
 	s.eventuallyTold("db", "Warning CopyAltered", altered, "its data")
-	s.eventuallyTold("db", "Warning CopyContested", contested, `"gitops" keeps undoing`)
+	s.eventuallyTold("db", "Warning CopyContested", contested, `"gitops" keeps reverting`)
 	s.eventuallyCounted(c, map[string]int{"CopyAltered": 1, "CopyContested": 1})
-	time.Sleep(time.Until(began.Add(30 * time.Second))) // which is what they get less and less of
+	time.Sleep(time.Until(began.Add(30 * time.Second))) // in which there are fewer and fewer repairs
 	for _, namespace := range []string{altered, contested} {
 		made := s.writes(c, began).Where(func(e cluster.AuditEvent) bool { return e.Namespace == namespace })
 		if len(made) > 8 {
@@ -467,18 +468,18 @@ func TestSecretsyncCounterparts(t *testing.T) {
 		}
 	}
 
-	// Another secretsync has nothing to do with these.
+	// Another instance leaves these copies alone.
 	mark := time.Now()
 	other := s.n.Lab.StartController(t, "-controllers=secretsync", "-secretsync-annotation=example.com/other", "-v=4")
 	eventuallyIdleButFor(s, other)
-	for _, e := range s.writes(c, mark) { // they have one user
+	for _, e := range s.writes(c, mark) { // both instances have the same user
 		if e.Namespace != altered && e.Namespace != contested {
 			t.Errorf("two secretsyncs made %s of %s", e.Verb, e.Namespace)
 		}
 	}
 	other.Stop(t)
 
-	// A finalizer keeps an old copy.
+	// A finalizer holds an old copy.
 	s.patch(held, "db", `{"metadata":{"finalizers":["example.com/wait"]}}`)
 	if err := s.n.Lab.Kube.CoreV1().Secrets(held).Delete(t.Context(), "db", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -496,7 +497,7 @@ func TestSecretsyncCounterparts(t *testing.T) {
 	requireUntold(s, c)
 }
 
-// Sources say who may have them, and namespaces whether they want to.
+// Sources say which namespaces may have them, and namespaces whether they want copies.
 func TestSecretsyncReceivers(t *testing.T) {
 	t.Parallel()
 	s := newSecrets(t, 5)
@@ -526,7 +527,8 @@ func TestSecretsyncReceivers(t *testing.T) {
 		}
 	}
 
-	// Most copies would go when all sources have to say it, and so none does.
+	// If all sources have to name their receivers, most copies would be deleted, so none
+	// is.
 	c.Stop(t)
 	c = s.n.Lab.StartController(t, "-controllers=secretsync", "-secretsync-require-receivers", "-v=4", "-insecure-bind-address=127.0.0.1:0")
 	s.eventuallyTold("public", "Warning NoReceivers", "has to say")
@@ -541,7 +543,7 @@ func TestSecretsyncReceivers(t *testing.T) {
 	s.eventually("the others stay", "named", []string{"team-001", "team-003"})
 }
 
-// Copies outlive the source namespace, until somebody wants them to go.
+// Copies outlive the source namespace until someone confirms their deletion.
 func TestSecretsyncSourceNamespaceIsDeleted(t *testing.T) {
 	t.Parallel()
 	s := newSecrets(t, 10)
@@ -551,7 +553,7 @@ func TestSecretsyncSourceNamespaceIsDeleted(t *testing.T) {
 	for _, name := range []string{"db", "tls"} {
 		s.eventually("all have their copy", name, s.targets)
 	}
-	if err := s.n.Lab.LearnPrivileges(); err != nil { // a Role goes with its namespace
+	if err := s.n.Lab.LearnPrivileges(); err != nil { // the Role is deleted with its namespace
 		t.Fatal(err)
 	}
 	began := time.Now()
@@ -572,7 +574,7 @@ func TestSecretsyncSourceNamespaceIsDeleted(t *testing.T) {
 	if _, err := s.n.Lab.TryKubectl(t.Context(), "", "apply", "-f", s.n.Lab.Path("artifacts/rbac-secretsync.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	requireKept("a source namespace that is made anew")
+	requireKept("a source namespace that is re-created")
 
 	s.source("db", "2")
 	s.eventually("what has a source again is as that is", "db", s.targets)
@@ -582,7 +584,7 @@ func TestSecretsyncSourceNamespaceIsDeleted(t *testing.T) {
 	s.eventually("what has a source stays", "db", s.targets)
 }
 
-// alterCopies has a policy add a field to Secrets in a namespace.
+// alterCopies creates a policy that adds a field to Secrets in a namespace.
 func alterCopies(s *secrets, namespace string) {
 	s.Helper()
 	s.n.ApplyPolicy(s.T, namespace, "secrets", "CREATE, UPDATE", `[JSONPatch{op: "add", path: "/data/altered", value: "eA=="}]`, func(ctx context.Context) error {
@@ -596,8 +598,8 @@ func alterCopies(s *secrets, namespace string) {
 	})
 }
 
-// Sources that are as large as can be, or that cannot be copied, or that are none;
-// and what is left when nobody looks after it.
+// Sources that are as large as possible, that cannot be copied, or that are not marked;
+// and copies after the controller was switched off.
 func TestSecretsyncOddSources(t *testing.T) {
 	t.Parallel()
 	s := newSecrets(t, 3)
@@ -625,7 +627,7 @@ func TestSecretsyncOddSources(t *testing.T) {
 	s.patch(vault, large, `{"data":{"blob":"eQ=="}}`)
 	s.eventually("the large one is large no more", large, s.without("team-002"))
 
-	// Nothing is tried again and again.
+	// Nothing is retried all the time.
 	eventuallyIdleButFor(s, c)
 	for _, name := range []string{token, key} {
 		if err := s.check(t.Context(), name, nil); err != nil {
@@ -633,7 +635,7 @@ func TestSecretsyncOddSources(t *testing.T) {
 		}
 	}
 
-	// It knows only those Secrets that it has to.
+	// It reads only the Secrets that it needs.
 	for _, e := range s.n.Lab.Requests(t).By(c.User).Resource("secrets") {
 		if e.Verb != "create" && e.Verb != "update" && e.Namespace != vault && !strings.Contains(e.RequestURI, "labelSelector=controller.nicoleh.io%2Fsecretsync-source-namespace%3Dsecretsync") &&
 			!strings.Contains(e.RequestURI, "fieldSelector=metadata.name%3D"+large) {
@@ -641,7 +643,7 @@ func TestSecretsyncOddSources(t *testing.T) {
 		}
 	}
 
-	// Copies outlive a controller that is turned off, or has other sources.
+	// Copies outlive a controller that is switched off or gets another source namespace.
 	c.Stop(t)
 	if _, err := s.n.Lab.TryKubectl(t.Context(), "", "delete", "secrets", "--all-namespaces", "-l", copied); err != nil {
 		t.Fatal(err)
@@ -649,8 +651,8 @@ func TestSecretsyncOddSources(t *testing.T) {
 	s.eventually("the copies are gone", large, nil)
 }
 
-// eventuallyIdleButFor waits until the controller has made no request for a while
-// but in those namespaces, or about events.
+// eventuallyIdleButFor waits until the controller has made no request for a while, except
+// in those namespaces or about events.
 func eventuallyIdleButFor(s *secrets, c *lab.Controller, namespaces ...string) {
 	s.Helper()
 	s.n.Eventually(s.T, "the controller is idle", func(context.Context) error {
@@ -666,7 +668,8 @@ func eventuallyIdleButFor(s *secrets, c *lab.Controller, namespaces ...string) {
 	})
 }
 
-// forbid has a policy refuse Secrets in a namespace, with their data in its answer.
+// forbid creates a policy that refuses Secrets in a namespace, with their data in its
+// message.
 func forbid(s *secrets, namespace string) {
 	s.Helper()
 	s.n.Apply(s.T, fmt.Sprintf(`
@@ -685,7 +688,7 @@ kind: ValidatingAdmissionPolicyBinding
 metadata: {name: indiscreet}
 spec: {policyName: indiscreet, validationActions: [Deny]}
 `, namespace))
-	// It is in force when it refuses.
+	// The policy is in force when it refuses.
 	s.n.Kubectl(s.T, "create", "namespace", namespace+"-probe")
 	s.n.Apply(s.T, strings.ReplaceAll(`{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicy, metadata: {name: indiscreet}, spec: {failurePolicy: Fail,
   matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [secrets]}]},
@@ -705,8 +708,8 @@ spec: {policyName: indiscreet, validationActions: [Deny]}
 	})
 }
 
-// requireUntold requires that nobody can read in the log, the events or the
-// metrics what is in a Secret.
+// requireUntold requires that neither the log nor the events nor the metrics contain any
+// value of a Secret.
 func requireUntold(s *secrets, c *lab.Controller) {
 	s.Helper()
 	list, err := s.n.Lab.Kube.EventsV1().Events("").List(s.Context(), metav1.ListOptions{})

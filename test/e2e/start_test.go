@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/cert"
@@ -23,7 +22,8 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// What only another start can mend ends the controller, in one line.
+// If only another start can fix a problem, the controller exits, with a single line that
+// says why.
 func TestStartThatCannotSucceed(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
@@ -31,13 +31,13 @@ func TestStartThatCannotSucceed(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		args func(t *testing.T) []string
-		want []string // to be found in the line
+		want []string // what the line contains
 	}{{
 		name: "the kubeconfig does not exist",
 		args: func(t *testing.T) []string { return []string{"-kubeconfig=" + filepath.Join(t.TempDir(), "absent")} },
 		want: []string{"absent"},
 	}, {
-		name: "the kubeconfig is nonsense",
+		name: "the kubeconfig cannot be parsed",
 		args: func(t *testing.T) []string {
 			path := filepath.Join(t.TempDir(), "nonsense")
 			if err := os.WriteFile(path, []byte("clusters: {"), 0o600); err != nil {
@@ -63,7 +63,7 @@ func TestStartThatCannotSucceed(t *testing.T) {
 		},
 		want: []string{"does not accept the credentials", "-kubeconfig"},
 	}, {
-		name: "the server is another one",
+		name: "the server has a certificate of another authority",
 		args: func(t *testing.T) []string {
 			other, _, err := cert.GenerateSelfSignedCertKey("elsewhere.example", nil, nil)
 			if err != nil {
@@ -84,13 +84,13 @@ func TestStartThatCannotSucceed(t *testing.T) {
 		},
 		want: []string{"address already in use", "-bind-address"},
 	}, {
-		name: "the lease would be over before its leader notices",
+		name: "the lease would expire before its leader notices",
 		args: func(*testing.T) []string {
 			return []string{"-kubeconfig=" + good, "-leader-elect", "-leader-elect-lease-duration=5s"}
 		},
 		want: []string{"-leader-elect", "leaseDuration"},
 	}, {
-		name: "the lease has a fraction of a second",
+		name: "the lease duration has a fraction of a second",
 		args: func(*testing.T) []string {
 			return []string{"-kubeconfig=" + good, "-leader-elect", "-leader-elect-lease-duration=10900ms", "-leader-elect-renew-deadline=10800ms"}
 		},
@@ -102,36 +102,37 @@ func TestStartThatCannotSucceed(t *testing.T) {
 			c.Start(t)
 			last := c.Fails(t)
 			if !strings.HasPrefix(last, "controller: ") {
-				t.Errorf("it ends with the line %q", last)
+				t.Errorf("the last line of the log is %q", last)
 			}
 			for _, want := range tt.want {
 				if !strings.Contains(last, want) {
-					t.Errorf("it ends with %q, which does not say %s", last, want)
+					t.Errorf("the last line of the log is %q, which does not contain %q", last, want)
 				}
 			}
 			if log := c.Log(); strings.Count(log, "\n") > 3 || strings.Contains(log, "goroutine") {
-				t.Errorf("it has much to say:\n%s", difftest.Clip(log))
+				t.Errorf("the log should have one line about the problem, and is:\n%s", difftest.Clip(log))
 			}
 		})
 	}
 }
 
-// What somebody can mend in the cluster is waited for. It is said once.
+// If a problem can be fixed in the cluster, the controller waits for that, and logs once
+// what it is waiting for.
 func TestStartThatWaits(t *testing.T) {
 	t.Parallel()
-	const waited = 10 * time.Second // for many tries
+	const waited = 10 * time.Second // enough for many retries
 
 	t.Run("for the API server, and then for the custom resource", func(t *testing.T) {
 		t.Parallel()
 		l := NewLab(t, lab.Options{})
-		crd := l.Path("artifacts/examples/crd-icecream.yaml")
+		crd := l.Path(crdFile)
 		n := l.NewNamespace(t)
 		n.Kubectl(t, "delete", "-f", crd)
 		if err := l.KillComponent(cluster.APIServer); err != nil {
 			t.Fatal(err)
 		}
 		c := l.NewControllerWith("-kubeconfig="+l.Kubeconfig(), "-bind-address=127.0.0.1:0", "-leader-elect")
-		c.Attend(t)
+		c.StartForTest(t)
 		n.Controller = c
 		requireWaits(t, n, 10*time.Second, "the API server does not answer", "connection refused", "kubeconfig")
 		requireProbes(t, c, http.StatusOK, http.StatusInternalServerError)
@@ -146,13 +147,10 @@ func TestStartThatWaits(t *testing.T) {
 		applied := time.Now()
 		n.Kubectl(t, "wait", "--for=condition=Established", "crd/icecreams.controller.nicoleh.io")
 		n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
-		// Nodes may have been given up while the API server was away, so it is not
-		// said that a Pod runs.
-		n.Eventually(t, "it has its Deployment", func(ctx context.Context) error {
-			_, err := n.Deployments().Get(ctx, "vanilla", metav1.GetOptions{})
-			return err
-		})
-		t.Logf("an Icecream had its Deployment %s after it was defined what that is", time.Since(applied).Round(time.Millisecond))
+		// While the API server was away, nodes may have become unreachable, so the test
+		// does not wait for a Pod.
+		eventuallyHasDeployment(t, n, "vanilla")
+		t.Logf("an Icecream had its Deployment %s after the CustomResourceDefinition was applied", time.Since(applied).Round(time.Millisecond))
 		requireProbes(t, c, http.StatusOK, http.StatusOK)
 	})
 
@@ -163,10 +161,10 @@ func TestStartThatWaits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Attend(t)
+		c.StartForTest(t)
 		n.Controller = c
 		requireWaits(t, n, waited, "permission is missing", "artifacts/rbac-icecream.yaml", "forbidden")
-		n.Kubectl(t, "create", "rolebinding", "late", "--clusterrole="+lab.ServiceAccount, "--serviceaccount="+n.Name+":default")
+		n.Kubectl(t, "create", "rolebinding", "late", "--clusterrole="+lab.IcecreamRole, "--serviceaccount="+n.Name+":default")
 		n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
 		n.EventuallyReady(t, "vanilla")
 	})
@@ -174,12 +172,12 @@ func TestStartThatWaits(t *testing.T) {
 	t.Run("for permission to lead", func(t *testing.T) {
 		t.Parallel()
 		n := NewQuietNamespace(t)
-		n.Kubectl(t, "create", "rolebinding", "incomplete", "--clusterrole="+lab.ServiceAccount, "--serviceaccount="+n.Name+":default")
+		n.Kubectl(t, "create", "rolebinding", "incomplete", "--clusterrole="+lab.IcecreamRole, "--serviceaccount="+n.Name+":default")
 		c, err := n.Lab.NewController(t.Context(), n.Name, "default", "-namespace="+n.Name, "-leader-elect")
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Attend(t)
+		c.StartForTest(t)
 		n.Controller = c
 		requireWaits(t, n, waited, "Cannot get the lease", "forbidden", "-leader-elect-resource-namespace")
 		n.Kubectl(t, "create", "role", "late", "--verb=create,get,update,watch", "--resource=leases")
@@ -189,8 +187,8 @@ func TestStartThatWaits(t *testing.T) {
 	})
 }
 
-// requireWaits requires that the controller says once, in a line with these words,
-// what it waits for, and after that nothing for a while.
+// requireWaits requires that the controller logs once, in a line with these words, what
+// it is waiting for, and then logs nothing for that long.
 func requireWaits(t *testing.T, n *lab.Namespace, while time.Duration, words ...string) {
 	t.Helper()
 	lines := func() (found []string) {
@@ -201,39 +199,40 @@ func requireWaits(t *testing.T, n *lab.Namespace, while time.Duration, words ...
 		}
 		return found
 	}
-	n.Eventually(t, "the controller says what it waits for", func(context.Context) error {
+	n.Eventually(t, "the log says what the controller is waiting for", func(context.Context) error {
 		if len(lines()) == 0 {
-			return fmt.Errorf("it says\n%s", n.Controller.Log())
+			return fmt.Errorf("the log is\n%s", n.Controller.Log())
 		}
 		return nil
 	})
 	for _, word := range words {
 		if said := lines()[0]; !strings.Contains(said, word) {
-			t.Errorf("it says %q, and nothing of %q", said, word)
+			t.Errorf("the log says %q, which does not contain %q", said, word)
 		}
 	}
 	said := n.Controller.Log()
 	time.Sleep(while)
 	if more := strings.TrimPrefix(n.Controller.Log(), said); more != "" {
-		t.Errorf("it goes on saying\n%s", more)
+		t.Errorf("the log continues:\n%s", more)
 	}
 }
 
-// requireProbes requires these answers of /livez and /readyz.
+// requireProbes requires that /livez and /readyz return these status codes, and details
+// only on a failure or if asked for them.
 func requireProbes(t *testing.T, c *lab.Controller, live, ready int) {
 	t.Helper()
 	for path, want := range map[string]int{"/livez": live, "/readyz": ready, "/livez?verbose": live, "/readyz?verbose": ready} {
 		code, body := get(t, c, path, "")
 		if code != want {
-			t.Errorf("%s answers %d: %s, want %d", path, code, body, want)
+			t.Errorf("%s returns %d: %s, want %d", path, code, body, want)
 		}
 		if isLong := strings.Contains(body, "icecream"); isLong != (code != http.StatusOK || strings.Contains(path, "verbose")) {
-			t.Errorf("%s answers %d: %s", path, code, body)
+			t.Errorf("%s returns %d with the wrong amount of detail: %s", path, code, body)
 		}
 	}
 }
 
-// get asks the controller for something, by HTTPS, with a token if there is one.
+// get sends a GET request to the controller over HTTPS, with a token unless it is empty.
 func get(t *testing.T, c *lab.Controller, path, token string) (code int, body string) {
 	t.Helper()
 	code, body, err := tryGet(t, c, path, token)
@@ -243,10 +242,11 @@ func get(t *testing.T, c *lab.Controller, path, token string) (code int, body st
 	return code, body
 }
 
-// tryGet does the same with a controller that may have been stopped.
+// tryGet is like get, but returns an error if there is no response, as from a controller
+// that has been stopped.
 func tryGet(t *testing.T, c *lab.Controller, path, token string) (code int, body string, err error) {
 	t.Helper()
-	// The certificate is signed by itself.
+	// The certificate is self-signed.
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}, Timeout: lab.Patience} //nolint:gosec // see above
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+c.Address(t, true)+path, http.NoBody)
 	if err != nil {
@@ -264,7 +264,7 @@ func tryGet(t *testing.T, c *lab.Controller, path, token string) (code int, body
 	return response.StatusCode, string(content), err
 }
 
-// editKubeconfig writes a copy of a kubeconfig that has been changed.
+// editKubeconfig writes a changed copy of a kubeconfig and returns its path.
 func editKubeconfig(t *testing.T, path string, change func(*clientcmdapi.Config)) string {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(path)

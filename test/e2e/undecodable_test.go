@@ -19,25 +19,26 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// Icecreams may have been stored under another schema than the present one, such
-// that nobody can decode them. What the API server (v1.36) allows for them:
+// undecodable has specs that an earlier schema might have allowed, and that cannot be
+// decoded into the Go types of today. If such an Icecream is stored, the API server
+// (v1.36) behaves like this:
 //
-//   - A PUT to /status is accepted. It may leave the spec out, and needs no more
-//     metadata than namespace, name, UID and resource version; what it says about the
-//     spec and about annotations is ignored.
-//   - It is accepted only because no validation rule (CEL) of the schema depends on
-//     the spec when the status changes; see the rules of v1alpha1.Icecream. The API
-//     server evaluates the rules on writes of the status, too, and while it forgives
-//     a rule that is false if nothing has changed, it does not forgive an error, such
-//     as "invalid data, expected string, got int64 evaluating rule". Patterns,
-//     minimums and lengths of the spec are not looked at.
-//   - Server-side apply to /status is refused ("failed to create typed live
-//     object"), whoever applies, when the spec does not fit the schema.
-//   - An edit that mends the spec is accepted. One that does not, such as of a label,
-//     may be refused, as for replicas: "two".
+//   - It accepts a PUT to /status. The request may omit the spec and all metadata other
+//     than namespace, name, UID and resource version. The API server ignores what it
+//     says about the spec and about annotations.
+//   - It does so only because no validation rule (CEL) of the schema depends on the spec
+//     when the status changes; see the rules of v1alpha1.Icecream. The API server
+//     evaluates the rules for changes of the status, too. It tolerates a rule that is
+//     violated if the value has not changed, but it does not tolerate an error, such as
+//     "invalid data, expected string, got int64 evaluating rule". It does not check
+//     patterns, minimums and lengths in the spec.
+//   - It refuses server-side apply to /status ("failed to create typed live object") by
+//     any field manager if the spec does not fit the schema.
+//   - It accepts an edit that corrects the spec. It may refuse any other edit, such as
+//     of a label, depending on the spec. It does so with replicas: "two".
 var undecodable = []struct {
 	name, spec, status string
-	why                string // as the decoder says it
+	why                string // in the words of the decoder
 }{
 	{name: "number-as-image", spec: `{"image":5}`, why: "spec.image: json: cannot unmarshal number into Go struct field IcecreamSpec.spec.image of type string"},
 	{name: "object-as-image", spec: `{"image":{}}`, why: "spec.image: json: cannot unmarshal object into Go struct field IcecreamSpec.spec.image of type string"},
@@ -61,15 +62,16 @@ var undecodable = []struct {
 	{name: "all-of-it", spec: `{"deploymentName":7,"replicas":"two","image":[],"resources":{"limits":5,"requests":{"cpu":{}},"claims":5}}`, why: "spec."},
 }
 
-// undecodableManifest is an Icecream of that name and spec, in JSON.
+// undecodableManifest returns the manifest of an Icecream with that name and spec, in
+// JSON.
 func undecodableManifest(name, spec string) string {
 	return fmt.Sprintf(`{"apiVersion":"controller.nicoleh.io/v1alpha1","kind":"Icecream","metadata":{"name":%q},"spec":%s}`, name, spec)
 }
 
 var crds = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
-// laxen has the API server accept every spec and status of an Icecream.
-func laxen(t *testing.T, n *lab.Namespace) {
+// disableSchema makes the API server accept any spec and status of an Icecream.
+func disableSchema(t *testing.T, n *lab.Namespace) {
 	t.Helper()
 	const lax = `[
 		{"op":"replace","path":"/spec/versions/0/schema/openAPIV3Schema","value":{"type":"object","x-kubernetes-preserve-unknown-fields":true}},
@@ -78,21 +80,21 @@ func laxen(t *testing.T, n *lab.Namespace) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.Eventually(t, "an Icecream of any form is accepted", func(ctx context.Context) error {
+	n.Eventually(t, "any Icecream is accepted", func(ctx context.Context) error {
 		_, err := n.TryKubectl(ctx, undecodableManifest("probe", `{"image":5}`), "create", "--dry-run=server", "-f", "-")
 		return err
 	})
 }
 
-// tighten ends what laxen has begun.
-func tighten(t *testing.T, n *lab.Namespace) {
+// enableSchema undoes disableSchema.
+func enableSchema(t *testing.T, n *lab.Namespace) {
 	t.Helper()
-	n.Kubectl(t, "replace", "-f", n.Lab.Path("artifacts/examples/crd-icecream.yaml"))
-	n.Eventually(t, "no Icecream is accepted that does not fit the schema", func(ctx context.Context) error {
+	n.Kubectl(t, "replace", "-f", n.Lab.Path(crdFile))
+	n.Eventually(t, "an Icecream that does not fit the schema is refused", func(ctx context.Context) error {
 		_, err := n.TryKubectl(ctx, undecodableManifest("probe", `{"image":5}`), "create", "--dry-run=server", "-f", "-")
 		switch {
 		case err == nil:
-			return errors.New("one is")
+			return errors.New("it is accepted")
 		case !strings.Contains(err.Error(), "must be of type string"):
 			return err
 		}
@@ -100,7 +102,8 @@ func tighten(t *testing.T, n *lab.Namespace) {
 	})
 }
 
-// isUndecodable returns a check that the status says so, in these words.
+// isUndecodable returns a check that the status reports a spec that cannot be decoded,
+// and says why.
 func isUndecodable(why string) func(*v1alpha1.Icecream) error {
 	return func(ice *v1alpha1.Icecream) error {
 		if err := lab.IsStalled(v1alpha1.ReasonInvalidSpec)(ice); err != nil {
@@ -114,10 +117,10 @@ func isUndecodable(why string) func(*v1alpha1.Icecream) error {
 	}
 }
 
-// requireWarning waits for the event that tells why the spec cannot be decoded.
-func requireWarning(t *testing.T, n *lab.Namespace, name, why string) {
+// eventuallyWarned waits for the event that says why the spec cannot be decoded.
+func eventuallyWarned(t *testing.T, n *lab.Namespace, name, why string) {
 	t.Helper()
-	n.Eventually(t, fmt.Sprintf("an event tells why %q is not worked on", name), func(context.Context) error {
+	n.Eventually(t, fmt.Sprintf("an event says why %q cannot be decoded", name), func(context.Context) error {
 		for _, event := range n.Events(t, name) {
 			if event.Type == corev1.EventTypeWarning && event.Reason == v1alpha1.ReasonInvalidSpec && strings.Contains(event.Note, why) {
 				return nil
@@ -127,9 +130,9 @@ func requireWarning(t *testing.T, n *lab.Namespace, name, why string) {
 	})
 }
 
-// requireAtWork requires that an Icecream is looked after: an edit reaches its
-// Deployment and its status.
-func requireAtWork(t *testing.T, n *lab.Namespace, name string, replicas int32) {
+// requireSynced requires that the controller still acts on an Icecream: an edit reaches
+// its Deployment and its status.
+func requireSynced(t *testing.T, n *lab.Namespace, name string, replicas int32) {
 	t.Helper()
 	n.Kubectl(t, "patch", "icecream", name, "--type=merge", "-p", fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
 	n.EventuallyReady(t, name)
@@ -138,13 +141,13 @@ func requireAtWork(t *testing.T, n *lab.Namespace, name string, replicas int32) 
 	}
 }
 
-// Whatever was in store when a controller starts, it looks after all that it can
-// decode, and says what it cannot.
+// If undecodable Icecreams are stored when the controller starts, it still acts on all
+// others, and reports those that it cannot decode.
 func TestUndecodableFromTheBeginning(t *testing.T) {
 	t.Parallel()
 	n := NewLab(t, lab.Options{}).NewNamespace(t)
 	n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
-	laxen(t, n)
+	disableSchema(t, n)
 	for _, bad := range undecodable {
 		n.Apply(t, undecodableManifest(bad.name, bad.spec))
 		if bad.status != "" {
@@ -153,37 +156,37 @@ func TestUndecodableFromTheBeginning(t *testing.T) {
 	}
 	n.Apply(t, undecodableManifest("bad-status", `{"replicas":1,"image":"registry.example/vanilla:1"}`))
 	n.Kubectl(t, "patch", "icecream", "bad-status", "--subresource=status", "--type=merge", "-p", `{"status":{"replicas":"three","conditions":5}}`)
-	tighten(t, n)
+	enableSchema(t, n)
 
 	c := n.Lab.StartController(t, "-insecure-bind-address=127.0.0.1:0")
 	n.Controller = c
 	n.EventuallyReady(t, "vanilla")
 	n.EventuallyReady(t, "bad-status")
 	for _, bad := range undecodable {
-		requireWarning(t, n, bad.name, bad.why)
+		eventuallyWarned(t, n, bad.name, bad.why)
 		n.EventuallyIcecream(t, bad.name, "says what is wrong", isUndecodable(bad.why))
 	}
-	requireAtWork(t, n, "vanilla", 2)
+	requireSynced(t, n, "vanilla", 2)
 	if got := len(n.AllDeployments(t)); got != 2 {
 		t.Errorf("there are %d Deployments, want those of 2 Icecreams", got)
 	}
 	if all, want := metricsOf(t, c), fmt.Sprintf(`icecream_objects{ready="False",reason="InvalidSpec"} %d`, len(undecodable)); !strings.Contains(all, want) {
-		t.Errorf("there is no %s in\n%s", want, all)
+		t.Errorf("there is no %s in the metrics:\n%s", want, all)
 	}
 	list, err := n.Icecreams().List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(list.Items) != len(undecodable)+2 {
-		t.Errorf("a list of %d Icecreams, error %v", len(list.Items), err)
+		t.Errorf("a list returned %d Icecreams and error %v, want %d Icecreams", len(list.Items), err, len(undecodable)+2)
 	}
 
 	mark := time.Now()
-	n.Steadily(t, "nothing is tried", 5*time.Second, func(context.Context) error { return nil })
+	time.Sleep(5 * time.Second)
 	if tried := n.Requests(t).By(c.User).Since(mark); len(tried) > 0 {
 		t.Errorf("while nothing had changed, the controller made requests: %s", tried)
 	}
 
 	for _, bad := range undecodable {
-		if told := n.Refused(t, undecodableManifest(bad.name, `{"replicas":1,"image":"registry.example/Vanilla"}`)); !strings.Contains(told, "must be an image reference") {
-			t.Errorf("to correct %q by another mistake is refused with\n%s", bad.name, told)
+		if refusal := n.Refused(t, undecodableManifest(bad.name, `{"replicas":1,"image":"registry.example/Vanilla"}`)); !strings.Contains(refusal, "must be an image reference") {
+			t.Errorf("an edit of %q with another mistake is refused with\n%s", bad.name, refusal)
 		}
 		n.Apply(t, undecodableManifest(bad.name, fmt.Sprintf(`{"replicas":1,"image":"registry.example/mended:1","deploymentName":%q,"resources":{"requests":{"cpu":"1m"}}}`, bad.name)))
 		n.EventuallyReady(t, bad.name)
@@ -193,8 +196,8 @@ func TestUndecodableFromTheBeginning(t *testing.T) {
 	}
 }
 
-// An Icecream that can no longer be decoded keeps what it has, and stands in nobody's
-// way, neither while the controller runs nor after it has been started again.
+// An Icecream that can no longer be decoded keeps its Deployment and does not affect
+// other Icecreams, whether the controller keeps running or is restarted.
 func TestUndecodableFromNowOn(t *testing.T) {
 	t.Parallel()
 	n := NewLab(t, lab.Options{}).NewNamespace(t)
@@ -221,26 +224,26 @@ func TestUndecodableFromNowOn(t *testing.T) {
 		}
 	}
 
-	laxen(t, n)
+	disableSchema(t, n)
 	n.Kubectl(t, "patch", "icecream", "sundae", "--type=merge", "-p", `{"spec":{"image":5}}`)
 	requireUntouched("under a lax schema")
-	requireWarning(t, n, "sundae", why)
-	requireAtWork(t, n, "vanilla", 3)
+	eventuallyWarned(t, n, "sundae", why)
+	requireSynced(t, n, "vanilla", 3)
 
-	tighten(t, n)
-	requireAtWork(t, n, "vanilla", 2)
+	enableSchema(t, n)
+	requireSynced(t, n, "vanilla", 2)
 	requireUntouched("under the right schema")
 
 	c.Stop(t)
 	mark := time.Now()
 	c.Start(t)
-	requireAtWork(t, n, "vanilla", 1)
+	requireSynced(t, n, "vanilla", 1)
 	requireUntouched("after a restart")
 	if wrote := n.Requests(t).By(c.User).Since(mark).Writes().ByObject(); wrote["sundae"] > 0 {
 		t.Errorf("the restart led to %d writes for the undecodable Icecream", wrote["sundae"])
 	}
 
-	// Its status keeps up with what runs.
+	// Its status still follows the Deployment.
 	for _, replicas := range []int32{3, 1} {
 		n.Kubectl(t, "scale", "deployment", "cup", fmt.Sprintf("--replicas=%d", replicas))
 		n.EventuallyIcecream(t, "sundae", fmt.Sprintf("has %d Pods", replicas), func(ice *v1alpha1.Icecream) error {
@@ -255,6 +258,6 @@ func TestUndecodableFromNowOn(t *testing.T) {
 	n.EventuallyReady(t, "sundae")
 	has := n.Deployment(t, "cup")
 	if image := has.Spec.Template.Spec.Containers[0].Image; image != "registry.example/pistachio:1" || has.UID != had.UID {
-		t.Errorf("the Deployment, which had UID %s, has %s and runs %s", had.UID, has.UID, image)
+		t.Errorf("the Deployment had UID %s, and now has UID %s and runs %s", had.UID, has.UID, image)
 	}
 }

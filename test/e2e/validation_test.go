@@ -26,7 +26,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 )
 
-// longName is a valid object name of that length, of parts that are valid too.
+// longName returns a valid object name of that length. Its parts are valid, too.
 func longName(length int) string {
 	return strings.Repeat(strings.Repeat("a", 62)+".", 5)[:length-1] + "z"
 }
@@ -57,13 +57,13 @@ func TestBadSpecsAreRefused(t *testing.T) {
 		limits   = "spec.resources.limits: Invalid value: "
 		requests = "spec.resources.requests: Invalid value: "
 	)
-	for _, test := range []struct{ name, spec, tells string }{
+	for _, test := range []struct{ name, spec, want string }{
 		{"an empty deploymentName", `deploymentName: ""`, `spec.deploymentName: Invalid value: "": must not be empty: leave deploymentName out to use the Icecream's own name`},
 		{"capitals in deploymentName", `deploymentName: Scoop`, `spec.deploymentName: Invalid value: "Scoop": ` + notDNS},
 		{"an underscore in deploymentName", `deploymentName: my_scoop`, `spec.deploymentName: Invalid value: "my_scoop": ` + notDNS},
 		{"a dash at the end of deploymentName", `deploymentName: scoop-`, `spec.deploymentName: Invalid value: "scoop-": ` + notDNS},
 		{"a space in deploymentName", `deploymentName: "my scoop"`, `spec.deploymentName: Invalid value: "my scoop": ` + notDNS},
-		{"an empty part in deploymentName", `deploymentName: my..scoop`, `spec.deploymentName: Invalid value: "my..scoop": ` + notDNS},
+		{"an empty label in deploymentName", `deploymentName: my..scoop`, `spec.deploymentName: Invalid value: "my..scoop": ` + notDNS},
 		{"a namespace in deploymentName", `deploymentName: shop/scoop`, `spec.deploymentName: Invalid value: "shop/scoop": ` + notDNS},
 		{"a deploymentName of 254 characters", `deploymentName: ` + longName(254), "spec.deploymentName: Too long: may not be more than 253 bytes"},
 		{"a number as deploymentName", `deploymentName: 7`, `spec.deploymentName: Invalid value: "integer": spec.deploymentName in body must be of type string: "integer"`},
@@ -72,76 +72,76 @@ func TestBadSpecsAreRefused(t *testing.T) {
 		{"replicas in words", `replicas: two`, `spec.replicas: Invalid value: "string": spec.replicas in body must be of type integer: "string"`},
 		{"replicas in quotes", `replicas: "2"`, `spec.replicas: Invalid value: "string": spec.replicas in body must be of type integer: "string"`},
 		{"half a replica", `replicas: 1.5`, `spec.replicas: Invalid value: "float64": spec.replicas in body must be of type int32: "float64"`},
-		{"more replicas than a number holds", `replicas: 3000000000`, "spec.replicas: Invalid value: 3000000000: should be less than or equal to 2147483647"},
+		{"more replicas than an int32 holds", `replicas: 3000000000`, "spec.replicas: Invalid value: 3000000000: should be less than or equal to 2147483647"},
 
 		{"an empty image", `image: ""`, `spec.image: Invalid value: "": ` + blankImage},
 		{"a space in image", `image: "registry.example/a b"`, `spec.image: Invalid value: "registry.example/a b": ` + blankImage},
 		{"a space before image", `image: " nginx"`, `spec.image: Invalid value: " nginx": ` + blankImage},
-		{"a line end in image", `image: "nginx\n"`, `spec.image: Invalid value: "nginx\n": ` + blankImage},
+		{"a line break in image", `image: "nginx\n"`, `spec.image: Invalid value: "nginx\n": ` + blankImage},
 		{"capitals in the repository of image", `image: registry.example/Vanilla:1`, `spec.image: Invalid value: "registry.example/Vanilla:1": ` + notReference},
 		{"two tags in image", `image: "vanilla:1:2"`, `spec.image: Invalid value: "vanilla:1:2": ` + notReference},
 		{"an empty tag in image", `image: "vanilla:"`, `spec.image: Invalid value: "vanilla:": ` + notReference},
 		{"a tag of 129 characters in image", `image: "vanilla:` + strings.Repeat("t", 129) + `"`, notReference},
 		{"a URL as image", `image: "https://registry.example/vanilla"`, `spec.image: Invalid value: "https://registry.example/vanilla": ` + notReference},
 		{"a registry alone as image", `image: registry.example/`, `spec.image: Invalid value: "registry.example/": ` + notReference},
-		{"an environment's variable as image", `image: "registry.example/vanilla:${TAG}"`, `spec.image: Invalid value: "registry.example/vanilla:${TAG}": ` + notReference},
-		{"a digest that was cut off in image", `image: "vanilla@sha256:0123456789abcdef0123456789abcdef"`, `spec.image: Invalid value: "vanilla@sha256:0123456789abcdef0123456789abcdef": ` + notDigest},
+		{"an environment variable in image", `image: "registry.example/vanilla:${TAG}"`, `spec.image: Invalid value: "registry.example/vanilla:${TAG}": ` + notReference},
+		{"a truncated digest in image", `image: "vanilla@sha256:0123456789abcdef0123456789abcdef"`, `spec.image: Invalid value: "vanilla@sha256:0123456789abcdef0123456789abcdef": ` + notDigest},
 		{"a digest of four digits in image", `image: "vanilla@sha256:0123"`, `spec.image: Invalid value: "vanilla@sha256:0123": ` + notDigest},
 		{"a quote in image", `image: 'vanilla"\'`, `spec.image: Invalid value: "vanilla\"\\": ` + notReference},
 		{"an image of 1025 characters", `image: ` + strings.Repeat("v", 1025), "spec.image: Too long: may not be more than 1024 bytes"},
 		{"a list as image", `image: [nginx]`, `spec.image: Invalid value: "array": spec.image in body must be of type string: "array"`},
 
-		{"a quantity that is none", `resources: {limits: {memory: lots}}`, limits + notQuantity},
-		{"a quantity in letters of the wrong case", `resources: {limits: {memory: 1gi}}`, limits + notQuantity},
+		{"a quantity that is a word", `resources: {limits: {memory: lots}}`, limits + notQuantity},
+		{"a quantity with a unit in the wrong case", `resources: {limits: {memory: 1gi}}`, limits + notQuantity},
 		{"an empty quantity", `resources: {requests: {memory: ""}}`, requests + notQuantity},
-		{"a quantity with an exponent that is not whole", `resources: {requests: {memory: 1e1.5}}`, requests + notQuantity},
+		{"a quantity with a fractional exponent", `resources: {requests: {memory: 1e1.5}}`, requests + notQuantity},
 		{"a quantity that takes hours to parse", `resources: {requests: {memory: "1e-999999999"}}`, requests + notQuantity},
-		{"one that takes hours to compare", `resources: {requests: {memory: "1e999999999"}, limits: {memory: "1E999999999"}}`, requests + notQuantity},
-		{"one in huge pages", `resources: {limits: {cpu: 1, hugepages-2Mi: "1e999999999"}}`, limits + notPages},
-		{"one in an extended resource", `resources: {limits: {example.com/gpu: "1e-999999999"}}`, limits + notWhole},
+		{"a quantity that takes hours to compare", `resources: {requests: {memory: "1e999999999"}, limits: {memory: "1E999999999"}}`, requests + notQuantity},
+		{"huge pages that take hours to compare", `resources: {limits: {cpu: 1, hugepages-2Mi: "1e999999999"}}`, limits + notPages},
+		{"an extended resource that takes hours to parse", `resources: {limits: {example.com/gpu: "1e-999999999"}}`, limits + notWhole},
 		{"a negative quantity", `resources: {requests: {cpu: -1}}`, requests + notQuantity},
 		{"a negative quantity with a unit", `resources: {limits: {memory: -1Gi}}`, limits + notQuantity},
 		{"a fraction without quotes", `resources: {limits: {cpu: 0.5}}`, `spec.resources.limits.cpu: Invalid value: "number": spec.resources.limits.cpu in body must be of type integer,string: "number"`},
 		{"capitals in a resource", `resources: {limits: {Memory: 1Gi}}`, limits + notResource},
 		{"a resource that containers do not have", `resources: {requests: {storage: 1Gi}}`, requests + notResource},
-		{"a quota's name of a resource", `resources: {limits: {requests.cpu: 1}}`, limits + notResource},
-		{"a quota's name of an extended resource", `resources: {limits: {requests.example.com/gpu: 1}}`, limits + notResource},
+		{"a resource as named in quotas", `resources: {limits: {requests.cpu: 1}}`, limits + notResource},
+		{"an extended resource as named in quotas", `resources: {limits: {requests.example.com/gpu: 1}}`, limits + notResource},
 		{"an extended resource without a domain", `resources: {limits: {gpu: 1}}`, limits + notResource},
 		{"an extended resource with an empty name", `resources: {limits: {example.com/: 1}}`, limits + notResource},
 		{"a resource without a name", `resources: {limits: {"": 1}}`, limits + notResource},
-		{"huge pages of no size", `resources: {limits: {cpu: 1, hugepages-: 1Gi}}`, limits + notResource},
-		{"huge pages of a size that is none", `resources: {limits: {cpu: 1, hugepages-2M: 4Mi}}`, limits + notResource},
+		{"huge pages without a size", `resources: {limits: {cpu: 1, hugepages-: 1Gi}}`, limits + notResource},
+		{"huge pages of an invalid size", `resources: {limits: {cpu: 1, hugepages-2M: 4Mi}}`, limits + notResource},
 		{"half a GPU", `resources: {limits: {example.com/gpu: "0.5"}}`, limits + notWhole},
-		{"more GPUs than a number holds", `resources: {limits: {example.com/gpu: 16E}}`, limits + notWhole},
-		{"GPUs in thousandths", `resources: {limits: {example.com/gpu: 2000m}}`, limits + notWhole},
+		{"more GPUs than an int64 holds", `resources: {limits: {example.com/gpu: 16E}}`, limits + notWhole},
+		{"GPUs in milli-units", `resources: {limits: {example.com/gpu: 2000m}}`, limits + notWhole},
 		{"half a huge page", `resources: {limits: {cpu: 1, hugepages-2Mi: 3Mi}}`, limits + notPages},
-		{"huge pages alone", `resources: {limits: {hugepages-2Mi: 4Mi}}`, limits + onlyPages},
+		{"huge pages without cpu or memory", `resources: {limits: {hugepages-2Mi: 4Mi}}`, limits + onlyPages},
 		{"a request above its limit", `resources: {requests: {cpu: 1, memory: 2Gi}, limits: {cpu: 1, memory: 1Gi}}`, requests + aboveLimit},
 		{"a request above its limit in another unit", `resources: {requests: {cpu: 1001m}, limits: {cpu: 1}}`, requests + aboveLimit},
 		{"a GPU without a limit", `resources: {requests: {example.com/gpu: 1}}`, requests + notSame},
 		{"fewer GPUs than the limit", `resources: {requests: {example.com/gpu: 1}, limits: {example.com/gpu: 2}}`, requests + notSame},
-		{"as many GPUs as the limit in other words", `resources: {requests: {example.com/gpu: 1k}, limits: {example.com/gpu: 1000}}`, requests + notSame},
+		{"as many GPUs as the limit in another notation", `resources: {requests: {example.com/gpu: 1k}, limits: {example.com/gpu: 1000}}`, requests + notSame},
 		{"huge pages without a limit", `resources: {requests: {cpu: 1, hugepages-2Mi: 4Mi}}`, requests + notSame},
-		{"more resources than a rule can look at", `resources: {limits: {cpu: 1, example.com/a: 1, example.com/b: 1, example.com/c: 1, example.com/d: 1, example.com/e: 1, example.com/f: 1, example.com/g: 1}}`, "spec.resources.limits: Too many: 8: must have at most 7 items"},
+		{"more resources than the rules can check", `resources: {limits: {cpu: 1, example.com/a: 1, example.com/b: 1, example.com/c: 1, example.com/d: 1, example.com/e: 1, example.com/f: 1, example.com/g: 1}}`, "spec.resources.limits: Too many: 8: must have at most 7 items"},
 		{"a resource claim", `resources: {claims: [{name: spoon}]}`, "spec.resources.claims: Invalid value: " + notClaims},
 		{"a list as resources", `resources: []`, `spec.resources: Invalid value: "array": spec.resources in body must be of type object: "array"`},
 		{"a number as limits", `resources: {limits: 1}`, `spec.resources.limits: Invalid value: "integer": spec.resources.limits in body must be of type object: "integer"`},
 
-		{"an unknown field", `flavour: vanilla`, `unknown field "spec.flavour"`},
+		{"an unknown field", `flavor: vanilla`, `unknown field "spec.flavor"`},
 		{"an unknown field of resources", `resources: {cpu: 1}`, `unknown field "spec.resources.cpu"`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if told := n.Refused(t, fmt.Sprintf(manifest, "fresh", test.spec)); !strings.Contains(told, test.tells) {
-				t.Errorf("kubectl apply says\n%s\nwhich does not say %q", told, test.tells)
+			if refusal := n.Refused(t, fmt.Sprintf(manifest, "fresh", test.spec)); !strings.Contains(refusal, test.want) {
+				t.Errorf("kubectl apply says\n%s\nwhich does not contain %q", refusal, test.want)
 			}
-			// So does the API server when it is an edit.
+			// The API server says the same about an edit.
 			patch, err := yaml.YAMLToJSON(fmt.Appendf(nil, "spec: {%s}", test.spec))
 			if err != nil {
 				t.Fatal(err)
 			}
 			_, err = n.Icecreams().Patch(t.Context(), "good", types.MergePatchType, patch, metav1.PatchOptions{FieldValidation: metav1.FieldValidationStrict})
-			if err == nil || !strings.Contains(err.Error(), test.tells) {
-				t.Errorf("an edit ends with\n%v\nwhich does not say %q", err, test.tells)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("an edit fails with\n%v\nwhich does not contain %q", err, test.want)
 			}
 		})
 	}
@@ -151,28 +151,28 @@ func TestBadSpecsAreRefused(t *testing.T) {
 	}
 	list := n.Kubectl(t, "get", "ice", "-o", "name")
 	if want := "icecream.controller.nicoleh.io/good\n"; list != want {
-		t.Errorf("refused Icecreams exist: %q", list)
+		t.Errorf("the Icecreams are %q, want only the good one", list)
 	}
 }
 
-// An Icecream's name is its Deployment's by default.
+// By default, the name of an Icecream is also the name of its Deployment.
 func TestBadNamesAreRefused(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	for _, test := range []struct{ name, tells string }{
+	for _, test := range []struct{ name, want string }{
 		{"Scoop", `metadata.name: Invalid value: "Scoop": a lowercase RFC 1123 subdomain must consist of`},
 		{"my_scoop", `metadata.name: Invalid value: "my_scoop": a lowercase RFC 1123 subdomain must consist of`},
 		{"-scoop", `metadata.name: Invalid value: "-scoop": a lowercase RFC 1123 subdomain must consist of`},
 		{longName(254), "must be no more than 253"},
 	} {
 		manifest := fmt.Sprintf(`{apiVersion: controller.nicoleh.io/v1alpha1, kind: Icecream, metadata: {name: %q}}`, test.name)
-		if told := n.Refused(t, manifest); !strings.Contains(told, test.tells) {
-			t.Errorf("kubectl apply of %q says\n%s\nwhich does not say %q", test.name, told, test.tells)
+		if refusal := n.Refused(t, manifest); !strings.Contains(refusal, test.want) {
+			t.Errorf("kubectl apply of %q says\n%s\nwhich does not contain %q", test.name, refusal, test.want)
 		}
 	}
 }
 
-// What looks odd and is right is accepted, by the Deployment as well.
+// Unusual but valid specs are accepted, by the Deployment as well.
 func TestOddSpecsAreAccepted(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
@@ -241,18 +241,18 @@ func TestOddSpecsAreAccepted(t *testing.T) {
 				return nil
 			})
 			if ready := meta.FindStatusCondition(ice.Status.Conditions, v1alpha1.ConditionReady); ready.Reason == v1alpha1.ReasonInvalidSpec {
-				t.Fatalf("the schema accepts what the Deployment does not: %s", ready.Message)
+				t.Fatalf("the schema accepts a spec that is refused in a Deployment: %s", ready.Message)
 			}
 			if got := n.Deployment(t, ice.Status.DeploymentName).Spec.Template.Spec.Containers[0].Image; got != ice.Spec.Image {
-				t.Errorf("the Deployment has image %q, and was asked for %q", got, ice.Spec.Image)
+				t.Errorf("the Deployment has image %q, want %q", got, ice.Spec.Image)
 			}
 		})
 	}
 }
 
-// No resources that the schema accepts are refused in a Deployment, and the other way
-// round but for isStricter: each kind of name and each kind of quantity, as limit,
-// request, or both.
+// The schema accepts no resources that are refused in a Deployment. It refuses none that
+// are accepted in a Deployment, other than those for which isStricter is true. The test
+// combines each kind of name with each kind of quantity, as limit, request, or both.
 func TestResourcesAreJudgedAsInDeployments(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
@@ -330,17 +330,17 @@ func TestResourcesAreJudgedAsInDeployments(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	// Neither is of any use if all of it is refused.
-	t.Logf("%d of %d are accepted", accepted.Load(), len(cases))
+	// If almost everything was refused, the comparison would prove nothing.
+	t.Logf("%d of %d resources are accepted", accepted.Load(), len(cases))
 	if accepted.Load() < 100 {
-		t.Error("that is too few to tell anything")
+		t.Error("too few resources are accepted for the comparison to mean anything")
 	}
 }
 
-// isStricter reports whether the schema refuses resources that a Deployment might have,
-// because a rule that told would cost too much: minus zero, spaces, long exponents,
-// huge pages and extended resources that are not plain numbers, and requests that are
-// not written as their limit where both have to be equal.
+// isStricter reports whether the schema refuses resources that a Deployment may have,
+// because an exact rule would cost too much: negative zero, spaces, long exponents, huge
+// pages and extended resources that are not plain numbers, and requests that must equal
+// their limits but are written differently.
 func isStricter(resources map[string]any) bool {
 	limits, _ := resources["limits"].(map[string]any)
 	requests, _ := resources["requests"].(map[string]any)
@@ -373,16 +373,16 @@ func TestLongestDeploymentNameIsAccepted(t *testing.T) {
 	n.Create(t, "cone", v1alpha1.IcecreamSpec{DeploymentName: name})
 	ice := n.EventuallyReady(t, "cone")
 	if ice.Status.DeploymentName != name {
-		t.Errorf("the Deployment in use is %q", ice.Status.DeploymentName)
+		t.Errorf("the status names Deployment %q", ice.Status.DeploymentName)
 	}
 	n.Deployment(t, name)
 }
 
-// A selector of Pods cannot be longer than a label value, and a name can.
+// Pods are selected by a label value, which cannot be as long as an object's name.
 func TestLongNames(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	// What differs only beyond the 63 characters of a label value is told apart.
+	// These names differ only after the 63 characters that fit into a label value.
 	one, other := longName(200)+"1", longName(200)+"2"
 	longest := longName(253)
 	for i, name := range []string{one, other, longest} {
@@ -392,7 +392,7 @@ func TestLongNames(t *testing.T) {
 		ice := n.EventuallyReady(t, name)
 		d := n.Deployment(t, name)
 		if ice.Status.Replicas != int32(i+1) || *d.Spec.Replicas != int32(i+1) {
-			t.Errorf("%d Pods of %d, by the status of %s", ice.Status.Replicas, i+1, name)
+			t.Errorf("the status of %s has %d Pods and its Deployment has %d replicas, want %d", name, ice.Status.Replicas, *d.Spec.Replicas, i+1)
 		}
 		pods := n.Kubectl(t, "get", "pods", "--selector", ice.Status.Selector, "-o", "name")
 		if got := strings.Count(pods, "\n"); got != i+1 {

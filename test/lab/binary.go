@@ -12,13 +12,13 @@ import (
 
 const module = "nicoleh.io/k8s-controller"
 
-// BuildController builds the controller, with flags for the go command such as
-// -race, and returns its path. remove removes it.
+// BuildController builds the controller and returns the path of the binary. The flags are
+// passed to go build, such as -race. The caller must call remove to delete the binary.
 func BuildController(ctx context.Context, flags ...string) (path string, remove func() error, err error) {
 	return build(ctx, ".", flags...)
 }
 
-// BuildRebootAgent does the same for the agent of nodereboot.
+// BuildRebootAgent builds nodereboot's agent, as BuildController builds the controller.
 func BuildRebootAgent(ctx context.Context, flags ...string) (path string, remove func() error, err error) {
 	return build(ctx, "./cmd/reboot-agent", flags...)
 }
@@ -28,7 +28,7 @@ func build(ctx context.Context, program string, flags ...string) (path string, r
 	if err != nil {
 		return "", func() error { return nil }, err
 	}
-	dir, err := os.MkdirTemp("", "icecream-controller-")
+	dir, err := os.MkdirTemp("", "k8s-controller-")
 	if err != nil {
 		return "", func() error { return nil }, err
 	}
@@ -41,7 +41,8 @@ func build(ctx context.Context, program string, flags ...string) (path string, r
 	return path, func() error { return os.RemoveAll(dir) }, nil
 }
 
-// repository is the root of the repository: where the module under test is.
+// repository returns the root directory of the repository, which is the directory of the
+// module under test.
 func repository(ctx context.Context) (string, error) {
 	output, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil {

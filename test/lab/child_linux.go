@@ -7,28 +7,29 @@ import (
 	"syscall"
 )
 
-// startChild starts a command that does not outlive this process, however it
-// ends. The kernel ties the child to the thread that started it, so one thread is
-// kept for that.
+// startChild starts a command that does not outlive this process, however this process
+// ends. The kernel kills the child when the thread that started it exits, so all children
+// are started by one thread that never exits.
 func startChild(command *exec.Cmd) error {
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	result := make(chan error)
-	parent() <- birth{command, result}
+	starter() <- startRequest{command, result}
 	return <-result
 }
 
-type birth struct {
+type startRequest struct {
 	command *exec.Cmd
 	result  chan<- error
 }
 
-var parent = sync.OnceValue(func() chan<- birth {
-	births := make(chan birth)
+// starter returns the channel to the goroutine that starts all children.
+var starter = sync.OnceValue(func() chan<- startRequest {
+	requests := make(chan startRequest)
 	go func() {
 		runtime.LockOSThread()
-		for b := range births {
-			b.result <- b.command.Start()
+		for r := range requests {
+			r.result <- r.command.Start()
 		}
 	}()
-	return births
+	return requests
 })

@@ -24,55 +24,57 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 )
 
-// stopsWithin is how long a controller may take to end after SIGTERM.
-const stopsWithin = 30 * time.Second
+// stopTimeout is how long a controller may take to exit after SIGTERM.
+const stopTimeout = 30 * time.Second
 
-// alone is for the many tests whose controller is the only one in its namespace.
-// It goes on, then, when the API server is away for longer than a lease.
+// alone is a default flag, because most tests run a single controller in their namespace.
+// Without leader election, the controller keeps running even if the API server is
+// unavailable for longer than a lease lasts.
 const alone = "-leader-elect=false"
 
-// agentPrefix is what the user agents of all controllers begin with.
+// agentPrefix is the prefix of every controller's user agent.
 const agentPrefix = "controller-"
 
-// Controller is the real binary, run as a process of its own under a service
-// account of its own. Its methods are for one goroutine at a time, except Log.
+// Controller is the real binary, running as a process of its own under a service account
+// of its own. Its methods, except Log, are not safe for concurrent use.
 type Controller struct {
-	// User is who it is to the API server, as the audit log names it.
+	// User is the user name of the controller's service account, as in the audit log.
 	User string
-	// Agent is the beginning of its user agent there, up to the slash. It is
-	// another one after every start.
+	// Agent is the controller's user agent in the audit log, up to the slash. Every start
+	// gets a new one.
 	Agent string
 
 	number int64
 	starts int
 	binary string
 	args   []string
-	log    string // path, written on by every start
+	log    string // the path of the log file; every start appends to it
 
-	process *os.Process // nil while it is not running
-	exited  chan error  // closed with the process, after what became of it
-	logged  int         // the length of the log when it was started
+	process *os.Process // nil while the controller is not running
+	exited  chan error  // receives the result of the process, and is then closed
+	logged  int         // the length of the log at the last start
 }
 
-var controllers atomic.Int64
+// lastNumber is the number of the controller that was created last.
+var lastNumber atomic.Int64
 
-// StartController starts a controller with the rights of artifacts/ and ends it
-// with the test, which then fails if the controller did not stop cleanly when
-// told to or its log holds a race or a panic.
+// StartController starts a controller with the permissions of artifacts/ and stops it at
+// the end of the test. The test fails if the controller does not stop cleanly on request,
+// or if its log contains a data race or a panic.
 func (l *Lab) StartController(t testing.TB, flags ...string) *Controller {
 	t.Helper()
 	c, err := l.NewController(t.Context(), SystemNamespace, ServiceAccount, flags...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Attend(t)
+	c.StartForTest(t)
 	return c
 }
 
-// StartController starts a controller that is restricted to the namespace and has
-// no more rights than a Role in it gives, with the rules of artifacts/. Of those
-// that are started in one namespace with -leader-elect, one leads. It ends with the
-// test like one of the Lab.
+// StartController starts a controller that is restricted to the namespace. Its only
+// permissions are those of a Role in the namespace, with the rules of artifacts/. If a
+// test starts several controllers in a namespace with -leader-elect, one of them leads.
+// The controller stops at the end of the test; see [Lab.StartController].
 func (n *Namespace) StartController(t testing.TB, flags ...string) *Controller {
 	t.Helper()
 	if err := n.grant(t.Context()); err != nil {
@@ -83,11 +85,12 @@ func (n *Namespace) StartController(t testing.TB, flags ...string) *Controller {
 		t.Fatal(err)
 	}
 	n.Controller = c
-	c.Attend(t)
+	c.StartForTest(t)
 	return c
 }
 
-// NewController makes a controller of that service account, and does not start it.
+// NewController returns a controller that runs under the given service account. It does
+// not start the controller.
 func (l *Lab) NewController(ctx context.Context, namespace, account string, flags ...string) (*Controller, error) {
 	kubeconfig, err := l.ServiceAccountKubeconfig(ctx, namespace, account)
 	if err != nil {
@@ -98,20 +101,20 @@ func (l *Lab) NewController(ctx context.Context, namespace, account string, flag
 	return c, nil
 }
 
-// NewControllerWith makes a controller with nothing but those flags, and does not
-// start it.
+// NewControllerWith returns a controller with the given flags. The controller has no
+// kubeconfig unless a flag names one. NewControllerWith does not start the controller.
 func (l *Lab) NewControllerWith(flags ...string) *Controller {
-	number := controllers.Add(1)
+	number := lastNumber.Add(1)
 	return &Controller{
 		number: number,
 		binary: l.binary,
 		args:   append([]string{alone, "-bind-address="}, flags...),
-		log:    filepath.Join(l.Dir(), fmt.Sprintf("icecream-controller-%d.log", number)),
+		log:    filepath.Join(l.Dir(), fmt.Sprintf("k8s-controller-%d.log", number)),
 	}
 }
 
-// NewProgram makes another program that is started and stopped as a controller is,
-// with nothing but those flags, and does not start it.
+// NewProgram returns another program that can be started and stopped like a controller,
+// with exactly the given flags. It does not start the program.
 func (l *Lab) NewProgram(binary string, flags ...string) *Controller {
 	c := l.NewControllerWith()
 	c.binary, c.args = binary, flags
@@ -124,12 +127,12 @@ func (c *Controller) Launch() error {
 	if err != nil {
 		return err
 	}
-	defer log.Close() // the process has its own handle
+	defer log.Close() // the process inherits a file descriptor of its own
 	c.starts++
 	c.logged = len(c.Log())
 	c.Agent = fmt.Sprintf("%s%d-%d", agentPrefix, c.number, c.starts)
 	command := exec.Command(c.binary, c.args...)
-	command.Args[0] = c.Agent // client-go's user agent begins with it
+	command.Args[0] = c.Agent // client-go uses this name as the beginning of the user agent
 	command.Stdout, command.Stderr = log, log
 	if err := startChild(command); err != nil {
 		return fmt.Errorf("starting the controller: %w", err)
@@ -143,20 +146,20 @@ func (c *Controller) Launch() error {
 	return nil
 }
 
-// Terminate sends SIGTERM and returns when the process has ended. Its error says
-// what was unclean about that, and about what the process has logged in its life.
+// Terminate sends SIGTERM and waits until the process has exited. It returns an error if
+// the process did not exit cleanly, or if its log contains a data race or a panic.
 func (c *Controller) Terminate() error {
 	if c.process == nil {
 		return nil
 	}
-	for end := time.Now().Add(stopsWithin); ; time.Sleep(pollEvery) {
+	for end := time.Now().Add(stopTimeout); ; time.Sleep(pollEvery) {
 		select {
 		case err := <-c.exited:
 			c.process = nil
-			return errors.Join(fmt.Errorf("the controller ended by itself: %w", err), c.complaints())
+			return errors.Join(fmt.Errorf("the controller exited by itself: %w", err), c.checkLog())
 		default:
 		}
-		if c.takesSignals() || time.Now().After(end) {
+		if c.handlesSignals() || time.Now().After(end) {
 			break
 		}
 	}
@@ -167,34 +170,35 @@ func (c *Controller) Terminate() error {
 	case err := <-c.exited:
 		c.process = nil
 		if err != nil {
-			err = fmt.Errorf("the controller was told to stop and ended with: %w", err)
+			err = fmt.Errorf("the controller exited uncleanly after SIGTERM: %w", err)
 		}
-		return errors.Join(err, c.complaints())
-	case <-time.After(stopsWithin):
-		// Its stacks say what it waits for.
-		return errors.Join(fmt.Errorf("the controller was told to stop, and ran on for %s", stopsWithin), c.end(syscall.SIGQUIT), c.complaints())
+		return errors.Join(err, c.checkLog())
+	case <-time.After(stopTimeout):
+		// SIGQUIT logs the stacks of all goroutines, which show what the process waits for.
+		return errors.Join(fmt.Errorf("the controller did not exit within %s after SIGTERM", stopTimeout), c.kill(syscall.SIGQUIT), c.checkLog())
 	}
 }
 
-// takesSignals is true once the process has said that it starts. Earlier a signal
-// ends it as it ends any process.
-func (c *Controller) takesSignals() bool {
+// handlesSignals reports whether the process has logged that it is starting. Until then it
+// has no signal handler, and SIGTERM would end it immediately.
+func (c *Controller) handlesSignals() bool {
 	log := c.Log()
 	return strings.Contains(log[min(c.logged, len(log)):], `"Starting"`)
 }
 
-// Start starts the controller again.
+// Start starts the controller, which must not be running.
 func (c *Controller) Start(t testing.TB) {
 	t.Helper()
 	if c.process != nil {
-		t.Fatal("the controller runs already")
+		t.Fatal("the controller is already running")
 	}
 	if err := c.Launch(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// Stop asks the controller to stop, by SIGTERM, and requires it to end cleanly.
+// Stop sends SIGTERM and waits until the controller has exited. The test fails if the
+// controller did not exit cleanly.
 func (c *Controller) Stop(t testing.TB) {
 	t.Helper()
 	if err := c.Terminate(); err != nil {
@@ -202,25 +206,24 @@ func (c *Controller) Stop(t testing.TB) {
 	}
 }
 
-// Kill ends the controller as a crash would, by SIGKILL.
+// Kill ends the controller by SIGKILL, as a crash would.
 func (c *Controller) Kill(t testing.TB) {
 	t.Helper()
 	if c.process == nil {
 		t.Fatal("the controller is not running")
 	}
-	if err := c.end(syscall.SIGKILL); err != nil {
+	if err := c.kill(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// Starts is how often it was started.
+// Starts returns how many times the controller has been started.
 func (c *Controller) Starts() int { return c.starts }
 
-// Freeze makes the controller stand still, as a machine without a processor to
-// spare would.
+// Freeze suspends the process, as an overloaded machine might, until Thaw is called.
 func (c *Controller) Freeze(t testing.TB) { c.signal(t, syscall.SIGSTOP) }
 
-// Thaw ends a Freeze.
+// Thaw resumes a process that Freeze has suspended.
 func (c *Controller) Thaw(t testing.TB) { c.signal(t, syscall.SIGCONT) }
 
 func (c *Controller) signal(t testing.TB, signal os.Signal) {
@@ -230,8 +233,8 @@ func (c *Controller) signal(t testing.TB, signal os.Signal) {
 	}
 }
 
-// Fails waits until the controller has ended by itself, and returns the line in
-// which it says why.
+// Fails waits until the controller has exited by itself with exit code 1, and returns the
+// last line of its log, which gives the reason.
 func (c *Controller) Fails(t testing.TB) string {
 	t.Helper()
 	select {
@@ -239,21 +242,21 @@ func (c *Controller) Fails(t testing.TB) string {
 		c.process = nil
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || exit.ExitCode() != 1 {
-			t.Fatalf("the controller ended with %v, want exit code 1", err)
+			t.Fatalf("the controller exited with %v, want exit code 1", err)
 		}
 	case <-time.After(Patience):
-		t.Fatalf("the controller did not end within %s:\n%s", Patience, difftest.Clip(lastLines(c.Log(), 50)))
+		t.Fatalf("the controller did not exit within %s:\n%s", Patience, difftest.Clip(lastLines(c.Log(), 50)))
 	}
 	lines := strings.Split(strings.TrimSpace(c.Log()), "\n")
 	return lines[len(lines)-1]
 }
 
-// Address is where the controller serves, by HTTPS or plain HTTP, after its last
-// start.
+// Address waits until the controller serves HTTPS, or plain HTTP if tls is false, and
+// returns the address. If the controller was restarted, this is the latest address.
 func (c *Controller) Address(t testing.TB, tls bool) string {
 	t.Helper()
 	for end := time.Now().Add(Patience); time.Now().Before(end); time.Sleep(pollEvery) {
-		if all := serves.FindAllStringSubmatch(c.Log(), -1); len(all) > 0 {
+		if all := servingLine.FindAllStringSubmatch(c.Log(), -1); len(all) > 0 {
 			for _, found := range slices.Backward(all) {
 				if found[2] == strconv.FormatBool(tls) {
 					return found[1]
@@ -261,13 +264,14 @@ func (c *Controller) Address(t testing.TB, tls bool) string {
 			}
 		}
 	}
-	t.Fatalf("the controller does not say where it serves:\n%s", difftest.Clip(lastLines(c.Log(), 50)))
+	t.Fatalf("the controller has not logged the address that it serves on:\n%s", difftest.Clip(lastLines(c.Log(), 50)))
 	return ""
 }
 
-var serves = regexp.MustCompile(`"Serving" address="([^"]+)" tls=(true|false)`)
+// servingLine matches the line that the controller logs when it begins to serve.
+var servingLine = regexp.MustCompile(`"Serving" address="([^"]+)" tls=(true|false)`)
 
-// Log is all that the controller has logged, from its first start on.
+// Log returns everything that the controller has logged since its first start.
 func (c *Controller) Log() string {
 	log, err := os.ReadFile(c.log)
 	if err != nil {
@@ -276,42 +280,44 @@ func (c *Controller) Log() string {
 	return string(log)
 }
 
-// Errors are the lines of the log that report an error.
+// Errors returns the lines of the log that report an error.
 func (c *Controller) Errors() []string {
 	var found []string
 	for line := range strings.Lines(c.Log()) {
-		if reportsError.MatchString(line) {
+		if errorLine.MatchString(line) {
 			found = append(found, strings.TrimSpace(line))
 		}
 	}
 	return found
 }
 
-// reportsError matches the header of an error in klog's text format.
-var reportsError = regexp.MustCompile(`^[EF]\d{4} `)
+// errorLine matches the header of an error in klog's text format.
+var errorLine = regexp.MustCompile(`^[EF]\d{4} `)
 
-// isAlarming matches what no log may hold, whatever the test is about.
-var isAlarming = regexp.MustCompile(`DATA RACE|panic|^goroutine \d+ \[|fatal error: `)
+// alarmingLine matches lines that must not occur in any log, whatever the test is about.
+var alarmingLine = regexp.MustCompile(`DATA RACE|panic|^goroutine \d+ \[|fatal error: `)
 
-func (c *Controller) complaints() error {
+// checkLog returns an error for each line of the log that reports a data race or a panic.
+func (c *Controller) checkLog() error {
 	var errs []error
 	for line := range strings.Lines(c.Log()) {
-		if isAlarming.MatchString(line) {
-			errs = append(errs, fmt.Errorf("the controller's log says: %s", strings.TrimSpace(line)))
+		if alarmingLine.MatchString(line) {
+			errs = append(errs, fmt.Errorf("the controller's log contains: %s", strings.TrimSpace(line)))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// Attend starts the controller and ends it with the test, which then fails if the
-// controller did not stop cleanly when told to or its log holds a race or a panic.
-func (c *Controller) Attend(t testing.TB) {
+// StartForTest starts the controller and stops it at the end of the test. The test fails if
+// the controller does not stop cleanly on request, or if its log contains a data race or a
+// panic.
+func (c *Controller) StartForTest(t testing.TB) {
 	t.Helper()
 	c.Start(t)
 	t.Cleanup(func() {
 		if err := c.Terminate(); err != nil {
 			t.Error(err)
-		} else if err := c.complaints(); err != nil {
+		} else if err := c.checkLog(); err != nil {
 			t.Error(err)
 		}
 		if t.Failed() {
@@ -320,8 +326,8 @@ func (c *Controller) Attend(t testing.TB) {
 	})
 }
 
-// end sends a signal that ends the process, and returns when it has.
-func (c *Controller) end(signal os.Signal) error {
+// kill sends a signal that ends the process, and waits until the process has exited.
+func (c *Controller) kill(signal os.Signal) error {
 	if err := c.process.Signal(signal); err != nil {
 		return fmt.Errorf("sending signal %v: %w", signal, err)
 	}
@@ -330,10 +336,10 @@ func (c *Controller) end(signal os.Signal) error {
 	return nil
 }
 
-// grant gives a service account of the namespace, by a Role, the rules that
-// artifacts/ has in a ClusterRole.
+// grant creates a service account in the namespace, and a Role that grants it the rules of
+// the ClusterRole in artifacts/.
 func (n *Namespace) grant(ctx context.Context) error {
-	rules, err := n.Lab.Kube.RbacV1().ClusterRoles().Get(ctx, ServiceAccount, metav1.GetOptions{})
+	rules, err := n.Lab.Kube.RbacV1().ClusterRoles().Get(ctx, IcecreamRole, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
@@ -344,7 +350,7 @@ func (n *Namespace) grant(ctx context.Context) error {
 	account, rbac, name := n.Lab.Kube.CoreV1().ServiceAccounts(n.Name), n.Lab.Kube.RbacV1(), metav1.ObjectMeta{Name: ServiceAccount}
 	_, err = account.Create(ctx, &corev1.ServiceAccount{ObjectMeta: name}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		return nil // for an earlier controller
+		return nil // an earlier controller of the namespace needed it, too
 	} else if err != nil {
 		return err
 	}

@@ -13,7 +13,8 @@ import (
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// extent is how much of each kind of thing a description holds.
+// extent limits how many Icecreams, and how many lines of each list, a description
+// contains.
 type extent struct{ icecreams, lines int }
 
 var (
@@ -21,8 +22,8 @@ var (
 	everything = extent{icecreams: 1000, lines: 10_000}
 )
 
-// Describe is the state of the namespace in words: what a reader wants to see of
-// a test that has failed, with what is not Ready first. It fills a screen.
+// Describe returns a description of the namespace for the reader of a failed test. It
+// fills about one screen, and begins with the Icecreams that are not Ready.
 func (n *Namespace) Describe() string { return n.describe(screenful) }
 
 func (n *Namespace) describe(most extent) string {
@@ -47,7 +48,7 @@ func (n *Namespace) describe(most extent) string {
 			fmt.Fprintln(&out, err)
 		}
 		fmt.Fprintf(&out, "--- requests of the controller in this namespace\n%s", lastLines(requests.In(n.Name).By(n.Controller.User).lines(), most.lines))
-		fmt.Fprintf(&out, "--- log of the controller, what is about this namespace\n%s", lastLines(linesWith(n.Controller.Log(), n.Name), most.lines))
+		fmt.Fprintf(&out, "--- lines of the controller's log that contain the name of this namespace\n%s", lastLines(linesWith(n.Controller.Log(), n.Name), most.lines))
 	}
 	return out.String()
 }
@@ -58,16 +59,16 @@ func (n *Namespace) describeIcecreams(ctx context.Context, out *strings.Builder,
 		fmt.Fprintln(out, err)
 		return
 	}
-	var worst, rest []v1alpha1.Icecream
+	var notReady, ready []v1alpha1.Icecream
 	for _, ice := range list.Items {
 		if IsReady(&ice) != nil {
-			worst = append(worst, ice)
+			notReady = append(notReady, ice)
 		} else {
-			rest = append(rest, ice)
+			ready = append(ready, ice)
 		}
 	}
-	fmt.Fprintf(out, "--- %d Icecreams, %d of them Ready\n", len(list.Items), len(rest))
-	for i, ice := range append(worst, rest...) {
+	fmt.Fprintf(out, "--- %d Icecreams, %d of them Ready\n", len(list.Items), len(ready))
+	for i, ice := range append(notReady, ready...) {
 		if i == most.icecreams {
 			break
 		}
@@ -99,7 +100,7 @@ func jsonOf(object any) string {
 	return string(text)
 }
 
-// linesWith are the lines of text that contain word.
+// linesWith returns the lines of text that contain word.
 func linesWith(text, word string) string {
 	var found strings.Builder
 	for line := range strings.Lines(text) {
@@ -110,7 +111,7 @@ func linesWith(text, word string) string {
 	return found.String()
 }
 
-// lastLines is the end of text.
+// lastLines returns the last lines of text, at most that many.
 func lastLines(text string, most int) string {
 	lines := strings.SplitAfter(text, "\n")
 	if left := len(lines) - most; left > 0 {

@@ -1,13 +1,13 @@
 // Package lab runs the real controller against a real control plane, for tests.
 //
-// A Lab is a cluster with the CRD and the permissions of artifacts/ applied by
-// the cluster's own kubectl. A Controller is the real binary, running under its
-// own service account with no other rights than those; it is stopped, killed and
-// started again at will, and fails its test when its log tells of a data race or
-// a panic. A Namespace belongs to one test and is what tests mostly talk to.
+// A Lab is a cluster in which the CRD and the permissions of artifacts/ are installed. A
+// Controller is the real binary. It runs under its own service account, with no
+// permissions other than those. A test can stop, kill and restart it; the test fails if
+// the controller logs a data race or a panic. A Namespace belongs to one test; most tests
+// use little else than its methods.
 //
-// Two witnesses look on. The audit log has every request that anybody made. And
-// every status that the controller writes is read the way deployment tools read
-// it (kstatus): one that claims more than what is true is found out when the Lab
-// is closed, whichever test it belonged to.
+// In the background of every test, the audit log records every request that anyone makes,
+// and a witness checks every status that the controller writes. The witness reads a status
+// as deployment tools do (see kstatus). If the status claims more than is true, the test
+// that the namespace belongs to fails, or closing the Lab returns an error.
 package lab

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TryKubectl runs the cluster's kubectl as an administrator, with stdin if it is
-// not empty, and returns what it printed. Its error holds what it complained of.
+// TryKubectl runs the cluster's kubectl as an administrator and returns its standard
+// output. stdin is its standard input. The error contains its standard error.
 func (l *Lab) TryKubectl(ctx context.Context, stdin string, args ...string) (string, error) {
 	command := exec.CommandContext(ctx, l.Kubectl(), append([]string{
 		"--kubeconfig", l.Kubeconfig(), "--cache-dir", filepath.Join(l.Dir(), "kubectl-cache"),
@@ -24,20 +24,20 @@ func (l *Lab) TryKubectl(ctx context.Context, stdin string, args ...string) (str
 	return stdout.String(), nil
 }
 
-// Kubectl runs kubectl in the namespace and returns what it printed.
+// Kubectl runs kubectl in the namespace and returns its standard output.
 func (n *Namespace) Kubectl(t testing.TB, args ...string) string {
 	t.Helper()
 	return n.pipe(t, "", args...)
 }
 
-// Apply is kubectl apply of a manifest.
+// Apply applies a manifest in the namespace by kubectl apply.
 func (n *Namespace) Apply(t testing.TB, manifest string) {
 	t.Helper()
 	n.pipe(t, manifest, "apply", "-f", "-")
 }
 
-// Refused is kubectl apply of a manifest that has to be refused. It returns what
-// the user is told.
+// Refused runs kubectl apply with a manifest that the API server must reject. It returns
+// the error message that the user sees.
 func (n *Namespace) Refused(t testing.TB, manifest string) string {
 	t.Helper()
 	output, err := n.TryKubectl(t.Context(), manifest, "apply", "-f", "-")
@@ -48,11 +48,12 @@ func (n *Namespace) Refused(t testing.TB, manifest string) string {
 	return err.Error()
 }
 
-// TryKubectl runs kubectl in the namespace; see Lab.TryKubectl.
+// TryKubectl runs kubectl in the namespace; see [Lab.TryKubectl].
 func (n *Namespace) TryKubectl(ctx context.Context, stdin string, args ...string) (string, error) {
 	return n.Lab.TryKubectl(ctx, stdin, append([]string{"--namespace", n.Name}, args...)...)
 }
 
+// pipe runs kubectl in the namespace with stdin as its standard input.
 func (n *Namespace) pipe(t testing.TB, stdin string, args ...string) string {
 	t.Helper()
 	output, err := n.TryKubectl(t.Context(), stdin, args...)

@@ -17,9 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A Kubelet runs the controller for Pods, whose own containers the simulated nodes
-// only pretend to run: a process with the arguments and under the service account
-// of each Pod, from when the Pod runs until it is deleted.
+// A Kubelet runs a controller process for each Pod of the controller, because the
+// simulated nodes do not really run containers. The process has the arguments and the
+// service account of the Pod. It starts when the Pod is Running, and stops when the Pod is
+// deleted.
 type Kubelet struct {
 	lab *Lab
 
@@ -28,8 +29,9 @@ type Kubelet struct {
 	errs    []error
 }
 
-// RunPods runs the controller for the Pods that have those labels in the namespace,
-// until the test ends, which fails if one of them did not stop cleanly.
+// RunPods runs a controller process for each Pod in the namespace that matches the label
+// selector, until the end of the test. The test fails if a process does not start or does
+// not stop cleanly.
 func (l *Lab) RunPods(t testing.TB, namespace, labels string) *Kubelet {
 	t.Helper()
 	k := &Kubelet{lab: l, running: map[types.UID]*Controller{}}
@@ -38,14 +40,14 @@ func (l *Lab) RunPods(t testing.TB, namespace, labels string) *Kubelet {
 	watching.Go(func() {
 		for ; ctx.Err() == nil; time.Sleep(pollEvery) {
 			if pods, err := l.Kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: labels}); err == nil {
-				k.follow(ctx, pods.Items)
+				k.sync(ctx, pods.Items)
 			}
 		}
 	})
 	t.Cleanup(func() {
 		cancel()
 		watching.Wait()
-		k.follow(context.Background(), nil)
+		k.sync(context.Background(), nil)
 		if err := errors.Join(k.errs...); err != nil {
 			t.Error(err)
 		}
@@ -53,15 +55,16 @@ func (l *Lab) RunPods(t testing.TB, namespace, labels string) *Kubelet {
 	return k
 }
 
-// Controllers are those that run now.
+// Controllers returns the controllers that are running.
 func (k *Kubelet) Controllers() []*Controller {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return slices.Collect(maps.Values(k.running))
 }
 
-// follow starts what has come and stops what has gone.
-func (k *Kubelet) follow(ctx context.Context, pods []corev1.Pod) {
+// sync starts a controller for each running Pod that has none, and stops the controllers
+// whose Pods are no longer running.
+func (k *Kubelet) sync(ctx context.Context, pods []corev1.Pod) {
 	want := map[types.UID]bool{}
 	for _, pod := range pods {
 		if pod.Status.Phase != corev1.PodRunning || pod.DeletionTimestamp != nil {
@@ -82,15 +85,16 @@ func (k *Kubelet) follow(ctx context.Context, pods []corev1.Pod) {
 		if !want[uid] && k.running[uid] != nil {
 			err := k.running[uid].Terminate()
 			k.mu.Lock()
-			k.errs = append(k.errs, err, k.running[uid].complaints())
+			k.errs = append(k.errs, err, k.running[uid].checkLog())
 			delete(k.running, uid)
 			k.mu.Unlock()
 		}
 	}
 }
 
-// start runs what the Pod's container would. Several share this machine's ports
-// and have no token mounted.
+// start starts a controller with the arguments of the Pod's container. Unlike a container,
+// the process has no mounted token, and shares the ports of this machine with others; so
+// start adds flags for a kubeconfig and an address.
 func (k *Kubelet) start(ctx context.Context, pod *corev1.Pod) (*Controller, error) {
 	kubeconfig, err := k.lab.ServiceAccountKubeconfig(ctx, pod.Namespace, pod.Spec.ServiceAccountName)
 	if err != nil {
@@ -104,7 +108,8 @@ func (k *Kubelet) start(ctx context.Context, pod *corev1.Pod) (*Controller, erro
 	return c, err
 }
 
-// Helm runs the helm that hack/tools/charts pins, as an administrator.
+// Helm runs the version of helm that hack/tools/charts pins, as an administrator, and
+// returns its output.
 func (l *Lab) Helm(t testing.TB, args ...string) string {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), "go", append([]string{"tool", "-modfile=hack/tools/charts/go.mod", "helm"}, args...)...)

@@ -24,34 +24,36 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/lenient"
 )
 
-// Patience is how long a test waits for what has to come about. It is far more
-// than anything takes, so that a machine with other things to do fails no test.
+// Patience is how long a test waits for a condition before it fails. It is much longer
+// than necessary, so that no test fails because the machine is busy.
 const Patience = 4 * time.Minute
 
-// What artifacts/rbac-icecream.yaml calls the controller.
+// Names in artifacts/rbac-icecream.yaml.
 const (
-	SystemNamespace = "icecream-system"
-	ServiceAccount  = "icecream-controller"
+	SystemNamespace = "k8s-controller-system"
+	ServiceAccount  = "k8s-controller"
+	// IcecreamRole is the ClusterRole with the rules of the Icecream controller.
+	IcecreamRole = "k8s-controller-icecream"
 )
 
-// Kubernetes' own controllers allow themselves 20 requests a second by default.
-// Here they are not what a test should have to wait for.
+// unthrottled are flags for Kubernetes' own controllers and scheduler, which by default
+// throttle their requests. Tests should not have to wait for them.
 var unthrottled = []string{"--kube-api-qps=500", "--kube-api-burst=1000"}
 
-// Options say what Lab to open.
+// Options configure a Lab.
 type Options struct {
-	// Binary is the controller to run; see BuildController.
+	// Binary is the path of the controller's binary; see BuildController.
 	Binary string
-	// Nodes is the number of nodes; 0 is the default of package cluster.
+	// Nodes is the number of nodes. Zero means the default of package cluster.
 	Nodes int
-	// AuditBodies has the audit log hold the bodies of requests and answers.
+	// AuditBodies adds the bodies of requests and responses to the audit log.
 	AuditBodies bool
-	// Bare leaves the cluster without the artifacts, for a test of installing them.
+	// Bare skips the installation of the artifacts, for tests that install them.
 	Bare bool
-	// Privileges, if there are any, learn what controllers did in the Lab when it
-	// is closed.
+	// Privileges, if not nil, records which permissions the controllers used in the Lab,
+	// when the Lab is closed.
 	Privileges *Privileges
-	// Log receives how the boot goes; nil discards it.
+	// Log receives the progress of the cluster's start. Nil discards it.
 	Log io.Writer
 }
 
@@ -59,26 +61,26 @@ type Options struct {
 type Lab struct {
 	*cluster.Cluster
 
-	// Kube, Icecreams and Dynamic are clients of an administrator.
+	// Kube, Icecreams and Dynamic are clients with an administrator's permissions.
 	Kube      kubernetes.Interface
 	Icecreams versioned.Interface
 	Dynamic   dynamic.Interface
 
 	binary     string
-	root       string // of the repository
+	root       string // the root directory of the repository
 	witness    *witness
 	privileges *Privileges
 
 	mu       sync.Mutex
-	starts   []span // of the API server, when it was started again
+	starts   []span // the times during which the API server was restarting
 	audit    cluster.AuditReader
-	requests Requests // that it has read
+	requests Requests // everything that audit has read so far
 }
 
-// span is from when to when something lasted.
+// span is a period of time, from its beginning to its end.
 type span struct{ from, to time.Time }
 
-// StartComponent starts a component again; see cluster.StartComponent.
+// StartComponent restarts a component; see [cluster.Cluster.StartComponent].
 func (l *Lab) StartComponent(ctx context.Context, component cluster.Component) error {
 	from := time.Now()
 	err := l.Cluster.StartComponent(ctx, component)
@@ -90,14 +92,15 @@ func (l *Lab) StartComponent(ctx context.Context, component cluster.Component) e
 	return err
 }
 
-// wasStarting is true of a time at which the API server did not know all roles yet.
+// wasStarting reports whether the API server was restarting at that time, so that it may
+// not have known all roles yet.
 func (l *Lab) wasStarting(at time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.ContainsFunc(l.starts, func(s span) bool { return !at.Before(s.from) && !at.After(s.to) })
 }
 
-// Open boots a Lab, which the caller has to Close.
+// Open starts a Lab. The caller must Close it.
 func Open(ctx context.Context, o Options) (*Lab, error) {
 	root, err := repository(ctx)
 	if err != nil {
@@ -114,14 +117,14 @@ func Open(ctx context.Context, o Options) (*Lab, error) {
 		return nil, fmt.Errorf("starting the cluster: %w", err)
 	}
 	l := &Lab{Cluster: c, binary: o.Binary, root: root, privileges: o.Privileges, audit: cluster.AuditReader{Path: c.AuditLog()}}
-	if err := l.furnish(ctx, o.Bare); err != nil {
+	if err := l.setUp(ctx, o.Bare); err != nil {
 		return nil, errors.Join(err, c.Stop())
 	}
 	return l, nil
 }
 
-// New opens a Lab for one test, and closes it when the test ends. What the
-// witness has found fails the test.
+// New opens a Lab for one test and closes it at the end of the test. The test fails if
+// Close returns an error.
 func New(t testing.TB, o Options) *Lab {
 	t.Helper()
 	l, err := Open(t.Context(), o)
@@ -136,19 +139,20 @@ func New(t testing.TB, o Options) *Lab {
 	return l
 }
 
-// Close ends the cluster. Its error says what was wrong with the statuses that were
-// written in it, and which policies of artifacts/ were in a controller's way.
+// Close stops the cluster. It returns an error for each wrong status that was written in
+// the cluster, and for each request of a controller that a policy of artifacts/ rejected.
 func (l *Lab) Close() error {
-	err := errors.Join(l.witness.verdict(), l.requireObedience())
+	err := errors.Join(l.witness.stop(), l.checkRejections())
 	err = errors.Join(err, l.LearnPrivileges())
 	if died := l.Err(); died != nil {
-		err = errors.Join(err, fmt.Errorf("the cluster came to harm: %w", died))
+		err = errors.Join(err, fmt.Errorf("a component of the cluster exited: %w", died))
 	}
 	return errors.Join(err, l.Stop())
 }
 
-// LearnPrivileges tells Options.Privileges what controllers did so far, for the last
-// time. A test that takes roles away calls it before that; otherwise Close does.
+// LearnPrivileges records in Options.Privileges which permissions the controllers have used
+// so far. Only the first call has an effect. A test that deletes roles must call it before
+// it does so; otherwise Close calls it.
 func (l *Lab) LearnPrivileges() error {
 	if l.privileges == nil {
 		return nil
@@ -160,12 +164,13 @@ func (l *Lab) LearnPrivileges() error {
 	return err
 }
 
-// furnish makes the clients, applies the artifacts and calls the witness.
-func (l *Lab) furnish(ctx context.Context, isBare bool) (err error) {
+// setUp creates the clients, starts the witness and, unless the Lab is bare, installs the
+// artifacts.
+func (l *Lab) setUp(ctx context.Context, isBare bool) (err error) {
 	if l.Kube, err = kubernetes.NewForConfig(l.RESTConfig()); err != nil {
 		return err
 	}
-	// Tests may look at Icecreams that do not fit their type.
+	// Some tests read Icecreams that cannot be decoded completely.
 	custom, err := lenient.RESTClientFor(l.RESTConfig(), schema.GroupVersion(v1alpha1.GroupVersion), scheme.Codecs)
 	if err != nil {
 		return err
@@ -174,7 +179,7 @@ func (l *Lab) furnish(ctx context.Context, isBare bool) (err error) {
 	if l.Dynamic, err = dynamic.NewForConfig(l.RESTConfig()); err != nil {
 		return err
 	}
-	l.witness = observe(l.Dynamic)
+	l.witness = startWitness(l.Dynamic)
 	if isBare {
 		return nil
 	}
@@ -186,23 +191,25 @@ func (l *Lab) furnish(ctx context.Context, isBare bool) (err error) {
 	if _, err := l.TryKubectl(ctx, "", "wait", "--for=condition=Established", "--timeout=60s", "crd/icecreams.controller.nicoleh.io"); err != nil {
 		return err
 	}
-	return l.awaitPolicy(ctx)
+	return l.waitForPolicies(ctx)
 }
 
-// Path is that of a file of the repository, named from its root.
+// Path returns the path of a file of the repository. name is relative to the root of the
+// repository.
 func (l *Lab) Path(name string) string { return filepath.Join(l.root, name) }
 
-// NewNamespace makes a namespace for the test, which is deleted when it ends.
+// NewNamespace creates a namespace for the test and deletes it at the end of the test. The
+// test fails if the witness has found a wrong status in the namespace.
 func (l *Lab) NewNamespace(t testing.TB) *Namespace {
 	t.Helper()
 	made, err := l.Kube.CoreV1().Namespaces().Create(t.Context(),
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: labelOf(t.Name()) + "-"}}, metav1.CreateOptions{})
 	if err != nil {
-		t.Fatalf("making a namespace: %v", err)
+		t.Fatalf("creating a namespace: %v", err)
 	}
 	n := &Namespace{Name: made.Name, Lab: l}
 	t.Cleanup(func() {
-		for _, err := range l.witness.take(n.Name) {
+		for _, err := range l.witness.takeFindings(n.Name) {
 			t.Error(err)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -211,7 +218,7 @@ func (l *Lab) NewNamespace(t testing.TB) *Namespace {
 			t.Logf("deleting namespace %s: %v", n.Name, err)
 		}
 	})
-	// Without its service account no Pod could be made.
+	// Pods cannot be created before the namespace has its default service account.
 	n.Eventually(t, "the namespace has its service account", func(ctx context.Context) error {
 		_, err := l.Kube.CoreV1().ServiceAccounts(n.Name).Get(ctx, "default", metav1.GetOptions{})
 		return err
@@ -219,7 +226,7 @@ func (l *Lab) NewNamespace(t testing.TB) *Namespace {
 	return n
 }
 
-// labelOf makes the beginning of an object's name of a test's name.
+// labelOf derives the beginning of an object's name from the name of a test.
 func labelOf(test string) string {
 	label := []byte{}
 	for _, char := range []byte(test) {

@@ -24,49 +24,54 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 )
 
-// pollEvery is short against what is waited for and long against a request.
+// pollEvery is the shortest interval between two checks of a condition. It is short
+// compared with what tests wait for, and long compared with a request.
 const pollEvery = 100 * time.Millisecond
 
-// pause returns how long to wait after a check that took that long, so that the
-// machine has time for what the check waits for.
+// pause returns how long to wait before the next check of a condition. took is the duration
+// of the last one. If checks are slow, the pause is longer, which leaves the machine time to
+// bring the condition about.
 func pause(took time.Duration) time.Duration {
 	return min(max(pollEvery, 2*took), time.Second)
 }
 
-// Namespace is one test's share of a Lab.
+// Namespace is a namespace of a Lab that belongs to one test.
 type Namespace struct {
 	Name string
 	Lab  *Lab
 
-	// Controller is the one whose log is shown when a wait in the namespace ends
-	// in vain; StartController sets it.
+	// Controller is the controller whose log is shown if a wait in the namespace times
+	// out. StartController sets it.
 	Controller *Controller
 }
 
-// Icecreams is an administrator's client for the namespace.
+// Icecreams returns a client for the Icecreams of the namespace, with an administrator's
+// permissions.
 func (n *Namespace) Icecreams() icecreamclient.IcecreamInterface {
 	return n.Lab.Icecreams.ControllerV1alpha1().Icecreams(n.Name)
 }
 
-// Deployments is an administrator's client for the namespace.
+// Deployments returns a client for the Deployments of the namespace, with an administrator's
+// permissions.
 func (n *Namespace) Deployments() appsclient.DeploymentInterface {
 	return n.Lab.Kube.AppsV1().Deployments(n.Name)
 }
 
-// Pods is an administrator's client for the namespace.
+// Pods returns a client for the Pods of the namespace, with an administrator's
+// permissions.
 func (n *Namespace) Pods() coreclient.PodInterface { return n.Lab.Kube.CoreV1().Pods(n.Name) }
 
-// Create creates an Icecream of that name and spec.
+// Create creates an Icecream.
 func (n *Namespace) Create(t testing.TB, name string, spec v1alpha1.IcecreamSpec) *v1alpha1.Icecream {
 	t.Helper()
-	made, err := n.Icecreams().Create(t.Context(), &v1alpha1.Icecream{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{})
+	created, err := n.Icecreams().Create(t.Context(), &v1alpha1.Icecream{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatalf("creating Icecream %q: %v", name, err)
 	}
-	return made
+	return created
 }
 
-// Icecream returns an Icecream as it is now.
+// Icecream returns the current state of an Icecream.
 func (n *Namespace) Icecream(t testing.TB, name string) *v1alpha1.Icecream {
 	t.Helper()
 	got, err := n.Icecreams().Get(t.Context(), name, metav1.GetOptions{})
@@ -76,7 +81,7 @@ func (n *Namespace) Icecream(t testing.TB, name string) *v1alpha1.Icecream {
 	return got
 }
 
-// Deployment returns a Deployment as it is now.
+// Deployment returns the current state of a Deployment.
 func (n *Namespace) Deployment(t testing.TB, name string) *appsv1.Deployment {
 	t.Helper()
 	got, err := n.Deployments().Get(t.Context(), name, metav1.GetOptions{})
@@ -86,7 +91,7 @@ func (n *Namespace) Deployment(t testing.TB, name string) *appsv1.Deployment {
 	return got
 }
 
-// AllDeployments returns the Deployments of the namespace, by name.
+// AllDeployments returns the Deployments of the namespace, sorted by name.
 func (n *Namespace) AllDeployments(t testing.TB) []appsv1.Deployment {
 	t.Helper()
 	list, err := n.Deployments().List(t.Context(), metav1.ListOptions{})
@@ -96,7 +101,7 @@ func (n *Namespace) AllDeployments(t testing.TB) []appsv1.Deployment {
 	return list.Items
 }
 
-// LivePods returns the Pods of the namespace that are not ending, by name.
+// LivePods returns the Pods of the namespace that are not being deleted, sorted by name.
 func (n *Namespace) LivePods(t testing.TB) []corev1.Pod {
 	t.Helper()
 	list, err := n.Pods().List(t.Context(), metav1.ListOptions{})
@@ -106,7 +111,7 @@ func (n *Namespace) LivePods(t testing.TB) []corev1.Pod {
 	return slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return pod.DeletionTimestamp != nil })
 }
 
-// Events returns the events about an Icecream in the order in which they last came.
+// Events returns the events about an Icecream, in the order of their last occurrence.
 func (n *Namespace) Events(t testing.TB, name string) []eventsv1.Event {
 	t.Helper()
 	list, err := n.Lab.Kube.EventsV1().Events(n.Name).List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.kind=Icecream,regarding.name=" + name})
@@ -119,7 +124,7 @@ func (n *Namespace) Events(t testing.TB, name string) []eventsv1.Event {
 	return list.Items
 }
 
-// lastSeen is when an event came, for the last time if it came more than once.
+// lastSeen returns the time of an event's last occurrence.
 func lastSeen(event eventsv1.Event) time.Time {
 	if event.Series != nil {
 		return event.Series.LastObservedTime.Time
@@ -127,38 +132,40 @@ func lastSeen(event eventsv1.Event) time.Time {
 	return event.EventTime.Time
 }
 
-// TimesTold is how often the event came.
-func TimesTold(event eventsv1.Event) int {
+// Occurrences returns how many times an event has occurred.
+func Occurrences(event eventsv1.Event) int {
 	if event.Series != nil {
 		return int(event.Series.Count)
 	}
 	return 1
 }
 
-// Eventually waits until check returns nil. If it does not, the test ends with
-// check's last error and the state of the namespace.
+// Eventually waits until check returns nil. If it does not within Patience, the test fails
+// with the last error of check and a description of the namespace. The argument what is a
+// clause that states the condition, such as "the Pod is ready".
 func (n *Namespace) Eventually(t testing.TB, what string, check func(ctx context.Context) error) {
 	t.Helper()
 	if err := n.poll(t.Context(), Patience, check); err != nil {
-		n.fail(t, fmt.Sprintf("waited for %s, and it is not so that %s: %v", Patience, what, err))
+		n.fail(t, fmt.Sprintf("timed out after %s waiting until %s: %v", Patience, what, err))
 	}
 }
 
-// Steadily requires that check returns nil all along for a while. It is for what
-// must not happen; it cannot tell that from what would have happened later.
+// Steadily requires that check keeps returning nil for a while. It is for events that must
+// not happen; it does not notice an event that would happen later. The argument what is a
+// clause that states the condition, as in [Namespace.Eventually].
 func (n *Namespace) Steadily(t testing.TB, what string, while time.Duration, check func(ctx context.Context) error) {
 	t.Helper()
 	for end := time.Now().Add(while); time.Now().Before(end); {
 		began := time.Now()
 		if err := check(t.Context()); err != nil {
-			n.fail(t, fmt.Sprintf("it did not stay so that %s: %v", what, err))
+			n.fail(t, fmt.Sprintf("it is no longer true that %s: %v", what, err))
 		}
 		time.Sleep(pause(time.Since(began)))
 	}
 }
 
-// fail ends the test with a screenful about why and the state of the namespace. All
-// there is to say is in a file among the test's artifacts (go test -artifacts).
+// fail ends the test. It logs the reason and about one screen of the state of the namespace.
+// A file among the test's artifacts (go test -artifacts) contains the complete state.
 func (n *Namespace) fail(t testing.TB, why string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(t.ArtifactDir(), n.Name+".txt"), []byte(why+"\n"+n.describe(everything)), 0o600); err != nil {
@@ -167,7 +174,8 @@ func (n *Namespace) fail(t testing.TB, why string) {
 	t.Fatal(difftest.Clip(why + "\n" + n.Describe()))
 }
 
-// EventuallyIcecream waits until the Icecream is as check wants it, and returns it.
+// EventuallyIcecream waits until check returns nil for the Icecream, and returns the
+// Icecream.
 func (n *Namespace) EventuallyIcecream(t testing.TB, name, what string, check func(*v1alpha1.Icecream) error) *v1alpha1.Icecream {
 	t.Helper()
 	var got *v1alpha1.Icecream
@@ -180,35 +188,36 @@ func (n *Namespace) EventuallyIcecream(t testing.TB, name, what string, check fu
 	return got
 }
 
-// EventuallyReady waits until the Icecream is Ready as its spec now is.
+// EventuallyReady waits until the Icecream is Ready with its current spec.
 func (n *Namespace) EventuallyReady(t testing.TB, name string) *v1alpha1.Icecream {
 	t.Helper()
 	return n.EventuallyIcecream(t, name, "is Ready", IsReady)
 }
 
-// EventuallyStalled waits until the Icecream is Stalled for that reason.
+// EventuallyStalled waits until the Icecream is Stalled with its current spec, for the given
+// reason.
 func (n *Namespace) EventuallyStalled(t testing.TB, name, reason string) *v1alpha1.Icecream {
 	t.Helper()
 	return n.EventuallyIcecream(t, name, "is Stalled because of "+reason, IsStalled(reason))
 }
 
-// IsReady returns nil if the Icecream is Ready as its spec now is, and else what
-// it is instead.
+// IsReady returns nil if the Icecream is Ready with its current spec. Otherwise it returns
+// an error that says why not.
 func IsReady(ice *v1alpha1.Icecream) error {
 	ready := meta.FindStatusCondition(ice.Status.Conditions, v1alpha1.ConditionReady)
 	switch {
 	case ready == nil:
 		return errors.New("it has no condition Ready")
 	case ice.Status.ObservedGeneration != ice.Generation:
-		return fmt.Errorf("its status is that of generation %d of %d", ice.Status.ObservedGeneration, ice.Generation)
+		return fmt.Errorf("its status describes generation %d, but its generation is %d", ice.Status.ObservedGeneration, ice.Generation)
 	case ready.Status != metav1.ConditionTrue:
 		return fmt.Errorf("condition Ready is %s: %s: %s", ready.Status, ready.Reason, ready.Message)
 	}
 	return nil
 }
 
-// IsStalled returns a check that the Icecream is Stalled, as its spec now is, for
-// that reason.
+// IsStalled returns a check that the Icecream is Stalled with its current spec, for the
+// given reason.
 func IsStalled(reason string) func(*v1alpha1.Icecream) error {
 	return func(ice *v1alpha1.Icecream) error {
 		stalled := meta.FindStatusCondition(ice.Status.Conditions, v1alpha1.ConditionStalled)
@@ -216,7 +225,7 @@ func IsStalled(reason string) func(*v1alpha1.Icecream) error {
 		case stalled == nil:
 			return errors.New("it has no condition Stalled")
 		case ice.Status.ObservedGeneration != ice.Generation:
-			return fmt.Errorf("its status is that of generation %d of %d", ice.Status.ObservedGeneration, ice.Generation)
+			return fmt.Errorf("its status describes generation %d, but its generation is %d", ice.Status.ObservedGeneration, ice.Generation)
 		case stalled.Status != metav1.ConditionTrue || stalled.Reason != reason:
 			return fmt.Errorf("condition Stalled is %s: %s: %s", stalled.Status, stalled.Reason, stalled.Message)
 		}
@@ -224,9 +233,10 @@ func IsStalled(reason string) func(*v1alpha1.Icecream) error {
 	}
 }
 
-// poll calls check until it returns nil or time is up, and returns its last error.
-func (n *Namespace) poll(ctx context.Context, patience time.Duration, check func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// poll calls check until it returns nil or the timeout has passed, and returns the last
+// error.
+func (n *Namespace) poll(ctx context.Context, timeout time.Duration, check func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for {
 		began := time.Now()

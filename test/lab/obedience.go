@@ -16,9 +16,9 @@ import (
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
 )
 
-// awaitPolicy waits until the API server restricts the account of artifacts/ as the
-// policies there say. It looks for new policies once a second.
-func (l *Lab) awaitPolicy(ctx context.Context) error {
+// waitForPolicies waits until the API server enforces the policies of artifacts/ on the
+// controller's service account. The API server looks for new policies once per second.
+func (l *Lab) waitForPolicies(ctx context.Context) error {
 	config := rest.CopyConfig(l.RESTConfig())
 	config.Impersonate.UserName = "system:serviceaccount:" + SystemNamespace + ":" + ServiceAccount
 	account, err := kubernetes.NewForConfig(config)
@@ -26,7 +26,7 @@ func (l *Lab) awaitPolicy(ctx context.Context) error {
 		return err
 	}
 	selected := map[string]string{"app": canary}
-	nobodys := &appsv1.Deployment{
+	unowned := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: canary},
 		Spec: appsv1.DeploymentSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: selected},
@@ -37,29 +37,30 @@ func (l *Lab) awaitPolicy(ctx context.Context) error {
 		},
 	}
 	for end := time.Now().Add(Patience); time.Now().Before(end); time.Sleep(pollEvery) {
-		_, err = account.AppsV1().Deployments(metav1.NamespaceDefault).Create(ctx, nobodys, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err = account.AppsV1().Deployments(metav1.NamespaceDefault).Create(ctx, unowned, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil && strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
 			return nil
 		}
 	}
-	return fmt.Errorf("the policies of artifacts/ are not in force; a Deployment that is nobody's gives: %w", err)
+	return fmt.Errorf("the policies of artifacts/ are not in force: creating a Deployment without an owner returned: %w", err)
 }
 
-// mayBeBehind is in the words of a policy by which it refuses what a controller may be
-// too fast with: the API server may not have noticed yet that a namespace has changed.
-const mayBeBehind = "of the namespace asks for them"
+// expectedRejection is part of the message of a policy that may reject a correct request:
+// the API server's view of a namespace may be older than the controller's.
+const expectedRejection = "of the namespace asks for them"
 
-// requireObedience is an error if a policy of artifacts/ has refused what a controller
-// wanted. What a test does with a token of the controller's account does not count.
-func (l *Lab) requireObedience() error {
+// checkRejections returns an error for each request of a controller that a policy of
+// artifacts/ has rejected. It ignores requests that a test has made with a token of the
+// controller's service account.
+func (l *Lab) checkRejections() error {
 	requests, err := cluster.ReadAudit(l.AuditLog(), ":"+ServiceAccount, "validation_failure")
 	if err != nil {
-		return fmt.Errorf("looking for refusals: %w", err)
+		return fmt.Errorf("looking for rejected requests: %w", err)
 	}
 	var errs []error
 	for _, e := range requests {
-		if e.Refusal != "" && strings.HasPrefix(e.UserAgent, agentPrefix) && !strings.Contains(e.Refusal, mayBeBehind) {
-			errs = append(errs, fmt.Errorf("a policy refuses %s %s %s/%s of %s: %s", e.Verb, e.Resource, e.Namespace, e.Name, e.UserAgent, e.Refusal))
+		if e.Refusal != "" && strings.HasPrefix(e.UserAgent, agentPrefix) && !strings.Contains(e.Refusal, expectedRejection) {
+			errs = append(errs, fmt.Errorf("a policy rejected %s %s %s/%s by %s: %s", e.Verb, e.Resource, e.Namespace, e.Name, e.UserAgent, e.Refusal))
 		}
 	}
 	return errors.Join(errs...)

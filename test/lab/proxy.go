@@ -18,21 +18,22 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Toll decides about a request to the API server before that sees it: nil lets it
-// through. It may be called concurrently.
-type Toll func(request *http.Request) http.HandlerFunc
+// An Interceptor decides about a request to the API server. It returns nil to pass the
+// request on, or else the handler that answers it instead of the API server. It must be safe
+// for concurrent use.
+type Interceptor func(request *http.Request) http.HandlerFunc
 
-// BreakOff leaves a request without an answer.
-func BreakOff(out http.ResponseWriter, _ *http.Request) { breakOff(out) }
+// DropConnection is a handler that closes the connection without a response.
+func DropConnection(out http.ResponseWriter, _ *http.Request) { dropConnection(out) }
 
-// StartControllerBehind starts a controller as StartController does, but one whose
-// every request has to pass this process first.
-func (n *Namespace) StartControllerBehind(t testing.TB, toll Toll, flags ...string) *Controller {
+// StartControllerBehind starts a controller like [Namespace.StartController], but all of its
+// requests go through a proxy in this process, which calls intercept for each of them.
+func (n *Namespace) StartControllerBehind(t testing.TB, intercept Interceptor, flags ...string) *Controller {
 	t.Helper()
 	if err := n.grant(t.Context()); err != nil {
 		t.Fatalf("granting the controller its Role: %v", err)
 	}
-	proxy, err := n.Lab.newProxy(toll)
+	proxy, err := n.Lab.newProxy(intercept)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,12 +49,14 @@ func (n *Namespace) StartControllerBehind(t testing.TB, toll Toll, flags ...stri
 	c := n.Lab.NewControllerWith(append([]string{"-kubeconfig=" + kubeconfig, "-namespace=" + n.Name}, flags...)...)
 	c.User = "system:serviceaccount:" + n.Name + ":" + ServiceAccount
 	n.Controller = c
-	c.Attend(t)
+	c.StartForTest(t)
 	return c
 }
 
-// newProxy makes a server that passes on what it gets, credentials included.
-func (l *Lab) newProxy(toll Toll) (*httptest.Server, error) {
+// newProxy returns a server, not yet started, that calls intercept for every request. Unless
+// intercept returns a handler, the server passes the request on to the API server, including
+// its credentials.
+func (l *Lab) newProxy(intercept Interceptor) (*httptest.Server, error) {
 	config := l.RESTConfig()
 	target, err := url.Parse(config.Host)
 	if err != nil {
@@ -61,28 +64,28 @@ func (l *Lab) newProxy(toll Toll) (*httptest.Server, error) {
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(config.CAData) {
-		return nil, errors.New("the cluster's certificate cannot be read")
+		return nil, errors.New("the cluster's CA certificate cannot be parsed")
 	}
-	quietly := log.New(io.Discard, "", 0)
-	pass := &httputil.ReverseProxy{
+	discard := log.New(io.Discard, "", 0)
+	apiServer := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		Transport:     &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true},
-		FlushInterval: -1, // a watch is an answer that never ends
-		ErrorLog:      quietly,
+		FlushInterval: -1, // flush at once: the response to a watch has no end
+		ErrorLog:      discard,
 	}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
-		if answer := toll(in); answer != nil {
-			answer(out, in)
+		if handler := intercept(in); handler != nil {
+			handler(out, in)
 			return
 		}
-		pass.ServeHTTP(out, in)
+		apiServer.ServeHTTP(out, in)
 	}))
-	server.Config.ErrorLog = quietly
+	server.Config.ErrorLog = discard
 	return server, nil
 }
 
-// kubeconfigFor writes a kubeconfig of a namespace's controller, which leads to the
-// proxy.
+// kubeconfigFor writes a kubeconfig for the namespace's controller, which connects to the
+// proxy instead of the API server, and returns its path.
 func (l *Lab) kubeconfigFor(ctx context.Context, namespace string, proxy *httptest.Server, dir string) (string, error) {
 	path, err := l.ServiceAccountKubeconfig(ctx, namespace, ServiceAccount)
 	if err != nil {

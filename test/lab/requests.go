@@ -11,13 +11,13 @@ import (
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
 )
 
-// Requests are requests to the API server, as its audit log has them. Each one
-// is there once: a watch when it began, anything else when it was answered.
+// Requests are requests from the API server's audit log. Each request is there once: a
+// watch from when it began, any other request from when it was answered.
 type Requests []cluster.AuditEvent
 
-// Requests returns all requests that anybody has made so far. The audit log is read
-// once and not once for each call: it is long, and tests that wait for something to
-// be in it call this every few seconds.
+// Requests returns all requests that anyone has made so far. Each call reads only the part
+// of the audit log that is new since the previous call: the log is long, and tests that
+// wait for a request call Requests repeatedly.
 func (l *Lab) Requests(t testing.TB) Requests {
 	t.Helper()
 	requests, err := l.allRequests()
@@ -42,7 +42,7 @@ func (l *Lab) allRequests() (Requests, error) {
 	return slices.Clip(l.requests), nil
 }
 
-// Requests returns the requests in the namespace so far.
+// Requests returns all requests in the namespace that anyone has made so far.
 func (n *Namespace) Requests(t testing.TB) Requests {
 	t.Helper()
 	return n.Lab.Requests(t).In(n.Name)
@@ -53,7 +53,7 @@ func (r Requests) In(namespace string) Requests {
 	return r.Where(func(e cluster.AuditEvent) bool { return e.Namespace == namespace })
 }
 
-// Where returns those that match.
+// Where returns the requests for which matches returns true.
 func (r Requests) Where(matches func(e cluster.AuditEvent) bool) Requests {
 	var found Requests
 	for _, e := range r {
@@ -79,27 +79,27 @@ func (r Requests) Until(mark time.Time) Requests {
 	return r.Where(func(e cluster.AuditEvent) bool { return e.Received.Before(mark.Truncate(time.Microsecond)) })
 }
 
-// Resource returns those to a resource, such as "icecreams/status".
+// Resource returns the requests for a resource or subresource, such as "icecreams/status".
 func (r Requests) Resource(resource string) Requests {
 	return r.Where(func(e cluster.AuditEvent) bool { return resourceOf(e) == resource })
 }
 
-// Writes returns those that ask for a change.
+// Writes returns the requests that are not reads.
 func (r Requests) Writes() Requests {
 	return r.Where(func(e cluster.AuditEvent) bool { return !slices.Contains([]string{"get", "list", "watch"}, e.Verb) })
 }
 
-// Refused returns those that were answered with an error.
+// Refused returns the requests that were answered with an error.
 func (r Requests) Refused() Requests {
 	return r.Where(func(e cluster.AuditEvent) bool { return e.Code >= 400 })
 }
 
-// Code returns those that were answered with that status code.
+// Code returns the requests that were answered with an HTTP status code.
 func (r Requests) Code(code int) Requests {
 	return r.Where(func(e cluster.AuditEvent) bool { return e.Code == code })
 }
 
-// ByObject counts the requests for each name of an object.
+// ByObject returns the number of requests by the name of the object.
 func (r Requests) ByObject() map[string]int {
 	counts := map[string]int{}
 	for _, e := range r {
@@ -108,23 +108,24 @@ func (r Requests) ByObject() map[string]int {
 	return counts
 }
 
-// String counts the requests: "300 create deployments 201, 1 list pods 200".
+// String returns the number of requests of each kind, such as "300 create deployments 201,
+// 1 list pods 200".
 func (r Requests) String() string {
 	counts := map[string]int{}
 	for _, e := range r {
 		counts[fmt.Sprintf("%s %s %d", e.Verb, resourceOf(e), e.Code)]++
 	}
-	var words []string
+	var parts []string
 	for _, kind := range slices.Sorted(maps.Keys(counts)) {
-		words = append(words, fmt.Sprintf("%d %s", counts[kind], kind))
+		parts = append(parts, fmt.Sprintf("%d %s", counts[kind], kind))
 	}
-	if len(words) == 0 {
-		return "no request"
+	if len(parts) == 0 {
+		return "no requests"
 	}
-	return strings.Join(words, ", ")
+	return strings.Join(parts, ", ")
 }
 
-// lines has a line for each request.
+// lines returns one line of text per request.
 func (r Requests) lines() string {
 	var out strings.Builder
 	for _, e := range r {
@@ -133,6 +134,7 @@ func (r Requests) lines() string {
 	return out.String()
 }
 
+// resourceOf returns the resource of a request, with its subresource if there is one.
 func resourceOf(e cluster.AuditEvent) string {
 	if e.Subresource == "" {
 		return e.Resource

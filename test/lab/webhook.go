@@ -24,17 +24,18 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// ErrBreakOff has a Webhook break the connection off instead of answering.
-var ErrBreakOff = errors.New("the connection is to be broken off")
+// ErrDropConnection makes a Webhook close the connection instead of sending a response.
+var ErrDropConnection = errors.New("close the connection without a response")
 
-// Answer says what a Webhook makes of a request: nil allows it, ErrBreakOff leaves it
-// without an answer, an apierrors.APIStatus denies it with that status, and any other
-// error denies it as forbidden, with these words. It may be called concurrently.
+// Answer decides about a request to a Webhook. A nil error allows the request.
+// ErrDropConnection closes the connection without a response. An [apierrors.APIStatus]
+// denies the request with that status. Any other error denies it as forbidden, with the
+// error's message. An Answer must be safe for concurrent use.
 type Answer func(request *admissionv1.AdmissionRequest) error
 
-// A Webhook is a validating admission webhook for one resource of one namespace,
-// which this process serves. The API server asks it about every creation, update and
-// deletion, and takes a broken connection for a refusal.
+// A Webhook is a validating admission webhook for one resource in one namespace, served by
+// this process. The API server calls it for every creation, update and deletion. If the
+// call fails, the API server rejects the request.
 type Webhook struct {
 	name      string
 	namespace *Namespace
@@ -43,18 +44,19 @@ type Webhook struct {
 	denied    atomic.Int64
 }
 
-// canary is the name of the object whose creation every Webhook and Policy acts on,
-// whatever it is for: this shows when the API server knows of it.
+// canary is the name of an object that tests create in dry-run mode to find out whether a
+// Webhook or Policy is in force. Every Webhook denies its creation, and every Policy changes
+// it.
 const canary = "canary"
 
-// StartWebhook has the API server ask a webhook about a resource, which is
-// "deployments" or "replicasets", and returns once it does so. The webhook ends with
-// the test, or with Stop.
+// StartWebhook registers a webhook for a resource, which is "deployments" or "replicasets",
+// and waits until the API server calls it. The webhook is deleted at the end of the test, or
+// by Stop.
 func (n *Namespace) StartWebhook(t testing.TB, resource string, answer Answer) *Webhook {
 	t.Helper()
 	w := &Webhook{name: n.Name + "-" + resource, namespace: n, resource: resource, answer: answer}
 	server := httptest.NewUnstartedServer(w)
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // broken connections are what it is for
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // it would log the connections that the test closes on purpose
 	server.StartTLS()
 	t.Cleanup(server.Close)
 
@@ -78,37 +80,37 @@ func (n *Namespace) StartWebhook(t testing.TB, resource string, answer Answer) *
 		t.Fatalf("registering a webhook: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := w.remove(); err != nil {
-			t.Errorf("removing a webhook: %v", err)
+		if err := w.delete(); err != nil {
+			t.Errorf("deleting a webhook: %v", err)
 		}
 	})
-	n.Eventually(t, "the webhook is asked", func(ctx context.Context) error {
-		if w.isAsked(ctx) {
+	n.Eventually(t, "the API server calls the webhook", func(ctx context.Context) error {
+		if w.isCalled(ctx) {
 			return nil
 		}
-		return errors.New("the API server does not know of it yet")
+		return errors.New("the API server does not call it yet")
 	})
 	return w
 }
 
-// Stop removes the webhook, and returns when the API server no longer asks it.
+// Stop deletes the webhook and waits until the API server no longer calls it.
 func (w *Webhook) Stop(t testing.TB) {
 	t.Helper()
-	if err := w.remove(); err != nil {
-		t.Fatalf("removing a webhook: %v", err)
+	if err := w.delete(); err != nil {
+		t.Fatalf("deleting a webhook: %v", err)
 	}
-	w.namespace.Eventually(t, "the webhook is no longer asked", func(ctx context.Context) error {
-		if w.isAsked(ctx) {
-			return errors.New("the API server still knows of it")
+	w.namespace.Eventually(t, "the API server no longer calls the webhook", func(ctx context.Context) error {
+		if w.isCalled(ctx) {
+			return errors.New("the API server still calls it")
 		}
 		return nil
 	})
 }
 
-// Denied is how many requests the webhook has not allowed.
+// Denied returns the number of requests that the webhook has not allowed.
 func (w *Webhook) Denied() int { return int(w.denied.Load()) }
 
-func (w *Webhook) remove() error {
+func (w *Webhook) delete() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	err := w.namespace.webhooks().Delete(ctx, w.name, metav1.DeleteOptions{})
@@ -118,33 +120,34 @@ func (w *Webhook) remove() error {
 	return err
 }
 
-// isAsked reports whether the API server asks the webhook.
-func (w *Webhook) isAsked(ctx context.Context) bool {
+// isCalled reports whether the API server calls the webhook.
+func (w *Webhook) isCalled(ctx context.Context) bool {
 	_, err := w.namespace.TryKubectl(ctx, manifestOf(w.resource, canary), "create", "--dry-run=server", "-f", "-")
 	return err != nil && strings.Contains(err.Error(), "counterpart.example.com")
 }
 
-// ServeHTTP answers the API server.
+// ServeHTTP answers an AdmissionReview of the API server.
 func (w *Webhook) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 	var review admissionv1.AdmissionReview
 	if err := json.NewDecoder(in.Body).Decode(&review); err != nil || review.Request == nil {
-		http.Error(out, fmt.Sprintf("not a review: %v", err), http.StatusBadRequest)
+		http.Error(out, fmt.Sprintf("not an AdmissionReview: %v", err), http.StatusBadRequest)
 		return
 	}
-	err := w.judge(review.Request)
-	if errors.Is(err, ErrBreakOff) {
-		breakOff(out)
+	err := w.decide(review.Request)
+	if errors.Is(err, ErrDropConnection) {
+		dropConnection(out)
 		return
 	}
 	review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: err == nil, Result: resultOf(err)}
 	review.Request = nil
 	out.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(out).Encode(review) // the API server may have lost its patience
+	_ = json.NewEncoder(out).Encode(review) // the API server may have given up waiting
 }
 
-func (w *Webhook) judge(request *admissionv1.AdmissionRequest) error {
+// decide denies the canary, and calls answer for any other object.
+func (w *Webhook) decide(request *admissionv1.AdmissionRequest) error {
 	if request.Name == canary {
-		return errors.New("the webhook is asked")
+		return errors.New("the API server calls the webhook")
 	}
 	err := w.answer(request)
 	if err != nil {
@@ -153,6 +156,7 @@ func (w *Webhook) judge(request *admissionv1.AdmissionRequest) error {
 	return err
 }
 
+// resultOf returns the status with which a webhook denies a request, or nil if err is nil.
 func resultOf(err error) *metav1.Status {
 	var status apierrors.APIStatus
 	switch {
@@ -166,9 +170,9 @@ func resultOf(err error) *metav1.Status {
 	}
 }
 
-// breakOff ends a connection as a process that dies in the middle of a request would:
-// the other side is told that it was reset.
-func breakOff(out http.ResponseWriter) {
+// dropConnection resets a connection, as the crash of a process in the middle of a request
+// would.
+func dropConnection(out http.ResponseWriter) {
 	hijacker, ok := out.(http.Hijacker)
 	if !ok {
 		panic(http.ErrAbortHandler)
@@ -190,7 +194,7 @@ func (n *Namespace) webhooks() admissionclient.ValidatingWebhookConfigurationInt
 	return n.Lab.Kube.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 }
 
-// manifestOf is a Deployment or ReplicaSet of that name, with nothing special about it.
+// manifestOf returns the manifest of a minimal Deployment or ReplicaSet.
 func manifestOf(resource, name string) string {
 	kinds := map[string]string{"deployments": "Deployment", "replicasets": "ReplicaSet"}
 	return fmt.Sprintf(`{apiVersion: apps/v1, kind: %[1]s, metadata: {name: %[2]s, labels: {app: %[2]s}}, spec: {

@@ -26,59 +26,62 @@ import (
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// A witness watches every Icecream and every Deployment of a Lab and holds each
-// status that was written to two standards.
+// A witness watches every Icecream and every Deployment of a Lab, and checks each status of
+// an Icecream that is written in it:
 //
-// It must be consistent in itself, as kstatus reads it; that shows at once (see
-// flaws). And one that says Current must have been true: while the Icecream had
-// that spec and before the status was written, there was a moment at which its
-// Deployment was rolled out just so. All resource versions come from one
-// sequence, so this holds or does not hold whatever the two watches are late by.
+//   - The status must be consistent as kstatus reads it. The witness checks this as soon as
+//     it sees the status; see flaws.
+//   - A status that kstatus reads as Current must have been true: at some moment after the
+//     Icecream got its spec, and before the status was written, its Deployment was rolled
+//     out with this spec. The resource versions of Icecreams and Deployments come from the
+//     same sequence, so the result does not depend on the delay of the two watches.
 type witness struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
 	mu          sync.Mutex
-	icecreams   map[types.UID]*sighting
-	deployments map[cache.ObjectName][]version // by resource version
-	claims      []claim
+	icecreams   map[types.UID]*observation
+	deployments map[cache.ObjectName][]version // sorted by resource version
+	unproven    []currentStatus
 	findings    []finding
-	blind       uint64                               // changes up to this resource version may have been missed
-	mirrors     map[string]func(image string) string // by namespace: what a policy there makes of an image
+	gapUntil    uint64                               // changes up to this resource version may have been missed
+	mirrors     map[string]func(image string) string // by namespace: how a policy there changes an image
 }
 
-// sighting is what was last seen of an Icecream.
-type sighting struct {
+// observation is the latest state of an Icecream that the witness has seen.
+type observation struct {
 	icecream *v1alpha1.Icecream
-	since    uint64 // the resource version that its generation began with
+	since    uint64 // the resource version at which the witness first saw this generation
 }
 
-// version is what a Deployment was like from one resource version to the next.
+// version is the state of a Deployment from one resource version to the next.
 type version struct {
-	from         uint64
-	owner        types.UID
-	image        string
-	replicas     int32
-	isRolledOut  bool
-	wasDeletedAt bool
+	from        uint64 // the resource version at which the state began
+	owner       types.UID
+	image       string
+	replicas    int32
+	isRolledOut bool
+	isDeleted   bool
 }
 
-// finding is what is wrong with a status.
+// finding is an error in the status of an Icecream.
 type finding struct {
 	namespace string
 	error
 }
 
-// claim is that an Icecream was Current as of a resource version.
-type claim struct {
+// currentStatus is a status that kstatus reads as Current. It is proven if the Deployment
+// was rolled out at some time between two resource versions: since is when the Icecream got
+// its spec, and until is when the status was written.
+type currentStatus struct {
 	icecream     *v1alpha1.Icecream
 	since, until uint64
 }
 
-// observe calls a witness, who stays until its verdict.
-func observe(client dynamic.Interface) *witness {
+// startWitness starts a witness, which watches until stop is called.
+func startWitness(client dynamic.Interface) *witness {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &witness{cancel: cancel, icecreams: map[types.UID]*sighting{}, deployments: map[cache.ObjectName][]version{}, mirrors: map[string]func(string) string{}}
+	w := &witness{cancel: cancel, icecreams: map[types.UID]*observation{}, deployments: map[cache.ObjectName][]version{}, mirrors: map[string]func(string) string{}}
 	w.done.Go(func() {
 		w.follow(ctx, client.Resource(v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version)), w.seeIcecream)
 	})
@@ -88,11 +91,12 @@ func observe(client dynamic.Interface) *witness {
 	return w
 }
 
-// verdict sends the witness home and returns everything it has to say.
-func (w *witness) verdict() error {
-	// What it has been told of last may still be on its way.
+// stop stops the witness. It returns an error for all findings that takeFindings has not
+// returned, and for all statuses that are still unproven.
+func (w *witness) stop() error {
+	// The watch events that prove the last statuses may not have arrived yet.
 	const grace = 10 * time.Second
-	for end := time.Now().Add(grace); w.isInDoubt() && time.Now().Before(end); {
+	for end := time.Now().Add(grace); w.hasUnproven() && time.Now().Before(end); {
 		time.Sleep(pollEvery)
 	}
 	w.cancel()
@@ -100,9 +104,9 @@ func (w *witness) verdict() error {
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, c := range w.claims {
+	for _, c := range w.unproven {
 		if !w.isProven(c) {
-			w.find(c.icecream, []string{fmt.Sprintf("Current at resource version %d, but its Deployment was at no time since %d rolled out as the spec says: %+v",
+			w.addFindings(c.icecream, []string{fmt.Sprintf("it is Current at resource version %d, but at no time since resource version %d was its Deployment rolled out with this spec: %+v",
 				c.until, c.since, w.deployments[deploymentOf(c.icecream)])})
 		}
 	}
@@ -110,16 +114,16 @@ func (w *witness) verdict() error {
 		return nil
 	}
 	const most = 20
-	var worst []error
+	var first []error
 	for _, f := range w.findings[:min(len(w.findings), most)] {
-		worst = append(worst, f.error)
+		first = append(first, f.error)
 	}
-	return fmt.Errorf("%d statuses were not right:\n%w", len(w.findings), errors.Join(worst...))
+	return fmt.Errorf("%d errors in the statuses of Icecreams:\n%w", len(w.findings), errors.Join(first...))
 }
 
-// take returns what has been found wrong in a namespace by now, and leaves it out
-// of the verdict.
-func (w *witness) take(namespace string) (found []error) {
+// takeFindings removes and returns the findings in a namespace so far. The error that stop
+// returns does not include them.
+func (w *witness) takeFindings(namespace string) (found []error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.findings = slices.DeleteFunc(w.findings, func(f finding) bool {
@@ -131,17 +135,17 @@ func (w *witness) take(namespace string) (found []error) {
 	return found
 }
 
-// isInDoubt says whether any claim has not been proven yet.
-func (w *witness) isInDoubt() bool {
+// hasUnproven reports whether any Current status has not been proven yet.
+func (w *witness) hasUnproven() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.claims = slices.DeleteFunc(w.claims, w.isProven)
-	return len(w.claims) > 0
+	w.unproven = slices.DeleteFunc(w.unproven, w.isProven)
+	return len(w.unproven) > 0
 }
 
-// follow shows every state of every object of a resource to see, until ctx ends.
-// If the server cannot say what has happened since it was last asked, there is a
-// gap, before which nothing can be proven.
+// follow lists and watches a resource until ctx is done, and calls see with every state of
+// every object. If the watch cannot be resumed where it ended, changes may have been missed;
+// follow then records the end of this gap in gapUntil.
 func (w *witness) follow(ctx context.Context, resource dynamic.NamespaceableResourceInterface, see func(*unstructured.Unstructured, bool)) {
 	for first := true; ctx.Err() == nil; {
 		list, err := resource.List(ctx, metav1.ListOptions{})
@@ -151,8 +155,8 @@ func (w *witness) follow(ctx context.Context, resource dynamic.NamespaceableReso
 		}
 		w.mu.Lock()
 		if !first {
-			w.blind = max(w.blind, versionOf(list.GetResourceVersion()))
-			clear(w.icecreams) // what came before what is now is not known
+			w.gapUntil = max(w.gapUntil, versionOf(list.GetResourceVersion()))
+			clear(w.icecreams) // the previous states are not known
 		}
 		first = false
 		for i := range list.Items {
@@ -180,20 +184,20 @@ func (w *witness) follow(ctx context.Context, resource dynamic.NamespaceableReso
 	}
 }
 
-// seeIcecream judges the status of an Icecream. The caller holds the lock.
+// seeIcecream checks the status of an Icecream. The caller must hold the lock.
 func (w *witness) seeIcecream(object *unstructured.Unstructured, isDeleted bool) {
 	ice := &v1alpha1.Icecream{}
 	if runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, ice) != nil {
-		// A spec that nobody can decode is no excuse for a status that is wrong.
+		// The spec cannot be decoded, but the status must be right all the same.
 		object = object.DeepCopy()
 		delete(object.Object, "spec")
 		ice = &v1alpha1.Icecream{}
 		if runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, ice) != nil {
-			return // The status has not been written by a controller, either.
+			return // the status cannot be decoded, so no controller has written it
 		}
 	}
 	at, before := versionOf(ice.ResourceVersion), w.icecreams[ice.UID]
-	now := &sighting{icecream: ice, since: at}
+	now := &observation{icecream: ice, since: at}
 	if before != nil && before.icecream.Generation == ice.Generation {
 		now.since = before.since
 	}
@@ -209,20 +213,20 @@ func (w *witness) seeIcecream(object *unstructured.Unstructured, isDeleted bool)
 	if before != nil {
 		last = before.icecream
 	}
-	w.find(ice, flaws(object, ice, last))
+	w.addFindings(ice, flaws(object, ice, last))
 	if IsReady(ice) == nil && ice.DeletionTimestamp == nil {
-		w.claims = append(w.claims, claim{icecream: ice, since: now.since, until: at})
+		w.unproven = append(w.unproven, currentStatus{icecream: ice, since: now.since, until: at})
 	}
 }
 
-// seeDeployment remembers a state of a Deployment. The caller holds the lock.
+// seeDeployment records a state of a Deployment. The caller must hold the lock.
 func (w *witness) seeDeployment(object *unstructured.Unstructured, isDeleted bool) {
 	d := &appsv1.Deployment{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, d); err != nil {
 		w.findings = append(w.findings, finding{object.GetNamespace(), err})
 		return
 	}
-	v := version{from: versionOf(d.ResourceVersion), replicas: ptr.Deref(d.Spec.Replicas, 1), wasDeletedAt: isDeleted}
+	v := version{from: versionOf(d.ResourceVersion), replicas: ptr.Deref(d.Spec.Replicas, 1), isDeleted: isDeleted}
 	if owner := metav1.GetControllerOfNoCopy(d); owner != nil {
 		v.owner = owner.UID
 	}
@@ -237,15 +241,16 @@ func (w *witness) seeDeployment(object *unstructured.Unstructured, isDeleted boo
 	w.deployments[name] = append(w.deployments[name], v)
 }
 
-// isProven says whether the Deployment was rolled out as the claim says it was.
-func (w *witness) isProven(c claim) bool {
-	if c.since <= w.blind {
-		return true // for all that can be known
+// isProven reports whether the Deployment was rolled out as a Current status says. It
+// returns true for a status that cannot be checked because changes may have been missed.
+func (w *witness) isProven(c currentStatus) bool {
+	if c.since <= w.gapUntil {
+		return true
 	}
 	history := w.deployments[deploymentOf(c.icecream)]
 	for i, v := range history {
 		isOver := i+1 < len(history) && history[i+1].from <= c.since
-		if v.from < c.until && !isOver && !v.wasDeletedAt && v.isRolledOut && v.owner == c.icecream.UID &&
+		if v.from < c.until && !isOver && !v.isDeleted && v.isRolledOut && v.owner == c.icecream.UID &&
 			w.isImage(v.image, c.icecream) && v.replicas == ptr.Deref(c.icecream.Spec.Replicas, 1) {
 			return true
 		}
@@ -253,28 +258,30 @@ func (w *witness) isProven(c claim) bool {
 	return false
 }
 
-// isImage reports whether a Deployment with this image is what the Icecream asks for.
+// isImage reports whether image is the image of the Icecream's spec, or what a policy in the
+// namespace makes of it.
 func (w *witness) isImage(image string, ice *v1alpha1.Icecream) bool {
 	mirror := w.mirrors[ice.Namespace]
 	return image == ice.Spec.Image || mirror != nil && image == mirror(ice.Spec.Image)
 }
 
-// expectImages tells the witness that a policy in the namespace replaces images.
+// expectImages tells the witness that a policy in the namespace changes images, and how.
 func (w *witness) expectImages(namespace string, mirror func(image string) string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.mirrors[namespace] = mirror
 }
 
-func (w *witness) find(ice *v1alpha1.Icecream, flaws []string) {
+// addFindings records flaws in the status of an Icecream.
+func (w *witness) addFindings(ice *v1alpha1.Icecream, flaws []string) {
 	for _, flaw := range flaws {
 		w.findings = append(w.findings, finding{ice.Namespace, fmt.Errorf("Icecream %s, resource version %s, generation %d: %s; status %+v",
 			cache.MetaObjectToName(ice), ice.ResourceVersion, ice.Generation, flaw, ice.Status)})
 	}
 }
 
-// flaws are what is wrong with the status of an Icecream in itself, and in its
-// change from the one before, which is nil for the first.
+// flaws returns the inconsistencies within the status of an Icecream, and between it and the
+// status in before, the previous state of the Icecream. before is nil if there is none.
 func flaws(object *unstructured.Unstructured, ice, before *v1alpha1.Icecream) (found []string) {
 	flaw := func(is bool, format string, args ...any) {
 		if is {
@@ -283,61 +290,61 @@ func flaws(object *unstructured.Unstructured, ice, before *v1alpha1.Icecream) (f
 	}
 	s := ice.Status
 	if s.ObservedGeneration == 0 && len(s.Conditions) == 0 {
-		return nil // the controller has not been here yet
+		return nil // the controller has not written a status yet
 	}
 	read, err := status.Compute(object)
 	if err != nil {
-		return []string{fmt.Sprintf("kstatus cannot read it: %v", err)}
+		return []string{fmt.Sprintf("kstatus cannot read the status: %v", err)}
 	}
 	isTrue := func(condition string) bool { return meta.IsStatusConditionTrue(s.Conditions, condition) }
 	ready, reconciling, stalled := isTrue(v1alpha1.ConditionReady), isTrue(v1alpha1.ConditionReconciling), isTrue(v1alpha1.ConditionStalled)
 
-	wants := status.InProgressStatus
+	want := status.InProgressStatus
 	switch {
 	case ice.DeletionTimestamp != nil:
-		wants = status.TerminatingStatus
+		want = status.TerminatingStatus
 	case s.ObservedGeneration != ice.Generation:
 	case stalled:
-		wants = status.FailedStatus
+		want = status.FailedStatus
 	case ready:
-		wants = status.CurrentStatus
+		want = status.CurrentStatus
 	}
-	flaw(read.Status != wants, "kstatus reads %s (%s), and it should be %s", read.Status, read.Message, wants)
+	flaw(read.Status != want, "kstatus reads %s (%s), want %s", read.Status, read.Message, want)
 	flaw(reconciling && stalled, "it is both Reconciling and Stalled")
-	flaw(ready && (reconciling || stalled), "it is Ready and yet Reconciling or Stalled")
+	flaw(ready && (reconciling || stalled), "it is both Ready and Reconciling or Stalled")
 	flaw(!ready && !reconciling && !stalled, "it is neither Ready nor Reconciling nor Stalled")
-	flaw(s.ObservedGeneration > ice.Generation, "it is about a generation that does not exist yet")
+	flaw(s.ObservedGeneration > ice.Generation, "it describes a generation that does not exist yet")
 	for _, condition := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
 		is := meta.FindStatusCondition(s.Conditions, condition)
 		if is == nil {
 			flaw(true, "it has no condition %s", condition)
 			continue
 		}
-		flaw(is.ObservedGeneration != s.ObservedGeneration, "condition %s is of generation %d, the status of %d", condition, is.ObservedGeneration, s.ObservedGeneration)
+		flaw(is.ObservedGeneration != s.ObservedGeneration, "condition %s describes generation %d, but the status describes generation %d", condition, is.ObservedGeneration, s.ObservedGeneration)
 		if before != nil {
 			was := meta.FindStatusCondition(before.Status.Conditions, condition)
 			if was == nil || was.Status != is.Status {
 				continue
 			}
-			flaw(!was.LastTransitionTime.Equal(&is.LastTransitionTime), "condition %s had status %s since %s, and now has it since %s (before, at resource version %s: %+v)",
+			flaw(!was.LastTransitionTime.Equal(&is.LastTransitionTime), "condition %s is still %s, but its lastTransitionTime has changed from %s to %s (previous status, at resource version %s: %+v)",
 				condition, is.Status, was.LastTransitionTime, is.LastTransitionTime, before.ResourceVersion, before.Status)
 		}
 	}
 	if read.Status == status.CurrentStatus {
-		found = append(found, untruths(ice)...)
+		found = append(found, currentFlaws(ice)...)
 	}
 	return found
 }
 
-// untruths are what in the status of an Icecream that is Current shows that it
-// should not be.
-func untruths(ice *v1alpha1.Icecream) (found []string) {
-	s, wanted := ice.Status, ptr.Deref(ice.Spec.Replicas, 1)
+// currentFlaws returns the parts of a Current status that contradict the spec: counts of
+// replicas, the name of the Deployment, and the Pods on the nodes.
+func currentFlaws(ice *v1alpha1.Icecream) (found []string) {
+	s, want := ice.Status, ptr.Deref(ice.Spec.Replicas, 1)
 	for what, count := range map[string]int32{
 		"replicas": s.Replicas, "updatedReplicas": s.UpdatedReplicas, "readyReplicas": s.ReadyReplicas, "availableReplicas": s.AvailableReplicas,
 	} {
-		if count != wanted {
-			found = append(found, fmt.Sprintf("it is Current with %d %s of %d", count, what, wanted))
+		if count != want {
+			found = append(found, fmt.Sprintf("it is Current with %d %s, want %d", count, what, want))
 		}
 	}
 	name := ice.Spec.DeploymentName
@@ -345,7 +352,7 @@ func untruths(ice *v1alpha1.Icecream) (found []string) {
 		name = ice.Name
 	}
 	if s.DeploymentName != name {
-		found = append(found, fmt.Sprintf("it is Current with Deployment %q, not %q", s.DeploymentName, name))
+		found = append(found, fmt.Sprintf("it is Current with Deployment %q, want %q", s.DeploymentName, name))
 	}
 	if int(s.NodeCount) != len(s.Nodes) {
 		return found // a status lists no more than 100 nodes
@@ -355,17 +362,18 @@ func untruths(ice *v1alpha1.Icecream) (found []string) {
 		pods += node.Pods
 		readyPods += node.ReadyPods
 	}
-	if pods != wanted || readyPods != wanted {
-		found = append(found, fmt.Sprintf("it is Current with %d Pods on its nodes, %d of them ready, of %d", pods, readyPods, wanted))
+	if pods != want || readyPods != want {
+		found = append(found, fmt.Sprintf("it is Current with %d Pods on its nodes, %d of them ready, want %d", pods, readyPods, want))
 	}
 	return found
 }
 
+// deploymentOf returns the name of the Deployment in the status of an Icecream.
 func deploymentOf(ice *v1alpha1.Icecream) cache.ObjectName {
 	return cache.NewObjectName(ice.Namespace, ice.Status.DeploymentName)
 }
 
-// versionOf is a resource version as the number that it is.
+// versionOf returns a resource version as a number, or 0 if it is not a number.
 func versionOf(resourceVersion string) uint64 {
 	v, err := strconv.ParseUint(resourceVersion, 10, 64)
 	if err != nil {

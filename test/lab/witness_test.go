@@ -20,33 +20,33 @@ func TestFlaws(t *testing.T) {
 		name   string
 		spoil  func(*v1alpha1.Icecream)
 		before func(*v1alpha1.Icecream)
-		want   string // in one of the flaws; none if empty
+		want   string // must be part of the flaws; if empty, there must be none
 	}{
 		{name: "Ready", spoil: func(*v1alpha1.Icecream) {}},
 		{name: "no status yet", spoil: func(ice *v1alpha1.Icecream) { ice.Status = v1alpha1.IcecreamStatus{} }},
-		{name: "a new spec", spoil: func(ice *v1alpha1.Icecream) { ice.Generation = 4 }},
-		{name: "under way", spoil: func(ice *v1alpha1.Icecream) { set(ice, "False", "True", "False") }},
+		{name: "the status describes an earlier spec", spoil: func(ice *v1alpha1.Icecream) { ice.Generation = 4 }},
+		{name: "Reconciling", spoil: func(ice *v1alpha1.Icecream) { set(ice, "False", "True", "False") }},
 		{name: "Stalled", spoil: func(ice *v1alpha1.Icecream) { set(ice, "False", "False", "True") }},
 		{name: "being deleted", spoil: func(ice *v1alpha1.Icecream) { ice.DeletionTimestamp = ptr.To(metav1.Now()) }},
-		{name: "Ready and Reconciling", spoil: func(ice *v1alpha1.Icecream) { set(ice, "True", "True", "False") }, want: "Ready and yet Reconciling"},
+		{name: "Ready and Reconciling", spoil: func(ice *v1alpha1.Icecream) { set(ice, "True", "True", "False") }, want: "both Ready and Reconciling"},
 		{name: "Reconciling and Stalled", spoil: func(ice *v1alpha1.Icecream) { set(ice, "False", "True", "True") }, want: "both Reconciling and Stalled"},
-		{name: "nothing at all", spoil: func(ice *v1alpha1.Icecream) { set(ice, "False", "False", "False") }, want: "neither Ready"},
-		{name: "without Ready", spoil: func(ice *v1alpha1.Icecream) { ice.Status.Conditions = ice.Status.Conditions[1:] }, want: "no condition Ready"},
-		{name: "of tomorrow", spoil: func(ice *v1alpha1.Icecream) { ice.Status.ObservedGeneration = 4 }, want: "does not exist yet"},
-		{name: "a condition of yesterday", spoil: func(ice *v1alpha1.Icecream) { ice.Status.Conditions[0].ObservedGeneration = 2 }, want: "condition Ready is of generation 2"},
-		{name: "one Pod short", spoil: func(ice *v1alpha1.Icecream) { ice.Status.AvailableReplicas = 1 }, want: "1 availableReplicas of 2"},
-		{name: "a Pod without node", spoil: func(ice *v1alpha1.Icecream) { ice.Status.Nodes[0].Pods = 1 }, want: "with 1 Pods on its nodes"},
-		{name: "a node too many", spoil: func(ice *v1alpha1.Icecream) {
+		{name: "no condition is True", spoil: func(ice *v1alpha1.Icecream) { set(ice, "False", "False", "False") }, want: "neither Ready"},
+		{name: "there is no condition Ready", spoil: func(ice *v1alpha1.Icecream) { ice.Status.Conditions = ice.Status.Conditions[1:] }, want: "no condition Ready"},
+		{name: "the status describes a later generation", spoil: func(ice *v1alpha1.Icecream) { ice.Status.ObservedGeneration = 4 }, want: "does not exist yet"},
+		{name: "a condition describes an earlier generation", spoil: func(ice *v1alpha1.Icecream) { ice.Status.Conditions[0].ObservedGeneration = 2 }, want: "condition Ready describes generation 2"},
+		{name: "a Pod is not available", spoil: func(ice *v1alpha1.Icecream) { ice.Status.AvailableReplicas = 1 }, want: "1 availableReplicas, want 2"},
+		{name: "a Pod is missing from the nodes", spoil: func(ice *v1alpha1.Icecream) { ice.Status.Nodes[0].Pods = 1 }, want: "with 1 Pods on its nodes"},
+		{name: "the nodes have an additional Pod", spoil: func(ice *v1alpha1.Icecream) {
 			ice.Status.Nodes = append(ice.Status.Nodes, v1alpha1.IcecreamNode{Name: "b", Pods: 1})
 			ice.Status.NodeCount = 2
 		}, want: "with 3 Pods on its nodes"},
-		{name: "the former Deployment", spoil: func(ice *v1alpha1.Icecream) { ice.Status.DeploymentName = "old" }, want: `Deployment "old"`},
+		{name: "the Deployment has the old name", spoil: func(ice *v1alpha1.Icecream) { ice.Status.DeploymentName = "old" }, want: `Deployment "old"`},
 		{
-			name: "another time for the same", before: func(*v1alpha1.Icecream) {},
-			spoil: func(ice *v1alpha1.Icecream) { ice.Status.Conditions[2].LastTransitionTime = metav1.Unix(99, 0) }, want: "condition Stalled had status False since",
+			name: "the transition time changes, but not the condition", before: func(*v1alpha1.Icecream) {},
+			spoil: func(ice *v1alpha1.Icecream) { ice.Status.Conditions[2].LastTransitionTime = metav1.Unix(99, 0) }, want: "condition Stalled is still False",
 		},
 		{
-			name: "another time for a change", before: func(ice *v1alpha1.Icecream) { set(ice, "False", "False", "True") },
+			name: "the transition time changes with the condition", before: func(ice *v1alpha1.Icecream) { set(ice, "False", "False", "True") },
 			spoil: func(ice *v1alpha1.Icecream) {
 				ice.Status.Conditions[0].LastTransitionTime, ice.Status.Conditions[2].LastTransitionTime = metav1.Unix(99, 0), metav1.Unix(99, 0)
 			},
@@ -72,7 +72,7 @@ func TestFlaws(t *testing.T) {
 	}
 }
 
-func TestClaims(t *testing.T) {
+func TestIsProven(t *testing.T) {
 	good := version{from: 10, owner: "ice", image: "i", replicas: 2, isRolledOut: true}
 	with := func(change func(*version)) version {
 		v := good
@@ -82,32 +82,32 @@ func TestClaims(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		history []version
-		blind   uint64
+		gap     uint64
 		want    bool
 	}{
-		{name: "it was so", history: []version{good}, want: true},
-		{name: "it was so and is no more", history: []version{good, with(func(v *version) { v.from, v.isRolledOut = 25, false })}, want: true},
-		{name: "it was so before there was that spec", history: []version{good, with(func(v *version) { v.from, v.isRolledOut = 20, false })}},
-		{name: "it became so afterwards", history: []version{with(func(v *version) { v.from = 31 })}},
-		{name: "it was never rolled out", history: []version{with(func(v *version) { v.isRolledOut = false })}},
-		{name: "it was another's", history: []version{with(func(v *version) { v.owner = "former" })}},
-		{name: "it had another image", history: []version{with(func(v *version) { v.image = "j" })}},
-		{name: "it had another number", history: []version{with(func(v *version) { v.replicas = 3 })}},
-		{name: "it was gone", history: []version{with(func(v *version) { v.wasDeletedAt = true })}},
-		{name: "there is none"},
-		{name: "nobody looked", blind: 20, want: true},
+		{name: "rolled out", history: []version{good}, want: true},
+		{name: "rolled out at first, and no longer later", history: []version{good, with(func(v *version) { v.from, v.isRolledOut = 25, false })}, want: true},
+		{name: "rolled out only before the Icecream got its spec", history: []version{good, with(func(v *version) { v.from, v.isRolledOut = 20, false })}},
+		{name: "rolled out only after the status was written", history: []version{with(func(v *version) { v.from = 31 })}},
+		{name: "never rolled out", history: []version{with(func(v *version) { v.isRolledOut = false })}},
+		{name: "owned by another object", history: []version{with(func(v *version) { v.owner = "former" })}},
+		{name: "with another image", history: []version{with(func(v *version) { v.image = "j" })}},
+		{name: "with another number of replicas", history: []version{with(func(v *version) { v.replicas = 3 })}},
+		{name: "deleted", history: []version{with(func(v *version) { v.isDeleted = true })}},
+		{name: "no Deployment"},
+		{name: "changes may have been missed", gap: 20, want: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			ice := current()
-			w := &witness{deployments: map[cache.ObjectName][]version{deploymentOf(ice): test.history}, blind: test.blind}
-			if got := w.isProven(claim{icecream: ice, since: 20, until: 30}); got != test.want {
-				t.Errorf("proven: %t, want %t", got, test.want)
+			w := &witness{deployments: map[cache.ObjectName][]version{deploymentOf(ice): test.history}, gapUntil: test.gap}
+			if got := w.isProven(currentStatus{icecream: ice, since: 20, until: 30}); got != test.want {
+				t.Errorf("isProven: %t, want %t", got, test.want)
 			}
 		})
 	}
 }
 
-// current is an Icecream that is Ready, and rightly so.
+// current returns an Icecream that is Ready, with a status that has no flaws.
 func current() *v1alpha1.Icecream {
 	ice := &v1alpha1.Icecream{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "controller.nicoleh.io/v1alpha1", Kind: "Icecream"},
@@ -122,6 +122,7 @@ func current() *v1alpha1.Icecream {
 	return ice
 }
 
+// set sets the three conditions of an Icecream.
 func set(ice *v1alpha1.Icecream, ready, reconciling, stalled metav1.ConditionStatus) {
 	ice.Status.Conditions = nil
 	for _, c := range []struct {

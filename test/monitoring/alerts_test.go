@@ -34,8 +34,8 @@ const scrapeInterval = 30 * time.Second
 
 // The two replicas of the controller in these tests. The first one leads.
 const (
-	a = `job="icecream-controller-metrics", namespace="icecream-system", pod="a", instance="192.0.2.1:8443"`
-	b = `job="icecream-controller-metrics", namespace="icecream-system", pod="b", instance="192.0.2.2:8443"`
+	a = `job="k8s-controller-metrics", namespace="k8s-controller-system", pod="a", instance="192.0.2.1:8443"`
+	b = `job="k8s-controller-metrics", namespace="k8s-controller-system", pod="b", instance="192.0.2.2:8443"`
 )
 
 // healthy is what a controller says for two hours when all is well: values as
@@ -44,43 +44,43 @@ const (
 var healthy = map[string]string{
 	`up{` + a + `}`: "1x240",
 	`up{` + b + `}`: "1x240",
-	`leader_election_master_status{` + a + `}`:                                                           "1x240",
-	`leader_election_master_status{` + b + `}`:                                                           "0x240",
-	`workqueue_depth{name="icecream", ` + a + `}`:                                                        "0 7 30 0x237",
-	`workqueue_depth{name="icecream", ` + b + `}`:                                                        "100+5x240",
-	`workqueue_longest_running_processor_seconds{name="icecream", ` + a + `}`:                            "0 0.02x239",
-	`workqueue_longest_running_processor_seconds{name="icecream", ` + b + `}`:                            "0x240",
-	`controller_sync_duration_seconds_count{controller="icecream", result="synced", ` + a + `}`:          "0+30x240",
-	`controller_sync_duration_seconds_count{controller="icecream", result="synced", ` + b + `}`:          "0x240",
-	`controller_sync_duration_seconds_count{controller="icecream", result="deferred", ` + a + `}`:        "0+10x240",
-	`controller_sync_duration_seconds_count{controller="icecream", result="failed", ` + a + `}`:          "0x240",
-	`controller_sync_duration_seconds_count{controller="icecream", result="gave_up", ` + a + `}`:         "0x240",
-	`controller_sync_duration_seconds_count{controller="icecream", result="panicked", ` + a + `}`:        "0x240",
-	`controller_sync_panics_total{controller="icecream", ` + a + `}`:                                     "0x240",
-	`controller_sync_panics_total{controller="icecream", ` + b + `}`:                                     "0x240",
-	`controller_stale_cache_waits_total{controller="icecream", ` + a + `}`:                               "0+10x240",
-	`controller_cache_last_heard_timestamp_seconds{controller="icecream", resource="pods", ` + a + `}`:   "0+30x240",
-	`controller_cache_last_heard_timestamp_seconds{controller="icecream", resource="pods", ` + b + `}`:   "0+30x240",
-	`icecream_objects{ready="True", reason="Available", ` + a + `}`:                                      "95x240",
-	`icecream_objects{ready="True", reason="Available", ` + b + `}`:                                      "95x240",
-	`icecream_objects{ready="False", reason="ImagePullBackOff", ` + a + `}`:                              "5x240",
-	`icecream_objects{ready="False", reason="ImagePullBackOff", ` + b + `}`:                              "5x240",
-	`secretsync_troubles{reason="CopyFailed", ` + a + `}`:                                                "0x240",
-	`secretsync_troubles{reason="CopyFailed", ` + b + `}`:                                                "0x240",
-	`secretsync_troubles{reason="DeletionsHeld", ` + a + `}`:                                             "0x240",
-	`secretsync_copies{` + a + `}`:                                                                       "100x240",
-	`secretsync_copies{` + b + `}`:                                                                       "100x240",
-	`secretsync_writes_total{action="create", ` + a + `}`:                                                "0 100x239",
-	`secretsync_writes_total{action="update", ` + a + `}`:                                                "0x120 100x119",
-	`nodereboot_unavailable_nodes{reason="Granted", ` + a + `}`:                                          "0x240",
-	`nodereboot_unavailable_nodes{reason="Rebooting", ` + a + `}`:                                        "0x240",
-	`nodereboot_unavailable_nodes{reason="Rebooting", ` + b + `}`:                                        "0x240",
-	`nodereboot_waiting_nodes{reason="AgentSilent", ` + a + `}`:                                          "0x240",
-	`nodereboot_waiting_nodes{reason="WindowClosed", ` + a + `}`:                                         "3x240",
-	`nodereboot_unavailable_nodes{reason="NotReady", ` + a + `}`:                                         "1x240",
-	`nodereboot_grants_total{` + a + `}`:                                                                 "0x240",
-	`nodereboot_grants_total{` + b + `}`:                                                                 "0x240",
-	`workqueue_depth{name="icecream", job="another", namespace="icecream-system", instance="192.0.2.3"}`: "1000x240",
+	`leader_election_master_status{` + a + `}`:                                                                 "1x240",
+	`leader_election_master_status{` + b + `}`:                                                                 "0x240",
+	`workqueue_depth{name="icecream", ` + a + `}`:                                                              "0 7 30 0x237",
+	`workqueue_depth{name="icecream", ` + b + `}`:                                                              "100+5x240",
+	`workqueue_longest_running_processor_seconds{name="icecream", ` + a + `}`:                                  "0 0.02x239",
+	`workqueue_longest_running_processor_seconds{name="icecream", ` + b + `}`:                                  "0x240",
+	`controller_sync_duration_seconds_count{controller="icecream", result="synced", ` + a + `}`:                "0+30x240",
+	`controller_sync_duration_seconds_count{controller="icecream", result="synced", ` + b + `}`:                "0x240",
+	`controller_sync_duration_seconds_count{controller="icecream", result="deferred", ` + a + `}`:              "0+10x240",
+	`controller_sync_duration_seconds_count{controller="icecream", result="failed", ` + a + `}`:                "0x240",
+	`controller_sync_duration_seconds_count{controller="icecream", result="gave_up", ` + a + `}`:               "0x240",
+	`controller_sync_duration_seconds_count{controller="icecream", result="panicked", ` + a + `}`:              "0x240",
+	`controller_sync_panics_total{controller="icecream", ` + a + `}`:                                           "0x240",
+	`controller_sync_panics_total{controller="icecream", ` + b + `}`:                                           "0x240",
+	`controller_stale_cache_waits_total{controller="icecream", ` + a + `}`:                                     "0+10x240",
+	`controller_cache_last_heard_timestamp_seconds{controller="icecream", resource="pods", ` + a + `}`:         "0+30x240",
+	`controller_cache_last_heard_timestamp_seconds{controller="icecream", resource="pods", ` + b + `}`:         "0+30x240",
+	`icecream_objects{ready="True", reason="Available", ` + a + `}`:                                            "95x240",
+	`icecream_objects{ready="True", reason="Available", ` + b + `}`:                                            "95x240",
+	`icecream_objects{ready="False", reason="ImagePullBackOff", ` + a + `}`:                                    "5x240",
+	`icecream_objects{ready="False", reason="ImagePullBackOff", ` + b + `}`:                                    "5x240",
+	`secretsync_troubles{reason="CopyFailed", ` + a + `}`:                                                      "0x240",
+	`secretsync_troubles{reason="CopyFailed", ` + b + `}`:                                                      "0x240",
+	`secretsync_troubles{reason="DeletionsHeld", ` + a + `}`:                                                   "0x240",
+	`secretsync_copies{` + a + `}`:                                                                             "100x240",
+	`secretsync_copies{` + b + `}`:                                                                             "100x240",
+	`secretsync_writes_total{action="create", ` + a + `}`:                                                      "0 100x239",
+	`secretsync_writes_total{action="update", ` + a + `}`:                                                      "0x120 100x119",
+	`nodereboot_unavailable_nodes{reason="Granted", ` + a + `}`:                                                "0x240",
+	`nodereboot_unavailable_nodes{reason="Rebooting", ` + a + `}`:                                              "0x240",
+	`nodereboot_unavailable_nodes{reason="Rebooting", ` + b + `}`:                                              "0x240",
+	`nodereboot_waiting_nodes{reason="AgentSilent", ` + a + `}`:                                                "0x240",
+	`nodereboot_waiting_nodes{reason="WindowClosed", ` + a + `}`:                                               "3x240",
+	`nodereboot_unavailable_nodes{reason="NotReady", ` + a + `}`:                                               "1x240",
+	`nodereboot_grants_total{` + a + `}`:                                                                       "0x240",
+	`nodereboot_grants_total{` + b + `}`:                                                                       "0x240",
+	`workqueue_depth{name="icecream", job="another", namespace="k8s-controller-system", instance="192.0.2.3"}`: "1000x240",
 }
 
 // TestAlerts evaluates every rule over two hours of series. Of each alert it wants
@@ -118,8 +118,8 @@ func TestAlerts(t *testing.T) {
 		grantsB  = `nodereboot_grants_total{` + b + `}`
 		starting = `icecream_objects{ready="Unknown", reason="", ` + a + `}`
 
-		refused   = `apiserver_validating_admission_policy_check_total{policy="icecream-controller-icecream-writes", enforcement_action="deny", job="apiserver"}`
-		elsewhere = `apiserver_validating_admission_policy_check_total{policy="icecream-controller-reboot-agent", enforcement_action="deny", job="apiserver"}`
+		refused   = `apiserver_validating_admission_policy_check_total{policy="k8s-controller-icecream-writes", enforcement_action="deny", job="apiserver"}`
+		elsewhere = `apiserver_validating_admission_policy_check_total{policy="k8s-controller-reboot-agent", enforcement_action="deny", job="apiserver"}`
 	)
 	type series map[string]string // in place of those in healthy; no values: no series
 	type firing map[string]time.Duration

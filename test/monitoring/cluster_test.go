@@ -38,12 +38,16 @@ func TestOnACluster(t *testing.T) {
 	})
 	l := lab.New(t, lab.Options{Binary: binary, Nodes: 1})
 	t.Setenv("GOMEMLIMIT", "64MiB") // as in a Pod
-	for _, name := range []string{"rbac-podtimestamp", "rbac-secretsync", "rbac-nodereboot", "reboot-agent"} {
+	files := []string{"reboot-agent"}
+	for _, name := range l.OptionalControllers(t) {
+		files = append(files, "rbac-"+name)
+	}
+	for _, name := range files {
 		if _, err := l.TryKubectl(t.Context(), "", "apply", "-f", l.Path("artifacts/"+name+".yaml")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	controller := l.StartController(t, "-controllers=*,podtimestamp,secretsync,nodereboot", "-leader-elect", "-leader-elect-resource-namespace="+lab.SystemNamespace,
+	controller := l.StartController(t, "-controllers=*,"+strings.Join(l.OptionalControllers(t), ","), "-leader-elect", "-leader-elect-resource-namespace="+lab.SystemNamespace,
 		"-bind-address=127.0.0.1:0", "-insecure-bind-address=127.0.0.1:0", "-icecream-stall-after=1s")
 	n := l.NewNamespace(t)
 	n.Controller = controller

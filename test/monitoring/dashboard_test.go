@@ -68,8 +68,8 @@ var chosen = datasource{Type: "prometheus", UID: "${datasource}"}
 // values are what the tests choose for the dashboard's variables.
 var values = map[string]string{
 	"datasource":      "prometheus",
-	"job":             "icecream-controller-metrics",
-	"namespace":       "icecream-system",
+	"job":             "k8s-controller-metrics",
+	"namespace":       "k8s-controller-system",
 	"controller":      "icecream",
 	"__rate_interval": "5m", // Grafana's own
 }

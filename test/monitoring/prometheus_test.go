@@ -25,13 +25,13 @@ const configuration = `
 global: {scrape_interval: 1s, evaluation_interval: 1s}
 rule_files: [rules.yaml]
 scrape_configs:
-- job_name: icecream-controller-metrics
+- job_name: k8s-controller-metrics
   scheme: https
   tls_config: {insecure_skip_verify: true}
   authorization: {credentials_file: reader}
   static_configs: &target
   - targets: ["%s"]
-    labels: {namespace: icecream-system, pod: icecream-controller-0}
+    labels: {namespace: k8s-controller-system, pod: k8s-controller-0}
 - job_name: without-token
   scheme: https
   tls_config: {insecure_skip_verify: true}
@@ -70,12 +70,12 @@ func testPrometheus(t *testing.T, n *lab.Namespace, controller *lab.Controller, 
 			return err
 		}
 		return errors.Join(
-			targets.expect("icecream-controller-metrics", "up", ""),
+			targets.expect("k8s-controller-metrics", "up", ""),
 			targets.expect("without-token", "down", "HTTP status 401"),
 			targets.expect("without-permission", "down", "HTTP status 403"))
 	})
 	n.Eventually(t, "Prometheus has counted requests to the API server", func(ctx context.Context) error {
-		found, err := p.query(ctx, `sum(rest_client_requests_total{job="icecream-controller-metrics"}) > 0`)
+		found, err := p.query(ctx, `sum(rest_client_requests_total{job="k8s-controller-metrics"}) > 0`)
 		if err == nil && len(found) != 1 {
 			err = fmt.Errorf("it found %v", found)
 		}

@@ -30,8 +30,8 @@ var byPrometheus = []map[string]string{
 
 // target is what Prometheus knows about a Pod that it scrapes.
 var target = map[string]string{
-	"job": "icecream-controller-metrics", "namespace": "icecream-system", "pod": "icecream-controller-0",
-	"instance": "192.0.2.1:8443", "service": "icecream-controller-metrics", "endpoint": "https", "container": "controller",
+	"job": "k8s-controller-metrics", "namespace": "k8s-controller-system", "pod": "k8s-controller-0",
+	"instance": "192.0.2.1:8443", "service": "k8s-controller-metrics", "endpoint": "https", "container": "controller",
 }
 
 // findAll requires of every query of the alerts and the dashboard that all it names

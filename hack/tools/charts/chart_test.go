@@ -1,11 +1,13 @@
-// Package charts tests what charts/icecream-controller renders, and what it
+// Package charts tests what charts/k8s-controller renders, and what it
 // refuses to.
 package charts
 
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -34,7 +36,7 @@ import (
 
 const (
 	root  = "../../.."
-	chart = root + "/charts/icecream-controller"
+	chart = root + "/charts/k8s-controller"
 )
 
 // values are the files that the chart is rendered with, by name.
@@ -48,7 +50,92 @@ func values(t *testing.T) map[string]map[string]any {
 	for _, file := range files {
 		found[strings.TrimSuffix(filepath.Base(file), "-values.yaml")] = parse(t, string(read(t, file)))
 	}
+	// The switches of all controllers, and flags that the file does not mention.
+	everything := found["everything"]
+	switches, flags := everything["controllers"].(map[string]any), everything["flags"].(map[string]any)
+	for _, c := range controllers(t) {
+		if switches[c.Name] == nil {
+			switches[c.Name] = map[string]any{"enabled": true}
+		}
+		for _, f := range c.Flags {
+			if flags[f.Name] == nil && !slices.Contains(byValues(t, c.Name), f.Name) {
+				flags[f.Name] = f.value(t)
+			}
+		}
+	}
 	return found
+}
+
+// described is what the program says of a controller.
+type described struct {
+	Name                     string
+	OnByDefault, ClusterWide bool
+	Flags                    []flag
+}
+
+type flag struct{ Name, Type, Default string }
+
+// value is the flag's default, as YAML has it.
+func (f flag) value(t *testing.T) any {
+	t.Helper()
+	if f.Type == "string" || f.Type == "duration" {
+		return f.Default
+	}
+	var value any
+	if err := yaml.Unmarshal([]byte(f.Default), &value); err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+// controllers are all that the program has, in the order of its table.
+func controllers(t *testing.T) (all []described) {
+	t.Helper()
+	if err := json.Unmarshal(read(t, chart+"/files/controllers.json"), &all); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// optional are the names of those that are off by default.
+func optional(t *testing.T) (names []string) {
+	t.Helper()
+	for _, c := range controllers(t) {
+		if !c.OnByDefault {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+// allOn are values with every controller on, and some more.
+func allOn(t *testing.T, more string) map[string]any {
+	t.Helper()
+	all := parse(t, more)
+	switches := map[string]any{}
+	for _, name := range optional(t) {
+		switches[name] = map[string]any{"enabled": true}
+	}
+	all["controllers"] = switches
+	return all
+}
+
+// byValues are the flags that the values of a controller stand for.
+func byValues(t *testing.T, name string) (flags []string) {
+	t.Helper()
+	var walk func(prefix string, block map[string]any)
+	walk = func(prefix string, block map[string]any) {
+		for key, value := range block {
+			flag := prefix + "-" + strings.ToLower(regexp.MustCompile("[A-Z]").ReplaceAllString(key, "-$0"))
+			if inner, ok := value.(map[string]any); ok {
+				walk(flag, inner)
+			} else {
+				flags = append(flags, flag)
+			}
+		}
+	}
+	walk(name, parse(t, string(read(t, chart+"/values.yaml")))["controllers"].(map[string]any)[name].(map[string]any))
+	return flags
 }
 
 func read(t *testing.T, file string) []byte {
@@ -84,12 +171,15 @@ func merged(t *testing.T, given map[string]any) map[string]any {
 }
 
 // render is what helm template does.
-func render(given map[string]any) ([]byte, error) {
+func render(given map[string]any) ([]byte, error) { return renderAs("k8s-controller", given) }
+
+// renderAs renders the chart for a release of that name.
+func renderAs(name string, given map[string]any) ([]byte, error) {
 	c, err := loader.Load(chart)
 	if err != nil {
 		return nil, err
 	}
-	release := common.ReleaseOptions{Name: "icecream-controller", Namespace: "icecream-system", IsInstall: true}
+	release := common.ReleaseOptions{Name: name, Namespace: "k8s-controller-system", IsInstall: true}
 	all, err := util.ToRenderValues(c, given, release, common.DefaultCapabilities)
 	if err != nil {
 		return nil, err
@@ -178,7 +268,7 @@ func TestPodsAreRestricted(t *testing.T) {
 // this: no capability, no way to more privileges, nothing of the host that is written
 // to, and nothing at all of its files for root.
 func TestRebootAgentIsNoMorePrivilegedThanItHasToBe(t *testing.T) {
-	pod := pods(t, read(t, root+"/artifacts/reboot-agent.yaml"))["DaemonSet/icecream-controller-reboot-agent"]
+	pod := pods(t, read(t, root+"/artifacts/reboot-agent.yaml"))["DaemonSet/k8s-controller-reboot-agent"]
 	const both = `forbidden AppArmor profile (container "reboot-agent" must not set AppArmor profile type to "Unconfined"), host namespaces (hostPID=true), `
 	for level, want := range map[podsecurityapi.Level]string{
 		podsecurityapi.LevelPrivileged: "",
@@ -270,7 +360,7 @@ func TestEachSwitchBringsItsOwn(t *testing.T) {
 		}
 		return objects(t, manifests)
 	}
-	const deployment = "Deployment/icecream-controller"
+	const deployment = "Deployment/k8s-controller"
 	args := func(objects map[string]map[string]any) []string {
 		template := objects[deployment]["spec"].(map[string]any)["template"].(map[string]any)
 		var args []string
@@ -282,10 +372,11 @@ func TestEachSwitchBringsItsOwn(t *testing.T) {
 	}
 	before := installed("{}")
 	argsBefore := args(before)
-	for name, want := range map[string]struct {
+	type own struct {
 		flags   []string
 		objects []string // with the release's name before
-	}{
+	}
+	known := map[string]own{
 		"podtimestamp": {
 			[]string{"-controllers=icecream,podtimestamp"},
 			[]string{
@@ -294,24 +385,35 @@ func TestEachSwitchBringsItsOwn(t *testing.T) {
 			},
 		},
 		"secretsync": {
-			[]string{"-controllers=icecream,secretsync", "-secretsync-source-namespace=secretsync", "-secretsync-annotation=controller.nicoleh.io/secretsync"},
+			[]string{"-controllers=icecream,secretsync", "-secretsync-annotation=controller.nicoleh.io/secretsync", "-secretsync-require-receivers=false", "-secretsync-source-namespace=secretsync"},
 			[]string{
 				"ClusterRole/-secretsync", "ClusterRoleBinding/-secretsync", "Role/-secretsync", "RoleBinding/-secretsync",
 				"ValidatingAdmissionPolicy/-secretsync-writes", "ValidatingAdmissionPolicyBinding/-secretsync-writes",
 			},
 		},
 		"nodereboot": {
-			[]string{"-controllers=icecream,nodereboot", "-nodereboot-agent-namespace=icecream-reboot-agent"},
+			[]string{"-controllers=icecream,nodereboot", "-nodereboot-agent-namespace=k8s-controller-reboot-agent"},
 			[]string{
 				"ClusterRole/-nodereboot", "ClusterRole/-reboot-agent", "ClusterRoleBinding/-nodereboot", "ClusterRoleBinding/-reboot-agent",
-				"DaemonSet/-reboot-agent", "Namespace/icecream-reboot-agent", "NetworkPolicy/-reboot-agent", "Role/-reboot-agent", "Role/-reboot-agent-report", "Role/-reboot-agent-reports",
+				"DaemonSet/-reboot-agent", "Namespace/-reboot-agent", "NetworkPolicy/-reboot-agent", "Role/-reboot-agent", "Role/-reboot-agent-report", "Role/-reboot-agent-reports",
 				"RoleBinding/-reboot-agent", "RoleBinding/-reboot-agent-report", "RoleBinding/-reboot-agent-reports", "ServiceAccount/-reboot-agent",
 				"ValidatingAdmissionPolicy/-nodereboot-writes", "ValidatingAdmissionPolicy/-reboot-agent", "ValidatingAdmissionPolicy/-reboot-agent-event", "ValidatingAdmissionPolicy/-reboot-agent-lease", "ValidatingAdmissionPolicy/-reboot-annotations",
 				"ValidatingAdmissionPolicyBinding/-nodereboot-writes", "ValidatingAdmissionPolicyBinding/-reboot-agent", "ValidatingAdmissionPolicyBinding/-reboot-agent-event", "ValidatingAdmissionPolicyBinding/-reboot-agent-lease", "ValidatingAdmissionPolicyBinding/-reboot-annotations",
 			},
 		},
-	} {
+	}
+	for _, name := range optional(t) {
 		t.Run(name, func(t *testing.T) {
+			want, isKnown := known[name]
+			if !isKnown { // what every controller brings
+				want = own{
+					[]string{"-controllers=" + strings.Join(slices.Sorted(slices.Values([]string{"icecream", name})), ",")},
+					[]string{
+						"ClusterRole/-" + name, "ClusterRoleBinding/-" + name,
+						"ValidatingAdmissionPolicy/-" + name + "-writes", "ValidatingAdmissionPolicyBinding/-" + name + "-writes",
+					},
+				}
+			}
 			after := installed("controllers: {" + name + ": {enabled: true}}")
 			isNew := func(arg string) bool { return !slices.Contains(argsBefore, arg) }
 			var flags []string
@@ -320,13 +422,16 @@ func TestEachSwitchBringsItsOwn(t *testing.T) {
 					flags = append(flags, arg)
 				}
 			}
+			if !isKnown {
+				flags = slices.DeleteFunc(flags, func(f string) bool { return strings.HasPrefix(f, "-"+name+"-") })
+			}
 			if diff := cmp.Diff(want.flags, flags); diff != "" {
 				t.Errorf("its flags (-want +got):\n%s", diff)
 			}
 			var added []string
 			for _, object := range slices.Sorted(maps.Keys(after)) {
 				if _, isOld := before[object]; !isOld {
-					added = append(added, strings.Replace(object, "/icecream-controller-", "/-", 1))
+					added = append(added, strings.Replace(object, "/k8s-controller-", "/-", 1))
 					delete(after, object)
 				}
 			}
@@ -364,30 +469,78 @@ func policyOf(t *testing.T, values, name string) (text, condition string) {
 // are really told to write.
 func TestPoliciesFollowTheValues(t *testing.T) {
 	for values, want := range map[string]string{
-		"{}": `request.userInfo.username == "system:serviceaccount:icecream-system:icecream-controller"`,
-		"{serviceAccount: {create: false, name: dessert}}":                    `request.userInfo.username == "system:serviceaccount:icecream-system:dessert"`,
-		"{fullnameOverride: ice}":                                             `request.userInfo.username == "system:serviceaccount:icecream-system:ice"`,
+		"{}": `request.userInfo.username == "system:serviceaccount:k8s-controller-system:k8s-controller"`,
+		"{serviceAccount: {create: false, name: dessert}}":                    `request.userInfo.username == "system:serviceaccount:k8s-controller-system:dessert"`,
+		"{fullnameOverride: ice}":                                             `request.userInfo.username == "system:serviceaccount:k8s-controller-system:ice"`,
 		"{policies: {everyNamespace: true}, serviceAccount: {name: dessert}}": `request.userInfo.username.startsWith("system:serviceaccount:") && request.userInfo.username.endsWith(":dessert")`,
 	} {
-		name := "icecream-controller"
+		name := "k8s-controller"
 		if strings.Contains(values, "fullnameOverride") {
 			name = "ice"
 		}
-		for _, policy := range []string{"-icecream-writes", "-podtimestamp-writes", "-secretsync-writes", "-nodereboot-writes", "-event-writes", "-lease-writes"} {
-			all := strings.TrimSuffix(values, "}") + ", controllers: {podtimestamp: {enabled: true}, secretsync: {enabled: true}, nodereboot: {enabled: true}}}"
-			if _, condition := policyOf(t, strings.Replace(all, "{,", "{", 1), name+policy); condition != want {
-				t.Errorf("%s: %s is about %s, want %s", values, policy, condition, want)
+		all, err := yaml.Marshal(allOn(t, values))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, of := range append(optional(t), "icecream", "event", "lease") {
+			if _, condition := policyOf(t, string(all), name+"-"+of+"-writes"); condition != want {
+				t.Errorf("%s: the policy of %s is about %s, want %s", values, of, condition, want)
 			}
 		}
 	}
-	text, _ := policyOf(t, "{policies: {ignoredKeys: [example.com/seen]}, controllers: {secretsync: {enabled: true, sourceNamespace: vault, annotation: example.com/share}}}", "icecream-controller-secretsync-writes")
+	text, _ := policyOf(t, "{policies: {ignoredKeys: [example.com/seen]}, controllers: {secretsync: {enabled: true, sourceNamespace: vault, annotation: example.com/share}}}", "k8s-controller-secretsync-writes")
 	for _, want := range []string{`'"vault"'`, `'"example.com/share"'`, `'["example.com/seen"]'`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the policy of secretsync does not have %s:\n%s", want, text)
 		}
 	}
-	if text, _ := policyOf(t, "{fullnameOverride: ice}", "ice-lease-writes"); !strings.Contains(text, `== "ice"`) {
-		t.Errorf("the policy is about another Lease:\n%s", text)
+}
+
+// The Lease of a release has the name of its Deployment. The program and its permissions
+// also know the name that the Lease had when the chart was called icecream-controller,
+// unless it is the same.
+func TestFormerLease(t *testing.T) {
+	for _, tt := range []struct{ release, values, want, former string }{
+		{"k8s-controller", "{}", "k8s-controller", "icecream-controller"},
+		{"ice", "{}", "ice-k8s-controller", "ice-icecream-controller"},
+		{"icecream-controller", "{}", "icecream-controller-k8s-controller", "icecream-controller"},
+		{"my-icecream-controller", "{}", "my-icecream-controller-k8s-controller", "my-icecream-controller"},
+		{"k8s-controller", "{fullnameOverride: ice}", "ice", ""},
+		{"icecream-controller", "{fullnameOverride: ice}", "ice", ""},
+		{"icecream-controller", "{nameOverride: icecream-controller}", "icecream-controller", ""},
+		{"ice", "{nameOverride: icecream-controller}", "ice-icecream-controller", ""},
+		{"a-release-with-a-very-long-name-of-53-characters-indeed", "{}", "a-release-with-a-very-l-k8s-controller", "a-release-with-a-very-l-icecream-controller"},
+	} {
+		manifests, err := renderAs(tt.release, parse(t, tt.values))
+		if err != nil {
+			t.Fatal(err)
+		}
+		names, args := []any{tt.want}, []string{"-leader-elect-resource-name=" + tt.want}
+		if tt.former != "" {
+			names, args = append(names, tt.former), append(args, "-leader-elect-former-resource-name="+tt.former)
+		}
+		all := objects(t, manifests)
+		var elect []string
+		for _, arg := range pods(t, manifests)["Deployment/"+tt.want].Spec.Containers[0].Args {
+			if strings.HasPrefix(arg, "-leader-elect") {
+				elect = append(elect, arg)
+			}
+		}
+		if diff := cmp.Diff(args, elect); diff != "" {
+			t.Errorf("%s with %s: arguments (-want +got):\n%s", tt.release, tt.values, diff)
+		}
+		role := all["Role/"+tt.want+"-leader-election"]["rules"].([]any)[1].(map[string]any)
+		if diff := cmp.Diff(names, role["resourceNames"]); diff != "" {
+			t.Errorf("%s with %s: the role's Leases (-want +got):\n%s", tt.release, tt.values, diff)
+		}
+		validations := all["ValidatingAdmissionPolicy/"+tt.want+"-lease-writes"]["spec"].(map[string]any)["validations"].([]any)
+		list := strings.ReplaceAll(fmt.Sprintf("%q", names), " ", ",")
+		if expression := validations[0].(map[string]any)["expression"].(string); !strings.HasSuffix(expression, " in "+list) {
+			t.Errorf("%s with %s: the policy says %s, want %s", tt.release, tt.values, expression, list)
+		}
+		if labels := all["Deployment/"+tt.want]["metadata"].(map[string]any)["labels"].(map[string]any); strings.HasPrefix(tt.values, "{nameOverride") != (labels["app.kubernetes.io/name"] == "icecream-controller") {
+			t.Errorf("%s with %s: labels %v", tt.release, tt.values, labels)
+		}
 	}
 }
 
@@ -433,21 +586,21 @@ func TestDashboardHasRowsOfWhatIsOn(t *testing.T) {
 		}
 		return rows, all
 	}
-	installed := func(values string) map[string]any {
-		manifests, err := render(parse(t, values))
+	installed := func(values map[string]any) map[string]any {
+		manifests, err := render(values)
 		if err != nil {
 			t.Fatal(err)
 		}
-		data := objects(t, manifests)["ConfigMap/icecream-controller-dashboard"]["data"].(map[string]any)
-		return parse(t, data["icecream-controller.json"].(string))
+		data := objects(t, manifests)["ConfigMap/k8s-controller-dashboard"]["data"].(map[string]any)
+		return parse(t, data["k8s-controller.json"].(string))
 	}
 	whole := parse(t, string(read(t, root+"/artifacts/monitoring/dashboard.json")))
-	if diff := cmp.Diff(whole, installed("{monitoring: {dashboard: {enabled: true}}, controllers: {podtimestamp: {enabled: true}, secretsync: {enabled: true}, nodereboot: {enabled: true}}}")); diff != "" {
+	if diff := cmp.Diff(whole, installed(allOn(t, "monitoring: {dashboard: {enabled: true}}"))); diff != "" {
 		t.Errorf("with all controllers (-artifacts +chart):\n%s", diff)
 	}
 	rows, all := titles(whole)
-	usual, panels := titles(installed("{monitoring: {dashboard: {enabled: true}}}"))
-	if diff := cmp.Diff(rows, append(usual, "podtimestamp", "secretsync", "nodereboot")); diff != "" {
+	usual, panels := titles(installed(parse(t, "monitoring: {dashboard: {enabled: true}}")))
+	if diff := cmp.Diff(rows, append(usual, optional(t)...)); diff != "" {
 		t.Errorf("rows of all controllers (-) and of Icecream's with those of the others (+):\n%s", diff)
 	}
 	if diff := cmp.Diff(all[:slices.Index(all, "podtimestamp")], panels); diff != "" {
@@ -459,8 +612,7 @@ func TestDashboardHasRowsOfWhatIsOn(t *testing.T) {
 var elsewhere = map[string][]string{
 	"controller": {
 		// Templates set them.
-		"controllers", "namespace", "leader-elect-resource-name", "tls-cert-file", "tls-private-key-file",
-		"secretsync-source-namespace", "secretsync-annotation", "secretsync-instance", "secretsync-require-receivers", "nodereboot-agent-namespace",
+		"controllers", "namespace", "leader-elect-resource-name", "leader-elect-former-resource-name", "tls-cert-file", "tls-private-key-file",
 		// Probes, Service and NetworkPolicy know their defaults.
 		"bind-address", "insecure-bind-address",
 		// Two replicas need it, and one is not harmed.
@@ -468,7 +620,7 @@ var elsewhere = map[string][]string{
 		// A Pod finds its API server.
 		"kubeconfig", "master",
 		// The program only says something and ends.
-		"version",
+		"version", "describe",
 	},
 	"reboot-agent": {
 		// Templates set them, or what their defaults are made of.
@@ -512,6 +664,15 @@ func TestFlagsAreTheProgramsOwn(t *testing.T) {
 		allowed := slices.Sorted(maps.Keys(property["properties"].(map[string]any)))
 		if diff := cmp.Diff(allowed, slices.Sorted(maps.Keys(given))); diff != "" {
 			t.Errorf("flags of the schema (-) and of ci/everything-values.yaml (+):\n%s", diff)
+		}
+		if program == "controller" { // Values of controllers are flags, too.
+			for _, c := range controllers(t) {
+				for _, f := range byValues(t, c.Name) {
+					if slices.Contains(has, f) {
+						allowed = append(allowed, f)
+					}
+				}
+			}
 		}
 		if diff := cmp.Diff(has, slices.Sorted(slices.Values(slices.Concat(allowed, elsewhere[program])))); diff != "" {
 			t.Errorf("flags of %s (-) and of the schema or elsewhere (+):\n%s", program, diff)

@@ -1,5 +1,5 @@
-// Package image tests which flags hack/image.sh gives to docker, by a docker that only
-// writes them down. hack/test-image.sh builds images for real.
+// Package image tests which flags hack/image.sh passes to docker. A script takes the place
+// of docker and records its arguments. hack/test-image.sh tests how real images are built.
 package image
 
 import (
@@ -11,43 +11,45 @@ import (
 	"testing"
 )
 
+// docker is the script. It appends its arguments to a file, one per line.
 const docker = `#!/bin/sh
 printf '%s\n' "$@" >>"${ARGUMENTS}"
 `
 
-// flags are those of the docker that builds an image.
+// flags returns the arguments that hack/image.sh passes to docker. settings are environment
+// variables of the form "NAME=value".
 func flags(t *testing.T, settings ...string) []string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "docker"), []byte(docker), 0o700); err != nil { //nolint:gosec // it is to be run
+	if err := os.WriteFile(filepath.Join(dir, "docker"), []byte(docker), 0o700); err != nil { //nolint:gosec // it must be executable
 		t.Fatal(err)
 	}
-	written := filepath.Join(dir, "arguments")
+	record := filepath.Join(dir, "arguments")
 	command := exec.Command("../../image.sh", "--metadata-file", "m.json")
-	command.Env = append(append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "ARGUMENTS="+written, "ENGINE=docker",
+	command.Env = append(append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "ARGUMENTS="+record, "ENGINE=docker",
 		"IMAGE=registry.example/k8s-controller:v1", "VERSION=v1", "COMMIT=c", "DATE=d", "LDFLAGS=-s"), settings...)
 	if output, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, output)
 	}
-	arguments, err := os.ReadFile(written)
+	arguments, err := os.ReadFile(record)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return strings.Split(string(arguments), "\n")
 }
 
-func TestWhatIsPushedHasABillOfMaterialsAndProvenance(t *testing.T) {
-	given := flags(t, "PUSH=1", "PLATFORMS=linux/amd64,linux/arm64")
+func TestPushedImageHasBillOfMaterialsAndProvenance(t *testing.T) {
+	got := flags(t, "PUSH=1", "PLATFORMS=linux/amd64,linux/arm64")
 	for _, want := range []string{"--push", "--sbom=true", "--provenance=mode=max", "linux/amd64,linux/arm64", "m.json"} {
-		if !slices.Contains(given, want) {
-			t.Errorf("docker is not given %s: %q", want, given)
+		if !slices.Contains(got, want) {
+			t.Errorf("flags of docker %q do not include %s", got, want)
 		}
 	}
 }
 
-func TestWhatIsNotPushedHasNothingToAttachThemTo(t *testing.T) {
-	given := flags(t, "PUSH=")
-	if !slices.Contains(given, "--load") || slices.Contains(given, "--push") || slices.Contains(given, "--sbom=true") {
-		t.Errorf("docker is given %q", given)
+func TestImageThatIsNotPushedHasNoBillOfMaterials(t *testing.T) {
+	got := flags(t, "PUSH=")
+	if !slices.Contains(got, "--load") || slices.Contains(got, "--push") || slices.Contains(got, "--sbom=true") {
+		t.Errorf("flags of docker are %q", got)
 	}
 }

@@ -1,10 +1,9 @@
-// Command release writes what is in a Go binary as a CycloneDX bill of materials:
-// the modules that the binary itself says it was linked from, the standard
-// library, and the license of each as its module has it. The same binary gives
-// the same bytes.
+// Command release writes a CycloneDX bill of materials for a Go binary: the modules that
+// the build information in the binary lists, the standard library, and the license that
+// each module contains. The output depends on the binary and the flags only.
 //
-// It is run in the directory of the binary's main module, after a build: the
-// modules are looked for in the module cache, and nothing is downloaded.
+// It must run in the directory of the binary's main module, after a build: it finds the
+// modules in the module cache and downloads nothing.
 package main
 
 import (
@@ -28,12 +27,12 @@ import (
 	"github.com/google/licensecheck"
 )
 
-// What is newer than this is not yet read by every scanner.
+// specVersion is the latest version of CycloneDX that all common scanners can read.
 const specVersion = cdx.SpecVersion1_6
 
 func main() {
 	version := flag.String("version", "", "Version of the main module.")
-	date := flag.String("date", "", "When the binary's source was committed, in RFC 3339.")
+	date := flag.String("date", "", "Commit date of the binary's source, in RFC 3339.")
 	flag.Parse()
 	err := errors.New("usage: release -version=v1.2.3 -date=2006-01-02T15:04:05Z BINARY")
 	if flag.NArg() == 1 {
@@ -53,7 +52,7 @@ func write(w io.Writer, binary, version, date string) error {
 	}
 	info, err := buildinfo.Read(bytes.NewReader(content))
 	if err != nil {
-		return fmt.Errorf("reading what %s was built from: %w", binary, err)
+		return fmt.Errorf("reading the build information of %s: %w", binary, err)
 	}
 	bom, err := billOfMaterials(info, filepath.Base(binary), sha256.Sum256(content), version, date)
 	if err != nil {
@@ -62,6 +61,8 @@ func write(w io.Writer, binary, version, date string) error {
 	return cdx.NewBOMEncoder(w, cdx.BOMFileFormatJSON).SetEscapeHTML(false).SetPretty(true).EncodeVersion(bom, specVersion)
 }
 
+// billOfMaterials returns the bill of materials of a binary. file is the binary's name, and
+// digest is its SHA-256 digest.
 func billOfMaterials(info *debug.BuildInfo, file string, digest [sha256.Size]byte, version, date string) (*cdx.BOM, error) {
 	linked, err := linkedModules(info)
 	if err != nil {
@@ -110,8 +111,8 @@ func billOfMaterials(info *debug.BuildInfo, file string, digest [sha256.Size]byt
 	return bom, nil
 }
 
-// serialNumber is a UUID (version 8) that follows from the binary, because a
-// random one would make two equal builds differ.
+// serialNumber returns a UUID (version 8) that is derived from the binary. With a random one,
+// two builds of the same source would differ.
 func serialNumber(digest [sha256.Size]byte) string {
 	u := digest[:16]
 	u[6] = u[6]&0x0f | 0x80
@@ -119,10 +120,10 @@ func serialNumber(digest [sha256.Size]byte) string {
 	return fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
 }
 
-// linkedModules returns the modules that are linked into the binary, and the
-// standard library, sorted by name.
+// linkedModules returns the modules that are linked into the binary, including the standard
+// library, sorted by name.
 func linkedModules(info *debug.BuildInfo) ([]cdx.Component, error) {
-	// The name by which vulnerability databases know it.
+	// Vulnerability databases know the standard library by this name.
 	std := component("stdlib", strings.TrimPrefix(info.GoVersion, "go"))
 	std.Licenses = choices("BSD-3-Clause")
 
@@ -138,7 +139,7 @@ func linkedModules(info *debug.BuildInfo) ([]cdx.Component, error) {
 		}
 		module = cmp.Or(module.Replace, module)
 		c := component(module.Path, module.Version)
-		// Not a hash in the sense of CycloneDX, which would be of one file.
+		// This is a property, because CycloneDX defines a hash as that of a single file.
 		c.Properties = &[]cdx.Property{{Name: "go.sum", Value: module.Sum}}
 		if c.Licenses, err = licensesIn(dir); err != nil {
 			return nil, err
@@ -149,6 +150,7 @@ func linkedModules(info *debug.BuildInfo) ([]cdx.Component, error) {
 	return components, nil
 }
 
+// component returns a Go module as a library that the binary requires.
 func component(name, version string) cdx.Component {
 	url := fmt.Sprintf("pkg:golang/%s@%s", name, strings.ReplaceAll(version, "+", "%2B"))
 	return cdx.Component{
@@ -161,7 +163,8 @@ func component(name, version string) cdx.Component {
 	}
 }
 
-// directories are where the module cache has each module, or what it is replaced by.
+// directories returns the directory of each module, or of its replacement, in the module
+// cache. The keys are module paths.
 func directories(modules []*debug.Module) (map[string]string, error) {
 	args := []string{"list", "-m", "-f", "{{.Path}}\t{{.Dir}}"}
 	for _, module := range modules {
@@ -169,7 +172,7 @@ func directories(modules []*debug.Module) (map[string]string, error) {
 	}
 	out, err := exec.Command("go", args...).Output()
 	if err != nil {
-		return nil, fmt.Errorf("looking for modules: %w", err)
+		return nil, fmt.Errorf("finding the modules: %w", err)
 	}
 	dirs := map[string]string{}
 	for line := range strings.Lines(string(out)) {
@@ -181,8 +184,8 @@ func directories(modules []*debug.Module) (map[string]string, error) {
 
 var licenseFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying)`)
 
-// licensesIn returns the licenses that a module has at its root. To find none is
-// an error: somebody has to look.
+// licensesIn returns the licenses of a module, which are in its root directory. It returns an
+// error if it finds none, so that someone looks at the module.
 func licensesIn(dir string) (*cdx.Licenses, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -204,12 +207,13 @@ func licensesIn(dir string) (*cdx.Licenses, error) {
 		}
 	}
 	if len(ids) == 0 {
-		return nil, fmt.Errorf("%s: no license that is known", dir)
+		return nil, fmt.Errorf("%s: no known license", dir)
 	}
 	slices.Sort(ids)
 	return choices(slices.Compact(ids)...), nil
 }
 
+// choices returns the licenses with the given SPDX IDs.
 func choices(ids ...string) *cdx.Licenses {
 	licenses := cdx.Licenses{}
 	for _, id := range ids {

@@ -18,15 +18,15 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-var dist = flag.String("dist", "", "A directory that hack/release.sh has filled, to be tested in place of a program that is built for the test.")
+var dist = flag.String("dist", "", "The output directory of hack/release.sh. If it is empty, the test builds a program of its own.")
 
 const suffix = ".cdx.json"
 
-// Every bill of materials meets CycloneDX's own schema, and names the binary, its
-// version and the modules that `go version -m` sees in it.
+// TestBillsOfMaterials checks that every bill of materials is valid by CycloneDX's schema,
+// and lists the binary, its version and the modules that `go version -m` reports.
 func TestBillsOfMaterials(t *testing.T) {
 	if *dist == "" {
-		*dist = builtForTest(t)
+		*dist = buildProgram(t)
 	}
 	files, err := filepath.Glob(filepath.Join(*dist, "*"+suffix))
 	if err != nil || len(files) == 0 {
@@ -59,10 +59,10 @@ func checkBinary(t *testing.T, binary string, bom *cdx.BOM) {
 	}
 	main := bom.Metadata.Component
 	if want := fmt.Sprintf("%x", sha256.Sum256(read(t, binary))); (*main.Hashes)[0].Value != want {
-		t.Errorf("the digest is %s, and that of %s is %s", (*main.Hashes)[0].Value, binary, want)
+		t.Errorf("the digest is %s, but the digest of %s is %s", (*main.Hashes)[0].Value, binary, want)
 	}
 	if name := filepath.Base(binary); !strings.Contains(name, "_"+main.Version+"_") {
-		t.Errorf("%s has version %q", name, main.Version)
+		t.Errorf("the version of %s is %q", name, main.Version)
 	}
 	var got []string
 	for _, c := range *bom.Components {
@@ -71,13 +71,13 @@ func checkBinary(t *testing.T, binary string, bom *cdx.BOM) {
 			t.Errorf("%s has no license", c.Name)
 		}
 	}
-	if diff := cmp.Diff(modulesSeenByGo(t, binary), got); diff != "" {
+	if diff := cmp.Diff(modulesOf(t, binary), got); diff != "" {
 		t.Errorf("modules (-go version -m +bill of materials):\n%s", diff)
 	}
 }
 
-// modulesSeenByGo returns "name version" of what is linked into the binary.
-func modulesSeenByGo(t *testing.T, binary string) []string {
+// modulesOf returns the modules that go version -m reports for a binary, as "name version".
+func modulesOf(t *testing.T, binary string) []string {
 	t.Helper()
 	var modules []string
 	for line := range strings.Lines(goCommand(t, ".", "version", "-m", binary)) {
@@ -98,12 +98,12 @@ func TestUnknownLicense(t *testing.T) {
 	dir := t.TempDir()
 	save(t, filepath.Join(dir, "LICENSE"), "All of it is mine.\n")
 	if licenses, err := licensesIn(dir); err == nil {
-		t.Errorf("licenses are %v, but there is none that is known", licenses)
+		t.Errorf("licenses are %v, want an error", licenses)
 	}
 }
 
-// builtForTest returns a directory with this program and its bill of materials.
-func builtForTest(t *testing.T) string {
+// buildProgram builds this program and its bill of materials, and returns their directory.
+func buildProgram(t *testing.T) string {
 	t.Helper()
 	source, out := t.TempDir(), t.TempDir()
 	for _, name := range []string{"go.mod", "go.sum", "main.go"} {
@@ -121,13 +121,13 @@ func builtForTest(t *testing.T) string {
 		}
 	}
 	if diff := cmp.Diff(bom[0].String(), bom[1].String()); diff != "" {
-		t.Errorf("two bills of materials of one binary differ:\n%s", diff)
+		t.Errorf("two bills of materials of the same binary differ:\n%s", diff)
 	}
 	save(t, binary+suffix, bom[0].String())
 	return out
 }
 
-// cycloneDXSchema is the schema as the module of the library brings it along.
+// cycloneDXSchema returns the schema that the module of the CycloneDX library contains.
 func cycloneDXSchema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
 	dir := strings.TrimSpace(goCommand(t, ".", "list", "-m", "-f", "{{.Dir}}", "github.com/CycloneDX/cyclonedx-go"))

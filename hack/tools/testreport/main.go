@@ -1,7 +1,8 @@
-// Command testreport runs go test with the arguments that it is given, prints what
-// go test prints, and then the slowest tests. It ends as go test ends.
+// Command testreport runs go test with its own arguments and prints the output of go test,
+// followed by the slowest tests. Its exit code is that of go test.
 //
-// A test that fails is shown when it ends, rather than when its package does.
+// Unlike go test, it prints the output of a failed test as soon as the test ends, rather
+// than when the package ends.
 package main
 
 import (
@@ -44,14 +45,15 @@ func run(ctx context.Context, out io.Writer, args []string) (code int, err error
 	var failed *exec.ExitError
 	switch waited := command.Wait(); {
 	case errors.As(waited, &failed):
-		code = max(1, failed.ExitCode()) // -1 if a signal has ended it
+		code = max(1, failed.ExitCode()) // -1 if a signal ended go test
 	case waited != nil || err != nil:
 		code, err = 1, errors.Join(err, waited)
 	}
 	return code, errors.Join(err, r.slowest())
 }
 
-// goArgs are those of go for go test with args. A flag -C has to be the first.
+// goArgs returns the arguments of the go command that runs go test -json with args. The flag
+// -C must remain the first one.
 func goArgs(args []string) []string {
 	first := 0
 	if len(args) > 1 && args[0] == "-C" {
@@ -60,7 +62,7 @@ func goArgs(args []string) []string {
 	return slices.Concat([]string{"test"}, args[:first], []string{"-json"}, args[first:])
 }
 
-// isVerbose reports whether go test is asked for the output of all tests.
+// isVerbose reports whether args make go test print the output of all tests.
 func isVerbose(args []string) bool {
 	return slices.ContainsFunc(args, func(arg string) bool {
 		name, value, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
@@ -70,15 +72,16 @@ func isVerbose(args []string) bool {
 	})
 }
 
-// relaySignals keeps this process alive for as long as go test needs to end when it
-// is interrupted, which a terminal does to both of them, or told to terminate.
+// relaySignals keeps this process running until go test has handled a signal. It passes
+// SIGTERM on to go test. It does not pass on an interrupt, because the terminal sends that
+// one to both processes.
 func relaySignals(command *exec.Cmd) (stop func()) {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		for s := range signals {
 			if s != os.Interrupt && command.Process != nil {
-				_ = command.Process.Signal(s) // it may have ended by itself
+				_ = command.Process.Signal(s) // go test may have exited already
 			}
 		}
 	}()
@@ -88,43 +91,43 @@ func relaySignals(command *exec.Cmd) (stop func()) {
 	}
 }
 
-// event is a line of go test -json: a TestEvent (go doc test2json) or a BuildEvent
-// (go help buildjson).
+// event is a line of the output of go test -json: a TestEvent (go doc test2json) or a
+// BuildEvent (go help buildjson).
 type event struct {
 	Action, Package, Test, Output string
-	Elapsed                       float64 // in seconds, without what a parallel test has waited for its turn
+	Elapsed                       float64 // in seconds, without the time that a parallel test was paused
 }
 
-// report turns events into what go test prints without -json.
+// report converts events into the output of go test without -json.
 type report struct {
 	out       *bufio.Writer
 	isVerbose bool
 	packages  map[string]*pkg
-	took      []took
+	ended     []duration
 }
 
-// took is how long a test took.
-type took struct {
+// duration is how long a test took.
+type duration struct {
 	seconds   float64
 	pkg, test string
 }
 
-// pkg is a package whose tests have not all ended.
+// pkg is a package that has not ended.
 type pkg struct {
-	output []string // of no test, or of tests that passed, but not by way of t.Log
-	tests  []*test  // in the order in which they began; those that have ended are not kept
+	output []string // output that belongs to no test, and stray output of tests that have ended
+	tests  []*test  // the tests that are running, in the order in which they began
 }
 
-// test is one that a package calls, with all that it calls.
+// test is a top-level test and its subtests.
 type test struct {
 	name  string
-	parts []*part // itself first
+	parts []*part // the first one is the top-level test itself
 }
 
-// part is a test or a test within it.
+// part is a top-level test or a subtest.
 type part struct {
 	name   string
-	result string // the line that says how it ended
+	result string // the line with the result, such as "--- PASS: TestA (0.00s)"
 	output []string
 	failed bool
 }
@@ -133,13 +136,13 @@ func newReport(out io.Writer, isVerbose bool) *report {
 	return &report{out: bufio.NewWriter(out), isVerbose: isVerbose, packages: map[string]*pkg{}}
 }
 
-// read reads events to the end, and shows what is to be shown at once.
+// read reads events until the end of the input. It prints output as soon as it is complete.
 func (r *report) read(events io.Reader) error {
 	lines := bufio.NewReader(events)
 	for {
 		line, err := lines.ReadBytes('\n')
 		if len(line) > 0 {
-			r.line(line)
+			r.handle(line)
 		}
 		if flushed := r.out.Flush(); flushed != nil {
 			return flushed
@@ -153,10 +156,11 @@ func (r *report) read(events io.Reader) error {
 	}
 }
 
-func (r *report) line(line []byte) {
+// handle handles one line of the output of go test -json.
+func (r *report) handle(line []byte) {
 	var e event
 	if err := json.Unmarshal(line, &e); err != nil {
-		r.print(string(line)) // go says something that is no event
+		r.print(string(line)) // a message of the go command, which is not an event
 		return
 	}
 	switch {
@@ -164,9 +168,9 @@ func (r *report) line(line []byte) {
 		r.print(e.Output)
 	case e.Package == "":
 	case e.Test == "":
-		r.ofPackage(e)
+		r.packageEvent(e)
 	default:
-		r.ofTest(e)
+		r.testEvent(e)
 	}
 }
 
@@ -176,7 +180,7 @@ func (r *report) print(text ...string) {
 	}
 }
 
-// pkg returns the package of that name, which may begin now.
+// pkg returns the package with the given path, and adds it if it is new.
 func (r *report) pkg(name string) *pkg {
 	if r.packages[name] == nil {
 		r.packages[name] = &pkg{}
@@ -184,8 +188,8 @@ func (r *report) pkg(name string) *pkg {
 	return r.packages[name]
 }
 
-// ofPackage deals with an event of a package as a whole.
-func (r *report) ofPackage(e event) {
+// packageEvent handles an event of a package that belongs to no test.
+func (r *report) packageEvent(e event) {
 	p := r.pkg(e.Package)
 	switch e.Action {
 	case "output":
@@ -195,13 +199,13 @@ func (r *report) ofPackage(e event) {
 		p.output = append(p.output, e.Output)
 	case "pass", "skip":
 		if !r.isVerbose && len(p.output) > 0 {
-			r.print(p.output[len(p.output)-1]) // ok, and how long it took
+			r.print(p.output[len(p.output)-1]) // the line "ok", with the duration
 		}
 		delete(r.packages, e.Package)
 	case "fail":
 		if !r.isVerbose {
-			for _, t := range p.tests { // the process has ended in the midst of them
-				r.print(t.all()...)
+			for _, t := range p.tests { // the process exited while these tests were running
+				r.print(t.unfinished()...)
 			}
 			r.print(p.output...)
 		}
@@ -209,10 +213,10 @@ func (r *report) ofPackage(e event) {
 	}
 }
 
-// ofTest deals with an event of a test, or of a test in it.
-func (r *report) ofTest(e event) {
+// testEvent handles an event of a top-level test or of a subtest.
+func (r *report) testEvent(e event) {
 	p := r.pkg(e.Package)
-	name, _, isWithin := strings.Cut(e.Test, "/")
+	name, _, isSubtest := strings.Cut(e.Test, "/")
 	t := p.test(name)
 	switch e.Action {
 	case "output":
@@ -224,21 +228,21 @@ func (r *report) ofTest(e event) {
 	case "fail":
 		t.part(e.Test).failed = true
 	}
-	if isWithin || e.Action != "pass" && e.Action != "fail" && e.Action != "skip" {
+	if isSubtest || e.Action != "pass" && e.Action != "fail" && e.Action != "skip" {
 		return
 	}
 	p.tests = slices.DeleteFunc(p.tests, func(other *test) bool { return other == t })
-	r.took = append(r.took, took{e.Elapsed, e.Package, e.Test})
+	r.ended = append(r.ended, duration{e.Elapsed, e.Package, e.Test})
 	if e.Action == "fail" {
 		r.print(t.failures()...)
 	}
-	p.output = append(p.output, t.strays()...)
+	p.output = append(p.output, t.strayOutput()...)
 }
 
-// slowest prints the tests that took longest.
+// slowest prints the slowest tests, unless they were all fast.
 func (r *report) slowest() error {
 	const most, least = 10, 0.1
-	slices.SortStableFunc(r.took, func(a, b took) int {
+	slices.SortStableFunc(r.ended, func(a, b duration) int {
 		switch {
 		case a.seconds > b.seconds:
 			return -1
@@ -247,7 +251,7 @@ func (r *report) slowest() error {
 		}
 		return 0
 	})
-	for i, t := range r.took[:min(most, len(r.took))] {
+	for i, t := range r.ended[:min(most, len(r.ended))] {
 		if t.seconds < least {
 			break
 		}
@@ -259,7 +263,7 @@ func (r *report) slowest() error {
 	return r.out.Flush()
 }
 
-// test returns the test of that name, which may begin now.
+// test returns the running top-level test with the given name, and adds it if it is new.
 func (p *pkg) test(name string) *test {
 	for _, t := range p.tests {
 		if t.name == name {
@@ -271,7 +275,7 @@ func (p *pkg) test(name string) *test {
 	return t
 }
 
-// part returns the test of that name, this one or one within it.
+// part returns the top-level test or subtest with the given name, and adds it if it is new.
 func (t *test) part(name string) *part {
 	for _, p := range t.parts {
 		if p.name == name {
@@ -283,7 +287,7 @@ func (t *test) part(name string) *part {
 	return p
 }
 
-// add keeps a piece of output, which is a line or a part of a long one.
+// add stores a piece of output, which is a line or a part of a long line.
 func (p *part) add(output string) {
 	switch {
 	case strings.HasPrefix(output, "=== "):
@@ -294,8 +298,8 @@ func (p *part) add(output string) {
 	}
 }
 
-// failures is what go test shows of a test that failed: how each part that failed
-// ended, and its output.
+// failures returns what go test prints about a failed test: for each part that failed, the
+// line with the result, and the output.
 func (t *test) failures() (shown []string) {
 	for _, p := range t.parts {
 		if !p.failed {
@@ -310,9 +314,9 @@ func (t *test) failures() (shown []string) {
 	return shown
 }
 
-// strays is what parts that did not fail have printed and not logged: it may be a
-// data race, or what a process has said that the test ran.
-func (t *test) strays() (strays []string) {
+// strayOutput returns the output of parts that did not fail, without what they logged by
+// t.Log. It may be the report of a data race, or the output of a process that the test ran.
+func (t *test) strayOutput() (stray []string) {
 	for _, p := range t.parts {
 		isLog := false
 		for _, line := range p.output {
@@ -320,28 +324,28 @@ func (t *test) strays() (strays []string) {
 			indent := len(line) - len(text)
 			isLog = indent >= 4 && isLogged(text) || isLog && indent >= 8
 			if !p.failed && !isLog {
-				strays = append(strays, line)
+				stray = append(stray, line)
 			}
 		}
 	}
-	return strays
+	return stray
 }
 
-// isLogged reports whether a line begins as the testing package has those of t.Log
-// begin, with the name of a file and the number of a line.
+// isLogged reports whether a line was printed by t.Log, which begins each message with the
+// name of a file and the number of a line.
 func isLogged(line string) bool {
 	file, rest, _ := strings.Cut(line, ".go:")
 	number, _, isFollowed := strings.Cut(rest, ": ")
 	return file != "" && !strings.ContainsAny(file, "/ ") && isFollowed && strings.Trim(number, "0123456789") == ""
 }
 
-// all is everything that a test has printed.
-func (t *test) all() (all []string) {
+// unfinished returns all output of a test that was running when its process exited.
+func (t *test) unfinished() (output []string) {
 	for _, p := range t.parts {
 		if len(p.output) > 0 {
-			all = append(all, "--- "+p.name+" has not ended:\n")
-			all = append(all, p.output...)
+			output = append(output, "--- "+p.name+" did not end:\n")
+			output = append(output, p.output...)
 		}
 	}
-	return all
+	return output
 }

@@ -8,31 +8,31 @@ import (
 	"testing"
 )
 
-// Each case is a package of one file, which a real go test runs.
+// TestReport runs the real go test on a package of one file in each case.
 func TestReport(t *testing.T) {
 	const head = "package a\n\nimport (\n\t\"fmt\"\n\t\"os\"\n\t\"testing\"\n\t\"time\"\n)\n\nvar _, _, _ = fmt.Sprint, os.Exit, time.Now\n\n"
 	for _, tc := range []struct {
 		name, source string
 		args         []string
 		code         int
-		want         string // with every time as 1s
+		want         string // every duration is replaced by 1s
 	}{{
-		name:   "all is well, and says much",
+		name:   "a test passes, and its output is not shown",
 		source: `func TestA(t *testing.T) { t.Log("log"); fmt.Println("printed") }`,
 		want:   "ok  \ttested/a\t1s\n",
 	}, {
-		name:   "all is well, and is to be shown",
+		name:   "a test passes, and its output is shown with -v",
 		source: `func TestA(t *testing.T) { t.Log("log"); fmt.Println("printed") }`,
 		args:   []string{"-v"},
 		want:   "=== RUN   TestA\n    a_test.go:12: log\nprinted\n--- PASS: TestA (1s)\nPASS\nok  \ttested/a\t1s\n",
 	}, {
-		name: "the slow ones are named, slowest first",
+		name: "the slowest tests are listed, the slowest first",
 		source: `func TestA(t *testing.T) { time.Sleep(150 * time.Millisecond) }
 func TestB(t *testing.T) { time.Sleep(300 * time.Millisecond) }
 func TestC(t *testing.T) {}`,
 		want: "ok  \ttested/a\t1s\nThe slowest tests:\n    1s  tested/a TestB\n    1s  tested/a TestA\n",
 	}, {
-		name: "one fails",
+		name: "a test fails",
 		source: `func TestA(t *testing.T) { t.Log("fine") }
 func TestB(t *testing.T) {
 	t.Run("bad", func(t *testing.T) { t.Error("wrong\nand worse") })
@@ -42,29 +42,29 @@ func TestB(t *testing.T) {
 		code: 1,
 		want: "--- FAIL: TestB (1s)\n    a_test.go:16: where it was\n    --- FAIL: TestB/bad (1s)\n        a_test.go:14: wrong\n            and worse\nFAIL\nFAIL\ttested/a\t1s\n",
 	}, {
-		name: "one fails, and another has printed something",
+		name: "a test fails after another one has printed something",
 		source: `func TestA(t *testing.T) { t.Log("fine\ntoo"); fmt.Println("      printed"); t.Log("fine") }
 func TestB(t *testing.T) { t.Error("wrong") }`,
 		code: 1,
 		want: "--- FAIL: TestB (1s)\n    a_test.go:13: wrong\n      printed\nFAIL\nFAIL\ttested/a\t1s\n",
 	}, {
-		name: "all is well but for TestMain",
+		name: "only TestMain fails",
 		source: `func TestMain(m *testing.M) { m.Run(); fmt.Fprintln(os.Stderr, "too many privileges"); os.Exit(3) }
 func TestA(t *testing.T) {}`,
 		code: 1,
 		want: "PASS\ntoo many privileges\nFAIL\ttested/a\t1s\n",
 	}, {
-		name:   "the process ends in the midst of a test",
+		name:   "the process exits during a test",
 		source: `func TestA(t *testing.T) { fmt.Println("goodbye"); os.Exit(3) }`,
 		code:   1,
-		want:   "--- TestA has not ended:\ngoodbye\nFAIL\ttested/a\t1s\n",
+		want:   "--- TestA did not end:\ngoodbye\nFAIL\ttested/a\t1s\n",
 	}, {
-		name:   "it does not compile",
+		name:   "the package does not compile",
 		source: `func TestA(t *testing.T) { wrong }`,
 		code:   1,
 		want:   "# tested/a [tested/a.test]\na/a_test.go:12:28: undefined: wrong\nFAIL\ttested/a [build failed]\n",
 	}, {
-		name:   "none is selected",
+		name:   "no test is selected",
 		source: `func TestA(t *testing.T) {}`,
 		args:   []string{"-run", "TestB"},
 		want:   "ok  \ttested/a\t1s [no tests to run]\n",
@@ -87,11 +87,12 @@ func TestA(t *testing.T) {}`,
 	}
 }
 
-// A panic and a time limit that is exceeded leave goroutines to look at.
-func TestWhatEndsTheProcessIsShown(t *testing.T) {
+// TestPanicIsShown checks that the report contains the stacks of all goroutines if a test
+// panics or times out.
+func TestPanicIsShown(t *testing.T) {
 	for name, tc := range map[string]struct{ source, timeout, want string }{
-		"a panic":      {`func TestA(t *testing.T) { panic("oops") }`, "1m", "panic: oops"},
-		"a time limit": {`func TestA(t *testing.T) { t.Log("on the way"); select {} }`, "1s", "panic: test timed out after 1s"},
+		"a panic":   {`func TestA(t *testing.T) { panic("oops") }`, "1m", "panic: oops"},
+		"a timeout": {`func TestA(t *testing.T) { t.Log("on the way"); select {} }`, "1s", "panic: test timed out after 1s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -107,14 +108,15 @@ func TestWhatEndsTheProcessIsShown(t *testing.T) {
 	}
 }
 
-// The report of a data race is attributed to whichever test wrote last.
-func TestRaceThatAnotherTestReports(t *testing.T) {
-	const of = `{"Action":"output","Package":"a","Test":"TestA","Output":`
+// TestDataRaceInPassedTest checks that a data race is shown even if go test attributes it to
+// a test that passed: it attributes it to the test that printed last.
+func TestDataRaceInPassedTest(t *testing.T) {
+	const output = `{"Action":"output","Package":"a","Test":"TestA","Output":`
 	events := strings.Join([]string{
 		`{"Action":"run","Package":"a","Test":"TestA"}`,
-		of + `"==================\n"}`, of + `"WARNING: DATA RACE\n"}`, of + `"Write at 0x1 by goroutine 8:\n"}`,
-		of + `"  a.f()\n"}`, of + `"      /src/a.go:12 +0x44\n"}`, of + `"    a_test.go:1: logged\n"}`, of + `"        further\n"}`,
-		of + `"--- PASS: TestA (0.00s)\n"}`, `{"Action":"pass","Package":"a","Test":"TestA"}`,
+		output + `"==================\n"}`, output + `"WARNING: DATA RACE\n"}`, output + `"Write at 0x1 by goroutine 8:\n"}`,
+		output + `"  a.f()\n"}`, output + `"      /src/a.go:12 +0x44\n"}`, output + `"    a_test.go:1: logged\n"}`, output + `"        further\n"}`,
+		output + `"--- PASS: TestA (0.00s)\n"}`, `{"Action":"pass","Package":"a","Test":"TestA"}`,
 		`{"Action":"output","Package":"a","Output":"FAIL\ta\t0.1s\n"}`, `{"Action":"fail","Package":"a"}`, "go says more\n",
 	}, "\n")
 	var out strings.Builder
@@ -133,7 +135,7 @@ func TestIsVerbose(t *testing.T) {
 		"-run v": false, "-vet=off": false, "-bench=.": true,
 	} {
 		if got := isVerbose(strings.Fields(args)); got != want {
-			t.Errorf("%s: %t", args, got)
+			t.Errorf("isVerbose(%q) = %t, want %t", args, got, want)
 		}
 	}
 }

@@ -1,6 +1,6 @@
-// Command verify-links reads the Markdown files that are its arguments and
-// complains about links to files, and to headings in them, that do not exist.
-// It does not look beyond the tree: what another host serves is not checked.
+// Command verify-links reads the Markdown files that are given as arguments, and reports
+// links to files, and to headings in them, that do not exist. It does not check links to
+// other hosts.
 package main
 
 import (
@@ -61,8 +61,8 @@ func check(file string) ([]string, error) {
 	return complaints, nil
 }
 
-// broken says why a link in the file leads nowhere, "" if it leads somewhere or
-// out of the tree.
+// broken returns why the target of a link in the file does not exist. It returns "" if the
+// target exists, or if it is on another host.
 func broken(file, link string) string {
 	to, err := url.Parse(link)
 	if err != nil {
@@ -94,7 +94,7 @@ func broken(file, link string) string {
 	return ""
 }
 
-// prose returns the lines of a file, those of code blocks empty.
+// prose returns the lines of a file. Lines in code blocks are replaced by empty ones.
 func prose(file string) ([]string, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {
@@ -118,8 +118,8 @@ func prose(file string) ([]string, error) {
 	return lines, nil
 }
 
-// headings returns what a fragment may name: the headings as GitHub spells them
-// in addresses, and what HTML names.
+// headings returns the fragments that a link to a page can have: those that GitHub derives
+// from headings, and the names and IDs of HTML elements.
 func headings(lines []string) map[string]bool {
 	known := map[string]bool{}
 	for _, line := range lines {
@@ -140,6 +140,7 @@ func headings(lines []string) map[string]bool {
 	return known
 }
 
+// slug returns the fragment that GitHub derives from a heading.
 func slug(heading string) string {
 	heading = target.ReplaceAllString(heading, "$1")
 	return strings.Map(func(r rune) rune {

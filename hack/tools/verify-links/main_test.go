@@ -11,7 +11,7 @@ func TestCheck(t *testing.T) {
 	const other = "# Other page\n\n## Same\n## Same\n\n<a id=\"old-name\"></a>\n"
 	for _, tc := range []struct {
 		name, text string
-		want       string // how the only complaint ends; none if empty
+		want       string // the end of the only complaint; if empty, there must be none
 	}{
 		{name: "a file", text: "[a](other.md)"},
 		{name: "a directory", text: "[a](dir/)"},

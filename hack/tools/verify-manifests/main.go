@@ -1,6 +1,6 @@
-// Command verify-manifests reads the YAML files that are its arguments and
-// complains about documents that kubectl could not apply: those that are not
-// YAML, have a key twice, or do not say what object they are.
+// Command verify-manifests reads the YAML files that are given as arguments, and reports
+// documents that kubectl cannot apply: those that are not valid YAML, have duplicate keys,
+// or lack an apiVersion, a kind or a name.
 package main
 
 import (
@@ -33,7 +33,7 @@ func main() {
 	}
 }
 
-// check joins one error per document that is not an object.
+// check returns one error for each document that is not a valid object, joined together.
 func check(content []byte) error {
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(content)))
 	var errs []error
@@ -60,7 +60,8 @@ func check(content []byte) error {
 	return errors.Join(errs...)
 }
 
-// checkDocument reports whether there is anything but comments.
+// checkDocument returns an error if a document is not a valid object. found reports whether
+// the document contains anything but comments.
 func checkDocument(document []byte) (found bool, err error) {
 	var fields map[string]any
 	if err := yaml.UnmarshalStrict(document, &fields); err != nil {

@@ -8,7 +8,7 @@ import (
 func TestCheck(t *testing.T) {
 	const object = "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: a\n"
 	for _, tc := range []struct {
-		name, text, want string // want is part of the error, none if empty
+		name, text, want string // want is part of the error; if empty, there must be none
 	}{
 		{name: "an object", text: object},
 		{name: "two objects", text: object + "---\n" + object},

@@ -1,5 +1,5 @@
-// Package vulncheck tests hack/vulncheck.sh on a small program, with databases of its
-// own: the real one cannot be reached from everywhere.
+// Package vulncheck tests hack/vulncheck.sh on a small program. It uses its own databases of
+// vulnerabilities, because the real one may not be reachable.
 package vulncheck
 
 import (
@@ -17,7 +17,8 @@ var calling = map[string]string{
 	"main.go": "package main\n\nimport \"net/url\"\n\nfunc main() { _, _ = url.Parse(\"x\") }\n",
 }
 
-// database knows of one vulnerability, in that function of every version of Go.
+// database returns the files of a database with a single vulnerability: it is in the given
+// function of package net/url, in every version of Go.
 func database(function string) map[string]string {
 	const modified = `"2026-11-01T00:00:00Z"`
 	return map[string]string{
@@ -30,6 +31,7 @@ func database(function string) map[string]string {
 	}
 }
 
+// write writes files to a temporary directory and returns the directory.
 func write(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -53,10 +55,10 @@ func TestVulncheck(t *testing.T) {
 		isFailure         bool
 		want              string
 	}{
-		"what is called is vulnerable": {"file://" + write(t, database("Parse")), program, true, "GO-2026-0001"},
-		"what is not called is":        {"file://" + write(t, database("JoinPath")), program, false, "vulncheck: nothing is known"},
-		"no database":                  {"http://127.0.0.1:1", program, false, "vulncheck: skipped: http://127.0.0.1:1 cannot be reached"},
-		"no program":                   {"file://" + write(t, database("Parse")), broken, true, "undefined: nobody"},
+		"the program calls a vulnerable function":           {"file://" + write(t, database("Parse")), program, true, "GO-2026-0001"},
+		"the program does not call the vulnerable function": {"file://" + write(t, database("JoinPath")), program, false, "vulncheck: no known vulnerabilities"},
+		"the database cannot be reached":                    {"http://127.0.0.1:1", program, false, "vulncheck: skipped: http://127.0.0.1:1 cannot be reached"},
+		"the program does not compile":                      {"file://" + write(t, database("Parse")), broken, true, "undefined: nobody"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			command := exec.Command("../../vulncheck.sh", test.program)
@@ -67,7 +69,7 @@ func TestVulncheck(t *testing.T) {
 				t.Fatal(err)
 			}
 			if (err != nil) != test.isFailure || !strings.Contains(string(output), test.want) {
-				t.Errorf("it ends with %v, want failure: %t, and %q in:\n%s", err, test.isFailure, test.want, output)
+				t.Errorf("error %v, want an error: %t; want %q in the output:\n%s", err, test.isFailure, test.want, output)
 			}
 		})
 	}

@@ -1,5 +1,6 @@
-// Package samplecontroller holds the versions of the API group of this controller.
+// Package samplecontroller contains the versions of this controller's API group, each in
+// a package of its own.
 package samplecontroller
 
-// GroupName is the API group of every kind defined here.
+// GroupName is the API group of every kind that is defined in these packages.
 const GroupName = "controller.nicoleh.io"

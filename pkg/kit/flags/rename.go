@@ -61,6 +61,14 @@ func (r renamed) Set(value string) error {
 	return nil
 }
 
+// Get returns the value as the flag package's own flags do.
+func (r renamed) Get() any {
+	if getter, ok := r.value.(flag.Getter); ok {
+		return getter.Get()
+	}
+	return r.value.String()
+}
+
 // IsBoolFlag reports whether the flag needs no value on the command line.
 func (r renamed) IsBoolFlag() bool {
 	b, ok := r.value.(interface{ IsBoolFlag() bool })

@@ -109,6 +109,7 @@ func dialOf(config *rest.Config) connrotation.DialFunc {
 // Election is one process's part in an election. It runs once.
 type Election struct {
 	config config.LeaderElectionConfiguration
+	former string // the name of the former lease; empty if there is none
 	leases coordinationclient.LeaseInterface
 	lock   *lock
 	clock  clock.Clock
@@ -200,7 +201,7 @@ func (e *Election) Run(ctx context.Context, work func(context.Context) error) er
 		e.release(ctx)
 		return err
 	case <-e.lock.lost:
-		return fmt.Errorf("%w: %s lease %s", ErrLost, e.lock.how(), e.lock.Describe())
+		return fmt.Errorf("%w: %s", ErrLost, e.lock.how())
 	case <-e.overdue(term):
 		return fmt.Errorf("%w: lease %s could not be renewed for %s", ErrLost, e.lock.Describe(), e.config.RenewDeadline.Duration)
 	}
@@ -231,7 +232,9 @@ func (e *Election) overdue(ctx context.Context) <-chan struct{} {
 func (e *Election) campaign(ctx context.Context, elected func()) error {
 	watching, stopWatching := context.WithCancel(ctx)
 	defer stopWatching()
-	go e.watch(watching)
+	for _, name := range e.leaseNames() {
+		go e.watch(watching, name)
+	}
 
 	for ctx.Err() == nil && !e.lock.hasLed() {
 		elector, err := e.elector(
@@ -271,8 +274,8 @@ func (e *Election) elector(elected func(), sees func(leader string)) (*leaderele
 // watch has the campaign try again as soon as the lease is given away, and a leader
 // stop as soon as it is deleted or taken. Without it that would take up to 2.2 retry
 // periods.
-func (e *Election) watch(ctx context.Context) {
-	only := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, e.config.ResourceName).String()}
+func (e *Election) watch(ctx context.Context, name string) {
+	only := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
 	wait.JitterUntilWithContext(ctx, func(ctx context.Context) {
 		changes, err := e.leases.Watch(ctx, only)
 		if err != nil {
@@ -288,7 +291,7 @@ func (e *Election) watch(ctx context.Context) {
 			switch {
 			case e.lock.isHeld():
 				if change.Type == watch.Deleted || holder != e.lock.Identity() {
-					e.verify(ctx)
+					e.verify(ctx, name)
 				}
 			case holder == "":
 				e.lock.retry()
@@ -299,17 +302,17 @@ func (e *Election) watch(ctx context.Context) {
 
 // verify asks whether this process still has the lease. A watch that was begun before
 // it got the lease may show the time before that.
-func (e *Election) verify(ctx context.Context) {
+func (e *Election) verify(ctx context.Context, name string) {
 	var lease *coordinationv1.Lease
 	err := e.lock.ask(ctx, func(ctx context.Context) (err error) {
-		lease, err = e.leases.Get(ctx, e.config.ResourceName, metav1.GetOptions{})
+		lease, err = e.leases.Get(ctx, name, metav1.GetOptions{})
 		return err
 	})
-	switch {
+	switch lost := e.config.ResourceNamespace + "/" + name; {
 	case apierrors.IsNotFound(err):
-		e.lock.lose(deleted)
+		e.lock.lose(deleted, lost)
 	case err == nil && ptr.Deref(lease.Spec.HolderIdentity, "") != e.lock.Identity():
-		e.lock.lose(taken)
+		e.lock.lose(taken, lost)
 	}
 }
 
@@ -442,10 +445,10 @@ func (l *lock) Get(ctx context.Context) (lease *resourcelock.LeaderElectionRecor
 	})
 	switch {
 	case apierrors.IsNotFound(err):
-		l.lose(deleted)
+		l.lose(deleted, l.Describe())
 		return lease, raw, err
 	case err == nil && lease.HolderIdentity != l.Identity():
-		l.lose(taken)
+		l.lose(taken, l.Describe())
 	}
 	l.say(ctx, err)
 	return lease, raw, err
@@ -551,16 +554,16 @@ func (l *lock) drop() (held bool) {
 }
 
 // lose notes that this process does not lead any longer, if it did.
-func (l *lock) lose(cause string) {
+func (l *lock) lose(how, lease string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.held {
-		l.held, l.cause = false, cause
+		l.held, l.cause = false, how+" lease "+lease
 		close(l.lost)
 	}
 }
 
-// how says in which way the lease was lost.
+// how says which lease was lost, and in which way.
 func (l *lock) how() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

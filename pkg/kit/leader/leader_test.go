@@ -63,11 +63,14 @@ func run(t *testing.T, client *fake.Clientset, config config.LeaderElectionConfi
 	return runWith(t, reach(client), config)
 }
 
-func runWith(t *testing.T, client Client, config config.LeaderElectionConfiguration) *candidate {
+func runWith(t *testing.T, client Client, config config.LeaderElectionConfiguration, prepare ...func(*Election)) *candidate {
 	t.Helper()
 	e, err := New(config, client, clock.RealClock{})
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, p := range prepare {
+		p(e)
 	}
 	_, ctx := ktesting.NewTestContext(t)
 	ctx, stop := context.WithCancel(ctx)

@@ -46,6 +46,10 @@ type Manager struct {
 	// LeaseName is that of the Lease that the program is elected by, unless
 	// -leader-elect-resource-name says otherwise.
 	LeaseName string
+	// FormerLeaseName is the Lease that earlier versions of the program are elected by.
+	// As long as it exists, a process leads only if it holds that one, too. Empty if
+	// LeaseName has never changed.
+	FormerLeaseName string
 	// Controllers are all that it can run.
 	Controllers []Descriptor
 }
@@ -75,6 +79,9 @@ func (m Manager) Run(ctx context.Context, args []string) error {
 	if o.version {
 		fmt.Println(flags.VersionLine(m.Name))
 		return nil
+	}
+	if o.describe {
+		return m.describe(os.Stdout)
 	}
 	if err := requireFeatures(); err != nil {
 		return err
@@ -156,6 +163,9 @@ func (m Manager) assemble(o options, config *rest.Config) (*process, error) {
 		}
 		if p.election, err = leader.New(o.election, lease, clock.RealClock{}); err != nil {
 			return nil, fmt.Errorf("-leader-elect: %w", err)
+		}
+		if o.formerLease != "" {
+			p.election.Follow(o.formerLease, lease)
 		}
 		config = rest.CopyConfig(config)
 		p.election.Fence(config)

@@ -31,10 +31,12 @@ type options struct {
 	workers     int
 	resync      time.Duration
 	election    componentbase.LeaderElectionConfiguration
+	formerLease string // empty if there is none
 	serve       serve.Config
 	stuckAfter  time.Duration
 	logging     *logsapi.LoggingConfiguration
 	version     bool
+	describe    bool
 	renamed     []string // what to log about flags that were set by a former name
 }
 
@@ -72,17 +74,34 @@ func (m Manager) parse(args []string) (options, error) {
 	fs.BoolVar(&o.serve.HTTP2, "enable-http2", false, "Also offer HTTP/2 on -bind-address.")
 	fs.DurationVar(&o.stuckAfter, "stuck-after", 5*time.Minute, "How long the work on one object may take before /livez fails.")
 	fs.BoolVar(&o.version, "version", false, "Print version, commit and Go version, and exit.")
+	fs.BoolVar(&o.describe, "describe", false, "Print the controllers and their flags as JSON, and exit.")
 	flags.AddLogging(fs, o.logging)
 	election := pflag.NewFlagSet("", pflag.ContinueOnError)
 	componentbaseoptions.BindLeaderElectionFlags(&o.election, election)
 	election.CopyToGoFlagSet(fs)
 	fs.Lookup("leader-elect-resource-namespace").Usage += " Default: that of the Pod that this runs in; elsewhere -namespace, or else kube-system."
 
+	fs.StringVar(&o.formerLease, "leader-elect-former-resource-name", "", "The Lease by which earlier versions are elected, in the same namespace. As long as it exists, this process leads only while it holds that one, too. It is never created."+m.formerLeaseDefault())
+
 	if err := flags.Parse(fs, args); err != nil {
 		return o, err
 	}
+	if o.formerLease == "" && o.election.ResourceName == m.LeaseName {
+		o.formerLease = m.FormerLeaseName
+	}
+	if o.formerLease == o.election.ResourceName {
+		o.formerLease = ""
+	}
 	o.renamed = flags.Renamed(fs)
 	return o, m.validate(o)
+}
+
+// formerLeaseDefault returns a sentence about the default of the former Lease's name.
+func (m Manager) formerLeaseDefault() string {
+	if m.FormerLeaseName == "" {
+		return ""
+	}
+	return fmt.Sprintf(" Default: %s, unless -leader-elect-resource-name is given.", m.FormerLeaseName)
 }
 
 // validate says what is wrong with the flags.

@@ -26,9 +26,9 @@ import (
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
-// Each step's write leaves the annotations of others, and those of its own that it
+// Each step's write leaves the annotations of others alone, and those of the agent that it
 // does not name.
-func TestWritesLeaveWhatIsNotTheirs(t *testing.T) {
+func TestWritesLeaveOtherAnnotations(t *testing.T) {
 	record := map[string]string{"example.com/kept": "x", request.InProgress: `{"bootID":"old","wasCordoned":false,"since":"2026-07-01T12:00:00Z"}`}
 	for step, n := range map[Step]*corev1.Node{
 		Begin:  node(map[string]string{"example.com/kept": "x", request.Now: ""}),
@@ -52,30 +52,30 @@ func TestWritesLeaveWhatIsNotTheirs(t *testing.T) {
 			t.Fatal(err)
 		}
 		if after.Annotations["example.com/kept"] != "x" || after.Annotations[request.InProgress] == "" {
-			t.Errorf("%s has left %v", step, after.Annotations)
+			t.Errorf("after %s, the annotations are %v", step, after.Annotations)
 		}
 	}
 }
 
-// A command that hangs, or leaves something behind that does, does not keep the agent.
+// A command that hangs, or starts a process that does, does not block the agent.
 func TestCommandEnds(t *testing.T) {
 	for _, script := range []string{"sleep 1000", "sleep 1000 & sleep 1000"} {
 		path := filepath.Join(t.TempDir(), "reboot")
-		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil { //nolint:gosec // it is to be run
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil { //nolint:gosec // a program must be executable
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		if err := (Command{path}).Reboot(ctx); err == nil {
-			t.Errorf("%q has succeeded", script)
+			t.Errorf("%q succeeded", script)
 		}
 	}
 }
 
-// What is told is what was in the way of the drain, and not how long it took.
-func TestObstaclesAreTold(t *testing.T) { synctest.Test(t, testObstaclesAreTold) }
+// The event says what kept the node from being drained, and not how long that took.
+func TestObstaclesAreReported(t *testing.T) { synctest.Test(t, testObstaclesAreReported) }
 
-func testObstaclesAreTold(t *testing.T) {
+func testObstaclesAreReported(t *testing.T) {
 	pod := &corev1.Pod{}
 	pod.Namespace, pod.Name, pod.Spec.NodeName = "default", "kept", "node-1"
 	kube := fake.NewClientset(pod)
@@ -87,17 +87,17 @@ func testObstaclesAreTold(t *testing.T) {
 		return true, nil, apierrors.NewTooManyRequests("the budget forbids it", 0)
 	})
 	a := &Agent{kube: kube, config: Config{NodeName: "node-1", Force: true}}
-	for _, left := range []time.Duration{pause + time.Second, 0} {
+	for _, left := range []time.Duration{retryDelay + time.Second, 0} {
 		if _, err := a.drain(t.Context(), node(nil), left); err != nil || a.drained != "" {
 			t.Fatalf("drained for %q, error %v", a.drained, err)
 		}
-		if a.trouble == nil || strings.Count(a.trouble.Error(), "the budget forbids it") != 1 {
-			t.Errorf("trouble: %v", a.trouble)
+		if a.drainErr == nil || strings.Count(a.drainErr.Error(), "the budget forbids it") != 1 {
+			t.Errorf("the last attempt to drain ended with %v", a.drainErr)
 		}
 	}
 }
 
-// Whether the host could be rebooted is found out without trying it.
+// Whether the host can be rebooted is found out without trying.
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "1"), 0o700); err != nil {
@@ -112,7 +112,7 @@ func TestCheck(t *testing.T) {
 		{"systemd", "systemd", nil, ""},
 		{"the Pod has no hostPID", "reboot-agent", nil, `process 1 is "reboot-agent"`},
 		{"another init", "init", nil, "-reboot-command"},
-		{"AppArmor, or another user", "systemd", syscall.EPERM, "takes no signals"},
+		{"AppArmor, or another user", "systemd", syscall.EPERM, "does not accept signals"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, "1", "comm"), []byte(tt.first+"\n"), 0o600); err != nil {
@@ -139,15 +139,15 @@ func TestCheck(t *testing.T) {
 		})
 	}
 	if err := (Command{"/no/such/program"}).Check(); err == nil {
-		t.Error("a program that is not there could be run")
+		t.Error("a missing program passes the check")
 	}
 	if err := (Command{"true"}).Check(); err != nil {
 		t.Error(err)
 	}
 }
 
-// An agent says that it runs only while it could reboot its host, is to do more than
-// rehearse, and the API server keeps it from granting itself a reboot.
+// An agent reports only if it can reboot its host, does not make a dry run, and is kept by
+// the API server from granting itself a reboot.
 func TestReports(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
@@ -168,7 +168,7 @@ func TestReports(t *testing.T) {
 				isRestricted.Store(tt.isRestricted)
 				kube.PrependReactor("patch", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
 					if options := action.(clienttesting.PatchActionImpl).PatchOptions; len(options.DryRun) == 0 {
-						t.Error("the Node is changed in earnest")
+						t.Error("the Node was patched without dry run")
 					}
 					if isRestricted.Load() {
 						return true, nil, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errors.New("the agent does not grant itself a reboot"))
@@ -212,7 +212,7 @@ func TestReports(t *testing.T) {
 				isRestricted.Store(true)
 				time.Sleep(request.ReportEvery)
 				if isLate := !renewed().IsZero(); tt.name == "no policy" && !isLate {
-					t.Error("not reported after the policy has come")
+					t.Error("not reported after the policy was created")
 				}
 				cancel()
 				if err := <-ended; err != nil && ctx.Err() == nil {
@@ -224,16 +224,16 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// A process without privileges looks for the sentinel in the agent's place. Before it has
-// looked for the first time, nothing is decided: a sentinel that has outlived a reboot
-// would be taken for a new one.
+// A process without privileges looks for the sentinel file on the agent's behalf. Before it
+// has looked for the first time, nothing is decided: a sentinel file that still exists after
+// a reboot would be mistaken for a new one.
 func TestSentinelIsWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		sentinel, state := filepath.Join(dir, "reboot-required"), filepath.Join(dir, "state")
 		a := &Agent{config: Config{SentinelFile: sentinel, SentinelState: state}}
 		if is, err := a.sentinel(); is || !errors.Is(err, errSentinelUnknown) {
-			t.Errorf("before anybody has looked: %t, %v", is, err)
+			t.Errorf("before the first look: %t, %v", is, err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -242,7 +242,7 @@ func TestSentinelIsWatched(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			if is, err := a.sentinel(); is != want || err != nil {
-				t.Errorf("the sentinel is there: %t, want %t; %v", is, want, err)
+				t.Errorf("the sentinel file exists: %t, want %t; %v", is, want, err)
 			}
 		}
 		require(false)
@@ -264,7 +264,7 @@ func TestSentinelIsWatched(t *testing.T) {
 			t.Fatal(err)
 		}
 		if is, err := a.sentinel(); is || err == nil {
-			t.Errorf("what nobody has written is taken for %t", is)
+			t.Errorf("an invalid state was read as %t", is)
 		}
 	})
 }

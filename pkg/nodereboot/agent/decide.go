@@ -11,75 +11,74 @@ import (
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
-// Observed is what there is to know when the next step has to be decided.
+// Observed is what a decision is based on.
 type Observed struct {
 	Now    time.Time
 	Node   *corev1.Node
 	BootID string // of the running system
-	// Sentinel tells whether something on the node asks for a reboot.
+	// Sentinel is whether the sentinel file requests a reboot.
 	Sentinel bool
-	// Drained tells whether this process has drained the node for the work under way,
-	// as it is recorded now. No annotation says so: others can write these.
+	// Drained is whether this process has drained the node for the work that the present
+	// record describes. No annotation says so, because others can write annotations.
 	Drained bool
-	// Unable tells that this agent could not reboot its host. Then it asks for nothing,
-	// begins nothing, and gives back what it has begun or may begin; but what ended in a
-	// reboot is finished.
+	// Unable is whether the agent cannot reboot its host. If so, it requests nothing,
+	// begins nothing, and gives up what it has begun or may begin. But it finishes work
+	// after which the node was rebooted.
 	Unable bool
 	Limits Limits
 }
 
 // Limits say how long things may take.
 type Limits struct {
-	Drain      time.Duration // from the beginning of the work, or from a reboot in vain, before the node is given back
-	Reboot     time.Duration // from the reboot command, before it is run again
-	RetryAfter time.Duration // from a drain that was given up, or a reboot in vain, to the next one asked for
+	Drain      time.Duration // from the beginning of the work, or from a reboot that failed, to giving up
+	Reboot     time.Duration // from the reboot command to the next attempt
+	RetryAfter time.Duration // from giving up, or from a reboot that did not remove the sentinel file, to the next request
 }
 
 // Step is what the agent does next.
 type Step string
 
-// The steps of a reboot, in their order. Each but Drain begins with one write to
-// the Node; Undo and GiveUp come in place of Reboot and Finish, when the node
-// cannot be drained.
+// The steps of a reboot, in order. Each step except Drain begins with one write to the
+// Node. If the node cannot be drained, Undo and GiveUp replace Reboot and Finish.
 const (
-	Rest    Step = "Rest"    // nothing
-	Request Step = "Request" // ask for a reboot, because the sentinel does
-	Begin   Step = "Begin"   // turn the permission into the record of the work
+	Rest    Step = "Rest"    // do nothing
+	Request Step = "Request" // request a reboot, because the sentinel file does
+	Begin   Step = "Begin"   // replace the permission with the record of the work
 	Cordon  Step = "Cordon"
 	Drain   Step = "Drain"
-	Reboot  Step = "Reboot" // write down that the command is run, and run it
-	Undo    Step = "Undo"   // uncordon, because the node could not be drained
-	GiveUp  Step = "GiveUp" // tell that, and then ask for a reboot at a later time
-	Finish  Step = "Finish" // uncordon, and clear the record
+	Reboot  Step = "Reboot" // record that the reboot command is run, and run it
+	Undo    Step = "Undo"   // uncordon, because the node cannot be drained
+	GiveUp  Step = "GiveUp" // report that, and then request a reboot at a later time
+	Finish  Step = "Finish" // uncordon, and remove the record
 )
 
 // Decision is the next step.
 type Decision struct {
 	Step Step
-	// Annotations are those to write; nil removes one.
+	// Annotations are the annotations to write; nil removes one.
 	Annotations map[string]*string
-	// Unschedulable is what to write there; nil leaves it.
+	// Unschedulable is the cordon to write; nil leaves it as it is.
 	Unschedulable *bool
-	// Wait says what is waited for, if the step is Rest and there is work under way.
-	Wait string
-	// Again is when to decide again although nothing happens; 0 is never.
-	Again time.Duration
+	// WaitsFor says what the work waits for if the step is Rest; empty if there is no work.
+	WaitsFor string
+	// RequeueAfter is when to decide again even if nothing changes; zero for never.
+	RequeueAfter time.Duration
 }
 
-// Record is what the agent has to know of its work after a restart: the value of
-// the annotation reboot-in-progress.
+// Record is what the agent has to know about its work after a restart: the value of the
+// annotation reboot-in-progress.
 type Record struct {
-	// BootID is that of the system that is to be rebooted.
+	// BootID identifies the boot that should end.
 	BootID string `json:"bootID"`
-	// WasCordoned tells that somebody else had cordoned the node before.
+	// WasCordoned is whether someone else had cordoned the node before.
 	WasCordoned bool `json:"wasCordoned"`
 	// Since is when the work began.
 	Since time.Time `json:"since"`
-	// Rebooted is when the reboot command was run, for the last time.
+	// Rebooted is when the reboot command was last run.
 	Rebooted *time.Time `json:"rebooted,omitempty"`
 }
 
-// RecordOf reads the record of the work under way; nil if there is none.
+// RecordOf returns the record of the work in progress; nil if there is none.
 func RecordOf(node *corev1.Node) (*Record, error) {
 	value, ok := node.Annotations[request.InProgress]
 	if !ok {
@@ -87,21 +86,23 @@ func RecordOf(node *corev1.Node) (*Record, error) {
 	}
 	r := &Record{}
 	if err := json.Unmarshal([]byte(value), r); err != nil {
-		return nil, fmt.Errorf("annotation %s=%q is not what the agent has written: %w", request.InProgress, value, err)
+		return nil, fmt.Errorf("annotation %s=%q was not written by the agent: %w", request.InProgress, value, err)
 	}
 	if r.BootID == "" || r.Since.IsZero() {
-		return nil, fmt.Errorf("annotation %s=%q lacks what the agent has written", request.InProgress, value)
+		return nil, fmt.Errorf("annotation %s=%q was not written by the agent: it lacks the boot ID or the time", request.InProgress, value)
 	}
 	return r, nil
 }
 
-// Decide says what comes next. An error means that somebody has to mend the
-// annotations of the Node.
+// Decide returns the next step. An error means that someone has to correct the annotations
+// of the Node.
 //
-// It depends on nothing that a restart of the agent forgets, but for Drained: to
-// drain twice does no harm, and to believe somebody else that it is done could. A reboot happens once for each permission because the
-// permission goes with the write that has the present boot ID recorded; with that
-// ID the command is run, with another one never.
+// It depends on nothing that a restart of the agent forgets, except for Drained: draining
+// twice does no harm, but believing someone else that the node is drained could.
+//
+// A node reboots once for each permission, because one write removes the permission and
+// records the present boot ID. While the boot ID is the recorded one, the reboot command
+// may be run; after that, never.
 func Decide(o Observed) (Decision, error) {
 	record, err := RecordOf(o.Node)
 	if err == nil && o.BootID == "" {
@@ -126,25 +127,23 @@ func Decide(o Observed) (Decision, error) {
 	return Decision{Step: Rest}, nil
 }
 
-// begin is the first write, which uses up the permission, and with it whatever asks
-// for a reboot by then.
+// begin uses up the permission, and with it whatever has requested a reboot by then.
 func begin(o Observed) Decision {
 	r := Record{BootID: o.BootID, WasCordoned: o.Node.Spec.Unschedulable, Since: o.Now.UTC().Truncate(time.Second)}
-	return Decision{Step: Begin, Annotations: map[string]*string{request.Needed: nil, request.Now: nil, request.InProgress: r.text()}}
+	return Decision{Step: Begin, Annotations: map[string]*string{request.Needed: nil, request.Now: nil, request.InProgress: r.encode()}}
 }
 
-// working is the work up to the reboot, for as long as it may take.
+// working returns the next step up to the reboot command, and gives up after too long.
 //
-// After the command, while the system is still the old one, it waits. If the system
-// does not go down in time, the command was never run, because the agent was killed
-// just before, or it was in vain. Then all begins again: the node may have been made
-// schedulable meanwhile.
+// After the command it waits for the system to go down. If that takes too long, either the
+// agent was killed right before it could run the command, or the command failed. Then
+// everything begins again, because the node may have been uncordoned in the meantime.
 func working(o Observed, r *Record) Decision {
 	began := r.Since
 	if r.Rebooted != nil {
 		began = r.Rebooted.Add(o.Limits.Reboot)
 		if left := began.Sub(o.Now); left > 0 {
-			return Decision{Step: Rest, Wait: "the system goes down", Again: left}
+			return Decision{Step: Rest, WaitsFor: "the system to go down", RequeueAfter: left}
 		}
 	}
 	isOurs := o.Node.Spec.Unschedulable && !r.WasCordoned
@@ -163,26 +162,26 @@ func working(o Observed, r *Record) Decision {
 		yes := true
 		return Decision{Step: Cordon, Unschedulable: &yes}
 	case !o.Drained:
-		return Decision{Step: Drain, Again: left}
+		return Decision{Step: Drain, RequeueAfter: left}
 	}
 	return reboot(o, r)
 }
 
-// reboot writes down that the command is run before it is: whoever reads that does
-// not run it a second time.
+// reboot records that the command is run before it is run, so that nobody who reads the
+// record runs it a second time.
 func reboot(o Observed, r *Record) Decision {
-	again, now := *r, o.Now.UTC().Truncate(time.Second)
-	again.Rebooted = &now
-	return Decision{Step: Reboot, Annotations: map[string]*string{request.InProgress: again.text()}}
+	next, now := *r, o.Now.UTC().Truncate(time.Second)
+	next.Rebooted = &now
+	return Decision{Step: Reboot, Annotations: map[string]*string{request.InProgress: next.encode()}}
 }
 
-// finish comes after the reboot, once the node is Ready again. That counts only if
-// the kubelet of the new system has said it: until then the Node may show what the
-// old one said. A sentinel that has outlived the reboot asks for the next one with a
-// delay: that may go on for ever.
+// finish returns the step after the reboot, once the node is Ready. That counts only when
+// the kubelet of the new boot has said so: until then, the Node may show what the old one
+// said. If the sentinel file still exists, the next reboot is requested for later, because
+// that may go on forever.
 func finish(o Observed, r *Record) Decision {
 	if !request.IsReady(o.Node) || o.Node.Status.NodeInfo.BootID == r.BootID {
-		return Decision{Step: Rest, Wait: "the node is Ready"}
+		return Decision{Step: Rest, WaitsFor: "the node to become Ready"}
 	}
 	d := Decision{Step: Finish, Annotations: map[string]*string{request.InProgress: nil}}
 	if o.Node.Spec.Unschedulable && !r.WasCordoned {
@@ -194,17 +193,18 @@ func finish(o Observed, r *Record) Decision {
 	return d
 }
 
-// later is when to ask for the next reboot.
+// later returns the time for which to request the next reboot.
 func later(o Observed) *string {
 	at := o.Now.Add(o.Limits.RetryAfter).UTC().Format(time.RFC3339)
 	return &at
 }
 
-func (r Record) text() *string {
+// encode returns the value of the annotation.
+func (r Record) encode() *string {
 	value, err := json.Marshal(r)
 	if err != nil {
 		panic(err) // times of four digits and strings can always be encoded
 	}
-	text := string(value)
-	return &text
+	encoded := string(value)
+	return &encoded
 }

@@ -1,13 +1,16 @@
 package agent
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/datadriven"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
@@ -39,148 +42,170 @@ func kubeletOf(boot string) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.Status.NodeInfo.BootID = boot }
 }
 
+// The files in testdata/decide are tables of what is observed and what is decided. Their
+// first file explains the words. After a deliberate change, run
+//
+//	go test ./pkg/nodereboot/agent -run TestDecide -rewrite
+//
+// and review what has changed.
 func TestDecide(t *testing.T) {
-	at := func(minutes int) string {
-		return noon.Add(time.Duration(minutes) * time.Minute).Format(time.RFC3339)
-	}
-	begun := func(minutes int, more string) map[string]string {
-		return map[string]string{request.InProgress: fmt.Sprintf(`{"bootID":"old","wasCordoned":%t,"since":%q%s}`, strings.Contains(more, "theirs"), at(minutes), strings.TrimPrefix(more, "theirs"))}
-	}
-	merge := func(annotations map[string]string, more string) map[string]string {
-		annotations[more] = ""
-		return annotations
-	}
-	commanded := func(minutes int) string { return fmt.Sprintf(`,"rebooted":%q`, at(minutes)) }
-	tests := []struct {
-		name     string
-		boot     string
-		sentinel bool
-		drained  bool
-		node     *corev1.Node
-		want     Step
-		cordon   string
-		wants    string // annotations to be written
-	}{
-		{"nothing", "old", false, false, node(nil), Rest, "", ""},
-		{"a request is not a permission", "old", false, false, node(map[string]string{request.Needed: ""}), Rest, "", ""},
-		{"the sentinel asks", "old", true, false, node(nil), Request, "", request.Needed + "="},
-		{"the sentinel asks once", "old", true, false, node(map[string]string{request.Needed: at(60)}), Rest, "", ""},
-		{"the sentinel asks for nothing during the work", "old", true, true, node(begun(0, commanded(0)), cordoned), Rest, "", ""},
-		{"permission", "old", false, false, node(map[string]string{request.Now: ""}), Begin, "", request.InProgress + `={"bootID":"old","wasCordoned":false,"since":"2026-07-01T12:00:00Z"} ` + request.Needed + "- " + request.Now + "-"},
-		{"permission for a node that is cordoned", "old", false, false, node(map[string]string{request.Now: ""}, cordoned), Begin, "", request.InProgress + `={"bootID":"old","wasCordoned":true,"since":"2026-07-01T12:00:00Z"} ` + request.Needed + "- " + request.Now + "-"},
-		{"permission for what is asked for once more", "old", true, false, node(map[string]string{request.Now: "", request.Needed: at(60)}), Begin, "", request.InProgress + `={"bootID":"old","wasCordoned":false,"since":"2026-07-01T12:00:00Z"} ` + request.Needed + "- " + request.Now + "-"},
-		{"begun", "old", false, false, node(begun(0, "")), Cordon, "true", ""},
-		{"somebody has uncordoned it", "old", false, true, node(begun(0, "theirs")), Cordon, "true", ""},
-		{"cordoned", "old", false, false, node(begun(0, ""), cordoned), Drain, "", ""},
-		{"drained", "old", false, true, node(begun(-9, ""), cordoned), Reboot, "", request.InProgress + `={"bootID":"old","wasCordoned":false,"since":"2026-07-01T11:51:00Z","rebooted":"2026-07-01T12:00:00Z"}`},
-		{"too late to drain", "old", false, false, node(begun(-10, ""), cordoned), Undo, "false", ""},
-		{"too late, and cordoned by others", "old", false, false, node(begun(-10, "theirs"), cordoned), GiveUp, "", request.InProgress + "- " + request.Needed + "=" + at(60)},
-		{"undone", "old", false, false, node(begun(-10, "")), GiveUp, "", request.InProgress + "- " + request.Needed + "=" + at(60)},
-		{"goes down", "old", false, false, node(begun(-60, commanded(-4)), cordoned), Rest, "", ""},
-		{"does not go down", "old", false, false, node(begun(-60, commanded(-5)), cordoned), Drain, "", ""},
-		{"does not go down, and was uncordoned", "old", false, false, node(begun(-60, commanded(-5))), Cordon, "true", ""},
-		{"does not go down, and is drained again", "old", false, true, node(begun(-60, commanded(-5)), cordoned), Reboot, "", request.InProgress + `={"bootID":"old","wasCordoned":false,"since":"2026-07-01T11:00:00Z","rebooted":"2026-07-01T12:00:00Z"}`},
-		{"does not go down, and cannot be drained again", "old", false, false, node(begun(-60, commanded(-15)), cordoned), Undo, "false", ""},
-		{"does not go down, and is given back", "old", false, false, node(begun(-60, commanded(-15))), GiveUp, "", request.InProgress + "- " + request.Needed + "=" + at(60)},
-		{"somebody else says that it is drained", "old", false, false, node(map[string]string{request.InProgress: `{"bootID":"old","since":"2026-07-01T12:00:00Z","rebooted":"2020-01-01T00:00:00Z","drained":true}`, "drained": "true"}, cordoned), Undo, "false", ""},
-		{"up again, but not Ready", "new", false, false, node(begun(-60, commanded(-4)), cordoned, notReady), Rest, "", ""},
-		{"up again, but the old kubelet said Ready", "new", false, false, node(begun(-60, commanded(-4)), cordoned, kubeletOf("old")), Rest, "", ""},
-		{"up again", "new", false, false, node(begun(-60, commanded(-4)), cordoned, kubeletOf("new")), Finish, "false", request.InProgress + "-"},
-		{"up again, and the sentinel, too", "new", true, false, node(begun(-60, commanded(-4)), cordoned), Finish, "false", request.InProgress + "- " + request.Needed + "=" + at(60)},
-		{"up again, and asked for once more", "new", true, false, node(merge(begun(-60, commanded(-4)), request.Needed), cordoned), Finish, "false", request.InProgress + "-"},
-		{"up again, cordoned by others", "new", false, false, node(begun(-60, "theirs"+commanded(-4)), cordoned), Finish, "", request.InProgress + "-"},
-		{"up again, uncordoned by others", "new", false, false, node(begun(-60, commanded(-4))), Finish, "", request.InProgress + "-"},
-		{"it went down by itself", "new", false, false, node(begun(-60, ""), cordoned), Finish, "false", request.InProgress + "-"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			before := tt.node.DeepCopy()
-			d, err := Decide(Observed{Now: noon, Node: tt.node, BootID: tt.boot, Sentinel: tt.sentinel, Drained: tt.drained, Limits: limits})
+	datadriven.Walk(t, "testdata/decide", func(t *testing.T, path string) {
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			t.Helper()
+			if d.Cmd != "decide" {
+				d.Fatalf(t, "unknown command %q", d.Cmd)
+			}
+			o := observe(t, d)
+			before := o.Node.DeepCopy()
+			decision, err := Decide(o)
+			if diff := cmp.Diff(before, o.Node); diff != "" {
+				d.Fatalf(t, "the Node was changed:\n%s", diff)
+			}
 			if err != nil {
-				t.Fatal(err)
+				if decision.Step != Rest {
+					d.Fatalf(t, "step %s, although there is an error", decision.Step)
+				}
+				text, _, _ := strings.Cut(err.Error(), ": ") // the rest is encoding/json's
+				return "error: " + text
 			}
-			if d.Step != tt.want {
-				t.Errorf("step %s, want %s", d.Step, tt.want)
-			}
-			got, cordon := "", ""
-			for _, name := range []string{request.InProgress, request.Needed, request.Now} {
-				if value, ok := d.Annotations[name]; ok && value == nil {
-					got += " " + name + "-"
-				} else if ok {
-					got += " " + name + "=" + *value
+			return describe(t, decision)
+		})
+	})
+}
+
+// observe reads what is observed from a test's input, one object in each line.
+func observe(t *testing.T, d *datadriven.TestData) Observed {
+	t.Helper()
+	o := Observed{Now: noon, Node: node(nil), BootID: "old", Limits: limits}
+	for line := range strings.Lines(d.Input) {
+		object, args, err := datadriven.ParseLine(line)
+		if err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+		record := Record{BootID: "old"}
+		for _, arg := range args {
+			value := strings.Join(arg.Vals, ", ")
+			switch object + " " + arg.Key {
+			case "agent unable":
+				o.Unable = true
+			case "agent drained":
+				o.Drained = true
+			case "host boot":
+				o.BootID = value
+			case "host sentinel":
+				o.Sentinel = true
+			case "node needed":
+				o.Node.Annotations[request.Needed] = ""
+				if value != "" {
+					o.Node.Annotations[request.Needed] = parseTime(t, d, value).Format(time.RFC3339)
+				}
+			case "node granted":
+				o.Node.Annotations[request.Now] = ""
+			case "node cordoned":
+				cordoned(o.Node)
+			case "node not-ready":
+				notReady(o.Node)
+			case "node kubelet":
+				kubeletOf(value)(o.Node)
+			case "record since":
+				record.Since = parseTime(t, d, value)
+			case "record rebooted":
+				record.Rebooted = ptr.To(parseTime(t, d, value))
+			case "record was-cordoned":
+				record.WasCordoned = true
+			default:
+				if object != "raw-record" {
+					d.Fatalf(t, "unknown word %q in %q", arg.Key, line)
 				}
 			}
-			if d.Unschedulable != nil {
-				cordon = fmt.Sprint(*d.Unschedulable)
-			}
-			if diff := cmp.Diff(tt.wants, strings.TrimPrefix(got, " ")); diff != "" {
-				t.Errorf("annotations (-want +got):\n%s", diff)
-			}
-			if cordon != tt.cordon {
-				t.Errorf("cordon %q, want %q", cordon, tt.cordon)
-			}
-			if diff := cmp.Diff(before, tt.node); diff != "" {
-				t.Errorf("the Node was changed:\n%s", diff)
-			}
-		})
-	}
-}
-
-// An agent that could not reboot its host asks for nothing, and gives back what it has;
-// but a node that was rebooted all the same is not left cordoned.
-func TestUnable(t *testing.T) {
-	begun := `{"bootID":"old","wasCordoned":false,"since":"2026-07-01T12:00:00Z"}`
-	for _, tt := range []struct {
-		name string
-		boot string
-		node *corev1.Node
-		want Step
-	}{
-		{"the sentinel asks", "old", node(nil), Rest},
-		{"permission", "old", node(map[string]string{request.Now: ""}), GiveUp},
-		{"begun", "old", node(map[string]string{request.InProgress: begun}), GiveUp},
-		{"cordoned", "old", node(map[string]string{request.InProgress: begun}, cordoned), Undo},
-		{"rebooted", "new", node(map[string]string{request.InProgress: begun}, cordoned), Finish},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			d, err := Decide(Observed{Now: noon, Node: tt.node, BootID: tt.boot, Sentinel: true, Drained: true, Unable: true, Limits: limits})
-			if err != nil || d.Step != tt.want {
-				t.Errorf("step %s, want %s: %v", d.Step, tt.want, err)
-			}
-			if value := d.Annotations[request.Needed]; value != nil {
-				t.Errorf("asks for a reboot at %q", *value)
-			}
-			if after := written(tt.node, d); d.Step == GiveUp && request.IsGranted(after) {
-				t.Errorf("is left with %v", after.Annotations)
-			}
-		})
-	}
-}
-
-func TestWhatCannotBeReadIsLeftAlone(t *testing.T) {
-	for _, value := range []string{"", "x", "{}", `{"bootID":"old"}`, `{"bootID":1}`} {
-		d, err := Decide(Observed{Now: noon, Node: node(map[string]string{request.InProgress: value, request.Now: ""}), BootID: "new", Limits: limits})
-		if err == nil || d.Step != Rest {
-			t.Errorf("record %q: step %s, error %v", value, d.Step, err)
+		}
+		switch object {
+		case "record":
+			o.Node.Annotations[request.InProgress] = *record.encode()
+		case "raw-record":
+			o.Node.Annotations[request.InProgress] = strings.TrimSpace(strings.TrimPrefix(line, object))
 		}
 	}
-	if d, err := Decide(Observed{Now: noon, Node: node(map[string]string{request.Now: ""}), Limits: limits}); err == nil || d.Step != Rest {
-		t.Errorf("without a boot ID: step %s, error %v", d.Step, err)
-	}
+	return o
 }
 
-// machine is a node with an agent that is killed at any moment: between two steps,
-// between a write and what it goes with, and before the answer to a write arrives.
+func parseTime(t *testing.T, d *datadriven.TestData, text string) time.Time {
+	t.Helper()
+	after, err := time.ParseDuration(text)
+	if err != nil {
+		d.Fatalf(t, "%v", err)
+	}
+	return noon.Add(after)
+}
+
+// describe returns a decision in words.
+func describe(t *testing.T, d Decision) string {
+	t.Helper()
+	lines := []string{string(d.Step)}
+	if d.WaitsFor != "" {
+		lines[0] += ", waiting for " + d.WaitsFor
+	}
+	if d.RequeueAfter > 0 {
+		lines[0] += ", for up to " + d.RequeueAfter.String()
+	}
+	if d.Unschedulable != nil {
+		lines = append(lines, map[bool]string{true: "cordon", false: "uncordon"}[*d.Unschedulable])
+	}
+	for _, name := range []string{request.InProgress, request.Needed, request.Now} {
+		value, isWritten := d.Annotations[name]
+		switch short := strings.TrimPrefix(name, "controller.nicoleh.io/"); {
+		case !isWritten:
+		case value == nil:
+			lines = append(lines, "remove "+short)
+		case name == request.InProgress:
+			lines = append(lines, "set "+short+" to "+describeRecord(t, *value))
+		case *value == "":
+			lines = append(lines, "set "+short)
+		default:
+			lines = append(lines, "set "+short+" to "+sinceNoon(t, *value))
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// describeRecord returns a record in the words of a test's input.
+func describeRecord(t *testing.T, value string) string {
+	t.Helper()
+	var r Record
+	if err := json.Unmarshal([]byte(value), &r); err != nil || r.BootID != "old" {
+		t.Errorf("record %q: %v", value, err)
+	}
+	text := "since=" + r.Since.Sub(noon).String()
+	if r.Rebooted != nil {
+		text += " rebooted=" + r.Rebooted.Sub(noon).String()
+	}
+	if r.WasCordoned {
+		text += " was-cordoned"
+	}
+	return text
+}
+
+func sinceNoon(t *testing.T, text string) string {
+	t.Helper()
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		t.Error(err)
+	}
+	return at.Sub(noon).String()
+}
+
+// machine is a node with an agent that may be killed at any moment: between two steps,
+// between a write and what belongs to it, and before the response to a write arrives.
 type machine struct {
 	t        *rapid.T
 	now      time.Time
 	node     *corev1.Node
 	boots    int
 	commands map[int]int // by boot
-	drained  string      // the record for which the process has done it
+	drained  string      // the record for which the process has drained the node
 	pods     int
-	blocked  bool // a budget of the Pods keeps them
-	told     int
+	blocked  bool // whether a PodDisruptionBudget forbids evictions
+	reported int
 	downAt   time.Time // when the system goes down, after the command; zero if it does not
 	begins   int
 	gaveUp   int
@@ -191,7 +216,7 @@ func (m *machine) boot() string { return fmt.Sprint("boot-", m.boots) }
 
 func (m *machine) isKilled() bool { return rapid.IntRange(0, 4).Draw(m.t, "killed") == 0 }
 
-// step is what the shell does, and ends early where it is killed.
+// step does what the shell does, and ends early if the agent is killed.
 func (m *machine) step() {
 	d, err := Decide(Observed{Now: m.now, Node: m.node, BootID: m.boot(), Drained: m.drained != "" && m.drained == m.node.Annotations[request.InProgress], Limits: limits})
 	if err != nil {
@@ -215,12 +240,12 @@ func (m *machine) step() {
 		m.pods, m.drained = 0, m.node.Annotations[request.InProgress]
 		return
 	case GiveUp:
-		m.told++
+		m.reported++
 		if m.isKilled() {
 			return
 		}
 		if m.node.Spec.Unschedulable && !record.WasCordoned {
-			m.t.Fatal("the slot is given up before the cordon is undone")
+			m.t.Fatal("the reboot is given up before the node is uncordoned")
 		}
 		m.gaveUp++
 		m.pods = 1
@@ -249,7 +274,7 @@ func (m *machine) step() {
 	}
 }
 
-// pass lets time pass, in which the system may go down and come up again.
+// pass lets time pass, during which the system may reboot.
 func (m *machine) pass() {
 	m.now = m.now.Add(time.Duration(rapid.IntRange(0, 3).Draw(m.t, "minutes")) * time.Minute)
 	if !m.downAt.IsZero() && !m.now.Before(m.downAt) {
@@ -257,8 +282,8 @@ func (m *machine) pass() {
 	}
 }
 
-// For each permission the node is rebooted exactly once, or not at all if it could
-// not be drained in time; and in the end it is cordoned if it was before.
+// For each permission the node is rebooted exactly once, or not at all if it could not be
+// drained in time. In the end it is cordoned if and only if it was before.
 func TestOneRebootForEachPermission(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &machine{t: t, now: noon, commands: map[int]int{}, pods: 1}
@@ -271,14 +296,14 @@ func TestOneRebootForEachPermission(t *testing.T) {
 			m.blocked = rapid.Bool().Draw(t, "blocked")
 			for n := 0; request.IsGranted(m.node); n++ {
 				if n > 1000 {
-					t.Fatalf("not done with: %v", m.node.Annotations)
+					t.Fatalf("not finished: %v", m.node.Annotations)
 				}
 				m.step()
 				m.pass()
 				switch record, _ := RecordOf(m.node); rapid.IntRange(0, 9).Draw(t, "happens") {
 				case 0:
 					m.blocked = !m.blocked
-				case 1: // somebody uncordons it, and Pods come back
+				case 1: // someone uncordons it, and Pods come back
 					if record != nil && record.BootID == m.boot() && !wasCordoned {
 						m.node.Spec.Unschedulable, m.pods = false, 1
 					}
@@ -290,8 +315,8 @@ func TestOneRebootForEachPermission(t *testing.T) {
 			if m.begins != i+1 || m.boots+m.gaveUp != i+1 || m.finished != m.boots {
 				t.Fatalf("after %d permissions: begun %d times, rebooted %d, given up %d, finished %d", i+1, m.begins, m.boots, m.gaveUp, m.finished)
 			}
-			if m.told < m.gaveUp {
-				t.Fatalf("given up %d times, told %d times", m.gaveUp, m.told)
+			if m.reported < m.gaveUp {
+				t.Fatalf("given up %d times, reported %d times", m.gaveUp, m.reported)
 			}
 			for boot, n := range m.commands {
 				if n != 1 {

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// rebootSignal is SIGRTMIN+5 of the C library: systemd, told so, starts
-// reboot.target, as systemctl reboot does.
+// rebootSignal is SIGRTMIN+5 of the C library, on which systemd starts reboot.target, as
+// systemctl reboot does.
 const rebootSignal = syscall.Signal(34 + 5)
 
-// Rebooter has the system go down.
+// Rebooter reboots the system.
 type Rebooter interface {
-	// Check returns why Reboot could not work here, as far as can be seen without
-	// trying it; nil if nothing speaks against it.
+	// Check returns why Reboot cannot work here, as far as that can be found out without
+	// trying; nil if nothing speaks against it.
 	Check() error
 	// Reboot may return before the system goes down, and gives up when ctx ends.
 	Reboot(ctx context.Context) error
@@ -27,7 +27,7 @@ type Rebooter interface {
 // Command reboots by running a program with its arguments.
 type Command []string
 
-// Check implements Rebooter: there has to be such a program.
+// Check implements Rebooter: the program must exist.
 func (c Command) Check() error {
 	if _, err := exec.LookPath(c[0]); err != nil {
 		return fmt.Errorf("-reboot-command cannot be run: %w", err)
@@ -38,7 +38,7 @@ func (c Command) Check() error {
 // Reboot implements Rebooter.
 func (c Command) Reboot(ctx context.Context) error {
 	command := exec.CommandContext(ctx, c[0], c[1:]...)
-	command.WaitDelay = time.Second // for what it has started, and left behind
+	command.WaitDelay = time.Second // for processes that the program has started and left behind
 	output, err := command.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%s: %w: %s", strings.Join(c, " "), err, strings.TrimSpace(string(output)))
@@ -46,29 +46,29 @@ func (c Command) Reboot(ctx context.Context) error {
 	return nil
 }
 
-// Systemd reboots by telling systemd, which is process 1 of the host. It takes no
-// program, no file of the host, and no capability: only the host's process IDs and
-// systemd's own user, root.
+// Systemd reboots by sending a signal to systemd, which is process 1 of the host. This needs
+// no program, no file of the host and no capability, only the host's process IDs and
+// systemd's user, root.
 type Systemd struct {
 	proc string                                     // where the processes are; /proc
 	kill func(pid int, signal syscall.Signal) error // syscall.Kill
 }
 
-// NewSystemd returns the one of the running system.
+// NewSystemd returns the systemd of the running system.
 func NewSystemd() Systemd { return Systemd{proc: "/proc", kill: syscall.Kill} }
 
-// Check implements Rebooter: process 1 has to be systemd, and take signals from here.
+// Check implements Rebooter: process 1 must be systemd and must accept signals from here.
 func (s Systemd) Check() error {
 	name, err := os.ReadFile(filepath.Join(s.proc, "1", "comm"))
 	if err != nil {
 		return fmt.Errorf("finding out what process 1 is: %w", err)
 	}
 	if name := strings.TrimSpace(string(name)); name != "systemd" {
-		return fmt.Errorf("process 1 is %q, not systemd: the Pod needs hostPID, or -reboot-command has to be given", name)
+		return fmt.Errorf("process 1 is %q, not systemd: the Pod needs hostPID, or the agent needs -reboot-command", name)
 	}
-	// Signal 0 is never delivered, but user, AppArmor and SELinux are asked all the same.
+	// Signal 0 is never delivered, but permissions, AppArmor and SELinux are checked.
 	if err := s.kill(1, 0); err != nil {
-		return fmt.Errorf("systemd takes no signals from here: %w", err)
+		return fmt.Errorf("systemd does not accept signals from the agent: %w", err)
 	}
 	return nil
 }
@@ -79,7 +79,7 @@ func (s Systemd) Reboot(context.Context) error {
 		return err
 	}
 	if err := s.kill(1, rebootSignal); err != nil {
-		return fmt.Errorf("telling systemd to reboot: %w", err)
+		return fmt.Errorf("signaling systemd to reboot: %w", err)
 	}
 	return nil
 }

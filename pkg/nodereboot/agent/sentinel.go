@@ -13,32 +13,32 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// What WatchSentinel writes.
+// The words that WatchSentinel writes.
 const (
 	present = "present"
 	absent  = "absent"
 )
 
-// errSentinelUnknown is why nothing is decided before WatchSentinel has looked for the
-// first time: after a reboot, a sentinel that has outlived it asks with a delay.
-var errSentinelUnknown = errors.New("nobody has said yet whether the sentinel file is there")
+// errSentinelUnknown means that WatchSentinel has not looked yet. Nothing is decided before
+// it has: a sentinel file that still exists after a reboot must be recognized as such.
+var errSentinelUnknown = errors.New("it is not known yet whether the sentinel file exists")
 
-// WatchSentinel says in the file state whether the file sentinel is there, and looks
-// that often, until ctx ends. It is for a process without privileges: the directory of a
-// sentinel may hold sockets that root may connect to.
+// WatchSentinel writes to the file state whether the file sentinel exists, and looks that
+// often, until ctx ends. It is meant for a process without privileges: the directory of a
+// sentinel file may have sockets that root could connect to.
 func WatchSentinel(ctx context.Context, sentinel, state string, every time.Duration, clock clock.Clock) error {
 	for written := ""; ; {
 		found := absent
 		if _, err := os.Stat(sentinel); err == nil {
 			found = present
 		} else if !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("looking for the sentinel: %w", err)
+			return fmt.Errorf("looking for the sentinel file: %w", err)
 		}
 		if found != written {
 			if err := replace(state, found+"\n"); err != nil {
-				return fmt.Errorf("writing what the sentinel is: %w", err)
+				return fmt.Errorf("writing the state of the sentinel file: %w", err)
 			}
-			klog.FromContext(ctx).Info("Looked for the sentinel", "file", sentinel, "is", found)
+			klog.FromContext(ctx).Info("Looked for the sentinel file", "file", sentinel, "is", found)
 			written = found
 		}
 		select {
@@ -49,7 +49,7 @@ func WatchSentinel(ctx context.Context, sentinel, state string, every time.Durat
 	}
 }
 
-// replace writes a file that nobody ever sees half of.
+// replace writes a file atomically.
 func replace(path, content string) error {
 	temp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
 	if err := os.WriteFile(temp, []byte(content), 0o644); err != nil { //nolint:gosec // another user reads it
@@ -58,7 +58,7 @@ func replace(path, content string) error {
 	return os.Rename(temp, path)
 }
 
-// sentinel tells whether something on the node asks for a reboot.
+// sentinel reports whether the sentinel file requests a reboot.
 func (a *Agent) sentinel() (bool, error) {
 	if a.config.SentinelState == "" {
 		if a.config.SentinelFile == "" {
@@ -78,6 +78,6 @@ func (a *Agent) sentinel() (bool, error) {
 	case present, absent:
 		return state == present, nil
 	default:
-		return false, fmt.Errorf("%s says %q, which is neither %s nor %s", a.config.SentinelState, state, present, absent)
+		return false, fmt.Errorf("%s has %q, which is neither %s nor %s", a.config.SentinelState, state, present, absent)
 	}
 }

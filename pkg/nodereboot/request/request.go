@@ -1,18 +1,18 @@
-// Package request is what is written on a Node that has to be rebooted, and how it
-// is read. By it the controller (package nodereboot) and the agent on the node
-// (package agent) talk to each other.
+// Package request defines what is written on a Node that needs a reboot, and reads it. The
+// controller (package nodereboot) and the agent on the node (package agent) communicate
+// by these annotations:
 //
-//	Needed       somebody wants a reboot; people, the agent, or any tool set it
-//	Next         it is this node's turn, if the budget allows it once that is known
-//	Now          the controller has granted it; the agent may begin
-//	InProgress   the agent is at it; what it has to remember is in the value
-//	Granted      when the controller last granted one; it stays
+//	Needed       someone wants a reboot; set by people, the agent, or any tool
+//	Next         the controller has chosen the node: it counts as unavailable from now on
+//	Now          the controller has granted the reboot: the agent may begin
+//	InProgress   the agent is at work; the value is what it has to remember
+//	Granted      when the controller last granted a reboot; it stays
 //
-// That an agent runs it says in a Lease with the name of its node, in its own namespace,
-// which it renews.
+// An agent reports that it runs by renewing a Lease with the name of its node, in the
+// agent's namespace.
 //
-// A request moves from Needed to Now to InProgress and is in two of them at no time:
-// each move is one write.
+// A request moves from Needed to Now to InProgress and is never in two of them: each move
+// is one write.
 package request
 
 import (
@@ -24,40 +24,40 @@ import (
 
 // The annotations of a Node.
 const (
-	// Needed asks for a reboot: as soon as possible if its value is empty or "true",
-	// else not before the time (RFC 3339) that it is. A node with any other value waits
-	// until somebody corrects that.
+	// Needed requests a reboot: as soon as possible if its value is empty or "true",
+	// otherwise not before the time (RFC 3339) in its value. With any other value, the
+	// node waits until someone corrects it.
 	Needed = "controller.nicoleh.io/reboot-needed"
-	// Next has the node count as unavailable before it is. Only the controller reads
-	// it. Its value is the time at which it was set, for people.
+	// Next makes the node count as unavailable before it is. Only the controller reads it.
+	// Its value is the time at which it was set, for people.
 	Next = "controller.nicoleh.io/reboot-next"
-	// Now allows it. Its value is the time at which it was allowed, for people.
+	// Now grants the reboot. Its value is the time at which it was granted, for people.
 	Now = "controller.nicoleh.io/reboot-now"
-	// Granted is when a reboot was last allowed (RFC 3339). It stays, so that turns are
-	// fair and grants are apart. Only the controller reads it.
+	// Granted is when a reboot was last granted (RFC 3339). It stays, so that turns are
+	// fair and grants can be kept apart. Only the controller reads it.
 	Granted = "controller.nicoleh.io/reboot-granted"
-	// InProgress says that the agent is at it. Its value is the agent's.
+	// InProgress means that the agent is at work. Its value belongs to the agent.
 	InProgress = "controller.nicoleh.io/reboot-in-progress"
 )
 
-// An agent renews its Lease every ReportEvery. One that has not for ReportedWithin
+// An agent renews its Lease every ReportEvery. If it has not done so for ReportedWithin, it
 // probably does not run.
 const (
 	ReportEvery    = 30 * time.Second
 	ReportedWithin = 2 * time.Minute
 )
 
-// IsNeeded tells whether somebody has asked for a reboot that nobody has granted yet.
+// IsNeeded reports whether someone has requested a reboot that has not been granted yet.
 func IsNeeded(node *corev1.Node) bool { return has(node, Needed) }
 
-// IsNext tells whether it is the node's turn.
+// IsNext reports whether the controller has chosen the node.
 func IsNext(node *corev1.Node) bool { return has(node, Next) }
 
-// IsGranted tells whether the node may reboot, or is at it.
+// IsGranted reports whether the node may reboot, or is rebooting.
 func IsGranted(node *corev1.Node) bool { return has(node, Now) || has(node, InProgress) }
 
-// NotBefore is the time before which the node must not be rebooted; zero if there
-// is none. An error says that the request cannot be read.
+// NotBefore returns the time before which the node must not be rebooted; zero if there is
+// none. An error means that the request cannot be parsed.
 func NotBefore(node *corev1.Node) (time.Time, error) {
 	value := node.Annotations[Needed]
 	if value == "" || value == "true" {
@@ -70,8 +70,8 @@ func NotBefore(node *corev1.Node) (time.Time, error) {
 	return at, nil
 }
 
-// LastGranted is when the node was last allowed to reboot; zero if that was never, or
-// is not known.
+// LastGranted returns when the node was last granted a reboot; zero if never, or if that
+// is unknown.
 func LastGranted(node *corev1.Node) time.Time {
 	at, err := time.Parse(time.RFC3339, node.Annotations[Granted])
 	if err != nil {
@@ -80,15 +80,15 @@ func LastGranted(node *corev1.Node) time.Time {
 	return at
 }
 
-// IsReady tells whether the node's kubelet says, and is believed, that it is ready:
-// a condition that is Unknown, or missing, says no such thing.
+// IsReady reports whether the node is Ready. A condition that is Unknown or missing means
+// that it is not.
 func IsReady(node *corev1.Node) bool {
 	ready := readiness(node)
 	return ready != nil && ready.Status == corev1.ConditionTrue
 }
 
-// ReadySince is when the node's kubelet says that this began, or ended; zero if it has
-// never said anything.
+// ReadySince returns when the node became Ready, or ceased to be, according to its kubelet;
+// zero if the kubelet has never said.
 func ReadySince(node *corev1.Node) time.Time {
 	if ready := readiness(node); ready != nil {
 		return ready.LastTransitionTime.Time

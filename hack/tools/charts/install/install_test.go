@@ -4,6 +4,7 @@
 package install
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,8 +23,8 @@ import (
 
 const (
 	artifacts = "../../../../artifacts"
-	chart     = "../../../../charts/icecream-controller"
-	system    = "icecream-system"
+	chart     = "../../../../charts/k8s-controller"
+	system    = "k8s-controller-system"
 )
 
 // site is where things are installed.
@@ -56,6 +57,7 @@ func TestInstall(t *testing.T) {
 		{"kustomize", kustomize},
 		{"an overlay", overlay},
 		{"helm", helm},
+		{"helm, with former names", helmFormerNames},
 		{"helm, every controller", helmEveryController},
 		{"helm, one namespace", helmOneNamespace},
 		{"helm, two releases", helmTwoReleases},
@@ -68,28 +70,30 @@ func TestInstall(t *testing.T) {
 
 func apply(s site) {
 	s.kubectl("apply", "--warnings-as-errors", "-f", artifacts+"/install.yaml")
-	s.runs(system, "icecream-controller", 2)
+	s.runs(system, "k8s-controller", 2)
 	s.users()
-	s.isRestricted(system, "icecream-controller")
+	s.isRestricted(system, "k8s-controller")
 	s.kubectl("diff", "-f", artifacts+"/install.yaml") // there is none
-	for _, more := range []string{"rbac-podtimestamp", "rbac-secretsync", "rbac-nodereboot", "reboot-agent"} {
-		s.kubectl("apply", "--warnings-as-errors", "-f", artifacts+"/"+more+".yaml")
-		defer s.kubectl("delete", "-f", artifacts+"/"+more+".yaml")
+	for _, name := range s.controllers() {
+		s.kubectl("apply", "--warnings-as-errors", "-f", artifacts+"/rbac-"+name+".yaml")
+		defer s.kubectl("delete", "-f", artifacts+"/rbac-"+name+".yaml")
 	}
-	s.kubectl("rollout", "status", "-n=icecream-reboot-agent", "daemonset/icecream-controller-reboot-agent", "--timeout=2m")
+	s.kubectl("apply", "--warnings-as-errors", "-f", artifacts+"/reboot-agent.yaml")
+	defer s.kubectl("delete", "-f", artifacts+"/reboot-agent.yaml")
+	s.kubectl("rollout", "status", "-n=k8s-controller-reboot-agent", "daemonset/k8s-controller-reboot-agent", "--timeout=2m")
 	s.kubectl("delete", "-f", artifacts+"/install.yaml")
 }
 
 func applyServerSide(s site) {
 	s.kubectl("apply", "--warnings-as-errors", "--server-side", "-f", artifacts+"/install.yaml")
-	s.runs(system, "icecream-controller", 2)
+	s.runs(system, "k8s-controller", 2)
 	s.kubectl("apply", "--warnings-as-errors", "--server-side", "-f", artifacts+"/install.yaml")
 	s.kubectl("delete", "-f", artifacts+"/install.yaml")
 }
 
 func kustomize(s site) {
 	s.kubectl("apply", "--warnings-as-errors", "-k", artifacts)
-	s.runs(system, "icecream-controller", 2)
+	s.runs(system, "k8s-controller", 2)
 	s.kubectl("delete", "-k", artifacts)
 }
 
@@ -118,10 +122,10 @@ images:
 		s.Fatal(err)
 	}
 	s.kubectl("apply", "--warnings-as-errors", "-k", dir)
-	s.runs("dessert", "icecream-controller", 2)
-	s.isRestricted("dessert", "icecream-controller")
-	s.is("registry.example.com/k8s-controller:v0.1.0", "-n", "dessert", "deployment/icecream-controller", "{.spec.template.spec.containers[0].image}")
-	s.is("dessert", "clusterrolebinding/icecream-controller", "{.subjects[0].namespace}")
+	s.runs("dessert", "k8s-controller", 2)
+	s.isRestricted("dessert", "k8s-controller")
+	s.is("registry.example.com/k8s-controller:v0.1.0", "-n", "dessert", "deployment/k8s-controller", "{.spec.template.spec.containers[0].image}")
+	s.is("dessert", "clusterrolebinding/k8s-controller-icecream", "{.subjects[0].namespace}")
 	s.is("restricted", "namespace/dessert", `{.metadata.labels.pod-security\.kubernetes\.io/enforce}`)
 	s.kubectl("delete", "-k", dir)
 }
@@ -130,29 +134,62 @@ images:
 func helm(s site) {
 	s.kubectl("create", "namespace", system)
 	s.kubectl("label", "namespace", system, "pod-security.kubernetes.io/enforce=restricted")
-	s.helm("install", "icecream-controller", chart, "-n", system, "--wait", "--timeout=2m")
-	s.runs(system, "icecream-controller", 2)
-	s.isRestricted(system, "icecream-controller")
+	s.helm("install", "k8s-controller", chart, "-n", system, "--wait", "--timeout=2m")
+	s.runs(system, "k8s-controller", 2)
+	s.isRestricted(system, "k8s-controller")
 	s.kubectl("apply", "-f", artifacts+"/examples/example-icecream.yaml")
 	uid := s.get("icecream/example-icecream", "{.metadata.uid}")
 
-	s.helm("upgrade", "icecream-controller", chart, "-n", system, "--wait", "--timeout=2m",
+	s.helm("upgrade", "k8s-controller", chart, "-n", system, "--wait", "--timeout=2m",
 		"--set=replicas=3,flags.workers=16,commonLabels.team=dessert")
-	s.runs(system, "icecream-controller", 3)
+	s.runs(system, "k8s-controller", 3)
 	s.is("dessert", "crd/icecreams.controller.nicoleh.io", "{.metadata.labels.team}")
 	s.is(uid, "icecream/example-icecream", "{.metadata.uid}")
 
-	s.helm("uninstall", "icecream-controller", "-n", system)
-	if left := s.kubectl("get", "all,pdb,netpol,sa,roles,clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings", "-A", "-o=name", "-l=app.kubernetes.io/name=icecream-controller"); left != "" {
+	s.helm("uninstall", "k8s-controller", "-n", system)
+	if left := s.kubectl("get", "all,pdb,netpol,sa,roles,clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings", "-A", "-o=name", "-l=app.kubernetes.io/name=k8s-controller"); left != "" {
 		s.Errorf("the release has left:\n%s", left)
 	}
 	s.is(uid, "icecream/example-icecream", "{.metadata.uid}")
 
-	s.helm("install", "icecream-controller", chart, "-n", system, "--wait", "--timeout=2m")
-	s.runs(system, "icecream-controller", 2)
+	s.helm("install", "k8s-controller", chart, "-n", system, "--wait", "--timeout=2m")
+	s.runs(system, "k8s-controller", 2)
 	s.is(uid, "icecream/example-icecream", "{.metadata.uid}")
-	s.helm("uninstall", "icecream-controller", "-n", system)
+	s.helm("uninstall", "k8s-controller", "-n", system)
 	s.kubectl("delete", "crd/icecreams.controller.nicoleh.io", "namespace/"+system)
+}
+
+// A release of the chart when that was called icecream-controller keeps all names that
+// other people may know, if it is told to: its Deployment is updated in place. (An
+// upgrade to the new names is in test/e2e, with controllers that really run.)
+func helmFormerNames(s site) {
+	former := filepath.Join(s.TempDir(), "icecream-controller")
+	if err := os.CopyFS(former, os.DirFS(chart)); err != nil {
+		s.Fatal(err)
+	}
+	metadata := filepath.Join(former, "Chart.yaml")
+	content, err := os.ReadFile(metadata)
+	if err != nil {
+		s.Fatal(err)
+	}
+	renamed := strings.Replace(string(content), "name: k8s-controller", "name: icecream-controller", 1)
+	if err := os.WriteFile(metadata, []byte(renamed), 0o600); err != nil {
+		s.Fatal(err)
+	}
+	for _, release := range []struct{ name, values string }{
+		{"icecream-controller", "replicas=2"},
+		{"ice", "fullnameOverride=icecream-controller"},
+	} {
+		s.helm("install", release.name, former, "-n", "team", "--create-namespace", "--wait", "--timeout=2m", "--set="+release.values)
+		uid := s.get("-n", "team", "deployment/icecream-controller", "{.metadata.uid}")
+		s.helm("upgrade", release.name, chart, "-n", "team", "--wait", "--timeout=2m", "--reset-then-reuse-values",
+			"--set=nameOverride=icecream-controller,podAnnotations.updated=yes")
+		s.is(uid, "-n", "team", "deployment/icecream-controller", "{.metadata.uid}")
+		s.runs("team", "icecream-controller", 2)
+		s.isRestricted("team", "icecream-controller")
+		s.helm("uninstall", release.name, "-n", "team")
+		s.kubectl("delete", "crd/icecreams.controller.nicoleh.io", "namespace/team")
+	}
 }
 
 // All controllers and an agent on each node run, the agents in a namespace of their
@@ -165,20 +202,20 @@ func helmEveryController(s site) {
 	}
 	const kinds = "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,roles,rolebindings,serviceaccounts,netpol,daemonsets"
 	installed := func() string {
-		return s.kubectl("get", kinds, "-A", "-o=name", "-l=app.kubernetes.io/instance=icecream-controller")
+		return s.kubectl("get", kinds, "-A", "-o=name", "-l=app.kubernetes.io/instance=k8s-controller")
 	}
-	s.helm("install", "icecream-controller", chart, "-n", system, "--wait", "--timeout=2m")
+	s.helm("install", "k8s-controller", chart, "-n", system, "--wait", "--timeout=2m")
 	before := installed()
-	s.helm("upgrade", "icecream-controller", chart, "-n", system, "--wait", "--timeout=2m",
-		"--set=controllers.podtimestamp.enabled=true,controllers.secretsync.enabled=true,controllers.nodereboot.enabled=true")
-	s.runs(system, "icecream-controller", 2)
+	s.helm("upgrade", "k8s-controller", chart, "-n", system, "--wait", "--timeout=2m",
+		"--set=controllers."+strings.Join(s.controllers(), ".enabled=true,controllers.")+".enabled=true")
+	s.runs(system, "k8s-controller", 2)
 	nodes := s.get("nodes", "{.items[*].metadata.name}")
-	s.is(strconv.Itoa(len(strings.Fields(nodes))), "-n", "icecream-reboot-agent", "daemonset/icecream-controller-reboot-agent", "{.status.numberAvailable}")
-	s.helm("upgrade", "icecream-controller", chart, "-n", system, "--wait", "--timeout=2m", "--reset-values")
+	s.is(strconv.Itoa(len(strings.Fields(nodes))), "-n", "k8s-controller-reboot-agent", "daemonset/k8s-controller-reboot-agent", "{.status.numberAvailable}")
+	s.helm("upgrade", "k8s-controller", chart, "-n", system, "--wait", "--timeout=2m", "--reset-values")
 	if after := installed(); after != before {
 		s.Errorf("switched on and off again:\nbefore %s\nafter %s", before, after)
 	}
-	s.helm("uninstall", "icecream-controller", "-n", system)
+	s.helm("uninstall", "k8s-controller", "-n", system)
 	s.kubectl("delete", "crd/icecreams.controller.nicoleh.io", "namespace/"+system, "namespace/secretsync")
 }
 
@@ -189,15 +226,15 @@ func helmOneNamespace(s site) {
 	before := s.kubectl("get", kinds, "-o=name")
 	s.helm("install", "ice", chart, "-n", "team", "--wait", "--timeout=2m",
 		"--set=namespace=team,crd.install=false,rbac.aggregate=false,metrics.enabled=false,policies.create=false")
-	s.runs("team", "ice-icecream-controller", 2)
+	s.runs("team", "ice-k8s-controller", 2)
 	if after := s.kubectl("get", kinds, "-o=name"); after != before {
 		s.Errorf("cluster-wide objects:\nbefore %s\nafter %s", before, after)
 	}
-	account := "system:serviceaccount:team:ice-icecream-controller"
+	account := "system:serviceaccount:team:ice-k8s-controller"
 	s.may(true, account, authorizationv1.ResourceAttributes{Namespace: "team", Verb: "create", Group: "apps", Resource: "deployments"})
 	s.may(false, account, authorizationv1.ResourceAttributes{Namespace: "default", Verb: "list", Group: "apps", Resource: "deployments"})
 	lease := authorizationv1.ResourceAttributes{Namespace: "team", Verb: "get", Group: "coordination.k8s.io", Resource: "leases"}
-	lease.Name = "ice-icecream-controller"
+	lease.Name = "ice-k8s-controller"
 	s.may(true, account, lease)
 	lease.Name = "another"
 	s.may(false, account, lease)
@@ -210,14 +247,36 @@ func helmTwoReleases(s site) {
 	for _, name := range []string{"blue", "green"} {
 		s.helm("install", name, chart, "-n", name, "--create-namespace", "--wait", "--timeout=2m",
 			fmt.Sprintf("--set=namespace=%s,crd.install=%t", name, name == "blue"))
-		s.runs(name, name+"-icecream-controller", 2)
-		s.isRestricted(name, name+"-icecream-controller")
+		s.runs(name, name+"-k8s-controller", 2)
+		s.isRestricted(name, name+"-k8s-controller")
 	}
 	for _, name := range []string{"blue", "green"} {
 		s.helm("uninstall", name, "-n", name)
 		s.kubectl("delete", "namespace", name)
 	}
 	s.kubectl("delete", "crd/icecreams.controller.nicoleh.io")
+}
+
+// controllers are the names of those that are off by default.
+func (s site) controllers() (names []string) {
+	s.Helper()
+	content, err := os.ReadFile(chart + "/files/controllers.json")
+	if err != nil {
+		s.Fatal(err)
+	}
+	var all []struct {
+		Name        string
+		OnByDefault bool
+	}
+	if err := json.Unmarshal(content, &all); err != nil {
+		s.Fatal(err)
+	}
+	for _, c := range all {
+		if !c.OnByDefault {
+			names = append(names, c.Name)
+		}
+	}
+	return names
 }
 
 // users checks what the roles view, edit and admin of a namespace let people do.

@@ -1,80 +1,87 @@
 package v1alpha1
 
-// The conditions of an Icecream. All three are present from the first status
-// on and are read the way kstatus reads them
+// The types of an Icecream's conditions. Every status that the controller writes has all
+// three, and exactly one of them is True. They follow the conventions of kstatus
 // (https://github.com/kubernetes-sigs/cli-utils/tree/master/pkg/kstatus).
 const (
-	// ConditionReady is True while every replica asked for is available and
-	// made from the current spec, and nothing else is left over.
+	// ConditionReady is True while all desired replicas are available and were created
+	// from the current spec, and no Pods or Deployments of an earlier spec are left.
 	ConditionReady = "Ready"
-	// ConditionReconciling is True while progress towards Ready is being made.
+	// ConditionReconciling is True while the Icecream is not Ready but is expected to
+	// become Ready without intervention.
 	ConditionReconciling = "Reconciling"
-	// ConditionStalled is True while nothing will change without somebody
-	// acting.
+	// ConditionStalled is True while the Icecream is not expected to become Ready unless
+	// someone intervenes.
 	ConditionStalled = "Stalled"
 )
 
-// The reasons in the conditions of an Icecream, and of its events.
+// The reasons of an Icecream's conditions, most of which are also reasons of its events.
 const (
-	// ReasonAvailable says that every replica is available.
+	// ReasonAvailable means that all replicas are available.
 	ReasonAvailable = "Available"
-	// ReasonProgressing says that a rollout is under way and nothing is wrong with it.
+	// ReasonProgressing means that a rollout is in progress, without a known problem.
 	ReasonProgressing = "Progressing"
-	// ReasonDeploymentTerminating says that a Deployment is being deleted and has
-	// to be gone first: the Icecream's own, one of its former name, or somebody
-	// else's of its name.
+	// ReasonDeploymentTerminating means that a Deployment is being deleted, and that the
+	// controller waits until it is gone. It is the Icecream's current Deployment, its
+	// Deployment from before a rename, or someone else's Deployment of the name that the
+	// Icecream needs.
 	ReasonDeploymentTerminating = "DeploymentTerminating"
 
-	// ReasonErrResourceExists says that the Deployment of that name belongs to
-	// somebody else.
+	// ReasonErrResourceExists means that there is a Deployment of the name that the
+	// Icecream needs, and that it belongs to someone else.
 	ReasonErrResourceExists = "ErrResourceExists"
-	// ReasonInvalidSpec says that the API server refuses the Deployment that
-	// the spec asks for, or that the spec cannot be decoded.
+	// ReasonInvalidSpec means that the spec cannot be decoded, or that the API server
+	// rejects the Deployment derived from it as invalid.
 	ReasonInvalidSpec = "InvalidSpec"
-	// ReasonDeploymentRefused says that the API server, one of its admission
-	// plugins or a quota does not allow the Deployment to be written. The
-	// controller keeps trying.
+	// ReasonDeploymentRefused means that the API server, an admission plugin or a quota
+	// does not allow the controller to write the Deployment. The controller keeps
+	// retrying.
 	ReasonDeploymentRefused = "DeploymentRefused"
 
-	// ReasonDeploymentContested says that somebody undoes what the controller
-	// writes to the Deployment again and again. The controller keeps repairing
-	// it, with growing pauses.
+	// ReasonDeploymentContested means that someone else repeatedly reverts what the
+	// controller writes to the Deployment. The controller keeps repairing the Deployment,
+	// at increasing intervals.
 	ReasonDeploymentContested = "DeploymentContested"
 
-	// ReasonUnschedulable says that no node can take a Pod.
+	// ReasonUnschedulable means that the scheduler finds no node for a Pod.
 	ReasonUnschedulable = "Unschedulable"
-	// ReasonImagePullBackOff says that a node cannot pull the image.
+	// ReasonImagePullBackOff means that a node cannot pull the image.
 	ReasonImagePullBackOff = "ImagePullBackOff"
-	// ReasonCrashLoopBackOff says that a container keeps ending.
+	// ReasonCrashLoopBackOff means that a container exits again and again.
 	ReasonCrashLoopBackOff = "CrashLoopBackOff"
-	// ReasonContainerError says that a node cannot create or start a container.
+	// ReasonContainerError means that a node cannot create or start a container.
 	ReasonContainerError = "ContainerError"
-	// ReasonReplicaFailure says that Pods or their ReplicaSet could not be created,
-	// for example because of a quota.
+	// ReasonReplicaFailure means that Pods or their ReplicaSet cannot be created, for
+	// example because of a quota.
 	ReasonReplicaFailure = "ReplicaFailure"
-	// ReasonDeploymentPaused says that somebody has paused the Deployment in
-	// the middle of a rollout (its spec.paused).
+	// ReasonDeploymentPaused means that someone has paused the Deployment, by its
+	// spec.paused, before its rollout was complete.
 	ReasonDeploymentPaused = "DeploymentPaused"
-	// ReasonProgressDeadlineExceeded says that a rollout, or a single Pod, has
-	// taken longer than the Deployment's spec.progressDeadlineSeconds.
+	// ReasonProgressDeadlineExceeded means that a rollout or a single Pod has taken longer
+	// than the Deployment's spec.progressDeadlineSeconds.
 	ReasonProgressDeadlineExceeded = "ProgressDeadlineExceeded"
 )
 
-// The reasons of events that are not also reasons of a condition.
+// The reasons of an Icecream's events that are not reasons of a condition.
 const (
-	// ReasonSynced is the event for an Icecream that has become Ready.
+	// ReasonSynced is the reason of the event for an Icecream that has become Ready.
 	ReasonSynced = "Synced"
-	// ReasonScheduled is the event for a changed placement.
+	// ReasonScheduled is the reason of the event for Pods that run on other nodes than
+	// before.
 	ReasonScheduled = "Scheduled"
-	// ReasonDeploymentCreated is the event for a Deployment created or created again.
+	// ReasonDeploymentCreated is the reason of the event for a Deployment that the
+	// controller has created or re-created.
 	ReasonDeploymentCreated = "DeploymentCreated"
-	// ReasonDeploymentAdopted is the event for an orphan taken back.
+	// ReasonDeploymentAdopted is the reason of the event for an orphaned Deployment that
+	// the controller has adopted.
 	ReasonDeploymentAdopted = "DeploymentAdopted"
-	// ReasonDeploymentUpdated is the event for a Deployment set right.
+	// ReasonDeploymentUpdated is the reason of the event for a Deployment that the
+	// controller has updated to match the spec.
 	ReasonDeploymentUpdated = "DeploymentUpdated"
-	// ReasonDeploymentAltered is the event for a Deployment that the API server has
-	// stored otherwise than it was requested to, by an admission policy or webhook.
+	// ReasonDeploymentAltered is the reason of the event for a Deployment that the API
+	// server has not stored as requested, because an admission policy or webhook has
+	// changed it.
 	ReasonDeploymentAltered = "DeploymentAltered"
-	// ReasonDeploymentRenamed is the event for the end of a rename.
+	// ReasonDeploymentRenamed is the reason of the event for a rename that is complete.
 	ReasonDeploymentRenamed = "DeploymentRenamed"
 )

@@ -1,11 +1,12 @@
 // Package v1alpha1 is the first version of the API group controller.nicoleh.io.
 //
-// Everything that can be said about an Icecream without asking the cluster is
-// said in the markers of its types: defaults, patterns and CEL rules end up in
-// the CustomResourceDefinition, so that the API server refuses a bad object
-// before any controller sees it.
+// The markers of the types contain every default and every validation rule that does not
+// depend on other objects in the cluster. They become part of the
+// CustomResourceDefinition, so the API server rejects an invalid Icecream before the
+// controller sees it.
 //
-// After a change here, run hack/update-codegen.sh.
+// After a change to this package, run hack/update-codegen.sh and
+// hack/update-manifests.sh.
 //
 // +k8s:deepcopy-gen=package
 // +k8s:register-gen=package

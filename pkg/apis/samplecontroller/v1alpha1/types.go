@@ -5,29 +5,34 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The rules of the schema are those of an Icecream as a whole, and each names the
-// field that it is about. A rule holds if that field is absent or right. It also holds
+// All validation rules are attached to Icecream itself; the fieldPath of each one names
+// the field that it checks. Every rule has this form, in CEL:
 //
-//   - if the status changes. The API server evaluates all rules on writes of the
-//     status, too, though these cannot change the spec. An Icecream that was stored
-//     under another schema may have a spec that does not fit this one, such as a number
-//     for an image. Whatever reads that number is an error, and a write of the status
-//     would be refused, but "error || true" is true. A rule of the field itself cannot
-//     see the status.
-//   - if the field does not change, so that a mistake that was stored before there was
-//     a rule stops nobody from changing something else. The API server sees to that
-//     only for rules that do not read oldSelf.
+//	the field is absent || the field is valid || the status changes || the field does not change
 //
-// Both objects are compared as optionals. Up to Kubernetes 1.36, oldSelf gives its
-// fields as plain JSON, in which a time is a string and differs from the time that self
-// has; optional.of(self) does the same. "x in [y]" is "x == y", but is false, not an
-// error, if the two cannot be compared, and costs little by the API server's estimate.
+// The last two alternatives have these reasons:
 //
-// That estimate limits the number of resources: a rule is taken to cost as much as if
-// each quantity had the length of the longest request. A quantity with an exponent of
-// more than two characters is refused before it is parsed, as that of 1e-999999999 would
-// take hours. Requests for huge pages and extended resources have to be the same as the
-// limits, so it is enough that these have the right names and quantities.
+//   - The status changes: the API server evaluates all rules on writes of the status, too,
+//     although such a write cannot change the spec. An Icecream that was stored under
+//     another schema may have a spec that does not fit this one, such as a number for an
+//     image. A rule that reads this number fails with an error, and the API server would
+//     reject the new status. In CEL, however, "error || true" is true. A rule that is
+//     attached to the field itself cannot see the status.
+//   - The field does not change: an invalid value that was stored before its rule existed
+//     must not prevent changes to other fields. The API server itself tolerates unchanged
+//     values, but only in rules that do not use oldSelf.
+//
+// Rules compare self and oldSelf as optionals. Up to Kubernetes 1.36, the fields of oldSelf
+// are plain JSON, in which a time is a string and therefore differs from the time in self;
+// the fields of optional.of(self) are plain JSON as well. The expression "x in [y]" means
+// "x == y", except that it is false, rather than an error, if the two values cannot be
+// compared. The API server also estimates its cost as low.
+//
+// The estimated cost is why the number of resources is limited: the API server assumes
+// that every quantity is as long as the largest request that it accepts. A quantity whose
+// exponent has more than two characters is rejected before it is parsed, because parsing
+// 1e-999999999 would take hours. The rules for the names and quantities of huge pages and
+// extended resources check the limits only, because their requests must equal the limits.
 
 // +kubebuilder:validation:XValidation:fieldPath=".spec.deploymentName",optionalOldSelf=true,rule=`!has(self.spec.deploymentName) || !format.dns1123Subdomain().validate(self.spec.deploymentName).hasValue() || !(optional.of(self).?status in [oldSelf.?status]) || optional.of(self).?spec.?deploymentName in [oldSelf.?spec.?deploymentName]`,message="must be a DNS-1123 subdomain",messageExpression=`strings.quote(self.spec.deploymentName) + (self.spec.deploymentName == '' ? ": must not be empty: leave deploymentName out to use the Icecream's own name" : ": must be a DNS-1123 subdomain: lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit, such as 'my-icecream'")`
 // +kubebuilder:validation:XValidation:fieldPath=".spec.image",optionalOldSelf=true,rule=`!has(self.spec.image) || self.spec.image.matches('^(([a-zA-Z0-9.-]+|\\[[a-fA-F0-9:]+\\])(:[0-9]+)?/)?[a-z0-9]+(([/._]|__|-+)[a-z0-9]+)*(:\\w[\\w.-]{0,127})?(@[a-z0-9+._-]+:[a-fA-F0-9]{32,})?$') && (!self.spec.image.contains('@sha256:') || self.spec.image.matches('@sha256:[a-f0-9]{64}$')) || !(optional.of(self).?status in [oldSelf.?status]) || optional.of(self).?spec.?image in [oldSelf.?spec.?image]`,message="must be an image reference",messageExpression=`strings.quote(self.spec.image) + (!self.spec.image.matches('^\\S+$') ? ': must not be empty or contain spaces: leave image out to use the default image' : (!self.spec.image.contains('@sha256:') || self.spec.image.matches('@sha256:[a-f0-9]{64}$')) ? ": must be an image reference, [registry[:port]/]repository[:tag][@digest], with the repository in lower case, such as 'registry.example.com:5000/team/icecream:1.2'" : ": must have 64 hexadecimal digits in lower case after '@sha256:'")`
@@ -42,9 +47,9 @@ import (
 // +kubebuilder:validation:XValidation:fieldPath=".spec.resources.requests",optionalOldSelf=true,rule=`!has(self.spec.?resources.requests) || self.spec.resources.requests.all(name, !(name.startsWith('hugepages-') || name.contains('/')) || has(self.spec.resources.limits) && name in self.spec.resources.limits && string(self.spec.resources.requests[name]) == string(self.spec.resources.limits[name])) || !(optional.of(self).?status in [oldSelf.?status]) || optional.of(self).?spec.?resources in [oldSelf.?spec.?resources]`,message="must be written as in the limits for huge pages and for extended resources such as example.com/gpu, which cannot be overcommitted"
 // +kubebuilder:validation:XValidation:fieldPath=".spec.resources.claims",optionalOldSelf=true,rule=`!has(self.spec.?resources.claims) || size(self.spec.resources.claims) == 0 || !(optional.of(self).?status in [oldSelf.?status]) || optional.of(self).?spec.?resources.?claims in [oldSelf.?spec.?resources.?claims]`,message="must be empty: an Icecream's Pods have no resource claims"
 
-// Icecream runs a number of identical Pods by way of one Deployment, and
-// reports the nodes that they run on, how many are ready, and why when they
-// are not.
+// Icecream runs a number of identical Pods by means of one Deployment. Its status
+// reports the nodes that the Pods run on, how many Pods are ready, and what is wrong
+// if some are not.
 //
 // +genclient
 // +genclient:method=GetScale,verb=get,subresource=scale,result=k8s.io/api/autoscaling/v1.Scale
@@ -55,137 +60,162 @@ import (
 // +kubebuilder:subresource:status
 // +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.selector
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether every replica is available and up to date."
-// +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.spec.replicas`,description="How many replicas were asked for."
-// +kubebuilder:printcolumn:name="Available",type=integer,JSONPath=`.status.availableReplicas`,description="How many replicas are available."
-// +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.status.nodeCount`,description="How many nodes the Pods run on."
-// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why it is ready, or is not."
+// +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.spec.replicas`,description="The desired number of replicas."
+// +kubebuilder:printcolumn:name="Available",type=integer,JSONPath=`.status.availableReplicas`,description="The number of available replicas."
+// +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.status.nodeCount`,description="The number of nodes that the Pods run on."
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why the Icecream is ready or not ready."
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Deployment",type=string,priority=1,JSONPath=`.status.deploymentName`,description="The Deployment in use."
-// +kubebuilder:printcolumn:name="Image",type=string,priority=1,JSONPath=`.spec.image`,description="The image asked for."
+// +kubebuilder:printcolumn:name="Image",type=string,priority=1,JSONPath=`.spec.image`,description="The container image."
 // +kubebuilder:printcolumn:name="Placement",type=string,priority=1,JSONPath=`.status.placement`,description="The nodes that the Pods run on."
 type Icecream struct {
 	metav1.TypeMeta `json:",inline"`
-	// Standard object's metadata.
+	// metadata is the standard object metadata.
+	// More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// What should run. Every field has a default, so an Icecream without a
-	// spec is a complete one.
+	// spec is the desired state of the Icecream. Every field is optional, so an Icecream
+	// without a spec is valid: it runs one Pod of the default image.
 	// +optional
 	// +kubebuilder:default={}
 	Spec IcecreamSpec `json:"spec,omitempty"`
 
-	// What runs, as last observed. Written by the controller only.
+	// status is the most recently observed state of the Icecream. Only the controller
+	// writes it.
 	// +optional
 	Status IcecreamStatus `json:"status,omitempty"`
 }
 
-// IcecreamSpec says what should run.
+// IcecreamSpec is the desired state of an Icecream.
 type IcecreamSpec struct {
-	// The name of the Deployment to create and own, a DNS-1123 subdomain of at
-	// most 253 characters; the Icecream's own name when left out. When it is
-	// changed, the Deployment of the new name is created first, and the old one
-	// is deleted once the new one is available. A Deployment of that name that
-	// belongs to somebody else is never touched: the Icecream is Stalled until
-	// the name becomes free.
+	// deploymentName is the name of the Deployment that the controller creates and owns:
+	// a DNS-1123 subdomain of at most 253 characters. If it is absent, the Deployment has
+	// the name of the Icecream. If it changes, the controller first creates a Deployment
+	// of the new name, and deletes the old Deployment as soon as the new one is
+	// available. The controller never changes a Deployment of that name that belongs to
+	// someone else: the Icecream is Stalled until the name becomes free.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	DeploymentName string `json:"deploymentName,omitempty"`
 
-	// How many Pods should run. Zero stops them all and keeps the Deployment.
-	// `kubectl scale` and a HorizontalPodAutoscaler set this field.
+	// replicas is the desired number of Pods. It must not be negative and defaults to 1.
+	// Zero stops all Pods and keeps the Deployment. `kubectl scale` and a
+	// HorizontalPodAutoscaler set this field.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
 	Replicas *int32 `json:"replicas,omitempty"`
 
-	// The container image to run. The Pods meet the restricted Pod Security
-	// Standard, so the image has to run as a user that is not root, given by
-	// number.
+	// image is the container image to run, in the form
+	// `[registry[:port]/]repository[:tag][@digest]`, of at most 1024 characters. It defaults
+	// to docker.io/nginxinc/nginx-unprivileged:1.29.3-alpine. The Pods meet the restricted
+	// Pod Security Standard, so the image must run as a user other than root, and must
+	// name that user by its numeric ID.
 	// +optional
 	// +kubebuilder:default="docker.io/nginxinc/nginx-unprivileged:1.29.3-alpine"
 	// +kubebuilder:validation:MaxLength=1024
 	Image string `json:"image,omitempty"`
 
-	// The compute resources of each Pod's container.
+	// resources are the compute resources of the container in each Pod. If the field is
+	// absent, the container has no limits and no requests, other than those that a
+	// LimitRange of the namespace sets.
 	// More info: https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/
 	// +optional
 	Resources IcecreamResources `json:"resources,omitempty"`
 }
 
-// IcecreamResources are the compute resources of a container. Its fields are those
-// of corev1.ResourceRequirements; its rules, at Icecream, are those by which the API
-// server judges a container, so that a mistake is refused before a Deployment is made
-// of it.
+// IcecreamResources are the compute resources of a container. Its fields are those of
+// corev1.ResourceRequirements. Its validation rules, which are attached to Icecream, are
+// those that the API server applies to a container, so that the API server rejects an
+// invalid Icecream before the controller derives a Deployment from it.
 type IcecreamResources struct {
-	// The most that the container may use of each resource, such as cpu, memory,
-	// ephemeral-storage, hugepages-2Mi or example.com/gpu.
+	// limits are the maximum amounts of compute resources that the container may use, by
+	// the name of the resource: cpu, memory, ephemeral-storage, huge pages such as
+	// hugepages-2Mi, or extended resources such as example.com/gpu. At most 7 resources can
+	// be listed. A resource that is absent is not limited, unless a LimitRange of the
+	// namespace limits it. Limits on huge pages must be multiples of the page size, and
+	// the container then also needs a limit or a request for cpu or memory. Limits on
+	// extended resources must be whole numbers.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=7
 	Limits corev1.ResourceList `json:"limits,omitempty"`
 
-	// How much of each resource is reserved for each Pod on its node: as much as the
-	// limit where a request is left out, and never more. Requests for huge pages and
-	// extended resources need the same limit.
+	// requests are the amounts of compute resources that are reserved for the container
+	// on its node, by the name of the resource. At most 7 resources can be listed. If a
+	// resource is absent, its request defaults to its limit, if it has one. A request must
+	// not exceed the limit of the same resource. A request for huge pages or for an
+	// extended resource must equal the limit and be written in the same way.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=7
 	Requests corev1.ResourceList `json:"requests,omitempty"`
 
-	// Not supported: an Icecream's Pods have no resource claims.
+	// claims must be empty: an Icecream's Pods have no resource claims.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	Claims []corev1.ResourceClaim `json:"claims,omitempty"`
 }
 
-// IcecreamStatus says what runs, as last observed.
+// IcecreamStatus is the most recently observed state of an Icecream.
 type IcecreamStatus struct {
-	// The metadata.generation that this status describes.
+	// observedGeneration is the metadata.generation of the Icecream that this status
+	// describes. If it is absent, the controller has not reported a status yet.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// The Deployment in use. While a rename is under way or impossible, it is
-	// the one that still runs.
+	// deploymentName is the name of the Deployment that runs the Pods. While a rename is in
+	// progress or is impossible, it is still the name of the old Deployment. It is absent
+	// while there is no Deployment.
 	// +optional
 	DeploymentName string `json:"deploymentName,omitempty"`
 
-	// How many Pods the Deployment runs.
+	// replicas is the number of Pods of the Deployment in deploymentName.
 	// +optional
 	Replicas int32 `json:"replicas"`
 
-	// How many of them are made from the current spec.
+	// updatedReplicas is the number of Pods that were created from the current spec.
 	// +optional
 	UpdatedReplicas int32 `json:"updatedReplicas"`
 
-	// How many of them are ready.
+	// readyReplicas is the number of ready Pods of the Deployment in deploymentName.
 	// +optional
 	ReadyReplicas int32 `json:"readyReplicas"`
 
-	// How many of them are available: ready for the Deployment's minReadySeconds.
+	// availableReplicas is the number of available Pods of the Deployment in
+	// deploymentName: Pods that have been ready for at least the Deployment's
+	// spec.minReadySeconds.
 	// +optional
 	AvailableReplicas int32 `json:"availableReplicas"`
 
-	// The label selector of the Pods in its string form, as the scale
-	// subresource and a HorizontalPodAutoscaler read it.
+	// selector is the label selector of the Pods in its string form. It is what the scale
+	// subresource reports, and what a HorizontalPodAutoscaler uses to find the Pods.
 	// +optional
 	Selector string `json:"selector,omitempty"`
 
-	// The nodes that the Pods run on, sorted by name, at most 100 of them.
-	// Pods that are ending or have ended do not count.
+	// nodes are the nodes that the Pods run on, sorted by name. If there are more than
+	// 100, only the first 100 are listed. Pods that are terminating or have finished do
+	// not count; during a rename, the Pods of both Deployments do.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
 	Nodes []IcecreamNode `json:"nodes,omitempty"`
 
-	// How many nodes the Pods run on, also when there are more than nodes lists.
+	// nodeCount is the number of nodes that the Pods run on. It includes nodes that are
+	// missing from nodes because there are too many to list.
 	// +optional
 	NodeCount int32 `json:"nodeCount"`
 
-	// The nodes in one line for people, such as "node-1 (2), node-3 (1)".
+	// placement is a short summary of nodes for people, with the number of Pods on each
+	// node: "node-1 (2), node-3 (1)". If there are too many nodes for one line, it ends
+	// with the number of nodes that are left out: "node-1 (2), node-3 (1), 7 more".
 	// +optional
 	Placement string `json:"placement,omitempty"`
 
-	// What the controller concludes: Ready, Reconciling and Stalled.
+	// conditions are the controller's conclusions about the Icecream. Their types are
+	// Ready, Reconciling and Stalled. Every status that the controller writes has all
+	// three, and exactly one of them is True. They follow the conventions of kstatus.
+	// More info: https://github.com/kubernetes-sigs/cli-utils/tree/master/pkg/kstatus
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -194,13 +224,13 @@ type IcecreamStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
 }
 
-// IcecreamNode is one node that Pods of an Icecream run on.
+// IcecreamNode counts the Pods of an Icecream on one node.
 type IcecreamNode struct {
-	// The name of the node.
+	// name is the name of the node.
 	Name string `json:"name"`
-	// How many Pods of the Icecream run on it.
+	// pods is the number of the Icecream's Pods on the node.
 	Pods int32 `json:"pods"`
-	// How many of them are ready.
+	// readyPods is the number of these Pods that are ready.
 	ReadyPods int32 `json:"readyPods"`
 }
 
@@ -210,9 +240,11 @@ type IcecreamNode struct {
 // +kubebuilder:object:root=true
 type IcecreamList struct {
 	metav1.TypeMeta `json:",inline"`
-	// Standard list metadata.
+	// metadata is the standard list metadata.
+	// More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds
 	// +optional
 	metav1.ListMeta `json:"metadata,omitempty"`
 
+	// items are the Icecreams.
 	Items []Icecream `json:"items"`
 }

@@ -11,17 +11,19 @@ import (
 // IcecreamApplyConfiguration represents a declarative configuration of the Icecream type for use
 // with apply.
 //
-// Icecream runs a number of identical Pods by way of one Deployment, and
-// reports the nodes that they run on, how many are ready, and why when they
-// are not.
+// Icecream runs a number of identical Pods by means of one Deployment. Its status
+// reports the nodes that the Pods run on, how many Pods are ready, and what is wrong
+// if some are not.
 type IcecreamApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
-	// Standard object's metadata.
+	// metadata is the standard object metadata.
+	// More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// What should run. Every field has a default, so an Icecream without a
-	// spec is a complete one.
+	// spec is the desired state of the Icecream. Every field is optional, so an Icecream
+	// without a spec is valid: it runs one Pod of the default image.
 	Spec *IcecreamSpecApplyConfiguration `json:"spec,omitempty"`
-	// What runs, as last observed. Written by the controller only.
+	// status is the most recently observed state of the Icecream. Only the controller
+	// writes it.
 	Status *IcecreamStatusApplyConfiguration `json:"status,omitempty"`
 }
 

@@ -5,13 +5,13 @@ package v1alpha1
 // IcecreamNodeApplyConfiguration represents a declarative configuration of the IcecreamNode type for use
 // with apply.
 //
-// IcecreamNode is one node that Pods of an Icecream run on.
+// IcecreamNode counts the Pods of an Icecream on one node.
 type IcecreamNodeApplyConfiguration struct {
-	// The name of the node.
+	// name is the name of the node.
 	Name *string `json:"name,omitempty"`
-	// How many Pods of the Icecream run on it.
+	// pods is the number of the Icecream's Pods on the node.
 	Pods *int32 `json:"pods,omitempty"`
-	// How many of them are ready.
+	// readyPods is the number of these Pods that are ready.
 	ReadyPods *int32 `json:"readyPods,omitempty"`
 }
 

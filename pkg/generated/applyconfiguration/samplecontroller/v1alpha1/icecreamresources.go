@@ -9,19 +9,26 @@ import (
 // IcecreamResourcesApplyConfiguration represents a declarative configuration of the IcecreamResources type for use
 // with apply.
 //
-// IcecreamResources are the compute resources of a container. Its fields are those
-// of corev1.ResourceRequirements; its rules, at Icecream, are those by which the API
-// server judges a container, so that a mistake is refused before a Deployment is made
-// of it.
+// IcecreamResources are the compute resources of a container. Its fields are those of
+// corev1.ResourceRequirements. Its validation rules, which are attached to Icecream, are
+// those that the API server applies to a container, so that the API server rejects an
+// invalid Icecream before the controller derives a Deployment from it.
 type IcecreamResourcesApplyConfiguration struct {
-	// The most that the container may use of each resource, such as cpu, memory,
-	// ephemeral-storage, hugepages-2Mi or example.com/gpu.
+	// limits are the maximum amounts of compute resources that the container may use, by
+	// the name of the resource: cpu, memory, ephemeral-storage, huge pages such as
+	// hugepages-2Mi, or extended resources such as example.com/gpu. At most 7 resources can
+	// be listed. A resource that is absent is not limited, unless a LimitRange of the
+	// namespace limits it. Limits on huge pages must be multiples of the page size, and
+	// the container then also needs a limit or a request for cpu or memory. Limits on
+	// extended resources must be whole numbers.
 	Limits *v1.ResourceList `json:"limits,omitempty"`
-	// How much of each resource is reserved for each Pod on its node: as much as the
-	// limit where a request is left out, and never more. Requests for huge pages and
-	// extended resources need the same limit.
+	// requests are the amounts of compute resources that are reserved for the container
+	// on its node, by the name of the resource. At most 7 resources can be listed. If a
+	// resource is absent, its request defaults to its limit, if it has one. A request must
+	// not exceed the limit of the same resource. A request for huge pages or for an
+	// extended resource must equal the limit and be written in the same way.
 	Requests *v1.ResourceList `json:"requests,omitempty"`
-	// Not supported: an Icecream's Pods have no resource claims.
+	// claims must be empty: an Icecream's Pods have no resource claims.
 	Claims []v1.ResourceClaim `json:"claims,omitempty"`
 }
 

@@ -5,23 +5,28 @@ package v1alpha1
 // IcecreamSpecApplyConfiguration represents a declarative configuration of the IcecreamSpec type for use
 // with apply.
 //
-// IcecreamSpec says what should run.
+// IcecreamSpec is the desired state of an Icecream.
 type IcecreamSpecApplyConfiguration struct {
-	// The name of the Deployment to create and own, a DNS-1123 subdomain of at
-	// most 253 characters; the Icecream's own name when left out. When it is
-	// changed, the Deployment of the new name is created first, and the old one
-	// is deleted once the new one is available. A Deployment of that name that
-	// belongs to somebody else is never touched: the Icecream is Stalled until
-	// the name becomes free.
+	// deploymentName is the name of the Deployment that the controller creates and owns:
+	// a DNS-1123 subdomain of at most 253 characters. If it is absent, the Deployment has
+	// the name of the Icecream. If it changes, the controller first creates a Deployment
+	// of the new name, and deletes the old Deployment as soon as the new one is
+	// available. The controller never changes a Deployment of that name that belongs to
+	// someone else: the Icecream is Stalled until the name becomes free.
 	DeploymentName *string `json:"deploymentName,omitempty"`
-	// How many Pods should run. Zero stops them all and keeps the Deployment.
-	// `kubectl scale` and a HorizontalPodAutoscaler set this field.
+	// replicas is the desired number of Pods. It must not be negative and defaults to 1.
+	// Zero stops all Pods and keeps the Deployment. `kubectl scale` and a
+	// HorizontalPodAutoscaler set this field.
 	Replicas *int32 `json:"replicas,omitempty"`
-	// The container image to run. The Pods meet the restricted Pod Security
-	// Standard, so the image has to run as a user that is not root, given by
-	// number.
+	// image is the container image to run, in the form
+	// `[registry[:port]/]repository[:tag][@digest]`, of at most 1024 characters. It defaults
+	// to docker.io/nginxinc/nginx-unprivileged:1.29.3-alpine. The Pods meet the restricted
+	// Pod Security Standard, so the image must run as a user other than root, and must
+	// name that user by its numeric ID.
 	Image *string `json:"image,omitempty"`
-	// The compute resources of each Pod's container.
+	// resources are the compute resources of the container in each Pod. If the field is
+	// absent, the container has no limits and no requests, other than those that a
+	// LimitRange of the namespace sets.
 	// More info: https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/
 	Resources *IcecreamResourcesApplyConfiguration `json:"resources,omitempty"`
 }

@@ -9,32 +9,43 @@ import (
 // IcecreamStatusApplyConfiguration represents a declarative configuration of the IcecreamStatus type for use
 // with apply.
 //
-// IcecreamStatus says what runs, as last observed.
+// IcecreamStatus is the most recently observed state of an Icecream.
 type IcecreamStatusApplyConfiguration struct {
-	// The metadata.generation that this status describes.
+	// observedGeneration is the metadata.generation of the Icecream that this status
+	// describes. If it is absent, the controller has not reported a status yet.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// The Deployment in use. While a rename is under way or impossible, it is
-	// the one that still runs.
+	// deploymentName is the name of the Deployment that runs the Pods. While a rename is in
+	// progress or is impossible, it is still the name of the old Deployment. It is absent
+	// while there is no Deployment.
 	DeploymentName *string `json:"deploymentName,omitempty"`
-	// How many Pods the Deployment runs.
+	// replicas is the number of Pods of the Deployment in deploymentName.
 	Replicas *int32 `json:"replicas,omitempty"`
-	// How many of them are made from the current spec.
+	// updatedReplicas is the number of Pods that were created from the current spec.
 	UpdatedReplicas *int32 `json:"updatedReplicas,omitempty"`
-	// How many of them are ready.
+	// readyReplicas is the number of ready Pods of the Deployment in deploymentName.
 	ReadyReplicas *int32 `json:"readyReplicas,omitempty"`
-	// How many of them are available: ready for the Deployment's minReadySeconds.
+	// availableReplicas is the number of available Pods of the Deployment in
+	// deploymentName: Pods that have been ready for at least the Deployment's
+	// spec.minReadySeconds.
 	AvailableReplicas *int32 `json:"availableReplicas,omitempty"`
-	// The label selector of the Pods in its string form, as the scale
-	// subresource and a HorizontalPodAutoscaler read it.
+	// selector is the label selector of the Pods in its string form. It is what the scale
+	// subresource reports, and what a HorizontalPodAutoscaler uses to find the Pods.
 	Selector *string `json:"selector,omitempty"`
-	// The nodes that the Pods run on, sorted by name, at most 100 of them.
-	// Pods that are ending or have ended do not count.
+	// nodes are the nodes that the Pods run on, sorted by name. If there are more than
+	// 100, only the first 100 are listed. Pods that are terminating or have finished do
+	// not count; during a rename, the Pods of both Deployments do.
 	Nodes []IcecreamNodeApplyConfiguration `json:"nodes,omitempty"`
-	// How many nodes the Pods run on, also when there are more than nodes lists.
+	// nodeCount is the number of nodes that the Pods run on. It includes nodes that are
+	// missing from nodes because there are too many to list.
 	NodeCount *int32 `json:"nodeCount,omitempty"`
-	// The nodes in one line for people, such as "node-1 (2), node-3 (1)".
+	// placement is a short summary of nodes for people, with the number of Pods on each
+	// node: "node-1 (2), node-3 (1)". If there are too many nodes for one line, it ends
+	// with the number of nodes that are left out: "node-1 (2), node-3 (1), 7 more".
 	Placement *string `json:"placement,omitempty"`
-	// What the controller concludes: Ready, Reconciling and Stalled.
+	// conditions are the controller's conclusions about the Icecream. Their types are
+	// Ready, Reconciling and Stalled. Every status that the controller writes has all
+	// three, and exactly one of them is True. They follow the conventions of kstatus.
+	// More info: https://github.com/kubernetes-sigs/cli-utils/tree/master/pkg/kstatus
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 

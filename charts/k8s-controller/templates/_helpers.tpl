@@ -1,0 +1,229 @@
+{{/* The label app.kubernetes.io/name, and what all names are made of. */}}
+{{- define "k8s-controller.name" -}}
+{{- .Values.nameOverride | default .Chart.Name -}}
+{{- end }}
+
+{{/* The name of the Deployment, and the beginning of all other names. */}}
+{{- define "k8s-controller.fullname" -}}
+{{- $name := include "k8s-controller.name" . -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride -}}
+{{- else if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 43 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" (.Release.Name | trunc 23 | trimSuffix "-") $name -}}
+{{- end -}}
+{{- end }}
+
+{{/* The Lease of this release when the chart was still called icecream-controller. */}}
+{{- define "k8s-controller.formerLease" -}}
+{{- if and (contains "icecream-controller" .Release.Name) (not .Values.fullnameOverride) -}}
+{{- .Release.Name | trunc 43 | trimSuffix "-" -}}
+{{- else -}}
+{{- include "k8s-controller.fullname" . | replace "k8s-controller" "icecream-controller" -}}
+{{- end -}}
+{{- end }}
+
+{{/* The Leases that the controllers are elected by, as JSON. */}}
+{{- define "k8s-controller.leases" -}}
+{{- list (include "k8s-controller.fullname" .) (include "k8s-controller.formerLease" .) | uniq | toJson -}}
+{{- end }}
+
+{{- define "k8s-controller.serviceAccountName" -}}
+{{- .Values.serviceAccount.name | default (include "k8s-controller.fullname" .) -}}
+{{- end }}
+
+{{/* By these a Pod is known, for as long as the Deployment lives. */}}
+{{- define "k8s-controller.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "k8s-controller.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "k8s-controller.labels" -}}
+{{- include "k8s-controller.labelsAnd" (list . dict) -}}
+{{- end }}
+
+{{/* The same with some more, which come before common ones and cannot replace ours. */}}
+{{- define "k8s-controller.labelsAnd" -}}
+{{- $root := index . 0 -}}
+{{- $ours := include "k8s-controller.selectorLabels" $root | fromYaml -}}
+{{- $_ := set $ours "app.kubernetes.io/version" $root.Chart.AppVersion -}}
+{{- toYaml (merge $ours (index . 1) $root.Values.commonLabels) -}}
+{{- end }}
+
+{{/* The namespace of nodereboot's agents. */}}
+{{- define "k8s-controller.agentNamespace" -}}
+{{- .Values.controllers.nodereboot.agent.namespace | default .Release.Namespace -}}
+{{- end }}
+
+{{/* The image of its containers. */}}
+{{- define "k8s-controller.agentImage" -}}
+{{- with .Values.controllers.nodereboot.agent.image -}}
+image: {{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+imagePullPolicy: {{ .pullPolicy }}
+{{- end -}}
+{{- end }}
+
+{{/* The names of the enabled controllers; at least one has to be. */}}
+{{- define "k8s-controller.controllers" -}}
+{{- $names := list -}}
+{{- range $name, $controller := .Values.controllers -}}
+{{- if $controller.enabled -}}
+{{- $names = append $names $name -}}
+{{- end -}}
+{{- end -}}
+{{- range .Files.Get "files/controllers.json" | fromJsonArray -}}
+{{- if and $.Values.namespace .clusterWide (index $.Values.controllers .name).enabled -}}
+{{- fail (printf "namespace=%s: %s cannot be restricted to one namespace, and needs a release of its own" $.Values.namespace .name) -}}
+{{- end -}}
+{{- end -}}
+{{- required "no controller is enabled: set controllers.<name>.enabled of at least one" (join "," $names) -}}
+{{- end }}
+
+{{/* To whom a NetworkPolicy lets out: of .Values.networkPolicy. */}}
+{{- define "k8s-controller.egress" -}}
+egress:
+# The API server. It has no Pod that could be selected.
+- ports:
+  {{- range .apiServer.ports }}
+  - port: {{ int . }}
+    protocol: TCP
+  {{- end }}
+  {{- with .apiServer.cidrs }}
+  to:
+  {{- range . }}
+  - ipBlock:
+      cidr: {{ . | quote }}
+  {{- end }}
+  {{- end }}
+{{- with .dns }}
+- ports:
+  - port: 53
+    protocol: UDP
+  - port: 53
+    protocol: TCP
+  to:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* The heads of a role and its binding: of a ClusterRole, or of a Role in .Values.namespace. */}}
+{{- define "k8s-controller.role" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ if .Values.namespace }}Role{{ else }}ClusterRole{{ end }}
+{{- end }}
+{{- define "k8s-controller.roleBinding" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ if .Values.namespace }}RoleBinding{{ else }}ClusterRoleBinding{{ end }}
+{{- end }}
+
+{{/*
+The role of a controller and its binding. The rules are in a template of that name:
+k8s-controller.rules.<controller>.
+*/}}
+{{- define "k8s-controller.grant" -}}
+{{- $root := index . 0 -}}
+{{- $controller := index . 1 -}}
+{{- $name := printf "%s-%s" (include "k8s-controller.fullname" $root) $controller -}}
+# What the controller {{ $controller }} may do.
+{{ include "k8s-controller.role" $root }}
+metadata:
+  name: {{ $name }}
+  {{- with $root.Values.namespace }}
+  namespace: {{ . }}
+  {{- end }}
+  labels:
+    {{- include "k8s-controller.labels" $root | nindent 4 }}
+rules:
+{{- include (printf "k8s-controller.rules.%s" $controller) $root }}
+---
+{{ include "k8s-controller.roleBinding" $root }}
+metadata:
+  name: {{ $name }}
+  {{- with $root.Values.namespace }}
+  namespace: {{ . }}
+  {{- end }}
+  labels:
+    {{- include "k8s-controller.labels" $root | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ if $root.Values.namespace }}Role{{ else }}ClusterRole{{ end }}
+  name: {{ $name }}
+{{ include "k8s-controller.subjects" $root }}
+{{- end }}
+
+{{/* The head of a policy about what a controller writes: its name, and whose writes. */}}
+{{- define "k8s-controller.policy" -}}
+{{- $root := index . 0 -}}
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
+  name: {{ include "k8s-controller.fullname" $root }}-{{ index . 1 }}-writes
+  labels:
+    {{- include "k8s-controller.labels" $root | nindent 4 }}
+spec:
+  failurePolicy: Fail
+  {{- include "k8s-controller.policyConditions" $root | nindent 2 }}
+{{- end }}
+
+{{/* Who the controller is, in a binding. */}}
+{{- define "k8s-controller.subjects" -}}
+subjects:
+- kind: ServiceAccount
+  name: {{ include "k8s-controller.serviceAccountName" . }}
+  namespace: {{ .Release.Namespace }}
+{{- end }}
+
+{{/*
+Whose writes a policy is about: the account's, and nobody else's. A condition that
+compares strings cannot fail, so whatever becomes of a policy, it is in nobody
+else's way. (Expressions are literal blocks: kustomize changes folded ones.)
+*/}}
+{{- define "k8s-controller.policyConditions" -}}
+{{- $account := include "k8s-controller.serviceAccountName" . -}}
+matchConditions:
+- name: is-the-controllers-account
+  {{- if .Values.policies.everyNamespace }}
+  expression: request.userInfo.username.startsWith("system:serviceaccount:") && request.userInfo.username.endsWith({{ printf ":%s" $account | toJson }})
+  {{- else }}
+  expression: request.userInfo.username == {{ printf "system:serviceaccount:%s:%s" .Release.Namespace $account | toJson }}
+  {{- end }}
+{{- end }}
+
+{{/* A policy of that name is in force everywhere. What it refuses is in the audit log, too. */}}
+{{- define "k8s-controller.policyBinding" -}}
+{{- $root := index . 0 -}}
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ index . 1 }}
+  labels:
+    {{- include "k8s-controller.labels" $root | nindent 4 }}
+spec:
+  policyName: {{ index . 1 }}
+  validationActions: ["Deny", "Audit"]
+{{- end }}
+
+{{/* An update changes no annotations but those in variables.free; else it is refused with that message. */}}
+{{- define "k8s-controller.policyAnnotations" -}}
+- expression: |-
+    request.operation != "UPDATE" ||
+    variables.after.all(k, k in variables.free || k in variables.before && variables.before[k] == variables.after[k]) &&
+    variables.before.all(k, k in variables.free || k in variables.after)
+  message: {{ . }}
+  reason: Forbidden
+{{- end }}
+
+{{/* An update by a controller of an object of a kind changes nothing besides annotations, and labels in variables.free. */}}
+{{- define "k8s-controller.policyRest" -}}
+- expression: |-
+    request.operation != "UPDATE" ||
+    object.spec == oldObject.spec &&
+    object.metadata.?labels.orValue({}).all(k, k in variables.free || oldObject.metadata.?labels[?k] == object.metadata.?labels[?k]) &&
+    oldObject.metadata.?labels.orValue({}).all(k, k in variables.free || k in object.metadata.?labels.orValue({})) &&
+    object.metadata.?generateName.orValue("") == oldObject.metadata.?generateName.orValue("") &&
+    object.metadata.?finalizers.orValue([]) == oldObject.metadata.?finalizers.orValue([]) &&
+    object.metadata.?ownerReferences.orValue([]) == oldObject.metadata.?ownerReferences.orValue([])
+  message: {{ index . 0 }} changes neither the spec of a {{ index . 1 }} nor its labels, finalizers or owners
+  reason: Forbidden
+{{- end }}

@@ -1,0 +1,25 @@
+// Package patch makes JSON merge patches that apply only to an object in exactly the
+// state that was observed.
+package patch
+
+import (
+	"encoding/json"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Merge returns a JSON merge patch that sets annotations, or removes those whose value
+// is nil, and merges spec, which may be nil. It carries the UID and the resource version
+// of observed as preconditions: the API server answers with a conflict if the object has
+// changed since, or is another one of the same name.
+func Merge(observed metav1.Object, annotations map[string]*string, spec any) ([]byte, error) {
+	metadata := map[string]any{"uid": observed.GetUID(), "resourceVersion": observed.GetResourceVersion()}
+	if annotations != nil { // null would remove all annotations
+		metadata["annotations"] = annotations
+	}
+	body := map[string]any{"metadata": metadata}
+	if spec != nil {
+		body["spec"] = spec
+	}
+	return json.Marshal(body)
+}
