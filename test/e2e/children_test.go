@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -36,7 +37,7 @@ func TestChildrenOfOtherKinds(t *testing.T) {
 	serviceOf := func(ports ...int32) apply.Configuration {
 		spec := corev1ac.ServiceSpec().WithClusterIP("None").WithSelector(map[string]string{"app": "db"})
 		for _, port := range ports {
-			spec.WithPorts(corev1ac.ServicePort().WithName("p" + string(rune('a'+port%26))).WithPort(port).WithTargetPort(intstr.FromInt32(port)))
+			spec.WithPorts(corev1ac.ServicePort().WithName(fmt.Sprintf("p%d", port)).WithPort(port).WithTargetPort(intstr.FromInt32(port)))
 		}
 		return corev1ac.Service("db", n.Name).WithSpec(spec)
 	}
