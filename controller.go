@@ -16,9 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	kubeinformers "k8s.io/client-go/informers"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
@@ -27,7 +25,6 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned"
@@ -35,7 +32,9 @@ import (
 	externalversions "nicoleh.io/k8s-controller/pkg/generated/informers/externalversions"
 	informers "nicoleh.io/k8s-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/icecream"
+	"nicoleh.io/k8s-controller/pkg/kit/apply"
 	"nicoleh.io/k8s-controller/pkg/kit/consistency"
+	"nicoleh.io/k8s-controller/pkg/kit/flags"
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/lenient"
 	"nicoleh.io/k8s-controller/pkg/kit/manager"
@@ -49,14 +48,13 @@ import (
 // Controller gives each Icecream its Deployment and reports back what became of
 // it. One sync of one Icecream goes
 //
-//	fresh → observe → assess → decide → act → status → events
+//	ensure caches ready → observe → assess → decide → act → status → events
 //
-// Fresh: nothing is decided before the caches show what was written last time.
-// Observe: everything is read from the caches, and what is remembered from the
-// sync before is added. Assess and decide: package icecream says what is known and
-// what should be written; it is pure and holds all the rules. Act: it is written.
-// Status: what came of it is reported, if it is news. Events: people are told, after
-// the status says so too.
+// First, it makes sure that the caches show what was written last time. Observe reads
+// everything from the caches and adds what is remembered from the sync before. Assess
+// and decide belong to package icecream, which is pure and holds all the rules: they
+// say what is known and what should be written. Act writes it. Status reports what came
+// of that, if it is news. Events are recorded last, when the status says the same.
 //
 // It writes Deployments, the status of Icecreams, and events. It never writes an
 // Icecream's spec, a Pod, or a Deployment that is not its own.
@@ -64,15 +62,14 @@ type Controller struct {
 	*worker.Loop
 
 	config   Config
-	kube     kubernetes.Interface
 	client   versioned.Interface
 	recorder events.EventRecorder
 	clock    clock.WithTickerAndDelayedExecution
 	metrics  metrics.Controller
 
-	icecreams   informers.TypedIcecreamInformer
-	deployments appsinformers.TypedDeploymentInformer
-	pods        coreinformers.TypedPodInformer
+	icecreams informers.TypedIcecreamInformer
+	children  map[schema.GroupVersionResource]childKind
+	pods      coreinformers.TypedPodInformer
 
 	writes   *consistency.Store
 	writing  *throttle.Pace
@@ -90,22 +87,29 @@ type Config struct {
 	StallAfter time.Duration
 }
 
-// The resources whose writes are remembered until the caches show them.
-var (
-	icecreamResource   = v1alpha1.Resource("icecreams")
-	deploymentResource = appsv1.Resource("deployments")
-)
+// childKind is a kind of object that Icecreams own. A controller of more kinds has more
+// rows in [NewController], and a cache for each; nothing else here names a kind.
+type childKind struct {
+	apply.Writer
+	informer cache.SharedIndexInformer
+	// strip reduces an object to what is to be kept of it in the cache.
+	strip cache.TransformFunc
+	// nameFor returns the name of the child that an Icecream asks for.
+	nameFor func(*v1alpha1.Icecream) string
+}
+
+var icecreamResource = v1alpha1.Resource("icecreams")
 
 // What a cache can be asked for besides a name.
 const (
-	byLabel      = "label"      // Icecreams and Pods: by namespace and the value of the Icecream's label
-	byDeployment = "deployment" // Icecreams: by namespace and the name of the Deployment that they ask for
-	byOwner      = "owner"      // Deployments: by namespace and the UID of their controller
+	byLabel = "label" // Icecreams and Pods: by namespace and the value of the Icecream's label
+	byChild = "child" // Icecreams: by namespace, resource and name of a child that they ask for
+	byOwner = "owner" // children: by namespace and the UID of their controller
 )
 
-// A rollout touches a Deployment and its Pods many times in a moment; burst is
-// that moment. What happens in it leads to one sync.
-const burst = 100 * time.Millisecond
+// batchPeriod is how long a change of a child or a Pod waits for others: a rollout makes
+// many of them in a moment, and they all lead to one sync.
+const batchPeriod = 100 * time.Millisecond
 
 // NewDescriptor returns what a process needs to know to run the controller.
 func NewDescriptor() manager.Descriptor {
@@ -114,22 +118,24 @@ func NewDescriptor() manager.Descriptor {
 		Name:        "icecream",
 		OnByDefault: true,
 		AddToScheme: icecreamscheme.AddToScheme,
-		AddFlags:    func(flags *flag.FlagSet) { addFlags(flags, config) },
+		AddFlags:    func(fs *flag.FlagSet) { addFlags(fs, config) },
 		Validate:    func() error { return config.Validate() },
 		New:         func(d manager.Dependencies) (manager.Controller, error) { return newFor(*config, d) },
 	}
 }
 
 // addFlags adds the controller's flags, and sets the defaults.
-func addFlags(flags *flag.FlagSet, c *Config) {
-	flags.DurationVar(&c.StatusWindow, "status-window", 2*time.Second, "The least time between two writes of an Icecream's status that are not urgent, such as progress.")
-	flags.DurationVar(&c.StallAfter, "stall-after", time.Minute, "How long something may keep Pods from running before their Icecream counts as Stalled, and how long it must have been complete after a crash before it is Ready.")
+func addFlags(fs *flag.FlagSet, c *Config) {
+	fs.DurationVar(&c.StatusWindow, "icecream-status-window", 2*time.Second, "The least time between two writes of an Icecream's status that are not urgent, such as progress.")
+	fs.DurationVar(&c.StallAfter, "icecream-stall-after", time.Minute, "How long something may keep Pods from running before their Icecream counts as Stalled, and how long it must have been complete after a crash before it is Ready.")
+	flags.Rename(fs, "status-window", "icecream-status-window")
+	flags.Rename(fs, "stall-after", "icecream-stall-after")
 }
 
 // Validate returns an error that names the flag that is wrong.
 func (c Config) Validate() error {
 	if c.StatusWindow < 0 || c.StallAfter < 0 {
-		return errors.New("-status-window and -stall-after must not be negative")
+		return errors.New("-icecream-status-window and -icecream-stall-after must not be negative")
 	}
 	return nil
 }
@@ -171,23 +177,35 @@ func NewController(
 	recorder events.EventRecorder,
 	clock clock.WithTickerAndDelayedExecution,
 ) (*Controller, error) {
-	c := &Controller{
-		config:      config,
-		kube:        kube,
-		client:      client,
-		recorder:    recorder,
-		clock:       clock,
-		metrics:     metrics.For("icecream"),
-		icecreams:   icecreams,
-		deployments: deployments,
-		pods:        pods,
-	}
-	c.Loop = worker.New("icecream", c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync), worker.WithKeys(c.names))
-	c.writing = throttle.New(config.StatusWindow, clock, c.AddAfter)
-	c.writes = consistency.New(map[schema.GroupResource]consistency.Seen{
-		icecreamResource:   icecreams.Informer().GetStore(),
-		deploymentResource: deployments.Informer().GetStore(),
+	return newController(&Controller{
+		config:    config,
+		client:    client,
+		recorder:  recorder,
+		clock:     clock,
+		metrics:   metrics.For("icecream"),
+		icecreams: icecreams,
+		children: map[schema.GroupVersionResource]childKind{
+			icecream.Deployments: {
+				Writer:   apply.NewWriter(icecream.FieldManager, kube.AppsV1().Deployments),
+				informer: deployments.Informer(),
+				strip:    informer.Stripped(icecream.StripDeployment),
+				nameFor:  icecream.DeploymentName,
+			},
+		},
+		pods: pods,
 	})
+}
+
+// newController sets up the loop and the caches of a controller that has its clients,
+// informers and kinds of children.
+func newController(c *Controller) (*Controller, error) {
+	c.Loop = worker.New("icecream", c.sync, worker.WithClock(c.clock), worker.WithObserver(c.metrics.Sync), worker.WithKeys(c.names))
+	c.writing = throttle.New(c.config.StatusWindow, c.clock, c.AddAfter)
+	seen := map[schema.GroupResource]consistency.Seen{icecreamResource: c.icecreams.Informer().GetStore()}
+	for resource, kind := range c.children {
+		seen[resource.GroupResource()] = kind.informer.GetStore()
+	}
+	c.writes = consistency.New(seen)
 	if err := c.fillCaches(); err != nil {
 		return nil, fmt.Errorf("setting up the caches: %w", err)
 	}
@@ -197,7 +215,7 @@ func NewController(
 	return c, nil
 }
 
-// all are the Icecreams in the cache.
+// all returns the Icecreams in the cache.
 func (c *Controller) all() []*v1alpha1.Icecream {
 	icecreams, err := c.icecreams.Lister().List(labels.Everything())
 	if err != nil {
@@ -206,7 +224,7 @@ func (c *Controller) all() []*v1alpha1.Icecream {
 	return icecreams
 }
 
-// names are those of all Icecreams in the cache.
+// names yields the names of all Icecreams in the cache.
 func (c *Controller) names(yield func(cache.ObjectName) bool) {
 	for _, ice := range c.all() {
 		if !yield(nameOf(ice)) {
@@ -223,7 +241,7 @@ func (c *Controller) Count(add func(n int, values ...string)) {
 }
 
 // sync brings one Icecream closer to what its spec asks for.
-func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (again time.Duration, err error) {
+func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAfter time.Duration, err error) {
 	if err := c.writes.EnsureReady(name); err != nil {
 		c.metrics.StaleCacheWait()
 		return 0, worker.Requeue(err)
@@ -251,18 +269,18 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (again tim
 	if err != nil {
 		return 0, err
 	}
-	now, again := icecream.Remember(known, decision, outcome)
+	now, requeueAfter := icecream.Remember(known, decision, outcome)
 	c.memories.Store(name, now.Memory)
 
-	status, news := icecream.Status(known, now, decision, outcome)
-	err = c.report(ctx, known, status, news)
+	status, events := icecream.Status(known, now, decision, outcome)
+	err = c.report(ctx, known, status, events)
 	if apierrors.IsConflict(err) {
 		c.memories.Store(name, now.Memory.WithOutdated(observed))
 	}
 	if err != nil {
 		return 0, err
 	}
-	return again, worker.Terminal(outcome.Err)
+	return requeueAfter, worker.Terminal(outcome.Err)
 }
 
 // forget drops what is remembered of an Icecream that is gone.
@@ -272,21 +290,21 @@ func (c *Controller) forget(name cache.ObjectName) {
 	c.memories.Delete(name)
 }
 
-// pace is the decision, or to wait where it repeats what was refused and others go
-// first. isTurn is false when nothing may be written for now; the Icecream is looked
-// at again when it may.
+// pace returns the decision, or the one to wait if it repeats what was refused and
+// others go first. isTurn is false if nothing may be written for now; the Icecream is
+// synced again when it may.
 func (c *Controller) pace(name cache.ObjectName, d icecream.Decision) (paced icecream.Decision, isTurn bool) {
 	if !d.IsRetry {
 		c.writing.NothingToRetry(name)
 		return d, d.Verdict != icecream.Act || c.writing.Urgent(name)
 	}
 	if !c.writing.Retry(name) {
-		return d.Later(), true
+		return d.Postponed(), true
 	}
 	return d, true
 }
 
-// observe reads from the caches what there is to know about an Icecream. When the
+// observe reads from the caches what there is to know about an Icecream. If the
 // Icecream is gone, the result has none.
 func (c *Controller) observe(name cache.ObjectName) (o icecream.Observed, err error) {
 	o.Now = c.clock.Now()
@@ -303,17 +321,11 @@ func (c *Controller) observe(name cache.ObjectName) (o icecream.Observed, err er
 		o.Icecream = o.Icecream.DeepCopy()
 		o.Icecream.Spec.DeploymentName = o.Icecream.Status.DeploymentName
 	}
-	o.Named, err = c.deployments.Lister().Deployments(name.Namespace).Get(icecream.DeploymentName(o.Icecream))
-	if apierrors.IsNotFound(err) {
-		o.Named = nil
-	} else if err != nil {
-		return o, err
+	for _, kind := range c.children {
+		if o, err = c.observeChildren(o, kind); err != nil {
+			return o, err
+		}
 	}
-	o.Owned, err = c.deployments.TypedInformer().GetTypedIndexer().ByTypedIndex(byOwner, key(name.Namespace, string(o.Icecream.UID)))
-	if err != nil {
-		return o, err
-	}
-	o.OwnerIsGone = c.isOwnerGone(o.Named)
 	if memory, ok := c.memories.Load(name); ok {
 		o.Memory = memory.(icecream.Memory)
 	}
@@ -329,14 +341,35 @@ func (c *Controller) observe(name cache.ObjectName) (o icecream.Observed, err er
 	return o, nil
 }
 
-// isOwnerGone reports whether the Deployment, which may be nil, is controlled by an
-// Icecream that no longer exists.
-func (c *Controller) isOwnerGone(d *appsv1.Deployment) bool {
-	if d == nil || !icecream.IsControlledByAnIcecream(d) {
+// observeChildren adds the objects of a kind that the Icecream controls, and the one
+// whose name it asks for, whoever controls that.
+func (c *Controller) observeChildren(o icecream.Observed, kind childKind) (icecream.Observed, error) {
+	namespace, name := o.Icecream.Namespace, kind.nameFor(o.Icecream)
+	named, exists, err := kind.informer.GetIndexer().GetByKey(key(namespace, name))
+	if err != nil {
+		return o, err
+	}
+	if exists {
+		child := named.(metav1.Object)
+		o = o.WithChild(child, c.isOwnerGone(child))
+	}
+	owned, err := kind.informer.GetIndexer().ByIndex(byOwner, key(namespace, string(o.Icecream.UID)))
+	for _, obj := range owned {
+		if child := obj.(metav1.Object); child.GetName() != name {
+			o = o.WithChild(child, false)
+		}
+	}
+	return o, err
+}
+
+// isOwnerGone reports whether a child is controlled by an Icecream that no longer
+// exists.
+func (c *Controller) isOwnerGone(child metav1.Object) bool {
+	if !icecream.IsControlledByAnIcecream(child) {
 		return false
 	}
-	owner := metav1.GetControllerOfNoCopy(d)
-	ice, err := c.icecreams.Lister().Icecreams(d.Namespace).Get(owner.Name)
+	owner := metav1.GetControllerOfNoCopy(child)
+	ice, err := c.icecreams.Lister().Icecreams(child.GetNamespace()).Get(owner.Name)
 	return apierrors.IsNotFound(err) || err == nil && ice.UID != owner.UID
 }
 
@@ -346,33 +379,16 @@ func (c *Controller) act(ctx context.Context, known icecream.Assessment, d icecr
 	if d.Verdict != icecream.Act {
 		return out, nil
 	}
-	if d.Confirm {
-		if err := c.confirm(ctx, known.Icecream); err != nil {
+	if d.RecheckLive {
+		if err := c.recheckLive(ctx, known.Icecream); err != nil {
 			return out, err
 		}
 	}
 	name := nameOf(known.Icecream)
-	switch {
-	case d.Apply == nil:
-	case d.Apply.UID == nil:
-		out.Deployment, err = c.create(ctx, d.Apply)
-	default:
-		out.Deployment, err = c.apply(ctx, known.Named, d)
-	}
-	if out.Deployment != nil {
-		c.writes.WroteAt(name, deploymentResource, out.Deployment.ResourceVersion)
-	}
-	for _, old := range d.Delete {
-		if err != nil {
-			break
-		}
-		if err = c.delete(ctx, old); err == nil {
-			out.Removed = append(out.Removed, old.UID)
-		}
-	}
+	err = c.write(ctx, name, d, &out)
 	c.writing.Wrote(name, err != nil)
 	switch {
-	case isBehind(err):
+	case response.IsStale(err):
 		return out, worker.Requeue(err)
 	case response.IsRefusal(err):
 		out.Err = err
@@ -382,84 +398,46 @@ func (c *Controller) act(ctx context.Context, known icecream.Assessment, d icecr
 	}
 }
 
-// confirm asks the API server whether the Icecream is still what the cache says.
+// recheckLive asks the API server whether the Icecream is still what the cache says.
 // A deletion reaches the API server before it reaches anything that belongs to
 // the Icecream, but the caches may show these in another order.
-func (c *Controller) confirm(ctx context.Context, cached *v1alpha1.Icecream) error {
-	live, err := c.client.ControllerV1alpha1().Icecreams(cached.Namespace).Get(ctx, cached.Name, metav1.GetOptions{})
+func (c *Controller) recheckLive(ctx context.Context, cached *v1alpha1.Icecream) error {
+	fresh, err := c.client.ControllerV1alpha1().Icecreams(cached.Namespace).Get(ctx, cached.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return worker.Requeue(fmt.Errorf("the Icecream is gone, as the cache will show: %w", err))
 	case err != nil:
-		return fmt.Errorf("confirming that the Icecream still exists: %w", err)
-	case live.UID != cached.UID || live.Generation != cached.Generation || live.DeletionTimestamp != nil:
+		return fmt.Errorf("checking that the Icecream still exists: %w", err)
+	case fresh.UID != cached.UID || fresh.Generation != cached.Generation || fresh.DeletionTimestamp != nil:
 		return worker.Requeue(errors.New("the Icecream has changed, as the cache will show"))
 	}
 	return nil
 }
 
-// create makes a Deployment that does not exist. Should there be one after all,
-// it is not touched.
-func (c *Controller) create(ctx context.Context, want *appsv1ac.DeploymentApplyConfiguration) (*appsv1.Deployment, error) {
-	deployment, err := icecream.NewDeployment(want)
-	if err != nil {
-		return nil, err
-	}
-	created, err := c.kube.AppsV1().Deployments(deployment.Namespace).Create(ctx, deployment, metav1.CreateOptions{FieldManager: icecream.FieldManager})
-	if err != nil {
-		return nil, fmt.Errorf("creating Deployment %q: %w", deployment.Name, err)
-	}
-	return created, nil
-}
-
-// apply sets right what is ours in an existing Deployment, and leaves the rest.
-// The UID in the configuration makes it fail on any other Deployment of the name.
-func (c *Controller) apply(ctx context.Context, live *appsv1.Deployment, d icecream.Decision) (*appsv1.Deployment, error) {
-	deployments := c.kube.AppsV1().Deployments(live.Namespace)
-	if d.Claim != nil {
-		patch, err := icecream.ClaimPatch(live, d.Claim)
+// write writes the decision's children and then carries out its deletions, up to the
+// first that fails.
+func (c *Controller) write(ctx context.Context, name cache.ObjectName, d icecream.Decision, out *icecream.Outcome) error {
+	for _, child := range d.Children {
+		written, err := c.children[child.Resource].Write(ctx, child)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if _, err := deployments.Patch(ctx, live.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: icecream.FieldManager}); err != nil {
-			return nil, fmt.Errorf("claiming fields of Deployment %q: %w", live.Name, err)
+		c.writes.WroteAt(name, child.Resource.GroupResource(), written.GetResourceVersion())
+		out.Written = append(out.Written, written)
+	}
+	for _, old := range d.Deletions {
+		if err := c.children[old.Resource].Delete(ctx, old); err != nil {
+			return err
 		}
-	}
-	applied, err := deployments.Apply(ctx, d.Apply, metav1.ApplyOptions{FieldManager: icecream.FieldManager, Force: true})
-	if err != nil {
-		return nil, fmt.Errorf("updating Deployment %q: %w", live.Name, err)
-	}
-	return applied, nil
-}
-
-// delete removes a Deployment of the Icecream that another has replaced, if it is
-// still as the cache shows it: somebody may have taken it over.
-func (c *Controller) delete(ctx context.Context, old *appsv1.Deployment) error {
-	err := c.kube.AppsV1().Deployments(old.Namespace).Delete(ctx, old.Name, metav1.DeleteOptions{
-		Preconditions:     &metav1.Preconditions{UID: &old.UID, ResourceVersion: &old.ResourceVersion},
-		PropagationPolicy: ptr.To(metav1.DeletePropagationBackground),
-	})
-	if err != nil {
-		return fmt.Errorf("deleting Deployment %q: %w", old.Name, err)
+		out.Deleted = append(out.Deleted, old.UID)
 	}
 	return nil
 }
 
-// isBehind says whether the API server's answer means no more than that it knows
-// something that the caches do not show yet.
-func isBehind(err error) bool { return response.IsStale(err) || isOfAnother(err) }
-
-// isOfAnother says whether an apply was refused because the object of that name
-// has another UID: the API server calls that an invalid change of the UID.
-func isOfAnother(err error) bool {
-	cause, ok := apierrors.StatusCause(err, metav1.CauseTypeFieldValueInvalid)
-	return apierrors.IsInvalid(err) && ok && cause.Field == "metadata.uid"
-}
-
-// report writes the status if it differs from the present one, and then tells the
-// news. What is not urgent may have to wait; the Icecream is looked at again when it
-// need not, and only what was done is told by then.
-func (c *Controller) report(ctx context.Context, known icecream.Assessment, status v1alpha1.IcecreamStatus, news []icecream.Event) (err error) {
+// report writes the status if it differs from the present one, and then records the
+// events. What is not urgent may have to wait; the Icecream is synced again when it no
+// longer has to. Until then, only events about writes are recorded.
+func (c *Controller) report(ctx context.Context, known icecream.Assessment, status v1alpha1.IcecreamStatus, recordable []icecream.Event) (err error) {
 	name, reported := nameOf(known.Icecream), known.Icecream
 	switch may := c.mayReport(reported.Status, status); {
 	case may == nil:
@@ -470,19 +448,19 @@ func (c *Controller) report(ctx context.Context, known icecream.Assessment, stat
 			return err
 		}
 	default:
-		news = slices.DeleteFunc(news, func(e icecream.Event) bool { return !e.IsDeed })
+		recordable = slices.DeleteFunc(recordable, func(e icecream.Event) bool { return !e.IsWrite })
 	}
-	for _, event := range news {
+	for _, event := range recordable {
 		c.recorder.Eventf(reported, nil, event.Type, event.Reason, event.Action, "%s", event.Note)
 		if event.Reason == v1alpha1.ReasonScheduled {
-			klog.FromContext(ctx).Info("Placement changed", "placement", icecream.Roster(known.Observed))
+			klog.FromContext(ctx).Info("Placement changed", "placement", icecream.Roster(known))
 		}
 	}
 	return nil
 }
 
-// mayReport is what to ask before the change from one status to another is written;
-// nil when there is none.
+// mayReport returns what to ask before the change from one status to another is
+// written; nil if nothing has changed.
 func (c *Controller) mayReport(from, to v1alpha1.IcecreamStatus) func(cache.ObjectName) bool {
 	switch {
 	case equality.Semantic.DeepEqual(from, to):
@@ -495,13 +473,13 @@ func (c *Controller) mayReport(from, to v1alpha1.IcecreamStatus) func(cache.Obje
 }
 
 // writeStatus replaces the status, whoever has written to it before. The API server
-// refuses it if the Icecream is no longer the one that the status was made from, so
-// a lost answer or a stale cache cannot bring back the past.
+// refuses that if the Icecream has changed since the status was made from it, so
+// neither a lost response nor a stale cache can bring back the past.
 func (c *Controller) writeStatus(ctx context.Context, ice *v1alpha1.Icecream, status v1alpha1.IcecreamStatus) (*v1alpha1.Icecream, error) {
 	c.writing.Reported(nameOf(ice))
 	updated, err := c.client.ControllerV1alpha1().Icecreams(ice.Namespace).UpdateStatus(ctx, icecream.NewStatus(ice, status), metav1.UpdateOptions{FieldManager: icecream.FieldManager})
 	c.metrics.StatusWrite(err)
-	if isBehind(err) {
+	if response.IsStale(err) {
 		return nil, worker.Requeue(err)
 	}
 	if err != nil {
@@ -513,32 +491,39 @@ func (c *Controller) writeStatus(ctx context.Context, ice *v1alpha1.Icecream, st
 
 // fillCaches says what the caches keep of each object and what they find it by.
 func (c *Controller) fillCaches() error {
-	return errors.Join(
-		c.icecreams.TypedInformer().AddTypedIndexers(informers.IcecreamIndexers{
-			byLabel: func(ice *v1alpha1.Icecream) ([]string, error) {
-				return []string{key(ice.Namespace, icecream.LabelValue(ice.Name))}, nil
-			},
-			byDeployment: func(ice *v1alpha1.Icecream) ([]string, error) {
-				return []string{key(ice.Namespace, icecream.DeploymentName(ice))}, nil
-			},
-		}),
-		c.deployments.TypedInformer().AddTypedIndexers(appsinformers.DeploymentIndexers{
-			byOwner: func(d *appsv1.Deployment) ([]string, error) {
-				if owner := metav1.GetControllerOfNoCopy(d); owner != nil {
-					return []string{key(d.Namespace, string(owner.UID))}, nil
-				}
-				return nil, nil
-			},
-		}),
-		c.pods.TypedInformer().AddTypedIndexers(coreinformers.PodIndexers{
-			byLabel: func(pod *corev1.Pod) ([]string, error) {
-				return []string{key(pod.Namespace, pod.Labels[icecream.LabelIcecream])}, nil
-			},
-		}),
+	var errs []error
+	for _, kind := range c.children {
+		errs = append(errs, kind.informer.SetTransform(kind.strip), kind.informer.AddIndexers(cache.Indexers{byOwner: ownerKeys}))
+	}
+	return errors.Join(append(errs,
 		c.icecreams.Informer().SetTransform(informer.Stripped(icecream.StripIcecream)),
-		c.deployments.Informer().SetTransform(informer.Stripped(icecream.StripDeployment)),
+		c.icecreams.TypedInformer().AddTypedIndexers(informers.IcecreamIndexers{byLabel: labelKeys, byChild: c.childKeys}),
 		c.pods.Informer().SetTransform(informer.Stripped(icecream.StripPod)),
-	)
+		c.pods.TypedInformer().AddTypedIndexers(coreinformers.PodIndexers{byLabel: podKeys}),
+	)...)
+}
+
+func labelKeys(ice *v1alpha1.Icecream) ([]string, error) {
+	return []string{key(ice.Namespace, icecream.LabelValue(ice.Name))}, nil
+}
+
+func podKeys(pod *corev1.Pod) ([]string, error) {
+	return []string{key(pod.Namespace, pod.Labels[icecream.LabelIcecream])}, nil
+}
+
+func (c *Controller) childKeys(ice *v1alpha1.Icecream) (keys []string, err error) {
+	for resource, kind := range c.children {
+		keys = append(keys, childKey(resource, ice.Namespace, kind.nameFor(ice)))
+	}
+	return keys, nil
+}
+
+func ownerKeys(obj any) ([]string, error) {
+	child := obj.(metav1.Object)
+	if owner := metav1.GetControllerOfNoCopy(child); owner != nil {
+		return []string{key(child.GetNamespace(), string(owner.UID))}, nil
+	}
+	return nil, nil
 }
 
 // followEvents turns what happens to an object into the names of the Icecreams
@@ -559,17 +544,6 @@ func (c *Controller) followEvents() error {
 	if err != nil {
 		return err
 	}
-	deployments, err := c.deployments.TypedInformer().AddTypedEventHandler(appsinformers.DeploymentHandlerFuncs{
-		AddFunc: c.followDeployment,
-		UpdateFunc: func(before, after *appsv1.Deployment) {
-			c.followDeployment(before)
-			c.followDeployment(after)
-		},
-		DeleteFunc: func(d appsinformers.DeletedDeployment) { c.followDeployment(d.OptionalObj) },
-	})
-	if err != nil {
-		return err
-	}
 	pods, err := c.pods.TypedInformer().AddTypedEventHandler(coreinformers.PodHandlerFuncs{
 		AddFunc: c.followPod,
 		UpdateFunc: func(before, after *corev1.Pod) {
@@ -581,7 +555,19 @@ func (c *Controller) followEvents() error {
 	if err != nil {
 		return err
 	}
-	c.WaitFor(icecreams.HasSyncedChecker(), deployments.HasSyncedChecker(), pods.HasSyncedChecker())
+	c.WaitFor(icecreams.HasSyncedChecker(), pods.HasSyncedChecker())
+	for resource, kind := range c.children {
+		follow := func(obj any) { c.followChild(resource, obj) }
+		children, err := kind.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    follow,
+			UpdateFunc: func(before, after any) { follow(before); follow(after) },
+			DeleteFunc: follow,
+		})
+		if err != nil {
+			return err
+		}
+		c.WaitFor(children.HasSyncedChecker())
+	}
 	return nil
 }
 
@@ -592,22 +578,26 @@ func asksForTheSame(before, after *v1alpha1.Icecream) bool {
 		before.DeletionTimestamp.Equal(after.DeletionTimestamp)
 }
 
-// followDeployment asks for a look at the Icecream that controls the Deployment,
-// if there is one, and at those that would like to have its name.
-func (c *Controller) followDeployment(d *appsv1.Deployment) {
-	if d == nil {
+// followChild adds the Icecream that controls the object, if there is one, and those
+// that ask for an object of its name.
+func (c *Controller) followChild(resource schema.GroupVersionResource, obj any) {
+	if deleted, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = deleted.Obj
+	}
+	child, ok := obj.(metav1.Object)
+	if !ok {
 		return // deleted without ever having been seen
 	}
-	if owner := metav1.GetControllerOfNoCopy(d); owner != nil {
-		ice, err := c.icecreams.Lister().Icecreams(d.Namespace).Get(owner.Name)
+	if owner := metav1.GetControllerOfNoCopy(child); owner != nil {
+		ice, err := c.icecreams.Lister().Icecreams(child.GetNamespace()).Get(owner.Name)
 		if err == nil && ice.UID == owner.UID {
-			c.AddAfter(nameOf(ice), burst)
+			c.AddAfter(nameOf(ice), batchPeriod)
 		}
 	}
-	c.follow(byDeployment, key(d.Namespace, d.Name))
+	c.follow(byChild, childKey(resource, child.GetNamespace(), child.GetName()))
 }
 
-// followPod asks for a look at the Icecream whose label the Pod carries.
+// followPod adds the Icecream whose label the Pod carries.
 func (c *Controller) followPod(pod *corev1.Pod) {
 	if pod == nil {
 		return // deleted without ever having been seen
@@ -615,8 +605,8 @@ func (c *Controller) followPod(pod *corev1.Pod) {
 	c.follow(byLabel, key(pod.Namespace, pod.Labels[icecream.LabelIcecream]))
 }
 
-// follow asks for a look, in a moment, at the Icecreams that the index finds. An
-// Icecream that is not in the cache yet will be looked at when it is.
+// follow adds the Icecreams that the index finds. One that is not in the cache yet will
+// be added when it is.
 func (c *Controller) follow(index, key string) {
 	// The only error is that of an index that was never set up.
 	icecreams, err := c.icecreams.TypedInformer().GetTypedIndexer().ByTypedIndex(index, key)
@@ -624,10 +614,14 @@ func (c *Controller) follow(index, key string) {
 		utilruntime.HandleError(err)
 	}
 	for _, ice := range icecreams {
-		c.AddAfter(nameOf(ice), burst)
+		c.AddAfter(nameOf(ice), batchPeriod)
 	}
 }
 
 func nameOf(obj metav1.Object) cache.ObjectName { return cache.MetaObjectToName(obj) }
 
 func key(namespace, value string) string { return cache.NewObjectName(namespace, value).String() }
+
+func childKey(resource schema.GroupVersionResource, namespace, name string) string {
+	return key(namespace, resource.Resource+"/"+name)
+}

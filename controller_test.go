@@ -18,11 +18,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/icecream"
+	"nicoleh.io/k8s-controller/pkg/kit/apply"
 )
 
 func TestMain(m *testing.M) {
@@ -565,7 +567,8 @@ func TestMissedDeletions(t *testing.T) {
 	})
 	t.Run("of something never seen", func(*testing.T) {
 		c := &Controller{}
-		c.followDeployment(nil)
+		c.followChild(icecream.Deployments, nil)
+		c.followChild(icecream.Deployments, cache.DeletedFinalStateUnknown{Key: "parlour/sundae"})
 		c.followPod(nil)
 	})
 }
@@ -613,8 +616,9 @@ func TestEveryOrderOfEventsEndsTheSame(t *testing.T) {
 		edit(c, "sundae", func(ice *v1alpha1.Icecream) { ice.Spec.Replicas = ptr.To[int32](2) })
 		c.lacks(deploymentsGVR, "sundae")
 		// A controller before this one has created it, and was killed then.
-		d, err := icecream.NewDeployment(icecream.Decide(icecream.Assess(icecream.Observed{Now: time.Now(), Icecream: c.icecream("sundae")})).Apply)
-		if err != nil {
+		d := &appsv1.Deployment{}
+		decision := icecream.Decide(icecream.Assess(icecream.Observed{Now: time.Now(), Icecream: c.icecream("sundae")}))
+		if err := apply.Convert(decision.Children[0].Want, d); err != nil {
 			c.t.Fatal(err)
 		}
 		c.has(d)

@@ -134,8 +134,10 @@ func TestFlagErrors(t *testing.T) {
 		args []string
 		want []string // to be found in one line
 	}{
-		{"a negative window", []string{"-status-window", "-1s"}, []string{"-status-window"}},
-		{"a negative patience", []string{"-stall-after", "-1s"}, []string{"-stall-after"}},
+		{"a negative window", []string{"-icecream-status-window", "-1s"}, []string{"-icecream-status-window"}},
+		{"a negative patience", []string{"-icecream-stall-after", "-1s"}, []string{"-icecream-stall-after"}},
+		{"a negative window by its former name", []string{"-status-window", "-1s"}, []string{"-icecream-status-window"}},
+		{"two names for one flag", []string{"-stall-after=2s", "-icecream-stall-after=3s"}, []string{"-stall-after", "2s", "-icecream-stall-after", "3s"}},
 		{"a controller that does not exist", []string{"-controllers", "icecream,cake"}, []string{"-controllers", `"cake"`, "icecream"}},
 		{"no controller", []string{"-controllers=-icecream,*"}, []string{"-controllers", "nothing"}},
 		{"secretsync in one namespace", []string{"-controllers", "secretsync", "-namespace", "team"}, []string{"-namespace=team", "secretsync"}},

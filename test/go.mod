@@ -18,6 +18,7 @@ require (
 	k8s.io/utils v0.0.0-20260707023825-cf1189d6abe3
 	nicoleh.io/k8s-controller v0.0.0-00010101000000-000000000000
 	nicoleh.io/k8s-controller/hack/local-cluster v0.0.0-00010101000000-000000000000
+	sigs.k8s.io/structured-merge-diff/v6 v6.4.2
 	sigs.k8s.io/yaml v1.6.0
 )
 
@@ -63,5 +64,4 @@ require (
 	k8s.io/kube-openapi v0.0.0-20260821135717-be32def86098 // indirect
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
 	sigs.k8s.io/randfill v1.0.0 // indirect
-	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // indirect
 )

@@ -8,8 +8,10 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/apply"
 )
 
 // Observed is everything that goes into a decision about one Icecream: what the
@@ -17,15 +19,15 @@ import (
 // changed here.
 type Observed struct {
 	Now time.Time
-	// StallAfter is how long a trouble may last before the Icecream is Stalled,
-	// and how long it must have been well after a crash before it is Ready.
+	// StallAfter is how long a problem may last before the Icecream is Stalled, and how
+	// long the Icecream must have been complete after a crash before it is Ready.
 	StallAfter time.Duration
 
 	Icecream *v1alpha1.Icecream
 	// Undecodable says why the Icecream's spec could not be decoded; empty if it
 	// was. The spec is then not what it asks for.
 	Undecodable string
-	Named       *appsv1.Deployment   // the one of the name asked for, whoever owns it; nil when there is none
+	Named       *appsv1.Deployment   // the one of the name asked for, whoever owns it; nil if there is none
 	Owned       []*appsv1.Deployment // those that the Icecream controls, in any order
 	Pods        []Pod                // those that carry the Icecream's label, in any order
 	// OwnerIsGone reports that Named is controlled by an Icecream that no longer
@@ -35,23 +37,53 @@ type Observed struct {
 	Memory Memory
 }
 
-// Assessment is what is known about one Icecream, worked out once: the decision
-// and the status both read it.
+// WithChild returns what is observed with an object that exists: one that the Icecream
+// controls, or that has the name of a child that it asks for. ownerIsGone reports that it
+// is controlled by an Icecream that no longer exists.
+func (o Observed) WithChild(child metav1.Object, ownerIsGone bool) Observed {
+	d, ok := child.(*appsv1.Deployment)
+	if !ok {
+		return o
+	}
+	if d.Name == DeploymentName(o.Icecream) {
+		o.Named, o.OwnerIsGone = d, ownerIsGone
+	}
+	if metav1.IsControlledBy(d, o.Icecream) {
+		o.Owned = append(o.Owned, d)
+	}
+	return o
+}
+
+// Assessment is what is known about one Icecream. It is worked out once per sync, and
+// again if a write has changed something; the decision and the status both read it.
 type Assessment struct {
 	Observed
 
-	target     *appsv1.Deployment   // the Icecream's Deployment of the name asked for, or nil
-	old        []*appsv1.Deployment // its Deployments of other names, sorted by name
-	isComplete bool                 // nothing is left to do for anybody
-	memory     Memory               // Observed.Memory with what is seen now
-	left       []Difference         // what the API server stored otherwise than it was just requested to
+	want     *appsv1ac.DeploymentApplyConfiguration // the Deployment that the spec asks for
+	specHash string                                 // the hash that Pods made from the spec carry
+
+	target      *appsv1.Deployment      // the Icecream's Deployment of the name asked for, or nil
+	old         []*appsv1.Deployment    // its Deployments of other names, sorted by name
+	inUse       *appsv1.Deployment      // the Deployment that runs its Pods, or nil
+	isRolledOut bool                    // target is: there are as many Pods as asked for, and no others
+	isComplete  bool                    // nothing is left to do for anybody
+	updated     int32                   // how many Pods are made from the spec
+	nodes       []v1alpha1.IcecreamNode // where its Pods run, sorted by name
+	memory      Memory                  // Observed.Memory with what is seen now
+	storedDrift []apply.Difference      // what the API server has just stored otherwise than requested
 }
 
 // Assess works out what is known about an Icecream.
 func Assess(o Observed) Assessment {
-	a := Assessment{Observed: o}
+	return assess(o, desired(o.Icecream), placement(o))
+}
+
+func assess(o Observed, want *appsv1ac.DeploymentApplyConfiguration, nodes []v1alpha1.IcecreamNode) Assessment {
+	a := Assessment{Observed: o, want: want, nodes: nodes}
+	a.specHash = want.Spec.Template.Annotations[AnnotationSpecHash]
 	if o.Named != nil && metav1.IsControlledBy(o.Named, o.Icecream) {
 		a.target = o.Named
+		a.isRolledOut = isRolledOut(o.Named)
 	}
 	for _, d := range o.Owned {
 		if d.Name != DeploymentName(o.Icecream) {
@@ -59,28 +91,46 @@ func Assess(o Observed) Assessment {
 		}
 	}
 	slices.SortFunc(a.old, func(a, b *appsv1.Deployment) int { return strings.Compare(a.Name, b.Name) })
+	a.inUse = a.findInUse()
 	a.isComplete = a.hasNothingLeft()
+	a.updated = a.countUpdated()
 	a.memory = a.notice()
 	return a
 }
 
-// after is what is known once the Deployment of the name asked for has become
+// after returns what is known once the Deployment of the name asked for has become
 // what the API server answered to a write.
 func (a Assessment) after(out Outcome) Assessment {
-	if out.Deployment == nil {
+	written := out.deployment()
+	if written == nil {
 		return a
 	}
 	o := a.Observed
-	o.Named = out.Deployment
-	o.Owned = append(slices.Clone(a.old), out.Deployment)
-	return Assess(o)
+	o.Named = written
+	o.Owned = append(slices.Clone(a.old), written)
+	return assess(o, a.want, a.nodes)
+}
+
+// findInUse returns the Deployment that runs the Icecream's Pods: the one of the name
+// asked for, unless that has yet to take the place of another.
+func (a Assessment) findInUse() *appsv1.Deployment {
+	old := slices.DeleteFunc(slices.Clone(a.old), func(d *appsv1.Deployment) bool { return d.DeletionTimestamp != nil })
+	if len(old) == 0 || a.isRolledOut {
+		return a.target
+	}
+	for _, d := range old {
+		if d.Name == a.Icecream.Status.DeploymentName {
+			return d
+		}
+	}
+	return old[0]
 }
 
 // hasNothingLeft reports whether nothing is left to do for anybody. It asks the Pods
 // as well as the Deployment, so that an Icecream is never Ready with nodes missing
 // from its status because one cache was ahead of the other.
 func (a Assessment) hasNothingLeft() bool {
-	if a.target == nil || len(a.old) > 0 || !isRolledOut(a.target) {
+	if !a.isRolledOut || len(a.old) > 0 {
 		return false
 	}
 	label := LabelValue(a.target.Name)
@@ -99,20 +149,31 @@ func (a Assessment) hasNothingLeft() bool {
 	return placed == a.target.Status.Replicas && ready == a.target.Status.Replicas
 }
 
-// current are the Pods of the Deployment asked for that are made from the current
-// spec.
+// countUpdated returns how many Pods are made from the spec. As long as the Deployment
+// speaks only of an earlier one, the Pods themselves are counted.
+func (a Assessment) countUpdated() int32 {
+	d := a.target
+	switch {
+	case d == nil:
+		return 0
+	case isObserved(d):
+		return d.Status.UpdatedReplicas
+	}
+	var current int32
+	for range a.current() {
+		current++
+	}
+	return min(current, d.Status.UpdatedReplicas)
+}
+
+// current are the Pods of the Deployment asked for that are made from the spec.
 func (a Assessment) current() iter.Seq[Pod] {
-	label, hash := LabelValue(a.target.Name), specHash(a.Icecream.Spec)
+	label := LabelValue(a.target.Name)
 	return func(yield func(Pod) bool) {
 		for _, pod := range a.Pods {
-			if pod.Deployment == label && pod.SpecHash == hash && !yield(pod) {
+			if pod.Deployment == label && pod.SpecHash == a.specHash && !yield(pod) {
 				return
 			}
 		}
 	}
-}
-
-// isTerminating reports whether all of these Deployments are being deleted.
-func isTerminating(deployments []*appsv1.Deployment) bool {
-	return !slices.ContainsFunc(deployments, func(d *appsv1.Deployment) bool { return d.DeletionTimestamp == nil })
 }

@@ -46,16 +46,19 @@ func TestCost(t *testing.T) {
 	for _, o := range []*Observed{&small, &large} {
 		o.Icecream.Status, _ = statusOf(*o, decide(*o), Outcome{})
 	}
+	few, many := Assess(small), Assess(large)
 	pod := newPod()
 	tests := []struct {
 		name  string
 		run   func()
 		limit float64
 	}{
-		{"deciding that nothing is to be done", func() { decide(small) }, 700},
-		{"deciding that for 5,000 Pods", func() { decide(large) }, 700},
-		{"the status of 3 Pods", func() { statusOf(small, Decision{}, Outcome{}) }, 80},
-		{"the status of 5,000 Pods on as many nodes", func() { statusOf(large, Decision{}, Outcome{}) }, 5800},
+		{"assessing 3 Pods", func() { Assess(small) }, 80},
+		{"assessing 5,000 Pods on as many nodes", func() { Assess(large) }, 5400},
+		{"deciding that nothing is to be done", func() { Decide(few) }, 400},
+		{"deciding that for 5,000 Pods", func() { Decide(many) }, 400},
+		{"the status of 3 Pods", func() { statusAfter(few, Decision{}, Outcome{}) }, 80},
+		{"the status of 5,000 Pods on as many nodes", func() { statusAfter(many, Decision{}, Outcome{}) }, 500},
 		{"reading a Pod that is well", func() { PodOf(pod) }, 0},
 	}
 	for _, tt := range tests {

@@ -3,13 +3,15 @@ package icecream
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/apply"
 )
 
 // Verdict says how a Decision leaves things.
@@ -35,32 +37,47 @@ type Decision struct {
 	// same was refused before.
 	Reason, Message string
 
-	// Apply is the Deployment to write. Without a UID it does not exist and is
-	// to be created; with one it is to be applied to that very object.
-	Apply *appsv1ac.DeploymentApplyConfiguration
-	// Claim, unless nil, is what the Deployment's managedFields have to be
-	// before Apply can drop what the spec no longer asks for.
-	Claim []metav1.ManagedFieldsEntry
-	// Drift is what Apply is to set right in an existing Deployment.
-	Drift []Difference
-	// Delete are Deployments that have been replaced. They are deleted one by
-	// one, each under the precondition of its UID and resourceVersion.
-	Delete []*appsv1.Deployment
-	// Confirm: what is to be done would be wrong for an Icecream that is being
-	// deleted, and caches may not show that yet; so ask the API server first.
-	Confirm bool
+	// Children are the objects to write, of any kind, one after the other.
+	Children []apply.Child
+	// Deletions are the objects to delete after that, of any kind, one after the other.
+	// Nothing follows what fails.
+	Deletions []apply.Deletion
+	// RecheckLive: all this would be wrong for an Icecream that is being deleted, and
+	// the caches may not show that yet; so ask the API server first.
+	RecheckLive bool
 	// IsRetry: the same was refused before, so others may go first.
 	IsRetry bool
 
-	// Again, when above zero, is when to look again even if nothing changes.
-	Again time.Duration
+	// RequeueAfter, if not zero, is when to look again even if nothing changes.
+	RequeueAfter time.Duration
+}
+
+// Outcome is what came of carrying out a Decision.
+type Outcome struct {
+	// Written are the Decision's Children as the API server stored them, up to the
+	// first that it refused.
+	Written []metav1.Object
+	// Deleted are the UIDs of the Deletions, up to the first that it refused.
+	Deleted []types.UID
+	// Err is the API server's refusal; nil if everything was done.
+	Err error
+}
+
+// deployment returns the Deployment that was written; nil if none was.
+func (o Outcome) deployment() *appsv1.Deployment {
+	for _, written := range o.Written {
+		if d, ok := written.(*appsv1.Deployment); ok {
+			return d
+		}
+	}
+	return nil
 }
 
 // Decide says what should be written now. A spec that cannot be carried out is a
 // Blocked decision, not an error.
 func Decide(a Assessment) Decision {
 	if a.Icecream.DeletionTimestamp != nil {
-		// What is ours is the garbage collector's now.
+		// What is ours now belongs to the garbage collector.
 		return Decision{Verdict: Converged}
 	}
 	if a.Undecodable != "" {
@@ -71,49 +88,46 @@ func Decide(a Assessment) Decision {
 		d = a.decideOld()
 	}
 	if d.Verdict == Act {
-		d = a.patient(d)
+		d = a.backOff(d)
 	}
-	d.Again = soonest(d.Again, a.again())
+	d.RequeueAfter = minRequeue(d.RequeueAfter, a.requeueAfter())
 	return d
 }
 
 // ownerCheck is how often to look whether a Deployment whose owner is gone still
-// has none: an owner that the cache had not shown yet is no event of the
-// Deployment.
+// has none: if the cache shows the owner later, that is no event of the Deployment.
 const ownerCheck = time.Minute
 
 // decideDeployment looks at the Deployment of the name asked for.
 func (a Assessment) decideDeployment() Decision {
-	want := desired(a.Icecream)
 	live := a.Named
 	switch {
 	case live == nil:
 		// Once a status has been written, the Deployment may be gone because the
 		// Icecream is, too.
-		return Decision{Verdict: Act, Apply: want, Confirm: a.Icecream.Status.ObservedGeneration > 0}
+		return Decision{Verdict: Act, Children: []apply.Child{a.child(nil)}, RecheckLive: a.Icecream.Status.ObservedGeneration > 0}
 
 	case a.target != nil && live.DeletionTimestamp != nil:
 		return waitForEnd(live, "Deployment %q is being deleted and will be created again")
 
 	case a.target != nil:
-		drift, claim := driftOf(live, want, a.Icecream.Spec.Resources)
-		if len(drift) == 0 || a.memory.Write.accepts(want, live.UID, drift) {
+		child := a.child(live)
+		if len(child.Drift) == 0 || a.memory.Write.accepts(child) {
 			return Decision{Verdict: Converged}
 		}
-		return Decision{Verdict: Act, Apply: want.WithUID(live.UID), Claim: claim, Drift: drift}
+		return Decision{Verdict: Act, Children: []apply.Child{child}}
 
 	case live.DeletionTimestamp != nil:
 		return waitForEnd(live, "Deployment %q, which is not managed by this Icecream, is being deleted")
 
 	case a.OwnerIsGone:
 		d := waitForEnd(live, "Deployment %q belonged to an Icecream that no longer exists, and is about to be deleted")
-		d.Again = ownerCheck
+		d.RequeueAfter = ownerCheck
 		return d
 
 	case isOrphan(a.Icecream, live):
 		// It may have been orphaned on purpose, by a deletion of the Icecream.
-		drift, claim := driftOf(live, want, a.Icecream.Spec.Resources)
-		return Decision{Verdict: Act, Apply: want.WithUID(live.UID), Claim: claim, Drift: drift, Confirm: true}
+		return Decision{Verdict: Act, Children: []apply.Child{a.child(live)}, RecheckLive: true}
 
 	default:
 		return Decision{
@@ -132,21 +146,21 @@ func waitForEnd(d *appsv1.Deployment, format string) Decision {
 // decideOld looks at the Deployments of names asked for before, which may go once
 // the present one can take their place.
 func (a Assessment) decideOld() Decision {
-	var remove []*appsv1.Deployment
-	for _, d := range a.old {
-		if d.DeletionTimestamp == nil && isRolledOut(a.Named) {
-			remove = append(remove, d)
+	d := Decision{Verdict: Act, RecheckLive: true}
+	for _, old := range a.old {
+		if old.DeletionTimestamp == nil && a.isRolledOut {
+			d.Deletions = append(d.Deletions, apply.Delete(Deployments, old))
 		}
 	}
-	if len(remove) == 0 {
+	if len(d.Deletions) == 0 {
 		return Decision{Verdict: Converged}
 	}
-	return Decision{Verdict: Act, Delete: remove, Confirm: true}
+	return d
 }
 
-// patient has a decision wait that was carried out before, if that was refused or
+// backOff has a decision wait that was carried out before, if that was refused or
 // somebody keeps undoing it.
-func (a Assessment) patient(d Decision) Decision {
+func (a Assessment) backOff(d Decision) Decision {
 	last := lastOf(&a.memory, d)
 	if last.Want == "" || last.Want != d.want() {
 		return d
@@ -154,19 +168,19 @@ func (a Assessment) patient(d Decision) Decision {
 	wait := last.wait(a.Now)
 	switch {
 	case last.Reason != "" && wait > 0:
-		return Decision{Verdict: refused(last.Reason), Reason: last.Reason, Message: last.Message, Again: wait}
+		return Decision{Verdict: refused(last.Reason), Reason: last.Reason, Message: last.Message, RequeueAfter: wait}
 	case last.Reason != "":
 		d.Reason, d.Message, d.IsRetry = last.Reason, last.Message, true
 		return d
 	case wait > 0:
-		return Decision{Verdict: Wait, Reason: v1alpha1.ReasonDeploymentContested, Message: cmp.Or(last.Contest, d.contest(a.Named)), Again: wait}
+		return Decision{Verdict: Wait, Reason: v1alpha1.ReasonDeploymentContested, Message: cmp.Or(last.Contest, d.contest(a.Named)), RequeueAfter: wait}
 	default:
 		return d
 	}
 }
 
-// refused is the verdict while a write that was refused for that reason is not to
-// be repeated yet.
+// refused returns the verdict for as long as a write that was refused for that reason
+// is not to be repeated yet.
 func refused(reason string) Verdict {
 	if reason == v1alpha1.ReasonInvalidSpec {
 		return Blocked
@@ -174,46 +188,77 @@ func refused(reason string) Verdict {
 	return Wait
 }
 
-// Later is the decision of someone who has to let others go first.
-func (d Decision) Later() Decision {
-	return Decision{Verdict: refused(d.Reason), Reason: d.Reason, Message: d.Message, Again: d.Again}
+// Postponed returns the decision to wait instead, so that others go first with what was
+// refused before.
+func (d Decision) Postponed() Decision {
+	return Decision{Verdict: refused(d.Reason), Reason: d.Reason, Message: d.Message, RequeueAfter: d.RequeueAfter}
 }
 
-// want is a fingerprint of what the decision writes, whichever object it is
+// want returns a fingerprint of what the decision writes, whichever objects it is
 // written to.
 func (d Decision) want() string {
-	if d.Apply != nil {
-		anywhere := *d.Apply.ObjectMetaApplyConfiguration
-		anywhere.UID = nil
-		apply := *d.Apply
-		apply.ObjectMetaApplyConfiguration = &anywhere
-		return fingerprintOf(apply)
+	if len(d.Children) > 0 {
+		return wantOf(d.Children...)
 	}
-	var uids []string
-	for _, old := range d.Delete {
-		uids = append(uids, string(old.UID))
+	var uids []types.UID
+	for _, old := range d.Deletions {
+		uids = append(uids, old.UID)
 	}
 	return fingerprintOf(uids)
 }
 
-// again is when something changes by the mere passing of time; zero if nothing
-// does.
-func (a Assessment) again() time.Duration {
+func wantOf(children ...apply.Child) string {
+	var wants []apply.Configuration
+	for _, child := range children {
+		wants = append(wants, child.Want)
+	}
+	return fingerprintOf(wants)
+}
+
+// drift returns what the decision is to repair.
+func (d Decision) drift() (drift []apply.Difference) {
+	for _, child := range d.Children {
+		drift = append(drift, child.Drift...)
+	}
+	return drift
+}
+
+// contest says who has changed in live what the decision is to repair.
+func (d Decision) contest(live *appsv1.Deployment) string {
+	if live == nil {
+		return fmt.Sprintf("Deployment %q keeps being deleted; the controller waits longer each time before it creates it again", *d.Children[0].Want.GetName())
+	}
+	drift := d.drift()
+	var fields []string
+	for _, f := range drift {
+		fields = append(fields, f.Field)
+	}
+	what := "Deployment " + live.Name
+	if len(fields) > 0 {
+		what = fmt.Sprintf("%s of Deployment %q", strings.Join(fields, ", "), live.Name)
+	}
+	who := cmp.Or(strings.Join(owner.OthersIn(live, drift), ", "), "Somebody")
+	return clip(fmt.Sprintf("%s keeps changing %s; the controller waits longer each time before it repairs that", who, what), maxMessage)
+}
+
+// requeueAfter returns when something changes by the mere passing of time; zero if
+// nothing does.
+func (a Assessment) requeueAfter() time.Duration {
 	var next time.Duration
 	if left, never := a.memory.stallsIn(a.Now); !never {
 		next = left
 	}
 	if !a.memory.Gone.IsZero() {
-		next = soonest(next, a.memory.settledAt(a.Now).Add(a.StallAfter).Sub(a.Now))
+		next = minRequeue(next, a.memory.settledAt(a.Now).Add(a.StallAfter).Sub(a.Now))
 	}
 	if a.memory.Write.isContested(a.Now) {
-		next = soonest(next, a.memory.Write.wait(a.Now))
+		next = minRequeue(next, a.memory.Write.wait(a.Now))
 	}
 	return next
 }
 
-// soonest is the shorter of two delays, of which zero means none.
-func soonest(a, b time.Duration) time.Duration {
+// minRequeue returns the shorter of two delays, of which zero means none.
+func minRequeue(a, b time.Duration) time.Duration {
 	if a == 0 || b == 0 {
 		return max(a, b)
 	}

@@ -23,22 +23,24 @@ type intent struct {
 	Reason   string
 	Creates  string // a Deployment's name
 	Applies  string
-	Claims   bool
+	Moves    bool // fields from one entry of the managedFields to another
 	Deletes  []string
-	Confirms bool
-	Again    time.Duration
+	Rechecks bool
+
+	RequeueAfter time.Duration
 }
 
 func intentOf(d Decision) intent {
-	in := intent{Verdict: d.Verdict, Reason: d.Reason, Claims: d.Claim != nil, Confirms: d.Confirm, Again: d.Again}
-	switch {
-	case d.Apply == nil:
-	case d.Apply.UID == nil:
-		in.Creates = *d.Apply.Name
-	default:
-		in.Applies = *d.Apply.Name
+	in := intent{Verdict: d.Verdict, Reason: d.Reason, Rechecks: d.RecheckLive, RequeueAfter: d.RequeueAfter}
+	for _, child := range d.Children {
+		in.Moves = in.Moves || child.ManagedFields != nil
+		if child.UID == "" {
+			in.Creates += *child.Want.GetName()
+		} else {
+			in.Applies += *child.Want.GetName()
+		}
 	}
-	for _, old := range d.Delete {
+	for _, old := range d.Deletions {
 		in.Deletes = append(in.Deletes, old.Name)
 	}
 	slices.Sort(in.Deletes)
@@ -103,7 +105,7 @@ func TestDecide(t *testing.T) {
 	}, {
 		name: "a Deployment that has gone is created again, if the Icecream has not gone too",
 		ice:  newIcecream(reported),
-		want: intent{Verdict: Act, Creates: "sundae", Confirms: true},
+		want: intent{Verdict: Act, Creates: "sundae", Rechecks: true},
 	}, {
 		name: "names of 200 characters work",
 		ice: newIcecream(calls(long+"2"), func(ice *v1alpha1.Icecream) {
@@ -117,11 +119,11 @@ func TestDecide(t *testing.T) {
 	}, {
 		name:        "a rollout that is under way is nobody's business",
 		deployments: []*appsv1.Deployment{with("", func(d *appsv1.Deployment) { d.Status = appsv1.DeploymentStatus{} })},
-		want:        intent{Verdict: Converged, Again: deadline},
+		want:        intent{Verdict: Converged, RequeueAfter: deadline},
 	}, {
 		name:        "drift in a field of ours is repaired",
 		deployments: []*appsv1.Deployment{with("", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](9) })},
-		want:        intent{Verdict: Act, Applies: "sundae", Again: deadline},
+		want:        intent{Verdict: Act, Applies: "sundae", RequeueAfter: deadline},
 	}, {
 		name: "a changed spec is rolled out",
 		ice: newIcecream(reported, func(ice *v1alpha1.Icecream) {
@@ -152,7 +154,7 @@ func TestDecide(t *testing.T) {
 		ice:         newIcecream(func(ice *v1alpha1.Icecream) { ice.UID = "uid-of-the-next" }),
 		deployments: []*appsv1.Deployment{with("")},
 		ownerIsGone: true,
-		want:        intent{Verdict: Wait, Reason: v1alpha1.ReasonDeploymentTerminating, Again: time.Minute},
+		want:        intent{Verdict: Wait, Reason: v1alpha1.ReasonDeploymentTerminating, RequeueAfter: time.Minute},
 	}, {
 		name: "the end of somebody else's Deployment that is being deleted is waited for",
 		deployments: []*appsv1.Deployment{{ObjectMeta: metav1.ObjectMeta{
@@ -169,7 +171,7 @@ func TestDecide(t *testing.T) {
 	}, {
 		name:        "an orphan is adopted, if the Icecream has not gone too",
 		deployments: []*appsv1.Deployment{with("", orphaned)},
-		want:        intent{Verdict: Act, Applies: "sundae", Confirms: true},
+		want:        intent{Verdict: Act, Applies: "sundae", Rechecks: true},
 	}, {
 		name: "an orphan with another selector is foreign",
 		deployments: []*appsv1.Deployment{with("", orphaned, func(d *appsv1.Deployment) {
@@ -208,7 +210,7 @@ func TestDecide(t *testing.T) {
 		name:        "after a rename the old one stays until the new one is rolled out",
 		ice:         newIcecream(calls("cone")),
 		deployments: []*appsv1.Deployment{with(""), with("cone", func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 2 })},
-		want:        intent{Verdict: Converged, Again: deadline},
+		want:        intent{Verdict: Converged, RequeueAfter: deadline},
 	}, {
 		name: "after a rename the old one stays while the new one is being deleted",
 		ice:  newIcecream(calls("cone")),
@@ -220,12 +222,12 @@ func TestDecide(t *testing.T) {
 		name:        "after a rename the old one goes once the new one is rolled out",
 		ice:         newIcecream(calls("cone")),
 		deployments: []*appsv1.Deployment{with(""), with("cone")},
-		want:        intent{Verdict: Act, Deletes: []string{"sundae"}, Confirms: true, Again: deadline},
+		want:        intent{Verdict: Act, Deletes: []string{"sundae"}, Rechecks: true, RequeueAfter: deadline},
 	}, {
 		name:        "the new one is set right before the old one goes",
 		ice:         newIcecream(calls("cone")),
 		deployments: []*appsv1.Deployment{with(""), with("cone", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](0); rolledOut(d) })},
-		want:        intent{Verdict: Act, Applies: "cone", Again: deadline},
+		want:        intent{Verdict: Act, Applies: "cone", RequeueAfter: deadline},
 	}, {
 		name: "an old one that is going already needs no push",
 		ice:  newIcecream(calls("cone")),
@@ -236,12 +238,12 @@ func TestDecide(t *testing.T) {
 	}, {
 		name:        "renamed there and back, the one in between goes",
 		deployments: []*appsv1.Deployment{with(""), with("cone", func(d *appsv1.Deployment) { d.Status = appsv1.DeploymentStatus{} })},
-		want:        intent{Verdict: Act, Deletes: []string{"cone"}, Confirms: true, Again: deadline},
+		want:        intent{Verdict: Act, Deletes: []string{"cone"}, Rechecks: true, RequeueAfter: deadline},
 	}, {
 		name:        "renamed twice, both old ones go",
 		ice:         newIcecream(calls("cup")),
 		deployments: []*appsv1.Deployment{with(""), with("cone"), with("cup")},
-		want:        intent{Verdict: Act, Deletes: []string{"cone", "sundae"}, Confirms: true, Again: deadline},
+		want:        intent{Verdict: Act, Deletes: []string{"cone", "sundae"}, Rechecks: true, RequeueAfter: deadline},
 	}, {
 		name: "renamed to an occupied name, the old one stays",
 		ice:  newIcecream(calls("cone")),
@@ -273,14 +275,14 @@ func TestDecide(t *testing.T) {
 		deployments: []*appsv1.Deployment{
 			with("", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](1) }),
 		},
-		want: intent{Verdict: Converged, Again: deadline},
+		want: intent{Verdict: Converged, RequeueAfter: deadline},
 	}, {
 		name: "zero replicas are zero replicas",
 		ice:  newIcecream(func(ice *v1alpha1.Icecream) { ice.Spec.Replicas = ptr.To[int32](0) }),
 		deployments: []*appsv1.Deployment{
 			with("", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](1) }),
 		},
-		want: intent{Verdict: Act, Applies: "sundae", Again: deadline},
+		want: intent{Verdict: Act, Applies: "sundae", RequeueAfter: deadline},
 	}, {
 		name: "a Pod's trouble is looked at again when it is old enough to be a stall",
 		deployments: []*appsv1.Deployment{
@@ -288,7 +290,7 @@ func TestDecide(t *testing.T) {
 		},
 		pods:  []Pod{waiting("ImagePullBackOff", time.Hour)},
 		lasts: 20 * time.Second,
-		want:  intent{Verdict: Converged, Again: 40 * time.Second},
+		want:  intent{Verdict: Converged, RequeueAfter: 40 * time.Second},
 	}, {
 		name: "a slow Pod is looked at again when the Deployment's deadline has passed for it",
 		deployments: []*appsv1.Deployment{
@@ -296,7 +298,7 @@ func TestDecide(t *testing.T) {
 		},
 		pods:  []Pod{seen(notReady(time.Hour)), seen(notReady(30 * time.Second))},
 		lasts: 30 * time.Second,
-		want:  intent{Verdict: Converged, Again: 570 * time.Second},
+		want:  intent{Verdict: Converged, RequeueAfter: 570 * time.Second},
 	}, {
 		name: "a Pod's trouble that is a stall already is not looked at again",
 		deployments: []*appsv1.Deployment{
@@ -328,12 +330,12 @@ func TestDecide(t *testing.T) {
 func TestDecisionsCarryUIDs(t *testing.T) {
 	d := made(t, newIcecream())
 	d.Spec.Replicas = ptr.To[int32](9)
-	if got := decide(world(newIcecream(), d)).Apply.UID; got == nil || *got != d.UID {
-		t.Errorf("applied to UID %v, want %q", got, d.UID)
+	if got := decide(world(newIcecream(), d)).Children[0].UID; got != d.UID {
+		t.Errorf("applied to UID %q, want %q", got, d.UID)
 	}
 	orphaned(d)
-	if got := decide(world(newIcecream(), d)).Apply.UID; got == nil || *got != d.UID {
-		t.Errorf("adopted with UID %v, want %q", got, d.UID)
+	if got := decide(world(newIcecream(), d)).Children[0].UID; got != d.UID {
+		t.Errorf("adopted with UID %q, want %q", got, d.UID)
 	}
 }
 
@@ -368,27 +370,27 @@ func TestDroppedResources(t *testing.T) {
 		name       string
 		before     func(*server)
 		ice        *v1alpha1.Icecream
-		wantClaim  bool
+		wantMoves  bool
 		wantLimits corev1.ResourceList
 		wantWrites bool
 	}{{
 		name:       "dropped after the creation",
-		before:     func(s *server) { s.carryOut(Decision{Apply: desired(asks("cpu", "memory"))}) },
+		before:     func(s *server) { s.carryOut(creates(asks("cpu", "memory"))) },
 		ice:        asks("memory"),
-		wantClaim:  true,
+		wantMoves:  true,
 		wantLimits: limits("memory"),
 		wantWrites: true,
 	}, {
 		name:       "all dropped after the creation",
-		before:     func(s *server) { s.carryOut(Decision{Apply: desired(asks("cpu", "memory"))}) },
+		before:     func(s *server) { s.carryOut(creates(asks("cpu", "memory"))) },
 		ice:        asks(),
-		wantClaim:  true,
+		wantMoves:  true,
 		wantWrites: true,
 	}, {
 		name: "dropped after an apply",
 		before: func(s *server) {
-			uid := s.carryOut(Decision{Apply: desired(asks())}).Deployment.UID
-			s.carryOut(Decision{Apply: desired(asks("cpu", "memory")).WithUID(uid)})
+			uid := s.carryOut(creates(asks())).deployment().UID
+			s.carryOut(applies(asks("cpu", "memory"), uid))
 		},
 		ice:        asks("memory"),
 		wantLimits: limits("memory"),
@@ -396,16 +398,16 @@ func TestDroppedResources(t *testing.T) {
 	}, {
 		name: "dropped after a creation and an apply",
 		before: func(s *server) {
-			uid := s.carryOut(Decision{Apply: desired(asks("cpu"))}).Deployment.UID
-			s.carryOut(Decision{Apply: desired(asks("cpu", "memory")).WithUID(uid)})
+			uid := s.carryOut(creates(asks("cpu"))).deployment().UID
+			s.carryOut(applies(asks("cpu", "memory"), uid))
 		},
 		ice:        asks(),
-		wantClaim:  true,
+		wantMoves:  true,
 		wantWrites: true,
 	}, {
 		name: "somebody else's limit is none of ours",
 		before: func(s *server) {
-			s.carryOut(Decision{Apply: desired(asks())})
+			s.carryOut(creates(asks()))
 			edit(s, "cpu")
 		},
 		ice:        asks(),
@@ -413,21 +415,21 @@ func TestDroppedResources(t *testing.T) {
 	}, {
 		name: "somebody else's limit stays when ours goes",
 		before: func(s *server) {
-			s.carryOut(Decision{Apply: desired(asks("memory"))})
+			s.carryOut(creates(asks("memory")))
 			edit(s, "cpu")
 		},
 		ice:        asks(),
-		wantClaim:  true,
+		wantMoves:  true,
 		wantLimits: corev1.ResourceList{"cpu": resource.MustParse("5")},
 		wantWrites: true,
 	}, {
 		name: "a limit of ours that somebody else has changed is theirs once we drop it",
 		before: func(s *server) {
-			s.carryOut(Decision{Apply: desired(asks("cpu"))})
+			s.carryOut(creates(asks("cpu")))
 			edit(s, "cpu")
 		},
 		ice:        asks(),
-		wantClaim:  true, // of the request
+		wantMoves:  true, // of the request
 		wantLimits: corev1.ResourceList{"cpu": resource.MustParse("5")},
 		wantWrites: true,
 	}}
@@ -438,8 +440,8 @@ func TestDroppedResources(t *testing.T) {
 			s.rollOut()
 
 			d := decide(s.observe(tt.ice))
-			if got := d.Claim != nil; got != tt.wantClaim {
-				t.Errorf("Claim: %t, want %t", got, tt.wantClaim)
+			if got := intentOf(d).Moves; got != tt.wantMoves {
+				t.Errorf("moves managed fields: %t, want %t", got, tt.wantMoves)
 			}
 			if got := d.Verdict == Act; got != tt.wantWrites {
 				t.Fatalf("Verdict %v: writes %t, want %t", d.Verdict, got, tt.wantWrites)
@@ -464,14 +466,14 @@ func TestUnreadableManagedFields(t *testing.T) {
 	for i := range d.ManagedFields {
 		d.ManagedFields[i].FieldsV1 = metav1.NewFieldsV1("melted")
 	}
-	if got := intentOf(decide(world(newIcecream(), d))); got.Claims {
-		t.Errorf("got %+v, want no claim", got)
+	if got := intentOf(decide(world(newIcecream(), d))); got.Moves {
+		t.Errorf("got %+v, want managed fields left alone", got)
 	}
 	for i := range d.ManagedFields {
 		d.ManagedFields[i].FieldsV1 = nil
 	}
-	if got := intentOf(decide(world(newIcecream(), d))); got.Claims {
-		t.Errorf("got %+v, want no claim", got)
+	if got := intentOf(decide(world(newIcecream(), d))); got.Moves {
+		t.Errorf("got %+v, want managed fields left alone", got)
 	}
 }
 
@@ -480,7 +482,7 @@ func TestASlowPodOfASkewedClockIsLookedAtAgain(t *testing.T) {
 	rollingOut(d)
 	o := world(newIcecream(), d)
 	o.Pods = append(o.Pods[:2:2], seen(notReady(-2*time.Second)))
-	if decide(o).Again == 0 {
+	if decide(o).RequeueAfter == 0 {
 		t.Error("never looked at again")
 	}
 }

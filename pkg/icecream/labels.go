@@ -27,7 +27,7 @@ const (
 // apply and in creation.
 const FieldManager = "icecream-controller"
 
-// LabelValue makes a label value of an object's name. A name of up to 63
+// LabelValue returns the label value for an object's name. A name of up to 63
 // characters is its own label value; a longer one is cut and ends in a hash of
 // the whole.
 func LabelValue(name string) string {
@@ -38,7 +38,7 @@ func LabelValue(name string) string {
 	return name[:validation.LabelValueMaxLength-len(end)] + end
 }
 
-// DeploymentName is the name of the Deployment that the Icecream asks for.
+// DeploymentName returns the name of the Deployment that the Icecream asks for.
 func DeploymentName(icecream *v1alpha1.Icecream) string {
 	if icecream.Spec.DeploymentName != "" {
 		return icecream.Spec.DeploymentName
@@ -46,7 +46,7 @@ func DeploymentName(icecream *v1alpha1.Icecream) string {
 	return icecream.Name
 }
 
-// selector is the label selector of the Icecream's Deployment of that name.
+// selector returns the label selector of the Icecream's Deployment of that name.
 func selector(icecream *v1alpha1.Icecream, deploymentName string) map[string]string {
 	return map[string]string{
 		LabelIcecream:   LabelValue(icecream.Name),
@@ -54,7 +54,7 @@ func selector(icecream *v1alpha1.Icecream, deploymentName string) map[string]str
 	}
 }
 
-// specHash tells Pods made from the current spec from older ones.
+// specHash returns what distinguishes Pods made from the current spec from older ones.
 func specHash(spec v1alpha1.IcecreamSpec) string {
 	// Marshalling this struct cannot fail; maps are written in sorted order.
 	made, _ := json.Marshal(struct{ Image, Resources any }{spec.Image, spec.Resources})

@@ -19,6 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/apply"
 )
 
 // Few names and UIDs, so that things often have to do with each other, and some
@@ -100,7 +101,7 @@ func genDeployment(t *rapid.T, ice *v1alpha1.Icecream) *appsv1.Deployment {
 	}
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: ice.Namespace, Name: DeploymentName(like)}}
 	if rapid.IntRange(0, 4).Draw(t, "bare") > 0 {
-		d, _ = NewDeployment(desired(like))
+		d = newDeployment(t, desired(like))
 		setDefaults(d)
 	}
 	d.UID = rapid.SampledFrom(someUIDs).Draw(t, "UID of the Deployment")
@@ -241,7 +242,7 @@ func genMemory(t *rapid.T, ice *v1alpha1.Icecream) Memory {
 		Gone:     genTime(t).Time,
 		Complete: genTime(t).Time,
 		Write: Write{
-			Want:    rapid.SampledFrom([]string{"", fingerprintOf(desired(ice)), "other"}).Draw(t, "want"),
+			Want:    rapid.SampledFrom([]string{"", wantOf(apply.Child{Want: desired(ice)}), "other"}).Draw(t, "want"),
 			At:      genTime(t).Time,
 			Count:   rapid.IntRange(0, 20).Draw(t, "count"),
 			UID:     rapid.SampledFrom(someUIDs).Draw(t, "UID written"),
@@ -255,8 +256,8 @@ func genMemory(t *rapid.T, ice *v1alpha1.Icecream) Memory {
 
 func genOutcome(t *rapid.T, d Decision) Outcome {
 	var out Outcome
-	if d.Apply != nil && rapid.Bool().Draw(t, "succeeds") {
-		out.Deployment, _ = NewDeployment(d.Apply)
+	if len(d.Children) > 0 && rapid.Bool().Draw(t, "succeeds") {
+		out = wrote(newDeployment(t, d.Children[0].Want))
 	}
 	out.Err = rapid.SampledFrom([]error{nil, nil, errors.New("melted"), invalid(), forbidden()}).Draw(t, "error")
 	return out
@@ -280,25 +281,24 @@ func neverPanicsNorMutates(t *rapid.T) {
 	d := decide(o)
 	decision := snapshot(t, d)
 	out := genOutcome(t, d)
-	outcome := snapshot(t, out.Deployment)
+	outcome := snapshot(t, out.deployment())
 
 	s, news := statusOf(o, d, out)
 	if _, again := Remember(Assess(o), d, out); again < 0 {
 		t.Fatalf("again in %v", again)
 	}
 	status := snapshot(t, s)
-	Roster(o)
-	if d.Apply != nil {
-		if _, err := NewDeployment(d.Apply); err != nil {
-			t.Fatalf("NewDeployment: %v", err)
+	Roster(Assess(o))
+	for _, child := range d.Children {
+		newDeployment(t, child.Want)
+		if _, err := child.Patch(); err != nil {
+			t.Fatalf("Patch: %v", err)
+		}
+		if _, err := child.ManagedFieldsPatch(); err != nil {
+			t.Fatalf("ManagedFieldsPatch: %v", err)
 		}
 	}
-	if d.Claim != nil {
-		if _, err := ClaimPatch(o.Named, d.Claim); err != nil {
-			t.Fatalf("ClaimPatch: %v", err)
-		}
-	}
-	if diff := cmp.Diff([]string{before, decision, outcome}, []string{snapshot(t, o), snapshot(t, d), snapshot(t, out.Deployment)}); diff != "" {
+	if diff := cmp.Diff([]string{before, decision, outcome}, []string{snapshot(t, o), snapshot(t, d), snapshot(t, out.deployment())}); diff != "" {
 		t.Fatalf("the input has changed (-before +after):\n%s", diff)
 	}
 
@@ -313,11 +313,11 @@ func neverPanicsNorMutates(t *rapid.T) {
 		t.Fatalf("the status shares memory with the input")
 	}
 
-	if (d.Verdict == Act) != (d.Apply != nil || len(d.Delete) > 0) {
+	if (d.Verdict == Act) != (len(d.Children)+len(d.Deletions) > 0) {
 		t.Fatalf("%+v acts without anything to do, or the other way round", intentOf(d))
 	}
-	if d.Again < 0 {
-		t.Fatalf("again in %v", d.Again)
+	if d.RequeueAfter < 0 {
+		t.Fatalf("again in %v", d.RequeueAfter)
 	}
 	if o.Icecream.DeletionTimestamp != nil {
 		if d.Verdict != Converged || status != snapshot(t, o.Icecream.Status) || len(news) > 0 {
@@ -355,14 +355,14 @@ func TestSameInputSameOutput(t *testing.T) {
 		d := decide(o)
 		out := genOutcome(t, d)
 		s, news := statusOf(o, d, out)
-		want := snapshot(t, []any{intentOf(d), d.Apply, d.Claim, s, sorted(news)})
+		want := snapshot(t, []any{intentOf(d), d.Children, s, sorted(news)})
 
 		shuffled := o
 		shuffled.Owned = rapid.Permutation(o.Owned).Draw(t, "owned")
 		shuffled.Pods = rapid.Permutation(o.Pods).Draw(t, "pods")
 		d = decide(shuffled)
 		s, news = statusOf(shuffled, d, out)
-		if diff := cmp.Diff(want, snapshot(t, []any{intentOf(d), d.Apply, d.Claim, s, sorted(news)})); diff != "" {
+		if diff := cmp.Diff(want, snapshot(t, []any{intentOf(d), d.Children, s, sorted(news)})); diff != "" {
 			t.Fatalf("in another order, it is otherwise:\n%s", diff)
 		}
 	})
@@ -371,7 +371,7 @@ func TestSameInputSameOutput(t *testing.T) {
 // sorted are events in an order of their own: several Deployments that go at the
 // same time go in any.
 func sorted(events []Event) []string {
-	lines := told(events)
+	lines := recorded(events)
 	slices.Sort(lines)
 	return lines
 }
@@ -387,7 +387,7 @@ func TestTheSameStatusAgainIsNoNews(t *testing.T) {
 		o.Icecream.Status, _ = statusOf(o, d, Outcome{})
 		later := o
 		later.Now = o.Now.Add(time.Duration(rapid.IntRange(0, 900).Draw(t, "ms")) * time.Millisecond)
-		if decide(o).Again > 0 {
+		if decide(o).RequeueAfter > 0 {
 			later.Now = o.Now
 		}
 		s, news := statusOf(later, decide(later), Outcome{})
@@ -395,7 +395,7 @@ func TestTheSameStatusAgainIsNoNews(t *testing.T) {
 			t.Fatalf("the status has changed:\n%s", diff)
 		}
 		if len(news) > 0 {
-			t.Fatalf("told %v", told(news))
+			t.Fatalf("told %v", recorded(news))
 		}
 	})
 }
@@ -435,11 +435,11 @@ func TestFixedPoint(t *testing.T) {
 			for range rapid.IntRange(1, 2).Draw(t, "specs before") {
 				earlier := genAsked(t)
 				earlier.Spec.DeploymentName = name
-				want := desired(earlier)
+				d := creates(earlier)
 				if live := s.deployments[name]; live != nil {
-					want.WithUID(live.UID)
+					d = applies(earlier, live.UID)
 				}
-				s.carryOut(Decision{Apply: want})
+				s.carryOut(d)
 			}
 			if rapid.Bool().Draw(t, "rolled out") {
 				rolledOut(s.deployments[name])
@@ -541,7 +541,7 @@ func TestStrippedDeploymentsLeadToTheSameDecision(t *testing.T) {
 			stripped.Owned = append(stripped.Owned, d)
 		}
 		whole, kept := decide(o), decide(stripped)
-		if diff := cmp.Diff(snapshot(t, []any{intentOf(whole), whole.Apply}), snapshot(t, []any{intentOf(kept), kept.Apply})); diff != "" {
+		if diff := cmp.Diff(snapshot(t, []any{intentOf(whole), whole.Children}), snapshot(t, []any{intentOf(kept), kept.Children})); diff != "" {
 			t.Fatalf("stripped, it is otherwise (-whole +stripped):\n%s", diff)
 		}
 	})

@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/apply"
 )
 
 // now is when everything in these tests happens, long after it was made.
@@ -104,21 +105,23 @@ func (s *server) create(manager string, d *appsv1.Deployment) *appsv1.Deployment
 	return s.store(managed, err, types.UID(fmt.Sprintf("uid-%d", s.made)), 1)
 }
 
-// apply answers a server-side apply with force and, before it, the patch of a claim.
-func (s *server) apply(manager string, want *appsv1ac.DeploymentApplyConfiguration, claim []metav1.ManagedFieldsEntry) *appsv1.Deployment {
+// apply answers a server-side apply with force and, before it, the patch of the managed
+// fields.
+func (s *server) apply(manager string, child apply.Child) *appsv1.Deployment {
 	s.tb.Helper()
+	want := child.Want.(*appsv1ac.DeploymentApplyConfiguration)
 	before := s.deployments[*want.Name]
-	if before == nil || want.UID == nil || *want.UID != before.UID {
+	if before == nil || child.UID != before.UID {
 		s.tb.Fatalf("applying to Deployment %q of another UID, or none", *want.Name)
 	}
 	if !equality.Semantic.DeepEqual(before.Spec.Selector.MatchLabels, want.Spec.Selector.MatchLabels) {
 		s.tb.Fatalf("applying another selector to Deployment %q", *want.Name)
 	}
 	live := withKind(before)
-	if claim != nil {
-		claimed := live.DeepCopy()
-		claimed.ManagedFields = claim
-		managed, err := s.fields.Update(live, claimed, manager)
+	if child.ManagedFields != nil {
+		moved := live.DeepCopy()
+		moved.ManagedFields = child.ManagedFields
+		managed, err := s.fields.Update(live, moved, manager)
 		live = withKind(s.store(managed, err, before.UID, before.Generation))
 	}
 	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(want)
@@ -208,18 +211,14 @@ func (s *server) observe(ice *v1alpha1.Icecream) Observed {
 func (s *server) carryOut(d Decision) Outcome {
 	s.tb.Helper()
 	var out Outcome
-	switch {
-	case d.Apply == nil:
-	case d.Apply.UID == nil:
-		deployment, err := NewDeployment(d.Apply)
-		if err != nil {
-			s.tb.Fatalf("building the Deployment: %v", err)
+	for _, child := range d.Children {
+		if child.UID == "" {
+			out.Written = append(out.Written, s.create(FieldManager, newDeployment(s.tb, child.Want)))
+		} else {
+			out.Written = append(out.Written, s.apply(FieldManager, child))
 		}
-		out.Deployment = s.create(FieldManager, deployment)
-	default:
-		out.Deployment = s.apply(FieldManager, d.Apply, d.Claim)
 	}
-	for _, old := range d.Delete {
+	for _, old := range d.Deletions {
 		if live := s.deployments[old.Name]; live != nil && live.UID == old.UID {
 			s.writes++
 			delete(s.deployments, old.Name)
@@ -228,11 +227,31 @@ func (s *server) carryOut(d Decision) Outcome {
 	return out
 }
 
+// newDeployment is what is POSTed for a configuration.
+func newDeployment(tb rapidOrTesting, want apply.Configuration) *appsv1.Deployment {
+	tb.Helper()
+	d := &appsv1.Deployment{}
+	if err := apply.Convert(want, d); err != nil {
+		tb.Fatalf("building the Deployment: %v", err)
+	}
+	return d
+}
+
+// creates and applies decide to write the Icecream's Deployment, and wrote is what came
+// of it.
+func creates(ice *v1alpha1.Icecream) Decision { return applies(ice, "") }
+
+func applies(ice *v1alpha1.Icecream, uid types.UID) Decision {
+	return Decision{Verdict: Act, Children: []apply.Child{{Resource: Deployments, Want: desired(ice), UID: uid}}}
+}
+
+func wrote(d *appsv1.Deployment) Outcome { return Outcome{Written: []metav1.Object{d}} }
+
 // made is the Icecream's Deployment, created and rolled out.
 func made(tb testing.TB, ice *v1alpha1.Icecream) *appsv1.Deployment {
 	tb.Helper()
 	s := newServer(tb)
-	s.carryOut(Decision{Apply: desired(ice)})
+	s.carryOut(creates(ice))
 	s.rollOut()
 	return s.deployments[DeploymentName(ice)]
 }

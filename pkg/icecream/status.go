@@ -11,7 +11,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -26,20 +25,9 @@ const (
 	maxRoster    = 4096
 )
 
-// Outcome is what came of carrying out a Decision.
-type Outcome struct {
-	// Deployment is the one written, as the API server answered; nil when none was.
-	Deployment *appsv1.Deployment
-	// Removed are the UIDs of the Deployments that were deleted.
-	Removed []types.UID
-	// Err is the API server's refusal; nil when everything was done.
-	Err error
-}
-
-// Status says what to report after the decision has been carried out, given what was
-// known before and what is known now (see [Remember]), with the events that a change
-// from the present status is worth. For an Icecream that is being deleted it is the
-// present status.
+// Status returns what to report after the decision has been carried out, given what was
+// known before and what is known now (see [Remember]), and the events for a change from
+// the present status. For an Icecream that is being deleted it is the present status.
 func Status(before, now Assessment, d Decision, out Outcome) (v1alpha1.IcecreamStatus, []Event) {
 	present := before.Icecream.Status
 	if before.Icecream.DeletionTimestamp != nil {
@@ -49,52 +37,34 @@ func Status(before, now Assessment, d Decision, out Outcome) (v1alpha1.IcecreamS
 		ObservedGeneration: before.Icecream.Generation,
 		Conditions:         present.DeepCopy().Conditions,
 	}
-	s.UpdatedReplicas = now.updated()
-	if used := now.inUse(); used != nil {
+	s.UpdatedReplicas = now.updated
+	if used := now.inUse; used != nil {
 		s.DeploymentName = used.Name
 		s.Replicas = used.Status.Replicas
 		s.ReadyReplicas = used.Status.ReadyReplicas
 		s.AvailableReplicas = used.Status.AvailableReplicas
 		s.Selector = metav1.FormatLabelSelector(used.Spec.Selector)
 	}
-	nodes := placement(before.Observed)
-	s.NodeCount = int32(len(nodes))
-	s.Nodes = nodes[:min(len(nodes), maxNodes)]
-	s.Placement = summary(nodes)
+	s.NodeCount = int32(len(now.nodes))
+	s.Nodes = slices.Clone(now.nodes[:min(len(now.nodes), maxNodes)])
+	s.Placement = summary(now.nodes)
 	now.conclude(d, out).setOn(&s, before.Now)
 	return s, events(before, now, d, out, s)
 }
 
-// updated is how many Pods are made from the current spec. As long as the Deployment
-// only speaks of an earlier one, the Pods themselves say so.
-func (a Assessment) updated() int32 {
-	d := a.target
-	switch {
-	case d == nil:
-		return 0
-	case d.Status.ObservedGeneration >= d.Generation:
-		return d.Status.UpdatedReplicas
+// NewStatus returns the object to PUT to the Icecream's status subresource. The API
+// server takes nothing but the status from it, and refuses it for any other
+// Icecream of the name and for any other version than the one it was made from.
+func NewStatus(icecream *v1alpha1.Icecream, status v1alpha1.IcecreamStatus) *v1alpha1.Icecream {
+	return &v1alpha1.Icecream{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:            icecream.Name,
+			Namespace:       icecream.Namespace,
+			UID:             icecream.UID,
+			ResourceVersion: icecream.ResourceVersion,
+		},
+		Status: status,
 	}
-	var current int32
-	for range a.current() {
-		current++
-	}
-	return min(current, d.Status.UpdatedReplicas)
-}
-
-// inUse is the Deployment that runs the Icecream's Pods: the one of the name asked
-// for, unless that is still to take the place of another.
-func (a Assessment) inUse() *appsv1.Deployment {
-	old := slices.DeleteFunc(slices.Clone(a.old), func(d *appsv1.Deployment) bool { return d.DeletionTimestamp != nil })
-	if len(old) == 0 || a.target != nil && isRolledOut(a.target) {
-		return a.target
-	}
-	for _, d := range old {
-		if d.Name == a.Icecream.Status.DeploymentName {
-			return d
-		}
-	}
-	return old[0]
 }
 
 // IsUrgent reports whether the change from one status to another should be written
@@ -112,12 +82,12 @@ func IsUrgent(from, to v1alpha1.IcecreamStatus) bool {
 
 // Roster says which Pods of the Icecream run on which nodes, in one line of
 // bounded length for a log: "node-1: a, b; node-3: c".
-func Roster(o Observed) string {
+func Roster(a Assessment) string {
 	names := map[string][]string{}
-	for pod := range placed(o) {
+	for pod := range placed(a.Observed) {
 		names[pod.Node] = append(names[pod.Node], pod.Name)
 	}
-	line := oneLine(placement(o), maxRoster, "; ", func(n v1alpha1.IcecreamNode) string {
+	line := oneLine(a.nodes, maxRoster, "; ", func(n v1alpha1.IcecreamNode) string {
 		slices.Sort(names[n.Name])
 		return n.Name + ": " + strings.Join(names[n.Name], ", ")
 	})
@@ -139,7 +109,8 @@ const (
 	stalled
 )
 
-// conclude weighs what is known, the most telling first.
+// conclude returns what the conditions are to say. The first case that applies is the
+// one that says most.
 func (a Assessment) conclude(d Decision, out Outcome) conclusion {
 	m := a.memory
 	switch {
@@ -160,13 +131,13 @@ func (a Assessment) conclude(d Decision, out Outcome) conclusion {
 	case m.Problem.isLoud():
 		return conclusion{reconciling, m.Problem.Reason, m.Problem.Message}
 	case a.isComplete:
-		return conclusion{ready, v1alpha1.ReasonAvailable, available(a.target, a.updated())}
+		return conclusion{ready, v1alpha1.ReasonAvailable, available(a.target, a.updated)}
 	default:
-		return conclusion{reconciling, v1alpha1.ReasonProgressing, available(a.target, a.updated())}
+		return conclusion{reconciling, v1alpha1.ReasonProgressing, available(a.target, a.updated)}
 	}
 }
 
-// stateOf is the state of an Icecream for which nothing can be written.
+// stateOf returns the state of an Icecream for which nothing can be written.
 func stateOf(v Verdict) state {
 	if v == Blocked {
 		return stalled
@@ -174,7 +145,7 @@ func stateOf(v Verdict) state {
 	return reconciling
 }
 
-// setOn writes the conclusion into the three conditions.
+// setOn sets the three conditions to say the conclusion.
 func (c conclusion) setOn(s *v1alpha1.IcecreamStatus, now time.Time) {
 	for _, condition := range []struct {
 		name string
@@ -215,7 +186,7 @@ func available(d *appsv1.Deployment, updated int32) string {
 }
 
 // placed are the Pods of the Icecream's Deployments that have a node. A Deployment
-// that has lost its owner reference, and is being given it back, is one of them.
+// that has lost its owner reference, and is about to be adopted, is one of them.
 func placed(o Observed) iter.Seq[Pod] {
 	ours := map[string]bool{}
 	for _, d := range o.Owned {
@@ -254,17 +225,17 @@ func placement(o Observed) []v1alpha1.IcecreamNode {
 	return nodes
 }
 
-// summary is the placement in one line of bounded length: "a (2), b (1), 7 more".
+// summary returns the placement in one line of bounded length: "a (2), b (1), 7 more".
 func summary(nodes []v1alpha1.IcecreamNode) string {
 	return oneLine(nodes, maxPlacement, ", ", func(n v1alpha1.IcecreamNode) string { return fmt.Sprintf("%s (%d)", n.Name, n.Pods) })
 }
 
-// oneLine joins what there is to say about each node as long as the line stays
-// within limit, and ends in how many nodes were left out.
-func oneLine(nodes []v1alpha1.IcecreamNode, limit int, separator string, word func(v1alpha1.IcecreamNode) string) string {
+// oneLine joins what text says about each node as long as the line stays within limit,
+// and ends with how many nodes were left out.
+func oneLine(nodes []v1alpha1.IcecreamNode, limit int, separator string, text func(v1alpha1.IcecreamNode) string) string {
 	var line strings.Builder
 	for i, node := range nodes {
-		next := word(node)
+		next := text(node)
 		if i > 0 && line.Len()+len(next) > limit {
 			fmt.Fprintf(&line, "%s%d more", separator, len(nodes)-i)
 			break
@@ -277,7 +248,7 @@ func oneLine(nodes []v1alpha1.IcecreamNode, limit int, separator string, word fu
 	return line.String()
 }
 
-// pods is a number of Pods in words.
+// pods returns a number of Pods in words.
 func pods(n int32) string {
 	if n == 1 {
 		return "1 Pod"

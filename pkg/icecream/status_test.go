@@ -103,7 +103,7 @@ func TestConclusions(t *testing.T) {
 		wantMessage string
 	}{{
 		name:        "the Deployment has just been created",
-		out:         Outcome{Deployment: mine(func(d *appsv1.Deployment) { d.Status = appsv1.DeploymentStatus{} })},
+		out:         wrote(mine(func(d *appsv1.Deployment) { d.Status = appsv1.DeploymentStatus{} })),
 		want:        "Reconciling: Progressing",
 		wantMessage: "0 of 3 Pods available, 0 made from the current spec",
 	}, {
@@ -131,7 +131,7 @@ func TestConclusions(t *testing.T) {
 			mine(),
 		},
 		pods:        ready(3),
-		out:         Outcome{Deployment: mine(func(d *appsv1.Deployment) { d.Generation++ })},
+		out:         wrote(mine(func(d *appsv1.Deployment) { d.Generation++ })),
 		want:        "Reconciling: Progressing",
 		wantMessage: "3 of 3 Pods available, 0 made from the current spec",
 	}, {
@@ -449,7 +449,7 @@ func TestFiveThousandNodes(t *testing.T) {
 			t.Errorf("a note of %d bytes for %s", len(event.Note), event.Reason)
 		}
 	}
-	if line := Roster(o); len(line) > maxRoster+64 {
+	if line := Roster(Assess(o)); len(line) > maxRoster+64 {
 		t.Errorf("the roster has %d characters", len(line))
 	}
 }
@@ -471,7 +471,7 @@ func TestRoster(t *testing.T) {
 	d := made(t, newIcecream())
 	o := world(newIcecream(), d)
 	o.Pods = podsOf(d, "node-2", "node-1")
-	if got, want := Roster(o), "node-1: sundae-1; node-2: sundae-0, sundae-2"; got != want {
+	if got, want := Roster(Assess(o)), "node-1: sundae-1; node-2: sundae-0, sundae-2"; got != want {
 		t.Errorf("Roster = %q, want %q", got, want)
 	}
 }
@@ -592,14 +592,5 @@ func TestIsUrgent(t *testing.T) {
 				t.Errorf("IsUrgent = %t, want %t", got, tt.want)
 			}
 		})
-	}
-}
-
-func TestAnUnavailableRegistryReadsTheSame(t *testing.T) {
-	age, message := notReady(time.Minute), "image pull failed for x:1 because the registry is unavailable: refused"
-	failed := seen(age, waits("RegistryUnavailable", message))
-	backsOff := seen(age, waits("ImagePullBackOff", `Back-off pulling image "x:1": RegistryUnavailable: `+message))
-	if failed.Trouble != backsOff.Trouble {
-		t.Errorf("\n%s\n%s", failed.Trouble.Message, backsOff.Trouble.Message)
 	}
 }

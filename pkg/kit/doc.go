@@ -42,12 +42,14 @@
 //
 // What it writes:
 //
+//   - apply: compares objects with the fields that a controller owns, and writes these
 //   - throttle: decides when the next write may be made, fairly between namespaces
 //   - backoff: how long to wait before repeating a write that someone keeps undoing
 //   - patch: patches that apply only to an object in the observed state
 //   - response: what the API server's response to a failed write means
 //   - events: records events without delaying a sync
 //   - news: remembers what was last reported, so that it is not reported twice
+//   - podproblem: finds out why a Pod does not become ready
 //   - text: shortens texts to what the API server accepts
 //
 // For tests:

@@ -91,7 +91,7 @@ func TestCrashLoopWithoutAReadinessProbe(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := NewQuietNamespace(t)
-			n.StartController(t, "-stall-after=15s") // how long it must run for the Icecream to be Ready again
+			n.StartController(t, "-icecream-stall-after=15s") // how long it must run for the Icecream to be Ready again
 			n.Apply(t, icecreamYAML("vanilla", "replicas: "+replicas))
 			n.EventuallyReady(t, "vanilla")
 			eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonSynced, "")

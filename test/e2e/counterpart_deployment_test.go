@@ -74,7 +74,7 @@ func TestReplicaSetsThatAreRefused(t *testing.T) {
 func TestPodThatIsTakenAsideForDebugging(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
-	c := n.StartController(t, "-stall-after=3s")
+	c := n.StartController(t, "-icecream-stall-after=3s")
 	n.Apply(t, icecreamYAML("vanilla", "replicas: 2"))
 	n.EventuallyReady(t, "vanilla")
 	aside := n.LivePods(t)[0]

@@ -127,7 +127,7 @@ func TestReplaceByForce(t *testing.T) {
 func TestReplaceByForceWhileTheGarbageCollectorIsSlow(t *testing.T) {
 	t.Parallel()
 	l := NewLab(t, lab.Options{})
-	c := l.StartController(t, "-stall-after=3s")
+	c := l.StartController(t, "-icecream-stall-after=3s")
 	n := l.NewNamespace(t)
 	n.Controller = c
 	n.Apply(t, icecreamYAML("vanilla", "replicas: 2"))

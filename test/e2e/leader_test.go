@@ -42,7 +42,7 @@ func TestRollingUpdateHandsOver(t *testing.T) {
 	t.Logf("the seed is %d", seed)
 
 	n := NewQuietNamespace(t)
-	flags := []string{"-leader-elect", "-leader-elect-lease-duration=600s", "-leader-elect-renew-deadline=500s", "-leader-elect-retry-period=300s", "-stall-after=3s"}
+	flags := []string{"-leader-elect", "-leader-elect-lease-duration=600s", "-leader-elect-renew-deadline=500s", "-leader-elect-retry-period=300s", "-icecream-stall-after=3s"}
 	leader := n.StartController(t, flags...)
 	eventuallyLeads(t, n, leader)
 	standby := n.StartController(t, flags...)
@@ -126,7 +126,7 @@ func TestLeaderIsKilled(t *testing.T) {
 func TestLeaderThatWasStoppedIsDeposed(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
-	flags := append([]string{"-workers=20", "-status-window=0"}, elect...)
+	flags := append([]string{"-workers=20", "-icecream-status-window=0"}, elect...)
 	first := n.StartController(t, flags...)
 	eventuallyLeads(t, n, first)
 	second := n.StartController(t, flags...)

@@ -99,7 +99,7 @@ func requireLeastPrivilege() (err error) {
 
 // The clusters that tests share.
 var (
-	withController    = shared{flags: []string{"-stall-after=3s", "-v=4"}}
+	withController    = shared{flags: []string{"-icecream-stall-after=3s", "-v=4"}}
 	withoutController = shared{}
 )
 

@@ -20,7 +20,7 @@ import (
 func TestAPIServerGoesAway(t *testing.T) {
 	t.Parallel()
 	l := NewLab(t, lab.Options{})
-	c := l.StartController(t, "-stall-after=3s")
+	c := l.StartController(t, "-icecream-stall-after=3s")
 	n := l.NewNamespace(t)
 	n.Controller = c
 

@@ -137,7 +137,7 @@ func TestStoredMistakesAreTolerated(t *testing.T) {
 		n.Apply(t, manifest(m.name, 1, m.spec))
 	}
 	restoreSchema(t, l)
-	n.Controller = l.StartController(t, "-stall-after=3s")
+	n.Controller = l.StartController(t, "-icecream-stall-after=3s")
 
 	for _, m := range mistakes {
 		t.Run(m.name, func(t *testing.T) {
@@ -219,7 +219,7 @@ func TestSpecThatTheDeploymentRefuses(t *testing.T) {
 	t.Parallel()
 	l := NewLab(t, lab.Options{})
 	relaxSchema(t, l)
-	controller := l.StartController(t, "-stall-after=3s")
+	controller := l.StartController(t, "-icecream-stall-after=3s")
 	for _, test := range []struct{ name, before string }{
 		{"from the beginning", ""},
 		{"as an edit", `{apiVersion: controller.nicoleh.io/v1alpha1, kind: Icecream, metadata: {name: sorbet}, spec: {replicas: 2}}`},

@@ -25,7 +25,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	t.Logf("the seed is %d", seed)
 
 	n := NewQuietNamespace(t)
-	c := n.StartController(t, "-stall-after=3s")
+	c := n.StartController(t, "-icecream-stall-after=3s")
 	wait := startUsers(t, n, icecreams, edits, seed)
 	random := rand.New(rand.NewPCG(seed, icecreams))
 	for range kills {

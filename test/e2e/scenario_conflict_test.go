@@ -148,7 +148,7 @@ func TestForeignDeploymentIsNeverTouched(t *testing.T) {
 func TestForeignDeploymentIsReportedOnceInTheLivesOfControllers(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
-	c := n.StartController(t, "-stall-after=3s")
+	c := n.StartController(t, "-icecream-stall-after=3s")
 	foreign := createForeignDeployment(t, n, "scoop")
 	n.Apply(t, icecreamYAML("vanilla", "deploymentName: scoop"))
 	n.EventuallyStalled(t, "vanilla", v1alpha1.ReasonErrResourceExists)

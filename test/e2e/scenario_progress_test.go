@@ -15,7 +15,7 @@ import (
 func TestProgressIsReportedOncePerWindow(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
-	n.StartController(t, "-status-window=1h")
+	n.StartController(t, "-icecream-status-window=1h")
 	for _, step := range []struct {
 		what, image string
 		replicas    int

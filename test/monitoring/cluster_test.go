@@ -48,7 +48,7 @@ func TestOnACluster(t *testing.T) {
 		}
 	}
 	controller := l.StartController(t, "-controllers=*,"+strings.Join(l.OptionalControllers(t), ","), "-leader-elect", "-leader-elect-resource-namespace="+lab.SystemNamespace,
-		"-bind-address=127.0.0.1:0", "-insecure-bind-address=127.0.0.1:0", "-stall-after=1s")
+		"-bind-address=127.0.0.1:0", "-insecure-bind-address=127.0.0.1:0", "-icecream-stall-after=1s")
 	n := l.NewNamespace(t)
 	n.Controller = controller
 	n.Apply(t, icecreams)

@@ -44,6 +44,9 @@ func Parse(flags *flag.FlagSet, args []string) error {
 			}
 		}
 	})
+	if err == nil {
+		err = requireOneValue(flags)
+	}
 	if err != nil {
 		return err
 	}
@@ -55,6 +58,9 @@ func Parse(flags *flag.FlagSet, args []string) error {
 	}
 	if err == nil && flags.NArg() > 0 {
 		err = fmt.Errorf("unexpected argument %q: every option begins with a dash", flags.Arg(0))
+	}
+	if err == nil {
+		err = requireOneValue(flags)
 	}
 	return err
 }

@@ -122,6 +122,9 @@ func (m Manager) Run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer klog.Flush()
+	for _, line := range o.renamed {
+		klog.Background().Info("A flag has been renamed", "warning", line)
+	}
 	config, err := clientConfig(o)
 	if err != nil {
 		return err

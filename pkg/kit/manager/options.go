@@ -38,6 +38,7 @@ type options struct {
 	version     bool
 	flags       *flag.FlagSet // all of these, for /flagz
 	describe    bool
+	renamed     []string // what to log about flags that were set by a former name
 }
 
 // parse parses the flags.
@@ -93,6 +94,7 @@ func (m Manager) parse(args []string) (options, error) {
 	if o.formerLease == o.election.ResourceName {
 		o.formerLease = ""
 	}
+	o.renamed = flags.Renamed(fs)
 	return o, m.validate(o)
 }
 

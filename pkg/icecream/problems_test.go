@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
 )
 
 // Every condition that kube-controller-manager's Deployment controller can set
@@ -80,6 +81,67 @@ func TestConditionsOfDeployments(t *testing.T) {
 			if s, _ := statusOf(o, decide(o), Outcome{}); verdictOf(s) != "Ready: "+v1alpha1.ReasonAvailable {
 				t.Errorf("rolled out, it says %q", verdictOf(s))
 			}
+		})
+	}
+}
+
+// Each problem that a Pod may have has a name in the API.
+func TestReasonsOfPods(t *testing.T) {
+	for _, reason := range podproblem.Reasons() {
+		if podReasons[reason] == "" {
+			t.Errorf("%s has none", reason)
+		}
+	}
+}
+
+// Of several problems the first check that finds one decides.
+func TestChecks(t *testing.T) {
+	d := func(edits ...func(*appsv1.Deployment)) []*appsv1.Deployment {
+		d := made(t, newIcecream())
+		rollingOut(d)
+		for _, edit := range edits {
+			edit(d)
+		}
+		return []*appsv1.Deployment{d}
+	}
+	failed := says(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", "exceeded quota", 0)
+	late := says(appsv1.DeploymentProgressing, corev1.ConditionFalse, progressDeadlineExceeded, "timed out", 0)
+	paused := func(d *appsv1.Deployment) { d.Spec.Paused, d.Status.UpdatedReplicas = true, 1 }
+	noReplicaSet := func(d *appsv1.Deployment) {
+		says(appsv1.DeploymentProgressing, corev1.ConditionFalse, replicaSetCreateError, "forbidden", 0)(d)
+		d.Status.ObservedGeneration = 0
+	}
+	gone := made(t, newIcecream(calls("cone")))
+	beingDeleted(gone)
+	broken, slow := waiting("ErrImagePull", time.Minute), seen(notReady(time.Minute))
+	for _, tt := range []struct {
+		name        string
+		deployments []*appsv1.Deployment
+		pods        []Pod
+		want        string // the check
+	}{
+		{"everything at once", d(failed, late, paused), []Pod{slow, broken}, "a Pod cannot run"},
+		{"no ReplicaSet", d(noReplicaSet, failed), []Pod{slow}, "the ReplicaSet cannot be created"},
+		{"paused, and more", d(failed, late, paused), []Pod{slow}, "the Deployment is paused in mid-rollout"},
+		{"a quota, and too late", d(failed, late), []Pod{slow}, "Pods cannot be created"},
+		{"too late", d(late), []Pod{slow}, "the Deployment has given up"},
+		{"only the former one", append(d(func(d *appsv1.Deployment) { rolledOut(d) }), gone), nil, "a replaced Deployment does not go away"},
+		{"a slow Pod", d(), []Pod{slow}, "something is slow"},
+		{"nothing but time", d(), nil, "something is slow"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := world(newIcecream(), tt.deployments...)
+			o.Pods = tt.pods
+			a := Assess(o)
+			for _, check := range checks {
+				if p := check.find(a); p.Reason != "" {
+					if check.name != tt.want || a.memory.Problem != p {
+						t.Errorf("%s: %+v, remembered %+v; want %s", check.name, p, a.memory.Problem, tt.want)
+					}
+					return
+				}
+			}
+			t.Errorf("nothing, want %s", tt.want)
 		})
 	}
 }

@@ -2,6 +2,7 @@ package icecream
 
 import (
 	"slices"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -9,15 +10,16 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
 )
 
-// StripIcecream drops, in place, what nothing here reads from an Icecream.
+// StripIcecream removes, in place, what nothing here reads of an Icecream.
 func StripIcecream(icecream *v1alpha1.Icecream) {
 	icecream.ManagedFields = nil
 }
 
-// StripDeployment reduces a Deployment of somebody else, in place, to what tells
-// that it is somebody else's, and leaves one that could be ours as it is.
+// StripDeployment reduces someone else's Deployment, in place, to what shows that it is
+// someone else's, and leaves one that could be ours as it is.
 func StripDeployment(d *appsv1.Deployment) {
 	if _, labelled := d.Labels[LabelIcecream]; labelled || IsControlledByAnIcecream(d) {
 		return
@@ -32,11 +34,48 @@ func StripDeployment(d *appsv1.Deployment) {
 	}}
 }
 
-// IsControlledByAnIcecream reports whether the Deployment has an Icecream for its
-// controller, whichever it is and whether or not it still exists.
-func IsControlledByAnIcecream(d *appsv1.Deployment) bool {
-	owner := metav1.GetControllerOfNoCopy(d)
+// IsControlledByAnIcecream reports whether an object's controller is an Icecream,
+// whichever it is and whether or not it still exists.
+func IsControlledByAnIcecream(obj metav1.Object) bool {
+	owner := metav1.GetControllerOfNoCopy(obj)
 	return owner != nil && owner.Kind == "Icecream" && owner.APIVersion == v1alpha1.GroupVersion.String()
+}
+
+// Pod is what the status needs to know about a Pod.
+type Pod struct {
+	Name       string
+	Node       string // empty while it is not scheduled
+	Deployment string // the value of LabelDeployment
+	SpecHash   string // the value of AnnotationSpecHash
+	Ready      bool
+	Since      time.Time          // when Ready became what it is, at the earliest at its creation
+	Problem    podproblem.Problem // the zero value if nothing is known to be wrong
+}
+
+// PodOf reads a Pod. counts is false for one that is no replica: it is ending, has
+// ended, or was removed from its ReplicaSet, for debugging for example.
+func PodOf(pod *corev1.Pod) (p Pod, counts bool) {
+	if !isReplica(pod) || pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return Pod{}, false
+	}
+	p = Pod{
+		Name:       pod.Name,
+		Node:       pod.Spec.NodeName,
+		Deployment: pod.Labels[LabelDeployment],
+		SpecHash:   pod.Annotations[AnnotationSpecHash],
+		Problem:    podproblem.Of(pod),
+	}
+	p.Ready, p.Since = podproblem.Ready(pod)
+	return p, true
+}
+
+const replicaSet = "ReplicaSet"
+
+// isReplica reports whether a ReplicaSet controls the Pod. A ReplicaSet gives up a Pod
+// that loses a label of its selector, though the Pod keeps the labels of its Icecream.
+func isReplica(pod *corev1.Pod) bool {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	return owner != nil && owner.Kind == replicaSet
 }
 
 // StripPod reduces a Pod, in place, to what PodOf reads: a cache holds many.
@@ -63,8 +102,8 @@ func StripPod(pod *corev1.Pod) {
 	}
 }
 
-// byReplicaSet is what all Pods in a cache that a ReplicaSet controls have for
-// owner references. It is shared, and nobody may change it.
+// byReplicaSet are the owner references that all Pods of a ReplicaSet have in a cache.
+// They are shared, and nobody may change them.
 var byReplicaSet = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: replicaSet, Controller: ptr.To(true)}}
 
 func onlyReplicaSet(pod *corev1.Pod) []metav1.OwnerReference {
@@ -106,7 +145,7 @@ func onlyConditions(conditions []corev1.PodCondition, types ...corev1.PodConditi
 	return kept
 }
 
-// only keeps the entries with these keys.
+// only returns the entries that have these keys.
 func only(from map[string]string, keys ...string) map[string]string {
 	kept := make(map[string]string, len(keys))
 	for _, key := range keys {

@@ -14,7 +14,7 @@ import (
 )
 
 // told are events in one line each.
-func told(events []Event) []string {
+func recorded(events []Event) []string {
 	var lines []string
 	for _, e := range events {
 		lines = append(lines, e.Type+" "+e.Reason+" ("+e.Action+"): "+e.Note)
@@ -50,7 +50,7 @@ func (s *story) report(o Observed, out Outcome) []string {
 	status, news := Status(a, now, d, out)
 	s.ice = s.ice.DeepCopy()
 	s.ice.Status = status
-	return told(news)
+	return recorded(news)
 }
 
 func (s *story) wants(what string, got []string, want ...string) {
@@ -67,18 +67,18 @@ func TestEventsFromCreationToReady(t *testing.T) {
 	done := made(t, newIcecream())
 	pods := podsOf(done, "node-1", "node-2")
 
-	s.wants("created", s.look(Outcome{Deployment: fresh}, nil), `Normal DeploymentCreated (Create): Created Deployment "sundae"`)
+	s.wants("created", s.look(wrote(fresh), nil), `Normal DeploymentCreated (Create): Created Deployment "sundae"`)
 	s.wants("still nothing", s.look(Outcome{}, nil, fresh))
 	s.wants("the first Pod", s.look(Outcome{}, pods[:1], fresh), "Normal Scheduled (Schedule): 1 Pod on node-1")
 	s.wants("all Pods", s.look(Outcome{}, pods, done),
 		"Normal Scheduled (Schedule): 2 Pods on node-1, 1 Pod on node-2",
 		"Normal Synced (Sync): Icecream synced successfully")
 	s.wants("nothing new", s.look(Outcome{}, pods, done))
-	s.wants("a repair that changed nothing", s.look(Outcome{Deployment: done}, pods, done))
+	s.wants("a repair that changed nothing", s.look(wrote(done), pods, done))
 
 	set := done.DeepCopy()
 	set.ResourceVersion += "1"
-	s.wants("a repair", s.look(Outcome{Deployment: set}, pods, done), `Normal DeploymentUpdated (Update): Updated Deployment "sundae"`)
+	s.wants("a repair", s.look(wrote(set), pods, done), `Normal DeploymentUpdated (Update): Updated Deployment "sundae"`)
 
 	s.ice.Generation++
 	s.wants("a new spec that changes nothing", s.look(Outcome{}, pods, done), "Normal Synced (Sync): Icecream synced successfully")
@@ -115,7 +115,7 @@ func TestEventsOfAForeignDeployment(t *testing.T) {
 		`Warning ErrResourceExists (Sync): Resource "sundae" already exists and is not managed by Icecream`)
 	s.wants("it is still there", s.look(Outcome{}, nil, foreign))
 	mine := made(t, newIcecream())
-	s.wants("it has gone", s.look(Outcome{Deployment: mine}, nil), `Normal DeploymentCreated (Create): Created Deployment "sundae"`)
+	s.wants("it has gone", s.look(wrote(mine), nil), `Normal DeploymentCreated (Create): Created Deployment "sundae"`)
 }
 
 func TestEventsOfARefusal(t *testing.T) {
@@ -131,7 +131,7 @@ func TestEventsOfAnAdoption(t *testing.T) {
 	d := made(t, newIcecream())
 	orphan := d.DeepCopy()
 	orphaned(orphan)
-	s.wants("adopted", s.look(Outcome{Deployment: d}, nil, orphan), `Normal DeploymentAdopted (Adopt): Adopted Deployment "sundae"`)
+	s.wants("adopted", s.look(wrote(d), nil, orphan), `Normal DeploymentAdopted (Adopt): Adopted Deployment "sundae"`)
 }
 
 func TestEventsOfARename(t *testing.T) {
@@ -143,7 +143,7 @@ func TestEventsOfARename(t *testing.T) {
 
 	fresh := renamed.DeepCopy()
 	fresh.Status = appsv1.DeploymentStatus{}
-	s.wants("the new one", s.look(Outcome{Deployment: fresh}, podsOf(old, "node-1"), old), `Normal DeploymentCreated (Create): Created Deployment "cone"`)
+	s.wants("the new one", s.look(wrote(fresh), podsOf(old, "node-1"), old), `Normal DeploymentCreated (Create): Created Deployment "cone"`)
 	both := append(podsOf(old, "node-1"), podsOf(renamed, "node-1")...)
 	s.wants("the old one goes", s.look(Outcome{}, both, old, renamed),
 		`Normal DeploymentRenamed (Rename): Renamed Deployment "sundae" to "cone"`,
@@ -166,7 +166,7 @@ func TestNotesAreCut(t *testing.T) {
 	o.Pods = []Pod{seen(notReady(time.Second), waits("ErrImagePull", strings.Repeat("crème ", 1000)), func(pod *corev1.Pod) { pod.Spec.NodeName = "" })}
 	_, news := statusOf(o, decide(o), Outcome{})
 	if len(news) != 1 {
-		t.Fatalf("told %v, want one event", told(news))
+		t.Fatalf("told %v, want one event", recorded(news))
 	}
 	if note := news[0].Note; len(note) > 1024 || len(note) < 1000 || !utf8.ValidString(note) {
 		t.Errorf("a note of %d bytes: %q", len(note), note)

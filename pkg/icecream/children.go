@@ -1,6 +1,8 @@
 package icecream
 
 import (
+	"slices"
+
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -10,13 +12,36 @@ import (
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/apply"
 )
+
+// Deployments is the only kind of children that an Icecream has.
+var Deployments = appsv1.SchemeGroupVersion.WithResource("deployments")
 
 const containerName = "icecream"
 
-// desired is the Deployment that the Icecream asks for: exactly the fields that
+// owner owns what this controller writes. It asks for a limit, a request or a claim only
+// if the spec does, and always for all its other fields.
+var owner = apply.Owner{
+	Manager: FieldManager,
+	Optional: []fieldpath.Path{fieldpath.MakePathOrDie("spec", "template", "spec", "containers",
+		fieldpath.KeyByFields("name", containerName), "resources")},
+}
+
+// child returns the Deployment that the Icecream asks for as it is to be created or,
+// where live is one, applied to that.
+func (a Assessment) child(live *appsv1.Deployment) apply.Child {
+	child := apply.Child{Resource: Deployments, Want: a.want}
+	if live == nil {
+		return child
+	}
+	return owner.Compare(child, live)
+}
+
+// desired returns the Deployment that the Icecream asks for: exactly the fields that
 // this controller owns, and none that it leaves to others.
 func desired(icecream *v1alpha1.Icecream) *appsv1ac.DeploymentApplyConfiguration {
 	name := DeploymentName(icecream)
@@ -77,7 +102,7 @@ func container(icecream *v1alpha1.Icecream) *corev1ac.ContainerApplyConfiguratio
 	return c.WithResources(resources)
 }
 
-// rounded is a copy of list in thousandths, as the API server rounds it up.
+// rounded returns a copy of list in thousandths, as the API server rounds it up.
 func rounded(list corev1.ResourceList) corev1.ResourceList {
 	list = list.DeepCopy()
 	for name, quantity := range list {
@@ -87,12 +112,12 @@ func rounded(list corev1.ResourceList) corev1.ResourceList {
 	return list
 }
 
-// replicas is how many Pods the Icecream asks for.
+// replicas returns how many Pods the Icecream asks for.
 func replicas(icecream *v1alpha1.Icecream) int32 {
 	return ptr.Deref(icecream.Spec.Replicas, 1)
 }
 
-// isOrphan says whether the Deployment was made for this Icecream, or for one of
+// isOrphan reports whether the Deployment was made for this Icecream, or for one of
 // the same name before it, and has lost its controller.
 func isOrphan(icecream *v1alpha1.Icecream, d *appsv1.Deployment) bool {
 	return metav1.GetControllerOfNoCopy(d) == nil &&
@@ -103,8 +128,8 @@ func isOrphan(icecream *v1alpha1.Icecream, d *appsv1.Deployment) bool {
 		equality.Semantic.DeepEqual(d.Spec.Selector.MatchLabels, selector(icecream, d.Name))
 }
 
-// isRolledOut says whether the Deployment's controller has brought up as many
-// Pods of the current template as its spec asks for, and no others are left.
+// isRolledOut reports whether there are as many available Pods of the Deployment's
+// current template as its spec asks for, and no others are left.
 func isRolledOut(d *appsv1.Deployment) bool {
 	wanted := ptr.Deref(d.Spec.Replicas, 1)
 	return d.DeletionTimestamp == nil &&
@@ -112,4 +137,9 @@ func isRolledOut(d *appsv1.Deployment) bool {
 		d.Status.Replicas == wanted &&
 		d.Status.UpdatedReplicas == wanted &&
 		d.Status.AvailableReplicas == wanted
+}
+
+// isTerminating reports whether all of these Deployments are being deleted.
+func isTerminating(deployments []*appsv1.Deployment) bool {
+	return !slices.ContainsFunc(deployments, func(d *appsv1.Deployment) bool { return d.DeletionTimestamp == nil })
 }

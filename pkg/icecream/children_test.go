@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/apply"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -50,11 +51,7 @@ var specs = map[string]*v1alpha1.Icecream{
 func TestBuiltDeployments(t *testing.T) {
 	for name, ice := range specs {
 		t.Run(name, func(t *testing.T) {
-			deployment, err := NewDeployment(desired(ice))
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, err := yaml.Marshal(deployment)
+			got, err := yaml.Marshal(newDeployment(t, desired(ice)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,11 +77,11 @@ func TestDefaultsOfTheServerAreNoDifference(t *testing.T) {
 	for name, ice := range specs {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
-			created := s.carryOut(Decision{Apply: desired(ice)}).Deployment
+			created := s.carryOut(creates(ice)).deployment()
 			if drift := fieldsIn(created, ice); drift != "" {
 				t.Errorf("it differs after it was created: %s", drift)
 			}
-			applied := s.carryOut(Decision{Apply: desired(ice).WithUID(created.UID)}).Deployment
+			applied := s.carryOut(applies(ice, created.UID)).deployment()
 			if drift := fieldsIn(applied, ice); drift != "" {
 				t.Errorf("it differs after it was applied: %s", drift)
 			}
@@ -214,9 +211,8 @@ func TestDrift(t *testing.T) {
 
 // fieldsIn are the fields of live that are not as the Icecream asks for.
 func fieldsIn(live *appsv1.Deployment, ice *v1alpha1.Icecream) string {
-	drift, _ := driftOf(live, desired(ice), ice.Spec.Resources)
 	var fields []string
-	for _, f := range drift {
+	for _, f := range owner.Compare(apply.Child{Resource: Deployments, Want: desired(ice)}, live).Drift {
 		fields = append(fields, f.Field)
 	}
 	return strings.Join(fields, ", ")

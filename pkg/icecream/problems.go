@@ -1,0 +1,229 @@
+package icecream
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
+)
+
+// defaultProgressDeadline is the one that the API server gives a Deployment without one,
+// in seconds.
+const defaultProgressDeadline = 600
+
+// forever is the patience with what ends by itself, or when somebody does something
+// about someone else's object.
+const forever = time.Duration(math.MaxInt64)
+
+// Problem is what keeps an Icecream from becoming Ready. The zero value is none.
+type Problem struct {
+	Reason   string
+	Message  string
+	Object   string        // the one that is slow; empty where the reason says it all
+	Quiet    bool          // not mentioned until Patience is over
+	Patience time.Duration // how long it may last before the Icecream is Stalled
+}
+
+// isLoud reports whether there is a problem that is to be mentioned at once.
+func (p Problem) isLoud() bool { return p.Reason != "" && !p.Quiet }
+
+// isSameAs reports whether other is the same problem as one that is remembered, perhaps
+// from the status alone, in other words.
+func (p Problem) isSameAs(other Problem) bool {
+	return p.Reason == other.Reason && (p.Object == other.Object || p.Object == "" || other.Object == "")
+}
+
+// check finds one kind of problem. name says in words what it is.
+type check struct {
+	name string
+	find func(Assessment) Problem
+}
+
+// checks are all that is asked about a Deployment whose Icecream is not complete, in
+// this order: the first problem that is found is the one that counts.
+var checks = []check{
+	{"a Pod cannot run", Assessment.podProblem},
+	{"the ReplicaSet cannot be created", Assessment.replicaSetProblem},
+	{"the Deployment is paused in mid-rollout", Assessment.pauseProblem},
+	{"Pods cannot be created", Assessment.replicaProblem},
+	{"the Deployment has given up", Assessment.deadlineProblem},
+	{"a replaced Deployment does not go away", Assessment.deletionProblem},
+	{"something is slow", Assessment.slownessProblem},
+}
+
+// findProblem returns what keeps the Icecream from becoming Ready, as the caches show
+// it. Of several problems it is the same one for as long as they last.
+func (a Assessment) findProblem() Problem {
+	if a.target == nil || a.target.DeletionTimestamp != nil || a.isComplete {
+		return Problem{}
+	}
+	for _, check := range checks {
+		if p := check.find(a); p.Reason != "" {
+			return p
+		}
+	}
+	return Problem{}
+}
+
+// podReasons are the reasons of Pods' problems in the words of the API.
+var podReasons = map[podproblem.Reason]string{
+	podproblem.ContainerError:  v1alpha1.ReasonContainerError,
+	podproblem.CrashLoop:       v1alpha1.ReasonCrashLoopBackOff,
+	podproblem.ImagePullFailed: v1alpha1.ReasonImagePullBackOff,
+	podproblem.Unschedulable:   v1alpha1.ReasonUnschedulable,
+}
+
+// podProblem is the problem that a Pod made from the spec has had for longest.
+func (a Assessment) podProblem() Problem {
+	var worst podproblem.Problem
+	for pod := range a.current() {
+		if pod.Problem.Reason != "" && (worst.Reason == "" || isBefore(pod.Problem, worst)) {
+			worst = pod.Problem
+		}
+	}
+	if worst.Reason == "" {
+		return Problem{}
+	}
+	return Problem{Reason: podReasons[worst.Reason], Message: worst.Message, Patience: a.StallAfter}
+}
+
+// isBefore orders the problems of Pods: the longest first, then by their words.
+func isBefore(a, b podproblem.Problem) bool {
+	return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Reason, b.Reason), strings.Compare(a.Message, b.Message)) < 0
+}
+
+// replicaSetProblem is that no ReplicaSet can be created for the current spec.
+// kube-controller-manager then leaves status.observedGeneration as it was.
+func (a Assessment) replicaSetProblem() Problem {
+	progress := deploymentCondition(a.target, appsv1.DeploymentProgressing)
+	if progress.Status != corev1.ConditionFalse || progress.Reason != replicaSetCreateError {
+		return Problem{}
+	}
+	return Problem{Reason: v1alpha1.ReasonReplicaFailure, Message: progress.Message, Patience: a.StallAfter}
+}
+
+// The reasons of kube-controller-manager's Deployment controller that matter here
+// (k8s.io/kubernetes/pkg/controller/deployment/util).
+const (
+	replicaSetCreateError    = "ReplicaSetCreateError"
+	progressDeadlineExceeded = "ProgressDeadlineExceeded"
+)
+
+// isObserved reports whether the Deployment's status is about its current spec.
+func isObserved(d *appsv1.Deployment) bool {
+	return d.Status.ObservedGeneration >= d.Generation
+}
+
+// pauseProblem is that the Deployment is paused and some of its Pods are not made from
+// its current template: nothing will change that.
+func (a Assessment) pauseProblem() Problem {
+	d := a.target
+	isBetween := d.Status.UpdatedReplicas < d.Status.Replicas || d.Status.Replicas == 0 && ptr.Deref(d.Spec.Replicas, 1) > 0
+	if !isObserved(d) || !d.Spec.Paused || !isBetween {
+		return Problem{}
+	}
+	return Problem{Reason: v1alpha1.ReasonDeploymentPaused, Message: fmt.Sprintf("Deployment %q is paused", d.Name)}
+}
+
+// replicaProblem is that the Deployment's Pods are refused, by a quota for example.
+func (a Assessment) replicaProblem() Problem {
+	failure := deploymentCondition(a.target, appsv1.DeploymentReplicaFailure)
+	if !isObserved(a.target) || failure.Status != corev1.ConditionTrue {
+		return Problem{}
+	}
+	return Problem{Reason: v1alpha1.ReasonReplicaFailure, Message: failure.Message, Patience: a.StallAfter}
+}
+
+// deadlineProblem is that the Deployment says it has not progressed for too long. It
+// goes on saying so after an edit that returns to an earlier template, until there is
+// progress.
+func (a Assessment) deadlineProblem() Problem {
+	progress := deploymentCondition(a.target, appsv1.DeploymentProgressing)
+	if !isObserved(a.target) || progress.Status != corev1.ConditionFalse || progress.Reason != progressDeadlineExceeded {
+		return Problem{}
+	}
+	return Problem{Reason: v1alpha1.ReasonProgressDeadlineExceeded, Message: progress.Message, Quiet: true, Patience: a.StallAfter}
+}
+
+// deletionProblem is that all is well but for Deployments of former names, whose
+// deletion has not finished.
+func (a Assessment) deletionProblem() Problem {
+	if !a.isRolledOut || len(a.old) == 0 || !isTerminating(a.old) {
+		return Problem{}
+	}
+	return Problem{Reason: v1alpha1.ReasonDeploymentTerminating, Message: terminating(a.old[0]), Patience: forever}
+}
+
+// terminating says that a Deployment of a former name is being deleted, and what keeps
+// it from being gone.
+func terminating(d *appsv1.Deployment) string {
+	if len(d.Finalizers) == 0 {
+		return fmt.Sprintf("Deployment %q, which has been replaced, is being deleted", d.Name)
+	}
+	return fmt.Sprintf("Deployment %q, which has been replaced, is being deleted; it is held by %s", d.Name, strings.Join(d.Finalizers, ", "))
+}
+
+// slownessProblem is that something takes longer than the Deployment's deadline. The
+// Deployment itself watches the deadline only during a rollout; whatever comes later,
+// such as a Pod added by scaling, gets the same time from here.
+func (a Assessment) slownessProblem() Problem {
+	d := a.target
+	deadline := ptr.Deref(d.Spec.ProgressDeadlineSeconds, defaultProgressDeadline)
+	if deadline == math.MaxInt32 {
+		return Problem{}
+	}
+	p := Problem{Reason: v1alpha1.ReasonProgressDeadlineExceeded, Quiet: true, Patience: time.Duration(deadline) * time.Second}
+	slowest := a.slowestPod()
+	switch {
+	case slowest.Name != "":
+		p.Object = slowest.Name
+		p.Message = fmt.Sprintf("Pod %q has not become ready within %d s", slowest.Name, deadline)
+	case !isObserved(d):
+		p.Object = "generation"
+		p.Message = fmt.Sprintf("The Deployment controller has not acted on generation %d of Deployment %q within %d s", d.Generation, d.Name, deadline)
+	default:
+		p.Object = "rollout"
+		p.Message = fmt.Sprintf("Deployment %q has not been rolled out within %d s", d.Name, deadline)
+	}
+	return p
+}
+
+// slowestPod returns the Pod made from the spec that has not been ready for longest;
+// without a name if all are ready.
+func (a Assessment) slowestPod() (slowest Pod) {
+	for pod := range a.current() {
+		if pod.Ready {
+			continue
+		}
+		if slowest.Name == "" || cmp.Or(pod.Since.Compare(slowest.Since), strings.Compare(pod.Name, slowest.Name)) < 0 {
+			slowest = pod
+		}
+	}
+	return slowest
+}
+
+// stallsIn returns how long it is until the Icecream is Stalled by the remembered
+// problem; zero if it is already. never is true if it will not be.
+func (m Memory) stallsIn(now time.Time) (left time.Duration, never bool) {
+	if m.Problem.Reason == "" || m.Problem.Patience == forever {
+		return 0, true
+	}
+	return max(0, m.Since.Add(m.Problem.Patience).Sub(now)), false
+}
+
+func deploymentCondition(d *appsv1.Deployment, of appsv1.DeploymentConditionType) appsv1.DeploymentCondition {
+	for _, condition := range d.Status.Conditions {
+		if condition.Type == of {
+			return condition
+		}
+	}
+	return appsv1.DeploymentCondition{}
+}

@@ -1,0 +1,137 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"nicoleh.io/k8s-controller/pkg/kit/apply"
+)
+
+// A controller whose children are a StatefulSet and a Service writes them with
+// pkg/kit/apply as the Icecream controller writes its Deployment. What this API server
+// fills in is no drift, what the controller no longer wants goes, and nobody else's
+// object is touched.
+func TestChildrenOfOtherKinds(t *testing.T) {
+	t.Parallel()
+	n := NewQuietNamespace(t)
+	ctx, kube := t.Context(), n.Lab.Kube
+	owner := apply.Owner{Manager: "db-controller", Optional: []fieldpath.Path{
+		fieldpath.MakePathOrDie("spec", "ports"),
+		fieldpath.MakePathOrDie("spec", "template", "spec", "containers", fieldpath.KeyByFields("name", "db"), "resources"),
+	}}
+	service := apply.Child{Resource: corev1.SchemeGroupVersion.WithResource("services")}
+	serviceOf := func(ports ...int32) apply.Configuration {
+		spec := corev1ac.ServiceSpec().WithClusterIP("None").WithSelector(map[string]string{"app": "db"})
+		for _, port := range ports {
+			spec.WithPorts(corev1ac.ServicePort().WithName(fmt.Sprintf("p%d", port)).WithPort(port).WithTargetPort(intstr.FromInt32(port)))
+		}
+		return corev1ac.Service("db", n.Name).WithSpec(spec)
+	}
+	set := apply.Child{Resource: appsv1.SchemeGroupVersion.WithResource("statefulsets")}
+	setOf := func(limits ...corev1.ResourceName) apply.Configuration {
+		c := corev1ac.Container().WithName("db").WithImage("registry.example/db:1").WithPorts(corev1ac.ContainerPort().WithContainerPort(5432))
+		if len(limits) > 0 {
+			list := corev1.ResourceList{}
+			for _, name := range limits {
+				list[name] = resource.MustParse("1")
+			}
+			c.WithResources(corev1ac.ResourceRequirements().WithLimits(list))
+		}
+		return appsv1ac.StatefulSet("db", n.Name).WithSpec(appsv1ac.StatefulSetSpec().
+			WithReplicas(2).WithServiceName("db").
+			WithSelector(metav1ac.LabelSelector().WithMatchLabels(map[string]string{"app": "db"})).
+			WithTemplate(corev1ac.PodTemplateSpec().WithLabels(map[string]string{"app": "db"}).WithSpec(corev1ac.PodSpec().WithContainers(c))))
+	}
+	services, sets := apply.NewWriter(owner.Manager, kube.CoreV1().Services), apply.NewWriter(owner.Manager, kube.AppsV1().StatefulSets)
+	write := func(w apply.Writer, child apply.Child, live metav1.Object, drift ...string) metav1.Object {
+		t.Helper()
+		if live != nil {
+			child = owner.Compare(child, live)
+			var fields []string
+			for _, f := range child.Drift {
+				fields = append(fields, f.Field)
+			}
+			if !slices.Equal(fields, drift) {
+				t.Fatalf("drift in %q, want %q", fields, drift)
+			}
+		}
+		written, err := w.Write(ctx, child)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again := owner.Compare(child, written); len(again.Drift) > 0 || again.ManagedFields != nil {
+			t.Fatalf("drift after the write: %v", again.Drift)
+		}
+		return written
+	}
+
+	service.Want, set.Want = serviceOf(5432, 9090), setOf("cpu", "memory")
+	svc, db := write(services, service, nil), write(sets, set, nil)
+	if _, err := services.Write(ctx, service); !apierrors.IsAlreadyExists(err) {
+		t.Errorf("created twice: %v", err)
+	}
+
+	// What belongs to an Update here is more than was asked for: the defaults, too.
+	if fields := string(db.GetManagedFields()[0].FieldsV1.GetRawBytes()); !strings.Contains(fields, "f:revisionHistoryLimit") {
+		t.Errorf("the fields of the POST are %s", fields)
+	}
+
+	// A field and an element of a list that came with the POST go, and stay away.
+	service.Want, set.Want = serviceOf(5432), setOf("memory")
+	metrics := `spec.ports[port=9090,protocol="TCP"]`
+	svc = write(services, service, svc, metrics, metrics+".name", metrics+".port", metrics+".protocol", metrics+".targetPort")
+	if ports := svc.(*corev1.Service).Spec.Ports; len(ports) != 1 || ports[0].Port != 5432 {
+		t.Errorf("ports %v", ports)
+	}
+	db = write(sets, set, db, `spec.template.spec.containers[name="db"].resources.limits.cpu`)
+
+	// What others change is repaired, what they add is left alone.
+	edited, err := kube.AppsV1().StatefulSets(n.Name).Get(ctx, "db", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	edited.Spec.Template.Spec.Containers[0].Image = "registry.example/mud:1"
+	edited.Spec.Template.Annotations = map[string]string{"team": "parlour"}
+	if edited, err = kube.AppsV1().StatefulSets(n.Name).Update(ctx, edited, metav1.UpdateOptions{FieldManager: "somebody"}); err != nil {
+		t.Fatal(err)
+	}
+	repaired := write(sets, set, edited, `spec.template.spec.containers[name="db"].image`).(*appsv1.StatefulSet)
+	if repaired.Spec.Template.Annotations["team"] != "parlour" {
+		t.Errorf("annotations %v", repaired.Spec.Template.Annotations)
+	}
+
+	// Neither a write nor a deletion is for another object of the name, or for another
+	// version than the one that was seen.
+	stranger := owner.Compare(set, repaired)
+	stranger.UID = "uid-of-another"
+	if _, err := sets.Write(ctx, stranger); !apierrors.IsConflict(err) {
+		t.Errorf("applied to another UID: %v", err)
+	}
+	if err := sets.Delete(ctx, apply.Delete(set.Resource, db)); !apierrors.IsConflict(err) {
+		t.Errorf("deleted as it was before: %v", err)
+	}
+	n.Eventually(t, "the StatefulSet can be deleted as it is", func(ctx context.Context) error {
+		live, err := kube.AppsV1().StatefulSets(n.Name).Get(ctx, "db", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		return sets.Delete(ctx, apply.Delete(set.Resource, live))
+	})
+	if err := services.Delete(ctx, apply.Delete(service.Resource, svc)); err != nil {
+		t.Error(err)
+	}
+}
