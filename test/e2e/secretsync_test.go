@@ -531,7 +531,7 @@ func TestSecretsyncReceivers(t *testing.T) {
 	// is.
 	c.Stop(t)
 	c = s.n.Lab.StartController(t, "-controllers=secretsync", "-secretsync-require-receivers", "-v=4", "-insecure-bind-address=127.0.0.1:0")
-	s.eventuallyTold("public", "Warning NoReceivers", "has to say")
+	s.eventuallyTold("public", "Warning NoReceivers", "must say")
 	s.eventuallyToldAbout(vault, "Warning DeletionsHeld", "4 of 6 copies")
 	s.eventuallyCounted(c, map[string]int{"DeletionsHeld": 4})
 	if err := s.check(t.Context(), "public", s.without("team-004")); err != nil {
