@@ -19,10 +19,10 @@ export HELM_CACHE_HOME=${temp} HELM_CONFIG_HOME=${temp} HELM_DATA_HOME=${temp}
 unset KUBECONFIG HELM_NAMESPACE
 
 # pinned NAME [MODFILE]: the path of a tool, after building it.
-pinned() { go tool -n -modfile="hack/tools/charts/${2:-go.mod}" "$1"; }
+pinned() { go tool -n -modfile="hack/tools/${2:-go.mod}" "$1"; }
 helm=$(pinned helm)
 kubeconform=$(pinned kubeconform)
-kube_score=$(pinned kube-score kube-score.mod)
+kube_score=$(pinned kube-score checks.mod)
 
 # What is written by hack/update-manifests.sh, written once more.
 mkdir "${temp}/tree" "${temp}/generated"
@@ -68,10 +68,10 @@ for values in "${chart}"/ci/*-values.yaml; do
 done
 
 # The kinds of the Prometheus Operator and of kustomize are not the cluster's.
-schemas=$(go run -C hack/tools/charts ./cluster-schemas -root ../../..)
+schemas=$(go run -C hack/tools ./charts/cluster-schemas -root ../..)
 "${kubeconform}" -strict -skip ServiceMonitor,PrometheusRule,Kustomization \
   -schema-location "${schemas}/{{.ResourceKind}}{{.KindSuffix}}.json" \
   "${temp}"/*.yaml artifacts/*.yaml artifacts/examples || status=1
 
-go -C hack/tools/charts test -count=1 . || status=1
+go -C hack/tools test -count=1 ./charts || status=1
 exit "${status}"
