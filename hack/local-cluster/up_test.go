@@ -79,7 +79,7 @@ func TestRun(t *testing.T) {
 		t.Skip("only Linux tells children of the death of their parent")
 	}
 	program := buildCommand(t)
-	// Every case says so when its command runs, with a line that begins like this.
+	// Every script that is waited for prints this line when it is ready.
 	const ready = `echo KUBECONFIG=$KUBECONFIG; `
 	run := func(t *testing.T, script string) (*running, string) {
 		dir := filepath.Join(t.TempDir(), "cluster")
@@ -97,25 +97,25 @@ func TestRun(t *testing.T) {
 		{name: "what it leaves behind ends with it", script: `bash -c 'while :; do sleep 0.1; done' "$0" & exit 3`, want: 3},
 		{
 			name:   "a signal is forwarded",
-			script: `trap 'exit 42' TERM; while :; do sleep 0.1; done`,
+			script: `trap 'exit 42' TERM; ` + ready + `while :; do sleep 0.1; done`,
 			stop:   func(t *testing.T, u *running, _ string) { signalTo(t, u.cmd.Process.Pid, syscall.SIGTERM) },
 			want:   42,
 		},
 		{
 			name:   "the cluster dies",
-			script: `trap 'exit 5' TERM; while :; do sleep 0.1; done`,
+			script: `trap 'exit 5' TERM; ` + ready + `while :; do sleep 0.1; done`,
 			stop:   func(t *testing.T, _ *running, dir string) { killComponent(t, dir, cluster.Etcd) },
 			want:   1,
 		},
 		{
 			name:   "it is killed itself",
-			script: `while :; do sleep 0.1; done`,
+			script: ready + `while :; do sleep 0.1; done`,
 			stop:   func(t *testing.T, u *running, _ string) { signalTo(t, u.cmd.Process.Pid, syscall.SIGKILL) },
 			want:   -1,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			u, dir := run(t, ready+test.script)
+			u, dir := run(t, test.script)
 			if test.stop != nil {
 				u.awaitReady(t)
 				test.stop(t, u, dir)
