@@ -97,7 +97,7 @@ func (b Build) plan(ctx context.Context) (*plan, error) {
 			continue
 		}
 		pkg := &packageToBuild{imports: strings.Fields(fields[3]), size: perPackage}
-		for _, name := range strings.Fields(fields[2]) {
+		for name := range strings.FieldsSeq(fields[2]) {
 			if info, err := os.Stat(filepath.Join(fields[1], name)); err == nil {
 				pkg.size += info.Size()
 			}
