@@ -19,19 +19,20 @@ COPY . .
 ARG TARGETOS
 ARG TARGETARCH
 ARG LDFLAGS
-ENV CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} LDFLAGS="${LDFLAGS}" \
+ENV GOOS=${TARGETOS} GOARCH=${TARGETARCH} LDFLAGS="${LDFLAGS}" \
     GOMODCACHE=${GOMODCACHE:-/cache/modules} GOCACHE=${GOCACHE:-/cache/build}
 
-# Whatever Go the image has, the version that go.mod pins compiles.
+# Whatever Go the image has, the version that go.mod pins compiles, with the flags of
+# every build.
 FROM source AS build-controller
-RUN --mount=type=cache,target=/cache \
+RUN --mount=type=cache,target=/cache set -a && . hack/build.env && \
     GOTOOLCHAIN=$(sed -n 's/^toolchain //p' go.mod) \
-    go build -trimpath -buildvcs=false -ldflags "${LDFLAGS}" -o /out/controller .
+    go build -ldflags "${LDFLAGS}" -o /out/controller .
 
 FROM source AS build-reboot-agent
-RUN --mount=type=cache,target=/cache \
+RUN --mount=type=cache,target=/cache set -a && . hack/build.env && \
     GOTOOLCHAIN=$(sed -n 's/^toolchain //p' go.mod) \
-    go build -trimpath -buildvcs=false -ldflags "${LDFLAGS}" -o /out/reboot-agent ./cmd/reboot-agent
+    go build -ldflags "${LDFLAGS}" -o /out/reboot-agent ./cmd/reboot-agent
 
 FROM ${RUNTIME_IMAGE} AS reboot-agent
 LABEL org.opencontainers.image.title="reboot-agent" \

@@ -1,5 +1,5 @@
-# Everything that people and CI do here; `make` lists it. Nothing is needed
-# but Go, git and a C compiler for the race detector.
+# Everything that people and CI do here; `make` lists it. It needs Go, git and, for the
+# race detector, a C compiler.
 
 SHELL := /usr/bin/env bash
 .SHELLFLAGS := -euo pipefail -c
@@ -25,6 +25,10 @@ RUN ?=
 TESTFLAGS ?=
 FUZZTIME ?= 10s
 
+# Programs are compiled with the flags of hack/build.env, and tests with the flags of go
+# test: the race detector needs cgo.
+build_env := set -a && . hack/build.env && set +a &&
+
 # go test in a directory, and then the slowest tests.
 go_test = go run -C hack/tools ./testreport -C '$(CURDIR)/$(1)' $(if $(RUN),-run '$(RUN)') $(TESTFLAGS)
 
@@ -38,11 +42,11 @@ help: ## List what can be made
 
 .PHONY: build
 build: ## Build ./controller and ./reboot-agent
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o controller .
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o reboot-agent ./cmd/reboot-agent
+	$(build_env) go build -ldflags '$(LDFLAGS)' -o controller .
+	$(build_env) go build -ldflags '$(LDFLAGS)' -o reboot-agent ./cmd/reboot-agent
 
 .PHONY: generate
-generate: ## Write again what follows from the API types
+generate: ## Regenerate what follows from the API types
 	hack/update-codegen.sh
 	hack/update-manifests.sh
 
@@ -51,7 +55,7 @@ fmt: ## Format all Go files
 	go tool -modfile=hack/tools/go.mod golangci-lint fmt
 
 .PHONY: lint
-lint: ## Read all Go files critically
+lint: ## Run golangci-lint on all Go files
 	hack/verify-lint.sh
 
 .PHONY: verify
@@ -67,7 +71,7 @@ check: verify test-unit ## The gate before a change is sent: verify, and the uni
 
 .PHONY: clean
 clean: ## Remove what was built here (caches stay)
-	rm -rf controller reboot-agent dist coverage.*
+	rm -rf controller reboot-agent hack/local-cluster/local-cluster dist coverage.*
 
 ##@ Tests (RUN=regexp selects, TESTFLAGS adds flags)
 
@@ -76,30 +80,29 @@ test: test-unit test-local-cluster test-e2e test-install test-monitoring ## All 
 
 .PHONY: test-unit
 test-unit: ## Tests that need nothing but this process; of fuzz tests, the seeds
-	$(call go_test,.) -race ./...
-	$(call go_test,hack/tools) ./...
-	$(call go_test,hack/tools/release) ./...
+	$(call go_test,.) -race . ./cmd/... ./pkg/...
+	$(call go_test,hack/tools) $$(go list -C hack/tools ./... | grep -v /charts)
 
 .PHONY: test-local-cluster
 test-local-cluster: local-cluster ## Tests of the local cluster
-	$(call go_test,hack/local-cluster) -race -timeout 15m ./...
+	$(call go_test,.) -race -timeout 15m ./hack/local-cluster/...
 
 # One package at a time: each starts its own control plane.
 .PHONY: test-e2e
 test-e2e: local-cluster ## Tests of the controllers on a local cluster
-	$(call go_test,test) -race -count=1 -p 1 -timeout 30m ./...
+	$(call go_test,test) -race -count=1 -p 1 -timeout 30m $$(go list -C test ./... | grep -v /monitoring)
 
 .PHONY: test-install
 test-install: local-cluster ## Install from install.yaml, a kustomization and the chart on a local cluster
-	$(call go_test,hack/tools/charts) -count=1 -timeout 15m ./install
+	$(call go_test,hack/tools) -count=1 -timeout 15m ./charts/install
 
 .PHONY: test-monitoring
 test-monitoring: local-cluster ## Tests of alerts, dashboard and scrape (with prometheus, where it is installed)
-	$(call go_test,test/monitoring) -count=1 ./...
+	$(call go_test,test) -count=1 ./monitoring
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz test for FUZZTIME (10s)
-	@for package in $$(go list ./...); do \
+	@for package in $$(go list . ./cmd/... ./pkg/...); do \
 		for target in $$(go test -list '^Fuzz' "$${package}" | grep '^Fuzz' || true); do \
 			echo "$${package} $${target}"; \
 			go test -run '^$$' -fuzz "^$${target}$$" -fuzztime $(FUZZTIME) "$${package}"; \
@@ -108,7 +111,7 @@ fuzz: ## Run every fuzz test for FUZZTIME (10s)
 
 ##@ Images and releases
 
-# Scripts that build something are told what; PLATFORMS selects for which systems.
+# The scripts read from the environment what to build; PLATFORMS selects for which systems.
 image test-image release: export VERSION := $(VERSION)
 image test-image release: export COMMIT := $(COMMIT)
 image test-image release: export DATE := $(DATE)
@@ -138,9 +141,9 @@ demo: ## Show the controller at work on a local cluster (ONCE=1: the tour only)
 	hack/demo.sh
 
 .PHONY: cluster
-cluster: ## Run a local cluster until Ctrl-C
-	go run -C hack/local-cluster . up
+cluster: ## Run a local cluster until Ctrl-C (CLUSTERFLAGS="--dir /tmp/try")
+	$(build_env) go run -ldflags=-w ./hack/local-cluster up $(CLUSTERFLAGS)
 
 .PHONY: local-cluster
 local-cluster: ## Build the local cluster's control plane: minutes, once
-	go run -C hack/local-cluster . build
+	$(build_env) go run -ldflags=-w ./hack/local-cluster build

@@ -16,8 +16,11 @@ dist=${DIST:-dist}
 platforms=${PLATFORMS:-linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64}
 
 # Settings of the environment must not affect a release.
-export CGO_ENABLED=0 GOAMD64=v1 GOARM64=v8.0 GOFIPS140=off GOWORK=off
-export GOFLAGS='-trimpath -buildvcs=false'
+set -a
+# shellcheck source=hack/build.env
+. hack/build.env
+set +a
+export GOAMD64=v1 GOARM64=v8.0 GOFIPS140=off GOWORK=off
 GOTOOLCHAIN=$(sed -n 's/^toolchain //p' go.mod)
 export GOTOOLCHAIN
 
@@ -27,7 +30,7 @@ checksums() {
 
 temp=$(mktemp -d)
 trap 'rm -rf "${temp}"' EXIT
-go build -C hack/tools/release -o "${temp}/sbom" .
+go build -C hack/tools -o "${temp}/sbom" ./release
 
 mkdir -p "${dist}"
 rm -f "${dist}"/{controller,reboot-agent}_* "${dist}/SHA256SUMS"

@@ -38,7 +38,7 @@ diff -u "${first}/dist/SHA256SUMS" "${second}/dist/SHA256SUMS" || fail "two rele
 diff <(cd "${first}/dist" && find . -type f | sort) <(cd "${second}/dist" && find . -type f | sort) ||
   fail "two releases of the same commit have different files"
 
-go -C hack/tools/release test -count=1 . -args -dist "${first}/dist"
+go -C hack/tools test -count=1 ./release -args -dist "${first}/dist"
 
 if [[ ,${PLATFORMS}, == *,${own},* ]]; then
   commit=$(git -C "${first}" rev-parse HEAD)

@@ -5,7 +5,7 @@
 # hack/update-codegen.sh.
 #
 # An argument is another copy of this tree, to be updated in place of this one.
-# The tools are pinned by hack/tools/charts/go.mod.
+# The tools are pinned by hack/tools/go.mod.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 tree=${1:-.}
@@ -16,7 +16,7 @@ trap 'rm -rf "${temp}"' EXIT
 export HELM_CACHE_HOME=${temp} HELM_CONFIG_HOME=${temp} HELM_DATA_HOME=${temp}
 unset KUBECONFIG HELM_NAMESPACE
 
-tool() { go tool -modfile=hack/tools/charts/go.mod "$@"; }
+tool() { go tool -modfile=hack/tools/go.mod "$@"; }
 
 # What follows from the controllers themselves.
 mkdir -p "${chart}/files"

@@ -20,10 +20,10 @@ export HELM_CACHE_HOME=${temp} HELM_CONFIG_HOME=${temp} HELM_DATA_HOME=${temp}
 unset KUBECONFIG HELM_NAMESPACE
 
 # pinned NAME [MODFILE] builds a tool at its pinned version and prints its path.
-pinned() { go tool -n -modfile="hack/tools/charts/${2:-go.mod}" "$1"; }
+pinned() { go tool -n -modfile="hack/tools/${2:-go.mod}" "$1"; }
 helm=$(pinned helm)
 kubeconform=$(pinned kubeconform)
-kube_score=$(pinned kube-score kube-score.mod)
+kube_score=$(pinned kube-score checks.mod)
 
 # Compare the tree with a copy that hack/update-manifests.sh has updated.
 mkdir "${temp}/tree" "${temp}/generated"
@@ -70,10 +70,10 @@ done
 
 # The API server of the cluster does not know the kinds of the Prometheus Operator and of
 # kustomize.
-schemas=$(go run -C hack/tools/charts ./cluster-schemas -root ../../..)
+schemas=$(go run -C hack/tools ./charts/cluster-schemas -root ../..)
 "${kubeconform}" -strict -skip ServiceMonitor,PrometheusRule,Kustomization \
   -schema-location "${schemas}/{{.ResourceKind}}{{.KindSuffix}}.json" \
   "${temp}"/*.yaml artifacts/*.yaml artifacts/examples || status=1
 
-go -C hack/tools/charts test -count=1 . || status=1
+go -C hack/tools test -count=1 ./charts || status=1
 exit "${status}"

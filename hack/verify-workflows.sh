@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 status=0
 
-go tool -modfile=hack/tools/actionlint.mod actionlint || status=1
+go tool -modfile=hack/tools/checks.mod actionlint || status=1
 
 if grep -nE '^ *(- )?uses:' .github/workflows/*.yaml | grep -vE '@[0-9a-f]{40} # v[0-9.]+$'; then
   echo "These actions are not pinned by the hash of a commit, with the version in a comment."

@@ -14,7 +14,7 @@ export GOFLAGS='' GOWORK=off GOVULNDB=${GOVULNDB:-https://vuln.go.dev}
 
 output=$(mktemp)
 trap 'rm -f "${output}"' EXIT
-govulncheck=$(go tool -n -modfile=hack/tools/govulncheck.mod govulncheck)
+govulncheck=$(go tool -n -modfile=hack/tools/checks.mod govulncheck)
 
 result=0
 "${govulncheck}" -C "${1:-${root}}" -db "${GOVULNDB}" ./... >"${output}" 2>&1 || result=$?

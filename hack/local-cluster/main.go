@@ -1,6 +1,7 @@
 // Command local-cluster runs a real Kubernetes control plane on this machine.
 //
 //	local-cluster up          start one, until Ctrl-C
+//	local-cluster run         run a command on one
 //	local-cluster build       only build what it consists of
 //	local-cluster kubeconfig  write a kubeconfig of a service account
 //	local-cluster kubectl     run kubectl as administrator of a cluster
@@ -21,6 +22,7 @@ const usage = `usage: local-cluster <command> [flags]
 
 commands:
   up          start a cluster and run it until Ctrl-C
+  run         run a command on a cluster of its own, which ends with it
   build       build the programs of a cluster and start nothing
   kubeconfig  write a kubeconfig of a service account of a running cluster
   kubectl     run kubectl as the administrator of a running cluster
@@ -41,6 +43,7 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	commands := map[string]func(context.Context, []string, io.Writer, io.Writer) error{
 		"up":         up,
+		"run":        with,
 		"build":      build,
 		"kubeconfig": kubeconfig,
 		"kubectl":    kubectl,
@@ -60,6 +63,9 @@ func exitCode(err error, stderr io.Writer) int {
 	case errors.Is(err, errUsage):
 		return 2
 	default:
+		if status, ok := errors.AsType[errExit](err); ok {
+			return int(status)
+		}
 		fmt.Fprintln(stderr, "local-cluster:", err)
 		return 1
 	}

@@ -21,6 +21,7 @@ func TestWrongUsage(t *testing.T) {
 		{name: "no such command", args: []string{"down"}, wantErr: errUsage, wantCode: 2, wantStderr: "usage: local-cluster"},
 		{name: "no such flag", args: []string{"up", "--no-such-flag"}, wantErr: errUsage, wantCode: 2, wantStderr: "no-such-flag"},
 		{name: "a stray argument", args: []string{"up", "now"}, wantErr: errUsage, wantCode: 2, wantStderr: `"now"`},
+		{name: "no command to run", args: []string{"run", "--nodes", "1"}, wantErr: errUsage, wantCode: 2, wantStderr: "no command to run"},
 		{name: "help", args: []string{"up", "-h"}, wantErr: flag.ErrHelp, wantCode: 0, wantStderr: "-audit-user"},
 		{name: "a kubeconfig of nobody", args: []string{"kubeconfig", "--dir", "d"}, wantErr: errUsage, wantCode: 2, wantStderr: "-service-account"},
 		{name: "a kubectl for no cluster", args: []string{"kubectl", "get", "pods"}, wantErr: errUsage, wantCode: 2, wantStderr: "-dir"},

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 
@@ -16,23 +15,11 @@ import (
 // Standard output is for scripts: a line NAME=path per file of interest, of
 // which KUBECONFIG is the last, when everything is ready.
 func up(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	options := cluster.Options{Log: stderr}
-	flags := flag.NewFlagSet("up", flag.ContinueOnError)
-	flags.StringVar(&options.Dir, "dir", "", "keep everything in this `directory`; a later run carries on there (default a temporary one)")
-	flags.IntVar(&options.Nodes, "nodes", cluster.DefaultNodes, "`number` of nodes")
-	flags.StringVar(&options.FeatureGates, "feature-gates", "", "feature gates of all Kubernetes components, as in `A=true,B=false`")
-	flags.BoolVar(&options.WithoutControllerManager, "without-controller-manager", false, "start no controllers")
-	flags.BoolVar(&options.AuditBodies, "audit-bodies", false, "record the bodies of requests and responses too")
-	flags.Func("audit-user", "record the requests of this user; repeatable, * for everybody", func(name string) error {
-		options.AuditUsers = append(options.AuditUsers, name)
-		return nil
-	})
+	flags, parsed := clusterFlags("up", stderr)
 	if err := parseAll(flags, args, stderr); err != nil {
 		return err
 	}
-	if options.Nodes == 0 {
-		options.Nodes = -1 // in the package, 0 stands for the default
-	}
+	options := parsed()
 
 	ctx, cancel := endWithParent(ctx)
 	defer cancel()

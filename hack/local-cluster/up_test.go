@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,13 +27,7 @@ func TestUp(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux tells children of the death of their parent")
 	}
-	if err := cluster.Build(t.Context(), cluster.Options{Log: t.Output()}); err != nil {
-		t.Fatal(err)
-	}
-	program := filepath.Join(t.TempDir(), "local-cluster")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("building the command: %v\n%s", err, out)
-	}
+	program := buildCommand(t)
 	dir := filepath.Join(t.TempDir(), "cluster")
 
 	t.Run("leaves no process behind when it is killed", func(t *testing.T) {
@@ -76,7 +71,136 @@ func TestUp(t *testing.T) {
 	})
 }
 
-// running is an "up" that has been started.
+func TestRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("boots clusters")
+	}
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux tells children of the death of their parent")
+	}
+	program := buildCommand(t)
+	// Every script that is waited for prints this line when it is ready.
+	const ready = `echo KUBECONFIG=$KUBECONFIG; `
+	run := func(t *testing.T, script string) (*running, string) {
+		dir := filepath.Join(t.TempDir(), "cluster")
+		// The directory among its arguments is how what is left of a command is found.
+		return startUp(t, exec.CommandContext(t.Context(), program, "run", "--dir", dir, "--nodes", "0", "--", "bash", "-c", script, dir)), dir
+	}
+	for _, test := range []struct {
+		name, script string
+		stop         func(t *testing.T, u *running, dir string)
+		want         int
+	}{
+		{name: "the command reaches its cluster", script: `kubectl get namespace default && [[ $(kubectl config view --minify -o name 2>&1; command -v kubectl) == *$0/bin/kubectl ]]`},
+		{name: "its status is the command's", script: `exit 7`, want: 7},
+		{name: "a command that was killed", script: `kill -KILL $$`, want: 128 + 9},
+		{name: "what it leaves behind ends with it", script: `bash -c 'while :; do sleep 0.1; done' "$0" & exit 3`, want: 3},
+		{
+			name:   "a signal is forwarded",
+			script: `trap 'exit 42' TERM; ` + ready + `while :; do sleep 0.1; done`,
+			stop:   func(t *testing.T, u *running, _ string) { signalTo(t, u.cmd.Process.Pid, syscall.SIGTERM) },
+			want:   42,
+		},
+		{
+			name:   "the cluster dies",
+			script: `trap 'exit 5' TERM; ` + ready + `while :; do sleep 0.1; done`,
+			stop:   func(t *testing.T, _ *running, dir string) { killComponent(t, dir, cluster.Etcd) },
+			want:   1,
+		},
+		{
+			name:   "it is killed itself",
+			script: ready + `while :; do sleep 0.1; done`,
+			stop:   func(t *testing.T, u *running, _ string) { signalTo(t, u.cmd.Process.Pid, syscall.SIGKILL) },
+			want:   -1,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			u, dir := run(t, test.script)
+			if test.stop != nil {
+				u.awaitReady(t)
+				test.stop(t, u, dir)
+			}
+			_ = u.awaitExit(t)
+			if got := u.cmd.ProcessState.ExitCode(); got != test.want {
+				t.Errorf("exit status %d, want %d", got, test.want)
+			}
+			requireNoneLeft(t, dir)
+		})
+	}
+	t.Run("its parent dies", func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "cluster")
+		u := startUp(t, exec.CommandContext(t.Context(), "sh", "-c",
+			`"$0" run --dir "$1" --nodes 0 -- bash -c 'echo KUBECONFIG=; while :; do sleep 0.1; done' "$1"; true`, program, dir))
+		u.awaitReady(t)
+		if err := u.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = u.awaitExit(t) // as it was killed
+		requireNoneLeft(t, dir)
+	})
+	t.Run("a signal before the cluster is up", func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "cluster")
+		u := startUp(t, exec.CommandContext(t.Context(), program, "run", "--dir", dir, "--", "false"))
+		awaitFile(t, filepath.Join(dir, "logs", "etcd.log"))
+		signalTo(t, u.cmd.Process.Pid, syscall.SIGINT)
+		_ = u.awaitExit(t)
+		if got := u.cmd.ProcessState.ExitCode(); got != 128+2 {
+			t.Errorf("exit status %d, want 130", got)
+		}
+		requireNoneLeft(t, dir)
+	})
+}
+
+// buildCommand builds the command that is under test. The control plane must be there.
+func buildCommand(t *testing.T) string {
+	t.Helper()
+	isBuilt, err := cluster.IsBuilt(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !isBuilt {
+		t.Skip("the control plane has not been compiled; make local-cluster does that")
+	}
+	program := filepath.Join(t.TempDir(), "local-cluster")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("building the command: %v\n%s", err, out)
+	}
+	return program
+}
+
+func signalTo(t *testing.T, pid int, signal syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(pid, signal); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func killComponent(t *testing.T, dir string, component cluster.Component) {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(dir, "pids", string(component)+".json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var record struct{ PID int }
+	if err := json.Unmarshal(content, &record); err != nil {
+		t.Fatal(err)
+	}
+	signalTo(t, record.PID, syscall.SIGKILL)
+}
+
+func awaitFile(t *testing.T, path string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no %s after %v", path, patience)
+		}
+	}
+}
+
+// running is an "up" or a "run" that has been started.
 type running struct {
 	cmd    *exec.Cmd
 	stdout *bufio.Scanner

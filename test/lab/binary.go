@@ -7,7 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"nicoleh.io/k8s-controller/hack/local-cluster/buildenv"
 )
 
 const module = "nicoleh.io/k8s-controller"
@@ -35,6 +38,13 @@ func build(ctx context.Context, program string, flags ...string) (path string, r
 	path = filepath.Join(dir, "controller")
 	command := exec.CommandContext(ctx, "go", append(append([]string{"build", "-o", path}, flags...), program)...)
 	command.Dir = root
+	if !slices.Contains(flags, "-race") { // which needs cgo
+		env, err := buildenv.Read(root)
+		if err != nil {
+			return "", func() error { return nil }, errors.Join(err, os.RemoveAll(dir))
+		}
+		command.Env = append(os.Environ(), env...)
+	}
 	if output, err := command.CombinedOutput(); err != nil {
 		return "", func() error { return nil }, errors.Join(fmt.Errorf("building %s: %w\n%s", program, err, output), os.RemoveAll(dir))
 	}

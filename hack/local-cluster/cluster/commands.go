@@ -3,7 +3,6 @@ package cluster
 import (
 	"fmt"
 	"runtime"
-	"strings"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/internal/pki"
 )
@@ -12,27 +11,6 @@ const (
 	serviceCIDR = "10.96.0.0/16"
 	podCIDR     = "10.244.0.0/16"
 )
-
-// controllers are the ones a test of controllers needs: the owners of Pods,
-// what cleans up after them, and what fills a new namespace.
-var controllers = []string{
-	"clusterrole-aggregation-controller",
-	"daemonset-controller",
-	"deployment-controller",
-	"disruption-controller",
-	"garbage-collector-controller",
-	"horizontal-pod-autoscaler-controller",
-	"namespace-controller",
-	"node-lifecycle-controller",
-	"pod-garbage-collector-controller",
-	"replicaset-controller",
-	"resourcequota-controller",
-	"root-ca-certificate-publisher-controller",
-	"serviceaccount-controller",
-	"serviceaccount-token-controller",
-	"taint-eviction-controller",
-	"validatingadmissionpolicy-status-controller", // checks the types of expressions
-}
 
 // ports are those that a cluster listens on. The other components do not.
 type ports struct{ etcdClient, etcdPeer, api int }
@@ -57,7 +35,6 @@ func (c *Cluster) args(component Component) []string {
 		return append([]string{
 			"--kubeconfig=" + c.configFile(Kwok),
 			"--config=" + c.dir.file("config", "stages.yaml"),
-			"--manage-all-nodes",
 			"--cidr=" + podCIDR,
 			"--node-ip=" + nodeIP(0),
 			"--node-lease-duration-seconds=40",
@@ -130,15 +107,11 @@ func (c *Cluster) apiServerArgs() []string {
 func (c *Cluster) controllerManagerArgs() []string {
 	return []string{
 		"--kubeconfig=" + c.configFile(ControllerManager),
-		"--controllers=" + strings.Join(controllers, ","),
-		"--use-service-account-credentials",
 		"--service-account-private-key-file=" + c.pki(pki.ServiceKey),
 		"--root-ca-file=" + c.pki(pki.CA),
 		// Whatever keeps the API server away for a while: kwok never gives a Pod back
 		// what it loses when its node counts as lost.
 		"--node-monitor-grace-period=10m",
-		"--leader-elect=false",
-		"--secure-port=0",
 	}
 }
 

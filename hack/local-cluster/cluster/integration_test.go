@@ -36,9 +36,7 @@ func TestClustersSideBySide(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots two clusters")
 	}
-	if err := cluster.Build(t.Context(), cluster.Options{Log: t.Output()}); err != nil {
-		t.Fatal(err)
-	}
+	requireBuilt(t)
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
 
@@ -290,6 +288,7 @@ func TestStartReportsTheComponentThatFails(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a cluster")
 	}
+	requireBuilt(t)
 	dir := t.TempDir()
 	_, err := cluster.Start(t.Context(), cluster.Options{
 		Dir:       dir,
@@ -307,6 +306,19 @@ func TestStartReportsTheComponentThatFails(t *testing.T) {
 }
 
 // --- what the tests are written in ---
+
+// requireBuilt skips a test where the control plane has not been compiled: go test ./...
+// must not take a quarter of an hour. make test-local-cluster compiles it first.
+func requireBuilt(t *testing.T) {
+	t.Helper()
+	isBuilt, err := cluster.IsBuilt(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !isBuilt {
+		t.Skip("the control plane has not been compiled; make local-cluster does that")
+	}
+}
 
 func clientOf(t *testing.T, config *rest.Config) kubernetes.Interface {
 	t.Helper()

@@ -2,24 +2,17 @@ package parts
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"runtime"
 	"strings"
-	"syscall"
-	"time"
+
+	"nicoleh.io/k8s-controller/hack/local-cluster/internal/build"
 )
 
-const (
-	stopGrace   = 10 * time.Second
-	errorOutput = 30 // lines of output that a failed build's error quotes
-)
-
-// build compiles the module at source into dir, which appears complete or not
+// compile compiles the module at source into dir, which appears complete or not
 // at all.
-func build(ctx context.Context, source, dir, version string, progress io.Writer) error {
+func compile(ctx context.Context, source, dir, version string, env []string, progress io.Writer) error {
 	draft := dir + ".new"
 	if err := os.RemoveAll(draft); err != nil {
 		return err
@@ -28,41 +21,20 @@ func build(ctx context.Context, source, dir, version string, progress io.Writer)
 		return err
 	}
 	defer os.RemoveAll(draft) //nolint:errcheck // the next build removes it first
-
-	cmd := exec.CommandContext(ctx, "go", buildArgs(draft, version)...)
-	cmd.Dir = source
-	cmd.Env = append(os.Environ(),
-		"CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
-	// The go command ends its compilers when it is asked to end, not when it
-	// is killed.
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = stopGrace
-
-	meter := newMeter(progress, "building Kubernetes "+version)
-	cmd.Stdout, cmd.Stderr = meter, meter
-	err := cmd.Run()
-	meter.Close()
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
+	err := build.Build{
+		Title:    "Kubernetes " + version + " (once per version)",
+		Dir:      source,
+		Env:      append(env, "GOWORK=off", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH),
+		Flags:    []string{"-ldflags=" + linkFlags(version), "-o", draft + string(os.PathSeparator)},
+		Packages: []string{"./kubernetes"},
+	}.Run(ctx, progress)
 	if err != nil {
-		return fmt.Errorf("%w:\n%s", err, meter.Tail(errorOutput))
+		return err
 	}
 	return os.Rename(draft, dir)
 }
 
-// buildArgs are the arguments of the go command that compiles the parts into
-// dir, of which nothing but the output's place may depend on dir.
-func buildArgs(dir, version string) []string {
-	return []string{
-		"build", "-v", "-trimpath", "-buildvcs=false",
-		"-ldflags=" + linkFlags(version),
-		"-o", dir + string(os.PathSeparator),
-		"./kubernetes", "sigs.k8s.io/kwok/cmd/kwok",
-	}
-}
-
-// linkFlags strips the programs and gives them the version that a module's
+// linkFlags strips the program and gives it the version that a module's
 // source does not hold: the one the API server reports and kubectl shows.
 func linkFlags(version string) string {
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")

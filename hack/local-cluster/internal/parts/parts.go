@@ -17,6 +17,7 @@ import (
 	"runtime"
 	"strings"
 
+	"nicoleh.io/k8s-controller/hack/local-cluster/buildenv"
 	"nicoleh.io/k8s-controller/hack/local-cluster/internal/lock"
 )
 
@@ -27,61 +28,91 @@ const (
 	// found by asking the go command.
 	SourceEnv = "LOCAL_CLUSTER_PARTS"
 
-	module = "nicoleh.io/k8s-controller/hack/local-cluster"
+	module = "nicoleh.io/k8s-controller"
 )
 
-// Parts is where the programs are.
+// Parts says where the programs are.
 type Parts struct {
-	Kubernetes string // etcd, kube-apiserver, ..., kubectl, by argv[0]
-	Kwok       string
-	Version    string // of Kubernetes, e.g. v1.36.3
+	Program string // etcd, kube-apiserver, ..., kwok and kubectl, by argv[0]
+	Version string // of Kubernetes, e.g. v1.36.3
 }
 
-// Ensure returns the parts from the cache, building them when they are not
-// there, which takes minutes. What goes on is written to progress.
+// Find returns the parts, and whether they are in the cache.
+func Find(ctx context.Context) (Parts, bool, error) {
+	source, err := findSource(ctx)
+	if err != nil {
+		return Parts{}, false, err
+	}
+	plan, err := planFor(source)
+	if err != nil {
+		return Parts{}, false, err
+	}
+	return plan.parts(), isDir(plan.dir), nil
+}
+
+// Ensure returns the parts from the cache. It builds them if they are not there, which
+// takes minutes, and writes its progress to progress.
 func Ensure(ctx context.Context, progress io.Writer) (Parts, error) {
 	source, err := findSource(ctx)
 	if err != nil {
 		return Parts{}, err
 	}
-	version, key, err := identify(source)
-	if err != nil {
-		return Parts{}, fmt.Errorf("reading the source of the parts: %w", err)
-	}
-	cache, err := cacheDir()
+	plan, err := planFor(source)
 	if err != nil {
 		return Parts{}, err
 	}
-	dir := filepath.Join(cache, key)
-	parts := Parts{
-		Kubernetes: filepath.Join(dir, "kubernetes"),
-		Kwok:       filepath.Join(dir, "kwok"),
-		Version:    version,
+	if isDir(plan.dir) {
+		return plan.parts(), nil
 	}
-	if isDir(dir) {
-		return parts, nil
-	}
-	if err := os.MkdirAll(cache, 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(plan.dir), 0o755); err != nil {
 		return Parts{}, fmt.Errorf("making the cache: %w", err)
 	}
-	held, err := lock.Wait(ctx, dir+".lock", func() {
-		fmt.Fprintln(progress, "waiting for another process that builds the control plane")
+	held, err := lock.Wait(ctx, plan.dir+".lock", func() {
+		fmt.Fprintln(progress, "waiting for another process that is building the control plane")
 	})
 	if err != nil {
 		return Parts{}, err
 	}
 	defer held.Release()
-	if isDir(dir) {
-		return parts, nil
+	if isDir(plan.dir) {
+		return plan.parts(), nil
 	}
-	if err := build(ctx, source, dir, version, progress); err != nil {
+	if err := compile(ctx, source, plan.dir, plan.version, plan.env, progress); err != nil {
 		return Parts{}, fmt.Errorf("building the control plane: %w", err)
 	}
-	return parts, nil
+	return plan.parts(), nil
+}
+
+// plan says what to build, and where to.
+type plan struct {
+	version string
+	env     []string
+	dir     string
+}
+
+func (p plan) parts() Parts {
+	return Parts{Program: filepath.Join(p.dir, "kubernetes"), Version: p.version}
+}
+
+// planFor reads the module at source, which is hack/local-cluster/parts of a repository.
+func planFor(source string) (plan, error) {
+	env, err := buildenv.Read(filepath.Join(source, "..", "..", ".."))
+	if err != nil {
+		return plan{}, err
+	}
+	version, key, err := identify(source, env)
+	if err != nil {
+		return plan{}, fmt.Errorf("reading the source of the parts: %w", err)
+	}
+	cache, err := cacheDir()
+	if err != nil {
+		return plan{}, err
+	}
+	return plan{version: version, env: env, dir: filepath.Join(cache, key)}, nil
 }
 
 // findSource returns the directory of the module with the parts. The module
-// that the caller runs in knows where this one is, itself or by a replace.
+// that the caller runs in is this repository's, or replaces it with its directory.
 func findSource(ctx context.Context) (string, error) {
 	if dir := os.Getenv(SourceEnv); dir != "" {
 		return dir, nil
@@ -94,7 +125,7 @@ func findSource(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("finding the module %s (run inside it, or inside one that replaces it with its directory, or set %s): %w",
 			module, SourceEnv, err)
 	}
-	return filepath.Join(strings.TrimSpace(string(out)), "parts"), nil
+	return filepath.Join(strings.TrimSpace(string(out)), "hack", "local-cluster", "parts"), nil
 }
 
 func cacheDir() (string, error) {
@@ -110,7 +141,7 @@ func cacheDir() (string, error) {
 
 // identify returns the version of Kubernetes and a key that is different for
 // everything that would build differently.
-func identify(source string) (version, key string, err error) {
+func identify(source string, env []string) (version, key string, err error) {
 	mod, err := os.ReadFile(filepath.Join(source, "go.mod"))
 	if err != nil {
 		return "", "", err
@@ -120,7 +151,7 @@ func identify(source string) (version, key string, err error) {
 		return "", "", err
 	}
 	sum := sha256.New()
-	fmt.Fprintln(sum, runtime.Version(), runtime.GOOS, runtime.GOARCH, buildArgs("", version))
+	fmt.Fprintln(sum, runtime.Version(), runtime.GOOS, runtime.GOARCH, env, linkFlags(version))
 	err = filepath.WalkDir(source, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err

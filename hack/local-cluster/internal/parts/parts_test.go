@@ -11,6 +11,8 @@ import (
 	"nicoleh.io/k8s-controller/hack/local-cluster/internal/lock"
 )
 
+var flags = []string{"GOFLAGS=-trimpath"}
+
 const goMod = "module parts\n\ngo 1.26.0\n\nrequire (\n\tk8s.io/kubernetes v1.36.3\n\tk8s.io/kubectl v0.36.3\n)\n"
 
 func TestKubernetesVersion(t *testing.T) {
@@ -31,7 +33,7 @@ func TestKubernetesVersion(t *testing.T) {
 func TestKeyChangesWithWhatIsBuilt(t *testing.T) {
 	source := writeSource(t)
 	key := func() string {
-		_, key, err := identify(source)
+		_, key, err := identify(source, flags)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,6 +46,9 @@ func TestKeyChangesWithWhatIsBuilt(t *testing.T) {
 	write(t, filepath.Join(source, "notes.txt"), "of no consequence")
 	if key() != first {
 		t.Error("a file that is not built changes the key")
+	}
+	if _, other, err := identify(source, []string{"GOFLAGS="}); err != nil || other == first {
+		t.Errorf("other flags leave the key as it was (%v)", err)
 	}
 	for _, name := range []string{"go.sum", filepath.Join("kubernetes", "main.go"), "go.mod"} {
 		before := key()
@@ -58,7 +63,7 @@ func TestEnsureBuildsNothingThatIsThere(t *testing.T) {
 	source, cache := writeSource(t), t.TempDir()
 	t.Setenv(SourceEnv, source)
 	t.Setenv(CacheEnv, cache)
-	_, key, err := identify(source)
+	_, key, err := identify(source, flags)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,11 +72,7 @@ func TestEnsureBuildsNothingThatIsThere(t *testing.T) {
 	}
 	var progress bytes.Buffer
 	got, err := Ensure(t.Context(), &progress)
-	want := Parts{
-		Kubernetes: filepath.Join(cache, key, "kubernetes"),
-		Kwok:       filepath.Join(cache, key, "kwok"),
-		Version:    "v1.36.3",
-	}
+	want := Parts{Program: filepath.Join(cache, key, "kubernetes"), Version: "v1.36.3"}
 	if err != nil || got != want || progress.Len() > 0 {
 		t.Errorf("got %+v, %v, progress %q; want %+v", got, err, &progress, want)
 	}
@@ -81,7 +82,7 @@ func TestEnsureWaitsForAnotherBuild(t *testing.T) {
 	source, cache := writeSource(t), t.TempDir()
 	t.Setenv(SourceEnv, source)
 	t.Setenv(CacheEnv, cache)
-	_, key, err := identify(source)
+	_, key, err := identify(source, flags)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,36 +118,18 @@ func TestEnsureReportsWhatTheCompilerSays(t *testing.T) {
 	}
 }
 
-func TestMeter(t *testing.T) {
-	var out bytes.Buffer
-	m := newMeter(&out, "building it")
-	for _, piece := range []string{"internal/goarch\nk8s.io/", "api/core/v1\n# k8s.io/api/apps/v1\n", "x.go:1:2: no\n"} {
-		if _, err := m.Write([]byte(piece)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	m.Close()
-	if want := "building it ... 2 packages, 0s (k8s.io/api/core/v1)\n"; !strings.HasSuffix(out.String(), want) {
-		t.Errorf("progress %q does not end with %q", &out, want)
-	}
-	if got, want := m.Tail(5), "# k8s.io/api/apps/v1\nx.go:1:2: no"; got != want {
-		t.Errorf("tail %q, want %q", got, want)
-	}
-	if got, want := m.Tail(1), "x.go:1:2: no"; got != want {
-		t.Errorf("short tail %q, want %q", got, want)
-	}
-}
-
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(line []byte) (int, error) { return f(line) }
 
 func writeSource(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "kubernetes"), 0o755); err != nil {
+	root := t.TempDir()
+	dir := filepath.Join(root, "hack", "local-cluster", "parts")
+	if err := os.MkdirAll(filepath.Join(dir, "kubernetes"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	write(t, filepath.Join(root, "hack", "build.env"), "# flags\nGOFLAGS='-trimpath'\n")
 	write(t, filepath.Join(dir, "go.mod"), goMod)
 	write(t, filepath.Join(dir, "go.sum"), "")
 	write(t, filepath.Join(dir, "kubernetes", "main.go"), "package main\n")

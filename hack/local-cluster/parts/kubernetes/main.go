@@ -1,7 +1,7 @@
 // Command kubernetes is every part of a Kubernetes control plane in one
-// binary, so that what they share is linked and stored once. The part is named
-// by the file name it is started under (a symbolic link), or else by the first
-// argument.
+// binary, so that packages that several parts use are compiled, linked and stored once.
+// The part is named by the file name that the binary is started under (a symbolic
+// link), or else by the first argument.
 package main
 
 import (
@@ -19,7 +19,6 @@ import (
 	kubectl "k8s.io/kubectl/pkg/cmd"
 	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
-	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 )
 
@@ -27,9 +26,10 @@ func main() {
 	parts := map[string]func(args []string) int{
 		"etcd":                    runEtcd,
 		"kube-apiserver":          runCobra(apiserver.NewAPIServerCommand),
-		"kube-controller-manager": runCobra(controllermanager.NewControllerManagerCommand),
+		"kube-controller-manager": runCobra(newControllerManager),
 		"kube-scheduler":          runCobra(func() *cobra.Command { return scheduler.NewSchedulerCommand() }),
 		"kubectl":                 runKubectl,
+		"kwok":                    runCobra(newKwok),
 	}
 	args := append([]string{filepath.Base(os.Args[0])}, os.Args[1:]...)
 	if parts[args[0]] == nil && len(args) > 1 {

@@ -1,0 +1,502 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/scheme"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/apiserver/pkg/cel/openapi/resolver"
+	"k8s.io/apiserver/pkg/quota/v1/generic"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/scale"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/client-go/util/keyutil"
+	"k8s.io/controller-manager/pkg/clientbuilder"
+	"k8s.io/controller-manager/pkg/informerfactory"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller"
+	"k8s.io/kubernetes/pkg/controller/certificates/rootcacertpublisher"
+	"k8s.io/kubernetes/pkg/controller/clusterroleaggregation"
+	"k8s.io/kubernetes/pkg/controller/daemon"
+	"k8s.io/kubernetes/pkg/controller/deployment"
+	"k8s.io/kubernetes/pkg/controller/disruption"
+	"k8s.io/kubernetes/pkg/controller/garbagecollector"
+	"k8s.io/kubernetes/pkg/controller/namespace"
+	"k8s.io/kubernetes/pkg/controller/nodelifecycle"
+	"k8s.io/kubernetes/pkg/controller/podautoscaler"
+	"k8s.io/kubernetes/pkg/controller/podautoscaler/metrics"
+	"k8s.io/kubernetes/pkg/controller/replicaset"
+	"k8s.io/kubernetes/pkg/controller/resourcequota"
+	accounts "k8s.io/kubernetes/pkg/controller/serviceaccount"
+	"k8s.io/kubernetes/pkg/controller/tainteviction"
+	"k8s.io/kubernetes/pkg/controller/validatingadmissionpolicystatus"
+	"k8s.io/kubernetes/pkg/generated/openapi"
+	quota "k8s.io/kubernetes/pkg/quota/v1/install"
+	"k8s.io/kubernetes/pkg/serviceaccount"
+	resourcemetrics "k8s.io/metrics/pkg/client/clientset/versioned/typed/metrics/v1beta1"
+	"k8s.io/metrics/pkg/client/custom_metrics"
+	"k8s.io/metrics/pkg/client/external_metrics"
+)
+
+// managerOptions are the flags of kube-controller-manager that a cluster sets.
+type managerOptions struct {
+	kubeconfig             string
+	rootCA                 string
+	serviceAccountKey      string
+	nodeMonitorGracePeriod time.Duration
+	qps                    float32
+	burst                  int
+}
+
+// newControllerManager returns the command that runs the controllers listed in
+// newControllers. It takes the place of kube-controller-manager's own command, which
+// imports every controller of Kubernetes, and with them the volume plugins, half of
+// the kubelet and cAdvisor. The controllers themselves are the same, with the settings
+// that kube-controller-manager gives them by default.
+func newControllerManager() *cobra.Command {
+	var options managerOptions
+	command := &cobra.Command{
+		Use:  "kube-controller-manager",
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error { return runControllers(command.Context(), options) },
+	}
+	flags := command.Flags()
+	flags.StringVar(&options.kubeconfig, "kubeconfig", "", "how to reach the API server")
+	flags.StringVar(&options.rootCA, "root-ca-file", "", "certificates of the authority that signed the API server's certificate")
+	flags.StringVar(&options.serviceAccountKey, "service-account-private-key-file", "", "key that signs tokens of service accounts")
+	flags.DurationVar(&options.nodeMonitorGracePeriod, "node-monitor-grace-period", 50*time.Second, "how long a node may be silent before it counts as lost")
+	flags.Float32Var(&options.qps, "kube-api-qps", 20, "requests per second of each client")
+	flags.IntVar(&options.burst, "kube-api-burst", 30, "requests that each client may make at once")
+	utilfeature.DefaultMutableFeatureGate.AddFlag(flags)
+	return command
+}
+
+// manager holds what controllers are made from.
+type manager struct {
+	options  managerOptions
+	root     clientbuilder.ControllerClientBuilder // with the manager's own rights
+	accounts clientbuilder.ControllerClientBuilder // with those of each controller's service account
+
+	informers        informers.SharedInformerFactory
+	metadata         metadata.Interface
+	allInformers     informerfactory.InformerFactory
+	mapper           *restmapper.DeferredDiscoveryRESTMapper
+	informersStarted chan struct{}
+}
+
+// runControllers starts all controllers. It returns only if one cannot be started.
+func runControllers(ctx context.Context, options managerOptions) error {
+	rest.SetDefaultWarningHandler(rest.NoWarnings{})
+	m, err := newManager(ctx, options)
+	if err != nil {
+		return err
+	}
+	var runs []func(context.Context)
+	for name, newController := range newControllers() {
+		run, err := newController(ctx, m)
+		if err != nil {
+			return fmt.Errorf("creating %s: %w", name, err)
+		}
+		runs = append(runs, run)
+	}
+	m.informers.Start(ctx.Done())
+	m.allInformers.Start(ctx.Done())
+	close(m.informersStarted)
+	for _, run := range runs {
+		go run(ctx)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func newManager(ctx context.Context, options managerOptions) (*manager, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", options.kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	config.QPS, config.Burst = options.qps, options.burst
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	root := clientbuilder.SimpleControllerClientBuilder{ClientConfig: config}
+	client, err := root.Client("shared-informers")
+	if err != nil {
+		return nil, err
+	}
+	metadataClient, err := metadata.NewForConfig(root.ConfigOrDie("metadata-informers"))
+	if err != nil {
+		return nil, err
+	}
+	discoveryClient, err := root.DiscoveryClient("controller-discovery")
+	if err != nil {
+		return nil, err
+	}
+	trim := func(object any) (any, error) {
+		if accessor, err := meta.Accessor(object); err == nil {
+			accessor.SetManagedFields(nil)
+		}
+		return object, nil
+	}
+	shared := informers.NewSharedInformerFactoryWithOptions(client, resync(), informers.WithTransform(trim))
+	m := &manager{
+		options: options,
+		root:    root,
+		accounts: clientbuilder.NewDynamicClientBuilder(
+			rest.AnonymousClientConfig(config), client.CoreV1(), metav1.NamespaceSystem),
+		informers: shared,
+		metadata:  metadataClient,
+		allInformers: informerfactory.NewInformerFactory(shared,
+			metadatainformer.NewSharedInformerFactoryWithOptions(metadataClient, resync(), metadatainformer.WithTransform(trim))),
+		mapper:           restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(discoveryClient)),
+		informersStarted: make(chan struct{}),
+	}
+	go wait.Until(m.mapper.Reset, 30*time.Second, ctx.Done())
+	return m, nil
+}
+
+func resync() time.Duration {
+	return time.Duration(float64(12*time.Hour) * (1 + rand.Float64()))
+}
+
+// newControllers returns the constructors of all controllers, by name: those that own
+// Pods, those that clean up, and those that fill a new namespace.
+func newControllers() map[string]func(context.Context, *manager) (func(context.Context), error) {
+	return map[string]func(context.Context, *manager) (func(context.Context), error){
+		"clusterrole-aggregation-controller":          newClusterRoleAggregation,
+		"daemonset-controller":                        newDaemonSet,
+		"deployment-controller":                       newDeployment,
+		"disruption-controller":                       newDisruption,
+		"garbage-collector-controller":                newGarbageCollector,
+		"horizontal-pod-autoscaler-controller":        newHorizontalPodAutoscaler,
+		"namespace-controller":                        newNamespace,
+		"node-lifecycle-controller":                   newNodeLifecycle,
+		"pod-garbage-collector-controller":            newPodGC,
+		"replicaset-controller":                       newReplicaSet,
+		"resourcequota-controller":                    newResourceQuota,
+		"root-ca-certificate-publisher-controller":    newRootCAPublisher,
+		"serviceaccount-controller":                   newServiceAccount,
+		"serviceaccount-token-controller":             newServiceAccountToken,
+		"taint-eviction-controller":                   newTaintEviction,
+		"validatingadmissionpolicy-status-controller": newPolicyStatus, // checks the types of expressions
+	}
+}
+
+// workers returns a function that runs a controller with a number of workers.
+func workers(run func(context.Context, int), n int) func(context.Context) {
+	return func(ctx context.Context) { run(ctx, n) }
+}
+
+func newClusterRoleAggregation(_ context.Context, m *manager) (func(context.Context), error) {
+	client, err := m.accounts.Client("clusterrole-aggregation-controller")
+	if err != nil {
+		return nil, err
+	}
+	return workers(clusterroleaggregation.NewClusterRoleAggregation(m.informers.Rbac().V1().ClusterRoles(), client.RbacV1()).Run, 5), nil
+}
+
+func newDaemonSet(ctx context.Context, m *manager) (func(context.Context), error) {
+	client, err := m.accounts.Client("daemon-set-controller")
+	if err != nil {
+		return nil, err
+	}
+	c, err := daemon.NewDaemonSetsController(ctx,
+		m.informers.Apps().V1().DaemonSets(), m.informers.Apps().V1().ControllerRevisions(),
+		m.informers.Core().V1().Pods(), m.informers.Core().V1().Nodes(),
+		client, flowcontrol.NewBackOff(time.Second, 15*time.Minute))
+	if err != nil {
+		return nil, err
+	}
+	return workers(c.Run, 2), nil
+}
+
+func newDeployment(ctx context.Context, m *manager) (func(context.Context), error) {
+	client, err := m.accounts.Client("deployment-controller")
+	if err != nil {
+		return nil, err
+	}
+	c, err := deployment.NewDeploymentController(ctx,
+		m.informers.Apps().V1().Deployments(), m.informers.Apps().V1().ReplicaSets(), m.informers.Core().V1().Pods(), client)
+	if err != nil {
+		return nil, err
+	}
+	return workers(c.Run, 5), nil
+}
+
+// scaleClient returns a client of scale subresources with the rights of an account.
+func (m *manager) scaleClient(account string) (kubernetes.Interface, *rest.Config, scale.ScalesGetter, error) {
+	config, err := m.accounts.Config(account)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	client, err := m.accounts.Client(account)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	scales, err := scale.NewForConfig(config, m.mapper, dynamic.LegacyAPIPathResolverFunc,
+		scale.NewDiscoveryScaleKindResolver(client.Discovery()))
+	return client, config, scales, err
+}
+
+func newDisruption(ctx context.Context, m *manager) (func(context.Context), error) {
+	client, _, scales, err := m.scaleClient("disruption-controller")
+	if err != nil {
+		return nil, err
+	}
+	return disruption.NewDisruptionController(ctx,
+		m.informers.Core().V1().Pods(), m.informers.Policy().V1().PodDisruptionBudgets(),
+		m.informers.Core().V1().ReplicationControllers(), m.informers.Apps().V1().ReplicaSets(),
+		m.informers.Apps().V1().Deployments(), m.informers.Apps().V1().StatefulSets(),
+		client, m.mapper, scales, client.Discovery()).Run, nil
+}
+
+func newGarbageCollector(ctx context.Context, m *manager) (func(context.Context), error) {
+	const account, syncPeriod = "generic-garbage-collector", 30 * time.Second
+	client, err := m.accounts.Client(account)
+	if err != nil {
+		return nil, err
+	}
+	discoveryClient, err := m.accounts.DiscoveryClient(account)
+	if err != nil {
+		return nil, err
+	}
+	config, err := m.accounts.Config(account)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS *= 2 // every deletion is two requests
+	metadataClient, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	ignored := map[schema.GroupResource]struct{}{}
+	for resource := range garbagecollector.DefaultIgnoredResources() {
+		ignored[resource] = struct{}{}
+	}
+	graph := garbagecollector.NewDependencyGraphBuilder(ctx, m.metadata, m.mapper, ignored, m.allInformers, m.informersStarted)
+	c, err := garbagecollector.NewComposedGarbageCollector(ctx, client, metadataClient, m.mapper, graph)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) {
+		go c.Sync(ctx, discoveryClient, syncPeriod)
+		c.Run(ctx, 20, syncPeriod)
+	}, nil
+}
+
+func newHorizontalPodAutoscaler(ctx context.Context, m *manager) (func(context.Context), error) {
+	const syncPeriod = 15 * time.Second
+	client, config, scales, err := m.scaleClient("horizontal-pod-autoscaler")
+	if err != nil {
+		return nil, err
+	}
+	resources, err := resourcemetrics.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	external, err := external_metrics.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	versions := custom_metrics.NewAvailableAPIsGetter(client.Discovery())
+	c := podautoscaler.NewHorizontalController(ctx,
+		client.CoreV1(), scales, client.AutoscalingV2(), m.mapper,
+		metrics.NewRESTMetricsClient(resources, custom_metrics.NewForConfig(config, m.mapper, versions), external),
+		m.informers.Autoscaling().V2().HorizontalPodAutoscalers(), m.informers.Core().V1().Pods(),
+		syncPeriod, 5*time.Minute, 0.1, 5*time.Minute, 30*time.Second)
+	return func(ctx context.Context) {
+		go custom_metrics.PeriodicallyInvalidate(versions, syncPeriod, ctx.Done())
+		c.Run(ctx, 5)
+	}, nil
+}
+
+func newNamespace(ctx context.Context, m *manager) (func(context.Context), error) {
+	config, err := m.accounts.Config("namespace-controller")
+	if err != nil {
+		return nil, err
+	}
+	// It deletes objects one by one.
+	config.QPS *= 20
+	config.Burst *= 100
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	metadataClient, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	c := namespace.NewNamespaceController(ctx, client, metadataClient, client.Discovery().ServerPreferredNamespacedResources,
+		m.informers.Core().V1().Namespaces(), 5*time.Minute, corev1.FinalizerKubernetes)
+	return workers(c.Run, 10), nil
+}
+
+func newNodeLifecycle(ctx context.Context, m *manager) (func(context.Context), error) {
+	client, err := m.accounts.Client("node-controller")
+	if err != nil {
+		return nil, err
+	}
+	c, err := nodelifecycle.NewNodeLifecycleController(ctx,
+		m.informers.Coordination().V1().Leases(), m.informers.Core().V1().Pods(), m.informers.Core().V1().Nodes(),
+		m.informers.Apps().V1().DaemonSets(), client,
+		5*time.Second, time.Minute, m.options.nodeMonitorGracePeriod, 0.1, 0.01, 50, 0.55)
+	if err != nil {
+		return nil, err
+	}
+	return c.Run, nil
+}
+
+func newReplicaSet(ctx context.Context, m *manager) (func(context.Context), error) {
+	client, err := m.accounts.Client("replicaset-controller")
+	if err != nil {
+		return nil, err
+	}
+	c := replicaset.NewReplicaSetController(ctx,
+		m.informers.Apps().V1().ReplicaSets(), m.informers.Core().V1().Pods(), client, replicaset.BurstReplicas)
+	return workers(c.Run, 5), nil
+}
+
+func newResourceQuota(ctx context.Context, m *manager) (func(context.Context), error) {
+	const account = "resourcequota-controller"
+	client, err := m.accounts.Client(account)
+	if err != nil {
+		return nil, err
+	}
+	discoveryClient, err := m.accounts.DiscoveryClient(account)
+	if err != nil {
+		return nil, err
+	}
+	configuration, err := quota.NewQuotaConfigurationForControllers(
+		generic.ListerFuncForResourceFunc(m.informers.ForResource), m.informers)
+	if err != nil {
+		return nil, err
+	}
+	discover := discoveryClient.ServerPreferredNamespacedResources
+	c, err := resourcequota.NewController(ctx, &resourcequota.ControllerOptions{
+		QuotaClient:               client.CoreV1(),
+		ResourceQuotaInformer:     m.informers.Core().V1().ResourceQuotas(),
+		ResyncPeriod:              controller.StaticResyncPeriodFunc(5 * time.Minute),
+		InformerFactory:           m.allInformers,
+		ReplenishmentResyncPeriod: resync,
+		DiscoveryFunc:             discover,
+		IgnoredResourcesFunc:      configuration.IgnoredResources,
+		InformersStarted:          m.informersStarted,
+		Registry:                  generic.NewRegistry(configuration.Evaluators()),
+		UpdateFilter:              quota.DefaultUpdateFilter(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) {
+		go c.Sync(ctx, discover, 30*time.Second)
+		c.Run(ctx, 5)
+	}, nil
+}
+
+func newRootCAPublisher(_ context.Context, m *manager) (func(context.Context), error) {
+	client, err := m.accounts.Client("root-ca-cert-publisher")
+	if err != nil {
+		return nil, err
+	}
+	rootCA, err := os.ReadFile(m.options.rootCA)
+	if err != nil {
+		return nil, err
+	}
+	c, err := rootcacertpublisher.NewPublisher(m.informers.Core().V1().ConfigMaps(), m.informers.Core().V1().Namespaces(), client, rootCA)
+	if err != nil {
+		return nil, err
+	}
+	return workers(c.Run, 1), nil
+}
+
+func newServiceAccount(ctx context.Context, m *manager) (func(context.Context), error) {
+	client, err := m.accounts.Client("service-account-controller")
+	if err != nil {
+		return nil, err
+	}
+	c, err := accounts.NewServiceAccountsController(klog.FromContext(ctx),
+		m.informers.Core().V1().ServiceAccounts(), m.informers.Core().V1().Namespaces(), client,
+		accounts.DefaultServiceAccountsControllerOptions())
+	if err != nil {
+		return nil, err
+	}
+	return workers(c.Run, 1), nil
+}
+
+func newServiceAccountToken(ctx context.Context, m *manager) (func(context.Context), error) {
+	client, err := m.root.Client("tokens-controller")
+	if err != nil {
+		return nil, err
+	}
+	rootCA, err := os.ReadFile(m.options.rootCA)
+	if err != nil {
+		return nil, err
+	}
+	key, err := keyutil.PrivateKeyFromFile(m.options.serviceAccountKey)
+	if err != nil {
+		return nil, err
+	}
+	generator, err := serviceaccount.JWTTokenGenerator(serviceaccount.LegacyIssuer, key)
+	if err != nil {
+		return nil, err
+	}
+	c, err := accounts.NewTokensController(klog.FromContext(ctx),
+		m.informers.Core().V1().ServiceAccounts(), m.informers.Core().V1().Secrets(), client,
+		accounts.TokensControllerOptions{TokenGenerator: generator, RootCA: rootCA})
+	if err != nil {
+		return nil, err
+	}
+	return workers(c.Run, 5), nil
+}
+
+func newTaintEviction(ctx context.Context, m *manager) (func(context.Context), error) {
+	client, err := m.accounts.Client("node-controller")
+	if err != nil {
+		return nil, err
+	}
+	c, err := tainteviction.New(ctx, client, m.informers.Core().V1().Pods(), m.informers.Core().V1().Nodes(), "taint-eviction-controller")
+	if err != nil {
+		return nil, err
+	}
+	return c.Run, nil
+}
+
+func newPolicyStatus(_ context.Context, m *manager) (func(context.Context), error) {
+	const account = "validatingadmissionpolicy-status-controller"
+	client, err := m.accounts.Client(account)
+	if err != nil {
+		return nil, err
+	}
+	discoveryClient, err := m.accounts.DiscoveryClient(account)
+	if err != nil {
+		return nil, err
+	}
+	schemas := resolver.NewDefinitionsSchemaResolver(openapi.GetOpenAPIDefinitions, scheme.Scheme, apiextensions.Scheme).
+		Combine(&resolver.ClientDiscoveryResolver{Discovery: discoveryClient})
+	c, err := validatingadmissionpolicystatus.NewController(
+		m.informers.Admissionregistration().V1().ValidatingAdmissionPolicies(),
+		client.AdmissionregistrationV1().ValidatingAdmissionPolicies(),
+		&validating.TypeChecker{SchemaResolver: schemas, RestMapper: m.mapper})
+	if err != nil {
+		return nil, err
+	}
+	return workers(c.Run, 5), nil
+}
