@@ -57,9 +57,9 @@ func main() {
 	}
 }
 
-// parse reads the flags.
-func parse(args []string) (options, error) {
-	o := options{logging: logsapi.NewLoggingConfiguration()}
+// flagSet returns the flags, which set o.
+func flagSet(o *options) *flag.FlagSet {
+	o.logging = logsapi.NewLoggingConfiguration()
 	fs := flag.NewFlagSet("reboot-agent", flag.ContinueOnError)
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig file. Without it, $KUBECONFIG is used, and without that, the service account of the Pod that this runs in.")
 	fs.StringVar(&o.agent.NodeName, "node-name", os.Getenv("NODE_NAME"), "The name of the Node that this runs on. Default: $NODE_NAME.")
@@ -78,6 +78,13 @@ func parse(args []string) (options, error) {
 	fs.BoolVar(&o.agent.DryRun, "dry-run", false, "Ask the API server whether it would allow each step, log them, and change nothing.")
 	fs.BoolVar(&o.version, "version", false, "Print version, commit and Go version, and exit.")
 	flags.AddLogging(fs, o.logging)
+	return fs
+}
+
+// parse reads the flags.
+func parse(args []string) (options, error) {
+	var o options
+	fs := flagSet(&o)
 	if err := flags.Parse(fs, args); err != nil || o.version {
 		return o, err
 	}

@@ -19,4 +19,5 @@
 //   - metrics: the metrics that all controllers have.
 //   - flags: what all commands have in common: flags, environment, logging, version.
 //   - difftest: prints differences in tests.
+//   - flagdoc: keeps a page about flags in agreement with the program.
 package kit
