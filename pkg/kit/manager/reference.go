@@ -22,7 +22,8 @@ func (m Manager) Flags() map[string][]*flag.Flag {
 		}
 		controllers = append(controllers, d)
 	}
-	m.Controllers = append(controllers, Descriptor{AddFlags: func(fs *flag.FlagSet) { all = fs }})
+	controllers = append(controllers, Descriptor{AddFlags: func(fs *flag.FlagSet) { all = fs }})
+	m.Controllers = controllers
 	_, _ = m.parse(nil) // a wrong value in the environment changes no default
 	flags := map[string][]*flag.Flag{}
 	all.VisitAll(func(f *flag.Flag) { flags[owner[f.Name]] = append(flags[owner[f.Name]], f) })
