@@ -52,4 +52,4 @@ go tool -modfile=hack/tools/go.mod crd-ref-docs --config hack/tools/api-referenc
   --output-path docs/api.md --log-level ERROR
 
 # One after the other: both write to docs/flags.md.
-go test -p 1 -count=1 -run '^TestFlagReference$' . ./cmd/reboot-agent -update
+go test -p 1 -count=1 -vet=off -run '^TestFlagReference$' . ./cmd/reboot-agent -update
