@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Generates everything that follows from the Go types in pkg/apis: deep copies,
-# scheme registration, apply configurations, clientset, listers, informers and
-# the CustomResourceDefinition. Run it after a change of the API.
+# Generates everything that follows from Go code. From the types in pkg/apis: deep
+# copies, scheme registration, apply configurations, clientset, listers, informers, the
+# CustomResourceDefinition and docs/api.md. From the flags of the programs: docs/flags.md.
+# Run it after a change of the API or of a flag.
 #
 # The generators are pinned: those of k8s.io/code-generator by the tool lines of
-# go.mod, controller-gen by hack/tools/go.mod.
+# go.mod, controller-gen and crd-ref-docs by hack/tools/go.mod.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -45,3 +46,10 @@ trap 'rm -rf "${crds}"' EXIT
 go tool -modfile=hack/tools/go.mod controller-gen crd paths=./pkg/apis/... "output:crd:dir=${crds}"
 mkdir -p artifacts/examples
 mv "${crds}/controller.nicoleh.io_icecreams.yaml" artifacts/examples/crd-icecream.yaml
+
+go tool -modfile=hack/tools/go.mod crd-ref-docs --config hack/tools/api-reference/config.yaml \
+  --templates-dir hack/tools/api-reference --renderer markdown --source-path pkg/apis \
+  --output-path docs/api.md --log-level ERROR
+
+# One after the other: both write to docs/flags.md.
+go test -p 1 -count=1 -vet=off -run '^TestFlagReference$' . ./cmd/reboot-agent -update

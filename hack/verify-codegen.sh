@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks that pkg/ and artifacts/ hold what hack/update-codegen.sh writes, no
+# Checks that pkg/, artifacts/ and docs/ hold what hack/update-codegen.sh writes, no
 # more and no less. It generates in a copy, so the tree stays as it is.
 # To repair: run hack/update-codegen.sh.
 set -euo pipefail
@@ -23,7 +23,7 @@ cp -R "${temp}/tree/." "${temp}/generated"
 
 cd "${temp}"
 drift=0
-for dir in pkg artifacts; do
+for dir in pkg artifacts docs; do
   diff -ruN "tree/${dir}" "generated/${dir}" || drift=1
 done
 if ((drift)); then

@@ -55,15 +55,22 @@ func main() {
 	}
 }
 
-// parse parses the flags.
-func parse(args []string) (options, error) {
-	o := options{logging: logsapi.NewLoggingConfiguration()}
+// flagSet returns the flags, which set o.
+func flagSet(o *options) *flag.FlagSet {
+	o.logging = logsapi.NewLoggingConfiguration()
 	fs := flag.NewFlagSet("reboot-agent", flag.ContinueOnError)
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "The path of a kubeconfig file. Without it, $KUBECONFIG is used, and without that, the service account of the agent's Pod.")
 	agent.AddFlags(fs, &o.agent)
 	fs.StringVar(&o.command, "reboot-command", "", "The program that reboots the system, with its arguments, separated by spaces. Without it, the agent signals process 1, which must be the host's systemd.")
 	fs.BoolVar(&o.version, "version", false, "Print version, commit and Go version, and exit.")
 	flags.AddLogging(fs, o.logging)
+	return fs
+}
+
+// parse parses the flags.
+func parse(args []string) (options, error) {
+	var o options
+	fs := flagSet(&o)
 	if err := flags.Parse(fs, args); err != nil || o.version {
 		return o, err
 	}
@@ -108,7 +115,6 @@ func run(o options) error {
 	}
 	klog.Background().Info("Starting", "version", flags.VersionLine("reboot-agent"), "node", o.agent.NodeName, "dryRun", o.agent.DryRun)
 	caches.StartWithContext(ctx)
-	nodes.StartWithContext(ctx)
 	if err := a.Run(ctx); err != nil && ctx.Err() == nil {
 		return err
 	}

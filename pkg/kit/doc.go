@@ -55,5 +55,6 @@
 // For tests:
 //
 //   - kittest: a fake cluster for the unit tests of a controller
+//   - flagdoc: keeps a page about flags in agreement with the program
 //   - difftest: shows differences in tests, without secrets
 package kit

@@ -35,7 +35,7 @@ var (
 	code   = regexp.MustCompile("`[^`]*`")
 	inline = regexp.MustCompile(`\]\(\s*<?([^)\s>]+)>?(?:\s+["'(][^)]*)?\)`)
 	define = regexp.MustCompile(`^\s{0,3}\[[^\]]+\]:\s*<?(\S+?)>?(?:\s|$)`)
-	html   = regexp.MustCompile(`(?:href|src)="([^"]+)"`)
+	html   = regexp.MustCompile(`(?:href|src|srcset)="([^"]+)"`)
 	title  = regexp.MustCompile(`^\s{0,3}#{1,6}\s+(.+?)\s*#*\s*$`)
 	anchor = regexp.MustCompile(`(?:id|name)="([^"]+)"`)
 	target = regexp.MustCompile(`!?\[([^\]]*)\]\([^)]*\)`)

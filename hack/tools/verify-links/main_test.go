@@ -26,6 +26,7 @@ func TestCheck(t *testing.T) {
 		{name: "a missing heading of this file", text: "[a](#nowhere)", want: "#nowhere: no such heading"},
 		{name: "a reference", text: "[a][b]\n\n[b]: missing.md", want: "missing.md: no such file"},
 		{name: "HTML", text: `<img src="missing.svg">`, want: "missing.svg: no such file"},
+		{name: "a picture for dark pages", text: `<source srcset="missing.svg">`, want: "missing.svg: no such file"},
 		{name: "another host", text: "[a](https://example.com/missing.md)"},
 		{name: "mail", text: "[a](mailto:somebody@example.com)"},
 		{name: "code", text: "`[a](missing.md)`"},

@@ -37,7 +37,7 @@ func AddLogging(flags *flag.FlagSet, logging *logsapi.LoggingConfiguration) {
 func Parse(flags *flag.FlagSet, args []string) error {
 	var err error
 	flags.VisitAll(func(f *flag.Flag) {
-		name := strings.ToUpper(strings.ReplaceAll(flags.Name()+"_"+f.Name, "-", "_"))
+		name := EnvironmentVariable(flags.Name(), f.Name)
 		if value, ok := os.LookupEnv(name); ok && err == nil {
 			if err = flags.Set(f.Name, value); err != nil {
 				err = fmt.Errorf("invalid value %q in $%s: %w", value, name, err)

@@ -1,0 +1,4 @@
+{{- define "gvDetails" -}}
+## {{ .GroupVersionString }}
+{{ range .SortedTypes }}{{ template "type" . }}{{ end -}}
+{{- end -}}
