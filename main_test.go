@@ -14,8 +14,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	logsapi "k8s.io/component-base/logs/api/v1"
-	"k8s.io/klog/v2"
 )
 
 // emptyCluster is an API server with nothing in it: lists are empty, and nothing
@@ -95,10 +93,6 @@ func TestWhatIsWatched(t *testing.T) {
 	}} {
 		t.Run(tt.name, func(t *testing.T) {
 			address, paths := emptyCluster(t)
-			if err := logsapi.ResetForTest(nil); err != nil { // it can be set up only once
-				t.Fatal(err)
-			}
-			t.Cleanup(klog.StopFlushDaemon)
 			ctx, cancel := context.WithCancel(t.Context())
 			stopped := make(chan error, 1)
 			go func() {

@@ -3,6 +3,7 @@ package leader
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,39 +16,47 @@ import (
 // lead at the same time, whichever of them is started first. The former lease is never
 // created; once somebody has deleted it, it no longer counts. Call Follow before Run.
 func (e *Election) Follow(name string, client Client) {
-	e.former = name
-	e.lock.Interface = &succession{
+	e.former = &succession{
 		Interface: e.lock.Interface,
+		name:      name,
 		former: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: e.config.ResourceNamespace, Name: name},
 			Client:     client,
 			LockConfig: resourcelock.ResourceLockConfig{Identity: e.lock.Identity()},
 		},
 	}
+	e.lock.Interface = e.former
 }
 
 // leaseNames returns the names of the leases whose changes matter to the election.
 func (e *Election) leaseNames() []string {
-	if e.former == "" {
+	if e.former == nil {
 		return []string{e.config.ResourceName}
 	}
-	return []string{e.former, e.config.ResourceName}
+	return []string{e.former.name, e.config.ResourceName}
+}
+
+// isOptional reports whether this process may lead while there is no such lease: it is
+// the former one, and this process has never held it.
+func (e *Election) isOptional(name string) bool {
+	return e.former != nil && e.former.name == name && !e.former.tookBoth.Load()
 }
 
 // twoHolders is the holder of a record when each lease has another one.
 const twoHolders = "unknown"
 
 // succession presents two leases to the elector as one: its own, which it embeds, and
-// the former one. It differs from client-go's deprecated MultiLock in that the former lease may be
-// missing, and is then left alone, and in that a process that got hold of only one of
-// the two recovers. The elector calls one method at a time.
+// the former one. It differs from client-go's deprecated MultiLock in two ways: the former
+// lease may be missing, and is then not created; and a process that got only one of the two
+// recovers. The elector calls one method at a time.
 type succession struct {
 	resourcelock.Interface
+	name   string // of the former lease
 	former resourcelock.Interface
 
-	hasFormer bool // at the last Get
-	hasOwn    bool // at the last Get
-	tookBoth  bool // this process has held both
+	hasFormer bool        // at the last Get that could tell
+	hasOwn    bool        // at the last Get that could tell
+	tookBoth  atomic.Bool // this process has held both
 }
 
 // Get implements resourcelock.Interface. The record names a holder unless both leases
@@ -55,21 +64,23 @@ type succession struct {
 // both have.
 func (s *succession) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	former, rawFormer, err := s.former.Get(ctx)
-	s.hasFormer = err == nil
 	switch {
-	case apierrors.IsNotFound(err) && !s.tookBoth:
+	case apierrors.IsNotFound(err) && !s.tookBoth.Load():
+		s.hasFormer = false
 		return s.Interface.Get(ctx)
 	case err != nil: // among these, that a lease which this process held has been deleted
 		return nil, nil, err
 	}
+	s.hasFormer = true
 	own, rawOwn, err := s.Interface.Get(ctx)
-	s.hasOwn = err == nil
 	switch {
 	case apierrors.IsNotFound(err):
+		s.hasOwn = false
 		return former, rawFormer, nil
 	case err != nil:
 		return nil, nil, err
 	}
+	s.hasOwn = true
 	raw := slices.Concat(rawFormer, rawOwn)
 	switch {
 	case former.HolderIdentity == "":
@@ -102,7 +113,7 @@ func (s *succession) Update(ctx context.Context, record resourcelock.LeaderElect
 	if err := s.updateOwn(ctx, record); err != nil {
 		return err
 	}
-	s.tookBoth = true
+	s.tookBoth.Store(true)
 	return nil
 }
 

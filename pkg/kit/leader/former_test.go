@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -260,6 +261,7 @@ func TestOldAndNewInAnyOrder(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 0))
 			client := fake.NewClientset(lease("", 1)) // an old version has run here
+			detectConflicts(client)
 			type process struct {
 				*candidate
 				isCut *atomic.Bool
@@ -322,6 +324,32 @@ func TestOldAndNewInAnyOrder(t *testing.T) {
 	}
 }
 
+// detectConflicts makes the fake client reject the update of a lease that has changed
+// since it was read, as the API server does.
+func detectConflicts(client *fake.Clientset) {
+	leases, version := coordinationv1.SchemeGroupVersion.WithResource("leases"), 0
+	client.PrependReactor("*", "leases", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if action.GetVerb() != "create" && action.GetVerb() != "update" {
+			return false, nil, nil
+		}
+		lease := action.(clienttesting.CreateAction).GetObject().(*coordinationv1.Lease).DeepCopy()
+		read := lease.ResourceVersion
+		version++
+		lease.ResourceVersion = strconv.Itoa(version)
+		if action.GetVerb() == "create" {
+			return true, lease, client.Tracker().Create(leases, lease, lease.Namespace)
+		}
+		stored, err := client.Tracker().Get(leases, lease.Namespace, lease.Name)
+		if err != nil {
+			return true, nil, err
+		}
+		if stored.(*coordinationv1.Lease).ResourceVersion != read {
+			return true, nil, apierrors.NewConflict(leases.GroupResource(), lease.Name, errors.New("it has changed"))
+		}
+		return true, lease, client.Tracker().Update(leases, lease, lease.Namespace)
+	})
+}
+
 // flaky is a connection to the API server that a test can cut.
 type flaky struct {
 	coordinationclient.CoordinationV1Interface
@@ -365,4 +393,16 @@ func (f flakyLeases) Watch(ctx context.Context, o metav1.ListOptions) (watch.Int
 		return nil, errCut
 	}
 	return f.LeaseInterface.Watch(ctx, o)
+}
+
+// A watch may show late that the former lease was deleted before this process led.
+func TestFormerLeaseThatWasDeletedBeforeTheTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		a := runNew(t, client)
+		<-a.leads
+		a.verify(t.Context(), usual.ResourceName)
+		a.requireLeadsWithin(t, 0)
+		a.finish(t)
+	})
 }

@@ -110,7 +110,7 @@ func dialOf(config *rest.Config) connrotation.DialFunc {
 // Election is one process's part in an election. It runs once.
 type Election struct {
 	config config.LeaderElectionConfiguration
-	former string // the name of the former lease; empty if there is none
+	former *succession // nil if earlier versions had the same lease
 	leases coordinationclient.LeaseInterface
 	lock   *lock
 	clock  clock.Clock
@@ -311,6 +311,7 @@ func (e *Election) verify(ctx context.Context, name string) {
 		return err
 	})
 	switch lost := e.config.ResourceNamespace + "/" + name; {
+	case apierrors.IsNotFound(err) && e.isOptional(name):
 	case apierrors.IsNotFound(err):
 		e.lock.lose(deleted, lost)
 	case err == nil && ptr.Deref(lease.Spec.HolderIdentity, "") != e.lock.Identity():
@@ -553,11 +554,11 @@ func (l *lock) drop() (held bool) {
 }
 
 // lose records that this process has lost the lease, if it held it.
-func (l *lock) lose(how, lease string) {
+func (l *lock) lose(cause, lease string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.held {
-		l.held, l.cause = false, how+" lease "+lease
+		l.held, l.cause = false, cause+" lease "+lease
 		close(l.lost)
 	}
 }

@@ -85,13 +85,17 @@ type Manager struct {
 	Controllers []Descriptor
 }
 
-// Main runs the program with the arguments of the process until the first SIGINT or
-// SIGTERM. If Run fails, it prints the error and exits with code 1. A second signal kills
-// the process.
+// Main configures the process's logger by the flags, and calls Run with the arguments of
+// the process until the first SIGINT or SIGTERM. If that fails, it prints the error and
+// exits with code 1. A second signal kills the process.
 func (m Manager) Main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
-	if err := m.Run(ctx, os.Args[1:]); err != nil {
+	err := m.run(ctx, os.Args[1:], func(logging *logsapi.LoggingConfiguration) error {
+		return logsapi.ValidateAndApply(logging, nil)
+	})
+	klog.Flush()
+	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", m.Name, err)
 		os.Exit(1)
 	}
@@ -99,8 +103,14 @@ func (m Manager) Main() {
 
 // Run runs the controllers, as configured by the flags in args and the environment, until
 // ctx ends. It returns an error of one line if the flags are wrong, or if something fails
-// that a restart of the process may fix.
+// that a restart of the process may fix. Unlike Main, it leaves the process's logger as it
+// is.
 func (m Manager) Run(ctx context.Context, args []string) error {
+	return m.run(ctx, args, func(*logsapi.LoggingConfiguration) error { return nil })
+}
+
+// run is Run with a function that configures the logger.
+func (m Manager) run(ctx context.Context, args []string, configure func(*logsapi.LoggingConfiguration) error) error {
 	o, err := m.parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		return nil
@@ -118,10 +128,9 @@ func (m Manager) Run(ctx context.Context, args []string) error {
 	if err := requireFeatures(); err != nil {
 		return err
 	}
-	if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {
+	if err := configure(o.logging); err != nil {
 		return err
 	}
-	defer klog.Flush()
 	for _, line := range o.renamed {
 		klog.Background().Info("A flag has been renamed", "warning", line)
 	}

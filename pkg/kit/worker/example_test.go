@@ -10,11 +10,12 @@ import (
 	"k8s.io/client-go/tools/cache"
 	cachetesting "k8s.io/client-go/tools/cache/testing"
 
+	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
-// A small controller: event handlers add names, and the loop syncs the objects once the
-// handlers have seen everything that existed at the start.
+// A small controller: the loop syncs every object in the cache when it starts, and the
+// objects that event handlers add from then on.
 func Example() {
 	server := cachetesting.NewFakeControllerSource()
 	defer server.Shutdown()
@@ -26,7 +27,7 @@ func Example() {
 		fmt.Println("syncing", name)
 		cancel()
 		return 0, nil
-	})
+	}, worker.WithKeys(informer.Keys(pods.GetStore())))
 	add := func(object any) {
 		if name, err := cache.DeletionHandlingObjectToName(object); err == nil {
 			loop.Add(name)
