@@ -487,16 +487,15 @@ func TestNodeRebootRespectsDisruptionBudgets(t *testing.T) {
 		t.Fatal(err)
 	}
 	blocked.ask()
-	free.ask()
 	blocked.agent.StartForTest(t)
-	free.agent.StartForTest(t)
-
 	eventually(t, "node-1 waits for its Pod", func() error {
 		if !blocked.get().Spec.Unschedulable {
 			return errors.New("it is not cordoned")
 		}
 		return nil
 	})
+	free.ask()
+	free.agent.StartForTest(t)
 	free.goDown()
 	eventually(t, "node-2 is done", free.isDone)
 	if blocked.reboots() > 0 || free.reboots() != 1 {

@@ -95,7 +95,7 @@ func sectionOf(t *testing.T, heading string) string {
 func copyOfTree(t *testing.T) string {
 	t.Helper()
 	tree := t.TempDir()
-	for _, file := range strings.Split(strings.TrimSuffix(output(t, root, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"), "\x00"), "\x00") {
+	for file := range strings.SplitSeq(strings.TrimSuffix(output(t, root, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"), "\x00"), "\x00") {
 		from, to := filepath.Join(root, file), filepath.Join(tree, file)
 		info, err := os.Stat(from)
 		if os.IsNotExist(err) {
