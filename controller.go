@@ -72,7 +72,7 @@ type Controller struct {
 	pods      coreinformers.TypedPodInformer
 
 	writes   *consistency.Store
-	writing  *throttle.Pace
+	writing  *throttle.Limiter
 	memories sync.Map // icecream.Memory by name
 }
 
@@ -295,10 +295,10 @@ func (c *Controller) forget(name cache.ObjectName) {
 // synced again when it may.
 func (c *Controller) pace(name cache.ObjectName, d icecream.Decision) (paced icecream.Decision, isTurn bool) {
 	if !d.IsRetry {
-		c.writing.NothingToRetry(name)
-		return d, d.Verdict != icecream.Act || c.writing.Urgent(name)
+		c.writing.CancelRetry(name)
+		return d, d.Verdict != icecream.Act || c.writing.AllowUrgent(name)
 	}
-	if !c.writing.Retry(name) {
+	if !c.writing.AllowRetry(name) {
 		return d.Postponed(), true
 	}
 	return d, true
@@ -441,7 +441,7 @@ func (c *Controller) report(ctx context.Context, known icecream.Assessment, stat
 	name, reported := nameOf(known.Icecream), known.Icecream
 	switch may := c.mayReport(reported.Status, status); {
 	case may == nil:
-		c.writing.NothingToReport(name)
+		c.writing.CancelReport(name)
 	case may(name):
 		reported, err = c.writeStatus(ctx, known.Icecream, status)
 		if err != nil {
@@ -466,9 +466,9 @@ func (c *Controller) mayReport(from, to v1alpha1.IcecreamStatus) func(cache.Obje
 	case equality.Semantic.DeepEqual(from, to):
 		return nil
 	case icecream.IsUrgent(from, to):
-		return c.writing.Urgent
+		return c.writing.AllowUrgent
 	default:
-		return c.writing.Report
+		return c.writing.AllowReport
 	}
 }
 

@@ -70,7 +70,7 @@ type Controller struct {
 	keyWrites *consistency.Store
 	keyMu     sync.Mutex // held while the key of content hashes is read or created
 	memories  memories
-	retries   *throttle.Pace
+	retries   *throttle.Limiter
 	brake     brake
 	isHolding atomic.Bool // whether it was recorded that deletions are held
 }
@@ -176,8 +176,8 @@ func (c *Controller) decide(ctx context.Context, name cache.ObjectName, o Observ
 	o, d, err := c.decideOnce(ctx, o)
 	switch {
 	case !d.IsRetry:
-		c.retries.NothingToRetry(name)
-	case !c.retries.Retry(name):
+		c.retries.CancelRetry(name)
+	case !c.retries.AllowRetry(name):
 		return o, o.postpone(d, 0), err
 	}
 	if err != nil || !d.isDestructive() {

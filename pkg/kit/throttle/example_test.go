@@ -14,16 +14,16 @@ import (
 func Example() {
 	clock := testingclock.NewFakeClock(time.Now())
 	wake := func(name cache.ObjectName, after time.Duration) { fmt.Println("sync", name, "in", after) }
-	pace := throttle.New(2*time.Second, clock, wake)
+	limiter := throttle.New(2*time.Second, clock, wake)
 	vanilla := cache.NewObjectName("parlour", "vanilla")
 
-	fmt.Println(pace.Report(vanilla))
-	pace.Reported(vanilla) // the status was written
-	fmt.Println(pace.Report(vanilla))
-	fmt.Println(pace.Urgent(vanilla))
+	fmt.Println(limiter.AllowReport(vanilla))
+	limiter.Reported(vanilla) // the status was written
+	fmt.Println(limiter.AllowReport(vanilla))
+	fmt.Println(limiter.AllowUrgent(vanilla))
 
 	clock.Step(2 * time.Second)
-	fmt.Println(pace.Report(vanilla))
+	fmt.Println(limiter.AllowReport(vanilla))
 	// Output:
 	// true
 	// sync parlour/vanilla in 2s

@@ -2,7 +2,7 @@
 // causes many writes for long, and all objects together cause few that are not urgent.
 //
 // Each object has a budget: a number of writes at once, and a few a minute after that. A
-// [Pace] reports whether the next write may be made. Urgent writes only have to fit into
+// [Limiter] reports whether the next write may be made. Urgent writes only have to fit into
 // the object's budget. Writes that are not urgent leave a part of that budget to urgent
 // ones, and also wait in a line with those of other objects. There are two lines: one for
 // reports (status writes about progress or with a new message), and one for retries of
@@ -51,10 +51,10 @@ const (
 	turnExpires = 30 * time.Second
 )
 
-// Pace decides which writes may be made now. It is safe for concurrent use.
+// Limiter decides which writes may be made now. It is safe for concurrent use.
 //
 // An object that has to wait is woken when it is its turn, and then has to ask again.
-type Pace struct {
+type Limiter struct {
 	window time.Duration
 	clock  clock.WithDelayedExecution
 	wake   func(name cache.ObjectName, after time.Duration)
@@ -71,11 +71,11 @@ type object struct {
 	reported time.Time     // when its status was last written
 }
 
-// New returns a Pace. The window is the minimum time between two reports about one object
+// New returns a Limiter. The window is the minimum time between two reports about one object
 // that are not urgent. The function wake has to sync the object after a delay; it must not
-// call the Pace.
-func New(window time.Duration, clock clock.WithDelayedExecution, wake func(name cache.ObjectName, after time.Duration)) *Pace {
-	return &Pace{
+// call the Limiter.
+func New(window time.Duration, clock clock.WithDelayedExecution, wake func(name cache.ObjectName, after time.Duration)) *Limiter {
+	return &Limiter{
 		window:  window,
 		clock:   clock,
 		wake:    wake,
@@ -85,107 +85,107 @@ func New(window time.Duration, clock clock.WithDelayedExecution, wake func(name 
 	}
 }
 
-// Urgent reports whether an urgent write may be made now.
-func (p *Pace) Urgent(name cache.ObjectName) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.hasRoom(name, 0)
+// AllowUrgent reports whether an urgent write may be made now.
+func (t *Limiter) AllowUrgent(name cache.ObjectName) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.hasRoom(name, 0)
 }
 
-// Report reports whether a status that is not urgent may be written now.
-func (p *Pace) Report(name cache.ObjectName) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if left := p.object(name).reported.Add(p.window).Sub(p.clock.Now()); left > 0 {
-		p.wake(name, left)
+// AllowReport reports whether a status that is not urgent may be written now.
+func (t *Limiter) AllowReport(name cache.ObjectName) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if left := t.object(name).reported.Add(t.window).Sub(t.clock.Now()); left > 0 {
+		t.wake(name, left)
 		return false
 	}
-	return p.isTurnOf(p.reports, name)
+	return t.isTurnOf(t.reports, name)
 }
 
-// Retry reports whether a write that was refused may be tried again now.
-func (p *Pace) Retry(name cache.ObjectName) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.isTurnOf(p.retries, name)
+// AllowRetry reports whether a write that was refused may be tried again now.
+func (t *Limiter) AllowRetry(name cache.ObjectName) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.isTurnOf(t.retries, name)
 }
 
 // Wrote records a write other than of the status, and whether it was refused.
-func (p *Pace) Wrote(name cache.ObjectName, isRefused bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := p.clock.Now()
-	p.object(name).writes.AllowN(now, 1)
+func (t *Limiter) Wrote(name cache.ObjectName, isRefused bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.clock.Now()
+	t.object(name).writes.AllowN(now, 1)
 	if isRefused {
-		p.retries.spend(now, name)
+		t.retries.spend(now, name)
 	}
-	p.leave(p.retries, name)
+	t.leave(t.retries, name)
 }
 
 // Reported records a write of the object's status.
-func (p *Pace) Reported(name cache.ObjectName) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := p.clock.Now()
-	o := p.object(name)
+func (t *Limiter) Reported(name cache.ObjectName) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.clock.Now()
+	o := t.object(name)
 	o.writes.AllowN(now, 1)
 	o.reported = now
-	p.reports.spend(now, name)
-	p.leave(p.reports, name)
+	t.reports.spend(now, name)
+	t.leave(t.reports, name)
 }
 
-// NothingToRetry takes the object out of the line of retries.
-func (p *Pace) NothingToRetry(name cache.ObjectName) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.leave(p.retries, name)
+// CancelRetry takes the object out of the line of retries.
+func (t *Limiter) CancelRetry(name cache.ObjectName) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.leave(t.retries, name)
 }
 
-// NothingToReport takes the object out of the line of reports.
-func (p *Pace) NothingToReport(name cache.ObjectName) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.leave(p.reports, name)
+// CancelReport takes the object out of the line of reports.
+func (t *Limiter) CancelReport(name cache.ObjectName) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.leave(t.reports, name)
 }
 
 // Forget drops all state of an object. Call it when the object has been deleted.
-func (p *Pace) Forget(name cache.ObjectName) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.leave(p.reports, name)
-	p.leave(p.retries, name)
-	delete(p.objects, name)
+func (t *Limiter) Forget(name cache.ObjectName) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.leave(t.reports, name)
+	t.leave(t.retries, name)
+	delete(t.objects, name)
 }
 
 // object returns the state of an object, with a full budget if it is a new one.
-func (p *Pace) object(name cache.ObjectName) *object {
-	o := p.objects[name]
+func (t *Limiter) object(name cache.ObjectName) *object {
+	o := t.objects[name]
 	if o == nil {
 		o = &object{writes: rate.NewLimiter(rate.Every(objectInterval), objectBudget)}
-		p.objects[name] = o
+		t.objects[name] = o
 	}
 	return o
 }
 
 // hasRoom reports whether the object's budget has room for a write and the reserve. If
 // not, the object is woken as soon as it has.
-func (p *Pace) hasRoom(name cache.ObjectName, reserve float64) bool {
-	lacking := 1 + reserve - p.object(name).writes.TokensAt(p.clock.Now())
+func (t *Limiter) hasRoom(name cache.ObjectName, reserve float64) bool {
+	lacking := 1 + reserve - t.object(name).writes.TokensAt(t.clock.Now())
 	if lacking <= 0 {
 		return true
 	}
-	p.wake(name, time.Duration(lacking*float64(objectInterval))+time.Millisecond)
+	t.wake(name, time.Duration(lacking*float64(objectInterval))+time.Millisecond)
 	return false
 }
 
 // isTurnOf reports whether it is the object's turn. If not, the object waits in line, or
 // is woken as soon as its budget has room.
-func (p *Pace) isTurnOf(l *line, name cache.ObjectName) bool {
-	if !p.hasRoom(name, objectReserve) {
-		p.leave(l, name)
+func (t *Limiter) isTurnOf(l *line, name cache.ObjectName) bool {
+	if !t.hasRoom(name, objectReserve) {
+		t.leave(l, name)
 		return false
 	}
-	now := p.clock.Now()
+	now := t.clock.Now()
 	l.expire(now)
 	if !l.hasTurn(name) {
 		l.join(name, now)
@@ -197,41 +197,41 @@ func (p *Pace) isTurnOf(l *line, name cache.ObjectName) bool {
 		l.turns[name] = now // as it is about to be used
 		return true
 	}
-	p.advance(l)
+	t.advance(l)
 	return false
 }
 
 // leave takes the object out of the line, so that the next one can have its turn.
-func (p *Pace) leave(l *line, name cache.ObjectName) {
+func (t *Limiter) leave(l *line, name cache.ObjectName) {
 	l.remove(name)
-	p.advance(l)
+	t.advance(l)
 }
 
 // advance gives a turn to every object whose time has come, and sets a timer for the
 // next one.
-func (p *Pace) advance(l *line) {
-	now := p.clock.Now()
+func (t *Limiter) advance(l *line) {
+	now := t.clock.Now()
 	l.expire(now)
 	for !l.isEmpty() {
 		if wait := l.wait(now); wait > 0 {
-			p.advanceAfter(l, wait)
+			t.advanceAfter(l, wait)
 			return
 		}
-		p.wake(l.grant(now), 0)
+		t.wake(l.grant(now), 0)
 	}
 }
 
 // advanceAfter advances the line after a delay, unless a timer is set already.
-func (p *Pace) advanceAfter(l *line, wait time.Duration) {
+func (t *Limiter) advanceAfter(l *line, wait time.Duration) {
 	if l.isTimed {
 		return
 	}
 	l.isTimed = true
 	// The wait may become shorter in the meantime.
-	p.clock.AfterFunc(min(wait, time.Second), func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
+	t.clock.AfterFunc(min(wait, time.Second), func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
 		l.isTimed = false
-		p.advance(l)
+		t.advance(l)
 	})
 }

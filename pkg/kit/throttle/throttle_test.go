@@ -22,20 +22,20 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func other(i int) cache.ObjectName { return cache.NewObjectName("default", fmt.Sprint(i)) }
 
-// crowd is a Pace, and objects that do something when they are woken.
+// crowd is a Limiter, and objects that do something when they are woken.
 type crowd struct {
-	*throttle.Pace
+	*throttle.Limiter
 	mu   sync.Mutex
 	does func(cache.ObjectName)
 	woke map[cache.ObjectName]int
 }
 
-// inBubble runs a test with a Pace in a bubble of its own time.
+// inBubble runs a test with a Limiter in a bubble of its own time.
 func inBubble(t *testing.T, test func(t *testing.T, c *crowd)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := &crowd{woke: map[cache.ObjectName]int{}}
-		c.Pace = throttle.New(window, clock.RealClock{}, c.wake)
+		c.Limiter = throttle.New(window, clock.RealClock{}, c.wake)
 		test(t, c)
 		c.set(nil)
 	})
@@ -66,18 +66,18 @@ func pass(d time.Duration) {
 
 func TestOneReportPerWindow(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *crowd) {
-		if !c.Report(vanilla) {
+		if !c.AllowReport(vanilla) {
 			t.Fatal("what was never reported on has to wait")
 		}
 		c.Reported(vanilla)
-		if c.Report(vanilla) {
+		if c.AllowReport(vanilla) {
 			t.Error("reported twice in a window")
 		}
 		pass(window)
 		if c.woke[vanilla] != 1 {
 			t.Errorf("woken %d times after a window, want once", c.woke[vanilla])
 		}
-		if !c.Report(vanilla) {
+		if !c.AllowReport(vanilla) {
 			t.Error("it has to wait after a window")
 		}
 	})
@@ -92,10 +92,10 @@ func TestBudgetOfAnObject(t *testing.T) {
 		wrote  func(*crowd)
 		atOnce int
 	}{
-		{"urgent ones", func(c *crowd) bool { return c.Urgent(vanilla) }, func(c *crowd) { c.Reported(vanilla) }, 30},
-		{"of the Deployment", func(c *crowd) bool { return c.Urgent(vanilla) }, func(c *crowd) { c.Wrote(vanilla, false) }, 30},
-		{"refused ones", func(c *crowd) bool { return c.Retry(vanilla) }, func(c *crowd) { c.Wrote(vanilla, true) }, 10},
-		{"reports", func(c *crowd) bool { return c.Report(vanilla) }, func(c *crowd) { c.Reported(vanilla) }, 10},
+		{"urgent ones", func(c *crowd) bool { return c.AllowUrgent(vanilla) }, func(c *crowd) { c.Reported(vanilla) }, 30},
+		{"of the Deployment", func(c *crowd) bool { return c.AllowUrgent(vanilla) }, func(c *crowd) { c.Wrote(vanilla, false) }, 30},
+		{"refused ones", func(c *crowd) bool { return c.AllowRetry(vanilla) }, func(c *crowd) { c.Wrote(vanilla, true) }, 10},
+		{"reports", func(c *crowd) bool { return c.AllowReport(vanilla) }, func(c *crowd) { c.Reported(vanilla) }, 10},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -130,11 +130,11 @@ func TestBudgetOfAnObject(t *testing.T) {
 // An object that waits is woken when it is its turn.
 func TestWaitingObjectsAreWoken(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *crowd) {
-		for c.Urgent(vanilla) {
+		for c.AllowUrgent(vanilla) {
 			c.Reported(vanilla)
 		}
 		pass(11 * time.Second)
-		if c.woke[vanilla] == 0 || !c.Urgent(vanilla) {
+		if c.woke[vanilla] == 0 || !c.AllowUrgent(vanilla) {
 			t.Errorf("woken %d times, want once there is room", c.woke[vanilla])
 		}
 	})
@@ -147,7 +147,7 @@ func TestLineIsFair(t *testing.T) {
 		var mu sync.Mutex
 		var order []cache.ObjectName
 		report := func(name cache.ObjectName) {
-			if c.Report(name) {
+			if c.AllowReport(name) {
 				c.Reported(name)
 				mu.Lock()
 				defer mu.Unlock()
@@ -185,18 +185,18 @@ func TestLineThatEmptiesAdvancesAtOnce(t *testing.T) {
 		}
 		pass(window)
 		for i := range objects {
-			if c.Report(other(i)) {
+			if c.AllowReport(other(i)) {
 				t.Fatalf("object %d need not wait behind so many", i)
 			}
 		}
-		if c.Report(vanilla) {
+		if c.AllowReport(vanilla) {
 			t.Fatal("it need not wait behind so many")
 		}
 		for i := range objects {
-			c.NothingToReport(other(i))
+			c.CancelReport(other(i))
 		}
 		pass(61 * time.Second) // a great number of urgent ones holds up the others for a minute
-		if c.woke[vanilla] == 0 || !c.Report(vanilla) {
+		if c.woke[vanilla] == 0 || !c.AllowReport(vanilla) {
 			t.Error("it still waits, though nobody else does")
 		}
 	})
@@ -210,7 +210,7 @@ func TestRetriesCatchUpAtOnce(t *testing.T) {
 		var mu sync.Mutex
 		attempts, done, isBroken := 0, 0, true
 		retry := func(name cache.ObjectName) {
-			if !c.Retry(name) {
+			if !c.AllowRetry(name) {
 				return
 			}
 			mu.Lock()
@@ -254,7 +254,7 @@ func TestRetriesOfOneNamespaceDelayNoOther(t *testing.T) {
 		var mu sync.Mutex
 		tries := map[string]int{} // by namespace
 		c.set(func(name cache.ObjectName) {
-			if !c.Retry(name) {
+			if !c.AllowRetry(name) {
 				return
 			}
 			c.Wrote(name, true)
@@ -283,8 +283,8 @@ func TestRetriesOfOneNamespaceDelayNoOther(t *testing.T) {
 // An object that does not use its turn delays the others only for a moment.
 func TestUnusedTurnExpires(t *testing.T) {
 	for name, ask := range map[string]func(*crowd, cache.ObjectName) bool{
-		"report": func(c *crowd, name cache.ObjectName) bool { return c.Report(name) },
-		"retry":  func(c *crowd, name cache.ObjectName) bool { return c.Retry(name) },
+		"report": func(c *crowd, name cache.ObjectName) bool { return c.AllowReport(name) },
+		"retry":  func(c *crowd, name cache.ObjectName) bool { return c.AllowRetry(name) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, c *crowd) {
@@ -307,12 +307,12 @@ func TestUnusedTurnExpires(t *testing.T) {
 func TestForget(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *crowd) {
 		for i := range 20 {
-			c.Retry(other(i))
+			c.AllowRetry(other(i))
 		}
 		for i := range 20 {
 			c.Forget(other(i))
 		}
-		if !c.Retry(vanilla) {
+		if !c.AllowRetry(vanilla) {
 			t.Error("it waits behind those that are gone")
 		}
 	})
@@ -321,7 +321,7 @@ func TestForget(t *testing.T) {
 func TestNoWindow(t *testing.T) {
 	p := throttle.New(0, clock.RealClock{}, func(cache.ObjectName, time.Duration) {})
 	p.Reported(vanilla)
-	if !p.Report(vanilla) {
+	if !p.AllowReport(vanilla) {
 		t.Error("it has to wait, want at once")
 	}
 }
@@ -333,14 +333,14 @@ func TestConcurrentUse(t *testing.T) {
 			running.Go(func() {
 				for i := range 200 {
 					name := other((worker + i) % 5)
-					if c.Report(name) {
+					if c.AllowReport(name) {
 						c.Reported(name)
 					}
-					if c.Retry(name) {
+					if c.AllowRetry(name) {
 						c.Wrote(name, i%2 == 0)
 					}
-					c.NothingToReport(name)
-					c.NothingToRetry(name)
+					c.CancelReport(name)
+					c.CancelRetry(name)
 					if i%7 == 0 {
 						c.Forget(name)
 					}
