@@ -48,13 +48,13 @@ import (
 // Controller gives each Icecream its Deployment and reports back what became of
 // it. One sync of one Icecream goes
 //
-//	ensure caches ready → observe → assess → decide → act → status → events
+//	ensureCachesReady → observe → assess → decide → act → report
 //
 // First, it makes sure that the caches show what was written last time. Observe reads
 // everything from the caches and adds what is remembered from the sync before. Assess
 // and decide belong to package icecream, which is pure and holds all the rules: they
-// say what is known and what should be written. Act writes it. Status reports what came
-// of that, if it is news. Events are recorded last, when the status says the same.
+// say what is known and what should be written. Act writes it. Report writes what came
+// of that to the status, if it is news, and then records the events.
 //
 // It writes Deployments, the status of Icecreams, and events. It never writes an
 // Icecream's spec, a Pod, or a Deployment that is not its own.
@@ -206,11 +206,11 @@ func newController(c *Controller) (*Controller, error) {
 		seen[resource.GroupResource()] = kind.informer.GetStore()
 	}
 	c.writes = consistency.New(seen)
-	if err := c.fillCaches(); err != nil {
+	if err := c.setUpCaches(); err != nil {
 		return nil, fmt.Errorf("setting up the caches: %w", err)
 	}
-	if err := c.followEvents(); err != nil {
-		return nil, fmt.Errorf("following events: %w", err)
+	if err := c.addHandlers(); err != nil {
+		return nil, fmt.Errorf("adding event handlers: %w", err)
 	}
 	return c, nil
 }
@@ -242,11 +242,9 @@ func (c *Controller) Count(add func(n int, values ...string)) {
 
 // sync brings one Icecream closer to what its spec asks for.
 func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAfter time.Duration, err error) {
-	if err := c.writes.EnsureReady(name); err != nil {
-		c.metrics.StaleCacheWait()
-		return 0, worker.Requeue(err)
+	if err := c.ensureCachesReady(name); err != nil {
+		return 0, err
 	}
-
 	observed, err := c.observe(name)
 	if err != nil {
 		return 0, err
@@ -281,6 +279,16 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 		return 0, err
 	}
 	return requeueAfter, worker.Terminal(outcome.Err)
+}
+
+// ensureCachesReady returns an error while the caches do not show what was written for
+// the Icecream last.
+func (c *Controller) ensureCachesReady(name cache.ObjectName) error {
+	if err := c.writes.EnsureReady(name); err != nil {
+		c.metrics.StaleCacheWait()
+		return worker.Requeue(err)
+	}
+	return nil
 }
 
 // forget drops what is remembered of an Icecream that is gone.
@@ -489,8 +497,8 @@ func (c *Controller) writeStatus(ctx context.Context, ice *v1alpha1.Icecream, st
 	return updated, nil
 }
 
-// fillCaches says what the caches keep of each object and what they find it by.
-func (c *Controller) fillCaches() error {
+// setUpCaches says what the caches keep of each object and what they find it by.
+func (c *Controller) setUpCaches() error {
 	var errs []error
 	for _, kind := range c.children {
 		errs = append(errs, kind.informer.SetTransform(kind.strip), kind.informer.AddIndexers(cache.Indexers{byOwner: ownerKeys}))
@@ -526,10 +534,10 @@ func ownerKeys(obj any) ([]string, error) {
 	return nil, nil
 }
 
-// followEvents turns what happens to an object into the names of the Icecreams
+// addHandlers turns what happens to an object into the names of the Icecreams
 // that it matters to. Nothing is decided here: an event only says that there may
 // be something to see.
-func (c *Controller) followEvents() error {
+func (c *Controller) addHandlers() error {
 	icecreams, err := c.icecreams.TypedInformer().AddTypedEventHandler(informers.IcecreamHandlerFuncs{
 		AddFunc: func(ice *v1alpha1.Icecream) { c.AddUrgent(nameOf(ice)) },
 		UpdateFunc: func(before, after *v1alpha1.Icecream) {
