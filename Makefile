@@ -76,7 +76,7 @@ clean: ## Remove what was built here (caches stay)
 ##@ Tests (RUN=regexp selects, TESTFLAGS adds flags)
 
 .PHONY: test
-test: test-unit test-local-cluster test-e2e test-install test-monitoring ## All of them
+test: test-unit test-local-cluster test-e2e test-install test-monitoring test-example ## All of them
 
 .PHONY: test-unit
 test-unit: ## Tests that need nothing but this process; of fuzz tests, the seeds
@@ -99,6 +99,10 @@ test-install: local-cluster ## Install from install.yaml, a kustomization and th
 .PHONY: test-monitoring
 test-monitoring: local-cluster ## Tests of alerts, dashboard and scrape (with prometheus, where it is installed)
 	$(call go_test,test) -count=1 ./monitoring
+
+.PHONY: test-example
+test-example: local-cluster ## Build and run the controller that CONTRIBUTING.md walks through
+	$(call go_test,hack/tools) -count=1 -timeout 25m ./charts/example
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz test for FUZZTIME (10s)
