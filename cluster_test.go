@@ -40,7 +40,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 )
 
-const namespace = "parlour"
+const namespace = "parlor"
 
 var (
 	icecreamsGVR   = v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version)

@@ -90,13 +90,13 @@ func TestDriftIsRepairedAndTheRestLeftAlone(t *testing.T) {
 		edit(c, "sundae", func(d *appsv1.Deployment) {
 			d.Spec.Replicas = ptr.To[int32](9)
 			d.Spec.Template.Spec.Containers = append([]corev1.Container{{Name: "sidecar", Image: "mesh:1"}}, d.Spec.Template.Spec.Containers...)
-			d.Annotations = map[string]string{"team": "parlour"}
+			d.Annotations = map[string]string{"team": "parlor"}
 		})
 		pass(time.Second)
 		d := c.deployment("sundae")
 		equal(t, "replicas", 2, *d.Spec.Replicas)
 		equal(t, "containers", 2, len(d.Spec.Template.Spec.Containers))
-		equal(t, "annotations of others", map[string]string{"team": "parlour"}, d.Annotations)
+		equal(t, "annotations of others", map[string]string{"team": "parlor"}, d.Annotations)
 		equal(t, "applied", 1, c.writes()["patch deployments"])
 		equal(t, "events", []string{`Normal DeploymentUpdated: Updated Deployment "sundae"`}, c.events())
 	})
@@ -568,7 +568,7 @@ func TestMissedDeletions(t *testing.T) {
 	t.Run("of something never seen", func(*testing.T) {
 		c := &Controller{}
 		c.followChild(icecream.Deployments, nil)
-		c.followChild(icecream.Deployments, cache.DeletedFinalStateUnknown{Key: "parlour/sundae"})
+		c.followChild(icecream.Deployments, cache.DeletedFinalStateUnknown{Key: "parlor/sundae"})
 		c.followPod(nil)
 	})
 }

@@ -300,7 +300,7 @@ func TestAPolicyThatChangesWhatIsWritten(t *testing.T) {
 func TestFailuresThatAreNoRefusals(t *testing.T) {
 	busy := apierrors.NewTooManyRequests("slow down", 1)
 	tests := map[string]error{
-		"no connection":       errors.New(`Post "https://10.96.0.1:443/apis/apps/v1/namespaces/parlour/deployments": EOF`),
+		"no connection":       errors.New(`Post "https://10.96.0.1:443/apis/apps/v1/namespaces/parlor/deployments": EOF`),
 		"too many requests":   busy,
 		"an overloaded etcd":  &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusInternalServerError, Message: "etcdserver: request timed out"}},
 		"a timeout":           apierrors.NewTimeoutError("too slow", 1),

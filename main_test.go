@@ -75,11 +75,11 @@ func TestWhatIsWatched(t *testing.T) {
 	}, {
 		name:        "in one namespace",
 		controllers: "*",
-		namespace:   "parlour",
+		namespace:   "parlor",
 		want: []string{
-			"/api/v1/namespaces/parlour/pods?controller.nicoleh.io/icecream",
-			"/apis/apps/v1/namespaces/parlour/deployments",
-			"/apis/controller.nicoleh.io/v1alpha1/namespaces/parlour/icecreams",
+			"/api/v1/namespaces/parlor/pods?controller.nicoleh.io/icecream",
+			"/apis/apps/v1/namespaces/parlor/deployments",
+			"/apis/controller.nicoleh.io/v1alpha1/namespaces/parlor/icecreams",
 		},
 	}, {
 		name:        "podtimestamp alone",
@@ -88,8 +88,8 @@ func TestWhatIsWatched(t *testing.T) {
 	}, {
 		name:        "podtimestamp alone, in one namespace",
 		controllers: "podtimestamp",
-		namespace:   "parlour",
-		want:        []string{"/api/v1/namespaces/parlour/pods"},
+		namespace:   "parlor",
+		want:        []string{"/api/v1/namespaces/parlor/pods"},
 	}} {
 		t.Run(tt.name, func(t *testing.T) {
 			address, paths := emptyCluster(t)
@@ -146,7 +146,7 @@ func TestFlagErrors(t *testing.T) {
 		{"alerts of no name", []string{"-nodereboot-prometheus-url", "http://prometheus", "-nodereboot-alerts", "("}, []string{"-nodereboot-alerts"}},
 		{"all Pods", []string{"-nodereboot-blocking-pods", "job=x;"}, []string{"-nodereboot-blocking-pods", "all Pods"}},
 		{"grants before the last", []string{"-nodereboot-min-interval", "-1s"}, []string{"-nodereboot-min-interval"}},
-		{"nodes of one namespace", []string{"-controllers", "nodereboot", "-namespace", "parlour"}, []string{"-namespace=parlour", "nodereboot"}},
+		{"nodes of one namespace", []string{"-controllers", "nodereboot", "-namespace", "parlor"}, []string{"-namespace=parlor", "nodereboot"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			requireOneLine(t, newProgram().Run(t.Context(), tt.args), tt.want)

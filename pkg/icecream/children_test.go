@@ -148,7 +148,7 @@ func TestDrift(t *testing.T) {
 	}, {
 		name: "labels and annotations of others",
 		edit: func(d *appsv1.Deployment) {
-			d.Labels["team"] = "parlour"
+			d.Labels["team"] = "parlor"
 			d.Annotations = map[string]string{"deployment.kubernetes.io/revision": "3"}
 			d.Spec.Template.Annotations["kubectl.kubernetes.io/restartedAt"] = "2026-07-01T12:00:00Z"
 			d.Spec.Template.Labels["mesh"] = "on"
@@ -165,7 +165,7 @@ func TestDrift(t *testing.T) {
 		name: "environment and probes added to our container",
 		edit: func(d *appsv1.Deployment) {
 			c := &d.Spec.Template.Spec.Containers[0]
-			c.Env = []corev1.EnvVar{{Name: "FLAVOUR", Value: "vanilla"}}
+			c.Env = []corev1.EnvVar{{Name: "FLAVOR", Value: "vanilla"}}
 			c.ReadinessProbe = &corev1.Probe{PeriodSeconds: 1}
 			c.SecurityContext.ReadOnlyRootFilesystem = ptr.To(true)
 		},

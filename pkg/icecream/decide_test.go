@@ -134,7 +134,7 @@ func TestDecide(t *testing.T) {
 	}, {
 		name: "what others have added is left alone",
 		deployments: []*appsv1.Deployment{with("", func(d *appsv1.Deployment) {
-			d.Labels["team"] = "parlour"
+			d.Labels["team"] = "parlor"
 			d.Annotations = map[string]string{"deployment.kubernetes.io/revision": "1"}
 			d.Spec.Template.Annotations["sidecar"] = "injected"
 			pod := &d.Spec.Template.Spec
@@ -143,7 +143,7 @@ func TestDecide(t *testing.T) {
 		want: intent{Verdict: Converged},
 	}, {
 		name:        "a Deployment of somebody else is not touched",
-		deployments: []*appsv1.Deployment{{ObjectMeta: metav1.ObjectMeta{Namespace: "parlour", Name: "sundae", UID: "foreign"}}},
+		deployments: []*appsv1.Deployment{{ObjectMeta: metav1.ObjectMeta{Namespace: "parlor", Name: "sundae", UID: "foreign"}}},
 		want:        intent{Verdict: Blocked, Reason: v1alpha1.ReasonErrResourceExists},
 	}, {
 		name:        "another Icecream's Deployment is not touched",
@@ -158,7 +158,7 @@ func TestDecide(t *testing.T) {
 	}, {
 		name: "the end of somebody else's Deployment that is being deleted is waited for",
 		deployments: []*appsv1.Deployment{{ObjectMeta: metav1.ObjectMeta{
-			Namespace: "parlour", Name: "sundae", UID: "foreign", DeletionTimestamp: ptr.To(metav1.NewTime(now)),
+			Namespace: "parlor", Name: "sundae", UID: "foreign", DeletionTimestamp: ptr.To(metav1.NewTime(now)),
 		}}},
 		want: intent{Verdict: Wait, Reason: v1alpha1.ReasonDeploymentTerminating},
 	}, {
@@ -175,13 +175,13 @@ func TestDecide(t *testing.T) {
 	}, {
 		name: "an orphan with another selector is foreign",
 		deployments: []*appsv1.Deployment{with("", orphaned, func(d *appsv1.Deployment) {
-			d.Spec.Selector.MatchLabels["flavour"] = "vanilla"
+			d.Spec.Selector.MatchLabels["flavor"] = "vanilla"
 		})},
 		want: intent{Verdict: Blocked, Reason: v1alpha1.ReasonErrResourceExists},
 	}, {
 		name: "an orphan with an expression in its selector is foreign",
 		deployments: []*appsv1.Deployment{with("", orphaned, func(d *appsv1.Deployment) {
-			d.Spec.Selector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "flavour", Operator: metav1.LabelSelectorOpExists}}
+			d.Spec.Selector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "flavor", Operator: metav1.LabelSelectorOpExists}}
 		})},
 		want: intent{Verdict: Blocked, Reason: v1alpha1.ReasonErrResourceExists},
 	}, {

@@ -20,7 +20,7 @@ func TestStripKeepsTheDecodingProblem(t *testing.T) {
 	}
 	obj, err := runtime.Decode(info.Serializer, []byte(`{
 		"apiVersion": "controller.nicoleh.io/v1alpha1", "kind": "Icecream",
-		"metadata": {"name": "sundae", "namespace": "parlour", "managedFields": [{"manager": "kubectl"}]},
+		"metadata": {"name": "sundae", "namespace": "parlor", "managedFields": [{"manager": "kubectl"}]},
 		"spec": {"image": 5}, "status": {"replicas": 3}}`))
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ func newPod(edits ...func(*corev1.Pod)) *corev1.Pod {
 	ice := newIcecream()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace:         "parlour",
+			Namespace:         "parlor",
 			Name:              "sundae-1",
 			UID:               "uid-of-sundae-1",
 			ResourceVersion:   "9",

@@ -626,7 +626,7 @@ func TestStripDeployment(t *testing.T) {
 			name: "of somebody else's, a name and an owner are kept",
 			d: &appsv1.Deployment{
 				ObjectMeta: metav1.ObjectMeta{
-					Namespace: "parlour", Name: "sundae", UID: "foreign", ResourceVersion: "5", Generation: 3,
+					Namespace: "parlor", Name: "sundae", UID: "foreign", ResourceVersion: "5", Generation: 3,
 					Labels: map[string]string{"app": "x"}, Annotations: map[string]string{"a": "b"},
 					OwnerReferences: []metav1.OwnerReference{{UID: "another", Controller: ptr.To(true)}},
 					ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "kubectl"}},
@@ -635,7 +635,7 @@ func TestStripDeployment(t *testing.T) {
 				Status: mine.Status,
 			},
 			want: &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
-				Namespace: "parlour", Name: "sundae", UID: "foreign", ResourceVersion: "5",
+				Namespace: "parlor", Name: "sundae", UID: "foreign", ResourceVersion: "5",
 				OwnerReferences: []metav1.OwnerReference{{UID: "another", Controller: ptr.To(true)}},
 			}},
 		},

@@ -35,7 +35,7 @@ const patience = time.Minute
 func newIcecream(edits ...func(*v1alpha1.Icecream)) *v1alpha1.Icecream {
 	ice := &v1alpha1.Icecream{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace:         "parlour",
+			Namespace:         "parlor",
 			Name:              "sundae",
 			UID:               "uid-of-sundae",
 			Generation:        1,

@@ -21,7 +21,7 @@ func StripIcecream(icecream *v1alpha1.Icecream) {
 // StripDeployment reduces someone else's Deployment, in place, to what shows that it is
 // someone else's, and leaves one that could be ours as it is.
 func StripDeployment(d *appsv1.Deployment) {
-	if _, labelled := d.Labels[LabelIcecream]; labelled || IsControlledByAnIcecream(d) {
+	if _, labeled := d.Labels[LabelIcecream]; labeled || IsControlledByAnIcecream(d) {
 		return
 	}
 	*d = appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{

@@ -105,12 +105,12 @@ func TestChildrenOfOtherKinds(t *testing.T) {
 		t.Fatal(err)
 	}
 	edited.Spec.Template.Spec.Containers[0].Image = "registry.example/mud:1"
-	edited.Spec.Template.Annotations = map[string]string{"team": "parlour"}
+	edited.Spec.Template.Annotations = map[string]string{"team": "parlor"}
 	if edited, err = kube.AppsV1().StatefulSets(n.Name).Update(ctx, edited, metav1.UpdateOptions{FieldManager: "somebody"}); err != nil {
 		t.Fatal(err)
 	}
 	repaired := write(sets, set, edited, `spec.template.spec.containers[name="db"].image`).(*appsv1.StatefulSet)
-	if repaired.Spec.Template.Annotations["team"] != "parlour" {
+	if repaired.Spec.Template.Annotations["team"] != "parlor" {
 		t.Errorf("annotations %v", repaired.Spec.Template.Annotations)
 	}
 

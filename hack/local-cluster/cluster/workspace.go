@@ -50,7 +50,7 @@ func openWorkspace(name, parent string) (*workspace, error) {
 	return w, nil
 }
 
-// newTemporary gives the directory its name, by which others recognise it,
+// newTemporary gives the directory its name, by which others recognize it,
 // only once it is locked.
 func newTemporary(parent string) (*workspace, error) {
 	draft, err := os.MkdirTemp(parent, draftPrefix)

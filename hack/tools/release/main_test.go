@@ -106,8 +106,8 @@ func TestUnknownLicense(t *testing.T) {
 func buildProgram(t *testing.T) string {
 	t.Helper()
 	source, out := t.TempDir(), t.TempDir()
-	for _, name := range []string{"go.mod", "go.sum", "main.go"} {
-		save(t, filepath.Join(source, name), string(read(t, name)))
+	for _, name := range []string{"../go.mod", "../go.sum", "main.go"} {
+		save(t, filepath.Join(source, filepath.Base(name)), string(read(t, name)))
 	}
 	save(t, filepath.Join(source, "LICENSE"), string(read(t, "../../../LICENSE")))
 	binary := filepath.Join(out, "controller_v1.2.3_test")

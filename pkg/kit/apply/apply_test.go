@@ -44,7 +44,7 @@ var (
 )
 
 func service() *corev1ac.ServiceApplyConfiguration {
-	return corev1ac.Service("db", "parlour").
+	return corev1ac.Service("db", "parlor").
 		WithLabels(map[string]string{"app": "db"}).
 		WithSpec(corev1ac.ServiceSpec().
 			WithSelector(map[string]string{"app": "db"}).
@@ -61,7 +61,7 @@ func statefulSet(limits ...corev1.ResourceName) *appsv1ac.StatefulSetApplyConfig
 		}
 		c.WithResources(corev1ac.ResourceRequirements().WithLimits(list))
 	}
-	return appsv1ac.StatefulSet("db", "parlour").
+	return appsv1ac.StatefulSet("db", "parlor").
 		WithOwnerReferences(metav1ac.OwnerReference().WithAPIVersion("v1").WithKind("ConfigMap").WithName("main").WithUID("uid-of-main").WithController(true)).
 		WithSpec(appsv1ac.StatefulSetSpec().
 			WithReplicas(3).
@@ -220,7 +220,7 @@ func TestStaleFields(t *testing.T) {
 			kube := fake()
 			w := NewWriter(manager, kube.AppsV1().StatefulSets)
 			child := func(want Configuration) Child {
-				live, err := kube.AppsV1().StatefulSets("parlour").Get(t.Context(), "db", metav1.GetOptions{})
+				live, err := kube.AppsV1().StatefulSets("parlor").Get(t.Context(), "db", metav1.GetOptions{})
 				if apierrors.IsNotFound(err) {
 					return Child{Resource: statefulSets, Want: want}
 				}
@@ -232,7 +232,7 @@ func TestStaleFields(t *testing.T) {
 				}
 			}
 			if tt.others != nil {
-				if _, err := kube.AppsV1().StatefulSets("parlour").Apply(t.Context(), tt.others, metav1.ApplyOptions{FieldManager: "others", Force: true}); err != nil {
+				if _, err := kube.AppsV1().StatefulSets("parlor").Apply(t.Context(), tt.others, metav1.ApplyOptions{FieldManager: "others", Force: true}); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -26,7 +26,7 @@ func Example() {
 	if err := keep(context.Background(), kube, map[string]string{"flavor": "vanilla"}); err != nil {
 		fmt.Println(err)
 	}
-	live, _ := kube.CoreV1().ConfigMaps("parlour").Get(context.Background(), "menu", metav1.GetOptions{})
+	live, _ := kube.CoreV1().ConfigMaps("parlor").Get(context.Background(), "menu", metav1.GetOptions{})
 	fmt.Println(live.Data)
 	// Output:
 	// data.flavor is mud, want vanilla
@@ -37,9 +37,9 @@ func keep(ctx context.Context, kube kubernetes.Interface, data map[string]string
 	owner := apply.Owner{Manager: "menu-controller", Optional: []fieldpath.Path{fieldpath.MakePathOrDie("data")}}
 	child := apply.Child{
 		Resource: corev1.SchemeGroupVersion.WithResource("configmaps"),
-		Want:     corev1ac.ConfigMap("menu", "parlour").WithData(data),
+		Want:     corev1ac.ConfigMap("menu", "parlor").WithData(data),
 	}
-	live, err := kube.CoreV1().ConfigMaps("parlour").Get(ctx, "menu", metav1.GetOptions{}) // or from a cache
+	live, err := kube.CoreV1().ConfigMaps("parlor").Get(ctx, "menu", metav1.GetOptions{}) // or from a cache
 	switch {
 	case apierrors.IsNotFound(err):
 	case err != nil:
@@ -59,7 +59,7 @@ func keep(ctx context.Context, kube kubernetes.Interface, data map[string]string
 
 // edit is somebody's, who also gives the object the UID that the fake clientset does not.
 func edit(kube kubernetes.Interface, data map[string]string) {
-	menu, _ := kube.CoreV1().ConfigMaps("parlour").Get(context.Background(), "menu", metav1.GetOptions{})
+	menu, _ := kube.CoreV1().ConfigMaps("parlor").Get(context.Background(), "menu", metav1.GetOptions{})
 	menu.UID, menu.Data = "uid-of-menu", data
-	_, _ = kube.CoreV1().ConfigMaps("parlour").Update(context.Background(), menu, metav1.UpdateOptions{FieldManager: "somebody"})
+	_, _ = kube.CoreV1().ConfigMaps("parlor").Update(context.Background(), menu, metav1.UpdateOptions{FieldManager: "somebody"})
 }

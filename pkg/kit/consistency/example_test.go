@@ -17,7 +17,7 @@ func Example() {
 	deployments := appsv1.Resource("deployments")
 	store := cache.NewStore(cache.MetaNamespaceKeyFunc) // an informer's
 	writes := consistency.New(map[schema.GroupResource]consistency.Seen{deployments: store})
-	vanilla := cache.NewObjectName("parlour", "vanilla")
+	vanilla := cache.NewObjectName("parlor", "vanilla")
 
 	if err := store.Replace(nil, "100"); err != nil {
 		fmt.Println(err)
@@ -25,7 +25,7 @@ func Example() {
 	writes.WroteAt(vanilla, deployments, "101")
 	fmt.Println(writes.EnsureReady(vanilla))
 
-	created := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "parlour", Name: "vanilla", ResourceVersion: "101"}}
+	created := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "parlor", Name: "vanilla", ResourceVersion: "101"}}
 	if err := store.Add(created); err != nil { // what the informer does with the event
 		fmt.Println(err)
 	}

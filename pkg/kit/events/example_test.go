@@ -21,7 +21,7 @@ func Example() {
 	stopped := make(chan error)
 	go func() { stopped <- recorder.Run(ctx, 1) }()
 
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "parlour", Name: "vanilla"}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "parlor", Name: "vanilla"}}
 	cones := recorder.For("cone-controller")
 	cones.Eventf(pod, nil, corev1.EventTypeWarning, "Melting", "Serve", "%d degrees", 25)
 
@@ -29,7 +29,7 @@ func Example() {
 	if err := <-stopped; err != nil {
 		fmt.Println(err)
 	}
-	list, err := client.EventsV1().Events("parlour").List(context.Background(), metav1.ListOptions{})
+	list, err := client.EventsV1().Events("parlor").List(context.Background(), metav1.ListOptions{})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -25,16 +25,16 @@ func (fakePods) IsWatchListSemanticsUnSupported() bool { return true }
 // A cache of Pods in one namespace that keeps only their node.
 func Example() {
 	client := fake.NewClientset(&corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "parlour", Name: "vanilla"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "parlor", Name: "vanilla"},
 		Spec:       corev1.PodSpec{NodeName: "node-1", Hostname: "vanilla-0"},
 	})
 	heard := func(string, string, time.Time) {} // usually metrics.For(name).CacheHeard
 	caches := informer.New(heard, clock.RealClock{})
 	pods := informer.NewInformer(caches, preflight.Resource{
 		GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"),
-		Namespace:            "parlour",
-		Permit:               "allow this process to list and watch Pods in the namespace parlour",
-	}, fakePods{client.CoreV1().Pods("parlour")}, &corev1.Pod{}, 0)
+		Namespace:            "parlor",
+		Permit:               "allow this process to list and watch Pods in the namespace parlor",
+	}, fakePods{client.CoreV1().Pods("parlor")}, &corev1.Pod{}, 0)
 	err := pods.SetTransform(informer.Stripped(func(pod *corev1.Pod) {
 		pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName}
 	}))

@@ -46,7 +46,7 @@ var (
 	pods = preflight.Resource{
 		GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"),
 		Namespace:            "shop",
-		Selector:             "flavour=vanilla",
+		Selector:             "flavor=vanilla",
 		Fields:               "metadata.name=cone",
 		Define:               "kubectl apply -f crd.yaml",
 		Permit:               "kubectl apply -f rbac.yaml",
@@ -192,7 +192,7 @@ func equal[T any](t *testing.T, what string, want, got T) {
 }
 
 const (
-	waiting  = `"msg"="Waiting" "for"="pods" "namespace"="shop" "selector"="flavour=vanilla" "because"=`
+	waiting  = `"msg"="Waiting" "for"="pods" "namespace"="shop" "selector"="flavor=vanilla" "because"=`
 	unknown  = waiting + `"the cluster does not know this resource" "remedy"="kubectl apply -f crd.yaml" "err"="the server could not find the requested resource (list pods)"`
 	goingOn  = `"msg"="Going on" "with"="pods"`
 	unlisted = waiting + `"permission is missing" "remedy"="kubectl apply -f rbac.yaml" "err"="pods is forbidden: melted"`
@@ -244,7 +244,7 @@ func TestHeard(t *testing.T) {
 					want = time.Now()
 				}
 				equal(t, "heard after that", want, s.lastHeard())
-				equal(t, "which cache", []string{"pods flavour=vanilla"}, slices.Compact(s.recorded))
+				equal(t, "which cache", []string{"pods flavor=vanilla"}, slices.Compact(s.recorded))
 			})
 		})
 	}

@@ -12,8 +12,8 @@ import (
 func TestKeys(t *testing.T) {
 	store := cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc)
 	keys := Keys(store)
-	want := []string{"parlour/vanilla", "summer"}
-	for _, pod := range []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "parlour", Name: "vanilla"}}, {ObjectMeta: metav1.ObjectMeta{Name: "summer"}}} {
+	want := []string{"parlor/vanilla", "summer"}
+	for _, pod := range []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "parlor", Name: "vanilla"}}, {ObjectMeta: metav1.ObjectMeta{Name: "summer"}}} {
 		if err := store.Add(pod); err != nil {
 			t.Fatal(err)
 		}

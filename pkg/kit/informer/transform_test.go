@@ -14,7 +14,7 @@ import (
 func TestStripped(t *testing.T) {
 	transform := informer.Stripped(func(pod *corev1.Pod) { pod.Spec = corev1.PodSpec{} })
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "cone"}, Spec: corev1.PodSpec{NodeName: "node-1"}}
-	tombstone := cache.DeletedFinalStateUnknown{Key: "parlour/cone"}
+	tombstone := cache.DeletedFinalStateUnknown{Key: "parlor/cone"}
 	for _, tt := range []struct {
 		name      string
 		obj, want any

@@ -14,7 +14,7 @@ import (
 func Example() {
 	pods := corev1.SchemeGroupVersion.WithResource("pods")
 	cluster := kittest.NewCluster()
-	changes, err := cluster.Watch(pods, "parlour", nil, cluster.Version())
+	changes, err := cluster.Watch(pods, "parlor", nil, cluster.Version())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -22,8 +22,8 @@ func Example() {
 	defer changes.Stop()
 
 	cluster.Hold(pods)
-	cluster.Set(pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "parlour", Name: "vanilla"}})
-	cluster.Remove(pods, cache.NewObjectName("parlour", "vanilla"))
+	cluster.Set(pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "parlor", Name: "vanilla"}})
+	cluster.Remove(pods, cache.NewObjectName("parlor", "vanilla"))
 	fmt.Println("held:", len(changes.ResultChan()))
 
 	cluster.Next(pods)

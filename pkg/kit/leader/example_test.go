@@ -19,7 +19,7 @@ import (
 // A process that works only while it leads. (This example needs a cluster, so it is only
 // compiled.)
 func Example() {
-	cluster := &rest.Config{Host: "https://parlour.example:6443"}
+	cluster := &rest.Config{Host: "https://parlor.example:6443"}
 	lease, err := leader.NewClient(cluster)
 	if err != nil {
 		fmt.Println(err)
@@ -31,7 +31,7 @@ func Example() {
 		RenewDeadline:     metav1.Duration{Duration: 10 * time.Second},
 		RetryPeriod:       metav1.Duration{Duration: 2 * time.Second},
 		ResourceLock:      "leases",
-		ResourceNamespace: "parlour",
+		ResourceNamespace: "parlor",
 		ResourceName:      "shop",
 	}, lease, clock.RealClock{})
 	if err != nil {
@@ -41,7 +41,7 @@ func Example() {
 	election.Fence(cluster) // the writes of clients that are made from now on fail unless this process leads
 	client := kubernetes.NewForConfigOrDie(cluster)
 	err = election.Run(context.Background(), func(ctx context.Context) error {
-		return client.CoreV1().Pods("parlour").Delete(ctx, "melted", metav1.DeleteOptions{})
+		return client.CoreV1().Pods("parlor").Delete(ctx, "melted", metav1.DeleteOptions{})
 	})
 	if errors.Is(err, leader.ErrLost) {
 		os.Exit(1) // the work may still be running

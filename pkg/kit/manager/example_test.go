@@ -144,6 +144,6 @@ func onePod(w http.ResponseWriter, r *http.Request) {
 			version, kind = "meta.k8s.io/v1", "PartialObjectMetadataList"
 		}
 		fmt.Fprintf(w, `{"apiVersion": %q, "kind": %q, "metadata": {"resourceVersion": "7"},
-			"items": [{"metadata": {"namespace": "parlour", "name": "vanilla", "resourceVersion": "7"}}]}`, version, kind)
+			"items": [{"metadata": {"namespace": "parlor", "name": "vanilla", "resourceVersion": "7"}}]}`, version, kind)
 	}
 }

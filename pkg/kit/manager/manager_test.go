@@ -116,16 +116,16 @@ func TestParse(t *testing.T) {
 	}, {
 		name: "by the environment",
 		environment: map[string]string{
-			"SHOP_KUBECONFIG": "a", "SHOP_KUBE_API_QPS": "20", "SHOP_KUBE_API_BURST": "30", "SHOP_NAMESPACE": "parlour",
+			"SHOP_KUBECONFIG": "a", "SHOP_KUBE_API_QPS": "20", "SHOP_KUBE_API_BURST": "30", "SHOP_NAMESPACE": "parlor",
 			"SHOP_CONE_FLAVOR": "lemon", "SHOP_VERSION": "true",
 		},
 		want: defaults(func(o *options) {
-			o.kubeconfig, o.qps, o.burst, o.namespace, o.version = "a", 20, 30, "parlour", true
+			o.kubeconfig, o.qps, o.burst, o.namespace, o.version = "a", 20, 30, "parlor", true
 		}),
 		wantFlavor: "lemon",
 	}, {
 		name:        "the command line wins over the environment",
-		environment: map[string]string{"SHOP_WORKERS": "3", "SHOP_NAMESPACE": "parlour"},
+		environment: map[string]string{"SHOP_WORKERS": "3", "SHOP_NAMESPACE": "parlor"},
 		args:        []string{"-workers", "4", "-namespace="},
 		want:        defaults(func(o *options) { o.workers = 4 }),
 	}, {
@@ -234,7 +234,7 @@ func TestParseErrors(t *testing.T) {
 		args        []string
 		want        []string // to be found in one line
 	}{
-		{"a flag that does not exist", nil, []string{"-flavour"}, []string{"-flavour"}},
+		{"a flag that does not exist", nil, []string{"-flavor"}, []string{"-flavor"}},
 		{"a number that is none", nil, []string{"-workers", "many"}, []string{"-workers", `"many"`}},
 		{"a duration without a unit", nil, []string{"-resync=10"}, []string{"-resync", `"10"`}},
 		{"a flag without its value", nil, []string{"-workers"}, []string{"-workers"}},
@@ -311,14 +311,14 @@ func TestClientConfig(t *testing.T) {
 		wantQPS   float32
 		wantBurst int
 	}{
-		{"a file", "", options{kubeconfig: file}, "https://parlour.example:6443", -1, 0},
-		{"a file by $KUBECONFIG", file, options{}, "https://parlour.example:6443", -1, 0},
-		{"the flag wins over $KUBECONFIG", "/nowhere", options{kubeconfig: file}, "https://parlour.example:6443", -1, 0},
+		{"a file", "", options{kubeconfig: file}, "https://parlor.example:6443", -1, 0},
+		{"a file by $KUBECONFIG", file, options{}, "https://parlor.example:6443", -1, 0},
+		{"the flag wins over $KUBECONFIG", "/nowhere", options{kubeconfig: file}, "https://parlor.example:6443", -1, 0},
 		{"another address", "", options{kubeconfig: file, master: "https://elsewhere.example"}, "https://elsewhere.example", -1, 0},
 		{"an address alone", "", options{master: "http://localhost:8001"}, "http://localhost:8001", -1, 0},
-		{"a rate", "", options{kubeconfig: file, qps: 10}, "https://parlour.example:6443", 10, 21},
-		{"a rate and a burst", "", options{kubeconfig: file, qps: 0.5, burst: 3}, "https://parlour.example:6443", 0.5, 3},
-		{"a small rate", "", options{kubeconfig: file, qps: 0.1}, "https://parlour.example:6443", 0.1, 1},
+		{"a rate", "", options{kubeconfig: file, qps: 10}, "https://parlor.example:6443", 10, 21},
+		{"a rate and a burst", "", options{kubeconfig: file, qps: 0.5, burst: 3}, "https://parlor.example:6443", 0.5, 3},
+		{"a small rate", "", options{kubeconfig: file, qps: 0.1}, "https://parlor.example:6443", 0.1, 1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -372,7 +372,7 @@ func TestRequiredFeatures(t *testing.T) {
 }
 
 func TestProtobufCopiesTheConfig(t *testing.T) {
-	config := &rest.Config{Host: "https://parlour.example"}
+	config := &rest.Config{Host: "https://parlor.example"}
 	got := Protobuf(config)
 	if got.ContentType != "application/vnd.kubernetes.protobuf" || got.AcceptContentTypes != "application/vnd.kubernetes.protobuf,application/json" {
 		t.Errorf("content type %q, accepting %q", got.ContentType, got.AcceptContentTypes)
@@ -456,7 +456,7 @@ func TestWorkEndsWithTheLastEvent(t *testing.T) {
 	stubborn := &fakeController{run: func(ctx context.Context) error {
 		<-ctx.Done()
 		for i := range 100 {
-			recorded.Eventf(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "parlour", Name: fmt.Sprint("vanilla-", i%10)}}, nil, corev1.EventTypeNormal, "Ended", "End", "the last word, %d", i)
+			recorded.Eventf(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "parlor", Name: fmt.Sprint("vanilla-", i%10)}}, nil, corev1.EventTypeNormal, "Ended", "End", "the last word, %d", i)
 		}
 		return nil
 	}}
@@ -464,7 +464,7 @@ func TestWorkEndsWithTheLastEvent(t *testing.T) {
 	p := &process{workers: 2, controllers: []running{{stubborn, "stubborn", noCaches()}, {failing, "failing", noCaches()}}, recorder: recorder}
 	err := p.work(t.Context()) // one that fails takes the other with it
 	requireOneLine(t, err, []string{"failing", "no ice"})
-	list, err := client.EventsV1().Events("parlour").List(t.Context(), metav1.ListOptions{})
+	list, err := client.EventsV1().Events("parlor").List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -476,7 +476,7 @@ func TestWorkEndsWithTheLastEvent(t *testing.T) {
 const kubeconfig = `
 apiVersion: v1
 kind: Config
-clusters: [{name: c, cluster: {server: "https://parlour.example:6443"}}]
+clusters: [{name: c, cluster: {server: "https://parlor.example:6443"}}]
 contexts: [{name: c, context: {cluster: c, user: u}}]
 users: [{name: u, user: {token: t}}]
 current-context: c

@@ -9,7 +9,7 @@ import (
 
 func TestZPages(t *testing.T) {
 	flavor := ""
-	o, err := shop(&flavor).parse([]string{"-workers=3", "-master=https://admin:hunter2@parlour.example", "-cone-flavor=mint"})
+	o, err := shop(&flavor).parse([]string{"-workers=3", "-master=https://admin:hunter2@parlor.example", "-cone-flavor=mint"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,7 +22,7 @@ func TestZPages(t *testing.T) {
 		{"the version, for a browser", "/statusz", "text/html,*/*;q=0.8", []string{"shop statusz"}},
 		{"the version, as an object", "/statusz", asJSON + "Statusz", []string{`"kind":"Statusz"`, `"name":"shop"`, `"startTime":"20`}},
 		{"the flags, as text", "/flagz", "", []string{"shop flagz", "\nworkers", "cone-flavor", "mint", "leader-elect-lease-duration", "\nv"}},
-		{"the flags, as an object", "/flagz", asJSON + "Flagz", []string{`"kind":"Flagz"`, `"workers":"3"`, `"cone-flavor":"mint"`, `"kubeconfig":""`, `"master":"https://admin:xxxxx@parlour.example"`}},
+		{"the flags, as an object", "/flagz", asJSON + "Flagz", []string{`"kind":"Flagz"`, `"workers":"3"`, `"cone-flavor":"mint"`, `"kubeconfig":""`, `"master":"https://admin:xxxxx@parlor.example"`}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			mux := http.NewServeMux()

@@ -182,11 +182,11 @@ func TestBucketsCoverUsualSyncs(t *testing.T) {
 func TestCacheHeard(t *testing.T) {
 	name := newName()
 	c := metrics.For(name)
-	c.CacheHeard("pods", "flavour", time.Unix(1, 0))
+	c.CacheHeard("pods", "flavor", time.Unix(1, 0))
 	c.CacheHeard("secrets", "", time.Unix(7, 0))
-	c.CacheHeard("pods", "flavour", time.UnixMilli(1700000000250))
+	c.CacheHeard("pods", "flavor", time.UnixMilli(1700000000250))
 	want := map[string]string{
-		`controller_cache_last_heard_timestamp_seconds{controller="` + name + `",resource="pods",selector="flavour"}`: "1.70000000025e+09",
+		`controller_cache_last_heard_timestamp_seconds{controller="` + name + `",resource="pods",selector="flavor"}`: "1.70000000025e+09",
 		`controller_cache_last_heard_timestamp_seconds{controller="` + name + `",resource="secrets",selector=""}`:     "7",
 	}
 	if diff := cmp.Diff(want, series(t, "cache_last_heard_timestamp_seconds{controller=\""+name)); diff != "" {
@@ -207,21 +207,21 @@ func TestBuild(t *testing.T) {
 
 func TestCountIsCalledAtEachScrape(t *testing.T) {
 	cones := map[string]int{"vanilla": 2, "chocolate": 1}
-	metrics.Count("test_cones", "Cones by flavour.", []string{"flavour", "size"}, func(add func(int, ...string)) {
-		for flavour, n := range cones {
-			add(n, flavour, "big")
+	metrics.Count("test_cones", "Cones by flavor.", []string{"flavor", "size"}, func(add func(int, ...string)) {
+		for flavor, n := range cones {
+			add(n, flavor, "big")
 		}
 	})
 	want := map[string]string{
-		`test_cones{flavour="chocolate",size="big"}`: "1",
-		`test_cones{flavour="vanilla",size="big"}`:   "2",
+		`test_cones{flavor="chocolate",size="big"}`: "1",
+		`test_cones{flavor="vanilla",size="big"}`:   "2",
 	}
 	if diff := cmp.Diff(want, series(t, "test_cones")); diff != "" {
 		t.Errorf("series (-want +got):\n%s", diff)
 	}
 
 	cones = map[string]int{"vanilla": 5}
-	want = map[string]string{`test_cones{flavour="vanilla",size="big"}`: "5"}
+	want = map[string]string{`test_cones{flavor="vanilla",size="big"}`: "5"}
 	if diff := cmp.Diff(want, series(t, "test_cones")); diff != "" {
 		t.Errorf("series after a change (-want +got):\n%s", diff)
 	}
@@ -288,9 +288,9 @@ func TestPromlintFindsNothing(t *testing.T) {
 }
 
 func TestTotal(t *testing.T) {
-	plain, labelled := strings.ReplaceAll(newName(), "-", "_")+"_total", strings.ReplaceAll(newName(), "-", "_")+"_total"
+	plain, labeled := strings.ReplaceAll(newName(), "-", "_")+"_total", strings.ReplaceAll(newName(), "-", "_")+"_total"
 	metrics.NewTotal(plain, "Scoops.", "")
-	metrics.NewTotal(labelled, "Scoops, by flavour.", "flavour", "vanilla", "mint")
+	metrics.NewTotal(labeled, "Scoops, by flavor.", "flavor", "vanilla", "mint")
 	require := func(want ...string) {
 		t.Helper()
 		found := scrape(t)
@@ -300,8 +300,8 @@ func TestTotal(t *testing.T) {
 			}
 		}
 	}
-	require(plain+" 0", labelled+`{flavour="vanilla"} 0`, labelled+`{flavour="mint"} 0`)
+	require(plain+" 0", labeled+`{flavor="vanilla"} 0`, labeled+`{flavor="mint"} 0`)
 	metrics.NewTotal(plain, "Scoops.", "").Inc()
-	metrics.NewTotal(labelled, "Scoops, by flavour.", "flavour", "vanilla", "mint").Inc("mint")
-	require(plain+" 1", labelled+`{flavour="vanilla"} 0`, labelled+`{flavour="mint"} 1`)
+	metrics.NewTotal(labeled, "Scoops, by flavor.", "flavor", "vanilla", "mint").Inc("mint")
+	require(plain+" 1", labeled+`{flavor="vanilla"} 0`, labeled+`{flavor="mint"} 1`)
 }

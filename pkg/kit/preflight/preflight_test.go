@@ -229,8 +229,8 @@ func TestNoObstacle(t *testing.T) {
 		want:     "GET /apis/controller.nicoleh.io/v1alpha1/namespaces/shop/icecreams?limit=1",
 	}, {
 		name:     "those with a label",
-		resource: preflight.Resource{GroupVersionResource: icecreams.GroupVersionResource, Selector: "flavour=vanilla"},
-		want:     "GET /apis/controller.nicoleh.io/v1alpha1/icecreams?labelSelector=flavour%3Dvanilla&limit=1",
+		resource: preflight.Resource{GroupVersionResource: icecreams.GroupVersionResource, Selector: "flavor=vanilla"},
+		want:     "GET /apis/controller.nicoleh.io/v1alpha1/icecreams?labelSelector=flavor%3Dvanilla&limit=1",
 	}, {
 		name:     "one by its name",
 		resource: preflight.Resource{GroupVersionResource: icecreams.GroupVersionResource, Fields: "metadata.name=vanilla"},

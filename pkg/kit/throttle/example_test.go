@@ -15,7 +15,7 @@ func Example() {
 	clock := testingclock.NewFakeClock(time.Now())
 	wake := func(name cache.ObjectName, after time.Duration) { fmt.Println("sync", name, "in", after) }
 	limiter := throttle.New(2*time.Second, clock, wake)
-	vanilla := cache.NewObjectName("parlour", "vanilla")
+	vanilla := cache.NewObjectName("parlor", "vanilla")
 
 	fmt.Println(limiter.AllowReport(vanilla))
 	limiter.Reported(vanilla) // the status was written
@@ -26,7 +26,7 @@ func Example() {
 	fmt.Println(limiter.AllowReport(vanilla))
 	// Output:
 	// true
-	// sync parlour/vanilla in 2s
+	// sync parlor/vanilla in 2s
 	// false
 	// true
 	// true

@@ -161,12 +161,12 @@ func violation(p plan, events []event) error {
 	running := map[int]bool{}
 	quietUntil, heldUntil := map[int]time.Time{}, map[int]time.Time{}
 	started, urgent, retries := map[int]time.Time{}, map[int]time.Time{}, map[int]int{}
-	var cancelled, returned bool
+	var canceled, returned bool
 	for _, e := range events {
 		switch e.what {
 		case "start":
 			switch {
-			case cancelled:
+			case canceled:
 				return fmt.Errorf("object %d was started after the end", e.object)
 			case running[e.object]:
 				return fmt.Errorf("object %d was synced twice at the same time", e.object)
@@ -197,7 +197,7 @@ func violation(p plan, events []event) error {
 		case "add urgently":
 			urgent[e.object] = e.at
 		case "cancel":
-			cancelled = true
+			canceled = true
 		case "returned":
 			returned = true
 		}
