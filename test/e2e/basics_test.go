@@ -167,9 +167,9 @@ func TestKubectlShowsIcecreams(t *testing.T) {
 		{[]string{"get", "ice", "mint", "-o", "name"}, []string{"icecream.controller.nicoleh.io/mint"}},
 		{
 			[]string{"explain", "icecream.spec"},
-			[]string{"deploymentName <string>", "the Icecream's own name", "replicas <integer>", "kubectl scale", "image <string>", "resources <Object>"},
+			[]string{"deploymentName <string>", "the name of the Icecream", "replicas <integer>", "kubectl scale", "image <string>", "resources <Object>"},
 		},
-		{[]string{"explain", "icecream.status.nodes"}, []string{"readyPods <integer> -required-", "How many of them are ready"}},
+		{[]string{"explain", "icecream.status.nodes"}, []string{"readyPods <integer> -required-", "the number of these Pods that are ready"}},
 		{[]string{"describe", "ice", "mint"}, []string{"Kind: Icecream", "Reason: Available", "Icecream synced successfully"}},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
