@@ -151,8 +151,8 @@ func TestUpgradeFromFormerNames(t *testing.T) {
 				return nil
 			})
 			terms := termsOfLeases(t, l.Requests(t), lease, "ice-"+lease, tt.former)
-			if len(terms) != 2 {
-				t.Errorf("there were %d terms, want 2", len(terms))
+			if len(terms) < 2 || len(terms) > 3 { // an old standby may lead until it is stopped, too
+				t.Errorf("there were %d terms, want 2 or 3: %v", len(terms), terms)
 			}
 			if left := kubectl(t, l, "get", "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,roles,rolebindings,deployments,serviceaccounts", "-A", "-o=name", "-l=app.kubernetes.io/name=icecream-controller"); left != "" {
 				t.Errorf("the old version has left:\n%s", left)

@@ -3,6 +3,7 @@ package leader
 import (
 	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -63,22 +64,27 @@ type succession struct {
 // are free, and it changes whenever either lease does, so that it expires only when
 // both have.
 func (s *succession) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	var own *resourcelock.LeaderElectionRecord
+	var rawOwn []byte
+	var ownErr error
+	var reading sync.WaitGroup // at the same time, because a renewal has little time
+	reading.Go(func() { own, rawOwn, ownErr = s.Interface.Get(ctx) })
 	former, rawFormer, err := s.former.Get(ctx)
+	reading.Wait()
 	switch {
 	case apierrors.IsNotFound(err) && !s.tookBoth.Load():
 		s.hasFormer = false
-		return s.Interface.Get(ctx)
+		return own, rawOwn, ownErr
 	case err != nil: // among these, that a lease which this process held has been deleted
 		return nil, nil, err
 	}
 	s.hasFormer = true
-	own, rawOwn, err := s.Interface.Get(ctx)
 	switch {
-	case apierrors.IsNotFound(err):
+	case apierrors.IsNotFound(ownErr):
 		s.hasOwn = false
 		return former, rawFormer, nil
-	case err != nil:
-		return nil, nil, err
+	case ownErr != nil:
+		return nil, nil, ownErr
 	}
 	s.hasOwn = true
 	raw := slices.Concat(rawFormer, rawOwn)
