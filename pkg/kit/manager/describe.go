@@ -29,12 +29,8 @@ type FlagDescription struct {
 func (m Manager) describe(w io.Writer) error {
 	all := []Description{}
 	for _, d := range m.Controllers {
-		fs := flag.NewFlagSet(d.Name, flag.ContinueOnError)
-		if d.AddFlags != nil {
-			d.AddFlags(fs)
-		}
 		description := Description{d.Name, d.OnByDefault, d.ClusterWide, []FlagDescription{}}
-		fs.VisitAll(func(f *flag.Flag) {
+		d.flagSet().VisitAll(func(f *flag.Flag) {
 			description.Flags = append(description.Flags, FlagDescription{f.Name, typeOf(f.Value), f.DefValue, f.Usage})
 		})
 		all = append(all, description)

@@ -41,9 +41,9 @@ type options struct {
 	renamed     []string // what to log about flags that were set by a former name
 }
 
-// parse parses the flags.
-func (m Manager) parse(args []string) (options, error) {
-	o := options{
+// flagSet returns the program's flags, which set o, and sets o to their defaults.
+func (m Manager) flagSet(o *options) *flag.FlagSet {
+	*o = options{
 		election: componentbase.LeaderElectionConfiguration{
 			LeaderElect:   true,
 			LeaseDuration: metav1.Duration{Duration: 15 * time.Second},
@@ -84,7 +84,13 @@ func (m Manager) parse(args []string) (options, error) {
 	fs.Lookup("leader-elect-resource-namespace").Usage += " Default: that of the Pod that this process runs in; outside of a Pod, -namespace, or else kube-system."
 
 	fs.StringVar(&o.formerLease, "leader-elect-former-resource-name", "", "The Lease by which earlier versions are elected, in the same namespace. As long as it exists, this process leads only while it holds that one, too. It is never created."+m.formerLeaseDefault())
+	return fs
+}
 
+// parse parses the flags.
+func (m Manager) parse(args []string) (options, error) {
+	var o options
+	fs := m.flagSet(&o)
 	if err := flags.Parse(fs, args); err != nil {
 		return o, err
 	}

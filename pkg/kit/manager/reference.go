@@ -5,34 +5,26 @@ import "flag"
 // Flags returns the flags of the program with their defaults: those of the process under
 // the empty name, and those of each controller under its own. It is for documentation.
 func (m Manager) Flags() map[string][]*flag.Flag {
-	var all *flag.FlagSet
-	owner := map[string]string{}
-	controllers := make([]Descriptor, 0, len(m.Controllers)+1)
+	flags, ofControllers := map[string][]*flag.Flag{}, map[string]bool{}
 	for _, d := range m.Controllers {
-		if add := d.AddFlags; add != nil {
-			d.AddFlags = func(fs *flag.FlagSet) {
-				before := names(fs)
-				add(fs)
-				for name := range names(fs) {
-					if !before[name] {
-						owner[name] = d.Name
-					}
-				}
-			}
-		}
-		controllers = append(controllers, d)
+		d.flagSet().VisitAll(func(f *flag.Flag) {
+			flags[d.Name] = append(flags[d.Name], f)
+			ofControllers[f.Name] = true
+		})
 	}
-	controllers = append(controllers, Descriptor{AddFlags: func(fs *flag.FlagSet) { all = fs }})
-	m.Controllers = controllers
-	_, _ = m.parse(nil) // a wrong value in the environment changes no default
-	flags := map[string][]*flag.Flag{}
-	all.VisitAll(func(f *flag.Flag) { flags[owner[f.Name]] = append(flags[owner[f.Name]], f) })
+	m.flagSet(&options{}).VisitAll(func(f *flag.Flag) {
+		if !ofControllers[f.Name] {
+			flags[""] = append(flags[""], f)
+		}
+	})
 	return flags
 }
 
-// names returns the names of all flags.
-func names(fs *flag.FlagSet) map[string]bool {
-	names := map[string]bool{}
-	fs.VisitAll(func(f *flag.Flag) { names[f.Name] = true })
-	return names
+// flagSet returns the controller's own flags.
+func (d Descriptor) flagSet() *flag.FlagSet {
+	fs := flag.NewFlagSet(d.Name, flag.ContinueOnError)
+	if d.AddFlags != nil {
+		d.AddFlags(fs)
+	}
+	return fs
 }
