@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	kubeinformers "k8s.io/client-go/informers"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
@@ -217,11 +216,7 @@ func newController(c *Controller) (*Controller, error) {
 
 // all returns the Icecreams in the cache.
 func (c *Controller) all() []*v1alpha1.Icecream {
-	icecreams, err := c.icecreams.Lister().List(labels.Everything())
-	if err != nil {
-		utilruntime.HandleError(err)
-	}
-	return icecreams
+	return informer.Must(c.icecreams.Lister().List(labels.Everything()))
 }
 
 // names yields the names of all Icecreams in the cache.
@@ -284,11 +279,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 // ensureCachesReady returns an error while the caches do not show what was written for
 // the Icecream last.
 func (c *Controller) ensureCachesReady(name cache.ObjectName) error {
-	if err := c.writes.EnsureReady(name); err != nil {
-		c.metrics.StaleCacheWait()
-		return worker.Requeue(err)
-	}
-	return nil
+	return c.metrics.StaleCacheWait(c.writes.EnsureReady(name))
 }
 
 // forget drops what is remembered of an Icecream that is gone.
@@ -318,10 +309,8 @@ func (c *Controller) observe(name cache.ObjectName) (o icecream.Observed, err er
 	o.Now = c.clock.Now()
 	o.StallAfter = c.config.StallAfter
 
-	o.Icecream, err = c.icecreams.Lister().Icecreams(name.Namespace).Get(name.Name)
-	if apierrors.IsNotFound(err) {
-		return icecream.Observed{}, nil
-	} else if err != nil {
+	o.Icecream, err = informer.OrNil(c.icecreams.Lister().Icecreams(name.Namespace).Get(name.Name))
+	if o.Icecream == nil {
 		return o, err
 	}
 	if o.Undecodable = lenient.Problem(o.Icecream, "spec"); o.Undecodable != "" {
@@ -616,12 +605,7 @@ func (c *Controller) followPod(pod *corev1.Pod) {
 // follow adds the Icecreams that the index finds. One that is not in the cache yet will
 // be added when it is.
 func (c *Controller) follow(index, key string) {
-	// The only error is that of an index that was never set up.
-	icecreams, err := c.icecreams.TypedInformer().GetTypedIndexer().ByTypedIndex(index, key)
-	if err != nil {
-		utilruntime.HandleError(err)
-	}
-	for _, ice := range icecreams {
+	for _, ice := range informer.Must(c.icecreams.TypedInformer().GetTypedIndexer().ByTypedIndex(index, key)) {
 		c.AddAfter(nameOf(ice), batchPeriod)
 	}
 }

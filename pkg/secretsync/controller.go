@@ -147,11 +147,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 // ensureCachesReady returns an error while the cache does not show what the controller
 // wrote last.
 func (c *Controller) ensureCachesReady(name cache.ObjectName) error {
-	if err := c.writes.EnsureReady(name); err != nil {
-		c.metrics.StaleCacheWait()
-		return worker.Requeue(err)
-	}
-	return nil
+	return c.metrics.StaleCacheWait(c.writes.EnsureReady(name))
 }
 
 // observe reads what a decision depends on from the caches.

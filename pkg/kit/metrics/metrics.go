@@ -98,8 +98,16 @@ func (c Controller) Sync(o worker.Outcome) {
 	}
 }
 
-// StaleCacheWait counts a sync that was deferred because of a stale cache.
-func (c Controller) StaleCacheWait() { staleCacheWaits.WithLabelValues(c.name).Inc() }
+// StaleCacheWait returns the error that a sync ends with if err says that a cache is stale
+// (see consistency.Store.EnsureReady), and counts that sync as deferred. It returns nil,
+// and counts nothing, if err is nil.
+func (c Controller) StaleCacheWait(err error) error {
+	if err == nil {
+		return nil
+	}
+	staleCacheWaits.WithLabelValues(c.name).Inc()
+	return worker.Requeue(err)
+}
 
 // StatusWrite counts a status write and its result, err.
 func (c Controller) StatusWrite(err error) {

@@ -126,7 +126,7 @@ func TestCounts(t *testing.T) {
 		},
 	}, {
 		name: "waits for a stale cache",
-		do:   []func(metrics.Controller){metrics.Controller.StaleCacheWait, metrics.Controller.StaleCacheWait},
+		do:   []func(metrics.Controller){findsStaleCache, findsNone, findsStaleCache},
 		want: map[string]string{`controller_stale_cache_waits_total{controller="NAME"}`: "2"},
 	}, {
 		name: "a status that was written",
@@ -187,7 +187,7 @@ func TestCacheHeard(t *testing.T) {
 	c.CacheHeard("pods", "flavor", time.UnixMilli(1700000000250))
 	want := map[string]string{
 		`controller_cache_last_heard_timestamp_seconds{controller="` + name + `",resource="pods",selector="flavor"}`: "1.70000000025e+09",
-		`controller_cache_last_heard_timestamp_seconds{controller="` + name + `",resource="secrets",selector=""}`:     "7",
+		`controller_cache_last_heard_timestamp_seconds{controller="` + name + `",resource="secrets",selector=""}`:    "7",
 	}
 	if diff := cmp.Diff(want, series(t, "cache_last_heard_timestamp_seconds{controller=\""+name)); diff != "" {
 		t.Errorf("series (-want +got):\n%s", diff)
@@ -246,7 +246,7 @@ func TestConcurrentUse(t *testing.T) {
 			metrics.Count("test_bowls", "Bowls.", []string{"of"}, func(add func(int, ...string)) { add(7, "glass") })
 			scrape(t)
 			for range 20 {
-				c.StaleCacheWait()
+				findsStaleCache(c)
 			}
 		})
 	}
@@ -304,4 +304,19 @@ func TestTotal(t *testing.T) {
 	metrics.NewTotal(plain, "Scoops.", "").Inc()
 	metrics.NewTotal(labeled, "Scoops, by flavor.", "flavor", "vanilla", "mint").Inc("mint")
 	require(plain+" 1", labeled+`{flavor="vanilla"} 0`, labeled+`{flavor="mint"} 1`)
+}
+
+func findsStaleCache(c metrics.Controller) { _ = c.StaleCacheWait(errors.New("the cache is stale")) }
+
+func findsNone(c metrics.Controller) { _ = c.StaleCacheWait(nil) }
+
+func TestSyncWithAStaleCacheIsDeferred(t *testing.T) {
+	stale := errors.New("the cache is stale")
+	c := metrics.For(t.Name())
+	if err := c.StaleCacheWait(stale); !errors.Is(err, stale) {
+		t.Errorf("StaleCacheWait = %v, want %v", err, stale)
+	}
+	if err := c.StaleCacheWait(nil); err != nil {
+		t.Errorf("StaleCacheWait(nil) = %v", err)
+	}
 }
