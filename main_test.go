@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 )
 
 // emptyCluster is an API server with nothing in it: lists are empty, and nothing
@@ -149,23 +151,7 @@ func TestFlagErrors(t *testing.T) {
 		{"nodes of one namespace", []string{"-controllers", "nodereboot", "-namespace", "parlor"}, []string{"-namespace=parlor", "nodereboot"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			requireOneLine(t, newProgram().Run(t.Context(), tt.args), tt.want)
+			kittest.RequireOneLine(t, newProgram().Run(t.Context(), tt.args), tt.want)
 		})
-	}
-}
-
-// requireOneLine checks that an error fits into one line that names all of that.
-func requireOneLine(t *testing.T, err error, names []string) {
-	t.Helper()
-	if err == nil {
-		t.Fatal("no error")
-	}
-	for _, name := range names {
-		if !strings.Contains(err.Error(), name) {
-			t.Errorf("%q does not name %s", err, name)
-		}
-	}
-	if strings.Contains(err.Error(), "\n") {
-		t.Errorf("more than a line: %q", err)
 	}
 }

@@ -30,39 +30,20 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 	kitevents "nicoleh.io/k8s-controller/pkg/kit/events"
+	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
 func TestMain(m *testing.M) {
 	// The default handlers also pace errors by the time since the last one, and a
 	// synctest bubble's clock is decades away from the one outside.
-	utilruntime.ErrorHandlers = []utilruntime.ErrorHandler{reports.keep}
+	utilruntime.ErrorHandlers = []utilruntime.ErrorHandler{reports.Handle}
 	klog.SetLogger(logr.Discard())
 	goleak.VerifyTestMain(m)
 }
 
-// journal collects the errors that are reported.
-type journal struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-var reports journal
-
-func (j *journal) keep(_ context.Context, err error, msg string, _ ...any) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.lines = append(j.lines, strings.TrimPrefix(fmt.Sprintf("%s: %v", msg, err), "Unhandled Error: "))
-}
-
-// take returns the errors so far, and empties the journal.
-func (j *journal) take() []string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	lines := j.lines
-	j.lines = nil
-	return lines
-}
+// reports are the errors that were reported since they were last taken.
+var reports kittest.Errors
 
 // running is a running recorder and the server that it writes to.
 type running struct {
@@ -75,7 +56,7 @@ type running struct {
 // run starts a recorder in the current bubble; it stops with the test.
 func run(t *testing.T, workers int, opts ...worker.Option) *running {
 	t.Helper()
-	reports.take()
+	reports.Take()
 	s := newServer()
 	recorder := kitevents.New(s.client(t), scheme.Scheme, clock.RealClock{}, opts...)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -136,7 +117,7 @@ func TestEventIsComplete(t *testing.T) {
 			Type:                corev1.EventTypeNormal,
 		}}
 		equal(t, "events", want, r.all())
-		equal(t, "reports", nil, reports.take())
+		equal(t, "reports", nil, reports.Take())
 	})
 }
 
@@ -247,7 +228,7 @@ func TestWhatIsTheSameEvent(t *testing.T) {
 				}
 				pass(6 * time.Minute)
 				equal(t, "events", tt.want, r.recorded())
-				equal(t, "reports", nil, reports.take())
+				equal(t, "reports", nil, reports.Take())
 			})
 		})
 	}
@@ -544,7 +525,7 @@ func TestFailures(t *testing.T) {
 				pass(10 * time.Second)
 				equal(t, "events", tt.want, r.recorded())
 				equal(t, "requests", tt.wantAsked, r.requests())
-				equal(t, "reports", tt.wantReports, reports.take())
+				equal(t, "reports", tt.wantReports, reports.Take())
 			})
 		})
 	}
@@ -663,7 +644,7 @@ func TestEventsOfObjectsWithoutANamespaceAreInDefault(t *testing.T) {
 		equal(t, "events", []string{"is warm ×2"}, r.recorded())
 		equal(t, "namespace", "default", r.all()[0].Namespace)
 		equal(t, "namespace of what it regards", "", r.all()[0].Regarding.Namespace)
-		equal(t, "reports", nil, reports.take())
+		equal(t, "reports", nil, reports.Take())
 	})
 }
 
@@ -707,7 +688,7 @@ func TestLongTextsAreClipped(t *testing.T) {
 				r := run(t, 1)
 				r.tell(tt.object, tt.note)
 				synctest.Wait()
-				equal(t, "reports", nil, reports.take())
+				equal(t, "reports", nil, reports.Take())
 				all := r.all()
 				if len(all) != 1 {
 					t.Fatalf("%d events", len(all))
@@ -760,12 +741,12 @@ func TestObjectsWithoutAReference(t *testing.T) {
 		r.Eventf(nil, nil, corev1.EventTypeNormal, "Scooped", "Scoop", "is nothing")
 		synctest.Wait()
 		equal(t, "events about nothing", nil, r.recorded())
-		equal(t, "reports", []string{"recording event Scooped: can't reference a nil object"}, reports.take())
+		equal(t, "reports", []string{"recording event Scooped: can't reference a nil object"}, reports.Take())
 
 		r.Eventf(pod("vanilla"), &unregistered{}, corev1.EventTypeNormal, "Scooped", "Scoop", "has an odd friend")
 		synctest.Wait()
 		equal(t, "events", []string{"has an odd friend ×1"}, r.recorded())
-		got := reports.take()
+		got := reports.Take()
 		if len(got) != 1 || !strings.HasPrefix(got[0], "recording event Scooped: no kind is registered") {
 			t.Errorf("reports: %q", got)
 		}
@@ -843,13 +824,13 @@ func TestStopping(t *testing.T) {
 				r.tell("vanilla", "is eaten")
 				r.tell("chocolate", "melts")
 				pass(time.Second)
-				reports.take()
+				reports.Take()
 				r.setFail(tt.after)
 				begin := time.Now()
 				equal(t, "Run", nil, r.stop())
 				equal(t, "time taken", tt.wantTook, time.Since(begin))
 				equal(t, "events", tt.want, r.recordedOf())
-				got := reports.take()
+				got := reports.Take()
 				for i := range got {
 					if msg, cause, ok := strings.Cut(got[i], "http://server"); ok {
 						msg, _, _ = strings.Cut(msg, ":")
@@ -899,7 +880,7 @@ func TestExpiredEventIsCreatedAgain(t *testing.T) {
 		r.expire()
 		pass(time.Hour)
 		equal(t, "events that do not go on", nil, r.recorded())
-		equal(t, "reports", nil, reports.take())
+		equal(t, "reports", nil, reports.Take())
 		r.tell("vanilla", "melts")
 		synctest.Wait()
 		equal(t, "an event that comes again", []string{"melts ×1"}, r.recorded())

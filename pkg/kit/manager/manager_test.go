@@ -28,6 +28,7 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/kit/events"
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
+	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 	"nicoleh.io/k8s-controller/pkg/kit/serve"
 )
 
@@ -262,7 +263,7 @@ func TestParseErrors(t *testing.T) {
 				t.Setenv(name, value)
 			}
 			_, err := shop(new(string)).parse(tt.args)
-			requireOneLine(t, err, tt.want)
+			kittest.RequireOneLine(t, err, tt.want)
 		})
 	}
 }
@@ -357,7 +358,7 @@ func TestClientConfigErrors(t *testing.T) {
 				t.Setenv(clientcmd.RecommendedConfigPathEnvVar, tt.variable)
 			}
 			_, err := clientConfig(tt.o)
-			requireOneLine(t, err, tt.want)
+			kittest.RequireOneLine(t, err, tt.want)
 		})
 	}
 }
@@ -368,7 +369,7 @@ func TestRequiredFeatures(t *testing.T) {
 	}
 	clientfeaturestesting.SetFeatureDuringTest(t, clientfeatures.AtomicFIFO, false)
 	err := shop(new(string)).Run(t.Context(), []string{"-kubeconfig=" + filepath.Join(t.TempDir(), "absent")})
-	requireOneLine(t, err, []string{"KUBE_FEATURE_AtomicFIFO"}) // and nothing of the kubeconfig
+	kittest.RequireOneLine(t, err, []string{"KUBE_FEATURE_AtomicFIFO"}) // and nothing of the kubeconfig
 }
 
 func TestProtobufCopiesTheConfig(t *testing.T) {
@@ -379,22 +380,6 @@ func TestProtobufCopiesTheConfig(t *testing.T) {
 	}
 	if config.ContentType != "" || got.Host != config.Host {
 		t.Errorf("made of %+v: %+v", config, got)
-	}
-}
-
-// requireOneLine requires an error of one line that contains all of these names.
-func requireOneLine(t *testing.T, err error, names []string) {
-	t.Helper()
-	if err == nil {
-		t.Fatal("no error")
-	}
-	for _, name := range names {
-		if !strings.Contains(err.Error(), name) {
-			t.Errorf("%q does not name %s", err, name)
-		}
-	}
-	if strings.Contains(err.Error(), "\n") {
-		t.Errorf("more than a line: %q", err)
 	}
 }
 
@@ -463,7 +448,7 @@ func TestWorkEndsWithTheLastEvent(t *testing.T) {
 	failing := &fakeController{run: func(context.Context) error { return errors.New("no ice") }}
 	p := &process{workers: 2, controllers: []running{{stubborn, "stubborn", noCaches()}, {failing, "failing", noCaches()}}, recorder: recorder}
 	err := p.work(t.Context()) // one that fails takes the other with it
-	requireOneLine(t, err, []string{"failing", "no ice"})
+	kittest.RequireOneLine(t, err, []string{"failing", "no ice"})
 	list, err := client.EventsV1().Events("parlor").List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)

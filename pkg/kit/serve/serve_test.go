@@ -28,11 +28,12 @@ import (
 	"k8s.io/klog/v2"
 
 	"nicoleh.io/k8s-controller/pkg/kit/difftest"
+	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 	"nicoleh.io/k8s-controller/pkg/kit/serve"
 )
 
 func TestMain(m *testing.M) {
-	utilruntime.ErrorHandlers = []utilruntime.ErrorHandler{reports.keep}
+	utilruntime.ErrorHandlers = []utilruntime.ErrorHandler{reports.Handle}
 	klog.SetLogger(logr.Discard())
 	if isBesieged() {
 		return
@@ -40,28 +41,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// journal are the errors that the operator gets to see.
-type journal struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-var reports journal
-
-func (j *journal) keep(_ context.Context, err error, _ string, _ ...any) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.lines = append(j.lines, err.Error())
-}
-
-// take empties the journal.
-func (j *journal) take() []string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	lines := j.lines
-	j.lines = nil
-	return lines
-}
+// reports are the errors that were reported since they were last taken.
+var reports kittest.Errors
 
 func equal[T any](t *testing.T, what string, want, got T) {
 	t.Helper()
@@ -131,7 +112,7 @@ type serving struct {
 // start starts a server; it stops with the test.
 func start(t *testing.T, c serve.Config, live, ready []serve.Check, pages ...serve.Page) *serving {
 	t.Helper()
-	reports.take()
+	reports.Take()
 	s := &serving{}
 	server, err := serve.Listen(c, s.cluster.client(), live, ready, pages...)
 	if err != nil {
@@ -462,11 +443,11 @@ func TestCertificateFilesMayChange(t *testing.T) {
 
 	writeCertificate(t, c, "second.example.com")
 	equal(t, "renewed", "second.example.com", seen())
-	equal(t, "reports", nil, reports.take())
+	equal(t, "reports", nil, reports.Take())
 
 	write(t, c.CertFile, []byte("half a certif"))
 	equal(t, "broken", "second.example.com", seen())
-	equal(t, "reports", []string{"still using the last certificate: tls: failed to find any PEM data in certificate input"}, reports.take())
+	equal(t, "reports", []string{"still using the last certificate: tls: failed to find any PEM data in certificate input"}, reports.Take())
 
 	if err := os.Remove(c.KeyFile); err != nil {
 		t.Fatal(err)
