@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 )
 
 // TestDecisions plays the stories in testdata/decisions, each of which is a small world
@@ -214,7 +215,7 @@ func (w *tale) podsOf(d *appsv1.Deployment) []Pod {
 	pods := podsOf(d, "node-1", "node-2")[:d.Status.Replicas]
 	for i := range pods {
 		if w.waits != "" {
-			broken := seen(notReady(0), waits(w.waits, "because"))
+			broken := seen(notReady(0), kittest.Waits(w.waits, "because"))
 			pods[i].Ready, pods[i].Problem, pods[i].Since = false, broken.Problem, broken.Since
 		}
 	}

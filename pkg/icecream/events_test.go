@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 )
 
 // told are events in one line each.
@@ -163,7 +164,7 @@ func TestARenameThatWasRefusedIsNotTold(t *testing.T) {
 func TestNotesAreCut(t *testing.T) {
 	o := world(newIcecream(), made(t, newIcecream()))
 	rollingOut(o.Named)
-	o.Pods = []Pod{seen(notReady(time.Second), waits("ErrImagePull", strings.Repeat("crème ", 1000)), func(pod *corev1.Pod) { pod.Spec.NodeName = "" })}
+	o.Pods = []Pod{seen(notReady(time.Second), kittest.Waits("ErrImagePull", strings.Repeat("crème ", 1000)), func(pod *corev1.Pod) { pod.Spec.NodeName = "" })}
 	_, news := statusOf(o, decide(o), Outcome{})
 	if len(news) != 1 {
 		t.Fatalf("told %v, want one event", recorded(news))

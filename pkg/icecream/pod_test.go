@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
 )
 
@@ -25,18 +26,8 @@ func newPod(edits ...func(*corev1.Pod)) *corev1.Pod {
 			Annotations:       map[string]string{AnnotationSpecHash: specHash(ice.Spec)},
 			OwnerReferences:   []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "sundae-7c8b", UID: "uid-of-a-replica-set", Controller: ptr.To(true)}},
 		},
-		Spec: corev1.PodSpec{NodeName: "node-1"},
-		Status: corev1.PodStatus{
-			Phase: corev1.PodRunning,
-			Conditions: []corev1.PodCondition{
-				{Type: corev1.PodScheduled, Status: corev1.ConditionTrue},
-				{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))},
-			},
-			ContainerStatuses: []corev1.ContainerStatus{{
-				Name: containerName, Ready: true, Image: ice.Spec.Image,
-				State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
-			}},
-		},
+		Spec:   corev1.PodSpec{NodeName: "node-1"},
+		Status: kittest.ReadyStatus(containerName, ice.Spec.Image, now.Add(-time.Hour)),
 	}
 	for _, edit := range edits {
 		edit(pod)
@@ -45,50 +36,10 @@ func newPod(edits ...func(*corev1.Pod)) *corev1.Pod {
 }
 
 // notReady makes a Pod one that has not been ready for that long.
-func notReady(age time.Duration) func(*corev1.Pod) {
-	return func(pod *corev1.Pod) {
-		ready := &pod.Status.Conditions[1]
-		ready.Status = corev1.ConditionFalse
-		ready.LastTransitionTime = metav1.NewTime(now.Add(-age))
-		pod.Status.ContainerStatuses[0].Ready = false
-	}
-}
-
-// waits has the Pod's container wait for a reason.
-func waits(reason, message string) func(*corev1.Pod) {
-	return func(pod *corev1.Pod) {
-		pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
-	}
-}
-
-// ended has the Pod's container have ended once.
-func ended(code int32, reason string) func(*corev1.Pod) {
-	return func(pod *corev1.Pod) {
-		pod.Status.ContainerStatuses[0].LastTerminationState = corev1.ContainerState{
-			Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason},
-		}
-	}
-}
-
-// endsNow has the Pod's container end now.
-func endsNow(code int32, reason string) func(*corev1.Pod) {
-	return func(pod *corev1.Pod) {
-		pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason}}
-	}
-}
+func notReady(age time.Duration) func(*corev1.Pod) { return kittest.NotReady(now.Add(-age)) }
 
 // unschedulable has found no node for the Pod for that long.
-func unschedulable(age time.Duration) func(*corev1.Pod) {
-	return func(pod *corev1.Pod) {
-		pod.Spec.NodeName = ""
-		pod.Status.Phase = corev1.PodPending
-		pod.Status.ContainerStatuses = nil
-		pod.Status.Conditions = []corev1.PodCondition{{
-			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
-			Message: "0/3 nodes are available", LastTransitionTime: metav1.NewTime(now.Add(-age)),
-		}}
-	}
-}
+func unschedulable(age time.Duration) func(*corev1.Pod) { return kittest.Unschedulable(now.Add(-age)) }
 
 // seen is a Pod as PodOf reads it.
 func seen(edits ...func(*corev1.Pod)) Pod {
@@ -98,7 +49,7 @@ func seen(edits ...func(*corev1.Pod)) Pod {
 
 // waiting is a Pod whose container has waited for that long.
 func waiting(reason string, age time.Duration) Pod {
-	return seen(notReady(age), waits(reason, "out of cream"))
+	return seen(notReady(age), kittest.Waits(reason, "out of cream"))
 }
 
 func TestPodOf(t *testing.T) {
@@ -137,15 +88,15 @@ func TestPodOf(t *testing.T) {
 		wantReason: podproblem.Unschedulable,
 	}, {
 		name:       "the image cannot be pulled",
-		edits:      []func(*corev1.Pod){notReady(time.Minute), waits("ErrImagePull", "not found")},
+		edits:      []func(*corev1.Pod){notReady(time.Minute), kittest.Waits("ErrImagePull", "not found")},
 		wantReason: podproblem.ImagePullFailed,
 	}, {
 		name:       "the container cannot be made",
-		edits:      []func(*corev1.Pod){notReady(time.Minute), waits("CreateContainerConfigError", "image has no user")},
+		edits:      []func(*corev1.Pod){notReady(time.Minute), kittest.Waits("CreateContainerConfigError", "image has no user")},
 		wantReason: podproblem.ContainerError,
 	}, {
 		name:       "it has just crashed",
-		edits:      []func(*corev1.Pod){notReady(time.Minute), endsNow(137, "OOMKilled")},
+		edits:      []func(*corev1.Pod){notReady(time.Minute), kittest.EndsNow(137, "OOMKilled")},
 		wantReason: podproblem.CrashLoop,
 	}}
 	for _, tt := range tests {

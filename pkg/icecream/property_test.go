@@ -20,6 +20,7 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/apply"
+	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 )
 
 // Few names and UIDs, so that things often have to do with each other, and some
@@ -188,8 +189,8 @@ func genPod(t *rapid.T, ice *v1alpha1.Icecream) Pod {
 		func(*corev1.Pod) {},
 		unschedulable(time.Hour),
 		notReady(time.Second),
-		func(pod *corev1.Pod) { notReady(time.Hour)(pod); endsNow(1, "Error")(pod) },
-		func(pod *corev1.Pod) { notReady(time.Hour)(pod); waits("ErrImagePull", genText(t))(pod) },
+		func(pod *corev1.Pod) { notReady(time.Hour)(pod); kittest.EndsNow(1, "Error")(pod) },
+		func(pod *corev1.Pod) { notReady(time.Hour)(pod); kittest.Waits("ErrImagePull", genText(t))(pod) },
 	}).Draw(t, "state"))
 	p.Name = genName(t)
 	p.Node = genName(t)

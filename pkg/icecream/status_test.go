@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 )
 
 // verdictOf is what the three conditions say together: the one that is True and
@@ -109,7 +110,7 @@ func TestConclusions(t *testing.T) {
 	}, {
 		name:        "the rollout is under way",
 		deployments: []*appsv1.Deployment{mine(rollingOut)},
-		pods:        append(ready(2), seen(notReady(time.Second), waits("ContainerCreating", ""))),
+		pods:        append(ready(2), seen(notReady(time.Second), kittest.Waits("ContainerCreating", ""))),
 		want:        "Reconciling: Progressing",
 		wantMessage: "2 of 3 Pods available",
 	}, {
@@ -203,7 +204,7 @@ func TestConclusions(t *testing.T) {
 	}, {
 		name:        "a container crashes, for long",
 		deployments: []*appsv1.Deployment{mine(rollingOut)},
-		pods:        append(ready(2), seen(notReady(time.Hour), waits("CrashLoopBackOff", "back-off 10s"), ended(1, "Error"))),
+		pods:        append(ready(2), seen(notReady(time.Hour), kittest.Waits("CrashLoopBackOff", "back-off 10s"), kittest.Ended(1, "Error"))),
 		lasts:       time.Hour,
 		want:        "Stalled: CrashLoopBackOff",
 		wantMessage: `Pod "sundae-1", container "icecream": has ended with exit code 1 (Error)`,
@@ -231,7 +232,7 @@ func TestConclusions(t *testing.T) {
 	}, {
 		name:        "the trouble of a Pod of the spec before is over with it",
 		deployments: []*appsv1.Deployment{mine(rollingOut)},
-		pods: append(ready(2), seen(notReady(time.Hour), waits("ErrImagePull", "denied"), func(pod *corev1.Pod) {
+		pods: append(ready(2), seen(notReady(time.Hour), kittest.Waits("ErrImagePull", "denied"), func(pod *corev1.Pod) {
 			pod.Annotations[AnnotationSpecHash] = "older"
 		})),
 		want:        "Reconciling: Progressing",
@@ -239,7 +240,7 @@ func TestConclusions(t *testing.T) {
 	}, {
 		name:        "the trouble of a Pod of the Deployment before is over with it",
 		deployments: []*appsv1.Deployment{mine(rollingOut)},
-		pods: append(ready(2), seen(notReady(time.Hour), waits("ErrImagePull", "denied"), func(pod *corev1.Pod) {
+		pods: append(ready(2), seen(notReady(time.Hour), kittest.Waits("ErrImagePull", "denied"), func(pod *corev1.Pod) {
 			pod.Labels[LabelDeployment] = "cone"
 		})),
 		want:        "Reconciling: Progressing",

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 )
 
 // A kubelet's words about an image are worth the same before and during a
@@ -43,7 +45,7 @@ func FuzzOf(f *testing.F) {
 	f.Add("", "", int32(137), "OOMKilled", true)
 	f.Add("CreateContainerConfigError", "", int32(0), "Completed", false)
 	f.Fuzz(func(t *testing.T, reason, message string, code int32, end string, isReady bool) {
-		p := Of(newPod(notReady(time.Minute), waits(reason, message), ended(code, end), func(pod *corev1.Pod) {
+		p := Of(newPod(notReady(time.Minute), kittest.Waits(reason, message), kittest.Ended(code, end), func(pod *corev1.Pod) {
 			pod.Status.ContainerStatuses[0].Ready = isReady
 		}))
 		if p.Reason == "" {

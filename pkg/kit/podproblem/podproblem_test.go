@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nicoleh.io/k8s-controller/pkg/kit/difftest"
+	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 )
 
 // now is when everything in these tests happens.
@@ -18,17 +19,7 @@ func newPod(edits ...func(*corev1.Pod)) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "sundae-1", CreationTimestamp: metav1.NewTime(now.Add(-2 * time.Hour))},
 		Spec:       corev1.PodSpec{NodeName: "node-1"},
-		Status: corev1.PodStatus{
-			Phase: corev1.PodRunning,
-			Conditions: []corev1.PodCondition{
-				{Type: corev1.PodScheduled, Status: corev1.ConditionTrue},
-				{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))},
-			},
-			ContainerStatuses: []corev1.ContainerStatus{{
-				Name: "icecream", Ready: true, Image: "registry.example/vanilla:1",
-				State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
-			}},
-		},
+		Status:     kittest.ReadyStatus("icecream", "registry.example/vanilla:1", now.Add(-time.Hour)),
 	}
 	for _, edit := range edits {
 		edit(pod)
@@ -37,50 +28,10 @@ func newPod(edits ...func(*corev1.Pod)) *corev1.Pod {
 }
 
 // notReady makes a Pod one that has not been ready for that long.
-func notReady(age time.Duration) func(*corev1.Pod) {
-	return func(pod *corev1.Pod) {
-		ready := condition(pod, corev1.PodReady)
-		ready.Status = corev1.ConditionFalse
-		ready.LastTransitionTime = metav1.NewTime(now.Add(-age))
-		pod.Status.ContainerStatuses[0].Ready = false
-	}
-}
-
-// waits has the Pod's container wait for a reason.
-func waits(reason, message string) func(*corev1.Pod) {
-	return func(pod *corev1.Pod) {
-		pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
-	}
-}
-
-// ended has the Pod's container have ended once.
-func ended(code int32, reason string) func(*corev1.Pod) {
-	return func(pod *corev1.Pod) {
-		pod.Status.ContainerStatuses[0].LastTerminationState = corev1.ContainerState{
-			Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason},
-		}
-	}
-}
-
-// endsNow has the Pod's container end now.
-func endsNow(code int32, reason string) func(*corev1.Pod) {
-	return func(pod *corev1.Pod) {
-		pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason}}
-	}
-}
+func notReady(age time.Duration) func(*corev1.Pod) { return kittest.NotReady(now.Add(-age)) }
 
 // unschedulable has found no node for the Pod for that long.
-func unschedulable(age time.Duration) func(*corev1.Pod) {
-	return func(pod *corev1.Pod) {
-		pod.Spec.NodeName = ""
-		pod.Status.Phase = corev1.PodPending
-		pod.Status.ContainerStatuses = nil
-		pod.Status.Conditions = []corev1.PodCondition{{
-			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
-			Message: "0/3 nodes are available", LastTransitionTime: metav1.NewTime(now.Add(-age)),
-		}}
-	}
-}
+func unschedulable(age time.Duration) func(*corev1.Pod) { return kittest.Unschedulable(now.Add(-age)) }
 
 func ofPod(edits ...func(*corev1.Pod)) Problem { return Of(newPod(edits...)) }
 
@@ -95,10 +46,10 @@ func TestOf(t *testing.T) {
 		name: "a ready Pod",
 	}, {
 		name:  "a ready Pod that crashed once is in no trouble",
-		edits: []func(*corev1.Pod){ended(1, "Error")},
+		edits: []func(*corev1.Pod){kittest.Ended(1, "Error")},
 	}, {
 		name:  "a Pod that has only just begun",
-		edits: []func(*corev1.Pod){notReady(time.Second), waits("ContainerCreating", "")},
+		edits: []func(*corev1.Pod){notReady(time.Second), kittest.Waits("ContainerCreating", "")},
 	}, {
 		name:  "a Pod without any status",
 		edits: []func(*corev1.Pod){func(pod *corev1.Pod) { pod.Status = corev1.PodStatus{} }},
@@ -115,74 +66,74 @@ func TestOf(t *testing.T) {
 		}},
 	}, {
 		name:        "the image cannot be pulled",
-		edits:       []func(*corev1.Pod){notReady(time.Minute), waits("ErrImagePull", "not found")},
+		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.Waits("ErrImagePull", "not found")},
 		wantReason:  ImagePullFailed,
 		wantMessage: `Pod "sundae-1", container "icecream": cannot pull image "registry.example/vanilla:1": not found`,
 		wantSince:   time.Minute,
 	}, {
 		name:        "the image cannot be pulled, and the kubelet backs off",
-		edits:       []func(*corev1.Pod){notReady(time.Minute), waits("ImagePullBackOff", `Back-off pulling image "registry.example/vanilla:1": ErrImagePull: not found`)},
+		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.Waits("ImagePullBackOff", `Back-off pulling image "registry.example/vanilla:1": ErrImagePull: not found`)},
 		wantReason:  ImagePullFailed,
 		wantMessage: `Pod "sundae-1", container "icecream": cannot pull image "registry.example/vanilla:1": not found`,
 		wantSince:   time.Minute,
 	}, {
 		name:        "the kubelet backs off without saying why",
-		edits:       []func(*corev1.Pod){notReady(time.Minute), waits("ImagePullBackOff", `Back-off pulling image "registry.example/vanilla:1"`)},
+		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.Waits("ImagePullBackOff", `Back-off pulling image "registry.example/vanilla:1"`)},
 		wantReason:  ImagePullFailed,
 		wantMessage: `Pod "sundae-1", container "icecream": cannot pull image "registry.example/vanilla:1"`,
 		wantSince:   time.Minute,
 	}, {
 		name:        "the image's name is nonsense",
-		edits:       []func(*corev1.Pod){notReady(time.Minute), waits("InvalidImageName", "couldn't parse image name")},
+		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.Waits("InvalidImageName", "couldn't parse image name")},
 		wantReason:  ImagePullFailed,
 		wantMessage: `Pod "sundae-1", container "icecream": cannot pull image "registry.example/vanilla:1": couldn't parse image name`,
 		wantSince:   time.Minute,
 	}, {
 		name:        "the container cannot be made",
-		edits:       []func(*corev1.Pod){notReady(time.Minute), waits("CreateContainerConfigError", "image has no user")},
+		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.Waits("CreateContainerConfigError", "image has no user")},
 		wantReason:  ContainerError,
 		wantMessage: `Pod "sundae-1", container "icecream": image has no user`,
 		wantSince:   time.Minute,
 	}, {
 		name:        "it has crashed and waits to be started again",
-		edits:       []func(*corev1.Pod){notReady(time.Minute), waits("CrashLoopBackOff", "back-off 10s"), ended(1, "Error")},
+		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.Waits("CrashLoopBackOff", "back-off 10s"), kittest.Ended(1, "Error")},
 		wantReason:  CrashLoop,
 		wantMessage: `Pod "sundae-1", container "icecream": has ended with exit code 1 (Error)`,
 		wantSince:   time.Minute,
 	}, {
 		name:  "it crashed some time ago, and is slow now",
-		edits: []func(*corev1.Pod){notReady(time.Minute), ended(137, "OOMKilled")},
+		edits: []func(*corev1.Pod){notReady(time.Minute), kittest.Ended(137, "OOMKilled")},
 	}, {
 		name:        "it has just crashed",
-		edits:       []func(*corev1.Pod){notReady(time.Minute), endsNow(137, "OOMKilled")},
+		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.EndsNow(137, "OOMKilled")},
 		wantReason:  CrashLoop,
 		wantMessage: `Pod "sundae-1", container "icecream": has ended with exit code 137 (OOMKilled)`,
 		wantSince:   time.Minute,
 	}, {
 		name:  "it has just ended well",
-		edits: []func(*corev1.Pod){notReady(time.Minute), endsNow(0, "Completed")},
+		edits: []func(*corev1.Pod){notReady(time.Minute), kittest.EndsNow(0, "Completed")},
 	}, {
 		name:        "it ends well, again and again",
-		edits:       []func(*corev1.Pod){notReady(time.Minute), waits("CrashLoopBackOff", "back-off 10s"), ended(0, "Completed")},
+		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.Waits("CrashLoopBackOff", "back-off 10s"), kittest.Ended(0, "Completed")},
 		wantReason:  CrashLoop,
 		wantMessage: `Pod "sundae-1", container "icecream": has ended with exit code 0 (Completed)`,
 		wantSince:   time.Minute,
 	}, {
 		name:        "it waits to be started again, and nobody knows why",
-		edits:       []func(*corev1.Pod){notReady(time.Minute), waits("CrashLoopBackOff", "back-off 10s")},
+		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.Waits("CrashLoopBackOff", "back-off 10s")},
 		wantReason:  CrashLoop,
 		wantMessage: `Pod "sundae-1", container "icecream": has ended`,
 		wantSince:   time.Minute,
 	}, {
 		name: "an init container that was started again has ended well",
-		edits: []func(*corev1.Pod){notReady(time.Minute), waits("PodInitializing", ""), func(pod *corev1.Pod) {
+		edits: []func(*corev1.Pod){notReady(time.Minute), kittest.Waits("PodInitializing", ""), func(pod *corev1.Pod) {
 			pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{
 				Name: "mesh", RestartCount: 1, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed"}},
 			}}
 		}},
 	}, {
 		name: "a container that was injected before ours cannot start",
-		edits: []func(*corev1.Pod){notReady(time.Minute), waits("PodInitializing", ""), func(pod *corev1.Pod) {
+		edits: []func(*corev1.Pod){notReady(time.Minute), kittest.Waits("PodInitializing", ""), func(pod *corev1.Pod) {
 			pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{
 				Name: "mesh", Image: "mesh:1", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "denied"}},
 			}}
@@ -232,21 +183,21 @@ func TestOneCauseReadsTheSameAllTheTime(t *testing.T) {
 	}{{
 		name: "an image that cannot be pulled",
 		phases: []Problem{
-			ofPod(age, waits("ErrImagePull", "rpc error: not found")),
-			ofPod(age, waits("ImagePullBackOff", `Back-off pulling image "registry.example/vanilla:1": ErrImagePull: rpc error: not found`)),
+			ofPod(age, kittest.Waits("ErrImagePull", "rpc error: not found")),
+			ofPod(age, kittest.Waits("ImagePullBackOff", `Back-off pulling image "registry.example/vanilla:1": ErrImagePull: rpc error: not found`)),
 		},
 	}, {
 		name: "a registry that is unavailable",
 		phases: []Problem{
-			ofPod(age, waits("RegistryUnavailable", "image pull failed for x:1 because the registry is unavailable: refused")),
-			ofPod(age, waits("ImagePullBackOff", `Back-off pulling image "x:1": RegistryUnavailable: image pull failed for x:1 because the registry is unavailable: refused`)),
+			ofPod(age, kittest.Waits("RegistryUnavailable", "image pull failed for x:1 because the registry is unavailable: refused")),
+			ofPod(age, kittest.Waits("ImagePullBackOff", `Back-off pulling image "x:1": RegistryUnavailable: image pull failed for x:1 because the registry is unavailable: refused`)),
 		},
 	}, {
 		name: "a container that crashes",
 		phases: []Problem{
-			ofPod(age, endsNow(1, "Error")),
-			ofPod(age, waits("CrashLoopBackOff", "back-off 10s restarting failed container"), ended(1, "Error")),
-			ofPod(age, waits("CrashLoopBackOff", "back-off 20s restarting failed container"), ended(1, "Error")),
+			ofPod(age, kittest.EndsNow(1, "Error")),
+			ofPod(age, kittest.Waits("CrashLoopBackOff", "back-off 10s restarting failed container"), kittest.Ended(1, "Error")),
+			ofPod(age, kittest.Waits("CrashLoopBackOff", "back-off 20s restarting failed container"), kittest.Ended(1, "Error")),
 		},
 	}}
 	for _, tt := range tests {
