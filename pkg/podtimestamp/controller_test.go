@@ -29,6 +29,7 @@ import (
 	"pgregory.net/rapid"
 
 	"nicoleh.io/k8s-controller/pkg/kit/difftest"
+	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 )
 
 func TestMain(m *testing.M) {
@@ -61,13 +62,13 @@ func TestPodsAreStampedOnce(t *testing.T) {
 		s.create("silent")
 		s.create("others", "addtime", "", "timestamp", "tomorrow")
 		_, stop := s.run()
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		s.create("late", "addtime", "")
 		s.annotate("silent", "addtime", "now")
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		stop()
 		s.run()
-		pass(24 * time.Hour)
+		kittest.Pass(24 * time.Hour)
 		equal(t, "timestamps", map[string]string{
 			"early": "2000-01-01T00:00:00Z", "late": "2000-01-01T01:00:00Z", "silent": "2000-01-01T01:00:00Z", "others": "tomorrow",
 		}, s.timestamps())
@@ -100,13 +101,12 @@ func stamps(t *testing.T) float64 {
 func TestOwnWritesAreWaitedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *server) {
 		s.create("sundae", "addtime", "")
-		before := s.pods["sundae"].DeepCopy()
-		s.hold(true)
-		s.run()
-		pass(time.Second)
+		s.Hold()
+		c, _ := s.run()
+		kittest.Pass(time.Second)
 		equal(t, "timestamps", map[string]string{"sundae": "2000-01-01T00:00:00Z"}, s.timestamps())
-		s.watcher.Modify(before)
-		pass(time.Hour)
+		c.Add(nameOf("sundae"))
+		kittest.Pass(time.Hour)
 		equal(t, "patches", 1, s.patches)
 	})
 }
@@ -118,7 +118,7 @@ func TestStaleCacheIsNotReported(t *testing.T) {
 		s.answer(apierrors.NewNotFound(Resource.GroupResource(), "sundae"), apierrors.NewConflict(Resource.GroupResource(), "sundae", nil))
 		s.run()
 		s.create("sundae", "addtime", "")
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "patches", 3, s.patches)
 		equal(t, "reports", before, reports.Load())
 		equal(t, "events", []string{"Normal Stamped: Set annotation timestamp to 2000-01-01T00:00:00Z"}, s.events)
@@ -130,7 +130,7 @@ func TestRefusalIsReportedOnceAndRetried(t *testing.T) {
 		s.run()
 		s.answer(slices.Repeat([]error{errDenied}, 5)...)
 		s.create("sundae", "addtime", "")
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		want := []string{
 			`Warning StampRefused: Retrying: setting annotation timestamp: pods "sundae" is forbidden: not on Sundays`,
 			"Normal Stamped: Set annotation timestamp to 2000-01-01T00:00:00Z",
@@ -140,13 +140,13 @@ func TestRefusalIsReportedOnceAndRetried(t *testing.T) {
 
 		s.answer(errDenied, errDenied)
 		s.create("sundae", "addtime", "")
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		want[1] = "Normal Stamped: Set annotation timestamp to 2000-01-01T01:00:00Z"
 		equal(t, "events of another Pod of that name", want, s.events[2:])
 
 		s.answer(apierrors.NewInternalError(errors.New("etcd")), apierrors.NewTooManyRequests("later", 2), errors.New("no route"))
 		s.create("cone", "addtime", "")
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "events about errors that have nothing to do with the Pod", []string{"Normal Stamped: Set annotation timestamp to 2000-01-01T02:00:02Z"}, s.events[4:])
 	})
 }
@@ -163,12 +163,12 @@ func TestWarningsAreForgotten(t *testing.T) {
 		} {
 			s.answer(slices.Repeat([]error{errDenied}, 10)...)
 			s.create("sundae", "addtime", "")
-			pass(10 * time.Millisecond)
+			kittest.Pass(10 * time.Millisecond)
 			if len(s.events) == 0 {
 				t.Error("the refusal was not reported")
 			}
 			end("sundae")
-			pass(time.Hour)
+			kittest.Pass(time.Hour)
 			equal(t, "how many warnings are remembered", 0, c.warnings.Len())
 		}
 	})
@@ -211,7 +211,7 @@ func TestWhateverHappens(t *testing.T) {
 func (s *server) play(plan []deed) (wrong []string) {
 	_, stop := s.run()
 	for _, deed := range plan {
-		pass(deed.Pause)
+		kittest.Pass(deed.Pause)
 		edit := func(change func(*metav1.PartialObjectMetadata)) { s.edit(deed.Pod, change) }
 		switch deed.What {
 		case "create":
@@ -233,9 +233,9 @@ func (s *server) play(plan []deed) (wrong []string) {
 		case "mirror":
 			s.create(deed.Pod, AnnotationAddTime, "", "kubernetes.io/config.mirror", "hash")
 		case "hold":
-			s.hold(true)
+			s.Hold()
 		case "release":
-			s.hold(false)
+			s.Release()
 		case "deny":
 			s.answer(errDenied, nil, errDenied)
 		case "lose":
@@ -245,11 +245,11 @@ func (s *server) play(plan []deed) (wrong []string) {
 			_, stop = s.run()
 		}
 	}
-	s.hold(false)
-	pass(time.Hour)
-	for name, pod := range s.pods {
+	s.Release()
+	kittest.Pass(time.Hour)
+	for _, pod := range s.all() {
 		if isAsking(pod) && !isStamped(pod) && !isTerminating(pod) && !isMirror(pod) {
-			wrong = append(wrong, fmt.Sprintf("%s has no timestamp: %v", name, pod.Annotations))
+			wrong = append(wrong, fmt.Sprintf("%s has no timestamp: %v", pod.Name, pod.Annotations))
 		}
 	}
 	for uid, n := range s.accepted {
@@ -341,7 +341,7 @@ func TestATimestampThatIsDropped(t *testing.T) {
 				s.alters(alter)
 				s.create("sundae", "addtime", "")
 				_, stop := s.run()
-				pass(time.Hour)
+				kittest.Pass(time.Hour)
 				if s.patches < 60 || s.patches > 90 { // with back-off up to a minute
 					t.Errorf("%d attempts in an hour, want 60 to 90", s.patches)
 				}
@@ -349,7 +349,7 @@ func TestATimestampThatIsDropped(t *testing.T) {
 				equal(t, "events", []string{"Warning StampDropped: Retrying: the API server accepted the annotation timestamp but an admission policy or webhook kept it from being stored"}, s.events)
 
 				s.alters(nil)
-				pass(2 * time.Minute)
+				kittest.Pass(2 * time.Minute)
 				equal(t, "how many timestamps", 1, len(s.timestamps()))
 				equal(t, "metric", before+1, stamps(t))
 				equal(t, "how many events", 2, len(s.events))
@@ -365,7 +365,7 @@ func TestChangedTimestamp(t *testing.T) {
 		s.alters(func(pod *metav1.PartialObjectMetadata) { pod.Annotations[AnnotationTimestamp] = "midnight" })
 		s.create("sundae", "addtime", "")
 		s.run()
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "patches", 1, s.patches)
 		equal(t, "events", []string{"Normal Stamped: Set annotation timestamp to midnight"}, s.events)
 	})

@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,21 +20,18 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
+
+	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 )
 
-// server is a small API server: Pods with resource versions, patches with preconditions,
-// and a watch that can be held up, so that the cache is stale for as long as a test wants.
+// server is a small API server: Pods, patches with preconditions, and a watch that can be
+// held up, so that the cache is stale for as long as a test wants.
 type server struct {
+	*kittest.Cluster
 	t      *testing.T
 	client *fake.FakeMetadataClient
 
-	mu      sync.Mutex
-	version int
-	pods    map[string]*metav1.PartialObjectMetadata
-	watcher *watch.RaceFreeFakeWatcher
-	isHeld  bool
-	pending []watch.Event
-
+	mu       sync.Mutex
 	answers  []error                                 // to the next patches; nil answers as a real server would
 	alter    func(pod *metav1.PartialObjectMetadata) // how admission changes a Pod that is patched; nil if not at all
 	patches  int                                     // requests, however they were answered
@@ -49,19 +44,16 @@ var errLost = errors.New("connection lost")
 
 func newServer(t *testing.T) *server {
 	s := &server{
+		Cluster:  kittest.NewCluster(),
 		t:        t,
 		client:   fake.NewSimpleMetadataClient(fake.NewTestScheme()),
-		version:  100,
-		pods:     map[string]*metav1.PartialObjectMetadata{},
 		accepted: map[types.UID]int{},
 	}
 	s.client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.watcher, s.pending = nil, nil // a watch continues from here
-		list := &metav1.List{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(s.version)}}
-		for _, pod := range s.pods {
-			list.Items = append(list.Items, runtime.RawExtension{Object: pod.DeepCopy()})
+		pods, version := s.List(Resource, "", nil)
+		list := &metav1.List{ListMeta: metav1.ListMeta{ResourceVersion: version}}
+		for _, pod := range pods {
+			list.Items = append(list.Items, runtime.RawExtension{Object: pod})
 		}
 		return true, list, nil
 	})
@@ -70,12 +62,10 @@ func newServer(t *testing.T) *server {
 		pod, err := s.patch(patch.GetName(), patch.GetPatch())
 		return true, pod, err
 	})
-	s.client.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.watcher = watch.NewRaceFreeFake()
-		s.flush()
-		return true, s.watcher, nil
+	s.client.PrependWatchReactor("pods", func(action clienttesting.Action) (bool, watch.Interface, error) {
+		since := action.(clienttesting.WatchActionImpl).ListOptions.ResourceVersion
+		watching, err := s.Watch(Resource, "", nil, since)
+		return true, watching, err
 	})
 	return s
 }
@@ -102,12 +92,6 @@ func (s *server) run() (c *Controller, stop func()) {
 	return c, stop
 }
 
-// pass lets time pass.
-func pass(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
-}
-
 // patch answers a patch, and fails the test if no Pod should ever get it.
 func (s *server) patch(name string, patch []byte) (*metav1.PartialObjectMetadata, error) {
 	s.mu.Lock()
@@ -124,7 +108,7 @@ func (s *server) patch(name string, patch []byte) (*metav1.PartialObjectMetadata
 	if err := json.Unmarshal(patch, &wanted); err != nil {
 		return nil, err
 	}
-	pod := s.pods[name]
+	pod := s.pod(name)
 	switch {
 	case pod == nil:
 		return nil, apierrors.NewNotFound(Resource.GroupResource(), name)
@@ -140,23 +124,23 @@ func (s *server) patch(name string, patch []byte) (*metav1.PartialObjectMetadata
 		s.alter(pod)
 	}
 	if !equality.Semantic.DeepEqual(before, pod) {
-		s.notify(watch.Modified, pod)
+		pod = s.Set(Resource, pod).(*metav1.PartialObjectMetadata)
 	}
-	return pod.DeepCopy(), answer
+	return pod, answer
 }
 
-// notify gives the Pod a new version and sends it to the watch.
-func (s *server) notify(what watch.EventType, pod *metav1.PartialObjectMetadata) {
-	s.version++
-	pod.ResourceVersion = strconv.Itoa(s.version)
-	s.pending = append(s.pending, watch.Event{Type: what, Object: pod.DeepCopy()})
-	s.flush()
+// pod returns a copy of the Pod, or nil if there is none.
+func (s *server) pod(name string) *metav1.PartialObjectMetadata {
+	if pod, exists := s.Get(Resource, nameOf(name)); exists {
+		return pod.(*metav1.PartialObjectMetadata)
+	}
+	return nil
 }
 
-func (s *server) flush() {
-	for ; len(s.pending) > 0 && s.watcher != nil && !s.isHeld; s.pending = s.pending[1:] {
-		s.watcher.Action(s.pending[0].Type, s.pending[0].Object)
-	}
+// nameOf returns the name of the Pod together with its namespace, which is the same for
+// all.
+func nameOf(pod string) cache.ObjectName {
+	return cache.NewObjectName(podWith().Namespace, pod)
 }
 
 // answer sets the answers to the next patches.
@@ -173,42 +157,24 @@ func (s *server) alters(alter func(pod *metav1.PartialObjectMetadata)) {
 	s.alter = alter
 }
 
-// hold holds up the watch, or lets it continue.
-func (s *server) hold(is bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.isHeld = is
-	s.flush()
-}
-
 // create creates a Pod, after removing any Pod of that name.
 func (s *server) create(name string, annotations ...string) {
 	s.remove(name)
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	pod := podWith(annotations...)
-	pod.Name, pod.UID = name, types.UID(fmt.Sprintf("%s-%d", name, s.version))
-	s.pods[name] = pod
-	s.notify(watch.Added, pod)
+	pod.Name = name
+	s.Set(Resource, pod)
 }
 
 // remove deletes the Pod, if there is one, at once.
-func (s *server) remove(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if pod := s.pods[name]; pod != nil {
-		delete(s.pods, name)
-		s.notify(watch.Deleted, pod)
-	}
-}
+func (s *server) remove(name string) { s.Remove(Resource, nameOf(name)) }
 
 // edit changes the Pod, if there is one.
 func (s *server) edit(name string, change func(*metav1.PartialObjectMetadata)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if pod := s.pods[name]; pod != nil {
+	if pod := s.pod(name); pod != nil {
 		change(pod)
-		s.notify(watch.Modified, pod)
+		s.Set(Resource, pod)
 	}
 }
 
@@ -216,14 +182,22 @@ func (s *server) annotate(name, key, value string) {
 	s.edit(name, func(pod *metav1.PartialObjectMetadata) { metav1.SetMetaDataAnnotation(&pod.ObjectMeta, key, value) })
 }
 
+// all returns copies of all Pods.
+func (s *server) all() []*metav1.PartialObjectMetadata {
+	var pods []*metav1.PartialObjectMetadata
+	objects, _ := s.List(Resource, "", nil)
+	for _, obj := range objects {
+		pods = append(pods, obj.(*metav1.PartialObjectMetadata))
+	}
+	return pods
+}
+
 // timestamps returns the timestamps of all Pods that have one, by Pod name.
 func (s *server) timestamps() map[string]string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	found := map[string]string{}
-	for name, pod := range s.pods {
+	for _, pod := range s.all() {
 		if isStamped(pod) {
-			found[name] = pod.Annotations[AnnotationTimestamp]
+			found[pod.Name] = pod.Annotations[AnnotationTimestamp]
 		}
 	}
 	return found
