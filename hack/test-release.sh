@@ -2,7 +2,8 @@
 # Builds a release twice, from two clones of this commit with different directories,
 # caches, time zones and umasks, and compares all digests. Then it checks every bill of
 # materials against CycloneDX's schema and against the build information in the binary,
-# and checks the version that each binary reports.
+# and checks the version that each binary reports. The second cache is kept in the user's
+# cache directory, because compiling everything again takes minutes.
 #
 # By default it builds for this machine's platform only; to build for others, set for
 # example PLATFORMS=linux/amd64,darwin/arm64. Changes that are not committed are not
@@ -21,12 +22,13 @@ git clone --quiet . "${first}"
 git clone --quiet . "${second}"
 
 modules=$(go env GOMODCACHE)
-mkdir -p "${modules}"
+cache=$(dirname "$(go env GOCACHE)")/k8s-controller/release
+mkdir -p "${modules}" "${cache}"
 ln -s "${modules}" "${temp}/modules"
 make -C "${first}" release
 (
   umask 077
-  export TZ=Pacific/Auckland GOCACHE=${temp}/cache GOMODCACHE=${temp}/modules
+  export TZ=Pacific/Auckland GOCACHE=${cache} GOMODCACHE=${temp}/modules
   make -C "${second}" release
 )
 
