@@ -86,6 +86,7 @@ test-unit: ## Tests that need nothing but this process; of fuzz tests, the seeds
 .PHONY: test-local-cluster
 test-local-cluster: local-cluster ## Tests of the local cluster
 	$(call go_test,.) -race -timeout 15m ./hack/local-cluster/...
+	$(build_env) $(call go_test,hack/local-cluster/parts) ./...
 
 # One package at a time: each starts its own control plane.
 .PHONY: test-e2e

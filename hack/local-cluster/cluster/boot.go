@@ -119,11 +119,11 @@ func (c *Cluster) install() error {
 		return err
 	}
 	for _, component := range Components() {
-		if err := link(c.parts.Program, c.executable(component)); err != nil {
+		if err := link(c.parts.Components, c.executable(component)); err != nil {
 			return err
 		}
 	}
-	if err := link(c.parts.Program, c.Kubectl()); err != nil {
+	if err := link(c.parts.Kubectl, c.Kubectl()); err != nil {
 		return err
 	}
 	if err := os.WriteFile(c.dir.file("config", "stages.yaml"), stages, 0o600); err != nil {

@@ -26,7 +26,7 @@ func compile(ctx context.Context, source, dir, version string, env []string, pro
 		Dir:      source,
 		Env:      append(env, "GOWORK=off", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH),
 		Flags:    []string{"-ldflags=" + linkFlags(version), "-o", draft + string(os.PathSeparator)},
-		Packages: []string{"./kubernetes"},
+		Packages: []string{"./components", "./kubectl"},
 	}.Run(ctx, progress)
 	if err != nil {
 		return err

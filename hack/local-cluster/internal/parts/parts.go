@@ -33,8 +33,9 @@ const (
 
 // Parts says where the programs are.
 type Parts struct {
-	Program string // etcd, kube-apiserver, ..., kwok and kubectl, by argv[0]
-	Version string // of Kubernetes, e.g. v1.36.3
+	Components string // etcd, kube-apiserver, ..., and kwok, by argv[0]
+	Kubectl    string
+	Version    string // of Kubernetes, e.g. v1.36.3
 }
 
 // Find returns the parts, and whether they are in the cache.
@@ -91,7 +92,7 @@ type plan struct {
 }
 
 func (p plan) parts() Parts {
-	return Parts{Program: filepath.Join(p.dir, "kubernetes"), Version: p.version}
+	return Parts{Components: filepath.Join(p.dir, "components"), Kubectl: filepath.Join(p.dir, "kubectl"), Version: p.version}
 }
 
 // planFor reads the module at source, which is hack/local-cluster/parts of a repository.
@@ -156,7 +157,7 @@ func identify(source string, env []string) (version, key string, err error) {
 		if err != nil || entry.IsDir() {
 			return err
 		}
-		if name := entry.Name(); name != "go.mod" && name != "go.sum" && filepath.Ext(name) != ".go" {
+		if !isBuiltFrom(entry.Name()) {
 			return nil
 		}
 		content, err := os.ReadFile(path)
@@ -175,6 +176,11 @@ func identify(source string, env []string) (version, key string, err error) {
 	}
 	const enough = 8 // bytes
 	return version, version + "-" + hex.EncodeToString(sum.Sum(nil)[:enough]), nil
+}
+
+// isBuiltFrom reports whether a file with this name is part of what is built.
+func isBuiltFrom(name string) bool {
+	return name == "go.mod" || name == "go.sum" || filepath.Ext(name) == ".go" && !strings.HasSuffix(name, "_test.go")
 }
 
 // kubernetesVersion reads the required version of Kubernetes from a go.mod.

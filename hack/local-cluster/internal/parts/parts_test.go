@@ -43,14 +43,16 @@ func TestKeyChangesWithWhatIsBuilt(t *testing.T) {
 	if !strings.HasPrefix(first, "v1.36.3-") {
 		t.Errorf("key %q does not show the version", first)
 	}
-	write(t, filepath.Join(source, "notes.txt"), "of no consequence")
-	if key() != first {
-		t.Error("a file that is not built changes the key")
+	for _, name := range []string{"notes.txt", "main_test.go"} {
+		write(t, filepath.Join(source, name), "of no consequence")
+		if key() != first {
+			t.Errorf("%s changes the key, but is not built", name)
+		}
 	}
 	if _, other, err := identify(source, []string{"GOFLAGS="}); err != nil || other == first {
 		t.Errorf("other flags leave the key as it was (%v)", err)
 	}
-	for _, name := range []string{"go.sum", filepath.Join("kubernetes", "main.go"), "go.mod"} {
+	for _, name := range []string{"go.sum", filepath.Join("kubectl", "main.go"), "go.mod"} {
 		before := key()
 		write(t, filepath.Join(source, name), goMod+"// "+name)
 		if key() == before {
@@ -72,7 +74,7 @@ func TestEnsureBuildsNothingThatIsThere(t *testing.T) {
 	}
 	var progress bytes.Buffer
 	got, err := Ensure(t.Context(), &progress)
-	want := Parts{Program: filepath.Join(cache, key, "kubernetes"), Version: "v1.36.3"}
+	want := Parts{Components: filepath.Join(cache, key, "components"), Kubectl: filepath.Join(cache, key, "kubectl"), Version: "v1.36.3"}
 	if err != nil || got != want || progress.Len() > 0 {
 		t.Errorf("got %+v, %v, progress %q; want %+v", got, err, &progress, want)
 	}
@@ -126,13 +128,15 @@ func writeSource(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
 	dir := filepath.Join(root, "hack", "local-cluster", "parts")
-	if err := os.MkdirAll(filepath.Join(dir, "kubernetes"), 0o755); err != nil {
-		t.Fatal(err)
+	for _, program := range []string{"components", "kubectl"} {
+		if err := os.MkdirAll(filepath.Join(dir, program), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, program, "main.go"), "package main\n")
 	}
 	write(t, filepath.Join(root, "hack", "build.env"), "# flags\nGOFLAGS='-trimpath'\n")
 	write(t, filepath.Join(dir, "go.mod"), goMod)
 	write(t, filepath.Join(dir, "go.sum"), "")
-	write(t, filepath.Join(dir, "kubernetes", "main.go"), "package main\n")
 	return dir
 }
 

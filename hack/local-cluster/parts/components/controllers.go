@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/openapi/resolver"
 	"k8s.io/apiserver/pkg/quota/v1/generic"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
@@ -56,6 +57,8 @@ import (
 	resourcemetrics "k8s.io/metrics/pkg/client/clientset/versioned/typed/metrics/v1beta1"
 	"k8s.io/metrics/pkg/client/custom_metrics"
 	"k8s.io/metrics/pkg/client/external_metrics"
+
+	"nicoleh.io/k8s-controller/hack/local-cluster/parts/podgc"
 )
 
 // managerOptions are the flags of kube-controller-manager that a cluster sets.
@@ -69,7 +72,7 @@ type managerOptions struct {
 }
 
 // newControllerManager returns the command that runs the controllers listed in
-// newControllers. It takes the place of kube-controller-manager's own command, which
+// constructors. It takes the place of kube-controller-manager's own command, which
 // imports every controller of Kubernetes, and with them the volume plugins, half of
 // the kubelet and cAdvisor. The controllers themselves are the same, with the settings
 // that kube-controller-manager gives them by default.
@@ -112,8 +115,12 @@ func runControllers(ctx context.Context, options managerOptions) error {
 		return err
 	}
 	var runs []func(context.Context)
-	for name, newController := range newControllers() {
-		run, err := newController(ctx, m)
+	for name, c := range constructors() {
+		identity, err := m.identity(c.account)
+		if err != nil {
+			return fmt.Errorf("creating clients for %s: %w", name, err)
+		}
+		run, err := c.create(ctx, identity)
 		if err != nil {
 			return fmt.Errorf("creating %s: %w", name, err)
 		}
@@ -177,27 +184,65 @@ func resync() time.Duration {
 	return time.Duration(float64(12*time.Hour) * (1 + rand.Float64()))
 }
 
-// newControllers returns the constructors of all controllers, by name: those that own
-// Pods, those that clean up, and those that fill a new namespace.
-func newControllers() map[string]func(context.Context, *manager) (func(context.Context), error) {
-	return map[string]func(context.Context, *manager) (func(context.Context), error){
-		"clusterrole-aggregation-controller":          newClusterRoleAggregation,
-		"daemonset-controller":                        newDaemonSet,
-		"deployment-controller":                       newDeployment,
-		"disruption-controller":                       newDisruption,
-		"garbage-collector-controller":                newGarbageCollector,
-		"horizontal-pod-autoscaler-controller":        newHorizontalPodAutoscaler,
-		"namespace-controller":                        newNamespace,
-		"node-lifecycle-controller":                   newNodeLifecycle,
-		"pod-garbage-collector-controller":            newPodGC,
-		"replicaset-controller":                       newReplicaSet,
-		"resourcequota-controller":                    newResourceQuota,
-		"root-ca-certificate-publisher-controller":    newRootCAPublisher,
-		"serviceaccount-controller":                   newServiceAccount,
-		"serviceaccount-token-controller":             newServiceAccountToken,
-		"taint-eviction-controller":                   newTaintEviction,
-		"validatingadmissionpolicy-status-controller": newPolicyStatus, // checks the types of expressions
+// A constructor creates a controller that acts with the rights of a service account.
+type constructor struct {
+	account string
+	create  func(context.Context, *identity) (run func(context.Context), err error)
+}
+
+// constructors returns those of all controllers, by name: those that own Pods, those
+// that clean up, and those that fill a new namespace.
+func constructors() map[string]constructor {
+	return map[string]constructor{
+		"clusterrole-aggregation-controller":          {"clusterrole-aggregation-controller", newClusterRoleAggregation},
+		"daemonset-controller":                        {"daemon-set-controller", newDaemonSet},
+		"deployment-controller":                       {"deployment-controller", newDeployment},
+		"disruption-controller":                       {"disruption-controller", newDisruption},
+		"garbage-collector-controller":                {"generic-garbage-collector", newGarbageCollector},
+		"horizontal-pod-autoscaler-controller":        {"horizontal-pod-autoscaler", newHorizontalPodAutoscaler},
+		"namespace-controller":                        {"namespace-controller", newNamespace},
+		"node-lifecycle-controller":                   {"node-controller", newNodeLifecycle},
+		"pod-garbage-collector-controller":            {"pod-garbage-collector", newPodGC},
+		"replicaset-controller":                       {"replicaset-controller", newReplicaSet},
+		"resourcequota-controller":                    {"resourcequota-controller", newResourceQuota},
+		"root-ca-certificate-publisher-controller":    {"root-ca-cert-publisher", newRootCAPublisher},
+		"serviceaccount-controller":                   {"service-account-controller", newServiceAccount},
+		"serviceaccount-token-controller":             {tokensAccount, newServiceAccountToken},
+		"taint-eviction-controller":                   {"node-controller", newTaintEviction},
+		"validatingadmissionpolicy-status-controller": {"validatingadmissionpolicy-status-controller", newPolicyStatus}, // checks the types of expressions
 	}
+}
+
+// tokensAccount stands for the manager's own rights: without that controller, no
+// service account has a token.
+const tokensAccount = "tokens-controller"
+
+// identity is what a controller is created from: what all of them share, and the rights
+// of its service account.
+type identity struct {
+	*manager
+	config *rest.Config
+	client kubernetes.Interface
+}
+
+func (m *manager) identity(account string) (*identity, error) {
+	builder := m.accounts
+	if account == tokensAccount {
+		builder = m.root
+	}
+	config, err := builder.Config(account)
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	return &identity{manager: m, config: config, client: client}, err
+}
+
+// discovery returns a client that makes many requests, but seldom.
+func (id *identity) discovery() (discovery.DiscoveryInterface, error) {
+	config := rest.CopyConfig(id.config)
+	config.QPS, config.Burst = 20, 200
+	return discovery.NewDiscoveryClientForConfig(config)
 }
 
 // workers returns a function that runs a controller with a number of workers.
@@ -205,83 +250,55 @@ func workers(run func(context.Context, int), n int) func(context.Context) {
 	return func(ctx context.Context) { run(ctx, n) }
 }
 
-func newClusterRoleAggregation(_ context.Context, m *manager) (func(context.Context), error) {
-	client, err := m.accounts.Client("clusterrole-aggregation-controller")
-	if err != nil {
-		return nil, err
-	}
-	return workers(clusterroleaggregation.NewClusterRoleAggregation(m.informers.Rbac().V1().ClusterRoles(), client.RbacV1()).Run, 5), nil
+func newClusterRoleAggregation(_ context.Context, id *identity) (func(context.Context), error) {
+	return workers(clusterroleaggregation.NewClusterRoleAggregation(id.informers.Rbac().V1().ClusterRoles(), id.client.RbacV1()).Run, 5), nil
 }
 
-func newDaemonSet(ctx context.Context, m *manager) (func(context.Context), error) {
-	client, err := m.accounts.Client("daemon-set-controller")
-	if err != nil {
-		return nil, err
-	}
+func newDaemonSet(ctx context.Context, id *identity) (func(context.Context), error) {
 	c, err := daemon.NewDaemonSetsController(ctx,
-		m.informers.Apps().V1().DaemonSets(), m.informers.Apps().V1().ControllerRevisions(),
-		m.informers.Core().V1().Pods(), m.informers.Core().V1().Nodes(),
-		client, flowcontrol.NewBackOff(time.Second, 15*time.Minute))
+		id.informers.Apps().V1().DaemonSets(), id.informers.Apps().V1().ControllerRevisions(),
+		id.informers.Core().V1().Pods(), id.informers.Core().V1().Nodes(),
+		id.client, flowcontrol.NewBackOff(time.Second, 15*time.Minute))
 	if err != nil {
 		return nil, err
 	}
 	return workers(c.Run, 2), nil
 }
 
-func newDeployment(ctx context.Context, m *manager) (func(context.Context), error) {
-	client, err := m.accounts.Client("deployment-controller")
-	if err != nil {
-		return nil, err
-	}
+func newDeployment(ctx context.Context, id *identity) (func(context.Context), error) {
 	c, err := deployment.NewDeploymentController(ctx,
-		m.informers.Apps().V1().Deployments(), m.informers.Apps().V1().ReplicaSets(), m.informers.Core().V1().Pods(), client)
+		id.informers.Apps().V1().Deployments(), id.informers.Apps().V1().ReplicaSets(), id.informers.Core().V1().Pods(), id.client)
 	if err != nil {
 		return nil, err
 	}
 	return workers(c.Run, 5), nil
 }
 
-// scaleClient returns a client of scale subresources with the rights of an account.
-func (m *manager) scaleClient(account string) (kubernetes.Interface, *rest.Config, scale.ScalesGetter, error) {
-	config, err := m.accounts.Config(account)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	client, err := m.accounts.Client(account)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	scales, err := scale.NewForConfig(config, m.mapper, dynamic.LegacyAPIPathResolverFunc,
-		scale.NewDiscoveryScaleKindResolver(client.Discovery()))
-	return client, config, scales, err
+// scales returns a client of scale subresources.
+func (id *identity) scales() (scale.ScalesGetter, error) {
+	return scale.NewForConfig(id.config, id.mapper, dynamic.LegacyAPIPathResolverFunc,
+		scale.NewDiscoveryScaleKindResolver(id.client.Discovery()))
 }
 
-func newDisruption(ctx context.Context, m *manager) (func(context.Context), error) {
-	client, _, scales, err := m.scaleClient("disruption-controller")
+func newDisruption(ctx context.Context, id *identity) (func(context.Context), error) {
+	scales, err := id.scales()
 	if err != nil {
 		return nil, err
 	}
 	return disruption.NewDisruptionController(ctx,
-		m.informers.Core().V1().Pods(), m.informers.Policy().V1().PodDisruptionBudgets(),
-		m.informers.Core().V1().ReplicationControllers(), m.informers.Apps().V1().ReplicaSets(),
-		m.informers.Apps().V1().Deployments(), m.informers.Apps().V1().StatefulSets(),
-		client, m.mapper, scales, client.Discovery()).Run, nil
+		id.informers.Core().V1().Pods(), id.informers.Policy().V1().PodDisruptionBudgets(),
+		id.informers.Core().V1().ReplicationControllers(), id.informers.Apps().V1().ReplicaSets(),
+		id.informers.Apps().V1().Deployments(), id.informers.Apps().V1().StatefulSets(),
+		id.client, id.mapper, scales, id.client.Discovery()).Run, nil
 }
 
-func newGarbageCollector(ctx context.Context, m *manager) (func(context.Context), error) {
-	const account, syncPeriod = "generic-garbage-collector", 30 * time.Second
-	client, err := m.accounts.Client(account)
+func newGarbageCollector(ctx context.Context, id *identity) (func(context.Context), error) {
+	const syncPeriod = 30 * time.Second
+	discoveryClient, err := id.discovery()
 	if err != nil {
 		return nil, err
 	}
-	discoveryClient, err := m.accounts.DiscoveryClient(account)
-	if err != nil {
-		return nil, err
-	}
-	config, err := m.accounts.Config(account)
-	if err != nil {
-		return nil, err
-	}
+	config := rest.CopyConfig(id.config)
 	config.QPS *= 2 // every deletion is two requests
 	metadataClient, err := metadata.NewForConfig(config)
 	if err != nil {
@@ -291,8 +308,8 @@ func newGarbageCollector(ctx context.Context, m *manager) (func(context.Context)
 	for resource := range garbagecollector.DefaultIgnoredResources() {
 		ignored[resource] = struct{}{}
 	}
-	graph := garbagecollector.NewDependencyGraphBuilder(ctx, m.metadata, m.mapper, ignored, m.allInformers, m.informersStarted)
-	c, err := garbagecollector.NewComposedGarbageCollector(ctx, client, metadataClient, m.mapper, graph)
+	graph := garbagecollector.NewDependencyGraphBuilder(ctx, id.metadata, id.mapper, ignored, id.allInformers, id.informersStarted)
+	c, err := garbagecollector.NewComposedGarbageCollector(ctx, id.client, metadataClient, id.mapper, graph)
 	if err != nil {
 		return nil, err
 	}
@@ -302,25 +319,25 @@ func newGarbageCollector(ctx context.Context, m *manager) (func(context.Context)
 	}, nil
 }
 
-func newHorizontalPodAutoscaler(ctx context.Context, m *manager) (func(context.Context), error) {
+func newHorizontalPodAutoscaler(ctx context.Context, id *identity) (func(context.Context), error) {
 	const syncPeriod = 15 * time.Second
-	client, config, scales, err := m.scaleClient("horizontal-pod-autoscaler")
+	scales, err := id.scales()
 	if err != nil {
 		return nil, err
 	}
-	resources, err := resourcemetrics.NewForConfig(config)
+	resources, err := resourcemetrics.NewForConfig(id.config)
 	if err != nil {
 		return nil, err
 	}
-	external, err := external_metrics.NewForConfig(config)
+	external, err := external_metrics.NewForConfig(id.config)
 	if err != nil {
 		return nil, err
 	}
-	versions := custom_metrics.NewAvailableAPIsGetter(client.Discovery())
+	versions := custom_metrics.NewAvailableAPIsGetter(id.client.Discovery())
 	c := podautoscaler.NewHorizontalController(ctx,
-		client.CoreV1(), scales, client.AutoscalingV2(), m.mapper,
-		metrics.NewRESTMetricsClient(resources, custom_metrics.NewForConfig(config, m.mapper, versions), external),
-		m.informers.Autoscaling().V2().HorizontalPodAutoscalers(), m.informers.Core().V1().Pods(),
+		id.client.CoreV1(), scales, id.client.AutoscalingV2(), id.mapper,
+		metrics.NewRESTMetricsClient(resources, custom_metrics.NewForConfig(id.config, id.mapper, versions), external),
+		id.informers.Autoscaling().V2().HorizontalPodAutoscalers(), id.informers.Core().V1().Pods(),
 		syncPeriod, 5*time.Minute, 0.1, 5*time.Minute, 30*time.Second)
 	return func(ctx context.Context) {
 		go custom_metrics.PeriodicallyInvalidate(versions, syncPeriod, ctx.Done())
@@ -328,13 +345,9 @@ func newHorizontalPodAutoscaler(ctx context.Context, m *manager) (func(context.C
 	}, nil
 }
 
-func newNamespace(ctx context.Context, m *manager) (func(context.Context), error) {
-	config, err := m.accounts.Config("namespace-controller")
-	if err != nil {
-		return nil, err
-	}
-	// It deletes objects one by one.
-	config.QPS *= 20
+func newNamespace(ctx context.Context, id *identity) (func(context.Context), error) {
+	config := rest.CopyConfig(id.config)
+	config.QPS *= 20 // it deletes objects one by one
 	config.Burst *= 100
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -345,60 +358,51 @@ func newNamespace(ctx context.Context, m *manager) (func(context.Context), error
 		return nil, err
 	}
 	c := namespace.NewNamespaceController(ctx, client, metadataClient, client.Discovery().ServerPreferredNamespacedResources,
-		m.informers.Core().V1().Namespaces(), 5*time.Minute, corev1.FinalizerKubernetes)
+		id.informers.Core().V1().Namespaces(), 5*time.Minute, corev1.FinalizerKubernetes)
 	return workers(c.Run, 10), nil
 }
 
-func newNodeLifecycle(ctx context.Context, m *manager) (func(context.Context), error) {
-	client, err := m.accounts.Client("node-controller")
-	if err != nil {
-		return nil, err
-	}
+func newNodeLifecycle(ctx context.Context, id *identity) (func(context.Context), error) {
 	c, err := nodelifecycle.NewNodeLifecycleController(ctx,
-		m.informers.Coordination().V1().Leases(), m.informers.Core().V1().Pods(), m.informers.Core().V1().Nodes(),
-		m.informers.Apps().V1().DaemonSets(), client,
-		5*time.Second, time.Minute, m.options.nodeMonitorGracePeriod, 0.1, 0.01, 50, 0.55)
+		id.informers.Coordination().V1().Leases(), id.informers.Core().V1().Pods(), id.informers.Core().V1().Nodes(),
+		id.informers.Apps().V1().DaemonSets(), id.client,
+		5*time.Second, time.Minute, id.options.nodeMonitorGracePeriod, 0.1, 0.01, 50, 0.55)
 	if err != nil {
 		return nil, err
 	}
 	return c.Run, nil
 }
 
-func newReplicaSet(ctx context.Context, m *manager) (func(context.Context), error) {
-	client, err := m.accounts.Client("replicaset-controller")
-	if err != nil {
-		return nil, err
-	}
+func newPodGC(_ context.Context, id *identity) (func(context.Context), error) {
+	return podgc.New(id.client, id.informers.Core().V1().Pods(), id.informers.Core().V1().Nodes()).Run, nil
+}
+
+func newReplicaSet(ctx context.Context, id *identity) (func(context.Context), error) {
 	c := replicaset.NewReplicaSetController(ctx,
-		m.informers.Apps().V1().ReplicaSets(), m.informers.Core().V1().Pods(), client, replicaset.BurstReplicas)
+		id.informers.Apps().V1().ReplicaSets(), id.informers.Core().V1().Pods(), id.client, replicaset.BurstReplicas)
 	return workers(c.Run, 5), nil
 }
 
-func newResourceQuota(ctx context.Context, m *manager) (func(context.Context), error) {
-	const account = "resourcequota-controller"
-	client, err := m.accounts.Client(account)
-	if err != nil {
-		return nil, err
-	}
-	discoveryClient, err := m.accounts.DiscoveryClient(account)
+func newResourceQuota(ctx context.Context, id *identity) (func(context.Context), error) {
+	discoveryClient, err := id.discovery()
 	if err != nil {
 		return nil, err
 	}
 	configuration, err := quota.NewQuotaConfigurationForControllers(
-		generic.ListerFuncForResourceFunc(m.informers.ForResource), m.informers)
+		generic.ListerFuncForResourceFunc(id.informers.ForResource), id.informers)
 	if err != nil {
 		return nil, err
 	}
 	discover := discoveryClient.ServerPreferredNamespacedResources
 	c, err := resourcequota.NewController(ctx, &resourcequota.ControllerOptions{
-		QuotaClient:               client.CoreV1(),
-		ResourceQuotaInformer:     m.informers.Core().V1().ResourceQuotas(),
+		QuotaClient:               id.client.CoreV1(),
+		ResourceQuotaInformer:     id.informers.Core().V1().ResourceQuotas(),
 		ResyncPeriod:              controller.StaticResyncPeriodFunc(5 * time.Minute),
-		InformerFactory:           m.allInformers,
+		InformerFactory:           id.allInformers,
 		ReplenishmentResyncPeriod: resync,
 		DiscoveryFunc:             discover,
 		IgnoredResourcesFunc:      configuration.IgnoredResources,
-		InformersStarted:          m.informersStarted,
+		InformersStarted:          id.informersStarted,
 		Registry:                  generic.NewRegistry(configuration.Evaluators()),
 		UpdateFilter:              quota.DefaultUpdateFilter(),
 	})
@@ -411,29 +415,21 @@ func newResourceQuota(ctx context.Context, m *manager) (func(context.Context), e
 	}, nil
 }
 
-func newRootCAPublisher(_ context.Context, m *manager) (func(context.Context), error) {
-	client, err := m.accounts.Client("root-ca-cert-publisher")
+func newRootCAPublisher(_ context.Context, id *identity) (func(context.Context), error) {
+	rootCA, err := os.ReadFile(id.options.rootCA)
 	if err != nil {
 		return nil, err
 	}
-	rootCA, err := os.ReadFile(m.options.rootCA)
-	if err != nil {
-		return nil, err
-	}
-	c, err := rootcacertpublisher.NewPublisher(m.informers.Core().V1().ConfigMaps(), m.informers.Core().V1().Namespaces(), client, rootCA)
+	c, err := rootcacertpublisher.NewPublisher(id.informers.Core().V1().ConfigMaps(), id.informers.Core().V1().Namespaces(), id.client, rootCA)
 	if err != nil {
 		return nil, err
 	}
 	return workers(c.Run, 1), nil
 }
 
-func newServiceAccount(ctx context.Context, m *manager) (func(context.Context), error) {
-	client, err := m.accounts.Client("service-account-controller")
-	if err != nil {
-		return nil, err
-	}
+func newServiceAccount(ctx context.Context, id *identity) (func(context.Context), error) {
 	c, err := accounts.NewServiceAccountsController(klog.FromContext(ctx),
-		m.informers.Core().V1().ServiceAccounts(), m.informers.Core().V1().Namespaces(), client,
+		id.informers.Core().V1().ServiceAccounts(), id.informers.Core().V1().Namespaces(), id.client,
 		accounts.DefaultServiceAccountsControllerOptions())
 	if err != nil {
 		return nil, err
@@ -441,16 +437,12 @@ func newServiceAccount(ctx context.Context, m *manager) (func(context.Context), 
 	return workers(c.Run, 1), nil
 }
 
-func newServiceAccountToken(ctx context.Context, m *manager) (func(context.Context), error) {
-	client, err := m.root.Client("tokens-controller")
+func newServiceAccountToken(ctx context.Context, id *identity) (func(context.Context), error) {
+	rootCA, err := os.ReadFile(id.options.rootCA)
 	if err != nil {
 		return nil, err
 	}
-	rootCA, err := os.ReadFile(m.options.rootCA)
-	if err != nil {
-		return nil, err
-	}
-	key, err := keyutil.PrivateKeyFromFile(m.options.serviceAccountKey)
+	key, err := keyutil.PrivateKeyFromFile(id.options.serviceAccountKey)
 	if err != nil {
 		return nil, err
 	}
@@ -459,7 +451,7 @@ func newServiceAccountToken(ctx context.Context, m *manager) (func(context.Conte
 		return nil, err
 	}
 	c, err := accounts.NewTokensController(klog.FromContext(ctx),
-		m.informers.Core().V1().ServiceAccounts(), m.informers.Core().V1().Secrets(), client,
+		id.informers.Core().V1().ServiceAccounts(), id.informers.Core().V1().Secrets(), id.client,
 		accounts.TokensControllerOptions{TokenGenerator: generator, RootCA: rootCA})
 	if err != nil {
 		return nil, err
@@ -467,34 +459,25 @@ func newServiceAccountToken(ctx context.Context, m *manager) (func(context.Conte
 	return workers(c.Run, 5), nil
 }
 
-func newTaintEviction(ctx context.Context, m *manager) (func(context.Context), error) {
-	client, err := m.accounts.Client("node-controller")
-	if err != nil {
-		return nil, err
-	}
-	c, err := tainteviction.New(ctx, client, m.informers.Core().V1().Pods(), m.informers.Core().V1().Nodes(), "taint-eviction-controller")
+func newTaintEviction(ctx context.Context, id *identity) (func(context.Context), error) {
+	c, err := tainteviction.New(ctx, id.client, id.informers.Core().V1().Pods(), id.informers.Core().V1().Nodes(), "taint-eviction-controller")
 	if err != nil {
 		return nil, err
 	}
 	return c.Run, nil
 }
 
-func newPolicyStatus(_ context.Context, m *manager) (func(context.Context), error) {
-	const account = "validatingadmissionpolicy-status-controller"
-	client, err := m.accounts.Client(account)
-	if err != nil {
-		return nil, err
-	}
-	discoveryClient, err := m.accounts.DiscoveryClient(account)
+func newPolicyStatus(_ context.Context, id *identity) (func(context.Context), error) {
+	discoveryClient, err := id.discovery()
 	if err != nil {
 		return nil, err
 	}
 	schemas := resolver.NewDefinitionsSchemaResolver(openapi.GetOpenAPIDefinitions, scheme.Scheme, apiextensions.Scheme).
 		Combine(&resolver.ClientDiscoveryResolver{Discovery: discoveryClient})
 	c, err := validatingadmissionpolicystatus.NewController(
-		m.informers.Admissionregistration().V1().ValidatingAdmissionPolicies(),
-		client.AdmissionregistrationV1().ValidatingAdmissionPolicies(),
-		&validating.TypeChecker{SchemaResolver: schemas, RestMapper: m.mapper})
+		id.informers.Admissionregistration().V1().ValidatingAdmissionPolicies(),
+		id.client.AdmissionregistrationV1().ValidatingAdmissionPolicies(),
+		&validating.TypeChecker{SchemaResolver: schemas, RestMapper: id.mapper})
 	if err != nil {
 		return nil, err
 	}

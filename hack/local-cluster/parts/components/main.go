@@ -1,7 +1,7 @@
-// Command kubernetes is every part of a Kubernetes control plane in one
-// binary, so that packages that several parts use are compiled, linked and stored once.
-// The part is named by the file name that the binary is started under (a symbolic
-// link), or else by the first argument.
+// Command components is every component of a Kubernetes control plane in one binary, so
+// that packages that several components use are linked and stored once. The component is
+// named by the file name that the binary is started under (a symbolic link), or else by
+// the first argument.
 package main
 
 import (
@@ -16,28 +16,25 @@ import (
 	_ "k8s.io/component-base/logs/json/register"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"
 	_ "k8s.io/component-base/metrics/prometheus/version"
-	kubectl "k8s.io/kubectl/pkg/cmd"
-	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 )
 
 func main() {
-	parts := map[string]func(args []string) int{
+	components := map[string]func(args []string) int{
 		"etcd":                    runEtcd,
 		"kube-apiserver":          runCobra(apiserver.NewAPIServerCommand),
 		"kube-controller-manager": runCobra(newControllerManager),
 		"kube-scheduler":          runCobra(func() *cobra.Command { return scheduler.NewSchedulerCommand() }),
-		"kubectl":                 runKubectl,
 		"kwok":                    runCobra(newKwok),
 	}
 	args := append([]string{filepath.Base(os.Args[0])}, os.Args[1:]...)
-	if parts[args[0]] == nil && len(args) > 1 {
+	if components[args[0]] == nil && len(args) > 1 {
 		args = args[1:]
 	}
-	run, ok := parts[args[0]]
+	run, ok := components[args[0]]
 	if !ok {
-		fmt.Fprintf(os.Stderr, "%s is not a part of the control plane\n", args[0])
+		fmt.Fprintf(os.Stderr, "%s is not a component of the control plane\n", args[0])
 		os.Exit(2)
 	}
 	// Cobra and etcd read the arguments from here.
@@ -51,15 +48,8 @@ func runEtcd(args []string) int {
 	return 0
 }
 
-// runCobra defers building the command until its part is the one asked for:
+// runCobra defers building the command until its component is the one asked for:
 // building it has side effects on global flags and feature gates.
 func runCobra(newCommand func() *cobra.Command) func([]string) int {
 	return func([]string) int { return cli.Run(newCommand()) }
-}
-
-func runKubectl([]string) int {
-	if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
-		kubectlutil.CheckErr(err)
-	}
-	return 0
 }
