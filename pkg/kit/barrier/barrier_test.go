@@ -206,7 +206,7 @@ func TestLogNamesTheCacheThatIsWaitedFor(t *testing.T) {
 		pass(2*time.Second - time.Millisecond)
 		equal(t, "log within two seconds", "", log.String())
 		pass(time.Hour)
-		equal(t, "log", "INFO Waiting for the cache to catch up with the API server resource=\"icecreams.controller.nicoleh.io\" namespace=\"\" cacheAt=\"1\"\n", log.String())
+		equal(t, "log", "INFO Waiting for the cache to catch up with the API server resource=\"gadgets.example.com\" namespace=\"\" cacheAt=\"1\"\n", log.String())
 		if err := f.next(); err != nil {
 			t.Fatal(err)
 		}

@@ -175,7 +175,7 @@ func (s *server) watch(r *http.Request, to io.Writer, from int, during time.Dura
 	return nil
 }
 
-var resource = schema.GroupVersionResource{Group: "controller.nicoleh.io", Version: "v1alpha1", Resource: "icecreams"}
+var resource = schema.GroupVersionResource{Group: "example.com", Version: "v1alpha1", Resource: "gadgets"}
 
 func (s *server) client(t testing.TB) metadata.Interface {
 	t.Helper()

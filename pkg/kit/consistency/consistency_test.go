@@ -19,7 +19,7 @@ import (
 
 var (
 	deployments = schema.GroupResource{Group: "apps", Resource: "deployments"}
-	icecreams   = schema.GroupResource{Group: "controller.nicoleh.io", Resource: "icecreams"}
+	gadgets     = schema.GroupResource{Group: "example.com", Resource: "gadgets"}
 
 	vanilla   = cache.NewObjectName("default", "vanilla")
 	chocolate = cache.NewObjectName("default", "chocolate")
@@ -32,13 +32,13 @@ type at string
 
 func (a *at) LastStoreSyncResourceVersion() string { return string(*a) }
 
-func newStore() (s *consistency.Store, deploymentsAt, icecreamsAt *at) {
-	deploymentsAt, icecreamsAt = new(at), new(at)
-	*deploymentsAt, *icecreamsAt = "100", "100"
+func newStore() (s *consistency.Store, deploymentsAt, gadgetsAt *at) {
+	deploymentsAt, gadgetsAt = new(at), new(at)
+	*deploymentsAt, *gadgetsAt = "100", "100"
 	return consistency.New(map[schema.GroupResource]consistency.Seen{
 		deployments: deploymentsAt,
-		icecreams:   icecreamsAt,
-	}), deploymentsAt, icecreamsAt
+		gadgets:     gadgetsAt,
+	}), deploymentsAt, gadgetsAt
 }
 
 func TestEnsureReady(t *testing.T) {
@@ -137,18 +137,18 @@ func text(err error) string {
 
 func TestEnsureReadyNamesEveryStaleCache(t *testing.T) {
 	s, deploymentsAt, _ := newStore()
-	s.WroteAt(vanilla, icecreams, "202")
+	s.WroteAt(vanilla, gadgets, "202")
 	s.WroteAt(vanilla, deployments, "201")
 	want := "the cache does not show this controller's own write yet: " +
 		"deployments.apps is at resourceVersion 100, but the write is at 201; " +
-		"icecreams.controller.nicoleh.io is at resourceVersion 100, but the write is at 202"
+		"gadgets.example.com is at resourceVersion 100, but the write is at 202"
 	if diff := cmp.Diff(want, text(s.EnsureReady(vanilla))); diff != "" {
 		t.Errorf("Missing (-want +got):\n%s", diff)
 	}
 
 	*deploymentsAt = "201"
 	want = "the cache does not show this controller's own write yet: " +
-		"icecreams.controller.nicoleh.io is at resourceVersion 100, but the write is at 202"
+		"gadgets.example.com is at resourceVersion 100, but the write is at 202"
 	if diff := cmp.Diff(want, text(s.EnsureReady(vanilla))); diff != "" {
 		t.Errorf("Missing once one cache has caught up (-want +got):\n%s", diff)
 	}
@@ -170,17 +170,17 @@ func TestRecordsAreDroppedOnceSeen(t *testing.T) {
 // The server's data was restored from a backup, so its versions are lower than those in the
 // responses to the controller's writes, and may be so for days.
 func TestRestoreFromBackupDropsRecords(t *testing.T) {
-	s, deploymentsAt, icecreamsAt := newStore()
+	s, deploymentsAt, gadgetsAt := newStore()
 	*deploymentsAt = "1000"
 	s.WroteAt(vanilla, deployments, "1001")
-	s.WroteAt(vanilla, icecreams, "101")
+	s.WroteAt(vanilla, gadgets, "101")
 	s.WroteAt(chocolate, deployments, "1002")
 	if s.EnsureReady(vanilla) == nil || s.EnsureReady(chocolate) == nil {
 		t.Fatal("nobody waits for the caches")
 	}
 
 	*deploymentsAt = "500"
-	want := "the cache does not show this controller's own write yet: icecreams.controller.nicoleh.io is at resourceVersion 100, but the write is at 101"
+	want := "the cache does not show this controller's own write yet: gadgets.example.com is at resourceVersion 100, but the write is at 101"
 	if diff := cmp.Diff(want, text(s.EnsureReady(vanilla))); diff != "" {
 		t.Errorf("Missing once one cache has gone backward (-want +got):\n%s", diff)
 	}
@@ -188,7 +188,7 @@ func TestRestoreFromBackupDropsRecords(t *testing.T) {
 		t.Errorf("another owner's record was kept: %v", err)
 	}
 
-	*icecreamsAt = "101"
+	*gadgetsAt = "101"
 	s.WroteAt(vanilla, deployments, "501")
 	if s.EnsureReady(vanilla) == nil {
 		t.Error("a write since then is not waited for")
@@ -279,15 +279,15 @@ func (m *model) missing(owner cache.ObjectName) bool {
 
 func TestStoreAgreesWithItsModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s, deploymentsAt, icecreamsAt := newStore()
-		caches := map[schema.GroupResource]*at{deployments: deploymentsAt, icecreams: icecreamsAt}
+		s, deploymentsAt, gadgetsAt := newStore()
+		caches := map[schema.GroupResource]*at{deployments: deploymentsAt, gadgets: gadgetsAt}
 		m := model{
 			writes: map[cache.ObjectName]map[schema.GroupResource][]int{vanilla: {}, chocolate: {}},
-			seen:   map[schema.GroupResource]int{deployments: 100, icecreams: 100},
+			seen:   map[schema.GroupResource]int{deployments: 100, gadgets: 100},
 		}
 		witness := cache.NewObjectName("default", "witness")
 		owner := rapid.SampledFrom([]cache.ObjectName{vanilla, chocolate})
-		resource := rapid.SampledFrom([]schema.GroupResource{deployments, icecreams})
+		resource := rapid.SampledFrom([]schema.GroupResource{deployments, gadgets})
 		t.Repeat(map[string]func(*rapid.T){
 			"record": func(t *rapid.T) {
 				o, r, version := owner.Draw(t, "owner"), resource.Draw(t, "resource"), rapid.IntRange(1, 1100).Draw(t, "version")
@@ -404,7 +404,7 @@ func TestEnsureReadyAllocatesNothing(t *testing.T) {
 	}
 	write := func() {
 		s.WroteAt(vanilla, deployments, "100")
-		s.WroteAt(vanilla, icecreams, "100")
+		s.WroteAt(vanilla, gadgets, "100")
 		ask()
 	}
 	if allocs := testing.AllocsPerRun(1000, write); allocs > 2 {

@@ -69,7 +69,7 @@ func run(t *testing.T, workers int, opts ...worker.Option) *running {
 		}
 	})
 	synctest.Wait()
-	return &running{s, recorder, recorder.For("icecream-controller"), stop}
+	return &running{s, recorder, recorder.For("gadget-controller"), stop}
 }
 
 // pass lets time pass and everything settle.
@@ -107,8 +107,8 @@ func TestEventIsComplete(t *testing.T) {
 			TypeMeta:            metav1.TypeMeta{APIVersion: "events.k8s.io/v1", Kind: "Event"},
 			ObjectMeta:          metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("vanilla.%x", bubble.UnixNano())},
 			EventTime:           metav1.NewMicroTime(bubble),
-			ReportingController: "icecream-controller",
-			ReportingInstance:   "icecream-controller-" + host,
+			ReportingController: "gadget-controller",
+			ReportingInstance:   "gadget-controller-" + host,
 			Action:              "Scoop",
 			Reason:              "Scooped",
 			Regarding:           corev1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: "shop", Name: "vanilla", UID: "uid-of-pod", ResourceVersion: "7"},
@@ -918,7 +918,7 @@ func TestDroppedEventsAreLogged(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- recorder.Run(ctx, 1) }()
 		for i := range 125 {
-			recorder.For("icecream-controller").Eventf(pod("vanilla"), nil, corev1.EventTypeNormal, "Scooped", "Scoop", "scoop %d", i)
+			recorder.For("gadget-controller").Eventf(pod("vanilla"), nil, corev1.EventTypeNormal, "Scooped", "Scoop", "scoop %d", i)
 			synctest.Wait()
 		}
 		pass(time.Hour)
@@ -935,7 +935,7 @@ func TestEventsBeforeRunAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
 		recorder := kitevents.New(s.client(t), scheme.Scheme, clock.RealClock{})
-		recorder.For("icecream-controller").Eventf(pod("vanilla"), nil, corev1.EventTypeNormal, "Scooped", "Scoop", "early")
+		recorder.For("gadget-controller").Eventf(pod("vanilla"), nil, corev1.EventTypeNormal, "Scooped", "Scoop", "early")
 		equal(t, "before", nil, s.recorded())
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()

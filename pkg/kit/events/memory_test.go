@@ -188,7 +188,7 @@ func TestMemoryPerEvent(t *testing.T) {
 			return stats.HeapAlloc
 		}
 		record := func(i int) {
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("icecream-%05d", i)}}
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("gadget-%05d", i)}}
 			r.For("test").Eventf(pod, nil, corev1.EventTypeNormal, "Scooped", "Scoop", "%s", strings.Repeat("long ", 200))
 		}
 		record(0)
@@ -221,14 +221,14 @@ func TestMemoryForEventsIsBounded(t *testing.T) {
 		}
 		for i := range 100 {
 			record("vanilla")
-			record(fmt.Sprint("icecream-", i))
+			record(fmt.Sprint("gadget-", i))
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.series.Len() != 10 {
 			t.Errorf("%d events are remembered, want 10", r.series.Len())
 		}
-		for _, name := range []string{"vanilla", "icecream-99", "icecream-91"} {
+		for _, name := range []string{"vanilla", "gadget-99", "gadget-91"} {
 			if o := r.objects[cache.NewObjectName("shop", name)]; o == nil || len(o.series) != 1 {
 				t.Errorf("the event of %s is forgotten", name)
 			}

@@ -181,7 +181,7 @@ func TestDeletingTheFormerLeaseEndsIt(t *testing.T) {
 		standby.requireWaits(t)
 
 		deleteFormer(t, client)
-		if err := <-a.ended; !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "somebody has deleted lease icecream-system/icecream-controller") {
+		if err := <-a.ended; !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "somebody has deleted lease gadget-system/gadget-controller") {
 			t.Errorf("Run = %v", err)
 		}
 		if err := a.write(http.MethodPost); !errors.Is(err, errFenced) {
@@ -208,7 +208,7 @@ func TestALeaderEndsWhenTheFormerLeaseAppears(t *testing.T) {
 		synctest.Wait()
 		old := run(t, client, usual)
 		<-old.leads
-		if err := <-a.ended; !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "another process has taken lease icecream-system/icecream-controller") {
+		if err := <-a.ended; !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "another process has taken lease gadget-system/gadget-controller") {
 			t.Errorf("Run = %v", err)
 		}
 		next := runNew(t, client)

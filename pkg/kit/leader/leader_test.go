@@ -39,8 +39,8 @@ var usual = config.LeaderElectionConfiguration{
 	RenewDeadline:     metav1.Duration{Duration: 10 * time.Second},
 	RetryPeriod:       metav1.Duration{Duration: 2 * time.Second},
 	ResourceLock:      "leases",
-	ResourceName:      "icecream-controller",
-	ResourceNamespace: "icecream-system",
+	ResourceName:      "gadget-controller",
+	ResourceNamespace: "gadget-system",
 }
 
 // reach is how elections reach the lease.
@@ -100,7 +100,7 @@ func isDone(done <-chan struct{}) bool {
 // holder is who has the lease, by the API server.
 func holder(t *testing.T, client *fake.Clientset) string {
 	t.Helper()
-	lease, err := client.CoordinationV1().Leases("icecream-system").Get(t.Context(), "icecream-controller", metav1.GetOptions{})
+	lease, err := client.CoordinationV1().Leases("gadget-system").Get(t.Context(), "gadget-controller", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func record(holder string) *resourcelock.LeaderElectionRecord {
 // lease is one that somebody has.
 func lease(holder string, seconds int32) *coordinationv1.Lease {
 	return &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "icecream-system", Name: "icecream-controller"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "gadget-system", Name: "gadget-controller"},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: ptr.To(metav1.NowMicro())},
 	}
 }
@@ -248,7 +248,7 @@ func TestLeaderThatCannotRenewEndsAtTheDeadline(t *testing.T) {
 			t.Errorf("Check = %v", err)
 		}
 		err := <-a.ended // although the work goes on
-		if !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "icecream-system/icecream-controller") {
+		if !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "gadget-system/gadget-controller") {
 			t.Errorf("Run = %v", err)
 		}
 		if took := time.Since(start); took < 8*time.Second || took > 10*time.Second {
@@ -271,9 +271,9 @@ func TestLeaderThatWasReplacedEndsWhenItSees(t *testing.T) {
 		synctest.Wait()
 		// The API server knows of conflicts, unlike the fake.
 		client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil, apierrors.NewConflict(coordinationv1.Resource("leases"), "icecream-controller", errors.New("it is another"))
+			return true, nil, apierrors.NewConflict(coordinationv1.Resource("leases"), "gadget-controller", errors.New("it is another"))
 		})
-		if err := client.Tracker().Update(coordinationv1.SchemeGroupVersion.WithResource("leases"), lease("another", 15), "icecream-system"); err != nil {
+		if err := client.Tracker().Update(coordinationv1.SchemeGroupVersion.WithResource("leases"), lease("another", 15), "gadget-system"); err != nil {
 			t.Fatal(err)
 		}
 		start := time.Now()
@@ -314,11 +314,11 @@ func TestLeaderWhoseLeaseIsDeletedEnds(t *testing.T) {
 				<-a.leads
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				if err := client.CoordinationV1().Leases("icecream-system").Delete(t.Context(), "icecream-controller", metav1.DeleteOptions{}); err != nil {
+				if err := client.CoordinationV1().Leases("gadget-system").Delete(t.Context(), "gadget-controller", metav1.DeleteOptions{}); err != nil {
 					t.Fatal(err)
 				}
 				start := time.Now()
-				if err := <-a.ended; !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "somebody has deleted lease icecream-system/icecream-controller") {
+				if err := <-a.ended; !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "somebody has deleted lease gadget-system/gadget-controller") {
 					t.Errorf("Run = %v", err)
 				}
 				if took := time.Since(start); took > tt.most {
@@ -328,7 +328,7 @@ func TestLeaderWhoseLeaseIsDeletedEnds(t *testing.T) {
 					t.Errorf("it may still write: %v", err)
 				}
 				time.Sleep(time.Minute)
-				if _, err := client.CoordinationV1().Leases("icecream-system").Get(t.Context(), "icecream-controller", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				if _, err := client.CoordinationV1().Leases("gadget-system").Get(t.Context(), "gadget-controller", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 					t.Errorf("it has created the lease again: %v", err)
 				}
 			})
@@ -347,7 +347,7 @@ func TestNoTwoProcessesWriteWhenLeasesAreDeleted(t *testing.T) {
 			next := run(t, client, usual)
 			time.Sleep(5 * time.Second)
 			synctest.Wait()
-			if err := client.CoordinationV1().Leases("icecream-system").Delete(t.Context(), "icecream-controller", metav1.DeleteOptions{}); err != nil {
+			if err := client.CoordinationV1().Leases("gadget-system").Delete(t.Context(), "gadget-controller", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			<-next.leads
@@ -552,7 +552,7 @@ func TestErrorIsLoggedOnce(t *testing.T) {
 		var isForbidden atomic.Bool
 		isForbidden.Store(true)
 		client.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return isForbidden.Load(), nil, apierrors.NewForbidden(coordinationv1.Resource("leases"), "icecream-controller", errors.New("no"))
+			return isForbidden.Load(), nil, apierrors.NewForbidden(coordinationv1.Resource("leases"), "gadget-controller", errors.New("no"))
 		})
 		e, err := New(usual, reach(client), clock.RealClock{})
 		if err != nil {

@@ -90,7 +90,7 @@ func TestEverySeriesStartsAtZero(t *testing.T) {
 }
 
 func TestCounts(t *testing.T) {
-	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "icecreams"}, "vanilla", errMelted)
+	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "gadgets"}, "vanilla", errMelted)
 	sync := func(result worker.Result, took time.Duration) func(metrics.Controller) {
 		return func(c metrics.Controller) { c.Sync(worker.Outcome{Result: result, Took: took}) }
 	}
@@ -267,12 +267,12 @@ func TestConcurrentUse(t *testing.T) {
 func TestPromlintFindsNothing(t *testing.T) {
 	metrics.For("linted").CacheHeard("pods", "", time.Unix(1, 0))
 	metrics.Build("v0.0.0", "none")
-	metrics.Count("icecream_objects", "Icecreams by status and reason of their Ready condition.", []string{"ready", "reason"},
+	metrics.Count("gadget_objects", "Gadgets by status and reason of their Ready condition.", []string{"ready", "reason"},
 		func(add func(int, ...string)) { add(1, "True", "Available") })
 	text := scrape(t)
 	for _, name := range []string{
 		"controller_sync_duration_seconds", "controller_sync_panics_total", "controller_stale_cache_waits_total",
-		"controller_status_writes_total", "controller_cache_last_heard_timestamp_seconds", "controller_build_info", "icecream_objects", "go_goroutines", "process_start_time_seconds",
+		"controller_status_writes_total", "controller_cache_last_heard_timestamp_seconds", "controller_build_info", "gadget_objects", "go_goroutines", "process_start_time_seconds",
 	} {
 		if !strings.Contains(text, "# TYPE "+name+" ") {
 			t.Errorf("%s is not there", name)

@@ -19,7 +19,7 @@ func newPod(edits ...func(*corev1.Pod)) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "sundae-1", CreationTimestamp: metav1.NewTime(now.Add(-2 * time.Hour))},
 		Spec:       corev1.PodSpec{NodeName: "node-1"},
-		Status:     kittest.ReadyStatus("icecream", "registry.example/vanilla:1", now.Add(-time.Hour)),
+		Status:     kittest.ReadyStatus("gadget", "registry.example/vanilla:1", now.Add(-time.Hour)),
 	}
 	for _, edit := range edits {
 		edit(pod)
@@ -68,37 +68,37 @@ func TestOf(t *testing.T) {
 		name:        "the image cannot be pulled",
 		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.Waits("ErrImagePull", "not found")},
 		wantReason:  ImagePullFailed,
-		wantMessage: `Pod "sundae-1", container "icecream": cannot pull image "registry.example/vanilla:1": not found`,
+		wantMessage: `Pod "sundae-1", container "gadget": cannot pull image "registry.example/vanilla:1": not found`,
 		wantSince:   time.Minute,
 	}, {
 		name:        "the image cannot be pulled, and the kubelet backs off",
 		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.Waits("ImagePullBackOff", `Back-off pulling image "registry.example/vanilla:1": ErrImagePull: not found`)},
 		wantReason:  ImagePullFailed,
-		wantMessage: `Pod "sundae-1", container "icecream": cannot pull image "registry.example/vanilla:1": not found`,
+		wantMessage: `Pod "sundae-1", container "gadget": cannot pull image "registry.example/vanilla:1": not found`,
 		wantSince:   time.Minute,
 	}, {
 		name:        "the kubelet backs off without saying why",
 		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.Waits("ImagePullBackOff", `Back-off pulling image "registry.example/vanilla:1"`)},
 		wantReason:  ImagePullFailed,
-		wantMessage: `Pod "sundae-1", container "icecream": cannot pull image "registry.example/vanilla:1"`,
+		wantMessage: `Pod "sundae-1", container "gadget": cannot pull image "registry.example/vanilla:1"`,
 		wantSince:   time.Minute,
 	}, {
 		name:        "the image's name is nonsense",
 		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.Waits("InvalidImageName", "couldn't parse image name")},
 		wantReason:  ImagePullFailed,
-		wantMessage: `Pod "sundae-1", container "icecream": cannot pull image "registry.example/vanilla:1": couldn't parse image name`,
+		wantMessage: `Pod "sundae-1", container "gadget": cannot pull image "registry.example/vanilla:1": couldn't parse image name`,
 		wantSince:   time.Minute,
 	}, {
 		name:        "the container cannot be made",
 		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.Waits("CreateContainerConfigError", "image has no user")},
 		wantReason:  ContainerError,
-		wantMessage: `Pod "sundae-1", container "icecream": image has no user`,
+		wantMessage: `Pod "sundae-1", container "gadget": image has no user`,
 		wantSince:   time.Minute,
 	}, {
 		name:        "it has crashed and waits to be started again",
 		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.Waits("CrashLoopBackOff", "back-off 10s"), kittest.Ended(1, "Error")},
 		wantReason:  CrashLoop,
-		wantMessage: `Pod "sundae-1", container "icecream": has ended with exit code 1 (Error)`,
+		wantMessage: `Pod "sundae-1", container "gadget": has ended with exit code 1 (Error)`,
 		wantSince:   time.Minute,
 	}, {
 		name:  "it crashed some time ago, and is slow now",
@@ -107,7 +107,7 @@ func TestOf(t *testing.T) {
 		name:        "it has just crashed",
 		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.EndsNow(137, "OOMKilled")},
 		wantReason:  CrashLoop,
-		wantMessage: `Pod "sundae-1", container "icecream": has ended with exit code 137 (OOMKilled)`,
+		wantMessage: `Pod "sundae-1", container "gadget": has ended with exit code 137 (OOMKilled)`,
 		wantSince:   time.Minute,
 	}, {
 		name:  "it has just ended well",
@@ -116,13 +116,13 @@ func TestOf(t *testing.T) {
 		name:        "it ends well, again and again",
 		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.Waits("CrashLoopBackOff", "back-off 10s"), kittest.Ended(0, "Completed")},
 		wantReason:  CrashLoop,
-		wantMessage: `Pod "sundae-1", container "icecream": has ended with exit code 0 (Completed)`,
+		wantMessage: `Pod "sundae-1", container "gadget": has ended with exit code 0 (Completed)`,
 		wantSince:   time.Minute,
 	}, {
 		name:        "it waits to be started again, and nobody knows why",
 		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.Waits("CrashLoopBackOff", "back-off 10s")},
 		wantReason:  CrashLoop,
-		wantMessage: `Pod "sundae-1", container "icecream": has ended`,
+		wantMessage: `Pod "sundae-1", container "gadget": has ended`,
 		wantSince:   time.Minute,
 	}, {
 		name: "an init container that was started again has ended well",

@@ -184,7 +184,7 @@ func say(code int, reason metav1.StatusReason) http.HandlerFunc {
 
 func well(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
-	fmt.Fprint(w, `{"kind":"IcecreamList","apiVersion":"controller.nicoleh.io/v1alpha1","metadata":{},"items":[]}`)
+	fmt.Fprint(w, `{"kind":"GadgetList","apiVersion":"example.com/v1alpha1","metadata":{},"items":[]}`)
 }
 
 // hang does not respond, even after the client has given up.
@@ -198,20 +198,20 @@ var (
 	forbidden = say(http.StatusForbidden, metav1.StatusReasonForbidden)
 	broken    = say(http.StatusInternalServerError, metav1.StatusReasonInternalError)
 
-	icecreams = preflight.Resource{
-		GroupVersionResource: schema.GroupVersionResource{Group: "controller.nicoleh.io", Version: "v1alpha1", Resource: "icecreams"},
+	gadgets = preflight.Resource{
+		GroupVersionResource: schema.GroupVersionResource{Group: "example.com", Version: "v1alpha1", Resource: "gadgets"},
 		Define:               "kubectl apply -f crd.yaml",
 		Permit:               "kubectl apply -f rbac.yaml",
 	}
 )
 
 const (
-	path      = "GET /apis/controller.nicoleh.io/v1alpha1/icecreams?limit=1"
-	waiting   = `"msg"="Waiting" "for"="icecreams.controller.nicoleh.io" "namespace"="" `
+	path      = "GET /apis/example.com/v1alpha1/gadgets?limit=1"
+	waiting   = `"msg"="Waiting" "for"="gadgets.example.com" "namespace"="" `
 	undefined = waiting + `"because"="the cluster does not know this resource" "remedy"="kubectl apply -f crd.yaml"`
 	unallowed = waiting + `"because"="permission is missing" "remedy"="kubectl apply -f rbac.yaml"`
 	mute      = waiting + `"because"="the API server does not answer as it should" "remedy"="check whether it runs, and its address in the kubeconfig"`
-	goingOn   = `"msg"="Going on" "with"="icecreams.controller.nicoleh.io"`
+	goingOn   = `"msg"="Going on" "with"="gadgets.example.com"`
 )
 
 func TestNoObstacle(t *testing.T) {
@@ -221,20 +221,20 @@ func TestNoObstacle(t *testing.T) {
 		want     string
 	}{{
 		name:     "a custom resource in all namespaces",
-		resource: icecreams,
+		resource: gadgets,
 		want:     path,
 	}, {
 		name:     "in one namespace",
-		resource: preflight.Resource{GroupVersionResource: icecreams.GroupVersionResource, Namespace: "shop"},
-		want:     "GET /apis/controller.nicoleh.io/v1alpha1/namespaces/shop/icecreams?limit=1",
+		resource: preflight.Resource{GroupVersionResource: gadgets.GroupVersionResource, Namespace: "shop"},
+		want:     "GET /apis/example.com/v1alpha1/namespaces/shop/gadgets?limit=1",
 	}, {
 		name:     "those with a label",
-		resource: preflight.Resource{GroupVersionResource: icecreams.GroupVersionResource, Selector: "flavor=vanilla"},
-		want:     "GET /apis/controller.nicoleh.io/v1alpha1/icecreams?labelSelector=flavor%3Dvanilla&limit=1",
+		resource: preflight.Resource{GroupVersionResource: gadgets.GroupVersionResource, Selector: "flavor=vanilla"},
+		want:     "GET /apis/example.com/v1alpha1/gadgets?labelSelector=flavor%3Dvanilla&limit=1",
 	}, {
 		name:     "one by its name",
-		resource: preflight.Resource{GroupVersionResource: icecreams.GroupVersionResource, Fields: "metadata.name=vanilla"},
-		want:     "GET /apis/controller.nicoleh.io/v1alpha1/icecreams?fieldSelector=metadata.name%3Dvanilla&limit=1",
+		resource: preflight.Resource{GroupVersionResource: gadgets.GroupVersionResource, Fields: "metadata.name=vanilla"},
+		want:     "GET /apis/example.com/v1alpha1/gadgets?fieldSelector=metadata.name%3Dvanilla&limit=1",
 	}, {
 		name:     "of the core group",
 		resource: preflight.Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespace: "shop", Selector: "a"},
@@ -307,7 +307,7 @@ func TestObstaclesAreWaitedFor(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCluster(t, true)
 				c.becomes(tt.is[0])
-				done := c.await(t.Context(), icecreams)
+				done := c.await(t.Context(), gadgets)
 				var err error
 				for i, is := range tt.is {
 					c.becomes(is)
@@ -332,7 +332,7 @@ func TestEndOfAnObstacleIsNoticedWithinASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, true)
 		c.becomes(missing)
-		done := c.await(t.Context(), icecreams)
+		done := c.await(t.Context(), gadgets)
 		pass(10*time.Second + 1)
 		equal(t, "requests in ten seconds", 11, len(c.requests()))
 		c.becomes(well)
@@ -347,7 +347,7 @@ func TestHangingRequestIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, true)
 		c.becomes(hang)
-		done := c.await(t.Context(), icecreams)
+		done := c.await(t.Context(), gadgets)
 		pass(10*time.Second - 1)
 		equal(t, "log within its patience", []string{}, c.lines())
 		pass(1)
@@ -368,13 +368,13 @@ func TestResourcesAreWaitedForInOrder(t *testing.T) {
 		}
 		c := newCluster(t, true)
 		c.becomes(func(w http.ResponseWriter, r *http.Request) {
-			if strings.HasSuffix(r.URL.Path, "/icecreams") {
+			if strings.HasSuffix(r.URL.Path, "/gadgets") {
 				well(w, r)
 			} else {
 				forbidden(w, r)
 			}
 		})
-		done := c.await(t.Context(), icecreams, pods)
+		done := c.await(t.Context(), gadgets, pods)
 		pass(time.Second)
 		want := []string{`"msg"="Waiting" "for"="pods" "namespace"="shop" "because"="permission is missing" "remedy"="ask an administrator"`}
 		equal(t, "log", want, c.lines())
@@ -401,7 +401,7 @@ func TestHopelessObstacles(t *testing.T) {
 	}, {
 		name: "a certificate that is not trusted",
 		is:   well,
-		want: trust + `Get "https://127.0.0.1:6443/apis/controller.nicoleh.io/v1alpha1/icecreams?limit=1": ` +
+		want: trust + `Get "https://127.0.0.1:6443/apis/example.com/v1alpha1/gadgets?limit=1": ` +
 			`tls: failed to verify certificate: x509: certificate signed by unknown authority)`,
 	}}
 	for _, tt := range tests {
@@ -412,7 +412,7 @@ func TestHopelessObstacles(t *testing.T) {
 				begin := time.Now()
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
-				err := <-c.await(ctx, icecreams)
+				err := <-c.await(ctx, gadgets)
 				equal(t, "Await", tt.want, fmt.Sprint(err))
 				equal(t, "time taken", 0, time.Since(begin))
 				equal(t, "log", []string{}, c.lines())
@@ -433,7 +433,7 @@ func TestStopping(t *testing.T) {
 				c.becomes(is)
 				errMelted := errors.New("melted")
 				ctx, cancel := context.WithCancelCause(t.Context())
-				done := c.await(ctx, icecreams)
+				done := c.await(ctx, gadgets)
 				pass(500 * time.Millisecond)
 				said := c.lines()
 				begin := time.Now()

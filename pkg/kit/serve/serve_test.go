@@ -205,22 +205,22 @@ func TestProbes(t *testing.T) {
 		wantCode    int
 		wantBody    string
 	}{{
-		name: "all is well", live: []serve.Check{fine("icecream"), fine("events")}, ready: []serve.Check{bad("caches")},
+		name: "all is well", live: []serve.Check{fine("gadget"), fine("events")}, ready: []serve.Check{bad("caches")},
 		path: "/livez", wantCode: 200, wantBody: "ok",
 	}, {
-		name: "all is well, in detail", live: []serve.Check{fine("icecream"), fine("events")},
-		path: "/livez?verbose", wantCode: 200, wantBody: "[+]icecream ok\n[+]events ok\nlivez check passed\n",
+		name: "all is well, in detail", live: []serve.Check{fine("gadget"), fine("events")},
+		path: "/livez?verbose", wantCode: 200, wantBody: "[+]gadget ok\n[+]events ok\nlivez check passed\n",
 	}, {
-		name: "something is wrong", live: []serve.Check{fine("icecream"), bad("events"), fine("leader")},
-		path: "/livez", wantCode: 500, wantBody: "[+]icecream ok\n[-]events failed: melted\n[+]leader ok\nlivez check failed\n",
+		name: "something is wrong", live: []serve.Check{fine("gadget"), bad("events"), fine("leader")},
+		path: "/livez", wantCode: 500, wantBody: "[+]gadget ok\n[-]events failed: melted\n[+]leader ok\nlivez check failed\n",
 	}, {
-		name: "something is wrong, in detail", live: []serve.Check{bad("icecream"), bad("events")},
-		path: "/livez?verbose=true", wantCode: 500, wantBody: "[-]icecream failed: melted\n[-]events failed: melted\nlivez check failed\n",
+		name: "something is wrong, in detail", live: []serve.Check{bad("gadget"), bad("events")},
+		path: "/livez?verbose=true", wantCode: 500, wantBody: "[-]gadget failed: melted\n[-]events failed: melted\nlivez check failed\n",
 	}, {
-		name: "alive, but not ready", live: []serve.Check{fine("icecream")}, ready: []serve.Check{bad("caches")},
+		name: "alive, but not ready", live: []serve.Check{fine("gadget")}, ready: []serve.Check{bad("caches")},
 		path: "/readyz", wantCode: 500, wantBody: "[-]caches failed: melted\nreadyz check failed\n",
 	}, {
-		name: "ready", live: []serve.Check{bad("icecream")}, ready: []serve.Check{fine("caches")},
+		name: "ready", live: []serve.Check{bad("gadget")}, ready: []serve.Check{fine("caches")},
 		path: "/readyz", wantCode: 200, wantBody: "ok",
 	}, {
 		name: "ready, in detail", ready: []serve.Check{fine("caches")},
@@ -247,7 +247,7 @@ func TestProbes(t *testing.T) {
 func TestProbesFollowTheChecks(t *testing.T) {
 	var mu sync.Mutex
 	var state error
-	s := start(t, loopback(t), []serve.Check{{Name: "icecream", Err: func() error {
+	s := start(t, loopback(t), []serve.Check{{Name: "gadget", Err: func() error {
 		mu.Lock()
 		defer mu.Unlock()
 		return state
@@ -276,7 +276,7 @@ func TestOtherRequests(t *testing.T) {
 		{"DELETE /metrics", 405},
 		{"GET /", 404},
 		{"GET /healthz", 404},
-		{"GET /livez/icecream", 404},
+		{"GET /livez/gadget", 404},
 		{"GET /metrics/", 404},
 		{"GET /debug/pprof/", 404},
 	}

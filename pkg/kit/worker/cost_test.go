@@ -69,7 +69,7 @@ func BenchmarkBacklog(b *testing.B) {
 	const objects = 5000
 	names := make([]cache.ObjectName, objects)
 	for i := range names {
-		names[i] = cache.NewObjectName("default", fmt.Sprintf("icecream-%d", i))
+		names[i] = cache.NewObjectName("default", fmt.Sprintf("gadget-%d", i))
 	}
 	l, synced := steady(b, 4)
 	b.ReportAllocs()

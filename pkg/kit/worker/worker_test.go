@@ -112,7 +112,7 @@ func equal[T any](t *testing.T, what string, want, got T) {
 }
 
 func conflict() error {
-	return apierrors.NewConflict(schema.GroupResource{Resource: "icecreams"}, "vanilla", errMelted)
+	return apierrors.NewConflict(schema.GroupResource{Resource: "gadgets"}, "vanilla", errMelted)
 }
 
 func throttled(seconds int) error {
@@ -472,10 +472,10 @@ func TestChangeDuringASyncIsSyncedAfterIt(t *testing.T) {
 func TestRunBeginsWithItsKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []string
-		icecreams := newChecker("icecreams")
+		gadgets := newChecker("gadgets")
 		keys := func(yield func(cache.ObjectName) bool) {
 			select {
-			case <-icecreams.done:
+			case <-gadgets.done:
 			default:
 				t.Error("the keys were read before the cache was ready")
 			}
@@ -487,11 +487,11 @@ func TestRunBeginsWithItsKeys(t *testing.T) {
 		}, worker.WithKeys(keys))
 		l.Add(cache.NewObjectName("default", "long gone"))
 		l.AddAfter(cache.NewObjectName("default", "long gone"), time.Hour)
-		l.WaitFor(icecreams)
+		l.WaitFor(gadgets)
 		go func() { _ = l.Run(t.Context(), 1) }()
 		synctest.Wait()
 		l.Add(cache.NewObjectName("default", "just came"))
-		close(icecreams.done)
+		close(gadgets.done)
 		pass(2 * time.Hour)
 		equal(t, "syncs", []string{"just came", "vanilla", "chocolate"}, got)
 	})
@@ -525,12 +525,12 @@ func TestNothingIsSyncedBeforeTheCachesAreReady(t *testing.T) {
 			syncs++
 			return 0, nil
 		})
-		icecreams, pods := newChecker("icecreams"), newChecker("pods")
-		l.WaitFor(icecreams, pods)
+		gadgets, pods := newChecker("gadgets"), newChecker("pods")
+		l.WaitFor(gadgets, pods)
 		go func() { _ = l.Run(t.Context(), 2) }()
 		synctest.Wait()
 		l.Add(vanilla)
-		close(icecreams.done)
+		close(gadgets.done)
 		pass(time.Hour)
 		equal(t, "syncs while a cache is not ready", 0, syncs)
 
@@ -543,11 +543,11 @@ func TestNothingIsSyncedBeforeTheCachesAreReady(t *testing.T) {
 func TestRunSaysWhichCachesNeverBecameReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		icecreams, pods := newChecker("icecreams"), newChecker("pods")
-		close(icecreams.done)
+		gadgets, pods := newChecker("gadgets"), newChecker("pods")
+		close(gadgets.done)
 		cancel(errMelted)
 		l := worker.New("test", nil)
-		l.WaitFor(icecreams, pods)
+		l.WaitFor(gadgets, pods)
 		err := l.Run(ctx, 1)
 		if !errors.Is(err, errMelted) {
 			t.Errorf("Run = %v, want it to wrap the context's cause", err)
@@ -666,7 +666,7 @@ func TestOptionsReplaceWhatTheyName(t *testing.T) {
 func TestSyncLogsTheLoopAndTheObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.Verbosity(4), ktesting.BufferLogs(true)))
-		l := worker.New("icecream", func(ctx context.Context, _ cache.ObjectName) (time.Duration, error) {
+		l := worker.New("gadget", func(ctx context.Context, _ cache.ObjectName) (time.Duration, error) {
 			klog.FromContext(ctx).Info("Scooping")
 			return 0, worker.Requeue(errMelted)
 		})
@@ -677,8 +677,8 @@ func TestSyncLogsTheLoopAndTheObject(t *testing.T) {
 
 		log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
 		for _, want := range []string{
-			`INFO icecream: Scooping object="default/vanilla"`,
-			`INFO icecream: Not yet object="default/vanilla" cause="melted" next="5ms"`,
+			`INFO gadget: Scooping object="default/vanilla"`,
+			`INFO gadget: Not yet object="default/vanilla" cause="melted" next="5ms"`,
 		} {
 			if !strings.Contains(log, want) {
 				t.Errorf("the log lacks %q:\n%s", want, log)
