@@ -176,7 +176,7 @@ func TestLeaderWhoseRenewalHangsGoesOn(t *testing.T) {
 			io.Copy(io.Discard, r.Body) //nolint:errcheck // the server does not notice that the client is gone before the body has been read
 			<-r.Context().Done()
 		}
-	}, "-leader-elect")
+	}, "-leader-elect", "-leader-elect-lease-duration=25s", "-leader-elect-renew-deadline=20s")
 	eventuallyLeads(t, n, c)
 	for i := range 2 {
 		hangs.Add(1)
@@ -194,7 +194,7 @@ func TestLeaderWhoseRenewalHangsGoesOn(t *testing.T) {
 			return leads(t, n, c)
 		})
 	}
-	n.Steadily(t, "the controller keeps the lease", 12*time.Second, func(context.Context) error { return leads(t, n, c) }) // past the renew deadline
+	n.Steadily(t, "the controller keeps the lease", 21*time.Second, func(context.Context) error { return leads(t, n, c) }) // past the renew deadline
 	if terms := termsOf(t, n.Requests(t)); len(terms) != 1 {
 		t.Errorf("there were %d terms, want 1", len(terms))
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 // parallelTests exceeds the usual number of processors because tests mostly wait.
-const parallelTests = "10"
+const parallelTests = "6"
 
 func TestMain(m *testing.M) {
 	flag.Parse()

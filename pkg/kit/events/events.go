@@ -102,8 +102,8 @@ func (r *Recorder) For(controller string) events.EventRecorder {
 	return named{r, controller, text.Clip(controller+"-"+host, 128)}
 }
 
-// Run writes events with that many workers until ctx ends. It then takes a few seconds at
-// most to write the rest, and returns.
+// Run writes events with that many workers until ctx ends. It then takes at most five
+// seconds to finish the requests that are running and five to write the rest, and returns.
 func (r *Recorder) Run(ctx context.Context, workers int) error {
 	err := r.loop.Run(ctx, workers)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)

@@ -760,15 +760,16 @@ func TestStopping(t *testing.T) {
 	type of = map[string][]string
 	tests := []struct {
 		name        string
-		before      func(asked int) failure // until the recorder is recorded to stop
+		before      func(asked int) failure // until the recorder is told to stop
 		after       func(asked int) failure
 		want        of
 		wantTook    time.Duration
 		wantReports []string
 	}{{
-		name:   "what is left is written, also what was on its way",
-		before: always(hang),
-		want:   of{"vanilla": {"melts ×2", "is eaten ×1"}, "chocolate": {"melts ×1"}},
+		name:     "what is left is written, also what was on its way",
+		before:   always(hang),
+		want:     of{"vanilla": {"melts ×2", "is eaten ×1"}, "chocolate": {"melts ×1"}},
+		wantTook: 5 * time.Second,
 	}, {
 		name:   "what could not be written before",
 		before: always(away),
@@ -778,7 +779,7 @@ func TestStopping(t *testing.T) {
 		before:   always(hang),
 		after:    always(hang),
 		want:     of{},
-		wantTook: 5 * time.Second,
+		wantTook: 10 * time.Second,
 		wantReports: []string{
 			"Event lost: context deadline exceeded",
 			"Event lost: context deadline exceeded",

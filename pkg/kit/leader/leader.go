@@ -170,8 +170,8 @@ func validate(config config.LeaderElectionConfiguration) error {
 }
 
 // Run waits until this process leads, and then calls work, whose context ends with ctx.
-// After work has returned, Run releases the lease and returns the error of work. It
-// returns nil if ctx ends before the process leads. If the lease is lost, Run returns
+// After work has returned, Run releases the lease, unless a write has just ended without a
+// response, and returns the error of work. It returns nil if ctx ends before the process leads. If the lease is lost, Run returns
 // ErrLost without waiting for work.
 func (e *Election) Run(ctx context.Context, work func(context.Context) error) error {
 	logger := klog.FromContext(ctx).WithValues("lease", e.lock.Describe())
@@ -319,9 +319,14 @@ func (e *Election) verify(ctx context.Context, name string) {
 	}
 }
 
-// release releases the lease, if this process holds it. If that fails, the lease expires.
+// release releases the lease, if this process holds it. If that fails, or if the API server
+// may still carry out a write of this process, the lease expires.
 func (e *Election) release(ctx context.Context) {
 	if !e.lock.drop() {
+		return
+	}
+	if e.lock.inDoubt(e.config.LeaseDuration.Duration) {
+		e.lock.logger.Info("The last writes may still be carried out: the lease has to expire")
 		return
 	}
 	ctx, cancel := context.WithTimeout(klog.NewContext(context.WithoutCancel(ctx), logr.Discard()), e.config.RetryPeriod.Duration)
@@ -383,15 +388,19 @@ type fence struct {
 func (f fence) RoundTrip(request *http.Request) (*http.Response, error) {
 	switch request.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
-	default:
-		if !f.lock.isValid() {
-			if request.Body != nil {
-				request.Body.Close() //nolint:errcheck // nothing was read
-			}
-			return nil, errFenced
-		}
+		return f.next.RoundTrip(request)
 	}
-	return f.next.RoundTrip(request)
+	if !f.lock.isValid() {
+		if request.Body != nil {
+			request.Body.Close() //nolint:errcheck // nothing was read
+		}
+		return nil, errFenced
+	}
+	response, err := f.next.RoundTrip(request)
+	if err != nil {
+		f.lock.doubt()
+	}
+	return response, err
 }
 
 // WrappedRoundTripper implements utilnet.RoundTripperWrapper, with which client-go finds
@@ -427,6 +436,7 @@ type lock struct {
 	claiming bool               // whether a request for the lease is running
 	held     bool
 	renewed  time.Time // when the last successful request for the lease was sent
+	doubtful time.Time // when the last write ended without a response
 	logged   string    // the error that was logged last
 	lost     chan struct{}
 	cause    string // how the lease was lost
@@ -551,6 +561,21 @@ func (l *lock) drop() (held bool) {
 	defer l.mu.Unlock()
 	held, l.held = l.held, false
 	return held
+}
+
+// doubt records that a write has ended without a response, so that the API server may still
+// carry it out.
+func (l *lock) doubt() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.doubtful = l.clock.Now()
+}
+
+// inDoubt reports whether a write has ended without a response within that time.
+func (l *lock) inDoubt(period time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.doubtful.IsZero() && l.clock.Since(l.doubtful) < period
 }
 
 // lose records that this process has lost the lease, if it held it.

@@ -30,6 +30,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/kit/difftest"
+	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 )
 
 // usual is how kube-controller-manager leads.
@@ -108,10 +109,18 @@ func holder(t *testing.T, client *fake.Clientset) string {
 }
 
 // write sends a request of that method through the fence of the candidate.
-func (c *candidate) write(method string) error {
+func (c *candidate) write(method string) error { return c.send(method, nil) }
+
+// send does the same, and the API server's response is lost if there is a failure.
+func (c *candidate) send(method string, failure error) error {
 	config := &rest.Config{}
 	c.Fence(config)
-	fence := config.WrapTransport(roundTripper(func(*http.Request) (*http.Response, error) { return &http.Response{Body: http.NoBody}, nil }))
+	fence := config.WrapTransport(roundTripper(func(*http.Request) (*http.Response, error) {
+		if failure != nil {
+			return nil, failure
+		}
+		return &http.Response{Body: http.NoBody}, nil
+	}))
 	response, err := fence.RoundTrip(&http.Request{Method: method, Body: http.NoBody})
 	if err == nil {
 		response.Body.Close() //nolint:errcheck // nothing in it
@@ -178,6 +187,42 @@ func TestOneLeadsAndHandsOverAtOnce(t *testing.T) {
 			t.Error("nobody runs, and yet somebody has the lease")
 		}
 	})
+}
+
+// A write without a response may still be carried out. The lease must not be free before
+// that can no longer happen.
+func TestLeaseExpiresIfAWriteIsInDoubt(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		method   string
+		failure  error
+		age      time.Duration // of the write, when the leader stops
+		released bool
+	}{
+		{name: "a write was answered", method: http.MethodPost, released: true},
+		{name: "a read was given up", method: http.MethodGet, failure: context.Canceled, released: true},
+		{name: "a write was given up", method: http.MethodPost, failure: context.Canceled},
+		{name: "a write was given up as long ago as a lease lasts", method: http.MethodPatch, failure: context.Canceled, age: usual.LeaseDuration.Duration, released: true},
+		{name: "a connection broke just before that", method: http.MethodPut, failure: io.ErrUnexpectedEOF, age: usual.LeaseDuration.Duration - time.Second},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := fake.NewClientset()
+				c := run(t, client, usual)
+				<-c.leads
+				c.send(test.method, test.failure) //nolint:errcheck // it fails as it should
+				kittest.Pass(test.age)
+				c.stop()
+				c.end()
+				if err := <-c.ended; err != nil {
+					t.Error(err)
+				}
+				if released := holder(t, client) == ""; released != test.released {
+					t.Errorf("the lease is released: %t, want %t", released, test.released)
+				}
+			})
+		})
+	}
 }
 
 func TestOneThatWasNeverElectedTakesNothing(t *testing.T) {

@@ -23,9 +23,10 @@
 // leader finds nothing that is still being written:
 //
 //  1. No worker begins another sync, and the informers stop. Wait until each worker has
-//     returned from its last sync.
-//  2. Stop the recorder, which takes a few seconds at most to write the rest of the events.
-//  3. Release the lease.
+//     returned from its last sync, which may take five seconds.
+//  2. Stop the recorder, which takes ten seconds at most to write the rest of the events.
+//  3. Release the lease, unless a write has just ended without a response, which the API
+//     server may still carry out.
 //  4. Stop the server.
 //
 // There is one exception: if the lease is lost, Run returns at once, without waiting for

@@ -20,14 +20,16 @@ import (
 const (
 	firstRetry = 5 * time.Millisecond
 	maxBackoff = time.Minute
+	// finishTimeout is how long a running sync may go on after the loop was told to stop.
+	finishTimeout = 5 * time.Second
 )
 
 // Sync brings one object closer to its desired state. If requeueAfter is positive, the
 // object is synced again after that time at the latest, even if nothing changes. The
 // package comment says what each kind of error leads to.
 //
-// The logger in ctx carries the object's name. ctx ends when the loop stops, and the loop
-// then waits for Sync to return.
+// The logger in ctx carries the object's name. ctx ends five seconds after the loop was told
+// to stop, and the loop then waits for Sync to return.
 type Sync func(ctx context.Context, name cache.ObjectName) (requeueAfter time.Duration, err error)
 
 // MinRequeue returns the shorter of two requeueAfter values, where 0 means never.
@@ -186,8 +188,10 @@ func (l *Loop) Ready() []cache.DoneChecker { return l.ready }
 // Run waits for what [Loop.WaitFor] was given, adds the keys of [WithKeys], and then runs
 // that many workers until ctx ends.
 //
-// When ctx ends, no further sync begins, whatever is still queued. The context of each
-// running sync ends, and Run returns nil once the last sync has returned. An error means
+// When ctx ends, no further sync begins, whatever is still queued. Running syncs may take
+// five more seconds, because the API server may carry out a request whose response nobody
+// waits for. Then their contexts end. Run returns nil once the last sync has returned. An
+// error means
 // that nothing was synced: ctx ended before everything was ready (the error names what
 // was missing, and wraps the context's cause), workers is less than 1, or Run was called
 // before. A Loop runs only once.
@@ -215,13 +219,25 @@ func (l *Loop) Run(ctx context.Context, workers int) error {
 	}
 	logger.Info("Started", "workers", workers)
 
+	syncing, giveUp := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer giveUp(nil)
 	var running sync.WaitGroup
 	for range workers {
-		running.Go(func() { l.work(ctx, queue) })
+		running.Go(func() { l.work(ctx, syncing, queue) })
 	}
 	<-ctx.Done()
 	queue.ShutDown()
-	running.Wait()
+	finished := make(chan struct{})
+	go func() {
+		running.Wait()
+		close(finished)
+	}()
+	select {
+	case <-finished:
+	case <-l.clock.After(finishTimeout):
+		giveUp(context.Cause(ctx))
+		<-finished
+	}
 	logger.Info("Stopped")
 	return nil
 }
@@ -243,7 +259,8 @@ func (l *Loop) start(logger klog.Logger) (workqueue.TypedDelayingInterface[cache
 }
 
 // work syncs one object after another until the queue has shut down.
-func (l *Loop) work(ctx context.Context, queue workqueue.TypedDelayingInterface[cache.ObjectName]) {
+// work syncs what the queue hands out until ctx ends, each with the context syncing.
+func (l *Loop) work(ctx, syncing context.Context, queue workqueue.TypedDelayingInterface[cache.ObjectName]) {
 	for {
 		name, shutdown := queue.Get()
 		if shutdown {
@@ -251,7 +268,7 @@ func (l *Loop) work(ctx context.Context, queue workqueue.TypedDelayingInterface[
 		}
 		// A queue that is shutting down still hands out the rest of its items.
 		if ctx.Err() == nil {
-			l.next(ctx, name)
+			l.next(syncing, name)
 		}
 		queue.Done(name)
 	}

@@ -567,6 +567,33 @@ func TestRunRefusesMisuse(t *testing.T) {
 	})
 }
 
+// A write that is given up may be carried out nevertheless, when someone else already leads.
+func TestARunningSyncMayFinishItsRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		began := time.Now()
+		var mu sync.Mutex
+		ends := map[string]time.Duration{}
+		l := worker.New("test", func(ctx context.Context, name cache.ObjectName) (time.Duration, error) {
+			answered := 4 * time.Second
+			if name == chocolate {
+				answered = time.Hour
+			}
+			select {
+			case <-time.After(answered):
+			case <-ctx.Done():
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			ends[name.Name] = time.Since(began)
+			return 0, ctx.Err()
+		}, worker.WithKeys(slices.Values([]cache.ObjectName{vanilla, chocolate})))
+		time.AfterFunc(time.Second, cancel)
+		equal(t, "Run", nil, l.Run(ctx, 2))
+		equal(t, "ends", map[string]time.Duration{"vanilla": 4 * time.Second, "chocolate": 6 * time.Second}, ends)
+	})
+}
+
 func TestStoppingWaitsForRunningSyncs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -574,7 +601,7 @@ func TestStoppingWaitsForRunningSyncs(t *testing.T) {
 		l := worker.New("test", func(ctx context.Context, name cache.ObjectName) (time.Duration, error) {
 			started = append(started, name.Name)
 			<-ctx.Done()
-			time.Sleep(time.Minute) // a slow farewell
+			time.Sleep(55 * time.Second) // a slow farewell
 			finished = append(finished, name.Name)
 			return time.Second, nil
 		})
