@@ -18,7 +18,7 @@ import (
 )
 
 // parallelTests exceeds the usual number of processors because tests mostly wait.
-const parallelTests = "6"
+const parallelTests = "8"
 
 func TestMain(m *testing.M) {
 	flag.Parse()

@@ -308,104 +308,115 @@ func (d *door) writes() []string {
 func TestNodeRebootKilledAtEachStep(t *testing.T) {
 	t.Parallel()
 	const writes = 8 // begin, event, cordon, evict, reboot, event, finish, event
-	type death struct {
-		write       int
-		after       bool
-		wasCordoned bool
-	}
 	deaths := []death{{}, {wasCordoned: true}, {write: 1, after: true, wasCordoned: true}, {write: 4, after: true, wasCordoned: true}}
 	for write := 1; write <= writes; write++ {
 		deaths = append(deaths, death{write: write}, death{write: write, after: true})
 	}
 	l := newNodes(t, len(deaths), "40%")
 	requireBudget(t, l, len(deaths)*40/100)
-	t.Run("nodes", func(t *testing.T) {
-		for i, death := range deaths {
+	// All nodes at once, as they share a budget: subtests that call t.Parallel would wait
+	// for other tests.
+	var running sync.WaitGroup
+	for i, death := range deaths {
+		running.Go(func() {
 			t.Run(fmt.Sprintf("write %d, after %t, cordoned %t", death.write, death.after, death.wasCordoned), func(t *testing.T) {
-				t.Parallel()
-				// If the agent is killed after it has recorded that the command is run
-				// and before it is run, it runs the command when the system has not gone
-				// down in time. Here the system then goes down at once, because the test
-				// may take longer than that time.
-				writesDown := 5
-				if death.wasCordoned {
-					writesDown = 4 // the cordon is not written
-				}
-				isLate := death.write == writesDown && death.after || death.write == writesDown+1
-				timeout := "10m"
-				if isLate {
-					timeout = "20s"
-				}
-				m := newMachine(t, l, fmt.Sprintf("node-%d", i+1), "-reboot-timeout="+timeout)
-				if isLate {
-					m.write(m.atOnce, "")
-				}
-				m.door.shutAt, m.door.after = death.write, death.after
-				if death.wasCordoned {
-					m.patch(`{"spec":{"unschedulable":true}}`)
-				}
-				m.patch(`{"metadata":{"annotations":{"example.com/kept":"x"}}}`)
-				m.pod(nil)
-				m.ask()
-				m.agent.StartForTest(t)
-				kill := func() {
-					m.agent.Kill(t)
-					m.agent.Start(t)
-				}
-				down := make(chan struct{})
-				go func() {
-					for m.reboots() == 0 && t.Context().Err() == nil {
-						time.Sleep(50 * time.Millisecond)
-					}
-					close(down)
-				}()
-				isKilled := death.write == 0
-				for isDown := false; !isDown; {
-					select {
-					case <-m.door.shut:
-						isKilled, m.door.shut = true, nil
-						kill()
-					case <-down:
-						isDown = true
-					case <-time.After(lab.Patience):
-						t.Fatalf("not rebooted, after %q; its annotations are %v", m.door.writes(), m.get().Annotations)
-					}
-				}
-				if !isLate {
-					// The agent is killed after the command, while the system is still
-					// up.
-					kill()
-					time.Sleep(time.Second)
-					if n := m.get(); !n.Spec.Unschedulable || !request.IsGranted(n) {
-						t.Errorf("goes down with annotations %v, cordoned: %t", n.Annotations, n.Spec.Unschedulable)
-					}
-					m.goDown()
-				}
-				if _, err := l.Kube.CoreV1().Pods("default").Get(t.Context(), "on-"+m.node, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-					t.Errorf("goes down with its Pod: %v", err)
-				}
-				if !isKilled {
-					select {
-					case <-m.door.shut:
-						kill()
-					case <-time.After(lab.Patience):
-						t.Fatalf("there is no write %d: %q", death.write, m.door.writes())
-					}
-				}
-				eventually(t, "the reboot is done", m.isDone)
-				if n := m.reboots(); n != 1 {
-					t.Errorf("rebooted %d times:\n%s", n, strings.Join(m.door.writes(), "\n"))
-				}
-				if n := m.get(); n.Annotations["example.com/kept"] != "x" {
-					t.Errorf("what others have annotated is gone: %v", n.Annotations)
-				}
-				if n := m.get(); n.Spec.Unschedulable != death.wasCordoned {
-					t.Errorf("cordoned: %t, and before: %t", n.Spec.Unschedulable, death.wasCordoned)
-				}
+				requireOneReboot(t, l, fmt.Sprintf("node-%d", i+1), death)
 			})
-		}
-	})
+		})
+	}
+	running.Wait()
 	requireAgentsLeastPrivilege(t, l)
+}
+
+// death is when an agent is killed: before or after one of its writes, or never if that is
+// 0.
+type death struct {
+	write       int
+	after       bool
+	wasCordoned bool // whether the node was cordoned before
+}
+
+// requireOneReboot has a node rebooted by an agent that is killed, and fails the test if
+// the node is not rebooted once, or not left as it was.
+func requireOneReboot(t *testing.T, l *lab.Lab, node string, death death) {
+	t.Helper()
+	// If the agent is killed after it has recorded that the command is run and before it is
+	// run, it runs the command when the system has not gone down in time. Here the system
+	// then goes down at once, because the test may take longer than that time.
+	writesDown := 5
+	if death.wasCordoned {
+		writesDown = 4 // the cordon is not written
+	}
+	isLate := death.write == writesDown && death.after || death.write == writesDown+1
+	timeout := "10m"
+	if isLate {
+		timeout = "20s"
+	}
+	m := newMachine(t, l, node, "-reboot-timeout="+timeout)
+	if isLate {
+		m.write(m.atOnce, "")
+	}
+	m.door.shutAt, m.door.after = death.write, death.after
+	if death.wasCordoned {
+		m.patch(`{"spec":{"unschedulable":true}}`)
+	}
+	m.patch(`{"metadata":{"annotations":{"example.com/kept":"x"}}}`)
+	m.pod(nil)
+	m.ask()
+	m.agent.StartForTest(t)
+	kill := func() {
+		m.agent.Kill(t)
+		m.agent.Start(t)
+	}
+	down := make(chan struct{})
+	go func() {
+		for m.reboots() == 0 && t.Context().Err() == nil {
+			time.Sleep(50 * time.Millisecond)
+		}
+		close(down)
+	}()
+	isKilled := death.write == 0
+	for isDown := false; !isDown; {
+		select {
+		case <-m.door.shut:
+			isKilled, m.door.shut = true, nil
+			kill()
+		case <-down:
+			isDown = true
+		case <-time.After(lab.Patience):
+			t.Fatalf("not rebooted, after %q; its annotations are %v", m.door.writes(), m.get().Annotations)
+		}
+	}
+	if !isLate {
+		// The agent is killed after the command, while the system is still up.
+		kill()
+		time.Sleep(time.Second)
+		if n := m.get(); !n.Spec.Unschedulable || !request.IsGranted(n) {
+			t.Errorf("goes down with annotations %v, cordoned: %t", n.Annotations, n.Spec.Unschedulable)
+		}
+		m.goDown()
+	}
+	if _, err := l.Kube.CoreV1().Pods("default").Get(t.Context(), "on-"+m.node, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("goes down with its Pod: %v", err)
+	}
+	if !isKilled {
+		select {
+		case <-m.door.shut:
+			kill()
+		case <-time.After(lab.Patience):
+			t.Fatalf("there is no write %d: %q", death.write, m.door.writes())
+		}
+	}
+	eventually(t, "the reboot is done", m.isDone)
+	if n := m.reboots(); n != 1 {
+		t.Errorf("rebooted %d times:\n%s", n, strings.Join(m.door.writes(), "\n"))
+	}
+	if n := m.get(); n.Annotations["example.com/kept"] != "x" {
+		t.Errorf("what others have annotated is gone: %v", n.Annotations)
+	}
+	if n := m.get(); n.Spec.Unschedulable != death.wasCordoned {
+		t.Errorf("cordoned: %t, and before: %t", n.Spec.Unschedulable, death.wasCordoned)
+	}
 }
 
 // requireBudget fails the test if at any time more nodes than that were rebooting or
