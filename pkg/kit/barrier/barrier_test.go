@@ -3,12 +3,14 @@ package barrier_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/cockroachdb/datadriven"
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -57,123 +59,56 @@ func equal[T any](t testing.TB, what string, want, got T) {
 	}
 }
 
+// TestAwait plays the stories in testdata/await.txt. Each line gives the changes that the
+// cache has seen, those that came since, and what the API server cannot do. "+a" creates an
+// object, "*a" changes it, "-a" deletes it, and "." changes another resource. The output
+// has the barrier's requests, and when it opens: after some time, or after some of the
+// changes have reached the cache.
 func TestAwait(t *testing.T) {
-	const bookmark = time.Second
-	tests := []struct {
-		name         string
-		before       []string // what the cache has seen
-		after        []string // what has happened since
-		without      func(*server)
-		wantAfter    time.Duration // how long it takes if the cache misses nothing
-		wantMissing  int           // changes that it waits for
-		wantRequests []string
-	}{{
-		name:         "nothing has happened anywhere",
-		before:       []string{"+a", "+b"},
-		wantRequests: []string{"list 1"},
-	}, {
-		name:         "nothing has happened to the resource",
-		before:       []string{"+a", "+b"},
-		after:        []string{".", ".", "."},
-		wantAfter:    bookmark,
-		wantRequests: []string{"list 1", "watch 2"},
-	}, {
-		name:         "there is nothing",
-		before:       []string{"."},
-		after:        []string{".", "."},
-		wantAfter:    bookmark,
-		wantRequests: []string{"list 1", "watch 1"},
-	}, {
-		name:         "an object is missing",
-		before:       []string{"+a"},
-		after:        []string{"+b", "."},
-		wantMissing:  1,
-		wantRequests: []string{"list 1", "watch 1"},
-	}, {
-		name:         "the last that has happened is missing, so that no bookmark is waited for",
-		before:       []string{"+a"},
-		after:        []string{".", "+b"},
-		wantMissing:  1,
-		wantRequests: []string{"list 1", "watch 1"},
-	}, {
-		name:         "objects have changed",
-		before:       []string{"+a", "+b"},
-		after:        []string{"*a", "*b", "."},
-		wantMissing:  2,
-		wantRequests: []string{"list 1", "watch 2"},
-	}, {
-		name:         "an object is gone",
-		before:       []string{"+a", "+b"},
-		after:        []string{"-a", "."},
-		wantMissing:  1,
-		wantRequests: []string{"list 1", "watch 2"},
-	}, {
-		name:         "an object has come and gone",
-		before:       []string{"+a"},
-		after:        []string{"+b", "-b", "."},
-		wantMissing:  2,
-		wantRequests: []string{"list 1", "watch 1"},
-	}, {
-		name:         "no bookmarks, and nothing has happened to the resource",
-		before:       []string{"+a", "+b"},
-		after:        []string{".", "."},
-		without:      func(s *server) { s.hasBookmarks = false },
-		wantAfter:    15 * time.Second,
-		wantRequests: []string{"list 1", "watch 2", "watch 2", "watch 2", "watch 2", "watch 2", "list"},
-	}, {
-		name:         "no bookmarks, and objects have changed",
-		before:       []string{"+a", "+b", "+c"},
-		after:        []string{"*a", "-c", "."},
-		without:      func(s *server) { s.hasBookmarks = false },
-		wantMissing:  2,
-		wantRequests: []string{"list 1", "watch 3", "watch 5", "watch 5", "watch 5", "watch 5", "list"},
-	}, {
-		name:         "no bookmarks, and all objects are gone",
-		before:       []string{"+a", "+b"},
-		after:        []string{"-a", "-b", "."},
-		without:      func(s *server) { s.hasBookmarks = false },
-		wantMissing:  2,
-		wantRequests: []string{"list 1", "watch 2", "watch 4", "watch 4", "watch 4", "watch 4", "list"},
-	}, {
-		name:         "the changes were too long ago to be repeated",
-		before:       []string{"+a", "+b", "+c"},
-		after:        []string{"*a", "-c", "."},
-		without:      func(s *server) { s.oldest = 5 },
-		wantMissing:  2,
-		wantRequests: []string{"list 1", "watch 3", "list"},
-	}}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := &server{hasBookmarks: true}
-				s.do(tt.before...)
-				f := s.follow(t, s.revision())
-				s.do(tt.after...)
-				if tt.without != nil {
-					tt.without(s)
-				}
-				isOver := await(t.Context(), t, s, f)
-				if tt.wantMissing > 0 {
-					pass(time.Hour)
-				} else if tt.wantAfter > 0 {
-					pass(tt.wantAfter - time.Millisecond)
-					equal(t, "over at once", false, isOver())
-					pass(100 * time.Millisecond)
-				}
-				for i := range tt.wantMissing {
-					if isOver() {
-						t.Fatalf("went on without %d changes", tt.wantMissing-i)
-					}
-					if err := f.next(); err != nil {
-						t.Fatal(err)
-					}
-					pass(time.Second)
-				}
-				equal(t, "over", true, isOver())
-				equal(t, "requests", tt.wantRequests, s.requests)
-			})
+	datadriven.RunTest(t, "testdata/await.txt", func(t *testing.T, d *datadriven.TestData) string {
+		var seen, since string
+		d.ScanArgs(t, "seen", &seen)
+		if d.HasArg("since") {
+			d.ScanArgs(t, "since", &since)
+		}
+		s := &server{hasBookmarks: !d.HasArg("no-bookmarks")}
+		var out strings.Builder
+		synctest.Test(t, func(t *testing.T) {
+			s.do(strings.Split(seen, ",")...)
+			f := s.follow(t, s.revision())
+			if since != "" {
+				s.do(strings.Split(since, ",")...)
+			}
+			if d.HasArg("no-history") {
+				s.oldest = s.revision()
+			}
+			opens := opening(t, f, await(t.Context(), t, s, f))
+			for _, request := range s.requests {
+				fmt.Fprintln(&out, request)
+			}
+			fmt.Fprintln(&out, opens)
 		})
+		return out.String()
+	})
+}
+
+// opening waits until the barrier is open, and returns when that was.
+func opening(t *testing.T, f *follower, isOver func() bool) string {
+	t.Helper()
+	const step = 100 * time.Millisecond
+	for began := time.Now(); time.Since(began) < time.Hour; pass(step) {
+		if isOver() {
+			return "opens after " + time.Since(began).String()
+		}
 	}
+	missing := 0
+	for ; !isOver(); missing++ {
+		if err := f.next(); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Second)
+	}
+	return fmt.Sprintf("opens when the cache has seen %d more", missing)
 }
 
 func TestEveryCacheIsWaitedFor(t *testing.T) {
