@@ -58,13 +58,20 @@ var rebootAgent = sync.OnceValues(func() (string, error) {
 // artifacts/, and starts the controller with that budget.
 func newNodes(t *testing.T, nodes int, budget string, flags ...string) *lab.Lab {
 	t.Helper()
+	l := newIdleNodes(t, nodes)
+	l.StartController(t, append([]string{"-controllers=nodereboot", "-nodereboot-max-unavailable=" + budget}, flags...)...)
+	return l
+}
+
+// newIdleNodes does the same without the controller.
+func newIdleNodes(t *testing.T, nodes int) *lab.Lab {
+	t.Helper()
 	l := NewLab(t, lab.Options{Nodes: nodes})
 	for _, artifact := range []string{"artifacts/rbac-nodereboot.yaml", "artifacts/reboot-agent.yaml"} {
 		if _, err := l.TryKubectl(t.Context(), "", "apply", "-f", l.Path(artifact)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	l.StartController(t, append([]string{"-controllers=nodereboot", "-nodereboot-max-unavailable=" + budget}, flags...)...)
 	return l
 }
 
