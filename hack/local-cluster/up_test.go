@@ -27,6 +27,7 @@ func TestUp(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux tells children of the death of their parent")
 	}
+	t.Parallel()
 	program := buildCommand(t)
 	dir := filepath.Join(t.TempDir(), "cluster")
 
@@ -78,6 +79,7 @@ func TestRun(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux tells children of the death of their parent")
 	}
+	t.Parallel()
 	program := buildCommand(t)
 	// Every script that is waited for prints this line when it is ready.
 	const ready = `echo KUBECONFIG=$KUBECONFIG; `
@@ -115,6 +117,7 @@ func TestRun(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			u, dir := run(t, test.script)
 			if test.stop != nil {
 				u.awaitReady(t)
@@ -128,6 +131,7 @@ func TestRun(t *testing.T) {
 		})
 	}
 	t.Run("its parent dies", func(t *testing.T) {
+		t.Parallel()
 		dir := filepath.Join(t.TempDir(), "cluster")
 		u := startUp(t, exec.CommandContext(t.Context(), "sh", "-c",
 			`"$0" run --dir "$1" --nodes 0 -- bash -c 'echo KUBECONFIG=; while :; do sleep 0.1; done' "$1"; true`, program, dir))
@@ -139,6 +143,7 @@ func TestRun(t *testing.T) {
 		requireNoneLeft(t, dir)
 	})
 	t.Run("a signal before the cluster is up", func(t *testing.T) {
+		t.Parallel()
 		dir := filepath.Join(t.TempDir(), "cluster")
 		u := startUp(t, exec.CommandContext(t.Context(), program, "run", "--dir", dir, "--", "false"))
 		awaitFile(t, filepath.Join(dir, "logs", "etcd.log"))
