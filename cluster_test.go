@@ -541,12 +541,9 @@ func (c *cluster) run(config Config) (controller *Controller, stop func()) {
 		}
 	})
 	c.t.Cleanup(stop)
-	pass(time.Second)
+	kittest.Pass(time.Second)
 	return controller, stop
 }
-
-// pass lets time pass and everything settle.
-func pass(d time.Duration) { kittest.Pass(d) }
 
 // inBubble runs a test with a cluster of its own, in a bubble of its own time.
 func inBubble(t *testing.T, test func(t *testing.T, c *cluster)) {

@@ -25,6 +25,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/icecream"
 	"nicoleh.io/k8s-controller/pkg/kit/apply"
+	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 )
 
 func TestMain(m *testing.M) {
@@ -50,9 +51,9 @@ func ready(t *testing.T, c *cluster, edits ...func(*v1alpha1.Icecream)) *Control
 	controller, _ := c.run(usual)
 	ice := newIcecream(edits...)
 	c.has(ice)
-	pass(time.Second)
+	kittest.Pass(time.Second)
 	c.rollOut(icecream.DeploymentName(ice), "node-1", "node-2")
-	pass(10 * time.Second)
+	kittest.Pass(10 * time.Second)
 	equal(t, "status in the beginning", isReady, saying(c.icecream(ice.Name)))
 	c.clear()
 	return controller
@@ -62,22 +63,22 @@ func TestFromCreationToReadyAndThenSilence(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		_, stop := c.run(usual)
 		c.has(newIcecream())
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		equal(t, "status", isCreated, saying(c.icecream("sundae")))
 		equal(t, "Deployments", map[string]string{"sundae": "uid-of-sundae"}, c.deployments())
 
 		c.rollOut("sundae", "node-1", "node-2")
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		equal(t, "status", isReady, saying(c.icecream("sundae")))
 		equal(t, "events", []string{saysCreated, saysPlaced, saysSynced}, c.events())
 
 		c.clear()
-		pass(24 * time.Hour)
+		kittest.Pass(24 * time.Hour)
 		equal(t, "writes of a day", map[string]int{}, c.writes())
 
 		stop()
 		c.run(usual)
-		pass(24 * time.Hour)
+		kittest.Pass(24 * time.Hour)
 		equal(t, "writes after a restart", map[string]int{}, c.writes())
 		equal(t, "events after a restart", nil, c.events())
 		equal(t, "reports", nil, c.reports())
@@ -92,7 +93,7 @@ func TestDriftIsRepairedAndTheRestLeftAlone(t *testing.T) {
 			d.Spec.Template.Spec.Containers = append([]corev1.Container{{Name: "sidecar", Image: "mesh:1"}}, d.Spec.Template.Spec.Containers...)
 			d.Annotations = map[string]string{"team": "parlor"}
 		})
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		d := c.deployment("sundae")
 		equal(t, "replicas", 2, *d.Spec.Replicas)
 		equal(t, "containers", 2, len(d.Spec.Template.Spec.Containers))
@@ -109,7 +110,7 @@ func TestADroppedLimitGoes(t *testing.T) {
 			ice.Spec.Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi")}
 		})
 		edit(c, "sundae", func(ice *v1alpha1.Icecream) { delete(ice.Spec.Resources.Limits, "cpu") })
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		got := c.deployment("sundae").Spec.Template.Spec.Containers[0].Resources
 		equal(t, "resources", corev1.ResourceRequirements{Limits: corev1.ResourceList{"memory": resource.MustParse("1Gi")}}, got)
 		equal(t, "patches", 2, c.writes()["patch deployments"])
@@ -122,17 +123,17 @@ func TestANameThatIsTaken(t *testing.T) {
 		c.has(foreign("sundae"))
 		c.run(usual)
 		c.has(newIcecream())
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "status", "Stalled (ErrResourceExists), 0 available, on ", saying(c.icecream("sundae")))
 		equal(t, "Deployments", map[string]string{"sundae": ""}, c.deployments())
 		equal(t, "writes", map[string]int{"update icecreams status": 1}, c.writes())
 		equal(t, "events", []string{saysOccupied}, c.events())
 
 		c.lacks(deploymentsGVR, "sundae")
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		equal(t, "Deployments, when it has gone", map[string]string{"sundae": "uid-of-sundae"}, c.deployments())
 		c.rollOut("sundae", "node-1", "node-2")
-		pass(10 * time.Second)
+		kittest.Pass(10 * time.Second)
 		equal(t, "status", isReady, saying(c.icecream("sundae")))
 		equal(t, "events", []string{saysOccupied, saysCreated, saysPlaced, saysSynced}, c.events())
 	})
@@ -142,16 +143,16 @@ func TestTwoIcecreamsAndOneName(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		ready(t, c, calls("cup"))
 		c.has(newIcecream(calls("cup"), func(ice *v1alpha1.Icecream) { ice.Name, ice.UID = "split", "uid-of-split" }))
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "the first", isReady, saying(c.icecream("sundae")))
 		equal(t, "the second", "Stalled (ErrResourceExists), 0 available, on ", saying(c.icecream("split")))
 		equal(t, "Deployments", map[string]string{"cup": "uid-of-sundae"}, c.deployments())
 
 		c.lacks(icecreamsGVR, "sundae")
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "Deployments while the garbage collector takes its time", map[string]string{"cup": "uid-of-sundae"}, c.deployments())
 		c.lacks(deploymentsGVR, "cup")
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		equal(t, "Deployments when the first has gone", map[string]string{"cup": "uid-of-split"}, c.deployments())
 	})
 }
@@ -160,21 +161,21 @@ func TestARename(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		ready(t, c)
 		edit(c, "sundae", calls("cone"))
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "Deployments while the new one is not available", map[string]string{"sundae": "uid-of-sundae", "cone": "uid-of-sundae"}, c.deployments())
 
 		// What is last to change is held up, so that the status has just been written.
 		d := c.deployment("cone")
 		d.Status.Replicas = 2
 		c.has(d)
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		c.rollOut("cone", "node-1", "node-2")
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		equal(t, "Deployments when it is", map[string]string{"cone": "uid-of-sundae"}, c.deployments())
 		for i := range 2 {
 			c.lacks(podsGVR, fmt.Sprintf("sundae-%d", i))
 		}
-		pass(10 * time.Second)
+		kittest.Pass(10 * time.Second)
 		equal(t, "status", isReady, saying(c.icecream("sundae")))
 		var told []string
 		for _, event := range c.events() {
@@ -196,14 +197,14 @@ func TestAnOldDeploymentThatSomebodyTookOverIsKept(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		ready(t, c)
 		edit(c, "sundae", calls("cone"))
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		c.hold(deploymentsGVR)
 		c.rollOut("cone", "node-1", "node-2")
 		edit(c, "sundae", func(d *appsv1.Deployment) { d.OwnerReferences = nil })
 		c.next(deploymentsGVR) // of cone
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		c.release(deploymentsGVR)
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "Deployments", map[string]string{"sundae": "", "cone": "uid-of-sundae"}, c.deployments())
 		equal(t, "reports", nil, c.reports())
 	})
@@ -215,18 +216,18 @@ func TestARenameThatIsTakenBackAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		ready(t, c)
 		edit(c, "sundae", calls("cone"))
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		c.hold(deploymentsGVR)
 		c.rollOut("cone", "node-1", "node-2")
 		c.next(deploymentsGVR)
-		pass(10 * time.Second)
+		kittest.Pass(10 * time.Second)
 		equal(t, "Deployments after the rename", map[string]string{"cone": "uid-of-sundae"}, c.deployments())
 
 		edit(c, "sundae", calls(""))
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "Deployments while the cache trails", map[string]string{"cone": "uid-of-sundae"}, c.deployments())
 		c.release(deploymentsGVR)
-		pass(2 * time.Minute)
+		kittest.Pass(2 * time.Minute)
 		equal(t, "Deployments when it does not", map[string]string{"cone": "uid-of-sundae", "sundae": "uid-of-sundae"}, c.deployments())
 		equal(t, "reports", nil, c.reports())
 	})
@@ -238,15 +239,15 @@ func TestTheOldDeploymentOfABlockedRename(t *testing.T) {
 		ready(t, c)
 		c.has(foreign("cone"))
 		edit(c, "sundae", calls("cone"))
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "status", "Stalled (ErrResourceExists), 2 available, on node-1 (1), node-2 (1)", saying(c.icecream("sundae")))
 
 		edit(c, "sundae", func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 1 })
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "status when it has changed", "Stalled (ErrResourceExists), 1 available, on node-1 (1), node-2 (1)", saying(c.icecream("sundae")))
 
 		c.lacks(deploymentsGVR, "sundae")
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "status when it has gone", "Stalled (ErrResourceExists), 0 available, on ", saying(c.icecream("sundae")))
 	})
 }
@@ -255,7 +256,7 @@ func TestAnOrphanIsAdopted(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		ready(t, c)
 		edit(c, "sundae", func(d *appsv1.Deployment) { d.OwnerReferences = nil })
-		pass(10 * time.Second)
+		kittest.Pass(10 * time.Second)
 		equal(t, "Deployments", map[string]string{"sundae": "uid-of-sundae"}, c.deployments())
 		equal(t, "status", isReady, saying(c.icecream("sundae")))
 	})
@@ -267,16 +268,16 @@ func TestOwnWritesAreWaitedFor(t *testing.T) {
 		c.run(usual)
 		c.hold(deploymentsGVR)
 		c.has(newIcecream())
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		for i := range 5 {
 			edit(c, "sundae", func(ice *v1alpha1.Icecream) { ice.Spec.Replicas = ptr.To(int32(i)) })
-			pass(time.Second)
+			kittest.Pass(time.Second)
 		}
 		equal(t, "creations", 1, c.writes()["create deployments"])
 		equal(t, "reports", nil, c.reports())
 
 		c.release(deploymentsGVR)
-		pass(10 * time.Minute) // the longest back-off
+		kittest.Pass(10 * time.Minute) // the longest back-off
 		equal(t, "replicas", 4, *c.deployment("sundae").Spec.Replicas)
 		equal(t, "writes", map[string]int{"create deployments": 1, "patch deployments": 1, "update icecreams status": 2}, c.writes())
 		equal(t, "events", []string{saysCreated, `Normal DeploymentUpdated: Updated Deployment "sundae"`}, c.events())
@@ -307,9 +308,9 @@ func TestAnswersThatAreNoNews(t *testing.T) {
 				c.refuse(tt.request, tt.answer, tt.answer, tt.answer)
 				c.run(usual)
 				c.has(newIcecream())
-				pass(5 * time.Minute)
+				kittest.Pass(5 * time.Minute)
 				c.rollOut("sundae", "node-1", "node-2")
-				pass(5 * time.Minute)
+				kittest.Pass(5 * time.Minute)
 				equal(t, "status", isReady, saying(c.icecream("sundae")))
 				equal(t, "reports", nil, c.reports())
 				for _, event := range c.events() {
@@ -327,7 +328,7 @@ func TestConflictsOnARepairAreNoNews(t *testing.T) {
 		ready(t, c)
 		c.refuse("patch deployments", conflict(deploymentsGVR, "sundae"), apierrors.NewNotFound(deploymentsGVR.GroupResource(), "sundae"))
 		edit(c, "sundae", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](9) })
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "replicas", 2, *c.deployment("sundae").Spec.Replicas)
 		equal(t, "reports", nil, c.reports())
 		equal(t, "events", []string{`Normal DeploymentUpdated: Updated Deployment "sundae"`}, c.events())
@@ -340,16 +341,16 @@ func TestAnInvalidSpec(t *testing.T) {
 		c.refuse("create deployments", invalid, invalid)
 		c.run(usual)
 		c.has(newIcecream())
-		pass(4 * time.Minute)
+		kittest.Pass(4 * time.Minute)
 		equal(t, "status", "Stalled (InvalidSpec), 0 available, on ", saying(c.icecream("sundae")))
 		equal(t, "attempts", 1, c.writes()["create deployments"])
 		equal(t, "reports", 1, len(c.reports()))
 		equal(t, "events", []string{fmt.Sprintf("Warning InvalidSpec: creating Deployment %q: %v", "sundae", invalid)}, c.events())
 
 		edit(c, "sundae", func(ice *v1alpha1.Icecream) { ice.Spec.Image = "registry.example/chocolate:1" })
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		equal(t, "attempts after an edit", 2, c.writes()["create deployments"])
-		pass(6 * time.Minute)
+		kittest.Pass(6 * time.Minute)
 		equal(t, "Deployments, when a policy has been mended", map[string]string{"sundae": "uid-of-sundae"}, c.deployments())
 		equal(t, "status", isCreated, saying(c.icecream("sundae")))
 	})
@@ -361,9 +362,9 @@ func TestARefusal(t *testing.T) {
 		c.refuse("create deployments", refused, refused, refused, refused, refused, refused, refused)
 		c.run(usual)
 		c.has(newIcecream())
-		pass(100 * time.Millisecond)
+		kittest.Pass(100 * time.Millisecond)
 		equal(t, "status", "Reconciling (DeploymentRefused), 0 available, on ", saying(c.icecream("sundae")))
-		pass(3 * time.Minute)
+		kittest.Pass(3 * time.Minute)
 		equal(t, "Deployments after a while", map[string]string{"sundae": "uid-of-sundae"}, c.deployments())
 		equal(t, "reports", 7, len(c.reports()))
 		equal(t, "events", []string{
@@ -380,7 +381,7 @@ func TestAStatusThatCannotBeWritten(t *testing.T) {
 		c.refuse("update icecreams", errors.New("no route to host"), errors.New("no route to host"))
 		c.run(usual)
 		c.has(newIcecream())
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "status", isCreated, saying(c.icecream("sundae")))
 		equal(t, "reports", 2, len(c.reports()))
 		equal(t, "creations", 1, c.writes()["create deployments"])
@@ -426,12 +427,12 @@ func TestNothingIsDoneForAnIcecreamOfThePast(t *testing.T) {
 					ready(t, c)
 					if occasion.rename {
 						edit(c, "sundae", calls("cone"))
-						pass(time.Minute)
+						kittest.Pass(time.Minute)
 					}
 					c.hold(icecreamsGVR)
 					change.change(c)
 					occasion.occasion(c)
-					pass(time.Hour)
+					kittest.Pass(time.Hour)
 					equal(t, "Deployments", occasion.want, c.deployments())
 					equal(t, "reports", nil, c.reports())
 				})
@@ -448,11 +449,11 @@ func TestDeletionIsLeftToTheGarbageCollector(t *testing.T) {
 			ice.DeletionTimestamp = ptr.To(metav1.Now())
 			ice.Finalizers = []string{metav1.FinalizerDeleteDependents}
 		})
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		c.lacks(deploymentsGVR, "sundae")
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		c.lacks(icecreamsGVR, "sundae")
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "Deployments", map[string]string{}, c.deployments())
 		equal(t, "writes", map[string]int{}, c.writes())
 		equal(t, "events", nil, c.events())
@@ -467,7 +468,7 @@ func TestProgressIsReportedOncePerWindow(t *testing.T) {
 		c.run(config)
 		const replicas = 60
 		c.has(newIcecream(func(ice *v1alpha1.Icecream) { ice.Spec.Replicas = ptr.To[int32](replicas) }))
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		c.clear()
 
 		d := c.deployment("sundae")
@@ -484,7 +485,7 @@ func TestProgressIsReportedOncePerWindow(t *testing.T) {
 			}
 			c.has(d)
 			d = c.deployment("sundae")
-			pass(500 * time.Millisecond)
+			kittest.Pass(500 * time.Millisecond)
 		}
 		if got := c.writes()["update icecreams status"]; got < 2 || got > 3 {
 			t.Errorf("%d status writes in 30 s, want one every 10 s", got)
@@ -492,7 +493,7 @@ func TestProgressIsReportedOncePerWindow(t *testing.T) {
 		before := time.Now()
 		c.clear()
 		c.has(d)
-		pass(200 * time.Millisecond)
+		kittest.Pass(200 * time.Millisecond)
 		equal(t, fmt.Sprintf("status writes %v after the end", time.Since(before)), 1, c.writes()["update icecreams status"])
 		equal(t, "status", "Ready (Available), 60 available, on node-1 (60)", saying(c.icecream("sundae")))
 	})
@@ -510,15 +511,15 @@ func TestAStallNeedsNoEvent(t *testing.T) {
 			}}
 		})
 		edit(c, "sundae", func(d *appsv1.Deployment) { d.Status.ReadyReplicas, d.Status.AvailableReplicas = 1, 1 })
-		pass(30 * time.Second)
+		kittest.Pass(30 * time.Second)
 		equal(t, "status", "Reconciling (ImagePullBackOff), 1 available, on node-1 (1), node-2 (1)", saying(c.icecream("sundae")))
-		pass(31 * time.Second)
+		kittest.Pass(31 * time.Second)
 		equal(t, "status", "Stalled (ImagePullBackOff), 1 available, on node-1 (1), node-2 (1)", saying(c.icecream("sundae")))
 		equal(t, "events", []string{
 			`Warning ImagePullBackOff: Pod "sundae-1", container "icecream": cannot pull image "registry.example/vanilla:1": denied`,
 		}, c.events())
 		c.clear()
-		pass(24 * time.Hour)
+		kittest.Pass(24 * time.Hour)
 		equal(t, "writes afterwards", map[string]int{}, c.writes())
 	})
 }
@@ -530,7 +531,7 @@ func TestMissedDeletions(t *testing.T) {
 		c.lacks(gvr, name)
 		c.cut(gvr)
 		c.release(gvr)
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 	}
 	t.Run("of a Deployment", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, c *cluster) {
@@ -553,7 +554,7 @@ func TestMissedDeletions(t *testing.T) {
 			miss(c, icecreamsGVR, "sundae")
 			equal(t, "writes", map[string]int{}, c.writes())
 			c.lacks(deploymentsGVR, "sundae")
-			pass(time.Minute)
+			kittest.Pass(time.Minute)
 			equal(t, "Deployments", map[string]string{}, c.deployments())
 		})
 	})
@@ -580,14 +581,14 @@ func TestPodsOfAnUnknownIcecream(t *testing.T) {
 		pod := podOf(c.deployment("sundae"), "stray", "node-3")
 		pod.Labels[icecream.LabelIcecream] = "split"
 		c.has(pod)
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "writes", map[string]int{}, c.writes())
 
 		// A Pod that changes sides concerns both.
 		pod = podOf(c.deployment("sundae"), "sundae-1", "node-2")
 		pod.Labels[icecream.LabelIcecream] = "split"
 		c.has(pod)
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "status", "Reconciling (Progressing), 2 available, on node-1 (1)", saying(c.icecream("sundae")))
 		equal(t, "reports", nil, c.reports())
 	})
@@ -638,15 +639,15 @@ func TestEveryOrderOfEventsEndsTheSame(t *testing.T) {
 			c.clear()
 			for _, i := range order {
 				c.next(all[i])
-				pass(200 * time.Millisecond)
+				kittest.Pass(200 * time.Millisecond)
 			}
 			c.release(all...)
-			pass(time.Minute)
+			kittest.Pass(time.Minute)
 			c.rollOut("sundae", "node-1", "node-2")
-			pass(time.Minute)
+			kittest.Pass(time.Minute)
 			reports := c.reports()
 			c.clear()
-			pass(time.Hour)
+			kittest.Pass(time.Hour)
 			got = outcome{
 				Status:      saying(c.icecream("sundae")),
 				Deployments: c.deployments(),
@@ -685,13 +686,13 @@ func TestARenameIsToldOnceEvenWhenTheCacheTrails(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		ready(t, c)
 		edit(c, "sundae", calls("cone"))
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		c.clear()
 		c.rollOut("cone", "node-1", "node-2")
 		c.hold(deploymentsGVR) // what is told of the deletion comes later
-		pass(10 * time.Second)
+		kittest.Pass(10 * time.Second)
 		c.release(deploymentsGVR)
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "times told", 1, strings.Count(strings.Join(c.events(), "\n"), "DeploymentRenamed"))
 	})
 }
@@ -702,12 +703,12 @@ func TestAStatusWhoseAnswerIsLostIsNotWrittenAgain(t *testing.T) {
 		edit(c, "sundae", func(ice *v1alpha1.Icecream) { ice.Spec.Replicas = ptr.To[int32](1) })
 		c.refuse("update icecreams", errLost)
 		c.hold(icecreamsGVR) // the cache is told later than the retry comes
-		pass(10 * time.Second)
+		kittest.Pass(10 * time.Second)
 		version := c.icecream("sundae").ResourceVersion
 		// The second attempt was refused, as it was made from the status before.
 		equal(t, "status writes while the cache trails", 2, c.writes()["update icecreams status"])
 		c.release(icecreamsGVR)
-		pass(10 * time.Second)
+		kittest.Pass(10 * time.Second)
 		equal(t, "status writes", 2, c.writes()["update icecreams status"])
 		equal(t, "version", version, c.icecream("sundae").ResourceVersion)
 	})

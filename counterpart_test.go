@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 )
 
 // These tests are about everyone else: servers whose messages vary, policies that
@@ -52,12 +53,12 @@ func TestARefusalInEverNewWordsIsNoStorm(t *testing.T) {
 			c.deny = refuse("create")
 			c.run(usual)
 			c.has(newIcecream())
-			pass(time.Minute)
+			kittest.Pass(time.Minute)
 			requireFew(t, c, "create deployments", 7)
 			requireFew(t, c, "update icecreams status", 7)
 			equal(t, "warnings", 1, strings.Count(strings.Join(c.events(), "\n"), "DeploymentRefused"))
 			c.clear()
-			pass(time.Hour)
+			kittest.Pass(time.Hour)
 			requireFew(t, c, "create deployments", 61)
 			requireFew(t, c, "update icecreams status", 61)
 			if writes := c.writes()["create deployments"]; writes < 50 {
@@ -73,7 +74,7 @@ func TestARefusalInEverNewWordsIsNoStorm(t *testing.T) {
 			edit(c, "sundae", func(ice *v1alpha1.Icecream) { ice.Spec.Image = "registry.example/chocolate:1" })
 			for i := range 300 {
 				edit(c, "sundae-1", func(p *corev1.Pod) { p.Status.Message = fmt.Sprint(i) })
-				pass(200 * time.Millisecond)
+				kittest.Pass(200 * time.Millisecond)
 			}
 			requireFew(t, c, "patch deployments", 7)
 			requireFew(t, c, "update icecreams status", 8)
@@ -89,18 +90,18 @@ func TestARefusalInEverNewWordsIsNoStorm(t *testing.T) {
 					ice.Name = fmt.Sprintf("sundae-%d", i)
 					ice.UID = types.UID("uid-of-" + ice.Name)
 				}))
-				pass(time.Millisecond)
+				kittest.Pass(time.Millisecond)
 			}
-			pass(time.Minute)
+			kittest.Pass(time.Minute)
 			c.clear()
-			pass(10 * time.Minute)
+			kittest.Pass(10 * time.Minute)
 			requireFew(t, c, "create deployments", 2*600+20)
 			requireFew(t, c, "update icecreams status", 2*600+20)
 
 			c.mu.Lock()
 			c.deny = nil
 			c.mu.Unlock()
-			pass(3 * time.Minute)
+			kittest.Pass(3 * time.Minute)
 			equal(t, "Deployments after it was mended", n, len(c.deployments()))
 		})
 	})
@@ -117,12 +118,12 @@ func TestAnEditEndsThePatience(t *testing.T) {
 			return nil
 		}
 		edit(c, "sundae", func(ice *v1alpha1.Icecream) { ice.Spec.Image = "registry.example/chocolate:1" })
-		pass(10 * time.Minute)
+		kittest.Pass(10 * time.Minute)
 		c.mu.Lock()
 		c.deny = nil
 		c.mu.Unlock()
 		edit(c, "sundae", func(ice *v1alpha1.Icecream) { ice.Spec.Image = "registry.example/strawberry:1" })
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		equal(t, "image", "registry.example/strawberry:1", c.deployment("sundae").Spec.Template.Spec.Containers[0].Image)
 	})
 }
@@ -142,7 +143,7 @@ func fight(c *cluster, d time.Duration) {
 			c.update(deploymentsGVR, before, after)
 			c.mu.Unlock()
 		}
-		pass(pause)
+		kittest.Pass(pause)
 	}
 }
 
@@ -168,12 +169,12 @@ func TestAFightIsSlowAndNamesTheOther(t *testing.T) {
 		requireFew(t, c, "patch deployments", 8)
 		equal(t, "status writes", 0, c.writes()["update icecreams status"])
 
-		pass(15 * time.Minute)
+		kittest.Pass(15 * time.Minute)
 		d := c.deployment("sundae")
 		equal(t, "replicas when it is over", 2, *d.Spec.Replicas)
 		d.Status = rolledOut(d)
 		c.has(d)
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "status when it is over", isReady, saying(c.icecream("sundae")))
 	})
 }
@@ -189,11 +190,11 @@ func TestADeploymentThatIsDeletedAgainAndAgain(t *testing.T) {
 			if _, exists := c.deployments()["sundae"]; exists {
 				c.lacks(deploymentsGVR, "sundae")
 			}
-			pass(10 * time.Millisecond)
+			kittest.Pass(10 * time.Millisecond)
 		}
 		requireFew(t, c, "create deployments", 8)
 		equal(t, "status", "Reconciling (DeploymentContested), 0 available, on ", saying(c.icecream("sundae")))
-		pass(15 * time.Minute)
+		kittest.Pass(15 * time.Minute)
 		equal(t, "Deployments when it is over", map[string]string{"sundae": "uid-of-sundae"}, c.deployments())
 	})
 }
@@ -211,18 +212,18 @@ func TestAPolicyThatChangesWhatIsWritten(t *testing.T) {
 		inBubble(t, func(t *testing.T, c *cluster) {
 			c.policy = mirror
 			ready(t, c)
-			pass(24 * time.Hour)
+			kittest.Pass(24 * time.Hour)
 			equal(t, "writes of a day", map[string]int{}, c.writes())
 
 			edit(c, "sundae", calls("cone"))
-			pass(time.Second)
+			kittest.Pass(time.Second)
 			c.rollOut("cone", "node-1", "node-2")
-			pass(10 * time.Second)
+			kittest.Pass(10 * time.Second)
 			equal(t, "Deployments after a rename", map[string]string{"cone": "uid-of-sundae"}, c.deployments())
 
 			c.clear()
 			edit(c, "sundae", func(ice *v1alpha1.Icecream) { ice.Spec.Image = "registry.example/chocolate:1" })
-			pass(time.Hour)
+			kittest.Pass(time.Hour)
 			equal(t, "patches for an edit", 1, c.writes()["patch deployments"])
 			equal(t, "image", "mirror.local/chocolate:1", c.deployment("cone").Spec.Template.Spec.Containers[0].Image)
 		})
@@ -232,7 +233,7 @@ func TestAPolicyThatChangesWhatIsWritten(t *testing.T) {
 			c.policy = mirror
 			c.run(usual)
 			c.has(newIcecream())
-			pass(time.Minute)
+			kittest.Pass(time.Minute)
 			equal(t, "events", []string{saysCreated, altered}, c.events())
 		})
 	})
@@ -241,13 +242,13 @@ func TestAPolicyThatChangesWhatIsWritten(t *testing.T) {
 			c.policy = mirror
 			_, stop := c.run(usual)
 			c.has(newIcecream())
-			pass(time.Second)
+			kittest.Pass(time.Second)
 			c.rollOut("sundae", "node-1", "node-2")
-			pass(time.Minute)
+			kittest.Pass(time.Minute)
 			stop()
 			c.clear()
 			c.run(usual)
-			pass(24 * time.Hour)
+			kittest.Pass(24 * time.Hour)
 			equal(t, "writes", map[string]int{"patch deployments": 1}, c.writes())
 			equal(t, "events", nil, c.events())
 			equal(t, "status", isReady, saying(c.icecream("sundae")))
@@ -258,7 +259,7 @@ func TestAPolicyThatChangesWhatIsWritten(t *testing.T) {
 			c.policy = mirror
 			ready(t, c)
 			edit(c, "sundae", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](9) })
-			pass(time.Minute)
+			kittest.Pass(time.Minute)
 			equal(t, "replicas", 2, *c.deployment("sundae").Spec.Replicas)
 			equal(t, "patches", 1, c.writes()["patch deployments"])
 		})
@@ -274,9 +275,9 @@ func TestAPolicyThatChangesWhatIsWritten(t *testing.T) {
 				return nil
 			}
 			edit(c, "sundae", calls("cone"))
-			pass(time.Second)
+			kittest.Pass(time.Second)
 			c.rollOut("cone", "node-1", "node-2")
-			pass(10 * time.Minute)
+			kittest.Pass(10 * time.Minute)
 			requireFew(t, c, "delete deployments", 16)
 			requireFew(t, c, "patch deployments", 1)
 			equal(t, "status", "Reconciling (DeploymentRefused), 2 available, on node-1 (2), node-2 (2)", saying(c.icecream("sundae")))
@@ -290,7 +291,7 @@ func TestAPolicyThatChangesWhatIsWritten(t *testing.T) {
 				d.Spec.Template.Spec.Containers[0].Image = fmt.Sprintf("mirror.local/vanilla:%d", n)
 			}
 			ready(t, c)
-			pass(24 * time.Hour)
+			kittest.Pass(24 * time.Hour)
 			equal(t, "writes of a day", map[string]int{}, c.writes())
 		})
 	})
@@ -312,7 +313,7 @@ func TestFailuresThatAreNoRefusals(t *testing.T) {
 				c.refuse("create deployments", err, err, err)
 				c.run(usual)
 				c.has(newIcecream())
-				pass(time.Minute)
+				kittest.Pass(time.Minute)
 				equal(t, "events", []string{saysCreated}, c.events())
 				equal(t, "status writes", 1, c.writes()["update icecreams status"])
 				equal(t, "reports", 3, len(c.reports()))
@@ -333,9 +334,9 @@ func TestADenialWithTheCodeOfAConflict(t *testing.T) {
 				c.refuse("create deployments", denied, denied, denied)
 				c.run(usual)
 				c.has(newIcecream())
-				pass(time.Second)
+				kittest.Pass(time.Second)
 				equal(t, "status", "Reconciling (DeploymentRefused), 0 available, on ", saying(c.icecream("sundae")))
-				pass(time.Minute)
+				kittest.Pass(time.Minute)
 				equal(t, "events", []string{`Warning DeploymentRefused: creating Deployment "sundae": admission webhook "w" denied the request: not today`, saysCreated}, c.events())
 			})
 		})
@@ -346,16 +347,16 @@ func TestAReplicaSetThatCannotBeCreated(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		c.run(usual)
 		c.has(newIcecream())
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		edit(c, "sundae", func(d *appsv1.Deployment) {
 			d.Status.Conditions = []appsv1.DeploymentCondition{{
 				Type: appsv1.DeploymentProgressing, Status: corev1.ConditionFalse, Reason: "ReplicaSetCreateError",
 				Message: "Failed to create new replica set: forbidden: exceeded quota",
 			}}
 		})
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		equal(t, "status", "Reconciling (ReplicaFailure), 0 available, on ", saying(c.icecream("sundae")))
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "status after a while", "Stalled (ReplicaFailure), 0 available, on ", saying(c.icecream("sundae")))
 		equal(t, "events", []string{saysCreated, "Warning ReplicaFailure: Failed to create new replica set: forbidden: exceeded quota"}, c.events())
 	})
@@ -371,7 +372,7 @@ func TestAStatusThatSomebodyElseHasWritten(t *testing.T) {
 		})
 		for i := range 600 {
 			edit(c, "sundae-1", func(p *corev1.Pod) { p.Status.Message = fmt.Sprint(i) })
-			pass(time.Second)
+			kittest.Pass(time.Second)
 		}
 		equal(t, "writes", map[string]int{"update icecreams status": 1}, c.writes())
 		equal(t, "status", isReady, saying(c.icecream("sundae")))
@@ -386,7 +387,7 @@ func TestAPodThatIsKeptForDebugging(t *testing.T) {
 		pod := podOf(c.deployment("sundae"), "sundae-debug", "node-3")
 		pod.OwnerReferences = nil
 		c.has(pod)
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "writes", map[string]int{}, c.writes())
 		equal(t, "status", isReady, saying(c.icecream("sundae")))
 	})
@@ -396,7 +397,7 @@ func TestAnOldDeploymentThatAFinalizerHolds(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		ready(t, c)
 		edit(c, "sundae", calls("cone"))
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		edit(c, "sundae", func(d *appsv1.Deployment) {
 			d.Finalizers, d.DeletionTimestamp = []string{"example.com/hold"}, ptr.To(metav1.Now())
 		})
@@ -404,11 +405,11 @@ func TestAnOldDeploymentThatAFinalizerHolds(t *testing.T) {
 		for i := range 2 {
 			c.lacks(podsGVR, fmt.Sprintf("sundae-%d", i))
 		}
-		pass(24 * time.Hour)
+		kittest.Pass(24 * time.Hour)
 		equal(t, "status", "Reconciling (DeploymentTerminating), 2 available, on node-1 (1), node-2 (1)", saying(c.icecream("sundae")))
 		equal(t, "message", `Deployment "sundae", which has been replaced, is being deleted; it is held by example.com/hold`, c.icecream("sundae").Status.Conditions[0].Message)
 		c.lacks(deploymentsGVR, "sundae")
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		equal(t, "status when it is gone", isReady, saying(c.icecream("sundae")))
 	})
 }
@@ -420,10 +421,10 @@ func TestTheDeploymentOfAFormerIcecream(t *testing.T) {
 		ready(t, c)
 		c.lacks(icecreamsGVR, "sundae")
 		c.has(newIcecream(func(ice *v1alpha1.Icecream) { ice.UID = "uid-of-the-next" }))
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		equal(t, "status", "Reconciling (DeploymentTerminating), 0 available, on ", saying(c.icecream("sundae")))
 		c.lacks(deploymentsGVR, "sundae")
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		equal(t, "Deployments", map[string]string{"sundae": "uid-of-the-next"}, c.deployments())
 		equal(t, "events", []string{saysCreated}, c.events())
 	})
@@ -436,11 +437,11 @@ func TestSomebodyElsesDeploymentThatIsBeingDeleted(t *testing.T) {
 		c.has(held)
 		c.run(usual)
 		c.has(newIcecream())
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "status", "Reconciling (DeploymentTerminating), 0 available, on ", saying(c.icecream("sundae")))
 		equal(t, "events", nil, c.events())
 		c.lacks(deploymentsGVR, "sundae")
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		equal(t, "Deployments", map[string]string{"sundae": "uid-of-sundae"}, c.deployments())
 	})
 }
@@ -470,10 +471,10 @@ func TestADeploymentThatIsPausedAtRest(t *testing.T) {
 		ready(t, c)
 		edit(c, "sundae", func(d *appsv1.Deployment) { d.Spec.Paused = true })
 		stumble(c, false)
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		equal(t, "status", "Reconciling (Progressing), 1 available, on node-1 (1), node-2 (1)", saying(c.icecream("sundae")))
 		stumble(c, true)
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		equal(t, "status", isReady, saying(c.icecream("sundae")))
 	})
 }
@@ -494,7 +495,7 @@ func TestAnOldCrashIsNoNews(t *testing.T) {
 		weeksAgo := time.Now().Add(-21 * 24 * time.Hour)
 		running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(weeksAgo)}}
 		stumble(c, false, container(running, 1, weeksAgo))
-		pass(2 * time.Minute)
+		kittest.Pass(2 * time.Minute)
 		equal(t, "status", "Reconciling (Progressing), 1 available, on node-1 (1), node-2 (1)", saying(c.icecream("sundae")))
 		equal(t, "events", nil, c.events())
 	})
@@ -509,13 +510,13 @@ func TestACrashLoopIsToldOnce(t *testing.T) {
 		waiting := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off"}}
 		for round := range int32(10) {
 			stumble(c, false, container(waiting, round+1, time.Now()))
-			pass(time.Duration(round+1) * 10 * time.Second)
+			kittest.Pass(time.Duration(round+1) * 10 * time.Second)
 			stumble(c, true, container(running, round+1, time.Now()))
-			pass(20 * time.Second)
+			kittest.Pass(20 * time.Second)
 		}
 		equal(t, "status", "Stalled (CrashLoopBackOff), 2 available, on node-1 (1), node-2 (1)", saying(c.icecream("sundae")))
 		equal(t, "events", []string{`Warning CrashLoopBackOff: Pod "sundae-1", container "icecream": has ended with exit code 137 (OOMKilled)`}, c.events())
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "status when it has run for a while", isReady, saying(c.icecream("sundae")))
 	})
 }
@@ -530,9 +531,9 @@ func TestNodeClocksShiftNothing(t *testing.T) {
 				stumble(c, false, container(pull, 0, time.Now()), func(pod *corev1.Pod) {
 					pod.Status.Conditions[0].LastTransitionTime = metav1.NewTime(time.Now().Add(skew))
 				})
-				pass(50 * time.Second)
+				kittest.Pass(50 * time.Second)
 				equal(t, "status", "Reconciling (ImagePullBackOff), 1 available, on node-1 (1), node-2 (1)", saying(c.icecream("sundae")))
-				pass(11 * time.Second)
+				kittest.Pass(11 * time.Second)
 				equal(t, "status after a minute", "Stalled (ImagePullBackOff), 1 available, on node-1 (1), node-2 (1)", saying(c.icecream("sundae")))
 			})
 		})
@@ -544,16 +545,16 @@ func TestARestartWritesNothingAboutWhatIsStalled(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		_, stop := c.run(usual)
 		c.has(newIcecream())
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		c.rollOut("sundae", "node-1", "node-2")
 		pull := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "denied"}}
 		stumble(c, false, container(pull, 0, time.Now()))
-		pass(10 * time.Minute)
+		kittest.Pass(10 * time.Minute)
 		equal(t, "status", "Stalled (ImagePullBackOff), 1 available, on node-1 (1), node-2 (1)", saying(c.icecream("sundae")))
 		stop()
 		c.clear()
 		c.run(usual)
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "writes", map[string]int{}, c.writes())
 	})
 }
@@ -566,7 +567,7 @@ func TestNobodyCausesManyWrites(t *testing.T) {
 			ready(t, c)
 			for i := range 1200 {
 				stumble(c, i%2 == 1)
-				pass(500 * time.Millisecond)
+				kittest.Pass(500 * time.Millisecond)
 			}
 			requireFew(t, c, "update icecreams status", 30+60)
 		})
@@ -576,13 +577,13 @@ func TestNobodyCausesManyWrites(t *testing.T) {
 			ready(t, c)
 			for i := range int32(1200) {
 				edit(c, "sundae", func(ice *v1alpha1.Icecream) { ice.Spec.Replicas = ptr.To(2 + i%7) })
-				pass(500 * time.Millisecond)
+				kittest.Pass(500 * time.Millisecond)
 			}
 			writes := c.writes()
 			if all := writes["patch deployments"] + writes["update icecreams status"]; all > 30+61 {
 				t.Errorf("%v, want a few a minute", writes)
 			}
-			pass(time.Minute)
+			kittest.Pass(time.Minute)
 			equal(t, "replicas in the end", 2+1199%7, *c.deployment("sundae").Spec.Replicas)
 		})
 	})

@@ -429,9 +429,6 @@ func (c *cluster) runAs(config Config) (stop func()) {
 	return stop
 }
 
-// pass lets time pass and everything settle.
-func pass(d time.Duration) { kittest.Pass(d) }
-
 // inBubble runs a test with its own cluster in its own synctest bubble.
 func inBubble(t *testing.T, test func(t *testing.T, c *cluster)) {
 	t.Helper()

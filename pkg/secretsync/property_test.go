@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"nicoleh.io/k8s-controller/pkg/kit/difftest"
+	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 )
 
 // step is something that happens in a cluster.
@@ -135,16 +136,16 @@ func play(c *cluster, plan []step) {
 		case "key goes":
 			c.lacks(secretsGVR, usual.SourceNamespace, HashKey)
 		}
-		pass(s.happensFor)
+		kittest.Pass(s.happensFor)
 	}
 	stopOther()
 	c.hold(false)
 	c.answers(func(string, string) error { return nil })
 	c.put(newNamespace("vault", confirming(time.Now().Add(2*time.Hour)))) // because a restart may hold deletions
-	pass(10 * time.Minute)
+	kittest.Pass(10 * time.Minute)
 	c.writes()
 	c.recorded = nil
-	pass(time.Hour)
+	kittest.Pass(time.Hour)
 	stop()
 }
 
@@ -154,7 +155,7 @@ func (c *cluster) end(namespace string) {
 		return
 	}
 	c.put(newNamespace(namespace, marked, ending))
-	pass(10 * time.Millisecond)
+	kittest.Pass(10 * time.Millisecond)
 	for _, name := range []string{"db", "tls"} {
 		c.lacks(secretsGVR, namespace, name)
 	}

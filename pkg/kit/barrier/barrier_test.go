@@ -19,6 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"nicoleh.io/k8s-controller/pkg/kit/barrier"
+	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 )
 
 // await begins a term, and returns a function that reports whether the barrier is open.
@@ -44,12 +45,6 @@ func await(ctx context.Context, t testing.TB, s *server, stores ...cache.Store) 
 			return false
 		}
 	}
-}
-
-// pass lets time pass and everything settle.
-func pass(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
 }
 
 func equal[T any](t testing.TB, what string, want, got T) {
@@ -96,7 +91,7 @@ func TestAwait(t *testing.T) {
 func opening(t *testing.T, f *follower, isOver func() bool) string {
 	t.Helper()
 	const step = 100 * time.Millisecond
-	for began := time.Now(); time.Since(began) < time.Hour; pass(step) {
+	for began := time.Now(); time.Since(began) < time.Hour; kittest.Pass(step) {
 		if isOver() {
 			return "opens after " + time.Since(began).String()
 		}
@@ -106,7 +101,7 @@ func opening(t *testing.T, f *follower, isOver func() bool) string {
 		if err := f.next(); err != nil {
 			t.Fatal(err)
 		}
-		pass(time.Second)
+		kittest.Pass(time.Second)
 	}
 	return fmt.Sprintf("opens when the cache has seen %d more", missing)
 }
@@ -118,12 +113,12 @@ func TestEveryCacheIsWaitedFor(t *testing.T) {
 		behind := s.follow(t, 1)
 		s.do("*a")
 		isOver := await(t.Context(), t, s, s.follow(t, 2), behind)
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "over with one of two", false, isOver())
 		if err := behind.next(); err != nil {
 			t.Fatal(err)
 		}
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		equal(t, "over with both", true, isOver())
 		equal(t, "requests", []string{"list 1", "list 1", "watch 1"}, slices.Sorted(slices.Values(s.requests)))
 	})
@@ -138,14 +133,14 @@ func TestLogNamesTheCacheThatIsWaitedFor(t *testing.T) {
 		s.do("*a")
 		isOver := await(klog.NewContext(t.Context(), logger), t, s, f, s.follow(t, 2))
 		log := logger.GetSink().(ktesting.Underlier).GetBuffer()
-		pass(2*time.Second - time.Millisecond)
+		kittest.Pass(2*time.Second - time.Millisecond)
 		equal(t, "log within two seconds", "", log.String())
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "log", "INFO Waiting for the cache to catch up with the API server resource=\"gadgets.example.com\" namespace=\"\" cacheAt=\"1\"\n", log.String())
 		if err := f.next(); err != nil {
 			t.Fatal(err)
 		}
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		equal(t, "over", true, isOver())
 	})
 }
@@ -156,10 +151,10 @@ func TestRetryAfterAnError(t *testing.T) {
 		s := &server{hasBookmarks: true, failure: errors.New("melted")}
 		s.do("+a")
 		isOver := await(klog.NewContext(t.Context(), logger), t, s, s.follow(t, 1))
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "over", false, isOver())
 		s.fail(nil)
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		equal(t, "over once it answers", true, isOver())
 		log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
 		equal(t, "complaints", 1, strings.Count(log, "Cannot find out what the API server has"))
@@ -184,7 +179,7 @@ func TestWaitEndsWithTheTerm(t *testing.T) {
 				}
 				ctx, cancel := context.WithCancelCause(t.Context())
 				isOver := await(ctx, t, s, f)
-				pass(500 * time.Millisecond)
+				kittest.Pass(500 * time.Millisecond)
 				equal(t, "over", false, isOver())
 				cancel(errors.New("the lease is lost"))
 				synctest.Wait()
@@ -229,8 +224,8 @@ func TestOpensExactlyWhenTheCacheIsUpToDate(t *testing.T) {
 			differs := func() bool { return !cmp.Equal(s.objects(min(f.at, known)), s.objects(known)) }
 			isOver := await(t.Context(), t, s, f)
 			s.do(changes[known:]...)
-			pass(20 * time.Second) // enough for all that it can ask
-			for ; misses(); pass(time.Second) {
+			kittest.Pass(20 * time.Second) // enough for all that it can ask
+			for ; misses(); kittest.Pass(time.Second) {
 				if isOver() && (s.hasBookmarks || differs()) {
 					rt.Fatalf("went on at revision %d of %d, although changes are missing", f.at, known)
 				}

@@ -72,12 +72,6 @@ func run(t *testing.T, workers int, opts ...worker.Option) *running {
 	return &running{s, recorder, recorder.For("gadget-controller"), stop}
 }
 
-// pass lets time pass and everything settle.
-func pass(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
-}
-
 func equal[T any](t *testing.T, what string, want, got T) {
 	t.Helper()
 	difftest.Equal(t, what, want, got)
@@ -223,10 +217,10 @@ func TestWhatIsTheSameEvent(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := run(t, 2)
 				for _, s := range tt.steps {
-					pass(s.after)
+					kittest.Pass(s.after)
 					s.do(r)
 				}
-				pass(6 * time.Minute)
+				kittest.Pass(6 * time.Minute)
 				equal(t, "events", tt.want, r.recorded())
 				equal(t, "reports", nil, reports.Take())
 			})
@@ -241,16 +235,16 @@ func TestRepetitionsCostFewRequests(t *testing.T) {
 		r := run(t, 2)
 		for range 1000 {
 			r.tell("vanilla", "melts")
-			pass(time.Second)
+			kittest.Pass(time.Second)
 		}
 		last := time.Now().Add(-time.Second)
 		equal(t, "events while they go on", []string{"melts ×512"}, r.recorded())
 		equal(t, "requests while they go on", 1+9, r.requests())
-		pass(6 * time.Minute)
+		kittest.Pass(6 * time.Minute)
 		equal(t, "events", []string{"melts ×1000"}, r.recorded())
 		equal(t, "requests", 1+9+1, r.requests())
 		equal(t, "last seen", last, r.all()[0].Series.LastObservedTime.Time)
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "requests when nothing happens", 1+9+1, r.requests())
 	})
 }
@@ -270,12 +264,12 @@ func TestLongSeriesIsRefreshed(t *testing.T) {
 					if e := r.all()[0]; e.Series != nil && time.Since(e.Series.LastObservedTime.Time) > 15*time.Minute+every {
 						t.Fatalf("after %s it was last seen %s ago", time.Since(bubble), time.Since(e.Series.LastObservedTime.Time))
 					}
-					pass(every)
+					kittest.Pass(every)
 				}
 				if r.requests() > 1+12+90/15 {
 					t.Errorf("%d requests in %s", r.requests(), while)
 				}
-				pass(6 * time.Minute)
+				kittest.Pass(6 * time.Minute)
 				equal(t, "events", []string{fmt.Sprintf("melts ×%d", count)}, r.recorded())
 			})
 		})
@@ -289,13 +283,13 @@ func TestSeriesIsRefreshedDuringAFlood(t *testing.T) {
 		for i := range 2040 { // in 34 minutes
 			r.tell("vanilla", "melts")
 			r.note("vanilla", fmt.Sprint("scoop ", i))
-			pass(time.Second)
+			kittest.Pass(time.Second)
 		}
 		melts := r.all()[0]
 		if since := time.Since(melts.Series.LastObservedTime.Time); melts.Note != "melts" || since > 3*time.Minute {
 			t.Errorf("%q was last seen %s ago", melts.Note, since) // the 1,024th was written 17 minutes ago
 		}
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "the series", "melts ×2040", r.recorded()[0])
 	})
 }
@@ -316,7 +310,7 @@ func TestFloodOfDifferentEvents(t *testing.T) {
 			if i < 25 {
 				want = append(want, fmt.Sprintf("scoop %d ×1", i))
 			}
-			pass(60 * time.Millisecond)
+			kittest.Pass(60 * time.Millisecond)
 		}
 		got := r.recorded()
 		equal(t, "the first events", want, got[:25])
@@ -324,7 +318,7 @@ func TestFloodOfDifferentEvents(t *testing.T) {
 			t.Errorf("%d events took %d requests", len(got), r.requests())
 		}
 		r.tell("chocolate", "melts")
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "events about another", []string{"melts ×1"}, r.recordedOf()["chocolate"])
 		got = r.recordedOf()["vanilla"]
 		equal(t, "the last event", "scoop 2999 ×1", got[len(got)-1])
@@ -332,7 +326,7 @@ func TestFloodOfDifferentEvents(t *testing.T) {
 			t.Errorf("they are out of order: %q", got)
 		}
 
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "events when nothing happens", len(got)+1, len(r.recorded()))
 		for i := range 25 {
 			r.note("vanilla", fmt.Sprint("bite ", i))
@@ -371,9 +365,9 @@ func TestWarningsHaveRoomInAFlood(t *testing.T) {
 			want = append(want, fmt.Sprintf("melts %d ×1", i))
 		}
 		equal(t, "events at once", want, r.recorded())
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "events a minute later", append(want, "melts 11 ×1"), r.recorded())
-		pass(30 * time.Minute)
+		kittest.Pass(30 * time.Minute)
 		equal(t, "events in the end", append(want, "melts 11 ×1", "freezes 11 ×1"), r.recorded())
 	})
 }
@@ -429,7 +423,7 @@ func TestSeriesSaysWhenItWasLastSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, 1)
 		r.tell("vanilla", "melts")
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		r.tell("vanilla", "melts")
 		synctest.Wait()
 		want := &eventsv1.EventSeries{Count: 2, LastObservedTime: metav1.NewMicroTime(time.Now())}
@@ -519,10 +513,10 @@ func TestFailures(t *testing.T) {
 				r := run(t, 2)
 				r.setFail(tt.fail)
 				r.tell("vanilla", "melts")
-				pass(time.Minute)
+				kittest.Pass(time.Minute)
 				r.tell("vanilla", "melts")
 				r.tell("vanilla", "is eaten")
-				pass(10 * time.Second)
+				kittest.Pass(10 * time.Second)
 				equal(t, "events", tt.want, r.recorded())
 				equal(t, "requests", tt.wantAsked, r.requests())
 				equal(t, "reports", tt.wantReports, reports.Take())
@@ -553,7 +547,7 @@ func TestEventsOfAnObjectKeepTheirOrder(t *testing.T) {
 				want[name] = append(want[name], fmt.Sprintf("scoop %d ×1", i))
 			}
 		}
-		pass(5 * time.Minute)
+		kittest.Pass(5 * time.Minute)
 		equal(t, "events", want, r.recordedOf())
 	})
 }
@@ -567,7 +561,7 @@ func TestOneObjectDoesNotDelayOthers(t *testing.T) {
 		r.tell("vanilla", "is eaten")
 		r.tell("chocolate", "melts")
 		r.tell("lemon", "melts")
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "events", []string{"chocolate", "lemon"}, r.objects())
 		equal(t, "busy", time.Minute, r.Busy())
 	})
@@ -583,9 +577,9 @@ func TestLastOfTooManyEventsAreKept(t *testing.T) {
 			r.tell("vanilla", fmt.Sprint("scoop ", i))
 		}
 		r.tell("chocolate", "melts")
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		r.setFail(nil)
-		pass(2 * time.Minute)
+		kittest.Pass(2 * time.Minute)
 		var want []string
 		for i := range 32 {
 			want = append(want, fmt.Sprintf("scoop %d ×1", 68+i))
@@ -603,9 +597,9 @@ func TestWarningsAmongTooManyEventsAreKept(t *testing.T) {
 		for i := range 100 {
 			r.Eventf(pod("vanilla"), nil, corev1.EventTypeNormal, "Scooped", "Scoop", "scoop %d", i)
 		}
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		r.setFail(nil)
-		pass(2 * time.Minute)
+		kittest.Pass(2 * time.Minute)
 		want := []string{"melts ×1"}
 		for i := range 24 { // of the 31 that were kept
 			want = append(want, fmt.Sprintf("scoop %d ×1", 69+i))
@@ -629,7 +623,7 @@ func TestEventThatIsBeingWrittenIsRecordedOnce(t *testing.T) {
 			r.tell("vanilla", fmt.Sprint("scoop ", i))
 			want = append(want, fmt.Sprintf("scoop %d ×1", i))
 		}
-		pass(2 * time.Minute)
+		kittest.Pass(2 * time.Minute)
 		equal(t, "events", want, r.recorded())
 	})
 }
@@ -824,7 +818,7 @@ func TestStopping(t *testing.T) {
 				r.tell("vanilla", "melts")
 				r.tell("vanilla", "is eaten")
 				r.tell("chocolate", "melts")
-				pass(time.Second)
+				kittest.Pass(time.Second)
 				reports.Take()
 				r.setFail(tt.after)
 				begin := time.Now()
@@ -852,7 +846,7 @@ func TestCountsAreWrittenWhenItStops(t *testing.T) {
 		for range 7 {
 			r.tell("vanilla", "melts")
 			r.tell("chocolate", "melts")
-			pass(time.Second)
+			kittest.Pass(time.Second)
 		}
 		equal(t, "events before", []string{"melts ×4", "melts ×4"}, r.recorded())
 		equal(t, "Run", nil, r.stop())
@@ -868,18 +862,18 @@ func TestExpiredEventIsCreatedAgain(t *testing.T) {
 		r := run(t, 1)
 		for range 5 {
 			r.tell("vanilla", "melts")
-			pass(time.Second)
+			kittest.Pass(time.Second)
 		}
 		equal(t, "events before", []string{"melts ×4"}, r.recorded())
 		r.expire()
 		for range 3 {
 			r.tell("vanilla", "melts")
-			pass(time.Second)
+			kittest.Pass(time.Second)
 		}
 		equal(t, "events", []string{"melts ×4"}, r.recorded()) // from the fifth to the eighth
 		r.tell("vanilla", "melts")
 		r.expire()
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "events that do not go on", nil, r.recorded())
 		equal(t, "reports", nil, reports.Take())
 		r.tell("vanilla", "melts")
@@ -902,7 +896,7 @@ func TestRepetitionOfAnEventThatIsBeingWritten(t *testing.T) {
 		for range 4 {
 			r.tell("vanilla", "melts")
 		}
-		pass(2 * time.Minute)
+		kittest.Pass(2 * time.Minute)
 		equal(t, "events", []string{"melts ×5"}, r.recorded())
 		equal(t, "requests", 3, r.requests())
 	})
@@ -922,7 +916,7 @@ func TestDroppedEventsAreLogged(t *testing.T) {
 			recorder.For("gadget-controller").Eventf(pod("vanilla"), nil, corev1.EventTypeNormal, "Scooped", "Scoop", "scoop %d", i)
 			synctest.Wait()
 		}
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		cancel()
 		equal(t, "Run", nil, <-ended)
 		equal(t, "number of events", 26, len(s.recorded()))
@@ -964,7 +958,7 @@ func TestOptionsOfTheLoop(t *testing.T) {
 		r.setFail(first(away, forbidden))
 		r.tell("vanilla", "melts")
 		r.tell("vanilla", "is eaten")
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		mu.Lock()
 		defer mu.Unlock()
 		// The loop may look once more, for the retry that a new event has overtaken.

@@ -24,6 +24,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
+
+	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 )
 
 // Objects come and go for as long as the process lives.
@@ -91,8 +93,7 @@ func TestMemoryOfEndedSeriesIsFreed(t *testing.T) {
 				}
 				r.mu.Unlock()
 
-				time.Sleep(12 * time.Minute)
-				synctest.Wait()
+				kittest.Pass(12 * time.Minute)
 				cancel()
 				if err := <-ended; err != nil {
 					t.Error(err)
@@ -117,8 +118,7 @@ func TestSeriesIsRememberedUntilItEnds(t *testing.T) {
 		for range 5 {
 			r.For("test").Eventf(pod, nil, corev1.EventTypeNormal, "Scooped", "Scoop", "again")
 			r.For("test").Eventf(pod, nil, corev1.EventTypeNormal, "Scooped", "Scoop", "at %s", time.Now())
-			time.Sleep(5 * time.Minute)
-			synctest.Wait()
+			kittest.Pass(5 * time.Minute)
 		}
 		r.mu.Lock()
 		var counts []int32

@@ -31,6 +31,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
+	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 	"nicoleh.io/k8s-controller/pkg/kit/preflight"
 )
 
@@ -179,11 +180,6 @@ func (s *server) lastHeard() time.Time {
 	return s.heard
 }
 
-func pass(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
-}
-
 func equal[T any](t *testing.T, what string, want, got T) {
 	t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -236,7 +232,7 @@ func TestHeard(t *testing.T) {
 				equal(t, "synced", true, informer.HasSynced())
 				filled := time.Now()
 				equal(t, "heard when the cache was filled", filled, s.lastHeard())
-				pass(time.Minute)
+				kittest.Pass(time.Minute)
 				equal(t, "heard after a minute without anything", filled, s.lastHeard())
 				tt.happens(s)
 				want := filled
@@ -256,7 +252,7 @@ func TestCacheThatNeverHeardAnything(t *testing.T) {
 		begin := time.Now()
 		s.becomes(broken, broken)
 		informer := s.start()
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "synced", false, informer.HasSynced())
 		equal(t, "heard", begin, s.lastHeard())
 	})
@@ -279,7 +275,7 @@ func TestFixedObstacleIsNoticedWithinASecond(t *testing.T) {
 				informer := s.start()
 				for _, is := range tt.is {
 					s.becomes(is, is)
-					pass(10 * time.Minute)
+					kittest.Pass(10 * time.Minute)
 				}
 				lists := s.lists()
 				if len(lists) < 61 {
@@ -291,7 +287,7 @@ func TestFixedObstacleIsNoticedWithinASecond(t *testing.T) {
 				}
 				mended := time.Now()
 				s.becomes(nil, nil)
-				pass(preflight.Interval)
+				kittest.Pass(preflight.Interval)
 				equal(t, "further lists", 1, len(s.lists())-len(lists))
 				if waited := s.lastHeard().Sub(mended); waited < 0 || waited > preflight.Interval {
 					t.Errorf("heard %s after it was mended", waited)
@@ -314,9 +310,9 @@ func TestReturnOfTheAPIServerIsNoticedWithinASecond(t *testing.T) {
 		away := &url.Error{Op: "Get", URL: "https://192.0.2.1", Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}
 		for range 3 {
 			s.becomes(away, away)
-			pass(time.Hour)
+			kittest.Pass(time.Hour)
 			s.becomes(nil, nil)
-			pass(3 * preflight.Interval) // the reflector waits as well, before its first try
+			kittest.Pass(3 * preflight.Interval) // the reflector waits as well, before its first try
 			if s.events == nil {
 				t.Fatal("the reflector does not watch")
 			}
@@ -340,9 +336,9 @@ func TestOtherErrorsAreRetriedByTheReflector(t *testing.T) {
 	bothWays(t, func(t *testing.T, s *server) {
 		s.start()
 		s.becomes(broken, broken)
-		pass(10 * time.Minute)
+		kittest.Pass(10 * time.Minute)
 		lists := len(s.lists())
-		pass(10 * time.Minute)
+		kittest.Pass(10 * time.Minute)
 		if more := len(s.lists()) - lists; more < 10 || more > 60 {
 			t.Errorf("%d lists in ten minutes", more)
 		}
@@ -367,15 +363,15 @@ func TestSilenceIsLogged(t *testing.T) {
 			bothWays(t, func(t *testing.T, s *server) {
 				s.start()
 				tt.happens(s)
-				pass(2 * time.Minute)
+				kittest.Pass(2 * time.Minute)
 				if early := slices.DeleteFunc(s.lines(), isOfClientGo); len(early) > 0 {
 					equal(t, "log at first", tt.want, early)
 				}
-				pass(time.Hour)
+				kittest.Pass(time.Hour)
 				equal(t, "log", tt.want, slices.DeleteFunc(s.lines(), isOfClientGo))
 
 				s.becomes(nil, nil)
-				pass(2 * time.Minute) // by then the reflector has tried again
+				kittest.Pass(2 * time.Minute) // by then the reflector has tried again
 				s.sends(watch.Bookmark, bookmark(nil))
 				equal(t, "heard", time.Now(), s.lastHeard())
 				equal(t, "log after the silence", append(tt.want, goingOn), slices.DeleteFunc(s.lines(), isOfClientGo))
@@ -389,7 +385,7 @@ func TestIdleCacheIsNotSilent(t *testing.T) {
 	bothWays(t, func(t *testing.T, s *server) {
 		s.start()
 		for range 60 {
-			pass(65 * time.Second)
+			kittest.Pass(65 * time.Second)
 			s.sends(watch.Bookmark, bookmark(nil))
 		}
 		equal(t, "log", nil, s.lines())
@@ -404,7 +400,7 @@ func TestFailingWatchIsLoggedOnce(t *testing.T) {
 		fails := func() {
 			lists := len(s.lists())
 			s.becomes(nil, forbidden) // the role has list, and not watch
-			pass(time.Hour)
+			kittest.Pass(time.Hour)
 			told++
 			is := slices.DeleteFunc(s.lines(), func(line string) bool { return !strings.HasPrefix(line, `"msg"="Failed to watch"`) })
 			equal(t, "times that it was told", told, len(is))
@@ -414,7 +410,7 @@ func TestFailingWatchIsLoggedOnce(t *testing.T) {
 		}
 		fails()
 		s.becomes(nil, nil)
-		pass(2 * time.Minute)
+		kittest.Pass(2 * time.Minute)
 		s.sends(watch.Bookmark, bookmark(nil))
 		fails()
 	})

@@ -23,6 +23,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/component-base/config"
 	"k8s.io/utils/ptr"
+
+	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 )
 
 // An old process is elected by the usual lease alone. A new one has a lease of its own,
@@ -92,8 +94,7 @@ func (c *candidate) finish(t *testing.T) {
 // requireWaits requires that the candidate does not lead for a minute, nor writes.
 func (c *candidate) requireWaits(t *testing.T) {
 	t.Helper()
-	time.Sleep(time.Minute)
-	synctest.Wait()
+	kittest.Pass(time.Minute)
 	if isDone(c.leads) {
 		t.Error("two lead")
 	}
@@ -298,8 +299,7 @@ func TestOldAndNewInAnyOrder(t *testing.T) {
 					isCut.Store(!isCut.Load())
 				}
 				for range random.IntN(20) {
-					time.Sleep(time.Second)
-					synctest.Wait()
+					kittest.Pass(time.Second)
 					var writers int
 					for _, c := range running {
 						if c.write(http.MethodPost) == nil {

@@ -144,8 +144,7 @@ func TestOneLeadsAndHandsOverAtOnce(t *testing.T) {
 			t.Fatal("the only candidate does not lead at once")
 		}
 		b := run(t, client, slow)
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		kittest.Pass(time.Minute)
 		if isDone(b.leads) {
 			t.Fatal("two lead")
 		}
@@ -157,8 +156,7 @@ func TestOneLeadsAndHandsOverAtOnce(t *testing.T) {
 		}
 
 		a.stop()
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		kittest.Pass(time.Minute)
 		if isDone(b.leads) || holder(t, client) != a.lock.Identity() {
 			t.Fatal("the lease was given away before the work was done")
 		}
@@ -281,8 +279,7 @@ func TestLeaderThatCannotRenewEndsAtTheDeadline(t *testing.T) {
 		})
 		a := run(t, client, usual)
 		<-a.leads
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		kittest.Pass(time.Minute)
 		isAway.Store(true)
 		start := time.Now()
 		time.Sleep(5 * time.Second)
@@ -357,8 +354,7 @@ func TestLeaderWhoseLeaseIsDeletedEnds(t *testing.T) {
 				}
 				a := run(t, client, usual)
 				<-a.leads
-				time.Sleep(time.Minute)
-				synctest.Wait()
+				kittest.Pass(time.Minute)
 				if err := client.CoordinationV1().Leases("gadget-system").Delete(t.Context(), "gadget-controller", metav1.DeleteOptions{}); err != nil {
 					t.Fatal(err)
 				}
@@ -390,8 +386,7 @@ func TestNoTwoProcessesWriteWhenLeasesAreDeleted(t *testing.T) {
 		<-leader.leads
 		for range 20 {
 			next := run(t, client, usual)
-			time.Sleep(5 * time.Second)
-			synctest.Wait()
+			kittest.Pass(5 * time.Second)
 			if err := client.CoordinationV1().Leases("gadget-system").Delete(t.Context(), "gadget-controller", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
@@ -422,8 +417,7 @@ func TestOldWatchEventsDoNotEndATerm(t *testing.T) {
 		news.Modify(lease("", 1))
 		news.Delete(lease("its-predecessor", 15))
 		news.Add(lease(a.lock.Identity(), 15))
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		kittest.Pass(time.Minute)
 		select {
 		case err := <-a.ended:
 			t.Fatalf("Run = %v", err)
@@ -613,8 +607,7 @@ func TestErrorIsLoggedOnce(t *testing.T) {
 				return errors.New("the work failed")
 			})
 		}()
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		kittest.Pass(time.Minute)
 		log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
 		if n := strings.Count(log, "Cannot get the lease"); n != 1 {
 			t.Errorf("told %d times:\n%s", n, difftest.Clip(log))

@@ -28,6 +28,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 	"nicoleh.io/k8s-controller/pkg/kit/preflight"
 )
 
@@ -157,12 +158,6 @@ func isDone(done <-chan error, err *error) bool {
 	default:
 		return false
 	}
-}
-
-// pass lets time pass and everything settle.
-func pass(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
 }
 
 func equal[T any](t *testing.T, what string, want, got T) {
@@ -311,7 +306,7 @@ func TestObstaclesAreWaitedFor(t *testing.T) {
 				var err error
 				for i, is := range tt.is {
 					c.becomes(is)
-					pass(time.Minute)
+					kittest.Pass(time.Minute)
 					if isDone(done, &err) {
 						t.Fatalf("did not wait for the end of obstacle %d: %v", i, err)
 					}
@@ -333,7 +328,7 @@ func TestEndOfAnObstacleIsNoticedWithinASecond(t *testing.T) {
 		c := newCluster(t, true)
 		c.becomes(missing)
 		done := c.await(t.Context(), gadgets)
-		pass(10*time.Second + 1)
+		kittest.Pass(10*time.Second + 1)
 		equal(t, "requests in ten seconds", 11, len(c.requests()))
 		c.becomes(well)
 		begin := time.Now()
@@ -348,9 +343,9 @@ func TestHangingRequestIsRepeated(t *testing.T) {
 		c := newCluster(t, true)
 		c.becomes(hang)
 		done := c.await(t.Context(), gadgets)
-		pass(10*time.Second - 1)
+		kittest.Pass(10*time.Second - 1)
 		equal(t, "log within its patience", []string{}, c.lines())
-		pass(1)
+		kittest.Pass(1)
 		equal(t, "log afterwards", []string{mute}, c.lines())
 		c.becomes(well)
 		begin := time.Now()
@@ -375,7 +370,7 @@ func TestResourcesAreWaitedForInOrder(t *testing.T) {
 			}
 		})
 		done := c.await(t.Context(), gadgets, pods)
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		want := []string{`"msg"="Waiting" "for"="pods" "namespace"="shop" "because"="permission is missing" "remedy"="ask an administrator"`}
 		equal(t, "log", want, c.lines())
 		c.becomes(well)
@@ -434,7 +429,7 @@ func TestStopping(t *testing.T) {
 				errMelted := errors.New("melted")
 				ctx, cancel := context.WithCancelCause(t.Context())
 				done := c.await(ctx, gadgets)
-				pass(500 * time.Millisecond)
+				kittest.Pass(500 * time.Millisecond)
 				said := c.lines()
 				begin := time.Now()
 				cancel(errMelted)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
+	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 	"nicoleh.io/k8s-controller/pkg/kit/throttle"
 )
 
@@ -59,11 +60,6 @@ func (c *crowd) wake(name cache.ObjectName, after time.Duration) {
 	})
 }
 
-func pass(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
-}
-
 func TestOneReportPerWindow(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *crowd) {
 		if !c.AllowReport(vanilla) {
@@ -73,7 +69,7 @@ func TestOneReportPerWindow(t *testing.T) {
 		if c.AllowReport(vanilla) {
 			t.Error("reported twice in a window")
 		}
-		pass(window)
+		kittest.Pass(window)
 		if c.woke[vanilla] != 1 {
 			t.Errorf("woken %d times after a window, want once", c.woke[vanilla])
 		}
@@ -109,7 +105,7 @@ func TestBudgetOfAnObject(t *testing.T) {
 				}
 				for range 600 { // a minute
 					write(vanilla)
-					pass(100 * time.Millisecond)
+					kittest.Pass(100 * time.Millisecond)
 				}
 				if want := tt.atOnce + 6; writes < want-2 || writes > want+1 {
 					t.Errorf("%d writes in the first minute, want about %d", writes, want)
@@ -117,7 +113,7 @@ func TestBudgetOfAnObject(t *testing.T) {
 				writes = 0
 				for range 6000 {
 					write(vanilla)
-					pass(100 * time.Millisecond)
+					kittest.Pass(100 * time.Millisecond)
 				}
 				if writes < 58 || writes > 61 {
 					t.Errorf("%d writes in ten minutes, want 60", writes)
@@ -133,7 +129,7 @@ func TestWaitingObjectsAreWoken(t *testing.T) {
 		for c.AllowUrgent(vanilla) {
 			c.Reported(vanilla)
 		}
-		pass(11 * time.Second)
+		kittest.Pass(11 * time.Second)
 		if c.woke[vanilla] == 0 || !c.AllowUrgent(vanilla) {
 			t.Errorf("woken %d times, want once there is room", c.woke[vanilla])
 		}
@@ -158,14 +154,14 @@ func TestLineIsFair(t *testing.T) {
 		for i := range objects {
 			report(other(i))
 		}
-		pass(10 * time.Second)
+		kittest.Pass(10 * time.Second)
 		mu.Lock()
 		early := len(order)
 		mu.Unlock()
 		if early < 25 || early > 32 {
 			t.Errorf("%d reports after ten seconds, want ten at once and two a second", early)
 		}
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		mu.Lock()
 		defer mu.Unlock()
 		for i := range objects {
@@ -183,7 +179,7 @@ func TestLineThatEmptiesAdvancesAtOnce(t *testing.T) {
 		for i := range objects {
 			c.Reported(other(i))
 		}
-		pass(window)
+		kittest.Pass(window)
 		for i := range objects {
 			if c.AllowReport(other(i)) {
 				t.Fatalf("object %d need not wait behind so many", i)
@@ -195,7 +191,7 @@ func TestLineThatEmptiesAdvancesAtOnce(t *testing.T) {
 		for i := range objects {
 			c.CancelReport(other(i))
 		}
-		pass(61 * time.Second) // a great number of urgent ones holds up the others for a minute
+		kittest.Pass(61 * time.Second) // a great number of urgent ones holds up the others for a minute
 		if c.woke[vanilla] == 0 || !c.AllowReport(vanilla) {
 			t.Error("it still waits, though nobody else does")
 		}
@@ -230,14 +226,14 @@ func TestRetriesCatchUpAtOnce(t *testing.T) {
 			c.Wrote(other(i), true)
 			retry(other(i))
 		}
-		pass(10 * time.Minute)
+		kittest.Pass(10 * time.Minute)
 		mu.Lock()
 		if attempts < 1000 || attempts > 1300 {
 			t.Errorf("%d attempts in ten minutes, want two a second", attempts)
 		}
 		isBroken = false
 		mu.Unlock()
-		pass(2 * time.Minute)
+		kittest.Pass(2 * time.Minute)
 		mu.Lock()
 		defer mu.Unlock()
 		if done != objects {
@@ -267,11 +263,11 @@ func TestRetriesOfOneNamespaceDelayNoOther(t *testing.T) {
 			c.Wrote(other(i), true)
 			c.wake(other(i), time.Second)
 		}
-		pass(10 * time.Second)
+		kittest.Pass(10 * time.Second)
 		few := cache.NewObjectName("parlor", "vanilla")
 		c.Wrote(few, true)
 		c.wake(few, time.Second)
-		pass(4 * time.Second)
+		kittest.Pass(4 * time.Second)
 		mu.Lock()
 		defer mu.Unlock()
 		if tries["parlor"] == 0 {
@@ -294,7 +290,7 @@ func TestUnusedTurnExpires(t *testing.T) {
 				if ask(c, vanilla) {
 					t.Fatal("it need not wait behind so many")
 				}
-				pass(3 * time.Minute)
+				kittest.Pass(3 * time.Minute)
 				if c.woke[vanilla] == 0 || !ask(c, vanilla) {
 					t.Error("it waits for those that do not use their turn")
 				}

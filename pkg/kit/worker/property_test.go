@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"pgregory.net/rapid"
 
+	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
@@ -148,11 +149,11 @@ func play(t *testing.T, p plan, during time.Duration) []event {
 			l.AddAfter(name, a.after)
 		}
 	}()
-	pass(during)
+	kittest.Pass(during)
 	h.note("cancel", 0, ending{})
 	cancel()
 	<-returned
-	pass(time.Hour) // in which nothing more may happen
+	kittest.Pass(time.Hour) // in which nothing more may happen
 	return h.events
 }
 
@@ -307,7 +308,7 @@ func TestNoObjectStarvesAnother(t *testing.T) {
 			waiting = true
 			mu.Unlock()
 			l.Add(chocolate)
-			pass(time.Second)
+			kittest.Pass(time.Second)
 			if waiting {
 				t.Error("chocolate was never synced")
 			}

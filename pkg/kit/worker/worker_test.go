@@ -26,6 +26,7 @@ import (
 	"k8s.io/klog/v2/ktesting"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
@@ -96,12 +97,6 @@ func run(t *testing.T, workers int, sync worker.Sync, opts ...worker.Option) (*w
 	})
 	synctest.Wait()
 	return l, j
-}
-
-// pass lets time pass and everything settle.
-func pass(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
 }
 
 func equal[T any](t *testing.T, what string, want, got T) {
@@ -265,7 +260,7 @@ func TestWhatFollowsASync(t *testing.T) {
 					return tt.again, tt.err
 				})
 				l.Add(vanilla)
-				pass(time.Hour)
+				kittest.Pass(time.Hour)
 
 				equal(t, "starts of syncs", tt.wantStarts, got.starts)
 				equal(t, "result of the first sync", tt.wantResult, got.results[0])
@@ -287,7 +282,7 @@ func TestOneObjectDoesNotStopAnother(t *testing.T) {
 		})
 		l.Add(vanilla)
 		l.Add(chocolate)
-		pass(8 * time.Millisecond) // vanilla: 0 and 5 ms
+		kittest.Pass(8 * time.Millisecond) // vanilla: 0 and 5 ms
 
 		equal(t, "healthy syncs", 1, healthy)
 		equal(t, "results", []worker.Result{worker.Panicked, worker.Synced, worker.Panicked}, got.results)
@@ -305,7 +300,7 @@ func TestBackOffDoublesUpToAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, got := run(t, 1, func(context.Context, cache.ObjectName) (time.Duration, error) { return 0, errMelted })
 		l.Add(vanilla)
-		pass(24 * time.Hour)
+		kittest.Pass(24 * time.Hour)
 
 		wantPause := 5 * time.Millisecond
 		for i := range len(got.starts) - 1 {
@@ -332,9 +327,9 @@ func TestBackOffStartsAfreshOnceItHasEnded(t *testing.T) {
 					return 0, err
 				})
 				l.Add(vanilla)
-				pass(time.Second)
+				kittest.Pass(time.Second)
 				l.Add(vanilla)
-				pass(time.Second)
+				kittest.Pass(time.Second)
 
 				equal(t, "starts of syncs", []time.Duration{
 					0, 5 * time.Millisecond, 15 * time.Millisecond,
@@ -383,9 +378,9 @@ func TestWhatEndsAHold(t *testing.T) {
 					return 0, tt.err
 				})
 				l.Add(vanilla)
-				pass(2 * time.Millisecond)
+				kittest.Pass(2 * time.Millisecond)
 				tt.change(l, vanilla)
-				pass(time.Hour)
+				kittest.Pass(time.Hour)
 				equal(t, "start of the second sync", tt.wantSecond, got.starts[1])
 			})
 		})
@@ -401,9 +396,9 @@ func TestAnUrgentChangeEndsOnlyTheRestOfAHold(t *testing.T) {
 			return 0, err
 		}, worker.WithRateLimiter(workqueue.NewTypedItemFastSlowRateLimiter[cache.ObjectName](time.Minute, time.Minute, 1)))
 		l.Add(vanilla)
-		pass(time.Millisecond)
+		kittest.Pass(time.Millisecond)
 		l.AddUrgent(vanilla)
-		pass(30 * time.Second)
+		kittest.Pass(30 * time.Second)
 		equal(t, "starts of syncs", []time.Duration{0, time.Second}, got.starts)
 	})
 }
@@ -416,9 +411,9 @@ func TestUrgentChangeDuringAFailingSyncIsSyncedAfterIt(t *testing.T) {
 			return 0, errMelted
 		}, worker.WithRateLimiter(workqueue.NewTypedItemFastSlowRateLimiter[cache.ObjectName](time.Minute, time.Minute, 1)))
 		l.Add(vanilla)
-		pass(500 * time.Millisecond)
+		kittest.Pass(500 * time.Millisecond)
 		l.AddUrgent(vanilla)
-		pass(10 * time.Second)
+		kittest.Pass(10 * time.Second)
 		equal(t, "starts of syncs", []time.Duration{0, time.Second}, got.starts)
 	})
 }
@@ -433,7 +428,7 @@ func TestReportOfAFailureDoesNotEndItsBackOff(t *testing.T) {
 			return 0, errMelted
 		})
 		l.Add(vanilla)
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		// 5 ms, doubled each time: 13 retries take 41 s, one more would take 82.
 		equal(t, "syncs in a minute", 14, len(got.starts))
 	})
@@ -444,10 +439,10 @@ func TestManyAdditionsBecomeOneSync(t *testing.T) {
 		l, got := run(t, 4, func(context.Context, cache.ObjectName) (time.Duration, error) { return 0, nil })
 		for range 100 {
 			l.AddAfter(vanilla, time.Second)
-			pass(time.Millisecond)
+			kittest.Pass(time.Millisecond)
 		}
 		l.AddAfter(vanilla, 500*time.Millisecond)
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "starts of syncs", []time.Duration{600 * time.Millisecond}, got.starts)
 	})
 }
@@ -459,10 +454,10 @@ func TestChangeDuringASyncIsSyncedAfterIt(t *testing.T) {
 			return 0, nil
 		})
 		l.Add(vanilla)
-		pass(500 * time.Millisecond)
+		kittest.Pass(500 * time.Millisecond)
 		l.Add(vanilla)
 		l.Add(vanilla)
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "starts of syncs", []time.Duration{0, time.Second}, got.starts)
 	})
 }
@@ -492,7 +487,7 @@ func TestRunBeginsWithItsKeys(t *testing.T) {
 		synctest.Wait()
 		l.Add(cache.NewObjectName("default", "just came"))
 		close(gadgets.done)
-		pass(2 * time.Hour)
+		kittest.Pass(2 * time.Hour)
 		equal(t, "syncs", []string{"just came", "vanilla", "chocolate"}, got)
 	})
 }
@@ -531,7 +526,7 @@ func TestNothingIsSyncedBeforeTheCachesAreReady(t *testing.T) {
 		synctest.Wait()
 		l.Add(vanilla)
 		close(gadgets.done)
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "syncs while a cache is not ready", 0, syncs)
 
 		close(pods.done)
@@ -613,17 +608,17 @@ func TestStoppingWaitsForRunningSyncs(t *testing.T) {
 		l.Add(chocolate)
 
 		cancel()
-		pass(59 * time.Second)
+		kittest.Pass(59 * time.Second)
 		select {
 		case <-returned:
 			t.Fatal("Run returned before its worker did")
 		default:
 		}
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		equal(t, "Run", nil, <-returned)
 		l.Add(chocolate)
 		l.AddAfter(chocolate, time.Second)
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "started syncs", []string{"vanilla"}, started)
 		equal(t, "finished syncs", []string{"vanilla"}, finished)
 	})
@@ -654,13 +649,13 @@ func TestBusyIsTheLongestRunningSync(t *testing.T) {
 		})
 		equal(t, "idle", 0, l.Busy())
 		l.Add(vanilla)
-		pass(20 * time.Second)
+		kittest.Pass(20 * time.Second)
 		l.Add(chocolate)
-		pass(30 * time.Second)
+		kittest.Pass(30 * time.Second)
 		equal(t, "both running", 50*time.Second, l.Busy())
-		pass(20 * time.Second)
+		kittest.Pass(20 * time.Second)
 		equal(t, "the younger running", 50*time.Second, l.Busy())
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "idle again", 0, l.Busy())
 	})
 }
