@@ -25,7 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	applyconfigurations "k8s.io/client-go/applyconfigurations"
 	kubeinformers "k8s.io/client-go/informers"
 	kubefake "k8s.io/client-go/kubernetes/fake"
@@ -80,11 +79,7 @@ func newCluster(t *testing.T) *cluster {
 			obj, err := c.react(action)
 			return true, obj, err
 		})
-		f.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
-			wanted := action.(clienttesting.WatchActionImpl)
-			watching, err := c.watches.Watch(wanted.GetResource(), wanted.GetNamespace(), wanted.GetWatchRestrictions().Labels, wanted.ListOptions.ResourceVersion)
-			return true, watching, err
-		})
+		f.PrependWatchReactor("*", c.watches.React)
 	}
 	return c
 }

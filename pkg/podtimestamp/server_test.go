@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata/fake"
 	"k8s.io/client-go/metadata/metadatainformer"
 	clienttesting "k8s.io/client-go/testing"
@@ -62,11 +61,7 @@ func newServer(t *testing.T) *server {
 		pod, err := s.patch(patch.GetName(), patch.GetPatch())
 		return true, pod, err
 	})
-	s.client.PrependWatchReactor("pods", func(action clienttesting.Action) (bool, watch.Interface, error) {
-		since := action.(clienttesting.WatchActionImpl).ListOptions.ResourceVersion
-		watching, err := s.Watch(Resource, "", nil, since)
-		return true, watching, err
-	})
+	s.client.PrependWatchReactor("pods", s.React)
 	return s
 }
 

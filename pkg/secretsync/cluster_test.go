@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	kubeinformers "k8s.io/client-go/informers"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	metadatafake "k8s.io/client-go/metadata/fake"
@@ -103,11 +102,7 @@ func newCluster(t *testing.T) *cluster {
 		return true, obj, err
 	}
 	c.kube.PrependReactor("*", "*", react)
-	c.kube.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
-		restrictions := action.(clienttesting.WatchActionImpl)
-		watching, err := c.Watch(action.GetResource(), action.GetNamespace(), restrictions.GetWatchRestrictions().Labels, restrictions.ListOptions.ResourceVersion)
-		return true, watching, err
-	})
+	c.kube.PrependWatchReactor("*", c.React)
 	c.metadata.PrependReactor("list", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		c.mu.Lock()
 		defer c.mu.Unlock()

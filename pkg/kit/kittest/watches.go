@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	clienttesting "k8s.io/client-go/testing"
 )
 
 // Change is what a write did to an object. Before is nil if it was created, and After is
@@ -51,6 +52,13 @@ func (w *Watches) Watch(resource schema.GroupVersionResource, namespace string, 
 	}
 	w.flushUnlessHeld(s)
 	return s.watcher, nil
+}
+
+// React begins the watch that a fake clientset is asked for. It is a WatchReactionFunc.
+func (w *Watches) React(action clienttesting.Action) (handled bool, watching watch.Interface, err error) {
+	asked := action.(clienttesting.WatchActionImpl)
+	watching, err = w.Watch(asked.GetResource(), asked.GetNamespace(), asked.GetWatchRestrictions().Labels, asked.ListOptions.ResourceVersion)
+	return true, watching, err
 }
 
 // Send sends a change to all watches that show the object.
