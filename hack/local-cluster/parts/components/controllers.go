@@ -115,14 +115,14 @@ func runControllers(ctx context.Context, options managerOptions) error {
 		return err
 	}
 	var runs []func(context.Context)
-	for name, c := range constructors() {
+	for _, c := range constructors() {
 		identity, err := m.identity(c.account)
 		if err != nil {
-			return fmt.Errorf("creating clients for %s: %w", name, err)
+			return fmt.Errorf("creating clients for %s: %w", c.account, err)
 		}
 		run, err := c.create(ctx, identity)
 		if err != nil {
-			return fmt.Errorf("creating %s: %w", name, err)
+			return fmt.Errorf("creating a controller for %s: %w", c.account, err)
 		}
 		runs = append(runs, run)
 	}
@@ -190,26 +190,26 @@ type constructor struct {
 	create  func(context.Context, *identity) (run func(context.Context), err error)
 }
 
-// constructors returns those of all controllers, by name: those that own Pods, those
-// that clean up, and those that fill a new namespace.
-func constructors() map[string]constructor {
-	return map[string]constructor{
-		"clusterrole-aggregation-controller":          {"clusterrole-aggregation-controller", newClusterRoleAggregation},
-		"daemonset-controller":                        {"daemon-set-controller", newDaemonSet},
-		"deployment-controller":                       {"deployment-controller", newDeployment},
-		"disruption-controller":                       {"disruption-controller", newDisruption},
-		"garbage-collector-controller":                {"generic-garbage-collector", newGarbageCollector},
-		"horizontal-pod-autoscaler-controller":        {"horizontal-pod-autoscaler", newHorizontalPodAutoscaler},
-		"namespace-controller":                        {"namespace-controller", newNamespace},
-		"node-lifecycle-controller":                   {"node-controller", newNodeLifecycle},
-		"pod-garbage-collector-controller":            {"pod-garbage-collector", newPodGC},
-		"replicaset-controller":                       {"replicaset-controller", newReplicaSet},
-		"resourcequota-controller":                    {"resourcequota-controller", newResourceQuota},
-		"root-ca-certificate-publisher-controller":    {"root-ca-cert-publisher", newRootCAPublisher},
-		"serviceaccount-controller":                   {"service-account-controller", newServiceAccount},
-		"serviceaccount-token-controller":             {tokensAccount, newServiceAccountToken},
-		"taint-eviction-controller":                   {"node-controller", newTaintEviction},
-		"validatingadmissionpolicy-status-controller": {"validatingadmissionpolicy-status-controller", newPolicyStatus}, // checks the types of expressions
+// constructors returns those of all controllers: those that own Pods, those that clean
+// up, and those that fill a new namespace.
+func constructors() []constructor {
+	return []constructor{
+		{"clusterrole-aggregation-controller", newClusterRoleAggregation},
+		{"daemon-set-controller", newDaemonSet},
+		{"deployment-controller", newDeployment},
+		{"disruption-controller", newDisruption},
+		{"generic-garbage-collector", newGarbageCollector},
+		{"horizontal-pod-autoscaler", newHorizontalPodAutoscaler},
+		{"namespace-controller", newNamespace},
+		{"node-controller", newNodeLifecycle},
+		{"pod-garbage-collector", newPodGC},
+		{"replicaset-controller", newReplicaSet},
+		{"resourcequota-controller", newResourceQuota},
+		{"root-ca-cert-publisher", newRootCAPublisher},
+		{"service-account-controller", newServiceAccount},
+		{tokensAccount, newServiceAccountToken},
+		{"node-controller", newTaintEviction},
+		{"validatingadmissionpolicy-status-controller", newPolicyStatus}, // checks the types of expressions
 	}
 }
 
