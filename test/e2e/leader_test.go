@@ -176,7 +176,7 @@ func TestLeaderWhoseRenewalHangsGoesOn(t *testing.T) {
 			io.Copy(io.Discard, r.Body) //nolint:errcheck // the server does not notice that the client is gone before the body has been read
 			<-r.Context().Done()
 		}
-	}, "-leader-elect", "-leader-elect-lease-duration=25s", "-leader-elect-renew-deadline=20s")
+	}, elect...)
 	eventuallyLeads(t, n, c)
 	for i := range 2 {
 		hangs.Add(1)
