@@ -18,8 +18,8 @@ func OrNil[T any](object *T, err error) (*T, error) {
 	return object, err
 }
 
-// Must returns what a lister or an index has found. They fail only if an index was never set
-// up; that is reported, and the list is empty.
+// Must returns what a lister or an index has found. They fail only if an index was never
+// set up; that is reported, and the list is empty.
 func Must[T any](objects []T, err error) []T {
 	if err != nil {
 		utilruntime.HandleError(err)

@@ -171,8 +171,8 @@ func validate(config config.LeaderElectionConfiguration) error {
 
 // Run waits until this process leads, and then calls work, whose context ends with ctx.
 // After work has returned, Run releases the lease, unless a write has just ended without a
-// response, and returns the error of work. It returns nil if ctx ends before the process leads. If the lease is lost, Run returns
-// ErrLost without waiting for work.
+// response, and returns the error of work. It returns nil if ctx ends before the process
+// leads. If the lease is lost, Run returns ErrLost without waiting for work.
 func (e *Election) Run(ctx context.Context, work func(context.Context) error) error {
 	logger := klog.FromContext(ctx).WithValues("lease", e.lock.Describe())
 	e.lock.logger = logger
@@ -575,7 +575,7 @@ func (l *lock) doubt() {
 func (l *lock) inDoubt(period time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.doubtful.IsZero() && l.clock.Since(l.doubtful) < period
+	return l.clock.Since(l.doubtful) < period
 }
 
 // lose records that this process has lost the lease, if it held it.
