@@ -76,7 +76,13 @@ clean: ## Remove what was built here (caches stay)
 ##@ Tests (RUN=regexp selects, TESTFLAGS adds flags)
 
 .PHONY: test
-test: test-unit test-local-cluster test-e2e test-install test-monitoring test-example ## All of them
+test: test-side-by-side test-e2e ## All of them
+
+# Each of these leaves a part of two cores idle; test-e2e does not.
+.PHONY: test-side-by-side
+test-side-by-side: ## All but test-e2e, three at a time
+	$(MAKE) --jobs=3 $(if $(filter output-sync,$(.FEATURES)),--output-sync) \
+		test-example test-unit test-install test-local-cluster test-monitoring
 
 .PHONY: test-unit
 test-unit: ## Tests that need nothing but this process; of fuzz tests, the seeds
