@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
 )
@@ -64,6 +65,7 @@ func TestClustersSideBySide(t *testing.T) {
 	}
 
 	t.Run("a Deployment gets ready Pods", func(t *testing.T) { deploymentGetsReadyPods(t, first) })
+	t.Run("a StatefulSet gets ready Pods, and its Service finds them", func(t *testing.T) { statefulSetGetsReadyPods(t, first) })
 	t.Run("the server is verified", func(t *testing.T) { serverIsVerified(t, first, second) })
 	t.Run("a service account may do what it was given", func(t *testing.T) { serviceAccountObeysRBAC(t, first) })
 	t.Run("an image that cannot be pulled", func(t *testing.T) { imageCannotBePulled(t, first) })
@@ -101,6 +103,47 @@ func deploymentGetsReadyPods(t *testing.T, c *cluster.Cluster) {
 			t.Errorf("Pod %s is %s, container %+v", pod.Name, pod.Status.Phase, pod.Status.ContainerStatuses[0])
 		}
 	}
+}
+
+func statefulSetGetsReadyPods(t *testing.T, c *cluster.Cluster) {
+	client, labels := clientOf(t, c.RESTConfig()), map[string]string{"app": "db"}
+	if _, err := client.CoreV1().Services("default").Create(t.Context(), &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "db"},
+		Spec:       corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Selector: labels, Ports: []corev1.ServicePort{{Port: 5432}}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.AppsV1().StatefulSets("default").Create(t.Context(), &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "db"},
+		Spec: appsv1.StatefulSetSpec{
+			Replicas:    ptr.To[int32](2),
+			ServiceName: "db",
+			Selector:    &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "db", Image: "postgres"}}},
+			},
+		},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the StatefulSet is available", func(ctx context.Context) (bool, error) {
+		got, err := client.AppsV1().StatefulSets("default").Get(ctx, "db", metav1.GetOptions{})
+		return err == nil && got.Status.AvailableReplicas == 2, err
+	})
+	eventually(t, "the Service has both Pods as endpoints, by their host names", func(ctx context.Context) (bool, error) {
+		slices, err := client.DiscoveryV1().EndpointSlices("default").List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=db"})
+		if err != nil {
+			return false, err
+		}
+		ready := map[string]bool{}
+		for _, slice := range slices.Items {
+			for _, endpoint := range slice.Endpoints {
+				ready[ptr.Deref(endpoint.Hostname, "")] = ptr.Deref(endpoint.Conditions.Ready, false)
+			}
+		}
+		return ready["db-0"] && ready["db-1"], nil
+	})
 }
 
 func serverIsVerified(t *testing.T, c, other *cluster.Cluster) {

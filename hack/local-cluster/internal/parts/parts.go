@@ -137,7 +137,7 @@ func cacheDir() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("finding the cache (or set %s): %w", CacheEnv, err)
 	}
-	return filepath.Join(dir, "k8s-controller", "local-cluster"), nil
+	return filepath.Join(dir, "local-cluster"), nil
 }
 
 // identify returns the version of Kubernetes and a key that is different for

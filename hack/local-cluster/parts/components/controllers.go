@@ -41,6 +41,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/daemon"
 	"k8s.io/kubernetes/pkg/controller/deployment"
 	"k8s.io/kubernetes/pkg/controller/disruption"
+	"k8s.io/kubernetes/pkg/controller/endpointslice"
 	"k8s.io/kubernetes/pkg/controller/garbagecollector"
 	"k8s.io/kubernetes/pkg/controller/namespace"
 	"k8s.io/kubernetes/pkg/controller/nodelifecycle"
@@ -49,6 +50,7 @@ import (
 	"k8s.io/kubernetes/pkg/controller/replicaset"
 	"k8s.io/kubernetes/pkg/controller/resourcequota"
 	accounts "k8s.io/kubernetes/pkg/controller/serviceaccount"
+	"k8s.io/kubernetes/pkg/controller/statefulset"
 	"k8s.io/kubernetes/pkg/controller/tainteviction"
 	"k8s.io/kubernetes/pkg/controller/validatingadmissionpolicystatus"
 	"k8s.io/kubernetes/pkg/generated/openapi"
@@ -190,14 +192,15 @@ type constructor struct {
 	create  func(context.Context, *identity) (run func(context.Context), err error)
 }
 
-// constructors returns those of all controllers: those that own Pods, those that clean
-// up, and those that fill a new namespace.
+// constructors returns those of all controllers: those that own Pods or find them, those
+// that clean up, and those that fill a new namespace.
 func constructors() []constructor {
 	return []constructor{
 		{"clusterrole-aggregation-controller", newClusterRoleAggregation},
 		{"daemon-set-controller", newDaemonSet},
 		{"deployment-controller", newDeployment},
 		{"disruption-controller", newDisruption},
+		{"endpointslice-controller", newEndpointSlice},
 		{"generic-garbage-collector", newGarbageCollector},
 		{"horizontal-pod-autoscaler", newHorizontalPodAutoscaler},
 		{"namespace-controller", newNamespace},
@@ -207,6 +210,7 @@ func constructors() []constructor {
 		{"resourcequota-controller", newResourceQuota},
 		{"root-ca-cert-publisher", newRootCAPublisher},
 		{"service-account-controller", newServiceAccount},
+		{"statefulset-controller", newStatefulSet},
 		{tokensAccount, newServiceAccountToken},
 		{"node-controller", newTaintEviction},
 		{"validatingadmissionpolicy-status-controller", newPolicyStatus}, // checks the types of expressions
@@ -290,6 +294,14 @@ func newDisruption(ctx context.Context, id *identity) (func(context.Context), er
 		id.informers.Core().V1().ReplicationControllers(), id.informers.Apps().V1().ReplicaSets(),
 		id.informers.Apps().V1().Deployments(), id.informers.Apps().V1().StatefulSets(),
 		id.client, id.mapper, scales, id.client.Discovery()).Run, nil
+}
+
+func newEndpointSlice(ctx context.Context, id *identity) (func(context.Context), error) {
+	const perSlice, atOnce = 100, 0
+	c := endpointslice.NewController(ctx,
+		id.informers.Core().V1().Pods(), id.informers.Core().V1().Services(), id.informers.Core().V1().Nodes(),
+		id.informers.Discovery().V1().EndpointSlices(), perSlice, id.client, atOnce)
+	return workers(c.Run, 5), nil
 }
 
 func newGarbageCollector(ctx context.Context, id *identity) (func(context.Context), error) {
@@ -456,6 +468,13 @@ func newServiceAccountToken(ctx context.Context, id *identity) (func(context.Con
 	if err != nil {
 		return nil, err
 	}
+	return workers(c.Run, 5), nil
+}
+
+func newStatefulSet(ctx context.Context, id *identity) (func(context.Context), error) {
+	c := statefulset.NewStatefulSetController(ctx,
+		id.informers.Core().V1().Pods(), id.informers.Apps().V1().StatefulSets(),
+		id.informers.Core().V1().PersistentVolumeClaims(), id.informers.Apps().V1().ControllerRevisions(), id.client)
 	return workers(c.Run, 5), nil
 }
 
