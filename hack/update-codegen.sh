@@ -13,6 +13,7 @@ module=$(go list -m)
 api="${module}/pkg/apis/samplecontroller/v1alpha1"
 generated=pkg/generated
 header=(--go-header-file hack/boilerplate.go.txt)
+plurals=(--plural-exceptions Icecream:Icecreams)
 
 rm -rf "${generated}" pkg/apis/*/*/zz_generated.*.go
 
@@ -22,18 +23,18 @@ go tool applyconfiguration-gen "${header[@]}" \
   --output-dir "${generated}/applyconfiguration" \
   --output-pkg "${module}/${generated}/applyconfiguration" \
   "${api}"
-go tool client-gen "${header[@]}" \
+go tool client-gen "${header[@]}" "${plurals[@]}" \
   --output-dir "${generated}/clientset" \
   --output-pkg "${module}/${generated}/clientset" \
   --clientset-name versioned \
   --apply-configuration-package "${module}/${generated}/applyconfiguration" \
   --input-base "${module}/pkg/apis" \
   --input samplecontroller/v1alpha1
-go tool lister-gen "${header[@]}" \
+go tool lister-gen "${header[@]}" "${plurals[@]}" \
   --output-dir "${generated}/listers" \
   --output-pkg "${module}/${generated}/listers" \
   "${api}"
-go tool informer-gen "${header[@]}" \
+go tool informer-gen "${header[@]}" "${plurals[@]}" \
   --output-dir "${generated}/informers" \
   --output-pkg "${module}/${generated}/informers" \
   --versioned-clientset-package "${module}/${generated}/clientset/versioned" \
@@ -51,5 +52,4 @@ go tool -modfile=hack/tools/go.mod crd-ref-docs --config hack/tools/api-referenc
   --templates-dir hack/tools/api-reference --renderer markdown --source-path pkg/apis \
   --output-path docs/api.md --log-level ERROR
 
-# One after the other: both write to docs/flags.md.
-go test -p 1 -count=1 -vet=off -run '^TestFlagReference$' . ./cmd/reboot-agent -update
+go test -count=1 -vet=off -run '^TestFlagReference$' . ./cmd/reboot-agent -update

@@ -11,4 +11,5 @@
 // +k8s:deepcopy-gen=package
 // +k8s:register-gen=package
 // +groupName=controller.nicoleh.io
+// +groupGoName=Samplecontroller
 package v1alpha1

@@ -309,9 +309,9 @@ type SharedInformerFactory interface {
 	// client.
 	InformerFor(obj runtime.Object, newFunc internalinterfaces.NewInformerFunc) cache.SharedIndexInformer
 
-	Controller() samplecontroller.Interface
+	Samplecontroller() samplecontroller.Interface
 }
 
-func (f *sharedInformerFactory) Controller() samplecontroller.Interface {
+func (f *sharedInformerFactory) Samplecontroller() samplecontroller.Interface {
 	return samplecontroller.New(f, f.namespace, f.tweakListOptions)
 }

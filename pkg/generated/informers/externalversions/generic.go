@@ -38,7 +38,7 @@ func (f *sharedInformerFactory) ForResource(resource schema.GroupVersionResource
 	switch resource {
 	// Group=controller.nicoleh.io, Version=v1alpha1
 	case v1alpha1.SchemeGroupVersion.WithResource("icecreams"):
-		return &genericInformer{resource: resource.GroupResource(), informer: f.Controller().V1alpha1().Icecreams().Informer()}, nil
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Samplecontroller().V1alpha1().Icecreams().Informer()}, nil
 
 	}
 

@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/testing"
 	applyconfiguration "nicoleh.io/k8s-controller/pkg/generated/applyconfiguration"
 	clientset "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned"
-	controllerv1alpha1 "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
-	fakecontrollerv1alpha1 "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1/fake"
+	samplecontrollerv1alpha1 "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
+	fakesamplecontrollerv1alpha1 "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1/fake"
 )
 
 // NewSimpleClientset returns a clientset that will respond with the provided objects.
@@ -120,7 +120,7 @@ var (
 	_ testing.FakeClient  = &Clientset{}
 )
 
-// ControllerV1alpha1 retrieves the ControllerV1alpha1Client
-func (c *Clientset) ControllerV1alpha1() controllerv1alpha1.ControllerV1alpha1Interface {
-	return &fakecontrollerv1alpha1.FakeControllerV1alpha1{Fake: &c.Fake}
+// SamplecontrollerV1alpha1 retrieves the SamplecontrollerV1alpha1Client
+func (c *Clientset) SamplecontrollerV1alpha1() samplecontrollerv1alpha1.SamplecontrollerV1alpha1Interface {
+	return &fakesamplecontrollerv1alpha1.FakeSamplecontrollerV1alpha1{Fake: &c.Fake}
 }

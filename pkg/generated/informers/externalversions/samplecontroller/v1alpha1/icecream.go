@@ -109,25 +109,25 @@ func NewTypedIcecreamInformerWithOptions(client versioned.Interface, namespace s
 				if tweakListOptions != nil {
 					tweakListOptions(&opts)
 				}
-				return client.ControllerV1alpha1().Icecreams(namespace).List(context.Background(), opts)
+				return client.SamplecontrollerV1alpha1().Icecreams(namespace).List(context.Background(), opts)
 			},
 			WatchFunc: func(opts v1.ListOptions) (watch.Interface, error) {
 				if tweakListOptions != nil {
 					tweakListOptions(&opts)
 				}
-				return client.ControllerV1alpha1().Icecreams(namespace).Watch(context.Background(), opts)
+				return client.SamplecontrollerV1alpha1().Icecreams(namespace).Watch(context.Background(), opts)
 			},
 			ListWithContextFunc: func(ctx context.Context, opts v1.ListOptions) (runtime.Object, error) {
 				if tweakListOptions != nil {
 					tweakListOptions(&opts)
 				}
-				return client.ControllerV1alpha1().Icecreams(namespace).List(ctx, opts)
+				return client.SamplecontrollerV1alpha1().Icecreams(namespace).List(ctx, opts)
 			},
 			WatchFuncWithContext: func(ctx context.Context, opts v1.ListOptions) (watch.Interface, error) {
 				if tweakListOptions != nil {
 					tweakListOptions(&opts)
 				}
-				return client.ControllerV1alpha1().Icecreams(namespace).Watch(ctx, opts)
+				return client.SamplecontrollerV1alpha1().Icecreams(namespace).Watch(ctx, opts)
 			},
 		}, client),
 		&apissamplecontrollerv1alpha1.Icecream{},

@@ -48,7 +48,7 @@ type icecreams struct {
 }
 
 // newIcecreams returns a Icecreams
-func newIcecreams(c *ControllerV1alpha1Client, namespace string) *icecreams {
+func newIcecreams(c *SamplecontrollerV1alpha1Client, namespace string) *icecreams {
 	return &icecreams{
 		gentype.NewClientWithListAndApply[*samplecontrollerv1alpha1.Icecream, *samplecontrollerv1alpha1.IcecreamList, *applyconfigurationsamplecontrollerv1alpha1.IcecreamApplyConfiguration](
 			"icecreams",

@@ -10,24 +10,24 @@ import (
 	scheme "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/scheme"
 )
 
-type ControllerV1alpha1Interface interface {
+type SamplecontrollerV1alpha1Interface interface {
 	RESTClient() rest.Interface
 	IcecreamsGetter
 }
 
-// ControllerV1alpha1Client is used to interact with features provided by the controller.nicoleh.io group.
-type ControllerV1alpha1Client struct {
+// SamplecontrollerV1alpha1Client is used to interact with features provided by the controller.nicoleh.io group.
+type SamplecontrollerV1alpha1Client struct {
 	restClient rest.Interface
 }
 
-func (c *ControllerV1alpha1Client) Icecreams(namespace string) IcecreamInterface {
+func (c *SamplecontrollerV1alpha1Client) Icecreams(namespace string) IcecreamInterface {
 	return newIcecreams(c, namespace)
 }
 
-// NewForConfig creates a new ControllerV1alpha1Client for the given config.
+// NewForConfig creates a new SamplecontrollerV1alpha1Client for the given config.
 // NewForConfig is equivalent to NewForConfigAndClient(c, httpClient),
 // where httpClient was generated with rest.HTTPClientFor(c).
-func NewForConfig(c *rest.Config) (*ControllerV1alpha1Client, error) {
+func NewForConfig(c *rest.Config) (*SamplecontrollerV1alpha1Client, error) {
 	config := *c
 	setConfigDefaults(&config)
 	httpClient, err := rest.HTTPClientFor(&config)
@@ -37,21 +37,21 @@ func NewForConfig(c *rest.Config) (*ControllerV1alpha1Client, error) {
 	return NewForConfigAndClient(&config, httpClient)
 }
 
-// NewForConfigAndClient creates a new ControllerV1alpha1Client for the given config and http client.
+// NewForConfigAndClient creates a new SamplecontrollerV1alpha1Client for the given config and http client.
 // Note the http client provided takes precedence over the configured transport values.
-func NewForConfigAndClient(c *rest.Config, h *http.Client) (*ControllerV1alpha1Client, error) {
+func NewForConfigAndClient(c *rest.Config, h *http.Client) (*SamplecontrollerV1alpha1Client, error) {
 	config := *c
 	setConfigDefaults(&config)
 	client, err := rest.RESTClientForConfigAndClient(&config, h)
 	if err != nil {
 		return nil, err
 	}
-	return &ControllerV1alpha1Client{client}, nil
+	return &SamplecontrollerV1alpha1Client{client}, nil
 }
 
-// NewForConfigOrDie creates a new ControllerV1alpha1Client for the given config and
+// NewForConfigOrDie creates a new SamplecontrollerV1alpha1Client for the given config and
 // panics if there is an error in the config.
-func NewForConfigOrDie(c *rest.Config) *ControllerV1alpha1Client {
+func NewForConfigOrDie(c *rest.Config) *SamplecontrollerV1alpha1Client {
 	client, err := NewForConfig(c)
 	if err != nil {
 		panic(err)
@@ -59,9 +59,9 @@ func NewForConfigOrDie(c *rest.Config) *ControllerV1alpha1Client {
 	return client
 }
 
-// New creates a new ControllerV1alpha1Client for the given RESTClient.
-func New(c rest.Interface) *ControllerV1alpha1Client {
-	return &ControllerV1alpha1Client{c}
+// New creates a new SamplecontrollerV1alpha1Client for the given RESTClient.
+func New(c rest.Interface) *SamplecontrollerV1alpha1Client {
+	return &SamplecontrollerV1alpha1Client{c}
 }
 
 func setConfigDefaults(config *rest.Config) {
@@ -77,7 +77,7 @@ func setConfigDefaults(config *rest.Config) {
 
 // RESTClient returns a RESTClient that is used to communicate
 // with API server by this client implementation.
-func (c *ControllerV1alpha1Client) RESTClient() rest.Interface {
+func (c *SamplecontrollerV1alpha1Client) RESTClient() rest.Interface {
 	if c == nil {
 		return nil
 	}

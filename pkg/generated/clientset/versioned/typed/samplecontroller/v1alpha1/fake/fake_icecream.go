@@ -17,10 +17,10 @@ import (
 // fakeIcecreams implements IcecreamInterface
 type fakeIcecreams struct {
 	*gentype.FakeClientWithListAndApply[*v1alpha1.Icecream, *v1alpha1.IcecreamList, *samplecontrollerv1alpha1.IcecreamApplyConfiguration]
-	Fake *FakeControllerV1alpha1
+	Fake *FakeSamplecontrollerV1alpha1
 }
 
-func newFakeIcecreams(fake *FakeControllerV1alpha1, namespace string) typedsamplecontrollerv1alpha1.IcecreamInterface {
+func newFakeIcecreams(fake *FakeSamplecontrollerV1alpha1, namespace string) typedsamplecontrollerv1alpha1.IcecreamInterface {
 	return &fakeIcecreams{
 		gentype.NewFakeClientWithListAndApply[*v1alpha1.Icecream, *v1alpha1.IcecreamList, *samplecontrollerv1alpha1.IcecreamApplyConfiguration](
 			fake.Fake,

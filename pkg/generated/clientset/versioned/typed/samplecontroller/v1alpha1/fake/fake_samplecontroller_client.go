@@ -8,17 +8,17 @@ import (
 	v1alpha1 "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
 )
 
-type FakeControllerV1alpha1 struct {
+type FakeSamplecontrollerV1alpha1 struct {
 	*testing.Fake
 }
 
-func (c *FakeControllerV1alpha1) Icecreams(namespace string) v1alpha1.IcecreamInterface {
+func (c *FakeSamplecontrollerV1alpha1) Icecreams(namespace string) v1alpha1.IcecreamInterface {
 	return newFakeIcecreams(c, namespace)
 }
 
 // RESTClient returns a RESTClient that is used to communicate
 // with API server by this client implementation.
-func (c *FakeControllerV1alpha1) RESTClient() rest.Interface {
+func (c *FakeSamplecontrollerV1alpha1) RESTClient() rest.Interface {
 	var ret *rest.RESTClient
 	return ret
 }
