@@ -18,6 +18,7 @@ import (
 	kubeinformers "k8s.io/client-go/informers"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
@@ -26,7 +27,7 @@ import (
 	externalversions "nicoleh.io/k8s-controller/pkg/generated/informers/externalversions"
 	"nicoleh.io/k8s-controller/pkg/icecream"
 	"nicoleh.io/k8s-controller/pkg/kit/apply"
-	"nicoleh.io/k8s-controller/pkg/kit/informer"
+	"nicoleh.io/k8s-controller/pkg/kit/children"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
 )
 
@@ -35,7 +36,11 @@ import (
 func TestChildrenOfAnyKind(t *testing.T) {
 	statefulSets, services := appsv1.SchemeGroupVersion.WithResource("statefulsets"), corev1.SchemeGroupVersion.WithResource("services")
 	synctest.Test(t, func(t *testing.T) {
-		kube, client := kubefake.NewClientset(), fake.NewClientset(newIcecream())
+		kube, client := kubefake.NewClientset(), fake.NewClientset()
+		// Of what it is created with, the fake clientset guesses the plural.
+		for verb, object := range map[string]runtime.Object{"get": newIcecream(), "list": &v1alpha1.IcecreamList{Items: []v1alpha1.Icecream{*newIcecream()}}} {
+			client.PrependReactor(verb, icecreamResource.Resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, object, nil })
+		}
 		kube.PrependReactor("create", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 			obj := action.(clienttesting.CreateAction).GetObject().(metav1.Object)
 			obj.SetUID(types.UID("uid-of-" + action.GetResource().Resource))
@@ -49,21 +54,11 @@ func TestChildrenOfAnyKind(t *testing.T) {
 			client:    client,
 			clock:     clock.RealClock{},
 			metrics:   metrics.For("icecream"),
-			icecreams: icecreams.Controller().V1alpha1().Icecreams(),
+			icecreams: icecreams.Samplecontroller().V1alpha1().Icecreams(),
 			pods:      builtin.Core().V1().Pods(),
 			children: map[schema.GroupVersionResource]childKind{
-				statefulSets: {
-					Writer:   apply.NewWriter(icecream.FieldManager, kube.AppsV1().StatefulSets),
-					informer: builtin.Apps().V1().StatefulSets().Informer(),
-					strip:    informer.Stripped(func(*appsv1.StatefulSet) {}),
-					nameFor:  nameFor,
-				},
-				services: {
-					Writer:   apply.NewWriter(icecream.FieldManager, kube.CoreV1().Services),
-					informer: builtin.Core().V1().Services().Informer(),
-					strip:    informer.Stripped(func(*corev1.Service) {}),
-					nameFor:  nameFor,
-				},
+				statefulSets: with(builtin.Apps().V1().StatefulSets().Informer(), kindOf(kube.AppsV1().StatefulSets, nameFor)),
+				services:     with(builtin.Core().V1().Services().Informer(), kindOf(kube.CoreV1().Services, nameFor)),
 			},
 		})
 		if err != nil {
@@ -91,9 +86,9 @@ func TestChildrenOfAnyKind(t *testing.T) {
 			}
 			return o
 		}
-		act := func(d icecream.Decision) icecream.Outcome {
+		act := func(d children.Decision) children.Outcome {
 			t.Helper()
-			d.Verdict = icecream.Act
+			d.Verdict = children.Act
 			out, err := c.act(t.Context(), icecream.Assessment{Observed: observe()}, d)
 			if err != nil {
 				t.Fatal(err)
@@ -111,7 +106,7 @@ func TestChildrenOfAnyKind(t *testing.T) {
 		set := apply.Child{Resource: statefulSets, Want: appsv1ac.StatefulSet("sundae-db", namespace).WithOwnerReferences(owner).
 			WithSpec(appsv1ac.StatefulSetSpec().WithServiceName("sundae-db").WithReplicas(3))}
 
-		created := act(icecream.Decision{Children: []apply.Child{service(5432), set}, RecheckLive: true}).Written
+		created := act(children.Decision{Children: []apply.Child{service(5432), set}, RecheckLive: true}).Written
 		equal(t, "created", []string{"uid-of-services", "uid-of-statefulsets"}, uidsOf(created))
 		for resource, kind := range c.children {
 			synctest.Wait()
@@ -125,19 +120,19 @@ func TestChildrenOfAnyKind(t *testing.T) {
 		ports := apply.Owner{Manager: icecream.FieldManager, Optional: []fieldpath.Path{fieldpath.MakePathOrDie("spec", "ports")}}
 		repaired := ports.Compare(service(3306), created[0])
 		equal(t, "drift", `spec.ports[name="sql"].port`, repaired.Drift[0].Field)
-		applied := act(icecream.Decision{Children: []apply.Child{repaired}}).Written
+		applied := act(children.Decision{Children: []apply.Child{repaired}}).Written
 		equal(t, "port", 3306, applied[0].(*corev1.Service).Spec.Ports[0].Port)
 
 		// One that is refused ends it, and is what the outcome is about.
 		kube.PrependReactor("create", "statefulsets", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewForbidden(statefulSets.GroupResource(), "sundae-db", nil)
 		})
-		refused := act(icecream.Decision{Children: []apply.Child{repaired, set, repaired}, Deletions: []apply.Deletion{apply.Delete(services, applied[0])}})
+		refused := act(children.Decision{Children: []apply.Child{repaired, set, repaired}, Deletions: []apply.Deletion{apply.Delete(services, applied[0])}})
 		if len(refused.Written) != 1 || len(refused.Deleted) != 0 || !apierrors.IsForbidden(refused.Err) {
 			t.Errorf("got %+v", refused)
 		}
 
-		deleted := act(icecream.Decision{Deletions: []apply.Deletion{apply.Delete(statefulSets, created[1]), apply.Delete(services, applied[0])}})
+		deleted := act(children.Decision{Deletions: []apply.Deletion{apply.Delete(statefulSets, created[1]), apply.Delete(services, applied[0])}})
 		equal(t, "deleted", []types.UID{"uid-of-statefulsets", "uid-of-services"}, deleted.Deleted)
 		synctest.Wait()
 		for resource, kind := range c.children {
@@ -148,9 +143,44 @@ func TestChildrenOfAnyKind(t *testing.T) {
 	})
 }
 
+// with returns the kind with an informer.
+func with(informer cache.SharedIndexInformer, kind childKind) childKind {
+	kind.informer = informer
+	return kind
+}
+
 func uidsOf(objects []metav1.Object) (uids []string) {
 	for _, obj := range objects {
 		uids = append(uids, string(obj.GetUID()))
 	}
 	return uids
+}
+
+// A cache keeps all of what could be an Icecream's, and of others' objects hardly anything.
+func TestWhatIsKeptOfChildren(t *testing.T) {
+	strip := kindOf(kubefake.NewClientset().AppsV1().Deployments, icecream.DeploymentName).strip
+	object := func(change func(*appsv1.Deployment)) *appsv1.Deployment {
+		d := foreign("sundae")
+		d.Spec.Paused = true
+		change(d)
+		return d
+	}
+	for name, test := range map[string]struct {
+		change func(*appsv1.Deployment)
+		isKept bool
+	}{
+		"somebody else's":  {func(*appsv1.Deployment) {}, false},
+		"one of our label": {func(d *appsv1.Deployment) { d.Labels = map[string]string{icecream.LabelIcecream: "sundae"} }, true},
+		"an Icecream's": {func(d *appsv1.Deployment) {
+			d.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(newIcecream(), schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Icecream"))}
+		}, true},
+		"another group's": {func(d *appsv1.Deployment) {
+			d.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(newIcecream(), schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Icecream"})}
+		}, false},
+	} {
+		kept, err := strip(object(test.change))
+		if err != nil || kept.(*appsv1.Deployment).Spec.Paused != test.isKept || kept.(*appsv1.Deployment).Name != "sundae" {
+			t.Errorf("%s: kept %+v: %v", name, kept, err)
+		}
+	}
 }

@@ -514,9 +514,8 @@ func (c *cluster) run(config Config) (controller *Controller, stop func()) {
 	icecreams := externalversions.NewSharedInformerFactory(&c.client, 0)
 	builtin := kubeinformers.NewSharedInformerFactory(&c.kube, 0)
 	controller, err := NewController(config, &c.kube, &c.client,
-		icecreams.Controller().V1alpha1().Icecreams(),
-		builtin.Apps().V1().Deployments(),
-		builtin.Core().V1().Pods(),
+		icecreams.Samplecontroller().V1alpha1().Icecreams(),
+		builtin,
 		c, clock.RealClock{})
 	if err != nil {
 		c.t.Fatal(err)

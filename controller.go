@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubeinformers "k8s.io/client-go/informers"
-	appsinformers "k8s.io/client-go/informers/apps/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -27,19 +25,21 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned"
-	icecreamscheme "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/scheme"
+	clientsetscheme "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/scheme"
 	externalversions "nicoleh.io/k8s-controller/pkg/generated/informers/externalversions"
 	informers "nicoleh.io/k8s-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/icecream"
-	"nicoleh.io/k8s-controller/pkg/kit/apply"
+	"nicoleh.io/k8s-controller/pkg/kit/children"
 	"nicoleh.io/k8s-controller/pkg/kit/consistency"
 	"nicoleh.io/k8s-controller/pkg/kit/flags"
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
+	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
 	"nicoleh.io/k8s-controller/pkg/kit/lenient"
 	"nicoleh.io/k8s-controller/pkg/kit/manager"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
 	"nicoleh.io/k8s-controller/pkg/kit/preflight"
 	"nicoleh.io/k8s-controller/pkg/kit/response"
+	"nicoleh.io/k8s-controller/pkg/kit/text"
 	"nicoleh.io/k8s-controller/pkg/kit/throttle"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
@@ -55,8 +55,8 @@ import (
 // say what is known and what should be written. Act writes it. Report writes what came
 // of that to the status, if it is news, and then records the events.
 //
-// It writes Deployments, the status of Icecreams, and events. It never writes an
-// Icecream's spec, a Pod, or a Deployment that is not its own.
+// It writes Deployments, the status of Icecreams, and events. It never writes a Pod, the
+// spec of an Icecream, or a Deployment that is not its own.
 type Controller struct {
 	*worker.Loop
 
@@ -86,17 +86,6 @@ type Config struct {
 	StallAfter time.Duration
 }
 
-// childKind is a kind of object that Icecreams own. A controller of more kinds has more
-// rows in [NewController], and a cache for each; nothing else here names a kind.
-type childKind struct {
-	apply.Writer
-	informer cache.SharedIndexInformer
-	// strip reduces an object to what is to be kept of it in the cache.
-	strip cache.TransformFunc
-	// nameFor returns the name of the child that an Icecream asks for.
-	nameFor func(*v1alpha1.Icecream) string
-}
-
 var icecreamResource = v1alpha1.Resource("icecreams")
 
 // What a cache can be asked for besides a name.
@@ -116,7 +105,7 @@ func NewDescriptor() manager.Descriptor {
 	return manager.Descriptor{
 		Name:        "icecream",
 		OnByDefault: true,
-		AddToScheme: icecreamscheme.AddToScheme,
+		AddToScheme: clientsetscheme.AddToScheme,
 		AddFlags:    func(fs *flag.FlagSet) { addFlags(fs, config) },
 		Validate:    func() error { return config.Validate() },
 		New:         func(d manager.Dependencies) (manager.Controller, error) { return newFor(*config, d) },
@@ -141,7 +130,7 @@ func (c Config) Validate() error {
 
 // newFor wires a controller to its clients and informers.
 func newFor(config Config, d manager.Dependencies) (*Controller, error) {
-	custom, err := lenient.RESTClientFor(d.Config, schema.GroupVersion(v1alpha1.GroupVersion), icecreamscheme.Codecs)
+	custom, err := lenient.RESTClientFor(d.Config, schema.GroupVersion(v1alpha1.GroupVersion), clientsetscheme.Codecs)
 	if err != nil {
 		return nil, err
 	}
@@ -153,10 +142,12 @@ func newFor(config Config, d manager.Dependencies) (*Controller, error) {
 	const permit = "kubectl apply -f artifacts/rbac-icecream.yaml, or -namespace for a single one"
 	define := "kubectl apply -f artifacts/examples/crd-icecream.yaml"
 	icecreams, others := externalversions.NewSharedInformerFactory(client, d.Resync), kubeinformers.NewSharedInformerFactory(kube, d.Resync)
-	informer.Install(d.Caches, icecreams, preflight.Resource{GroupVersionResource: v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version), Namespace: d.Namespace, Define: define, Permit: permit}, client.ControllerV1alpha1().Icecreams(d.Namespace), &v1alpha1.Icecream{})
-	informer.Install(d.Caches, others, preflight.Resource{GroupVersionResource: appsv1.SchemeGroupVersion.WithResource("deployments"), Namespace: d.Namespace, Permit: permit}, kube.AppsV1().Deployments(d.Namespace), &appsv1.Deployment{})
+	informer.Install(d.Caches, icecreams, preflight.Resource{GroupVersionResource: v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version), Namespace: d.Namespace, Define: define, Permit: permit}, client.SamplecontrollerV1alpha1().Icecreams(d.Namespace), &v1alpha1.Icecream{})
+	for resource, kind := range childKinds(kube) {
+		kind.install(d.Caches, others, preflight.Resource{GroupVersionResource: resource, Namespace: d.Namespace, Permit: permit})
+	}
 	informer.Install(d.Caches, others, preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), Namespace: d.Namespace, Selector: icecream.LabelIcecream, Permit: permit}, kube.CoreV1().Pods(d.Namespace), &corev1.Pod{})
-	c, err := NewController(config, kube, client, icecreams.Controller().V1alpha1().Icecreams(), others.Apps().V1().Deployments(), others.Core().V1().Pods(), d.Recorder, d.Clock)
+	c, err := NewController(config, kube, client, icecreams.Samplecontroller().V1alpha1().Icecreams(), others, d.Recorder, d.Clock)
 	if err != nil {
 		return nil, err
 	}
@@ -164,18 +155,27 @@ func newFor(config Config, d manager.Dependencies) (*Controller, error) {
 	return c, nil
 }
 
-// NewController wires a controller to its informers and starts nothing. The
-// informer of Pods has to be restricted to those with icecream.LabelIcecream.
+// NewController wires a controller to its informers and starts nothing. Those of children
+// and Pods come from the factory. The one of Pods has to be restricted to those with
+// icecream.LabelIcecream.
 func NewController(
 	config Config,
 	kube kubernetes.Interface,
 	client versioned.Interface,
 	icecreams informers.TypedIcecreamInformer,
-	deployments appsinformers.TypedDeploymentInformer,
-	pods coreinformers.TypedPodInformer,
+	others kubeinformers.SharedInformerFactory,
 	recorder events.EventRecorder,
 	clock clock.WithTickerAndDelayedExecution,
 ) (*Controller, error) {
+	kinds := childKinds(kube)
+	for resource, kind := range kinds {
+		generic, err := others.ForResource(resource)
+		if err != nil {
+			return nil, fmt.Errorf("making a cache of %s: %w", resource.Resource, err)
+		}
+		kind.informer = generic.Informer()
+		kinds[resource] = kind
+	}
 	return newController(&Controller{
 		config:    config,
 		client:    client,
@@ -183,15 +183,8 @@ func NewController(
 		clock:     clock,
 		metrics:   metrics.For("icecream"),
 		icecreams: icecreams,
-		children: map[schema.GroupVersionResource]childKind{
-			icecream.Deployments: {
-				Writer:   apply.NewWriter(icecream.FieldManager, kube.AppsV1().Deployments),
-				informer: deployments.Informer(),
-				strip:    informer.Stripped(icecream.StripDeployment),
-				nameFor:  icecream.DeploymentName,
-			},
-		},
-		pods: pods,
+		children:  kinds,
+		pods:      others.Core().V1().Pods(),
 	})
 }
 
@@ -230,7 +223,11 @@ func (c *Controller) names(yield func(cache.ObjectName) bool) {
 
 // Count adds up the Icecreams by status and reason of their Ready condition.
 func (c *Controller) Count(add func(n int, values ...string)) {
-	for ready, n := range icecream.CountByReady(c.all()) {
+	count := map[kstatus.Readiness]int{}
+	for _, ice := range c.all() {
+		count[kstatus.ReadinessOf(ice.Status.Conditions)]++
+	}
+	for ready, n := range count {
 		add(n, string(ready.Status), ready.Reason)
 	}
 }
@@ -268,7 +265,8 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 	status, events := icecream.Status(known, now, decision, outcome)
 	err = c.report(ctx, known, status, events)
 	if apierrors.IsConflict(err) {
-		c.memories.Store(name, now.Memory.WithOutdated(observed))
+		now.Memory.Outdated = children.NewOutdated(observed.Icecream, observed.Now)
+		c.memories.Store(name, now.Memory)
 	}
 	if err != nil {
 		return 0, err
@@ -292,10 +290,10 @@ func (c *Controller) forget(name cache.ObjectName) {
 // pace returns the decision, or the one to wait if it repeats what was refused and
 // others go first. isTurn is false if nothing may be written for now; the Icecream is
 // synced again when it may.
-func (c *Controller) pace(name cache.ObjectName, d icecream.Decision) (paced icecream.Decision, isTurn bool) {
+func (c *Controller) pace(name cache.ObjectName, d children.Decision) (paced children.Decision, isTurn bool) {
 	if !d.IsRetry {
 		c.writing.CancelRetry(name)
-		return d, d.Verdict != icecream.Act || c.writing.AllowUrgent(name)
+		return d, d.Verdict != children.Act || c.writing.AllowUrgent(name)
 	}
 	if !c.writing.AllowRetry(name) {
 		return d.Postponed(), true
@@ -313,20 +311,18 @@ func (c *Controller) observe(name cache.ObjectName) (o icecream.Observed, err er
 	if o.Icecream == nil {
 		return o, err
 	}
-	if o.Undecodable = lenient.Problem(o.Icecream, "spec"); o.Undecodable != "" {
-		// What it asks for is unknown, but not what it has.
-		o.Icecream = o.Icecream.DeepCopy()
-		o.Icecream.Spec.DeploymentName = o.Icecream.Status.DeploymentName
+	if why := lenient.Problem(o.Icecream, "spec"); why != "" {
+		o = o.WithUndecodable(why)
 	}
-	for _, kind := range c.children {
-		if o, err = c.observeChildren(o, kind); err != nil {
+	for resource := range c.children {
+		if o, err = c.observeChildren(o, resource); err != nil {
 			return o, err
 		}
 	}
 	if memory, ok := c.memories.Load(name); ok {
 		o.Memory = memory.(icecream.Memory)
 	}
-	pods, err := c.pods.TypedInformer().GetTypedIndexer().ByTypedIndex(byLabel, key(name.Namespace, icecream.LabelValue(name.Name)))
+	pods, err := c.pods.TypedInformer().GetTypedIndexer().ByTypedIndex(byLabel, key(name.Namespace, text.LabelValue(name.Name)))
 	if err != nil {
 		return o, err
 	}
@@ -340,7 +336,8 @@ func (c *Controller) observe(name cache.ObjectName) (o icecream.Observed, err er
 
 // observeChildren adds the objects of a kind that the Icecream controls, and the one
 // whose name it asks for, whoever controls that.
-func (c *Controller) observeChildren(o icecream.Observed, kind childKind) (icecream.Observed, error) {
+func (c *Controller) observeChildren(o icecream.Observed, resource schema.GroupVersionResource) (icecream.Observed, error) {
+	kind := c.children[resource]
 	namespace, name := o.Icecream.Namespace, kind.nameFor(o.Icecream)
 	named, exists, err := kind.informer.GetIndexer().GetByKey(key(namespace, name))
 	if err != nil {
@@ -348,12 +345,12 @@ func (c *Controller) observeChildren(o icecream.Observed, kind childKind) (icecr
 	}
 	if exists {
 		child := named.(metav1.Object)
-		o = o.WithChild(child, c.isOwnerGone(child))
+		o = o.WithChild(resource, child, c.isOwnerGone(child))
 	}
 	owned, err := kind.informer.GetIndexer().ByIndex(byOwner, key(namespace, string(o.Icecream.UID)))
 	for _, obj := range owned {
 		if child := obj.(metav1.Object); child.GetName() != name {
-			o = o.WithChild(child, false)
+			o = o.WithChild(resource, child, false)
 		}
 	}
 	return o, err
@@ -362,7 +359,7 @@ func (c *Controller) observeChildren(o icecream.Observed, kind childKind) (icecr
 // isOwnerGone reports whether a child is controlled by an Icecream that no longer
 // exists.
 func (c *Controller) isOwnerGone(child metav1.Object) bool {
-	if !icecream.IsControlledByAnIcecream(child) {
+	if !isControlledByIcecream(child) {
 		return false
 	}
 	owner := metav1.GetControllerOfNoCopy(child)
@@ -372,8 +369,8 @@ func (c *Controller) isOwnerGone(child metav1.Object) bool {
 
 // act writes what was decided. What the API server refuses is part of the
 // outcome, to be reported; an error means that there is nothing to report yet.
-func (c *Controller) act(ctx context.Context, known icecream.Assessment, d icecream.Decision) (out icecream.Outcome, err error) {
-	if d.Verdict != icecream.Act {
+func (c *Controller) act(ctx context.Context, known icecream.Assessment, d children.Decision) (out children.Outcome, err error) {
+	if d.Verdict != children.Act {
 		return out, nil
 	}
 	if d.RecheckLive {
@@ -399,7 +396,7 @@ func (c *Controller) act(ctx context.Context, known icecream.Assessment, d icecr
 // A deletion reaches the API server before it reaches anything that belongs to
 // the Icecream, but the caches may show these in another order.
 func (c *Controller) recheckLive(ctx context.Context, cached *v1alpha1.Icecream) error {
-	fresh, err := c.client.ControllerV1alpha1().Icecreams(cached.Namespace).Get(ctx, cached.Name, metav1.GetOptions{})
+	fresh, err := c.client.SamplecontrollerV1alpha1().Icecreams(cached.Namespace).Get(ctx, cached.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return worker.Requeue(fmt.Errorf("the Icecream is gone, as the cache will show: %w", err))
@@ -413,7 +410,7 @@ func (c *Controller) recheckLive(ctx context.Context, cached *v1alpha1.Icecream)
 
 // write writes the decision's children and then carries out its deletions, up to the
 // first that fails.
-func (c *Controller) write(ctx context.Context, name cache.ObjectName, d icecream.Decision, out *icecream.Outcome) error {
+func (c *Controller) write(ctx context.Context, name cache.ObjectName, d children.Decision, out *children.Outcome) error {
 	for _, child := range d.Children {
 		written, err := c.children[child.Resource].Write(ctx, child)
 		if err != nil {
@@ -434,7 +431,7 @@ func (c *Controller) write(ctx context.Context, name cache.ObjectName, d icecrea
 // report writes the status if it differs from the present one, and then records the
 // events. What is not urgent may have to wait; the Icecream is synced again when it no
 // longer has to. Until then, only events about writes are recorded.
-func (c *Controller) report(ctx context.Context, known icecream.Assessment, status v1alpha1.IcecreamStatus, recordable []icecream.Event) (err error) {
+func (c *Controller) report(ctx context.Context, known icecream.Assessment, status v1alpha1.IcecreamStatus, recordable []children.Event) (err error) {
 	name, reported := nameOf(known.Icecream), known.Icecream
 	switch may := c.mayReport(reported.Status, status); {
 	case may == nil:
@@ -445,12 +442,12 @@ func (c *Controller) report(ctx context.Context, known icecream.Assessment, stat
 			return err
 		}
 	default:
-		recordable = slices.DeleteFunc(recordable, func(e icecream.Event) bool { return !e.IsWrite })
+		recordable = slices.DeleteFunc(recordable, func(e children.Event) bool { return !e.IsWrite })
 	}
 	for _, event := range recordable {
 		c.recorder.Eventf(reported, nil, event.Type, event.Reason, event.Action, "%s", event.Note)
-		if event.Reason == v1alpha1.ReasonScheduled {
-			klog.FromContext(ctx).Info("Placement changed", "placement", icecream.Roster(known))
+		if event.Log != nil {
+			klog.FromContext(ctx).Info(event.Log.Message, event.Log.Values...)
 		}
 	}
 	return nil
@@ -462,7 +459,7 @@ func (c *Controller) mayReport(from, to v1alpha1.IcecreamStatus) func(cache.Obje
 	switch {
 	case equality.Semantic.DeepEqual(from, to):
 		return nil
-	case icecream.IsUrgent(from, to):
+	case kstatus.IsUrgent(from.Conditions, to.Conditions):
 		return c.writing.AllowUrgent
 	default:
 		return c.writing.AllowReport
@@ -474,7 +471,7 @@ func (c *Controller) mayReport(from, to v1alpha1.IcecreamStatus) func(cache.Obje
 // neither a lost response nor a stale cache can bring back the past.
 func (c *Controller) writeStatus(ctx context.Context, ice *v1alpha1.Icecream, status v1alpha1.IcecreamStatus) (*v1alpha1.Icecream, error) {
 	c.writing.Reported(nameOf(ice))
-	updated, err := c.client.ControllerV1alpha1().Icecreams(ice.Namespace).UpdateStatus(ctx, icecream.NewStatus(ice, status), metav1.UpdateOptions{FieldManager: icecream.FieldManager})
+	updated, err := c.client.SamplecontrollerV1alpha1().Icecreams(ice.Namespace).UpdateStatus(ctx, newStatus(ice, status), metav1.UpdateOptions{FieldManager: icecream.FieldManager})
 	c.metrics.StatusWrite(err)
 	if response.IsStale(err) {
 		return nil, worker.Requeue(err)
@@ -486,6 +483,21 @@ func (c *Controller) writeStatus(ctx context.Context, ice *v1alpha1.Icecream, st
 	return updated, nil
 }
 
+// newStatus returns the object to PUT to the Icecream's status subresource. The API
+// server takes nothing but the status from it, and refuses it for any other
+// Icecream of the name and for any other version than the one it was made from.
+func newStatus(ice *v1alpha1.Icecream, status v1alpha1.IcecreamStatus) *v1alpha1.Icecream {
+	return &v1alpha1.Icecream{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:            ice.Name,
+			Namespace:       ice.Namespace,
+			UID:             ice.UID,
+			ResourceVersion: ice.ResourceVersion,
+		},
+		Status: status,
+	}
+}
+
 // setUpCaches says what the caches keep of each object and what they find it by.
 func (c *Controller) setUpCaches() error {
 	var errs []error
@@ -493,7 +505,7 @@ func (c *Controller) setUpCaches() error {
 		errs = append(errs, kind.informer.SetTransform(kind.strip), kind.informer.AddIndexers(cache.Indexers{byOwner: ownerKeys}))
 	}
 	return errors.Join(append(errs,
-		c.icecreams.Informer().SetTransform(informer.Stripped(icecream.StripIcecream)),
+		c.icecreams.Informer().SetTransform(informer.WithoutManagedFields),
 		c.icecreams.TypedInformer().AddTypedIndexers(informers.IcecreamIndexers{byLabel: labelKeys, byChild: c.childKeys}),
 		c.pods.Informer().SetTransform(informer.Stripped(icecream.StripPod)),
 		c.pods.TypedInformer().AddTypedIndexers(coreinformers.PodIndexers{byLabel: podKeys}),
@@ -501,7 +513,7 @@ func (c *Controller) setUpCaches() error {
 }
 
 func labelKeys(ice *v1alpha1.Icecream) ([]string, error) {
-	return []string{key(ice.Namespace, icecream.LabelValue(ice.Name))}, nil
+	return []string{key(ice.Namespace, text.LabelValue(ice.Name))}, nil
 }
 
 func podKeys(pod *corev1.Pod) ([]string, error) {

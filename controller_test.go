@@ -390,7 +390,7 @@ func TestAStatusThatCannotBeWritten(t *testing.T) {
 
 // The cache may still show an Icecream that is no longer what it was. Then
 // nothing is created, adopted or deleted for it.
-func TestNothingIsDoneForAnIcecreamOfThePast(t *testing.T) {
+func TestNothingIsDoneForIcecreamsOfThePast(t *testing.T) {
 	changes := []struct {
 		name   string
 		change func(*cluster)

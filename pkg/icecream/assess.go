@@ -8,10 +8,11 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/kit/apply"
+	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
 // Observed is everything that goes into a decision about one Icecream: what the
@@ -37,10 +38,19 @@ type Observed struct {
 	Memory Memory
 }
 
+// WithUndecodable returns what is observed of an Icecream whose spec cannot be decoded, for
+// that reason. What it asks for is unknown, but not what it has.
+func (o Observed) WithUndecodable(why string) Observed {
+	o.Undecodable = why
+	o.Icecream = o.Icecream.DeepCopy()
+	o.Icecream.Spec.DeploymentName = o.Icecream.Status.DeploymentName
+	return o
+}
+
 // WithChild returns what is observed with an object that exists: one that the Icecream
 // controls, or that has the name of a child that it asks for. ownerIsGone reports that it
 // is controlled by an Icecream that no longer exists.
-func (o Observed) WithChild(child metav1.Object, ownerIsGone bool) Observed {
+func (o Observed) WithChild(_ schema.GroupVersionResource, child metav1.Object, ownerIsGone bool) Observed {
 	d, ok := child.(*appsv1.Deployment)
 	if !ok {
 		return o
@@ -70,7 +80,6 @@ type Assessment struct {
 	updated     int32                   // how many Pods are made from the spec
 	nodes       []v1alpha1.IcecreamNode // where its Pods run, sorted by name
 	memory      Memory                  // Observed.Memory with what is seen now
-	storedDrift []apply.Difference      // what the API server has just stored otherwise than requested
 }
 
 // Assess works out what is known about an Icecream.
@@ -101,7 +110,7 @@ func assess(o Observed, want *appsv1ac.DeploymentApplyConfiguration, nodes []v1a
 // after returns what is known once the Deployment of the name asked for has become
 // what the API server answered to a write.
 func (a Assessment) after(out Outcome) Assessment {
-	written := out.deployment()
+	written := deploymentOf(out)
 	if written == nil {
 		return a
 	}
@@ -133,7 +142,7 @@ func (a Assessment) hasNothingLeft() bool {
 	if !a.isRolledOut || len(a.old) > 0 {
 		return false
 	}
-	label := LabelValue(a.target.Name)
+	label := text.LabelValue(a.target.Name)
 	var placed, ready int32
 	for _, pod := range a.Pods {
 		if pod.Deployment != label {
@@ -168,7 +177,7 @@ func (a Assessment) countUpdated() int32 {
 
 // current are the Pods of the Deployment asked for that are made from the spec.
 func (a Assessment) current() iter.Seq[Pod] {
-	label := LabelValue(a.target.Name)
+	label := text.LabelValue(a.target.Name)
 	return func(yield func(Pod) bool) {
 		for _, pod := range a.Pods {
 			if pod.Deployment == label && pod.SpecHash == a.specHash && !yield(pod) {

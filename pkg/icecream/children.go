@@ -16,6 +16,7 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/apply"
+	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
 // Deployments is the only kind of children that an Icecream has.
@@ -29,16 +30,6 @@ var owner = apply.Owner{
 	Manager: FieldManager,
 	Optional: []fieldpath.Path{fieldpath.MakePathOrDie("spec", "template", "spec", "containers",
 		fieldpath.KeyByFields("name", containerName), "resources")},
-}
-
-// child returns the Deployment that the Icecream asks for as it is to be created or,
-// where live is one, applied to that.
-func (a Assessment) child(live *appsv1.Deployment) apply.Child {
-	child := apply.Child{Resource: Deployments, Want: a.want}
-	if live == nil {
-		return child
-	}
-	return owner.Compare(child, live)
 }
 
 // desired returns the Deployment that the Icecream asks for: exactly the fields that
@@ -122,7 +113,7 @@ func replicas(icecream *v1alpha1.Icecream) int32 {
 func isOrphan(icecream *v1alpha1.Icecream, d *appsv1.Deployment) bool {
 	return metav1.GetControllerOfNoCopy(d) == nil &&
 		d.Labels[labelManagedBy] == FieldManager &&
-		d.Labels[LabelIcecream] == LabelValue(icecream.Name) &&
+		d.Labels[LabelIcecream] == text.LabelValue(icecream.Name) &&
 		d.Spec.Selector != nil &&
 		len(d.Spec.Selector.MatchExpressions) == 0 &&
 		equality.Semantic.DeepEqual(d.Spec.Selector.MatchLabels, selector(icecream, d.Name))

@@ -77,11 +77,11 @@ func TestDefaultsOfTheServerAreNoDifference(t *testing.T) {
 	for name, ice := range specs {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
-			created := s.carryOut(creates(ice)).deployment()
+			created := deploymentOf(s.carryOut(creates(ice)))
 			if drift := fieldsIn(created, ice); drift != "" {
 				t.Errorf("it differs after it was created: %s", drift)
 			}
-			applied := s.carryOut(applies(ice, created.UID)).deployment()
+			applied := deploymentOf(s.carryOut(applies(ice, created.UID)))
 			if drift := fieldsIn(applied, ice); drift != "" {
 				t.Errorf("it differs after it was applied: %s", drift)
 			}

@@ -3,13 +3,15 @@ package icecream
 import (
 	"fmt"
 	"testing"
+
+	"nicoleh.io/k8s-controller/pkg/kit/children"
 )
 
 // An event costs one look at everything that is known about its Icecream, and
 // most of them lead to nothing.
 func BenchmarkDecide(b *testing.B) {
 	o := world(newIcecream(), made(b, newIcecream()))
-	if d := decide(o); d.Verdict != Converged {
+	if d := decide(o); d.Verdict != children.Converged {
 		b.Fatalf("%+v, want Converged", intentOf(d))
 	}
 	b.ReportAllocs()

@@ -15,11 +15,12 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/children"
 )
 
 // intent is a Decision in the words of a test.
 type intent struct {
-	Verdict  Verdict
+	Verdict  children.Verdict
 	Reason   string
 	Creates  string // a Deployment's name
 	Applies  string
@@ -97,40 +98,40 @@ func TestDecide(t *testing.T) {
 		want        intent
 	}{{
 		name: "a new Icecream gets its Deployment",
-		want: intent{Verdict: Act, Creates: "sundae"},
+		want: intent{Verdict: children.Act, Creates: "sundae"},
 	}, {
 		name: "a new Icecream gets a Deployment of the name it asks for",
 		ice:  newIcecream(calls("cone")),
-		want: intent{Verdict: Act, Creates: "cone"},
+		want: intent{Verdict: children.Act, Creates: "cone"},
 	}, {
 		name: "a Deployment that has gone is created again, if the Icecream has not gone too",
 		ice:  newIcecream(reported),
-		want: intent{Verdict: Act, Creates: "sundae", Rechecks: true},
+		want: intent{Verdict: children.Act, Creates: "sundae", Rechecks: true},
 	}, {
 		name: "names of 200 characters work",
 		ice: newIcecream(calls(long+"2"), func(ice *v1alpha1.Icecream) {
 			ice.Name = long
 		}),
-		want: intent{Verdict: Act, Creates: long + "2"},
+		want: intent{Verdict: children.Act, Creates: long + "2"},
 	}, {
 		name:        "nothing is left to do",
 		deployments: []*appsv1.Deployment{with("")},
-		want:        intent{Verdict: Converged},
+		want:        intent{Verdict: children.Converged},
 	}, {
 		name:        "a rollout that is under way is nobody's business",
 		deployments: []*appsv1.Deployment{with("", func(d *appsv1.Deployment) { d.Status = appsv1.DeploymentStatus{} })},
-		want:        intent{Verdict: Converged, RequeueAfter: deadline},
+		want:        intent{Verdict: children.Converged, RequeueAfter: deadline},
 	}, {
 		name:        "drift in a field of ours is repaired",
 		deployments: []*appsv1.Deployment{with("", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](9) })},
-		want:        intent{Verdict: Act, Applies: "sundae", RequeueAfter: deadline},
+		want:        intent{Verdict: children.Act, Applies: "sundae", RequeueAfter: deadline},
 	}, {
 		name: "a changed spec is rolled out",
 		ice: newIcecream(reported, func(ice *v1alpha1.Icecream) {
 			ice.Spec.Image = "registry.example/chocolate:1"
 		}),
 		deployments: []*appsv1.Deployment{with("")},
-		want:        intent{Verdict: Act, Applies: "sundae"},
+		want:        intent{Verdict: children.Act, Applies: "sundae"},
 	}, {
 		name: "what others have added is left alone",
 		deployments: []*appsv1.Deployment{with("", func(d *appsv1.Deployment) {
@@ -140,149 +141,149 @@ func TestDecide(t *testing.T) {
 			pod := &d.Spec.Template.Spec
 			pod.Containers = append([]corev1.Container{{Name: "sidecar"}}, pod.Containers...)
 		})},
-		want: intent{Verdict: Converged},
+		want: intent{Verdict: children.Converged},
 	}, {
 		name:        "a Deployment of somebody else is not touched",
 		deployments: []*appsv1.Deployment{{ObjectMeta: metav1.ObjectMeta{Namespace: "parlor", Name: "sundae", UID: "foreign"}}},
-		want:        intent{Verdict: Blocked, Reason: v1alpha1.ReasonErrResourceExists},
+		want:        intent{Verdict: children.Blocked, Reason: v1alpha1.ReasonErrResourceExists},
 	}, {
 		name:        "another Icecream's Deployment is not touched",
 		deployments: []*appsv1.Deployment{with("", ownedBy("uid-of-another"))},
-		want:        intent{Verdict: Blocked, Reason: v1alpha1.ReasonErrResourceExists},
+		want:        intent{Verdict: children.Blocked, Reason: v1alpha1.ReasonErrResourceExists},
 	}, {
 		name:        "the end of a Deployment whose Icecream is gone is waited for",
 		ice:         newIcecream(func(ice *v1alpha1.Icecream) { ice.UID = "uid-of-the-next" }),
 		deployments: []*appsv1.Deployment{with("")},
 		ownerIsGone: true,
-		want:        intent{Verdict: Wait, Reason: v1alpha1.ReasonDeploymentTerminating, RequeueAfter: time.Minute},
+		want:        intent{Verdict: children.Wait, Reason: v1alpha1.ReasonDeploymentTerminating, RequeueAfter: time.Minute},
 	}, {
 		name: "the end of somebody else's Deployment that is being deleted is waited for",
 		deployments: []*appsv1.Deployment{{ObjectMeta: metav1.ObjectMeta{
 			Namespace: "parlor", Name: "sundae", UID: "foreign", DeletionTimestamp: ptr.To(metav1.NewTime(now)),
 		}}},
-		want: intent{Verdict: Wait, Reason: v1alpha1.ReasonDeploymentTerminating},
+		want: intent{Verdict: children.Wait, Reason: v1alpha1.ReasonDeploymentTerminating},
 	}, {
 		name: "being an owner is not being the controller",
 		deployments: []*appsv1.Deployment{with("", func(d *appsv1.Deployment) {
 			d.OwnerReferences[0].Controller = nil
 			d.OwnerReferences = append(d.OwnerReferences, metav1.OwnerReference{UID: "another", Controller: ptr.To(true)})
 		})},
-		want: intent{Verdict: Blocked, Reason: v1alpha1.ReasonErrResourceExists},
+		want: intent{Verdict: children.Blocked, Reason: v1alpha1.ReasonErrResourceExists},
 	}, {
 		name:        "an orphan is adopted, if the Icecream has not gone too",
 		deployments: []*appsv1.Deployment{with("", orphaned)},
-		want:        intent{Verdict: Act, Applies: "sundae", Rechecks: true},
+		want:        intent{Verdict: children.Act, Applies: "sundae", Rechecks: true},
 	}, {
 		name: "an orphan with another selector is foreign",
 		deployments: []*appsv1.Deployment{with("", orphaned, func(d *appsv1.Deployment) {
 			d.Spec.Selector.MatchLabels["flavor"] = "vanilla"
 		})},
-		want: intent{Verdict: Blocked, Reason: v1alpha1.ReasonErrResourceExists},
+		want: intent{Verdict: children.Blocked, Reason: v1alpha1.ReasonErrResourceExists},
 	}, {
 		name: "an orphan with an expression in its selector is foreign",
 		deployments: []*appsv1.Deployment{with("", orphaned, func(d *appsv1.Deployment) {
 			d.Spec.Selector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "flavor", Operator: metav1.LabelSelectorOpExists}}
 		})},
-		want: intent{Verdict: Blocked, Reason: v1alpha1.ReasonErrResourceExists},
+		want: intent{Verdict: children.Blocked, Reason: v1alpha1.ReasonErrResourceExists},
 	}, {
 		name: "an orphan that says somebody else manages it is foreign",
 		deployments: []*appsv1.Deployment{with("", orphaned, func(d *appsv1.Deployment) {
 			d.Labels[labelManagedBy] = "Helm"
 		})},
-		want: intent{Verdict: Blocked, Reason: v1alpha1.ReasonErrResourceExists},
+		want: intent{Verdict: children.Blocked, Reason: v1alpha1.ReasonErrResourceExists},
 	}, {
 		name:        "an orphan that is being deleted is not adopted",
 		deployments: []*appsv1.Deployment{with("", orphaned, func(d *appsv1.Deployment) { beingDeleted(d) })},
-		want:        intent{Verdict: Wait, Reason: v1alpha1.ReasonDeploymentTerminating},
+		want:        intent{Verdict: children.Wait, Reason: v1alpha1.ReasonDeploymentTerminating},
 	}, {
 		name: "our own Deployment is being deleted: its end is waited for",
 		deployments: []*appsv1.Deployment{with("", func(d *appsv1.Deployment) {
 			beingDeleted(d)
 			d.Spec.Replicas = ptr.To[int32](9)
 		})},
-		want: intent{Verdict: Wait, Reason: v1alpha1.ReasonDeploymentTerminating},
+		want: intent{Verdict: children.Wait, Reason: v1alpha1.ReasonDeploymentTerminating},
 	}, {
 		name:        "after a rename the new one comes first",
 		ice:         newIcecream(calls("cone")),
 		deployments: []*appsv1.Deployment{with("")},
-		want:        intent{Verdict: Act, Creates: "cone"},
+		want:        intent{Verdict: children.Act, Creates: "cone"},
 	}, {
 		name:        "after a rename the old one stays until the new one is rolled out",
 		ice:         newIcecream(calls("cone")),
 		deployments: []*appsv1.Deployment{with(""), with("cone", func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 2 })},
-		want:        intent{Verdict: Converged, RequeueAfter: deadline},
+		want:        intent{Verdict: children.Converged, RequeueAfter: deadline},
 	}, {
 		name: "after a rename the old one stays while the new one is being deleted",
 		ice:  newIcecream(calls("cone")),
 		deployments: []*appsv1.Deployment{
 			with(""), with("cone", func(d *appsv1.Deployment) { beingDeleted(d) }),
 		},
-		want: intent{Verdict: Wait, Reason: v1alpha1.ReasonDeploymentTerminating},
+		want: intent{Verdict: children.Wait, Reason: v1alpha1.ReasonDeploymentTerminating},
 	}, {
 		name:        "after a rename the old one goes once the new one is rolled out",
 		ice:         newIcecream(calls("cone")),
 		deployments: []*appsv1.Deployment{with(""), with("cone")},
-		want:        intent{Verdict: Act, Deletes: []string{"sundae"}, Rechecks: true, RequeueAfter: deadline},
+		want:        intent{Verdict: children.Act, Deletes: []string{"sundae"}, Rechecks: true, RequeueAfter: deadline},
 	}, {
 		name:        "the new one is set right before the old one goes",
 		ice:         newIcecream(calls("cone")),
 		deployments: []*appsv1.Deployment{with(""), with("cone", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](0); rolledOut(d) })},
-		want:        intent{Verdict: Act, Applies: "cone", RequeueAfter: deadline},
+		want:        intent{Verdict: children.Act, Applies: "cone", RequeueAfter: deadline},
 	}, {
 		name: "an old one that is going already needs no push",
 		ice:  newIcecream(calls("cone")),
 		deployments: []*appsv1.Deployment{
 			with("", func(d *appsv1.Deployment) { beingDeleted(d) }), with("cone"),
 		},
-		want: intent{Verdict: Converged},
+		want: intent{Verdict: children.Converged},
 	}, {
 		name:        "renamed there and back, the one in between goes",
 		deployments: []*appsv1.Deployment{with(""), with("cone", func(d *appsv1.Deployment) { d.Status = appsv1.DeploymentStatus{} })},
-		want:        intent{Verdict: Act, Deletes: []string{"cone"}, Rechecks: true, RequeueAfter: deadline},
+		want:        intent{Verdict: children.Act, Deletes: []string{"cone"}, Rechecks: true, RequeueAfter: deadline},
 	}, {
 		name:        "renamed twice, both old ones go",
 		ice:         newIcecream(calls("cup")),
 		deployments: []*appsv1.Deployment{with(""), with("cone"), with("cup")},
-		want:        intent{Verdict: Act, Deletes: []string{"cone", "sundae"}, Rechecks: true, RequeueAfter: deadline},
+		want:        intent{Verdict: children.Act, Deletes: []string{"cone", "sundae"}, Rechecks: true, RequeueAfter: deadline},
 	}, {
 		name: "renamed to an occupied name, the old one stays",
 		ice:  newIcecream(calls("cone")),
 		deployments: []*appsv1.Deployment{
 			with(""), with("cone", ownedBy("uid-of-another")),
 		},
-		want: intent{Verdict: Blocked, Reason: v1alpha1.ReasonErrResourceExists},
+		want: intent{Verdict: children.Blocked, Reason: v1alpha1.ReasonErrResourceExists},
 	}, {
 		name: "an Icecream that is being deleted wants nothing",
 		ice:  newIcecream(func(ice *v1alpha1.Icecream) { beingDeleted(ice) }),
-		want: intent{Verdict: Converged},
+		want: intent{Verdict: children.Converged},
 	}, {
 		name: "an Icecream that is being deleted repairs nothing",
 		ice:  newIcecream(func(ice *v1alpha1.Icecream) { beingDeleted(ice) }),
 		deployments: []*appsv1.Deployment{
 			with("", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](9) }), with("cone"),
 		},
-		want: intent{Verdict: Converged},
+		want: intent{Verdict: children.Converged},
 	}, {
 		name: "an Icecream that is being deleted adopts nothing",
 		ice:  newIcecream(func(ice *v1alpha1.Icecream) { beingDeleted(ice) }),
 		deployments: []*appsv1.Deployment{
 			with("", orphaned),
 		},
-		want: intent{Verdict: Converged},
+		want: intent{Verdict: children.Converged},
 	}, {
 		name: "no number of replicas is one replica",
 		ice:  newIcecream(func(ice *v1alpha1.Icecream) { ice.Spec.Replicas = nil }),
 		deployments: []*appsv1.Deployment{
 			with("", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](1) }),
 		},
-		want: intent{Verdict: Converged, RequeueAfter: deadline},
+		want: intent{Verdict: children.Converged, RequeueAfter: deadline},
 	}, {
 		name: "zero replicas are zero replicas",
 		ice:  newIcecream(func(ice *v1alpha1.Icecream) { ice.Spec.Replicas = ptr.To[int32](0) }),
 		deployments: []*appsv1.Deployment{
 			with("", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](1) }),
 		},
-		want: intent{Verdict: Act, Applies: "sundae", RequeueAfter: deadline},
+		want: intent{Verdict: children.Act, Applies: "sundae", RequeueAfter: deadline},
 	}, {
 		name: "a Pod's trouble is looked at again when it is old enough to be a stall",
 		deployments: []*appsv1.Deployment{
@@ -290,7 +291,7 @@ func TestDecide(t *testing.T) {
 		},
 		pods:  []Pod{waiting("ImagePullBackOff", time.Hour)},
 		lasts: 20 * time.Second,
-		want:  intent{Verdict: Converged, RequeueAfter: 40 * time.Second},
+		want:  intent{Verdict: children.Converged, RequeueAfter: 40 * time.Second},
 	}, {
 		name: "a slow Pod is looked at again when the Deployment's deadline has passed for it",
 		deployments: []*appsv1.Deployment{
@@ -298,7 +299,7 @@ func TestDecide(t *testing.T) {
 		},
 		pods:  []Pod{seen(notReady(time.Hour)), seen(notReady(30 * time.Second))},
 		lasts: 30 * time.Second,
-		want:  intent{Verdict: Converged, RequeueAfter: 570 * time.Second},
+		want:  intent{Verdict: children.Converged, RequeueAfter: 570 * time.Second},
 	}, {
 		name: "a Pod's trouble that is a stall already is not looked at again",
 		deployments: []*appsv1.Deployment{
@@ -306,7 +307,7 @@ func TestDecide(t *testing.T) {
 		},
 		pods:  []Pod{waiting("ImagePullBackOff", time.Second)},
 		lasts: patience,
-		want:  intent{Verdict: Converged},
+		want:  intent{Verdict: children.Converged},
 	}}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -389,7 +390,7 @@ func TestDroppedResources(t *testing.T) {
 	}, {
 		name: "dropped after an apply",
 		before: func(s *server) {
-			uid := s.carryOut(creates(asks())).deployment().UID
+			uid := deploymentOf(s.carryOut(creates(asks()))).UID
 			s.carryOut(applies(asks("cpu", "memory"), uid))
 		},
 		ice:        asks("memory"),
@@ -398,7 +399,7 @@ func TestDroppedResources(t *testing.T) {
 	}, {
 		name: "dropped after a creation and an apply",
 		before: func(s *server) {
-			uid := s.carryOut(creates(asks("cpu"))).deployment().UID
+			uid := deploymentOf(s.carryOut(creates(asks("cpu")))).UID
 			s.carryOut(applies(asks("cpu", "memory"), uid))
 		},
 		ice:        asks(),
@@ -443,17 +444,17 @@ func TestDroppedResources(t *testing.T) {
 			if got := intentOf(d).Moves; got != tt.wantMoves {
 				t.Errorf("moves managed fields: %t, want %t", got, tt.wantMoves)
 			}
-			if got := d.Verdict == Act; got != tt.wantWrites {
+			if got := d.Verdict == children.Act; got != tt.wantWrites {
 				t.Fatalf("Verdict %v: writes %t, want %t", d.Verdict, got, tt.wantWrites)
 			}
-			if d.Verdict == Act {
+			if d.Verdict == children.Act {
 				s.carryOut(d)
 			}
 			got := s.deployments["sundae"].Spec.Template.Spec.Containers[0].Resources
 			if diff := cmp.Diff(corev1.ResourceRequirements{Limits: tt.wantLimits, Requests: tt.ice.Spec.Resources.Requests}, got, equateEmpty); diff != "" {
 				t.Errorf("resources (-want +got):\n%s", diff)
 			}
-			if d := decide(s.observe(tt.ice)); d.Verdict != Converged {
+			if d := decide(s.observe(tt.ice)); d.Verdict != children.Converged {
 				t.Errorf("afterwards: %+v, want Converged", intentOf(d))
 			}
 		})
@@ -496,7 +497,7 @@ func TestARoundedQuantityIsNoDifference(t *testing.T) {
 		q.RoundUp(resource.Milli)
 		live.Spec.Template.Spec.Containers[0].Resources.Requests[name] = q
 	}
-	if d := decide(world(ice, live)); d.Verdict != Converged {
+	if d := decide(world(ice, live)); d.Verdict != children.Converged {
 		t.Errorf("%+v for ever", intentOf(d))
 	}
 }
@@ -506,7 +507,7 @@ func TestAnOrphanWithoutItsLabelIsTheSameStripped(t *testing.T) {
 	orphaned(d)
 	delete(d.Labels, LabelIcecream)
 	whole := decide(world(newIcecream(), d)).Verdict
-	StripDeployment(d)
+	children.StripForeign(d)
 	if kept := decide(world(newIcecream(), d)).Verdict; whole != kept {
 		t.Errorf("whole %v, stripped %v", whole, kept)
 	}

@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/children"
 	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 )
 
@@ -226,9 +227,9 @@ func (w *tale) sync(refused string) string {
 	a := Assess(w.observe())
 	d := Decide(a)
 	var out Outcome
-	if d.Verdict == Act && refused != "" {
+	if d.Verdict == children.Act && refused != "" {
 		out.Err = apierrors.NewForbidden(schema.GroupResource{Group: "apps", Resource: "deployments"}, DeploymentName(w.ice), errors.New(refused))
-	} else if d.Verdict == Act {
+	} else if d.Verdict == children.Act {
 		out = w.server.carryOut(d)
 	}
 	now, requeueAfter := Remember(a, d, out)
@@ -256,8 +257,8 @@ func (w *tale) status() string {
 
 // inWordsOf says what a decision is to do, or why it does nothing.
 func inWordsOf(d Decision) string {
-	if d.Verdict != Act {
-		text := map[Verdict]string{Converged: "nothing to do", Wait: "wait", Blocked: "blocked"}[d.Verdict]
+	if d.Verdict != children.Act {
+		text := map[children.Verdict]string{children.Converged: "nothing to do", children.Wait: "wait", children.Blocked: "blocked"}[d.Verdict]
 		if d.Reason != "" {
 			text += fmt.Sprintf(" (%s)", d.Reason)
 		}

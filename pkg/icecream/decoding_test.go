@@ -6,15 +6,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	icecreamscheme "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/scheme"
-	"nicoleh.io/k8s-controller/pkg/icecream"
+	clientsetscheme "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/scheme"
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/lenient"
 )
 
 // What a cache keeps of an Icecream includes why its spec could not be decoded.
 func TestStripKeepsTheDecodingProblem(t *testing.T) {
-	info, ok := runtime.SerializerInfoForMediaType(lenient.Codecs(icecreamscheme.Codecs.WithoutConversion()).SupportedMediaTypes(), runtime.ContentTypeJSON)
+	info, ok := runtime.SerializerInfoForMediaType(lenient.Codecs(clientsetscheme.Codecs.WithoutConversion()).SupportedMediaTypes(), runtime.ContentTypeJSON)
 	if !ok {
 		t.Fatal("there is no decoder for JSON")
 	}
@@ -25,7 +24,7 @@ func TestStripKeepsTheDecodingProblem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stripped, err := informer.Stripped(icecream.StripIcecream)(obj)
+	stripped, err := informer.WithoutManagedFields(obj)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,13 +1,10 @@
 package icecream
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 
-	"k8s.io/apimachinery/pkg/util/validation"
-
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
 // The labels and annotations of a Deployment and its Pods. LabelIcecream and
@@ -27,17 +24,6 @@ const (
 // apply and in creation.
 const FieldManager = "icecream-controller"
 
-// LabelValue returns the label value for an object's name. A name of up to 63
-// characters is its own label value; a longer one is cut and ends in a hash of
-// the whole.
-func LabelValue(name string) string {
-	if len(name) <= validation.LabelValueMaxLength {
-		return name
-	}
-	end := "-" + shortHash([]byte(name))
-	return name[:validation.LabelValueMaxLength-len(end)] + end
-}
-
 // DeploymentName returns the name of the Deployment that the Icecream asks for.
 func DeploymentName(icecream *v1alpha1.Icecream) string {
 	if icecream.Spec.DeploymentName != "" {
@@ -49,8 +35,8 @@ func DeploymentName(icecream *v1alpha1.Icecream) string {
 // selector returns the label selector of the Icecream's Deployment of that name.
 func selector(icecream *v1alpha1.Icecream, deploymentName string) map[string]string {
 	return map[string]string{
-		LabelIcecream:   LabelValue(icecream.Name),
-		LabelDeployment: LabelValue(deploymentName),
+		LabelIcecream:   text.LabelValue(icecream.Name),
+		LabelDeployment: text.LabelValue(deploymentName),
 	}
 }
 
@@ -58,10 +44,5 @@ func selector(icecream *v1alpha1.Icecream, deploymentName string) map[string]str
 func specHash(spec v1alpha1.IcecreamSpec) string {
 	// Marshalling this struct cannot fail; maps are written in sorted order.
 	made, _ := json.Marshal(struct{ Image, Resources any }{spec.Image, spec.Resources})
-	return shortHash(made)
-}
-
-func shortHash(of []byte) string {
-	sum := sha256.Sum256(of)
-	return hex.EncodeToString(sum[:5])
+	return text.Hash(made)
 }

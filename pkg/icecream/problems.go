@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
 	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
 )
 
@@ -19,27 +20,8 @@ import (
 // in seconds.
 const defaultProgressDeadline = 600
 
-// forever is the patience with what ends by itself, or when somebody does something
-// about someone else's object.
-const forever = time.Duration(math.MaxInt64)
-
 // Problem is what keeps an Icecream from becoming Ready. The zero value is none.
-type Problem struct {
-	Reason   string
-	Message  string
-	Object   string        // the one that is slow; empty where the reason says it all
-	Quiet    bool          // not mentioned until Patience is over
-	Patience time.Duration // how long it may last before the Icecream is Stalled
-}
-
-// isLoud reports whether there is a problem that is to be mentioned at once.
-func (p Problem) isLoud() bool { return p.Reason != "" && !p.Quiet }
-
-// isSameAs reports whether other is the same problem as one that is remembered, perhaps
-// from the status alone, in other words.
-func (p Problem) isSameAs(other Problem) bool {
-	return p.Reason == other.Reason && (p.Object == other.Object || p.Object == "" || other.Object == "")
-}
+type Problem = kstatus.Problem
 
 // check finds one kind of problem. name says in words what it is.
 type check struct {
@@ -159,7 +141,7 @@ func (a Assessment) deletionProblem() Problem {
 	if !a.isRolledOut || len(a.old) == 0 || !isTerminating(a.old) {
 		return Problem{}
 	}
-	return Problem{Reason: v1alpha1.ReasonDeploymentTerminating, Message: terminating(a.old[0]), Patience: forever}
+	return Problem{Reason: v1alpha1.ReasonDeploymentTerminating, Message: terminating(a.old[0]), Patience: kstatus.Forever}
 }
 
 // terminating says that a Deployment of a former name is being deleted, and what keeps
@@ -208,15 +190,6 @@ func (a Assessment) slowestPod() (slowest Pod) {
 		}
 	}
 	return slowest
-}
-
-// stallsIn returns how long it is until the Icecream is Stalled by the remembered
-// problem; zero if it is already. never is true if it will not be.
-func (m Memory) stallsIn(now time.Time) (left time.Duration, never bool) {
-	if m.Problem.Reason == "" || m.Problem.Patience == forever {
-		return 0, true
-	}
-	return max(0, m.Since.Add(m.Problem.Patience).Sub(now)), false
 }
 
 func deploymentCondition(d *appsv1.Deployment, of appsv1.DeploymentConditionType) appsv1.DeploymentCondition {

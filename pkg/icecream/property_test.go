@@ -20,7 +20,10 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/apply"
+	"nicoleh.io/k8s-controller/pkg/kit/children"
 	"nicoleh.io/k8s-controller/pkg/kit/kittest"
+	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
+	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
 // Few names and UIDs, so that things often have to do with each other, and some
@@ -194,7 +197,7 @@ func genPod(t *rapid.T, ice *v1alpha1.Icecream) Pod {
 	}).Draw(t, "state"))
 	p.Name = genName(t)
 	p.Node = genName(t)
-	p.Deployment = LabelValue(genName(t))
+	p.Deployment = text.LabelValue(genName(t))
 	p.SpecHash = rapid.SampledFrom([]string{"", specHash(ice.Spec)}).Draw(t, "spec hash")
 	return p
 }
@@ -231,26 +234,29 @@ func genMemory(t *rapid.T, ice *v1alpha1.Icecream) Memory {
 	}
 	reason := rapid.SampledFrom([]string{"", v1alpha1.ReasonCrashLoopBackOff, v1alpha1.ReasonImagePullBackOff, v1alpha1.ReasonProgressDeadlineExceeded})
 	return Memory{
-		Generation: rapid.SampledFrom([]int64{ice.Generation, 7}).Draw(t, "generation remembered"),
-		Problem: Problem{
-			Reason:   reason.Draw(t, "problem"),
-			Message:  genText(t),
-			Object:   genName(t),
-			Quiet:    rapid.Bool().Draw(t, "quiet"),
-			Patience: rapid.SampledFrom([]time.Duration{0, patience, forever}).Draw(t, "patience"),
+		History: kstatus.History{
+			Generation: rapid.SampledFrom([]int64{ice.Generation, 7}).Draw(t, "generation remembered"),
+			Problem: Problem{
+				Reason:   reason.Draw(t, "problem"),
+				Message:  genText(t),
+				Object:   genName(t),
+				Quiet:    rapid.Bool().Draw(t, "quiet"),
+				Patience: rapid.SampledFrom([]time.Duration{0, patience, kstatus.Forever}).Draw(t, "patience"),
+			},
+			Since:    genTime(t).Time,
+			Gone:     genTime(t).Time,
+			Complete: genTime(t).Time,
 		},
-		Since:    genTime(t).Time,
-		Gone:     genTime(t).Time,
-		Complete: genTime(t).Time,
-		Write: Write{
-			Want:    rapid.SampledFrom([]string{"", wantOf(apply.Child{Want: desired(ice)}), "other"}).Draw(t, "want"),
-			At:      genTime(t).Time,
-			Count:   rapid.IntRange(0, 20).Draw(t, "count"),
-			UID:     rapid.SampledFrom(someUIDs).Draw(t, "UID written"),
-			Drift:   rapid.SampledFrom([]string{"", "other"}).Draw(t, "drift"),
-			Contest: genText(t),
-			Reason:  rapid.SampledFrom([]string{"", v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonDeploymentRefused}).Draw(t, "refused"),
-			Message: genText(t),
+		Write: children.Write{
+			Want:      rapid.SampledFrom([]string{"", children.Fingerprint(apply.Child{Want: desired(ice)}), "other"}).Draw(t, "want"),
+			At:        genTime(t).Time,
+			Count:     rapid.IntRange(0, 20).Draw(t, "count"),
+			UID:       rapid.SampledFrom(someUIDs).Draw(t, "UID written"),
+			Drift:     rapid.SampledFrom([]string{"", "other"}).Draw(t, "drift"),
+			Contest:   genText(t),
+			Reason:    rapid.SampledFrom([]string{"", v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonDeploymentRefused}).Draw(t, "refused"),
+			IsInvalid: rapid.Bool().Draw(t, "invalid"),
+			Message:   genText(t),
 		},
 	}
 }
@@ -282,14 +288,14 @@ func neverPanicsNorMutates(t *rapid.T) {
 	d := decide(o)
 	decision := snapshot(t, d)
 	out := genOutcome(t, d)
-	outcome := snapshot(t, out.deployment())
+	outcome := snapshot(t, deploymentOf(out))
 
 	s, news := statusOf(o, d, out)
 	if _, again := Remember(Assess(o), d, out); again < 0 {
 		t.Fatalf("again in %v", again)
 	}
 	status := snapshot(t, s)
-	Roster(Assess(o))
+	roster(Assess(o))
 	for _, child := range d.Children {
 		newDeployment(t, child.Want)
 		if _, err := child.Patch(); err != nil {
@@ -299,7 +305,7 @@ func neverPanicsNorMutates(t *rapid.T) {
 			t.Fatalf("ManagedFieldsPatch: %v", err)
 		}
 	}
-	if diff := cmp.Diff([]string{before, decision, outcome}, []string{snapshot(t, o), snapshot(t, d), snapshot(t, out.deployment())}); diff != "" {
+	if diff := cmp.Diff([]string{before, decision, outcome}, []string{snapshot(t, o), snapshot(t, d), snapshot(t, deploymentOf(out))}); diff != "" {
 		t.Fatalf("the input has changed (-before +after):\n%s", diff)
 	}
 
@@ -314,14 +320,14 @@ func neverPanicsNorMutates(t *rapid.T) {
 		t.Fatalf("the status shares memory with the input")
 	}
 
-	if (d.Verdict == Act) != (len(d.Children)+len(d.Deletions) > 0) {
+	if (d.Verdict == children.Act) != (len(d.Children)+len(d.Deletions) > 0) {
 		t.Fatalf("%+v acts without anything to do, or the other way round", intentOf(d))
 	}
 	if d.RequeueAfter < 0 {
 		t.Fatalf("again in %v", d.RequeueAfter)
 	}
 	if o.Icecream.DeletionTimestamp != nil {
-		if d.Verdict != Converged || status != snapshot(t, o.Icecream.Status) || len(news) > 0 {
+		if d.Verdict != children.Converged || status != snapshot(t, o.Icecream.Status) || len(news) > 0 {
 			t.Fatalf("an Icecream that is being deleted led to %+v, %s, %v", intentOf(d), status, news)
 		}
 		return
@@ -382,7 +388,7 @@ func TestTheSameStatusAgainIsNoNews(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := genObserved(t)
 		d := decide(o)
-		if d.Verdict == Act {
+		if d.Verdict == children.Act {
 			return // it will not be the same again
 		}
 		o.Icecream.Status, _ = statusOf(o, d, Outcome{})
@@ -469,7 +475,7 @@ func TestFixedPoint(t *testing.T) {
 			before := s.writes
 			s.rollOut()
 			settled := snapshot(t, s.observe(ice)) == snapshot(t, Observed{Now: o.Now, StallAfter: o.StallAfter, Icecream: ice, Named: o.Named, Owned: o.Owned, Pods: o.Pods})
-			if (d.Verdict == Converged || d.Verdict == Blocked) && settled {
+			if (d.Verdict == children.Converged || d.Verdict == children.Blocked) && settled {
 				if s.writes != before {
 					t.Fatalf("written after the end")
 				}
@@ -498,7 +504,7 @@ func checkEnd(t *rapid.T, s *server, ice *v1alpha1.Icecream, d Decision) {
 			owned++
 		}
 	}
-	if d.Verdict == Blocked {
+	if d.Verdict == children.Blocked {
 		if metav1.IsControlledBy(live, ice) {
 			t.Fatalf("blocked by its own Deployment")
 		}
@@ -521,31 +527,6 @@ func checkEnd(t *rapid.T, s *server, ice *v1alpha1.Icecream, d Decision) {
 			t.Fatalf("requests (-want +got):\n%s", diff)
 		}
 	}
-}
-
-// Decisions made from what a cache keeps are those made from the whole.
-func TestStrippedDeploymentsLeadToTheSameDecision(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		o := genObserved(t)
-		stripped := o
-		if o.Named != nil && o.Named.Labels[LabelIcecream] == "" && !IsControlledByAnIcecream(o.Named) {
-			return // taken for somebody else's, whatever is left of it
-		}
-		if o.Named != nil {
-			stripped.Named = o.Named.DeepCopy()
-			StripDeployment(stripped.Named)
-		}
-		stripped.Owned = nil
-		for _, d := range o.Owned {
-			d = d.DeepCopy()
-			StripDeployment(d)
-			stripped.Owned = append(stripped.Owned, d)
-		}
-		whole, kept := decide(o), decide(stripped)
-		if diff := cmp.Diff(snapshot(t, []any{intentOf(whole), whole.Children}), snapshot(t, []any{intentOf(kept), kept.Children})); diff != "" {
-			t.Fatalf("stripped, it is otherwise (-whole +stripped):\n%s", diff)
-		}
-	})
 }
 
 func TestStrippedPodsReadTheSame(t *testing.T) {
@@ -611,46 +592,4 @@ func TestStrippedPodsReadTheSame(t *testing.T) {
 			t.Fatalf("stripping twice makes a difference:\n%s", diff)
 		}
 	})
-}
-
-func TestStripDeployment(t *testing.T) {
-	mine := made(t, newIcecream())
-	tests := []struct {
-		name string
-		d    *appsv1.Deployment
-		want *appsv1.Deployment // all of it when nil
-	}{
-		{name: "one of ours is kept", d: mine},
-		{name: "one that has lost its owner is kept", d: func() *appsv1.Deployment { d := mine.DeepCopy(); orphaned(d); return d }()},
-		{name: "one that has lost its labels is kept", d: func() *appsv1.Deployment { d := mine.DeepCopy(); d.Labels = nil; return d }()},
-		{
-			name: "of somebody else's, a name and an owner are kept",
-			d: &appsv1.Deployment{
-				ObjectMeta: metav1.ObjectMeta{
-					Namespace: "parlor", Name: "sundae", UID: "foreign", ResourceVersion: "5", Generation: 3,
-					Labels: map[string]string{"app": "x"}, Annotations: map[string]string{"a": "b"},
-					OwnerReferences: []metav1.OwnerReference{{UID: "another", Controller: ptr.To(true)}},
-					ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "kubectl"}},
-				},
-				Spec:   mine.Spec,
-				Status: mine.Status,
-			},
-			want: &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
-				Namespace: "parlor", Name: "sundae", UID: "foreign", ResourceVersion: "5",
-				OwnerReferences: []metav1.OwnerReference{{UID: "another", Controller: ptr.To(true)}},
-			}},
-		},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			got := tt.d.DeepCopy()
-			if tt.want == nil {
-				tt.want = tt.d
-			}
-			StripDeployment(got)
-			if diff := cmp.Diff(tt.want, got, equateEmpty); diff != "" {
-				t.Errorf("kept (-want +got):\n%s", diff)
-			}
-		})
-	}
 }

@@ -24,6 +24,7 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/apply"
+	"nicoleh.io/k8s-controller/pkg/kit/children"
 )
 
 // now is when everything in these tests happens, long after it was made.
@@ -242,7 +243,7 @@ func newDeployment(tb rapidOrTesting, want apply.Configuration) *appsv1.Deployme
 func creates(ice *v1alpha1.Icecream) Decision { return applies(ice, "") }
 
 func applies(ice *v1alpha1.Icecream, uid types.UID) Decision {
-	return Decision{Verdict: Act, Children: []apply.Child{{Resource: Deployments, Want: desired(ice), UID: uid}}}
+	return Decision{Verdict: children.Act, Children: []apply.Child{{Resource: Deployments, Want: desired(ice), UID: uid}}}
 }
 
 func wrote(d *appsv1.Deployment) Outcome { return Outcome{Written: []metav1.Object{d}} }

@@ -6,14 +6,15 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/children"
+	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
+	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
 // How long reports may get, whatever there is to report: nodes listed in a status,
@@ -48,41 +49,13 @@ func Status(before, now Assessment, d Decision, out Outcome) (v1alpha1.IcecreamS
 	s.NodeCount = int32(len(now.nodes))
 	s.Nodes = slices.Clone(now.nodes[:min(len(now.nodes), maxNodes)])
 	s.Placement = summary(now.nodes)
-	now.conclude(d, out).setOn(&s, before.Now)
+	now.conclude(d, out).SetOn(&s.Conditions, s.ObservedGeneration, before.Now)
 	return s, events(before, now, d, out, s)
 }
 
-// NewStatus returns the object to PUT to the Icecream's status subresource. The API
-// server takes nothing but the status from it, and refuses it for any other
-// Icecream of the name and for any other version than the one it was made from.
-func NewStatus(icecream *v1alpha1.Icecream, status v1alpha1.IcecreamStatus) *v1alpha1.Icecream {
-	return &v1alpha1.Icecream{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:            icecream.Name,
-			Namespace:       icecream.Namespace,
-			UID:             icecream.UID,
-			ResourceVersion: icecream.ResourceVersion,
-		},
-		Status: status,
-	}
-}
-
-// IsUrgent reports whether the change from one status to another should be written
-// at once: the spec, or the status or the reason of a condition has changed. Numbers
-// and messages can wait for more of their kind.
-func IsUrgent(from, to v1alpha1.IcecreamStatus) bool {
-	if from.ObservedGeneration != to.ObservedGeneration {
-		return true
-	}
-	return slices.ContainsFunc(to.Conditions, func(is metav1.Condition) bool {
-		was := meta.FindStatusCondition(from.Conditions, is.Type)
-		return was == nil || was.Status != is.Status || was.Reason != is.Reason
-	})
-}
-
-// Roster says which Pods of the Icecream run on which nodes, in one line of
+// roster says which Pods of the Icecream run on which nodes, in one line of
 // bounded length for a log: "node-1: a, b; node-3: c".
-func Roster(a Assessment) string {
+func roster(a Assessment) string {
 	names := map[string][]string{}
 	for pod := range placed(a.Observed) {
 		names[pod.Node] = append(names[pod.Node], pod.Name)
@@ -94,82 +67,29 @@ func Roster(a Assessment) string {
 	return clip(line, maxRoster)
 }
 
-// conclusion is what the three conditions say together.
-type conclusion struct {
-	state   state
-	reason  string
-	message string
-}
-
-type state int
-
-const (
-	reconciling state = iota
-	ready
-	stalled
-)
-
 // conclude returns what the conditions are to say. The first case that applies is the
 // one that says most.
-func (a Assessment) conclude(d Decision, out Outcome) conclusion {
-	m := a.memory
+func (a Assessment) conclude(d Decision, out Outcome) kstatus.Conclusion {
+	if out.Err != nil {
+		d = rules.Refusal(out.Err)
+	}
 	switch {
-	case out.Err != nil:
-		reason, message := refusal(out.Err)
-		return conclusion{stateOf(refused(reason)), reason, message}
-	case d.Verdict == Blocked || d.Verdict == Wait:
-		return conclusion{stateOf(d.Verdict), d.Reason, d.Message}
-	case m.Write.isContested(a.Now):
-		return conclusion{reconciling, v1alpha1.ReasonDeploymentContested, m.Write.Contest}
+	case d.Verdict == children.Blocked:
+		return kstatus.Conclusion{State: kstatus.Stalled, Reason: d.Reason, Message: d.Message}
+	case d.Verdict == children.Wait:
+		return kstatus.Conclusion{State: kstatus.Reconciling, Reason: d.Reason, Message: d.Message}
+	case a.memory.Write.IsContested(a.Now):
+		return kstatus.Conclusion{State: kstatus.Reconciling, Reason: v1alpha1.ReasonDeploymentContested, Message: a.memory.Write.Contest}
 	case a.target == nil:
-		return conclusion{reconciling, v1alpha1.ReasonProgressing, "The Deployment is being created"}
+		return kstatus.Conclusion{State: kstatus.Reconciling, Reason: v1alpha1.ReasonProgressing, Message: "The Deployment is being created"}
 	}
-	left, never := m.stallsIn(a.Now)
-	switch {
-	case m.Problem.Reason != "" && !never && left == 0:
-		return conclusion{stalled, m.Problem.Reason, m.Problem.Message}
-	case m.Problem.isLoud():
-		return conclusion{reconciling, m.Problem.Reason, m.Problem.Message}
-	case a.isComplete:
-		return conclusion{ready, v1alpha1.ReasonAvailable, available(a.target, a.updated)}
-	default:
-		return conclusion{reconciling, v1alpha1.ReasonProgressing, available(a.target, a.updated)}
+	if problem, ok := a.memory.Conclude(a.Now); ok {
+		return problem
 	}
-}
-
-// stateOf returns the state of an Icecream for which nothing can be written.
-func stateOf(v Verdict) state {
-	if v == Blocked {
-		return stalled
+	if a.isComplete {
+		return kstatus.Conclusion{State: kstatus.Ready, Reason: v1alpha1.ReasonAvailable, Message: available(a.target, a.updated)}
 	}
-	return reconciling
-}
-
-// setOn sets the three conditions to say the conclusion.
-func (c conclusion) setOn(s *v1alpha1.IcecreamStatus, now time.Time) {
-	for _, condition := range []struct {
-		name string
-		when state
-	}{
-		{v1alpha1.ConditionReady, ready},
-		{v1alpha1.ConditionReconciling, reconciling},
-		{v1alpha1.ConditionStalled, stalled},
-	} {
-		set := metav1.Condition{
-			Type:               condition.name,
-			Status:             metav1.ConditionFalse,
-			ObservedGeneration: s.ObservedGeneration,
-			LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
-			Reason:             c.reason,
-		}
-		if c.state == condition.when {
-			set.Status = metav1.ConditionTrue
-		}
-		if c.state == condition.when || condition.name == v1alpha1.ConditionReady {
-			set.Message = clip(c.message, maxMessage)
-		}
-		meta.SetStatusCondition(&s.Conditions, set)
-	}
+	return kstatus.Conclusion{State: kstatus.Reconciling, Reason: v1alpha1.ReasonProgressing, Message: available(a.target, a.updated)}
 }
 
 // available says in words how far the Deployment is.
@@ -190,10 +110,10 @@ func available(d *appsv1.Deployment, updated int32) string {
 func placed(o Observed) iter.Seq[Pod] {
 	ours := map[string]bool{}
 	for _, d := range o.Owned {
-		ours[LabelValue(d.Name)] = true
+		ours[text.LabelValue(d.Name)] = true
 	}
 	if o.Named != nil && isOrphan(o.Icecream, o.Named) {
-		ours[LabelValue(o.Named.Name)] = true
+		ours[text.LabelValue(o.Named.Name)] = true
 	}
 	return func(yield func(Pod) bool) {
 		for _, pod := range o.Pods {
@@ -259,24 +179,4 @@ func pods(n int32) string {
 // clip cuts a text to that many bytes, between characters.
 func clip(text string, limit int) string {
 	return strings.ToValidUTF8(text[:min(len(text), limit)], "")
-}
-
-// Readiness is the status and reason of a Ready condition.
-type Readiness struct {
-	Status metav1.ConditionStatus
-	Reason string
-}
-
-// CountByReady counts Icecreams by their Ready condition. One that has none yet is
-// Unknown, without a reason.
-func CountByReady(icecreams []*v1alpha1.Icecream) map[Readiness]int {
-	count := map[Readiness]int{}
-	for _, ice := range icecreams {
-		r := Readiness{Status: metav1.ConditionUnknown}
-		if ready := meta.FindStatusCondition(ice.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
-			r = Readiness{ready.Status, ready.Reason}
-		}
-		count[r]++
-	}
-	return count
 }

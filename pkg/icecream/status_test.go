@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/children"
 	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 )
 
@@ -399,7 +400,7 @@ func TestDeploymentInUse(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			o := world(tt.ice, tt.deployments...)
-			s, _ := statusOf(o, Decision{Verdict: Blocked, Reason: "Test"}, Outcome{})
+			s, _ := statusOf(o, Decision{Verdict: children.Blocked, Reason: "Test"}, Outcome{})
 			if s.DeploymentName != tt.want {
 				t.Errorf("in use is %q, want %q", s.DeploymentName, tt.want)
 			}
@@ -407,7 +408,7 @@ func TestDeploymentInUse(t *testing.T) {
 	}
 }
 
-func TestAnIcecreamThatIsBeingDeletedKeepsItsStatus(t *testing.T) {
+func TestIcecreamThatIsBeingDeletedKeepsItsStatus(t *testing.T) {
 	ice := newIcecream(func(ice *v1alpha1.Icecream) {
 		beingDeleted(ice)
 		ice.Generation = 2
@@ -450,7 +451,7 @@ func TestFiveThousandNodes(t *testing.T) {
 			t.Errorf("a note of %d bytes for %s", len(event.Note), event.Reason)
 		}
 	}
-	if line := Roster(Assess(o)); len(line) > maxRoster+64 {
+	if line := roster(Assess(o)); len(line) > maxRoster+64 {
 		t.Errorf("the roster has %d characters", len(line))
 	}
 }
@@ -472,8 +473,8 @@ func TestRoster(t *testing.T) {
 	d := made(t, newIcecream())
 	o := world(newIcecream(), d)
 	o.Pods = podsOf(d, "node-2", "node-1")
-	if got, want := Roster(Assess(o)), "node-1: sundae-1; node-2: sundae-0, sundae-2"; got != want {
-		t.Errorf("Roster = %q, want %q", got, want)
+	if got, want := roster(Assess(o)), "node-1: sundae-1; node-2: sundae-0, sundae-2"; got != want {
+		t.Errorf("roster = %q, want %q", got, want)
 	}
 }
 
@@ -546,52 +547,5 @@ func TestConditionsOfOthersAreKept(t *testing.T) {
 	s, _ := statusOf(o, decide(o), Outcome{})
 	if diff := cmp.Diff(&foreign, meta.FindStatusCondition(s.Conditions, "Tasty")); diff != "" {
 		t.Errorf("the condition (-want +got):\n%s", diff)
-	}
-}
-
-// A status is written for the very version of the Icecream that it was made from,
-// and nothing else is written with it.
-func TestNewStatus(t *testing.T) {
-	ice := newIcecream(func(ice *v1alpha1.Icecream) { ice.Annotations = map[string]string{"a": "b"} })
-	got := NewStatus(ice, v1alpha1.IcecreamStatus{Placement: "node-1 (1)"})
-	want := &v1alpha1.Icecream{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ice.Namespace, Name: ice.Name, UID: ice.UID, ResourceVersion: ice.ResourceVersion},
-		Status:     v1alpha1.IcecreamStatus{Placement: "node-1 (1)"},
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("NewStatus (-want +got):\n%s", diff)
-	}
-}
-
-func TestIsUrgent(t *testing.T) {
-	status := func(c conclusion, generation int64) v1alpha1.IcecreamStatus {
-		s := v1alpha1.IcecreamStatus{ObservedGeneration: generation}
-		c.setOn(&s, now)
-		return s
-	}
-	progressing := status(conclusion{reconciling, "Progressing", "1 of 3"}, 1)
-	tests := []struct {
-		name     string
-		from, to v1alpha1.IcecreamStatus
-		want     bool
-	}{
-		{"the first status", v1alpha1.IcecreamStatus{}, progressing, true},
-		{"mere progress", progressing, status(conclusion{reconciling, "Progressing", "2 of 3"}, 1), false},
-		{"another reason", progressing, status(conclusion{reconciling, "ImagePullBackOff", ""}, 1), true},
-		{"the same reason in other words", status(conclusion{stalled, "DeploymentRefused", "by port 40001"}, 1), status(conclusion{stalled, "DeploymentRefused", "by port 40002"}, 1), false},
-		{"numbers", progressing, func() v1alpha1.IcecreamStatus { s := *progressing.DeepCopy(); s.ReadyReplicas++; return s }(), false},
-		{"ready", progressing, status(conclusion{ready, "Available", ""}, 1), true},
-		{"no longer ready", status(conclusion{ready, "Available", ""}, 1), progressing, true},
-		{"stalled", progressing, status(conclusion{stalled, "ImagePullBackOff", ""}, 1), true},
-		{"no longer stalled", status(conclusion{stalled, "ImagePullBackOff", ""}, 1), progressing, true},
-		{"a new spec", progressing, status(conclusion{reconciling, "Progressing", "1 of 3"}, 2), true},
-		{"nothing", progressing, progressing, false},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			if got := IsUrgent(tt.from, tt.to); got != tt.want {
-				t.Errorf("IsUrgent = %t, want %t", got, tt.want)
-			}
-		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/children"
 )
 
 // Nothing is written for an Icecream whose spec nobody can decode, whatever there is.
@@ -34,7 +35,7 @@ func TestUndecodable(t *testing.T) {
 			o.Undecodable = why
 			a := Assess(o)
 			d := Decide(a)
-			want := Decision{Verdict: Blocked, Reason: v1alpha1.ReasonInvalidSpec, Message: "The spec cannot be decoded: " + why}
+			want := Decision{Verdict: children.Blocked, Reason: v1alpha1.ReasonInvalidSpec, Message: "The spec cannot be decoded: " + why}
 			if diff := cmp.Diff(want, d); diff != "" {
 				t.Errorf("decision (-want +got):\n%s", diff)
 			}
@@ -60,7 +61,7 @@ func TestUndecodableAndBeingDeleted(t *testing.T) {
 	beingDeleted(ice)
 	o := world(ice)
 	o.Undecodable = "spec.image: that is no image"
-	if d := Decide(Assess(o)); d.Verdict != Converged {
+	if d := Decide(Assess(o)); d.Verdict != children.Converged {
 		t.Errorf("%+v, want Converged", d)
 	}
 }

@@ -9,7 +9,8 @@
 //     [nicoleh.io/k8s-controller/pkg/kit/manager], at the top of manager.go. Its example is
 //     a complete program with a tiny controller.
 //   - The rules, which say what to do about an object, are not in the kit. They are pure
-//     functions in a decide.go next to each controller, and in pkg/icecream.
+//     functions in a decide.go next to each controller; those of controller.go have a package
+//     of their own.
 //   - Your controller is a package of its own next to the other ones in pkg, with its rules
 //     in a decide.go. Its descriptor goes into the table in main.go. CONTRIBUTING.md has a
 //     walk-through.
@@ -42,6 +43,7 @@
 //
 // What it writes:
 //
+//   - children: decides when the objects that an owner needs are written, and when again
 //   - apply: compares objects with the fields that a controller owns, and writes these
 //   - throttle: decides when the next write may be made, fairly between namespaces
 //   - backoff: how long to wait before repeating a write that someone keeps undoing
@@ -49,8 +51,9 @@
 //   - response: what the API server's response to a failed write means
 //   - events: records events without delaying a sync
 //   - news: remembers what was last reported, so that it is not reported twice
+//   - kstatus: decides what the conditions Ready, Reconciling and Stalled say
 //   - podproblem: finds out why a Pod does not become ready
-//   - text: shortens texts to what the API server accepts
+//   - text: makes texts that the API server accepts of longer ones
 //
 // For tests:
 //

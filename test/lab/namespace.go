@@ -48,7 +48,7 @@ type Namespace struct {
 // Icecreams returns a client for the Icecreams of the namespace, with an administrator's
 // permissions.
 func (n *Namespace) Icecreams() icecreamclient.IcecreamInterface {
-	return n.Lab.Icecreams.ControllerV1alpha1().Icecreams(n.Name)
+	return n.Lab.Icecreams.SamplecontrollerV1alpha1().Icecreams(n.Name)
 }
 
 // Deployments returns a client for the Deployments of the namespace, with an administrator's

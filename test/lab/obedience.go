@@ -7,9 +7,6 @@ import (
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -25,24 +22,13 @@ func (l *Lab) waitForPolicies(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	selected := map[string]string{"app": canary}
-	unowned := &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: canary},
-		Spec: appsv1.DeploymentSpec{
-			Selector: &metav1.LabelSelector{MatchLabels: selected},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: selected},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "registry.example/canary:1"}}},
-			},
-		},
-	}
 	for end := time.Now().Add(Patience); time.Now().Before(end); time.Sleep(pollEvery) {
-		_, err = account.AppsV1().Deployments(metav1.NamespaceDefault).Create(ctx, unowned, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		err = createUnowned(ctx, account)
 		if err != nil && strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
 			return nil
 		}
 	}
-	return fmt.Errorf("the policies of artifacts/ are not in force: creating a Deployment without an owner returned: %w", err)
+	return fmt.Errorf("the policies of artifacts/ are not in force: creating a workload without an owner returned: %w", err)
 }
 
 // expectedRejection is part of the message of a policy that may reject a correct request:

@@ -30,10 +30,25 @@ func DropConnection(out http.ResponseWriter, _ *http.Request) { dropConnection(o
 // requests go through a proxy in this process, which calls intercept for each of them.
 func (n *Namespace) StartControllerBehind(t testing.TB, intercept Interceptor, flags ...string) *Controller {
 	t.Helper()
+	return n.startControllerBehind(t, func(apiServer http.Handler) http.Handler {
+		return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
+			if handler := intercept(in); handler != nil {
+				handler(out, in)
+				return
+			}
+			apiServer.ServeHTTP(out, in)
+		})
+	}, flags...)
+}
+
+// startControllerBehind starts a controller whose requests arrive at what handler returns. It
+// gets the API server as a handler.
+func (n *Namespace) startControllerBehind(t testing.TB, handler func(apiServer http.Handler) http.Handler, flags ...string) *Controller {
+	t.Helper()
 	if err := n.grant(t.Context()); err != nil {
 		t.Fatalf("granting the controller its Role: %v", err)
 	}
-	proxy, err := n.Lab.newProxy(intercept)
+	proxy, err := n.Lab.newProxy(handler)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,10 +68,9 @@ func (n *Namespace) StartControllerBehind(t testing.TB, intercept Interceptor, f
 	return c
 }
 
-// newProxy returns a server, not yet started, that calls intercept for every request. Unless
-// intercept returns a handler, the server passes the request on to the API server, including
-// its credentials.
-func (l *Lab) newProxy(intercept Interceptor) (*httptest.Server, error) {
+// newProxy returns a server, not yet started, for the handler that wrap returns. The handler
+// that wrap gets passes a request on to the API server, including its credentials.
+func (l *Lab) newProxy(wrap func(apiServer http.Handler) http.Handler) (*httptest.Server, error) {
 	config := l.RESTConfig()
 	target, err := url.Parse(config.Host)
 	if err != nil {
@@ -73,13 +87,7 @@ func (l *Lab) newProxy(intercept Interceptor) (*httptest.Server, error) {
 		FlushInterval: -1, // flush at once: the response to a watch has no end
 		ErrorLog:      discard,
 	}
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
-		if handler := intercept(in); handler != nil {
-			handler(out, in)
-			return
-		}
-		apiServer.ServeHTTP(out, in)
-	}))
+	server := httptest.NewUnstartedServer(wrap(apiServer))
 	server.Config.ErrorLog = discard
 	return server, nil
 }

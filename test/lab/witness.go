@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
-	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,26 +25,26 @@ import (
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// A witness watches every Icecream and every Deployment of a Lab, and checks each status of
+// A witness watches every Icecream and every workload of a Lab, which is a Deployment, and checks each status of
 // an Icecream that is written in it:
 //
 //   - The status must be consistent as kstatus reads it. The witness checks this as soon as
 //     it sees the status; see flaws.
 //   - A status that kstatus reads as Current must have been true: at some moment after the
-//     Icecream got its spec, and before the status was written, its Deployment was rolled
-//     out with this spec. The resource versions of Icecreams and Deployments come from the
+//     Icecream got its spec, and before the status was written, its workload was rolled
+//     out with this spec. The resource versions of Icecreams and workloads come from the
 //     same sequence, so the result does not depend on the delay of the two watches.
 type witness struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
-	mu          sync.Mutex
-	icecreams   map[types.UID]*observation
-	deployments map[cache.ObjectName][]version // sorted by resource version
-	unproven    []currentStatus
-	findings    []finding
-	gapUntil    uint64                               // changes up to this resource version may have been missed
-	mirrors     map[string]func(image string) string // by namespace: how a policy there changes an image
+	mu        sync.Mutex
+	icecreams map[types.UID]*observation
+	workloads map[cache.ObjectName][]version // sorted by resource version
+	unproven  []currentStatus
+	findings  []finding
+	gapUntil  uint64                               // changes up to this resource version may have been missed
+	mirrors   map[string]func(image string) string // by namespace: how a policy there changes an image
 }
 
 // observation is the latest state of an Icecream that the witness has seen.
@@ -54,7 +53,7 @@ type observation struct {
 	since    uint64 // the resource version at which the witness first saw this generation
 }
 
-// version is the state of a Deployment from one resource version to the next.
+// version is the state of a workload from one resource version to the next.
 type version struct {
 	from        uint64 // the resource version at which the state began
 	owner       types.UID
@@ -70,7 +69,7 @@ type finding struct {
 	error
 }
 
-// currentStatus is a status that kstatus reads as Current. It is proven if the Deployment
+// currentStatus is a status that kstatus reads as Current. It is proven if the workload
 // was rolled out at some time between two resource versions: since is when the Icecream got
 // its spec, and until is when the status was written.
 type currentStatus struct {
@@ -81,12 +80,12 @@ type currentStatus struct {
 // startWitness starts a witness, which watches until stop is called.
 func startWitness(client dynamic.Interface) *witness {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &witness{cancel: cancel, icecreams: map[types.UID]*observation{}, deployments: map[cache.ObjectName][]version{}, mirrors: map[string]func(string) string{}}
+	w := &witness{cancel: cancel, icecreams: map[types.UID]*observation{}, workloads: map[cache.ObjectName][]version{}, mirrors: map[string]func(string) string{}}
 	w.done.Go(func() {
 		w.follow(ctx, client.Resource(v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version)), w.seeIcecream)
 	})
 	w.done.Go(func() {
-		w.follow(ctx, client.Resource(appsv1.SchemeGroupVersion.WithResource("deployments")), w.seeDeployment)
+		w.follow(ctx, client.Resource(workloads), w.seeWorkload)
 	})
 	return w
 }
@@ -106,8 +105,8 @@ func (w *witness) stop() error {
 	defer w.mu.Unlock()
 	for _, c := range w.unproven {
 		if !w.isProven(c) {
-			w.addFindings(c.icecream, []string{fmt.Sprintf("it is Current at resource version %d, but at no time since resource version %d was its Deployment rolled out with this spec: %+v",
-				c.until, c.since, w.deployments[deploymentOf(c.icecream)])})
+			w.addFindings(c.icecream, []string{fmt.Sprintf("it is Current at resource version %d, but at no time since resource version %d was its workload rolled out with this spec: %+v",
+				c.until, c.since, w.workloads[workloadOf(c.icecream)])})
 		}
 	}
 	if len(w.findings) == 0 {
@@ -184,6 +183,22 @@ func (w *witness) follow(ctx context.Context, resource dynamic.NamespaceableReso
 	}
 }
 
+// seeWorkload records a state of a workload. The caller must hold the lock.
+func (w *witness) seeWorkload(object *unstructured.Unstructured, isDeleted bool) {
+	live := &workload{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, live); err != nil {
+		w.findings = append(w.findings, finding{object.GetNamespace(), err})
+		return
+	}
+	v := stateOf(live)
+	v.from, v.isDeleted = versionOf(live.ResourceVersion), isDeleted
+	if owner := metav1.GetControllerOfNoCopy(live); owner != nil {
+		v.owner = owner.UID
+	}
+	name := cache.MetaObjectToName(live)
+	w.workloads[name] = append(w.workloads[name], v)
+}
+
 // seeIcecream checks the status of an Icecream. The caller must hold the lock.
 func (w *witness) seeIcecream(object *unstructured.Unstructured, isDeleted bool) {
 	ice := &v1alpha1.Icecream{}
@@ -219,50 +234,28 @@ func (w *witness) seeIcecream(object *unstructured.Unstructured, isDeleted bool)
 	}
 }
 
-// seeDeployment records a state of a Deployment. The caller must hold the lock.
-func (w *witness) seeDeployment(object *unstructured.Unstructured, isDeleted bool) {
-	d := &appsv1.Deployment{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, d); err != nil {
-		w.findings = append(w.findings, finding{object.GetNamespace(), err})
-		return
-	}
-	v := version{from: versionOf(d.ResourceVersion), replicas: ptr.Deref(d.Spec.Replicas, 1), isDeleted: isDeleted}
-	if owner := metav1.GetControllerOfNoCopy(d); owner != nil {
-		v.owner = owner.UID
-	}
-	for _, container := range d.Spec.Template.Spec.Containers {
-		if container.Name == "icecream" {
-			v.image = container.Image
-		}
-	}
-	v.isRolledOut = d.Status.ObservedGeneration >= d.Generation && d.Status.UpdatedReplicas == v.replicas &&
-		d.Status.Replicas == v.replicas && d.Status.AvailableReplicas == v.replicas
-	name := cache.MetaObjectToName(d)
-	w.deployments[name] = append(w.deployments[name], v)
-}
-
-// isProven reports whether the Deployment was rolled out as a Current status says. It
+// isProven reports whether the workload was rolled out as a Current status says. It
 // returns true for a status that cannot be checked because changes may have been missed.
 func (w *witness) isProven(c currentStatus) bool {
 	if c.since <= w.gapUntil {
 		return true
 	}
-	history := w.deployments[deploymentOf(c.icecream)]
+	history := w.workloads[workloadOf(c.icecream)]
 	for i, v := range history {
 		isOver := i+1 < len(history) && history[i+1].from <= c.since
 		if v.from < c.until && !isOver && !v.isDeleted && v.isRolledOut && v.owner == c.icecream.UID &&
-			w.isImage(v.image, c.icecream) && v.replicas == ptr.Deref(c.icecream.Spec.Replicas, 1) {
+			w.isImage(v.image, imageOf(c.icecream), c.icecream.Namespace) && v.replicas == ptr.Deref(c.icecream.Spec.Replicas, 1) {
 			return true
 		}
 	}
 	return false
 }
 
-// isImage reports whether image is the image of the Icecream's spec, or what a policy in the
-// namespace makes of it.
-func (w *witness) isImage(image string, ice *v1alpha1.Icecream) bool {
-	mirror := w.mirrors[ice.Namespace]
-	return image == ice.Spec.Image || mirror != nil && image == mirror(ice.Spec.Image)
+// isImage reports whether image is the one that is wanted, or what a policy in the namespace
+// makes of it.
+func (w *witness) isImage(image, wanted, namespace string) bool {
+	mirror := w.mirrors[namespace]
+	return image == wanted || mirror != nil && image == mirror(wanted)
 }
 
 // expectImages tells the witness that a policy in the namespace changes images, and how.
@@ -334,43 +327,6 @@ func flaws(object *unstructured.Unstructured, ice, before *v1alpha1.Icecream) (f
 		found = append(found, currentFlaws(ice)...)
 	}
 	return found
-}
-
-// currentFlaws returns the parts of a Current status that contradict the spec: counts of
-// replicas, the name of the Deployment, and the Pods on the nodes.
-func currentFlaws(ice *v1alpha1.Icecream) (found []string) {
-	s, want := ice.Status, ptr.Deref(ice.Spec.Replicas, 1)
-	for what, count := range map[string]int32{
-		"replicas": s.Replicas, "updatedReplicas": s.UpdatedReplicas, "readyReplicas": s.ReadyReplicas, "availableReplicas": s.AvailableReplicas,
-	} {
-		if count != want {
-			found = append(found, fmt.Sprintf("it is Current with %d %s, want %d", count, what, want))
-		}
-	}
-	name := ice.Spec.DeploymentName
-	if name == "" {
-		name = ice.Name
-	}
-	if s.DeploymentName != name {
-		found = append(found, fmt.Sprintf("it is Current with Deployment %q, want %q", s.DeploymentName, name))
-	}
-	if int(s.NodeCount) != len(s.Nodes) {
-		return found // a status lists no more than 100 nodes
-	}
-	var pods, readyPods int32
-	for _, node := range s.Nodes {
-		pods += node.Pods
-		readyPods += node.ReadyPods
-	}
-	if pods != want || readyPods != want {
-		found = append(found, fmt.Sprintf("it is Current with %d Pods on its nodes, %d of them ready, want %d", pods, readyPods, want))
-	}
-	return found
-}
-
-// deploymentOf returns the name of the Deployment in the status of an Icecream.
-func deploymentOf(ice *v1alpha1.Icecream) cache.ObjectName {
-	return cache.NewObjectName(ice.Namespace, ice.Status.DeploymentName)
 }
 
 // versionOf returns a resource version as a number, or 0 if it is not a number.

@@ -21,9 +21,9 @@ func TestParse(t *testing.T) {
 		{name: "nothing", want: time.Second},
 		{name: "one dash", args: []string{"-melt-after=2s"}, want: 2 * time.Second},
 		{name: "two dashes", args: []string{"--melt-after", "2s"}, want: 2 * time.Second},
-		{name: "the environment", environment: map[string]string{"ICE_CREAM_MELT_AFTER": "3s"}, want: 3 * time.Second},
-		{name: "the command line wins", environment: map[string]string{"ICE_CREAM_MELT_AFTER": "3s"}, args: []string{"-melt-after=2s"}, want: 2 * time.Second},
-		{name: "nonsense in the environment", environment: map[string]string{"ICE_CREAM_MELT_AFTER": "soon"}, wantErr: []string{`"soon"`, "$ICE_CREAM_MELT_AFTER"}},
+		{name: "the environment", environment: map[string]string{"SNACK_BAR_MELT_AFTER": "3s"}, want: 3 * time.Second},
+		{name: "the command line wins", environment: map[string]string{"SNACK_BAR_MELT_AFTER": "3s"}, args: []string{"-melt-after=2s"}, want: 2 * time.Second},
+		{name: "nonsense in the environment", environment: map[string]string{"SNACK_BAR_MELT_AFTER": "soon"}, wantErr: []string{`"soon"`, "$SNACK_BAR_MELT_AFTER"}},
 		{name: "nonsense", args: []string{"-melt-after=soon"}, wantErr: []string{`"soon"`, "-melt-after"}},
 		{name: "no such flag", args: []string{"-freeze"}, wantErr: []string{"-freeze"}},
 		{name: "no flag", args: []string{"melt-after=2s"}, wantErr: []string{`"melt-after=2s"`, "dash"}},
@@ -32,7 +32,7 @@ func TestParse(t *testing.T) {
 			for name, value := range tt.environment {
 				t.Setenv(name, value)
 			}
-			fs := flag.NewFlagSet("ice-cream", flag.ContinueOnError)
+			fs := flag.NewFlagSet("snack-bar", flag.ContinueOnError)
 			got := fs.Duration("melt-after", time.Second, "")
 			err := flags.Parse(fs, tt.args)
 			if tt.wantErr == nil && (err != nil || *got != tt.want) {
@@ -51,7 +51,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	fs := flag.NewFlagSet("ice-cream", flag.ContinueOnError)
+	fs := flag.NewFlagSet("snack-bar", flag.ContinueOnError)
 	fs.Usage = func() {}
 	if err := flags.Parse(fs, []string{"-help"}); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("got %v", err)
@@ -59,7 +59,7 @@ func TestHelp(t *testing.T) {
 }
 
 func TestVersionLine(t *testing.T) {
-	if got := flags.VersionLine("ice-cream"); !strings.HasPrefix(got, "ice-cream ") || strings.Contains(got, "\n") || !strings.Contains(got, "go1.") {
+	if got := flags.VersionLine("snack-bar"); !strings.HasPrefix(got, "snack-bar ") || strings.Contains(got, "\n") || !strings.Contains(got, "go1.") {
 		t.Errorf("got %q", got)
 	}
 }

@@ -1,6 +1,7 @@
 package informer
 
 import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 )
@@ -15,4 +16,13 @@ func Stripped[T runtime.Object](strip func(T)) cache.TransformFunc {
 		}
 		return obj, nil
 	}
+}
+
+// WithoutManagedFields is a transform for an informer whose cache keeps everything of each
+// object but its managedFields, which are most of a small object.
+func WithoutManagedFields(obj any) (any, error) {
+	if obj, ok := obj.(metav1.Object); ok {
+		obj.SetManagedFields(nil)
+	}
+	return obj, nil
 }

@@ -29,7 +29,7 @@ import (
 
 // An old process is elected by the usual lease alone. A new one has a lease of its own,
 // and follows the usual one.
-const ownName = "k8s-controller"
+const ownName = "gadgets"
 
 func newer() config.LeaderElectionConfiguration {
 	c := usual

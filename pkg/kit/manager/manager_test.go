@@ -445,10 +445,10 @@ func TestWorkEndsWithTheLastEvent(t *testing.T) {
 		}
 		return nil
 	}}
-	failing := &fakeController{run: func(context.Context) error { return errors.New("no ice") }}
+	failing := &fakeController{run: func(context.Context) error { return errors.New("no power") }}
 	p := &process{workers: 2, controllers: []running{{stubborn, "stubborn", noCaches()}, {failing, "failing", noCaches()}}, recorder: recorder}
 	err := p.work(t.Context()) // one that fails takes the other with it
-	kittest.RequireOneLine(t, err, []string{"failing", "no ice"})
+	kittest.RequireOneLine(t, err, []string{"failing", "no power"})
 	list, err := client.EventsV1().Events("parlor").List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-// Package text shortens texts to what the API server accepts.
+// Package text makes texts that the API server accepts of longer ones.
 package text
 
 import "strings"

@@ -94,12 +94,12 @@ func TestIsProven(t *testing.T) {
 		{name: "with another image", history: []version{with(func(v *version) { v.image = "j" })}},
 		{name: "with another number of replicas", history: []version{with(func(v *version) { v.replicas = 3 })}},
 		{name: "deleted", history: []version{with(func(v *version) { v.isDeleted = true })}},
-		{name: "no Deployment"},
+		{name: "no workload"},
 		{name: "changes may have been missed", gap: 20, want: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			ice := current()
-			w := &witness{deployments: map[cache.ObjectName][]version{deploymentOf(ice): test.history}, gapUntil: test.gap}
+			w := &witness{workloads: map[cache.ObjectName][]version{workloadOf(ice): test.history}, gapUntil: test.gap}
 			if got := w.isProven(currentStatus{icecream: ice, since: 20, until: 30}); got != test.want {
 				t.Errorf("isProven: %t, want %t", got, test.want)
 			}

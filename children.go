@@ -1,0 +1,80 @@
+package main
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/icecream"
+	"nicoleh.io/k8s-controller/pkg/kit/apply"
+	"nicoleh.io/k8s-controller/pkg/kit/children"
+	"nicoleh.io/k8s-controller/pkg/kit/informer"
+	"nicoleh.io/k8s-controller/pkg/kit/preflight"
+)
+
+// childKinds returns the kinds of objects that an Icecream owns. For other kinds, change
+// these rows, the permissions in the chart, and the rules in package icecream; nothing else
+// of the controller names a kind of child.
+func childKinds(kube kubernetes.Interface) map[schema.GroupVersionResource]childKind {
+	return map[schema.GroupVersionResource]childKind{
+		icecream.Deployments: kindOf(kube.AppsV1().Deployments, icecream.DeploymentName),
+	}
+}
+
+// childKind is a kind of object that Icecreams own.
+type childKind struct {
+	apply.Writer
+	// nameFor returns the name of the child that an Icecream asks for.
+	nameFor func(*v1alpha1.Icecream) string
+	// strip reduces an object to what is to be kept of it in the cache.
+	strip cache.TransformFunc
+	// install makes one of the caches the factory's informer of the kind.
+	install func(*informer.Caches, kubeinformers.SharedInformerFactory, preflight.Resource)
+	// informer is the factory's, once the controller is made.
+	informer cache.SharedIndexInformer
+}
+
+// childClient is what the typed clients of client-go have in common.
+type childClient[T any, L runtime.Object] interface {
+	apply.Client[T]
+	informer.Client[L]
+}
+
+// kindOf returns the kind of these clients. Objects that could not be an Icecream's are
+// reduced to what shows that they are someone else's.
+func kindOf[O any, T interface {
+	*O
+	metav1.Object
+	runtime.Object
+}, L runtime.Object, C childClient[T, L]](clients func(namespace string) C, nameFor func(*v1alpha1.Icecream) string) childKind {
+	return childKind{
+		Writer:  apply.NewWriter[O, T](icecream.FieldManager, clients),
+		nameFor: nameFor,
+		strip: informer.Stripped(func(obj T) {
+			if !couldBeOurs(obj) {
+				children.StripForeign[O](obj)
+			}
+		}),
+		install: func(caches *informer.Caches, factory kubeinformers.SharedInformerFactory, r preflight.Resource) {
+			informer.Install(caches, factory, r, informer.Client[L](clients(r.Namespace)), T(new(O)))
+		},
+	}
+}
+
+// couldBeOurs reports whether an object could be a child of an Icecream, or could have been
+// one.
+func couldBeOurs(obj metav1.Object) bool {
+	_, isLabeled := obj.GetLabels()[icecream.LabelIcecream]
+	return isLabeled || isControlledByIcecream(obj)
+}
+
+// isControlledByIcecream reports whether an object's controller is an Icecream,
+// whichever it is and whether or not it still exists.
+func isControlledByIcecream(obj metav1.Object) bool {
+	owner := metav1.GetControllerOfNoCopy(obj)
+	return owner != nil && owner.Kind == "Icecream" && owner.APIVersion == v1alpha1.GroupVersion.String()
+}

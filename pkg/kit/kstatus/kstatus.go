@@ -1,0 +1,87 @@
+// Package kstatus decides what the conditions Ready, Reconciling and Stalled of an object
+// say, and when a problem has lasted so long that the object is Stalled.
+//
+// Exactly one of the three is True, by the conventions of kstatus
+// (https://github.com/kubernetes-sigs/cli-utils/tree/master/pkg/kstatus). A controller
+// keeps a [History] of each object, and tells it what it sees at each sync. Everything here
+// is pure: no client, no clock, no log.
+package kstatus
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// maxMessage is how many bytes the message of a condition has at most.
+const maxMessage = 1024
+
+// State is the type of the condition that is True.
+type State string
+
+// The three states of an object.
+const (
+	Ready       State = "Ready"       // all is as the spec asks for
+	Reconciling State = "Reconciling" // it is expected to become Ready by itself
+	Stalled     State = "Stalled"     // it is not, unless someone intervenes
+)
+
+// States returns all three.
+func States() []State { return []State{Ready, Reconciling, Stalled} }
+
+// Conclusion is what the three conditions say together.
+type Conclusion struct {
+	State   State
+	Reason  string
+	Message string
+}
+
+// SetOn sets the three conditions to say the conclusion about that generation of an
+// object. A condition that does not change keeps its time.
+func (c Conclusion) SetOn(conditions *[]metav1.Condition, generation int64, now time.Time) {
+	for _, state := range States() {
+		set := metav1.Condition{
+			Type:               string(state),
+			Status:             metav1.ConditionFalse,
+			ObservedGeneration: generation,
+			LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
+			Reason:             c.Reason,
+		}
+		if c.State == state {
+			set.Status = metav1.ConditionTrue
+		}
+		if c.State == state || state == Ready {
+			set.Message = strings.ToValidUTF8(c.Message[:min(len(c.Message), maxMessage)], "")
+		}
+		meta.SetStatusCondition(conditions, set)
+	}
+}
+
+// IsUrgent reports whether a change of conditions should be written at once: one of them
+// is about another generation, or has another status or reason. Messages can wait for more
+// of their kind.
+func IsUrgent(from, to []metav1.Condition) bool {
+	return slices.ContainsFunc(to, func(is metav1.Condition) bool {
+		was := meta.FindStatusCondition(from, is.Type)
+		return was == nil || was.Status != is.Status || was.Reason != is.Reason || was.ObservedGeneration != is.ObservedGeneration
+	})
+}
+
+// Readiness is the status and reason of a Ready condition.
+type Readiness struct {
+	Status metav1.ConditionStatus
+	Reason string
+}
+
+// ReadinessOf returns that of an object with these conditions. One that has none yet is
+// Unknown, without a reason.
+func ReadinessOf(conditions []metav1.Condition) Readiness {
+	ready := meta.FindStatusCondition(conditions, string(Ready))
+	if ready == nil {
+		return Readiness{Status: metav1.ConditionUnknown}
+	}
+	return Readiness{ready.Status, ready.Reason}
+}
