@@ -57,22 +57,36 @@ func TestChildrenOfOtherKinds(t *testing.T) {
 			WithTemplate(corev1ac.PodTemplateSpec().WithLabels(map[string]string{"app": "db"}).WithSpec(corev1ac.PodSpec().WithContainers(c))))
 	}
 	services, sets := apply.NewWriter(owner.Manager, kube.CoreV1().Services), apply.NewWriter(owner.Manager, kube.AppsV1().StatefulSets)
-	write := func(w apply.Writer, child apply.Child, live metav1.Object, drift ...string) metav1.Object {
+	// latest returns an object as it is now: the StatefulSet's controller writes its status.
+	latest := func(object metav1.Object) metav1.Object {
 		t.Helper()
-		if live != nil {
-			child = owner.Compare(child, live)
-			var fields []string
-			for _, f := range child.Drift {
-				fields = append(fields, f.Field)
-			}
-			if !slices.Equal(fields, drift) {
-				t.Fatalf("drift in %q, want %q", fields, drift)
-			}
+		if _, ok := object.(*appsv1.StatefulSet); !ok {
+			return object
 		}
-		written, err := w.Write(ctx, child)
+		live, err := kube.AppsV1().StatefulSets(n.Name).Get(ctx, object.GetName(), metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
+		return live
+	}
+	write := func(w apply.Writer, child apply.Child, live metav1.Object, drift ...string) (written metav1.Object) {
+		t.Helper()
+		n.Eventually(t, "the write meets with no conflict", func(context.Context) (err error) {
+			if live != nil {
+				child = owner.Compare(child, latest(live))
+				var fields []string
+				for _, f := range child.Drift {
+					fields = append(fields, f.Field)
+				}
+				if !slices.Equal(fields, drift) {
+					t.Fatalf("drift in %q, want %q", fields, drift)
+				}
+			}
+			if written, err = w.Write(ctx, child); err != nil && !apierrors.IsConflict(err) {
+				t.Fatal(err)
+			}
+			return err
+		})
 		if again := owner.Compare(child, written); len(again.Drift) > 0 || again.ManagedFields != nil {
 			t.Fatalf("drift after the write: %v", again.Drift)
 		}
@@ -80,13 +94,13 @@ func TestChildrenOfOtherKinds(t *testing.T) {
 	}
 
 	service.Want, set.Want = serviceOf(5432, 9090), setOf("cpu", "memory")
-	svc, db := write(services, service, nil), write(sets, set, nil)
+	svc, stateful := write(services, service, nil), write(sets, set, nil)
 	if _, err := services.Write(ctx, service); !apierrors.IsAlreadyExists(err) {
 		t.Errorf("created twice: %v", err)
 	}
 
 	// What belongs to an Update here is more than was asked for: the defaults, too.
-	if fields := string(db.GetManagedFields()[0].FieldsV1.GetRawBytes()); !strings.Contains(fields, "f:revisionHistoryLimit") {
+	if fields := string(stateful.GetManagedFields()[0].FieldsV1.GetRawBytes()); !strings.Contains(fields, "f:revisionHistoryLimit") {
 		t.Errorf("the fields of the POST are %s", fields)
 	}
 
@@ -97,18 +111,17 @@ func TestChildrenOfOtherKinds(t *testing.T) {
 	if ports := svc.(*corev1.Service).Spec.Ports; len(ports) != 1 || ports[0].Port != 5432 {
 		t.Errorf("ports %v", ports)
 	}
-	db = write(sets, set, db, `spec.template.spec.containers[name="db"].resources.limits.cpu`)
+	stateful = write(sets, set, stateful, `spec.template.spec.containers[name="db"].resources.limits.cpu`)
 
 	// What others change is repaired, what they add is left alone.
-	edited, err := kube.AppsV1().StatefulSets(n.Name).Get(ctx, "db", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	edited.Spec.Template.Spec.Containers[0].Image = "registry.example/mud:1"
-	edited.Spec.Template.Annotations = map[string]string{"team": "parlor"}
-	if edited, err = kube.AppsV1().StatefulSets(n.Name).Update(ctx, edited, metav1.UpdateOptions{FieldManager: "somebody"}); err != nil {
-		t.Fatal(err)
-	}
+	var edited *appsv1.StatefulSet
+	n.Eventually(t, "somebody edits it", func(ctx context.Context) (err error) {
+		edited = latest(stateful).(*appsv1.StatefulSet)
+		edited.Spec.Template.Spec.Containers[0].Image = "registry.example/mud:1"
+		edited.Spec.Template.Annotations = map[string]string{"team": "parlor"}
+		edited, err = kube.AppsV1().StatefulSets(n.Name).Update(ctx, edited, metav1.UpdateOptions{FieldManager: "somebody"})
+		return err
+	})
 	repaired := write(sets, set, edited, `spec.template.spec.containers[name="db"].image`).(*appsv1.StatefulSet)
 	if repaired.Spec.Template.Annotations["team"] != "parlor" {
 		t.Errorf("annotations %v", repaired.Spec.Template.Annotations)
@@ -121,7 +134,7 @@ func TestChildrenOfOtherKinds(t *testing.T) {
 	if _, err := sets.Write(ctx, stranger); !apierrors.IsConflict(err) {
 		t.Errorf("applied to another UID: %v", err)
 	}
-	if err := sets.Delete(ctx, apply.Delete(set.Resource, db)); !apierrors.IsConflict(err) {
+	if err := sets.Delete(ctx, apply.Delete(set.Resource, stateful)); !apierrors.IsConflict(err) {
 		t.Errorf("deleted as it was before: %v", err)
 	}
 	n.Eventually(t, "the StatefulSet can be deleted as it is", func(ctx context.Context) error {
