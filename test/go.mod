@@ -5,6 +5,7 @@ go 1.26.0
 replace nicoleh.io/k8s-controller => ../
 
 require (
+	github.com/cockroachdb/datadriven v1.0.2
 	github.com/fluxcd/cli-utils v1.3.0
 	github.com/go-logr/logr v1.4.4
 	github.com/google/go-cmp v0.7.0

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -38,16 +39,19 @@ func TestOnACluster(t *testing.T) {
 	})
 	l := lab.New(t, lab.Options{Binary: binary, Nodes: 1})
 	t.Setenv("GOMEMLIMIT", "64MiB") // as in a Pod
-	files := []string{"reboot-agent"}
-	for _, name := range l.OptionalControllers(t) {
-		files = append(files, "rbac-"+name)
+	files, err := filepath.Glob(l.Path("artifacts/*.yaml"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, name := range files {
-		if _, err := l.TryKubectl(t.Context(), "", "apply", "-f", l.Path("artifacts/"+name+".yaml")); err != nil {
+	for _, file := range files {
+		if name := filepath.Base(file); name == "install.yaml" || name == "kustomization.yaml" {
+			continue // the controller does not run in a Pod here
+		}
+		if _, err := l.TryKubectl(t.Context(), "", "apply", "-f", file); err != nil {
 			t.Fatal(err)
 		}
 	}
-	controller := l.StartController(t, "-controllers=*,"+strings.Join(l.OptionalControllers(t), ","), "-leader-elect", "-leader-elect-resource-namespace="+lab.SystemNamespace,
+	controller := l.StartController(t, "-controllers="+strings.Join(append([]string{"*"}, l.OptionalControllers(t)...), ","), "-leader-elect", "-leader-elect-resource-namespace="+lab.SystemNamespace,
 		"-bind-address=127.0.0.1:0", "-insecure-bind-address=127.0.0.1:0", "-icecream-stall-after=1s")
 	n := l.NewNamespace(t)
 	n.Controller = controller
