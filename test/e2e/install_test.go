@@ -46,8 +46,11 @@ func TestInstall(t *testing.T) {
 		install: func(t *testing.T, l *lab.Lab) {
 			// With every controller.
 			kubectl(t, l, "create", "namespace", "secretsync")
-			l.Helm(t, "install", "k8s-controller", "charts/k8s-controller", "--namespace", lab.SystemNamespace, "--create-namespace",
-				"--set", "controllers."+strings.Join(l.OptionalControllers(t), ".enabled=true,controllers.")+".enabled=true")
+			install := []string{"install", "k8s-controller", "charts/k8s-controller", "--namespace", lab.SystemNamespace, "--create-namespace"}
+			for _, name := range l.OptionalControllers(t) {
+				install = append(install, "--set", "controllers."+name+".enabled=true")
+			}
+			l.Helm(t, install...)
 		},
 		update: func(t *testing.T, l *lab.Lab) {
 			l.Helm(t, "upgrade", "k8s-controller", "charts/k8s-controller", "--namespace", lab.SystemNamespace, "--reuse-values", "--set", "flags.v=2", "--set", "podAnnotations.updated=now")
@@ -101,15 +104,6 @@ func TestInstall(t *testing.T) {
 			}
 		})
 	}
-}
-
-func kubectl(t *testing.T, l *lab.Lab, args ...string) string {
-	t.Helper()
-	output, err := l.TryKubectl(t.Context(), "", args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return output
 }
 
 func requireRolledOut(t *testing.T, l *lab.Lab) {

@@ -21,11 +21,8 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// The Lease of controllers by default, and that of earlier versions.
-const (
-	lease       = "k8s-controller"
-	formerLease = "icecream-controller"
-)
+// lease is the Lease of controllers by default.
+const lease = "k8s-controller"
 
 // elect holds the flags for leader election. The lease is long enough that a leader on a
 // busy machine keeps it, and a leader that is killed is replaced not much later than by
@@ -242,7 +239,7 @@ type term struct {
 // during its term and that terms do not overlap.
 func termsOf(t *testing.T, made lab.Requests) []term {
 	t.Helper()
-	return termsOfLeases(t, made, lease, formerLease)
+	return termsOfLeases(t, made, lease)
 }
 
 // termsOfLeases does the same for Leases of other names.

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -38,18 +39,6 @@ func userWith(t *testing.T, l *lab.Lab, name string, rules ...rbacv1.PolicyRule)
 		t.Fatal(err)
 	}
 	return impersonate(t, l, name)
-}
-
-// impersonate returns a client that acts as another user.
-func impersonate(t *testing.T, l *lab.Lab, user string) kubernetes.Interface {
-	t.Helper()
-	config := rest.CopyConfig(l.RESTConfig())
-	config.Impersonate.UserName = user
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
 }
 
 func rule(resource string, verbs ...string) rbacv1.PolicyRule {
@@ -159,4 +148,90 @@ func TestNodeRebootAnnotationsAreProtected(t *testing.T) {
 			t.Errorf("a Node that is created with %s: %v", annotation, err)
 		}
 	}
+}
+
+// A stolen token may move a request for a reboot on as the controller does, and change
+// nothing else of a Node.
+func TestStolenTokenAndNodes(t *testing.T) {
+	t.Parallel()
+	s := newThief(t)
+	s.lab.MayDelete(s.T, "nodes")
+	patch := func(client kubernetes.Interface, patch string, o metav1.PatchOptions) error {
+		_, err := client.CoreV1().Nodes().Patch(t.Context(), "node-1", types.MergePatchType, []byte(patch), o)
+		return err
+	}
+	annotations := func(values string) string {
+		return `{"metadata":{"annotations":{` + strings.NewReplacer("needed", "controller.nicoleh.io/reboot-needed", "next", "controller.nicoleh.io/reboot-next",
+			"now", "controller.nicoleh.io/reboot-now", "granted", "controller.nicoleh.io/reboot-granted", "in-progress", "controller.nicoleh.io/reboot-in-progress").Replace(values) + `}}}`
+	}
+	const (
+		asks    = "asks for no reboot, and takes a request away only when it grants it"
+		chooses = "chooses no node that needs no reboot"
+		grants  = "grants a reboot only to a node that needs one and was chosen for it, and takes no grant back"
+		own     = "writes no annotations but its own"
+		noted   = "writes down when it grants a reboot at no other time"
+		rest    = "changes neither the spec of a Node nor its labels, finalizers or owners"
+	)
+	refused := func(when string, attempts map[string]string) {
+		t.Helper()
+		for text, words := range attempts {
+			t.Run(when+" "+text, func(t *testing.T) {
+				s := &thief{t, s.lab, s.kube}
+				s.isRefused("nodereboot", words, func(context.Context) error { return patch(s.kube, text, tryPatch) })
+				isAllowed(t, patch(s.lab.Kube, text, tryPatch))
+			})
+		}
+	}
+	refused("always", map[string]string{
+		`{"spec":{"unschedulable":true}}`:                                                                rest,
+		`{"spec":{"taints":[{"key":"theirs","effect":"NoExecute"}]}}`:                                    rest,
+		`{"metadata":{"labels":{"pool":"theirs"}}}`:                                                      rest,
+		`{"metadata":{"labels":{"kubernetes.io/hostname":null}}}`:                                        rest,
+		`{"metadata":{"finalizers":["example.com/stay"]}}`:                                               rest,
+		`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"y"}]}}`: rest,
+		annotations(`"example.com/other":"x"`):                                                           own,
+		annotations(`"in-progress":"x"`):                                                                 own,
+		annotations(`"needed":""`):                                                                       asks,
+		annotations(`"next":"x"`):                                                                        chooses,
+		annotations(`"granted":"x"`):                                                                     noted,
+		annotations(`"now":"x"`):                                                                         grants,
+	})
+
+	s.isRefused("nodereboot", "neither makes nor deletes Nodes", func(ctx context.Context) error {
+		return s.kube.CoreV1().Nodes().Delete(ctx, "node-1", tryDelete)
+	})
+
+	isAllowed(t, patch(s.lab.Kube, annotations(`"needed":""`), metav1.PatchOptions{}))
+	refused("needed", map[string]string{
+		annotations(`"needed":null`):            asks,
+		annotations(`"needed":"x"`):             asks,
+		annotations(`"needed":null,"now":"x"`):  grants,
+		annotations(`"needed":null,"next":"x"`): asks,
+	})
+	isAllowed(t, patch(s.kube, annotations(`"next":"x"`), metav1.PatchOptions{}))
+	refused("chosen", map[string]string{
+		annotations(`"needed":null,"next":null`): asks,
+		annotations(`"now":"x"`):                 grants,
+		annotations(`"next":null,"now":"x"`):     grants,
+	})
+	isAllowed(t, patch(s.kube, annotations(`"next":null`), tryPatch)) // passed over
+	isAllowed(t, patch(s.kube, annotations(`"needed":null,"next":null,"now":"x","granted":"x"`), metav1.PatchOptions{}))
+	refused("granted", map[string]string{
+		annotations(`"now":null`):     grants,
+		annotations(`"now":"y"`):      grants,
+		annotations(`"granted":null`): noted,
+		annotations(`"granted":"y"`):  noted,
+	})
+}
+
+// impersonate returns a client that acts as another user.
+func impersonate(t *testing.T, l *lab.Lab, user string) kubernetes.Interface {
+	t.Helper()
+	config := rest.CopyConfig(l.RESTConfig())
+	config.Impersonate.UserName = user
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
 }

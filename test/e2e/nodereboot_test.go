@@ -75,18 +75,6 @@ func newIdleNodes(t *testing.T, nodes int) *lab.Lab {
 	return l
 }
 
-// eventually waits until check returns nil.
-func eventually(t *testing.T, what string, check func() error) {
-	t.Helper()
-	var err error
-	for end := time.Now().Add(lab.Patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		if err = check(); err == nil {
-			return
-		}
-	}
-	t.Fatalf("it did not come about that %s: %v", what, err)
-}
-
 // machine is a node with its agent, a process that talks to the API server through a door
 // which the test can shut at any request.
 type machine struct {
@@ -154,18 +142,6 @@ func tokenOf(t *testing.T, l *lab.Lab, node string) string {
 		return err
 	})
 	return token
-}
-
-// clientOf returns a client with that token.
-func clientOf(t *testing.T, l *lab.Lab, token string) kubernetes.Interface {
-	t.Helper()
-	config := rest.AnonymousClientConfig(l.RESTConfig())
-	config.BearerToken = token
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
 }
 
 func (m *machine) write(path, content string) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"regexp"
@@ -527,40 +526,6 @@ func backOff(t *testing.T, c *lab.Controller, object string) (waits []time.Durat
 	return waits
 }
 
-// metricsOf returns the metrics that the controller serves.
-func metricsOf(t *testing.T, c *lab.Controller) string {
-	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+c.Address(t, false)+"/metrics", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
-// metric returns the value of a series without labels.
-func metric(t *testing.T, c *lab.Controller, name string) float64 {
-	t.Helper()
-	all := metricsOf(t, c)
-	found := regexp.MustCompile(`(?m)^` + name + ` (.*)$`).FindStringSubmatch(all)
-	if found == nil {
-		t.Fatalf("there is no %s in\n%s", name, all)
-	}
-	value, err := strconv.ParseFloat(found[1], 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return value
-}
-
 // timestamps collects all timestamps that the Pods of a namespace ever had, as a watch
 // shows them.
 type timestamps struct {
@@ -644,4 +609,19 @@ func (s *timestamps) requireOneEach(t *testing.T) {
 	if s.ended {
 		t.Error("the watch ended too early")
 	}
+}
+
+// metric returns the value of a series without labels.
+func metric(t *testing.T, c *lab.Controller, name string) float64 {
+	t.Helper()
+	all := metricsOf(t, c)
+	found := regexp.MustCompile(`(?m)^` + name + ` (.*)$`).FindStringSubmatch(all)
+	if found == nil {
+		t.Fatalf("there is no %s in\n%s", name, all)
+	}
+	value, err := strconv.ParseFloat(found[1], 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
 }

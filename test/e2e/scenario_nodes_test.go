@@ -74,8 +74,8 @@ func isReadyNode(node *corev1.Node) bool {
 	})
 }
 
-// runOnOwnNodes creates an Icecream whose Pods run on the namespace's own nodes. An
-// Icecream has no fields for that, so the test sets them on the Deployment, as other
+// runOnOwnNodes creates an Icecream whose Pods run on the namespace's own nodes.
+// Icecreams have no fields for that, so the test sets them on the Deployment, as other
 // tools may. Pods leave a node one second after it stops being ready.
 func runOnOwnNodes(t *testing.T, n *lab.Namespace, name string, replicas int32) *v1alpha1.Icecream {
 	t.Helper()

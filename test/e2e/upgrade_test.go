@@ -18,6 +18,9 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
+// formerLease is the Lease of earlier versions.
+const formerLease = "icecream-controller"
+
 // asBefore has a controller be elected as versions were that knew the former Lease only.
 var asBefore = append([]string{"-leader-elect-resource-name=" + formerLease}, elect...)
 
@@ -56,7 +59,7 @@ func TestOldAndNewVersionNeverLeadTogether(t *testing.T) {
 	n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
 	requireAsSpecified(t, n, final)
 	requireCreatedOnce(t, n)
-	if terms := termsOf(t, n.Requests(t)); len(terms) != len(versions)+1 {
+	if terms := termsOfLeases(t, n.Requests(t), lease, formerLease); len(terms) != len(versions)+1 {
 		t.Errorf("there were %d terms, want %d: %v", len(terms), len(versions)+1, terms)
 	}
 
@@ -77,7 +80,7 @@ func TestOldAndNewVersionNeverLeadTogether(t *testing.T) {
 	n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
 	n.EventuallyReady(t, "vanilla")
 	ofControllers := n.Requests(t).Where(func(e cluster.AuditEvent) bool { return strings.HasPrefix(e.UserAgent, "controller-") })
-	if terms := termsOf(t, ofControllers); len(terms) != len(versions)+3 {
+	if terms := termsOfLeases(t, ofControllers, lease, formerLease); len(terms) != len(versions)+3 {
 		t.Errorf("there were %d terms, want %d: %v", len(terms), len(versions)+3, terms)
 	}
 	if found, err := n.Lab.Kube.CoordinationV1().Leases(n.Name).Get(t.Context(), formerLease, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -220,7 +223,7 @@ func commands(t *testing.T, l *lab.Lab, page, heading string) (found [][]string)
 func uidsOf(t *testing.T, n *lab.Namespace) map[string]types.UID {
 	t.Helper()
 	uids := map[string]types.UID{}
-	icecreams, err := n.Lab.Icecreams.ControllerV1alpha1().Icecreams(n.Name).List(t.Context(), metav1.ListOptions{})
+	icecreams, err := n.Lab.Icecreams.SamplecontrollerV1alpha1().Icecreams(n.Name).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,80 @@
+package e2e
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+)
+
+// A stolen token may stamp a Pod that asks for it, and change nothing else of a Pod.
+func TestStolenTokenAndPods(t *testing.T) {
+	t.Parallel()
+	s := newThief(t)
+	s.lab.MayDelete(s.T, "pods")
+	n := s.lab.NewNamespace(t)
+	for _, name := range []string{"asks", "silent"} {
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "payments"}, Annotations: map[string]string{"kept": "x"}, Finalizers: []string{"example.com/stay"}},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "registry.example/any:1"}}},
+		}
+		if name == "asks" {
+			pod.Annotations["addtime"] = ""
+		}
+		if _, err := n.Pods().Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { // or the namespace would stay
+		for _, name := range []string{"asks", "silent"} {
+			_, _ = n.Pods().Patch(context.WithoutCancel(t.Context()), name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		}
+	})
+	patch := func(client kubernetes.Interface, pod, patch string, o metav1.PatchOptions) error {
+		_, err := client.CoreV1().Pods(n.Name).Patch(t.Context(), pod, types.StrategicMergePatchType, []byte(patch), o)
+		return err
+	}
+	const (
+		stamp = `{"metadata":{"annotations":{"timestamp":"2026-11-21T11:48:40Z"}}}`
+		once  = "if its annotation addtime asks for one, once, and it is a time in UTC"
+		note  = "writes no annotation but the timestamp"
+		rest  = "changes neither the spec of a Pod nor its labels, finalizers or owners"
+	)
+	with := func(more string) string { return strings.Replace(stamp, `"timestamp"`, more+`"timestamp"`, 1) }
+	beside := func(more string) string { return strings.Replace(stamp, `"annotations"`, more+`"annotations"`, 1) }
+	refused := map[string]struct{ pod, patch, words string }{
+		"image alone":       {"asks", `{"spec":{"containers":[{"name":"c","image":"registry.example/theirs:1"}]}}`, rest},
+		"image":             {"asks", strings.TrimSuffix(stamp, "}") + `,"spec":{"containers":[{"name":"c","image":"registry.example/theirs:1"}]}}`, rest},
+		"deadline":          {"asks", strings.TrimSuffix(stamp, "}") + `,"spec":{"activeDeadlineSeconds":1}}`, rest},
+		"not asked for":     {"silent", stamp, once},
+		"not a time":        {"asks", strings.Replace(stamp, "2026-11-21T11:48:40Z", "now", 1), once},
+		"two annotations":   {"asks", with(`"other":"x",`), note},
+		"changed":           {"asks", with(`"kept":"y",`), note},
+		"removed":           {"asks", with(`"kept":null,`), note},
+		"the request":       {"asks", with(`"addtime":null,`), note},
+		"a label":           {"asks", beside(`"labels":{"app":"theirs"},`), rest},
+		"one more label":    {"asks", beside(`"labels":{"role":"admin"},`), rest},
+		"one label less":    {"asks", beside(`"labels":{"app":null},`), rest},
+		"no finalizer":      {"asks", beside(`"finalizers":null,`), rest},
+		"another finalizer": {"asks", beside(`"finalizers":["example.com/stay-longer"],`), rest},
+		"an owner":          {"asks", beside(`"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"y"}],`), rest},
+	}
+	for name, attempt := range refused {
+		t.Run(name, func(t *testing.T) {
+			s := &thief{t, s.lab, s.kube}
+			s.isRefused("podtimestamp", attempt.words, func(context.Context) error { return patch(s.kube, attempt.pod, attempt.patch, tryPatch) })
+			isAllowed(t, patch(s.lab.Kube, attempt.pod, attempt.patch, tryPatch))
+		})
+	}
+	s.isRefused("podtimestamp", "neither makes nor deletes Pods", func(ctx context.Context) error {
+		return s.kube.CoreV1().Pods(n.Name).Delete(ctx, "asks", tryDelete)
+	})
+	isAllowed(t, patch(s.kube, "asks", stamp, metav1.PatchOptions{}))
+	for _, again := range []string{strings.Replace(stamp, "40Z", "41Z", 1), `{"metadata":{"annotations":{"timestamp":null}}}`} {
+		s.isRefused("podtimestamp", once, func(context.Context) error { return patch(s.kube, "asks", again, tryPatch) })
+	}
+}

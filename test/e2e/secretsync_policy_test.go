@@ -1,0 +1,171 @@
+package e2e
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+)
+
+// A stolen token may write copies where they are asked for. It sees more than that: who
+// may list Secrets by label may list all of them.
+func TestStolenTokenAndSecrets(t *testing.T) {
+	t.Parallel()
+	s := newThief(t)
+	kubectl(t, s.lab, "create", "namespace", "asks")
+	kubectl(t, s.lab, "annotate", "namespace", "asks", share+"=")
+	kubectl(t, s.lab, "create", "namespace", "declines")
+	kubectl(t, s.lab, "annotate", "namespace", "declines", share+"=not yet")
+	kubectl(t, s.lab, "create", "namespace", "silent")
+	kubectl(t, s.lab, "annotate", "namespace", "kube-system", "kube-public", "secretsync", share+"=")
+
+	const instance = "controller.nicoleh.io/secretsync-instance"
+	label, value, _ := strings.Cut(copied, "=")
+	secret := func(name string, change func(*corev1.Secret)) *corev1.Secret {
+		made := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{label: value}, Annotations: map[string]string{
+			"controller.nicoleh.io/secretsync-source-name": name, "controller.nicoleh.io/secretsync-source-uid": "u", "controller.nicoleh.io/secretsync-content-hash": "h",
+			instance: share,
+		}}}
+		if change != nil {
+			change(made)
+		}
+		return made
+	}
+	create := func(client kubernetes.Interface, namespace string, secret *corev1.Secret) error {
+		_, err := client.CoreV1().Secrets(namespace).Create(t.Context(), secret, tryCreate)
+		return err
+	}
+	const (
+		unlabeled = "writes no Secrets but copies, whose label " + "controller.nicoleh.io/secretsync-source-namespace is secretsync"
+		consent   = "writes copies where the annotation controller.nicoleh.io/secretsync of the namespace asks for them"
+		tokens    = "has no tokens issued"
+		metadata  = "writes no labels or annotations but its own"
+		relations = "changes neither finalizers nor owners"
+	)
+	isAllowed(t, create(s.kube, "asks", secret("db", nil)))
+	for name, attempt := range map[string]struct {
+		namespace string
+		words     string
+		change    func(*corev1.Secret)
+	}{
+		"no copy":                {"asks", unlabeled, func(s *corev1.Secret) { s.Labels = nil }},
+		"another's copy":         {"asks", unlabeled, func(s *corev1.Secret) { s.Labels[label] = "other" }},
+		"another instance's":     {"asks", unlabeled, func(s *corev1.Secret) { s.Annotations[instance] = "other" }},
+		"no instance's":          {"asks", unlabeled, func(s *corev1.Secret) { delete(s.Annotations, instance) }},
+		"a silent namespace":     {"silent", consent, nil},
+		"one that declines":      {"declines", consent, nil},
+		"kube-system":            {"kube-system", "writes no copies to kube-system", nil},
+		"kube-public":            {"kube-public", "writes no copies to kube-public", nil},
+		"a source":               {"secretsync", "writes no copies to secretsync", nil},
+		"no copy, among sources": {"secretsync", unlabeled, func(s *corev1.Secret) { s.Labels = nil }},
+		"a token": {"asks", tokens, func(s *corev1.Secret) {
+			s.Type = corev1.SecretTypeServiceAccountToken
+			s.Annotations[corev1.ServiceAccountNameKey] = "default"
+		}},
+		"a label":       {"asks", metadata, func(s *corev1.Secret) { s.Labels["argocd.argoproj.io/secret-type"] = "cluster" }},
+		"an annotation": {"asks", metadata, func(s *corev1.Secret) { s.Annotations["example.com/a"] = "b" }},
+		"a finalizer":   {"asks", relations, func(s *corev1.Secret) { s.Finalizers = []string{"example.com/stay"} }},
+		"an owner": {"asks", relations, func(s *corev1.Secret) {
+			s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "y"}}
+		}},
+	} {
+		t.Run("create "+name, func(t *testing.T) {
+			s := &thief{t, s.lab, s.kube}
+			s.isRefused("secretsync", attempt.words, func(context.Context) error { return create(s.kube, attempt.namespace, secret("db", attempt.change)) })
+			isAllowed(t, create(s.lab.Kube, attempt.namespace, secret("db", attempt.change)))
+		})
+	}
+	key := func(change func(*corev1.Secret)) *corev1.Secret {
+		return secret("secretsync-hash-key", func(s *corev1.Secret) {
+			s.Labels, s.Annotations, s.Immutable = nil, nil, ptr.To(true)
+			if change != nil {
+				change(s)
+			}
+		})
+	}
+	isAllowed(t, create(s.kube, vault, key(nil)))
+	s.isRefused("secretsync", unlabeled, func(context.Context) error { return create(s.kube, "asks", key(nil)) })
+	s.isRefused("secretsync", tokens, func(context.Context) error {
+		return create(s.kube, vault, key(func(s *corev1.Secret) {
+			s.Type, s.Annotations = corev1.SecretTypeServiceAccountToken, map[string]string{corev1.ServiceAccountNameKey: "default"}
+		}))
+	})
+
+	// Those that are there.
+	live := map[string]*corev1.Secret{}
+	for where, made := range map[string]*corev1.Secret{
+		"asks/db": secret("db", func(s *corev1.Secret) {
+			s.Labels["team"], s.Annotations["example.com/a"], s.Finalizers = "dessert", "b", []string{"example.com/stay"}
+		}),
+		"asks/password":                  secret("password", func(s *corev1.Secret) { s.Labels = nil }),
+		"asks/theirs":                    secret("theirs", func(s *corev1.Secret) { s.Annotations[instance] = "other" }),
+		"asks/unsigned":                  secret("unsigned", func(s *corev1.Secret) { delete(s.Annotations, instance) }),
+		"silent/db":                      secret("db", nil),
+		"secretsync/db":                  secret("db", func(s *corev1.Secret) { s.Labels = nil }),
+		"kube-system/password":           secret("password", nil),
+		"secretsync/secretsync-hash-key": key(nil),
+	} {
+		namespace, _, _ := strings.Cut(where, "/")
+		stored, err := s.lab.Kube.CoreV1().Secrets(namespace).Create(t.Context(), made, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		live[where] = stored
+	}
+	update := func(client kubernetes.Interface, where string, change func(*corev1.Secret)) error {
+		changed := live[where].DeepCopy()
+		changed.ManagedFields = nil
+		change(changed)
+		_, err := client.CoreV1().Secrets(changed.Namespace).Update(t.Context(), changed, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+	rotate := func(s *corev1.Secret) {
+		s.Data = map[string][]byte{"password": []byte("other")}
+		s.Annotations["controller.nicoleh.io/secretsync-content-hash"] = "i"
+	}
+	isAllowed(t, update(s.kube, "asks/db", rotate))
+	isAllowed(t, update(s.kube, "asks/unsigned", func(s *corev1.Secret) { s.Annotations[instance] = share })) // made by an earlier version
+	for name, attempt := range map[string]struct {
+		where, words string
+		change       func(*corev1.Secret)
+	}{
+		"no copy":                      {"asks/password", unlabeled, rotate},
+		"no copy, to be one":           {"asks/password", unlabeled, func(s *corev1.Secret) { s.Labels = map[string]string{label: value} }},
+		"a copy, to be none":           {"asks/db", unlabeled, func(s *corev1.Secret) { delete(s.Labels, label) }},
+		"a copy of others":             {"asks/db", unlabeled, func(s *corev1.Secret) { s.Labels[label] = "other" }},
+		"another instance's":           {"asks/theirs", unlabeled, rotate},
+		"one of another to take over":  {"asks/theirs", unlabeled, func(s *corev1.Secret) { s.Annotations[instance] = share }},
+		"a source":                     {"secretsync/db", unlabeled, rotate},
+		"one that is no longer wanted": {"silent/db", consent, rotate},
+		"kube-system":                  {"kube-system/password", "writes no copies to kube-system", rotate},
+		"one label more":               {"asks/db", metadata, func(s *corev1.Secret) { s.Labels["argocd.argoproj.io/secret-type"] = "cluster" }},
+		"a label changed":              {"asks/db", metadata, func(s *corev1.Secret) { s.Labels["team"] = "theirs" }},
+		"a label removed":              {"asks/db", metadata, func(s *corev1.Secret) { delete(s.Labels, "team") }},
+		"an annotation removed":        {"asks/db", metadata, func(s *corev1.Secret) { delete(s.Annotations, "example.com/a") }},
+		"no finalizer":                 {"asks/db", relations, func(s *corev1.Secret) { s.Finalizers = nil }},
+		"an owner": {"asks/db", relations, func(s *corev1.Secret) {
+			s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "y"}}
+		}},
+	} {
+		t.Run("update "+name, func(t *testing.T) {
+			s := &thief{t, s.lab, s.kube}
+			s.isRefused("secretsync", attempt.words, func(context.Context) error { return update(s.kube, attempt.where, attempt.change) })
+			isAllowed(t, update(s.lab.Kube, attempt.where, attempt.change))
+		})
+	}
+	remove := func(client kubernetes.Interface, where string) error {
+		namespace, name, _ := strings.Cut(where, "/")
+		return client.CoreV1().Secrets(namespace).Delete(t.Context(), name, tryDelete)
+	}
+	isAllowed(t, remove(s.kube, "asks/db"))
+	isAllowed(t, remove(s.kube, "silent/db")) // which asked for it before
+	for where, words := range map[string]string{
+		"asks/password": unlabeled, "asks/theirs": unlabeled, "secretsync/db": unlabeled, "secretsync/secretsync-hash-key": unlabeled, "kube-system/password": "writes no copies to kube-system",
+	} {
+		s.isRefused("secretsync", words, func(context.Context) error { return remove(s.kube, where) })
+	}
+}
