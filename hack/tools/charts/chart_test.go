@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -242,7 +241,21 @@ func violations(t *testing.T, pod corev1.PodTemplateSpec, level podsecurityapi.L
 	return result.ForbiddenDetail()
 }
 
+// Pods are restricted, except those of which a file in testdata/switches says otherwise.
+// Their controllers have tests of how far that goes.
 func TestPodsAreRestricted(t *testing.T) {
+	var exceptions []string // such as "DaemonSet/-agent", without the release's name
+	for _, lines := range switches(t) {
+		for _, line := range lines {
+			if object, ok := strings.CutSuffix(line, notRestricted); ok {
+				exceptions = append(exceptions, object)
+			}
+		}
+	}
+	isMatch := func(exception, name string) bool {
+		kind, end, _ := strings.Cut(exception, "/")
+		return strings.HasPrefix(name, kind+"/") && strings.HasSuffix(name, end)
+	}
 	manifests := map[string][]byte{"install.yaml": read(t, root+"/artifacts/install.yaml")}
 	for name, given := range values(t) {
 		rendered, err := render(given)
@@ -253,8 +266,8 @@ func TestPodsAreRestricted(t *testing.T) {
 	}
 	for from, rendered := range manifests {
 		for name, pod := range pods(t, rendered) {
-			if strings.HasSuffix(name, "-reboot-agent") {
-				continue // TestRebootAgentIsNoMorePrivilegedThanItHasToBe
+			if slices.ContainsFunc(exceptions, func(e string) bool { return isMatch(e, name) }) {
+				continue
 			}
 			if found := violations(t, pod, podsecurityapi.LevelRestricted); found != "" {
 				t.Errorf("%s: %s is not restricted: %s", from, name, found)
@@ -263,63 +276,7 @@ func TestPodsAreRestricted(t *testing.T) {
 	}
 }
 
-// The agent talks to the host's process 1 as its user, and a container beside it looks
-// for a file of the host. That takes the privileged standard, but no more of it than
-// this: no capability, no way to more privileges, nothing of the host that is written
-// to, and nothing at all of its files for root.
-func TestRebootAgentIsNoMorePrivilegedThanItHasToBe(t *testing.T) {
-	pod := pods(t, read(t, root+"/artifacts/reboot-agent.yaml"))["DaemonSet/k8s-controller-reboot-agent"]
-	const both = `forbidden AppArmor profile (container "reboot-agent" must not set AppArmor profile type to "Unconfined"), host namespaces (hostPID=true), `
-	for level, want := range map[podsecurityapi.Level]string{
-		podsecurityapi.LevelPrivileged: "",
-		podsecurityapi.LevelBaseline:   both + `hostPath volumes (volume "host")`,
-		podsecurityapi.LevelRestricted: both + `restricted volume types (volume "host" uses restricted volume type "hostPath"), ` +
-			`runAsNonRoot != true (pod or container "reboot-agent" must set securityContext.runAsNonRoot=true), runAsUser=0 (container "reboot-agent" must not set runAsUser=0)`,
-	} {
-		if found := violations(t, pod, level); found != want {
-			t.Errorf("%s forbids %s, want %s", level, found, want)
-		}
-	}
-	mounts := map[string][]string{}
-	for _, container := range pod.Spec.Containers {
-		for _, mount := range container.VolumeMounts {
-			mode := "rw"
-			if mount.ReadOnly {
-				mode = "ro"
-			}
-			mounts[container.Name] = append(mounts[container.Name], mount.Name+" "+mode)
-		}
-		if isReadOnly := container.SecurityContext.ReadOnlyRootFilesystem; isReadOnly == nil || !*isReadOnly {
-			t.Errorf("%s: its own files can be written to", container.Name)
-		}
-	}
-	if diff := cmp.Diff(map[string][]string{"reboot-agent": {"token ro", "sentinel ro"}, "sentinel": {"host ro", "sentinel rw"}}, mounts); diff != "" {
-		t.Errorf("mounts (-want +got):\n%s", diff)
-	}
-	for _, volume := range pod.Spec.Volumes {
-		if volume.HostPath != nil && volume.Name != "host" {
-			t.Errorf("volume %s is the host's", volume.Name)
-		}
-	}
-}
-
-// Nobody has the agent's permissions before the policies restrict them, if the manifest
-// is applied from the top.
-func TestPoliciesComeBeforeTheAgent(t *testing.T) {
-	var kinds []string
-	for document := range strings.SplitSeq(string(read(t, root+"/artifacts/reboot-agent.yaml")), "\n---\n") {
-		if object := parse(t, document); object != nil {
-			kinds = append(kinds, object["kind"].(string))
-		}
-	}
-	isPolicy := func(kind string) bool { return strings.HasPrefix(kind, "ValidatingAdmissionPolicy") }
-	first := slices.IndexFunc(kinds, func(kind string) bool { return !isPolicy(kind) })
-	if first != 8 || slices.ContainsFunc(kinds[first:], isPolicy) || !slices.Contains(kinds, "DaemonSet") {
-		t.Errorf("four policies and their bindings do not come first: %v", kinds)
-	}
-}
-
-// What is loosened in a Pod is found: the test above says something.
+// TestPodsAreRestricted finds what is loosened in a Pod.
 func TestLoosenedPodsAreNotRestricted(t *testing.T) {
 	for name, loosen := range map[string]func(*corev1.PodSpec){
 		"root":           func(s *corev1.PodSpec) { s.SecurityContext.RunAsNonRoot = nil },
@@ -350,15 +307,35 @@ func objects(t *testing.T, manifests []byte) map[string]map[string]any {
 	return found
 }
 
-// A controller that is switched on brings its own roles and flags, nodereboot its
-// agent as well, and changes nothing else; one that is off leaves nothing behind.
+// notRestricted marks an object in testdata/switches whose Pods are not restricted.
+const notRestricted = " (not restricted)"
+
+// switches returns the files in testdata/switches by the name of the controller: each has
+// the arguments and the objects that come with it, without the release's name.
+func switches(t *testing.T) map[string][]string {
+	t.Helper()
+	files, err := filepath.Glob("testdata/switches/*.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string][]string{}
+	for _, file := range files {
+		lines := strings.Split(strings.TrimSpace(string(read(t, file))), "\n")
+		found[strings.TrimSuffix(filepath.Base(file), ".txt")] = slices.DeleteFunc(lines, func(line string) bool { return strings.HasPrefix(line, "#") })
+	}
+	return found
+}
+
+// A controller that is switched on brings what its file in testdata/switches says, and
+// changes nothing else; one that is off leaves nothing behind. A controller without a file
+// brings its flags, a ClusterRole and a policy.
 func TestEachSwitchBringsItsOwn(t *testing.T) {
-	installed := func(values string) map[string]map[string]any {
+	installed := func(values string) (map[string]map[string]any, map[string]corev1.PodTemplateSpec) {
 		manifests, err := render(parse(t, values))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return objects(t, manifests)
+		return objects(t, manifests), pods(t, manifests)
 	}
 	const deployment = "Deployment/k8s-controller"
 	args := func(objects map[string]map[string]any) []string {
@@ -370,73 +347,45 @@ func TestEachSwitchBringsItsOwn(t *testing.T) {
 		template["spec"] = nil // all else of it is compared
 		return args
 	}
-	before := installed("{}")
+	before, _ := installed("{}")
 	argsBefore := args(before)
-	type own struct {
-		flags   []string
-		objects []string // with the release's name before
-	}
-	known := map[string]own{
-		"podtimestamp": {
-			[]string{"-controllers=icecream,podtimestamp"},
-			[]string{
-				"ClusterRole/-podtimestamp", "ClusterRoleBinding/-podtimestamp",
-				"ValidatingAdmissionPolicy/-podtimestamp-writes", "ValidatingAdmissionPolicyBinding/-podtimestamp-writes",
-			},
-		},
-		"secretsync": {
-			[]string{"-controllers=icecream,secretsync", "-secretsync-annotation=controller.nicoleh.io/secretsync", "-secretsync-require-receivers=false", "-secretsync-source-namespace=secretsync"},
-			[]string{
-				"ClusterRole/-secretsync", "ClusterRoleBinding/-secretsync", "Role/-secretsync", "RoleBinding/-secretsync",
-				"ValidatingAdmissionPolicy/-secretsync-writes", "ValidatingAdmissionPolicyBinding/-secretsync-writes",
-			},
-		},
-		"nodereboot": {
-			[]string{"-controllers=icecream,nodereboot", "-nodereboot-agent-namespace=k8s-controller-reboot-agent"},
-			[]string{
-				"ClusterRole/-nodereboot", "ClusterRole/-reboot-agent", "ClusterRoleBinding/-nodereboot", "ClusterRoleBinding/-reboot-agent",
-				"DaemonSet/-reboot-agent", "Namespace/-reboot-agent", "NetworkPolicy/-reboot-agent", "Role/-reboot-agent", "Role/-reboot-agent-report", "Role/-reboot-agent-reports",
-				"RoleBinding/-reboot-agent", "RoleBinding/-reboot-agent-report", "RoleBinding/-reboot-agent-reports", "ServiceAccount/-reboot-agent",
-				"ValidatingAdmissionPolicy/-nodereboot-writes", "ValidatingAdmissionPolicy/-reboot-agent", "ValidatingAdmissionPolicy/-reboot-agent-event", "ValidatingAdmissionPolicy/-reboot-agent-lease", "ValidatingAdmissionPolicy/-reboot-annotations",
-				"ValidatingAdmissionPolicyBinding/-nodereboot-writes", "ValidatingAdmissionPolicyBinding/-reboot-agent", "ValidatingAdmissionPolicyBinding/-reboot-agent-event", "ValidatingAdmissionPolicyBinding/-reboot-agent-lease", "ValidatingAdmissionPolicyBinding/-reboot-annotations",
-			},
-		},
+	known := switches(t)
+	for name := range known {
+		if !slices.Contains(optional(t), name) {
+			t.Errorf("testdata/switches/%s.txt: there is no such controller, or it is always on", name)
+		}
 	}
 	for _, name := range optional(t) {
 		t.Run(name, func(t *testing.T) {
+			after, podsAfter := installed("controllers: {" + name + ": {enabled: true}}")
 			want, isKnown := known[name]
-			if !isKnown { // what every controller brings
-				want = own{
-					[]string{"-controllers=" + strings.Join(slices.Sorted(slices.Values([]string{"icecream", name})), ",")},
-					[]string{
-						"ClusterRole/-" + name, "ClusterRoleBinding/-" + name,
-						"ValidatingAdmissionPolicy/-" + name + "-writes", "ValidatingAdmissionPolicyBinding/-" + name + "-writes",
-					},
-				}
-			}
-			after := installed("controllers: {" + name + ": {enabled: true}}")
-			isNew := func(arg string) bool { return !slices.Contains(argsBefore, arg) }
-			var flags []string
+			var got []string
 			for _, arg := range args(after) {
-				if isNew(arg) {
-					flags = append(flags, arg)
+				flag, _, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
+				if !slices.Contains(argsBefore, arg) && (isKnown || !slices.Contains(byValues(t, name), flag)) {
+					got = append(got, arg)
 				}
 			}
 			if !isKnown {
-				flags = slices.DeleteFunc(flags, func(f string) bool { return strings.HasPrefix(f, "-"+name+"-") })
-			}
-			if diff := cmp.Diff(want.flags, flags); diff != "" {
-				t.Errorf("its flags (-want +got):\n%s", diff)
-			}
-			var added []string
-			for _, object := range slices.Sorted(maps.Keys(after)) {
-				if _, isOld := before[object]; !isOld {
-					added = append(added, strings.Replace(object, "/k8s-controller-", "/-", 1))
-					delete(after, object)
+				want = []string{
+					"-controllers=" + strings.Join(slices.Sorted(slices.Values([]string{"icecream", name})), ","),
+					"ClusterRole/-" + name, "ClusterRoleBinding/-" + name,
+					"ValidatingAdmissionPolicy/-" + name + "-writes", "ValidatingAdmissionPolicyBinding/-" + name + "-writes",
 				}
 			}
-			if diff := cmp.Diff(want.objects, added); diff != "" {
-				t.Errorf("its objects (-want +got):\n%s", diff)
+			for _, object := range slices.Sorted(maps.Keys(after)) {
+				if _, isOld := before[object]; isOld {
+					continue
+				}
+				line := strings.Replace(object, "/k8s-controller-", "/-", 1)
+				if pod, ok := podsAfter[object]; ok && violations(t, pod, podsecurityapi.LevelRestricted) != "" {
+					line += notRestricted
+				}
+				got = append(got, line)
+				delete(after, object)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("its arguments and objects (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(before, after); diff != "" {
 				t.Errorf("what has nothing to do with it (-without +with):\n%s", diff)
@@ -445,9 +394,8 @@ func TestEachSwitchBringsItsOwn(t *testing.T) {
 	}
 }
 
-// policyOf are the text of a policy that the chart renders, and the expression by which
-// it is about an account.
-func policyOf(t *testing.T, values, name string) (text, condition string) {
+// policyOf is a policy that the chart renders.
+func policyOf(t *testing.T, values, name string) map[string]any {
 	t.Helper()
 	manifests, err := render(parse(t, values))
 	if err != nil {
@@ -457,16 +405,10 @@ func policyOf(t *testing.T, values, name string) (text, condition string) {
 	if policy == nil {
 		t.Fatalf("%s gives no policy %s", values, name)
 	}
-	written, err := yaml.Marshal(policy)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conditions := policy["spec"].(map[string]any)["matchConditions"].([]any)
-	return string(written), conditions[0].(map[string]any)["expression"].(string)
+	return policy
 }
 
-// A policy is about the account that the controllers really have, and about what they
-// are really told to write.
+// A policy is about the account that the controllers really have.
 func TestPoliciesFollowTheValues(t *testing.T) {
 	for values, want := range map[string]string{
 		"{}": `request.userInfo.username == "system:serviceaccount:k8s-controller-system:k8s-controller"`,
@@ -483,63 +425,10 @@ func TestPoliciesFollowTheValues(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, of := range append(optional(t), "icecream", "event", "lease") {
-			if _, condition := policyOf(t, string(all), name+"-"+of+"-writes"); condition != want {
+			spec := policyOf(t, string(all), name+"-"+of+"-writes")["spec"].(map[string]any)
+			if condition := spec["matchConditions"].([]any)[0].(map[string]any)["expression"]; condition != want {
 				t.Errorf("%s: the policy of %s is about %s, want %s", values, of, condition, want)
 			}
-		}
-	}
-	text, _ := policyOf(t, "{policies: {ignoredKeys: [example.com/seen]}, controllers: {secretsync: {enabled: true, sourceNamespace: vault, annotation: example.com/share}}}", "k8s-controller-secretsync-writes")
-	for _, want := range []string{`'"vault"'`, `'"example.com/share"'`, `'["example.com/seen"]'`} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the policy of secretsync does not have %s:\n%s", want, text)
-		}
-	}
-}
-
-// The Lease of a release has the name of its Deployment. The program and its permissions
-// also know the name that the Lease had when the chart was called icecream-controller,
-// unless it is the same.
-func TestFormerLease(t *testing.T) {
-	for _, tt := range []struct{ release, values, want, former string }{
-		{"k8s-controller", "{}", "k8s-controller", "icecream-controller"},
-		{"ice", "{}", "ice-k8s-controller", "ice-icecream-controller"},
-		{"icecream-controller", "{}", "icecream-controller-k8s-controller", "icecream-controller"},
-		{"my-icecream-controller", "{}", "my-icecream-controller-k8s-controller", "my-icecream-controller"},
-		{"k8s-controller", "{fullnameOverride: ice}", "ice", ""},
-		{"icecream-controller", "{fullnameOverride: ice}", "ice", ""},
-		{"icecream-controller", "{nameOverride: icecream-controller}", "icecream-controller", ""},
-		{"ice", "{nameOverride: icecream-controller}", "ice-icecream-controller", ""},
-		{"a-release-with-a-very-long-name-of-53-characters-indeed", "{}", "a-release-with-a-very-l-k8s-controller", "a-release-with-a-very-l-icecream-controller"},
-	} {
-		manifests, err := renderAs(tt.release, parse(t, tt.values))
-		if err != nil {
-			t.Fatal(err)
-		}
-		names, args := []any{tt.want}, []string{"-leader-elect-resource-name=" + tt.want}
-		if tt.former != "" {
-			names, args = append(names, tt.former), append(args, "-leader-elect-former-resource-name="+tt.former)
-		}
-		all := objects(t, manifests)
-		var elect []string
-		for _, arg := range pods(t, manifests)["Deployment/"+tt.want].Spec.Containers[0].Args {
-			if strings.HasPrefix(arg, "-leader-elect") {
-				elect = append(elect, arg)
-			}
-		}
-		if diff := cmp.Diff(args, elect); diff != "" {
-			t.Errorf("%s with %s: arguments (-want +got):\n%s", tt.release, tt.values, diff)
-		}
-		role := all["Role/"+tt.want+"-leader-election"]["rules"].([]any)[1].(map[string]any)
-		if diff := cmp.Diff(names, role["resourceNames"]); diff != "" {
-			t.Errorf("%s with %s: the role's Leases (-want +got):\n%s", tt.release, tt.values, diff)
-		}
-		validations := all["ValidatingAdmissionPolicy/"+tt.want+"-lease-writes"]["spec"].(map[string]any)["validations"].([]any)
-		list := strings.ReplaceAll(fmt.Sprintf("%q", names), " ", ",")
-		if expression := validations[0].(map[string]any)["expression"].(string); !strings.HasSuffix(expression, " in "+list) {
-			t.Errorf("%s with %s: the policy says %s, want %s", tt.release, tt.values, expression, list)
-		}
-		if labels := all["Deployment/"+tt.want]["metadata"].(map[string]any)["labels"].(map[string]any); strings.HasPrefix(tt.values, "{nameOverride") != (labels["app.kubernetes.io/name"] == "icecream-controller") {
-			t.Errorf("%s with %s: labels %v", tt.release, tt.values, labels)
 		}
 	}
 }
@@ -603,14 +492,28 @@ func TestDashboardHasRowsOfWhatIsOn(t *testing.T) {
 	if diff := cmp.Diff(rows, append(usual, optional(t)...)); diff != "" {
 		t.Errorf("rows of all controllers (-) and of Icecream's with those of the others (+):\n%s", diff)
 	}
-	if diff := cmp.Diff(all[:slices.Index(all, "podtimestamp")], panels); diff != "" {
+	if i := slices.IndexFunc(all, func(title string) bool { return slices.Contains(optional(t), title) }); i >= 0 {
+		all = all[:i]
+	}
+	if diff := cmp.Diff(all, panels); diff != "" {
 		t.Errorf("panels of Icecream's (-artifacts +chart):\n%s", diff)
 	}
 }
 
-// elsewhere are the flags that are no values of the chart.
-var elsewhere = map[string][]string{
-	"controller": {
+// build compiles a program and returns its path.
+func build(t *testing.T, source string) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "program")
+	if output, err := exec.Command("go", "build", "-C", root, "-o", binary, source).CombinedOutput(); err != nil {
+		t.Fatalf("building %s: %v\n%s", source, err, output)
+	}
+	return binary
+}
+
+// The schema allows exactly those flags that the program has and that are not elsewhere;
+// all of them are tried.
+func TestFlagsAreTheProgramsOwn(t *testing.T) {
+	elsewhere := []string{
 		// Templates set them.
 		"controllers", "namespace", "leader-elect-resource-name", "leader-elect-former-resource-name", "tls-cert-file", "tls-private-key-file",
 		// Probes, Service and NetworkPolicy know their defaults.
@@ -621,63 +524,55 @@ var elsewhere = map[string][]string{
 		"kubeconfig", "master",
 		// The program only says something and ends.
 		"version", "describe",
-	},
-	"reboot-agent": {
-		// Templates set them, or what their defaults are made of.
-		"lease-namespace", "node-name", "sentinel-file", "sentinel-state", "watch-sentinel",
-		// It is the kernel's.
-		"boot-id-file",
-		// As above.
-		"kubeconfig", "version",
-	},
-}
-
-// The schema allows exactly those flags that the programs have and that are not
-// elsewhere; all of them are tried.
-func TestFlagsAreTheProgramsOwn(t *testing.T) {
-	schema, everything := parse(t, string(read(t, chart+"/values.schema.json"))), values(t)["everything"]
-	binaries := map[string]string{}
-	for program, from := range map[string]struct {
-		source string
-		values []string
-	}{
-		"controller":   {".", []string{"flags"}},
-		"reboot-agent": {"./cmd/reboot-agent", []string{"controllers", "nodereboot", "agent", "flags"}},
-	} {
-		binaries[program] = filepath.Join(t.TempDir(), program)
-		if output, err := exec.Command("go", "build", "-C", root, "-o", binaries[program], from.source).CombinedOutput(); err != nil {
-			t.Fatalf("building %s: %v\n%s", program, err, output)
-		}
-		help, err := exec.Command(binaries[program], "-help").Output()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var has []string
-		for _, flag := range regexp.MustCompile(`(?m)^  -([a-z0-9-]+)`).FindAllSubmatch(help, -1) {
-			has = append(has, string(flag[1]))
-		}
-		slices.Sort(has)
-		property, given := schema, everything
-		for _, name := range from.values {
-			property, given = property["properties"].(map[string]any)[name].(map[string]any), given[name].(map[string]any)
-		}
-		allowed := slices.Sorted(maps.Keys(property["properties"].(map[string]any)))
-		if diff := cmp.Diff(allowed, slices.Sorted(maps.Keys(given))); diff != "" {
-			t.Errorf("flags of the schema (-) and of ci/everything-values.yaml (+):\n%s", diff)
-		}
-		if program == "controller" { // Values of controllers are flags, too.
-			for _, c := range controllers(t) {
-				for _, f := range byValues(t, c.Name) {
-					if slices.Contains(has, f) {
-						allowed = append(allowed, f)
-					}
-				}
+	}
+	for _, c := range controllers(t) { // Values of controllers are flags, too.
+		for _, f := range c.Flags {
+			if slices.Contains(byValues(t, c.Name), f.Name) {
+				elsewhere = append(elsewhere, f.Name)
 			}
 		}
-		if diff := cmp.Diff(has, slices.Sorted(slices.Values(slices.Concat(allowed, elsewhere[program])))); diff != "" {
-			t.Errorf("flags of %s (-) and of the schema or elsewhere (+):\n%s", program, diff)
-		}
 	}
+	requireFlags(t, ".", elsewhere, "flags")
+}
+
+// requireFlags requires that a program has those flags that the schema allows at this path
+// of the values, which are also in ci/everything-values.yaml, and those that are elsewhere.
+func requireFlags(t *testing.T, source string, elsewhere []string, path ...string) {
+	t.Helper()
+	help, err := exec.Command(build(t, source), "-help").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var has []string
+	for _, flag := range regexp.MustCompile(`(?m)^  -([a-z0-9-]+)`).FindAllSubmatch(help, -1) {
+		has = append(has, string(flag[1]))
+	}
+	slices.Sort(has)
+	property, given := parse(t, string(read(t, chart+"/values.schema.json"))), values(t)["everything"]
+	for _, name := range path {
+		property, given = property["properties"].(map[string]any)[name].(map[string]any), given[name].(map[string]any)
+	}
+	allowed := slices.Sorted(maps.Keys(property["properties"].(map[string]any)))
+	if diff := cmp.Diff(allowed, slices.Sorted(maps.Keys(given))); diff != "" {
+		t.Errorf("flags of the schema (-) and of ci/everything-values.yaml (+):\n%s", diff)
+	}
+	if diff := cmp.Diff(has, slices.Sorted(slices.Values(slices.Concat(allowed, elsewhere)))); diff != "" {
+		t.Errorf("flags of %s (-) and of the schema or elsewhere (+):\n%s", source, diff)
+	}
+}
+
+// Each program accepts the arguments that its containers have. The program that is not the
+// controller has the name of its image.
+func TestProgramsAcceptTheirArguments(t *testing.T) {
+	programs := map[string]string{"k8s-controller": build(t, ".")}
+	others, err := filepath.Glob(root + "/cmd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range others {
+		programs[filepath.Base(dir)] = build(t, "./cmd/"+filepath.Base(dir))
+	}
+	image := regexp.MustCompile(`^(.*/)?([^/:@]+)[:@][^/]+$`)
 	for name, given := range values(t) {
 		rendered, err := render(given)
 		if err != nil {
@@ -685,11 +580,12 @@ func TestFlagsAreTheProgramsOwn(t *testing.T) {
 		}
 		for _, pod := range pods(t, rendered) {
 			for _, container := range pod.Spec.Containers {
-				binary := binaries[container.Name]
-				if container.Name == "sentinel" {
-					binary = binaries["reboot-agent"]
+				program := programs[image.ReplaceAllString(container.Image, "$2")]
+				if program == "" {
+					t.Errorf("%s: no program has the image %s", name, container.Image)
+					continue
 				}
-				if output, err := exec.Command(binary, append(container.Args, "-version")...).CombinedOutput(); err != nil {
+				if output, err := exec.Command(program, append(container.Args, "-version")...).CombinedOutput(); err != nil {
 					t.Errorf("%s: %s refuses %q: %s", name, container.Name, container.Args, output)
 				}
 			}
@@ -697,20 +593,18 @@ func TestFlagsAreTheProgramsOwn(t *testing.T) {
 	}
 }
 
+// refusals are values that the chart refuses, and what it says about them.
+type refusals map[string]struct{ values, want string }
+
 func TestRefused(t *testing.T) {
-	for name, test := range map[string]struct{ values, want string }{
+	all := refusals{
 		"no controller":                  {"controllers: {icecream: {enabled: false}}", "no controller is enabled: set controllers.<name>.enabled of at least one"},
 		"an unknown controller":          {"controllers: {sorbet: {enabled: true}}", "at '/controllers': additional properties 'sorbet' not allowed"},
-		"secretsync in one namespace":    {"{namespace: team, controllers: {secretsync: {enabled: true}}}", "namespace=team: secretsync cannot be restricted to one namespace, and needs a release of its own"},
-		"no namespace of sources":        {`controllers: {secretsync: {sourceNamespace: ""}}`, "at '/controllers/secretsync/sourceNamespace'"},
-		"an annotation with a space":     {"controllers: {secretsync: {annotation: a b}}", "at '/controllers/secretsync/annotation': 'a b' does not match pattern"},
 		"a misspelt value":               {"replcas: 3", "at '': additional properties 'replcas' not allowed"},
 		"a negative number":              {"replicas: -1", "at '/replicas': minimum: got -1, want 0"},
 		"a number in words":              {"replicas: two", "at '/replicas': got string, want integer"},
 		"a switch in words":              {`podDisruptionBudget: {enabled: "yes"}`, "at '/podDisruptionBudget/enabled': got string, want boolean"},
 		"several namespaces":             {"namespace: a,b", "at '/namespace': 'a,b' does not match pattern"},
-		"an agent's unknown flag":        {"controllers: {nodereboot: {agent: {flags: {drain: 3}}}}", "at '/controllers/nodereboot/agent/flags': additional properties 'drain' not allowed"},
-		"a sentinel that is a directory": {"controllers: {nodereboot: {agent: {sentinelFile: /run/}}}", "at '/controllers/nodereboot/agent/sentinelFile': '/run/' does not match pattern"},
 		"an unknown flag":                {"flags: {wrokers: 3}", "at '/flags': additional properties 'wrokers' not allowed"},
 		"a flag of the chart's":          {"flags: {leader-elect: false}", "at '/flags': additional properties 'leader-elect' not allowed"},
 		"a flag's bad value":             {"flags: {workers: 0}", "at '/flags/workers': minimum: got 0, want 1"},
@@ -722,12 +616,23 @@ func TestRefused(t *testing.T) {
 		"no key":                         {"policies: {ignoredKeys: [\"a b\"]}", "at '/policies/ignoredKeys/0': 'a b' does not match pattern"},
 		"nobody's account":               {"serviceAccount: {create: false}", "at '/serviceAccount/name': minLength: got 0, want 1"},
 		"a short digest":                 {"image: {digest: abc}", "at '/image/digest': 'abc' does not match pattern"},
-		"nodes of a namespace":           {"{namespace: team, controllers: {nodereboot: {enabled: true}}}", "namespace=team: nodereboot cannot be restricted to one namespace, and needs a release of its own"},
-		"more nodes than there are":      {"flags: {nodereboot-max-unavailable: 101%}", "at '/flags/nodereboot-max-unavailable': '101%' does not match pattern"},
 		"scraping what is not there":     {"{metrics: {enabled: false}, monitoring: {serviceMonitor: {enabled: true}}}", "monitoring.serviceMonitor.enabled needs metrics.enabled"},
 		"an API server without a port":   {"networkPolicy: {apiServer: {ports: []}}", "at '/networkPolicy/apiServer/ports': minItems: got 0, want 1"},
 		"an API server without a prefix": {"networkPolicy: {apiServer: {cidrs: [10.0.0.1]}}", "at '/networkPolicy/apiServer/cidrs/0': '10.0.0.1' does not match pattern"},
-	} {
+	}
+	for _, c := range controllers(t) {
+		if c.ClusterWide {
+			all[c.Name+" in one namespace"] = struct{ values, want string }{
+				"{namespace: team, controllers: {" + c.Name + ": {enabled: true}}}",
+				"namespace=team: " + c.Name + " cannot be restricted to one namespace, and needs a release of its own",
+			}
+		}
+	}
+	all.check(t)
+}
+
+func (all refusals) check(t *testing.T) {
+	for name, test := range all {
 		t.Run(name, func(t *testing.T) {
 			rendered, err := render(parse(t, test.values))
 			if err == nil {

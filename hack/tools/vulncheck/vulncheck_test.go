@@ -17,9 +17,9 @@ var calling = map[string]string{
 	"main.go": "package main\n\nimport \"net/url\"\n\nfunc main() { _, _ = url.Parse(\"x\") }\n",
 }
 
-// database returns the files of a database with a single vulnerability: it is in the given
+// advisories returns the files of a database with a single vulnerability: it is in the given
 // function of package net/url, in every version of Go.
-func database(function string) map[string]string {
+func advisories(function string) map[string]string {
 	const modified = `"2026-11-01T00:00:00Z"`
 	return map[string]string{
 		"index/db.json":      `{"modified":` + modified + `}`,
@@ -51,18 +51,18 @@ func TestVulncheck(t *testing.T) {
 	program := write(t, calling)
 	broken := write(t, map[string]string{"go.mod": calling["go.mod"], "main.go": "package main\n\nfunc main() { nobody() }\n"})
 	for name, test := range map[string]struct {
-		database, program string
-		isFailure         bool
-		want              string
+		address, program string
+		isFailure        bool
+		want             string
 	}{
-		"the program calls a vulnerable function":           {"file://" + write(t, database("Parse")), program, true, "GO-2026-0001"},
-		"the program does not call the vulnerable function": {"file://" + write(t, database("JoinPath")), program, false, "vulncheck: no known vulnerabilities"},
+		"the program calls a vulnerable function":           {"file://" + write(t, advisories("Parse")), program, true, "GO-2026-0001"},
+		"the program does not call the vulnerable function": {"file://" + write(t, advisories("JoinPath")), program, false, "vulncheck: no known vulnerabilities"},
 		"the database cannot be reached":                    {"http://127.0.0.1:1", program, false, "vulncheck: skipped: http://127.0.0.1:1 cannot be reached"},
-		"the program does not compile":                      {"file://" + write(t, database("Parse")), broken, true, "undefined: nobody"},
+		"the program does not compile":                      {"file://" + write(t, advisories("Parse")), broken, true, "undefined: nobody"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			command := exec.Command("../../vulncheck.sh", test.program)
-			command.Env = append(os.Environ(), "GOVULNDB="+test.database)
+			command.Env = append(os.Environ(), "GOVULNDB="+test.address)
 			output, err := command.CombinedOutput()
 			var exit *exec.ExitError
 			if err != nil && !errors.As(err, &exit) {

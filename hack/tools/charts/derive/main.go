@@ -176,8 +176,8 @@ func typeOf(value any) map[string]any {
 
 var capital = regexp.MustCompile(`[A-Z]`)
 
-// paths returns the flags that the values of a block stand for: sourceNamespace of
-// secretsync is secretsync-source-namespace.
+// paths returns the flags that the values of a block stand for: statusWindow of icecream
+// is icecream-status-window.
 func paths(prefix string, block map[string]any) (names []string) {
 	for key, value := range block {
 		name := prefix + "-" + strings.ToLower(capital.ReplaceAllString(key, "-$0"))

@@ -3,14 +3,14 @@
 package example
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"nicoleh.io/k8s-controller/hack/tools/walkthrough"
 )
 
 const root = "../../../.."
@@ -22,29 +22,21 @@ var tables = []string{"charts/k8s-controller/values.yaml", "main.go"}
 const most = 100
 
 func TestExample(t *testing.T) {
-	section := sectionOf(t, "## To add a controller")
+	section, err := walkthrough.Section(root+"/CONTRIBUTING.md", "## To add a controller")
+	if err != nil {
+		t.Fatal(err)
+	}
 	tree := copyOfTree(t)
 	before := files(t, tree)
 	edited, lines := map[string]bool{}, 0
-	block := regexp.MustCompile("(?s)(?:`([^`\n]+)`:\n\n)?```(go|yaml|diff)\n(.*?)```\n")
-	file := ""
-	for _, found := range block.FindAllStringSubmatch(section, -1) {
-		if found[1] != "" {
-			file = found[1]
+	for _, block := range walkthrough.Blocks(section) {
+		if block.Language == "diff" {
+			edited[block.File] = true
 		}
-		path := filepath.Join(tree, file)
-		content := []byte(found[3])
-		if found[2] == "diff" {
-			edited[file] = true
-			content = patched(t, path, found[3])
-			lines += strings.Count("\n"+found[3], "\n+")
-		} else if !strings.HasSuffix(file, "_test.go") {
-			lines += strings.Count(found[3], "\n") - strings.Count(found[3], "\n\n") // empty ones do not count
+		if !strings.HasSuffix(block.File, "_test.go") {
+			lines += block.Lines()
 		}
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // as in the tree
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, content, 0o644); err != nil { //nolint:gosec // as in the tree
+		if err := block.Write(tree); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -76,21 +68,6 @@ func TestExample(t *testing.T) {
 	run(t, tree, "go", "-C", "test", "test", "-run=^(TestExpiry|TestPoliciesAreTyped|TestEveryWriteOfTheRolesIsRestricted|TestStolenTokenAndEvents)$", "./e2e")
 }
 
-// sectionOf returns the text below a heading of CONTRIBUTING.md.
-func sectionOf(t *testing.T, heading string) string {
-	t.Helper()
-	content, err := os.ReadFile(root + "/CONTRIBUTING.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, ok := strings.Cut(string(content), "\n"+heading+"\n")
-	if !ok {
-		t.Fatalf("there is no %q", heading)
-	}
-	section, _, _ = strings.Cut(section, "\n## ")
-	return section
-}
-
 // copyOfTree copies what git would commit, so that the copy is a repository, too.
 func copyOfTree(t *testing.T) string {
 	t.Helper()
@@ -115,27 +92,6 @@ func copyOfTree(t *testing.T) string {
 		}
 	}
 	return tree
-}
-
-// patched returns the file with the added lines of a diff, which has lines of context
-// that are found once.
-func patched(t *testing.T, path, diff string) []byte {
-	t.Helper()
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var context, all strings.Builder
-	for line := range strings.Lines(diff) {
-		if line[0] == ' ' {
-			context.WriteString(line[1:])
-		}
-		all.WriteString(line[1:])
-	}
-	if n := bytes.Count(content, []byte(context.String())); n != 1 {
-		t.Fatalf("%s has %d times:\n%s", path, n, context.String())
-	}
-	return bytes.Replace(content, []byte(context.String()), []byte(all.String()), 1)
 }
 
 // files are the contents of all files of the tree.

@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -74,13 +76,18 @@ func apply(s site) {
 	s.users()
 	s.isRestricted(system, "k8s-controller")
 	s.kubectl("diff", "-f", artifacts+"/install.yaml") // there is none
-	for _, name := range s.controllers() {
-		s.kubectl("apply", "--warnings-as-errors", "-f", artifacts+"/rbac-"+name+".yaml")
-		defer s.kubectl("delete", "-f", artifacts+"/rbac-"+name+".yaml")
+	files, err := filepath.Glob(artifacts + "/*.yaml")
+	if err != nil {
+		s.Fatal(err)
 	}
-	s.kubectl("apply", "--warnings-as-errors", "-f", artifacts+"/reboot-agent.yaml")
-	defer s.kubectl("delete", "-f", artifacts+"/reboot-agent.yaml")
-	s.kubectl("rollout", "status", "-n=k8s-controller-reboot-agent", "daemonset/k8s-controller-reboot-agent", "--timeout=2m")
+	for _, file := range files { // what install.yaml does not have
+		if slices.Contains([]string{"install.yaml", "kustomization.yaml", "rbac-icecream.yaml"}, filepath.Base(file)) {
+			continue
+		}
+		s.kubectl("apply", "--warnings-as-errors", "-f", file)
+		defer s.kubectl("delete", "-f", file)
+	}
+	s.agentsRun()
 	s.kubectl("delete", "-f", artifacts+"/install.yaml")
 }
 
@@ -115,7 +122,7 @@ func overlay(s site) {
 namespace: dessert
 resources: ["` + relative + `"]
 images:
-- name: nicoleh.io/k8s-controller
+- name: registry.nicoleh.io/k8s-controller
   newName: registry.example.com/k8s-controller
 `
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o600); err != nil {
@@ -159,46 +166,14 @@ func helm(s site) {
 	s.kubectl("delete", "crd/icecreams.controller.nicoleh.io", "namespace/"+system)
 }
 
-// A release of the chart when that was called icecream-controller keeps all names that
-// other people may know, if it is told to: its Deployment is updated in place. (An
-// upgrade to the new names is in test/e2e, with controllers that really run.)
-func helmFormerNames(s site) {
-	former := filepath.Join(s.TempDir(), "icecream-controller")
-	if err := os.CopyFS(former, os.DirFS(chart)); err != nil {
-		s.Fatal(err)
-	}
-	metadata := filepath.Join(former, "Chart.yaml")
-	content, err := os.ReadFile(metadata)
-	if err != nil {
-		s.Fatal(err)
-	}
-	renamed := strings.Replace(string(content), "name: k8s-controller", "name: icecream-controller", 1)
-	if err := os.WriteFile(metadata, []byte(renamed), 0o600); err != nil {
-		s.Fatal(err)
-	}
-	for _, release := range []struct{ name, values string }{
-		{"icecream-controller", "replicas=2"},
-		{"ice", "fullnameOverride=icecream-controller"},
-	} {
-		s.helm("install", release.name, former, "-n", "team", "--create-namespace", "--wait", "--timeout=2m", "--set="+release.values)
-		uid := s.get("-n", "team", "deployment/icecream-controller", "{.metadata.uid}")
-		s.helm("upgrade", release.name, chart, "-n", "team", "--wait", "--timeout=2m", "--reset-then-reuse-values",
-			"--set=nameOverride=icecream-controller,podAnnotations.updated=yes")
-		s.is(uid, "-n", "team", "deployment/icecream-controller", "{.metadata.uid}")
-		s.runs("team", "icecream-controller", 2)
-		s.isRestricted("team", "icecream-controller")
-		s.helm("uninstall", release.name, "-n", "team")
-		s.kubectl("delete", "crd/icecreams.controller.nicoleh.io", "namespace/team")
-	}
-}
-
-// All controllers and an agent on each node run, the agents in a namespace of their
-// own, which comes with them and alone admits privileged Pods. Switched off, they leave
-// nothing behind.
+// All controllers run, and agents of theirs on each node, in a namespace of their own,
+// which comes with them and alone admits privileged Pods. Switched off, they leave nothing
+// behind.
 func helmEveryController(s site) {
-	for namespace, level := range map[string]string{system: "restricted", "secretsync": "restricted"} {
+	namespaces := append(s.namespaces(), system)
+	for _, namespace := range namespaces {
 		s.kubectl("create", "namespace", namespace)
-		s.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce="+level, "pod-security.kubernetes.io/warn="+level)
+		s.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted", "pod-security.kubernetes.io/warn=restricted")
 	}
 	const kinds = "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,roles,rolebindings,serviceaccounts,netpol,daemonsets"
 	installed := func() string {
@@ -206,17 +181,20 @@ func helmEveryController(s site) {
 	}
 	s.helm("install", "k8s-controller", chart, "-n", system, "--wait", "--timeout=2m")
 	before := installed()
-	s.helm("upgrade", "k8s-controller", chart, "-n", system, "--wait", "--timeout=2m",
-		"--set=controllers."+strings.Join(s.controllers(), ".enabled=true,controllers.")+".enabled=true")
+	everything := []string{"upgrade", "k8s-controller", chart, "-n", system, "--wait", "--timeout=2m"}
+	for _, name := range s.controllers() {
+		everything = append(everything, "--set=controllers."+name+".enabled=true")
+	}
+	s.helm(everything...)
 	s.runs(system, "k8s-controller", 2)
-	nodes := s.get("nodes", "{.items[*].metadata.name}")
-	s.is(strconv.Itoa(len(strings.Fields(nodes))), "-n", "k8s-controller-reboot-agent", "daemonset/k8s-controller-reboot-agent", "{.status.numberAvailable}")
+	s.agentsRun()
 	s.helm("upgrade", "k8s-controller", chart, "-n", system, "--wait", "--timeout=2m", "--reset-values")
 	if after := installed(); after != before {
 		s.Errorf("switched on and off again:\nbefore %s\nafter %s", before, after)
 	}
 	s.helm("uninstall", "k8s-controller", "-n", system)
-	s.kubectl("delete", "crd/icecreams.controller.nicoleh.io", "namespace/"+system, "namespace/secretsync")
+	s.kubectl("delete", "crd/icecreams.controller.nicoleh.io")
+	s.kubectl(append([]string{"delete", "namespace"}, namespaces...)...)
 }
 
 // Nothing is installed, and the controller may do nothing, outside of the namespace.
@@ -277,6 +255,34 @@ func (s site) controllers() (names []string) {
 		}
 	}
 	return names
+}
+
+// namespaces are those in which controllers that are off by default have roles, other than
+// the system's own. Their manifests create them, the chart does not.
+func (s site) namespaces() (names []string) {
+	s.Helper()
+	created := regexp.MustCompile(`(?m)^kind: Namespace\nmetadata:\n  name: (.+)$`)
+	for _, name := range s.controllers() {
+		manifest, err := os.ReadFile(artifacts + "/rbac-" + name + ".yaml")
+		if err != nil {
+			s.Fatal(err)
+		}
+		for _, found := range created.FindAllSubmatch(manifest, -1) {
+			names = append(names, string(found[1]))
+		}
+	}
+	return names
+}
+
+// agentsRun waits for all Pods of all DaemonSets, of which each node has one.
+func (s site) agentsRun() {
+	s.Helper()
+	nodes := len(strings.Fields(s.get("nodes", "{.items[*].metadata.name}")))
+	for agent := range strings.FieldsSeq(s.get("daemonsets", "-A", "{range .items[*]}{.metadata.namespace}/{.metadata.name} {end}")) {
+		namespace, name, _ := strings.Cut(agent, "/")
+		s.kubectl("rollout", "status", "-n", namespace, "daemonset/"+name, "--timeout=2m")
+		s.is(strconv.Itoa(nodes), "-n", namespace, "daemonset/"+name, "{.status.numberAvailable}")
+	}
 }
 
 // users checks what the roles view, edit and admin of a namespace let people do.
