@@ -7,13 +7,13 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/flagdoc"
 )
 
-var update = flag.Bool("update", false, "update the generated part of docs/flags.md")
+var update = flag.Bool("update", false, "update the generated part of pkg/nodereboot/README.md")
 
-// docs/flags.md shows every flag of the agent.
+// README.md of nodereboot shows every flag of the agent.
 func TestFlagReference(t *testing.T) {
 	t.Setenv("NODE_NAME", "")
 	t.Setenv("POD_NAMESPACE", "")
 	var all []*flag.Flag
 	flagSet(&options{}).VisitAll(func(f *flag.Flag) { all = append(all, f) })
-	flagdoc.Page(t, "../../docs/flags.md", "reboot-agent", *update, flagdoc.Group{Title: "All flags", Flags: all})
+	flagdoc.Page(t, "../../pkg/nodereboot/README.md", "reboot-agent", *update, flagdoc.Group{Title: "All flags", Flags: all})
 }

@@ -51,19 +51,6 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- toYaml (merge $ours (index . 1) $root.Values.commonLabels) -}}
 {{- end }}
 
-{{/* The namespace of nodereboot's agents. */}}
-{{- define "k8s-controller.agentNamespace" -}}
-{{- .Values.controllers.nodereboot.agent.namespace | default .Release.Namespace -}}
-{{- end }}
-
-{{/* The image of its containers. */}}
-{{- define "k8s-controller.agentImage" -}}
-{{- with .Values.controllers.nodereboot.agent.image -}}
-image: {{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
-imagePullPolicy: {{ .pullPolicy }}
-{{- end -}}
-{{- end }}
-
 {{/* The names of the enabled controllers; at least one has to be. */}}
 {{- define "k8s-controller.controllers" -}}
 {{- $names := list -}}
