@@ -82,12 +82,13 @@ test: test-side-by-side test-e2e ## All of them
 .PHONY: test-side-by-side
 test-side-by-side: ## All but test-e2e, three at a time
 	$(MAKE) --jobs=3 $(if $(filter output-sync,$(.FEATURES)),--output-sync) \
-		test-example test-unit test-install test-local-cluster test-monitoring
+		test-example test-fork test-fork-guide test-unit test-install test-local-cluster test-monitoring
 
 .PHONY: test-unit
 test-unit: ## Tests that need nothing but this process; of fuzz tests, the seeds
 	$(call go_test,.) -race . ./cmd/... ./pkg/...
-	$(call go_test,hack/tools) $$(go list -C hack/tools ./... | grep -v /charts)
+	$(call go_test,.) ./hack/fork/...
+	$(call go_test,hack/tools) $$(go list -C hack/tools ./... | grep -v -e /charts -e /guide)
 
 .PHONY: test-local-cluster
 test-local-cluster: local-cluster ## Tests of the local cluster
@@ -111,6 +112,17 @@ test-monitoring: local-cluster ## Tests of alerts, dashboard and scrape (with pr
 test-example: local-cluster ## Build and run the controller that CONTRIBUTING.md walks through
 	$(call go_test,hack/tools) -count=1 -timeout 25m ./charts/example
 
+# For all of it, as before a release: FORKFLAGS='-names=1000 -built=50 -tested=20 -updated -suite=test'
+FORKFLAGS ?= -built=1 -tested=1 -updated -suite=demo
+
+.PHONY: test-fork
+test-fork: local-cluster ## Make forks by hostile names, update one, and run one
+	$(call go_test,.) -count=1 -timeout 10h ./hack/fork/render $(FORKFLAGS)
+
+.PHONY: test-fork-guide
+test-fork-guide: local-cluster ## Build and run the controller that docs/fork.md walks through
+	$(call go_test,hack/tools) -count=1 -timeout 25m ./guide
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz test for FUZZTIME (10s)
 	@for package in $$(go list . ./cmd/... ./pkg/...); do \
@@ -127,7 +139,7 @@ image test-image release: export VERSION := $(VERSION)
 image test-image release: export COMMIT := $(COMMIT)
 image test-image release: export DATE := $(DATE)
 image test-image release: export LDFLAGS := $(LDFLAGS)
-image: export IMAGE ?= nicoleh.io/$(if $(findstring reboot-agent,$(IMAGEFLAGS)),reboot-agent,k8s-controller):$(VERSION)
+image: export IMAGE ?= registry.nicoleh.io/$(if $(findstring reboot-agent,$(IMAGEFLAGS)),reboot-agent,k8s-controller):$(VERSION)
 
 .PHONY: image
 image: ## Build a container image with docker or buildah (IMAGE, PLATFORMS, PUSH=1, IMAGEFLAGS)

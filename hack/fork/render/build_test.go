@@ -1,0 +1,152 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Tests of this file run programs for minutes, and only if they are asked for: see
+// `make test-fork`.
+var (
+	built  = flag.Int("built", 0, "number of forks with hostile names that are generated, vetted and generated again")
+	tested = flag.Int("tested", 0, "how many of these run their unit tests, too")
+	suite  = flag.String("suite", "", "what a fork by the usual answers makes, such as 'test demo'")
+)
+
+// Forks by hostile names compile, and their generated files follow from the rest.
+func TestForksBuild(t *testing.T) {
+	if *built == 0 {
+		t.Skip("-built is 0")
+	}
+	if *seed == 0 {
+		*seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("-seed=%d -built=%d -tested=%d", *seed, *built, *tested)
+	random := rand.New(rand.NewPCG(*seed, 1)) //nolint:gosec // not for secrets
+	template := repository(t)
+	for done := 0; done < *built; {
+		a := hostile(random)
+		source, err := sourceFor(template, a.Controllers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files, err := source.fork(kept{Answers: a})
+		if err != nil {
+			continue // refused
+		}
+		done++
+		t.Run(a.Kind, func(t *testing.T) {
+			t.Logf("%+v", a)
+			dir := t.TempDir()
+			if err := errors.Join(write(dir, files), generate(t.Context(), dir, files)); err != nil {
+				t.Fatal(err)
+			}
+			requireSums(t, template, dir)
+			commit(t, dir, "init", "all")
+			for _, module := range []string{".", "test", "hack/tools"} {
+				runIn(t, filepath.Join(dir, module), "go", "vet", "./...")
+			}
+			runIn(t, dir, "hack/verify.sh", "links", "manifests", "modules", "paths")
+			runIn(t, dir, "hack/update-codegen.sh")
+			runIn(t, dir, "hack/update-manifests.sh")
+			if changes := runIn(t, dir, "git", "status", "--porcelain"); changes != "" {
+				t.Errorf("generating again has changed:\n%s", changes)
+			}
+			if done <= *tested {
+				runIn(t, dir, "go", "test", ".", "./pkg/...")
+			}
+		})
+	}
+}
+
+// requireSums requires that the license is the template's, and so is each checksum of a
+// module that the fork still needs.
+func requireSums(t *testing.T, template []file, dir string) {
+	t.Helper()
+	for _, f := range template {
+		got, err := os.ReadFile(filepath.Join(dir, f.path))
+		switch {
+		case !slices.Contains(verbatim, path.Base(f.path)):
+		case err != nil:
+			t.Error(err)
+		case f.path == "LICENSE" && !bytes.Equal(got, f.content):
+			t.Error("the license has changed")
+		default:
+			for line := range strings.Lines(string(got)) {
+				if !strings.Contains(string(f.content), line) {
+					t.Errorf("%s has a line that the template does not have: %s", f.path, line)
+				}
+			}
+		}
+	}
+}
+
+// The fork of the documentation runs what it is told to: `make test` in it, for example.
+func TestForkRuns(t *testing.T) {
+	if *suite == "" {
+		t.Skip("-suite is empty")
+	}
+	dir := newFork(t, "../../..", shelf())
+	for target := range strings.FieldsSeq(*suite) {
+		runIn(t, dir, "make", target, "ONCE=1")
+	}
+}
+
+// newFork makes a fork of the template that is checked out in a directory, as a user does.
+func newFork(t *testing.T, template string, a Answers) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "fork")
+	runIn(t, template, "go", "run", "./hack/fork", "-module="+a.Module, "-group="+a.Group, "-version="+a.Version,
+		"-kind="+a.Kind, "-plural="+a.Plural, "-short="+a.Short, "-controllers="+strings.Join(a.Controllers, ","), "-dir="+dir)
+	return dir
+}
+
+// runIn runs a command in a directory, and returns what it prints.
+func runIn(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	output, err := try(t, dir, name, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return output
+}
+
+func try(t *testing.T, dir, name string, args ...string) (string, error) {
+	t.Helper()
+	start := time.Now()
+	command := exec.CommandContext(t.Context(), name, args...)
+	command.Dir = dir
+	command.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off", "GIT_CONFIG_GLOBAL=/dev/null",
+		"GIT_AUTHOR_NAME=t", "GIT_AUTHOR_EMAIL=t@example.com", "GIT_COMMITTER_NAME=t", "GIT_COMMITTER_EMAIL=t@example.com")
+	var stdout, stderr bytes.Buffer
+	command.Stdout, command.Stderr = &stdout, &stderr
+	err := command.Run()
+	t.Logf("%s %s: %.1fs", name, strings.Join(args, " "), time.Since(start).Seconds())
+	if err != nil {
+		return stdout.String(), fmt.Errorf("%s %s in %s: %w\n%s%s", name, strings.Join(args, " "), dir, err, tail(stdout.String()), tail(stderr.String()))
+	}
+	return strings.TrimSpace(stdout.String()), nil
+}
+
+func tail(text string) string { return text[max(0, len(text)-4000):] }
+
+// commit commits all changes in a directory. For the first commit, git init comes before.
+func commit(t *testing.T, dir string, messages ...string) {
+	t.Helper()
+	if messages[0] == "init" {
+		runIn(t, dir, "git", "init", "--quiet")
+	}
+	runIn(t, dir, "git", "add", "--all")
+	runIn(t, dir, "git", "commit", "--quiet", "--message", messages[len(messages)-1])
+}

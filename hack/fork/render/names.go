@@ -1,0 +1,307 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"go/build"
+	"go/token"
+	"go/types"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+
+	"golang.org/x/mod/module"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Answers are what the author of a fork chooses. They are kept in the fork, and the same
+// answers always give the same names.
+type Answers struct {
+	Module  string `json:"module"`
+	Group   string `json:"group"`
+	Version string `json:"version"`
+	Kind    string `json:"kind"`
+	Plural  string `json:"plural"` // lower case; guessed if empty
+	Short   string `json:"short"`  // for kubectl; made from the kind if empty
+	// Controllers are the opt-in controllers that come along.
+	Controllers []string `json:"controllers,omitempty"`
+}
+
+// Names are all names in which a fork and its template differ.
+type Names struct {
+	Module     string // of Go
+	Required   string // the version by which modules below it require it
+	Registry   string // of images in examples
+	Project    string // of the chart, the image, the Lease, the namespace, the service account
+	Group      string // of the API
+	API        string // the directory of the group's types, which is also the group's name in Go
+	Version    string // of the API
+	Package    string // of the kind's rules
+	Kind       string // such as IceShelf
+	Kinds      string // IceShelves
+	Short      string // for kubectl
+	Controller string // iceshelf-controller: a field manager and the value of a label
+}
+
+// template are the names that this repository uses.
+func template() Names {
+	return Names{
+		Module:     "nicoleh.io/k8s-controller",
+		Required:   "v0.0.0-00010101000000-000000000000",
+		Registry:   "registry.nicoleh.io",
+		Project:    "k8s-controller",
+		Group:      "controller.nicoleh.io",
+		API:        "samplecontroller",
+		Version:    "v1alpha1",
+		Package:    "icecream",
+		Kind:       "Icecream",
+		Kinds:      "Icecreams",
+		Short:      "ice",
+		Controller: "icecream-controller",
+	}
+}
+
+// Singular returns the kind in lower case, which names packages, files, flags and metrics.
+func (n Names) Singular() string { return strings.ToLower(n.Kind) }
+
+// Plural returns the name of the resource.
+func (n Names) Plural() string { return strings.ToLower(n.Kinds) }
+
+var (
+	kindPattern = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
+	// versionPattern is that of the versions that Kubernetes sorts by stability.
+	versionPattern = regexp.MustCompile(`^v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?$`)
+)
+
+// Names checks the answers and returns the names that follow from them. The error has one
+// line, which says what is wrong with which flag. What the API server would refuse, is
+// refused by its own rules.
+func (a Answers) Names() (Names, error) {
+	if a.Plural == "" && kindPattern.MatchString(a.Kind) {
+		resource, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: a.Kind})
+		a.Plural = resource.Resource
+	}
+	if a.Short == "" && a.Kind != "" {
+		a.Short = shortFor(a.Kind)
+	}
+	for _, check := range []struct {
+		flag, value string
+		err         error
+	}{
+		{"module", a.Module, checkModule(a.Module)},
+		{"group", a.Group, checkGroup(a.Group)},
+		{"version", a.Version, checkVersion(a.Version)},
+		{"kind", a.Kind, checkKind(a.Kind)},
+		{"plural", a.Plural, checkPlural(a.Plural, a.Kind)},
+		{"short", a.Short, checkShort(a.Short, a.Plural, a.Kind)},
+	} {
+		if check.err != nil {
+			return Names{}, fmt.Errorf("-%s %q: %w", check.flag, check.value, check.err)
+		}
+	}
+	const suffix = "-controller"
+	singular := strings.ToLower(a.Kind)
+	return Names{
+		Module:     a.Module,
+		Required:   requiredVersion(a.Module),
+		Registry:   "registry." + domainOf(a.Module),
+		Project:    projectOf(a.Module),
+		Group:      a.Group,
+		API:        apiOf(a.Group),
+		Version:    a.Version,
+		Package:    singular,
+		Kind:       a.Kind,
+		Kinds:      camelPlural(a.Kind, a.Plural),
+		Short:      a.Short,
+		Controller: singular[:min(len(singular), validation.LabelValueMaxLength-len(suffix))] + suffix,
+	}, nil
+}
+
+func checkModule(path string) error {
+	if err := module.CheckPath(path); err != nil {
+		if invalid, ok := errors.AsType[*module.InvalidPathError](err); ok {
+			return invalid.Err
+		}
+		return err
+	}
+	if projectOf(path) == "" {
+		return errors.New("no element of it can name a chart and an image: it needs a letter")
+	}
+	if module.CheckPath(path+"/test") != nil {
+		return errors.New("there can be no modules below it, such as the one of the tests")
+	}
+	return nil
+}
+
+// requiredVersion returns the version by which a module is required that is replaced by a
+// directory: the least one that its path allows.
+func requiredVersion(path string) string {
+	const zero = "v0.0.0-00010101000000-000000000000"
+	_, major, _ := module.SplitPathVersion(path)
+	if major = strings.TrimPrefix(major, "/"); major == "" {
+		return zero
+	}
+	return major + strings.TrimPrefix(zero, "v0")
+}
+
+func checkGroup(group string) error {
+	if problems := validation.IsDNS1123Subdomain(group); len(problems) > 0 {
+		return errors.New(problems[0])
+	}
+	if !strings.Contains(group, ".") {
+		return errors.New("it needs a dot, as in pantry.example.com: groups without one belong to Kubernetes")
+	}
+	for _, reserved := range []string{"k8s.io", "kubernetes.io"} {
+		if group == reserved || strings.HasSuffix(group, "."+reserved) {
+			return fmt.Errorf("groups in %s belong to Kubernetes", reserved)
+		}
+	}
+	return nil
+}
+
+func checkVersion(version string) error {
+	if !versionPattern.MatchString(version) {
+		return errors.New("it has to be like v1, v1beta1 or v1alpha1")
+	}
+	if problems := validation.IsDNS1035Label(version); len(problems) > 0 {
+		return errors.New(problems[0])
+	}
+	return nil
+}
+
+func checkKind(kind string) error {
+	lower := strings.ToLower(kind)
+	switch {
+	case !kindPattern.MatchString(kind):
+		return errors.New("it has to begin with a capital letter and to consist of letters and digits")
+	case len(validation.IsDNS1035Label(lower)) > 0:
+		return errors.New(validation.IsDNS1035Label(lower)[0])
+	case token.IsKeyword(lower):
+		return fmt.Errorf("the package would be named %s, which is a keyword of Go", lower)
+	case types.Universe.Lookup(lower) != nil:
+		return fmt.Errorf("the package would be named %s, which Go has predeclared", lower)
+	case module.CheckImportPath("x/"+lower) != nil, isSpecial(lower):
+		return fmt.Errorf("files and a directory would be named %s, which means something to Go", lower)
+	case strings.HasSuffix(kind, "List"):
+		return errors.New("kinds that end in List are lists")
+	}
+	return nil
+}
+
+// isSpecial reports whether Go would treat a directory of that name, or a file whose name
+// ends in it, differently from others: those for one operating system, for example.
+func isSpecial(name string) bool {
+	if slices.Contains([]string{"internal", "main", "test", "testdata", "vendor"}, name) {
+		return true
+	}
+	none := build.Context{GOOS: "none", GOARCH: "none", OpenFile: func(string) (io.ReadCloser, error) {
+		return io.NopCloser(strings.NewReader("package x\n")), nil
+	}}
+	matches, err := none.MatchFile("", "fake_"+name+".go")
+	return !matches || err != nil
+}
+
+func checkPlural(plural, kind string) error {
+	singular := strings.ToLower(kind)
+	switch problems := validation.IsDNS1035Label(plural); {
+	case len(problems) > 0:
+		return errors.New(problems[0])
+	case strings.Contains(plural, "-"):
+		return errors.New("it becomes part of names in Go, so it has to consist of letters and digits")
+	case plural == singular:
+		return errors.New("it is also the singular, so that nobody could tell them apart in the code")
+	case slices.Contains([]string{"list", "spec", "status"}, strings.TrimPrefix(plural, singular)):
+		return errors.New("it is also the name of another type of the API")
+	}
+	return nil
+}
+
+func checkShort(short, plural, kind string) error {
+	switch problems := validation.IsDNS1035Label(short); {
+	case len(problems) > 0:
+		return errors.New(problems[0])
+	case short == plural, strings.EqualFold(short, kind):
+		return errors.New("it is no shorter than another name of the kind")
+	}
+	return nil
+}
+
+// shortFor returns a short name for a kind: its initials, if it has several, or else its
+// first two letters.
+func shortFor(kind string) string {
+	var initials strings.Builder
+	for _, r := range kind {
+		if unicode.IsUpper(r) {
+			initials.WriteRune(unicode.ToLower(r))
+		}
+	}
+	if initials.Len() > 1 && initials.Len() < len(kind) {
+		return initials.String()
+	}
+	lower := strings.ToLower(kind)
+	if len(lower) <= 2 {
+		return lower + lower
+	}
+	return lower[:2]
+}
+
+// camelPlural spells a plural as its kind is spelled, as far as they agree: IceShelves for
+// IceShelf and iceshelves.
+func camelPlural(kind, plural string) string {
+	common := 0
+	for common < min(len(kind), len(plural)) && unicode.ToLower(rune(kind[common])) == rune(plural[common]) {
+		common++
+	}
+	if common == 0 {
+		return strings.ToUpper(plural[:1]) + plural[1:]
+	}
+	return kind[:common] + plural[common:]
+}
+
+// maxProject leaves room for what is added to the project's name in the names of objects.
+const maxProject = 30
+
+// projectOf returns the last element of a module path that is no major version, as a DNS
+// label. It is empty if there is none.
+func projectOf(path string) string {
+	prefix, _, ok := module.SplitPathVersion(path)
+	if !ok {
+		prefix = path
+	}
+	label := labelOf(prefix[strings.LastIndex(prefix, "/")+1:])
+	return strings.Trim(label[:min(len(label), maxProject)], "-")
+}
+
+// domainOf returns the first element of a module path, which is a domain.
+func domainOf(path string) string {
+	domain, _, _ := strings.Cut(path, "/")
+	return strings.ToLower(domain)
+}
+
+// apiOf returns the first label of a group as the name of a Go package.
+func apiOf(group string) string {
+	first, _, _ := strings.Cut(group, ".")
+	name := strings.TrimLeft(strings.ReplaceAll(first, "-", ""), "0123456789")
+	if name == "" || token.IsKeyword(name) || types.Universe.Lookup(name) != nil {
+		name = "api" + strings.ReplaceAll(first, "-", "")
+	}
+	return name
+}
+
+// labelOf makes a DNS label, which begins with a letter, of any text.
+func labelOf(text string) string {
+	label := strings.Map(func(r rune) rune {
+		switch {
+		case 'a' <= r && r <= 'z' || '0' <= r && r <= '9':
+			return r
+		case 'A' <= r && r <= 'Z':
+			return unicode.ToLower(r)
+		}
+		return '-'
+	}, text)
+	return strings.Trim(strings.TrimLeft(label, "-0123456789"), "-")
+}
