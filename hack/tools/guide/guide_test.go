@@ -33,7 +33,7 @@ func TestGuide(t *testing.T) {
 			if err := block.Write(fork); err != nil {
 				t.Fatal(err)
 			}
-			if isTest := strings.HasSuffix(block.File, "_test.go") || strings.HasPrefix(block.File, "test/"); isTest {
+			if isTest := strings.HasSuffix(block.File, "_test.go") || strings.HasPrefix(block.File, "test"); isTest {
 				tests += block.Lines()
 			} else {
 				code += block.Lines()
