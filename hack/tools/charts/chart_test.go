@@ -610,7 +610,7 @@ func TestRefused(t *testing.T) {
 		"an unknown flag":                {"flags: {wrokers: 3}", "at '/flags': additional properties 'wrokers' not allowed"},
 		"a flag of the chart's":          {"flags: {leader-elect: false}", "at '/flags': additional properties 'leader-elect' not allowed"},
 		"a flag's bad value":             {"flags: {workers: 0}", "at '/flags/workers': minimum: got 0, want 1"},
-		"a time without a unit":          {"flags: {stall-after: 60}", "at '/flags/stall-after': got number, want string"},
+		"a time without a unit":          {"flags: {icecream-stall-after: 60}", "at '/flags/icecream-stall-after': got number, want string"},
 		"a log format":                   {"flags: {logging-format: xml}", "at '/flags/logging-format': value must be one of 'text', 'json'"},
 		"no limits":                      {"resources: {limits: null}", "at '/resources': missing property 'limits'"},
 		"no memory request":              {"resources: {requests: {memory: null}}", "at '/resources/requests': missing property 'memory'"},
