@@ -213,7 +213,7 @@ func update(ctx context.Context, fork, from string) (err error) {
 // render has the template that is checked out in a directory write the files of a fork.
 func render(ctx context.Context, template, dir string, flags ...string) error {
 	if _, err := os.Stat(filepath.Join(template, "hack", "fork", "render")); err != nil {
-		return fmt.Errorf("%s is no checkout of the template (if it is a fork itself, use what it was made from): %w", template, err)
+		return fmt.Errorf("%s is no checkout of the template; if it is a fork, use what it was made from", template)
 	}
 	command := exec.CommandContext(ctx, "go", append([]string{"run", "-C", template, "./hack/fork/render", "-dir=" + dir}, flags...)...)
 	var stderr strings.Builder

@@ -67,7 +67,7 @@ func readManifest() (m manifest, err error) {
 func (m manifest) leaveOut(files []file, controllers []string) ([]file, error) {
 	for _, name := range controllers {
 		if _, ok := m.Controllers[name]; !ok {
-			return nil, fmt.Errorf("-controllers %q: there are %s", name, strings.Join(slices.Sorted(maps.Keys(m.Controllers)), ", "))
+			return nil, fmt.Errorf("-controllers: there is no %q, but there are %s", name, strings.Join(slices.Sorted(maps.Keys(m.Controllers)), ", "))
 		}
 	}
 	parts := []part{{Files: m.Generated}, m.Template}

@@ -81,11 +81,21 @@ var (
 // line, which says what is wrong with which flag. What the API server would refuse, is
 // refused by its own rules.
 func (a Answers) Names() (Names, error) {
+	for _, required := range []struct{ flag, value, example string }{
+		{"module", a.Module, "example.com/pantry"},
+		{"group", a.Group, "pantry.example.com"},
+		{"version", a.Version, "v1alpha1"},
+		{"kind", a.Kind, "Shelf"},
+	} {
+		if required.value == "" {
+			return Names{}, fmt.Errorf("-%s is missing, such as %s", required.flag, required.example)
+		}
+	}
 	if a.Plural == "" && kindPattern.MatchString(a.Kind) {
 		resource, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: a.Kind})
 		a.Plural = resource.Resource
 	}
-	if a.Short == "" && a.Kind != "" {
+	if a.Short == "" {
 		a.Short = shortFor(a.Kind)
 	}
 	for _, check := range []struct {
