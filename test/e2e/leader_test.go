@@ -265,7 +265,8 @@ func termsOfLeases(t *testing.T, made lab.Requests, names ...string) []term {
 			isOut = isOut && !isInTerm(i)
 		}
 		if isOut {
-			t.Errorf("%s wrote outside of its term at %s: %s %s %s", agentOf(e), e.Received.Format(time.RFC3339Nano), e.Verb, e.Resource, e.Name)
+			t.Errorf("%s wrote outside of its term: %s %s %s, received at %s and answered with %d at %s; the terms were %+v",
+				agentOf(e), e.Verb, e.Resource, e.Name, e.Received.Format(time.RFC3339Nano), e.Code, e.StageTimestamp.Format(time.RFC3339Nano), terms)
 		}
 	}
 	return terms
