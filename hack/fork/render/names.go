@@ -113,6 +113,9 @@ func (a Answers) Names() (Names, error) {
 			return Names{}, fmt.Errorf("-%s %q: %w", check.flag, check.value, check.err)
 		}
 	}
+	if problems := validation.IsDNS1123Subdomain(a.Plural + "." + a.Group); len(problems) > 0 {
+		return Names{}, fmt.Errorf("-group %q: with the plural in front, as in the name of the CustomResourceDefinition, it %s", a.Group, problems[0])
+	}
 	const suffix = "-controller"
 	singular := strings.ToLower(a.Kind)
 	return Names{
