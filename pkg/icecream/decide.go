@@ -8,6 +8,7 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/apply"
+	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 	"nicoleh.io/k8s-controller/pkg/kit/children"
 )
 
@@ -60,7 +61,7 @@ func Decide(a Assessment) Decision {
 		d = a.decideOld()
 	}
 	d = rules.BackOff(d, *lastOf(&a.memory, d), a.live(), a.Now)
-	d.RequeueAfter = children.MinRequeue(d.RequeueAfter, a.requeueAfter())
+	d.RequeueAfter = backoff.MinRequeue(d.RequeueAfter, a.requeueAfter())
 	return d
 }
 
@@ -106,7 +107,7 @@ func (a Assessment) decideOld() Decision {
 func (a Assessment) requeueAfter() time.Duration {
 	next := a.memory.RequeueAfter(a.Now, a.StallAfter)
 	if a.memory.Write.IsContested(a.Now) {
-		next = children.MinRequeue(next, a.memory.Write.Wait(a.Now))
+		next = backoff.MinRequeue(next, a.memory.Write.Wait(a.Now))
 	}
 	return next
 }

@@ -10,9 +10,6 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/children"
 )
 
-// maxNote is how long an event's note may be (events.k8s.io/v1: 1,024 bytes).
-const maxNote = 1024
-
 // Event is one to be recorded about an Icecream.
 type Event = children.Event
 
@@ -36,12 +33,12 @@ func writeEvents(a Assessment, d Decision, out Outcome) []Event {
 // statusEvents returns what to record about a change of the status.
 func statusEvents(now Assessment, before, s v1alpha1.IcecreamStatus) (recorded []Event) {
 	record := func(eventType, reason, action, note string) {
-		recorded = append(recorded, Event{Type: eventType, Reason: reason, Action: action, Note: clip(note, maxNote)})
+		recorded = append(recorded, children.StatusEvent(eventType, reason, action, note))
 	}
 	hasMoved := before.DeploymentName != s.DeploymentName || !equality.Semantic.DeepEqual(podCounts(before.Nodes), podCounts(s.Nodes))
 	if hasMoved && len(s.Nodes) > 0 {
 		record(corev1.EventTypeNormal, v1alpha1.ReasonScheduled, "Schedule",
-			oneLine(s.Nodes, maxNote-32, ", ", func(n v1alpha1.IcecreamNode) string { return pods(n.Pods) + " on " + n.Name }))
+			oneLine(s.Nodes, children.MaxNote-32, ", ", func(n v1alpha1.IcecreamNode) string { return pods(n.Pods) + " on " + n.Name }))
 		recorded[0].Log = &children.Line{Message: "Placement changed", Values: []any{"placement", roster(now)}}
 	}
 	isNew := before.ObservedGeneration != s.ObservedGeneration

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 	"nicoleh.io/k8s-controller/pkg/kit/children"
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
 )
@@ -47,7 +48,7 @@ func (o Observed) IsOutdated() bool {
 func Remember(a Assessment, d Decision, out Outcome) (now Assessment, requeueAfter time.Duration) {
 	now, requeueAfter = a.after(out), d.RequeueAfter
 	if d.Verdict == children.Act {
-		requeueAfter = children.MinRequeue(requeueAfter, remember(&now, a, d, out))
+		requeueAfter = backoff.MinRequeue(requeueAfter, remember(&now, a, d, out))
 	}
 	now.Memory = now.memory
 	return now, requeueAfter

@@ -22,7 +22,6 @@ import (
 const (
 	maxNodes     = 100
 	maxPlacement = 256
-	maxMessage   = 1024
 	maxRoster    = 4096
 )
 
@@ -64,7 +63,7 @@ func roster(a Assessment) string {
 		slices.Sort(names[n.Name])
 		return n.Name + ": " + strings.Join(names[n.Name], ", ")
 	})
-	return clip(line, maxRoster)
+	return text.Clip(line, maxRoster)
 }
 
 // conclude returns what the conditions are to say. The first case that applies is the
@@ -150,12 +149,12 @@ func summary(nodes []v1alpha1.IcecreamNode) string {
 	return oneLine(nodes, maxPlacement, ", ", func(n v1alpha1.IcecreamNode) string { return fmt.Sprintf("%s (%d)", n.Name, n.Pods) })
 }
 
-// oneLine joins what text says about each node as long as the line stays within limit,
+// oneLine joins what say returns about each node as long as the line stays within limit,
 // and ends with how many nodes were left out.
-func oneLine(nodes []v1alpha1.IcecreamNode, limit int, separator string, text func(v1alpha1.IcecreamNode) string) string {
+func oneLine(nodes []v1alpha1.IcecreamNode, limit int, separator string, say func(v1alpha1.IcecreamNode) string) string {
 	var line strings.Builder
 	for i, node := range nodes {
-		next := text(node)
+		next := say(node)
 		if i > 0 && line.Len()+len(next) > limit {
 			fmt.Fprintf(&line, "%s%d more", separator, len(nodes)-i)
 			break
@@ -174,9 +173,4 @@ func pods(n int32) string {
 		return "1 Pod"
 	}
 	return fmt.Sprintf("%d Pods", n)
-}
-
-// clip cuts a text to that many bytes, between characters.
-func clip(text string, limit int) string {
-	return strings.ToValidUTF8(text[:min(len(text), limit)], "")
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
@@ -151,7 +152,7 @@ func (o Observed) settlesFor(node *corev1.Node) time.Duration {
 func (o Observed) nextSettled() (first time.Duration) {
 	for _, node := range o.Nodes {
 		if o.unavailability(node) == Settling {
-			first = minRequeue(first, o.settlesFor(node))
+			first = backoff.MinRequeue(first, o.settlesFor(node))
 		}
 	}
 	return first

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
@@ -139,9 +140,9 @@ func Decide(o Observed) Decision {
 			reason, note = InLine, "it is the turn of "+d.Node.Name
 		}
 		d.Waiting = append(d.Waiting, Waiting{node, reason, note})
-		d.RequeueAfter = minRequeue(d.RequeueAfter, requeueAfter)
+		d.RequeueAfter = backoff.MinRequeue(d.RequeueAfter, requeueAfter)
 	}
-	d.RequeueAfter = minRequeue(d.RequeueAfter, o.nextSettled())
+	d.RequeueAfter = backoff.MinRequeue(d.RequeueAfter, o.nextSettled())
 	return d
 }
 
@@ -234,12 +235,4 @@ func (o Observed) lastGrant() time.Time {
 		}
 	}
 	return last
-}
-
-// minRequeue returns the shorter of two delays, of which zero means never.
-func minRequeue(a, b time.Duration) time.Duration {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
 }

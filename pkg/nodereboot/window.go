@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 )
 
 // Window is a period of the week in which reboots may be granted.
@@ -122,7 +124,7 @@ func untilOpen(windows []Window, zone *time.Location, now time.Time) time.Durati
 			if !now.Before(opens) {
 				return 0
 			}
-			first = minRequeue(first, opens.Sub(now))
+			first = backoff.MinRequeue(first, opens.Sub(now))
 		}
 	}
 	return first

@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 	"nicoleh.io/k8s-controller/pkg/kit/consistency"
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
@@ -253,7 +254,7 @@ func (c *Controller) report(ctx context.Context, name cache.ObjectName, o Observ
 	before := o.Memory.Problem
 	problem, err := problemOf(ctx, before, d, err)
 	o.Memory.Problem = problem
-	requeueAfter = worker.MinRequeue(d.RequeueAfter, c.remember(name, o))
+	requeueAfter = backoff.MinRequeue(d.RequeueAfter, c.remember(name, o))
 	isNews := c.recordProblem(name, o.Source, before, problem)
 	switch {
 	case apierrors.IsInvalid(err):

@@ -4,7 +4,8 @@
 // before.
 //
 // The caller decides which writes are the same, and remembers the last one, its time,
-// and how often it was repeated.
+// and how often it was repeated. [MinRequeue] joins the delays that follow from several
+// reasons.
 package backoff
 
 import "time"
@@ -35,4 +36,13 @@ func Doubled(delay time.Duration, times int, limit time.Duration) time.Duration 
 		}
 	}
 	return delay
+}
+
+// MinRequeue returns the shorter of two delays after which to look again, of which 0 means
+// never.
+func MinRequeue(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
 }

@@ -217,7 +217,7 @@ func TestOutdated(t *testing.T) {
 }
 
 func TestMinRequeue(t *testing.T) {
-	if MinRequeue(0, 2) != 2 || MinRequeue(2, 0) != 2 || MinRequeue(3, 2) != 2 || MinRequeue(0, 0) != 0 {
+	if backoff.MinRequeue(0, 2) != 2 || backoff.MinRequeue(2, 0) != 2 || backoff.MinRequeue(3, 2) != 2 || backoff.MinRequeue(0, 0) != 0 {
 		t.Error("the shorter of two delays, of which zero is none")
 	}
 }

@@ -1,8 +1,6 @@
 package children
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -11,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nicoleh.io/k8s-controller/pkg/kit/apply"
+	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
 // Verdict says how a Decision leaves things.
@@ -109,14 +108,6 @@ func (d Decision) Drift() (drift []apply.Difference) {
 	return drift
 }
 
-// MinRequeue returns the shorter of two delays, of which zero means none.
-func MinRequeue(a, b time.Duration) time.Duration {
-	if a == 0 || b == 0 {
-		return max(a, b)
-	}
-	return min(a, b)
-}
-
 // Fingerprint returns a short hash of what is wanted of these children.
 func Fingerprint(children ...apply.Child) string {
 	var wants []apply.Configuration
@@ -132,6 +123,5 @@ func fingerprintOf(value any) string {
 	if err != nil {
 		return fmt.Sprintf("%v", value) // plain structs of known types: never
 	}
-	sum := sha256.Sum256(raw)
-	return hex.EncodeToString(sum[:5])
+	return text.Hash(raw)
 }

@@ -12,8 +12,8 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
-// maxNote is how long an event's note may be (events.k8s.io/v1: 1,024 bytes).
-const maxNote = 1024
+// MaxNote is how long an event's note may be, in bytes (events.k8s.io/v1).
+const MaxNote = 1024
 
 // Event is one to be recorded about an owner.
 type Event struct {
@@ -35,7 +35,14 @@ type Line struct {
 
 // WriteEvent returns an event about what was written.
 func WriteEvent(reason, action, note string, args ...any) Event {
-	return Event{Type: corev1.EventTypeNormal, Reason: reason, Action: action, Note: text.Clip(fmt.Sprintf(note, args...), maxNote), IsWrite: true}
+	event := StatusEvent(corev1.EventTypeNormal, reason, action, fmt.Sprintf(note, args...))
+	event.IsWrite = true
+	return event
+}
+
+// StatusEvent returns an event about a change of the status.
+func StatusEvent(eventType, reason, action, note string) Event {
+	return Event{Type: eventType, Reason: reason, Action: action, Note: text.Clip(note, MaxNote)}
 }
 
 // Events returns what to record about the child that was written, in the order in which it

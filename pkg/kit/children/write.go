@@ -97,7 +97,7 @@ func (r Rules) Remember(last Write, d Decision, out Outcome, live metav1.Object,
 		}
 	}
 	if out.Err != nil {
-		requeueAfter = MinRequeue(requeueAfter, w.delay())
+		requeueAfter = backoff.MinRequeue(requeueAfter, w.delay())
 	}
 	return w, requeueAfter
 }

@@ -56,6 +56,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 	"nicoleh.io/k8s-controller/pkg/kit/response"
 	"nicoleh.io/k8s-controller/pkg/kit/text"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
@@ -253,7 +254,7 @@ func (r *Recorder) next(name cache.ObjectName) (next *write, dropped int, requeu
 	now := r.clock.Now()
 	next, wait := o.next(now, r.isEnding)
 	if next == nil {
-		return nil, 0, worker.MinRequeue(wait, r.forget(o, now))
+		return nil, 0, backoff.MinRequeue(wait, r.forget(o, now))
 	}
 	dropped, o.dropped = o.dropped, 0
 	return next, dropped, 0

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
-	"nicoleh.io/k8s-controller/pkg/kit/worker"
+	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 )
 
 const (
@@ -165,7 +165,7 @@ func (o *object) next(now time.Time, isEnding bool) (next *write, wait time.Dura
 		}
 		o.shed(p)
 		if i < len(o.pending) && o.pending[i] == p {
-			wait = worker.MinRequeue(wait, left)
+			wait = backoff.MinRequeue(wait, left)
 			i++
 		}
 	}
@@ -226,10 +226,10 @@ func (o *object) isEmpty() bool {
 // never.
 func (o *object) requeueAfter(now time.Time) (requeueAfter time.Duration) {
 	for _, b := range o.budgets {
-		requeueAfter = worker.MinRequeue(requeueAfter, max(1, b.whole.Sub(now)))
+		requeueAfter = backoff.MinRequeue(requeueAfter, max(1, b.whole.Sub(now)))
 	}
 	for _, s := range o.series {
-		requeueAfter = worker.MinRequeue(requeueAfter, max(1, s.due().Sub(now)))
+		requeueAfter = backoff.MinRequeue(requeueAfter, max(1, s.due().Sub(now)))
 	}
 	return requeueAfter
 }

@@ -6,6 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 )
 
 // Forever is the patience with what ends by itself, or when somebody does something
@@ -133,11 +135,8 @@ func (h History) RequeueAfter(now time.Time, settle time.Duration) (next time.Du
 	if left, never := h.StallsIn(now); !never {
 		next = left
 	}
-	if h.Gone.IsZero() {
-		return next
-	}
-	if settled := h.settledAt(now).Add(settle).Sub(now); next == 0 || settled != 0 && settled < next {
-		next = settled
+	if !h.Gone.IsZero() {
+		next = backoff.MinRequeue(next, h.settledAt(now).Add(settle).Sub(now))
 	}
 	return next
 }

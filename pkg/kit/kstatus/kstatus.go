@@ -9,11 +9,12 @@ package kstatus
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
 // maxMessage is how many bytes the message of a condition has at most.
@@ -54,7 +55,7 @@ func (c Conclusion) SetOn(conditions *[]metav1.Condition, generation int64, now 
 			set.Status = metav1.ConditionTrue
 		}
 		if c.State == state || state == Ready {
-			set.Message = strings.ToValidUTF8(c.Message[:min(len(c.Message), maxMessage)], "")
+			set.Message = text.Clip(c.Message, maxMessage)
 		}
 		meta.SetStatusCondition(conditions, set)
 	}

@@ -32,14 +32,6 @@ const (
 // to stop, and the loop then waits for Sync to return.
 type Sync func(ctx context.Context, name cache.ObjectName) (requeueAfter time.Duration, err error)
 
-// MinRequeue returns the shorter of two requeueAfter values, where 0 means never.
-func MinRequeue(a, b time.Duration) time.Duration {
-	if a == 0 || b == 0 {
-		return max(a, b)
-	}
-	return min(a, b)
-}
-
 // Result says how one sync went.
 type Result string
 

@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
+	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 	"nicoleh.io/k8s-controller/pkg/kit/patch"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
@@ -104,7 +105,7 @@ func (a *Agent) sync(ctx context.Context, _ cache.ObjectName) (requeueAfter time
 	d, err := a.decide(node)
 	if errors.Is(err, errSentinelUnknown) {
 		klog.FromContext(ctx).V(2).Info("Waiting", "err", err)
-		return worker.MinRequeue(retryDelay, a.config.LookEvery), nil
+		return backoff.MinRequeue(retryDelay, a.config.LookEvery), nil
 	}
 	if err != nil {
 		return a.config.LookEvery, worker.Terminal(err)
@@ -123,10 +124,10 @@ func (a *Agent) sync(ctx context.Context, _ cache.ObjectName) (requeueAfter time
 		}
 		if d.Step == Rest {
 			klog.FromContext(ctx).V(2).Info("Nothing to do", "waitingFor", d.WaitsFor)
-			return worker.MinRequeue(d.RequeueAfter, a.config.LookEvery), nil
+			return backoff.MinRequeue(d.RequeueAfter, a.config.LookEvery), nil
 		}
 		if node, err = a.act(ctx, node, d); err != nil || node == nil {
-			return worker.MinRequeue(d.RequeueAfter, worker.MinRequeue(retryDelay, a.config.LookEvery)), err
+			return backoff.MinRequeue(d.RequeueAfter, backoff.MinRequeue(retryDelay, a.config.LookEvery)), err
 		}
 	}
 }
