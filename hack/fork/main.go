@@ -14,6 +14,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -47,30 +48,29 @@ func run(ctx context.Context, args []string) error {
 	}
 	flags := flag.NewFlagSet("fork", flag.ContinueOnError)
 	dir := flags.String("dir", "", "Directory of the new repository. It must not exist, or be empty.")
-	// Later versions may ask for more, and update passes on what was answered. So only the
-	// command that writes the files knows what the answers mean.
-	answers := map[string]*string{}
+	// Only the command that writes the files knows what the answers mean.
+	answers := map[string]any{}
 	for name, usage := range map[string]string{
-		"module":      "Path of the Go module, such as example.com/pantry.",
-		"group":       "Group of the API, such as pantry.example.com.",
-		"version":     "Version of the API, such as v1alpha1.",
-		"kind":        "Kind of the API, such as Shelf.",
-		"plural":      "Plural of the kind in lower case, such as shelves. Default: guessed from the kind.",
-		"short":       "Short name for kubectl, such as sh. Default: made from the kind.",
-		"controllers": "Comma-separated list of the opt-in controllers that come along. Default: none.",
+		"module":  "Path of the Go module, such as example.com/pantry.",
+		"group":   "Group of the API, such as pantry.example.com.",
+		"version": "Version of the API, such as v1alpha1.",
+		"kind":    "Kind of the API, such as Shelf.",
+		"plural":  "Plural of the kind in lower case, such as shelves. Default: guessed from the kind.",
+		"short":   "Short name for kubectl, such as sh. Default: made from the kind.",
 	} {
-		answers[name] = flags.String(name, "", usage)
+		flags.Func(name, usage, func(value string) error {
+			answers[name] = value
+			return nil
+		})
 	}
+	flags.Func("controllers", "Comma-separated list of the opt-in controllers that come along. Default: none.", func(value string) error {
+		answers["controllers"] = strings.FieldsFunc(value, func(r rune) bool { return r == ',' })
+		return nil
+	})
 	if err := parse(flags, args); err != nil {
 		return err
 	}
-	var given []string
-	flags.Visit(func(f *flag.Flag) {
-		if value, ok := answers[f.Name]; ok {
-			given = append(given, "-"+f.Name+"="+*value)
-		}
-	})
-	return create(ctx, ".", *dir, given)
+	return create(ctx, ".", *dir, answers)
 }
 
 func parse(flags *flag.FlagSet, args []string) error {
@@ -90,19 +90,18 @@ func parse(flags *flag.FlagSet, args []string) error {
 
 const (
 	// answersFile is where a fork keeps how it was made. The command that writes the files
-	// of a fork writes this one, too, and reads it again for an update.
+	// of a fork reads it, and writes it with them.
 	answersFile = ".template.yaml"
 	// branch has what was written, version by version, and nothing else.
 	branch = "template"
 )
 
 // create makes a repository from the template that is checked out.
-func create(ctx context.Context, template, dir string, answers []string) error {
+func create(ctx context.Context, template, dir string, answers map[string]any) (err error) {
 	if dir == "" {
 		return errors.New("-dir is missing: where is the new repository to be?")
 	}
-	dir, err := filepath.Abs(dir)
-	if err != nil {
+	if dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
@@ -122,7 +121,20 @@ func create(ctx context.Context, template, dir string, answers []string) error {
 	} else if changes != "" {
 		fmt.Println("Changes that are not committed here will not be in it.")
 	}
-	if err := render(ctx, root, dir, answers...); err != nil {
+	temp, err := os.MkdirTemp("", "fork-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
+	content, err := json.Marshal(map[string]any{"answers": answers})
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(temp, answersFile)
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		return err
+	}
+	if err := render(ctx, root, file, dir); err != nil {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
 	for _, args := range [][]string{
@@ -174,7 +186,7 @@ func update(ctx context.Context, fork, from string) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
 	rendered, tree := filepath.Join(temp, "rendered"), filepath.Join(temp, "tree")
-	if err := render(ctx, from, rendered, "-answers="+answers); err != nil {
+	if err := render(ctx, from, answers, rendered); err != nil {
 		return err
 	}
 	// One that was killed before it could remove its tree keeps the branch in use.
@@ -210,12 +222,13 @@ func update(ctx context.Context, fork, from string) (err error) {
 	return nil
 }
 
-// render has the template that is checked out in a directory write the files of a fork.
-func render(ctx context.Context, template, dir string, flags ...string) error {
+// render has the template that is checked out write the files that follow from a file of
+// answers into a directory.
+func render(ctx context.Context, template, answers, dir string) error {
 	if _, err := os.Stat(filepath.Join(template, "hack", "fork", "render")); err != nil {
 		return fmt.Errorf("%s is no checkout of the template; if it is a fork, use what it was made from", template)
 	}
-	command := exec.CommandContext(ctx, "go", append([]string{"run", "-C", template, "./hack/fork/render", "-dir=" + dir}, flags...)...)
+	command := exec.CommandContext(ctx, "go", "run", "-C", template, "./hack/fork/render", "-answers="+answers, "-dir="+dir)
 	var stderr strings.Builder
 	command.Stdout, command.Stderr = os.Stdout, &stderr
 	if err := command.Run(); err != nil {

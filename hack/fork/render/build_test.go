@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path"
@@ -29,12 +28,7 @@ func TestForksBuild(t *testing.T) {
 	if *built == 0 {
 		t.Skip("-built is 0")
 	}
-	if *seed == 0 {
-		*seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("-seed=%d -built=%d -tested=%d", *seed, *built, *tested)
-	random := rand.New(rand.NewPCG(*seed, 1)) //nolint:gosec // not for secrets
-	template := repository(t)
+	random, template := newRand(t), repository(t)
 	for done := 0; done < *built; {
 		a := hostile(random)
 		source, err := sourceFor(template, a.Controllers)

@@ -22,6 +22,8 @@ import (
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
+
+	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 )
 
 var (
@@ -39,13 +41,8 @@ var neutral = Answers{Module: "wxyzq.example/zqjx", Group: "zqvk.wxyzq.example",
 // A fork by hostile names is the same as a fork by neutral ones whose names are replaced:
 // nothing is taken for a name that is none, and no name is overlooked.
 func TestHostileNames(t *testing.T) {
-	if *seed == 0 {
-		*seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("-seed=%d -names=%d", *seed, *count)
-	files := repository(t)
-	forks := neutralForks(t, files)
-	random := rand.New(rand.NewPCG(*seed, 0)) //nolint:gosec // not for secrets
+	random := newRand(t)
+	forks := neutralForks(t, repository(t))
 	var mu sync.Mutex
 	next := func() Answers {
 		mu.Lock()
@@ -85,16 +82,40 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// A neutralFork is a fork by neutral names, and what it was made from.
-type neutralFork struct {
+// newRand returns a source of random answers, and logs its seed.
+func newRand(t *testing.T) *rand.Rand {
+	t.Helper()
+	if *seed == 0 {
+		*seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("-seed=%d", *seed)
+	return rand.New(rand.NewPCG(*seed, 0)) //nolint:gosec // not for secrets
+}
+
+// A made fork has its files, and what they were made from.
+type made struct {
 	source source
 	files  []file
 }
 
-// neutralForks returns a fork by neutral names for each choice of controllers.
-func neutralForks(t *testing.T, files []file) map[string]neutralFork {
+// fork makes a fork of the template's files.
+func fork(t *testing.T, template []file, a Answers) made {
 	t.Helper()
-	forks := map[string]neutralFork{}
+	source, err := sourceFor(template, a.Controllers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := source.fork(kept{Answers: a})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made{source, files}
+}
+
+// neutralForks returns a fork by neutral names for each choice of controllers.
+func neutralForks(t *testing.T, files []file) map[string]made {
+	t.Helper()
+	forks := map[string]made{}
 	for set := range 1 << len(optional) {
 		a := neutral
 		for i, name := range optional {
@@ -102,21 +123,14 @@ func neutralForks(t *testing.T, files []file) map[string]neutralFork {
 				a.Controllers = append(a.Controllers, name)
 			}
 		}
-		source, err := sourceFor(files, a.Controllers)
-		if err != nil {
-			t.Fatal(err)
-		}
-		base, err := source.fork(kept{Answers: a})
-		if err != nil {
-			t.Fatal(err)
-		}
-		requireNothingLeft(t, a, base)
-		forks[strings.Join(a.Controllers, ",")] = neutralFork{source, base}
+		base := fork(t, files, a)
+		requireNothingLeft(t, a, base.files)
+		forks[strings.Join(a.Controllers, ",")] = base
 	}
 	return forks
 }
 
-func check(base neutralFork, a Answers, result []file) error {
+func check(base made, a Answers, result []file) error {
 	neutralNames, err := neutral.Names()
 	if err != nil {
 		return err
@@ -148,14 +162,14 @@ func check(base neutralFork, a Answers, result []file) error {
 	if err != nil {
 		return err
 	}
-	for i := range max(len(want), len(result)) {
-		switch {
-		case i >= len(want) || i >= len(result) || want[i].path != result[i].path:
-			return fmt.Errorf("file %d differs: %v, want %v", i, paths(result, i), paths(want, i))
-		case want[i].path == ".template.yaml":
-		case !bytes.Equal(want[i].content, result[i].content):
-			return fmt.Errorf("%s differs:\n%s", want[i].path, firstDifference(want[i].content, result[i].content))
+	if diff := difftest.Diff(paths(want), paths(result)); diff != "" {
+		return fmt.Errorf("the files are others (-want +got):\n%s", diff)
+	}
+	for i := range want {
+		if want[i].path == ".template.yaml" || bytes.Equal(want[i].content, result[i].content) {
+			continue
 		}
+		return fmt.Errorf("%s differs (-want +got):\n%s", want[i].path, difftest.Diff(string(want[i].content), string(result[i].content)))
 	}
 	return nil
 }
@@ -164,21 +178,11 @@ func equal(a, b file) bool {
 	return a.path == b.path && a.isExecutable == b.isExecutable && bytes.Equal(a.content, b.content)
 }
 
-func paths(files []file, i int) string {
-	if i >= len(files) {
-		return "none"
+func paths(files []file) (paths []string) {
+	for _, f := range files {
+		paths = append(paths, f.path)
 	}
-	return files[i].path
-}
-
-func firstDifference(want, got []byte) string {
-	a, b := strings.Split(string(want), "\n"), strings.Split(string(got), "\n")
-	for i := range min(len(a), len(b)) {
-		if a[i] != b[i] {
-			return fmt.Sprintf("line %d\nwant %s\ngot  %s", i+1, a[i], b[i])
-		}
-	}
-	return fmt.Sprintf("%d lines, want %d", len(b), len(a))
+	return paths
 }
 
 // valid reports what is wrong with a file by itself.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -142,28 +143,19 @@ func matches(pattern, name string) bool {
 }
 
 func (e edit) apply(text string) (string, error) {
+	pattern, err := regexp.Compile("(?m)" + cmp.Or(e.Lines, e.Block, e.Replace))
 	switch {
+	case err != nil:
+		return "", err
 	case e.Lines != "":
-		pattern, err := regexp.Compile(e.Lines)
-		if err != nil {
-			return "", err
-		}
 		return filter(text, func(line string) bool { return !pattern.MatchString(line) }), nil
 	case e.Block != "":
-		pattern, err := regexp.Compile(e.Block)
-		if err != nil {
-			return "", err
-		}
 		return withoutBlocks(text, pattern), nil
 	case e.Row != "":
 		return withoutRow(text, e.Row)
 	case e.Section != "":
 		return withoutSection(text, e.Section), nil
 	case e.Replace != "":
-		pattern, err := regexp.Compile("(?m)" + e.Replace)
-		if err != nil {
-			return "", err
-		}
 		return pattern.ReplaceAllString(text, e.With), nil
 	}
 	return "", fmt.Errorf("an edit without anything to do")

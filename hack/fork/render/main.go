@@ -40,37 +40,20 @@ type kept struct {
 }
 
 func run(ctx context.Context, args []string) error {
-	var k kept
-	var answers, controllers, dir string
 	flags := flag.NewFlagSet("render", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	flags.StringVar(&k.Answers.Module, "module", "", "")
-	flags.StringVar(&k.Answers.Group, "group", "", "")
-	flags.StringVar(&k.Answers.Version, "version", "", "")
-	flags.StringVar(&k.Answers.Kind, "kind", "", "")
-	flags.StringVar(&k.Answers.Plural, "plural", "", "")
-	flags.StringVar(&k.Answers.Short, "short", "", "")
-	flags.StringVar(&controllers, "controllers", "", "")
-	flags.StringVar(&answers, "answers", "", "file of an existing fork")
-	flags.StringVar(&dir, "dir", "", "directory to write to")
+	answers := flags.String("answers", "", "file of answers, as a fork keeps it")
+	dir := flags.String("dir", "", "directory to write to")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if controllers != "" {
-		k.Answers.Controllers = strings.Split(controllers, ",")
-	}
-	if answers != "" {
-		content, err := os.ReadFile(answers)
-		if err != nil {
-			return err
-		}
-		if err := yaml.UnmarshalStrict(content, &k); err != nil {
-			return fmt.Errorf("reading %s: %w", answers, err)
-		}
-	}
-	// The checks take no time, and come before everything else.
-	if _, err := k.Answers.Names(); err != nil {
+	content, err := os.ReadFile(*answers)
+	if err != nil {
 		return err
+	}
+	var k kept
+	if err := yaml.UnmarshalStrict(content, &k); err != nil {
+		return fmt.Errorf("reading %s: %w", *answers, err)
 	}
 	commit, err := exec.CommandContext(ctx, "git", "rev-parse", "HEAD").Output()
 	if err != nil {
@@ -88,10 +71,10 @@ func run(ctx context.Context, args []string) error {
 	if files, err = source.fork(k); err != nil {
 		return err
 	}
-	if err := write(dir, files); err != nil {
+	if err := write(*dir, files); err != nil {
 		return err
 	}
-	return generate(ctx, dir, files)
+	return generate(ctx, *dir, files)
 }
 
 // A source is what forks with the same controllers are made from.

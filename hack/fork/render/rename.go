@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"go/format"
 	"go/scanner"
 	"go/token"
 	"regexp"
@@ -60,10 +59,7 @@ func newRenamer(from, to Names, variable string) *renamer {
 
 func title(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
-// Path returns the new path of a file.
-func (r *renamer) Path(path string) string { return r.Text(path) }
-
-// Text renames in a text.
+// Text renames in a text, such as a path.
 func (r *renamer) Text(text string) string {
 	return r.replace(r.text, text, func(name, match string) string {
 		switch name {
@@ -133,9 +129,11 @@ func (r *renamer) renamed(ident string) string {
 
 // common renames what is the same in identifiers and other texts.
 func (r *renamer) common(name, match string) string {
-	isTitle := unicode.IsUpper(rune(match[0]))
-	to := map[string]string{"api": r.to.API, "version": r.to.Version}[name]
-	if isTitle {
+	to := r.to.Version
+	if name == "api" {
+		to = r.to.API
+	}
+	if unicode.IsUpper(rune(match[0])) {
 		return title(to)
 	}
 	return to
@@ -214,7 +212,7 @@ func (r *renamer) replace(pattern *regexp.Regexp, text string, with func(name, m
 	return out.String()
 }
 
-// Go renames in a Go file, and formats it.
+// Go renames in a Go file.
 func (r *renamer) Go(path string, src []byte) ([]byte, error) {
 	files := token.NewFileSet()
 	file := files.AddFile(path, -1, len(src))
@@ -246,9 +244,5 @@ func (r *renamer) Go(path string, src []byte) ([]byte, error) {
 		return nil, problem
 	}
 	out.Write(src[last:])
-	formatted, err := format.Source([]byte(out.String()))
-	if err != nil {
-		return nil, fmt.Errorf("formatting %s: %w", path, err)
-	}
-	return formatted, nil
+	return []byte(out.String()), nil
 }

@@ -38,16 +38,18 @@ func (r *renamer) all(files []file) ([]file, error) {
 		case slices.Contains(verbatim, path.Base(f.path)):
 		case isEngine(f.path):
 			f.content = []byte(strings.ReplaceAll(string(f.content), r.from.Module, r.to.Module))
-			f.content, err = formatted(f)
 		case isGo(f.path):
 			f.content, err = r.Go(f.path, f.content)
-			f.path = r.Path(f.path)
+			f.path = r.Text(f.path)
 		default:
 			f.content = []byte(r.Text(string(f.content)))
-			f.path = r.Path(f.path)
+			f.path = r.Text(f.path)
+		}
+		if err == nil && isGo(f.path) {
+			f.content, err = format.Source(f.content) // at least the order of imports has changed
 		}
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("renaming in %s: %w", f.path, err)
 		}
 		renamed = append(renamed, f)
 	}
@@ -58,17 +60,4 @@ func (r *renamer) all(files []file) ([]file, error) {
 		}
 	}
 	return renamed, nil
-}
-
-// formatted returns the content of a file, formatted if it is a Go file: the order of its
-// imports may have changed.
-func formatted(f file) ([]byte, error) {
-	if !isGo(f.path) {
-		return f.content, nil
-	}
-	content, err := format.Source(f.content)
-	if err != nil {
-		return nil, fmt.Errorf("formatting %s: %w", f.path, err)
-	}
-	return content, nil
 }

@@ -21,18 +21,10 @@ func repository(t testing.TB) []file {
 // A fork without and with each of the controllers shows nothing of the template, and
 // nothing of the controllers that it does not have. FORK_DIR=/tmp/shelf writes one.
 func TestNothingIsLeft(t *testing.T) {
-	a := shelf()
-	source, err := sourceFor(repository(t), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := source.fork(kept{Answers: a})
-	if err != nil {
-		t.Fatal(err)
-	}
-	requireNothingLeft(t, a, files)
+	shelves := fork(t, repository(t), shelf())
+	requireNothingLeft(t, shelf(), shelves.files)
 	if dir := os.Getenv("FORK_DIR"); dir != "" {
-		if err := write(dir, files); err != nil {
+		if err := write(dir, shelves.files); err != nil {
 			t.Fatal(err)
 		}
 	}
