@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"net/http/httputil"
-	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -16,7 +14,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
 
@@ -176,33 +173,16 @@ type watches struct {
 // the proxy's address and certificate.
 func (w *watches) proxy(t *testing.T, l *lab.Lab) (address string, certificate []byte) {
 	t.Helper()
-	config := l.RESTConfig()
-	target, err := url.Parse(config.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The clients' credentials pass through; the proxy has none of its own.
-	transport, err := rest.TransportFor(&rest.Config{Host: config.Host, TLSClientConfig: rest.TLSClientConfig{CAData: config.CAData, CAFile: config.CAFile}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewTLSServer(&httputil.ReverseProxy{
-		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
-		Transport:     transport,
-		FlushInterval: -1,
-		ErrorHandler:  func(rw http.ResponseWriter, _ *http.Request, _ error) { rw.WriteHeader(http.StatusBadGateway) },
-		ModifyResponse: func(r *http.Response) error {
+	server := l.Proxy(t, func(apiServer *httputil.ReverseProxy) http.Handler {
+		apiServer.ModifyResponse = func(r *http.Response) error {
 			isWatch := r.Request.URL.Query().Has("watch") && strings.HasSuffix(r.Request.URL.Path, "/"+w.resource)
 			if isWatch && !strings.HasSuffix(r.Request.UserAgent(), "/barrier") {
 				done := r.Request.Context().Done()
 				r.Body = heldBody{r.Body, func(content []byte) error { return w.pass(done, content) }}
 			}
 			return nil
-		},
-	})
-	t.Cleanup(func() {
-		server.CloseClientConnections()
-		server.Close()
+		}
+		return apiServer
 	})
 	return server.URL, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 }

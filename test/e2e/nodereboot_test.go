@@ -7,11 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
-	"net/http/httptest"
 	"net/http/httputil"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,7 +29,6 @@ import (
 	kubeinformers "k8s.io/client-go/informers"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -82,7 +78,7 @@ type machine struct {
 	lab      *lab.Lab
 	node     string
 	agent    *lab.Controller
-	door     *door
+	door     *lab.Door
 	boot     string // the file of the boot ID
 	commands string // the file to which the reboot command adds a line
 	atOnce   string // while this file exists, the command also changes the boot ID
@@ -99,8 +95,9 @@ func newMachine(t *testing.T, l *lab.Lab, node string, flags ...string) *machine
 	m := &machine{
 		t: t, lab: l, node: node,
 		boot: filepath.Join(dir, "boot_id"), commands: filepath.Join(dir, "commands"), sentinel: filepath.Join(dir, "reboot-required"),
-		door: newDoor(t, l.RESTConfig()), atOnce: filepath.Join(dir, "at-once"),
+		door: lab.NewDoor(describe), atOnce: filepath.Join(dir, "at-once"),
 	}
+	proxy := l.Proxy(t, func(apiServer *httputil.ReverseProxy) http.Handler { return m.door.Handler(apiServer) })
 	m.write(m.boot, "boot-1\n")
 	script := filepath.Join(dir, "reboot")
 	m.write(script, "#!/bin/sh\necho rebooting >>"+m.commands+"\nif [ -e "+m.atOnce+" ]; then echo boot-2 >"+m.boot+"; fi\n")
@@ -109,7 +106,7 @@ func newMachine(t *testing.T, l *lab.Lab, node string, flags ...string) *machine
 	}
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	config := clientcmdapi.NewConfig()
-	config.Clusters["c"] = &clientcmdapi.Cluster{Server: m.door.URL, InsecureSkipTLSVerify: true}
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: proxy.URL, InsecureSkipTLSVerify: true}
 	config.AuthInfos["a"] = &clientcmdapi.AuthInfo{Token: tokenOf(t, l, node)}
 	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "a"}
 	config.CurrentContext = "x"
@@ -121,6 +118,17 @@ func newMachine(t *testing.T, l *lab.Lab, node string, flags ...string) *machine
 		"-look-every=200ms", "-reboot-command=" + script, "-drain-force",
 	}, flags...)...)
 	return m
+}
+
+// describe describes a write of an agent by its verb, path and body. Leases and dry runs do
+// not count.
+func describe(r *http.Request) string {
+	if r.Method == http.MethodGet || strings.Contains(r.URL.Path, "/leases/") || r.URL.Query().Has("dryRun") {
+		return ""
+	}
+	body, _ := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return r.Method + " " + r.URL.Path + " " + string(body)
 }
 
 // tokenOf returns the token that the kubelet would mount into the agent's Pod on that
@@ -215,85 +223,15 @@ func (m *machine) goDown() {
 	m.write(m.boot, fmt.Sprintf("boot-%d\n", 1+m.reboots()))
 }
 
-// door is a proxy between an agent and the API server. It records writes in order, and
-// can be shut at one write: before the request arrives at the API server, or before the
-// response arrives at the agent. Leases and dry runs do not count.
-type door struct {
-	*httptest.Server
-
-	mu      sync.Mutex
-	written []string
-	shutAt  int // the number of the write, from 1; 0 is none
-	after   bool
-	shut    chan struct{} // closed when the door has been shut
-}
-
-func newDoor(t *testing.T, config *rest.Config) *door {
-	t.Helper()
-	config = rest.AnonymousClientConfig(config)
-	transport, err := rest.TransportFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	target, err := url.Parse(config.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := &door{shut: make(chan struct{})}
-	proxy := &httputil.ReverseProxy{
-		Transport:     transport,
-		FlushInterval: -1,
-		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
-		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
-	}
-	d.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet || strings.Contains(r.URL.Path, "/leases/") || r.URL.Query().Has("dryRun") {
-			proxy.ServeHTTP(w, r)
-			return
-		}
-		body, _ := io.ReadAll(r.Body)
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		isShut := d.note(r.Method + " " + r.URL.Path + " " + string(body))
-		answer := httptest.NewRecorder()
-		if !isShut || d.after {
-			proxy.ServeHTTP(answer, r)
-		}
-		if isShut {
-			close(d.shut)
-			<-r.Context().Done() // until the agent has been killed
-			return
-		}
-		maps.Copy(w.Header(), answer.Header())
-		w.WriteHeader(answer.Code)
-		_, _ = w.Write(answer.Body.Bytes())
-	}))
-	t.Cleanup(d.CloseClientConnections)
-	return d
-}
-
-// note records a write, and reports whether the door shuts at it.
-func (d *door) note(write string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.written = append(d.written, write)
-	return len(d.written) == d.shutAt
-}
-
-// writes returns all writes so far.
-func (d *door) writes() []string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Clone(d.written)
-}
-
 // An agent that is killed before or after any of its writes reboots its node exactly
 // once, and leaves it cordoned only if it was cordoned before.
 func TestNodeRebootKilledAtEachStep(t *testing.T) {
 	t.Parallel()
 	const writes = 8 // begin, event, cordon, evict, reboot, event, finish, event
-	deaths := []death{{}, {wasCordoned: true}, {write: 1, after: true, wasCordoned: true}, {write: 4, after: true, wasCordoned: true}}
+	cordoned := func(d lab.Death) death { return death{d, true} }
+	deaths := []death{{}, cordoned(lab.Death{}), cordoned(lab.Death{Write: 1, After: true}), cordoned(lab.Death{Write: 4, After: true})}
 	for write := 1; write <= writes; write++ {
-		deaths = append(deaths, death{write: write}, death{write: write, after: true})
+		deaths = append(deaths, death{Death: lab.Death{Write: write}}, death{Death: lab.Death{Write: write, After: true}})
 	}
 	l := newNodes(t, len(deaths), "40%")
 	requireBudget(t, l, len(deaths)*40/100)
@@ -302,7 +240,7 @@ func TestNodeRebootKilledAtEachStep(t *testing.T) {
 	var running sync.WaitGroup
 	for i, death := range deaths {
 		running.Go(func() {
-			t.Run(fmt.Sprintf("write %d, after %t, cordoned %t", death.write, death.after, death.wasCordoned), func(t *testing.T) {
+			t.Run(fmt.Sprintf("write %d, after %t, cordoned %t", death.Write, death.After, death.wasCordoned), func(t *testing.T) {
 				requireOneReboot(t, l, fmt.Sprintf("node-%d", i+1), death)
 			})
 		})
@@ -311,11 +249,9 @@ func TestNodeRebootKilledAtEachStep(t *testing.T) {
 	requireAgentsLeastPrivilege(t, l)
 }
 
-// death is when an agent is killed: before or after one of its writes, or never if that is
-// 0.
+// death is when an agent is killed, and on which node.
 type death struct {
-	write       int
-	after       bool
+	lab.Death
 	wasCordoned bool // whether the node was cordoned before
 }
 
@@ -330,7 +266,7 @@ func requireOneReboot(t *testing.T, l *lab.Lab, node string, death death) {
 	if death.wasCordoned {
 		writesDown = 4 // the cordon is not written
 	}
-	isLate := death.write == writesDown && death.after || death.write == writesDown+1
+	isLate := death.Write == writesDown && death.After || death.Write == writesDown+1
 	timeout := "10m"
 	if isLate {
 		timeout = "20s"
@@ -339,7 +275,7 @@ func requireOneReboot(t *testing.T, l *lab.Lab, node string, death death) {
 	if isLate {
 		m.write(m.atOnce, "")
 	}
-	m.door.shutAt, m.door.after = death.write, death.after
+	m.door.Death = death.Death
 	if death.wasCordoned {
 		m.patch(`{"spec":{"unschedulable":true}}`)
 	}
@@ -358,16 +294,16 @@ func requireOneReboot(t *testing.T, l *lab.Lab, node string, death death) {
 		}
 		close(down)
 	}()
-	isKilled := death.write == 0
+	isKilled, shut := death.Write == 0, m.door.Shut()
 	for isDown := false; !isDown; {
 		select {
-		case <-m.door.shut:
-			isKilled, m.door.shut = true, nil
+		case <-shut:
+			isKilled, shut = true, nil
 			kill()
 		case <-down:
 			isDown = true
 		case <-time.After(lab.Patience):
-			t.Fatalf("not rebooted, after %q; its annotations are %v", m.door.writes(), m.get().Annotations)
+			t.Fatalf("not rebooted, after %q; its annotations are %v", m.door.Writes(), m.get().Annotations)
 		}
 	}
 	if !isLate {
@@ -384,15 +320,15 @@ func requireOneReboot(t *testing.T, l *lab.Lab, node string, death death) {
 	}
 	if !isKilled {
 		select {
-		case <-m.door.shut:
+		case <-shut:
 			kill()
 		case <-time.After(lab.Patience):
-			t.Fatalf("there is no write %d: %q", death.write, m.door.writes())
+			t.Fatalf("there is no write %d: %q", death.Write, m.door.Writes())
 		}
 	}
 	eventually(t, "the reboot is done", m.isDone)
 	if n := m.reboots(); n != 1 {
-		t.Errorf("rebooted %d times:\n%s", n, strings.Join(m.door.writes(), "\n"))
+		t.Errorf("rebooted %d times:\n%s", n, strings.Join(m.door.Writes(), "\n"))
 	}
 	if n := m.get(); n.Annotations["example.com/kept"] != "x" {
 		t.Errorf("what others have annotated is gone: %v", n.Annotations)
@@ -500,7 +436,7 @@ func TestNodeRebootRespectsDisruptionBudgets(t *testing.T) {
 	}
 
 	var order []string
-	for _, write := range blocked.door.writes() {
+	for _, write := range blocked.door.Writes() {
 		switch {
 		case strings.Contains(write, `"unschedulable":false`):
 			order = append(order, "undo")
@@ -514,7 +450,7 @@ func TestNodeRebootRespectsDisruptionBudgets(t *testing.T) {
 		}
 	}
 	if len(order) < 3 || !slices.Equal(order[:3], []string{"undo", "tell", "give up"}) {
-		t.Errorf("order %v of:\n%s", order, strings.Join(blocked.door.writes(), "\n"))
+		t.Errorf("order %v of:\n%s", order, strings.Join(blocked.door.Writes(), "\n"))
 	}
 	told, err := l.Kube.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.kind=Node,regarding.name=node-1,reason=RebootGivenUp"})
 	if err != nil || len(told.Items) == 0 {
@@ -721,7 +657,7 @@ func TestNodeRebootBelievesNoAnnotation(t *testing.T) {
 		time.Now().UTC().Format(time.RFC3339) + `\",\"rebooted\":\"` + time.Now().Add(-11*time.Minute).UTC().Format(time.RFC3339) + `\"}"}},"spec":{"unschedulable":true}}`)
 	m.agent.StartForTest(t)
 	m.goDown()
-	writes := m.door.writes()
+	writes := m.door.Writes()
 	isEviction := func(write string) bool { return strings.Contains(write, "/pods/on-node-1/eviction") }
 	isReboot := func(write string) bool { return strings.Contains(write, "rebooted") }
 	if evicted, rebooted := slices.IndexFunc(writes, isEviction), slices.IndexFunc(writes, isReboot); evicted < 0 || rebooted < evicted {

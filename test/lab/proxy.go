@@ -2,10 +2,7 @@ package lab
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"io"
 	"log"
 	"net/http"
@@ -15,6 +12,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
 
@@ -48,15 +46,7 @@ func (n *Namespace) startControllerBehind(t testing.TB, handler func(apiServer h
 	if err := n.grant(t.Context()); err != nil {
 		t.Fatalf("granting the controller its Role: %v", err)
 	}
-	proxy, err := n.Lab.newProxy(handler)
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy.StartTLS()
-	t.Cleanup(func() {
-		proxy.CloseClientConnections()
-		proxy.Close()
-	})
+	proxy := n.Lab.Proxy(t, func(apiServer *httputil.ReverseProxy) http.Handler { return handler(apiServer) })
 	kubeconfig, err := n.Lab.kubeconfigFor(t.Context(), n.Name, proxy, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -68,28 +58,33 @@ func (n *Namespace) startControllerBehind(t testing.TB, handler func(apiServer h
 	return c
 }
 
-// newProxy returns a server, not yet started, for the handler that wrap returns. The handler
-// that wrap gets passes a request on to the API server, including its credentials.
-func (l *Lab) newProxy(wrap func(apiServer http.Handler) http.Handler) (*httptest.Server, error) {
-	config := l.RESTConfig()
+// Proxy starts a server, which runs until the test ends, for the handler that wrap returns.
+// What wrap gets passes a request on to the API server, including its credentials.
+func (l *Lab) Proxy(t testing.TB, wrap func(apiServer *httputil.ReverseProxy) http.Handler) *httptest.Server {
+	t.Helper()
+	config := rest.AnonymousClientConfig(l.RESTConfig())
 	target, err := url.Parse(config.Host)
 	if err != nil {
-		return nil, err
+		t.Fatal(err)
 	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(config.CAData) {
-		return nil, errors.New("the cluster's CA certificate cannot be parsed")
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		t.Fatal(err)
 	}
 	discard := log.New(io.Discard, "", 0)
-	apiServer := &httputil.ReverseProxy{
+	server := httptest.NewUnstartedServer(wrap(&httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
-		Transport:     &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true},
+		Transport:     transport,
 		FlushInterval: -1, // flush at once: the response to a watch has no end
 		ErrorLog:      discard,
-	}
-	server := httptest.NewUnstartedServer(wrap(apiServer))
+	}))
 	server.Config.ErrorLog = discard
-	return server, nil
+	server.StartTLS()
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return server
 }
 
 // kubeconfigFor writes a kubeconfig for the namespace's controller, which connects to the

@@ -25,8 +25,8 @@ import (
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// A witness watches every Icecream and every workload of a Lab, which is a Deployment, and checks each status of
-// an Icecream that is written in it:
+// A witness watches every Icecream and every workload of a Lab, which is a Deployment, and
+// checks each status of an Icecream that is written in it:
 //
 //   - The status must be consistent as kstatus reads it. The witness checks this as soon as
 //     it sees the status; see flaws.
