@@ -113,7 +113,8 @@ test-example: local-cluster ## Build and run the controller that CONTRIBUTING.md
 	$(call go_test,hack/tools) -count=1 -timeout 25m ./charts/example
 
 # For all of it, as before a release: FORKFLAGS='-names=1000 -built=50 -tested=20 -updated -suite=test'
-FORKFLAGS ?= -seed=$(shell date +%s) -names=20 -built=1 -tested=1 -updated -suite=demo
+# The seed is the tree's, so that each version is tested with other names, and always with the same.
+FORKFLAGS ?= -seed=$(shell printf %d 0x$$(git rev-parse 'HEAD^{tree}' | cut -c 1-8)) -names=20 -built=1 -tested=1 -updated -suite=demo
 
 .PHONY: test-fork
 test-fork: local-cluster ## Make forks by hostile names, update one, and run one

@@ -4,7 +4,6 @@ package guide
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -40,16 +39,14 @@ func TestGuide(t *testing.T) {
 			}
 		case testing.Short() && strings.Contains(block.Text, "test-e2e"):
 		default:
-			measured(t, block.Text, func() { run(t, fork, "bash", "-euo", "pipefail", "-c", block.Text) })
+			measured(t, block.Text, func() { walkthrough.Run(t, fork, "bash", "-euo", "pipefail", "-c", block.Text) })
 		}
 	}
 	t.Logf("%d lines, and %d of tests", code, tests)
 	if code > mostCode {
 		t.Errorf("the walk-through has %d lines, want at most %d", code, mostCode)
 	}
-	if unformatted := run(t, fork, "gofmt", "-l", "children.go", "pkg/apis", "pkg/database", "test"); unformatted != "" {
-		t.Errorf("not formatted: %s", unformatted)
-	}
+	walkthrough.Format(t, fork, "children.go", "pkg/apis", "pkg/database", "test")
 }
 
 // command is how the page creates a fork.
@@ -66,7 +63,7 @@ func newFork(t *testing.T, dir string) {
 	if found == nil {
 		t.Fatalf("docs/fork.md has no command that matches %s", command)
 	}
-	run(t, root, "bash", "-euo", "pipefail", "-c", strings.TrimSuffix(string(found[0]), string(found[1]))+"'"+dir+"'")
+	walkthrough.Run(t, root, "bash", "-euo", "pipefail", "-c", strings.TrimSuffix(string(found[0]), string(found[1]))+"'"+dir+"'")
 }
 
 // measured logs how long a step took.
@@ -75,17 +72,4 @@ func measured(t *testing.T, what string, step func()) {
 	began := time.Now()
 	step()
 	t.Logf("%4.0fs  %s", time.Since(began).Seconds(), strings.TrimSpace(what))
-}
-
-// run runs a command and returns its output.
-func run(t *testing.T, dir, name string, args ...string) string {
-	t.Helper()
-	command := exec.CommandContext(t.Context(), name, args...)
-	command.Dir = dir
-	output, err := command.CombinedOutput()
-	if err != nil {
-		text := string(output)
-		t.Fatalf("%q: %v\n%s", command.Args, err, text[max(0, len(text)-8000):])
-	}
-	return string(output)
 }

@@ -4,7 +4,6 @@ package example
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -54,25 +53,25 @@ func TestExample(t *testing.T) {
 		t.Errorf("it edits %q, want %q", old, tables)
 	}
 
-	run(t, tree, "hack/update-manifests.sh")
+	walkthrough.Run(t, tree, "hack/update-manifests.sh")
 	generated := slices.DeleteFunc(changed(t, tree, before), func(file string) bool { return slices.Contains(byHand, file) })
 	t.Logf("generated: %q", generated)
-	run(t, tree, "go", "vet", ".", "./pkg/expiry")
-	run(t, tree, "gofmt", "-l", "main.go", "pkg/expiry", "test/e2e/expiry_test.go")
-	run(t, tree, "go", "test", "./pkg/expiry")
-	run(t, tree, "go", "-C", "hack/tools/charts", "test", ".")
-	run(t, tree, "go", "-C", "test/monitoring", "test", "-short", ".")
+	walkthrough.Run(t, tree, "go", "vet", ".", "./pkg/expiry")
+	walkthrough.Format(t, tree, "main.go", "pkg/expiry", "test/e2e/expiry_test.go")
+	walkthrough.Run(t, tree, "go", "test", "./pkg/expiry")
+	walkthrough.Run(t, tree, "go", "-C", "hack/tools/charts", "test", ".")
+	walkthrough.Run(t, tree, "go", "-C", "test/monitoring", "test", "-short", ".")
 	if testing.Short() {
 		return
 	}
-	run(t, tree, "go", "-C", "test", "test", "-run=^(TestExpiry|TestPoliciesAreTyped|TestEveryWriteOfTheRolesIsRestricted|TestStolenTokenAndEvents)$", "./e2e")
+	walkthrough.Run(t, tree, "go", "-C", "test", "test", "-run=^(TestExpiry|TestPoliciesAreTyped|TestEveryWriteOfTheRolesIsRestricted|TestStolenTokenAndEvents)$", "./e2e")
 }
 
 // copyOfTree copies what git would commit, so that the copy is a repository, too.
 func copyOfTree(t *testing.T) string {
 	t.Helper()
 	tree := t.TempDir()
-	for file := range strings.SplitSeq(strings.TrimSuffix(output(t, root, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"), "\x00"), "\x00") {
+	for file := range strings.SplitSeq(strings.TrimSuffix(walkthrough.Run(t, root, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"), "\x00"), "\x00") {
 		from, to := filepath.Join(root, file), filepath.Join(tree, file)
 		info, err := os.Stat(from)
 		if os.IsNotExist(err) {
@@ -123,24 +122,4 @@ func changed(t *testing.T, tree string, before map[string]string) (names []strin
 	}
 	slices.Sort(names)
 	return names
-}
-
-func run(t *testing.T, dir, name string, args ...string) {
-	t.Helper()
-	command := exec.CommandContext(t.Context(), name, args...)
-	command.Dir = dir
-	if output, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("%q: %v\n%.8000s", command.Args, err, output)
-	}
-}
-
-func output(t *testing.T, dir, name string, args ...string) string {
-	t.Helper()
-	command := exec.CommandContext(t.Context(), name, args...)
-	command.Dir = dir
-	output, err := command.Output()
-	if err != nil {
-		t.Fatalf("%q: %v", command.Args, err)
-	}
-	return string(output)
 }
