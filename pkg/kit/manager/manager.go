@@ -243,7 +243,7 @@ func (m Manager) assemble(o options, config *rest.Config) (*process, error) {
 	v := flags.Version()
 	metrics.Build(v.GitVersion, v.GitCommit)
 	live, ready := p.checks(o.stuckAfter)
-	p.server, err = serve.Listen(o.serve, reviews, live, ready, zpages(m.Name, o.flags)...)
+	p.server, err = serve.Listen(o.serve, reviews, live, ready, zpages(m.Name, o.flags, clock.RealClock{})...)
 	return p, err
 }
 

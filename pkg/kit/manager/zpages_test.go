@@ -5,6 +5,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"k8s.io/utils/clock"
 )
 
 func TestZPages(t *testing.T) {
@@ -26,7 +28,7 @@ func TestZPages(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			mux := http.NewServeMux()
-			for _, page := range zpages("shop", o.flags) {
+			for _, page := range zpages("shop", o.flags, clock.RealClock{}) {
 				mux.Handle(page.Path, page.Handler)
 			}
 			server := httptest.NewServer(mux)
@@ -74,7 +76,7 @@ func TestBuildVersion(t *testing.T) {
 		"":                                   "0.0",
 		"v0.0.0-20261122054444-6561fb3a1b2c+dirty": "0.0.0-20261122054444-6561fb3a1b2c+dirty",
 	} {
-		if got := buildVersion(text).BinaryVersion().String(); got != want {
+		if got := buildVersion(text); got != want {
 			t.Errorf("of %q: %s, want %s", text, got, want)
 		}
 	}

@@ -27,7 +27,6 @@ import (
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
@@ -91,22 +90,18 @@ type Server struct {
 // /readyz. The pages are served in addition to /metrics. The client sends the reviews
 // that authorize requests, and must not share its rate limits or its connections with
 // clients that cannot wait for those.
-func Listen(c Config, client kubernetes.Interface, live, ready []Check, pages ...Page) (*Server, error) {
+func Listen(c Config, client Reviewer, live, ready []Check, pages ...Page) (*Server, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
 	pages = append(pages, Page{"/metrics", legacyregistry.Handler()})
 	s := &Server{}
 	if c.BindAddress != "" {
-		guard, err := newGuard(client)
-		if err != nil {
-			return nil, err
-		}
 		config, err := tlsConfig(c)
 		if err != nil {
 			return nil, err
 		}
-		if err := s.listen("-bind-address", c.BindAddress, handler(live, ready, pages, guard.protect), config); err != nil {
+		if err := s.listen("-bind-address", c.BindAddress, handler(live, ready, pages, newGuard(client).protect), config); err != nil {
 			return nil, err
 		}
 	}

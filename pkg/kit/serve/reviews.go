@@ -1,0 +1,103 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilcache "k8s.io/apimachinery/pkg/util/cache"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
+)
+
+// The limits of one review, and for how long its result is remembered.
+const (
+	// reviewTimeout includes all attempts.
+	reviewTimeout    = 10 * time.Second
+	allowedFor       = time.Minute
+	forbiddenFor     = 10 * time.Second
+	knownPermissions = 1024
+)
+
+// A Reviewer sends reviews to the API server, as a clientset of client-go does.
+type Reviewer interface {
+	AuthenticationV1() authenticationclient.AuthenticationV1Interface
+	AuthorizationV1() authorizationclient.AuthorizationV1Interface
+}
+
+// reviewToken asks the API server whose token it is. ok is false if it is nobody's.
+func reviewToken(ctx context.Context, client Reviewer, token string) (sender *authenticator.Response, ok bool, err error) {
+	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
+	if review, err = attempt(ctx, client.AuthenticationV1().TokenReviews().Create, review); err != nil || !review.Status.Authenticated {
+		return nil, false, err
+	}
+	found := review.Status.User
+	extra := make(map[string][]string, len(found.Extra))
+	for key, values := range found.Extra {
+		extra[key] = values
+	}
+	return &authenticator.Response{User: &user.DefaultInfo{Name: found.Username, UID: found.UID, Groups: found.Groups, Extra: extra}}, true, nil
+}
+
+// permissions are who may get which path, as far as the API server has been asked.
+type permissions struct {
+	client Reviewer
+	known  *utilcache.LRUExpireCache // whether it is allowed, by what was asked
+}
+
+// get reports whether the user may get the path.
+func (p *permissions) get(ctx context.Context, sender user.Info, path string) (bool, error) {
+	spec := authorizationv1.SubjectAccessReviewSpec{
+		User:                  sender.GetName(),
+		UID:                   sender.GetUID(),
+		Groups:                sender.GetGroups(),
+		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: path, Verb: "get"},
+	}
+	for key, values := range sender.GetExtra() {
+		if spec.Extra == nil {
+			spec.Extra = map[string]authorizationv1.ExtraValue{}
+		}
+		spec.Extra[key] = values
+	}
+	asked := spec.String()
+	if isAllowed, ok := p.known.Get(asked); ok {
+		return isAllowed.(bool), nil
+	}
+	review, err := attempt(ctx, p.client.AuthorizationV1().SubjectAccessReviews().Create, &authorizationv1.SubjectAccessReview{Spec: spec})
+	if err != nil {
+		return false, err
+	}
+	validFor := forbiddenFor
+	if review.Status.Allowed {
+		validFor = allowedFor
+	}
+	p.known.Add(asked, review.Status.Allowed, validFor)
+	return review.Status.Allowed, nil
+}
+
+// attempt sends a review until it has a response, up to three times.
+func attempt[T any](ctx context.Context, create func(context.Context, T, metav1.CreateOptions) (T, error), review T) (reviewed T, err error) {
+	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+	defer cancel()
+	patience := wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 3}
+	gaveUp := wait.ExponentialBackoffWithContext(ctx, patience, func(ctx context.Context) (done bool, _ error) {
+		reviewed, err = create(ctx, review, metav1.CreateOptions{})
+		return !isTransient(err), nil
+	})
+	return reviewed, cmp.Or(err, gaveUp)
+}
+
+// isTransient reports whether the same request may soon succeed.
+func isTransient(err error) bool {
+	_, isAsked := apierrors.SuggestsClientDelay(err)
+	return isAsked || apierrors.IsInternalError(err) || apierrors.IsTooManyRequests(err) ||
+		utilnet.IsConnectionReset(err) || utilnet.IsHTTP2ConnectionLost(err)
+}
