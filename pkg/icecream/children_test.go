@@ -51,21 +51,26 @@ var specs = map[string]*v1alpha1.Icecream{
 func TestBuiltDeployments(t *testing.T) {
 	for name, ice := range specs {
 		t.Run(name, func(t *testing.T) {
-			got, err := yaml.Marshal(newDeployment(t, desired(ice)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := newDeployment(t, desired(ice))
 			golden := filepath.Join("testdata", name+".golden.yaml")
 			if *update {
-				if err := os.WriteFile(golden, got, 0o644); err != nil {
+				text, err := yaml.Marshal(got)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(golden, text, 0o644); err != nil {
 					t.Fatal(err)
 				}
 			}
-			want, err := os.ReadFile(golden)
+			text, err := os.ReadFile(golden)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(string(want), string(got)); diff != "" {
+			var want appsv1.Deployment
+			if err := yaml.UnmarshalStrict(text, &want); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(&want, got); diff != "" {
 				t.Errorf("%s (-want +got), or run with -update:\n%s", golden, diff)
 			}
 		})

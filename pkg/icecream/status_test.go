@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
@@ -370,7 +371,7 @@ func TestStatusFields(t *testing.T) {
 		UpdatedReplicas:    3,
 		ReadyReplicas:      2,
 		AvailableReplicas:  2,
-		Selector:           "controller.nicoleh.io/deployment=sundae,controller.nicoleh.io/icecream=sundae",
+		Selector:           labels.FormatLabels(map[string]string{LabelDeployment: "sundae", LabelIcecream: "sundae"}),
 		Nodes:              []v1alpha1.IcecreamNode{{Name: "node-0", Pods: 1, ReadyPods: 1}, {Name: "node-1", Pods: 3, ReadyPods: 2}},
 		NodeCount:          2,
 		Placement:          "node-0 (1), node-1 (3)",
