@@ -13,20 +13,22 @@ import (
 	"nicoleh.io/k8s-controller/hack/local-cluster/buildenv"
 )
 
-const module = "nicoleh.io/k8s-controller"
+const modulePath = "nicoleh.io/k8s-controller"
 
 // BuildController builds the controller and returns the path of the binary. The flags are
 // passed to go build, such as -race. The caller must call remove to delete the binary.
 func BuildController(ctx context.Context, flags ...string) (path string, remove func() error, err error) {
-	return build(ctx, ".", flags...)
+	return Build(ctx, ".", ".", flags...)
 }
 
 // BuildRebootAgent builds nodereboot's agent, as BuildController builds the controller.
 func BuildRebootAgent(ctx context.Context, flags ...string) (path string, remove func() error, err error) {
-	return build(ctx, "./cmd/reboot-agent", flags...)
+	return Build(ctx, ".", "./cmd/reboot-agent", flags...)
 }
 
-func build(ctx context.Context, program string, flags ...string) (path string, remove func() error, err error) {
+// Build builds a program of one of the repository's modules, which is in directory module, as
+// BuildController builds the controller.
+func Build(ctx context.Context, module, program string, flags ...string) (path string, remove func() error, err error) {
 	root, err := repository(ctx)
 	if err != nil {
 		return "", func() error { return nil }, err
@@ -37,7 +39,7 @@ func build(ctx context.Context, program string, flags ...string) (path string, r
 	}
 	path = filepath.Join(dir, "controller")
 	command := exec.CommandContext(ctx, "go", append(append([]string{"build", "-o", path}, flags...), program)...)
-	command.Dir = root
+	command.Dir = filepath.Join(root, module)
 	if !slices.Contains(flags, "-race") { // which needs cgo
 		env, err := buildenv.Read(root)
 		if err != nil {
@@ -54,9 +56,9 @@ func build(ctx context.Context, program string, flags ...string) (path string, r
 // repository returns the root directory of the repository, which is the directory of the
 // module under test.
 func repository(ctx context.Context) (string, error) {
-	output, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	output, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", modulePath).Output()
 	if err != nil {
-		return "", fmt.Errorf("finding module %s: %w", module, err)
+		return "", fmt.Errorf("finding module %s: %w", modulePath, err)
 	}
 	return strings.TrimSpace(string(output)), nil
 }

@@ -220,6 +220,9 @@ func (c *Controller) Kill(t testing.TB) {
 // Starts returns how many times the controller has been started.
 func (c *Controller) Starts() int { return c.starts }
 
+// PID returns the ID of the process, which must be running.
+func (c *Controller) PID() int { return c.process.Pid }
+
 // Freeze suspends the process, as an overloaded machine might, until Thaw is called.
 func (c *Controller) Freeze(t testing.TB) { c.signal(t, syscall.SIGSTOP) }
 

@@ -43,7 +43,7 @@ func (n *Namespace) describe(most extent) string {
 		fmt.Fprintf(&out, "--- kubectl %s\n%s", strings.Join(list, " "), lastLines(text, most.lines))
 	}
 	if n.Controller != nil {
-		requests, err := n.Lab.allRequests()
+		requests, err := n.Lab.AllRequests()
 		if err != nil {
 			fmt.Fprintln(&out, err)
 		}

@@ -20,14 +20,15 @@ type Requests []cluster.AuditEvent
 // wait for a request call Requests repeatedly.
 func (l *Lab) Requests(t testing.TB) Requests {
 	t.Helper()
-	requests, err := l.allRequests()
+	requests, err := l.AllRequests()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return requests
 }
 
-func (l *Lab) allRequests() (Requests, error) {
+// AllRequests is Requests outside of a test.
+func (l *Lab) AllRequests() (Requests, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	events, err := l.audit.Next()
