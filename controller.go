@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	kubeinformers "k8s.io/client-go/informers"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -95,9 +96,14 @@ const (
 	byOwner = "owner" // children: by namespace and the UID of their controller
 )
 
-// batchPeriod is how long a change of a child or a Pod waits for others: a rollout makes
-// many of them in a moment, and they all lead to one sync.
-const batchPeriod = 100 * time.Millisecond
+// A rollout makes many changes in a moment, and each sync looks at all Pods. So the first
+// change of a child leads to a sync at once, and the next only after childPeriod. What
+// becomes of a Pod shows in the Deployment a moment later, and both are best reported
+// together: a change of a Pod waits for podPeriod, or the next sync.
+const (
+	childPeriod = 10 * time.Millisecond
+	podPeriod   = 100 * time.Millisecond
+)
 
 // NewDescriptor returns what a process needs to know to run the controller.
 func NewDescriptor() manager.Descriptor {
@@ -542,10 +548,11 @@ func (c *Controller) addHandlers() error {
 	icecreams, err := c.icecreams.TypedInformer().AddTypedEventHandler(informers.IcecreamHandlerFuncs{
 		AddFunc: func(ice *v1alpha1.Icecream) { c.AddUrgent(nameOf(ice)) },
 		UpdateFunc: func(before, after *v1alpha1.Icecream) {
-			if asksForTheSame(before, after) {
-				c.Add(nameOf(after)) // such as the echo of a status that was written here
-			} else {
+			switch {
+			case !asksForTheSame(before, after):
 				c.AddUrgent(nameOf(after))
+			case !c.writes.IsEcho(nameOf(after), icecreamResource, after.ResourceVersion):
+				c.Add(nameOf(after))
 			}
 		},
 		DeleteFunc: func(ice informers.DeletedIcecream) { c.AddUrgent(ice.GetObjectName()) },
@@ -566,11 +573,10 @@ func (c *Controller) addHandlers() error {
 	}
 	c.WaitFor(icecreams.HasSyncedChecker(), pods.HasSyncedChecker())
 	for resource, kind := range c.children {
-		follow := func(obj any) { c.followChild(resource, obj) }
 		children, err := kind.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    follow,
-			UpdateFunc: func(before, after any) { follow(before); follow(after) },
-			DeleteFunc: follow,
+			AddFunc:    func(obj any) { c.followChild(resource, obj) },
+			UpdateFunc: func(before, after any) { c.followChild(resource, before, after) },
+			DeleteFunc: func(obj any) { c.followChild(resource, obj) },
 		})
 		if err != nil {
 			return err
@@ -587,23 +593,44 @@ func asksForTheSame(before, after *v1alpha1.Icecream) bool {
 		before.DeletionTimestamp.Equal(after.DeletionTimestamp)
 }
 
-// followChild adds the Icecream that controls the object, if there is one, and those
-// that ask for an object of its name.
-func (c *Controller) followChild(resource schema.GroupVersionResource, obj any) {
-	if deleted, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = deleted.Obj
+// followChild adds the Icecreams that a child concerns in any of these states, the last of
+// which is the present one. It is no news to the Icecream that it was written for.
+func (c *Controller) followChild(resource schema.GroupVersionResource, states ...any) {
+	concerned, version := sets.New[cache.ObjectName](), ""
+	for _, state := range states {
+		deleted, isDeleted := state.(cache.DeletedFinalStateUnknown)
+		if isDeleted {
+			state = deleted.Obj
+		}
+		child, ok := state.(metav1.Object)
+		if !ok {
+			return // deleted without ever having been seen
+		}
+		for _, ice := range c.concernedBy(resource, child) {
+			concerned.Insert(nameOf(ice))
+		}
+		if !isDeleted {
+			version = child.GetResourceVersion()
+		}
 	}
-	child, ok := obj.(metav1.Object)
-	if !ok {
-		return // deleted without ever having been seen
+	for name := range concerned {
+		if !c.writes.IsEcho(name, resource.GroupResource(), version) {
+			c.AddBatched(name, childPeriod)
+		}
 	}
+}
+
+// concernedBy returns the Icecream that controls a child, if there is one, and those that
+// ask for an object of its name.
+func (c *Controller) concernedBy(resource schema.GroupVersionResource, child metav1.Object) []*v1alpha1.Icecream {
+	found := informer.Must(c.icecreams.TypedInformer().GetTypedIndexer().ByTypedIndex(byChild, childKey(resource, child.GetNamespace(), child.GetName())))
 	if owner := metav1.GetControllerOfNoCopy(child); owner != nil {
 		ice, err := c.icecreams.Lister().Icecreams(child.GetNamespace()).Get(owner.Name)
 		if err == nil && ice.UID == owner.UID {
-			c.AddAfter(nameOf(ice), batchPeriod)
+			found = append(found, ice)
 		}
 	}
-	c.follow(byChild, childKey(resource, child.GetNamespace(), child.GetName()))
+	return found
 }
 
 // followPod adds the Icecream whose label the Pod carries.
@@ -611,14 +638,8 @@ func (c *Controller) followPod(pod *corev1.Pod) {
 	if pod == nil {
 		return // deleted without ever having been seen
 	}
-	c.follow(byLabel, key(pod.Namespace, pod.Labels[icecream.LabelIcecream]))
-}
-
-// follow adds the Icecreams that the index finds. One that is not in the cache yet will
-// be added when it is.
-func (c *Controller) follow(index, key string) {
-	for _, ice := range informer.Must(c.icecreams.TypedInformer().GetTypedIndexer().ByTypedIndex(index, key)) {
-		c.AddAfter(nameOf(ice), batchPeriod)
+	for _, ice := range informer.Must(c.icecreams.TypedInformer().GetTypedIndexer().ByTypedIndex(byLabel, key(pod.Namespace, pod.Labels[icecream.LabelIcecream]))) {
+		c.AddAfter(nameOf(ice), podPeriod)
 	}
 }
 

@@ -471,7 +471,7 @@ func TestADeploymentThatIsPausedAtRest(t *testing.T) {
 		ready(t, c)
 		edit(c, "sundae", func(d *appsv1.Deployment) { d.Spec.Paused = true })
 		stumble(c, false)
-		kittest.Pass(time.Second)
+		kittest.Pass(usual.StatusWindow + time.Second)
 		equal(t, "status", "Reconciling (Progressing), 1 available, on node-1 (1), node-2 (1)", saying(c.icecream("sundae")))
 		stumble(c, true)
 		kittest.Pass(time.Second)

@@ -48,9 +48,10 @@ type Seen interface {
 type Store struct {
 	caches map[schema.GroupResource]Seen
 
-	mu     sync.Mutex
-	writes map[cache.ObjectName][]write
-	lastAt map[schema.GroupResource]string // the resource version of each cache when it was last read
+	mu      sync.Mutex
+	writes  map[cache.ObjectName][]write
+	waiting map[cache.ObjectName]bool       // owners with writes for which EnsureReady has returned an error
+	lastAt  map[schema.GroupResource]string // the resource version of each cache when it was last read
 }
 
 // write is the newest write to a resource. An owner has one for each resource; as these
@@ -65,9 +66,10 @@ type write struct {
 // selector or namespace excludes never shows in the cache.
 func New(caches map[schema.GroupResource]Seen) *Store {
 	return &Store{
-		caches: caches,
-		writes: map[cache.ObjectName][]write{},
-		lastAt: map[schema.GroupResource]string{},
+		caches:  caches,
+		writes:  map[cache.ObjectName][]write{},
+		waiting: map[cache.ObjectName]bool{},
+		lastAt:  map[schema.GroupResource]string{},
 	}
 }
 
@@ -124,6 +126,7 @@ func (s *Store) EnsureReady(owner cache.ObjectName) error {
 	if len(behind) == 0 {
 		return nil
 	}
+	s.waiting[owner] = true
 	slices.Sort(behind)
 	return fmt.Errorf("the cache does not show this controller's own write yet: %s", strings.Join(behind, "; "))
 }
@@ -144,6 +147,7 @@ func (s *Store) readVersion(resource schema.GroupResource) {
 func (s *Store) keep(owner cache.ObjectName, writes []write) {
 	if len(writes) == 0 {
 		delete(s.writes, owner)
+		delete(s.waiting, owner)
 		return
 	}
 	s.writes[owner] = writes
@@ -153,7 +157,22 @@ func (s *Store) keep(owner cache.ObjectName, writes []write) {
 func (s *Store) Clear(owner cache.ObjectName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.writes, owner)
+	s.keep(owner, nil)
+}
+
+// IsEcho reports whether an object that a cache shows now, of the given resource and
+// version, is just what was last written for owner, so that there is nothing new to sync
+// owner for. It drops the record of the write. It returns false if a sync of owner waits for
+// a write to show, because that is news then.
+func (s *Store) IsEcho(owner cache.ObjectName, resource schema.GroupResource, resourceVersion string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	isThis := func(w write) bool { return w.resource == resource && w.version == resourceVersion }
+	if s.waiting[owner] || !slices.ContainsFunc(s.writes[owner], isThis) {
+		return false
+	}
+	s.keep(owner, slices.DeleteFunc(s.writes[owner], isThis))
+	return true
 }
 
 // isOlder reports whether resource version a is older than b. It returns false if they

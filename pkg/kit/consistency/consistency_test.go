@@ -169,6 +169,42 @@ func TestRecordsAreDroppedOnceSeen(t *testing.T) {
 
 // The server's data was restored from a backup, so its versions are lower than those in the
 // responses to the controller's writes, and may be so for days.
+// An echo is one only once, and only if nobody waits for it.
+func TestIsEcho(t *testing.T) {
+	s, deploymentsAt, _ := newStore()
+	s.WroteAt(vanilla, deployments, "201")
+	for _, other := range []struct {
+		owner    cache.ObjectName
+		resource schema.GroupResource
+		version  string
+	}{{chocolate, deployments, "201"}, {vanilla, gadgets, "201"}, {vanilla, deployments, "202"}, {vanilla, deployments, ""}} {
+		if s.IsEcho(other.owner, other.resource, other.version) {
+			t.Errorf("%+v is taken for the echo of another write", other)
+		}
+	}
+	*deploymentsAt = "201"
+	if !s.IsEcho(vanilla, deployments, "201") || s.IsEcho(vanilla, deployments, "201") {
+		t.Error("the write is not its echo, or twice")
+	}
+
+	s.WroteAt(vanilla, deployments, "301")
+	if s.EnsureReady(vanilla) == nil {
+		t.Fatal("the cache does not show the write, but it is taken for ready")
+	}
+	*deploymentsAt = "301"
+	if s.IsEcho(vanilla, deployments, "301") {
+		t.Error("a sync waits for the write, and nobody would tell it")
+	}
+	if err := s.EnsureReady(vanilla); err != nil {
+		t.Error(err)
+	}
+	s.WroteAt(vanilla, deployments, "401")
+	*deploymentsAt = "401"
+	if !s.IsEcho(vanilla, deployments, "401") {
+		t.Error("nobody waits any more, but the write is no echo")
+	}
+}
+
 func TestRestoreFromBackupDropsRecords(t *testing.T) {
 	s, deploymentsAt, gadgetsAt := newStore()
 	*deploymentsAt = "1000"

@@ -92,6 +92,7 @@ type Loop struct {
 	queue   workqueue.TypedDelayingInterface[cache.ObjectName] // nil until Run, as it starts goroutines
 	held    map[cache.ObjectName]hold                          // not to be synced for some time
 	running map[cache.ObjectName]run                           // being synced now
+	recent  recent                                             // synced not long ago
 }
 
 // hold keeps an object from being synced for some time after a failure.
@@ -106,6 +107,43 @@ type run struct {
 	isUrgent bool // whether AddUrgent was called since
 }
 
+// maxBatch is the longest period that AddBatched takes.
+const maxBatch = time.Second
+
+// recent knows the objects whose last sync began within maxBatch. It is safe for concurrent
+// use.
+type recent struct {
+	mu    sync.Mutex
+	began map[cache.ObjectName]time.Time
+	order []began // oldest first
+}
+
+type began struct {
+	name cache.ObjectName
+	at   time.Time
+}
+
+// add records that a sync of the object begins, and forgets those of long ago.
+func (r *recent) add(name cache.ObjectName, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for len(r.order) > 0 && now.Sub(r.order[0].at) > maxBatch {
+		if old := r.order[0]; r.began[old.name].Equal(old.at) {
+			delete(r.began, old.name)
+		}
+		r.order = r.order[1:]
+	}
+	r.began[name] = now
+	r.order = append(r.order, began{name, now})
+}
+
+// left returns how much is left of the period since the object's last sync began.
+func (r *recent) left(name cache.ObjectName, now time.Time, period time.Duration) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return max(0, r.began[name].Add(min(period, maxBatch)).Sub(now))
+}
+
 // New wires a loop and starts nothing. name appears in the loop's logs and errors
 // and labels the metrics of its queue, so it must be unique in the process.
 func New(name string, sync Sync, opts ...Option) *Loop {
@@ -118,6 +156,7 @@ func New(name string, sync Sync, opts ...Option) *Loop {
 		keys:    func(func(cache.ObjectName) bool) {},
 		held:    map[cache.ObjectName]hold{},
 		running: map[cache.ObjectName]run{},
+		recent:  recent{began: map[cache.ObjectName]time.Time{}},
 	}
 	for _, opt := range opts {
 		opt(l)
@@ -142,6 +181,13 @@ func (l *Loop) AddAfter(name cache.ObjectName, after time.Duration) {
 	default:
 		queue.Add(name)
 	}
+}
+
+// AddBatched is Add, except that syncs of the object begin at least that long after one
+// another, at most a second. So the first of many changes is synced at once, and those that
+// follow it are synced together.
+func (l *Loop) AddBatched(name cache.ObjectName, period time.Duration) {
+	l.AddAfter(name, l.recent.left(name, l.clock.Now(), period))
 }
 
 // AddUrgent is Add for an object whose desired state has changed. As the failure of its
@@ -250,7 +296,6 @@ func (l *Loop) start(logger klog.Logger) (workqueue.TypedDelayingInterface[cache
 	return l.queue, nil
 }
 
-// work syncs one object after another until the queue has shut down.
 // work syncs what the queue hands out until ctx ends, each with the context syncing.
 func (l *Loop) work(ctx, syncing context.Context, queue workqueue.TypedDelayingInterface[cache.ObjectName]) {
 	for {
@@ -333,6 +378,7 @@ func (l *Loop) begin(name cache.ObjectName) time.Duration {
 		delete(l.held, name)
 	}
 	l.running[name] = run{since: now}
+	l.recent.add(name, now)
 	return 0
 }
 
