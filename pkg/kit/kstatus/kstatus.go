@@ -63,13 +63,29 @@ func (c Conclusion) SetOn(conditions *[]metav1.Condition, generation int64, now 
 
 // IsUrgent reports whether a change of conditions should be written at once: one of them
 // is about another generation, or has another status or reason. Messages can wait for more
-// of their kind.
+// of their kind. That a new generation is [Progressing] can wait as well: who compares
+// metadata.generation with status.observedGeneration, as kstatus does, knows that already,
+// and what comes of it often follows within a second.
 func IsUrgent(from, to []metav1.Condition) bool {
+	if ReadinessOf(to).Reason == Progressing && generationOf(from) != generationOf(to) {
+		return false
+	}
 	return slices.ContainsFunc(to, func(is metav1.Condition) bool {
 		was := meta.FindStatusCondition(from, is.Type)
 		return was == nil || was.Status != is.Status || was.Reason != is.Reason || was.ObservedGeneration != is.ObservedGeneration
 	})
 }
+
+// generationOf returns the generation that conditions are about; 0 if there are none.
+func generationOf(conditions []metav1.Condition) int64 {
+	if ready := meta.FindStatusCondition(conditions, string(Ready)); ready != nil {
+		return ready.ObservedGeneration
+	}
+	return 0
+}
+
+// Progressing is the reason of a Ready condition that is false although nothing is wrong.
+const Progressing = "Progressing"
 
 // Readiness is the status and reason of a Ready condition.
 type Readiness struct {

@@ -24,7 +24,9 @@ func TestIsUrgent(t *testing.T) {
 		from, to []metav1.Condition
 		want     bool
 	}{
-		{"the first status", nil, progressing, true},
+		{"the first status, if nothing is wrong", nil, progressing, false},
+		{"the first status, if something is", nil, conditions(Conclusion{Reconciling, "ImagePullBackOff", ""}, 1), true},
+		{"the first status, if it is ready", nil, conditions(Conclusion{Ready, "Available", ""}, 1), true},
 		{"mere progress", progressing, conditions(Conclusion{Reconciling, "Progressing", "2 of 3"}, 1), false},
 		{"another reason", progressing, conditions(Conclusion{Reconciling, "ImagePullBackOff", ""}, 1), true},
 		{"the same reason in other words", conditions(Conclusion{Stalled, "Refused", "by port 40001"}, 1), conditions(Conclusion{Stalled, "Refused", "by port 40002"}, 1), false},
@@ -32,7 +34,9 @@ func TestIsUrgent(t *testing.T) {
 		{"no longer ready", conditions(Conclusion{Ready, "Available", ""}, 1), progressing, true},
 		{"stalled", progressing, conditions(Conclusion{Stalled, "ImagePullBackOff", ""}, 1), true},
 		{"no longer stalled", conditions(Conclusion{Stalled, "ImagePullBackOff", ""}, 1), progressing, true},
-		{"a new spec", progressing, conditions(Conclusion{Reconciling, "Progressing", "1 of 3"}, 2), true},
+		{"a new spec, if nothing is wrong", progressing, conditions(Conclusion{Reconciling, "Progressing", "1 of 3"}, 2), false},
+		{"a new spec, if something is", progressing, conditions(Conclusion{Stalled, "Refused", "no"}, 2), true},
+		{"a new spec that is ready", conditions(Conclusion{Ready, "Available", ""}, 1), conditions(Conclusion{Ready, "Available", ""}, 2), true},
 		{"nothing", progressing, progressing, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

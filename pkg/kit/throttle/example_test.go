@@ -17,7 +17,6 @@ func Example() {
 	limiter := throttle.New(2*time.Second, clock, wake)
 	vanilla := cache.NewObjectName("parlor", "vanilla")
 
-	fmt.Println(limiter.AllowReport(vanilla))
 	limiter.Reported(vanilla) // the status was written
 	fmt.Println(limiter.AllowReport(vanilla))
 	fmt.Println(limiter.AllowUrgent(vanilla))
@@ -25,7 +24,6 @@ func Example() {
 	clock.Step(2 * time.Second)
 	fmt.Println(limiter.AllowReport(vanilla))
 	// Output:
-	// true
 	// sync parlor/vanilla in 2s
 	// false
 	// true

@@ -69,10 +69,12 @@ type Limiter struct {
 type object struct {
 	writes   *rate.Limiter // its budget
 	reported time.Time     // when its status was last written
+	asked    time.Time     // when a report that is not urgent was first asked for since then
 }
 
 // New returns a Limiter. The window is the minimum time between two reports about one object
-// that are not urgent. The function wake has to sync the object after a delay; it must not
+// that are not urgent. Such a report also waits for half a window after AllowReport has been
+// called for it, because a later one often makes it unnecessary. The function wake has to sync the object after a delay; it must not
 // call the Limiter.
 func New(window time.Duration, clock clock.WithDelayedExecution, wake func(name cache.ObjectName, after time.Duration)) *Limiter {
 	return &Limiter{
@@ -96,7 +98,11 @@ func (t *Limiter) AllowUrgent(name cache.ObjectName) bool {
 func (t *Limiter) AllowReport(name cache.ObjectName) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if left := t.object(name).reported.Add(t.window).Sub(t.clock.Now()); left > 0 {
+	o, now := t.object(name), t.clock.Now()
+	if o.asked.IsZero() {
+		o.asked = now
+	}
+	if left := max(o.reported.Add(t.window).Sub(now), o.asked.Add(t.window/2).Sub(now)); left > 0 {
 		t.wake(name, left)
 		return false
 	}
@@ -129,7 +135,7 @@ func (t *Limiter) Reported(name cache.ObjectName) {
 	now := t.clock.Now()
 	o := t.object(name)
 	o.writes.AllowN(now, 1)
-	o.reported = now
+	o.reported, o.asked = now, time.Time{}
 	t.reports.spend(now, name)
 	t.leave(t.reports, name)
 }
@@ -145,6 +151,9 @@ func (t *Limiter) CancelRetry(name cache.ObjectName) {
 func (t *Limiter) CancelReport(name cache.ObjectName) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if o := t.objects[name]; o != nil {
+		o.asked = time.Time{}
+	}
 	t.leave(t.reports, name)
 }
 

@@ -84,6 +84,7 @@ type Icecream struct {
 	// status is the most recently observed state of the Icecream. Only the controller
 	// writes it.
 	// +optional
+	// +kubebuilder:default={"observedGeneration":-1}
 	Status IcecreamStatus `json:"status,omitempty"`
 }
 
@@ -160,7 +161,7 @@ type IcecreamResources struct {
 // IcecreamStatus is the most recently observed state of an Icecream.
 type IcecreamStatus struct {
 	// observedGeneration is the metadata.generation of the Icecream that this status
-	// describes. If it is absent, the controller has not reported a status yet.
+	// describes. If it is -1 or absent, the controller has not reported a status yet.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 

@@ -12,7 +12,7 @@ import (
 // IcecreamStatus is the most recently observed state of an Icecream.
 type IcecreamStatusApplyConfiguration struct {
 	// observedGeneration is the metadata.generation of the Icecream that this status
-	// describes. If it is absent, the controller has not reported a status yet.
+	// describes. If it is -1 or absent, the controller has not reported a status yet.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// deploymentName is the name of the Deployment that runs the Pods. While a rename is in
 	// progress or is impossible, it is still the name of the old Deployment. It is absent
