@@ -283,11 +283,15 @@ func flaws(object *unstructured.Unstructured, ice, before *v1alpha1.Icecream) (f
 	}
 	s := ice.Status
 	if s.ObservedGeneration == 0 && len(s.Conditions) == 0 {
-		return nil // the controller has not written a status yet
+		return nil // the definition is an earlier one, without a default
 	}
 	read, err := status.Compute(object)
 	if err != nil {
 		return []string{fmt.Sprintf("kstatus cannot read the status: %v", err)}
+	}
+	if s.ObservedGeneration == -1 && len(s.Conditions) == 0 { // the default: nobody has written a status yet
+		flaw(read.Status == status.CurrentStatus, "kstatus reads %s, but there is no status yet", read.Status)
+		return found
 	}
 	isTrue := func(condition string) bool { return meta.IsStatusConditionTrue(s.Conditions, condition) }
 	ready, reconciling, stalled := isTrue(v1alpha1.ConditionReady), isTrue(v1alpha1.ConditionReconciling), isTrue(v1alpha1.ConditionStalled)
