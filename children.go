@@ -1,10 +1,11 @@
 package main
 
 import (
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
@@ -32,9 +33,9 @@ type childKind struct {
 	nameFor func(*v1alpha1.Icecream) string
 	// strip reduces an object to what is to be kept of it in the cache.
 	strip cache.TransformFunc
-	// install makes one of the caches the factory's informer of the kind.
-	install func(*informer.Caches, kubeinformers.SharedInformerFactory, preflight.Resource)
-	// informer is the factory's, once the controller is made.
+	// newCache adds a cache of the kind.
+	newCache func(*informer.Caches, preflight.Resource, time.Duration) cache.SharedIndexInformer
+	// informer is that of the cache, once the controller is made.
 	informer cache.SharedIndexInformer
 }
 
@@ -49,7 +50,7 @@ type childClient[T any, L runtime.Object] interface {
 func kindOf[O any, T interface {
 	*O
 	metav1.Object
-	runtime.Object
+	informer.Object
 }, L runtime.Object, C childClient[T, L]](clients func(namespace string) C, nameFor func(*v1alpha1.Icecream) string) childKind {
 	return childKind{
 		Writer:  apply.NewWriter[O, T](icecream.FieldManager, clients),
@@ -59,8 +60,8 @@ func kindOf[O any, T interface {
 				children.StripForeign[O](obj)
 			}
 		}),
-		install: func(caches *informer.Caches, factory kubeinformers.SharedInformerFactory, r preflight.Resource) {
-			informer.Install(caches, factory, r, informer.Client[L](clients(r.Namespace)), T(new(O)))
+		newCache: func(caches *informer.Caches, r preflight.Resource, resync time.Duration) cache.SharedIndexInformer {
+			return informer.NewCache(caches, r, informer.Client[L](clients(r.Namespace)), T(new(O)), resync)
 		},
 	}
 }

@@ -28,6 +28,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/icecream"
 	"nicoleh.io/k8s-controller/pkg/kit/apply"
 	"nicoleh.io/k8s-controller/pkg/kit/children"
+	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
 )
 
@@ -54,8 +55,8 @@ func TestChildrenOfAnyKind(t *testing.T) {
 			client:    client,
 			clock:     clock.RealClock{},
 			metrics:   metrics.For("icecream"),
-			icecreams: icecreams.Samplecontroller().V1alpha1().Icecreams(),
-			pods:      builtin.Core().V1().Pods(),
+			icecreams: informer.Of[*v1alpha1.Icecream](icecreams.Samplecontroller().V1alpha1().Icecreams().Informer()),
+			pods:      informer.Of[*corev1.Pod](builtin.Core().V1().Pods().Informer()),
 			children: map[schema.GroupVersionResource]childKind{
 				statefulSets: with(builtin.Apps().V1().StatefulSets().Informer(), kindOf(kube.AppsV1().StatefulSets, nameFor)),
 				services:     with(builtin.Core().V1().Services().Informer(), kindOf(kube.CoreV1().Services, nameFor)),
@@ -111,7 +112,7 @@ func TestChildrenOfAnyKind(t *testing.T) {
 		for resource, kind := range c.children {
 			synctest.Wait()
 			owned, err := kind.informer.GetIndexer().ByIndex(byOwner, key(namespace, string(ice.UID)))
-			asking, _ := c.icecreams.TypedInformer().GetTypedIndexer().ByTypedIndex(byChild, childKey(resource, namespace, "sundae-db"))
+			asking := c.icecreams.By(byChild, childKey(resource, namespace, "sundae-db"))
 			if len(owned) != 1 || len(asking) != 1 || err != nil {
 				t.Errorf("%s: %d are the Icecream's, and %d Icecreams ask for them: %v", resource.Resource, len(owned), len(asking), err)
 			}

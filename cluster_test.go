@@ -29,6 +29,7 @@ import (
 	kubeinformers "k8s.io/client-go/informers"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
@@ -36,6 +37,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/fake"
 	externalversions "nicoleh.io/k8s-controller/pkg/generated/informers/externalversions"
 	"nicoleh.io/k8s-controller/pkg/kit/difftest"
+	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 )
 
@@ -514,8 +516,9 @@ func (c *cluster) run(config Config) (controller *Controller, stop func()) {
 	icecreams := externalversions.NewSharedInformerFactory(&c.client, 0)
 	builtin := kubeinformers.NewSharedInformerFactory(&c.kube, 0)
 	controller, err := NewController(config, &c.kube, &c.client,
-		icecreams.Samplecontroller().V1alpha1().Icecreams(),
-		builtin,
+		informer.Of[*v1alpha1.Icecream](icecreams.Samplecontroller().V1alpha1().Icecreams().Informer()),
+		map[schema.GroupVersionResource]cache.SharedIndexInformer{deploymentsGVR: builtin.Apps().V1().Deployments().Informer()},
+		informer.Of[*corev1.Pod](builtin.Core().V1().Pods().Informer()),
 		c, clock.RealClock{})
 	if err != nil {
 		c.t.Fatal(err)

@@ -13,11 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
-	kubeinformers "k8s.io/client-go/informers"
-	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
@@ -27,8 +24,6 @@ import (
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned"
 	clientsetscheme "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/scheme"
-	externalversions "nicoleh.io/k8s-controller/pkg/generated/informers/externalversions"
-	informers "nicoleh.io/k8s-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/icecream"
 	"nicoleh.io/k8s-controller/pkg/kit/children"
 	"nicoleh.io/k8s-controller/pkg/kit/consistency"
@@ -67,9 +62,9 @@ type Controller struct {
 	clock    clock.WithTickerAndDelayedExecution
 	metrics  metrics.Controller
 
-	icecreams informers.TypedIcecreamInformer
+	icecreams informer.Cache[*v1alpha1.Icecream]
 	children  map[schema.GroupVersionResource]childKind
-	pods      coreinformers.TypedPodInformer
+	pods      informer.Cache[*corev1.Pod]
 
 	writes   *consistency.Store
 	writing  *throttle.Limiter
@@ -147,13 +142,13 @@ func newFor(config Config, d manager.Dependencies) (*Controller, error) {
 	}
 	const permit = "kubectl apply -f artifacts/rbac-icecream.yaml, or -namespace for a single one"
 	define := "kubectl apply -f artifacts/examples/crd-icecream.yaml"
-	icecreams, others := externalversions.NewSharedInformerFactory(client, d.Resync), kubeinformers.NewSharedInformerFactory(kube, d.Resync)
-	informer.Install(d.Caches, icecreams, preflight.Resource{GroupVersionResource: v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version), Namespace: d.Namespace, Define: define, Permit: permit}, client.SamplecontrollerV1alpha1().Icecreams(d.Namespace), &v1alpha1.Icecream{})
+	icecreams := informer.NewCache(d.Caches, preflight.Resource{GroupVersionResource: v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version), Namespace: d.Namespace, Define: define, Permit: permit}, client.SamplecontrollerV1alpha1().Icecreams(d.Namespace), &v1alpha1.Icecream{}, d.Resync)
+	children := map[schema.GroupVersionResource]cache.SharedIndexInformer{}
 	for resource, kind := range childKinds(kube) {
-		kind.install(d.Caches, others, preflight.Resource{GroupVersionResource: resource, Namespace: d.Namespace, Permit: permit})
+		children[resource] = kind.newCache(d.Caches, preflight.Resource{GroupVersionResource: resource, Namespace: d.Namespace, Permit: permit}, d.Resync)
 	}
-	informer.Install(d.Caches, others, preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), Namespace: d.Namespace, Selector: icecream.LabelIcecream, Permit: permit}, kube.CoreV1().Pods(d.Namespace), &corev1.Pod{})
-	c, err := NewController(config, kube, client, icecreams.Samplecontroller().V1alpha1().Icecreams(), others, d.Recorder, d.Clock)
+	pods := informer.NewCache(d.Caches, preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), Namespace: d.Namespace, Selector: icecream.LabelIcecream, Permit: permit}, kube.CoreV1().Pods(d.Namespace), &corev1.Pod{}, d.Resync)
+	c, err := NewController(config, kube, client, icecreams, children, pods, d.Recorder, d.Clock)
 	if err != nil {
 		return nil, err
 	}
@@ -161,25 +156,22 @@ func newFor(config Config, d manager.Dependencies) (*Controller, error) {
 	return c, nil
 }
 
-// NewController wires a controller to its informers and starts nothing. Those of children
-// and Pods come from the factory. The one of Pods has to be restricted to those with
+// NewController wires a controller to its caches and starts nothing. There has to be one for
+// each kind of child. That of Pods has to be restricted to those with
 // icecream.LabelIcecream.
 func NewController(
 	config Config,
 	kube kubernetes.Interface,
 	client versioned.Interface,
-	icecreams informers.TypedIcecreamInformer,
-	others kubeinformers.SharedInformerFactory,
+	icecreams informer.Cache[*v1alpha1.Icecream],
+	children map[schema.GroupVersionResource]cache.SharedIndexInformer,
+	pods informer.Cache[*corev1.Pod],
 	recorder events.EventRecorder,
 	clock clock.WithTickerAndDelayedExecution,
 ) (*Controller, error) {
 	kinds := childKinds(kube)
 	for resource, kind := range kinds {
-		generic, err := others.ForResource(resource)
-		if err != nil {
-			return nil, fmt.Errorf("making a cache of %s: %w", resource.Resource, err)
-		}
-		kind.informer = generic.Informer()
+		kind.informer = children[resource]
 		kinds[resource] = kind
 	}
 	return newController(&Controller{
@@ -190,7 +182,7 @@ func NewController(
 		metrics:   metrics.For("icecream"),
 		icecreams: icecreams,
 		children:  kinds,
-		pods:      others.Core().V1().Pods(),
+		pods:      pods,
 	})
 }
 
@@ -199,7 +191,7 @@ func NewController(
 func newController(c *Controller) (*Controller, error) {
 	c.Loop = worker.New("icecream", c.sync, worker.WithClock(c.clock), worker.WithObserver(c.metrics.Sync), worker.WithKeys(c.names))
 	c.writing = throttle.New(c.config.StatusWindow, c.clock, c.AddAfter)
-	seen := map[schema.GroupResource]consistency.Seen{icecreamResource: c.icecreams.Informer().GetStore()}
+	seen := map[schema.GroupResource]consistency.Seen{icecreamResource: c.icecreams.GetStore()}
 	for resource, kind := range c.children {
 		seen[resource.GroupResource()] = kind.informer.GetStore()
 	}
@@ -213,14 +205,9 @@ func newController(c *Controller) (*Controller, error) {
 	return c, nil
 }
 
-// all returns the Icecreams in the cache.
-func (c *Controller) all() []*v1alpha1.Icecream {
-	return informer.Must(c.icecreams.Lister().List(labels.Everything()))
-}
-
 // names yields the names of all Icecreams in the cache.
 func (c *Controller) names(yield func(cache.ObjectName) bool) {
-	for _, ice := range c.all() {
+	for ice := range c.icecreams.All() {
 		if !yield(nameOf(ice)) {
 			return
 		}
@@ -230,7 +217,7 @@ func (c *Controller) names(yield func(cache.ObjectName) bool) {
 // Count adds up the Icecreams by status and reason of their Ready condition.
 func (c *Controller) Count(add func(n int, values ...string)) {
 	count := map[kstatus.Readiness]int{}
-	for _, ice := range c.all() {
+	for ice := range c.icecreams.All() {
 		count[kstatus.ReadinessOf(ice.Status.Conditions)]++
 	}
 	for ready, n := range count {
@@ -313,9 +300,9 @@ func (c *Controller) observe(name cache.ObjectName) (o icecream.Observed, err er
 	o.Now = c.clock.Now()
 	o.StallAfter = c.config.StallAfter
 
-	o.Icecream, err = informer.OrNil(c.icecreams.Lister().Icecreams(name.Namespace).Get(name.Name))
+	o.Icecream = c.icecreams.Get(name.Namespace, name.Name)
 	if o.Icecream == nil {
-		return o, err
+		return o, nil
 	}
 	if why := lenient.Problem(o.Icecream, "spec"); why != "" {
 		o = o.WithUndecodable(why)
@@ -328,11 +315,7 @@ func (c *Controller) observe(name cache.ObjectName) (o icecream.Observed, err er
 	if memory, ok := c.memories.Load(name); ok {
 		o.Memory = memory.(icecream.Memory)
 	}
-	pods, err := c.pods.TypedInformer().GetTypedIndexer().ByTypedIndex(byLabel, key(name.Namespace, text.LabelValue(name.Name)))
-	if err != nil {
-		return o, err
-	}
-	for _, pod := range pods {
+	for _, pod := range c.pods.By(byLabel, key(name.Namespace, text.LabelValue(name.Name))) {
 		if p, counts := icecream.PodOf(pod); counts {
 			o.Pods = append(o.Pods, p)
 		}
@@ -369,8 +352,8 @@ func (c *Controller) isOwnerGone(child metav1.Object) bool {
 		return false
 	}
 	owner := metav1.GetControllerOfNoCopy(child)
-	ice, err := c.icecreams.Lister().Icecreams(child.GetNamespace()).Get(owner.Name)
-	return apierrors.IsNotFound(err) || err == nil && ice.UID != owner.UID
+	ice := c.icecreams.Get(child.GetNamespace(), owner.Name)
+	return ice == nil || ice.UID != owner.UID
 }
 
 // act writes what was decided. What the API server refuses is part of the
@@ -511,10 +494,10 @@ func (c *Controller) setUpCaches() error {
 		errs = append(errs, kind.informer.SetTransform(kind.strip), kind.informer.AddIndexers(cache.Indexers{byOwner: ownerKeys}))
 	}
 	return errors.Join(append(errs,
-		c.icecreams.Informer().SetTransform(informer.WithoutManagedFields),
-		c.icecreams.TypedInformer().AddTypedIndexers(informers.IcecreamIndexers{byLabel: labelKeys, byChild: c.childKeys}),
-		c.pods.Informer().SetTransform(informer.Stripped(icecream.StripPod)),
-		c.pods.TypedInformer().AddTypedIndexers(coreinformers.PodIndexers{byLabel: podKeys}),
+		c.icecreams.SetTransform(informer.WithoutManagedFields),
+		c.icecreams.AddTypedIndexers(cache.TypedIndexers[*v1alpha1.Icecream]{byLabel: labelKeys, byChild: c.childKeys}),
+		c.pods.SetTransform(informer.Stripped(icecream.StripPod)),
+		c.pods.AddTypedIndexers(cache.TypedIndexers[*corev1.Pod]{byLabel: podKeys}),
 	)...)
 }
 
@@ -545,7 +528,7 @@ func ownerKeys(obj any) ([]string, error) {
 // that it matters to. Nothing is decided here: an event only says that there may
 // be something to see.
 func (c *Controller) addHandlers() error {
-	icecreams, err := c.icecreams.TypedInformer().AddTypedEventHandler(informers.IcecreamHandlerFuncs{
+	icecreams, err := c.icecreams.AddTypedEventHandler(cache.TypedResourceEventHandlerFuncs[*v1alpha1.Icecream]{
 		AddFunc: func(ice *v1alpha1.Icecream) { c.AddUrgent(nameOf(ice)) },
 		UpdateFunc: func(before, after *v1alpha1.Icecream) {
 			switch {
@@ -555,18 +538,18 @@ func (c *Controller) addHandlers() error {
 				c.Add(nameOf(after))
 			}
 		},
-		DeleteFunc: func(ice informers.DeletedIcecream) { c.AddUrgent(ice.GetObjectName()) },
+		DeleteFunc: func(ice cache.DeletedObject[*v1alpha1.Icecream]) { c.AddUrgent(ice.GetObjectName()) },
 	})
 	if err != nil {
 		return err
 	}
-	pods, err := c.pods.TypedInformer().AddTypedEventHandler(coreinformers.PodHandlerFuncs{
+	pods, err := c.pods.AddTypedEventHandler(cache.TypedResourceEventHandlerFuncs[*corev1.Pod]{
 		AddFunc: c.followPod,
 		UpdateFunc: func(before, after *corev1.Pod) {
 			c.followPod(before)
 			c.followPod(after)
 		},
-		DeleteFunc: func(pod coreinformers.DeletedPod) { c.followPod(pod.OptionalObj) },
+		DeleteFunc: func(pod cache.DeletedObject[*corev1.Pod]) { c.followPod(pod.OptionalObj) },
 	})
 	if err != nil {
 		return err
@@ -623,10 +606,9 @@ func (c *Controller) followChild(resource schema.GroupVersionResource, states ..
 // concernedBy returns the Icecream that controls a child, if there is one, and those that
 // ask for an object of its name.
 func (c *Controller) concernedBy(resource schema.GroupVersionResource, child metav1.Object) []*v1alpha1.Icecream {
-	found := informer.Must(c.icecreams.TypedInformer().GetTypedIndexer().ByTypedIndex(byChild, childKey(resource, child.GetNamespace(), child.GetName())))
+	found := c.icecreams.By(byChild, childKey(resource, child.GetNamespace(), child.GetName()))
 	if owner := metav1.GetControllerOfNoCopy(child); owner != nil {
-		ice, err := c.icecreams.Lister().Icecreams(child.GetNamespace()).Get(owner.Name)
-		if err == nil && ice.UID == owner.UID {
+		if ice := c.icecreams.Get(child.GetNamespace(), owner.Name); ice != nil && ice.UID == owner.UID {
 			found = append(found, ice)
 		}
 	}
@@ -638,7 +620,7 @@ func (c *Controller) followPod(pod *corev1.Pod) {
 	if pod == nil {
 		return // deleted without ever having been seen
 	}
-	for _, ice := range informer.Must(c.icecreams.TypedInformer().GetTypedIndexer().ByTypedIndex(byLabel, key(pod.Namespace, pod.Labels[icecream.LabelIcecream]))) {
+	for _, ice := range c.icecreams.By(byLabel, key(pod.Namespace, pod.Labels[icecream.LabelIcecream])) {
 		c.AddAfter(nameOf(ice), podPeriod)
 	}
 }

@@ -16,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
@@ -99,17 +98,16 @@ func run(o options) error {
 		return err
 	}
 	caches := informer.New(func(_, _ string, _ time.Time) {}, clock.RealClock{}) // only for its log
-	nodes := kubeinformers.NewSharedInformerFactory(kube, 0)
-	informer.Install(caches, nodes, preflight.Resource{
+	nodes := informer.NewCache(caches, preflight.Resource{
 		GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"),
 		Fields:               fields.OneTermEqualSelector(metav1.ObjectNameField, o.agent.NodeName).String(),
 		Permit:               "kubectl apply -f artifacts/reboot-agent.yaml",
-	}, kube.CoreV1().Nodes(), &corev1.Node{})
+	}, kube.CoreV1().Nodes(), &corev1.Node{}, 0)
 	var host agent.Rebooter = agent.NewSystemd()
 	if words := strings.Fields(o.command); len(words) > 0 {
 		host = agent.Command(words)
 	}
-	a, err := agent.New(o.agent, kube, nodes.Core().V1().Nodes(), host, clock.RealClock{})
+	a, err := agent.New(o.agent, kube, nodes, host, clock.RealClock{})
 	if err != nil {
 		return err
 	}

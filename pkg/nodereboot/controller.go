@@ -8,13 +8,11 @@ import (
 	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
-	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
@@ -22,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
 	"nicoleh.io/k8s-controller/pkg/kit/news"
 	"nicoleh.io/k8s-controller/pkg/kit/patch"
@@ -53,7 +52,7 @@ type Controller struct {
 
 	config   Config
 	kube     kubernetes.Interface
-	nodes    coreinformers.TypedNodeInformer
+	nodes    informer.Cache[*corev1.Node]
 	recorder events.EventRecorder
 	clock    clock.WithTicker
 	grants   metrics.Total
@@ -70,7 +69,7 @@ type Controller struct {
 
 // NewController wires a controller to its informers and starts nothing. The informer of
 // Leases must be restricted to the agents' namespace.
-func NewController(config Config, kube kubernetes.Interface, nodes coreinformers.TypedNodeInformer, leases coordinationinformers.TypedLeaseInformer, recorder events.EventRecorder, clock clock.WithTicker) (*Controller, error) {
+func NewController(config Config, kube kubernetes.Interface, nodes informer.Cache[*corev1.Node], leases informer.Cache[*coordinationv1.Lease], recorder events.EventRecorder, clock clock.WithTicker) (*Controller, error) {
 	c := &Controller{
 		config:         config,
 		kube:           kube,
@@ -100,11 +99,7 @@ func NewController(config Config, kube kubernetes.Interface, nodes coreinformers
 
 // sync brings one node a step closer to its reboot, or records why all of them wait.
 func (c *Controller) sync(ctx context.Context, _ cache.ObjectName) (requeueAfter time.Duration, err error) {
-	observed, err := c.observe()
-	if err != nil {
-		return 0, err
-	}
-	decision, err := c.decide(ctx, observed)
+	decision, err := c.decide(ctx, c.observe())
 	if err != nil {
 		return 0, err
 	}
@@ -116,9 +111,8 @@ func (c *Controller) sync(ctx context.Context, _ cache.ObjectName) (requeueAfter
 }
 
 // observe reads all nodes from the cache.
-func (c *Controller) observe() (Observed, error) {
-	nodes, err := c.nodes.Lister().List(labels.Everything())
-	return c.observed(nodes), err
+func (c *Controller) observe() Observed {
+	return c.observed(slices.Collect(c.nodes.All()))
 }
 
 // observed adds what is remembered to these nodes.

@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
@@ -134,8 +133,8 @@ func newFor(config Config, d manager.Dependencies) (*Controller, error) {
 	}
 	nodes := preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), Permit: "kubectl apply -f artifacts/rbac-nodereboot.yaml"}
 	leases := preflight.Resource{GroupVersionResource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Namespace: config.AgentNamespace, Permit: "kubectl apply -f artifacts/reboot-agent.yaml"}
-	informers := kubeinformers.NewSharedInformerFactory(kube, d.Resync)
-	informer.Install(d.Caches, informers, nodes, kube.CoreV1().Nodes(), &corev1.Node{})
-	informer.Install(d.Caches, informers, leases, kube.CoordinationV1().Leases(config.AgentNamespace), &coordinationv1.Lease{})
-	return NewController(config, kube, informers.Core().V1().Nodes(), informers.Coordination().V1().Leases(), d.Recorder, d.Clock)
+	return NewController(config, kube,
+		informer.NewCache(d.Caches, nodes, kube.CoreV1().Nodes(), &corev1.Node{}, d.Resync),
+		informer.NewCache(d.Caches, leases, kube.CoordinationV1().Leases(config.AgentNamespace), &coordinationv1.Lease{}, d.Resync),
+		d.Recorder, d.Clock)
 }

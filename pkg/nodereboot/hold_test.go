@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
@@ -46,7 +48,7 @@ func newRig(t *testing.T, args ...string) *rig {
 	r := &rig{kube: fake.NewClientset(node("a", needed), node("b", needed)), clock: clocktesting.NewFakeClock(noon)}
 	factory := kubeinformers.NewSharedInformerFactory(r.kube, 0)
 	nodes := factory.Core().V1().Nodes()
-	c, err := NewController(config, r.kube, nodes, factory.Coordination().V1().Leases(), events.NewFakeRecorder(100), r.clock)
+	c, err := NewController(config, r.kube, informer.Of[*corev1.Node](nodes.Informer()), informer.Of[*coordinationv1.Lease](factory.Coordination().V1().Leases().Informer()), events.NewFakeRecorder(100), r.clock)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,9 +1,6 @@
 package nodereboot
 
 import (
-	"k8s.io/apimachinery/pkg/labels"
-
-	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
 )
 
@@ -14,7 +11,7 @@ func newGrants() metrics.Total {
 // addGauges adds the gauges, which are counted from the cache whenever metrics are read.
 func (c *Controller) addGauges() {
 	decide := func() Decision {
-		return Decide(c.observed(informer.Must(c.nodes.Lister().List(labels.Everything()))))
+		return Decide(c.observe())
 	}
 	metrics.Count("nodereboot_waiting_nodes", "Nodes that need a reboot and may not have it yet, by reason.", []string{"reason"}, func(add func(int, ...string)) {
 		n := map[string]int{}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"testing"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,6 +23,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"pgregory.net/rapid"
 
+	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
@@ -79,7 +81,7 @@ func (w *world) newCandidate() *candidate {
 	kube := &fake.Clientset{}
 	factory := kubeinformers.NewSharedInformerFactory(kube, 0)
 	nodes := factory.Core().V1().Nodes()
-	controller, err := NewController(Config{MaxUnavailable: w.most}, kube, nodes, factory.Coordination().V1().Leases(), &events.FakeRecorder{}, clocktesting.NewFakeClock(noon))
+	controller, err := NewController(Config{MaxUnavailable: w.most}, kube, informer.Of[*corev1.Node](nodes.Informer()), informer.Of[*coordinationv1.Lease](factory.Coordination().V1().Leases().Informer()), &events.FakeRecorder{}, clocktesting.NewFakeClock(noon))
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -6,18 +6,16 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
-	coreinformers "k8s.io/client-go/informers/core/v1"
 
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
 // setTransforms makes the caches keep no more of each object than is read here.
-func setTransforms(nodes coreinformers.TypedNodeInformer, leases coordinationinformers.TypedLeaseInformer) error {
+func setTransforms(nodes informer.Cache[*corev1.Node], leases informer.Cache[*coordinationv1.Lease]) error {
 	return errors.Join(
-		nodes.Informer().SetTransform(informer.Stripped(Strip)),
-		leases.Informer().SetTransform(informer.Stripped(stripLease)),
+		nodes.SetTransform(informer.Stripped(Strip)),
+		leases.SetTransform(informer.Stripped(stripLease)),
 	)
 }
 

@@ -11,9 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/metadata/metadatalister"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -44,7 +42,7 @@ type Controller struct {
 	*worker.Loop
 
 	client   metadata.Interface
-	pods     metadatalister.Lister
+	pods     informer.Cache[*metav1.PartialObjectMetadata]
 	recorder events.EventRecorder
 	clock    clock.WithTicker
 	metrics  metrics.Controller
@@ -55,21 +53,21 @@ type Controller struct {
 }
 
 // NewController wires a controller to its informer of Pod metadata, and starts nothing.
-func NewController(_ Config, client metadata.Interface, pods kubeinformers.GenericInformer, recorder events.EventRecorder, clock clock.WithTicker) (*Controller, error) {
+func NewController(_ Config, client metadata.Interface, pods informer.Cache[*metav1.PartialObjectMetadata], recorder events.EventRecorder, clock clock.WithTicker) (*Controller, error) {
 	c := &Controller{
 		client:   client,
-		pods:     metadatalister.New(pods.Informer().GetIndexer(), Resource),
+		pods:     pods,
 		recorder: recorder,
 		clock:    clock,
 		metrics:  metrics.For(Name),
 		stamps:   metrics.NewTotal("podtimestamp_stamps_total", "Timestamps given to Pods.", ""),
 	}
 	c.Loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync), worker.WithKeys(c.names))
-	c.writes = consistency.New(map[schema.GroupResource]consistency.Seen{Resource.GroupResource(): pods.Informer().GetStore()})
+	c.writes = consistency.New(map[schema.GroupResource]consistency.Seen{Resource.GroupResource(): pods.GetStore()})
 	if err := setTransform(pods); err != nil {
 		return nil, fmt.Errorf("setting up the cache: %w", err)
 	}
-	if err := c.addHandlers(pods); err != nil {
+	if err := c.addHandlers(); err != nil {
 		return nil, fmt.Errorf("adding event handlers: %w", err)
 	}
 	return c, nil
@@ -80,10 +78,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 	if err := c.ensureCachesReady(name); err != nil {
 		return 0, err
 	}
-	observed, err := c.observe(name)
-	if err != nil {
-		return 0, err
-	}
+	observed := c.observe(name)
 	decision := Decide(observed)
 	timestamp, err := c.act(ctx, name, observed, decision)
 	return 0, c.report(name, observed, timestamp, err)
@@ -96,10 +91,8 @@ func (c *Controller) ensureCachesReady(name cache.ObjectName) error {
 }
 
 // observe reads the Pod from the cache.
-func (c *Controller) observe(name cache.ObjectName) (o Observed, err error) {
-	o.Now = c.clock.Now()
-	o.Pod, err = informer.OrNil(c.pods.Namespace(name.Namespace).Get(name.Name))
-	return o, err
+func (c *Controller) observe(name cache.ObjectName) Observed {
+	return Observed{Now: c.clock.Now(), Pod: c.pods.Get(name.Namespace, name.Name)}
 }
 
 // errDropped means that the Pod was stored without its timestamp.

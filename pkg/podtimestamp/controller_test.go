@@ -29,6 +29,7 @@ import (
 	"pgregory.net/rapid"
 
 	"nicoleh.io/k8s-controller/pkg/kit/difftest"
+	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 )
 
@@ -275,18 +276,18 @@ func TestMemoryDoesNotDependOnThePods(t *testing.T) {
 			}
 			return true, list, nil
 		})
-		informer := metadatainformer.NewFilteredMetadataInformer(client, Resource, "", 0, cache.Indexers{}, nil)
-		c, err := NewController(Config{}, client, informer, nil, clock.RealClock{})
+		cached := metadatainformer.NewFilteredMetadataInformer(client, Resource, "", 0, cache.Indexers{}, nil).Informer()
+		c, err := NewController(Config{}, client, informer.Of[*metav1.PartialObjectMetadata](cached), nil, clock.RealClock{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		before := heap()
-		go informer.Informer().RunWithContext(t.Context())
+		go cached.RunWithContext(t.Context())
 		if !cache.WaitFor(t.Context(), "", c.Ready()...) {
 			t.Fatal("the cache was not filled")
 		}
 		after := heap()
-		if n := len(informer.Informer().GetStore().ListKeys()); n != pods {
+		if n := len(cached.GetStore().ListKeys()); n != pods {
 			t.Fatalf("%d Pods in the cache, want %d", n, pods)
 		}
 		return (after - before) / pods

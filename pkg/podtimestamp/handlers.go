@@ -2,8 +2,6 @@ package podtimestamp
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
@@ -11,8 +9,8 @@ import (
 
 // addHandlers queues the name of each Pod that asks for a timestamp when the Pod changes.
 // Nothing is decided here.
-func (c *Controller) addHandlers(pods kubeinformers.GenericInformer) error {
-	registration, err := pods.Informer().AddEventHandler(cache.FilteringResourceEventHandler{
+func (c *Controller) addHandlers() error {
+	registration, err := c.pods.AddEventHandler(cache.FilteringResourceEventHandler{
 		FilterFunc: mayAsk,
 		Handler: cache.ResourceEventHandlerFuncs{
 			AddFunc:    informer.Named(c.AddUrgent), // the Pod has begun to ask
@@ -37,7 +35,7 @@ func mayAsk(obj any) bool {
 
 // names yields the names of the Pods in the cache that ask for a timestamp.
 func (c *Controller) names(yield func(cache.ObjectName) bool) {
-	for _, pod := range informer.Must(c.pods.List(labels.Everything())) {
+	for pod := range c.pods.All() {
 		if isAsking(pod) && !yield(cache.MetaObjectToName(pod)) {
 			return
 		}

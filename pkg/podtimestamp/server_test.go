@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
+	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 )
 
@@ -69,13 +70,13 @@ func newServer(t *testing.T) *server {
 func (s *server) run() (c *Controller, stop func()) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
-	pods := metadatainformer.NewFilteredMetadataInformer(s.client, Resource, "", 0, cache.Indexers{}, nil)
-	c, err := NewController(Config{}, s.client, pods, s, clock.RealClock{})
+	pods := metadatainformer.NewFilteredMetadataInformer(s.client, Resource, "", 0, cache.Indexers{}, nil).Informer()
+	c, err := NewController(Config{}, s.client, informer.Of[*metav1.PartialObjectMetadata](pods), s, clock.RealClock{})
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	var running sync.WaitGroup
-	running.Go(func() { pods.Informer().RunWithContext(ctx) })
+	running.Go(func() { pods.RunWithContext(ctx) })
 	synctest.Wait() // As in a real process, the cache is filled before workers start.
 	running.Go(func() {
 		if err := c.Run(ctx, 2); err != nil && ctx.Err() == nil {

@@ -3,14 +3,13 @@ package podtimestamp
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kubeinformers "k8s.io/client-go/informers"
 
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
 )
 
 // setTransform makes the cache keep no more of each Pod than strip leaves.
-func setTransform(pods kubeinformers.GenericInformer) error {
-	return pods.Informer().SetTransform(informer.Stripped(strip))
+func setTransform(pods informer.Cache[*metav1.PartialObjectMetadata]) error {
+	return pods.SetTransform(informer.Stripped(strip))
 }
 
 // strip removes from a Pod everything that is not read here, so that each Pod needs the

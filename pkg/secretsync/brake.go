@@ -6,11 +6,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
-
-	"nicoleh.io/k8s-controller/pkg/kit/informer"
 )
 
 // Whoever removes the mark of a source or a namespace, or deletes one, means it, and the
@@ -106,22 +103,18 @@ func (b *brake) release(name cache.ObjectName) {
 
 // brakeAtStart applies the brake to the copies that would be deleted according to the
 // caches.
-func (c *Controller) brakeAtStart() error {
+func (c *Controller) brakeAtStart() {
 	var unwanted []cache.ObjectName
 	total := 0
-	for _, secret := range informer.Must(c.copies.Lister().List(labels.Everything())) {
+	for secret := range c.copies.All() {
 		if !c.config.isOurs(secret) {
 			continue
 		}
 		total++
-		o, err := c.observe(cache.MetaObjectToName(secret))
-		if err != nil {
-			return err
-		}
+		o := c.observe(cache.MetaObjectToName(secret))
 		if !o.IsWanted() && o.decide().Action == Delete {
 			unwanted = append(unwanted, cache.MetaObjectToName(secret))
 		}
 	}
 	c.brake.apply(unwanted, total)
-	return nil
 }

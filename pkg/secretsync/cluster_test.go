@@ -31,6 +31,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/kit/difftest"
+	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 )
 
@@ -399,7 +400,8 @@ func (c *cluster) runAs(config Config) (stop func()) {
 		list.LabelSelector = LabelSourceNamespace + "=" + usual.SourceNamespace
 	}))
 	namespaces := kubeinformers.NewSharedInformerFactory(&c.kube, 0)
-	controller, err := NewController(config, &c.kube, c.metadata, sources.Core().V1().Secrets(), copies.Core().V1().Secrets(), namespaces.Core().V1().Namespaces(), c, clock.RealClock{})
+	controller, err := NewController(config, &c.kube, c.metadata, informer.Of[*corev1.Secret](sources.Core().V1().Secrets().Informer()), informer.Of[*corev1.Secret](copies.Core().V1().Secrets().Informer()),
+		informer.Of[*corev1.Namespace](namespaces.Core().V1().Namespaces().Informer()), c, clock.RealClock{})
 	if err != nil {
 		c.t.Fatal(err)
 	}

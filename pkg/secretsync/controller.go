@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
@@ -63,9 +62,9 @@ type Controller struct {
 	metrics  metrics.Controller
 	written  metrics.Total // by action
 
-	sources    coreinformers.TypedSecretInformer
-	copies     coreinformers.TypedSecretInformer
-	namespaces coreinformers.TypedNamespaceInformer
+	sources    informer.Cache[*corev1.Secret]
+	copies     informer.Cache[*corev1.Secret]
+	namespaces informer.Cache[*corev1.Namespace]
 
 	writes    *consistency.Store // of copies
 	keyWrites *consistency.Store
@@ -83,8 +82,8 @@ func NewController(
 	config Config,
 	kube kubernetes.Interface,
 	metadata metadata.Interface,
-	sources, copies coreinformers.TypedSecretInformer,
-	namespaces coreinformers.TypedNamespaceInformer,
+	sources, copies informer.Cache[*corev1.Secret],
+	namespaces informer.Cache[*corev1.Namespace],
 	recorder events.EventRecorder,
 	clock clock.WithTickerAndDelayedExecution,
 ) (*Controller, error) {
@@ -102,9 +101,9 @@ func NewController(
 	}
 	c.Loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync), worker.WithKeys(c.names))
 	c.retries = throttle.New(0, clock, c.AddAfter)
-	c.writes = consistency.New(map[schema.GroupResource]consistency.Seen{secretResource: copies.Informer().GetStore()})
-	c.keyWrites = consistency.New(map[schema.GroupResource]consistency.Seen{secretResource: sources.Informer().GetStore()})
-	if err := c.setTransforms(); err != nil {
+	c.writes = consistency.New(map[schema.GroupResource]consistency.Seen{secretResource: copies.GetStore()})
+	c.keyWrites = consistency.New(map[schema.GroupResource]consistency.Seen{secretResource: sources.GetStore()})
+	if err := c.setUpCaches(); err != nil {
 		return nil, fmt.Errorf("setting up the caches: %w", err)
 	}
 	if err := c.addHandlers(); err != nil {
@@ -118,9 +117,7 @@ func NewController(
 // worker has finished. The informers are started by the caller.
 func (c *Controller) Run(ctx context.Context, workers int) error {
 	if cache.WaitFor(ctx, "", c.Ready()...) {
-		if err := c.brakeAtStart(); err != nil {
-			return fmt.Errorf("examining the existing copies: %w", err)
-		}
+		c.brakeAtStart()
 	}
 	return c.Loop.Run(ctx, workers)
 }
@@ -134,11 +131,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 	if name.Namespace == metav1.NamespaceNone || name.Namespace == c.config.SourceNamespace {
 		return 0, c.review(name)
 	}
-	observed, err := c.observe(name)
-	if err != nil {
-		return 0, err
-	}
-	observed, decision, err := c.decide(ctx, name, observed)
+	observed, decision, err := c.decide(ctx, name, c.observe(name))
 	if err == nil {
 		observed.Memory, err = c.act(ctx, name, observed, &decision)
 	}
@@ -152,19 +145,17 @@ func (c *Controller) ensureCachesReady(name cache.ObjectName) error {
 }
 
 // observe reads what a decision depends on from the caches.
-func (c *Controller) observe(name cache.ObjectName) (o Observed, err error) {
-	o.Config, o.Now, o.Memory, o.Brake = c.config, c.clock.Now(), c.memories.get(name), c.brake.reason(name)
-	if o.TargetNS, err = informer.OrNil(c.namespaces.Lister().Get(name.Namespace)); err != nil {
-		return o, err
+func (c *Controller) observe(name cache.ObjectName) Observed {
+	return Observed{
+		Config:   c.config,
+		Now:      c.clock.Now(),
+		Memory:   c.memories.get(name),
+		Brake:    c.brake.reason(name),
+		TargetNS: c.namespaces.Get("", name.Namespace),
+		SourceNS: c.namespaces.Get("", c.config.SourceNamespace),
+		Source:   c.sources.Get(c.config.SourceNamespace, name.Name),
+		Copy:     c.copies.Get(name.Namespace, name.Name),
 	}
-	if o.SourceNS, err = informer.OrNil(c.namespaces.Lister().Get(c.config.SourceNamespace)); err != nil {
-		return o, err
-	}
-	if o.Source, err = informer.OrNil(c.sources.Lister().Secrets(c.config.SourceNamespace).Get(name.Name)); err != nil {
-		return o, err
-	}
-	o.Copy, err = informer.OrNil(c.copies.Lister().Secrets(name.Namespace).Get(name.Name))
-	return o, err
 }
 
 // decide decides what to do, and returns what that is based on. A retry waits for its

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 
@@ -79,9 +78,9 @@ func newFor(config Config, d manager.Dependencies) (*Controller, error) {
 	}
 	const permit = "kubectl apply -f artifacts/rbac-secretsync.yaml"
 	secrets, namespaced := corev1.SchemeGroupVersion.WithResource("secrets"), corev1.SchemeGroupVersion.WithResource("namespaces")
-	sources, copies, namespaces := kubeinformers.NewSharedInformerFactory(kube, d.Resync), kubeinformers.NewSharedInformerFactory(kube, d.Resync), kubeinformers.NewSharedInformerFactory(kube, d.Resync)
-	informer.Install(d.Caches, sources, preflight.Resource{GroupVersionResource: secrets, Namespace: config.SourceNamespace, Permit: permit}, kube.CoreV1().Secrets(config.SourceNamespace), &corev1.Secret{})
-	informer.Install(d.Caches, copies, preflight.Resource{GroupVersionResource: secrets, Selector: LabelSourceNamespace + "=" + config.SourceNamespace, Permit: permit}, kube.CoreV1().Secrets(metav1.NamespaceAll), &corev1.Secret{})
-	informer.Install(d.Caches, namespaces, preflight.Resource{GroupVersionResource: namespaced, Permit: permit}, kube.CoreV1().Namespaces(), &corev1.Namespace{})
-	return NewController(config, kube, meta, sources.Core().V1().Secrets(), copies.Core().V1().Secrets(), namespaces.Core().V1().Namespaces(), d.Recorder, d.Clock)
+	return NewController(config, kube, meta,
+		informer.NewCache(d.Caches, preflight.Resource{GroupVersionResource: secrets, Namespace: config.SourceNamespace, Permit: permit}, kube.CoreV1().Secrets(config.SourceNamespace), &corev1.Secret{}, d.Resync),
+		informer.NewCache(d.Caches, preflight.Resource{GroupVersionResource: secrets, Selector: LabelSourceNamespace + "=" + config.SourceNamespace, Permit: permit}, kube.CoreV1().Secrets(metav1.NamespaceAll), &corev1.Secret{}, d.Resync),
+		informer.NewCache(d.Caches, preflight.Resource{GroupVersionResource: namespaced, Permit: permit}, kube.CoreV1().Namespaces(), &corev1.Namespace{}, d.Resync),
+		d.Recorder, d.Clock)
 }

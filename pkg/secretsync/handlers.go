@@ -6,18 +6,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
-	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
-
-	"nicoleh.io/k8s-controller/pkg/kit/informer"
 )
 
 // addHandlers queues the names of the copies that a change of a source, a copy or a
 // namespace may affect. Nothing is decided here.
 func (c *Controller) addHandlers() error {
-	sources, err := c.sources.TypedInformer().AddTypedEventHandler(coreinformers.SecretHandlerFuncs{
+	sources, err := c.sources.AddTypedEventHandler(cache.TypedResourceEventHandlerFuncs[*corev1.Secret]{
 		AddFunc: func(source *corev1.Secret) {
 			c.queueReview(source, c.config.warningAboutSource(source))
 			c.queueCopiesOf(source, c.AddUrgent)
@@ -33,7 +29,7 @@ func (c *Controller) addHandlers() error {
 			}
 			c.queueCopiesOf(after, add)
 		},
-		DeleteFunc: func(source coreinformers.DeletedSecret) {
+		DeleteFunc: func(source cache.DeletedObject[*corev1.Secret]) {
 			c.Add(source.GetObjectName())
 			c.queueCopiesOf(source.OptionalObj, c.AddUrgent)
 		},
@@ -41,15 +37,15 @@ func (c *Controller) addHandlers() error {
 	if err != nil {
 		return err
 	}
-	copies, err := c.copies.TypedInformer().AddTypedEventHandler(coreinformers.SecretHandlerFuncs{
+	copies, err := c.copies.AddTypedEventHandler(cache.TypedResourceEventHandlerFuncs[*corev1.Secret]{
 		AddFunc:    func(secret *corev1.Secret) { c.AddAfter(cache.MetaObjectToName(secret), batchPeriod) },
 		UpdateFunc: func(_, secret *corev1.Secret) { c.AddAfter(cache.MetaObjectToName(secret), batchPeriod) },
-		DeleteFunc: func(secret coreinformers.DeletedSecret) { c.AddAfter(secret.GetObjectName(), batchPeriod) },
+		DeleteFunc: func(secret cache.DeletedObject[*corev1.Secret]) { c.AddAfter(secret.GetObjectName(), batchPeriod) },
 	})
 	if err != nil {
 		return err
 	}
-	namespaces, err := c.namespaces.TypedInformer().AddTypedEventHandler(coreinformers.NamespaceHandlerFuncs{
+	namespaces, err := c.namespaces.AddTypedEventHandler(cache.TypedResourceEventHandlerFuncs[*corev1.Namespace]{
 		AddFunc: func(namespace *corev1.Namespace) {
 			c.queueReview(namespace, c.warningAboutNamespace(namespace))
 			c.queueCopiesIn(namespace, c.AddUrgent)
@@ -69,7 +65,7 @@ func (c *Controller) addHandlers() error {
 			}
 			c.queueCopiesIn(after, c.AddUrgent)
 		},
-		DeleteFunc: func(namespace coreinformers.DeletedNamespace) {
+		DeleteFunc: func(namespace cache.DeletedObject[*corev1.Namespace]) {
 			c.Add(namespace.GetObjectName())
 			c.queueCopiesIn(namespace.OptionalObj, c.AddUrgent)
 		},
@@ -95,7 +91,7 @@ func (c *Controller) queueAllCopies(namespace *corev1.Namespace) {
 	if namespace.Name != c.config.SourceNamespace {
 		return
 	}
-	for _, copied := range informer.Must(c.copies.Lister().List(labels.Everything())) {
+	for copied := range c.copies.All() {
 		c.AddUrgent(cache.MetaObjectToName(copied))
 	}
 }
@@ -107,7 +103,7 @@ func (c *Controller) queueCopiesOf(source *corev1.Secret, add func(cache.ObjectN
 	if source == nil {
 		return // deleted without ever having been seen
 	}
-	for _, namespace := range informer.Must(c.namespaces.Lister().List(labels.Everything())) {
+	for namespace := range c.namespaces.All() {
 		switch {
 		case !c.config.IsTarget(namespace):
 		case source.Name == HashKey:
@@ -126,10 +122,10 @@ func (c *Controller) queueCopiesIn(namespace *corev1.Namespace, add func(cache.O
 		return
 	}
 	names := sets.New[cache.ObjectName]()
-	for _, copied := range informer.Must(c.copies.Lister().Secrets(namespace.Name).List(labels.Everything())) {
+	for _, copied := range c.copies.By(byNamespace, namespace.Name) {
 		names.Insert(cache.MetaObjectToName(copied))
 	}
-	for _, source := range informer.Must(c.sources.Lister().List(labels.Everything())) {
+	for source := range c.sources.All() {
 		if c.config.IsSource(source) && c.config.IsTarget(namespace) {
 			names.Insert(cache.NewObjectName(namespace.Name, source.Name))
 		}
@@ -142,18 +138,18 @@ func (c *Controller) queueCopiesIn(namespace *corev1.Namespace, add func(cache.O
 // names yields the names of all copies that exist and of all that should, some of them
 // twice, and the names of the sources and namespaces whose annotations need a warning.
 func (c *Controller) names(yield func(cache.ObjectName) bool) {
-	for _, copied := range informer.Must(c.copies.Lister().List(labels.Everything())) {
+	for copied := range c.copies.All() {
 		if !yield(cache.MetaObjectToName(copied)) {
 			return
 		}
 	}
-	sources := informer.Must(c.sources.Lister().List(labels.Everything()))
+	sources := slices.Collect(c.sources.All())
 	for _, source := range sources {
 		if c.config.warningAboutSource(source) != (Problem{}) && !yield(cache.MetaObjectToName(source)) {
 			return
 		}
 	}
-	for _, namespace := range informer.Must(c.namespaces.Lister().List(labels.Everything())) {
+	for namespace := range c.namespaces.All() {
 		if c.warningAboutNamespace(namespace) != (Problem{}) && !yield(cache.MetaObjectToName(namespace)) {
 			return
 		}

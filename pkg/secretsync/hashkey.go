@@ -11,7 +11,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
-	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
@@ -38,10 +37,8 @@ func (c *Controller) hashKey(ctx context.Context) ([]byte, error) {
 	if err := c.keyWrites.EnsureReady(name); err != nil {
 		return nil, fmt.Errorf("%w the key of content hashes: %w", errNotCached, err)
 	}
-	secret, err := informer.OrNil(c.sources.Lister().Secrets(name.Namespace).Get(name.Name))
+	secret := c.sources.Get(name.Namespace, name.Name)
 	switch {
-	case err != nil:
-		return nil, err
 	case secret != nil && len(secret.Data[keyField]) == 0:
 		return nil, worker.Terminal(fmt.Errorf("the Secret %s has no field %q with the key of content hashes: delete the Secret, and it is re-created", name, keyField))
 	case secret != nil:

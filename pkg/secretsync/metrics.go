@@ -1,9 +1,6 @@
 package secretsync
 
 import (
-	"k8s.io/apimachinery/pkg/labels"
-
-	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
 )
 
@@ -15,7 +12,7 @@ func newWritten() metrics.Total {
 func (c *Controller) addGauges() {
 	metrics.Count("secretsync_copies", "Copies of Secrets that exist and belong to this instance.", nil, func(add func(n int, values ...string)) {
 		ours := 0
-		for _, secret := range informer.Must(c.copies.Lister().List(labels.Everything())) {
+		for secret := range c.copies.All() {
 			if c.config.isOurs(secret) {
 				ours++
 			}

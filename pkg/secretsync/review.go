@@ -10,28 +10,23 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
-	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
 // review records a warning about the annotations of a source or a namespace, if they are
 // not as they should be and that is news.
-func (c *Controller) review(name cache.ObjectName) (err error) {
+func (c *Controller) review(name cache.ObjectName) error {
 	var regarding runtime.Object
 	var problem Problem
 	if name.Namespace == metav1.NamespaceNone {
-		var namespace *corev1.Namespace
-		if namespace, err = informer.OrNil(c.namespaces.Lister().Get(name.Name)); namespace != nil {
+		if namespace := c.namespaces.Get("", name.Name); namespace != nil {
 			regarding, problem = namespace, c.warningAboutNamespace(namespace)
 		}
-	} else {
-		var source *corev1.Secret
-		if source, err = informer.OrNil(c.sources.Lister().Secrets(name.Namespace).Get(name.Name)); source != nil {
-			regarding, problem = source, c.config.warningAboutSource(source)
-		}
+	} else if source := c.sources.Get(name.Namespace, name.Name); source != nil {
+		regarding, problem = source, c.config.warningAboutSource(source)
 	}
-	if before := c.memories.get(name).Problem; err != nil || problem == before {
-		return err
+	if problem == c.memories.get(name).Problem {
+		return nil
 	}
 	c.memories.set(name, Memory{Problem: problem})
 	if problem == (Problem{}) {

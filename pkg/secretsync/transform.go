@@ -5,16 +5,22 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
 )
 
-// setTransforms makes the caches keep no more of each object than is read here.
-func (c *Controller) setTransforms() error {
+// byNamespace is what copies can be asked for besides a name.
+const byNamespace = "namespace of copies"
+
+// setUpCaches makes the caches keep no more of each object than is read here, and copies be
+// found by their namespace.
+func (c *Controller) setUpCaches() error {
 	return errors.Join(
-		c.sources.Informer().SetTransform(informer.Stripped(c.config.StripSource)),
-		c.copies.Informer().SetTransform(informer.Stripped(StripCopy)),
-		c.namespaces.Informer().SetTransform(informer.Stripped(c.config.StripNamespace)),
+		c.copies.AddIndexers(cache.Indexers{byNamespace: cache.MetaNamespaceIndexFunc}),
+		c.sources.SetTransform(informer.Stripped(c.config.StripSource)),
+		c.copies.SetTransform(informer.Stripped(StripCopy)),
+		c.namespaces.SetTransform(informer.Stripped(c.config.StripNamespace)),
 	)
 }
 

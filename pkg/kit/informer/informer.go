@@ -24,11 +24,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -102,10 +100,10 @@ type Client[L runtime.Object] interface {
 	Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
 }
 
-// NewInformer adds an informer to the caches, and returns it. It holds what the client
-// lists with the resource's selectors, as objects of the type of example, and has no
-// indexes yet. The client has to be restricted to the resource's namespace.
-func NewInformer[L runtime.Object](c *Caches, r preflight.Resource, client Client[L], example runtime.Object, resync time.Duration) cache.SharedIndexInformer {
+// NewCache adds a cache of the resource, and returns it. It holds what the client lists with
+// the resource's selectors, as objects of the type of example, and has no indexes yet. The
+// client has to be restricted to the resource's namespace.
+func NewCache[T Object, L runtime.Object](c *Caches, r preflight.Resource, client Client[L], example T, resync time.Duration) Cache[T] {
 	s := c.add(r)
 	restrict := func(options *metav1.ListOptions) { options.LabelSelector, options.FieldSelector = r.Selector, r.Fields }
 	informer := cache.NewSharedIndexInformerWithOptions(
@@ -123,23 +121,7 @@ func NewInformer[L runtime.Object](c *Caches, r preflight.Resource, client Clien
 		cache.SharedIndexInformerOptions{ResyncPeriod: resync, Indexers: cache.Indexers{}})
 	utilruntime.Must(informer.SetWatchErrorHandlerWithContext(s.handleWatchError)) // fails only if the informer has been started
 	s.informer = informer
-	return informer
-}
-
-// Factory is a shared informer factory, for built-in or generated types.
-type Factory[F any] interface {
-	InformerFor(example runtime.Object, create F) cache.SharedIndexInformer
-}
-
-// Install makes one of the caches the factory's informer of the type of example, and
-// returns it. Call it before anything else asks the factory for that type. The factory's
-// own namespace and list options have no effect on it.
-func Install[F ~func(C, time.Duration) cache.SharedIndexInformer, C any, L runtime.Object](c *Caches, factory Factory[F], r preflight.Resource, client Client[L], example runtime.Object) cache.SharedIndexInformer {
-	return factory.InformerFor(example, func(_ C, resync time.Duration) cache.SharedIndexInformer {
-		informer := NewInformer(c, r, client, example, resync)
-		utilruntime.Must(informer.AddIndexers(cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}))
-		return informer
-	})
+	return Of[T](informer)
 }
 
 // add adds a cache of the resource, which has no informer yet.
@@ -342,22 +324,3 @@ func (t *tapped) Stop() { t.stop() }
 
 // ResultChan implements watch.Interface.
 func (t *tapped) ResultChan() <-chan watch.Event { return t.out }
-
-// Generic returns the informer of a resource as the interface that client-go has for
-// informers of any resource.
-func Generic(informer cache.SharedIndexInformer, resource schema.GroupResource) kubeinformers.GenericInformer {
-	return generic{informer, resource}
-}
-
-type generic struct {
-	cache.SharedIndexInformer
-	resource schema.GroupResource
-}
-
-// Informer implements kubeinformers.GenericInformer.
-func (g generic) Informer() cache.SharedIndexInformer { return g.SharedIndexInformer }
-
-// Lister implements kubeinformers.GenericInformer.
-func (g generic) Lister() cache.GenericLister {
-	return cache.NewGenericLister(g.GetIndexer(), g.resource)
-}

@@ -25,7 +25,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -150,7 +149,7 @@ func (s *server) hear(resource, selector string, at time.Time) {
 // start starts an informer of what the server has, until the test ends.
 func (s *server) start() cache.SharedIndexInformer {
 	caches := informer.New(s.hear, clock.RealClock{})
-	informer := informer.NewInformer(caches, pods, s, &corev1.Pod{}, 0)
+	informer := informer.NewCache(caches, pods, s, &corev1.Pod{}, 0)
 	ctx, cancel := context.WithCancel(klog.NewContext(s.t.Context(), funcr.New(s.note, funcr.Options{})))
 	caches.StartWithContext(ctx)
 	s.t.Cleanup(func() {
@@ -434,7 +433,7 @@ func TestWatchStoppedWhileItDelivers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{t: t, isOldtime: true}
 		ctx, cancel := context.WithCancel(t.Context())
-		informer := informer.NewInformer(informer.New(s.hear, clock.RealClock{}), pods, s, &corev1.Pod{}, 0)
+		informer := informer.NewCache(informer.New(s.hear, clock.RealClock{}), pods, s, &corev1.Pod{}, 0)
 		go informer.RunWithContext(ctx)
 		synctest.Wait()
 		events := s.events
@@ -447,24 +446,30 @@ func TestWatchStoppedWhileItDelivers(t *testing.T) {
 	})
 }
 
-func TestInstallReplacesTheFactorysInformer(t *testing.T) {
+func TestCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{t: t}
-		factory := kubeinformers.NewSharedInformerFactory(nil, 0)
 		caches := informer.New(s.hear, clock.RealClock{})
-		informer.Install(caches, factory, pods, s, &corev1.Pod{})
-		lister := factory.Core().V1().Pods().Lister()
+		cached := informer.NewCache(caches, pods, s, &corev1.Pod{}, 0)
+		if err := cached.AddIndexers(cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}); err != nil {
+			t.Fatal(err)
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		caches.StartWithContext(ctx)
 		defer synctest.Wait()
 		defer cancel()
 		synctest.Wait()
-		if found, err := lister.Pods("shop").Get("cone"); err != nil || found.ResourceVersion != "7" {
-			t.Errorf("the lister finds %v, %v", found, err)
+		if found := cached.Get("shop", "cone"); found == nil || found.ResourceVersion != "7" {
+			t.Errorf("got %v", found)
 		}
-		indexes := factory.Core().V1().Pods().Informer().GetIndexer().GetIndexers()
-		if indexes[cache.NamespaceIndex] == nil {
-			t.Error("the namespace is not an index, as it is in the factory's own informers")
+		if found := cached.Get("shop", "waffle"); found != nil {
+			t.Errorf("got %v, which does not exist", found)
+		}
+		if all := slices.Collect(cached.All()); len(all) != 1 || all[0] != cached.Get("shop", "cone") {
+			t.Errorf("all are %v", all)
+		}
+		if here, elsewhere := cached.By(cache.NamespaceIndex, "shop"), cached.By(cache.NamespaceIndex, "parlor"); len(here) != 1 || len(elsewhere) != 0 {
+			t.Errorf("%v in the namespace, and %v in another", here, elsewhere)
 		}
 	})
 }

@@ -1,13 +1,63 @@
 package informer
 
 import (
+	"iter"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
 )
 
-// OrNil turns a not-found error into a nil object: Lister.Get and a client's Get can be
-// passed to it directly. The object is nil if there is any error.
+// Object is a pointer to what a cache holds.
+type Object interface {
+	cache.Object
+	runtime.Object
+}
+
+// Cache holds the objects of one type, as its informer has last seen them. They belong to
+// everyone who reads them, and must not be changed.
+type Cache[T Object] struct {
+	cache.TypedSharedIndexInformer[T]
+}
+
+// Of returns the cache of an informer of this type.
+func Of[T Object](informer cache.SharedIndexInformer) Cache[T] {
+	return Cache[T]{cache.NewTypedSharedIndexInformer[T](informer)}
+}
+
+// Get returns the object of a name, or nil if there is none. The namespace of what has none
+// is empty.
+func (c Cache[T]) Get(namespace, name string) (object T) {
+	found, _, err := c.GetStore().GetByKey(cache.NewObjectName(namespace, name).String())
+	if err != nil { // never, by a key
+		utilruntime.HandleError(err)
+	}
+	object, _ = found.(T)
+	return object
+}
+
+// All yields all objects, as they are when the iteration begins, in any order.
+func (c Cache[T]) All() iter.Seq[T] {
+	return func(yield func(T) bool) {
+		for _, object := range c.GetStore().List() {
+			if !yield(object.(T)) {
+				return
+			}
+		}
+	}
+}
+
+// By returns the objects that an index has under a value, in any order. It panics if there
+// is no such index, which is a programming error.
+func (c Cache[T]) By(index, value string) []T {
+	objects, err := c.GetTypedIndexer().ByTypedIndex(index, value)
+	utilruntime.Must(err)
+	return objects
+}
+
+// OrNil turns a not-found error into a nil object: a client's Get can be passed to it
+// directly. The object is nil if there is any error.
 func OrNil[T any](object *T, err error) (*T, error) {
 	if err != nil {
 		object = nil
@@ -16,15 +66,6 @@ func OrNil[T any](object *T, err error) (*T, error) {
 		err = nil
 	}
 	return object, err
-}
-
-// Must returns what a lister or an index has found. They fail only if an index was never
-// set up; that is reported, and the list is empty.
-func Must[T any](objects []T, err error) []T {
-	if err != nil {
-		utilruntime.HandleError(err)
-	}
-	return objects
 }
 
 // Named returns an event handler that calls add with the name of the object, which may

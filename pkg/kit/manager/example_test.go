@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"iter"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -38,7 +37,7 @@ func NewDescriptor() manager.Descriptor {
 type Controller struct {
 	*worker.Loop
 	greeting string
-	pods     cache.SharedIndexInformer
+	pods     informer.Cache[*corev1.Pod]
 }
 
 // NewController wires the controller and starts nothing.
@@ -48,17 +47,13 @@ func NewController(d manager.Dependencies, greeting string) (*Controller, error)
 		return nil, err
 	}
 	c := &Controller{greeting: greeting}
-	c.pods = informer.NewInformer(d.Caches, preflight.Resource{
+	c.pods = informer.NewCache(d.Caches, preflight.Resource{
 		GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"),
 		Namespace:            d.Namespace,
 		Permit:               "allow this process to list and watch Pods",
 	}, client.CoreV1().Pods(d.Namespace), &corev1.Pod{}, d.Resync)
-	c.Loop = worker.New("greeter", c.sync, worker.WithClock(d.Clock), worker.WithKeys(c.all()), worker.WithObserver(metrics.For("greeter").Sync))
-	add := func(obj any) {
-		if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
-			c.Add(name)
-		}
-	}
+	c.Loop = worker.New("greeter", c.sync, worker.WithClock(d.Clock), worker.WithKeys(informer.Keys(c.pods.GetStore())), worker.WithObserver(metrics.For("greeter").Sync))
+	add := informer.Named(c.Add)
 	handler, err := c.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    add,
 		UpdateFunc: func(_, obj any) { add(obj) },
@@ -71,24 +66,11 @@ func NewController(d manager.Dependencies, greeting string) (*Controller, error)
 	return c, nil
 }
 
-// all yields the names of all Pods, with which the loop begins.
-func (c *Controller) all() iter.Seq[cache.ObjectName] {
-	return func(yield func(cache.ObjectName) bool) {
-		for _, obj := range c.pods.GetStore().List() {
-			if !yield(cache.MetaObjectToName(obj.(*corev1.Pod))) {
-				return
-			}
-		}
-	}
-}
-
 // sync greets one Pod.
 func (c *Controller) sync(_ context.Context, name cache.ObjectName) (requeueAfter time.Duration, err error) {
-	pod, exists, err := c.pods.GetStore().GetByKey(name.String())
-	if err != nil || !exists {
-		return 0, err
+	if pod := c.pods.Get(name.Namespace, name.Name); pod != nil {
+		fmt.Printf("%s, %s!\n", c.greeting, pod.Name)
 	}
-	fmt.Printf("%s, %s!\n", c.greeting, pod.(*corev1.Pod).Name)
 	return 0, nil
 }
 

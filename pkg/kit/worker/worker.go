@@ -110,12 +110,12 @@ type run struct {
 // maxBatch is the longest period that AddBatched takes.
 const maxBatch = time.Second
 
-// recent knows the objects whose last sync began within maxBatch. It is safe for concurrent
-// use.
+// recent knows the objects whose last sync began within maxBatch, from the first time that
+// it is asked. It is safe for concurrent use.
 type recent struct {
 	mu    sync.Mutex
-	began map[cache.ObjectName]time.Time
-	order []began // oldest first
+	began map[cache.ObjectName]time.Time // nil before that time
+	order []began                        // oldest first
 }
 
 type began struct {
@@ -127,6 +127,9 @@ type began struct {
 func (r *recent) add(name cache.ObjectName, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.began == nil {
+		return
+	}
 	for len(r.order) > 0 && now.Sub(r.order[0].at) > maxBatch {
 		if old := r.order[0]; r.began[old.name].Equal(old.at) {
 			delete(r.began, old.name)
@@ -141,6 +144,9 @@ func (r *recent) add(name cache.ObjectName, now time.Time) {
 func (r *recent) left(name cache.ObjectName, now time.Time, period time.Duration) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.began == nil {
+		r.began = map[cache.ObjectName]time.Time{}
+	}
 	return max(0, r.began[name].Add(min(period, maxBatch)).Sub(now))
 }
 
@@ -156,7 +162,6 @@ func New(name string, sync Sync, opts ...Option) *Loop {
 		keys:    func(func(cache.ObjectName) bool) {},
 		held:    map[cache.ObjectName]hold{},
 		running: map[cache.ObjectName]run{},
-		recent:  recent{began: map[cache.ObjectName]time.Time{}},
 	}
 	for _, opt := range opts {
 		opt(l)

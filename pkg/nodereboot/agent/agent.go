@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -22,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/kit/backoff"
+	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/patch"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
@@ -41,7 +41,7 @@ const retryDelay = 5 * time.Second
 type Agent struct {
 	config Config
 	kube   kubernetes.Interface
-	nodes  coreinformers.TypedNodeInformer
+	nodes  informer.Cache[*corev1.Node]
 	host   Rebooter
 	clock  clock.WithTicker
 
@@ -56,11 +56,11 @@ type Agent struct {
 }
 
 // New wires an agent and starts nothing. The informer must be restricted to the node.
-func New(config Config, kube kubernetes.Interface, nodes coreinformers.TypedNodeInformer, host Rebooter, clock clock.WithTicker) (*Agent, error) {
+func New(config Config, kube kubernetes.Interface, nodes informer.Cache[*corev1.Node], host Rebooter, clock clock.WithTicker) (*Agent, error) {
 	a := &Agent{config: config, kube: kube, nodes: nodes, host: host, clock: clock}
 	a.loop = worker.New(Name, a.sync, worker.WithClock(clock), worker.WithKeys(slices.Values([]cache.ObjectName{a.name()})))
 	queue := func() { a.loop.Add(a.name()) }
-	registration, err := nodes.TypedInformer().AddTypedEventHandler(coreinformers.NodeHandlerFuncs{
+	registration, err := nodes.AddTypedEventHandler(cache.TypedResourceEventHandlerFuncs[*corev1.Node]{
 		AddFunc: func(*corev1.Node) { queue() },
 		UpdateFunc: func(before, after *corev1.Node) {
 			if request.IsGranted(before) == request.IsGranted(after) {
@@ -69,7 +69,7 @@ func New(config Config, kube kubernetes.Interface, nodes coreinformers.TypedNode
 				a.loop.AddUrgent(a.name())
 			}
 		},
-		DeleteFunc: func(coreinformers.DeletedNode) { queue() },
+		DeleteFunc: func(cache.DeletedObject[*corev1.Node]) { queue() },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("adding event handlers: %w", err)
@@ -95,11 +95,9 @@ func (a *Agent) name() cache.ObjectName { return cache.NewObjectName("", a.confi
 // sync takes one step after the other until there is something to wait for. Each is
 // decided by the API server's response to the step before.
 func (a *Agent) sync(ctx context.Context, _ cache.ObjectName) (requeueAfter time.Duration, err error) {
-	node, err := a.nodes.Lister().Get(a.config.NodeName)
-	if apierrors.IsNotFound(err) {
+	node := a.nodes.Get("", a.config.NodeName)
+	if node == nil {
 		return a.config.LookEvery, nil
-	} else if err != nil {
-		return 0, err
 	}
 	a.reportUnable(ctx, node)
 	d, err := a.decide(node)

@@ -23,6 +23,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
 
+	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
@@ -180,7 +181,7 @@ func TestReports(t *testing.T) {
 					t.Fatal(err)
 				}
 				nodes := kubeinformers.NewSharedInformerFactory(kube, 0)
-				a, err := New(Config{NodeName: "node-1", LeaseNamespace: "agents", BootIDFile: bootID, LookEvery: time.Minute, Limits: limits, DryRun: tt.dryRun}, kube, nodes.Core().V1().Nodes(), tt.host, clock.RealClock{})
+				a, err := New(Config{NodeName: "node-1", LeaseNamespace: "agents", BootIDFile: bootID, LookEvery: time.Minute, Limits: limits, DryRun: tt.dryRun}, kube, informer.Of[*corev1.Node](nodes.Core().V1().Nodes().Informer()), tt.host, clock.RealClock{})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -68,9 +68,9 @@ func (a *Agent) requireRestrictions(ctx context.Context) error {
 
 // renewLease renews the Lease, which is deleted with the Node.
 func (a *Agent) renewLease(ctx context.Context) error {
-	node, err := a.nodes.Lister().Get(a.config.NodeName)
-	if err != nil {
-		return err
+	node := a.nodes.Get("", a.config.NodeName)
+	if node == nil {
+		return fmt.Errorf("node %q is not in the cache", a.config.NodeName)
 	}
 	lease := coordinationv1ac.Lease(a.config.NodeName, a.config.LeaseNamespace).
 		WithOwnerReferences(metav1ac.OwnerReference().WithAPIVersion("v1").WithKind("Node").WithName(node.Name).WithUID(node.UID)).
@@ -78,7 +78,7 @@ func (a *Agent) renewLease(ctx context.Context) error {
 			WithHolderIdentity(a.config.NodeName).
 			WithLeaseDurationSeconds(int32(request.ReportedWithin.Seconds())).
 			WithRenewTime(metav1.NewMicroTime(a.clock.Now())))
-	if _, err = a.kube.CoordinationV1().Leases(a.config.LeaseNamespace).Apply(ctx, lease, metav1.ApplyOptions{FieldManager: Name, Force: true}); err != nil {
+	if _, err := a.kube.CoordinationV1().Leases(a.config.LeaseNamespace).Apply(ctx, lease, metav1.ApplyOptions{FieldManager: Name, Force: true}); err != nil {
 		return fmt.Errorf("renewing the Lease: %w", err)
 	}
 	return nil
