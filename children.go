@@ -50,7 +50,7 @@ type childClient[T any, L runtime.Object] interface {
 func kindOf[O any, T interface {
 	*O
 	metav1.Object
-	informer.Object
+	runtime.Object
 }, L runtime.Object, C childClient[T, L]](clients func(namespace string) C, nameFor func(*v1alpha1.Icecream) string) childKind {
 	return childKind{
 		Writer:  apply.NewWriter[O, T](icecream.FieldManager, clients),
@@ -61,7 +61,7 @@ func kindOf[O any, T interface {
 			}
 		}),
 		newCache: func(caches *informer.Caches, r preflight.Resource, resync time.Duration) cache.SharedIndexInformer {
-			return informer.NewCache(caches, r, informer.Client[L](clients(r.Namespace)), T(new(O)), resync)
+			return informer.NewCache[T](caches, r, informer.Client[L](clients(r.Namespace)), T(new(O)), resync)
 		},
 	}
 }

@@ -30,6 +30,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/children"
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
+	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
 )
 
 // What a fork needs whose Icecreams own a StatefulSet and a Service: a row for each
@@ -56,7 +57,7 @@ func TestChildrenOfAnyKind(t *testing.T) {
 			clock:     clock.RealClock{},
 			metrics:   metrics.For("icecream"),
 			icecreams: informer.Of[*v1alpha1.Icecream](icecreams.Samplecontroller().V1alpha1().Icecreams().Informer()),
-			pods:      informer.Of[*corev1.Pod](builtin.Core().V1().Pods().Informer()),
+			pods:      informer.Of[*podproblem.Pod](builtin.Core().V1().Pods().Informer()),
 			children: map[schema.GroupVersionResource]childKind{
 				statefulSets: with(builtin.Apps().V1().StatefulSets().Informer(), kindOf(kube.AppsV1().StatefulSets, nameFor)),
 				services:     with(builtin.Core().V1().Services().Informer(), kindOf(kube.CoreV1().Services, nameFor)),

@@ -39,6 +39,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/kittest"
+	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
 )
 
 const namespace = "parlor"
@@ -518,7 +519,7 @@ func (c *cluster) run(config Config) (controller *Controller, stop func()) {
 	controller, err := NewController(config, &c.kube, &c.client,
 		informer.Of[*v1alpha1.Icecream](icecreams.Samplecontroller().V1alpha1().Icecreams().Informer()),
 		map[schema.GroupVersionResource]cache.SharedIndexInformer{deploymentsGVR: builtin.Apps().V1().Deployments().Informer()},
-		informer.Of[*corev1.Pod](builtin.Core().V1().Pods().Informer()),
+		informer.Of[*podproblem.Pod](builtin.Core().V1().Pods().Informer()),
 		c, clock.RealClock{})
 	if err != nil {
 		c.t.Fatal(err)

@@ -33,6 +33,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/lenient"
 	"nicoleh.io/k8s-controller/pkg/kit/manager"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
+	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
 	"nicoleh.io/k8s-controller/pkg/kit/preflight"
 	"nicoleh.io/k8s-controller/pkg/kit/response"
 	"nicoleh.io/k8s-controller/pkg/kit/text"
@@ -64,7 +65,7 @@ type Controller struct {
 
 	icecreams informer.Cache[*v1alpha1.Icecream]
 	children  map[schema.GroupVersionResource]childKind
-	pods      informer.Cache[*corev1.Pod]
+	pods      informer.Cache[*podproblem.Pod]
 
 	writes   *consistency.Store
 	writing  *throttle.Limiter
@@ -142,12 +143,12 @@ func newFor(config Config, d manager.Dependencies) (*Controller, error) {
 	}
 	const permit = "kubectl apply -f artifacts/rbac-icecream.yaml, or -namespace for a single one"
 	define := "kubectl apply -f artifacts/examples/crd-icecream.yaml"
-	icecreams := informer.NewCache(d.Caches, preflight.Resource{GroupVersionResource: v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version), Namespace: d.Namespace, Define: define, Permit: permit}, client.SamplecontrollerV1alpha1().Icecreams(d.Namespace), &v1alpha1.Icecream{}, d.Resync)
+	icecreams := informer.NewCache[*v1alpha1.Icecream](d.Caches, preflight.Resource{GroupVersionResource: v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version), Namespace: d.Namespace, Define: define, Permit: permit}, client.SamplecontrollerV1alpha1().Icecreams(d.Namespace), &v1alpha1.Icecream{}, d.Resync)
 	children := map[schema.GroupVersionResource]cache.SharedIndexInformer{}
 	for resource, kind := range childKinds(kube) {
 		children[resource] = kind.newCache(d.Caches, preflight.Resource{GroupVersionResource: resource, Namespace: d.Namespace, Permit: permit}, d.Resync)
 	}
-	pods := informer.NewCache(d.Caches, preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), Namespace: d.Namespace, Selector: icecream.LabelIcecream, Permit: permit}, kube.CoreV1().Pods(d.Namespace), &corev1.Pod{}, d.Resync)
+	pods := informer.NewCache[*podproblem.Pod](d.Caches, preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), Namespace: d.Namespace, Selector: icecream.LabelIcecream, Permit: permit}, kube.CoreV1().Pods(d.Namespace), &corev1.Pod{}, d.Resync)
 	c, err := NewController(config, kube, client, icecreams, children, pods, d.Recorder, d.Clock)
 	if err != nil {
 		return nil, err
@@ -165,7 +166,7 @@ func NewController(
 	client versioned.Interface,
 	icecreams informer.Cache[*v1alpha1.Icecream],
 	children map[schema.GroupVersionResource]cache.SharedIndexInformer,
-	pods informer.Cache[*corev1.Pod],
+	pods informer.Cache[*podproblem.Pod],
 	recorder events.EventRecorder,
 	clock clock.WithTickerAndDelayedExecution,
 ) (*Controller, error) {
@@ -496,8 +497,8 @@ func (c *Controller) setUpCaches() error {
 	return errors.Join(append(errs,
 		c.icecreams.SetTransform(informer.WithoutManagedFields),
 		c.icecreams.AddTypedIndexers(cache.TypedIndexers[*v1alpha1.Icecream]{byLabel: labelKeys, byChild: c.childKeys}),
-		c.pods.SetTransform(informer.Stripped(icecream.StripPod)),
-		c.pods.AddTypedIndexers(cache.TypedIndexers[*corev1.Pod]{byLabel: podKeys}),
+		c.pods.SetTransform(informer.Converted(icecream.CachePod)),
+		c.pods.AddTypedIndexers(cache.TypedIndexers[*podproblem.Pod]{byLabel: podKeys}),
 	)...)
 }
 
@@ -505,8 +506,8 @@ func labelKeys(ice *v1alpha1.Icecream) ([]string, error) {
 	return []string{key(ice.Namespace, text.LabelValue(ice.Name))}, nil
 }
 
-func podKeys(pod *corev1.Pod) ([]string, error) {
-	return []string{key(pod.Namespace, pod.Labels[icecream.LabelIcecream])}, nil
+func podKeys(pod *podproblem.Pod) ([]string, error) {
+	return []string{key(pod.GetNamespace(), pod.Value(icecream.LabelIcecream))}, nil
 }
 
 func (c *Controller) childKeys(ice *v1alpha1.Icecream) (keys []string, err error) {
@@ -543,13 +544,15 @@ func (c *Controller) addHandlers() error {
 	if err != nil {
 		return err
 	}
-	pods, err := c.pods.AddTypedEventHandler(cache.TypedResourceEventHandlerFuncs[*corev1.Pod]{
+	pods, err := c.pods.AddTypedEventHandler(cache.TypedResourceEventHandlerFuncs[*podproblem.Pod]{
 		AddFunc: c.followPod,
-		UpdateFunc: func(before, after *corev1.Pod) {
-			c.followPod(before)
-			c.followPod(after)
+		UpdateFunc: func(before, after *podproblem.Pod) {
+			if !after.IsAs(before) {
+				c.followPod(before)
+				c.followPod(after)
+			}
 		},
-		DeleteFunc: func(pod cache.DeletedObject[*corev1.Pod]) { c.followPod(pod.OptionalObj) },
+		DeleteFunc: func(pod cache.DeletedObject[*podproblem.Pod]) { c.followPod(pod.OptionalObj) },
 	})
 	if err != nil {
 		return err
@@ -616,11 +619,11 @@ func (c *Controller) concernedBy(resource schema.GroupVersionResource, child met
 }
 
 // followPod adds the Icecream whose label the Pod carries.
-func (c *Controller) followPod(pod *corev1.Pod) {
+func (c *Controller) followPod(pod *podproblem.Pod) {
 	if pod == nil {
 		return // deleted without ever having been seen
 	}
-	for _, ice := range c.icecreams.By(byLabel, key(pod.Namespace, pod.Labels[icecream.LabelIcecream])) {
+	for _, ice := range c.icecreams.By(byLabel, key(pod.GetNamespace(), pod.Value(icecream.LabelIcecream))) {
 		c.AddAfter(nameOf(ice), podPeriod)
 	}
 }

@@ -98,7 +98,7 @@ func run(o options) error {
 		return err
 	}
 	caches := informer.New(func(_, _ string, _ time.Time) {}, clock.RealClock{}) // only for its log
-	nodes := informer.NewCache(caches, preflight.Resource{
+	nodes := informer.NewCache[*corev1.Node](caches, preflight.Resource{
 		GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"),
 		Fields:               fields.OneTermEqualSelector(metav1.ObjectNameField, o.agent.NodeName).String(),
 		Permit:               "kubectl apply -f artifacts/reboot-agent.yaml",

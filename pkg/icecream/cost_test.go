@@ -35,7 +35,7 @@ func BenchmarkStatus(b *testing.B) {
 }
 
 func BenchmarkPodOf(b *testing.B) {
-	pod := newPod()
+	pod := CachePod(newPod())
 	b.ReportAllocs()
 	for b.Loop() {
 		PodOf(pod)
@@ -49,7 +49,7 @@ func TestCost(t *testing.T) {
 		o.Icecream.Status, _ = statusOf(*o, decide(*o), Outcome{})
 	}
 	few, many := Assess(small), Assess(large)
-	pod := newPod()
+	pod := CachePod(newPod())
 	tests := []struct {
 		name  string
 		run   func()

@@ -43,7 +43,7 @@ func unschedulable(age time.Duration) func(*corev1.Pod) { return kittest.Unsched
 
 // seen is a Pod as PodOf reads it.
 func seen(edits ...func(*corev1.Pod)) Pod {
-	p, _ := PodOf(newPod(edits...))
+	p, _ := PodOf(CachePod(newPod(edits...)))
 	return p
 }
 
@@ -101,7 +101,7 @@ func TestPodOf(t *testing.T) {
 	}}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, counts := PodOf(newPod(tt.edits...))
+			got, counts := PodOf(CachePod(newPod(tt.edits...)))
 			if counts == tt.wantGone {
 				t.Fatalf("counts = %t, want %t", counts, !tt.wantGone)
 			}

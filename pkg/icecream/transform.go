@@ -19,24 +19,25 @@ type Pod struct {
 	Problem    podproblem.Problem // the zero value if nothing is known to be wrong
 }
 
+// kept says what is kept of Pods.
+var kept = podproblem.Keeper{Kind: "ReplicaSet", Keys: []string{LabelIcecream, LabelDeployment, AnnotationSpecHash}}
+
+// CachePod returns what the cache keeps of a Pod.
+func CachePod(pod *corev1.Pod) *podproblem.Pod { return kept.Keep(pod) }
+
 // PodOf reads a Pod. counts is false for one that is no replica: it is ending, has
 // ended, or was removed from its ReplicaSet, for debugging for example.
-func PodOf(pod *corev1.Pod) (p Pod, counts bool) {
-	if !podproblem.IsReplica(pod, "ReplicaSet") {
+func PodOf(pod *podproblem.Pod) (p Pod, counts bool) {
+	if !pod.IsReplica() {
 		return Pod{}, false
 	}
 	p = Pod{
-		Name:       pod.Name,
-		Node:       pod.Spec.NodeName,
-		Deployment: pod.Labels[LabelDeployment],
-		SpecHash:   pod.Annotations[AnnotationSpecHash],
-		Problem:    podproblem.Of(pod),
+		Name:       pod.GetName(),
+		Node:       pod.Node(),
+		Deployment: pod.Value(LabelDeployment),
+		SpecHash:   pod.Value(AnnotationSpecHash),
+		Problem:    pod.Problem(),
 	}
-	p.Ready, p.Since = podproblem.Ready(pod)
+	p.Ready, p.Since = pod.Ready()
 	return p, true
-}
-
-// StripPod reduces a Pod, in place, to what PodOf reads: a cache holds many.
-func StripPod(pod *corev1.Pod) {
-	podproblem.Strip(pod, LabelIcecream, LabelDeployment, AnnotationSpecHash)
 }

@@ -134,7 +134,7 @@ func newFor(config Config, d manager.Dependencies) (*Controller, error) {
 	nodes := preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), Permit: "kubectl apply -f artifacts/rbac-nodereboot.yaml"}
 	leases := preflight.Resource{GroupVersionResource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Namespace: config.AgentNamespace, Permit: "kubectl apply -f artifacts/reboot-agent.yaml"}
 	return NewController(config, kube,
-		informer.NewCache(d.Caches, nodes, kube.CoreV1().Nodes(), &corev1.Node{}, d.Resync),
-		informer.NewCache(d.Caches, leases, kube.CoordinationV1().Leases(config.AgentNamespace), &coordinationv1.Lease{}, d.Resync),
+		informer.NewCache[*corev1.Node](d.Caches, nodes, kube.CoreV1().Nodes(), &corev1.Node{}, d.Resync),
+		informer.NewCache[*coordinationv1.Lease](d.Caches, leases, kube.CoordinationV1().Leases(config.AgentNamespace), &coordinationv1.Lease{}, d.Resync),
 		d.Recorder, d.Clock)
 }

@@ -38,6 +38,6 @@ func newFor(config Config, d manager.Dependencies) (*Controller, error) {
 		return nil, err
 	}
 	resource := preflight.Resource{GroupVersionResource: Resource, Namespace: d.Namespace, Permit: "kubectl apply -f artifacts/rbac-podtimestamp.yaml, or -namespace for a single one"}
-	pods := informer.NewCache(d.Caches, resource, client.Resource(Resource).Namespace(d.Namespace), &metav1.PartialObjectMetadata{}, d.Resync)
+	pods := informer.NewCache[*metav1.PartialObjectMetadata](d.Caches, resource, client.Resource(Resource).Namespace(d.Namespace), &metav1.PartialObjectMetadata{}, d.Resync)
 	return NewController(config, client, pods, d.Recorder, d.Clock)
 }

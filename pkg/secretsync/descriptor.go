@@ -79,8 +79,8 @@ func newFor(config Config, d manager.Dependencies) (*Controller, error) {
 	const permit = "kubectl apply -f artifacts/rbac-secretsync.yaml"
 	secrets, namespaced := corev1.SchemeGroupVersion.WithResource("secrets"), corev1.SchemeGroupVersion.WithResource("namespaces")
 	return NewController(config, kube, meta,
-		informer.NewCache(d.Caches, preflight.Resource{GroupVersionResource: secrets, Namespace: config.SourceNamespace, Permit: permit}, kube.CoreV1().Secrets(config.SourceNamespace), &corev1.Secret{}, d.Resync),
-		informer.NewCache(d.Caches, preflight.Resource{GroupVersionResource: secrets, Selector: LabelSourceNamespace + "=" + config.SourceNamespace, Permit: permit}, kube.CoreV1().Secrets(metav1.NamespaceAll), &corev1.Secret{}, d.Resync),
-		informer.NewCache(d.Caches, preflight.Resource{GroupVersionResource: namespaced, Permit: permit}, kube.CoreV1().Namespaces(), &corev1.Namespace{}, d.Resync),
+		informer.NewCache[*corev1.Secret](d.Caches, preflight.Resource{GroupVersionResource: secrets, Namespace: config.SourceNamespace, Permit: permit}, kube.CoreV1().Secrets(config.SourceNamespace), &corev1.Secret{}, d.Resync),
+		informer.NewCache[*corev1.Secret](d.Caches, preflight.Resource{GroupVersionResource: secrets, Selector: LabelSourceNamespace + "=" + config.SourceNamespace, Permit: permit}, kube.CoreV1().Secrets(metav1.NamespaceAll), &corev1.Secret{}, d.Resync),
+		informer.NewCache[*corev1.Namespace](d.Caches, preflight.Resource{GroupVersionResource: namespaced, Permit: permit}, kube.CoreV1().Namespaces(), &corev1.Namespace{}, d.Resync),
 		d.Recorder, d.Clock)
 }

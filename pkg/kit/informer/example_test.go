@@ -30,7 +30,7 @@ func Example() {
 	})
 	heard := func(string, string, time.Time) {} // usually metrics.For(name).CacheHeard
 	caches := informer.New(heard, clock.RealClock{})
-	pods := informer.NewCache(caches, preflight.Resource{
+	pods := informer.NewCache[*corev1.Pod](caches, preflight.Resource{
 		GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"),
 		Namespace:            "parlor",
 		Permit:               "allow this process to list and watch Pods in the namespace parlor",

@@ -101,9 +101,10 @@ type Client[L runtime.Object] interface {
 }
 
 // NewCache adds a cache of the resource, and returns it. It holds what the client lists with
-// the resource's selectors, as objects of the type of example, and has no indexes yet. The
-// client has to be restricted to the resource's namespace.
-func NewCache[T Object, L runtime.Object](c *Caches, r preflight.Resource, client Client[L], example T, resync time.Duration) Cache[T] {
+// the resource's selectors, and has no indexes yet. The client has to be restricted to the
+// resource's namespace. An example is of the type that the client lists, and so is T, unless
+// a transform makes something else of it.
+func NewCache[T cache.Object, L runtime.Object](c *Caches, r preflight.Resource, client Client[L], example runtime.Object, resync time.Duration) Cache[T] {
 	s := c.add(r)
 	restrict := func(options *metav1.ListOptions) { options.LabelSelector, options.FieldSelector = r.Selector, r.Fields }
 	informer := cache.NewSharedIndexInformerWithOptions(

@@ -149,7 +149,7 @@ func (s *server) hear(resource, selector string, at time.Time) {
 // start starts an informer of what the server has, until the test ends.
 func (s *server) start() cache.SharedIndexInformer {
 	caches := informer.New(s.hear, clock.RealClock{})
-	informer := informer.NewCache(caches, pods, s, &corev1.Pod{}, 0)
+	informer := informer.NewCache[*corev1.Pod](caches, pods, s, &corev1.Pod{}, 0)
 	ctx, cancel := context.WithCancel(klog.NewContext(s.t.Context(), funcr.New(s.note, funcr.Options{})))
 	caches.StartWithContext(ctx)
 	s.t.Cleanup(func() {
@@ -433,7 +433,7 @@ func TestWatchStoppedWhileItDelivers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{t: t, isOldtime: true}
 		ctx, cancel := context.WithCancel(t.Context())
-		informer := informer.NewCache(informer.New(s.hear, clock.RealClock{}), pods, s, &corev1.Pod{}, 0)
+		informer := informer.NewCache[*corev1.Pod](informer.New(s.hear, clock.RealClock{}), pods, s, &corev1.Pod{}, 0)
 		go informer.RunWithContext(ctx)
 		synctest.Wait()
 		events := s.events
@@ -450,7 +450,7 @@ func TestCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{t: t}
 		caches := informer.New(s.hear, clock.RealClock{})
-		cached := informer.NewCache(caches, pods, s, &corev1.Pod{}, 0)
+		cached := informer.NewCache[*corev1.Pod](caches, pods, s, &corev1.Pod{}, 0)
 		if err := cached.AddIndexers(cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}); err != nil {
 			t.Fatal(err)
 		}

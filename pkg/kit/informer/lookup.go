@@ -4,25 +4,18 @@ import (
 	"iter"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
 )
 
-// Object is a pointer to what a cache holds.
-type Object interface {
-	cache.Object
-	runtime.Object
-}
-
 // Cache holds the objects of one type, as its informer has last seen them. They belong to
 // everyone who reads them, and must not be changed.
-type Cache[T Object] struct {
+type Cache[T cache.Object] struct {
 	cache.TypedSharedIndexInformer[T]
 }
 
 // Of returns the cache of an informer of this type.
-func Of[T Object](informer cache.SharedIndexInformer) Cache[T] {
+func Of[T cache.Object](informer cache.SharedIndexInformer) Cache[T] {
 	return Cache[T]{cache.NewTypedSharedIndexInformer[T](informer)}
 }
 

@@ -18,6 +18,18 @@ func Stripped[T runtime.Object](strip func(T)) cache.TransformFunc {
 	}
 }
 
+// Converted returns a transform for an informer whose cache keeps what convert makes of each
+// object of type T. That must be a pointer to something with GetObjectMeta, which returns
+// the namespace, the name and the resource version.
+func Converted[T runtime.Object, K metav1.ObjectMetaAccessor](convert func(T) K) cache.TransformFunc {
+	return func(obj any) (any, error) {
+		if obj, ok := obj.(T); ok {
+			return convert(obj), nil
+		}
+		return obj, nil
+	}
+}
+
 // WithoutManagedFields is a transform for an informer whose cache keeps everything of each
 // object but its managedFields, which are most of a small object.
 func WithoutManagedFields(obj any) (any, error) {

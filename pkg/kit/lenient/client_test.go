@@ -230,7 +230,7 @@ func TestInformer(t *testing.T) {
 			s := &server{streams: tt.streams, items: []string{good("one"), flawed("two"), good("three")}}
 			_, client := serve(t, s)
 			caches := informer.New(func(string, string, time.Time) {}, clock.RealClock{})
-			cones := informer.NewCache(caches, preflight.Resource{}, client, &Cone{}, 0)
+			cones := informer.NewCache[*Cone](caches, preflight.Resource{}, client, &Cone{}, 0)
 			ctx, cancel := context.WithCancel(t.Context())
 			var running sync.WaitGroup
 			running.Go(func() { cones.RunWithContext(ctx) })

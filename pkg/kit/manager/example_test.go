@@ -47,7 +47,7 @@ func NewController(d manager.Dependencies, greeting string) (*Controller, error)
 		return nil, err
 	}
 	c := &Controller{greeting: greeting}
-	c.pods = informer.NewCache(d.Caches, preflight.Resource{
+	c.pods = informer.NewCache[*corev1.Pod](d.Caches, preflight.Resource{
 		GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"),
 		Namespace:            d.Namespace,
 		Permit:               "allow this process to list and watch Pods",
