@@ -9,7 +9,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/text"
@@ -69,9 +68,6 @@ func (o Observed) WithChild(_ schema.GroupVersionResource, child metav1.Object, 
 type Assessment struct {
 	Observed
 
-	want     *appsv1ac.DeploymentApplyConfiguration // the Deployment that the spec asks for
-	specHash string                                 // the hash that Pods made from the spec carry
-
 	target      *appsv1.Deployment      // the Icecream's Deployment of the name asked for, or nil
 	old         []*appsv1.Deployment    // its Deployments of other names, sorted by name
 	inUse       *appsv1.Deployment      // the Deployment that runs its Pods, or nil
@@ -83,13 +79,10 @@ type Assessment struct {
 }
 
 // Assess works out what is known about an Icecream.
-func Assess(o Observed) Assessment {
-	return assess(o, desired(o.Icecream), placement(o))
-}
+func Assess(o Observed) Assessment { return assess(o, placement(o)) }
 
-func assess(o Observed, want *appsv1ac.DeploymentApplyConfiguration, nodes []v1alpha1.IcecreamNode) Assessment {
-	a := Assessment{Observed: o, want: want, nodes: nodes}
-	a.specHash = want.Spec.Template.Annotations[AnnotationSpecHash]
+func assess(o Observed, nodes []v1alpha1.IcecreamNode) Assessment {
+	a := Assessment{Observed: o, nodes: nodes}
 	if o.Named != nil && metav1.IsControlledBy(o.Named, o.Icecream) {
 		a.target = o.Named
 		a.isRolledOut = isRolledOut(o.Named)
@@ -117,7 +110,7 @@ func (a Assessment) after(out Outcome) Assessment {
 	o := a.Observed
 	o.Named = written
 	o.Owned = append(slices.Clone(a.old), written)
-	return assess(o, a.want, a.nodes)
+	return assess(o, a.nodes)
 }
 
 // findInUse returns the Deployment that runs the Icecream's Pods: the one of the name
@@ -177,10 +170,10 @@ func (a Assessment) countUpdated() int32 {
 
 // current are the Pods of the Deployment asked for that are made from the spec.
 func (a Assessment) current() iter.Seq[Pod] {
-	label := text.LabelValue(a.target.Name)
+	label, hash := text.LabelValue(a.target.Name), specHash(a.Icecream.Spec)
 	return func(yield func(Pod) bool) {
 		for _, pod := range a.Pods {
-			if pod.Deployment == label && pod.SpecHash == a.specHash && !yield(pod) {
+			if pod.Deployment == label && pod.SpecHash == hash && !yield(pod) {
 				return
 			}
 		}

@@ -216,8 +216,13 @@ func TestDrift(t *testing.T) {
 
 // fieldsIn are the fields of live that are not as the Icecream asks for.
 func fieldsIn(live *appsv1.Deployment, ice *v1alpha1.Icecream) string {
+	return driftOf(Decision{Children: []apply.Child{owner.Compare(apply.Child{Resource: Deployments, Want: desired(ice)}, live)}})
+}
+
+// driftOf are the fields that a decision is to repair.
+func driftOf(d Decision) string {
 	var fields []string
-	for _, f := range owner.Compare(apply.Child{Resource: Deployments, Want: desired(ice)}, live).Drift {
+	for _, f := range d.Drift() {
 		fields = append(fields, f.Field)
 	}
 	return strings.Join(fields, ", ")

@@ -58,7 +58,7 @@ func Decide(a Assessment) Decision {
 	}
 	d := rules.Decide(a.need())
 	if d.Verdict == children.Converged {
-		d = a.decideOld()
+		d = a.decideOld(d)
 	}
 	d = rules.BackOff(d, *lastOf(&a.memory, d), a.live(), a.Now)
 	d.RequeueAfter = backoff.MinRequeue(d.RequeueAfter, a.requeueAfter())
@@ -67,14 +67,16 @@ func Decide(a Assessment) Decision {
 
 // need returns the Deployment of the name asked for as an object that the Icecream needs.
 func (a Assessment) need() children.Need {
+	ice := a.Icecream
 	return children.Need{
 		Kind:        "Deployment",
-		Child:       apply.Child{Resource: Deployments, Want: a.want},
+		Child:       func() apply.Child { return apply.Child{Resource: Deployments, Want: desired(ice)} },
+		From:        &ice.Spec,
 		Live:        a.live(),
 		IsOwned:     a.target != nil,
-		IsOrphan:    a.Named != nil && isOrphan(a.Icecream, a.Named),
+		IsOrphan:    a.Named != nil && isOrphan(ice, a.Named),
 		OwnerIsGone: a.OwnerIsGone,
-		WasReported: a.Icecream.Status.ObservedGeneration > 0,
+		WasReported: ice.Status.ObservedGeneration > 0,
 		Last:        a.memory.Write,
 	}
 }
@@ -88,8 +90,8 @@ func (a Assessment) live() metav1.Object {
 }
 
 // decideOld looks at the Deployments of names asked for before, which may go once
-// the present one can take their place.
-func (a Assessment) decideOld() Decision {
+// the present one can take their place. Without any, the decision about that one stands.
+func (a Assessment) decideOld(converged Decision) Decision {
 	d := Decision{Verdict: children.Act, Kind: "Deployment", RecheckLive: true}
 	for _, old := range a.old {
 		if old.DeletionTimestamp == nil && a.isRolledOut {
@@ -97,7 +99,7 @@ func (a Assessment) decideOld() Decision {
 		}
 	}
 	if len(d.Deletions) == 0 {
-		return Decision{Verdict: children.Converged}
+		return converged
 	}
 	return d
 }

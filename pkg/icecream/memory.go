@@ -47,8 +47,12 @@ func (o Observed) IsOutdated() bool {
 // if it need not.
 func Remember(a Assessment, d Decision, out Outcome) (now Assessment, requeueAfter time.Duration) {
 	now, requeueAfter = a.after(out), d.RequeueAfter
-	if d.Verdict == children.Act {
+	switch d.Verdict {
+	case children.Act:
 		requeueAfter = backoff.MinRequeue(requeueAfter, remember(&now, a, d, out))
+	case children.Converged:
+		now.memory.Write.Match = d.Match
+	default:
 	}
 	now.Memory = now.memory
 	return now, requeueAfter

@@ -34,9 +34,11 @@ var (
 // need is a ConfigMap with that menu.
 func need(menu string, live metav1.Object, edits ...func(*Need)) Need {
 	n := Need{
-		Kind:  "ConfigMap",
-		Child: apply.Child{Resource: configMaps, Want: corev1ac.ConfigMap("menu", "town").WithData(map[string]string{"today": menu})},
-		Live:  live,
+		Kind: "ConfigMap",
+		Child: func() apply.Child {
+			return apply.Child{Resource: configMaps, Want: corev1ac.ConfigMap("menu", "town").WithData(map[string]string{"today": menu})}
+		},
+		Live: live,
 	}
 	for _, edit := range edits {
 		edit(&n)

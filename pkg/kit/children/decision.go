@@ -49,6 +49,9 @@ type Decision struct {
 	// was refused as invalid.
 	IsRetry, IsInvalid bool
 
+	// Match, with Converged, is to be remembered as [Write.Match].
+	Match Match
+
 	// RequeueAfter, if not zero, is when to look again even if nothing changes.
 	RequeueAfter time.Duration
 }

@@ -6,6 +6,9 @@
 // came of that is an [Outcome], which becomes part of a [Write]: the memory of the last
 // write, which a process keeps for the next decision. [Rules.Events] are what to record.
 //
+// Most decisions are to do nothing, about an object that has not changed since the last one.
+// A [Match] in the memory shows that, and then the object is not compared again.
+//
 // An owner with several children decides about one after the other, in the order in which
 // they depend on each other, and carries out the first decision that is not to do nothing.
 //

@@ -21,8 +21,10 @@ func Example() {
 	}
 	configMaps := corev1.SchemeGroupVersion.WithResource("configmaps")
 	menu := children.Need{
-		Kind:  "ConfigMap",
-		Child: apply.Child{Resource: configMaps, Want: corev1ac.ConfigMap("menu", "town").WithData(map[string]string{"today": "sundae"})},
+		Kind: "ConfigMap",
+		Child: func() apply.Child {
+			return apply.Child{Resource: configMaps, Want: corev1ac.ConfigMap("menu", "town").WithData(map[string]string{"today": "sundae"})}
+		},
 	}
 	now := time.Unix(0, 0)
 

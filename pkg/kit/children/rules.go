@@ -38,8 +38,14 @@ type Reasons struct {
 type Need struct {
 	// Kind is the kind of the object in words, such as "Deployment".
 	Kind string
-	// Child has the resource, and what is wanted.
-	Child apply.Child
+	// Child makes the object with what is wanted of it. It is called only if Live has to be
+	// compared with that, or to be written.
+	Child func() apply.Child
+	// From is all that Child depends on, apart from the owner's name and UID: most often a
+	// pointer to the owner's spec. As long as it has the same JSON, an object in which there
+	// was nothing to repair is not compared again before it changes. If From is nil, the
+	// object is compared every time.
+	From any
 	// Live is the object of that name, whoever it belongs to; nil if there is none.
 	Live metav1.Object
 	// IsOwned reports that the owner controls it.
@@ -70,15 +76,19 @@ func (r Rules) Decide(n Need) Decision {
 	live := n.Live
 	switch {
 	case live == nil:
-		return Decision{Verdict: Act, Kind: n.Kind, Children: []apply.Child{n.Child}, RecheckLive: n.WasReported}
+		return Decision{Verdict: Act, Kind: n.Kind, Children: []apply.Child{n.Child()}, RecheckLive: n.WasReported}
 
 	case n.IsOwned && live.GetDeletionTimestamp() != nil:
 		return r.waitFor("%s %q is being deleted and will be created again", n.Kind, live.GetName())
 
 	case n.IsOwned:
-		child := r.Compare(n.Child, live)
+		match := n.match()
+		if match != (Match{}) && match == n.Last.Match {
+			return Decision{Verdict: Converged, Match: match}
+		}
+		child := r.Compare(n.Child(), live)
 		if len(child.Drift) == 0 || n.Last.accepts(child) {
-			return Decision{Verdict: Converged}
+			return Decision{Verdict: Converged, Match: match}
 		}
 		return Decision{Verdict: Act, Kind: n.Kind, Children: []apply.Child{child}}
 
@@ -92,7 +102,7 @@ func (r Rules) Decide(n Need) Decision {
 
 	case n.IsOrphan:
 		// It may have been orphaned on purpose, by a deletion of the owner.
-		return Decision{Verdict: Act, Kind: n.Kind, Children: []apply.Child{r.Compare(n.Child, live)}, RecheckLive: true}
+		return Decision{Verdict: Act, Kind: n.Kind, Children: []apply.Child{r.Compare(n.Child(), live)}, RecheckLive: true}
 
 	default:
 		return Decision{

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"nicoleh.io/k8s-controller/pkg/kit/apply"
@@ -28,6 +29,26 @@ type Write struct {
 	// not. IsInvalid says that it called the object invalid.
 	Reason, Message string
 	IsInvalid       bool
+
+	// Match is that of the last Decision, if there was nothing to write.
+	Match Match
+}
+
+// Writes are the last writes of an owner that has several children, by resource.
+type Writes map[schema.GroupVersionResource]Write
+
+// With returns the writes with the last one of a resource.
+func (w Writes) With(resource schema.GroupVersionResource, last Write) Writes {
+	if w[resource] == last {
+		return w
+	}
+	with := Writes{resource: last}
+	for other, write := range w {
+		if other != resource {
+			with[other] = write
+		}
+	}
+	return with
 }
 
 // How long a controller waits before it repeats a write that was refused. If somebody
