@@ -68,21 +68,18 @@ func (o Observed) WithChild(_ schema.GroupVersionResource, child metav1.Object, 
 type Assessment struct {
 	Observed
 
-	target      *appsv1.Deployment      // the Icecream's Deployment of the name asked for, or nil
-	old         []*appsv1.Deployment    // its Deployments of other names, sorted by name
-	inUse       *appsv1.Deployment      // the Deployment that runs its Pods, or nil
-	isRolledOut bool                    // target is: there are as many Pods as asked for, and no others
-	isComplete  bool                    // nothing is left to do for anybody
-	updated     int32                   // how many Pods are made from the spec
-	nodes       []v1alpha1.IcecreamNode // where its Pods run, sorted by name
-	memory      Memory                  // Observed.Memory with what is seen now
+	target      *appsv1.Deployment   // the Icecream's Deployment of the name asked for, or nil
+	old         []*appsv1.Deployment // its Deployments of other names, sorted by name
+	inUse       *appsv1.Deployment   // the Deployment that runs its Pods, or nil
+	isRolledOut bool                 // target is: there are as many Pods as asked for, and no others
+	isComplete  bool                 // nothing is left to do for anybody
+	updated     int32                // how many Pods are made from the spec
+	memory      Memory               // Observed.Memory with what is seen now
 }
 
 // Assess works out what is known about an Icecream.
-func Assess(o Observed) Assessment { return assess(o, placement(o)) }
-
-func assess(o Observed, nodes []v1alpha1.IcecreamNode) Assessment {
-	a := Assessment{Observed: o, nodes: nodes}
+func Assess(o Observed) Assessment {
+	a := Assessment{Observed: o}
 	if o.Named != nil && metav1.IsControlledBy(o.Named, o.Icecream) {
 		a.target = o.Named
 		a.isRolledOut = isRolledOut(o.Named)
@@ -110,7 +107,7 @@ func (a Assessment) after(out Outcome) Assessment {
 	o := a.Observed
 	o.Named = written
 	o.Owned = append(slices.Clone(a.old), written)
-	return assess(o, a.nodes)
+	return Assess(o)
 }
 
 // findInUse returns the Deployment that runs the Icecream's Pods: the one of the name

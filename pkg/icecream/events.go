@@ -1,8 +1,11 @@
 package icecream
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -15,8 +18,8 @@ type Event = children.Event
 
 // events returns what to record about the change from the present status to s, in the
 // order in which it came about; nothing if nothing has changed.
-func events(a, now Assessment, d Decision, out Outcome, s v1alpha1.IcecreamStatus) []Event {
-	return append(writeEvents(a, d, out), statusEvents(now, a.Icecream.Status, s)...)
+func events(a Assessment, d Decision, out Outcome, s v1alpha1.IcecreamStatus) []Event {
+	return append(writeEvents(a, d, out), statusEvents(a, s)...)
 }
 
 // writeEvents returns what to record about what was written.
@@ -30,16 +33,19 @@ func writeEvents(a Assessment, d Decision, out Outcome) []Event {
 	return recorded
 }
 
-// statusEvents returns what to record about a change of the status.
-func statusEvents(now Assessment, before, s v1alpha1.IcecreamStatus) (recorded []Event) {
+// statusEvents returns what to record about the change from the present status to s.
+func statusEvents(a Assessment, s v1alpha1.IcecreamStatus) (recorded []Event) {
+	before := a.Icecream.Status
 	record := func(eventType, reason, action, note string) {
 		recorded = append(recorded, children.StatusEvent(eventType, reason, action, note))
 	}
-	hasMoved := before.DeploymentName != s.DeploymentName || !equality.Semantic.DeepEqual(podCounts(before.Nodes), podCounts(s.Nodes))
+	hasMoved := before.DeploymentName != s.DeploymentName || !isSamePlacement(before.Nodes, s.Nodes)
 	if hasMoved && len(s.Nodes) > 0 {
 		record(corev1.EventTypeNormal, v1alpha1.ReasonScheduled, "Schedule",
-			oneLine(s.Nodes, children.MaxNote-32, ", ", func(n v1alpha1.IcecreamNode) string { return pods(n.Pods) + " on " + n.Name }))
-		recorded[0].Log = &children.Line{Message: "Placement changed", Values: []any{"placement", roster(now)}}
+			oneLine(s.Nodes, children.MaxNote-32, ", ", func(line []byte, n v1alpha1.IcecreamNode) []byte {
+				return fmt.Appendf(line, "%s on %s", pods(n.Pods), n.Name)
+			}))
+		recorded[0].Log = &children.Line{Message: "Placement changed", Values: []any{"placement", roster(a)}}
 	}
 	isNew := before.ObservedGeneration != s.ObservedGeneration
 	was := meta.FindStatusCondition(before.Conditions, v1alpha1.ConditionReady)
@@ -51,6 +57,12 @@ func statusEvents(now Assessment, before, s v1alpha1.IcecreamStatus) (recorded [
 		record(corev1.EventTypeWarning, is.Reason, "Sync", is.Message)
 	}
 	return recorded
+}
+
+// isSamePlacement reports whether as many Pods are on the same nodes, in whatever order,
+// ready or not.
+func isSamePlacement(a, b []v1alpha1.IcecreamNode) bool {
+	return slices.Equal(a, b) || maps.Equal(podCounts(a), podCounts(b))
 }
 
 // podCounts returns how many Pods each node has, ready or not.

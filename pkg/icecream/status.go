@@ -2,13 +2,13 @@ package icecream
 
 import (
 	"fmt"
-	"iter"
-	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -35,7 +35,7 @@ func Status(before, now Assessment, d Decision, out Outcome) (v1alpha1.IcecreamS
 	}
 	s := v1alpha1.IcecreamStatus{
 		ObservedGeneration: before.Icecream.Generation,
-		Conditions:         present.DeepCopy().Conditions,
+		Conditions:         slices.Clone(present.Conditions),
 	}
 	s.UpdatedReplicas = now.updated
 	if used := now.inUse; used != nil {
@@ -43,27 +43,38 @@ func Status(before, now Assessment, d Decision, out Outcome) (v1alpha1.IcecreamS
 		s.Replicas = used.Status.Replicas
 		s.ReadyReplicas = used.Status.ReadyReplicas
 		s.AvailableReplicas = used.Status.AvailableReplicas
-		s.Selector = metav1.FormatLabelSelector(used.Spec.Selector)
+		s.Selector = selectorOf(used)
 	}
-	s.NodeCount = int32(len(now.nodes))
-	s.Nodes = slices.Clone(now.nodes[:min(len(now.nodes), maxNodes)])
-	s.Placement = summary(now.nodes)
+	nodes := placement(before.Observed)
+	s.NodeCount = int32(len(nodes))
+	s.Nodes = nodes[:min(len(nodes), maxNodes)]
+	s.Placement = summary(nodes)
 	now.conclude(d, out).SetOn(&s.Conditions, s.ObservedGeneration, before.Now)
-	return s, events(before, now, d, out, s)
+	return s, events(before, d, out, s)
 }
 
 // roster says which Pods of the Icecream run on which nodes, in one line of
 // bounded length for a log: "node-1: a, b; node-3: c".
 func roster(a Assessment) string {
-	names := map[string][]string{}
-	for pod := range placed(a.Observed) {
-		names[pod.Node] = append(names[pod.Node], pod.Name)
+	names, ours := map[string][]string{}, deploymentLabels(a.Observed)
+	for _, pod := range a.Pods {
+		if pod.isPlaced(ours) {
+			names[pod.Node] = append(names[pod.Node], pod.Name)
+		}
 	}
-	line := oneLine(a.nodes, maxRoster, "; ", func(n v1alpha1.IcecreamNode) string {
+	line := oneLine(placement(a.Observed), maxRoster, "; ", func(line []byte, n v1alpha1.IcecreamNode) []byte {
 		slices.Sort(names[n.Name])
-		return n.Name + ": " + strings.Join(names[n.Name], ", ")
+		return fmt.Appendf(line, "%s: %s", n.Name, strings.Join(names[n.Name], ", "))
 	})
 	return text.Clip(line, maxRoster)
+}
+
+// selectorOf returns the label selector of a Deployment's Pods in its string form.
+func selectorOf(d *appsv1.Deployment) string {
+	if s := d.Spec.Selector; s != nil && len(s.MatchLabels) > 0 && len(s.MatchExpressions) == 0 {
+		return labels.Set(s.MatchLabels).String() // at a fraction of the cost of the general case
+	}
+	return metav1.FormatLabelSelector(d.Spec.Selector)
 }
 
 // conclude returns what the conditions are to say. The first case that applies is the
@@ -104,67 +115,74 @@ func available(d *appsv1.Deployment, updated int32) string {
 	}
 }
 
-// placed are the Pods of the Icecream's Deployments that have a node. A Deployment
+// deploymentLabels returns the values of LabelDeployment of the Icecream's Deployments. One
 // that has lost its owner reference, and is about to be adopted, is one of them.
-func placed(o Observed) iter.Seq[Pod] {
-	ours := map[string]bool{}
+func deploymentLabels(o Observed) []string {
+	ours := make([]string, 0, len(o.Owned)+1)
 	for _, d := range o.Owned {
-		ours[text.LabelValue(d.Name)] = true
+		ours = append(ours, text.LabelValue(d.Name))
 	}
 	if o.Named != nil && isOrphan(o.Icecream, o.Named) {
-		ours[text.LabelValue(o.Named.Name)] = true
+		ours = append(ours, text.LabelValue(o.Named.Name))
 	}
-	return func(yield func(Pod) bool) {
-		for _, pod := range o.Pods {
-			if pod.Node != "" && ours[pod.Deployment] && !yield(pod) {
-				return
-			}
-		}
-	}
+	return ours
 }
 
-// placement counts these Pods by node, sorted by name.
+// isPlaced reports whether a Pod is one of these Deployments' and has a node.
+func (p Pod) isPlaced(deployments []string) bool {
+	return p.Node != "" && slices.Contains(deployments, p.Deployment)
+}
+
+// placement counts the Icecream's Pods that have a node by node, sorted by name.
 func placement(o Observed) []v1alpha1.IcecreamNode {
-	byName := map[string]*v1alpha1.IcecreamNode{}
-	for pod := range placed(o) {
-		node := byName[pod.Node]
-		if node == nil {
-			node = &v1alpha1.IcecreamNode{Name: pod.Node}
-			byName[pod.Node] = node
+	nodes, ours := make([]v1alpha1.IcecreamNode, 0, len(o.Pods)), deploymentLabels(o)
+	for _, pod := range o.Pods {
+		if !pod.isPlaced(ours) {
+			continue
 		}
-		node.Pods++
+		node := v1alpha1.IcecreamNode{Name: pod.Node, Pods: 1}
 		if pod.Ready {
-			node.ReadyPods++
+			node.ReadyPods = 1
+		}
+		nodes = append(nodes, node)
+	}
+	slices.SortFunc(nodes, func(a, b v1alpha1.IcecreamNode) int { return strings.Compare(a.Name, b.Name) })
+	merged := nodes[:0]
+	for _, node := range nodes {
+		if last := len(merged) - 1; last >= 0 && merged[last].Name == node.Name {
+			merged[last].Pods += node.Pods
+			merged[last].ReadyPods += node.ReadyPods
+		} else {
+			merged = append(merged, node)
 		}
 	}
-	var nodes []v1alpha1.IcecreamNode
-	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		nodes = append(nodes, *byName[name])
-	}
-	return nodes
+	return merged
 }
 
 // summary returns the placement in one line of bounded length: "a (2), b (1), 7 more".
 func summary(nodes []v1alpha1.IcecreamNode) string {
-	return oneLine(nodes, maxPlacement, ", ", func(n v1alpha1.IcecreamNode) string { return fmt.Sprintf("%s (%d)", n.Name, n.Pods) })
+	return oneLine(nodes, maxPlacement, ", ", func(line []byte, n v1alpha1.IcecreamNode) []byte {
+		line = append(append(line, n.Name...), " ("...)
+		return append(strconv.AppendInt(line, int64(n.Pods), 10), ')')
+	})
 }
 
-// oneLine joins what say returns about each node as long as the line stays within limit,
+// oneLine joins what say appends about each node as long as the line stays within limit,
 // and ends with how many nodes were left out.
-func oneLine(nodes []v1alpha1.IcecreamNode, limit int, separator string, say func(v1alpha1.IcecreamNode) string) string {
-	var line strings.Builder
+func oneLine(nodes []v1alpha1.IcecreamNode, limit int, separator string, say func([]byte, v1alpha1.IcecreamNode) []byte) string {
+	line := make([]byte, 0, 128)
 	for i, node := range nodes {
-		next := say(node)
-		if i > 0 && line.Len()+len(next) > limit {
-			fmt.Fprintf(&line, "%s%d more", separator, len(nodes)-i)
+		end := len(line)
+		if i > 0 {
+			line = append(line, separator...)
+		}
+		line = say(line, node)
+		if i > 0 && len(line)-len(separator) > limit {
+			line = fmt.Appendf(line[:end], "%s%d more", separator, len(nodes)-i)
 			break
 		}
-		if i > 0 {
-			line.WriteString(separator)
-		}
-		line.WriteString(next)
 	}
-	return line.String()
+	return string(line)
 }
 
 // pods returns a number of Pods in words.
@@ -172,5 +190,5 @@ func pods(n int32) string {
 	if n == 1 {
 		return "1 Pod"
 	}
-	return fmt.Sprintf("%d Pods", n)
+	return strconv.Itoa(int(n)) + " Pods"
 }
