@@ -124,6 +124,11 @@ test-fork: local-cluster ## Make forks by hostile names, update one, and run one
 test-fork-guide: local-cluster ## Build and run the controller that docs/fork.md walks through
 	$(call go_test,hack/tools) -count=1 -timeout 25m ./guide
 
+# For example: BENCHFLAGS='-runs=1 -icecreams=100'
+.PHONY: bench
+bench: local-cluster ## Measure the controller next to a twin on controller-runtime
+	go -C test run ./bench $(BENCHFLAGS)
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz test for FUZZTIME (10s)
 	@for package in $$(go list . ./cmd/... ./pkg/...); do \

@@ -91,7 +91,11 @@ func print(programs []*program, measured map[string]map[string][]float64, size i
 			fmt.Printf(" %s |", round(median(measured[row][p.name])))
 		}
 		ours, twin := median(measured[row][programs[0].name]), median(measured[row][programs[len(programs)-1].name])
-		fmt.Printf(" %s |\n", round(ours/twin))
+		if twin > 0 {
+			fmt.Printf(" %s |\n", round(ours/twin))
+		} else {
+			fmt.Println("  |")
+		}
 	}
 }
 
@@ -106,6 +110,9 @@ func round(figure float64) string {
 }
 
 func median(figures []float64) float64 {
+	if len(figures) == 0 {
+		return 0
+	}
 	sorted := slices.Sorted(slices.Values(figures))
 	n := len(sorted)
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
