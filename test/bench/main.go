@@ -3,6 +3,11 @@
 //
 //	make bench
 //
+// With -source=synthetic, it measures them at sizes that a control plane on one machine
+// cannot hold, against package source:
+//
+//	cd test && go run ./bench -source=synthetic -icecreams=10000 -pods=10
+//
 // Ratios within one run say more than the figures themselves: on another machine, or next
 // to other work, all of them change together.
 package main
@@ -13,11 +18,13 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"os/signal"
 	"slices"
 	"strings"
 
+	"nicoleh.io/k8s-controller/test/bench/source"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
@@ -37,18 +44,36 @@ type program struct {
 	module, dir     string
 	flags           []string
 	account, binary string
+	// metrics is the flag for the address to serve metrics on by plain HTTP.
+	metrics string
+	// elects reports whether the program has the flag -leader-elect.
+	elects bool
 }
 
 func run(ctx context.Context) (err error) {
+	var c source.Config
+	from := flag.String("source", "cluster", "What the programs run against: a local \"cluster\", or an API server with \"synthetic\" objects at rest.")
 	runs := flag.Int("runs", 3, "How often each program is measured; the table shows medians.")
-	size := flag.Int("icecreams", 300, "Number of Icecreams.")
+	flag.IntVar(&c.Icecreams, "icecreams", 300, "Number of Icecreams.")
+	flag.IntVar(&c.Pods, "pods", 0, "Number of Pods of each Icecream. Synthetic only.")
+	flag.IntVar(&c.Others, "others", 0, "Number of Deployments that are no Icecream's, with a Pod each. Synthetic only.")
+	settle := flag.Duration("settle", 0, "How long to wait, once a program is at rest, before its memory is read. The Go runtime collects garbage after two minutes at the latest. Synthetic only.")
+	failover := flag.Bool("failover", false, "Also measure what happens when a leader ends. Synthetic only.")
 	only := flag.String("only", "", "Measure only the program of this name.")
 	flag.Parse()
 	programs := []*program{
-		{name: "ours", module: ".", dir: ".", flags: []string{"-leader-elect=false", "-bind-address=127.0.0.1:0", "-workers=8"}, account: lab.ServiceAccount},
-		{name: "twin", module: "test", dir: "./bench/twin", flags: []string{"-workers=8"}, account: "twin"},
+		{name: "ours", module: ".", dir: ".", flags: []string{"-leader-elect=false", "-bind-address=127.0.0.1:0", "-workers=8"}, account: lab.ServiceAccount, metrics: "-insecure-bind-address", elects: true},
+		{name: "twin", module: "test", dir: "./bench/twin", flags: []string{"-workers=8"}, account: "twin", metrics: "-metrics-bind-address"},
 	}
 	programs = slices.DeleteFunc(programs, func(p *program) bool { return *only != "" && p.name != *only })
+	measure := func(p *program) (map[string]float64, error) { return measure(ctx, p, c.Icecreams) }
+	switch *from {
+	case "cluster":
+	case "synthetic":
+		measure = func(p *program) (map[string]float64, error) { return measureSynthetic(ctx, p, c, *settle, *failover) }
+	default:
+		return fmt.Errorf("-source=%s is neither cluster nor synthetic", *from)
+	}
 	for _, p := range programs {
 		binary, remove, err := lab.Build(ctx, p.module, p.dir, "-ldflags=-s -w")
 		if err != nil {
@@ -61,7 +86,7 @@ func run(ctx context.Context) (err error) {
 	for i := range *runs {
 		for _, p := range programs {
 			fmt.Fprintf(os.Stderr, "run %d of %d: %s\n", i+1, *runs, p.name)
-			figures, err := measure(ctx, p, *size)
+			figures, err := measure(p)
 			if err != nil {
 				return fmt.Errorf("%s: %w", p.name, err)
 			}
@@ -73,14 +98,18 @@ func run(ctx context.Context) (err error) {
 			}
 		}
 	}
-	print(programs, measured, *size)
+	print(programs, measured, c)
 	return nil
 }
 
 // print prints the table: a row for each figure, with its median for each program, and the
 // ratio of the first program to the last.
-func print(programs []*program, measured map[string]map[string][]float64, size int) {
-	fmt.Printf("| %d Icecreams |", size)
+func print(programs []*program, measured map[string]map[string][]float64, c source.Config) {
+	fmt.Printf("| %d Icecreams", c.Icecreams)
+	if c.Pods > 0 {
+		fmt.Printf(", %d Pods", c.Icecreams*c.Pods)
+	}
+	fmt.Print(" |")
 	for _, p := range programs {
 		fmt.Printf(" %s |", p.name)
 	}
@@ -101,6 +130,8 @@ func print(programs []*program, measured map[string]map[string][]float64, size i
 
 func round(figure float64) string {
 	switch {
+	case math.IsNaN(figure):
+		return "–"
 	case figure == float64(int64(figure)) || figure >= 100:
 		return fmt.Sprintf("%.0f", figure)
 	case figure >= 10:
@@ -109,9 +140,10 @@ func round(figure float64) string {
 	return fmt.Sprintf("%.2f", figure)
 }
 
+// median returns the median of some figures; NaN if there are none.
 func median(figures []float64) float64 {
 	if len(figures) == 0 {
-		return 0
+		return math.NaN()
 	}
 	sorted := slices.Sorted(slices.Values(figures))
 	n := len(sorted)

@@ -15,6 +15,7 @@ type usage struct {
 	// Resident memory in bytes: all of it, and the part that is pages of files, which is
 	// mostly the program itself.
 	resident, files int64
+	peak            int64 // the most resident memory so far
 }
 
 // ticks is the number of clock ticks per second in /proc, on every Linux that Go runs on.
@@ -46,6 +47,8 @@ func usageOf(pid int) (u usage, err error) {
 		switch name {
 		case "VmRSS":
 			u.resident = kB * 1024
+		case "VmHWM":
+			u.peak = kB * 1024
 		case "RssFile":
 			u.files = kB * 1024
 		}

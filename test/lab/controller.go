@@ -104,21 +104,20 @@ func (l *Lab) NewController(ctx context.Context, namespace, account string, flag
 // NewControllerWith returns a controller with the given flags. The controller has no
 // kubeconfig unless a flag names one. NewControllerWith does not start the controller.
 func (l *Lab) NewControllerWith(flags ...string) *Controller {
-	number := lastNumber.Add(1)
-	return &Controller{
-		number: number,
-		binary: l.binary,
-		args:   append([]string{alone, "-bind-address="}, flags...),
-		log:    filepath.Join(l.Dir(), fmt.Sprintf("k8s-controller-%d.log", number)),
-	}
+	return l.NewProgram(l.binary, append([]string{alone, "-bind-address="}, flags...)...)
 }
 
 // NewProgram returns another program that can be started and stopped like a controller,
 // with exactly the given flags. It does not start the program.
 func (l *Lab) NewProgram(binary string, flags ...string) *Controller {
-	c := l.NewControllerWith()
-	c.binary, c.args = binary, flags
-	return c
+	return NewProgram(l.Dir(), binary, flags...)
+}
+
+// NewProgram is [Lab.NewProgram] for a program that needs no cluster of its own, and has its
+// log in dir.
+func NewProgram(dir, binary string, flags ...string) *Controller {
+	number := lastNumber.Add(1)
+	return &Controller{number: number, binary: binary, args: flags, log: filepath.Join(dir, fmt.Sprintf("k8s-controller-%d.log", number))}
 }
 
 // Launch starts the process.
@@ -209,12 +208,17 @@ func (c *Controller) Stop(t testing.TB) {
 // Kill ends the controller by SIGKILL, as a crash would.
 func (c *Controller) Kill(t testing.TB) {
 	t.Helper()
-	if c.process == nil {
-		t.Fatal("the controller is not running")
-	}
-	if err := c.kill(syscall.SIGKILL); err != nil {
+	if err := c.Crash(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Crash is Kill outside of a test.
+func (c *Controller) Crash() error {
+	if c.process == nil {
+		return errors.New("the controller is not running")
+	}
+	return c.kill(syscall.SIGKILL)
 }
 
 // Starts returns how many times the controller has been started.

@@ -3,6 +3,7 @@ package source
 import (
 	"fmt"
 	"reflect"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,13 +23,16 @@ type object interface {
 // fieldManagerOf returns what tracks the owners of fields in the API server, for a kind and
 // a subresource, which is empty for the object itself.
 func fieldManagerOf(kind schema.GroupVersionKind, subresource string) (*managedfields.FieldManager, error) {
-	converter := applyconfigurations.NewTypeConverter(all)
+	converter := builtInTypes()
 	if !isBuiltIn(kind) {
 		// Without a schema, a list is one field.
 		converter = managedfields.NewDeducedTypeConverter()
 	}
 	return managedfields.NewDefaultFieldManager(converter, all, noDefaults{}, all, kind, kind.GroupVersion(), subresource, nil)
 }
+
+// builtInTypes returns a converter for all types of Kubernetes, which is slow to make.
+var builtInTypes = sync.OnceValue(func() managedfields.TypeConverter { return applyconfigurations.NewTypeConverter(all) })
 
 // noDefaults leaves objects as they are: samples have all defaults.
 type noDefaults struct{}

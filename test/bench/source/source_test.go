@@ -126,9 +126,14 @@ func TestObjectsHaveNoTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, text := range []string{pods.String(), deployments.String(), cmp.Diff(nil, icecreams)} {
-		if strings.Contains(text, "~") {
-			t.Errorf("a token is left: %s", text)
+		for _, token := range tokens {
+			if strings.Contains(text, token.text) {
+				t.Errorf("%s is left: %s", token.text, text)
+			}
 		}
+	}
+	if got, want := icecreams.Items[0].Status.Selector, icecream.LabelIcecream+"="+icecreams.Items[0].Name; !strings.Contains(got, want) {
+		t.Errorf("the selector is %q, want %q in it", got, want)
 	}
 	if len(pods.Items) != 7 || pods.Items[6].Labels[icecream.LabelIcecream] != icecreams.Items[2].Name {
 		t.Errorf("the seventh Pod is not the third Icecream's")

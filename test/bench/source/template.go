@@ -13,7 +13,7 @@ type numbers struct {
 
 // Tokens stand for numbers in sample objects. Each has as many bytes as the digits that
 // replace it, so that the encoding of an object is that of the sample with other digits,
-// whatever the encoding.
+// whatever the encoding. Tokens are valid in names and labels, and occur nowhere else.
 var tokens = []struct {
 	text string
 	of   func(numbers) int
@@ -25,10 +25,10 @@ var tokens = []struct {
 }
 
 const (
-	tokenIcecream  = "~iiiiiii"
-	tokenNamespace = "~sss"
-	tokenNodes     = "~gg"
-	tokenVersion   = "~vvvvvvvvv"
+	tokenIcecream  = "qiiiiiiq"
+	tokenNamespace = "qssq"
+	tokenNodes     = "qgq"
+	tokenVersion   = "qvvvvvvvvq"
 )
 
 const (

@@ -49,6 +49,7 @@ func main() {
 
 func run(ctx context.Context) error {
 	workers := flag.Int("workers", 1, "Number of workers.") // -kubeconfig is controller-runtime's
+	address := flag.String("metrics-bind-address", "127.0.0.1:0", "The host:port to serve metrics on.")
 	flag.Parse()
 	config, err := ctrl.GetConfig()
 	if err != nil {
@@ -68,7 +69,7 @@ func run(ctx context.Context) error {
 	klog.InfoS("Starting")
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:  all,
-		Metrics: metricsserver.Options{BindAddress: "127.0.0.1:0"},
+		Metrics: metricsserver.Options{BindAddress: *address},
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject:         map[client.Object]cache.ByObject{&corev1.Pod{}: {Label: isOurs}},
@@ -200,11 +201,22 @@ func setStatus(ice *v1alpha1.Icecream, d *appsv1.Deployment, pods []corev1.Pod) 
 	wanted := *d.Spec.Replicas
 	condition := metav1.Condition{
 		Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonProgressing, ObservedGeneration: ice.Generation,
-		Message: fmt.Sprintf("%d of %d available", d.Status.AvailableReplicas, wanted),
+		Message: message(d.Status.AvailableReplicas, wanted),
 	}
 	isRolledOut := d.Status.ObservedGeneration >= d.Generation && d.Status.UpdatedReplicas == wanted && d.Status.AvailableReplicas == wanted
 	if isRolledOut && ready == wanted {
 		condition.Status, condition.Reason = metav1.ConditionTrue, v1alpha1.ReasonAvailable
 	}
 	meta.SetStatusCondition(&s.Conditions, condition)
+}
+
+// message says the same as the controller does, so that both leave the same statuses alone.
+func message(available, wanted int32) string {
+	switch wanted {
+	case 0:
+		return "Scaled to zero"
+	case 1:
+		return fmt.Sprintf("%d of 1 Pod available", available)
+	}
+	return fmt.Sprintf("%d of %d Pods available", available, wanted)
 }
