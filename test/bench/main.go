@@ -98,13 +98,13 @@ func run(ctx context.Context) (err error) {
 			}
 		}
 	}
-	print(programs, measured, c)
+	printTable(programs, measured, c)
 	return nil
 }
 
-// print prints the table: a row for each figure, with its median for each program, and the
-// ratio of the first program to the last.
-func print(programs []*program, measured map[string]map[string][]float64, c source.Config) {
+// printTable prints a row for each figure, with its median for each program, and the ratio
+// of the first program to the last.
+func printTable(programs []*program, measured map[string]map[string][]float64, c source.Config) {
 	fmt.Printf("| %d Icecreams", c.Icecreams)
 	if c.Pods > 0 {
 		fmt.Printf(", %d Pods", c.Icecreams*c.Pods)

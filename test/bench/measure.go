@@ -103,7 +103,8 @@ func start(ctx context.Context, l *lab.Lab, p *program) (*lab.Controller, error)
 	}
 	c := l.NewProgram(p.binary, append([]string{"-kubeconfig=" + kubeconfig}, p.flags...)...)
 	c.User = "system:serviceaccount:" + namespace + ":" + p.account
-	return c, c.Launch()
+	err = c.Launch()
+	return c, err
 }
 
 // empty measures the program while there is nothing to do.

@@ -1,7 +1,7 @@
 package source
 
 import (
-	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -107,16 +107,13 @@ func ignoreClosed(error) error { return nil }
 
 // fail responds with an error, and returns its code.
 func fail(w http.ResponseWriter, err error) int {
-	status := &apierrors.StatusError{}
-	if known, ok := err.(apierrors.APIStatus); ok { //nolint:errorlint // the errors of this package are not wrapped
-		status.ErrStatus = known.Status()
-	} else {
-		status = apierrors.NewBadRequest(err.Error())
+	status := apierrors.NewBadRequest(err.Error()).Status()
+	if known := apierrors.APIStatus(nil); errors.As(err, &known) {
+		status = known.Status()
 	}
-	status.ErrStatus.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
-	code := int(cmp.Or(status.ErrStatus.Code, http.StatusInternalServerError))
-	_ = format{SerializerInfo: mediaType("application/json")}.respond(w, code, &status.ErrStatus)
-	return code
+	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+	_ = format{SerializerInfo: mediaType("application/json")}.respond(w, int(status.Code), &status)
+	return int(status.Code)
 }
 
 func notFound(c *collection, name string) error {

@@ -63,7 +63,8 @@ func newSamples(pods int) (samples, error) {
 	now, _ := icecream.Remember(known, decision, icecream.Outcome{})
 	s.icecream.Status, _ = icecream.Status(known, now, decision, icecream.Outcome{})
 	s.addOthers()
-	return s, s.manageFields()
+	err := s.manageFields()
+	return s, err
 }
 
 func newIcecream(pods int) *v1alpha1.Icecream {

@@ -25,6 +25,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -236,7 +237,7 @@ func (r Request) IsWrite() bool {
 func (s *Source) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.requests[:len(s.requests):len(s.requests)]
+	return slices.Clip(s.requests)
 }
 
 // Await waits for a request, and returns the first one that matches.

@@ -62,20 +62,19 @@ func (s *Source) watch(w http.ResponseWriter, r *request, ready func()) error {
 	w.WriteHeader(http.StatusOK)
 	if withInitialEvents {
 		snap := s.snapshot(r.collection)
-		from = snap.logged
-		if v.sendAll(snap) != nil {
-			return nil //nolint:nilerr // the client is gone
-		}
-		if query.Get("sendInitialEvents") == "true" && v.bookmark(snap.version, true) != nil {
-			return nil
+		from, err = snap.logged, v.sendAll(snap)
+		if err == nil && query.Get("sendInitialEvents") == "true" {
+			err = v.bookmark(snap.version, true)
 		}
 	}
-	if v.sent() != nil {
-		return nil //nolint:nilerr // the client is gone
+	if err == nil {
+		err = v.sent()
 	}
-	ready()
-	v.follow(from, query.Get("allowWatchBookmarks") == "true")
-	return nil
+	if err == nil {
+		ready()
+		v.follow(from, query.Get("allowWatchBookmarks") == "true")
+	}
+	return ignoreClosed(err)
 }
 
 // sendAll sends what a snapshot contains as initial events.
