@@ -35,10 +35,8 @@ func (t *trial) failover(ctx context.Context) (err error) {
 	ended := time.Now()
 	exited := make(chan error, 1)
 	go func() { exited <- leader.Terminate() }()
-	if err := t.takeOver(ctx, standby, ended, "10 SIGTERM until the next leader's first write, s"); err != nil {
-		return err
-	}
-	if err := <-exited; err != nil {
+	err = t.takeOver(ctx, standby, ended, "10 SIGTERM until the next leader's first write, s")
+	if err := errors.Join(err, <-exited); err != nil {
 		return err
 	}
 	if err := t.begin(ctx, leader); err != nil {

@@ -46,7 +46,7 @@ import (
 type Config struct {
 	Icecreams int // at most 10,000,000, each with a Deployment
 	Pods      int // of each Icecream, at most 250
-	Others    int // Deployments that are no Icecream's, each with a Pod
+	Others    int // Deployments that are no Icecream's, each with a Pod; at most 10,000,000
 }
 
 // Source is an API server.
@@ -67,8 +67,8 @@ type Source struct {
 
 // Start starts a server on a free port of this machine.
 func Start(config Config) (*Source, error) {
-	if config.Icecreams > 10_000_000 || config.Pods > 250 {
-		return nil, fmt.Errorf("at most 10,000,000 Icecreams with 250 Pods each, not %d with %d", config.Icecreams, config.Pods)
+	if max(config.Icecreams, config.Others) > 10_000_000 || config.Pods > 250 {
+		return nil, fmt.Errorf("too many objects: %+v", config)
 	}
 	s := &Source{config: config, changed: make(chan struct{}), recorded: make(chan struct{}), stopped: make(chan struct{})}
 	if err := s.fill(); err != nil {

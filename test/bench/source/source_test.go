@@ -27,6 +27,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned"
 	externalversions "nicoleh.io/k8s-controller/pkg/generated/informers/externalversions"
 	"nicoleh.io/k8s-controller/pkg/icecream"
+	"nicoleh.io/k8s-controller/pkg/kit/children"
 )
 
 // small is a cluster of two namespaces.
@@ -138,6 +139,41 @@ func TestObjectsHaveNoTokens(t *testing.T) {
 	}
 	if len(pods.Items) != 7 || pods.Items[6].Labels[icecream.LabelIcecream] != icecreams.Items[2].Name {
 		t.Errorf("the seventh Pod is not the third Icecream's")
+	}
+}
+
+func TestControllerHasNothingToDo(t *testing.T) {
+	for _, pods := range []int{0, 1, 12} {
+		s, config := start(t, Config{Icecreams: 3, Pods: pods})
+		kube, name := kubernetes.NewForConfigOrDie(protobuf(config)), s.Icecream(2)
+		ice, err := versioned.NewForConfigOrDie(config).SamplecontrollerV1alpha1().Icecreams(name.Namespace).Get(t.Context(), name.Name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := kube.AppsV1().Deployments(name.Namespace).Get(t.Context(), name.Name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := kube.CoreV1().Pods(name.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: icecream.LabelIcecream + "=" + name.Name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		observed := icecream.Observed{Now: time.Now(), StallAfter: time.Minute, Icecream: ice, Named: d, Owned: []*appsv1.Deployment{d}}
+		for _, pod := range list.Items {
+			if p, counts := icecream.PodOf(&pod); counts {
+				observed.Pods = append(observed.Pods, p)
+			}
+		}
+		known := icecream.Assess(observed)
+		decision := icecream.Decide(known)
+		now, _ := icecream.Remember(known, decision, icecream.Outcome{})
+		status, _ := icecream.Status(known, now, decision, icecream.Outcome{})
+		if decision.Verdict != children.Converged || len(observed.Pods) != pods {
+			t.Errorf("%d of %d Pods, and the controller would decide: %+v", len(observed.Pods), pods, decision)
+		}
+		if diff := cmp.Diff(status, ice.Status); diff != "" {
+			t.Errorf("with %d Pods, the controller would change the status: -want +got:\n%s", pods, diff)
+		}
 	}
 }
 
