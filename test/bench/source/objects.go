@@ -51,7 +51,7 @@ func newSamples(pods int) (samples, error) {
 	for i := range pods {
 		pod := newPod(s.deployment, i)
 		s.pods = append(s.pods, pod)
-		if p, counts := icecream.PodOf(pod); counts {
+		if p, counts := icecream.PodOf(icecream.CachePod(pod)); counts {
 			observed.Pods = append(observed.Pods, p)
 		}
 	}
