@@ -160,7 +160,7 @@ func TestControllerHasNothingToDo(t *testing.T) {
 		}
 		observed := icecream.Observed{Now: time.Now(), StallAfter: time.Minute, Icecream: ice, Named: d, Owned: []*appsv1.Deployment{d}}
 		for _, pod := range list.Items {
-			if p, counts := icecream.PodOf(&pod); counts {
+			if p, counts := icecream.PodOf(icecream.CachePod(&pod)); counts {
 				observed.Pods = append(observed.Pods, p)
 			}
 		}
