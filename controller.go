@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
@@ -559,10 +558,11 @@ func (c *Controller) addHandlers() error {
 	}
 	c.WaitFor(icecreams.HasSyncedChecker(), pods.HasSyncedChecker())
 	for resource, kind := range c.children {
+		follow := func(obj any) { c.followChild(resource, obj) }
 		children, err := kind.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(obj any) { c.followChild(resource, obj) },
-			UpdateFunc: func(before, after any) { c.followChild(resource, before, after) },
-			DeleteFunc: func(obj any) { c.followChild(resource, obj) },
+			AddFunc:    follow,
+			UpdateFunc: func(before, after any) { follow(before); follow(after) },
+			DeleteFunc: follow,
 		})
 		if err != nil {
 			return err
@@ -579,43 +579,26 @@ func asksForTheSame(before, after *v1alpha1.Icecream) bool {
 		before.DeletionTimestamp.Equal(after.DeletionTimestamp)
 }
 
-// followChild adds the Icecreams that a child concerns in any of these states, the last of
-// which is the present one. It is no news to the Icecream that it was written for.
-func (c *Controller) followChild(resource schema.GroupVersionResource, states ...any) {
-	concerned, version := sets.New[cache.ObjectName](), ""
-	for _, state := range states {
-		deleted, isDeleted := state.(cache.DeletedFinalStateUnknown)
-		if isDeleted {
-			state = deleted.Obj
-		}
-		child, ok := state.(metav1.Object)
-		if !ok {
-			return // deleted without ever having been seen
-		}
-		for _, ice := range c.concernedBy(resource, child) {
-			concerned.Insert(nameOf(ice))
-		}
-		if !isDeleted {
-			version = child.GetResourceVersion()
-		}
+// followChild adds the Icecream that controls the object, if there is one, and those
+// that ask for an object of its name. An object that was written here is news, too: another
+// child may have waited for it.
+func (c *Controller) followChild(resource schema.GroupVersionResource, obj any) {
+	if deleted, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = deleted.Obj
 	}
-	for name := range concerned {
-		if !c.writes.IsEcho(name, resource.GroupResource(), version) {
-			c.AddBatched(name, childPeriod)
-		}
+	child, ok := obj.(metav1.Object)
+	if !ok {
+		return // deleted without ever having been seen
 	}
-}
-
-// concernedBy returns the Icecream that controls a child, if there is one, and those that
-// ask for an object of its name.
-func (c *Controller) concernedBy(resource schema.GroupVersionResource, child metav1.Object) []*v1alpha1.Icecream {
-	found := c.icecreams.By(byChild, childKey(resource, child.GetNamespace(), child.GetName()))
+	concerned := c.icecreams.By(byChild, childKey(resource, child.GetNamespace(), child.GetName()))
 	if owner := metav1.GetControllerOfNoCopy(child); owner != nil {
 		if ice := c.icecreams.Get(child.GetNamespace(), owner.Name); ice != nil && ice.UID == owner.UID {
-			found = append(found, ice)
+			concerned = append(concerned, ice)
 		}
 	}
-	return found
+	for _, ice := range concerned {
+		c.AddBatched(nameOf(ice), childPeriod)
+	}
 }
 
 // followPod adds the Icecream whose label the Pod carries.

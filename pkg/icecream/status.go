@@ -135,7 +135,10 @@ func (p Pod) isPlaced(deployments []string) bool {
 
 // placement counts the Icecream's Pods that have a node by node, sorted by name.
 func placement(o Observed) []v1alpha1.IcecreamNode {
-	nodes, ours := slices.Grow([]v1alpha1.IcecreamNode(nil), len(o.Pods)), deploymentLabels(o)
+	if len(o.Pods) == 0 {
+		return nil
+	}
+	nodes, ours := make([]v1alpha1.IcecreamNode, 0, len(o.Pods)), deploymentLabels(o)
 	for _, pod := range o.Pods {
 		if !pod.isPlaced(ours) {
 			continue
