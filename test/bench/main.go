@@ -61,6 +61,9 @@ func run(ctx context.Context) (err error) {
 	failover := flag.Bool("failover", false, "Also measure what happens when a leader ends. Synthetic only.")
 	only := flag.String("only", "", "Measure only the program of this name.")
 	flag.Parse()
+	if c.Icecreams < 1 {
+		return fmt.Errorf("-icecreams=%d: there is nothing to measure without any", c.Icecreams)
+	}
 	programs := []*program{
 		{name: "ours", module: ".", dir: ".", flags: []string{"-leader-elect=false", "-bind-address=127.0.0.1:0", "-workers=8"}, account: lab.ServiceAccount, metrics: "-insecure-bind-address", elects: true},
 		{name: "twin", module: "test", dir: "./bench/twin", flags: []string{"-workers=8"}, account: "twin", metrics: "-metrics-bind-address"},
@@ -75,12 +78,11 @@ func run(ctx context.Context) (err error) {
 		return fmt.Errorf("-source=%s is neither cluster nor synthetic", *from)
 	}
 	for _, p := range programs {
-		binary, remove, err := lab.Build(ctx, p.module, p.dir, "-ldflags=-s -w")
-		if err != nil {
+		var remove func() error
+		if p.binary, remove, err = lab.Build(ctx, p.module, p.dir, "-ldflags=-s -w"); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, remove()) }()
-		p.binary = binary
 	}
 	measured := map[string]map[string][]float64{} // by row and program
 	for i := range *runs {

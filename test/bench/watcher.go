@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -88,45 +90,45 @@ const patience = 10 * time.Minute
 // await waits until a number of Icecreams have their Deployments, or their correct status,
 // and returns when the last was seen.
 func (w *watcher) await(ctx context.Context, what string, seen map[string]time.Time, n int) (last time.Time, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for {
-		w.mu.Lock()
-		have, changed := len(seen), w.changed
-		for _, at := range seen {
-			if at.After(last) {
-				last = at
-			}
+	err = w.until(ctx, func() error {
+		if len(seen) < n {
+			return fmt.Errorf("waiting for %s: %d of %d", what, len(seen), n)
 		}
-		w.mu.Unlock()
-		if have >= n {
-			return last, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return last, fmt.Errorf("waiting for %s: %d of %d: %w", what, have, n, context.Cause(ctx))
-		}
-	}
+		last = slices.MaxFunc(slices.Collect(maps.Values(seen)), time.Time.Compare)
+		return nil
+	})
+	return last, err
 }
 
 // awaitOne waits until one Icecream has its Deployment, or its correct status, and returns
 // when that was seen.
-func (w *watcher) awaitOne(ctx context.Context, seen map[string]time.Time, name string) (time.Time, error) {
+func (w *watcher) awaitOne(ctx context.Context, seen map[string]time.Time, name string) (at time.Time, err error) {
+	err = w.until(ctx, func() (err error) {
+		var ok bool
+		if at, ok = seen[name]; !ok {
+			err = fmt.Errorf("waiting for %s", name)
+		}
+		return err
+	})
+	return at, err
+}
+
+// until waits until check returns nil. It calls check, which may read what was seen, after
+// each change.
+func (w *watcher) until(ctx context.Context, check func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
 		w.mu.Lock()
-		at, ok := seen[name]
-		changed := w.changed
+		err, changed := check(), w.changed
 		w.mu.Unlock()
-		if ok {
-			return at, nil
+		if err == nil {
+			return nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return at, fmt.Errorf("waiting for %s: %w", name, context.Cause(ctx))
+			return fmt.Errorf("%w: %w", err, context.Cause(ctx))
 		}
 	}
 }
