@@ -164,6 +164,9 @@ func (s *Store) Clear(owner cache.ObjectName) {
 // version, is just what was last written for owner, so that there is nothing new to sync
 // owner for. It drops the record of the write. It returns false if a sync of owner waits for
 // a write to show, because that is news then.
+//
+// It is for writes that nothing follows, such as that of a status. Where one child is
+// written after another, that the last one shows is what the next one waits for.
 func (s *Store) IsEcho(owner cache.ObjectName, resource schema.GroupResource, resourceVersion string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
