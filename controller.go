@@ -69,6 +69,7 @@ type Controller struct {
 	writes   *consistency.Store
 	writing  *throttle.Limiter
 	memories sync.Map // icecream.Memory by name
+	untold   sync.Map // []children.Event by name: about writes whose report has to wait
 }
 
 // Config is what an operator can choose.
@@ -278,6 +279,7 @@ func (c *Controller) forget(name cache.ObjectName) {
 	c.writes.Clear(name)
 	c.writing.Forget(name)
 	c.memories.Delete(name)
+	c.untold.Delete(name)
 }
 
 // pace returns the decision, or the one to wait if it repeats what was refused and
@@ -417,29 +419,42 @@ func (c *Controller) write(ctx context.Context, name cache.ObjectName, d childre
 	return nil
 }
 
-// report writes the status if it differs from the present one, and then records the
-// events. What is not urgent may have to wait; the Icecream is synced again when it no
-// longer has to. Until then, only events about writes are recorded.
+// report writes the status if it differs from the present one, and then records what has
+// happened since the last report as one event. What is not urgent may have to wait; the
+// Icecream is synced again when it no longer has to. Until then, the events about writes
+// wait as well.
 func (c *Controller) report(ctx context.Context, known icecream.Assessment, status v1alpha1.IcecreamStatus, recordable []children.Event) (err error) {
 	name, reported := nameOf(known.Icecream), known.Icecream
+	if untold, ok := c.untold.LoadAndDelete(name); ok {
+		recordable = slices.Concat(untold.([]children.Event), recordable)
+	}
 	switch may := c.mayReport(reported.Status, status); {
 	case may == nil:
 		c.writing.CancelReport(name)
 	case may(name):
-		reported, err = c.writeStatus(ctx, known.Icecream, status)
-		if err != nil {
+		if reported, err = c.writeStatus(ctx, known.Icecream, status); err != nil {
+			c.tellLater(name, recordable)
 			return err
 		}
 	default:
-		recordable = slices.DeleteFunc(recordable, func(e children.Event) bool { return !e.IsWrite })
+		c.tellLater(name, recordable)
+		return nil
 	}
-	for _, event := range recordable {
+	for _, event := range children.Merge(recordable) {
 		c.recorder.Eventf(reported, nil, event.Type, event.Reason, event.Action, "%s", event.Note)
 		if event.Log != nil {
 			klog.FromContext(ctx).Info(event.Log.Message, event.Log.Values...)
 		}
 	}
 	return nil
+}
+
+// tellLater keeps the events about writes for the next report. What else there is to tell
+// follows from the status.
+func (c *Controller) tellLater(name cache.ObjectName, recordable []children.Event) {
+	if writes := slices.DeleteFunc(slices.Clone(recordable), func(e children.Event) bool { return !e.IsWrite }); len(writes) > 0 {
+		c.untold.Store(name, writes)
+	}
 }
 
 // mayReport returns what to ask before the change from one status to another is

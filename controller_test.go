@@ -40,8 +40,7 @@ const (
 	isReady      = "Ready (Available), 2 available, on node-1 (1), node-2 (1)"
 	isCreated    = "Reconciling (Progressing), 0 available, on "
 	saysCreated  = `Normal DeploymentCreated: Created Deployment "sundae"`
-	saysPlaced   = "Normal Scheduled: 1 Pod on node-1, 1 Pod on node-2"
-	saysSynced   = "Normal Synced: Icecream synced successfully"
+	saysSynced   = "Normal Synced: 1 Pod on node-1, 1 Pod on node-2; Icecream synced successfully"
 	saysOccupied = `Warning ErrResourceExists: Resource "sundae" already exists and is not managed by Icecream`
 )
 
@@ -70,7 +69,7 @@ func TestFromCreationToReadyAndThenSilence(t *testing.T) {
 		c.rollOut("sundae", "node-1", "node-2")
 		kittest.Pass(time.Second)
 		equal(t, "status", isReady, saying(c.icecream("sundae")))
-		equal(t, "events", []string{saysCreated, saysPlaced, saysSynced}, c.events())
+		equal(t, "events", []string{saysCreated, saysSynced}, c.events())
 
 		c.clear()
 		kittest.Pass(24 * time.Hour)
@@ -135,7 +134,7 @@ func TestANameThatIsTaken(t *testing.T) {
 		c.rollOut("sundae", "node-1", "node-2")
 		kittest.Pass(10 * time.Second)
 		equal(t, "status", isReady, saying(c.icecream("sundae")))
-		equal(t, "events", []string{saysOccupied, saysCreated, saysPlaced, saysSynced}, c.events())
+		equal(t, "events", []string{saysOccupied, saysCreated, saysSynced}, c.events())
 	})
 }
 
@@ -185,8 +184,7 @@ func TestARename(t *testing.T) {
 		}
 		equal(t, "events", []string{
 			`Normal DeploymentCreated: Created Deployment "cone"`,
-			`Normal DeploymentRenamed: Renamed Deployment "sundae" to "cone"`,
-			saysSynced,
+			`Normal Synced: Renamed Deployment "sundae" to "cone"; 1 Pod on node-1, 1 Pod on node-2; Icecream synced successfully`,
 		}, told)
 		equal(t, "deletions", 1, c.writes()["delete deployments"])
 	})
@@ -280,7 +278,7 @@ func TestOwnWritesAreWaitedFor(t *testing.T) {
 		kittest.Pass(9 * time.Minute) // the longest back-off is a minute, and the Deployment controller may take ten
 		equal(t, "replicas", 4, *c.deployment("sundae").Spec.Replicas)
 		equal(t, "writes", map[string]int{"create deployments": 1, "patch deployments": 1, "update icecreams status": 1}, c.writes())
-		equal(t, "events", []string{saysCreated, `Normal DeploymentUpdated: Updated Deployment "sundae"`}, c.events())
+		equal(t, "events", []string{`Normal DeploymentUpdated: Created Deployment "sundae"; Updated Deployment "sundae"`}, c.events())
 	})
 }
 
@@ -693,7 +691,7 @@ func TestARenameIsToldOnceEvenWhenTheCacheTrails(t *testing.T) {
 		kittest.Pass(10 * time.Second)
 		c.release(deploymentsGVR)
 		kittest.Pass(time.Minute)
-		equal(t, "times told", 1, strings.Count(strings.Join(c.events(), "\n"), "DeploymentRenamed"))
+		equal(t, "times told", 1, strings.Count(strings.Join(c.events(), "\n"), `Renamed Deployment "sundae" to "cone"`))
 	})
 }
 

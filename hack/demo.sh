@@ -147,7 +147,7 @@ say '' "The UID was ${before}," "and now it is ${after}:"
 [[ ${after} != "${before}" ]] || fail "the Deployment is the one that was deleted"
 say "The controller has created another Deployment of the same name."
 show kubectl get icecreams -o wide
-recorded DeploymentCreated 2
+recorded Synced 3
 show kubectl events --for="${ice}"
 
 finished=yes

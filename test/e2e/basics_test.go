@@ -96,18 +96,20 @@ spec:
 
 	n.Eventually(t, "the events have been recorded", func(context.Context) error {
 		var recorded []string
+		notes := ""
 		for _, event := range n.Events(t, "vanilla") {
 			recorded = append(recorded, event.Type+" "+event.Reason)
-			if event.Reason == "Synced" && event.Note != "Icecream synced successfully" {
-				t.Errorf("event Synced says %q", event.Note)
-			}
+			notes += event.Note + "\n"
 			if event.ReportingController == "" || event.Regarding.UID != ice.UID {
 				t.Errorf("event %s was reported by %q about UID %q", event.Reason, event.ReportingController, event.Regarding.UID)
 			}
 		}
-		for _, event := range []string{"Normal DeploymentCreated", "Normal Scheduled", "Normal Synced"} {
-			if !slices.Contains(recorded, event) {
-				return fmt.Errorf("there is no event %q among %q", event, recorded)
+		if !slices.Contains(recorded, "Normal Synced") {
+			return fmt.Errorf("there is no event Synced among %q", recorded)
+		}
+		for _, words := range []string{`Created Deployment "scoop"`, "on node-", "Icecream synced successfully"} {
+			if !strings.Contains(notes, words) {
+				return fmt.Errorf("nothing says %q among:\n%s", words, notes)
 			}
 		}
 		return nil

@@ -9,8 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
 // The garbage collector deletes an Icecream together with its Deployment. The order in
@@ -88,7 +86,7 @@ func TestOrphanedDeploymentIsAdoptedByTheNextOfTheName(t *testing.T) {
 	if diff := cmp.Diff(pods, podUIDs(n.LivePods(t))); diff != "" {
 		t.Errorf("the Pods have changed (-before +now):\n%s", diff)
 	}
-	eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonDeploymentAdopted, `Adopted Deployment "scoop"`)
+	eventuallyTold(t, n, "vanilla", `Adopted Deployment "scoop"`, 1)
 	if written := steps(deploymentWrites(t, n, began)); !cmp.Equal(written, []string{"patch scoop"}) {
 		t.Errorf("the adoption took these requests: %q", written)
 	}
@@ -134,7 +132,7 @@ func TestOwnerReferenceIsPutBack(t *testing.T) {
 		}
 		return nil
 	})
-	eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonDeploymentAdopted, `Adopted Deployment "vanilla"`)
+	eventuallyTold(t, n, "vanilla", `Adopted Deployment "vanilla"`, 1)
 	n.EventuallyReady(t, "vanilla")
 	now := n.Deployment(t, "vanilla")
 	if diff := cmp.Diff(deployment.OwnerReferences, now.OwnerReferences); diff != "" || now.UID != deployment.UID {

@@ -128,14 +128,14 @@ func TestNodeThatIsNotReadyLosesItsPods(t *testing.T) {
 	n.Kubectl(t, "uncordon", nodes[1])
 	n.Kubectl(t, "annotate", "node", nodes[0], cluster.ReadyAnnotation+"=False")
 	eventuallyOnNodes(t, n, "vanilla", v1alpha1.IcecreamNode{Name: nodes[1], Pods: 2, ReadyPods: 2})
-	eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonScheduled, "2 Pods on "+nodes[1])
+	eventuallyTold(t, n, "vanilla", "2 Pods on "+nodes[1], 1)
 	requirePlacementLogged(t, n, "vanilla", nodes[1], n.LivePods(t))
 }
 
 func TestNodeThatFailsItsPodsAndIsDrained(t *testing.T) {
 	t.Parallel()
 	n, nodes := runOnFirstOfTwo(t)
-	eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonScheduled, "2 Pods on "+nodes[0])
+	eventuallyTold(t, n, "vanilla", "2 Pods on "+nodes[0], 1)
 	requirePlacementLogged(t, n, "vanilla", nodes[0], n.LivePods(t))
 
 	// The node controller does this to Pods whose kubelet has stopped reporting.
@@ -157,7 +157,7 @@ func TestNodeThatFailsItsPodsAndIsDrained(t *testing.T) {
 	n.Kubectl(t, "uncordon", nodes[1])
 	n.Kubectl(t, "drain", nodes[0], "--ignore-daemonsets", "--timeout=120s")
 	eventuallyOnNodes(t, n, "vanilla", v1alpha1.IcecreamNode{Name: nodes[1], Pods: 2, ReadyPods: 2})
-	eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonScheduled, "2 Pods on "+nodes[1])
+	eventuallyTold(t, n, "vanilla", "2 Pods on "+nodes[1], 1)
 	requirePlacementLogged(t, n, "vanilla", nodes[1], n.LivePods(t))
 }
 
@@ -219,7 +219,7 @@ func TestPodThatIsDeletedOrEvicted(t *testing.T) {
 			if ice := n.Icecream(t, "vanilla"); ice.Status.Placement != fmt.Sprintf("%s (2), %s (1)", nodes[0], nodes[1]) || ice.Status.NodeCount != 2 {
 				t.Errorf("the status is %+v", ice.Status)
 			}
-			eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonScheduled, fmt.Sprintf("2 Pods on %s, 1 Pod on %s", nodes[0], nodes[1]))
+			eventuallyTold(t, n, "vanilla", fmt.Sprintf("2 Pods on %s, 1 Pod on %s", nodes[0], nodes[1]), 1)
 			moved := slices.DeleteFunc(n.LivePods(t), func(pod corev1.Pod) bool { return pod.Spec.NodeName != nodes[1] })
 			requirePlacementLogged(t, n, "vanilla", nodes[1], moved)
 		})

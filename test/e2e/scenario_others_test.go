@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
@@ -201,10 +200,7 @@ func TestWhatOthersChangeIsRepaired(t *testing.T) {
 				return nil
 			})
 			n.EventuallyReady(t, "vanilla")
-			eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonDeploymentUpdated, `Updated Deployment "vanilla"`)
-			if got := eventNotes(t, n, "vanilla", v1alpha1.ReasonDeploymentUpdated); len(got) != 1 {
-				t.Errorf("the events DeploymentUpdated say %q, want one event", got)
-			}
+			eventuallyTold(t, n, "vanilla", `Updated Deployment "vanilla"`, 1)
 			if written := steps(deploymentWrites(t, n, began)); !cmp.Equal(written, []string{"patch vanilla"}) {
 				t.Errorf("the repair took these requests: %q", written)
 			}
@@ -410,12 +406,7 @@ func TestDeploymentThatIsDeletedIsMadeAgain(t *testing.T) {
 			if written := steps(deploymentWrites(t, n, began).Where(isAccepted)); !cmp.Equal(written, []string{"create vanilla"}) {
 				t.Errorf("the re-creation took these requests: %q", written)
 			}
-			n.Eventually(t, "there are two events DeploymentCreated", func(context.Context) error {
-				if got := eventNotes(t, n, "vanilla", v1alpha1.ReasonDeploymentCreated); len(got) != 2 {
-					return fmt.Errorf("the events say %q", got)
-				}
-				return nil
-			})
+			eventuallyTold(t, n, "vanilla", `Created Deployment "vanilla"`, 2)
 		})
 	}
 }

@@ -87,8 +87,8 @@ func TestRenameMakesTheNewBeforeItDropsTheOld(t *testing.T) {
 	if ice.Status.DeploymentName != "cup" || ice.Status.Replicas != 3 {
 		t.Errorf("the status is %+v", ice.Status)
 	}
-	eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonDeploymentCreated, `Created Deployment "cup"`)
-	eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonDeploymentRenamed, `Renamed Deployment "cone" to "cup"`)
+	eventuallyTold(t, n, "vanilla", `Created Deployment "cup"`, 1)
+	eventuallyTold(t, n, "vanilla", `Renamed Deployment "cone" to "cup"`, 1)
 }
 
 func TestRenameThatIsTakenBackAtOnce(t *testing.T) {
@@ -144,7 +144,7 @@ func TestRenameThatIsTakenBackHalfway(t *testing.T) {
 			t.Errorf("at resource version %d only %d Pods were ready", c.version, got)
 		}
 	})
-	eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonDeploymentRenamed, `Renamed Deployment "cup" to "cone"`)
+	eventuallyTold(t, n, "vanilla", `Renamed Deployment "cup" to "cone"`, 1)
 }
 
 func TestRenameToAnImageThatCannotBePulled(t *testing.T) {

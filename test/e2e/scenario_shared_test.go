@@ -175,6 +175,24 @@ func eventNotes(t *testing.T, n *lab.Namespace, name, reason string) []string {
 	return found
 }
 
+// eventuallyTold waits until an Icecream has so many normal events whose message contains
+// these words. An event may be about several changes, and has the reason of the last.
+func eventuallyTold(t *testing.T, n *lab.Namespace, name, words string, times int) {
+	t.Helper()
+	n.Eventually(t, fmt.Sprintf("%q was told %d times", words, times), func(context.Context) error {
+		told, all := 0, n.Events(t, name)
+		for _, event := range all {
+			if event.Type == corev1.EventTypeNormal && strings.Contains(event.Note, words) {
+				told += lab.Occurrences(event)
+			}
+		}
+		if told != times {
+			return fmt.Errorf("it was told %d times: %+v", told, all)
+		}
+		return nil
+	})
+}
+
 // eventuallyEvent waits until an Icecream has an event of that reason whose message
 // contains these words. Events are sent after the status.
 func eventuallyEvent(t *testing.T, n *lab.Namespace, name, reason, words string) {

@@ -1,6 +1,7 @@
 package children
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -23,6 +24,8 @@ type Event struct {
 	Note   string
 	// IsWrite: it reports what was written, rather than a change of the status.
 	IsWrite bool
+	// IsApart: it is recorded by itself, as warnings are.
+	IsApart bool
 	// Log is what the log says about it; nil for nothing.
 	Log *Line
 }
@@ -45,6 +48,28 @@ func StatusEvent(eventType, reason, action, note string) Event {
 	return Event{Type: eventType, Reason: reason, Action: action, Note: text.Clip(note, MaxNote)}
 }
 
+// Merge returns the events as they are to be recorded: all normal ones as one, which has the
+// reason and the action of the last and the notes of all, and behind it those that stand
+// apart.
+func Merge(events []Event) (merged []Event) {
+	var one Event
+	var notes []string
+	for _, e := range events {
+		if e.IsApart || e.Type != corev1.EventTypeNormal {
+			merged = append(merged, e)
+			continue
+		}
+		notes = append(notes, e.Note)
+		e.Log = cmp.Or(e.Log, one.Log)
+		one = e
+	}
+	if len(notes) == 0 {
+		return merged
+	}
+	one.Note = text.Clip(strings.Join(notes, "; "), MaxNote)
+	return append([]Event{one}, merged...)
+}
+
 // Events returns what to record about the child that was written, in the order in which it
 // came about. need is what was seen before.
 func (r Rules) Events(need Need, d Decision, out Outcome) (recorded []Event) {
@@ -63,7 +88,9 @@ func (r Rules) Events(need Need, d Decision, out Outcome) (recorded []Event) {
 		recorded = append(recorded, WriteEvent(r.Reasons.Updated, "Update", "Updated %s %q", need.Kind, written.GetName()))
 	}
 	if len(drift) > 0 && !isOld {
-		recorded = append(recorded, WriteEvent(r.Reasons.Altered, "Update", "%s", altered(need.Kind, written, drift)))
+		e := WriteEvent(r.Reasons.Altered, "Update", "%s", altered(need.Kind, written, drift))
+		e.IsApart = true
+		recorded = append(recorded, e)
 	}
 	return recorded
 }
