@@ -89,6 +89,7 @@ var icecreamResource = v1alpha1.Resource("icecreams")
 const (
 	byLabel = "label" // Icecreams and Pods: by namespace and the value of the Icecream's label
 	byChild = "child" // Icecreams: by namespace, resource and name of a child that they ask for
+	// Of Icecreams, these have only those for which that is not the Icecream's name.
 	byOwner = "owner" // children: by namespace and the UID of their controller
 )
 
@@ -517,7 +518,10 @@ func (c *Controller) setUpCaches() error {
 }
 
 func labelKeys(ice *v1alpha1.Icecream) ([]string, error) {
-	return []string{key(ice.Namespace, text.LabelValue(ice.Name))}, nil
+	if value := text.LabelValue(ice.Name); value != ice.Name {
+		return []string{key(ice.Namespace, value)}, nil
+	}
+	return nil, nil
 }
 
 func podKeys(pod *podproblem.Pod) ([]string, error) {
@@ -526,7 +530,9 @@ func podKeys(pod *podproblem.Pod) ([]string, error) {
 
 func (c *Controller) childKeys(ice *v1alpha1.Icecream) (keys []string, err error) {
 	for resource, kind := range c.children {
-		keys = append(keys, childKey(resource, ice.Namespace, kind.nameFor(ice)))
+		if name := kind.nameFor(ice); name != ice.Name {
+			keys = append(keys, childKey(resource, ice.Namespace, name))
+		}
 	}
 	return keys, nil
 }
@@ -606,6 +612,9 @@ func (c *Controller) followChild(resource schema.GroupVersionResource, obj any) 
 		return // deleted without ever having been seen
 	}
 	concerned := c.icecreams.By(byChild, childKey(resource, child.GetNamespace(), child.GetName()))
+	if ice := c.icecreams.Get(child.GetNamespace(), child.GetName()); ice != nil && c.children[resource].nameFor(ice) == ice.Name {
+		concerned = append(concerned, ice)
+	}
 	if owner := metav1.GetControllerOfNoCopy(child); owner != nil {
 		if ice := c.icecreams.Get(child.GetNamespace(), owner.Name); ice != nil && ice.UID == owner.UID {
 			concerned = append(concerned, ice)
@@ -621,7 +630,12 @@ func (c *Controller) followPod(pod *podproblem.Pod) {
 	if pod == nil {
 		return // deleted without ever having been seen
 	}
-	for _, ice := range c.icecreams.By(byLabel, key(pod.GetNamespace(), pod.Value(icecream.LabelIcecream))) {
+	label := pod.Value(icecream.LabelIcecream)
+	concerned := c.icecreams.By(byLabel, key(pod.GetNamespace(), label))
+	if ice := c.icecreams.Get(pod.GetNamespace(), label); ice != nil {
+		concerned = append(concerned, ice)
+	}
+	for _, ice := range concerned {
 		c.AddAfter(nameOf(ice), podPeriod)
 	}
 }
