@@ -49,7 +49,7 @@ func TestEconomy(t *testing.T) {
 		t.Errorf("requests were refused: %s", refused)
 	}
 	requireAtMost(t, 3, "requests besides events", made.Where(isAboutObject))
-	requireAtMost(t, 3, "requests for events", made.Resource("events"))
+	requireAtMost(t, 2, "requests for events", made.Resource("events"))
 	if creates := made.Resource("deployments").Writes(); len(creates) != icecreams+1 {
 		t.Errorf("%d Deployments took these writes: %s", icecreams+1, creates)
 	}

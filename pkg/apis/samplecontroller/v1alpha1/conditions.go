@@ -62,7 +62,8 @@ const (
 	ReasonProgressDeadlineExceeded = "ProgressDeadlineExceeded"
 )
 
-// The reasons of an Icecream's events that are not reasons of a condition.
+// The reasons of an Icecream's events that are not reasons of a condition. An event that
+// reports several steps has the reason of the last.
 const (
 	// ReasonSynced is the reason of the event for an Icecream that has become Ready.
 	ReasonSynced = "Synced"
