@@ -31,12 +31,12 @@ type childKind struct {
 	apply.Writer
 	// nameFor returns the name of the child that an Icecream asks for.
 	nameFor func(*v1alpha1.Icecream) string
-	// strip reduces an object to what is to be kept of it in the cache.
-	strip cache.TransformFunc
+	// pack makes of an object what is to be kept of it in the cache.
+	pack cache.TransformFunc
 	// newCache adds a cache of the kind.
-	newCache func(*informer.Caches, preflight.Resource, time.Duration) cache.SharedIndexInformer
-	// informer is that of the cache, once the controller is made.
-	informer cache.SharedIndexInformer
+	newCache func(*informer.Caches, preflight.Resource, time.Duration) informer.Cache[*informer.Packed]
+	// cache is the cache of the kind, once the controller is made.
+	cache informer.Cache[*informer.Packed]
 }
 
 // childClient is what the typed clients of client-go have in common.
@@ -55,13 +55,13 @@ func kindOf[O any, T interface {
 	return childKind{
 		Writer:  apply.NewWriter[O, T](icecream.FieldManager, clients),
 		nameFor: nameFor,
-		strip: informer.Stripped(func(obj T) {
+		pack: informer.PackedAfter(func(obj T) {
 			if !couldBeOurs(obj) {
 				children.StripForeign[O](obj)
 			}
 		}),
-		newCache: func(caches *informer.Caches, r preflight.Resource, resync time.Duration) cache.SharedIndexInformer {
-			return informer.NewCache[T](caches, r, informer.Client[L](clients(r.Namespace)), T(new(O)), resync)
+		newCache: func(caches *informer.Caches, r preflight.Resource, resync time.Duration) informer.Cache[*informer.Packed] {
+			return informer.NewCache[*informer.Packed](caches, r, informer.Client[L](clients(r.Namespace)), T(new(O)), resync)
 		},
 	}
 }

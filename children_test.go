@@ -112,10 +112,10 @@ func TestChildrenOfAnyKind(t *testing.T) {
 		equal(t, "created", []string{"uid-of-services", "uid-of-statefulsets"}, uidsOf(created))
 		for resource, kind := range c.children {
 			synctest.Wait()
-			owned, err := kind.informer.GetIndexer().ByIndex(byOwner, key(namespace, string(ice.UID)))
+			owned := kind.cache.By(byOwner, key(namespace, string(ice.UID)))
 			asking := c.icecreams.By(byChild, childKey(resource, namespace, "sundae-db"))
-			if len(owned) != 1 || len(asking) != 1 || err != nil {
-				t.Errorf("%s: %d are the Icecream's, and %d Icecreams ask for them: %v", resource.Resource, len(owned), len(asking), err)
+			if len(owned) != 1 || len(asking) != 1 {
+				t.Errorf("%s: %d are the Icecream's, and %d Icecreams ask for them", resource.Resource, len(owned), len(asking))
 			}
 		}
 
@@ -138,16 +138,16 @@ func TestChildrenOfAnyKind(t *testing.T) {
 		equal(t, "deleted", []types.UID{"uid-of-statefulsets", "uid-of-services"}, deleted.Deleted)
 		synctest.Wait()
 		for resource, kind := range c.children {
-			if left := kind.informer.GetIndexer().ListKeys(); len(left) > 0 {
+			if left := kind.cache.GetIndexer().ListKeys(); len(left) > 0 {
 				t.Errorf("%s are left: %v", resource.Resource, left)
 			}
 		}
 	})
 }
 
-// with returns the kind with an informer.
-func with(informer cache.SharedIndexInformer, kind childKind) childKind {
-	kind.informer = informer
+// with returns the kind with the cache of an informer.
+func with(of cache.SharedIndexInformer, kind childKind) childKind {
+	kind.cache = informer.Of[*informer.Packed](of)
 	return kind
 }
 
@@ -160,7 +160,7 @@ func uidsOf(objects []metav1.Object) (uids []string) {
 
 // A cache keeps all of what could be an Icecream's, and of others' objects hardly anything.
 func TestWhatIsKeptOfChildren(t *testing.T) {
-	strip := kindOf(kubefake.NewClientset().AppsV1().Deployments, icecream.DeploymentName).strip
+	pack := kindOf(kubefake.NewClientset().AppsV1().Deployments, icecream.DeploymentName).pack
 	object := func(change func(*appsv1.Deployment)) *appsv1.Deployment {
 		d := foreign("sundae")
 		d.Spec.Paused = true
@@ -180,9 +180,16 @@ func TestWhatIsKeptOfChildren(t *testing.T) {
 			d.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(newIcecream(), schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Icecream"})}
 		}, false},
 	} {
-		kept, err := strip(object(test.change))
-		if err != nil || kept.(*appsv1.Deployment).Spec.Paused != test.isKept || kept.(*appsv1.Deployment).Name != "sundae" {
-			t.Errorf("%s: kept %+v: %v", name, kept, err)
+		packed, err := pack(object(test.change))
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept, err := packed.(*informer.Packed).Unpack()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := kept.(*appsv1.Deployment); d.Spec.Paused != test.isKept || d.Name != "sundae" {
+			t.Errorf("%s: kept %+v", name, d)
 		}
 	}
 }

@@ -29,7 +29,6 @@ import (
 	kubeinformers "k8s.io/client-go/informers"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
@@ -518,7 +517,7 @@ func (c *cluster) run(config Config) (controller *Controller, stop func()) {
 	builtin := kubeinformers.NewSharedInformerFactory(&c.kube, 0)
 	controller, err := NewController(config, &c.kube, &c.client,
 		informer.Of[*v1alpha1.Icecream](icecreams.Samplecontroller().V1alpha1().Icecreams().Informer()),
-		map[schema.GroupVersionResource]cache.SharedIndexInformer{deploymentsGVR: builtin.Apps().V1().Deployments().Informer()},
+		map[schema.GroupVersionResource]informer.Cache[*informer.Packed]{deploymentsGVR: informer.Of[*informer.Packed](builtin.Apps().V1().Deployments().Informer())},
 		informer.Of[*podproblem.Pod](builtin.Core().V1().Pods().Informer()),
 		c, clock.RealClock{})
 	if err != nil {

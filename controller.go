@@ -85,11 +85,11 @@ type Config struct {
 
 var icecreamResource = v1alpha1.Resource("icecreams")
 
-// What a cache can be asked for besides a name.
+// What a cache can be asked for besides a name. Most values are the names of Icecreams, and
+// an index has only the others: each entry takes a few hundred bytes.
 const (
 	byLabel = "label" // Icecreams and Pods: by namespace and the value of the Icecream's label
 	byChild = "child" // Icecreams: by namespace, resource and name of a child that they ask for
-	// Of Icecreams, these have only those for which that is not the Icecream's name.
 	byOwner = "owner" // children: by namespace and the UID of their controller
 )
 
@@ -145,7 +145,7 @@ func newFor(config Config, d manager.Dependencies) (*Controller, error) {
 	const permit = "kubectl apply -f artifacts/rbac-icecream.yaml, or -namespace for a single one"
 	define := "kubectl apply -f artifacts/examples/crd-icecream.yaml"
 	icecreams := informer.NewCache[*v1alpha1.Icecream](d.Caches, preflight.Resource{GroupVersionResource: v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version), Namespace: d.Namespace, Define: define, Permit: permit}, client.SamplecontrollerV1alpha1().Icecreams(d.Namespace), &v1alpha1.Icecream{}, d.Resync)
-	children := map[schema.GroupVersionResource]cache.SharedIndexInformer{}
+	children := map[schema.GroupVersionResource]informer.Cache[*informer.Packed]{}
 	for resource, kind := range childKinds(kube) {
 		children[resource] = kind.newCache(d.Caches, preflight.Resource{GroupVersionResource: resource, Namespace: d.Namespace, Permit: permit}, d.Resync)
 	}
@@ -166,14 +166,14 @@ func NewController(
 	kube kubernetes.Interface,
 	client versioned.Interface,
 	icecreams informer.Cache[*v1alpha1.Icecream],
-	children map[schema.GroupVersionResource]cache.SharedIndexInformer,
+	children map[schema.GroupVersionResource]informer.Cache[*informer.Packed],
 	pods informer.Cache[*podproblem.Pod],
 	recorder events.EventRecorder,
 	clock clock.WithTickerAndDelayedExecution,
 ) (*Controller, error) {
 	kinds := childKinds(kube)
 	for resource, kind := range kinds {
-		kind.informer = children[resource]
+		kind.cache = children[resource]
 		kinds[resource] = kind
 	}
 	return newController(&Controller{
@@ -195,7 +195,7 @@ func newController(c *Controller) (*Controller, error) {
 	c.writing = throttle.New(c.config.StatusWindow, c.clock, c.AddAfter)
 	seen := map[schema.GroupResource]consistency.Seen{icecreamResource: c.icecreams.GetStore()}
 	for resource, kind := range c.children {
-		seen[resource.GroupResource()] = kind.informer.GetStore()
+		seen[resource.GroupResource()] = kind.cache.GetStore()
 	}
 	c.writes = consistency.New(seen)
 	if err := c.setUpCaches(); err != nil {
@@ -329,23 +329,31 @@ func (c *Controller) observe(name cache.ObjectName) (o icecream.Observed, err er
 // observeChildren adds the objects of a kind that the Icecream controls, and the one
 // whose name it asks for, whoever controls that.
 func (c *Controller) observeChildren(o icecream.Observed, resource schema.GroupVersionResource) (icecream.Observed, error) {
-	kind := c.children[resource]
-	namespace, name := o.Icecream.Namespace, kind.nameFor(o.Icecream)
-	named, exists, err := kind.informer.GetIndexer().GetByKey(key(namespace, name))
-	if err != nil {
-		return o, err
+	kind, ice := c.children[resource], o.Icecream
+	named := kind.cache.Get(ice.Namespace, kind.nameFor(ice))
+	observed := c.ownedBy(ice, kind)
+	if named != nil && !slices.Contains(observed, named) {
+		observed = append(observed, named)
 	}
-	if exists {
-		child := named.(metav1.Object)
-		o = o.WithChild(resource, child, c.isOwnerGone(child))
+	for _, packed := range observed {
+		child, err := packed.Unpack()
+		if err != nil {
+			return o, err
+		}
+		o = o.WithChild(resource, child, packed == named && c.isOwnerGone(child))
 	}
-	owned, err := kind.informer.GetIndexer().ByIndex(byOwner, key(namespace, string(o.Icecream.UID)))
-	for _, obj := range owned {
-		if child := obj.(metav1.Object); child.GetName() != name {
-			o = o.WithChild(resource, child, false)
+	return o, nil
+}
+
+// ownedBy returns the children of a kind that the Icecream controls.
+func (c *Controller) ownedBy(ice *v1alpha1.Icecream, kind childKind) []*informer.Packed {
+	owned := kind.cache.By(byOwner, key(ice.Namespace, string(ice.UID)))
+	if child := kind.cache.Get(ice.Namespace, ice.Name); child != nil {
+		if _, uid := child.Owner(); uid == ice.UID {
+			owned = append(owned, child)
 		}
 	}
-	return o, err
+	return owned
 }
 
 // isOwnerGone reports whether a child is controlled by an Icecream that no longer
@@ -507,7 +515,9 @@ func newStatus(ice *v1alpha1.Icecream, status v1alpha1.IcecreamStatus) *v1alpha1
 func (c *Controller) setUpCaches() error {
 	var errs []error
 	for _, kind := range c.children {
-		errs = append(errs, kind.informer.SetTransform(kind.strip), kind.informer.AddIndexers(cache.Indexers{byOwner: ownerKeys}))
+		errs = append(errs,
+			kind.cache.SetTransform(kind.pack),
+			kind.cache.AddTypedIndexers(cache.TypedIndexers[*informer.Packed]{byOwner: ownerKeys}))
 	}
 	return errors.Join(append(errs,
 		c.icecreams.SetTransform(informer.WithoutManagedFields),
@@ -537,10 +547,9 @@ func (c *Controller) childKeys(ice *v1alpha1.Icecream) (keys []string, err error
 	return keys, nil
 }
 
-func ownerKeys(obj any) ([]string, error) {
-	child := obj.(metav1.Object)
-	if owner := metav1.GetControllerOfNoCopy(child); owner != nil {
-		return []string{key(child.GetNamespace(), string(owner.UID))}, nil
+func ownerKeys(child *informer.Packed) ([]string, error) {
+	if name, uid := child.Owner(); name != child.GetName() {
+		return []string{key(child.GetNamespace(), string(uid))}, nil
 	}
 	return nil, nil
 }
@@ -579,11 +588,11 @@ func (c *Controller) addHandlers() error {
 	}
 	c.WaitFor(icecreams.HasSyncedChecker(), pods.HasSyncedChecker())
 	for resource, kind := range c.children {
-		follow := func(obj any) { c.followChild(resource, obj) }
-		children, err := kind.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		follow := func(child *informer.Packed) { c.followChild(resource, child) }
+		children, err := kind.cache.AddTypedEventHandler(cache.TypedResourceEventHandlerFuncs[*informer.Packed]{
 			AddFunc:    follow,
-			UpdateFunc: func(before, after any) { follow(before); follow(after) },
-			DeleteFunc: follow,
+			UpdateFunc: func(before, after *informer.Packed) { follow(before); follow(after) },
+			DeleteFunc: func(child cache.DeletedObject[*informer.Packed]) { follow(child.OptionalObj) },
 		})
 		if err != nil {
 			return err
@@ -603,22 +612,18 @@ func asksForTheSame(before, after *v1alpha1.Icecream) bool {
 // followChild adds the Icecream that controls the object, if there is one, and those
 // that ask for an object of its name. An object that was written here is news, too: another
 // child may have waited for it.
-func (c *Controller) followChild(resource schema.GroupVersionResource, obj any) {
-	if deleted, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = deleted.Obj
-	}
-	child, ok := obj.(metav1.Object)
-	if !ok {
+func (c *Controller) followChild(resource schema.GroupVersionResource, child *informer.Packed) {
+	if child == nil {
 		return // deleted without ever having been seen
 	}
-	concerned := c.icecreams.By(byChild, childKey(resource, child.GetNamespace(), child.GetName()))
-	if ice := c.icecreams.Get(child.GetNamespace(), child.GetName()); ice != nil && c.children[resource].nameFor(ice) == ice.Name {
+	namespace, name := child.GetNamespace(), child.GetName()
+	concerned := c.icecreams.By(byChild, childKey(resource, namespace, name))
+	if ice := c.icecreams.Get(namespace, name); ice != nil && c.children[resource].nameFor(ice) == name {
 		concerned = append(concerned, ice)
 	}
-	if owner := metav1.GetControllerOfNoCopy(child); owner != nil {
-		if ice := c.icecreams.Get(child.GetNamespace(), owner.Name); ice != nil && ice.UID == owner.UID {
-			concerned = append(concerned, ice)
-		}
+	owner, uid := child.Owner()
+	if ice := c.icecreams.Get(namespace, owner); ice != nil && ice.UID == uid {
+		concerned = append(concerned, ice)
 	}
 	for _, ice := range concerned {
 		c.AddBatched(nameOf(ice), childPeriod)

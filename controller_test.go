@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
@@ -567,7 +566,6 @@ func TestMissedDeletions(t *testing.T) {
 	t.Run("of something never seen", func(*testing.T) {
 		c := &Controller{}
 		c.followChild(icecream.Deployments, nil)
-		c.followChild(icecream.Deployments, cache.DeletedFinalStateUnknown{Key: "parlor/sundae"})
 		c.followPod(nil)
 	})
 }
