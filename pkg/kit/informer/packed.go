@@ -3,6 +3,7 @@ package informer
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"unique"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,8 +31,8 @@ type codec struct {
 	decode func([]byte, metav1.Object) error
 }
 
-// packedFields is an entry of managedFields, which only its time tells from those of other
-// objects.
+// packedFields is an entry of managedFields, which only its time and the owner's UID tell
+// from those of other objects.
 type packedFields struct {
 	entry unique.Handle[fieldsEntry]
 	time  *metav1.Time
@@ -41,8 +42,11 @@ type fieldsEntry struct {
 	manager, apiVersion, fieldsType, subresource string
 	operation                                    metav1.ManagedFieldsOperationType
 	hasFields                                    bool
-	fields                                       string
+	fields                                       string // with thatUID for the owner's
 }
+
+// thatUID stands for a UID in JSON, which cannot contain it.
+const thatUID = "\x00"
 
 // protobuf is what the types of k8s.io/api have.
 type protobuf interface {
@@ -81,11 +85,11 @@ func (c *codec) pack(obj metav1.Object) (p *Packed, err error) {
 		namespace:       unique.Make(obj.GetNamespace()),
 		name:            obj.GetName(),
 		resourceVersion: obj.GetResourceVersion(),
-		managedFields:   packFields(obj.GetManagedFields()),
 	}
 	if owner := metav1.GetControllerOfNoCopy(obj); owner != nil {
 		p.ownerName, p.ownerUID = owner.Name, owner.UID
 	}
+	p.managedFields = packFields(obj.GetManagedFields(), p.ownerUID)
 	obj.SetManagedFields(nil)
 	if p.encoded, err = c.encode(obj); err != nil {
 		return nil, fmt.Errorf("packing %s/%s: %w", obj.GetNamespace(), obj.GetName(), err)
@@ -99,22 +103,26 @@ func (p *Packed) Unpack() (metav1.Object, error) {
 	if err := p.codec.decode(p.encoded, obj); err != nil {
 		return nil, fmt.Errorf("unpacking %s/%s: %w", p.GetNamespace(), p.name, err)
 	}
-	obj.SetManagedFields(unpackFields(p.managedFields))
+	obj.SetManagedFields(unpackFields(p.managedFields, p.ownerUID))
 	return obj, nil
 }
 
-func packFields(entries []metav1.ManagedFieldsEntry) (packed []packedFields) {
+func packFields(entries []metav1.ManagedFieldsEntry, owner types.UID) []packedFields {
+	packed := make([]packedFields, 0, len(entries))
 	for _, e := range entries {
 		entry := fieldsEntry{e.Manager, e.APIVersion, e.FieldsType, e.Subresource, e.Operation, e.FieldsV1 != nil, ""}
 		if e.FieldsV1 != nil {
 			entry.fields = e.FieldsV1.GetRawString()
+			if owner != "" {
+				entry.fields = strings.ReplaceAll(entry.fields, string(owner), thatUID)
+			}
 		}
 		packed = append(packed, packedFields{unique.Make(entry), e.Time})
 	}
 	return packed
 }
 
-func unpackFields(packed []packedFields) (entries []metav1.ManagedFieldsEntry) {
+func unpackFields(packed []packedFields, owner types.UID) (entries []metav1.ManagedFieldsEntry) {
 	for _, p := range packed {
 		entry := p.entry.Value()
 		e := metav1.ManagedFieldsEntry{
@@ -122,7 +130,7 @@ func unpackFields(packed []packedFields) (entries []metav1.ManagedFieldsEntry) {
 			Operation: entry.operation, Time: p.time.DeepCopy(),
 		}
 		if entry.hasFields {
-			e.FieldsV1 = metav1.NewFieldsV1(entry.fields)
+			e.FieldsV1 = metav1.NewFieldsV1(strings.ReplaceAll(entry.fields, thatUID, string(owner)))
 		}
 		entries = append(entries, e)
 	}

@@ -32,7 +32,7 @@ func TestPacked(t *testing.T) {
 		Labels:          map[string]string{"flavor": "vanilla"},
 		OwnerReferences: []metav1.OwnerReference{{Name: "other", UID: "other"}, {Kind: "Icecream", Name: "sundae", UID: "uid-of-sundae", Controller: ptr.To(true)}},
 		ManagedFields: []metav1.ManagedFieldsEntry{
-			{Manager: "parlor", Operation: metav1.ManagedFieldsOperationApply, APIVersion: "v1", Time: &at, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{}}`)},
+			{Manager: "parlor", Operation: metav1.ManagedFieldsOperationApply, APIVersion: "v1", Time: &at, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:ownerReferences":{"k:{\"uid\":\"uid-of-sundae\"}":{}}},"f:spec":{}}`)},
 			{Manager: "other", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "status"},
 		},
 	}

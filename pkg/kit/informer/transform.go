@@ -29,12 +29,3 @@ func Converted[T runtime.Object, K metav1.ObjectMetaAccessor](convert func(T) K)
 		return obj, nil
 	}
 }
-
-// WithoutManagedFields is a transform for an informer whose cache keeps everything of each
-// object but its managedFields, which are most of a small object.
-func WithoutManagedFields(obj any) (any, error) {
-	if obj, ok := obj.(metav1.Object); ok {
-		obj.SetManagedFields(nil)
-	}
-	return obj, nil
-}

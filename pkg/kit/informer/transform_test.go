@@ -34,15 +34,3 @@ func TestStripped(t *testing.T) {
 		})
 	}
 }
-
-func TestWithoutManagedFields(t *testing.T) {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "cone", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}}}
-	got, err := informer.WithoutManagedFields(pod)
-	if err != nil || got.(*corev1.Pod).ManagedFields != nil || got.(*corev1.Pod).Name != "cone" {
-		t.Errorf("got %v: %v", got, err)
-	}
-	tombstone := cache.DeletedFinalStateUnknown{Key: "parlor/cone"}
-	if got, err := informer.WithoutManagedFields(tombstone); err != nil || got != any(tombstone) {
-		t.Errorf("got %v: %v", got, err)
-	}
-}
