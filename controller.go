@@ -520,7 +520,7 @@ func (c *Controller) setUpCaches() error {
 			kind.cache.AddTypedIndexers(cache.TypedIndexers[*informer.Packed]{byOwner: ownerKeys}))
 	}
 	return errors.Join(append(errs,
-		c.icecreams.SetTransform(informer.Stripped(icecream.StripIcecream)),
+		c.icecreams.SetTransform(informer.Stripped(icecream.CompactIcecream)),
 		c.icecreams.AddTypedIndexers(cache.TypedIndexers[*v1alpha1.Icecream]{byLabel: labelKeys, byChild: c.childKeys}),
 		c.pods.SetTransform(informer.Converted(icecream.CachePod)),
 		c.pods.AddTypedIndexers(cache.TypedIndexers[*podproblem.Pod]{byLabel: podKeys}),

@@ -31,7 +31,7 @@ func TestMemoryPerObject(t *testing.T) {
 		atMost    int64
 	}{
 		"Icecream": {
-			sample: ice, transform: informer.Stripped(icecream.StripIcecream), into: func() any { return &v1alpha1.Icecream{} },
+			sample: ice, transform: informer.Stripped(icecream.CompactIcecream), into: func() any { return &v1alpha1.Icecream{} },
 			index: func(obj any) ([]string, error) { return labelKeys(obj.(*v1alpha1.Icecream)) }, atMost: 1_500,
 		},
 		"Deployment": {

@@ -75,7 +75,7 @@ func TestCost(t *testing.T) {
 	}{
 		{"assessing 3 Pods", func() { Assess(small) }, 2},
 		{"assessing 5,000 Pods on as many nodes", func() { Assess(large) }, 2},
-		{"deciding for the first time that nothing is to be done", func() { decide(unknown) }, 400},
+		{"deciding for the first time that nothing is to be done", func() { decide(unknown) }, 100},
 		{"deciding that nothing is to be done", func() { decide(small) }, 10},
 		{"deciding that for 5,000 Pods", func() { decide(large) }, 10},
 		{"deciding that with resources", func() { decide(asking) }, 25},

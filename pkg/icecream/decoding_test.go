@@ -25,7 +25,7 @@ func TestStripKeepsTheDecodingProblem(t *testing.T) {
 		t.Fatal(err)
 	}
 	ice := obj.(*v1alpha1.Icecream)
-	icecream.StripIcecream(ice)
+	icecream.CompactIcecream(ice)
 	const want = "spec.image: json: cannot unmarshal number into Go struct field IcecreamSpec.spec.image of type string"
 	if got := lenient.Problem(ice, "spec"); got != want {
 		t.Errorf("the problem is %q, want %q", got, want)

@@ -6,32 +6,32 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/kit/informer"
+	"nicoleh.io/k8s-controller/pkg/kit/compact"
 	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
 )
 
 // resources are those that Icecreams have asked for. Most ask for the same, and each list of
 // them takes as much memory as all the rest of an Icecream.
-var resources = informer.NewShared[v1alpha1.IcecreamResources](1024)
+var resources = compact.NewShared[v1alpha1.IcecreamResources](1024)
 
-// StripIcecream reduces an Icecream to what the cache keeps of it. What many of them have in
-// common is in memory once.
-func StripIcecream(ice *v1alpha1.Icecream) {
-	informer.StripMetadata(&ice.ObjectMeta)
+// CompactIcecream reduces an Icecream to what the cache keeps of it. What many of them have
+// in common is in memory once.
+func CompactIcecream(ice *v1alpha1.Icecream) {
+	compact.Metadata(&ice.ObjectMeta)
 	ice.Spec.Resources = resources.Of(ice.Spec.Resources)
-	informer.Share(&ice.Spec.Image)
+	compact.Share(&ice.Spec.Image)
 	for _, name := range []*string{&ice.Spec.DeploymentName, &ice.Status.DeploymentName} {
 		if *name == ice.Name {
 			*name = ice.Name
 		}
 	}
 	for i := range ice.Status.Nodes {
-		informer.Share(&ice.Status.Nodes[i].Name)
+		compact.Share(&ice.Status.Nodes[i].Name)
 	}
 	for i := range ice.Status.Conditions {
 		condition := &ice.Status.Conditions[i]
-		informer.Share(&condition.Type, &condition.Reason, &condition.Message)
-		informer.Share(&condition.Status)
+		compact.Share(&condition.Type, &condition.Reason, &condition.Message)
+		compact.Share(&condition.Status)
 	}
 }
 

@@ -34,6 +34,7 @@
 //
 //   - informer: caches that keep little of each object, and know when they last heard from
 //     the API server
+//   - compact: makes objects smaller that a cache keeps
 //   - lenient: clients that also read custom resources that do not fit their type
 //
 // When it syncs an object:

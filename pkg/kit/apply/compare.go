@@ -37,7 +37,15 @@ type Difference struct {
 //
 // It takes a typed object, such as one from a cache.
 func (o Owner) Compare(child Child, live metav1.Object) Child {
-	child.UID, child.ResourceVersion, child.ManagedFields = live.GetUID(), live.GetResourceVersion(), nil
+	child.UID, child.ResourceVersion, child.Drift, child.ManagedFields = live.GetUID(), live.GetResourceVersion(), nil, nil
+	if !o.isAsWanted(live, child.Want) {
+		o.findDrift(&child, live)
+	}
+	return child
+}
+
+// findDrift sets the child's Drift and ManagedFields.
+func (o Owner) findDrift(child *Child, live metav1.Object) {
 	// Both are plain structs of known types, which always convert.
 	is, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(withoutManagedFields(live))
 	wants, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(child.Want)
@@ -56,7 +64,6 @@ func (o Owner) Compare(child Child, live metav1.Object) Child {
 	for i := range child.Drift {
 		child.Drift[i].Field = strings.TrimPrefix(child.Drift[i].Path.String(), ".")
 	}
-	return child
 }
 
 // withoutManagedFields returns a shallow copy of a typed object: its managedFields are

@@ -13,7 +13,7 @@ import (
 
 // Packed is an object as a cache keeps it that holds many and is rarely asked for one of
 // them: encoded, with what indexes and event handlers need next to it. A Deployment takes a
-// fifth of the memory that way. What many objects have in common is in memory once.
+// fifth of the memory that way.
 type Packed struct {
 	codec                 *codec
 	namespace             unique.Handle[string]

@@ -1,4 +1,4 @@
-package informer_test
+package compact_test
 
 import (
 	"strings"
@@ -8,33 +8,33 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"nicoleh.io/k8s-controller/pkg/kit/informer"
+	"nicoleh.io/k8s-controller/pkg/kit/compact"
 )
 
-func TestStripMetadata(t *testing.T) {
+func TestMetadata(t *testing.T) {
 	meta := metav1.ObjectMeta{
 		Namespace: "parlor", Name: "cone", Annotations: map[string]string{"kubectl.kubernetes.io/last-applied-configuration": "{}", "flavor": "mint"},
 		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}},
 	}
-	informer.StripMetadata(&meta)
+	compact.Metadata(&meta)
 	if diff := cmp.Diff(metav1.ObjectMeta{Namespace: "parlor", Name: "cone", Annotations: map[string]string{"flavor": "mint"}}, meta); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	delete(meta.Annotations, "flavor")
-	if informer.StripMetadata(&meta); meta.Annotations != nil {
+	if compact.Metadata(&meta); meta.Annotations != nil {
 		t.Error("an empty map is kept")
 	}
 }
 
 func TestShare(t *testing.T) {
 	a, b := strings.Clone("vanilla"), strings.Clone("vanilla")
-	if informer.Share(&a, &b); a != "vanilla" || unsafe.StringData(a) != unsafe.StringData(b) {
+	if compact.Share(&a, &b); a != "vanilla" || unsafe.StringData(a) != unsafe.StringData(b) {
 		t.Errorf("%q and %q are in memory twice", a, b)
 	}
 }
 
 func TestShared(t *testing.T) {
-	shared := informer.NewShared[map[string]string](1)
+	shared := compact.NewShared[map[string]string](1)
 	cone := func() map[string]string { return map[string]string{"flavor": "cone"} }
 	first := shared.Of(cone())
 	first["known"] = "by this"
@@ -46,7 +46,7 @@ func TestShared(t *testing.T) {
 	if diff := cmp.Diff(cone(), shared.Of(cone())); diff != "" {
 		t.Errorf("more is remembered than asked for: %s", diff)
 	}
-	functions := informer.NewShared[func() bool](1)
+	functions := compact.NewShared[func() bool](1)
 	if isThis := functions.Of(func() bool { return true }); !isThis() {
 		t.Error("what has no JSON has become something else")
 	}

@@ -1,4 +1,7 @@
-package informer
+// Package compact makes objects smaller that a cache keeps, without changing what they say:
+// it drops metadata that nobody reads, and has what many objects have in common in memory
+// once.
+package compact
 
 import (
 	"encoding/json"
@@ -9,9 +12,9 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// StripMetadata drops from an object's metadata what a cache need not keep: the
-// managedFields, and kubectl's copy of the whole object.
-func StripMetadata(meta *metav1.ObjectMeta) {
+// Metadata drops from an object's metadata what a cache need not keep: the managedFields, and
+// kubectl's copy of the whole object.
+func Metadata(meta *metav1.ObjectMeta) {
 	meta.ManagedFields = nil
 	delete(meta.Annotations, corev1.LastAppliedConfigAnnotation)
 	if len(meta.Annotations) == 0 {
