@@ -30,7 +30,7 @@ func TestPacked(t *testing.T) {
 		Namespace: "parlor", Name: "vanilla", UID: "uid", ResourceVersion: "7", Generation: 2,
 		CreationTimestamp: at, DeletionTimestamp: &at, Finalizers: []string{"parlor/melt"},
 		Labels:          map[string]string{"flavor": "vanilla"},
-		OwnerReferences: []metav1.OwnerReference{{Name: "other", UID: "other"}, {Kind: "Icecream", Name: "sundae", UID: "uid-of-sundae", Controller: ptr.To(true)}},
+		OwnerReferences: []metav1.OwnerReference{{Name: "other", UID: "other"}, {Kind: "Parlor", Name: "sundae", UID: "uid-of-sundae", Controller: ptr.To(true)}},
 		ManagedFields: []metav1.ManagedFieldsEntry{
 			{Manager: "parlor", Operation: metav1.ManagedFieldsOperationApply, APIVersion: "v1", Time: &at, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:ownerReferences":{"k:{\"uid\":\"uid-of-sundae\"}":{}}},"f:spec":{}}`)},
 			{Manager: "other", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "status"},
