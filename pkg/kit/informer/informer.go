@@ -30,6 +30,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/kit/barrier"
 	"nicoleh.io/k8s-controller/pkg/kit/preflight"
@@ -83,11 +84,27 @@ func (c *Caches) Resources() []preflight.Resource {
 }
 
 // All returns the caches for [barrier.Await].
-func (c *Caches) All() []barrier.Cache {
+func (c *Caches) All() []barrier.Cache { return c.those(func(*source) bool { return true }) }
+
+// MaybeStale returns those of All that may have been filled with an older state than the API
+// server had at that time. A streamed list is consistent. A plain list may come from a cache
+// of the API server that lags.
+func (c *Caches) MaybeStale() []barrier.Cache {
+	return c.those(func(s *source) bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return !s.streamed || s.listed
+	})
+}
+
+func (c *Caches) those(are func(*source) bool) []barrier.Cache {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var caches []barrier.Cache
 	for _, s := range c.all {
+		if !are(s) {
+			continue
+		}
 		caches = append(caches, barrier.Cache{GroupVersionResource: s.resource.GroupVersionResource, Namespace: s.resource.Namespace, Selector: s.resource.Selector, Store: s.informer.GetStore()})
 	}
 	return caches
@@ -115,6 +132,7 @@ func NewCache[T cache.Object, L runtime.Object](c *Caches, r preflight.Resource,
 			},
 			WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 				restrict(&options)
+				s.streams(options)
 				return s.watch(ctx, func() (watch.Interface, error) { return client.Watch(ctx, options) })
 			},
 		}, client),
@@ -153,6 +171,8 @@ type source struct {
 	err      error     // the last error since then
 	logged   string    // the obstacle that was logged since then
 	reported bool      // whether client-go has logged an error since a watch last succeeded
+	streamed bool      // whether a consistent list was asked for as a stream
+	listed   bool      // whether a list was received that is not a stream
 }
 
 // list calls the client's list, and repeats it as long as the definition or the
@@ -169,8 +189,19 @@ func (s *source) list(ctx context.Context, list func() (runtime.Object, error)) 
 	})
 	if err == nil {
 		s.received(ctx, false)
+		s.mu.Lock()
+		s.listed = true
+		s.mu.Unlock()
 	}
 	return objects, err
+}
+
+// streams notes what a watch asks for. Without a resource version, a streamed list begins
+// with everything that was stored when it was asked for (KEP-3157).
+func (s *source) streams(options metav1.ListOptions) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.streamed = s.streamed || ptr.Deref(options.SendInitialEvents, false) && options.ResourceVersion == ""
 }
 
 // watch calls the client's watch, and observes what it delivers. Unlike list, it does not

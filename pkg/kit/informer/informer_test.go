@@ -23,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
@@ -69,6 +70,7 @@ type server struct {
 	toList   error // what it answers to a list; nil for the Pod
 	toWatch  error
 	events   *watch.FakeWatcher // the last watch
+	caches   *informer.Caches
 	listed   []time.Time
 	asked    []metav1.ListOptions
 	heard    time.Time
@@ -148,10 +150,10 @@ func (s *server) hear(resource, selector string, at time.Time) {
 
 // start starts an informer of what the server has, until the test ends.
 func (s *server) start() cache.SharedIndexInformer {
-	caches := informer.New(s.hear, clock.RealClock{})
-	informer := informer.NewCache[*corev1.Pod](caches, pods, s, &corev1.Pod{}, 0)
+	s.caches = informer.New(s.hear, clock.RealClock{})
+	informer := informer.NewCache[*corev1.Pod](s.caches, pods, s, &corev1.Pod{}, 0)
 	ctx, cancel := context.WithCancel(klog.NewContext(s.t.Context(), funcr.New(s.note, funcr.Options{})))
-	caches.StartWithContext(ctx)
+	s.caches.StartWithContext(ctx)
 	s.t.Cleanup(func() {
 		cancel()
 		synctest.Wait()
@@ -201,6 +203,22 @@ func bothWays(t *testing.T, test func(t *testing.T, s *server)) {
 			synctest.Test(t, func(t *testing.T) { test(t, &server{t: t, isOldtime: isOldtime}) })
 		})
 	}
+}
+
+// A streamed list is consistent, and a plain one may be stale.
+func TestMaybeStale(t *testing.T) {
+	bothWays(t, func(t *testing.T, s *server) {
+		s.start()
+		equal(t, "may be stale", s.isOldtime, len(s.caches.MaybeStale()) == 1)
+		equal(t, "all", 1, len(s.caches.All()))
+	})
+	t.Run("the API server refuses to stream", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := &server{t: t, toWatch: apierrors.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil)}
+			equal(t, "synced", true, s.start().HasSynced())
+			equal(t, "may be stale", 1, len(s.caches.MaybeStale()))
+		})
+	})
 }
 
 func TestHeard(t *testing.T) {

@@ -17,7 +17,8 @@
 //     happens on standby, so that a new leader can begin at once.
 //  7. Start the recorder of events. For each controller, wait until its caches show
 //     everything that the API server had stored when the term began (package barrier),
-//     and then run its workers.
+//     and then run its workers. Without an election, the term begins with the process, and
+//     a cache that was filled by a consistent read shows that already.
 //
 // When ctx ends, or a controller fails, it stops in the opposite order, so that the next
 // leader finds nothing that is still being written:
@@ -318,7 +319,7 @@ func (p *process) work(ctx context.Context) error {
 	})
 	for _, c := range p.controllers {
 		running.Go(func() {
-			err := barrier.Await(ctx, p.metadata, clock.RealClock{}, c.caches.All()...)
+			err := barrier.Await(ctx, p.metadata, clock.RealClock{}, p.behind(c)...)
 			if err == nil {
 				err = c.Run(ctx, p.workers)
 			}
@@ -331,6 +332,15 @@ func (p *process) work(ctx context.Context) error {
 	endRecording() // after the last controller has recorded its last event
 	recorder.Wait()
 	return context.Cause(ctx)
+}
+
+// behind returns the caches of a controller that may lack what the API server had stored when
+// the term began. Without an election, that is when the process began.
+func (p *process) behind(c running) []barrier.Cache {
+	if p.election == nil {
+		return c.caches.MaybeStale()
+	}
+	return c.caches.All()
 }
 
 // addToScheme adds the kinds of all objects that the controllers record events about.
