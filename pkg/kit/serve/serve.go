@@ -22,6 +22,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,7 +42,7 @@ type Config struct {
 	InsecureBindAddress string
 	// CertFile and KeyFile are in PEM. They are read for every connection, so that a
 	// renewed certificate is used at once. Without them, the server makes a self-signed
-	// certificate when it starts.
+	// certificate when it is first used.
 	CertFile, KeyFile string
 	// HTTP2 also enables HTTP/2.
 	HTTP2 bool
@@ -289,7 +290,7 @@ func tlsConfig(c Config) (*tls.Config, error) {
 // cannot be read later, it returns the last one that could be.
 func certificates(c Config) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	if c.CertFile == "" {
-		return selfSigned()
+		return selfSigned(), nil
 	}
 	first, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
 	if err != nil {
@@ -308,16 +309,20 @@ func certificates(c Config) (func(*tls.ClientHelloInfo) (*tls.Certificate, error
 	}, nil
 }
 
-// selfSigned makes a self-signed certificate for this host.
-func selfSigned() (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
-	host, err := os.Hostname()
-	if err != nil {
-		return nil, err
-	}
-	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey(host, []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}, []string{"localhost"})
-	if err != nil {
-		return nil, fmt.Errorf("making a certificate: %w", err)
-	}
-	certificate, err := tls.X509KeyPair(certPEM, keyPEM)
-	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &certificate, nil }, err
+// selfSigned returns a function that returns a self-signed certificate for this host. It is
+// made for the first client: generating a key takes longer than the rest of a start.
+func selfSigned() func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	once := sync.OnceValues(func() (*tls.Certificate, error) {
+		host, err := os.Hostname()
+		if err != nil {
+			return nil, err
+		}
+		certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey(host, []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}, []string{"localhost"})
+		if err != nil {
+			return nil, fmt.Errorf("making a certificate: %w", err)
+		}
+		certificate, err := tls.X509KeyPair(certPEM, keyPEM)
+		return &certificate, err
+	})
+	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return once() }
 }
