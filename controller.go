@@ -68,7 +68,7 @@ type Controller struct {
 
 	writes   *consistency.Store
 	writing  *throttle.Limiter
-	memories sync.Map // icecream.Memory by name
+	memories sync.Map // icecream.Memory by name, compact
 	untold   sync.Map // []children.Event by name: about writes whose report has to wait
 }
 
@@ -255,13 +255,13 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 		return 0, err
 	}
 	now, requeueAfter := icecream.Remember(known, decision, outcome)
-	c.memories.Store(name, now.Memory)
+	c.memories.Store(name, now.Memory.Compact())
 
 	status, events := icecream.Status(known, now, decision, outcome)
 	err = c.report(ctx, known, status, events)
 	if apierrors.IsConflict(err) {
 		now.Memory.Outdated = children.NewOutdated(observed.Icecream, observed.Now)
-		c.memories.Store(name, now.Memory)
+		c.memories.Store(name, now.Memory.Compact())
 	}
 	if err != nil {
 		return 0, err
@@ -315,9 +315,8 @@ func (c *Controller) observe(name cache.ObjectName) (o icecream.Observed, err er
 			return o, err
 		}
 	}
-	if memory, ok := c.memories.Load(name); ok {
-		o.Memory = memory.(icecream.Memory)
-	}
+	memory, _ := c.memories.Load(name)
+	o.Memory = icecream.MemoryOf(memory)
 	for _, pod := range c.pods.By(byLabel, key(name.Namespace, text.LabelValue(name.Name))) {
 		if p, counts := icecream.PodOf(pod); counts {
 			o.Pods = append(o.Pods, p)

@@ -33,6 +33,38 @@ type Memory struct {
 	Outdated children.Outdated
 }
 
+// atRest is what there is to remember of most Icecreams: a tenth of a Memory.
+type atRest struct {
+	generation int64
+	complete   time.Time
+	match      children.Match
+}
+
+// Compact returns the memory in the form in which to keep it; see [MemoryOf].
+func (m Memory) Compact() any {
+	rest := atRest{m.Generation, m.Complete, m.Write.Match}
+	if full := rest.memory(); len(m.Deleted) == 0 && m.History == full.History && m.Write == full.Write && m.Deletion == full.Deletion && m.Outdated == full.Outdated {
+		return rest
+	}
+	return m
+}
+
+// MemoryOf returns the memory that was kept in that form. Of nil, that is one of nothing.
+func MemoryOf(kept any) Memory {
+	switch kept := kept.(type) {
+	case Memory:
+		return kept
+	case atRest:
+		return kept.memory()
+	default:
+		return Memory{}
+	}
+}
+
+func (r atRest) memory() Memory {
+	return Memory{History: kstatus.History{Generation: r.generation, Complete: r.complete}, Write: children.Write{Match: r.match}}
+}
+
 // IsOutdated reports whether a cache is known to show the past: a version of the
 // Icecream that has changed, or a Deployment that was deleted for it.
 func (o Observed) IsOutdated() bool {

@@ -18,6 +18,7 @@ var resources = compact.NewShared[v1alpha1.IcecreamResources](1024)
 // in common is in memory once.
 func CompactIcecream(ice *v1alpha1.Icecream) {
 	compact.Metadata(&ice.ObjectMeta)
+	ice.Labels = nil // nobody here reads them
 	ice.Spec.Resources = resources.Of(ice.Spec.Resources)
 	compact.Share(&ice.Spec.Image)
 	for _, name := range []*string{&ice.Spec.DeploymentName, &ice.Status.DeploymentName} {

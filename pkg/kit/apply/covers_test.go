@@ -19,7 +19,7 @@ import (
 // Objects that are compared in place are as wanted only if nothing is found in what they
 // are converted to, whatever has changed in them.
 func TestIsAsWanted(t *testing.T) {
-	const changes = 5_000
+	const changes = 2_000
 	random := rand.New(rand.NewPCG(1, 2))
 	ports := Owner{Manager: manager, Optional: []fieldpath.Path{fieldpath.MakePathOrDie("spec", "ports")}}
 	asWanted, drifted := 0, 0

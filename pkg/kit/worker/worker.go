@@ -107,6 +107,13 @@ type run struct {
 	isUrgent bool // whether AddUrgent was called since
 }
 
+// As many keys are added ahead of what is synced, and so often is looked whether there is
+// room for more.
+const (
+	feedAhead    = 1000
+	feedInterval = 2 * time.Millisecond
+)
+
 // maxBatch is the longest period that AddBatched takes.
 const maxBatch = time.Second
 
@@ -228,14 +235,13 @@ func (l *Loop) WaitFor(ready ...cache.DoneChecker) { l.ready = append(l.ready, r
 // their event handlers have been called for everything in them.
 func (l *Loop) Ready() []cache.DoneChecker { return l.ready }
 
-// Run waits for what [Loop.WaitFor] was given, adds the keys of [WithKeys], and then runs
-// that many workers until ctx ends.
+// Run waits for what [Loop.WaitFor] was given, and then runs that many workers until ctx
+// ends. They begin with the keys of [WithKeys].
 //
 // When ctx ends, no further sync begins, whatever is still queued. Running syncs may take
 // five more seconds, because the API server may carry out a request whose response nobody
 // waits for. Then their contexts end. Run returns nil once the last sync has returned. An
-// error means
-// that nothing was synced: ctx ended before everything was ready (the error names what
+// error means that nothing was synced: ctx ended before everything was ready (the error names what
 // was missing, and wraps the context's cause), workers is less than 1, or Run was called
 // before. A Loop runs only once.
 func (l *Loop) Run(ctx context.Context, workers int) error {
@@ -257,9 +263,6 @@ func (l *Loop) Run(ctx context.Context, workers int) error {
 		return fmt.Errorf("running %s: stopped before the caches were ready (%s): %w",
 			l.name, strings.Join(l.missing(), ", "), context.Cause(ctx))
 	}
-	for name := range l.keys {
-		queue.Add(name)
-	}
 	logger.Info("Started", "workers", workers)
 
 	syncing, giveUp := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -268,6 +271,7 @@ func (l *Loop) Run(ctx context.Context, workers int) error {
 	for range workers {
 		running.Go(func() { l.work(ctx, syncing, queue) })
 	}
+	l.feed(ctx, queue)
 	<-ctx.Done()
 	queue.ShutDown()
 	finished := make(chan struct{})
@@ -299,6 +303,21 @@ func (l *Loop) start(logger klog.Logger) (workqueue.TypedDelayingInterface[cache
 		Clock:  l.clock,
 	})
 	return l.queue, nil
+}
+
+// feed adds the keys of [WithKeys], hardly faster than they are synced: a queue never gives
+// back the memory that it once needed, and what changes meanwhile need not wait behind all.
+func (l *Loop) feed(ctx context.Context, queue workqueue.TypedDelayingInterface[cache.ObjectName]) {
+	for name := range l.keys {
+		for queue.Len() >= feedAhead {
+			select {
+			case <-ctx.Done():
+				return
+			case <-l.clock.After(feedInterval):
+			}
+		}
+		queue.Add(name)
+	}
 }
 
 // work syncs what the queue hands out until ctx ends, each with the context syncing.

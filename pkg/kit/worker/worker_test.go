@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -512,6 +513,64 @@ func TestRunBeginsWithItsKeys(t *testing.T) {
 		close(gadgets.done)
 		kittest.Pass(2 * time.Hour)
 		equal(t, "syncs", []string{"just came", "vanilla", "chocolate"}, got)
+	})
+}
+
+// What changes while a loop begins need not wait behind all of its keys, and these need no
+// queue that has room for all of them.
+func TestRunGoesThroughItsKeysBitByBit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const all, ahead = 10_000, 1_100
+		ctx, cancel := context.WithCancel(t.Context())
+		var read, synced, seen atomic.Int64
+		keys := func(yield func(cache.ObjectName) bool) {
+			for read.Load() < all && yield(cache.NewObjectName("default", fmt.Sprint(read.Load()))) {
+				read.Add(1)
+			}
+		}
+		l := worker.New("test", func(_ context.Context, name cache.ObjectName) (time.Duration, error) {
+			time.Sleep(time.Millisecond)
+			n := synced.Add(1)
+			if name == vanilla {
+				seen.Store(n)
+			}
+			if r := read.Load(); r > n+ahead {
+				t.Errorf("%d keys are read when %d are synced", r, n)
+			}
+			return 0, nil
+		}, worker.WithKeys(keys))
+		stopped := make(chan error, 1)
+		go func() { stopped <- l.Run(ctx, 1) }()
+		kittest.Pass(100 * time.Millisecond)
+		changed := synced.Load()
+		l.Add(vanilla)
+		kittest.Pass(time.Minute)
+		equal(t, "syncs", all+1, synced.Load())
+		if n := seen.Load(); n > changed+ahead {
+			t.Errorf("what changed after %d syncs was synced after %d", changed, n)
+		}
+		cancel()
+		equal(t, "Run", nil, <-stopped)
+	})
+}
+
+// A loop that is stopped reads no more keys.
+func TestStoppingWhileItBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		read := 0
+		l := worker.New("test", func(context.Context, cache.ObjectName) (time.Duration, error) {
+			time.Sleep(time.Second)
+			return 0, nil
+		}, worker.WithKeys(func(yield func(cache.ObjectName) bool) {
+			for read = 0; yield(cache.NewObjectName("default", fmt.Sprint(read))); read++ {
+			}
+		}))
+		time.AfterFunc(time.Second, cancel)
+		equal(t, "Run", nil, l.Run(ctx, 1))
+		if read > 2_000 {
+			t.Errorf("%d keys were read", read)
+		}
 	})
 }
 
