@@ -13,6 +13,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -20,9 +21,13 @@ import (
 	"maps"
 	"math"
 	"os"
+	"os/exec"
 	"os/signal"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"nicoleh.io/k8s-controller/test/bench/source"
 	"nicoleh.io/k8s-controller/test/lab"
@@ -53,27 +58,32 @@ type program struct {
 func run(ctx context.Context) (err error) {
 	var c source.Config
 	from := flag.String("source", "cluster", "What the programs run against: a local \"cluster\", or an API server with \"synthetic\" objects at rest.")
-	runs := flag.Int("runs", 3, "How often each program is measured; the table shows medians.")
-	flag.IntVar(&c.Icecreams, "icecreams", 300, "Number of Icecreams.")
+	runs := flag.Int("runs", 3, "How often each program is measured; the tables show medians.")
+	icecreams := flag.String("icecreams", "300", "Numbers of Icecreams to measure with, separated by commas.")
 	flag.IntVar(&c.Pods, "pods", 0, "Number of Pods of each Icecream. Synthetic only.")
 	flag.IntVar(&c.Others, "others", 0, "Number of Deployments that are no Icecream's, with a Pod each. Synthetic only.")
 	settle := flag.Duration("settle", 0, "How long to wait, once a program is at rest, before its memory is read. The Go runtime collects garbage after two minutes at the latest. Synthetic only.")
 	failover := flag.Bool("failover", false, "Also measure what happens when a leader ends. Synthetic only.")
 	only := flag.String("only", "", "Measure only the program of this name.")
+	plots := flag.String("plots", "", "Directory to draw plots in, of how the figures grow with the number of Icecreams.")
 	flag.Parse()
-	if c.Icecreams < 1 {
-		return fmt.Errorf("-icecreams=%d: there is nothing to measure without any", c.Icecreams)
+	sizes, err := numbers(*icecreams)
+	if err != nil {
+		return fmt.Errorf("-icecreams=%s: %w", *icecreams, err)
 	}
 	programs := []*program{
 		{name: "ours", module: ".", dir: ".", flags: []string{"-leader-elect=false", "-bind-address=127.0.0.1:0", "-workers=8"}, account: lab.ServiceAccount, metrics: "-insecure-bind-address", elects: true},
 		{name: "twin", module: "test", dir: "./bench/twin", flags: []string{"-workers=8"}, account: "twin", metrics: "-metrics-bind-address"},
 	}
 	programs = slices.DeleteFunc(programs, func(p *program) bool { return *only != "" && p.name != *only })
-	measure := func(p *program) (map[string]float64, error) { return measure(ctx, p, c.Icecreams) }
+	measure := func(p *program, size int) (map[string]float64, error) { return measure(ctx, p, size) }
 	switch *from {
 	case "cluster":
 	case "synthetic":
-		measure = func(p *program) (map[string]float64, error) { return measureSynthetic(ctx, p, c, *settle, *failover) }
+		measure = func(p *program, size int) (map[string]float64, error) {
+			c.Icecreams = size
+			return measureSynthetic(ctx, p, c, *settle, *failover)
+		}
 	default:
 		return fmt.Errorf("-source=%s is neither cluster nor synthetic", *from)
 	}
@@ -84,46 +94,114 @@ func run(ctx context.Context) (err error) {
 		}
 		defer func() { err = errors.Join(err, remove()) }()
 	}
-	measured := map[string]map[string][]float64{} // by row and program
-	for i := range *runs {
-		for _, p := range programs {
-			fmt.Fprintf(os.Stderr, "run %d of %d: %s\n", i+1, *runs, p.name)
-			figures, err := measure(p)
-			if err != nil {
-				return fmt.Errorf("%s: %w", p.name, err)
-			}
-			for row, figure := range figures {
-				if measured[row] == nil {
-					measured[row] = map[string][]float64{}
+	var all []measurement
+	for _, size := range sizes {
+		m := measurement{size, size * c.Pods, map[string]map[string][]float64{}}
+		for i := range *runs {
+			for _, p := range programs {
+				fmt.Fprintf(os.Stderr, "%d Icecreams, run %d of %d: %s\n", size, i+1, *runs, p.name)
+				figures, err := measure(p, size)
+				if err != nil {
+					return fmt.Errorf("%s: %w", p.name, err)
 				}
-				measured[row][p.name] = append(measured[row][p.name], figure)
+				m.add(p, figures)
+			}
+		}
+		m.printTable(programs)
+		all = append(all, m)
+	}
+	if *plots == "" {
+		return nil
+	}
+	return drawPlots(*plots, *from, caption(ctx), programs, all)
+}
+
+// numbers reads positive numbers that are separated by commas.
+func numbers(list string) (numbers []int, err error) {
+	for text := range strings.SplitSeq(list, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return nil, err
+		}
+		if n < 1 {
+			return nil, errors.New("there is nothing to measure without any")
+		}
+		numbers = append(numbers, n)
+	}
+	return numbers, nil
+}
+
+// caption says where and when something was measured.
+func caption(ctx context.Context) string {
+	commit, err := exec.CommandContext(ctx, "git", "rev-parse", "--short=8", "HEAD").Output()
+	if err != nil {
+		commit = []byte("unknown")
+	}
+	return fmt.Sprintf("Measured on %d cores of %s with %s on %s, at commit %s", runtime.NumCPU(), processor(), runtime.Version(), time.Now().Format(time.DateOnly), bytes.TrimSpace(commit))
+}
+
+// processor returns the name of this machine's processor, as far as that is known.
+func processor() string {
+	cpus, err := os.ReadFile("/proc/cpuinfo")
+	if err == nil {
+		for line := range strings.Lines(string(cpus)) {
+			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+				return strings.TrimSpace(value)
 			}
 		}
 	}
-	printTable(programs, measured, c)
-	return nil
+	return runtime.GOARCH
+}
+
+// measurement is what was measured with one number of Icecreams, in each run, by the name of
+// the program and the row of the table.
+type measurement struct {
+	icecreams, pods int
+	figures         map[string]map[string][]float64
+}
+
+func (m measurement) add(p *program, figures map[string]float64) {
+	if m.figures[p.name] == nil {
+		m.figures[p.name] = map[string][]float64{}
+	}
+	for row, figure := range figures {
+		m.figures[p.name][row] = append(m.figures[p.name][row], figure)
+	}
+}
+
+// medians returns the median of each row of a program.
+func (m measurement) medians(p *program) map[string]float64 {
+	medians := map[string]float64{}
+	for row, figures := range m.figures[p.name] {
+		medians[row] = median(figures)
+	}
+	return medians
 }
 
 // printTable prints a row for each figure, with its median for each program, and the ratio
 // of the first program to the last.
-func printTable(programs []*program, measured map[string]map[string][]float64, c source.Config) {
-	fmt.Printf("| %d Icecreams", c.Icecreams)
-	if c.Pods > 0 {
-		fmt.Printf(", %d Pods", c.Icecreams*c.Pods)
+func (m measurement) printTable(programs []*program) {
+	fmt.Printf("| %d Icecreams", m.icecreams)
+	if m.pods > 0 {
+		fmt.Printf(", %d Pods", m.pods)
 	}
 	fmt.Print(" |")
+	rows := map[string]bool{}
 	for _, p := range programs {
 		fmt.Printf(" %s |", p.name)
+		for row := range m.figures[p.name] {
+			rows[row] = true
+		}
 	}
 	fmt.Printf(" ratio |\n|---|%s---|\n", strings.Repeat("---|", len(programs)))
-	for _, row := range slices.Sorted(maps.Keys(measured)) {
+	ours, twin := m.medians(programs[0]), m.medians(programs[len(programs)-1])
+	for _, row := range slices.Sorted(maps.Keys(rows)) {
 		fmt.Printf("| %s |", strings.TrimLeft(row, "0123456789 "))
 		for _, p := range programs {
-			fmt.Printf(" %s |", round(median(measured[row][p.name])))
+			fmt.Printf(" %s |", round(at(m.medians(p), row)))
 		}
-		ours, twin := median(measured[row][programs[0].name]), median(measured[row][programs[len(programs)-1].name])
-		if twin > 0 {
-			fmt.Printf(" %s |\n", round(ours/twin))
+		if twin[row] > 0 {
+			fmt.Printf(" %s |\n", round(at(ours, row)/twin[row]))
 		} else {
 			fmt.Println("  |")
 		}
