@@ -20,6 +20,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -191,5 +192,33 @@ func TestWhatIsKeptOfChildren(t *testing.T) {
 		if d := kept.(*appsv1.Deployment); d.Spec.Paused != test.isKept || d.Name != "sundae" {
 			t.Errorf("%s: kept %+v", name, d)
 		}
+	}
+}
+
+// An index has only what a name does not tell, and each child once.
+func TestOwnersOfChildren(t *testing.T) {
+	pack := kindOf(kubefake.NewClientset().AppsV1().Deployments, icecream.DeploymentName).pack
+	for name, test := range map[string]struct {
+		child, owner string
+		want         []string
+	}{
+		"nobody's":               {"sundae", "", nil},
+		"of its owner's name":    {"sundae", "sundae", nil},
+		"of another name":        {"cone", "sundae", []string{"parlor/uid-of-sundae"}},
+		"of an owner misspelled": {"sundae", "Sundae", []string{"parlor/uid-of-sundae"}},
+	} {
+		d := foreign(test.child)
+		if test.owner != "" {
+			d.OwnerReferences = []metav1.OwnerReference{{Name: test.owner, UID: "uid-of-sundae", Controller: ptr.To(true)}}
+		}
+		packed, err := pack(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys, err := ownerKeys(packed.(*informer.Packed))
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, name, test.want, keys)
 	}
 }

@@ -348,7 +348,7 @@ func (c *Controller) observeChildren(o icecream.Observed, resource schema.GroupV
 func (c *Controller) ownedBy(ice *v1alpha1.Icecream, kind childKind) []*informer.Packed {
 	owned := kind.cache.By(byOwner, key(ice.Namespace, string(ice.UID)))
 	if child := kind.cache.Get(ice.Namespace, ice.Name); child != nil {
-		if _, uid := child.Owner(); uid == ice.UID {
+		if name, uid := child.Owner(); name == ice.Name && uid == ice.UID {
 			owned = append(owned, child)
 		}
 	}
@@ -547,7 +547,7 @@ func (c *Controller) childKeys(ice *v1alpha1.Icecream) (keys []string, err error
 }
 
 func ownerKeys(child *informer.Packed) ([]string, error) {
-	if name, uid := child.Owner(); name != child.GetName() {
+	if name, uid := child.Owner(); uid != "" && name != child.GetName() {
 		return []string{key(child.GetNamespace(), string(uid))}, nil
 	}
 	return nil, nil
