@@ -309,12 +309,14 @@ func (l *Loop) start(logger klog.Logger) (workqueue.TypedDelayingInterface[cache
 // back the memory that it once needed, and what changes meanwhile need not wait behind all.
 func (l *Loop) feed(ctx context.Context, queue workqueue.TypedDelayingInterface[cache.ObjectName]) {
 	for name := range l.keys {
-		for queue.Len() >= feedAhead {
+		for queue.Len() >= feedAhead && ctx.Err() == nil {
 			select {
 			case <-ctx.Done():
-				return
 			case <-l.clock.After(feedInterval):
 			}
+		}
+		if ctx.Err() != nil {
+			return
 		}
 		queue.Add(name)
 	}

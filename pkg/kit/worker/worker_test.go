@@ -568,7 +568,7 @@ func TestStoppingWhileItBegins(t *testing.T) {
 		}))
 		time.AfterFunc(time.Second, cancel)
 		equal(t, "Run", nil, l.Run(ctx, 1))
-		if read > 2_000 {
+		if read > 1_100 {
 			t.Errorf("%d keys were read", read)
 		}
 	})
