@@ -18,6 +18,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/icecream"
 	"nicoleh.io/k8s-controller/pkg/kit/apply"
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
+	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 )
 
 // How many bytes the caches need for each object, with its key and its indexes. The names of
@@ -48,7 +49,7 @@ func TestMemoryPerObject(t *testing.T) {
 			}
 			const objects = 5_000
 			all := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{"": test.index})
-			before := heap()
+			before := kittest.Heap()
 			for i := range objects {
 				obj := test.into()
 				if err := json.Unmarshal([]byte(strings.ReplaceAll(string(raw), "00000", fmt.Sprintf("%05d", i))), obj); err != nil {
@@ -62,7 +63,7 @@ func TestMemoryPerObject(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if each, atMost := (heap()-before)/objects, test.atMost+12*longer; each > atMost {
+			if each, atMost := (kittest.Heap()-before)/objects, test.atMost+12*longer; each > atMost {
 				t.Errorf("each takes %d bytes, want at most %d", each, atMost)
 			} else {
 				t.Logf("%d bytes each", each)
@@ -112,13 +113,4 @@ func atRest(t *testing.T) (*v1alpha1.Icecream, *appsv1.Deployment) {
 		Conditions: []metav1.Condition{condition("Ready", "True"), condition("Reconciling", "False"), condition("Stalled", "False")},
 	}
 	return ice, deployment
-}
-
-// heap is how many bytes are in use.
-func heap() int64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -281,16 +280,16 @@ func TestMemoryDoesNotDependOnThePods(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		before := heap()
+		before := kittest.Heap()
 		go cached.RunWithContext(t.Context())
 		if !cache.WaitFor(t.Context(), "", c.Ready()...) {
 			t.Fatal("the cache was not filled")
 		}
-		after := heap()
+		after := kittest.Heap()
 		if n := len(cached.GetStore().ListKeys()); n != pods {
 			t.Fatalf("%d Pods in the cache, want %d", n, pods)
 		}
-		return (after - before) / pods
+		return float64(after-before) / pods
 	}
 	thinPods := cost(numbered)
 	fatPods := cost(func(i int) *metav1.PartialObjectMetadata {
@@ -313,15 +312,6 @@ func numbered(i int) *metav1.PartialObjectMetadata {
 	pod := podWith(AnnotationAddTime, "")
 	pod.Name, pod.UID = fmt.Sprintf("pod-%d", i), types.UID(fmt.Sprintf("uid-%d", i))
 	return pod
-}
-
-// heap returns the size of the heap after garbage collection.
-func heap() float64 {
-	runtime.GC()
-	runtime.GC()
-	var stats runtime.MemStats
-	runtime.ReadMemStats(&stats)
-	return float64(stats.HeapAlloc)
 }
 
 // A webhook may drop the annotation, with or without another change, although the API

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
+	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
 )
 
@@ -70,7 +71,7 @@ func TestMemoryPerPod(t *testing.T) {
 	keeper := &podproblem.Keeper{Kind: "ReplicaSet", Keys: []string{"kept"}}
 	const pods = 10_000
 	all := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{"kept": func(obj any) ([]string, error) { return []string{obj.(*podproblem.Pod).Value("kept")}, nil }})
-	before := heap()
+	before := kittest.Heap()
 	for i := range pods {
 		pod := podOf("ReplicaSet")
 		pod.Namespace, pod.Name, pod.ResourceVersion = "parlor", fmt.Sprintf("sundae-%d-7c8b9d5f4-%05d", i/10, i), fmt.Sprint(1_000_000+i)
@@ -79,21 +80,12 @@ func TestMemoryPerPod(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if perPod := (heap() - before) / pods; perPod > 500 {
+	if perPod := (kittest.Heap() - before) / pods; perPod > 500 {
 		t.Errorf("each Pod takes %d bytes, want at most 500", perPod)
 	} else {
 		t.Logf("%d bytes per Pod", perPod)
 	}
 	runtime.KeepAlive(all)
-}
-
-// heap is how many bytes are in use.
-func heap() int64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }
 
 func TestIsReplica(t *testing.T) {

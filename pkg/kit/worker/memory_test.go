@@ -10,6 +10,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/cache"
+
+	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 )
 
 // Objects come and go for as long as the process lives.
@@ -56,23 +58,15 @@ func TestMemoryOfSyncedObjectsIsFreed(t *testing.T) {
 func TestStandbyRemembersNothing(t *testing.T) {
 	const names = 1_000_000
 	l := New("standby", nil)
-	before := heap()
+	before := kittest.Heap()
 	for i := range names {
 		name := cache.NewObjectName("default", fmt.Sprintf("nightly-report-%d-5d4f8c7b9-abcde", i))
 		l.Add(name)
 		l.AddAfter(name, time.Second)
 		l.AddUrgent(name)
 	}
-	if grown := heap() - before; grown > names {
+	if grown := kittest.Heap() - before; grown > names {
 		t.Errorf("%d names left %d bytes behind, want next to none", names, grown)
 	}
 	runtime.KeepAlive(l)
-}
-
-// heap is how many bytes are in use.
-func heap() int64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }
