@@ -21,6 +21,7 @@ func CompactIcecream(ice *v1alpha1.Icecream) {
 	ice.Labels = nil // nobody here reads them
 	ice.Spec.Resources = resources.Of(ice.Spec.Resources)
 	compact.Share(&ice.Spec.Image)
+	compact.Conditions(ice.Status.Conditions)
 	for _, name := range []*string{&ice.Spec.DeploymentName, &ice.Status.DeploymentName} {
 		if *name == ice.Name {
 			*name = ice.Name
@@ -28,11 +29,6 @@ func CompactIcecream(ice *v1alpha1.Icecream) {
 	}
 	for i := range ice.Status.Nodes {
 		compact.Share(&ice.Status.Nodes[i].Name)
-	}
-	for i := range ice.Status.Conditions {
-		condition := &ice.Status.Conditions[i]
-		compact.Share(&condition.Type, &condition.Reason, &condition.Message)
-		compact.Share(&condition.Status)
 	}
 }
 

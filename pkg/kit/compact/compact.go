@@ -23,6 +23,15 @@ func Metadata(meta *metav1.ObjectMeta) {
 	Share(&meta.Namespace)
 }
 
+// Conditions shares what the conditions of many objects have in common.
+func Conditions(conditions []metav1.Condition) {
+	for i := range conditions {
+		c := &conditions[i]
+		Share(&c.Type, &c.Reason, &c.Message)
+		Share(&c.Status)
+	}
+}
+
 // Share replaces strings by equal ones that are in memory already. That pays for those that
 // many objects have in common.
 func Share[S ~string](values ...*S) {

@@ -1,6 +1,7 @@
 package compact_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"unsafe"
@@ -30,6 +31,18 @@ func TestShare(t *testing.T) {
 	a, b := strings.Clone("vanilla"), strings.Clone("vanilla")
 	if compact.Share(&a, &b); a != "vanilla" || unsafe.StringData(a) != unsafe.StringData(b) {
 		t.Errorf("%q and %q are in memory twice", a, b)
+	}
+}
+
+func TestConditions(t *testing.T) {
+	conditions := []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Available", Message: strings.Clone("all of them")}, {Message: strings.Clone("all of them")}}
+	want := slices.Clone(conditions)
+	compact.Conditions(conditions)
+	if diff := cmp.Diff(want, conditions); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if unsafe.StringData(conditions[0].Message) != unsafe.StringData(conditions[1].Message) {
+		t.Error("equal messages are in memory twice")
 	}
 }
 
