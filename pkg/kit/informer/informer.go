@@ -189,9 +189,6 @@ func (s *source) list(ctx context.Context, list func() (runtime.Object, error)) 
 	})
 	if err == nil {
 		s.received(ctx, false)
-		s.mu.Lock()
-		s.listed = true
-		s.mu.Unlock()
 	}
 	return objects, err
 }
@@ -243,7 +240,7 @@ func (s *source) received(ctx context.Context, inWatch bool) {
 		klog.FromContext(ctx).Info("Going on", "with", s.resource.GroupResource(), "after", now.Sub(s.last).Round(time.Second))
 	}
 	s.last, s.err, s.logged = now, nil, ""
-	s.reported = s.reported && !inWatch
+	s.reported, s.listed = s.reported && !inWatch, s.listed || !inWatch
 	s.heard(now)
 }
 
