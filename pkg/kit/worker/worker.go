@@ -241,9 +241,9 @@ func (l *Loop) Ready() []cache.DoneChecker { return l.ready }
 // When ctx ends, no further sync begins, whatever is still queued. Running syncs may take
 // five more seconds, because the API server may carry out a request whose response nobody
 // waits for. Then their contexts end. Run returns nil once the last sync has returned. An
-// error means that nothing was synced: ctx ended before everything was ready (the error names what
-// was missing, and wraps the context's cause), workers is less than 1, or Run was called
-// before. A Loop runs only once.
+// error means that nothing was synced: ctx ended before everything was ready (the error
+// names what was missing, and wraps the context's cause), workers is less than 1, or Run was
+// called before. A Loop runs only once.
 func (l *Loop) Run(ctx context.Context, workers int) error {
 	if workers < 1 {
 		return fmt.Errorf("running %s: %d workers cannot sync anything", l.name, workers)
