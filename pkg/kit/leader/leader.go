@@ -355,7 +355,7 @@ func (e *Election) release(ctx context.Context) {
 // connection is closed if something it sent has not arrived for that long. The package
 // comment says what the fence cannot do.
 func (e *Election) Fence(config *rest.Config) {
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return fence{e.lock, next} })
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return fence{e.lock.isValid, e.lock.doubt, next} })
 	dial := dialOf(config)
 	margin := e.config.LeaseDuration.Duration - e.config.RenewDeadline.Duration
 	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -378,10 +378,17 @@ func (e *Election) Check() error {
 	return nil
 }
 
+// FenceOf returns a transport that refuses writes while holds returns false. It is the one
+// that [Election.Fence] installs, for tests that have no election.
+func FenceOf(holds func() bool, next http.RoundTripper) http.RoundTripper {
+	return fence{isValid: holds, doubt: func() {}, next: next}
+}
+
 // fence is a transport that refuses writes outside of this process's term.
 type fence struct {
-	lock *lock
-	next http.RoundTripper
+	isValid func() bool
+	doubt   func() // is called when a write has ended without a response
+	next    http.RoundTripper
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -390,7 +397,7 @@ func (f fence) RoundTrip(request *http.Request) (*http.Response, error) {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
 		return f.next.RoundTrip(request)
 	}
-	if !f.lock.isValid() {
+	if !f.isValid() {
 		if request.Body != nil {
 			request.Body.Close() //nolint:errcheck // nothing was read
 		}
@@ -398,7 +405,7 @@ func (f fence) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	response, err := f.next.RoundTrip(request)
 	if err != nil {
-		f.lock.doubt()
+		f.doubt()
 	}
 	return response, err
 }

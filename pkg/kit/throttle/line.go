@@ -5,20 +5,22 @@ import (
 	"maps"
 	"time"
 
-	"golang.org/x/time/rate"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 )
 
 // line is a number of waiting objects that share a rate.
 type line struct {
-	rate   *rate.Limiter // of the writes of objects that had their turn
-	urgent *rate.Limiter // of urgent writes, which go first; nil if there are none
+	rate   *bucket // of the writes of objects that had their turn
+	urgent *bucket // of urgent writes, which go first; nil if there are none
 
 	queues  list.List         // of *queue, none of them empty; the first is next
 	queueOf map[string]*queue // by namespace
 	places  map[cache.ObjectName]*place
 	turns   map[cache.ObjectName]time.Time // the objects whose turn it is, since when
-	isTimed bool                           // whether a timer is set to advance the line
+
+	timer   clock.Timer // advances the line; nil if none is set
+	firesAt time.Time   // when that is
 }
 
 // queue holds the waiting objects of one namespace.
@@ -36,9 +38,9 @@ type place struct {
 
 // newLine returns an empty line. Its objects let those writes go first that urgent
 // counts, unless urgent is nil.
-func newLine(urgent *rate.Limiter) *line {
+func newLine(urgent *bucket) *line {
 	return &line{
-		rate:    rate.NewLimiter(linePerSecond, lineAtOnce),
+		rate:    &bucket{interval: lineInterval, size: lineAtOnce},
 		urgent:  urgent,
 		queueOf: map[string]*queue{},
 		places:  map[cache.ObjectName]*place{},
@@ -108,11 +110,11 @@ func (l *line) expire(now time.Time) {
 
 // wait returns how long it takes until the first object in line may have its turn.
 func (l *line) wait(now time.Time) time.Duration {
-	own := duration(1+float64(len(l.turns))-l.rate.TokensAt(now), linePerSecond)
+	own := atLeast(l.rate.until(now, 1+len(l.turns)))
 	if l.urgent == nil {
 		return own
 	}
-	others := duration(1-l.urgent.TokensAt(now), urgentPerSecond)
+	others := atLeast(l.urgent.until(now, 1))
 	waited := now.Sub(l.next().since)
 	return max(own, min(others, maxWait-waited))
 }
@@ -120,19 +122,21 @@ func (l *line) wait(now time.Time) time.Duration {
 // spend takes a token for a write that was made, even if there is none: the next write
 // then waits for longer.
 func (l *line) spend(now time.Time, name cache.ObjectName) {
-	limiter, perSecond := l.urgent, float64(urgentPerSecond)
+	l.expire(now)
+	b := l.urgent
 	if l.hasTurn(name) {
-		limiter, perSecond = l.rate, linePerSecond
+		b = l.rate
 	}
-	if limiter != nil && limiter.TokensAt(now) > -maxDebt.Seconds()*perSecond {
-		limiter.ReserveN(now, 1)
+	if b != nil && b.debt(now) < maxDebt {
+		b.take(now)
 	}
 }
 
-// duration returns how long it takes until that many tokens have been added.
-func duration(tokens float64, perSecond float64) time.Duration {
-	if tokens <= 0 {
+// atLeast returns a delay that is certainly as long as a wait, however it is rounded; 0 if
+// there is no wait.
+func atLeast(wait time.Duration) time.Duration {
+	if wait <= 0 {
 		return 0
 	}
-	return time.Duration(tokens/perSecond*float64(time.Second)) + time.Millisecond
+	return wait + time.Millisecond
 }

@@ -24,7 +24,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 )
@@ -37,14 +36,14 @@ const (
 	// objectReserve is the part of objectBudget that only urgent writes may use.
 	objectReserve = 20
 
-	// linePerSecond is the rate at which a line advances, and lineAtOnce is how many
-	// objects may go at once after a pause.
-	linePerSecond = 2
-	lineAtOnce    = 10
-	// urgentPerSecond is the rate of urgent reports up to which other reports do not
-	// wait for them. After many urgent reports, the others wait for up to maxDebt more...
-	urgentPerSecond = 5
-	maxDebt         = time.Minute
+	// A line advances by one object per lineInterval, and lineAtOnce is how many objects
+	// may go at once after a pause.
+	lineInterval = time.Second / 2
+	lineAtOnce   = 10
+	// Up to one urgent report per urgentInterval, other reports do not wait for them. After
+	// many urgent reports, the others wait for up to maxDebt more...
+	urgentInterval = time.Second / 5
+	maxDebt        = time.Minute
 	// ... but no report waits for longer than maxWait because of urgent ones.
 	maxWait = 5 * time.Minute
 	// turnExpires is how long an object may take to use its turn. A write takes less.
@@ -67,9 +66,9 @@ type Limiter struct {
 
 // object is the state of one object.
 type object struct {
-	writes   *rate.Limiter // its budget
-	reported time.Time     // when its status was last written
-	asked    time.Time     // when a report that is not urgent was first asked for since then
+	writes   *bucket   // its budget
+	reported time.Time // when its status was last written
+	asked    time.Time // when a report that is not urgent was first asked for since then
 }
 
 // New returns a Limiter. The window is the minimum time between two reports about one object
@@ -82,7 +81,7 @@ func New(window time.Duration, clock clock.WithDelayedExecution, wake func(name 
 		clock:   clock,
 		wake:    wake,
 		objects: map[cache.ObjectName]*object{},
-		reports: newLine(rate.NewLimiter(urgentPerSecond, lineAtOnce)),
+		reports: newLine(&bucket{interval: urgentInterval, size: lineAtOnce}),
 		retries: newLine(nil),
 	}
 }
@@ -121,7 +120,7 @@ func (t *Limiter) Wrote(name cache.ObjectName, isRefused bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.clock.Now()
-	t.object(name).writes.AllowN(now, 1)
+	t.object(name).writes.takeAny(now)
 	if isRefused {
 		t.retries.spend(now, name)
 	}
@@ -134,7 +133,7 @@ func (t *Limiter) Reported(name cache.ObjectName) {
 	defer t.mu.Unlock()
 	now := t.clock.Now()
 	o := t.object(name)
-	o.writes.AllowN(now, 1)
+	o.writes.takeAny(now)
 	o.reported, o.asked = now, time.Time{}
 	t.reports.spend(now, name)
 	t.leave(t.reports, name)
@@ -170,7 +169,7 @@ func (t *Limiter) Forget(name cache.ObjectName) {
 func (t *Limiter) object(name cache.ObjectName) *object {
 	o := t.objects[name]
 	if o == nil {
-		o = &object{writes: rate.NewLimiter(rate.Every(objectInterval), objectBudget)}
+		o = &object{writes: &bucket{interval: objectInterval, size: objectBudget}}
 		t.objects[name] = o
 	}
 	return o
@@ -178,12 +177,12 @@ func (t *Limiter) object(name cache.ObjectName) *object {
 
 // hasRoom reports whether the object's budget has room for a write and the reserve. If
 // not, the object is woken as soon as it has.
-func (t *Limiter) hasRoom(name cache.ObjectName, reserve float64) bool {
-	lacking := 1 + reserve - t.object(name).writes.TokensAt(t.clock.Now())
-	if lacking <= 0 {
+func (t *Limiter) hasRoom(name cache.ObjectName, reserve int) bool {
+	wait := atLeast(t.object(name).writes.until(t.clock.Now(), 1+reserve))
+	if wait == 0 {
 		return true
 	}
-	t.wake(name, time.Duration(lacking*float64(objectInterval))+time.Millisecond)
+	t.wake(name, wait)
 	return false
 }
 
@@ -232,15 +231,20 @@ func (t *Limiter) advance(l *line) {
 
 // advanceAfter advances the line after a delay, unless a timer is set already.
 func (t *Limiter) advanceAfter(l *line, wait time.Duration) {
-	if l.isTimed {
+	if l.timer != nil {
 		return
 	}
-	l.isTimed = true
 	// The wait may become shorter in the meantime.
-	t.clock.AfterFunc(min(wait, time.Second), func() {
+	t.setTimer(l, t.clock.Now().Add(min(wait, time.Second)))
+}
+
+// setTimer sets the line's timer.
+func (t *Limiter) setTimer(l *line, firesAt time.Time) {
+	l.firesAt = firesAt
+	l.timer = t.clock.AfterFunc(firesAt.Sub(t.clock.Now()), func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		l.isTimed = false
+		l.timer = nil
 		t.advance(l)
 	})
 }

@@ -89,10 +89,17 @@ type Loop struct {
 	ready   []cache.DoneChecker
 
 	mu      sync.Mutex
-	queue   workqueue.TypedDelayingInterface[cache.ObjectName] // nil until Run, as it starts goroutines
-	held    map[cache.ObjectName]hold                          // not to be synced for some time
-	running map[cache.ObjectName]run                           // being synced now
-	recent  recent                                             // synced not long ago
+	queue   queue                     // nil until Run, as it starts goroutines
+	held    map[cache.ObjectName]hold // not to be synced for some time
+	running map[cache.ObjectName]run  // being synced now
+	recent  recent                    // synced not long ago
+}
+
+// queue is what the loop adds objects to.
+type queue interface {
+	Add(name cache.ObjectName)
+	AddAfter(name cache.ObjectName, after time.Duration)
+	Len() int
 }
 
 // hold keeps an object from being synced for some time after a failure.
@@ -220,7 +227,7 @@ func (l *Loop) AddUrgent(name cache.ObjectName) {
 }
 
 // started returns the queue; nil before Run.
-func (l *Loop) started() workqueue.TypedDelayingInterface[cache.ObjectName] {
+func (l *Loop) started() queue {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.queue
@@ -250,11 +257,19 @@ func (l *Loop) Run(ctx context.Context, workers int) error {
 	}
 	logger := klog.LoggerWithName(klog.FromContext(ctx), l.name)
 	ctx = klog.NewContext(ctx, logger)
-	queue, err := l.start(logger)
+	var names workqueue.TypedDelayingInterface[cache.ObjectName]
+	err := l.start(func() queue {
+		names = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[cache.ObjectName]{
+			Name:   l.name,
+			Logger: &logger,
+			Clock:  l.clock,
+		})
+		return names
+	})
 	if err != nil {
 		return err
 	}
-	defer queue.ShutDown()
+	defer names.ShutDown()
 
 	if len(l.missing()) > 0 {
 		logger.Info("Waiting for caches")
@@ -269,11 +284,11 @@ func (l *Loop) Run(ctx context.Context, workers int) error {
 	defer giveUp(nil)
 	var running sync.WaitGroup
 	for range workers {
-		running.Go(func() { l.work(ctx, syncing, queue) })
+		running.Go(func() { l.work(ctx, syncing, names) })
 	}
-	l.feed(ctx, queue)
+	l.feed(ctx, names)
 	<-ctx.Done()
-	queue.ShutDown()
+	names.ShutDown()
 	finished := make(chan struct{})
 	go func() {
 		running.Wait()
@@ -291,18 +306,14 @@ func (l *Loop) Run(ctx context.Context, workers int) error {
 
 // start makes the queue. Additions are kept from now on, so that no change is lost
 // between reading the first keys from the caches and the next event.
-func (l *Loop) start(logger klog.Logger) (workqueue.TypedDelayingInterface[cache.ObjectName], error) {
+func (l *Loop) start(newQueue func() queue) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.queue != nil {
-		return nil, fmt.Errorf("running %s: a loop runs only once", l.name)
+		return fmt.Errorf("running %s: a loop runs only once", l.name)
 	}
-	l.queue = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[cache.ObjectName]{
-		Name:   l.name,
-		Logger: &logger,
-		Clock:  l.clock,
-	})
-	return l.queue, nil
+	l.queue = newQueue()
+	return nil
 }
 
 // feed adds the keys of [WithKeys], hardly faster than they are synced: a queue never gives
