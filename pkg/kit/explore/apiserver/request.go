@@ -1,0 +1,210 @@
+package apiserver
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Request is an HTTP request to the API server.
+type Request struct {
+	Method, Path           string
+	Query                  url.Values
+	ContentType, UserAgent string
+	Body                   []byte // JSON, protobuf or, for an apply, YAML
+}
+
+// ReadRequest reads a request completely.
+func ReadRequest(r *http.Request) (Request, error) {
+	request := Request{
+		Method:      r.Method,
+		Path:        r.URL.Path,
+		Query:       r.URL.Query(),
+		ContentType: r.Header.Get("Content-Type"),
+		UserAgent:   r.UserAgent(),
+	}
+	if r.Body == nil {
+		return request, nil
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return request, fmt.Errorf("reading the body of a request: %w", err)
+	}
+	request.Body = body
+	return request, r.Body.Close()
+}
+
+// Response is the answer to a request.
+type Response struct {
+	Code       int
+	Body       []byte // JSON of an object, a list or a metav1.Status
+	RetryAfter int    // in seconds; 0 if the response does not ask for it
+}
+
+// HTTP returns the response in the form in which a transport returns it.
+func (r Response) HTTP(to *http.Request) *http.Response {
+	header := http.Header{"Content-Type": {runtime.ContentTypeJSON}}
+	if r.RetryAfter > 0 {
+		header.Set("Retry-After", strconv.Itoa(r.RetryAfter))
+	}
+	return &http.Response{
+		Status:        fmt.Sprintf("%d %s", r.Code, http.StatusText(r.Code)),
+		StatusCode:    r.Code,
+		Proto:         "HTTP/1.1",
+		ProtoMajor:    1,
+		ProtoMinor:    1,
+		Header:        header,
+		Body:          io.NopCloser(bytes.NewReader(r.Body)),
+		ContentLength: int64(len(r.Body)),
+		Request:       to,
+	}
+}
+
+// respond returns the response with that body.
+func respond(code int, body any) Response {
+	encoded, err := json.Marshal(body)
+	if err != nil {
+		return refuse(apierrors.NewInternalError(err))
+	}
+	return Response{Code: code, Body: encoded}
+}
+
+// refuse returns the response to a request that failed.
+func refuse(err error) Response {
+	status := metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: err.Error()}
+	if known := apierrors.APIStatus(nil); errors.As(err, &known) {
+		status = known.Status()
+	}
+	status.APIVersion, status.Kind = "v1", "Status"
+	response := respond(int(status.Code), status)
+	if status.Details != nil {
+		response.RetryAfter = int(status.Details.RetryAfterSeconds)
+	}
+	return response
+}
+
+// errOf returns the error that a response is for a client, or nil.
+func (r Response) errOf() error {
+	if r.Code < http.StatusBadRequest {
+		return nil
+	}
+	var status metav1.Status
+	if err := json.Unmarshal(r.Body, &status); err != nil {
+		return fmt.Errorf("a response with code %d is no Status: %w", r.Code, err)
+	}
+	return apierrors.FromObject(&status)
+}
+
+// target is what a request is about.
+type target struct {
+	verb        string
+	kind        *kind
+	key         Key // without a name for a list and a POST
+	subresource string
+}
+
+// Parse says what a request is about, for people and tests. The verb is get, list, create,
+// update, patch, apply or delete. The name of an object that is to be created is not in the
+// path, so Parse reads it from the body. ok is false if the server knows no such request.
+func (s *Server) Parse(r Request) (verb string, key Key, subresource string, ok bool) {
+	t, err := s.parse(r)
+	if err != nil {
+		return "", Key{}, "", false
+	}
+	if t.verb == "create" && t.key.Name == "" {
+		if obj, err := t.kind.decode(r.Body); err == nil {
+			t.key.Name = obj.GetName()
+		}
+	}
+	return t.verb, t.key, t.subresource, true
+}
+
+// parse returns what a request is about, or the error for one that is not covered.
+func (s *Server) parse(r Request) (t target, err error) {
+	gvr, namespace, rest := splitPath(r.Path)
+	t.kind = s.kinds[gvr]
+	if t.kind == nil || len(rest) > 2 || t.kind.Namespaced != (namespace != "") && (namespace != "" || len(rest) > 0 || r.Method != http.MethodGet) {
+		return t, apierrors.NewGenericServerResponse(http.StatusNotFound, strings.ToLower(r.Method), gvr.GroupResource(), "", "", 0, false)
+	}
+	t.key = Key{Resource: gvr.GroupResource(), Namespace: namespace}
+	if len(rest) > 0 {
+		t.key.Name = rest[0]
+	}
+	if len(rest) > 1 {
+		t.subresource = rest[1]
+	}
+	t.verb = verbOf(r, t.key.Name != "")
+	if t.verb == "" || !t.kind.serves(t.subresource, t.verb) {
+		return t, apierrors.NewMethodNotSupported(gvr.GroupResource(), strings.ToLower(r.Method))
+	}
+	if r.Query.Has("dryRun") || r.Query.Has("continue") {
+		return t, notCovered("dry runs and chunks of lists")
+	}
+	return t, nil
+}
+
+// splitPath splits the path of a request. rest is what follows the resource.
+func splitPath(path string) (gvr schema.GroupVersionResource, namespace string, rest []string) {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	switch {
+	case len(parts) >= 3 && parts[0] == "api":
+		gvr.Version, parts = parts[1], parts[2:]
+	case len(parts) >= 4 && parts[0] == "apis":
+		gvr.Group, gvr.Version, parts = parts[1], parts[2], parts[3:]
+	default:
+		return gvr, "", nil
+	}
+	if parts[0] == "namespaces" && len(parts) > 2 && parts[2] != "status" && parts[2] != "finalize" {
+		namespace, parts = parts[1], parts[2:]
+	}
+	gvr.Resource = parts[0]
+	return gvr, namespace, parts[1:]
+}
+
+// verbOf returns the verb of a request, or "" if there is none for its method.
+func verbOf(r Request, hasName bool) string {
+	watches := r.Query.Get("watch") == "true" || r.Query.Get("watch") == "1"
+	switch {
+	case watches:
+		return ""
+	case r.Method == http.MethodGet && hasName:
+		return "get"
+	case r.Method == http.MethodGet:
+		return "list"
+	case r.Method == http.MethodPost:
+		return "create"
+	case r.Method == http.MethodPut && hasName:
+		return "update"
+	case r.Method == http.MethodPatch && hasName && patchType(r) == types.ApplyYAMLPatchType:
+		return "apply"
+	case r.Method == http.MethodPatch && hasName:
+		return "patch"
+	case r.Method == http.MethodDelete && hasName:
+		return "delete"
+	default:
+		return ""
+	}
+}
+
+// patchType returns the type of a patch, without a charset.
+func patchType(r Request) types.PatchType {
+	mediaType, _, _ := strings.Cut(r.ContentType, ";")
+	return types.PatchType(mediaType)
+}
+
+// notCovered returns the error for a request that the model does not understand.
+func notCovered(what string) error {
+	return apierrors.NewGenericServerResponse(http.StatusNotImplemented, "", schema.GroupResource{}, "", "the model of the API server does not cover "+what, 0, true)
+}
