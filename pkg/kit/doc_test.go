@@ -7,6 +7,7 @@ import (
 	"go/token"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -20,7 +21,7 @@ import (
 // in one sentence, and has an example.
 func TestMap(t *testing.T) {
 	var listed []string
-	for _, line := range regexp.MustCompile(`(?m)^//   - ([a-z]+): `).FindAllStringSubmatch(read(t, "doc.go"), -1) {
+	for _, line := range regexp.MustCompile(`(?m)^//   - ([a-z/]+): `).FindAllStringSubmatch(read(t, "doc.go"), -1) {
 		listed = append(listed, line[1])
 	}
 	packages := packagesIn(t, ".")
@@ -31,15 +32,16 @@ func TestMap(t *testing.T) {
 	for name, files := range packages {
 		t.Run(name, func(t *testing.T) {
 			purpose, hasExample := "", false
-			for path, file := range files {
-				if strings.HasSuffix(path, "_test.go") {
+			for name, file := range files {
+				if strings.HasSuffix(name, "_test.go") {
 					hasExample = hasExample || len(doc.Examples(file)) > 0
 				} else if file.Doc != nil {
 					purpose = new(doc.Package).Synopsis(file.Doc.Text())
 				}
 			}
-			if !strings.HasPrefix(purpose, "Package "+name+" ") || !strings.HasSuffix(purpose, ".") {
-				t.Errorf("the package comment begins with %q, want a sentence that begins with %q", purpose, "Package "+name)
+			begin := "Package " + path.Base(name)
+			if !strings.HasPrefix(purpose, begin+" ") || !strings.HasSuffix(purpose, ".") {
+				t.Errorf("the package comment begins with %q, want a sentence that begins with %q", purpose, begin)
 			}
 			if !hasExample {
 				t.Error("there is no example")

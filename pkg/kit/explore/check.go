@@ -1,0 +1,44 @@
+package explore
+
+import (
+	"encoding/json"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// checkSent returns what is wrong with a request that a program sends.
+func (w *walker) checkSent(parts []situation, request text) (string, error) {
+	raw := w.render(request)
+	r, err := parseRequest(raw)
+	if err != nil {
+		return "", err
+	}
+	sent := Sent{Body: r.Body}
+	sent.Verb, sent.Key, sent.Subresource, _ = w.server.Parse(r)
+	if isWrite := sent.Verb != "get" && sent.Verb != "list"; isWrite && parts[len(parts)-1].phase != leading {
+		return "a process whose term has ended sends a write", nil
+	}
+	if w.setup.Checks.Sent == nil {
+		return "", nil
+	}
+	for _, c := range parts[0].caches {
+		for _, o := range c.objects {
+			object, err := w.unstructured(o.text)
+			if err != nil {
+				return "", err
+			}
+			sent.Caches = append(sent.Caches, object)
+		}
+	}
+	for _, part := range parts[1:] {
+		var answer wire
+		if err := json.Unmarshal([]byte(w.render(part.extra)), &answer); err != nil {
+			return "", err
+		}
+		object := &unstructured.Unstructured{}
+		if answer.Body != nil && object.UnmarshalJSON(answer.Body) == nil {
+			sent.Answers = append(sent.Answers, object)
+		}
+	}
+	return message(w.setup.Checks.Sent(sent)), nil
+}

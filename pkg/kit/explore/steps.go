@@ -1,0 +1,504 @@
+package explore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// A step is one thing that happens.
+type step struct {
+	kind    stepKind
+	process int8
+	arg     int8 // the number of a cache, a late request, a refusal, an actor
+	move    int8 // of the actor's moves
+}
+
+type stepKind byte
+
+const (
+	starts        stepKind = iota // a process fills its caches
+	leads                         // a process begins to lead
+	seesEvent                     // a cache sees the next event of its watch
+	beginsSync                    // a worker begins a sync
+	isAnswered                    // the server carries out a request, and sends the response
+	isRefused                     // the server refuses a request
+	losesAnswer                   // the client gets no response
+	getsAnswer                    // a response arrives
+	arrivesLate                   // the server carries out a request that nobody waits for
+	neverArrives                  // such a request is lost
+	crash                         // a process ends
+	isDeposed                     // a process loses the lease
+	ends                          // a process that has lost the lease ends
+	fillsAnew                     // the watch of a cache breaks off, and the cache is filled anew
+	timePasses                    // until something happens by itself
+	somebodyActs                  // one of the world
+	somebodyEdits                 // one of the people
+)
+
+// successor is what a step leads to.
+type successor struct {
+	step   step
+	next   *state
+	isFree bool   // nothing has gone wrong: what can happen, happens at some time
+	wrote  bool   // a request of ours has changed what is stored
+	wrong  string // what a check has found
+}
+
+// walker works out the steps of states. It has an instance of each program, and is for one
+// goroutine.
+type walker struct {
+	*system
+	instances []*instance
+	out       []successor
+}
+
+func newWalker(ctx context.Context, s *system) (*walker, error) {
+	w := &walker{system: s}
+	for i := range s.setup.Programs {
+		in, err := newInstance(ctx, s, i)
+		if err != nil {
+			return nil, err
+		}
+		w.instances = append(w.instances, in)
+	}
+	return w, nil
+}
+
+// steps returns all that can happen in a state.
+func (w *walker) steps(st *state) ([]successor, error) {
+	w.out = w.out[:0]
+	for i := range st.processes {
+		if err := w.stepsOf(st, i); err != nil {
+			return nil, err
+		}
+	}
+	for i := range st.late {
+		if err := w.late(st, i); err != nil {
+			return nil, err
+		}
+	}
+	for i := range w.actors {
+		if err := w.actor(st, i); err != nil {
+			return nil, err
+		}
+	}
+	return w.out, w.time(st)
+}
+
+// fork returns a copy of the state in which one process may be changed.
+func fork(st *state) *state {
+	next := *st
+	next.processes = slices.Clone(st.processes)
+	for i := range next.processes {
+		next.processes[i].caches = slices.Clone(st.processes[i].caches)
+	}
+	return &next
+}
+
+func (w *walker) add(next *state, kind stepKind, process, arg int, more ...func(*successor)) {
+	s := successor{step: step{kind: kind, process: int8(process), arg: int8(arg)}, next: next, isFree: true}
+	for _, change := range more {
+		change(&s)
+	}
+	w.out = append(w.out, s)
+}
+
+// spends makes a step one of which only so many may happen.
+func spends(kind int) func(*successor) {
+	return func(s *successor) {
+		s.isFree = false
+		s.next.left[kind]--
+	}
+}
+
+func finds(wrong string) func(*successor) { return func(s *successor) { s.wrong = wrong } }
+
+// stepsOf adds the steps of a process.
+func (w *walker) stepsOf(st *state, i int) error {
+	p := &st.processes[i]
+	if p.phase == down {
+		next := fork(st)
+		next.processes[i] = process{phase: standby, next: -1}
+		for _, resource := range w.caches[w.programs[i]] {
+			next.processes[i].caches = append(next.processes[i].caches, w.listed(st, resource))
+		}
+		w.add(next, starts, i, 0)
+		return nil
+	}
+	for j := range p.caches {
+		if err := w.cache(st, i, j); err != nil {
+			return err
+		}
+	}
+	switch p.phase {
+	case standby:
+		if w.mayLead(st, i) {
+			return w.play(st, i, leads, 0, situation{action: begins, phase: leading})
+		}
+	case leading:
+		if p.isDue && len(p.sync) == 0 {
+			if err := w.play(st, i, beginsSync, 0, situation{action: syncs}); err != nil {
+				return err
+			}
+		}
+		if st.left[crashes] > 0 {
+			w.add(w.stopped(st, i), crash, i, 0, spends(crashes))
+		}
+		if st.left[takeovers] > 0 {
+			next := fork(st)
+			next.processes[i].phase = deposed
+			w.add(next, isDeposed, i, 0, spends(takeovers))
+		}
+	case deposed:
+		w.add(w.stopped(st, i), ends, i, 0)
+	default:
+	}
+	if p.request.template != 0 {
+		if err := w.request(st, i); err != nil {
+			return err
+		}
+	}
+	if p.response.template != 0 {
+		return w.play(st, i, getsAnswer, 0, situation{action: continues, extra: p.response})
+	}
+	return nil
+}
+
+// mayLead reports whether a process on standby may begin to lead: nobody else does, and its
+// caches have caught up with what the leader before has written. A process that is alone
+// need not wait for that.
+func (w *walker) mayLead(st *state, i int) bool {
+	isAlone := true
+	for j, other := range st.processes {
+		if j == i || w.programs[j] != w.programs[i] {
+			continue
+		}
+		isAlone = false
+		if other.phase == leading {
+			return false
+		}
+	}
+	return isAlone || !slices.ContainsFunc(st.processes[i].caches, func(c cached) bool { return len(c.unseen) > 0 })
+}
+
+// stopped returns the state after a process has ended. What it has sent may still arrive.
+func (w *walker) stopped(st *state, i int) *state {
+	next := fork(st)
+	if request := st.processes[i].request; request.template != 0 {
+		next.late = append(slices.Clip(next.late), request)
+	}
+	next.processes[i] = process{next: -1}
+	return next
+}
+
+// play lets a process do one thing.
+func (w *walker) play(st *state, i int, kind stepKind, arg int, sit situation, more ...func(*successor)) error {
+	p := &st.processes[i]
+	if sit.phase == 0 {
+		sit.phase = p.phase
+	}
+	for _, c := range p.caches {
+		sit.caches = append(sit.caches, cached{class: c.class, version: c.version, objects: c.objects})
+	}
+	if extra := sit.relisted; extra != nil {
+		sit.caches = append(sit.caches, *extra)
+	}
+	sit.memory = p.memory
+	var before []text
+	if sit.action == continues {
+		before = p.sync
+	}
+	out, err := w.run(w.programs[i], before, sit)
+	if err != nil {
+		return fmt.Errorf("%s: %w", w.setup.Programs[w.programs[i]].Name, err)
+	}
+	next := fork(st)
+	q := &next.processes[i]
+	q.phase, q.memory, q.isDue, q.next = sit.phase, out.memory, out.isDue, out.next
+	switch sit.action {
+	case syncs, continues:
+		q.request, q.response, q.sync = out.request, text{}, nil
+		if out.request.template != 0 {
+			// What was not read has made no difference.
+			q.sync = append(slices.Clip(before), w.compose(sit.reduced(out.read)))
+			out.wrong = cmp.Or(out.wrong, w.count(next))
+		}
+	default:
+	}
+	w.add(next, kind, i, arg, append(more, finds(out.wrong))...)
+	return nil
+}
+
+// count counts a request that was sent, and says if there are too many.
+func (w *walker) count(st *state) (wrong string) {
+	if w.setup.Requests == 0 || w.bounds.budget() != (budget{}) {
+		return ""
+	}
+	st.sent++
+	if int(st.sent) <= w.setup.Requests {
+		return ""
+	}
+	return fmt.Sprintf("more than %d requests, though nothing has gone wrong", w.setup.Requests)
+}
+
+// run lets a program do what comes after the parts before, or remembers what came of that
+// in a situation that looked the same, as far as it was looked at.
+func (w *walker) run(program int, before []text, sit situation) (outcome, error) {
+	kind := readsOf{program, sit.action, sit.arg}
+	if sit.action == passes {
+		kind.arg = 0
+	}
+	for _, read := range w.reads.get(kind) {
+		r, key := w.names(append(slices.Clip(before), w.compose(sit.reduced(read)))...)
+		key = append(key, byte(program), byte(read))
+		if local, ok := w.played.find(key); ok {
+			return w.outcomeBack(r, local), nil
+		}
+	}
+	all := append(slices.Clip(before), w.compose(sit))
+	r, _ := w.names(all...)
+	situations := make([]situation, len(all))
+	for i, part := range all {
+		situations[i] = w.decompose(w.renamed(r, part))
+	}
+	out, err := w.instances[program].play(situations)
+	if err == nil && out.request.template != 0 && out.wrong == "" {
+		out.wrong, err = w.checkSent(situations, out.request)
+	}
+	if err != nil {
+		return out, err
+	}
+	out = w.outcomeBack(r, out)
+	r, key := w.names(append(slices.Clip(before), w.compose(sit.reduced(out.read)))...)
+	if !r.knows(w.get(out.memory.template).gaps, out.memory.values) || !r.knows(w.get(out.request.template).gaps, out.request.values) {
+		out.read = everything
+		r, key = w.names(all...)
+	}
+	local := out
+	local.memory, local.request = w.renamed(r, out.memory), w.renamed(r, out.request)
+	w.played.keep(append(key, byte(program), byte(out.read)), local)
+	w.reads.add(kind, out.read)
+	return out, nil
+}
+
+// outcomeBack returns an outcome with the values that its names stand for.
+func (w *walker) outcomeBack(r *renaming, out outcome) outcome {
+	out.memory, out.request = w.back(r, out.memory, free{}), w.back(r, out.request, free{})
+	return out
+}
+
+// cache adds the steps of a cache.
+func (w *walker) cache(st *state, i, j int) error {
+	p := &st.processes[i]
+	c := p.caches[j]
+	if len(c.unseen) > 0 {
+		e := c.unseen[0]
+		seen := cached{class: c.class, version: e.version, objects: replaced(c.objects, e), unseen: c.unseen[1:]}
+		if p.phase == standby {
+			next := fork(st)
+			next.processes[i].caches[j] = seen
+			w.add(next, seesEvent, i, j)
+		} else if err := w.play(st, i, seesEvent, j, situation{action: sees, arg: int64(j), event: e.kind, key: e.object.key, extra: e.object.text}, func(s *successor) {
+			s.next.processes[i].caches[j] = seen
+		}); err != nil {
+			return err
+		}
+	}
+	if st.left[relists] == 0 || p.phase != leading {
+		return nil
+	}
+	fresh := w.listed(st, w.caches[w.programs[i]][j])
+	return w.play(st, i, fillsAnew, j, situation{action: fills, arg: int64(j), relisted: &fresh}, spends(relists), func(s *successor) {
+		s.next.processes[i].caches[j] = fresh
+	})
+}
+
+// replaced returns the objects of a cache after an event.
+func replaced(objects []object, e event) []object {
+	at, isThere := slices.BinarySearchFunc(objects, e.object.key, func(o object, key int32) int { return int(o.key - key) })
+	after := slices.Clone(objects)
+	switch {
+	case e.kind == deleted && isThere:
+		return slices.Delete(after, at, at+1)
+	case e.kind == deleted:
+		return after
+	case isThere:
+		after[at] = e.object
+		return after
+	default:
+		return slices.Insert(after, at, e.object)
+	}
+}
+
+// request adds what may become of the request of a process.
+func (w *walker) request(st *state, i int) error {
+	p := &st.processes[i]
+	by := w.setup.Programs[w.programs[i]].Name
+	made, err := w.answerTo(st, p.request, by)
+	if err != nil {
+		return err
+	}
+	next := fork(st)
+	w.apply(next, made)
+	next.processes[i].request, next.processes[i].response = text{}, made.response
+	w.add(next, isAnswered, i, 0, finds(made.wrong), func(s *successor) { s.wrote = made.isChange })
+
+	if st.left[losses] > 0 {
+		answer, err := w.lost()
+		if err != nil {
+			return err
+		}
+		next := fork(st)
+		next.late = append(slices.Clip(next.late), p.request)
+		next.processes[i].request, next.processes[i].response = text{}, answer
+		w.add(next, losesAnswer, i, 0, spends(losses))
+	}
+	if st.left[refusals] == 0 {
+		return nil
+	}
+	for n := range refused {
+		answer, err := w.refusal(n)
+		if err != nil {
+			return err
+		}
+		next := fork(st)
+		next.processes[i].request, next.processes[i].response = text{}, answer
+		w.add(next, isRefused, i, n, spends(refusals))
+	}
+	return nil
+}
+
+// late adds what may become of a request that nobody waits for.
+func (w *walker) late(st *state, i int) error {
+	made, err := w.answerTo(st, st.late[i], "late")
+	if err != nil {
+		return err
+	}
+	rest := slices.Delete(slices.Clone(st.late), i, i+1)
+	next := fork(st)
+	next.late = rest
+	w.apply(next, made)
+	w.add(next, arrivesLate, 0, i, finds(made.wrong), func(s *successor) { s.wrote = made.isChange })
+	dropped := fork(st)
+	dropped.late = rest
+	w.add(dropped, neverArrives, 0, i)
+	return nil
+}
+
+// actor adds what an actor may do.
+func (w *walker) actor(st *state, i int) error {
+	isEdit := i >= len(w.setup.World)
+	if isEdit && st.left[edits] == 0 {
+		return nil
+	}
+	moves, err := w.moves(st, i)
+	if err != nil {
+		return err
+	}
+	for n, made := range moves {
+		next := fork(st)
+		w.apply(next, made)
+		kind, more := somebodyActs, []func(*successor){finds(made.wrong), func(s *successor) { s.step.move = int8(n) }}
+		if isEdit {
+			kind, more = somebodyEdits, append(more, spends(edits))
+		}
+		w.add(next, kind, 0, i, more...)
+	}
+	return nil
+}
+
+// time adds that time passes until something happens by itself. Usually, that takes much
+// longer than everything else: it is a delay if anything else can happen.
+func (w *walker) time(st *state) error {
+	wait := int64(-1)
+	for _, p := range st.processes {
+		if p.next >= 0 && (wait < 0 || p.next < wait) {
+			wait = p.next
+		}
+	}
+	canWait := !slices.ContainsFunc(w.out, func(s successor) bool { return s.isFree })
+	if wait < 0 || !canWait && st.left[delays] == 0 {
+		return nil
+	}
+	// A sync that is running goes on in the same time: it takes none.
+	if slices.ContainsFunc(st.processes, func(p process) bool { return len(p.sync) > 0 }) {
+		return nil
+	}
+	next, err := w.later(st, time.Duration(wait))
+	if err != nil {
+		return err
+	}
+	if canWait {
+		w.add(next, timePasses, 0, 0)
+	} else {
+		w.add(next, timePasses, 0, 0, spends(delays))
+	}
+	return nil
+}
+
+// later returns the state after some time.
+func (w *walker) later(st *state, wait time.Duration) (*state, error) {
+	next := fork(st)
+	for i := range next.processes {
+		p := &next.processes[i]
+		if p.phase != leading && p.phase != deposed {
+			continue
+		}
+		sit := situation{action: passes, phase: p.phase, arg: int64(wait), memory: p.memory}
+		for _, c := range p.caches {
+			sit.caches = append(sit.caches, cached{class: c.class, version: c.version, objects: c.objects})
+		}
+		out, err := w.run(w.programs[i], nil, sit)
+		if err != nil {
+			return nil, err
+		}
+		p.memory, p.isDue, p.next = out.memory, out.isDue, out.next
+	}
+	next.age(w.templates)
+	return next, nil
+}
+
+// age makes what objects have as the present second an earlier one.
+func (s *state) age(t *templates) {
+	older := func(x text) text {
+		var values []int64
+		for i, g := range t.get(x.template).gaps {
+			if g.kind == secondGap || g.kind == microGap {
+				if values == nil {
+					values = slices.Clone(x.values)
+				}
+				values[i]--
+			}
+		}
+		if values == nil {
+			return x
+		}
+		return text{x.template, values}
+	}
+	objects := func(objects []object) []object {
+		aged := slices.Clone(objects)
+		for i := range aged {
+			aged[i].text = older(aged[i].text)
+		}
+		return aged
+	}
+	s.objects = objects(s.objects)
+	s.late = slices.Clone(s.late)
+	for i := range s.late {
+		s.late[i] = older(s.late[i])
+	}
+	for i := range s.processes {
+		p := &s.processes[i]
+		for j := range p.caches {
+			c := &p.caches[j]
+			c.objects = objects(c.objects)
+			c.unseen = slices.Clone(c.unseen)
+			for k := range c.unseen {
+				c.unseen[k].object.text = older(c.unseen[k].object.text)
+			}
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package explore
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Counterexample is a path from the beginning to something that is wrong. No path to anything
+// wrong is shorter, unless it is a storm.
+type Counterexample struct {
+	// Bounds are those of the search.
+	Bounds Bounds
+	// Steps say what happens, one after the other.
+	Steps []Step
+	// Wrong says what is wrong in the end.
+	Wrong string
+	// isRest says that it is wrong to stay in the last state.
+	isRest bool
+}
+
+// Step is one step of a story.
+type Step struct {
+	// Did says who does what.
+	Did string
+	// Shows says what has changed by it, a line each.
+	Shows []string
+	step  step
+}
+
+// path returns the steps from the beginning to a state.
+func (g *graph) path(id uint32) (steps []step) {
+	for ; id != 0; id = g.came[id].from {
+		steps = append(steps, g.came[id].step)
+	}
+	slices.Reverse(steps)
+	return steps
+}
+
+// counterexample returns the story of a finding.
+func (g *graph) counterexample(f finding) (*Counterexample, error) {
+	steps := g.path(f.from)
+	if f.isAt {
+		steps = append(steps, f.cycle...)
+	} else {
+		steps = append(steps, f.step)
+	}
+	c := &Counterexample{Bounds: g.system.bounds, Wrong: f.wrong, isRest: f.isAt && len(f.cycle) == 0}
+	st, err := g.system.first()
+	if err != nil {
+		return nil, err
+	}
+	st = g.system.canonical(st)
+	for _, taken := range steps {
+		next, ok, err := g.walkers[0].take(st, taken)
+		if err != nil || !ok {
+			return nil, errors.Join(err, errAgain)
+		}
+		after := g.system.canonical(next.next)
+		c.Steps = append(c.Steps, g.system.tell(taken, st, after))
+		st = after
+	}
+	return c, nil
+}
+
+// canonical returns the state with canonical names.
+func (s *system) canonical(st *state) *state {
+	return decode(s.templates, st.encode(s.templates, s.horizon()))
+}
+
+// String returns the story.
+func (c *Counterexample) String() string {
+	var b strings.Builder
+	for i, s := range c.Steps {
+		fmt.Fprintf(&b, "%3d. %s\n", i+1, s.Did)
+		for _, line := range s.Shows {
+			fmt.Fprintf(&b, "       %s\n", line)
+		}
+	}
+	fmt.Fprintf(&b, "Wrong: %s\n", c.Wrong)
+	return b.String()
+}
+
+// tell says what a step does.
+func (s *system) tell(taken step, before, after *state) Step {
+	told := Step{step: taken}
+	i := int(taken.process)
+	process := "process"
+	if i < len(s.programs) {
+		process = s.setup.Programs[s.programs[i]].Name
+		if len(s.programs) > 1 {
+			process = fmt.Sprintf("%s %d", process, i+1)
+		}
+	}
+	was, is := &before.processes[i], &after.processes[i]
+	switch taken.kind {
+	case starts:
+		told.Did = process + " starts, and fills its caches"
+	case leads:
+		told.Did = process + " begins to work"
+	case seesEvent:
+		e := was.caches[taken.arg].unseen[0]
+		told.Did = fmt.Sprintf("%s sees %s %s", process, [...]string{"a new", "a changed", "the deletion of"}[e.kind], s.object(e.object))
+	case beginsSync:
+		told.Did = process + " begins a sync" + s.andSends(is)
+	case isAnswered:
+		told.Did = fmt.Sprintf("the API server carries out the request of %s: %s", process, s.short(is.response))
+	case isRefused:
+		told.Did = fmt.Sprintf("the API server refuses the request of %s: %s", process, s.short(is.response))
+	case losesAnswer:
+		told.Did = fmt.Sprintf("the connection of %s breaks before there is a response", process)
+	case getsAnswer:
+		told.Did = fmt.Sprintf("%s gets the response %s", process, s.short(was.response)) + s.andSends(is)
+	case arrivesLate:
+		told.Did = "late, the API server carries out " + s.short(before.late[taken.arg])
+	case neverArrives:
+		told.Did = s.short(before.late[taken.arg]) + " never arrives"
+	case crash:
+		told.Did = process + " crashes"
+	case isDeposed:
+		told.Did = process + " can no longer renew its lease, and may not know that yet"
+	case ends:
+		told.Did = process + " ends, because it has lost the lease"
+	case fillsAnew:
+		told.Did = fmt.Sprintf("the watch of %s for %s breaks off; it lists them again", process, s.caches[s.programs[i]][taken.arg].Resource)
+	case timePasses:
+		told.Did = "time passes"
+	case somebodyActs, somebodyEdits:
+		told.Did = s.actors[taken.arg].Name + " " + s.did(before, taken)
+	}
+	told.Shows = s.differences(before, after)
+	return told
+}
+
+// andSends says what a sync has sent.
+func (s *system) andSends(p *process) string {
+	if p.request.template == 0 {
+		return ", which ends"
+	}
+	return ", and sends " + s.short(p.request)
+}
+
+// short says what a request or a response is.
+func (s *system) short(x text) string {
+	raw := s.render(x)
+	w, err := readWire(raw)
+	switch {
+	case err != nil:
+		return raw
+	case w.Lost:
+		return "that the connection was lost"
+	case w.Code != 0:
+		if reason := w.reason(); reason != "" {
+			return fmt.Sprintf("%d (%s)", w.Code, reason)
+		}
+		return fmt.Sprint(w.Code)
+	}
+	r, err := parseRequest(raw)
+	if err != nil {
+		return raw
+	}
+	verb, key, subresource, ok := s.server.Parse(r)
+	if !ok {
+		return r.Method + " " + r.Path
+	}
+	what := key.Resource.Resource
+	if subresource != "" {
+		what += "/" + subresource
+	}
+	return strings.TrimSpace(fmt.Sprintf("%s %s %s", verb, what, key.Name))
+}
+
+// object names an object and its version.
+func (s *system) object(o object) string {
+	key := s.keyOf(o.key)
+	stored, err := s.unstructured(o.text)
+	if err != nil {
+		return key.Name
+	}
+	return fmt.Sprintf("%s %s", stored.GetKind(), key.Name)
+}
+
+// did says what an actor has done.
+func (s *system) did(before *state, taken step) string {
+	moves, err := s.moves(before, int(taken.arg))
+	if err != nil || int(taken.move) >= len(moves) {
+		return "does something"
+	}
+	return moves[taken.move].did
+}
