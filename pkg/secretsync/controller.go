@@ -39,6 +39,9 @@ const (
 	// which a copy is invalid changes. So both are retried after some time.
 	retryTaken   = time.Minute
 	retryInvalid = 5 * time.Minute
+	// A new copy is synced once more even if there is no event: if it is deleted before the
+	// cache shows it, and the watch breaks off at the same time, no event ever says so.
+	recheckCreated = time.Minute
 )
 
 var secretResource = corev1.Resource("secrets")
@@ -235,6 +238,9 @@ func (c *Controller) act(ctx context.Context, name cache.ObjectName, o Observed,
 	memory := o.Memory.after(*d, o.lastManager(), altered, now)
 	if d.Problem = memory.ongoing(now); d.Problem != (Problem{}) {
 		d.RequeueAfter = memory.wait(now)
+	}
+	if d.Action == Create {
+		d.RequeueAfter = backoff.MinRequeue(d.RequeueAfter, recheckCreated)
 	}
 	return memory, nil
 }
