@@ -27,7 +27,7 @@ func TestReplicaSetsThatAreRefused(t *testing.T) {
 		words  string
 	}{
 		"by a quota": {func(t *testing.T, n *lab.Namespace) func() {
-			startQuota(t, n, "none", "count/replicasets.apps=0")
+			n.StartQuota(t, "none", "count/replicasets.apps=0")
 			return func() { n.Kubectl(t, "delete", "quota", "none") }
 		}, "exceeded quota: none"},
 		"by a webhook": {func(t *testing.T, n *lab.Namespace) func() {

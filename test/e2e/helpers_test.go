@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"io"
-	"net/http"
 	"testing"
 	"time"
 
@@ -32,25 +30,6 @@ func eventually(t *testing.T, what string, check func() error) {
 		}
 	}
 	t.Fatalf("it did not come about that %s: %v", what, err)
-}
-
-// metricsOf returns the metrics that the controller serves.
-func metricsOf(t *testing.T, c *lab.Controller) string {
-	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+c.Address(t, false)+"/metrics", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }
 
 // clientOf returns a client with that token.

@@ -82,7 +82,7 @@ func TestInstall(t *testing.T) {
 			n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
 			requireAsSpecified(t, n, final)
 			for i, term := range termsOf(t, l.Requests(t)) {
-				t.Logf("term %d: %s, for %s", i+1, term.agent, term.last.Sub(term.began).Round(time.Millisecond))
+				t.Logf("term %d: %s, for %s", i+1, term.Agent, term.Last.Sub(term.Began).Round(time.Millisecond))
 			}
 			requireCreatedOnce(t, n)
 

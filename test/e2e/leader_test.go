@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -70,15 +69,15 @@ func TestRollingUpdateHandsOver(t *testing.T) {
 	if len(terms) != updates+1 {
 		t.Errorf("there were %d terms, want %d", len(terms), updates+1)
 	}
-	for _, e := range n.Requests(t).Where(isWork) {
+	for _, e := range n.Requests(t).Where(lab.IsWork) {
 		for i := range terms[1:] {
-			if agentOf(e) == terms[i].agent && e.StageTimestamp.After(terms[i].last) {
-				t.Errorf("%s released the lease before its %s of %s %s was answered", agentOf(e), e.Verb, e.Resource, e.Name)
+			if lab.AgentOf(e) == terms[i].Agent && e.StageTimestamp.After(terms[i].Last) {
+				t.Errorf("%s released the lease before its %s of %s %s was answered", lab.AgentOf(e), e.Verb, e.Resource, e.Name)
 			}
 		}
 	}
 	for i := range terms[1:] {
-		free := terms[i+1].began.Sub(terms[i].last)
+		free := terms[i+1].Began.Sub(terms[i].Last)
 		t.Logf("the lease was free for %s", free.Round(time.Millisecond))
 	}
 	requireCreatedOnce(t, n)
@@ -149,7 +148,7 @@ func TestLeaderThatWasStoppedIsDeposed(t *testing.T) {
 		t.Errorf("the last line of its log is %q", last)
 	}
 	t.Logf("it ended %s after it resumed", time.Since(thawed).Round(time.Millisecond))
-	if made := requestsOf(t, n).Since(thawed).Where(isFrom(first)).Where(isWork); len(made) > 0 {
+	if made := requestsOf(t, n).Since(thawed).Where(isFrom(first)).Where(lab.IsWork); len(made) > 0 {
 		t.Errorf("after it was deposed, it made %s", made)
 	}
 	n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
@@ -229,66 +228,27 @@ func TestLeaderWhoseLeaseIsDeletedEnds(t *testing.T) {
 	first.Start(t) // as the kubelet would
 }
 
-// A term is the time during which one process led, according to the audit log.
-type term struct {
-	agent       string
-	began, last time.Time // when it first and last wrote the lease
-}
-
 // termsOf returns the terms of all leaders, and requires that each process wrote only
 // during its term and that terms do not overlap.
-func termsOf(t *testing.T, made lab.Requests) []term {
+func termsOf(t *testing.T, made lab.Requests) []lab.Term {
 	t.Helper()
 	return termsOfLeases(t, made, lease)
 }
 
 // termsOfLeases does the same for Leases of other names.
-func termsOfLeases(t *testing.T, made lab.Requests, names ...string) []term {
+func termsOfLeases(t *testing.T, made lab.Requests, names ...string) []lab.Term {
 	t.Helper()
-	var terms []term
-	for _, e := range made.Resource("leases").Writes().Where(isAccepted) {
-		if !slices.Contains(names, e.Name) {
-			continue
-		}
-		if agent := agentOf(e); len(terms) == 0 || terms[len(terms)-1].agent != agent {
-			terms = append(terms, term{agent: agent, began: e.Received})
-		}
-		terms[len(terms)-1].last = e.Received
-	}
-	for _, e := range made.Where(isWork) {
-		isInTerm := func(i int) bool {
-			return terms[i].agent == agentOf(e) && !e.Received.Before(terms[i].began) &&
-				(i == len(terms)-1 || !e.StageTimestamp.After(terms[i+1].began))
-		}
-		isOut := true
-		for i := range terms {
-			isOut = isOut && !isInTerm(i)
-		}
-		if isOut {
-			t.Errorf("%s wrote outside of its term: %s %s %s, received at %s and answered with %d at %s; the terms were %+v",
-				agentOf(e), e.Verb, e.Resource, e.Name, e.Received.Format(time.RFC3339Nano), e.Code, e.StageTimestamp.Format(time.RFC3339Nano), terms)
-		}
+	terms, err := made.Terms(names...)
+	if err != nil {
+		t.Error(err)
 	}
 	return terms
-}
-
-// agentOf returns the user agent of a request, up to the slash. It names the process.
-func agentOf(e cluster.AuditEvent) string {
-	agent, _, _ := strings.Cut(e.UserAgent, "/")
-	return agent
-}
-
-// isWork reports whether a request is a controller's write, other than for leader
-// election and for authorizing requests for its metrics.
-func isWork(e cluster.AuditEvent) bool {
-	return strings.HasPrefix(e.UserAgent, "controller-") && len(lab.Requests{e}.Writes()) > 0 &&
-		!slices.Contains([]string{"leases", "tokenreviews", "subjectaccessreviews"}, e.Resource)
 }
 
 // isFrom returns a function that reports whether a request is from the current process of
 // that controller.
 func isFrom(c *lab.Controller) func(cluster.AuditEvent) bool {
-	return func(e cluster.AuditEvent) bool { return agentOf(e) == c.Agent }
+	return func(e cluster.AuditEvent) bool { return lab.AgentOf(e) == c.Agent }
 }
 
 // leads returns nil if that controller holds the lease.
@@ -305,7 +265,7 @@ func leadsBy(t *testing.T, n *lab.Namespace, c *lab.Controller, name string) err
 		return err
 	}
 	writes := n.Requests(t).Resource("leases").Writes().Where(isAccepted)
-	if len(writes) == 0 || agentOf(writes[len(writes)-1]) != c.Agent || isFree(found) {
+	if len(writes) == 0 || lab.AgentOf(writes[len(writes)-1]) != c.Agent || isFree(found) {
 		return fmt.Errorf("the lease is held by %s", ptr.Deref(found.Spec.HolderIdentity, "nobody"))
 	}
 	return nil

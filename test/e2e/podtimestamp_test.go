@@ -78,14 +78,14 @@ func TestPodtimestampOnceWhoeverLeads(t *testing.T) {
 	made := l.Requests(t).By(first.User).Resource("pods").Writes()
 	byAgent := map[string]int{}
 	for _, e := range made.Where(isAccepted) {
-		byAgent[agentOf(e)]++
+		byAgent[lab.AgentOf(e)]++
 	}
 	t.Logf("writes to Pods: %s; by process: %v", made, byAgent)
 	if len(byAgent) != 2 {
 		t.Errorf("%d processes wrote, want the leader and the one after it", len(byAgent))
 	}
 	// A request that the kill cut off may have been carried out nevertheless.
-	cutOff := made.Code(http.StatusGatewayTimeout).Where(func(e cluster.AuditEvent) bool { return agentOf(e) == killed }).ByObject()
+	cutOff := made.Code(http.StatusGatewayTimeout).Where(func(e cluster.AuditEvent) bool { return lab.AgentOf(e) == killed }).ByObject()
 	stamped := made.Where(isAccepted).ByObject()
 	for pod := range seen.all() {
 		if stamped[pod] != 1 && (stamped[pod] != 0 || cutOff[pod] != 1) {
@@ -614,7 +614,7 @@ func (s *timestamps) requireOneEach(t *testing.T) {
 // metric returns the value of a series without labels.
 func metric(t *testing.T, c *lab.Controller, name string) float64 {
 	t.Helper()
-	all := metricsOf(t, c)
+	all := c.Metrics(t)
 	found := regexp.MustCompile(`(?m)^` + name + ` (.*)$`).FindStringSubmatch(all)
 	if found == nil {
 		t.Fatalf("there is no %s in\n%s", name, all)

@@ -83,19 +83,6 @@ func eventuallyHasDeployment(t *testing.T, n *lab.Namespace, name string) {
 	})
 }
 
-// startQuota creates a quota, and returns once it is in force.
-func startQuota(t *testing.T, n *lab.Namespace, name, hard string) {
-	t.Helper()
-	n.Kubectl(t, "create", "quota", name, "--hard="+hard)
-	n.Eventually(t, "the quota is in force", func(ctx context.Context) error {
-		quota, err := n.Lab.Kube.CoreV1().ResourceQuotas(n.Name).Get(ctx, name, metav1.GetOptions{})
-		if err == nil && len(quota.Status.Used) == 0 {
-			return fmt.Errorf("its status is %+v", quota.Status)
-		}
-		return err
-	})
-}
-
 // isRolledOut reports whether all Pods of a Deployment are up to date and available.
 func isRolledOut(d *appsv1.Deployment) bool {
 	wanted := *d.Spec.Replicas

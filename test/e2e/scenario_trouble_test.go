@@ -232,7 +232,7 @@ func TestPodsThatNeverBecomeReady(t *testing.T) {
 func TestQuotaThatHasNoRoom(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	startQuota(t, n, "few", "pods=1")
+	n.StartQuota(t, "few", "pods=1")
 	n.Apply(t, icecreamYAML("vanilla", "replicas: 3"))
 	requireProblem(t, n, "vanilla", v1alpha1.ReasonReplicaFailure, "exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1")
 	if ice := n.Icecream(t, "vanilla"); ice.Status.AvailableReplicas != 1 || len(ice.Status.Nodes) != 1 {
@@ -246,7 +246,7 @@ func TestQuotaThatHasNoRoom(t *testing.T) {
 func TestQuotaThatHasNoRoomForTheDeployment(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	startQuota(t, n, "none", "count/deployments.apps=0")
+	n.StartQuota(t, "none", "count/deployments.apps=0")
 	n.Apply(t, icecreamYAML("vanilla"))
 	eventuallyRefused(t, n, "vanilla", "exceeded quota: none")
 	requireKubectlShows(t, n, "vanilla", "False", v1alpha1.ReasonDeploymentRefused)

@@ -223,7 +223,7 @@ func (s *secrets) eventuallyTroubled(c *lab.Controller, taken, failed int) {
 func (s *secrets) eventuallyCounted(c *lab.Controller, troubles map[string]int) {
 	s.Helper()
 	s.n.Eventually(s.T, "the metrics tell of the troubles", func(context.Context) error {
-		metrics := metricsOf(s.T, c)
+		metrics := c.Metrics(s.T)
 		for reason, want := range troubles {
 			if !strings.Contains(metrics, fmt.Sprintf("secretsync_troubles{reason=%q} %d\n", reason, want)) {
 				return fmt.Errorf("they are:\n%s", metrics)
@@ -720,7 +720,7 @@ func requireUntold(s *secrets, c *lab.Controller) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	for where, text := range map[string]string{"log": c.Log(), "events": string(events), "metrics": metricsOf(s.T, c)} {
+	for where, text := range map[string]string{"log": c.Log(), "events": string(events), "metrics": c.Metrics(s.T)} {
 		if len(text) < 1000 {
 			s.Errorf("there is next to nothing in the %s: %d bytes", where, len(text))
 		}

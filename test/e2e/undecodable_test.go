@@ -170,7 +170,7 @@ func TestUndecodableFromTheBeginning(t *testing.T) {
 	if got := len(n.AllDeployments(t)); got != 2 {
 		t.Errorf("there are %d Deployments, want those of 2 Icecreams", got)
 	}
-	if all, want := metricsOf(t, c), fmt.Sprintf(`icecream_objects{ready="False",reason="InvalidSpec"} %d`, len(undecodable)); !strings.Contains(all, want) {
+	if all, want := c.Metrics(t), fmt.Sprintf(`icecream_objects{ready="False",reason="InvalidSpec"} %d`, len(undecodable)); !strings.Contains(all, want) {
 		t.Errorf("there is no %s in the metrics:\n%s", want, all)
 	}
 	list, err := n.Icecreams().List(t.Context(), metav1.ListOptions{})

@@ -130,7 +130,7 @@ func TestEveryCacheHears(t *testing.T) {
 // from the API server, according to its metrics.
 func lastHeard(t *testing.T, c *lab.Controller, resource string) time.Time {
 	t.Helper()
-	all := metricsOf(t, c)
+	all := c.Metrics(t)
 	found := regexp.MustCompile(`(?m)^controller_cache_last_heard_timestamp_seconds{controller="icecream",resource="` + resource + `",selector="[^"]*"} (.*)$`).FindStringSubmatch(all)
 	if found == nil {
 		t.Fatalf("there is no such metric for %s in\n%s", resource, all)

@@ -67,7 +67,7 @@ func (n *Namespace) startMortal(t testing.TB, death Death, flags ...string) mort
 	t.Helper()
 	m := mortal{NewDoor(describe), make(chan struct{})}
 	m.Death = death
-	c := n.startControllerBehind(t, m.Handler, flags...)
+	c := n.StartControllerThrough(t, m.Handler, flags...)
 	done := make(chan struct{})
 	var undertaker sync.WaitGroup
 	undertaker.Go(func() {

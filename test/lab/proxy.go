@@ -8,12 +8,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
-	"net/url"
 	"path/filepath"
 	"testing"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"nicoleh.io/k8s-controller/test/faults/fault"
 )
 
 // An Interceptor decides about a request to the API server. It returns nil to pass the
@@ -21,14 +22,14 @@ import (
 // for concurrent use.
 type Interceptor func(request *http.Request) http.HandlerFunc
 
-// DropConnection is a handler that closes the connection without a response.
-func DropConnection(out http.ResponseWriter, _ *http.Request) { dropConnection(out) }
+// DropConnection is a handler that resets the connection instead of sending a response.
+func DropConnection(out http.ResponseWriter, _ *http.Request) { fault.Reset(out) }
 
 // StartControllerBehind starts a controller like [Namespace.StartController], but all of its
 // requests go through a proxy in this process, which calls intercept for each of them.
 func (n *Namespace) StartControllerBehind(t testing.TB, intercept Interceptor, flags ...string) *Controller {
 	t.Helper()
-	return n.startControllerBehind(t, func(apiServer http.Handler) http.Handler {
+	return n.StartControllerThrough(t, func(apiServer http.Handler) http.Handler {
 		return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
 			if handler := intercept(in); handler != nil {
 				handler(out, in)
@@ -39,14 +40,14 @@ func (n *Namespace) StartControllerBehind(t testing.TB, intercept Interceptor, f
 	}, flags...)
 }
 
-// startControllerBehind starts a controller whose requests arrive at what handler returns. It
-// gets the API server as a handler.
-func (n *Namespace) startControllerBehind(t testing.TB, handler func(apiServer http.Handler) http.Handler, flags ...string) *Controller {
+// StartControllerThrough starts a controller like [Namespace.StartController], but all of its
+// requests go through a middleware in this process, such as [fault.Set.Handler].
+func (n *Namespace) StartControllerThrough(t testing.TB, middleware func(apiServer http.Handler) http.Handler, flags ...string) *Controller {
 	t.Helper()
 	if err := n.grant(t.Context()); err != nil {
 		t.Fatalf("granting the controller its Role: %v", err)
 	}
-	proxy := n.Lab.Proxy(t, func(apiServer *httputil.ReverseProxy) http.Handler { return handler(apiServer) })
+	proxy := n.Lab.Proxy(t, func(apiServer *httputil.ReverseProxy) http.Handler { return middleware(apiServer) })
 	kubeconfig, err := n.Lab.kubeconfigFor(t.Context(), n.Name, proxy, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -62,23 +63,12 @@ func (n *Namespace) startControllerBehind(t testing.TB, handler func(apiServer h
 // What wrap gets passes a request on to the API server, including its credentials.
 func (l *Lab) Proxy(t testing.TB, wrap func(apiServer *httputil.ReverseProxy) http.Handler) *httptest.Server {
 	t.Helper()
-	config := rest.AnonymousClientConfig(l.RESTConfig())
-	target, err := url.Parse(config.Host)
+	apiServer, err := fault.APIServer(rest.AnonymousClientConfig(l.RESTConfig()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	transport, err := rest.TransportFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	discard := log.New(io.Discard, "", 0)
-	server := httptest.NewUnstartedServer(wrap(&httputil.ReverseProxy{
-		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
-		Transport:     transport,
-		FlushInterval: -1, // flush at once: the response to a watch has no end
-		ErrorLog:      discard,
-	}))
-	server.Config.ErrorLog = discard
+	server := httptest.NewUnstartedServer(wrap(apiServer))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.StartTLS()
 	t.Cleanup(func() {
 		server.CloseClientConnections()

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -22,6 +21,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	"k8s.io/utils/ptr"
+
+	"nicoleh.io/k8s-controller/test/faults/fault"
 )
 
 // ErrDropConnection makes a Webhook close the connection instead of sending a response.
@@ -135,7 +136,7 @@ func (w *Webhook) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 	}
 	err := w.decide(review.Request)
 	if errors.Is(err, ErrDropConnection) {
-		dropConnection(out)
+		fault.Reset(out)
 		return
 	}
 	review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: err == nil, Result: resultOf(err)}
@@ -168,26 +169,6 @@ func resultOf(err error) *metav1.Status {
 	default:
 		return &metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: err.Error()}
 	}
-}
-
-// dropConnection resets a connection, as the crash of a process in the middle of a request
-// would.
-func dropConnection(out http.ResponseWriter) {
-	hijacker, ok := out.(http.Hijacker)
-	if !ok {
-		panic(http.ErrAbortHandler)
-	}
-	connection, _, err := hijacker.Hijack()
-	if err != nil {
-		panic(http.ErrAbortHandler)
-	}
-	if secured, ok := connection.(interface{ NetConn() net.Conn }); ok {
-		connection = secured.NetConn()
-	}
-	if plain, ok := connection.(*net.TCPConn); ok {
-		_ = plain.SetLinger(0)
-	}
-	_ = connection.Close()
 }
 
 func (n *Namespace) webhooks() admissionclient.ValidatingWebhookConfigurationInterface {
