@@ -1,0 +1,14 @@
+// Package fidelity compares the model of the API server in pkg/kit/explore/apiserver with a
+// real one. Its test sends the same random requests to both, and compares each response and,
+// at the end of each sequence, what watches deliver.
+//
+// UIDs and resource versions have to correspond one to one, and the versions have to be in the
+// same order. Everything else has to be equal, times and managedFields included. So the test
+// does not start a request shortly before a second ends; a sequence in which a request takes
+// longer than that is given up, and counted.
+//
+// Not generated, because the model does not cover it: dry runs, chunks of lists, changes of a
+// Pod's spec other than images, invalid Pod specs beyond names and images, generated names, more
+// than ten field managers of one object, the subresources scale, finalize, binding and eviction,
+// and CEL rules of the custom resource.
+package fidelity

@@ -1,0 +1,267 @@
+package fidelity
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"nicoleh.io/k8s-controller/pkg/kit/explore/apiserver"
+)
+
+var (
+	requests = flag.Int("requests", 5000, "how many requests to send")
+	seed     = flag.Uint64("seed", 0, "the seed of the first sequence; 0 takes one from the clock")
+)
+
+const (
+	perSequence = 100 // requests, after which a new namespace begins
+	maxFailures = 5   // after which there is nothing new to learn
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if testing.Short() {
+		fmt.Println("skipped: this test starts a cluster")
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// The model answers each request as the API server does.
+func TestFidelity(t *testing.T) {
+	reality := startReal(t)
+	server := apiserver.New(apiserver.Options{Version: versionText, UID: uidText}, kinds(t)...)
+	first := *seed
+	if first == 0 {
+		first = uint64(time.Now().UnixNano()) //nolint:gosec // any number is a seed
+	}
+	t.Logf("-seed=%d", first)
+	seen := map[string]int{}
+	sent, events, failures, givenUp := 0, 0, 0, 0
+	for i := uint64(0); sent < *requests && failures < maxFailures; i++ {
+		s := newSequence(t, reality, server, first+i, seen)
+		switch s.run() {
+		case failed:
+			failures++
+		case tooSlow:
+			givenUp++
+		case equal:
+		}
+		sent += s.sent
+		events += s.compared
+	}
+	for _, combination := range slices.Sorted(maps.Keys(seen)) {
+		t.Logf("%6d %s", seen[combination], combination)
+	}
+	t.Logf("%d requests, %d combinations of resource, verb, code and reason; %d events; %d sequences given up", sent, len(seen), events, givenUp)
+	if givenUp*perSequence > sent/2 {
+		t.Errorf("%d sequences had a request that lasted from one second to the next: too many to compare the rest", givenUp)
+	}
+}
+
+// kinds returns all kinds of the model, the custom one as this repository defines it.
+func kinds(t *testing.T) []apiserver.Kind {
+	t.Helper()
+	manifest, err := os.ReadFile("../../artifacts/examples/crd-icecream.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	icecreams, err := apiserver.Definition(manifest, validateIcecream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []apiserver.Kind{
+		apiserver.Deployments(), apiserver.ReplicaSets(), apiserver.Pods(), apiserver.Secrets(),
+		apiserver.Nodes(), apiserver.Namespaces(), apiserver.Leases(), icecreams,
+	}
+}
+
+// validateIcecream returns what is wrong with the Icecreams that the test generates: the number
+// of replicas, or what an apply leaves of an object that has lost all its fields.
+func validateIcecream(_, obj *unstructured.Unstructured) field.ErrorList {
+	var errs field.ErrorList
+	for _, path := range []*field.Path{field.NewPath("spec", "resources"), field.NewPath("spec", "resources", "limits")} {
+		if value, isSet, err := unstructured.NestedFieldNoCopy(obj.Object, strings.Split(path.String(), ".")...); err == nil && isSet && value == nil {
+			errs = append(errs, field.TypeInvalid(path, "null", path.String()+` in body must be of type object: "null"`))
+		}
+	}
+	if replicas, _, err := unstructured.NestedInt64(obj.Object, "spec", "replicas"); err == nil && replicas < 0 {
+		errs = append(errs,
+			field.Invalid(field.NewPath("spec", "replicas"), replicas, "spec.replicas in body should be greater than or equal to 0"),
+			field.Invalid(field.NewPath(".spec.replicas"), replicas, "should be a non-negative integer")) // for the scale subresource
+	}
+	return errs
+}
+
+// outcome is how a sequence has ended.
+type outcome int
+
+const (
+	equal outcome = iota
+	failed
+	tooSlow
+)
+
+// sequence is a number of requests to a namespace of its own.
+type sequence struct {
+	t      *testing.T
+	real   *realServer
+	server *apiserver.Server
+	seed   uint64
+	seen   map[string]int
+
+	*generator
+	*dictionary
+	start string            // the real version before the first request
+	steps []apiserver.Store // after each request
+	sent  int
+
+	compared int      // how many events
+	history  []string // the requests, for people
+}
+
+func newSequence(t *testing.T, reality *realServer, server *apiserver.Server, seed uint64, seen map[string]int) *sequence {
+	return &sequence{
+		t: t, real: reality, server: server, seed: seed, seen: seen,
+		generator:  newGenerator(rand.New(rand.NewPCG(seed, 0)), fmt.Sprintf("fidelity-%x", seed)), //nolint:gosec // tests are to be repeated
+		dictionary: newDictionary(),
+	}
+}
+
+func (s *sequence) run() outcome {
+	s.start = s.real.version(s.t)
+	if outcome := s.send(s.createNamespace(s.namespace)); outcome != equal {
+		return outcome
+	}
+	s.real.createServiceAccount(s.t, s.namespace)
+	for range perSequence {
+		if outcome := s.send(s.next()); outcome != equal {
+			return outcome
+		}
+	}
+	for _, request := range s.lastRequests() {
+		if outcome := s.send(request); outcome != equal {
+			return outcome
+		}
+	}
+	if !s.compareWatches() || !s.compareOrder() {
+		return failed
+	}
+	return equal
+}
+
+// send sends a request to both servers and compares the responses.
+func (s *sequence) send(r apiserver.Request) outcome {
+	now := awaitQuietSecond()
+	response := s.real.send(s.t, onWire(s.t, s.toReal(r)))
+	if time.Now().Unix() != now.Unix() {
+		return tooSlow
+	}
+	before := s.store
+	after, answer := s.server.Answer(before, now, onWire(s.t, r))
+	s.sent++
+	s.record(r, answer)
+	want, is := decode(s.t, response.Body), decode(s.t, answer.Body)
+	s.bind(is, want)
+	want = s.toModel(want).(map[string]any)
+	hideListVersion(want, is)
+	sortParts(want)
+	sortParts(is)
+	s.history = append(s.history, fmt.Sprintf("%d: %s %s?%s (%s) -> %d\n\t%s", s.sent, r.Method, r.Path, r.Query.Encode(), r.ContentType, answer.Code, r.Body))
+	if diff := cmp.Diff(want, is); response.Code != answer.Code || diff != "" {
+		s.t.Errorf("-seed=%d: the API server answers %d, the model %d (-API server +model):\n%s\nrequests about it:\n%s",
+			s.seed, response.Code, answer.Code, diff, strings.Join(s.recent(r), "\n"))
+		return failed
+	}
+	s.accept(after)
+	s.steps = append(s.steps, after)
+	return equal
+}
+
+// record counts a combination of resource, verb, code and reason.
+func (s *sequence) record(r apiserver.Request, answer apiserver.Response) {
+	verb, key, subresource, _ := s.server.Parse(r)
+	if subresource != "" {
+		verb += " " + subresource
+	}
+	if verb == "patch" {
+		verb += " " + r.ContentType
+	}
+	var status metav1.Status
+	if err := json.Unmarshal(answer.Body, &status); err != nil || status.Kind != "Status" {
+		status.Reason = ""
+	}
+	s.seen[fmt.Sprintf("%s %s %d %s", key.Resource.Resource, verb, answer.Code, status.Reason)]++
+}
+
+// awaitQuietSecond waits until the present second is not about to end, and returns the time.
+func awaitQuietSecond() time.Time {
+	const margin = 60 * time.Millisecond
+	now := time.Now()
+	if left := now.Truncate(time.Second).Add(time.Second).Sub(now); left < margin {
+		time.Sleep(left)
+	}
+	return time.Now()
+}
+
+// hideListVersion removes the version of lists: the real one also counts what is written
+// elsewhere in the cluster.
+func hideListVersion(lists ...map[string]any) {
+	for _, list := range lists {
+		if _, ok := list["items"]; ok {
+			unstructured.RemoveNestedField(list, "metadata", "resourceVersion")
+		}
+	}
+}
+
+func decode(t *testing.T, body []byte) map[string]any {
+	t.Helper()
+	var content map[string]any
+	if err := json.Unmarshal(body, &content); err != nil {
+		t.Fatalf("%v: %s", err, body)
+	}
+	return content
+}
+
+// recent returns the last requests about the object of a request.
+func (s *sequence) recent(r apiserver.Request) []string {
+	const most = 8
+	object := strings.TrimSuffix(r.Path, "/status")
+	collection := "POST " + path.Dir(object) + "?"
+	about := slices.DeleteFunc(slices.Clone(s.history), func(line string) bool {
+		return !strings.Contains(line, object) && !strings.Contains(line, collection)
+	})
+	return about[max(0, len(about)-most):]
+}
+
+// sortParts sorts the causes of a conflict with other field managers, and the lines of an error
+// about the schema of an apply: the library that finds them has no order.
+func sortParts(status map[string]any) {
+	if first, rest, ok := strings.Cut(fmt.Sprint(status["message"]), "\n"); ok && strings.HasPrefix(first, "failed to create typed patch object") {
+		lines := strings.Split(rest, "\n")
+		slices.Sort(lines)
+		status["message"] = first + "\n" + strings.Join(lines, "\n")
+	}
+	causes, _, _ := unstructured.NestedSlice(status, "details", "causes")
+	isConflict := func(cause any) bool {
+		return cause.(map[string]any)["reason"] == string(metav1.CauseTypeFieldManagerConflict)
+	}
+	if !slices.ContainsFunc(causes, isConflict) {
+		return
+	}
+	slices.SortFunc(causes, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	status["details"].(map[string]any)["causes"] = causes
+}

@@ -1,0 +1,175 @@
+package fidelity
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
+	"nicoleh.io/k8s-controller/pkg/kit/explore/apiserver"
+	"nicoleh.io/k8s-controller/test/lab"
+)
+
+// realServer is an API server with etcd and nothing else: no controller, scheduler or kubelet
+// interferes.
+type realServer struct {
+	url  string
+	http *http.Client
+	kube kubernetes.Interface
+}
+
+// smallestVersion is more than any other number in a message of the API server is.
+const smallestVersion = 2000
+
+func startReal(t *testing.T) *realServer {
+	t.Helper()
+	c, err := cluster.Start(t.Context(), cluster.Options{Nodes: -1, WithoutControllerManager: true, Log: t.Output()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, component := range []cluster.Component{cluster.Scheduler, cluster.Kwok} {
+		if err := c.StopComponent(component); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config := c.RESTConfig()
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kube, err := kubernetes.NewForConfigAndClient(config, client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &realServer{url: config.Host, http: client, kube: kube}
+	r.define(t, c)
+	r.skipVersions(t)
+	return r
+}
+
+// skipVersions writes until versions are large enough.
+func (r *realServer) skipVersions(t *testing.T) {
+	t.Helper()
+	configMaps := r.kube.CoreV1().ConfigMaps(metav1.NamespaceDefault)
+	for i := range smallestVersion {
+		filler := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("filler-%d", i)}}
+		made, err := configMaps.Create(t.Context(), filler, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if version, err := strconv.Atoi(made.ResourceVersion); err != nil || version >= smallestVersion {
+			return
+		}
+	}
+}
+
+// define creates the custom resource and waits until it is served.
+func (r *realServer) define(t *testing.T, c *cluster.Cluster) {
+	t.Helper()
+	l := &lab.Lab{Cluster: c}
+	ctx, cancel := context.WithTimeout(t.Context(), lab.Patience)
+	defer cancel()
+	for _, args := range [][]string{
+		{"create", "-f", "../../artifacts/examples/crd-icecream.yaml"},
+		{"wait", "--for=condition=Established", "--timeout=60s", "crd/icecreams.controller.nicoleh.io"},
+	} {
+		if _, err := l.TryKubectl(ctx, "", args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	request := apiserver.Request{Method: http.MethodGet, Path: "/apis/controller.nicoleh.io/v1alpha1/icecreams"}
+	for r.send(t, request).Code != http.StatusOK {
+		select {
+		case <-ctx.Done():
+			t.Fatal("the custom resource is not served")
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// send sends a request and returns the response.
+func (r *realServer) send(t *testing.T, request apiserver.Request) apiserver.Response {
+	t.Helper()
+	response := r.do(t, t.Context(), request)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return apiserver.Response{Code: response.StatusCode, Body: body}
+}
+
+func (r *realServer) do(t *testing.T, ctx context.Context, request apiserver.Request) *http.Response {
+	t.Helper()
+	made, err := http.NewRequestWithContext(ctx, request.Method, r.url+request.Path+"?"+request.Query.Encode(), bytes.NewReader(request.Body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	made.Header.Set("Accept", "application/json")
+	made.Header.Set("User-Agent", request.UserAgent)
+	if request.ContentType != "" {
+		made.Header.Set("Content-Type", request.ContentType)
+	}
+	response, err := r.http.Do(made)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response
+}
+
+// version returns the present version of everything.
+func (r *realServer) version(t *testing.T) string {
+	t.Helper()
+	list, err := r.kube.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{Limit: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list.ResourceVersion
+}
+
+// createServiceAccount creates what a namespace needs before it can have Pods.
+func (r *realServer) createServiceAccount(t *testing.T, namespace string) {
+	t.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	if _, err := r.kube.CoreV1().ServiceAccounts(namespace).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// watch returns the first n events of a resource that match, since a version.
+func (r *realServer) watch(t *testing.T, path, since string, n int, matches func(object map[string]any) bool) []map[string]any {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), lab.Patience)
+	defer cancel()
+	response := r.do(t, ctx, apiserver.Request{Method: http.MethodGet, Path: path, Query: map[string][]string{"watch": {"1"}, "resourceVersion": {since}}})
+	defer response.Body.Close()
+	decoder := json.NewDecoder(response.Body)
+	var events []map[string]any
+	for len(events) < n {
+		var event map[string]any
+		if err := decoder.Decode(&event); err != nil {
+			t.Errorf("after %d of %d events of %s: %v", len(events), n, path, err)
+			return events
+		}
+		if object, _ := event["object"].(map[string]any); matches(object) {
+			events = append(events, event)
+		}
+	}
+	return events
+}

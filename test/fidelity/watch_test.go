@@ -1,0 +1,85 @@
+package fidelity
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"nicoleh.io/k8s-controller/pkg/kit/explore/apiserver"
+)
+
+// compareWatches reports whether watches of all resources deliver the same events.
+func (s *sequence) compareWatches() bool {
+	isEqual := true
+	for _, resource := range resources {
+		isEqual = s.compareWatch(resource) && isEqual
+	}
+	return isEqual
+}
+
+func (s *sequence) compareWatch(resource schema.GroupVersionResource) bool {
+	want := s.events(resource.GroupResource())
+	is := s.real.watch(s.t, allPath(resource), s.start, len(want), s.isOwn)
+	if len(is) < len(want) {
+		return false
+	}
+	for i, event := range want {
+		s.bind(event["object"].(map[string]any), is[i]["object"].(map[string]any))
+		if diff := cmp.Diff(s.toModel(is[i]), any(event)); diff != "" {
+			s.t.Errorf("-seed=%d: event %d of %s (-API server +model):\n%s", s.seed, i, resource.Resource, diff)
+			return false
+		}
+	}
+	s.compared += len(want)
+	return true
+}
+
+// events returns the events of the model, as JSON.
+func (s *sequence) events(resource schema.GroupResource) []map[string]any {
+	var events []map[string]any
+	var before apiserver.Store
+	for _, after := range s.steps {
+		for _, event := range apiserver.Events(before, after, resource) {
+			object, err := json.Marshal(event.Object)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			events = append(events, map[string]any{"type": string(event.Type), "object": decode(s.t, object)})
+		}
+		before = after
+	}
+	return events
+}
+
+// isOwn reports whether an object belongs to the sequence.
+func (s *sequence) isOwn(object map[string]any) bool {
+	meta, _ := object["metadata"].(map[string]any)
+	namespace, _ := meta["namespace"].(string)
+	name, _ := meta["name"].(string)
+	return strings.HasPrefix(namespace, s.namespace) || namespace == "" && strings.HasPrefix(name, s.namespace)
+}
+
+// compareOrder reports whether the versions of both servers are in the same order.
+func (s *sequence) compareOrder() bool {
+	var versions []string
+	for text := range s.reals {
+		if len(text) == len(versionText(0)) {
+			versions = append(versions, text)
+		}
+	}
+	slices.Sort(versions)
+	last := int64(0)
+	for _, text := range versions {
+		version, err := strconv.ParseInt(s.reals[text], 10, 64)
+		if err != nil || version <= last {
+			s.t.Errorf("-seed=%d: the model's version %s is %s of the API server, which comes before %d", s.seed, text, s.reals[text], last)
+			return false
+		}
+		last = version
+	}
+	return true
+}
