@@ -1,0 +1,139 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/test/lab"
+)
+
+// Ten writers edit the Icecream and its Deployment at the same time, as fast as they can.
+func TestTenWriters(t *testing.T) {
+	t.Parallel()
+	r := begin(t)
+	r.create(t)
+	r.EventuallyReady(t, name)
+	const writers, writes = 10, 20
+	var writing sync.WaitGroup
+	for writer := range writers {
+		writing.Go(func() {
+			for i := range writes {
+				if err := r.interfere(t.Context(), writer, i); err != nil && !apierrors.IsTimeout(err) { // on a busy machine
+					t.Errorf("writer %d: %v", writer, err)
+				}
+			}
+		})
+	}
+	writing.Wait()
+	r.editAll(t)
+	r.recovers(t, 120)
+}
+
+// interfere changes the Icecream or its Deployment as one of several writers.
+func (r *run) interfere(ctx context.Context, writer, i int) (err error) {
+	switch writer % 4 {
+	case 0:
+		_, err = r.Icecreams().Patch(ctx, name, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/writer":"%d-%d"}}}`, writer, i), metav1.PatchOptions{})
+	case 1:
+		_, err = r.Icecreams().Patch(ctx, name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, i%3+1), metav1.PatchOptions{})
+	case 2:
+		_, err = r.Deployments().Patch(ctx, name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, i%4), metav1.PatchOptions{})
+	case 3:
+		_, err = r.Icecreams().Patch(ctx, name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"image":"registry.example/writer:%d-%d"}}`, writer, i), metav1.PatchOptions{})
+	}
+	return err
+}
+
+// 10,000 times a minute, something changes in a Pod that makes no difference to the status.
+func TestPodsChangeAllTheTime(t *testing.T) {
+	t.Parallel()
+	r := begin(t)
+	r.create(t)
+	r.Kubectl(t, "scale", "icecream", name, "--replicas=20")
+	ready := r.EventuallyReady(t, name)
+	r.comesToRest(t)
+	const perMinute, changes = 10_000, 1_000
+	pods := r.LivePods(t)
+	mark := time.Now()
+	var changing sync.WaitGroup
+	limit := make(chan struct{}, 100)
+	for i := range changes {
+		time.Sleep(time.Until(mark.Add(time.Duration(i) * time.Minute / perMinute)))
+		limit <- struct{}{}
+		changing.Go(func() {
+			defer func() { <-limit }()
+			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/change":"%d"}}}`, i)
+			if _, err := r.Pods().Patch(t.Context(), pods[i%len(pods)].Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil && !apierrors.IsTimeout(err) { // on a busy machine
+				t.Error(err)
+			}
+		})
+	}
+	changing.Wait()
+	took := time.Since(mark)
+	t.Logf("%d changes in %s, %.0f a minute", changes, took.Round(10*time.Millisecond), changes/took.Minutes())
+	if made := r.requests(t).Since(mark); len(made) > 0 {
+		t.Errorf("changes of Pods that make no difference have cost %s", made)
+	}
+	if now := r.Icecream(t, name); now.ResourceVersion != ready.ResourceVersion {
+		t.Errorf("the Icecream had resource version %s, and now has %s", ready.ResourceVersion, now.ResourceVersion)
+	}
+	r.editAll(t)
+	r.recovers(t, 60)
+}
+
+// One Icecream has 50,000 Pods on 5,000 nodes. It takes long, so only FULL=1 asks for it.
+func TestManyPods(t *testing.T) {
+	if os.Getenv("FULL") == "" {
+		t.Skip("FULL=1 is not set")
+	}
+	const nodes, pods = 5_000, 50_000
+	requireManyPods(t, nodes, pods, 3*time.Hour)
+}
+
+// requireManyPods requires that an Icecream with that many Pods becomes Ready, and that its
+// Pods cost few requests and return their memory.
+func requireManyPods(t *testing.T, nodes int, pods int32, within time.Duration) {
+	t.Helper()
+	path, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := lab.New(t, lab.Options{Binary: path, Nodes: nodes})
+	n := l.NewNamespace(t)
+	c := n.StartController(t, "-insecure-bind-address=127.0.0.1:0")
+	empty, began := memoryOf(t, c), time.Now()
+	n.Create(t, name, v1alpha1.IcecreamSpec{Replicas: ptr.To(pods)})
+	for end := began.Add(within); lab.IsReady(n.Icecream(t, name)) != nil; time.Sleep(time.Second) {
+		if time.Now().After(end) {
+			t.Fatalf("the Icecream is not Ready after %s:\n%s", within, n.Describe())
+		}
+	}
+	took := time.Since(began)
+	full := memoryOf(t, c)
+	ice := n.Icecream(t, name)
+	if int(ice.Status.NodeCount) == 0 || ice.Status.AvailableReplicas != pods {
+		t.Errorf("the status is %+v", ice.Status)
+	}
+	made := n.Requests(t).By(c.User).Resource("icecreams/status").Writes()
+	t.Logf("%d Pods on %d nodes were Ready after %s, with %d writes of the status and %.0f MB of memory", pods, nodes, took.Round(time.Second), len(made), full/1e6)
+	if most := 10 + int(took.Seconds()); len(made) > most { // one in two seconds, and twice as many
+		t.Errorf("the status was written %d times in %s", len(made), took)
+	}
+	n.Kubectl(t, "scale", "icecream", name, "--replicas=0")
+	for end := time.Now().Add(within); memoryOf(t, c)-empty > (full-empty)/2; time.Sleep(time.Second) {
+		if time.Now().After(end) {
+			t.Fatalf("the memory has not been returned: %.0f MB without Pods, %.0f MB with all, and still %.0f MB", empty/1e6, full/1e6, memoryOf(t, c)/1e6)
+		}
+	}
+	n.EventuallyReady(t, name)
+}

@@ -1,0 +1,361 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	localcluster "nicoleh.io/k8s-controller/hack/local-cluster/cluster"
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/difftest"
+	"nicoleh.io/k8s-controller/test/faults/fault"
+	"nicoleh.io/k8s-controller/test/lab"
+)
+
+const (
+	// name is the name of the Icecream of a run, and of its Deployment.
+	name = "vanilla"
+	// edits is how often the Icecream is edited.
+	edits = 5
+	// lease is the name of the Lease of the controllers.
+	lease = "k8s-controller"
+
+	// The controller must make no request for quiet after everything is done.
+	quiet = 5 * time.Second
+	// moreGoroutines is how many more goroutines a controller may have at rest than it had
+	// when it was started.
+	moreGoroutines = 10
+)
+
+// elect holds the flags for leader election, with a lease that a leader on a busy machine
+// keeps.
+var elect = []string{"-leader-elect", "-leader-elect-lease-duration=15s", "-leader-elect-renew-deadline=12s"}
+
+// A run is a controller whose requests go through faults, in a namespace of its own. In each
+// run, a user creates the same Icecream and edits it in the same way.
+type run struct {
+	*lab.Namespace
+	faults fault.Set
+
+	kept       atomic.Int64 // requests that the faults have kept from the API server
+	goroutines int          // of the controller before it had anything to do; 0 if unknown
+	last       time.Time    // when the user or the test last changed something
+}
+
+// begin starts a controller, and waits until it works.
+func begin(t *testing.T, flags ...string) *run {
+	t.Helper()
+	r := &run{Namespace: cluster(t).NewNamespace(t)}
+	var watches sync.Map
+	r.faults.Log = func(request fault.Request, rules []*fault.Active) {
+		if request.Verb == "watch" {
+			watches.Store(request.Resource, true)
+		} else if slices.ContainsFunc(rules, isKept) {
+			r.kept.Add(1)
+		}
+	}
+	r.StartControllerThrough(t, func(apiServer http.Handler) http.Handler {
+		return r.faults.Handler(withoutKeepAlive(apiServer))
+	}, append([]string{"-insecure-bind-address=127.0.0.1:0", "-icecream-stall-after=3s"}, flags...)...)
+	r.Eventually(t, "the controller watches", func(context.Context) error {
+		for _, resource := range []string{"icecreams", "deployments", "pods"} {
+			if _, ok := watches.Load(resource); !ok {
+				return fmt.Errorf("it does not watch %s", resource)
+			}
+		}
+		return nil
+	})
+	r.eventuallyLogs(t, r.Controller, `"Started" logger="icecream"`)
+	r.goroutines = goroutinesOf(t, r.Controller)
+	return r
+}
+
+// isKept reports whether a rule keeps requests from the API server.
+func isKept(a *fault.Active) bool {
+	return slices.Contains([]fault.Effect{fault.Refuse, fault.ResetBefore, fault.HangBefore}, a.Rule.Effect)
+}
+
+// withoutKeepAlive closes the connection after each request other than a watch, so that idle
+// connections do not count as goroutines.
+func withoutKeepAlive(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
+		if !in.URL.Query().Has("watch") {
+			out.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(out, in)
+	})
+}
+
+// eventuallyLogs waits until the log of a controller contains words.
+func (r *run) eventuallyLogs(t *testing.T, c *lab.Controller, words string) {
+	t.Helper()
+	r.Eventually(t, "the log has "+words, func(context.Context) error {
+		if !strings.Contains(c.Log(), words) {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+}
+
+// breaks puts a fault in force.
+func (r *run) breaks(text string) *fault.Active { return r.faults.Add(fault.MustParse(text)) }
+
+// heals ends a fault.
+func (r *run) heals(faults ...*fault.Active) {
+	for _, f := range faults {
+		f.Remove()
+	}
+	r.last = time.Now()
+}
+
+// create creates the Icecream.
+func (r *run) create(t *testing.T) {
+	t.Helper()
+	r.Create(t, name, v1alpha1.IcecreamSpec{Replicas: ptr.To[int32](2), Image: imageOf(0)})
+	r.last = time.Now()
+}
+
+// edit makes an edit of the Icecream, of which the first has number 1.
+func (r *run) edit(t *testing.T, number int) {
+	t.Helper()
+	patch := fmt.Appendf(nil, `{"spec":{"image":%q,"replicas":2}}`, imageOf(number))
+	if _, err := r.Icecreams().Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r.last = time.Now()
+}
+
+// editAll makes all edits, without waiting for the controller.
+func (r *run) editAll(t *testing.T) {
+	t.Helper()
+	for i := range edits {
+		r.edit(t, i+1)
+	}
+}
+
+// createAndEdit creates the Icecream and makes all edits; next is called after each.
+func (r *run) createAndEdit(t *testing.T, next func()) {
+	t.Helper()
+	r.create(t)
+	next()
+	for i := range edits {
+		r.edit(t, i+1)
+		next()
+	}
+}
+
+func imageOf(edit int) string { return fmt.Sprintf("registry.example/vanilla:%d", edit) }
+
+// applied waits until a fault has been applied to that many requests.
+func (r *run) applied(t *testing.T, f *fault.Active, want int) {
+	t.Helper()
+	r.Eventually(t, fmt.Sprintf("the fault %s has been applied to %d requests", f.Rule.Effect, want), func(context.Context) error {
+		if got := f.Applied(); got < want {
+			return fmt.Errorf("it has been applied to %d", got)
+		}
+		return nil
+	})
+}
+
+// recovers requires that everything is in the end as if nothing had happened: the Icecream
+// and its Deployment are as in a run without faults, of all Deployments exactly the
+// expected one was created and none was deleted, and the controller comes to rest, with not
+// many more goroutines than before. It must not have made more than budget requests other
+// than watches and those for its Lease.
+//
+// The lab itself checks that the log has no panic, that the controller ends cleanly, and that
+// whatever a status claimed was true.
+func (r *run) recovers(t *testing.T, budget int) {
+	t.Helper()
+	want := r.reference(t)
+	r.Eventually(t, "all is as without faults", func(ctx context.Context) error {
+		got, err := r.endState(ctx)
+		if err == nil && difftest.Diff(want, got) != "" {
+			err = fmt.Errorf("it differs (-want +got):\n%s", difftest.Diff(want, got))
+		}
+		return err
+	})
+	settled := time.Since(r.last)
+	r.comesToRest(t)
+
+	writes := r.Requests(t).Resource("deployments").Writes()
+	if created := writes.Where(isAccepted("create")); len(created) != 1 {
+		t.Errorf("%d Deployments were created, want 1: %v", len(created), created.ByObject())
+	}
+	if deleted := writes.Where(isAccepted("delete")); len(deleted) > 0 {
+		t.Errorf("Deployments were deleted: %v", deleted.ByObject())
+	}
+	made := r.requests(t)
+	total := len(made) + int(r.kept.Load())
+	t.Logf("settled after %s; %d requests of at most %d, of which %d did not reach the API server; the others: %s", settled.Round(10*time.Millisecond), total, budget, r.kept.Load(), made)
+	if total > budget {
+		t.Errorf("the controller made %d requests, more than %d", total, budget)
+	}
+	r.returnsGoroutines(t)
+}
+
+// requests returns the requests of the namespace's controllers that have arrived at the API
+// server, except watches and those for their Lease.
+func (r *run) requests(t *testing.T) lab.Requests {
+	t.Helper()
+	return r.Lab.Requests(t).By(r.Controller.User).Where(func(e localcluster.AuditEvent) bool {
+		return e.Verb != "watch" && e.Resource != "leases"
+	})
+}
+
+// comesToRest waits until the controller makes no requests any more, and requires that it
+// stays so.
+func (r *run) comesToRest(t *testing.T) {
+	t.Helper()
+	atRest := func(context.Context) error {
+		if made := r.requests(t).Since(time.Now().Add(-quiet)); len(made) > 0 {
+			return fmt.Errorf("it made %s", made)
+		}
+		return nil
+	}
+	r.Eventually(t, "the controller is at rest", atRest)
+	r.Steadily(t, "the controller is at rest", quiet, atRest)
+}
+
+// returnsGoroutines waits until the controller has not many more goroutines than before.
+func (r *run) returnsGoroutines(t *testing.T) {
+	t.Helper()
+	if r.goroutines == 0 {
+		return
+	}
+	most := r.goroutines + moreGoroutines
+	r.Eventually(t, "the goroutines have ended", func(context.Context) error {
+		if now := goroutinesOf(t, r.Controller); now > most {
+			return fmt.Errorf("there are %d, want at most %d", now, most)
+		}
+		return nil
+	})
+	t.Logf("%d goroutines at the start, %d at the end", r.goroutines, goroutinesOf(t, r.Controller))
+}
+
+// requireTerms requires that there were that many terms, and that each process wrote only in
+// its own.
+func (r *run) requireTerms(t *testing.T, want int) {
+	t.Helper()
+	terms, err := r.Requests(t).Terms(lease)
+	if err != nil {
+		t.Error(err)
+	}
+	if len(terms) != want {
+		t.Errorf("there were %d terms, want %d: %+v", len(terms), want, terms)
+	}
+}
+
+// endState is what a run ends with, without what differs from run to run.
+type endState struct {
+	Labels, Annotations map[string]string
+	Owners              []string
+	Spec                appsv1.DeploymentSpec
+	Status              v1alpha1.IcecreamStatus
+}
+
+// endState returns how things are now. It returns an error if the Icecream is not Ready, or
+// there is another Deployment.
+func (r *run) endState(ctx context.Context) (s endState, err error) {
+	ice, err := r.Icecreams().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return s, err
+	}
+	if err := lab.IsReady(ice); err != nil {
+		return s, err
+	}
+	all, err := r.Deployments().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return s, err
+	}
+	if len(all.Items) != 1 {
+		return s, fmt.Errorf("there are %d Deployments, want 1", len(all.Items))
+	}
+	d := all.Items[0]
+	delete(d.Annotations, "deployment.kubernetes.io/revision") // Edits may have been rolled out as one.
+	s = endState{Labels: d.Labels, Annotations: d.Annotations, Spec: d.Spec, Status: ice.Status}
+	for _, owner := range d.OwnerReferences {
+		if owner.UID != ice.UID {
+			return s, errors.New("the Deployment has an owner of another UID")
+		}
+		s.Owners = append(s.Owners, owner.Kind+" "+owner.Name)
+	}
+	// The scheduler chooses the nodes.
+	s.Status.Nodes, s.Status.NodeCount, s.Status.Placement = nil, 0, ""
+	s.Status.ObservedGeneration = 0 // that of the Icecream, because it is Ready
+	for i := range s.Status.Conditions {
+		s.Status.Conditions[i].LastTransitionTime = metav1.Time{}
+		s.Status.Conditions[i].ObservedGeneration = 0
+	}
+	return s, nil
+}
+
+// reference returns what a run without faults has ended with.
+func (r *run) reference(t *testing.T) endState {
+	t.Helper()
+	without.Do(func() {
+		n := &run{Namespace: r.Lab.NewNamespace(t)}
+		n.StartController(t, "-icecream-stall-after=3s")
+		n.create(t)
+		n.EventuallyReady(t, name)
+		n.editAll(t)
+		n.Eventually(t, "the Icecream is Ready", func(ctx context.Context) (err error) {
+			without.state, err = n.endState(ctx)
+			return err
+		})
+	})
+	return without.state
+}
+
+// without is the run without faults.
+var without struct {
+	sync.Once
+	state endState
+}
+
+// isAccepted returns a function that reports whether a request of that verb has succeeded.
+func isAccepted(verb string) func(localcluster.AuditEvent) bool {
+	return func(e localcluster.AuditEvent) bool { return e.Verb == verb && e.Code < 300 }
+}
+
+// goroutinesOf returns how many goroutines a controller has.
+func goroutinesOf(t *testing.T, c *lab.Controller) int {
+	t.Helper()
+	return int(metricOf(t, c, "go_goroutines"))
+}
+
+// memoryOf returns how many bytes of heap a controller uses.
+func memoryOf(t *testing.T, c *lab.Controller) float64 {
+	t.Helper()
+	return metricOf(t, c, "go_memstats_heap_inuse_bytes")
+}
+
+// metricOf returns the value of a metric without labels.
+func metricOf(t *testing.T, c *lab.Controller, metric string) float64 {
+	t.Helper()
+	all := c.Metrics(t)
+	for line := range strings.Lines(all) {
+		if text, ok := strings.CutPrefix(line, metric+" "); ok {
+			value, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return value
+		}
+	}
+	t.Fatalf("there is no %s in\n%s", metric, all)
+	return 0
+}
