@@ -82,13 +82,26 @@ test: test-side-by-side test-e2e ## All of them
 .PHONY: test-side-by-side
 test-side-by-side: ## All but test-e2e, three at a time
 	$(MAKE) --jobs=3 $(if $(filter output-sync,$(.FEATURES)),--output-sync) \
-		test-example test-fork test-fork-guide test-unit test-install test-local-cluster test-monitoring
+		test-example test-fork test-fork-guide test-unit test-explore test-install test-local-cluster test-monitoring
 
 .PHONY: test-unit
 test-unit: ## Tests that need nothing but this process; of fuzz tests, the seeds
-	$(call go_test,.) -race . ./cmd/... ./pkg/...
+	$(call go_test,.) -race -skip '^TestExplore' . ./cmd/... ./pkg/...
 	$(call go_test,.) ./hack/fork
 	$(call go_test,hack/tools) $$(go list -C hack/tools ./... | grep -v -e /charts -e /guide)
+
+# Without the race detector, which would take ten times as long.
+.PHONY: test-explore
+test-explore: ## Look at every order in which things can happen to the controllers, a few at a time
+	$(call go_test,.) -run '^TestExplore' -timeout 20m $$(git grep -l '^func TestExplore' -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+
+# For example: BOUNDS=processes=2,edits=1
+BOUNDS ?= processes=2,edits=1,crashes=1,losses=1
+
+.PHONY: explore
+explore: ## The same within BOUNDS, for at most ten minutes; and what was covered of the code
+	go test -run '^TestExplore$$' -v -count=1 -timeout 1h -coverprofile=coverage.explore -coverpkg=.,./pkg/icecream,./pkg/kit/... . -explore.bounds=$(BOUNDS) -explore.timeout=10m
+	go tool cover -func=coverage.explore | grep -v -e '/explore/' -e '0.0%'
 
 .PHONY: test-local-cluster
 test-local-cluster: local-cluster ## Tests of the local cluster
@@ -98,7 +111,12 @@ test-local-cluster: local-cluster ## Tests of the local cluster
 # One package at a time: each starts its own control plane.
 .PHONY: test-e2e
 test-e2e: local-cluster ## Tests of the controllers on a local cluster
-	$(call go_test,test) -race -count=1 -p 1 -timeout 30m $$(go list -C test ./... | grep -v /monitoring)
+	$(call go_test,test) -race -count=1 -p 1 -timeout 30m $$(go list -C test ./... | grep -v -e /monitoring -e /faults$$)
+
+# What it logs with TESTFLAGS=-v are the figures in docs/reliability.md.
+.PHONY: faults
+faults: local-cluster ## Let things go wrong on the local cluster (FULL=1: also 50,000 Pods)
+	$(call go_test,test) -race -count=1 -timeout $(if $(FULL),8h,30m) ./faults
 
 .PHONY: test-install
 test-install: local-cluster ## Install from install.yaml, a kustomization and the chart on a local cluster
@@ -128,6 +146,14 @@ test-fork-guide: local-cluster ## Build and run the controller that docs/fork.md
 .PHONY: bench
 bench: local-cluster ## Measure the controller next to a twin on controller-runtime
 	go -C test run ./bench $(BENCHFLAGS)
+
+.PHONY: fidelity
+fidelity: local-cluster ## Compare the model of the API server with a real one, by 100,000 random requests
+	go -C test test -count=1 -timeout 3h -v ./fidelity -requests=100000
+
+.PHONY: explore-mutants
+explore-mutants: ## Put defects into the controller, require that TestExplore finds them, and write docs/mutants.md
+	go test -count=1 -timeout 2h -v -run '^TestExploreMutants$$' . -mutants=. -write-mutants -explore.timeout=5m
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz test for FUZZTIME (10s)
