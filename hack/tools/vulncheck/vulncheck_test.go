@@ -27,7 +27,8 @@ func advisories(function string) map[string]string {
 		"ID/GO-2026-0001.json": `{"schema_version":"1.3.1","id":"GO-2026-0001","modified":` + modified + `,"published":` + modified + `,
 			"summary":"Made up","details":"Made up.","affected":[{"package":{"name":"stdlib","ecosystem":"Go"},
 			"ranges":[{"type":"SEMVER","events":[{"introduced":"0"}]}],
-			"ecosystem_specific":{"imports":[{"path":"net/url","symbols":["` + function + `"]}]}}]}`,
+			"ecosystem_specific":{"imports":[{"path":"net/url","symbols":["` + function + `"]}]}}],
+			"database_specific":{"url":"https://pkg.go.dev/vuln/GO-2026-0001"}}`,
 	}
 }
 
@@ -50,14 +51,17 @@ func write(t *testing.T, files map[string]string) string {
 func TestVulncheck(t *testing.T) {
 	program := write(t, calling)
 	broken := write(t, map[string]string{"go.mod": calling["go.mod"], "main.go": "package main\n\nfunc main() { nobody() }\n"})
+	incomplete := advisories("Parse")
+	incomplete["ID/GO-2026-0001.json"] = strings.Replace(incomplete["ID/GO-2026-0001.json"], "database_specific", "unknown", 1)
 	for name, test := range map[string]struct {
 		address, program string
 		isFailure        bool
 		want             string
 	}{
-		"the program calls a vulnerable function":           {"file://" + write(t, advisories("Parse")), program, true, "GO-2026-0001"},
+		"the program calls a vulnerable function":           {"file://" + write(t, advisories("Parse")), program, true, "main.go:5:31: calling.main calls url.Parse"},
 		"the program does not call the vulnerable function": {"file://" + write(t, advisories("JoinPath")), program, false, "vulncheck: no known vulnerabilities"},
 		"the database cannot be reached":                    {"http://127.0.0.1:1", program, false, "vulncheck: skipped: http://127.0.0.1:1 cannot be reached"},
+		"the scan breaks off":                               {"file://" + write(t, incomplete), program, true, "More info:"},
 		"the program does not compile":                      {"file://" + write(t, advisories("Parse")), broken, true, "undefined: nobody"},
 	} {
 		t.Run(name, func(t *testing.T) {
