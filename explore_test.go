@@ -59,8 +59,7 @@ func exploredIcecream() *v1alpha1.Icecream {
 
 // newExplored makes the controller as a process does, with a way to all that it remembers.
 func newExplored(d manager.Dependencies) (explore.Instance, error) {
-	config := Config{StatusWindow: usual.StatusWindow, StallAfter: usual.StallAfter}
-	c, err := newFor(config, d)
+	c, err := newFor(usual, d)
 	if err != nil {
 		return explore.Instance{}, err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -279,12 +280,12 @@ func (in *instance) restore(s situation) error {
 		}
 	}
 	in.steps.SetState(loop)
-	for name, part := range in.memory {
+	for _, name := range slices.Sorted(maps.Keys(in.memory)) {
 		raw := memory[name]
 		if raw == nil {
 			raw = []byte("null")
 		}
-		if err := part.set(raw); err != nil {
+		if err := in.memory[name].set(raw); err != nil {
 			return fmt.Errorf("restoring %s: %w", name, err)
 		}
 	}

@@ -2,6 +2,7 @@ package explore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -105,23 +106,23 @@ func (w *walker) replay(steps []step, isRest bool) (*Counterexample, error) {
 		return nil, err
 	}
 	c := &Counterexample{Bounds: w.bounds}
-	st = w.canonical(st)
 	written := map[string]int{string(st.encode(w.templates, w.horizon())): 0}
 	writes := 0
-	for _, taken := range steps {
-		next, ok, err := w.take(st, taken)
-		if err != nil || !ok {
+	for taken, err := range w.follow(steps) {
+		if errors.Is(err, errAgain) {
+			return nil, nil
+		}
+		if err != nil {
 			return nil, err
 		}
-		after := w.canonical(next.next)
-		c.Steps = append(c.Steps, w.tell(taken, st, after))
-		if st = after; next.wrong != "" {
-			c.Wrong = next.wrong
+		c.Steps = append(c.Steps, w.tell(taken))
+		if c.Wrong = taken.wrong; c.Wrong != "" {
 			return c, nil
 		}
-		if next.wrote {
+		if taken.wrote {
 			writes++
 		}
+		st = taken.after
 		raw := string(st.encode(w.templates, w.horizon()))
 		if before, ok := written[raw]; ok && before < writes {
 			c.Wrong = storm
@@ -161,20 +162,6 @@ func (w *walker) settled(st *state) (*state, error) {
 		}
 		st = w.canonical(successors[i].next)
 	}
-}
-
-// take takes a step. ok is false if it is not possible.
-func (w *walker) take(st *state, taken step) (next successor, ok bool, err error) {
-	successors, err := w.steps(st)
-	if err != nil {
-		return next, false, err
-	}
-	for _, s := range successors {
-		if s.step == taken {
-			return s, true, nil
-		}
-	}
-	return next, false, nil
 }
 
 // GoTest returns the source of a test that fails as long as the counterexample is one. The

@@ -1,9 +1,6 @@
 package explore
 
-import (
-	"errors"
-	"slices"
-)
+import "slices"
 
 // storm is what is wrong with a cycle of writes.
 const storm = "a storm: the last steps can be taken again and again, and write something each time"
@@ -84,22 +81,17 @@ func (g *graph) checkRest(id uint32) (string, error) {
 	return g.system.atRest(st)
 }
 
-// errAgain is the error of a path that cannot be taken again.
-var errAgain = errors.New("a program does not do the same again: does it depend on something that is not in its memory?")
-
 // state returns a state that was found, by going there again.
 func (g *graph) state(id uint32) (*state, error) {
 	st, err := g.system.first()
 	if err != nil {
 		return nil, err
 	}
-	st = g.system.canonical(st)
-	for _, taken := range g.path(id) {
-		next, ok, err := g.walkers[0].take(st, taken)
-		if err != nil || !ok {
-			return nil, errors.Join(err, errAgain)
+	for taken, err := range g.walkers[0].follow(g.path(id)) {
+		if err != nil {
+			return nil, err
 		}
-		st = g.system.canonical(next.next)
+		st = taken.after
 	}
 	return st, nil
 }

@@ -71,6 +71,7 @@ const (
 	added eventKind = iota
 	modified
 	deleted
+	filtered // the watch does not deliver it
 )
 
 // texts calls visit for each text of the state, in the canonical order.

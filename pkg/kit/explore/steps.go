@@ -122,8 +122,12 @@ func (w *walker) stepsOf(st *state, i int) error {
 	if p.phase == down {
 		next := fork(st)
 		next.processes[i] = process{phase: standby, next: -1}
-		for _, resource := range w.caches[w.programs[i]] {
-			next.processes[i].caches = append(next.processes[i].caches, w.listed(st, resource))
+		for _, cache := range w.caches[w.programs[i]] {
+			full, err := w.listed(st, cache)
+			if err != nil {
+				return err
+			}
+			next.processes[i].caches = append(next.processes[i].caches, full)
 		}
 		w.add(next, starts, i, 0)
 		return nil
@@ -310,7 +314,10 @@ func (w *walker) cache(st *state, i, j int) error {
 	if st.left[relists] == 0 || p.phase != leading {
 		return nil
 	}
-	fresh := w.listed(st, w.caches[w.programs[i]][j])
+	fresh, err := w.listed(st, w.caches[w.programs[i]][j])
+	if err != nil {
+		return err
+	}
 	return w.play(st, i, fillsAnew, j, situation{action: fills, arg: int64(j), relisted: &fresh}, spends(relists), func(s *successor) {
 		s.next.processes[i].caches[j] = fresh
 	})

@@ -1,7 +1,6 @@
 package explore
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -47,26 +46,13 @@ func (g *graph) counterexample(f finding) (*Counterexample, error) {
 		steps = append(steps, f.step)
 	}
 	c := &Counterexample{Bounds: g.system.bounds, Wrong: f.wrong, isRest: f.isAt && len(f.cycle) == 0}
-	st, err := g.system.first()
-	if err != nil {
-		return nil, err
-	}
-	st = g.system.canonical(st)
-	for _, taken := range steps {
-		next, ok, err := g.walkers[0].take(st, taken)
-		if err != nil || !ok {
-			return nil, errors.Join(err, errAgain)
+	for taken, err := range g.walkers[0].follow(steps) {
+		if err != nil {
+			return nil, err
 		}
-		after := g.system.canonical(next.next)
-		c.Steps = append(c.Steps, g.system.tell(taken, st, after))
-		st = after
+		c.Steps = append(c.Steps, g.system.tell(taken))
 	}
 	return c, nil
-}
-
-// canonical returns the state with canonical names.
-func (s *system) canonical(st *state) *state {
-	return decode(s.templates, st.encode(s.templates, s.horizon()))
 }
 
 // String returns the story.
@@ -83,7 +69,8 @@ func (c *Counterexample) String() string {
 }
 
 // tell says what a step does.
-func (s *system) tell(taken step, before, after *state) Step {
+func (s *system) tell(t taken) Step {
+	taken, before, after := t.step, t.before, t.after
 	told := Step{step: taken}
 	i := int(taken.process)
 	process := "process"
@@ -123,7 +110,7 @@ func (s *system) tell(taken step, before, after *state) Step {
 	case ends:
 		told.Did = process + " ends, because it has lost the lease"
 	case fillsAnew:
-		told.Did = fmt.Sprintf("the watch of %s for %s breaks off; it lists them again", process, s.caches[s.programs[i]][taken.arg].Resource)
+		told.Did = fmt.Sprintf("the watch of %s for %s breaks off; it lists them again", process, s.caches[s.programs[i]][taken.arg].Resource().Resource)
 	case timePasses:
 		told.Did = "time passes"
 	case somebodyActs, somebodyEdits:

@@ -16,14 +16,12 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"nicoleh.io/k8s-controller/pkg/kit/explore/apiserver"
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
-	"nicoleh.io/k8s-controller/pkg/kit/preflight"
 )
 
 // system knows what can happen in a state. It is shared by all who search.
@@ -32,9 +30,9 @@ type system struct {
 	setup    Setup
 	bounds   Bounds
 	server   *apiserver.Server
-	programs []int                  // of each process
-	caches   [][]preflight.Resource // of each program
-	actors   []Actor                // the setup's world, and then its edits
+	programs []int                // of each process
+	caches   [][]*informer.Manual // of each program: what they are to contain
+	actors   []Actor              // the setup's world, and then its edits
 
 	keysMu sync.RWMutex
 	keys   []apiserver.Key
@@ -103,11 +101,7 @@ func newSystem(ctx context.Context, setup Setup, bounds Bounds) (*system, error)
 		if err != nil {
 			return nil, fmt.Errorf("making %s: %w", program.Name, err)
 		}
-		var resources []preflight.Resource
-		for _, cache := range in.caches {
-			resources = append(resources, cache.Resource())
-		}
-		s.caches = append(s.caches, resources)
+		s.caches = append(s.caches, in.caches)
 	}
 	return s, nil
 }
@@ -163,7 +157,7 @@ func (s *system) first() (*state, error) {
 	for range s.programs {
 		first.processes = append(first.processes, process{next: -1})
 	}
-	return first, nil
+	return s.canonical(first), nil
 }
 
 // objectsOf returns the objects of a store in order.
@@ -251,10 +245,10 @@ type change struct {
 	wrong    string // what Checks.Stored says
 }
 
-// resourceEvent is an event of every watch of a resource.
+// resourceEvent is an event of a resource, and its kind for each cache of each program.
 type resourceEvent struct {
 	event
-	previous object // what was there before; zero if nothing was
+	kinds [][]eventKind
 }
 
 // names gives a situation canonical names, and returns it as a key.
@@ -410,24 +404,11 @@ func (s *system) changed(before apiserver.Store, after World) (c change, err err
 		return c, err
 	}
 	for _, e := range after.events {
-		made := resourceEvent{}
+		made := resourceEvent{kinds: s.kinds(e)}
 		if made.object, err = s.objectOf(e.key, e.Object); err != nil {
 			return c, err
 		}
 		_, made.version, _ = numbered(e.Object.GetResourceVersion(), versionPrefix)
-		switch e.Type {
-		case watch.Added:
-			made.kind = added
-		case watch.Deleted:
-			made.kind = deleted
-		default:
-			made.kind = modified
-		}
-		if e.previous != nil {
-			if made.previous, err = s.objectOf(e.key, e.previous); err != nil {
-				return c, err
-			}
-		}
 		c.events = append(c.events, made)
 	}
 	return c, nil
@@ -444,7 +425,6 @@ func (s *system) changeBack(r *renaming, c change, st *state) change {
 	c.events = slices.Clone(c.events)
 	for i, e := range c.events {
 		e.object = back(e.object)
-		e.previous = back(e.previous)
 		e.version = r.restore(gap{versionGap, s.class(s.keyOf(e.object.key).Resource)}, e.version, beyond)
 		c.events[i] = e
 	}
@@ -460,7 +440,8 @@ func (s *system) apply(st *state, c change) {
 		for i := range st.processes {
 			p := &st.processes[i]
 			for j := range p.caches {
-				if seen, ok := s.selected(s.caches[s.programs[i]][j], e); ok {
+				seen := e.event
+				if seen.kind = e.kinds[s.programs[i]][j]; seen.kind != filtered {
 					p.caches[j].unseen = append(slices.Clip(p.caches[j].unseen), seen)
 				}
 			}
@@ -468,49 +449,55 @@ func (s *system) apply(st *state, c change) {
 	}
 }
 
-// selected returns the event that the watch of a cache delivers, if it does.
-func (s *system) selected(of preflight.Resource, e resourceEvent) (event, bool) {
-	key := s.keyOf(e.object.key)
-	if key.Resource != of.GroupResource() || of.Namespace != "" && of.Namespace != key.Namespace {
-		return event{}, false
+// kinds returns the kind of an event for each cache of each program.
+func (s *system) kinds(e worldEvent) (kinds [][]eventKind) {
+	for _, caches := range s.caches {
+		of := make([]eventKind, len(caches))
+		for i, cache := range caches {
+			of[i] = kindFor(cache, e)
+		}
+		kinds = append(kinds, of)
 	}
-	was := e.kind != added && s.matches(of.Selector, e.previous)
-	is := e.kind != deleted && s.matches(of.Selector, e.object)
-	seen := e.event
-	switch {
-	case was && is:
-		seen.kind = modified
-	case was:
-		seen.kind = deleted
-	case is:
-		seen.kind = added
-	}
-	return seen, was || is
+	return kinds
 }
 
-// matches reports whether an object has the labels of a selector.
-func (s *system) matches(selector string, o object) bool {
-	if selector == "" {
-		return true
+// kindFor returns the kind of an event for a cache: an object is added to it when it begins
+// to match, and deleted when it no longer does.
+func kindFor(cache *informer.Manual, e worldEvent) eventKind {
+	if cache.Resource().GroupResource() != e.key.Resource {
+		return filtered
 	}
-	parsed, err := labels.Parse(selector)
-	if err != nil {
-		return false
+	was := e.Type != watch.Added && cache.Matches(e.previous)
+	is := e.Type != watch.Deleted && cache.Matches(e.Object)
+	switch {
+	case was && is:
+		return modified
+	case was:
+		return deleted
+	case is:
+		return added
+	default:
+		return filtered
 	}
-	object, err := s.unstructured(o.text)
-	return err == nil && parsed.Matches(labels.Set(object.GetLabels()))
 }
 
 // listed returns what a list for a cache has.
-func (s *system) listed(st *state, of preflight.Resource) cached {
-	c := cached{class: s.class(of.GroupResource()), version: st.free(s.templates).version}
+func (s *system) listed(st *state, cache *informer.Manual) (cached, error) {
+	resource := cache.Resource().GroupResource()
+	c := cached{class: s.class(resource), version: st.free(s.templates).version}
 	for _, o := range st.objects {
-		key := s.keyOf(o.key)
-		if key.Resource == of.GroupResource() && (of.Namespace == "" || of.Namespace == key.Namespace) && s.matches(of.Selector, o) {
+		if s.keyOf(o.key).Resource != resource {
+			continue
+		}
+		stored, err := s.unstructured(o.text)
+		if err != nil {
+			return c, err
+		}
+		if cache.Matches(stored) {
 			c.objects = append(c.objects, o)
 		}
 	}
-	return c
+	return c, nil
 }
 
 // parseRequest is the inverse of readRequest.
