@@ -23,6 +23,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/explore/apiserver"
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
 	"nicoleh.io/k8s-controller/pkg/kit/manager"
+	"nicoleh.io/k8s-controller/pkg/kit/snapshot"
 )
 
 // These tests look at every order in which things can happen: see pkg/kit/explore.
@@ -93,7 +94,7 @@ func (c *Controller) memoriesState() map[string]remembered {
 func (c *Controller) setMemoriesState(state map[string]remembered) {
 	c.memories.Clear()
 	for raw, r := range state {
-		name := mustParse(raw)
+		name := snapshot.Name(raw)
 		if r.Matches {
 			r.Write.Match = c.matchOf(name, r.Memory)
 		}
@@ -131,14 +132,8 @@ func (c *Controller) untoldState() map[string][]children.Event {
 func (c *Controller) setUntoldState(state map[string][]children.Event) {
 	c.untold.Clear()
 	for name, events := range state {
-		c.untold.Store(mustParse(name), events)
+		c.untold.Store(snapshot.Name(name), events)
 	}
-}
-
-func mustParse(name string) cache.ObjectName {
-	parsed, err := cache.ParseObjectName(name)
-	utilruntime.Must(err)
-	return parsed
 }
 
 // editsOfPeople are a few changes that people make.

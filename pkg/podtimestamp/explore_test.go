@@ -11,13 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/kit/explore"
 	"nicoleh.io/k8s-controller/pkg/kit/explore/apiserver"
 	"nicoleh.io/k8s-controller/pkg/kit/manager"
+	"nicoleh.io/k8s-controller/pkg/kit/snapshot"
 )
 
 // These tests look at every order in which things can happen: see pkg/kit/explore.
@@ -64,21 +63,11 @@ func newExplored(d manager.Dependencies) (explore.Instance, error) {
 }
 
 func (c *Controller) warningsState() map[string]types.UID {
-	state := map[string]types.UID{}
-	for name, uid := range c.warnings.State() {
-		state[name.String()] = uid
-	}
-	return state
+	return snapshot.Save(c.warnings.State(), snapshot.Same)
 }
 
 func (c *Controller) setWarningsState(state map[string]types.UID) {
-	warnings := map[cache.ObjectName]types.UID{}
-	for name, uid := range state {
-		parsed, err := cache.ParseObjectName(name)
-		utilruntime.Must(err)
-		warnings[parsed] = uid
-	}
-	c.warnings.SetState(warnings)
+	c.warnings.SetState(snapshot.Restore(state, snapshot.Same))
 }
 
 // movesOfKubelet are those of a kubelet that starts Pods, and removes those that are being

@@ -11,13 +11,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/client-go/tools/cache"
 
 	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 	"nicoleh.io/k8s-controller/pkg/kit/explore"
 	"nicoleh.io/k8s-controller/pkg/kit/explore/apiserver"
 	"nicoleh.io/k8s-controller/pkg/kit/manager"
+	"nicoleh.io/k8s-controller/pkg/kit/snapshot"
 )
 
 // These tests look at every order in which things can happen: see pkg/kit/explore.
@@ -72,11 +71,7 @@ func newExplored(d manager.Dependencies) (explore.Instance, error) {
 func (m *memories) state() map[string]Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	state := map[string]Memory{}
-	for name, memory := range m.byName {
-		state[name.String()] = memory
-	}
-	return state
+	return snapshot.Save(m.byName, snapshot.Same)
 }
 
 func (m *memories) setState(state map[string]Memory) {
@@ -84,9 +79,7 @@ func (m *memories) setState(state map[string]Memory) {
 	m.byName = nil
 	m.mu.Unlock()
 	for name, memory := range state {
-		parsed, err := cache.ParseObjectName(name)
-		utilruntime.Must(err)
-		m.set(parsed, memory)
+		m.set(snapshot.Name(name), memory)
 	}
 }
 

@@ -5,8 +5,9 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
+
+	"nicoleh.io/k8s-controller/pkg/kit/snapshot"
 )
 
 // State is all that a Store remembers. Owners are in the format namespace/name, and
@@ -59,19 +60,12 @@ func (s *Store) SetState(state State) {
 			writes = append(writes, write{schema.ParseGroupResource(resource), version})
 		}
 		slices.SortFunc(writes, func(a, b write) int { return cmp.Compare(a.resource.String(), b.resource.String()) })
-		s.writes[parse(owner)] = writes
+		s.writes[snapshot.Name(owner)] = writes
 	}
 	for _, owner := range state.Waiting {
-		s.waiting[parse(owner)] = true
+		s.waiting[snapshot.Name(owner)] = true
 	}
 	for resource, version := range state.LastAt {
 		s.lastAt[schema.ParseGroupResource(resource)] = version
 	}
-}
-
-// parse returns the name in a state, which comes from a cache.ObjectName.
-func parse(owner string) cache.ObjectName {
-	name, err := cache.ParseObjectName(owner)
-	utilruntime.Must(err)
-	return name
 }

@@ -3,8 +3,9 @@ package throttle
 import (
 	"time"
 
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
+
+	"nicoleh.io/k8s-controller/pkg/kit/snapshot"
 )
 
 // State is all that a Limiter remembers. Names are in the format namespace/name. Whatever no
@@ -65,7 +66,7 @@ func (t *Limiter) SetState(state State) {
 	defer t.mu.Unlock()
 	t.objects = map[cache.ObjectName]*object{}
 	for text, s := range state.Objects {
-		o := t.object(parse(text))
+		o := t.object(snapshot.Name(text))
 		o.writes.fullAt, o.reported, o.asked = s.FullAt, s.Reported, s.AskedAt
 		if s.Asked && s.AskedAt.IsZero() {
 			o.asked = longAgo
@@ -91,12 +92,10 @@ func (t *Limiter) setLine(l *line, state LineState) {
 	}
 	for _, places := range state.Queues {
 		for _, p := range places {
-			l.join(parse(p.Name), p.Since)
+			l.join(snapshot.Name(p.Name), p.Since)
 		}
 	}
-	for text, since := range state.Turns {
-		l.turns[parse(text)] = since
-	}
+	l.turns = snapshot.Restore(state.Turns, snapshot.Same)
 	if !state.FiresAt.IsZero() {
 		t.setTimer(l, state.FiresAt)
 	}
@@ -105,7 +104,7 @@ func (t *Limiter) setLine(l *line, state LineState) {
 // state returns what the line remembers.
 func (l *line) state(now time.Time) LineState {
 	l.expire(now)
-	state := LineState{FullAt: ifAfter(now, 0, l.rate.fullAt), Turns: map[string]time.Time{}}
+	state := LineState{FullAt: ifAfter(now, 0, l.rate.fullAt), Turns: snapshot.Save(l.turns, snapshot.Time)}
 	if l.urgent != nil {
 		state.UrgentFullAt = ifAfter(now, 0, l.urgent.fullAt)
 	}
@@ -121,14 +120,8 @@ func (l *line) state(now time.Time) LineState {
 		}
 		state.Queues = append(state.Queues, places)
 	}
-	for name, since := range l.turns {
-		state.Turns[name.String()] = stamp(since)
-	}
-	if len(state.Turns) == 0 {
-		state.Turns = nil
-	}
 	if l.timer != nil {
-		state.FiresAt = stamp(l.firesAt)
+		state.FiresAt = snapshot.Time(l.firesAt)
 	}
 	return state
 }
@@ -138,15 +131,5 @@ func ifAfter(now time.Time, period time.Duration, since time.Time) time.Time {
 	if !since.Add(period).After(now) {
 		return time.Time{}
 	}
-	return stamp(since)
-}
-
-// stamp returns a time such that equal times are equal values.
-func stamp(t time.Time) time.Time { return t.Round(0).UTC() }
-
-// parse returns the name in a state, which comes from a cache.ObjectName.
-func parse(text string) cache.ObjectName {
-	name, err := cache.ParseObjectName(text)
-	utilruntime.Must(err)
-	return name
+	return snapshot.Time(since)
 }

@@ -8,10 +8,11 @@ import (
 	"sync"
 	"time"
 
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"nicoleh.io/k8s-controller/pkg/kit/snapshot"
 )
 
 // Steps runs a loop one sync at a time, for tests: it starts no goroutines and sets no
@@ -126,11 +127,11 @@ func (s *Steps) State() StepsState {
 		Ready:      texts(s.queue.ready),
 		Processing: sortedTexts(s.queue.processing),
 		Again:      sortedTexts(s.queue.again),
-		Delayed:    byText(s.queue.delayed, stamp),
+		Delayed:    snapshot.Save(s.queue.delayed, snapshot.Time),
 		Failures:   s.failures.state(),
 		Held:       map[string]StepsHold{},
-		Running: byText(l.running, func(r run) StepsRun {
-			return StepsRun{Since: stamp(r.since), Urgent: r.isUrgent}
+		Running: snapshot.Save(l.running, func(r run) StepsRun {
+			return StepsRun{Since: snapshot.Time(r.since), Urgent: r.isUrgent}
 		}),
 		Recent: l.recent.state(now),
 	}
@@ -138,9 +139,9 @@ func (s *Steps) State() StepsState {
 		if !h.until.After(now) {
 			continue
 		}
-		held := StepsHold{Until: stamp(h.until)}
+		held := StepsHold{Until: snapshot.Time(h.until)}
 		if h.byServer.After(now) {
-			held.ByServer = stamp(h.byServer)
+			held.ByServer = snapshot.Time(h.byServer)
 		}
 		state.Held[name.String()] = held
 	}
@@ -152,8 +153,8 @@ func (s *Steps) SetState(state StepsState) {
 	l := s.loop
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.held = byName(state.Held, func(h StepsHold) hold { return hold{until: h.Until, byServer: h.ByServer} })
-	l.running = byName(state.Running, func(r StepsRun) run { return run{since: r.Since, isUrgent: r.Urgent} })
+	l.held = snapshot.Restore(state.Held, func(h StepsHold) hold { return hold{until: h.Until, byServer: h.ByServer} })
+	l.running = snapshot.Restore(state.Running, func(r StepsRun) run { return run{since: r.Since, isUrgent: r.Urgent} })
 	l.recent.setState(state.Recent)
 	s.failures.setState(state.Failures)
 
@@ -162,7 +163,7 @@ func (s *Steps) SetState(state StepsState) {
 	s.queue.ready = names(state.Ready)
 	s.queue.processing = setOf(state.Processing)
 	s.queue.again = setOf(state.Again)
-	s.queue.delayed = byName(state.Delayed, func(at time.Time) time.Time { return at })
+	s.queue.delayed = snapshot.Restore(state.Delayed, snapshot.Same)
 }
 
 // state returns the syncs that left depends on; nil if they are not recorded.
@@ -175,7 +176,7 @@ func (r *recent) state(now time.Time) map[string]time.Time {
 	state := map[string]time.Time{}
 	for name, at := range r.began {
 		if at.Add(maxBatch).After(now) {
-			state[name.String()] = stamp(at)
+			state[name.String()] = snapshot.Time(at)
 		}
 	}
 	return state
@@ -188,7 +189,7 @@ func (r *recent) setState(state map[string]time.Time) {
 	if state == nil {
 		return
 	}
-	r.began = byName(state, func(at time.Time) time.Time { return at })
+	r.began = snapshot.Restore(state, snapshot.Same)
 	for name, at := range r.began {
 		r.order = append(r.order, began{name, at})
 	}
@@ -231,13 +232,13 @@ func (f *failures) NumRequeues(name cache.ObjectName) int {
 func (f *failures) state() map[string]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return byText(f.of, func(n int) int { return n })
+	return snapshot.Save(f.of, snapshot.Same)
 }
 
 func (f *failures) setState(state map[string]int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.of = byName(state, func(n int) int { return n })
+	f.of = snapshot.Restore(state, snapshot.Same)
 }
 
 // stepQueue is a queue like client-go's delaying queue, except that delayed additions
@@ -342,9 +343,6 @@ func (q *stepQueue) order() []cache.ObjectName {
 	})
 }
 
-// stamp returns a time such that equal times are equal values.
-func stamp(t time.Time) time.Time { return t.Round(0).UTC() }
-
 func texts(names []cache.ObjectName) (texts []string) {
 	for _, name := range names {
 		texts = append(texts, name.String())
@@ -360,7 +358,7 @@ func sortedTexts(names map[cache.ObjectName]bool) []string {
 
 func names(texts []string) (names []cache.ObjectName) {
 	for _, text := range texts {
-		names = append(names, parse(text))
+		names = append(names, snapshot.Name(text))
 	}
 	return names
 }
@@ -368,30 +366,7 @@ func names(texts []string) (names []cache.ObjectName) {
 func setOf(texts []string) map[cache.ObjectName]bool {
 	set := map[cache.ObjectName]bool{}
 	for _, text := range texts {
-		set[parse(text)] = true
+		set[snapshot.Name(text)] = true
 	}
 	return set
-}
-
-func byText[V, W any](values map[cache.ObjectName]V, convert func(V) W) map[string]W {
-	converted := make(map[string]W, len(values))
-	for name, value := range values {
-		converted[name.String()] = convert(value)
-	}
-	return converted
-}
-
-func byName[V, W any](values map[string]V, convert func(V) W) map[cache.ObjectName]W {
-	converted := make(map[cache.ObjectName]W, len(values))
-	for text, value := range values {
-		converted[parse(text)] = convert(value)
-	}
-	return converted
-}
-
-// parse returns the name in a state, which comes from a cache.ObjectName.
-func parse(text string) cache.ObjectName {
-	name, err := cache.ParseObjectName(text)
-	utilruntime.Must(err)
-	return name
 }

@@ -1,0 +1,29 @@
+package snapshot_test
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/client-go/tools/cache"
+
+	"nicoleh.io/k8s-controller/pkg/kit/snapshot"
+)
+
+// What a program remembers of each object becomes JSON, and is restored from it.
+func Example() {
+	failures := map[cache.ObjectName]int{cache.NewObjectName("default", "sundae"): 3}
+	raw, err := json.Marshal(snapshot.Save(failures, snapshot.Same))
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(string(raw))
+
+	var saved map[string]int
+	if err := json.Unmarshal(raw, &saved); err != nil {
+		panic(err)
+	}
+	fmt.Println(snapshot.Restore(saved, snapshot.Same))
+	// Output:
+	// {"default/sundae":3}
+	// map[default/sundae:3]
+}

@@ -1,0 +1,45 @@
+// Package snapshot helps with values that have all that a process remembers: tests save them
+// as JSON, and restore them later.
+package snapshot
+
+import (
+	"time"
+
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Time returns t such that equal times are equal values.
+func Time(t time.Time) time.Time { return t.Round(0).UTC() }
+
+// Name returns the name whose String method has returned text. It panics if there is none.
+func Name(text string) cache.ObjectName {
+	name, err := cache.ParseObjectName(text)
+	utilruntime.Must(err)
+	return name
+}
+
+// Save returns a map by the texts of its names, with what convert makes of its values. It is
+// nil if there are none.
+func Save[V, W any](values map[cache.ObjectName]V, convert func(V) W) map[string]W {
+	if len(values) == 0 {
+		return nil
+	}
+	saved := make(map[string]W, len(values))
+	for name, value := range values {
+		saved[name.String()] = convert(value)
+	}
+	return saved
+}
+
+// Restore is the inverse of [Save]. It never returns nil.
+func Restore[V, W any](saved map[string]W, convert func(W) V) map[cache.ObjectName]V {
+	values := make(map[cache.ObjectName]V, len(saved))
+	for text, value := range saved {
+		values[Name(text)] = convert(value)
+	}
+	return values
+}
+
+// Same returns its argument, as a convert function.
+func Same[V any](value V) V { return value }
