@@ -232,14 +232,21 @@ func requireProbes(t *testing.T, c *lab.Controller, live, ready int) {
 	}
 }
 
-// get sends a GET request to the controller over HTTPS, with a token unless it is empty.
+// get sends a GET request to the controller over HTTPS, with a token unless it is empty. It
+// tries again if there is no response, as a kubelet does: the controller soon gives up a
+// handshake that takes too long, which it may on a busy machine.
 func get(t *testing.T, c *lab.Controller, path, token string) (code int, body string) {
 	t.Helper()
-	code, body, err := tryGet(t, c, path, token)
-	if err != nil {
-		t.Fatal(err)
+	for deadline := time.Now().Add(lab.Patience); ; {
+		code, body, err := tryGet(t, c, path, token)
+		if err == nil {
+			return code, body
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
 	}
-	return code, body
 }
 
 // tryGet is like get, but returns an error if there is no response, as from a controller
