@@ -42,14 +42,6 @@ const (
 	agentName      = "k8s-controller-reboot-agent"
 )
 
-// rebootAgent builds the agent once.
-var rebootAgent = sync.OnceValues(func() (string, error) {
-	path, remove, err := lab.BuildRebootAgent(context.Background())
-	before := removeBinary
-	removeBinary = func() error { return errors.Join(before(), remove()) }
-	return path, err
-})
-
 // newNodes boots a cluster with so many nodes, each with a Pod of the DaemonSet in
 // artifacts/, and starts the controller with that budget.
 func newNodes(t *testing.T, nodes int, budget string, flags ...string) *lab.Lab {
@@ -87,10 +79,7 @@ type machine struct {
 
 func newMachine(t *testing.T, l *lab.Lab, node string, flags ...string) *machine {
 	t.Helper()
-	binary, err := rebootAgent()
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := binaries.Path(t, "./cmd/reboot-agent")
 	dir := t.TempDir()
 	m := &machine{
 		t: t, lab: l, node: node,

@@ -70,8 +70,8 @@ func (r *run) restartAPIServer(t *testing.T) {
 // A namespace takes long to end. The controller, which serves all namespaces, creates
 // nothing in it and does not try for ever.
 func TestNamespaceIsTerminating(t *testing.T) {
-	l := cluster(t)
-	r := &run{Namespace: l.NewNamespace(t)}
+	r := &run{Namespace: shared.NewNamespace(t)}
+	l := r.Lab
 	r.Controller = l.StartController(t, "-icecream-stall-after=3s")
 	r.create(t)
 	r.EventuallyReady(t, name)

@@ -104,11 +104,7 @@ func TestManyPods(t *testing.T) {
 // Pods cost few requests and return their memory.
 func requireManyPods(t *testing.T, nodes int, pods int32, within time.Duration) {
 	t.Helper()
-	path, err := build()
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := lab.New(t, lab.Options{Binary: path, Nodes: nodes})
+	l := lab.New(t, lab.Options{Binary: binaries.Controller(t), Nodes: nodes})
 	n := l.NewNamespace(t)
 	c := n.StartController(t, "-insecure-bind-address=127.0.0.1:0")
 	empty, began := memoryOf(t, c), time.Now()

@@ -16,7 +16,7 @@ import (
 // the work.
 func TestCrashAtEachWrite(t *testing.T) {
 	t.Parallel()
-	newNamespace := func(t *testing.T) *lab.Namespace { t.Helper(); return cluster(t).NewNamespace(t) }
+	newNamespace := func(t *testing.T) *lab.Namespace { t.Helper(); return shared.NewNamespace(t) }
 	lab.KillAtEachWrite(t, newNamespace, []string{"-icecream-stall-after=3s"}, func(t *testing.T, n *lab.Namespace) {
 		r := &run{Namespace: n}
 		r.create(t)

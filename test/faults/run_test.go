@@ -58,7 +58,7 @@ type run struct {
 // begin starts a controller, and waits until it works.
 func begin(t *testing.T, flags ...string) *run {
 	t.Helper()
-	r := &run{Namespace: cluster(t).NewNamespace(t)}
+	r := &run{Namespace: shared.NewNamespace(t)}
 	var watches sync.Map
 	r.faults.Log = func(request fault.Request, rules []*fault.Active) {
 		if request.Verb == "watch" {

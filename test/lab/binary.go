@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"testing"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/buildenv"
 )
@@ -19,11 +21,6 @@ const modulePath = "nicoleh.io/k8s-controller"
 // passed to go build, such as -race. The caller must call remove to delete the binary.
 func BuildController(ctx context.Context, flags ...string) (path string, remove func() error, err error) {
 	return Build(ctx, ".", ".", flags...)
-}
-
-// BuildRebootAgent builds nodereboot's agent, as BuildController builds the controller.
-func BuildRebootAgent(ctx context.Context, flags ...string) (path string, remove func() error, err error) {
-	return Build(ctx, ".", "./cmd/reboot-agent", flags...)
 }
 
 // Build builds a program of one of the repository's modules, which is in directory module, as
@@ -61,4 +58,53 @@ func repository(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("finding module %s: %w", modulePath, err)
 	}
 	return strings.TrimSpace(string(output)), nil
+}
+
+// Binaries are programs of this repository, built with the race detector when a test first
+// needs them.
+type Binaries struct {
+	mu    sync.Mutex
+	built map[string]built
+}
+
+type built struct {
+	path   string
+	remove func() error
+	err    error
+}
+
+// Controller returns the path of the controller.
+func (b *Binaries) Controller(t testing.TB) string {
+	t.Helper()
+	return b.Path(t, ".")
+}
+
+// Path returns the path of the program that is in that directory of the repository.
+func (b *Binaries) Path(t testing.TB, program string) string {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	made, ok := b.built[program]
+	if !ok {
+		// Later tests need the program, too, even if this one ends.
+		made.path, made.remove, made.err = Build(context.Background(), ".", program, "-race")
+		if b.built == nil {
+			b.built = map[string]built{}
+		}
+		b.built[program] = made
+	}
+	if made.err != nil {
+		t.Fatal(made.err)
+	}
+	return made.path
+}
+
+// Remove deletes all programs that have been built.
+func (b *Binaries) Remove() (err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, made := range b.built {
+		err = errors.Join(err, made.remove())
+	}
+	return err
 }
