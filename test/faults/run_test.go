@@ -40,9 +40,9 @@ const (
 	moreGoroutines = 10
 )
 
-// elect holds the flags for leader election, with a lease that a leader on a busy machine
-// keeps.
-var elect = []string{"-leader-elect", "-leader-elect-lease-duration=15s", "-leader-elect-renew-deadline=12s"}
+// elect holds the flags for leader election, with a lease that a leader keeps even if the
+// API server does not answer for half a minute, as it happens on a busy machine.
+var elect = []string{"-leader-elect", "-leader-elect-lease-duration=40s", "-leader-elect-renew-deadline=35s"}
 
 // A run is a controller whose requests go through faults, in a namespace of its own. In each
 // run, a user creates the same Icecream and edits it in the same way.
