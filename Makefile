@@ -82,7 +82,7 @@ test: test-side-by-side test-e2e ## All of them
 .PHONY: test-side-by-side
 test-side-by-side: ## All but test-e2e, three at a time
 	$(MAKE) --jobs=3 $(if $(filter output-sync,$(.FEATURES)),--output-sync) \
-		test-example test-fork test-fork-guide test-unit test-explore test-install test-local-cluster test-monitoring
+		faults test-example test-fork test-fork-guide test-unit test-explore test-install test-local-cluster test-monitoring
 
 .PHONY: test-unit
 test-unit: ## Tests that need nothing but this process; of fuzz tests, the seeds
@@ -111,12 +111,12 @@ test-local-cluster: local-cluster ## Tests of the local cluster
 # One package at a time: each starts its own control plane.
 .PHONY: test-e2e
 test-e2e: local-cluster ## Tests of the controllers on a local cluster
-	$(call go_test,test) -race -count=1 -p 1 -timeout 30m $$(go list -C test ./... | grep -v -e /monitoring -e /faults$$)
+	$(call go_test,test) -race -count=1 -p 1 -timeout 30m $$(go list -C test ./... | grep -v -e /monitoring -e /faults)
 
 # What it logs with TESTFLAGS=-v are the figures in docs/reliability.md.
 .PHONY: faults
 faults: local-cluster ## Let things go wrong on the local cluster (FULL=1: also 50,000 Pods)
-	$(call go_test,test) -race -count=1 -timeout $(if $(FULL),8h,30m) ./faults
+	$(call go_test,test) -race -count=1 -timeout $(if $(FULL),8h,30m) ./faults/...
 
 .PHONY: test-install
 test-install: local-cluster ## Install from install.yaml, a kustomization and the chart on a local cluster
