@@ -129,7 +129,7 @@ func Collector() Actor {
 		if !ok {
 			return nil
 		}
-		return []Move{{did, w.to(after)}}
+		return []Move{{Did: did, After: w.to(after)}}
 	}}
 }
 
@@ -150,16 +150,16 @@ func Rollouts(isFast bool) Actor {
 					continue
 				}
 				if !isFast {
-					moves = append(moves, Move{what, next})
+					moves = append(moves, Move{Did: what, After: next})
 				}
 				after, did = next, append(did, what)
 			}
 			if isFast && len(did) > 0 {
-				moves = append(moves, Move{"rolls out Deployment " + d.Name, after})
+				moves = append(moves, Move{Did: "rolls out Deployment " + d.Name, After: after})
 			}
 		}
 		if after, did := removePods(w); did != "" {
-			moves = append(moves, Move{did, after})
+			moves = append(moves, Move{Did: did, After: after})
 		}
 		return moves
 	}}

@@ -30,7 +30,7 @@ type Bounds struct {
 	// 0 is 1.
 	Processes int
 	// The others are how often something may go wrong on a path. A crash ends a process
-	// that leads, and it starts again. A takeover ends the term of a process that
+	// that leads, and it starts again. A takeover ends the term of an elected process that
 	// goes on. A loss is a request without a response, which the API server carries out at
 	// once, later, or never. A refusal is a response of 409, 422, 429 or 500 to a request
 	// that is not carried out. A relist fills a cache anew. A delay lets time pass though

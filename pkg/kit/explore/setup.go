@@ -33,6 +33,11 @@ type Setup struct {
 	// edits anything; 0 is any number. It also finds a storm that changes something every
 	// time. It is checked by a search without bounds.
 	Requests int
+	// Tick makes time pass in multiples of it, and times in API objects exact: without it,
+	// only their order matters. It must be whole seconds. A program that compares these times
+	// with its clock needs it. What is due within one Tick is due at the same time, and a
+	// long Tick has few states.
+	Tick time.Duration
 	// Horizon is how far the past matters to the programs: they must treat everything
 	// that was longer ago alike. 0 is an hour.
 	Horizon time.Duration
@@ -69,6 +74,8 @@ type Move struct {
 	Did string
 	// After is the world after it: what Create, Update and Delete made of the one before.
 	After World
+	// Ends names the programs whose processes end by it, as in a crash.
+	Ends []string
 }
 
 // World is what the API server has stored.

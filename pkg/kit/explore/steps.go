@@ -151,7 +151,7 @@ func (w *walker) stepsOf(st *state, i int) error {
 		if st.left[crashes] > 0 {
 			w.add(w.stopped(st, i), crash, i, 0, spends(crashes))
 		}
-		if st.left[takeovers] > 0 {
+		if st.left[takeovers] > 0 && w.setup.Programs[w.programs[i]].Elected {
 			next := fork(st)
 			next.processes[i].phase = deposed
 			w.add(next, isDeposed, i, 0, spends(takeovers))
@@ -407,6 +407,11 @@ func (w *walker) actor(st *state, i int) error {
 	}
 	for n, made := range moves {
 		next := fork(st)
+		for i, p := range next.processes {
+			if p.phase != down && slices.Contains(made.ends, w.setup.Programs[w.programs[i]].Name) {
+				next = w.stopped(next, i)
+			}
+		}
 		w.apply(next, made)
 		kind, more := somebodyActs, []func(*successor){finds(made.wrong), func(s *successor) { s.step.move = int8(n) }}
 		if isEdit {
@@ -433,6 +438,9 @@ func (w *walker) time(st *state) error {
 	// A sync that is running goes on in the same time: it takes none.
 	if slices.ContainsFunc(st.processes, func(p process) bool { return len(p.sync) > 0 }) {
 		return nil
+	}
+	if tick := int64(w.setup.Tick); tick > 0 {
+		wait = (wait + tick - 1) / tick * tick
 	}
 	next, err := w.later(st, time.Duration(wait))
 	if err != nil {
@@ -464,20 +472,26 @@ func (w *walker) later(st *state, wait time.Duration) (*state, error) {
 		}
 		p.memory, p.isDue, p.next = out.memory, out.isDue, out.next
 	}
-	next.age(w.templates)
+	next.age(w.templates, wait)
 	return next, nil
 }
 
-// age makes what objects have as the present second an earlier one.
-func (s *state) age(t *templates) {
+// age makes what objects have as the present second an earlier one, and exact times older by
+// what has passed.
+func (s *state) age(t *templates, passed time.Duration) {
 	older := func(x text) text {
 		var values []int64
 		for i, g := range t.get(x.template).gaps {
+			if !isTime(g) {
+				continue
+			}
+			if values == nil {
+				values = slices.Clone(x.values)
+			}
 			if g.kind == secondGap || g.kind == microGap {
-				if values == nil {
-					values = slices.Clone(x.values)
-				}
 				values[i]--
+			} else {
+				values[i] -= int64(passed)
 			}
 		}
 		if values == nil {

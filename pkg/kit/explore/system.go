@@ -88,6 +88,7 @@ func newSystem(ctx context.Context, setup Setup, bounds Bounds) (*system, error)
 		actors:     slices.Concat(setup.World, setup.Edits),
 		keyIDs:     map[apiserver.Key]int32{},
 	}
+	s.isExact = setup.Tick > 0
 	s.server = apiserver.New(apiserver.Options{Version: func(n int64) string { return versionText(0, n) }, UID: uidText, Generation: firstGeneration}, setup.Kinds...)
 	for i, program := range setup.Programs {
 		count := 1
@@ -238,6 +239,7 @@ func (s *system) store(c cached, r *renaming) (apiserver.Store, error) {
 // change is what becomes of the stored objects.
 type change struct {
 	did      string
+	ends     []string // programs
 	isChange bool
 	objects  []object
 	events   []resourceEvent
@@ -363,7 +365,7 @@ func (s *system) moves(st *state, actor int) ([]change, error) {
 			if err != nil {
 				return nil, err
 			}
-			made.did = move.Did
+			made.did, made.ends = move.Did, move.Ends
 			if check := s.setup.Checks.Stored; check != nil {
 				made.wrong = message(check(Change{By: s.actors[actor].Name, Before: s.world(before), After: move.After}))
 			}

@@ -53,6 +53,7 @@ const (
 	generationGap = 'g' // the rank of a generation
 	uidGap        = 'u' // the number of a UID
 	exactGap      = 't' // nanoseconds since now
+	exactMicroGap = 'n' // the same, of a whole second with six digits more
 	secondGap     = 's' // a whole second as API objects have it: 0 is this one, and older ones are -1, -2, and so on
 	microGap      = 'm' // the same, with six digits more
 )
@@ -90,6 +91,9 @@ type template struct {
 
 // templates number the templates that were met. They are safe for concurrent use.
 type templates struct {
+	// isExact says that times in API objects are exact: see [Setup].Tick.
+	isExact bool
+
 	mu  sync.RWMutex
 	ids map[string]int32
 	all atomic.Pointer[[]template] // appended to while mu is held
@@ -132,8 +136,8 @@ func (t *templates) id(raw []byte) int32 {
 }
 
 // parse returns the text, which is about objects of that class. Times in an API object
-// count as those of the clocks of others: only their order matters, unless they have to be
-// exact.
+// count as those of the clocks of others: only their order matters, unless exact or the
+// setup says otherwise.
 func (t *templates) parse(raw string, of class, exact bool) text {
 	b := make([]byte, 0, len(raw))
 	var values []int64
@@ -166,7 +170,9 @@ func (t *templates) parse(raw string, of class, exact bool) text {
 		case '2':
 			if at, length, ok := timed(rest); ok {
 				switch {
-				case exact:
+				case t.isExact && !exact && length == len(microLayout):
+					add(exactMicroGap, 0, int64(at.Sub(now)))
+				case t.isExact || exact:
 					add(exactGap, 0, int64(at.Sub(now)))
 				case length == len(microLayout):
 					add(microGap, of, int64(at.Sub(now)/time.Second))
@@ -181,6 +187,11 @@ func (t *templates) parse(raw string, of class, exact bool) text {
 		i++
 	}
 	return text{t.id(b), values}
+}
+
+// isTime reports whether the values of a gap are times.
+func isTime(g gap) bool {
+	return g.kind == secondGap || g.kind == microGap || g.kind == exactGap || g.kind == exactMicroGap
 }
 
 func appendGap(b []byte, g gap) []byte { return append(b, gapMark, g.kind, firstClass+byte(g.class)) }
@@ -237,6 +248,8 @@ func (t *templates) render(x text) string {
 			b.WriteString(now.Add(time.Duration(value) * time.Second).Format(time.RFC3339))
 		case microGap:
 			b.WriteString(now.Add(time.Duration(value) * time.Second).Format(microLayout))
+		case exactMicroGap:
+			b.WriteString(now.Add(time.Duration(value)).Format(microLayout))
 		}
 	}
 	return b.String()
@@ -339,7 +352,7 @@ func (r *renaming) knows(gaps []gap, values []int64) bool {
 			if !slices.Contains(r.uids, values[i]) {
 				return false
 			}
-		case exactGap:
+		case exactGap, exactMicroGap:
 		default:
 			if _, ok := slices.BinarySearch(r.values(rankOf(g)), values[i]); !ok && (g.kind == versionGap || g.kind == generationGap || values[i] < 0) {
 				return false

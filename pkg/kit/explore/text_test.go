@@ -14,13 +14,16 @@ func TestTextsAreKept(t *testing.T) {
 		`{"at":"2222-02-22T11:59:58Z","renewed":"2222-02-22T12:00:00.000000Z"}`,
 		"7 73 84 2222- 2222-13-99T00:00:00Z",
 	} {
-		ts := newTemplates()
-		x := ts.parse(raw, 3, false)
-		if got := ts.render(x); got != raw {
-			t.Errorf("got %q, want %q", got, raw)
-		}
-		if again := ts.parse(ts.render(x), 3, false); !again.equal(x) {
-			t.Errorf("%q: got %v, want %v", raw, again, x)
+		for _, isExact := range []bool{false, true} {
+			ts := newTemplates()
+			ts.isExact = isExact
+			x := ts.parse(raw, 3, false)
+			if got := ts.render(x); got != raw {
+				t.Errorf("got %q, want %q", got, raw)
+			}
+			if again := ts.parse(ts.render(x), 3, false); !again.equal(x) {
+				t.Errorf("%q: got %v, want %v", raw, again, x)
+			}
 		}
 	}
 }
@@ -30,7 +33,7 @@ func TestTextsAreKept(t *testing.T) {
 func TestRenaming(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ts := newTemplates()
-		kinds := rapid.SliceOf(rapid.SampledFrom([]gap{{versionGap, 1}, {versionGap, 2}, {generationGap, 1}, {uidGap, 0}, {secondGap, 1}, {exactGap, 0}})).Draw(t, "kinds")
+		kinds := rapid.SliceOf(rapid.SampledFrom([]gap{{versionGap, 1}, {versionGap, 2}, {generationGap, 1}, {uidGap, 0}, {secondGap, 1}, {exactGap, 0}, {exactMicroGap, 0}})).Draw(t, "kinds")
 		var b []byte
 		for _, g := range kinds {
 			b = appendGap(b, g)
