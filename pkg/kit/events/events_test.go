@@ -478,13 +478,13 @@ func TestFailures(t *testing.T) {
 		name:        "creating it is forbidden",
 		fail:        first(forbidden),
 		want:        []string{"melts ×1", "is eaten ×1"},
-		wantReports: []string{"Gave up until the next change: event Melting of shop/vanilla dropped: no"},
+		wantReports: []string{"Gave up for now: event Melting of shop/vanilla dropped: no"},
 		wantAsked:   3,
 	}, {
 		name:        "it is not valid",
 		fail:        first(invalid),
 		want:        []string{"melts ×1", "is eaten ×1"},
-		wantReports: []string{"Gave up until the next change: event Melting of shop/vanilla dropped: no"},
+		wantReports: []string{"Gave up for now: event Melting of shop/vanilla dropped: no"},
 		wantAsked:   3,
 	}, {
 		name:        "patching it is forbidden",

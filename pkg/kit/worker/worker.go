@@ -456,7 +456,11 @@ func report(ctx context.Context, result Result, err error, next time.Duration) {
 	case Deferred:
 		klog.FromContext(ctx).V(4).Info("Not yet", "cause", err, "next", next)
 	case GaveUp:
-		utilruntime.HandleErrorWithContext(ctx, err, "Gave up until the next change", "next", next)
+		until := "until the next change"
+		if next > 0 {
+			until = "for now"
+		}
+		utilruntime.HandleErrorWithContext(ctx, err, "Gave up "+until, "next", next)
 	case Failed:
 		utilruntime.HandleErrorWithContext(ctx, err, "Sync failed", "next", next)
 	case Panicked:

@@ -156,7 +156,7 @@ func TestWhatFollowsASync(t *testing.T) {
 		err:         worker.Terminal(errMelted),
 		wantStarts:  []time.Duration{0, time.Minute},
 		wantResult:  worker.GaveUp,
-		wantReports: []string{"Gave up until the next change: melted [next 1m0s]"},
+		wantReports: []string{"Gave up for now: melted [next 1m0s]"},
 	}, {
 		name:        "a wrapped terminal error is terminal",
 		err:         fmt.Errorf("scooping: %w", worker.Terminal(errMelted)),
