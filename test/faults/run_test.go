@@ -40,9 +40,10 @@ const (
 	moreGoroutines = 10
 )
 
-// elect holds the flags for leader election, with a lease that a leader keeps even if the
-// API server does not answer for half a minute, as it happens on a busy machine.
-var elect = []string{"-leader-elect", "-leader-elect-lease-duration=40s", "-leader-elect-renew-deadline=35s"}
+// elect holds the flags for leader election, for a busy machine: a leader keeps its lease even
+// if the API server does not answer for half a minute, and has ten seconds, which is the retry
+// period, to release it.
+var elect = []string{"-leader-elect", "-leader-elect-lease-duration=40s", "-leader-elect-renew-deadline=35s", "-leader-elect-retry-period=10s"}
 
 // A run is a controller whose requests go through faults, in a namespace of its own. In each
 // run, a user creates the same Icecream and edits it in the same way.
