@@ -10,5 +10,6 @@
 // Not generated, because the model does not cover it: dry runs, chunks of lists, changes of a
 // Pod's spec other than images, invalid Pod specs beyond names and images, generated names, more
 // than ten field managers of one object, the subresources scale, finalize, binding and eviction,
-// and CEL rules of the custom resource.
+// and CEL rules of the custom resource. Nor is what the API server leaves to chance: in which
+// order a Namespace has its finalizers after a deletion with a propagation policy.
 package fidelity
