@@ -39,6 +39,23 @@ func TestRequestsFail(t *testing.T) {
 	r.recovers(t, 80)
 }
 
+// A write never gets an answer, though its connection lives. The controller gives it up, and
+// tries again.
+func TestAnAnswerNeverComes(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"hang=before", "hang=after"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			r := begin(t)
+			hangs := r.breaks("verb=write,resource=deployments,count=1," + how)
+			r.create(t)
+			r.applied(t, hangs, 1)
+			r.editAll(t)
+			r.recovers(t, 40)
+		})
+	}
+}
+
 // Only writes of the status are lost: the Deployment follows the Icecream all the same.
 func TestStatusWritesAreLost(t *testing.T) {
 	t.Parallel()
