@@ -216,6 +216,7 @@ func TestExplore(t *testing.T) {
 		"refusals=1",
 		"relists=1,delays=1",
 		"processes=2,crashes=1",
+		"processes=2,crashes=1,takeovers=1",
 		"edits=1",
 	)
 }
@@ -235,5 +236,5 @@ func unseen() explore.Setup {
 // A copy may be deleted before the cache has shown it, and the watch may break off at the
 // same time, so that there is no event.
 func TestExploreDeletionsThatNoCacheSees(t *testing.T) {
-	exploring.Test(t, "unseen()", unseen(), "relists=1,edits=1", "crashes=1,edits=1")
+	exploring.Test(t, "unseen()", unseen(), "relists=1,edits=1", "crashes=1,edits=1", "processes=2,takeovers=1,edits=1")
 }
