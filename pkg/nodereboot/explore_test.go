@@ -131,7 +131,7 @@ func commands(node string) string { return "commands-" + node }
 func agentOf(node string) string  { return "the agent of " + node }
 
 func exploredNode(name string) explore.Object {
-	n := node(name, needed, with(askedFor, "1"), labeled(corev1.LabelHostname, name))
+	n := node(name, needed, with(askedFor, "1"))
 	n.UID, n.ResourceVersion = "", ""
 	n.Status.NodeInfo.BootID = bootID(1)
 	return explore.Object{Manager: "people", Object: n, UID: types.UID("uid-of-" + name)}
@@ -233,9 +233,8 @@ func newExploredAgent(t *testing.T, name string) func(manager.Dependencies) (exp
 		if err != nil {
 			return explore.Instance{}, err
 		}
-		// The explorer knows no field selectors.
 		nodes := informer.NewCache[*corev1.Node](d.Caches, preflight.Resource{
-			GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), Selector: corev1.LabelHostname + "=" + name,
+			GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), Fields: metav1.ObjectNameField + "=" + name,
 		}, kube.CoreV1().Nodes(), &corev1.Node{}, 0)
 		h := &host{name: name, kube: kube, boots: informer.NewCache[*coordinationv1.Lease](d.Caches, preflight.Resource{
 			GroupVersionResource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Namespace: hosts(name),
