@@ -75,24 +75,28 @@ func (w World) with(o Object) (World, error) {
 	if err != nil {
 		return w, err
 	}
+	made := w.to(after)
 	if o.UID == "" {
-		return w.to(after), nil
+		return made, nil
 	}
-	for key, made := range after.Objects {
+	for key, object := range after.Objects {
 		if w.Store.Objects[key] != nil {
 			continue
 		}
-		raw, err := made.MarshalJSON()
+		raw, err := object.MarshalJSON()
 		if err != nil {
 			return w, err
 		}
 		renamed := &unstructured.Unstructured{}
-		if err := renamed.UnmarshalJSON(bytes.ReplaceAll(raw, []byte(made.GetUID()), []byte(o.UID))); err != nil {
+		if err := renamed.UnmarshalJSON(bytes.ReplaceAll(raw, []byte(object.GetUID()), []byte(o.UID))); err != nil {
 			return w, err
 		}
 		after.Objects[key] = renamed
+		for i := len(w.events); i < len(made.events); i++ {
+			made.events[i].Object = renamed
+		}
 	}
-	return w.to(after), nil
+	return made, nil
 }
 
 // Update returns the world after a change of an object. It panics if the API server refuses
