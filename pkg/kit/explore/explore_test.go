@@ -69,6 +69,7 @@ func TestNaive(t *testing.T) {
 		{name: "nothing goes wrong", bounds: ""},
 		{name: "a Deployment of the former name stays", bounds: "edits=1", wrong: "the Foo has 2 Deployments, want 1"},
 		{name: "a late request brings back the past", bounds: "losses=1,delays=1", naive: naive{forces: true}, wrong: "the status goes back from 1 to 0 available replicas"},
+		{name: "polling hides a missed event", bounds: "", naive: naive{polls: true}, wrong: "for more than 1m0s, the status does not say that the Pod is available"},
 		{name: "each sync is the reason for the next", bounds: "", naive: naive{countsSyncs: true}, wrong: "more than 10 requests"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -46,6 +46,8 @@ type naive struct {
 	countsSyncs bool
 	// forces makes it overwrite the status, whatever has become of the Foo.
 	forces bool
+	// polls makes it look at each Foo every hour, and follow no Deployment.
+	polls bool
 }
 
 // newNaive makes the controller as a process does.
@@ -77,12 +79,15 @@ func newNaive(n naive) func(manager.Dependencies) (explore.Instance, error) {
 }
 
 func (n *naive) addOwner(loop *worker.Loop, d *appsv1.Deployment) {
-	if owner := metav1.GetControllerOf(d); owner != nil && owner.Kind == "Foo" {
+	if owner := metav1.GetControllerOf(d); owner != nil && owner.Kind == "Foo" && !n.polls {
 		loop.Add(cache.NewObjectName(d.Namespace, owner.Name))
 	}
 }
 
-func (n *naive) sync(ctx context.Context, name cache.ObjectName) (time.Duration, error) {
+func (n *naive) sync(ctx context.Context, name cache.ObjectName) (requeueAfter time.Duration, err error) {
+	if n.polls {
+		requeueAfter = time.Hour
+	}
 	foo := n.foos.Get(name.Namespace, name.Name)
 	if foo == nil {
 		return 0, nil
@@ -119,7 +124,7 @@ func (n *naive) sync(ctx context.Context, name cache.ObjectName) (time.Duration,
 		return 0, err
 	}
 	_, err = n.client.Resource(foosGVR).Namespace(name.Namespace).UpdateStatus(ctx, updated, metav1.UpdateOptions{})
-	return 0, err
+	return requeueAfter, err
 }
 
 func deploymentOf(foo *unstructured.Unstructured, name string) *appsv1.Deployment {
@@ -163,5 +168,6 @@ func naively(n naive) explore.Setup {
 		}}},
 		Checks:   explore.Checks{Stored: neverBack, Rest: oneDeployment},
 		Requests: 10,
+		Settles:  time.Minute,
 	}
 }

@@ -33,6 +33,11 @@ type Setup struct {
 	// edits anything; 0 is any number. It also finds a storm that changes something every
 	// time. It is checked by a search without bounds.
 	Requests int
+	// Settles is how soon everything is right once nothing else can happen: Rest is also called
+	// for a state in which nothing but time changes anything, for longer than that. Without it,
+	// whatever a program does from time to time hides the events that it misses. It is checked
+	// by a search in which no request fails; 0 is any time.
+	Settles time.Duration
 	// Tick makes time pass in multiples of it, and times in API objects exact: without it,
 	// only their order matters. It must be whole seconds. A program that compares these times
 	// with its clock needs it. What is due within one Tick is due at the same time, and a
@@ -128,7 +133,8 @@ type Checks struct {
 	Sent func(Sent) error
 	// Stored is called for each change of the stored objects.
 	Stored func(Change) error
-	// Rest is called for each state in which nothing can happen by itself any more.
+	// Rest is called for each state in which nothing can happen by itself any more, or not for
+	// longer than [Setup].Settles.
 	Rest func(World) error
 }
 

@@ -446,12 +446,28 @@ func (w *walker) time(st *state) error {
 	if err != nil {
 		return err
 	}
-	if canWait {
-		w.add(next, timePasses, 0, 0)
-	} else {
+	if !canWait {
 		w.add(next, timePasses, 0, 0, spends(delays))
+		return nil
 	}
+	wrong, err := w.checkWait(st, time.Duration(wait))
+	if err != nil {
+		return err
+	}
+	w.add(next, timePasses, 0, 0, finds(wrong))
 	return nil
+}
+
+// checkWait returns what is wrong with a state in which nothing happens for that long.
+func (w *walker) checkWait(st *state, wait time.Duration) (wrong string, err error) {
+	canFail := w.bounds.Losses > 0 || w.bounds.Refusals > 0
+	if settles := w.setup.Settles; settles == 0 || wait <= settles || canFail {
+		return "", nil
+	}
+	if wrong, err = w.atRest(st); wrong == "" || err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("for more than %s, %s", w.setup.Settles, wrong), nil
 }
 
 // later returns the state after some time.
