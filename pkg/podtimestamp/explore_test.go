@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -35,6 +36,7 @@ func explored() explore.Setup {
 		World:    []explore.Actor{{Name: "the kubelet", Moves: movesOfKubelet}},
 		Edits:    []explore.Actor{{Name: "somebody", Moves: editsOfPeople}},
 		Checks:   explore.Checks{Stored: checkStored, Rest: checkRest},
+		Settles:  10 * time.Second,
 	}
 }
 
