@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,6 +41,7 @@ func explored() explore.Setup {
 		World:    []explore.Actor{explore.Collector()},
 		Edits:    []explore.Actor{{Name: "somebody", Moves: editsOfPeople}},
 		Checks:   explore.Checks{Sent: checkSent, Stored: checkStored, Rest: checkRest},
+		Settles:  10 * time.Second,
 		Horizon:  backoff.ForgetAfter,
 	}
 }
@@ -224,6 +226,7 @@ func TestExplore(t *testing.T) {
 // unseen is the same with nobody but those who delete the copy.
 func unseen() explore.Setup {
 	s := explored()
+	s.Settles = 0 // A copy that nobody has seen to be deleted is looked for after a minute.
 	s.Edits = []explore.Actor{{Name: "somebody", Moves: func(w explore.World) []explore.Move {
 		if exploredSecret(w, "shop") == nil {
 			return nil
@@ -237,4 +240,38 @@ func unseen() explore.Setup {
 // same time, so that there is no event.
 func TestExploreDeletionsThatNoCacheSees(t *testing.T) {
 	exploring.Test(t, "unseen()", unseen(), "relists=1,edits=1", "crashes=1,edits=1", "processes=2,takeovers=1,edits=1")
+}
+
+// withCopy is the same with a copy that was made before, of another content, and with others
+// who take it, or put a Secret of their own in its place. The copy has to be deleted unless it
+// is wanted.
+func withCopy(isWanted bool) explore.Setup {
+	s := explored()
+	s.Settles = 0 // A name that is taken is looked at again after a minute.
+	source, copied := exploredSource(corev1.SecretTypeOpaque), exploredSource(corev1.SecretTypeOpaque)
+	if !isWanted {
+		source.Annotations = nil
+	}
+	copied.Namespace = "shop"
+	copied.Labels = map[string]string{LabelSourceNamespace: usual.SourceNamespace}
+	copied.Annotations = map[string]string{AnnotationInstance: usual.Annotation}
+	copied.Data = nil
+	s.Objects[len(s.Objects)-1].Object = source
+	s.Objects = append(s.Objects, explore.Object{Manager: fieldManager, Object: copied})
+	s.Edits = []explore.Actor{{Name: "somebody else", Moves: func(w explore.World) []explore.Move {
+		if exploredSecret(w, "shop") == nil {
+			return nil
+		}
+		return []explore.Move{
+			{Did: "takes the copy", After: explore.Update(w, "others", secretResource, "shop", "db", "", func(s *corev1.Secret) { s.Labels = nil })},
+			{Did: "puts another Secret in its place", After: w.Delete(secretResource, "shop", "db", metav1.DeleteOptions{}).Create(explore.Object{Manager: "others", Object: foreign("shop", "db")})},
+		}
+	}}}
+	return s
+}
+
+// What the cache shows to be a copy may have become somebody else's Secret.
+func TestExploreCopiesThatAreTaken(t *testing.T) {
+	exploring.Test(t, "withCopy(true)", withCopy(true), "edits=1")
+	exploring.Test(t, "withCopy(false)", withCopy(false), "edits=1")
 }
