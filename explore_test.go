@@ -5,12 +5,16 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
@@ -18,6 +22,7 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/icecream"
+	"nicoleh.io/k8s-controller/pkg/kit/apply"
 	"nicoleh.io/k8s-controller/pkg/kit/children"
 	"nicoleh.io/k8s-controller/pkg/kit/explore"
 	"nicoleh.io/k8s-controller/pkg/kit/explore/apiserver"
@@ -38,6 +43,7 @@ func explored() explore.Setup {
 		Edits:    []explore.Actor{{Name: "somebody", Moves: editsOfPeople}},
 		Checks:   explore.Checks{Sent: checkSent, Stored: checkStored, Rest: checkRest},
 		Requests: 4, // the Deployment, and the status when it begins, while it waits, and when it is complete
+		Settles:  10 * time.Second,
 	}
 }
 
@@ -158,72 +164,159 @@ func editsOfPeople(w explore.World) (moves []explore.Move) {
 	return moves
 }
 
-// checkSent looks at each request: it must not be about what belongs to somebody else, and
-// must not claim what the caches do not show.
+// checkSent looks at each request: it must not claim what the caches do not show, and what
+// would be wrong for an Icecream that is being deleted needs a live read before it.
 func checkSent(s explore.Sent) error {
-	if s.Verb == "get" || s.Key.Resource != icecreamsGVR.GroupResource() {
+	switch {
+	case s.Verb == "get":
 		return nil
+	case s.Key.Resource == icecreamsGVR.GroupResource():
+		return checkStatusSent(s)
 	}
+	ice, deployments := seenBefore(s)
+	if ice == nil || ice.DeletionTimestamp != nil {
+		return errors.New("it writes for an Icecream that it has seen to be deleted")
+	}
+	live, wanted := deployments[s.Key.Name], deployments[icecream.DeploymentName(ice)]
+	isRechecked := slices.ContainsFunc(s.Answers, func(o *unstructured.Unstructured) bool {
+		return o.GetKind() == "Icecream" && o.GetDeletionTimestamp() == nil
+	})
+	switch {
+	case live != nil && metav1.GetControllerOfNoCopy(live) != nil && !metav1.IsControlledBy(live, ice):
+		return fmt.Errorf("it writes to Deployment %s, which it has seen to be somebody else's", live.Name)
+	case s.Verb == "delete" && (wanted == nil || wanted == live || !isRolledOut(wanted)):
+		return errors.New("it deletes a Deployment, but has seen no other that has taken its place")
+	case isRechecked:
+		return nil
+	case s.Verb == "delete":
+		return errors.New("it deletes a Deployment without a look at whether the Icecream still exists")
+	case s.Verb == "create" && ice.Status.ObservedGeneration > 0:
+		return errors.New("it creates a Deployment that may have been deleted with its Icecream, without a look at whether that still exists")
+	case live != nil && metav1.GetControllerOfNoCopy(live) == nil:
+		return errors.New("it adopts a Deployment without a look at whether the Icecream still exists")
+	}
+	return nil
+}
+
+// seenBefore returns the Icecream and the Deployments that the caches had when the sync began.
+func seenBefore(s explore.Sent) (ice *v1alpha1.Icecream, deployments map[string]*appsv1.Deployment) {
+	deployments = map[string]*appsv1.Deployment{}
+	for _, object := range s.Caches {
+		switch object.GetKind() {
+		case "Icecream":
+			ice = explore.As[v1alpha1.Icecream](object)
+		case "Deployment":
+			deployments[object.GetName()] = explore.As[appsv1.Deployment](object)
+		}
+	}
+	return ice, deployments
+}
+
+// checkStatusSent looks at each status that is sent: it must not claim more than was seen.
+func checkStatusSent(s explore.Sent) error {
 	var sent v1alpha1.Icecream
 	if err := json.Unmarshal(s.Body, &sent); err != nil {
 		return err
 	}
-	if kstatus.ReadinessOf(sent.Status.Conditions).Status != metav1.ConditionTrue {
-		return nil
-	}
-	// What it has seen or was told since: a Deployment that has rolled out.
+	var used *appsv1.Deployment // as it was seen or written last
 	for _, object := range slices.Concat(s.Caches, s.Answers) {
-		if object.GetKind() != "Deployment" {
-			continue
-		}
-		d := explore.As[appsv1.Deployment](object)
-		if d.Name == sent.Status.DeploymentName && d.Status.ObservedGeneration >= d.Generation && d.Status.AvailableReplicas == *d.Spec.Replicas {
-			return nil
+		if object.GetKind() == "Deployment" && object.GetName() == sent.Status.DeploymentName {
+			used = explore.As[appsv1.Deployment](object)
 		}
 	}
-	return errors.New("it says that the Icecream is Ready, but has seen no Deployment that has rolled out")
+	isReady := kstatus.ReadinessOf(sent.Status.Conditions).Status == metav1.ConditionTrue
+	switch {
+	case isReady && (used == nil || !isRolledOut(used)):
+		return errors.New("it says that the Icecream is Ready, but has seen no Deployment that has rolled out")
+	case used != nil && used.Status.ObservedGeneration < used.Generation && sent.Status.UpdatedReplicas > podsFrom(used, s.Caches):
+		return errors.New("it counts Pods of another spec as updated")
+	}
+	return nil
 }
 
-// checkStored looks at each change of what is stored.
+// podsFrom returns how many of these objects are Pods of the Deployment's present template.
+func podsFrom(d *appsv1.Deployment, objects []*unstructured.Unstructured) (n int32) {
+	for _, object := range objects {
+		if object.GetKind() == "Pod" && maps.Equal(object.GetLabels(), d.Spec.Template.Labels) && maps.Equal(object.GetAnnotations(), d.Spec.Template.Annotations) {
+			n++
+		}
+	}
+	return n
+}
+
+func isRolledOut(d *appsv1.Deployment) bool {
+	return d.Status.ObservedGeneration >= d.Generation && d.Status.AvailableReplicas == *d.Spec.Replicas
+}
+
+// checkStored looks at each change of what is stored: the status must not show the past again,
+// and the controller must write nothing but that and the Icecream's Deployments.
 func checkStored(c explore.Change) error {
 	ice := explore.Get[v1alpha1.Icecream](c.After, icecreamsGVR.GroupResource(), namespace, "sundae")
 	before := explore.Get[v1alpha1.Icecream](c.Before, icecreamsGVR.GroupResource(), namespace, "sundae")
 	if ice != nil && before != nil && ice.UID == before.UID && ice.Status.ObservedGeneration < before.Status.ObservedGeneration {
 		return fmt.Errorf("the status goes back from generation %d to %d", before.Status.ObservedGeneration, ice.Status.ObservedGeneration)
 	}
-	if c.Verb == "" {
+	switch {
+	case c.Verb == "" || c.Key.Resource == icecreamsGVR.GroupResource() && c.Subresource == "status":
 		return nil
+	case c.Key.Resource != deploymentsGVR.GroupResource() || c.Subresource != "":
+		return fmt.Errorf("the controller writes %s %s", c.Key.Resource, c.Key.Name)
 	}
 	old := explore.Get[appsv1.Deployment](c.Before, c.Key.Resource, namespace, c.Key.Name)
-	if c.Key.Resource == deploymentsGVR.GroupResource() && old != nil && (before == nil || !metav1.IsControlledBy(old, before)) {
-		owner := metav1.GetControllerOfNoCopy(old)
-		if owner == nil || owner.UID != types.UID("uid-of-sundae") {
-			return fmt.Errorf("a write to somebody else's Deployment %s", old.Name)
-		}
+	if old != nil && !isOfSundae(old) && (c.Verb == "delete" || !isOrphan(old)) {
+		return fmt.Errorf("a write to somebody else's Deployment %s", old.Name)
 	}
-	if c.Verb == "create" && c.Key.Resource == deploymentsGVR.GroupResource() {
-		if ice == nil || ice.DeletionTimestamp != nil {
-			return nil // The garbage collector deletes it.
+	written := explore.Get[appsv1.Deployment](c.After, c.Key.Resource, namespace, c.Key.Name)
+	switch {
+	case written == nil || c.Verb == "delete":
+		return nil
+	case !isOfSundae(written):
+		return fmt.Errorf("the controller writes Deployment %s, which is not the Icecream's", written.Name)
+	case old != nil && isOfSundae(old) && metav1.GetControllerOfNoCopy(old).UID != metav1.GetControllerOfNoCopy(written).UID:
+		return fmt.Errorf("the controller takes Deployment %s from an Icecream that existed before", written.Name)
+	}
+	for _, other := range explore.All[appsv1.Deployment](c.After, deploymentsGVR.GroupResource()) {
+		if other.Name != written.Name && isOfSundae(other) && maps.Equal(other.Spec.Selector.MatchLabels, written.Spec.Selector.MatchLabels) {
+			return fmt.Errorf("Deployments %s and %s select the same Pods", other.Name, written.Name)
 		}
 	}
 	return nil
 }
 
+// isOfSundae reports whether a Deployment is controlled by the Icecream, which may be gone, or
+// by the one that has taken its place.
+func isOfSundae(d *appsv1.Deployment) bool {
+	owner := metav1.GetControllerOfNoCopy(d)
+	return owner != nil && owner.Kind == "Icecream" && owner.Name == "sundae"
+}
+
+// isOrphan reports whether a Deployment was the Icecream's, and has no owner any more.
+func isOrphan(d *appsv1.Deployment) bool {
+	return metav1.GetControllerOfNoCopy(d) == nil && d.Labels[icecream.LabelIcecream] == "sundae"
+}
+
 // checkRest looks at a state in which nothing happens any more.
 func checkRest(w explore.World) error {
 	ice := explore.Get[v1alpha1.Icecream](w, icecreamsGVR.GroupResource(), namespace, "sundae")
-	all := explore.All[appsv1.Deployment](w, deploymentsGVR.GroupResource())
+	owned := slices.DeleteFunc(explore.All[appsv1.Deployment](w, deploymentsGVR.GroupResource()), func(d *appsv1.Deployment) bool { return !isOfSundae(d) })
 	if ice == nil {
-		if len(all) > 0 {
-			return fmt.Errorf("the Icecream is gone, but Deployment %s is not", all[0].Name)
+		if len(owned) > 0 {
+			return fmt.Errorf("the Icecream is gone, but Deployment %s is not", owned[0].Name)
 		}
 		return nil
 	}
-	if len(all) != 1 {
-		return fmt.Errorf("there are %d Deployments, want 1", len(all))
+	name := icecream.DeploymentName(ice)
+	ready := kstatus.ReadinessOf(ice.Status.Conditions)
+	if named := explore.Get[appsv1.Deployment](w, deploymentsGVR.GroupResource(), namespace, name); named != nil && !isOfSundae(named) {
+		if ready.Reason != v1alpha1.ReasonErrResourceExists {
+			return fmt.Errorf("Deployment %s is somebody else's, but the status does not say so: %s", name, saying(ice))
+		}
+		return nil
 	}
-	d := all[0]
-	switch name := icecream.DeploymentName(ice); {
+	if len(owned) != 1 {
+		return fmt.Errorf("there are %d Deployments, want 1", len(owned))
+	}
+	switch d := owned[0]; {
 	case d.Name != name:
 		return fmt.Errorf("there is Deployment %s, want %s", d.Name, name)
 	case !metav1.IsControlledBy(d, ice):
@@ -234,10 +327,17 @@ func checkRest(w explore.World) error {
 		return fmt.Errorf("Deployment %s has another image", name)
 	case ice.Status.ObservedGeneration != ice.Generation:
 		return fmt.Errorf("the status is of generation %d, want %d", ice.Status.ObservedGeneration, ice.Generation)
-	case kstatus.ReadinessOf(ice.Status.Conditions).Status != metav1.ConditionTrue:
+	case ready.Status != metav1.ConditionTrue:
 		return fmt.Errorf("the Icecream is not Ready: %s", saying(ice))
 	case ice.Status.AvailableReplicas != *ice.Spec.Replicas:
 		return fmt.Errorf("the status has %d available replicas, want %d", ice.Status.AvailableReplicas, *ice.Spec.Replicas)
+	case ice.Status.UpdatedReplicas != *ice.Spec.Replicas:
+		return fmt.Errorf("the status has %d updated replicas, want %d", ice.Status.UpdatedReplicas, *ice.Spec.Replicas)
+	}
+	for _, pod := range explore.All[corev1.Pod](w, podsGVR.GroupResource()) {
+		if !slices.Contains(ice.Status.Nodes, v1alpha1.IcecreamNode{Name: pod.Spec.NodeName, Pods: 1, ReadyPods: 1}) {
+			return fmt.Errorf("the status does not have the node of Pod %s", pod.Name)
+		}
 	}
 	return nil
 }
@@ -251,6 +351,116 @@ func onlyChocolate() explore.Setup {
 		return editsOfPeople(w)[:1]
 	}}}
 	return s
+}
+
+// moved is the same with a Pod that is moved to another node, which changes nothing but the
+// status.
+func moved() explore.Setup {
+	s := explored()
+	s.Edits = []explore.Actor{{Name: "somebody", Moves: func(w explore.World) []explore.Move {
+		resource := podsGVR.GroupResource()
+		pod := explore.Get[corev1.Pod](w, resource, namespace, "sundae-1")
+		if pod == nil {
+			return nil
+		}
+		next := pod.DeepCopy()
+		next.ObjectMeta = metav1.ObjectMeta{Namespace: namespace, Name: pod.Name, Labels: pod.Labels, Annotations: pod.Annotations, OwnerReferences: pod.OwnerReferences}
+		next.Spec.NodeName = "node-2"
+		after := w.Delete(resource, namespace, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}).Create(explore.Object{Manager: "kube-controller-manager", Object: next})
+		return []explore.Move{{Did: "moves the Pod to another node", After: explore.Update(after, "kubelet", resource, namespace, pod.Name, "status", func(p *corev1.Pod) { p.Status = pod.Status })}}
+	}}}
+	return s
+}
+
+// renamed is the controller with an Icecream whose former Deployment has to go, unless others
+// take it first.
+func renamed() explore.Setup {
+	ice := exploredIcecream()
+	ice.Spec.DeploymentName = "cone"
+	s := amongOthers(ice, func(w explore.World) []explore.Move {
+		takesBack := explore.Update(w, "people", icecreamsGVR.GroupResource(), namespace, "sundae", "", func(ice *v1alpha1.Icecream) { ice.Spec.DeploymentName = "" })
+		return append(editsOfDeployment(w), explore.Move{Did: "takes the rename back", After: takesBack})
+	}, deploymentFor(exploredIcecream()), deploymentFor(ice))
+	s.Requests = 5 // the status, the live read, the deletion, and the status before and after that shows
+	s.Checks.Stored = func(c explore.Change) error {
+		if c.Verb == "delete" && !slices.ContainsFunc(explore.All[appsv1.Deployment](c.After, deploymentsGVR.GroupResource()), isOfSundae) {
+			return errors.New("the controller deletes the only Deployment of the Icecream")
+		}
+		return checkStored(c)
+	}
+	return s
+}
+
+// drifted is the controller with an Icecream whose Deployment has to be repaired, unless it is
+// no longer that Icecream's.
+func drifted() explore.Setup {
+	ice := exploredIcecream()
+	d := deploymentFor(ice)
+	d.Spec.Template.Spec.Containers[0].Image = "registry.example/chocolate:1"
+	return amongOthers(ice, func(w explore.World) []explore.Move { return append(editsOfDeployment(w), editsOfIcecream(w)...) }, d)
+}
+
+// amongOthers is the controller with an Icecream that has these Deployments. There are no
+// Pods, which would make many more states of it.
+func amongOthers(ice *v1alpha1.Icecream, edits func(explore.World) []explore.Move, deployments ...*appsv1.Deployment) explore.Setup {
+	s := explored()
+	ice.Spec.Replicas = ptr.To[int32](0)
+	s.Objects = []explore.Object{{Manager: "people", Object: ice, UID: "uid-of-sundae"}}
+	for _, d := range deployments {
+		d.Spec.Replicas = ptr.To[int32](0)
+		s.Objects = append(s.Objects, explore.Object{Manager: icecream.FieldManager, Object: d, UID: types.UID("uid-of-deployment-" + d.Name)})
+	}
+	s.Edits = []explore.Actor{{Name: "somebody else", Moves: edits}}
+	s.Requests = 0 // It depends on what has to be done.
+	return s
+}
+
+// deploymentFor returns the Deployment that the controller creates for an Icecream.
+func deploymentFor(ice *v1alpha1.Icecream) *appsv1.Deployment {
+	ice = ice.DeepCopy()
+	ice.UID = "uid-of-sundae"
+	d := icecream.Decide(icecream.Assess(icecream.Observed{Icecream: ice}))
+	built := &appsv1.Deployment{}
+	utilruntime.Must(apply.Convert(d.Children[0].Want, built))
+	return built
+}
+
+// editsOfDeployment are what others do with a Deployment.
+func editsOfDeployment(w explore.World) []explore.Move {
+	resource := deploymentsGVR.GroupResource()
+	d := explore.Get[appsv1.Deployment](w, resource, namespace, "sundae")
+	if d == nil {
+		return nil
+	}
+	owned := func(by ...metav1.OwnerReference) explore.World {
+		return explore.Update(w, "others", resource, namespace, "sundae", "", func(d *appsv1.Deployment) { d.OwnerReferences = by })
+	}
+	own := &appsv1.Deployment{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "sundae"},
+		Spec:       d.Spec,
+	}
+	return []explore.Move{
+		{Did: "takes the Deployment", After: owned(metav1.OwnerReference{APIVersion: "example.com/v1", Kind: "Parlor", Name: "corner", UID: "uid-of-a-parlor", Controller: ptr.To(true)})},
+		{Did: "orphans the Deployment", After: owned()},
+		{Did: "deletes the Deployment", After: w.Delete(resource, namespace, "sundae", metav1.DeleteOptions{})},
+		{Did: "puts another Deployment in its place", After: w.Delete(resource, namespace, "sundae", metav1.DeleteOptions{}).Create(explore.Object{Manager: "others", Object: own})},
+	}
+}
+
+// editsOfIcecream are those after which its Deployment must not be written any more.
+func editsOfIcecream(w explore.World) []explore.Move {
+	resource := icecreamsGVR.GroupResource()
+	ice := explore.Get[v1alpha1.Icecream](w, resource, namespace, "sundae")
+	if ice == nil || ice.DeletionTimestamp != nil {
+		return nil
+	}
+	next := exploredIcecream()
+	next.Spec = ice.Spec
+	return []explore.Move{
+		{Did: "deletes the Icecream, and first what it owns", After: w.Delete(resource, namespace, "sundae", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)})},
+		{Did: "puts another Icecream in its place", After: w.Delete(resource, namespace, "sundae", metav1.DeleteOptions{}).Create(explore.Object{Manager: "people", Object: next, UID: "uid-of-the-next-sundae"})},
+	}
 }
 
 // TestExplore is complete within these bounds. `make explore` goes further.
@@ -267,4 +477,19 @@ func TestExplore(t *testing.T) {
 // With fewer edits, more can go wrong at the same time.
 func TestExploreOneEdit(t *testing.T) {
 	exploring.Test(t, "onlyChocolate()", onlyChocolate(), "edits=1,losses=1")
+}
+
+// What the status says of Pods may change though nothing else does.
+func TestExploreMovedPod(t *testing.T) {
+	exploring.Test(t, "moved()", moved(), "edits=1")
+}
+
+// Others may take a Deployment, or put another one in its place, just before it is deleted.
+func TestExploreOldDeployment(t *testing.T) {
+	exploring.Test(t, "renamed()", renamed(), "processes=1", "edits=1")
+}
+
+// The same may happen just before it is repaired, and so may something to its Icecream.
+func TestExploreRepair(t *testing.T) {
+	exploring.Test(t, "drifted()", drifted(), "processes=1", "edits=1")
 }
