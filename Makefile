@@ -152,7 +152,7 @@ fidelity: local-cluster ## Compare the model of the API server with a real one, 
 	go -C test test -count=1 -timeout 3h -v ./fidelity -requests=100000
 
 .PHONY: explore-mutants
-explore-mutants: ## Put defects into the controller, require that TestExplore finds them, and write docs/mutants.md
+explore-mutants: ## Put defects into the controllers, require that the exploration finds them, and write docs/mutants.md
 	go test -count=1 -timeout 2h -v -run '^TestExploreMutants$$' . -mutants=. -write-mutants -explore.timeout=5m
 
 .PHONY: fuzz

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"nicoleh.io/k8s-controller/pkg/kit/explore"
 )
 
 // These tests put defects into the shipped code, and require that the exploration finds them.
@@ -26,12 +28,27 @@ var (
 
 // mutant is a defect, as a patch in testdata/mutants.
 type mutant struct {
-	name, class, test, bounds, sentence string
-	files                               []string // that the patch changes
-	patch                               []byte
+	name, class, sentence string
+	search                search   // that finds it
+	files                 []string // that the patch changes
+	patch                 []byte
 }
 
-// killed is what TestExplore finds in a mutant.
+// search is a test of a package, within bounds.
+type search struct {
+	dir, test, bounds string
+}
+
+// setups are the setups of this package's tests.
+var setups = map[string]func() explore.Setup{
+	"TestExplore":              explored,
+	"TestExploreOneEdit":       onlyChocolate,
+	"TestExploreMovedPod":      moved,
+	"TestExploreOldDeployment": renamed,
+	"TestExploreRepair":        drifted,
+}
+
+// killed is what the exploration finds in a mutant.
 type killed struct {
 	mutant
 	steps int
@@ -42,24 +59,44 @@ type killed struct {
 // explore-mutants` looks at all of them.
 func TestExploreMutants(t *testing.T) {
 	var all []killed
-	bounds := map[string][]string{}
+	var searches []search
 	for _, m := range readMutants(t, *mutantNames) {
 		t.Run(m.name, func(t *testing.T) { all = append(all, m.explore(t)) })
-		if !slices.Contains(bounds[m.test], m.bounds) {
-			bounds[m.test] = append(bounds[m.test], m.bounds)
+		if !slices.Contains(searches, m.search) {
+			searches = append(searches, m.search)
 		}
 	}
-	exploring.Test(t, "explored()", explored(), bounds["TestExplore"]...)
-	exploring.Test(t, "onlyChocolate()", onlyChocolate(), bounds["TestExploreOneEdit"]...)
+	for _, s := range searches {
+		t.Run(s.dir+" "+s.test, s.exploreShipped)
+	}
 	if *writeMutants && !t.Failed() {
-		if err := os.WriteFile("docs/mutants.md", []byte(mutantsPage(all)), 0o644); err != nil {
+		if err := os.WriteFile("docs/mutants.md", []byte(mutantsPage(all, readUnexplored(t))), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
+// exploreShipped searches in the shipped code.
+func (s search) exploreShipped(t *testing.T) {
+	if setup := setups[s.test]; s.dir == "." && setup != nil {
+		exploring.Test(t, s.test, setup(), s.bounds)
+		return
+	}
+	if out, err := s.run(t); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// run runs the test in a process of its own.
+func (s search) run(t *testing.T, more ...string) ([]byte, error) {
+	t.Helper()
+	args := append([]string{"test", "-vet=off", "-count=1", "-timeout=30m", "-run=^" + s.test + "$"}, more...)
+	args = append(args, "./"+s.dir, "-explore.bounds="+s.bounds, "-explore.timeout="+flag.Lookup("explore.timeout").Value.String())
+	return exec.CommandContext(t.Context(), "go", args...).CombinedOutput()
+}
+
 var (
-	mutantHead  = regexp.MustCompile(`^Class: (.+)\n(?:Test: (.+)\n)?Bounds: (.+)\n(.+)\n\n`)
+	mutantHead  = regexp.MustCompile(`^Class: (.+)\n(?:Package: (.+)\n)?(?:Test: (.+)\n)?Bounds: (.+)\n(.+)\n\n`)
 	mutantFile  = regexp.MustCompile(`(?m)^--- a/(.+)$`)
 	storySteps  = regexp.MustCompile(`counterexample of (\d+) steps`)
 	storyEnding = regexp.MustCompile(`(?m)^ *Wrong: (.+?) *$`)
@@ -89,7 +126,9 @@ func readMutants(t *testing.T, names string) (mutants []mutant) {
 		if head == nil {
 			t.Fatalf("%s does not begin with its class, its bounds and a sentence", path)
 		}
-		m := mutant{name: name, class: string(head[1]), test: cmp.Or(string(head[2]), "TestExplore"), bounds: string(head[3]), sentence: string(head[4]), patch: patch}
+		m := mutant{name: name, class: string(head[1]), sentence: string(head[5]), patch: patch, search: search{
+			dir: cmp.Or(string(head[2]), "."), test: cmp.Or(string(head[3]), "TestExplore"), bounds: string(head[4]),
+		}}
 		for _, file := range mutantFile.FindAllSubmatch(patch, -1) {
 			m.files = append(m.files, string(file[1]))
 		}
@@ -107,18 +146,16 @@ func readMutants(t *testing.T, names string) (mutants []mutant) {
 // explore runs its test with the mutant in place of the shipped code.
 func (m mutant) explore(t *testing.T) killed {
 	t.Helper()
-	run := exec.CommandContext(t.Context(), "go", "test", "-overlay="+m.overlay(t), "-vet=off", "-count=1", "-timeout=30m", "-run=^"+m.test+"$", ".",
-		"-explore.bounds="+m.bounds, "-explore.timeout="+flag.Lookup("explore.timeout").Value.String())
-	out, err := run.CombinedOutput()
+	out, err := m.search.run(t, "-overlay="+m.overlay(t))
 	steps, ending := storySteps.FindSubmatch(out), storyEnding.FindSubmatch(out)
 	if err == nil || steps == nil || ending == nil {
-		t.Fatalf("%s\nit finds nothing wrong within %s: %v\n%s", m.sentence, m.bounds, err, out)
+		t.Fatalf("%s\nit finds nothing wrong within %s: %v\n%s", m.sentence, m.search.bounds, err, out)
 	}
 	n, err := strconv.Atoi(string(steps[1]))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%s: after %d steps: %s", m.bounds, n, ending[1])
+	t.Logf("%s: after %d steps: %s", m.search.bounds, n, ending[1])
 	return killed{m, n, string(ending[1])}
 }
 
@@ -162,21 +199,73 @@ func (m mutant) overlay(t *testing.T) string {
 	return path
 }
 
+// unexplored is a defect that was fixed, but that no exploration can find, and the test that
+// does.
+type unexplored struct {
+	defect, test, file string
+}
+
+var unexploredLine = regexp.MustCompile(`^(.+): (Test\w+) in (\S+)$`)
+
+// readUnexplored reads testdata/mutants/unexplored.txt.
+func readUnexplored(t *testing.T) (all []unexplored) {
+	t.Helper()
+	raw, err := os.ReadFile("testdata/mutants/unexplored.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(raw)) {
+		found := unexploredLine.FindStringSubmatch(strings.TrimSpace(line))
+		if found == nil {
+			t.Fatalf("unexplored.txt: %q is not a defect, a test and a file", line)
+		}
+		all = append(all, unexplored{found[1], found[2], found[3]})
+	}
+	return all
+}
+
+func TestUnexploredDefectsHaveTests(t *testing.T) {
+	for _, u := range readUnexplored(t) {
+		source, err := os.ReadFile(u.file)
+		if err != nil {
+			t.Error(err)
+		}
+		if !bytes.Contains(source, []byte("\nfunc "+u.test+"(")) {
+			t.Errorf("%s: %s has no %s", u.defect, u.file, u.test)
+		}
+	}
+}
+
 // mutantsPage returns docs/mutants.md.
-func mutantsPage(all []killed) string {
+func mutantsPage(all []killed, others []unexplored) string {
 	var page strings.Builder
 	page.WriteString(`# Mutants
 
 <!-- Written by make explore-mutants. -->
 
-Each mutant is the controller with one defect. [The exploration](../explore_test.go) finds all of them: within the bounds, it fails with a counterexample of that many steps, which is a shortest one unless it is a storm. Within the same bounds, it finds nothing wrong with the shipped code. [The package](../pkg/kit/explore/bounds.go) explains the bounds; processes=1 is one in which nothing goes wrong.
+Each mutant is a controller with one defect: that of Icecreams, unless a package is named. The exploration of [Icecreams](../explore_test.go), or that of the package, finds all of them: within the bounds, it fails with a counterexample of that many steps, which is a shortest one unless it is a storm. Within the same bounds, it finds nothing wrong with the shipped code. [The explorer](../pkg/kit/explore/bounds.go) explains the bounds; processes=1 is one in which nothing goes wrong.
 
 | Class | Mutant | Bounds | Steps | What was wrong |
 |---|---|---|---|---|
 `)
 	for _, k := range all {
-		fmt.Fprintf(&page, "| %s | [%s](../testdata/mutants/%s.patch): %s | `%s` | %d | %s |\n",
-			k.class, k.name, k.name, k.sentence, k.bounds, k.steps, strings.ReplaceAll(k.wrong, "|", `\|`))
+		where := ""
+		if k.search.dir != "." {
+			where = " (" + k.search.dir + ")"
+		}
+		fmt.Fprintf(&page, "| %s | [%s](../testdata/mutants/%s.patch)%s: %s | `%s` | %d | %s |\n",
+			k.class, k.name, k.name, where, k.sentence, k.search.bounds, k.steps, strings.ReplaceAll(k.wrong, "|", `\|`))
+	}
+	page.WriteString(`
+## Fixed, and not explored
+
+These defects were fixed, too, but lie in what the exploration replaces by a model, or simplifies. A test of another kind fails if they come back.
+
+| Defect | Test |
+|---|---|
+`)
+	for _, u := range others {
+		fmt.Fprintf(&page, "| %s | [%s](../%s) |\n", u.defect, u.test, u.file)
 	}
 	return page.String()
 }
