@@ -99,8 +99,12 @@ func validateIcecream(_, obj *unstructured.Unstructured) field.ErrorList {
 			errs = append(errs, field.TypeInvalid(path, "null", path.String()+` in body must be of type object: "null"`))
 		}
 	}
-	conditions, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
-	for i, condition := range conditions {
+	conditions, isSet, _ := unstructured.NestedFieldNoCopy(obj.Object, "status", "conditions")
+	if isSet && conditions == nil {
+		errs = append(errs, field.TypeInvalid(field.NewPath("status", "conditions"), "null", `conditions in body must be of type array: "null"`))
+	}
+	all, _ := conditions.([]any)
+	for i, condition := range all {
 		for _, name := range []string{"lastTransitionTime", "message", "reason", "status", "type"} {
 			if _, isSet := condition.(map[string]any)[name]; !isSet {
 				errs = append(errs, field.Required(field.NewPath("status", "conditions").Index(i).Child(name), ""))
