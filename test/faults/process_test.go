@@ -57,7 +57,11 @@ func TestAskedToEndDuringSlowWrites(t *testing.T) {
 	for how, wantReleased := range map[string]bool{"delay=1s": true, "hang=after": false} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			r := begin(t, elect...)
+			flags := elect
+			if wantReleased {
+				flags = electForLong
+			}
+			r := begin(t, flags...)
 			r.create(t)
 			r.EventuallyReady(t, name)
 			slow := r.breaks("verb=write,resource=deployments," + how)
