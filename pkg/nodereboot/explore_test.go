@@ -469,6 +469,8 @@ func checkNode(c explore.Change, before, after *corev1.Node) error {
 		return errors.New("the work begins without using up the permission")
 	case ends(request.Now) && !begins(request.InProgress):
 		return errors.New("the permission is lost")
+	case ends(request.InProgress) && wasRebooted(c.Before, before) && !isUp(c.Before, before) && !wasUnplugged(c.Before, before.Name):
+		return errors.New("the work ends before the node is up again")
 	case before.Spec.Unschedulable && !after.Spec.Unschedulable && has(before, keptCordoned):
 		return errors.New("a cordon of somebody else is removed")
 	}
@@ -487,6 +489,12 @@ func checkNode(c explore.Change, before, after *corev1.Node) error {
 		return fmt.Errorf("more is changed than what belongs to %s: %s", c.By, cmp.Diff(before, after))
 	}
 	return nil
+}
+
+// wasRebooted reports whether a node has rebooted since the agent began its work.
+func wasRebooted(w explore.World, n *corev1.Node) bool {
+	record, err := agent.RecordOf(n)
+	return err == nil && record != nil && record.BootID != bootOf(w, n.Name)
 }
 
 // checkReboot looks at a node at the moment of a reboot by a command.
