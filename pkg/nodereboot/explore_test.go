@@ -583,6 +583,11 @@ func TestExploreTwoControllers(t *testing.T) {
 	exploring.Test(t, `unattended("a", "b")`, unattended("a", "b"), "processes=2,takeovers=1")
 }
 
+// An agent may take long to begin, while its node still looks as if nothing had happened.
+func TestExploreSlowAgents(t *testing.T) {
+	exploring.Test(t, `unattended("a", "b")`, unattended("a", "b"), "delays=2")
+}
+
 // A reboot that is given up is requested again.
 func TestExploreOccupiedNode(t *testing.T) {
 	exploring.Test(t, "occupied(t)", occupied(t), "processes=1")
