@@ -169,6 +169,23 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// The order is always the same, also of elements with the same key, which no API server accepts.
+func TestDriftHasOneOrder(t *testing.T) {
+	want := statefulSet()
+	live := &appsv1.StatefulSet{}
+	for i := range 20 {
+		want.Spec.Template.Spec.Containers[0].WithPorts(corev1ac.ContainerPort().WithName("sql").WithContainerPort(int32(i + 1)))
+	}
+	if err := Convert(want, live); err != nil {
+		t.Fatal(err)
+	}
+	live.Spec.Template.Spec.Containers[0].Image, live.Spec.Template.Spec.Containers[0].Ports = "", []corev1.ContainerPort{{Name: "other"}}
+	first := owner.Compare(Child{Want: want}, live).Drift
+	for range 100 {
+		difftest.Equal(t, "drift", first, owner.Compare(Child{Want: want}, live).Drift)
+	}
+}
+
 // A field that is no longer wanted goes, whichever way it came; one that someone else
 // wants as well, or alone, stays.
 func TestStaleFields(t *testing.T) {

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -85,13 +86,14 @@ func compare(live, want any) (found []Difference) {
 		if !ok {
 			return []Difference{{Want: want}}
 		}
-		for name, value := range want {
-			if different := compare(live[name], value); len(different) > 0 {
+		for _, name := range slices.Sorted(maps.Keys(want)) {
+			if different := compare(live[name], want[name]); len(different) > 0 {
 				field := name
 				found = append(found, below(fieldpath.PathElement{FieldName: &field}, different)...)
 			}
 		}
-		slices.SortFunc(found, func(a, b Difference) int { return a.Path.Compare(b.Path) })
+		// Elements of a list may have the same key, and so the same path.
+		slices.SortStableFunc(found, func(a, b Difference) int { return a.Path.Compare(b.Path) })
 		return found
 	case []any:
 		if live, ok := live.([]any); ok && len(want) > 0 && isObject(want[0]) {
