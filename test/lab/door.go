@@ -12,6 +12,7 @@ import (
 // the response arrives at the process. Write counts from 1; zero is never.
 type Death struct {
 	Write int
+	Of    string // the description of the writes that count; "" is any
 	After bool
 }
 
@@ -23,8 +24,9 @@ type Door struct {
 	describe func(*http.Request) string
 	shut     chan struct{}
 
-	mu     sync.Mutex
-	writes []string
+	mu      sync.Mutex
+	writes  []string
+	counted int
 }
 
 // NewDoor returns a door that is never shut. Describe returns a description of a write, or
@@ -66,7 +68,11 @@ func (d *Door) note(write string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.writes = append(d.writes, write)
-	return len(d.writes) == d.Death.Write
+	if d.Death.Of != "" && d.Death.Of != write {
+		return false
+	}
+	d.counted++
+	return d.counted == d.Death.Write
 }
 
 // discard is a response that nobody receives.
