@@ -29,6 +29,8 @@ type Bounds struct {
 	// Processes is how many processes compete for the lease of a program that is Elected;
 	// 0 is 1.
 	Processes int
+	// Workers is how many syncs of different objects a process runs at the same time; 0 is 1.
+	Workers int
 	// The others are how often something may go wrong on a path. A crash ends a process
 	// that leads, and it starts again. A takeover ends the term of an elected process that
 	// goes on. A loss is a request without a response, which the API server carries out at
@@ -56,6 +58,9 @@ func (b Bounds) String() string {
 	if b.Processes > 1 {
 		parts = append(parts, fmt.Sprintf("processes=%d", b.Processes))
 	}
+	if b.Workers > 1 {
+		parts = append(parts, fmt.Sprintf("workers=%d", b.Workers))
+	}
 	for i, n := range fieldsOf(&b) {
 		if *n > 0 {
 			parts = append(parts, fmt.Sprintf("%s=%d", budgetNames[i], *n))
@@ -66,7 +71,7 @@ func (b Bounds) String() string {
 
 // ParseBounds returns the bounds in a text such as "processes=2,crashes=1".
 func ParseBounds(raw string) (b Bounds, err error) {
-	fields := map[string]*int{"processes": &b.Processes}
+	fields := map[string]*int{"processes": &b.Processes, "workers": &b.Workers}
 	for i, n := range fieldsOf(&b) {
 		fields[budgetNames[i]] = n
 	}
@@ -77,7 +82,7 @@ func ParseBounds(raw string) (b Bounds, err error) {
 		name, number, _ := strings.Cut(part, "=")
 		field := fields[name]
 		if field == nil {
-			return b, fmt.Errorf("no bound is called %q: want processes, %s", name, strings.Join(budgetNames[:], ", "))
+			return b, fmt.Errorf("no bound is called %q: want processes, workers, %s", name, strings.Join(budgetNames[:], ", "))
 		}
 		if *field, err = strconv.Atoi(number); err != nil || *field < 0 || *field > 100 {
 			return b, fmt.Errorf("%s: want a number from 0 to 100", part)

@@ -4,16 +4,17 @@ import (
 	"encoding/json"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"nicoleh.io/k8s-controller/pkg/kit/snapshot"
 )
 
 // checkSent returns what is wrong with a request that a program sends.
 func (w *walker) checkSent(parts []situation, request text) (string, error) {
-	raw := w.render(request)
-	r, err := parseRequest(raw)
+	r, err := parseRequest(w.render(request))
 	if err != nil {
 		return "", err
 	}
-	sent := Sent{Body: r.Body}
+	sent := Sent{Syncing: snapshot.Name(w.get(parts[0].key).raw), IsBehind: parts[0].arg != 0, Body: r.Body}
 	sent.Verb, sent.Key, sent.Subresource, _ = w.server.Parse(r)
 	if isWrite := sent.Verb != "get" && sent.Verb != "list"; isWrite && parts[len(parts)-1].phase != leading {
 		return "a process whose term has ended sends a write", nil

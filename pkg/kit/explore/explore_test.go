@@ -122,7 +122,7 @@ func TestSearchIsDeterministic(t *testing.T) {
 }
 
 func TestBounds(t *testing.T) {
-	for _, raw := range []string{"", "crashes=1", "processes=2,crashes=1,takeovers=2,losses=3,refusals=4,relists=5,delays=6,edits=7"} {
+	for _, raw := range []string{"", "crashes=1", "processes=2,workers=2,crashes=1,takeovers=2,losses=3,refusals=4,relists=5,delays=6,edits=7"} {
 		b, err := explore.ParseBounds(raw)
 		if err != nil || b.String() != raw {
 			t.Errorf("%q: got %q, %v", raw, b, err)

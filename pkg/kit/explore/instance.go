@@ -140,7 +140,7 @@ func (in *instance) RoundTrip(request *http.Request) (*http.Response, error) {
 // outcome is what came of letting a process do one thing.
 type outcome struct {
 	memory  text
-	isDue   bool
+	due     int32 // the name of the object that is due, as a template; 0 if none is
 	next    int64 // nanoseconds until something happens by itself, or -1
 	request text  // what the sync has sent; none if it has ended
 	read    reads
@@ -311,7 +311,9 @@ func (in *instance) capture(passed time.Duration) (out outcome, err error) {
 			out.memory.values[i] -= int64(passed)
 		}
 	}
-	_, out.isDue = in.steps.Due()
+	if due, ok := in.steps.Due(); ok {
+		out.due = in.system.id([]byte(due.String()))
+	}
 	out.next = -1
 	for _, next := range []func() (time.Time, bool){in.steps.Next, in.clock.next} {
 		if at, ok := next(); ok {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 
 	"nicoleh.io/k8s-controller/pkg/kit/explore/apiserver"
 	"nicoleh.io/k8s-controller/pkg/kit/manager"
@@ -140,6 +141,11 @@ type Checks struct {
 
 // Sent is a request that a program sends.
 type Sent struct {
+	// Syncing is the object whose sync sends the request.
+	Syncing cache.ObjectName
+	// IsBehind says that when the sync began, the caches did not show all changes that the
+	// process had made in syncs of the object, as the responses had told it.
+	IsBehind    bool
 	Verb        string // get, list, create, update, patch, apply or delete
 	Key         apiserver.Key
 	Subresource string

@@ -24,9 +24,9 @@ const (
 type situation struct {
 	action action
 	phase  phase
-	arg    int64 // the number of a cache or an actor; nanoseconds that pass
+	arg    int64 // the number of a cache or an actor; nanoseconds that pass; 1 for a sync that is behind
 	event  eventKind
-	key    int32    // of the object that an event is about
+	key    int32    // of the object that an event is about; the name of the one that is synced, as a template
 	caches []cached // of a process, or the store
 	memory text
 	extra  text // a request, a response, or the object of an event

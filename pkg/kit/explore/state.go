@@ -40,14 +40,46 @@ type process struct {
 	phase  phase
 	caches []cached
 	memory text // what it remembers, as JSON
-	// What follows from the memory: whether an object is due to be synced, and how many
-	// nanoseconds later something else happens by itself, or -1.
-	isDue bool
-	next  int64
+	// What follows from the memory: the name of the object that is due to be synced, as a
+	// template, or 0; and how many nanoseconds later something else happens by itself, or -1.
+	due  int32
+	next int64
+	// syncs are those that run, in the order of their objects' names.
+	syncs []running
+	// wrote are the changes that it was told of, as far as its caches do not show them.
+	wrote []write
+}
 
-	sync     []text // what the sync that runs has met with so far: a situation for each part
-	request  text   // what it has sent, unless that was answered
-	response text   // the answer, which has not arrived
+// write is a change that a process has made.
+type write struct {
+	of      int32 // the name of the object that was synced, as a template
+	cache   int   // that will show it
+	version int64
+}
+
+// sees puts what a cache holds now in place of what it held.
+func (p *process) sees(i int, c cached) {
+	p.caches[i] = c
+	p.wrote = p.unseen(p.wrote)
+}
+
+// unseen returns the writes that the caches do not show.
+func (p *process) unseen(writes []write) (unseen []write) {
+	for _, made := range writes {
+		if p.caches[made.cache].version < made.version {
+			unseen = append(unseen, made)
+		}
+	}
+	return unseen
+}
+
+// running is a sync that waits for the API server.
+type running struct {
+	of       int32   // the name of its object, as a template
+	met      []text  // what it has met with so far: a situation for each part
+	request  text    // what it has sent, unless that was answered
+	response text    // the answer, which has not arrived
+	made     []write // what the answer tells of
 }
 
 // cached is what a cache holds, and what its watch has not delivered yet.
@@ -94,11 +126,14 @@ func (s *state) texts(visit func(*text)) {
 			}
 		}
 		visit(&p.memory)
-		for j := range p.sync {
-			visit(&p.sync[j])
+		for j := range p.syncs {
+			r := &p.syncs[j]
+			for k := range r.met {
+				visit(&r.met[k])
+			}
+			visit(&r.request)
+			visit(&r.response)
 		}
-		visit(&p.request)
-		visit(&p.response)
 	}
 }
 
@@ -126,6 +161,15 @@ func (s *state) versions(visit func(class, int64)) {
 			for _, unseen := range c.unseen {
 				visit(c.class, unseen.version)
 			}
+		}
+		writes := func(writes []write) {
+			for _, made := range writes {
+				visit(p.caches[made.cache].class, made.version)
+			}
+		}
+		writes(p.wrote)
+		for _, r := range p.syncs {
+			writes(r.made)
 		}
 	}
 }
@@ -221,18 +265,29 @@ func (e *encoder) process(p process) {
 		return
 	}
 	e.text(p.memory)
-	isDue := int64(0)
-	if p.isDue {
-		isDue = 1
-	}
-	e.number(isDue)
+	e.number(int64(p.due))
 	e.number(p.next)
-	e.number(int64(len(p.sync)))
-	for _, part := range p.sync {
-		e.text(part)
+	e.number(int64(len(p.syncs)))
+	for _, r := range p.syncs {
+		e.number(int64(r.of))
+		e.number(int64(len(r.met)))
+		for _, part := range r.met {
+			e.text(part)
+		}
+		e.text(r.request)
+		e.text(r.response)
+		e.writes(p, r.made)
 	}
-	e.text(p.request)
-	e.text(p.response)
+	e.writes(p, p.wrote)
+}
+
+func (e *encoder) writes(p process, writes []write) {
+	e.number(int64(len(writes)))
+	for _, made := range writes {
+		e.number(int64(made.of))
+		e.number(int64(made.cache))
+		e.number(e.names.rename(gap{versionGap, p.caches[made.cache].class}, made.version))
+	}
 }
 
 // decode returns the state that was encoded.
@@ -335,11 +390,24 @@ func (d *decoder) process(p *process) {
 		return
 	}
 	p.memory = d.text()
-	p.isDue = d.number() != 0
+	p.due = int32(d.number())
 	p.next = d.number()
 	for range d.number() {
-		p.sync = append(p.sync, d.text())
+		r := running{of: int32(d.number())}
+		for range d.number() {
+			r.met = append(r.met, d.text())
+		}
+		r.request = d.text()
+		r.response = d.text()
+		r.made = d.writes()
+		p.syncs = append(p.syncs, r)
 	}
-	p.request = d.text()
-	p.response = d.text()
+	p.wrote = d.writes()
+}
+
+func (d *decoder) writes() (writes []write) {
+	for range d.number() {
+		writes = append(writes, write{of: int32(d.number()), cache: int(d.number()), version: d.number()})
+	}
+	return writes
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -13,7 +14,7 @@ type step struct {
 	kind    stepKind
 	process int8
 	arg     int8 // the number of a cache, a late request, a refusal, an actor
-	move    int8 // of the actor's moves
+	move    int8 // the number of the actor's move, or of the sync
 }
 
 type stepKind byte
@@ -94,6 +95,7 @@ func fork(st *state) *state {
 	next.processes = slices.Clone(st.processes)
 	for i := range next.processes {
 		next.processes[i].caches = slices.Clone(st.processes[i].caches)
+		next.processes[i].syncs = slices.Clone(st.processes[i].syncs)
 	}
 	return &next
 }
@@ -113,6 +115,9 @@ func spends(kind int) func(*successor) {
 		s.next.left[kind]--
 	}
 }
+
+// ofSync makes a step one of the n-th sync that runs.
+func ofSync(n int) func(*successor) { return func(s *successor) { s.step.move = int8(n) } }
 
 func finds(wrong string) func(*successor) { return func(s *successor) { s.wrong = wrong } }
 
@@ -143,8 +148,8 @@ func (w *walker) stepsOf(st *state, i int) error {
 			return w.play(st, i, leads, 0, situation{action: begins, phase: leading})
 		}
 	case leading:
-		if p.isDue && len(p.sync) == 0 {
-			if err := w.play(st, i, beginsSync, 0, situation{action: syncs}); err != nil {
+		if p.due != 0 && len(p.syncs) < max(1, w.bounds.Workers) {
+			if err := w.play(st, i, beginsSync, 0, w.syncOf(p)); err != nil {
 				return err
 			}
 		}
@@ -160,15 +165,28 @@ func (w *walker) stepsOf(st *state, i int) error {
 		w.add(w.stopped(st, i), ends, i, 0)
 	default:
 	}
-	if p.request.template != 0 {
-		if err := w.request(st, i); err != nil {
-			return err
+	for n, r := range p.syncs {
+		if r.request.template != 0 {
+			if err := w.request(st, i, n); err != nil {
+				return err
+			}
+		}
+		if r.response.template != 0 {
+			if err := w.play(st, i, getsAnswer, n, situation{action: continues, extra: r.response}); err != nil {
+				return err
+			}
 		}
 	}
-	if p.response.template != 0 {
-		return w.play(st, i, getsAnswer, 0, situation{action: continues, extra: p.response})
-	}
 	return nil
+}
+
+// syncOf returns that the process syncs what is due.
+func (w *walker) syncOf(p *process) situation {
+	sit := situation{action: syncs, key: p.due}
+	if slices.ContainsFunc(p.wrote, func(made write) bool { return made.of == p.due }) {
+		sit.arg = 1
+	}
+	return sit
 }
 
 // mayLead reports whether a process on standby may begin to lead: nobody else does, and its
@@ -191,14 +209,17 @@ func (w *walker) mayLead(st *state, i int) bool {
 // stopped returns the state after a process has ended. What it has sent may still arrive.
 func (w *walker) stopped(st *state, i int) *state {
 	next := fork(st)
-	if request := st.processes[i].request; request.template != 0 {
-		next.late = append(slices.Clip(next.late), request)
+	for _, r := range st.processes[i].syncs {
+		if r.request.template != 0 {
+			next.late = append(slices.Clip(next.late), r.request)
+		}
 	}
 	next.processes[i] = process{next: -1}
 	return next
 }
 
-// play lets a process do one thing.
+// play lets a process do one thing. arg is the number of a cache, or of the sync that
+// continues.
 func (w *walker) play(st *state, i int, kind stepKind, arg int, sit situation, more ...func(*successor)) error {
 	p := &st.processes[i]
 	if sit.phase == 0 {
@@ -212,8 +233,12 @@ func (w *walker) play(st *state, i int, kind stepKind, arg int, sit situation, m
 	}
 	sit.memory = p.memory
 	var before []text
+	r := running{of: sit.key}
+	wrote := p.wrote
 	if sit.action == continues {
-		before = p.sync
+		r = p.syncs[arg]
+		before, wrote = r.met, append(slices.Clip(wrote), p.unseen(r.made)...)
+		more, arg = append(more, ofSync(arg)), 0
 	}
 	out, err := w.run(w.programs[i], before, sit)
 	if err != nil {
@@ -221,19 +246,35 @@ func (w *walker) play(st *state, i int, kind stepKind, arg int, sit situation, m
 	}
 	next := fork(st)
 	q := &next.processes[i]
-	q.phase, q.memory, q.isDue, q.next = sit.phase, out.memory, out.isDue, out.next
+	q.phase, q.memory, q.due, q.next, q.wrote = sit.phase, out.memory, out.due, out.next, wrote
 	switch sit.action {
 	case syncs, continues:
-		q.request, q.response, q.sync = out.request, text{}, nil
+		r = running{of: r.of, request: out.request}
 		if out.request.template != 0 {
 			// What was not read has made no difference.
-			q.sync = append(slices.Clip(before), w.compose(sit.reduced(out.read)))
+			r.met = append(slices.Clip(before), w.compose(sit.reduced(out.read)))
 			out.wrong = cmp.Or(out.wrong, w.count(next))
 		}
+		q.syncs = w.withSync(q.syncs, r)
 	default:
 	}
 	w.add(next, kind, i, arg, append(more, finds(out.wrong))...)
 	return nil
+}
+
+// withSync returns the syncs that run after one of them went on, or has begun: without it,
+// if it has sent no request.
+func (w *walker) withSync(syncs []running, r running) []running {
+	at, runs := slices.BinarySearchFunc(syncs, r.of, func(a running, of int32) int {
+		return strings.Compare(w.get(a.of).raw, w.get(of).raw)
+	})
+	if runs {
+		syncs = slices.Delete(syncs, at, at+1)
+	}
+	if r.request.template == 0 {
+		return syncs
+	}
+	return slices.Insert(syncs, at, r)
 }
 
 // count counts a request that was sent, and says if there are too many.
@@ -306,7 +347,7 @@ func (w *walker) cache(st *state, i, j int) error {
 			next.processes[i].caches[j] = seen
 			w.add(next, seesEvent, i, j)
 		} else if err := w.play(st, i, seesEvent, j, situation{action: sees, arg: int64(j), event: e.kind, key: e.object.key, extra: e.object.text}, func(s *successor) {
-			s.next.processes[i].caches[j] = seen
+			s.next.processes[i].sees(j, seen)
 		}); err != nil {
 			return err
 		}
@@ -319,7 +360,7 @@ func (w *walker) cache(st *state, i, j int) error {
 		return err
 	}
 	return w.play(st, i, fillsAnew, j, situation{action: fills, arg: int64(j), relisted: &fresh}, spends(relists), func(s *successor) {
-		s.next.processes[i].caches[j] = fresh
+		s.next.processes[i].sees(j, fresh)
 	})
 }
 
@@ -340,42 +381,59 @@ func replaced(objects []object, e event) []object {
 	}
 }
 
-// request adds what may become of the request of a process.
-func (w *walker) request(st *state, i int) error {
-	p := &st.processes[i]
+// request adds what may become of the request of a sync.
+func (w *walker) request(st *state, i, n int) error {
+	request := st.processes[i].syncs[n].request
+	answered := func(response text) *state {
+		next := fork(st)
+		r := &next.processes[i].syncs[n]
+		r.request, r.response = text{}, response
+		return next
+	}
 	by := w.setup.Programs[w.programs[i]].Name
-	made, err := w.answerTo(st, p.request, by)
+	made, err := w.answerTo(st, request, by)
 	if err != nil {
 		return err
 	}
-	next := fork(st)
+	next := answered(made.response)
 	w.apply(next, made)
-	next.processes[i].request, next.processes[i].response = text{}, made.response
-	w.add(next, isAnswered, i, 0, finds(made.wrong), func(s *successor) { s.wrote = made.isChange })
+	r := &next.processes[i].syncs[n]
+	r.made = w.madeBy(i, r.of, made)
+	w.add(next, isAnswered, i, 0, ofSync(n), finds(made.wrong), func(s *successor) { s.wrote = made.isChange })
 
 	if st.left[losses] > 0 {
 		answer, err := w.lost()
 		if err != nil {
 			return err
 		}
-		next := fork(st)
-		next.late = append(slices.Clip(next.late), p.request)
-		next.processes[i].request, next.processes[i].response = text{}, answer
-		w.add(next, losesAnswer, i, 0, spends(losses))
+		next := answered(answer)
+		next.late = append(slices.Clip(next.late), request)
+		w.add(next, losesAnswer, i, 0, ofSync(n), spends(losses))
 	}
 	if st.left[refusals] == 0 {
 		return nil
 	}
-	for n := range refused {
-		answer, err := w.refusal(n)
+	for reason := range refused {
+		answer, err := w.refusal(reason)
 		if err != nil {
 			return err
 		}
-		next := fork(st)
-		next.processes[i].request, next.processes[i].response = text{}, answer
-		w.add(next, isRefused, i, n, spends(refusals))
+		w.add(answered(answer), isRefused, i, reason, ofSync(n), spends(refusals))
 	}
 	return nil
+}
+
+// madeBy returns what caches of a process will show of a change that it made in a sync of an
+// object.
+func (w *walker) madeBy(i int, of int32, c change) (made []write) {
+	for _, e := range c.events {
+		for j, kind := range e.kinds[w.programs[i]] {
+			if kind != filtered {
+				made = append(made, write{of, j, e.version})
+			}
+		}
+	}
+	return made
 }
 
 // late adds what may become of a request that nobody waits for.
@@ -436,7 +494,7 @@ func (w *walker) time(st *state) error {
 		return nil
 	}
 	// A sync that is running goes on in the same time: it takes none.
-	if slices.ContainsFunc(st.processes, func(p process) bool { return len(p.sync) > 0 }) {
+	if slices.ContainsFunc(st.processes, func(p process) bool { return len(p.syncs) > 0 }) {
 		return nil
 	}
 	if tick := int64(w.setup.Tick); tick > 0 {
@@ -486,7 +544,7 @@ func (w *walker) later(st *state, wait time.Duration) (*state, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.memory, p.isDue, p.next = out.memory, out.isDue, out.next
+		p.memory, p.due, p.next = out.memory, out.due, out.next
 	}
 	next.age(w.templates, wait)
 	return next, nil

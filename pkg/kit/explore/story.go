@@ -90,15 +90,19 @@ func (s *system) tell(t taken) Step {
 		e := was.caches[taken.arg].unseen[0]
 		told.Did = fmt.Sprintf("%s sees %s %s", process, [...]string{"a new", "a changed", "the deletion of"}[e.kind], s.object(e.object))
 	case beginsSync:
-		told.Did = process + " begins a sync" + s.andSends(is)
+		r := begun(was, is)
+		told.Did = process + " begins a sync" + s.syncOf(" of ", r) + s.andSends(r)
 	case isAnswered:
-		told.Did = fmt.Sprintf("the API server carries out the request of %s: %s", process, s.short(is.response))
+		r := is.syncs[taken.move]
+		told.Did = fmt.Sprintf("the API server carries out the request of %s%s: %s", process, s.syncOf(" for ", r), s.short(r.response))
 	case isRefused:
-		told.Did = fmt.Sprintf("the API server refuses the request of %s: %s", process, s.short(is.response))
+		r := is.syncs[taken.move]
+		told.Did = fmt.Sprintf("the API server refuses the request of %s%s: %s", process, s.syncOf(" for ", r), s.short(r.response))
 	case losesAnswer:
-		told.Did = fmt.Sprintf("the connection of %s breaks before there is a response", process)
+		told.Did = fmt.Sprintf("the connection of %s%s breaks before there is a response", process, s.syncOf(" for ", is.syncs[taken.move]))
 	case getsAnswer:
-		told.Did = fmt.Sprintf("%s gets the response %s", process, s.short(was.response)) + s.andSends(is)
+		r := was.syncs[taken.move]
+		told.Did = fmt.Sprintf("%s gets the response %s%s", process, s.short(r.response), s.syncOf(" for ", r)) + s.andSends(following(is, r))
 	case arrivesLate:
 		told.Did = "late, the API server carries out " + s.short(before.late[taken.arg])
 	case neverArrives:
@@ -120,12 +124,41 @@ func (s *system) tell(t taken) Step {
 	return told
 }
 
+// begun returns the sync that runs in a process, and did not before. It has no request if the
+// sync has ended.
+func begun(was, is *process) running {
+	for _, r := range is.syncs {
+		if following(was, r).of == 0 {
+			return r
+		}
+	}
+	return running{}
+}
+
+// following returns the sync of the same object in a process. It is empty if none runs.
+func following(p *process, r running) running {
+	for _, other := range p.syncs {
+		if other.of == r.of {
+			return other
+		}
+	}
+	return running{}
+}
+
+// syncOf names the object of a sync, if others may run at the same time.
+func (s *system) syncOf(preposition string, r running) string {
+	if s.bounds.Workers < 2 || r.of == 0 {
+		return ""
+	}
+	return preposition + s.get(r.of).raw
+}
+
 // andSends says what a sync has sent.
-func (s *system) andSends(p *process) string {
-	if p.request.template == 0 {
+func (s *system) andSends(r running) string {
+	if r.request.template == 0 {
 		return ", which ends"
 	}
-	return ", and sends " + s.short(p.request)
+	return ", and sends " + s.short(r.request)
 }
 
 // short says what a request or a response is.
