@@ -97,10 +97,12 @@ test-explore: ## Look at every order in which things can happen to the controlle
 
 # For example: BOUNDS=processes=2,edits=1
 BOUNDS ?= processes=2,edits=1,crashes=1,losses=1
+# For example: EXPLORE=TestExploreMeeting BOUNDS=workers=2,edits=1
+EXPLORE ?= TestExplore
 
 .PHONY: explore
 explore: ## The same within BOUNDS, for at most ten minutes; and what was covered of the code
-	go test -run '^TestExplore$$' -v -count=1 -timeout 1h -coverprofile=coverage.explore -coverpkg=.,./pkg/icecream,./pkg/kit/... . -explore.bounds=$(BOUNDS) -explore.timeout=10m
+	go test -run '^$(EXPLORE)$$' -v -count=1 -timeout 1h -coverprofile=coverage.explore -coverpkg=.,./pkg/icecream,./pkg/kit/... . -explore.bounds=$(BOUNDS) -explore.timeout=10m
 	go tool cover -func=coverage.explore | grep -v -e '/explore/' -e '0.0%'
 
 .PHONY: test-local-cluster

@@ -44,6 +44,7 @@ var setups = map[string]func() explore.Setup{
 	"TestExplore":              explored,
 	"TestExploreOneEdit":       onlyChocolate,
 	"TestExploreMovedPod":      moved,
+	"TestExploreMeeting":       meeting,
 	"TestExploreOldDeployment": renamed,
 	"TestExploreRepair":        drifted,
 }
@@ -96,10 +97,11 @@ func (s search) run(t *testing.T, more ...string) ([]byte, error) {
 }
 
 var (
-	mutantHead  = regexp.MustCompile(`^Class: (.+)\n(?:Package: (.+)\n)?(?:Test: (.+)\n)?Bounds: (.+)\n(.+)\n\n`)
-	mutantFile  = regexp.MustCompile(`(?m)^--- a/(.+)$`)
-	storySteps  = regexp.MustCompile(`counterexample of (\d+) steps`)
-	storyEnding = regexp.MustCompile(`(?m)^ *Wrong: (.+?) *$`)
+	mutantHead   = regexp.MustCompile(`^Class: (.+)\n(?:Package: (.+)\n)?(?:Test: (.+)\n)?Bounds: (.+)\n(.+)\n\n`)
+	workersBound = regexp.MustCompile(`workers=\d+`)
+	mutantFile   = regexp.MustCompile(`(?m)^--- a/(.+)$`)
+	storySteps   = regexp.MustCompile(`counterexample of (\d+) steps`)
+	storyEnding  = regexp.MustCompile(`(?m)^ *Wrong: (.+?) *$`)
 )
 
 // readMutants returns the mutants whose name matches, sorted by class and name.
@@ -146,7 +148,14 @@ func readMutants(t *testing.T, names string) (mutants []mutant) {
 // explore runs its test with the mutant in place of the shipped code.
 func (m mutant) explore(t *testing.T) killed {
 	t.Helper()
-	out, err := m.search.run(t, "-overlay="+m.overlay(t))
+	overlay := "-overlay=" + m.overlay(t)
+	if one := workersBound.ReplaceAllString(m.search.bounds, "workers=1"); one != m.search.bounds {
+		// Otherwise, nothing would show that two workers are explored.
+		if out, err := (search{m.search.dir, m.search.test, one}).run(t, overlay); err != nil {
+			t.Errorf("one worker is enough to find it: %v\n%s", err, out)
+		}
+	}
+	out, err := m.search.run(t, overlay)
 	steps, ending := storySteps.FindSubmatch(out), storyEnding.FindSubmatch(out)
 	if err == nil || steps == nil || ending == nil {
 		t.Fatalf("%s\nit finds nothing wrong within %s: %v\n%s", m.sentence, m.search.bounds, err, out)

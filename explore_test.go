@@ -170,6 +170,8 @@ func checkSent(s explore.Sent) error {
 	switch {
 	case s.Verb == "get":
 		return nil
+	case s.IsBehind:
+		return errors.New("it writes while the caches do not show what it has written for the Icecream")
 	case s.Key.Resource == icecreamsGVR.GroupResource():
 		return checkStatusSent(s)
 	}
@@ -198,14 +200,15 @@ func checkSent(s explore.Sent) error {
 	return nil
 }
 
-// seenBefore returns the Icecream and the Deployments that the caches had when the sync began.
+// seenBefore returns the Icecream that is synced, and the Deployments, as the caches had them
+// when the sync began.
 func seenBefore(s explore.Sent) (ice *v1alpha1.Icecream, deployments map[string]*appsv1.Deployment) {
 	deployments = map[string]*appsv1.Deployment{}
 	for _, object := range s.Caches {
-		switch object.GetKind() {
-		case "Icecream":
+		switch {
+		case object.GetKind() == "Icecream" && object.GetName() == s.Syncing.Name:
 			ice = explore.As[v1alpha1.Icecream](object)
-		case "Deployment":
+		case object.GetKind() == "Deployment":
 			deployments[object.GetName()] = explore.As[appsv1.Deployment](object)
 		}
 	}
@@ -249,12 +252,13 @@ func isRolledOut(d *appsv1.Deployment) bool {
 }
 
 // checkStored looks at each change of what is stored: the status must not show the past again,
-// and the controller must write nothing but that and the Icecream's Deployments.
+// and the controller must write nothing but that and the Deployments of Icecreams.
 func checkStored(c explore.Change) error {
-	ice := explore.Get[v1alpha1.Icecream](c.After, icecreamsGVR.GroupResource(), namespace, "sundae")
-	before := explore.Get[v1alpha1.Icecream](c.Before, icecreamsGVR.GroupResource(), namespace, "sundae")
-	if ice != nil && before != nil && ice.UID == before.UID && ice.Status.ObservedGeneration < before.Status.ObservedGeneration {
-		return fmt.Errorf("the status goes back from generation %d to %d", before.Status.ObservedGeneration, ice.Status.ObservedGeneration)
+	for _, ice := range explore.All[v1alpha1.Icecream](c.After, icecreamsGVR.GroupResource()) {
+		before := explore.Get[v1alpha1.Icecream](c.Before, icecreamsGVR.GroupResource(), namespace, ice.Name)
+		if before != nil && ice.UID == before.UID && ice.Status.ObservedGeneration < before.Status.ObservedGeneration {
+			return fmt.Errorf("the status goes back from generation %d to %d", before.Status.ObservedGeneration, ice.Status.ObservedGeneration)
+		}
 	}
 	switch {
 	case c.Verb == "" || c.Key.Resource == icecreamsGVR.GroupResource() && c.Subresource == "status":
@@ -263,51 +267,65 @@ func checkStored(c explore.Change) error {
 		return fmt.Errorf("the controller writes %s %s", c.Key.Resource, c.Key.Name)
 	}
 	old := explore.Get[appsv1.Deployment](c.Before, c.Key.Resource, namespace, c.Key.Name)
-	if old != nil && !isOfSundae(old) && (c.Verb == "delete" || !isOrphan(old)) {
+	if old != nil && !isOfIcecream(old) && (c.Verb == "delete" || !isOrphan(old)) {
 		return fmt.Errorf("a write to somebody else's Deployment %s", old.Name)
 	}
 	written := explore.Get[appsv1.Deployment](c.After, c.Key.Resource, namespace, c.Key.Name)
 	switch {
 	case written == nil || c.Verb == "delete":
 		return nil
-	case !isOfSundae(written):
-		return fmt.Errorf("the controller writes Deployment %s, which is not the Icecream's", written.Name)
-	case old != nil && isOfSundae(old) && metav1.GetControllerOfNoCopy(old).UID != metav1.GetControllerOfNoCopy(written).UID:
-		return fmt.Errorf("the controller takes Deployment %s from an Icecream that existed before", written.Name)
+	case !isOfIcecream(written):
+		return fmt.Errorf("the controller writes Deployment %s, which is not an Icecream's", written.Name)
+	case old != nil && isOfIcecream(old) && metav1.GetControllerOfNoCopy(old).UID != metav1.GetControllerOfNoCopy(written).UID:
+		return fmt.Errorf("the controller takes Deployment %s from another Icecream", written.Name)
 	}
 	for _, other := range explore.All[appsv1.Deployment](c.After, deploymentsGVR.GroupResource()) {
-		if other.Name != written.Name && isOfSundae(other) && maps.Equal(other.Spec.Selector.MatchLabels, written.Spec.Selector.MatchLabels) {
+		if other.Name != written.Name && isOfIcecream(other) && maps.Equal(other.Spec.Selector.MatchLabels, written.Spec.Selector.MatchLabels) {
 			return fmt.Errorf("Deployments %s and %s select the same Pods", other.Name, written.Name)
 		}
 	}
 	return nil
 }
 
-// isOfSundae reports whether a Deployment is controlled by the Icecream, which may be gone, or
-// by the one that has taken its place.
-func isOfSundae(d *appsv1.Deployment) bool {
+// isOfIcecream reports whether a Deployment is controlled by an Icecream, which may be gone.
+func isOfIcecream(d *appsv1.Deployment) bool {
 	owner := metav1.GetControllerOfNoCopy(d)
-	return owner != nil && owner.Kind == "Icecream" && owner.Name == "sundae"
+	return owner != nil && owner.Kind == "Icecream"
 }
 
-// isOrphan reports whether a Deployment was the Icecream's, and has no owner any more.
+// isOrphan reports whether a Deployment was an Icecream's, and has no owner any more.
 func isOrphan(d *appsv1.Deployment) bool {
-	return metav1.GetControllerOfNoCopy(d) == nil && d.Labels[icecream.LabelIcecream] == "sundae"
+	return metav1.GetControllerOfNoCopy(d) == nil && d.Labels[icecream.LabelIcecream] != ""
 }
 
 // checkRest looks at a state in which nothing happens any more.
 func checkRest(w explore.World) error {
-	ice := explore.Get[v1alpha1.Icecream](w, icecreamsGVR.GroupResource(), namespace, "sundae")
-	owned := slices.DeleteFunc(explore.All[appsv1.Deployment](w, deploymentsGVR.GroupResource()), func(d *appsv1.Deployment) bool { return !isOfSundae(d) })
-	if ice == nil {
-		if len(owned) > 0 {
-			return fmt.Errorf("the Icecream is gone, but Deployment %s is not", owned[0].Name)
+	for _, d := range explore.All[appsv1.Deployment](w, deploymentsGVR.GroupResource()) {
+		if isOfIcecream(d) && w.Object(icecreamsGVR.GroupResource(), namespace, metav1.GetControllerOfNoCopy(d).Name) == nil {
+			return fmt.Errorf("the Icecream is gone, but Deployment %s is not", d.Name)
 		}
-		return nil
 	}
+	for _, ice := range explore.All[v1alpha1.Icecream](w, icecreamsGVR.GroupResource()) {
+		if err := checkIcecream(w, ice); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deploymentsOf returns the Deployments that are controlled by an Icecream of that name.
+func deploymentsOf(w explore.World, name string) []*appsv1.Deployment {
+	return slices.DeleteFunc(explore.All[appsv1.Deployment](w, deploymentsGVR.GroupResource()), func(d *appsv1.Deployment) bool {
+		return !isOfIcecream(d) || metav1.GetControllerOfNoCopy(d).Name != name
+	})
+}
+
+// checkIcecream looks at an Icecream in such a state.
+func checkIcecream(w explore.World, ice *v1alpha1.Icecream) error {
+	owned := deploymentsOf(w, ice.Name)
 	name := icecream.DeploymentName(ice)
 	ready := kstatus.ReadinessOf(ice.Status.Conditions)
-	if named := explore.Get[appsv1.Deployment](w, deploymentsGVR.GroupResource(), namespace, name); named != nil && !isOfSundae(named) {
+	if named := explore.Get[appsv1.Deployment](w, deploymentsGVR.GroupResource(), namespace, name); named != nil && !slices.ContainsFunc(owned, func(d *appsv1.Deployment) bool { return d.Name == name }) {
 		if ready.Reason != v1alpha1.ReasonErrResourceExists {
 			return fmt.Errorf("Deployment %s is somebody else's, but the status does not say so: %s", name, saying(ice))
 		}
@@ -383,11 +401,31 @@ func renamed() explore.Setup {
 	}, deploymentFor(exploredIcecream()), deploymentFor(ice))
 	s.Requests = 5 // the status, the live read, the deletion, and the status before and after that shows
 	s.Checks.Stored = func(c explore.Change) error {
-		if c.Verb == "delete" && !slices.ContainsFunc(explore.All[appsv1.Deployment](c.After, deploymentsGVR.GroupResource()), isOfSundae) {
+		if c.Verb == "delete" && len(deploymentsOf(c.After, "sundae")) == 0 {
 			return errors.New("the controller deletes the only Deployment of the Icecream")
 		}
 		return checkStored(c)
 	}
+	return s
+}
+
+// meeting is the controller with two Icecreams that ask for the same Deployment. One of them may be
+// deleted, and the other may ask for another one.
+func meeting() explore.Setup {
+	one, other := exploredIcecream(), exploredIcecream()
+	one.Spec.DeploymentName = "cone"
+	other.Name = "cone"
+	other.Spec.Replicas = ptr.To[int32](0)
+	s := amongOthers(one, func(w explore.World) (moves []explore.Move) {
+		resource := icecreamsGVR.GroupResource()
+		takesBack := explore.Update(w, "people", resource, namespace, "sundae", "", func(ice *v1alpha1.Icecream) { ice.Spec.DeploymentName = "" })
+		moves = append(moves, explore.Move{Did: "takes the rename of sundae's Deployment back", After: takesBack})
+		if w.Object(resource, namespace, "cone") != nil {
+			moves = append(moves, explore.Move{Did: "deletes Icecream cone", After: w.Delete(resource, namespace, "cone", metav1.DeleteOptions{})})
+		}
+		return moves
+	})
+	s.Objects = append(s.Objects, explore.Object{Manager: "people", Object: other, UID: "uid-of-cone"})
 	return s
 }
 
@@ -487,6 +525,11 @@ func TestExploreMovedPod(t *testing.T) {
 // Others may take a Deployment, or put another one in its place, just before it is deleted.
 func TestExploreOldDeployment(t *testing.T) {
 	exploring.Test(t, "renamed()", renamed(), "processes=1", "edits=1")
+}
+
+// While one Icecream is synced, another worker may sync the other.
+func TestExploreMeeting(t *testing.T) {
+	exploring.Test(t, "meeting()", meeting(), "workers=2")
 }
 
 // The same may happen just before it is repaired, and so may something to its Icecream.
