@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/tools/cache"
 
 	"nicoleh.io/k8s-controller/pkg/kit/snapshot"
 )
@@ -27,18 +26,11 @@ type State struct {
 func (s *Store) State() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	state := State{Writes: map[string]map[string]string{}, LastAt: map[string]string{}}
-	for owner, writes := range s.writes {
-		versions := map[string]string{}
-		for _, w := range writes {
-			versions[w.resource.String()] = w.version
-		}
-		state.Writes[owner.String()] = versions
+	state := State{
+		Writes:  snapshot.Save(s.writes, versionsOf),
+		Waiting: snapshot.SaveSet(s.waiting),
+		LastAt:  map[string]string{},
 	}
-	for owner := range s.waiting {
-		state.Waiting = append(state.Waiting, owner.String())
-	}
-	slices.Sort(state.Waiting)
 	for resource, version := range s.lastAt {
 		if version != "" {
 			state.LastAt[resource.String()] = version
@@ -51,21 +43,28 @@ func (s *Store) State() State {
 func (s *Store) SetState(state State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.writes = map[cache.ObjectName][]write{}
-	s.waiting = map[cache.ObjectName]bool{}
+	s.writes = snapshot.Restore(state.Writes, writesOf)
+	s.waiting = snapshot.RestoreSet(state.Waiting)
 	s.lastAt = map[schema.GroupResource]string{}
-	for owner, versions := range state.Writes {
-		var writes []write
-		for resource, version := range versions {
-			writes = append(writes, write{schema.ParseGroupResource(resource), version})
-		}
-		slices.SortFunc(writes, func(a, b write) int { return cmp.Compare(a.resource.String(), b.resource.String()) })
-		s.writes[snapshot.Name(owner)] = writes
-	}
-	for _, owner := range state.Waiting {
-		s.waiting[snapshot.Name(owner)] = true
-	}
 	for resource, version := range state.LastAt {
 		s.lastAt[schema.ParseGroupResource(resource)] = version
 	}
+}
+
+// versionsOf returns the versions of writes by their resources.
+func versionsOf(writes []write) map[string]string {
+	versions := make(map[string]string, len(writes))
+	for _, w := range writes {
+		versions[w.resource.String()] = w.version
+	}
+	return versions
+}
+
+// writesOf is the inverse of versionsOf. The writes are in the order of their resources.
+func writesOf(versions map[string]string) (writes []write) {
+	for resource, version := range versions {
+		writes = append(writes, write{schema.ParseGroupResource(resource), version})
+	}
+	slices.SortFunc(writes, func(a, b write) int { return cmp.Compare(a.resource.String(), b.resource.String()) })
+	return writes
 }

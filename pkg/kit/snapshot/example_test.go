@@ -27,3 +27,14 @@ func Example() {
 	// {"default/sundae":3}
 	// map[default/sundae:3]
 }
+
+// A set becomes a list in alphabetical order.
+func ExampleSaveSet() {
+	waiting := map[cache.ObjectName]bool{cache.NewObjectName("default", "sundae"): true, cache.NewObjectName("default", "cone"): true}
+	saved := snapshot.SaveSet(waiting)
+	fmt.Println(saved)
+	fmt.Println(snapshot.RestoreSet(saved))
+	// Output:
+	// [default/cone default/sundae]
+	// map[default/cone:true default/sundae:true]
+}

@@ -3,6 +3,7 @@
 package snapshot
 
 import (
+	"slices"
 	"time"
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -39,6 +40,25 @@ func Restore[V, W any](saved map[string]W, convert func(W) V) map[cache.ObjectNa
 		values[Name(text)] = convert(value)
 	}
 	return values
+}
+
+// SaveSet returns the texts of names, in alphabetical order. It is nil if there are none.
+func SaveSet(names map[cache.ObjectName]bool) []string {
+	var saved []string
+	for name := range names {
+		saved = append(saved, name.String())
+	}
+	slices.Sort(saved)
+	return saved
+}
+
+// RestoreSet is the inverse of [SaveSet]. It never returns nil.
+func RestoreSet(saved []string) map[cache.ObjectName]bool {
+	names := make(map[cache.ObjectName]bool, len(saved))
+	for _, text := range saved {
+		names[Name(text)] = true
+	}
+	return names
 }
 
 // Same returns its argument, as a convert function.

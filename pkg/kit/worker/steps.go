@@ -74,9 +74,8 @@ func (s *Steps) Next() (at time.Time, ok bool) {
 }
 
 // Sync does what a worker does with the object that is due: it syncs it, unless the object
-// is held, and requeues it if necessary. It does nothing if no object is due. Other steps
-// may be taken while a sync is running. If the Sync function ends its goroutine, the object
-// remains in the running state, until SetState replaces it.
+// is held, and requeues it if necessary. It does nothing if no object is due. While a sync is
+// running, other steps may be taken, other objects synced, and the state replaced.
 func (s *Steps) Sync() {
 	name, ok := s.queue.get()
 	if !ok {
@@ -125,8 +124,8 @@ func (s *Steps) State() StepsState {
 	s.queue.promote()
 	state := StepsState{
 		Ready:      texts(s.queue.ready),
-		Processing: sortedTexts(s.queue.processing),
-		Again:      sortedTexts(s.queue.again),
+		Processing: snapshot.SaveSet(s.queue.processing),
+		Again:      snapshot.SaveSet(s.queue.again),
 		Delayed:    snapshot.Save(s.queue.delayed, snapshot.Time),
 		Failures:   s.failures.state(),
 		Held:       map[string]StepsHold{},
@@ -161,8 +160,8 @@ func (s *Steps) SetState(state StepsState) {
 	s.queue.mu.Lock()
 	defer s.queue.mu.Unlock()
 	s.queue.ready = names(state.Ready)
-	s.queue.processing = setOf(state.Processing)
-	s.queue.again = setOf(state.Again)
+	s.queue.processing = snapshot.RestoreSet(state.Processing)
+	s.queue.again = snapshot.RestoreSet(state.Again)
 	s.queue.delayed = snapshot.Restore(state.Delayed, snapshot.Same)
 }
 
@@ -350,23 +349,9 @@ func texts(names []cache.ObjectName) (texts []string) {
 	return texts
 }
 
-func sortedTexts(names map[cache.ObjectName]bool) []string {
-	sorted := texts(slices.Collect(maps.Keys(names)))
-	slices.Sort(sorted)
-	return sorted
-}
-
 func names(texts []string) (names []cache.ObjectName) {
 	for _, text := range texts {
 		names = append(names, snapshot.Name(text))
 	}
 	return names
-}
-
-func setOf(texts []string) map[cache.ObjectName]bool {
-	set := map[cache.ObjectName]bool{}
-	for _, text := range texts {
-		set[snapshot.Name(text)] = true
-	}
-	return set
 }
