@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -20,7 +21,7 @@ type timeouts struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t timeouts) RoundTrip(request *http.Request) (*http.Response, error) {
-	if request.URL.Query().Has("watch") {
+	if isWatch(request.URL.RawQuery) {
 		return t.next.RoundTrip(request)
 	}
 	ctx, cancel := context.WithTimeout(request.Context(), t.after)
@@ -31,6 +32,19 @@ func (t timeouts) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	response.Body = body{response.Body, cancel}
 	return response, nil
+}
+
+// isWatch reports whether a query asks for a watch. It does not allocate, unlike
+// [net/url.ParseQuery]: it looks at each request. Clients do not escape the name.
+func isWatch(query string) bool {
+	for query != "" {
+		var parameter string
+		parameter, query, _ = strings.Cut(query, "&")
+		if name, _, _ := strings.Cut(parameter, "="); name == "watch" {
+			return true
+		}
+	}
+	return false
 }
 
 // WrappedRoundTripper implements k8s.io/apimachinery/pkg/util/net.RoundTripperWrapper.
