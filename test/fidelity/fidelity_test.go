@@ -203,6 +203,7 @@ func (s *sequence) send(r apiserver.Request) outcome {
 	s.bind(is, want)
 	want = s.toModel(want).(map[string]any)
 	hideListVersion(want, is)
+	s.adoptFinalizers(r, after, want, is)
 	sortParts(want)
 	sortParts(is)
 	s.history = append(s.history, fmt.Sprintf("%d: %s %s?%s (%s) -> %d\n\t%s", s.sent, r.Method, r.Path, r.Query.Encode(), r.ContentType, answer.Code, r.Body))
@@ -270,33 +271,4 @@ func (s *sequence) recent(r apiserver.Request) []string {
 		return !strings.Contains(line, object) && !strings.Contains(line, collection)
 	})
 	return about[max(0, len(about)-most):]
-}
-
-// sortParts sorts what has no order: the causes of a conflict with other field managers, the
-// lines of an error about the schema of an apply, and several invalid labels. What the message
-// says about these is said by the causes, too.
-func sortParts(status map[string]any) {
-	if first, rest, ok := strings.Cut(fmt.Sprint(status["message"]), "\n"); ok && strings.HasPrefix(first, "failed to create typed patch object") {
-		lines := strings.Split(rest, "\n")
-		slices.Sort(lines)
-		status["message"] = first + "\n" + strings.Join(lines, "\n")
-	}
-	causes, _, _ := unstructured.NestedSlice(status, "details", "causes")
-	conflicts, labels := 0, 0
-	for _, cause := range causes {
-		switch {
-		case cause.(map[string]any)["reason"] == string(metav1.CauseTypeFieldManagerConflict):
-			conflicts++
-		case cause.(map[string]any)["field"] == "metadata.labels":
-			labels++
-		}
-	}
-	if conflicts == 0 && labels < 2 {
-		return
-	}
-	slices.SortFunc(causes, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
-	status["details"].(map[string]any)["causes"] = causes
-	if labels > 1 {
-		delete(status, "message")
-	}
 }

@@ -492,9 +492,7 @@ func (g *generator) delete(resource schema.GroupVersionResource, live *unstructu
 	if len(preconditions) > 0 {
 		options["preconditions"] = preconditions
 	}
-	// The API server leaves it to chance in which order a Namespace has its finalizers then.
-	changesOrder := resource == namespaces && live != nil && len(live.GetFinalizers()) > 0
-	if !changesOrder && g.in(60) {
+	if g.in(60) {
 		options["propagationPolicy"] = pick(g, "Background", "Background", "Orphan", "Foreground")
 	}
 	if g.in(30) {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"regexp"
 	"strconv"
+	"testing"
 
 	"nicoleh.io/k8s-controller/pkg/kit/explore/apiserver"
 )
@@ -19,7 +20,7 @@ const uidPattern = `[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}
 var (
 	modelTexts = regexp.MustCompile(`fdfdfdfd-0000-4000-8000-[0-9a-f]{12}|9[0-9]{15}`)
 	realUIDs   = regexp.MustCompile(uidPattern)
-	realTexts  = regexp.MustCompile(uidPattern + `|[0-9]+`)
+	realTexts  = regexp.MustCompile(uidPattern + `|'[0-9]+'|[0-9]+`)
 )
 
 // dictionary translates UIDs and versions.
@@ -90,6 +91,7 @@ func (d *dictionary) textToModel(name, text string) string {
 	case "uid", "resourceVersion":
 		return cmp.Or(d.models[text], text)
 	case "message":
+		// In single quotes are examples of valid values.
 		return realTexts.ReplaceAllStringFunc(text, func(known string) string {
 			if number, err := strconv.Atoi(known); err == nil && number < smallestVersion {
 				return known
@@ -98,5 +100,16 @@ func (d *dictionary) textToModel(name, text string) string {
 		})
 	default:
 		return text
+	}
+}
+
+// A version may be the same number as an example of a valid label.
+func TestNumbersInMessages(t *testing.T) {
+	d := newDictionary()
+	d.models["12345"], d.models["80"] = versionText(8), versionText(9)
+	got := d.textToModel("message", "port 80: not version 12345 (e.g. 'my_value', or '12345')")
+	want := "port 80: not version " + versionText(8) + " (e.g. 'my_value', or '12345')"
+	if got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
