@@ -21,7 +21,10 @@ func TestCrashAtEachWrite(t *testing.T) {
 		r := &run{Namespace: n}
 		r.create(t)
 		r.EventuallyReady(t, name)
-		r.editAll(t)
+		for i := range edits {
+			r.edit(t, i+1)
+			r.eventuallyHasImage(t, i+1) // so that there are as many writes in each run
+		}
 		r.recovers(t, 50)
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,8 +34,9 @@ const (
 	// lease is the name of the Lease of the controllers.
 	lease = "k8s-controller"
 
-	// The controller must make no request for quiet after everything is done.
-	quiet = 10 * time.Second
+	// The controller must make no request for quiet after everything is done, and then none
+	// for quiet again.
+	quiet = 5 * time.Second
 	// moreGoroutines is how many more goroutines a controller may have at rest than it had
 	// when it was started.
 	moreGoroutines = 10
@@ -55,33 +57,63 @@ type run struct {
 	faults fault.Set
 
 	kept       atomic.Int64 // requests that the faults have kept from the API server
+	watches    *openWatches // nil if requests do not go through faults
 	goroutines int          // of the controller before it had anything to do; 0 if unknown
 	last       time.Time    // when the user or the test last changed something
+}
+
+// watched are the resources that a controller watches.
+var watched = []string{"icecreams", "deployments", "pods"}
+
+// openWatches counts the watches of a controller that have begun and not ended.
+type openWatches struct {
+	mu     sync.Mutex
+	counts map[string]int // by resource
+}
+
+// handler returns a handler that counts the watches that pass through it.
+func (o *openWatches) handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
+		if in.URL.Query().Has("watch") {
+			resource := path.Base(in.URL.Path)
+			o.add(resource, 1)
+			defer o.add(resource, -1)
+		}
+		next.ServeHTTP(out, in)
+	})
+}
+
+func (o *openWatches) add(resource string, n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.counts[resource] += n
+}
+
+// isWatching returns nil if the controller watches everything that it should.
+func (r *run) isWatching(context.Context) error {
+	r.watches.mu.Lock()
+	defer r.watches.mu.Unlock()
+	for _, resource := range watched {
+		if r.watches.counts[resource] == 0 {
+			return fmt.Errorf("it does not watch %s", resource)
+		}
+	}
+	return nil
 }
 
 // begin starts a controller, and waits until it works.
 func begin(t *testing.T, flags ...string) *run {
 	t.Helper()
-	r := &run{Namespace: shared.NewNamespace(t)}
-	var watches sync.Map
+	r := &run{Namespace: shared.NewNamespace(t), watches: &openWatches{counts: map[string]int{}}}
 	r.faults.Log = func(request fault.Request, rules []*fault.Active) {
-		if request.Verb == "watch" {
-			watches.Store(request.Resource, true)
-		} else if slices.ContainsFunc(rules, isKept) {
+		if request.Verb != "watch" && slices.ContainsFunc(rules, isKept) {
 			r.kept.Add(1)
 		}
 	}
 	r.StartControllerThrough(t, func(apiServer http.Handler) http.Handler {
-		return r.faults.Handler(withoutKeepAlive(apiServer))
+		return r.faults.Handler(r.watches.handler(withoutKeepAlive(apiServer)))
 	}, append([]string{"-insecure-bind-address=127.0.0.1:0", "-icecream-stall-after=3s"}, flags...)...)
-	r.Eventually(t, "the controller watches", func(context.Context) error {
-		for _, resource := range []string{"icecreams", "deployments", "pods"} {
-			if _, ok := watches.Load(resource); !ok {
-				return fmt.Errorf("it does not watch %s", resource)
-			}
-		}
-		return nil
-	})
+	r.Eventually(t, "the controller watches", r.isWatching)
 	r.eventuallyLogs(t, r.Controller, `"Started" logger="icecream"`)
 	r.goroutines = goroutinesOf(t, r.Controller)
 	return r
@@ -163,6 +195,18 @@ func (r *run) createAndEdit(t *testing.T, next func()) {
 
 func imageOf(edit int) string { return fmt.Sprintf("registry.example/vanilla:%d", edit) }
 
+// eventuallyHasImage waits until the Deployment has the image of an edit.
+func (r *run) eventuallyHasImage(t *testing.T, edit int) {
+	t.Helper()
+	r.Eventually(t, "the Deployment has the image "+imageOf(edit), func(ctx context.Context) error {
+		d, err := r.Deployments().Get(ctx, name, metav1.GetOptions{})
+		if err == nil && d.Spec.Template.Spec.Containers[0].Image != imageOf(edit) {
+			err = fmt.Errorf("its image is %s", d.Spec.Template.Spec.Containers[0].Image)
+		}
+		return err
+	})
+}
+
 // applied waits until a fault has been applied to that many requests.
 func (r *run) applied(t *testing.T, f *fault.Active, want int) {
 	t.Helper()
@@ -220,16 +264,22 @@ func (r *run) requests(t *testing.T) lab.Requests {
 	})
 }
 
-// comesToRest waits until the controller makes no requests any more. After a fault of watches,
-// that may be interrupted, because client-go takes up to half a minute to begin the next one.
+// comesToRest waits until the controller makes no requests any more, and requires that it
+// stays so. After a fault, client-go takes up to half a minute to begin a watch that it could
+// not begin before, and what the watch brings may be a reason for more requests.
 func (r *run) comesToRest(t *testing.T) {
 	t.Helper()
-	r.Eventually(t, "the controller is at rest", func(context.Context) error {
+	if r.watches != nil {
+		r.Eventually(t, "the controller watches again", r.isWatching)
+	}
+	atRest := func(context.Context) error {
 		if made := r.requests(t).Since(time.Now().Add(-quiet)); len(made) > 0 {
 			return fmt.Errorf("it made %s", made)
 		}
 		return nil
-	})
+	}
+	r.Eventually(t, "the controller is at rest", atRest)
+	r.Steadily(t, "the controller is at rest", quiet, atRest)
 }
 
 // returnsGoroutines waits until the controller has not many more goroutines than before.

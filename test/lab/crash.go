@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 )
@@ -18,7 +17,7 @@ import (
 // true in the end whenever the controller was killed. Each run has a namespace of its own.
 //
 // How often a controller writes a status also depends on the time, so that a run may have
-// fewer writes of a kind than the first one. But each run must have one of each kind.
+// fewer of these writes than the first one, but not none. It must have all of the others.
 func KillAtEachWrite(t *testing.T, newNamespace func(*testing.T) *Namespace, flags []string, scenario func(t *testing.T, n *Namespace)) {
 	t.Helper()
 	var writes []string
@@ -32,7 +31,6 @@ func KillAtEachWrite(t *testing.T, newNamespace func(*testing.T) *Namespace, fla
 	if !t.Run("never", func(t *testing.T) { writes = run(t, Death{}).Writes() }) {
 		return
 	}
-	var deaths atomic.Int32
 	t.Run("killed", func(t *testing.T) {
 		count := map[string]int{}
 		for _, write := range writes {
@@ -45,15 +43,16 @@ func KillAtEachWrite(t *testing.T, newNamespace func(*testing.T) *Namespace, fla
 					m := run(t, Death{Write: number, Of: write, After: after})
 					switch {
 					case m.hasDied():
-						deaths.Add(1)
-					case number == 1:
-						t.Errorf("there were only these writes: %q", m.Writes())
+					case number > 1 && strings.HasSuffix(write, " status"):
+						t.Logf("not killed, because there were only these writes: %q", m.Writes())
+					default:
+						t.Errorf("not killed, because there were only these writes: %q", m.Writes())
 					}
 				})
 			}
 		}
 	})
-	t.Logf("%d of %d deaths", deaths.Load(), 2*len(writes))
+	t.Logf("writes of the controller that was never killed: %q", writes)
 }
 
 // mortal is a controller that is killed once.
