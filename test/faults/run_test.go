@@ -389,12 +389,6 @@ func goroutinesOf(t *testing.T, c *lab.Controller) int {
 	return int(metricOf(t, c, "go_goroutines"))
 }
 
-// memoryOf returns how many bytes of heap a controller uses.
-func memoryOf(t *testing.T, c *lab.Controller) float64 {
-	t.Helper()
-	return metricOf(t, c, "go_memstats_heap_inuse_bytes")
-}
-
 // metricOf returns the value of a metric without labels.
 func metricOf(t *testing.T, c *lab.Controller, metric string) float64 {
 	t.Helper()
