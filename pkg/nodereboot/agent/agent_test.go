@@ -3,9 +3,11 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -60,16 +62,40 @@ func TestWritesLeaveOtherAnnotations(t *testing.T) {
 
 // A command that hangs, or starts a process that does, does not block the agent.
 func TestCommandEnds(t *testing.T) {
-	for _, script := range []string{"sleep 1000", "sleep 1000 & sleep 1000"} {
-		path := filepath.Join(t.TempDir(), "reboot")
-		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil { //nolint:gosec // a program must be executable
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		if err := (Command{path}).Reboot(ctx); err == nil {
-			t.Errorf("%q succeeded", script)
-		}
+	for name, script := range map[string]string{
+		"it hangs":                        "echo $$ >%s; exec sleep 1000",
+		"so does one that it has started": "sleep 1000 & echo $! >%s; exec sleep 1000",
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path, started := filepath.Join(dir, "reboot"), filepath.Join(dir, "started")
+			if err := os.WriteFile(path, fmt.Appendf(nil, "#!/bin/sh\n"+script+"\n", started), 0o700); err != nil { //nolint:gosec // a program must be executable
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			ended := make(chan error)
+			go func() { ended <- (Command{path}).Reboot(ctx) }()
+			pid := 0
+			for ; pid == 0 && ctx.Err() == nil; time.Sleep(time.Millisecond) {
+				text, _ := os.ReadFile(started) // which does not exist yet
+				if line, isWhole := strings.CutSuffix(string(text), "\n"); isWhole {
+					pid, _ = strconv.Atoi(line)
+				}
+			}
+			cancel()
+			err := <-ended
+			if pid == 0 {
+				t.Fatalf("it has started nothing within a minute: %v", err)
+			}
+			// The command itself has been killed, but not what it has started.
+			if killed := syscall.Kill(pid, syscall.SIGKILL); killed != nil && !errors.Is(killed, syscall.ESRCH) {
+				t.Error(killed)
+			}
+			if err == nil {
+				t.Errorf("%q succeeded", script)
+			}
+		})
 	}
 }
 
