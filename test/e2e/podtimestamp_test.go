@@ -19,9 +19,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
 	"nicoleh.io/k8s-controller/test/lab"
@@ -540,15 +543,16 @@ func followTimestamps(t *testing.T, n *lab.Namespace) *timestamps {
 	if err != nil || len(list.Items) > 0 {
 		t.Fatalf("there are %d Pods, want none: %v", len(list.Items), err)
 	}
-	watcher, err := n.Pods().Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	// The API server ends a watch whose client is too slow for it. This one goes on where the
+	// last has ended.
+	watcher, err := watchtools.NewRetryWatcherWithContext(t.Context(), list.ResourceVersion, &cache.ListWatch{WatchFuncWithContext: n.Pods().Watch})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(watcher.Stop)
 	s := &timestamps{ever: map[string][]string{}}
 	go func() {
 		for event := range watcher.ResultChan() {
-			if pod, isPod := event.Object.(*corev1.Pod); isPod {
+			if pod, isPod := event.Object.(*corev1.Pod); isPod && event.Type != watch.Bookmark {
 				s.see(pod)
 			}
 		}
