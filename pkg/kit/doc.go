@@ -36,6 +36,7 @@
 //     the API server
 //   - compact: makes objects smaller that a cache keeps
 //   - lenient: clients that also read custom resources that do not fit their type
+//   - typed: typed clients of only the kinds that a program names
 //
 // When it syncs an object:
 //

@@ -29,6 +29,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
+
+	"nicoleh.io/k8s-controller/pkg/kit/typed"
 )
 
 // problemPrefix, followed by the name of a field, is the key of the annotation that holds
@@ -52,6 +54,20 @@ func hasProblem(obj metav1.Object) bool {
 		}
 	}
 	return false
+}
+
+// NewForConfig returns a set of clients for the custom resources that the functions add to a
+// scheme. Such a function is the Install of a package with their types.
+func NewForConfig(config *rest.Config, add ...func(*runtime.Scheme) error) (*typed.Set, error) {
+	scheme := runtime.NewScheme()
+	builder := runtime.NewSchemeBuilder(add...)
+	if err := builder.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	codecs := serializer.NewCodecFactory(scheme)
+	return typed.New(scheme, func(version schema.GroupVersion) (rest.Interface, error) {
+		return RESTClientFor(config, version, codecs)
+	})
 }
 
 // RESTClientFor returns a client from which the New function of a generated clientset can
