@@ -49,9 +49,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	eventsclient "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/tools/reference"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -65,12 +63,25 @@ import (
 // flushTimeout is how long a recorder that is stopping may take to write the rest.
 const flushTimeout = 5 * time.Second
 
+// EventRecorder records events, as that of client-go does. It never blocks.
+type EventRecorder interface {
+	// Eventf records an event about the object regarding, and possibly a second one, with a
+	// note that is formatted as by fmt.Sprintf.
+	Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any)
+}
+
+// Client is what a recorder needs of a typed client of events.
+type Client interface {
+	Create(ctx context.Context, event *eventsv1.Event, opts metav1.CreateOptions) (*eventsv1.Event, error)
+	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*eventsv1.Event, error)
+}
+
 // Recorder writes events. Its methods are safe for concurrent use.
 type Recorder struct {
-	client eventsclient.EventsV1Interface
-	scheme *runtime.Scheme
-	clock  clock.WithTicker
-	loop   *worker.Loop
+	clients func(namespace string) Client
+	scheme  *runtime.Scheme
+	clock   clock.WithTicker
+	loop    *worker.Loop
 
 	maxSeries int
 
@@ -81,12 +92,12 @@ type Recorder struct {
 	isEnding  bool                         // whether nothing waits any longer
 }
 
-// New wires a recorder and starts nothing. The scheme has to know the types of the objects
-// that events are about. The options are for the loop that writes the events, which is
-// named "events".
-func New(client eventsclient.EventsV1Interface, scheme *runtime.Scheme, clock clock.WithTicker, opts ...worker.Option) *Recorder {
+// New wires a recorder that writes events by these clients, and starts nothing. The scheme has
+// to know the types of the objects that events are about. The options are for the loop that
+// writes the events, which is named "events".
+func New[C Client](clients func(namespace string) C, scheme *runtime.Scheme, clock clock.WithTicker, opts ...worker.Option) *Recorder {
 	r := &Recorder{
-		client:    client,
+		clients:   func(namespace string) Client { return clients(namespace) },
 		scheme:    scheme,
 		clock:     clock,
 		maxSeries: maxSeries,
@@ -98,7 +109,7 @@ func New(client eventsclient.EventsV1Interface, scheme *runtime.Scheme, clock cl
 }
 
 // For returns a recorder of events that the controller of that name reports.
-func (r *Recorder) For(controller string) events.EventRecorder {
+func (r *Recorder) For(controller string) EventRecorder {
 	host, _ := os.Hostname() // an event without a host name is better than none
 	return named{r, controller, text.Clip(controller+"-"+host, 128)}
 }
@@ -132,7 +143,7 @@ type named struct {
 	controller, instance string
 }
 
-// Eventf implements events.EventRecorder. It never blocks.
+// Eventf implements EventRecorder.
 func (n named) Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any) {
 	about, err := reference.GetReference(n.scheme, regarding)
 	if err != nil {
@@ -333,7 +344,7 @@ func (r *Recorder) clean(o *object) {
 
 // write creates the event, or updates its count.
 func (r *Recorder) write(ctx context.Context, w *write) error {
-	client := r.client.Events(w.namespace)
+	client := r.clients(w.namespace)
 	if !w.creates {
 		patch, err := json.Marshal(map[string]any{"series": seriesOf(w.count, w.seen)})
 		if err != nil {

@@ -58,7 +58,7 @@ func run(t *testing.T, workers int, opts ...worker.Option) *running {
 	t.Helper()
 	reports.Take()
 	s := newServer()
-	recorder := kitevents.New(s.client(t), scheme.Scheme, clock.RealClock{}, opts...)
+	recorder := kitevents.New(s.client(t).Events, scheme.Scheme, clock.RealClock{}, opts...)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- recorder.Run(ctx, workers) }()
@@ -906,7 +906,7 @@ func TestRepetitionOfAnEventThatIsBeingWritten(t *testing.T) {
 func TestDroppedEventsAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
-		recorder := kitevents.New(s.client(t), scheme.Scheme, clock.RealClock{})
+		recorder := kitevents.New(s.client(t).Events, scheme.Scheme, clock.RealClock{})
 		var log bytes.Buffer
 		logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))
 		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
@@ -929,7 +929,7 @@ func TestDroppedEventsAreLogged(t *testing.T) {
 func TestEventsBeforeRunAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
-		recorder := kitevents.New(s.client(t), scheme.Scheme, clock.RealClock{})
+		recorder := kitevents.New(s.client(t).Events, scheme.Scheme, clock.RealClock{})
 		recorder.For("gadget-controller").Eventf(pod("vanilla"), nil, corev1.EventTypeNormal, "Scooped", "Scoop", "early")
 		equal(t, "before", nil, s.recorded())
 		ctx, cancel := context.WithCancel(t.Context())
@@ -941,7 +941,7 @@ func TestEventsBeforeRunAreKept(t *testing.T) {
 
 func TestRunRefusesMisuse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		recorder := kitevents.New(newServer().client(t), scheme.Scheme, clock.RealClock{})
+		recorder := kitevents.New(newServer().client(t).Events, scheme.Scheme, clock.RealClock{})
 		equal(t, "no workers", "running events: 0 workers cannot sync anything", fmt.Sprint(recorder.Run(t.Context(), 0)))
 	})
 }

@@ -16,7 +16,7 @@ import (
 // Eventf never blocks. Run writes the rest of the events when it stops.
 func Example() {
 	client := fake.NewClientset()
-	recorder := events.New(client.EventsV1(), kubescheme.Scheme, clock.RealClock{})
+	recorder := events.New(client.EventsV1().Events, kubescheme.Scheme, clock.RealClock{})
 	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan error)
 	go func() { stopped <- recorder.Run(ctx, 1) }()

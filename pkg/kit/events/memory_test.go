@@ -76,7 +76,7 @@ func TestMemoryOfEndedSeriesIsFreed(t *testing.T) {
 					err := tt.answer(asked)
 					return err != nil, nil, err
 				})
-				r := New(client.EventsV1(), scheme.Scheme, clock.RealClock{})
+				r := New(client.EventsV1().Events, scheme.Scheme, clock.RealClock{})
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan error, 1)
 				go func() { ended <- r.Run(ctx, 2) }()
@@ -110,7 +110,7 @@ func TestMemoryOfEndedSeriesIsFreed(t *testing.T) {
 func TestSeriesIsRememberedUntilItEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
-		r := New(client.EventsV1(), scheme.Scheme, clock.RealClock{})
+		r := New(client.EventsV1().Events, scheme.Scheme, clock.RealClock{})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- r.Run(ctx, 1) }()
@@ -161,7 +161,7 @@ func quick(t *testing.T) *Recorder {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := New(client.EventsV1(), scheme.Scheme, clock.RealClock{})
+	r := New(client.EventsV1().Events, scheme.Scheme, clock.RealClock{})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx, 2) }()

@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
+	"nicoleh.io/k8s-controller/pkg/kit/events"
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
@@ -24,7 +24,7 @@ type Descriptor struct {
 	// ClusterWide controllers cannot be restricted to a namespace.
 	ClusterWide bool
 	// AddToScheme adds the kinds of the objects that the controller records events about.
-	// The scheme already has those of Kubernetes. It may be nil.
+	// The scheme already has those of typed.AddToScheme. It may be nil.
 	AddToScheme func(*runtime.Scheme) error
 	// AddFlags adds the controller's flags. It may be nil. No flag may hold a secret,
 	// because /flagz shows all values to clients that are authorized to get it: let

@@ -48,11 +48,13 @@ import (
 	"syscall"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientfeatures "k8s.io/client-go/features"
-	"k8s.io/client-go/kubernetes"
-	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -68,6 +70,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
 	"nicoleh.io/k8s-controller/pkg/kit/preflight"
 	"nicoleh.io/k8s-controller/pkg/kit/serve"
+	"nicoleh.io/k8s-controller/pkg/kit/typed"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
@@ -174,8 +177,8 @@ type running struct {
 // process is the parts of a running program.
 type process struct {
 	workers     int
-	client      *kubernetes.Clientset // for preflight
-	metadata    metadata.Interface    // for the barrier
+	client      rest.Interface     // for preflight
+	metadata    metadata.Interface // for the barrier
 	controllers []running
 	recorder    *events.Recorder
 	election    *leader.Election // nil if there is none
@@ -186,13 +189,15 @@ type process struct {
 func (m Manager) assemble(o options, config *rest.Config) (*process, error) {
 	p := &process{workers: o.workers}
 	var err error
-	if p.client, err = kubernetes.NewForConfig(Protobuf(config)); err != nil {
+	kube, err := typed.NewForConfig(Protobuf(config))
+	if err != nil {
 		return nil, err
 	}
+	p.client = kube.RESTClient(corev1.SchemeGroupVersion)
 	if p.metadata, err = metadata.NewForConfig(rest.AddUserAgent(rest.CopyConfig(config), "barrier")); err != nil {
 		return nil, err
 	}
-	reviews, err := kubernetes.NewForConfig(rest.AddUserAgent(leader.Separate(Protobuf(config)), "reviews"))
+	reviewer, err := newReviewer(rest.AddUserAgent(leader.Separate(Protobuf(config)), "reviews"))
 	if err != nil {
 		return nil, err
 	}
@@ -212,15 +217,9 @@ func (m Manager) assemble(o options, config *rest.Config) (*process, error) {
 		p.election.Fence(config)
 	}
 
-	kube, err := kubernetes.NewForConfig(rest.AddUserAgent(Protobuf(config), "events"))
-	if err != nil {
+	if p.recorder, err = m.newRecorder(rest.AddUserAgent(Protobuf(config), "events")); err != nil {
 		return nil, err
 	}
-	scheme := runtime.NewScheme()
-	if err := m.addToScheme(scheme); err != nil {
-		return nil, err
-	}
-	p.recorder = events.New(kube.EventsV1(), scheme, clock.RealClock{}, worker.WithObserver(metrics.For("events").Sync))
 
 	enabled, err := m.enabled(o.controllers)
 	if err != nil {
@@ -244,7 +243,7 @@ func (m Manager) assemble(o options, config *rest.Config) (*process, error) {
 	v := flags.Version()
 	metrics.Build(v.GitVersion, v.GitCommit)
 	live, ready := p.checks(o.stuckAfter)
-	p.server, err = serve.Listen(o.serve, reviews, live, ready, zpages(m.Name, o.flags, clock.RealClock{})...)
+	p.server, err = serve.Listen(o.serve, reviewer, live, ready, zpages(m.Name, o.flags, clock.RealClock{})...)
 	return p, err
 }
 
@@ -288,7 +287,7 @@ func (p *process) run(ctx context.Context) error {
 	}()
 
 	for _, c := range p.controllers {
-		if err := preflight.Await(ctx, p.client.RESTClient(), clock.RealClock{}, c.caches.Resources()...); err != nil {
+		if err := preflight.Await(ctx, p.client, clock.RealClock{}, c.caches.Resources()...); err != nil {
 			return err
 		}
 	}
@@ -343,9 +342,35 @@ func (p *process) behind(c running) []barrier.Cache {
 	return c.caches.All()
 }
 
+// newReviewer returns clients that send reviews.
+func newReviewer(config *rest.Config) (serve.Reviewer, error) {
+	kube, err := typed.NewForConfig(config)
+	if err != nil {
+		return serve.Reviewer{}, err
+	}
+	return serve.Reviewer{
+		Tokens: typed.ClientsWithoutList[authenticationv1.TokenReview](kube, authenticationv1.SchemeGroupVersion.WithResource("tokenreviews"))(metav1.NamespaceNone),
+		Access: typed.ClientsWithoutList[authorizationv1.SubjectAccessReview](kube, authorizationv1.SchemeGroupVersion.WithResource("subjectaccessreviews"))(metav1.NamespaceNone),
+	}, nil
+}
+
+// newRecorder returns a recorder of events about all kinds that the controllers have.
+func (m Manager) newRecorder(config *rest.Config) (*events.Recorder, error) {
+	kube, err := typed.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	scheme := runtime.NewScheme()
+	if err := m.addToScheme(scheme); err != nil {
+		return nil, err
+	}
+	clients := typed.Clients[eventsv1.Event, eventsv1.EventList](kube, eventsv1.SchemeGroupVersion.WithResource("events"))
+	return events.New(clients, scheme, clock.RealClock{}, worker.WithObserver(metrics.For("events").Sync)), nil
+}
+
 // addToScheme adds the kinds of all objects that the controllers record events about.
 func (m Manager) addToScheme(scheme *runtime.Scheme) error {
-	errs := []error{kubescheme.AddToScheme(scheme)}
+	errs := []error{typed.AddToScheme(scheme)}
 	for _, d := range m.Controllers {
 		if d.AddToScheme != nil {
 			errs = append(errs, d.AddToScheme(scheme))

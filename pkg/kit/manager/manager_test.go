@@ -400,7 +400,7 @@ func TestChecks(t *testing.T) {
 	c := &fakeController{filled: make(chan struct{})}
 	p := &process{
 		controllers: []running{{name: "fake", Controller: c}},
-		recorder:    events.New(fake.NewClientset().EventsV1(), kubescheme.Scheme, clock.RealClock{}),
+		recorder:    events.New(fake.NewClientset().EventsV1().Events, kubescheme.Scheme, clock.RealClock{}),
 	}
 	live, ready := p.checks(time.Minute)
 	failing := func(checks []serve.Check) (names []string) {
@@ -436,7 +436,7 @@ func TestChecks(t *testing.T) {
 // controllers have returned, and their last events are written.
 func TestWorkEndsWithTheLastEvent(t *testing.T) {
 	client := fake.NewClientset()
-	recorder := events.New(client.EventsV1(), kubescheme.Scheme, clock.RealClock{})
+	recorder := events.New(client.EventsV1().Events, kubescheme.Scheme, clock.RealClock{})
 	recorded := recorder.For("fake-controller")
 	stubborn := &fakeController{run: func(ctx context.Context) error {
 		<-ctx.Done()

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"nicoleh.io/k8s-controller/pkg/kit/serve"
 )
 
 // cluster is an API server that knows the tokens "scraper", "visitor" and
@@ -28,13 +30,13 @@ type cluster struct {
 	held   chan struct{}  // requests are answered when it is closed; nil for at once
 }
 
-func (c *cluster) client() kubernetes.Interface {
+func (c *cluster) client() serve.Reviewer {
 	config := &rest.Config{Host: "http://server", QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}}
 	client, err := kubernetes.NewForConfigAndClient(config, &http.Client{Transport: c})
 	if err != nil {
 		panic(err)
 	}
-	return client
+	return serve.Reviewer{Tokens: client.AuthenticationV1().TokenReviews(), Access: client.AuthorizationV1().SubjectAccessReviews()}
 }
 
 // RoundTrip implements http.RoundTripper.

@@ -15,7 +15,7 @@ func Example() {
 	live := []serve.Check{{Name: "workers", Err: func() error { return nil }}}
 	ready := []serve.Check{{Name: "caches", Err: func() error { return errors.New("not filled yet") }}}
 	// Without HTTPS, it needs no client for reviews.
-	server, err := serve.Listen(serve.Config{InsecureBindAddress: "127.0.0.1:0"}, nil, live, ready)
+	server, err := serve.Listen(serve.Config{InsecureBindAddress: "127.0.0.1:0"}, serve.Reviewer{}, live, ready)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -8,7 +8,7 @@ import (
 
 // One server without its socket is as good as none.
 func TestRunEndsWhenItCannotServe(t *testing.T) {
-	s, err := Listen(Config{InsecureBindAddress: "127.0.0.1:0"}, nil, nil, nil)
+	s, err := Listen(Config{InsecureBindAddress: "127.0.0.1:0"}, Reviewer{}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

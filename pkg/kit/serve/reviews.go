@@ -14,8 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
-	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
-	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 )
 
 // The limits of one review, and for how long its result is remembered.
@@ -27,16 +25,21 @@ const (
 	knownPermissions = 1024
 )
 
-// A Reviewer sends reviews to the API server, as a clientset of client-go does.
-type Reviewer interface {
-	AuthenticationV1() authenticationclient.AuthenticationV1Interface
-	AuthorizationV1() authorizationclient.AuthorizationV1Interface
+// Reviewer sends reviews to the API server.
+type Reviewer struct {
+	Tokens Creator[*authenticationv1.TokenReview]
+	Access Creator[*authorizationv1.SubjectAccessReview]
+}
+
+// Creator is what a Reviewer needs of a typed client.
+type Creator[T any] interface {
+	Create(ctx context.Context, review T, opts metav1.CreateOptions) (T, error)
 }
 
 // reviewToken asks the API server whose token it is. ok is false if it is nobody's.
 func reviewToken(ctx context.Context, client Reviewer, token string) (sender *authenticator.Response, ok bool, err error) {
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
-	if review, err = attempt(ctx, client.AuthenticationV1().TokenReviews().Create, review); err != nil || !review.Status.Authenticated {
+	if review, err = attempt(ctx, client.Tokens.Create, review); err != nil || !review.Status.Authenticated {
 		return nil, false, err
 	}
 	found := review.Status.User
@@ -71,7 +74,7 @@ func (p *permissions) get(ctx context.Context, sender user.Info, path string) (b
 	if isAllowed, ok := p.known.Get(asked); ok {
 		return isAllowed.(bool), nil
 	}
-	review, err := attempt(ctx, p.client.AuthorizationV1().SubjectAccessReviews().Create, &authorizationv1.SubjectAccessReview{Spec: spec})
+	review, err := attempt(ctx, p.client.Access.Create, &authorizationv1.SubjectAccessReview{Spec: spec})
 	if err != nil {
 		return false, err
 	}

@@ -577,7 +577,7 @@ func TestNothingIsListenedOnAfterAnError(t *testing.T) {
 }
 
 func TestServingNothing(t *testing.T) {
-	server, err := serve.Listen(serve.Config{}, nil, nil, nil)
+	server, err := serve.Listen(serve.Config{}, serve.Reviewer{}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
