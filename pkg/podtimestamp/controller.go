@@ -13,10 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
 	"nicoleh.io/k8s-controller/pkg/kit/consistency"
+	"nicoleh.io/k8s-controller/pkg/kit/events"
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
 	"nicoleh.io/k8s-controller/pkg/kit/news"
