@@ -400,7 +400,7 @@ func (c *cluster) runAs(config Config) (stop func()) {
 		list.LabelSelector = LabelSourceNamespace + "=" + usual.SourceNamespace
 	}))
 	namespaces := kubeinformers.NewSharedInformerFactory(&c.kube, 0)
-	controller, err := NewController(config, &c.kube, c.metadata, informer.Of[*corev1.Secret](sources.Core().V1().Secrets().Informer()), informer.Of[*corev1.Secret](copies.Core().V1().Secrets().Informer()),
+	controller, err := NewController(config, c.kube.CoreV1().Secrets, c.kube.CoreV1().Namespaces(), c.metadata, informer.Of[*corev1.Secret](sources.Core().V1().Secrets().Informer()), informer.Of[*corev1.Secret](copies.Core().V1().Secrets().Informer()),
 		informer.Of[*corev1.Namespace](namespaces.Core().V1().Namespaces().Informer()), c, clock.RealClock{})
 	if err != nil {
 		c.t.Fatal(err)

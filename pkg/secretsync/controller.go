@@ -12,15 +12,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 	"nicoleh.io/k8s-controller/pkg/kit/consistency"
+	"nicoleh.io/k8s-controller/pkg/kit/events"
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
 	"nicoleh.io/k8s-controller/pkg/kit/response"
@@ -57,13 +56,14 @@ var secretResource = corev1.Resource("secrets")
 type Controller struct {
 	*worker.Loop
 
-	config   Config
-	kube     kubernetes.Interface
-	metadata metadata.Interface
-	recorder events.EventRecorder
-	clock    clock.WithTickerAndDelayedExecution
-	metrics  metrics.Controller
-	written  metrics.Total // by action
+	config          Config
+	secrets         func(namespace string) secretClient
+	namespaceClient namespaceClient
+	metadata        metadata.Interface
+	recorder        events.EventRecorder
+	clock           clock.WithTickerAndDelayedExecution
+	metrics         metrics.Controller
+	written         metrics.Total // by action
 
 	sources    informer.Cache[*corev1.Secret]
 	copies     informer.Cache[*corev1.Secret]
@@ -78,12 +78,26 @@ type Controller struct {
 	isHolding atomic.Bool // whether it was recorded that deletions are held
 }
 
+// secretClient is what the controller needs of a typed client of Secrets.
+type secretClient interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*corev1.Secret, error)
+	Create(ctx context.Context, secret *corev1.Secret, opts metav1.CreateOptions) (*corev1.Secret, error)
+	Update(ctx context.Context, secret *corev1.Secret, opts metav1.UpdateOptions) (*corev1.Secret, error)
+	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
+}
+
+// namespaceClient is what the controller needs of a typed client of namespaces.
+type namespaceClient interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*corev1.Namespace, error)
+}
+
 // NewController wires a controller to its informers and starts nothing. The informer of
 // sources must be restricted to the source namespace, and that of copies to Secrets
 // whose LabelSourceNamespace names it.
-func NewController(
+func NewController[C secretClient](
 	config Config,
-	kube kubernetes.Interface,
+	secrets func(namespace string) C,
+	namespaceClient namespaceClient,
 	metadata metadata.Interface,
 	sources, copies informer.Cache[*corev1.Secret],
 	namespaces informer.Cache[*corev1.Namespace],
@@ -91,16 +105,17 @@ func NewController(
 	clock clock.WithTickerAndDelayedExecution,
 ) (*Controller, error) {
 	c := &Controller{
-		config:     config,
-		kube:       kube,
-		metadata:   metadata,
-		recorder:   recorder,
-		clock:      clock,
-		metrics:    metrics.For(Name),
-		written:    newWritten(),
-		sources:    sources,
-		copies:     copies,
-		namespaces: namespaces,
+		config:          config,
+		secrets:         func(namespace string) secretClient { return secrets(namespace) },
+		namespaceClient: namespaceClient,
+		metadata:        metadata,
+		recorder:        recorder,
+		clock:           clock,
+		metrics:         metrics.For(Name),
+		written:         newWritten(),
+		sources:         sources,
+		copies:          copies,
+		namespaces:      namespaces,
 	}
 	c.Loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync), worker.WithKeys(c.names))
 	c.retries = throttle.New(0, clock, c.AddAfter)
@@ -198,14 +213,14 @@ func (c *Controller) decideOnce(ctx context.Context, o Observed) (Observed, Deci
 // Each cache may be older than another: a copy that another process has just written for
 // a namespace that this process does not know to be marked yet must not be deleted.
 func (c *Controller) recheckLive(ctx context.Context, name cache.ObjectName, o Observed) (Observed, error) {
-	target, err := informer.OrNil(c.kube.CoreV1().Namespaces().Get(ctx, name.Namespace, metav1.GetOptions{}))
+	target, err := informer.OrNil(c.namespaceClient.Get(ctx, name.Namespace, metav1.GetOptions{}))
 	if err != nil {
 		return o, fmt.Errorf("rechecking the namespace: %w", err)
 	}
-	source, sourceErr := informer.OrNil(c.kube.CoreV1().Secrets(c.config.SourceNamespace).Get(ctx, name.Name, metav1.GetOptions{}))
+	source, sourceErr := informer.OrNil(c.secrets(c.config.SourceNamespace).Get(ctx, name.Name, metav1.GetOptions{}))
 	// The source namespace is read after the source: if the source was deleted with its
 	// namespace, that namespace was being deleted by then.
-	sourceNS, err := informer.OrNil(c.kube.CoreV1().Namespaces().Get(ctx, c.config.SourceNamespace, metav1.GetOptions{}))
+	sourceNS, err := informer.OrNil(c.namespaceClient.Get(ctx, c.config.SourceNamespace, metav1.GetOptions{}))
 	if err != nil {
 		return o, fmt.Errorf("rechecking the source namespace: %w", err)
 	}

@@ -9,12 +9,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/manager"
 	"nicoleh.io/k8s-controller/pkg/kit/preflight"
+	"nicoleh.io/k8s-controller/pkg/kit/typed"
 )
 
 // Config is what an operator can choose.
@@ -68,7 +68,7 @@ func (c Config) Validate() error {
 
 // newFor wires a controller to its clients and informers.
 func newFor(config Config, d manager.Dependencies) (*Controller, error) {
-	kube, err := kubernetes.NewForConfig(manager.Protobuf(d.Config))
+	kube, err := typed.NewForConfig(manager.Protobuf(d.Config))
 	if err != nil {
 		return nil, err
 	}
@@ -77,10 +77,12 @@ func newFor(config Config, d manager.Dependencies) (*Controller, error) {
 		return nil, err
 	}
 	const permit = "kubectl apply -f artifacts/rbac-secretsync.yaml"
-	secrets, namespaced := corev1.SchemeGroupVersion.WithResource("secrets"), corev1.SchemeGroupVersion.WithResource("namespaces")
-	return NewController(config, kube, meta,
-		informer.NewCache[*corev1.Secret](d.Caches, preflight.Resource{GroupVersionResource: secrets, Namespace: config.SourceNamespace, Permit: permit}, kube.CoreV1().Secrets(config.SourceNamespace), &corev1.Secret{}, d.Resync),
-		informer.NewCache[*corev1.Secret](d.Caches, preflight.Resource{GroupVersionResource: secrets, Selector: LabelSourceNamespace + "=" + config.SourceNamespace, Permit: permit}, kube.CoreV1().Secrets(metav1.NamespaceAll), &corev1.Secret{}, d.Resync),
-		informer.NewCache[*corev1.Namespace](d.Caches, preflight.Resource{GroupVersionResource: namespaced, Permit: permit}, kube.CoreV1().Namespaces(), &corev1.Namespace{}, d.Resync),
+	secrets, namespaces := corev1.SchemeGroupVersion.WithResource("secrets"), corev1.SchemeGroupVersion.WithResource("namespaces")
+	secretClients := typed.Clients[corev1.Secret, corev1.SecretList](kube, secrets)
+	namespaceClient := typed.Clients[corev1.Namespace, corev1.NamespaceList](kube, namespaces)(metav1.NamespaceNone)
+	return NewController(config, secretClients, namespaceClient, meta,
+		informer.NewCache[*corev1.Secret](d.Caches, preflight.Resource{GroupVersionResource: secrets, Namespace: config.SourceNamespace, Permit: permit}, secretClients(config.SourceNamespace), &corev1.Secret{}, d.Resync),
+		informer.NewCache[*corev1.Secret](d.Caches, preflight.Resource{GroupVersionResource: secrets, Selector: LabelSourceNamespace + "=" + config.SourceNamespace, Permit: permit}, secretClients(metav1.NamespaceAll), &corev1.Secret{}, d.Resync),
+		informer.NewCache[*corev1.Namespace](d.Caches, preflight.Resource{GroupVersionResource: namespaces, Permit: permit}, namespaceClient, &corev1.Namespace{}, d.Resync),
 		d.Recorder, d.Clock)
 }

@@ -53,7 +53,7 @@ func (c *Controller) hashKey(ctx context.Context) ([]byte, error) {
 		Immutable:  ptr.To(true),
 		Data:       map[string][]byte{keyField: key},
 	}
-	created, err := c.kube.CoreV1().Secrets(name.Namespace).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
+	created, err := c.secrets(name.Namespace).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
 	if err != nil {
 		return nil, redact(fmt.Errorf("creating the key of content hashes: %w", err), want)
 	}

@@ -37,7 +37,7 @@ func (c *Controller) create(ctx context.Context, name cache.ObjectName, wasTaken
 			return nil, err
 		}
 	}
-	created, err := c.kube.CoreV1().Secrets(name.Namespace).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
+	created, err := c.secrets(name.Namespace).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
 	if apierrors.IsAlreadyExists(err) {
 		if taken := c.requireFree(ctx, name); taken != nil {
 			return nil, taken
@@ -70,7 +70,7 @@ func (c *Controller) requireFree(ctx context.Context, name cache.ObjectName) err
 // update corrects a copy. The UID and the resource version in want protect whatever has
 // changed since, and another Secret of the same name.
 func (c *Controller) update(ctx context.Context, name cache.ObjectName, want *corev1.Secret) (altered []string, err error) {
-	updated, err := c.kube.CoreV1().Secrets(name.Namespace).Update(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
+	updated, err := c.secrets(name.Namespace).Update(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
 	if err != nil {
 		return nil, fmt.Errorf("updating the copy: %w", err)
 	}
@@ -80,7 +80,7 @@ func (c *Controller) update(ctx context.Context, name cache.ObjectName, want *co
 
 // delete deletes a copy if it is still as the cache shows it.
 func (c *Controller) delete(ctx context.Context, old *corev1.Secret) error {
-	err := c.kube.CoreV1().Secrets(old.Namespace).Delete(ctx, old.Name, metav1.DeleteOptions{
+	err := c.secrets(old.Namespace).Delete(ctx, old.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &old.UID, ResourceVersion: &old.ResourceVersion},
 	})
 	if err != nil {
