@@ -13,13 +13,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"nicoleh.io/k8s-controller/pkg/kit/events"
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
 	"nicoleh.io/k8s-controller/pkg/kit/news"
@@ -50,12 +49,13 @@ var allNodes = cache.NewObjectName("", "nodes")
 type Controller struct {
 	*worker.Loop
 
-	config   Config
-	kube     kubernetes.Interface
-	nodes    informer.Cache[*corev1.Node]
-	recorder events.EventRecorder
-	clock    clock.WithTicker
-	grants   metrics.Total
+	config     Config
+	nodeClient nodeClient
+	podClient  podClient
+	nodes      informer.Cache[*corev1.Node]
+	recorder   events.EventRecorder
+	clock      clock.WithTicker
+	grants     metrics.Total
 
 	firingAlerts func(context.Context, time.Time) ([]string, error) // those that hold reboots back; nil if none does
 	waiting      news.Store[types.UID, string]                      // why each node waits, as recorded last
@@ -67,12 +67,24 @@ type Controller struct {
 	hold           Hold                    // as found out last
 }
 
-// NewController wires a controller to its informers and starts nothing. The informer of
-// Leases must be restricted to the agents' namespace.
-func NewController(config Config, kube kubernetes.Interface, nodes informer.Cache[*corev1.Node], leases informer.Cache[*coordinationv1.Lease], recorder events.EventRecorder, clock clock.WithTicker) (*Controller, error) {
+// nodeClient is what the controller needs of a typed client of Nodes.
+type nodeClient interface {
+	List(ctx context.Context, opts metav1.ListOptions) (*corev1.NodeList, error)
+	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*corev1.Node, error)
+}
+
+// podClient is what the controller needs of a typed client of Pods.
+type podClient interface {
+	List(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error)
+}
+
+// NewController wires a controller to its informers and starts nothing. The client of Pods
+// must be of all namespaces, and the informer of Leases restricted to the agents' namespace.
+func NewController(config Config, nodeClient nodeClient, podClient podClient, nodes informer.Cache[*corev1.Node], leases informer.Cache[*coordinationv1.Lease], recorder events.EventRecorder, clock clock.WithTicker) (*Controller, error) {
 	c := &Controller{
 		config:         config,
-		kube:           kube,
+		nodeClient:     nodeClient,
+		podClient:      podClient,
 		nodes:          nodes,
 		recorder:       recorder,
 		clock:          clock,
@@ -154,7 +166,7 @@ func (c *Controller) decide(ctx context.Context, o Observed) (Decision, error) {
 // 50 kB.
 func (c *Controller) recheckLive(ctx context.Context) (Observed, error) {
 	pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-		return c.kube.CoreV1().Nodes().List(ctx, options)
+		return c.nodeClient.List(ctx, options)
 	})
 	pages.FullListIfExpired = false // an expired list is retried, page by page
 	var nodes []*corev1.Node
@@ -180,7 +192,7 @@ func (c *Controller) act(ctx context.Context, d Decision) (*corev1.Node, error) 
 	if err != nil {
 		return nil, err
 	}
-	after, err := c.kube.CoreV1().Nodes().Patch(ctx, d.Node.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	after, err := c.nodeClient.Patch(ctx, d.Node.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
 	if response.IsStale(err) {
 		return nil, worker.Requeue(fmt.Errorf("node %s has changed or is gone since the decision: %w", d.Node.Name, err))
 	}

@@ -32,7 +32,7 @@ func TestWaitingIsRecordedOnce(t *testing.T) {
 	kube := fake.NewClientset(node("a", needed), node("b", with(request.Now, "")))
 	factory := kubeinformers.NewSharedInformerFactory(kube, 0)
 	nodes := factory.Core().V1().Nodes()
-	c, err := NewController(Config{MaxUnavailable: intstr.FromInt32(1)}, kube, informer.Of[*corev1.Node](nodes.Informer()), informer.Of[*coordinationv1.Lease](factory.Coordination().V1().Leases().Informer()), recorder, clocktesting.NewFakeClock(noon))
+	c, err := NewController(Config{MaxUnavailable: intstr.FromInt32(1)}, kube.CoreV1().Nodes(), kube.CoreV1().Pods(metav1.NamespaceAll), informer.Of[*corev1.Node](nodes.Informer()), informer.Of[*coordinationv1.Lease](factory.Coordination().V1().Leases().Informer()), recorder, clocktesting.NewFakeClock(noon))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestListsArePaged(t *testing.T) {
 		return true, list, nil
 	})
 	factory := kubeinformers.NewSharedInformerFactory(kube, 0)
-	c, err := NewController(Config{MaxUnavailable: intstr.FromInt32(1)}, kube, informer.Of[*corev1.Node](factory.Core().V1().Nodes().Informer()), informer.Of[*coordinationv1.Lease](factory.Coordination().V1().Leases().Informer()), &events.FakeRecorder{}, clocktesting.NewFakeClock(noon))
+	c, err := NewController(Config{MaxUnavailable: intstr.FromInt32(1)}, kube.CoreV1().Nodes(), kube.CoreV1().Pods(metav1.NamespaceAll), informer.Of[*corev1.Node](factory.Core().V1().Nodes().Informer()), informer.Of[*coordinationv1.Lease](factory.Coordination().V1().Leases().Informer()), &events.FakeRecorder{}, clocktesting.NewFakeClock(noon))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func TestAgentsAreTracked(t *testing.T) {
 	clock := clocktesting.NewFakeClock(noon)
 	kube := &fake.Clientset{}
 	factory := kubeinformers.NewSharedInformerFactory(kube, 0)
-	c, err := NewController(Config{}, kube, informer.Of[*corev1.Node](factory.Core().V1().Nodes().Informer()), informer.Of[*coordinationv1.Lease](factory.Coordination().V1().Leases().Informer()), &events.FakeRecorder{}, clock)
+	c, err := NewController(Config{}, kube.CoreV1().Nodes(), kube.CoreV1().Pods(metav1.NamespaceAll), informer.Of[*corev1.Node](factory.Core().V1().Nodes().Informer()), informer.Of[*coordinationv1.Lease](factory.Coordination().V1().Leases().Informer()), &events.FakeRecorder{}, clock)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func TestNodesAreTracked(t *testing.T) {
 	clock := clocktesting.NewFakeClock(noon)
 	kube := &fake.Clientset{}
 	factory := kubeinformers.NewSharedInformerFactory(kube, 0)
-	c, err := NewController(Config{}, kube, informer.Of[*corev1.Node](factory.Core().V1().Nodes().Informer()), informer.Of[*coordinationv1.Lease](factory.Coordination().V1().Leases().Informer()), &events.FakeRecorder{}, clock)
+	c, err := NewController(Config{}, kube.CoreV1().Nodes(), kube.CoreV1().Pods(metav1.NamespaceAll), informer.Of[*corev1.Node](factory.Core().V1().Nodes().Informer()), informer.Of[*coordinationv1.Lease](factory.Coordination().V1().Leases().Informer()), &events.FakeRecorder{}, clock)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,13 +10,14 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/client-go/kubernetes"
 
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/manager"
 	"nicoleh.io/k8s-controller/pkg/kit/preflight"
+	"nicoleh.io/k8s-controller/pkg/kit/typed"
 )
 
 // Config is what an operator can choose.
@@ -127,14 +128,17 @@ func (c Config) Validate() error {
 
 // newFor wires a controller to its client and informers.
 func newFor(config Config, d manager.Dependencies) (*Controller, error) {
-	kube, err := kubernetes.NewForConfig(manager.Protobuf(d.Config))
+	kube, err := typed.NewForConfig(manager.Protobuf(d.Config))
 	if err != nil {
 		return nil, err
 	}
 	nodes := preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), Permit: "kubectl apply -f artifacts/rbac-nodereboot.yaml"}
 	leases := preflight.Resource{GroupVersionResource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Namespace: config.AgentNamespace, Permit: "kubectl apply -f artifacts/reboot-agent.yaml"}
-	return NewController(config, kube,
-		informer.NewCache[*corev1.Node](d.Caches, nodes, kube.CoreV1().Nodes(), &corev1.Node{}, d.Resync),
-		informer.NewCache[*coordinationv1.Lease](d.Caches, leases, kube.CoordinationV1().Leases(config.AgentNamespace), &coordinationv1.Lease{}, d.Resync),
+	nodeClient := typed.Clients[corev1.Node, corev1.NodeList](kube, nodes.GroupVersionResource)(metav1.NamespaceNone)
+	podClient := typed.Clients[corev1.Pod, corev1.PodList](kube, corev1.SchemeGroupVersion.WithResource("pods"))(metav1.NamespaceAll)
+	leaseClient := typed.Clients[coordinationv1.Lease, coordinationv1.LeaseList](kube, leases.GroupVersionResource)(config.AgentNamespace)
+	return NewController(config, nodeClient, podClient,
+		informer.NewCache[*corev1.Node](d.Caches, nodes, nodeClient, &corev1.Node{}, d.Resync),
+		informer.NewCache[*coordinationv1.Lease](d.Caches, leases, leaseClient, &coordinationv1.Lease{}, d.Resync),
 		d.Recorder, d.Clock)
 }

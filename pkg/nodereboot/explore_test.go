@@ -162,7 +162,7 @@ func newExplored(d manager.Dependencies) (explore.Instance, error) {
 	leases := preflight.Resource{GroupVersionResource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Namespace: exploredNamespace}
 	t := tracked{leases: informer.NewCache[*coordinationv1.Lease](d.Caches, leases, kube.CoordinationV1().Leases(exploredNamespace), &coordinationv1.Lease{}, 0)}
 	config := Config{MaxUnavailable: intstr.FromInt32(1), AgentNamespace: exploredNamespace}
-	t.Controller, err = NewController(config, kube, informer.NewCache[*corev1.Node](d.Caches, nodes, kube.CoreV1().Nodes(), &corev1.Node{}, 0), t.leases, d.Recorder, d.Clock)
+	t.Controller, err = NewController(config, kube.CoreV1().Nodes(), kube.CoreV1().Pods(metav1.NamespaceAll), informer.NewCache[*corev1.Node](d.Caches, nodes, kube.CoreV1().Nodes(), &corev1.Node{}, 0), t.leases, d.Recorder, d.Clock)
 	if err != nil {
 		return explore.Instance{}, err
 	}

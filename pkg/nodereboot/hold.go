@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/pager"
 )
 
@@ -63,11 +62,11 @@ func prometheusAlerts(url, names string) (func(context.Context, time.Time) ([]st
 
 // blockingPods returns one running Pod of each node that one of the selectors selects, as
 // namespace/name.
-func blockingPods(ctx context.Context, kube kubernetes.Interface, selectors []string) (map[string]string, error) {
+func blockingPods(ctx context.Context, client podClient, selectors []string) (map[string]string, error) {
 	found := map[string]string{}
 	for _, selector := range selectors {
 		pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			return kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, options)
+			return client.List(ctx, options)
 		})
 		pages.FullListIfExpired = false
 		err := pages.EachListItem(ctx, metav1.ListOptions{
@@ -102,7 +101,7 @@ func (c *Controller) refreshHold(ctx context.Context) error {
 	}
 	if len(c.config.BlockingPods) > 0 {
 		var err error
-		if hold.Pods, err = blockingPods(ctx, c.kube, c.config.BlockingPods); err != nil {
+		if hold.Pods, err = blockingPods(ctx, c.podClient, c.config.BlockingPods); err != nil {
 			return err
 		}
 	}

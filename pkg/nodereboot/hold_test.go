@@ -48,7 +48,7 @@ func newRig(t *testing.T, args ...string) *rig {
 	r := &rig{kube: fake.NewClientset(node("a", needed), node("b", needed)), clock: clocktesting.NewFakeClock(noon)}
 	factory := kubeinformers.NewSharedInformerFactory(r.kube, 0)
 	nodes := factory.Core().V1().Nodes()
-	c, err := NewController(config, r.kube, informer.Of[*corev1.Node](nodes.Informer()), informer.Of[*coordinationv1.Lease](factory.Coordination().V1().Leases().Informer()), events.NewFakeRecorder(100), r.clock)
+	c, err := NewController(config, r.kube.CoreV1().Nodes(), r.kube.CoreV1().Pods(metav1.NamespaceAll), informer.Of[*corev1.Node](nodes.Informer()), informer.Of[*coordinationv1.Lease](factory.Coordination().V1().Leases().Informer()), events.NewFakeRecorder(100), r.clock)
 	if err != nil {
 		t.Fatal(err)
 	}

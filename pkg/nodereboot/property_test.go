@@ -12,6 +12,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -81,7 +82,7 @@ func (w *world) newCandidate() *candidate {
 	kube := &fake.Clientset{}
 	factory := kubeinformers.NewSharedInformerFactory(kube, 0)
 	nodes := factory.Core().V1().Nodes()
-	controller, err := NewController(Config{MaxUnavailable: w.most}, kube, informer.Of[*corev1.Node](nodes.Informer()), informer.Of[*coordinationv1.Lease](factory.Coordination().V1().Leases().Informer()), &events.FakeRecorder{}, clocktesting.NewFakeClock(noon))
+	controller, err := NewController(Config{MaxUnavailable: w.most}, kube.CoreV1().Nodes(), kube.CoreV1().Pods(metav1.NamespaceAll), informer.Of[*corev1.Node](nodes.Informer()), informer.Of[*coordinationv1.Lease](factory.Coordination().V1().Leases().Informer()), &events.FakeRecorder{}, clocktesting.NewFakeClock(noon))
 	if err != nil {
 		w.t.Fatal(err)
 	}
