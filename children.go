@@ -3,10 +3,10 @@ package main
 import (
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -15,14 +15,15 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/children"
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/preflight"
+	"nicoleh.io/k8s-controller/pkg/kit/typed"
 )
 
 // childKinds returns the kinds of objects that an Icecream owns. For other kinds, change
 // these rows, the permissions in the chart, and the rules in package icecream; nothing else
 // of the controller names a kind of child.
-func childKinds(kube kubernetes.Interface) map[schema.GroupVersionResource]childKind {
+func childKinds(kube *typed.Set) map[schema.GroupVersionResource]childKind {
 	return map[schema.GroupVersionResource]childKind{
-		icecream.Deployments: kindOf(kube.AppsV1().Deployments, icecream.DeploymentName),
+		icecream.Deployments: kindOf(typed.Clients[appsv1.Deployment, appsv1.DeploymentList](kube, icecream.Deployments), icecream.DeploymentName),
 	}
 }
 
@@ -39,7 +40,7 @@ type childKind struct {
 	cache informer.Cache[*informer.Packed]
 }
 
-// childClient is what the typed clients of client-go have in common.
+// childClient is what typed clients have in common.
 type childClient[T any, L runtime.Object] interface {
 	apply.Client[T]
 	informer.Client[L]

@@ -30,7 +30,6 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/apply"
 	"nicoleh.io/k8s-controller/pkg/kit/children"
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
-	"nicoleh.io/k8s-controller/pkg/kit/metrics"
 	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
 )
 
@@ -52,18 +51,14 @@ func TestChildrenOfAnyKind(t *testing.T) {
 		})
 		icecreams, builtin := externalversions.NewSharedInformerFactory(client, 0), kubeinformers.NewSharedInformerFactory(kube, 0)
 		nameFor := func(ice *v1alpha1.Icecream) string { return ice.Name + "-db" }
-		c, err := newController(&Controller{
-			config:    usual,
-			client:    client,
-			clock:     clock.RealClock{},
-			metrics:   metrics.For("icecream"),
-			icecreams: informer.Of[*v1alpha1.Icecream](icecreams.Samplecontroller().V1alpha1().Icecreams().Informer()),
-			pods:      informer.Of[*podproblem.Pod](builtin.Core().V1().Pods().Informer()),
-			children: map[schema.GroupVersionResource]childKind{
+		c, err := NewController(usual, client.SamplecontrollerV1alpha1().Icecreams,
+			informer.Of[*v1alpha1.Icecream](icecreams.Samplecontroller().V1alpha1().Icecreams().Informer()),
+			map[schema.GroupVersionResource]childKind{
 				statefulSets: with(builtin.Apps().V1().StatefulSets().Informer(), kindOf(kube.AppsV1().StatefulSets, nameFor)),
 				services:     with(builtin.Core().V1().Services().Informer(), kindOf(kube.CoreV1().Services, nameFor)),
 			},
-		})
+			informer.Of[*podproblem.Pod](builtin.Core().V1().Pods().Informer()),
+			nil, clock.RealClock{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -35,6 +35,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/fake"
 	externalversions "nicoleh.io/k8s-controller/pkg/generated/informers/externalversions"
+	"nicoleh.io/k8s-controller/pkg/icecream"
 	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/kittest"
@@ -515,9 +516,9 @@ func (c *cluster) run(config Config) (controller *Controller, stop func()) {
 	c.t.Helper()
 	icecreams := externalversions.NewSharedInformerFactory(&c.client, 0)
 	builtin := kubeinformers.NewSharedInformerFactory(&c.kube, 0)
-	controller, err := NewController(config, &c.kube, &c.client,
+	controller, err := NewController(config, c.client.SamplecontrollerV1alpha1().Icecreams,
 		informer.Of[*v1alpha1.Icecream](icecreams.Samplecontroller().V1alpha1().Icecreams().Informer()),
-		map[schema.GroupVersionResource]informer.Cache[*informer.Packed]{deploymentsGVR: informer.Of[*informer.Packed](builtin.Apps().V1().Deployments().Informer())},
+		map[schema.GroupVersionResource]childKind{deploymentsGVR: with(builtin.Apps().V1().Deployments().Informer(), kindOf(c.kube.AppsV1().Deployments, icecream.DeploymentName))},
 		informer.Of[*podproblem.Pod](builtin.Core().V1().Pods().Informer()),
 		c, clock.RealClock{})
 	if err != nil {

@@ -14,18 +14,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned"
-	clientsetscheme "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/scheme"
 	"nicoleh.io/k8s-controller/pkg/icecream"
 	"nicoleh.io/k8s-controller/pkg/kit/children"
 	"nicoleh.io/k8s-controller/pkg/kit/consistency"
+	"nicoleh.io/k8s-controller/pkg/kit/events"
 	"nicoleh.io/k8s-controller/pkg/kit/flags"
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
@@ -37,6 +34,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/response"
 	"nicoleh.io/k8s-controller/pkg/kit/text"
 	"nicoleh.io/k8s-controller/pkg/kit/throttle"
+	"nicoleh.io/k8s-controller/pkg/kit/typed"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
@@ -57,7 +55,7 @@ type Controller struct {
 	*worker.Loop
 
 	config   Config
-	client   versioned.Interface
+	clients  func(namespace string) icecreamClient
 	recorder events.EventRecorder
 	clock    clock.WithTickerAndDelayedExecution
 	metrics  metrics.Controller
@@ -108,7 +106,7 @@ func NewDescriptor() manager.Descriptor {
 	return manager.Descriptor{
 		Name:        "icecream",
 		OnByDefault: true,
-		AddToScheme: clientsetscheme.AddToScheme,
+		AddToScheme: v1alpha1.Install,
 		AddFlags:    func(fs *flag.FlagSet) { addFlags(fs, config) },
 		Validate:    func() error { return config.Validate() },
 		New:         func(d manager.Dependencies) (manager.Controller, error) { return newFor(*config, d) },
@@ -133,24 +131,27 @@ func (c Config) Validate() error {
 
 // newFor wires a controller to its clients and informers.
 func newFor(config Config, d manager.Dependencies) (*Controller, error) {
-	custom, err := lenient.RESTClientFor(d.Config, schema.GroupVersion(v1alpha1.GroupVersion), clientsetscheme.Codecs)
+	custom, err := lenient.NewForConfig(d.Config, v1alpha1.Install)
 	if err != nil {
 		return nil, err
 	}
-	client := versioned.New(custom)
-	kube, err := kubernetes.NewForConfig(manager.Protobuf(d.Config))
+	kube, err := typed.NewForConfig(manager.Protobuf(d.Config))
 	if err != nil {
 		return nil, err
 	}
 	const permit = "kubectl apply -f artifacts/rbac-icecream.yaml, or -namespace for a single one"
 	define := "kubectl apply -f artifacts/examples/crd-icecream.yaml"
-	icecreams := informer.NewCache[*v1alpha1.Icecream](d.Caches, preflight.Resource{GroupVersionResource: v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version), Namespace: d.Namespace, Define: define, Permit: permit}, client.SamplecontrollerV1alpha1().Icecreams(d.Namespace), &v1alpha1.Icecream{}, d.Resync)
-	children := map[schema.GroupVersionResource]informer.Cache[*informer.Packed]{}
-	for resource, kind := range childKinds(kube) {
-		children[resource] = kind.newCache(d.Caches, preflight.Resource{GroupVersionResource: resource, Namespace: d.Namespace, Permit: permit}, d.Resync)
+	resource := icecreamResource.WithVersion(v1alpha1.GroupVersion.Version)
+	clients := typed.Clients[v1alpha1.Icecream, v1alpha1.IcecreamList](custom, resource)
+	icecreams := informer.NewCache[*v1alpha1.Icecream](d.Caches, preflight.Resource{GroupVersionResource: resource, Namespace: d.Namespace, Define: define, Permit: permit}, clients(d.Namespace), &v1alpha1.Icecream{}, d.Resync)
+	children := childKinds(kube)
+	for resource, kind := range children {
+		kind.cache = kind.newCache(d.Caches, preflight.Resource{GroupVersionResource: resource, Namespace: d.Namespace, Permit: permit}, d.Resync)
+		children[resource] = kind
 	}
-	pods := informer.NewCache[*podproblem.Pod](d.Caches, preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), Namespace: d.Namespace, Selector: icecream.LabelIcecream, Permit: permit}, kube.CoreV1().Pods(d.Namespace), &corev1.Pod{}, d.Resync)
-	c, err := NewController(config, kube, client, icecreams, children, pods, d.Recorder, d.Clock)
+	podResource := corev1.SchemeGroupVersion.WithResource("pods")
+	pods := informer.NewCache[*podproblem.Pod](d.Caches, preflight.Resource{GroupVersionResource: podResource, Namespace: d.Namespace, Selector: icecream.LabelIcecream, Permit: permit}, typed.Clients[corev1.Pod, corev1.PodList](kube, podResource)(d.Namespace), &corev1.Pod{}, d.Resync)
+	c, err := NewController(config, clients, icecreams, children, pods, d.Recorder, d.Clock)
 	if err != nil {
 		return nil, err
 	}
@@ -158,43 +159,38 @@ func newFor(config Config, d manager.Dependencies) (*Controller, error) {
 	return c, nil
 }
 
-// NewController wires a controller to its caches and starts nothing. There has to be one for
-// each kind of child. That of Pods has to be restricted to those with
+// icecreamClient is what the controller needs of a typed client of Icecreams.
+type icecreamClient interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*v1alpha1.Icecream, error)
+	UpdateStatus(ctx context.Context, ice *v1alpha1.Icecream, opts metav1.UpdateOptions) (*v1alpha1.Icecream, error)
+}
+
+// NewController wires a controller to its clients and caches, and starts nothing. Each kind
+// of child needs its cache, and the cache of Pods has to be restricted to those with
 // icecream.LabelIcecream.
-func NewController(
+func NewController[C icecreamClient](
 	config Config,
-	kube kubernetes.Interface,
-	client versioned.Interface,
+	clients func(namespace string) C,
 	icecreams informer.Cache[*v1alpha1.Icecream],
-	children map[schema.GroupVersionResource]informer.Cache[*informer.Packed],
+	children map[schema.GroupVersionResource]childKind,
 	pods informer.Cache[*podproblem.Pod],
 	recorder events.EventRecorder,
 	clock clock.WithTickerAndDelayedExecution,
 ) (*Controller, error) {
-	kinds := childKinds(kube)
-	for resource, kind := range kinds {
-		kind.cache = children[resource]
-		kinds[resource] = kind
-	}
-	return newController(&Controller{
+	c := &Controller{
 		config:    config,
-		client:    client,
+		clients:   func(namespace string) icecreamClient { return clients(namespace) },
 		recorder:  recorder,
 		clock:     clock,
 		metrics:   metrics.For("icecream"),
 		icecreams: icecreams,
-		children:  kinds,
+		children:  children,
 		pods:      pods,
-	})
-}
-
-// newController sets up the loop and the caches of a controller that has its clients,
-// informers and kinds of children.
-func newController(c *Controller) (*Controller, error) {
-	c.Loop = worker.New("icecream", c.sync, worker.WithClock(c.clock), worker.WithObserver(c.metrics.Sync), worker.WithKeys(c.names))
-	c.writing = throttle.New(c.config.StatusWindow, c.clock, c.AddAfter)
-	seen := map[schema.GroupResource]consistency.Seen{icecreamResource: c.icecreams.GetStore()}
-	for resource, kind := range c.children {
+	}
+	c.Loop = worker.New("icecream", c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync), worker.WithKeys(c.names))
+	c.writing = throttle.New(config.StatusWindow, clock, c.AddAfter)
+	seen := map[schema.GroupResource]consistency.Seen{icecreamResource: icecreams.GetStore()}
+	for resource, kind := range children {
 		seen[resource.GroupResource()] = kind.cache.GetStore()
 	}
 	c.writes = consistency.New(seen)
@@ -395,7 +391,7 @@ func (c *Controller) act(ctx context.Context, known icecream.Assessment, d child
 // A deletion reaches the API server before it reaches anything that belongs to
 // the Icecream, but the caches may show these in another order.
 func (c *Controller) recheckLive(ctx context.Context, cached *v1alpha1.Icecream) error {
-	fresh, err := c.client.SamplecontrollerV1alpha1().Icecreams(cached.Namespace).Get(ctx, cached.Name, metav1.GetOptions{})
+	fresh, err := c.clients(cached.Namespace).Get(ctx, cached.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return worker.Requeue(fmt.Errorf("the Icecream is gone, as the cache will show: %w", err))
@@ -483,7 +479,7 @@ func (c *Controller) mayReport(from, to v1alpha1.IcecreamStatus) func(cache.Obje
 // neither a lost response nor a stale cache can bring back the past.
 func (c *Controller) writeStatus(ctx context.Context, ice *v1alpha1.Icecream, status v1alpha1.IcecreamStatus) (*v1alpha1.Icecream, error) {
 	c.writing.Reported(nameOf(ice))
-	updated, err := c.client.SamplecontrollerV1alpha1().Icecreams(ice.Namespace).UpdateStatus(ctx, newStatus(ice, status), metav1.UpdateOptions{FieldManager: icecream.FieldManager})
+	updated, err := c.clients(ice.Namespace).UpdateStatus(ctx, newStatus(ice, status), metav1.UpdateOptions{FieldManager: icecream.FieldManager})
 	c.metrics.StatusWrite(err)
 	if response.IsStale(err) {
 		return nil, worker.Requeue(err)

@@ -25,7 +25,7 @@ type Writer interface {
 	Delete(ctx context.Context, d Deletion) error
 }
 
-// Client is what the typed clients of client-go have in common.
+// Client is what typed clients have in common.
 type Client[T any] interface {
 	Create(ctx context.Context, obj T, opts metav1.CreateOptions) (T, error)
 	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (T, error)
