@@ -3,10 +3,10 @@ package leader
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,40 +18,30 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
-	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 )
 
 // hanging is a client of which some requests get no answer.
 type hanging struct {
-	coordinationclient.CoordinationV1Interface
+	Leases
 	hangs func(verb string) bool
 }
 
-func (h hanging) Leases(namespace string) coordinationclient.LeaseInterface {
-	return hangingLeases{h.CoordinationV1Interface.Leases(namespace), h.hangs}
-}
-
-type hangingLeases struct {
-	coordinationclient.LeaseInterface
-	hangs func(verb string) bool
-}
-
-func (h hangingLeases) Get(ctx context.Context, name string, o metav1.GetOptions) (*coordinationv1.Lease, error) {
+func (h hanging) Get(ctx context.Context, name string, o metav1.GetOptions) (*coordinationv1.Lease, error) {
 	if h.hangs("get") {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	return h.LeaseInterface.Get(ctx, name, o)
+	return h.Leases.Get(ctx, name, o)
 }
 
-func (h hangingLeases) Update(ctx context.Context, lease *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+func (h hanging) Update(ctx context.Context, lease *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
 	if h.hangs("update") {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	return h.LeaseInterface.Update(ctx, lease, o)
+	return h.Leases.Update(ctx, lease, o)
 }
 
 // A connection can break without anybody being told.
@@ -61,7 +51,9 @@ func TestOneRenewalThatHangsDoesNotEndTheTerm(t *testing.T) {
 		var isBroken atomic.Bool // until it is replaced
 		var reconnects atomic.Int32
 		a := runWith(t, Client{
-			CoordinationV1Interface: hanging{client.CoordinationV1(), func(string) bool { return isBroken.Load() }},
+			Leases: func(namespace string) Leases {
+				return hanging{client.CoordinationV1().Leases(namespace), func(string) bool { return isBroken.Load() }}
+			},
 			Reconnect: func() {
 				reconnects.Add(1)
 				isBroken.Store(false)
@@ -101,14 +93,10 @@ func TestAnErrorIsNoReasonToReconnect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := e.lock.Get(t.Context()); !apierrors.IsNotFound(err) {
-		t.Errorf("Get = %v", err)
-	}
+	e.send(t.Context(), step{do: read}, nil)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := e.lock.ask(ended, func(ctx context.Context) error { return ctx.Err() }); !errors.Is(err, context.Canceled) {
-		t.Errorf("ask = %v", err)
-	}
+	e.send(ended, step{do: read}, nil)
 }
 
 // server is an API server that has one Lease, and notes on which connections it
@@ -172,11 +160,17 @@ func TestAConnectionIsDroppedAfterATimeout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := e.lock.Get(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a request without an answer gives %v", err)
+	ask := func() (logged string) {
+		s, _ := e.next(clock.RealClock{}.Now())
+		e.apply(e.send(t.Context(), s, nil))
+		e.candidate.leases[0].noRead = time.Time{}
+		return e.logged
 	}
-	if _, _, err := e.lock.Get(t.Context()); err != nil {
-		t.Errorf("the next request gives %v", err)
+	if logged := ask(); !strings.Contains(logged, context.DeadlineExceeded.Error()) {
+		t.Errorf("a request without an answer gives %q", logged)
+	}
+	if logged := ask(); logged != "" {
+		t.Errorf("the next request gives %q", logged)
 	}
 	if seen := s.seen(); len(seen) != 2 || seen[0] == seen[1] {
 		t.Errorf("two requests came on the connections %q, want two different ones", seen)

@@ -24,9 +24,7 @@ func fenced(t *testing.T, lease, deadline time.Duration) net.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := e.lock.Create(t.Context(), *record("me")); err != nil {
-		t.Fatal(err)
-	}
+	e.lead(t)
 	config := &rest.Config{}
 	e.Fence(config)
 	connection, err := config.Dial(t.Context(), "tcp", listen(t).Addr().String())

@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
-	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/component-base/config"
 	"k8s.io/utils/ptr"
@@ -38,12 +37,12 @@ func newer() config.LeaderElectionConfiguration {
 }
 
 // runNew starts a candidate that has its own lease and follows the usual one.
-func runNew(t *testing.T, client *fake.Clientset) *candidate {
+func runNew(t *testing.T, client *fake.Clientset) *process {
 	t.Helper()
 	return runNewWith(t, reach(client))
 }
 
-func runNewWith(t *testing.T, client Client) *candidate {
+func runNewWith(t *testing.T, client Client) *process {
 	t.Helper()
 	return runWith(t, client, newer(), func(e *Election) { e.Follow(usual.ResourceName, client) })
 }
@@ -82,7 +81,7 @@ func deleteFormer(t *testing.T, client *fake.Clientset) {
 }
 
 // finish stops a candidate and waits for it to return.
-func (c *candidate) finish(t *testing.T) {
+func (c *process) finish(t *testing.T) {
 	t.Helper()
 	c.stop()
 	c.end()
@@ -92,7 +91,7 @@ func (c *candidate) finish(t *testing.T) {
 }
 
 // requireWaits requires that the candidate does not lead for a minute, nor writes.
-func (c *candidate) requireWaits(t *testing.T) {
+func (c *process) requireWaits(t *testing.T) {
 	t.Helper()
 	kittest.Pass(time.Minute)
 	if isDone(c.leads) {
@@ -104,7 +103,7 @@ func (c *candidate) requireWaits(t *testing.T) {
 }
 
 // requireLeadsWithin requires that the candidate leads after so long at most.
-func (c *candidate) requireLeadsWithin(t *testing.T, most time.Duration) {
+func (c *process) requireLeadsWithin(t *testing.T, most time.Duration) {
 	t.Helper()
 	start := time.Now()
 	<-c.leads
@@ -123,7 +122,7 @@ func TestWithoutAFormerLeaseThereIsOne(t *testing.T) {
 		a.requireLeadsWithin(t, 0)
 		b := runNew(t, client)
 		b.requireWaits(t)
-		requireHolders(t, client, "-", a.lock.Identity())
+		requireHolders(t, client, "-", a.candidate.identity)
 		a.finish(t)
 		b.requireLeadsWithin(t, 0)
 		b.finish(t)
@@ -142,7 +141,7 @@ func TestOldAndNewExcludeEachOther(t *testing.T) {
 		first.requireWaits(t)
 		old.finish(t)
 		first.requireLeadsWithin(t, 0)
-		requireHolders(t, client, first.lock.Identity(), first.lock.Identity())
+		requireHolders(t, client, first.candidate.identity, first.candidate.identity)
 
 		second := runNew(t, client)
 		second.requireWaits(t)
@@ -153,7 +152,7 @@ func TestOldAndNewExcludeEachOther(t *testing.T) {
 		old.requireWaits(t)
 		second.finish(t)
 		old.requireLeadsWithin(t, 0)
-		requireHolders(t, client, old.lock.Identity(), "")
+		requireHolders(t, client, old.candidate.identity, "")
 		old.finish(t)
 	})
 }
@@ -189,7 +188,7 @@ func TestDeletingTheFormerLeaseEndsIt(t *testing.T) {
 			t.Errorf("it may still write: %v", err)
 		}
 		standby.requireLeadsWithin(t, 25*time.Second)
-		requireHolders(t, client, "-", standby.lock.Identity())
+		requireHolders(t, client, "-", standby.candidate.identity)
 		again := runNew(t, client)
 		again.requireWaits(t)
 		standby.finish(t)
@@ -242,7 +241,7 @@ func TestOneLeaseIsNotEnough(t *testing.T) {
 				})
 				a := runNew(t, client)
 				a.requireWaits(t)
-				if got := holders(t, client)[0]; got != a.lock.Identity() {
+				if got := holders(t, client)[0]; got != a.candidate.identity {
 					t.Fatalf("the former lease is held by %q: the test shows nothing", got)
 				}
 				broken.Store(false)
@@ -263,14 +262,14 @@ func TestOldAndNewInAnyOrder(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 0))
 			client := fake.NewClientset(lease("", 1)) // an old version has run here
 			detectConflicts(client)
-			type process struct {
-				*candidate
+			type connected struct {
+				*process
 				isCut *atomic.Bool
 			}
-			var running []process
+			var running []connected
 			terms := 0
 			for range 40 {
-				running = slices.DeleteFunc(running, func(c process) bool {
+				running = slices.DeleteFunc(running, func(c connected) bool {
 					select {
 					case err := <-c.ended:
 						if !errors.Is(err, ErrLost) {
@@ -284,11 +283,11 @@ func TestOldAndNewInAnyOrder(t *testing.T) {
 				switch action := random.IntN(5); {
 				case action <= 1 && len(running) < 4:
 					isCut := new(atomic.Bool)
-					connection := Client{CoordinationV1Interface: flaky{client.CoordinationV1(), isCut}}
+					connection := Client{Leases: func(namespace string) Leases { return flaky{client.CoordinationV1().Leases(namespace), isCut} }}
 					if action == 0 {
-						running = append(running, process{runWith(t, connection, usual), isCut})
+						running = append(running, connected{runWith(t, connection, usual), isCut})
 					} else {
-						running = append(running, process{runNewWith(t, connection), isCut})
+						running = append(running, connected{runNewWith(t, connection), isCut})
 					}
 				case action == 2 && len(running) > 0:
 					i := random.IntN(len(running))
@@ -352,56 +351,53 @@ func detectConflicts(client *fake.Clientset) {
 
 // flaky is a connection to the API server that a test can cut.
 type flaky struct {
-	coordinationclient.CoordinationV1Interface
-	isCut *atomic.Bool
-}
-
-func (f flaky) Leases(namespace string) coordinationclient.LeaseInterface {
-	return flakyLeases{f.CoordinationV1Interface.Leases(namespace), f.isCut}
-}
-
-type flakyLeases struct {
-	coordinationclient.LeaseInterface
+	Leases
 	isCut *atomic.Bool
 }
 
 var errCut = errors.New("connection refused")
 
-func (f flakyLeases) Get(ctx context.Context, name string, o metav1.GetOptions) (*coordinationv1.Lease, error) {
+func (f flaky) Get(ctx context.Context, name string, o metav1.GetOptions) (*coordinationv1.Lease, error) {
 	if f.isCut.Load() {
 		return nil, errCut
 	}
-	return f.LeaseInterface.Get(ctx, name, o)
+	return f.Leases.Get(ctx, name, o)
 }
 
-func (f flakyLeases) Create(ctx context.Context, lease *coordinationv1.Lease, o metav1.CreateOptions) (*coordinationv1.Lease, error) {
+func (f flaky) Create(ctx context.Context, lease *coordinationv1.Lease, o metav1.CreateOptions) (*coordinationv1.Lease, error) {
 	if f.isCut.Load() {
 		return nil, errCut
 	}
-	return f.LeaseInterface.Create(ctx, lease, o)
+	return f.Leases.Create(ctx, lease, o)
 }
 
-func (f flakyLeases) Update(ctx context.Context, lease *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+func (f flaky) Update(ctx context.Context, lease *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
 	if f.isCut.Load() {
 		return nil, errCut
 	}
-	return f.LeaseInterface.Update(ctx, lease, o)
+	return f.Leases.Update(ctx, lease, o)
 }
 
-func (f flakyLeases) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+func (f flaky) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	if f.isCut.Load() {
 		return nil, errCut
 	}
-	return f.LeaseInterface.Watch(ctx, o)
+	return f.Leases.Watch(ctx, o)
 }
 
 // A watch may show late that the former lease was deleted before this process led.
 func TestFormerLeaseThatWasDeletedBeforeTheTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
+		former := watch.NewFake()
+		client.PrependWatchReactor("leases", func(action clienttesting.Action) (bool, watch.Interface, error) {
+			name, _ := action.(clienttesting.WatchAction).GetWatchRestrictions().Fields.RequiresExactMatch(metav1.ObjectNameField)
+			return name == usual.ResourceName, former, nil
+		})
 		a := runNew(t, client)
 		<-a.leads
-		a.verify(t.Context(), usual.ResourceName)
+		former.Delete(lease("its-predecessor", 15))
+		synctest.Wait()
 		a.requireLeadsWithin(t, 0)
 		a.finish(t)
 	})

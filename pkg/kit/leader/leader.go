@@ -1,11 +1,13 @@
 // Package leader elects one of several processes to do the work, and blocks the writes of
 // one that may no longer lead.
 //
-// The election is client-go's (KEP-589, k8s.io/client-go/tools/leaderelection). This
-// package adds the following:
+// The protocol is that of client-go (KEP-589, k8s.io/client-go/tools/leaderelection), so
+// processes that use either can take part in one election. It is written anew here for
+// the following:
 //
 //   - A leader that is stopping releases the lease after its work has returned, not
-//     before. Candidates notice that at once, because they watch the lease.
+//     before. Candidates notice that at once, because they watch the lease. They send no
+//     requests meanwhile.
 //   - A leader that has lost the lease, or cannot be sure of it any longer, learns that at
 //     once, and must end its process. It watches its lease, and has also lost it when
 //     someone has deleted it.
@@ -14,7 +16,9 @@
 //     without asking, so the fence also works after a process was stopped and continued,
 //     or a machine was asleep.
 //
-// README.md has a diagram of these states. What the fence cannot do:
+// What a process does is decided by a plain value without a clock or a client, candidate,
+// and explore_test.go looks at every order in which things can happen to two or three of
+// them. README.md has a diagram of the states. What the fence cannot do:
 //
 //   - It cannot recall what has been sent. Bytes in the kernel's buffer are dropped at
 //     about the time when the lease ends, where the system supports that (Linux:
@@ -37,9 +41,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -51,14 +54,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
-	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
-	"k8s.io/client-go/util/connrotation"
-	"k8s.io/client-go/util/retry"
 	"k8s.io/component-base/config"
 	"k8s.io/component-base/config/validation"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -68,52 +67,26 @@ import (
 // may still be running, so the process has to end.
 var ErrLost = errors.New("leadership lost")
 
-// errFenced is the error of a write outside of this process's term.
-var errFenced = errors.New("not sent: this process does not lead, or cannot be sure that it still does")
-
-// Client is a client for the lease.
-type Client struct {
-	coordinationclient.CoordinationV1Interface
-	// Reconnect closes the connections to the API server, so that the next request
-	// opens a new one. It may be nil.
-	Reconnect func()
-}
-
-// NewClient returns a client that shares neither connections nor rate limits with others,
-// so that other requests cannot delay a renewal.
-func NewClient(config *rest.Config) (Client, error) {
-	config = rest.AddUserAgent(Separate(config), "leader-election")
-	dialer := connrotation.NewDialer(config.Dial)
-	config.Dial = dialer.DialContext
-	client, err := coordinationclient.NewForConfig(config)
-	return Client{client, dialer.CloseAll}, err
-}
-
-// Separate returns a config for clients that share neither connections nor rate limits
-// with others, and have no rate limit but the API server's. (In client-go, all clients
-// that connect in the same way share a single connection.)
-func Separate(config *rest.Config) *rest.Config {
-	config = rest.CopyConfig(config)
-	config.QPS, config.RateLimiter = -1, nil
-	config.Dial = dialOf(config)
-	return config
-}
-
-// dialOf returns the function with which clients of the config connect.
-func dialOf(config *rest.Config) connrotation.DialFunc {
-	if config.Dial != nil {
-		return config.Dial
-	}
-	return (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext // as client-go's
-}
-
 // Election is one process's part in an election. It runs once.
 type Election struct {
-	config config.LeaderElectionConfiguration
-	former *succession // nil if earlier versions had the same lease
-	leases coordinationclient.LeaseInterface
-	lock   *lock
-	clock  clock.Clock
+	config    config.LeaderElectionConfiguration
+	leases    []access // in the order of the candidate's
+	reconnect func()
+	clock     clock.Clock
+	logger    klog.Logger
+	logged    string // the error that was logged last
+	seen      string // the leader that was logged last
+
+	mu        sync.Mutex
+	candidate candidate
+	doubtful  time.Time // when the last write ended without a response
+}
+
+// access is how a Lease is read and written.
+type access struct {
+	Leases
+	name   string
+	object *coordinationv1.Lease // that the candidate's record is of
 }
 
 // New wires a candidate and starts nothing. The client must not be fenced.
@@ -125,46 +98,51 @@ func New(config config.LeaderElectionConfiguration, client Client, clock clock.C
 	if err != nil {
 		return nil, err
 	}
-	lease, err := resourcelock.New(config.ResourceLock, config.ResourceNamespace, config.ResourceName, nil, client,
-		resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())})
-	if err != nil {
-		return nil, err
-	}
-	e := &Election{
-		config: config,
-		leases: client.Leases(config.ResourceNamespace),
-		clock:  clock,
-		lock: &lock{
-			Interface: lease,
-			valid:     config.RenewDeadline.Duration,
-			timeout:   config.RenewDeadline.Duration / 2,
-			reconnect: client.Reconnect,
-			clock:     clock,
-			lost:      make(chan struct{}),
-		},
-	}
-	_, err = e.elector(func() {}, func(string) {})
-	return e, err
+	setStatus(config.ResourceName, false)
+	return &Election{
+		config:    config,
+		leases:    []access{{Leases: client.Leases(config.ResourceNamespace), name: config.ResourceName}},
+		reconnect: client.Reconnect,
+		clock:     clock,
+		candidate: newCandidate(host+"_"+string(uuid.NewUUID()), config.RenewDeadline.Duration, config.RetryPeriod.Duration),
+	}, nil
 }
+
+// Follow makes the election respect another lease in the same namespace: the one that
+// earlier versions of the program are elected by. As long as that lease exists, a
+// process leads only while it holds both, so that an old process and a new one never
+// lead at the same time, whichever of them is started first. The former lease is never
+// created; once somebody has deleted it, it no longer counts. Call Follow before Run.
+func (e *Election) Follow(name string, client Client) {
+	e.leases = slices.Insert(e.leases, 0, access{Leases: client.Leases(e.config.ResourceNamespace), name: name})
+	e.candidate.follow()
+}
+
+// jitterFactor is by how much a candidate's pause may be longer than the retry period, so
+// that several do not go on in step. A leader that renews its lease is alone.
+const jitterFactor = 1.2
 
 // minMargin is the minimum time between the moment when a leader stops writing and the
 // moment when another may begin. The leader's last requests have to arrive, or to be
 // dropped, within it.
 const minMargin = time.Second
 
-// validate returns an error of one line if the durations are not safe together. client-go
-// rounds the lease's duration down to whole seconds when it writes the Lease, and
-// candidates use what is written.
+// validate returns an error of one line if the durations are not safe together. A Lease
+// holds whole seconds, and candidates use what is written there.
 func validate(config config.LeaderElectionConfiguration) error {
 	if err := validation.ValidateLeaderElectionConfiguration(&config, nil).ToAggregate(); err != nil {
 		return err
 	}
-	lease, deadline := config.LeaseDuration.Duration, config.RenewDeadline.Duration
+	lease, deadline, retry := config.LeaseDuration.Duration, config.RenewDeadline.Duration, config.RetryPeriod.Duration
 	switch {
+	case config.ResourceLock != "leases":
+		return fmt.Errorf("resourceLock is %q, but has to be leases", config.ResourceLock)
 	case lease%time.Second != 0:
 		return fmt.Errorf("leaseDuration is %s, but has to be whole seconds: a Lease does not hold fractions, so another process would take over early", lease)
 	case lease-deadline < minMargin:
 		return fmt.Errorf("leaseDuration is %s and renewDeadline is %s, but has to be at least %s less: what the leader has sent last needs time to arrive", lease, deadline, minMargin)
+	case float64(deadline) <= jitterFactor*float64(retry):
+		return fmt.Errorf("renewDeadline is %s, but has to be more than %g times the retryPeriod, %s", deadline, jitterFactor, retry)
 	}
 	return nil
 }
@@ -173,365 +151,239 @@ func validate(config config.LeaderElectionConfiguration) error {
 // After work has returned, Run releases the lease, unless a write has just ended without a
 // response, and returns the error of work. It returns nil if ctx ends before the process
 // leads. If the lease is lost, Run returns ErrLost without waiting for work.
-func (e *Election) Run(ctx context.Context, work func(context.Context) error) error {
-	logger := klog.FromContext(ctx).WithValues("lease", e.lock.Describe())
-	e.lock.logger = logger
+func (e *Election) Run(ctx context.Context, work func(context.Context) error) (err error) {
+	e.logger = klog.FromContext(ctx).WithValues("lease", e.describe(len(e.leases)-1))
 	// The lease is kept while the work is finishing.
-	term, resign := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), logr.Discard()))
-	defer resign()
-	elected, over := make(chan struct{}), make(chan error, 1)
-	go func() { over <- e.campaign(term, sync.OnceFunc(func() { close(elected) })) }()
-
-	select {
-	case err := <-over:
-		return err
-	case <-ctx.Done():
-		resign()
-		<-over
-		e.release(ctx)
-		return nil
-	case <-elected:
-		logger.Info("Leading")
+	keeping, cancel := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), logr.Discard()))
+	defer cancel()
+	defer setStatus(e.config.ResourceName, false)
+	events := make(chan event)
+	for i := range e.leases {
+		go e.watch(keeping, i, events)
 	}
 
-	done := make(chan error, 1)
-	go func() { done <- work(ctx) }()
-	select {
-	case err := <-done:
-		resign()
-		<-over
-		e.release(ctx)
-		return err
-	case <-e.lock.lost:
-		return fmt.Errorf("%w: %s", ErrLost, e.lock.how())
-	case <-e.overdue(term):
-		return fmt.Errorf("%w: lease %s could not be renewed for %s", ErrLost, e.lock.Describe(), e.config.RenewDeadline.Duration)
-	}
-}
-
-// overdue returns a channel that is closed when the lease has not been renewed for too
-// long. In a process that was stopped for that long, that happens as soon as it continues.
-func (e *Election) overdue(ctx context.Context) <-chan struct{} {
-	overdue := make(chan struct{})
-	go func() {
-		for {
-			left := e.lock.validFor()
-			if left <= 0 {
-				close(overdue)
-				return
+	stopped := ctx.Done()
+	var returned chan error      // by work, once it has begun
+	var tooLate <-chan time.Time // to release the lease, once work has returned
+	for {
+		now := e.clock.Now()
+		s, phase := e.next(now)
+		switch s.do {
+		case lose:
+			return e.lostError()
+		case end:
+			if e.candidate.released {
+				e.logger.Info("Released the lease")
 			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-e.clock.After(left):
-			}
+			return err
+		case waitUntil:
+		case read, create, update, release:
+			lease := e.write(s)
+			go func() { report(keeping, events, e.send(keeping, s, lease)) }()
 		}
-	}()
-	return overdue
-}
+		if phase == leading && returned == nil {
+			e.logger.Info("Leading")
+			setStatus(e.config.ResourceName, true)
+			returned = make(chan error, 1)
+			go func() { returned <- work(ctx) }()
+		}
+		if phase == ending && tooLate == nil {
+			tooLate = e.clock.After(e.config.RetryPeriod.Duration)
+		}
+		var wake <-chan time.Time
+		if !s.until.IsZero() {
+			wake = e.clock.After(s.until.Sub(now))
+		}
 
-// campaign tries to lead, and leads, until ctx ends or the lease is lost.
-func (e *Election) campaign(ctx context.Context, elected func()) error {
-	watching, stopWatching := context.WithCancel(ctx)
-	defer stopWatching()
-	for _, name := range e.leaseNames() {
-		go e.watch(watching, name)
-	}
-
-	for ctx.Err() == nil && !e.lock.hasLed() {
-		elector, err := e.elector(
-			elected,
-			func(leader string) {
-				if leader != "" && leader != e.lock.Identity() {
-					e.lock.logger.Info("Ready to lead when the leader ends", "leader", leader)
-				}
-			})
-		if err != nil {
+		select {
+		case happened := <-events:
+			e.apply(happened)
+		case <-wake:
+		case <-stopped:
+			stopped = nil
+			e.apply(func(time.Time, time.Duration) { e.candidate.stop() })
+		case err = <-returned:
+			mayRelease := !e.inDoubt()
+			if !mayRelease {
+				e.logger.Info("The last writes may still be carried out: the lease has to expire")
+			}
+			e.apply(func(time.Time, time.Duration) { e.candidate.finish(mayRelease) })
+		case <-tooLate:
+			e.logger.Info("Could not release the lease: it has to expire", "err", "no response in time")
 			return err
 		}
-		attempt, giveUp := context.WithCancel(ctx)
-		e.lock.attempt(giveUp)
-		elector.Run(attempt)
-		giveUp()
 	}
-	return nil
 }
 
-// elector returns client-go's elector, which leads at most once.
-func (e *Election) elector(elected func(), sees func(leader string)) (*leaderelection.LeaderElector, error) {
-	return leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Name:          e.config.ResourceName,
-		Lock:          e.lock,
-		LeaseDuration: e.config.LeaseDuration.Duration,
-		RenewDeadline: e.config.RenewDeadline.Duration,
-		RetryPeriod:   e.config.RetryPeriod.Duration,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(context.Context) { elected() },
-			OnStoppedLeading: func() {},
-			OnNewLeader:      sees,
-		},
-	})
+// event is something that has happened. It is called with the time, and with how long to
+// wait after a failure.
+type event func(now time.Time, pause time.Duration)
+
+// report reports an event to Run.
+func report(ctx context.Context, events chan<- event, happened event) {
+	select {
+	case events <- happened:
+	case <-ctx.Done():
+	}
 }
 
-// watch makes the campaign try again as soon as the lease is released, and a leader stop
-// as soon as it is deleted or taken. Without the watch, that would take up to 2.2 retry
-// periods.
-func (e *Election) watch(ctx context.Context, name string) {
+// apply lets the candidate know what has happened.
+func (e *Election) apply(happened event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	pause := e.config.RetryPeriod.Duration
+	if e.candidate.phase != leading {
+		pause = wait.Jitter(pause, jitterFactor)
+	}
+	happened(e.clock.Now(), pause)
+	if leader := e.candidate.waitsFor(); e.candidate.phase == standby && leader != "" && leader != e.seen {
+		e.seen = leader
+		e.logger.Info("Ready to lead when the leader ends", "leader", leader)
+	}
+}
+
+// next returns the candidate's next step, and how far it is.
+func (e *Election) next(now time.Time) (step, phase) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.candidate.next(now)
+	return s, e.candidate.phase
+}
+
+// watch reports how a lease changes, so that a candidate tries to get it as soon as it is
+// released, and a leader stops as soon as it is deleted or taken.
+func (e *Election) watch(ctx context.Context, index int, events chan<- event) {
+	leases, name := e.leases[index].Leases, e.leases[index].name
 	only := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
 	wait.JitterUntilWithContext(ctx, func(ctx context.Context) {
-		changes, err := e.leases.Watch(ctx, only)
+		changes, err := leases.Watch(ctx, only)
 		if err != nil {
-			return // The elector still notices, though later.
+			return // The candidate reads the lease meanwhile.
 		}
 		defer context.AfterFunc(ctx, changes.Stop)()
+		report(ctx, events, func(now time.Time, pause time.Duration) { e.candidate.watches(index, true, now, pause) })
 		for change := range changes.ResultChan() {
 			lease, ok := change.Object.(*coordinationv1.Lease)
-			if !ok {
+			if !ok || lease.Name != name { // client-go's fake ignores the selector
 				continue
 			}
-			holder := ptr.Deref(lease.Spec.HolderIdentity, "")
-			switch {
-			case e.lock.isHeld():
-				if change.Type == watch.Deleted || holder != e.lock.Identity() {
-					e.verify(ctx, name)
-				}
-			case holder == "":
-				e.lock.retry()
+			if change.Type == watch.Deleted {
+				lease = nil
 			}
+			report(ctx, events, func(now time.Time, pause time.Duration) {
+				e.candidate.saw(index, recordOf(lease), now, pause)
+				e.keep(index, lease)
+			})
 		}
-	}, e.config.RetryPeriod.Duration, leaderelection.JitterFactor, true)
+		report(ctx, events, func(now time.Time, pause time.Duration) { e.candidate.watches(index, false, now, pause) })
+	}, e.config.RetryPeriod.Duration, jitterFactor, true)
 }
 
-// verify reads the lease to find out whether this process still holds it. It is needed
-// because a watch that began before the process got the lease may show an older state.
-func (e *Election) verify(ctx context.Context, name string) {
-	var lease *coordinationv1.Lease
-	err := e.lock.ask(ctx, func(ctx context.Context) (err error) {
-		lease, err = e.leases.Get(ctx, name, metav1.GetOptions{})
-		return err
-	})
-	switch lost := e.config.ResourceNamespace + "/" + name; {
-	case apierrors.IsNotFound(err) && e.isOptional(name):
-	case apierrors.IsNotFound(err):
-		e.lock.lose(deleted, lost)
-	case err == nil && ptr.Deref(lease.Spec.HolderIdentity, "") != e.lock.Identity():
-		e.lock.lose(taken, lost)
-	}
-}
-
-// release releases the lease, if this process holds it. If that fails, or if the API server
-// may still carry out a write of this process, the lease expires.
-func (e *Election) release(ctx context.Context) {
-	if !e.lock.drop() {
-		return
-	}
-	if e.lock.inDoubt(e.config.LeaseDuration.Duration) {
-		e.lock.logger.Info("The last writes may still be carried out: the lease has to expire")
-		return
-	}
-	ctx, cancel := context.WithTimeout(klog.NewContext(context.WithoutCancel(ctx), logr.Discard()), e.config.RetryPeriod.Duration)
+// send sends a request, and returns how it has ended. It may take up to half of the time for
+// a renewal. After a timeout, the next request gets a new connection, because the old one
+// may hang.
+func (e *Election) send(ctx context.Context, s step, lease *coordinationv1.Lease) event {
+	limited, cancel := context.WithTimeout(ctx, e.config.RenewDeadline.Duration/2)
 	defer cancel()
-	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		lease, _, err := e.lock.Interface.Get(ctx)
-		if err != nil || lease.HolderIdentity != e.lock.Identity() {
-			return err
-		}
-		lease.HolderIdentity, lease.LeaseDurationSeconds = "", 1
-		return e.lock.Interface.Update(ctx, *lease)
-	})
+	leases, name := e.leases[s.lease].Leases, e.leases[s.lease].name
+	var err error
+	switch s.do {
+	case create:
+		lease, err = leases.Create(limited, lease, metav1.CreateOptions{})
+	case update, release:
+		lease, err = leases.Update(limited, lease, metav1.UpdateOptions{})
+	default:
+		lease, err = leases.Get(limited, name, metav1.GetOptions{})
+	}
+	if err != nil && limited.Err() != nil && ctx.Err() == nil && e.reconnect != nil {
+		e.reconnect()
+	}
 	if err != nil {
-		e.lock.logger.Info("Could not release the lease: it has to expire", "err", err)
-		return
+		lease = nil
 	}
-	e.lock.logger.Info("Released the lease")
-}
-
-// Fence makes the writes of clients with this config fail while this process does not
-// lead. After its term, their connections send nothing at all, so that a request that had
-// passed the first check before the process was stopped gets no further.
-//
-// A request that was sent in time may arrive after the renew deadline, but before the
-// lease ends, which is the difference of the two later: where the system supports it, a
-// connection is closed if something it sent has not arrived for that long. The package
-// comment says what the fence cannot do.
-func (e *Election) Fence(config *rest.Config) {
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return fence{e.lock.isValid, e.lock.doubt, next} })
-	dial := dialOf(config)
-	margin := e.config.LeaseDuration.Duration - e.config.RenewDeadline.Duration
-	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-		connection, err := dial(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		if err := limitDelay(connection, margin); err != nil {
-			return nil, errors.Join(fmt.Errorf("limiting how late a request may arrive: %w", err), connection.Close())
-		}
-		return fencedConnection{connection, e.lock}, nil
+	return func(now time.Time, pause time.Duration) {
+		how := outcomeOf(s.do, err)
+		e.logOutcome(how, err)
+		e.candidate.answered(now, how, recordOf(lease), pause)
+		e.keep(s.lease, lease)
 	}
 }
 
-// Check returns an error if this process should have ended because it no longer leads.
-func (e *Election) Check() error {
-	if e.lock.isHeld() && !e.lock.isValid() {
-		return fmt.Errorf("lease %s is overdue", e.lock.Describe())
-	}
-	return nil
-}
-
-// FenceOf returns a transport that refuses writes while holds returns false. It is the one
-// that [Election.Fence] installs, for tests that have no election.
-func FenceOf(holds func() bool, next http.RoundTripper) http.RoundTripper {
-	return fence{isValid: holds, doubt: func() {}, next: next}
-}
-
-// fence is a transport that refuses writes outside of this process's term.
-type fence struct {
-	isValid func() bool
-	doubt   func() // is called when a write has ended without a response
-	next    http.RoundTripper
-}
-
-// RoundTrip implements http.RoundTripper.
-func (f fence) RoundTrip(request *http.Request) (*http.Response, error) {
-	switch request.Method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions:
-		return f.next.RoundTrip(request)
-	}
-	if !f.isValid() {
-		if request.Body != nil {
-			request.Body.Close() //nolint:errcheck // nothing was read
-		}
-		return nil, errFenced
-	}
-	response, err := f.next.RoundTrip(request)
-	if err != nil {
-		f.doubt()
-	}
-	return response, err
-}
-
-// WrappedRoundTripper implements utilnet.RoundTripperWrapper, with which client-go finds
-// the transport below.
-func (f fence) WrappedRoundTripper() http.RoundTripper { return f.next }
-
-// fencedConnection is a connection that sends nothing after this process's term.
-type fencedConnection struct {
-	net.Conn
-	lock *lock
-}
-
-// Write implements net.Conn.
-func (c fencedConnection) Write(content []byte) (int, error) {
-	if c.lock.hasLed() && !c.lock.isValid() {
-		return 0, errFenced
-	}
-	return c.Conn.Write(content)
-}
-
-// lock is the elector's access to the lease. It knows until when no other process can
-// hold the lease.
-type lock struct {
-	resourcelock.Interface
-	valid     time.Duration // how long a renewal is valid after it was sent
-	timeout   time.Duration // of one request
-	reconnect func()
-	clock     clock.PassiveClock
-	logger    klog.Logger
-
-	mu       sync.Mutex
-	giveUp   context.CancelFunc // ends the elector's current attempt
-	claiming bool               // whether a request for the lease is running
-	held     bool
-	renewed  time.Time // when the last successful request for the lease was sent
-	doubtful time.Time // when the last write ended without a response
-	logged   string    // the error that was logged last
-	lost     chan struct{}
-	cause    string // how the lease was lost
-}
-
-// How a lease can be lost.
-const (
-	taken   = "another process has taken"
-	deleted = "somebody has deleted"
-)
-
-// Get implements resourcelock.Interface.
-func (l *lock) Get(ctx context.Context) (lease *resourcelock.LeaderElectionRecord, raw []byte, err error) {
-	err = l.ask(ctx, func(ctx context.Context) error {
-		lease, raw, err = l.Interface.Get(ctx)
-		return err
-	})
+// outcomeOf returns what the error of a request means.
+func outcomeOf(do action, err error) outcome {
 	switch {
-	case apierrors.IsNotFound(err):
-		l.lose(deleted, l.Describe())
-		return lease, raw, err
-	case err == nil && lease.HolderIdentity != l.Identity():
-		l.lose(taken, l.Describe())
+	case err == nil, do == read && apierrors.IsNotFound(err):
+		return done
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), do != create && apierrors.IsNotFound(err):
+		return refused
+	default:
+		return failed
 	}
-	l.logError(ctx, err)
-	return lease, raw, err
 }
 
-// Create implements resourcelock.Interface.
-func (l *lock) Create(ctx context.Context, lease resourcelock.LeaderElectionRecord) error {
-	return l.claim(ctx, func(ctx context.Context) error { return l.Interface.Create(ctx, lease) })
+// keep keeps a Lease if it is the one that the candidate knows.
+func (e *Election) keep(index int, lease *coordinationv1.Lease) {
+	if recordOf(lease) == e.candidate.leases[index].record {
+		e.leases[index].object = lease
+	}
 }
 
-// Update implements resourcelock.Interface.
-func (l *lock) Update(ctx context.Context, lease resourcelock.LeaderElectionRecord) error {
-	return l.claim(ctx, func(ctx context.Context) error { return l.Interface.Update(ctx, lease) })
+// recordOf returns what a Lease says. It is nil if there is none.
+func recordOf(lease *coordinationv1.Lease) record {
+	if lease == nil {
+		return record{}
+	}
+	return record{
+		exists:   true,
+		version:  lease.ResourceVersion,
+		holder:   ptr.Deref(lease.Spec.HolderIdentity, ""),
+		duration: time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second,
+		renewed:  ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time,
+	}
 }
 
-// claim sends a request that acquires or renews the lease.
-func (l *lock) claim(ctx context.Context, request func(context.Context) error) error {
-	l.mu.Lock()
-	if ctx.Err() != nil || l.isLost() {
-		l.mu.Unlock()
-		return ErrLost
+// write returns the Lease that a step writes; nil if that is none. Its fields are those of
+// client-go, so that processes that use it can take part.
+func (e *Election) write(s step) *coordinationv1.Lease {
+	var lease *coordinationv1.Lease
+	now := metav1.NewMicroTime(s.sent)
+	acquired, transitions := now, int32(0)
+	switch s.do {
+	case create:
+		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: e.config.ResourceNamespace, Name: e.leases[s.lease].name}}
+	case update, release:
+		lease = e.leases[s.lease].object.DeepCopy() // with its UID, so that it is not created again
+		lease.ResourceVersion = s.version
+		transitions = ptr.Deref(lease.Spec.LeaseTransitions, 0)
+		if ptr.Deref(lease.Spec.HolderIdentity, "") == e.candidate.identity {
+			acquired = ptr.Deref(lease.Spec.AcquireTime, now)
+		} else {
+			transitions++
+		}
+	default:
+		return nil
 	}
-	l.claiming = true
-	sent := l.clock.Now()
-	l.mu.Unlock()
-
-	err := l.ask(ctx, request)
-	l.logError(ctx, err)
-
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.claiming = false
-	if err == nil {
-		l.held, l.renewed = true, sent
+	holder, duration := e.candidate.identity, int32(e.config.LeaseDuration.Seconds())
+	if s.do == release {
+		holder, duration = "", 1
 	}
-	return err
+	lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &duration, AcquireTime: &acquired, RenewTime: &now, LeaseTransitions: &transitions}
+	return lease
 }
 
-// ask sends one request, which may take up to half of the time for a renewal. After a
-// timeout, the next request gets a new connection, because the old one may hang.
-func (l *lock) ask(ctx context.Context, request func(context.Context) error) error {
-	limited, cancel := context.WithTimeout(ctx, l.timeout)
-	defer cancel()
-	err := request(limited)
-	if err != nil && limited.Err() != nil && ctx.Err() == nil && l.reconnect != nil {
-		l.reconnect()
+// logOutcome logs why the process cannot get or release the lease, unless the log already
+// says so.
+func (e *Election) logOutcome(how outcome, err error) {
+	switch {
+	case how == refused:
+	case how == done:
+		e.logged = ""
+	case e.candidate.phase == ending:
+		e.logger.Info("Could not release the lease: it has to expire", "err", err)
+	case err.Error() != e.logged:
+		e.logged = err.Error()
+		e.logger.Info("Cannot get the lease; will retry", "err", err, "remedy", remedy(err))
 	}
-	return err
-}
-
-// logError logs why the process cannot get the lease, unless the log already says so.
-func (l *lock) logError(ctx context.Context, err error) {
-	if ctx.Err() != nil || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	text := ""
-	if err != nil {
-		text = err.Error()
-	}
-	if text != "" && text != l.logged {
-		l.logger.Info("Cannot get the lease; will retry", "err", err, "remedy", remedy(err))
-	}
-	l.logged = text
 }
 
 // remedy returns what an operator can do about the error.
@@ -546,98 +398,45 @@ func remedy(err error) string {
 	}
 }
 
-// attempt records how to end the attempt that begins now.
-func (l *lock) attempt(giveUp context.CancelFunc) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.giveUp = giveUp
-}
-
-// retry ends the current attempt, so that another begins, unless it may be succeeding.
-func (l *lock) retry() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.giveUp != nil && !l.claiming && !l.held {
-		l.giveUp()
+// lostError returns how this process has lost the lease.
+func (e *Election) lostError() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if c := e.candidate; c.phase == lost {
+		return fmt.Errorf("%w: %s lease %s", ErrLost, c.lost.how, e.describe(c.lost.lease))
 	}
+	return fmt.Errorf("%w: lease %s could not be renewed for %s", ErrLost, e.describe(len(e.leases)-1), e.config.RenewDeadline.Duration)
 }
 
-// drop records that this process no longer leads, and reports whether it did.
-func (l *lock) drop() (held bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	held, l.held = l.held, false
-	return held
+// describe returns the namespace and the name of a lease.
+func (e *Election) describe(index int) string {
+	return e.config.ResourceNamespace + "/" + e.leases[index].name
 }
 
-// doubt records that a write has ended without a response, so that the API server may still
-// carry it out.
-func (l *lock) doubt() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.doubtful = l.clock.Now()
-}
-
-// inDoubt reports whether a write has ended without a response within that time.
-func (l *lock) inDoubt(period time.Duration) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.clock.Since(l.doubtful) < period
-}
-
-// lose records that this process has lost the lease, if it held it.
-func (l *lock) lose(cause, lease string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.held {
-		l.held, l.cause = false, cause+" lease "+lease
-		close(l.lost)
+// Check returns an error if this process should have ended because it no longer leads.
+func (e *Election) Check() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p := e.candidate.phase; p == lost || p == leading && e.candidate.validFor(e.clock.Now()) <= 0 {
+		return fmt.Errorf("lease %s is overdue", e.describe(len(e.leases)-1))
 	}
+	return nil
 }
 
-// how returns which lease was lost, and how.
-func (l *lock) how() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.cause
-}
+var status = metrics.NewGaugeVec(&metrics.GaugeOpts{
+	Name:           "leader_election_master_status",
+	StabilityLevel: metrics.ALPHA,
+	Help:           "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. 'name' is the string used to identify the lease. Please make sure to group by name.",
+}, []string{"name"})
 
-// isLost reports whether another process was seen to hold the lease, or it was deleted.
-func (l *lock) isLost() bool {
-	select {
-	case <-l.lost:
-		return true
-	default:
-		return false
+var register = sync.OnceFunc(func() { legacyregistry.MustRegister(status) })
+
+// setStatus sets the metric that client-go's election has as well.
+func setStatus(name string, isLeading bool) {
+	register()
+	value := 0.0
+	if isLeading {
+		value = 1
 	}
-}
-
-// hasLed reports whether this process has ever held the lease.
-func (l *lock) hasLed() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return !l.renewed.IsZero()
-}
-
-// isHeld reports whether this process holds the lease, as far as it knows.
-func (l *lock) isHeld() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.held
-}
-
-// isValid reports whether it is certain that no other process holds the lease.
-func (l *lock) isValid() bool { return l.validFor() > 0 }
-
-// validFor returns how long that will remain certain. The wall clock goes on while a
-// machine sleeps, and the monotonic clock cannot be set; the one that has advanced more
-// counts.
-func (l *lock) validFor() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.held {
-		return 0
-	}
-	now := l.clock.Now()
-	return l.valid - max(now.Sub(l.renewed), now.Round(0).Sub(l.renewed.Round(0)))
+	status.WithLabelValues(name).Set(value)
 }

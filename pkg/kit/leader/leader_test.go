@@ -21,7 +21,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/component-base/config"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
@@ -46,11 +45,11 @@ var usual = config.LeaderElectionConfiguration{
 
 // reach is how elections reach the lease.
 func reach(client kubernetes.Interface) Client {
-	return Client{CoordinationV1Interface: client.CoordinationV1()}
+	return Client{Leases: func(namespace string) Leases { return client.CoordinationV1().Leases(namespace) }}
 }
 
-// candidate is an election that runs.
-type candidate struct {
+// process is a candidate that runs.
+type process struct {
 	*Election
 	leads chan struct{} // closed when it begins to work
 	stop  context.CancelFunc
@@ -59,12 +58,12 @@ type candidate struct {
 }
 
 // run starts a candidate whose work, once stopped, takes until end is called.
-func run(t *testing.T, client *fake.Clientset, config config.LeaderElectionConfiguration) *candidate {
+func run(t *testing.T, client *fake.Clientset, config config.LeaderElectionConfiguration) *process {
 	t.Helper()
 	return runWith(t, reach(client), config)
 }
 
-func runWith(t *testing.T, client Client, config config.LeaderElectionConfiguration, prepare ...func(*Election)) *candidate {
+func runWith(t *testing.T, client Client, config config.LeaderElectionConfiguration, prepare ...func(*Election)) *process {
 	t.Helper()
 	e, err := New(config, client, clock.RealClock{})
 	if err != nil {
@@ -76,7 +75,7 @@ func runWith(t *testing.T, client Client, config config.LeaderElectionConfigurat
 	_, ctx := ktesting.NewTestContext(t)
 	ctx, stop := context.WithCancel(ctx)
 	mayEnd, end := context.WithCancel(context.Background())
-	c := &candidate{Election: e, leads: make(chan struct{}), stop: stop, end: end, ended: make(chan error, 1)}
+	c := &process{Election: e, leads: make(chan struct{}), stop: stop, end: end, ended: make(chan error, 1)}
 	go func() {
 		c.ended <- e.Run(ctx, func(ctx context.Context) error {
 			close(c.leads)
@@ -109,10 +108,10 @@ func holder(t *testing.T, client *fake.Clientset) string {
 }
 
 // write sends a request of that method through the fence of the candidate.
-func (c *candidate) write(method string) error { return c.send(method, nil) }
+func (c *process) write(method string) error { return c.send(method, nil) }
 
 // send does the same, and the API server's response is lost if there is a failure.
-func (c *candidate) send(method string, failure error) error {
+func (c *process) send(method string, failure error) error {
 	config := &rest.Config{}
 	c.Fence(config)
 	fence := config.WrapTransport(roundTripper(func(*http.Request) (*http.Response, error) {
@@ -157,7 +156,7 @@ func TestOneLeadsAndHandsOverAtOnce(t *testing.T) {
 
 		a.stop()
 		kittest.Pass(time.Minute)
-		if isDone(b.leads) || holder(t, client) != a.lock.Identity() {
+		if isDone(b.leads) || holder(t, client) != a.candidate.identity {
 			t.Fatal("the lease was given away before the work was done")
 		}
 		if err := a.write(http.MethodPost); err != nil {
@@ -234,7 +233,7 @@ func TestOneThatWasNeverElectedTakesNothing(t *testing.T) {
 		if err := <-b.ended; err != nil {
 			t.Errorf("Run = %v", err)
 		}
-		if holder(t, client) != a.lock.Identity() {
+		if holder(t, client) != a.candidate.identity {
 			t.Error("it took the lease along")
 		}
 		a.stop()
@@ -258,8 +257,17 @@ func TestCrashedLeaderIsReplacedWhenItsLeaseIsOver(t *testing.T) {
 	})
 }
 
-func record(holder string) *resourcelock.LeaderElectionRecord {
-	return &resourcelock.LeaderElectionRecord{HolderIdentity: holder, LeaseDurationSeconds: 15}
+// lead lets an election that does not run get the lease.
+func (e *Election) lead(t *testing.T) {
+	t.Helper()
+	for range 3 {
+		s, phase := e.next(e.clock.Now())
+		if phase == leading {
+			return
+		}
+		e.apply(e.send(t.Context(), s, e.write(s)))
+	}
+	t.Fatal("it does not lead")
 }
 
 // lease is one that somebody has.
@@ -416,7 +424,7 @@ func TestOldWatchEventsDoNotEndATerm(t *testing.T) {
 		news.Add(lease("its-predecessor", 15))
 		news.Modify(lease("", 1))
 		news.Delete(lease("its-predecessor", 15))
-		news.Add(lease(a.lock.Identity(), 15))
+		news.Add(lease(a.candidate.identity, 15))
 		kittest.Pass(time.Minute)
 		select {
 		case err := <-a.ended:
@@ -451,13 +459,11 @@ func TestFenceDependsOnlyOnTheClock(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := &candidate{Election: e}
+			c := &process{Election: e}
 			if err := c.write(http.MethodPut); !errors.Is(err, errFenced) {
 				t.Errorf("before the election: %v", err)
 			}
-			if err := e.lock.Create(t.Context(), *record("me")); err != nil {
-				t.Fatal(err)
-			}
+			e.lead(t)
 			clock.SetTime(now.Add(tt.after))
 			for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 				if err := c.write(method); !errors.Is(err, tt.want) {
@@ -516,9 +522,7 @@ func TestFenceBlocksConnections(t *testing.T) {
 		}
 	}
 	send("a candidate reads; ", nil)
-	if err := e.lock.Create(t.Context(), *record("me")); err != nil {
-		t.Fatal(err)
-	}
+	e.lead(t)
 	send("a leader writes; ", nil)
 	clock.SetTime(clock.Now().Add(10*time.Second - 1))
 	send("until its time is over", nil)
@@ -529,59 +533,6 @@ func TestFenceBlocksConnections(t *testing.T) {
 	}
 	if got, want := <-arrived, "a candidate reads; a leader writes; until its time is over"; got != want {
 		t.Errorf("there arrived %q, want %q", got, want)
-	}
-}
-
-// The lease counts from when it was asked for, not from when the answer came.
-func TestFenceCountsFromTheRequest(t *testing.T) {
-	clock := clocktesting.NewFakeClock(time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC))
-	client := fake.NewClientset()
-	client.PrependReactor("create", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-		clock.SetTime(clock.Now().Add(10 * time.Second))
-		return false, nil, nil
-	})
-	e, err := New(usual, reach(client), clock)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.lock.Create(t.Context(), *record("me")); err != nil {
-		t.Fatal(err)
-	}
-	if err := (&candidate{Election: e}).write(http.MethodPost); !errors.Is(err, errFenced) {
-		t.Errorf("the lease is over, but a write gives %v", err)
-	}
-}
-
-// To try again must not end an attempt that is about to succeed.
-func TestRetryDoesNotInterruptASuccess(t *testing.T) {
-	client := fake.NewClientset()
-	e, err := New(usual, reach(client), clock.RealClock{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	attempt, giveUp := context.WithCancel(t.Context())
-	e.lock.attempt(giveUp)
-	client.PrependReactor("create", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-		e.lock.retry()
-		return false, nil, nil
-	})
-	if err := e.lock.Create(attempt, *record("me")); err != nil {
-		t.Fatal(err)
-	}
-	e.lock.retry()
-	if attempt.Err() != nil {
-		t.Error("the attempt has ended, although it has the lease")
-	}
-
-	waiting, giveUp := context.WithCancel(t.Context())
-	e.lock.drop()
-	e.lock.attempt(giveUp)
-	e.lock.retry()
-	if waiting.Err() == nil {
-		t.Error("an attempt that waits goes on waiting")
-	}
-	if err := e.lock.Update(waiting, *record("me")); err == nil {
-		t.Error("an attempt that has ended still asks for the lease")
 	}
 }
 
@@ -631,7 +582,7 @@ func TestBadConfiguration(t *testing.T) {
 		"retryPeriod":   func(c *config.LeaderElectionConfiguration) { c.RetryPeriod.Duration = 0 },
 		"resourceName":  func(c *config.LeaderElectionConfiguration) { c.ResourceName = "" },
 		"endpoints":     func(c *config.LeaderElectionConfiguration) { c.ResourceLock = "endpoints" },
-		"lock-type":     func(c *config.LeaderElectionConfiguration) { c.ResourceLock = "cake" },
+		"cake":          func(c *config.LeaderElectionConfiguration) { c.ResourceLock = "cake" },
 		// A Lease holds whole seconds: it would say 10 of these.
 		"leaseDuration is 10.9s": func(c *config.LeaderElectionConfiguration) {
 			c.LeaseDuration.Duration, c.RenewDeadline.Duration = 10900*time.Millisecond, 10800*time.Millisecond

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	componentbase "k8s.io/component-base/config"
 	componentbaseoptions "k8s.io/component-base/config/options"
 	logsapi "k8s.io/component-base/logs/api/v1"
@@ -49,7 +48,7 @@ func (m Manager) flagSet(o *options) *flag.FlagSet {
 			LeaseDuration: metav1.Duration{Duration: 15 * time.Second},
 			RenewDeadline: metav1.Duration{Duration: 10 * time.Second},
 			RetryPeriod:   metav1.Duration{Duration: 2 * time.Second},
-			ResourceLock:  resourcelock.LeasesResourceLock,
+			ResourceLock:  "leases",
 			ResourceName:  m.LeaseName,
 		},
 		logging: logsapi.NewLoggingConfiguration(),

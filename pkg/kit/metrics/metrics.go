@@ -1,7 +1,7 @@
 // Package metrics defines the Prometheus metrics that all controllers have.
 //
-// They are in the same registry as those of client-go: work queues, requests to the API
-// server, leader election, the Go runtime, and the process. Every series of a controller
+// They are in the same registry as those of client-go (work queues and requests to the API
+// server), of package leader, of the Go runtime, and of the process. Every series of a controller
 // exists, at zero, from the first call of [For] with its name, so that a rate over it
 // never misses the first event.
 package metrics
@@ -15,7 +15,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
-	_ "k8s.io/component-base/metrics/prometheus/clientgo" // work queues, requests and leader election
+	_ "k8s.io/component-base/metrics/prometheus/clientgo/fifo" // queues of informers
+	_ "k8s.io/component-base/metrics/prometheus/restclient"    // requests
+	_ "k8s.io/component-base/metrics/prometheus/workqueue"
 
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
