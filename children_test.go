@@ -12,9 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
-	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
-	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 	kubeinformers "k8s.io/client-go/informers"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -96,13 +93,13 @@ func TestChildrenOfAnyKind(t *testing.T) {
 
 		// Rules would decide this.
 		ice := newIcecream()
-		owner := metav1ac.OwnerReference().WithAPIVersion(v1alpha1.GroupVersion.String()).WithKind("Icecream").WithName(ice.Name).WithUID(ice.UID).WithController(true)
+		db := metav1.ObjectMeta{Name: "sundae-db", Namespace: namespace, OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Icecream", Name: ice.Name, UID: ice.UID, Controller: ptr.To(true)},
+		}}
 		service := func(port int32) apply.Child {
-			return apply.Child{Resource: services, Want: corev1ac.Service("sundae-db", namespace).WithOwnerReferences(owner).
-				WithSpec(corev1ac.ServiceSpec().WithPorts(corev1ac.ServicePort().WithName("sql").WithPort(port)))}
+			return apply.Child{Resource: services, Want: &corev1.Service{ObjectMeta: db, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "sql", Port: port}}}}}
 		}
-		set := apply.Child{Resource: statefulSets, Want: appsv1ac.StatefulSet("sundae-db", namespace).WithOwnerReferences(owner).
-			WithSpec(appsv1ac.StatefulSetSpec().WithServiceName("sundae-db").WithReplicas(3))}
+		set := apply.Child{Resource: statefulSets, Want: &appsv1.StatefulSet{ObjectMeta: db, Spec: appsv1.StatefulSetSpec{ServiceName: "sundae-db", Replicas: ptr.To[int32](3)}}}
 
 		created := act(children.Decision{Children: []apply.Child{service(5432), set}, RecheckLive: true}).Written
 		equal(t, "created", []string{"uid-of-services", "uid-of-statefulsets"}, uidsOf(created))

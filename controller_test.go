@@ -23,7 +23,6 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/icecream"
-	"nicoleh.io/k8s-controller/pkg/kit/apply"
 	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 )
 
@@ -613,13 +612,9 @@ func TestEveryOrderOfEventsEndsTheSame(t *testing.T) {
 		edit(c, "sundae", func(ice *v1alpha1.Icecream) { ice.Spec.Replicas = ptr.To[int32](2) })
 		c.lacks(deploymentsGVR, "sundae")
 		// A controller before this one has created it, and was killed then.
-		d := &appsv1.Deployment{}
 		decision := icecream.Decide(icecream.Assess(icecream.Observed{Now: time.Now(), Icecream: c.icecream("sundae")}))
-		if err := apply.Convert(decision.Children[0].Want, d); err != nil {
-			c.t.Fatal(err)
-		}
-		c.has(d)
-		d = c.deployment("sundae")
+		c.has(decision.Children[0].Want.(*appsv1.Deployment))
+		d := c.deployment("sundae")
 		d.Status = rolledOut(d)
 		c.has(d, podOf(d, "sundae-0", "node-1"))
 	}

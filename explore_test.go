@@ -22,7 +22,6 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/icecream"
-	"nicoleh.io/k8s-controller/pkg/kit/apply"
 	"nicoleh.io/k8s-controller/pkg/kit/children"
 	"nicoleh.io/k8s-controller/pkg/kit/explore"
 	"nicoleh.io/k8s-controller/pkg/kit/explore/apiserver"
@@ -458,9 +457,7 @@ func deploymentFor(ice *v1alpha1.Icecream) *appsv1.Deployment {
 	ice = ice.DeepCopy()
 	ice.UID = "uid-of-sundae"
 	d := icecream.Decide(icecream.Assess(icecream.Observed{Icecream: ice}))
-	built := &appsv1.Deployment{}
-	utilruntime.Must(apply.Convert(d.Children[0].Want, built))
-	return built
+	return d.Children[0].Want.(*appsv1.Deployment)
 }
 
 // editsOfDeployment are what others do with a Deployment.

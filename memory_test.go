@@ -16,7 +16,6 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/icecream"
-	"nicoleh.io/k8s-controller/pkg/kit/apply"
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 )
@@ -88,10 +87,7 @@ func atRest(t *testing.T) (*v1alpha1.Icecream, *appsv1.Deployment) {
 		ice.Spec.Resources.Requests = ice.Spec.Resources.Limits
 	})
 	d := icecream.Decide(icecream.Assess(icecream.Observed{Icecream: ice}))
-	deployment := &appsv1.Deployment{}
-	if err := apply.Convert(d.Children[0].Want, deployment); err != nil {
-		t.Fatal(err)
-	}
+	deployment := d.Children[0].Want.(*appsv1.Deployment)
 	deployment.UID, deployment.ResourceVersion, deployment.CreationTimestamp = "a8098c1a-f86e-11da-bd1a-00112444be1e", "1234600000", now
 	deployment.Status = appsv1.DeploymentStatus{Replicas: 3, UpdatedReplicas: 3, ReadyReplicas: 3, AvailableReplicas: 3, ObservedGeneration: 1, Conditions: []appsv1.DeploymentCondition{
 		{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue, Reason: "MinimumReplicasAvailable", Message: "Deployment has minimum availability.", LastUpdateTime: now, LastTransitionTime: now},

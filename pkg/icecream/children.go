@@ -1,6 +1,7 @@
 package icecream
 
 import (
+	"maps"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -8,9 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
-	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
-	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
@@ -34,63 +33,51 @@ var owner = apply.Owner{
 
 // desired returns the Deployment that the Icecream asks for: exactly the fields that
 // this controller owns, and none that it leaves to others.
-func desired(icecream *v1alpha1.Icecream) *appsv1ac.DeploymentApplyConfiguration {
+func desired(icecream *v1alpha1.Icecream) *appsv1.Deployment {
 	name := DeploymentName(icecream)
 	selects := selector(icecream, name)
 	labels := map[string]string{labelName: "icecream", labelManagedBy: FieldManager}
-
-	return appsv1ac.Deployment(name, icecream.Namespace).
-		WithLabels(labels).
-		WithLabels(selects).
-		WithOwnerReferences(metav1ac.OwnerReference().
-			WithAPIVersion(v1alpha1.GroupVersion.String()).
-			WithKind("Icecream").
-			WithName(icecream.Name).
-			WithUID(icecream.UID).
-			WithController(true).
-			WithBlockOwnerDeletion(true)).
-		WithSpec(appsv1ac.DeploymentSpec().
-			WithReplicas(replicas(icecream)).
-			WithSelector(metav1ac.LabelSelector().WithMatchLabels(selects)).
-			WithTemplate(corev1ac.PodTemplateSpec().
-				WithLabels(labels).
-				WithLabels(selects).
-				WithAnnotations(map[string]string{AnnotationSpecHash: specHash(icecream.Spec)}).
-				WithSpec(corev1ac.PodSpec().
-					WithAutomountServiceAccountToken(false).
-					WithSecurityContext(corev1ac.PodSecurityContext().
-						WithRunAsNonRoot(true).
-						WithSeccompProfile(corev1ac.SeccompProfile().WithType(corev1.SeccompProfileTypeRuntimeDefault))).
-					WithContainers(container(icecream)))))
-}
-
-func container(icecream *v1alpha1.Icecream) *corev1ac.ContainerApplyConfiguration {
-	c := corev1ac.Container().
-		WithName(containerName).
-		WithImage(icecream.Spec.Image).
-		WithSecurityContext(corev1ac.SecurityContext().
-			WithAllowPrivilegeEscalation(false).
-			WithCapabilities(corev1ac.Capabilities().WithDrop("ALL")))
-
+	maps.Copy(labels, selects)
 	wanted := icecream.Spec.Resources
-	if len(wanted.Limits)+len(wanted.Requests)+len(wanted.Claims) == 0 {
-		return c
+
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:            name,
+			Namespace:       icecream.Namespace,
+			Labels:          labels,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(icecream, schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Icecream"))},
+		},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: ptr.To(replicas(icecream)),
+			Selector: &metav1.LabelSelector{MatchLabels: selects},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{
+					Labels:      labels,
+					Annotations: map[string]string{AnnotationSpecHash: specHash(icecream.Spec)},
+				},
+				Spec: corev1.PodSpec{
+					AutomountServiceAccountToken: ptr.To(false),
+					SecurityContext: &corev1.PodSecurityContext{
+						RunAsNonRoot:   ptr.To(true),
+						SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+					},
+					Containers: []corev1.Container{{
+						Name:  containerName,
+						Image: icecream.Spec.Image,
+						Resources: corev1.ResourceRequirements{
+							Limits:   rounded(wanted.Limits),
+							Requests: rounded(wanted.Requests),
+							Claims:   wanted.Claims,
+						},
+						SecurityContext: &corev1.SecurityContext{
+							AllowPrivilegeEscalation: ptr.To(false),
+							Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+						},
+					}},
+				},
+			},
+		},
 	}
-	resources := corev1ac.ResourceRequirements()
-	if len(wanted.Limits) > 0 {
-		resources.WithLimits(rounded(wanted.Limits))
-	}
-	if len(wanted.Requests) > 0 {
-		resources.WithRequests(rounded(wanted.Requests))
-	}
-	for _, claim := range wanted.Claims {
-		c := corev1ac.ResourceClaim().WithName(claim.Name)
-		if claim.Request != "" {
-			c.WithRequest(claim.Request)
-		}
-		resources.WithClaims(c)
-	}
-	return c.WithResources(resources)
 }
 
 // rounded returns a copy of list in thousandths, as the API server rounds it up.

@@ -7,24 +7,19 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/apply"
+	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
-
-func toUnstructured(content map[string]any) *unstructured.Unstructured {
-	return &unstructured.Unstructured{Object: content}
-}
 
 // specs are Icecreams that lead to different Deployments, by the name of the
 // golden file.
@@ -48,31 +43,29 @@ var specs = map[string]*v1alpha1.Icecream{
 	}),
 }
 
+// The Deployments have exactly these fields.
 func TestBuiltDeployments(t *testing.T) {
 	for name, ice := range specs {
 		t.Run(name, func(t *testing.T) {
-			got := newDeployment(t, desired(ice))
-			golden := filepath.Join("testdata", name+".golden.yaml")
-			if *update {
-				text, err := yaml.Marshal(got)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(golden, text, 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			text, err := os.ReadFile(golden)
+			raw, err := apply.Child{Resource: Deployments, Want: desired(ice), UID: "uid-of-sundae-deployment"}.Patch()
 			if err != nil {
 				t.Fatal(err)
 			}
-			var want appsv1.Deployment
-			if err := yaml.UnmarshalStrict(text, &want); err != nil {
+			got, err := yaml.JSONToYAML(raw)
+			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(&want, got); diff != "" {
-				t.Errorf("%s (-want +got), or run with -update:\n%s", golden, diff)
+			golden := filepath.Join("testdata", name+".golden.yaml")
+			if *update {
+				if err := os.WriteFile(golden, got, 0o644); err != nil {
+					t.Fatal(err)
+				}
 			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			difftest.Equal(t, golden+", or run with -update", string(want), string(got))
 		})
 	}
 }

@@ -36,9 +36,9 @@ func intentOf(d Decision) intent {
 	for _, child := range d.Children {
 		in.Moves = in.Moves || child.ManagedFields != nil
 		if child.UID == "" {
-			in.Creates += *child.Want.GetName()
+			in.Creates += child.Want.GetName()
 		} else {
-			in.Applies += *child.Want.GetName()
+			in.Applies += child.Want.GetName()
 		}
 	}
 	for _, old := range d.Deletions {

@@ -270,14 +270,14 @@ func inWordsOf(d Decision) string {
 	}
 	for _, child := range d.Children {
 		if child.UID == "" {
-			parts = append(parts, fmt.Sprintf("create Deployment %s", *child.Want.GetName()))
+			parts = append(parts, fmt.Sprintf("create Deployment %s", child.Want.GetName()))
 			continue
 		}
 		var fields []string
 		for _, f := range child.Drift {
 			fields = append(fields, f.Field)
 		}
-		parts = append(parts, fmt.Sprintf("apply to Deployment %s: %s", *child.Want.GetName(), strings.Join(fields, ", ")))
+		parts = append(parts, fmt.Sprintf("apply to Deployment %s: %s", child.Want.GetName(), strings.Join(fields, ", ")))
 	}
 	for _, old := range d.Deletions {
 		parts = append(parts, fmt.Sprintf("delete Deployment %s", old.Name))

@@ -13,12 +13,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	applyconfigurations "k8s.io/client-go/applyconfigurations"
-	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
 
@@ -110,13 +110,13 @@ func (s *server) create(manager string, d *appsv1.Deployment) *appsv1.Deployment
 // fields.
 func (s *server) apply(manager string, child apply.Child) *appsv1.Deployment {
 	s.tb.Helper()
-	want := child.Want.(*appsv1ac.DeploymentApplyConfiguration)
-	before := s.deployments[*want.Name]
+	want := child.Want.(*appsv1.Deployment)
+	before := s.deployments[want.Name]
 	if before == nil || child.UID != before.UID {
-		s.tb.Fatalf("applying to Deployment %q of another UID, or none", *want.Name)
+		s.tb.Fatalf("applying to Deployment %q of another UID, or none", want.Name)
 	}
 	if !equality.Semantic.DeepEqual(before.Spec.Selector.MatchLabels, want.Spec.Selector.MatchLabels) {
-		s.tb.Fatalf("applying another selector to Deployment %q", *want.Name)
+		s.tb.Fatalf("applying another selector to Deployment %q", want.Name)
 	}
 	live := withKind(before)
 	if child.ManagedFields != nil {
@@ -125,13 +125,17 @@ func (s *server) apply(manager string, child apply.Child) *appsv1.Deployment {
 		managed, err := s.fields.Update(live, moved, manager)
 		live = withKind(s.store(managed, err, before.UID, before.Generation))
 	}
-	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(want)
+	raw, err := child.Patch()
 	if err != nil {
-		s.tb.Fatalf("reading the configuration: %v", err)
+		s.tb.Fatalf("building the patch: %v", err)
 	}
-	applied, err := s.fields.Apply(live, toUnstructured(raw), manager, true)
+	patch := &unstructured.Unstructured{}
+	if err := patch.UnmarshalJSON(raw); err != nil {
+		s.tb.Fatalf("reading the patch: %v", err)
+	}
+	applied, err := s.fields.Apply(live, patch, manager, true)
 	if err != nil {
-		s.tb.Fatalf("applying to Deployment %q: %v", *want.Name, err)
+		s.tb.Fatalf("applying to Deployment %q: %v", want.Name, err)
 	}
 	after := applied.(*appsv1.Deployment)
 	setDefaults(after)
@@ -214,7 +218,7 @@ func (s *server) carryOut(d Decision) Outcome {
 	var out Outcome
 	for _, child := range d.Children {
 		if child.UID == "" {
-			out.Written = append(out.Written, s.create(FieldManager, newDeployment(s.tb, child.Want)))
+			out.Written = append(out.Written, s.create(FieldManager, child.Want.(*appsv1.Deployment)))
 		} else {
 			out.Written = append(out.Written, s.apply(FieldManager, child))
 		}
@@ -226,16 +230,6 @@ func (s *server) carryOut(d Decision) Outcome {
 		}
 	}
 	return out
-}
-
-// newDeployment is what is POSTed for a configuration.
-func newDeployment(tb rapidOrTesting, want apply.Configuration) *appsv1.Deployment {
-	tb.Helper()
-	d := &appsv1.Deployment{}
-	if err := apply.Convert(want, d); err != nil {
-		tb.Fatalf("building the Deployment: %v", err)
-	}
-	return d
 }
 
 // creates and applies decide to write the Icecream's Deployment, and wrote is what came

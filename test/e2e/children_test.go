@@ -13,9 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
-	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
-	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"nicoleh.io/k8s-controller/pkg/kit/apply"
@@ -34,27 +32,29 @@ func TestChildrenOfOtherKinds(t *testing.T) {
 		fieldpath.MakePathOrDie("spec", "template", "spec", "containers", fieldpath.KeyByFields("name", "db"), "resources"),
 	}}
 	service := apply.Child{Resource: corev1.SchemeGroupVersion.WithResource("services")}
-	serviceOf := func(ports ...int32) apply.Configuration {
-		spec := corev1ac.ServiceSpec().WithClusterIP("None").WithSelector(map[string]string{"app": "db"})
+	db, labels := metav1.ObjectMeta{Name: "db", Namespace: n.Name}, map[string]string{"app": "db"}
+	serviceOf := func(ports ...int32) *corev1.Service {
+		s := &corev1.Service{ObjectMeta: db, Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Selector: labels}}
 		for _, port := range ports {
-			spec.WithPorts(corev1ac.ServicePort().WithName(fmt.Sprintf("p%d", port)).WithPort(port).WithTargetPort(intstr.FromInt32(port)))
+			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: fmt.Sprintf("p%d", port), Port: port, TargetPort: intstr.FromInt32(port)})
 		}
-		return corev1ac.Service("db", n.Name).WithSpec(spec)
+		return s
 	}
 	set := apply.Child{Resource: appsv1.SchemeGroupVersion.WithResource("statefulsets")}
-	setOf := func(limits ...corev1.ResourceName) apply.Configuration {
-		c := corev1ac.Container().WithName("db").WithImage("registry.example/db:1").WithPorts(corev1ac.ContainerPort().WithContainerPort(5432))
-		if len(limits) > 0 {
-			list := corev1.ResourceList{}
-			for _, name := range limits {
-				list[name] = resource.MustParse("1")
-			}
-			c.WithResources(corev1ac.ResourceRequirements().WithLimits(list))
+	setOf := func(limits ...corev1.ResourceName) *appsv1.StatefulSet {
+		list := corev1.ResourceList{}
+		for _, name := range limits {
+			list[name] = resource.MustParse("1")
 		}
-		return appsv1ac.StatefulSet("db", n.Name).WithSpec(appsv1ac.StatefulSetSpec().
-			WithReplicas(2).WithServiceName("db").
-			WithSelector(metav1ac.LabelSelector().WithMatchLabels(map[string]string{"app": "db"})).
-			WithTemplate(corev1ac.PodTemplateSpec().WithLabels(map[string]string{"app": "db"}).WithSpec(corev1ac.PodSpec().WithContainers(c))))
+		return &appsv1.StatefulSet{ObjectMeta: db, Spec: appsv1.StatefulSetSpec{
+			Replicas:    ptr.To[int32](2),
+			ServiceName: "db",
+			Selector:    &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{
+				Name: "db", Image: "registry.example/db:1", Ports: []corev1.ContainerPort{{ContainerPort: 5432}},
+				Resources: corev1.ResourceRequirements{Limits: list},
+			}}}},
+		}}
 	}
 	services, sets := apply.NewWriter(owner.Manager, kube.CoreV1().Services), apply.NewWriter(owner.Manager, kube.AppsV1().StatefulSets)
 	// latest returns an object as it is now: the StatefulSet's controller writes its status.

@@ -3,9 +3,9 @@ package apply
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -14,9 +14,11 @@ import (
 // exist yet and is to be created; with one, Want is to be applied to that very object.
 type Child struct {
 	Resource schema.GroupVersionResource
-	// Want has all fields that the controller wants to own, and no others. It has no
-	// UID and no resourceVersion.
-	Want Configuration
+	// Want is the object with all fields that the controller wants to own, and no others. A
+	// field is in it unless it is nil, an empty list or map, or has the zero value of its
+	// type where its JSON tag has omitempty or omitzero: the API server stores no such
+	// value either. Nor does it have a UID, a resourceVersion, or an apiVersion and kind.
+	Want metav1.Object
 
 	// UID and ResourceVersion are those of the live object.
 	UID             types.UID
@@ -26,14 +28,6 @@ type Child struct {
 	// ManagedFields, unless nil, is what the live object's managedFields have to be
 	// before an apply can drop the fields that Want no longer has.
 	ManagedFields []metav1.ManagedFieldsEntry
-}
-
-// Configuration is an apply configuration of any kind, as client-go and its generators
-// make them.
-type Configuration interface {
-	runtime.ApplyConfiguration
-	GetName() *string
-	GetNamespace() *string
 }
 
 // Deletion is an object to delete, provided that it is still the one that was seen: it
@@ -56,38 +50,25 @@ func Delete(resource schema.GroupVersionResource, obj metav1.Object) Deletion {
 	}
 }
 
-// Convert copies a configuration into an object of its kind, to POST it for example.
-func Convert(from Configuration, to any) error {
-	raw, err := json.Marshal(from)
-	if err != nil {
-		return fmt.Errorf("building an object: %w", err)
-	}
-	if err := json.Unmarshal(raw, to); err != nil {
-		return fmt.Errorf("building an object: %w", err)
-	}
-	return nil
-}
-
 // Patch returns the body of the server-side apply of c. The UID in it makes the API
 // server refuse the patch for any other object of the name.
 func (c Child) Patch() ([]byte, error) {
-	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.Want)
+	fields, err := contentOf(c.Want)
 	if err != nil {
 		return nil, fmt.Errorf("building a patch: %w", err)
 	}
-	if err := setUID(raw, c.UID); err != nil {
-		return nil, err
+	metadata, ok := fields["metadata"].(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("building a patch: the object has no metadata")
 	}
-	return json.Marshal(raw)
+	metadata["uid"] = string(c.UID)
+	fields["apiVersion"], fields["kind"] = c.Resource.GroupVersion().String(), kindOf(c.Want)
+	return json.Marshal(fields)
 }
 
-func setUID(object map[string]any, uid types.UID) error {
-	metadata, ok := object["metadata"].(map[string]any)
-	if !ok {
-		return fmt.Errorf("building a patch: the configuration has no metadata")
-	}
-	metadata["uid"] = string(uid)
-	return nil
+// kindOf returns the kind of a typed object: by convention the name of its type.
+func kindOf(obj metav1.Object) string {
+	return reflect.TypeOf(obj).Elem().Name()
 }
 
 // ManagedFieldsPatch returns the JSON patch (RFC 6902) that sets c.ManagedFields. They

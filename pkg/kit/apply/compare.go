@@ -49,10 +49,7 @@ func (o Owner) Compare(child Child, live metav1.Object) Child {
 func (o Owner) findDrift(child *Child, live metav1.Object) {
 	// Both are plain structs of known types, which always convert.
 	is, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(withoutManagedFields(live))
-	wants, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(child.Want)
-	// Typed objects from a cache carry neither.
-	delete(wants, "apiVersion")
-	delete(wants, "kind")
+	wants, _ := contentOf(child.Want)
 	child.Drift = compare(is, wants)
 
 	if stale := o.staleFields(live.GetManagedFields(), is, wants); !stale.Empty() {

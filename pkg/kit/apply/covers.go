@@ -32,7 +32,7 @@ func (o Owner) isAsWanted(live, want any) bool {
 }
 
 // covers reports whether live surely has all that want has: whether compare finds nothing in
-// what they are converted to. Either may be of a type of an API or of an apply configuration.
+// what they are converted to.
 func covers(live, want reflect.Value) bool {
 	live, want = reflect.Indirect(live), reflect.Indirect(want)
 	if !live.IsValid() || !want.IsValid() {

@@ -10,8 +10,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
-	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
@@ -24,12 +22,9 @@ func TestIsAsWanted(t *testing.T) {
 	ports := Owner{Manager: manager, Optional: []fieldpath.Path{fieldpath.MakePathOrDie("spec", "ports")}}
 	asWanted, drifted := 0, 0
 	for i := range changes {
-		owner, live, want, newLive, newWant := owner, metav1.Object(&appsv1.StatefulSet{}), Configuration(statefulSet("cpu", "memory")), metav1.Object(&appsv1.StatefulSet{}), Configuration(&appsv1ac.StatefulSetApplyConfiguration{})
+		owner, live, want, newLive, newWant := owner, metav1.Object(statefulSet("cpu", "memory")), metav1.Object(statefulSet("cpu", "memory")), metav1.Object(&appsv1.StatefulSet{}), metav1.Object(&appsv1.StatefulSet{})
 		if i%2 == 0 {
-			owner, live, want, newLive, newWant = ports, &corev1.Service{}, service(), &corev1.Service{}, &corev1ac.ServiceApplyConfiguration{}
-		}
-		if err := Convert(want, live); err != nil {
-			t.Fatal(err)
+			owner, live, want, newLive, newWant = ports, service(), service(), &corev1.Service{}, &corev1.Service{}
 		}
 		live.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: manager, Operation: "Update", FieldsV1: metav1.NewFieldsV1(
 			`{"f:spec":{"f:ports":{"k:{\"port\":5432}":{".":{},"f:port":{},"f:name":{},"f:appProtocol":{}}},"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"db\"}":{"f:resources":{"f:limits":{"f:cpu":{},"f:memory":{}}}}}}}}}`)}})
@@ -125,21 +120,23 @@ func asJSON(t *testing.T, value any) []byte {
 func TestCovers(t *testing.T) {
 	for name, test := range map[string]struct {
 		live *appsv1.Deployment
-		want *appsv1ac.DeploymentApplyConfiguration
+		want *appsv1.Deployment
 		ok   bool
 	}{
-		"nothing is wanted":             {&appsv1.Deployment{}, appsv1ac.Deployment("db", "parlor"), false},
-		"a name":                        {&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "db", Namespace: "parlor"}}, appsv1ac.Deployment("db", "parlor"), true},
-		"zero, and zero is there":       {deployment(func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](0) }), wanted(appsv1ac.DeploymentSpec().WithReplicas(0)), true},
-		"zero, and nothing is there":    {deployment(func(*appsv1.Deployment) {}), wanted(appsv1ac.DeploymentSpec().WithReplicas(0)), false},
-		"false, which JSON leaves out":  {deployment(func(*appsv1.Deployment) {}), wanted(appsv1ac.DeploymentSpec().WithPaused(false)), false},
-		"true":                          {deployment(func(d *appsv1.Deployment) { d.Spec.Paused = true }), wanted(appsv1ac.DeploymentSpec().WithPaused(true)), true},
-		"an empty list is nothing":      {deployment(func(*appsv1.Deployment) {}), wanted(appsv1ac.DeploymentSpec().WithTemplate(corev1ac.PodTemplateSpec())), false},
-		"an empty word in a list":       {deployment(func(d *appsv1.Deployment) { d.Finalizers = []string{""} }), wanted(nil).WithFinalizers(""), true},
-		"another word in a list":        {deployment(func(d *appsv1.Deployment) { d.Finalizers = []string{"a"} }), wanted(nil).WithFinalizers("b"), false},
-		"more words in a list":          {deployment(func(d *appsv1.Deployment) { d.Finalizers = []string{"a", "b"} }), wanted(nil).WithFinalizers("a"), false},
-		"an empty annotation":           {deployment(func(d *appsv1.Deployment) { d.Annotations = map[string]string{"a": ""} }), wanted(nil).WithAnnotations(map[string]string{"a": ""}), true},
-		"an annotation that is missing": {deployment(func(d *appsv1.Deployment) { d.Annotations = map[string]string{"b": ""} }), wanted(nil).WithAnnotations(map[string]string{"a": ""}), false},
+		"nothing is there":              {&appsv1.Deployment{}, deployment(), false},
+		"a name":                        {deployment(), deployment(), true},
+		"zero, and zero is there":       {deployment(zero), deployment(zero), true},
+		"zero, and nothing is there":    {deployment(), deployment(zero), false},
+		"zero is there":                 {deployment(zero), deployment(), true},
+		"false, which JSON leaves out":  {deployment(func(d *appsv1.Deployment) { d.Spec.Paused = true }), deployment(), true},
+		"true":                          {deployment(func(d *appsv1.Deployment) { d.Spec.Paused = true }), deployment(func(d *appsv1.Deployment) { d.Spec.Paused = true }), true},
+		"true, and nothing is there":    {deployment(), deployment(func(d *appsv1.Deployment) { d.Spec.Paused = true }), false},
+		"an empty list":                 {deployment(), deployment(func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers = []corev1.Container{} }), false},
+		"an empty word in a list":       {deployment(func(d *appsv1.Deployment) { d.Finalizers = []string{""} }), deployment(func(d *appsv1.Deployment) { d.Finalizers = []string{""} }), true},
+		"another word in a list":        {deployment(func(d *appsv1.Deployment) { d.Finalizers = []string{"a"} }), deployment(func(d *appsv1.Deployment) { d.Finalizers = []string{"b"} }), false},
+		"more words in a list":          {deployment(func(d *appsv1.Deployment) { d.Finalizers = []string{"a", "b"} }), deployment(func(d *appsv1.Deployment) { d.Finalizers = []string{"a"} }), false},
+		"an empty annotation":           {deployment(func(d *appsv1.Deployment) { d.Annotations = map[string]string{"a": ""} }), deployment(func(d *appsv1.Deployment) { d.Annotations = map[string]string{"a": ""} }), true},
+		"an annotation that is missing": {deployment(func(d *appsv1.Deployment) { d.Annotations = map[string]string{"b": ""} }), deployment(func(d *appsv1.Deployment) { d.Annotations = map[string]string{"a": ""} }), false},
 	} {
 		var o Owner
 		if got := o.isAsWanted(test.live, test.want); got != test.ok {
@@ -151,14 +148,8 @@ func TestCovers(t *testing.T) {
 	}
 }
 
-func deployment(edit func(*appsv1.Deployment)) *appsv1.Deployment {
-	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "db", Namespace: "parlor"}}
-	edit(d)
-	return d
+func deployment(edits ...func(*appsv1.Deployment)) *appsv1.Deployment {
+	return with(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "db", Namespace: "parlor"}}, edits...)
 }
 
-func wanted(spec *appsv1ac.DeploymentSpecApplyConfiguration) *appsv1ac.DeploymentApplyConfiguration {
-	d := appsv1ac.Deployment("db", "parlor")
-	d.Spec = spec
-	return d
-}
+func zero(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](0) }

@@ -2,9 +2,8 @@
 // writes these fields by server-side apply.
 //
 // A controller owns some fields of an object and leaves all others alone: what the API
-// server fills in, what an autoscaler or a mesh adds, what people set. An apply
-// configuration names the fields that it owns. A [Child] is an object with such a
-// configuration, whatever its kind. [Owner.Compare] says in what a live object differs
+// server fills in, what an autoscaler or a mesh adds, what people set. A [Child] holds
+// the fields that it owns, as an object of whatever kind in which the others are zero. [Owner.Compare] says in what a live object differs
 // from it, and which fields the controller wrote earlier and no longer asks for. Both
 // are pure. [Writer] makes the requests: it creates what does not exist, applies to
 // exactly the object that was compared, and deletes under preconditions, so that

@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -37,7 +36,7 @@ func keep(ctx context.Context, kube kubernetes.Interface, data map[string]string
 	owner := apply.Owner{Manager: "menu-controller", Optional: []fieldpath.Path{fieldpath.MakePathOrDie("data")}}
 	child := apply.Child{
 		Resource: corev1.SchemeGroupVersion.WithResource("configmaps"),
-		Want:     corev1ac.ConfigMap("menu", "parlor").WithData(data),
+		Want:     &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "menu", Namespace: "parlor"}, Data: data},
 	}
 	live, err := kube.CoreV1().ConfigMaps("parlor").Get(ctx, "menu", metav1.GetOptions{}) // or from a cache
 	switch {

@@ -3,7 +3,6 @@ package apply
 import (
 	"context"
 	"fmt"
-	"reflect"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,7 +38,7 @@ func NewWriter[O any, T interface {
 	*O
 	metav1.Object
 }, C Client[T]](manager string, clients func(namespace string) C) Writer {
-	return writer[O, T, C]{manager, reflect.TypeFor[O]().Name(), clients}
+	return writer[O, T, C]{manager, kindOf(T(nil)), clients}
 }
 
 type writer[O any, T interface {
@@ -52,26 +51,27 @@ type writer[O any, T interface {
 }
 
 func (w writer[O, T, C]) Write(ctx context.Context, child Child) (metav1.Object, error) {
-	name, client := ptr.Deref(child.Want.GetName(), ""), w.clients(ptr.Deref(child.Want.GetNamespace(), ""))
+	client := w.clients(child.Want.GetNamespace())
 	if child.UID == "" {
-		return w.create(ctx, client, name, child)
+		return w.create(ctx, client, child)
 	}
-	return w.apply(ctx, client, name, child)
+	return w.apply(ctx, client, child)
 }
 
-func (w writer[O, T, C]) create(ctx context.Context, client C, name string, child Child) (metav1.Object, error) {
-	obj := T(new(O))
-	if err := Convert(child.Want, obj); err != nil {
-		return nil, err
+func (w writer[O, T, C]) create(ctx context.Context, client C, child Child) (metav1.Object, error) {
+	want, ok := child.Want.(T)
+	if !ok {
+		return nil, fmt.Errorf("creating %s %q: it is a %T", w.kind, child.Want.GetName(), child.Want)
 	}
-	created, err := client.Create(ctx, obj, metav1.CreateOptions{FieldManager: w.manager})
+	created, err := client.Create(ctx, want, metav1.CreateOptions{FieldManager: w.manager})
 	if err != nil {
-		return nil, fmt.Errorf("creating %s %q: %w", w.kind, name, err)
+		return nil, fmt.Errorf("creating %s %q: %w", w.kind, child.Want.GetName(), err)
 	}
 	return created, nil
 }
 
-func (w writer[O, T, C]) apply(ctx context.Context, client C, name string, child Child) (metav1.Object, error) {
+func (w writer[O, T, C]) apply(ctx context.Context, client C, child Child) (metav1.Object, error) {
+	name := child.Want.GetName()
 	if child.ManagedFields != nil {
 		patch, err := child.ManagedFieldsPatch()
 		if err != nil {

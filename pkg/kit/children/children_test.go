@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/kit/apply"
@@ -36,7 +35,7 @@ func need(menu string, live metav1.Object, edits ...func(*Need)) Need {
 	n := Need{
 		Kind: "ConfigMap",
 		Child: func() apply.Child {
-			return apply.Child{Resource: configMaps, Want: corev1ac.ConfigMap("menu", "town").WithData(map[string]string{"today": menu})}
+			return apply.Child{Resource: configMaps, Want: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "menu", Namespace: "town"}, Data: map[string]string{"today": menu}}}
 		},
 		Live: live,
 	}

@@ -113,7 +113,7 @@ func (d Decision) Drift() (drift []apply.Difference) {
 
 // Fingerprint returns a short hash of what is wanted of these children.
 func Fingerprint(children ...apply.Child) string {
-	var wants []apply.Configuration
+	var wants []metav1.Object
 	for _, child := range children {
 		wants = append(wants, child.Want)
 	}

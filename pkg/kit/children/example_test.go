@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nicoleh.io/k8s-controller/pkg/kit/apply"
 	"nicoleh.io/k8s-controller/pkg/kit/children"
@@ -23,7 +23,10 @@ func Example() {
 	menu := children.Need{
 		Kind: "ConfigMap",
 		Child: func() apply.Child {
-			return apply.Child{Resource: configMaps, Want: corev1ac.ConfigMap("menu", "town").WithData(map[string]string{"today": "sundae"})}
+			return apply.Child{Resource: configMaps, Want: &corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Name: "menu", Namespace: "town"},
+				Data:       map[string]string{"today": "sundae"},
+			}}
 		},
 	}
 	now := time.Unix(0, 0)
@@ -43,11 +46,7 @@ func Example() {
 	decision = rules.BackOff(rules.Decide(menu), menu.Last, nil, now.Add(time.Second))
 	created := children.Outcome{}
 	for _, child := range decision.Children {
-		obj := &corev1.ConfigMap{}
-		if err := apply.Convert(child.Want, obj); err != nil {
-			fmt.Println(err)
-		}
-		created.Written = append(created.Written, obj)
+		created.Written = append(created.Written, child.Want)
 	}
 	for _, event := range rules.Events(menu, decision, created) {
 		fmt.Println(event.Reason, event.Note)

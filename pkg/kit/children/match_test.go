@@ -5,8 +5,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
-	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/kit/apply"
@@ -21,11 +19,7 @@ func from(s any, today string, made *int) func(*Need) {
 		n.From = s
 		n.Child = func() apply.Child {
 			*made++
-			return apply.Child{Resource: configMaps, Want: corev1ac.ConfigMap("menu", "town").
-				WithLabels(map[string]string{"parlor": "main"}).
-				WithAnnotations(map[string]string{"flavor": "mint"}).
-				WithOwnerReferences(metav1ac.OwnerReference().WithAPIVersion("v1").WithKind("Parlor").WithName("main").WithUID("owner").WithController(true)).
-				WithData(map[string]string{"today": today})}
+			return apply.Child{Resource: configMaps, Want: menu(today, func(m *corev1.ConfigMap) { m.UID, m.ResourceVersion = "", "" }, complete)}
 		}
 	}
 }

@@ -150,7 +150,7 @@ func (r Rules) Refusal(err error) Decision {
 // contest says who has changed in live what the decision is to repair.
 func (r Rules) contest(d Decision, live metav1.Object) string {
 	if live == nil {
-		return fmt.Sprintf("%s %q keeps being deleted; the controller waits longer each time before it creates it again", d.Kind, *d.Children[0].Want.GetName())
+		return fmt.Sprintf("%s %q keeps being deleted; the controller waits longer each time before it creates it again", d.Kind, d.Children[0].Want.GetName())
 	}
 	drift := d.Drift()
 	var fields []string

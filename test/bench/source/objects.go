@@ -15,7 +15,6 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/icecream"
-	"nicoleh.io/k8s-controller/pkg/kit/apply"
 	"nicoleh.io/k8s-controller/pkg/kit/children"
 )
 
@@ -42,10 +41,7 @@ func newSamples(pods int) (samples, error) {
 	if len(decision.Children) != 1 {
 		return s, fmt.Errorf("the controller would not create one Deployment, but decide: %+v", decision)
 	}
-	s.deployment = &appsv1.Deployment{}
-	if err := apply.Convert(decision.Children[0].Want, s.deployment); err != nil {
-		return s, err
-	}
+	s.deployment = decision.Children[0].Want.(*appsv1.Deployment)
 	completeDeployment(s.deployment)
 	observed.Named, observed.Owned = s.deployment, []*appsv1.Deployment{s.deployment}
 	for i := range pods {
