@@ -293,7 +293,7 @@ func (c *candidate) answered(now time.Time, how outcome, found record, pause tim
 	case s.do == release:
 		l.record, l.sent, c.released = found, time.Time{}, true
 	default:
-		l.record, l.seen, l.isStale = found, now, false
+		l.record, l.seen = found, now // if it is stale, an event says something else, which may be newer
 		l.sent, l.noWrite = s.sent, s.sent.Add(c.retry)
 		if c.phase == ending {
 			l.noWrite = time.Time{}
@@ -316,11 +316,11 @@ func (c *candidate) found(lease int, r record, now time.Time) {
 			return
 		}
 	}
-	c.believe(l, r, now)
+	l.believe(r, now)
 }
 
 // believe records what a Lease says. A change is a reason to try at once.
-func (c *candidate) believe(l *leaseState, r record, now time.Time) {
+func (l *leaseState) believe(r record, now time.Time) {
 	if r != l.record || !r.exists {
 		l.seen = now
 	}
@@ -352,7 +352,7 @@ func (c *candidate) saw(lease int, r record, now time.Time, pause time.Duration)
 			l.isStale, l.noRead = true, time.Time{}
 		}
 	case c.phase == standby && r.exists:
-		c.believe(l, r, now)
+		l.believe(r, now)
 		c.elect(now)
 	case c.phase == standby: // The pause lets the holder notice first.
 		l.isStale, l.noRead = true, now.Add(pause)

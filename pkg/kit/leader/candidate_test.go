@@ -176,6 +176,12 @@ func TestCandidate(t *testing.T) {
 			{2, answers(refused, record{}), "read 0"},
 			{2, answers(done, record{}), "lose"},
 		}},
+		{name: "a Lease that is deleted during a renewal is read after it", begins: elected, goesOn: []happening{
+			{2, nothing, "update 0 1"},
+			{2, shows(0, record{}), "leads until 10s"},
+			{2, answers(done, heldBy("me", "2")), "read 0"},
+			{2, answers(done, record{}), "lose"},
+		}},
 		{name: "a leader that is told to end goes on until its work has returned", begins: elected, goesOn: []happening{
 			{1, told, "leads until 2s"},
 			{2, nothing, "update 0 1"},
