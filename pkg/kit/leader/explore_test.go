@@ -491,7 +491,7 @@ func (w *world) store(lease int, r record) {
 	isNew := r.exists && !w.leases[lease].exists
 	w.leases[lease] = r
 	for p := range w.processes {
-		if c := &w.processes[p].candidate; isNew && c.isOptional(lease) && !c.leases[lease].record.exists {
+		if isNew && w.processes[p].candidate.isOptional(lease) {
 			w.processes[p].isExcused = true // a former Lease has appeared again
 		}
 		switch s := &w.processes[p].watches[lease]; {
@@ -885,21 +885,25 @@ func (w *world) isHandedOver(l limits) bool {
 const (
 	mostLeaderless = leaseTicks     // until somebody leads
 	mostDeaf       = 2 * leaseTicks // if watches show nothing
-	mostExcused    = 1              // until a leader whose Lease was deleted has noticed
+	mostExcused    = 1              // until a leader whose Lease was deleted has noticed, at the latest by its next renewal
 )
 
 // neverWell returns what is wrong with a state after which all is well.
 func (s *search) neverWell() (story string) {
 	isLed := func(id uint32) bool { return s.leaders[id] != 0 }
 	isOver := func(id uint32) bool { return s.excused[id] == 0 }
+	extra := int16(0)
+	if s.leases == 2 && s.budget[deletions] > 0 {
+		extra = mostExcused // a leader that has lost one Lease keeps the other, which has to expire
+	}
 	for _, ask := range []struct {
 		chain *chain
 		is    func(uint32) bool
 		most  int16
 		wrong string
 	}{
-		{&s.well, isLed, mostLeaderless, "nobody leads within %d ticks, although all is well"},
-		{&s.deaf, isLed, mostDeaf, "nobody leads within %d ticks, although all is well but the watches"},
+		{&s.well, isLed, mostLeaderless + extra, "nobody leads within %d ticks, although all is well"},
+		{&s.deaf, isLed, mostDeaf + extra, "nobody leads within %d ticks, although all is well but the watches"},
 		{&s.well, isOver, mostExcused, "a leader does not notice within %d ticks that its Lease was deleted"},
 	} {
 		took := ask.chain.until(ask.is)
@@ -977,17 +981,17 @@ func (s *search) story(id uint32, last *move, wrong string) string {
 	return fmt.Sprintf("counterexample of %d steps\n  %s\n  Wrong: %s", len(steps), strings.Join(steps, "\n  "), wrong)
 }
 
+// TestExplore is complete within these bounds. -explore.bounds goes further.
 func TestExplore(t *testing.T) {
 	all := []string{
 		"processes=2,waits=2",
-		"processes=2,waits=1,ends=1",
+		"processes=2,ends=1",
 		"processes=2,clocks=1,stops=1",
 		"processes=2,losses=1,breaks=1",
-		"processes=2,crashes=1,delays=1",
-		"processes=2,deletions=1,stops=1",
-		"processes=2,leases=2,waits=1",
-		"processes=2,leases=2,losses=1",
-		"processes=3",
+		"processes=2,crashes=1",
+		"processes=2,delays=1",
+		"processes=2,deletions=1",
+		"processes=2,leases=2",
 	}
 	if *exploreBounds != "" {
 		all = []string{*exploreBounds}

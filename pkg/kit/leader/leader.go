@@ -2,8 +2,8 @@
 // one that may no longer lead.
 //
 // The protocol is that of client-go (KEP-589, k8s.io/client-go/tools/leaderelection), so
-// processes that use either can take part in one election. It is written anew here for
-// the following:
+// processes that use either can take part in one election. This package implements it
+// again for the following:
 //
 //   - A leader that is stopping releases the lease after its work has returned, not
 //     before. Candidates notice that at once, because they watch the lease. They send no
