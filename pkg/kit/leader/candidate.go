@@ -210,15 +210,15 @@ func (c *candidate) nextRequest(now time.Time) (s step) {
 		l := &c.leases[i]
 		at := l.noWrite
 		switch {
-		case !l.record.exists && c.isOptional(i) && (!l.isStale || c.phase == leading):
+		case l.isStale && c.phase == standby:
+			return s
+		case !l.record.exists && c.isOptional(i):
 			continue
 		case c.left(i, now) > 0:
 			if now.Before(at) {
 				s.wake(at)
 				continue
 			}
-		case l.isStale:
-			return s
 		default:
 			free := l.freeAt(c.identity)
 			if free.After(at) {
@@ -293,7 +293,10 @@ func (c *candidate) answered(now time.Time, how outcome, found record, pause tim
 	case s.do == release:
 		l.record, l.sent, c.released = found, time.Time{}, true
 	default:
-		l.record, l.seen = found, now // if it is stale, an event says something else, which may be newer
+		l.record, l.seen = found, now
+		if l.isStale { // an event says something else, which may be newer
+			l.noRead = time.Time{}
+		}
 		l.sent, l.noWrite = s.sent, s.sent.Add(c.retry)
 		if c.phase == ending {
 			l.noWrite = time.Time{}
@@ -330,11 +333,11 @@ func (l *leaseState) believe(r record, now time.Time) {
 	l.isStale = false
 }
 
-// elect begins to lead if this process holds all Leases.
+// elect begins to lead if it is certain that this process holds all Leases.
 func (c *candidate) elect(now time.Time) {
 	for i := range c.count {
 		isSkipped := c.isOptional(i) && c.leases[i].isAbsent()
-		if !isSkipped && c.left(i, now) <= 0 {
+		if !isSkipped && (c.leases[i].isStale || c.left(i, now) <= 0) {
 			return
 		}
 	}

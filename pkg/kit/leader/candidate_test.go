@@ -235,6 +235,14 @@ func TestCandidate(t *testing.T) {
 			{3, shows(0, heldBy("old", "5")), "read 0"},
 			{3, answers(done, heldBy("old", "5")), "lose"},
 		}},
+		{name: "the former Lease is deleted while the own one is taken", follows: true, begins: following[:4], goesOn: []happening{
+			{0, shows(0, record{}), "wait"},
+			{0, answers(done, heldBy("me", "3")), "wait until 3s"},
+			{3, nothing, "read 1"},
+			{3, answers(done, heldBy("me", "3")), "read 0"},
+			{3, answers(done, record{}), "update 1 3"},
+			{3, answers(done, heldBy("me", "4")), "leads until 5s"},
+		}},
 		{name: "one Lease of two is kept, and is not enough", follows: true, begins: []happening{
 			{0, nothing, "read 1"},
 			{0, watching(0, true), "wait"},
