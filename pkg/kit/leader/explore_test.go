@@ -777,7 +777,7 @@ func (s *search) enter(w *world, from uint32, by move) (id uint32, isNew bool) {
 		case !in.runs || valid <= 0:
 		case in.isExcused:
 			excused |= 1 << p
-		case valid > period && !in.isTold:
+		case valid > period && !in.isTold && w.leases[0].exists: // otherwise, an old process may create the former Lease
 			steady |= 1 << p
 			leaders |= 1 << p
 		default:
