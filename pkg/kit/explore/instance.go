@@ -122,8 +122,6 @@ type recorder struct{}
 
 func (recorder) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
 
-func (recorder) WithLogger(klog.Logger) recorder { return recorder{} }
-
 // RoundTrip implements http.RoundTripper. It waits until the next part is played.
 func (in *instance) RoundTrip(request *http.Request) (*http.Response, error) {
 	if in.isOver {
