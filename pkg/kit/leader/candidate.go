@@ -59,7 +59,7 @@ type record struct {
 type leaseState struct {
 	record    record
 	seen      time.Time // when the process first saw that record; or last, that there is no Lease
-	isStale   bool      // it has to be read before it is taken
+	isStale   bool      // it has to be read before it is taken, and before this process leads
 	isWatched bool
 	sent      time.Time // when the last successful write was sent; zero if there was none
 	noRead    time.Time // it is not read before then
