@@ -93,13 +93,13 @@ func TestChildrenOfAnyKind(t *testing.T) {
 
 		// Rules would decide this.
 		ice := newIcecream()
-		db := metav1.ObjectMeta{Name: "sundae-db", Namespace: namespace, OwnerReferences: []metav1.OwnerReference{
+		meta := metav1.ObjectMeta{Name: "sundae-db", Namespace: namespace, OwnerReferences: []metav1.OwnerReference{
 			{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Icecream", Name: ice.Name, UID: ice.UID, Controller: ptr.To(true)},
 		}}
 		service := func(port int32) apply.Child {
-			return apply.Child{Resource: services, Want: &corev1.Service{ObjectMeta: db, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "sql", Port: port}}}}}
+			return apply.Child{Resource: services, Want: &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "sql", Port: port}}}}}
 		}
-		set := apply.Child{Resource: statefulSets, Want: &appsv1.StatefulSet{ObjectMeta: db, Spec: appsv1.StatefulSetSpec{ServiceName: "sundae-db", Replicas: ptr.To[int32](3)}}}
+		set := apply.Child{Resource: statefulSets, Want: &appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{ServiceName: "sundae-db", Replicas: ptr.To[int32](3)}}}
 
 		created := act(children.Decision{Children: []apply.Child{service(5432), set}, RecheckLive: true}).Written
 		equal(t, "created", []string{"uid-of-services", "uid-of-statefulsets"}, uidsOf(created))

@@ -32,9 +32,9 @@ func TestChildrenOfOtherKinds(t *testing.T) {
 		fieldpath.MakePathOrDie("spec", "template", "spec", "containers", fieldpath.KeyByFields("name", "db"), "resources"),
 	}}
 	service := apply.Child{Resource: corev1.SchemeGroupVersion.WithResource("services")}
-	db, labels := metav1.ObjectMeta{Name: "db", Namespace: n.Name}, map[string]string{"app": "db"}
+	meta, labels := metav1.ObjectMeta{Name: "db", Namespace: n.Name}, map[string]string{"app": "db"}
 	serviceOf := func(ports ...int32) *corev1.Service {
-		s := &corev1.Service{ObjectMeta: db, Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Selector: labels}}
+		s := &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Selector: labels}}
 		for _, port := range ports {
 			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: fmt.Sprintf("p%d", port), Port: port, TargetPort: intstr.FromInt32(port)})
 		}
@@ -46,7 +46,7 @@ func TestChildrenOfOtherKinds(t *testing.T) {
 		for _, name := range limits {
 			list[name] = resource.MustParse("1")
 		}
-		return &appsv1.StatefulSet{ObjectMeta: db, Spec: appsv1.StatefulSetSpec{
+		return &appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{
 			Replicas:    ptr.To[int32](2),
 			ServiceName: "db",
 			Selector:    &metav1.LabelSelector{MatchLabels: labels},
