@@ -3,9 +3,10 @@
 // at the end of each sequence, what watches deliver.
 //
 // UIDs and resource versions have to correspond one to one, and the versions have to be in the
-// same order. Everything else has to be equal, times and managedFields included. So the test
-// does not start a request shortly before a second ends; a sequence in which a request takes
-// longer than that is given up, and counted.
+// same order. The version of a list has its place in that order, between the writes before and
+// after it. Everything else has to be equal, times and managedFields included. So the test does
+// not start a request shortly before a second ends; a sequence in which a request takes longer
+// than that is given up, and counted.
 //
 // Not generated, because the model does not cover it: dry runs, chunks of lists, changes of a
 // Pod's spec other than images, invalid Pod specs beyond names and images, generated names, more

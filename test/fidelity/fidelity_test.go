@@ -140,6 +140,7 @@ type sequence struct {
 	*dictionary
 	start string            // the real version before the first request
 	steps []apiserver.Store // after each request
+	lists []version         // of the lists so far
 	sent  int
 
 	compared int      // how many events
@@ -201,8 +202,8 @@ func (s *sequence) send(r apiserver.Request) outcome {
 	s.record(r, answer)
 	want, is := decode(s.t, response.Body), decode(s.t, answer.Body)
 	s.bind(is, want)
+	s.takeListVersion(want, is)
 	want = s.toModel(want).(map[string]any)
-	hideListVersion(want, is)
 	s.adoptFinalizers(r, after, want, is)
 	sortParts(want)
 	sortParts(is)
@@ -243,14 +244,27 @@ func awaitQuietSecond() time.Time {
 	return time.Now()
 }
 
-// hideListVersion removes the version of lists: the real one also counts what is written
+// takeListVersion moves the versions of a list from the responses to s.lists. They correspond
+// to each other only in their order, because the real one also counts what is written
 // elsewhere in the cluster.
-func hideListVersion(lists ...map[string]any) {
-	for _, list := range lists {
-		if _, ok := list["items"]; ok {
-			unstructured.RemoveNestedField(list, "metadata", "resourceVersion")
-		}
+func (s *sequence) takeListVersion(want, is map[string]any) {
+	list := version{model: listVersion(is), real: listVersion(want), isList: true}
+	if list.model == "" || list.real == "" {
+		return // If only one is missing, that is a difference.
 	}
+	s.lists = append(s.lists, list)
+	for _, response := range []map[string]any{want, is} {
+		unstructured.RemoveNestedField(response, "metadata", "resourceVersion")
+	}
+}
+
+// listVersion returns the version of a list, or nothing if the response is none.
+func listVersion(response map[string]any) string {
+	if _, isList := response["items"]; !isList {
+		return ""
+	}
+	text, _, _ := unstructured.NestedString(response, "metadata", "resourceVersion")
+	return text
 }
 
 func decode(t *testing.T, body []byte) map[string]any {

@@ -63,23 +63,31 @@ func (s *sequence) isOwn(object map[string]any) bool {
 	return strings.HasPrefix(namespace, s.namespace) || namespace == "" && strings.HasPrefix(name, s.namespace)
 }
 
-// compareOrder reports whether the versions of both servers are in the same order.
+// version is the version of an object or a list, as the model and the API server have it.
+type version struct {
+	model, real string
+	isList      bool
+}
+
+// compareOrder reports whether the versions of both servers are in the same order. That of a
+// list is at least that of each earlier response, and less than that of each later write.
 func (s *sequence) compareOrder() bool {
-	var versions []string
-	for text := range s.reals {
-		if len(text) == len(versionText(0)) {
-			versions = append(versions, text)
+	var versions []version
+	for model, reality := range s.reals {
+		if len(model) == len(versionText(0)) {
+			versions = append(versions, version{model: model, real: reality})
 		}
 	}
-	slices.Sort(versions)
+	versions = append(versions, s.lists...) // after the write that they have last
+	slices.SortStableFunc(versions, func(a, b version) int { return strings.Compare(a.model, b.model) })
 	last := int64(0)
-	for _, text := range versions {
-		version, err := strconv.ParseInt(s.reals[text], 10, 64)
-		if err != nil || version <= last {
-			s.t.Errorf("-seed=%d: the model's version %s is %s of the API server, which comes before %d", s.seed, text, s.reals[text], last)
+	for _, v := range versions {
+		number, err := strconv.ParseInt(v.real, 10, 64)
+		if err != nil || number < last || number == last && !v.isList {
+			s.t.Errorf("-seed=%d: the model's version %s is %s of the API server, which must come after %d (list: %t)", s.seed, v.model, v.real, last, v.isList)
 			return false
 		}
-		last = version
+		last = number
 	}
 	return true
 }
