@@ -233,19 +233,21 @@ func requireProbes(t *testing.T, c *lab.Controller, live, ready int) {
 }
 
 // get sends a GET request to the controller over HTTPS, with a token unless it is empty. It
-// tries again if there is no response, as a kubelet does: the controller soon gives up a
-// handshake that takes too long, which it may on a busy machine.
+// tries again, as a kubelet does, if the controller has given up the handshake because that
+// took too long, as it may on a busy machine. Any other failure is one of the controller.
 func get(t *testing.T, c *lab.Controller, path, token string) (code int, body string) {
 	t.Helper()
+	const handshake = 5 * time.Second // after which the controller gives it up
+	c.Address(t, true)                // which waits until it serves
 	for deadline := time.Now().Add(lab.Patience); ; {
+		began := time.Now()
 		code, body, err := tryGet(t, c, path, token)
 		if err == nil {
 			return code, body
 		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
+		if took := time.Since(began); took < handshake || time.Now().After(deadline) {
+			t.Fatalf("GET %s has no response after %s: %v", path, took.Round(time.Millisecond), err)
 		}
-		time.Sleep(100 * time.Millisecond)
 	}
 }
 
