@@ -149,9 +149,12 @@ test-fork-guide: local-cluster ## Build and run the controller that docs/fork.md
 bench: local-cluster ## Measure the controller next to a twin on controller-runtime
 	go -C test run ./bench $(BENCHFLAGS)
 
+# For example: make fidelity REQUESTS=20000
+REQUESTS ?= 100000
+
 .PHONY: fidelity
-fidelity: local-cluster ## Compare the model of the API server with a real one, by 100,000 random requests
-	go -C test test -count=1 -timeout 3h -v ./fidelity -requests=100000
+fidelity: local-cluster ## Compare the model of the API server with a real one, by REQUESTS random requests
+	go -C test test -count=1 -timeout 3h -v ./fidelity -requests=$(REQUESTS)
 
 .PHONY: explore-mutants
 explore-mutants: ## Put defects into the controllers, require that the exploration finds them, and write docs/mutants.md
