@@ -79,7 +79,8 @@ func explored(t *testing.T, names ...string) explore.Setup {
 	s := unattended(names...)
 	s.World = []explore.Actor{{Name: "the world", Moves: movesOfWorld}}
 	for _, name := range names {
-		s.Programs = append(s.Programs, explore.Program{Name: agentOf(name), New: newExploredAgent(t, name)})
+		// An agent waits for Pods to be gone.
+		s.Programs = append(s.Programs, explore.Program{Name: agentOf(name), Waits: true, New: newExploredAgent(t, name)})
 	}
 	return s
 }

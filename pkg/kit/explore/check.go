@@ -2,9 +2,13 @@ package explore
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"nicoleh.io/k8s-controller/pkg/kit/explore/apiserver"
 	"nicoleh.io/k8s-controller/pkg/kit/snapshot"
 )
 
@@ -42,4 +46,27 @@ func (w *walker) checkSent(parts []situation, request text) (string, error) {
 		}
 	}
 	return message(w.setup.Checks.Sent(sent)), nil
+}
+
+// knowledge is the URLs that a sync has read since its last write: the API server has answered
+// with what is there, or that there is nothing.
+type knowledge []string
+
+// add adds a request of the sync and the response to it.
+func (k *knowledge) add(request *http.Request, answer received) {
+	switch {
+	case request.Method != http.MethodGet:
+		*k = nil
+	case answer.err == nil && (answer.response.StatusCode < http.StatusMultipleChoices || answer.response.StatusCode == http.StatusNotFound):
+		*k = append(*k, request.URL.String())
+	}
+}
+
+// checkRead returns what is wrong with the next request of the sync if it reads what is known.
+func (k *knowledge) checkRead(server *apiserver.Server, request *http.Request, r apiserver.Request) (wrong string) {
+	if request.Method != http.MethodGet || !slices.Contains(*k, request.URL.String()) {
+		return ""
+	}
+	verb, key, _, _ := server.Parse(r)
+	return fmt.Sprintf("it sends %s %s %s again, but has had a response to that, and has written nothing since", verb, key.Resource.Resource, key.Name)
 }

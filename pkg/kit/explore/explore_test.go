@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"nicoleh.io/k8s-controller/pkg/kit/explore"
@@ -46,6 +47,12 @@ func oneDeployment(w explore.World) error {
 	return nil
 }
 
+// twice and untilAnswered say whether to read once more, after n reads of which the last has
+// returned err.
+func twice(n int, _ error) bool { return n < 2 }
+
+func untilAnswered(n int, err error) bool { return n == 0 || err != nil && !apierrors.IsNotFound(err) }
+
 func search(t *testing.T, s explore.Setup, bounds string) explore.Result {
 	t.Helper()
 	parsed, err := explore.ParseBounds(bounds)
@@ -70,6 +77,8 @@ func TestNaive(t *testing.T) {
 		{name: "a Deployment of the former name stays", bounds: "edits=1", wrong: "the Foo has 2 Deployments, want 1"},
 		{name: "a late request brings back the past", bounds: "losses=1,delays=1", naive: naive{forces: true}, wrong: "the status goes back from 1 to 0 available replicas"},
 		{name: "polling hides a missed event", bounds: "", naive: naive{polls: true}, wrong: "for more than 1m0s, the status does not say that the Pod is available"},
+		{name: "it reads twice what it could not create", bounds: "refusals=1", naive: naive{reads: twice}, wrong: "it sends get deployments one again, but has had a response to that, and has written nothing since"},
+		{name: "it reads again only what it could not read", bounds: "refusals=2", naive: naive{reads: untilAnswered}},
 		{name: "each sync is the reason for the next", bounds: "", naive: naive{countsSyncs: true}, wrong: "more than 10 requests"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -97,6 +106,14 @@ func TestNaive(t *testing.T) {
 				t.Errorf("got %v, %v for a script that leads to nothing wrong", again, err)
 			}
 		})
+	}
+}
+
+func TestASyncThatWaitsMayReadAgain(t *testing.T) {
+	setup := naively(naive{reads: twice})
+	setup.Programs[0].Waits = true
+	if result := search(t, setup, "refusals=1"); result.Counterexample != nil || !result.IsComplete {
+		t.Errorf("complete: %t, counterexample:\n%s", result.IsComplete, result.Counterexample)
 	}
 }
 

@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -64,6 +65,7 @@ type instance struct {
 	memory   map[string]Memory
 	caches   []*informer.Manual
 	clock    *stepClock
+	waits    bool // Program.Waits
 	isLeader bool
 	panicked string
 
@@ -87,6 +89,7 @@ func newInstance(ctx context.Context, sys *system, program int) (*instance, erro
 	in := &instance{
 		system:   sys,
 		clock:    &stepClock{at: now},
+		waits:    sys.setup.Programs[program].Waits,
 		sent:     make(chan *http.Request),
 		received: make(chan received),
 		returned: make(chan struct{}),
@@ -142,12 +145,13 @@ type outcome struct {
 	next    int64 // nanoseconds until something happens by itself, or -1
 	request text  // what the sync has sent; none if it has ended
 	read    reads
-	wrong   string // a panic, or what Checks.Sent says
+	wrong   string // a panic, a needless read, or what Checks.Sent says
 }
 
 // play plays the parts of a sync up to its next request, or any other single part.
 func (in *instance) play(parts []situation) (out outcome, err error) {
 	var request *http.Request
+	var known knowledge
 	var passed time.Duration
 	var before []int
 	for _, part := range parts {
@@ -180,6 +184,7 @@ func (in *instance) play(parts []situation) (out outcome, err error) {
 			if err != nil {
 				return out, err
 			}
+			known.add(request, answer)
 			in.received <- answer
 			request = in.await()
 		default:
@@ -202,8 +207,11 @@ func (in *instance) play(parts []situation) (out outcome, err error) {
 		if out.request, err = in.system.requestText(r); err != nil {
 			return out, err
 		}
+		if !in.waits {
+			out.wrong = known.checkRead(in.system.server, request, r)
+		}
 	}
-	out.wrong = in.panicked
+	out.wrong = cmp.Or(in.panicked, out.wrong)
 	return out, nil
 }
 

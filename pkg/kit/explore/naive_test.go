@@ -3,6 +3,7 @@ package explore_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -48,6 +49,8 @@ type naive struct {
 	forces bool
 	// polls makes it look at each Foo every hour, and follow no Deployment.
 	polls bool
+	// reads makes it read a Deployment that it could not create, for as long as reads says so.
+	reads func(n int, err error) bool
 }
 
 // newNaive makes the controller as a process does.
@@ -99,7 +102,7 @@ func (n *naive) sync(ctx context.Context, name cache.ObjectName) (requeueAfter t
 	d := n.deployments.Get(name.Namespace, wanted)
 	if d == nil {
 		if d, err = n.kube.AppsV1().Deployments(name.Namespace).Create(ctx, deploymentOf(foo, wanted), metav1.CreateOptions{}); err != nil {
-			return 0, err
+			return 0, errors.Join(err, n.read(ctx, name.Namespace, wanted))
 		}
 	}
 	if !metav1.IsControlledBy(d, foo) {
@@ -125,6 +128,14 @@ func (n *naive) sync(ctx context.Context, name cache.ObjectName) (requeueAfter t
 	}
 	_, err = n.client.Resource(foosGVR).Namespace(name.Namespace).UpdateStatus(ctx, updated, metav1.UpdateOptions{})
 	return requeueAfter, err
+}
+
+// read reads a Deployment that could not be created.
+func (n *naive) read(ctx context.Context, namespace, name string) (err error) {
+	for i := 0; n.reads != nil && n.reads(i, err); i++ {
+		_, err = n.kube.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
+	}
+	return err
 }
 
 func deploymentOf(foo *unstructured.Unstructured, name string) *appsv1.Deployment {

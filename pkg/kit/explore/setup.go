@@ -63,6 +63,9 @@ type Program struct {
 	Name string
 	// Elected programs run in [Bounds].Processes processes, of which one leads.
 	Elected bool
+	// Waits is true of a program whose syncs wait for more than responses. Only such a sync may
+	// read again what it has read.
+	Waits bool
 	// New makes the controller, as [manager.Descriptor].New does.
 	New func(manager.Dependencies) (Instance, error)
 }
