@@ -5,6 +5,7 @@ import (
 	"go/scanner"
 	"go/token"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -17,7 +18,8 @@ import (
 // case.
 type renamer struct {
 	from, to    Names
-	variable    string // that takes the place of the short name in Go
+	variable    string   // that takes the place of the short name in Go
+	parts       []string // each match of text contains one of them
 	text        *regexp.Regexp
 	ident       *regexp.Regexp
 	identifiers map[string]string // those that were renamed before
@@ -34,6 +36,11 @@ func newRenamer(from, to Names, variable string) *renamer {
 		q(strings.ToUpper(from.Plural())), q(strings.ToUpper(from.Kind)))
 	return &renamer{
 		from: from, to: to, variable: variable, identifiers: map[string]string{},
+		parts: []string{
+			from.Registry, from.Package, from.Module, strings.Split(from.Group, ".")[0], from.Controller, from.Project,
+			from.API, title(from.API), from.Version, title(from.Version), from.Kind, from.Kinds, from.Singular(), from.Plural(),
+			strings.ToUpper(from.Kind), strings.ToUpper(from.Plural()), from.Short,
+		},
 		text: regexp.MustCompile(strings.Join([]string{
 			`(?P<registry>` + q(from.Registry) + `)`,
 			q(from.Module) + ` (?P<required>` + q(from.Required) + `)`,
@@ -59,9 +66,21 @@ func newRenamer(from, to Names, variable string) *renamer {
 
 func title(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
-// Text renames in a text, such as a path.
+// Text renames in a text, such as a path. No name spans lines, and the pattern, which is slow,
+// is for those only that have a part of one.
 func (r *renamer) Text(text string) string {
-	return r.replace(r.text, text, func(name, match string) string {
+	var out strings.Builder
+	for line := range strings.Lines(text) {
+		if slices.ContainsFunc(r.parts, func(part string) bool { return strings.Contains(line, part) }) {
+			line = r.line(line)
+		}
+		out.WriteString(line)
+	}
+	return out.String()
+}
+
+func (r *renamer) line(line string) string {
+	return r.replace(r.text, line, func(name, match string) string {
 		switch name {
 		case "module":
 			return r.to.Module
