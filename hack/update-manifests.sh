@@ -16,11 +16,12 @@ trap 'rm -rf "${temp}"' EXIT
 export HELM_CACHE_HOME=${temp} HELM_CONFIG_HOME=${temp} HELM_DATA_HOME=${temp}
 unset KUBECONFIG HELM_NAMESPACE
 
-tool() { go tool -modfile=hack/tools/go.mod "$@"; }
+helm=$(go tool -n -modfile=hack/tools/go.mod helm)
 
 # What follows from the controllers themselves.
 mkdir -p "${chart}/files"
-go run . -describe >"${temp}/description"
+# shellcheck source=hack/build.env
+(set -a && . hack/build.env && go run -ldflags=-w . -describe) >"${temp}/description"
 go run -C hack/tools/charts ./derive "$(cd "${tree}" && pwd)" <"${temp}/description" >"${temp}/controllers"
 
 # Files of a chart have to be in its directory.
@@ -28,14 +29,14 @@ cp "${tree}/artifacts/examples/crd-icecream.yaml" \
   "${tree}/artifacts/monitoring/alerts.yaml" \
   "${tree}/artifacts/monitoring/dashboard.json" "${chart}/files/"
 
-tool helm-docs --chart-search-root "${chart}" --sort-values-order file --log-level warning
+go tool -modfile=hack/tools/go.mod helm-docs --chart-search-root "${chart}" --sort-values-order file --log-level warning
 
 # render TEMPLATE...: what these templates, or all, give with default values, or
 # with those in ${values}. Policies hold in every namespace: an overlay of a
 # kustomization moves the service account, but nothing in a text. Where it comes from
 # is left out, as are empty lines at the end of a document.
 render() {
-  tool helm template k8s-controller "${chart}" --namespace k8s-controller-system \
+  "${helm}" template k8s-controller "${chart}" --namespace k8s-controller-system \
     --set "policies.everyNamespace=true${values:+,${values}}" "${@/#/--show-only=templates/}" |
     awk '/^# Source: / { next } /^$/ { empty = empty "\n"; next }
       /^---$/ { empty = "" } { printf "%s%s\n", empty, $0; empty = "" }'

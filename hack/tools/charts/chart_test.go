@@ -506,7 +506,9 @@ func TestDashboardHasRowsOfWhatIsOn(t *testing.T) {
 func build(t *testing.T, source string) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "program")
-	if output, err := exec.Command("go", "build", "-C", root, "-o", binary, source).CombinedOutput(); err != nil {
+	command := exec.Command("bash", "-c", `set -a && . hack/build.env && go build -ldflags=-w -o "$0" "$1"`, binary, source)
+	command.Dir = root
+	if output, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("building %s: %v\n%s", source, err, output)
 	}
 	return binary
