@@ -64,6 +64,11 @@ func TestA(t *testing.T) {}`,
 		code:   1,
 		want:   "# tested/a [tested/a.test]\na/a_test.go:12:28: undefined: wrong\nFAIL\ttested/a [build failed]\n",
 	}, {
+		name:   "tests run without what saves the compiler time",
+		source: `func TestA(t *testing.T) { fmt.Printf("GOGC=%q\n", os.Getenv("GOGC")) }`,
+		args:   []string{"-v"},
+		want:   "=== RUN   TestA\nGOGC=\"\"\n--- PASS: TestA (1s)\nPASS\nok  \ttested/a\t1s\n",
+	}, {
 		name:   "no test is selected",
 		source: `func TestA(t *testing.T) {}`,
 		args:   []string{"-run", "TestB"},
