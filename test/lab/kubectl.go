@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -16,6 +17,7 @@ func (l *Lab) TryKubectl(ctx context.Context, stdin string, args ...string) (str
 	command := exec.CommandContext(ctx, l.Kubectl(), append([]string{
 		"--kubeconfig", l.Kubeconfig(), "--cache-dir", filepath.Join(l.Dir(), "kubectl-cache"),
 	}, args...)...)
+	command.Env = append(os.Environ(), "GOGC=off") // it ends before there is much to collect
 	var stdout, stderr bytes.Buffer
 	command.Stdin, command.Stdout, command.Stderr = strings.NewReader(stdin), &stdout, &stderr
 	if err := command.Run(); err != nil {
