@@ -13,6 +13,10 @@
 // object. [Setup.Search] takes all of them from each state, the nearest states first, so that
 // the first counterexample is a shortest one.
 //
+// Two steps are independent if they have to do with different parts of the state, as when one cache
+// sees an event while a request of another process is answered. Both orders lead to the same state,
+// so only one of them is executed, and the search knows the other transition from it.
+//
 // States that behave alike count as one. Only the order of resource versions and
 // generations matters, and which UIDs are equal, and how long ago something was. What a process
 // does in a situation is worked out once: for that, its memory has to be a value that can be

@@ -30,18 +30,15 @@ func (g *graph) unsettled() finding {
 // successors returns the free steps of a state, and whether they write.
 func (g *graph) successors(n int) (next func(uint32) []uint32, wrote func(uint32, int) bool) {
 	begin := make([]uint32, n+1)
-	for _, from := range g.free.from {
-		begin[from+1]++
-	}
-	for i := range n {
-		begin[i+1] += begin[i]
-	}
-	to, writes := make([]uint32, len(g.free.to)), make([]bool, len(g.free.to))
-	fill := make([]uint32, n)
-	for i, from := range g.free.from {
-		at := begin[from] + fill[from]
-		fill[from]++
-		to[at], writes[at] = g.free.to[i], g.free.wrote[i]
+	var to []uint32
+	var writes []bool
+	for id := range n {
+		for _, e := range *g.edges[id].Load() {
+			if e.isFree {
+				to, writes = append(to, e.to), append(writes, e.wrote)
+			}
+		}
+		begin[id+1] = uint32(len(to))
 	}
 	return func(id uint32) []uint32 { return to[begin[id]:begin[id+1]] },
 		func(id uint32, i int) bool { return writes[begin[id]+uint32(i)] }

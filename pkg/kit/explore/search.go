@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"hash/maphash"
 	"runtime"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -19,6 +21,9 @@ type Result struct {
 	Bounds Bounds
 	// States and Transitions were found, and Depth is the number of steps to the last.
 	States, Transitions, Depth int
+	// Executed is how many of the transitions were executed. The others follow from those, as
+	// independent steps in another order. The number depends on which states are looked at first.
+	Executed int
 	// IsComplete says that there are no others within the bounds.
 	IsComplete bool
 	// Took is how long the search took.
@@ -36,8 +41,8 @@ func (r Result) String() string {
 	if r.Counterexample != nil {
 		how = "counterexample of " + fmt.Sprint(len(r.Counterexample.Steps)) + " steps"
 	}
-	return fmt.Sprintf("%s: %d states, %d transitions, depth %d, %.0f states/s, %s (%s)",
-		r.Bounds, r.States, r.Transitions, r.Depth, float64(r.States)/max(r.Took.Seconds(), 1e-9), r.Took.Round(time.Millisecond), how)
+	return fmt.Sprintf("%s: %d states, %d transitions (%d executed), depth %d, %.0f states/s, %s (%s)",
+		r.Bounds, r.States, r.Transitions, r.Executed, r.Depth, float64(r.States)/max(r.Took.Seconds(), 1e-9), r.Took.Round(time.Millisecond), how)
 }
 
 // Search looks at all states that can be reached within the bounds, the nearest first. It
@@ -84,11 +89,15 @@ type graph struct {
 	seed2   maphash.Seed
 
 	shards [64]shard
-	mu     sync.Mutex
-	came   []origin // of each state
-	free   edges    // the steps that happen at some time
-	count  int      // of transitions
-	wrong  finding
+	edges  []atomic.Pointer[[]edge] // of each state that was looked at
+	// The states of the present level are those from first on, and have these parents.
+	first   uint32
+	parents [][]parent
+
+	mu                 sync.Mutex
+	came               []origin // of each state
+	executed, followed int      // transitions
+	wrong              finding
 }
 
 // shard has a part of the states, by their hashes.
@@ -114,12 +123,6 @@ type finding struct {
 	isAt  bool   // in the state itself
 	cycle []step // back to it
 	wrong string
-}
-
-// edges are the steps between states, in the order of their beginnings.
-type edges struct {
-	from, to []uint32
-	wrote    []bool
 }
 
 func newGraph(ctx context.Context, setup Setup, bounds Bounds, workers int) (*graph, error) {
@@ -188,6 +191,7 @@ func (g *graph) search(ctx context.Context) (Result, error) {
 	level := []found{{0, raw}}
 	var result Result
 	for len(level) > 0 && g.wrong.wrong == "" && ctx.Err() == nil {
+		g.begin(level)
 		next, err := g.expand(ctx, level)
 		if err != nil {
 			return result, err
@@ -201,7 +205,7 @@ func (g *graph) search(ctx context.Context) (Result, error) {
 	if g.wrong.wrong == "" && result.IsComplete {
 		g.wrong = g.unsettled()
 	}
-	result.States, result.Transitions = len(g.came), g.count
+	result.States, result.Transitions, result.Executed = len(g.came), g.executed+g.followed, g.executed
 	if g.wrong.wrong != "" {
 		result.IsComplete = false
 		result.Counterexample, err = g.counterexample(g.wrong)
@@ -241,17 +245,17 @@ func (g *graph) expand(ctx context.Context, level []found) (next []found, err er
 
 // lookAt takes every step from the states, and returns the new ones.
 func (g *graph) lookAt(w *walker, states []found) (next []found, err error) {
-	var free edges
-	count := 0
+	executed, followed := 0, 0
 	for _, s := range states {
 		st := decode(g.system.templates, s.raw)
-		successors, err := w.steps(st)
+		edges := g.known(s.id)
+		followed += len(edges)
+		successors, err := w.steps(st, edges...)
 		if err != nil {
 			return nil, errors.Join(err, g.explain(s.id))
 		}
-		isAtRest := true
+		executed += len(successors)
 		for _, to := range successors {
-			count++
 			if to.wrong != "" {
 				g.found(finding{from: s.id, step: to.step, wrong: to.wrong})
 				continue
@@ -261,27 +265,24 @@ func (g *graph) lookAt(w *walker, states []found) (next []found, err error) {
 			if isNew {
 				next = append(next, found{id, raw})
 			}
-			if to.isFree {
-				isAtRest = isAtRest && id == s.id
-				free.from, free.to, free.wrote = append(free.from, s.id), append(free.to, id), append(free.wrote, to.wrote)
-			}
+			edges = append(edges, edge{to.step, to.isFree, to.wrote, to.isAlone, id})
 		}
-		if isAtRest {
-			wrong, err := g.system.atRest(st)
-			if err != nil {
-				return nil, err
-			}
-			if wrong != "" {
-				g.found(finding{from: s.id, isAt: true, wrong: wrong})
-			}
+		g.edges[s.id].Store(&edges)
+		if slices.ContainsFunc(edges, func(e edge) bool { return e.isFree && e.to != s.id }) {
+			continue
+		}
+		wrong, err := g.system.atRest(st)
+		if err != nil {
+			return nil, err
+		}
+		if wrong != "" {
+			g.found(finding{from: s.id, isAt: true, wrong: wrong})
 		}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.count += count
-	g.free.from = append(g.free.from, free.from...)
-	g.free.to = append(g.free.to, free.to...)
-	g.free.wrote = append(g.free.wrote, free.wrote...)
+	g.executed += executed
+	g.followed += followed
 	return next, nil
 }
 

@@ -46,6 +46,8 @@ type successor struct {
 	isFree bool   // nothing has gone wrong: what can happen, happens at some time
 	wrote  bool   // a request of ours has changed what is stored
 	wrong  string // what a check has found
+	// isAlone says that the step counts as independent of nothing.
+	isAlone bool
 }
 
 // walker works out the steps of states. It has an instance of each program, and is for one
@@ -53,6 +55,7 @@ type successor struct {
 type walker struct {
 	*system
 	instances []*instance
+	known     []edge // of the state
 	out       []successor
 }
 
@@ -68,25 +71,36 @@ func newWalker(ctx context.Context, s *system) (*walker, error) {
 	return w, nil
 }
 
-// steps returns all that can happen in a state.
-func (w *walker) steps(st *state) ([]successor, error) {
-	w.out = w.out[:0]
+// steps returns all that can happen in a state, but for the steps of sources that are known.
+func (w *walker) steps(st *state, known ...edge) ([]successor, error) {
+	w.known, w.out = known, w.out[:0]
 	for i := range st.processes {
 		if err := w.stepsOf(st, i); err != nil {
 			return nil, err
 		}
 	}
 	for i := range st.late {
+		if w.knows(arrivesLate, 0, i) {
+			continue
+		}
 		if err := w.late(st, i); err != nil {
 			return nil, err
 		}
 	}
 	for i := range w.actors {
+		if w.knows(somebodyActs, 0, i) {
+			continue
+		}
 		if err := w.actor(st, i); err != nil {
 			return nil, err
 		}
 	}
 	return w.out, w.time(st)
+}
+
+// knows reports whether the steps of a source are known.
+func (w *walker) knows(kind stepKind, process, arg int) bool {
+	return isKnown(w.known, source{kind, int8(process), int8(arg)})
 }
 
 // fork returns a copy of the state in which one process may be changed.
@@ -125,6 +139,9 @@ func finds(wrong string) func(*successor) { return func(s *successor) { s.wrong 
 func (w *walker) stepsOf(st *state, i int) error {
 	p := &st.processes[i]
 	if p.phase == down {
+		if w.knows(starts, i, 0) {
+			return nil
+		}
 		next := fork(st)
 		next.processes[i] = process{phase: standby, next: -1}
 		for _, cache := range w.caches[w.programs[i]] {
@@ -144,34 +161,36 @@ func (w *walker) stepsOf(st *state, i int) error {
 	}
 	switch p.phase {
 	case standby:
-		if w.mayLead(st, i) {
+		if !w.knows(leads, i, 0) && w.mayLead(st, i) {
 			return w.play(st, i, leads, 0, situation{action: begins, phase: leading})
 		}
 	case leading:
-		if p.due != 0 && len(p.syncs) < max(1, w.bounds.Workers) {
+		if !w.knows(beginsSync, i, 0) && p.due != 0 && len(p.syncs) < max(1, w.bounds.Workers) {
 			if err := w.play(st, i, beginsSync, 0, w.syncOf(p)); err != nil {
 				return err
 			}
 		}
-		if st.left[crashes] > 0 {
+		if !w.knows(crash, i, 0) && st.left[crashes] > 0 {
 			w.add(w.stopped(st, i), crash, i, 0, spends(crashes))
 		}
-		if st.left[takeovers] > 0 && w.setup.Programs[w.programs[i]].Elected {
+		if !w.knows(isDeposed, i, 0) && st.left[takeovers] > 0 && w.setup.Programs[w.programs[i]].Elected {
 			next := fork(st)
 			next.processes[i].phase = deposed
 			w.add(next, isDeposed, i, 0, spends(takeovers))
 		}
 	case deposed:
-		w.add(w.stopped(st, i), ends, i, 0)
+		if !w.knows(ends, i, 0) {
+			w.add(w.stopped(st, i), ends, i, 0)
+		}
 	default:
 	}
 	for n, r := range p.syncs {
-		if r.request.template != 0 {
+		if !w.knows(isAnswered, i, n) && r.request.template != 0 {
 			if err := w.request(st, i, n); err != nil {
 				return err
 			}
 		}
-		if r.response.template != 0 {
+		if !w.knows(getsAnswer, i, n) && r.response.template != 0 {
 			if err := w.play(st, i, getsAnswer, n, situation{action: continues, extra: r.response}); err != nil {
 				return err
 			}
@@ -339,7 +358,7 @@ func (w *walker) outcomeBack(r *renaming, out outcome) outcome {
 func (w *walker) cache(st *state, i, j int) error {
 	p := &st.processes[i]
 	c := p.caches[j]
-	if len(c.unseen) > 0 {
+	if !w.knows(seesEvent, i, j) && len(c.unseen) > 0 {
 		e := c.unseen[0]
 		seen := cached{class: c.class, version: e.version, objects: replaced(c.objects, e), unseen: c.unseen[1:]}
 		if p.phase == standby {
@@ -352,7 +371,7 @@ func (w *walker) cache(st *state, i, j int) error {
 			return err
 		}
 	}
-	if st.left[relists] == 0 || p.phase != leading {
+	if w.knows(fillsAnew, i, j) || st.left[relists] == 0 || p.phase != leading {
 		return nil
 	}
 	fresh, err := w.listed(st, w.caches[w.programs[i]][j])
@@ -443,13 +462,14 @@ func (w *walker) late(st *state, i int) error {
 		return err
 	}
 	rest := slices.Delete(slices.Clone(st.late), i, i+1)
+	among := func(s *successor) { s.isAlone = len(rest) > 0 } // their order depends on all names
 	next := fork(st)
 	next.late = rest
 	w.apply(next, made)
-	w.add(next, arrivesLate, 0, i, finds(made.wrong), func(s *successor) { s.wrote = made.isChange })
+	w.add(next, arrivesLate, 0, i, among, finds(made.wrong), func(s *successor) { s.wrote = made.isChange })
 	dropped := fork(st)
 	dropped.late = rest
-	w.add(dropped, neverArrives, 0, i)
+	w.add(dropped, neverArrives, 0, i, among)
 	return nil
 }
 
@@ -471,7 +491,7 @@ func (w *walker) actor(st *state, i int) error {
 			}
 		}
 		w.apply(next, made)
-		kind, more := somebodyActs, []func(*successor){finds(made.wrong), func(s *successor) { s.step.move = int8(n) }}
+		kind, more := somebodyActs, []func(*successor){finds(made.wrong), func(s *successor) { s.step.move, s.isAlone = int8(n), len(made.ends) > 0 }}
 		if isEdit {
 			kind, more = somebodyEdits, append(more, spends(edits))
 		}
@@ -489,7 +509,8 @@ func (w *walker) time(st *state) error {
 			wait = p.next
 		}
 	}
-	canWait := !slices.ContainsFunc(w.out, func(s successor) bool { return s.isFree })
+	canWait := !slices.ContainsFunc(w.out, func(s successor) bool { return s.isFree }) &&
+		!slices.ContainsFunc(w.known, func(e edge) bool { return e.isFree })
 	if wait < 0 || !canWait && st.left[delays] == 0 {
 		return nil
 	}
