@@ -27,7 +27,7 @@ const (
 	phasePart  parts = budgetPart << kinds << iota
 	memoryPart       // what it remembers, what its caches hold, and what they see next
 	syncsPart        // the syncs that run
-	watchPart        // whether its watches have more to deliver
+	watchPart        // which events its watches have to deliver, or have delivered at once
 )
 
 // of returns parts of a process. The 14th process shares those of the first, and so on.

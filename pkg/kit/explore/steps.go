@@ -208,21 +208,14 @@ func (w *walker) syncOf(p *process) situation {
 	return sit
 }
 
-// mayLead reports whether a process on standby may begin to lead: nobody else does, and its
-// caches have caught up with what the leader before has written. A process that is alone
-// need not wait for that.
+// mayLead reports whether a process on standby may begin to lead: nobody else does.
 func (w *walker) mayLead(st *state, i int) bool {
-	isAlone := true
 	for j, other := range st.processes {
-		if j == i || w.programs[j] != w.programs[i] {
-			continue
-		}
-		isAlone = false
-		if other.phase == leading {
+		if w.programs[j] == w.programs[i] && other.phase == leading {
 			return false
 		}
 	}
-	return isAlone || !slices.ContainsFunc(st.processes[i].caches, func(c cached) bool { return len(c.unseen) > 0 })
+	return true
 }
 
 // stopped returns the state after a process has ended. What it has sent may still arrive.
@@ -360,7 +353,8 @@ func (w *walker) cache(st *state, i, j int) error {
 	c := p.caches[j]
 	if !w.knows(seesEvent, i, j) && len(c.unseen) > 0 {
 		e := c.unseen[0]
-		seen := cached{class: c.class, version: e.version, objects: replaced(c.objects, e), unseen: c.unseen[1:]}
+		seen := c.after(e)
+		seen.unseen = c.unseen[1:]
 		if p.phase == standby {
 			next := fork(st)
 			next.processes[i].caches[j] = seen
@@ -381,6 +375,11 @@ func (w *walker) cache(st *state, i, j int) error {
 	return w.play(st, i, fillsAnew, j, situation{action: fills, arg: int64(j), relisted: &fresh}, spends(relists), func(s *successor) {
 		s.next.processes[i].sees(j, fresh)
 	})
+}
+
+// after returns what a cache holds after an event.
+func (c cached) after(e event) cached {
+	return cached{class: c.class, version: e.version, objects: replaced(c.objects, e)}
 }
 
 // replaced returns the objects of a cache after an event.

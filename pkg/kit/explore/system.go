@@ -434,21 +434,38 @@ func (s *system) changeBack(r *renaming, c change, st *state) change {
 	return c
 }
 
-// apply makes a change in a state, which must be a copy: it replaces what is stored, and
-// each watch of what has changed will deliver that.
+// apply makes a change in a state, which must be a copy: it replaces what is stored, and each
+// watch of what has changed will deliver that. It does so at once to a process that waits for
+// another one to end: its caches matter only when it begins to lead, and by then they have caught
+// up with what the other one has written. A process that is alone need not wait for that.
 func (s *system) apply(st *state, c change) {
 	st.objects = c.objects
 	for _, e := range c.events {
 		for i := range st.processes {
 			p := &st.processes[i]
 			for j := range p.caches {
-				seen := e.event
-				if seen.kind = e.kinds[s.programs[i]][j]; seen.kind != filtered {
-					p.caches[j].unseen = append(slices.Clip(p.caches[j].unseen), seen)
+				c, seen := &p.caches[j], e.event
+				seen.kind = e.kinds[s.programs[i]][j]
+				switch {
+				case seen.kind == filtered:
+				case p.phase == standby && !s.isAlone(i):
+					*c = c.after(seen)
+				default:
+					c.unseen = append(slices.Clip(c.unseen), seen)
 				}
 			}
 		}
 	}
+}
+
+// isAlone reports whether no other process runs the same program.
+func (s *system) isAlone(process int) bool {
+	for i, program := range s.programs {
+		if i != process && program == s.programs[process] {
+			return false
+		}
+	}
+	return true
 }
 
 // kinds returns the kind of an event for each cache of each program.
