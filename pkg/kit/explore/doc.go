@@ -26,8 +26,8 @@
 // What is simplified: what a sync does between two requests is one step, also if several
 // workers sync ([Bounds].Workers); the event handlers run when their store is updated, and
 // what they add to the queue becomes ready in the order of the names; a process knows at
-// once that its term has ended, and begins to lead only when its caches have caught up, so the
-// caches of a process that waits for another one see everything at once; the clocks of API
-// objects have whole seconds of which only the order matters, unless [Setup].Tick is set; and a
-// sync takes no time.
+// once that its term has ended, and ends as soon as no sync is running; it begins to lead only
+// when its caches have caught up, so the caches of a process that waits for another one see
+// everything at once; the clocks of API objects have whole seconds of which only the order
+// matters, unless [Setup].Tick is set; and a sync takes no time.
 package explore

@@ -64,8 +64,10 @@ func (s *system) footprint(of step) footprint {
 		return footprint{reads: rivals | watch, writes: phase | memory}
 	case seesEvent:
 		return footprint{reads: phase, writes: memory, adds: watch}
-	case beginsSync, getsAnswer:
+	case beginsSync:
 		return footprint{reads: phase, writes: memory | syncs}
+	case getsAnswer: // A process that was deposed may end.
+		return footprint{writes: phase | memory | syncs}
 	case isAnswered:
 		return footprint{writes: storePart | syncs, adds: watches}
 	case isRefused:
@@ -81,7 +83,7 @@ func (s *system) footprint(of step) footprint {
 	case ends:
 		return footprint{writes: phase | memory | syncs | latePart}
 	case isDeposed:
-		return footprint{writes: phase | left(takeovers)}
+		return footprint{writes: phase | memory | syncs | left(takeovers)}
 	case fillsAnew:
 		return footprint{reads: phase, writes: storePart | memory | left(relists)}
 	case somebodyActs:

@@ -31,7 +31,7 @@ const (
 	down    phase = iota // it does not run
 	standby              // its caches are filled, and it does not lead
 	leading              // its loop runs
-	deposed              // its term has ended, and its loop has not yet
+	deposed              // its term has ended, and a sync is still running
 )
 
 // process is one process. One that is down has nothing else, and one on standby has only

@@ -175,7 +175,7 @@ func (w *walker) stepsOf(st *state, i int) error {
 		}
 		if !w.knows(isDeposed, i, 0) && st.left[takeovers] > 0 && w.setup.Programs[w.programs[i]].Elected {
 			next := fork(st)
-			next.processes[i].phase = deposed
+			next.processes[i].depose()
 			w.add(next, isDeposed, i, 0, spends(takeovers))
 		}
 	case deposed:
@@ -206,6 +206,15 @@ func (w *walker) syncOf(p *process) situation {
 		sit.arg = 1
 	}
 	return sit
+}
+
+// depose ends the term of a process. If no sync is running, the process ends at once: it does
+// nothing more that others could notice.
+func (p *process) depose() {
+	p.phase = deposed
+	if len(p.syncs) == 0 {
+		*p = process{next: -1}
+	}
 }
 
 // mayLead reports whether a process on standby may begin to lead: nobody else does.
@@ -268,6 +277,9 @@ func (w *walker) play(st *state, i int, kind stepKind, arg int, sit situation, m
 			out.wrong = cmp.Or(out.wrong, w.count(next))
 		}
 		q.syncs = w.withSync(q.syncs, r)
+		if q.phase == deposed {
+			q.depose()
+		}
 	default:
 	}
 	w.add(next, kind, i, arg, append(more, finds(out.wrong))...)
@@ -553,7 +565,7 @@ func (w *walker) later(st *state, wait time.Duration) (*state, error) {
 	next := fork(st)
 	for i := range next.processes {
 		p := &next.processes[i]
-		if p.phase != leading && p.phase != deposed {
+		if p.phase != leading { // One that was deposed has a sync that is running.
 			continue
 		}
 		sit := situation{action: passes, phase: p.phase, arg: int64(wait), memory: p.memory}

@@ -111,6 +111,9 @@ func (s *system) tell(t taken) Step {
 		told.Did = process + " crashes"
 	case isDeposed:
 		told.Did = process + " can no longer renew its lease, and may not know that yet"
+		if is.phase == down {
+			told.Did = process + " ends, because it has lost the lease"
+		}
 	case ends:
 		told.Did = process + " ends, because it has lost the lease"
 	case fillsAnew:
