@@ -23,7 +23,7 @@ func TestImports(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, imported := range strings.FieldsSeq(string(out)) {
+	for imported := range strings.FieldsSeq(string(out)) {
 		for of, why := range large {
 			if imported == of || strings.HasPrefix(imported, of+"/") {
 				t.Errorf("imports %s: %s", imported, why)
