@@ -7,9 +7,6 @@
 // repetition of the old one, and keeps the old note. And callers can wait until the
 // recorder has stopped, so that a leader releases its lease only after its last write.
 //
-// A new event is written half a second after it was recorded: whoever waits for an event can
-// wait a little longer, and the objects themselves go first.
-//
 // Events are best effort: an event that the API server refuses is dropped and logged, and
 // one that does not reach it is retried until the recorder stops.
 //
@@ -63,10 +60,6 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
-// delay is how long a new event waits, so that the writes that it is about and the next ones
-// go first.
-const delay = 500 * time.Millisecond
-
 // flushTimeout is how long a recorder that is stopping may take to write the rest.
 const flushTimeout = 5 * time.Second
 
@@ -91,7 +84,6 @@ type Recorder struct {
 	loop    *worker.Loop
 
 	maxSeries int
-	delay     time.Duration
 
 	mu        sync.Mutex
 	objects   map[cache.ObjectName]*object // the objects of events
@@ -109,7 +101,6 @@ func New[C Client](clients func(namespace string) C, scheme *runtime.Scheme, clo
 		scheme:    scheme,
 		clock:     clock,
 		maxSeries: maxSeries,
-		delay:     delay,
 		objects:   map[cache.ObjectName]*object{},
 		series:    list.New(),
 	}
@@ -204,7 +195,7 @@ func (r *Recorder) add(event *eventsv1.Event, stamp int64) {
 		r.series.MoveToBack(s.place)
 	}
 	if isToWrite {
-		r.loop.AddAfter(name, r.delay)
+		r.loop.Add(name)
 	}
 }
 

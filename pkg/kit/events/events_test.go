@@ -59,7 +59,6 @@ func run(t *testing.T, workers int, opts ...worker.Option) *running {
 	reports.Take()
 	s := newServer()
 	recorder := kitevents.New(s.client(t).Events, scheme.Scheme, clock.RealClock{}, opts...)
-	recorder.SetDelay(0)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- recorder.Run(ctx, workers) }()
@@ -113,25 +112,6 @@ func TestEventIsComplete(t *testing.T) {
 		}}
 		equal(t, "events", want, r.all())
 		equal(t, "reports", nil, reports.Take())
-	})
-}
-
-// New events wait for a moment, in their order, but not for a recorder that stops.
-func TestNewEventsWait(t *testing.T) {
-	const delay = 500 * time.Millisecond
-	synctest.Test(t, func(t *testing.T) {
-		r := run(t, 1)
-		r.SetDelay(delay)
-		r.tell("vanilla", "melts")
-		kittest.Pass(delay / 2)
-		r.tell("vanilla", "drips")
-		kittest.Pass(delay/2 - 1)
-		equal(t, "at first", nil, r.recorded())
-		kittest.Pass(1)
-		equal(t, "then", []string{"melts ×1", "drips ×1"}, r.recorded())
-		r.tell("vanilla", "is gone")
-		equal(t, "stop", nil, r.stop())
-		equal(t, "at the end", []string{"melts ×1", "drips ×1", "is gone ×1"}, r.recorded())
 	})
 }
 
@@ -927,7 +907,6 @@ func TestDroppedEventsAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
 		recorder := kitevents.New(s.client(t).Events, scheme.Scheme, clock.RealClock{})
-		recorder.SetDelay(0)
 		var log bytes.Buffer
 		logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))
 		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))

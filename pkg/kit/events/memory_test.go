@@ -162,7 +162,6 @@ func quick(t *testing.T) *Recorder {
 		t.Fatal(err)
 	}
 	r := New(client.EventsV1().Events, scheme.Scheme, clock.RealClock{})
-	r.SetDelay(0)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx, 2) }()

@@ -1,6 +1,0 @@
-package events
-
-import "time"
-
-// SetDelay sets how long new events wait.
-func (r *Recorder) SetDelay(delay time.Duration) { r.delay = delay }
