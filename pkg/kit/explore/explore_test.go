@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"nicoleh.io/k8s-controller/pkg/kit/explore"
@@ -51,7 +52,10 @@ func oneDeployment(w explore.World) error {
 // returned err.
 func twice(n int, _ error) bool { return n < 2 }
 
-func untilAnswered(n int, err error) bool { return n == 0 || err != nil && !apierrors.IsNotFound(err) }
+func untilAnswered(n int, err error) bool {
+	isRefused := apierrors.ReasonForError(err) != metav1.StatusReasonUnknown
+	return n == 0 || isRefused && !apierrors.IsNotFound(err)
+}
 
 func search(t *testing.T, s explore.Setup, bounds string) explore.Result {
 	t.Helper()
