@@ -23,8 +23,8 @@ var edits = []struct{ file, old, text string }{
 	// What follows from them.
 	{"pkg/shelf/color.go", "", "package shelf\n\nimport \"example.com/pantry/pkg/apis/pantry/v1alpha1\"\n\n// annotations returns what the Pods of a Shelf are annotated with.\nfunc annotations(sh *v1alpha1.Shelf) map[string]string {\n	all := map[string]string{AnnotationSpecHash: specHash(sh.Spec)}\n	if sh.Spec.Color != \"\" {\n		all[\"example.com/color\"] = string(sh.Spec.Color)\n	}\n	return all\n}\n"},
 	{"pkg/shelf/color_test.go", "", "package shelf\n\nimport (\n	\"testing\"\n\n	\"example.com/pantry/pkg/apis/pantry/v1alpha1\"\n)\n\nfunc TestColor(t *testing.T) {\n	sh := &v1alpha1.Shelf{Spec: v1alpha1.ShelfSpec{Color: \"red\"}}\n	if got := annotations(sh)[\"example.com/color\"]; got != \"red\" {\n		t.Errorf(\"got %q\", got)\n	}\n}\n"},
-	{"pkg/shelf/children.go", "WithAnnotations(map[string]string{AnnotationSpecHash: specHash(shelf.Spec)})", "WithAnnotations(annotations(shelf))"},
-	{"pkg/shelf/children.go", "WithContainers(container(shelf))", "WithTerminationGracePeriodSeconds(30).WithContainers(container(shelf))"},
+	{"pkg/shelf/children.go", "map[string]string{AnnotationSpecHash: specHash(shelf.Spec)}", "annotations(shelf)"},
+	{"pkg/shelf/children.go", "					Containers: []corev1.Container{{", "					TerminationGracePeriodSeconds: ptr.To[int64](30),\n					Containers: []corev1.Container{{"},
 	// Decisions.
 	{"pkg/shelf/decide.go", "	if a.Undecodable != \"\" {", "	if reason := a.Undecodable; reason != \"\" {"},
 	{"pkg/shelf/decide.go", "\"The spec cannot be decoded: \" + a.Undecodable}", "\"The spec cannot be decoded: \" + reason}"},
