@@ -74,7 +74,8 @@ type Election struct {
 	reconnect func()
 	clock     clock.Clock
 	logger    klog.Logger
-	logged    string // the error that was logged last
+	logged    string // the error that was logged last, unless the Lease was reached since
+	loggedOf  int    // the Lease that it was about
 	seen      string // the leader that was logged last
 
 	mu        sync.Mutex
@@ -303,7 +304,7 @@ func (e *Election) send(ctx context.Context, s step, lease *coordinationv1.Lease
 	}
 	return func(now time.Time, pause time.Duration) {
 		how := outcomeOf(s.do, err)
-		e.logOutcome(how, err)
+		e.logOutcome(s.lease, how, err)
 		e.candidate.answered(now, how, recordOf(lease), pause)
 		e.keep(s.lease, lease)
 	}
@@ -371,17 +372,18 @@ func (e *Election) write(s step) *coordinationv1.Lease {
 	return lease
 }
 
-// logOutcome logs why the process cannot get or release the lease, unless the log already
-// says so.
-func (e *Election) logOutcome(how outcome, err error) {
+// logOutcome logs why the process cannot get or release a Lease, unless the log already
+// says so, or why it cannot get another one.
+func (e *Election) logOutcome(lease int, how outcome, err error) {
 	switch {
 	case how == refused:
+	case how == failed && e.candidate.phase == ending:
+		e.logger.Info("Could not release the lease: it has to expire", "err", err)
+	case e.logged != "" && lease != e.loggedOf:
 	case how == done:
 		e.logged = ""
-	case e.candidate.phase == ending:
-		e.logger.Info("Could not release the lease: it has to expire", "err", err)
 	case err.Error() != e.logged:
-		e.logged = err.Error()
+		e.logged, e.loggedOf = err.Error(), lease
 		e.logger.Info("Cannot get the lease; will retry", "err", err, "remedy", remedy(err))
 	}
 }

@@ -537,17 +537,30 @@ func TestFenceBlocksConnections(t *testing.T) {
 }
 
 func TestErrorIsLoggedOnce(t *testing.T) {
+	t.Run("one lease", func(t *testing.T) { testErrorIsLoggedOnce(t, func(*Election, Client) {}) })
+	t.Run("a former lease, too", func(t *testing.T) {
+		testErrorIsLoggedOnce(t, func(e *Election, client Client) { e.Follow("former-controller", client) })
+	})
+}
+
+func testErrorIsLoggedOnce(t *testing.T, setUp func(*Election, Client)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		var isForbidden atomic.Bool
 		isForbidden.Store(true)
-		client.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return isForbidden.Load(), nil, apierrors.NewForbidden(coordinationv1.Resource("leases"), "gadget-controller", errors.New("no"))
+		client.PrependReactor("*", "leases", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			named, _ := action.(interface{ GetName() string })
+			if named == nil {
+				return isForbidden.Load(), nil, errors.New("no watch")
+			}
+			return isForbidden.Load(), nil, apierrors.NewForbidden(coordinationv1.Resource("leases"), named.GetName(), errors.New("no"))
 		})
 		e, err := New(usual, reach(client), clock.RealClock{})
 		if err != nil {
 			t.Fatal(err)
 		}
+		setUp(e, reach(client))
 		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 		ctx, stop := context.WithCancel(t.Context())
 		leads, ended := make(chan struct{}), make(chan error, 1)
