@@ -36,7 +36,11 @@ func TestInstall(t *testing.T) {
 			})
 		},
 		update: func(t *testing.T, l *lab.Lab) {
-			kubectl(t, l, "-n", lab.SystemNamespace, "rollout", "restart", "deployment/k8s-controller")
+			// kubectl refuses that within a second of the last one.
+			eventually(t, "the rollout is restarted", func() error {
+				_, err := l.TryKubectl(t.Context(), "", "-n", lab.SystemNamespace, "rollout", "restart", "deployment/k8s-controller")
+				return err
+			})
 		},
 		uninstall: func(t *testing.T, l *lab.Lab) {
 			kubectl(t, l, "-n", lab.SystemNamespace, "delete", "deployment/k8s-controller")

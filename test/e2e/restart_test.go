@@ -68,6 +68,7 @@ func icecreamName(i int) string { return fmt.Sprintf("icecream-%02d", i) }
 func startUsers(t *testing.T, n *lab.Namespace, icecreams, edits int, seed uint64) (wait func() []v1alpha1.IcecreamSpec) {
 	final := make([]v1alpha1.IcecreamSpec, icecreams)
 	var users sync.WaitGroup
+	t.Cleanup(users.Wait)
 	for i := range icecreams {
 		random := rand.New(rand.NewPCG(seed, uint64(i)))
 		users.Go(func() { final[i] = createAndEdit(t, n, icecreamName(i), edits, random) })
@@ -88,17 +89,28 @@ func requireCreatedOnce(t *testing.T, n *lab.Namespace) {
 	}
 }
 
-// createAndEdit creates an Icecream, edits it that many times, and returns the final
-// spec. It never uses the name of a Deployment twice.
+// createAndEdit creates an Icecream, edits it that many times unless the test has ended, and
+// returns the final spec. It never uses the name of a Deployment twice.
 func createAndEdit(t *testing.T, n *lab.Namespace, name string, edits int, random *rand.Rand) v1alpha1.IcecreamSpec {
-	pause := func() { time.Sleep(time.Duration(random.IntN(3000)) * time.Millisecond) }
-	pause()
+	pause := func() (isOver bool) {
+		select {
+		case <-t.Context().Done():
+			return true
+		case <-time.After(time.Duration(random.IntN(3000)) * time.Millisecond):
+			return false
+		}
+	}
 	spec := v1alpha1.IcecreamSpec{DeploymentName: name, Replicas: ptr.To[int32](1), Image: "registry.example/icecream:0"}
+	if pause() {
+		return spec
+	}
 	if _, err := n.Icecreams().Create(t.Context(), &v1alpha1.Icecream{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{}); err != nil {
 		t.Errorf("creating %s: %v", name, err)
 	}
 	for edit := range edits {
-		pause()
+		if pause() {
+			return spec
+		}
 		var patch string
 		switch random.IntN(3) {
 		case 0:
