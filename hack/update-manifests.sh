@@ -8,6 +8,10 @@
 # The tools are pinned by hack/tools/go.mod.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+set -a
+# shellcheck source=hack/build.env
+. hack/build.env
+set +a
 tree=${1:-.}
 chart=${tree}/charts/k8s-controller
 
@@ -20,8 +24,7 @@ helm=$(go tool -n -modfile=hack/tools/go.mod helm)
 
 # What follows from the controllers themselves.
 mkdir -p "${chart}/files"
-# shellcheck source=hack/build.env
-(set -a && . hack/build.env && go run -ldflags=-w . -describe) >"${temp}/description"
+go run -ldflags=-w . -describe >"${temp}/description"
 go run -C hack/tools/charts ./derive "$(cd "${tree}" && pwd)" <"${temp}/description" >"${temp}/controllers"
 
 # Files of a chart have to be in its directory.

@@ -7,6 +7,10 @@
 # runs hack/verify-links.sh and hack/verify-manifests.sh.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+set -a
+# shellcheck source=hack/build.env
+. hack/build.env # what the checks compile is compiled as the tests are
+set +a
 
 generated=(codegen modules)
 written=(links manifests paths scripts workflows monitoring lint charts)

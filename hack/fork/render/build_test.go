@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"nicoleh.io/k8s-controller/hack/local-cluster/buildenv"
 )
 
 // Tests of this file run programs for minutes, and only if they are asked for: see
@@ -133,11 +135,15 @@ func try(t *testing.T, dir, name string, args ...string) (string, error) {
 	start := time.Now()
 	command := exec.CommandContext(t.Context(), name, args...)
 	command.Dir = dir
-	command.Env = append(os.Environ(), "GOFLAGS=", "GOGC=400", "GOWORK=off", "GIT_CONFIG_GLOBAL=/dev/null",
+	env, err := buildenv.Read("../../..")
+	if err != nil {
+		return "", err
+	}
+	command.Env = append(append(os.Environ(), env...), "GOWORK=off", "GIT_CONFIG_GLOBAL=/dev/null",
 		"GIT_AUTHOR_NAME=t", "GIT_AUTHOR_EMAIL=t@example.com", "GIT_COMMITTER_NAME=t", "GIT_COMMITTER_EMAIL=t@example.com")
 	var stdout, stderr bytes.Buffer
 	command.Stdout, command.Stderr = &stdout, &stderr
-	err := command.Run()
+	err = command.Run()
 	t.Logf("%s %s: %.1fs", name, strings.Join(args, " "), time.Since(start).Seconds())
 	if err != nil {
 		return stdout.String(), fmt.Errorf("%s %s in %s: %w\n%s%s", name, strings.Join(args, " "), dir, err, tail(stdout.String()), tail(stderr.String()))

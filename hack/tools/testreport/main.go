@@ -32,6 +32,9 @@ func main() {
 func run(ctx context.Context, out io.Writer, args []string) (code int, err error) {
 	command := exec.CommandContext(ctx, "go", goArgs(args)...)
 	command.Env = append(os.Environ(), "GOGC=400")
+	if slices.Contains(args, "-race") {
+		command.Env = append(command.Env, "CGO_ENABLED=1") // which the race detector needs
+	}
 	command.Stdin, command.Stderr = os.Stdin, os.Stderr
 	events, err := command.StdoutPipe()
 	if err != nil {

@@ -69,6 +69,11 @@ func TestA(t *testing.T) {}`,
 		args:   []string{"-v"},
 		want:   "=== RUN   TestA\nGOGC=\"\"\n--- PASS: TestA (1s)\nPASS\nok  \ttested/a\t1s\n",
 	}, {
+		name:   "the race detector needs cgo",
+		source: `func TestA(t *testing.T) { fmt.Println("CGO_ENABLED=" + os.Getenv("CGO_ENABLED")) }`,
+		args:   []string{"-v", "-race"},
+		want:   "=== RUN   TestA\nCGO_ENABLED=1\n--- PASS: TestA (1s)\nPASS\nok  \ttested/a\t1s\n",
+	}, {
 		name:   "no test is selected",
 		source: `func TestA(t *testing.T) {}`,
 		args:   []string{"-run", "TestB"},
