@@ -91,14 +91,10 @@ const (
 	byOwner = "owner" // children: by namespace and the UID of their controller
 )
 
-// A rollout makes many changes in a moment, and each sync looks at all Pods. So the first
-// change of a child leads to a sync at once, and the next only after childPeriod. What
-// becomes of a Pod shows in the Deployment a moment later, and both are best reported
-// together: a change of a Pod waits for podPeriod, or the next sync.
-const (
-	childPeriod = 10 * time.Millisecond
-	podPeriod   = 100 * time.Millisecond
-)
+// A rollout makes many changes in a moment, and each sync looks at all Pods. What becomes of
+// a Pod shows in the Deployment a moment later, and both are best reported together: a change
+// of a Pod waits for podPeriod, or the next sync.
+const podPeriod = 100 * time.Millisecond
 
 // NewDescriptor returns what a process needs to know to run the controller.
 func NewDescriptor() manager.Descriptor {
@@ -621,7 +617,7 @@ func (c *Controller) followChild(resource schema.GroupVersionResource, child *in
 		concerned = append(concerned, ice)
 	}
 	for _, ice := range concerned {
-		c.AddBatched(nameOf(ice), childPeriod)
+		c.Add(nameOf(ice))
 	}
 }
 

@@ -30,7 +30,7 @@ var edits = []struct{ file, old, text string }{
 	{"pkg/shelf/decide.go", "\"The spec cannot be decoded: \" + a.Undecodable}", "\"The spec cannot be decoded: \" + reason}"},
 	{"pkg/shelf/decide.go", "	for _, old := range a.old {", "	// Shelves are never in a hurry.\n	for _, old := range a.old {"},
 	// The shell, which imports the package that the update renames.
-	{"controller.go", "	podPeriod   = 100 * time.Millisecond", "	podPeriod   = 200 * time.Millisecond"},
+	{"controller.go", "const podPeriod = 100 * time.Millisecond", "const podPeriod = 200 * time.Millisecond"},
 	{"controller.go", "// NewDescriptor returns what a process needs to know to run the controller.", "// NewDescriptor returns what a process needs to know to run the controller of Shelves."},
 	{"docs/using.md", "# ", "# About shelves: "},
 	{"CONTRIBUTING.md", "# ", "# The pantry team: "},
@@ -109,7 +109,7 @@ func testUpdate(t *testing.T, template, dir string) {
 
 	// Both change the same line, and the template another file as well.
 	change(t, template, "controller.go", func(text string) string {
-		return strings.Replace(text, "podPeriod   = 100 *", "podPeriod   = 150 *", 1)
+		return strings.Replace(text, "podPeriod = 100 *", "podPeriod = 150 *", 1)
 	})
 	change(t, template, "docs/concepts.md", func(text string) string { return text + "\nOne more line.\n" })
 	commit(t, template, "A longer batch")

@@ -96,9 +96,6 @@ type StepsState struct {
 	Failures   map[string]int       `json:"failures,omitempty"`   // in a row, up to the longest back-off
 	Held       map[string]StepsHold `json:"held,omitempty"`
 	Running    map[string]StepsRun  `json:"running,omitempty"`
-	// Recent has the objects whose last sync began within a second. It is nil before the
-	// first call of AddBatched, because the loop does not record them yet.
-	Recent map[string]time.Time `json:"recent,omitzero"`
 }
 
 // StepsHold keeps an object from being synced until a time. After AddUrgent, only
@@ -132,7 +129,6 @@ func (s *Steps) State() StepsState {
 		Running: snapshot.Save(l.running, func(r run) StepsRun {
 			return StepsRun{Since: snapshot.Time(r.since), Urgent: r.isUrgent}
 		}),
-		Recent: l.recent.state(now),
 	}
 	for name, h := range l.held {
 		if !h.until.After(now) {
@@ -154,7 +150,6 @@ func (s *Steps) SetState(state StepsState) {
 	defer l.mu.Unlock()
 	l.held = snapshot.Restore(state.Held, func(h StepsHold) hold { return hold{until: h.Until, byServer: h.ByServer} })
 	l.running = snapshot.Restore(state.Running, func(r StepsRun) run { return run{since: r.Since, isUrgent: r.Urgent} })
-	l.recent.setState(state.Recent)
 	s.failures.setState(state.Failures)
 
 	s.queue.mu.Lock()
@@ -163,36 +158,6 @@ func (s *Steps) SetState(state StepsState) {
 	s.queue.processing = snapshot.RestoreSet(state.Processing)
 	s.queue.again = snapshot.RestoreSet(state.Again)
 	s.queue.delayed = snapshot.Restore(state.Delayed, snapshot.Same)
-}
-
-// state returns the syncs that left depends on; nil if they are not recorded.
-func (r *recent) state(now time.Time) map[string]time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.began == nil {
-		return nil
-	}
-	state := map[string]time.Time{}
-	for name, at := range r.began {
-		if at.Add(maxBatch).After(now) {
-			state[name.String()] = snapshot.Time(at)
-		}
-	}
-	return state
-}
-
-func (r *recent) setState(state map[string]time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.began, r.order = nil, nil
-	if state == nil {
-		return
-	}
-	r.began = snapshot.Restore(state, snapshot.Same)
-	for name, at := range r.began {
-		r.order = append(r.order, began{name, at})
-	}
-	slices.SortFunc(r.order, func(a, b began) int { return a.at.Compare(b.at) })
 }
 
 // failures is the default back-off, except that its state can be read and restored. It

@@ -50,7 +50,7 @@ func drawCalls(t *rapid.T) calls {
 		c.on = append(c.on, call{
 			at:     at + time.Duration(i)*time.Microsecond,
 			object: objects.Draw(t, "object"),
-			what:   rapid.SampledFrom([]string{"after", "urgent", "batched"}).Draw(t, "what"),
+			what:   rapid.SampledFrom([]string{"after", "urgent"}).Draw(t, "what"),
 			after:  ms.Draw(t, "after"),
 		})
 	}
@@ -67,8 +67,6 @@ func (c call) make(l *worker.Loop) {
 		l.AddAfter(name, c.after)
 	case "urgent":
 		l.AddUrgent(name)
-	case "batched":
-		l.AddBatched(name, c.after)
 	}
 }
 
@@ -242,18 +240,17 @@ func TestStepsMayAbandonASync(t *testing.T) {
 		<-asked
 		return over
 	}
-	l.AddBatched(vanilla, time.Second)
+	l.Add(vanilla)
 	l.Add(chocolate)
 	before := toJSON(t, s)
-	equal(t, "before", `{"ready":["default/vanilla","default/chocolate"],"recent":{}}`, before)
+	equal(t, "before", `{"ready":["default/vanilla","default/chocolate"]}`, before)
 
 	over := sync()
 	l.AddUrgent(vanilla)
 	l.AddAfter(chocolate, time.Minute)
 	equal(t, "while it runs", `{"ready":["default/chocolate"],"processing":["default/vanilla"],"again":["default/vanilla"],`+
 		`"delayed":{"default/chocolate":"2000-01-01T00:01:00Z"},`+
-		`"running":{"default/vanilla":{"since":"2000-01-01T00:00:00Z","urgent":true}},`+
-		`"recent":{"default/vanilla":"2000-01-01T00:00:00Z"}}`, toJSON(t, s))
+		`"running":{"default/vanilla":{"since":"2000-01-01T00:00:00Z","urgent":true}}}`, toJSON(t, s))
 	abandon <- true
 	<-over
 	fromJSON(t, s, before)
@@ -264,7 +261,7 @@ func TestStepsMayAbandonASync(t *testing.T) {
 	abandon <- false
 	<-over
 	clock.Step(2 * time.Second)
-	equal(t, "in the end", `{"ready":["default/chocolate","default/vanilla"],"recent":{}}`, toJSON(t, s))
+	equal(t, "in the end", `{"ready":["default/chocolate","default/vanilla"]}`, toJSON(t, s))
 }
 
 // A hold and a back-off that no longer have an effect make no difference.

@@ -92,7 +92,6 @@ type Loop struct {
 	queue   queue                     // nil until Run, as it starts goroutines
 	held    map[cache.ObjectName]hold // not to be synced for some time
 	running map[cache.ObjectName]run  // being synced now
-	recent  recent                    // synced not long ago
 }
 
 // queue is what the loop adds objects to.
@@ -120,49 +119,6 @@ const (
 	feedAhead    = 1000
 	feedInterval = 2 * time.Millisecond
 )
-
-// maxBatch is the longest period that AddBatched takes.
-const maxBatch = time.Second
-
-// recent knows the objects whose last sync began within maxBatch, from the first time that
-// it is asked. It is safe for concurrent use.
-type recent struct {
-	mu    sync.Mutex
-	began map[cache.ObjectName]time.Time // nil before that time
-	order []began                        // oldest first
-}
-
-type began struct {
-	name cache.ObjectName
-	at   time.Time
-}
-
-// add records that a sync of the object begins, and forgets those of long ago.
-func (r *recent) add(name cache.ObjectName, now time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.began == nil {
-		return
-	}
-	for len(r.order) > 0 && now.Sub(r.order[0].at) > maxBatch {
-		if old := r.order[0]; r.began[old.name].Equal(old.at) {
-			delete(r.began, old.name)
-		}
-		r.order = r.order[1:]
-	}
-	r.began[name] = now
-	r.order = append(r.order, began{name, now})
-}
-
-// left returns how much is left of the period since the object's last sync began.
-func (r *recent) left(name cache.ObjectName, now time.Time, period time.Duration) time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.began == nil {
-		r.began = map[cache.ObjectName]time.Time{}
-	}
-	return max(0, r.began[name].Add(min(period, maxBatch)).Sub(now))
-}
 
 // New wires a loop and starts nothing. name appears in the loop's logs and errors
 // and labels the metrics of its queue, so it must be unique in the process.
@@ -200,13 +156,6 @@ func (l *Loop) AddAfter(name cache.ObjectName, after time.Duration) {
 	default:
 		queue.Add(name)
 	}
-}
-
-// AddBatched is Add, except that syncs of the object begin at least that long after one
-// another, at most a second. So the first of many changes is synced at once, and those that
-// follow it are synced together.
-func (l *Loop) AddBatched(name cache.ObjectName, period time.Duration) {
-	l.AddAfter(name, l.recent.left(name, l.clock.Now(), period))
 }
 
 // AddUrgent is Add for an object whose desired state has changed. As the failure of its
@@ -415,7 +364,6 @@ func (l *Loop) begin(name cache.ObjectName) time.Duration {
 		delete(l.held, name)
 	}
 	l.running[name] = run{since: now}
-	l.recent.add(name, now)
 	return 0
 }
 

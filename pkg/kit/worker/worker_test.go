@@ -448,29 +448,6 @@ func TestManyAdditionsBecomeOneSync(t *testing.T) {
 	})
 }
 
-// The first of many changes is synced at once, the others together.
-func TestBatches(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, got := run(t, 4, func(context.Context, cache.ObjectName) (time.Duration, error) { return 0, nil })
-		for range 25 {
-			l.AddBatched(vanilla, 10*time.Millisecond)
-			kittest.Pass(time.Millisecond)
-		}
-		kittest.Pass(time.Second)
-		const ms = time.Millisecond
-		equal(t, "starts of syncs", []time.Duration{0, 10 * ms, 20 * ms, 30 * ms}, got.starts)
-
-		kittest.Pass(time.Minute)
-		got.starts = nil
-		l.AddBatched(vanilla, time.Hour) // which is a second
-		kittest.Pass(ms)
-		l.AddBatched(vanilla, time.Hour)
-		kittest.Pass(time.Hour)
-		equal(t, "syncs after a pause", 2, len(got.starts))
-		equal(t, "between them", time.Second, got.starts[1]-got.starts[0])
-	})
-}
-
 func TestChangeDuringASyncIsSyncedAfterIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, got := run(t, 4, func(context.Context, cache.ObjectName) (time.Duration, error) {
