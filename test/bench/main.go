@@ -45,10 +45,10 @@ func main() {
 
 // A program is one of those that are compared.
 type program struct {
-	name            string
-	module, dir     string
-	flags           []string
-	account, binary string
+	name        string
+	module, dir string
+	flags       []string
+	binary      string
 	// metrics is the flag for the address to serve metrics on by plain HTTP.
 	metrics string
 	// elects reports whether the program has the flag -leader-elect.
@@ -72,8 +72,8 @@ func run(ctx context.Context) (err error) {
 		return fmt.Errorf("-icecreams=%s: %w", *icecreams, err)
 	}
 	programs := []*program{
-		{name: "ours", module: ".", dir: ".", flags: []string{"-leader-elect=false", "-bind-address=127.0.0.1:0", "-workers=8"}, account: lab.ServiceAccount, metrics: "-insecure-bind-address", elects: true},
-		{name: "twin", module: "test", dir: "./bench/twin", flags: []string{"-workers=8"}, account: "twin", metrics: "-metrics-bind-address"},
+		{name: "ours", module: ".", dir: ".", flags: []string{"-leader-elect=false", "-bind-address=127.0.0.1:0", "-workers=8"}, metrics: "-insecure-bind-address", elects: true},
+		{name: "twin", module: "test", dir: "./bench/twin", flags: []string{"-workers=8"}, metrics: "-metrics-bind-address"},
 	}
 	programs = slices.DeleteFunc(programs, func(p *program) bool { return *only != "" && p.name != *only })
 	measure := func(p *program, size int) (map[string]float64, error) { return measure(ctx, p, size) }

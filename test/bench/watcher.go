@@ -28,12 +28,13 @@ type watcher struct {
 	// What every Icecream asks for, and when it was first seen to have got it.
 	wanted      map[string]int32 // replicas
 	deployments map[string]time.Time
+	available   map[string]time.Time // when all Pods of its Deployment were
 	statuses    map[string]time.Time
 }
 
 // startWatcher starts to watch the Icecreams and Deployments of a cluster, until ctx ends.
 func startWatcher(ctx context.Context, l *lab.Lab) (*watcher, error) {
-	w := &watcher{changed: make(chan struct{}), wanted: map[string]int32{}, deployments: map[string]time.Time{}, statuses: map[string]time.Time{}}
+	w := &watcher{changed: make(chan struct{}), wanted: map[string]int32{}, deployments: map[string]time.Time{}, available: map[string]time.Time{}, statuses: map[string]time.Time{}}
 	icecreams := externalversions.NewSharedInformerFactory(l.Icecreams, 0)
 	builtin := kubeinformers.NewSharedInformerFactoryWithOptions(l.Kube, 0, kubeinformers.WithNamespace(metav1.NamespaceDefault))
 	for informer, see := range map[cache.SharedIndexInformer]func(any){
@@ -75,6 +76,10 @@ func (w *watcher) seeDeployment(d *appsv1.Deployment) {
 	defer w.mu.Unlock()
 	if _, ok := w.deployments[d.Name]; !ok {
 		w.deployments[d.Name] = now
+	}
+	isAvailable := d.Status.ObservedGeneration == d.Generation && d.Status.AvailableReplicas == ptr.Deref(d.Spec.Replicas, 1)
+	if _, ok := w.available[d.Name]; isAvailable && !ok {
+		w.available[d.Name] = now
 	}
 	w.tell()
 }
