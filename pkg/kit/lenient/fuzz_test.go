@@ -1,6 +1,7 @@
 package lenient_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"nicoleh.io/k8s-controller/pkg/kit/lenient"
 )
@@ -103,6 +105,38 @@ func FuzzList(f *testing.F) {
 			if lenient.Problem(got, "spec") != "" && !reflect.DeepEqual(got.Spec, ConeSpec{}) {
 				t.Errorf("half of a spec: %+v", got.Spec)
 			}
+		}
+	})
+}
+
+// An event is what the usual decoder makes of it, however it is written.
+func FuzzEvent(f *testing.F) {
+	for _, seed := range []string{
+		`{"type":"ADDED","object":` + coneJSON("sundae", goodSpec, `{}`) + `}`,
+		`{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}`,
+		`{"object":{},"type":"ADDED"}`, `{"type":"ADDED","object":{},"object":{"a":"}"}}`, `{"type":"ADDED","type":"","object":{}}`,
+		`{"type":"\u0041","object":{}}`, `{"type":"ADDED","object":{}`, `{"type":"ADDED","object":{}}}`, `{"type":"ADDED","object":{"a":{}}`,
+		`{"type":"ADDED","object":null}`, `{"type":"ADDED","object":[{}]}`, `{"type":"ADDED","object":{ } }`, ` {"type":"","object":{}}`, "{}", "",
+	} {
+		f.Add([]byte(seed))
+	}
+	decode := func(codecs runtime.NegotiatedSerializer, data []byte) (event metav1.WatchEvent, err error) {
+		// Decoders may not rely on what the event was, nor on what becomes of the data.
+		event.Object.Raw, event.Object.Object = []byte("raw"), &Cone{}
+		data = bytes.Clone(data)
+		_, _, err = jsonInfo(codecs).StreamSerializer.Decode(data, nil, &event)
+		clear(data)
+		event.Object.Object = nil
+		return event, err
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		want, wantErr := decode(usualCodecs, data)
+		got, err := decode(lenientCodecs, data)
+		if fmt.Sprint(err) != fmt.Sprint(wantErr) {
+			t.Fatalf("the error is %v, want %v", err, wantErr)
+		}
+		if diff := cmp.Diff(want, got); err == nil && diff != "" {
+			t.Errorf("(-usual +lenient):\n%s", diff)
 		}
 	})
 }

@@ -94,13 +94,16 @@ func Codecs(usual runtime.NegotiatedSerializer) runtime.NegotiatedSerializer {
 type codecs struct{ runtime.NegotiatedSerializer }
 
 // SupportedMediaTypes implements runtime.NegotiatedSerializer. Clients get from it the
-// decoder of responses, and that of the objects inside watch events.
+// decoder of responses and of the objects in watch events, and that of the events.
 func (c codecs) SupportedMediaTypes() []runtime.SerializerInfo {
 	usual := c.NegotiatedSerializer.SupportedMediaTypes()
 	infos := make([]runtime.SerializerInfo, 0, len(usual))
 	for _, info := range usual {
 		if info.MediaType == runtime.ContentTypeJSON {
 			info.Serializer = codec{info.Serializer}
+			stream := *info.StreamSerializer
+			stream.Serializer = eventCodec{stream.Serializer}
+			info.StreamSerializer = &stream
 		}
 		infos = append(infos, info)
 	}

@@ -341,6 +341,20 @@ func TestCost(t *testing.T) {
 	}
 }
 
+// The object in an event is parsed once, when it is decoded.
+func TestCostOfAnEvent(t *testing.T) {
+	data := []byte(`{"type":"ADDED","object":` + coneJSON("sundae", goodSpec, `{}`) + `}`)
+	decoder := jsonInfo(lenientCodecs).StreamSerializer
+	var event metav1.WatchEvent
+	if allocs := testing.AllocsPerRun(20, func() {
+		if _, _, err := decoder.Decode(data, nil, &event); err != nil {
+			t.Fatal(err)
+		}
+	}); allocs > 3 { // the type, the object, and the parser's state
+		t.Errorf("%v allocations, want at most 3", allocs)
+	}
+}
+
 func BenchmarkDecode(b *testing.B) {
 	one := []byte(listJSON(strings.TrimSuffix(strings.TrimPrefix(string(goodList(99)), listPrefix), "]}"), coneJSON("flawed", `{"image":5}`, `{}`)))
 	for _, bench := range []struct {
