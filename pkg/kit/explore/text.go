@@ -256,7 +256,8 @@ func (t *templates) render(x text) string {
 }
 
 // renaming gives values their canonical names: versions, generations and seconds by order in
-// their class, and UIDs by the order in which they appear.
+// their class, in which the first generation is always 0, and UIDs by the order in which they
+// appear.
 type renaming struct {
 	ranked  []ranking
 	uids    []int64
@@ -304,7 +305,10 @@ func rankOf(g gap) gap {
 func (r *renaming) collect(gaps []gap, values []int64) {
 	for i, g := range gaps {
 		switch g.kind {
-		case versionGap, generationGap:
+		case versionGap:
+			r.add(g, values[i])
+		case generationGap: // A new object has the first one, whichever there are of others.
+			r.add(g, 0)
 			r.add(g, values[i])
 		case secondGap, microGap:
 			if values[i] < 0 {

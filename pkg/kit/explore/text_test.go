@@ -73,6 +73,22 @@ func TestRenaming(t *testing.T) {
 	})
 }
 
+// A new object has the first generation. It does not depend on whether an older one is still
+// known that has it, too, what the generations of the others are called.
+func TestFirstGeneration(t *testing.T) {
+	g := gap{generationGap, 1}
+	for _, known := range [][]int64{{3}, {0, 3}} {
+		r := &renaming{}
+		for _, generation := range known {
+			r.collect([]gap{g}, []int64{generation})
+		}
+		r.settle()
+		if first, fourth := r.rename(g, 0), r.rename(g, 3); first != 0 || fourth != 1 {
+			t.Errorf("with %v: the names of 0 and 3 are %d and %d, want 0 and 1", known, first, fourth)
+		}
+	}
+}
+
 func TestComponents(t *testing.T) {
 	next := [][]uint32{{1}, {2}, {0, 3}, {4}, {}, {5}}
 	got := components(len(next), func(id uint32) []uint32 { return next[id] })
