@@ -97,17 +97,20 @@ func TestInstall(t *testing.T) {
 				t.Error(err)
 			}
 			tt.uninstall(t, l)
-			n.Eventually(t, "no controller runs", func(context.Context) error {
-				if left := len(pods.Controllers()); left > 0 {
-					return fmt.Errorf("%d run", left)
-				}
-				return nil
-			})
+			n.Eventually(t, "no controller runs", func(context.Context) error { return noneRuns(pods) })
 			if err := allReady(t.Context(), n, icecreams); err != nil {
 				t.Errorf("without a controller: %v", err)
 			}
 		})
 	}
+}
+
+// noneRuns returns nil if no controller of the Pods runs.
+func noneRuns(pods *lab.Kubelet) error {
+	if left := len(pods.Controllers()); left > 0 {
+		return fmt.Errorf("%d run", left)
+	}
+	return nil
 }
 
 func requireRolledOut(t *testing.T, l *lab.Lab) {
