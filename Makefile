@@ -99,7 +99,7 @@ test-explore: ## Look at every order in which things can happen to the controlle
 	$(call go_test,.) -run '^TestExplore' -timeout 20m $$(git grep -l '^func TestExplore' -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 
 # For example: BOUNDS=processes=2,edits=1
-BOUNDS ?= processes=2,edits=1,crashes=1,losses=1
+BOUNDS ?= processes=2,crashes=3,takeovers=2,losses=3
 # For example: EXPLORE=TestExploreMeeting BOUNDS=workers=2,edits=1
 EXPLORE ?= TestExplore
 
