@@ -93,9 +93,11 @@ func TestReap(t *testing.T) {
 			if err := Reap(records); err != nil {
 				t.Fatal(err)
 			}
-			// A process that has ended may still wait for its parent, which is this one.
-			if _, err := startOf(p.cmd.Process.Pid); errors.Is(err, errGone) == test.wantAlive {
-				t.Errorf("its state: %v, want it alive: %v", err, test.wantAlive)
+			if !test.wantAlive {
+				<-p.Exited() // Until its parent has waited for it, a process gets signals though it has ended.
+			}
+			if isAlive := p.Signal(syscall.Signal(0)) == nil; isAlive != test.wantAlive {
+				t.Errorf("alive: %v, want %v", isAlive, test.wantAlive)
 			}
 			if left, err := os.ReadDir(records); err != nil || len(left) > 0 {
 				t.Errorf("records that are left: %v, %v", left, err)
