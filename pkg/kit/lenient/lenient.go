@@ -10,8 +10,8 @@
 // and those of spec, status, and the other top-level fields that it can. It leaves a field
 // that it cannot decode empty as a whole, because half of it could mean something else
 // than all of it, and [Problem] says why. Everything else is decoded by the usual decoder
-// at the usual cost. The error is also the usual one if the data is not an object, or its
-// metadata cannot be decoded.
+// at the usual cost, and the events of watches at less. The error is also the usual one if
+// the data is not an object, or its metadata cannot be decoded.
 //
 // Everything that a client reads goes through the decoder: lists, watches, streaming
 // lists, and the responses to single reads and writes. The client refuses to send an

@@ -16,28 +16,23 @@ type eventCodec struct{ runtime.Serializer }
 
 // Decode implements runtime.Decoder.
 func (c eventCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
-	event, ok := into.(*metav1.WatchEvent)
-	if !ok {
-		return c.Serializer.Decode(data, defaults, into)
+	if event, ok := into.(*metav1.WatchEvent); ok {
+		if kind, object, ok := cutEvent(data); ok {
+			*event = metav1.WatchEvent{Type: kind, Object: runtime.RawExtension{Raw: bytes.Clone(object)}}
+			return event, nil, nil
+		}
 	}
-	kind, object, ok := cutEvent(data)
-	if !ok {
-		return c.Serializer.Decode(data, defaults, into)
-	}
-	*event = metav1.WatchEvent{Type: kind, Object: runtime.RawExtension{Raw: bytes.Clone(object)}}
-	return event, nil, nil
+	return c.Serializer.Decode(data, defaults, into)
 }
 
-// cutEvent returns the two parts of an event that is written as API servers write it:
-// {"type":"ADDED","object":{…}}. It reports whether that is so.
+// cutEvent returns the type and the object of an event that is written as API servers write
+// it: {"type":"ADDED","object":{…}}. It reports whether that is so.
 func cutEvent(data []byte) (kind string, object []byte, ok bool) {
-	data, hasType := bytes.CutPrefix(data, []byte(`{"type":"`))
-	before, after, hasObject := bytes.Cut(data, []byte(`","object":{`))
-	isWord := !bytes.ContainsFunc(before, func(r rune) bool { return r < 'A' || r > 'Z' })
-	if !hasType || !hasObject || !isWord || !bytes.HasSuffix(after, []byte("}}")) {
-		return "", nil, false
-	}
-	object = data[len(data)-len(after)-1 : len(data)-1]
-	// After the object, there might be something else.
-	return string(before), object, json.Valid(object)
+	rest, hasType := bytes.CutPrefix(data, []byte(`{"type":"`))
+	word, rest, hasObject := bytes.Cut(rest, []byte(`","object":`))
+	object, hasEnd := bytes.CutSuffix(rest, []byte("}"))
+	isWord := !bytes.ContainsFunc(word, func(r rune) bool { return r < 'A' || r > 'Z' })
+	isObject := bytes.HasPrefix(object, []byte("{")) && bytes.HasSuffix(object, []byte("}"))
+	// What begins and ends like an object may be more than one.
+	return string(word), object, hasType && hasObject && hasEnd && isWord && isObject && json.Valid(object)
 }
