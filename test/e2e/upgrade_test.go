@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -132,9 +131,6 @@ func TestUpgradeFromFormerNames(t *testing.T) {
 				switch program, args := command[0], command[1:]; program {
 				case "kubectl":
 					kubectl(t, l, args...)
-					if slices.Contains(args, "--for=delete") { // Simulated nodes delete Pods before the processes have ended.
-						n.Eventually(t, "the old version has ended", func(context.Context) error { return noneRuns(pods[0]) })
-					}
 				case "helm":
 					l.Helm(t, args...)
 				default:

@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -20,27 +22,36 @@ import (
 // A Kubelet runs a controller process for each Pod of the controller, because the
 // simulated nodes do not really run containers. The process has the arguments and the
 // service account of the Pod. It starts when the Pod is Running, and stops when the Pod is
-// deleted.
+// deleted. The Pod exists until its process has ended.
 type Kubelet struct {
 	lab *Lab
 
 	mu      sync.Mutex
-	running map[types.UID]*Controller
+	running map[types.UID]container
 	errs    []error
 }
+
+// container is a process and its Pod.
+type container struct {
+	*Controller
+	pod corev1.Pod
+}
+
+// hasProcess is the finalizer of a Pod while its process runs.
+const hasProcess = "local-cluster/process"
 
 // RunPods runs a controller process for each Pod in the namespace that matches the label
 // selector, until the end of the test. The test fails if a process does not start or does
 // not stop cleanly.
 func (l *Lab) RunPods(t testing.TB, namespace, labels string) *Kubelet {
 	t.Helper()
-	k := &Kubelet{lab: l, running: map[types.UID]*Controller{}}
+	k := &Kubelet{lab: l, running: map[types.UID]container{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		for ; ctx.Err() == nil; time.Sleep(pollEvery) {
 			if pods, err := l.Kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: labels}); err == nil {
-				k.sync(ctx, pods.Items)
+				k.sync(context.WithoutCancel(ctx), pods.Items) // to its end
 			}
 		}
 	})
@@ -56,10 +67,13 @@ func (l *Lab) RunPods(t testing.TB, namespace, labels string) *Kubelet {
 }
 
 // Controllers returns the controllers that are running.
-func (k *Kubelet) Controllers() []*Controller {
+func (k *Kubelet) Controllers() (running []*Controller) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return slices.Collect(maps.Values(k.running))
+	for _, c := range k.running {
+		running = append(running, c.Controller)
+	}
+	return running
 }
 
 // sync starts a controller for each running Pod that has none, and stops the controllers
@@ -71,31 +85,46 @@ func (k *Kubelet) sync(ctx context.Context, pods []corev1.Pod) {
 			continue
 		}
 		want[pod.UID] = true
-		k.mu.Lock()
-		isRunning := k.running[pod.UID] != nil
-		k.mu.Unlock()
-		if !isRunning {
+		if _, isRunning := k.running[pod.UID]; !isRunning {
 			c, err := k.start(ctx, &pod)
 			k.mu.Lock()
-			k.running[pod.UID], k.errs = c, append(k.errs, err)
+			if c != nil {
+				k.running[pod.UID] = container{c, pod}
+			}
+			k.errs = append(k.errs, err)
 			k.mu.Unlock()
 		}
 	}
-	for _, uid := range slices.Collect(maps.Keys(k.running)) {
-		if !want[uid] && k.running[uid] != nil {
-			err := k.running[uid].Terminate()
+	for uid, c := range maps.Clone(k.running) {
+		if !want[uid] {
+			err := errors.Join(c.Terminate(), c.checkLog(), k.finalize(ctx, &c.pod, "[]"))
 			k.mu.Lock()
-			k.errs = append(k.errs, err, k.running[uid].checkLog())
+			k.errs = append(k.errs, err)
 			delete(k.running, uid)
 			k.mu.Unlock()
 		}
 	}
 }
 
+// finalize sets the finalizers of a Pod.
+func (k *Kubelet) finalize(ctx context.Context, pod *corev1.Pod, finalizers string) error {
+	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"finalizers":%s}}`, pod.UID, finalizers)
+	_, err := k.lab.Kube.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
+}
+
 // start starts a controller with the arguments of the Pod's container. Unlike a container,
 // the process has no mounted token, and shares the ports of this machine with others; so
-// start adds flags for a kubeconfig and an address.
+// start adds flags for a kubeconfig and an address. It returns nil if the Pod is being
+// deleted.
 func (k *Kubelet) start(ctx context.Context, pod *corev1.Pod) (*Controller, error) {
+	err := k.finalize(ctx, pod, fmt.Sprintf("[%q]", hasProcess))
+	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
 	kubeconfig, err := k.lab.ServiceAccountKubeconfig(ctx, pod.Namespace, pod.Spec.ServiceAccountName)
 	if err != nil {
 		return nil, err
