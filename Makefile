@@ -25,12 +25,13 @@ RUN ?=
 TESTFLAGS ?=
 FUZZTIME ?= 10s
 
-# All programs and tests are compiled with the flags of hack/build.env. GOGC is for the
-# compiler, not for tests; of these, testreport runs the compiler with its own.
-build_env := set -a && . hack/build.env && set +a &&
-CGO_ENABLED ?= $(shell . hack/build.env && echo $${CGO_ENABLED})
-GOFLAGS ?= $(shell . hack/build.env && echo $${GOFLAGS})
+# All programs and tests are compiled with the flags of hack/build.env. Its GOGC is for the
+# compiler: tests do not get it, and testreport gives the compiler its own.
+build_flag = $(shell . hack/build.env && echo "$${$(1)}")
+CGO_ENABLED ?= $(call build_flag,CGO_ENABLED)
+GOFLAGS ?= $(call build_flag,GOFLAGS)
 export CGO_ENABLED GOFLAGS
+build cluster local-cluster: export GOGC ?= $(call build_flag,GOGC)
 
 # go test in a directory, and then the slowest tests.
 go_test = go run -C hack/tools ./testreport -C '$(CURDIR)/$(1)' $(if $(RUN),-run '$(RUN)') $(TESTFLAGS)
@@ -45,8 +46,8 @@ help: ## List what can be made
 
 .PHONY: build
 build: ## Build ./controller and ./reboot-agent
-	$(build_env) go build -ldflags '$(LDFLAGS)' -o controller .
-	$(build_env) go build -ldflags '$(LDFLAGS)' -o reboot-agent ./cmd/reboot-agent
+	go build -ldflags '$(LDFLAGS)' -o controller .
+	go build -ldflags '$(LDFLAGS)' -o reboot-agent ./cmd/reboot-agent
 
 .PHONY: generate
 generate: ## Regenerate what follows from the API types
@@ -205,8 +206,8 @@ demo: ## Show the controller at work on a local cluster (ONCE=1: the tour only)
 
 .PHONY: cluster
 cluster: ## Run a local cluster until Ctrl-C (CLUSTERFLAGS="--dir /tmp/try")
-	$(build_env) go run -ldflags=-w ./hack/local-cluster up $(CLUSTERFLAGS)
+	go run -ldflags=-w ./hack/local-cluster up $(CLUSTERFLAGS)
 
 .PHONY: local-cluster
 local-cluster: ## Build the local cluster's control plane: minutes, once
-	$(build_env) go run -ldflags=-w ./hack/local-cluster build
+	go run -ldflags=-w ./hack/local-cluster build
