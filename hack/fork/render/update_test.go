@@ -112,7 +112,7 @@ func testUpdate(t *testing.T, template, dir string) {
 		return strings.Replace(text, "podPeriod = 100 *", "podPeriod = 150 *", 1)
 	})
 	change(t, template, "docs/concepts.md", func(text string) string { return text + "\nOne more line.\n" })
-	commit(t, template, "A longer batch")
+	commit(t, template, "A longer period for Pods")
 	if _, err := try(t, dir, "go", "run", "./hack/fork", "update", "-from", template); err == nil || !strings.Contains(err.Error(), "both sides have changed the same lines") {
 		t.Errorf("both sides have changed a line, and the update says: %v", err)
 	}
