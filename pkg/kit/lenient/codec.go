@@ -32,6 +32,9 @@ type codec struct{ runtime.Serializer }
 
 // Decode implements runtime.Decoder.
 func (c codec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	if obj, kind := c.quickly(data, defaults, into); obj != nil {
+		return obj, kind, nil
+	}
 	obj, kind, err := c.Serializer.Decode(data, defaults, into)
 	if err == nil || kind == nil || runtime.IsStrictDecodingError(err) {
 		return obj, kind, err

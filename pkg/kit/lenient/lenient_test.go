@@ -325,7 +325,7 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// What fits its type costs what it always did.
+// What fits its type costs less than with the usual decoder.
 func TestCost(t *testing.T) {
 	good := goodList(100)
 	decode := func(d runtime.Decoder) func() {
@@ -336,7 +336,7 @@ func TestCost(t *testing.T) {
 		}
 	}
 	usual, ours := testing.AllocsPerRun(20, decode(usually)), testing.AllocsPerRun(20, decode(leniently))
-	if ours > usual {
+	if ours > 0.7*usual {
 		t.Errorf("%v allocations, and %v with the usual decoder", ours, usual)
 	}
 }

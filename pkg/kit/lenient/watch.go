@@ -2,8 +2,8 @@ package lenient
 
 import (
 	"bytes"
-	"encoding/json"
 
+	"github.com/go-json-experiment/json/jsontext"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -34,5 +34,5 @@ func cutEvent(data []byte) (kind string, object []byte, ok bool) {
 	isWord := !bytes.ContainsFunc(word, func(r rune) bool { return r < 'A' || r > 'Z' })
 	isObject := bytes.HasPrefix(object, []byte("{")) && bytes.HasSuffix(object, []byte("}"))
 	// What begins and ends like an object may be more than one.
-	return string(word), object, hasType && hasObject && hasEnd && isWord && isObject && json.Valid(object)
+	return string(word), object, hasType && hasObject && hasEnd && isWord && isObject && jsontext.Value(object).IsValid()
 }
