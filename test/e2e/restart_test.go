@@ -45,21 +45,6 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	requireCreatedOnce(t, n)
 }
 
-// Whichever write the controller was killed at, the next process finishes the work: no
-// Deployment is created twice, and no Pods of former ones are left.
-func TestKilledAtEachWrite(t *testing.T) {
-	t.Parallel()
-	lab.KillAtEachWrite(t, NewQuietNamespace, nil, func(t *testing.T, n *lab.Namespace) {
-		n.Apply(t, icecreamYAML("vanilla", "replicas: 2", "image: registry.example/vanilla:1"))
-		n.EventuallyReady(t, "vanilla")
-		edit(t, n, "vanilla", `"deploymentName": "cone", "image": "registry.example/vanilla:2"`)
-		eventuallyOnlyDeployments(t, n, "vanilla", "cone")
-		n.Kubectl(t, "scale", "icecream", "vanilla", "--replicas=1")
-		n.EventuallyReady(t, "vanilla")
-		requireCreatedOnce(t, n)
-	})
-}
-
 // icecreamName returns the name of an Icecream with that number.
 func icecreamName(i int) string { return fmt.Sprintf("icecream-%02d", i) }
 

@@ -1,8 +1,11 @@
 package faults
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,19 +16,31 @@ import (
 )
 
 // Whichever write the controller is killed at, before or after it, the next process finishes
-// the work.
+// the work: everything ends as if no process had been killed, no Deployment is created twice,
+// and nothing of a former one is left.
 func TestCrashAtEachWrite(t *testing.T) {
 	t.Parallel()
 	newNamespace := func(t *testing.T) *lab.Namespace { t.Helper(); return shared.NewNamespace(t) }
+	var first sync.Once
+	var without endState
 	lab.KillAtEachWrite(t, newNamespace, []string{"-icecream-stall-after=3s"}, func(t *testing.T, n *lab.Namespace) {
 		r := &run{Namespace: n}
 		r.create(t)
 		r.EventuallyReady(t, name)
-		for i := range edits {
-			r.edit(t, i+1)
-			r.eventuallyHasImage(t, i+1) // so that there are as many writes in each run
+		for _, change := range []string{
+			fmt.Sprintf(`"image":%q`, imageOf(1)),
+			`"deploymentName":"cone"`,
+			`"replicas":1`,
+		} {
+			r.patch(t, `{"spec":{`+change+`}}`)
+			r.Eventually(t, "the Icecream is Ready with "+change, func(ctx context.Context) error {
+				_, err := r.endState(ctx)
+				return err
+			})
 		}
-		r.recovers(t, 50)
+		// The first run is the one in which nothing is killed.
+		first.Do(func() { without, _ = r.endState(t.Context()) })
+		r.endsAs(t, without, deployments{created: 2, deleted: 1}, 50)
 	})
 }
 

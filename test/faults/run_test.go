@@ -167,8 +167,13 @@ func (r *run) create(t *testing.T) {
 // edit makes an edit of the Icecream, of which the first has number 1.
 func (r *run) edit(t *testing.T, number int) {
 	t.Helper()
-	patch := fmt.Appendf(nil, `{"spec":{"image":%q,"replicas":2}}`, imageOf(number))
-	if _, err := r.Icecreams().Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	r.patch(t, fmt.Sprintf(`{"spec":{"image":%q,"replicas":2}}`, imageOf(number)))
+}
+
+// patch changes the Icecream by a merge patch.
+func (r *run) patch(t *testing.T, patch string) {
+	t.Helper()
+	if _, err := r.Icecreams().Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	r.last = time.Now()
@@ -218,17 +223,25 @@ func (r *run) applied(t *testing.T, f *fault.Active, want int) {
 	})
 }
 
-// recovers requires that everything is in the end as if nothing had happened: the Icecream
-// and its Deployment are as in a run without faults, of all Deployments exactly the
-// expected one was created and none was deleted, and the controller comes to rest, with not
-// many more goroutines than before. It must not have made more than budget requests other
-// than watches and those for its Lease.
+// recovers requires that everything is in the end as if nothing had happened, which takes one
+// Deployment; see endsAs.
+func (r *run) recovers(t *testing.T, budget int) {
+	t.Helper()
+	r.endsAs(t, r.reference(t), deployments{created: 1}, budget)
+}
+
+// deployments is how many Deployments were created and deleted.
+type deployments struct{ created, deleted int }
+
+// endsAs requires that the Icecream and its Deployment are in the end as wanted, that exactly
+// so many Deployments were created and deleted, and none twice, and that the controller comes
+// to rest, with not many more goroutines than before. It must not have made more than budget
+// requests other than watches and those for its Lease.
 //
 // The lab itself checks that the log has no panic, that the controller ends cleanly, and that
 // whatever a status claimed was true.
-func (r *run) recovers(t *testing.T, budget int) {
+func (r *run) endsAs(t *testing.T, want endState, wantWrites deployments, budget int) {
 	t.Helper()
-	want := r.reference(t)
 	r.Eventually(t, "all is as without faults", func(ctx context.Context) error {
 		got, err := r.endState(ctx)
 		if err == nil && difftest.Diff(want, got) != "" {
@@ -240,11 +253,9 @@ func (r *run) recovers(t *testing.T, budget int) {
 	r.comesToRest(t)
 
 	writes := r.Requests(t).Resource("deployments").Writes()
-	if created := writes.Where(isAccepted("create")); len(created) != 1 {
-		t.Errorf("%d Deployments were created, want 1: %v", len(created), created.ByObject())
-	}
-	if deleted := writes.Where(isAccepted("delete")); len(deleted) > 0 {
-		t.Errorf("Deployments were deleted: %v", deleted.ByObject())
+	created, deleted := writes.Where(isAccepted("create")), writes.Where(isAccepted("delete"))
+	if got := (deployments{len(created), len(deleted)}); got != wantWrites || len(created.ByObject()) != len(created) {
+		t.Errorf("the Deployments: %+v, want %+v, and none twice: created %v, deleted %v", got, wantWrites, created.ByObject(), deleted.ByObject())
 	}
 	made := r.requests(t)
 	total := len(made) + int(r.kept.Load())
