@@ -84,8 +84,8 @@ test: test-side-by-side test-e2e ## All of them
 
 # Each of these leaves a part of two cores idle; test-e2e does not.
 .PHONY: test-side-by-side
-test-side-by-side: ## All but test-e2e, three at a time
-	$(MAKE) --jobs=3 $(if $(filter output-sync,$(.FEATURES)),--output-sync) \
+test-side-by-side: ## All but test-e2e, four at a time
+	$(MAKE) --jobs=4 $(if $(filter output-sync,$(.FEATURES)),--output-sync) \
 		faults test-example test-fork test-fork-guide test-unit test-explore test-install test-local-cluster test-monitoring
 
 .PHONY: test-unit
