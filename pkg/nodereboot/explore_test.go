@@ -574,9 +574,10 @@ func TestExplore(t *testing.T) {
 	exploring.Test(t, `explored(t, "a")`, explored(t, "a"), "losses=1", "refusals=1", "crashes=1")
 }
 
-// Two agents have so many states that nothing goes wrong here.
+// Two agents and two processes of the controller have so many states that nothing goes wrong
+// here.
 func TestExploreTwoAgents(t *testing.T) {
-	exploring.Test(t, `explored(t, "a", "b")`, explored(t, "a", "b"), "processes=1")
+	exploring.Test(t, `explored(t, "a", "b")`, explored(t, "a", "b"), "processes=2")
 }
 
 // Two processes of the controller may believe that they lead.
