@@ -3,8 +3,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"testing"
 	"time"
 
@@ -118,15 +116,8 @@ func expectedStatus(t *testing.T, n *lab.Namespace, before *v1alpha1.Icecream) v
 	for i := range want.Conditions {
 		want.Conditions[i].ObservedGeneration = want.ObservedGeneration
 	}
-	want.Nodes = nil
-	counts := map[string]int32{}
-	for _, pod := range podsOf(t, n, "vanilla") {
-		counts[pod.Spec.NodeName]++
-	}
-	for _, node := range slices.Sorted(maps.Keys(counts)) {
-		want.Nodes = append(want.Nodes, v1alpha1.IcecreamNode{Name: node, Pods: counts[node], ReadyPods: counts[node]})
-	}
-	want.NodeCount, want.Placement = int32(len(counts)), placement(counts)
+	want.Nodes = lab.NodesOf(podsOf(t, n, "vanilla"))
+	want.NodeCount, want.Placement = int32(len(want.Nodes)), placement(want.Nodes)
 	return withoutTimes(want)
 }
 

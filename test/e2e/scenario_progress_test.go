@@ -2,10 +2,10 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
-	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
@@ -61,17 +61,7 @@ func requireAccurateStatus(t *testing.T, n *lab.Namespace, name string, replicas
 	if s.Replicas != wanted || s.UpdatedReplicas != wanted || s.ReadyReplicas != wanted || s.AvailableReplicas != wanted {
 		t.Errorf("the Icecream has %d Pods, and its status is %+v", wanted, s)
 	}
-	onNode := map[string]v1alpha1.IcecreamNode{}
-	for _, pod := range n.LivePods(t) {
-		node := onNode[pod.Spec.NodeName]
-		onNode[pod.Spec.NodeName] = v1alpha1.IcecreamNode{Name: pod.Spec.NodeName, Pods: node.Pods + 1, ReadyPods: node.ReadyPods + 1}
-	}
-	for _, node := range s.Nodes {
-		if node != onNode[node.Name] {
-			t.Errorf("the status lists %+v; counting the Pods gives %+v", node, onNode[node.Name])
-		}
-	}
-	if len(s.Nodes) != len(onNode) || int(s.NodeCount) != len(onNode) {
-		t.Errorf("the Pods are on %d nodes, but the status says %d: %+v", len(onNode), s.NodeCount, s.Nodes)
+	if nodes := lab.NodesOf(n.LivePods(t)); !slices.Equal(s.Nodes, nodes) || int(s.NodeCount) != len(nodes) {
+		t.Errorf("the status lists %d nodes: %+v; counting the Pods gives %+v", s.NodeCount, s.Nodes, nodes)
 	}
 }

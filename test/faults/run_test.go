@@ -330,8 +330,9 @@ type endState struct {
 	Status              v1alpha1.IcecreamStatus
 }
 
-// endState returns how things are now. It returns an error if the Icecream is not Ready, or
-// there is another Deployment.
+// endState returns how things are now. It returns an error if the Icecream is not Ready, there
+// is another Deployment, or the status has the wrong nodes: after many writes, a report about
+// them may wait for longer than quiet.
 func (r *run) endState(ctx context.Context) (s endState, err error) {
 	ice, err := r.Icecreams().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -355,6 +356,13 @@ func (r *run) endState(ctx context.Context) (s endState, err error) {
 			return s, errors.New("the Deployment has an owner of another UID")
 		}
 		s.Owners = append(s.Owners, owner.Kind+" "+owner.Name)
+	}
+	pods, err := r.Pods().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return s, err
+	}
+	if nodes := lab.NodesOf(pods.Items); !slices.Equal(nodes, ice.Status.Nodes) {
+		return s, fmt.Errorf("the status lists %+v; counting the Pods gives %+v", ice.Status.Nodes, nodes)
 	}
 	// The scheduler chooses the nodes.
 	s.Status.Nodes, s.Status.NodeCount, s.Status.Placement = nil, 0, ""

@@ -3,6 +3,8 @@ package lab
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -74,6 +76,21 @@ func currentFlaws(ice *v1alpha1.Icecream) (found []string) {
 		found = append(found, fmt.Sprintf("it is Current with %d Pods on its nodes, %d of them ready, want %d", pods, readyPods, want))
 	}
 	return found
+}
+
+// NodesOf returns what the status of an Icecream with these Pods says about their nodes, if
+// each Pod is ready unless it is being deleted.
+func NodesOf(pods []corev1.Pod) (nodes []v1alpha1.IcecreamNode) {
+	onNode := map[string]int32{}
+	for _, pod := range pods {
+		if pod.DeletionTimestamp == nil {
+			onNode[pod.Spec.NodeName]++
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(onNode)) {
+		nodes = append(nodes, v1alpha1.IcecreamNode{Name: name, Pods: onNode[name], ReadyPods: onNode[name]})
+	}
+	return nodes
 }
 
 // createUnowned tries to create a workload without an owner, as the policies of artifacts/
