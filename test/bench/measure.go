@@ -164,9 +164,9 @@ func (b *bench) count(ctx context.Context, since time.Time, size int) error {
 		return err
 	}
 	perObject := func(r lab.Requests) float64 { return float64(len(r)) / float64(size) }
-	isEvent := func(e cluster.AuditEvent) bool { return e.Resource == "events" }
-	isRead := func(e cluster.AuditEvent) bool { return e.Verb == "watch" || e.Verb == "list" || e.Resource == "" }
-	b.figures["08 requests per Icecream"] = perObject(requests.Where(func(e cluster.AuditEvent) bool { return !isEvent(e) && !isRead(e) }))
+	isEvent := func(e *cluster.AuditEvent) bool { return e.Resource == "events" }
+	isRead := func(e *cluster.AuditEvent) bool { return e.Verb == "watch" || e.Verb == "list" || e.Resource == "" }
+	b.figures["08 requests per Icecream"] = perObject(requests.Where(func(e *cluster.AuditEvent) bool { return !isEvent(e) && !isRead(e) }))
 	b.figures["08 requests for events per Icecream"] = perObject(requests.Where(isEvent))
 	b.figures["08 conflicts"] = float64(len(requests.Code(409)))
 	fmt.Fprintln(os.Stderr, requests)
@@ -230,7 +230,7 @@ func (b *bench) rest(ctx context.Context) error {
 	if _, err := b.quiet(ctx, time.Now()); err != nil {
 		return err
 	}
-	isSent := func(e cluster.AuditEvent) bool { return e.Verb != "watch" }
+	isSent := func(e *cluster.AuditEvent) bool { return e.Verb != "watch" }
 	mark := time.Now()
 	time.Sleep(idle)
 	all, err := b.lab.AllRequests()

@@ -157,7 +157,7 @@ func patchIcecream(t *testing.T, n *lab.Namespace, name, patch string) {
 
 // isForBarrier reports whether a controller made the request at the beginning of its term,
 // to find out whether its caches are up to date.
-func isForBarrier(e cluster.AuditEvent) bool { return strings.HasSuffix(e.UserAgent, "/barrier") }
+func isForBarrier(e *cluster.AuditEvent) bool { return strings.HasSuffix(e.UserAgent, "/barrier") }
 
 // watches are the watches of one resource by the clients of a proxy, which can hold back
 // their events.

@@ -65,12 +65,12 @@ func TestEconomy(t *testing.T) {
 		c.Start(t)
 		eventuallyAllSynced(t, n)
 		eventuallyIdle(t, n, c)
-		made := l.Requests(t).By(c.User).Since(mark).Where(func(e cluster.AuditEvent) bool { return !isAbout(probe)(e) })
+		made := l.Requests(t).By(c.User).Since(mark).Where(func(e *cluster.AuditEvent) bool { return !isAbout(probe)(e) })
 		t.Logf("after a restart by %s: %s", restart.name, made)
 		if writes := made.Writes(); len(writes) > 0 {
 			t.Errorf("a restart by %s led to writes: %s", restart.name, writes)
 		}
-		if gets := made.Where(func(e cluster.AuditEvent) bool { return e.Verb == "get" && e.Resource != "" }); len(gets) > 0 {
+		if gets := made.Where(func(e *cluster.AuditEvent) bool { return e.Verb == "get" && e.Resource != "" }); len(gets) > 0 {
 			t.Errorf("a restart by %s led to reads that bypassed the caches: %s", restart.name, gets)
 		}
 	}
@@ -154,18 +154,18 @@ func allReady(ctx context.Context, n *lab.Namespace, want int) error {
 }
 
 // isCreated reports whether a request created an object.
-func isCreated(e cluster.AuditEvent) bool { return e.Verb == "create" && e.Code == 201 }
+func isCreated(e *cluster.AuditEvent) bool { return e.Verb == "create" && e.Code == 201 }
 
 // isNotWatch reports whether a request is anything other than a watch.
-func isNotWatch(e cluster.AuditEvent) bool { return e.Verb != "watch" }
+func isNotWatch(e *cluster.AuditEvent) bool { return e.Verb != "watch" }
 
 // isAboutObject reports whether a request is about a single object other than an event.
-func isAboutObject(e cluster.AuditEvent) bool { return e.Name != "" && e.Resource != "events" }
+func isAboutObject(e *cluster.AuditEvent) bool { return e.Name != "" && e.Resource != "events" }
 
 // isAbout returns a function that reports whether a request is about the Icecream, its
 // Deployment of the same name, or their events.
-func isAbout(icecream string) func(cluster.AuditEvent) bool {
-	return func(e cluster.AuditEvent) bool { return subject(e) == icecream }
+func isAbout(icecream string) func(*cluster.AuditEvent) bool {
+	return func(e *cluster.AuditEvent) bool { return subject(e) == icecream }
 }
 
 // requireAtMost requires that no Icecream took more than that many requests.
@@ -190,7 +190,7 @@ func requireAtMost(t *testing.T, most int, what string, made lab.Requests) {
 
 // subject returns the name of the object that a request is about. For an event, which has
 // a name such as vanilla.17f3a9, that is the object that the event is about.
-func subject(e cluster.AuditEvent) string {
+func subject(e *cluster.AuditEvent) string {
 	if dot := strings.LastIndex(e.Name, "."); e.Resource == "events" && dot > 0 {
 		return e.Name[:dot]
 	}

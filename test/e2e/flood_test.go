@@ -69,7 +69,7 @@ func TestAFloodOfTokens(t *testing.T) {
 	n.EventuallyReady(t, "chocolate")
 	sending.Wait()
 
-	isReview := func(e cluster.AuditEvent) bool { return e.Resource == "tokenreviews" }
+	isReview := func(e *cluster.AuditEvent) bool { return e.Resource == "tokenreviews" }
 	made := l.Requests(t).By(c.User).Since(begin).Where(isReview)
 	most := 20 + int(10*time.Since(begin).Seconds()) + 1 // pkg/kit/serve/guard.go
 	t.Logf("%d requests, of which %d got status code 429, and %d token reviews", sent.Load(), refused.Load(), len(made))

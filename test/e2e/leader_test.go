@@ -98,7 +98,7 @@ func TestLeaderIsKilled(t *testing.T) {
 	killed := time.Now()
 	n.EventuallyReady(t, "chocolate")
 	t.Logf("an Icecream that was created without a leader was Ready after %s", time.Since(killed).Round(time.Millisecond))
-	isRead := func(e cluster.AuditEvent) bool {
+	isRead := func(e *cluster.AuditEvent) bool {
 		return (e.Verb == "list" || e.Verb == "watch") && e.Resource != "leases"
 	}
 	for _, e := range n.Requests(t).Since(killed).Where(isFrom(second)).Where(isRead) {
@@ -106,7 +106,7 @@ func TestLeaderIsKilled(t *testing.T) {
 			t.Errorf("the caches of the new leader were not filled when its term began: it made %s %s", e.Verb, e.RequestURI)
 		}
 	}
-	if made := n.Requests(t).Where(isFrom(second)).Where(isForBarrier); len(made) == 0 || len(made.Where(func(e cluster.AuditEvent) bool { return e.Verb == "list" })) > 3 {
+	if made := n.Requests(t).Where(isFrom(second)).Where(isForBarrier); len(made) == 0 || len(made.Where(func(e *cluster.AuditEvent) bool { return e.Verb == "list" })) > 3 {
 		t.Errorf("to find out whether its caches were up to date, the new leader made %s", made)
 	}
 	first.Start(t) // as the kubelet would; it is a candidate now
@@ -221,7 +221,7 @@ func TestLeaderWhoseLeaseIsDeletedEnds(t *testing.T) {
 	eventuallyLeads(t, n, second)
 	n.Create(t, "chocolate", v1alpha1.IcecreamSpec{})
 	n.EventuallyReady(t, "chocolate")
-	ofControllers := n.Requests(t).Where(func(e cluster.AuditEvent) bool { return isFrom(first)(e) || isFrom(second)(e) })
+	ofControllers := n.Requests(t).Where(func(e *cluster.AuditEvent) bool { return isFrom(first)(e) || isFrom(second)(e) })
 	if terms := termsOf(t, ofControllers); len(terms) != 2 {
 		t.Errorf("there were %d terms, want 2", len(terms))
 	}
@@ -247,8 +247,8 @@ func termsOfLeases(t *testing.T, made lab.Requests, names ...string) []lab.Term 
 
 // isFrom returns a function that reports whether a request is from the current process of
 // that controller.
-func isFrom(c *lab.Controller) func(cluster.AuditEvent) bool {
-	return func(e cluster.AuditEvent) bool { return lab.AgentOf(e) == c.Agent }
+func isFrom(c *lab.Controller) func(*cluster.AuditEvent) bool {
+	return func(e *cluster.AuditEvent) bool { return lab.AgentOf(e) == c.Agent }
 }
 
 // leads returns nil if that controller holds the lease.

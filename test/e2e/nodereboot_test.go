@@ -369,7 +369,7 @@ func requireAgentsLeastPrivilege(t *testing.T, l *lab.Lab) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	requests := l.Requests(t).By("system:serviceaccount:" + agentNamespace + ":" + agentName).Where(func(e cluster.AuditEvent) bool {
+	requests := l.Requests(t).By("system:serviceaccount:" + agentNamespace + ":" + agentName).Where(func(e *cluster.AuditEvent) bool {
 		return !strings.Contains(e.RequestURI, "dryRun=") // the agent tries what it must not do
 	})
 	for _, rule := range role.Rules {
@@ -377,7 +377,7 @@ func requireAgentsLeastPrivilege(t *testing.T, l *lab.Lab) {
 			if verb == "list" && rule.Resources[0] == "nodes" {
 				continue // needed with an API server that cannot begin a watch with a list
 			}
-			if len(requests.Resource(rule.Resources[0]).Where(func(e cluster.AuditEvent) bool { return e.Verb == verb })) == 0 {
+			if len(requests.Resource(rule.Resources[0]).Where(func(e *cluster.AuditEvent) bool { return e.Verb == verb })) == 0 {
 				t.Errorf("the role allows what the agent does not need: %s %s", verb, rule.Resources[0])
 			}
 		}

@@ -88,7 +88,7 @@ func TestPodtimestampOnceWhoeverLeads(t *testing.T) {
 		t.Errorf("%d processes wrote, want the leader and the one after it", len(byAgent))
 	}
 	// A request that the kill cut off may have been carried out nevertheless.
-	cutOff := made.Code(http.StatusGatewayTimeout).Where(func(e cluster.AuditEvent) bool { return lab.AgentOf(e) == killed }).ByObject()
+	cutOff := made.Code(http.StatusGatewayTimeout).Where(func(e *cluster.AuditEvent) bool { return lab.AgentOf(e) == killed }).ByObject()
 	stamped := made.Where(isAccepted).ByObject()
 	for pod := range seen.all() {
 		if stamped[pod] != 1 && (stamped[pod] != 0 || cutOff[pod] != 1) {
@@ -277,7 +277,7 @@ func TestPodtimestamp(t *testing.T) {
 		return
 	}
 	made := l.Requests(t).By(c.User)
-	if forbidden := made.Where(func(e cluster.AuditEvent) bool { return e.Decision != "allow" }); len(forbidden) > 0 {
+	if forbidden := made.Where(func(e *cluster.AuditEvent) bool { return e.Decision != "allow" }); len(forbidden) > 0 {
 		t.Errorf("the role does not allow %s", forbidden)
 	}
 	role, err := l.Kube.RbacV1().ClusterRoles().Get(t.Context(), "k8s-controller-podtimestamp", metav1.GetOptions{})
@@ -286,7 +286,7 @@ func TestPodtimestamp(t *testing.T) {
 	}
 	for _, rule := range role.Rules {
 		for _, verb := range rule.Verbs {
-			if used := made.Resource(rule.Resources[0]).Where(func(e cluster.AuditEvent) bool { return e.Verb == verb }); len(used) == 0 {
+			if used := made.Resource(rule.Resources[0]).Where(func(e *cluster.AuditEvent) bool { return e.Verb == verb }); len(used) == 0 {
 				t.Errorf("the role allows to %s %s, which is not used", verb, rule.Resources[0])
 			}
 		}

@@ -125,16 +125,16 @@ func deploymentWrites(t *testing.T, n *lab.Namespace, since time.Time, names ...
 }
 
 // isAccepted reports whether a request succeeded.
-func isAccepted(e cluster.AuditEvent) bool { return e.Code < 400 }
+func isAccepted(e *cluster.AuditEvent) bool { return e.Code < 400 }
 
 // isNotEvent reports whether a request is about anything other than events, which are
 // sent in the background.
-func isNotEvent(e cluster.AuditEvent) bool { return e.Resource != "events" }
+func isNotEvent(e *cluster.AuditEvent) bool { return e.Resource != "events" }
 
 // steps returns the verb and the name of each request, such as "create new" or "delete
 // old", in the order in which the requests arrived.
 func steps(requests lab.Requests) []string {
-	slices.SortStableFunc(requests, func(a, b cluster.AuditEvent) int { return a.Received.Compare(b.Received) })
+	slices.SortStableFunc(requests, func(a, b *cluster.AuditEvent) int { return a.Received.Compare(b.Received) })
 	var words []string
 	for _, e := range requests {
 		words = append(words, e.Verb+" "+e.Name)
@@ -146,7 +146,7 @@ func steps(requests lab.Requests) []string {
 // status of an Icecream.
 func statusWrites(t *testing.T, n *lab.Namespace, name string, since time.Time) lab.Requests {
 	t.Helper()
-	return requestsOf(t, n).Since(since).Resource("icecreams/status").Writes().Where(func(e cluster.AuditEvent) bool { return e.Name == name })
+	return requestsOf(t, n).Since(since).Resource("icecreams/status").Writes().Where(func(e *cluster.AuditEvent) bool { return e.Name == name })
 }
 
 // eventNotes returns the messages of an Icecream's events of that reason. A message that

@@ -287,7 +287,7 @@ func TestSecretsync(t *testing.T) {
 
 	// The key of content hashes is the only thing that is written besides copies.
 	eventuallyIdleButFor(s, c, refusing, taken)
-	made := s.writes(c, began).Where(func(e cluster.AuditEvent) bool { return e.Code < 300 })
+	made := s.writes(c, began).Where(func(e *cluster.AuditEvent) bool { return e.Code < 300 })
 	if len(made) != 299+1 {
 		t.Errorf("299 copies and a key took %s", made)
 	}
@@ -313,12 +313,12 @@ func TestSecretsync(t *testing.T) {
 	mark = time.Now()
 	c.Start(t)
 	eventuallyIdleButFor(s, c, refusing, taken)
-	if accepted := s.writes(c, mark).Where(func(e cluster.AuditEvent) bool { return e.Code < 300 }); len(accepted) > 0 {
+	if accepted := s.writes(c, mark).Where(func(e *cluster.AuditEvent) bool { return e.Code < 300 }); len(accepted) > 0 {
 		t.Errorf("a restart led to %s", accepted)
 	}
 
 	// The namespace that refused was retried all the time, at growing intervals.
-	attempts := s.n.Lab.Requests(t).By(c.User).Where(func(e cluster.AuditEvent) bool { return e.Namespace == refusing && e.Verb == "create" })
+	attempts := s.n.Lab.Requests(t).By(c.User).Where(func(e *cluster.AuditEvent) bool { return e.Namespace == refusing && e.Verb == "create" })
 	if len(attempts) < 5 || len(attempts) > 200 {
 		t.Errorf("%s took %d attempts", refusing, len(attempts))
 	}
@@ -462,7 +462,7 @@ func TestSecretsyncCounterparts(t *testing.T) {
 	s.eventuallyCounted(c, map[string]int{"CopyAltered": 1, "CopyContested": 1})
 	time.Sleep(time.Until(began.Add(30 * time.Second))) // in which there are fewer and fewer repairs
 	for _, namespace := range []string{altered, contested} {
-		made := s.writes(c, began).Where(func(e cluster.AuditEvent) bool { return e.Namespace == namespace })
+		made := s.writes(c, began).Where(func(e *cluster.AuditEvent) bool { return e.Namespace == namespace })
 		if len(made) > 8 {
 			t.Errorf("%s took %d writes in half a minute", namespace, len(made))
 		}
@@ -658,7 +658,7 @@ func eventuallyIdleButFor(s *secrets, c *lab.Controller, namespaces ...string) {
 	s.n.Eventually(s.T, "the controller is idle", func(context.Context) error {
 		mark := time.Now()
 		time.Sleep(2 * time.Second)
-		made := s.n.Lab.Requests(s).By(c.User).Since(mark).Where(func(e cluster.AuditEvent) bool {
+		made := s.n.Lab.Requests(s).By(c.User).Since(mark).Where(func(e *cluster.AuditEvent) bool {
 			return isNotWatch(e) && e.Resource != "events" && !slices.Contains(namespaces, e.Namespace)
 		})
 		if len(made) > 0 || strings.Count(c.Log(), `"Started" logger="secretsync"`) < c.Starts() {

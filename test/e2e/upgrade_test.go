@@ -78,7 +78,7 @@ func TestOldAndNewVersionNeverLeadTogether(t *testing.T) {
 	n.Controller = leader
 	n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
 	n.EventuallyReady(t, "vanilla")
-	ofControllers := n.Requests(t).Where(func(e cluster.AuditEvent) bool { return strings.HasPrefix(e.UserAgent, "controller-") })
+	ofControllers := n.Requests(t).Where(func(e *cluster.AuditEvent) bool { return strings.HasPrefix(e.UserAgent, "controller-") })
 	if terms := termsOfLeases(t, ofControllers, lease, formerLease); len(terms) != len(versions)+3 {
 		t.Errorf("there were %d terms, want %d: %v", len(terms), len(versions)+3, terms)
 	}

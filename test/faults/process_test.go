@@ -111,7 +111,7 @@ func (r *run) requireRelease(t *testing.T, want bool) {
 	}
 	made := r.Requests(t).Writes()
 	released, answered := made.Resource("leases"), made.Resource("deployments")
-	last := slices.MaxFunc(answered, func(a, b localcluster.AuditEvent) int { return a.StageTimestamp.Compare(b.StageTimestamp) })
+	last := slices.MaxFunc(answered, func(a, b *localcluster.AuditEvent) int { return a.StageTimestamp.Compare(b.StageTimestamp) })
 	if at := released[len(released)-1].Received; last.StageTimestamp.After(at) {
 		t.Errorf("the Lease was released at %s, and the last write of the Deployment was answered at %s", at, last.StageTimestamp)
 	}

@@ -270,7 +270,7 @@ func (r *run) endsAs(t *testing.T, want endState, wantWrites deployments, budget
 // server, except watches and those for their Lease.
 func (r *run) requests(t *testing.T) lab.Requests {
 	t.Helper()
-	return r.Lab.Requests(t).By(r.Controller.User).Where(func(e localcluster.AuditEvent) bool {
+	return r.Lab.Requests(t).By(r.Controller.User).Where(func(e *localcluster.AuditEvent) bool {
 		return e.Verb != "watch" && e.Resource != "leases"
 	})
 }
@@ -398,8 +398,8 @@ var without struct {
 }
 
 // isAccepted returns a function that reports whether a request of that verb has succeeded.
-func isAccepted(verb string) func(localcluster.AuditEvent) bool {
-	return func(e localcluster.AuditEvent) bool { return e.Verb == verb && e.Code < 300 }
+func isAccepted(verb string) func(*localcluster.AuditEvent) bool {
+	return func(e *localcluster.AuditEvent) bool { return e.Verb == verb && e.Code < 300 }
 }
 
 // goroutinesOf returns how many goroutines a controller has.

@@ -13,7 +13,7 @@ import (
 
 // Requests are requests from the API server's audit log. Each request is there once: a
 // watch from when it began, any other request from when it was answered.
-type Requests []cluster.AuditEvent
+type Requests []*cluster.AuditEvent
 
 // Requests returns all requests that anyone has made so far. Each call reads only the part
 // of the audit log that is new since the previous call: the log is long, and tests that
@@ -51,11 +51,11 @@ func (n *Namespace) Requests(t testing.TB) Requests {
 
 // In returns the requests in a namespace.
 func (r Requests) In(namespace string) Requests {
-	return r.Where(func(e cluster.AuditEvent) bool { return e.Namespace == namespace })
+	return r.Where(func(e *cluster.AuditEvent) bool { return e.Namespace == namespace })
 }
 
 // Where returns the requests for which matches returns true.
-func (r Requests) Where(matches func(e cluster.AuditEvent) bool) Requests {
+func (r Requests) Where(matches func(e *cluster.AuditEvent) bool) Requests {
 	var found Requests
 	for _, e := range r {
 		if matches(e) {
@@ -67,37 +67,37 @@ func (r Requests) Where(matches func(e cluster.AuditEvent) bool) Requests {
 
 // By returns the requests of a user.
 func (r Requests) By(user string) Requests {
-	return r.Where(func(e cluster.AuditEvent) bool { return e.User == user })
+	return r.Where(func(e *cluster.AuditEvent) bool { return e.User == user })
 }
 
 // Since returns the requests that arrived at that time or later.
 func (r Requests) Since(mark time.Time) Requests {
-	return r.Where(func(e cluster.AuditEvent) bool { return !e.Received.Before(mark.Truncate(time.Microsecond)) })
+	return r.Where(func(e *cluster.AuditEvent) bool { return !e.Received.Before(mark.Truncate(time.Microsecond)) })
 }
 
 // Until returns the requests that arrived before that time.
 func (r Requests) Until(mark time.Time) Requests {
-	return r.Where(func(e cluster.AuditEvent) bool { return e.Received.Before(mark.Truncate(time.Microsecond)) })
+	return r.Where(func(e *cluster.AuditEvent) bool { return e.Received.Before(mark.Truncate(time.Microsecond)) })
 }
 
 // Resource returns the requests for a resource or subresource, such as "icecreams/status".
 func (r Requests) Resource(resource string) Requests {
-	return r.Where(func(e cluster.AuditEvent) bool { return resourceOf(e) == resource })
+	return r.Where(func(e *cluster.AuditEvent) bool { return resourceOf(e) == resource })
 }
 
 // Writes returns the requests that are not reads.
 func (r Requests) Writes() Requests {
-	return r.Where(func(e cluster.AuditEvent) bool { return !slices.Contains([]string{"get", "list", "watch"}, e.Verb) })
+	return r.Where(func(e *cluster.AuditEvent) bool { return !slices.Contains([]string{"get", "list", "watch"}, e.Verb) })
 }
 
 // Refused returns the requests that were answered with an error.
 func (r Requests) Refused() Requests {
-	return r.Where(func(e cluster.AuditEvent) bool { return e.Code >= 400 })
+	return r.Where(func(e *cluster.AuditEvent) bool { return e.Code >= 400 })
 }
 
 // Code returns the requests that were answered with an HTTP status code.
 func (r Requests) Code(code int) Requests {
-	return r.Where(func(e cluster.AuditEvent) bool { return e.Code == code })
+	return r.Where(func(e *cluster.AuditEvent) bool { return e.Code == code })
 }
 
 // ByObject returns the number of requests by the name of the object.
@@ -145,7 +145,7 @@ func (r Requests) lines() string {
 }
 
 // resourceOf returns the resource of a request, with its subresource if there is one.
-func resourceOf(e cluster.AuditEvent) string {
+func resourceOf(e *cluster.AuditEvent) string {
 	if e.Subresource == "" {
 		return e.Resource
 	}

@@ -39,7 +39,7 @@ func (r Requests) Terms(leases ...string) (terms []Term, err error) {
 }
 
 // isInTerm reports whether a request was made, and answered, in a term of its process.
-func isInTerm(e cluster.AuditEvent, terms []Term) bool {
+func isInTerm(e *cluster.AuditEvent, terms []Term) bool {
 	for i, term := range terms {
 		if term.Agent == AgentOf(e) && !e.Received.Before(term.Began) && (i == len(terms)-1 || !e.StageTimestamp.After(terms[i+1].Began)) {
 			return true
@@ -49,14 +49,14 @@ func isInTerm(e cluster.AuditEvent, terms []Term) bool {
 }
 
 // AgentOf returns the user agent of a request, up to the slash. It names the process.
-func AgentOf(e cluster.AuditEvent) string {
+func AgentOf(e *cluster.AuditEvent) string {
 	agent, _, _ := strings.Cut(e.UserAgent, "/")
 	return agent
 }
 
 // IsWork reports whether a request is a controller's write, other than for leader election
 // and for authorizing requests for its metrics.
-func IsWork(e cluster.AuditEvent) bool {
+func IsWork(e *cluster.AuditEvent) bool {
 	return strings.HasPrefix(e.UserAgent, agentPrefix) && len(Requests{e}.Writes()) > 0 &&
 		!slices.Contains([]string{"leases", "tokenreviews", "subjectaccessreviews"}, e.Resource)
 }

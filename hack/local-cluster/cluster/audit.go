@@ -77,7 +77,7 @@ type auditStatus struct {
 // read while the cluster runs: an event is written before its request is
 // answered, except that a large answer may have begun to arrive. A file that is
 // not there yet is an empty one, and a last line without end is left for later.
-func ReadAudit(path string, words ...string) ([]AuditEvent, error) {
+func ReadAudit(path string, words ...string) ([]*AuditEvent, error) {
 	return (&AuditReader{Path: path, Words: words}).Next()
 }
 
@@ -90,7 +90,7 @@ type AuditReader struct {
 }
 
 // Next reads what was written since it last did; see [ReadAudit].
-func (r *AuditReader) Next() ([]AuditEvent, error) {
+func (r *AuditReader) Next() ([]*AuditEvent, error) {
 	file, err := os.Open(r.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -103,7 +103,7 @@ func (r *AuditReader) Next() ([]AuditEvent, error) {
 		return nil, fmt.Errorf("reading the audit log: %w", err)
 	}
 
-	var events []AuditEvent
+	var events []*AuditEvent
 	for reader := bufio.NewReader(file); ; {
 		line, err := reader.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
@@ -124,8 +124,8 @@ func (r *AuditReader) Next() ([]AuditEvent, error) {
 	}
 }
 
-func (l auditLine) event() AuditEvent {
-	return AuditEvent{
+func (l auditLine) event() *AuditEvent {
+	return &AuditEvent{
 		ID:             l.AuditID,
 		Stage:          l.Stage,
 		User:           l.User.Username,

@@ -72,7 +72,7 @@ func TestReadAudit(t *testing.T) {
 		`"requestReceivedTimestamp":"2026-11-21T07:00:00.000001Z","stageTimestamp":"2026-11-21T07:00:01.000001Z"}` + "\n"
 	const version = `{"stage":"ResponseComplete","verb":"get","requestURI":"/version","user":{"username":"alice"}}` + "\n"
 	received := time.Date(2026, 11, 21, 7, 0, 0, 1000, time.UTC)
-	wantPatch := AuditEvent{
+	wantPatch := &AuditEvent{
 		ID: "1", Stage: "ResponseComplete", User: "alice", Impersonated: "bob", UserAgent: "test/1",
 		Verb: "patch", Resource: "deployments", Subresource: "scale", APIGroup: "apps", APIVersion: "v1",
 		Namespace: "default", Name: "web", Code: 200,
@@ -80,18 +80,18 @@ func TestReadAudit(t *testing.T) {
 		Received:   received, StageTimestamp: received.Add(time.Second),
 		RequestObject: []byte(`{"spec":{"replicas":2}}`),
 	}
-	wantVersion := AuditEvent{Stage: "ResponseComplete", User: "alice", Verb: "get", RequestURI: "/version"}
+	wantVersion := &AuditEvent{Stage: "ResponseComplete", User: "alice", Verb: "get", RequestURI: "/version"}
 
 	for _, test := range []struct {
 		name, content string
 		words         []string
-		want          []AuditEvent
+		want          []*AuditEvent
 		wantErr       bool
 	}{
 		{name: "an empty log"},
-		{name: "events in order", content: patch + version, want: []AuditEvent{wantPatch, wantVersion}},
-		{name: "only lines with all the words", content: patch + version, words: []string{"alice", "/version"}, want: []AuditEvent{wantVersion}},
-		{name: "a line that is still being written", content: version + patch[:40], want: []AuditEvent{wantVersion}},
+		{name: "events in order", content: patch + version, want: []*AuditEvent{wantPatch, wantVersion}},
+		{name: "only lines with all the words", content: patch + version, words: []string{"alice", "/version"}, want: []*AuditEvent{wantVersion}},
+		{name: "a line that is still being written", content: version + patch[:40], want: []*AuditEvent{wantVersion}},
 		{name: "no audit log", content: "hello\n", wantErr: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
