@@ -92,6 +92,7 @@ test-side-by-side: ## All but test-e2e, four at a time
 test-unit: ## Tests that need nothing but this process; of fuzz tests, the seeds
 	$(call go_test,.) -race -skip '^TestExplore' . ./cmd/... ./pkg/...
 	$(call go_test,.) ./hack/fork
+	$(call go_test,test) -race $$(go list -C test ./... | grep -v -e /e2e -e /faults$$ -e /fidelity -e /monitoring)
 	$(call go_test,hack/tools) $$(go list -C hack/tools ./... | grep -v -e /charts -e /guide)
 
 # Without the race detector, which would take ten times as long.
@@ -114,15 +115,15 @@ test-local-cluster: local-cluster ## Tests of the local cluster
 	$(call go_test,.) -race -timeout 15m ./hack/local-cluster/...
 	$(call go_test,hack/local-cluster/parts) ./...
 
-# One package at a time: each starts its own control plane.
+# Here and below, the programs under test are built with the race detector, the tests are not.
 .PHONY: test-e2e
 test-e2e: local-cluster ## Tests of the controllers on a local cluster
-	$(call go_test,test) -race -count=1 -p 1 -timeout 30m $$(go list -C test ./... | grep -v -e /monitoring -e /faults)
+	$(call go_test,test) -count=1 -timeout 30m $$(go list -C test ./... | grep -e /e2e -e /fidelity)
 
 # What it logs with TESTFLAGS=-v are the figures in docs/reliability.md.
 .PHONY: faults
 faults: local-cluster ## Let things go wrong on the local cluster (FULL=1: also 50,000 Pods)
-	$(call go_test,test) -race -count=1 -timeout $(if $(FULL),8h,30m) ./faults/...
+	$(call go_test,test) -count=1 -timeout $(if $(FULL),8h,30m) ./faults/...
 
 .PHONY: test-install
 test-install: local-cluster ## Install from install.yaml, a kustomization and the chart on a local cluster
