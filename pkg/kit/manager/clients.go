@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"nicoleh.io/k8s-controller/pkg/kit/flags"
 )
@@ -18,6 +19,16 @@ func clientConfig(o options) (*rest.Config, error) {
 		config.QPS, config.Burst = float32(o.qps), cmp.Or(o.burst, int(2*o.qps)+1)
 	}
 	return config, err
+}
+
+// configFor returns the config for the clients of one controller, which have its name and
+// share its rate limit.
+func configFor(controller string, config *rest.Config) *rest.Config {
+	config = rest.AddUserAgent(rest.CopyConfig(config), controller)
+	if config.QPS > 0 {
+		config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(config.QPS, config.Burst)
+	}
+	return config
 }
 
 // podNamespace returns the namespace of the Pod that this process runs in, or "" if it

@@ -228,7 +228,7 @@ func (m Manager) assemble(o options, config *rest.Config) (*process, error) {
 	for _, d := range enabled {
 		caches := informer.New(metrics.For(d.Name).CacheHeard, clock.RealClock{})
 		controller, err := d.New(Dependencies{
-			Config:    rest.AddUserAgent(rest.CopyConfig(config), d.Name),
+			Config:    configFor(d.Name, config),
 			Namespace: o.namespace,
 			Resync:    o.resync,
 			Caches:    caches,

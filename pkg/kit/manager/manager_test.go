@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/flowcontrol"
 	componentbase "k8s.io/component-base/config"
 	"k8s.io/utils/clock"
 
@@ -380,6 +381,45 @@ func TestProtobufCopiesTheConfig(t *testing.T) {
 	}
 	if config.ContentType != "" || got.Host != config.Host {
 		t.Errorf("made of %+v: %+v", config, got)
+	}
+}
+
+// All clients that a controller makes of its config share a rate limit, and no other
+// controller's do.
+func TestRateLimitOfAController(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		qps        float64
+		wantLimits int
+	}{
+		{"a rate", 10, 2},
+		{"no rate", 0, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			limits := map[flowcontrol.RateLimiter]string{}
+			m := Manager{Name: "shop", LeaseName: "shop-lease"}
+			for _, name := range []string{"cone", "cake"} {
+				m.Controllers = append(m.Controllers, Descriptor{Name: name, OnByDefault: true, New: func(d Dependencies) (Controller, error) {
+					for _, config := range []*rest.Config{d.Config, Protobuf(d.Config)} {
+						if config.RateLimiter != nil {
+							limits[config.RateLimiter] = name
+						}
+					}
+					return &fakeController{}, nil
+				}})
+			}
+			o := options{kubeconfig: writeFile(t, kubeconfig), qps: tt.qps, controllers: "*"}
+			config, err := clientConfig(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := m.assemble(o, config); err != nil {
+				t.Fatal(err)
+			}
+			if len(limits) != tt.wantLimits {
+				t.Errorf("the clients of two controllers have %d rate limits, want %d: %v", len(limits), tt.wantLimits, limits)
+			}
+		})
 	}
 }
 
