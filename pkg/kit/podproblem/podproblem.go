@@ -23,7 +23,7 @@ const (
 	ContainerError  Reason = "ContainerError"  // a container cannot be made or started
 	CrashLoop       Reason = "CrashLoop"       // a container keeps ending
 	ImagePullFailed Reason = "ImagePullFailed" // a container's image cannot be pulled
-	Unschedulable   Reason = "Unschedulable"   // there is no node for the Pod
+	Unschedulable   Reason = "Unschedulable"   // there is no node for the Pod, or the scheduler fails to look for one
 )
 
 // Reasons returns all reasons.
@@ -45,7 +45,7 @@ func Of(pod *corev1.Pod) Problem {
 		return Problem{}
 	}
 	if scheduled := condition(pod, corev1.PodScheduled); scheduled != nil &&
-		scheduled.Status == corev1.ConditionFalse && scheduled.Reason == corev1.PodReasonUnschedulable {
+		scheduled.Status == corev1.ConditionFalse && (scheduled.Reason == corev1.PodReasonUnschedulable || scheduled.Reason == corev1.PodReasonSchedulerError) {
 		return Problem{
 			Reason:  Unschedulable,
 			Message: fmt.Sprintf("Pod %q cannot be scheduled: %s", pod.Name, scheduled.Message),

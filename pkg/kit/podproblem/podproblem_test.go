@@ -60,6 +60,14 @@ func TestOf(t *testing.T) {
 		wantMessage: `Pod "sundae-1" cannot be scheduled: 0/3 nodes are available`,
 		wantSince:   5 * time.Second,
 	}, {
+		name: "the scheduler fails",
+		edits: []func(*corev1.Pod){unschedulable(5 * time.Second), func(pod *corev1.Pod) {
+			pod.Status.Conditions[0].Reason = corev1.PodReasonSchedulerError
+		}},
+		wantReason:  Unschedulable,
+		wantMessage: `Pod "sundae-1" cannot be scheduled: 0/3 nodes are available`,
+		wantSince:   5 * time.Second,
+	}, {
 		name: "the scheduler has not looked at it yet",
 		edits: []func(*corev1.Pod){unschedulable(0), func(pod *corev1.Pod) {
 			pod.Status.Conditions[0].Reason = corev1.PodReasonSchedulingGated
