@@ -129,7 +129,7 @@ func (m Manager) validate(o options) error {
 	}
 	for _, d := range enabled {
 		if d.ClusterWide && o.namespace != metav1.NamespaceAll {
-			return fmt.Errorf("-namespace=%s: %s cannot be restricted to one namespace, and needs a process of its own, with another -leader-elect-resource-name", o.namespace, d.Name)
+			return fmt.Errorf("-namespace=%s: %s cannot be restricted to one namespace, and needs a process of its own", o.namespace, d.Name)
 		}
 	}
 	for _, d := range m.Controllers {
