@@ -3,12 +3,14 @@ package faults
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/test/lab"
 )
 
 // nothingElse is what happens between two edits if nothing does.
@@ -53,6 +55,16 @@ func TestWithoutFaults(t *testing.T) {
 		if counts[kind] < of.least {
 			t.Errorf("%d requests are %q, want at least %d", counts[kind], kind, of.least)
 		}
+	}
+
+	told := 0
+	for _, event := range r.Events(t, name) {
+		if strings.Contains(event.Note, "Updated Deployment") {
+			told += lab.Occurrences(event)
+		}
+	}
+	if told < edits-1 { // Of an event that repeats, the counts 1, 2 and 4 are written.
+		t.Errorf("%d edits are in events, want at least %d", told, edits-1)
 	}
 }
 
