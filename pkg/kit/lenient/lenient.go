@@ -9,10 +9,10 @@
 // The decoder of this package decodes such an object field by field: metadata as always,
 // and those of spec, status, and the other top-level fields that it can. It leaves a field
 // that it cannot decode empty as a whole, because half of it could mean something else
-// than all of it, and [Problem] says why. Everything else is decoded as by the usual decoder,
-// at less than half of its cost: by the decoder of encoding/json/v2, and by the usual decoder itself where
-// that might come to another result. The error is also the usual one if the data is not an
-// object, or its metadata cannot be decoded.
+// than all of it, and [Problem] says why. Everything else is decoded as by the usual
+// decoder, at less than half of its cost: by the decoder of encoding/json/v2, and by the
+// usual decoder itself where that might come to another result. The error is also the
+// usual one if the data is not an object, or its metadata cannot be decoded.
 //
 // Everything that a client reads goes through the decoder: lists, watches, streaming
 // lists, and the responses to single reads and writes. The client refuses to send an

@@ -14,8 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// likeUsual makes the decoder of encoding/json/v2 decode just as the usual decoder does, or not at all: not
-// names that occur twice, not invalid UTF-8, and no numbers that have no type.
+// likeUsual makes the decoder of encoding/json/v2 decode just as the usual decoder does,
+// or not at all: not names that occur twice, not invalid UTF-8, and no numbers that have
+// no type.
 var likeUsual = jsonv2.JoinOptions(
 	jsonv1.DefaultOptionsV1(),
 	jsonv2.MatchCaseInsensitiveNames(false),
