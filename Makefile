@@ -115,7 +115,7 @@ test-local-cluster: local-cluster ## Tests of the local cluster
 	$(call go_test,.) -race -timeout 15m ./hack/local-cluster/...
 	$(call go_test,hack/local-cluster/parts) ./...
 
-# Here and below, the programs under test are built with the race detector, the tests are not.
+# The tests are built without the race detector, and the programs that they test with it.
 .PHONY: test-e2e
 test-e2e: local-cluster ## Tests of the controllers on a local cluster
 	$(call go_test,test) -count=1 -timeout 30m $$(go list -C test ./... | grep -e /e2e -e /fidelity)
