@@ -126,13 +126,13 @@ func (a Assessment) replicaProblem() Problem {
 
 // deadlineProblem is that the Deployment says it has not progressed for too long. It
 // goes on saying so after an edit that returns to an earlier template, until there is
-// progress.
+// progress. That is given time, but no more than without the condition.
 func (a Assessment) deadlineProblem() Problem {
 	progress := deploymentCondition(a.target, appsv1.DeploymentProgressing)
 	if !isObserved(a.target) || progress.Status != corev1.ConditionFalse || progress.Reason != progressDeadlineExceeded {
 		return Problem{}
 	}
-	return Problem{Reason: v1alpha1.ReasonProgressDeadlineExceeded, Message: progress.Message, Quiet: true, Patience: a.StallAfter}
+	return Problem{Reason: v1alpha1.ReasonProgressDeadlineExceeded, Message: progress.Message, Quiet: true, Patience: min(a.StallAfter, deadlineOf(a.target))}
 }
 
 // deletionProblem is that all is well but for Deployments of former names, whose
@@ -158,11 +158,12 @@ func terminating(d *appsv1.Deployment) string {
 // such as a Pod added by scaling, gets the same time from here.
 func (a Assessment) slownessProblem() Problem {
 	d := a.target
-	deadline := ptr.Deref(d.Spec.ProgressDeadlineSeconds, defaultProgressDeadline)
-	if deadline == math.MaxInt32 {
+	patience := deadlineOf(d)
+	if patience == kstatus.Forever {
 		return Problem{}
 	}
-	p := Problem{Reason: v1alpha1.ReasonProgressDeadlineExceeded, Quiet: true, Patience: time.Duration(deadline) * time.Second}
+	p := Problem{Reason: v1alpha1.ReasonProgressDeadlineExceeded, Quiet: true, Patience: patience}
+	deadline := int(patience.Seconds())
 	slowest := a.slowestPod()
 	switch {
 	case slowest.Name != "":
@@ -176,6 +177,15 @@ func (a Assessment) slownessProblem() Problem {
 		p.Message = fmt.Sprintf("Deployment %q has not been rolled out within %d s", d.Name, deadline)
 	}
 	return p
+}
+
+// deadlineOf returns how long a Deployment may take to make progress.
+func deadlineOf(d *appsv1.Deployment) time.Duration {
+	seconds := ptr.Deref(d.Spec.ProgressDeadlineSeconds, defaultProgressDeadline)
+	if seconds == math.MaxInt32 {
+		return kstatus.Forever
+	}
+	return time.Duration(seconds) * time.Second
 }
 
 // slowestPod returns the Pod made from the spec that has not been ready for longest;

@@ -6,6 +6,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
@@ -143,5 +144,28 @@ func TestChecks(t *testing.T) {
 			}
 			t.Errorf("nothing, want %s", tt.want)
 		})
+	}
+}
+
+// What is Stalled because it is slow stays Stalled when its Deployment says that it is, too,
+// even if Icecreams get longer than the Deployment.
+func TestSlowUntilTheDeadlineAndAfter(t *testing.T) {
+	const short = patience / 2
+	d := made(t, newIcecream())
+	rollingOut(d)
+	d.Spec.ProgressDeadlineSeconds = ptr.To(int32(short.Seconds()))
+	o := world(newIcecream(), d)
+	o.Pods = []Pod{seen(notReady(time.Minute))}
+	o.Memory = lasting(o, short)
+	s, _ := statusOf(o, decide(o), Outcome{})
+	if got := verdictOf(s); got != "Stalled: "+v1alpha1.ReasonProgressDeadlineExceeded {
+		t.Fatalf("after %v it says %q", short, got)
+	}
+
+	late := d.DeepCopy()
+	says(appsv1.DeploymentProgressing, corev1.ConditionFalse, progressDeadlineExceeded, "timed out", 0)(late)
+	o.Named, o.Owned = late, []*appsv1.Deployment{late}
+	if s, _ = statusOf(o, decide(o), Outcome{}); verdictOf(s) != "Stalled: "+v1alpha1.ReasonProgressDeadlineExceeded {
+		t.Errorf("when the Deployment says so, it says %q", verdictOf(s))
 	}
 }
