@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/distribution/reference"
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,6 +25,7 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/difftest"
+	"nicoleh.io/k8s-controller/test/lab"
 )
 
 // longName returns a valid object name of that length. Its parts are valid, too.
@@ -43,8 +45,8 @@ func TestBadSpecsAreRefused(t *testing.T) {
 	const (
 		notDNS       = "must be a DNS-1123 subdomain: lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit, such as 'my-icecream'"
 		blankImage   = "must not be empty or contain spaces: leave image out to use the default image"
-		notReference = "must be an image reference, [registry[:port]/]repository[:tag][@digest], with the repository in lower case, such as 'registry.example.com:5000/team/icecream:1.2'"
-		notDigest    = "must have 64 hexadecimal digits in lower case after '@sha256:'"
+		notReference = "must be an image reference, [registry[:port]/]repository[:tag][@digest], with a repository in lower case, of at most 255 characters, such as 'registry.example.com:5000/team/icecream:1.2'"
+		notDigest    = "must have 64 hexadecimal digits in lower case after '@sha256:', 96 after '@sha384:' or 128 after '@sha512:'"
 		notQuantity  = "must be quantities of zero or more, such as 500m, 0.5 or 1Gi"
 		notResource  = "must name known resources: cpu, memory, ephemeral-storage, huge pages such as hugepages-2Mi, or extended resources such as example.com/gpu"
 		notWhole     = "must be whole numbers for extended resources such as example.com/gpu"
@@ -87,6 +89,8 @@ func TestBadSpecsAreRefused(t *testing.T) {
 		{"an environment variable in image", `image: "registry.example/vanilla:${TAG}"`, `spec.image: Invalid value: "registry.example/vanilla:${TAG}": ` + notReference},
 		{"a truncated digest in image", `image: "vanilla@sha256:0123456789abcdef0123456789abcdef"`, `spec.image: Invalid value: "vanilla@sha256:0123456789abcdef0123456789abcdef": ` + notDigest},
 		{"a digest of four digits in image", `image: "vanilla@sha256:0123"`, `spec.image: Invalid value: "vanilla@sha256:0123": ` + notDigest},
+		{"a digest that no node can check in image", `image: "vanilla@md5:0123456789abcdef0123456789abcdef"`, `spec.image: Invalid value: "vanilla@md5:0123456789abcdef0123456789abcdef": ` + notDigest},
+		{"the ID of an image", `image: "` + strings.Repeat("0123456789abcdef", 4) + `"`, notReference},
 		{"a quote in image", `image: 'vanilla"\'`, `spec.image: Invalid value: "vanilla\"\\": ` + notReference},
 		{"an image of 1025 characters", `image: ` + strings.Repeat("v", 1025), "spec.image: Too long: may not be more than 1024 bytes"},
 		{"a list as image", `image: [nginx]`, `spec.image: Invalid value: "array": spec.image in body must be of type string: "array"`},
@@ -292,48 +296,112 @@ func TestResourcesAreJudgedAsInDeployments(t *testing.T) {
 		}
 	}
 
-	// accepts reports whether the API server would store the object.
-	accepts := func(ctx context.Context, in schema.GroupVersionResource, o object) (bool, error) {
-		_, err := n.Lab.Dynamic.Resource(in).Namespace(n.Name).Create(ctx, &unstructured.Unstructured{Object: o}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
-			return false, nil
-		}
-		return err == nil, err
+	compare(t, cases, func(resources object) (inIcecream, elsewhere bool, err error) {
+		labels := object{"app": "same"}
+		inIcecream, err = accepts(t.Context(), n, v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version), icecreamWith("resources", resources))
+		elsewhere, otherErr := accepts(t.Context(), n, appsv1.SchemeGroupVersion.WithResource("deployments"), object{
+			"apiVersion": "apps/v1", "kind": "Deployment", "metadata": object{"name": "same"}, "spec": object{
+				"selector": object{"matchLabels": labels},
+				"template": object{"metadata": object{"labels": labels}, "spec": object{
+					"containers": []any{object{"name": "icecream", "image": "vanilla", "resources": resources}},
+				}},
+			},
+		})
+		// What is stricter on purpose says nothing.
+		return inIcecream, elsewhere && (inIcecream || !isStricter(resources)), errors.Join(err, otherErr)
+	})
+}
+
+// The schema accepts just the images that the kubelet and container runtimes accept, by
+// the package with which they parse them.
+func TestImagesAreJudgedAsByNodes(t *testing.T) {
+	t.Parallel()
+	n := NewQuietNamespace(t)
+	hex := func(length int) string { return strings.Repeat("0123456789abcdef", length/16) }
+	part := strings.Repeat("p", 50)
+	longRepository := func(length int) string {
+		return (strings.Repeat(part+"/", length/51+1) + part)[:length]
 	}
+	var cases []string
+	hosts := []string{
+		"", "localhost/", "a.b:5000/", "A/", "a/", "a.b/", "A.b/", "a-b.c/", "a--b.c/", "a.b-c/", "10.0.0.1/", "a:1/", "[::1]/", "[2001:db8::1]:5000/",
+		"a..b/", ".a/", "a./", "a.b./", "-a.b/", "a-.b/", "a.-b/", "a.b-/", "a_b.c/", "a_b/", "-a/", "A_b/", "a:/", "a.b:x/", ":1/", "[::1/", "::1/", "[]/", "[::g]/", "/", "a@b/", "ä.b/",
+	}
+	repositories := []string{
+		"v", "v/w", "v.w", "v_w", "v__w", "v---w", "v.w_x/y--z", "1",
+		"", "/v", "v/", "v//w", "v..w", "v___w", "v._w", "-v", "v-", "_v", "v.", "V", "v/W", hex(64), longRepository(246), longRepository(255), longRepository(256),
+	}
+	for _, host := range hosts {
+		for _, repository := range repositories[:3] {
+			cases = append(cases, host+repository)
+		}
+	}
+	for _, repository := range repositories[3:] {
+		for _, host := range hosts[:4] {
+			cases = append(cases, host+repository)
+		}
+	}
+	for _, name := range []string{"v", "a.b:5000/v"} {
+		for _, tag := range []string{"", ":t", ":T_t.t-t", ":_", ":1", ":" + hex(128), ":", ":.t", ":-t", ":t:t", ":t/t", ":" + hex(128) + "t", ":ä"} {
+			for _, digest := range []string{
+				"", "@sha256:" + hex(64), "@sha384:" + hex(96), "@sha512:" + hex(128),
+				"@", "@sha256", "@sha256:", "@sha256:" + hex(48), "@sha256:" + hex(80), "@sha256:" + strings.ToUpper(hex(64)), "@SHA256:" + hex(64), "@sha512:" + hex(64),
+				"@md5:" + hex(32), "@sha1:" + hex(48), "@sha256+b64:" + hex(64), "@sha256:" + hex(64) + "@sha256:" + hex(64), "@" + hex(64), "@:" + hex(64),
+			} {
+				cases = append(cases, name+tag+digest)
+			}
+		}
+	}
+	compare(t, cases, func(image string) (inIcecream, elsewhere bool, err error) {
+		inIcecream, err = accepts(t.Context(), n, v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version), icecreamWith("image", image))
+		_, refusal := reference.ParseNormalizedNamed(image)
+		return inIcecream, refusal == nil, err
+	})
+}
+
+// icecreamWith returns an Icecream with a field of its spec.
+func icecreamWith(field string, value any) map[string]any {
+	return map[string]any{
+		"apiVersion": "controller.nicoleh.io/v1alpha1", "kind": "Icecream",
+		"metadata": map[string]any{"name": "same"}, "spec": map[string]any{field: value},
+	}
+}
+
+// accepts reports whether the API server would store the object.
+func accepts(ctx context.Context, n *lab.Namespace, in schema.GroupVersionResource, object map[string]any) (bool, error) {
+	_, err := n.Lab.Dynamic.Resource(in).Namespace(n.Name).Create(ctx, &unstructured.Unstructured{Object: object}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// compare requires that what is accepted in an Icecream is what is accepted elsewhere.
+func compare[T any](t *testing.T, cases []T, judge func(T) (inIcecream, elsewhere bool, err error)) {
+	t.Helper()
 	var wait sync.WaitGroup
 	slots := make(chan struct{}, 8)
 	var accepted atomic.Int64
-	for _, resources := range cases {
+	for _, c := range cases {
 		slots <- struct{}{}
 		wait.Go(func() {
 			defer func() { <-slots }()
-			icecream, err := accepts(t.Context(), v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version), object{
-				"apiVersion": "controller.nicoleh.io/v1alpha1", "kind": "Icecream", "metadata": object{"name": "same"}, "spec": object{"resources": resources},
-			})
-			labels := object{"app": "same"}
-			deployment, otherErr := accepts(t.Context(), appsv1.SchemeGroupVersion.WithResource("deployments"), object{
-				"apiVersion": "apps/v1", "kind": "Deployment", "metadata": object{"name": "same"}, "spec": object{
-					"selector": object{"matchLabels": labels},
-					"template": object{"metadata": object{"labels": labels}, "spec": object{
-						"containers": []any{object{"name": "icecream", "image": "vanilla", "resources": resources}},
-					}},
-				},
-			})
+			inIcecream, elsewhere, err := judge(c)
 			switch {
-			case err != nil || otherErr != nil:
-				t.Errorf("%v: %v", resources, errors.Join(err, otherErr))
-			case icecream && !deployment, deployment && !icecream && !isStricter(resources):
-				t.Errorf("%v: accepted in an Icecream: %t, in a Deployment: %t", resources, icecream, deployment)
-			case icecream:
+			case err != nil:
+				t.Errorf("%v: %v", c, err)
+			case inIcecream != elsewhere:
+				t.Errorf("%v: accepted in an Icecream: %t, elsewhere: %t", c, inIcecream, elsewhere)
+			case inIcecream:
 				accepted.Add(1)
 			}
 		})
 	}
 	wait.Wait()
 	// If almost everything was refused, the comparison would prove nothing.
-	t.Logf("%d of %d resources are accepted", accepted.Load(), len(cases))
+	t.Logf("%d of %d are accepted", accepted.Load(), len(cases))
 	if accepted.Load() < 100 {
-		t.Error("too few resources are accepted for the comparison to mean anything")
+		t.Error("too few are accepted for the comparison to mean anything")
 	}
 }
 
