@@ -154,7 +154,7 @@ func TestAFightIsSlowAndNamesTheOther(t *testing.T) {
 		requireFew(t, c, "patch deployments", 8)
 		requireFew(t, c, "update icecreams status", 4)
 		equal(t, "status", "Reconciling (DeploymentContested), 2 available, on node-1 (1), node-2 (1)", saying(c.icecream("sundae")))
-		says := `"cluster" keeps changing spec.replicas of Deployment "sundae"; the controller waits longer each time before it repairs that`
+		says := `What the controller writes keeps being undone, last by "cluster" in spec.replicas of Deployment "sundae"; it waits longer each time before it repairs that`
 		equal(t, "message", says, c.icecream("sundae").Status.Conditions[0].Message)
 		var warnings []string
 		for _, event := range c.events() {

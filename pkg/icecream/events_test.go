@@ -113,7 +113,7 @@ func TestEventsOfAForeignDeployment(t *testing.T) {
 	foreign := made(t, newIcecream())
 	ownedBy("another")(foreign)
 	s.wants("it is there", s.look(Outcome{}, nil, foreign),
-		`Warning ErrResourceExists (Sync): Resource "sundae" already exists and is not managed by Icecream`)
+		`Warning ErrResourceExists (Sync): Resource "sundae" already exists and is managed by Icecream "sundae"`)
 	s.wants("it is still there", s.look(Outcome{}, nil, foreign))
 	mine := made(t, newIcecream())
 	s.wants("it has gone", s.look(wrote(mine), nil), `Normal DeploymentCreated (Create): Created Deployment "sundae"`)

@@ -165,14 +165,14 @@ func TestConclusions(t *testing.T) {
 		name:        "the name is taken",
 		deployments: []*appsv1.Deployment{mine(ownedBy("uid-of-another"))},
 		want:        "Stalled: ErrResourceExists",
-		wantMessage: `Resource "sundae" already exists and is not managed by Icecream`,
+		wantMessage: `Resource "sundae" already exists and is managed by Icecream "sundae"`,
 	}, {
 		name:        "the name asked for is taken and the old Deployment runs well",
 		ice:         newIcecream(calls("cone")),
 		deployments: []*appsv1.Deployment{mine(), made(t, newIcecream(calls("cone"), func(ice *v1alpha1.Icecream) { ice.UID = "another" }))},
 		pods:        ready(3),
 		want:        "Stalled: ErrResourceExists",
-		wantMessage: `Resource "cone" already exists and is not managed by Icecream`,
+		wantMessage: `Resource "cone" already exists and is managed by Icecream "sundae"`,
 	}, {
 		name:        "the Deployment is being deleted",
 		deployments: []*appsv1.Deployment{mine(func(d *appsv1.Deployment) { beingDeleted(d) })},

@@ -22,7 +22,7 @@ func createRivals(t *testing.T, n *lab.Namespace) *v1alpha1.Icecream {
 	first := n.EventuallyReady(t, "first")
 	n.Apply(t, icecreamYAML("second", "deploymentName: scoop", "replicas: 1", "image: registry.example/second:1"))
 	n.EventuallyStalled(t, "second", v1alpha1.ReasonErrResourceExists)
-	requireOneWarning(t, n, "second", v1alpha1.ReasonErrResourceExists, `Resource "scoop" already exists and is not managed by Icecream`)
+	requireOneWarning(t, n, "second", v1alpha1.ReasonErrResourceExists, `Resource "scoop" already exists and is managed by Icecream "first"`)
 	return first
 }
 

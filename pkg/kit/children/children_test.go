@@ -56,6 +56,9 @@ func menu(today string, edits ...func(*corev1.ConfigMap)) *corev1.ConfigMap {
 func owned(n *Need)                    { n.IsOwned = true }
 func orphaned(n *Need)                 { n.IsOrphan = true }
 func beingDeleted(m *corev1.ConfigMap) { m.DeletionTimestamp = ptr.To(metav1.NewTime(start)) }
+func ownedByAnother(m *corev1.ConfigMap) {
+	m.OwnerReferences = []metav1.OwnerReference{{Kind: "Parlor", Name: "another", Controller: ptr.To(true)}}
+}
 func version(v string) func(*corev1.ConfigMap) {
 	return func(m *corev1.ConfigMap) { m.ResourceVersion = v }
 }
@@ -77,7 +80,8 @@ func TestDecide(t *testing.T) {
 		"someone else's is being deleted":     {need: need("sundae", menu("sundae", beingDeleted)), verdict: Wait, reason: "Terminating", words: "not managed by this Parlor"},
 		"it belonged to one that is gone":     {need: need("sundae", menu("sundae"), func(n *Need) { n.OwnerIsGone = true }), verdict: Wait, reason: "Terminating", words: "whose Parlor no longer exists", after: time.Minute},
 		"it was left behind":                  {need: need("sundae", menu("sundae"), orphaned), verdict: Act, rechecks: true},
-		"it is someone else's":                {need: need("sundae", menu("sundae")), verdict: Blocked, reason: "Exists", words: "not managed by Parlor"},
+		"it is nobody's":                      {need: need("sundae", menu("sundae")), verdict: Blocked, reason: "Exists", words: "not managed by Parlor"},
+		"it is someone else's":                {need: need("sundae", menu("sundae", ownedByAnother)), verdict: Blocked, reason: "Exists", words: `managed by Parlor "another"`},
 		"the API server stores it otherwise":  {need: need("sundae", menu("SUNDAE"), owned, func(n *Need) { n.Last = stored(menu("SUNDAE")) }), verdict: Converged},
 		"someone changed what it stored":      {need: need("sundae", menu("cone"), owned, func(n *Need) { n.Last = stored(menu("SUNDAE")) }), verdict: Act},
 		"it stored another object that way":   {need: need("sundae", menu("SUNDAE", func(m *corev1.ConfigMap) { m.UID = "other" }), owned, func(n *Need) { n.Last = stored(menu("SUNDAE")) }), verdict: Act},
@@ -161,7 +165,7 @@ func TestContestNamesTheOther(t *testing.T) {
 		m.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", FieldsV1: metav1.NewFieldsV1(`{"f:data":{"f:today":{}}}`)}}
 	})
 	w, _ := rules.Remember(Write{}, rules.Decide(need("sundae", live, owned)), Outcome{}, live, start)
-	if want := `"kubectl" keeps changing data.today of ConfigMap "menu"; the controller waits longer each time before it repairs that`; w.Contest != want {
+	if want := `What the controller writes keeps being undone, last by "kubectl" in data.today of ConfigMap "menu"; it waits longer each time before it repairs that`; w.Contest != want {
 		t.Errorf("got %q, want %q", w.Contest, want)
 	}
 }

@@ -105,11 +105,13 @@ func (r Rules) Decide(n Need) Decision {
 		return Decision{Verdict: Act, Kind: n.Kind, Children: []apply.Child{r.Compare(n.Child(), live)}, RecheckLive: true}
 
 	default:
-		return Decision{
-			Verdict: Blocked,
-			Reason:  r.Reasons.Exists,
-			Message: fmt.Sprintf("Resource %q already exists and is not managed by %s", live.GetName(), r.Kind),
+		d := Decision{Verdict: Blocked, Reason: r.Reasons.Exists}
+		if owner := metav1.GetControllerOfNoCopy(live); owner != nil {
+			d.Message = fmt.Sprintf("Resource %q already exists and is managed by %s %q", live.GetName(), owner.Kind, owner.Name)
+		} else {
+			d.Message = fmt.Sprintf("Resource %q already exists and is not managed by %s", live.GetName(), r.Kind)
 		}
+		return d
 	}
 }
 
@@ -147,10 +149,12 @@ func (r Rules) Refusal(err error) Decision {
 	return d
 }
 
-// contest says who has changed in live what the decision is to repair.
+// contest says who has changed in live what the decision is to repair. What was undone
+// before may have been something else.
 func (r Rules) contest(d Decision, live metav1.Object) string {
+	const says = "What the controller writes keeps being undone, last by %s; it waits longer each time before it repairs that"
 	if live == nil {
-		return fmt.Sprintf("%s %q keeps being deleted; the controller waits longer each time before it creates it again", d.Kind, d.Children[0].Want.GetName())
+		return fmt.Sprintf(says, fmt.Sprintf("a deletion of %s %q", d.Kind, d.Children[0].Want.GetName()))
 	}
 	drift := d.Drift()
 	var fields []string
@@ -161,6 +165,6 @@ func (r Rules) contest(d Decision, live metav1.Object) string {
 	if len(fields) > 0 {
 		what = fmt.Sprintf("%s of %s %q", strings.Join(fields, ", "), d.Kind, live.GetName())
 	}
-	who := cmp.Or(strings.Join(r.OthersIn(live, drift), ", "), "Somebody")
-	return text.Clip(fmt.Sprintf("%s keeps changing %s; the controller waits longer each time before it repairs that", who, what), maxMessage)
+	who := cmp.Or(strings.Join(r.OthersIn(live, drift), ", "), "somebody")
+	return text.Clip(fmt.Sprintf(says, fmt.Sprintf("%s in %s", who, what)), maxMessage)
 }
