@@ -45,8 +45,9 @@ func (f footprint) isIndependentOf(other footprint) bool {
 		f.reads&other.adds == 0 && f.adds&other.reads == 0
 }
 
-// footprint returns what a step has to do with, unless it is one that is alone. A cache may see an
-// event of its watch before or after another event is added to those that the watch has not delivered.
+// footprint returns what a step has to do with, unless it is one that is alone. A cache may
+// see an event of its watch before or after another event is added to those that the watch
+// has not delivered.
 func (s *system) footprint(of step) footprint {
 	i := int(of.process)
 	phase, memory, syncs, watch := phasePart.of(i), memoryPart.of(i), syncsPart.of(i), watchPart.of(i)

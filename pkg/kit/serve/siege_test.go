@@ -52,7 +52,8 @@ func isBesieged() bool {
 	return true
 }
 
-// Thousands of slow connections from many addresses, wave after wave, keep neither a probe from its answer nor the server from its bounds.
+// Thousands of slow connections from many addresses, wave after wave, keep neither a probe
+// from its answer nor the server from its bounds.
 func TestASiege(t *testing.T) {
 	if testing.Short() {
 		t.Skip("opens thousands of connections")

@@ -73,8 +73,8 @@ type object struct {
 
 // New returns a Limiter. The window is the minimum time between two reports about one object
 // that are not urgent. Such a report also waits for half a window after AllowReport has been
-// called for it, because a later one often makes it unnecessary. The function wake has to sync the object after a delay; it must not
-// call the Limiter.
+// called for it, because a later one often makes it unnecessary. The function wake has to
+// sync the object after a delay; it must not call the Limiter.
 func New(window time.Duration, clock clock.WithDelayedExecution, wake func(name cache.ObjectName, after time.Duration)) *Limiter {
 	return &Limiter{
 		window:  window,

@@ -61,11 +61,12 @@ type strategy struct {
 	isCustom             bool
 }
 
-// CustomResource returns the namespaced kind of a CustomResourceDefinition that has the status
-// subresource. The converter knows the schema; generated code for apply
+// CustomResource returns the namespaced kind of a CustomResourceDefinition that has the
+// status subresource. The converter knows the schema; generated code for apply
 // configurations has one. validate returns what the schema and the rules of the definition
-// find wrong with an object; old is nil for a new one. It may be nil. Use [Definition] if there are defaults,
-// or fields that have to be dropped because the schema does not have them.
+// find wrong with an object; old is nil for a new one. It may be nil. Use [Definition] if
+// there are defaults, or fields that have to be dropped because the schema does not have
+// them.
 func CustomResource(resource schema.GroupVersionResource, name string, converter managedfields.TypeConverter, validate func(old, obj *unstructured.Unstructured) field.ErrorList) Kind {
 	return custom(resource, name, converter, customStrategy(false, validate))
 }
