@@ -653,6 +653,7 @@ func TestACopyThatAFinalizerHolds(t *testing.T) {
 	}{
 		"while the source rotates": {func(c *cluster) { c.put(newSource("db", "2")) }, "it differs from its source", []string{"team-a/db", "vault/db"}},
 		"while it is unwanted":     {func(c *cluster) { c.put(newNamespace("team-a")) }, "it should be gone", []string{"vault/db"}},
+		"while it has no source":   {func(c *cluster) { c.lacks(secretsGVR, "vault", "db") }, "it should be gone", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, c *cluster) {

@@ -6,7 +6,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// The reasons of events, which are about sources unless the comment says otherwise.
+// The reasons of events, which are about sources, even those that are gone, unless the
+// comment says otherwise.
 const (
 	ReasonNameTaken   = "ErrResourceExists" // a Secret of that name is not a copy
 	ReasonFailed      = "CopyFailed"        // the API server refused the copy
@@ -32,7 +33,10 @@ func (c *Controller) recordProblem(name cache.ObjectName, source *corev1.Secret,
 		c.isHolding.Store(false)
 	}
 	isNews = problem != before && problem != Problem{}
-	if isNews && source != nil {
+	if isNews {
+		if source == nil {
+			source = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.config.SourceNamespace, Name: name.Name}}
+		}
 		c.record(source, name, corev1.EventTypeWarning, problem.Reason, "Copy", "Namespace %q: %s", name.Namespace, problem.Message)
 	}
 	return isNews
