@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/manager"
@@ -120,8 +121,8 @@ func (c Config) Validate() error {
 	if _, err := regexp.Compile(c.Alerts); err != nil {
 		return fmt.Errorf("-nodereboot-alerts: %w", err)
 	}
-	if c.AgentNamespace == "" {
-		return errors.New("-nodereboot-agent-namespace must name a namespace")
+	if len(validation.IsDNS1123Label(c.AgentNamespace)) > 0 {
+		return fmt.Errorf("-nodereboot-agent-namespace=%q is not the name of a namespace", c.AgentNamespace)
 	}
 	return nil
 }

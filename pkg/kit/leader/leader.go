@@ -131,9 +131,6 @@ const minMargin = time.Second
 // validate returns an error of one line if the durations are not safe together. A Lease
 // holds whole seconds, and candidates use what is written there.
 func validate(config config.LeaderElectionConfiguration) error {
-	if err := validation.ValidateLeaderElectionConfiguration(&config, nil).ToAggregate(); err != nil {
-		return err
-	}
 	lease, deadline, retry := config.LeaseDuration.Duration, config.RenewDeadline.Duration, config.RetryPeriod.Duration
 	switch {
 	case config.ResourceLock != "leases":
@@ -145,7 +142,7 @@ func validate(config config.LeaderElectionConfiguration) error {
 	case float64(deadline) <= jitterFactor*float64(retry):
 		return fmt.Errorf("renewDeadline is %s, but has to be more than %g times the retryPeriod, %s", deadline, jitterFactor, retry)
 	}
-	return nil
+	return validation.ValidateLeaderElectionConfiguration(&config, nil).ToAggregate()
 }
 
 // Run waits until this process leads, and then calls work, whose context ends with ctx.

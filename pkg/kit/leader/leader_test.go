@@ -590,7 +590,7 @@ func testErrorIsLoggedOnce(t *testing.T, setUp func(*Election, Client)) {
 
 func TestBadConfiguration(t *testing.T) {
 	for name, change := range map[string]func(*config.LeaderElectionConfiguration){
-		"leaseDuration": func(c *config.LeaderElectionConfiguration) { c.LeaseDuration.Duration = 5 * time.Second },
+		"leaseDuration is 5s and renewDeadline is 10s": func(c *config.LeaderElectionConfiguration) { c.LeaseDuration.Duration = 5 * time.Second },
 		"renewDeadline": func(c *config.LeaderElectionConfiguration) { c.RetryPeriod.Duration = 9 * time.Second },
 		"retryPeriod":   func(c *config.LeaderElectionConfiguration) { c.RetryPeriod.Duration = 0 },
 		"resourceName":  func(c *config.LeaderElectionConfiguration) { c.ResourceName = "" },

@@ -256,6 +256,10 @@ func TestParseErrors(t *testing.T) {
 		{"a certificate without its key", nil, []string{"-tls-cert-file", "a"}, []string{"-tls-cert-file", "-tls-private-key-file"}},
 		{"a controller in one namespace that cannot be", nil, []string{"-controllers", "cake", "-namespace", "team"}, []string{"-namespace=team", "cake"}},
 		{"what a controller does not like", nil, []string{"-cone-flavor="}, []string{"-cone-flavor"}},
+		{"a namespace that cannot exist", nil, []string{"-namespace", "Foo_Bar"}, []string{"-namespace", "Foo_Bar"}},
+		{"a Lease that cannot exist", nil, []string{"-leader-elect-resource-name", "Foo_Bar"}, []string{"-leader-elect-resource-name", "Foo_Bar"}},
+		{"a former Lease that cannot exist", nil, []string{"-leader-elect-former-resource-name", "a/b"}, []string{"-leader-elect-former-resource-name", "a/b"}},
+		{"a Lease in a namespace that cannot exist", nil, []string{"-leader-elect-resource-namespace", "a.b"}, []string{"-leader-elect-resource-namespace", "a.b"}},
 		{"a negative burst", nil, []string{"-kube-api-burst", "-1"}, []string{"-kube-api-burst"}},
 	}
 	for _, tt := range tests {

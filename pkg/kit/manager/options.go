@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	componentbase "k8s.io/component-base/config"
 	componentbaseoptions "k8s.io/component-base/config/options"
 	logsapi "k8s.io/component-base/logs/api/v1"
@@ -122,6 +123,19 @@ func (m Manager) validate(o options) error {
 		return errors.New("-stuck-after must be more than 0")
 	case !(o.qps >= 0 && o.qps <= math.MaxInt32) || o.burst < 0:
 		return errors.New("-kube-api-qps and -kube-api-burst must not be negative")
+	}
+	for _, name := range []struct {
+		flag, value string
+		validate    func(string) []string
+	}{
+		{"namespace", o.namespace, validation.IsDNS1123Label},
+		{"leader-elect-resource-namespace", o.election.ResourceNamespace, validation.IsDNS1123Label},
+		{"leader-elect-resource-name", o.election.ResourceName, validation.IsDNS1123Subdomain},
+		{"leader-elect-former-resource-name", o.formerLease, validation.IsDNS1123Subdomain},
+	} {
+		if wrong := name.validate(name.value); name.value != "" && len(wrong) > 0 {
+			return fmt.Errorf("-%s=%q is no valid name: %s", name.flag, name.value, wrong[0])
+		}
 	}
 	enabled, err := m.enabled(o.controllers)
 	if err != nil {
