@@ -45,13 +45,16 @@ func main() {
 		fmt.Println(flags.VersionLine("reboot-agent"))
 		return
 	}
-	if err == nil {
-		err = run(o)
-	}
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "reboot-agent: %v\n", err)
-		os.Exit(1)
+		flags.Exit("reboot-agent", nil, err)
 	}
+	if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {
+		flags.Exit("reboot-agent", nil, err)
+	}
+	if err := run(o); err != nil {
+		flags.Exit("reboot-agent", o.logging, err)
+	}
+	klog.Flush()
 }
 
 // flagSet returns the flags, which set o.
@@ -81,11 +84,6 @@ func run(o options) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
-	if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {
-		return err
-	}
-	defer klog.Flush()
-
 	if o.agent.WatchSentinel {
 		return agent.WatchSentinel(ctx, o.agent.SentinelFile, o.agent.SentinelState, o.agent.LookEvery, clock.RealClock{})
 	}

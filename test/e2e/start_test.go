@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -114,6 +115,15 @@ func TestStartThatCannotSucceed(t *testing.T) {
 			}
 		})
 	}
+	t.Run("the log is for programs", func(t *testing.T) {
+		t.Parallel()
+		c := n.Lab.NewControllerWith("-kubeconfig="+filepath.Join(t.TempDir(), "absent"), "-logging-format=json")
+		c.Start(t)
+		var last struct{ Msg, Err string }
+		if err := json.Unmarshal([]byte(c.Fails(t)), &last); err != nil || last.Msg != "Exiting" || !strings.Contains(last.Err, "absent") {
+			t.Errorf("%v; the log is:\n%s", err, difftest.Clip(c.Log()))
+		}
+	})
 }
 
 // If a problem can be fixed in the cluster, the controller waits for that, and logs once

@@ -19,6 +19,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // -logging-format=json
 	"k8s.io/component-base/version"
+	"k8s.io/klog/v2"
 )
 
 // AddLogging adds the logging flags of component-base, except those that are alpha.
@@ -29,6 +30,19 @@ func AddLogging(flags *flag.FlagSet, logging *logsapi.LoggingConfiguration) {
 		f := all.Lookup(name)
 		flags.Var(f.Value, f.Name, f.Usage)
 	}
+}
+
+// Exit ends a program with code 1, and says why on standard error: in an entry of its log
+// if programs are to read that, otherwise in a line that begins with the program's name.
+// logging is nil if it has not been applied.
+func Exit(program string, logging *logsapi.LoggingConfiguration, err error) {
+	if logging != nil && logging.Format == logsapi.JSONLogFormat {
+		klog.Background().Error(err, "Exiting")
+	} else {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", program, err)
+	}
+	klog.Flush()
+	os.Exit(1)
 }
 
 // Parse reads the flags from args and, for those that args do not set, from the

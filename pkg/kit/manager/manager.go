@@ -91,19 +91,23 @@ type Manager struct {
 }
 
 // Main configures the process's logger by the flags, and calls Run with the arguments of
-// the process until the first SIGINT or SIGTERM. If that fails, it prints the error and
-// exits with code 1. A second signal kills the process.
+// the process until the first SIGINT or SIGTERM. If that fails, it ends by [flags.Exit]. A
+// second signal kills the process.
 func (m Manager) Main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
+	var applied *logsapi.LoggingConfiguration
 	err := m.run(ctx, os.Args[1:], func(logging *logsapi.LoggingConfiguration) error {
-		return logsapi.ValidateAndApply(logging, nil)
+		if err := logsapi.ValidateAndApply(logging, nil); err != nil {
+			return err
+		}
+		applied = logging
+		return nil
 	})
-	klog.Flush()
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", m.Name, err)
-		os.Exit(1)
+		flags.Exit(m.Name, applied, err)
 	}
+	klog.Flush()
 }
 
 // Run runs the controllers, as configured by the flags in args and the environment, until
