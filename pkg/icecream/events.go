@@ -27,7 +27,11 @@ func writeEvents(a Assessment, d Decision, out Outcome) []Event {
 	recorded := rules.Events(a.need(), d, out)
 	if out.Err == nil {
 		for _, old := range d.Deletions {
-			recorded = append(recorded, children.WriteEvent(v1alpha1.ReasonDeploymentRenamed, "Rename", "Renamed Deployment %q to %q", old.Name, a.Named.Name))
+			note := fmt.Sprintf("Renamed Deployment %q to %q", old.Name, a.Named.Name)
+			if old.Name != a.Icecream.Status.DeploymentName { // The name was taken back before it was in use.
+				note = fmt.Sprintf("Deleted Deployment %q, whose name is no longer asked for", old.Name)
+			}
+			recorded = append(recorded, children.WriteEvent(v1alpha1.ReasonDeploymentRenamed, "Rename", "%s", note))
 		}
 	}
 	return recorded

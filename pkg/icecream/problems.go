@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/children"
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
 	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
 )
@@ -141,16 +142,8 @@ func (a Assessment) deletionProblem() Problem {
 	if !a.isRolledOut || len(a.old) == 0 || !isTerminating(a.old) {
 		return Problem{}
 	}
-	return Problem{Reason: v1alpha1.ReasonDeploymentTerminating, Message: terminating(a.old[0]), Patience: kstatus.Forever}
-}
-
-// terminating says that a Deployment of a former name is being deleted, and what keeps
-// it from being gone.
-func terminating(d *appsv1.Deployment) string {
-	if len(d.Finalizers) == 0 {
-		return fmt.Sprintf("Deployment %q, which has been replaced, is being deleted", d.Name)
-	}
-	return fmt.Sprintf("Deployment %q, which has been replaced, is being deleted; it is held by %s", d.Name, strings.Join(d.Finalizers, ", "))
+	message := fmt.Sprintf("Deployment %q, which has been replaced, is being deleted%s", a.old[0].Name, children.HeldBy(a.old[0]))
+	return Problem{Reason: v1alpha1.ReasonDeploymentTerminating, Message: message, Patience: kstatus.Forever}
 }
 
 // slownessProblem is that something takes longer than the Deployment's deadline. The

@@ -144,7 +144,7 @@ func TestRenameThatIsTakenBackHalfway(t *testing.T) {
 			t.Errorf("at resource version %d only %d Pods were ready", c.version, got)
 		}
 	})
-	eventuallyTold(t, n, "vanilla", `Renamed Deployment "cup" to "cone"`, 1)
+	eventuallyTold(t, n, "vanilla", `Deleted Deployment "cup", whose name is no longer asked for`, 1)
 }
 
 func TestRenameToAnImageThatCannotBePulled(t *testing.T) {

@@ -56,6 +56,7 @@ func menu(today string, edits ...func(*corev1.ConfigMap)) *corev1.ConfigMap {
 func owned(n *Need)                    { n.IsOwned = true }
 func orphaned(n *Need)                 { n.IsOrphan = true }
 func beingDeleted(m *corev1.ConfigMap) { m.DeletionTimestamp = ptr.To(metav1.NewTime(start)) }
+func held(m *corev1.ConfigMap)         { m.Finalizers = []string{"example.com/backup"} }
 func ownedByAnother(m *corev1.ConfigMap) {
 	m.OwnerReferences = []metav1.OwnerReference{{Kind: "Parlor", Name: "another", Controller: ptr.To(true)}}
 }
@@ -77,6 +78,7 @@ func TestDecide(t *testing.T) {
 		"it is as it should be":               {need: need("sundae", menu("sundae"), owned), verdict: Converged},
 		"it has drifted":                      {need: need("sundae", menu("cone"), owned), verdict: Act},
 		"it is being deleted":                 {need: need("sundae", menu("sundae", beingDeleted), owned), verdict: Wait, reason: "Terminating", words: `ConfigMap "menu" is being deleted`},
+		"it is being deleted, and held":       {need: need("sundae", menu("sundae", beingDeleted, held), owned), verdict: Wait, reason: "Terminating", words: `will be created again; it is held by example.com/backup`},
 		"someone else's is being deleted":     {need: need("sundae", menu("sundae", beingDeleted)), verdict: Wait, reason: "Terminating", words: "not managed by this Parlor"},
 		"it belonged to one that is gone":     {need: need("sundae", menu("sundae"), func(n *Need) { n.OwnerIsGone = true }), verdict: Wait, reason: "Terminating", words: "whose Parlor no longer exists", after: time.Minute},
 		"it was left behind":                  {need: need("sundae", menu("sundae"), orphaned), verdict: Act, rechecks: true},

@@ -79,7 +79,7 @@ func (r Rules) Decide(n Need) Decision {
 		return Decision{Verdict: Act, Kind: n.Kind, Children: []apply.Child{n.Child()}, RecheckLive: n.WasReported}
 
 	case n.IsOwned && live.GetDeletionTimestamp() != nil:
-		return r.waitFor("%s %q is being deleted and will be created again", n.Kind, live.GetName())
+		return r.waitFor("%s %q is being deleted and will be created again%s", n.Kind, live.GetName(), HeldBy(live))
 
 	case n.IsOwned:
 		match := n.match()
@@ -93,7 +93,7 @@ func (r Rules) Decide(n Need) Decision {
 		return Decision{Verdict: Act, Kind: n.Kind, Children: []apply.Child{child}}
 
 	case live.GetDeletionTimestamp() != nil:
-		return r.waitFor("%s %q, which is not managed by this %s, is being deleted", n.Kind, live.GetName(), r.Kind)
+		return r.waitFor("%s %q, which is not managed by this %s, is being deleted%s", n.Kind, live.GetName(), r.Kind, HeldBy(live))
 
 	case n.OwnerIsGone:
 		d := r.waitFor("%s %q, whose %s no longer exists, is about to be deleted", n.Kind, live.GetName(), r.Kind)
@@ -118,6 +118,15 @@ func (r Rules) Decide(n Need) Decision {
 // waitFor waits for an object to be gone.
 func (r Rules) waitFor(format string, args ...any) Decision {
 	return Decision{Verdict: Wait, Reason: r.Reasons.Terminating, Message: fmt.Sprintf(format, args...)}
+}
+
+// HeldBy says in words that follow a sentence which finalizers keep an object that is being
+// deleted from being gone; it is empty if there are none.
+func HeldBy(o metav1.Object) string {
+	if len(o.GetFinalizers()) == 0 {
+		return ""
+	}
+	return "; it is held by " + strings.Join(o.GetFinalizers(), ", ")
 }
 
 // BackOff has a decision wait that was carried out before, if that was refused or
