@@ -45,16 +45,19 @@ func main() {
 		fmt.Println(flags.VersionLine("reboot-agent"))
 		return
 	}
-	if err != nil {
-		flags.Exit("reboot-agent", nil, err)
+	var applied *logsapi.LoggingConfiguration
+	if err == nil {
+		err = logsapi.ValidateAndApply(o.logging, nil)
 	}
-	if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {
-		flags.Exit("reboot-agent", nil, err)
-	}
-	if err := run(o); err != nil {
-		flags.Exit("reboot-agent", o.logging, err)
+	if err == nil {
+		applied = o.logging
+		err = run(o)
 	}
 	klog.Flush()
+	if err != nil {
+		flags.PrintError("reboot-agent", applied, err)
+		os.Exit(1)
+	}
 }
 
 // flagSet returns the flags, which set o.

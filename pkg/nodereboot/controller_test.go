@@ -64,7 +64,7 @@ func TestWaitingIsRecordedOnce(t *testing.T) {
 		}
 	}
 	show(node("a", needed), node("b", with(request.Now, "")))
-	requireEvents("Normal RebootWaiting Waiting to reboot (BudgetIsUsedUp): of 2 nodes at most 1 may be unavailable, and 1 others are: b (Granted)")
+	requireEvents("Normal RebootWaiting Waiting to reboot (BudgetIsUsedUp): of 2 nodes at most 1 may be unavailable, and 1 other is: b (Granted)")
 	if err := testutil.GatherAndCompare(legacyregistry.DefaultGatherer, strings.NewReader(`
 # HELP nodereboot_budget_nodes [ALPHA] How many nodes may be unavailable.
 # TYPE nodereboot_budget_nodes gauge

@@ -219,10 +219,18 @@ func (o Observed) obstacle(node *corev1.Node, budgets []budget, lastGrant time.T
 			others-- // rebooting a node that is unavailable anyway costs nothing
 		}
 		if b.includes(node) && others >= b.max {
-			return BudgetIsUsedUp, fmt.Sprintf("of %d nodes%s at most %d may be unavailable, and %d others are: %s", b.nodes, b.name, b.max, others, summarize(b.unavailable, node)), 0
+			return BudgetIsUsedUp, fmt.Sprintf("of %d nodes%s at most %d may be unavailable, and %s: %s", b.nodes, b.name, b.max, othersAre(others), summarize(b.unavailable, node)), 0
 		}
 	}
 	return "", "", 0
+}
+
+// othersAre says how many other nodes are unavailable.
+func othersAre(n int) string {
+	if n == 1 {
+		return "1 other is"
+	}
+	return fmt.Sprintf("%d others are", n)
 }
 
 // lastGrant returns when a reboot was last granted to an existing node or by this process;

@@ -21,7 +21,7 @@ func (c *Controller) recordGrant(ctx context.Context, node *corev1.Node, d Decis
 	others := len(d.Unavailable) - 1 // without the node itself
 	klog.FromContext(ctx).Info("Granted a reboot", "node", klog.KObj(node), "unavailable", others, "budget", d.Budget)
 	c.recorder.Eventf(node, nil, corev1.EventTypeNormal, ReasonGranted, "Grant",
-		"May reboot now: %d of %d nodes may be unavailable, and %d others are", d.Budget, d.Nodes, others)
+		"May reboot now: %d of %d nodes may be unavailable, and %s", d.Budget, d.Nodes, othersAre(others))
 }
 
 // recordWaiting records why each of these nodes waits, if that is news.

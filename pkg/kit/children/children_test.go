@@ -60,6 +60,7 @@ func held(m *corev1.ConfigMap)         { m.Finalizers = []string{"example.com/ba
 func ownedByAnother(m *corev1.ConfigMap) {
 	m.OwnerReferences = []metav1.OwnerReference{{Kind: "Parlor", Name: "another", Controller: ptr.To(true)}}
 }
+
 func version(v string) func(*corev1.ConfigMap) {
 	return func(m *corev1.ConfigMap) { m.ResourceVersion = v }
 }

@@ -32,17 +32,16 @@ func AddLogging(flags *flag.FlagSet, logging *logsapi.LoggingConfiguration) {
 	}
 }
 
-// Exit ends a program with code 1, and says why on standard error: in an entry of its log
-// if programs are to read that, otherwise in a line that begins with the program's name.
-// logging is nil if it has not been applied.
-func Exit(program string, logging *logsapi.LoggingConfiguration, err error) {
-	if logging != nil && logging.Format == logsapi.JSONLogFormat {
-		klog.Background().Error(err, "Exiting")
-	} else {
+// PrintError says on standard error why a program ends: in an entry of its log if programs
+// are to read that, otherwise in a line that begins with the program's name. logging is nil
+// if it has not been applied.
+func PrintError(program string, logging *logsapi.LoggingConfiguration, err error) {
+	if logging == nil || logging.Format != logsapi.JSONLogFormat {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", program, err)
+		return
 	}
+	klog.Background().Error(err, "Exiting") //nolint:forbidigo // What has a context has returned.
 	klog.Flush()
-	os.Exit(1)
 }
 
 // Parse reads the flags from args and, for those that args do not set, from the

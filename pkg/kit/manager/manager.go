@@ -91,8 +91,8 @@ type Manager struct {
 }
 
 // Main configures the process's logger by the flags, and calls Run with the arguments of
-// the process until the first SIGINT or SIGTERM. If that fails, it ends by [flags.Exit]. A
-// second signal kills the process.
+// the process until the first SIGINT or SIGTERM. If that fails, it prints the error and
+// exits with code 1. A second signal kills the process.
 func (m Manager) Main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
@@ -104,10 +104,11 @@ func (m Manager) Main() {
 		applied = logging
 		return nil
 	})
-	if err != nil {
-		flags.Exit(m.Name, applied, err)
-	}
 	klog.Flush()
+	if err != nil {
+		flags.PrintError(m.Name, applied, err)
+		os.Exit(1)
+	}
 }
 
 // Run runs the controllers, as configured by the flags in args and the environment, until

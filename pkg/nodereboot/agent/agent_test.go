@@ -122,6 +122,12 @@ func testObstaclesAreReported(t *testing.T) {
 			t.Errorf("the last attempt to drain ended with %v", a.drainErr)
 		}
 	}
+
+	// What is not even tried says which flag would change that.
+	a.config.Force = false
+	if _, err := a.drain(t.Context(), node(nil), time.Minute); err != nil || !strings.Contains(a.drainErr.Error(), "(use -drain-force to override): default/kept") {
+		t.Errorf("error %v; without -drain-force, draining ended with %v", err, a.drainErr)
+	}
 }
 
 // Whether the host can be rebooted is found out without trying.

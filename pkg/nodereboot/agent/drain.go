@@ -71,7 +71,7 @@ func (a *Agent) evict(ctx context.Context, timeout time.Duration) error {
 	}
 	pods, errs := h.GetPodsForDeletion(a.config.NodeName)
 	if len(errs) > 0 {
-		return utilerrors.NewAggregate(errs)
+		return errors.New(ourFlags.Replace(utilerrors.NewAggregate(errs).Error()))
 	}
 	if err := h.DeleteOrEvictPods(pods.Pods()); err != nil {
 		// The obstacles say more than that an attempt took too long.
@@ -84,3 +84,6 @@ func (a *Agent) evict(ctx context.Context, timeout time.Duration) error {
 	}
 	return nil
 }
+
+// ourFlags gives flags of kubectl drain, which its errors name, the names that they have here.
+var ourFlags = strings.NewReplacer("--force", "-drain-force", "--delete-emptydir-data", "-drain-delete-emptydir-data")

@@ -65,7 +65,7 @@ func NotBefore(node *corev1.Node) (time.Time, error) {
 	}
 	at, err := time.Parse(time.RFC3339, value)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%q is neither empty nor a time such as 2006-01-02T15:04:05Z", value)
+		return time.Time{}, fmt.Errorf("%q is neither empty nor true nor a time such as 2006-01-02T15:04:05Z", value)
 	}
 	return at, nil
 }
