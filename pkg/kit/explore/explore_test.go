@@ -72,7 +72,7 @@ func search(t *testing.T, s explore.Setup, bounds string) explore.Result {
 }
 
 // What everybody knows of controllers after this pattern, the explorer finds in a moment.
-func TestNaive(t *testing.T) {
+func TestExploreNaive(t *testing.T) {
 	for _, test := range []struct {
 		name, bounds, wrong string
 		naive               naive
@@ -122,7 +122,7 @@ func TestASyncThatWaitsMayReadAgain(t *testing.T) {
 }
 
 // The README shows this story.
-func TestREADME(t *testing.T) {
+func TestExploreREADME(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)

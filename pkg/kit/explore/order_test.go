@@ -7,9 +7,10 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/explore"
 )
 
-// Two steps that count as independent lead to the same state in either order. If that forgets what
-// the steps of one kind have to do with, or one of the parts of a state, the test sees it.
-func TestOrders(t *testing.T) {
+// Two steps that count as independent lead to the same state in either order. If that
+// forgets what the steps of one kind have to do with, or one of the parts of a state, the
+// test sees it.
+func TestExploreOrders(t *testing.T) {
 	elected, two := expiring(), expiring()
 	elected.Programs[0].Elected = true
 	two.Programs = append(two.Programs, explore.Program{Name: "another controller", New: newExpiry})
