@@ -2,6 +2,7 @@ package icecream
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"nicoleh.io/k8s-controller/pkg/kit/children"
@@ -85,8 +86,13 @@ func TestCost(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if allocs := testing.AllocsPerRun(20, tt.run); allocs > tt.limit {
-				t.Errorf("%v allocations, want at most %v", allocs, tt.limit)
+			// The fewest of some runs: the race detector has a sync.Pool drop what it is given.
+			fewest := math.Inf(1)
+			for range 20 {
+				fewest = min(fewest, testing.AllocsPerRun(1, tt.run))
+			}
+			if fewest > tt.limit {
+				t.Errorf("%v allocations, want at most %v", fewest, tt.limit)
 			}
 		})
 	}

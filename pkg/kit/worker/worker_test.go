@@ -468,8 +468,9 @@ func TestChangeDuringASyncIsSyncedAfterIt(t *testing.T) {
 func TestRunBeginsWithItsKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []string
-		gadgets := newChecker("gadgets")
+		gadgets, read := newChecker("gadgets"), make(chan struct{})
 		keys := func(yield func(cache.ObjectName) bool) {
+			defer close(read)
 			select {
 			case <-gadgets.done:
 			default:
@@ -478,6 +479,7 @@ func TestRunBeginsWithItsKeys(t *testing.T) {
 			_ = yield(vanilla) && yield(chocolate) && yield(vanilla)
 		}
 		l := worker.New("test", func(_ context.Context, name cache.ObjectName) (time.Duration, error) {
+			<-read // or else vanilla may be synced before it comes a second time
 			got = append(got, name.Name)
 			return 0, nil
 		}, worker.WithKeys(keys))
