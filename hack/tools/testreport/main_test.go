@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -64,10 +65,10 @@ func TestA(t *testing.T) {}`,
 		code:   1,
 		want:   "# tested/a [tested/a.test]\na/a_test.go:12:28: undefined: wrong\nFAIL\ttested/a [build failed]\n",
 	}, {
-		name:   "tests run without what saves the compiler time",
+		name:   "tests have the caller's GOGC",
 		source: `func TestA(t *testing.T) { fmt.Printf("GOGC=%q\n", os.Getenv("GOGC")) }`,
 		args:   []string{"-v"},
-		want:   "=== RUN   TestA\nGOGC=\"\"\n--- PASS: TestA (1s)\nPASS\nok  \ttested/a\t1s\n",
+		want:   "=== RUN   TestA\nGOGC=" + strconv.Quote(os.Getenv("GOGC")) + "\n--- PASS: TestA (1s)\nPASS\nok  \ttested/a\t1s\n",
 	}, {
 		name:   "the race detector needs cgo",
 		source: `func TestA(t *testing.T) { fmt.Println("CGO_ENABLED=" + os.Getenv("CGO_ENABLED")) }`,
