@@ -549,7 +549,7 @@ func TestAFightIsSlow(t *testing.T) {
 				if n := len(c.writes()); n < 10 || n > 25 {
 					t.Errorf("%d writes in an hour", n)
 				}
-				equal(t, "events", []string{`db Warning: CopyContested: Namespace "team-a": ` + tt.who + ` keeps reverting the copy; secretsync waits longer before each repair`}, c.events())
+				equal(t, "events", []string{`db Warning: CopyContested: Namespace "team-a": the copy keeps being reverted, last by ` + tt.who + `; secretsync waits longer before each repair`}, c.events())
 				requireProblems(t, map[string]int{ReasonContested: 1})
 				kittest.Pass(15 * time.Minute)
 				requireProblems(t, nil)

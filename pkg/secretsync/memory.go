@@ -61,7 +61,7 @@ func (m Memory) contention() Problem {
 	if m.RevertedBy != "" {
 		who = fmt.Sprintf("%q", m.RevertedBy)
 	}
-	return Problem{ReasonContested, who + " keeps reverting the copy; secretsync waits longer before each repair"}
+	return Problem{ReasonContested, "the copy keeps being reverted, last by " + who + "; secretsync waits longer before each repair"}
 }
 
 // after returns the memory after a decision was carried out on a copy that lastManager

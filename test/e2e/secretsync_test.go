@@ -458,7 +458,7 @@ func TestSecretsyncCounterparts(t *testing.T) {
 	defer stop()
 
 	s.eventuallyTold("db", "Warning CopyAltered", altered, "its data")
-	s.eventuallyTold("db", "Warning CopyContested", contested, `"gitops" keeps reverting`)
+	s.eventuallyTold("db", "Warning CopyContested", contested, `keeps being reverted, last by "gitops"`)
 	s.eventuallyCounted(c, map[string]int{"CopyAltered": 1, "CopyContested": 1})
 	time.Sleep(time.Until(began.Add(30 * time.Second))) // in which there are fewer and fewer repairs
 	for _, namespace := range []string{altered, contested} {
