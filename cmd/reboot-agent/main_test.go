@@ -28,6 +28,8 @@ func TestParseErrors(t *testing.T) {
 	}{
 		{"no node", []string{"-node-name="}, "$NODE_NAME"},
 		{"no namespace for the Lease", []string{"-lease-namespace="}, "$POD_NAMESPACE"},
+		{"a node that cannot exist", []string{"-node-name=Node_1"}, `"Node_1"`},
+		{"a namespace that cannot exist", []string{"-lease-namespace=a.b"}, `"a.b"`},
 		{"no file for the state of the sentinel", []string{"-watch-sentinel"}, "-sentinel-state"},
 		{"no time to drain", []string{"-drain-timeout=0"}, "-drain-timeout"},
 		{"a negative interval", []string{"-look-every=-1s"}, "-look-every"},

@@ -3,8 +3,11 @@ package agent
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Config is what an operator can choose.
@@ -58,10 +61,10 @@ func (c Config) Validate() error {
 		return errors.New("-watch-sentinel needs -sentinel-file, -sentinel-state, and a positive -look-every")
 	case c.WatchSentinel:
 		return nil
-	case c.NodeName == "":
-		return errors.New("-node-name or $NODE_NAME must name the node that the agent runs on")
-	case c.LeaseNamespace == "":
-		return errors.New("-lease-namespace or $POD_NAMESPACE must name the namespace of the agent's Lease")
+	case len(validation.IsDNS1123Subdomain(c.NodeName)) > 0:
+		return fmt.Errorf("-node-name or $NODE_NAME must name the node that the agent runs on, and is %q", c.NodeName)
+	case len(validation.IsDNS1123Label(c.LeaseNamespace)) > 0:
+		return fmt.Errorf("-lease-namespace or $POD_NAMESPACE must name the namespace of the agent's Lease, and is %q", c.LeaseNamespace)
 	case c.LookEvery <= 0 || limits.Drain <= 0 || limits.Reboot <= 0 || limits.RetryAfter <= 0:
 		return errors.New("-look-every, -drain-timeout, -reboot-timeout and -retry-after must be positive")
 	}
