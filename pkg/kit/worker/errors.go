@@ -8,8 +8,8 @@ import (
 )
 
 // Terminal marks err as one that a retry cannot fix, such as a spec that the API server
-// refuses. The loop reports it once, and does not sync the object again until it changes.
-// Terminal(nil) is nil.
+// refuses. The loop reports it once, and does not sync the object again until it changes,
+// or until the requeueAfter that came with err. Terminal(nil) is nil.
 func Terminal(err error) error { return mark(err, GaveUp) }
 
 // Requeue marks err as part of normal operation, such as a cache that lags behind this

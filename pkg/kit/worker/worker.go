@@ -37,7 +37,7 @@ type Result string
 
 const (
 	Synced   Result = "synced"   // no error
-	GaveUp   Result = "gave_up"  // a terminal error: reported, waiting for the next change
+	GaveUp   Result = "gave_up"  // a terminal error: reported, waiting for a change or for requeueAfter
 	Deferred Result = "deferred" // Requeue, or a conflict: to be retried, not reported
 	Failed   Result = "failed"   // any other error: reported, to be retried
 	Panicked Result = "panicked" // recovered: reported, to be retried
