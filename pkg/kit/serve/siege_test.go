@@ -65,7 +65,7 @@ func TestASiege(t *testing.T) {
 	)
 	c := loopback(t)
 	child := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this very program
-	child.Env = append(os.Environ(), besieged+"="+c.CertFile+","+c.KeyFile, "GOGC=100") // as usual
+	child.Env = append(os.Environ(), besieged+"="+c.CertFile+","+c.KeyFile, "GOGC=100")
 	child.Stderr = os.Stderr
 	in, err := child.StdinPipe()
 	if err != nil {
