@@ -312,8 +312,9 @@ func TestResourcesAreJudgedAsInDeployments(t *testing.T) {
 	})
 }
 
-// The schema accepts just the images that the kubelet and container runtimes accept, by
-// the package with which they parse them.
+// The schema accepts the images that the kubelet and container runtimes accept, by the
+// package with which they parse them, and no others. (Not tried are names without a slash
+// of 248 to 255 characters: they get the prefix library/ on a node, and are too long then.)
 func TestImagesAreJudgedAsByNodes(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
