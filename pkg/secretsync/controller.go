@@ -202,7 +202,7 @@ func (c *Controller) decideOnce(ctx context.Context, o Observed) (Observed, Deci
 	}
 	if o.IsWanted() {
 		var err error
-		if o.Key, err = c.hashKey(ctx); err != nil {
+		if o.Key, err = c.hashKey(ctx, o.SourceNS); err != nil {
 			return o, Decision{}, err
 		}
 	}

@@ -351,6 +351,39 @@ func TestTheKey(t *testing.T) {
 	})
 }
 
+// While the source namespace is being deleted, its key may go before its sources do. No
+// other key can be created then, and that is no news about any copy.
+func TestTheKeyGoesWithItsNamespace(t *testing.T) {
+	for _, isKnown := range []bool{true, false} {
+		t.Run(fmt.Sprintf("known=%t", isKnown), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *cluster) {
+				c.put(newSource("db", "1"))
+				c.put(newNamespace("team-a", marked))
+				stop := c.run()
+				kittest.Pass(time.Minute)
+				c.writes()
+				c.hold(!isKnown)
+				c.put(newNamespace("vault", ending))
+				kittest.Pass(time.Second)
+				c.lacks(secretsGVR, "vault", HashKey)
+				c.showSecrets()
+				kittest.Pass(time.Minute)
+				if made := c.writes(); isKnown && len(made) > 0 {
+					t.Errorf("it asked for %q", made)
+				}
+				equal(t, "events", nil, c.events())
+
+				c.hold(false)
+				c.lacks(namespacesGVR, "", "vault")
+				c.put(newNamespace("vault"))
+				kittest.Pass(time.Minute)
+				equal(t, "writes", []string{"create vault/secretsync-hash-key", "update team-a/db"}, c.writes())
+				stop()
+			})
+		})
+	}
+}
+
 // The cache of namespaces is older than that of copies: a copy that another process has
 // written for a namespace which has just been marked is not deleted.
 func TestNothingIsDeletedBecauseACacheIsBehind(t *testing.T) {

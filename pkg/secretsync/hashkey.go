@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
@@ -29,8 +30,12 @@ const keyField = "key"
 // errNotCached means that a cache does not show something yet that must exist.
 var errNotCached = errors.New("waiting for a cache to show")
 
-// hashKey returns the key of content hashes, and creates it when it is first needed.
-func (c *Controller) hashKey(ctx context.Context) ([]byte, error) {
+// errEnding means that the source namespace is being deleted, and with it the key.
+var errEnding = fmt.Errorf("%w that the source namespace is no longer being deleted", errNotCached)
+
+// hashKey returns the key of content hashes, and creates it in sourceNS when it is first
+// needed.
+func (c *Controller) hashKey(ctx context.Context, sourceNS *corev1.Namespace) ([]byte, error) {
 	c.keyMu.Lock()
 	defer c.keyMu.Unlock()
 	name := cache.NewObjectName(c.config.SourceNamespace, HashKey)
@@ -43,6 +48,8 @@ func (c *Controller) hashKey(ctx context.Context) ([]byte, error) {
 		return nil, worker.Terminal(fmt.Errorf("the Secret %s has no field %q with the key of content hashes: delete the Secret, and it is re-created", name, keyField))
 	case secret != nil:
 		return secret.Data[keyField], nil
+	case isGone(sourceNS):
+		return nil, errEnding
 	}
 	key := make([]byte, 32)
 	if _, err := rand.Read(key); err != nil {
@@ -54,7 +61,10 @@ func (c *Controller) hashKey(ctx context.Context) ([]byte, error) {
 		Data:       map[string][]byte{keyField: key},
 	}
 	created, err := c.secrets(name.Namespace).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
-	if err != nil {
+	switch {
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return nil, errEnding
+	case err != nil:
 		return nil, redact(fmt.Errorf("creating the key of content hashes: %w", err), want)
 	}
 	c.keyWrites.WroteAt(name, secretResource, created.ResourceVersion)

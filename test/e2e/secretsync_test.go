@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -563,7 +564,10 @@ func TestSecretsyncSourceNamespaceIsDeleted(t *testing.T) {
 	requireKept := func(what string) {
 		t.Helper()
 		eventuallyIdleButFor(s, c)
-		if made := s.writes(c, began); len(made) > 0 {
+		// The cache of namespaces may be older than that of Secrets: then the controller asks
+		// for another key of content hashes in place of the deleted one, and is refused.
+		made := s.writes(c, began).Where(func(e *cluster.AuditEvent) bool { return e.Namespace != vault || e.Code != http.StatusForbidden })
+		if len(made) > 0 {
 			t.Errorf("%s led to %s", what, made)
 		}
 	}
