@@ -4,8 +4,7 @@
 # CustomResourceDefinition and docs/api.md. From the flags of the programs: docs/flags.md.
 # Run it after a change of the API or of a flag.
 #
-# The generators are pinned: those of k8s.io/code-generator by the tool lines of
-# go.mod, controller-gen and crd-ref-docs by hack/tools/go.mod.
+# The generators are pinned by hack/tools/go.mod.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 set -a
@@ -14,36 +13,25 @@ set -a
 set +a
 
 module=$(go list -m)
-api="${module}/pkg/apis/samplecontroller/v1alpha1"
+api=${module}/pkg/apis/samplecontroller/v1alpha1
 generated=pkg/generated
-header=(--go-header-file hack/boilerplate.go.txt)
-plurals=(--plural-exceptions Icecream:Icecreams)
+header="--go-header-file hack/boilerplate.go.txt"
+plurals="--plural-exceptions Icecream:Icecreams"
 
 rm -rf "${generated}" pkg/apis/*/*/zz_generated.*.go
 
-go tool deepcopy-gen "${header[@]}" --output-file zz_generated.deepcopy.go "${api}"
-go tool register-gen "${header[@]}" --output-file zz_generated.register.go "${api}"
-go tool applyconfiguration-gen "${header[@]}" \
-  --output-dir "${generated}/applyconfiguration" \
-  --output-pkg "${module}/${generated}/applyconfiguration" \
-  "${api}"
-go tool client-gen "${header[@]}" "${plurals[@]}" \
-  --output-dir "${generated}/clientset" \
-  --output-pkg "${module}/${generated}/clientset" \
-  --clientset-name versioned \
-  --apply-configuration-package "${module}/${generated}/applyconfiguration" \
-  --input-base "${module}/pkg/apis" \
-  --input samplecontroller/v1alpha1
-go tool lister-gen "${header[@]}" "${plurals[@]}" \
-  --output-dir "${generated}/listers" \
-  --output-pkg "${module}/${generated}/listers" \
-  "${api}"
-go tool informer-gen "${header[@]}" "${plurals[@]}" \
-  --output-dir "${generated}/informers" \
-  --output-pkg "${module}/${generated}/informers" \
-  --versioned-clientset-package "${module}/${generated}/clientset/versioned" \
-  --listers-package "${module}/${generated}/listers" \
-  "${api}"
+# Each line is a generator of k8s.io/code-generator and its flags.
+go run -C hack/tools -ldflags=-w ./codegen "${PWD}" "${api}" <<END
+deepcopy-gen ${header} --output-file zz_generated.deepcopy.go
+register-gen ${header} --output-file zz_generated.register.go
+applyconfiguration-gen ${header} --output-dir ${generated}/applyconfiguration --output-pkg ${module}/${generated}/applyconfiguration
+client-gen ${header} ${plurals} --output-dir ${generated}/clientset --output-pkg ${module}/${generated}/clientset \
+  --clientset-name versioned --apply-configuration-package ${module}/${generated}/applyconfiguration \
+  --input-base ${module}/pkg/apis --input samplecontroller/v1alpha1
+lister-gen ${header} ${plurals} --output-dir ${generated}/listers --output-pkg ${module}/${generated}/listers
+informer-gen ${header} ${plurals} --output-dir ${generated}/informers --output-pkg ${module}/${generated}/informers \
+  --versioned-clientset-package ${module}/${generated}/clientset/versioned --listers-package ${module}/${generated}/listers
+END
 
 # One file per kind, named as people look for it.
 crds=$(mktemp -d)
