@@ -3,6 +3,8 @@ package cluster
 import (
 	"fmt"
 	"runtime"
+	"strconv"
+	"time"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/internal/pki"
 )
@@ -10,6 +12,12 @@ import (
 const (
 	serviceCIDR = "10.96.0.0/16"
 	podCIDR     = "10.244.0.0/16"
+	// nodeMonitorGracePeriod is how long a node may be silent before it counts as lost.
+	// The API server may be away for a while, and kwok never gives a Pod back what it
+	// loses when its node counts as lost. kwok renews the Lease of each node four times
+	// in that period: with the 40 seconds of a kubelet, 5,000 nodes would need 500
+	// writes a second, which is more than a small machine can do.
+	nodeMonitorGracePeriod = 10 * time.Minute
 )
 
 // ports are those that a cluster listens on. The other components do not.
@@ -37,7 +45,7 @@ func (c *Cluster) args(component Component) []string {
 			"--config=" + c.dir.file("config", "stages.yaml"),
 			"--cidr=" + podCIDR,
 			"--node-ip=" + nodeIP(0),
-			"--node-lease-duration-seconds=40",
+			"--node-lease-duration-seconds=" + strconv.Itoa(int(nodeMonitorGracePeriod.Seconds())),
 		}, c.options.ExtraArgs[Kwok]...)
 	}
 	if c.options.FeatureGates != "" && component != Etcd {
@@ -109,9 +117,7 @@ func (c *Cluster) controllerManagerArgs() []string {
 		"--kubeconfig=" + c.configFile(ControllerManager),
 		"--service-account-private-key-file=" + c.pki(pki.ServiceKey),
 		"--root-ca-file=" + c.pki(pki.CA),
-		// Whatever keeps the API server away for a while: kwok never gives a Pod back
-		// what it loses when its node counts as lost.
-		"--node-monitor-grace-period=10m",
+		"--node-monitor-grace-period=" + nodeMonitorGracePeriod.String(),
 	}
 }
 

@@ -30,6 +30,9 @@ func newKwok() *cobra.Command {
 	config := controllers.Config{
 		Clock:          clock.RealClock{},
 		ManageAllNodes: true,
+		// A cluster has one kwok, and a later one need not wait until the Leases of an
+		// earlier one have expired.
+		ID: "kwok",
 		// kwok's own defaults:
 		PodPlayStageParallelism:       4,
 		NodePlayStageParallelism:      4,
@@ -57,9 +60,6 @@ func runKwok(ctx context.Context, kubeconfig, stages string, config controllers.
 	var err error
 	if config.LocalStages, err = readStages(stages); err != nil {
 		return fmt.Errorf("reading %s: %w", stages, err)
-	}
-	if config.ID, err = controllers.Identity(); err != nil {
-		return err
 	}
 	clients, err := client.NewClientset("", kubeconfig)
 	if err != nil {
