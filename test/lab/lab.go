@@ -36,9 +36,21 @@ const (
 	IcecreamRole = "k8s-controller-icecream"
 )
 
-// unthrottled are flags for Kubernetes' own controllers and scheduler, which by default
-// throttle their requests. Tests should not have to wait for them.
-var unthrottled = []string{"--kube-api-qps=500", "--kube-api-burst=1000"}
+// Kubernetes' own controllers and scheduler throttle their requests by default. Tests should
+// not have to wait for them.
+var (
+	unthrottledControllers = []string{"--kube-api-qps=500", "--kube-api-burst=1000"}
+	unthrottledScheduler   = "clientConnection: {qps: 500, burst: 1000}\n"
+)
+
+// withoutSpreading is the scheduler's configuration for very many Pods: by default, it counts
+// all Pods of a Deployment, on all nodes, before it places another one.
+const withoutSpreading = `
+profiles:
+- pluginConfig:
+  - name: PodTopologySpread
+    args: {apiVersion: kubescheduler.config.k8s.io/v1, kind: PodTopologySpreadArgs, defaultingType: List}
+`
 
 // Options configure a Lab.
 type Options struct {
@@ -48,6 +60,9 @@ type Options struct {
 	Nodes int
 	// AuditBodies adds the bodies of requests and responses to the audit log.
 	AuditBodies bool
+	// WithoutSpreading makes the scheduler place Pods wherever they fit, which takes the same
+	// time however many there are.
+	WithoutSpreading bool
 	// Bare skips the installation of the artifacts, for tests that install them.
 	Bare bool
 	// Privileges, if not nil, records which permissions the controllers used in the Lab,
@@ -106,12 +121,17 @@ func Open(ctx context.Context, o Options) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
+	scheduler := unthrottledScheduler
+	if o.WithoutSpreading {
+		scheduler += withoutSpreading
+	}
 	c, err := cluster.Start(ctx, cluster.Options{
-		Nodes:       o.Nodes,
-		AuditUsers:  []string{cluster.AllUsers},
-		AuditBodies: o.AuditBodies,
-		ExtraArgs:   map[cluster.Component][]string{cluster.ControllerManager: unthrottled, cluster.Scheduler: unthrottled},
-		Log:         o.Log,
+		Nodes:           o.Nodes,
+		AuditUsers:      []string{cluster.AllUsers},
+		AuditBodies:     o.AuditBodies,
+		ExtraArgs:       map[cluster.Component][]string{cluster.ControllerManager: unthrottledControllers},
+		SchedulerConfig: scheduler,
+		Log:             o.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("starting the cluster: %w", err)

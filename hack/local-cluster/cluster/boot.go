@@ -126,15 +126,18 @@ func (c *Cluster) install() error {
 	if err := link(c.parts.Kubectl, c.Kubectl()); err != nil {
 		return err
 	}
-	if err := os.WriteFile(c.dir.file("config", "stages.yaml"), stages, 0o600); err != nil {
-		return fmt.Errorf("writing the stages of Pods: %w", err)
-	}
 	policy, err := yaml.Marshal(newAuditPolicy(c.options.AuditUsers, c.options.AuditBodies))
 	if err != nil {
 		return fmt.Errorf("encoding the audit policy: %w", err)
 	}
-	if err := os.WriteFile(c.dir.file("config", "audit-policy.yaml"), policy, 0o600); err != nil {
-		return fmt.Errorf("writing the audit policy: %w", err)
+	scheduler, err := c.schedulerConfig()
+	if err != nil {
+		return err
+	}
+	for name, content := range map[string][]byte{"stages.yaml": stages, "audit-policy.yaml": policy, "scheduler.yaml": scheduler} {
+		if err := os.WriteFile(c.dir.file("config", name), content, 0o600); err != nil {
+			return fmt.Errorf("writing a configuration: %w", err)
+		}
 	}
 	if err := c.pickEtcdPorts(); err != nil {
 		return err

@@ -10,9 +10,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/yaml"
 )
 
 func TestOptions(t *testing.T) {
@@ -49,6 +51,35 @@ func TestArgumentsOfTheCallerComeLast(t *testing.T) {
 		isKubernetes := strings.HasPrefix(string(component), "kube-")
 		if slices.Contains(args, "--feature-gates=A=true") != isKubernetes {
 			t.Errorf("%s: feature gates in %v, want %v", component, args, isKubernetes)
+		}
+	}
+}
+
+func TestSchedulerConfig(t *testing.T) {
+	for _, test := range []struct{ name, given, want string }{
+		{"none", "", "{kubeconfig: DIR/config/kube-scheduler.kubeconfig}"},
+		{"of clients", "clientConnection: {qps: 500}", "{kubeconfig: DIR/config/kube-scheduler.kubeconfig, qps: 500}"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := &Cluster{dir: &workspace{path: t.TempDir()}, options: Options{SchedulerConfig: test.given}}
+			got, err := c.schedulerConfig()
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := `{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration, leaderElection: {leaderElect: false}, clientConnection: ` + strings.ReplaceAll(test.want, "DIR", c.dir.path) + `}`
+			var gotValue, wantValue any
+			if err := errors.Join(yaml.Unmarshal(got, &gotValue), yaml.Unmarshal([]byte(want), &wantValue)); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(wantValue, gotValue); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+	for _, wrong := range []string{"profiles: [", "clientConnection: fast"} {
+		c := &Cluster{dir: &workspace{path: t.TempDir()}, options: Options{SchedulerConfig: wrong}}
+		if _, err := c.schedulerConfig(); err == nil {
+			t.Errorf("%q is no configuration, and there is no error", wrong)
 		}
 	}
 }

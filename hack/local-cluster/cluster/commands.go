@@ -1,10 +1,14 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"strconv"
 	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/internal/pki"
 )
@@ -35,8 +39,7 @@ func (c *Cluster) args(component Component) []string {
 		args = c.controllerManagerArgs()
 	case Scheduler:
 		args = []string{
-			"--kubeconfig=" + c.configFile(Scheduler),
-			"--leader-elect=false",
+			"--config=" + c.dir.file("config", "scheduler.yaml"),
 			"--secure-port=0",
 		}
 	case Kwok:
@@ -119,6 +122,20 @@ func (c *Cluster) controllerManagerArgs() []string {
 		"--root-ca-file=" + c.pki(pki.CA),
 		"--node-monitor-grace-period=" + nodeMonitorGracePeriod.String(),
 	}
+}
+
+// schedulerConfig returns the configuration of the scheduler: the one that was asked for,
+// with what every scheduler of a cluster needs.
+func (c *Cluster) schedulerConfig() ([]byte, error) {
+	config := map[string]any{"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+	err := errors.Join(
+		yaml.Unmarshal([]byte(c.options.SchedulerConfig), &config),
+		unstructured.SetNestedField(config, c.configFile(Scheduler), "clientConnection", "kubeconfig"),
+		unstructured.SetNestedField(config, false, "leaderElection", "leaderElect"))
+	if err != nil {
+		return nil, fmt.Errorf("the configuration of the scheduler: %w", err)
+	}
+	return yaml.Marshal(config)
 }
 
 // executable returns the path under which a component is started: a link named

@@ -49,6 +49,9 @@ type Options struct {
 	AuditBodies bool
 	// ExtraArgs are appended to the arguments of a component.
 	ExtraArgs map[Component][]string
+	// SchedulerConfig has fields of the scheduler's configuration, as YAML: those of
+	// KubeSchedulerConfiguration in kubescheduler.config.k8s.io/v1.
+	SchedulerConfig string
 	// Log receives a line per step of the boot, and the progress of a build of
 	// the parts. Nil discards it.
 	Log io.Writer
