@@ -21,9 +21,9 @@
 // that was created and deleted in the meantime, which the cache may still show for a
 // moment.)
 //
-// README.md has a diagram of these steps, and says why they are enough. The package
-// reads only metadata, and needs no permissions other than those of the informers whose
-// caches it waits for.
+// README.md has a diagram of these steps, and says why they are enough. They are decided by
+// a plain value without a clock or a client, waiter. The package reads only metadata, and
+// needs no permissions other than those of the informers whose caches it waits for.
 package barrier
 
 import (
@@ -33,13 +33,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -58,8 +53,6 @@ const (
 	// watchTimeout is how long a watch of the missing changes lasts. The API server
 	// sends a bookmark two seconds before the end of each watch.
 	watchTimeout = 3 * time.Second
-	// maxWatches is how many such watches are tried before all objects are listed.
-	maxWatches = 5
 )
 
 // Cache is an informer's copy of a resource.
@@ -74,7 +67,8 @@ type Cache struct {
 // stored when Await was called, or a later state. It logs every cache that it waits for
 // longer than two seconds. If ctx ends first, Await returns its cause.
 //
-// The caches may lack changes that the API server accepts later, as caches always may.
+// The caches must have been filled once. They may lack changes that the API server accepts
+// later, as caches always may.
 func Await(ctx context.Context, client metadata.Interface, clock clock.WithDelayedExecution, caches ...Cache) error {
 	var waiting sync.WaitGroup
 	var interrupted atomic.Bool
@@ -93,16 +87,17 @@ func Await(ctx context.Context, client metadata.Interface, clock clock.WithDelay
 	return nil
 }
 
-// wait is the state of waiting for one cache.
+// wait waits for one cache. It does what its waiter says.
 type wait struct {
 	Cache
+	waiter
 	client metadata.ResourceInterface
 	clock  clock.WithDelayedExecution
 }
 
 // await waits until the cache is up to date, and reports whether that happened before
 // ctx ended.
-func (w wait) await(ctx context.Context) bool {
+func (w *wait) await(ctx context.Context) bool {
 	began := w.clock.Now()
 	logger := klog.FromContext(ctx).WithValues("resource", w.GroupResource(), "namespace", w.Namespace)
 	slow := w.clock.AfterFunc(logAfter, func() {
@@ -110,168 +105,81 @@ func (w wait) await(ctx context.Context) bool {
 	})
 	defer slow.Stop()
 	for logged := ""; ; {
-		goal, err := w.goal(ctx)
-		if err == nil && w.reach(ctx, goal) {
-			logger.V(2).Info("The cache shows what the API server has", "at", goal.version, "took", w.clock.Since(began))
+		switch w.next(ctx.Err() != nil) {
+		case ask:
+			if list := w.list(ctx, 1); list != nil {
+				w.asked(list.ResourceVersion, w.Store.LastStoreSyncResourceVersion())
+			}
+		case replay:
+			w.watch(ctx)
+		case listAll:
+			logger.V(2).Info("Listing all objects", "because", w.err)
+			if list := w.list(ctx, 0); list != nil {
+				w.listed(list)
+			}
+		case look:
+			if w.lookAt(w.Store); w.do == look {
+				w.sleep(ctx, pollInterval)
+			}
+		case pause:
+			if text := w.err.Error(); text != logged {
+				logger.Info("Cannot find out what the API server has; will retry", "err", w.err)
+				logged = text
+			}
+			w.sleep(ctx, retryInterval)
+			w.paused()
+		case open:
+			logger.V(2).Info("The cache shows what the API server has", "at", w.goal.version, "took", w.clock.Since(began))
 			return true
-		}
-		if ctx.Err() != nil {
-			return false
-		}
-		if text := err.Error(); text != logged {
-			logger.Info("Cannot find out what the API server has; will retry", "err", err)
-			logged = text
-		}
-		if !w.sleep(ctx, retryInterval) {
+		case end:
 			return false
 		}
 	}
-}
-
-// goal is the state that a cache has to reach.
-type goal struct {
-	version string           // of the API server: a cache that has reached it is up to date
-	change  string           // the last change of the resource by then, which the cache has to contain
-	objects sets.Set[string] // all objects at that time; nil unless they were listed
-}
-
-// goal asks the API server for its resource version, and works out the cache's goal.
-func (w wait) goal(ctx context.Context) (goal, error) {
-	list, err := w.list(ctx, 1)
-	if err != nil {
-		return goal{}, err
-	}
-	g := goal{version: list.ResourceVersion}
-	at := w.Store.LastStoreSyncResourceVersion()
-	if !isOlder(at, g.version) {
-		return g, nil
-	}
-	if g.change, err = w.replay(ctx, at, g.version); err == nil {
-		return g, nil
-	}
-	klog.FromContext(ctx).V(2).Info("Listing all objects", "resource", w.GroupResource(), "because", err)
-	if list, err = w.list(ctx, 0); err != nil {
-		return goal{}, err
-	}
-	return goalOf(list), nil
 }
 
 // list asks the API server for the current state of up to limit objects; of all if
-// limit is 0.
-func (w wait) list(ctx context.Context, limit int64) (*metav1.PartialObjectMetadataList, error) {
+// limit is 0. It returns nil if that fails.
+func (w *wait) list(ctx context.Context, limit int64) *metav1.PartialObjectMetadataList {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	list, err := w.client.List(ctx, metav1.ListOptions{LabelSelector: w.Selector, Limit: limit})
 	if err != nil {
-		return nil, fmt.Errorf("listing %s: %w", w.GroupResource(), err)
+		w.failed(fmt.Errorf("listing %s: %w", w.GroupResource(), err))
+		return nil
 	}
-	return list, nil
+	return list
 }
 
-// goalOf returns the goal of a cache whose objects have been listed.
-func goalOf(list *metav1.PartialObjectMetadataList) goal {
-	g := goal{version: list.ResourceVersion, objects: sets.New[string]()}
-	for i := range list.Items {
-		object := &list.Items[i]
-		g.objects.Insert(cache.MetaObjectToName(object).String())
-		if g.change == "" || isOlder(g.change, object.ResourceVersion) {
-			g.change = object.ResourceVersion
-		}
-	}
-	return g
-}
-
-// replay returns the resource version of the last change of the resource after from, up
-// to and including to. It returns from if there was no such change.
-func (w wait) replay(ctx context.Context, from, to string) (change string, err error) {
-	change = from
-	for range maxWatches {
-		if from, change, err = w.replaySome(ctx, from, to, change); err != nil {
-			return "", err
-		}
-		if !isOlder(from, to) {
-			return change, nil
-		}
-	}
-	return "", fmt.Errorf("no bookmark came: at resourceVersion %s, not %s", from, to)
-}
-
-// replaySome continues a replay with a single watch. It returns the resource version that
-// the watch has reached, and the last change so far, which is last if there was no other.
-func (w wait) replaySome(ctx context.Context, from, to, last string) (at, change string, err error) {
+// watch continues the replay with a single watch.
+func (w *wait) watch(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	seconds := int64(watchTimeout / time.Second)
 	events, err := w.client.Watch(ctx, metav1.ListOptions{
 		LabelSelector:       w.Selector,
-		ResourceVersion:     from,
+		ResourceVersion:     w.at,
 		AllowWatchBookmarks: true,
 		TimeoutSeconds:      &seconds,
 	})
 	if err != nil {
-		return "", "", fmt.Errorf("watching %s: %w", w.GroupResource(), err)
+		w.failed(fmt.Errorf("watching: %w", err))
+		return
 	}
 	defer events.Stop()
-	at, change = from, last
-	for isOlder(at, to) {
+	for w.do == replay {
 		event, isOpen := <-events.ResultChan()
 		if !isOpen {
-			break
+			w.watchEnded()
+			return
 		}
-		if event.Type == watch.Error {
-			return "", "", fmt.Errorf("watching %s: %w", w.GroupResource(), apierrors.FromObject(event.Object))
-		}
-		object, err := meta.Accessor(event.Object)
-		if err != nil {
-			return "", "", fmt.Errorf("watching %s: %w", w.GroupResource(), err)
-		}
-		at = object.GetResourceVersion()
-		if event.Type != watch.Bookmark && !isOlder(to, at) {
-			change = at
-		}
+		w.saw(event)
 	}
-	return at, change, nil
 }
 
-// reach waits until the cache has reached the goal, and reports whether that happened
-// before ctx ended.
-func (w wait) reach(ctx context.Context, g goal) bool {
-	for !g.isReached(w.Store) {
-		if !w.sleep(ctx, pollInterval) {
-			return false
-		}
-	}
-	return true
-}
-
-// isReached reports whether the store contains every object that existed, and none that
-// was gone by then. It relies on a store never being newer than its resource version.
-func (g goal) isReached(store cache.Store) bool {
-	at := store.LastStoreSyncResourceVersion()
-	switch {
-	case !isOlder(at, g.version):
-		return true
-	case isOlder(at, g.change):
-		return false
-	case g.objects == nil:
-		return true
-	}
-	return g.objects.HasAll(store.ListKeys()...)
-}
-
-// sleep waits for d, and reports whether that passed before ctx ended.
-func (w wait) sleep(ctx context.Context, d time.Duration) bool {
+// sleep waits for d, or until ctx ends.
+func (w *wait) sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
-		return false
 	case <-w.clock.After(d):
-		return true
 	}
-}
-
-// isOlder reports whether resource version a is older than b. It returns false if they
-// cannot be compared, because the barrier would then never open.
-func isOlder(a, b string) bool {
-	order, err := resourceversion.CompareResourceVersion(a, b)
-	return err == nil && order < 0
 }
