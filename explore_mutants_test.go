@@ -288,7 +288,7 @@ func mutantsPage(t *testing.T, all []killed, others []mutant) string {
 
 <!-- Written by make explore-mutants. -->
 
-Each mutant is a controller with one defect: that of Icecreams, unless a package is named. The exploration of [Icecreams](../explore_test.go), or that of the package, finds all of them: within the bounds, it fails with a counterexample of that many steps, which is a shortest one unless it is a storm. Within the same bounds, it finds nothing wrong with the shipped code. [The explorer](../pkg/kit/explore/bounds.go) explains the bounds, and for pkg/kit/leader [its test](../pkg/kit/leader/explore_test.go); processes=1 is one in which nothing goes wrong.
+Each mutant is a controller with one defect: that of Icecreams, unless a package is named. The exploration of [Icecreams](../explore_test.go), or that of the package, finds all of them: within the bounds, it fails with a counterexample of that many steps, which is a shortest one unless it is a storm. Within the same bounds, it finds nothing wrong with the shipped code. [The explorer](../pkg/kit/explore/bounds.go) explains the bounds, and so do the tests of [pkg/kit/leader](../pkg/kit/leader/explore_test.go) and [pkg/kit/barrier](../pkg/kit/barrier/explore_test.go); processes=1 is one in which nothing goes wrong.
 
 | Class | Mutant | Bounds | Steps | What was wrong |
 |---|---|---|---|---|
