@@ -61,6 +61,7 @@ type Cache struct {
 	schema.GroupVersionResource
 	Namespace string      // the only namespace of the informer; all namespaces if empty
 	Selector  string      // the informer's label selector
+	Fields    string      // the informer's field selector
 	Store     cache.Store // the informer's store
 }
 
@@ -143,7 +144,7 @@ func (w *wait) await(ctx context.Context) bool {
 func (w *wait) list(ctx context.Context, limit int64) *metav1.PartialObjectMetadataList {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	list, err := w.client.List(ctx, metav1.ListOptions{LabelSelector: w.Selector, Limit: limit})
+	list, err := w.client.List(ctx, metav1.ListOptions{LabelSelector: w.Selector, FieldSelector: w.Fields, Limit: limit})
 	if err != nil {
 		w.failed(fmt.Errorf("listing %s: %w", w.GroupResource(), err))
 		return nil
@@ -158,6 +159,7 @@ func (w *wait) watch(ctx context.Context) {
 	seconds := int64(watchTimeout / time.Second)
 	events, err := w.client.Watch(ctx, metav1.ListOptions{
 		LabelSelector:       w.Selector,
+		FieldSelector:       w.Fields,
 		ResourceVersion:     w.at,
 		AllowWatchBookmarks: true,
 		TimeoutSeconds:      &seconds,

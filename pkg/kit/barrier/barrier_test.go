@@ -124,6 +124,25 @@ func TestEveryCacheIsWaitedFor(t *testing.T) {
 	})
 }
 
+// What others have changed, outside of what the cache holds, must not be waited for.
+func TestRequestsAskForWhatTheCacheHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		s.do("+a", "*a")
+		f := s.follow(t, 1)
+		s.oldest = 2 // so that all objects are listed, too
+		held := barrier.Cache{GroupVersionResource: resource, Namespace: "default", Selector: "app=one", Fields: "metadata.name=a", Store: f}
+		go func() { _ = barrier.Await(t.Context(), s.client(t), clock.RealClock{}, held) }()
+		kittest.Pass(time.Minute)
+		equal(t, "requests", []string{"list 1", "watch 1", "list"}, s.requests)
+		const all = "/apis/example.com/v1alpha1/namespaces/default/gadgets app=one metadata.name=a"
+		equal(t, "what they ask for", []string{all, all, all}, s.selected)
+		if err := f.next(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 func TestLogNamesTheCacheThatIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.Verbosity(0), ktesting.BufferLogs(true)))

@@ -34,6 +34,7 @@ type server struct {
 	failure  error // of every request
 	history  []change
 	requests []string
+	selected []string // the path, label selector and field selector of each request
 }
 
 func (s *server) revision() int {
@@ -96,6 +97,7 @@ func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	s.mu.Lock()
 	s.requests = append(s.requests, strings.TrimSpace(request))
+	s.selected = append(s.selected, r.URL.Path+" "+query.Get("labelSelector")+" "+query.Get("fieldSelector"))
 	failure := s.failure
 	s.mu.Unlock()
 	if failure != nil {

@@ -109,7 +109,8 @@ func (c *Caches) those(are func(*source) bool) []barrier.Cache {
 		if !are(s) {
 			continue
 		}
-		caches = append(caches, barrier.Cache{GroupVersionResource: s.resource.GroupVersionResource, Namespace: s.resource.Namespace, Selector: s.resource.Selector, Store: s.informer.GetStore()})
+		r := s.resource
+		caches = append(caches, barrier.Cache{GroupVersionResource: r.GroupVersionResource, Namespace: r.Namespace, Selector: r.Selector, Fields: r.Fields, Store: s.informer.GetStore()})
 	}
 	return caches
 }
