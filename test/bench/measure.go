@@ -14,6 +14,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
 	"nicoleh.io/k8s-controller/test/lab"
@@ -190,15 +191,16 @@ func (b *bench) quiet(ctx context.Context, since time.Time) (lab.Requests, error
 }
 
 // latency measures how long it takes to do all for one Icecream while nothing else happens,
-// and how much of that is after all Pods are available.
+// and how much of that the program itself takes.
 func (b *bench) latency(ctx context.Context) error {
-	var deployments, statuses, reports []float64
-	milliseconds := func(from, to time.Time) float64 { return to.Sub(from).Seconds() * 1e3 }
+	icecreams := b.lab.Icecreams.SamplecontrollerV1alpha1().Icecreams(metav1.NamespaceDefault)
+	var deployments, statuses, reports, changes []float64
+	mark := time.Now()
 	for i := range singles {
 		time.Sleep(pause)
-		name := fmt.Sprintf("single-%04d", i)
+		name := singleName(i)
 		began := time.Now()
-		if _, err := b.lab.Icecreams.SamplecontrollerV1alpha1().Icecreams(metav1.NamespaceDefault).Create(ctx, newIcecream(name, 1), metav1.CreateOptions{}); err != nil {
+		if _, err := icecreams.Create(ctx, newIcecream(name, 1), metav1.CreateOptions{}); err != nil {
 			return err
 		}
 		deployed, err := b.watcher.awaitOne(ctx, b.watcher.deployments, name)
@@ -217,11 +219,52 @@ func (b *bench) latency(ctx context.Context) error {
 		statuses = append(statuses, milliseconds(began, reported))
 		reports = append(reports, milliseconds(available, reported))
 	}
+	for i := range singles {
+		time.Sleep(pause)
+		began := time.Now()
+		if _, err := icecreams.Patch(ctx, singleName(i), types.MergePatchType, fmt.Appendf(nil, `{"spec":{"image":%q}}`, nextImage), metav1.PatchOptions{}); err != nil {
+			return err
+		}
+		changed, err := b.watcher.awaitOne(ctx, b.watcher.changes, singleName(i))
+		if err != nil {
+			return err
+		}
+		changes = append(changes, milliseconds(began, changed))
+	}
 	slices.Sort(statuses)
 	b.figures["03 create to Deployment, p50, ms"] = median(deployments)
 	b.figures["03 create to status, p50, ms"] = median(statuses)
 	b.figures["03 Pods available to status, p50, ms"] = median(reports)
 	b.figures["03 create to status, p95, ms"] = statuses[len(statuses)*95/100]
+	b.figures["03 change to Deployment, p50, ms"] = median(changes)
+	return b.reaction(mark)
+}
+
+func singleName(i int) string { return fmt.Sprintf("single-%04d", i) }
+
+func milliseconds(from, to time.Time) float64 { return to.Sub(from).Seconds() * 1e3 }
+
+// reaction measures the program's own part of the latencies, by the API server's audit log:
+// the time from its response to the request for an Icecream, or for a change of it, until it
+// has the program's request for the Deployment.
+func (b *bench) reaction(since time.Time) error {
+	all, err := b.lab.AllRequests()
+	if err != nil {
+		return err
+	}
+	all = all.Since(since)
+	asked, done := all.Resource("icecreams"), all.By(b.process.User).Resource("deployments")
+	for _, kind := range []struct{ row, verb string }{{"create", "create"}, {"change", "patch"}} {
+		var took []float64
+		for _, request := range asked.Where(func(e *cluster.AuditEvent) bool { return e.Verb == kind.verb }) {
+			answers := done.Since(request.Received).Where(func(e *cluster.AuditEvent) bool { return e.Name == request.Name })
+			if len(answers) == 0 {
+				return fmt.Errorf("no request for the Deployment of %s in the audit log", request.Name)
+			}
+			took = append(took, milliseconds(request.StageTimestamp, answers[0].Received))
+		}
+		b.figures["03 "+kind.row+" to request for Deployment, p50, ms"] = median(took)
+	}
 	return nil
 }
 

@@ -30,11 +30,12 @@ type watcher struct {
 	deployments map[string]time.Time
 	available   map[string]time.Time // when all Pods of its Deployment were
 	statuses    map[string]time.Time
+	changes     map[string]time.Time // when its Deployment was first seen to have nextImage
 }
 
 // startWatcher starts to watch the Icecreams and Deployments of a cluster, until ctx ends.
 func startWatcher(ctx context.Context, l *lab.Lab) (*watcher, error) {
-	w := &watcher{changed: make(chan struct{}), wanted: map[string]int32{}, deployments: map[string]time.Time{}, available: map[string]time.Time{}, statuses: map[string]time.Time{}}
+	w := &watcher{changed: make(chan struct{}), wanted: map[string]int32{}, deployments: map[string]time.Time{}, available: map[string]time.Time{}, statuses: map[string]time.Time{}, changes: map[string]time.Time{}}
 	icecreams := externalversions.NewSharedInformerFactory(l.Icecreams, 0)
 	builtin := kubeinformers.NewSharedInformerFactoryWithOptions(l.Kube, 0, kubeinformers.WithNamespace(metav1.NamespaceDefault))
 	for informer, see := range map[cache.SharedIndexInformer]func(any){
@@ -80,6 +81,9 @@ func (w *watcher) seeDeployment(d *appsv1.Deployment) {
 	isAvailable := d.Status.ObservedGeneration == d.Generation && d.Status.AvailableReplicas == ptr.Deref(d.Spec.Replicas, 1)
 	if _, ok := w.available[d.Name]; isAvailable && !ok {
 		w.available[d.Name] = now
+	}
+	if _, ok := w.changes[d.Name]; d.Spec.Template.Spec.Containers[0].Image == nextImage && !ok {
+		w.changes[d.Name] = now
 	}
 	w.tell()
 }
@@ -138,13 +142,19 @@ func (w *watcher) until(ctx context.Context, check func() error) error {
 	}
 }
 
+// The images of Icecreams, and those that some change to.
+const (
+	image     = "registry.nicoleh.io/cone:1.2.3"
+	nextImage = "registry.nicoleh.io/cone:1.2.4"
+)
+
 // newIcecream returns an Icecream as users write it.
 func newIcecream(name string, replicas int32) *v1alpha1.Icecream {
 	return &v1alpha1.Icecream{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
 		Spec: v1alpha1.IcecreamSpec{
 			Replicas: &replicas,
-			Image:    "registry.nicoleh.io/cone:1.2.3",
+			Image:    image,
 			Resources: v1alpha1.IcecreamResources{
 				Requests: corev1.ResourceList{corev1.ResourceCPU: lightly, corev1.ResourceMemory: lightly},
 			},
