@@ -243,7 +243,8 @@ func (c *Controller) signal(t testing.TB, signal os.Signal) {
 }
 
 // Fails waits until the controller has exited by itself with exit code 1, and returns the
-// last line of its log, which gives the reason.
+// last line of its log that is more than information, which gives the reason. Workers that
+// stop at the same time may still log that they have.
 func (c *Controller) Fails(t testing.TB) string {
 	t.Helper()
 	select {
@@ -256,9 +257,15 @@ func (c *Controller) Fails(t testing.TB) string {
 	case <-time.After(Patience):
 		t.Fatalf("the controller did not exit within %s:\n%s", Patience, difftest.Clip(lastLines(c.Log(), 50)))
 	}
-	lines := strings.Split(strings.TrimSpace(c.Log()), "\n")
+	lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(c.Log()), "\n"), informational.MatchString)
+	if len(lines) == 0 {
+		t.Fatalf("the controller gave no reason:\n%s", difftest.Clip(lastLines(c.Log(), 50)))
+	}
 	return lines[len(lines)-1]
 }
+
+// informational matches a line of a log in text format.
+var informational = regexp.MustCompile(`^I[0-9]{4} `)
 
 // Address waits until the controller serves HTTPS, or plain HTTP if tls is false, and
 // returns the address. If the controller was restarted, this is the latest address.
