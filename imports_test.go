@@ -14,6 +14,7 @@ func TestImports(t *testing.T) {
 		"k8s.io/client-go/applyconfigurations":               "it imports client-go/kubernetes/scheme: pkg/kit/apply takes ordinary objects",
 		"k8s.io/client-go/discovery":                         "it imports client-go/kubernetes/scheme",
 		"k8s.io/client-go/informers":                         "pkg/kit/informer makes informers of some kinds",
+		"k8s.io/client-go/testing":                           "client-go/gentype imports it for its fakes: pkg/kit/typed has clients of its own",
 		"k8s.io/client-go/tools/leaderelection/resourcelock": "it imports client-go/kubernetes: pkg/kit/leader does without",
 		"github.com/google/cel-go":                           "pkg/kit/serve makes its two reviews by itself",
 		"go.opentelemetry.io/otel/sdk":                       "pkg/kit/serve makes its two reviews by itself",

@@ -7,13 +7,11 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/gentype"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/connrotation"
+
+	"nicoleh.io/k8s-controller/pkg/kit/typed"
 )
 
 // Leases is a client for the Leases of a namespace. That of client-go's clientset is one.
@@ -34,28 +32,17 @@ type Client struct {
 }
 
 // NewClient returns a client that shares neither connections nor rate limits with others,
-// so that other requests cannot delay a renewal. (It is not from client-go's clientset,
-// which has all types of the API.)
+// so that other requests cannot delay a renewal.
 func NewClient(config *rest.Config) (Client, error) {
-	scheme := runtime.NewScheme()
-	if err := coordinationv1.AddToScheme(scheme); err != nil {
-		return Client{}, err
-	}
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"}) // for errors
 	config = rest.AddUserAgent(Separate(config), "leader-election")
 	dialer := connrotation.NewDialer(config.Dial)
 	config.Dial = dialer.DialContext
-	config.APIPath, config.GroupVersion = "/apis", &coordinationv1.SchemeGroupVersion
-	config.NegotiatedSerializer = rest.CodecFactoryForGeneratedClient(scheme, serializer.NewCodecFactory(scheme)).WithoutConversion()
-	client, err := rest.RESTClientFor(config)
+	set, err := typed.NewForConfig(config)
 	if err != nil {
 		return Client{}, err
 	}
-	leases := func(namespace string) Leases {
-		return gentype.NewClient("leases", client, runtime.NewParameterCodec(scheme), namespace,
-			func() *coordinationv1.Lease { return &coordinationv1.Lease{} }, gentype.PrefersProtobuf[*coordinationv1.Lease]())
-	}
-	return Client{leases, dialer.CloseAll}, nil
+	leases := typed.ClientsWithoutList[coordinationv1.Lease](set, coordinationv1.SchemeGroupVersion.WithResource("leases"))
+	return Client{func(namespace string) Leases { return leases(namespace) }, dialer.CloseAll}, nil
 }
 
 // Separate returns a config for clients that share neither connections nor rate limits

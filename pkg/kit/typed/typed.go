@@ -2,7 +2,8 @@
 //
 // They send the same requests as the clients of client-go's clientset, which implement the
 // same interfaces. But a program with a clientset has all kinds of the API, whichever of
-// them it uses, and these are 10 MB.
+// them it uses, and these are 10 MB. (Nor are they made by client-go's package gentype: its
+// fake clients are in the same package, and need another megabyte.)
 package typed
 
 import (
@@ -15,11 +16,9 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/client-go/gentype"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 )
@@ -111,28 +110,24 @@ func (s *Set) RESTClient(version schema.GroupVersion) rest.Interface {
 // the set has no client for the resource's group and version.
 func Clients[O, L any, T interface {
 	*O
-	runtime.Object
-	metav1.Object
+	object
 }, LT interface {
 	*L
 	runtime.Object
-}](s *Set, resource schema.GroupVersionResource) func(namespace string) *gentype.ClientWithList[T, LT] {
-	client := s.RESTClient(resource.GroupVersion())
-	return func(namespace string) *gentype.ClientWithList[T, LT] {
-		return gentype.NewClientWithList(resource.Resource, client, s.parameters, namespace,
-			func() T { return new(O) }, func() LT { return new(L) }, gentype.PrefersProtobuf[T]())
+}](s *Set, resource schema.GroupVersionResource) func(namespace string) *ClientWithList[T, LT] {
+	clients := ClientsWithoutList[O, T](s, resource)
+	return func(namespace string) *ClientWithList[T, LT] {
+		return &ClientWithList[T, LT]{clients(namespace), func() LT { return new(L) }}
 	}
 }
 
 // ClientsWithoutList is [Clients] for a resource that cannot be listed, such as reviews.
 func ClientsWithoutList[O any, T interface {
 	*O
-	runtime.Object
-	metav1.Object
-}](s *Set, resource schema.GroupVersionResource) func(namespace string) *gentype.Client[T] {
+	object
+}](s *Set, resource schema.GroupVersionResource) func(namespace string) *Client[T] {
 	client := s.RESTClient(resource.GroupVersion())
-	return func(namespace string) *gentype.Client[T] {
-		return gentype.NewClient(resource.Resource, client, s.parameters, namespace,
-			func() T { return new(O) }, gentype.PrefersProtobuf[T]())
+	return func(namespace string) *Client[T] {
+		return &Client[T]{client, s.parameters, resource.Resource, namespace, func() T { return new(O) }}
 	}
 }
