@@ -1,12 +1,12 @@
 package main
 
 import (
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -46,11 +46,12 @@ func explored() explore.Setup {
 	}
 }
 
+//go:embed artifacts/examples/crd-icecream.yaml
+var definition []byte
+
 // icecreamKind is what the definition says. All that people do here is valid.
 func icecreamKind() apiserver.Kind {
-	manifest, err := os.ReadFile("artifacts/examples/crd-icecream.yaml")
-	utilruntime.Must(err)
-	kind, err := apiserver.Definition(manifest, nil)
+	kind, err := apiserver.Definition(definition, nil)
 	utilruntime.Must(err)
 	return kind
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/buildenv"
+	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 )
 
 // Tests of this file run programs for minutes, and only if they are asked for: see
@@ -59,9 +60,13 @@ func TestForksBuild(t *testing.T) {
 			if changes := runIn(t, dir, "git", "status", "--porcelain"); changes != "" {
 				t.Errorf("generating again has changed:\n%s", changes)
 			}
+			requireSameKit(t, template, files, a.Module)
 			if done <= *tested {
+				named := slices.DeleteFunc(strings.Fields(runIn(t, dir, "go", "list", "./pkg/...")), func(p string) bool {
+					return strings.Contains(p+"/", kit)
+				})
 				runIn(t, dir, "go", "test", "-vet=off", "-skip="+longSearches, ".")
-				runIn(t, dir, "go", "test", "-vet=off", "-skip=^TestExplore", "./pkg/...")
+				runIn(t, dir, "go", append([]string{"test", "-vet=off", "-skip=^TestExplore"}, named...)...)
 			}
 		})
 	}
@@ -71,6 +76,33 @@ func TestForksBuild(t *testing.T) {
 // tests. They visit the same states by any names: make test-explore runs them, and those of
 // other packages. A fork runs the shorter ones.
 const longSearches = "^(TestExplore|TestExploreRepair)$"
+
+// kit is the directory whose packages know no names.
+const kit = "/pkg/kit/"
+
+// requireSameKit requires that the fork's kit is the template's but for the module's path in
+// imports, so that its tests, which the template runs, say as much about the fork's.
+func requireSameKit(t *testing.T, original, fork []file, module string) {
+	t.Helper()
+	inKit := func(files []file) []file {
+		return slices.DeleteFunc(slices.Clone(files), func(f file) bool { return !strings.HasPrefix("/"+f.path, kit) })
+	}
+	want := inKit(original)
+	for i := range want {
+		want[i].content = bytes.ReplaceAll(want[i].content, []byte(template().Module+"/"), []byte(module+"/"))
+	}
+	if got := inKit(fork); !slices.EqualFunc(got, want, equal) {
+		t.Errorf("the kit of the fork differs (-want +got):\n%s", difftest.Diff(texts(want), texts(got)))
+	}
+}
+
+func texts(files []file) map[string]string {
+	all := map[string]string{}
+	for _, f := range files {
+		all[f.path] = string(f.content)
+	}
+	return all
+}
 
 // requireSums requires that the license is the template's, and so is each checksum of a
 // module that the fork still needs.

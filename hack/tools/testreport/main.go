@@ -31,9 +31,8 @@ func main() {
 // run runs go test and returns its exit code.
 func run(ctx context.Context, out io.Writer, args []string) (code int, err error) {
 	command := exec.CommandContext(ctx, "go", goArgs(args)...)
-	command.Env = append(os.Environ(), "GOGC=400")
 	if slices.Contains(args, "-race") {
-		command.Env = append(command.Env, "CGO_ENABLED=1") // which the race detector needs
+		command.Env = append(os.Environ(), "CGO_ENABLED=1") // which the race detector needs
 	}
 	command.Stdin, command.Stderr = os.Stdin, os.Stderr
 	events, err := command.StdoutPipe()
@@ -60,17 +59,14 @@ func run(ctx context.Context, out io.Writer, args []string) (code int, err error
 // -C must remain the first one.
 //
 // With the usual GOGC=100, the compiler and the linker spend a quarter of their time on
-// collecting garbage. The tests run with the caller's GOGC.
+// collecting garbage. The tests run with the caller's GOGC, and without a program in
+// between: go test would not remember their results.
 func goArgs(args []string) []string {
 	first := 0
 	if len(args) > 1 && args[0] == "-C" {
 		first = 2
 	}
-	withGOGC := "env -u GOGC"
-	if value, ok := os.LookupEnv("GOGC"); ok {
-		withGOGC = "env GOGC=" + value
-	}
-	return slices.Concat([]string{"test"}, args[:first], []string{"-json", "-exec=" + withGOGC}, args[first:])
+	return slices.Concat([]string{"test"}, args[:first], []string{"-json", "-toolexec=env GOGC=400"}, args[first:])
 }
 
 // isVerbose reports whether args make go test print the output of all tests.

@@ -98,6 +98,20 @@ func TestA(t *testing.T) {}`,
 	}
 }
 
+// TestResultsAreRemembered checks that go test runs a test again only if something has
+// changed.
+func TestResultsAreRemembered(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "go.mod"), "module tested\n\ngo 1.26\n")
+	write(t, filepath.Join(dir, "a", "a_test.go"), "package a\n\nimport \"testing\"\n\nfunc TestA(t *testing.T) {}\n\n// "+dir+"\n")
+	for _, want := range []string{"s\n", "(cached)\n"} {
+		var out strings.Builder
+		if code, err := run(t.Context(), &out, []string{"-C", dir, "./..."}); code != 0 || err != nil || !strings.HasSuffix(out.String(), want) {
+			t.Errorf("exit code %d, error %v, and output %q, want the end %q", code, err, out.String(), want)
+		}
+	}
+}
+
 // TestPanicIsShown checks that the report contains the stacks of all goroutines if a test
 // panics or times out.
 func TestPanicIsShown(t *testing.T) {
