@@ -3,6 +3,7 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -38,10 +39,16 @@ func (r Requests) Terms(leases ...string) (terms []Term, err error) {
 	return terms, err
 }
 
-// isInTerm reports whether a request was made, and answered, in a term of its process.
+// isInTerm reports whether a request was made, and answered, in a term of its process. Of one
+// that a frozen process had not sent completely, the answer comes when its connection ends:
+// the code is 500, and the request has had no effect.
 func isInTerm(e *cluster.AuditEvent, terms []Term) bool {
+	end := e.StageTimestamp
+	if e.Code == http.StatusInternalServerError {
+		end = e.Received
+	}
 	for i, term := range terms {
-		if term.Agent == AgentOf(e) && !e.Received.Before(term.Began) && (i == len(terms)-1 || !e.StageTimestamp.After(terms[i+1].Began)) {
+		if term.Agent == AgentOf(e) && !e.Received.Before(term.Began) && (i == len(terms)-1 || !end.After(terms[i+1].Began)) {
 			return true
 		}
 	}
