@@ -136,7 +136,8 @@ func (t *trial) listed(ctx context.Context, process *lab.Controller) (last time.
 	return last, nil
 }
 
-// probe changes an Icecream, and returns when the process has changed its Deployment.
+// probe changes an Icecream, and returns when the process has requested a change of its
+// Deployment.
 func (t *trial) probe(ctx context.Context, process *lab.Controller, number int) (time.Time, error) {
 	began := time.Now()
 	name, err := t.change(number)
@@ -240,7 +241,7 @@ func (t *trial) latency(ctx context.Context, process *lab.Controller) error {
 		}
 		took = append(took, written.Sub(began).Seconds()*1e3)
 	}
-	t.figures["07 change to Deployment, p50, ms"] = median(took)
+	t.figures["07 change to request for Deployment, p50, ms"] = median(took)
 	return nil
 }
 

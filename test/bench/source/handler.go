@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -68,7 +69,7 @@ func (s *Source) serve(w http.ResponseWriter, r *http.Request, verb func(*reques
 		name: cache.ObjectName{Namespace: r.PathValue("namespace"), Name: r.PathValue("name")},
 	}
 	agent, _, _ := strings.Cut(r.UserAgent(), "/")
-	recorded := Request{Agent: agent, Verb: verb(q), Resource: resource.Resource, Subresource: q.subresource, Name: q.name}
+	recorded := Request{At: time.Now(), Agent: agent, Verb: verb(q), Resource: resource.Resource, Subresource: q.subresource, Name: q.name}
 	var err error
 	switch {
 	case resource.Resource == "events" && r.Method == http.MethodPost:
@@ -77,7 +78,7 @@ func (s *Source) serve(w http.ResponseWriter, r *http.Request, verb func(*reques
 		err = apierrors.NewNotFound(resource.GroupResource(), q.name.Name)
 	case isWatch(r):
 		// Recorded when it has sent its initial events.
-		if err = s.watch(w, q, func() { recorded.Code = q.code; s.record(recorded) }); err == nil {
+		if err = s.watch(w, q, func() { recorded.At, recorded.Code = time.Now(), q.code; s.record(recorded) }); err == nil {
 			return
 		}
 	default:

@@ -219,9 +219,9 @@ func (s *Source) since(c *collection, logged int) (changes []change, version int
 // A Request is a request of a client: a watch once its initial events have been sent, any
 // other once it has been answered.
 type Request struct {
-	At          time.Time
-	Agent       string // the user agent up to the first slash, such as the name of a program
-	Verb        string // as in an audit log
+	At          time.Time // when it was received, or a watch had sent its initial events
+	Agent       string    // the user agent up to the first slash, such as the name of a program
+	Verb        string    // as in an audit log
 	Resource    string
 	Subresource string
 	Name        cache.ObjectName // empty for a list or watch of many
@@ -265,7 +265,6 @@ func (s *Source) Await(ctx context.Context, matches func(Request) bool) (Request
 func (s *Source) record(r Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r.At = time.Now()
 	s.requests = append(s.requests, r)
 	close(s.recorded)
 	s.recorded = make(chan struct{})
