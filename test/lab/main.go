@@ -13,8 +13,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// parallelTests exceeds the usual number of processors because tests mostly wait.
-const parallelTests = "8"
+// parallelTests exceeds the usual number of processors because tests mostly wait. Each may
+// have a cluster of 0.7 GB.
+const parallelTests = "12"
 
 // Main is the TestMain of a package whose tests start clusters. It runs the tests, calls end
 // with the exit code that they deserve, and exits. An error of end fails the package. With
