@@ -11,7 +11,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/group"
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
-	"k8s.io/apiserver/pkg/authentication/token/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/lru"
 )
@@ -43,12 +42,10 @@ type guard struct {
 // newGuard returns a guard that sends its reviews with the client.
 func newGuard(client Reviewer) *guard {
 	// What apiserver's own delegation would add to these two requests is 30 MB of program:
-	// gRPC, CEL and OpenTelemetry.
-	token := authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-		return reviewToken(ctx, client, token)
-	})
+	// gRPC, CEL and OpenTelemetry. Its cache of tokens alone needs the types of audit logs.
+	tokens := &identities{client: client, known: utilcache.NewLRUExpireCache(knownTokens)}
 	return &guard{
-		who:      group.NewAuthenticatedGroupAdder(bearertoken.New(cache.New(token, false, allowedFor, allowedFor))),
+		who:      group.NewAuthenticatedGroupAdder(bearertoken.New(tokens)),
 		may:      &permissions{client: client, known: utilcache.NewLRUExpireCache(knownPermissions)},
 		known:    lru.New(knownCredentials),
 		friends:  newLane(),

@@ -3,6 +3,7 @@ package serve
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -16,12 +17,14 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// The limits of one review, and for how long its result is remembered.
+// The limits of one review, and for how long and how many results are remembered.
 const (
 	// reviewTimeout includes all attempts.
 	reviewTimeout    = 10 * time.Second
+	identifiedFor    = time.Minute
 	allowedFor       = time.Minute
 	forbiddenFor     = 10 * time.Second
+	knownTokens      = 1024
 	knownPermissions = 1024
 )
 
@@ -36,18 +39,33 @@ type Creator[T any] interface {
 	Create(ctx context.Context, review T, opts metav1.CreateOptions) (T, error)
 }
 
-// reviewToken asks the API server whose token it is. ok is false if it is nobody's.
-func reviewToken(ctx context.Context, client Reviewer, token string) (sender *authenticator.Response, ok bool, err error) {
+// identities are whose tokens are, as far as the API server has been asked.
+type identities struct {
+	client Reviewer
+	known  *utilcache.LRUExpireCache // the authenticator.Response, or nil for nobody, by the token's SHA-256 digest
+}
+
+// AuthenticateToken implements authenticator.Token.
+func (i *identities) AuthenticateToken(ctx context.Context, token string) (sender *authenticator.Response, ok bool, err error) {
+	digest := sha256.Sum256([]byte(token))
+	if known, ok := i.known.Get(digest); ok {
+		sender = known.(*authenticator.Response)
+		return sender, sender != nil, nil
+	}
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
-	if review, err = attempt(ctx, client.Tokens.Create, review); err != nil || !review.Status.Authenticated {
+	if review, err = attempt(ctx, i.client.Tokens.Create, review); err != nil {
 		return nil, false, err
 	}
-	found := review.Status.User
-	extra := make(map[string][]string, len(found.Extra))
-	for key, values := range found.Extra {
-		extra[key] = values
+	if review.Status.Authenticated {
+		found := review.Status.User
+		extra := make(map[string][]string, len(found.Extra))
+		for key, values := range found.Extra {
+			extra[key] = values
+		}
+		sender = &authenticator.Response{User: &user.DefaultInfo{Name: found.Username, UID: found.UID, Groups: found.Groups, Extra: extra}}
 	}
-	return &authenticator.Response{User: &user.DefaultInfo{Name: found.Username, UID: found.UID, Groups: found.Groups, Extra: extra}}, true, nil
+	i.known.Add(digest, sender, identifiedFor)
+	return sender, sender != nil, nil
 }
 
 // permissions are who may get which path, as far as the API server has been asked.
