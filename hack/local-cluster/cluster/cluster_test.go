@@ -58,6 +58,7 @@ func TestArgumentsOfTheCallerComeLast(t *testing.T) {
 func TestSchedulerConfig(t *testing.T) {
 	for _, test := range []struct{ name, given, want string }{
 		{"none", "", "{kubeconfig: DIR/config/kube-scheduler.kubeconfig}"},
+		{"nothing", "null", "{kubeconfig: DIR/config/kube-scheduler.kubeconfig}"},
 		{"of clients", "clientConnection: {qps: 500}", "{kubeconfig: DIR/config/kube-scheduler.kubeconfig, qps: 500}"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

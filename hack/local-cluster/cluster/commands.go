@@ -3,6 +3,7 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"strconv"
 	"time"
@@ -127,9 +128,12 @@ func (c *Cluster) controllerManagerArgs() []string {
 // schedulerConfig returns the configuration of the scheduler: the one that was asked for,
 // with what every scheduler of a cluster needs.
 func (c *Cluster) schedulerConfig() ([]byte, error) {
+	var given map[string]any
+	wrong := yaml.Unmarshal([]byte(c.options.SchedulerConfig), &given)
 	config := map[string]any{"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+	maps.Copy(config, given)
 	err := errors.Join(
-		yaml.Unmarshal([]byte(c.options.SchedulerConfig), &config),
+		wrong,
 		unstructured.SetNestedField(config, c.configFile(Scheduler), "clientConnection", "kubeconfig"),
 		unstructured.SetNestedField(config, false, "leaderElection", "leaderElect"))
 	if err != nil {
