@@ -26,7 +26,7 @@ func BuildController(ctx context.Context, flags ...string) (path string, remove 
 // Build builds a program of one of the repository's modules, which is in directory module, as
 // BuildController builds the controller.
 func Build(ctx context.Context, module, program string, flags ...string) (path string, remove func() error, err error) {
-	root, err := repository(ctx)
+	root, err := repository()
 	if err != nil {
 		return "", func() error { return nil }, err
 	}
@@ -54,13 +54,13 @@ func Build(ctx context.Context, module, program string, flags ...string) (path s
 
 // repository returns the root directory of the repository, which is the directory of the
 // module under test.
-func repository(ctx context.Context) (string, error) {
-	output, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", modulePath).Output()
+var repository = sync.OnceValues(func() (string, error) {
+	output, err := exec.CommandContext(context.Background(), "go", "list", "-m", "-f", "{{.Dir}}", modulePath).Output()
 	if err != nil {
 		return "", fmt.Errorf("finding module %s: %w", modulePath, err)
 	}
 	return strings.TrimSpace(string(output)), nil
-}
+})
 
 // Binaries are programs of this repository, built with the race detector when a test first
 // needs them.

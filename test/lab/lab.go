@@ -117,7 +117,7 @@ func (l *Lab) wasStarting(at time.Time) bool {
 
 // Open starts a Lab. The caller must Close it.
 func Open(ctx context.Context, o Options) (*Lab, error) {
-	root, err := repository(ctx)
+	root, err := repository()
 	if err != nil {
 		return nil, err
 	}
