@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/buildenv"
-	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 )
 
 // Tests of this file run programs for minutes, and only if they are asked for: see
@@ -91,17 +90,9 @@ func requireSameKit(t *testing.T, original, fork []file, module string) {
 	for i := range want {
 		want[i].content = bytes.ReplaceAll(want[i].content, []byte(template().Module+"/"), []byte(module+"/"))
 	}
-	if got := inKit(fork); !slices.EqualFunc(got, want, equal) {
-		t.Errorf("the kit of the fork differs (-want +got):\n%s", difftest.Diff(texts(want), texts(got)))
+	if err := sameFiles(want, inKit(fork)); err != nil {
+		t.Error(err)
 	}
-}
-
-func texts(files []file) map[string]string {
-	all := map[string]string{}
-	for _, f := range files {
-		all[f.path] = string(f.content)
-	}
-	return all
 }
 
 // requireSums requires that the license is the template's, and so is each checksum of a
