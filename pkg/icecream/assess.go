@@ -73,6 +73,7 @@ type Assessment struct {
 	inUse       *appsv1.Deployment   // the Deployment that runs its Pods, or nil
 	isRolledOut bool                 // target is: there are as many Pods as asked for, and no others
 	isComplete  bool                 // nothing is left to do for anybody
+	specHash    string               // what Pods made from the spec have; not worked out if isComplete
 	updated     int32                // how many Pods are made from the spec
 	memory      Memory               // Observed.Memory with what is seen now
 }
@@ -91,7 +92,9 @@ func Assess(o Observed) Assessment {
 	}
 	slices.SortFunc(a.old, func(a, b *appsv1.Deployment) int { return strings.Compare(a.Name, b.Name) })
 	a.inUse = a.findInUse()
-	a.isComplete = a.hasNothingLeft()
+	if a.isComplete = a.hasNothingLeft(); !a.isComplete {
+		a.specHash = specHash(o.Icecream.Spec)
+	}
 	a.updated = a.countUpdated()
 	a.memory = a.notice()
 	return a
@@ -165,11 +168,12 @@ func (a Assessment) countUpdated() int32 {
 	return min(current, d.Status.UpdatedReplicas)
 }
 
-// current are the Pods of the Deployment asked for that are made from the spec.
+// current are the Pods of the Deployment asked for that are made from the spec, unless the
+// Icecream is complete.
 func (a Assessment) current() iter.Seq[Pod] {
-	label, hash := text.LabelValue(a.target.Name), specHash(a.Icecream.Spec)
+	pods, label, hash := a.Pods, text.LabelValue(a.target.Name), a.specHash
 	return func(yield func(Pod) bool) {
-		for _, pod := range a.Pods {
+		for _, pod := range pods {
 			if pod.Deployment == label && pod.SpecHash == hash && !yield(pod) {
 				return
 			}

@@ -32,13 +32,13 @@ func dropEmpty(converted any, typed reflect.Value) {
 			}
 			return
 		}
-		for name, field := range fieldsOfType(typed.Type()) {
+		for _, field := range fieldsOfType(typed.Type()) {
 			value, ok := field.of(typed)
 			if ok {
-				dropEmpty(converted[name], value)
+				dropEmpty(converted[field.name], value)
 			}
-			if !ok || converted[name] == nil || field.omitsZero && value.Kind() == reflect.Struct && isEmpty(converted[name]) {
-				delete(converted, name)
+			if !ok || converted[field.name] == nil || field.omitsZero && value.Kind() == reflect.Struct && isEmpty(converted[field.name]) {
+				delete(converted, field.name)
 			}
 		}
 	case []any:

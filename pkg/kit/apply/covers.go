@@ -35,24 +35,22 @@ func (o Owner) isAsWanted(live, want any) bool {
 // what they are converted to.
 func covers(live, want reflect.Value) bool {
 	live, want = reflect.Indirect(live), reflect.Indirect(want)
-	if !live.IsValid() || !want.IsValid() {
+	if !live.IsValid() || !want.IsValid() || live.Type() != want.Type() {
 		return false
 	}
 	switch kind := want.Kind(); {
 	case kind == reflect.Struct && want.Type().Implements(marshaler):
 		return haveSameJSON(live, want)
-	case kind == reflect.Struct && live.Kind() == kind:
+	case kind == reflect.Struct:
 		return coversFields(live, want)
-	case kind == reflect.Map && live.Kind() == kind && live.Type().Key().Kind() == reflect.String:
+	case kind == reflect.Map && want.Type().Key().Kind() == reflect.String:
 		return coversKeys(live, want)
-	case kind == reflect.Slice && live.Kind() == kind:
+	case kind == reflect.Slice:
 		return coversElements(live, want)
-	case kind == reflect.String && live.Kind() == kind:
-		return live.String() == want.String()
-	case kind == reflect.Bool && live.Kind() == kind:
-		return live.Bool() == want.Bool()
+	case kind == reflect.String, kind == reflect.Bool, want.CanInt():
+		return live.Equal(want)
 	default:
-		return live.CanInt() && want.CanInt() && live.Int() == want.Int()
+		return false
 	}
 }
 
@@ -65,14 +63,12 @@ func haveSameJSON(a, b reflect.Value) bool {
 }
 
 func coversFields(live, want reflect.Value) bool {
-	there := fieldsOfType(live.Type())
-	for name, field := range fieldsOfType(want.Type()) {
+	for _, field := range fieldsOfType(want.Type()) {
 		wanted, ok := field.of(want)
 		if !ok {
 			continue
 		}
-		has, ok := there[name].of(live)
-		if !ok || !covers(has, wanted) {
+		if has, ok := field.of(live); !ok || !covers(has, wanted) {
 			return false
 		}
 	}
@@ -81,7 +77,7 @@ func coversFields(live, want reflect.Value) bool {
 
 func coversKeys(live, want reflect.Value) bool {
 	for entries := want.MapRange(); entries.Next(); {
-		if !covers(live.MapIndex(entries.Key().Convert(live.Type().Key())), entries.Value()) {
+		if !covers(live.MapIndex(entries.Key()), entries.Value()) {
 			return false
 		}
 	}
@@ -124,7 +120,7 @@ func typedAt(object reflect.Value, path fieldpath.Path) (found reflect.Value, ok
 		}
 		switch {
 		case step.FieldName != nil && object.Kind() == reflect.Struct:
-			object, _ = fieldsOfType(object.Type())[*step.FieldName].of(object)
+			object, _ = fieldNamed(object.Type(), *step.FieldName).of(object)
 		case step.Key != nil && object.Kind() == reflect.Slice:
 			if object, ok = elementWith(object, step); !ok {
 				return object, false
@@ -142,7 +138,7 @@ func elementWith(list reflect.Value, step fieldpath.PathElement) (found reflect.
 	for i := range list.Len() {
 		element, isIt := reflect.Indirect(list.Index(i)), true
 		for _, part := range *step.Key {
-			is, ok := fieldsOfType(element.Type())[part.Name].of(element)
+			is, ok := fieldNamed(element.Type(), part.Name).of(element)
 			if is = reflect.Indirect(is); !ok || is.Kind() != reflect.String || !part.Value.IsString() {
 				return reflect.Value{}, false
 			}
@@ -157,7 +153,8 @@ func elementWith(list reflect.Value, step fieldpath.PathElement) (found reflect.
 
 // jsonField is where a struct has a field of the JSON that is made of it.
 type jsonField struct {
-	index     []int
+	name      string
+	index     []int // nil if there is no such field
 	omitsZero bool
 }
 
@@ -181,25 +178,35 @@ func (f jsonField) of(object reflect.Value) (value reflect.Value, ok bool) {
 	}
 }
 
-// jsonFields are those of each type, by name.
+// jsonFields are those of each type.
 var jsonFields sync.Map
 
-// fieldsOfType returns which fields structs of a type have, by name; none for another type.
-func fieldsOfType(of reflect.Type) map[string]jsonField {
+// fieldsOfType returns which fields structs of a type have; none for another type.
+func fieldsOfType(of reflect.Type) []jsonField {
 	if known, ok := jsonFields.Load(of); ok {
-		return known.(map[string]jsonField)
+		return known.([]jsonField)
 	}
-	found := map[string]jsonField{}
+	var found []jsonField
 	if of.Kind() == reflect.Struct {
-		addFields(found, of, nil)
+		found = appendFields(nil, of, nil)
 	}
 	jsonFields.Store(of, found)
 	return found
 }
 
-// addFields adds the fields of a type that is embedded at index. Like objects from a cache,
-// those of TypeMeta are left out.
-func addFields(found map[string]jsonField, of reflect.Type, index []int) {
+// fieldNamed returns the field of that name that structs of a type have.
+func fieldNamed(of reflect.Type, name string) jsonField {
+	for _, field := range fieldsOfType(of) {
+		if field.name == name {
+			return field
+		}
+	}
+	return jsonField{}
+}
+
+// appendFields adds the fields of a type that is embedded at index. Like objects from a
+// cache, those of TypeMeta are left out.
+func appendFields(found []jsonField, of reflect.Type, index []int) []jsonField {
 	for i := range of.NumField() {
 		f := of.Field(i)
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -207,9 +214,10 @@ func addFields(found map[string]jsonField, of reflect.Type, index []int) {
 		switch isInline := f.Anonymous && name == "" && f.Type.Kind() == reflect.Struct; {
 		case isInline && strings.HasPrefix(f.Type.Name(), "TypeMeta"), name == "-", !f.IsExported():
 		case isInline:
-			addFields(found, f.Type, at)
+			found = appendFields(found, f.Type, at)
 		default:
-			found[cmp.Or(name, f.Name)] = jsonField{at, strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero")}
+			found = append(found, jsonField{cmp.Or(name, f.Name), at, strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero")})
 		}
 	}
+	return found
 }
