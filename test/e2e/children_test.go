@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -146,5 +147,20 @@ func TestChildrenOfOtherKinds(t *testing.T) {
 	})
 	if err := services.Delete(ctx, apply.Delete(service.Resource, svc)); err != nil {
 		t.Error(err)
+	}
+}
+
+// A field that this API server does not know is refused in an apply, also without
+// validation, which pkg/kit/apply therefore does not ask for.
+func TestUnknownFieldInApply(t *testing.T) {
+	t.Parallel()
+	n := NewQuietNamespace(t)
+	patch := `{"apiVersion": "v1", "kind": "ConfigMap", "data": {"flavor": "vanilla"}, "topping": "sprinkles"}`
+	_, err := n.Lab.Kube.CoreV1().ConfigMaps(n.Name).Patch(t.Context(), "cone", types.ApplyPatchType, []byte(patch), metav1.PatchOptions{
+		FieldManager:    "test",
+		FieldValidation: metav1.FieldValidationIgnore,
+	})
+	if err == nil || !strings.Contains(err.Error(), ".topping: field not declared in schema") {
+		t.Errorf("the answer is %v", err)
 	}
 }

@@ -469,7 +469,7 @@ func TestApplyRequest(t *testing.T) {
 	if !strings.Contains(string(action.Patch), `"uid":"uid-of-db"`) || action.PatchType != types.ApplyPatchType {
 		t.Errorf("%s: %s", action.PatchType, action.Patch)
 	}
-	difftest.Equal(t, "options", metav1.PatchOptions{FieldManager: manager, Force: ptr.To(true)}, action.PatchOptions)
+	difftest.Equal(t, "options", metav1.PatchOptions{FieldManager: manager, Force: ptr.To(true), FieldValidation: metav1.FieldValidationIgnore}, action.PatchOptions)
 	if want.UID != "" || want.Kind != "" {
 		t.Errorf("it has got the UID %q and the kind %q", want.UID, want.Kind)
 	}

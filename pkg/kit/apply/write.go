@@ -85,7 +85,13 @@ func (w writer[O, T, C]) apply(ctx context.Context, client C, child Child) (meta
 	if err != nil {
 		return nil, err
 	}
-	applied, err := client.Patch(ctx, name, types.ApplyPatchType, patch, metav1.PatchOptions{FieldManager: w.manager, Force: ptr.To(true)})
+	// The API server knows the type of each field that it applies, so it refuses an unknown one
+	// in any case. Validation would parse the patch once more, to look for fields in it twice.
+	applied, err := client.Patch(ctx, name, types.ApplyPatchType, patch, metav1.PatchOptions{
+		FieldManager:    w.manager,
+		Force:           ptr.To(true),
+		FieldValidation: metav1.FieldValidationIgnore,
+	})
 	if isOfAnotherUID(err) {
 		err = apierrors.NewConflict(child.Resource.GroupResource(), name, err)
 	}
