@@ -9,6 +9,7 @@ package typed
 import (
 	"errors"
 	"fmt"
+	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -55,6 +56,13 @@ func New(scheme *runtime.Scheme, newClient func(schema.GroupVersion) (rest.Inter
 	return s, nil
 }
 
+// builtIn returns a scheme with the kinds that [AddToScheme] adds. A scheme is large, and a
+// program has many sets, so they share this one, to which nothing may be added.
+var builtIn = sync.OnceValues(func() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	return scheme, AddToScheme(scheme)
+})
+
 // NewForConfig returns a set for the built-in kinds that [AddToScheme] adds, and those that
 // more adds:
 //
@@ -62,9 +70,13 @@ func New(scheme *runtime.Scheme, newClient func(schema.GroupVersion) (rest.Inter
 //
 // All of its clients share connections and one rate limit.
 func NewForConfig(config *rest.Config, more ...func(*runtime.Scheme) error) (*Set, error) {
-	scheme := runtime.NewScheme()
-	builder := append(runtime.NewSchemeBuilder(AddToScheme), more...)
-	if err := builder.AddToScheme(scheme); err != nil {
+	scheme, err := builtIn()
+	if len(more) > 0 {
+		scheme = runtime.NewScheme()
+		builder := append(runtime.NewSchemeBuilder(AddToScheme), more...)
+		err = builder.AddToScheme(scheme)
+	}
+	if err != nil {
 		return nil, err
 	}
 	config = rest.CopyConfig(config)
