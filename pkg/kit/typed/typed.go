@@ -56,12 +56,23 @@ func New(scheme *runtime.Scheme, newClient func(schema.GroupVersion) (rest.Inter
 	return s, nil
 }
 
-// builtIn returns a scheme with the kinds that [AddToScheme] adds. A scheme is large, and a
-// program has many sets, so they share this one, to which nothing may be added.
-var builtIn = sync.OnceValues(func() (*runtime.Scheme, error) {
+// schemeWith returns a scheme with the kinds that [AddToScheme] adds, and those that more adds.
+// A scheme is large, and a program has many sets, so all without more share one.
+func schemeWith(more []func(*runtime.Scheme) error) (*runtime.Scheme, error) {
+	if len(more) == 0 {
+		return builtIn()
+	}
+	return newScheme(more)
+}
+
+// Nothing may be added to the scheme that builtIn returns.
+var builtIn = sync.OnceValues(func() (*runtime.Scheme, error) { return newScheme(nil) })
+
+func newScheme(more []func(*runtime.Scheme) error) (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
-	return scheme, AddToScheme(scheme)
-})
+	builder := append(runtime.NewSchemeBuilder(AddToScheme), more...)
+	return scheme, builder.AddToScheme(scheme)
+}
 
 // NewForConfig returns a set for the built-in kinds that [AddToScheme] adds, and those that
 // more adds:
@@ -70,12 +81,7 @@ var builtIn = sync.OnceValues(func() (*runtime.Scheme, error) {
 //
 // All of its clients share connections and one rate limit.
 func NewForConfig(config *rest.Config, more ...func(*runtime.Scheme) error) (*Set, error) {
-	scheme, err := builtIn()
-	if len(more) > 0 {
-		scheme = runtime.NewScheme()
-		builder := append(runtime.NewSchemeBuilder(AddToScheme), more...)
-		err = builder.AddToScheme(scheme)
-	}
+	scheme, err := schemeWith(more)
 	if err != nil {
 		return nil, err
 	}
