@@ -2,6 +2,7 @@ package apply
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -9,35 +10,90 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
+// mayBeStale reports whether live may have optional fields that want has not. Mostly it has
+// none to spare, and its managedFields need not be read.
+func (o Owner) mayBeStale(live, want reflect.Value) bool {
+	for _, optional := range o.Optional {
+		has, ok := typedAt(live, optional)
+		if ok && (!has.IsValid() || has.IsZero()) {
+			continue
+		}
+		if wanted, isKnown := typedAt(want, optional); !ok || !isKnown || len(compare(wanted, has)) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// typedAt returns what is at path in a typed object; the zero Value if nothing is. ok is
+// false if that is unknown.
+func typedAt(object reflect.Value, path fieldpath.Path) (found reflect.Value, ok bool) {
+	for _, step := range path {
+		if object = reflect.Indirect(object); !object.IsValid() {
+			return object, true
+		}
+		switch {
+		case step.FieldName != nil && object.Kind() == reflect.Struct:
+			object, _ = fieldNamed(object.Type(), *step.FieldName).of(object)
+		case step.Key != nil && object.Kind() == reflect.Slice:
+			if object, ok = elementWith(object, step); !ok {
+				return object, false
+			}
+		default:
+			return object, false
+		}
+	}
+	return object, true
+}
+
+// elementWith returns the element of a list that has a key. ok is false if that of any
+// element is not complete, or not made of strings.
+func elementWith(list reflect.Value, step fieldpath.PathElement) (found reflect.Value, ok bool) {
+	for i := range list.Len() {
+		element, isIt := reflect.Indirect(list.Index(i)), true
+		for _, part := range *step.Key {
+			is, ok := fieldNamed(element.Type(), part.Name).of(element)
+			if is = reflect.Indirect(is); !ok || is.Kind() != reflect.String || !part.Value.IsString() {
+				return reflect.Value{}, false
+			}
+			isIt = isIt && is.String() == part.Value.AsString()
+		}
+		if isIt && !found.IsValid() {
+			found = element
+		}
+	}
+	return found, true
+}
+
 // staleFields returns the optional fields that live still has, that the owner wrote,
 // and that want no longer has.
 func (o Owner) staleFields(entries []metav1.ManagedFieldsEntry, live, want any) *fieldpath.Set {
 	stale := fieldpath.NewSet()
-	for _, optional := range o.Optional {
-		is, _ := at(live, optional)
-		wanted, _ := at(want, optional)
-		if !exceeds(is, wanted) {
-			continue // Most objects have nothing to spare, and their managedFields need not be read.
+	for _, entry := range entries {
+		if !o.owns(entry) {
+			continue
 		}
-		for _, entry := range entries {
-			if !o.owns(entry) {
-				continue
-			}
-			for path := range fieldsOf(entry).All() {
-				if len(path) > len(optional) && path[:len(optional)].Equals(optional) && isStale(live, want, path) {
-					stale.Insert(path.Copy())
-				}
+		for path := range fieldsOf(entry).All() {
+			if o.isOptional(path) && isStale(live, want, path) {
+				stale.Insert(path.Copy())
 			}
 		}
 	}
 	return stale
 }
 
+// isOptional reports whether a path is below an optional one.
+func (o Owner) isOptional(path fieldpath.Path) bool {
+	return slices.ContainsFunc(o.Optional, func(optional fieldpath.Path) bool {
+		return len(path) > len(optional) && path[:len(optional)].Equals(optional)
+	})
+}
+
 // isStale reports whether live has the field at path and want has not. A map is not a
 // field but holds some: only these, and elements of lists, are ever stale.
 func isStale(live, want any, path fieldpath.Path) bool {
 	is, ok := at(live, path)
-	if !ok || isObject(is) && path[len(path)-1].FieldName != nil {
+	if _, isMap := is.(map[string]any); !ok || isMap && path[len(path)-1].FieldName != nil {
 		return false
 	}
 	if _, ok = at(want, path); ok {
@@ -55,37 +111,6 @@ func isInKey(path fieldpath.Path) bool {
 	}
 	name, element := path[len(path)-1].FieldName, path[len(path)-2]
 	return name != nil && element.Key != nil && slices.ContainsFunc(*element.Key, func(part value.Field) bool { return part.Name == *name })
-}
-
-// exceeds reports whether live may have a field or an element that want has not.
-func exceeds(live, want any) bool {
-	switch live := live.(type) {
-	case map[string]any:
-		want, _ := want.(map[string]any)
-		for name, value := range live {
-			if exceeds(value, want[name]) {
-				return true
-			}
-		}
-		return false
-	case []any:
-		want, _ := want.([]any)
-		return slices.ContainsFunc(live, func(element any) bool { return isExtra(element, want) })
-	default:
-		return live != nil && want == nil
-	}
-}
-
-// isExtra reports whether an element of a list may have no counterpart in want: any of
-// its fields may be its key, so only one that is just as wanted is sure to have one.
-// Lists of plain values are compared elsewhere, as a whole.
-func isExtra(element any, want []any) bool {
-	if !isObject(element) {
-		return len(want) == 0
-	}
-	return !slices.ContainsFunc(want, func(wanted any) bool {
-		return len(compare(element, wanted)) == 0 && !exceeds(element, wanted)
-	})
 }
 
 // at returns what is at path in object.
@@ -112,7 +137,7 @@ func inside(object any, step fieldpath.PathElement) (found any, ok bool) {
 		if step.Value != nil {
 			return value.Equals(*step.Value, value.NewValueInterface(element))
 		}
-		return step.Key != nil && hasKey(element, *step.Key)
+		return step.Key != nil && fitsKey(element, *step.Key)
 	})
 	if i < 0 {
 		return nil, false
@@ -120,10 +145,10 @@ func inside(object any, step fieldpath.PathElement) (found any, ok bool) {
 	return list[i], true
 }
 
-// hasKey reports whether an element of a list has that key. The API server fills in
+// fitsKey reports whether an element of a list may have that key. The API server fills in
 // parts of a key that have a default, such as a port's protocol, so these may be
 // missing.
-func hasKey(element any, key value.FieldList) bool {
+func fitsKey(element any, key value.FieldList) bool {
 	fields, ok := element.(map[string]any)
 	for _, part := range key {
 		if is, ok := fields[part.Name]; ok && !value.Equals(part.Value, value.NewValueInterface(is)) {
