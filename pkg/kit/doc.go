@@ -29,6 +29,7 @@
 //   - barrier: waits until caches show everything that was stored when a term began
 //   - serve: serves probes, and pages for authorized clients, within limits
 //   - metrics: the metrics that all controllers have
+//   - footprint: takes little of the node while there is little to do
 //
 // What a controller reads:
 //

@@ -65,6 +65,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/barrier"
 	"nicoleh.io/k8s-controller/pkg/kit/events"
 	"nicoleh.io/k8s-controller/pkg/kit/flags"
+	"nicoleh.io/k8s-controller/pkg/kit/footprint"
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/leader"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
@@ -92,10 +93,12 @@ type Manager struct {
 
 // Main configures the process's logger by the flags, and calls Run with the arguments of
 // the process until the first SIGINT or SIGTERM. If that fails, it prints the error and
-// exits with code 1. A second signal kills the process.
+// exits with code 1. A second signal kills the process. Meanwhile, the process takes
+// little of its node while it has little to do (package footprint).
 func (m Manager) Main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
+	go footprint.Reduce(ctx, clock.RealClock{})
 	var applied *logsapi.LoggingConfiguration
 	err := m.run(ctx, os.Args[1:], func(logging *logsapi.LoggingConfiguration) error {
 		if err := logsapi.ValidateAndApply(logging, nil); err != nil {
@@ -113,8 +116,8 @@ func (m Manager) Main() {
 
 // Run runs the controllers, as configured by the flags in args and the environment, until
 // ctx ends. It returns an error of one line if the flags are wrong, or if something fails
-// that a restart of the process may fix. Unlike Main, it leaves the process's logger as it
-// is.
+// that a restart of the process may fix. Unlike Main, it leaves the process's logger and
+// the Go runtime's settings as they are.
 func (m Manager) Run(ctx context.Context, args []string) error {
 	return m.run(ctx, args, func(*logsapi.LoggingConfiguration) error { return nil })
 }
