@@ -43,7 +43,7 @@ func TestReduce(t *testing.T) {
 	for _, tt := range []struct {
 		gogc          string
 		all, percent  int
-		wantMax, want int
+		wantProcs, want int
 	}{
 		{"", 3, 100, 1, GCPercent},
 		{"100", 3, 100, 1, 100},
@@ -60,15 +60,15 @@ func TestReduce(t *testing.T) {
 			defer close(returned)
 			Reduce(ctx, clock.RealClock{})
 		}()
-		for deadline := time.Now().Add(time.Minute); runtime.GOMAXPROCS(0) != tt.wantMax || gcPercent() != tt.want; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); runtime.GOMAXPROCS(0) != tt.wantProcs || gcPercent() != tt.want; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%+v: GOMAXPROCS is %d, and GOGC %d", tt, runtime.GOMAXPROCS(0), gcPercent())
 			}
 		}
 		cancel()
 		<-returned
-		if max, percent := runtime.GOMAXPROCS(0), gcPercent(); max != tt.all || percent != tt.percent {
-			t.Errorf("%+v: GOMAXPROCS is %d, and GOGC %d afterwards", tt, max, percent)
+		if procs, percent := runtime.GOMAXPROCS(0), gcPercent(); procs != tt.all || percent != tt.percent {
+			t.Errorf("%+v: GOMAXPROCS is %d, and GOGC %d afterwards", tt, procs, percent)
 		}
 	}
 }
