@@ -41,8 +41,8 @@ func TestReduce(t *testing.T) {
 		t.Skip(err)
 	}
 	for _, tt := range []struct {
-		gogc          string
-		all, percent  int
+		gogc            string
+		all, percent    int
 		wantProcs, want int
 	}{
 		{"", 3, 100, 1, GCPercent},
