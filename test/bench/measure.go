@@ -117,6 +117,7 @@ func (b *bench) empty(context.Context) error {
 	time.Sleep(idle)
 	used, err := usageOf(b.process.PID())
 	b.figures["06 RSS with nothing to do, MB"] = float64(used.resident) / 1e6
+	b.figures["06 RSS with nothing to do without pages of files, MB"] = float64(used.resident-used.files) / 1e6
 	return errors.Join(err, b.process.Terminate())
 }
 

@@ -65,7 +65,7 @@ var curves = map[string][]curve{
 		row("Seconds from launch until at rest", "03 launch until at rest, s"),
 		each("CPU microseconds for each Icecream", "04 CPU of it, s", 1e6),
 		each("Heap in use for each Icecream, kB", "06 heap: allocated, MB", 1e3),
-		row("Milliseconds from a change to its write", "07 change to request for Deployment, p50, ms"),
+		row("Milliseconds from a change to the request for it", "07 change to request for Deployment, p50, ms"),
 	},
 }
 
