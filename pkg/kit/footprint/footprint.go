@@ -18,9 +18,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// GCPercent is by how much the heap may grow before garbage is collected, unless the
-// environment sets GOGC. It is less than Go's 100: a process takes its memory all the time,
-// and its CPU time only when something happens.
+// GCPercent is by how much the heap may grow before garbage is collected while there is
+// little to do, unless the environment sets GOGC. It is less than Go's 100: a process takes
+// its memory all the time, and its CPU time only when something happens.
 const GCPercent = 70
 
 // Period is how often Reduce looks at what the process has used.
@@ -30,29 +30,20 @@ const Period = 200 * time.Millisecond
 // that uses more than many. In between, nothing changes.
 const few, many = 0.5, 0.75
 
-// Reduce has garbage collected by GCPercent, and sets GOMAXPROCS by the CPU time that the
-// process uses, until ctx ends: to 1 after a Period with little, and after a busy one back to
-// what it was, which is the limit that the environment sets, or else the runtime's default,
-// by the CPU limit of the container. If the operating system does not say how much CPU time
-// was used, GOMAXPROCS stays as it is.
+// Reduce sets GOMAXPROCS and GOGC by the CPU time that the process uses, until ctx ends: to 1
+// and GCPercent after a Period with little, and after a busy one back to what they were, which
+// is what the environment sets, or else the runtime's defaults: 100, and the CPU limit of the
+// container. If the operating system does not say how much CPU time was used, nothing changes.
 func Reduce(ctx context.Context, clock clock.WithTicker) {
-	if os.Getenv("GOGC") == "" {
-		defer debug.SetGCPercent(debug.SetGCPercent(GCPercent))
-	}
-	all := runtime.GOMAXPROCS(0)
 	used, err := cpuTime()
-	if err != nil || all == 1 {
-		<-ctx.Done()
+	if err != nil {
 		return
 	}
-	restore := runtime.SetDefaultGOMAXPROCS
-	if os.Getenv("GOMAXPROCS") != "" {
-		restore = func() { runtime.GOMAXPROCS(all) }
-	}
-	defer restore()
 	ticker := clock.NewTicker(Period)
 	defer ticker.Stop()
-	for at, one := clock.Now(), false; ; {
+	restore := func() {}
+	defer func() { restore() }()
+	for at, isReduced := clock.Now(), false; ; {
 		select {
 		case <-ctx.Done():
 			return
@@ -64,14 +55,33 @@ func Reduce(ctx context.Context, clock clock.WithTicker) {
 		total, _ := cpuTime()
 		share := (total - used).Seconds() / now.Sub(at).Seconds()
 		used, at = total, now
-		if isOneEnough(share, one) == one {
+		if isOneEnough(share, isReduced) == isReduced {
 			continue
 		}
-		if one = !one; one {
-			runtime.GOMAXPROCS(1)
+		if isReduced = !isReduced; isReduced {
+			restore = reduce()
 		} else {
 			restore()
+			restore = func() {}
 		}
+	}
+}
+
+// reduce sets GOMAXPROCS and GOGC for a process with little to do, and returns what sets them
+// back.
+func reduce() (restore func()) {
+	all := runtime.GOMAXPROCS(1)
+	restore = runtime.SetDefaultGOMAXPROCS // The container's CPU limit may have changed.
+	if os.Getenv("GOMAXPROCS") != "" {
+		restore = func() { runtime.GOMAXPROCS(all) }
+	}
+	if os.Getenv("GOGC") != "" {
+		return restore
+	}
+	restoreProcs, percent := restore, debug.SetGCPercent(GCPercent)
+	return func() {
+		restoreProcs()
+		debug.SetGCPercent(percent)
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/utils/clock"
+	testclock "k8s.io/utils/clock/testing"
 )
 
 // One processor is enough after a quiet period, until after a busy one.
@@ -35,40 +35,87 @@ func TestIsOneEnough(t *testing.T) {
 	}
 }
 
-// Reduce sets what the environment does not, and leaves it as it was before.
+// A process that does little has less than one that does much, but for what the environment
+// sets, and has everything again when it does much or Reduce ends.
 func TestReduce(t *testing.T) {
 	if _, err := cpuTime(); err != nil {
 		t.Skip(err)
 	}
-	for _, tt := range []struct {
-		gogc            string
-		all, percent    int
-		wantProcs, want int
+	const procs, percent = 3, 90 // neither the defaults, nor what Reduce sets
+	tests := map[string]struct {
+		environment    map[string]string
+		reduced, again settings
 	}{
-		{"", 3, 100, 1, GCPercent},
-		{"100", 3, 100, 1, 100},
-		{"", 1, 100, 1, GCPercent},
-	} {
-		t.Setenv("GOMAXPROCS", "is set")
-		t.Setenv("GOGC", tt.gogc)
-		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(tt.all))
-		defer debug.SetGCPercent(debug.SetGCPercent(tt.percent))
-
-		ctx, cancel := context.WithCancel(t.Context())
-		returned := make(chan struct{})
-		go func() {
-			defer close(returned)
-			Reduce(ctx, clock.RealClock{})
-		}()
-		for deadline := time.Now().Add(time.Minute); runtime.GOMAXPROCS(0) != tt.wantProcs || gcPercent() != tt.want; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%+v: GOMAXPROCS is %d, and GOGC %d", tt, runtime.GOMAXPROCS(0), gcPercent())
+		"Nothing is set":    {nil, settings{1, GCPercent}, settings{defaultProcs(), percent}},
+		"GOMAXPROCS is set": {map[string]string{"GOMAXPROCS": "3"}, settings{1, GCPercent}, settings{procs, percent}},
+		"GOGC is set":       {map[string]string{"GOGC": "90"}, settings{1, percent}, settings{defaultProcs(), percent}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			for _, variable := range []string{"GOMAXPROCS", "GOGC"} {
+				t.Setenv(variable, tt.environment[variable])
 			}
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
+			defer debug.SetGCPercent(debug.SetGCPercent(percent))
+			// By this clock, the process does much or little, however long that takes.
+			clock := testclock.NewFakeClock(time.Now())
+			ctx, cancel := context.WithCancel(t.Context())
+			returned := make(chan struct{})
+			go func() {
+				defer close(returned)
+				Reduce(ctx, clock)
+			}()
+			await(t, "a ticker", clock.HasWaiters)
+
+			for range 2 {
+				clock.Step(time.Hour)
+				await(t, "little", func() bool { return now() == tt.reduced })
+				compute(t, Period)
+				clock.Step(Period)
+				await(t, "everything", func() bool { return now() == tt.again })
+			}
+			clock.Step(time.Hour)
+			await(t, "little", func() bool { return now() == tt.reduced })
+			cancel()
+			<-returned
+			if now() != tt.again {
+				t.Errorf("the settings are %+v afterwards, want %+v", now(), tt.again)
+			}
+		})
+	}
+}
+
+// settings are those that Reduce changes.
+type settings struct{ procs, percent int }
+
+func now() settings { return settings{runtime.GOMAXPROCS(0), gcPercent()} }
+
+// defaultProcs returns GOMAXPROCS where the environment does not set it.
+func defaultProcs() int {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	runtime.SetDefaultGOMAXPROCS()
+	return runtime.GOMAXPROCS(0)
+}
+
+func await(t *testing.T, what string, isDone func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !isDone(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("no %s after a minute; the settings are %+v", what, now())
 		}
-		cancel()
-		<-returned
-		if procs, percent := runtime.GOMAXPROCS(0), gcPercent(); procs != tt.all || percent != tt.percent {
-			t.Errorf("%+v: GOMAXPROCS is %d, and GOGC %d afterwards", tt, procs, percent)
+	}
+}
+
+// compute uses that much CPU time.
+func compute(t *testing.T, enough time.Duration) {
+	t.Helper()
+	before, _ := cpuTime()
+	for deadline := time.Now().Add(time.Minute); ; {
+		if after, _ := cpuTime(); after-before >= enough {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the process has not had %v of CPU time in a minute", enough)
 		}
 	}
 }
@@ -77,20 +124,4 @@ func gcPercent() int {
 	sample := []metrics.Sample{{Name: "/gc/gogc:percent"}}
 	metrics.Read(sample)
 	return int(sample[0].Value.Uint64())
-}
-
-// The CPU time of the process grows while it computes.
-func TestCPUTime(t *testing.T) {
-	before, err := cpuTime()
-	if err != nil {
-		t.Skip(err)
-	}
-	for deadline := time.Now().Add(time.Minute); ; {
-		if after, _ := cpuTime(); after > before {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("it has not grown in a minute")
-		}
-	}
 }
