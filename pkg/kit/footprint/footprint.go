@@ -41,9 +41,13 @@ func Reduce(ctx context.Context, clock clock.WithTicker) {
 	}
 	ticker := clock.NewTicker(Period)
 	defer ticker.Stop()
-	restore := func() {}
-	defer func() { restore() }()
-	for at, isReduced := clock.Now(), false; ; {
+	var restore func() // nil unless the settings are reduced
+	defer func() {
+		if restore != nil {
+			restore()
+		}
+	}()
+	for at := clock.Now(); ; {
 		select {
 		case <-ctx.Done():
 			return
@@ -55,14 +59,12 @@ func Reduce(ctx context.Context, clock clock.WithTicker) {
 		total, _ := cpuTime()
 		share := (total - used).Seconds() / now.Sub(at).Seconds()
 		used, at = total, now
-		if isOneEnough(share, isReduced) == isReduced {
-			continue
-		}
-		if isReduced = !isReduced; isReduced {
+		switch isEnough := isOneEnough(share, restore != nil); {
+		case isEnough && restore == nil:
 			restore = reduce()
-		} else {
+		case !isEnough && restore != nil:
 			restore()
-			restore = func() {}
+			restore = nil
 		}
 	}
 }

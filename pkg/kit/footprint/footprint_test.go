@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	testclock "k8s.io/utils/clock/testing"
 )
 
@@ -41,22 +42,23 @@ func TestReduce(t *testing.T) {
 	if _, err := cpuTime(); err != nil {
 		t.Skip(err)
 	}
-	const procs, percent = 3, 90 // neither the defaults, nor what Reduce sets
+	const percent = 90 // neither the default, nor what Reduce sets
 	tests := map[string]struct {
-		environment    map[string]string
-		reduced, again settings
+		environment            map[string]string
+		before, reduced, again settings
 	}{
-		"Nothing is set":    {nil, settings{1, GCPercent}, settings{defaultProcs(), percent}},
-		"GOMAXPROCS is set": {map[string]string{"GOMAXPROCS": "3"}, settings{1, GCPercent}, settings{procs, percent}},
-		"GOGC is set":       {map[string]string{"GOGC": "90"}, settings{1, percent}, settings{defaultProcs(), percent}},
+		"Nothing is set":         {nil, settings{3, percent}, settings{1, GCPercent}, settings{defaultProcs(), percent}},
+		"GOMAXPROCS is set":      {map[string]string{"GOMAXPROCS": "3"}, settings{3, percent}, settings{1, GCPercent}, settings{3, percent}},
+		"GOMAXPROCS is set to 1": {map[string]string{"GOMAXPROCS": "1"}, settings{1, percent}, settings{1, GCPercent}, settings{1, percent}},
+		"GOGC is set":            {map[string]string{"GOGC": "90"}, settings{3, percent}, settings{1, percent}, settings{defaultProcs(), percent}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			for _, variable := range []string{"GOMAXPROCS", "GOGC"} {
 				t.Setenv(variable, tt.environment[variable])
 			}
-			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
-			defer debug.SetGCPercent(debug.SetGCPercent(percent))
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(tt.before.procs))
+			defer debug.SetGCPercent(debug.SetGCPercent(tt.before.percent))
 			// By this clock, the process does much or little, however long that takes.
 			clock := testclock.NewFakeClock(time.Now())
 			ctx, cancel := context.WithCancel(t.Context())
@@ -99,10 +101,10 @@ func defaultProcs() int {
 
 func await(t *testing.T, what string, isDone func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !isDone(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("no %s after a minute; the settings are %+v", what, now())
-		}
+	if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		return isDone(), nil
+	}); err != nil {
+		t.Fatalf("waiting for %s: %v; the settings are %+v", what, err, now())
 	}
 }
 
