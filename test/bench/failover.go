@@ -31,7 +31,7 @@ func (t *trial) failover(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	t.figures["05 RSS on standby, MB"] = float64(used.resident) / 1e6
+	used.record(t.figures, "05 RSS on standby")
 	ended := time.Now()
 	exited := make(chan error, 1)
 	go func() { exited <- leader.Terminate() }()

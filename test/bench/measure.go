@@ -116,8 +116,7 @@ func start(ctx context.Context, l *lab.Lab, p *program) (*lab.Controller, error)
 func (b *bench) empty(context.Context) error {
 	time.Sleep(idle)
 	used, err := usageOf(b.process.PID())
-	b.figures["06 RSS with nothing to do, MB"] = float64(used.resident) / 1e6
-	b.figures["06 RSS with nothing to do without pages of files, MB"] = float64(used.resident-used.files) / 1e6
+	used.record(b.figures, "06 RSS with nothing to do")
 	return errors.Join(err, b.process.Terminate())
 }
 
@@ -154,8 +153,7 @@ func (b *bench) cold(ctx context.Context, size int) error {
 	b.figures["01 cold start: Deployments correct, s"] = deployed.Sub(began).Seconds()
 	b.figures["02 cold start: every status correct, s"] = reported.Sub(began).Seconds()
 	b.figures["04 CPU of it, s"] = used.cpu.Seconds()
-	b.figures["05 RSS after it, MB"] = float64(used.resident) / 1e6
-	b.figures["05 RSS after it without pages of files, MB"] = float64(used.resident-used.files) / 1e6
+	used.record(b.figures, "05 RSS after it")
 	return b.count(ctx, began, size)
 }
 

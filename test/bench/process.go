@@ -18,6 +18,12 @@ type usage struct {
 	peak            int64 // the most resident memory so far
 }
 
+// record sets the two rows of the resident memory: all of it, and without pages of files.
+func (u usage) record(figures map[string]float64, row string) {
+	figures[row+", MB"] = float64(u.resident) / 1e6
+	figures[row+" without pages of files, MB"] = float64(u.resident-u.files) / 1e6
+}
+
 // ticks is the number of clock ticks per second in /proc, on every Linux that Go runs on.
 const ticks = 100
 

@@ -221,8 +221,7 @@ func (t *trial) memory(ctx context.Context, process *lab.Controller, address str
 	if err != nil {
 		return err
 	}
-	t.figures["05 RSS after it, MB"] = float64(used.resident) / 1e6
-	t.figures["05 RSS after it without pages of files, MB"] = float64(used.resident-used.files) / 1e6
+	used.record(t.figures, "05 RSS after it")
 	t.figures["05 RSS at its peak, MB"] = float64(used.peak) / 1e6
 	t.figures["06 heap: allocated, MB"] = heap["go_memstats_heap_alloc_bytes"] / 1e6
 	t.figures["06 heap: in use, MB"] = heap["go_memstats_heap_inuse_bytes"] / 1e6
