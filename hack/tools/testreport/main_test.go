@@ -103,7 +103,7 @@ func TestA(t *testing.T) {}`,
 func TestResultsAreRemembered(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "go.mod"), "module tested\n\ngo 1.26\n")
-	write(t, filepath.Join(dir, "a", "a_test.go"), "package a\n\nimport \"testing\"\n\nfunc TestA(t *testing.T) {}\n\n// "+dir+"\n")
+	write(t, filepath.Join(dir, "a", "a_test.go"), "package a\n\nimport \"testing\"\n\nfunc TestA(t *testing.T) { t.Log("+strconv.Quote(dir)+") }\n") // a program that no earlier test compiled
 	for _, want := range []string{"s\n", "(cached)\n"} {
 		var out strings.Builder
 		if code, err := run(t.Context(), &out, []string{"-C", dir, "./..."}); code != 0 || err != nil || !strings.HasSuffix(out.String(), want) {
