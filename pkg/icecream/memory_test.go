@@ -41,4 +41,8 @@ func TestCompactMemory(t *testing.T) {
 	if diff := cmp.Diff(Memory{}, MemoryOf(nil)); diff != "" {
 		t.Errorf("of nothing: %s", diff)
 	}
+	seen := known(world(newIcecream(), made(t, newIcecream()))).Memory
+	if kept, isSmall := seen.Compact().(atRest); !isSmall || kept == (atRest{}) {
+		t.Errorf("of an Icecream with nothing to do, %+v is kept as %+v", seen, kept)
+	}
 }

@@ -129,6 +129,9 @@ func TestHistory(t *testing.T) {
 			if after := h.RequeueAfter(last.Now, last.Settle); after != test.after {
 				t.Errorf("again after %s, want %s", after, test.after)
 			}
+			if h.Problem == (Problem{}) && h.Since != (time.Time{}) {
+				t.Errorf("no problem since %s", h.Since)
+			}
 		})
 	}
 }
