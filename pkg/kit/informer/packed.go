@@ -9,26 +9,29 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+
+	"nicoleh.io/k8s-controller/pkg/kit/compact"
 )
 
 // Packed is an object as a cache keeps it that holds many and is rarely asked for one of
-// them: encoded, with what indexes and event handlers need next to it. A Deployment takes a
-// fifth of the memory that way.
+// them: encoded and compressed, with what indexes and event handlers need next to it. A
+// Deployment takes a tenth of the memory that way.
 type Packed struct {
 	codec                 *codec
 	namespace             unique.Handle[string]
 	name, resourceVersion string
 	ownerName             string
 	ownerUID              types.UID
-	encoded               []byte
+	encoded               compact.Compressed
 	managedFields         []packedFields
 }
 
 // codec encodes objects of one type, without their managedFields.
 type codec struct {
-	empty  func() metav1.Object
-	encode func(metav1.Object) ([]byte, error)
-	decode func([]byte, metav1.Object) error
+	empty   func() metav1.Object
+	encode  func(metav1.Object) ([]byte, error)
+	decode  func([]byte, metav1.Object) error
+	similar compact.Similar // what was encoded
 }
 
 // packedFields is an entry of managedFields, which only its time and the owner's UID tell
@@ -79,8 +82,8 @@ func PackedAfter[O any, T interface {
 }
 
 // pack returns the object packed. The object loses its managedFields.
-func (c *codec) pack(obj metav1.Object) (p *Packed, err error) {
-	p = &Packed{
+func (c *codec) pack(obj metav1.Object) (*Packed, error) {
+	p := &Packed{
 		codec:           c,
 		namespace:       unique.Make(obj.GetNamespace()),
 		name:            obj.GetName(),
@@ -91,16 +94,22 @@ func (c *codec) pack(obj metav1.Object) (p *Packed, err error) {
 	}
 	p.managedFields = packFields(obj.GetManagedFields(), p.ownerUID)
 	obj.SetManagedFields(nil)
-	if p.encoded, err = c.encode(obj); err != nil {
+	encoded, err := c.encode(obj)
+	if err != nil {
 		return nil, fmt.Errorf("packing %s/%s: %w", obj.GetNamespace(), obj.GetName(), err)
 	}
+	p.encoded = c.similar.Compress(encoded)
 	return p, nil
 }
 
 // Unpack returns the object, which belongs to the caller.
 func (p *Packed) Unpack() (metav1.Object, error) {
 	obj := p.codec.empty()
-	if err := p.codec.decode(p.encoded, obj); err != nil {
+	encoded, err := p.encoded.Data()
+	if err == nil {
+		err = p.codec.decode(encoded, obj)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("unpacking %s/%s: %w", p.GetNamespace(), p.name, err)
 	}
 	obj.SetManagedFields(unpackFields(p.managedFields, p.ownerUID))
