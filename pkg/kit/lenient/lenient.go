@@ -103,7 +103,7 @@ func (c codecs) SupportedMediaTypes() []runtime.SerializerInfo {
 		if info.MediaType == runtime.ContentTypeJSON {
 			info.Serializer = codec{info.Serializer}
 			stream := *info.StreamSerializer
-			stream.Serializer = eventCodec{stream.Serializer}
+			stream.Serializer, stream.Framer = eventCodec{stream.Serializer}, framer{stream.Framer}
 			info.StreamSerializer = &stream
 		}
 		infos = append(infos, info)

@@ -2,6 +2,8 @@ package lenient
 
 import (
 	"bytes"
+	"errors"
+	"io"
 
 	"github.com/go-json-experiment/json/jsontext"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,3 +38,59 @@ func cutEvent(data []byte) (kind string, object []byte, ok bool) {
 	// What begins and ends like an object may be more than one.
 	return string(word), object, hasType && hasObject && hasEnd && isWord && isObject && jsontext.Value(object).IsValid()
 }
+
+// framer divides a stream into JSON values as the usual framer does, at a third of its cost,
+// by the decoder of encoding/json/v2.
+type framer struct{ runtime.Framer }
+
+// NewFrameReader implements runtime.Framer.
+func (framer) NewFrameReader(stream io.ReadCloser) io.ReadCloser {
+	r := &frameReader{stream: stream}
+	r.values = jsontext.NewDecoder(readerFunc(r.read), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	return r
+}
+
+// frameReader reads one value at a time.
+type frameReader struct {
+	stream io.ReadCloser
+	failed error // the last error of the stream
+	values *jsontext.Decoder
+	rest   []byte // of the last value
+}
+
+type readerFunc func([]byte) (int, error)
+
+// Read implements io.Reader.
+func (f readerFunc) Read(into []byte) (int, error) { return f(into) }
+
+// read reads from the stream.
+func (r *frameReader) read(into []byte) (n int, err error) {
+	n, err = r.stream.Read(into)
+	r.failed = err
+	return n, err
+}
+
+// Read implements io.Reader. It returns io.ErrShortBuffer while there is more of the value.
+// Errors of the stream are returned as they are: client-go compares them.
+func (r *frameReader) Read(into []byte) (n int, err error) {
+	if len(r.rest) == 0 {
+		r.rest, err = r.values.ReadValue()
+		switch {
+		case err == nil:
+		case r.failed != nil && errors.Is(err, r.failed):
+			return 0, r.failed
+		case errors.Is(err, io.ErrUnexpectedEOF):
+			return 0, io.ErrUnexpectedEOF
+		default:
+			return 0, err
+		}
+	}
+	n = copy(into, r.rest)
+	if r.rest = r.rest[n:]; len(r.rest) > 0 {
+		return n, io.ErrShortBuffer
+	}
+	return n, nil
+}
+
+// Close implements io.Closer.
+func (r *frameReader) Close() error { return r.stream.Close() }
