@@ -34,11 +34,11 @@ func TestMemoryPerObject(t *testing.T) {
 	}{
 		"Icecream": {
 			sample: ice, transform: informer.Stripped(icecream.CompactIcecream), into: func() any { return &v1alpha1.Icecream{} },
-			index: func(obj any) ([]string, error) { return labelKeys(obj.(*v1alpha1.Icecream)) }, atMost: 1_500,
+			index: func(obj any) ([]string, error) { return labelKeys(obj.(*v1alpha1.Icecream)) }, atMost: 1_300,
 		},
 		"Deployment": {
 			sample: deployment, transform: kindOf(kubefake.NewClientset().AppsV1().Deployments, icecream.DeploymentName).pack, into: func() any { return &appsv1.Deployment{} },
-			index: func(obj any) ([]string, error) { return ownerKeys(obj.(*informer.Packed)) }, atMost: 800,
+			index: func(obj any) ([]string, error) { return ownerKeys(obj.(*informer.Packed)) }, atMost: 600,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
