@@ -8,8 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
-
-	"nicoleh.io/k8s-controller/pkg/kit/compact"
 )
 
 // Packed is an object as a cache keeps it that holds many and is rarely asked for one of
@@ -21,7 +19,7 @@ type Packed struct {
 	name, resourceVersion string
 	ownerName             string
 	ownerUID              types.UID
-	encoded               compact.Compressed
+	encoded               compressed
 }
 
 // codec encodes objects of one type.
@@ -29,7 +27,7 @@ type codec struct {
 	empty   func() metav1.Object
 	encode  func(metav1.Object) ([]byte, error)
 	decode  func([]byte, metav1.Object) error
-	similar compact.Similar // what was encoded
+	similar similar // what was encoded
 }
 
 // protobuf is what the types of k8s.io/api have.
@@ -77,14 +75,14 @@ func (c *codec) pack(obj metav1.Object) (*Packed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("packing %s/%s: %w", obj.GetNamespace(), obj.GetName(), err)
 	}
-	p.encoded = c.similar.Compress(encoded)
+	p.encoded = c.similar.compress(encoded)
 	return p, nil
 }
 
 // Unpack returns the object, which belongs to the caller.
 func (p *Packed) Unpack() (metav1.Object, error) {
 	obj := p.codec.empty()
-	encoded, err := p.encoded.Data()
+	encoded, err := p.encoded.bytes()
 	if err == nil {
 		err = p.codec.decode(encoded, obj)
 	}

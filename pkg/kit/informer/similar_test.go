@@ -1,4 +1,4 @@
-package compact_test
+package informer
 
 import (
 	"bytes"
@@ -11,7 +11,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"nicoleh.io/k8s-controller/pkg/kit/compact"
 	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 )
 
@@ -26,30 +25,30 @@ func noise(seed uint64, size int) []byte {
 // comes back.
 func TestSimilarKeepsData(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var s compact.Similar
+		var s similar
 		piece := rapid.Custom(func(t *rapid.T) []byte {
 			return noise(rapid.Uint64Range(0, 3).Draw(t, "seed"), rapid.SampledFrom([]int{0, 1, 15, 16, 511, 512, 5000, 70_000}).Draw(t, "size"))
 		})
 		var want [][]byte
-		var compressed []compact.Compressed
+		var kept []compressed
 		for range rapid.IntRange(1, 40).Draw(t, "number") {
 			data := slices.Concat(rapid.SliceOfN(piece, 0, 3).Draw(t, "data")...)
 			want = append(want, bytes.Clone(data))
-			compressed = append(compressed, s.Compress(data))
+			kept = append(kept, s.compress(data))
 			clear(data)
 		}
-		for i, c := range compressed {
-			got, err := c.Data()
+		for i, c := range kept {
+			got, err := c.bytes()
 			if err != nil || !bytes.Equal(got, want[i]) {
 				t.Fatalf("%d of %d bytes came back, or others: %v", len(got), len(want[i]), err)
 			}
 			clear(got) // it is the caller's
-			if again, err := c.Data(); err != nil || !bytes.Equal(again, want[i]) {
+			if again, err := c.bytes(); err != nil || !bytes.Equal(again, want[i]) {
 				t.Fatalf("other data than at first: %v", err)
 			}
 		}
 	})
-	if got, err := (compact.Compressed{}).Data(); len(got) != 0 || err != nil {
+	if got, err := (compressed{}).bytes(); len(got) != 0 || err != nil {
 		t.Errorf("no data came back as %q: %v", got, err)
 	}
 }
@@ -70,32 +69,32 @@ func TestSimilarSavesMemory(t *testing.T) {
 		"much else came first":      {slices.Repeat([][]byte{noise(2, size), noise(3, 100_000), noise(4, size)}, 100), func(uint64) []byte { return cone }, 200},
 		"much in common in the end": {nil, func(i uint64) []byte { return slices.Concat(noise(i, 20), cone) }, 150},
 	} {
-		var s compact.Similar
+		var s similar
 		for _, data := range test.before {
-			s.Compress(data)
+			s.compress(data)
 		}
 		before := kittest.Heap()
-		kept := make([]compact.Compressed, objects)
+		kept := make([]compressed, objects)
 		for i := range kept {
-			kept[i] = s.Compress(test.data(uint64(i) + 10))
+			kept[i] = s.compress(test.data(uint64(i) + 10))
 		}
 		if each := (kittest.Heap() - before) / objects; each > test.atMost {
 			t.Errorf("%s: %d bytes each, want at most %d", name, each, test.atMost)
 		}
-		if data, err := kept[objects-1].Data(); err != nil || !bytes.Equal(data, test.data(objects+9)) {
+		if data, err := kept[objects-1].bytes(); err != nil || !bytes.Equal(data, test.data(objects+9)) {
 			t.Errorf("%s: other data came back: %v", name, err)
 		}
 	}
 }
 
 func TestSimilarIsSafeForConcurrentUse(t *testing.T) {
-	var s compact.Similar
+	var s similar
 	var working sync.WaitGroup
 	for i := range 8 {
 		working.Go(func() {
 			for j := range 50 {
 				want := fmt.Sprintf("%s %d", strings.Repeat(fmt.Sprint(j%20), 600), i)
-				if got, err := s.Compress([]byte(want)).Data(); err != nil || string(got) != want {
+				if got, err := s.compress([]byte(want)).bytes(); err != nil || string(got) != want {
 					t.Errorf("%q became %q: %v", want, got, err)
 				}
 			}

@@ -1,4 +1,4 @@
-package compact
+package informer
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 	"github.com/klauspost/compress/s2"
 )
 
-// Limits of a [Similar]: of one sample, and of all. What is shorter has little to gain. There
+// Limits of one sample, and of all. What is shorter than a sample has little to gain. There
 // are as many dictionaries as samples, and each takes 32 kB besides its samples.
 const (
 	minSample  = 512
@@ -17,34 +17,34 @@ const (
 	maxSamples = 16
 )
 
-// Similar makes data smaller that resembles other data: what it has in common with samples
+// similar makes data smaller that resembles other data: what it has in common with samples
 // need not be in memory again. A sample is data that resembled none when it came. There are
 // at most 16, of at most 16 kB each and 64 kB together. The zero value has none. All methods
 // can be called concurrently.
-type Similar struct {
+type similar struct {
 	mu      sync.Mutex
 	samples []byte // one after another
 	number  int    // of them
 	dict    *s2.Dict
 }
 
-// Compressed is data that was made smaller. The zero value is no data.
-type Compressed struct {
+// compressed is data that was made smaller. The zero value is no data.
+type compressed struct {
 	data string
 	dict *s2.Dict // nil if data is as it was
 }
 
-// Compress returns the data in a form that takes less memory, if it resembles a sample. It
+// compress returns the data in a form that takes less memory, if it resembles a sample. It
 // keeps nothing of the slice.
-func (s *Similar) Compress(data []byte) Compressed {
+func (s *similar) compress(data []byte) compressed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(data) < minSample {
-		return Compressed{data: string(data)}
+		return compressed{data: string(data)}
 	}
 	if s.dict != nil {
 		if small := s.dict.Encode(nil, data); len(small) < len(data)/2 {
-			return Compressed{string(small), s.dict}
+			return compressed{string(small), s.dict}
 		}
 	}
 	if s.number < maxSamples && len(data) <= maxSample && len(s.samples)+len(data) <= maxTotal {
@@ -52,11 +52,11 @@ func (s *Similar) Compress(data []byte) Compressed {
 		s.number++
 		s.dict = s2.MakeDict(s.samples, nil)
 	}
-	return Compressed{data: string(data)}
+	return compressed{data: string(data)}
 }
 
-// Data returns the data, which belongs to the caller.
-func (c Compressed) Data() ([]byte, error) {
+// bytes returns the data, which belongs to the caller.
+func (c compressed) bytes() ([]byte, error) {
 	if c.dict == nil {
 		return []byte(c.data), nil
 	}
