@@ -55,7 +55,7 @@ type Sight struct {
 type History struct {
 	Generation int64     // that of the spec that has the problem
 	Problem    Problem   // the last one that was seen; the zero value if there was none
-	Since      time.Time // when it was first seen; zero if that was before this process began, and without one
+	Since      time.Time // when it was first seen; zero if there is none, or this process began later
 	Gone       time.Time // since when it is no longer seen; zero while it is
 	Complete   time.Time // since when nothing was left to do for anybody; zero while something is
 }

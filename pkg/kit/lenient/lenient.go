@@ -95,7 +95,8 @@ func Codecs(usual runtime.NegotiatedSerializer) runtime.NegotiatedSerializer {
 type codecs struct{ runtime.NegotiatedSerializer }
 
 // SupportedMediaTypes implements runtime.NegotiatedSerializer. Clients get from it the
-// decoder of responses and of the objects in watch events, and that of the events.
+// decoder of responses and of the objects in watch events, that of the events, and what
+// divides a stream into events.
 func (c codecs) SupportedMediaTypes() []runtime.SerializerInfo {
 	usual := c.NegotiatedSerializer.SupportedMediaTypes()
 	infos := make([]runtime.SerializerInfo, 0, len(usual))
