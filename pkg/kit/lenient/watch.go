@@ -45,29 +45,27 @@ type framer struct{ runtime.Framer }
 
 // NewFrameReader implements runtime.Framer.
 func (framer) NewFrameReader(stream io.ReadCloser) io.ReadCloser {
-	r := &frameReader{stream: stream}
-	r.values = jsontext.NewDecoder(readerFunc(r.read), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	return r
+	r := &remembering{ReadCloser: stream}
+	return &frameReader{remembering: r, values: jsontext.NewDecoder(r, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))}
+}
+
+// remembering remembers the error that its last Read returned.
+type remembering struct {
+	io.ReadCloser
+	err error
+}
+
+// Read implements io.Reader.
+func (r *remembering) Read(into []byte) (n int, err error) {
+	n, r.err = r.ReadCloser.Read(into)
+	return n, r.err
 }
 
 // frameReader reads one value at a time.
 type frameReader struct {
-	stream io.ReadCloser
-	failed error // the last error of the stream
+	*remembering
 	values *jsontext.Decoder
 	rest   []byte // of the last value
-}
-
-type readerFunc func([]byte) (int, error)
-
-// Read implements io.Reader.
-func (f readerFunc) Read(into []byte) (int, error) { return f(into) }
-
-// read reads from the stream.
-func (r *frameReader) read(into []byte) (n int, err error) {
-	n, err = r.stream.Read(into)
-	r.failed = err
-	return n, err
 }
 
 // Read implements io.Reader. It returns io.ErrShortBuffer while there is more of the value.
@@ -75,15 +73,15 @@ func (r *frameReader) read(into []byte) (n int, err error) {
 func (r *frameReader) Read(into []byte) (n int, err error) {
 	if len(r.rest) == 0 {
 		r.rest, err = r.values.ReadValue()
-		switch {
-		case err == nil:
-		case r.failed != nil && errors.Is(err, r.failed):
-			return 0, r.failed
-		case errors.Is(err, io.ErrUnexpectedEOF):
-			return 0, io.ErrUnexpectedEOF
-		default:
-			return 0, err
-		}
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, r.err):
+		return 0, r.err
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return 0, io.ErrUnexpectedEOF
+	default:
+		return 0, err
 	}
 	n = copy(into, r.rest)
 	if r.rest = r.rest[n:]; len(r.rest) > 0 {
@@ -91,6 +89,3 @@ func (r *frameReader) Read(into []byte) (n int, err error) {
 	}
 	return n, nil
 }
-
-// Close implements io.Closer.
-func (r *frameReader) Close() error { return r.stream.Close() }

@@ -11,20 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"pgregory.net/rapid"
-
-	"nicoleh.io/k8s-controller/pkg/kit/lenient"
 )
 
-// framers returns the usual framer of JSON, and that of lenient clients.
-func framers(tb testing.TB) (usual, ours runtime.Framer) {
-	tb.Helper()
-	info, ok := runtime.SerializerInfoForMediaType(coneCodecs.SupportedMediaTypes(), runtime.ContentTypeJSON)
-	own, ok2 := runtime.SerializerInfoForMediaType(lenient.Codecs(coneCodecs).SupportedMediaTypes(), runtime.ContentTypeJSON)
-	if !ok || !ok2 {
-		tb.Fatal("JSON is not supported")
-	}
-	return info.StreamSerializer.Framer, own.StreamSerializer.Framer
-}
+var usualFramer, lenientFramer = jsonInfo(usualCodecs).StreamSerializer.Framer, jsonInfo(lenientCodecs).StreamSerializer.Framer
 
 // framesOf reads a stream by a buffer of that size. It ends with the error.
 func framesOf(f runtime.Framer, stream io.Reader, size int) (frames []string) {
@@ -48,7 +37,6 @@ func framesOf(f runtime.Framer, stream io.Reader, size int) (frames []string) {
 // A stream of objects is divided as usual, wherever it is interrupted, and its end is reported
 // as usual.
 func TestFrames(t *testing.T) {
-	usual, ours := framers(t)
 	event := func(object string) string { return `{"type":"ADDED","object":` + object + "}" }
 	ends := []error{io.EOF, io.ErrUnexpectedEOF, errors.New("http: request canceled"), errors.New("read tcp: connection reset by peer"), fmt.Errorf("read: %w", iotest.ErrTimeout)}
 	rapid.Check(t, func(t *rapid.T) {
@@ -61,7 +49,7 @@ func TestFrames(t *testing.T) {
 		end := rapid.SampledFrom(ends).Draw(t, "end")
 		size := rapid.SampledFrom([]int{1, 7, 1024, 100_000}).Draw(t, "size")
 		in := func() io.Reader { return io.MultiReader(strings.NewReader(stream), iotest.ErrReader(end)) }
-		want, got := framesOf(usual, in(), size), framesOf(ours, in(), size)
+		want, got := framesOf(usualFramer, in(), size), framesOf(lenientFramer, in(), size)
 		if fmt.Sprint(want) != fmt.Sprint(got) {
 			t.Fatalf("got\n%q\nwant\n%q", got, want)
 		}
@@ -70,9 +58,8 @@ func TestFrames(t *testing.T) {
 
 // A frame is there as soon as its last byte is, and its reader closes the stream.
 func TestFrameIsNotHeldBack(t *testing.T) {
-	_, ours := framers(t)
 	out, in := io.Pipe()
-	r := ours.NewFrameReader(out)
+	r := lenientFramer.NewFrameReader(out)
 	go io.WriteString(in, `{"type":"BOOKMARK"}`) //nolint:errcheck // the other end sees it
 	buffer := make([]byte, 100)
 	if n, err := r.Read(buffer); err != nil || string(buffer[:n]) != `{"type":"BOOKMARK"}` {
@@ -87,9 +74,8 @@ func TestFrameIsNotHeldBack(t *testing.T) {
 }
 
 func BenchmarkFrames(b *testing.B) {
-	usual, ours := framers(b)
 	stream := strings.Repeat(`{"type":"ADDED","object":`+bowlJSON(`{"string":"`+strings.Repeat("a", 2000)+`"}`)+"}\n", 100)
-	for name, f := range map[string]runtime.Framer{"usual": usual, "ours": ours} {
+	for name, f := range map[string]runtime.Framer{"usual": usualFramer, "lenient": lenientFramer} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
