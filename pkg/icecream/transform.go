@@ -22,7 +22,7 @@ func CompactIcecream(ice *v1alpha1.Icecream) {
 	ice.Labels = nil // nobody here reads them
 	ice.Spec.Resources = resources.Of(ice.Spec.Resources)
 	compact.Share(&ice.Spec.Image)
-	// Without the room that the decoder has left for more.
+	// The decoder leaves room for more of these.
 	ice.Status.Conditions, ice.Status.Nodes = slices.Clone(ice.Status.Conditions), slices.Clone(ice.Status.Nodes)
 	compact.Conditions(ice.Status.Conditions)
 	for _, name := range []*string{&ice.Spec.DeploymentName, &ice.Status.DeploymentName} {

@@ -37,11 +37,11 @@ type compressed struct {
 // compress returns the data in a form that takes less memory, if it resembles a sample. It
 // keeps nothing of the slice.
 func (s *similar) compress(data []byte) compressed {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if len(data) < minSample {
 		return compressed{data: string(data)}
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.dict != nil {
 		if small := s.dict.Encode(nil, data); len(small) < len(data)/2 {
 			return compressed{string(small), s.dict}
