@@ -83,8 +83,8 @@ func Parse(flags *flag.FlagSet, args []string) error {
 // it is the name of the file to use; if master is not empty, it is the API server's
 // address, and overrides that of the file. If both are empty, $KUBECONFIG names the file,
 // and without that, the config is that of the Pod's service account. Clients do not limit
-// their rate of requests, and give up requests other than watches that take longer than an
-// API server allows.
+// their rate of requests, read watches in large pieces, and give up other requests that take
+// longer than an API server allows.
 func ClusterConfig(kubeconfig, master string) (*rest.Config, error) {
 	config, err := func() (*rest.Config, error) {
 		if kubeconfig != "" || master != "" {
@@ -105,7 +105,7 @@ func ClusterConfig(kubeconfig, master string) (*rest.Config, error) {
 		return nil, fmt.Errorf("the kubeconfig %q cannot be used: %w", cmp.Or(kubeconfig, os.Getenv(clientcmd.RecommendedConfigPathEnvVar)), err)
 	}
 	config.QPS = -1 // zero would be client-go's default of 5
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return timeouts{next, requestTimeout} })
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return transport{next, requestTimeout} })
 	return config, nil
 }
 

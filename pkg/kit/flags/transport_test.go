@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,7 +35,7 @@ func TestTimeouts(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	get := func(path string, after time.Duration) (string, error) {
-		client := http.Client{Transport: timeouts{http.DefaultTransport, after}}
+		client := http.Client{Transport: transport{http.DefaultTransport, after}}
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, http.NoBody)
 		if err != nil {
 			return "", err
@@ -56,6 +57,86 @@ func TestTimeouts(t *testing.T) {
 		if read, err := get(path, after); read != "answers" || err != nil {
 			t.Errorf("%s: %q and error %v", path, read, err)
 		}
+	}
+}
+
+// stream is the body of a watch on which much has arrived.
+type stream struct {
+	*strings.Reader
+	reads  int
+	closed bool
+}
+
+func (s *stream) Read(into []byte) (int, error) {
+	s.reads++
+	return s.Reader.Read(into)
+}
+
+func (s *stream) Close() error {
+	s.closed = true
+	return nil
+}
+
+// answer answers every request with a body.
+type answer struct{ body io.ReadCloser }
+
+func (a answer) RoundTrip(request *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Body: a.body, Request: request}, nil
+}
+
+// watchThrough watches through the transport, and returns what the events are read from.
+func watchThrough(t *testing.T, body io.ReadCloser) io.ReadCloser {
+	t.Helper()
+	client := http.Client{Transport: transport{answer{body}, time.Minute}}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://cluster.example/api/v1/pods?watch=true", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.Body
+}
+
+// What has arrived of a watch is read in large pieces, however small the events are.
+func TestWatchIsReadAhead(t *testing.T) {
+	t.Parallel()
+	const size, number = 1 << 10, 1 << 10
+	sent := &stream{Reader: strings.NewReader(strings.Repeat("e", size*number))}
+	events := watchThrough(t, sent)
+	for event := make([]byte, size); ; {
+		if _, err := io.ReadFull(events, event); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := size*number/watchBuffer + 1; sent.reads != want {
+		t.Errorf("%d reads, want %d: one for each %d bytes, and the end", sent.reads, want, watchBuffer)
+	}
+	if err := events.Close(); err != nil || !sent.closed {
+		t.Errorf("the watch ends with error %v; its connection is released: %t", err, sent.closed)
+	}
+}
+
+// An event does not wait for the next one.
+func TestEventComesAtOnce(t *testing.T) {
+	t.Parallel()
+	received, sent := io.Pipe()
+	events := watchThrough(t, received)
+	for _, event := range []string{"first", "second"} {
+		go func() { _, _ = io.WriteString(sent, event) }()
+		got := make([]byte, 16)
+		if n, err := events.Read(got); string(got[:n]) != event || err != nil {
+			t.Errorf("%q and error %v, want %q", got[:n], err, event)
+		}
+	}
+	if err := sent.CloseWithError(io.ErrUnexpectedEOF); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := events.Read(make([]byte, 1)); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("the connection is lost, and the error is %v", err)
 	}
 }
 
