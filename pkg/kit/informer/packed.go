@@ -3,6 +3,8 @@ package informer
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
+	"sync"
 	"unique"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,16 +27,20 @@ type Packed struct {
 // codec encodes objects of one type.
 type codec struct {
 	empty   func() metav1.Object
-	encode  func(metav1.Object) ([]byte, error)
-	decode  func([]byte, metav1.Object) error
-	similar similar // what was encoded
+	encode  func(obj metav1.Object, into []byte) ([]byte, error) // overwrites the slice if it is large enough
+	decode  func([]byte, metav1.Object) error                    // keeps nothing of the slice
+	similar similar                                              // what was encoded
 }
 
 // protobuf is what the types of k8s.io/api have.
 type protobuf interface {
-	Marshal() ([]byte, error)
+	Size() int
+	MarshalTo(data []byte) (int, error)
 	Unmarshal(data []byte) error
 }
+
+// buffers are for encoded objects, while these are packed or unpacked.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // PackedAfter returns a transform for an informer whose cache keeps each object of type T
 // as a [Packed], once strip has reduced it.
@@ -44,11 +50,16 @@ func PackedAfter[O any, T interface {
 }](strip func(T)) cache.TransformFunc {
 	c := &codec{
 		empty:  func() metav1.Object { return T(new(O)) },
-		encode: func(obj metav1.Object) ([]byte, error) { return json.Marshal(obj) },
+		encode: func(obj metav1.Object, _ []byte) ([]byte, error) { return json.Marshal(obj) },
 		decode: func(raw []byte, obj metav1.Object) error { return json.Unmarshal(raw, obj) },
 	}
 	if _, ok := any(T(nil)).(protobuf); ok {
-		c.encode = func(obj metav1.Object) ([]byte, error) { return obj.(protobuf).Marshal() }
+		c.encode = func(obj metav1.Object, into []byte) ([]byte, error) {
+			message := obj.(protobuf)
+			into = slices.Grow(into[:0], message.Size())
+			n, err := message.MarshalTo(into[:cap(into)])
+			return into[:n], err
+		}
 		c.decode = func(raw []byte, obj metav1.Object) error { return obj.(protobuf).Unmarshal(raw) }
 	}
 	return func(obj any) (any, error) {
@@ -71,20 +82,24 @@ func (c *codec) pack(obj metav1.Object) (*Packed, error) {
 	if owner := metav1.GetControllerOfNoCopy(obj); owner != nil {
 		p.ownerName, p.ownerUID = owner.Name, owner.UID
 	}
-	encoded, err := c.encode(obj)
-	if err != nil {
+	buffer := buffers.Get().(*[]byte)
+	defer buffers.Put(buffer)
+	var err error
+	if *buffer, err = c.encode(obj, *buffer); err != nil {
 		return nil, fmt.Errorf("packing %s/%s: %w", obj.GetNamespace(), obj.GetName(), err)
 	}
-	p.encoded = c.similar.compress(encoded)
+	p.encoded = c.similar.compress(*buffer)
 	return p, nil
 }
 
 // Unpack returns the object, which belongs to the caller.
 func (p *Packed) Unpack() (metav1.Object, error) {
+	buffer := buffers.Get().(*[]byte)
+	defer buffers.Put(buffer)
 	obj := p.codec.empty()
-	encoded, err := p.encoded.bytes()
-	if err == nil {
-		err = p.codec.decode(encoded, obj)
+	var err error
+	if *buffer, err = p.encoded.decompress(*buffer); err == nil {
+		err = p.codec.decode(*buffer, obj)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("unpacking %s/%s: %w", p.GetNamespace(), p.name, err)

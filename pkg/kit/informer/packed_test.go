@@ -1,6 +1,9 @@
 package informer_test
 
 import (
+	"fmt"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -88,6 +91,42 @@ func TestPackedAfter(t *testing.T) {
 	for _, other := range []any{packed, cache.DeletedFinalStateUnknown{Key: "parlor/vanilla"}} {
 		if got, err := p(other); got != other || err != nil {
 			t.Errorf("%v became %v: %v", other, got, err)
+		}
+	}
+}
+
+// Objects that are packed and unpacked at the same time have nothing to do with each other,
+// then and afterward.
+func TestPackedIsSafeForConcurrentUse(t *testing.T) {
+	transform := informer.PackedAfter(func(*appsv1.Deployment) {})
+	deployment := func(i int) *appsv1.Deployment {
+		flavors := strings.Repeat(fmt.Sprint(i), 10*i)
+		return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
+			Name:          fmt.Sprint(i),
+			Labels:        map[string]string{"flavors": flavors},
+			ManagedFields: []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(flavors)}},
+		}}
+	}
+	unpacked := make([]metav1.Object, 400)
+	var working sync.WaitGroup
+	for worker := range 4 {
+		working.Go(func() {
+			for i := worker; i < len(unpacked); i += 4 {
+				packed, err := transform(deployment(i))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if unpacked[i], err = packed.(*informer.Packed).Unpack(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	working.Wait()
+	for i, got := range unpacked {
+		if diff := cmp.Diff(metav1.Object(deployment(i)), got); diff != "" {
+			t.Fatalf("%d (-want +got):\n%s", i, diff)
 		}
 	}
 }

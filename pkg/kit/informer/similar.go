@@ -55,12 +55,13 @@ func (s *similar) compress(data []byte) compressed {
 	return compressed{data: string(data)}
 }
 
-// bytes returns the data, which belongs to the caller.
-func (c compressed) bytes() ([]byte, error) {
+// decompress returns the data, which belongs to the caller. It overwrites the slice if that is
+// large enough.
+func (c compressed) decompress(into []byte) ([]byte, error) {
 	if c.dict == nil {
-		return []byte(c.data), nil
+		return append(into[:0], c.data...), nil
 	}
-	data, err := c.dict.Decode(nil, []byte(c.data))
+	data, err := c.dict.Decode(into, []byte(c.data))
 	if err != nil {
 		return nil, fmt.Errorf("decompressing: %w", err)
 	}
