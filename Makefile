@@ -153,10 +153,12 @@ test-fork: local-cluster ## Make forks by hostile names, update one, and run one
 test-fork-guide: local-cluster ## Build and run the controller that docs/fork.md walks through
 	$(call go_test,hack/tools) -count=1 -timeout 25m ./guide
 
-# For example: BENCHFLAGS='-runs=1 -icecreams=100'
+# How to measure other sizes, and how long it takes: docs/performance.md.
 .PHONY: bench
-bench: local-cluster ## Measure the controller next to a twin on controller-runtime
-	go -C test run ./bench $(BENCHFLAGS)
+bench: local-cluster ## Measure the controller next to a twin on controller-runtime, and draw the plots in docs
+	go -C test run ./bench
+	go -C test run ./bench -runs=1 -icecreams=100,300,1000 -plots=../docs
+	go -C test run ./bench -source=synthetic -icecreams=100,1000,10000,100000 -plots=../docs
 
 # For example: make fidelity REQUESTS=20000
 REQUESTS ?= 100000

@@ -1,5 +1,7 @@
 // Command bench measures the controller next to a twin of it that is written on
-// controller-runtime (see twin), each on a cluster of its own, and prints one table.
+// controller-runtime (see twin), each on a cluster of its own. It prints a table for each
+// number of Icecreams, and with -plots draws how the figures grow. The table and the plots in
+// docs/performance.md are from
 //
 //	make bench
 //
