@@ -15,6 +15,20 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
+// get sends a request through the transport, and returns the body of the response.
+func get(t *testing.T, through transport, url string) (io.ReadCloser, error) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := through.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	return response.Body, nil
+}
+
 // A request is given up if no answer comes, or if it stops in the middle; a watch is not.
 func TestTimeouts(t *testing.T) {
 	t.Parallel()
@@ -34,27 +48,22 @@ func TestTimeouts(t *testing.T) {
 		}
 	}))
 	t.Cleanup(server.Close)
-	get := func(path string, after time.Duration) (string, error) {
-		client := http.Client{Transport: transport{http.DefaultTransport, after}}
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, http.NoBody)
+	readAll := func(path string, after time.Duration) (string, error) {
+		body, err := get(t, transport{http.DefaultTransport, after}, server.URL+path)
 		if err != nil {
 			return "", err
 		}
-		response, err := client.Do(request)
-		if err != nil {
-			return "", err
-		}
-		defer response.Body.Close()
-		read, err := io.ReadAll(response.Body)
+		defer body.Close()
+		read, err := io.ReadAll(body)
 		return string(read), err
 	}
 	for _, path := range []string{"/silent", "/stops"} {
-		if read, err := get(path, 10*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+		if read, err := readAll(path, 10*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %q and error %v, want that the deadline is exceeded", path, read, err)
 		}
 	}
 	for path, after := range map[string]time.Duration{"/": time.Minute, "/slow?watch=true": time.Millisecond} {
-		if read, err := get(path, after); read != "answers" || err != nil {
+		if read, err := readAll(path, after); read != "answers" || err != nil {
 			t.Errorf("%s: %q and error %v", path, read, err)
 		}
 	}
@@ -87,16 +96,11 @@ func (a answer) RoundTrip(request *http.Request) (*http.Response, error) {
 // watchThrough watches through the transport, and returns what the events are read from.
 func watchThrough(t *testing.T, body io.ReadCloser) io.ReadCloser {
 	t.Helper()
-	client := http.Client{Transport: transport{answer{body}, time.Minute}}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://cluster.example/api/v1/pods?watch=true", http.NoBody)
+	events, err := get(t, transport{answer{body}, time.Minute}, "https://cluster.example/api/v1/pods?watch=true")
 	if err != nil {
 		t.Fatal(err)
 	}
-	response, err := client.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return response.Body
+	return events
 }
 
 // What has arrived of a watch is read in large pieces, however small the events are.
