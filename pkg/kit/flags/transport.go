@@ -20,9 +20,9 @@ const (
 // transport gives up requests that take too long, even if their connection lives. A watch
 // takes as long as it likes, which is why [http.Client] has no timeout.
 //
-// It reads ahead what has arrived of a watch. A decoder reads one object at a time, and for
-// about each 4 kB that are read the HTTP/2 client tells the server that it may send more,
-// with a system call. A streaming list is a watch, too.
+// It reads watches, and so streaming lists, in large pieces. A decoder reads one object at a
+// time, and the HTTP/2 client makes a system call for about every 4 kB that are read, to tell
+// the server that it may send more.
 type transport struct {
 	next    http.RoundTripper
 	timeout time.Duration

@@ -39,7 +39,7 @@ type protobuf interface {
 	Unmarshal(data []byte) error
 }
 
-// buffers are for encoded objects, while these are packed or unpacked.
+// buffers hold encoded objects while these are packed or unpacked.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // PackedAfter returns a transform for an informer whose cache keeps each object of type T
