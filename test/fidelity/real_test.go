@@ -143,7 +143,7 @@ func (r *realServer) version(t *testing.T) string {
 	return list.ResourceVersion
 }
 
-// createServiceAccount creates what a namespace needs before it can have Pods.
+// createServiceAccount creates the account that Pods without another one run as.
 func (r *realServer) createServiceAccount(t *testing.T, namespace string) {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
