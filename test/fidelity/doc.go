@@ -5,8 +5,8 @@
 // UIDs and resource versions have to correspond one to one, and the versions have to be in the
 // same order. The version of a list has its place in that order, between the writes before and
 // after it. Everything else has to be equal, times and managedFields included. So the test does
-// not start a request shortly before a second ends; a sequence in which a request takes longer
-// than that is given up, and counted.
+// not start a request shortly before a second ends. Of a request that takes longer than that, only
+// the code of the response is compared; then the sequence is given up, and counted.
 //
 // Not generated, because the model does not cover it: dry runs, chunks of lists, changes of a
 // Pod's spec other than images, invalid Pod specs beyond names and images, generated names, more
