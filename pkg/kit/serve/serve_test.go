@@ -640,12 +640,7 @@ func TestTheEndDoesNotAwaitForEver(t *testing.T) {
 
 func TestAfterTheEndNobodyListens(t *testing.T) {
 	s := start(t, loopback(t), nil, nil)
-	s.ask(t, http.MethodGet, s.https+"/livez", "") // leaves a connection that is idle
-	begin := time.Now()
 	equal(t, "Run", nil, s.stop())
-	if took := time.Since(begin); took > 800*time.Millisecond {
-		t.Errorf("the end took %v, want next to nothing", took)
-	}
 	for _, address := range []string{s.https, s.plain} {
 		_, address, _ = strings.Cut(address, "://")
 		connection, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
@@ -654,4 +649,20 @@ func TestAfterTheEndNobodyListens(t *testing.T) {
 			t.Errorf("somebody listens on %s", address)
 		}
 	}
+}
+
+// A connection without a request does not hold up the end for the second that an answer under
+// way would. On a busy machine, not every attempt shows that.
+func TestTheEndDoesNotAwaitConnections(t *testing.T) {
+	const attempts, second = 20, 900 * time.Millisecond
+	for range attempts {
+		s := start(t, loopback(t), nil, nil)
+		s.ask(t, http.MethodGet, s.https+"/livez", "") // leaves a connection that is idle
+		begin := time.Now()
+		equal(t, "Run", nil, s.stop())
+		if time.Since(begin) < second {
+			return
+		}
+	}
+	t.Errorf("none of %d ends took less than %v", attempts, second)
 }

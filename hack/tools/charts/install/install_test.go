@@ -328,7 +328,7 @@ func (s site) runs(namespace, name string, replicas int) {
 func (s site) may(want bool, user string, what authorizationv1.ResourceAttributes) {
 	s.Helper()
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &what}}
-	for until := time.Now().Add(10 * time.Second); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
+	for until := time.Now().Add(time.Minute); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
 		answer, err := s.client.AuthorizationV1().SubjectAccessReviews().Create(s.Context(), review, metav1.CreateOptions{})
 		if err != nil {
 			s.Fatal(err)
