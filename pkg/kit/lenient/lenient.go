@@ -79,7 +79,8 @@ func RESTClientFor(config *rest.Config, version schema.GroupVersion, codecs seri
 	config.APIPath = "/apis"
 	config.GroupVersion = &version
 	config.NegotiatedSerializer = Codecs(codecs.WithoutConversion())
-	// Naming the content type keeps client-go from choosing CBOR.
+	// Naming the content type keeps client-go from choosing CBOR, which is not read faster, as
+	// BenchmarkWatch shows.
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, ""
 	if config.UserAgent == "" {
 		config.UserAgent = rest.DefaultKubernetesUserAgent()

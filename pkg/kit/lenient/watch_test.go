@@ -1,6 +1,7 @@
 package lenient_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -8,8 +9,14 @@ import (
 	"testing"
 	"testing/iotest"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
+	"k8s.io/apimachinery/pkg/runtime/serializer/streaming"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/watch"
+	restwatch "k8s.io/client-go/rest/watch"
 	"pgregory.net/rapid"
 )
 
@@ -73,14 +80,67 @@ func TestFrameIsNotHeldBack(t *testing.T) {
 	}
 }
 
-func BenchmarkFrames(b *testing.B) {
-	stream := strings.Repeat(`{"type":"ADDED","object":`+bowlJSON(`{"string":"`+strings.Repeat("a", 2000)+`"}`)+"}\n", 100)
-	for name, f := range map[string]runtime.Framer{"usual": usualFramer, "lenient": lenientFramer} {
-		b.Run(name, func(b *testing.B) {
+// BenchmarkWatch reads events: 100 at a time, with managedFields, as they arrive at an informer.
+func BenchmarkWatch(b *testing.B) {
+	const events = 100
+	good := goodList(1)
+	list, _, err := usually.Decode(good, nil, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	cone := &list.(*ConeList).Items[0]
+	cone.APIVersion, cone.Kind = coneVersion.String(), "Cone"
+	cone.ManagedFields = []metav1.ManagedFieldsEntry{{
+		Manager: "kubectl", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: cone.APIVersion, FieldsType: "FieldsV1",
+		FieldsV1: metav1.NewFieldsV1(`{"f:spec":{".":{},"f:image":{},"f:replicas":{},"f:resources":{".":{},"f:limits":{".":{},"f:cpu":{}}}}}`),
+	}, {
+		Manager: "controller", Operation: metav1.ManagedFieldsOperationApply, APIVersion: cone.APIVersion, FieldsType: "FieldsV1", Subresource: "status",
+		FieldsV1: metav1.NewFieldsV1(`{"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{".":{},"f:lastTransitionTime":{},"f:message":{},"f:reason":{},"f:status":{},"f:type":{}}},"f:replicas":{}}}`),
+	}}
+	// managedFields in CBOR become JSON, unless that is turned off.
+	notTranscoded := func(c runtime.ObjectCreater, t runtime.ObjectTyper) runtime.SerializerInfo {
+		info := cbor.NewSerializerInfo(c, t)
+		info.Serializer = cbor.NewSerializer(c, t, cbor.Transcode(false))
+		return info
+	}
+	for _, bench := range []struct {
+		name      string
+		codecs    runtime.NegotiatedSerializer
+		mediaType string
+	}{
+		{"usual", usualCodecs, runtime.ContentTypeJSON},
+		{"lenient", lenientCodecs, runtime.ContentTypeJSON},
+		{"CBOR", codecsWith(cbor.NewSerializerInfo), runtime.ContentTypeCBOR},
+		{"CBOR, not transcoded", codecsWith(notTranscoded), runtime.ContentTypeCBOR},
+	} {
+		info, _ := runtime.SerializerInfoForMediaType(bench.codecs.SupportedMediaTypes(), bench.mediaType)
+		event := &metav1.WatchEvent{Type: string(watch.Added), Object: runtime.RawExtension{Raw: encode(b, info.Serializer, cone)}}
+		stream := bytes.Repeat(encode(b, info.StreamSerializer, event), events)
+		b.Run(bench.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				framesOf(f, strings.NewReader(stream), 10_000)
+				frames := info.StreamSerializer.NewFrameReader(io.NopCloser(bytes.NewReader(stream)))
+				decoder := restwatch.NewDecoder(streaming.NewDecoder(frames, info.StreamSerializer.Serializer), info.Serializer)
+				for range events {
+					if _, _, err := decoder.Decode(); err != nil {
+						b.Fatal(err)
+					}
+				}
 			}
 		})
 	}
+}
+
+// codecsWith returns the usual codecs with one more serializer.
+func codecsWith(more func(runtime.ObjectCreater, runtime.ObjectTyper) runtime.SerializerInfo) runtime.NegotiatedSerializer {
+	return serializer.NewCodecFactory(coneScheme, serializer.WithSerializer(more)).WithoutConversion()
+}
+
+func encode(b *testing.B, encoder runtime.Encoder, obj runtime.Object) []byte {
+	b.Helper()
+	encoded, err := runtime.Encode(encoder, obj)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return bytes.TrimSpace(encoded)
 }
