@@ -145,7 +145,7 @@ func requireMetrics(t *testing.T, n *lab.Namespace, pods *lab.Kubelet) {
 		replicas, leaders := pods.Controllers(), 0
 		for _, c := range replicas {
 			for _, r := range requests {
-				code, body, err := tryGet(t, c, r.path, r.token)
+				code, body, err := c.TryGet(t, r.path, r.token)
 				if err != nil {
 					return err
 				}

@@ -70,7 +70,7 @@ func TestProbesWithStuckWorker(t *testing.T) {
 	}
 
 	impatient.Eventually(t, "/livez fails", func(context.Context) error {
-		if code, body := get(t, i, "/livez", ""); code != http.StatusInternalServerError || !strings.Contains(body, "[-]icecream failed: one object has been worked on for") {
+		if code, body := i.Get(t, "/livez", ""); code != http.StatusInternalServerError || !strings.Contains(body, "[-]icecream failed: one object has been worked on for") {
 			return fmt.Errorf("it answers %d: %s", code, body)
 		}
 		return nil
@@ -136,7 +136,7 @@ subjects:
 	} {
 		// The API server may need a moment until it knows the role.
 		n.Eventually(t, tt.who+" gets "+tt.path, func(context.Context) error {
-			code, body, err := tryGet(t, n.Controller, tt.path, tt.token)
+			code, body, err := n.Controller.TryGet(t, tt.path, tt.token)
 			if err != nil || code != tt.want || !strings.Contains(body, tt.wantBody) {
 				return fmt.Errorf("%d, %q (%w)", code, body, err)
 			}

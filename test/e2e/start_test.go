@@ -2,10 +2,8 @@ package e2e
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -232,7 +230,7 @@ func requireWaits(t *testing.T, n *lab.Namespace, while time.Duration, words ...
 func requireProbes(t *testing.T, c *lab.Controller, live, ready int) {
 	t.Helper()
 	for path, want := range map[string]int{"/livez": live, "/readyz": ready, "/livez?verbose": live, "/readyz?verbose": ready} {
-		code, body := get(t, c, path, "")
+		code, body := c.Get(t, path, "")
 		if code != want {
 			t.Errorf("%s returns %d: %s, want %d", path, code, body, want)
 		}
@@ -240,47 +238,6 @@ func requireProbes(t *testing.T, c *lab.Controller, live, ready int) {
 			t.Errorf("%s returns %d with the wrong amount of detail: %s", path, code, body)
 		}
 	}
-}
-
-// get sends a GET request to the controller over HTTPS, with a token unless it is empty. It
-// tries again, as a kubelet does, if the controller has given up the handshake because that
-// took too long, as it may on a busy machine. Any other failure is one of the controller.
-func get(t *testing.T, c *lab.Controller, path, token string) (code int, body string) {
-	t.Helper()
-	const handshake = 5 * time.Second // after which the controller gives it up
-	c.Address(t, true)                // which waits until it serves
-	for deadline := time.Now().Add(lab.Patience); ; {
-		began := time.Now()
-		code, body, err := tryGet(t, c, path, token)
-		if err == nil {
-			return code, body
-		}
-		if took := time.Since(began); took < handshake || time.Now().After(deadline) {
-			t.Fatalf("GET %s has no response after %s: %v", path, took.Round(time.Millisecond), err)
-		}
-	}
-}
-
-// tryGet is like get, but returns an error if there is no response, as from a controller
-// that has been stopped.
-func tryGet(t *testing.T, c *lab.Controller, path, token string) (code int, body string, err error) {
-	t.Helper()
-	// The certificate is self-signed.
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}, Timeout: lab.Patience} //nolint:gosec // see above
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+c.Address(t, true)+path, http.NoBody)
-	if err != nil {
-		return 0, "", err
-	}
-	if token != "" {
-		request.Header.Set("Authorization", "Bearer "+token)
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return 0, "", err
-	}
-	defer response.Body.Close()
-	content, err := io.ReadAll(response.Body)
-	return response.StatusCode, string(content), err
 }
 
 // editKubeconfig writes a changed copy of a kubeconfig and returns its path.

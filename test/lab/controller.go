@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -282,27 +280,6 @@ func (c *Controller) Address(t testing.TB, tls bool) string {
 	}
 	t.Fatalf("the controller has not logged the address that it serves on:\n%s", difftest.Clip(lastLines(c.Log(), 50)))
 	return ""
-}
-
-// Metrics returns the metrics that the controller serves by plain HTTP, which it needs the
-// flag -insecure-bind-address for.
-func (c *Controller) Metrics(t testing.TB) string {
-	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+c.Address(t, false)+"/metrics", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.Header.Set("Accept-Encoding", "identity") // to compress them takes a megabyte of memory
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }
 
 // servingLine matches the line that the controller logs when it begins to serve.

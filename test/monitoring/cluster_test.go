@@ -2,16 +2,12 @@ package monitoring
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -51,17 +47,14 @@ func TestOnACluster(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	controller := l.StartController(t, "-controllers="+strings.Join(append([]string{"*"}, l.OptionalControllers(t)...), ","), "-leader-elect", "-leader-elect-resource-namespace="+lab.SystemNamespace,
-		"-bind-address=127.0.0.1:0", "-insecure-bind-address=127.0.0.1:0", "-icecream-stall-after=1s")
 	n := l.NewNamespace(t)
-	n.Controller = controller
+	n.Controller = l.StartController(t, "-controllers="+strings.Join(append([]string{"*"}, l.OptionalControllers(t)...), ","), "-leader-elect", "-leader-elect-resource-namespace="+lab.SystemNamespace,
+		"-bind-address=127.0.0.1:0", "-insecure-bind-address=127.0.0.1:0", "-icecream-stall-after=1s")
 	n.Apply(t, icecreams)
 	n.EventuallyReady(t, "good")
 	n.EventuallyStalled(t, "bad", "ImagePullBackOff")
 
-	insecure := "http://" + address(t, n, controller, "false")
-	secure := "https://" + address(t, n, controller, "true")
-	text := scrape(t, n, insecure)
+	text := scrape(t, n)
 
 	t.Run("promlint", func(t *testing.T) { lint(t, text) })
 	t.Run("queries", func(t *testing.T) { findAll(t, text+refusals(t, n)) })
@@ -79,10 +72,7 @@ func TestOnACluster(t *testing.T) {
 			{"with a token that does", reader, http.StatusOK},
 		} {
 			t.Run(test.name, func(t *testing.T) {
-				code, body, err := get(t.Context(), secure+"/metrics", test.token)
-				if err != nil {
-					t.Fatal(err)
-				}
+				code, body := n.Controller.Get(t, "/metrics", test.token)
 				if code != test.want || (code == http.StatusOK) != strings.Contains(body, "icecream_objects{") {
 					t.Errorf("status code %d, want %d, with %d bytes", code, test.want, len(body))
 				}
@@ -91,7 +81,7 @@ func TestOnACluster(t *testing.T) {
 	})
 
 	t.Run("prometheus", func(t *testing.T) {
-		testPrometheus(t, n, controller, strings.TrimPrefix(secure, "https://"), reader, stranger)
+		testPrometheus(t, n, reader, stranger)
 	})
 }
 
@@ -106,27 +96,13 @@ metadata: {name: bad}
 spec: {image: does-not-exist}
 `
 
-// address is where the controller says that it serves.
-func address(t *testing.T, n *lab.Namespace, controller *lab.Controller, isTLS string) (found string) {
-	t.Helper()
-	serving := regexp.MustCompile(`"Serving".* address="([^"]+)".* tls=` + isTLS)
-	n.Eventually(t, "the controller serves", func(context.Context) error {
-		match := serving.FindStringSubmatch(controller.Log())
-		if match == nil {
-			return errors.New("its log does not say where")
-		}
-		found = match[1]
-		return nil
-	})
-	return found
-}
-
 // scrape returns what is on /metrics once the controller leads and has counted both
 // Icecreams.
-func scrape(t *testing.T, n *lab.Namespace, url string) (text string) {
+func scrape(t *testing.T, n *lab.Namespace) (text string) {
 	t.Helper()
+	url := "http://" + n.Controller.Address(t, false) + "/metrics"
 	n.Eventually(t, "the metrics tell of both Icecreams", func(ctx context.Context) error {
-		code, body, err := get(ctx, url+"/metrics", "")
+		code, body, err := lab.Get(ctx, url, "")
 		if err != nil {
 			return err
 		}
@@ -204,29 +180,6 @@ func token(t *testing.T, l *lab.Lab, name string, rules ...rbacv1.PolicyRule) st
 		t.Fatal(err)
 	}
 	return issued.Status.Token
-}
-
-// get is a GET, with a token if there is one, from a server whose certificate is
-// signed by itself.
-func get(ctx context.Context, url, token string) (code int, body string, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return 0, "", err
-	}
-	if token != "" {
-		request.Header.Set("Authorization", "Bearer "+token)
-	}
-	client := http.Client{
-		Timeout:   10 * time.Second,
-		Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return 0, "", err
-	}
-	defer response.Body.Close()
-	content, err := io.ReadAll(response.Body)
-	return response.StatusCode, string(content), err
 }
 
 func expect(code, want int) error {

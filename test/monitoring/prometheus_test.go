@@ -45,7 +45,7 @@ scrape_configs:
 
 // testPrometheus has a real Prometheus scrape the controller, answer all queries and
 // evaluate all alerts.
-func testPrometheus(t *testing.T, n *lab.Namespace, controller *lab.Controller, address, reader, stranger string) {
+func testPrometheus(t *testing.T, n *lab.Namespace, reader, stranger string) {
 	for _, program := range []string{"prometheus", "promtool"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skipf("skipped: there is no %s here (in Debian: apt-get install prometheus)", program)
@@ -53,7 +53,7 @@ func testPrometheus(t *testing.T, n *lab.Namespace, controller *lab.Controller, 
 	}
 	dir := t.TempDir()
 	for name, content := range map[string]string{
-		"prometheus.yaml": fmt.Sprintf(configuration, address), "rules.yaml": string(ruleFile(t)), "reader": reader, "stranger": stranger,
+		"prometheus.yaml": fmt.Sprintf(configuration, n.Controller.Address(t, true)), "rules.yaml": string(ruleFile(t)), "reader": reader, "stranger": stranger,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -97,7 +97,7 @@ func testPrometheus(t *testing.T, n *lab.Namespace, controller *lab.Controller, 
 	n.Eventually(t, "Prometheus has evaluated every alert, and none has anything to say", func(ctx context.Context) error {
 		return p.expectAlerts(ctx, len(alerts(t)))
 	})
-	controller.Stop(t)
+	n.Controller.Stop(t)
 	n.Eventually(t, "Prometheus notices that the controller has gone", func(ctx context.Context) error {
 		return p.expectAlerts(ctx, len(alerts(t)), "IcecreamControllerNotLeading", "IcecreamControllerTargetDown")
 	})
@@ -138,7 +138,7 @@ func startPrometheus(t *testing.T, dir string) prometheus {
 
 // ask reads the data of an answer.
 func (p prometheus) ask(ctx context.Context, path string, data any) error {
-	code, body, err := get(ctx, string(p)+path, "")
+	code, body, err := lab.Get(ctx, string(p)+path, "")
 	if err != nil {
 		return err
 	}
