@@ -161,6 +161,10 @@ func (s *serving) ask(t *testing.T, method, url, token string) reply {
 }
 
 func (s *serving) try(ctx context.Context, method, url, token string) (reply, error) {
+	return send(ctx, s.client, method, url, token)
+}
+
+func send(ctx context.Context, client *http.Client, method, url, token string) (reply, error) {
 	r, err := http.NewRequestWithContext(ctx, method, url, http.NoBody)
 	if err != nil {
 		return reply{}, err
@@ -168,7 +172,7 @@ func (s *serving) try(ctx context.Context, method, url, token string) (reply, er
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
-	got, err := s.client.Do(r)
+	got, err := client.Do(r)
 	if err != nil {
 		return reply{}, err
 	}
@@ -654,15 +658,15 @@ func TestAfterTheEndNobodyListens(t *testing.T) {
 // A connection without a request does not hold up the end for the second that an answer under
 // way would. On a busy machine, not every attempt shows that.
 func TestTheEndDoesNotAwaitConnections(t *testing.T) {
-	const attempts, second = 20, 900 * time.Millisecond
+	const attempts, most = 20, 800 * time.Millisecond
 	for range attempts {
 		s := start(t, loopback(t), nil, nil)
 		s.ask(t, http.MethodGet, s.https+"/livez", "") // leaves a connection that is idle
 		begin := time.Now()
 		equal(t, "Run", nil, s.stop())
-		if time.Since(begin) < second {
+		if time.Since(begin) <= most {
 			return
 		}
 	}
-	t.Errorf("none of %d ends took less than %v", attempts, second)
+	t.Errorf("all of %d ends took more than %v", attempts, most)
 }

@@ -151,11 +151,11 @@ func requireProbe(t *testing.T, address string) {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
 	for range 3 {
-		code, body, err := fetch(t, &http.Client{Transport: transport, Timeout: time.Minute}, "https://"+address+"/livez")
-		if err == nil && code == http.StatusOK && body == "ok" {
+		got, err := send(t.Context(), &http.Client{Transport: transport, Timeout: time.Minute}, http.MethodGet, "https://"+address+"/livez", "")
+		if err == nil && got.code == http.StatusOK && got.body == "ok" {
 			return
 		}
-		t.Logf("a probe gets %d %q: %v", code, body, err)
+		t.Logf("a probe gets %d %q: %v", got.code, got.body, err)
 	}
 	t.Fatal("three probes in a row have failed")
 }
@@ -165,17 +165,22 @@ func requireProbe(t *testing.T, address string) {
 // request in time.
 func memoryOf(t *testing.T, address string) int64 {
 	t.Helper()
-	_, body, err := fetch(t, &http.Client{Timeout: time.Minute}, "http://"+address+"/metrics")
-	for end := time.Now().Add(2 * time.Minute); err != nil; _, body, err = fetch(t, &http.Client{Timeout: time.Minute}, "http://"+address+"/metrics") {
+	ask := func() (reply, error) {
+		client := &http.Client{Timeout: time.Minute}
+		defer client.CloseIdleConnections()
+		return send(t.Context(), client, http.MethodGet, "http://"+address+"/metrics", "")
+	}
+	got, err := ask()
+	for end := time.Now().Add(2 * time.Minute); err != nil; got, err = ask() {
 		if time.Now().After(end) {
 			t.Fatal(err)
 		}
 	}
 	var sum float64
 	for _, name := range []string{"go_memstats_heap_inuse_bytes", "go_memstats_stack_inuse_bytes"} {
-		found := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindStringSubmatch(body)
+		found := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindStringSubmatch(got.body)
 		if found == nil {
-			t.Fatalf("no %s in:\n%s", name, body)
+			t.Fatalf("no %s in:\n%s", name, got.body)
 		}
 		value, err := strconv.ParseFloat(found[1], 64)
 		if err != nil {
@@ -184,20 +189,4 @@ func memoryOf(t *testing.T, address string) int64 {
 		sum += value
 	}
 	return int64(sum)
-}
-
-func fetch(t *testing.T, client *http.Client, url string) (code int, body string, err error) {
-	t.Helper()
-	defer client.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return 0, "", err
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return 0, "", err
-	}
-	defer response.Body.Close()
-	content, err := io.ReadAll(response.Body)
-	return response.StatusCode, string(content), err
 }
