@@ -83,13 +83,11 @@ func TestFrameIsNotHeldBack(t *testing.T) {
 // BenchmarkWatch reads events: 100 at a time, with managedFields, as they arrive at an informer.
 func BenchmarkWatch(b *testing.B) {
 	const events = 100
-	good := goodList(1)
-	list, _, err := usually.Decode(good, nil, nil)
+	list, _, err := usually.Decode(goodList(1), nil, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
 	cone := &list.(*ConeList).Items[0]
-	cone.APIVersion, cone.Kind = coneVersion.String(), "Cone"
 	cone.ManagedFields = []metav1.ManagedFieldsEntry{{
 		Manager: "kubectl", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: cone.APIVersion, FieldsType: "FieldsV1",
 		FieldsV1: metav1.NewFieldsV1(`{"f:spec":{".":{},"f:image":{},"f:replicas":{},"f:resources":{".":{},"f:limits":{".":{},"f:cpu":{}}}}}`),
