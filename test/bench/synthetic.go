@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -255,20 +253,15 @@ func freeAddress() (string, error) {
 
 // metricsOf returns the values of metrics without labels.
 func metricsOf(ctx context.Context, address string, names ...string) (map[string]float64, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", http.NoBody)
+	_, body, err := lab.Get(ctx, "http://"+address+"/metrics", "")
 	if err != nil {
 		return nil, err
 	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close()
 	values := map[string]float64{}
-	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+	for line := range strings.Lines(body) {
 		for _, name := range names {
-			if text, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
-				if values[name], err = strconv.ParseFloat(text, 64); err != nil {
+			if text, ok := strings.CutPrefix(line, name+" "); ok {
+				if values[name], err = strconv.ParseFloat(strings.TrimSpace(text), 64); err != nil {
 					return nil, err
 				}
 			}

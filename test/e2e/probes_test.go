@@ -137,10 +137,10 @@ subjects:
 		// The API server may need a moment until it knows the role.
 		n.Eventually(t, tt.who+" gets "+tt.path, func(context.Context) error {
 			code, body, err := n.Controller.TryGet(t, tt.path, tt.token)
-			if err != nil || code != tt.want || !strings.Contains(body, tt.wantBody) {
-				return fmt.Errorf("%d, %q (%w)", code, body, err)
+			if err == nil && (code != tt.want || !strings.Contains(body, tt.wantBody)) {
+				err = fmt.Errorf("it is answered with %d: %s", code, body)
 			}
-			return nil
+			return err
 		})
 	}
 }
