@@ -38,8 +38,8 @@ import (
 	"nicoleh.io/k8s-controller/pkg/icecream"
 	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
-	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 const namespace = "parlor"

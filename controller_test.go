@@ -23,7 +23,7 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/icecream"
-	"nicoleh.io/k8s-controller/pkg/kit/kittest"
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 func TestMain(m *testing.M) {

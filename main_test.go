@@ -17,7 +17,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
-	"nicoleh.io/k8s-controller/pkg/kit/kittest"
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 // emptyCluster is an API server with nothing in it: lists are empty, and nothing

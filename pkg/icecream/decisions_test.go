@@ -21,7 +21,7 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/children"
-	"nicoleh.io/k8s-controller/pkg/kit/kittest"
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 // TestDecisions plays the stories in testdata/decisions, each of which is a small world

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/kit/kittest"
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 // told are events in one line each.

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 // newPod is a Pod of the plain Icecream that has been ready for an hour, as edited.

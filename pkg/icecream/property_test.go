@@ -22,10 +22,10 @@ import (
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/apply"
 	"nicoleh.io/k8s-controller/pkg/kit/children"
-	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
 	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
 	"nicoleh.io/k8s-controller/pkg/kit/text"
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 // Few names and UIDs, so that things often have to do with each other, and some

@@ -63,7 +63,6 @@
 //   - explore: runs controllers in every order in which things can happen
 //   - explore/apiserver: a model of the API server, which explore runs them on
 //   - snapshot: what a process remembers, as values that can be saved
-//   - kittest: a fake cluster for the unit tests of a controller
 //   - flagdoc: keeps a page about flags in agreement with the program
 //   - difftest: shows differences in tests, without secrets
 package kit

@@ -21,7 +21,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
-	"nicoleh.io/k8s-controller/pkg/kit/kittest"
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 // server is a small API server: Pods, patches with preconditions, and a watch that can be

@@ -32,7 +32,7 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
-	"nicoleh.io/k8s-controller/pkg/kit/kittest"
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 func TestMain(m *testing.M) {

@@ -16,7 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"nicoleh.io/k8s-controller/pkg/kit/difftest"
-	"nicoleh.io/k8s-controller/pkg/kit/kittest"
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 // step is something that happens in a cluster.

@@ -62,7 +62,7 @@ func TestForksBuild(t *testing.T) {
 			requireSameKit(t, template, files, a.Module)
 			if done <= *tested {
 				named := slices.DeleteFunc(strings.Fields(runIn(t, dir, "go", "list", "./pkg/...")), func(p string) bool {
-					return strings.Contains(p+"/", kit)
+					return isKit(strings.TrimPrefix(p, a.Module+"/") + "/")
 				})
 				runIn(t, dir, "go", "test", "-vet=off", "-skip="+longSearches, ".")
 				runIn(t, dir, "go", append([]string{"test", "-vet=off", "-skip=^TestExplore"}, named...)...)
@@ -76,15 +76,15 @@ func TestForksBuild(t *testing.T) {
 // other packages. A fork runs the shorter ones.
 const longSearches = "^(TestExplore|TestExploreRepair)$"
 
-// kit is the directory whose packages know no names.
-const kit = "/pkg/kit/"
+// isKit reports whether a file is in one of the directories whose packages know no names.
+func isKit(name string) bool { return isEngine(name) && strings.HasPrefix(name, "pkg/") }
 
 // requireSameKit requires that the fork's kit is the template's but for the module's path in
 // imports, so that its tests, which the template runs, say as much about the fork's.
 func requireSameKit(t *testing.T, original, fork []file, module string) {
 	t.Helper()
 	inKit := func(files []file) []file {
-		return slices.DeleteFunc(slices.Clone(files), func(f file) bool { return !strings.HasPrefix("/"+f.path, kit) })
+		return slices.DeleteFunc(slices.Clone(files), func(f file) bool { return !isKit(f.path) })
 	}
 	want := inKit(original)
 	for i := range want {

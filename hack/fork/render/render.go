@@ -21,7 +21,7 @@ var verbatim = []string{"LICENSE", "go.sum"}
 
 // engine are the directories that know no API of this repository. They refer to each other
 // by the module's path, which is the only name that is changed in them.
-var engine = []string{"pkg/kit", "hack/local-cluster"}
+var engine = []string{"pkg/kit", "pkg/kittest", "hack/local-cluster"}
 
 func isEngine(name string) bool {
 	return slices.ContainsFunc(engine, func(dir string) bool { return strings.HasPrefix(name, dir+"/") })

@@ -19,7 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"nicoleh.io/k8s-controller/pkg/kit/barrier"
-	"nicoleh.io/k8s-controller/pkg/kit/kittest"
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 // await begins a term, and returns a function that reports whether the barrier is open.

@@ -30,8 +30,8 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 	kitevents "nicoleh.io/k8s-controller/pkg/kit/events"
-	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 func TestMain(m *testing.M) {

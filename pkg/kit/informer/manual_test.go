@@ -20,8 +20,8 @@ import (
 	"pgregory.net/rapid"
 
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
-	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 	"nicoleh.io/k8s-controller/pkg/kit/preflight"
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 // handled is an event handler that notes its calls.

@@ -11,7 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"nicoleh.io/k8s-controller/pkg/kit/kittest"
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 // noise returns data that resembles no other.

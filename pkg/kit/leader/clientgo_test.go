@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/ptr"
 
-	"nicoleh.io/k8s-controller/pkg/kit/kittest"
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 // runClientGo starts a candidate of client-go's election, and returns a function that ends it.

@@ -23,7 +23,7 @@ import (
 	"k8s.io/component-base/config"
 	"k8s.io/utils/ptr"
 
-	"nicoleh.io/k8s-controller/pkg/kit/kittest"
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 // An old process is elected by the usual lease alone. A new one has a lease of its own,

@@ -29,7 +29,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/kit/difftest"
-	"nicoleh.io/k8s-controller/pkg/kit/kittest"
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 // usual is how kube-controller-manager leads.

@@ -29,8 +29,8 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/kit/events"
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
-	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 	"nicoleh.io/k8s-controller/pkg/kit/serve"
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 func without(t *testing.T, names ...string) {

@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
-	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 func podOf(kind string) *corev1.Pod {

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nicoleh.io/k8s-controller/pkg/kit/difftest"
-	"nicoleh.io/k8s-controller/pkg/kit/kittest"
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 // now is when everything in these tests happens.

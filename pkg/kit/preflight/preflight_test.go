@@ -28,8 +28,8 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 	"nicoleh.io/k8s-controller/pkg/kit/preflight"
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 func TestMain(m *testing.M) {

@@ -28,8 +28,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"nicoleh.io/k8s-controller/pkg/kit/difftest"
-	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 	"nicoleh.io/k8s-controller/pkg/kit/serve"
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 func TestMain(m *testing.M) {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/clock"
 	"pgregory.net/rapid"
 
-	"nicoleh.io/k8s-controller/pkg/kit/kittest"
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

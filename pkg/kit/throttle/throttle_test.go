@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
-	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 	"nicoleh.io/k8s-controller/pkg/kit/throttle"
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 const window = 2 * time.Second

@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"pgregory.net/rapid"
 
-	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 // ending is one way for a sync to end, and what the loop has to do then.

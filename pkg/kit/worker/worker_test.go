@@ -27,8 +27,8 @@ import (
 	"k8s.io/klog/v2/ktesting"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"nicoleh.io/k8s-controller/pkg/kit/kittest"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 var (
