@@ -24,10 +24,10 @@ import (
 	"nicoleh.io/k8s-controller/pkg/icecream"
 	"nicoleh.io/k8s-controller/pkg/kit/children"
 	"nicoleh.io/k8s-controller/pkg/kit/explore"
-	"nicoleh.io/k8s-controller/pkg/kit/explore/apiserver"
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
 	"nicoleh.io/k8s-controller/pkg/kit/manager"
 	"nicoleh.io/k8s-controller/pkg/kit/snapshot"
+	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 )
 
 // These tests look at every order in which things can happen: see pkg/kit/explore.

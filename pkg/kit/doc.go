@@ -61,7 +61,6 @@
 // For tests:
 //
 //   - explore: runs controllers in every order in which things can happen
-//   - explore/apiserver: a model of the API server, which explore runs them on
 //   - snapshot: what a process remembers, as values that can be saved
 //   - flagdoc: keeps a page about flags in agreement with the program
 //   - difftest: shows differences in tests, without secrets

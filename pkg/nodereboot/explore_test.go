@@ -33,10 +33,10 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/kit/explore"
-	"nicoleh.io/k8s-controller/pkg/kit/explore/apiserver"
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/manager"
 	"nicoleh.io/k8s-controller/pkg/kit/preflight"
+	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/agent"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )

@@ -15,9 +15,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/kit/explore"
-	"nicoleh.io/k8s-controller/pkg/kit/explore/apiserver"
 	"nicoleh.io/k8s-controller/pkg/kit/manager"
 	"nicoleh.io/k8s-controller/pkg/kit/snapshot"
+	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 )
 
 // These tests look at every order in which things can happen: see pkg/kit/explore.

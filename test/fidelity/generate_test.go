@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/kit/explore/apiserver"
+	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 )
 
 const protobufType = runtime.ContentTypeProtobuf

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"nicoleh.io/k8s-controller/pkg/kit/explore/apiserver"
+	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 )
 
 // This file has what the API server leaves to chance, because it ranges over a map: the order

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
-	"nicoleh.io/k8s-controller/pkg/kit/explore/apiserver"
+	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 

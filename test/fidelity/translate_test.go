@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"testing"
 
-	"nicoleh.io/k8s-controller/pkg/kit/explore/apiserver"
+	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 )
 
 // UIDs and versions of the model are easy to tell from everything else.

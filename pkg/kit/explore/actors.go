@@ -16,7 +16,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/utils/ptr"
 
-	"nicoleh.io/k8s-controller/pkg/kit/explore/apiserver"
+	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 )
 
 // replicaSet is the kind of the owners of Pods. There are none: a reference has the name and

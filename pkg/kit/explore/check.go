@@ -8,8 +8,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"nicoleh.io/k8s-controller/pkg/kit/explore/apiserver"
 	"nicoleh.io/k8s-controller/pkg/kit/snapshot"
+	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 )
 
 // checkSent returns what is wrong with a request that a program sends.

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
-	"nicoleh.io/k8s-controller/pkg/kit/explore/apiserver"
 	"nicoleh.io/k8s-controller/pkg/kit/manager"
+	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 )
 
 // Setup is what is explored: programs, and the world around them.

@@ -13,11 +13,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"nicoleh.io/k8s-controller/pkg/kit/explore"
-	"nicoleh.io/k8s-controller/pkg/kit/explore/apiserver"
 	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/manager"
 	"nicoleh.io/k8s-controller/pkg/kit/preflight"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
+	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 )
 
 var leases = coordinationv1.SchemeGroupVersion.WithResource("leases")

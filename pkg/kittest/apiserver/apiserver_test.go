@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
-	"nicoleh.io/k8s-controller/pkg/kit/explore/apiserver"
+	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 )
 
 var noon = time.Date(2026, 12, 31, 12, 0, 0, 0, time.UTC)

@@ -1,7 +1,7 @@
 // Package apiserver is a model of the Kubernetes API server as a pure function: from what
 // is stored, the time and a request, it computes what is stored afterwards and the
-// response. There is no clock, no randomness and no goroutine in it, so a program that
-// explores many orders of requests can keep every state and come back to it.
+// response. There is no clock, no randomness and no goroutine in it, so a test can keep
+// any state and come back to it.
 //
 // [Server.Answer] covers what controllers rely on: optimistic concurrency, preconditions,
 // server-side apply and managedFields, generations, the status subresource, defaults,
