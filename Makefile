@@ -32,8 +32,8 @@ build_flag = $(shell . hack/build.env && echo "$${$(1)}")
 CGO_ENABLED ?= $(call build_flag,CGO_ENABLED)
 GOFLAGS ?= $(call build_flag,GOFLAGS)
 export CGO_ENABLED GOFLAGS
-build cluster local-cluster test-unit test-explore: export GOGC ?= $(call build_flag,GOGC)
-test-unit test-explore: export GOMEMLIMIT ?= 2GiB
+build cluster local-cluster test-unit: export GOGC ?= $(call build_flag,GOGC)
+test-unit: export GOMEMLIMIT ?= 2GiB
 
 # go test in a directory, and then the slowest tests.
 go_test = go run -C hack/tools ./testreport -C '$(CURDIR)/$(1)' $(if $(RUN),-run '$(RUN)') $(TESTFLAGS)
@@ -77,7 +77,7 @@ check: verify test-unit ## The gate before a change is sent: verify, and the uni
 
 .PHONY: clean
 clean: ## Remove what was built here (caches stay)
-	rm -rf controller reboot-agent hack/local-cluster/local-cluster dist coverage.*
+	rm -rf controller reboot-agent hack/local-cluster/local-cluster dist
 
 ##@ Tests (RUN=regexp selects, TESTFLAGS adds flags)
 
@@ -88,31 +88,14 @@ test: test-side-by-side test-e2e ## All of them
 .PHONY: test-side-by-side
 test-side-by-side: ## All but test-e2e, four at a time
 	$(MAKE) --jobs=4 $(if $(filter output-sync,$(.FEATURES)),--output-sync) \
-		faults test-example test-fork test-fork-guide test-unit test-explore test-install test-local-cluster test-monitoring
+		faults test-example test-fork test-fork-guide test-unit test-install test-local-cluster test-monitoring
 
 .PHONY: test-unit
 test-unit: ## Tests that need nothing but this process; of fuzz tests, the seeds
-	$(call go_test,.) -race -skip '^TestExplore' . ./cmd/... ./pkg/...
+	$(call go_test,.) -race . ./cmd/... ./pkg/...
 	$(call go_test,.) ./hack/fork
 	$(call go_test,test) -race $$(go list -C test ./... | grep -v -e /e2e -e /faults$$ -e /fidelity -e /monitoring)
 	$(call go_test,hack/tools) $$(go list -C hack/tools ./... | grep -v -e /charts -e /guide)
-
-# Without the race detector, which would take ten times as long. Go remembers the results of
-# those that read no files.
-.PHONY: test-explore
-test-explore: ## Look at every order in which things can happen to the controllers, a few at a time
-	$(call go_test,.) -run '^TestExploreMutants$$' -timeout 20m .
-	$(call go_test,.) -run '^TestExplore' -skip '^TestExploreMutants$$' -timeout 20m $$(git grep -l '^func TestExplore' -- '*_test.go' | xargs -n 1 dirname | sort -u | sed 's|^|./|')
-
-# For example: BOUNDS=processes=2,edits=1
-BOUNDS ?= processes=2,crashes=3,takeovers=2,losses=3
-# For example: EXPLORE=TestExploreMeeting BOUNDS=workers=2,edits=1
-EXPLORE ?= TestExplore
-
-.PHONY: explore
-explore: ## The same within BOUNDS, for at most ten minutes; and what was covered of the code
-	go test -run '^$(EXPLORE)$$' -v -count=1 -timeout 1h -coverprofile=coverage.explore -coverpkg=.,./pkg/icecream,./pkg/kit/... . -explore.bounds=$(BOUNDS) -explore.timeout=10m
-	go tool cover -func=coverage.explore | grep -v -e '/explore/' -e '0.0%'
 
 .PHONY: test-local-cluster
 test-local-cluster: local-cluster ## Tests of the local cluster
@@ -166,10 +149,6 @@ REQUESTS ?= 100000
 .PHONY: fidelity
 fidelity: local-cluster ## Compare the model of the API server with a real one, by REQUESTS random requests
 	go -C test test -count=1 -timeout 3h -v ./fidelity -requests=$(REQUESTS)
-
-.PHONY: explore-mutants
-explore-mutants: ## Put defects into the controllers, require that they are found, and write docs/mutants.md
-	go test -count=1 -timeout 2h -v -run '^Test(Explore|Unexplored)Mutants$$' . -mutants=. -write-mutants -explore.timeout=5m
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz test for FUZZTIME (10s)

@@ -60,7 +60,6 @@
 //
 // For tests:
 //
-//   - explore: runs controllers in every order in which things can happen
 //   - snapshot: what a process remembers, as values that can be saved
 //   - flagdoc: keeps a page about flags in agreement with the program
 //   - difftest: shows differences in tests, without secrets

@@ -64,17 +64,12 @@ func TestForksBuild(t *testing.T) {
 				named := slices.DeleteFunc(strings.Fields(runIn(t, dir, "go", "list", "./pkg/...")), func(p string) bool {
 					return isKit(strings.TrimPrefix(p, a.Module+"/") + "/")
 				})
-				runIn(t, dir, "go", "test", "-vet=off", "-skip="+longSearches, ".")
-				runIn(t, dir, "go", append([]string{"test", "-vet=off", "-skip=^TestExplore"}, named...)...)
+				runIn(t, dir, "go", "test", "-vet=off", ".")
+				runIn(t, dir, "go", append([]string{"test", "-vet=off"}, named...)...)
 			}
 		})
 	}
 }
-
-// longSearches are tests of the main package whose searches take most of the time of all unit
-// tests. They visit the same states by any names: make test-explore runs them, and those of
-// other packages. A fork runs the shorter ones.
-const longSearches = "^(TestExplore|TestExploreRepair)$"
 
 // isKit reports whether a file is in one of the directories whose packages know no names.
 func isKit(name string) bool { return isEngine(name) && strings.HasPrefix(name, "pkg/") }

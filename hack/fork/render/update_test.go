@@ -99,7 +99,7 @@ func testUpdate(t *testing.T, template, dir string) {
 		commit(t, dir, "Generated")
 	}
 	runIn(t, dir, "go", "vet", ".", "./pkg/...")
-	runIn(t, dir, "go", "test", "-vet=off", "-skip="+longSearches, ".")
+	runIn(t, dir, "go", "test", "-vet=off", ".")
 	runIn(t, dir, "go", "test", "-vet=off", "./pkg/shelf/...", "./pkg/kit/pace/...")
 
 	// An update again brings nothing.

@@ -21,10 +21,9 @@
 // that was created and deleted in the meantime, which the cache may still show for a
 // moment.)
 //
-// README.md has a diagram of these steps, and says why they are enough. They are decided by
-// a plain value without a clock or a client, waiter, and explore_test.go looks at every order
-// in which things can happen to it. The package reads only metadata, and needs no
-// permissions other than those of the informers whose caches it waits for.
+// README.md has a diagram of these steps, and says why they are enough. The package reads
+// only metadata, and needs no permissions other than those of the informers whose caches it
+// waits for.
 package barrier
 
 import (

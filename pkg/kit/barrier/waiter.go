@@ -18,7 +18,6 @@ const maxWatches = 5
 
 // waiter is what the barrier knows of one cache, and what it does next. It sends nothing,
 // and has no clock: await asks it for the next action, and reports to it what has happened.
-// It is a plain value, so that a test can look at every order in which things can happen.
 type waiter struct {
 	goal    goal
 	do      action

@@ -4,8 +4,7 @@ import "time"
 
 // candidate is what one process knows of the Leases of an election, and what it decides
 // from that. It has no clock, and sends nothing: Run asks it for the next step, and tells it
-// what has happened. It is a plain value, so that a test can look at every order in which
-// things can happen.
+// what has happened.
 //
 // A process leads while it holds all Leases. It takes them in order, and releases them in
 // reverse. Each write requires the resource version that the process has seen, so it

@@ -16,9 +16,8 @@
 //     without asking, so the fence also works after a process was stopped and continued,
 //     or a machine was asleep.
 //
-// What a process does is decided by a plain value without a clock or a client, candidate,
-// and explore_test.go looks at every order in which things can happen to two or three of
-// them. README.md has a diagram of the states. What the fence cannot do:
+// What a process does is decided by a plain value without a clock or a client, candidate.
+// README.md has a diagram of the states. What the fence cannot do:
 //
 //   - It cannot recall what has been sent. Bytes in the kernel's buffer are dropped at
 //     about the time when the lease ends, where the system supports that (Linux:
