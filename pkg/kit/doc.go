@@ -1,6 +1,6 @@
 // Package kit is the map of the kit: everything that a controller needs and that knows no
-// controller. Nothing in the kit imports any other package of this repository, not even in
-// its tests; the linter enforces that.
+// controller. Nothing in the kit imports any other package of this repository, except that
+// its tests import pkg/kittest; the linter enforces that.
 //
 // # Where is what?
 //
@@ -60,7 +60,6 @@
 //
 // For tests:
 //
-//   - snapshot: what a process remembers, as values that can be saved
 //   - flagdoc: keeps a page about flags in agreement with the program
 //   - difftest: shows differences in tests, without secrets
 package kit

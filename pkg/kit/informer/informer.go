@@ -47,9 +47,8 @@ const silence = "the API server has sent nothing, not even a bookmark"
 
 // Caches are the informers of one controller. Its methods are safe for concurrent use.
 type Caches struct {
-	clock    clock.WithTicker
-	heard    func(resource, selector string, at time.Time)
-	isManual bool // filled by hand
+	clock clock.WithTicker
+	heard func(resource, selector string, at time.Time)
 
 	mu  sync.Mutex
 	all []*source
@@ -63,11 +62,8 @@ func New(heard func(resource, selector string, at time.Time), clock clock.WithTi
 }
 
 // StartWithContext starts the informers, which run until ctx ends, and logs when they
-// hear nothing. It does nothing for those of [NewManual].
+// hear nothing.
 func (c *Caches) StartWithContext(ctx context.Context) {
-	if c.isManual {
-		return
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.all {
@@ -145,9 +141,6 @@ func NewCache[T cache.Object, L runtime.Object](c *Caches, r preflight.Resource,
 		cache.SharedIndexInformerOptions{ResyncPeriod: resync, Indexers: cache.Indexers{}})
 	utilruntime.Must(informer.SetWatchErrorHandlerWithContext(s.handleWatchError)) // fails only if the informer has been started
 	s.informer = informer
-	if c.isManual {
-		s.informer = newManualInformer(informer, example)
-	}
 	return Of[T](s.informer)
 }
 

@@ -37,12 +37,6 @@ func (e *Election) Fence(config *rest.Config) {
 	}
 }
 
-// FenceOf returns a transport that refuses writes while holds returns false. It is the one
-// that [Election.Fence] installs, for tests that have no election.
-func FenceOf(holds func() bool, next http.RoundTripper) http.RoundTripper {
-	return fence{isValid: holds, doubt: func() {}, next: next}
-}
-
 // fence is a transport that refuses writes outside of this process's term.
 type fence struct {
 	isValid func() bool

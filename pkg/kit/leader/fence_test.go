@@ -14,10 +14,10 @@ func (s *sent) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 }
 
-func TestFenceOfRefusesWrites(t *testing.T) {
+func TestFenceRefusesWrites(t *testing.T) {
 	var next sent
 	holds := true
-	transport := FenceOf(func() bool { return holds }, &next)
+	transport := fence{isValid: func() bool { return holds }, doubt: func() {}, next: &next}
 	for _, tt := range []struct {
 		method string
 		holds  bool

@@ -2,10 +2,7 @@
 // thing is not reported twice in a row.
 package news
 
-import (
-	"maps"
-	"sync"
-)
+import "sync"
 
 // Store holds the last report by key. Its methods are safe for concurrent use, and the
 // zero Store is empty.
@@ -59,18 +56,4 @@ func (s *Store[K, V]) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.last)
-}
-
-// State returns everything that is remembered, for tests that restore it later.
-func (s *Store[K, V]) State() map[K]V {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return maps.Clone(s.last)
-}
-
-// SetState replaces everything that is remembered.
-func (s *Store[K, V]) SetState(state map[K]V) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.last = maps.Clone(state)
 }

@@ -41,18 +41,6 @@ func TestRetain(t *testing.T) {
 	}
 }
 
-func TestState(t *testing.T) {
-	var s, restored news.Store[string, int]
-	s.IsNew("a", 1)
-	state := s.State()
-	restored.IsNew("b", 1)
-	restored.SetState(state)
-	s.IsNew("a", 2) // which changes neither the state nor what was restored
-	if restored.Len() != 1 || restored.Last("a") != 1 || state["a"] != 1 {
-		t.Errorf("%d keys are restored, a as %d", restored.Len(), restored.Last("a"))
-	}
-}
-
 // Of many callers who report the same at the same time, one hears that it is new.
 func TestIsNewOnceForAll(t *testing.T) {
 	var s news.Store[string, int]

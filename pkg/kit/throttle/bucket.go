@@ -3,8 +3,7 @@ package throttle
 import "time"
 
 // bucket is a token bucket: a token is added per interval, as long as there are fewer than
-// size. All that it remembers is when it is full again, so it has no rounding errors, and
-// its state is easy to keep.
+// size. All that it remembers is when it is full again, so it has no rounding errors.
 type bucket struct {
 	interval time.Duration
 	size     int

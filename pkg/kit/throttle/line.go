@@ -19,8 +19,7 @@ type line struct {
 	places  map[cache.ObjectName]*place
 	turns   map[cache.ObjectName]time.Time // the objects whose turn it is, since when
 
-	timer   clock.Timer // advances the line; nil if none is set
-	firesAt time.Time   // when that is
+	timer clock.Timer // advances the line; nil if none is set
 }
 
 // queue holds the waiting objects of one namespace.

@@ -235,13 +235,7 @@ func (t *Limiter) advanceAfter(l *line, wait time.Duration) {
 		return
 	}
 	// The wait may become shorter in the meantime.
-	t.setTimer(l, t.clock.Now().Add(min(wait, time.Second)))
-}
-
-// setTimer sets the line's timer.
-func (t *Limiter) setTimer(l *line, firesAt time.Time) {
-	l.firesAt = firesAt
-	l.timer = t.clock.AfterFunc(firesAt.Sub(t.clock.Now()), func() {
+	l.timer = t.clock.AfterFunc(min(wait, time.Second), func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		l.timer = nil

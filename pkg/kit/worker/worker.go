@@ -94,12 +94,7 @@ type Loop struct {
 	running map[cache.ObjectName]run  // being synced now
 }
 
-// queue is what the loop adds objects to.
-type queue interface {
-	Add(name cache.ObjectName)
-	AddAfter(name cache.ObjectName, after time.Duration)
-	Len() int
-}
+type queue = workqueue.TypedDelayingInterface[cache.ObjectName]
 
 // hold keeps an object from being synced for some time after a failure.
 type hold struct {
@@ -206,15 +201,7 @@ func (l *Loop) Run(ctx context.Context, workers int) error {
 	}
 	logger := klog.LoggerWithName(klog.FromContext(ctx), l.name)
 	ctx = klog.NewContext(ctx, logger)
-	var names workqueue.TypedDelayingInterface[cache.ObjectName]
-	err := l.start(func() queue {
-		names = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[cache.ObjectName]{
-			Name:   l.name,
-			Logger: &logger,
-			Clock:  l.clock,
-		})
-		return names
-	})
+	names, err := l.start(logger)
 	if err != nil {
 		return err
 	}
@@ -255,19 +242,23 @@ func (l *Loop) Run(ctx context.Context, workers int) error {
 
 // start makes the queue. Additions are kept from now on, so that no change is lost
 // between reading the first keys from the caches and the next event.
-func (l *Loop) start(newQueue func() queue) error {
+func (l *Loop) start(logger klog.Logger) (queue, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.queue != nil {
-		return fmt.Errorf("running %s: a loop runs only once", l.name)
+		return nil, fmt.Errorf("running %s: a loop runs only once", l.name)
 	}
-	l.queue = newQueue()
-	return nil
+	l.queue = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[cache.ObjectName]{
+		Name:   l.name,
+		Logger: &logger,
+		Clock:  l.clock,
+	})
+	return l.queue, nil
 }
 
 // feed adds the keys of [WithKeys], hardly faster than they are synced: a queue never gives
 // back the memory that it once needed, and what changes meanwhile need not wait behind all.
-func (l *Loop) feed(ctx context.Context, queue workqueue.TypedDelayingInterface[cache.ObjectName]) {
+func (l *Loop) feed(ctx context.Context, queue queue) {
 	for name := range l.keys {
 		for queue.Len() >= feedAhead && ctx.Err() == nil {
 			select {
@@ -283,7 +274,7 @@ func (l *Loop) feed(ctx context.Context, queue workqueue.TypedDelayingInterface[
 }
 
 // work syncs what the queue hands out until ctx ends, each with the context syncing.
-func (l *Loop) work(ctx, syncing context.Context, queue workqueue.TypedDelayingInterface[cache.ObjectName]) {
+func (l *Loop) work(ctx, syncing context.Context, queue queue) {
 	for {
 		name, shutdown := queue.Get()
 		if shutdown {
