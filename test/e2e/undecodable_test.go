@@ -26,12 +26,11 @@ import (
 //   - It accepts a PUT to /status. The request may omit the spec and all metadata other
 //     than namespace, name, UID and resource version. The API server ignores what it
 //     says about the spec and about annotations.
-//   - It does so only because no validation rule (CEL) of the schema depends on the spec
-//     when the status changes; see the rules of v1alpha1.Icecream. The API server
-//     evaluates the rules for changes of the status, too. It tolerates a rule that is
-//     violated if the value has not changed, but it does not tolerate an error, such as
-//     "invalid data, expected string, got int64 evaluating rule". It does not check
-//     patterns, minimums and lengths in the spec.
+//   - It does so only because the schema has no validation rules in CEL. The API server
+//     evaluates these for changes of the status, too. It tolerates a rule that is violated
+//     if the value has not changed, but it does not tolerate an error, such as "invalid
+//     data, expected string, got int64 evaluating rule". It does not check patterns,
+//     minimums and lengths in the spec.
 //   - It refuses server-side apply to /status ("failed to create typed live object") by
 //     any field manager if the spec does not fit the schema.
 //   - It accepts an edit that corrects the spec. It may refuse any other edit, such as
@@ -185,7 +184,7 @@ func TestUndecodableFromTheBeginning(t *testing.T) {
 	}
 
 	for _, bad := range undecodable {
-		if refusal := n.Refused(t, undecodableManifest(bad.name, `{"replicas":1,"image":"registry.example/Vanilla"}`)); !strings.Contains(refusal, "must be an image reference") {
+		if refusal := n.Refused(t, undecodableManifest(bad.name, `{"replicas":1,"image":"registry.example/a b"}`)); !strings.Contains(refusal, "spec.image in body should match") {
 			t.Errorf("an edit of %q with another mistake is refused with\n%s", bad.name, refusal)
 		}
 		n.Apply(t, undecodableManifest(bad.name, fmt.Sprintf(`{"replicas":1,"image":"registry.example/mended:1","deploymentName":%q,"resources":{"requests":{"cpu":"1m"}}}`, bad.name)))

@@ -11,8 +11,8 @@
 //
 // Not generated, because the model does not cover it: dry runs, chunks of lists, changes of a
 // Pod's spec other than images, invalid Pod specs beyond names and images, generated names, more
-// than ten field managers of one object, the subresources scale, finalize, binding and eviction,
-// and CEL rules of the custom resource.
+// than ten field managers of one object, and the subresources scale, finalize, binding and
+// eviction.
 //
 // Where the API server ranges over a map, the order is left to chance. Then each part is
 // compared, and that they are the same ones; see order_test.go.

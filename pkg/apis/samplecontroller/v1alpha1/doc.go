@@ -1,9 +1,13 @@
 // Package v1alpha1 is the first version of the API group controller.nicoleh.io.
 //
-// The markers of the types contain every default and every validation rule that does not
-// depend on other objects in the cluster. They become part of the
-// CustomResourceDefinition, so the API server rejects an invalid Icecream before the
-// controller sees it.
+// The markers of the types contain every default, and the validation rules that OpenAPI can
+// express. They become part of the CustomResourceDefinition, so the API server rejects what
+// breaks them before the controller sees it. Everything else about a container is left to
+// the API server, which validates the Deployment.
+//
+// There are no rules in CEL. The API server evaluates those on writes of the status as well,
+// and refuses the status of a stored Icecream whose spec has a type that a rule does not
+// expect. Patterns and bounds it checks only where a value changes.
 //
 // After a change to this package, run hack/update-codegen.sh and
 // hack/update-manifests.sh.

@@ -5,48 +5,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// All validation rules are attached to Icecream itself; the fieldPath of each one names
-// the field that it checks. Every rule has this form, in CEL:
-//
-//	the field is absent || the field is valid || the status changes || the field does not change
-//
-// The last two alternatives have these reasons:
-//
-//   - The status changes: the API server evaluates all rules on writes of the status, too,
-//     although such a write cannot change the spec. An Icecream that was stored under
-//     another schema may have a spec that does not fit this one, such as a number for an
-//     image. A rule that reads this number fails with an error, and the API server would
-//     reject the new status. In CEL, however, "error || true" is true. A rule that is
-//     attached to the field itself cannot see the status.
-//   - The field does not change: an invalid value that was stored before its rule existed
-//     must not prevent changes to other fields. The API server itself tolerates unchanged
-//     values, but only in rules that do not use oldSelf.
-//
-// Rules compare self and oldSelf as optionals. Up to Kubernetes 1.36, the fields of oldSelf
-// are plain JSON, in which a time is a string and therefore differs from the time in self;
-// the fields of optional.of(self) are plain JSON as well. The expression "x in [y]" means
-// "x == y", except that it is false, rather than an error, if the two values cannot be
-// compared. The API server also estimates its cost as low.
-//
-// The estimated cost is why the number of resources is limited: the API server assumes
-// that every quantity is as long as the largest request that it accepts. A quantity whose
-// exponent has more than two characters is rejected before it is parsed, because parsing
-// 1e-999999999 would take hours. The rules for the names and quantities of huge pages and
-// extended resources check the limits only, because their requests must equal the limits.
-
-// +kubebuilder:validation:XValidation:fieldPath=".spec.deploymentName",optionalOldSelf=true,rule=`!has(self.spec.deploymentName) || !format.dns1123Subdomain().validate(self.spec.deploymentName).hasValue() || !(optional.of(self).?status in [oldSelf.?status]) || optional.of(self).?spec.?deploymentName in [oldSelf.?spec.?deploymentName]`,message="must be a DNS-1123 subdomain",messageExpression=`strings.quote(self.spec.deploymentName) + (self.spec.deploymentName == '' ? ": must not be empty: leave deploymentName out to use the Icecream's own name" : ": must be a DNS-1123 subdomain: lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit, such as 'my-icecream'")`
-// +kubebuilder:validation:XValidation:fieldPath=".spec.image",optionalOldSelf=true,rule=`!has(self.spec.image) || self.spec.image.matches('^(([a-zA-Z0-9]+(-+[a-zA-Z0-9]+)*(\\.[a-zA-Z0-9]+(-+[a-zA-Z0-9]+)*)*|\\[[a-fA-F0-9:]+\\])(:[0-9]+)?/)?[a-z0-9]+(([/._]|__|-+)[a-z0-9]+)*(:\\w[\\w.-]{0,127})?(@sha(256:[a-f0-9]{64}|384:[a-f0-9]{96}|512:[a-f0-9]{128}))?$') && self.spec.image.matches('^(([^/]*[.:A-Z][^/]*|localhost)/)?[^:@]{1,255}(:[^/@]*)?(@|$)') && !self.spec.image.matches('^[a-f0-9]{64}$') || !(optional.of(self).?status in [oldSelf.?status]) || optional.of(self).?spec.?image in [oldSelf.?spec.?image]`,message="must be an image reference",messageExpression=`strings.quote(self.spec.image) + (!self.spec.image.matches('^\\S+$') ? ': must not be empty or contain spaces: leave image out to use the default image' : self.spec.image.contains('@') && !self.spec.image.matches('@sha(256:[a-f0-9]{64}|384:[a-f0-9]{96}|512:[a-f0-9]{128})$') ? ": must have 64 hexadecimal digits in lower case after '@sha256:', 96 after '@sha384:' or 128 after '@sha512:'" : ": must be an image reference, [registry[:port]/]repository[:tag][@digest], with a repository in lower case, of at most 255 characters, such as 'registry.example.com:5000/team/icecream:1.2'")`
-// +kubebuilder:validation:XValidation:fieldPath=".spec.resources.limits",optionalOldSelf=true,rule=`!has(self.spec.?resources.limits) || self.spec.resources.limits.all(name, name in ['cpu', 'memory', 'ephemeral-storage'] || name.matches('^hugepages-[1-9][0-9]*[KMG]i$') || name.contains('/') && !name.startsWith('requests.') && !format.qualifiedName().validate('requests.' + name).hasValue()) || !(optional.of(self).?status in [oldSelf.?status]) || optional.of(self).?spec.?resources.?limits in [oldSelf.?spec.?resources.?limits]`,message="must name known resources: cpu, memory, ephemeral-storage, huge pages such as hugepages-2Mi, or extended resources such as example.com/gpu"
-// +kubebuilder:validation:XValidation:fieldPath=".spec.resources.limits",optionalOldSelf=true,rule=`!has(self.spec.?resources.limits) || self.spec.resources.limits.all(name, type(self.spec.resources.limits[name]) == int ? self.spec.resources.limits[name] >= 0 : !self.spec.resources.limits[name].startsWith('-') && !self.spec.resources.limits[name].matches('[eE]...') && isQuantity(self.spec.resources.limits[name])) || !(optional.of(self).?status in [oldSelf.?status]) || optional.of(self).?spec.?resources.?limits in [oldSelf.?spec.?resources.?limits]`,message="must be quantities of zero or more, such as 500m, 0.5 or 1Gi"
-// +kubebuilder:validation:XValidation:fieldPath=".spec.resources.limits",optionalOldSelf=true,rule=`!has(self.spec.?resources.limits) || self.spec.resources.limits.all(name, !name.contains('/') || name.contains('kubernetes.io/') || (type(self.spec.resources.limits[name]) == int ? self.spec.resources.limits[name] < 1000000000000000 : self.spec.resources.limits[name].matches('^\\d{1,9}[kMi]*$'))) || !(optional.of(self).?status in [oldSelf.?status]) || optional.of(self).?spec.?resources.?limits in [oldSelf.?spec.?resources.?limits]`,message="must be whole numbers for extended resources such as example.com/gpu"
-// +kubebuilder:validation:XValidation:fieldPath=".spec.resources.limits",optionalOldSelf=true,rule=`!has(self.spec.?resources.limits) || self.spec.resources.limits.all(name, !name.matches('^hugepages-[1-9][0-9]*[KMG]i$') || !string(self.spec.resources.limits[name]).matches('[eE]') && quantity(string(self.spec.resources.limits[name])).asInteger() % quantity(name.substring(10)).asInteger() == 0) || !(optional.of(self).?status in [oldSelf.?status]) || optional.of(self).?spec.?resources.?limits in [oldSelf.?spec.?resources.?limits]`,message="must be multiples of the page size for huge pages, such as 4Mi for hugepages-2Mi"
-// +kubebuilder:validation:XValidation:fieldPath=".spec.resources.limits",optionalOldSelf=true,rule=`!has(self.spec.?resources.limits) || !self.spec.resources.limits.exists(name, name.startsWith('hugepages-')) || ['cpu', 'memory'].exists(name, name in self.spec.resources.limits || has(self.spec.resources.requests) && name in self.spec.resources.requests) || !(optional.of(self).?status in [oldSelf.?status]) || optional.of(self).?spec.?resources in [oldSelf.?spec.?resources]`,message="must come with cpu or memory for huge pages"
-// +kubebuilder:validation:XValidation:fieldPath=".spec.resources.requests",optionalOldSelf=true,rule=`!has(self.spec.?resources.requests) || self.spec.resources.requests.all(name, name in ['cpu', 'memory', 'ephemeral-storage'] || name.startsWith('hugepages-') || name.contains('/')) || !(optional.of(self).?status in [oldSelf.?status]) || optional.of(self).?spec.?resources.?requests in [oldSelf.?spec.?resources.?requests]`,message="must name known resources: cpu, memory, ephemeral-storage, huge pages such as hugepages-2Mi, or extended resources such as example.com/gpu"
-// +kubebuilder:validation:XValidation:fieldPath=".spec.resources.requests",optionalOldSelf=true,rule=`!has(self.spec.?resources.requests) || self.spec.resources.requests.all(name, type(self.spec.resources.requests[name]) == int ? self.spec.resources.requests[name] >= 0 : !self.spec.resources.requests[name].startsWith('-') && !self.spec.resources.requests[name].matches('[eE]...') && isQuantity(self.spec.resources.requests[name])) || !(optional.of(self).?status in [oldSelf.?status]) || optional.of(self).?spec.?resources.?requests in [oldSelf.?spec.?resources.?requests]`,message="must be quantities of zero or more, such as 500m, 0.5 or 1Gi"
-// +kubebuilder:validation:XValidation:fieldPath=".spec.resources.requests",optionalOldSelf=true,rule=`!has(self.spec.?resources.requests) || !has(self.spec.resources.limits) || ['cpu', 'memory', 'ephemeral-storage'].all(name, !(name in self.spec.resources.requests && name in self.spec.resources.limits) || string(self.spec.resources.requests[name]).matches('[eE]...') || string(self.spec.resources.limits[name]).matches('[eE]...') || !quantity(string(self.spec.resources.requests[name])).isGreaterThan(quantity(string(self.spec.resources.limits[name])))) || !(optional.of(self).?status in [oldSelf.?status]) || optional.of(self).?spec.?resources in [oldSelf.?spec.?resources]`,message="must not be above the limits"
-// +kubebuilder:validation:XValidation:fieldPath=".spec.resources.requests",optionalOldSelf=true,rule=`!has(self.spec.?resources.requests) || self.spec.resources.requests.all(name, !(name.startsWith('hugepages-') || name.contains('/')) || has(self.spec.resources.limits) && name in self.spec.resources.limits && string(self.spec.resources.requests[name]) == string(self.spec.resources.limits[name])) || !(optional.of(self).?status in [oldSelf.?status]) || optional.of(self).?spec.?resources in [oldSelf.?spec.?resources]`,message="must be written as in the limits for huge pages and for extended resources such as example.com/gpu, which cannot be overcommitted"
-// +kubebuilder:validation:XValidation:fieldPath=".spec.resources.claims",optionalOldSelf=true,rule=`!has(self.spec.?resources.claims) || size(self.spec.resources.claims) == 0 || !(optional.of(self).?status in [oldSelf.?status]) || optional.of(self).?spec.?resources.?claims in [oldSelf.?spec.?resources.?claims]`,message="must be empty: an Icecream's Pods have no resource claims"
-
 // Icecream runs a number of identical Pods by means of one Deployment. Its status
 // reports the nodes that the Pods run on, how many Pods are ready, and what is wrong
 // if some are not.
@@ -98,6 +56,7 @@ type IcecreamSpec struct {
 	// someone else: the Icecream is Stalled until the name becomes free.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	DeploymentName string `json:"deploymentName,omitempty"`
 
 	// replicas is the desired number of Pods. It must not be negative and defaults to 1.
@@ -112,10 +71,13 @@ type IcecreamSpec struct {
 	// `[registry[:port]/]repository[:tag][@digest]`, of at most 1024 characters. It defaults
 	// to docker.io/nginxinc/nginx-unprivileged:1.29.3-alpine. The Pods meet the restricted
 	// Pod Security Standard, so the image must run as a user other than root, and must
-	// name that user by its numeric ID.
+	// name that user by its numeric ID. A reference that a node cannot parse is reported
+	// like an image that does not exist: the Icecream is not Ready, for the reason
+	// ImagePullBackOff.
 	// +optional
 	// +kubebuilder:default="docker.io/nginxinc/nginx-unprivileged:1.29.3-alpine"
 	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^[\w./:@\[\]-]+$`
 	Image string `json:"image,omitempty"`
 
 	// resources are the compute resources of the container in each Pod. If the field is
@@ -127,34 +89,34 @@ type IcecreamSpec struct {
 }
 
 // IcecreamResources are the compute resources of a container. Its fields are those of
-// corev1.ResourceRequirements. Its validation rules, which are attached to Icecream, are
-// those that the API server applies to a container, so that the API server rejects an
-// invalid Icecream before the controller derives a Deployment from it.
+// corev1.ResourceRequirements, and the rules for them are those for any container. The API
+// server applies these rules when the controller writes the Deployment. If it rejects the
+// resources, the Icecream is Stalled for the reason InvalidSpec, with the API server's
+// message, and the Deployment stays as it is.
 type IcecreamResources struct {
-	// limits are the maximum amounts of compute resources that the container may use, by
+	// limits are the maximum amounts of compute resources that the container can use, by
 	// the name of the resource: cpu, memory, ephemeral-storage, huge pages such as
-	// hugepages-2Mi, or extended resources such as example.com/gpu. At most 7 resources can
-	// be listed. A resource that is absent is not limited, unless a LimitRange of the
-	// namespace limits it. Limits on huge pages must be multiples of the page size, and
-	// the container then also needs a limit or a request for cpu or memory. Limits on
-	// extended resources must be whole numbers.
+	// hugepages-2Mi, or extended resources such as example.com/gpu. A resource that is
+	// absent is not limited, unless a LimitRange of the namespace limits it. Limits on
+	// huge pages must be multiples of the page size, and the container then also needs a
+	// limit or a request for cpu or memory. Limits on extended resources must be whole
+	// numbers. The exponent of a quantity has at most two digits.
 	// +optional
-	// +kubebuilder:validation:MaxProperties=7
 	Limits corev1.ResourceList `json:"limits,omitempty"`
 
 	// requests are the amounts of compute resources that are reserved for the container
-	// on its node, by the name of the resource. At most 7 resources can be listed. If a
-	// resource is absent, its request defaults to its limit, if it has one. A request must
-	// not exceed the limit of the same resource. A request for huge pages or for an
-	// extended resource must equal the limit and be written in the same way.
+	// on its node, by the name of the resource. If a resource is absent, its request
+	// defaults to its limit, if it has one. A request must not exceed the limit of the
+	// same resource. A request for huge pages or for an extended resource must equal the
+	// limit. The exponent of a quantity has at most two digits.
 	// +optional
-	// +kubebuilder:validation:MaxProperties=7
 	Requests corev1.ResourceList `json:"requests,omitempty"`
 
 	// claims must be empty: an Icecream's Pods have no resource claims.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=0
 	Claims []corev1.ResourceClaim `json:"claims,omitempty"`
 }
 

@@ -10,23 +10,24 @@ import (
 // with apply.
 //
 // IcecreamResources are the compute resources of a container. Its fields are those of
-// corev1.ResourceRequirements. Its validation rules, which are attached to Icecream, are
-// those that the API server applies to a container, so that the API server rejects an
-// invalid Icecream before the controller derives a Deployment from it.
+// corev1.ResourceRequirements, and the rules for them are those for any container. The API
+// server applies these rules when the controller writes the Deployment. If it rejects the
+// resources, the Icecream is Stalled for the reason InvalidSpec, with the API server's
+// message, and the Deployment stays as it is.
 type IcecreamResourcesApplyConfiguration struct {
-	// limits are the maximum amounts of compute resources that the container may use, by
+	// limits are the maximum amounts of compute resources that the container can use, by
 	// the name of the resource: cpu, memory, ephemeral-storage, huge pages such as
-	// hugepages-2Mi, or extended resources such as example.com/gpu. At most 7 resources can
-	// be listed. A resource that is absent is not limited, unless a LimitRange of the
-	// namespace limits it. Limits on huge pages must be multiples of the page size, and
-	// the container then also needs a limit or a request for cpu or memory. Limits on
-	// extended resources must be whole numbers.
+	// hugepages-2Mi, or extended resources such as example.com/gpu. A resource that is
+	// absent is not limited, unless a LimitRange of the namespace limits it. Limits on
+	// huge pages must be multiples of the page size, and the container then also needs a
+	// limit or a request for cpu or memory. Limits on extended resources must be whole
+	// numbers. The exponent of a quantity has at most two digits.
 	Limits *v1.ResourceList `json:"limits,omitempty"`
 	// requests are the amounts of compute resources that are reserved for the container
-	// on its node, by the name of the resource. At most 7 resources can be listed. If a
-	// resource is absent, its request defaults to its limit, if it has one. A request must
-	// not exceed the limit of the same resource. A request for huge pages or for an
-	// extended resource must equal the limit and be written in the same way.
+	// on its node, by the name of the resource. If a resource is absent, its request
+	// defaults to its limit, if it has one. A request must not exceed the limit of the
+	// same resource. A request for huge pages or for an extended resource must equal the
+	// limit. The exponent of a quantity has at most two digits.
 	Requests *v1.ResourceList `json:"requests,omitempty"`
 	// claims must be empty: an Icecream's Pods have no resource claims.
 	Claims []v1.ResourceClaim `json:"claims,omitempty"`

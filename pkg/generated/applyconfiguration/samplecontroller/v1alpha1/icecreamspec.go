@@ -22,7 +22,9 @@ type IcecreamSpecApplyConfiguration struct {
 	// `[registry[:port]/]repository[:tag][@digest]`, of at most 1024 characters. It defaults
 	// to docker.io/nginxinc/nginx-unprivileged:1.29.3-alpine. The Pods meet the restricted
 	// Pod Security Standard, so the image must run as a user other than root, and must
-	// name that user by its numeric ID.
+	// name that user by its numeric ID. A reference that a node cannot parse is reported
+	// like an image that does not exist: the Icecream is not Ready, for the reason
+	// ImagePullBackOff.
 	Image *string `json:"image,omitempty"`
 	// resources are the compute resources of the container in each Pod. If the field is
 	// absent, the container has no limits and no requests, other than those that a
