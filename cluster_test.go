@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -25,20 +27,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	applyconfigurations "k8s.io/client-go/applyconfigurations"
 	kubeinformers "k8s.io/client-go/informers"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/fake"
 	externalversions "nicoleh.io/k8s-controller/pkg/generated/informers/externalversions"
-	"nicoleh.io/k8s-controller/pkg/icecream"
-	"nicoleh.io/k8s-controller/pkg/kit/difftest"
-	"nicoleh.io/k8s-controller/pkg/kit/informer"
-	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
 	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
@@ -219,14 +217,17 @@ func (c *cluster) patch(gvr schema.GroupVersionResource, action clienttesting.Pa
 	if err != nil {
 		return nil, err
 	}
-	if action.GetPatchType() == types.ApplyPatchType {
-		var precondition metav1.PartialObjectMetadata
-		if err := json.Unmarshal(action.GetPatch(), &precondition); err != nil {
-			return nil, err
-		}
-		if precondition.UID != before.(metav1.Object).GetUID() {
-			return nil, conflict(gvr, action.GetName())
-		}
+	var precondition metav1.PartialObjectMetadata
+	if err := json.Unmarshal(action.GetPatch(), &precondition); err != nil {
+		return nil, err
+	}
+	if precondition.UID != before.(metav1.Object).GetUID() {
+		return nil, apierrors.NewInvalid(appsv1.SchemeGroupVersion.WithKind("Deployment").GroupKind(), action.GetName(), field.ErrorList{
+			field.Invalid(field.NewPath("metadata", "uid"), precondition.UID, "field is immutable"),
+		})
+	}
+	if version := precondition.ResourceVersion; version != "" && version != before.(metav1.Object).GetResourceVersion() {
+		return nil, conflict(gvr, action.GetName())
 	}
 	_, after, err := clienttesting.ObjectReaction(c.trackers[gvr])(action)
 	if err != nil {
@@ -476,14 +477,24 @@ func (c *cluster) clear() {
 	c.told, c.reported = nil, nil
 }
 
-// Eventf makes the cluster the recorder of its own events.
-func (c *cluster) Eventf(regarding, _ runtime.Object, kind, reason, _, note string, args ...any) {
+// Event makes the cluster the recorder of its own events.
+func (c *cluster) Event(regarding runtime.Object, kind, reason, message string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.told = append(c.told, fmt.Sprintf("%s %s: %s", kind, reason, fmt.Sprintf(note, args...)))
+	c.told = append(c.told, fmt.Sprintf("%s %s: %s", kind, reason, message))
 	if _, ok := regarding.(*v1alpha1.Icecream); !ok {
 		c.t.Errorf("an event about %T", regarding)
 	}
+}
+
+// Eventf implements record.EventRecorder.
+func (c *cluster) Eventf(regarding runtime.Object, kind, reason, message string, args ...any) {
+	c.Event(regarding, kind, reason, fmt.Sprintf(message, args...))
+}
+
+// AnnotatedEventf implements record.EventRecorder.
+func (c *cluster) AnnotatedEventf(regarding runtime.Object, _ map[string]string, kind, reason, message string, args ...any) {
+	c.Eventf(regarding, kind, reason, message, args...)
 }
 
 func (c *cluster) events() []string {
@@ -516,18 +527,13 @@ func (c *cluster) run(config Config) (controller *Controller, stop func()) {
 	c.t.Helper()
 	icecreams := externalversions.NewSharedInformerFactory(&c.client, 0)
 	builtin := kubeinformers.NewSharedInformerFactory(&c.kube, 0)
-	controller, err := NewController(config, c.client.SamplecontrollerV1alpha1().Icecreams,
-		informer.Of[*v1alpha1.Icecream](icecreams.Samplecontroller().V1alpha1().Icecreams().Informer()),
-		map[schema.GroupVersionResource]childKind{deploymentsGVR: with(builtin.Apps().V1().Deployments().Informer(), kindOf(c.kube.AppsV1().Deployments, icecream.DeploymentName))},
-		informer.Of[*podproblem.Pod](builtin.Core().V1().Pods().Informer()),
-		c, clock.RealClock{})
+	controller, err := NewController(config, &c.client, &c.kube, c, icecreams, builtin, builtin)
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.WithValue(c.t.Context(), clusterKey{}, c))
 	icecreams.StartWithContext(ctx)
 	builtin.StartWithContext(ctx)
-	synctest.Wait() // As main does: a term begins with caches that are filled.
 	stopped := make(chan error, 1)
 	go func() { stopped <- controller.Run(ctx, 2) }()
 	stop = sync.OnceFunc(func() {
@@ -552,7 +558,9 @@ func inBubble(t *testing.T, test func(t *testing.T, c *cluster)) {
 // equal compares, with no difference between nothing and nothing.
 func equal[T any](t *testing.T, what string, want, got T) {
 	t.Helper()
-	difftest.Equal(t, what, want, got)
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
 }
 
 // saying is what an Icecream's status says, in a line.

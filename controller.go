@@ -3,220 +3,166 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	appslisters "k8s.io/client-go/listers/apps/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned"
+	"nicoleh.io/k8s-controller/pkg/generated/informers/externalversions"
+	listers "nicoleh.io/k8s-controller/pkg/generated/listers/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/icecream"
-	"nicoleh.io/k8s-controller/pkg/kit/children"
+	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 	"nicoleh.io/k8s-controller/pkg/kit/consistency"
-	"nicoleh.io/k8s-controller/pkg/kit/events"
-	"nicoleh.io/k8s-controller/pkg/kit/flags"
-	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
 	"nicoleh.io/k8s-controller/pkg/kit/lenient"
-	"nicoleh.io/k8s-controller/pkg/kit/manager"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
-	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
-	"nicoleh.io/k8s-controller/pkg/kit/preflight"
+	"nicoleh.io/k8s-controller/pkg/kit/pacing"
+	"nicoleh.io/k8s-controller/pkg/kit/patch"
 	"nicoleh.io/k8s-controller/pkg/kit/response"
 	"nicoleh.io/k8s-controller/pkg/kit/text"
-	"nicoleh.io/k8s-controller/pkg/kit/throttle"
-	"nicoleh.io/k8s-controller/pkg/kit/typed"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
-// Controller gives each Icecream its Deployment and reports back what became of
-// it. One sync of one Icecream goes
+// Controller gives each Icecream its Deployment and reports back what became of it. One
+// sync of one Icecream goes
 //
-//	ensureCachesReady → observe → assess → decide → act → report
+//	ensure caches ready → observe → Decide → act → Status → report
 //
 // First, it makes sure that the caches show what was written last time. Observe reads
-// everything from the caches and adds what is remembered from the sync before. Assess
-// and decide belong to package icecream, which is pure and holds all the rules: they
-// say what is known and what should be written. Act writes it. Report writes what came
-// of that to the status, if it is news, and then records the events.
+// everything from the caches and adds what is remembered from the sync before. Decide and
+// Status belong to package icecream, which is pure and holds all the rules: they say what
+// should be written, and what to report. Act writes the Deployment, and report writes the
+// status if it differs. Each records at most one event.
 //
-// It writes Deployments, the status of Icecreams, and events. It never writes a Pod, the
-// spec of an Icecream, or a Deployment that is not its own.
+// The controller writes Deployments, the status of Icecreams, and events. It never writes a
+// Pod, the spec of an Icecream, or a Deployment that is not its own.
 type Controller struct {
 	*worker.Loop
 
 	config   Config
-	clients  func(namespace string) icecreamClient
-	recorder events.EventRecorder
-	clock    clock.WithTickerAndDelayedExecution
+	client   versioned.Interface
+	kube     kubernetes.Interface
+	recorder record.EventRecorder
 	metrics  metrics.Controller
 
-	icecreams informer.Cache[*v1alpha1.Icecream]
-	children  map[schema.GroupVersionResource]childKind
-	pods      informer.Cache[*podproblem.Pod]
+	icecreams   listers.IcecreamLister
+	deployments appslisters.DeploymentLister
+	asking      cache.TypedIndexer[*v1alpha1.Icecream] // by the name of their Deployment, and by their label
+	owned       cache.TypedIndexer[*appsv1.Deployment] // by the UID of their controller
+	pods        cache.TypedIndexer[*corev1.Pod]        // by the label of their Icecream
 
-	writes   *consistency.Store
-	writing  *throttle.Limiter
-	memories sync.Map // icecream.Memory by name, compact
-	untold   sync.Map // []children.Event by name: about writes whose report has to wait
+	writes   *consistency.Store // what the caches must show before the next sync
+	memories sync.Map           // icecream.Memory by name
+	pace     *pacing.Limiter    // when an Icecream may cause the next write
+	retries  *rate.Limiter      // of writes that the API server refuses, of all Icecreams
+	retrying atomic.Int64       // how many syncs repeat such a write now
 }
 
 // Config is what an operator can choose.
 type Config struct {
-	// StatusWindow is the least time between two writes of one Icecream's status
-	// that are not urgent, such as progress.
+	// StatusWindow is the least time between two writes of one Icecream's status that are
+	// not urgent, such as progress.
 	StatusWindow time.Duration
-	// StallAfter is how long something may keep Pods from running before their
-	// Icecream counts as Stalled, and how long the Icecream must have been complete
-	// after a crash before it is Ready.
+	// StallAfter is how long something may keep Pods from running before their Icecream
+	// counts as Stalled, and how long the Icecream must have been complete after a crash
+	// before it is Ready.
 	StallAfter time.Duration
 }
 
-var icecreamResource = v1alpha1.Resource("icecreams")
-
-// What a cache can be asked for besides a name. Most values are the names of Icecreams, and
-// an index has only the others: each entry takes a few hundred bytes.
-const (
-	byLabel = "label" // Icecreams and Pods: by namespace and the value of the Icecream's label
-	byChild = "child" // Icecreams: by namespace, resource and name of a child that they ask for
-	byOwner = "owner" // children: by namespace and the UID of their controller
+var (
+	icecreamResource   = v1alpha1.Resource("icecreams")
+	deploymentResource = appsv1.Resource("deployments")
 )
 
-// A rollout makes many changes in a moment, and each sync looks at all Pods. What becomes of
-// a Pod shows in the Deployment a moment later, and both are best reported together: a change
-// of a Pod waits for podPeriod, or the next sync.
+// The indexes of the caches.
+const (
+	byDeployment = "deployment" // Icecreams: by the name of the Deployment that they ask for
+	byOwner      = "owner"      // Deployments: by the UID of their controller
+	byLabel      = "label"      // Icecreams and Pods: by the value of the Icecream's label
+)
+
+// A rollout makes many changes of Pods in a moment, and each sync looks at all of them. A
+// change of a Pod waits for podPeriod, or for the next sync.
 const podPeriod = 100 * time.Millisecond
 
-// NewDescriptor returns what a process needs to know to run the controller.
-func NewDescriptor() manager.Descriptor {
-	config := &Config{}
-	return manager.Descriptor{
-		Name:        "icecream",
-		OnByDefault: true,
-		AddToScheme: v1alpha1.Install,
-		AddFlags:    func(fs *flag.FlagSet) { addFlags(fs, config) },
-		Validate:    func() error { return config.Validate() },
-		New:         func(d manager.Dependencies) (manager.Controller, error) { return newFor(*config, d) },
-	}
-}
+// Writes that were refused are repeated at this rate by all Icecreams together. One that
+// succeeds does not count, so all proceed at once when the obstacle is gone.
+const (
+	retriesPerSecond = 2
+	retriesAtOnce    = 10
+)
 
-// addFlags adds the controller's flags, and sets the defaults.
-func addFlags(fs *flag.FlagSet, c *Config) {
-	fs.DurationVar(&c.StatusWindow, "icecream-status-window", 2*time.Second, "The least time between two writes of an Icecream's status that are not urgent, such as progress.")
-	fs.DurationVar(&c.StallAfter, "icecream-stall-after", time.Minute, "How long something may keep Pods from running before their Icecream counts as Stalled, and how long it must have been complete after a crash before it is Ready.")
-	flags.Rename(fs, "status-window", "icecream-status-window")
-	flags.Rename(fs, "stall-after", "icecream-stall-after")
-}
-
-// Validate returns an error that names the flag that is wrong.
-func (c Config) Validate() error {
-	if c.StatusWindow < 0 || c.StallAfter < 0 {
-		return errors.New("-icecream-status-window and -icecream-stall-after must not be negative")
-	}
-	return nil
-}
-
-// newFor wires a controller to its clients and informers.
-func newFor(config Config, d manager.Dependencies) (*Controller, error) {
-	custom, err := lenient.NewForConfig(d.Config, v1alpha1.Install)
-	if err != nil {
-		return nil, err
-	}
-	kube, err := typed.NewForConfig(manager.Protobuf(d.Config))
-	if err != nil {
-		return nil, err
-	}
-	const permit = "kubectl apply -f artifacts/rbac-icecream.yaml, or -namespace for a single one"
-	define := "kubectl apply -f artifacts/examples/crd-icecream.yaml"
-	resource := icecreamResource.WithVersion(v1alpha1.GroupVersion.Version)
-	clients := typed.Clients[v1alpha1.Icecream, v1alpha1.IcecreamList](custom, resource)
-	icecreams := informer.NewCache[*v1alpha1.Icecream](d.Caches, preflight.Resource{GroupVersionResource: resource, Namespace: d.Namespace, Define: define, Permit: permit}, clients(d.Namespace), &v1alpha1.Icecream{}, d.Resync)
-	children := childKinds(kube)
-	for resource, kind := range children {
-		kind.cache = kind.newCache(d.Caches, preflight.Resource{GroupVersionResource: resource, Namespace: d.Namespace, Permit: permit}, d.Resync)
-		children[resource] = kind
-	}
-	podResource := corev1.SchemeGroupVersion.WithResource("pods")
-	pods := informer.NewCache[*podproblem.Pod](d.Caches, preflight.Resource{GroupVersionResource: podResource, Namespace: d.Namespace, Selector: icecream.LabelIcecream, Permit: permit}, typed.Clients[corev1.Pod, corev1.PodList](kube, podResource)(d.Namespace), &corev1.Pod{}, d.Resync)
-	c, err := NewController(config, clients, icecreams, children, pods, d.Recorder, d.Clock)
-	if err != nil {
-		return nil, err
-	}
-	metrics.Count("icecream_objects", "Icecreams, by status and reason of their Ready condition.", []string{"ready", "reason"}, c.Count)
-	return c, nil
-}
-
-// icecreamClient is what the controller needs of a typed client of Icecreams.
-type icecreamClient interface {
-	Get(ctx context.Context, name string, opts metav1.GetOptions) (*v1alpha1.Icecream, error)
-	UpdateStatus(ctx context.Context, ice *v1alpha1.Icecream, opts metav1.UpdateOptions) (*v1alpha1.Icecream, error)
-}
-
-// NewController wires a controller to its clients and caches, and starts nothing. Each kind
-// of child needs its cache, and the cache of Pods has to be restricted to those with
-// icecream.LabelIcecream.
-func NewController[C icecreamClient](
+// NewController wires a controller to its clients and informers, and starts nothing. The
+// factories are those of Icecreams, of all Deployments, and of objects with the label
+// icecream.LabelIcecream, which are Pods.
+func NewController(
 	config Config,
-	clients func(namespace string) C,
-	icecreams informer.Cache[*v1alpha1.Icecream],
-	children map[schema.GroupVersionResource]childKind,
-	pods informer.Cache[*podproblem.Pod],
-	recorder events.EventRecorder,
-	clock clock.WithTickerAndDelayedExecution,
+	client versioned.Interface,
+	kube kubernetes.Interface,
+	recorder record.EventRecorder,
+	own externalversions.SharedInformerFactory,
+	all, labeled kubeinformers.SharedInformerFactory,
 ) (*Controller, error) {
+	icecreams, deployments, pods := own.Samplecontroller().V1alpha1().Icecreams(), all.Apps().V1().Deployments(), labeled.Core().V1().Pods()
 	c := &Controller{
-		config:    config,
-		clients:   func(namespace string) icecreamClient { return clients(namespace) },
-		recorder:  recorder,
-		clock:     clock,
-		metrics:   metrics.For("icecream"),
-		icecreams: icecreams,
-		children:  children,
-		pods:      pods,
+		config:      config,
+		client:      client,
+		kube:        kube,
+		recorder:    recorder,
+		metrics:     metrics.For("icecream"),
+		icecreams:   icecreams.Lister(),
+		deployments: deployments.Lister(),
+		asking:      icecreams.TypedInformer().GetTypedIndexer(),
+		owned:       deployments.TypedInformer().GetTypedIndexer(),
+		pods:        pods.TypedInformer().GetTypedIndexer(),
+		pace:        pacing.New(config.StatusWindow),
+		retries:     rate.NewLimiter(retriesPerSecond, retriesAtOnce),
 	}
-	c.Loop = worker.New("icecream", c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync), worker.WithKeys(c.names))
-	c.writing = throttle.New(config.StatusWindow, clock, c.AddAfter)
-	seen := map[schema.GroupResource]consistency.Seen{icecreamResource: icecreams.GetStore()}
-	for resource, kind := range children {
-		seen[resource.GroupResource()] = kind.cache.GetStore()
-	}
-	c.writes = consistency.New(seen)
-	if err := c.setUpCaches(); err != nil {
+	c.Loop = worker.New("icecream", c.sync)
+	c.writes = consistency.New(map[schema.GroupResource]consistency.Seen{
+		icecreamResource:   icecreams.Informer().GetStore(),
+		deploymentResource: deployments.Informer().GetStore(),
+	})
+
+	err := errors.Join(
+		icecreams.Informer().SetTransform(icecream.StripIcecream),
+		deployments.Informer().SetTransform(icecream.StripDeployment),
+		pods.Informer().SetTransform(icecream.StripPod),
+		icecreams.TypedInformer().AddTypedIndexers(cache.TypedIndexers[*v1alpha1.Icecream]{byDeployment: deploymentKeys, byLabel: labelKeys}),
+		deployments.TypedInformer().AddTypedIndexers(cache.TypedIndexers[*appsv1.Deployment]{byOwner: ownerKeys}),
+		pods.TypedInformer().AddTypedIndexers(cache.TypedIndexers[*corev1.Pod]{byLabel: podKeys}),
+	)
+	if err != nil {
 		return nil, fmt.Errorf("setting up the caches: %w", err)
 	}
-	if err := c.addHandlers(); err != nil {
+	// Nothing is decided in a handler: an event only says that there may be something to see.
+	ofIcecreams, errIcecreams := icecreams.TypedInformer().AddTypedEventHandler(worker.Follow(c.followIcecream))
+	ofDeployments, errDeployments := deployments.TypedInformer().AddTypedEventHandler(worker.Follow(c.followDeployment))
+	ofPods, errPods := pods.TypedInformer().AddTypedEventHandler(worker.Follow(c.followPod))
+	if err := errors.Join(errIcecreams, errDeployments, errPods); err != nil {
 		return nil, fmt.Errorf("adding event handlers: %w", err)
 	}
+	c.WaitFor(ofIcecreams.HasSyncedChecker(), ofDeployments.HasSyncedChecker(), ofPods.HasSyncedChecker())
 	return c, nil
-}
-
-// names yields the names of all Icecreams in the cache.
-func (c *Controller) names(yield func(cache.ObjectName) bool) {
-	for ice := range c.icecreams.All() {
-		if !yield(nameOf(ice)) {
-			return
-		}
-	}
-}
-
-// Count adds up the Icecreams by status and reason of their Ready condition.
-func (c *Controller) Count(add func(n int, values ...string)) {
-	count := map[kstatus.Readiness]int{}
-	for ice := range c.icecreams.All() {
-		count[kstatus.ReadinessOf(ice.Status.Conditions)]++
-	}
-	for ready, n := range count {
-		add(n, string(ready.Status), ready.Reason)
-	}
 }
 
 // sync brings one Icecream closer to what its spec asks for.
@@ -232,414 +178,277 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 		c.forget(name)
 		return 0, nil
 	}
-	if observed.IsOutdated() {
-		return 0, worker.Requeue(errors.New("what has changed or was deleted is not in the cache yet"))
-	}
-	known := icecream.Assess(observed)
-
-	decision, isTurn := c.pace(name, icecream.Decide(known))
-	if !isTurn {
-		return 0, nil
-	}
-
-	outcome, err := c.act(ctx, known, decision)
+	plan, err := icecream.Decide(observed)
 	if err != nil {
 		return 0, err
 	}
-	now, requeueAfter := icecream.Remember(known, decision, outcome)
-	c.memories.Store(name, now.Memory.Compact())
-
-	status, events := icecream.Status(known, now, decision, outcome)
-	err = c.report(ctx, known, status, events)
-	if apierrors.IsConflict(err) {
-		now.Memory.Outdated = children.NewOutdated(observed.Icecream, observed.Now)
-		c.memories.Store(name, now.Memory.Compact())
+	if plan.IsRetry {
+		defer c.retrying.Add(-1)
+		if c.retries.Tokens() < float64(c.retrying.Add(1)) {
+			plan = plan.Postponed(wait.Jitter(time.Minute/2, 1))
+		}
 	}
+	if plan.IsWrite() {
+		if wait := c.pace.Write(name); wait > 0 {
+			return wait, nil
+		}
+	}
+	observed, refusal, err := c.act(ctx, observed, plan)
 	if err != nil {
 		return 0, err
 	}
-	return requeueAfter, worker.Terminal(outcome.Err)
+	report := icecream.Status(observed, plan)
+	c.memories.Store(name, report.Memory)
+	if requeueAfter, err = c.report(ctx, observed, report); err != nil {
+		return 0, err
+	}
+	return requeueAfter, worker.Terminal(refusal)
 }
 
-// ensureCachesReady returns an error while the caches do not show what was written for
-// the Icecream last.
+// ensureCachesReady returns an error while the caches do not show what was written for the
+// Icecream last.
 func (c *Controller) ensureCachesReady(name cache.ObjectName) error {
-	return c.metrics.StaleCacheWait(c.writes.EnsureReady(name))
+	err := c.writes.EnsureReady(name)
+	if err != nil {
+		c.metrics.StaleCacheWait()
+	}
+	return worker.Requeue(err)
+}
+
+// observe reads from the caches what there is to know about an Icecream. If the Icecream is
+// gone, the result has none.
+func (c *Controller) observe(name cache.ObjectName) (o icecream.Observed, err error) {
+	o.Now, o.StallAfter = time.Now(), c.config.StallAfter
+	if o.Icecream, err = orNil(c.icecreams.Icecreams(name.Namespace).Get(name.Name)); o.Icecream == nil {
+		return o, err
+	}
+	if memory, ok := c.memories.Load(name); ok {
+		o.Memory = memory.(icecream.Memory)
+	}
+	if why := lenient.Problem(o.Icecream, "spec"); why != "" {
+		o = o.WithUndecodable(why)
+	}
+	if o.Named, err = orNil(c.deployments.Deployments(name.Namespace).Get(icecream.DeploymentName(o.Icecream))); err != nil {
+		return o, err
+	}
+	o.OwnerIsGone = o.Named != nil && c.isOwnerGone(o.Named)
+	if o.Owned, err = c.owned.ByTypedIndex(byOwner, string(o.Icecream.UID)); err != nil {
+		return o, err
+	}
+	pods, err := c.pods.ByTypedIndex(byLabel, key(name.Namespace, text.LabelValue(name.Name)))
+	for _, pod := range pods {
+		if p, counts := icecream.PodOf(pod); counts {
+			o.Pods = append(o.Pods, p)
+		}
+	}
+	return o, err
+}
+
+// isOwnerGone reports whether a Deployment is controlled by an Icecream that no longer exists.
+func (c *Controller) isOwnerGone(d *appsv1.Deployment) bool {
+	if !icecream.IsControlledByIcecream(d) {
+		return false
+	}
+	owner := metav1.GetControllerOfNoCopy(d)
+	ice, err := c.icecreams.Icecreams(d.Namespace).Get(owner.Name)
+	return err != nil || ice.UID != owner.UID
+}
+
+// act carries out a plan and returns what is known then. A refusal by the API server is to
+// be reported; another error means that there is nothing to report yet.
+func (c *Controller) act(ctx context.Context, o icecream.Observed, plan icecream.Plan) (after icecream.Observed, refusal, err error) {
+	if plan.RecheckLive {
+		if err := c.recheckLive(ctx, o, plan); err != nil {
+			return o, nil, err
+		}
+	}
+	result, err := c.write(ctx, o, plan)
+	switch {
+	case response.IsStale(err), patch.IsOfAnotherUID(err):
+		return o, nil, worker.Requeue(err)
+	case response.IsRefusal(err):
+		result.Refusal = err
+		c.retries.Allow()
+		if !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) { // which is nobody's fault
+			refusal = err
+		}
+	case err != nil:
+		return o, nil, err
+	}
+	after, altered, err := o.With(plan, result)
+	if err != nil {
+		return o, nil, err
+	}
+	if event, ok := icecream.WriteEvent(o, plan, result, altered); ok {
+		c.recorder.Event(o.Icecream, event.Type, event.Reason, event.Message)
+	}
+	return after, refusal, nil
+}
+
+// recheckLive returns an error unless the Icecream is still as the cache shows it, and, if a
+// Deployment is to be deleted, the one that takes its place. The caches may show what has
+// happened in another order.
+func (c *Controller) recheckLive(ctx context.Context, o icecream.Observed, plan icecream.Plan) error {
+	cached := o.Icecream
+	live, err := c.client.SamplecontrollerV1alpha1().Icecreams(cached.Namespace).Get(ctx, cached.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return worker.Requeue(err)
+	case err != nil:
+		return fmt.Errorf("checking that the Icecream still exists: %w", err)
+	case live.UID != cached.UID || live.Generation != cached.Generation || live.DeletionTimestamp != nil:
+		return worker.Requeue(errors.New("the Icecream has changed, as the cache will show"))
+	case len(plan.Delete) == 0:
+		return nil
+	}
+	named, err := c.kube.AppsV1().Deployments(cached.Namespace).Get(ctx, o.Named.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return worker.Requeue(err)
+	case err != nil:
+		return fmt.Errorf("checking that the new Deployment still exists: %w", err)
+	case named.UID != o.Named.UID || named.DeletionTimestamp != nil:
+		return worker.Requeue(errors.New("the new Deployment has changed, as the cache will show"))
+	}
+	return nil
+}
+
+// write writes the plan's Deployment, or deletes those that it names, up to the first that
+// fails.
+func (c *Controller) write(ctx context.Context, o icecream.Observed, plan icecream.Plan) (result icecream.Result, err error) {
+	deployments := c.kube.AppsV1().Deployments(o.Icecream.Namespace)
+	switch {
+	case plan.Want == nil:
+	case plan.Live == nil:
+		result.Stored, err = deployments.Create(ctx, plan.Want, metav1.CreateOptions{FieldManager: icecream.FieldManager})
+		if err != nil {
+			return icecream.Result{}, fmt.Errorf("creating Deployment %q: %w", plan.Want.Name, err)
+		}
+	default:
+		if plan.IsFight { // The cache keeps no managedFields.
+			if live, err := deployments.Get(ctx, plan.Live.Name, metav1.GetOptions{}); err == nil {
+				result.Other = icecream.LastWriter(live)
+			}
+		}
+		result.Stored, err = deployments.Patch(ctx, plan.Live.Name, types.StrategicMergePatchType, plan.Patch, metav1.PatchOptions{FieldManager: icecream.FieldManager})
+		if err != nil {
+			return icecream.Result{Other: result.Other}, fmt.Errorf("updating Deployment %q: %w", plan.Live.Name, err)
+		}
+	}
+	if result.Stored != nil {
+		c.writes.WroteAt(nameOf(o.Icecream), deploymentResource, result.Stored.ResourceVersion)
+	}
+	for _, old := range plan.Delete {
+		err := deployments.Delete(ctx, old.Name, metav1.DeleteOptions{
+			Preconditions:     &metav1.Preconditions{UID: &old.UID, ResourceVersion: &old.ResourceVersion},
+			PropagationPolicy: ptr.To(metav1.DeletePropagationBackground),
+		})
+		if err != nil {
+			return result, fmt.Errorf("deleting Deployment %q: %w", old.Name, err)
+		}
+	}
+	return result, nil
+}
+
+// report writes the status if it differs from the present one, and then records what has
+// happened. What is not urgent may have to wait; the Icecream is synced again then.
+func (c *Controller) report(ctx context.Context, o icecream.Observed, report icecream.Report) (requeueAfter time.Duration, err error) {
+	name, before, after := nameOf(o.Icecream), o.Icecream.Status, report.Status
+	if equality.Semantic.DeepEqual(before, after) {
+		c.pace.Cancel(name)
+		return report.RequeueAfter, nil
+	}
+	if wait := c.pace.Report(name, kstatus.IsUrgent(before.Conditions, after.Conditions)); wait > 0 {
+		return backoff.MinRequeue(report.RequeueAfter, wait), nil
+	}
+	if err := c.writeStatus(ctx, o.Icecream, after); err != nil {
+		return 0, err
+	}
+	if event, ok := icecream.StatusEvent(o, after); ok {
+		c.recorder.Event(o.Icecream, event.Type, event.Reason, event.Message)
+	}
+	if icecream.HasMoved(before, after) {
+		klog.FromContext(ctx).Info("Placement changed", "placement", icecream.Roster(o))
+	}
+	return report.RequeueAfter, nil
+}
+
+// writeStatus replaces the status. The API server takes nothing but the status from the
+// object, and refuses it for another Icecream of the name and for another version than the
+// one that the status was made from, so neither a lost response nor a stale cache can bring
+// back the past.
+func (c *Controller) writeStatus(ctx context.Context, ice *v1alpha1.Icecream, status v1alpha1.IcecreamStatus) error {
+	updated, err := c.client.SamplecontrollerV1alpha1().Icecreams(ice.Namespace).UpdateStatus(ctx, &v1alpha1.Icecream{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ice.Namespace, Name: ice.Name, UID: ice.UID, ResourceVersion: ice.ResourceVersion},
+		Status:     status,
+	}, metav1.UpdateOptions{FieldManager: icecream.FieldManager})
+	c.metrics.StatusWrite(err)
+	if response.IsStale(err) {
+		return worker.Requeue(err)
+	}
+	if err != nil {
+		return fmt.Errorf("writing the status: %w", err)
+	}
+	c.writes.WroteAt(nameOf(ice), icecreamResource, updated.ResourceVersion)
+	return nil
 }
 
 // forget drops what is remembered of an Icecream that is gone.
 func (c *Controller) forget(name cache.ObjectName) {
 	c.writes.Clear(name)
-	c.writing.Forget(name)
 	c.memories.Delete(name)
-	c.untold.Delete(name)
+	c.pace.Forget(name)
 }
 
-// pace returns the decision, or the one to wait if it repeats what was refused and
-// others go first. isTurn is false if nothing may be written for now; the Icecream is
-// synced again when it may.
-func (c *Controller) pace(name cache.ObjectName, d children.Decision) (paced children.Decision, isTurn bool) {
-	if !d.IsRetry {
-		c.writing.CancelRetry(name)
-		return d, d.Verdict != children.Act || c.writing.AllowUrgent(name)
-	}
-	if !c.writing.AllowRetry(name) {
-		return d.Postponed(), true
-	}
-	return d, true
-}
+func (c *Controller) followIcecream(ice *v1alpha1.Icecream) { c.Add(nameOf(ice)) }
 
-// observe reads from the caches what there is to know about an Icecream. If the
-// Icecream is gone, the result has none.
-func (c *Controller) observe(name cache.ObjectName) (o icecream.Observed, err error) {
-	o.Now = c.clock.Now()
-	o.StallAfter = c.config.StallAfter
-
-	o.Icecream = c.icecreams.Get(name.Namespace, name.Name)
-	if o.Icecream == nil {
-		return o, nil
+// followDeployment adds the Icecream that controls a Deployment, if there is one, and those
+// that ask for a Deployment of its name.
+func (c *Controller) followDeployment(d *appsv1.Deployment) {
+	if icecream.IsControlledByIcecream(d) {
+		c.Add(cache.NewObjectName(d.Namespace, metav1.GetControllerOfNoCopy(d).Name))
 	}
-	if why := lenient.Problem(o.Icecream, "spec"); why != "" {
-		o = o.WithUndecodable(why)
-	}
-	for resource := range c.children {
-		if o, err = c.observeChildren(o, resource); err != nil {
-			return o, err
-		}
-	}
-	memory, _ := c.memories.Load(name)
-	o.Memory = icecream.MemoryOf(memory)
-	for _, pod := range c.pods.By(byLabel, key(name.Namespace, text.LabelValue(name.Name))) {
-		if p, counts := icecream.PodOf(pod); counts {
-			o.Pods = append(o.Pods, p)
-		}
-	}
-	return o, nil
-}
-
-// observeChildren adds the objects of a kind that the Icecream controls, and the one
-// whose name it asks for, whoever controls that.
-func (c *Controller) observeChildren(o icecream.Observed, resource schema.GroupVersionResource) (icecream.Observed, error) {
-	kind, ice := c.children[resource], o.Icecream
-	named := kind.cache.Get(ice.Namespace, kind.nameFor(ice))
-	observed := c.ownedBy(ice, kind)
-	if named != nil && !slices.Contains(observed, named) {
-		observed = append(observed, named)
-	}
-	for _, packed := range observed {
-		child, err := packed.Unpack()
-		if err != nil {
-			return o, err
-		}
-		o = o.WithChild(resource, child, packed == named && c.isOwnerGone(child))
-	}
-	return o, nil
-}
-
-// ownedBy returns the children of a kind that the Icecream controls.
-func (c *Controller) ownedBy(ice *v1alpha1.Icecream, kind childKind) []*informer.Packed {
-	owned := kind.cache.By(byOwner, key(ice.Namespace, string(ice.UID)))
-	if child := kind.cache.Get(ice.Namespace, ice.Name); child != nil {
-		if name, uid := child.Owner(); name == ice.Name && uid == ice.UID {
-			owned = append(owned, child)
-		}
-	}
-	return owned
-}
-
-// isOwnerGone reports whether a child is controlled by an Icecream that no longer
-// exists.
-func (c *Controller) isOwnerGone(child metav1.Object) bool {
-	if !isControlledByIcecream(child) {
-		return false
-	}
-	owner := metav1.GetControllerOfNoCopy(child)
-	ice := c.icecreams.Get(child.GetNamespace(), owner.Name)
-	return ice == nil || ice.UID != owner.UID
-}
-
-// act writes what was decided. What the API server refuses is part of the
-// outcome, to be reported; an error means that there is nothing to report yet.
-func (c *Controller) act(ctx context.Context, known icecream.Assessment, d children.Decision) (out children.Outcome, err error) {
-	if d.Verdict != children.Act {
-		return out, nil
-	}
-	if d.RecheckLive {
-		if err := c.recheckLive(ctx, known.Icecream); err != nil {
-			return out, err
-		}
-	}
-	name := nameOf(known.Icecream)
-	err = c.write(ctx, name, d, &out)
-	c.writing.Wrote(name, err != nil)
-	switch {
-	case response.IsStale(err):
-		return out, worker.Requeue(err)
-	case response.IsRefusal(err):
-		out.Err = err
-		return out, nil
-	default:
-		return out, err
-	}
-}
-
-// recheckLive asks the API server whether the Icecream is still what the cache says.
-// A deletion reaches the API server before it reaches anything that belongs to
-// the Icecream, but the caches may show these in another order.
-func (c *Controller) recheckLive(ctx context.Context, cached *v1alpha1.Icecream) error {
-	fresh, err := c.clients(cached.Namespace).Get(ctx, cached.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return worker.Requeue(fmt.Errorf("the Icecream is gone, as the cache will show: %w", err))
-	case err != nil:
-		return fmt.Errorf("checking that the Icecream still exists: %w", err)
-	case fresh.UID != cached.UID || fresh.Generation != cached.Generation || fresh.DeletionTimestamp != nil:
-		return worker.Requeue(errors.New("the Icecream has changed, as the cache will show"))
-	}
-	return nil
-}
-
-// write writes the decision's children and then carries out its deletions, up to the
-// first that fails.
-func (c *Controller) write(ctx context.Context, name cache.ObjectName, d children.Decision, out *children.Outcome) error {
-	for _, child := range d.Children {
-		written, err := c.children[child.Resource].Write(ctx, child)
-		if err != nil {
-			return err
-		}
-		c.writes.WroteAt(name, child.Resource.GroupResource(), written.GetResourceVersion())
-		out.Written = append(out.Written, written)
-	}
-	for _, old := range d.Deletions {
-		if err := c.children[old.Resource].Delete(ctx, old); err != nil {
-			return err
-		}
-		out.Deleted = append(out.Deleted, old.UID)
-	}
-	return nil
-}
-
-// report writes the status if it differs from the present one, and then records what has
-// happened since the last report as one event. What is not urgent may have to wait; the
-// Icecream is synced again when it no longer has to. Until then, the events about writes
-// wait as well.
-func (c *Controller) report(ctx context.Context, known icecream.Assessment, status v1alpha1.IcecreamStatus, recordable []children.Event) (err error) {
-	name, reported := nameOf(known.Icecream), known.Icecream
-	if untold, ok := c.untold.LoadAndDelete(name); ok {
-		recordable = slices.Concat(untold.([]children.Event), recordable)
-	}
-	switch may := c.mayReport(reported.Status, status); {
-	case may == nil:
-		c.writing.CancelReport(name)
-	case may(name):
-		if reported, err = c.writeStatus(ctx, known.Icecream, status); err != nil {
-			c.tellLater(name, recordable)
-			return err
-		}
-	default:
-		c.tellLater(name, recordable)
-		return nil
-	}
-	for _, event := range children.Merge(recordable) {
-		c.recorder.Eventf(reported, nil, event.Type, event.Reason, event.Action, "%s", event.Note)
-		if event.Log != nil {
-			klog.FromContext(ctx).Info(event.Log.Message, event.Log.Values...)
-		}
-	}
-	return nil
-}
-
-// tellLater keeps the events about writes for the next report. What else there is to tell
-// follows from the status.
-func (c *Controller) tellLater(name cache.ObjectName, recordable []children.Event) {
-	if writes := slices.DeleteFunc(slices.Clone(recordable), func(e children.Event) bool { return !e.IsWrite }); len(writes) > 0 {
-		c.untold.Store(name, writes)
-	}
-}
-
-// mayReport returns what to ask before the change from one status to another is
-// written; nil if nothing has changed.
-func (c *Controller) mayReport(from, to v1alpha1.IcecreamStatus) func(cache.ObjectName) bool {
-	switch {
-	case equality.Semantic.DeepEqual(from, to):
-		return nil
-	case kstatus.IsUrgent(from.Conditions, to.Conditions):
-		return c.writing.AllowUrgent
-	default:
-		return c.writing.AllowReport
-	}
-}
-
-// writeStatus replaces the status, whoever has written to it before. The API server
-// refuses that if the Icecream has changed since the status was made from it, so
-// neither a lost response nor a stale cache can bring back the past.
-func (c *Controller) writeStatus(ctx context.Context, ice *v1alpha1.Icecream, status v1alpha1.IcecreamStatus) (*v1alpha1.Icecream, error) {
-	c.writing.Reported(nameOf(ice))
-	updated, err := c.clients(ice.Namespace).UpdateStatus(ctx, newStatus(ice, status), metav1.UpdateOptions{FieldManager: icecream.FieldManager})
-	c.metrics.StatusWrite(err)
-	if response.IsStale(err) {
-		return nil, worker.Requeue(err)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("writing the status: %w", err)
-	}
-	c.writes.WroteAt(nameOf(ice), icecreamResource, updated.ResourceVersion)
-	return updated, nil
-}
-
-// newStatus returns the object to PUT to the Icecream's status subresource. The API
-// server takes nothing but the status from it, and refuses it for any other
-// Icecream of the name and for any other version than the one it was made from.
-func newStatus(ice *v1alpha1.Icecream, status v1alpha1.IcecreamStatus) *v1alpha1.Icecream {
-	return &v1alpha1.Icecream{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:            ice.Name,
-			Namespace:       ice.Namespace,
-			UID:             ice.UID,
-			ResourceVersion: ice.ResourceVersion,
-		},
-		Status: status,
-	}
-}
-
-// setUpCaches says what the caches keep of each object and what they find it by.
-func (c *Controller) setUpCaches() error {
-	var errs []error
-	for _, kind := range c.children {
-		errs = append(errs,
-			kind.cache.SetTransform(kind.pack),
-			kind.cache.AddTypedIndexers(cache.TypedIndexers[*informer.Packed]{byOwner: ownerKeys}))
-	}
-	return errors.Join(append(errs,
-		c.icecreams.SetTransform(informer.Stripped(icecream.CompactIcecream)),
-		c.icecreams.AddTypedIndexers(cache.TypedIndexers[*v1alpha1.Icecream]{byLabel: labelKeys, byChild: c.childKeys}),
-		c.pods.SetTransform(informer.Converted(icecream.CachePod)),
-		c.pods.AddTypedIndexers(cache.TypedIndexers[*podproblem.Pod]{byLabel: podKeys}),
-	)...)
-}
-
-func labelKeys(ice *v1alpha1.Icecream) ([]string, error) {
-	if value := text.LabelValue(ice.Name); value != ice.Name {
-		return []string{key(ice.Namespace, value)}, nil
-	}
-	return nil, nil
-}
-
-func podKeys(pod *podproblem.Pod) ([]string, error) {
-	return []string{key(pod.GetNamespace(), pod.Value(icecream.LabelIcecream))}, nil
-}
-
-func (c *Controller) childKeys(ice *v1alpha1.Icecream) (keys []string, err error) {
-	for resource, kind := range c.children {
-		if name := kind.nameFor(ice); name != ice.Name {
-			keys = append(keys, childKey(resource, ice.Namespace, name))
-		}
-	}
-	return keys, nil
-}
-
-func ownerKeys(child *informer.Packed) ([]string, error) {
-	if name, uid := child.Owner(); uid != "" && name != child.GetName() {
-		return []string{key(child.GetNamespace(), string(uid))}, nil
-	}
-	return nil, nil
-}
-
-// addHandlers turns what happens to an object into the names of the Icecreams
-// that it matters to. Nothing is decided here: an event only says that there may
-// be something to see.
-func (c *Controller) addHandlers() error {
-	icecreams, err := c.icecreams.AddTypedEventHandler(cache.TypedResourceEventHandlerFuncs[*v1alpha1.Icecream]{
-		AddFunc: func(ice *v1alpha1.Icecream) { c.AddUrgent(nameOf(ice)) },
-		UpdateFunc: func(before, after *v1alpha1.Icecream) {
-			switch {
-			case !asksForTheSame(before, after):
-				c.AddUrgent(nameOf(after))
-			case !c.writes.IsEcho(nameOf(after), icecreamResource, after.ResourceVersion):
-				c.Add(nameOf(after))
-			}
-		},
-		DeleteFunc: func(ice cache.DeletedObject[*v1alpha1.Icecream]) { c.AddUrgent(ice.GetObjectName()) },
-	})
-	if err != nil {
-		return err
-	}
-	pods, err := c.pods.AddTypedEventHandler(cache.TypedResourceEventHandlerFuncs[*podproblem.Pod]{
-		AddFunc: c.followPod,
-		UpdateFunc: func(before, after *podproblem.Pod) {
-			if !after.IsAs(before) {
-				c.followPod(before)
-				c.followPod(after)
-			}
-		},
-		DeleteFunc: func(pod cache.DeletedObject[*podproblem.Pod]) { c.followPod(pod.OptionalObj) },
-	})
-	if err != nil {
-		return err
-	}
-	c.WaitFor(icecreams.HasSyncedChecker(), pods.HasSyncedChecker())
-	for resource, kind := range c.children {
-		follow := func(child *informer.Packed) { c.followChild(resource, child) }
-		children, err := kind.cache.AddTypedEventHandler(cache.TypedResourceEventHandlerFuncs[*informer.Packed]{
-			AddFunc:    follow,
-			UpdateFunc: func(before, after *informer.Packed) { follow(before); follow(after) },
-			DeleteFunc: func(child cache.DeletedObject[*informer.Packed]) { follow(child.OptionalObj) },
-		})
-		if err != nil {
-			return err
-		}
-		c.WaitFor(children.HasSyncedChecker())
-	}
-	return nil
-}
-
-// asksForTheSame reports whether nothing has changed that somebody else decides: a
-// sync that failed would only fail again.
-func asksForTheSame(before, after *v1alpha1.Icecream) bool {
-	return before.UID == after.UID && before.Generation == after.Generation &&
-		before.DeletionTimestamp.Equal(after.DeletionTimestamp)
-}
-
-// followChild adds the Icecream that controls the object, if there is one, and those
-// that ask for an object of its name. An object that was written here is news, too: another
-// child may have waited for it.
-func (c *Controller) followChild(resource schema.GroupVersionResource, child *informer.Packed) {
-	if child == nil {
-		return // deleted without ever having been seen
-	}
-	namespace, name := child.GetNamespace(), child.GetName()
-	concerned := c.icecreams.By(byChild, childKey(resource, namespace, name))
-	if ice := c.icecreams.Get(namespace, name); ice != nil && c.children[resource].nameFor(ice) == name {
-		concerned = append(concerned, ice)
-	}
-	owner, uid := child.Owner()
-	if ice := c.icecreams.Get(namespace, owner); ice != nil && ice.UID == uid {
-		concerned = append(concerned, ice)
-	}
-	for _, ice := range concerned {
+	asking, _ := c.asking.ByTypedIndex(byDeployment, key(d.Namespace, d.Name)) // The index exists.
+	for _, ice := range asking {
 		c.Add(nameOf(ice))
 	}
 }
 
 // followPod adds the Icecream whose label the Pod carries.
-func (c *Controller) followPod(pod *podproblem.Pod) {
-	if pod == nil {
-		return // deleted without ever having been seen
-	}
-	label := pod.Value(icecream.LabelIcecream)
-	concerned := c.icecreams.By(byLabel, key(pod.GetNamespace(), label))
-	if ice := c.icecreams.Get(pod.GetNamespace(), label); ice != nil {
-		concerned = append(concerned, ice)
-	}
-	for _, ice := range concerned {
+func (c *Controller) followPod(pod *corev1.Pod) {
+	labeled, _ := c.asking.ByTypedIndex(byLabel, key(pod.Namespace, pod.Labels[icecream.LabelIcecream])) // The index exists.
+	for _, ice := range labeled {
 		c.AddAfter(nameOf(ice), podPeriod)
 	}
+}
+
+func deploymentKeys(ice *v1alpha1.Icecream) ([]string, error) {
+	return []string{key(ice.Namespace, icecream.DeploymentName(ice))}, nil
+}
+
+func labelKeys(ice *v1alpha1.Icecream) ([]string, error) {
+	return []string{key(ice.Namespace, text.LabelValue(ice.Name))}, nil
+}
+
+func podKeys(pod *corev1.Pod) ([]string, error) {
+	return []string{key(pod.Namespace, pod.Labels[icecream.LabelIcecream])}, nil
+}
+
+func ownerKeys(d *appsv1.Deployment) ([]string, error) {
+	if !icecream.IsControlledByIcecream(d) {
+		return nil, nil
+	}
+	return []string{string(metav1.GetControllerOfNoCopy(d).UID)}, nil
 }
 
 func nameOf(obj metav1.Object) cache.ObjectName { return cache.MetaObjectToName(obj) }
 
 func key(namespace, value string) string { return cache.NewObjectName(namespace, value).String() }
 
-func childKey(resource schema.GroupVersionResource, namespace, name string) string {
-	return key(namespace, resource.Resource+"/"+name)
+// orNil returns what a lister has found; nil without an error if there is none.
+func orNil[T any](obj *T, err error) (*T, error) {
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return obj, err
 }

@@ -6,10 +6,8 @@ toolchain go1.26.8
 
 require (
 	github.com/cockroachdb/datadriven v1.0.2
-	github.com/go-json-experiment/json v1.27.2
 	github.com/go-logr/logr v1.4.3
 	github.com/google/go-cmp v0.7.0
-	github.com/klauspost/compress v1.19.0
 	github.com/prometheus/client_golang v1.24.0
 	github.com/prometheus/common v0.70.0
 	github.com/spf13/pflag v1.0.10

@@ -1,11 +1,30 @@
-// Command controller runs the controllers of this repository against a Kubernetes
-// cluster until it is told to stop. See README.md.
+// Command controller runs the controllers of this repository against a Kubernetes cluster
+// until it is told to stop. See README.md.
 package main
 
 import (
+	"errors"
+	"flag"
+	"time"
 	_ "time/tzdata" // the image has none
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kubeinformers "k8s.io/client-go/informers"
+
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned"
+	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/scheme"
+	"nicoleh.io/k8s-controller/pkg/generated/informers/externalversions"
+	"nicoleh.io/k8s-controller/pkg/icecream"
+	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
+	"nicoleh.io/k8s-controller/pkg/kit/lenient"
 	"nicoleh.io/k8s-controller/pkg/kit/manager"
+	"nicoleh.io/k8s-controller/pkg/kit/metrics"
+	"nicoleh.io/k8s-controller/pkg/kit/preflight"
 	"nicoleh.io/k8s-controller/pkg/nodereboot"
 	"nicoleh.io/k8s-controller/pkg/podtimestamp"
 	"nicoleh.io/k8s-controller/pkg/secretsync"
@@ -18,14 +37,93 @@ func main() {
 // newProgram returns a program that runs all controllers of this repository.
 func newProgram() manager.Manager {
 	return manager.Manager{
-		Name:            "controller",
-		LeaseName:       "k8s-controller",
-		FormerLeaseName: "icecream-controller",
+		Name:      "controller",
+		LeaseName: "k8s-controller",
 		Controllers: []manager.Descriptor{
 			NewDescriptor(),
 			podtimestamp.NewDescriptor(),
 			secretsync.NewDescriptor(),
 			nodereboot.NewDescriptor(),
 		},
+	}
+}
+
+// NewDescriptor returns what a process needs to know to run the Icecream controller.
+func NewDescriptor() manager.Descriptor {
+	config := &Config{}
+	return manager.Descriptor{
+		Name:        "icecream",
+		OnByDefault: true,
+		AddToScheme: v1alpha1.Install,
+		AddFlags:    config.addFlags,
+		Validate:    config.Validate,
+		New:         func(d manager.Dependencies) (manager.Parts, error) { return newParts(*config, d) },
+	}
+}
+
+// addFlags adds the controller's flags, and sets the defaults.
+func (c *Config) addFlags(fs *flag.FlagSet) {
+	fs.DurationVar(&c.StatusWindow, "icecream-status-window", 2*time.Second, "The least time between two writes of an Icecream's status that are not urgent, such as progress.")
+	fs.DurationVar(&c.StallAfter, "icecream-stall-after", time.Minute, "How long something may keep Pods from running before their Icecream counts as Stalled, and how long it must have been complete after a crash before it is Ready.")
+}
+
+// Validate returns an error that names the flag that is wrong.
+func (c *Config) Validate() error {
+	if c.StatusWindow < 0 || c.StallAfter < 0 {
+		return errors.New("-icecream-status-window and -icecream-stall-after must not be negative")
+	}
+	return nil
+}
+
+// newParts makes the Icecream controller's clients and informers, and the controller.
+func newParts(config Config, d manager.Dependencies) (parts manager.Parts, err error) {
+	groupVersion := schema.GroupVersion(v1alpha1.GroupVersion)
+	rest, err := lenient.RESTClientFor(d.Config, groupVersion, scheme.Codecs) // An object that cannot be decoded stops no other.
+	if err != nil {
+		return parts, err
+	}
+	client := versioned.New(rest)
+	own := externalversions.NewSharedInformerFactoryWithOptions(client, d.Resync,
+		externalversions.WithNamespace(d.Namespace), externalversions.WithTweakListOptions(manager.Consistent))
+	all := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync,
+		kubeinformers.WithNamespace(d.Namespace), kubeinformers.WithTweakListOptions(manager.Consistent))
+	labeled := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync,
+		kubeinformers.WithNamespace(d.Namespace), kubeinformers.WithTweakListOptions(func(options *metav1.ListOptions) {
+			manager.Consistent(options)
+			options.LabelSelector = icecream.LabelIcecream
+		}))
+	c, err := NewController(config, client, d.Kube, d.Recorder, own, all, labeled)
+	if err != nil {
+		return parts, err
+	}
+	metrics.Count("icecream_objects", "Icecreams, by status and reason of their Ready condition.", []string{"ready", "reason"}, c.count)
+
+	const permit = "kubectl apply -f artifacts/rbac-icecream.yaml, or -namespace for a single one"
+	needs := func(resource schema.GroupVersionResource) preflight.Resource {
+		return preflight.Resource{GroupVersionResource: resource, Namespace: d.Namespace, Permit: permit}
+	}
+	icecreams, deployments, pods := needs(groupVersion.WithResource("icecreams")), needs(appsv1.SchemeGroupVersion.WithResource("deployments")), needs(corev1.SchemeGroupVersion.WithResource("pods"))
+	icecreams.Define = "kubectl apply -f artifacts/examples/crd-icecream.yaml"
+	pods.Selector = icecream.LabelIcecream
+	return manager.Parts{
+		Controller: c,
+		Informers:  []manager.Factory{own, all, labeled},
+		Caches: []manager.Cache{
+			{Resource: icecreams, Informer: own.Samplecontroller().V1alpha1().Icecreams().Informer()},
+			{Resource: deployments, Informer: all.Apps().V1().Deployments().Informer()},
+			{Resource: pods, Informer: labeled.Core().V1().Pods().Informer()},
+		},
+	}, nil
+}
+
+// count adds up the Icecreams by status and reason of their Ready condition.
+func (c *Controller) count(add func(n float64, values ...string)) {
+	icecreams, _ := c.icecreams.List(labels.Everything()) // A cache can always be listed.
+	count := map[kstatus.Readiness]float64{}
+	for _, ice := range icecreams {
+		count[kstatus.ReadinessOf(ice.Status.Conditions)]++
+	}
+	for ready, n := range count {
+		add(n, string(ready.Status), ready.Reason)
 	}
 }

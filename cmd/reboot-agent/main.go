@@ -11,18 +11,17 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"nicoleh.io/k8s-controller/pkg/kit/flags"
-	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/preflight"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/agent"
 )
@@ -88,7 +87,7 @@ func run(o options) error {
 	defer stop()
 	context.AfterFunc(ctx, stop)
 	if o.agent.WatchSentinel {
-		return agent.WatchSentinel(ctx, o.agent.SentinelFile, o.agent.SentinelState, o.agent.LookEvery, clock.RealClock{})
+		return agent.WatchSentinel(ctx, o.agent.SentinelFile, o.agent.SentinelState, o.agent.LookEvery)
 	}
 	config, err := flags.ClusterConfig(o.kubeconfig, "")
 	if err != nil {
@@ -98,23 +97,33 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
-	caches := informer.New(func(_, _ string, _ time.Time) {}, clock.RealClock{}) // only for its log
-	nodes := informer.NewCache[*corev1.Node](caches, preflight.Resource{
+	metadata, err := metadata.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	own := preflight.Resource{
 		GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"),
 		Fields:               fields.OneTermEqualSelector(metav1.ObjectNameField, o.agent.NodeName).String(),
 		Permit:               "kubectl apply -f artifacts/reboot-agent.yaml",
-	}, kube.CoreV1().Nodes(), &corev1.Node{}, 0)
+	}
+	informers := kubeinformers.NewSharedInformerFactoryWithOptions(kube, 0, kubeinformers.WithTweakListOptions(func(options *metav1.ListOptions) {
+		options.FieldSelector = own.Fields
+	}))
 	var host agent.Rebooter = agent.NewSystemd()
 	if words := strings.Fields(o.command); len(words) > 0 {
 		host = agent.Command(words)
 	}
-	a, err := agent.New(o.agent, kube, nodes, host, clock.RealClock{})
+	a, err := agent.New(o.agent, kube, informers, host)
 	if err != nil {
 		return err
 	}
 	klog.Background().Info("Starting", "version", flags.VersionLine("reboot-agent"), "node", o.agent.NodeName, "dryRun", o.agent.DryRun)
-	caches.StartWithContext(ctx)
-	if err := a.Run(ctx); err != nil && ctx.Err() == nil {
+	err = preflight.Await(ctx, metadata, own)
+	if err == nil {
+		informers.StartWithContext(ctx)
+		err = a.Run(ctx)
+	}
+	if err != nil && ctx.Err() == nil {
 		return err
 	}
 	klog.Background().Info("Stopped")

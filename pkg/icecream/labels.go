@@ -8,9 +8,8 @@ import (
 )
 
 // The labels and annotations of a Deployment and its Pods. LabelIcecream and
-// LabelDeployment together are the Deployment's selector: the first finds all
-// Pods of an Icecream, the second keeps the selectors of its Deployments apart
-// while it is being renamed.
+// LabelDeployment together are the Deployment's selector: the first finds all Pods of
+// an Icecream, the second keeps the selectors of its Deployments apart during a rename.
 const (
 	LabelIcecream      = "controller.nicoleh.io/icecream"
 	LabelDeployment    = "controller.nicoleh.io/deployment"
@@ -20,29 +19,28 @@ const (
 	labelManagedBy = "app.kubernetes.io/managed-by"
 )
 
-// FieldManager owns every field that this controller writes, in server-side
-// apply and in creation.
+// FieldManager is the field manager of everything that this controller writes.
 const FieldManager = "icecream-controller"
 
 // DeploymentName returns the name of the Deployment that the Icecream asks for.
-func DeploymentName(icecream *v1alpha1.Icecream) string {
-	if icecream.Spec.DeploymentName != "" {
-		return icecream.Spec.DeploymentName
+func DeploymentName(ice *v1alpha1.Icecream) string {
+	if ice.Spec.DeploymentName != "" {
+		return ice.Spec.DeploymentName
 	}
-	return icecream.Name
+	return ice.Name
 }
 
 // selector returns the label selector of the Icecream's Deployment of that name.
-func selector(icecream *v1alpha1.Icecream, deploymentName string) map[string]string {
+func selector(ice *v1alpha1.Icecream, deploymentName string) map[string]string {
 	return map[string]string{
-		LabelIcecream:   text.LabelValue(icecream.Name),
+		LabelIcecream:   text.LabelValue(ice.Name),
 		LabelDeployment: text.LabelValue(deploymentName),
 	}
 }
 
 // specHash returns what distinguishes Pods made from the current spec from older ones.
 func specHash(spec v1alpha1.IcecreamSpec) string {
-	// Marshalling this struct cannot fail; maps are written in sorted order.
+	// Marshalling this struct cannot fail, and maps are written in sorted order.
 	made, _ := json.Marshal(struct{ Image, Resources any }{spec.Image, spec.Resources})
 	return text.Hash(made)
 }

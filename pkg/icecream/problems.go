@@ -3,7 +3,9 @@ package icecream
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,9 +14,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/kit/children"
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
 	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
+	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
 // defaultProgressDeadline is the one that the API server gives a Deployment without one,
@@ -27,29 +29,29 @@ type Problem = kstatus.Problem
 // check finds one kind of problem. name says in words what it is.
 type check struct {
 	name string
-	find func(Assessment) Problem
+	find func(Observed) Problem
 }
 
 // checks are all that is asked about a Deployment whose Icecream is not complete, in
 // this order: the first problem that is found is the one that counts.
 var checks = []check{
-	{"a Pod cannot run", Assessment.podProblem},
-	{"the ReplicaSet cannot be created", Assessment.replicaSetProblem},
-	{"the Deployment is paused in mid-rollout", Assessment.pauseProblem},
-	{"Pods cannot be created", Assessment.replicaProblem},
-	{"the Deployment has given up", Assessment.deadlineProblem},
-	{"a replaced Deployment does not go away", Assessment.deletionProblem},
-	{"something is slow", Assessment.slownessProblem},
+	{"a Pod cannot run", Observed.podProblem},
+	{"the ReplicaSet cannot be created", Observed.replicaSetProblem},
+	{"the Deployment is paused in mid-rollout", Observed.pauseProblem},
+	{"Pods cannot be created", Observed.replicaProblem},
+	{"the Deployment has given up", Observed.deadlineProblem},
+	{"a replaced Deployment does not go away", Observed.deletionProblem},
+	{"something is slow", Observed.slownessProblem},
 }
 
 // findProblem returns what keeps the Icecream from becoming Ready, as the caches show
 // it. Of several problems it is the same one for as long as they last.
-func (a Assessment) findProblem() Problem {
-	if a.target == nil || a.target.DeletionTimestamp != nil || a.isComplete {
+func (o Observed) findProblem() Problem {
+	if o.target() == nil || o.target().DeletionTimestamp != nil || o.isComplete() {
 		return Problem{}
 	}
 	for _, check := range checks {
-		if p := check.find(a); p.Reason != "" {
+		if p := check.find(o); p.Reason != "" {
 			return p
 		}
 	}
@@ -65,9 +67,9 @@ var podReasons = map[podproblem.Reason]string{
 }
 
 // podProblem is the problem that a Pod made from the spec has had for longest.
-func (a Assessment) podProblem() Problem {
+func (o Observed) podProblem() Problem {
 	var worst podproblem.Problem
-	for pod := range a.current() {
+	for pod := range o.current() {
 		if pod.Problem.Reason != "" && (worst.Reason == "" || isBefore(pod.Problem, worst)) {
 			worst = pod.Problem
 		}
@@ -75,7 +77,7 @@ func (a Assessment) podProblem() Problem {
 	if worst.Reason == "" {
 		return Problem{}
 	}
-	return Problem{Reason: podReasons[worst.Reason], Message: worst.Message, Patience: a.StallAfter}
+	return Problem{Reason: podReasons[worst.Reason], Message: worst.Message, Patience: o.StallAfter}
 }
 
 // isBefore orders the problems of Pods: the longest first, then by their words.
@@ -85,12 +87,12 @@ func isBefore(a, b podproblem.Problem) bool {
 
 // replicaSetProblem is that no ReplicaSet can be created for the current spec.
 // kube-controller-manager then leaves status.observedGeneration as it was.
-func (a Assessment) replicaSetProblem() Problem {
-	progress := deploymentCondition(a.target, appsv1.DeploymentProgressing)
+func (o Observed) replicaSetProblem() Problem {
+	progress := deploymentCondition(o.target(), appsv1.DeploymentProgressing)
 	if progress.Status != corev1.ConditionFalse || progress.Reason != replicaSetCreateError {
 		return Problem{}
 	}
-	return Problem{Reason: v1alpha1.ReasonReplicaFailure, Message: progress.Message, Patience: a.StallAfter}
+	return Problem{Reason: v1alpha1.ReasonReplicaFailure, Message: progress.Message, Patience: o.StallAfter}
 }
 
 // The reasons of kube-controller-manager's Deployment controller that matter here
@@ -100,15 +102,10 @@ const (
 	progressDeadlineExceeded = "ProgressDeadlineExceeded"
 )
 
-// isObserved reports whether the Deployment's status is about its current spec.
-func isObserved(d *appsv1.Deployment) bool {
-	return d.Status.ObservedGeneration >= d.Generation
-}
-
 // pauseProblem is that the Deployment is paused and some of its Pods are not made from
 // its current template: nothing will change that.
-func (a Assessment) pauseProblem() Problem {
-	d := a.target
+func (o Observed) pauseProblem() Problem {
+	d := o.target()
 	isBetween := d.Status.UpdatedReplicas < d.Status.Replicas || d.Status.Replicas == 0 && ptr.Deref(d.Spec.Replicas, 1) > 0
 	if !isObserved(d) || !d.Spec.Paused || !isBetween {
 		return Problem{}
@@ -117,47 +114,48 @@ func (a Assessment) pauseProblem() Problem {
 }
 
 // replicaProblem is that the Deployment's Pods are refused, by a quota for example.
-func (a Assessment) replicaProblem() Problem {
-	failure := deploymentCondition(a.target, appsv1.DeploymentReplicaFailure)
-	if !isObserved(a.target) || failure.Status != corev1.ConditionTrue {
+func (o Observed) replicaProblem() Problem {
+	failure := deploymentCondition(o.target(), appsv1.DeploymentReplicaFailure)
+	if !isObserved(o.target()) || failure.Status != corev1.ConditionTrue {
 		return Problem{}
 	}
-	return Problem{Reason: v1alpha1.ReasonReplicaFailure, Message: failure.Message, Patience: a.StallAfter}
+	return Problem{Reason: v1alpha1.ReasonReplicaFailure, Message: failure.Message, Patience: o.StallAfter}
 }
 
 // deadlineProblem is that the Deployment says it has not progressed for too long. It
 // goes on saying so after an edit that returns to an earlier template, until there is
 // progress. That is given time, but no more than without the condition.
-func (a Assessment) deadlineProblem() Problem {
-	progress := deploymentCondition(a.target, appsv1.DeploymentProgressing)
-	if !isObserved(a.target) || progress.Status != corev1.ConditionFalse || progress.Reason != progressDeadlineExceeded {
+func (o Observed) deadlineProblem() Problem {
+	progress := deploymentCondition(o.target(), appsv1.DeploymentProgressing)
+	if !isObserved(o.target()) || progress.Status != corev1.ConditionFalse || progress.Reason != progressDeadlineExceeded {
 		return Problem{}
 	}
-	return Problem{Reason: v1alpha1.ReasonProgressDeadlineExceeded, Message: progress.Message, Quiet: true, Patience: min(a.StallAfter, deadlineOf(a.target))}
+	return Problem{Reason: v1alpha1.ReasonProgressDeadlineExceeded, Message: progress.Message, Quiet: true, Patience: min(o.StallAfter, deadlineOf(o.target()))}
 }
 
 // deletionProblem is that all is well but for Deployments of former names, whose
 // deletion has not finished.
-func (a Assessment) deletionProblem() Problem {
-	if !a.isRolledOut || len(a.old) == 0 || !isTerminating(a.old) {
+func (o Observed) deletionProblem() Problem {
+	if !o.isRolledOut() || len(o.old()) == 0 || !isTerminating(o.old()) {
 		return Problem{}
 	}
-	message := fmt.Sprintf("Deployment %q, which has been replaced, is being deleted%s", a.old[0].Name, children.HeldBy(a.old[0]))
+	old := o.old()[0]
+	message := fmt.Sprintf("Deployment %q, which has been replaced, is being deleted%s", old.Name, heldBy(old))
 	return Problem{Reason: v1alpha1.ReasonDeploymentTerminating, Message: message, Patience: kstatus.Forever}
 }
 
 // slownessProblem is that something takes longer than the Deployment's deadline. The
 // Deployment itself watches the deadline only during a rollout; whatever comes later,
 // such as a Pod added by scaling, gets the same time from here.
-func (a Assessment) slownessProblem() Problem {
-	d := a.target
+func (o Observed) slownessProblem() Problem {
+	d := o.target()
 	patience := deadlineOf(d)
 	if patience == kstatus.Forever {
 		return Problem{}
 	}
 	p := Problem{Reason: v1alpha1.ReasonProgressDeadlineExceeded, Quiet: true, Patience: patience}
 	deadline := int(patience.Seconds())
-	slowest := a.slowestPod()
+	slowest := o.slowestPod()
 	switch {
 	case slowest.Name != "":
 		p.Object = slowest.Name
@@ -183,8 +181,8 @@ func deadlineOf(d *appsv1.Deployment) time.Duration {
 
 // slowestPod returns the Pod made from the spec that has not been ready for longest;
 // without a name if all are ready.
-func (a Assessment) slowestPod() (slowest Pod) {
-	for pod := range a.current() {
+func (o Observed) slowestPod() (slowest Pod) {
+	for pod := range o.current() {
 		if pod.Ready {
 			continue
 		}
@@ -202,4 +200,61 @@ func deploymentCondition(d *appsv1.Deployment, of appsv1.DeploymentConditionType
 		}
 	}
 	return appsv1.DeploymentCondition{}
+}
+
+// isTerminating reports whether all of these Deployments are being deleted.
+func isTerminating(deployments []*appsv1.Deployment) bool {
+	return !slices.ContainsFunc(deployments, func(d *appsv1.Deployment) bool { return d.DeletionTimestamp == nil })
+}
+
+// isComplete reports whether nothing is left to do for anybody. It asks the Pods as well as
+// the Deployment, so that an Icecream is never Ready with nodes missing from its status
+// because one cache was ahead of the other.
+func (o Observed) isComplete() bool {
+	if !o.isRolledOut() || len(o.old()) > 0 {
+		return false
+	}
+	label := text.LabelValue(o.Named.Name)
+	var placed, ready int32
+	for _, pod := range o.Pods {
+		if pod.Deployment != label {
+			continue
+		}
+		if pod.Node != "" {
+			placed++
+		}
+		if pod.Ready {
+			ready++
+		}
+	}
+	return placed == o.Named.Status.Replicas && ready == o.Named.Status.Replicas
+}
+
+// updated returns how many Pods are made from the spec. As long as the Deployment's status
+// is about an earlier one, the Pods themselves are counted.
+func (o Observed) updated() int32 {
+	d := o.target()
+	switch {
+	case d == nil:
+		return 0
+	case isObserved(d):
+		return d.Status.UpdatedReplicas
+	}
+	var current int32
+	for range o.current() {
+		current++
+	}
+	return min(current, d.Status.UpdatedReplicas)
+}
+
+// current are the Pods of the target that are made from the spec.
+func (o Observed) current() iter.Seq[Pod] {
+	label, hash := text.LabelValue(o.Named.Name), specHash(o.Icecream.Spec)
+	return func(yield func(Pod) bool) {
+		for _, pod := range o.Pods {
+			if pod.Deployment == label && pod.SpecHash == hash && !yield(pod) {
+				return
+			}
+		}
+	}
 }

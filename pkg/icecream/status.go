@@ -2,18 +2,23 @@ package icecream
 
 import (
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/kit/children"
+	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
+	"nicoleh.io/k8s-controller/pkg/kit/patch"
 	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
@@ -25,81 +30,200 @@ const (
 	maxRoster    = 4096
 )
 
-// Status returns what to report after the decision has been carried out, given what was
-// known before and what is known now (see [Remember]), and the events for a change from
-// the present status. For an Icecream that is being deleted it is the present status.
-func Status(before, now Assessment, d Decision, out Outcome) (v1alpha1.IcecreamStatus, []Event) {
-	present := before.Icecream.Status
-	if before.Icecream.DeletionTimestamp != nil {
-		return *present.DeepCopy(), nil
+// Report is what to report about one Icecream.
+type Report struct {
+	Status v1alpha1.IcecreamStatus
+	// Memory is for the next sync, which should come after RequeueAfter even if nothing
+	// changes; 0 is never.
+	Memory       Memory
+	RequeueAfter time.Duration
+}
+
+// Status returns what to report after a plan was carried out, with what is known since then
+// (see [Observed.With]). For an Icecream that is being deleted, the status stays as it is.
+func Status(o Observed, plan Plan) Report {
+	present := o.Icecream.Status
+	if o.Icecream.DeletionTimestamp != nil {
+		return Report{Status: present, Memory: o.Memory}
 	}
+	o.Memory.History = o.Memory.Notice(kstatus.Sight{
+		Now:        o.Now,
+		Generation: o.Icecream.Generation,
+		Conditions: present.Conditions,
+		Problem:    o.findProblem(),
+		IsComplete: o.isComplete(),
+		IsProblem:  isWarning,
+		Recurring:  v1alpha1.ReasonCrashLoopBackOff,
+		Settle:     o.StallAfter,
+	})
 	s := v1alpha1.IcecreamStatus{
-		ObservedGeneration: before.Icecream.Generation,
+		ObservedGeneration: o.Icecream.Generation,
 		Conditions:         slices.Clone(present.Conditions),
+		UpdatedReplicas:    o.updated(),
 	}
-	s.UpdatedReplicas = now.updated
-	if used := now.inUse; used != nil {
+	if used := o.inUse(); used != nil {
 		s.DeploymentName = used.Name
 		s.Replicas = used.Status.Replicas
 		s.ReadyReplicas = used.Status.ReadyReplicas
 		s.AvailableReplicas = used.Status.AvailableReplicas
-		s.Selector = selectorOf(used)
+		s.Selector = metav1.FormatLabelSelector(used.Spec.Selector)
 	}
-	nodes := placement(before.Observed)
+	nodes := o.placement()
 	s.NodeCount = int32(len(nodes))
 	s.Nodes = nodes[:min(len(nodes), maxNodes)]
 	s.Placement = summary(nodes)
-	now.conclude(d, out).SetOn(&s.Conditions, s.ObservedGeneration, before.Now)
-	return s, events(before, d, out, s)
+	o.conclude(plan).SetOn(&s.Conditions, s.ObservedGeneration, o.Now)
+	return Report{s, o.Memory, o.requeueAfter(plan)}
 }
 
-// roster says which Pods of the Icecream run on which nodes, in one line of
-// bounded length for a log: "node-1: a, b; node-3: c".
-func roster(a Assessment) string {
-	names, ours := map[string][]string{}, deploymentLabels(a.Observed)
-	for _, pod := range a.Pods {
+// requeueAfter returns when something changes by the mere passing of time; 0 is never.
+func (o Observed) requeueAfter(plan Plan) time.Duration {
+	next := backoff.MinRequeue(plan.RequeueAfter, o.Memory.RequeueAfter(o.Now, o.StallAfter))
+	for _, last := range []Attempt{o.Memory.Write, o.Memory.Deletion} {
+		if last.isRefused() && last.At.Equal(o.Now) || last.isContested(o.Now) {
+			next = backoff.MinRequeue(next, last.wait(o.Now))
+		}
+	}
+	return next
+}
+
+// conclude returns what the conditions are to say. The first case that applies is the one
+// that says most.
+func (o Observed) conclude(plan Plan) kstatus.Conclusion {
+	progressing := func(message string) kstatus.Conclusion {
+		return kstatus.Conclusion{State: kstatus.Reconciling, Reason: v1alpha1.ReasonProgressing, Message: message}
+	}
+	last := o.Memory.lastOf(plan)
+	switch {
+	case plan.IsWrite() && last.isRefused():
+		return last.Refusal
+	case !plan.IsWrite() && plan.Held.Reason != "":
+		return plan.Held
+	case o.Memory.Write.isContested(o.Now):
+		return kstatus.Conclusion{State: kstatus.Reconciling, Reason: v1alpha1.ReasonDeploymentContested, Message: o.Memory.Write.Contest}
+	case o.target() == nil:
+		return progressing("The Deployment is being created")
+	}
+	if problem, ok := o.Memory.Conclude(o.Now); ok {
+		return problem
+	}
+	message := available(o.target(), o.updated())
+	if o.isComplete() {
+		return kstatus.Conclusion{State: kstatus.Ready, Reason: v1alpha1.ReasonAvailable, Message: message}
+	}
+	return progressing(message)
+}
+
+// Event is one to be recorded about an Icecream.
+type Event struct{ Type, Reason, Message string }
+
+// maxMessage is how many bytes a message has at most (that of an event: core/v1).
+const maxMessage = 1024
+
+// WriteEvent returns what to record about a plan that was carried out. altered is from
+// [Observed.With]. There is nothing to record if nothing has changed.
+func WriteEvent(o Observed, plan Plan, r Result, altered []patch.Difference) (Event, bool) {
+	e := Event{Type: corev1.EventTypeNormal}
+	switch {
+	case r.Refusal != nil, !plan.IsWrite():
+		return e, false // The report says what is wrong.
+	case plan.Want == nil:
+		was := o.Icecream.Status.DeploymentName
+		e.Reason, e.Message = v1alpha1.ReasonDeploymentRenamed, fmt.Sprintf("Renamed Deployment %q to %q", was, o.Named.Name)
+		if !slices.ContainsFunc(plan.Delete, func(d *appsv1.Deployment) bool { return d.Name == was }) { // It was never in use.
+			e.Message = fmt.Sprintf("Deleted Deployment %q, whose name is no longer asked for", plan.Delete[0].Name)
+		}
+	case plan.Live == nil:
+		e.Reason, e.Message = v1alpha1.ReasonDeploymentCreated, fmt.Sprintf("Created Deployment %q", r.Stored.Name)
+	case !metav1.IsControlledBy(plan.Live, o.Icecream):
+		e.Reason, e.Message = v1alpha1.ReasonDeploymentAdopted, fmt.Sprintf("Adopted Deployment %q", r.Stored.Name)
+	case isAsBefore(plan, altered):
+		return e, false // A policy has turned the request into what was there before.
+	default:
+		e.Reason, e.Message = v1alpha1.ReasonDeploymentUpdated, fmt.Sprintf("Updated Deployment %q", r.Stored.Name)
+	}
+	if len(altered) > 0 {
+		e.Reason = v1alpha1.ReasonDeploymentAltered
+		var fields []string
+		for _, d := range altered {
+			fields = append(fields, d.String())
+		}
+		e.Message += ", which the API server stored otherwise than requested, by an admission policy or webhook: " + strings.Join(fields, "; ")
+	}
+	e.Message = text.Clip(e.Message, maxMessage)
+	return e, true
+}
+
+// isAsBefore reports whether just what was to be changed was not changed.
+func isAsBefore(plan Plan, altered []patch.Difference) bool {
+	before, err := patch.Differences(plan.Live, plan.Want)
+	return err == nil && len(altered) > 0 && reflect.DeepEqual(before, altered)
+}
+
+// StatusEvent returns what to record about the change to another status, if it is worth an
+// event: a problem, other nodes, or that the Icecream is Ready.
+func StatusEvent(o Observed, s v1alpha1.IcecreamStatus) (Event, bool) {
+	before := o.Icecream.Status
+	isNew := before.ObservedGeneration != s.ObservedGeneration
+	was := kstatus.ReadinessOf(before.Conditions)
+	is := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady)
+	if isWarning(is.Reason) && (isNew || was.Reason != is.Reason) {
+		return Event{corev1.EventTypeWarning, is.Reason, is.Message}, true
+	}
+	placement := oneLine(s.Nodes, maxMessage-64, ", ", func(line []byte, n v1alpha1.IcecreamNode) []byte {
+		return fmt.Appendf(line, "%s on %s", pods(n.Pods), n.Name)
+	})
+	switch {
+	case is.Status == metav1.ConditionTrue && (isNew || was.Status != metav1.ConditionTrue):
+		message := "Icecream synced successfully"
+		if placement != "" {
+			message = placement + "; " + message
+		}
+		return Event{corev1.EventTypeNormal, v1alpha1.ReasonSynced, message}, true
+	case HasMoved(before, s) && placement != "" && is.Reason != v1alpha1.ReasonProgressing: // The end of a rollout tells all.
+		return Event{corev1.EventTypeNormal, v1alpha1.ReasonScheduled, placement}, true
+	default:
+		return Event{}, false
+	}
+}
+
+// HasMoved reports whether other nodes run the Pods, or another number of them.
+func HasMoved(before, after v1alpha1.IcecreamStatus) bool {
+	return before.DeploymentName != after.DeploymentName || !maps.Equal(podCounts(before.Nodes), podCounts(after.Nodes))
+}
+
+// podCounts returns how many Pods each node has, ready or not.
+func podCounts(nodes []v1alpha1.IcecreamNode) map[string]int32 {
+	counts := make(map[string]int32, len(nodes))
+	for _, node := range nodes {
+		counts[node.Name] = node.Pods
+	}
+	return counts
+}
+
+// isWarning reports whether a reason for not being Ready is worth a warning.
+func isWarning(reason string) bool {
+	switch reason {
+	case v1alpha1.ReasonAvailable, v1alpha1.ReasonProgressing, v1alpha1.ReasonDeploymentTerminating:
+		return false
+	}
+	return true
+}
+
+// Roster says which Pods of the Icecream run on which nodes, in one line of bounded length
+// for a log: "node-1: a, b; node-3: c".
+func Roster(o Observed) string {
+	names, ours := map[string][]string{}, o.deploymentLabels()
+	for _, pod := range o.Pods {
 		if pod.isPlaced(ours) {
 			names[pod.Node] = append(names[pod.Node], pod.Name)
 		}
 	}
-	line := oneLine(placement(a.Observed), maxRoster, "; ", func(line []byte, n v1alpha1.IcecreamNode) []byte {
+	line := oneLine(o.placement(), maxRoster, "; ", func(line []byte, n v1alpha1.IcecreamNode) []byte {
 		slices.Sort(names[n.Name])
 		return fmt.Appendf(line, "%s: %s", n.Name, strings.Join(names[n.Name], ", "))
 	})
 	return text.Clip(line, maxRoster)
-}
-
-// selectorOf returns the label selector of a Deployment's Pods in its string form.
-func selectorOf(d *appsv1.Deployment) string {
-	if s := d.Spec.Selector; s != nil && len(s.MatchLabels) > 0 && len(s.MatchExpressions) == 0 {
-		return labels.Set(s.MatchLabels).String() // at a fraction of the cost of the general case
-	}
-	return metav1.FormatLabelSelector(d.Spec.Selector)
-}
-
-// conclude returns what the conditions are to say. The first case that applies is the
-// one that says most.
-func (a Assessment) conclude(d Decision, out Outcome) kstatus.Conclusion {
-	if out.Err != nil {
-		d = rules.Refusal(out.Err)
-	}
-	switch {
-	case d.Verdict == children.Blocked:
-		return kstatus.Conclusion{State: kstatus.Stalled, Reason: d.Reason, Message: d.Message}
-	case d.Verdict == children.Wait:
-		return kstatus.Conclusion{State: kstatus.Reconciling, Reason: d.Reason, Message: d.Message}
-	case a.memory.Write.IsContested(a.Now):
-		return kstatus.Conclusion{State: kstatus.Reconciling, Reason: v1alpha1.ReasonDeploymentContested, Message: a.memory.Write.Contest}
-	case a.target == nil:
-		return kstatus.Conclusion{State: kstatus.Reconciling, Reason: v1alpha1.ReasonProgressing, Message: "The Deployment is being created"}
-	}
-	if problem, ok := a.memory.Conclude(a.Now); ok {
-		return problem
-	}
-	if a.isComplete {
-		return kstatus.Conclusion{State: kstatus.Ready, Reason: v1alpha1.ReasonAvailable, Message: available(a.target, a.updated)}
-	}
-	return kstatus.Conclusion{State: kstatus.Reconciling, Reason: v1alpha1.ReasonProgressing, Message: available(a.target, a.updated)}
 }
 
 // available says in words how far the Deployment is.
@@ -117,7 +241,7 @@ func available(d *appsv1.Deployment, updated int32) string {
 
 // deploymentLabels returns the values of LabelDeployment of the Icecream's Deployments. One
 // that has lost its owner reference, and is about to be adopted, is one of them.
-func deploymentLabels(o Observed) []string {
+func (o Observed) deploymentLabels() []string {
 	ours := make([]string, 0, len(o.Owned)+1)
 	for _, d := range o.Owned {
 		ours = append(ours, text.LabelValue(d.Name))
@@ -134,11 +258,11 @@ func (p Pod) isPlaced(deployments []string) bool {
 }
 
 // placement counts the Icecream's Pods that have a node by node, sorted by name.
-func placement(o Observed) []v1alpha1.IcecreamNode {
+func (o Observed) placement() []v1alpha1.IcecreamNode {
 	if len(o.Pods) == 0 {
 		return nil
 	}
-	nodes, ours := make([]v1alpha1.IcecreamNode, 0, len(o.Pods)), deploymentLabels(o)
+	nodes, ours := make([]v1alpha1.IcecreamNode, 0, len(o.Pods)), o.deploymentLabels()
 	for _, pod := range o.Pods {
 		if !pod.isPlaced(ours) {
 			continue

@@ -2,367 +2,159 @@ package icecream
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/kit/children"
+	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
+	"nicoleh.io/k8s-controller/pkg/kit/patch"
 	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
-// verdictOf is what the three conditions say together: the one that is True and
-// the reason, or what is wrong with them.
+// verdictOf returns what the three conditions say together: the one that is True and the
+// reason, or what is wrong with them.
 func verdictOf(s v1alpha1.IcecreamStatus) string {
-	var states, reasons []string
-	for _, name := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
-		condition := meta.FindStatusCondition(s.Conditions, name)
-		switch {
-		case condition == nil:
-			return "without " + name
-		case condition.ObservedGeneration != s.ObservedGeneration:
-			return fmt.Sprintf("%s of generation %d", name, condition.ObservedGeneration)
-		case condition.LastTransitionTime.IsZero():
-			return name + " without a time"
-		case condition.Status == metav1.ConditionTrue:
-			states = append(states, name)
-		case condition.Status != metav1.ConditionFalse:
-			return fmt.Sprintf("%s is %q", name, condition.Status)
+	var verdict string
+	for _, name := range kstatus.States() {
+		c := meta.FindStatusCondition(s.Conditions, string(name))
+		if c == nil || c.ObservedGeneration != s.ObservedGeneration || c.Reason == "" || c.LastTransitionTime.IsZero() {
+			return fmt.Sprintf("%s is %+v", name, c)
 		}
-		reasons = append(reasons, condition.Reason)
+		if c.Status == metav1.ConditionTrue {
+			verdict += string(name) + ": " + c.Reason
+		}
 	}
-	if len(states) != 1 || reasons[0] != reasons[1] || reasons[0] != reasons[2] || reasons[0] == "" {
-		return fmt.Sprintf("%v for %v", states, reasons)
-	}
-	return states[0] + ": " + reasons[0]
+	return verdict
 }
 
 func messageOf(s v1alpha1.IcecreamStatus) string {
 	return meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady).Message
 }
 
-// rollingOut is a Deployment of which one Pod is not available yet.
+// rollingOut gives a Deployment the status that it has when one Pod is not available yet.
 func rollingOut(d *appsv1.Deployment) {
 	rolledOut(d)
 	d.Status.ReadyReplicas--
 	d.Status.AvailableReplicas--
 }
 
-// says gives a Deployment a condition that has lasted for that long.
-func says(kind appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string, age time.Duration) func(*appsv1.Deployment) {
+// says gives a Deployment a condition.
+func says(kind appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string) func(*appsv1.Deployment) {
 	return func(d *appsv1.Deployment) {
-		d.Status.Conditions = append(d.Status.Conditions, appsv1.DeploymentCondition{
-			Type: kind, Status: status, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(now.Add(-age)),
+		d.Status.Conditions = append(d.Status.Conditions, appsv1.DeploymentCondition{Type: kind, Status: status, Reason: reason, Message: message})
+	}
+}
+
+// What the stories in testdata/decisions do not tell.
+func TestStatus(t *testing.T) {
+	type edits = []func(*appsv1.Deployment)
+	isOf := func(deployment, hash string) Pod {
+		return seen(notReady(time.Hour), kittest.Waits("ErrImagePull", "denied"), func(pod *corev1.Pod) {
+			pod.Labels[LabelDeployment], pod.Annotations[AnnotationSpecHash] = deployment, hash
+		})
+	}
+	hash := specHash(newIcecream().Spec)
+	const progressing = "Reconciling: Progressing: "
+	for name, test := range map[string]struct {
+		edits edits
+		pods  []Pod // besides the first two, which are ready
+		lasts time.Duration
+		want  string
+	}{
+		"a Pod is being started": {edits{rollingOut}, []Pod{seen(notReady(time.Second), kittest.Waits("ContainerCreating", ""))}, 0, progressing + "2 of 3 Pods available"},
+		"every Pod is available": {nil, []Pod{seen()}, 0, "Ready: Available: 3 of 3 Pods available"},
+
+		"a Pod is not in the cache yet":             {nil, nil, 0, progressing + "3 of 3 Pods available"},
+		"a Pod's readiness is not in the cache yet": {nil, []Pod{seen(notReady(0))}, 0, progressing + "3 of 3 Pods available"},
+		"a replaced Pod is still in the cache":      {nil, []Pod{seen(), seen()}, 0, progressing + "3 of 3 Pods available"},
+		"an older generation was rolled out":        {edits{func(d *appsv1.Deployment) { d.Generation++ }}, []Pod{isOf("sundae", "older")}, 0, progressing + "3 of 3 Pods available, 2 made from the current spec"},
+
+		"the Pods are ahead of the Deployment": {edits{func(d *appsv1.Deployment) { d.Generation++; d.Status.UpdatedReplicas = 1 }}, []Pod{seen()}, 0, progressing + "3 of 3 Pods available, 1 made from the current spec"},
+
+		"a container crashes":         {edits{rollingOut}, []Pod{seen(notReady(0), kittest.Waits("CrashLoopBackOff", "back-off 10s"), kittest.Ended(1, "Error"))}, time.Hour, `Stalled: CrashLoopBackOff: Pod "sundae-1", container "icecream": has ended with exit code 1 (Error)`},
+		"a container cannot be made":  {edits{rollingOut}, []Pod{waiting("CreateContainerError", 0)}, time.Hour, `Stalled: ContainerError: Pod "sundae-1", container "icecream": out of cream`},
+		"no node takes a Pod":         {edits{rollingOut}, []Pod{seen(unschedulable(0))}, time.Hour, `Stalled: Unschedulable: Pod "sundae-1" cannot be scheduled: 0/3 nodes are available`},
+		"the longest of all problems": {edits{rollingOut}, []Pod{seen(unschedulable(2)), waiting("ErrImagePull", 3), waiting("CreateContainerError", 1)}, time.Hour, `Stalled: ImagePullBackOff: Pod "sundae-1", container "icecream": cannot pull image "registry.example/vanilla:1": out of cream`},
+		"a problem of an older spec":  {edits{rollingOut}, []Pod{isOf("sundae", "older")}, time.Minute, progressing + "2 of 3 Pods available"},
+		"a problem of another name":   {edits{rollingOut}, []Pod{isOf("cone", hash)}, time.Minute, progressing + "2 of 3 Pods available"},
+
+		"a quota":               {edits{rollingOut, says(appsv1.DeploymentReplicaFailure, "True", "FailedCreate", "exceeded quota")}, nil, time.Hour, "Stalled: ReplicaFailure: exceeded quota"},
+		"it has given up":       {edits{rollingOut, says(appsv1.DeploymentProgressing, "False", progressDeadlineExceeded, "it has timed out")}, nil, patience, "Stalled: ProgressDeadlineExceeded: it has timed out"},
+		"paused in mid-rollout": {edits{rollingOut, func(d *appsv1.Deployment) { d.Spec.Paused, d.Status.UpdatedReplicas = true, 2 }}, nil, 0, `Stalled: DeploymentPaused: Deployment "sundae" is paused`},
+		"paused before the first Pod": {edits{func(d *appsv1.Deployment) {
+			d.Spec.Paused, d.Status = true, appsv1.DeploymentStatus{ObservedGeneration: d.Generation}
+		}}, nil, 0, `Stalled: DeploymentPaused: Deployment "sundae" is paused`},
+		"just paused":              {edits{func(d *appsv1.Deployment) { d.Spec.Paused = true; d.Generation++ }}, []Pod{seen()}, 0, progressing + "3 of 3 Pods available, 3 made from the current spec"},
+		"paused while all is well": {edits{func(d *appsv1.Deployment) { d.Spec.Paused = true }}, []Pod{seen()}, 0, "Ready: Available: 3 of 3 Pods available"},
+
+		"a slow Pod":               {edits{rollingOut}, []Pod{seen(notReady(time.Second))}, deadline, `Stalled: ProgressDeadlineExceeded: Pod "sundae-1" has not become ready within 600 s`},
+		"a slow rollout":           {edits{rollingOut}, nil, deadline, `Stalled: ProgressDeadlineExceeded: Deployment "sundae" has not been rolled out within 600 s`},
+		"nobody acts on it":        {edits{rollingOut, func(d *appsv1.Deployment) { d.Generation = 7 }}, nil, deadline, `Stalled: ProgressDeadlineExceeded: The Deployment controller has not acted on generation 7 of Deployment "sundae" within 600 s`},
+		"a Pod of a skewed clock":  {edits{rollingOut}, []Pod{seen(notReady(-time.Hour))}, deadline, `Stalled: ProgressDeadlineExceeded: Pod "sundae-1" has not become ready within 600 s`},
+		"slow without a deadline":  {edits{rollingOut, func(d *appsv1.Deployment) { d.Spec.ProgressDeadlineSeconds = ptr.To[int32](math.MaxInt32) }}, nil, 24 * time.Hour, progressing + "2 of 3 Pods available"},
+		"none are asked for":       {edits{func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](0); rolledOut(d) }}, nil, 0, "Ready: Available: Scaled to zero"},
+		"the last one is stopping": {edits{func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](0) }}, nil, 0, progressing + "3 of 0 Pods available"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := made(t, newIcecream(), test.edits...)
+			o := seeing(newIcecream(scaledTo(*d.Spec.Replicas)), d)
+			o.Pods = append(o.Pods[:min(2, len(o.Pods), int(*d.Spec.Replicas))], test.pods...)
+			o.Memory = lasting(t, o, test.lasts)
+			s := report(t, o).Status
+			if got := verdictOf(s) + ": " + messageOf(s); got != test.want {
+				t.Errorf("got %s\nwant %s", got, test.want)
+			}
 		})
 	}
 }
 
-func invalid() error {
-	return apierrors.NewInvalid(schema.GroupKind{Group: "apps", Kind: "Deployment"}, "sundae", nil)
-}
-
-func forbidden() error {
-	return apierrors.NewForbidden(schema.GroupResource{Group: "apps", Resource: "deployments"}, "sundae", errors.New("exceeded quota"))
-}
-
-// lasting is what a process remembers that has seen the same for that long.
-func lasting(o Observed, d time.Duration) Memory {
-	o.Now, o.Memory = o.Now.Add(-d), Memory{}
-	now, _ := Remember(Assess(o), Decision{}, Outcome{})
-	return now.Memory
-}
-
-func TestConclusions(t *testing.T) {
-	mine := func(edits ...func(*appsv1.Deployment)) *appsv1.Deployment {
-		d := made(t, newIcecream())
-		for _, edit := range edits {
-			edit(d)
-		}
-		return d
-	}
-	ready := func(n int) []Pod { return podsOf(mine(), "node-1", "node-2")[:n] }
-
-	tests := []struct {
-		name        string
-		ice         *v1alpha1.Icecream
-		deployments []*appsv1.Deployment
-		pods        []Pod
-		lasts       time.Duration // for which all this was so before
-		out         Outcome
+// A container that crashes runs well for a moment each time. The Icecream is Ready only when
+// it has done so for a while.
+func TestBetweenTwoCrashes(t *testing.T) {
+	crashed := made(t, newIcecream(), rollingOut)
+	o := seeing(newIcecream(), crashed)
+	o.Pods = append(o.Pods[:2], seen(notReady(0), kittest.EndsNow(1, "Error")))
+	o.Memory = report(t, o).Memory
+	o.Named, o.Pods = made(t, newIcecream()), append(o.Pods[:2], seen())
+	for _, test := range []struct {
+		after       time.Duration
 		want        string
-		wantMessage string
-	}{{
-		name:        "the Deployment has just been created",
-		out:         wrote(mine(func(d *appsv1.Deployment) { d.Status = appsv1.DeploymentStatus{} })),
-		want:        "Reconciling: Progressing",
-		wantMessage: "0 of 3 Pods available, 0 made from the current spec",
-	}, {
-		name:        "the rollout is under way",
-		deployments: []*appsv1.Deployment{mine(rollingOut)},
-		pods:        append(ready(2), seen(notReady(time.Second), kittest.Waits("ContainerCreating", ""))),
-		want:        "Reconciling: Progressing",
-		wantMessage: "2 of 3 Pods available",
-	}, {
-		name:        "every replica is available",
-		deployments: []*appsv1.Deployment{mine()},
-		pods:        ready(3),
-		want:        "Ready: Available",
-		wantMessage: "3 of 3 Pods available",
-	}, {
-		name:        "scaled to zero",
-		ice:         newIcecream(func(ice *v1alpha1.Icecream) { ice.Spec.Replicas = ptr.To[int32](0) }),
-		deployments: []*appsv1.Deployment{made(t, newIcecream(func(ice *v1alpha1.Icecream) { ice.Spec.Replicas = ptr.To[int32](0) }))},
-		want:        "Ready: Available",
-		wantMessage: "Scaled to zero",
-	}, {
-		name: "what has just been written is not rolled out because what it was is",
-		ice:  newIcecream(func(ice *v1alpha1.Icecream) { ice.Spec.Image = "registry.example/chocolate:1" }),
-		deployments: []*appsv1.Deployment{
-			mine(),
-		},
-		pods:        ready(3),
-		out:         wrote(mine(func(d *appsv1.Deployment) { d.Generation++ })),
-		want:        "Reconciling: Progressing",
-		wantMessage: "3 of 3 Pods available, 0 made from the current spec",
-	}, {
-		name:        "the Pods are not in the cache yet",
-		deployments: []*appsv1.Deployment{mine()},
-		want:        "Reconciling: Progressing",
-		wantMessage: "3 of 3 Pods available",
-	}, {
-		name:        "a Pod's readiness is not in the cache yet",
-		deployments: []*appsv1.Deployment{mine()},
-		pods:        append(ready(2), seen(notReady(time.Second))),
-		want:        "Reconciling: Progressing",
-		wantMessage: "3 of 3 Pods available",
-	}, {
-		name:        "a Pod that has been replaced is still in the cache",
-		deployments: []*appsv1.Deployment{mine()},
-		pods:        append(ready(3), seen()),
-		want:        "Reconciling: Progressing",
-		wantMessage: "3 of 3 Pods available",
-	}, {
-		name:        "the old Deployment of a rename is still there",
-		ice:         newIcecream(calls("cone")),
-		deployments: []*appsv1.Deployment{mine(), made(t, newIcecream(calls("cone")))},
-		pods:        append(ready(3), podsOf(made(t, newIcecream(calls("cone"))), "node-1")...),
-		want:        "Reconciling: Progressing",
-		wantMessage: "3 of 3 Pods available",
-	}, {
-		name:        "the name is taken",
-		deployments: []*appsv1.Deployment{mine(ownedBy("uid-of-another"))},
-		want:        "Stalled: ErrResourceExists",
-		wantMessage: `Resource "sundae" already exists and is managed by Icecream "sundae"`,
-	}, {
-		name:        "the name asked for is taken and the old Deployment runs well",
-		ice:         newIcecream(calls("cone")),
-		deployments: []*appsv1.Deployment{mine(), made(t, newIcecream(calls("cone"), func(ice *v1alpha1.Icecream) { ice.UID = "another" }))},
-		pods:        ready(3),
-		want:        "Stalled: ErrResourceExists",
-		wantMessage: `Resource "cone" already exists and is managed by Icecream "sundae"`,
-	}, {
-		name:        "the Deployment is being deleted",
-		deployments: []*appsv1.Deployment{mine(func(d *appsv1.Deployment) { beingDeleted(d) })},
-		pods:        ready(3),
-		want:        "Reconciling: DeploymentTerminating",
-		wantMessage: `Deployment "sundae" is being deleted and will be created again`,
-	}, {
-		name:        "the API server calls it invalid",
-		out:         Outcome{Err: fmt.Errorf("creating: %w", invalid())},
-		want:        "Stalled: InvalidSpec",
-		wantMessage: "creating: " + invalid().Error(),
-	}, {
-		name:        "the API server does not allow it",
-		out:         Outcome{Err: forbidden()},
-		want:        "Reconciling: DeploymentRefused",
-		wantMessage: forbidden().Error(),
-	}, {
-		name:        "an image cannot be pulled, since not long ago",
-		deployments: []*appsv1.Deployment{mine(rollingOut)},
-		pods:        append(ready(2), waiting("ErrImagePull", time.Hour)),
-		lasts:       patience - time.Second,
-		want:        "Reconciling: ImagePullBackOff",
-		wantMessage: `Pod "sundae-1", container "icecream": cannot pull image "registry.example/vanilla:1": out of cream`,
-	}, {
-		name:        "an image cannot be pulled, for long",
-		deployments: []*appsv1.Deployment{mine(rollingOut)},
-		pods:        append(ready(2), waiting("ErrImagePull", time.Second)),
-		lasts:       patience,
-		want:        "Stalled: ImagePullBackOff",
-		wantMessage: `Pod "sundae-1", container "icecream": cannot pull image "registry.example/vanilla:1": out of cream`,
-	}, {
-		name:        "a container crashes, for long",
-		deployments: []*appsv1.Deployment{mine(rollingOut)},
-		pods:        append(ready(2), seen(notReady(time.Hour), kittest.Waits("CrashLoopBackOff", "back-off 10s"), kittest.Ended(1, "Error"))),
-		lasts:       time.Hour,
-		want:        "Stalled: CrashLoopBackOff",
-		wantMessage: `Pod "sundae-1", container "icecream": has ended with exit code 1 (Error)`,
-	}, {
-		name:        "a container cannot be made, for long",
-		deployments: []*appsv1.Deployment{mine(rollingOut)},
-		pods:        append(ready(2), waiting("CreateContainerError", time.Hour)),
-		lasts:       time.Hour,
-		want:        "Stalled: ContainerError",
-		wantMessage: `Pod "sundae-1", container "icecream": out of cream`,
-	}, {
-		name:        "no node takes a Pod, for long",
-		deployments: []*appsv1.Deployment{mine(rollingOut)},
-		pods:        append(ready(2), seen(unschedulable(time.Hour))),
-		lasts:       time.Hour,
-		want:        "Stalled: Unschedulable",
-		wantMessage: `Pod "sundae-1" cannot be scheduled: 0/3 nodes are available`,
-	}, {
-		name:        "the longest of several troubles is told",
-		deployments: []*appsv1.Deployment{mine(rollingOut)},
-		pods:        []Pod{seen(unschedulable(2 * time.Hour)), waiting("ErrImagePull", 3*time.Hour), waiting("CreateContainerError", time.Hour)},
-		lasts:       time.Hour,
-		want:        "Stalled: ImagePullBackOff",
-		wantMessage: `Pod "sundae-1", container "icecream": cannot pull image "registry.example/vanilla:1": out of cream`,
-	}, {
-		name:        "the trouble of a Pod of the spec before is over with it",
-		deployments: []*appsv1.Deployment{mine(rollingOut)},
-		pods: append(ready(2), seen(notReady(time.Hour), kittest.Waits("ErrImagePull", "denied"), func(pod *corev1.Pod) {
-			pod.Annotations[AnnotationSpecHash] = "older"
-		})),
-		want:        "Reconciling: Progressing",
-		wantMessage: "2 of 3 Pods available",
-	}, {
-		name:        "the trouble of a Pod of the Deployment before is over with it",
-		deployments: []*appsv1.Deployment{mine(rollingOut)},
-		pods: append(ready(2), seen(notReady(time.Hour), kittest.Waits("ErrImagePull", "denied"), func(pod *corev1.Pod) {
-			pod.Labels[LabelDeployment] = "cone"
-		})),
-		want:        "Reconciling: Progressing",
-		wantMessage: "2 of 3 Pods available",
-	}, {
-		name: "a quota does not allow Pods, since not long ago",
-		deployments: []*appsv1.Deployment{mine(rollingOut,
-			says(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", "exceeded quota", time.Hour))},
-		pods:        ready(2),
-		want:        "Reconciling: ReplicaFailure",
-		wantMessage: "exceeded quota",
-	}, {
-		name: "a quota does not allow Pods, for long",
-		deployments: []*appsv1.Deployment{mine(rollingOut,
-			says(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", "exceeded quota", time.Hour))},
-		pods:        ready(2),
-		lasts:       time.Hour,
-		want:        "Stalled: ReplicaFailure",
-		wantMessage: "exceeded quota",
-	}, {
-		name: "a quota allows Pods again",
-		deployments: []*appsv1.Deployment{mine(rollingOut,
-			says(appsv1.DeploymentReplicaFailure, corev1.ConditionFalse, "", "", time.Hour))},
-		pods:        ready(2),
-		want:        "Reconciling: Progressing",
-		wantMessage: "2 of 3 Pods available",
-	}, {
-		name: "a quota did not allow Pods of the spec before",
-		deployments: []*appsv1.Deployment{mine(rollingOut,
-			says(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", "exceeded quota", time.Hour),
-			func(d *appsv1.Deployment) { d.Generation++ })},
-		pods:        ready(2),
-		want:        "Reconciling: Progressing",
-		wantMessage: "2 of 3 Pods available, 2 made from the current spec",
-	}, {
-		name: "the Deployment has given up",
-		deployments: []*appsv1.Deployment{mine(rollingOut,
-			says(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ProgressDeadlineExceeded", "it has timed out progressing", time.Second))},
-		pods:        ready(2),
-		lasts:       patience,
-		want:        "Stalled: ProgressDeadlineExceeded",
-		wantMessage: "it has timed out progressing",
-	}, {
-		name:        "somebody has paused the Deployment",
-		deployments: []*appsv1.Deployment{mine(rollingOut, func(d *appsv1.Deployment) { d.Spec.Paused = true; d.Status.UpdatedReplicas = 2 })},
-		pods:        ready(2),
-		want:        "Stalled: DeploymentPaused",
-		wantMessage: `Deployment "sundae" is paused`,
-	}, {
-		name:        "somebody has just paused the Deployment, and may have paused nothing",
-		deployments: []*appsv1.Deployment{mine(func(d *appsv1.Deployment) { d.Spec.Paused = true; d.Generation++ })},
-		pods:        ready(3),
-		want:        "Reconciling: Progressing",
-		wantMessage: "3 of 3 Pods available, 3 made from the current spec",
-	}, {
-		name:        "somebody has paused the Deployment, but everything runs",
-		deployments: []*appsv1.Deployment{mine(func(d *appsv1.Deployment) { d.Spec.Paused = true })},
-		pods:        ready(3),
-		want:        "Ready: Available",
-		wantMessage: "3 of 3 Pods available",
-	}, {
-		name:        "a Pod takes its time",
-		deployments: []*appsv1.Deployment{mine(rollingOut)},
-		pods:        append(ready(2), seen(notReady(time.Hour))),
-		lasts:       599 * time.Second,
-		want:        "Reconciling: Progressing",
-		wantMessage: "2 of 3 Pods available",
-	}, {
-		name:        "a Pod takes longer than the Deployment's deadline",
-		deployments: []*appsv1.Deployment{mine(rollingOut)},
-		pods:        append(ready(2), seen(notReady(time.Second))),
-		lasts:       600 * time.Second,
-		want:        "Stalled: ProgressDeadlineExceeded",
-		wantMessage: `Pod "sundae-1" has not become ready within 600 s`,
-	}, {
-		name: "a Pod takes its time, and the Deployment has no deadline",
-		deployments: []*appsv1.Deployment{mine(rollingOut, func(d *appsv1.Deployment) {
-			d.Spec.ProgressDeadlineSeconds = ptr.To[int32](math.MaxInt32)
-		})},
-		pods:        append(ready(2), seen(notReady(time.Hour))),
-		lasts:       time.Hour,
-		want:        "Reconciling: Progressing",
-		wantMessage: "2 of 3 Pods available",
-	}, {
-		name: "the Deployment had given up, but everything runs now",
-		deployments: []*appsv1.Deployment{mine(
-			says(appsv1.DeploymentProgressing, corev1.ConditionFalse, "ProgressDeadlineExceeded", "it has timed out progressing", time.Hour))},
-		pods:        ready(3),
-		want:        "Ready: Available",
-		wantMessage: "3 of 3 Pods available",
-	}}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			if tt.ice == nil {
-				tt.ice = newIcecream()
-			}
-			o := world(tt.ice, tt.deployments...)
-			o.Pods = tt.pods
-			o.Memory = lasting(o, tt.lasts)
-			s, _ := statusOf(o, decide(o), tt.out)
-			if got := verdictOf(s); got != tt.want {
-				t.Errorf("conditions say %q, want %q", got, tt.want)
-			}
-			if got := messageOf(s); got != tt.wantMessage {
-				t.Errorf("message\n%s\nwant\n%s", got, tt.wantMessage)
-			}
-		})
+		wantRequeue time.Duration
+	}{
+		{time.Second, "Reconciling: CrashLoopBackOff", patience - time.Second}, // until it is Stalled
+		{patience, "Stalled: CrashLoopBackOff", time.Second},
+		{patience + time.Second, "Ready: Available", 0},
+	} {
+		o.Now = now.Add(test.after)
+		r := report(t, o)
+		if got := verdictOf(r.Status); got != test.want || r.RequeueAfter != test.wantRequeue {
+			t.Errorf("after %s: %s, again after %s; want %s, %s", test.after, got, r.RequeueAfter, test.want, test.wantRequeue)
+		}
+		o.Memory = r.Memory
 	}
 }
 
 func TestStatusFields(t *testing.T) {
-	d := made(t, newIcecream())
-	rollingOut(d)
-	o := world(newIcecream(func(ice *v1alpha1.Icecream) { ice.Generation = 4 }), d)
+	o := seeing(newIcecream(func(ice *v1alpha1.Icecream) { ice.Generation = 4 }), made(t, newIcecream(), rollingOut))
 	o.Pods = []Pod{
 		seen(), seen(), waiting("ErrImagePull", time.Second), seen(func(pod *corev1.Pod) { pod.Spec.NodeName = "node-0" }),
 		seen(unschedulable(time.Second)),
 		seen(func(pod *corev1.Pod) { pod.Labels[LabelDeployment] = "somebody's" }),
 	}
-	got, _ := statusOf(o, decide(o), Outcome{})
+	got := report(t, o).Status
 	got.Conditions = nil
 	want := v1alpha1.IcecreamStatus{
 		ObservedGeneration: 4,
@@ -381,57 +173,50 @@ func TestStatusFields(t *testing.T) {
 	}
 }
 
-// While a rename is under way or impossible, the one that runs is reported on.
+// While a rename is under way or impossible, the Deployment that runs is reported, so that
+// autoscalers reach it.
 func TestDeploymentInUse(t *testing.T) {
 	was := func(ice *v1alpha1.Icecream) { ice.Status.DeploymentName = "cup" }
-	tests := []struct {
-		name        string
+	with := func(name string, edits ...func(*appsv1.Deployment)) *appsv1.Deployment {
+		return made(t, newIcecream(calls(name)), edits...)
+	}
+	for name, test := range map[string]struct {
 		ice         *v1alpha1.Icecream
 		deployments []*appsv1.Deployment
 		want        string
 	}{
-		{"there is none", newIcecream(), nil, ""},
-		{"there is one", newIcecream(), []*appsv1.Deployment{made(t, newIcecream())}, "sundae"},
-		{"the new one exists", newIcecream(calls("cone"), was), []*appsv1.Deployment{made(t, newIcecream(calls("cone"))), made(t, newIcecream(calls("cup")))}, "cone"},
-		{"the new one is somebody else's", newIcecream(calls("cone"), was), []*appsv1.Deployment{
-			made(t, newIcecream(calls("cone"), func(ice *v1alpha1.Icecream) { ice.UID = "another" })), made(t, newIcecream(calls("bowl"))), made(t, newIcecream(calls("cup"))),
-		}, "cup"},
-		{"nobody knows which was in use", newIcecream(calls("cone")), []*appsv1.Deployment{made(t, newIcecream(calls("cup"))), made(t, newIcecream(calls("bowl")))}, "bowl"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			o := world(tt.ice, tt.deployments...)
-			s, _ := statusOf(o, Decision{Verdict: children.Blocked, Reason: "Test"}, Outcome{})
-			if s.DeploymentName != tt.want {
-				t.Errorf("in use is %q, want %q", s.DeploymentName, tt.want)
+		"there is none":                 {newIcecream(), nil, ""},
+		"there is one":                  {newIcecream(), []*appsv1.Deployment{with("", rollingOut)}, "sundae"},
+		"the new one is not available":  {newIcecream(calls("cone"), was), []*appsv1.Deployment{with("cone", rollingOut), with("cup")}, "cup"},
+		"the new one is available":      {newIcecream(calls("cone"), was), []*appsv1.Deployment{with("cone"), with("cup")}, "cone"},
+		"the new one is somebody's":     {newIcecream(calls("cone"), was), []*appsv1.Deployment{with("cone", ownedBy("another")), with("bowl"), with("cup")}, "cup"},
+		"the old one is being deleted":  {newIcecream(calls("cone"), was), []*appsv1.Deployment{with("cone", rollingOut), with("cup", beingDeleted)}, "cone"},
+		"nobody knows which was in use": {newIcecream(calls("cone")), []*appsv1.Deployment{with("cup"), with("bowl")}, "bowl"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := report(t, seeing(test.ice, test.deployments...)).Status.DeploymentName; got != test.want {
+				t.Errorf("in use is %q, want %q", got, test.want)
 			}
 		})
 	}
 }
 
-func TestIcecreamThatIsBeingDeletedKeepsItsStatus(t *testing.T) {
-	ice := newIcecream(func(ice *v1alpha1.Icecream) {
-		beingDeleted(ice)
-		ice.Generation = 2
-		ice.Status = v1alpha1.IcecreamStatus{ObservedGeneration: 1, Placement: "somewhere"}
-	})
-	o := world(ice)
-	s, news := statusOf(o, decide(o), Outcome{})
-	if diff := cmp.Diff(ice.Status, s); diff != "" || len(news) > 0 {
-		t.Errorf("told %v; status (-want +got):\n%s", news, diff)
-	}
-}
-
-// The status of an Icecream stays small, whatever the number of nodes.
+// The status of an Icecream stays small, whatever the number of nodes, and so do its events
+// and the line for the log.
 func TestFiveThousandNodes(t *testing.T) {
 	const nodes = 5000
-	o := crowd(t, nodes)
-	s, news := statusOf(o, decide(o), Outcome{})
-	if s.NodeCount != nodes || len(s.Nodes) != 100 {
-		t.Errorf("nodeCount %d with %d entries, want %d with 100", s.NodeCount, len(s.Nodes), nodes)
+	w := newWorld(t, newIcecream(scaledTo(nodes)))
+	w.sync(nil)
+	w.rollOut()
+	o := w.observe()
+	var names []string
+	for i := range nodes {
+		names = append(names, fmt.Sprintf("node-%05d.europe-west.example", nodes-i))
 	}
-	if s.Nodes[0].Name > s.Nodes[99].Name {
-		t.Error("the entries are not sorted")
+	o.Pods = podsOf(o.Named, names...)
+	s := report(t, o).Status
+	if s.NodeCount != nodes || len(s.Nodes) != maxNodes || s.Nodes[0].Name != names[nodes-1] || s.Nodes[maxNodes-1].Name != names[nodes-maxNodes] {
+		t.Errorf("%d nodes, of which %d from %s to %s are listed", s.NodeCount, len(s.Nodes), s.Nodes[0].Name, s.Nodes[len(s.Nodes)-1].Name)
 	}
 	if got := verdictOf(s); got != "Ready: Available" {
 		t.Errorf("conditions say %q", got)
@@ -439,114 +224,87 @@ func TestFiveThousandNodes(t *testing.T) {
 	if !strings.HasSuffix(s.Placement, " more") || len(s.Placement) > maxPlacement+32 {
 		t.Errorf("placement of %d characters: %s", len(s.Placement), s.Placement)
 	}
-	raw, err := json.Marshal(s)
-	if err != nil {
-		t.Fatal(err)
+	if raw, err := json.Marshal(s); err != nil || len(raw) > 16<<10 {
+		t.Errorf("a status of %d bytes: %v", len(raw), err)
 	}
-	// 100 entries, each a name and two numbers, and what is always there.
-	if limit := 16 << 10; len(raw) > limit {
-		t.Errorf("the status has %d bytes, want at most %d", len(raw), limit)
+	if e, ok := StatusEvent(o, s); !ok || len(e.Message) > maxMessage || !strings.HasSuffix(e.Message, " more; Icecream synced successfully") {
+		t.Errorf("an event of %d bytes: %s", len(e.Message), e.Message)
 	}
-	for _, event := range news {
-		if len(event.Note) > 1024 {
-			t.Errorf("a note of %d bytes for %s", len(event.Note), event.Reason)
-		}
+	if line := Roster(o); len(line) > maxRoster {
+		t.Errorf("a roster of %d bytes", len(line))
 	}
-	if line := roster(Assess(o)); len(line) > maxRoster+64 {
-		t.Errorf("the roster has %d characters", len(line))
-	}
-}
-
-// crowd is an Icecream with as many Pods, each on a node of its own.
-func crowd(tb testing.TB, n int) Observed {
-	ice := newIcecream(func(ice *v1alpha1.Icecream) { ice.Spec.Replicas = ptr.To(int32(n)) })
-	d := made(tb, ice)
-	o := world(ice, d)
-	var nodes []string
-	for i := range n {
-		nodes = append(nodes, fmt.Sprintf("node-%05d.europe-west.example", n-i))
-	}
-	o.Pods = podsOf(d, nodes...)
-	return o
 }
 
 func TestRoster(t *testing.T) {
 	d := made(t, newIcecream())
-	o := world(newIcecream(), d)
+	o := seeing(newIcecream(), d)
 	o.Pods = podsOf(d, "node-2", "node-1")
-	if got, want := roster(Assess(o)), "node-1: sundae-1; node-2: sundae-0, sundae-2"; got != want {
+	slices.Reverse(o.Pods)
+	if got, want := Roster(o), "node-1: sundae-1; node-2: sundae-0, sundae-2"; got != want {
 		t.Errorf("roster = %q, want %q", got, want)
 	}
 }
 
-// The conditions' times are those of changes; a message may change without one.
-func TestLastTransitionTime(t *testing.T) {
-	d := made(t, newIcecream())
-	rollingOut(d)
-	o := world(newIcecream(), d)
-	o.Pods = o.Pods[:2]
-	var times []string
-	step := func(what string) {
-		s, _ := statusOf(o, decide(o), Outcome{})
-		o.Icecream = o.Icecream.DeepCopy()
-		o.Icecream.Status = s
-		var ages []string
-		for _, condition := range s.Conditions {
-			ages = append(ages, fmt.Sprintf("%s %v", condition.Type, condition.LastTransitionTime.Sub(now)))
+// A problem is recorded when it begins, when it comes back, and for each spec that has it, and
+// so is that the Icecream is Ready.
+func TestStatusEvents(t *testing.T) {
+	w := newWorld(t, newIcecream())
+	w.sync(nil)
+	var got []string
+	for _, step := range []struct{ does, waits string }{
+		{"it begins", "ErrImagePull"},
+		{"it goes on", "ImagePullBackOff"},
+		{"it is over", ""},
+		{"it is back", "ErrImagePull"},
+		{"an edit", "ErrImagePull"},
+		{"it is over again", ""},
+		{"an edit", ""},
+	} {
+		if step.does == "an edit" {
+			w.ice.Generation++
 		}
-		times = append(times, what+": "+strings.Join(ages, ", "))
+		w.waits = step.waits
+		w.rollOut()
+		for _, e := range w.sync(nil).events {
+			got = append(got, step.does+": "+strings.Split(e, ":")[0])
+		}
 	}
-	step("progressing")
-	o.Now = now.Add(time.Minute + 300*time.Millisecond)
-	d.Status.AvailableReplicas--
-	step("one less")
-	o.Now = now.Add(2 * time.Minute)
-	rolledOut(d)
-	o.Pods = podsOf(d, "node-1")
-	step("ready")
-	o.Now = now.Add(3 * time.Minute)
-	step("still ready")
-	o.Now = now.Add(4 * time.Minute)
-	o.Named = made(t, newIcecream(func(ice *v1alpha1.Icecream) { ice.UID = "another" }))
-	step("stalled")
-
-	want := []string{
-		"progressing: Ready 0s, Reconciling 0s, Stalled 0s",
-		"one less: Ready 0s, Reconciling 0s, Stalled 0s",
-		"ready: Ready 2m0s, Reconciling 2m0s, Stalled 0s",
-		"still ready: Ready 2m0s, Reconciling 2m0s, Stalled 0s",
-		"stalled: Ready 4m0s, Reconciling 2m0s, Stalled 4m0s",
-	}
-	if diff := cmp.Diff(want, times); diff != "" {
-		t.Errorf("times of the conditions (-want +got):\n%s", diff)
+	want := []string{"it begins: Warning ImagePullBackOff", "it is over: Normal Synced", "it is back: Warning ImagePullBackOff", "an edit: Warning ImagePullBackOff", "it is over again: Normal Synced", "an edit: Normal Synced"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }
 
-// What is written has to come back from the API server as it was, or it would be
-// written for ever: times have seconds there.
-func TestAStatusSurvivesTheWire(t *testing.T) {
-	o := world(newIcecream(), made(t, newIcecream()))
-	o.Now = now.Add(123456789 * time.Nanosecond)
-	s, _ := statusOf(o, decide(o), Outcome{})
-	raw, err := json.Marshal(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var back v1alpha1.IcecreamStatus
-	if err := json.Unmarshal(raw, &back); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(s, back, equateEmpty); diff != "" {
-		t.Errorf("status (-written +read):\n%s", diff)
+// The message of an event has at most 1,024 bytes, and whole characters.
+func TestLongMessages(t *testing.T) {
+	o := seeing(newIcecream(), made(t, newIcecream(), rollingOut))
+	o.Pods = []Pod{seen(notReady(time.Second), kittest.Waits("ErrImagePull", strings.Repeat("crème ", 1000)))}
+	e, _ := StatusEvent(o, report(t, o).Status)
+	altered := slices.Repeat([]patch.Difference{{Field: "metadata.labels.flavor", Live: "mint", Want: "crème"}}, 100)
+	w, _ := WriteEvent(o, Plan{Want: o.Named}, Result{Stored: o.Named}, altered)
+	for _, message := range []string{e.Message, w.Message} {
+		if len(message) > 1024 || len(message) < 1000 || !utf8.ValidString(message) {
+			t.Errorf("a message of %d bytes: %q", len(message), message)
+		}
 	}
 }
 
-func TestConditionsOfOthersAreKept(t *testing.T) {
-	foreign := metav1.Condition{Type: "Tasty", Status: metav1.ConditionUnknown, Reason: "NotTried", LastTransitionTime: metav1.NewTime(now)}
-	ice := newIcecream(func(ice *v1alpha1.Icecream) { ice.Status.Conditions = []metav1.Condition{foreign} })
-	o := world(ice, made(t, ice))
-	s, _ := statusOf(o, decide(o), Outcome{})
-	if diff := cmp.Diff(&foreign, meta.FindStatusCondition(s.Conditions, "Tasty")); diff != "" {
-		t.Errorf("the condition (-want +got):\n%s", diff)
+func TestHasMoved(t *testing.T) {
+	status := func(deployment string, nodes ...v1alpha1.IcecreamNode) v1alpha1.IcecreamStatus {
+		return v1alpha1.IcecreamStatus{DeploymentName: deployment, Nodes: nodes}
+	}
+	before := status("sundae", v1alpha1.IcecreamNode{Name: "node-1", Pods: 2, ReadyPods: 1})
+	for name, test := range map[string]struct {
+		after v1alpha1.IcecreamStatus
+		want  bool
+	}{
+		"another is ready":   {status("sundae", v1alpha1.IcecreamNode{Name: "node-1", Pods: 2, ReadyPods: 2}), false},
+		"another node":       {status("sundae", v1alpha1.IcecreamNode{Name: "node-2", Pods: 2}), true},
+		"another number":     {status("sundae", v1alpha1.IcecreamNode{Name: "node-1", Pods: 3}), true},
+		"another Deployment": {status("cone", before.Nodes...), true},
+	} {
+		if got := HasMoved(before, test.after); got != test.want {
+			t.Errorf("%s: %t", name, got)
+		}
 	}
 }

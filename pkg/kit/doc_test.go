@@ -17,8 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The map in doc.go lists exactly the packages that exist. Each of them states its purpose
-// in one sentence, and has an example.
+// The map in doc.go lists exactly the packages that exist, and each of them has a package
+// comment.
 func TestMap(t *testing.T) {
 	var listed []string
 	for _, line := range regexp.MustCompile(`(?m)^//   - ([a-z/]+): `).FindAllStringSubmatch(read(t, "doc.go"), -1) {
@@ -31,20 +31,14 @@ func TestMap(t *testing.T) {
 	}
 	for name, files := range packages {
 		t.Run(name, func(t *testing.T) {
-			purpose, hasExample := "", false
+			purpose := ""
 			for name, file := range files {
-				if strings.HasSuffix(name, "_test.go") {
-					hasExample = hasExample || len(doc.Examples(file)) > 0
-				} else if file.Doc != nil {
+				if !strings.HasSuffix(name, "_test.go") && file.Doc != nil {
 					purpose = new(doc.Package).Synopsis(file.Doc.Text())
 				}
 			}
-			begin := "Package " + path.Base(name)
-			if !strings.HasPrefix(purpose, begin+" ") || !strings.HasSuffix(purpose, ".") {
+			if begin := "Package " + path.Base(name) + " "; !strings.HasPrefix(purpose, begin) {
 				t.Errorf("the package comment begins with %q, want a sentence that begins with %q", purpose, begin)
-			}
-			if !hasExample {
-				t.Error("there is no example")
 			}
 		})
 	}

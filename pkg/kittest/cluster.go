@@ -116,6 +116,6 @@ func clone(obj Object) Object { return obj.DeepCopyObject().(Object) }
 // Pass lets the time of a testing/synctest bubble pass, and waits until everything in the
 // bubble has settled.
 func Pass(d time.Duration) {
-	time.Sleep(d) //nolint:forbidigo // the bubble's time
+	time.Sleep(d)
 	synctest.Wait()
 }

@@ -1,27 +1,46 @@
+// Package nodereboot decides which nodes may reboot now, so that no more of them are
+// unavailable at a time than an operator allows. An agent on each node carries out the
+// reboot: see package agent, and package request for how the two communicate.
+//
+// It writes annotations of Nodes, one node at a time, and events. It never cordons,
+// drains or reboots anything, and never revokes what it has granted.
+//
+// The protocol keeps the budget although caches are stale, writes arrive late and two
+// processes may believe that they lead. The cache only says when there may be something
+// to do. What to do is decided by a live list of all nodes, and the API server refuses
+// the write if the node has changed since that list. A reboot takes two such writes: the
+// first chooses the node, and from then on everyone counts it as unavailable; the second
+// grants the reboot, by a list that was made after the first write.
+//
+// So among granted nodes, take the one whose list was made last. Each other one had been
+// chosen before its own, earlier list was made, so the last list counted all of them. The
+// budget was kept by that list. Therefore no stale cache, no second leader and no late
+// write exceeds it. It is exceeded only by what is not granted here: a node fails or is
+// deleted while the grant of another is on its way, or someone else gives a permission.
+// README.md has a diagram.
 package nodereboot
 
 import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/pager"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
-	"nicoleh.io/k8s-controller/pkg/kit/events"
-	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
-	"nicoleh.io/k8s-controller/pkg/kit/news"
 	"nicoleh.io/k8s-controller/pkg/kit/patch"
 	"nicoleh.io/k8s-controller/pkg/kit/response"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
@@ -43,52 +62,37 @@ var allNodes = cache.NewObjectName("", "nodes")
 //
 //	observe → decide → act → report
 //
-// The caches only say when there may be a step to take. Which one it is, decide rechecks
-// with a live list. So there is nothing to wait for in the caches: ensureCachesReady, the
-// first phase of the other controllers, is missing here.
+// Unlike the other controllers, it does not wait until its cache shows its own last write,
+// because it decides each step by a live list.
 type Controller struct {
 	*worker.Loop
 
-	config     Config
-	nodeClient nodeClient
-	podClient  podClient
-	nodes      informer.Cache[*corev1.Node]
-	recorder   events.EventRecorder
-	clock      clock.WithTicker
-	grants     metrics.Total
-
-	firingAlerts func(context.Context, time.Time) ([]string, error) // those that hold reboots back; nil if none does
-	waiting      news.Store[types.UID, string]                      // why each node waits, as recorded last
+	config   Config
+	kube     kubernetes.Interface
+	recorder record.EventRecorder
+	nodes    corelisters.NodeLister
+	grants   metrics.Total
+	// firingAlerts returns the firing alerts that hold reboots back. It is nil if no alert
+	// does.
+	firingAlerts func(context.Context) ([]string, error)
+	waiting      map[types.UID]string // why each node waits, as last recorded; used by sync alone
 
 	mu             sync.Mutex
 	lastGrant      time.Time               // by this process
 	availableSince map[types.UID]time.Time // of each node
 	lastReport     map[string]time.Time    // of each node's agent
-	hold           Hold                    // as found out last
+	hold           Hold                    // as last found out
 }
 
-// nodeClient is what the controller needs of a typed client of Nodes.
-type nodeClient interface {
-	List(ctx context.Context, opts metav1.ListOptions) (*corev1.NodeList, error)
-	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*corev1.Node, error)
-}
-
-// podClient is what the controller needs of a typed client of Pods.
-type podClient interface {
-	List(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error)
-}
-
-// NewController wires a controller to its informers and starts nothing. The client of Pods
-// must be of all namespaces, and the informer of Leases restricted to the agents' namespace.
-func NewController(config Config, nodeClient nodeClient, podClient podClient, nodes informer.Cache[*corev1.Node], leases informer.Cache[*coordinationv1.Lease], recorder events.EventRecorder, clock clock.WithTicker) (*Controller, error) {
+// NewController wires a controller to its informers and starts nothing. The factory of the
+// agents' Leases must be restricted to their namespace.
+func NewController(config Config, kube kubernetes.Interface, recorder record.EventRecorder, nodes, agents kubeinformers.SharedInformerFactory) (*Controller, error) {
 	c := &Controller{
 		config:         config,
-		nodeClient:     nodeClient,
-		podClient:      podClient,
-		nodes:          nodes,
+		kube:           kube,
 		recorder:       recorder,
-		clock:          clock,
-		grants:         newGrants(),
+		nodes:          nodes.Core().V1().Nodes().Lister(),
+		grants:         metrics.NewTotal("nodereboot_grants_total", "Reboots granted to nodes.", ""),
 		availableSince: map[types.UID]time.Time{},
 		lastReport:     map[string]time.Time{},
 	}
@@ -98,12 +102,12 @@ func NewController(config Config, nodeClient nodeClient, podClient podClient, no
 			return nil, fmt.Errorf("-nodereboot-prometheus-url: %w", err)
 		}
 	}
-	c.Loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(metrics.For(Name).Sync), worker.WithKeys(slices.Values([]cache.ObjectName{allNodes})))
-	if err := setTransforms(nodes, leases); err != nil {
-		return nil, fmt.Errorf("setting up the caches: %w", err)
+	c.Loop = worker.New(Name, c.sync)
+	if err := c.watchNodes(nodes.Core().V1().Nodes().TypedInformer()); err != nil {
+		return nil, fmt.Errorf("setting up the cache of Nodes: %w", err)
 	}
-	if err := c.addHandlers(nodes, leases); err != nil {
-		return nil, fmt.Errorf("adding event handlers: %w", err)
+	if err := c.watchAgents(agents.Coordination().V1().Leases().TypedInformer()); err != nil {
+		return nil, fmt.Errorf("setting up the cache of Leases: %w", err)
 	}
 	c.addGauges()
 	return c, nil
@@ -124,16 +128,17 @@ func (c *Controller) sync(ctx context.Context, _ cache.ObjectName) (requeueAfter
 
 // observe reads all nodes from the cache.
 func (c *Controller) observe() Observed {
-	return c.observed(slices.Collect(c.nodes.All()))
+	nodes, _ := c.nodes.List(labels.Everything()) // a cache returns no error
+	return c.observed(nodes)
 }
 
-// observed adds what is remembered to these nodes.
+// observed adds to these nodes what is remembered.
 func (c *Controller) observed(nodes []*corev1.Node) Observed {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return Observed{
 		Config:         c.config,
-		Now:            c.clock.Now(),
+		Now:            time.Now(),
 		Nodes:          nodes,
 		LastGrant:      c.lastGrant,
 		AvailableSince: maps.Clone(c.availableSince),
@@ -143,7 +148,7 @@ func (c *Controller) observed(nodes []*corev1.Node) Observed {
 }
 
 // decide decides on the next step. If there is one, it asks what holds reboots back, and
-// decides a second time by a live list of nodes.
+// decides again by a live list of nodes.
 func (c *Controller) decide(ctx context.Context, o Observed) (Decision, error) {
 	d := Decide(o)
 	if d.Step == Rest {
@@ -162,17 +167,17 @@ func (c *Controller) decide(ctx context.Context, o Observed) (Decision, error) {
 }
 
 // recheckLive observes a live list of all nodes. The list is read page by page, all from
-// the same moment, and no more is kept of each node than in the cache: a Node may have
+// the same moment, and no more of each node is kept than in the cache: a Node can take up
 // 50 kB.
 func (c *Controller) recheckLive(ctx context.Context) (Observed, error) {
 	pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-		return c.nodeClient.List(ctx, options)
+		return c.kube.CoreV1().Nodes().List(ctx, options)
 	})
 	pages.FullListIfExpired = false // an expired list is retried, page by page
 	var nodes []*corev1.Node
 	err := pages.EachListItemWithAlloc(ctx, metav1.ListOptions{}, func(item runtime.Object) error {
 		node := item.(*corev1.Node)
-		Strip(node)
+		strip(node)
 		nodes = append(nodes, node)
 		return nil
 	})
@@ -192,7 +197,7 @@ func (c *Controller) act(ctx context.Context, d Decision) (*corev1.Node, error) 
 	if err != nil {
 		return nil, err
 	}
-	after, err := c.nodeClient.Patch(ctx, d.Node.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	after, err := c.kube.CoreV1().Nodes().Patch(ctx, d.Node.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
 	if response.IsStale(err) {
 		return nil, worker.Requeue(fmt.Errorf("node %s has changed or is gone since the decision: %w", d.Node.Name, err))
 	}
@@ -202,13 +207,13 @@ func (c *Controller) act(ctx context.Context, d Decision) (*corev1.Node, error) 
 	if d.Step == Grant {
 		c.grants.Inc()
 		c.mu.Lock()
-		c.lastGrant = c.clock.Now()
+		c.lastGrant = time.Now()
 		c.mu.Unlock()
 	}
 	return after, nil
 }
 
-// report records what the step was, or why nodes wait, and returns when to sync next.
+// report records which step was taken, or why nodes wait, and returns when to sync next.
 func (c *Controller) report(ctx context.Context, node *corev1.Node, d Decision) (requeueAfter time.Duration) {
 	switch d.Step {
 	case Rest:

@@ -1,75 +1,172 @@
 package nodereboot
 
 import (
+	"context"
+	"errors"
+	"flag"
 	"fmt"
+	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/component-base/metrics/testutil"
-	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
-	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
-// Why a node waits is recorded once for each reason; the metrics always say it.
-func TestWaitingIsRecordedOnce(t *testing.T) {
-	recorder := events.NewFakeRecorder(10)
-	kube := fake.NewClientset(node("a", needed), node("b", with(request.Now, "")))
-	factory := kubeinformers.NewSharedInformerFactory(kube, 0)
-	nodes := factory.Core().V1().Nodes()
-	c, err := NewController(Config{MaxUnavailable: intstr.FromInt32(1)}, kube.CoreV1().Nodes(), kube.CoreV1().Pods(metav1.NamespaceAll), informer.Of[*corev1.Node](nodes.Informer()), informer.Of[*coordinationv1.Lease](factory.Coordination().V1().Leases().Informer()), recorder, clocktesting.NewFakeClock(noon))
+func TestMain(m *testing.M) {
+	// The default handlers also pace errors by the time since the last one, and a bubble's
+	// clock is decades away from the one outside.
+	utilruntime.ErrorHandlers = nil
+	os.Exit(m.Run())
+}
+
+// rig is a controller with an API server that has these nodes. Its informers run only after
+// start: until then, a test fills the cache and calls sync.
+type rig struct {
+	*Controller
+	kube      *fake.Clientset
+	informers kubeinformers.SharedInformerFactory
+	cache     cache.Store
+	events    chan string
+	hasRun    bool
+}
+
+func newRig(t *testing.T, args []string, nodes ...*corev1.Node) *rig {
+	t.Helper()
+	var config Config
+	flags := flag.NewFlagSet("", flag.ContinueOnError)
+	addFlags(flags, &config)
+	if err := flags.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	if err := config.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{kube: fake.NewClientset(), events: make(chan string, 100)}
+	for _, n := range nodes {
+		if _, err := r.kube.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.informers = kubeinformers.NewSharedInformerFactory(r.kube, 0)
+	c, err := NewController(config, r.kube, &record.FakeRecorder{Events: r.events}, r.informers, r.informers)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.trackAgent(nil, report("a", noon), func() {})
-	show := func(all ...*corev1.Node) {
-		for _, n := range all {
-			if err := nodes.Informer().GetStore().Add(n); err != nil {
-				t.Fatal(err)
-			}
+	r.Controller, r.cache = c, r.informers.Core().V1().Nodes().Informer().GetStore()
+	t.Cleanup(func() {
+		if !r.hasRun {
+			stop(c)
 		}
-		if _, err := c.sync(t.Context(), cache.ObjectName{Name: "nodes"}); err != nil {
+	})
+	return r
+}
+
+// stop ends the goroutines of the queue of a controller that has not run.
+func stop(c *Controller) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = c.Run(ctx, 1)
+}
+
+// start runs the informers and the controller until the test ends.
+func (r *rig) start(t *testing.T) {
+	r.hasRun = true
+	ctx, cancel := context.WithCancel(t.Context())
+	r.informers.StartWithContext(ctx)
+	ended := make(chan error)
+	go func() { ended <- r.Run(ctx, 1) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		r.informers.Shutdown()
+	})
+}
+
+// show adds nodes to the cache.
+func (r *rig) show(t *testing.T, nodes ...*corev1.Node) {
+	t.Helper()
+	for _, n := range nodes {
+		if err := r.cache.Add(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// get returns a node as stored.
+func (r *rig) get(t *testing.T, name string) *corev1.Node {
+	t.Helper()
+	node, err := r.kube.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return node
+}
+
+// agentsReport makes the agents of all nodes report now.
+func (r *rig) agentsReport(names ...string) {
+	for _, name := range names {
+		r.trackAgent(nil, report(name, time.Now()))
+	}
+}
+
+// report returns an agent's Lease.
+func report(node string, at time.Time) *coordinationv1.Lease {
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "agents", Name: node}, Spec: coordinationv1.LeaseSpec{RenewTime: ptr.To(metav1.NewMicroTime(at))}}
+}
+
+// Why a node waits is recorded once for each reason; the metrics always say it.
+func TestWaitingIsRecordedOnce(t *testing.T) { synctest.Test(t, testWaitingIsRecordedOnce) }
+
+func testWaitingIsRecordedOnce(t *testing.T) {
+	rebooting := node("b", with(request.Now, ""))
+	r := newRig(t, nil, node("a", needed), rebooting)
+	r.agentsReport("a")
+	sync := func(cached ...*corev1.Node) {
+		t.Helper()
+		r.show(t, cached...)
+		if _, err := r.sync(t.Context(), allNodes); err != nil {
 			t.Fatal(err)
 		}
 	}
 	requireEvents := func(want ...string) {
 		t.Helper()
-		for _, event := range want {
-			select {
-			case got := <-recorder.Events:
-				if got != event {
-					t.Errorf("recorded %q, want %q", got, event)
-				}
-			default:
-				t.Errorf("not recorded: %q", event)
-			}
+		var got []string
+		for len(r.events) > 0 {
+			got = append(got, <-r.events)
 		}
-		if len(recorder.Events) > 0 {
-			t.Errorf("also recorded: %q", <-recorder.Events)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("events (-want +got):\n%s", diff)
 		}
 	}
-	show(node("a", needed), node("b", with(request.Now, "")))
+	sync(node("a", needed), rebooting)
 	requireEvents("Normal RebootWaiting Waiting to reboot (BudgetIsUsedUp): of 2 nodes at most 1 may be unavailable, and 1 other is: b (Granted)")
 	if err := testutil.GatherAndCompare(legacyregistry.DefaultGatherer, strings.NewReader(`
-# HELP nodereboot_budget_nodes [ALPHA] How many nodes may be unavailable.
+# HELP nodereboot_budget_nodes How many nodes may be unavailable.
 # TYPE nodereboot_budget_nodes gauge
 nodereboot_budget_nodes 1
-# HELP nodereboot_unavailable_nodes [ALPHA] Nodes that count as unavailable, by reason.
+# HELP nodereboot_unavailable_nodes Nodes that count as unavailable, by reason.
 # TYPE nodereboot_unavailable_nodes gauge
 nodereboot_unavailable_nodes{reason="Chosen"} 0
 nodereboot_unavailable_nodes{reason="Cordoned"} 0
@@ -77,7 +174,7 @@ nodereboot_unavailable_nodes{reason="Granted"} 1
 nodereboot_unavailable_nodes{reason="NotReady"} 0
 nodereboot_unavailable_nodes{reason="Rebooting"} 0
 nodereboot_unavailable_nodes{reason="Settling"} 0
-# HELP nodereboot_waiting_nodes [ALPHA] Nodes that need a reboot and may not have it yet, by reason.
+# HELP nodereboot_waiting_nodes Nodes that need a reboot and may not have it yet, by reason.
 # TYPE nodereboot_waiting_nodes gauge
 nodereboot_waiting_nodes{reason="AgentSilent"} 0
 nodereboot_waiting_nodes{reason="AlertFires"} 0
@@ -94,30 +191,81 @@ nodereboot_waiting_nodes{reason="WindowClosed"} 0
 `), "nodereboot_budget_nodes", "nodereboot_unavailable_nodes", "nodereboot_waiting_nodes"); err != nil {
 		t.Error(err)
 	}
-	show(node("b", with(request.InProgress, "x")))
+	sync(node("b", with(request.InProgress, "x")))
 	requireEvents()
-	show(node("a", with(request.Needed, noon.Add(time.Hour).Format(time.RFC3339))))
-	requireEvents("Normal RebootWaiting Waiting to reboot (NotBefore): the reboot was requested for 2026-07-01T13:00:00Z or later")
+	sync(node("a", with(request.Needed, "2000-01-01T01:00:00Z")))
+	requireEvents("Normal RebootWaiting Waiting to reboot (NotBefore): the reboot was requested for 2000-01-01T01:00:00Z or later")
 
-	live := node("b")
-	if _, err := kube.CoreV1().Nodes().Update(t.Context(), live, metav1.UpdateOptions{}); err != nil {
+	back := node("b")
+	if _, err := r.kube.CoreV1().Nodes().Update(t.Context(), back, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	show(node("a", needed), live)
+	sync(node("a", needed), back) // chooses a
 	requireEvents()
-	show()
+	sync()
 	requireEvents("Normal RebootGranted May reboot now: 1 of 2 nodes may be unavailable, and 0 others are")
-	granted, err := kube.CoreV1().Nodes().Get(t.Context(), "a", metav1.GetOptions{})
-	if err != nil || granted.Annotations[request.Now] != "2026-07-01T12:00:00Z" || request.IsNeeded(granted) {
-		t.Errorf("annotations %v, error %v", granted.Annotations, err)
+	if granted := r.get(t, "a"); granted.Annotations[request.Now] != "2000-01-01T00:00:00Z" || request.IsNeeded(granted) {
+		t.Errorf("annotations %v", granted.Annotations)
+	}
+}
+
+// A running controller grants a reboot when the node's agent reports.
+func TestReportLeadsToGrant(t *testing.T) { synctest.Test(t, testReportLeadsToGrant) }
+
+func testReportLeadsToGrant(t *testing.T) {
+	r := newRig(t, nil, node("a", needed), node("b"))
+	r.start(t)
+	time.Sleep(time.Second)
+	if n := r.get(t, "a"); request.IsGranted(n) {
+		t.Errorf("granted without an agent: %v", n.Annotations)
+	}
+	if _, err := r.kube.CoordinationV1().Leases("agents").Create(t.Context(), report("a", time.Now()), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Second)
+	if n := r.get(t, "a"); !request.IsGranted(n) {
+		t.Errorf("not granted: %v", n.Annotations)
+	}
+}
+
+// A step that the API server refuses is retried with back-off, although kubelets keep
+// reporting that nothing has changed.
+func TestRefusedStepBacksOff(t *testing.T) { synctest.Test(t, testRefusedStepBacksOff) }
+
+func testRefusedStepBacksOff(t *testing.T) {
+	r := newRig(t, nil, node("a", needed), node("b"))
+	var refused atomic.Int64
+	r.kube.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		refused.Add(1)
+		return true, nil, apierrors.NewForbidden(corev1.Resource("nodes"), "a", errors.New("a policy denies it"))
+	})
+	if _, err := r.kube.CoordinationV1().Leases("agents").Create(t.Context(), report("a", time.Now()), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r.start(t)
+	time.Sleep(time.Minute)
+	before := refused.Load()
+	for i := range 60 {
+		time.Sleep(time.Second)
+		r.agentsReport("a")
+		reported := r.get(t, "b")
+		reported.ResourceVersion = fmt.Sprint(i)
+		reported.Status.Conditions[0].LastHeartbeatTime = metav1.Now()
+		reported.Status.Images = []corev1.ContainerImage{{Names: []string{fmt.Sprint(i)}}}
+		if _, err := r.kube.CoreV1().Nodes().UpdateStatus(t.Context(), reported, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if repeated := refused.Load() - before; repeated == 0 || repeated > 3 {
+		t.Errorf("the step was repeated %d times within a minute", repeated)
 	}
 }
 
 // A live list of all nodes is read page by page, and what is not needed is not kept.
 func TestListsArePaged(t *testing.T) {
+	r := newRig(t, nil)
 	var pages []int64
-	kube := &fake.Clientset{}
-	kube.AddReactor("list", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	r.kube.PrependReactor("list", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		options := action.(clienttesting.ListActionImpl).ListOptions
 		pages = append(pages, options.Limit)
 		list := &corev1.NodeList{}
@@ -131,12 +279,7 @@ func TestListsArePaged(t *testing.T) {
 		}
 		return true, list, nil
 	})
-	factory := kubeinformers.NewSharedInformerFactory(kube, 0)
-	c, err := NewController(Config{MaxUnavailable: intstr.FromInt32(1)}, kube.CoreV1().Nodes(), kube.CoreV1().Pods(metav1.NamespaceAll), informer.Of[*corev1.Node](factory.Core().V1().Nodes().Informer()), informer.Of[*coordinationv1.Lease](factory.Coordination().V1().Leases().Informer()), &events.FakeRecorder{}, clocktesting.NewFakeClock(noon))
-	if err != nil {
-		t.Fatal(err)
-	}
-	fresh, err := c.recheckLive(t.Context())
+	fresh, err := r.recheckLive(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,78 +294,64 @@ func TestListsArePaged(t *testing.T) {
 	}
 }
 
-// report returns an agent's Lease.
-func report(node string, at time.Time) *coordinationv1.Lease {
-	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: coordinationv1.LeaseSpec{RenewTime: ptr.To(metav1.NewMicroTime(at))}}
-}
-
 // When an agent last reported is measured by this process's clock. The agent's own time
 // counts only for a Lease that this process sees for the first time, and only if it has
 // passed.
-func TestAgentsAreTracked(t *testing.T) {
-	clock := clocktesting.NewFakeClock(noon)
-	kube := &fake.Clientset{}
-	factory := kubeinformers.NewSharedInformerFactory(kube, 0)
-	c, err := NewController(Config{}, kube.CoreV1().Nodes(), kube.CoreV1().Pods(metav1.NamespaceAll), informer.Of[*corev1.Node](factory.Core().V1().Nodes().Informer()), informer.Of[*coordinationv1.Lease](factory.Coordination().V1().Leases().Informer()), &events.FakeRecorder{}, clock)
-	if err != nil {
-		t.Fatal(err)
+func TestAgentsAreTracked(t *testing.T) { synctest.Test(t, testAgentsAreTracked) }
+
+func testAgentsAreTracked(t *testing.T) {
+	r, start := newRig(t, nil), time.Now()
+	hear := func(before, after *coordinationv1.Lease, wantSilent bool) {
+		t.Helper()
+		if wasSilent := r.trackAgent(before, after); wasSilent != wantSilent {
+			t.Errorf("%s was silent: %t", after.Name, wasSilent)
+		}
 	}
-	looks := 0
-	hear := func(before, after *coordinationv1.Lease) { c.trackAgent(before, after, func() { looks++ }) }
-	long, ahead, behind := report("long-ago", noon.Add(-time.Hour)), report("ahead", noon.Add(time.Hour)), report("behind", noon.Add(-time.Hour))
-	hear(nil, long)
-	hear(nil, ahead)
-	hear(nil, behind)
-	if looks != 3 {
-		t.Errorf("%d syncs after 3 new agents, want 3", looks)
-	}
-	clock.Step(time.Minute)
-	hear(long, long.DeepCopy()) // a resync is not a report
-	hear(behind, report("behind", noon.Add(-59*time.Minute)))
-	want := map[string]time.Time{"long-ago": noon.Add(-time.Hour), "ahead": noon, "behind": noon.Add(time.Minute)}
-	if diff := cmp.Diff(want, c.lastReport); diff != "" {
+	long, ahead, behind := report("long-ago", start.Add(-time.Hour)), report("ahead", start.Add(time.Hour)), report("behind", start.Add(-time.Hour))
+	hear(nil, long, true)
+	hear(nil, ahead, true)
+	hear(nil, behind, true)
+	time.Sleep(time.Minute)
+	hear(long, long.DeepCopy(), false) // a resync is not a report
+	hear(behind, report("behind", start.Add(-59*time.Minute)), true)
+	want := map[string]time.Time{"long-ago": start.Add(-time.Hour), "ahead": start, "behind": start.Add(time.Minute)}
+	if diff := cmp.Diff(want, r.lastReport); diff != "" {
 		t.Errorf("last reports (-want +got):\n%s", diff)
 	}
-	hear(ahead, report("ahead", noon.Add(2*time.Hour)))
-	if looks != 4 {
-		t.Errorf("%d syncs, want one more for the agent that was silent, and none for the other", looks)
-	}
-	c.forgetAgent("ahead")
-	if _, isKnown := c.lastReport["ahead"]; isKnown {
-		t.Error("a node that was deleted is remembered")
+	hear(ahead, report("ahead", start.Add(2*time.Hour)), false)
+	r.forgetAgent("ahead")
+	if _, isKnown := r.lastReport["ahead"]; isKnown {
+		t.Error("an agent whose Lease was deleted is remembered")
 	}
 }
 
 // Since when a node has been available is measured by this process's clock, too.
-func TestNodesAreTracked(t *testing.T) {
-	clock := clocktesting.NewFakeClock(noon)
-	kube := &fake.Clientset{}
-	factory := kubeinformers.NewSharedInformerFactory(kube, 0)
-	c, err := NewController(Config{}, kube.CoreV1().Nodes(), kube.CoreV1().Pods(metav1.NamespaceAll), informer.Of[*corev1.Node](factory.Core().V1().Nodes().Informer()), informer.Of[*coordinationv1.Lease](factory.Coordination().V1().Leases().Informer()), &events.FakeRecorder{}, clock)
-	if err != nil {
-		t.Fatal(err)
-	}
+func TestNodesAreTracked(t *testing.T) { synctest.Test(t, testNodesAreTracked) }
+
+func testNodesAreTracked(t *testing.T) {
+	r, start := newRig(t, nil), time.Now()
 	since := func(at time.Time) func(*corev1.Node) {
 		return func(n *corev1.Node) { n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(at) }
 	}
 	see := func(before, after *corev1.Node, want time.Time) {
 		t.Helper()
-		c.trackNode(before, after)
-		if got := c.availableSince["a"]; !got.Equal(want) {
+		r.trackNode(before, after)
+		if got := r.availableSince["a"]; !got.Equal(want) {
 			t.Errorf("available since %s, want %s", got, want)
 		}
 	}
-	hourAgo := node("a", since(noon.Add(-time.Hour)))
-	see(nil, hourAgo, noon.Add(-time.Hour))
-	clock.Step(time.Minute)
-	see(hourAgo, hourAgo.DeepCopy(), noon.Add(-time.Hour))
+	hourAgo := node("a", since(start.Add(-time.Hour)))
+	see(nil, hourAgo, start.Add(-time.Hour))
+	time.Sleep(time.Minute)
+	see(hourAgo, hourAgo.DeepCopy(), start.Add(-time.Hour))
 	down := node("a", ready(corev1.ConditionUnknown))
 	see(hourAgo, down, time.Time{})
-	see(down, hourAgo, noon.Add(time.Minute)) // whatever the node's clock says after the reboot
-	clock.Step(time.Minute)
+	see(down, hourAgo, start.Add(time.Minute)) // whatever the node's clock says after the reboot
+	time.Sleep(time.Minute)
 	rebooting := node("a", with(request.InProgress, "x"))
 	see(hourAgo, rebooting, time.Time{})
-	see(rebooting, hourAgo, noon.Add(2*time.Minute))
+	see(rebooting, hourAgo, start.Add(2*time.Minute))
 	see(hourAgo, nil, time.Time{})
-	see(nil, node("a", since(noon.Add(time.Hour))), noon.Add(2*time.Minute))
+	see(nil, node("a", since(start.Add(time.Hour))), start.Add(2*time.Minute))
+	see(node("a"), node("a", func(n *corev1.Node) { n.UID = types.UID("another") }), time.Time{})
 }

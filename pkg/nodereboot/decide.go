@@ -45,8 +45,8 @@ type Decision struct {
 // Step is what the controller does next.
 type Step string
 
-// A grant takes two steps, so that whoever decides on one sees all others that are on
-// their way. Each step is one write.
+// A grant takes two steps, so that each decision counts all others that are on their way.
+// Each step is one write.
 const (
 	Rest     Step = ""         // do nothing
 	Choose   Step = "Choose"   // from now on the node counts as unavailable

@@ -262,7 +262,7 @@ func TestStripKeepsWhatIsRead(t *testing.T) {
 	var stripped []*corev1.Node
 	for _, n := range full {
 		n = n.DeepCopy()
-		Strip(n)
+		strip(n)
 		stripped = append(stripped, n)
 	}
 	names := cmp.Comparer(func(a, b *corev1.Node) bool { return (a == nil) == (b == nil) && (a == nil || a.Name == b.Name) })

@@ -33,17 +33,17 @@ type Hold struct {
 }
 
 // prometheusAlerts returns a function that asks Prometheus which alerts are firing whose
-// whole name the regular expression matches.
-func prometheusAlerts(url, names string) (func(context.Context, time.Time) ([]string, error), error) {
+// whole name matches the regular expression.
+func prometheusAlerts(url, names string) (func(context.Context) ([]string, error), error) {
 	client, err := api.NewClient(api.Config{Address: url})
 	if err != nil {
 		return nil, err
 	}
 	query := fmt.Sprintf("ALERTS{alertstate=\"firing\",alertname=~%q}", names)
-	return func(ctx context.Context, now time.Time) ([]string, error) {
+	return func(ctx context.Context) ([]string, error) {
 		ctx, cancel := context.WithTimeout(ctx, prometheusTimeout)
 		defer cancel()
-		answer, _, err := prometheus.NewAPI(client).Query(ctx, query, now)
+		answer, _, err := prometheus.NewAPI(client).Query(ctx, query, time.Now())
 		if err != nil {
 			return nil, err
 		}
@@ -60,13 +60,13 @@ func prometheusAlerts(url, names string) (func(context.Context, time.Time) ([]st
 	}, nil
 }
 
-// blockingPods returns one running Pod of each node that one of the selectors selects, as
+// blockingPods returns, by node, one running Pod that must not be disturbed, as
 // namespace/name.
-func blockingPods(ctx context.Context, client podClient, selectors []string) (map[string]string, error) {
+func (c *Controller) blockingPods(ctx context.Context) (map[string]string, error) {
 	found := map[string]string{}
-	for _, selector := range selectors {
+	for _, selector := range c.config.BlockingPods {
 		pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			return client.List(ctx, options)
+			return c.kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, options)
 		})
 		pages.FullListIfExpired = false
 		err := pages.EachListItem(ctx, metav1.ListOptions{
@@ -90,9 +90,9 @@ func (c *Controller) refreshHold(ctx context.Context) error {
 	if c.firingAlerts == nil && len(c.config.BlockingPods) == 0 {
 		return nil
 	}
-	hold := Hold{Until: c.clock.Now().Add(holdPeriod)}
+	hold := Hold{Until: time.Now().Add(holdPeriod)}
 	if c.firingAlerts != nil {
-		switch alerts, err := c.firingAlerts(ctx, c.clock.Now()); {
+		switch alerts, err := c.firingAlerts(ctx); {
 		case err != nil:
 			hold.Reason, hold.Note = AlertsUnknown, "Prometheus does not say whether alerts are firing: "+err.Error()
 		case len(alerts) > 0:
@@ -101,7 +101,7 @@ func (c *Controller) refreshHold(ctx context.Context) error {
 	}
 	if len(c.config.BlockingPods) > 0 {
 		var err error
-		if hold.Pods, err = blockingPods(ctx, c.podClient, c.config.BlockingPods); err != nil {
+		if hold.Pods, err = c.blockingPods(ctx); err != nil {
 			return err
 		}
 	}

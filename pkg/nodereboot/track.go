@@ -1,15 +1,110 @@
 package nodereboot
 
 import (
+	"slices"
+	"time"
+
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
+// idlePeriod is how often nodes are looked at while kubelets only report that nothing has
+// changed. A step that the API server refuses is not repeated with each such report.
+const idlePeriod = time.Minute
+
+// watchNodes tracks each node, and queues a sync when one changes.
+func (c *Controller) watchNodes(nodes coreinformers.NodeIndexInformer) error {
+	registration, err := nodes.AddTypedEventHandler(coreinformers.NodeHandlerFuncs{
+		AddFunc: func(node *corev1.Node) {
+			c.trackNode(nil, node)
+			c.queue()
+		},
+		UpdateFunc: func(before, after *corev1.Node) {
+			c.trackNode(before, after)
+			if isAlike(before, after) {
+				c.AddAfter(allNodes, idlePeriod)
+			} else {
+				c.queue()
+			}
+		},
+		DeleteFunc: func(deleted coreinformers.DeletedNode) {
+			if deleted.OptionalObj != nil {
+				c.trackNode(deleted.OptionalObj, nil)
+			}
+			c.queue()
+		},
+	})
+	if err != nil {
+		return err
+	}
+	c.WaitFor(registration.HasSyncedChecker())
+	return nodes.SetTransform(func(object any) (any, error) {
+		if node, ok := object.(*corev1.Node); ok {
+			strip(node)
+		}
+		return object, nil
+	})
+}
+
+// watchAgents tracks each agent by its Lease, and queues a sync when an agent reports that
+// was silent before.
+func (c *Controller) watchAgents(leases coordinationinformers.LeaseIndexInformer) error {
+	track := func(before, after *coordinationv1.Lease) {
+		if c.trackAgent(before, after) {
+			c.queue()
+		}
+	}
+	registration, err := leases.AddTypedEventHandler(coordinationinformers.LeaseHandlerFuncs{
+		AddFunc:    func(lease *coordinationv1.Lease) { track(nil, lease) },
+		UpdateFunc: track,
+		DeleteFunc: func(deleted coordinationinformers.DeletedLease) { c.forgetAgent(deleted.GetObjectName().Name) },
+	})
+	if err != nil {
+		return err
+	}
+	c.WaitFor(registration.HasSyncedChecker())
+	return leases.SetTransform(func(object any) (any, error) {
+		if lease, ok := object.(*coordinationv1.Lease); ok {
+			lease.Annotations, lease.Labels, lease.OwnerReferences, lease.ManagedFields = nil, nil, nil, nil
+		}
+		return object, nil
+	})
+}
+
+func (c *Controller) queue() { c.AddAfter(allNodes, batchPeriod) }
+
+// strip removes from a node what is not read here.
+func strip(node *corev1.Node) {
+	kept := map[string]string{}
+	for _, name := range []string{request.Needed, request.Next, request.Now, request.Granted, request.InProgress} {
+		if value, ok := node.Annotations[name]; ok {
+			kept[name] = value
+		}
+	}
+	node.Annotations, node.ManagedFields = kept, nil
+	node.Spec = corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable}
+	conditions := slices.DeleteFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type != corev1.NodeReady })
+	for i, c := range conditions {
+		conditions[i] = corev1.NodeCondition{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime}
+	}
+	node.Status = corev1.NodeStatus{Conditions: conditions}
+}
+
+// isAlike reports whether nothing has changed that is read here.
+func isAlike(before, after *corev1.Node) bool {
+	former := *before
+	former.ResourceVersion = after.ResourceVersion
+	return equality.Semantic.DeepEqual(&former, after)
+}
+
 // What is tracked here is measured by this process's own clock, because a node's clock may
-// be wrong, above all after a reboot. Only about what a process sees for the first time,
-// the node's own time is all there is to know.
+// be wrong, above all after a reboot. Only for what a process sees for the first time does
+// the node's own time count, because nothing else is known.
 
 // trackNode records since when a node has been available. before or after is nil if the
 // node was added or deleted.
@@ -17,7 +112,7 @@ func (c *Controller) trackNode(before, after *corev1.Node) {
 	isAvailable := func(node *corev1.Node) bool { return request.IsReady(node) && !request.IsGranted(node) }
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch now := c.clock.Now(); {
+	switch now := time.Now(); {
 	case before != nil && (after == nil || before.UID != after.UID):
 		delete(c.availableSince, before.UID)
 		if after != nil {
@@ -35,26 +130,23 @@ func (c *Controller) trackNode(before, after *corev1.Node) {
 	}
 }
 
-// trackAgent records that an agent has renewed its Lease, and calls queue if the agent was
+// trackAgent records that an agent has renewed its Lease, and returns whether the agent was
 // silent before. before is nil if the Lease was added.
-func (c *Controller) trackAgent(before, after *coordinationv1.Lease, queue func()) {
+func (c *Controller) trackAgent(before, after *coordinationv1.Lease) (wasSilent bool) {
 	renewed := after.Spec.RenewTime
 	if renewed == nil || before != nil && renewed.Equal(before.Spec.RenewTime) {
-		return
+		return false
 	}
-	at := c.clock.Now()
+	at := time.Now()
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	last, isKnown := c.lastReport[after.Name]
-	wasSilent := !isKnown || at.Sub(last) > request.ReportedWithin
 	if before == nil && renewed.Time.Before(at) {
 		c.lastReport[after.Name] = renewed.Time
 	} else {
 		c.lastReport[after.Name] = at
 	}
-	c.mu.Unlock()
-	if wasSilent {
-		queue()
-	}
+	return !isKnown || at.Sub(last) > request.ReportedWithin
 }
 
 // forgetAgent records that there is no Lease for a node.

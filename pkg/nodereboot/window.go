@@ -22,30 +22,33 @@ var weekdays = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
 
 const minutesPerDay = 24 * 60
 
-// ParseWindow parses days of the week and times of day, either of which may be left out:
+// ParseWindow parses days of the week and times of day, either of which can be left out:
 // "Mon-Fri 22:00-04:00", "Sat,Sun", "01:00-05:30".
 func ParseWindow(text string) (Window, error) {
-	w := Window{days: [7]bool{true, true, true, true, true, true, true}, to: minutesPerDay}
-	words := strings.Fields(text)
-	if len(words) == 0 || len(words) > 2 {
-		return w, fmt.Errorf("%q is not a window such as Mon-Fri 22:00-04:00", text)
-	}
-	var err error
-	if last := words[len(words)-1]; strings.Contains(last, ":") {
-		if w.from, w.to, err = parseTimes(last); err != nil {
-			return w, fmt.Errorf("%q is not a window such as Mon-Fri 22:00-04:00: %w", text, err)
-		}
-		words = words[:len(words)-1]
-	}
-	switch len(words) {
-	case 1:
-		if w.days, err = parseDays(words[0]); err != nil {
-			return w, fmt.Errorf("%q is not a window such as Mon-Fri 22:00-04:00: %w", text, err)
-		}
-	case 2:
-		return w, fmt.Errorf("%q is not a window such as Mon-Fri 22:00-04:00", text)
+	w, err := parseWindow(strings.Fields(text))
+	if err != nil {
+		return w, fmt.Errorf("%q is not a window such as Mon-Fri 22:00-04:00: %w", text, err)
 	}
 	return w, nil
+}
+
+func parseWindow(words []string) (w Window, err error) {
+	days, times := "sun-sat", "00:00-24:00"
+	switch {
+	case len(words) == 2:
+		days, times = words[0], words[1]
+	case len(words) == 1 && strings.Contains(words[0], ":"):
+		times = words[0]
+	case len(words) == 1:
+		days = words[0]
+	default:
+		return w, errors.New("it needs days, times, or both")
+	}
+	if w.days, err = parseDays(days); err != nil {
+		return w, err
+	}
+	w.from, w.to, err = parseTimes(times)
+	return w, err
 }
 
 func parseDays(text string) (days [7]bool, err error) {

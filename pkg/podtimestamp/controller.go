@@ -1,9 +1,16 @@
+// Package podtimestamp gives each Pod that asks for one a timestamp, exactly once: a Pod
+// with the annotation "addtime", whatever its value, gets the annotation "timestamp".
+//
+// It decides from the metadata of Pods alone. It writes that annotation, and events about
+// it. It never changes a timestamp that is there, whoever set it, and never writes to a
+// Pod that is being deleted or that mirrors a static Pod.
 package podtimestamp
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,15 +19,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/metadata/metadatalister"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/utils/clock"
+	"k8s.io/client-go/tools/record"
 
+	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 	"nicoleh.io/k8s-controller/pkg/kit/consistency"
-	"nicoleh.io/k8s-controller/pkg/kit/events"
-	"nicoleh.io/k8s-controller/pkg/kit/informer"
+	"nicoleh.io/k8s-controller/pkg/kit/manager"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
-	"nicoleh.io/k8s-controller/pkg/kit/news"
 	"nicoleh.io/k8s-controller/pkg/kit/patch"
+	"nicoleh.io/k8s-controller/pkg/kit/preflight"
 	"nicoleh.io/k8s-controller/pkg/kit/response"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
@@ -30,93 +39,175 @@ const Name = "podtimestamp"
 
 const fieldManager = Name + "-controller"
 
+// The first and the longest pause after a refusal.
+const (
+	firstPause   = 5 * time.Millisecond
+	longestPause = time.Minute
+)
+
+// The reasons of the events, which are about Pods.
+const (
+	ReasonStamped = "Stamped"      // the Pod has its timestamp
+	ReasonRefused = "StampRefused" // the API server refuses the timestamp
+	ReasonDropped = "StampDropped" // the API server accepts the timestamp but does not store it
+)
+
 // Resource is the resource that the controller watches and patches.
 var Resource = corev1.SchemeGroupVersion.WithResource("pods")
 
-// Controller stamps Pods. One sync of one Pod goes
+// NewDescriptor returns what a process needs to know to run the controller.
+func NewDescriptor() manager.Descriptor {
+	return manager.Descriptor{Name: Name, New: newParts}
+}
+
+// newParts makes the controller and its informer.
+func newParts(d manager.Dependencies) (manager.Parts, error) {
+	factory := metadatainformer.NewFilteredSharedInformerFactory(d.Metadata, d.Resync, d.Namespace, manager.Consistent)
+	pods := factory.ForResource(Resource).Informer()
+	c, err := NewController(d.Metadata, pods, d.Recorder)
+	if err != nil {
+		return manager.Parts{}, err
+	}
+	return manager.Parts{
+		Controller: c,
+		Informers:  []manager.Factory{factory.(manager.Factory)}, // its own interface lacks StartWithContext
+		Caches: []manager.Cache{{Informer: pods, Resource: preflight.Resource{
+			GroupVersionResource: Resource,
+			Namespace:            d.Namespace,
+			Permit:               "kubectl apply -f artifacts/rbac-podtimestamp.yaml, or -namespace for a single one",
+		}}},
+	}, nil
+}
+
+// Controller stamps Pods. A sync of one Pod goes
 //
-//	ensureCachesReady → observe → decide → act → report
-//
-// Unlike for an Icecream, there is no status: what there is to report are events.
+//	EnsureReady → get → Decide → patch → report
 type Controller struct {
 	*worker.Loop
 
 	client   metadata.Interface
-	pods     informer.Cache[*metav1.PartialObjectMetadata]
-	recorder events.EventRecorder
-	clock    clock.WithTicker
+	pods     metadatalister.Lister
+	recorder record.EventRecorder
 	metrics  metrics.Controller
 	stamps   metrics.Total
-
 	writes   *consistency.Store
-	warnings news.Store[cache.ObjectName, types.UID] // Pods about which a warning was recorded
+	refusals sync.Map // the refusal of the last timestamp, by the name of the Pod
 }
 
-// NewController wires a controller to its informer of Pod metadata, and starts nothing.
-func NewController(_ Config, client metadata.Interface, pods informer.Cache[*metav1.PartialObjectMetadata], recorder events.EventRecorder, clock clock.WithTicker) (*Controller, error) {
+// refusal is what is remembered of a Pod whose timestamp was refused or dropped. An event
+// syncs a Pod at once, and a webhook can cause one by each attempt, so the pause between
+// attempts is remembered here.
+type refusal struct {
+	uid   types.UID
+	count int // how often in a row
+	until time.Time
+}
+
+// NewController wires a controller to an informer of the metadata of Pods, and starts
+// nothing.
+func NewController(client metadata.Interface, informer cache.SharedIndexInformer, recorder record.EventRecorder) (*Controller, error) {
 	c := &Controller{
 		client:   client,
-		pods:     pods,
+		pods:     metadatalister.New(informer.GetIndexer(), Resource),
 		recorder: recorder,
-		clock:    clock,
 		metrics:  metrics.For(Name),
 		stamps:   metrics.NewTotal("podtimestamp_stamps_total", "Timestamps given to Pods.", ""),
+		writes:   consistency.New(map[schema.GroupResource]consistency.Seen{Resource.GroupResource(): informer.GetStore()}),
 	}
-	c.Loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync), worker.WithKeys(c.names))
-	c.writes = consistency.New(map[schema.GroupResource]consistency.Seen{Resource.GroupResource(): pods.GetStore()})
-	if err := setTransform(pods); err != nil {
-		return nil, fmt.Errorf("setting up the cache: %w", err)
+	c.Loop = worker.New(Name, c.sync)
+	if err := informer.SetTransform(strip); err != nil {
+		return nil, err
 	}
-	if err := c.addHandlers(); err != nil {
-		return nil, fmt.Errorf("adding event handlers: %w", err)
+	pods := cache.NewTypedSharedIndexInformer[*metav1.PartialObjectMetadata](informer)
+	registration, err := pods.AddTypedEventHandler(cache.TypedFilteringResourceEventHandler[*metav1.PartialObjectMetadata]{
+		// A Pod that was deleted unseen is nil. One that no longer asks is passed on as deleted.
+		FilterFunc: func(pod *metav1.PartialObjectMetadata) bool { return pod == nil || isAsking(pod) },
+		Handler: cache.TypedResourceEventHandlerFuncs[*metav1.PartialObjectMetadata]{
+			AddFunc:    func(pod *metav1.PartialObjectMetadata) { c.Add(cache.MetaObjectToName(pod)) },
+			UpdateFunc: func(_, pod *metav1.PartialObjectMetadata) { c.Add(cache.MetaObjectToName(pod)) },
+			DeleteFunc: func(pod cache.DeletedObject[*metav1.PartialObjectMetadata]) { c.Add(pod.GetObjectName()) },
+		},
+	})
+	if err != nil {
+		return nil, err
 	}
+	c.WaitFor(registration.HasSyncedChecker())
 	return c, nil
+}
+
+// strip is the transform of the cache. It removes everything that is not read here, so that
+// each Pod needs the same memory whatever it contains.
+func strip(obj any) (any, error) {
+	pod, isPod := obj.(*metav1.PartialObjectMetadata)
+	if !isPod {
+		return obj, nil
+	}
+	stripped := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Namespace:         pod.Namespace,
+		Name:              pod.Name,
+		UID:               pod.UID,
+		ResourceVersion:   pod.ResourceVersion,
+		DeletionTimestamp: pod.DeletionTimestamp,
+	}}
+	for _, annotation := range []string{AnnotationAddTime, AnnotationTimestamp, corev1.MirrorPodAnnotationKey} {
+		if has(pod, annotation) {
+			metav1.SetMetaDataAnnotation(&stripped.ObjectMeta, annotation, "")
+		}
+	}
+	return stripped, nil
 }
 
 // sync gives one Pod its timestamp if it should have one.
 func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAfter time.Duration, err error) {
-	if err := c.ensureCachesReady(name); err != nil {
+	if err := c.writes.EnsureReady(name); err != nil {
+		c.metrics.StaleCacheWait()
+		return 0, worker.Requeue(err)
+	}
+	pod, err := c.pods.Namespace(name.Namespace).Get(name.Name)
+	if err != nil && !apierrors.IsNotFound(err) {
 		return 0, err
 	}
-	observed := c.observe(name)
-	decision := Decide(observed)
-	timestamp, err := c.act(ctx, name, observed, decision)
-	return 0, c.report(name, observed, timestamp, err)
+	now := time.Now()
+	timestamp := Decide(pod, now)
+	if timestamp == "" {
+		c.refusals.Delete(name)
+		return 0, nil
+	}
+	last := c.lastRefusal(pod)
+	if wait := last.until.Sub(now); wait > 0 {
+		return wait, nil
+	}
+	stored, err := c.stamp(ctx, pod, timestamp)
+	return c.report(pod, last, stored, err)
 }
 
-// ensureCachesReady returns an error while the cache does not show what the controller
-// wrote last.
-func (c *Controller) ensureCachesReady(name cache.ObjectName) error {
-	return c.metrics.StaleCacheWait(c.writes.EnsureReady(name))
-}
-
-// observe reads the Pod from the cache.
-func (c *Controller) observe(name cache.ObjectName) Observed {
-	return Observed{Now: c.clock.Now(), Pod: c.pods.Get(name.Namespace, name.Name)}
+// lastRefusal returns the last refusal in a row, or one that has none before it.
+func (c *Controller) lastRefusal(pod *metav1.PartialObjectMetadata) refusal {
+	if last, ok := c.refusals.Load(cache.MetaObjectToName(pod)); ok && last.(refusal).uid == pod.UID {
+		return last.(refusal)
+	}
+	return refusal{uid: pod.UID}
 }
 
 // errDropped means that the Pod was stored without its timestamp.
 var errDropped = errors.New("the API server accepted the annotation " + AnnotationTimestamp + " but an admission policy or webhook kept it from being stored")
 
-// act sets the annotation if that was decided and the Pod is still as the cache shows
-// it. It returns the timestamp that was stored; empty if there was nothing to do.
-func (c *Controller) act(ctx context.Context, name cache.ObjectName, o Observed, d Decision) (timestamp string, err error) {
-	if d.Timestamp == "" {
-		return "", nil
-	}
-	body, err := patch.Merge(o.Pod, map[string]*string{AnnotationTimestamp: &d.Timestamp}, nil)
+// stamp sets the annotation if the Pod is still as the cache shows it, and returns its value
+// as it was stored.
+func (c *Controller) stamp(ctx context.Context, pod *metav1.PartialObjectMetadata, timestamp string) (stored string, err error) {
+	body, err := patch.Merge(pod, map[string]*string{AnnotationTimestamp: &timestamp}, nil)
 	if err != nil {
 		return "", err
 	}
-	stamped, err := c.client.Resource(Resource).Namespace(name.Namespace).
-		Patch(ctx, name.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	stamped, err := c.client.Resource(Resource).Namespace(pod.Namespace).
+		Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
 	if response.IsStale(err) {
 		return "", worker.Requeue(err)
 	}
 	if err != nil {
 		return "", fmt.Errorf("setting annotation %s: %w", AnnotationTimestamp, err)
 	}
-	c.writes.WroteAt(name, Resource.GroupResource(), stamped.ResourceVersion)
+	c.writes.WroteAt(cache.MetaObjectToName(pod), Resource.GroupResource(), stamped.ResourceVersion)
 	if !isStamped(stamped) {
 		return "", errDropped
 	}
@@ -124,19 +215,27 @@ func (c *Controller) act(ctx context.Context, name cache.ObjectName, o Observed,
 	return stamped.Annotations[AnnotationTimestamp], nil
 }
 
-// report records that the Pod was stamped, or, once for each Pod, that something keeps
-// it from being stamped. It returns err.
-func (c *Controller) report(name cache.ObjectName, o Observed, timestamp string, err error) error {
+// report records that the Pod was stamped, or, once for each Pod, what keeps it from being
+// stamped. A refusal is retried after a pause that doubles from 5 ms to one minute.
+func (c *Controller) report(pod *metav1.PartialObjectMetadata, last refusal, stored string, err error) (requeueAfter time.Duration, _ error) {
+	name, about := cache.MetaObjectToName(pod), &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
+	var reason string
 	switch {
-	case err == nil && timestamp == "":
-		c.warnings.Forget(name) // nothing is wrong with a Pod that needs no timestamp
 	case err == nil:
-		c.warnings.Forget(name)
-		c.record(name, o, corev1.EventTypeNormal, ReasonStamped, fmt.Sprintf("Set annotation %s to %s", AnnotationTimestamp, timestamp))
+		c.refusals.Delete(name)
+		c.recorder.Eventf(about, corev1.EventTypeNormal, ReasonStamped, "Set annotation %s to %s", AnnotationTimestamp, stored)
+		return 0, nil
 	case errors.Is(err, errDropped):
-		c.warn(name, o, ReasonDropped, err)
-	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
-		c.warn(name, o, ReasonRefused, err)
+		reason = ReasonDropped
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		reason = ReasonRefused
+	default:
+		return 0, err
 	}
-	return err
+	if last.count == 0 {
+		c.recorder.Eventf(about, corev1.EventTypeWarning, reason, "Retrying: %v", err)
+	}
+	pause := backoff.Doubled(firstPause, last.count, longestPause)
+	c.refusals.Store(name, refusal{uid: pod.UID, count: last.count + 1, until: time.Now().Add(pause)})
+	return pause, worker.Terminal(err)
 }

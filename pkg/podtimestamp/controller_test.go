@@ -12,24 +12,16 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/goleak"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/client-go/metadata/fake"
-	"k8s.io/client-go/metadata/metadatainformer"
-	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 	"pgregory.net/rapid"
-
-	"nicoleh.io/k8s-controller/pkg/kit/difftest"
-	"nicoleh.io/k8s-controller/pkg/kit/informer"
-	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 func TestMain(m *testing.M) {
@@ -45,7 +37,9 @@ var reports atomic.Int64
 
 func equal[T any](t *testing.T, what string, want, got T) {
 	t.Helper()
-	difftest.Equal(t, what, want, got)
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
 }
 
 // inBubble runs a test with a clock that begins at midnight of 2000-01-01.
@@ -62,13 +56,13 @@ func TestPodsAreStampedOnce(t *testing.T) {
 		s.create("silent")
 		s.create("others", "addtime", "", "timestamp", "tomorrow")
 		_, stop := s.run()
-		kittest.Pass(time.Hour)
+		pass(time.Hour)
 		s.create("late", "addtime", "")
 		s.annotate("silent", "addtime", "now")
-		kittest.Pass(time.Hour)
+		pass(time.Hour)
 		stop()
 		s.run()
-		kittest.Pass(24 * time.Hour)
+		pass(24 * time.Hour)
 		equal(t, "timestamps", map[string]string{
 			"early": "2000-01-01T00:00:00Z", "late": "2000-01-01T01:00:00Z", "silent": "2000-01-01T01:00:00Z", "others": "tomorrow",
 		}, s.timestamps())
@@ -101,12 +95,12 @@ func stamps(t *testing.T) float64 {
 func TestOwnWritesAreWaitedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *server) {
 		s.create("sundae", "addtime", "")
-		s.Hold()
+		s.hold(true)
 		c, _ := s.run()
-		kittest.Pass(time.Second)
+		pass(time.Second)
 		equal(t, "timestamps", map[string]string{"sundae": "2000-01-01T00:00:00Z"}, s.timestamps())
 		c.Add(nameOf("sundae"))
-		kittest.Pass(time.Hour)
+		pass(time.Hour)
 		equal(t, "patches", 1, s.patches)
 	})
 }
@@ -118,11 +112,42 @@ func TestStaleCacheIsNotReported(t *testing.T) {
 		s.answer(apierrors.NewNotFound(Resource.GroupResource(), "sundae"), apierrors.NewConflict(Resource.GroupResource(), "sundae", nil))
 		s.run()
 		s.create("sundae", "addtime", "")
-		kittest.Pass(time.Hour)
+		pass(time.Hour)
 		equal(t, "patches", 3, s.patches)
 		equal(t, "reports", before, reports.Load())
 		equal(t, "events", []string{"Normal Stamped: Set annotation timestamp to 2000-01-01T00:00:00Z"}, s.events)
 	})
+}
+
+// A patch is for the Pod as it was observed: what the cache does not show yet is not
+// overwritten.
+func TestAStaleCacheStampsNothing(t *testing.T) {
+	for name, meanwhile := range map[string]func(s *server){
+		"someone has stamped it": func(s *server) { s.annotate("sundae", AnnotationTimestamp, "tomorrow") },
+		"it no longer asks": func(s *server) {
+			s.edit("sundae", func(pod *metav1.PartialObjectMetadata) { delete(pod.Annotations, AnnotationAddTime) })
+		},
+		"it is being deleted":   func(s *server) { s.edit("sundae", func(pod *metav1.PartialObjectMetadata) { terminating(pod) }) },
+		"it is another Pod":     func(s *server) { s.create("sundae") },
+		"another Pod that asks": func(s *server) { s.create("sundae", "addtime", "") },
+		"it is gone":            func(s *server) { s.remove("sundae") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *server) {
+				s.run()
+				s.answer(slices.Repeat([]error{errDenied}, 12)...) // for 20 s
+				s.create("sundae", "addtime", "")
+				pass(time.Second)
+				s.hold(true)
+				meanwhile(s)
+				pass(time.Minute)
+				if s.patches < 14 {
+					t.Errorf("%d patches", s.patches)
+				}
+				equal(t, "accepted patches", map[types.UID]int{}, s.accepted)
+			})
+		})
+	}
 }
 
 func TestRefusalIsReportedOnceAndRetried(t *testing.T) {
@@ -130,7 +155,7 @@ func TestRefusalIsReportedOnceAndRetried(t *testing.T) {
 		s.run()
 		s.answer(slices.Repeat([]error{errDenied}, 5)...)
 		s.create("sundae", "addtime", "")
-		kittest.Pass(time.Hour)
+		pass(time.Hour)
 		want := []string{
 			`Warning StampRefused: Retrying: setting annotation timestamp: pods "sundae" is forbidden: not on Sundays`,
 			"Normal Stamped: Set annotation timestamp to 2000-01-01T00:00:00Z",
@@ -140,38 +165,39 @@ func TestRefusalIsReportedOnceAndRetried(t *testing.T) {
 
 		s.answer(errDenied, errDenied)
 		s.create("sundae", "addtime", "")
-		kittest.Pass(time.Hour)
+		pass(time.Hour)
 		want[1] = "Normal Stamped: Set annotation timestamp to 2000-01-01T01:00:00Z"
 		equal(t, "events of another Pod of that name", want, s.events[2:])
 
 		s.answer(apierrors.NewInternalError(errors.New("etcd")), apierrors.NewTooManyRequests("later", 2), errors.New("no route"))
 		s.create("cone", "addtime", "")
-		kittest.Pass(time.Hour)
+		pass(time.Hour)
 		equal(t, "events about errors that have nothing to do with the Pod", []string{"Normal Stamped: Set annotation timestamp to 2000-01-01T02:00:02Z"}, s.events[4:])
 	})
 }
 
+// The memory of a refusal ends with what it is about, so that it does not grow for ever.
 func TestWarningsAreForgotten(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *server) {
-		c, _ := s.run()
-		for _, end := range []func(name string){
-			s.remove,
-			func(name string) { s.annotate(name, AnnotationTimestamp, "") },
-			func(name string) {
-				s.edit(name, func(pod *metav1.PartialObjectMetadata) { delete(pod.Annotations, AnnotationAddTime) })
-			},
-		} {
-			s.answer(slices.Repeat([]error{errDenied}, 10)...)
-			s.create("sundae", "addtime", "")
-			kittest.Pass(10 * time.Millisecond)
-			if len(s.events) == 0 {
-				t.Error("the refusal was not reported")
-			}
-			end("sundae")
-			kittest.Pass(time.Hour)
-			equal(t, "how many warnings are remembered", 0, c.warnings.Len())
-		}
-	})
+	for name, end := range map[string]func(s *server){
+		"the Pod is gone":        func(s *server) { s.remove("sundae") },
+		"someone has stamped it": func(s *server) { s.annotate("sundae", AnnotationTimestamp, "") },
+		"it no longer asks": func(s *server) {
+			s.edit("sundae", func(pod *metav1.PartialObjectMetadata) { delete(pod.Annotations, AnnotationAddTime) })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *server) {
+				c, _ := s.run()
+				s.answer(slices.Repeat([]error{errDenied}, 10)...)
+				s.create("sundae", "addtime", "")
+				pass(10 * time.Millisecond)
+				equal(t, "how many events", 1, len(s.events))
+				end(s)
+				pass(time.Hour)
+				c.refusals.Range(func(name, _ any) bool { t.Errorf("%s is remembered", name); return true })
+			})
+		})
+	}
 }
 
 // deed is something that happens to a Pod or to the controller.
@@ -211,7 +237,7 @@ func TestWhateverHappens(t *testing.T) {
 func (s *server) play(plan []deed) (wrong []string) {
 	_, stop := s.run()
 	for _, deed := range plan {
-		kittest.Pass(deed.Pause)
+		pass(deed.Pause)
 		edit := func(change func(*metav1.PartialObjectMetadata)) { s.edit(deed.Pod, change) }
 		switch deed.What {
 		case "create":
@@ -233,9 +259,9 @@ func (s *server) play(plan []deed) (wrong []string) {
 		case "mirror":
 			s.create(deed.Pod, AnnotationAddTime, "", "kubernetes.io/config.mirror", "hash")
 		case "hold":
-			s.Hold()
+			s.hold(true)
 		case "release":
-			s.Release()
+			s.hold(false)
 		case "deny":
 			s.answer(errDenied, nil, errDenied)
 		case "lose":
@@ -245,8 +271,8 @@ func (s *server) play(plan []deed) (wrong []string) {
 			_, stop = s.run()
 		}
 	}
-	s.Release()
-	kittest.Pass(time.Hour)
+	s.hold(false)
+	pass(time.Hour)
 	for _, pod := range s.all() {
 		if isAsking(pod) && !isStamped(pod) && !isTerminating(pod) && !isMirror(pod) {
 			wrong = append(wrong, fmt.Sprintf("%s has no timestamp: %v", pod.Name, pod.Annotations))
@@ -258,60 +284,6 @@ func (s *server) play(plan []deed) (wrong []string) {
 		}
 	}
 	return wrong
-}
-
-// The cache needs no more memory for Pods with much metadata than for Pods with hardly any.
-// That specs and statuses are not even transferred is tested with a real API server, in
-// test/e2e.
-func TestMemoryDoesNotDependOnThePods(t *testing.T) {
-	const pods = 5000
-	fat := strings.Repeat("x", 10_000)
-	cost := func(pod func(i int) *metav1.PartialObjectMetadata) float64 {
-		client := fake.NewSimpleMetadataClient(fake.NewTestScheme())
-		client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, apiruntime.Object, error) {
-			list := &metav1.List{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}
-			for i := range pods {
-				list.Items = append(list.Items, apiruntime.RawExtension{Object: pod(i)})
-			}
-			return true, list, nil
-		})
-		cached := metadatainformer.NewFilteredMetadataInformer(client, Resource, "", 0, cache.Indexers{}, nil).Informer()
-		c, err := NewController(Config{}, client, informer.Of[*metav1.PartialObjectMetadata](cached), nil, clock.RealClock{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		before := kittest.Heap()
-		go cached.RunWithContext(t.Context())
-		if !cache.WaitFor(t.Context(), "", c.Ready()...) {
-			t.Fatal("the cache was not filled")
-		}
-		after := kittest.Heap()
-		if n := len(cached.GetStore().ListKeys()); n != pods {
-			t.Fatalf("%d Pods in the cache, want %d", n, pods)
-		}
-		return float64(after-before) / pods
-	}
-	thinPods := cost(numbered)
-	fatPods := cost(func(i int) *metav1.PartialObjectMetadata {
-		pod := numbered(i)
-		for _, key := range []string{"last-applied", AnnotationAddTime} {
-			pod.Annotations[key] = strings.Clone(fat)
-		}
-		pod.Labels = map[string]string{"app": strings.Clone(fat)}
-		pod.Finalizers = []string{strings.Clone(fat)}
-		pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet", FieldsV1: metav1.NewFieldsV1(fat)}}
-		return pod
-	})
-	t.Logf("a thin Pod needs %.0f bytes, a fat one of 50 KB %.0f", thinPods, fatPods)
-	if fatPods > thinPods+200 {
-		t.Errorf("a thin Pod needs %.0f bytes, a fat one %.0f", thinPods, fatPods)
-	}
-}
-
-func numbered(i int) *metav1.PartialObjectMetadata {
-	pod := podWith(AnnotationAddTime, "")
-	pod.Name, pod.UID = fmt.Sprintf("pod-%d", i), types.UID(fmt.Sprintf("uid-%d", i))
-	return pod
 }
 
 // A webhook may drop the annotation, with or without another change, although the API
@@ -332,7 +304,7 @@ func TestATimestampThatIsDropped(t *testing.T) {
 				s.alters(alter)
 				s.create("sundae", "addtime", "")
 				_, stop := s.run()
-				kittest.Pass(time.Hour)
+				pass(time.Hour)
 				if s.patches < 60 || s.patches > 90 { // with back-off up to a minute
 					t.Errorf("%d attempts in an hour, want 60 to 90", s.patches)
 				}
@@ -340,7 +312,7 @@ func TestATimestampThatIsDropped(t *testing.T) {
 				equal(t, "events", []string{"Warning StampDropped: Retrying: the API server accepted the annotation timestamp but an admission policy or webhook kept it from being stored"}, s.events)
 
 				s.alters(nil)
-				kittest.Pass(2 * time.Minute)
+				pass(2 * time.Minute)
 				equal(t, "how many timestamps", 1, len(s.timestamps()))
 				equal(t, "metric", before+1, stamps(t))
 				equal(t, "how many events", 2, len(s.events))
@@ -356,7 +328,7 @@ func TestChangedTimestamp(t *testing.T) {
 		s.alters(func(pod *metav1.PartialObjectMetadata) { pod.Annotations[AnnotationTimestamp] = "midnight" })
 		s.create("sundae", "addtime", "")
 		s.run()
-		kittest.Pass(time.Hour)
+		pass(time.Hour)
 		equal(t, "patches", 1, s.patches)
 		equal(t, "events", []string{"Normal Stamped: Set annotation timestamp to midnight"}, s.events)
 	})

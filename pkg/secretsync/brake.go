@@ -2,18 +2,17 @@ package secretsync
 
 import (
 	"fmt"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 )
 
-// Whoever removes the mark of a source or a namespace, or deletes one, means it, and the
-// copies are deleted at once. But two things would delete most copies although hardly
-// anyone means that: the deletion of the source namespace, and a start with other flags.
-// These deletions are held until someone confirms them. README.md has a diagram.
+// Removing the mark of a source or a namespace, or deleting one, deletes the copies at
+// once. But two things would delete most copies although hardly anyone wants that: the
+// deletion of the source namespace, and a start with other flags. These deletions are held
+// until someone confirms them. README.md has a diagram.
 
 // AnnotationConfirm on the source namespace confirms that copies should be deleted. Its
 // value is the time (RFC 3339) until which that applies, at most maxConfirm from now: a
@@ -62,59 +61,29 @@ func warningAboutConfirmation(sourceNS *corev1.Namespace, now time.Time) Problem
 	if !isConfirming || err == nil && until.Sub(now) <= maxConfirm {
 		return Problem{}
 	}
-	return Problem{ReasonUnclear, fmt.Sprintf("annotation %s is %.60q, which confirms nothing: it must be a time within the next %s, such as %q", AnnotationConfirm, value, maxConfirm, now.Add(time.Hour).UTC().Format(time.RFC3339))}
+	return Problem{ReasonUnclear, fmt.Sprintf("Annotation %s is %.60q, which confirms nothing: it must be a time within the next %s, such as %q", AnnotationConfirm, value, maxConfirm, now.Add(time.Hour).UTC().Format(time.RFC3339))}
 }
 
-// brake holds the deletion of copies that would otherwise have been deleted at startup.
-// It is safe for concurrent use.
-type brake struct {
-	mu    sync.Mutex
-	names sets.Set[cache.ObjectName]
-	why   string
-}
-
-// apply holds the deletion of these copies if they are more than half of total, and more
-// than one.
-func (b *brake) apply(names []cache.ObjectName, total int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(names) > 1 && 2*len(names) > total {
-		b.names = sets.New(names...)
-		b.why = fmt.Sprintf("%d of %d copies would be deleted at startup, as after a change of flags", len(names), total)
-	}
-}
-
-// reason returns why a copy must not be deleted; empty if it is not held.
-func (b *brake) reason(name cache.ObjectName) string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.names.Has(name) {
-		return b.why
-	}
-	return ""
-}
-
-// release no longer holds the deletion of a copy.
-func (b *brake) release(name cache.ObjectName) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.names.Delete(name)
-}
-
-// brakeAtStart applies the brake to the copies that would be deleted according to the
-// caches.
+// brakeAtStart holds the deletion of the copies that are unwanted according to the caches,
+// if they are more than half of all copies, and more than one.
 func (c *Controller) brakeAtStart() {
 	var unwanted []cache.ObjectName
 	total := 0
-	for secret := range c.copies.All() {
+	for _, secret := range cached(c.copies.List(labels.Everything())) {
 		if !c.config.isOurs(secret) {
 			continue
 		}
 		total++
-		o := c.observe(cache.MetaObjectToName(secret))
-		if !o.IsWanted() && o.decide().Action == Delete {
-			unwanted = append(unwanted, cache.MetaObjectToName(secret))
+		name := cache.MetaObjectToName(secret)
+		if o := c.observe(name); !o.IsWanted() && o.decide().Action == Delete {
+			unwanted = append(unwanted, name)
 		}
 	}
-	c.brake.apply(unwanted, total)
+	if len(unwanted) < 2 || 2*len(unwanted) <= total {
+		return
+	}
+	why := fmt.Sprintf("%d of %d copies would be deleted at startup, as after a change of flags", len(unwanted), total)
+	for _, name := range unwanted {
+		c.brake.Store(name, why)
+	}
 }

@@ -9,8 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 // confirming returns an edit that confirms deletions until then.
@@ -57,16 +55,16 @@ func TestAChangeOfFlagsIsHeld(t *testing.T) {
 			inBubble(t, func(t *testing.T, c *cluster) {
 				putMany(c, 3)
 				stop := c.run()
-				kittest.Pass(time.Minute)
+				pass(time.Minute)
 				equal(t, "copies", 6, c.copies())
 				stop()
 				c.writes()
 				stop = c.runAs(config)
-				kittest.Pass(time.Hour)
+				pass(time.Hour)
 				stop() // a second restart changes nothing
 				c.events()
 				stop = c.runAs(config)
-				kittest.Pass(24 * time.Hour)
+				pass(24 * time.Hour)
 				equal(t, "writes", nil, c.writes())
 				equal(t, "events", []string{fmt.Sprintf(wantHeld, "6 of 6 copies would be deleted at startup, as after a change of flags")}, c.eventsAbout("vault"))
 				requireHeld(t, 6)
@@ -80,13 +78,13 @@ func TestAChangeOfFlagsIsHeld(t *testing.T) {
 				c.put(newNamespace("team-a", func(obj metav1.Object) {
 					obj.SetAnnotations(map[string]string{usual.Annotation: "", other.Annotation: ""})
 				}))
-				kittest.Pass(time.Minute)
+				pass(time.Minute)
 				c.put(newNamespace("team-a"))
-				kittest.Pass(time.Minute)
+				pass(time.Minute)
 				equal(t, "writes", []string{"delete team-a/db-0"}, c.writes())
 
 				c.put(newNamespace("vault", confirming(time.Now().Add(time.Hour))))
-				kittest.Pass(time.Minute)
+				pass(time.Minute)
 				if config == strict {
 					equal(t, "copies", 1, c.copies())
 				} else {
@@ -104,13 +102,13 @@ func TestAnotherAnnotationDeletesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		putMany(c, 3)
 		stop := c.run()
-		kittest.Pass(time.Minute)
+		pass(time.Minute)
 		stop()
 		c.writes()
 		other := usual
 		other.Annotation = "example.com/other"
 		c.runAs(other)
-		kittest.Pass(time.Hour)
+		pass(time.Hour)
 		equal(t, "writes", nil, c.writes())
 		equal(t, "events", nil, c.events())
 	})
@@ -122,16 +120,16 @@ func TestFewDeletionsAreNotHeld(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		putMany(c, 4)
 		stop := c.run()
-		kittest.Pass(time.Minute)
+		pass(time.Minute)
 		stop()
-		c.lacks(secretsGVR, "vault", "db-0")
-		c.lacks(secretsGVR, "vault", "db-1")
+		c.lacks(secretResource, "vault", "db-0")
+		c.lacks(secretResource, "vault", "db-1")
 		stop = c.run()
-		kittest.Pass(time.Minute)
+		pass(time.Minute)
 		equal(t, "copies of half", 4, c.copies())
-		c.lacks(secretsGVR, "vault", "db-2")
-		c.lacks(secretsGVR, "vault", "db-3")
-		kittest.Pass(time.Minute)
+		c.lacks(secretResource, "vault", "db-2")
+		c.lacks(secretResource, "vault", "db-3")
+		pass(time.Minute)
 		equal(t, "copies without any source, deleted while the controller runs", 0, c.copies())
 		equal(t, "events", nil, c.events())
 		stop()
@@ -148,22 +146,21 @@ func TestAVanishedSourceNamespaceIsHeld(t *testing.T) {
 					putMany(c, sources)
 					c.put(newNamespace("team-b"))
 					stop := c.run()
-					kittest.Pass(time.Minute)
+					pass(time.Minute)
 					restart := func() {
 						if isRestarted {
 							stop()
 							stop = c.run()
 						}
-						kittest.Pass(time.Hour)
+						pass(time.Hour)
 					}
 					c.writes()
 					c.put(newNamespace("vault", ending))
-					kittest.Pass(time.Second)
+					pass(time.Second)
 					for i := range sources {
-						c.lacks(secretsGVR, "vault", fmt.Sprintf("db-%d", i))
-						kittest.Pass(time.Second)
+						c.lacks(secretResource, "vault", fmt.Sprintf("db-%d", i))
+						pass(time.Second)
 					}
-					c.lacks(secretsGVR, "vault", HashKey)
 					restart()
 					c.lacks(namespacesGVR, "", "vault")
 					restart()
@@ -182,11 +179,11 @@ func TestAVanishedSourceNamespaceIsHeld(t *testing.T) {
 					for i := range sources {
 						c.put(newSource(fmt.Sprintf("db-%d", i), "2"))
 					}
-					kittest.Pass(time.Minute)
+					pass(time.Minute)
 					equal(t, "data", newSource("db-0", "2").Data, c.secret("team-a", "db-0").Data)
 					requireHeld(t, 0)
-					c.lacks(secretsGVR, "vault", "db-0")
-					kittest.Pass(time.Minute)
+					c.lacks(secretResource, "vault", "db-0")
+					pass(time.Minute)
 					equal(t, "copies after someone has deleted a source", sources-1, c.copies())
 					stop()
 				})
@@ -200,32 +197,32 @@ func TestASourceNamespaceVanishesUnseen(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		putMany(c, 2)
 		stop := c.run()
-		kittest.Pass(time.Minute)
+		pass(time.Minute)
 		c.writes()
 		c.hold(true)
 		c.put(newNamespace("vault", ending))
-		c.lacks(secretsGVR, "vault", "db-0")
-		c.lacks(secretsGVR, "vault", "db-1")
+		c.lacks(secretResource, "vault", "db-0")
+		c.lacks(secretResource, "vault", "db-1")
 		c.showSecrets()
-		kittest.Pass(time.Minute)
+		pass(time.Minute)
 		c.lacks(namespacesGVR, "", "vault")
 		c.hold(false)
-		kittest.Pass(time.Minute)
+		pass(time.Minute)
 		equal(t, "writes", nil, c.writes())
 		equal(t, "how many events", 1, len(c.eventsAbout("vault")))
 
 		// The namespace is re-created, and the deletions are confirmed there.
 		c.put(newNamespace("vault", confirming(time.Now().Add(48*time.Hour))))
-		kittest.Pass(time.Minute)
+		pass(time.Minute)
 		c.put(newNamespace("vault", func(obj metav1.Object) { obj.SetAnnotations(map[string]string{AnnotationConfirm: "yes"}) }))
-		kittest.Pass(time.Minute)
+		pass(time.Minute)
 		equal(t, "copies", 4, c.copies())
 		equal(t, "how many events about that", 2, len(c.eventsAbout("vault")))
 		c.put(newNamespace("vault", confirming(time.Now().Add(-time.Hour))))
-		kittest.Pass(time.Minute)
+		pass(time.Minute)
 		equal(t, "copies after a confirmation that is over", 4, c.copies())
 		c.put(newNamespace("vault", confirming(time.Now().Add(time.Hour))))
-		kittest.Pass(time.Minute)
+		pass(time.Minute)
 		equal(t, "copies", 0, c.copies())
 		equal(t, "events", nil, c.events())
 		stop()

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -20,19 +22,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	kubeinformers "k8s.io/client-go/informers"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
-	"nicoleh.io/k8s-controller/pkg/kit/difftest"
-	"nicoleh.io/k8s-controller/pkg/kit/informer"
-	"nicoleh.io/k8s-controller/pkg/kittest"
+	"nicoleh.io/k8s-controller/pkg/kit/manager"
 )
 
 func TestMain(m *testing.M) {
@@ -46,7 +45,6 @@ func TestMain(m *testing.M) {
 const marker = "hunter2-"
 
 var (
-	secretsGVR    = corev1.SchemeGroupVersion.WithResource("secrets")
 	namespacesGVR = corev1.SchemeGroupVersion.WithResource("namespaces")
 	usual         = Config{SourceNamespace: "vault", Annotation: "example.com/share"}
 )
@@ -55,12 +53,13 @@ var (
 // preconditions, immutability and namespaces, whose watches can be held up, and
 // which may refuse what it is asked or lose the answer.
 type cluster struct {
-	*kittest.Cluster
-	t        *testing.T
-	kube     kubefake.Clientset
-	metadata *metadatafake.FakeMetadataClient
+	store
+	record.EventRecorder // of which only Event and Eventf are used
+	t                    *testing.T
+	kube                 kubefake.Clientset
+	metadata             *metadatafake.FakeMetadataClient
 
-	mu     sync.Mutex
+	mu     sync.Mutex                         // of what follows
 	refuse func(verb, namespace string) error // the answer to a write; errLost after it was done
 	alter  func(copied *corev1.Secret)        // what admission makes of a copy that is written
 
@@ -90,7 +89,7 @@ func newCluster(t *testing.T) *cluster {
 	scheme := metadatafake.NewTestScheme()
 	utilruntime.Must(metav1.AddMetaToScheme(scheme))
 	c := &cluster{
-		Cluster:  kittest.NewCluster(),
+		store:    store{objects: map[schema.GroupVersionResource]map[cache.ObjectName]object{}},
 		t:        t,
 		metadata: metadatafake.NewSimpleMetadataClient(scheme),
 		refuse:   func(string, string) error { return nil },
@@ -103,13 +102,13 @@ func newCluster(t *testing.T) *cluster {
 		return true, obj, err
 	}
 	c.kube.PrependReactor("*", "*", react)
-	c.kube.PrependWatchReactor("*", c.React)
+	c.kube.PrependWatchReactor("*", c.Watch)
 	c.metadata.PrependReactor("list", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		name, _ := action.(clienttesting.ListAction).GetListRestrictions().Fields.RequiresExactMatch(metav1.ObjectNameField)
 		list := &metav1.List{}
-		if secret, ok := c.Get(secretsGVR, cache.NewObjectName(action.GetNamespace(), name)); ok {
+		if secret := c.Get(secretResource, cache.NewObjectName(action.GetNamespace(), name)); secret != nil {
 			list.Items = append(list.Items, runtime.RawExtension{Object: &metav1.PartialObjectMetadata{
 				ObjectMeta: *secret.(*corev1.Secret).ObjectMeta.DeepCopy(),
 			}})
@@ -129,7 +128,7 @@ func (c *cluster) answer(action clienttesting.Action) (runtime.Object, error) {
 	case clienttesting.ListActionImpl:
 		return c.list(gvr, action.GetNamespace(), action.GetListRestrictions().Labels), nil
 	case clienttesting.GetActionImpl:
-		if gvr == secretsGVR && c.isGoing(usual.SourceNamespace) {
+		if gvr == secretResource && c.isGoing(usual.SourceNamespace) {
 			return nil, apierrors.NewForbidden(gvr.GroupResource(), action.GetName(), errors.New("the Role has gone with its namespace"))
 		}
 		return c.get(gvr, cache.NewObjectName(action.GetNamespace(), action.GetName()))
@@ -147,16 +146,16 @@ func (c *cluster) answer(action clienttesting.Action) (runtime.Object, error) {
 
 // isGoing reports whether a namespace does not exist or is being deleted.
 func (c *cluster) isGoing(namespace string) bool {
-	obj, ok := c.Get(namespacesGVR, cache.NewObjectName("", namespace))
-	return !ok || obj.GetDeletionTimestamp() != nil
+	obj := c.Get(namespacesGVR, cache.NewObjectName("", namespace))
+	return obj == nil || obj.GetDeletionTimestamp() != nil
 }
 
 // lost returns the answer to a write that is carried out nevertheless.
-func lost() error { return apierrors.NewServerTimeout(secretsGVR.GroupResource(), "write", 0) }
+func lost() error { return apierrors.NewServerTimeout(secretResource.GroupResource(), "write", 0) }
 
 func (c *cluster) write(action clienttesting.Action) (runtime.Object, error) {
 	gvr := action.GetResource()
-	if gvr != secretsGVR {
+	if gvr != secretResource {
 		c.t.Errorf("secretsync asked for %s of %s", action.GetVerb(), gvr.Resource)
 	}
 	switch action := action.(type) {
@@ -184,34 +183,33 @@ func (c *cluster) write(action clienttesting.Action) (runtime.Object, error) {
 }
 
 func (c *cluster) create(name cache.ObjectName, secret *corev1.Secret) (runtime.Object, error) {
-	isKey := name.Namespace == usual.SourceNamespace && name.Name == HashKey
-	if !isKey && usual.isReserved(name.Namespace) {
+	if usual.isReserved(name.Namespace) {
 		c.t.Errorf("secretsync created %s", name)
 	}
-	namespace, ok := c.Get(namespacesGVR, cache.NewObjectName("", name.Namespace))
-	if !ok {
+	namespace := c.Get(namespacesGVR, cache.NewObjectName("", name.Namespace))
+	if namespace == nil {
 		return nil, apierrors.NewNotFound(namespacesGVR.GroupResource(), name.Namespace)
 	}
 	if namespace.GetDeletionTimestamp() != nil {
-		err := apierrors.NewForbidden(secretsGVR.GroupResource(), name.Name, fmt.Errorf("the namespace is being terminated"))
+		err := apierrors.NewForbidden(secretResource.GroupResource(), name.Name, fmt.Errorf("the namespace is being terminated"))
 		err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
 		return nil, err
 	}
-	if _, ok := c.Get(secretsGVR, name); ok {
-		return nil, apierrors.NewAlreadyExists(secretsGVR.GroupResource(), name.Name)
+	if c.Get(secretResource, name) != nil {
+		return nil, apierrors.NewAlreadyExists(secretResource.GroupResource(), name.Name)
 	}
-	return c.Set(secretsGVR, secret), nil
+	return c.Set(secretResource, secret), nil
 }
 
 func (c *cluster) update(name cache.ObjectName, secret *corev1.Secret) (runtime.Object, error) {
-	obj, err := c.get(secretsGVR, name)
+	obj, err := c.get(secretResource, name)
 	if err != nil {
 		return nil, err
 	}
 	before := obj.(*corev1.Secret)
 	switch {
 	case secret.UID != before.UID || secret.ResourceVersion != before.ResourceVersion || secret.UID == "" || secret.ResourceVersion == "":
-		return nil, apierrors.NewConflict(secretsGVR.GroupResource(), name.Name, fmt.Errorf("UID %q and version %q are %q and %q", secret.UID, secret.ResourceVersion, before.UID, before.ResourceVersion))
+		return nil, apierrors.NewConflict(secretResource.GroupResource(), name.Name, fmt.Errorf("UID %q and version %q are %q and %q", secret.UID, secret.ResourceVersion, before.UID, before.ResourceVersion))
 	case secret.Type != before.Type,
 		isImmutable(before) && (!isImmutable(secret) || !equality.Semantic.DeepEqual(before.Data, secret.Data)):
 		c.t.Errorf("secretsync updated what is immutable in %s", name)
@@ -221,20 +219,20 @@ func (c *cluster) update(name cache.ObjectName, secret *corev1.Secret) (runtime.
 	if equality.Semantic.DeepEqual(before, secret) {
 		return before, nil // without an event, as nothing has changed
 	}
-	return c.Set(secretsGVR, secret), nil
+	return c.Set(secretResource, secret), nil
 }
 
 func (c *cluster) delete(name cache.ObjectName, only *metav1.Preconditions) error {
-	obj, err := c.get(secretsGVR, name)
+	obj, err := c.get(secretResource, name)
 	if err != nil {
 		return err
 	}
 	before := obj.(*corev1.Secret)
 	if only == nil || *only.UID != before.UID || *only.ResourceVersion != before.ResourceVersion {
-		return apierrors.NewConflict(secretsGVR.GroupResource(), name.Name, fmt.Errorf("a precondition failed"))
+		return apierrors.NewConflict(secretResource.GroupResource(), name.Name, fmt.Errorf("a precondition failed"))
 	}
 	c.requireOurs(before)
-	c.Remove(secretsGVR, name)
+	c.Remove(secretResource, name)
 	return nil
 }
 
@@ -246,8 +244,8 @@ func (c *cluster) requireOurs(secret *corev1.Secret) {
 }
 
 func (c *cluster) get(gvr schema.GroupVersionResource, name cache.ObjectName) (runtime.Object, error) {
-	obj, ok := c.Get(gvr, name)
-	if !ok {
+	obj := c.Get(gvr, name)
+	if obj == nil {
 		return nil, apierrors.NewNotFound(gvr.GroupResource(), name.Name)
 	}
 	return obj, nil
@@ -271,21 +269,6 @@ func (c *cluster) list(gvr schema.GroupVersionResource, namespace string, select
 	return secrets
 }
 
-// hold holds up all watches, or lets them go on.
-func (c *cluster) hold(held bool) {
-	if held {
-		c.Hold()
-	} else {
-		c.Release()
-	}
-}
-
-// show lets one of the watches catch up although they are held.
-func (c *cluster) show(stream int) { c.FlushOne(stream) }
-
-// showSecrets lets the watches of Secrets catch up although they are held.
-func (c *cluster) showSecrets() { c.Flush(secretsGVR) }
-
 // answers sets how writes are answered from now on.
 func (c *cluster) answers(refuse func(verb, namespace string) error) {
 	c.mu.Lock()
@@ -294,32 +277,30 @@ func (c *cluster) answers(refuse func(verb, namespace string) error) {
 }
 
 // put has somebody create an object, or change it to be so.
-func (c *cluster) put(obj kittest.Object) { c.Set(gvrOf(obj), obj) }
+func (c *cluster) put(obj object) { c.Set(gvrOf(obj), obj) }
 
 // lacks deletes an object, if there is one, as a user would.
 func (c *cluster) lacks(gvr schema.GroupVersionResource, namespace, name string) {
 	c.Remove(gvr, cache.NewObjectName(namespace, name))
 }
 
-func gvrOf(obj kittest.Object) schema.GroupVersionResource {
+func gvrOf(obj object) schema.GroupVersionResource {
 	if _, ok := obj.(*corev1.Namespace); ok {
 		return namespacesGVR
 	}
-	return secretsGVR
+	return secretResource
 }
 
 // secret returns a Secret as it is now; nil if there is none.
 func (c *cluster) secret(namespace, name string) *corev1.Secret {
-	if obj, ok := c.Get(secretsGVR, cache.NewObjectName(namespace, name)); ok {
-		return obj.(*corev1.Secret)
-	}
-	return nil
+	secret, _ := c.Get(secretResource, cache.NewObjectName(namespace, name)).(*corev1.Secret)
+	return secret
 }
 
 // uid returns the UID of a namespace.
 func (c *cluster) uid(namespace string) string {
-	obj, ok := c.Get(namespacesGVR, cache.NewObjectName("", namespace))
-	if !ok {
+	obj := c.Get(namespacesGVR, cache.NewObjectName("", namespace))
+	if obj == nil {
 		c.t.Fatalf("there is no namespace %s", namespace)
 	}
 	return string(obj.GetUID())
@@ -333,14 +314,12 @@ func (c *cluster) edit(namespace, name string, change func(*corev1.Secret)) {
 	}
 }
 
-// names returns the names of all Secrets except the key.
+// names returns the names of all Secrets.
 func (c *cluster) names() []string {
 	var names []string
-	secrets, _ := c.List(secretsGVR, "", labels.Everything())
+	secrets, _ := c.List(secretResource, "", labels.Everything())
 	for _, secret := range secrets {
-		if secret.GetName() != HashKey {
-			names = append(names, cache.MetaObjectToName(secret).String())
-		}
+		names = append(names, cache.MetaObjectToName(secret).String())
 	}
 	slices.Sort(names)
 	return names
@@ -366,8 +345,13 @@ func (c *cluster) events() []string {
 	return recorded
 }
 
-// Eventf implements events.EventRecorder.
-func (c *cluster) Eventf(regarding, _ runtime.Object, kind, reason, _, note string, args ...any) {
+// Event implements record.EventRecorder.
+func (c *cluster) Event(about runtime.Object, kind, reason, message string) {
+	c.Eventf(about, kind, reason, "%s", message)
+}
+
+// Eventf implements record.EventRecorder.
+func (c *cluster) Eventf(regarding runtime.Object, kind, reason, note string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	about := regarding.(metav1.Object)
@@ -395,34 +379,24 @@ func (c *cluster) run() (stop func()) { return c.runAs(usual) }
 // runAs runs a controller with that config.
 func (c *cluster) runAs(config Config) (stop func()) {
 	c.t.Helper()
-	sources := kubeinformers.NewSharedInformerFactoryWithOptions(&c.kube, 0, kubeinformers.WithNamespace(usual.SourceNamespace))
-	copies := kubeinformers.NewSharedInformerFactoryWithOptions(&c.kube, 0, kubeinformers.WithTweakListOptions(func(list *metav1.ListOptions) {
-		list.LabelSelector = LabelSourceNamespace + "=" + usual.SourceNamespace
-	}))
-	namespaces := kubeinformers.NewSharedInformerFactory(&c.kube, 0)
-	controller, err := NewController(config, c.kube.CoreV1().Secrets, c.kube.CoreV1().Namespaces(), c.metadata, informer.Of[*corev1.Secret](sources.Core().V1().Secrets().Informer()), informer.Of[*corev1.Secret](copies.Core().V1().Secrets().Informer()),
-		informer.Of[*corev1.Namespace](namespaces.Core().V1().Namespaces().Informer()), c, clock.RealClock{})
+	parts, err := newParts(config, manager.Dependencies{Kube: &c.kube, Metadata: c.metadata, Recorder: c})
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&c.logged), textlogger.Verbosity(6)))
 	ctx, cancel := context.WithCancel(klog.NewContext(c.t.Context(), logger))
-	for _, f := range []kubeinformers.SharedInformerFactory{sources, copies, namespaces} {
-		f.StartWithContext(ctx)
+	var running sync.WaitGroup
+	for _, factory := range parts.Informers {
+		factory.StartWithContext(ctx)
+		running.Go(factory.Shutdown)
 	}
-	synctest.Wait() // As in a real process, the caches are filled before workers start.
-	stopped := make(chan error, 1)
-	go func() { stopped <- controller.Run(ctx, 3) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		sources.Shutdown()
-		copies.Shutdown()
-		namespaces.Shutdown()
-		if err := <-stopped; err != nil {
+	running.Go(func() {
+		if err := parts.Run(ctx, 3); err != nil {
 			c.t.Errorf("Run: %v", err)
 		}
 	})
-	kittest.Pass(time.Second)
+	stop = sync.OnceFunc(func() { cancel(); running.Wait() })
+	pass(time.Second)
 	return stop
 }
 
@@ -440,7 +414,9 @@ func inBubble(t *testing.T, test func(t *testing.T, c *cluster)) {
 
 func equal[T any](t *testing.T, what string, want, got T) {
 	t.Helper()
-	difftest.Equal(t, what, want, got)
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
 }
 
 // before returns the last part of a text before something secret.

@@ -1,226 +1,306 @@
+// Package secretsync copies Secrets from one namespace to others.
+//
+// It decides which copies there should be: one of each marked Secret in the source
+// namespace, in each marked namespace that may have that Secret. It writes these copies,
+// and events about their sources and about namespaces. It never writes to kube-system,
+// kube-public or the source namespace. It never changes or deletes a Secret that lacks the
+// label of a copy or belongs to another instance. It holds deletions that hardly anyone can
+// want until someone confirms them.
+//
+// No byte of a Secret appears in a log, an event or a metric.
 package secretsync
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 	"nicoleh.io/k8s-controller/pkg/kit/consistency"
-	"nicoleh.io/k8s-controller/pkg/kit/events"
-	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
 	"nicoleh.io/k8s-controller/pkg/kit/response"
-	"nicoleh.io/k8s-controller/pkg/kit/throttle"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
 // Name is the controller's name in flags, logs, metrics and events.
 const Name = "secretsync"
 
+const fieldManager = Name + "-controller"
+
+// The reasons of events, which are about sources, even those that are gone, unless the
+// comment says otherwise.
 const (
-	fieldManager = Name + "-controller"
-	// batchPeriod is how long changes of a copy are collected for one sync.
-	batchPeriod = 50 * time.Millisecond
+	ReasonNameTaken   = "ErrResourceExists" // a Secret of that name is not a copy
+	ReasonFailed      = "CopyFailed"        // the API server refused the copy
+	ReasonReplaced    = "CopyReplaced"      // the copy was deleted and re-created, because it could not be updated
+	ReasonAltered     = "CopyAltered"       // the API server stored something else than requested
+	ReasonContested   = "CopyContested"     // someone keeps reverting the copy
+	ReasonTerminating = "CopyTerminating"   // finalizers hold a copy that is wrong
+	ReasonHeld        = "DeletionsHeld"     // about the source namespace: deletions need a confirmation
+	ReasonNoReceivers = "NoReceivers"       // the source does not say in an intelligible way who may have it
+	ReasonUnclear     = "UnclearAnnotation" // the mark of a source or a namespace is neither yes nor no
+)
+
+const (
 	// No event arrives when a Secret that is not a copy is deleted, or when a rule by
 	// which a copy is invalid changes. So both are retried after some time.
 	retryTaken   = time.Minute
 	retryInvalid = 5 * time.Minute
+	// The cache shows soon that a namespace is being deleted. Until then, a copy that was
+	// refused for that reason is retried after this time, and then ever more rarely.
+	retryEnding, maxRetryEnding = time.Second, time.Minute
 	// A new copy is synced once more even if there is no event: if it is deleted before the
 	// cache shows it, and the watch breaks off at the same time, no event ever says so.
 	recheckCreated = time.Minute
+	// All copies that are altered or contested share a limit of writes: two per second, and
+	// ten at once.
+	contestedRate, contestedBurst = 2, 10
 )
 
-var secretResource = corev1.Resource("secrets")
+var secretResource = corev1.SchemeGroupVersion.WithResource("secrets")
 
 // Controller maintains copies of Secrets. Its keys are the namespaces and names of
 // copies, so that a namespace that cannot be written to delays no other. One sync goes
 //
-//	ensureCachesReady → observe → decide → act → report
+//	EnsureReady → observe → Decide → act → report
 //
-// Before anything is deleted, decide rechecks the source and the namespaces with live
-// reads and decides again. The response to each write is compared with what was
+// Before anything is deleted, the source and the namespaces are read from the API server,
+// and Decide is asked again. The response to each write is compared with what was
 // requested, and the result is remembered.
 type Controller struct {
 	*worker.Loop
 
-	config          Config
-	secrets         func(namespace string) secretClient
-	namespaceClient namespaceClient
-	metadata        metadata.Interface
-	recorder        events.EventRecorder
-	clock           clock.WithTickerAndDelayedExecution
-	metrics         metrics.Controller
-	written         metrics.Total // by action
+	config   Config
+	kube     kubernetes.Interface
+	metadata metadata.Interface
+	recorder record.EventRecorder
+	metrics  metrics.Controller
+	written  metrics.Total // by action
 
-	sources    informer.Cache[*corev1.Secret]
-	copies     informer.Cache[*corev1.Secret]
-	namespaces informer.Cache[*corev1.Namespace]
+	sources    corelisters.SecretLister
+	copies     corelisters.SecretLister
+	namespaces corelisters.NamespaceLister
+	ready      []cache.DoneChecker
 
-	writes    *consistency.Store // of copies
-	keyWrites *consistency.Store
-	keyMu     sync.Mutex // held while the key of content hashes is read or created
-	memories  memories
-	retries   *throttle.Limiter
-	brake     brake
-	isHolding atomic.Bool // whether it was recorded that deletions are held
-}
-
-// secretClient is what the controller needs of a typed client of Secrets.
-type secretClient interface {
-	Get(ctx context.Context, name string, opts metav1.GetOptions) (*corev1.Secret, error)
-	Create(ctx context.Context, secret *corev1.Secret, opts metav1.CreateOptions) (*corev1.Secret, error)
-	Update(ctx context.Context, secret *corev1.Secret, opts metav1.UpdateOptions) (*corev1.Secret, error)
-	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
-}
-
-// namespaceClient is what the controller needs of a typed client of namespaces.
-type namespaceClient interface {
-	Get(ctx context.Context, name string, opts metav1.GetOptions) (*corev1.Namespace, error)
+	writes    *consistency.Store
+	contested *rate.Limiter
+	memories  sync.Map // Memory by the name of the copy
+	brake     sync.Map // why the copy of that name is not deleted since startup
 }
 
 // NewController wires a controller to its informers and starts nothing. The informer of
 // sources must be restricted to the source namespace, and that of copies to Secrets
 // whose LabelSourceNamespace names it.
-func NewController[C secretClient](
-	config Config,
-	secrets func(namespace string) C,
-	namespaceClient namespaceClient,
-	metadata metadata.Interface,
-	sources, copies informer.Cache[*corev1.Secret],
-	namespaces informer.Cache[*corev1.Namespace],
-	recorder events.EventRecorder,
-	clock clock.WithTickerAndDelayedExecution,
+func NewController(config Config, kube kubernetes.Interface, metadata metadata.Interface, recorder record.EventRecorder,
+	sources, copies coreinformers.TypedSecretInformer, namespaces coreinformers.TypedNamespaceInformer,
 ) (*Controller, error) {
 	c := &Controller{
-		config:          config,
-		secrets:         func(namespace string) secretClient { return secrets(namespace) },
-		namespaceClient: namespaceClient,
-		metadata:        metadata,
-		recorder:        recorder,
-		clock:           clock,
-		metrics:         metrics.For(Name),
-		written:         newWritten(),
-		sources:         sources,
-		copies:          copies,
-		namespaces:      namespaces,
+		config:     config,
+		kube:       kube,
+		metadata:   metadata,
+		recorder:   recorder,
+		metrics:    metrics.For(Name),
+		written:    metrics.NewTotal("secretsync_writes_total", "Writes of copies of Secrets, by action: create, update, replace (which is a deletion and a creation) or delete.", "action", string(Create), string(Update), string(Replace), string(Delete)),
+		sources:    sources.Lister(),
+		copies:     copies.Lister(),
+		namespaces: namespaces.Lister(),
+		writes:     consistency.New(map[schema.GroupResource]consistency.Seen{secretResource.GroupResource(): copies.Informer().GetStore()}),
+		contested:  rate.NewLimiter(contestedRate, contestedBurst),
 	}
-	c.Loop = worker.New(Name, c.sync, worker.WithClock(clock), worker.WithObserver(c.metrics.Sync), worker.WithKeys(c.names))
-	c.retries = throttle.New(0, clock, c.AddAfter)
-	c.writes = consistency.New(map[schema.GroupResource]consistency.Seen{secretResource: copies.GetStore()})
-	c.keyWrites = consistency.New(map[schema.GroupResource]consistency.Seen{secretResource: sources.GetStore()})
-	if err := c.setUpCaches(); err != nil {
-		return nil, fmt.Errorf("setting up the caches: %w", err)
-	}
-	if err := c.addHandlers(); err != nil {
-		return nil, fmt.Errorf("adding event handlers: %w", err)
+	c.Loop = worker.New(Name, c.sync)
+	if err := errors.Join(
+		sources.Informer().SetTransform(stripped(config.StripSource)),
+		copies.Informer().SetTransform(stripped(StripCopy)),
+		namespaces.Informer().SetTransform(stripped(config.StripNamespace)),
+		c.addHandlers(sources.TypedInformer(), copies.TypedInformer(), namespaces.TypedInformer()),
+	); err != nil {
+		return nil, err
 	}
 	c.addGauges()
 	return c, nil
 }
 
+// stripped returns the transform of a cache that keeps what strip leaves of each object.
+func stripped[T runtime.Object](strip func(T)) cache.TransformFunc {
+	return func(obj any) (any, error) {
+		if obj, ok := obj.(T); ok {
+			strip(obj)
+		}
+		return obj, nil
+	}
+}
+
+// cached returns what a lister found; nil if nothing. A lister has no other errors.
+func cached[T any](found T, _ error) T { return found }
+
+// addHandlers queues the names of the copies that a change of a source, a copy or a
+// namespace can affect, and records warnings about annotations.
+func (c *Controller) addHandlers(sources, copies coreinformers.SecretIndexInformer, namespaces coreinformers.NamespaceIndexInformer) error {
+	forSources, err := sources.AddTypedEventHandler(coreinformers.SecretHandlerFuncs{
+		AddFunc: func(source *corev1.Secret) {
+			c.warn(source, Problem{}, c.config.warningAboutSource(source))
+			if c.config.IsSource(source) {
+				c.queueCopiesOf(source.Name)
+			}
+		},
+		UpdateFunc: func(before, after *corev1.Secret) {
+			c.warn(after, c.config.warningAboutSource(before), c.config.warningAboutSource(after))
+			if c.config.IsSource(before) || c.config.IsSource(after) {
+				c.queueCopiesOf(after.Name)
+			}
+		},
+		DeleteFunc: func(source coreinformers.DeletedSecret) { c.queueCopiesOf(source.GetName()) },
+	})
+	if err != nil {
+		return err
+	}
+	forCopies, err := copies.AddTypedEventHandler(coreinformers.SecretHandlerFuncs{
+		AddFunc:    func(secret *corev1.Secret) { c.Add(cache.MetaObjectToName(secret)) },
+		UpdateFunc: func(_, secret *corev1.Secret) { c.Add(cache.MetaObjectToName(secret)) },
+		DeleteFunc: func(secret coreinformers.DeletedSecret) { c.Add(secret.GetObjectName()) },
+	})
+	if err != nil {
+		return err
+	}
+	forNamespaces, err := namespaces.AddTypedEventHandler(coreinformers.NamespaceHandlerFuncs{
+		AddFunc: func(namespace *corev1.Namespace) {
+			c.warn(namespace, Problem{}, c.config.warningAboutNamespace(namespace, time.Now()))
+			c.queueCopiesIn(namespace.Name, c.config.IsTarget(namespace))
+		},
+		UpdateFunc: func(before, after *corev1.Namespace) {
+			now := time.Now()
+			c.warn(after, c.config.warningAboutNamespace(before, now), c.config.warningAboutNamespace(after, now))
+			isSame := before.UID == after.UID && isGone(before) == isGone(after) && maps.Equal(before.Labels, after.Labels) && maps.Equal(before.Annotations, after.Annotations)
+			if !isSame {
+				c.queueCopiesIn(after.Name, c.config.IsTarget(before) || c.config.IsTarget(after))
+			}
+		},
+		DeleteFunc: func(namespace coreinformers.DeletedNamespace) { c.queueCopiesIn(namespace.GetName(), true) },
+	})
+	if err != nil {
+		return err
+	}
+	c.ready = []cache.DoneChecker{forSources.HasSyncedChecker(), forCopies.HasSyncedChecker(), forNamespaces.HasSyncedChecker()}
+	c.WaitFor(c.ready...)
+	return nil
+}
+
+// warn records what is wrong with the annotations of a source or a namespace, if that was
+// not wrong before.
+func (c *Controller) warn(about runtime.Object, before, now Problem) {
+	if now != before && now != (Problem{}) {
+		c.recorder.Event(about, corev1.EventTypeWarning, now.Reason, now.Message)
+	}
+}
+
+// queueCopiesOf queues the copies of a source in all marked namespaces. Those in others
+// were queued when the namespace lost its mark.
+func (c *Controller) queueCopiesOf(source string) {
+	for _, namespace := range cached(c.namespaces.List(labels.Everything())) {
+		if c.config.IsTarget(namespace) {
+			c.Add(cache.NewObjectName(namespace.Name, source))
+		}
+	}
+}
+
+// queueCopiesIn queues the copies that exist in a namespace, and those that should exist if
+// it is a target or was one. A change of the source namespace affects all copies: someone
+// may have confirmed that they should be deleted.
+func (c *Controller) queueCopiesIn(namespace string, isTarget bool) {
+	if namespace == c.config.SourceNamespace {
+		namespace = metav1.NamespaceAll
+	}
+	for _, secret := range cached(c.copies.Secrets(namespace).List(labels.Everything())) {
+		c.Add(cache.MetaObjectToName(secret))
+	}
+	if !isTarget || namespace == metav1.NamespaceAll {
+		return
+	}
+	for _, source := range cached(c.sources.List(labels.Everything())) {
+		if c.config.IsSource(source) {
+			c.Add(cache.NewObjectName(namespace, source.Name))
+		}
+	}
+}
+
 // Run syncs copies with that many workers until ctx ends, and returns when the last
-// worker has finished. The informers are started by the caller.
+// worker has finished.
 func (c *Controller) Run(ctx context.Context, workers int) error {
-	if cache.WaitFor(ctx, "", c.Ready()...) {
+	if cache.WaitFor(ctx, "", c.ready...) {
 		c.brakeAtStart()
 	}
 	return c.Loop.Run(ctx, workers)
 }
 
-// sync brings one copy closer to what it should be. The keys of sources and of
-// namespaces only have their annotations reviewed.
+// sync brings one copy closer to what it should be.
 func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAfter time.Duration, err error) {
-	if err := c.ensureCachesReady(name); err != nil {
-		return 0, err
+	if err := c.writes.EnsureReady(name); err != nil {
+		c.metrics.StaleCacheWait()
+		return 0, worker.Requeue(err)
 	}
-	if name.Namespace == metav1.NamespaceNone || name.Namespace == c.config.SourceNamespace {
-		return 0, c.review(name)
+	o := c.observe(name)
+	d := Decide(o)
+	if d.isDestructive() {
+		if o, err = c.recheckLive(ctx, name, o); err == nil {
+			d = Decide(o)
+		}
 	}
-	observed, decision, err := c.decide(ctx, name, c.observe(name))
-	if err == nil {
-		observed.Memory, err = c.act(ctx, name, observed, &decision)
+	if err == nil && d.writes() {
+		err = c.act(ctx, name, &o, &d)
 	}
-	return c.report(ctx, name, observed, decision, redact(err, observed.exposed()))
-}
-
-// ensureCachesReady returns an error while the cache does not show what the controller
-// wrote last.
-func (c *Controller) ensureCachesReady(name cache.ObjectName) error {
-	return c.metrics.StaleCacheWait(c.writes.EnsureReady(name))
+	return c.report(ctx, name, o, d, o.redact(err))
 }
 
 // observe reads what a decision depends on from the caches.
 func (c *Controller) observe(name cache.ObjectName) Observed {
-	return Observed{
+	memory, _ := c.memories.Load(name)
+	o := Observed{
 		Config:   c.config,
-		Now:      c.clock.Now(),
-		Memory:   c.memories.get(name),
-		Brake:    c.brake.reason(name),
-		TargetNS: c.namespaces.Get("", name.Namespace),
-		SourceNS: c.namespaces.Get("", c.config.SourceNamespace),
-		Source:   c.sources.Get(c.config.SourceNamespace, name.Name),
-		Copy:     c.copies.Get(name.Namespace, name.Name),
+		Now:      time.Now(),
+		TargetNS: cached(c.namespaces.Get(name.Namespace)),
+		SourceNS: cached(c.namespaces.Get(c.config.SourceNamespace)),
+		Source:   cached(c.sources.Secrets(c.config.SourceNamespace).Get(name.Name)),
+		Copy:     cached(c.copies.Secrets(name.Namespace).Get(name.Name)),
 	}
-}
-
-// decide decides what to do, and returns what that is based on. A retry waits for its
-// turn. What is destructive is decided a second time, by live reads.
-func (c *Controller) decide(ctx context.Context, name cache.ObjectName, o Observed) (Observed, Decision, error) {
-	o, d, err := c.decideOnce(ctx, o)
-	switch {
-	case !d.IsRetry:
-		c.retries.CancelRetry(name)
-	case !c.retries.AllowRetry(name):
-		return o, o.postpone(d, 0), err
-	}
-	if err != nil || !d.isDestructive() {
-		return o, d, err
-	}
-	if o, err = c.recheckLive(ctx, name, o); err != nil {
-		return o, d, err
-	}
-	return c.decideOnce(ctx, o)
-}
-
-// decideOnce adds the key of content hashes to o if a copy is wanted, and decides.
-func (c *Controller) decideOnce(ctx context.Context, o Observed) (Observed, Decision, error) {
-	if o.IsWanted() && o.SourceNS == nil {
-		return o, Decision{}, fmt.Errorf("%w the source namespace", errNotCached)
-	}
-	if o.IsWanted() {
-		var err error
-		if o.Key, err = c.hashKey(ctx, o.SourceNS); err != nil {
-			return o, Decision{}, err
-		}
-	}
-	return o, Decide(o), nil
+	o.Memory, _ = memory.(Memory)
+	why, _ := c.brake.Load(name)
+	o.Brake, _ = why.(string)
+	return o
 }
 
 // recheckLive replaces what is known of the source and of both namespaces by live reads.
 // Each cache may be older than another: a copy that another process has just written for
 // a namespace that this process does not know to be marked yet must not be deleted.
 func (c *Controller) recheckLive(ctx context.Context, name cache.ObjectName, o Observed) (Observed, error) {
-	target, err := informer.OrNil(c.namespaceClient.Get(ctx, name.Namespace, metav1.GetOptions{}))
+	core := c.kube.CoreV1()
+	target, err := orNil(core.Namespaces().Get(ctx, name.Namespace, metav1.GetOptions{}))
 	if err != nil {
 		return o, fmt.Errorf("rechecking the namespace: %w", err)
 	}
-	source, sourceErr := informer.OrNil(c.secrets(c.config.SourceNamespace).Get(ctx, name.Name, metav1.GetOptions{}))
+	source, sourceErr := orNil(core.Secrets(c.config.SourceNamespace).Get(ctx, name.Name, metav1.GetOptions{}))
 	// The source namespace is read after the source: if the source was deleted with its
 	// namespace, that namespace was being deleted by then.
-	sourceNS, err := informer.OrNil(c.namespaceClient.Get(ctx, c.config.SourceNamespace, metav1.GetOptions{}))
+	sourceNS, err := orNil(core.Namespaces().Get(ctx, c.config.SourceNamespace, metav1.GetOptions{}))
 	if err != nil {
 		return o, fmt.Errorf("rechecking the source namespace: %w", err)
 	}
@@ -234,82 +314,234 @@ func (c *Controller) recheckLive(ctx context.Context, name cache.ObjectName, o O
 	return o, nil
 }
 
-// act writes what was decided, and returns what to remember of the copy. It adds to the
-// decision what has become of the write.
-func (c *Controller) act(ctx context.Context, name cache.ObjectName, o Observed, d *Decision) (Memory, error) {
-	if !d.writes() {
-		return o.Memory, nil
+// orNil returns nil instead of the error that there is no such object.
+func orNil[T any](obj *T, err error) (*T, error) {
+	if apierrors.IsNotFound(err) {
+		return nil, nil
 	}
-	altered, err := c.write(ctx, name, o, *d)
-	if d.IsRetry {
-		c.retries.Wrote(name, true)
-	}
+	return obj, err
+}
+
+// act makes the writes that were decided on. It changes what is remembered of the copy, and
+// adds to the decision what became of the writes.
+func (c *Controller) act(ctx context.Context, name cache.ObjectName, o *Observed, d *Decision) error {
+	altered, err := c.write(ctx, name, *o, *d)
 	if err != nil {
-		return o.Memory, err
+		return err
 	}
 	c.written.Inc(string(d.Action))
 	klog.FromContext(ctx).V(2).Info("Wrote the copy", "action", d.Action)
-	now := c.clock.Now()
-	memory := o.Memory.after(*d, o.lastManager(), altered, now)
-	if d.Problem = memory.ongoing(now); d.Problem != (Problem{}) {
-		d.RequeueAfter = memory.wait(now)
+	now := time.Now()
+	o.Memory = o.Memory.after(*d, o.revertedBy(), altered, now)
+	if o.Memory.isContested() {
+		o.Memory.Queued = c.contested.Reserve().Delay()
+	}
+	if d.Problem = o.Memory.ongoing(now); d.Problem != (Problem{}) {
+		d.RequeueAfter = o.Memory.wait(now)
 	}
 	if d.Action == Create {
 		d.RequeueAfter = backoff.MinRequeue(d.RequeueAfter, recheckCreated)
 	}
-	return memory, nil
+	return nil
 }
 
-// report records what keeps the copy from being as it should be, if that is news, and
-// returns what should follow.
-func (c *Controller) report(ctx context.Context, name cache.ObjectName, o Observed, d Decision, err error) (requeueAfter time.Duration, _ error) {
-	before := o.Memory.Problem
-	problem, err := problemOf(ctx, before, d, err)
-	o.Memory.Problem = problem
-	requeueAfter = backoff.MinRequeue(d.RequeueAfter, c.remember(name, o))
-	isNews := c.recordProblem(name, o.Source, before, problem)
-	switch {
-	case apierrors.IsInvalid(err):
-		return retryInvalid, worker.Terminal(err)
-	case problem.Reason == ReasonNameTaken:
-		requeueAfter = retryTaken
+// write returns the parts of the copy that the API server has stored differently than
+// requested.
+func (c *Controller) write(ctx context.Context, name cache.ObjectName, o Observed, d Decision) (altered []string, err error) {
+	switch d.Action {
+	case Delete:
+		return nil, c.delete(ctx, o.Copy)
+	case Update:
+		return c.update(ctx, name, d.Want)
+	case Replace:
+		if err := c.delete(ctx, o.Copy); err != nil {
+			return nil, err
+		}
+		c.recorder.Eventf(o.Source, corev1.EventTypeNormal, ReasonReplaced, "Namespace %q: deleting and re-creating the copy, because %s", name.Namespace, d.Why)
+	default:
 	}
-	if err == nil && isNews {
-		err = worker.Terminal(errors.New(problem.Message))
+	return c.create(ctx, name, o.Memory.Problem.Reason == ReasonNameTaken, d.Want)
+}
+
+// create creates a copy where the cache shows no Secret of that name. If there is one
+// after all, it is left alone. Where one was in the way before, create looks first.
+func (c *Controller) create(ctx context.Context, name cache.ObjectName, wasTaken bool, want *corev1.Secret) (altered []string, err error) {
+	if wasTaken {
+		if err := c.requireFree(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+	created, err := c.kube.CoreV1().Secrets(name.Namespace).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
+	if apierrors.IsAlreadyExists(err) {
+		if taken := c.requireFree(ctx, name); taken != nil {
+			return nil, taken
+		}
+		return nil, err // a copy that the cache does not show yet, or that is gone again
+	}
+	if err != nil {
+		return nil, fmt.Errorf("creating the copy: %w", err)
+	}
+	c.writes.WroteAt(name, secretResource.GroupResource(), created.ResourceVersion)
+	return alteredIn(want, created), nil
+}
+
+// requireFree returns errTaken if there is a Secret of that name that is not a copy. It
+// reads no data. It lists rather than gets, which would need another permission.
+func (c *Controller) requireFree(ctx context.Context, name cache.ObjectName) error {
+	found, err := c.metadata.Resource(secretResource).Namespace(name.Namespace).
+		List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name.Name).String()})
+	if err != nil {
+		return fmt.Errorf("looking for a Secret of that name: %w", err)
+	}
+	for _, other := range found.Items {
+		if other.Labels[LabelSourceNamespace] != c.config.SourceNamespace {
+			return errTaken
+		}
+	}
+	return nil
+}
+
+// update corrects a copy. The UID and the resource version in want are preconditions.
+func (c *Controller) update(ctx context.Context, name cache.ObjectName, want *corev1.Secret) (altered []string, err error) {
+	updated, err := c.kube.CoreV1().Secrets(name.Namespace).Update(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
+	if err != nil {
+		return nil, fmt.Errorf("updating the copy: %w", err)
+	}
+	c.writes.WroteAt(name, secretResource.GroupResource(), updated.ResourceVersion)
+	return alteredIn(want, updated), nil
+}
+
+// delete deletes a copy if it is still as the cache shows it.
+func (c *Controller) delete(ctx context.Context, old *corev1.Secret) error {
+	err := c.kube.CoreV1().Secrets(old.Namespace).Delete(ctx, old.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &old.UID, ResourceVersion: &old.ResourceVersion},
+	})
+	if err != nil {
+		return fmt.Errorf("deleting the copy: %w", err)
+	}
+	return nil
+}
+
+// report remembers what keeps the copy from being as it should be, records it if that is
+// news, and returns what should follow. What says nothing about the copy, such as a stale
+// cache, leaves the problem as it was.
+func (c *Controller) report(ctx context.Context, name cache.ObjectName, o Observed, d Decision, err error) (requeueAfter time.Duration, _ error) {
+	before, endingSince := o.Memory.Problem, o.Memory.EndingSince
+	problem := before
+	o.Memory.EndingSince = time.Time{}
+	switch {
+	case err == nil:
+		problem, requeueAfter = d.Problem, d.RequeueAfter
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		if endingSince.IsZero() {
+			endingSince = o.Now
+		}
+		o.Memory.EndingSince = endingSince
+		requeueAfter, err = min(max(retryEnding, o.Now.Sub(endingSince)), maxRetryEnding), nil
+	case response.IsStale(err):
+		err = worker.Requeue(err)
+	case errors.Is(err, errTaken):
+		problem, requeueAfter, err = Problem{ReasonNameTaken, err.Error()}, retryTaken, nil
+	case ctx.Err() != nil:
+	case apierrors.IsInvalid(err):
+		problem, requeueAfter, err = Problem{ReasonFailed, err.Error()}, retryInvalid, worker.Terminal(err)
+	default:
+		problem = Problem{ReasonFailed, err.Error()}
+	}
+	isNews := c.isNews(before, problem)
+	o.Memory.Problem = problem
+	requeueAfter = backoff.MinRequeue(requeueAfter, c.remember(name, o))
+	if isNews {
+		c.recordProblem(name, o.Source, problem)
+		if err == nil {
+			err = worker.Terminal(errors.New(problem.Message))
+		}
 	}
 	return requeueAfter, err
 }
 
-// problemOf returns what is wrong with the copy after a sync that ended with err, and
-// the error that the loop should see. What says nothing about the copy, such as a stale
-// cache, leaves the problem as it was.
-func problemOf(ctx context.Context, before Problem, d Decision, err error) (Problem, error) {
-	switch {
-	case err == nil:
-		return d.Problem, nil
-	case response.IsStale(err) || errors.Is(err, errNotCached):
-		return before, worker.Requeue(err)
-	case errors.Is(err, errTaken):
-		return Problem{ReasonNameTaken, err.Error()}, nil
-	case ctx.Err() != nil:
-		return before, err
-	default:
-		return Problem{ReasonFailed, err.Error()}, err
+// isNews reports whether a problem of a copy has not been recorded yet. That deletions are
+// held is recorded once for all copies.
+func (c *Controller) isNews(before, problem Problem) bool {
+	if problem.Reason == ReasonHeld && c.problems()[ReasonHeld] > 0 {
+		return false
 	}
+	return problem != before && problem != Problem{}
+}
+
+// recordProblem records what is wrong with a copy in an event about its source, or, if
+// deletions are held, about the source namespace.
+func (c *Controller) recordProblem(name cache.ObjectName, source *corev1.Secret, problem Problem) {
+	if problem.Reason == ReasonHeld {
+		const until = "$(date -u -d +1hour +%Y-%m-%dT%H:%M:%SZ)"
+		c.recorder.Eventf(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.config.SourceNamespace}}, corev1.EventTypeWarning, ReasonHeld,
+			"Copies are not deleted, because %s. To confirm their deletion: kubectl annotate --overwrite namespace %s %s=%s", problem.Message, c.config.SourceNamespace, AnnotationConfirm, until)
+		return
+	}
+	about := cmp.Or(source, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.config.SourceNamespace, Name: name.Name}})
+	c.recorder.Eventf(about, corev1.EventTypeWarning, problem.Reason, "Namespace %q: %s", name.Namespace, problem.Message)
 }
 
 // remember stores what is remembered of a copy, and returns when to check whether it can
 // be forgotten; zero if an event will say so.
 func (c *Controller) remember(name cache.ObjectName, o Observed) (requeueAfter time.Duration) {
 	if o.Copy == nil || o.IsWanted() {
-		c.brake.release(name)
+		c.brake.Delete(name)
 	}
 	if o.Copy == nil && !o.IsWanted() && o.Memory.Problem == (Problem{}) {
 		if requeueAfter = o.Memory.forgetAfter(o.Now); requeueAfter == 0 {
 			o.Memory = Memory{}
-			c.retries.Forget(name)
 		}
 	}
-	c.memories.set(name, o.Memory)
+	if o.Memory == (Memory{}) {
+		c.memories.Delete(name)
+	} else {
+		c.memories.Store(name, o.Memory)
+	}
 	return requeueAfter
+}
+
+// problems returns how many copies have a problem, by reason.
+func (c *Controller) problems() map[string]int {
+	counts := map[string]int{}
+	c.memories.Range(func(_, memory any) bool {
+		counts[memory.(Memory).Problem.Reason]++
+		return true
+	})
+	return counts
+}
+
+// addGauges adds the gauges, which are counted whenever metrics are read.
+func (c *Controller) addGauges() {
+	metrics.Count("secretsync_copies", "Copies of Secrets that exist and belong to this instance.", nil, func(add func(n float64, values ...string)) {
+		ours := 0
+		for _, secret := range cached(c.copies.List(labels.Everything())) {
+			if c.config.isOurs(secret) {
+				ours++
+			}
+		}
+		add(float64(ours))
+	})
+	metrics.Count("secretsync_troubles", "Copies of Secrets that cannot be created, corrected or deleted, or do not stay as they were written, by reason; and sources that no namespace may have (NoReceivers).", []string{"reason"}, func(add func(n float64, values ...string)) {
+		counts := c.problems()
+		counts[ReasonNoReceivers] = c.warnings()[ReasonNoReceivers]
+		for _, reason := range []string{ReasonNameTaken, ReasonFailed, ReasonAltered, ReasonContested, ReasonTerminating, ReasonHeld, ReasonNoReceivers} {
+			add(float64(counts[reason]), reason)
+		}
+	})
+	metrics.Count("secretsync_unclear_annotations", "Sources and namespaces whose annotation means neither yes nor no.", nil, func(add func(n float64, values ...string)) {
+		add(float64(c.warnings()[ReasonUnclear]))
+	})
+}
+
+// warnings returns how many sources and namespaces have wrong annotations, by reason.
+func (c *Controller) warnings() map[string]int {
+	counts, now := map[string]int{}, time.Now()
+	for _, source := range cached(c.sources.List(labels.Everything())) {
+		counts[c.config.warningAboutSource(source).Reason]++
+	}
+	for _, namespace := range cached(c.namespaces.List(labels.Everything())) {
+		counts[c.config.warningAboutNamespace(namespace, now).Reason]++
+	}
+	return counts
 }

@@ -14,8 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/utils/ptr"
-
-	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 func TestCopies(t *testing.T) {
@@ -31,9 +29,9 @@ func TestCopies(t *testing.T) {
 			c.put(newNamespace(reserved, marked))
 		}
 		stop := c.run()
-		kittest.Pass(time.Minute)
+		pass(time.Minute)
 		equal(t, "Secrets", []string{"team-a/db", "team-b/db", "vault/db", "vault/refused", "vault/unmarked"}, c.names())
-		equal(t, "writes", []string{"create team-a/db", "create team-b/db", "create vault/secretsync-hash-key"}, c.writes())
+		equal(t, "writes", []string{"create team-a/db", "create team-b/db"}, c.writes())
 
 		source, copied := c.secret("vault", "db"), c.secret("team-a", "db")
 		equal(t, "data", source.Data, copied.Data)
@@ -42,14 +40,13 @@ func TestCopies(t *testing.T) {
 			Labels: map[string]string{LabelSourceNamespace: "vault"},
 			Annotations: map[string]string{
 				AnnotationSourceName: "db", AnnotationSourceUID: string(source.UID), AnnotationInstance: usual.Annotation, AnnotationSourceNamespaceUID: c.uid("vault"),
-				AnnotationContentHash: contentHash(c.secret("vault", HashKey).Data["key"], source),
 			},
 		}, copied.ObjectMeta)
 
-		kittest.Pass(24 * time.Hour)
+		pass(24 * time.Hour)
 		stop()
 		c.run()
-		kittest.Pass(24 * time.Hour)
+		pass(24 * time.Hour)
 		equal(t, "writes of two days and a restart", nil, c.writes())
 		equal(t, "events", nil, c.events())
 	})
@@ -71,7 +68,7 @@ func TestCopiesFollow(t *testing.T) {
 			[]string{`db Normal: CopyReplaced: Namespace "team-a": deleting and re-creating the copy, because its type has changed`},
 		},
 		{"a source without its annotation", func(c *cluster) { sources(c, "1", func(s *corev1.Secret) { s.Annotations = nil }) }, []string{"delete team-a/db"}, nil},
-		{"a source that goes", func(c *cluster) { c.lacks(secretsGVR, "vault", "db") }, []string{"delete team-a/db"}, nil},
+		{"a source that goes", func(c *cluster) { c.lacks(secretResource, "vault", "db") }, []string{"delete team-a/db"}, nil},
 		{"a source that is going", func(c *cluster) { sources(c, "1", func(s *corev1.Secret) { ending(s) }) }, []string{"delete team-a/db"}, nil},
 		{"a namespace without its annotation", func(c *cluster) { c.put(newNamespace("team-a")) }, []string{"delete team-a/db"}, nil},
 		{"a namespace that says no", func(c *cluster) {
@@ -86,15 +83,11 @@ func TestCopiesFollow(t *testing.T) {
 			[]string{"create team-a/db", "delete team-a/db"},
 			[]string{`db Normal: CopyReplaced: Namespace "team-a": deleting and re-creating the copy, because it is immutable`},
 		},
-		{"a copy whose hash is forged", func(c *cluster) {
-			c.edit("team-a", "db", func(s *corev1.Secret) { s.Annotations[AnnotationContentHash] = "x" })
-		}, []string{"update team-a/db"}, nil},
-		{"a copy that is deleted", func(c *cluster) { c.lacks(secretsGVR, "team-a", "db") }, []string{"create team-a/db"}, nil},
+		{"a copy that is deleted", func(c *cluster) { c.lacks(secretResource, "team-a", "db") }, []string{"create team-a/db"}, nil},
 		{"a copy with something of another's", func(c *cluster) {
 			c.edit("team-a", "db", func(s *corev1.Secret) { s.Labels["team"], s.Annotations["note"] = "a", "b" })
 		}, nil, nil},
-		{"a key that is deleted", func(c *cluster) { c.lacks(secretsGVR, "vault", HashKey); sources(c, "1") }, []string{"create vault/secretsync-hash-key", "update team-a/db"}, nil},
-		{"a source that is re-created", func(c *cluster) { c.lacks(secretsGVR, "vault", "db"); sources(c, "1") }, []string{"update team-a/db"}, nil},
+		{"a source that is re-created", func(c *cluster) { c.lacks(secretResource, "vault", "db"); sources(c, "1") }, []string{"update team-a/db"}, nil},
 	} {
 		for _, whileDown := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, while down: %t", tt.name, whileDown), func(t *testing.T) {
@@ -102,7 +95,7 @@ func TestCopiesFollow(t *testing.T) {
 					sources(c, "1")
 					c.put(newNamespace("team-a", marked))
 					stop := c.run()
-					kittest.Pass(time.Minute)
+					pass(time.Minute)
 					c.writes()
 					if whileDown {
 						stop()
@@ -113,7 +106,7 @@ func TestCopiesFollow(t *testing.T) {
 					if whileDown {
 						stop = c.run()
 					}
-					kittest.Pass(time.Minute)
+					pass(time.Minute)
 					equal(t, "writes", tt.writes, c.writes())
 					equal(t, "events", tt.events, c.events())
 					stop()
@@ -128,13 +121,13 @@ func TestAnImmutableSourceIsRotated(t *testing.T) {
 		c.put(newSource("db", "1", immutable))
 		c.put(newNamespace("team-a", marked))
 		stop := c.run()
-		kittest.Pass(time.Minute)
+		pass(time.Minute)
 		c.writes()
-		c.lacks(secretsGVR, "vault", "db")
+		c.lacks(secretResource, "vault", "db")
 		c.hold(true) // or else the copy would be gone for good
 		c.put(newSource("db", "2", immutable))
 		c.hold(false)
-		kittest.Pass(time.Minute)
+		pass(time.Minute)
 		equal(t, "data", c.secret("vault", "db").Data, c.secret("team-a", "db").Data)
 		if !isImmutable(c.secret("team-a", "db")) {
 			t.Error("the copy is not immutable")
@@ -150,23 +143,23 @@ func TestANameThatIsTaken(t *testing.T) {
 		c.put(newNamespace("team-b", marked))
 		c.put(foreign("team-a", "db"))
 		stop := c.run()
-		kittest.Pass(time.Hour)
+		pass(time.Hour)
 		warning := `db Warning: ErrResourceExists: Namespace "team-a": a Secret of that name already exists and is not managed by secretsync`
 		equal(t, "events", []string{warning}, c.events())
-		equal(t, "writes", []string{"create team-a/db", "create team-b/db", "create vault/secretsync-hash-key"}, c.writes())
+		equal(t, "writes", []string{"create team-a/db", "create team-b/db"}, c.writes())
 
 		c.put(newSource("db", "2"))
-		kittest.Pass(time.Hour)
+		pass(time.Hour)
 		c.put(newNamespace("team-a"))
 		c.put(newNamespace("team-b"))
-		kittest.Pass(time.Hour)
+		pass(time.Hour)
 		c.put(newNamespace("team-a", marked))
-		kittest.Pass(time.Hour)
+		pass(time.Hour)
 		equal(t, "what was there", foreign("team-a", "db").Data, c.secret("team-a", "db").Data)
 		equal(t, "events", []string{warning}, c.events()) // because it is wanted again
 
-		c.lacks(secretsGVR, "team-a", "db")
-		kittest.Pass(2 * retryTaken)
+		c.lacks(secretResource, "team-a", "db")
+		pass(2 * retryTaken)
 		equal(t, "the copy when there is room", c.secret("vault", "db").Data, c.secret("team-a", "db").Data)
 		stop()
 	})
@@ -179,22 +172,22 @@ func TestWhatIsNoCopyAnyMore(t *testing.T) {
 		c.put(newSource("db", "1"))
 		c.put(newNamespace("team-a", marked))
 		stop := c.run()
-		kittest.Pass(time.Minute)
+		pass(time.Minute)
 		other := c.secret("team-a", "db")
 		other.Name = "db-for-tests"
 		c.put(other)
 		c.edit("team-a", "db", func(s *corev1.Secret) { s.Labels = nil })
-		kittest.Pass(time.Minute)
+		pass(time.Minute)
 		c.writes()
 		c.put(newNamespace("team-a"))
-		kittest.Pass(time.Hour)
+		pass(time.Hour)
 		equal(t, "Secrets", []string{"team-a/db", "team-a/db-for-tests", "vault/db"}, c.names())
 		equal(t, "writes", nil, c.writes())
 		c.events()
 
 		c.put(newSource("db-for-tests", "2"))
 		c.put(newNamespace("team-a", marked))
-		kittest.Pass(time.Hour)
+		pass(time.Hour)
 		equal(t, "what they made their own", newSource("db", "1").Data, c.secret("team-a", "db-for-tests").Data)
 		warning := ` Warning: ErrResourceExists: Namespace "team-a": a Secret of that name already exists and is not managed by secretsync`
 		equal(t, "events", []string{"db" + warning, "db-for-tests" + warning}, c.events())
@@ -208,7 +201,7 @@ func TestOneNamespaceThatRefuses(t *testing.T) {
 		for i := range 20 {
 			c.put(newNamespace(fmt.Sprintf("team-%02d", i), marked))
 		}
-		quota := apierrors.NewForbidden(secretsGVR.GroupResource(), "db", fmt.Errorf("exceeded quota: small"))
+		quota := apierrors.NewForbidden(secretResource.GroupResource(), "db", fmt.Errorf("exceeded quota: small"))
 		c.answers(func(_, namespace string) error {
 			if namespace == "team-07" {
 				return quota
@@ -216,16 +209,50 @@ func TestOneNamespaceThatRefuses(t *testing.T) {
 			return nil
 		})
 		stop := c.run()
-		kittest.Pass(time.Second)
+		pass(time.Second)
 		equal(t, "how many Secrets", 20, len(c.names()))
-		kittest.Pass(time.Hour)
+		pass(time.Hour)
 		equal(t, "events", []string{`db Warning: CopyFailed: Namespace "team-07": creating the copy: secrets "db" is forbidden: exceeded quota: small`}, c.events())
 		if got := strings.Count(c.logged.String(), "Sync failed"); got < 60 || got > 90 {
 			t.Errorf("it was tried %d times in an hour", got)
 		}
 		c.answers(func(string, string) error { return nil })
-		kittest.Pass(2 * time.Minute)
+		pass(2 * time.Minute)
 		equal(t, "how many Secrets", 21, len(c.names()))
+		stop()
+	})
+}
+
+// The cache does not show that a namespace is being deleted: a copy that is refused for that
+// reason is retried ever more rarely, and that is no news about the copy.
+func TestANamespaceThatEndsUnseen(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.put(newNamespace("team-a", marked))
+		stop := c.run()
+		c.hold(true)
+		c.put(newNamespace("team-a", marked, ending))
+		c.put(newSource("db", "1"))
+		c.showSecrets()
+		pass(10 * time.Second)
+		if n := len(c.writes()); n < 2 || n > 6 {
+			t.Errorf("%d attempts in ten seconds", n)
+		}
+		pass(time.Hour)
+		if n := len(c.writes()); n < 50 || n > 70 {
+			t.Errorf("%d attempts in an hour", n)
+		}
+		c.hold(false)
+		pass(time.Second)
+		c.writes()
+		pass(time.Hour)
+		equal(t, "writes when the cache shows it", nil, c.writes())
+		equal(t, "events", nil, c.events())
+		requireProblems(t, nil)
+
+		c.lacks(namespacesGVR, "", "team-a")
+		c.put(newNamespace("team-a", marked))
+		pass(time.Second)
+		equal(t, "Secrets when it is re-created", []string{"team-a/db", "vault/db"}, c.names())
 		stop()
 	})
 }
@@ -244,13 +271,13 @@ func TestWhatIsInvalidIsNotTriedOften(t *testing.T) {
 			return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Secret").GroupKind(), "db", nil)
 		})
 		stop := c.run()
-		kittest.Pass(time.Hour)
+		pass(time.Hour)
 		if tried < 12 || tried > 15 { // a few in the beginning, then one every five minutes
 			t.Errorf("it was tried %d times in an hour", tried)
 		}
 		equal(t, "how many events", 1, len(c.events()))
 		c.answers(func(string, string) error { return nil })
-		kittest.Pass(2 * retryInvalid)
+		pass(2 * retryInvalid)
 		equal(t, "Secrets", []string{"team-a/db", "vault/db"}, c.names())
 		stop()
 	})
@@ -268,10 +295,10 @@ func TestAnswersThatTellSecrets(t *testing.T) {
 				if namespace != "team-a" {
 					return nil
 				}
-				return apierrors.NewForbidden(secretsGVR.GroupResource(), "db", fmt.Errorf("denied: %s", words))
+				return apierrors.NewForbidden(secretResource.GroupResource(), "db", fmt.Errorf("denied: %s", words))
 			})
 			stop := c.run()
-			kittest.Pass(time.Minute)
+			pass(time.Minute)
 			equal(t, "events", []string{`db Warning: CopyFailed: Namespace "team-a": the API server's message is withheld because it may contain data of the Secret; its reason is Forbidden`}, c.events())
 			if strings.Contains(c.logged.String(), "aHVudGVyMi0x") {
 				t.Error("the log tells a secret in base64")
@@ -288,12 +315,12 @@ func TestAnswersThatTellWhatWasThere(t *testing.T) {
 		c.put(newSource("db", "1"))
 		c.put(newNamespace("team-a", marked))
 		stop := c.run()
-		kittest.Pass(time.Minute)
+		pass(time.Minute)
 		c.answers(func(string, string) error {
-			return apierrors.NewForbidden(secretsGVR.GroupResource(), "db", fmt.Errorf("denied: it was %s1", marker))
+			return apierrors.NewForbidden(secretResource.GroupResource(), "db", fmt.Errorf("denied: it was %s1", marker))
 		})
 		c.put(newSource("db", "2", func(s *corev1.Secret) { s.Data = map[string][]byte{"password": []byte("battery-staple")} }))
-		kittest.Pass(time.Minute)
+		pass(time.Minute)
 		equal(t, "events", []string{`db Warning: CopyFailed: Namespace "team-a": the API server's message is withheld because it may contain data of the Secret; its reason is Forbidden`}, c.events())
 		stop()
 	})
@@ -308,11 +335,11 @@ func TestHowOftenACopyIsLookedAt(t *testing.T) {
 			c.put(newNamespace(fmt.Sprintf("team-%02d", i), marked))
 		}
 		stop := c.run()
-		kittest.Pass(time.Minute)
+		pass(time.Minute)
 		c.writes()
 		before := len(c.logged.String())
 		c.put(newSource("db", "2"))
-		kittest.Pass(time.Minute)
+		pass(time.Minute)
 		equal(t, "how many writes", 50, len(c.writes()))
 		looks := map[string]int{}
 		for _, found := range regexp.MustCompile(`"(?:Synced|Not yet)".* object="([^"]+)"`).FindAllStringSubmatch(c.logged.String()[before:], -1) {
@@ -328,62 +355,6 @@ func TestHowOftenACopyIsLookedAt(t *testing.T) {
 	})
 }
 
-// Without the key there are no copies, and an event says so. The key itself is never
-// copied.
-func TestTheKey(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
-		c.put(newSource(HashKey, "1"))
-		c.put(newSource("db", "1"))
-		c.put(newNamespace("team-a", marked))
-		stop := c.run()
-		kittest.Pass(time.Hour)
-		equal(t, "Secrets", []string{"vault/db"}, c.names())
-		equal(t, "events", []string{`db Warning: CopyFailed: Namespace "team-a": the Secret vault/secretsync-hash-key has no field "key" with the key of content hashes: delete the Secret, and it is re-created`}, c.events())
-
-		c.lacks(secretsGVR, "vault", HashKey)
-		kittest.Pass(time.Minute)
-		c.edit("vault", HashKey, func(s *corev1.Secret) { marked(s) })
-		kittest.Pass(time.Hour)
-		equal(t, "Secrets", []string{"team-a/db", "vault/db"}, c.names())
-		equal(t, "writes", []string{"create team-a/db", "create vault/secretsync-hash-key"}, c.writes())
-		equal(t, "events", nil, c.events())
-		stop()
-	})
-}
-
-// While the source namespace is being deleted, its key may go before its sources do. No
-// other key can be created then, and that is no news about any copy.
-func TestTheKeyGoesWithItsNamespace(t *testing.T) {
-	for _, isKnown := range []bool{true, false} {
-		t.Run(fmt.Sprintf("known=%t", isKnown), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *cluster) {
-				c.put(newSource("db", "1"))
-				c.put(newNamespace("team-a", marked))
-				stop := c.run()
-				kittest.Pass(time.Minute)
-				c.writes()
-				c.hold(!isKnown)
-				c.put(newNamespace("vault", ending))
-				kittest.Pass(time.Second)
-				c.lacks(secretsGVR, "vault", HashKey)
-				c.showSecrets()
-				kittest.Pass(time.Minute)
-				if made := c.writes(); isKnown && len(made) > 0 {
-					t.Errorf("it asked for %q", made)
-				}
-				equal(t, "events", nil, c.events())
-
-				c.hold(false)
-				c.lacks(namespacesGVR, "", "vault")
-				c.put(newNamespace("vault"))
-				kittest.Pass(time.Minute)
-				equal(t, "writes", []string{"create vault/secretsync-hash-key", "update team-a/db"}, c.writes())
-				stop()
-			})
-		})
-	}
-}
-
 // The cache of namespaces is older than that of copies: a copy that another process has
 // written for a namespace which has just been marked is not deleted.
 func TestNothingIsDeletedBecauseACacheIsBehind(t *testing.T) {
@@ -391,10 +362,10 @@ func TestNothingIsDeletedBecauseACacheIsBehind(t *testing.T) {
 		c.put(newSource("db", "1"))
 		c.put(newNamespace("team-a", marked))
 		stop := c.run()
-		kittest.Pass(time.Minute)
+		pass(time.Minute)
 		copied := c.secret("team-a", "db")
 		c.put(newNamespace("team-a"))
-		kittest.Pass(time.Minute)
+		pass(time.Minute)
 		equal(t, "Secrets", []string{"vault/db"}, c.names())
 		c.writes()
 
@@ -402,7 +373,7 @@ func TestNothingIsDeletedBecauseACacheIsBehind(t *testing.T) {
 		c.put(newNamespace("team-a", marked))
 		c.put(copied)
 		c.showSecrets()
-		kittest.Pass(time.Minute)
+		pass(time.Minute)
 		equal(t, "writes", nil, c.writes())
 		equal(t, "Secrets", []string{"team-a/db", "vault/db"}, c.names())
 		c.hold(false)
@@ -421,11 +392,30 @@ func TestACopyIsKnownBeforeItsNamespace(t *testing.T) {
 			s.Namespace, s.Labels = "team-a", map[string]string{LabelSourceNamespace: "vault"}
 		}))
 		c.showSecrets()
-		kittest.Pass(time.Minute)
+		pass(time.Minute)
 		equal(t, "Secrets", []string{"team-a/db", "vault/db"}, c.names())
 		c.hold(false)
-		kittest.Pass(time.Minute)
+		pass(time.Minute)
 		equal(t, "Secrets", []string{"vault/db"}, c.names())
+		stop()
+	})
+}
+
+// A copy is deleted before the cache shows it, and the watch breaks off at the same time: no
+// event ever says so.
+func TestACopyThatVanishesUnseen(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.put(newNamespace("team-a", marked))
+		c.put(newSource("other", "1"))
+		stop := c.run()
+		c.answers(func(string, string) error { c.hold(true); return nil }) // the copy is not shown
+		c.put(newSource("db", "1"))
+		pass(0)
+		equal(t, "writes", []string{"create team-a/db", "create team-a/other"}, c.writes())
+		c.lacks(secretResource, "team-a", "db")
+		c.expireSelective()
+		pass(2 * recheckCreated)
+		equal(t, "Secrets", []string{"team-a/db", "team-a/other", "vault/db", "vault/other"}, c.names())
 		stop()
 	})
 }
@@ -450,11 +440,11 @@ func TestAWebhookThatChangesCopies(t *testing.T) {
 				c.put(newNamespace("team-a", marked))
 				c.alters(tt.alter)
 				stop := c.run()
-				kittest.Pass(10 * time.Second)
+				pass(10 * time.Second)
 				if n := len(c.writes()); n > 6 { // a replacement is two writes
 					t.Errorf("%d writes in ten seconds", n)
 				}
-				kittest.Pass(time.Hour)
+				pass(time.Hour)
 				if n := len(c.writes()); n < 10 || n > 40 {
 					t.Errorf("%d writes in an hour", n)
 				}
@@ -468,11 +458,11 @@ func TestAWebhookThatChangesCopies(t *testing.T) {
 				requireProblems(t, map[string]int{ReasonAltered: 1})
 
 				c.alters(func(*corev1.Secret) {})
-				kittest.Pass(10 * time.Minute)
+				pass(10 * time.Minute)
 				equal(t, "data without the webhook", c.secret("vault", "db").Data, c.secret("team-a", "db").Data)
 				requireProblems(t, nil)
 				c.writes()
-				kittest.Pass(time.Hour)
+				pass(time.Hour)
 				equal(t, "writes", nil, c.writes())
 				stop()
 			})
@@ -487,12 +477,12 @@ func TestAWebhookThatTakesOffTheLabel(t *testing.T) {
 		c.put(newNamespace("team-a", marked))
 		c.alters(func(s *corev1.Secret) { s.Labels = nil })
 		stop := c.run()
-		kittest.Pass(time.Minute)
+		pass(time.Minute)
 		bookmark := foreign("team-a", "bookmark") // shows how far the cache is
 		bookmark.Labels = map[string]string{LabelSourceNamespace: "vault"}
 		bookmark.Annotations = map[string]string{AnnotationSourceName: "other"}
 		c.put(bookmark)
-		kittest.Pass(time.Hour)
+		pass(time.Hour)
 		if n := len(c.writes()); n > 4 {
 			t.Errorf("%d writes", n)
 		}
@@ -546,7 +536,7 @@ func TestAFightIsSlow(t *testing.T) {
 			s.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: fieldManager, Time: ptr.To(metav1.Now())}, {Manager: "gitops", Time: ptr.To(metav1.Now())}}
 			c.put(s)
 		}},
-		"about whether it is there":       {true, "someone", func(c *cluster, s *corev1.Secret) { c.lacks(secretsGVR, s.Namespace, s.Name) }},
+		"about whether it is there":       {true, "someone", func(c *cluster, s *corev1.Secret) { c.lacks(secretResource, s.Namespace, s.Name) }},
 		"about whether it should be gone": {false, "someone", func(c *cluster, s *corev1.Secret) { c.put(s) }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -554,7 +544,7 @@ func TestAFightIsSlow(t *testing.T) {
 				c.put(newSource("db", "1"))
 				c.put(newNamespace("team-a", marked))
 				stop := c.run()
-				kittest.Pass(time.Minute)
+				pass(time.Minute)
 				copied := c.secret("team-a", "db")
 				c.writes()
 				if !tt.isWanted {
@@ -564,14 +554,14 @@ func TestAFightIsSlow(t *testing.T) {
 					for range rounds {
 						is := c.secret("team-a", "db")
 						if tt.isWanted != (is != nil) {
-							kittest.Pass(100 * time.Millisecond)
+							pass(100 * time.Millisecond)
 							continue
 						}
 						if is == nil {
 							is = copied.DeepCopy()
 						}
 						tt.undo(c, is)
-						kittest.Pass(100 * time.Millisecond)
+						pass(100 * time.Millisecond)
 					}
 				}
 				fight(100)
@@ -584,7 +574,7 @@ func TestAFightIsSlow(t *testing.T) {
 				}
 				equal(t, "events", []string{`db Warning: CopyContested: Namespace "team-a": the copy keeps being reverted, last by ` + tt.who + `; secretsync waits longer before each repair`}, c.events())
 				requireProblems(t, map[string]int{ReasonContested: 1})
-				kittest.Pass(15 * time.Minute)
+				pass(15 * time.Minute)
 				requireProblems(t, nil)
 				equal(t, "whether it is there", tt.isWanted, c.secret("team-a", "db") != nil)
 				c.events()
@@ -593,7 +583,7 @@ func TestAFightIsSlow(t *testing.T) {
 				fight(100)
 				c.put(newSource("db", "2"))
 				c.put(newNamespace("team-a", marked))
-				kittest.Pass(time.Second)
+				pass(time.Second)
 				equal(t, "data after a rotation", newSource("db", "2").Data, c.secret("team-a", "db").Data)
 				stop()
 			})
@@ -610,14 +600,14 @@ func TestAWebhookThatChangesManyCopies(t *testing.T) {
 		}
 		c.alters(func(s *corev1.Secret) { s.Data["password"] = []byte("x") })
 		stop := c.run()
-		kittest.Pass(time.Minute)
+		pass(time.Minute)
 		c.writes()
-		kittest.Pass(time.Minute)
+		pass(time.Minute)
 		if n := len(c.writes()); n > 130 {
 			t.Errorf("%d writes in a minute", n)
 		}
 		c.put(newSource("tls", "1", func(s *corev1.Secret) { s.Data = map[string][]byte{"password": []byte("x")} }))
-		kittest.Pass(10 * time.Second)
+		pass(10 * time.Second)
 		equal(t, "how many copies are right", 500, len(slices.DeleteFunc(c.names(), func(name string) bool { return !strings.HasSuffix(name, "/tls") || strings.HasPrefix(name, "vault/") })))
 		stop()
 	})
@@ -634,24 +624,24 @@ func TestTwoInstances(t *testing.T) {
 		c.put(newSource("db", "1"))
 		c.put(newNamespace("team-a", marked))
 		stop := c.run()
-		kittest.Pass(time.Minute)
+		pass(time.Minute)
 		c.writes()
 		stopOther := c.runAs(other)
-		kittest.Pass(time.Hour)
+		pass(time.Hour)
 		equal(t, "writes", nil, c.writes())
 		equal(t, "events", nil, c.events())
 
 		// Both want a copy of the same name; the first one has it.
 		c.put(newSource("db", "2", func(s *corev1.Secret) { both(s) }))
 		c.put(newNamespace("team-a", both))
-		kittest.Pass(time.Hour)
+		pass(time.Hour)
 		equal(t, "writes", []string{"update team-a/db"}, c.writes())
 		equal(t, "events", []string{`db Warning: ErrResourceExists: Namespace "team-a": a copy of that name already exists and belongs to another instance of secretsync, "example.com/share"`}, c.events())
 		equal(t, "data", newSource("db", "2").Data, c.secret("team-a", "db").Data)
 
 		// When the first one no longer wants it, the second one gets it.
 		c.put(newNamespace("team-a", func(obj metav1.Object) { obj.SetAnnotations(map[string]string{other.Annotation: "yes"}) }))
-		kittest.Pass(time.Hour)
+		pass(time.Hour)
 		equal(t, "writes", []string{"create team-a/db", "delete team-a/db"}, c.writes())
 		equal(t, "whose it is", other.Annotation, c.secret("team-a", "db").Annotations[AnnotationInstance])
 		stop()
@@ -665,13 +655,37 @@ func TestACopyWithoutInstance(t *testing.T) {
 		c.put(newSource("db", "1"))
 		c.put(newNamespace("team-a", marked))
 		stop := c.run()
-		kittest.Pass(time.Minute)
+		pass(time.Minute)
 		c.writes()
 		stop()
 		c.edit("team-a", "db", func(s *corev1.Secret) { delete(s.Annotations, AnnotationInstance) })
 		c.run()
-		kittest.Pass(time.Hour)
+		pass(time.Hour)
 		equal(t, "writes", []string{"update team-a/db"}, c.writes())
+		equal(t, "events", nil, c.events())
+	})
+}
+
+// The content hash of an earlier version stays until the copy is written for another reason.
+func TestACopyWithAFormerHash(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.put(newSource("db", "1"))
+		c.put(newNamespace("team-a", marked))
+		stop := c.run()
+		pass(time.Minute)
+		stop()
+		c.edit("team-a", "db", func(s *corev1.Secret) { s.Annotations[annotationContentHash] = "hmac-sha256:7b5d" })
+		c.writes()
+		c.run()
+		pass(time.Hour)
+		equal(t, "writes", nil, c.writes())
+
+		c.put(newSource("db", "2"))
+		pass(time.Hour)
+		equal(t, "writes after a rotation", []string{"update team-a/db"}, c.writes())
+		if hash, isThere := c.secret("team-a", "db").Annotations[annotationContentHash]; isThere {
+			t.Errorf("the copy has the hash %q", hash)
+		}
 		equal(t, "events", nil, c.events())
 	})
 }
@@ -686,26 +700,26 @@ func TestACopyThatAFinalizerHolds(t *testing.T) {
 	}{
 		"while the source rotates": {func(c *cluster) { c.put(newSource("db", "2")) }, "it differs from its source", []string{"team-a/db", "vault/db"}},
 		"while it is unwanted":     {func(c *cluster) { c.put(newNamespace("team-a")) }, "it should be gone", []string{"vault/db"}},
-		"while it has no source":   {func(c *cluster) { c.lacks(secretsGVR, "vault", "db") }, "it should be gone", nil},
+		"while it has no source":   {func(c *cluster) { c.lacks(secretResource, "vault", "db") }, "it should be gone", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, c *cluster) {
 				c.put(newSource("db", "1"))
 				c.put(newNamespace("team-a", marked))
 				stop := c.run()
-				kittest.Pass(time.Minute)
+				pass(time.Minute)
 				c.writes()
 				c.edit("team-a", "db", hold)
-				kittest.Pass(time.Hour)
+				pass(time.Hour)
 				equal(t, "events while it is as its source", nil, c.events())
 				tt.change(c)
-				kittest.Pass(24 * time.Hour)
+				pass(24 * time.Hour)
 				equal(t, "events", []string{`db Warning: CopyTerminating: Namespace "team-a": the copy is being deleted, but finalizers ("example.com/wait") hold it, and ` + tt.words}, c.events())
 				requireProblems(t, map[string]int{ReasonTerminating: 1})
 				equal(t, "writes", nil, c.writes())
 
-				c.lacks(secretsGVR, "team-a", "db")
-				kittest.Pass(time.Minute)
+				c.lacks(secretResource, "team-a", "db")
+				pass(time.Minute)
 				requireProblems(t, nil)
 				equal(t, "Secrets", tt.want, c.names())
 				stop()

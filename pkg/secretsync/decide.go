@@ -3,9 +3,12 @@ package secretsync
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,7 +16,29 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 )
+
+// The metadata of a copy. The label makes a Secret a copy: a Secret without it is someone
+// else's.
+const (
+	LabelSourceNamespace = "controller.nicoleh.io/secretsync-source-namespace"
+	AnnotationSourceName = "controller.nicoleh.io/secretsync-source-name"
+	AnnotationSourceUID  = "controller.nicoleh.io/secretsync-source-uid"
+	// AnnotationInstance names the instance that the copy belongs to, of several with the
+	// same source namespace.
+	AnnotationInstance = "controller.nicoleh.io/secretsync-instance"
+	// AnnotationSourceNamespaceUID is the UID of the source namespace.
+	AnnotationSourceNamespaceUID = "controller.nicoleh.io/secretsync-source-namespace-uid"
+	// annotationContentHash is what copies of an earlier version carry. The next write of a
+	// copy, which would make the hash wrong, removes it.
+	annotationContentHash = "controller.nicoleh.io/secretsync-content-hash"
+)
+
+// retryNoNamespace is how long to wait for the cache to show the source namespace, which
+// must exist because there is a source.
+const retryNoNamespace = time.Second
 
 // Observed is everything that a decision about one name in one namespace depends on.
 type Observed struct {
@@ -23,7 +48,6 @@ type Observed struct {
 	TargetNS *corev1.Namespace // the namespace of the copy; nil if there is none
 	Source   *corev1.Secret    // the Secret of that name in the source namespace; nil if there is none
 	Copy     *corev1.Secret    // the labeled Secret in the target namespace, as StripCopy leaves it; nil if there is none
-	Key      []byte            // the key of content hashes; needed if IsWanted
 	Memory   Memory
 	Brake    string // why the brake holds the copy's deletion; empty if it does not
 }
@@ -35,7 +59,7 @@ type Action string
 const (
 	None    Action = "none"
 	Blocked Action = "blocked" // by something that only someone else can change
-	Later   Action = "later"   // because someone keeps reverting the same thing
+	Later   Action = "later"   // because a write now would be in vain
 	Create  Action = "create"
 	Update  Action = "update"
 	Replace Action = "replace" // delete, then create
@@ -45,10 +69,9 @@ const (
 // Decision is what to do.
 type Decision struct {
 	Action       Action
-	Want         *corev1.Secret // the copy to write, for Create, Update and Replace
+	Want         *corev1.Secret // the copy to write, for Create, Update and Replace; it shares the data of the source
 	Why          string         // for Replace: what cannot be changed in place
 	Goal         string         // identifies what there should be in the end
-	IsRetry      bool           // whether the last writes for the goal were altered or reverted
 	Problem      Problem        // what is wrong although nothing was refused
 	RequeueAfter time.Duration  // when to decide again even if nothing changes; zero for never
 }
@@ -66,38 +89,32 @@ func (d Decision) isDestructive() bool {
 	return d.Action == Delete || d.Action == Replace || d.Problem.Reason == ReasonHeld
 }
 
-// IsMarked reports whether the annotation marks an object.
-func (c Config) IsMarked(obj metav1.Object) bool {
-	value, ok := obj.GetAnnotations()[c.Annotation]
-	return ok && isYes(value)
-}
+// Problem is why a copy is not as it should be. The zero Problem means that nothing is
+// wrong.
+type Problem struct{ Reason, Message string }
 
-// IsSource reports whether a Secret should be copied.
-func (c Config) IsSource(secret *corev1.Secret) bool {
-	return secret.Namespace == c.SourceNamespace && secret.Name != HashKey &&
-		secret.DeletionTimestamp == nil && c.IsMarked(secret)
-}
+// Memory is what a process remembers of a copy from one sync to the next. The zero Memory
+// remembers nothing: a process that has just started may repeat a write whose result the
+// previous process knew.
+type Memory struct {
+	Goal       string        // what the last write was for; empty before the first write
+	WrittenAt  time.Time     // when the last write was answered
+	Writes     int           // how many writes in a row had the same goal
+	Altered    string        // the parts that the API server stored differently than requested
+	RevertedBy string        // the field manager who reverted the copy last; empty if unknown
+	Queued     time.Duration // how much longer the next such write waits, because there are many copies like this
 
-// isSame reports whether two states of a Secret in the source namespace lead to the same
-// copies.
-func (c Config) isSame(a, b *corev1.Secret) bool {
-	return a.UID == b.UID && c.IsSource(a) == c.IsSource(b) && a.Type == b.Type && maps.Equal(c.marks(a), c.marks(b)) &&
-		ptr.Equal(a.Immutable, b.Immutable) && maps.EqualFunc(a.Data, b.Data, bytes.Equal)
-}
-
-// IsTarget reports whether Secrets should be copied to a namespace.
-func (c Config) IsTarget(namespace *corev1.Namespace) bool {
-	return !c.isReserved(namespace.Name) && namespace.DeletionTimestamp == nil && c.IsMarked(namespace)
-}
-
-// isReserved reports whether copies are never written to a namespace, or deleted from it.
-func (c Config) isReserved(namespace string) bool {
-	return namespace == metav1.NamespaceSystem || namespace == metav1.NamespacePublic || namespace == c.SourceNamespace
+	Problem     Problem   // the last one, which has been recorded in an event
+	EndingSince time.Time // since when creations were refused because the namespace is ending; zero if they were not
 }
 
 // IsWanted reports whether there should be a copy.
 func (o Observed) IsWanted() bool {
-	return o.TargetNS != nil && o.IsTarget(o.TargetNS) && o.Source != nil && o.IsSource(o.Source) && o.mayReceive(o.Source, o.TargetNS)
+	if o.TargetNS == nil || !o.IsTarget(o.TargetNS) || o.Source == nil || !o.IsSource(o.Source) {
+		return false
+	}
+	restriction, err := o.restrictionOf(o.Source)
+	return err == nil && restriction.allows(o.TargetNS)
 }
 
 // Decide returns what to do so that there is a copy if there should be one, equal to its
@@ -111,26 +128,20 @@ func Decide(o Observed) Decision {
 	wait := o.Memory.wait(o.Now)
 	switch {
 	case d.writes() && wait > 0:
-		return o.postpone(d, wait)
-	case d.writes():
-		d.IsRetry = o.Memory.isContested()
+		return Decision{Action: Later, Goal: d.Goal, Problem: cmp.Or(o.Memory.Problem, o.Memory.contention()), RequeueAfter: wait}
 	case d.Action == None && o.Memory.Altered == "":
 		d.Problem, d.RequeueAfter = o.Memory.ongoing(o.Now), wait
 	}
 	return d
 }
 
-// postpone returns the decision to wait that long before doing what d says; zero waits
-// until it is the copy's turn. The problem stays what it was.
-func (o Observed) postpone(d Decision, wait time.Duration) Decision {
-	return Decision{Action: Later, Goal: d.Goal, Problem: cmp.Or(o.Memory.Problem, o.Memory.contention()), RequeueAfter: wait}
-}
-
-// decide returns what to do, regardless of what became of former writes.
+// decide returns what to do, regardless of what became of earlier writes.
 func (o Observed) decide() Decision {
 	switch {
 	case isGone(o.TargetNS) || o.isReserved(o.TargetNS.Name):
 		return Decision{Action: None} // a namespace that is deleted takes its Secrets with it
+	case o.IsWanted() && o.SourceNS == nil:
+		return Decision{Action: Later, Problem: o.Memory.Problem, RequeueAfter: retryNoNamespace}
 	case o.IsWanted():
 		return o.keep()
 	case o.Copy == nil || !o.isOurs(o.Copy):
@@ -147,38 +158,33 @@ func (o Observed) decide() Decision {
 // keep returns what to do about a copy that should exist.
 func (o Observed) keep() Decision {
 	if o.Copy == nil {
-		want := o.want(nil)
-		return Decision{Action: Create, Want: want, Goal: goalOf(want)}
+		return Decision{Action: Create, Want: o.want(nil), Goal: o.goal()}
 	}
 	if !o.isOurs(o.Copy) {
 		return Decision{Action: Blocked, Problem: Problem{ReasonNameTaken, o.whyTaken()}}
 	}
 	want := o.want(o.Copy)
-	isRight := o.isEqual() && o.Copy.Type == o.Source.Type && maps.Equal(want.Labels, o.Copy.Labels) && maps.Equal(want.Annotations, o.Copy.Annotations)
+	isRight := o.isEqual() && o.Copy.Type == o.Source.Type && hasAll(o.Copy.Labels, want.Labels) && hasAll(o.Copy.Annotations, want.Annotations)
 	switch why := o.whyReplace(); {
 	case isRight:
-		return Decision{Action: None, Goal: goalOf(want)}
+		return Decision{Action: None, Goal: o.goal()}
 	case o.Copy.DeletionTimestamp != nil:
 		return o.waitForFinalizers("it differs from its source")
 	case why != "":
-		return Decision{Action: Replace, Want: o.want(nil), Why: why, Goal: goalOf(want)}
+		return Decision{Action: Replace, Want: o.want(nil), Why: why, Goal: o.goal()}
 	default:
-		return Decision{Action: Update, Want: want, Goal: goalOf(want)}
+		return Decision{Action: Update, Want: want, Goal: o.goal()}
 	}
 }
 
 // waitForFinalizers returns the decision about a copy that is being deleted and that must
 // not stay as it is.
 func (o Observed) waitForFinalizers(wrong string) Decision {
-	return Decision{Action: Blocked, Problem: Problem{ReasonTerminating, fmt.Sprintf("the copy is being deleted, but %s hold it, and %s", finalizersOf(o.Copy), wrong)}}
-}
-
-func finalizersOf(secret *corev1.Secret) string {
-	var names []string
-	for _, name := range secret.Finalizers {
-		names = append(names, strconv.Quote(name))
+	var finalizers []string
+	for _, name := range o.Copy.Finalizers {
+		finalizers = append(finalizers, strconv.Quote(name))
 	}
-	return "finalizers (" + strings.Join(names, ", ") + ")"
+	return Decision{Action: Blocked, Problem: Problem{ReasonTerminating, fmt.Sprintf("the copy is being deleted, but finalizers (%s) hold it, and %s", strings.Join(finalizers, ", "), wrong)}}
 }
 
 // whyTaken returns why the Secret that exists under the copy's name is not ours.
@@ -192,11 +198,6 @@ func (o Observed) whyTaken() string {
 // errTaken means that there is a Secret of the copy's name that is not a copy.
 var errTaken = errors.New("a Secret of that name already exists and is not managed by secretsync")
 
-// goalOf identifies a copy by what is copied.
-func goalOf(want *corev1.Secret) string {
-	return want.Annotations[AnnotationContentHash] + " " + want.Annotations[AnnotationSourceUID]
-}
-
 // whyReplace returns what of the copy differs from its source and cannot be changed in
 // place; empty if nothing does.
 func (o Observed) whyReplace() string {
@@ -207,4 +208,205 @@ func (o Observed) whyReplace() string {
 		return "it is immutable"
 	}
 	return ""
+}
+
+// isCopy reports whether a Secret is a copy of the source of its name, whichever instance
+// it belongs to. A copy that someone has copied to another name is not.
+func (c Config) isCopy(secret *corev1.Secret) bool {
+	name, isNamed := secret.Annotations[AnnotationSourceName]
+	return secret.Labels[LabelSourceNamespace] == c.SourceNamespace && (!isNamed || name == secret.Name)
+}
+
+// isOurs reports whether a Secret is a copy that belongs to no other instance.
+func (c Config) isOurs(secret *corev1.Secret) bool {
+	instance, isSigned := secret.Annotations[AnnotationInstance]
+	return c.isCopy(secret) && (!isSigned || instance == c.instance())
+}
+
+// want returns the copy as it should be. It keeps what others have added to the metadata
+// of the present copy, which may be nil, and that copy's UID and resource version are
+// preconditions of the update. Of the source's metadata only the name is copied.
+func (o Observed) want(present *corev1.Secret) *corev1.Secret {
+	want := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: o.TargetNS.Name, Name: o.Source.Name},
+		Type:       o.Source.Type, Data: o.Source.Data, Immutable: o.Source.Immutable,
+	}
+	if present != nil {
+		want.ObjectMeta = *present.ObjectMeta.DeepCopy()
+		want.ManagedFields = nil // the API server keeps them if an update has none
+	}
+	metav1.SetMetaDataLabel(&want.ObjectMeta, LabelSourceNamespace, o.Source.Namespace)
+	metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationSourceName, o.Source.Name)
+	metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationSourceUID, string(o.Source.UID))
+	metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationInstance, o.instance())
+	metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationSourceNamespaceUID, string(o.SourceNS.UID))
+	delete(want.Annotations, annotationContentHash)
+	return want
+}
+
+// goal identifies what the copy should contain.
+func (o Observed) goal() string {
+	return fmt.Sprintf("%x %s %t %s", digestOf(o.Source), o.Source.Type, isImmutable(o.Source), o.Source.UID)
+}
+
+// isEqual reports whether the copy has its source's data and immutability.
+func (o Observed) isEqual() bool {
+	return isImmutable(o.Copy) == isImmutable(o.Source) && bytes.Equal(digestOf(o.Copy), digestOf(o.Source))
+}
+
+func isImmutable(secret *corev1.Secret) bool { return ptr.Deref(secret.Immutable, false) }
+
+// alteredIn returns the parts of a copy that the API server has stored differently than
+// requested.
+func alteredIn(want, stored *corev1.Secret) []string {
+	var parts []string
+	for _, part := range []struct {
+		name   string
+		isSame bool
+	}{
+		{"type", want.Type == stored.Type},
+		{"data", bytes.Equal(digestOf(want), digestOf(stored))},
+		{"immutability", isImmutable(want) == isImmutable(stored)},
+		{"labels", hasAll(stored.Labels, want.Labels)},
+		{"annotations", hasAll(stored.Annotations, want.Annotations)},
+	} {
+		if !part.isSame {
+			parts = append(parts, part.name)
+		}
+	}
+	return parts
+}
+
+// hasAll reports whether a map has all entries of another.
+func hasAll(has, wanted map[string]string) bool {
+	for key, value := range wanted {
+		if got, ok := has[key]; !ok || got != value {
+			return false
+		}
+	}
+	return true
+}
+
+// digestField is the field in which a stripped copy holds the digest of its data. No real
+// Secret can have a field of that name.
+const digestField = "/digest"
+
+// digestOf returns a digest of the data. It never leaves the process.
+func digestOf(secret *corev1.Secret) []byte {
+	if digest, isStripped := secret.Data[digestField]; isStripped {
+		return digest
+	}
+	sum := sha256.New()
+	write := func(value []byte) { // with its length, so that no two sequences of values are the same bytes
+		sum.Write(binary.BigEndian.AppendUint64(nil, uint64(len(value))))
+		sum.Write(value)
+	}
+	for _, name := range slices.Sorted(maps.Keys(secret.Data)) {
+		write([]byte(name))
+		write(secret.Data[name])
+	}
+	return sum.Sum(nil)
+}
+
+// StripCopy reduces a copy, in place, to what Decide reads and an update keeps. There are
+// many copies, and their data is in the cache of sources already.
+func StripCopy(secret *corev1.Secret) {
+	secret.ManagedFields = lastWrite(secret.ManagedFields)
+	secret.Data = map[string][]byte{digestField: digestOf(secret)}
+}
+
+// lastWrite returns the entry of the manager who wrote last, without the fields. Times are
+// in seconds, so of two writes in the same second, it is the one that is not secretsync's.
+func lastWrite(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
+	var last []metav1.ManagedFieldsEntry
+	for _, entry := range entries {
+		if len(last) == 0 || last[0].Time.Before(entry.Time) || last[0].Time.Equal(entry.Time) && last[0].Manager == fieldManager {
+			last = []metav1.ManagedFieldsEntry{{Manager: entry.Manager, Time: entry.Time}}
+		}
+	}
+	return last
+}
+
+// revertedBy returns the field manager who changed the copy last; empty if that is unknown
+// or was secretsync.
+func (o Observed) revertedBy() string {
+	if o.Copy == nil || len(o.Copy.ManagedFields) == 0 || o.Copy.ManagedFields[0].Manager == fieldManager {
+		return ""
+	}
+	return o.Copy.ManagedFields[0].Manager
+}
+
+// StripSource reduces a Secret in the source namespace, in place, to what a copy needs,
+// and removes the data of a Secret that is not copied. Annotations are removed because
+// kubectl apply keeps a second copy of the data in one of them.
+func (c Config) StripSource(secret *corev1.Secret) {
+	if !c.IsSource(secret) {
+		secret.Data = nil
+	}
+	secret.Labels, secret.Annotations = nil, c.marks(secret)
+	secret.ManagedFields, secret.OwnerReferences = nil, nil
+}
+
+// StripNamespace reduces a namespace, in place, to what Decide reads.
+func (c Config) StripNamespace(namespace *corev1.Namespace) {
+	*namespace = corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name:              namespace.Name,
+		UID:               namespace.UID,
+		ResourceVersion:   namespace.ResourceVersion,
+		DeletionTimestamp: namespace.DeletionTimestamp,
+		Labels:            namespace.Labels,
+		Annotations:       c.marks(namespace),
+	}}
+}
+
+// wait returns how long after now the next write with the same goal is due.
+func (m Memory) wait(now time.Time) time.Duration {
+	count := m.Writes
+	if m.Altered != "" {
+		count += backoff.Free - 1 // the first response says already what the next will say
+	}
+	return max(0, m.WrittenAt.Add(backoff.Delay(count)+m.Queued).Sub(now))
+}
+
+// isContested reports whether the next write with the same goal will probably be altered
+// or reverted, too.
+func (m Memory) isContested() bool { return m.Altered != "" || m.Writes >= backoff.Free }
+
+// ongoing returns the problem that remains although the last write succeeded; the zero
+// Problem if there is none. A repair is known to last when it has lasted for as long as
+// the pause after it.
+func (m Memory) ongoing(now time.Time) Problem {
+	if m.Altered != "" || m.Writes > backoff.Free && m.wait(now) > 0 {
+		return m.contention()
+	}
+	return Problem{}
+}
+
+// contention returns what keeps the copy from staying as it was written.
+func (m Memory) contention() Problem {
+	if m.Altered != "" {
+		return Problem{ReasonAltered, fmt.Sprintf("an admission policy or webhook changed the copy before it was stored: its %s; secretsync waits longer before each retry", m.Altered)}
+	}
+	who := "someone"
+	if m.RevertedBy != "" {
+		who = fmt.Sprintf("%q", m.RevertedBy)
+	}
+	return Problem{ReasonContested, "the copy keeps being reverted, last by " + who + "; secretsync waits longer before each repair"}
+}
+
+// after returns the memory after a decision was carried out on a copy that revertedBy had
+// changed, of which the API server stored some parts altered.
+func (m Memory) after(d Decision, revertedBy string, altered []string, now time.Time) Memory {
+	next := Memory{Goal: d.Goal, WrittenAt: now, Writes: 1, Altered: strings.Join(altered, ", "), Problem: m.Problem}
+	if m.Goal == d.Goal && now.Sub(m.WrittenAt) < backoff.ForgetAfter {
+		next.Writes += m.Writes
+		next.RevertedBy = cmp.Or(revertedBy, m.RevertedBy)
+	}
+	return next
+}
+
+// forgetAfter returns how long after now the memory of a copy that is neither there nor
+// wanted can be forgotten.
+func (m Memory) forgetAfter(now time.Time) time.Duration {
+	return max(0, m.WrittenAt.Add(backoff.ForgetAfter).Sub(now))
 }

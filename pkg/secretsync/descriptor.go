@@ -9,20 +9,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/client-go/metadata"
+	kubeinformers "k8s.io/client-go/informers"
 
-	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/manager"
 	"nicoleh.io/k8s-controller/pkg/kit/preflight"
-	"nicoleh.io/k8s-controller/pkg/kit/typed"
 )
 
 // Config is what an operator can choose.
 type Config struct {
 	// SourceNamespace is the namespace of the Secrets to copy.
 	SourceNamespace string
-	// Annotation marks the Secrets to copy and the namespaces to copy them to. Only a
-	// value that clearly means yes counts, such as "true", or no value.
+	// Annotation marks the Secrets to copy and the namespaces to copy them to. Only a true
+	// value counts, such as "true", or no value.
 	Annotation string
 	// RequireReceivers restricts copying to Secrets that say which namespaces may have
 	// them.
@@ -43,7 +41,7 @@ func NewDescriptor() manager.Descriptor {
 		ClusterWide: true,
 		AddFlags:    func(flags *flag.FlagSet) { addFlags(flags, config) },
 		Validate:    func() error { return config.Validate() },
-		New:         func(d manager.Dependencies) (manager.Controller, error) { return newFor(*config, d) },
+		New:         func(d manager.Dependencies) (manager.Parts, error) { return newParts(*config, d) },
 	}
 }
 
@@ -66,23 +64,30 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// newFor wires a controller to its clients and informers.
-func newFor(config Config, d manager.Dependencies) (*Controller, error) {
-	kube, err := typed.NewForConfig(manager.Protobuf(d.Config))
-	if err != nil {
-		return nil, err
+// newParts makes the controller and its informers: one factory for each selector.
+func newParts(config Config, d manager.Dependencies) (manager.Parts, error) {
+	selector := LabelSourceNamespace + "=" + config.SourceNamespace
+	labeled := func(options *metav1.ListOptions) {
+		manager.Consistent(options)
+		options.LabelSelector = selector
 	}
-	meta, err := metadata.NewForConfig(d.Config)
+	consistent := kubeinformers.WithTweakListOptions(manager.Consistent)
+	sources := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync, kubeinformers.WithNamespace(config.SourceNamespace), consistent)
+	copies := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync, kubeinformers.WithTweakListOptions(labeled))
+	namespaces := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync, consistent)
+	c, err := NewController(config, d.Kube, d.Metadata, d.Recorder, sources.Core().V1().Secrets(), copies.Core().V1().Secrets(), namespaces.Core().V1().Namespaces())
 	if err != nil {
-		return nil, err
+		return manager.Parts{}, err
 	}
 	const permit = "kubectl apply -f artifacts/rbac-secretsync.yaml"
-	secrets, namespaces := corev1.SchemeGroupVersion.WithResource("secrets"), corev1.SchemeGroupVersion.WithResource("namespaces")
-	secretClients := typed.Clients[corev1.Secret, corev1.SecretList](kube, secrets)
-	namespaceClient := typed.Clients[corev1.Namespace, corev1.NamespaceList](kube, namespaces)(metav1.NamespaceNone)
-	return NewController(config, secretClients, namespaceClient, meta,
-		informer.NewCache[*corev1.Secret](d.Caches, preflight.Resource{GroupVersionResource: secrets, Namespace: config.SourceNamespace, Permit: permit}, secretClients(config.SourceNamespace), &corev1.Secret{}, d.Resync),
-		informer.NewCache[*corev1.Secret](d.Caches, preflight.Resource{GroupVersionResource: secrets, Selector: LabelSourceNamespace + "=" + config.SourceNamespace, Permit: permit}, secretClients(metav1.NamespaceAll), &corev1.Secret{}, d.Resync),
-		informer.NewCache[*corev1.Namespace](d.Caches, preflight.Resource{GroupVersionResource: namespaces, Permit: permit}, namespaceClient, &corev1.Namespace{}, d.Resync),
-		d.Recorder, d.Clock)
+	resource := corev1.SchemeGroupVersion.WithResource
+	return manager.Parts{
+		Controller: c,
+		Informers:  []manager.Factory{sources, copies, namespaces},
+		Caches: []manager.Cache{
+			{Informer: sources.Core().V1().Secrets().Informer(), Resource: preflight.Resource{GroupVersionResource: resource("secrets"), Namespace: config.SourceNamespace, Permit: permit}},
+			{Informer: copies.Core().V1().Secrets().Informer(), Resource: preflight.Resource{GroupVersionResource: resource("secrets"), Selector: selector, Permit: permit}},
+			{Informer: namespaces.Core().V1().Namespaces().Informer(), Resource: preflight.Resource{GroupVersionResource: resource("namespaces"), Permit: permit}},
+		},
+	}, nil
 }

@@ -2,7 +2,6 @@ package secretsync
 
 import (
 	"bytes"
-	"crypto/hmac"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -21,26 +20,18 @@ const (
 	maxMessage = 512
 )
 
-// exposed returns the Secret whose data an answer to a write could repeat. It is nil if
-// the answer could also repeat data that is not known here: that of the former copy.
-func (o Observed) exposed() *corev1.Secret {
-	if o.Source != nil && o.Copy != nil && !hmac.Equal(digestOf(o.Copy), digestOf(o.Source)) {
-		return nil
-	}
-	return o.Source
-}
-
-// redact returns err with a message that repeats nothing of the Secret. If the API
-// server's message does, as one of an admission policy or webhook might, or if secret is
-// nil because that cannot be known, the message is withheld. The returned error still
-// wraps err.
-func redact(err error, secret *corev1.Secret) error {
+// redact returns an error of the API server with a message that repeats nothing of a
+// Secret. The message of an admission policy or webhook might: then it is withheld, also if
+// it could repeat the previous data of the copy, which are not known here. The returned
+// error wraps err.
+func (o Observed) redact(err error) error {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {
 		return err
 	}
 	message := text.Clip(err.Error(), maxMessage)
-	if secret == nil || leaks(message, secret) {
+	isKnown := o.Source != nil && (o.Copy == nil || bytes.Equal(digestOf(o.Copy), digestOf(o.Source)))
+	if !isKnown || leaks(message, o.Source) {
 		message = "the API server's message is withheld because it may contain data of the Secret; its reason is " + string(apierrors.ReasonForError(err))
 	}
 	return &redacted{error: err, message: message}
@@ -55,8 +46,8 @@ type redacted struct {
 func (r *redacted) Error() string { return r.message }
 func (r *redacted) Unwrap() error { return r.error }
 
-// leaks reports whether a message repeats part of a value of the Secret, be it as it is,
-// in base64 or in JSON.
+// leaks reports whether a message repeats part of a value of the Secret as it is, in base64
+// or in JSON.
 func leaks(message string, secret *corev1.Secret) bool {
 	for _, value := range secret.Data {
 		forms := [][]byte{value, []byte(base64.StdEncoding.EncodeToString(value))}

@@ -7,7 +7,6 @@ has added to such an object with a permission of their own may stay.
 
   name        of the policy, without what all have in common
   group, resource, kind
-  content     the field with what an object is about, such as spec
   pods        whether it has a template of Pods, at spec.template
   labels      what keys of labels these have, besides the usual ones
   annotation  and the key of their annotation
@@ -73,13 +72,7 @@ spec:
     expression: {{ .root.Values.policies.ignoredKeys | toJson | squote }}
   {{- end }}
   validations:
-  # Before one is adopted, it may be written down which of its fields are the
-  # controller's.
-  - expression: |-
-      variables.isDeletion || variables.isIcecreams ||
-      variables.wasOrphan && object.{{ .content }} == oldObject.{{ .content }} &&
-      object.metadata.?labels.orValue({}) == oldObject.metadata.?labels.orValue({}) &&
-      object.metadata.?annotations.orValue({}) == oldObject.metadata.?annotations.orValue({})
+  - expression: variables.isDeletion || variables.isIcecreams
     message: the Icecream controller writes no {{ .kind }} that no Icecream controls
     reason: Forbidden
   - expression: request.operation == "CREATE" || variables.wasIcecreams || variables.wasOrphan

@@ -15,20 +15,6 @@
 {{- end -}}
 {{- end }}
 
-{{/* The Lease of this release when the chart was still called icecream-controller. */}}
-{{- define "k8s-controller.formerLease" -}}
-{{- if and (contains "icecream-controller" .Release.Name) (not .Values.fullnameOverride) -}}
-{{- .Release.Name | trunc 43 | trimSuffix "-" -}}
-{{- else -}}
-{{- include "k8s-controller.fullname" . | replace "k8s-controller" "icecream-controller" -}}
-{{- end -}}
-{{- end }}
-
-{{/* The Leases that the controllers are elected by, as JSON. */}}
-{{- define "k8s-controller.leases" -}}
-{{- list (include "k8s-controller.fullname" .) (include "k8s-controller.formerLease" .) | uniq | toJson -}}
-{{- end }}
-
 {{- define "k8s-controller.serviceAccountName" -}}
 {{- .Values.serviceAccount.name | default (include "k8s-controller.fullname" .) -}}
 {{- end }}

@@ -4,8 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"nicoleh.io/k8s-controller/pkg/kit/backoff"
-	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 )
 
 func TestDelay(t *testing.T) {
@@ -14,8 +15,13 @@ func TestDelay(t *testing.T) {
 		got = append(got, backoff.Delay(count))
 	}
 	const s = time.Second
-	difftest.Equal(t, "delays", []time.Duration{0, 0, 0, 5 * s, 10 * s, 20 * s, 40 * s, 80 * s, 160 * s, 300 * s, 300 * s, 300 * s}, got)
-	difftest.Equal(t, "the delay after many", 300*s, backoff.Delay(1<<30))
+	want := []time.Duration{0, 0, 0, 5 * s, 10 * s, 20 * s, 40 * s, 80 * s, 160 * s, 300 * s, 300 * s, 300 * s}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("delays (-want +got):\n%s", diff)
+	}
+	if got := backoff.Delay(1 << 30); got != 300*s {
+		t.Errorf("the delay after many: %s", got)
+	}
 }
 
 func TestDoubled(t *testing.T) {

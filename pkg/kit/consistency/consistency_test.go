@@ -2,14 +2,12 @@ package consistency_test
 
 import (
 	"fmt"
-	"math/big"
 	"strconv"
 	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 	"pgregory.net/rapid"
@@ -93,16 +91,6 @@ func TestEnsureReady(t *testing.T) {
 		written: []string{"0x99"},
 		seen:    "100",
 	}, {
-		name:    "a version that is no number displaces none that is",
-		written: []string{"101", "zzz"},
-		seen:    "100",
-		want:    "the cache does not show this controller's own write yet: deployments.apps is at resourceVersion 100, but the write is at 101",
-	}, {
-		name:    "a version that is no number stands in nobody's way",
-		written: []string{"zzz", "101"},
-		seen:    "100",
-		want:    "the cache does not show this controller's own write yet: deployments.apps is at resourceVersion 100, but the write is at 101",
-	}, {
 		name:    "a cache that does not tell its version is not waited for",
 		written: []string{"101"},
 		seen:    "",
@@ -119,7 +107,7 @@ func TestEnsureReady(t *testing.T) {
 				s.WroteAt(vanilla, deployments, version)
 			}
 			if diff := cmp.Diff(tt.want, text(s.EnsureReady(vanilla))); diff != "" {
-				t.Errorf("Missing (-want +got):\n%s", diff)
+				t.Errorf("EnsureReady (-want +got):\n%s", diff)
 			}
 			if err := s.EnsureReady(chocolate); err != nil {
 				t.Errorf("another owner has to wait: %v", err)
@@ -143,14 +131,14 @@ func TestEnsureReadyNamesEveryStaleCache(t *testing.T) {
 		"deployments.apps is at resourceVersion 100, but the write is at 201; " +
 		"gadgets.example.com is at resourceVersion 100, but the write is at 202"
 	if diff := cmp.Diff(want, text(s.EnsureReady(vanilla))); diff != "" {
-		t.Errorf("Missing (-want +got):\n%s", diff)
+		t.Errorf("EnsureReady (-want +got):\n%s", diff)
 	}
 
 	*deploymentsAt = "201"
 	want = "the cache does not show this controller's own write yet: " +
 		"gadgets.example.com is at resourceVersion 100, but the write is at 202"
 	if diff := cmp.Diff(want, text(s.EnsureReady(vanilla))); diff != "" {
-		t.Errorf("Missing once one cache has caught up (-want +got):\n%s", diff)
+		t.Errorf("EnsureReady once one cache has caught up (-want +got):\n%s", diff)
 	}
 }
 
@@ -168,43 +156,7 @@ func TestRecordsAreDroppedOnceSeen(t *testing.T) {
 }
 
 // The server's data was restored from a backup, so its versions are lower than those in the
-// responses to the controller's writes, and may be so for days.
-// An echo is one only once, and only if nobody waits for it.
-func TestIsEcho(t *testing.T) {
-	s, deploymentsAt, _ := newStore()
-	s.WroteAt(vanilla, deployments, "201")
-	for _, other := range []struct {
-		owner    cache.ObjectName
-		resource schema.GroupResource
-		version  string
-	}{{chocolate, deployments, "201"}, {vanilla, gadgets, "201"}, {vanilla, deployments, "202"}, {vanilla, deployments, ""}} {
-		if s.IsEcho(other.owner, other.resource, other.version) {
-			t.Errorf("%+v is taken for the echo of another write", other)
-		}
-	}
-	*deploymentsAt = "201"
-	if !s.IsEcho(vanilla, deployments, "201") || s.IsEcho(vanilla, deployments, "201") {
-		t.Error("the write is not its echo, or twice")
-	}
-
-	s.WroteAt(vanilla, deployments, "301")
-	if s.EnsureReady(vanilla) == nil {
-		t.Fatal("the cache does not show the write, but it is taken for ready")
-	}
-	*deploymentsAt = "301"
-	if s.IsEcho(vanilla, deployments, "301") {
-		t.Error("a sync waits for the write, and nobody would tell it")
-	}
-	if err := s.EnsureReady(vanilla); err != nil {
-		t.Error(err)
-	}
-	s.WroteAt(vanilla, deployments, "401")
-	*deploymentsAt = "401"
-	if !s.IsEcho(vanilla, deployments, "401") {
-		t.Error("nobody waits any more, but the write is no echo")
-	}
-}
-
+// responses to the controller's writes, and can be so for days.
 func TestRestoreFromBackupDropsRecords(t *testing.T) {
 	s, deploymentsAt, gadgetsAt := newStore()
 	*deploymentsAt = "1000"
@@ -218,7 +170,7 @@ func TestRestoreFromBackupDropsRecords(t *testing.T) {
 	*deploymentsAt = "500"
 	want := "the cache does not show this controller's own write yet: gadgets.example.com is at resourceVersion 100, but the write is at 101"
 	if diff := cmp.Diff(want, text(s.EnsureReady(vanilla))); diff != "" {
-		t.Errorf("Missing once one cache has gone backward (-want +got):\n%s", diff)
+		t.Errorf("EnsureReady once one cache has gone backward (-want +got):\n%s", diff)
 	}
 	if err := s.EnsureReady(chocolate); err != nil {
 		t.Errorf("another owner's record was kept: %v", err)
@@ -244,7 +196,7 @@ func TestWriteAfterARestoreIsKept(t *testing.T) {
 	s.WroteAt(vanilla, deployments, "501")
 	want := "the cache does not show this controller's own write yet: deployments.apps is at resourceVersion 500, but the write is at 501"
 	if diff := cmp.Diff(want, text(s.EnsureReady(vanilla))); diff != "" {
-		t.Errorf("Missing (-want +got):\n%s", diff)
+		t.Errorf("EnsureReady (-want +got):\n%s", diff)
 	}
 }
 
@@ -270,29 +222,6 @@ func TestWroteAtPanicsForAnUnknownResource(t *testing.T) {
 	}()
 	s, _, _ := newStore()
 	s.WroteAt(vanilla, schema.GroupResource{Resource: "secrets"}, "101")
-}
-
-// The caches that controllers pass are client-go's.
-func TestStoresOfClientGoImplementSeen(t *testing.T) {
-	pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-	resource := schema.GroupResource{Resource: "pods"}
-	s := consistency.New(map[schema.GroupResource]consistency.Seen{resource: pods})
-	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "scoop", ResourceVersion: "7"}}
-	if err := pods.Add(object); err != nil {
-		t.Fatal(err)
-	}
-	s.WroteAt(vanilla, resource, "8")
-	if s.EnsureReady(vanilla) == nil {
-		t.Error("a store at 7 has seen 8")
-	}
-	object = object.DeepCopy()
-	object.ResourceVersion = "8"
-	if err := pods.Update(object); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.EnsureReady(vanilla); err != nil {
-		t.Error(err)
-	}
 }
 
 // model is the obvious implementation: it keeps every write forever, and looks through all
@@ -339,7 +268,7 @@ func TestStoreAgreesWithItsModel(t *testing.T) {
 				r := resource.Draw(t, "resource")
 				before := m.seen[r]
 				m.seen[r] = rapid.IntRange(1, before).Draw(t, "to")
-				s.WroteAt(witness, r, "1") // for a look at where the cache was
+				s.WroteAt(witness, r, "1") // reads where the cache was
 				*caches[r] = at(strconv.Itoa(m.seen[r]))
 				s.WroteAt(witness, r, "1")
 				for _, writes := range m.writes {
@@ -356,7 +285,7 @@ func TestStoreAgreesWithItsModel(t *testing.T) {
 			"ask": func(t *rapid.T) {
 				o := owner.Draw(t, "owner")
 				if err := s.EnsureReady(o); (err != nil) != m.missing(o) {
-					t.Fatalf("Missing(%s) = %v, the model says %t", o, err, m.missing(o))
+					t.Fatalf("EnsureReady(%s) = %v, the model says %t", o, err, m.missing(o))
 				}
 			},
 		})
@@ -382,85 +311,5 @@ func TestConcurrentUse(t *testing.T) {
 	s.WroteAt(vanilla, deployments, "101")
 	if s.EnsureReady(vanilla) == nil {
 		t.Error("a write got lost")
-	}
-}
-
-// For any strings, the newest write with a numeric version is waited for until the cache's
-// version is a number at least as high. Nothing else is waited for.
-func FuzzMissing(f *testing.F) {
-	for _, seed := range [][3]string{
-		{"101", "102", "100"},
-		{"9", "10", "9"},
-		{"", "x", "1"},
-		{"x", "101", "100"},
-		{"1", "01", "0"},
-		{"-1", "+1", " 1"},
-		{"18446744073709551616", "18446744073709551615", "18446744073709551615"},
-		{"١", "1", "1"},
-	} {
-		f.Add(seed[0], seed[1], seed[2])
-	}
-	f.Fuzz(func(t *testing.T, first, second, seen string) {
-		s, deploymentsAt, _ := newStore()
-		*deploymentsAt = at(seen)
-		s.WroteAt(vanilla, deployments, first)
-		s.WroteAt(vanilla, deployments, second)
-
-		newest := number(first)
-		if n := number(second); n != nil && (newest == nil || n.Cmp(newest) > 0) {
-			newest = n
-		}
-		reached := number(seen)
-		want := newest != nil && reached != nil && reached.Cmp(newest) < 0
-		if err := s.EnsureReady(vanilla); (err != nil) != want {
-			t.Errorf("written %q and %q, seen %q: Missing = %v, want an error: %t", first, second, seen, err, want)
-		}
-	})
-}
-
-// number reads a resource version as a positive decimal number without leading
-// zeros; nil if it is none.
-func number(version string) *big.Int {
-	n, ok := new(big.Int).SetString(version, 10)
-	if !ok || n.Sign() <= 0 || n.String() != version {
-		return nil
-	}
-	return n
-}
-
-func TestEnsureReadyAllocatesNothing(t *testing.T) {
-	s, _, _ := newStore()
-	ask := func() {
-		if err := s.EnsureReady(vanilla); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if allocs := testing.AllocsPerRun(1000, ask); allocs != 0 {
-		t.Errorf("Missing without records: %v allocations, want 0", allocs)
-	}
-	write := func() {
-		s.WroteAt(vanilla, deployments, "100")
-		s.WroteAt(vanilla, gadgets, "100")
-		ask()
-	}
-	if allocs := testing.AllocsPerRun(1000, write); allocs > 2 {
-		t.Errorf("two records and Missing: %v allocations, want at most the 2 of a growing slice", allocs)
-	}
-}
-
-func BenchmarkMissing(b *testing.B) {
-	for _, bb := range []struct{ name, version string }{
-		{"nothing recorded", ""},
-		{"recorded and seen", "100"},
-		{"recorded and behind", "101"},
-	} {
-		b.Run(bb.name, func(b *testing.B) {
-			s, _, _ := newStore()
-			b.ReportAllocs()
-			for b.Loop() {
-				s.WroteAt(vanilla, deployments, bb.version)
-				_ = s.EnsureReady(vanilla)
-			}
-		})
 	}
 }

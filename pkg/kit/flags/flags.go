@@ -1,5 +1,5 @@
-// Package flags has what all commands have in common: they read flags from the command
-// line and the environment, find the cluster, configure the log, and print their version.
+// Package flags contains what all commands share: they read flags from the command line and
+// the environment, find the cluster, configure the log, and print their version.
 package flags
 
 import (
@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -32,9 +31,9 @@ func AddLogging(flags *flag.FlagSet, logging *logsapi.LoggingConfiguration) {
 	}
 }
 
-// PrintError says on standard error why a program ends: in an entry of its log if programs
-// are to read that, otherwise in a line that begins with the program's name. logging is nil
-// if it has not been applied.
+// PrintError prints on standard error why a program ends: as a log entry if the log is in
+// JSON, otherwise as a line that begins with the program's name. logging is nil if it has not
+// been applied.
 func PrintError(program string, logging *logsapi.LoggingConfiguration, err error) {
 	if logging == nil || logging.Format != logsapi.JSONLogFormat {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", program, err)
@@ -46,7 +45,7 @@ func PrintError(program string, logging *logsapi.LoggingConfiguration, err error
 
 // Parse reads the flags from args and, for those that args do not set, from the
 // environment: the variable for -kube-api-qps of a flag set with the name "controller" is
-// CONTROLLER_KUBE_API_QPS. It returns [flag.ErrHelp] after it has printed help; every other
+// CONTROLLER_KUBE_API_QPS. It returns [flag.ErrHelp] after it has printed help. Every other
 // error fits on one line.
 func Parse(flags *flag.FlagSet, args []string) error {
 	var err error
@@ -58,9 +57,6 @@ func Parse(flags *flag.FlagSet, args []string) error {
 			}
 		}
 	})
-	if err == nil {
-		err = requireOneValue(flags)
-	}
 	if err != nil {
 		return err
 	}
@@ -73,18 +69,13 @@ func Parse(flags *flag.FlagSet, args []string) error {
 	if err == nil && flags.NArg() > 0 {
 		err = fmt.Errorf("unexpected argument %q: every option begins with a dash", flags.Arg(0))
 	}
-	if err == nil {
-		err = requireOneValue(flags)
-	}
 	return err
 }
 
-// ClusterConfig returns the config for clients of the cluster. If kubeconfig is not empty,
-// it is the name of the file to use; if master is not empty, it is the API server's
-// address, and overrides that of the file. If both are empty, $KUBECONFIG names the file,
-// and without that, the config is that of the Pod's service account. Clients do not limit
-// their rate of requests, read watches in large pieces, and give up other requests that take
-// longer than an API server allows.
+// ClusterConfig returns the config for clients of the cluster. kubeconfig names the file to
+// use; master is the API server's address, and overrides the one in the file. If both are
+// empty, $KUBECONFIG names the file. Without that, the config is the one of the Pod's service
+// account. Clients do not limit their rate of requests.
 func ClusterConfig(kubeconfig, master string) (*rest.Config, error) {
 	config, err := func() (*rest.Config, error) {
 		if kubeconfig != "" || master != "" {
@@ -105,7 +96,6 @@ func ClusterConfig(kubeconfig, master string) (*rest.Config, error) {
 		return nil, fmt.Errorf("the kubeconfig %q cannot be used: %w", cmp.Or(kubeconfig, os.Getenv(clientcmd.RecommendedConfigPathEnvVar)), err)
 	}
 	config.QPS = -1 // zero would be client-go's default of 5
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return transport{next, requestTimeout} })
 	return config, nil
 }
 
@@ -128,4 +118,10 @@ func Version() apimachineryversion.Info {
 func VersionLine(program string) string {
 	v := Version()
 	return fmt.Sprintf("%s %s, commit %s, %s, %s", program, v.GitVersion, v.GitCommit, v.GoVersion, v.Platform)
+}
+
+// EnvironmentVariable returns the name of the variable that a flag of a program is read
+// from: CONTROLLER_KUBE_API_QPS for the flag kube-api-qps of controller.
+func EnvironmentVariable(program, flag string) string {
+	return strings.ToUpper(strings.ReplaceAll(program+"_"+flag, "-", "_"))
 }

@@ -1,627 +1,593 @@
-package leader
+package leader_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
-	"io"
+	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/component-base/config"
 	"k8s.io/klog/v2"
-	"k8s.io/klog/v2/ktesting"
-	"k8s.io/utils/clock"
-	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
-	"nicoleh.io/k8s-controller/pkg/kit/difftest"
-	"nicoleh.io/k8s-controller/pkg/kittest"
+	"nicoleh.io/k8s-controller/pkg/kit/leader"
 )
 
-// usual is how kube-controller-manager leads.
-var usual = config.LeaderElectionConfiguration{
-	LeaderElect:       true,
-	LeaseDuration:     metav1.Duration{Duration: 15 * time.Second},
-	RenewDeadline:     metav1.Duration{Duration: 10 * time.Second},
-	RetryPeriod:       metav1.Duration{Duration: 2 * time.Second},
-	ResourceLock:      "leases",
-	ResourceName:      "gadget-controller",
-	ResourceNamespace: "gadget-system",
+func TestMain(m *testing.M) {
+	klog.SetLogger(logr.Discard())
+	m.Run()
 }
 
-// reach is how elections reach the lease.
-func reach(client kubernetes.Interface) Client {
-	return Client{Leases: func(namespace string) Leases { return client.CoordinationV1().Leases(namespace) }}
+const (
+	leaseDuration = 15 * time.Second
+	renewDeadline = 10 * time.Second
+	retryPeriod   = 2 * time.Second
+)
+
+// server is an API server that holds one Lease and accepts every other write.
+type server struct {
+	mu      sync.Mutex
+	lease   *coordinationv1.Lease
+	version int
+	written time.Time // when the Lease was last written
+	isDown  bool      // whether requests stay without an answer
 }
 
-// process is a candidate that runs.
-type process struct {
-	*Election
-	leads chan struct{} // closed when it begins to work
-	stop  context.CancelFunc
-	end   func()     // lets the work return
-	ended chan error // what Run returned
+// RoundTrip implements http.RoundTripper, for tests without connections.
+func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	isDown := s.isDown
+	s.mu.Unlock()
+	if isDown {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	if strings.HasSuffix(r.URL.Path, "/slower") {
+		time.Sleep(time.Minute)
+	}
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, r)
+	return w.Result(), nil
 }
 
-// run starts a candidate whose work, once stopped, takes until end is called.
-func run(t *testing.T, client *fake.Clientset, config config.LeaderElectionConfiguration) *process {
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	leases := schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
+	var sent coordinationv1.Lease
+	if r.Body != nil {
+		json.NewDecoder(r.Body).Decode(&sent) //nolint:errcheck // not every request has a body
+	}
+	var err *apierrors.StatusError
+	switch isLease := strings.Contains(r.URL.Path, "/leases"); {
+	case strings.Contains(r.URL.Path, "/slow"):
+		err = apierrors.NewTimeoutError("it may still be carried out", 0)
+	case !isLease:
+		fmt.Fprint(w, "{}")
+		return
+	case r.Method == http.MethodPost && s.lease != nil:
+		err = apierrors.NewAlreadyExists(leases, "lease")
+	case r.Method != http.MethodPost && s.lease == nil:
+		err = apierrors.NewNotFound(leases, "lease")
+	case r.Method == http.MethodPut && sent.ResourceVersion != s.lease.ResourceVersion:
+		err = apierrors.NewConflict(leases, "lease", nil)
+	case r.Method != http.MethodGet:
+		s.store(&sent)
+	}
+	if err != nil {
+		w.WriteHeader(int(err.Status().Code))
+		json.NewEncoder(w).Encode(err.Status()) //nolint:errcheck // to memory
+		return
+	}
+	json.NewEncoder(w).Encode(s.lease) //nolint:errcheck // to memory
+}
+
+func (s *server) store(lease *coordinationv1.Lease) {
+	s.version++
+	s.lease, s.written = lease, time.Now()
+	s.lease.ResourceVersion = fmt.Sprint(s.version)
+}
+
+// holder returns who holds the Lease.
+func (s *server) holder() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lease == nil {
+		return ""
+	}
+	return ptr.Deref(s.lease.Spec.HolderIdentity, "")
+}
+
+// give gives the Lease to somebody.
+func (s *server) give(holder string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.store(&coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "lease"},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity:       &holder,
+			LeaseDurationSeconds: ptr.To(int32(leaseDuration / time.Second)),
+			RenewTime:            ptr.To(metav1.NowMicro()),
+		},
+	})
+}
+
+// stop keeps requests without an answer, and returns when the Lease was last written.
+func (s *server) stop() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.isDown = true
+	return s.written
+}
+
+// clientConfig is for clients that reach the server without connections, in JSON.
+func clientConfig(s *server) *rest.Config {
+	return &rest.Config{Transport: s, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}}
+}
+
+func electionConfig() config.LeaderElectionConfiguration {
+	return config.LeaderElectionConfiguration{
+		LeaseDuration:     metav1.Duration{Duration: leaseDuration},
+		RenewDeadline:     metav1.Duration{Duration: renewDeadline},
+		RetryPeriod:       metav1.Duration{Duration: retryPeriod},
+		ResourceLock:      resourcelock.LeasesResourceLock,
+		ResourceNamespace: "default",
+		ResourceName:      "lease",
+	}
+}
+
+// candidate takes part in an election in the current bubble.
+type candidate struct {
+	*leader.Election
+	client *http.Client // is fenced
+	ended  chan error   // of Run
+}
+
+// newCandidate starts a candidate. Its work is the given one, or else waits for ctx to end.
+func newCandidate(ctx context.Context, t *testing.T, s *server, work func(context.Context) error) candidate {
 	t.Helper()
-	return runWith(t, reach(client), config)
-}
-
-func runWith(t *testing.T, client Client, config config.LeaderElectionConfiguration, prepare ...func(*Election)) *process {
-	t.Helper()
-	e, err := New(config, client, clock.RealClock{})
+	election, err := leader.New(electionConfig(), clientConfig(s))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range prepare {
-		p(e)
+	fenced := clientConfig(s)
+	election.Fence(fenced)
+	client, err := rest.HTTPClientFor(fenced)
+	if err != nil {
+		t.Fatal(err)
 	}
-	_, ctx := ktesting.NewTestContext(t)
-	ctx, stop := context.WithCancel(ctx)
-	mayEnd, end := context.WithCancel(context.Background())
-	c := &process{Election: e, leads: make(chan struct{}), stop: stop, end: end, ended: make(chan error, 1)}
-	go func() {
-		c.ended <- e.Run(ctx, func(ctx context.Context) error {
-			close(c.leads)
-			<-ctx.Done()
-			<-mayEnd.Done()
-			return nil
-		})
-	}()
-	t.Cleanup(func() { stop(); end() })
+	if work == nil {
+		work = func(ctx context.Context) error { <-ctx.Done(); return nil }
+	}
+	c := candidate{election, client, make(chan error, 1)}
+	go func() { c.ended <- c.Run(ctx, work) }()
 	return c
 }
 
-func isDone(done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return true
-	default:
-		return false
-	}
+// canWrite reports whether the fence lets a write pass.
+func (c candidate) canWrite(t *testing.T) bool {
+	t.Helper()
+	return c.send(t, http.MethodPatch, "/things") == nil
 }
 
-// holder is who has the lease, by the API server.
-func holder(t *testing.T, client *fake.Clientset) string {
+func (c candidate) send(t *testing.T, method, path string) error {
 	t.Helper()
-	lease, err := client.CoordinationV1().Leases("gadget-system").Get(t.Context(), "gadget-controller", metav1.GetOptions{})
+	request, err := http.NewRequestWithContext(t.Context(), method, "http://server"+path, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ptr.Deref(lease.Spec.HolderIdentity, "")
-}
-
-// write sends a request of that method through the fence of the candidate.
-func (c *process) write(method string) error { return c.send(method, nil) }
-
-// send does the same, and the API server's response is lost if there is a failure.
-func (c *process) send(method string, failure error) error {
-	config := &rest.Config{}
-	c.Fence(config)
-	fence := config.WrapTransport(roundTripper(func(*http.Request) (*http.Response, error) {
-		if failure != nil {
-			return nil, failure
-		}
-		return &http.Response{Body: http.NoBody}, nil
-	}))
-	response, err := fence.RoundTrip(&http.Request{Method: method, Body: http.NoBody})
+	response, err := c.client.Do(request)
 	if err == nil {
-		response.Body.Close() //nolint:errcheck // nothing in it
+		err = response.Body.Close()
 	}
 	return err
 }
 
-type roundTripper func(*http.Request) (*http.Response, error)
+// pass lets time pass in the bubble, until nothing happens at its end any more.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
 
-func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return r(request) }
-
-func TestOneLeadsAndHandsOverAtOnce(t *testing.T) {
+func TestOnlyTheLeaderWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
-		// Looking for itself, the second would take its time.
-		first, slow := usual, usual
-		slow.RetryPeriod.Duration = 8 * time.Second
-		a := run(t, client, first)
-		synctest.Wait()
-		if !isDone(a.leads) {
-			t.Fatal("the only candidate does not lead at once")
+		ctx, cancel := context.WithCancel(t.Context())
+		s := &server{}
+		s.give("another")
+		c := newCandidate(ctx, t, s, nil)
+		pass(leaseDuration - time.Second)
+		if c.canWrite(t) {
+			t.Error("it writes while another process leads")
 		}
-		b := run(t, client, slow)
-		kittest.Pass(time.Minute)
-		if isDone(b.leads) {
-			t.Fatal("two lead")
+		if err := c.send(t, http.MethodGet, "/things"); err != nil {
+			t.Errorf("it cannot read: %v", err)
 		}
-		if err := b.write(http.MethodPost); !errors.Is(err, errFenced) {
-			t.Errorf("one that does not lead may write: %v", err)
+		pass(3 * retryPeriod)
+		if !c.canWrite(t) {
+			t.Error("it does not write when it leads")
 		}
-		if err := b.write(http.MethodGet); err != nil {
-			t.Errorf("one that does not lead may not read: %v", err)
+		cancel()
+		if err := <-c.ended; err != nil {
+			t.Error(err)
 		}
-
-		a.stop()
-		kittest.Pass(time.Minute)
-		if isDone(b.leads) || holder(t, client) != a.candidate.identity {
-			t.Fatal("the lease was given away before the work was done")
-		}
-		if err := a.write(http.MethodPost); err != nil {
-			t.Errorf("the last writes of the work are refused: %v", err)
-		}
-		a.end()
-		start := time.Now()
-		<-b.leads
-		if took := time.Since(start); took > 0 {
-			t.Errorf("the lease was free for %s", took)
-		}
-		if err := <-a.ended; err != nil {
-			t.Errorf("a clean end is the error %v", err)
-		}
-		if err := a.write(http.MethodPost); !errors.Is(err, errFenced) {
-			t.Errorf("one that has led may write: %v", err)
-		}
-		if err := b.write(http.MethodPost); err != nil {
-			t.Errorf("the new leader may not write: %v", err)
-		}
-		b.end()
-		b.stop()
-		<-b.ended
-		if holder(t, client) != "" {
-			t.Error("nobody runs, and yet somebody has the lease")
+		if c.canWrite(t) {
+			t.Error("it writes when it has released the Lease")
 		}
 	})
 }
 
-// A write without a response may still be carried out. The lease must not be free before
-// that can no longer happen.
-func TestLeaseExpiresIfAWriteIsInDoubt(t *testing.T) {
-	for _, test := range []struct {
-		name     string
-		method   string
-		failure  error
-		age      time.Duration // of the write, when the leader stops
-		released bool
-	}{
-		{name: "a write was answered", method: http.MethodPost, released: true},
-		{name: "a read was given up", method: http.MethodGet, failure: context.Canceled, released: true},
-		{name: "a write was given up", method: http.MethodPost, failure: context.Canceled},
-		{name: "a write was given up as long ago as a lease lasts", method: http.MethodPatch, failure: context.Canceled, age: usual.LeaseDuration.Duration, released: true},
-		{name: "a connection broke just before that", method: http.MethodPut, failure: io.ErrUnexpectedEOF, age: usual.LeaseDuration.Duration - time.Second},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				client := fake.NewClientset()
-				c := run(t, client, usual)
-				<-c.leads
-				c.send(test.method, test.failure) //nolint:errcheck // it fails as it should
-				kittest.Pass(test.age)
-				c.stop()
-				c.end()
-				if err := <-c.ended; err != nil {
-					t.Error(err)
-				}
-				if released := holder(t, client) == ""; released != test.released {
-					t.Errorf("the lease is released: %t, want %t", released, test.released)
-				}
-			})
+// The work continues: Run does not wait for it.
+func TestLeaseThatCannotBeRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		working, endWork := context.WithCancel(t.Context())
+		defer endWork()
+		s := &server{}
+		c := newCandidate(t.Context(), t, s, func(context.Context) error { <-working.Done(); return nil })
+		pass(time.Minute)
+		renewed := s.stop()
+		pass(time.Until(renewed.Add(renewDeadline - 1)))
+		s.mu.Lock()
+		s.isDown = false
+		s.mu.Unlock()
+		if !c.canWrite(t) {
+			t.Error("it does not write before the renew deadline")
+		}
+		s.stop()
+		pass(1)
+		s.mu.Lock()
+		s.isDown = false
+		s.mu.Unlock()
+		if c.canWrite(t) {
+			t.Error("it writes after the renew deadline")
+		}
+		s.stop()
+		if err := <-c.ended; !errors.Is(err, leader.ErrLost) {
+			t.Errorf("Run returned %v", err)
+		}
+		if lost := time.Since(renewed); lost >= leaseDuration {
+			t.Errorf("Run returned %s after the last renewal, when another process can lead", lost)
+		}
+	})
+}
+
+func TestLeaseThatAnotherProcessTakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		working, endWork := context.WithCancel(t.Context())
+		defer endWork()
+		s := &server{}
+		c := newCandidate(t.Context(), t, s, func(context.Context) error { <-working.Done(); return nil })
+		pass(time.Minute)
+		s.give("another")
+		taken := time.Now()
+		if err := <-c.ended; !errors.Is(err, leader.ErrLost) {
+			t.Errorf("Run returned %v", err)
+		}
+		if noticed := time.Since(taken); noticed > retryPeriod {
+			t.Errorf("it noticed after %s", noticed)
+		}
+		if c.canWrite(t) {
+			t.Error("it still writes")
+		}
+		if holder := s.holder(); holder != "another" {
+			t.Errorf("%q holds the Lease", holder)
+		}
+	})
+}
+
+func TestReleaseAfterTheWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		s := &server{}
+		errWork := errors.New("melted")
+		c := newCandidate(ctx, t, s, func(ctx context.Context) error {
+			<-ctx.Done()
+			time.Sleep(time.Minute)
+			if s.holder() == "" {
+				t.Error("it was released while the work was ending")
+			}
+			return errWork
 		})
-	}
-}
-
-func TestOneThatWasNeverElectedTakesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
-		a := run(t, client, usual)
-		<-a.leads
-		b := run(t, client, usual)
-		synctest.Wait()
-		b.stop()
-		if err := <-b.ended; err != nil {
-			t.Errorf("Run = %v", err)
+		pass(time.Second)
+		cancel()
+		pass(time.Minute - 1)
+		if !c.canWrite(t) {
+			t.Error("the work cannot write while it ends")
 		}
-		if holder(t, client) != a.candidate.identity {
-			t.Error("it took the lease along")
+		if err := <-c.ended; !errors.Is(err, errWork) {
+			t.Errorf("Run returned %v, want the error of the work", err)
 		}
-		a.stop()
-		a.end()
-		<-a.ended
-	})
-}
-
-func TestCrashedLeaderIsReplacedWhenItsLeaseIsOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset(lease("somebody-who-crashed", 15))
-		b := run(t, client, usual)
-		start := time.Now()
-		<-b.leads
-		if took := time.Since(start); took < 15*time.Second || took > 20*time.Second {
-			t.Errorf("took over after %s", took)
-		}
-		b.stop()
-		b.end()
-		<-b.ended
-	})
-}
-
-// lead lets an election that does not run get the lease.
-func (e *Election) lead(t *testing.T) {
-	t.Helper()
-	for range 3 {
-		s, phase := e.next(e.clock.Now())
-		if phase == leading {
-			return
-		}
-		e.apply(e.send(t.Context(), s, e.write(s)))
-	}
-	t.Fatal("it does not lead")
-}
-
-// lease is one that somebody has.
-func lease(holder string, seconds int32) *coordinationv1.Lease {
-	return &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "gadget-system", Name: "gadget-controller"},
-		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: ptr.To(metav1.NowMicro())},
-	}
-}
-
-func TestLeaderThatCannotRenewEndsAtTheDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
-		var isAway atomic.Bool
-		client.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return isAway.Load(), nil, errors.New("connection refused")
-		})
-		a := run(t, client, usual)
-		<-a.leads
-		kittest.Pass(time.Minute)
-		isAway.Store(true)
-		start := time.Now()
-		time.Sleep(5 * time.Second)
-		if err := a.write(http.MethodPatch); err != nil {
-			t.Errorf("after %s without an API server the leader may not write any more: %v", time.Since(start), err)
-		}
-		if err := a.Check(); err != nil {
-			t.Errorf("Check = %v", err)
-		}
-		err := <-a.ended // although the work goes on
-		if !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "gadget-system/gadget-controller") {
-			t.Errorf("Run = %v", err)
-		}
-		if took := time.Since(start); took < 8*time.Second || took > 10*time.Second {
-			t.Errorf("it noticed after %s", took)
-		}
-		if err := a.write(http.MethodPatch); !errors.Is(err, errFenced) {
-			t.Errorf("it may still write: %v", err)
-		}
-		if err := a.Check(); err == nil {
-			t.Error("Check finds nothing wrong with it")
+		if holder := s.holder(); holder != "" {
+			t.Errorf("%q still holds the Lease", holder)
 		}
 	})
 }
 
-func TestLeaderThatWasReplacedEndsWhenItSees(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
-		a := run(t, client, usual)
-		<-a.leads
-		synctest.Wait()
-		// The API server knows of conflicts, unlike the fake.
-		client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil, apierrors.NewConflict(coordinationv1.Resource("leases"), "gadget-controller", errors.New("it is another"))
-		})
-		if err := client.Tracker().Update(coordinationv1.SchemeGroupVersion.WithResource("leases"), lease("another", 15), "gadget-system"); err != nil {
-			t.Fatal(err)
-		}
-		start := time.Now()
-		if err := <-a.ended; !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "another process") {
-			t.Errorf("Run = %v", err)
-		}
-		if took := time.Since(start); took > 0 { // it watches
-			t.Errorf("it noticed after %s", took)
-		}
-		if err := a.write(http.MethodDelete); !errors.Is(err, errFenced) {
-			t.Errorf("it may still write: %v", err)
-		}
-		if holder(t, client) != "another" {
-			t.Error("it has taken the lease back")
-		}
-	})
-}
-
-// Whoever deletes a lease gives it away, while its leader works.
-func TestLeaderWhoseLeaseIsDeletedEnds(t *testing.T) {
-	for _, tt := range []struct {
-		name    string
-		watches bool
-		most    time.Duration
-	}{
-		{"and it watches", true, 0},
-		{"and it sees that when it renews it", false, 2 * time.Second},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				client := fake.NewClientset()
-				if !tt.watches {
-					client.PrependWatchReactor("leases", func(clienttesting.Action) (bool, watch.Interface, error) {
-						return true, nil, errors.New("not now")
-					})
-				}
-				a := run(t, client, usual)
-				<-a.leads
-				kittest.Pass(time.Minute)
-				if err := client.CoordinationV1().Leases("gadget-system").Delete(t.Context(), "gadget-controller", metav1.DeleteOptions{}); err != nil {
-					t.Fatal(err)
-				}
-				start := time.Now()
-				if err := <-a.ended; !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "somebody has deleted lease gadget-system/gadget-controller") {
-					t.Errorf("Run = %v", err)
-				}
-				if took := time.Since(start); took > tt.most {
-					t.Errorf("it noticed after %s, want %s at most", took, tt.most)
-				}
-				if err := a.write(http.MethodPost); !errors.Is(err, errFenced) {
-					t.Errorf("it may still write: %v", err)
-				}
-				time.Sleep(time.Minute)
-				if _, err := client.CoordinationV1().Leases("gadget-system").Get(t.Context(), "gadget-controller", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-					t.Errorf("it has created the lease again: %v", err)
-				}
-			})
-		})
-	}
-}
-
-// Nobody leads before the former leader has stopped, as long as that one sees what
-// happens to its lease.
-func TestNoTwoProcessesWriteWhenLeasesAreDeleted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
-		leader := run(t, client, usual)
-		<-leader.leads
-		for range 20 {
-			next := run(t, client, usual)
-			kittest.Pass(5 * time.Second)
-			if err := client.CoordinationV1().Leases("gadget-system").Delete(t.Context(), "gadget-controller", metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
+func TestNoReleaseWhileAWriteIsInDoubt(t *testing.T) {
+	for name, write := range map[string]func(*testing.T, *server, candidate){
+		"without an answer": func(t *testing.T, s *server, c candidate) {
+			t.Helper()
+			s.stop()
+			c.client.Timeout = time.Second
+			if err := c.send(t, http.MethodPost, "/things"); err == nil {
+				t.Error("it was answered")
 			}
-			<-next.leads
-			if err := leader.write(http.MethodPost); !errors.Is(err, errFenced) {
-				t.Errorf("both may write: %v", err)
-			}
-			leader.end()
-			<-leader.ended
-			leader = next
-		}
-		leader.stop()
-		leader.end()
-		<-leader.ended
-	})
-}
-
-// A watch may begin with what was before this process led.
-func TestOldWatchEventsDoNotEndATerm(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
-		news := watch.NewFake()
-		client.PrependWatchReactor("leases", func(clienttesting.Action) (bool, watch.Interface, error) { return true, news, nil })
-		a := run(t, client, usual)
-		<-a.leads
-		synctest.Wait()
-		news.Add(lease("its-predecessor", 15))
-		news.Modify(lease("", 1))
-		news.Delete(lease("its-predecessor", 15))
-		news.Add(lease(a.candidate.identity, 15))
-		kittest.Pass(time.Minute)
-		select {
-		case err := <-a.ended:
-			t.Fatalf("Run = %v", err)
-		default:
-		}
-		a.stop()
-		a.end()
-		if err := <-a.ended; err != nil {
-			t.Errorf("Run = %v", err)
-		}
-	})
-}
-
-// A process that is stopped and continued finds the time past. So does a machine
-// that was asleep: its monotonic clock stood still, the one on the wall did not.
-func TestFenceDependsOnlyOnTheClock(t *testing.T) {
-	now := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
-	for _, tt := range []struct {
-		name  string
-		after time.Duration
-		want  error
-	}{
-		{"at once", 0, nil},
-		{"just before the deadline", 10*time.Second - 1, nil},
-		{"at the deadline", 10 * time.Second, errFenced},
-		{"long after", time.Hour, errFenced},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			clock := clocktesting.NewFakeClock(now)
-			e, err := New(usual, reach(fake.NewClientset()), clock)
-			if err != nil {
-				t.Fatal(err)
-			}
-			c := &process{Election: e}
-			if err := c.write(http.MethodPut); !errors.Is(err, errFenced) {
-				t.Errorf("before the election: %v", err)
-			}
-			e.lead(t)
-			clock.SetTime(now.Add(tt.after))
-			for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
-				if err := c.write(method); !errors.Is(err, tt.want) {
-					t.Errorf("%s: %v, want %v", method, err, tt.want)
-				}
-			}
-			for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodOptions} {
-				if err := c.write(method); err != nil {
-					t.Errorf("%s: %v", method, err)
-				}
-			}
-		})
-	}
-}
-
-// listen opens a port until the test ends.
-func listen(t *testing.T) net.Listener {
-	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { listener.Close() }) //nolint:errcheck // nothing was done with it
-	return listener
-}
-
-// A request that has passed the first check when its process is stopped has yet to
-// be sent.
-func TestFenceBlocksConnections(t *testing.T) {
-	clock := clocktesting.NewFakeClock(time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC))
-	e, err := New(usual, reach(fake.NewClientset()), clock)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := &rest.Config{}
-	e.Fence(config)
-	listener := listen(t)
-	arrived := make(chan string, 1)
-	go func() {
-		connection, err := listener.Accept()
-		if err != nil {
-			arrived <- err.Error()
-			return
-		}
-		content, _ := io.ReadAll(connection)
-		arrived <- string(content)
-	}()
-	connection, err := config.Dial(t.Context(), "tcp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	send := func(text string, want error) {
-		t.Helper()
-		if _, err := connection.Write([]byte(text)); !errors.Is(err, want) {
-			t.Errorf("sending %q: %v, want %v", text, err, want)
-		}
-	}
-	send("a candidate reads; ", nil)
-	e.lead(t)
-	send("a leader writes; ", nil)
-	clock.SetTime(clock.Now().Add(10*time.Second - 1))
-	send("until its time is over", nil)
-	clock.SetTime(clock.Now().Add(1))
-	send("and not any longer", errFenced)
-	if err := connection.Close(); err != nil {
-		t.Error(err)
-	}
-	if got, want := <-arrived, "a candidate reads; a leader writes; until its time is over"; got != want {
-		t.Errorf("there arrived %q, want %q", got, want)
-	}
-}
-
-func TestErrorIsLoggedOnce(t *testing.T) {
-	t.Run("one lease", func(t *testing.T) { testErrorIsLoggedOnce(t, func(*Election, Client) {}) })
-	t.Run("a former lease, too", func(t *testing.T) {
-		testErrorIsLoggedOnce(t, func(e *Election, client Client) { e.Follow("former-controller", client) })
-	})
-}
-
-func testErrorIsLoggedOnce(t *testing.T, setUp func(*Election, Client)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		client := fake.NewClientset()
-		var isForbidden atomic.Bool
-		isForbidden.Store(true)
-		client.PrependReactor("*", "leases", func(action clienttesting.Action) (bool, runtime.Object, error) {
-			named, _ := action.(interface{ GetName() string })
-			if named == nil {
-				return isForbidden.Load(), nil, errors.New("no watch")
-			}
-			return isForbidden.Load(), nil, apierrors.NewForbidden(coordinationv1.Resource("leases"), named.GetName(), errors.New("no"))
-		})
-		e, err := New(usual, reach(client), clock.RealClock{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		setUp(e, reach(client))
-		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
-		ctx, stop := context.WithCancel(t.Context())
-		leads, ended := make(chan struct{}), make(chan error, 1)
-		go func() {
-			ended <- e.Run(klog.NewContext(ctx, logger), func(ctx context.Context) error {
-				close(leads)
-				<-ctx.Done()
-				return errors.New("the work failed")
-			})
-		}()
-		kittest.Pass(time.Minute)
-		log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
-		if n := strings.Count(log, "Cannot get the lease"); n != 1 {
-			t.Errorf("told %d times:\n%s", n, difftest.Clip(log))
-		}
-		if strings.Count(log, "\n") > 2 {
-			t.Errorf("talkative:\n%s", difftest.Clip(log))
-		}
-		isForbidden.Store(false)
-		<-leads
-		stop()
-		if err := <-ended; err == nil || err.Error() != "the work failed" {
-			t.Errorf("Run = %v", err)
-		}
-	})
-}
-
-func TestBadConfiguration(t *testing.T) {
-	for name, change := range map[string]func(*config.LeaderElectionConfiguration){
-		"leaseDuration is 5s and renewDeadline is 10s": func(c *config.LeaderElectionConfiguration) { c.LeaseDuration.Duration = 5 * time.Second },
-		"renewDeadline": func(c *config.LeaderElectionConfiguration) { c.RetryPeriod.Duration = 9 * time.Second },
-		"retryPeriod":   func(c *config.LeaderElectionConfiguration) { c.RetryPeriod.Duration = 0 },
-		"resourceName":  func(c *config.LeaderElectionConfiguration) { c.ResourceName = "" },
-		"endpoints":     func(c *config.LeaderElectionConfiguration) { c.ResourceLock = "endpoints" },
-		"cake":          func(c *config.LeaderElectionConfiguration) { c.ResourceLock = "cake" },
-		// A Lease holds whole seconds: it would say 10 of these.
-		"leaseDuration is 10.9s": func(c *config.LeaderElectionConfiguration) {
-			c.LeaseDuration.Duration, c.RenewDeadline.Duration = 10900*time.Millisecond, 10800*time.Millisecond
+			s.mu.Lock()
+			s.isDown = false
+			s.mu.Unlock()
 		},
-		"leaseDuration is 15.5s": func(c *config.LeaderElectionConfiguration) { c.LeaseDuration.Duration = 15500 * time.Millisecond },
-		"renewDeadline is 14.5s": func(c *config.LeaderElectionConfiguration) { c.RenewDeadline.Duration = 14500 * time.Millisecond },
+		"by the API server's own word": func(t *testing.T, _ *server, c candidate) {
+			t.Helper()
+			if err := c.send(t, http.MethodPost, "/slow"); err != nil {
+				t.Error(err)
+			}
+		},
 	} {
-		bad := usual
-		change(&bad)
-		if _, err := New(bad, reach(fake.NewClientset()), clock.RealClock{}); err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("the error should name %s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			for _, tt := range []struct {
+				after      time.Duration
+				isReleased bool
+			}{
+				{after: leaseDuration - time.Second, isReleased: false},
+				{after: leaseDuration, isReleased: true},
+			} {
+				synctest.Test(t, func(t *testing.T) {
+					ctx, cancel := context.WithCancel(t.Context())
+					s := &server{}
+					c := newCandidate(ctx, t, s, nil)
+					pass(time.Minute)
+					write(t, s, c)
+					pass(tt.after)
+					cancel()
+					if err := <-c.ended; err != nil {
+						t.Error(err)
+					}
+					if isReleased := s.holder() == ""; isReleased != tt.isReleased {
+						t.Errorf("released %s after the write: %t", tt.after, isReleased)
+					}
+				})
+			}
+		})
 	}
 }
 
-func TestGoodConfiguration(t *testing.T) {
-	for _, good := range [][3]time.Duration{
-		{15 * time.Second, 10 * time.Second, 2 * time.Second},
-		{15 * time.Second, 14 * time.Second, 1500 * time.Millisecond},
-		{2 * time.Second, 999 * time.Millisecond, 100 * time.Millisecond},
-		{600 * time.Second, 500 * time.Second, 300 * time.Second},
-	} {
-		c := usual
-		c.LeaseDuration.Duration, c.RenewDeadline.Duration, c.RetryPeriod.Duration = good[0], good[1], good[2]
-		if _, err := New(c, reach(fake.NewClientset()), clock.RealClock{}); err != nil {
-			t.Errorf("%s: %v", good, err)
+// A write may still be on its way when the work has ended.
+func TestNoReleaseWhileAWriteIsUnanswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		s := &server{}
+		c := newCandidate(ctx, t, s, nil)
+		pass(time.Second)
+		sent := make(chan error)
+		go func() { sent <- c.send(t, http.MethodPost, "/slower") }()
+		pass(time.Second)
+		cancel()
+		if err := <-c.ended; err != nil {
+			t.Error(err)
 		}
+		if s.holder() == "" {
+			t.Error("it was released before the write was answered")
+		}
+		if err := <-sent; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// An event does no harm if it arrives late.
+func TestReleaseWhileAnEventIsUnanswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		s := &server{}
+		c := newCandidate(ctx, t, s, nil)
+		fenced := clientConfig(s)
+		c.FenceEvents(fenced)
+		var err error
+		if c.client, err = rest.HTTPClientFor(fenced); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Second)
+		sent := make(chan error)
+		go func() { sent <- c.send(t, http.MethodPost, "/slower") }()
+		pass(time.Second)
+		cancel()
+		if err := <-c.ended; err != nil {
+			t.Error(err)
+		}
+		if s.holder() != "" {
+			t.Error("it was not released")
+		}
+		if err := <-sent; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestEndBeforeTheTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		s := &server{}
+		s.give("another")
+		c := newCandidate(ctx, t, s, func(context.Context) error { t.Error("it leads"); return nil })
+		pass(time.Second)
+		cancel()
+		if err := <-c.ended; err != nil {
+			t.Errorf("Run returned %v", err)
+		}
+		if holder := s.holder(); holder != "another" {
+			t.Errorf("%q holds the Lease", holder)
+		}
+	})
+}
+
+// A process that uses client-go alone takes part in the same election.
+func TestClientGoTakesPart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		ctx, cancel := context.WithCancel(t.Context())
+		ours := newCandidate(ctx, t, s, nil)
+		pass(time.Second)
+
+		lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, "default", "lease",
+			resourcelock.ResourceLockConfig{Identity: "plain"}, clientConfig(s), renewDeadline)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+			Lock: lock, LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
+			Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		plainCtx, killPlain := context.WithCancel(t.Context())
+		go plain.Run(plainCtx)
+		pass(5 * time.Minute)
+		if plain.IsLeader() {
+			t.Error("the plain process leads next to ours")
+		}
+
+		cancel()
+		if err := <-ours.ended; err != nil {
+			t.Error(err)
+		}
+		pass(3 * retryPeriod)
+		if !plain.IsLeader() {
+			t.Error("the plain process does not lead after ours has released the Lease")
+		}
+
+		ctx, cancel = context.WithCancel(t.Context())
+		ours = newCandidate(ctx, t, s, nil)
+		pass(5 * time.Minute)
+		if ours.canWrite(t) {
+			t.Error("ours writes next to the plain one")
+		}
+		killPlain() // which does not release the Lease
+		pass(leaseDuration + 3*retryPeriod)
+		if !ours.canWrite(t) {
+			t.Error("ours does not lead after the lease of the plain one has expired")
+		}
+		cancel()
+		if err := <-ours.ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A connection that sends nothing any more does not cost the Lease. This takes real time:
+// only HTTP/2 uses a connection again after a request on it has timed out.
+func TestHangingConnection(t *testing.T) {
+	t.Parallel()
+	s := &server{}
+	listening := httptest.NewUnstartedServer(s)
+	listening.EnableHTTP2 = true
+	listening.StartTLS()
+	defer listening.Close()
+	var (
+		mu       sync.Mutex
+		current  *freezing
+		replaced bool
+	)
+	c := electionConfig()
+	c.LeaseDuration.Duration, c.RenewDeadline.Duration, c.RetryPeriod.Duration = 4*time.Second, 3*time.Second, 200*time.Millisecond
+	cluster := &rest.Config{Host: listening.URL, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		connection, err := new(net.Dialer).DialContext(ctx, network, address)
+		mu.Lock()
+		defer mu.Unlock()
+		replaced = current != nil
+		current = &freezing{Conn: connection}
+		return current, err
+	}}
+	cluster.Insecure, cluster.ContentType = true, runtime.ContentTypeJSON
+	election, err := leader.New(c, cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = election.Run(t.Context(), func(ctx context.Context) error {
+		mu.Lock()
+		current.freeze()
+		mu.Unlock()
+		select {
+		case <-ctx.Done():
+		case <-time.After(5 * time.Second): // longer than the lease
+		}
+		return nil
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	if err != nil || !replaced {
+		t.Errorf("Run returned %v; connected again: %t", err, replaced)
+	}
+}
+
+// freezing is a connection that can be made to lose all that it sends.
+type freezing struct {
+	net.Conn
+	mu       sync.Mutex
+	isFrozen bool
+}
+
+func (f *freezing) freeze() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.isFrozen = true
+}
+
+// Write implements net.Conn.
+func (f *freezing) Write(b []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.isFrozen {
+		return len(b), nil
+	}
+	return f.Conn.Write(b)
+}
+
+func TestValidation(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*config.LeaderElectionConfiguration)
+		want   string
+	}{
+		"a fraction of a second": {
+			func(c *config.LeaderElectionConfiguration) { c.LeaseDuration.Duration += time.Millisecond },
+			"leaseDuration is 15.001s, but has to be whole seconds",
+		},
+		"a renew deadline that is too late": {
+			func(c *config.LeaderElectionConfiguration) { c.RenewDeadline.Duration = leaseDuration - 1 },
+			"leaseDuration is 15s and renewDeadline is 14.999999999s, but has to be at least 1s less",
+		},
+		"a retry period that is too long": {
+			func(c *config.LeaderElectionConfiguration) { c.RetryPeriod.Duration = renewDeadline },
+			"renewDeadline must be greater than retryPeriod*JitterFactor",
+		},
+		"another lock": {
+			func(c *config.LeaderElectionConfiguration) { c.ResourceLock = "endpoints" },
+			"endpoints lock is removed, migrate to leases",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := electionConfig()
+			tt.change(&c)
+			if _, err := leader.New(c, &rest.Config{}); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("the error is %v, want %s", err, tt.want)
+			}
+		})
 	}
 }

@@ -1,19 +1,13 @@
 package lenient_test
 
 import (
-	"encoding/json"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/gentype"
 	"k8s.io/client-go/rest"
 
@@ -84,73 +78,11 @@ func (l *ConeList) DeepCopy() *ConeList {
 // DeepCopyObject implements runtime.Object.
 func (l *ConeList) DeepCopyObject() runtime.Object { return l.DeepCopy() }
 
-// Bowl is a custom resource with fields of all the types that one may have.
-type Bowl struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-
-	Spec BowlSpec `json:"spec"`
-}
-
-// BowlSpec has fields of all those types.
-type BowlSpec struct {
-	Embedded `json:",inline"`
-	*Pointer `json:",inline"`
-
-	Any       any                             `json:"any,omitempty"`
-	Array     [2]int32                        `json:"array"`
-	Bool      bool                            `json:"bool"`
-	Bytes     []byte                          `json:"bytes"`
-	Duration  metav1.Duration                 `json:"duration"`
-	Either    intstr.IntOrString              `json:"either"`
-	Elapsed   time.Duration                   `json:"elapsed"`
-	Enum      corev1.PodPhase                 `json:"enum"`
-	Fields    *metav1.FieldsV1                `json:"fields"`
-	Float     float64                         `json:"float"`
-	Float32   *float32                        `json:"float32"`
-	Free      map[string]any                  `json:"free"`
-	Int       int64                           `json:"int"`
-	Lists     [][]string                      `json:"lists"`
-	Map       map[string]string               `json:"map"`
-	Micro     *metav1.MicroTime               `json:"micro"`
-	Node      *ConeNode                       `json:"node"`
-	Nodes     map[types.UID]ConeNode          `json:"nodes"`
-	Number    json.Number                     `json:"number"`
-	Numbers   map[int32]*bool                 `json:"numbers"`
-	Object    *unstructured.Unstructured      `json:"object"`
-	Quantity  resource.Quantity               `json:"quantity"`
-	Quoted    int64                           `json:"quoted,string"`
-	Raw       runtime.RawExtension            `json:"raw"`
-	Resources map[corev1.ResourceName]*string `json:"resources"`
-	Selector  *metav1.LabelSelector           `json:"selector"`
-	String    string                          `json:"string"`
-	Time      metav1.Time                     `json:"time"`
-	Tiny      int8                            `json:"tiny"`
-	Unnamed   string
-	Unsigned  *uint32         `json:"unsigned"`
-	Usual     time.Time       `json:"usual"`
-	Verbatim  json.RawMessage `json:"verbatim"`
-}
-
-// Embedded has a field that is also one of the struct that embeds it.
-type Embedded struct {
-	Inner string `json:"inner"`
-	Int   string `json:"int"`
-}
-
-// Pointer is embedded by a pointer.
-type Pointer struct {
-	Deep string `json:"deep"`
-}
-
-// DeepCopyObject implements runtime.Object, for tests that do not need a copy.
-func (b *Bowl) DeepCopyObject() runtime.Object { return b }
-
 var (
 	coneVersion = schema.GroupVersion{Group: "parlor.example", Version: "v1alpha1"}
 	coneScheme  = func() *runtime.Scheme {
 		scheme := runtime.NewScheme()
-		scheme.AddKnownTypes(coneVersion, &Cone{}, &ConeList{}, &Bowl{})
+		scheme.AddKnownTypes(coneVersion, &Cone{}, &ConeList{})
 		metav1.AddToGroupVersion(scheme, coneVersion)
 		metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
 		return scheme

@@ -6,32 +6,37 @@
 // object, but for the whole list or watch that contains it, so that an informer of that
 // type makes no more progress.
 //
-// The decoder of this package decodes such an object field by field: metadata as always,
-// and those of spec, status, and the other top-level fields that it can. It leaves a field
-// that it cannot decode empty as a whole, because half of it could mean something else
-// than all of it, and [Problem] says why. Everything else is decoded as by the usual
-// decoder, at less than half of its cost: by the decoder of encoding/json/v2, and by the
-// usual decoder itself where that might come to another result. The error is also the
-// usual one if the data is not an object, or its metadata cannot be decoded.
+// The decoder of this package is the usual one until it fails. Then it leaves out each
+// field of spec, status and so on that cannot be decoded, and [Problem] says why. It leaves
+// out a top-level field as a whole, because half of a spec can mean something else. If the
+// metadata cannot be decoded, or the data is not an object, the error is the usual one.
 //
-// Everything that a client reads goes through the decoder: lists, watches, streaming
-// lists, and the responses to single reads and writes. The client refuses to send an
-// object with a problem to the API server, because its empty field would replace the one
-// that could not be decoded.
+// All that a client reads passes this decoder: lists, watches, streaming lists, and the
+// responses to single reads and writes. The client refuses to send an object with a problem
+// to the API server, because its empty field would replace the one that could not be
+// decoded.
 //
 // Built-in types do not need this, because the API server has decoded them itself.
 package lenient
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
 
-	"nicoleh.io/k8s-controller/pkg/kit/typed"
+	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
 // problemPrefix, followed by the name of a field, is the key of the annotation that holds
@@ -40,35 +45,14 @@ import (
 // annotation, because the API server does not accept the key.
 const problemPrefix = "not decoded: "
 
+// maxProblem limits a problem, in bytes: the decoder can quote from the object.
+const maxProblem = 1024
+
 // Problem returns why a top-level field of obj, such as "spec", could not be decoded: the
-// path of the innermost value that is wrong, and the decoder's error. It returns the same
-// text for the same data, however obj was read, and "" if the field was decoded.
+// path of the innermost value that is wrong, and the decoder's error. It returns "" if the
+// field was decoded.
 func Problem(obj metav1.Object, field string) string {
 	return obj.GetAnnotations()[problemPrefix+field]
-}
-
-// hasProblem reports whether any field of obj could not be decoded.
-func hasProblem(obj metav1.Object) bool {
-	for key := range obj.GetAnnotations() {
-		if strings.HasPrefix(key, problemPrefix) {
-			return true
-		}
-	}
-	return false
-}
-
-// NewForConfig returns a set of clients for the custom resources that the functions add to a
-// scheme. Such a function is the Install of a package with their types.
-func NewForConfig(config *rest.Config, add ...func(*runtime.Scheme) error) (*typed.Set, error) {
-	scheme := runtime.NewScheme()
-	builder := runtime.NewSchemeBuilder(add...)
-	if err := builder.AddToScheme(scheme); err != nil {
-		return nil, err
-	}
-	codecs := serializer.NewCodecFactory(scheme)
-	return typed.New(scheme, func(version schema.GroupVersion) (rest.Interface, error) {
-		return RESTClientFor(config, version, codecs)
-	})
 }
 
 // RESTClientFor returns a client from which the New function of a generated clientset can
@@ -79,8 +63,7 @@ func RESTClientFor(config *rest.Config, version schema.GroupVersion, codecs seri
 	config.APIPath = "/apis"
 	config.GroupVersion = &version
 	config.NegotiatedSerializer = Codecs(codecs.WithoutConversion())
-	// Naming the content type keeps client-go from choosing CBOR, which is not read faster, as
-	// BenchmarkWatch shows.
+	// Naming the content type keeps client-go from choosing CBOR, which Codecs leaves as it is.
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, ""
 	if config.UserAgent == "" {
 		config.UserAgent = rest.DefaultKubernetesUserAgent()
@@ -95,20 +78,146 @@ func Codecs(usual runtime.NegotiatedSerializer) runtime.NegotiatedSerializer {
 
 type codecs struct{ runtime.NegotiatedSerializer }
 
-// SupportedMediaTypes implements runtime.NegotiatedSerializer. Clients get from it the
-// decoder of responses and of the objects in watch events, that of the events, and what
-// divides a stream into events.
+// SupportedMediaTypes implements runtime.NegotiatedSerializer.
 func (c codecs) SupportedMediaTypes() []runtime.SerializerInfo {
-	usual := c.NegotiatedSerializer.SupportedMediaTypes()
-	infos := make([]runtime.SerializerInfo, 0, len(usual))
-	for _, info := range usual {
-		if info.MediaType == runtime.ContentTypeJSON {
-			info.Serializer = codec{info.Serializer}
-			stream := *info.StreamSerializer
-			stream.Serializer, stream.Framer = eventCodec{stream.Serializer}, framer{stream.Framer}
-			info.StreamSerializer = &stream
+	infos := slices.Clone(c.NegotiatedSerializer.SupportedMediaTypes())
+	for i := range infos {
+		if infos[i].MediaType == runtime.ContentTypeJSON {
+			infos[i].Serializer = codec{infos[i].Serializer}
 		}
-		infos = append(infos, info)
 	}
 	return infos
+}
+
+// codec is the usual serializer for JSON, except that it also decodes what that cannot.
+type codec struct{ runtime.Serializer }
+
+// Encode implements runtime.Encoder. It refuses an object with a problem.
+func (c codec) Encode(obj runtime.Object, w io.Writer) error {
+	if obj, ok := obj.(metav1.Object); ok {
+		for key := range obj.GetAnnotations() {
+			if strings.HasPrefix(key, problemPrefix) {
+				return fmt.Errorf("%T %q was not decoded completely, and must not overwrite what it was decoded from", obj, obj.GetName())
+			}
+		}
+	}
+	return c.Serializer.Encode(obj, w)
+}
+
+// Decode implements runtime.Decoder.
+func (c codec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	obj, kind, err := c.Serializer.Decode(data, defaults, into)
+	if err == nil || kind == nil || runtime.IsStrictDecodingError(err) {
+		return obj, kind, err
+	}
+	repaired, repairErr := c.repair(data, *kind)
+	if repairErr != nil || into != nil && runtime.SetZeroValue(into) != nil {
+		return obj, kind, err
+	}
+	salvaged, _, salvageErr := c.Serializer.Decode(repaired, kind, into)
+	if salvageErr != nil {
+		return obj, kind, err
+	}
+	if _, isObject := salvaged.(metav1.Object); !isObject && !meta.IsListType(salvaged) {
+		return obj, kind, err // such as a metav1.Status
+	}
+	return salvaged, kind, nil
+}
+
+// repair returns the JSON of an object, or of a list of objects, without the fields that
+// cannot be decoded, and with annotations that say why.
+func (c codec) repair(data []byte, kind schema.GroupVersionKind) ([]byte, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return nil, err
+	}
+	itemKind, isList := strings.CutSuffix(kind.Kind, "List")
+	if _, hasItems := fields["items"]; !isList || !hasItems {
+		return c.repairObject(fields, kind)
+	}
+	var items []json.RawMessage
+	if err := json.Unmarshal(fields["items"], &items); err != nil {
+		return nil, err
+	}
+	kind.Kind = itemKind
+	for i, item := range items {
+		if _, _, err := c.Serializer.Decode(item, &kind, nil); err == nil {
+			continue
+		}
+		repaired, err := c.repair(item, kind)
+		if err != nil {
+			return nil, err
+		}
+		items[i] = repaired
+	}
+	fields["items"] = marshal(items)
+	return marshal(fields), nil
+}
+
+// repairObject is repair for an object that cannot be decoded. It returns an error if
+// that is not the fault of single fields other than the metadata.
+func (c codec) repairObject(fields map[string]json.RawMessage, kind schema.GroupVersionKind) ([]byte, error) {
+	problems := map[string]string{}
+	for name, value := range fields {
+		if name == "apiVersion" || name == "kind" || name == "metadata" {
+			continue
+		}
+		decode := func(value json.RawMessage) error {
+			_, _, err := c.Serializer.Decode(marshal(map[string]json.RawMessage{name: value}), &kind, nil)
+			return err
+		}
+		if err := decode(value); err != nil {
+			path, err := innermost(name, value, decode, err)
+			problems[problemPrefix+name] = text.Clip(fmt.Sprintf("%s: %v", path, err), maxProblem)
+			delete(fields, name)
+		}
+	}
+	if len(problems) == 0 {
+		return nil, errors.New("no single field is to blame")
+	}
+	var metadata map[string]json.RawMessage
+	if err := json.Unmarshal(fields["metadata"], &metadata); err != nil || metadata == nil {
+		return nil, errors.New("there is no metadata")
+	}
+	var annotations map[string]string
+	if raw, ok := metadata["annotations"]; ok {
+		if err := json.Unmarshal(raw, &annotations); err != nil {
+			return nil, err
+		}
+	}
+	maps.Copy(problems, annotations)
+	metadata["annotations"] = marshal(problems)
+	fields["metadata"] = marshal(metadata)
+	return marshal(fields), nil
+}
+
+// innermost finds the innermost part of the value at path that decode refuses without its
+// siblings, and returns that part's path and error. decode refuses the value itself with err.
+func innermost(path string, value json.RawMessage, decode func(json.RawMessage) error, err error) (string, error) {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(value, &members) == nil && decode(json.RawMessage("{}")) == nil {
+		for _, key := range slices.Sorted(maps.Keys(members)) {
+			alone := func(member json.RawMessage) error { return decode(marshal(map[string]json.RawMessage{key: member})) }
+			if err := alone(members[key]); err != nil {
+				return innermost(path+"."+key, members[key], alone, err)
+			}
+		}
+	}
+	var elements []json.RawMessage
+	if json.Unmarshal(value, &elements) == nil && decode(json.RawMessage("[]")) == nil {
+		for i, element := range elements {
+			alone := func(element json.RawMessage) error { return decode(marshal([]json.RawMessage{element})) }
+			if err := alone(element); err != nil {
+				return innermost(fmt.Sprintf("%s[%d]", path, i), element, alone, err)
+			}
+		}
+	}
+	return path, err
+}
+
+// marshal combines pieces of valid JSON, which cannot fail.
+func marshal(pieces any) json.RawMessage {
+	data, err := json.Marshal(pieces)
+	utilruntime.Must(err)
+	return data
 }

@@ -8,10 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	kubescheme "k8s.io/client-go/kubernetes/scheme"
 
 	"nicoleh.io/k8s-controller/pkg/kit/lenient"
 )
@@ -196,18 +194,6 @@ func TestFlawedItems(t *testing.T) {
 	requireSalvaged(t, &list.Items[len(items)-1], good, `{"replicas":4}`, map[string]string{})
 }
 
-// A problem is the object's, wherever the object goes.
-func TestProblemSurvivesCopying(t *testing.T) {
-	obj, _, err := leniently.Decode([]byte(coneJSON("sundae", `{"image":5}`, `{}`)), nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cone := obj.(*Cone)
-	if problem := lenient.Problem(cone.DeepCopy(), "spec"); problem == "" || problem != lenient.Problem(cone, "spec") {
-		t.Errorf("the problem of a copy is %q", problem)
-	}
-}
-
 // What is wrong with more than fields of an object is the error that it always was.
 func TestStillAnError(t *testing.T) {
 	good := coneJSON("sundae", `{"image":"vanilla"}`, `{}`)
@@ -274,28 +260,6 @@ func TestLargeFlaws(t *testing.T) {
 	}
 }
 
-// Built-in types, and items that do not say what they are.
-func TestBuiltInTypes(t *testing.T) {
-	decoder := jsonDecoder(lenient.Codecs(kubescheme.Codecs.WithoutConversion()))
-	obj, _, err := decoder.Decode([]byte(`{"apiVersion":"apps/v1","kind":"DeploymentList","metadata":{"resourceVersion":"9"},"items":[
-		{"metadata":{"name":"good"},"spec":{"replicas":2}},
-		{"metadata":{"name":"bad"},"spec":{"template":{"spec":{"containers":[{"name":"a"},{"name":"b","ports":[{"containerPort":"http"}]}]}}},"status":{"replicas":1}}]}`), nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	list := obj.(*appsv1.DeploymentList)
-	if len(list.Items) != 2 || *list.Items[0].Spec.Replicas != 2 || list.Items[1].Name != "bad" || list.Items[1].Status.Replicas != 1 {
-		t.Fatalf("%+v", list)
-	}
-	const want = "spec.template.spec.containers[1].ports[0].containerPort: json: cannot unmarshal string into Go struct field ContainerPort.spec.template.spec.containers.ports.containerPort of type int32"
-	if got := lenient.Problem(&list.Items[1], "spec"); got != want {
-		t.Errorf("the problem is\n%s, want\n%s", got, want)
-	}
-	if got := lenient.Problem(&list.Items[0], "spec"); got != "" {
-		t.Errorf("the problem of a good one is %s", got)
-	}
-}
-
 // What was not decoded must not be overwritten by what it was decoded as.
 func TestEncode(t *testing.T) {
 	encode := func(codecs runtime.NegotiatedSerializer, obj runtime.Object) (string, error) {
@@ -323,70 +287,4 @@ func TestEncode(t *testing.T) {
 			t.Errorf("encoded as %s (%v), want %s (%v)", got, err, want, wantErr)
 		}
 	}
-}
-
-// What fits its type costs less than with the usual decoder.
-func TestCost(t *testing.T) {
-	good := goodList(100)
-	decode := func(d runtime.Decoder) func() {
-		return func() {
-			if _, _, err := d.Decode(good, nil, &ConeList{}); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	usual, ours := testing.AllocsPerRun(20, decode(usually)), testing.AllocsPerRun(20, decode(leniently))
-	if ours > 0.7*usual {
-		t.Errorf("%v allocations, and %v with the usual decoder", ours, usual)
-	}
-}
-
-// The object in an event is parsed once, when it is decoded.
-func TestCostOfAnEvent(t *testing.T) {
-	data := []byte(`{"type":"ADDED","object":` + coneJSON("sundae", goodSpec, `{}`) + `}`)
-	allocations := func(codecs runtime.NegotiatedSerializer) float64 {
-		decoder := jsonInfo(codecs).StreamSerializer
-		var event metav1.WatchEvent
-		return testing.AllocsPerRun(100, func() {
-			if _, _, err := decoder.Decode(data, nil, &event); err != nil {
-				t.Fatal(err)
-			}
-		})
-	}
-	usual, ours := allocations(usualCodecs), allocations(lenientCodecs)
-	if ours > 0.7*usual {
-		t.Errorf("%v allocations, and %v with the usual decoder", ours, usual)
-	}
-}
-
-func BenchmarkDecode(b *testing.B) {
-	one := []byte(listJSON(strings.TrimSuffix(strings.TrimPrefix(string(goodList(99)), listPrefix), "]}"), coneJSON("flawed", `{"image":5}`, `{}`)))
-	for _, bench := range []struct {
-		name    string
-		decoder runtime.Decoder
-		data    []byte
-	}{
-		{"usual", usually, goodList(100)},
-		{"lenient", leniently, goodList(100)},
-		{"lenient, one of 100 is flawed", leniently, one},
-	} {
-		b.Run(bench.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, _, err := bench.decoder.Decode(bench.data, nil, nil); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
-const listPrefix = `{"apiVersion":"parlor.example/v1alpha1","kind":"ConeList","metadata":{"resourceVersion":"9","continue":"more","remainingItemCount":5},"items":[`
-
-func goodList(n int) []byte {
-	items := make([]string, n)
-	for i := range items {
-		items[i] = coneJSON(fmt.Sprintf("sundae-%d", i), `{"image":"vanilla","replicas":2,"resources":{"limits":{"cpu":"100m"}}}`, `{"replicas":2,"conditions":[{"type":"Ready","status":"True","lastTransitionTime":"2026-01-01T00:00:00Z","reason":"Available","message":"2 of 2 Pods available"}]}`)
-	}
-	return []byte(listJSON(items...))
 }

@@ -5,13 +5,15 @@ import (
 	"flag"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/utils/clock"
+	"k8s.io/client-go/tools/record"
 
-	"nicoleh.io/k8s-controller/pkg/kit/events"
-	"nicoleh.io/k8s-controller/pkg/kit/informer"
+	"nicoleh.io/k8s-controller/pkg/kit/preflight"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
@@ -23,46 +25,74 @@ type Descriptor struct {
 	OnByDefault bool
 	// ClusterWide controllers cannot be restricted to a namespace.
 	ClusterWide bool
-	// AddToScheme adds the kinds of the objects that the controller records events about.
-	// The scheme already has those of typed.AddToScheme. It may be nil.
+	// AddToScheme adds the kinds of custom resources that the controller records events
+	// about. It may be nil.
 	AddToScheme func(*runtime.Scheme) error
-	// AddFlags adds the controller's flags. It may be nil. No flag may hold a secret,
-	// because /flagz shows all values to clients that are authorized to get it: let
-	// the flag name a file.
+	// AddFlags adds the controller's flags. It may be nil.
 	AddFlags func(*flag.FlagSet)
 	// Validate returns an error of one line that names the flag that is wrong, if any. It
 	// may be nil.
 	Validate func() error
-	// New makes the controller, and starts nothing. It is called after Validate.
-	New func(Dependencies) (Controller, error)
+	// New makes the controller and starts nothing. It is called after Validate.
+	New func(Dependencies) (Parts, error)
 }
 
-// Dependencies are what a controller gets from its process.
+// Dependencies are what a controller gets from its process. While this process does not
+// lead, all writes of the clients fail.
 type Dependencies struct {
-	// Config is the config for clients. Their writes fail unless this process leads.
+	// Kube reads and writes built-in types.
+	Kube kubernetes.Interface
+	// Metadata reads and writes metadata alone.
+	Metadata metadata.Interface
+	// Config is for clients of custom resources.
 	Config *rest.Config
 	// Namespace is the only namespace to work in; all namespaces if empty.
 	Namespace string
 	// Resync is how often to sync every object even if nothing has changed; 0 is never.
 	Resync time.Duration
-	// Caches are the controller's caches. New adds an informer for everything that the
-	// controller reads.
-	Caches *informer.Caches
 	// Recorder records events in the controller's name.
-	Recorder events.EventRecorder
-	// Clock is the clock of the process.
-	Clock clock.WithTickerAndDelayedExecution
+	Recorder record.EventRecorder
 }
 
-// Controller is a controller that a process can run. A [worker.Loop] has all of these
-// methods, so a controller gets them by embedding one.
+// Parts are a controller and what it needs before it can run.
+type Parts struct {
+	Controller
+	// Informers are started, in this order, when this process leads.
+	Informers []Factory
+	// Caches are what the informers hold. Before the election, the process waits until it
+	// can list each of these resources.
+	Caches []Cache
+}
+
+// Controller is a controller that a process can run. A [worker.Loop] has these methods, so
+// a controller gets them by embedding one.
 type Controller interface {
 	// Run runs workers until ctx ends, and returns when the last worker has returned.
 	Run(ctx context.Context, workers int) error
-	// Ready returns checkers that are done when the caches are filled.
-	Ready() []cache.DoneChecker
 	// Busy returns for how long the longest of the running syncs has been running.
 	Busy() time.Duration
 }
 
 var _ Controller = (*worker.Loop)(nil)
+
+// Factory is a factory of informers. Those of client-go, those that informer-gen makes, and
+// those of metadata are some.
+type Factory interface {
+	StartWithContext(ctx context.Context)
+	Shutdown()
+}
+
+// Cache is what one informer holds.
+type Cache struct {
+	preflight.Resource
+	Informer cache.SharedIndexInformer
+}
+
+// Consistent makes the first list of an informer a consistent read. Without it, a list may
+// come from the past of an API server's cache, and would lack what the former leader wrote.
+// Give it to each factory of informers.
+func Consistent(options *metav1.ListOptions) {
+	if options.ResourceVersion == "0" {
+		options.ResourceVersion = ""
+	}
+}

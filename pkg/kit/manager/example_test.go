@@ -10,18 +10,17 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes"
+	kubeinformers "k8s.io/client-go/informers"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/manager"
-	"nicoleh.io/k8s-controller/pkg/kit/metrics"
 	"nicoleh.io/k8s-controller/pkg/kit/preflight"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
 // NewDescriptor describes a controller that greets every Pod.
-func NewDescriptor() manager.Descriptor {
+func NewDescriptor(greeted func()) manager.Descriptor {
 	var greeting string
 	return manager.Descriptor{
 		Name:        "greeter",
@@ -29,7 +28,23 @@ func NewDescriptor() manager.Descriptor {
 		AddFlags: func(flags *flag.FlagSet) {
 			flags.StringVar(&greeting, "greeter-greeting", "Hello", "What to say to a Pod.")
 		},
-		New: func(d manager.Dependencies) (manager.Controller, error) { return NewController(d, greeting) },
+		New: func(d manager.Dependencies) (manager.Parts, error) {
+			factory := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync,
+				kubeinformers.WithNamespace(d.Namespace), kubeinformers.WithTweakListOptions(manager.Consistent))
+			c, err := NewController(greeting, greeted, factory)
+			return manager.Parts{
+				Controller: c,
+				Informers:  []manager.Factory{factory},
+				Caches: []manager.Cache{{
+					Resource: preflight.Resource{
+						GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"),
+						Namespace:            d.Namespace,
+						Permit:               "allow this process to list and watch Pods",
+					},
+					Informer: factory.Core().V1().Pods().Informer(),
+				}},
+			}, err
+		},
 	}
 }
 
@@ -37,24 +52,21 @@ func NewDescriptor() manager.Descriptor {
 type Controller struct {
 	*worker.Loop
 	greeting string
-	pods     informer.Cache[*corev1.Pod]
+	greeted  func()
+	pods     corelisters.PodLister
 }
 
 // NewController wires the controller and starts nothing.
-func NewController(d manager.Dependencies, greeting string) (*Controller, error) {
-	client, err := kubernetes.NewForConfig(manager.Protobuf(d.Config))
-	if err != nil {
-		return nil, err
+func NewController(greeting string, greeted func(), factory kubeinformers.SharedInformerFactory) (*Controller, error) {
+	pods := factory.Core().V1().Pods()
+	c := &Controller{greeting: greeting, greeted: greeted, pods: pods.Lister()}
+	c.Loop = worker.New("greeter", c.sync)
+	add := func(obj any) {
+		if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
+			c.Add(name)
+		}
 	}
-	c := &Controller{greeting: greeting}
-	c.pods = informer.NewCache[*corev1.Pod](d.Caches, preflight.Resource{
-		GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"),
-		Namespace:            d.Namespace,
-		Permit:               "allow this process to list and watch Pods",
-	}, client.CoreV1().Pods(d.Namespace), &corev1.Pod{}, d.Resync)
-	c.Loop = worker.New("greeter", c.sync, worker.WithClock(d.Clock), worker.WithKeys(informer.Keys(c.pods.GetStore())), worker.WithObserver(metrics.For("greeter").Sync))
-	add := informer.Named(c.Add)
-	handler, err := c.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	handler, err := pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    add,
 		UpdateFunc: func(_, obj any) { add(obj) },
 		DeleteFunc: add,
@@ -68,8 +80,9 @@ func NewController(d manager.Dependencies, greeting string) (*Controller, error)
 
 // sync greets one Pod.
 func (c *Controller) sync(_ context.Context, name cache.ObjectName) (requeueAfter time.Duration, err error) {
-	if pod := c.pods.Get(name.Namespace, name.Name); pod != nil {
+	if pod, err := c.pods.Pods(name.Namespace).Get(name.Name); err == nil {
 		fmt.Printf("%s, %s!\n", c.greeting, pod.Name)
+		c.greeted()
 	}
 	return 0, nil
 }
@@ -78,16 +91,15 @@ func (c *Controller) sync(_ context.Context, name cache.ObjectName) (requeueAfte
 //
 //	func main() { program.Main() }
 func Example() {
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
 	program := manager.Manager{
 		Name:        "shop",
 		LeaseName:   "shop",
-		Controllers: []manager.Descriptor{NewDescriptor()},
+		Controllers: []manager.Descriptor{NewDescriptor(stop)},
 	}
 
-	// Run it against an API server with one Pod until that Pod was greeted.
-	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
-	defer stop()
-	program.Controllers[0] = stopAfterSync(program.Controllers[0], stop)
+	// Run it against an API server with one Pod until that Pod is greeted.
 	server := httptest.NewServer(http.HandlerFunc(onePod))
 	defer server.Close()
 	err := program.Run(ctx, []string{"-master=" + server.URL, "-leader-elect=false", "-bind-address=", "-greeter-greeting=Welcome"})
@@ -95,19 +107,6 @@ func Example() {
 	// Output:
 	// Welcome, vanilla!
 	// <nil>
-}
-
-// stopAfterSync stops the program as soon as a sync has ended.
-func stopAfterSync(d manager.Descriptor, stop func()) manager.Descriptor {
-	build := d.New
-	d.New = func(d manager.Dependencies) (manager.Controller, error) {
-		c, err := build(d)
-		if c, ok := c.(*Controller); ok {
-			worker.WithObserver(func(worker.Outcome) { stop() })(c.Loop)
-		}
-		return c, err
-	}
-	return d
 }
 
 // onePod responds as an API server with one Pod would, in which nothing ever happens.

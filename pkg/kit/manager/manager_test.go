@@ -6,32 +6,46 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/server/healthz"
 	clientfeatures "k8s.io/client-go/features"
 	clientfeaturestesting "k8s.io/client-go/features/testing"
-	"k8s.io/client-go/kubernetes/fake"
+	kubeinformers "k8s.io/client-go/informers"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
 	componentbase "k8s.io/component-base/config"
-	"k8s.io/utils/clock"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
-	"nicoleh.io/k8s-controller/pkg/kit/events"
-	"nicoleh.io/k8s-controller/pkg/kit/informer"
+	"nicoleh.io/k8s-controller/pkg/kit/preflight"
 	"nicoleh.io/k8s-controller/pkg/kit/serve"
-	"nicoleh.io/k8s-controller/pkg/kittest"
 )
+
+func TestMain(m *testing.M) {
+	klog.SetLogger(logr.Discard())
+	goleak.VerifyTestMain(m)
+}
 
 func without(t *testing.T, names ...string) {
 	t.Helper()
@@ -46,7 +60,7 @@ func without(t *testing.T, names ...string) {
 // shop returns a program with two controllers that do nothing. One of them has a flag, whose
 // value is stored in flavor.
 func shop(flavor *string) Manager {
-	idle := func(Dependencies) (Controller, error) { return &fakeController{}, nil }
+	idle := func(Dependencies) (Parts, error) { return Parts{Controller: &fakeController{}}, nil }
 	return Manager{Name: "shop", LeaseName: "shop-lease", Controllers: []Descriptor{
 		{Name: "cone", OnByDefault: true, New: idle, AddFlags: func(flags *flag.FlagSet) {
 			flags.StringVar(flavor, "cone-flavor", "vanilla", "What to fill cones with.")
@@ -145,7 +159,7 @@ func TestParse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got.logging, got.flags = nil, nil
+			got.logging = nil
 			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(options{})); diff != "" {
 				t.Errorf("options (-want +got):\n%s", diff)
 			}
@@ -156,33 +170,6 @@ func TestParse(t *testing.T) {
 				t.Errorf("flavor %q, want %q", flavor, tt.wantFlavor)
 			}
 		})
-	}
-}
-
-// A program whose Lease has been renamed also respects the former one, unless its Lease
-// is given another name.
-func TestParseFormerLease(t *testing.T) {
-	m := shop(new(string))
-	m.FormerLeaseName = "stall-lease"
-	for _, tt := range []struct {
-		args []string
-		want string
-	}{
-		{nil, "stall-lease"},
-		{[]string{"-leader-elect-resource-name=shop-lease"}, "stall-lease"},
-		{[]string{"-leader-elect-resource-name=another"}, ""},
-		{[]string{"-leader-elect-resource-name=another", "-leader-elect-former-resource-name=stall-lease"}, "stall-lease"},
-		{[]string{"-leader-elect-former-resource-name=kiosk-lease"}, "kiosk-lease"},
-		{[]string{"-leader-elect-resource-name=stall-lease", "-leader-elect-former-resource-name=stall-lease"}, ""},
-		{[]string{"-leader-elect-former-resource-name=shop-lease"}, ""},
-	} {
-		o, err := m.parse(tt.args)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if o.formerLease != tt.want {
-			t.Errorf("%q: the former Lease is %q, want %q", tt.args, o.formerLease, tt.want)
-		}
 	}
 }
 
@@ -258,7 +245,6 @@ func TestParseErrors(t *testing.T) {
 		{"what a controller does not like", nil, []string{"-cone-flavor="}, []string{"-cone-flavor"}},
 		{"a namespace that cannot exist", nil, []string{"-namespace", "Foo_Bar"}, []string{"-namespace", "Foo_Bar"}},
 		{"a Lease that cannot exist", nil, []string{"-leader-elect-resource-name", "Foo_Bar"}, []string{"-leader-elect-resource-name", "Foo_Bar"}},
-		{"a former Lease that cannot exist", nil, []string{"-leader-elect-former-resource-name", "a/b"}, []string{"-leader-elect-former-resource-name", "a/b"}},
 		{"a Lease in a namespace that cannot exist", nil, []string{"-leader-elect-resource-namespace", "a.b"}, []string{"-leader-elect-resource-namespace", "a.b"}},
 		{"a negative burst", nil, []string{"-kube-api-burst", "-1"}, []string{"-kube-api-burst"}},
 	}
@@ -268,7 +254,7 @@ func TestParseErrors(t *testing.T) {
 				t.Setenv(name, value)
 			}
 			_, err := shop(new(string)).parse(tt.args)
-			kittest.RequireOneLine(t, err, tt.want)
+			requireOneLine(t, err, tt.want)
 		})
 	}
 }
@@ -363,7 +349,7 @@ func TestClientConfigErrors(t *testing.T) {
 				t.Setenv(clientcmd.RecommendedConfigPathEnvVar, tt.variable)
 			}
 			_, err := clientConfig(tt.o)
-			kittest.RequireOneLine(t, err, tt.want)
+			requireOneLine(t, err, tt.want)
 		})
 	}
 }
@@ -374,83 +360,62 @@ func TestRequiredFeatures(t *testing.T) {
 	}
 	clientfeaturestesting.SetFeatureDuringTest(t, clientfeatures.AtomicFIFO, false)
 	err := shop(new(string)).Run(t.Context(), []string{"-kubeconfig=" + filepath.Join(t.TempDir(), "absent")})
-	kittest.RequireOneLine(t, err, []string{"KUBE_FEATURE_AtomicFIFO"}) // and nothing of the kubeconfig
+	requireOneLine(t, err, []string{"KUBE_FEATURE_AtomicFIFO"}) // and nothing of the kubeconfig
 }
 
-func TestProtobufCopiesTheConfig(t *testing.T) {
-	config := &rest.Config{Host: "https://parlor.example"}
-	got := Protobuf(config)
-	if got.ContentType != "application/vnd.kubernetes.protobuf" || got.AcceptContentTypes != "application/vnd.kubernetes.protobuf,application/json" {
-		t.Errorf("content type %q, accepting %q", got.ContentType, got.AcceptContentTypes)
+// requireOneLine requires an error of one line that contains the words.
+func requireOneLine(t *testing.T, err error, words []string) {
+	t.Helper()
+	if err == nil {
+		t.Fatal("there is no error")
 	}
-	if config.ContentType != "" || got.Host != config.Host {
-		t.Errorf("made of %+v: %+v", config, got)
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("error %q, want one line with %q", err, word)
+		}
 	}
 }
 
-// All clients that a controller makes of its config share a rate limit, and no other
-// controller's do.
+// All clients of a controller share a rate limit, and no other controller's do.
 func TestRateLimitOfAController(t *testing.T) {
-	for _, tt := range []struct {
-		name       string
-		qps        float64
-		wantLimits int
-	}{
-		{"a rate", 10, 2},
-		{"no rate", 0, 0},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			limits := map[flowcontrol.RateLimiter]string{}
-			m := Manager{Name: "shop", LeaseName: "shop-lease"}
-			for _, name := range []string{"cone", "cake"} {
-				m.Controllers = append(m.Controllers, Descriptor{Name: name, OnByDefault: true, New: func(d Dependencies) (Controller, error) {
-					for _, config := range []*rest.Config{d.Config, Protobuf(d.Config)} {
-						if config.RateLimiter != nil {
-							limits[config.RateLimiter] = name
-						}
-					}
-					return &fakeController{}, nil
-				}})
+	limits := map[string]flowcontrol.RateLimiter{}
+	m := Manager{Name: "shop", LeaseName: "shop-lease"}
+	for _, name := range []string{"cone", "cake"} {
+		m.Controllers = append(m.Controllers, Descriptor{Name: name, OnByDefault: true, New: func(d Dependencies) (Parts, error) {
+			limits[name] = d.Config.RateLimiter
+			if d.Kube.CoreV1().RESTClient().GetRateLimiter() != d.Config.RateLimiter {
+				t.Errorf("the clients of %s have different rate limits", name)
 			}
-			o := options{kubeconfig: writeFile(t, kubeconfig), qps: tt.qps, controllers: "*"}
-			config, err := clientConfig(o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := m.assemble(o, config); err != nil {
-				t.Fatal(err)
-			}
-			if len(limits) != tt.wantLimits {
-				t.Errorf("the clients of two controllers have %d rate limits, want %d: %v", len(limits), tt.wantLimits, limits)
-			}
-		})
+			return Parts{Controller: &fakeController{}}, nil
+		}})
+	}
+	p, err := m.assemble(options{kubeconfig: writeFile(t, kubeconfig), qps: 10, controllers: "*"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.recorder.Shutdown()
+	if limits["cone"] == nil || limits["cone"] == limits["cake"] {
+		t.Errorf("the rate limits are %v", limits)
 	}
 }
 
 // fakeController is a controller whose state the test sets.
 type fakeController struct {
-	busy   time.Duration
-	filled chan struct{}
-	run    func(ctx context.Context) error
+	busy time.Duration
+	run  func(ctx context.Context) error
 }
 
 func (f *fakeController) Run(ctx context.Context, _ int) error { return f.run(ctx) }
 func (f *fakeController) Busy() time.Duration                  { return f.busy }
-func (f *fakeController) Ready() []cache.DoneChecker           { return []cache.DoneChecker{f} }
-func (f *fakeController) Name() string                         { return "fake" }
-func (f *fakeController) Done() <-chan struct{}                { return f.filled }
 
 func TestChecks(t *testing.T) {
-	c := &fakeController{filled: make(chan struct{})}
-	p := &process{
-		controllers: []running{{name: "fake", Controller: c}},
-		recorder:    events.New(fake.NewClientset().EventsV1().Events, kubescheme.Scheme, clock.RealClock{}),
-	}
+	c := &fakeController{}
+	p := &process{controllers: []running{{Parts{Controller: c}, "fake"}}}
 	live, ready := p.checks(time.Minute)
-	failing := func(checks []serve.Check) (names []string) {
+	failing := func(checks []healthz.HealthChecker) (names []string) {
 		for _, check := range checks {
-			if check.Err() != nil {
-				names = append(names, check.Name)
+			if check.Check(nil) != nil {
+				names = append(names, check.Name())
 			}
 		}
 		return names
@@ -460,8 +425,8 @@ func TestChecks(t *testing.T) {
 		change              func()
 		wantLive, wantReady []string
 	}{
-		{"the caches are being filled", func() {}, nil, []string{"fake"}},
-		{"the caches are filled", func() { close(c.filled) }, nil, nil},
+		{"it cannot list everything yet", func() {}, nil, []string{"preflight"}},
+		{"it can", func() { p.isReady.Store(true) }, nil, nil},
 		{"a worker takes its time", func() { c.busy = time.Minute }, nil, nil},
 		{"a worker is stuck", func() { c.busy = time.Minute + 1 }, []string{"fake"}, nil},
 		{"it was not after all", func() { c.busy = 0 }, nil, nil},
@@ -476,29 +441,155 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// The next leader must find nothing that is still being written: work returns when the
-// controllers have returned, and their last events are written.
+// sink keeps the messages of events. The first one can take long.
+type sink struct {
+	record.EventSink
+	hangs    bool
+	messages []string
+}
+
+func (s *sink) Create(event *corev1.Event) (*corev1.Event, error) {
+	if s.hangs {
+		s.hangs = false
+		time.Sleep(time.Hour)
+	}
+	s.messages = append(s.messages, event.Message)
+	return event, nil
+}
+
+// The last events of a term are sent before the Lease is released, unless that takes too long.
 func TestWorkEndsWithTheLastEvent(t *testing.T) {
-	client := fake.NewClientset()
-	recorder := events.New(client.EventsV1().Events, kubescheme.Scheme, clock.RealClock{})
-	recorded := recorder.For("fake-controller")
-	stubborn := &fakeController{run: func(ctx context.Context) error {
-		<-ctx.Done()
-		for i := range 100 {
-			recorded.Eventf(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "parlor", Name: fmt.Sprint("vanilla-", i%10)}}, nil, corev1.EventTypeNormal, "Ended", "End", "the last word, %d", i)
+	for _, hangs := range []bool{false, true} {
+		t.Run(fmt.Sprint("hangs: ", hangs), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &sink{hangs: hangs}
+				events := &recorder{record.NewBroadcaster(), kubescheme.Scheme, s}
+				recorded := events.recorderFor("fake")
+				stubborn := &fakeController{run: func(ctx context.Context) error {
+					<-ctx.Done()
+					for i := range 100 {
+						recorded.Event(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "parlor", Name: fmt.Sprint("vanilla-", i)}}, corev1.EventTypeNormal, "Ended", "the last word")
+					}
+					return nil
+				}}
+				failing := &fakeController{run: func(context.Context) error { return errors.New("no power") }}
+				p := &process{recorder: events, controllers: []running{{Parts{Controller: stubborn}, "stubborn"}, {Parts{Controller: failing}, "failing"}}}
+				begin := time.Now()
+				requireOneLine(t, p.work(t.Context()), []string{"failing", "no power"}) // one that fails takes the other with it
+				if took := time.Since(begin); hangs && took != flushTimeout {
+					t.Errorf("it took %s", took)
+				}
+				if !hangs && len(s.messages) != 100 {
+					t.Errorf("%d events were sent, want 100", len(s.messages))
+				}
+				time.Sleep(2 * time.Hour) // until the sink ends
+			})
+		})
+	}
+}
+
+// The metric of a cache tells a connection that is quiet from one that is lost.
+func TestVersionOfACacheFollowsBookmarks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		events := watch.NewFake()
+		pods := cache.NewSharedIndexInformer(&cache.ListWatch{
+			ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+				return &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}}, nil
+			},
+			WatchFuncWithContext: func(_ context.Context, options metav1.ListOptions) (watch.Interface, error) {
+				if ptr.Deref(options.SendInitialEvents, false) {
+					return nil, apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "", nil)
+				}
+				return events, nil
+			},
+		}, &corev1.Pod{}, 0, cache.Indexers{})
+		ctx, cancel := context.WithCancel(t.Context())
+		var watching sync.WaitGroup
+		watching.Go(func() { pods.RunWithContext(ctx) })
+		version := func() (version float64) {
+			synctest.Wait()
+			p := &process{controllers: []running{{Parts{Caches: []Cache{{Informer: pods}}}, "fake"}}}
+			p.countVersions(func(n float64, _ ...string) { version = n })
+			return version
 		}
-		return nil
-	}}
-	failing := &fakeController{run: func(context.Context) error { return errors.New("no power") }}
-	p := &process{workers: 2, controllers: []running{{stubborn, "stubborn", noCaches()}, {failing, "failing", noCaches()}}, recorder: recorder}
-	err := p.work(t.Context()) // one that fails takes the other with it
-	kittest.RequireOneLine(t, err, []string{"failing", "no power"})
-	list, err := client.EventsV1().Events("parlor").List(t.Context(), metav1.ListOptions{})
+		if got := version(); got != 7 {
+			t.Errorf("it is %v after the list, want 7", got)
+		}
+		events.Action(watch.Bookmark, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "9"}})
+		if got := version(); got != 9 {
+			t.Errorf("it is %v after a bookmark, want 9", got)
+		}
+		cancel()
+		watching.Wait()
+	})
+}
+
+func TestConsistent(t *testing.T) {
+	for version, want := range map[string]string{"0": "", "": "", "7": "7"} {
+		options := metav1.ListOptions{ResourceVersion: version}
+		if Consistent(&options); options.ResourceVersion != want {
+			t.Errorf("resourceVersion %q becomes %q", version, options.ResourceVersion)
+		}
+	}
+}
+
+// A process on standby is ready, but it holds no watch and has run no controller.
+func TestStandby(t *testing.T) {
+	var mu sync.Mutex
+	requests := map[string]int{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		requests[r.Method+" "+r.URL.Path+" "+r.URL.Query().Get("watch")]++
+		mu.Unlock()
+		w.Header().Set("Content-Type", "application/json")
+		if strings.Contains(r.URL.Path, "/leases/") {
+			fmt.Fprintf(w, `{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "shop", "resourceVersion": "1"},
+				"spec": {"holderIdentity": "another", "leaseDurationSeconds": 15, "renewTime": %q}}`, time.Now().UTC().Format(metav1.RFC3339Micro))
+			return
+		}
+		fmt.Fprint(w, `{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {"resourceVersion": "7"}}`)
+	}))
+	defer server.Close()
+	m := Manager{Name: "shop", LeaseName: "shop", Controllers: []Descriptor{{Name: "cone", OnByDefault: true, New: func(d Dependencies) (Parts, error) {
+		factory := kubeinformers.NewSharedInformerFactory(d.Kube, 0)
+		return Parts{
+			Controller: &fakeController{run: func(context.Context) error { t.Error("it runs"); return nil }},
+			Informers:  []Factory{factory},
+			Caches:     []Cache{{Resource: preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods")}, Informer: factory.Core().V1().Pods().Informer()}},
+		}, nil
+	}}}}
+	o, err := m.parse([]string{"-master=" + server.URL, "-bind-address=", "-leader-elect-resource-namespace=parlor"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(list.Items) != 100 {
-		t.Errorf("%d events were written, want 100", len(list.Items))
+	p, err := m.assemble(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.run(ctx) }()
+	const lease = "GET /apis/coordination.k8s.io/v1/namespaces/parlor/leases/shop "
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		mu.Lock()
+		isStandby := requests[lease] > 0
+		mu.Unlock()
+		if isStandby {
+			break
+		}
+	}
+	if !p.isReady.Load() {
+		t.Error("it is not ready")
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("run returned %v", err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	const list = "GET /api/v1/pods "
+	if diff := cmp.Diff(map[string]int{list: 1, lease: 1}, requests); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
 	}
 }
 
@@ -510,8 +601,3 @@ contexts: [{name: c, context: {cluster: c, user: u}}]
 users: [{name: u, user: {token: t}}]
 current-context: c
 `
-
-// noCaches returns the caches of a controller that reads nothing.
-func noCaches() *informer.Caches {
-	return informer.New(func(string, string, time.Time) {}, clock.RealClock{})
-}

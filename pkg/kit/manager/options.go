@@ -31,14 +31,11 @@ type options struct {
 	workers     int
 	resync      time.Duration
 	election    componentbase.LeaderElectionConfiguration
-	formerLease string // empty if there is none
 	serve       serve.Config
 	stuckAfter  time.Duration
 	logging     *logsapi.LoggingConfiguration
 	version     bool
-	flags       *flag.FlagSet // all of these, for /flagz
 	describe    bool
-	renamed     []string // what to log about flags that were set by a former name
 }
 
 // flagSet returns the program's flags, which set o, and sets o to their defaults.
@@ -55,7 +52,6 @@ func (m Manager) flagSet(o *options) *flag.FlagSet {
 		logging: logsapi.NewLoggingConfiguration(),
 	}
 	fs := flag.NewFlagSet(m.Name, flag.ContinueOnError)
-	o.flags = fs
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig file. Default: $KUBECONFIG, and without that, the service account of the Pod that this process runs in.")
 	fs.StringVar(&o.master, "master", "", "Address of the API server. Overrides that of the kubeconfig.")
 	fs.StringVar(&o.namespace, "namespace", metav1.NamespaceAll, "The only namespace to work in, where a Role then gives enough permissions. All namespaces if empty.")
@@ -69,7 +65,7 @@ func (m Manager) flagSet(o *options) *flag.FlagSet {
 			d.AddFlags(fs)
 		}
 	}
-	fs.StringVar(&o.serve.BindAddress, "bind-address", ":8443", "The host:port to serve on by HTTPS: /livez and /readyz for everyone; /metrics, /statusz and /flagz for clients that the API server authorizes to get these paths. Nothing is served if empty.")
+	fs.StringVar(&o.serve.BindAddress, "bind-address", ":8443", "The host:port to serve on by HTTPS: /livez and /readyz for everyone; /metrics for clients that the API server authorizes to get this path. Nothing is served if empty.")
 	fs.StringVar(&o.serve.InsecureBindAddress, "insecure-bind-address", "", "The host:port to serve the same on by plain HTTP, to everyone. The host has to be a loopback address. Nothing is served if empty.")
 	fs.StringVar(&o.serve.CertFile, "tls-cert-file", "", "File with the certificate for HTTPS, in PEM, including intermediate certificates. A renewed certificate is used without a restart. Default: a new self-signed certificate.")
 	fs.StringVar(&o.serve.KeyFile, "tls-private-key-file", "", "File with the private key of -tls-cert-file, in PEM.")
@@ -83,7 +79,6 @@ func (m Manager) flagSet(o *options) *flag.FlagSet {
 	election.CopyToGoFlagSet(fs)
 	fs.Lookup("leader-elect-resource-namespace").Usage += " Default: that of the Pod that this process runs in; outside of a Pod, -namespace, or else kube-system."
 
-	fs.StringVar(&o.formerLease, "leader-elect-former-resource-name", "", "The Lease by which earlier versions are elected, in the same namespace. As long as it exists, this process leads only while it holds that one, too. It is never created."+m.formerLeaseDefault())
 	return fs
 }
 
@@ -94,22 +89,7 @@ func (m Manager) parse(args []string) (options, error) {
 	if err := flags.Parse(fs, args); err != nil {
 		return o, err
 	}
-	if o.formerLease == "" && o.election.ResourceName == m.LeaseName {
-		o.formerLease = m.FormerLeaseName
-	}
-	if o.formerLease == o.election.ResourceName {
-		o.formerLease = ""
-	}
-	o.renamed = flags.Renamed(fs)
 	return o, m.validate(o)
-}
-
-// formerLeaseDefault returns a sentence about the default of the former Lease's name.
-func (m Manager) formerLeaseDefault() string {
-	if m.FormerLeaseName == "" {
-		return ""
-	}
-	return fmt.Sprintf(" Default: %s, unless -leader-elect-resource-name is given.", m.FormerLeaseName)
 }
 
 // validate returns an error that says which flag is wrong, if any.
@@ -131,7 +111,6 @@ func (m Manager) validate(o options) error {
 		{"namespace", o.namespace, validation.IsDNS1123Label},
 		{"leader-elect-resource-namespace", o.election.ResourceNamespace, validation.IsDNS1123Label},
 		{"leader-elect-resource-name", o.election.ResourceName, validation.IsDNS1123Subdomain},
-		{"leader-elect-former-resource-name", o.formerLease, validation.IsDNS1123Subdomain},
 	} {
 		if wrong := name.validate(name.value); name.value != "" && len(wrong) > 0 {
 			return fmt.Errorf("-%s=%q is no valid name: %s", name.flag, name.value, wrong[0])

@@ -19,7 +19,7 @@ func Example() {
 		served.Inc("mint")
 		return 0, nil
 	}
-	_ = worker.New("cones", sync, worker.WithObserver(metrics.For("cones").Sync))
+	_ = worker.New("cones", sync)
 	if _, err := sync(context.Background(), cache.ObjectName{}); err != nil {
 		fmt.Println(err)
 	}

@@ -1,67 +1,61 @@
 // Package metrics defines the Prometheus metrics that all controllers have.
 //
-// They are in the same registry as those of client-go (work queues and requests to the API
-// server), of package leader, of the Go runtime, and of the process. Every series of a controller
+// They are in the same registry as those of client-go (the election, work queues and
+// requests), of the Go runtime, and of the process. Every series of a controller
 // exists, at zero, from the first call of [For] with its name, so that a rate over it
 // never misses the first event.
 package metrics
 
 import (
+	"errors"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/component-base/metrics"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/component-base/metrics/legacyregistry"
-	_ "k8s.io/component-base/metrics/prometheus/clientgo/fifo" // queues of informers
-	_ "k8s.io/component-base/metrics/prometheus/restclient"    // requests
-	_ "k8s.io/component-base/metrics/prometheus/workqueue"
-
-	"nicoleh.io/k8s-controller/pkg/kit/worker"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo" // election, queues and requests
 )
 
-const subsystem = "controller"
-
 var (
-	syncDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
-		Subsystem:      subsystem,
-		Name:           "sync_duration_seconds",
-		Help:           "How long the syncs of single objects took, by controller and result.",
-		Buckets:        metrics.ExponentialBuckets(0.001, 2.5, 12), // 1 ms to 24 s
-		StabilityLevel: metrics.ALPHA,
+	factory = promauto.With(legacyregistry.Registerer())
+
+	syncDuration = factory.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "controller_sync_duration_seconds",
+		Help:    "How long the syncs of single objects took, by controller and result.",
+		Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 12), // 1 ms to 24 s
 	}, []string{"controller", "result"})
-	syncPanics = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem:      subsystem,
-		Name:           "sync_panics_total",
-		Help:           "Panics in syncs, all of which were recovered from, by controller.",
-		StabilityLevel: metrics.ALPHA,
+	syncPanics = factory.NewCounterVec(prometheus.CounterOpts{
+		Name: "controller_sync_panics_total",
+		Help: "Panics in syncs, all of which were recovered from, by controller.",
 	}, []string{"controller"})
-	staleCacheWaits = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem:      subsystem,
-		Name:           "stale_cache_waits_total",
-		Help:           "Syncs deferred because the caches did not yet show the controller's own last writes, by controller.",
-		StabilityLevel: metrics.ALPHA,
+	staleCacheWaits = factory.NewCounterVec(prometheus.CounterOpts{
+		Name: "controller_stale_cache_waits_total",
+		Help: "Syncs deferred because the caches did not yet show the controller's own last writes, by controller.",
 	}, []string{"controller"})
-	statusWrites = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem:      subsystem,
-		Name:           "status_writes_total",
-		Help:           "Status writes, by controller and result.",
-		StabilityLevel: metrics.ALPHA,
+	statusWrites = factory.NewCounterVec(prometheus.CounterOpts{
+		Name: "controller_status_writes_total",
+		Help: "Status writes, by controller and result.",
 	}, []string{"controller", "result"})
-	cacheLastHeard = metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Subsystem:      subsystem,
-		Name:           "cache_last_heard_timestamp_seconds",
-		Help:           "When each cache last heard from the API server, by an event, a bookmark (about one a minute) or a list, in seconds since 1970; before the first time, when the process started. By controller, resource and, where the cache does not hold all of the resource, label selector.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"controller", "resource", "selector"})
-	buildInfo = metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Subsystem:      subsystem,
-		Name:           "build_info",
-		Help:           "Always 1; the labels say what is running.",
-		StabilityLevel: metrics.ALPHA,
+	buildInfo = factory.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "controller_build_info",
+		Help: "Always 1; the labels say what is running.",
 	}, []string{"version", "commit", "go_version", "platform"})
+)
+
+// Result says how one sync went.
+type Result string
+
+// All results of syncs.
+const (
+	Synced   Result = "synced"   // no error
+	GaveUp   Result = "gave_up"  // an error that a retry cannot fix: reported
+	Deferred Result = "deferred" // part of normal operation: retried, not reported
+	Failed   Result = "failed"   // any other error: reported and retried
+	Panicked Result = "panicked" // recovered: reported and retried
 )
 
 // The results of writing a status.
@@ -71,17 +65,12 @@ const (
 	failure  = "error"
 )
 
-var register = sync.OnceFunc(func() {
-	legacyregistry.MustRegister(syncDuration, syncPanics, staleCacheWaits, statusWrites, cacheLastHeard, buildInfo)
-})
-
 // Controller is the metrics of one controller. Its methods are safe for concurrent use.
 type Controller struct{ name string }
 
 // For returns the metrics of the controller of that name.
 func For(name string) Controller {
-	register()
-	for _, result := range worker.Results {
+	for _, result := range []Result{Synced, GaveUp, Deferred, Failed, Panicked} {
 		syncDuration.WithLabelValues(name, string(result))
 	}
 	syncPanics.WithLabelValues(name)
@@ -92,24 +81,17 @@ func For(name string) Controller {
 	return Controller{name}
 }
 
-// Sync counts a finished sync; it is an observer for a worker.Loop.
-func (c Controller) Sync(o worker.Outcome) {
-	syncDuration.WithLabelValues(c.name, string(o.Result)).Observe(o.Took.Seconds())
-	if o.Result == worker.Panicked {
+// Sync counts a finished sync.
+func (c Controller) Sync(result Result, took time.Duration) {
+	syncDuration.WithLabelValues(c.name, string(result)).Observe(took.Seconds())
+	if result == Panicked {
 		syncPanics.WithLabelValues(c.name).Inc()
 	}
 }
 
-// StaleCacheWait returns the error that a sync ends with if err says that a cache is stale
-// (see consistency.Store.EnsureReady), and counts that sync as deferred. It returns nil,
-// and counts nothing, if err is nil.
-func (c Controller) StaleCacheWait(err error) error {
-	if err == nil {
-		return nil
-	}
-	staleCacheWaits.WithLabelValues(c.name).Inc()
-	return worker.Requeue(err)
-}
+// StaleCacheWait counts a sync that was deferred because a cache did not show the
+// controller's own last write.
+func (c Controller) StaleCacheWait() { staleCacheWaits.WithLabelValues(c.name).Inc() }
 
 // StatusWrite counts a status write and its result, err.
 func (c Controller) StatusWrite(err error) {
@@ -123,76 +105,65 @@ func (c Controller) StatusWrite(err error) {
 	statusWrites.WithLabelValues(c.name, result).Inc()
 }
 
-// CacheHeard sets the time when the controller's cache of a resource, restricted by a label
-// selector, last heard from the API server.
-func (c Controller) CacheHeard(resource, selector string, at time.Time) {
-	cacheLastHeard.WithLabelValues(c.name, resource, selector).Set(float64(at.UnixMilli()) / 1000)
-}
-
 // Build sets the labels of build_info.
 func Build(version, commit string) {
-	register()
 	buildInfo.WithLabelValues(version, commit, runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH).Set(1)
 }
 
 // Total is a counter that only one controller has.
-type Total struct{ counter *metrics.CounterVec }
+type Total struct{ counter *prometheus.CounterVec }
 
-// NewTotal returns the counter of that name, which exists only once in the process. If
-// label is not empty, the counter has that label, and a series for each of the values
-// from the start.
+// NewTotal returns the counter of that name, of which a process has only one. If label is
+// not empty, the counter has that label, and a series for each of the values from the start.
 func NewTotal(name, help, label string, values ...string) Total {
 	var labels []string
 	if label != "" {
 		labels = []string{label}
 	}
-	c, isKnown := totals.LoadOrStore(name, metrics.NewCounterVec(&metrics.CounterOpts{Name: name, Help: help, StabilityLevel: metrics.ALPHA}, labels))
-	total := Total{c.(*metrics.CounterVec)}
-	if isKnown {
-		return total
+	counter := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	err := legacyregistry.Registerer().Register(counter)
+	if earlier := (prometheus.AlreadyRegisteredError{}); errors.As(err, &earlier) {
+		counter, err = earlier.ExistingCollector.(*prometheus.CounterVec), nil
 	}
-	legacyregistry.MustRegister(total.counter)
+	utilruntime.Must(err)
 	if label == "" {
-		total.counter.WithLabelValues()
+		counter.WithLabelValues()
 	}
 	for _, value := range values {
-		total.counter.WithLabelValues(value)
+		counter.WithLabelValues(value)
 	}
-	return total
+	return Total{counter}
 }
 
 // Inc adds one to the counter, or to its series with that value if it has a label. It is
 // safe for concurrent use.
 func (t Total) Inc(value ...string) { t.counter.WithLabelValues(value...).Inc() }
 
-var totals sync.Map // *metrics.CounterVec by name
-
 // Count defines a gauge whose values count returns at each scrape: it calls add with the
 // number for each combination of label values. It must be fast, and safe for concurrent
-// use. A second call of Count with the same name replaces the function of the first.
-func Count(name, help string, labels []string, count func(add func(n int, values ...string))) {
-	c, isKnown := counts.LoadOrStore(name, &counted{desc: metrics.NewDesc(name, help, labels, nil, metrics.ALPHA, "")})
-	c.(*counted).count.Store(&count)
-	if !isKnown {
-		legacyregistry.CustomMustRegister(c.(*counted))
-	}
+// use. A later call of Count with the same name replaces the gauge.
+func Count(name, help string, labels []string, count func(add func(n float64, values ...string))) {
+	replacing.Lock()
+	defer replacing.Unlock()
+	c := counted{prometheus.NewDesc(name, help, labels, nil), count}
+	legacyregistry.Registerer().Unregister(c)
+	legacyregistry.Registerer().MustRegister(c)
 }
 
-var counts sync.Map // *counted by name
+var replacing sync.Mutex
 
 // counted is the collector of a gauge that is counted at each scrape.
 type counted struct {
-	metrics.BaseStableCollector
-	desc  *metrics.Desc
-	count atomic.Pointer[func(add func(n int, values ...string))]
+	desc  *prometheus.Desc
+	count func(add func(n float64, values ...string))
 }
 
-// DescribeWithStability implements metrics.StableCollector.
-func (c *counted) DescribeWithStability(descs chan<- *metrics.Desc) { descs <- c.desc }
+// Describe implements prometheus.Collector.
+func (c counted) Describe(descs chan<- *prometheus.Desc) { descs <- c.desc }
 
-// CollectWithStability implements metrics.StableCollector.
-func (c *counted) CollectWithStability(found chan<- metrics.Metric) {
-	(*c.count.Load())(func(n int, values ...string) {
-		found <- metrics.NewLazyConstMetric(c.desc, metrics.GaugeValue, float64(n), values...)
+// Collect implements prometheus.Collector.
+func (c counted) Collect(found chan<- prometheus.Metric) {
+	c.count(func(n float64, values ...string) {
+		found <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, n, values...)
 	})
 }

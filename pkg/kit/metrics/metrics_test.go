@@ -23,7 +23,6 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
-	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
 var errMelted = errors.New("melted")
@@ -91,8 +90,8 @@ func TestEverySeriesStartsAtZero(t *testing.T) {
 
 func TestCounts(t *testing.T) {
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "gadgets"}, "vanilla", errMelted)
-	sync := func(result worker.Result, took time.Duration) func(metrics.Controller) {
-		return func(c metrics.Controller) { c.Sync(worker.Outcome{Result: result, Took: took}) }
+	sync := func(result metrics.Result, took time.Duration) func(metrics.Controller) {
+		return func(c metrics.Controller) { c.Sync(result, took) }
 	}
 	wrote := func(err error) func(metrics.Controller) {
 		return func(c metrics.Controller) { c.StatusWrite(err) }
@@ -104,7 +103,7 @@ func TestCounts(t *testing.T) {
 	}{{
 		name: "syncs are counted and timed by their result",
 		do: []func(metrics.Controller){
-			sync(worker.Synced, 250*time.Millisecond), sync(worker.Synced, 2*time.Second), sync(worker.Failed, time.Minute),
+			sync(metrics.Synced, 250*time.Millisecond), sync(metrics.Synced, 2*time.Second), sync(metrics.Failed, time.Minute),
 		},
 		want: map[string]string{
 			`controller_sync_duration_seconds_count{controller="NAME",result="synced"}`: "2",
@@ -114,7 +113,7 @@ func TestCounts(t *testing.T) {
 		},
 	}, {
 		name: "a panic counts as a sync, too",
-		do:   []func(metrics.Controller){sync(worker.Panicked, time.Second), sync(worker.GaveUp, time.Second), sync(worker.Deferred, time.Second)},
+		do:   []func(metrics.Controller){sync(metrics.Panicked, time.Second), sync(metrics.GaveUp, time.Second), sync(metrics.Deferred, time.Second)},
 		want: map[string]string{
 			`controller_sync_panics_total{controller="NAME"}`:                             "1",
 			`controller_sync_duration_seconds_count{controller="NAME",result="panicked"}`: "1",
@@ -126,7 +125,7 @@ func TestCounts(t *testing.T) {
 		},
 	}, {
 		name: "waits for a stale cache",
-		do:   []func(metrics.Controller){findsStaleCache, findsNone, findsStaleCache},
+		do:   []func(metrics.Controller){metrics.Controller.StaleCacheWait, metrics.Controller.StaleCacheWait},
 		want: map[string]string{`controller_stale_cache_waits_total{controller="NAME"}`: "2"},
 	}, {
 		name: "a status that was written",
@@ -164,7 +163,7 @@ func TestBucketsCoverUsualSyncs(t *testing.T) {
 	name := newName()
 	c := metrics.For(name)
 	for _, took := range []time.Duration{time.Millisecond, 20 * time.Second, time.Hour} {
-		c.Sync(worker.Outcome{Result: worker.Synced, Took: took})
+		c.Sync(metrics.Synced, took)
 	}
 	var counts []string
 	for line := range strings.Lines(scrape(t)) {
@@ -176,21 +175,6 @@ func TestBucketsCoverUsualSyncs(t *testing.T) {
 	want := append(slices.Repeat([]string{"1"}, 11), "2", "3")
 	if diff := cmp.Diff(want, counts); diff != "" {
 		t.Errorf("counts of the buckets (-want +got):\n%s", diff)
-	}
-}
-
-func TestCacheHeard(t *testing.T) {
-	name := newName()
-	c := metrics.For(name)
-	c.CacheHeard("pods", "flavor", time.Unix(1, 0))
-	c.CacheHeard("secrets", "", time.Unix(7, 0))
-	c.CacheHeard("pods", "flavor", time.UnixMilli(1700000000250))
-	want := map[string]string{
-		`controller_cache_last_heard_timestamp_seconds{controller="` + name + `",resource="pods",selector="flavor"}`: "1.70000000025e+09",
-		`controller_cache_last_heard_timestamp_seconds{controller="` + name + `",resource="secrets",selector=""}`:    "7",
-	}
-	if diff := cmp.Diff(want, series(t, "cache_last_heard_timestamp_seconds{controller=\""+name)); diff != "" {
-		t.Errorf("series (-want +got):\n%s", diff)
 	}
 }
 
@@ -206,8 +190,8 @@ func TestBuild(t *testing.T) {
 }
 
 func TestCountIsCalledAtEachScrape(t *testing.T) {
-	cones := map[string]int{"vanilla": 2, "chocolate": 1}
-	metrics.Count("test_cones", "Cones by flavor.", []string{"flavor", "size"}, func(add func(int, ...string)) {
+	cones := map[string]float64{"vanilla": 2, "chocolate": 1}
+	metrics.Count("test_cones", "Cones by flavor.", []string{"flavor", "size"}, func(add func(float64, ...string)) {
 		for flavor, n := range cones {
 			add(n, flavor, "big")
 		}
@@ -220,7 +204,7 @@ func TestCountIsCalledAtEachScrape(t *testing.T) {
 		t.Errorf("series (-want +got):\n%s", diff)
 	}
 
-	cones = map[string]int{"vanilla": 5}
+	cones = map[string]float64{"vanilla": 5}
 	want = map[string]string{`test_cones{flavor="vanilla",size="big"}`: "5"}
 	if diff := cmp.Diff(want, series(t, "test_cones")); diff != "" {
 		t.Errorf("series after a change (-want +got):\n%s", diff)
@@ -229,7 +213,7 @@ func TestCountIsCalledAtEachScrape(t *testing.T) {
 
 func TestSecondCountReplacesTheFirst(t *testing.T) {
 	for i := range 3 {
-		metrics.Count("test_spoons", "Spoons.", []string{"of"}, func(add func(int, ...string)) { add(i, "wood") })
+		metrics.Count("test_spoons", "Spoons.", []string{"of"}, func(add func(float64, ...string)) { add(float64(i), "wood") })
 	}
 	want := map[string]string{`test_spoons{of="wood"}`: "2"}
 	if diff := cmp.Diff(want, series(t, "test_spoons")); diff != "" {
@@ -243,10 +227,10 @@ func TestConcurrentUse(t *testing.T) {
 	for range 4 {
 		running.Go(func() {
 			c := metrics.For(name)
-			metrics.Count("test_bowls", "Bowls.", []string{"of"}, func(add func(int, ...string)) { add(7, "glass") })
+			metrics.Count("test_bowls", "Bowls.", []string{"of"}, func(add func(float64, ...string)) { add(7, "glass") })
 			scrape(t)
 			for range 20 {
-				findsStaleCache(c)
+				c.StaleCacheWait()
 			}
 		})
 	}
@@ -265,14 +249,14 @@ func TestConcurrentUse(t *testing.T) {
 // Everything that is served obeys Prometheus' conventions: ours, client-go's, and
 // those of the Go runtime and the process.
 func TestPromlintFindsNothing(t *testing.T) {
-	metrics.For("linted").CacheHeard("pods", "", time.Unix(1, 0))
+	metrics.For("linted")
 	metrics.Build("v0.0.0", "none")
 	metrics.Count("gadget_objects", "Gadgets by status and reason of their Ready condition.", []string{"ready", "reason"},
-		func(add func(int, ...string)) { add(1, "True", "Available") })
+		func(add func(float64, ...string)) { add(1, "True", "Available") })
 	text := scrape(t)
 	for _, name := range []string{
 		"controller_sync_duration_seconds", "controller_sync_panics_total", "controller_stale_cache_waits_total",
-		"controller_status_writes_total", "controller_cache_last_heard_timestamp_seconds", "controller_build_info", "gadget_objects", "go_goroutines", "process_start_time_seconds",
+		"controller_status_writes_total", "controller_build_info", "gadget_objects", "go_goroutines", "process_start_time_seconds",
 	} {
 		if !strings.Contains(text, "# TYPE "+name+" ") {
 			t.Errorf("%s is not there", name)
@@ -304,19 +288,4 @@ func TestTotal(t *testing.T) {
 	metrics.NewTotal(plain, "Scoops.", "").Inc()
 	metrics.NewTotal(labeled, "Scoops, by flavor.", "flavor", "vanilla", "mint").Inc("mint")
 	require(plain+" 1", labeled+`{flavor="vanilla"} 0`, labeled+`{flavor="mint"} 1`)
-}
-
-func findsStaleCache(c metrics.Controller) { _ = c.StaleCacheWait(errors.New("the cache is stale")) }
-
-func findsNone(c metrics.Controller) { _ = c.StaleCacheWait(nil) }
-
-func TestSyncWithAStaleCacheIsDeferred(t *testing.T) {
-	stale := errors.New("the cache is stale")
-	c := metrics.For(t.Name())
-	if err := c.StaleCacheWait(stale); !errors.Is(err, stale) {
-		t.Errorf("StaleCacheWait = %v, want %v", err, stale)
-	}
-	if err := c.StaleCacheWait(nil); err != nil {
-		t.Errorf("StaleCacheWait(nil) = %v", err)
-	}
 }

@@ -1,11 +1,12 @@
-// Package patch makes JSON merge patches that apply only to an object in exactly the
-// state that was observed.
+// Package patch makes patches that apply only to an object that was observed.
 package patch
 
 import (
 	"encoding/json"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
 // Merge returns a JSON merge patch that sets annotations, or removes those whose value
@@ -22,4 +23,36 @@ func Merge(observed metav1.Object, annotations map[string]*string, spec any) ([]
 		body["spec"] = spec
 	}
 	return json.Marshal(body)
+}
+
+// TwoWay returns a strategic merge patch from one state of an object of a built-in type to
+// another, with the UID of the first as a precondition (see [IsOfAnotherUID]). So others'
+// fields and other elements of lists stay as they are. If exact, the resource version is a
+// precondition as well. Both arguments are left as they are.
+func TwoWay[O any, T interface {
+	*O
+	metav1.Object
+	DeepCopy() T
+}](live, want T, exact bool) ([]byte, error) {
+	from := live.DeepCopy()
+	from.SetUID("")
+	if exact {
+		from.SetResourceVersion("")
+	}
+	before, err := json.Marshal(from)
+	if err != nil {
+		return nil, err
+	}
+	after, err := json.Marshal(want)
+	if err != nil {
+		return nil, err
+	}
+	return strategicpatch.CreateTwoWayMergePatch(before, after, from)
+}
+
+// IsOfAnotherUID reports whether a patch was refused because the object of that name has
+// another UID than the patch. The API server calls that an invalid change of the UID.
+func IsOfAnotherUID(err error) bool {
+	cause, ok := apierrors.StatusCause(err, metav1.CauseTypeFieldValueInvalid)
+	return apierrors.IsInvalid(err) && ok && cause.Field == "metadata.uid"
 }

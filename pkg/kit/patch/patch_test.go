@@ -1,20 +1,30 @@
 package patch_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/kit/patch"
 )
 
+// The API server refuses this patch if the object is not at resource version 7 any more.
 func ExampleMerge() {
-	node := &metav1.ObjectMeta{Name: "node-1", UID: "u", ResourceVersion: "7"}
-	body, err := patch.Merge(node, map[string]*string{"example.com/set": ptr.To("x"), "example.com/removed": nil}, nil)
+	observed := &metav1.ObjectMeta{UID: "1234", ResourceVersion: "7"}
+	body, err := patch.Merge(observed, map[string]*string{"flavor": ptr.To("mint"), "topping": nil}, nil)
 	fmt.Println(string(body), err)
-	// Output: {"metadata":{"annotations":{"example.com/removed":null,"example.com/set":"x"},"resourceVersion":"7","uid":"u"}} <nil>
+	// Output: {"metadata":{"annotations":{"flavor":"mint","topping":null},"resourceVersion":"7","uid":"1234"}} <nil>
 }
 
 // A patch without annotations must leave those that are there: null would remove them.
@@ -26,5 +36,92 @@ func TestMergeWithoutAnnotations(t *testing.T) {
 	const want = `{"metadata":{"resourceVersion":"7","uid":"u"},"spec":{"unschedulable":true}}`
 	if string(body) != want {
 		t.Errorf("got %s, want %s", body, want)
+	}
+}
+
+// deployment returns one with a container of ours after an injected one.
+func deployment() *appsv1.Deployment {
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
+		Name: "vanilla", UID: "u", ResourceVersion: "7",
+		Annotations: map[string]string{"ours": "1"},
+	}}
+	d.Spec.Template.Spec.Containers = []corev1.Container{
+		{Name: "sidecar", Image: "proxy"},
+		{Name: "main", Image: "vanilla:1", Resources: corev1.ResourceRequirements{
+			Limits:   corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi")},
+			Requests: corev1.ResourceList{"cpu": resource.MustParse("1")},
+		}},
+	}
+	return d
+}
+
+// While the controller decides, someone else adds an annotation and a toleration.
+func TestTwoWayLeavesTheFieldsOfOthers(t *testing.T) {
+	live := deployment()
+	want := live.DeepCopy()
+	want.Annotations["ours"] = "2"
+	ours := &want.Spec.Template.Spec.Containers[1]
+	ours.Image = "vanilla:2"
+	delete(ours.Resources.Limits, "cpu")
+	ours.Resources.Requests = nil
+	body, err := patch.TwoWay(live, want, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(deployment(), live); diff != "" {
+		t.Errorf("an argument has changed (-want +got):\n%s", diff)
+	}
+
+	edit := func(d *appsv1.Deployment) *appsv1.Deployment {
+		d.ResourceVersion = "8"
+		d.Annotations["theirs"] = "1"
+		d.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Key: "cold"}}
+		return d
+	}
+	stored, err := json.Marshal(edit(live))
+	if err != nil {
+		t.Fatal(err)
+	}
+	patched, err := strategicpatch.StrategicMergePatch(stored, body, appsv1.Deployment{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := &appsv1.Deployment{}
+	if err := json.Unmarshal(patched, got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(edit(want), got); diff != "" {
+		t.Errorf("patched (-want +got):\n%s", diff)
+	}
+}
+
+func TestTwoWayHasPreconditions(t *testing.T) {
+	for exact, want := range map[bool]string{
+		false: `{"metadata":{"uid":"u"},"spec":{"replicas":3}}`,
+		true:  `{"metadata":{"resourceVersion":"7","uid":"u"},"spec":{"replicas":3}}`,
+	} {
+		wanted := deployment()
+		wanted.Spec.Replicas = ptr.To[int32](3)
+		body, err := patch.TwoWay(deployment(), wanted, exact)
+		if err != nil || string(body) != want {
+			t.Errorf("exact %t: %s, %v, want %s", exact, body, err, want)
+		}
+	}
+}
+
+func TestIsOfAnotherUID(t *testing.T) {
+	invalid := func(path string) error {
+		return fmt.Errorf("patching: %w", apierrors.NewInvalid(schema.GroupKind{Group: "apps", Kind: "Deployment"}, "vanilla",
+			field.ErrorList{field.Invalid(field.NewPath("metadata", path), "u", "field is immutable")}))
+	}
+	for err, want := range map[error]bool{
+		invalid("uid"):  true,
+		invalid("name"): false,
+		apierrors.NewConflict(schema.GroupResource{}, "vanilla", nil): false,
+		nil: false,
+	} {
+		if got := patch.IsOfAnotherUID(err); got != want {
+			t.Errorf("%v: %t", err, got)
+		}
 	}
 }

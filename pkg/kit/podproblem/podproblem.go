@@ -75,6 +75,31 @@ func Ready(pod *corev1.Pod) (isReady bool, since time.Time) {
 	return false, pod.CreationTimestamp.Time
 }
 
+// Strip returns what [Of] and [Ready] read of a Pod's status, and its phase, for caches of
+// many Pods.
+func Strip(status corev1.PodStatus) corev1.PodStatus {
+	kept := corev1.PodStatus{Phase: status.Phase}
+	isReady := false
+	for _, c := range status.Conditions {
+		if c.Type == corev1.PodReady || c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			kept.Conditions = append(kept.Conditions, c)
+			isReady = isReady || c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		}
+	}
+	if !isReady {
+		kept.InitContainerStatuses = stripContainers(status.InitContainerStatuses)
+		kept.ContainerStatuses = stripContainers(status.ContainerStatuses)
+	}
+	return kept
+}
+
+func stripContainers(statuses []corev1.ContainerStatus) (kept []corev1.ContainerStatus) {
+	for _, c := range statuses {
+		kept = append(kept, corev1.ContainerStatus{Name: c.Name, Image: c.Image, State: c.State, LastTerminationState: c.LastTerminationState})
+	}
+	return kept
+}
+
 func condition(pod *corev1.Pod, of corev1.PodConditionType) *corev1.PodCondition {
 	for i := range pod.Status.Conditions {
 		if pod.Status.Conditions[i].Type == of {

@@ -4,10 +4,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
@@ -156,7 +156,10 @@ func TestOf(t *testing.T) {
 			if tt.wantReason != "" {
 				want.Since = now.Add(-tt.wantSince)
 			}
-			difftest.Equal(t, "problem", want, Of(newPod(tt.edits...)))
+			pod := newPod(tt.edits...)
+			if diff := cmp.Diff(want, Of(pod)); diff != "" {
+				t.Errorf("problem (-want +got):\n%s", diff)
+			}
 		})
 	}
 }
@@ -211,7 +214,9 @@ func TestOneCauseReadsTheSameAllTheTime(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, phase := range tt.phases[1:] {
-				difftest.Equal(t, "problem", tt.phases[0], phase)
+				if diff := cmp.Diff(tt.phases[0], phase); diff != "" {
+					t.Errorf("problem (-first +then):\n%s", diff)
+				}
 			}
 		})
 	}

@@ -15,10 +15,11 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/metadata"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 )
 
 // Interval is the time between two attempts to list a resource.
@@ -40,55 +41,52 @@ type Resource struct {
 // Await returns nil once each of the resources can be listed. It logs what it waits for
 // whenever that changes. The error is the cause of ctx, which has ended, or says what is
 // wrong with the credentials.
-func Await(ctx context.Context, client rest.Interface, clock clock.Clock, resources ...Resource) error {
-	logger := klog.FromContext(ctx)
+func Await(ctx context.Context, client metadata.Interface, resources ...Resource) error {
 	for _, resource := range resources {
-		logged := ""
-		for {
-			err := list(ctx, client, resource)
-			if err == nil {
-				break
-			}
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			obstacle, remedy, isHopeless := resource.Explain(err)
-			if isHopeless {
-				return fmt.Errorf("%s: %s (%w)", obstacle, remedy, err)
-			}
-			if obstacle != logged {
-				logger.Info("Waiting", "for", resource.GroupResource(), "namespace", resource.Namespace, "because", obstacle, "remedy", remedy, "err", err)
-				logged = obstacle
-			}
-			select {
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			case <-clock.After(Interval):
-			}
-		}
-		if logged != "" {
-			logger.Info("Going on", "with", resource.GroupResource())
+		if err := resource.await(ctx, client); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
+// await is Await for one resource.
+func (r Resource) await(ctx context.Context, client metadata.Interface) error {
+	logger, logged := klog.FromContext(ctx), ""
+	err := wait.PollUntilContextCancel(ctx, Interval, true, func(ctx context.Context) (done bool, _ error) {
+		err := list(ctx, client, r)
+		if err == nil {
+			return true, nil
+		}
+		if ctx.Err() != nil {
+			return false, ctx.Err()
+		}
+		obstacle, remedy, isHopeless := r.Explain(err)
+		if isHopeless {
+			return false, fmt.Errorf("%s: %s (%w)", obstacle, remedy, err)
+		}
+		if obstacle != logged {
+			logger.Info("Waiting", "for", r.GroupResource(), "namespace", r.Namespace, "because", obstacle, "remedy", remedy, "err", err)
+			logged = obstacle
+		}
+		return false, nil
+	})
+	if err == nil && logged != "" {
+		logger.Info("Going on", "with", r.GroupResource())
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
 // list lists at most one object of the resource.
-func list(ctx context.Context, client rest.Interface, r Resource) error {
+func list(ctx context.Context, client metadata.Interface, r Resource) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	path := []string{"/apis", r.Group, r.Version}
-	if r.Group == "" {
-		path = []string{"/api", r.Version}
-	}
-	request := client.Get().AbsPath(path...).Namespace(r.Namespace).Resource(r.Resource).Param("limit", "1")
-	if r.Selector != "" {
-		request.Param("labelSelector", r.Selector)
-	}
-	if r.Fields != "" {
-		request.Param("fieldSelector", r.Fields)
-	}
-	return request.Do(ctx).Error()
+	_, err := client.Resource(r.GroupVersionResource).Namespace(r.Namespace).
+		List(ctx, metav1.ListOptions{Limit: 1, LabelSelector: r.Selector, FieldSelector: r.Fields})
+	return err
 }
 
 // Explain returns what an error of listing the resource means, what to do about it, and

@@ -5,22 +5,17 @@ import (
 	"errors"
 	"net/http"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // IsStale reports whether the write failed only because the caches that it was decided
 // from are stale: the object to be created exists already, the object to be changed has
-// changed or is gone, or the namespace is being deleted. The caches will show that soon,
-// so it need not be reported to anyone.
+// changed or is gone. The caches will show that soon, so it need not be reported.
 //
 // The API server names the object in such a response. A response with the same code that
 // names none comes from an admission webhook, which may deny a request with any code.
 func IsStale(err error) bool {
-	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		return true
-	}
 	var response apierrors.APIStatus
 	if !errors.As(err, &response) || response.Status().Details == nil || response.Status().Details.Name == "" {
 		return false

@@ -27,7 +27,7 @@ func TestIsStale(t *testing.T) {
 		{"it is there already", apierrors.NewAlreadyExists(pods, "cone"), true},
 		{"it has changed", apierrors.NewConflict(pods, "cone", errors.New("changed")), true},
 		{"it is gone", apierrors.NewNotFound(pods, "cone"), true},
-		{"the namespace ends", terminating, true},
+		{"the namespace ends, which may take long", terminating, false},
 		{"somebody forbids it", apierrors.NewForbidden(pods, "cone", errors.New("no")), false},
 		{"nobody answered", errors.New("connection refused"), false},
 		{"a webhook denies it with the code of what is gone", denial(http.StatusNotFound), false},

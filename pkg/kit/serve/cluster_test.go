@@ -6,9 +6,9 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -16,27 +16,25 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-
-	"nicoleh.io/k8s-controller/pkg/kit/serve"
 )
 
 // cluster is an API server that knows the tokens "scraper", "visitor" and
-// "doubtful", and lets the first get /metrics and /statusz. It is reached without a network.
+// "doubtful", and lets the first get /metrics. It is reached without a network.
 type cluster struct {
 	mu     sync.Mutex
 	asked  []string // the resources, in order
 	access authorizationv1.SubjectAccessReviewSpec
 	refuse map[string]int // the status code for a resource; 0 if it cannot be reached
-	held   chan struct{}  // requests are answered when it is closed; nil for at once
 }
 
-func (c *cluster) client() serve.Reviewer {
-	config := &rest.Config{Host: "http://server", QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}}
+// client returns a client with the rate limit that the manager sets.
+func (c *cluster) client() kubernetes.Interface {
+	config := &rest.Config{Host: "http://server", QPS: 10, Burst: 10, Timeout: 10 * time.Second, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}}
 	client, err := kubernetes.NewForConfigAndClient(config, &http.Client{Transport: c})
 	if err != nil {
 		panic(err)
 	}
-	return serve.Reviewer{Tokens: client.AuthenticationV1().TokenReviews(), Access: client.AuthorizationV1().SubjectAccessReviews()}
+	return client
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -44,16 +42,6 @@ func (c *cluster) RoundTrip(r *http.Request) (*http.Response, error) {
 	resource := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
 	c.mu.Lock()
 	c.asked = append(c.asked, resource)
-	held := c.held
-	c.mu.Unlock()
-	if held != nil {
-		select {
-		case <-held:
-		case <-r.Context().Done():
-			return nil, r.Context().Err()
-		}
-	}
-	c.mu.Lock()
 	defer c.mu.Unlock()
 	if code, ok := c.refuse[resource]; ok {
 		if code == 0 {
@@ -84,7 +72,7 @@ func (c *cluster) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		c.access = review.Spec
 		review.Status.Allowed = review.Spec.User == "scraper" && review.Spec.NonResourceAttributes != nil &&
-			review.Spec.NonResourceAttributes.Verb == "get" && slices.Contains([]string{"/metrics", "/statusz"}, review.Spec.NonResourceAttributes.Path)
+			review.Spec.NonResourceAttributes.Verb == "get" && review.Spec.NonResourceAttributes.Path == "/metrics"
 		return answer(r, http.StatusCreated, review)
 	}
 	return nil, errors.New("nobody should ask for " + resource)

@@ -7,15 +7,17 @@ import (
 	"io"
 	"net/http"
 
+	"k8s.io/apiserver/pkg/server/healthz"
+
 	"nicoleh.io/k8s-controller/pkg/kit/serve"
 )
 
 // A process whose caches are not filled is alive, but not ready.
 func Example() {
-	live := []serve.Check{{Name: "workers", Err: func() error { return nil }}}
-	ready := []serve.Check{{Name: "caches", Err: func() error { return errors.New("not filled yet") }}}
+	live := []healthz.HealthChecker{healthz.PingHealthz}
+	ready := []healthz.HealthChecker{healthz.NamedCheck("caches", func(*http.Request) error { return errors.New("not filled yet") })}
 	// Without HTTPS, it needs no client for reviews.
-	server, err := serve.Listen(serve.Config{InsecureBindAddress: "127.0.0.1:0"}, serve.Reviewer{}, live, ready)
+	server, err := serve.Listen(serve.Config{InsecureBindAddress: "127.0.0.1:0"}, nil, live, ready)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -39,7 +41,7 @@ func Example() {
 	fmt.Println(<-stopped)
 	// Output:
 	// /livez 200 ok <nil> <nil>
-	// /readyz 500 [-]caches failed: not filled yet
+	// /readyz 500 [-]caches failed: reason withheld
 	// readyz check failed
 	//  <nil> <nil>
 	// <nil>

@@ -10,12 +10,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 	cachetesting "k8s.io/client-go/tools/cache/testing"
 
-	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
-// A small controller: the loop syncs every object in the cache when it starts, and the
-// objects that event handlers add from then on.
+// A small controller: event handlers add every object that the cache holds at first, and
+// each one that changes from then on.
 func Example() {
 	server := cachetesting.NewFakeControllerSource()
 	defer server.Shutdown()
@@ -27,7 +26,7 @@ func Example() {
 		fmt.Println("syncing", name)
 		cancel()
 		return 0, nil
-	}, worker.WithKeys(informer.Keys(pods.GetStore())))
+	})
 	add := func(object any) {
 		if name, err := cache.DeletionHandlingObjectToName(object); err == nil {
 			loop.Add(name)

@@ -1,3 +1,14 @@
+// Package agent reboots the node that it runs on, once for each permission of the
+// controller (package nodereboot), and leaves the node as it was.
+//
+// It writes three annotations (package request) and the cordon of its own Node, evictions
+// of the Pods there, events, and a Lease that says that it runs. It never writes to
+// another Node, never deletes a Pod, never removes a cordon that is not its own, and never
+// grants itself a reboot.
+//
+// Everything that it has to remember is on the Node, so it can be killed at any moment.
+// decide.go says what comes next; it is pure. The README of package nodereboot has a
+// diagram.
 package agent
 
 import (
@@ -5,7 +16,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -14,14 +24,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	kubeinformers "k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/kit/backoff"
-	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/kit/patch"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
@@ -39,13 +50,12 @@ const retryDelay = 5 * time.Second
 //
 // and repeats that for one step after the other, until there is something to wait for.
 type Agent struct {
-	config Config
-	kube   kubernetes.Interface
-	nodes  informer.Cache[*corev1.Node]
-	host   Rebooter
-	clock  clock.WithTicker
-
-	loop *worker.Loop
+	config    Config
+	kube      kubernetes.Interface
+	nodes     corelisters.NodeLister
+	hasSynced cache.DoneChecker
+	host      Rebooter
+	loop      *worker.Loop
 
 	// Only sync reads and writes these; it has one object to sync.
 	drained    string // the record of the work for which the node was drained
@@ -55,26 +65,22 @@ type Agent struct {
 	isReported bool   // whether that was reported
 }
 
-// New wires an agent and starts nothing. The informer must be restricted to the node.
-func New(config Config, kube kubernetes.Interface, nodes informer.Cache[*corev1.Node], host Rebooter, clock clock.WithTicker) (*Agent, error) {
-	a := &Agent{config: config, kube: kube, nodes: nodes, host: host, clock: clock}
-	a.loop = worker.New(Name, a.sync, worker.WithClock(clock), worker.WithKeys(slices.Values([]cache.ObjectName{a.name()})))
-	queue := func() { a.loop.Add(a.name()) }
-	registration, err := nodes.AddTypedEventHandler(cache.TypedResourceEventHandlerFuncs[*corev1.Node]{
-		AddFunc: func(*corev1.Node) { queue() },
-		UpdateFunc: func(before, after *corev1.Node) {
-			if request.IsGranted(before) == request.IsGranted(after) {
-				queue()
-			} else {
-				a.loop.AddUrgent(a.name())
-			}
-		},
-		DeleteFunc: func(cache.DeletedObject[*corev1.Node]) { queue() },
+// New wires an agent and starts nothing. The factory must be restricted to the node.
+func New(config Config, kube kubernetes.Interface, factory kubeinformers.SharedInformerFactory, host Rebooter) (*Agent, error) {
+	nodes := factory.Core().V1().Nodes()
+	a := &Agent{config: config, kube: kube, nodes: nodes.Lister(), host: host}
+	a.loop = worker.New(Name, a.sync)
+	queue := func() { a.loop.Add(cache.NewObjectName("", config.NodeName)) }
+	registration, err := nodes.TypedInformer().AddTypedEventHandler(coreinformers.NodeHandlerFuncs{
+		AddFunc:    func(*corev1.Node) { queue() },
+		UpdateFunc: func(_, _ *corev1.Node) { queue() },
+		DeleteFunc: func(coreinformers.DeletedNode) { queue() },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("adding event handlers: %w", err)
 	}
-	a.loop.WaitFor(registration.HasSyncedChecker())
+	a.hasSynced = registration.HasSyncedChecker()
+	a.loop.WaitFor(a.hasSynced)
 	return a, nil
 }
 
@@ -90,39 +96,37 @@ func (a *Agent) Run(ctx context.Context) error {
 	return a.loop.Run(ctx, 1)
 }
 
-func (a *Agent) name() cache.ObjectName { return cache.NewObjectName("", a.config.NodeName) }
-
 // sync takes one step after the other until there is something to wait for. Each is
 // decided by the API server's response to the step before.
 func (a *Agent) sync(ctx context.Context, _ cache.ObjectName) (requeueAfter time.Duration, err error) {
-	node := a.nodes.Get("", a.config.NodeName)
-	if node == nil {
+	node, err := a.nodes.Get(a.config.NodeName)
+	if apierrors.IsNotFound(err) {
 		return a.config.LookEvery, nil
-	}
-	a.reportUnable(ctx, node)
-	d, err := a.decide(node)
-	if errors.Is(err, errSentinelUnknown) {
-		klog.FromContext(ctx).V(2).Info("Waiting", "err", err)
-		return backoff.MinRequeue(retryDelay, a.config.LookEvery), nil
 	}
 	if err != nil {
-		return a.config.LookEvery, worker.Terminal(err)
+		return 0, err
 	}
-	if d.Step != Rest {
-		if node, err = a.recheckLive(ctx); err != nil {
-			return 0, err
-		}
-	}
-	if a.config.DryRun && a.wasRehearsed(node, d) {
-		return a.config.LookEvery, nil
-	}
-	for {
-		if d, err = a.decide(node); err != nil {
+	a.reportUnable(ctx, node)
+	for isLive := false; ; {
+		d, err := a.decide(node)
+		switch {
+		case errors.Is(err, errSentinelUnknown):
+			klog.FromContext(ctx).V(2).Info("Waiting", "err", err)
+			return backoff.MinRequeue(retryDelay, a.config.LookEvery), nil
+		case err != nil:
 			return a.config.LookEvery, worker.Terminal(err)
-		}
-		if d.Step == Rest {
+		case d.Step == Rest:
 			klog.FromContext(ctx).V(2).Info("Nothing to do", "waitingFor", d.WaitsFor)
 			return backoff.MinRequeue(d.RequeueAfter, a.config.LookEvery), nil
+		case !isLive: // the cache only says that there may be something to do
+			if node, err = a.recheckLive(ctx); err != nil {
+				return 0, err
+			}
+			if a.config.DryRun && a.wasRehearsed(node, d) {
+				return a.config.LookEvery, nil
+			}
+			isLive = true
+			continue
 		}
 		if node, err = a.act(ctx, node, d); err != nil || node == nil {
 			return backoff.MinRequeue(d.RequeueAfter, backoff.MinRequeue(retryDelay, a.config.LookEvery)), err
@@ -147,7 +151,7 @@ func (a *Agent) observe(node *corev1.Node) (Observed, error) {
 	}
 	sentinel, err := a.sentinel()
 	return Observed{
-		Now:      a.clock.Now(),
+		Now:      time.Now(),
 		Node:     node,
 		BootID:   strings.TrimSpace(string(bootID)),
 		Sentinel: sentinel,
@@ -252,9 +256,6 @@ func written(node *corev1.Node, d Decision) *corev1.Node {
 
 // wasRehearsed reports whether a dry run has gone through the step already.
 func (a *Agent) wasRehearsed(node *corev1.Node, d Decision) bool {
-	if d.Step == Rest {
-		return false
-	}
 	now := string(d.Step) + state(node)
 	if a.rehearsed == now {
 		return true

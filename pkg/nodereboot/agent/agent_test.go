@@ -23,9 +23,8 @@ import (
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
-	"nicoleh.io/k8s-controller/pkg/kit/informer"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
@@ -130,6 +129,117 @@ func testObstaclesAreReported(t *testing.T) {
 	}
 }
 
+// lastWords is a host that notes which events exist when it is told to reboot.
+type lastWords struct {
+	kube    *fake.Clientset
+	reasons []string
+}
+
+func (l *lastWords) Check() error { return nil }
+
+func (l *lastWords) Reboot(ctx context.Context) error {
+	events, err := l.kube.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
+	for _, e := range events.Items {
+		l.reasons = append(l.reasons, e.Reason)
+	}
+	return err
+}
+
+// The event is written before the command is run: the machine may go down at once. It says
+// who reports what about which node.
+func TestEventIsWrittenBeforeTheReboot(t *testing.T) {
+	n := node(map[string]string{request.InProgress: `{"bootID":"old","wasCordoned":false,"since":"2026-07-01T12:00:00Z"}`}, cordoned)
+	n.UID = "uid-1"
+	host := &lastWords{kube: fake.NewClientset(n)}
+	a := &Agent{kube: host.kube, host: host, config: Config{NodeName: n.Name, Limits: limits}}
+	d, err := Decide(Observed{Now: noon, Node: n, BootID: "old", Drained: true, Limits: limits})
+	if err != nil || d.Step != Reboot {
+		t.Fatalf("step %s, error %v", d.Step, err)
+	}
+	if _, err := a.act(t.Context(), n, d); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(host.reasons, []string{ReasonRebooting}) {
+		t.Errorf("when the command was run, there were the events %q", host.reasons)
+	}
+	events, err := host.kube.CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(events.Items) != 1 {
+		t.Fatalf("%d events, error %v", len(events.Items), err)
+	}
+	e := events.Items[0]
+	if want := (corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}); e.InvolvedObject != want || e.ReportingController != Name || e.Type != corev1.EventTypeNormal || e.Message != "The node is drained and is being rebooted" {
+		t.Errorf("the event is %+v", e)
+	}
+}
+
+// A reboot is given up only after an event has said so, and a repetition makes no second
+// event. An event that the API server refuses does not keep the node unavailable for ever.
+func TestGivingUpIsReportedFirst(t *testing.T) {
+	n := node(map[string]string{request.InProgress: `{"bootID":"old","wasCordoned":false,"since":"2026-07-01T12:00:00Z"}`})
+	d, err := Decide(Observed{Now: noon.Add(time.Hour), Node: n, BootID: "old", Limits: limits})
+	if err != nil || d.Step != GiveUp {
+		t.Fatalf("step %s, error %v", d.Step, err)
+	}
+	for _, tt := range []struct {
+		name        string
+		events      error // the response to the event
+		node        error // the response to the write of the Node
+		wantEvents  int
+		wantGivenUp bool
+	}{
+		{"both are written", nil, nil, 1, true},
+		{"the event is not written", apierrors.NewInternalError(errors.New("etcd is down")), nil, 0, false},
+		{"the event is refused", apierrors.NewForbidden(corev1.Resource("events"), "", errors.New("no permission")), nil, 0, true},
+		{"the Node is not written at first", nil, apierrors.NewInternalError(errors.New("etcd is down")), 1, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			kube := fake.NewClientset(n.DeepCopy())
+			kube.PrependReactor("create", "events", func(clienttesting.Action) (bool, runtime.Object, error) { return tt.events != nil, nil, tt.events })
+			failure := tt.node
+			kube.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+				err := failure
+				failure = nil
+				return err != nil, nil, err
+			})
+			a := &Agent{kube: kube, config: Config{NodeName: n.Name, Limits: limits}}
+			for range 2 {
+				if after, err := a.act(t.Context(), n, d); err == nil && after != nil {
+					break
+				}
+			}
+			events, err := kube.CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
+			if err != nil || len(events.Items) != tt.wantEvents {
+				t.Errorf("%d events, want %d; error %v", len(events.Items), tt.wantEvents, err)
+			}
+			after, err := kube.CoreV1().Nodes().Get(t.Context(), n.Name, metav1.GetOptions{})
+			if err != nil || request.IsGranted(after) == tt.wantGivenUp {
+				t.Errorf("annotations %v, error %v", after.Annotations, err)
+			}
+		})
+	}
+}
+
+// That the node was drained no longer counts once it may have been schedulable since.
+func TestDrainIsForgotten(t *testing.T) {
+	n := node(map[string]string{request.InProgress: "x"})
+	for name, response := range map[string]error{
+		"the agent cordons the node again":  nil,
+		"someone else has changed the node": apierrors.NewConflict(corev1.Resource("nodes"), n.Name, errors.New("changed")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			kube := fake.NewClientset(n.DeepCopy())
+			kube.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) { return response != nil, nil, response })
+			a := &Agent{kube: kube, drained: "x"}
+			if _, err := a.act(t.Context(), n, Decision{Step: Cordon, Unschedulable: ptr.To(true)}); !errors.Is(err, response) {
+				t.Error(err)
+			}
+			if a.drained != "" {
+				t.Error("it still counts as drained")
+			}
+		})
+	}
+}
+
 // Whether the host can be rebooted is found out without trying.
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()
@@ -213,7 +323,7 @@ func TestReports(t *testing.T) {
 					t.Fatal(err)
 				}
 				nodes := kubeinformers.NewSharedInformerFactory(kube, 0)
-				a, err := New(Config{NodeName: "node-1", LeaseNamespace: "agents", BootIDFile: bootID, LookEvery: time.Minute, Limits: limits, DryRun: tt.dryRun}, kube, informer.Of[*corev1.Node](nodes.Core().V1().Nodes().Informer()), tt.host, clock.RealClock{})
+				a, err := New(Config{NodeName: "node-1", LeaseNamespace: "agents", BootIDFile: bootID, LookEvery: time.Minute, Limits: limits, DryRun: tt.dryRun}, kube, nodes, tt.host)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -270,7 +380,7 @@ func TestSentinelIsWatched(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- WatchSentinel(ctx, sentinel, state, time.Minute, clock.RealClock{}) }()
+		go func() { ended <- WatchSentinel(ctx, sentinel, state, time.Minute) }()
 		require := func(want bool) {
 			t.Helper()
 			synctest.Wait()

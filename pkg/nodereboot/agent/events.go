@@ -4,12 +4,11 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record/util"
 	"k8s.io/klog/v2"
 
 	"nicoleh.io/k8s-controller/pkg/kit/text"
@@ -27,8 +26,9 @@ const (
 	ReasonUnable    = "RebootImpossible" // this agent cannot reboot its host
 )
 
-// maxNote is the length in bytes of the longest note that the API server accepts.
-const maxNote = 1024
+// maxMessage is the length in bytes of the longest message: that about a node with many
+// Pods could be longer than anybody reads.
+const maxMessage = 1024
 
 // report records that a step was taken, best effort.
 func (a *Agent) report(ctx context.Context, node *corev1.Node, d Decision) {
@@ -38,11 +38,11 @@ func (a *Agent) report(ctx context.Context, node *corev1.Node, d Decision) {
 	case Begin:
 		a.tryRecord(ctx, node, corev1.EventTypeNormal, ReasonStarted, "The node will be cordoned, drained and rebooted")
 	case Finish:
-		eventType, note := corev1.EventTypeNormal, "The node was rebooted and is Ready"
+		eventType, message := corev1.EventTypeNormal, "The node was rebooted and is Ready"
 		if next := d.Annotations[request.Needed]; next != nil {
-			eventType, note = corev1.EventTypeWarning, fmt.Sprintf("%s, but %s still exists; the next reboot is requested for %s", note, a.config.SentinelFile, *next)
+			eventType, message = corev1.EventTypeWarning, fmt.Sprintf("%s, but %s still exists; the next reboot is requested for %s", message, a.config.SentinelFile, *next)
 		}
-		a.tryRecord(ctx, node, eventType, ReasonFinished, note)
+		a.tryRecord(ctx, node, eventType, ReasonFinished, message)
 	default:
 	}
 }
@@ -56,56 +56,56 @@ func (a *Agent) reportUnable(ctx context.Context, node *corev1.Node) {
 	}
 }
 
-// whyGivenUp returns the note about a reboot that is given up.
+// whyGivenUp returns the message about a reboot that is given up.
 func (a *Agent) whyGivenUp(d Decision) string {
 	if a.unable != nil {
 		return "The reboot was given up, because this agent cannot reboot the node: " + a.unable.Error()
 	}
-	note := fmt.Sprintf("The node could not be drained within %s, so the reboot was given up; the next one is requested for %s", a.config.Limits.Drain, *d.Annotations[request.Needed])
+	message := fmt.Sprintf("The node could not be drained within %s, so the reboot was given up; the next one is requested for %s", a.config.Limits.Drain, *d.Annotations[request.Needed])
 	if a.drainErr != nil {
-		note += ". The last obstacle: " + a.drainErr.Error()
+		message += ". The last obstacle: " + a.drainErr.Error()
 	}
-	return note
+	return message
 }
 
 // tryRecord records an event, best effort.
-func (a *Agent) tryRecord(ctx context.Context, node *corev1.Node, eventType, reason, note string) {
-	if err := a.record(ctx, node, eventType, reason, note); err != nil {
-		klog.FromContext(ctx).Info("Event lost", "reason", reason, "note", note, "err", err)
+func (a *Agent) tryRecord(ctx context.Context, node *corev1.Node, eventType, reason, message string) {
+	if err := a.record(ctx, node, eventType, reason, message); err != nil {
+		klog.FromContext(ctx).Info("Event lost", "reason", reason, "message", message, "err", err)
 	}
 }
 
-// record writes an event about the Node, and returns when it is written. The event's name
-// is derived from its content, so an event that is recorded again after a restart exists
-// once. An event that the API server refuses would always be refused; that is not an
-// error.
-func (a *Agent) record(ctx context.Context, node *corev1.Node, eventType, reason, note string) error {
-	klog.FromContext(ctx).Info("Event", "reason", reason, "note", note, "dryRun", a.config.DryRun)
+// record writes an event about the Node, and returns when it is written: the machine goes
+// down soon, so nothing is kept for later. The event's name is derived from its content, so
+// an event that is recorded again after a restart exists once. An event that the API server
+// refuses would always be refused; that is not an error.
+func (a *Agent) record(ctx context.Context, node *corev1.Node, eventType, reason, message string) error {
+	klog.FromContext(ctx).Info("Event", "reason", reason, "message", message, "dryRun", a.config.DryRun)
 	if a.config.DryRun {
 		return nil
 	}
-	hash := fnv.New64a()
-	fmt.Fprint(hash, node.UID, reason, state(node))
-	event := &eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: metav1.NamespaceDefault,
-			Name:      fmt.Sprintf("%s.%x", strings.TrimRight(text.Clip(node.Name, 230), "-."), hash.Sum64()),
-		},
-		EventTime:           metav1.NewMicroTime(a.clock.Now()),
-		ReportingController: Name,
-		ReportingInstance:   text.Clip(a.config.NodeName, 128),
-		Action:              "Reboot",
-		Reason:              reason,
-		Regarding:           corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID},
-		Note:                text.Clip(note, maxNote),
+	content := fnv.New64a()
+	fmt.Fprint(content, node.UID, reason, state(node))
+	now := metav1.Now()
+	event := &corev1.Event{
+		ObjectMeta:          metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: util.GenerateEventName(node.Name, int64(content.Sum64()>>1))},
+		InvolvedObject:      corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID},
 		Type:                eventType,
+		Reason:              reason,
+		Message:             text.Clip(message, maxMessage),
+		FirstTimestamp:      now,
+		LastTimestamp:       now,
+		Count:               1,
+		Source:              corev1.EventSource{Component: Name, Host: node.Name},
+		ReportingController: Name,
+		ReportingInstance:   node.Name,
 	}
-	_, err := a.kube.EventsV1().Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{FieldManager: Name})
+	_, err := a.kube.CoreV1().Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{FieldManager: Name})
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		return nil
 	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
-		klog.FromContext(ctx).Error(err, "Event refused", "reason", reason, "note", note)
+		klog.FromContext(ctx).Error(err, "Event refused", "reason", reason, "message", message)
 		return nil
 	}
 	return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,7 +21,7 @@ import (
 // is granted only to such a node. An agent that cannot, or that only makes a dry run,
 // reports nothing.
 func (a *Agent) keepLease(ctx context.Context) {
-	if a.unable != nil || a.config.DryRun || !cache.WaitFor(ctx, "", a.loop.Ready()...) {
+	if a.unable != nil || a.config.DryRun || !cache.WaitFor(ctx, "", a.hasSynced) {
 		return
 	}
 	isRestricted := false
@@ -44,7 +45,7 @@ func (a *Agent) keepLease(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-a.clock.After(wait):
+		case <-time.After(wait):
 		}
 	}
 }
@@ -68,17 +69,17 @@ func (a *Agent) requireRestrictions(ctx context.Context) error {
 
 // renewLease renews the Lease, which is deleted with the Node.
 func (a *Agent) renewLease(ctx context.Context) error {
-	node := a.nodes.Get("", a.config.NodeName)
-	if node == nil {
-		return fmt.Errorf("node %q is not in the cache", a.config.NodeName)
+	node, err := a.nodes.Get(a.config.NodeName)
+	if err != nil {
+		return fmt.Errorf("reading the Node from the cache: %w", err)
 	}
 	lease := coordinationv1ac.Lease(a.config.NodeName, a.config.LeaseNamespace).
 		WithOwnerReferences(metav1ac.OwnerReference().WithAPIVersion("v1").WithKind("Node").WithName(node.Name).WithUID(node.UID)).
 		WithSpec(coordinationv1ac.LeaseSpec().
 			WithHolderIdentity(a.config.NodeName).
 			WithLeaseDurationSeconds(int32(request.ReportedWithin.Seconds())).
-			WithRenewTime(metav1.NewMicroTime(a.clock.Now())))
-	if _, err := a.kube.CoordinationV1().Leases(a.config.LeaseNamespace).Apply(ctx, lease, metav1.ApplyOptions{FieldManager: Name, Force: true}); err != nil {
+			WithRenewTime(metav1.NewMicroTime(time.Now())))
+	if _, err = a.kube.CoordinationV1().Leases(a.config.LeaseNamespace).Apply(ctx, lease, metav1.ApplyOptions{FieldManager: Name, Force: true}); err != nil {
 		return fmt.Errorf("renewing the Lease: %w", err)
 	}
 	return nil

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 )
 
 // The words that WatchSentinel writes.
@@ -26,7 +25,7 @@ var errSentinelUnknown = errors.New("it is not known yet whether the sentinel fi
 // WatchSentinel writes to the file state whether the file sentinel exists, and looks that
 // often, until ctx ends. It is meant for a process without privileges: the directory of a
 // sentinel file may have sockets that root could connect to.
-func WatchSentinel(ctx context.Context, sentinel, state string, every time.Duration, clock clock.Clock) error {
+func WatchSentinel(ctx context.Context, sentinel, state string, every time.Duration) error {
 	for written := ""; ; {
 		found := absent
 		if _, err := os.Stat(sentinel); err == nil {
@@ -44,7 +43,7 @@ func WatchSentinel(ctx context.Context, sentinel, state string, every time.Durat
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-clock.After(every):
+		case <-time.After(every):
 		}
 	}
 }

@@ -1,0 +1,217 @@
+package icecream
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"nicoleh.io/k8s-controller/pkg/kit/backoff"
+)
+
+func terminating() error {
+	err := forbidden("the namespace is being terminated").(*apierrors.StatusError) //nolint:errorlint // it is not wrapped
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	return err
+}
+
+// What is refused is tried again later and later, and recorded once.
+func TestRefusals(t *testing.T) {
+	for name, test := range map[string]struct {
+		err    error
+		waits  []int // in seconds
+		status string
+		events []string
+	}{
+		"by a quota": {
+			forbidden("exceeded quota"),
+			[]int{1, 2, 4, 8, 16, 32, 60, 60},
+			"Reconciling: DeploymentRefused: " + forbidden("exceeded quota").Error(),
+			[]string{"Warning DeploymentRefused: " + forbidden("exceeded quota").Error()},
+		},
+		"as invalid": {
+			invalid(),
+			[]int{300, 300},
+			"Stalled: InvalidSpec: " + invalid().Error(),
+			[]string{"Warning InvalidSpec: " + invalid().Error()},
+		},
+		"in a namespace that is being deleted": {
+			terminating(),
+			[]int{1, 2, 4, 8, 16, 32, 60, 60},
+			"Reconciling: DeploymentTerminating: The namespace is being deleted",
+			nil, // That is no reason for a warning.
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, newIcecream())
+			var events []string
+			for i, seconds := range test.waits {
+				s := w.sync(test.err)
+				if s.plan.IsRetry != (i > 0) || !s.plan.IsWrite() {
+					t.Errorf("attempt %d: %s", i+1, inWordsOf(s.plan))
+				}
+				wait := time.Duration(seconds) * time.Second
+				w.now = w.now.Add(wait - time.Second/2)
+				early := w.sync(nil)
+				if early.plan.IsWrite() || s.report.RequeueAfter != wait || early.report.RequeueAfter != time.Second/2 {
+					t.Errorf("after attempt %d: again after %s, and then %s: %s", i+1, s.report.RequeueAfter, early.report.RequeueAfter, inWordsOf(early.plan))
+				}
+				for _, status := range []Report{s.report, early.report} {
+					if got := verdictOf(status.Status) + ": " + messageOf(status.Status); got != test.status {
+						t.Errorf("status: %s", got)
+					}
+				}
+				events = append(append(events, s.events...), early.events...)
+				w.now = w.now.Add(time.Second / 2)
+			}
+			if diff := cmp.Diff(test.events, events); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+
+			// It is not worth a write while all wait for something else.
+			if later := decide(t, w.observe()).Postponed(time.Hour); later.IsWrite() || later.Held.Reason == "" || later.RequeueAfter != time.Hour {
+				t.Errorf("postponed: %+v", later)
+			}
+			// Another request waits for nothing.
+			w.sync(test.err)
+			w.ice = newIcecream(scaledTo(5))
+			if s := w.sync(nil); !s.plan.IsWrite() || s.plan.IsRetry || w.memory.Write.Count != 1 || w.memory.Write.isRefused() {
+				t.Errorf("after an edit: %s, remembered %+v", inWordsOf(s.plan), w.memory.Write)
+			}
+		})
+	}
+}
+
+// A refused deletion is retried as well, and holds up no other write.
+func TestRefusedDeletion(t *testing.T) {
+	w := newWorld(t, newIcecream())
+	w.sync(nil)
+	w.ice = newIcecream(calls("cone"))
+	w.sync(nil)
+	w.rollOut()
+	s := w.sync(forbidden("keep it"))
+	if want := []string{"Warning DeploymentRefused: " + forbidden("keep it").Error()}; !slices.Equal(s.events, want) || s.report.RequeueAfter != time.Second {
+		t.Errorf("events %q, again after %s", s.events, s.report.RequeueAfter)
+	}
+	var got []string
+	got = append(got, inWordsOf(w.sync(nil).plan))
+	w.edit("somebody", "cone", "", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](9) })
+	got = append(got, inWordsOf(w.sync(nil).plan))
+	w.rollOut()
+	w.now = w.now.Add(time.Second)
+	got = append(got, inWordsOf(w.sync(nil).plan), inWordsOf(w.sync(nil).plan))
+	want := []string{"wait for DeploymentRefused", "update cone: spec.replicas", "retry; recheck what is live; delete sundae", "nothing to do"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("plans (-want +got):\n%s", diff)
+	}
+}
+
+// Somebody who undoes every write gets slower and slower answers, and a new chance after a
+// pause.
+func TestFight(t *testing.T) {
+	const undone = `What the controller writes keeps being undone, last by a deletion of Deployment "sundae"; it waits longer each time before it repairs that`
+	w := newWorld(t, newIcecream())
+	w.sync(nil)
+	var waits []time.Duration
+	for range 11 {
+		w.delete("sundae")
+		w.rollOut()
+		s := w.sync(nil)
+		if waits = append(waits, s.report.RequeueAfter); s.plan.IsWrite() {
+			continue
+		}
+		if got := verdictOf(w.ice.Status) + ": " + messageOf(w.ice.Status); got != "Reconciling: DeploymentContested: "+undone {
+			t.Errorf("status: %s", got)
+		}
+		w.now = w.now.Add(s.report.RequeueAfter)
+		if again := w.sync(nil); !again.plan.IsFight || !again.plan.IsWrite() {
+			t.Errorf("when it is time: %s", inWordsOf(again.plan))
+		}
+	}
+	want := []time.Duration{deadline, deadline} // The first two wait for nothing but the rollout.
+	for _, seconds := range []int{5, 10, 20, 40, 80, 160, 300, 300, 300} {
+		want = append(want, time.Duration(seconds)*time.Second)
+	}
+	if diff := cmp.Diff(want, waits); diff != "" {
+		t.Errorf("waits (-want +got):\n%s", diff)
+	}
+	w.delete("sundae")
+	w.rollOut()
+	w.now = w.now.Add(backoff.ForgetAfter)
+	if w.sync(nil); w.memory.Write.Count != 1 || w.memory.Write.isContested(w.now) {
+		t.Errorf("long after the last: %+v", w.memory.Write)
+	}
+}
+
+// What an admission policy or a webhook makes of a request is accepted, since to repeat the
+// request would change nothing. It is recorded once. Somebody else's change is still repaired.
+func TestPolicies(t *testing.T) {
+	const says = ", which the API server stored otherwise than requested, by an admission policy or webhook: "
+	mirror := "mirror.example/" + strings.Repeat("very/", 40)
+	for name, test := range map[string]struct {
+		policy, edit func(*appsv1.Deployment)
+		altered      string
+		asksForIt    bool // the Icecream, in the end
+	}{
+		"fewer replicas": {
+			policy:  func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](2) },
+			edit:    scaled,
+			altered: "spec.replicas is 2 instead of 3", asksForIt: true,
+		},
+		"another registry": {
+			policy:  func(d *appsv1.Deployment) { containerOf(&d.Spec.Template).Image = mirror + "vanilla:1" },
+			edit:    func(d *appsv1.Deployment) { containerOf(&d.Spec.Template).Image = mirror + "mud:1" },
+			altered: `spec.template.spec.containers[icecream].image is "` + mirror[:119] + ` instead of "registry.example/vanilla:1"`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, newIcecream())
+			w.policy = test.policy
+			expect := func(what string, isWrite bool, events ...string) {
+				t.Helper()
+				s := w.sync(nil)
+				if s.plan.IsWrite() != isWrite {
+					t.Errorf("%s: %s", what, inWordsOf(s.plan))
+				}
+				if diff := cmp.Diff(events, s.events, equateEmpty); diff != "" {
+					t.Errorf("%s: events (-want +got):\n%s", what, diff)
+				}
+			}
+			expect("created", true, `Normal DeploymentAltered: Created Deployment "sundae"`+says+test.altered)
+			expect("after that", false)
+			w.memory = Memory{}
+			expect("with a lost memory", true) // repeated, without a change
+			expect("after that", false)
+			w.edit("somebody", "sundae", "", test.edit)
+			expect("with another change", true, `Normal DeploymentAltered: Updated Deployment "sundae"`+says+test.altered)
+			expect("after that", false)
+			if test.asksForIt {
+				w.ice = newIcecream(scaledTo(2))
+				expect("when it is what the spec asks for", false)
+			}
+		})
+	}
+}
+
+func TestLastWriter(t *testing.T) {
+	entry := func(manager, subresource string, age time.Duration) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{Manager: manager, Subresource: subresource, Time: ptr.To(metav1.NewTime(now.Add(-age)))}
+	}
+	for want, entries := range map[string][]metav1.ManagedFieldsEntry{
+		"":        {entry(FieldManager, "", 0), entry("kube-controller-manager", "status", 0)},
+		`"helm"`:  {entry("kubectl", "", 2), entry("helm", "", 1), entry(FieldManager, "", 0), entry("kube-controller-manager", "status", 0)},
+		`"argo"`:  {{Manager: "old"}, entry("argo", "", 1)},
+		`"first"`: {{Manager: "first"}},
+	} {
+		if got := LastWriter(&metav1.ObjectMeta{ManagedFields: entries}); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}

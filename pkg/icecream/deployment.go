@@ -1,0 +1,133 @@
+package icecream
+
+import (
+	"maps"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/text"
+)
+
+const containerName = "icecream"
+
+// newDeployment returns the Deployment that the Icecream asks for, with our fields and no
+// others.
+func newDeployment(ice *v1alpha1.Icecream) *appsv1.Deployment {
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: DeploymentName(ice), Namespace: ice.Namespace}}
+	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: selector(ice, d.Name)}
+	setDeployment(d, ice)
+	return d
+}
+
+// setDeployment sets every field of d that this controller owns, and touches no other.
+// The name and the selector of a Deployment never change.
+func setDeployment(d *appsv1.Deployment, ice *v1alpha1.Icecream) {
+	setOwner(d, ice)
+	labels := selector(ice, d.Name)
+	labels[labelName] = "icecream"
+	labels[labelManagedBy] = FieldManager
+	setKeys(&d.Labels, labels)
+	d.Spec.Replicas = ptr.To(ptr.Deref(ice.Spec.Replicas, 1))
+
+	template := &d.Spec.Template
+	setKeys(&template.Labels, labels)
+	setKeys(&template.Annotations, map[string]string{AnnotationSpecHash: specHash(ice.Spec)})
+	template.Spec.AutomountServiceAccountToken = ptr.To(false)
+	security := orNew(&template.Spec.SecurityContext)
+	security.RunAsNonRoot = ptr.To(true)
+	orNew(&security.SeccompProfile).Type = corev1.SeccompProfileTypeRuntimeDefault
+	setContainer(containerOf(template), ice)
+}
+
+// setContainer sets our fields of our container. All of its resources are ours.
+func setContainer(c *corev1.Container, ice *v1alpha1.Icecream) {
+	c.Image = ice.Spec.Image
+	c.Resources = corev1.ResourceRequirements{
+		Limits:   rounded(ice.Spec.Resources.Limits),
+		Requests: rounded(ice.Spec.Resources.Requests),
+		Claims:   ice.Spec.Resources.Claims,
+	}
+	security := orNew(&c.SecurityContext)
+	security.AllowPrivilegeEscalation = ptr.To(false)
+	orNew(&security.Capabilities).Drop = []corev1.Capability{"ALL"}
+}
+
+// setOwner makes the Icecream the controller of d.
+func setOwner(d *appsv1.Deployment, ice *v1alpha1.Icecream) {
+	owner := *metav1.NewControllerRef(ice, schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Icecream"))
+	i := slices.IndexFunc(d.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == ice.UID })
+	if i < 0 {
+		d.OwnerReferences = append(d.OwnerReferences, owner)
+		return
+	}
+	d.OwnerReferences[i] = owner
+}
+
+// containerOf returns our container of a Pod template, which it adds if it is missing.
+func containerOf(template *corev1.PodTemplateSpec) *corev1.Container {
+	containers := &template.Spec.Containers
+	i := slices.IndexFunc(*containers, func(c corev1.Container) bool { return c.Name == containerName })
+	if i < 0 {
+		*containers = append(*containers, corev1.Container{Name: containerName})
+		i = len(*containers) - 1
+	}
+	return &(*containers)[i]
+}
+
+// setKeys sets some keys of a map.
+func setKeys(of *map[string]string, keys map[string]string) {
+	if *of == nil {
+		*of = map[string]string{}
+	}
+	maps.Copy(*of, keys)
+}
+
+// orNew returns what p points to, which it creates if it is nil.
+func orNew[T any](p **T) *T {
+	if *p == nil {
+		*p = new(T)
+	}
+	return *p
+}
+
+// rounded returns a copy of list in thousandths, as the API server rounds it up.
+func rounded(list corev1.ResourceList) corev1.ResourceList {
+	list = list.DeepCopy()
+	for name, quantity := range list {
+		quantity.RoundUp(resource.Milli)
+		list[name] = quantity
+	}
+	return list
+}
+
+// isOrphan reports whether the Deployment was made for this Icecream, or for one of the
+// same name before it, and has lost its controller.
+func isOrphan(ice *v1alpha1.Icecream, d *appsv1.Deployment) bool {
+	return metav1.GetControllerOfNoCopy(d) == nil &&
+		d.Labels[labelManagedBy] == FieldManager &&
+		d.Labels[LabelIcecream] == text.LabelValue(ice.Name) &&
+		d.Spec.Selector != nil &&
+		len(d.Spec.Selector.MatchExpressions) == 0 &&
+		equality.Semantic.DeepEqual(d.Spec.Selector.MatchLabels, selector(ice, d.Name))
+}
+
+// isObserved reports whether the Deployment's status is about its current spec.
+func isObserved(d *appsv1.Deployment) bool {
+	return d.Status.ObservedGeneration >= d.Generation
+}
+
+// isRolledOut reports whether there are as many available Pods of the Deployment's
+// current template as its spec asks for, and no others are left.
+func isRolledOut(d *appsv1.Deployment) bool {
+	wanted := ptr.Deref(d.Spec.Replicas, 1)
+	return d.DeletionTimestamp == nil && isObserved(d) &&
+		d.Status.Replicas == wanted && d.Status.UpdatedReplicas == wanted && d.Status.AvailableReplicas == wanted
+}

@@ -1,0 +1,294 @@
+package icecream
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/patch"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// specs are Icecreams that lead to different Deployments, by the name of the golden file.
+var specs = map[string]*v1alpha1.Icecream{
+	"plain":          newIcecream(),
+	"defaults":       newIcecream(func(ice *v1alpha1.Icecream) { ice.Spec.Replicas = nil }),
+	"scaled-to-zero": newIcecream(scaledTo(0)),
+	"resources": newIcecream(func(ice *v1alpha1.Icecream) {
+		ice.Spec.Resources = v1alpha1.IcecreamResources{
+			Requests: corev1.ResourceList{"cpu": resource.MustParse("0.1"), "memory": resource.MustParse("1024Mi"), "ephemeral-storage": resource.MustParse("100u")},
+			Limits:   corev1.ResourceList{"memory": resource.MustParse("2Gi"), "example.com/scoop": resource.MustParse("1")},
+			Claims:   []corev1.ResourceClaim{{Name: "freezer"}, {Name: "mixer", Request: "fast"}},
+		}
+	}),
+	"long-names": newIcecream(calls(strings.Repeat("waffle.", 28)+"cone"), func(ice *v1alpha1.Icecream) {
+		ice.Name = strings.Repeat("sprinkles-", 20)[:199] + "s"
+	}),
+}
+
+func scaledTo(n int32) func(*v1alpha1.Icecream) {
+	return func(ice *v1alpha1.Icecream) { ice.Spec.Replicas = ptr.To(n) }
+}
+
+// The Deployments have exactly these fields.
+func TestBuiltDeployments(t *testing.T) {
+	for name, ice := range specs {
+		t.Run(name, func(t *testing.T) {
+			d := newDeployment(ice)
+			d.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("Deployment"))
+			got, err := yaml.Marshal(d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden := filepath.Join("testdata", name+".golden.yaml")
+			if *update {
+				if err := os.WriteFile(golden, got, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(withSortedKeys(t, want), string(got)); diff != "" {
+				t.Errorf("%s, or run with -update (-want +got):\n%s", golden, diff)
+			}
+		})
+	}
+}
+
+// withSortedKeys returns YAML with its keys in order. In a fork, a file that was made with
+// other names can have them in another order.
+func withSortedKeys(t *testing.T, text []byte) string {
+	t.Helper()
+	var value any
+	if err := yaml.Unmarshal(text, &value); err != nil {
+		t.Fatal(err)
+	}
+	text, err := yaml.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// What the API server adds to a Deployment, and how it writes quantities, is no difference
+// to repair, whether the Deployment was created for this spec or updated to it.
+func TestDefaultsOfTheServerAreNoDrift(t *testing.T) {
+	for name, ice := range specs {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, newIcecream(calls(ice.Spec.DeploymentName), func(before *v1alpha1.Icecream) { before.Name = ice.Name }))
+			for _, w.ice = range []*v1alpha1.Icecream{w.ice, ice} {
+				w.sync(nil)
+				if again := w.sync(nil); again.plan.IsWrite() {
+					t.Errorf("written again: %s", inWordsOf(again.plan))
+				}
+				if altered := w.memory.Write.Stored; altered != "" {
+					t.Errorf("stored otherwise: %s", altered)
+				}
+			}
+		})
+	}
+}
+
+// Our fields are repaired, and those of others stay as they are.
+func TestDrift(t *testing.T) {
+	container := func(d *appsv1.Deployment) *corev1.Container { return containerOf(&d.Spec.Template) }
+	for name, test := range map[string]struct {
+		ice  *v1alpha1.Icecream
+		edit func(*appsv1.Deployment)
+		want string // the fields that are repaired
+	}{
+		"untouched": {edit: func(*appsv1.Deployment) {}},
+		"scaled":    {edit: func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](5) }, want: "spec.replicas"},
+		"another image": {
+			edit: func(d *appsv1.Deployment) { container(d).Image = "registry.example/mud:1" },
+			want: "spec.template.spec.containers[icecream].image",
+		},
+		"our container is gone": {
+			edit: func(d *appsv1.Deployment) { container(d).Name = "mud" },
+			want: "spec.template.spec.containers[icecream]",
+		},
+		"a label of ours is gone": {
+			edit: func(d *appsv1.Deployment) { delete(d.Labels, labelManagedBy) },
+			want: "metadata.labels.app.kubernetes.io/managed-by",
+		},
+		"the Pods' annotation of ours": {
+			edit: func(d *appsv1.Deployment) { d.Spec.Template.Annotations[AnnotationSpecHash] = "melted" },
+			want: "spec.template.metadata.annotations.controller.nicoleh.io/spec-hash",
+		},
+		"less security": {
+			edit: func(d *appsv1.Deployment) {
+				d.Spec.Template.Spec.AutomountServiceAccountToken = nil
+				d.Spec.Template.Spec.SecurityContext = nil
+				container(d).SecurityContext.AllowPrivilegeEscalation = ptr.To(true)
+			},
+			want: "spec.template.spec.automountServiceAccountToken, spec.template.spec.containers[icecream].securityContext.allowPrivilegeEscalation, " +
+				"spec.template.spec.securityContext.runAsNonRoot, spec.template.spec.securityContext.seccompProfile",
+		},
+		"other capabilities dropped": {
+			edit: func(d *appsv1.Deployment) {
+				container(d).SecurityContext.Capabilities.Drop = []corev1.Capability{"NET_RAW", "ALL"}
+			},
+			want: "spec.template.spec.containers[icecream].securityContext.capabilities.drop",
+		},
+		"the owner reference does not block": {
+			edit: func(d *appsv1.Deployment) { d.OwnerReferences[0].BlockOwnerDeletion = nil },
+			want: "metadata.ownerReferences[sundae].blockOwnerDeletion",
+		},
+		"another limit": {
+			edit: func(d *appsv1.Deployment) {
+				container(d).Resources.Limits = corev1.ResourceList{"cpu": resource.MustParse("1")}
+			},
+			want: "spec.template.spec.containers[icecream].resources.limits",
+		},
+		"a lower request": {
+			ice:  specs["resources"],
+			edit: func(d *appsv1.Deployment) { container(d).Resources.Requests["cpu"] = resource.MustParse("1m") },
+			want: "spec.template.spec.containers[icecream].resources.requests.cpu",
+		},
+		"the same request in other words": {
+			ice: specs["resources"],
+			edit: func(d *appsv1.Deployment) {
+				container(d).Resources.Requests["memory"] = resource.MustParse("1048576Ki")
+			},
+		},
+		"what others add": {
+			edit: func(d *appsv1.Deployment) {
+				d.OwnerReferences = append([]metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "menu", UID: "menu"}}, d.OwnerReferences...)
+				d.Labels["team"] = "parlor"
+				d.Annotations = map[string]string{"deployment.kubernetes.io/revision": "3"}
+				d.Spec.Template.Annotations["kubectl.kubernetes.io/restartedAt"] = "2026-07-01T12:00:00Z"
+				d.Spec.Template.Labels["mesh"] = "on"
+				pod := &d.Spec.Template.Spec
+				pod.Tolerations = []corev1.Toleration{{Key: "freezer"}}
+				pod.Volumes = []corev1.Volume{{Name: "mesh"}}
+				c := container(d)
+				c.Env = []corev1.EnvVar{{Name: "FLAVOR", Value: "vanilla"}}
+				c.SecurityContext.ReadOnlyRootFilesystem = ptr.To(true)
+				pod.Containers = []corev1.Container{{Name: "sidecar", Image: "registry.example/mesh:1"}, *c}
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, newIcecream())
+			if test.ice != nil {
+				w.ice = test.ice
+			}
+			w.sync(nil)
+			w.edit("somebody", "sundae", "", test.edit)
+			before := w.deployment("sundae")
+			drifted := w.sync(nil).plan
+			if got := driftOf(drifted); got != test.want {
+				t.Errorf("repaired %q, want %q", got, test.want)
+			}
+			if again := w.sync(nil).plan; again.IsWrite() {
+				t.Errorf("not repaired: %s", driftOf(again))
+			}
+			// The API server has made of the patch what was wanted, and so has changed nothing else.
+			if drifted.IsWrite() {
+				before = drifted.Want
+			}
+			after := w.deployment("sundae")
+			if diff := cmp.Diff([]any{before.Labels, before.Annotations, before.OwnerReferences}, []any{after.Labels, after.Annotations, after.OwnerReferences}); diff != "" {
+				t.Errorf("metadata (-want +got):\n%s", diff)
+			}
+			fill := func(c *corev1.Container) {
+				c.ImagePullPolicy, c.TerminationMessagePath, c.TerminationMessagePolicy = "", "", ""
+			}
+			fill(container(before))
+			fill(container(after))
+			if diff := cmp.Diff(before.Spec, after.Spec, equateEmpty); diff != "" {
+				t.Errorf("spec (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A field that leaves the spec leaves the Deployment, and so do resources that others add:
+// all resources of our container are ours.
+func TestResourcesThatLeaveTheSpec(t *testing.T) {
+	asks := func(amounts ...string) *v1alpha1.Icecream {
+		list := corev1.ResourceList{}
+		for i, amount := range amounts {
+			list[[]corev1.ResourceName{"memory", "cpu"}[i]] = resource.MustParse(amount)
+		}
+		return newIcecream(func(ice *v1alpha1.Icecream) { ice.Spec.Resources.Limits, ice.Spec.Resources.Requests = list, list })
+	}
+	w := newWorld(t, asks("1Gi", "1"))
+	w.sync(nil)
+	w.edit("kubectl-edit", "sundae", "", func(d *appsv1.Deployment) {
+		d.Spec.Template.Spec.Containers[0].Resources.Limits["ephemeral-storage"] = resource.MustParse("5Gi")
+	})
+	for _, w.ice = range []*v1alpha1.Icecream{asks("1Gi", "2"), asks("1Gi"), asks()} {
+		w.sync(nil)
+		want, got := w.ice.Spec.Resources, w.deployment("sundae").Spec.Template.Spec.Containers[0].Resources
+		if diff := cmp.Diff(corev1.ResourceRequirements{Limits: want.Limits, Requests: want.Requests}, got, equateEmpty); diff != "" {
+			t.Errorf("resources (-want +got):\n%s", diff)
+		}
+	}
+}
+
+// driftOf names the fields that a plan is to repair.
+func driftOf(plan Plan) string {
+	if plan.Want == nil || plan.Live == nil {
+		return ""
+	}
+	drift, err := patch.Differences(plan.Live, plan.Want)
+	if err != nil {
+		return err.Error()
+	}
+	var fields []string
+	for _, d := range drift {
+		fields = append(fields, d.Field)
+	}
+	return strings.Join(fields, ", ")
+}
+
+// Two Deployments of one Icecream never select each other's Pods, nor those of another
+// Icecream.
+func TestSelectorsDoNotOverlap(t *testing.T) {
+	other := func(ice *v1alpha1.Icecream) { ice.Name = "split" }
+	of := map[string]string{}
+	for _, ice := range []*v1alpha1.Icecream{newIcecream(), newIcecream(calls("cone")), newIcecream(calls("split")), newIcecream(other)} {
+		text := metav1.FormatLabelSelector(newDeployment(ice).Spec.Selector)
+		if of[text] != "" {
+			t.Errorf("%s and %s/%s share the selector %s", of[text], ice.Name, DeploymentName(ice), text)
+		}
+		of[text] = ice.Name + "/" + DeploymentName(ice)
+	}
+}
+
+func TestIsRolledOut(t *testing.T) {
+	for name, test := range map[string]struct {
+		edit func(*appsv1.Deployment)
+		want bool
+	}{
+		"every Pod is available":            {func(*appsv1.Deployment) {}, true},
+		"scaled to zero":                    {func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](0); rolledOut(d) }, true},
+		"one is not available":              {func(d *appsv1.Deployment) { d.Status.AvailableReplicas-- }, false},
+		"one is from an older template":     {func(d *appsv1.Deployment) { d.Status.UpdatedReplicas-- }, false},
+		"an older one is left":              {func(d *appsv1.Deployment) { d.Status.Replicas++ }, false},
+		"the status is about an older spec": {func(d *appsv1.Deployment) { d.Generation++ }, false},
+		"the status is empty":               {func(d *appsv1.Deployment) { d.Status = appsv1.DeploymentStatus{} }, false},
+		"it is being deleted":               {beingDeleted[*appsv1.Deployment], false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := isRolledOut(made(t, newIcecream(), test.edit)); got != test.want {
+				t.Errorf("isRolledOut = %t, want %t", got, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,88 @@
+package manager
+
+import (
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+)
+
+const (
+	// flushTimeout is how long the last events of a term may take.
+	flushTimeout = 2 * time.Second
+	// requestTimeout is how long the API server may take for one event.
+	requestTimeout = 10 * time.Second
+)
+
+// recorder records the events of all controllers. client-go's broadcaster queues them in
+// order, counts repetitions, and limits them for each object.
+type recorder struct {
+	record.EventBroadcaster
+	scheme *runtime.Scheme
+	sink   record.EventSink
+}
+
+func (m Manager) newRecorder(config *rest.Config) (*recorder, error) {
+	config = named(config, "events")
+	config.Timeout = requestTimeout // One that hangs holds up all the others.
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	scheme, err := m.scheme()
+	if err != nil {
+		return nil, err
+	}
+	broadcaster := record.NewBroadcaster(record.WithCorrelatorOptions(record.CorrelatorOptions{SpamKeyFunc: spamKey}))
+	return &recorder{broadcaster, scheme, &typedcorev1.EventSinkImpl{Interface: kube.CoreV1().Events("")}}, nil
+}
+
+// spamKey says which events share a limit: those about one object with one reason. By
+// default, all about one object do, and many normal events can then suppress a warning.
+func spamKey(e *corev1.Event) string {
+	return strings.Join([]string{e.Source.Component, e.InvolvedObject.Kind, e.InvolvedObject.Namespace, e.InvolvedObject.Name, string(e.InvolvedObject.UID), e.Type, e.Reason}, "/")
+}
+
+// recorderFor returns a recorder that records events in the name of a controller.
+func (r *recorder) recorderFor(controller string) record.EventRecorder {
+	return r.NewRecorder(r.scheme, corev1.EventSource{Component: controller})
+}
+
+// start starts sending events. The result stops that, after the events that have been
+// recorded were sent, or after two seconds.
+func (r *recorder) start() (stop func()) {
+	last := marker{r.sink, make(chan struct{})}
+	r.StartRecordingToSink(last)
+	return func() {
+		r.recorderFor("").Event(&corev1.ObjectReference{Kind: flush}, corev1.EventTypeNormal, flush, flush)
+		select {
+		case <-last.arrived:
+		case <-time.After(flushTimeout):
+		}
+		r.Shutdown()
+	}
+}
+
+// flush is the reason of an event that is never sent: the broadcaster does not flush when
+// it shuts down, so this one follows all others through its queue.
+const flush = "Flush"
+
+// marker is a sink that notices when that event arrives.
+type marker struct {
+	record.EventSink
+	arrived chan struct{}
+}
+
+// Create implements record.EventSink.
+func (m marker) Create(event *corev1.Event) (*corev1.Event, error) {
+	if event.Reason == flush {
+		close(m.arrived)
+		return event, nil
+	}
+	return m.EventSink.Create(event)
+}

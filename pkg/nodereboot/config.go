@@ -1,0 +1,140 @@
+package nodereboot
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+	kubeinformers "k8s.io/client-go/informers"
+
+	"nicoleh.io/k8s-controller/pkg/kit/manager"
+	"nicoleh.io/k8s-controller/pkg/kit/preflight"
+)
+
+// Config is what an operator can choose.
+type Config struct {
+	// MaxUnavailable is how many nodes may be unavailable: a number, or a percentage of
+	// all nodes. Zero grants nothing.
+	MaxUnavailable intstr.IntOrString
+	// Pools have budgets of their own, each in addition to all others that a node belongs
+	// to.
+	Pools []Pool
+	// MinInterval is the shortest time between two grants.
+	MinInterval time.Duration
+	// ControlPlaneSettle is how long a control plane node still counts as unavailable
+	// after it has become available.
+	ControlPlaneSettle time.Duration
+	// AgentNamespace is the namespace of the agents' Leases.
+	AgentNamespace string
+	// Windows are the times at which reboots may be granted, in the time zone Zone (UTC if
+	// nil). Without any, they may always be.
+	Windows []Window
+	Zone    *time.Location
+	// PrometheusURL is where to ask for alerts. While an alert is firing whose name the
+	// regular expression Alerts matches, nothing is granted.
+	PrometheusURL, Alerts string
+	// BlockingPods are label selectors. A node on which such a Pod runs is granted nothing.
+	BlockingPods []string
+}
+
+// NewDescriptor returns what a process needs to know to run the controller.
+func NewDescriptor() manager.Descriptor {
+	config := &Config{}
+	return manager.Descriptor{
+		Name:        Name,
+		ClusterWide: true,
+		AddFlags:    func(flags *flag.FlagSet) { addFlags(flags, config) },
+		Validate:    func() error { return config.Validate() },
+		New: func(d manager.Dependencies) (manager.Parts, error) {
+			nodes := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync, kubeinformers.WithTweakListOptions(manager.Consistent))
+			agents := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync, kubeinformers.WithTweakListOptions(manager.Consistent), kubeinformers.WithNamespace(config.AgentNamespace))
+			c, err := NewController(*config, d.Kube, d.Recorder, nodes, agents)
+			if err != nil {
+				return manager.Parts{}, err
+			}
+			return manager.Parts{Controller: c, Informers: []manager.Factory{nodes, agents}, Caches: []manager.Cache{{
+				Resource: preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), Permit: "kubectl apply -f artifacts/rbac-nodereboot.yaml"},
+				Informer: nodes.Core().V1().Nodes().Informer(),
+			}, {
+				Resource: preflight.Resource{GroupVersionResource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Namespace: config.AgentNamespace, Permit: "kubectl apply -f artifacts/reboot-agent.yaml"},
+				Informer: agents.Coordination().V1().Leases().Informer(),
+			}}}, nil
+		},
+	}
+}
+
+// addFlags adds the controller's flags and sets the defaults.
+func addFlags(flags *flag.FlagSet, c *Config) {
+	c.MaxUnavailable = intstr.FromInt32(1)
+	flags.Func("nodereboot-max-unavailable", "How many nodes may be unavailable, counting the one that nodereboot lets reboot: a number, or a percentage of all nodes, rounded down but at least 1. 0 lets none reboot. Of the control plane, never more than one may be. (default 1)", func(text string) (err error) {
+		c.MaxUnavailable, err = ParseMaxUnavailable(text)
+		return err
+	})
+	addRepeatable(flags, "nodereboot-pool", "How many nodes of a pool may be unavailable, in addition to -nodereboot-max-unavailable: a label selector, '=', and a number or percentage, such as pool=db=1.", func(text string) error {
+		pool, err := ParsePool(text)
+		c.Pools = append(c.Pools, pool)
+		return err
+	})
+	addRepeatable(flags, "nodereboot-window", "When nodereboot may let nodes reboot: days of the week, times, or both, such as 'Mon-Fri 22:00-04:00' or 'Sat,Sun'. Always if there is none.", func(text string) error {
+		window, err := ParseWindow(text)
+		c.Windows = append(c.Windows, window)
+		return err
+	})
+	flags.Func("nodereboot-time-zone", "The time zone of -nodereboot-window, such as Europe/Berlin. (default UTC)", func(text string) (err error) {
+		c.Zone, err = time.LoadLocation(text)
+		return err
+	})
+	flags.StringVar(&c.PrometheusURL, "nodereboot-prometheus-url", "", "The URL of the Prometheus that nodereboot asks for -nodereboot-alerts before it lets a node reboot. If Prometheus does not answer, nodes wait.")
+	flags.StringVar(&c.Alerts, "nodereboot-alerts", "", "Nodes wait while an alert is firing whose whole name this regular expression matches.")
+	addRepeatable(flags, "nodereboot-blocking-pods", "A label selector of Pods, in all namespaces. A node on which such a Pod runs waits.", func(text string) error {
+		selector, err := labels.Parse(text)
+		if err == nil && selector.Empty() {
+			err = errors.New("the selector is empty, which selects all Pods")
+		}
+		if err != nil {
+			return err
+		}
+		c.BlockingPods = append(c.BlockingPods, text)
+		return nil
+	})
+	flags.StringVar(&c.AgentNamespace, "nodereboot-agent-namespace", "k8s-controller-reboot-agent", "The namespace of nodereboot's agents. A node may reboot only if its agent has renewed its Lease there within the last two minutes.")
+	flags.DurationVar(&c.MinInterval, "nodereboot-min-interval", 0, "The shortest time between two nodes that nodereboot lets reboot.")
+	flags.DurationVar(&c.ControlPlaneSettle, "nodereboot-control-plane-settle", 5*time.Minute, "How long a control plane node that has become Ready still counts as unavailable.")
+}
+
+// addRepeatable adds a flag that may be given more than once, or with several values.
+func addRepeatable(flags *flag.FlagSet, name, usage string, add func(text string) error) {
+	flags.Func(name, usage+" May be repeated; ';' separates several.", func(text string) error {
+		for one := range strings.SplitSeq(text, ";") {
+			if err := add(strings.TrimSpace(one)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Validate returns an error that names the flag that is wrong.
+func (c Config) Validate() error {
+	if c.MinInterval < 0 || c.ControlPlaneSettle < 0 {
+		return errors.New("-nodereboot-min-interval and -nodereboot-control-plane-settle must not be negative")
+	}
+	if (c.PrometheusURL == "") != (c.Alerts == "") {
+		return errors.New("-nodereboot-prometheus-url and -nodereboot-alerts need each other")
+	}
+	if _, err := regexp.Compile(c.Alerts); err != nil {
+		return fmt.Errorf("-nodereboot-alerts: %w", err)
+	}
+	if len(validation.IsDNS1123Label(c.AgentNamespace)) > 0 {
+		return fmt.Errorf("-nodereboot-agent-namespace=%q is not the name of a namespace", c.AgentNamespace)
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+package nodereboot
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"nicoleh.io/k8s-controller/pkg/kit/metrics"
+)
+
+// The reasons of the events, which are about Nodes.
+const (
+	ReasonGranted = "RebootGranted"
+	ReasonWaiting = "RebootWaiting"
+)
+
+// recordGrant records that a node may reboot.
+func (c *Controller) recordGrant(ctx context.Context, node *corev1.Node, d Decision) {
+	delete(c.waiting, node.UID)
+	others := len(d.Unavailable) - 1 // without the node itself
+	klog.FromContext(ctx).Info("Granted a reboot", "node", klog.KObj(node), "unavailable", others, "budget", d.Budget)
+	c.recorder.Eventf(node, corev1.EventTypeNormal, ReasonGranted,
+		"May reboot now: %d of %d nodes may be unavailable, and %s", d.Budget, d.Nodes, othersAre(others))
+}
+
+// recordWaiting records why each of these nodes waits, if that has changed.
+func (c *Controller) recordWaiting(waiting []Waiting) {
+	before := c.waiting
+	c.waiting = map[types.UID]string{}
+	for _, w := range waiting {
+		c.waiting[w.Node.UID] = w.Reason
+		if before[w.Node.UID] != w.Reason {
+			c.recorder.Eventf(w.Node, corev1.EventTypeNormal, ReasonWaiting, "Waiting to reboot (%s): %s", w.Reason, w.Note)
+		}
+	}
+}
+
+// addGauges adds the gauges, which are counted from the cache whenever metrics are read.
+func (c *Controller) addGauges() {
+	metrics.Count("nodereboot_waiting_nodes", "Nodes that need a reboot and may not have it yet, by reason.", []string{"reason"}, func(add func(float64, ...string)) {
+		n := map[string]float64{}
+		d := Decide(c.observe())
+		for _, w := range d.Waiting {
+			n[w.Reason]++
+		}
+		if d.Step == Choose || d.Step == Grant {
+			n[InLine]++
+		}
+		for _, reason := range Reasons {
+			add(n[reason], reason)
+		}
+	})
+	metrics.Count("nodereboot_unavailable_nodes", "Nodes that count as unavailable, by reason.", []string{"reason"}, func(add func(float64, ...string)) {
+		n := map[string]float64{}
+		for _, u := range Decide(c.observe()).Unavailable {
+			n[u.Reason]++
+		}
+		for _, reason := range Unavailabilities {
+			add(n[reason], reason)
+		}
+	})
+	metrics.Count("nodereboot_budget_nodes", "How many nodes may be unavailable.", nil, func(add func(float64, ...string)) {
+		add(float64(Decide(c.observe()).Budget))
+	})
+}

@@ -1,0 +1,202 @@
+package secretsync
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestReceivers(t *testing.T) {
+	both := "team-b, web,x"
+	for _, tt := range []struct {
+		name            string
+		names, selector *string
+		isRequired      bool
+		want            string // of team-a, team-b and web, which has the label tier=front
+		wantErr         string
+	}{
+		{name: "all", want: "team-a team-b web"},
+		{name: "none, because receivers are required", isRequired: true, wantErr: "must say"},
+		{name: "one", names: new("team-b"), want: "team-b"},
+		{name: "one, as is required", names: new("team-b"), isRequired: true, want: "team-b"},
+		{name: "several", names: &both, want: "team-b web"},
+		{name: "those of a pattern", names: new("team-*"), want: "team-a team-b"},
+		{name: "all that there are", names: new("*"), isRequired: true, want: "team-a team-b web"},
+		{name: "a pattern in the middle", names: new("t*b\nw*"), want: "team-b web"},
+		{name: "names of none", names: new(" , "), wantErr: "names no namespace"},
+		{name: "no name", names: new("team-a,Team_B"), wantErr: `"Team_B"`},
+		{name: "a pattern of another kind", names: new("team-[ab]"), wantErr: `"team-[ab]"`},
+		{name: "by label", selector: new("tier=front"), isRequired: true, want: "web"},
+		{name: "by the label's absence", selector: new("!tier"), want: "team-a team-b"},
+		{name: "by a set", selector: new("tier in (front, back)"), want: "web"},
+		{name: "by no label", selector: new(""), wantErr: "is empty"},
+		{name: "by nonsense", selector: new("tier in front"), wantErr: "secretsync-namespace-selector"},
+		{name: "by both", names: &both, selector: new("!tier"), want: "team-b"},
+		{name: "by both, of which one is wrong", names: new(""), selector: new("!tier"), wantErr: "names no namespace"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			config := usual
+			config.RequireReceivers = tt.isRequired
+			source := newSource("db", "1")
+			for key, value := range map[string]*string{AnnotationNamespaces: tt.names, AnnotationNamespaceSelector: tt.selector} {
+				if value != nil {
+					source.Annotations[key] = *value
+				}
+			}
+			config.StripSource(source)
+			var got []string
+			for _, namespace := range []*corev1.Namespace{newNamespace("team-a"), newNamespace("team-b"), newNamespace("web", labeled("tier", "front"))} {
+				config.StripNamespace(namespace)
+				if isAllowed(config, source, namespace) {
+					got = append(got, namespace.Name)
+				}
+			}
+			equal(t, "receivers", tt.want, strings.Join(got, " "))
+			if warning := config.warningAboutSource(source); !strings.Contains(warning.Message, tt.wantErr) || (warning != Problem{}) != (tt.wantErr != "") {
+				t.Errorf("the warning is %v, want %q", warning, tt.wantErr)
+			}
+		})
+	}
+}
+
+func isAllowed(config Config, source *corev1.Secret, namespace *corev1.Namespace) bool {
+	restriction, err := config.restrictionOf(source)
+	return err == nil && restriction.allows(namespace)
+}
+
+func warningAbout(namespace *corev1.Namespace) Problem {
+	return usual.warningAboutNamespace(namespace, noon)
+}
+
+func labeled(key, value string) func(metav1.Object) {
+	return func(obj metav1.Object) { obj.SetLabels(map[string]string{key: value}) }
+}
+
+func valued(value string) func(metav1.Object) {
+	return func(obj metav1.Object) { obj.SetAnnotations(map[string]string{usual.Annotation: value}) }
+}
+
+func TestWhatIsConsent(t *testing.T) {
+	for value, want := range map[string]struct{ isYes, isUnclear bool }{
+		"":         {true, false},
+		"true":     {true, false},
+		"True":     {true, false},
+		"yes":      {true, false},
+		"1":        {true, false},
+		"on":       {true, false},
+		"false":    {false, false},
+		"False":    {false, true},
+		"no":       {false, true},
+		"0":        {false, true},
+		"off":      {false, true},
+		" ":        {false, true},
+		"team-a":   {false, true},
+		"disabled": {false, true},
+	} {
+		namespace := newNamespace("team-a", valued(value))
+		if got := usual.IsTarget(namespace); got != want.isYes {
+			t.Errorf("%q is a yes: %t", value, got)
+		}
+		if warning := warningAbout(namespace); (warning != Problem{}) != want.isUnclear {
+			t.Errorf("for %q there is the warning %q", value, warning)
+		}
+		if warning := usual.warningAboutSource(newSource("db", "1", func(s *corev1.Secret) { s.Annotations[usual.Annotation] = value })); (warning != Problem{}) != want.isUnclear {
+			t.Errorf("for %q of a source there is the warning %q", value, warning)
+		}
+	}
+	for _, quiet := range []*corev1.Namespace{newNamespace("team-a"), newNamespace("kube-system", valued("no")), newNamespace("vault", valued("no")), newNamespace("team-a", valued("no"), ending)} {
+		if warning := warningAbout(quiet); (warning != Problem{}) {
+			t.Errorf("for %s there is the warning %q", quiet.Name, warning)
+		}
+	}
+}
+
+// Copies follow the annotations of their source and the labels of namespaces.
+func TestReceiversChange(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		restrict := func(key, value string) func(*corev1.Secret) {
+			return func(s *corev1.Secret) { s.Annotations[key] = value }
+		}
+		c.put(newSource("db", "1", restrict(AnnotationNamespaces, "team-a")))
+		c.put(newNamespace("team-a", marked))
+		c.put(newNamespace("team-b", marked))
+		c.put(newNamespace("team-c"))
+		stop := c.run()
+		pass(time.Minute)
+		equal(t, "Secrets", []string{"team-a/db", "vault/db"}, c.names())
+
+		c.put(newSource("db", "1", restrict(AnnotationNamespaces, "team-b,team-c")))
+		pass(time.Minute)
+		equal(t, "Secrets of another", []string{"team-b/db", "vault/db"}, c.names())
+		c.put(newSource("db", "1", restrict(AnnotationNamespaceSelector, "env=prod")))
+		pass(time.Minute)
+		equal(t, "Secrets of those with a label that none has", []string{"vault/db"}, c.names())
+		c.put(newNamespace("team-a", marked, labeled("env", "prod")))
+		pass(time.Minute)
+		equal(t, "Secrets of one that gets it", []string{"team-a/db", "vault/db"}, c.names())
+		c.put(newNamespace("team-a", marked, labeled("env", "test")))
+		pass(time.Minute)
+		equal(t, "Secrets of one that loses it", []string{"vault/db"}, c.names())
+		equal(t, "events", nil, c.events())
+
+		c.put(newSource("db", "1", restrict(AnnotationNamespaces, "Team A")))
+		pass(time.Hour)
+		equal(t, "Secrets without receivers", []string{"vault/db"}, c.names())
+		equal(t, "events", []string{`db Warning: NoReceivers: No namespace gets a copy: annotation controller.nicoleh.io/secretsync-namespaces: "Team" is neither the name of a namespace nor a pattern such as "team-*"`}, c.events())
+		requireProblems(t, map[string]int{ReasonNoReceivers: 1})
+		c.put(newSource("db", "1"))
+		pass(time.Hour)
+		equal(t, "Secrets of all", []string{"team-a/db", "team-b/db", "vault/db"}, c.names())
+		requireProblems(t, nil)
+		stop()
+	})
+}
+
+func TestReceiversAreRequired(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		strict := usual
+		strict.RequireReceivers = true
+		c.put(newSource("db", "1"))
+		c.put(newSource("tls", "1", func(s *corev1.Secret) { s.Annotations[AnnotationNamespaces] = "*" }))
+		c.put(newNamespace("team-a", marked))
+		stop := c.runAs(strict)
+		pass(time.Hour)
+		equal(t, "Secrets", []string{"team-a/tls", "vault/db", "vault/tls"}, c.names())
+		equal(t, "events", []string{"db Warning: NoReceivers: No namespace gets a copy: annotation controller.nicoleh.io/secretsync-namespaces or controller.nicoleh.io/secretsync-namespace-selector must say which namespaces may have one"}, c.events())
+		stop()
+	})
+}
+
+// An unclear annotation counts as no, with a warning about how to be clear.
+func TestANoIsUnderstood(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.put(newSource("db", "1"))
+		c.put(newSource("tls", "1", func(s *corev1.Secret) { s.Annotations[usual.Annotation] = "no" }))
+		c.put(newNamespace("team-a", valued("False")))
+		c.put(newNamespace("team-b", marked))
+		c.put(newNamespace("team-c", valued("false")))
+		stop := c.run()
+		pass(time.Hour)
+		equal(t, "Secrets", []string{"team-b/db", "vault/db", "vault/tls"}, c.names())
+		words := ` Warning: UnclearAnnotation: Annotation example.com/share is %s, which counts as no: for yes, it must be empty or "true"; for no, "false"`
+		equal(t, "events", []string{"team-a" + fmt.Sprintf(words, `"False"`), "tls" + fmt.Sprintf(words, `"no"`)}, c.events())
+
+		c.put(newNamespace("team-b", valued("no")))
+		pass(time.Hour)
+		equal(t, "Secrets", []string{"vault/db", "vault/tls"}, c.names())
+		equal(t, "events", []string{"team-b" + fmt.Sprintf(words, `"no"`)}, c.events())
+		c.put(newNamespace("team-b", valued("false")))
+		c.lacks(namespacesGVR, "", "team-a")
+		c.lacks(secretResource, "vault", "tls")
+		pass(time.Hour)
+		equal(t, "events", nil, c.events())
+		c.put(newNamespace("team-a", valued("no")))
+		pass(time.Hour)
+		equal(t, "how many events after it was re-created", 1, len(c.events()))
+		stop()
+	})
+}
