@@ -1,7 +1,6 @@
 // Command bench measures the controller next to a twin of it that is written on
 // controller-runtime (see twin), each on a cluster of its own. It prints a table for each
-// number of Icecreams, and with -plots draws how the figures grow. The table and the plots in
-// docs/performance.md are from
+// number of Icecreams. The tables in docs/performance.md are from
 //
 //	make bench
 //
@@ -15,7 +14,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -23,13 +21,10 @@ import (
 	"maps"
 	"math"
 	"os"
-	"os/exec"
 	"os/signal"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"nicoleh.io/k8s-controller/test/bench/source"
 	"nicoleh.io/k8s-controller/test/lab"
@@ -53,8 +48,6 @@ type program struct {
 	binary      string
 	// metrics is the flag for the address to serve metrics on by plain HTTP.
 	metrics string
-	// elects reports whether the program has the flag -leader-elect.
-	elects bool
 }
 
 func run(ctx context.Context) (err error) {
@@ -65,16 +58,14 @@ func run(ctx context.Context) (err error) {
 	flag.IntVar(&c.Pods, "pods", 0, "Number of Pods of each Icecream. Synthetic only.")
 	flag.IntVar(&c.Others, "others", 0, "Number of Deployments that are no Icecream's, with a Pod each. Synthetic only.")
 	settle := flag.Duration("settle", 0, "How long to wait, once a program is at rest, before its memory is read. The Go runtime collects garbage after two minutes at the latest. Synthetic only.")
-	failover := flag.Bool("failover", false, "Also measure what happens when a leader ends. Synthetic only.")
 	only := flag.String("only", "", "Measure only the program of this name.")
-	plots := flag.String("plots", "", "Directory to draw plots in, of how the figures grow with the number of Icecreams.")
 	flag.Parse()
 	sizes, err := numbers(*icecreams)
 	if err != nil {
 		return fmt.Errorf("-icecreams=%s: %w", *icecreams, err)
 	}
 	programs := []*program{
-		{name: "ours", module: ".", dir: ".", flags: []string{"-leader-elect=false", "-bind-address=127.0.0.1:0", "-workers=8"}, metrics: "-insecure-bind-address", elects: true},
+		{name: "ours", module: ".", dir: ".", flags: []string{"-leader-elect=false", "-bind-address=127.0.0.1:0", "-workers=8"}, metrics: "-insecure-bind-address"},
 		{name: "twin", module: "test", dir: "./bench/twin", flags: []string{"-workers=8"}, metrics: "-metrics-bind-address"},
 	}
 	programs = slices.DeleteFunc(programs, func(p *program) bool { return *only != "" && p.name != *only })
@@ -84,7 +75,7 @@ func run(ctx context.Context) (err error) {
 	case "synthetic":
 		measure = func(p *program, size int) (map[string]float64, error) {
 			c.Icecreams = size
-			return measureSynthetic(ctx, p, c, *settle, *failover)
+			return measureSynthetic(ctx, p, c, *settle)
 		}
 	default:
 		return fmt.Errorf("-source=%s is neither cluster nor synthetic", *from)
@@ -96,7 +87,6 @@ func run(ctx context.Context) (err error) {
 		}
 		defer func() { err = errors.Join(err, remove()) }()
 	}
-	var all []measurement
 	for _, size := range sizes {
 		m := measurement{size, size * c.Pods, map[string]map[string][]float64{}}
 		for i := range *runs {
@@ -110,12 +100,8 @@ func run(ctx context.Context) (err error) {
 			}
 		}
 		m.printTable(programs)
-		all = append(all, m)
 	}
-	if *plots == "" {
-		return nil
-	}
-	return drawPlots(*plots, *from, caption(ctx), programs, all)
+	return nil
 }
 
 // numbers reads positive numbers that are separated by commas.
@@ -131,28 +117,6 @@ func numbers(list string) (numbers []int, err error) {
 		numbers = append(numbers, n)
 	}
 	return numbers, nil
-}
-
-// caption says where and when something was measured.
-func caption(ctx context.Context) string {
-	commit, err := exec.CommandContext(ctx, "git", "rev-parse", "--short=8", "HEAD").Output()
-	if err != nil {
-		commit = []byte("unknown")
-	}
-	return fmt.Sprintf("Measured on %d cores of %s with %s on %s, at commit %s", runtime.NumCPU(), processor(), runtime.Version(), time.Now().Format(time.DateOnly), bytes.TrimSpace(commit))
-}
-
-// processor returns the name of this machine's processor, as far as that is known.
-func processor() string {
-	cpus, err := os.ReadFile("/proc/cpuinfo")
-	if err == nil {
-		for line := range strings.Lines(string(cpus)) {
-			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-				return strings.TrimSpace(value)
-			}
-		}
-	}
-	return runtime.GOARCH
 }
 
 // measurement is what was measured with one number of Icecreams, in each run, by the name of
@@ -230,4 +194,13 @@ func median(figures []float64) float64 {
 	sorted := slices.Sorted(slices.Values(figures))
 	n := len(sorted)
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
+
+// at returns a figure; NaN if there is none.
+func at(figures map[string]float64, row string) float64 {
+	figure, ok := figures[row]
+	if !ok {
+		return math.NaN()
+	}
+	return figure
 }

@@ -40,7 +40,7 @@ type trial struct {
 // measureSynthetic measures one program against a source of its own, in which there is
 // nothing to do until a probe changes an Icecream's spec: the program then has to write to
 // the Icecream's Deployment.
-func measureSynthetic(ctx context.Context, p *program, c source.Config, settle time.Duration, failover bool) (figures map[string]float64, err error) {
+func measureSynthetic(ctx context.Context, p *program, c source.Config, settle time.Duration) (figures map[string]float64, err error) {
 	dir, err := os.MkdirTemp("", "k8s-controller-bench-")
 	if err != nil {
 		return nil, err
@@ -56,11 +56,6 @@ func measureSynthetic(ctx context.Context, p *program, c source.Config, settle t
 	}
 	if err := t.alone(ctx, settle); err != nil {
 		return nil, err
-	}
-	if failover && p.elects {
-		if err := t.failover(ctx); err != nil {
-			return nil, err
-		}
 	}
 	return t.figures, nil
 }

@@ -18,7 +18,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
@@ -48,7 +47,7 @@ spec:
 		APIVersion: "controller.nicoleh.io/v1alpha1", Kind: "Icecream", Name: "vanilla", UID: ice.UID,
 		Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
 	}}; !cmp.Equal(got, want) {
-		t.Errorf("owner references of the Deployment (-want +got):\n%s", difftest.Diff(want, got))
+		t.Errorf("owner references of the Deployment (-want +got):\n%s", lab.Diff(want, got))
 	}
 	container := d.Spec.Template.Spec.Containers[0]
 	if *d.Spec.Replicas != 3 || container.Image != "registry.example/vanilla:1" ||
@@ -80,7 +79,7 @@ spec:
 			{Type: "Stalled", Status: "False", ObservedGeneration: 1, Reason: "Available"},
 		},
 	}
-	if diff := difftest.Diff(want, withoutTimes(ice.Status)); diff != "" {
+	if diff := lab.Diff(want, withoutTimes(ice.Status)); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
 	}
 

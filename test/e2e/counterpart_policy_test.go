@@ -189,12 +189,18 @@ func TestPolicyThatComesLater(t *testing.T) {
 	requireAlteredEvents(t, n, "vanilla", 1, "image", "registry.example/vanilla:1", "mirror.example/vanilla:1")
 }
 
+// What a policy makes of the resources that the Icecream asks for is accepted until either
+// side changes. If it does that only at the creation, the next edit ends it.
 func TestPolicyThatAddsRequests(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct{ operations, spec string }{
-		"at the creation":          {"CREATE", "replicas: 2"},
-		"at every write":           {"CREATE, UPDATE", "replicas: 2"},
-		"beside those of the spec": {"CREATE, UPDATE", "replicas: 2, resources: {requests: {memory: 64Mi}}"},
+	added := map[string]string{"requests cpu": "50m", "requests memory": "64Mi"}
+	for name, test := range map[string]struct {
+		operations, spec string
+		edited           map[string]string // the resources after an edit of the Icecream
+	}{
+		"at the creation":          {"CREATE", "replicas: 2", map[string]string{}},
+		"at every write":           {"CREATE, UPDATE", "replicas: 2", added},
+		"beside those of the spec": {"CREATE, UPDATE", "replicas: 2, resources: {requests: {memory: 64Mi}}", added},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -207,18 +213,21 @@ func TestPolicyThatAddsRequests(t *testing.T) {
 			n.Apply(t, icecreamYAML("vanilla", spec, "image: registry.example/vanilla:1"))
 			n.EventuallyReady(t, "vanilla")
 			requireNoWrites(t, n, "vanilla")
-			if written := deploymentWrites(t, n, began); len(written) > 2 {
-				t.Errorf("creating one Deployment took these requests: %q", steps(written))
+			if written := steps(deploymentWrites(t, n, began)); !cmp.Equal(written, []string{"create vanilla"}) {
+				t.Errorf("creating one Deployment took these requests: %q", written)
+			}
+			if diff := cmp.Diff(added, resourcesOf(t, n, "vanilla")); diff != "" {
+				t.Errorf("the resources differ from those that the policy adds (-want +got):\n%s", diff)
 			}
 			edited := time.Now()
 			edit(t, n, "vanilla", `"image": "registry.example/vanilla:2"`)
 			eventuallyRunsImage(t, n, "vanilla", "vanilla", "registry.example/vanilla:2")
 			requireNoWrites(t, n, "vanilla")
-			if written := deploymentWrites(t, n, edited); len(written) > 2 {
-				t.Errorf("one edit took these requests: %q", steps(written))
+			if written := steps(deploymentWrites(t, n, edited)); !cmp.Equal(written, []string{"patch vanilla"}) {
+				t.Errorf("one edit took these requests: %q", written)
 			}
-			if diff := cmp.Diff(map[string]string{"requests cpu": "50m", "requests memory": "64Mi"}, resourcesOf(t, n, "vanilla")); diff != "" {
-				t.Errorf("the resources differ from those that the policy adds (-want +got):\n%s", diff)
+			if diff := cmp.Diff(test.edited, resourcesOf(t, n, "vanilla")); diff != "" {
+				t.Errorf("after an edit, the resources differ (-want +got):\n%s", diff)
 			}
 			n.Apply(t, icecreamYAML("vanilla", "deploymentName: cup", spec, "image: registry.example/vanilla:2"))
 			eventuallyOnlyDeployments(t, n, "vanilla", "cup")

@@ -49,15 +49,16 @@ func TestAFloodOfTokens(t *testing.T) {
 	flood, stop := context.WithTimeout(t.Context(), lasts)
 	defer stop()
 	var sending sync.WaitGroup
-	var sent, refused atomic.Int64
+	var sent, answered atomic.Int64
 	for range senders {
 		sending.Go(func() {
 			for number := sent.Add(1); flood.Err() == nil && number <= requests; number = sent.Add(1) {
-				switch code, _, err := lab.GetWith(flood, client, url, fmt.Sprint("invented-", number)); {
+				code, _, err := lab.GetWith(flood, client, url, fmt.Sprint("invented-", number))
+				switch {
 				case err != nil:
-				case code == http.StatusTooManyRequests:
-					refused.Add(1)
-				case code != http.StatusUnauthorized:
+				case code == http.StatusUnauthorized:
+					answered.Add(1)
+				default:
 					t.Errorf("a request with an invented token got status code %d", code)
 				}
 			}
@@ -72,15 +73,12 @@ func TestAFloodOfTokens(t *testing.T) {
 
 	isReview := func(e *cluster.AuditEvent) bool { return e.Resource == "tokenreviews" }
 	made := l.Requests(t).By(c.User).Since(begin).Where(isReview)
-	most := 20 + int(10*time.Since(begin).Seconds()) + 1 // pkg/kit/serve/guard.go
-	t.Logf("%d requests, of which %d got status code 429, and %d token reviews", sent.Load(), refused.Load(), len(made))
+	most := 10 + int(10*time.Since(begin).Seconds()) + 1 // as reviewConfig in pkg/kit/manager has it
+	t.Logf("%d requests, of which %d were answered, and %d token reviews", sent.Load(), answered.Load(), len(made))
 	if len(made) > most || len(made) == 0 {
 		t.Errorf("the API server got %d token reviews, want at least one and at most %d", len(made), most)
 	}
-	if refused.Load() == 0 {
-		t.Error("no request got status code 429")
-	}
-	if terms := termsOf(t, l.Requests(t)); len(terms) != 1 || c.Starts() != 1 {
+	if terms := termsOf(t, l.Requests(t), lease); len(terms) != 1 || c.Starts() != 1 {
 		t.Errorf("there were %d terms and %d starts of the controller, want one each", len(terms), c.Starts())
 	}
 }

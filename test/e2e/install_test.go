@@ -12,7 +12,7 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// Installed with one command, updated without a gap while users are at work, and
+// Installed with one command, updated while users are at work, and
 // gone again without taking anything along.
 func TestInstall(t *testing.T) {
 	t.Parallel()
@@ -85,7 +85,7 @@ func TestInstall(t *testing.T) {
 			}
 			n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
 			requireAsSpecified(t, n, final)
-			for i, term := range termsOf(t, l.Requests(t)) {
+			for i, term := range termsOf(t, l.Requests(t), lease) {
 				t.Logf("term %d: %s, for %s", i+1, term.Agent, term.Last.Sub(term.Began).Round(time.Millisecond))
 			}
 			requireCreatedOnce(t, n)
@@ -139,7 +139,7 @@ func requireMetrics(t *testing.T, n *lab.Namespace, pods *lab.Kubelet) {
 		{"/metrics", "nobody", "", http.StatusUnauthorized, ""},
 		{"/metrics", "somebody who made a token up", "sesame", http.StatusUnauthorized, ""},
 		{"/metrics", "somebody without permission", token("curious"), http.StatusForbidden, ""},
-		{"/metrics", "Prometheus", token("prometheus"), http.StatusOK, `icecream_objects{ready="True",reason="Available"} 20`},
+		{"/metrics", "Prometheus", token("prometheus"), http.StatusOK, "leader_election_master_status"},
 	}
 	n.Eventually(t, "two replicas run and one of them leads, as those may know who may", func(context.Context) error {
 		replicas, leaders := pods.Controllers(), 0
@@ -152,7 +152,12 @@ func requireMetrics(t *testing.T, n *lab.Namespace, pods *lab.Kubelet) {
 				if code != r.code || !strings.Contains(body, r.text) || code != http.StatusOK && strings.Contains(body, "controller_") {
 					return fmt.Errorf("%s gets %s with %d: %s", r.who, r.path, code, body)
 				}
-				leaders += strings.Count(body, `leader_election_master_status{name="k8s-controller"} 1`)
+				if strings.Contains(body, `leader_election_master_status{name="k8s-controller"} 1`) {
+					leaders++
+					if !strings.Contains(body, `icecream_objects{ready="True",reason="Available"} 20`) {
+						return fmt.Errorf("the leader does not count 20 Icecreams: %s", body)
+					}
+				}
 			}
 		}
 		if len(replicas) != 2 || leaders != 1 {

@@ -11,7 +11,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
@@ -59,7 +58,7 @@ func requireLastPlacement(t *testing.T, n *lab.Namespace, icecream string) {
 			}
 		}
 		if last != want {
-			return fmt.Errorf("Pods by node differ (-want +logged):\n%s", difftest.Diff(want, last))
+			return fmt.Errorf("Pods by node differ (-want +logged):\n%s", lab.Diff(want, last))
 		}
 		return nil
 	})

@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/kit/difftest"
+	"nicoleh.io/k8s-controller/test/lab"
 )
 
 // Several users edit one Icecream, each a different field, as fast as kubectl can, while
@@ -100,7 +100,7 @@ func TestManyHandsOnOneIcecream(t *testing.T) {
 		Image:          fmt.Sprintf("registry.example/icecream:%d", last),
 		Resources:      v1alpha1.IcecreamResources{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(fmt.Sprintf("%dMi", 100+last))}},
 	}
-	if diff := difftest.Diff(want, ice.Spec); diff != "" {
+	if diff := lab.Diff(want, ice.Spec); diff != "" {
 		t.Errorf("the final spec differs (-want +got):\n%s", diff)
 	}
 	n.Eventually(t, "only the last Deployment is left", func(context.Context) error {

@@ -9,7 +9,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
@@ -85,6 +84,6 @@ func requireOwnDeployment(t *testing.T, n *lab.Namespace, ice *v1alpha1.Icecream
 			got.UID, ice.UID, d.UID, metav1.GetControllerOf(d), former)
 	}
 	if d.Spec.Template.Spec.Containers[0].Image != image || *d.Spec.Replicas != 2 || d.DeletionTimestamp != nil {
-		t.Errorf("the Deployment is %s", difftest.Diff(nil, d.Spec))
+		t.Errorf("the Deployment is %s", lab.Diff(nil, d.Spec))
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
@@ -128,7 +127,7 @@ func requireAsSpecified(t *testing.T, n *lab.Namespace, specs []v1alpha1.Icecrea
 	var want, got []running
 	for i, spec := range specs {
 		ice := n.Icecream(t, icecreamName(i))
-		if diff := difftest.Diff(spec, ice.Spec); diff != "" {
+		if diff := lab.Diff(spec, ice.Spec); diff != "" {
 			t.Errorf("the spec of %s differs (-want +got):\n%s", ice.Name, diff)
 		}
 		want = append(want, running{spec.DeploymentName, spec.Image, *spec.Replicas, ice.UID})
@@ -140,7 +139,7 @@ func requireAsSpecified(t *testing.T, n *lab.Namespace, specs []v1alpha1.Icecrea
 		}
 		got = append(got, running{d.Name, d.Spec.Template.Spec.Containers[0].Image, *d.Spec.Replicas, owner})
 	}
-	if diff := difftest.Diff(want, got); diff != "" {
+	if diff := lab.Diff(want, got); diff != "" {
 		t.Errorf("the Deployments differ (-want +got):\n%s", diff)
 	}
 }

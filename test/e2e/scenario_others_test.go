@@ -142,6 +142,13 @@ func TestWhatOthersChangeIsRepaired(t *testing.T) {
 				return d.Spec.Template.Spec.Containers[0].Resources.Limits.Cpu().String() == "500m"
 			},
 		},
+		"resources that the Icecream does not set": {
+			[]string{"set", "resources", "deployment/vanilla", "--limits=memory=1Gi", "--requests=cpu=100m"},
+			func(d *appsv1.Deployment) bool {
+				resources := d.Spec.Template.Spec.Containers[0].Resources
+				return len(resources.Limits) == 1 && len(resources.Requests) == 0
+			},
+		},
 		"label": {
 			[]string{"label", "deployment/vanilla", "app.kubernetes.io/managed-by-"},
 			func(d *appsv1.Deployment) bool {
@@ -243,49 +250,12 @@ func TestResourcesThatAreNoLongerAskedForAreDropped(t *testing.T) {
 				if diff := cmp.Diff(wants[spec], resourcesOf(t, n, "vanilla")); diff != "" {
 					t.Fatalf("after step %d the container's resources differ (-want +got):\n%s", i+1, diff)
 				}
-				// If the controller first has to take over the ownership of fields before
-				// it can remove them, it patches twice.
-				if written := steps(deploymentWrites(t, n, began)); len(written) > 2 {
+				if written := steps(deploymentWrites(t, n, began)); len(written) != 1 {
 					t.Errorf("step %d took these requests: %q", i+1, written)
 				}
 			}
 		})
 	}
-}
-
-func TestResourcesThatOthersSetAreKept(t *testing.T) {
-	t.Parallel()
-	n := NewNamespace(t)
-	n.Apply(t, icecreamYAML("vanilla", "image: registry.example/vanilla:1"))
-	n.EventuallyReady(t, "vanilla")
-	n.Kubectl(t, "set", "resources", "deployment/vanilla", "--limits=cpu=500m", "--requests=cpu=100m")
-	theirs := map[string]string{"limits cpu": "500m", "requests cpu": "100m"}
-	requireTheirs := func(when string) {
-		t.Helper()
-		n.Steadily(t, "the resources are those that others have set, "+when, settleTime, func(context.Context) error {
-			if diff := cmp.Diff(theirs, resourcesOf(t, n, "vanilla")); diff != "" {
-				return fmt.Errorf("they differ (-want +got):\n%s", diff)
-			}
-			return nil
-		})
-		n.EventuallyReady(t, "vanilla")
-	}
-	requireTheirs("at first")
-
-	edit(t, n, "vanilla", `"image": "registry.example/vanilla:2", "replicas": 2`)
-	eventuallyRuns(t, n, "vanilla", "registry.example/vanilla:2")
-	requireTheirs("after an update")
-
-	// The Icecream's own request is added to those of others. Later it is removed, and
-	// theirs stay.
-	n.Apply(t, icecreamYAML("vanilla", "image: registry.example/vanilla:2", "resources: {requests: {memory: 64Mi}}"))
-	n.EventuallyReady(t, "vanilla")
-	theirs["requests memory"] = "64Mi"
-	requireTheirs("next to those of the Icecream")
-	n.Apply(t, icecreamYAML("vanilla", "image: registry.example/vanilla:2"))
-	n.EventuallyReady(t, "vanilla")
-	delete(theirs, "requests memory")
-	requireTheirs("after those of the Icecream have been removed")
 }
 
 // The same quantity can be written in many ways, which the API server normalizes.
@@ -326,8 +296,9 @@ func nonEmpty(words ...string) []string {
 	return kept
 }
 
-// What a policy adds only when a Deployment is created stays there for good.
-func TestWhatAnAdmissionPolicyAddsIsKept(t *testing.T) {
+// A policy may act only on creations. The sidecar that it adds stays for good. The limit that
+// it gives the Icecream's own container stays until the Icecream is edited.
+func TestPolicyThatActsOnlyAtTheCreation(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
 	n.StartPolicy(t, "CREATE", `[
@@ -335,38 +306,31 @@ func TestWhatAnAdmissionPolicyAddsIsKept(t *testing.T) {
 		JSONPatch{op: "add", path: "/spec/template/spec/containers/0/resources", value: Object.spec.template.spec.containers.resources{limits: {"memory": "1Gi"}}},
 		JSONPatch{op: "add", path: "/spec/template/spec/containers/0", value: Object.spec.template.spec.containers{name: "sidecar", image: "registry.example/sidecar:1"}}
 	]`)
-
-	requireKept := func(d *appsv1.Deployment) {
+	began := time.Now()
+	require := func(image string, resources map[string]string, writes ...string) {
 		t.Helper()
+		d := eventuallyRuns(t, n, "vanilla", image)
 		if d.Labels["policy.example/seen"] != "yes" {
 			t.Errorf("the labels are %v", d.Labels)
 		}
 		if containers := d.Spec.Template.Spec.Containers; len(containers) != 2 || containers[0].Name != "sidecar" {
 			t.Errorf("the containers are %+v", containers)
 		}
-		if got := resourcesOf(t, n, "vanilla")["limits memory"]; got != "1Gi" {
-			t.Errorf("the memory limit is %q", got)
+		if diff := cmp.Diff(resources, resourcesOf(t, n, "vanilla")); diff != "" {
+			t.Errorf("the container's resources differ (-want +got):\n%s", diff)
+		}
+		if written := steps(deploymentWrites(t, n, began)); !cmp.Equal(written, writes) {
+			t.Errorf("it took these requests: %q, want %q", written, writes)
 		}
 	}
-	began := time.Now()
 	n.Apply(t, icecreamYAML("vanilla", "replicas: 2", "image: registry.example/vanilla:1"))
-	requireKept(eventuallyRuns(t, n, "vanilla", "registry.example/vanilla:1"))
+	n.EventuallyReady(t, "vanilla")
 	n.Steadily(t, "it stays Ready", settleTime, func(context.Context) error { return lab.IsReady(n.Icecream(t, "vanilla")) })
-	if written := steps(deploymentWrites(t, n, began)); !cmp.Equal(written, []string{"create vanilla"}) {
-		t.Errorf("creating one Deployment took these requests: %q", written)
-	}
-
+	require("registry.example/vanilla:1", map[string]string{"limits memory": "1Gi"}, "create vanilla")
 	n.Apply(t, icecreamYAML("vanilla", "replicas: 3", "image: registry.example/vanilla:2", "resources: {requests: {cpu: 100m}}"))
-	requireKept(eventuallyRuns(t, n, "vanilla", "registry.example/vanilla:2"))
+	require("registry.example/vanilla:2", map[string]string{"requests cpu": "100m"}, "create vanilla", "patch vanilla")
 	n.Apply(t, icecreamYAML("vanilla", "replicas: 1", "image: registry.example/vanilla:3"))
-	d := eventuallyRuns(t, n, "vanilla", "registry.example/vanilla:3")
-	requireKept(d)
-	if requests := containerOf(t, d).Resources.Requests; len(requests) > 0 {
-		t.Errorf("requests that were removed from the spec are still there: %v", requests)
-	}
-	if written := steps(deploymentWrites(t, n, began)); len(written) > 5 {
-		t.Errorf("one creation and two updates took these requests: %q", written)
-	}
+	require("registry.example/vanilla:3", map[string]string{}, "create vanilla", "patch vanilla", "patch vanilla")
 }
 
 func TestDeploymentThatIsDeletedIsMadeAgain(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/utils/ptr"
 )
 
 // A stolen token may write copies where they are asked for. It sees more than that: who
@@ -79,35 +78,18 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 			isAllowed(t, create(s.lab.Kube, attempt.namespace, secret("db", attempt.change)))
 		})
 	}
-	key := func(change func(*corev1.Secret)) *corev1.Secret {
-		return secret("secretsync-hash-key", func(s *corev1.Secret) {
-			s.Labels, s.Annotations, s.Immutable = nil, nil, ptr.To(true)
-			if change != nil {
-				change(s)
-			}
-		})
-	}
-	isAllowed(t, create(s.kube, vault, key(nil)))
-	s.isRefused("secretsync", unlabeled, func(context.Context) error { return create(s.kube, "asks", key(nil)) })
-	s.isRefused("secretsync", tokens, func(context.Context) error {
-		return create(s.kube, vault, key(func(s *corev1.Secret) {
-			s.Type, s.Annotations = corev1.SecretTypeServiceAccountToken, map[string]string{corev1.ServiceAccountNameKey: "default"}
-		}))
-	})
-
 	// Those that are there.
 	live := map[string]*corev1.Secret{}
 	for where, made := range map[string]*corev1.Secret{
 		"asks/db": secret("db", func(s *corev1.Secret) {
 			s.Labels["team"], s.Annotations["example.com/a"], s.Finalizers = "dessert", "b", []string{"example.com/stay"}
 		}),
-		"asks/password":                  secret("password", func(s *corev1.Secret) { s.Labels = nil }),
-		"asks/theirs":                    secret("theirs", func(s *corev1.Secret) { s.Annotations[instance] = "other" }),
-		"asks/unsigned":                  secret("unsigned", func(s *corev1.Secret) { delete(s.Annotations, instance) }),
-		"silent/db":                      secret("db", nil),
-		"secretsync/db":                  secret("db", func(s *corev1.Secret) { s.Labels = nil }),
-		"kube-system/password":           secret("password", nil),
-		"secretsync/secretsync-hash-key": key(nil),
+		"asks/password":        secret("password", func(s *corev1.Secret) { s.Labels = nil }),
+		"asks/theirs":          secret("theirs", func(s *corev1.Secret) { s.Annotations[instance] = "other" }),
+		"asks/unsigned":        secret("unsigned", func(s *corev1.Secret) { delete(s.Annotations, instance) }),
+		"silent/db":            secret("db", nil),
+		"secretsync/db":        secret("db", func(s *corev1.Secret) { s.Labels = nil }),
+		"kube-system/password": secret("password", nil),
 	} {
 		namespace, _, _ := strings.Cut(where, "/")
 		stored, err := s.lab.Kube.CoreV1().Secrets(namespace).Create(t.Context(), made, metav1.CreateOptions{})
@@ -125,7 +107,7 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 	}
 	rotate := func(s *corev1.Secret) {
 		s.Data = map[string][]byte{"password": []byte("other")}
-		s.Annotations["controller.nicoleh.io/secretsync-content-hash"] = "i"
+		delete(s.Annotations, "controller.nicoleh.io/secretsync-content-hash") // of an earlier version
 	}
 	isAllowed(t, update(s.kube, "asks/db", rotate))
 	isAllowed(t, update(s.kube, "asks/unsigned", func(s *corev1.Secret) { s.Annotations[instance] = share })) // made by an earlier version
@@ -164,7 +146,7 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 	isAllowed(t, remove(s.kube, "asks/db"))
 	isAllowed(t, remove(s.kube, "silent/db")) // which asked for it before
 	for where, words := range map[string]string{
-		"asks/password": unlabeled, "asks/theirs": unlabeled, "secretsync/db": unlabeled, "secretsync/secretsync-hash-key": unlabeled, "kube-system/password": "writes no copies to kube-system",
+		"asks/password": unlabeled, "asks/theirs": unlabeled, "secretsync/db": unlabeled, "kube-system/password": "writes no copies to kube-system",
 	} {
 		s.isRefused("secretsync", words, func(context.Context) error { return remove(s.kube, where) })
 	}

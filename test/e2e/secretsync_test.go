@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -23,7 +22,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
-	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
@@ -127,7 +125,7 @@ func (s *secrets) check(ctx context.Context, name string, where []string) error 
 	}
 	slices.Sort(is)
 	if !slices.Equal(is, where) {
-		return fmt.Errorf("there are %d copies, want %d: %s", len(is), len(where), difftest.Diff(where, is))
+		return fmt.Errorf("there are %d copies, want %d: %s", len(is), len(where), cmp.Diff(where, is))
 	}
 	if len(where) == 0 {
 		return nil
@@ -140,29 +138,22 @@ func (s *secrets) check(ctx context.Context, name string, where []string) error 
 	if err != nil {
 		return err
 	}
-	hashes := map[string]bool{}
 	for _, secret := range list.Items {
 		if secret.Type != source.Type || ptr.Deref(secret.Immutable, false) != ptr.Deref(source.Immutable, false) {
 			return fmt.Errorf("the copy in %s is of type %s, immutable: %v", secret.Namespace, secret.Type, ptr.Deref(secret.Immutable, false))
 		}
-		if diff := difftest.Diff(source.Data, secret.Data); diff != "" {
+		if diff := cmp.Diff(source.Data, secret.Data); diff != "" {
 			return fmt.Errorf("data of the copy in %s (-want +got):\n%s", secret.Namespace, diff)
 		}
-		got, hash := maps.Clone(secret.Annotations), "controller.nicoleh.io/secretsync-content-hash"
-		hashes[got[hash]] = true
-		delete(got, hash)
-		if diff := difftest.Diff(map[string]string{
+		if diff := cmp.Diff(map[string]string{
 			"controller.nicoleh.io/secretsync-source-name": name, "controller.nicoleh.io/secretsync-source-uid": string(source.UID),
 			"controller.nicoleh.io/secretsync-instance": share, "controller.nicoleh.io/secretsync-source-namespace-uid": string(home.UID),
-		}, got); diff != "" {
+		}, secret.Annotations); diff != "" {
 			return fmt.Errorf("annotations of the copy in %s (-want +got):\n%s", secret.Namespace, diff)
 		}
 		if len(secret.Labels) != 1 || len(secret.OwnerReferences) != 0 {
 			return fmt.Errorf("the copy in %s has labels %v and owners %v", secret.Namespace, secret.Labels, secret.OwnerReferences)
 		}
-	}
-	if len(hashes) != 1 {
-		return fmt.Errorf("the copies have the hashes %v", hashes)
 	}
 	return nil
 }
@@ -286,11 +277,11 @@ func TestSecretsync(t *testing.T) {
 	s.eventuallyTold("db", "Warning CopyFailed", refusing, "quota")
 	s.eventuallyTold("db", "Warning ErrResourceExists", taken, "not managed by secretsync")
 
-	// The key of content hashes is the only thing that is written besides copies.
+	// Nothing is written besides copies.
 	eventuallyIdleButFor(s, c, refusing, taken)
 	made := s.writes(c, began).Where(func(e *cluster.AuditEvent) bool { return e.Code < 300 })
-	if len(made) != 299+1 {
-		t.Errorf("299 copies and a key took %s", made)
+	if len(made) != 299 {
+		t.Errorf("299 copies took %s", made)
 	}
 
 	// A change of the source costs one write of each copy, and at most one more sync.
@@ -564,10 +555,7 @@ func TestSecretsyncSourceNamespaceIsDeleted(t *testing.T) {
 	requireKept := func(what string) {
 		t.Helper()
 		eventuallyIdleButFor(s, c)
-		// The cache of namespaces may be older than that of Secrets: then the controller asks
-		// for another key of content hashes in place of the deleted one, and is refused.
-		made := s.writes(c, began).Where(func(e *cluster.AuditEvent) bool { return e.Namespace != vault || e.Code != http.StatusForbidden })
-		if len(made) > 0 {
+		if made := s.writes(c, began); len(made) > 0 {
 			t.Errorf("%s led to %s", what, made)
 		}
 	}
@@ -607,7 +595,7 @@ func alterCopies(s *secrets, namespace string) {
 func TestSecretsyncOddSources(t *testing.T) {
 	t.Parallel()
 	s := newSecrets(t, 3)
-	large, token, key := strings.Repeat("l", 253), "token", "secretsync-hash-key"
+	large, token := strings.Repeat("l", 253), "token"
 	kube := s.n.Lab.Kube.CoreV1()
 	if _, err := kube.Secrets("team-002").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: large}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -627,16 +615,13 @@ func TestSecretsyncOddSources(t *testing.T) {
 	s.eventually("the large one is copied", large, s.without("team-002"))
 	s.eventuallyTold(large, "Warning ErrResourceExists", "team-002")
 	s.eventuallyTold(token, "Warning CopyFailed", "team-000", corev1.ServiceAccountNameKey)
-	s.patch(vault, key, `{"metadata":{"annotations":{"`+share+`":""}}}`)
 	s.patch(vault, large, `{"data":{"blob":"eQ=="}}`)
 	s.eventually("the large one is large no more", large, s.without("team-002"))
 
 	// Nothing is retried all the time.
 	eventuallyIdleButFor(s, c)
-	for _, name := range []string{token, key} {
-		if err := s.check(t.Context(), name, nil); err != nil {
-			t.Error(err)
-		}
+	if err := s.check(t.Context(), token, nil); err != nil {
+		t.Error(err)
 	}
 
 	// It reads only the Secrets that it needs.

@@ -17,7 +17,6 @@ import (
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
@@ -109,7 +108,7 @@ func TestStartThatCannotSucceed(t *testing.T) {
 				}
 			}
 			if log := c.Log(); strings.Count(log, "\n") > 3 || strings.Contains(log, "goroutine") {
-				t.Errorf("the log should have one line about the problem, and is:\n%s", difftest.Clip(log))
+				t.Errorf("the log should have one line about the problem, and is:\n%s", lab.Clip(log))
 			}
 		})
 	}
@@ -119,17 +118,15 @@ func TestStartThatCannotSucceed(t *testing.T) {
 		c.Start(t)
 		var last struct{ Msg, Err string }
 		if err := json.Unmarshal([]byte(c.Fails(t)), &last); err != nil || last.Msg != "Exiting" || !strings.Contains(last.Err, "absent") {
-			t.Errorf("%v; the log is:\n%s", err, difftest.Clip(c.Log()))
+			t.Errorf("%v; the log is:\n%s", err, lab.Clip(c.Log()))
 		}
 	})
 }
 
-// If a problem can be fixed in the cluster, the controller waits for that, and logs once
-// what it is waiting for.
+// If a problem can be fixed in the cluster, the controller waits for that, and logs what it
+// is waiting for.
 func TestStartThatWaits(t *testing.T) {
 	t.Parallel()
-	const waited = 10 * time.Second // enough for many retries
-
 	t.Run("for the API server, and then for the custom resource", func(t *testing.T) {
 		t.Parallel()
 		l := NewLab(t, lab.Options{})
@@ -142,13 +139,13 @@ func TestStartThatWaits(t *testing.T) {
 		c := l.NewControllerWith("-kubeconfig="+l.Kubeconfig(), "-bind-address=127.0.0.1:0", "-leader-elect")
 		c.StartForTest(t)
 		n.Controller = c
-		requireWaits(t, n, 10*time.Second, "the API server does not answer", "connection refused", "kubeconfig")
+		requireWaits(t, n, "the API server does not answer", "connection refused", "kubeconfig")
 		requireProbes(t, c, http.StatusOK, http.StatusInternalServerError)
 
 		if err := l.StartComponent(t.Context(), cluster.APIServer); err != nil {
 			t.Fatal(err)
 		}
-		requireWaits(t, n, 10*time.Second, "does not know this resource", "kubectl apply -f artifacts/examples/crd-icecream.yaml")
+		requireWaits(t, n, "does not know this resource", "kubectl apply -f artifacts/examples/crd-icecream.yaml")
 		requireProbes(t, c, http.StatusOK, http.StatusInternalServerError)
 
 		n.Kubectl(t, "apply", "-f", crd)
@@ -171,7 +168,7 @@ func TestStartThatWaits(t *testing.T) {
 		}
 		c.StartForTest(t)
 		n.Controller = c
-		requireWaits(t, n, waited, "permission is missing", "artifacts/rbac-icecream.yaml", "forbidden")
+		requireWaits(t, n, "permission is missing", "artifacts/rbac-icecream.yaml", "forbidden")
 		n.Kubectl(t, "create", "rolebinding", "late", "--clusterrole="+lab.IcecreamRole, "--serviceaccount="+n.Name+":default")
 		n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
 		n.EventuallyReady(t, "vanilla")
@@ -187,8 +184,13 @@ func TestStartThatWaits(t *testing.T) {
 		}
 		c.StartForTest(t)
 		n.Controller = c
-		requireWaits(t, n, waited, "Cannot get the lease", "forbidden", "-leader-elect-resource-namespace")
-		n.Kubectl(t, "create", "role", "late", "--verb=create,get,update,watch", "--resource=leases")
+		n.Eventually(t, "the log says that permission is missing", func(context.Context) error {
+			if log := c.Log(); !strings.Contains(log, `"Error retrieving lease lock" err="leases.coordination.k8s.io \"k8s-controller\" is forbidden`) {
+				return fmt.Errorf("the log is\n%s", log)
+			}
+			return nil
+		})
+		n.Kubectl(t, "create", "role", "late", "--verb=create,get,update", "--resource=leases")
 		n.Kubectl(t, "create", "rolebinding", "late", "--role=late", "--serviceaccount="+n.Name+":default")
 		n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
 		n.EventuallyReady(t, "vanilla")
@@ -196,8 +198,8 @@ func TestStartThatWaits(t *testing.T) {
 }
 
 // requireWaits requires that the controller logs once, in a line with these words, what
-// it is waiting for, and then logs nothing for that long.
-func requireWaits(t *testing.T, n *lab.Namespace, while time.Duration, words ...string) {
+// it is waiting for, and then logs nothing for ten seconds, in which it tries again.
+func requireWaits(t *testing.T, n *lab.Namespace, words ...string) {
 	t.Helper()
 	lines := func() (found []string) {
 		for line := range strings.Lines(n.Controller.Log()) {
@@ -219,7 +221,7 @@ func requireWaits(t *testing.T, n *lab.Namespace, while time.Duration, words ...
 		}
 	}
 	said := n.Controller.Log()
-	time.Sleep(while)
+	time.Sleep(10 * time.Second)
 	if more := strings.TrimPrefix(n.Controller.Log(), said); more != "" {
 		t.Errorf("the log continues:\n%s", more)
 	}
@@ -234,7 +236,7 @@ func requireProbes(t *testing.T, c *lab.Controller, live, ready int) {
 		if code != want {
 			t.Errorf("%s returns %d: %s, want %d", path, code, body, want)
 		}
-		if isLong := strings.Contains(body, "icecream"); isLong != (code != http.StatusOK || strings.Contains(path, "verbose")) {
+		if isLong := strings.Contains(body, "preflight") || strings.Contains(body, "icecream"); isLong != (code != http.StatusOK || strings.Contains(path, "verbose")) {
 			t.Errorf("%s returns %d with the wrong amount of detail: %s", path, code, body)
 		}
 	}

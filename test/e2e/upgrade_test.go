@@ -6,13 +6,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/test/lab"
 )
@@ -20,76 +17,9 @@ import (
 // formerLease is the Lease of earlier versions.
 const formerLease = "icecream-controller"
 
-// asBefore has a controller be elected as versions were that knew the former Lease only.
-var asBefore = append([]string{"-leader-elect-resource-name=" + formerLease}, elect...)
-
-// A rolling update from the old version to the new one, the way back, and forward again,
-// while users are at work: at no time do two processes lead. Then somebody deletes the
-// former Lease, and nobody creates it again.
-func TestOldAndNewVersionNeverLeadTogether(t *testing.T) {
-	t.Parallel()
-	const icecreams, edits = 20, 4
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("the seed is %d", seed)
-	n := NewQuietNamespace(t)
-	leader := n.StartController(t, asBefore...)
-	n.Eventually(t, "the old version leads", func(context.Context) error { return leadsBy(t, n, leader, formerLease) })
-	if _, err := n.Lab.Kube.CoordinationV1().Leases(n.Name).Get(t.Context(), lease, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Fatalf("there is a Lease %s already: %v", lease, err)
-	}
-
-	wait := startUsers(t, n, icecreams, edits, seed)
-	versions := []string{lease, lease, formerLease, lease}
-	for _, version := range versions {
-		flags := elect
-		if version == formerLease {
-			flags = asBefore
-		}
-		surge := n.StartController(t, flags...)
-		eventuallyReadyToLead(t, n, surge)
-		leader.Stop(t)
-		n.Eventually(t, surge.Agent+" leads", func(context.Context) error { return leadsBy(t, n, surge, version) })
-		leader = surge
-	}
-	final := wait()
-	if t.Failed() {
-		return
-	}
-	n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
-	requireAsSpecified(t, n, final)
-	requireCreatedOnce(t, n)
-	if terms := termsOfLeases(t, n.Requests(t), lease, formerLease); len(terms) != len(versions)+1 {
-		t.Errorf("there were %d terms, want %d: %v", len(terms), len(versions)+1, terms)
-	}
-
-	standby := n.StartController(t, elect...)
-	eventuallyReadyToLead(t, n, standby)
-	if err := n.Lab.Kube.CoordinationV1().Leases(n.Name).Delete(t.Context(), formerLease, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if last := leader.Fails(t); !strings.Contains(last, "leadership lost: somebody has deleted lease "+n.Name+"/"+formerLease) {
-		t.Errorf("its last words are %q", last)
-	}
-	eventuallyLeads(t, n, standby)
-	leader.Start(t)
-	eventuallyReadyToLead(t, n, leader)
-	standby.Stop(t)
-	eventuallyLeads(t, n, leader)
-	n.Controller = leader
-	n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
-	n.EventuallyReady(t, "vanilla")
-	ofControllers := n.Requests(t).Where(func(e *cluster.AuditEvent) bool { return strings.HasPrefix(e.UserAgent, "controller-") })
-	if terms := termsOfLeases(t, ofControllers, lease, formerLease); len(terms) != len(versions)+3 {
-		t.Errorf("there were %d terms, want %d: %v", len(terms), len(versions)+3, terms)
-	}
-	if found, err := n.Lab.Kube.CoordinationV1().Leases(n.Name).Get(t.Context(), formerLease, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("the former Lease has been created again (%v): %v", err, found)
-	}
-}
-
 // An installation of the time when the chart was called icecream-controller is upgraded
 // by exactly the commands of docs/upgrading.md. Icecreams and their Deployments stay
-// what they are, and the old and the new version never lead at the same time.
+// what they are, and the old version, which is stopped first, never leads beside the new one.
 func TestUpgradeFromFormerNames(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -147,7 +77,7 @@ func TestUpgradeFromFormerNames(t *testing.T) {
 			}
 			requireCreatedOnce(t, n)
 			n.Eventually(t, "the old version has ended", func(context.Context) error { return noneRuns(pods[0]) })
-			terms := termsOfLeases(t, l.Requests(t), lease, "ice-"+lease, tt.former)
+			terms := termsOf(t, l.Requests(t), lease, "ice-"+lease, tt.former)
 			if len(terms) < 2 || len(terms) > 3 { // an old standby may lead until it is stopped, too
 				t.Errorf("there were %d terms, want 2 or 3: %v", len(terms), terms)
 			}

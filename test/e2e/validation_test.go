@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/kit/difftest"
+	"nicoleh.io/k8s-controller/test/lab"
 )
 
 // longName returns a valid object name of that length. Its parts are valid, too.
@@ -89,7 +89,7 @@ func TestBadSpecsAreRefused(t *testing.T) {
 	}
 
 	if got := n.Icecream(t, "good"); !cmp.Equal(got, good) {
-		t.Errorf("a refused edit has changed the Icecream (-want +got):\n%s", difftest.Diff(good, got))
+		t.Errorf("a refused edit has changed the Icecream (-want +got):\n%s", lab.Diff(good, got))
 	}
 	list := n.Kubectl(t, "get", "ice", "-o", "name")
 	if want := "icecream.controller.nicoleh.io/good\n"; list != want {

@@ -20,8 +20,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 )
 
 // stopTimeout is how long a controller may take to exit after SIGTERM.
@@ -181,8 +179,7 @@ func (c *Controller) Terminate() error {
 // handlesSignals reports whether the process has logged that it is starting. Until then it
 // has no signal handler, and SIGTERM would end it immediately.
 func (c *Controller) handlesSignals() bool {
-	log := c.Log()
-	return strings.Contains(log[min(c.logged, len(log)):], `"Starting"`)
+	return strings.Contains(c.LogSinceStart(), `"Starting"`)
 }
 
 // Start starts the controller, which must not be running.
@@ -253,11 +250,11 @@ func (c *Controller) Fails(t testing.TB) string {
 			t.Fatalf("the controller exited with %v, want exit code 1", err)
 		}
 	case <-time.After(Patience):
-		t.Fatalf("the controller did not exit within %s:\n%s", Patience, difftest.Clip(lastLines(c.Log(), 50)))
+		t.Fatalf("the controller did not exit within %s:\n%s", Patience, Clip(lastLines(c.Log(), 50)))
 	}
 	lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(c.Log()), "\n"), informational.MatchString)
 	if len(lines) == 0 {
-		t.Fatalf("the controller gave no reason:\n%s", difftest.Clip(lastLines(c.Log(), 50)))
+		t.Fatalf("the controller gave no reason:\n%s", Clip(lastLines(c.Log(), 50)))
 	}
 	return lines[len(lines)-1]
 }
@@ -278,7 +275,7 @@ func (c *Controller) Address(t testing.TB, tls bool) string {
 			}
 		}
 	}
-	t.Fatalf("the controller has not logged the address that it serves on:\n%s", difftest.Clip(lastLines(c.Log(), 50)))
+	t.Fatalf("the controller has not logged the address that it serves on:\n%s", Clip(lastLines(c.Log(), 50)))
 	return ""
 }
 
@@ -292,6 +289,12 @@ func (c *Controller) Log() string {
 		return err.Error()
 	}
 	return string(log)
+}
+
+// LogSinceStart returns what the controller has logged since its last start.
+func (c *Controller) LogSinceStart() string {
+	log := c.Log()
+	return log[min(c.logged, len(log)):]
 }
 
 // Errors returns the lines of the log that report an error.
@@ -335,7 +338,7 @@ func (c *Controller) StartForTest(t testing.TB) {
 			t.Error(err)
 		}
 		if t.Failed() {
-			t.Logf("the end of the log of %s:\n%s", c.User, difftest.Clip(lastLines(c.Log(), 50)))
+			t.Logf("the end of the log of %s:\n%s", c.User, Clip(lastLines(c.Log(), 50)))
 		}
 	})
 }

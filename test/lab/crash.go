@@ -100,13 +100,13 @@ func (m mortal) hasDied() bool {
 
 // describe describes a write by its verb and its path below the namespace.
 func describe(r *http.Request) string {
-	if r.Method == http.MethodGet || strings.HasPrefix(r.URL.Path, "/apis/events.k8s.io/") {
-		return ""
-	}
 	path := strings.Split(r.URL.Path, "/")
 	_, names, _ := strings.Cut(r.URL.Path, "/namespaces/")
 	if parts := strings.SplitN(names, "/", 2); len(parts) == 2 {
 		path = strings.Split(parts[1], "/")
+	}
+	if r.Method == http.MethodGet || path[0] == "events" {
+		return ""
 	}
 	return r.Method + " " + strings.Join(path, " ")
 }

@@ -21,7 +21,6 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	icecreamclient "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 )
 
 // pollEvery is the shortest interval between two checks of a condition. It is short
@@ -126,18 +125,12 @@ func (n *Namespace) Events(t testing.TB, name string) []eventsv1.Event {
 
 // lastSeen returns the time of an event's last occurrence.
 func lastSeen(event eventsv1.Event) time.Time {
-	if event.Series != nil {
-		return event.Series.LastObservedTime.Time
-	}
-	return event.EventTime.Time
+	return event.DeprecatedLastTimestamp.Time
 }
 
 // Occurrences returns how many times an event has occurred.
 func Occurrences(event eventsv1.Event) int {
-	if event.Series != nil {
-		return int(event.Series.Count)
-	}
-	return 1
+	return int(event.DeprecatedCount)
 }
 
 // StartQuota creates a quota, and returns once it is in force.
@@ -184,7 +177,7 @@ func (n *Namespace) fail(t testing.TB, why string) {
 	if err := os.WriteFile(filepath.Join(t.ArtifactDir(), n.Name+".txt"), []byte(why+"\n"+n.describe(everything)), 0o600); err != nil {
 		t.Log(err)
 	}
-	t.Fatal(difftest.Clip(why + "\n" + n.Describe()))
+	t.Fatal(Clip(why + "\n" + n.Describe()))
 }
 
 // EventuallyIcecream waits until check returns nil for the Icecream, and returns the

@@ -15,7 +15,6 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/icecream"
-	"nicoleh.io/k8s-controller/pkg/kit/children"
 )
 
 // since is when everything at rest was created.
@@ -37,29 +36,27 @@ type samples struct {
 func newSamples(pods int) (samples, error) {
 	s := samples{icecream: newIcecream(pods)}
 	observed := icecream.Observed{Now: since.Time, StallAfter: time.Minute, Icecream: s.icecream}
-	decision := icecream.Decide(icecream.Assess(observed))
-	if len(decision.Children) != 1 {
-		return s, fmt.Errorf("the controller would not create one Deployment, but decide: %+v", decision)
+	plan, err := icecream.Decide(observed)
+	if err != nil || plan.Want == nil || plan.Live != nil {
+		return s, fmt.Errorf("the controller would not create one Deployment, but %+v (%w)", plan, err)
 	}
-	s.deployment = decision.Children[0].Want.(*appsv1.Deployment)
+	s.deployment = plan.Want
 	completeDeployment(s.deployment)
 	observed.Named, observed.Owned = s.deployment, []*appsv1.Deployment{s.deployment}
 	for i := range pods {
 		pod := newPod(s.deployment, i)
 		s.pods = append(s.pods, pod)
-		if p, counts := icecream.PodOf(icecream.CachePod(pod)); counts {
+		if p, counts := icecream.PodOf(pod); counts {
 			observed.Pods = append(observed.Pods, p)
 		}
 	}
-	known := icecream.Assess(observed)
-	decision = icecream.Decide(known)
-	if decision.Verdict != children.Converged {
-		return s, fmt.Errorf("the controller would not leave the Deployment as it is, but decide: %+v", decision)
+	plan, err = icecream.Decide(observed)
+	if err != nil || plan.IsWrite() {
+		return s, fmt.Errorf("the controller would not leave the Deployment as it is, but %+v (%w)", plan, err)
 	}
-	now, _ := icecream.Remember(known, decision, icecream.Outcome{})
-	s.icecream.Status, _ = icecream.Status(known, now, decision, icecream.Outcome{})
+	s.icecream.Status = icecream.Status(observed, plan).Status
 	s.addOthers()
-	err := s.manageFields()
+	err = s.manageFields()
 	return s, err
 }
 

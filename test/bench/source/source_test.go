@@ -27,7 +27,6 @@ import (
 	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned"
 	externalversions "nicoleh.io/k8s-controller/pkg/generated/informers/externalversions"
 	"nicoleh.io/k8s-controller/pkg/icecream"
-	"nicoleh.io/k8s-controller/pkg/kit/children"
 )
 
 // small is a cluster of two namespaces.
@@ -160,16 +159,14 @@ func TestControllerHasNothingToDo(t *testing.T) {
 		}
 		observed := icecream.Observed{Now: time.Now(), StallAfter: time.Minute, Icecream: ice, Named: d, Owned: []*appsv1.Deployment{d}}
 		for _, pod := range list.Items {
-			if p, counts := icecream.PodOf(icecream.CachePod(&pod)); counts {
+			if p, counts := icecream.PodOf(&pod); counts {
 				observed.Pods = append(observed.Pods, p)
 			}
 		}
-		known := icecream.Assess(observed)
-		decision := icecream.Decide(known)
-		now, _ := icecream.Remember(known, decision, icecream.Outcome{})
-		status, _ := icecream.Status(known, now, decision, icecream.Outcome{})
-		if decision.Verdict != children.Converged || len(observed.Pods) != pods {
-			t.Errorf("%d of %d Pods, and the controller would decide: %+v", len(observed.Pods), pods, decision)
+		plan, err := icecream.Decide(observed)
+		status := icecream.Status(observed, plan).Status
+		if err != nil || plan.IsWrite() || len(observed.Pods) != pods {
+			t.Errorf("%d of %d Pods, and the controller would %+v: %v", len(observed.Pods), pods, plan, err)
 		}
 		if diff := cmp.Diff(status, ice.Status); diff != "" {
 			t.Errorf("with %d Pods, the controller would change the status: -want +got:\n%s", pods, diff)

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -83,7 +84,7 @@ func run(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	reconciler := &reconciler{mgr.GetClient(), all}
+	reconciler := &reconciler{mgr.GetClient(), all, mgr.GetEventRecorderFor("icecream-controller")} //nolint:staticcheck // the recorder that the controller has
 	if err := ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.Icecream{}).
 		Owns(&appsv1.Deployment{}).
@@ -102,7 +103,8 @@ func icecreamOf(_ context.Context, pod client.Object) []ctrl.Request {
 
 type reconciler struct {
 	client.Client
-	scheme *runtime.Scheme
+	scheme   *runtime.Scheme
+	recorder record.EventRecorder
 }
 
 // Reconcile brings one Icecream closer to what its spec asks for.
@@ -115,11 +117,15 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil
 	}
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: ice.Namespace, Name: nameOf(&ice)}}
-	if _, err := controllerutil.CreateOrUpdate(ctx, r.Client, d, func() error {
+	written, err := controllerutil.CreateOrUpdate(ctx, r.Client, d, func() error {
 		mutate(d, &ice)
 		return controllerutil.SetControllerReference(&ice, d, r.scheme)
-	}); err != nil {
+	})
+	if err != nil {
 		return ctrl.Result{}, err
+	}
+	if written != controllerutil.OperationResultNone {
+		r.recorder.Eventf(&ice, corev1.EventTypeNormal, "Deployment", "Deployment %q: %s", d.Name, written)
 	}
 	var pods corev1.PodList
 	if err := r.List(ctx, &pods, client.InNamespace(ice.Namespace), client.MatchingFields{label: ice.Name}); err != nil {
@@ -130,7 +136,13 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if equality.Semantic.DeepEqual(*before, ice.Status) {
 		return ctrl.Result{}, nil
 	}
-	return ctrl.Result{}, r.Status().Update(ctx, &ice)
+	if err := r.Status().Update(ctx, &ice); err != nil {
+		return ctrl.Result{}, err
+	}
+	if !meta.IsStatusConditionTrue(before.Conditions, v1alpha1.ConditionReady) && meta.IsStatusConditionTrue(ice.Status.Conditions, v1alpha1.ConditionReady) {
+		r.recorder.Event(&ice, corev1.EventTypeNormal, v1alpha1.ReasonSynced, "Icecream synced successfully")
+	}
+	return ctrl.Result{}, nil
 }
 
 func nameOf(ice *v1alpha1.Icecream) string {

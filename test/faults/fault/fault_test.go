@@ -25,8 +25,8 @@ import (
 	"k8s.io/client-go/rest"
 	restclientwatch "k8s.io/client-go/rest/watch"
 
-	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 	"nicoleh.io/k8s-controller/test/faults/fault"
+	"nicoleh.io/k8s-controller/test/lab"
 )
 
 // patience is how long a test waits for something that takes milliseconds.
@@ -69,7 +69,7 @@ func TestParse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			difftest.Equal(t, "the rule differs", c.want, got)
+			lab.Equal(t, "the rule differs", c.want, got)
 		})
 	}
 }
@@ -148,7 +148,7 @@ func TestCounts(t *testing.T) {
 			forbidden++
 		}
 	}
-	difftest.Equal(t, "bad requests", []string{"false", "true", "true", "false"}, codes)
+	lab.Equal(t, "bad requests", []string{"false", "true", "true", "false"}, codes)
 	if few.Matched() != 100 || few.Applied() != 2 {
 		t.Errorf("the rule has matched %d requests and was applied to %d", few.Matched(), few.Applied())
 	}
