@@ -138,10 +138,9 @@ test-fork-guide: local-cluster ## Build and run the controller that docs/fork.md
 
 # How to measure other sizes, and how long it takes: docs/performance.md.
 .PHONY: bench
-bench: local-cluster ## Measure the controller next to a twin on controller-runtime, and draw the plots in docs
+bench: local-cluster ## Measure the controller next to a twin on controller-runtime
 	go -C test run ./bench
-	go -C test run ./bench -runs=1 -icecreams=100,300,1000 -plots=../docs
-	go -C test run ./bench -source=synthetic -icecreams=100,1000,10000,100000 -plots=../docs
+	go -C test run ./bench -runs=1 -source=synthetic -icecreams=10000 -pods=10 -settle=130s
 
 # For example: make fidelity REQUESTS=20000
 REQUESTS ?= 100000

@@ -90,15 +90,15 @@ ice=icecream/example-icecream
 
 uid() { kubectl get deployment example-icecream -o jsonpath='{.metadata.uid}'; }
 
-# recorded waits until the controller has recorded so many events with that reason. A
-# repeated event is counted in the series of the first. Events follow the status, and
-# there is nothing else to wait for that follows them.
+# recorded waits until the controller has recorded so many events with that reason. An
+# event that repeats is counted. Events follow the status, and there is nothing else to
+# wait for that follows them.
 recorded() {
   local counts times until=$((SECONDS + ${deadline%s}))
-  local each='{range .items[?(@.reason=="'$1'")]}1 {.series.count}{"\n"}{end}'
+  local each='{range .items[?(@.reason=="'$1'")]}{.count}{"\n"}{end}'
   while true; do
-    counts=$(kubectl get events.events.k8s.io -o jsonpath="${each}") || counts=''
-    times=$(awk '{ sum += $NF } END { print sum + 0 }' <<<"${counts}")
+    counts=$(kubectl get events -o jsonpath="${each}") || counts=''
+    times=$(awk '{ sum += $1 } END { print sum + 0 }' <<<"${counts}")
     ((times < $2)) || return 0
     ((SECONDS < until)) || fail "there were not $2 events with reason $1 within ${deadline}"
     sleep 0.1

@@ -16,14 +16,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
-
-	"nicoleh.io/k8s-controller/pkg/kit/difftest"
 )
 
 var (
@@ -167,14 +166,14 @@ func check(base made, a Answers, result []file) error {
 
 // sameFiles reports how files are not those that are wanted. The answers may be others.
 func sameFiles(want, got []file) error {
-	if diff := difftest.Diff(paths(want), paths(got)); diff != "" {
+	if diff := cmp.Diff(paths(want), paths(got)); diff != "" {
 		return fmt.Errorf("the files are others (-want +got):\n%s", diff)
 	}
 	for i := range want {
 		if want[i].path == ".template.yaml" || equal(want[i], got[i]) {
 			continue
 		}
-		return fmt.Errorf("%s differs (-want +got):\n%s", want[i].path, difftest.Diff(string(want[i].content), string(got[i].content)))
+		return fmt.Errorf("%s differs (-want +got):\n%s", want[i].path, cmp.Diff(string(want[i].content), string(got[i].content)))
 	}
 	return nil
 }

@@ -17,21 +17,13 @@ import (
 // A scope knows the names that Go files declare, each with a file that does. A new name
 // that is none of them cannot be taken for something else.
 type scope struct {
-	names   map[string]string // of packages, types, functions, variables and parameters
+	names   map[string]string // of anything, from packages to fields
 	imports map[string]string // of packages
-	// members are the fields and methods of one type each.
-	members []members
-}
-
-type members struct {
-	where string
-	names []string
 }
 
 // declared returns what the Go files outside of the engine declare.
 func declared(files []file) (*scope, error) {
 	s := &scope{names: map[string]string{}, imports: map[string]string{}}
-	methods := map[string]*members{}
 	for _, f := range files {
 		if !isGo(f.path) || isEngine(f.path) {
 			continue
@@ -47,30 +39,11 @@ func declared(files []file) (*scope, error) {
 		ast.Inspect(parsed, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.FuncDecl:
-				if n.Recv == nil {
-					s.add(f.path, n.Name)
-					break
-				}
-				receiver := path.Dir(f.path) + " " + types.ExprString(n.Recv.List[0].Type)
-				if methods[receiver] == nil {
-					methods[receiver] = &members{where: f.path}
-				}
-				methods[receiver].names = append(methods[receiver].names, n.Name.Name)
-			case *ast.FuncType:
-				for _, list := range []*ast.FieldList{n.TypeParams, n.Params, n.Results} {
-					if list != nil {
-						for _, parameter := range list.List {
-							s.add(f.path, parameter.Names...)
-						}
-					}
-				}
+				s.add(f.path, n.Name)
+			case *ast.Field: // of a type, or a parameter
+				s.add(f.path, n.Names...)
 			case *ast.TypeSpec:
 				s.add(f.path, n.Name)
-				if n.TypeParams != nil {
-					for _, parameter := range n.TypeParams.List {
-						s.add(f.path, parameter.Names...)
-					}
-				}
 			case *ast.ValueSpec:
 				s.add(f.path, n.Names...)
 			case *ast.AssignStmt:
@@ -79,16 +52,9 @@ func declared(files []file) (*scope, error) {
 				}
 			case *ast.RangeStmt:
 				s.addExpr(f.path, n.Key, n.Value)
-			case *ast.StructType:
-				s.addMembers(f.path, n.Fields)
-			case *ast.InterfaceType:
-				s.addMembers(f.path, n.Methods)
 			}
 			return true
 		})
-	}
-	for _, receiver := range slices.Sorted(maps.Keys(methods)) {
-		s.members = append(s.members, *methods[receiver])
 	}
 	return s, nil
 }
@@ -107,20 +73,6 @@ func (s *scope) addExpr(where string, exprs ...ast.Expr) {
 			s.add(where, name)
 		}
 	}
-}
-
-func (s *scope) addMembers(where string, fields *ast.FieldList) {
-	m := members{where: where}
-	for _, field := range fields.List {
-		for _, name := range field.Names {
-			m.names = append(m.names, name.Name)
-		}
-		if len(field.Names) == 0 { // embedded
-			embedded := types.ExprString(field.Type)
-			m.names = append(m.names, strings.TrimLeft(embedded[strings.LastIndex(embedded, ".")+1:], "*"))
-		}
-	}
-	s.members = append(s.members, m)
 }
 
 // importName returns the name by which a file knows a package that it imports.
@@ -153,13 +105,6 @@ func (s *scope) renamer(from, to Names) (*renamer, error) {
 		}
 		if token.IsKeyword(name) || types.Universe.Lookup(name) != nil {
 			return nil, fmt.Errorf("%s would become %s, which is a word of Go: choose another -%s", old, name, r.flagFor(old))
-		}
-	}
-	for _, m := range s.members {
-		for _, old := range m.names {
-			if name := r.identifier(old); name != old && slices.Contains(m.names, name) && r.identifier(name) == name {
-				return nil, fmt.Errorf("%s would become %s, which its type has already in %s: choose another -%s", old, name, m.where, r.flagFor(old))
-			}
 		}
 	}
 	return r, nil

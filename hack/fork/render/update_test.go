@@ -23,15 +23,15 @@ var edits = []struct{ file, old, text string }{
 	// What follows from them.
 	{"pkg/shelf/color.go", "", "package shelf\n\nimport \"example.com/pantry/pkg/apis/pantry/v1alpha1\"\n\n// annotations returns what the Pods of a Shelf are annotated with.\nfunc annotations(sh *v1alpha1.Shelf) map[string]string {\n	all := map[string]string{AnnotationSpecHash: specHash(sh.Spec)}\n	if sh.Spec.Color != \"\" {\n		all[\"example.com/color\"] = string(sh.Spec.Color)\n	}\n	return all\n}\n"},
 	{"pkg/shelf/color_test.go", "", "package shelf\n\nimport (\n	\"testing\"\n\n	\"example.com/pantry/pkg/apis/pantry/v1alpha1\"\n)\n\nfunc TestColor(t *testing.T) {\n	sh := &v1alpha1.Shelf{Spec: v1alpha1.ShelfSpec{Color: \"red\"}}\n	if got := annotations(sh)[\"example.com/color\"]; got != \"red\" {\n		t.Errorf(\"got %q\", got)\n	}\n}\n"},
-	{"pkg/shelf/children.go", "map[string]string{AnnotationSpecHash: specHash(shelf.Spec)}", "annotations(shelf)"},
-	{"pkg/shelf/children.go", "					Containers: []corev1.Container{{", "					TerminationGracePeriodSeconds: ptr.To[int64](30),\n					Containers: []corev1.Container{{"},
+	{"pkg/shelf/deployment.go", "map[string]string{AnnotationSpecHash: specHash(sh.Spec)}", "annotations(sh)"},
+	{"pkg/shelf/deployment.go", "	security := orNew(&template.Spec.SecurityContext)", "	template.Spec.TerminationGracePeriodSeconds = ptr.To[int64](30)\n	security := orNew(&template.Spec.SecurityContext)"},
 	// Decisions.
-	{"pkg/shelf/decide.go", "	if a.Undecodable != \"\" {", "	if reason := a.Undecodable; reason != \"\" {"},
-	{"pkg/shelf/decide.go", "\"The spec cannot be decoded: \" + a.Undecodable}", "\"The spec cannot be decoded: \" + reason}"},
-	{"pkg/shelf/decide.go", "	for _, old := range a.old {", "	// Shelves are never in a hurry.\n	for _, old := range a.old {"},
-	// The shell, which imports the package that the update renames.
+	{"pkg/shelf/decide.go", "	if o.Undecodable != \"\" {", "	if reason := o.Undecodable; reason != \"\" {"},
+	{"pkg/shelf/decide.go", "\"The spec cannot be decoded: \" + o.Undecodable}", "\"The spec cannot be decoded: \" + reason}"},
+	{"pkg/shelf/decide.go", "	for _, old := range o.old() {", "	// Shelves are never in a hurry.\n	for _, old := range o.old() {"},
+	// The controller, which imports the package that the update renames.
 	{"controller.go", "const podPeriod = 100 * time.Millisecond", "const podPeriod = 200 * time.Millisecond"},
-	{"controller.go", "// NewDescriptor returns what a process needs to know to run the controller.", "// NewDescriptor returns what a process needs to know to run the controller of Shelves."},
+	{"main.go", "// NewDescriptor returns what a process needs to know to run the Shelf controller.", "// NewDescriptor returns what a process needs to know about Shelves."},
 	{"docs/using.md", "# ", "# About shelves: "},
 	{"CONTRIBUTING.md", "# ", "# The pantry team: "},
 	{"artifacts/examples/example-shelf.yaml", "  replicas: 1", "  replicas: 2\n  color: red"},
@@ -59,12 +59,12 @@ func testUpdate(t *testing.T, template, dir string) {
 	runIn(t, dir, "go", "test", "-vet=off", "./pkg/shelf", "-run=TestBuiltDeployments", "-update")
 	commit(t, dir, "Colors")
 
-	// The kit's throttle becomes pace, and the generator of the chart's README another
+	// The kit's backoff becomes calm, and the generator of the chart's README another
 	// version.
-	runIn(t, template, "git", "mv", "pkg/kit/throttle", "pkg/kit/pace")
-	runIn(t, template, "git", "mv", "pkg/kit/pace/throttle.go", "pkg/kit/pace/pace.go")
-	for file := range strings.FieldsSeq(runIn(t, template, "git", "grep", "-lw", "throttle")) {
-		change(t, template, file, func(text string) string { return strings.ReplaceAll(text, "throttle", "pace") })
+	runIn(t, template, "git", "mv", "pkg/kit/backoff", "pkg/kit/calm")
+	runIn(t, template, "git", "mv", "pkg/kit/calm/backoff.go", "pkg/kit/calm/calm.go")
+	for file := range strings.FieldsSeq(runIn(t, template, "git", "grep", "-lw", "backoff", "*.go", "*.md", ".golangci.yaml")) {
+		change(t, template, file, func(text string) string { return strings.ReplaceAll(text, "backoff", "calm") })
 	}
 	runIn(t, template, "gofmt", "-w", "pkg/kit", "controller.go")
 	runIn(t, filepath.Join(template, "hack", "tools"), "go", "get", "github.com/norwoodj/helm-docs@v1.11.3")
@@ -84,8 +84,8 @@ func testUpdate(t *testing.T, template, dir string) {
 		"hack/tools/go.mod":                                             "github.com/norwoodj/helm-docs v1.11.3",
 		"artifacts/examples/crd-shelf.yaml":                             "color:",
 		"charts/pantry/README.md":                                       "| replicas | int | `3` |",
-		"controller.go":                                                 "example.com/pantry/pkg/kit/pace",
-		"pkg/kit/pace/pace.go":                                          "package pace",
+		"controller.go":                                                 "example.com/pantry/pkg/kit/calm",
+		"pkg/kit/calm/calm.go":                                          "package calm",
 		"charts/pantry/files/dashboard.json":                            "Shelves",
 		"pkg/apis/pantry/v1alpha1/types.go":                             "Color ShelfColor",
 		"pkg/generated/applyconfiguration/pantry/v1alpha1/shelfspec.go": "WithColor",
@@ -100,7 +100,7 @@ func testUpdate(t *testing.T, template, dir string) {
 	}
 	runIn(t, dir, "go", "vet", ".", "./pkg/...")
 	runIn(t, dir, "go", "test", "-vet=off", ".")
-	runIn(t, dir, "go", "test", "-vet=off", "./pkg/shelf/...", "./pkg/kit/pace/...")
+	runIn(t, dir, "go", "test", "-vet=off", "./pkg/shelf/...", "./pkg/kit/calm/...")
 
 	// An update again brings nothing.
 	if said := runIn(t, dir, "go", "run", "./hack/fork", "update", "-from", template); !strings.Contains(said, "has not changed") {

@@ -519,7 +519,7 @@ func build(t *testing.T, source string) string {
 func TestFlagsAreTheProgramsOwn(t *testing.T) {
 	elsewhere := []string{
 		// Templates set them.
-		"controllers", "namespace", "leader-elect-resource-name", "leader-elect-former-resource-name", "tls-cert-file", "tls-private-key-file",
+		"controllers", "namespace", "leader-elect-resource-name", "tls-cert-file", "tls-private-key-file",
 		// Probes, Service and NetworkPolicy know their defaults.
 		"bind-address", "insecure-bind-address",
 		// Two replicas need it, and one is not harmed.
