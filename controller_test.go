@@ -680,7 +680,11 @@ func TestARenameIsToldOnceEvenWhenTheCacheTrails(t *testing.T) {
 		c.clear()
 		c.rollOut("cone", "node-1", "node-2")
 		c.hold(deploymentsGVR) // what is told of the deletion comes later
-		kittest.Pass(10 * time.Second)
+		for i := range 10 {
+			edit(c, "cone-1", func(p *corev1.Pod) { p.Status.Message = fmt.Sprint(i) })
+			kittest.Pass(time.Second)
+		}
+		equal(t, "deletions", 1, c.writes()["delete deployments"])
 		c.release(deploymentsGVR)
 		kittest.Pass(time.Minute)
 		equal(t, "times told", 1, strings.Count(strings.Join(c.events(), "\n"), `Renamed Deployment "sundae" to "cone"`))

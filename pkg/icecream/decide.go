@@ -164,6 +164,9 @@ func heldBy(d *appsv1.Deployment) string {
 	return "; it is held by " + strings.Join(d.Finalizers, ", ")
 }
 
+// deletionShows is how long the cache may take to show a deletion.
+const deletionShows = time.Minute
+
 // decideOld looks at the Deployments of names asked for before, which may go once the
 // present one can take their place.
 func (o Observed) decideOld() Plan {
@@ -187,11 +190,16 @@ func (o Observed) pace(plan Plan) Plan {
 		return plan
 	}
 	wait := last.wait(o.Now)
+	if len(plan.Delete) > 0 && !last.isRefused() { // They are gone, as the cache will show.
+		wait = last.At.Add(deletionShows).Sub(o.Now)
+	}
 	switch {
 	case last.isRefused() && wait > 0:
 		return Plan{Held: last.Refusal, RequeueAfter: wait}
 	case last.isRefused():
 		plan.Held, plan.IsRetry = last.Refusal, true
+	case len(plan.Delete) > 0 && wait > 0:
+		return Plan{RequeueAfter: wait}
 	case wait > 0:
 		return Plan{Held: kstatus.Conclusion{State: kstatus.Reconciling, Reason: v1alpha1.ReasonDeploymentContested, Message: last.Contest}, RequeueAfter: wait}
 	default:
