@@ -313,7 +313,7 @@ func (c *Controller) recheckLive(ctx context.Context, o icecream.Observed, plan 
 	return nil
 }
 
-// write writes the plan's Deployment, or deletes those that it names, up to the first that
+// write carries out a plan: it writes the Deployment, and then deletes, up to the first that
 // fails.
 func (c *Controller) write(ctx context.Context, o icecream.Observed, plan icecream.Plan) (result icecream.Result, err error) {
 	deployments := c.kube.AppsV1().Deployments(o.Icecream.Namespace)

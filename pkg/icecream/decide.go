@@ -317,7 +317,7 @@ func contest(plan Plan, other string) (string, error) {
 }
 
 // LastWriter returns the name of the field manager that has written an object last, other
-// than this controller and those that write its status, quoted; empty if there is none.
+// than this controller and writers of its status, quoted; empty if there is none.
 func LastWriter(obj metav1.Object) string {
 	var last metav1.ManagedFieldsEntry
 	for _, entry := range obj.GetManagedFields() {
