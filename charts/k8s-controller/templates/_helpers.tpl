@@ -3,16 +3,42 @@
 {{- .Values.nameOverride | default .Chart.Name -}}
 {{- end }}
 
-{{/* The name of the Deployment, and the beginning of all other names. */}}
+{{/*
+The name of the Deployment, and the beginning of all other names. Of a long release name,
+only the beginning and a hash are left: names of cluster-scoped objects must differ.
+*/}}
 {{- define "k8s-controller.fullname" -}}
 {{- $name := include "k8s-controller.name" . -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride -}}
 {{- else if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 43 | trimSuffix "-" -}}
+{{- include "k8s-controller.shortened" (list .Release.Name 43) -}}
 {{- else -}}
-{{- printf "%s-%s" (.Release.Name | trunc 23 | trimSuffix "-") $name -}}
+{{- printf "%s-%s" (include "k8s-controller.shortened" (list .Release.Name 23)) $name -}}
 {{- end -}}
+{{- end }}
+
+{{- define "k8s-controller.shortened" -}}
+{{- $name := index . 0 -}}
+{{- $length := index . 1 -}}
+{{- if le (len $name) $length -}}
+{{- $name -}}
+{{- else -}}
+{{- printf "%s-%s" ($name | trunc (sub $length 7 | int) | trimSuffix "-") ($name | sha256sum | trunc 6) -}}
+{{- end -}}
+{{- end }}
+
+{{/* The resources of a container without what is null or empty. */}}
+{{- define "k8s-controller.resources" -}}
+{{- $kept := dict -}}
+{{- range $kind, $list := . -}}
+{{- range $resource, $quantity := $list -}}
+{{- if $quantity -}}
+{{- $_ := set $kept $kind (merge (dict $resource $quantity) (index $kept $kind | default dict)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $kept -}}
 {{- end }}
 
 {{- define "k8s-controller.serviceAccountName" -}}

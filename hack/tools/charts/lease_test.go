@@ -19,7 +19,7 @@ func TestLease(t *testing.T) {
 		{"k8s-controller", "{fullnameOverride: ice}", "ice"},
 		{"icecream-controller", "{nameOverride: icecream-controller}", "icecream-controller"},
 		{"ice", "{nameOverride: icecream-controller}", "ice-icecream-controller"},
-		{"a-release-with-a-very-long-name-of-53-characters-indeed", "{}", "a-release-with-a-very-l-k8s-controller"},
+		{"a-release-with-a-very-long-name-of-53-characters-indeed", "{}", "a-release-with-a-668e67-k8s-controller"},
 	} {
 		manifests, err := renderAs(tt.release, parse(t, tt.values))
 		if err != nil {
