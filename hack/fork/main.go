@@ -55,7 +55,7 @@ func run(ctx context.Context, args []string) error {
 		"group":   "Group of the API, such as pantry.example.com.",
 		"version": "Version of the API, such as v1alpha1.",
 		"kind":    "Kind of the API, such as Shelf.",
-		"plural":  "Plural of the kind in lower case, such as shelves. Default: guessed from the kind.",
+		"plural":  "Plural of the kind in lower case, such as shelves. Default: the kind's regular English plural.",
 		"short":   "Short name for kubectl, such as sh. Default: made from the kind.",
 	} {
 		flags.Func(name, usage, func(value string) error {

@@ -68,6 +68,11 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	names, err := k.Answers.Names()
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s: the plural is %s and the short name %s (-plural and -short choose others).\n", names.Kind, names.Plural(), names.Short)
 	if files, err = source.fork(k); err != nil {
 		return err
 	}
@@ -115,6 +120,7 @@ func (s source) fork(k kept) ([]file, error) {
 			files[i].content = slices.Concat(f.content, []byte(origin))
 		}
 	}
+	k.Answers.Plural, k.Answers.Short = names.Plural(), names.Short // a later version could choose others
 	content, err := yaml.Marshal(k)
 	if err != nil {
 		return nil, err

@@ -12,9 +12,8 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/gobuffalo/flect"
 	"golang.org/x/mod/module"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
@@ -25,7 +24,7 @@ type Answers struct {
 	Group   string `json:"group"`
 	Version string `json:"version"`
 	Kind    string `json:"kind"`
-	Plural  string `json:"plural"` // lower case; guessed if empty
+	Plural  string `json:"plural"` // lower case; that of regular English if empty
 	Short   string `json:"short"`  // for kubectl; made from the kind if empty
 	// Controllers are the opt-in controllers that come along.
 	Controllers []string `json:"controllers,omitempty"`
@@ -92,8 +91,7 @@ func (a Answers) Names() (Names, error) {
 		}
 	}
 	if a.Plural == "" && kindPattern.MatchString(a.Kind) {
-		resource, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: a.Kind})
-		a.Plural = resource.Resource
+		a.Plural = flect.Pluralize(strings.ToLower(a.Kind))
 	}
 	if a.Short == "" {
 		a.Short = shortFor(a.Kind)

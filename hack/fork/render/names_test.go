@@ -50,6 +50,21 @@ func shelf() Answers {
 	return Answers{Module: "example.com/pantry", Group: "pantry.example.com", Version: "v1alpha1", Kind: "Shelf", Plural: "shelves", Short: "sh"}
 }
 
+// Without -plural, a kind has its regular English plural.
+func TestPlurals(t *testing.T) {
+	for kind, want := range map[string]string{
+		"Gateway": "gateways", "Box": "boxes", "Mesh": "meshes", "Switch": "switches", "Index": "indices",
+		"Quiz": "quizzes", "IceShelf": "iceshelves", "Policy": "policies", "Ingress": "ingresses", "CronJob": "cronjobs",
+	} {
+		a := shelf()
+		a.Kind, a.Plural, a.Short = kind, "", ""
+		names, err := a.Names()
+		if err != nil || names.Plural() != want {
+			t.Errorf("%s: got %q (%v), want %q", kind, names.Plural(), err, want)
+		}
+	}
+}
+
 // What collides is known only once the code has been read.
 func TestCollisions(t *testing.T) {
 	source, err := sourceFor(repository(t), nil)
