@@ -53,7 +53,7 @@ func shelf() Answers {
 // Without -plural, a kind has its regular English plural.
 func TestPlurals(t *testing.T) {
 	for kind, want := range map[string]string{
-		"Gateway": "gateways", "Box": "boxes", "Mesh": "meshes", "Switch": "switches", "Index": "indices",
+		"Gateway": "gateways", "Box": "boxes", "Mesh": "meshes", "NetSwitch": "netswitches", "Index": "indices",
 		"Quiz": "quizzes", "IceShelf": "iceshelves", "Policy": "policies", "Ingress": "ingresses", "CronJob": "cronjobs",
 	} {
 		a := shelf()
