@@ -163,7 +163,7 @@ fuzz: ## Run every fuzz test for FUZZTIME (10s)
 # The scripts read from the environment what to build; PLATFORMS selects for which systems.
 image test-image release: export VERSION := $(VERSION)
 image test-image release: export COMMIT := $(COMMIT)
-image test-image release: export DATE := $(DATE)
+image test-image: export DATE := $(DATE)
 image test-image release: export LDFLAGS := $(LDFLAGS)
 image: export IMAGE ?= registry.nicoleh.io/$(if $(findstring reboot-agent,$(IMAGEFLAGS)),reboot-agent,k8s-controller):$(VERSION)
 

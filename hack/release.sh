@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the files of a release: the controller for each platform, nodereboot's agent
 # for each Linux platform, a CycloneDX bill of materials for each binary, and the
-# checksums of all these files. The files depend on the commit alone, not on the machine
+# checksums of all these files. The binaries depend on the commit alone, not on the machine
 # or the directory: they are compiled by the version of Go that go.mod pins, which is
 # downloaded if another version is installed. hack/test-release.sh tests this.
 #
@@ -11,7 +11,7 @@
 #   DIST       the output directory; default: dist
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-: "${VERSION:?}" "${DATE:?}" "${LDFLAGS:?}" # make release
+: "${VERSION:?}" "${LDFLAGS:?}" # make release
 dist=${DIST:-dist}
 platforms=${PLATFORMS:-linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64}
 
@@ -30,7 +30,7 @@ checksums() {
 
 temp=$(mktemp -d)
 trap 'rm -rf "${temp}"' EXIT
-go build -C hack/tools -o "${temp}/sbom" ./release
+go build -C hack/tools -o "${temp}/sbom" github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
 
 mkdir -p "${dist}"
 rm -f "${dist}"/{controller,reboot-agent}_* "${dist}/SHA256SUMS"
@@ -44,7 +44,9 @@ release() {
   fi
   echo "${dist}/${binary}"
   GOOS=${3%/*} GOARCH=${3#*/} go build -ldflags "${LDFLAGS}" -o "${dist}/${binary}" "$2"
-  "${temp}/sbom" -version "${VERSION}" -date "${DATE}" "${dist}/${binary}" >"${dist}/${name}.cdx.json"
+  # GOPROXY: the licenses are read from the modules that the build has downloaded.
+  GOPROXY=off "${temp}/sbom" bin -json -std -licenses -noserial -notimestamp -version "${VERSION}" \
+    -output "${dist}/${name}.cdx.json" "${dist}/${binary}" 2>"${temp}/log" || { cat "${temp}/log" >&2 && exit 1; }
 }
 for platform in ${platforms//,/ }; do
   release controller . "${platform}"
