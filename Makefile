@@ -25,9 +25,7 @@ RUN ?=
 TESTFLAGS ?=
 FUZZTIME ?= 10s
 
-# All programs and tests are compiled with the flags of hack/build.env. Its GOGC is for the
-# compiler: testreport gives it to that, and not to tests, other than those that use up a
-# sixth of their processor time for garbage.
+# All programs and tests are compiled with the flags of hack/build.env.
 build_flag = $(shell . hack/build.env && echo "$${$(1)}")
 CGO_ENABLED ?= $(call build_flag,CGO_ENABLED)
 GOFLAGS ?= $(call build_flag,GOFLAGS)
@@ -36,7 +34,7 @@ build cluster local-cluster test-unit: export GOGC ?= $(call build_flag,GOGC)
 test-unit: export GOMEMLIMIT ?= 2GiB
 
 # go test in a directory, and then the slowest tests.
-go_test = go run -C hack/tools ./testreport -C '$(CURDIR)/$(1)' $(if $(RUN),-run '$(RUN)') $(TESTFLAGS)
+go_test = hack/test.sh $(1) $(if $(RUN),-run '$(RUN)') $(TESTFLAGS)
 
 ##@ Everyday
 
