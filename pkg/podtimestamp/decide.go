@@ -5,11 +5,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
-// The annotations of a Pod that matter here. Only their presence counts, not their value.
+// The annotations of a Pod that matter here.
 const (
-	AnnotationAddTime   = "addtime"   // asks for a timestamp
+	AnnotationAddTime   = "addtime"   // asks for a timestamp, whatever its value, unless that means no
 	AnnotationTimestamp = "timestamp" // is the timestamp (RFC 3339, UTC), or what someone else has put there
 )
 
@@ -23,7 +25,10 @@ func Decide(pod *metav1.PartialObjectMetadata, now time.Time) string {
 }
 
 // isAsking reports whether the Pod asks for a timestamp.
-func isAsking(pod *metav1.PartialObjectMetadata) bool { return has(pod, AnnotationAddTime) }
+func isAsking(pod *metav1.PartialObjectMetadata) bool {
+	isYes, isClear := text.Answer(pod.Annotations[AnnotationAddTime])
+	return has(pod, AnnotationAddTime) && (isYes || !isClear)
+}
 
 // isStamped reports whether the Pod has a timestamp.
 func isStamped(pod *metav1.PartialObjectMetadata) bool { return has(pod, AnnotationTimestamp) }

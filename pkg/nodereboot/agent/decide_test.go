@@ -96,7 +96,11 @@ func observe(t *testing.T, d *datadriven.TestData) Observed {
 				o.Sentinel = true
 			case "node needed":
 				o.Node.Annotations[request.Needed] = ""
-				if value != "" {
+				switch value {
+				case "":
+				case "false":
+					o.Node.Annotations[request.Needed] = value
+				default:
 					o.Node.Annotations[request.Needed] = parseTime(t, d, value).Format(time.RFC3339)
 				}
 			case "node granted":

@@ -20,13 +20,15 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
 // The annotations of a Node.
 const (
-	// Needed requests a reboot: as soon as possible if its value is empty or "true",
-	// otherwise not before the time (RFC 3339) in its value. With any other value, the
-	// node waits until someone corrects it.
+	// Needed requests a reboot: as soon as possible if its value is empty or means yes (see
+	// [text.Answer]), otherwise not before the time (RFC 3339) in its value. If it means no,
+	// nothing is requested. With any other value, the node waits until someone corrects it.
 	Needed = "controller.nicoleh.io/reboot-needed"
 	// Next makes the node count as unavailable before it is. Only the controller reads it.
 	// Its value is the time at which it was set, for people.
@@ -48,7 +50,10 @@ const (
 )
 
 // IsNeeded reports whether someone has requested a reboot that has not been granted yet.
-func IsNeeded(node *corev1.Node) bool { return has(node, Needed) }
+func IsNeeded(node *corev1.Node) bool {
+	isYes, isClear := text.Answer(node.Annotations[Needed])
+	return has(node, Needed) && (isYes || !isClear)
+}
 
 // IsNext reports whether the controller has chosen the node.
 func IsNext(node *corev1.Node) bool { return has(node, Next) }
@@ -60,12 +65,12 @@ func IsGranted(node *corev1.Node) bool { return has(node, Now) || has(node, InPr
 // none. An error means that the request cannot be parsed.
 func NotBefore(node *corev1.Node) (time.Time, error) {
 	value := node.Annotations[Needed]
-	if value == "" || value == "true" {
+	if isYes, _ := text.Answer(value); isYes {
 		return time.Time{}, nil
 	}
 	at, err := time.Parse(time.RFC3339, value)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%q is neither empty nor true nor a time such as 2006-01-02T15:04:05Z", value)
+		return time.Time{}, fmt.Errorf("%q is neither empty nor yes or no nor a time such as 2006-01-02T15:04:05Z", value)
 	}
 	return at, nil
 }
