@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
 // The annotations by which a source restricts which of the marked namespaces may have a
@@ -39,13 +41,15 @@ func (c Config) marks(obj metav1.Object) map[string]string {
 // IsMarked reports whether the annotation marks an object.
 func (c Config) IsMarked(obj metav1.Object) bool {
 	value, ok := obj.GetAnnotations()[c.Annotation]
-	return ok && isTrue(value)
+	isYes, _ := text.Answer(value)
+	return ok && isYes
 }
 
-// isTrue reports whether the value of an annotation clearly means yes. An annotation
-// without a value does.
-func isTrue(value string) bool {
-	return slices.Contains([]string{"", "true", "yes", "on", "1"}, strings.ToLower(value))
+// isMarkUnclear reports whether the annotation means neither yes nor no.
+func (c Config) isMarkUnclear(obj metav1.Object) bool {
+	value, ok := obj.GetAnnotations()[c.Annotation]
+	_, isClear := text.Answer(value)
+	return ok && !isClear
 }
 
 // IsSource reports whether a Secret should be copied.
@@ -70,8 +74,11 @@ type restriction struct {
 	selector labels.Selector
 }
 
-// restrictionOf returns the restriction of a source. An error says why no namespace may
-// have a copy.
+// errNoReceivers means that a source must say which namespaces may have a copy, and does not.
+var errNoReceivers = fmt.Errorf("annotation %s or %s must say which namespaces may have one", AnnotationNamespaces, AnnotationNamespaceSelector)
+
+// restrictionOf returns the restriction of a source. An error says why no namespace gets a
+// new copy; unless it is errNoReceivers, the restriction cannot be parsed.
 func (c Config) restrictionOf(source *corev1.Secret) (r restriction, err error) {
 	names, hasNames := source.Annotations[AnnotationNamespaces]
 	if hasNames {
@@ -86,7 +93,7 @@ func (c Config) restrictionOf(source *corev1.Secret) (r restriction, err error) 
 		}
 	}
 	if c.RequireReceivers && !hasNames && !hasSelector {
-		return r, fmt.Errorf("annotation %s or %s must say which namespaces may have one", AnnotationNamespaces, AnnotationNamespaceSelector)
+		return r, errNoReceivers
 	}
 	return r, nil
 }
@@ -100,8 +107,8 @@ func (r restriction) allows(namespace *corev1.Namespace) bool {
 	return isNamed && (r.selector == nil || r.selector.Matches(labels.Set(namespace.Labels)))
 }
 
-func parseNames(text string) ([]string, error) {
-	names := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
+func parseNames(list string) ([]string, error) {
+	names := strings.FieldsFunc(list, func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
 	for _, name := range names {
 		if len(validation.IsDNS1123Label(strings.ReplaceAll(name, "*", "x"))) > 0 {
 			return nil, fmt.Errorf(`%.60q is neither the name of a namespace nor a pattern such as "team-*"`, name)
@@ -127,10 +134,14 @@ func (c Config) warningAboutSource(source *corev1.Secret) Problem {
 	if unclear := c.unclear(source); unclear != (Problem{}) {
 		return unclear
 	}
-	if _, err := c.restrictionOf(source); err != nil && c.IsSource(source) {
+	switch _, err := c.restrictionOf(source); {
+	case err == nil || !c.IsSource(source):
+		return Problem{}
+	case errors.Is(err, errNoReceivers):
 		return Problem{ReasonNoReceivers, "No namespace gets a copy: " + err.Error()}
+	default:
+		return Problem{ReasonNoReceivers, "No namespace gets a new copy, and existing copies stay as they are: " + err.Error()}
 	}
-	return Problem{}
 }
 
 // warningAboutNamespace returns what is wrong with the annotations of a namespace now; the
@@ -145,11 +156,10 @@ func (c Config) warningAboutNamespace(namespace *corev1.Namespace, now time.Time
 	return c.unclear(namespace)
 }
 
-// unclear returns a problem if the object's mark is neither true nor "false".
+// unclear returns a problem if the object's mark means neither yes nor no.
 func (c Config) unclear(obj metav1.Object) Problem {
-	value, isThere := obj.GetAnnotations()[c.Annotation]
-	if !isThere || isTrue(value) || value == "false" {
+	if !c.isMarkUnclear(obj) {
 		return Problem{}
 	}
-	return Problem{ReasonUnclear, fmt.Sprintf(`Annotation %s is %.60q, which counts as no: for yes, it must be empty or "true"; for no, "false"`, c.Annotation, value)}
+	return Problem{ReasonUnclear, fmt.Sprintf(`Annotation %s is %.60q, so existing copies stay as they are and no new ones are made: for yes, it must be empty or "true"; for no, "false"`, c.Annotation, obj.GetAnnotations()[c.Annotation])}
 }

@@ -89,10 +89,10 @@ func TestWhatIsConsent(t *testing.T) {
 		"1":        {true, false},
 		"on":       {true, false},
 		"false":    {false, false},
-		"False":    {false, true},
-		"no":       {false, true},
-		"0":        {false, true},
-		"off":      {false, true},
+		"False":    {false, false},
+		"no":       {false, false},
+		"0":        {false, false},
+		"off":      {false, false},
 		" ":        {false, true},
 		"team-a":   {false, true},
 		"disabled": {false, true},
@@ -108,7 +108,7 @@ func TestWhatIsConsent(t *testing.T) {
 			t.Errorf("for %q of a source there is the warning %q", value, warning)
 		}
 	}
-	for _, quiet := range []*corev1.Namespace{newNamespace("team-a"), newNamespace("kube-system", valued("no")), newNamespace("vault", valued("no")), newNamespace("team-a", valued("no"), ending)} {
+	for _, quiet := range []*corev1.Namespace{newNamespace("team-a"), newNamespace("kube-system", valued("x")), newNamespace("vault", valued("x")), newNamespace("team-a", valued("x"), ending)} {
 		if warning := warningAbout(quiet); (warning != Problem{}) {
 			t.Errorf("for %s there is the warning %q", quiet.Name, warning)
 		}
@@ -141,12 +141,18 @@ func TestReceiversChange(t *testing.T) {
 		c.put(newNamespace("team-a", marked, labeled("env", "test")))
 		pass(time.Minute)
 		equal(t, "Secrets of one that loses it", []string{"vault/db"}, c.names())
-		equal(t, "events", nil, c.events())
+		const deleted = `: deleted the copy, because its source is no longer meant for the namespace`
+		equal(t, "events", []string{
+			`db Normal: CopyDeleted: Namespace "team-a"` + deleted, `db Normal: CopyDeleted: Namespace "team-a"` + deleted,
+			`db Normal: CopyDeleted: Namespace "team-b"` + deleted,
+		}, c.events())
 
-		c.put(newSource("db", "1", restrict(AnnotationNamespaces, "Team A")))
+		c.put(newSource("db", "1", restrict(AnnotationNamespaces, "team-b")))
+		pass(time.Minute)
+		c.put(newSource("db", "1", restrict(AnnotationNamespaces, "team-a;team-b")))
 		pass(time.Hour)
-		equal(t, "Secrets without receivers", []string{"vault/db"}, c.names())
-		equal(t, "events", []string{`db Warning: NoReceivers: No namespace gets a copy: annotation controller.nicoleh.io/secretsync-namespaces: "Team" is neither the name of a namespace nor a pattern such as "team-*"`}, c.events())
+		equal(t, "Secrets when nobody knows who may have one", []string{"team-b/db", "vault/db"}, c.names())
+		equal(t, "events", []string{`db Warning: NoReceivers: No namespace gets a new copy, and existing copies stay as they are: annotation controller.nicoleh.io/secretsync-namespaces: "team-a;team-b" is neither the name of a namespace nor a pattern such as "team-*"`}, c.events())
 		requireProblems(t, map[string]int{ReasonNoReceivers: 1})
 		c.put(newSource("db", "1"))
 		pass(time.Hour)
@@ -171,30 +177,33 @@ func TestReceiversAreRequired(t *testing.T) {
 	})
 }
 
-// An unclear annotation counts as no, with a warning about how to be clear.
-func TestANoIsUnderstood(t *testing.T) {
+// An unclear annotation adds no copy and deletes none, with a warning about how to be clear.
+func TestUnclearAnnotations(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		c.put(newSource("db", "1"))
-		c.put(newSource("tls", "1", func(s *corev1.Secret) { s.Annotations[usual.Annotation] = "no" }))
-		c.put(newNamespace("team-a", valued("False")))
+		c.put(newSource("tls", "1", func(s *corev1.Secret) { s.Annotations[usual.Annotation] = "nay" }))
+		c.put(newNamespace("team-a", valued("nope")))
 		c.put(newNamespace("team-b", marked))
 		c.put(newNamespace("team-c", valued("false")))
 		stop := c.run()
 		pass(time.Hour)
 		equal(t, "Secrets", []string{"team-b/db", "vault/db", "vault/tls"}, c.names())
-		words := ` Warning: UnclearAnnotation: Annotation example.com/share is %s, which counts as no: for yes, it must be empty or "true"; for no, "false"`
-		equal(t, "events", []string{"team-a" + fmt.Sprintf(words, `"False"`), "tls" + fmt.Sprintf(words, `"no"`)}, c.events())
+		words := ` Warning: UnclearAnnotation: Annotation example.com/share is %s, so existing copies stay as they are and no new ones are made: for yes, it must be empty or "true"; for no, "false"`
+		equal(t, "events", []string{"team-a" + fmt.Sprintf(words, `"nope"`), "tls" + fmt.Sprintf(words, `"nay"`)}, c.events())
 
+		c.put(newNamespace("team-b", valued("nay")))
+		pass(time.Hour)
+		equal(t, "Secrets", []string{"team-b/db", "vault/db", "vault/tls"}, c.names())
+		equal(t, "events", []string{"team-b" + fmt.Sprintf(words, `"nay"`)}, c.events())
 		c.put(newNamespace("team-b", valued("no")))
 		pass(time.Hour)
 		equal(t, "Secrets", []string{"vault/db", "vault/tls"}, c.names())
-		equal(t, "events", []string{"team-b" + fmt.Sprintf(words, `"no"`)}, c.events())
-		c.put(newNamespace("team-b", valued("false")))
+		equal(t, "events", []string{`db Normal: CopyDeleted: Namespace "team-b": deleted the copy, because the namespace is no longer marked`}, c.events())
 		c.lacks(namespacesGVR, "", "team-a")
 		c.lacks(secretResource, "vault", "tls")
 		pass(time.Hour)
 		equal(t, "events", nil, c.events())
-		c.put(newNamespace("team-a", valued("no")))
+		c.put(newNamespace("team-a", valued("nay")))
 		pass(time.Hour)
 		equal(t, "how many events after it was re-created", 1, len(c.events()))
 		stop()

@@ -355,7 +355,7 @@ func (c *cluster) Eventf(regarding runtime.Object, kind, reason, note string, ar
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	about := regarding.(metav1.Object)
-	if _, isNamespace := about.(*corev1.Namespace); !isNamespace && about.GetNamespace() != usual.SourceNamespace {
+	if _, isNamespace := about.(*corev1.Namespace); !isNamespace && about.GetNamespace() != usual.SourceNamespace && reason != ReasonNotMade {
 		c.t.Errorf("an event about %s/%s", about.GetNamespace(), about.GetName())
 	}
 	text := fmt.Sprintf("%s %s: %s: %s", about.GetName(), kind, reason, fmt.Sprintf(note, args...))

@@ -53,9 +53,11 @@ const (
 	ReasonNameTaken   = "ErrResourceExists" // a Secret of that name is not a copy
 	ReasonFailed      = "CopyFailed"        // the API server refused the copy
 	ReasonReplaced    = "CopyReplaced"      // the copy was deleted and re-created, because it could not be updated
+	ReasonDeleted     = "CopyDeleted"       // the copy was deleted
 	ReasonAltered     = "CopyAltered"       // the API server stored something else than requested
 	ReasonContested   = "CopyContested"     // someone keeps reverting the copy
 	ReasonTerminating = "CopyTerminating"   // finalizers hold a copy that is wrong
+	ReasonNotMade     = "NotACopy"          // about a Secret with the label of a copy that secretsync has not made
 	ReasonHeld        = "DeletionsHeld"     // about the source namespace: deletions need a confirmation
 	ReasonNoReceivers = "NoReceivers"       // the source does not say in an intelligible way who may have it
 	ReasonUnclear     = "UnclearAnnotation" // the mark of a source or a namespace is neither yes nor no
@@ -350,7 +352,11 @@ func (c *Controller) act(ctx context.Context, name cache.ObjectName, o *Observed
 func (c *Controller) write(ctx context.Context, name cache.ObjectName, o Observed, d Decision) (altered []string, err error) {
 	switch d.Action {
 	case Delete:
-		return nil, c.delete(ctx, o.Copy)
+		if err := c.delete(ctx, o.Copy); err != nil {
+			return nil, err
+		}
+		c.recorder.Eventf(c.sourceOf(name, o.Source), corev1.EventTypeNormal, ReasonDeleted, "Namespace %q: deleted the copy, because %s", name.Namespace, d.Why)
+		return nil, nil
 	case Update:
 		return c.update(ctx, name, d.Want)
 	case Replace:
@@ -452,7 +458,7 @@ func (c *Controller) report(ctx context.Context, name cache.ObjectName, o Observ
 	o.Memory.Problem = problem
 	requeueAfter = backoff.MinRequeue(requeueAfter, c.remember(name, o))
 	if isNews {
-		c.recordProblem(name, o.Source, problem)
+		c.recordProblem(name, o, problem)
 		if err == nil {
 			err = worker.Terminal(errors.New(problem.Message))
 		}
@@ -470,16 +476,24 @@ func (c *Controller) isNews(before, problem Problem) bool {
 }
 
 // recordProblem records what is wrong with a copy in an event about its source, or, if
-// deletions are held, about the source namespace.
-func (c *Controller) recordProblem(name cache.ObjectName, source *corev1.Secret, problem Problem) {
+// deletions are held, about the source namespace. What is no copy gets the event itself.
+func (c *Controller) recordProblem(name cache.ObjectName, o Observed, problem Problem) {
 	if problem.Reason == ReasonHeld {
 		const until = "$(date -u -d +1hour +%Y-%m-%dT%H:%M:%SZ)"
 		c.recorder.Eventf(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.config.SourceNamespace}}, corev1.EventTypeWarning, ReasonHeld,
 			"Copies are not deleted, because %s. To confirm their deletion: kubectl annotate --overwrite namespace %s %s=%s", problem.Message, c.config.SourceNamespace, AnnotationConfirm, until)
 		return
 	}
-	about := cmp.Or(source, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.config.SourceNamespace, Name: name.Name}})
-	c.recorder.Eventf(about, corev1.EventTypeWarning, problem.Reason, "Namespace %q: %s", name.Namespace, problem.Message)
+	if problem.Reason == ReasonNotMade {
+		c.recorder.Event(o.Copy, corev1.EventTypeWarning, problem.Reason, problem.Message)
+		return
+	}
+	c.recorder.Eventf(c.sourceOf(name, o.Source), corev1.EventTypeWarning, problem.Reason, "Namespace %q: %s", name.Namespace, problem.Message)
+}
+
+// sourceOf returns what to record events about a copy on: its source, even if that is gone.
+func (c *Controller) sourceOf(name cache.ObjectName, source *corev1.Secret) *corev1.Secret {
+	return cmp.Or(source, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.config.SourceNamespace, Name: name.Name}})
 }
 
 // remember stores what is remembered of a copy, and returns when to check whether it can
@@ -525,7 +539,7 @@ func (c *Controller) addGauges() {
 	metrics.Count("secretsync_troubles", "Copies of Secrets that cannot be created, corrected or deleted, or do not stay as they were written, by reason; and sources that no namespace may have (NoReceivers).", []string{"reason"}, func(add func(n float64, values ...string)) {
 		counts := c.problems()
 		counts[ReasonNoReceivers] = c.warnings()[ReasonNoReceivers]
-		for _, reason := range []string{ReasonNameTaken, ReasonFailed, ReasonAltered, ReasonContested, ReasonTerminating, ReasonHeld, ReasonNoReceivers} {
+		for _, reason := range []string{ReasonNameTaken, ReasonFailed, ReasonAltered, ReasonContested, ReasonTerminating, ReasonNotMade, ReasonHeld, ReasonNoReceivers} {
 			add(float64(counts[reason]), reason)
 		}
 	})

@@ -39,7 +39,8 @@ func TestCopies(t *testing.T) {
 			Namespace: "team-a", Name: "db", UID: copied.UID, ResourceVersion: copied.ResourceVersion,
 			Labels: map[string]string{LabelSourceNamespace: "vault"},
 			Annotations: map[string]string{
-				AnnotationSourceName: "db", AnnotationSourceUID: string(source.UID), AnnotationInstance: usual.Annotation, AnnotationSourceNamespaceUID: c.uid("vault"),
+				AnnotationSourceName: "db", AnnotationSourceUID: string(source.UID), AnnotationInstance: usual.Annotation,
+				AnnotationNamespace: "team-a", AnnotationSourceNamespaceUID: c.uid("vault"),
 			},
 		}, copied.ObjectMeta)
 
@@ -67,13 +68,13 @@ func TestCopiesFollow(t *testing.T) {
 			[]string{"create team-a/db", "delete team-a/db"},
 			[]string{`db Normal: CopyReplaced: Namespace "team-a": deleting and re-creating the copy, because its type has changed`},
 		},
-		{"a source without its annotation", func(c *cluster) { sources(c, "1", func(s *corev1.Secret) { s.Annotations = nil }) }, []string{"delete team-a/db"}, nil},
-		{"a source that goes", func(c *cluster) { c.lacks(secretResource, "vault", "db") }, []string{"delete team-a/db"}, nil},
-		{"a source that is going", func(c *cluster) { sources(c, "1", func(s *corev1.Secret) { ending(s) }) }, []string{"delete team-a/db"}, nil},
-		{"a namespace without its annotation", func(c *cluster) { c.put(newNamespace("team-a")) }, []string{"delete team-a/db"}, nil},
+		{"a source without its annotation", func(c *cluster) { sources(c, "1", func(s *corev1.Secret) { s.Annotations = nil }) }, []string{"delete team-a/db"}, []string{`db Normal: CopyDeleted: Namespace "team-a": deleted the copy, because its source is no longer marked`}},
+		{"a source that goes", func(c *cluster) { c.lacks(secretResource, "vault", "db") }, []string{"delete team-a/db"}, []string{`db Normal: CopyDeleted: Namespace "team-a": deleted the copy, because its source is gone`}},
+		{"a source that is going", func(c *cluster) { sources(c, "1", func(s *corev1.Secret) { ending(s) }) }, []string{"delete team-a/db"}, []string{`db Normal: CopyDeleted: Namespace "team-a": deleted the copy, because its source is being deleted`}},
+		{"a namespace without its annotation", func(c *cluster) { c.put(newNamespace("team-a")) }, []string{"delete team-a/db"}, []string{`db Normal: CopyDeleted: Namespace "team-a": deleted the copy, because the namespace is no longer marked`}},
 		{"a namespace that says no", func(c *cluster) {
 			c.put(newNamespace("team-a", func(o metav1.Object) { o.SetAnnotations(map[string]string{usual.Annotation: "false"}) }))
-		}, []string{"delete team-a/db"}, nil},
+		}, []string{"delete team-a/db"}, []string{`db Normal: CopyDeleted: Namespace "team-a": deleted the copy, because the namespace is no longer marked`}},
 		{"a namespace that ends", func(c *cluster) { c.put(newNamespace("team-a", marked, ending)) }, nil, nil},
 		{"a copy that is edited", func(c *cluster) {
 			c.edit("team-a", "db", func(s *corev1.Secret) { s.Data["password"], s.Data["more"] = []byte("x"), []byte("y") })
@@ -156,7 +157,8 @@ func TestANameThatIsTaken(t *testing.T) {
 		c.put(newNamespace("team-a", marked))
 		pass(time.Hour)
 		equal(t, "what was there", foreign("team-a", "db").Data, c.secret("team-a", "db").Data)
-		equal(t, "events", []string{warning}, c.events()) // because it is wanted again
+		deleted := `db Normal: CopyDeleted: Namespace "team-b": deleted the copy, because the namespace is no longer marked`
+		equal(t, "events", []string{deleted, warning}, c.events()) // because it is wanted again
 
 		c.lacks(secretResource, "team-a", "db")
 		pass(2 * retryTaken)
@@ -183,7 +185,7 @@ func TestWhatIsNoCopyAnyMore(t *testing.T) {
 		pass(time.Hour)
 		equal(t, "Secrets", []string{"team-a/db", "team-a/db-for-tests", "vault/db"}, c.names())
 		equal(t, "writes", nil, c.writes())
-		c.events()
+		equal(t, "events", []string{"db-for-tests Warning: NotACopy: " + notMade}, slices.DeleteFunc(c.events(), func(event string) bool { return !strings.Contains(event, ReasonNotMade) }))
 
 		c.put(newSource("db-for-tests", "2"))
 		c.put(newNamespace("team-a", marked))
@@ -191,6 +193,30 @@ func TestWhatIsNoCopyAnyMore(t *testing.T) {
 		equal(t, "what they made their own", newSource("db", "1").Data, c.secret("team-a", "db-for-tests").Data)
 		warning := ` Warning: ErrResourceExists: Namespace "team-a": a Secret of that name already exists and is not managed by secretsync`
 		equal(t, "events", []string{"db" + warning, "db-for-tests" + warning}, c.events())
+		stop()
+	})
+}
+
+// Someone applies what kubectl has read of a copy to another namespace, as it is.
+func TestACopyOfACopy(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.put(newSource("db", "1"))
+		c.put(newNamespace("team-a", marked))
+		c.put(newNamespace("team-b"))
+		stop := c.run()
+		pass(time.Minute)
+		theirs := c.secret("team-a", "db")
+		theirs.Namespace, theirs.UID, theirs.ResourceVersion = "team-b", "", ""
+		c.writes()
+		c.put(theirs)
+		pass(time.Hour)
+		equal(t, "Secrets", []string{"team-a/db", "team-b/db", "vault/db"}, c.names())
+		equal(t, "writes", nil, c.writes())
+		equal(t, "events", []string{"db Warning: NotACopy: " + notMade}, c.events())
+		requireProblems(t, map[string]int{ReasonNotMade: 1})
+		c.edit("team-b", "db", func(s *corev1.Secret) { s.Labels = nil })
+		pass(time.Hour)
+		requireProblems(t, nil)
 		stop()
 	})
 }
@@ -390,6 +416,7 @@ func TestACopyIsKnownBeforeItsNamespace(t *testing.T) {
 		c.put(newNamespace("team-a"))
 		c.put(newSource("db", "1", func(s *corev1.Secret) {
 			s.Namespace, s.Labels = "team-a", map[string]string{LabelSourceNamespace: "vault"}
+			s.Annotations = map[string]string{AnnotationNamespace: "team-a"}
 		}))
 		c.showSecrets()
 		pass(time.Minute)
@@ -487,10 +514,11 @@ func TestAWebhookThatTakesOffTheLabel(t *testing.T) {
 			t.Errorf("%d writes", n)
 		}
 		equal(t, "events", []string{
+			"bookmark Warning: NotACopy: " + notMade,
 			`db Warning: CopyAltered: Namespace "team-a": an admission policy or webhook changed the copy before it was stored: its labels; secretsync waits longer before each retry`,
 			`db Warning: ErrResourceExists: Namespace "team-a": a Secret of that name already exists and is not managed by secretsync`,
 		}, c.events())
-		requireProblems(t, map[string]int{ReasonNameTaken: 1})
+		requireProblems(t, map[string]int{ReasonNameTaken: 1, ReasonNotMade: 1})
 		stop()
 	})
 }
@@ -572,7 +600,8 @@ func TestAFightIsSlow(t *testing.T) {
 				if n := len(c.writes()); n < 10 || n > 25 {
 					t.Errorf("%d writes in an hour", n)
 				}
-				equal(t, "events", []string{`db Warning: CopyContested: Namespace "team-a": the copy keeps being reverted, last by ` + tt.who + `; secretsync waits longer before each repair`}, c.events())
+				events := slices.DeleteFunc(c.events(), func(event string) bool { return strings.Contains(event, ReasonDeleted) })
+				equal(t, "events", []string{`db Warning: CopyContested: Namespace "team-a": the copy keeps being reverted, last by ` + tt.who + `; secretsync waits longer before each repair`}, events)
 				requireProblems(t, map[string]int{ReasonContested: 1})
 				pass(15 * time.Minute)
 				requireProblems(t, nil)

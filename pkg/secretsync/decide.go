@@ -29,6 +29,9 @@ const (
 	// AnnotationInstance names the instance that the copy belongs to, of several with the
 	// same source namespace.
 	AnnotationInstance = "controller.nicoleh.io/secretsync-instance"
+	// AnnotationNamespace is the namespace that the copy was made for. In another one, it is
+	// somebody's copy of a copy.
+	AnnotationNamespace = "controller.nicoleh.io/secretsync-namespace"
 	// AnnotationSourceNamespaceUID is the UID of the source namespace.
 	AnnotationSourceNamespaceUID = "controller.nicoleh.io/secretsync-source-namespace-uid"
 	// annotationContentHash is what copies of an earlier version carry. The next write of a
@@ -70,7 +73,7 @@ const (
 type Decision struct {
 	Action       Action
 	Want         *corev1.Secret // the copy to write, for Create, Update and Replace; it shares the data of the source
-	Why          string         // for Replace: what cannot be changed in place
+	Why          string         // for Replace, what cannot be changed in place; for Delete, why there should be none
 	Goal         string         // identifies what there should be in the end
 	Problem      Problem        // what is wrong although nothing was refused
 	RequeueAfter time.Duration  // when to decide again even if nothing changes; zero for never
@@ -117,6 +120,28 @@ func (o Observed) IsWanted() bool {
 	return err == nil && restriction.allows(o.TargetNS)
 }
 
+// whyUnwanted returns why there should be no copy, for a namespace that may have one; empty
+// if annotations that cannot be parsed may ask for one.
+func (o Observed) whyUnwanted() string {
+	switch {
+	case o.Source == nil:
+		return "its source is gone"
+	case o.Source.DeletionTimestamp != nil:
+		return "its source is being deleted"
+	case !o.IsMarked(o.Source) && !o.isMarkUnclear(o.Source):
+		return "its source is no longer marked"
+	case !o.IsMarked(o.TargetNS) && !o.isMarkUnclear(o.TargetNS):
+		return "the namespace is no longer marked"
+	}
+	switch restriction, err := o.restrictionOf(o.Source); {
+	case errors.Is(err, errNoReceivers):
+		return "its source does not say which namespaces may have one"
+	case err == nil && !restriction.allows(o.TargetNS):
+		return "its source is no longer meant for the namespace"
+	}
+	return ""
+}
+
 // Decide returns what to do so that there is a copy if there should be one, equal to its
 // source in type, data and immutability. What keeps being altered or reverted is written
 // at growing intervals.
@@ -144,15 +169,19 @@ func (o Observed) decide() Decision {
 		return Decision{Action: Later, Problem: o.Memory.Problem, RequeueAfter: retryNoNamespace}
 	case o.IsWanted():
 		return o.keep()
-	case o.Copy == nil || !o.isOurs(o.Copy):
+	case o.Copy == nil || o.isOthers(o.Copy):
 		return Decision{Action: None, Goal: goalGone}
+	case o.Copy.Annotations[AnnotationNamespace] != o.Copy.Namespace || !o.isOurs(o.Copy):
+		return Decision{Action: Blocked, Problem: Problem{ReasonNotMade, notMade}}
+	case o.whyUnwanted() == "":
+		return Decision{Action: None}
 	case o.Copy.DeletionTimestamp != nil:
 		return o.waitForFinalizers("it should be gone")
 	}
 	if why := o.whyHeld(); why != "" {
 		return Decision{Action: Blocked, Problem: Problem{ReasonHeld, why}}
 	}
-	return Decision{Action: Delete, Goal: goalGone}
+	return Decision{Action: Delete, Why: o.whyUnwanted(), Goal: goalGone}
 }
 
 // keep returns what to do about a copy that should exist.
@@ -195,6 +224,9 @@ func (o Observed) whyTaken() string {
 	return errTaken.Error()
 }
 
+// notMade says what is wrong with somebody's Secret that looks like a copy.
+const notMade = "This Secret has the label " + LabelSourceNamespace + " of a copy, but secretsync has not made it for this namespace, so it is left alone: remove the label, or delete the Secret"
+
 // errTaken means that there is a Secret of the copy's name that is not a copy.
 var errTaken = errors.New("a Secret of that name already exists and is not managed by secretsync")
 
@@ -211,11 +243,15 @@ func (o Observed) whyReplace() string {
 }
 
 // isCopy reports whether a Secret is a copy of the source of its name, whichever instance
-// it belongs to. A copy that someone has copied to another name is not.
+// it belongs to. A copy that someone has copied to another name or namespace is not.
 func (c Config) isCopy(secret *corev1.Secret) bool {
 	name, isNamed := secret.Annotations[AnnotationSourceName]
-	return secret.Labels[LabelSourceNamespace] == c.SourceNamespace && (!isNamed || name == secret.Name)
+	namespace, isPlaced := secret.Annotations[AnnotationNamespace] // since v0.1.0
+	return secret.Labels[LabelSourceNamespace] == c.SourceNamespace && (!isNamed || name == secret.Name) && (!isPlaced || namespace == secret.Namespace)
 }
+
+// isOthers reports whether a Secret is a copy that belongs to another instance.
+func (c Config) isOthers(secret *corev1.Secret) bool { return c.isCopy(secret) && !c.isOurs(secret) }
 
 // isOurs reports whether a Secret is a copy that belongs to no other instance.
 func (c Config) isOurs(secret *corev1.Secret) bool {
@@ -239,6 +275,7 @@ func (o Observed) want(present *corev1.Secret) *corev1.Secret {
 	metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationSourceName, o.Source.Name)
 	metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationSourceUID, string(o.Source.UID))
 	metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationInstance, o.instance())
+	metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationNamespace, want.Namespace)
 	metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationSourceNamespaceUID, string(o.SourceNS.UID))
 	delete(want.Annotations, annotationContentHash)
 	return want

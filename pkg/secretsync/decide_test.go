@@ -90,6 +90,8 @@ func observe(t *testing.T, d *datadriven.TestData) (o Observed, remember func(*M
 					o.TargetNS.Name = value
 				case "marked":
 					marked(o.TargetNS)
+				case "mark":
+					metav1.SetMetaDataAnnotation(&o.TargetNS.ObjectMeta, usual.Annotation, value)
 				case "deleting":
 					ending(o.TargetNS)
 				default:
@@ -160,6 +162,12 @@ func editsOf(t *testing.T, d *datadriven.TestData, args []datadriven.CmdArg) (ed
 				s.Annotations[AnnotationSourceName] = value
 			case "instance":
 				s.Annotations[AnnotationInstance] = value
+			case "from-namespace":
+				s.Annotations[AnnotationNamespace] = value
+			case "no-namespace":
+				delete(s.Annotations, AnnotationNamespace)
+			case "mark":
+				s.Annotations[usual.Annotation] = value
 			case "no-instance":
 				delete(s.Annotations, AnnotationInstance)
 			case "former-hash":
@@ -237,6 +245,7 @@ func TestWhatACopyCarries(t *testing.T) {
 					AnnotationSourceName:         "db",
 					AnnotationSourceUID:          "source",
 					AnnotationInstance:           usual.Annotation,
+					AnnotationNamespace:          "team-a",
 					AnnotationSourceNamespaceUID: "",
 				},
 			}

@@ -147,7 +147,7 @@ func (s *secrets) check(ctx context.Context, name string, where []string) error 
 		}
 		if diff := cmp.Diff(map[string]string{
 			"controller.nicoleh.io/secretsync-source-name": name, "controller.nicoleh.io/secretsync-source-uid": string(source.UID),
-			"controller.nicoleh.io/secretsync-instance": share, "controller.nicoleh.io/secretsync-source-namespace-uid": string(home.UID),
+			"controller.nicoleh.io/secretsync-instance": share, "controller.nicoleh.io/secretsync-namespace": secret.Namespace, "controller.nicoleh.io/secretsync-source-namespace-uid": string(home.UID),
 		}, secret.Annotations); diff != "" {
 			return fmt.Errorf("annotations of the copy in %s (-want +got):\n%s", secret.Namespace, diff)
 		}
@@ -502,11 +502,11 @@ func TestSecretsyncReceivers(t *testing.T) {
 	s.source("selected", "1", restrict("namespace-selector", "env=prod"))
 	s.source("public", "1")
 	s.source("wrong", "1", restrict("namespaces", "Team 1"))
-	s.mark("team-004", share, `"no"`)
+	s.mark("team-004", share, `"nay"`)
 	c := s.n.Lab.StartController(t, "-controllers=secretsync", "-v=4", "-insecure-bind-address=127.0.0.1:0")
 	s.eventually("one for all", "public", s.without("team-004"))
 	s.eventually("one for some by name", "named", []string{"team-001", "team-003"})
-	s.eventuallyToldAbout("team-004", "Warning UnclearAnnotation", share, `"no"`)
+	s.eventuallyToldAbout("team-004", "Warning UnclearAnnotation", share, `"nay"`)
 	s.eventuallyTold("wrong", "Warning NoReceivers", `"Team"`)
 	s.eventuallyCounted(c, map[string]int{"NoReceivers": 1})
 	s.n.Kubectl(t, "label", "namespace", "team-002", "env=prod")
