@@ -5,6 +5,8 @@
 #   hack/test.sh DIRECTORY [FLAG...] PACKAGE...
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=hack/build.env
+gogc=$(. hack/build.env && echo "${GOGC}")
 gotestsum=$(go -C hack/tools tool -n gotestsum)
 cd "$1"
 shift
@@ -18,9 +20,9 @@ for flag in "$@"; do
 done
 times=$(mktemp)
 trap 'rm -f "${times}"' EXIT
-# With the usual GOGC=100, the compiler spends a quarter of its time on collecting garbage.
+# GOGC is for the compiler alone.
 "${gotestsum}" --format "${format}" --format-icons text --jsonfile-timing-events "${times}" -- \
-  -toolexec='env GOGC=400' "$@" || status=$?
+  -toolexec="env GOGC=${gogc}" "$@" || status=$?
 echo "The slowest tests:"
 "${gotestsum}" tool slowest --num 10 --jsonfile "${times}"
 exit "${status:-0}"

@@ -40,16 +40,17 @@ func (c Config) marks(obj metav1.Object) map[string]string {
 
 // IsMarked reports whether the annotation marks an object.
 func (c Config) IsMarked(obj metav1.Object) bool {
-	value, ok := obj.GetAnnotations()[c.Annotation]
-	isYes, _ := text.Answer(value)
-	return ok && isYes
+	isYes, _ := c.mark(obj)
+	return isYes
 }
 
-// isMarkUnclear reports whether the annotation means neither yes nor no.
-func (c Config) isMarkUnclear(obj metav1.Object) bool {
+// mark returns what the annotation of an object means, and whether that is clear.
+func (c Config) mark(obj metav1.Object) (isYes, isClear bool) {
 	value, ok := obj.GetAnnotations()[c.Annotation]
-	_, isClear := text.Answer(value)
-	return ok && !isClear
+	if !ok {
+		return false, true
+	}
+	return text.Answer(value)
 }
 
 // IsSource reports whether a Secret should be copied.
@@ -158,7 +159,7 @@ func (c Config) warningAboutNamespace(namespace *corev1.Namespace, now time.Time
 
 // unclear returns a problem if the object's mark means neither yes nor no.
 func (c Config) unclear(obj metav1.Object) Problem {
-	if !c.isMarkUnclear(obj) {
+	if _, isClear := c.mark(obj); isClear {
 		return Problem{}
 	}
 	return Problem{ReasonUnclear, fmt.Sprintf(`Annotation %s is %.60q, so existing copies stay as they are and no new ones are made: for yes, it must be empty or "true"; for no, "false"`, c.Annotation, obj.GetAnnotations()[c.Annotation])}

@@ -539,7 +539,7 @@ func (c *Controller) addGauges() {
 	metrics.Count("secretsync_troubles", "Copies of Secrets that cannot be created, corrected or deleted, or do not stay as they were written, by reason; and sources that no namespace may have (NoReceivers).", []string{"reason"}, func(add func(n float64, values ...string)) {
 		counts := c.problems()
 		counts[ReasonNoReceivers] = c.warnings()[ReasonNoReceivers]
-		for _, reason := range []string{ReasonNameTaken, ReasonFailed, ReasonAltered, ReasonContested, ReasonTerminating, ReasonNotMade, ReasonHeld, ReasonNoReceivers} {
+		for _, reason := range []string{ReasonNameTaken, ReasonFailed, ReasonAltered, ReasonContested, ReasonTerminating, ReasonHeld, ReasonNoReceivers} {
 			add(float64(counts[reason]), reason)
 		}
 	})

@@ -113,33 +113,38 @@ type Memory struct {
 
 // IsWanted reports whether there should be a copy.
 func (o Observed) IsWanted() bool {
-	if o.TargetNS == nil || !o.IsTarget(o.TargetNS) || o.Source == nil || !o.IsSource(o.Source) {
-		return false
-	}
-	restriction, err := o.restrictionOf(o.Source)
-	return err == nil && restriction.allows(o.TargetNS)
+	isWanted, _ := o.wish()
+	return isWanted
 }
 
-// whyUnwanted returns why there should be no copy, for a namespace that may have one; empty
-// if annotations that cannot be parsed may ask for one.
-func (o Observed) whyUnwanted() string {
+// wish reports whether there should be a copy, and why not. Without a reason, nobody knows:
+// an annotation that cannot be parsed may ask for one.
+func (o Observed) wish() (isWanted bool, whyNot string) {
 	switch {
+	case isGone(o.TargetNS) || o.isReserved(o.TargetNS.Name):
+		return false, "the namespace cannot have one"
 	case o.Source == nil:
-		return "its source is gone"
+		return false, "its source is gone"
 	case o.Source.DeletionTimestamp != nil:
-		return "its source is being deleted"
-	case !o.IsMarked(o.Source) && !o.isMarkUnclear(o.Source):
-		return "its source is no longer marked"
-	case !o.IsMarked(o.TargetNS) && !o.isMarkUnclear(o.TargetNS):
-		return "the namespace is no longer marked"
+		return false, "its source is being deleted"
+	}
+	isSource, isSourceClear := o.mark(o.Source)
+	isTarget, isTargetClear := o.mark(o.TargetNS)
+	switch {
+	case isSourceClear && !isSource:
+		return false, "its source is no longer marked"
+	case isTargetClear && !isTarget:
+		return false, "the namespace is no longer marked"
 	}
 	switch restriction, err := o.restrictionOf(o.Source); {
 	case errors.Is(err, errNoReceivers):
-		return "its source does not say which namespaces may have one"
-	case err == nil && !restriction.allows(o.TargetNS):
-		return "its source is no longer meant for the namespace"
+		return false, "its source does not say which namespaces may have one"
+	case err != nil:
+		return false, ""
+	case !restriction.allows(o.TargetNS):
+		return false, "its source is no longer meant for the namespace"
 	}
-	return ""
+	return isSource && isTarget, ""
 }
 
 // Decide returns what to do so that there is a copy if there should be one, equal to its
@@ -162,18 +167,19 @@ func Decide(o Observed) Decision {
 
 // decide returns what to do, regardless of what became of earlier writes.
 func (o Observed) decide() Decision {
+	isWanted, whyNot := o.wish()
 	switch {
 	case isGone(o.TargetNS) || o.isReserved(o.TargetNS.Name):
 		return Decision{Action: None} // a namespace that is deleted takes its Secrets with it
-	case o.IsWanted() && o.SourceNS == nil:
+	case isWanted && o.SourceNS == nil:
 		return Decision{Action: Later, Problem: o.Memory.Problem, RequeueAfter: retryNoNamespace}
-	case o.IsWanted():
+	case isWanted:
 		return o.keep()
 	case o.Copy == nil || o.isOthers(o.Copy):
 		return Decision{Action: None, Goal: goalGone}
 	case o.Copy.Annotations[AnnotationNamespace] != o.Copy.Namespace || !o.isOurs(o.Copy):
 		return Decision{Action: Blocked, Problem: Problem{ReasonNotMade, notMade}}
-	case o.whyUnwanted() == "":
+	case whyNot == "":
 		return Decision{Action: None}
 	case o.Copy.DeletionTimestamp != nil:
 		return o.waitForFinalizers("it should be gone")
@@ -181,7 +187,7 @@ func (o Observed) decide() Decision {
 	if why := o.whyHeld(); why != "" {
 		return Decision{Action: Blocked, Problem: Problem{ReasonHeld, why}}
 	}
-	return Decision{Action: Delete, Why: o.whyUnwanted(), Goal: goalGone}
+	return Decision{Action: Delete, Why: whyNot, Goal: goalGone}
 }
 
 // keep returns what to do about a copy that should exist.

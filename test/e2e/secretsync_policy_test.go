@@ -22,12 +22,15 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 	kubectl(t, s.lab, "create", "namespace", "silent")
 	kubectl(t, s.lab, "annotate", "namespace", "kube-system", "kube-public", "secretsync", share+"=")
 
-	const instance = "controller.nicoleh.io/secretsync-instance"
+	const (
+		instance = "controller.nicoleh.io/secretsync-instance"
+		madeFor  = "controller.nicoleh.io/secretsync-namespace"
+	)
 	label, value, _ := strings.Cut(copied, "=")
-	secret := func(name string, change func(*corev1.Secret)) *corev1.Secret {
+	secret := func(namespace, name string, change func(*corev1.Secret)) *corev1.Secret {
 		made := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{label: value}, Annotations: map[string]string{
 			"controller.nicoleh.io/secretsync-source-name": name, "controller.nicoleh.io/secretsync-source-uid": "u", "controller.nicoleh.io/secretsync-content-hash": "h",
-			instance: share,
+			instance: share, madeFor: namespace,
 		}}}
 		if change != nil {
 			change(made)
@@ -45,7 +48,7 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 		metadata  = "writes no labels or annotations but its own"
 		relations = "changes neither finalizers nor owners"
 	)
-	isAllowed(t, create(s.kube, "asks", secret("db", nil)))
+	isAllowed(t, create(s.kube, "asks", secret("asks", "db", nil)))
 	for name, attempt := range map[string]struct {
 		namespace string
 		words     string
@@ -55,6 +58,8 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 		"another's copy":         {"asks", unlabeled, func(s *corev1.Secret) { s.Labels[label] = "other" }},
 		"another instance's":     {"asks", unlabeled, func(s *corev1.Secret) { s.Annotations[instance] = "other" }},
 		"no instance's":          {"asks", unlabeled, func(s *corev1.Secret) { delete(s.Annotations, instance) }},
+		"another namespace's":    {"asks", unlabeled, func(s *corev1.Secret) { s.Annotations[madeFor] = "silent" }},
+		"no namespace's":         {"asks", unlabeled, func(s *corev1.Secret) { delete(s.Annotations, madeFor) }},
 		"a silent namespace":     {"silent", consent, nil},
 		"one that declines":      {"declines", consent, nil},
 		"kube-system":            {"kube-system", "writes no copies to kube-system", nil},
@@ -74,22 +79,24 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 	} {
 		t.Run("create "+name, func(t *testing.T) {
 			s := &thief{t, s.lab, s.kube}
-			s.isRefused("secretsync", attempt.words, func(context.Context) error { return create(s.kube, attempt.namespace, secret("db", attempt.change)) })
-			isAllowed(t, create(s.lab.Kube, attempt.namespace, secret("db", attempt.change)))
+			s.isRefused("secretsync", attempt.words, func(context.Context) error { return create(s.kube, attempt.namespace, secret(attempt.namespace, "db", attempt.change)) })
+			isAllowed(t, create(s.lab.Kube, attempt.namespace, secret(attempt.namespace, "db", attempt.change)))
 		})
 	}
 	// Those that are there.
 	live := map[string]*corev1.Secret{}
 	for where, made := range map[string]*corev1.Secret{
-		"asks/db": secret("db", func(s *corev1.Secret) {
+		"asks/db": secret("asks", "db", func(s *corev1.Secret) {
 			s.Labels["team"], s.Annotations["example.com/a"], s.Finalizers = "dessert", "b", []string{"example.com/stay"}
 		}),
-		"asks/password":        secret("password", func(s *corev1.Secret) { s.Labels = nil }),
-		"asks/theirs":          secret("theirs", func(s *corev1.Secret) { s.Annotations[instance] = "other" }),
-		"asks/unsigned":        secret("unsigned", func(s *corev1.Secret) { delete(s.Annotations, instance) }),
-		"silent/db":            secret("db", nil),
-		"secretsync/db":        secret("db", func(s *corev1.Secret) { s.Labels = nil }),
-		"kube-system/password": secret("password", nil),
+		"asks/password":        secret("asks", "password", func(s *corev1.Secret) { s.Labels = nil }),
+		"asks/theirs":          secret("asks", "theirs", func(s *corev1.Secret) { s.Annotations[instance] = "other" }),
+		"asks/unsigned":        secret("asks", "unsigned", func(s *corev1.Secret) { delete(s.Annotations, instance) }),
+		"asks/copied":          secret("asks", "copied", func(s *corev1.Secret) { s.Annotations[madeFor] = "silent" }),
+		"asks/unplaced":        secret("asks", "unplaced", func(s *corev1.Secret) { delete(s.Annotations, madeFor) }),
+		"silent/db":            secret("silent", "db", nil),
+		"secretsync/db":        secret("secretsync", "db", func(s *corev1.Secret) { s.Labels = nil }),
+		"kube-system/password": secret("kube-system", "password", nil),
 	} {
 		namespace, _, _ := strings.Cut(where, "/")
 		stored, err := s.lab.Kube.CoreV1().Secrets(namespace).Create(t.Context(), made, metav1.CreateOptions{})
@@ -111,6 +118,7 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 	}
 	isAllowed(t, update(s.kube, "asks/db", rotate))
 	isAllowed(t, update(s.kube, "asks/unsigned", func(s *corev1.Secret) { s.Annotations[instance] = share })) // made by an earlier version
+	isAllowed(t, update(s.kube, "asks/unplaced", func(s *corev1.Secret) { s.Annotations[madeFor] = "asks" })) // likewise
 	for name, attempt := range map[string]struct {
 		where, words string
 		change       func(*corev1.Secret)
@@ -120,6 +128,8 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 		"a copy, to be none":           {"asks/db", unlabeled, func(s *corev1.Secret) { delete(s.Labels, label) }},
 		"a copy of others":             {"asks/db", unlabeled, func(s *corev1.Secret) { s.Labels[label] = "other" }},
 		"another instance's":           {"asks/theirs", unlabeled, rotate},
+		"a copy of a copy":             {"asks/copied", unlabeled, rotate},
+		"a copy of a copy to be one":   {"asks/copied", unlabeled, func(s *corev1.Secret) { s.Annotations[madeFor] = "asks" }},
 		"one of another to take over":  {"asks/theirs", unlabeled, func(s *corev1.Secret) { s.Annotations[instance] = share }},
 		"a source":                     {"secretsync/db", unlabeled, rotate},
 		"one that is no longer wanted": {"silent/db", consent, rotate},
@@ -146,7 +156,7 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 	isAllowed(t, remove(s.kube, "asks/db"))
 	isAllowed(t, remove(s.kube, "silent/db")) // which asked for it before
 	for where, words := range map[string]string{
-		"asks/password": unlabeled, "asks/theirs": unlabeled, "secretsync/db": unlabeled, "kube-system/password": "writes no copies to kube-system",
+		"asks/password": unlabeled, "asks/theirs": unlabeled, "asks/copied": unlabeled, "secretsync/db": unlabeled, "kube-system/password": "writes no copies to kube-system",
 	} {
 		s.isRefused("secretsync", words, func(context.Context) error { return remove(s.kube, where) })
 	}

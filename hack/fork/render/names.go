@@ -24,7 +24,7 @@ type Answers struct {
 	Group   string `json:"group"`
 	Version string `json:"version"`
 	Kind    string `json:"kind"`
-	Plural  string `json:"plural"` // lower case; that of regular English if empty
+	Plural  string `json:"plural"` // lower case; empty means the regular English plural
 	Short   string `json:"short"`  // for kubectl; made from the kind if empty
 	// Controllers are the opt-in controllers that come along.
 	Controllers []string `json:"controllers,omitempty"`
