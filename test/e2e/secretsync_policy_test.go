@@ -79,7 +79,9 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 	} {
 		t.Run("create "+name, func(t *testing.T) {
 			s := &thief{t, s.lab, s.kube}
-			s.isRefused("secretsync", attempt.words, func(context.Context) error { return create(s.kube, attempt.namespace, secret(attempt.namespace, "db", attempt.change)) })
+			s.isRefused("secretsync", attempt.words, func(context.Context) error {
+				return create(s.kube, attempt.namespace, secret(attempt.namespace, "db", attempt.change))
+			})
 			isAllowed(t, create(s.lab.Kube, attempt.namespace, secret(attempt.namespace, "db", attempt.change)))
 		})
 	}
