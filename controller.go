@@ -320,7 +320,12 @@ func (c *Controller) write(ctx context.Context, o icecream.Observed, plan icecre
 	switch {
 	case plan.Want == nil:
 	case plan.Live == nil:
-		result.Stored, err = deployments.Create(ctx, plan.Want, metav1.CreateOptions{FieldManager: icecream.FieldManager})
+		options := metav1.CreateOptions{FieldManager: icecream.FieldManager}
+		result.Stored, err = deployments.Create(ctx, plan.Want, options)
+		if plan.Bare != nil && response.IsByPolicy(err) {
+			result.IsBare = true
+			result.Stored, err = deployments.Create(ctx, plan.Bare, options)
+		}
 		if err != nil {
 			return icecream.Result{}, fmt.Errorf("creating Deployment %q: %w", plan.Want.Name, err)
 		}

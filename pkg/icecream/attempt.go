@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/backoff"
@@ -17,8 +18,17 @@ import (
 // server can be ahead or behind.
 type Memory struct {
 	kstatus.History         // since when the present problem lasts
+	Seen            Seen    // what the status of the Deployment of the name asked for was about last
 	Write           Attempt // the last write of the Deployment of the name asked for
-	Deletion        Attempt // the last deletion of Deployments of former names
+	Old             Attempt // the last write or deletion of Deployments of former names
+}
+
+// Seen is the last generation of a Deployment that its status was about, and a fingerprint
+// of its spec.
+type Seen struct {
+	UID        types.UID
+	Generation int64
+	Spec       string
 }
 
 // Attempt is the last write of its kind and what the API server made of it.

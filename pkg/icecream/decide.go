@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/backoff"
@@ -47,6 +48,9 @@ type Plan struct {
 	// created. Otherwise Patch changes Live to Want, with the UID of Live as a precondition.
 	Want, Live *appsv1.Deployment
 	Patch      []byte
+	// Bare is to be created if an admission policy refuses Want: without what others have
+	// added to the Deployment whose place it takes. It is nil if they have added nothing.
+	Bare *appsv1.Deployment
 	// Delete are the Deployments to delete.
 	Delete []*appsv1.Deployment
 	// RecheckLive: the writes would be wrong for an Icecream that is being deleted, and the
@@ -55,9 +59,9 @@ type Plan struct {
 	// IsFight: somebody keeps undoing this write.
 	IsFight bool
 
-	// Held says why nothing is written although something should be; the zero value if
-	// everything is as it should be. With IsRetry, it says why the API server refused the
-	// same write before.
+	// Held says why the Deployment of the name asked for is not written although it should
+	// be; the zero value if it is as it should be. One of a former name can be written
+	// nevertheless. With IsRetry, it says why the API server refused the same write before.
 	Held    kstatus.Conclusion
 	IsRetry bool
 
@@ -83,10 +87,20 @@ func Decide(o Observed) (Plan, error) {
 	if err != nil {
 		return plan, err
 	}
-	if !plan.IsWrite() && plan.Held.Reason == "" {
-		plan = o.decideOld()
+	plan = o.pace(plan)
+	if plan.IsWrite() || plan.Held.Reason != "" && o.isRolledOut() {
+		return plan, nil
 	}
-	return o.pace(plan), nil
+	old, err := o.decideOld()
+	if err != nil {
+		return plan, err
+	}
+	old = o.pace(old)
+	old.RequeueAfter = backoff.MinRequeue(old.RequeueAfter, plan.RequeueAfter)
+	if plan.Held.Reason != "" {
+		old.Held = plan.Held
+	}
+	return old, nil
 }
 
 // ownerCheck is how often to look whether a Deployment whose owner is gone still has none:
@@ -99,13 +113,17 @@ func (o Observed) decideDeployment() (Plan, error) {
 	switch {
 	case live == nil:
 		// It may be missing because the Icecream is gone, too.
-		return Plan{Want: newDeployment(ice), RecheckLive: ice.Status.ObservedGeneration > 0}, nil
+		plan := Plan{Want: newDeployment(ice), RecheckLive: ice.Status.ObservedGeneration > 0}
+		if old := o.inUse(); old != nil {
+			plan.Want, plan.Bare = renamed(old, ice), plan.Want
+		}
+		return plan, nil
 
 	case o.target() != nil && live.DeletionTimestamp != nil:
 		return waitFor("Deployment %q is being deleted and will be created again%s", live.Name, heldBy(live)), nil
 
 	case o.target() != nil:
-		return o.decideDrift(false)
+		return o.decideDrift(live, false)
 
 	case live.DeletionTimestamp != nil:
 		return waitFor("Deployment %q, which is not managed by this Icecream, is being deleted%s", live.Name, heldBy(live)), nil
@@ -117,7 +135,7 @@ func (o Observed) decideDeployment() (Plan, error) {
 
 	case isOrphan(ice, live):
 		// It may have been orphaned on purpose, by a deletion of the Icecream.
-		plan, err := o.decideDrift(true)
+		plan, err := o.decideDrift(live, true)
 		plan.RecheckLive = true
 		return plan, err
 
@@ -132,23 +150,37 @@ func (o Observed) decideDeployment() (Plan, error) {
 
 // decideDrift compares a Deployment that is the Icecream's, or is to be adopted, with what
 // the Icecream asks for.
-func (o Observed) decideDrift(isAdoption bool) (Plan, error) {
-	want := o.Named.DeepCopy()
-	setDeployment(want, o.Icecream)
-	if equality.Semantic.DeepEqual(o.Named, want) {
+func (o Observed) decideDrift(live *appsv1.Deployment, isAdoption bool) (Plan, error) {
+	want := o.wanted(live)
+	if equality.Semantic.DeepEqual(live, want) {
 		return Plan{}, nil
 	}
-	plan := Plan{Live: o.Named, Want: want}
-	if last := o.Memory.Write; last.Stored != "" && last.Want == o.fingerprint(plan) {
-		stored, err := fingerprintOfDrift(o.Named, want)
+	plan := Plan{Live: live, Want: want}
+	if last := o.lastOf(plan); last.Stored != "" && last.Want == o.fingerprint(plan) {
+		stored, err := fingerprintOfDrift(live, want)
 		if err != nil || stored == last.Stored {
 			return Plan{}, err
 		}
 	}
 	var err error
-	plan.Patch, err = patch.TwoWay(o.Named, want, isAdoption)
+	plan.Patch, err = patch.TwoWay(live, want, isAdoption)
 	return plan, err
 }
+
+// wanted returns a Deployment of the Icecream's as it should be. One of a former name keeps
+// what it runs, but not how often.
+func (o Observed) wanted(live *appsv1.Deployment) *appsv1.Deployment {
+	want := live.DeepCopy()
+	if o.isNamed(want) {
+		setDeployment(want, o.Icecream)
+	} else {
+		setReplicas(want, o.Icecream)
+	}
+	return want
+}
+
+// isNamed reports whether a Deployment has the name that the Icecream asks for.
+func (o Observed) isNamed(d *appsv1.Deployment) bool { return d.Name == DeploymentName(o.Icecream) }
 
 // waitFor waits for a Deployment to be gone.
 func waitFor(format string, args ...any) Plan {
@@ -167,25 +199,24 @@ func heldBy(d *appsv1.Deployment) string {
 // deletionShows is how long the cache may take to show a deletion.
 const deletionShows = time.Minute
 
-// decideOld looks at the Deployments of names asked for before, which may go once the
-// present one can take their place.
-func (o Observed) decideOld() Plan {
-	plan := Plan{RecheckLive: true}
-	for _, old := range o.old() {
-		if old.DeletionTimestamp == nil && o.isRolledOut() {
-			plan.Delete = append(plan.Delete, old)
-		}
+// decideOld looks at the Deployments of names asked for before. They may go once the present
+// one can take their place; until then, the one in use has as many Pods as asked for.
+func (o Observed) decideOld() (Plan, error) {
+	old := o.replaced()
+	switch {
+	case len(old) == 0:
+		return Plan{}, nil
+	case o.isRolledOut():
+		return Plan{Delete: old, RecheckLive: true}, nil
+	default:
+		return o.decideDrift(o.inUse(), false)
 	}
-	if len(plan.Delete) == 0 {
-		return Plan{}
-	}
-	return plan
 }
 
 // pace has a plan wait that was carried out before, if that was refused or somebody keeps
 // undoing it.
 func (o Observed) pace(plan Plan) Plan {
-	last := o.Memory.lastOf(plan)
+	last := o.lastOf(plan)
 	if !plan.IsWrite() || last.Want != o.fingerprint(plan) {
 		return plan
 	}
@@ -212,14 +243,17 @@ func (o Observed) pace(plan Plan) Plan {
 // whatever it starts from.
 func (o Observed) fingerprint(plan Plan) string {
 	var wanted any
-	if plan.Want != nil {
-		wanted = newDeployment(o.Icecream)
-	} else {
+	switch {
+	case plan.Want == nil:
 		var uids []types.UID
 		for _, old := range plan.Delete {
 			uids = append(uids, old.UID)
 		}
 		wanted = uids
+	case o.isNamed(plan.Want):
+		wanted = newDeployment(o.Icecream)
+	default:
+		wanted = []any{plan.Want.UID, plan.Want.Spec.Replicas}
 	}
 	raw, _ := json.Marshal(wanted) // cannot fail
 	return text.Hash(raw)
@@ -240,6 +274,8 @@ func fingerprintOfDrift(live, want *appsv1.Deployment) (string, error) {
 type Result struct {
 	// Stored is the Deployment that was written, as the API server stored it; nil if none was.
 	Stored *appsv1.Deployment
+	// IsBare reports that Stored was made from the plan's Bare.
+	IsBare bool
 	// Refusal is the error by which the API server refused the plan; nil if it did not.
 	Refusal error
 	// Other is who had undone the write before; empty if that is unknown.
@@ -262,8 +298,7 @@ func (o Observed) With(plan Plan, r Result) (after Observed, altered []patch.Dif
 		}
 	}
 	if r.Stored != nil {
-		want := r.Stored.DeepCopy()
-		setDeployment(want, o.Icecream)
+		want := o.wanted(r.Stored)
 		if !equality.Semantic.DeepEqual(r.Stored, want) {
 			if altered, err = patch.Differences(r.Stored, want); err != nil {
 				return o, nil, err
@@ -272,26 +307,31 @@ func (o Observed) With(plan Plan, r Result) (after Observed, altered []patch.Dif
 				return o, nil, err
 			}
 		}
-		o.Owned = append(o.old(), r.Stored)
-		o.Named = r.Stored
+		others := slices.DeleteFunc(slices.Clone(o.Owned), func(d *appsv1.Deployment) bool { return d.Name == r.Stored.Name })
+		o.Owned = append(others, r.Stored)
+		if o.isNamed(r.Stored) {
+			o.Named = r.Stored
+		}
 	}
-	last := o.Memory.lastOf(plan)
-	next = last.then(next)
-	if plan.Want != nil {
+	next = o.lastOf(plan).then(next)
+	if o.isAboutNamed(plan) {
 		o.Memory.Write = next
 	} else {
-		o.Memory.Deletion = next
+		o.Memory.Old = next
 	}
 	return o, altered, nil
 }
 
 // lastOf returns the last attempt of the plan's kind.
-func (m Memory) lastOf(plan Plan) Attempt {
-	if plan.Want != nil {
-		return m.Write
+func (o Observed) lastOf(plan Plan) Attempt {
+	if o.isAboutNamed(plan) {
+		return o.Memory.Write
 	}
-	return m.Deletion
+	return o.Memory.Old
 }
+
+// isAboutNamed reports whether a plan writes the Deployment of the name asked for.
+func (o Observed) isAboutNamed(plan Plan) bool { return plan.Want != nil && o.isNamed(plan.Want) }
 
 // contest says who has undone what is written again and again.
 func contest(plan Plan, other string) (string, error) {
@@ -343,7 +383,7 @@ func (o Observed) target() *appsv1.Deployment {
 // old are the Icecream's Deployments of other names, sorted by name.
 func (o Observed) old() (old []*appsv1.Deployment) {
 	for _, d := range o.Owned {
-		if d.Name != DeploymentName(o.Icecream) {
+		if !o.isNamed(d) {
 			old = append(old, d)
 		}
 	}
@@ -351,16 +391,45 @@ func (o Observed) old() (old []*appsv1.Deployment) {
 	return old
 }
 
-// isRolledOut reports whether the target has as many Pods as asked for, and no others.
+// replaced are those that nobody has deleted yet.
+func (o Observed) replaced() []*appsv1.Deployment {
+	return slices.DeleteFunc(o.old(), func(d *appsv1.Deployment) bool { return d.DeletionTimestamp != nil })
+}
+
+// isObserved reports whether the Deployment's status is about its current spec. A change of
+// its annotations makes a new generation, too, and leaves true what the status says.
+func (o Observed) isObserved(d *appsv1.Deployment) bool {
+	if d.Status.ObservedGeneration >= d.Generation {
+		return true
+	}
+	seen := Seen{d.UID, d.Generation - 1, fingerprintOfSpec(d)}
+	return d.Status.ObservedGeneration == seen.Generation && seen == o.Memory.Seen
+}
+
+// see returns what the status of the target is about, or was about last.
+func (o Observed) see() Seen {
+	d, seen := o.target(), o.Memory.Seen
+	if d == nil || d.Status.ObservedGeneration < d.Generation || d.UID == seen.UID && d.Generation == seen.Generation {
+		return seen
+	}
+	return Seen{d.UID, d.Generation, fingerprintOfSpec(d)}
+}
+
+// isRolledOut reports whether there are as many available Pods of the target's current
+// template as its spec asks for, and no others are left.
 func (o Observed) isRolledOut() bool {
-	target := o.target()
-	return target != nil && isRolledOut(target)
+	d := o.target()
+	if d == nil || d.DeletionTimestamp != nil || !o.isObserved(d) {
+		return false
+	}
+	wanted := ptr.Deref(d.Spec.Replicas, 1)
+	return d.Status.Replicas == wanted && d.Status.UpdatedReplicas == wanted && d.Status.AvailableReplicas == wanted
 }
 
 // inUse is the Deployment that runs the Icecream's Pods: the target, unless that has yet to
 // take the place of another. It is nil if there is none.
 func (o Observed) inUse() *appsv1.Deployment {
-	old := slices.DeleteFunc(o.old(), func(d *appsv1.Deployment) bool { return d.DeletionTimestamp != nil })
+	old := o.replaced()
 	if len(old) == 0 || o.isRolledOut() {
 		return o.target()
 	}

@@ -4,12 +4,15 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/patch"
 )
 
 func orphaned(d *appsv1.Deployment) { d.OwnerReferences = nil }
@@ -61,6 +64,8 @@ func TestDecide(t *testing.T) {
 		"a rename, while the new one is not available": {newIcecream(calls("cone")), []*appsv1.Deployment{with(""), with("cone", rollingOut)}, nothing},
 		"a rename, while the new one is being deleted": {newIcecream(calls("cone")), []*appsv1.Deployment{with(""), with("cone", beingDeleted)}, waitForEnd},
 		"a rename, while the new one has drifted":      {newIcecream(calls("cone")), []*appsv1.Deployment{with(""), with("cone", scaled)}, "update cone: spec.replicas"},
+		"a rename that is stuck, and a new size":       {newIcecream(calls("cone"), scaledTo(5)), []*appsv1.Deployment{with(""), made(t, newIcecream(calls("cone"), scaledTo(5)), rollingOut)}, "update sundae: spec.replicas"},
+		"a rename to an occupied name, and a new size": {newIcecream(calls("cone"), scaledTo(5)), []*appsv1.Deployment{with(""), with("cone", ownedBy("another"))}, "update sundae: spec.replicas"},
 		"a rename, while the old one is being deleted": {newIcecream(calls("cone")), []*appsv1.Deployment{with("", beingDeleted), with("cone")}, nothing},
 		"a rename to an occupied name":                 {newIcecream(calls("cone")), []*appsv1.Deployment{with(""), with("cone", ownedBy("another"))}, isForeign},
 		"two renames":                                  {newIcecream(calls("cup")), []*appsv1.Deployment{with(""), with("cone"), with("cup")}, "recheck what is live; delete cone; delete sundae"},
@@ -73,6 +78,82 @@ func TestDecide(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if got := inWordsOf(decide(t, seeing(test.ice, test.deployments...))); got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// What others have added to a Deployment comes along when it is renamed. Where an admission
+// policy does not allow that, an event says so.
+func TestRenameKeepsWhatOthersAdded(t *testing.T) {
+	added := func(d *appsv1.Deployment) {
+		pod := &d.Spec.Template.Spec
+		pod.Tolerations = []corev1.Toleration{{Key: "dairy", Operator: corev1.TolerationOpExists}}
+		pod.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "registry"}}
+		pod.Containers[0].Env = []corev1.EnvVar{{Name: "FLAVOR", Value: "mint"}}
+		pod.Containers = append([]corev1.Container{{Name: "sidecar", Image: "sidecar:1"}}, pod.Containers...)
+		d.Spec.Template.Annotations["example.com/team"] = "dessert"
+		d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType
+		d.Spec.Paused = true
+	}
+	old := made(t, newIcecream(), added)
+	renamed := newIcecream(calls("cone"), scaledTo(5), func(ice *v1alpha1.Icecream) { ice.Spec.Image = "registry.example/vanilla:2" })
+	o := seeing(renamed, old)
+	plan := decide(t, o)
+
+	want := newDeployment(renamed)
+	want.Spec.Template.Spec.Containers[0].TerminationMessagePath, want.Spec.Template.Spec.Containers[0].TerminationMessagePolicy = old.Spec.Template.Spec.Containers[1].TerminationMessagePath, old.Spec.Template.Spec.Containers[1].TerminationMessagePolicy
+	if plan.Want == nil || plan.Live != nil {
+		t.Fatalf("decided: %s", inWordsOf(plan))
+	}
+	if diff := cmp.Diff(newDeployment(renamed), plan.Bare); diff != "" {
+		t.Errorf("without what others added (-want +got):\n%s", diff)
+	}
+	added(want)
+	want.Spec.Paused = false
+	drift, err := patch.Differences(plan.Want, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range drift {
+		if d.Want != nil { // else, a default of the API server
+			t.Errorf("the new Deployment: %s", d)
+		}
+	}
+
+	stored := made(t, renamed)
+	event, _ := WriteEvent(o, plan, Result{Stored: stored, IsBare: true}, nil)
+	if want := `Warning AdditionsLost: Created Deployment "cone" without what was added to Deployment "sundae", as an admission policy demands; it will be lost when the latter is deleted: ` +
+		`strategy.type, template.metadata.annotations.example.com/team, template.spec.containers[icecream].env, template.spec.containers[sidecar], template.spec.imagePullSecrets, template.spec.tolerations`; inWords(event) != want {
+		t.Errorf("event: %s\nwant:  %s", inWords(event), want)
+	}
+}
+
+// A change of the Deployment's annotations makes a new generation, which changes nothing
+// about its Pods. So it changes nothing in the status.
+func TestAnnotationOfTheDeployment(t *testing.T) {
+	d := made(t, newIcecream())
+	o := seeing(newIcecream(), d)
+	settled := report(t, o)
+	o.Memory, o.Icecream.Status = settled.Memory, settled.Status
+	for name, test := range map[string]struct {
+		edit   func(*appsv1.Deployment)
+		status string
+	}{
+		"annotated":                         {func(d *appsv1.Deployment) { d.Generation++; d.Annotations = map[string]string{"a": "b"} }, "Ready: Available: 3 of 3 Pods available"},
+		"annotated, and observed":           {func(d *appsv1.Deployment) { d.Generation++; d.Status.ObservedGeneration++ }, "Ready: Available: 3 of 3 Pods available"},
+		"edited":                            {func(d *appsv1.Deployment) { d.Generation++; d.Spec.MinReadySeconds = 5 }, "Reconciling: Progressing: 3 of 3 Pods available, 3 made from the current spec"},
+		"edited twice, back to what it was": {func(d *appsv1.Deployment) { d.Generation += 2 }, "Reconciling: Progressing: 3 of 3 Pods available, 3 made from the current spec"},
+		"made again":                        {func(d *appsv1.Deployment) { d.Generation++; d.UID = "another" }, "Reconciling: Progressing: 3 of 3 Pods available, 3 made from the current spec"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := o
+			o.Named = d.DeepCopy()
+			test.edit(o.Named)
+			o.Owned = []*appsv1.Deployment{o.Named}
+			s := report(t, o).Status
+			if got := verdictOf(s) + ": " + messageOf(s); got != test.status {
+				t.Errorf("got %q, want %q", got, test.status)
 			}
 		})
 	}

@@ -1,6 +1,7 @@
 package icecream
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 
@@ -27,6 +28,17 @@ func newDeployment(ice *v1alpha1.Icecream) *appsv1.Deployment {
 	return d
 }
 
+// renamed returns the Deployment that takes the place of another under the name that the
+// Icecream asks for now: with everything that others have added to its spec.
+func renamed(old *appsv1.Deployment, ice *v1alpha1.Icecream) *appsv1.Deployment {
+	d := newDeployment(ice)
+	selector := d.Spec.Selector
+	d.Spec = *old.Spec.DeepCopy()
+	d.Spec.Selector, d.Spec.Paused = selector, false
+	setDeployment(d, ice)
+	return d
+}
+
 // setDeployment sets every field of d that this controller owns, and touches no other.
 // The name and the selector of a Deployment never change.
 func setDeployment(d *appsv1.Deployment, ice *v1alpha1.Icecream) {
@@ -35,7 +47,7 @@ func setDeployment(d *appsv1.Deployment, ice *v1alpha1.Icecream) {
 	labels[labelName] = "icecream"
 	labels[labelManagedBy] = FieldManager
 	setKeys(&d.Labels, labels)
-	d.Spec.Replicas = ptr.To(ptr.Deref(ice.Spec.Replicas, 1))
+	setReplicas(d, ice)
 
 	template := &d.Spec.Template
 	setKeys(&template.Labels, labels)
@@ -45,6 +57,11 @@ func setDeployment(d *appsv1.Deployment, ice *v1alpha1.Icecream) {
 	security.RunAsNonRoot = ptr.To(true)
 	orNew(&security.SeccompProfile).Type = corev1.SeccompProfileTypeRuntimeDefault
 	setContainer(containerOf(template), ice)
+}
+
+// setReplicas sets how many Pods the Deployment has.
+func setReplicas(d *appsv1.Deployment, ice *v1alpha1.Icecream) {
+	d.Spec.Replicas = ptr.To(ptr.Deref(ice.Spec.Replicas, 1))
 }
 
 // setContainer sets our fields of our container. All of its resources are ours.
@@ -119,15 +136,8 @@ func isOrphan(ice *v1alpha1.Icecream, d *appsv1.Deployment) bool {
 		equality.Semantic.DeepEqual(d.Spec.Selector.MatchLabels, selector(ice, d.Name))
 }
 
-// isObserved reports whether the Deployment's status is about its current spec.
-func isObserved(d *appsv1.Deployment) bool {
-	return d.Status.ObservedGeneration >= d.Generation
-}
-
-// isRolledOut reports whether there are as many available Pods of the Deployment's
-// current template as its spec asks for, and no others are left.
-func isRolledOut(d *appsv1.Deployment) bool {
-	wanted := ptr.Deref(d.Spec.Replicas, 1)
-	return d.DeletionTimestamp == nil && isObserved(d) &&
-		d.Status.Replicas == wanted && d.Status.UpdatedReplicas == wanted && d.Status.AvailableReplicas == wanted
+// fingerprintOfSpec returns what distinguishes the Deployment's spec from others.
+func fingerprintOfSpec(d *appsv1.Deployment) string {
+	raw, _ := json.Marshal(d.Spec) // cannot fail
+	return text.Hash(raw)
 }

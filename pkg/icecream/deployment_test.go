@@ -286,7 +286,7 @@ func TestIsRolledOut(t *testing.T) {
 		"it is being deleted":               {beingDeleted[*appsv1.Deployment], false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := isRolledOut(made(t, newIcecream(), test.edit)); got != test.want {
+			if got := seeing(newIcecream(), made(t, newIcecream(), test.edit)).isRolledOut(); got != test.want {
 				t.Errorf("isRolledOut = %t, want %t", got, test.want)
 			}
 		})

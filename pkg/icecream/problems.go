@@ -107,7 +107,7 @@ const (
 func (o Observed) pauseProblem() Problem {
 	d := o.target()
 	isBetween := d.Status.UpdatedReplicas < d.Status.Replicas || d.Status.Replicas == 0 && ptr.Deref(d.Spec.Replicas, 1) > 0
-	if !isObserved(d) || !d.Spec.Paused || !isBetween {
+	if !o.isObserved(d) || !d.Spec.Paused || !isBetween {
 		return Problem{}
 	}
 	return Problem{Reason: v1alpha1.ReasonDeploymentPaused, Message: fmt.Sprintf("Deployment %q is paused", d.Name)}
@@ -116,7 +116,7 @@ func (o Observed) pauseProblem() Problem {
 // replicaProblem is that the Deployment's Pods are refused, by a quota for example.
 func (o Observed) replicaProblem() Problem {
 	failure := deploymentCondition(o.target(), appsv1.DeploymentReplicaFailure)
-	if !isObserved(o.target()) || failure.Status != corev1.ConditionTrue {
+	if !o.isObserved(o.target()) || failure.Status != corev1.ConditionTrue {
 		return Problem{}
 	}
 	return Problem{Reason: v1alpha1.ReasonReplicaFailure, Message: failure.Message, Patience: o.StallAfter}
@@ -127,7 +127,7 @@ func (o Observed) replicaProblem() Problem {
 // progress. That is given time, but no more than without the condition.
 func (o Observed) deadlineProblem() Problem {
 	progress := deploymentCondition(o.target(), appsv1.DeploymentProgressing)
-	if !isObserved(o.target()) || progress.Status != corev1.ConditionFalse || progress.Reason != progressDeadlineExceeded {
+	if !o.isObserved(o.target()) || progress.Status != corev1.ConditionFalse || progress.Reason != progressDeadlineExceeded {
 		return Problem{}
 	}
 	return Problem{Reason: v1alpha1.ReasonProgressDeadlineExceeded, Message: progress.Message, Quiet: true, Patience: min(o.StallAfter, deadlineOf(o.target()))}
@@ -160,7 +160,7 @@ func (o Observed) slownessProblem() Problem {
 	case slowest.Name != "":
 		p.Object = slowest.Name
 		p.Message = fmt.Sprintf("Pod %q has not become ready within %d s", slowest.Name, deadline)
-	case !isObserved(d):
+	case !o.isObserved(d):
 		p.Object = "generation"
 		p.Message = fmt.Sprintf("The Deployment controller has not acted on generation %d of Deployment %q within %d s", d.Generation, d.Name, deadline)
 	default:
@@ -237,7 +237,7 @@ func (o Observed) updated() int32 {
 	switch {
 	case d == nil:
 		return 0
-	case isObserved(d):
+	case o.isObserved(d):
 		return d.Status.UpdatedReplicas
 	}
 	var current int32

@@ -228,6 +228,14 @@ func genMemory(t *rapid.T, o Observed) (m Memory) {
 			},
 		}
 	}
+	var seen Seen
+	if o.Named != nil {
+		seen = Seen{o.Named.UID, rapid.SampledFrom([]int64{o.Named.Generation, o.Named.Status.ObservedGeneration}).Draw(t, "generation seen"), fingerprintOfSpec(o.Named)}
+	}
+	old := []Plan{{Delete: o.old()}}
+	for _, d := range o.old() {
+		old = append(old, Plan{Want: o.wanted(d)})
+	}
 	reason := rapid.SampledFrom([]string{"", v1alpha1.ReasonCrashLoopBackOff, v1alpha1.ReasonImagePullBackOff, v1alpha1.ReasonProgressDeadlineExceeded})
 	return Memory{
 		History: kstatus.History{
@@ -238,8 +246,9 @@ func genMemory(t *rapid.T, o Observed) (m Memory) {
 			},
 			Since: genTime(t).Time, Gone: genTime(t).Time, Complete: genTime(t).Time,
 		},
-		Write:    attempt(Plan{Want: &appsv1.Deployment{}}),
-		Deletion: attempt(Plan{Delete: o.old()}),
+		Seen:  seen,
+		Write: attempt(Plan{Want: newDeployment(o.Icecream)}),
+		Old:   attempt(rapid.SampledFrom(old).Draw(t, "plan for an old one")),
 	}
 }
 
@@ -247,6 +256,9 @@ func genMemory(t *rapid.T, o Observed) (m Memory) {
 func genResult(t *rapid.T, plan Plan) (r Result) {
 	if r.Refusal = rapid.SampledFrom([]error{nil, nil, invalid(), forbidden("melted"), terminating()}).Draw(t, "refusal"); r.Refusal == nil && plan.Want != nil {
 		r.Stored = plan.Want.DeepCopy()
+		if r.IsBare = plan.Bare != nil && rapid.Bool().Draw(t, "bare"); r.IsBare {
+			r.Stored = plan.Bare.DeepCopy()
+		}
 		for _, edit := range rapid.SliceOfN(rapid.SampledFrom(tampering), 0, 2).Draw(t, "policies") {
 			edit(r.Stored)
 		}
@@ -305,7 +317,7 @@ func neverPanicsNorMutates(t *rapid.T) {
 	if plan.RequeueAfter < 0 || plan.RequeueAfter > backoff.Slowest || out.Report.RequeueAfter < 0 {
 		t.Fatalf("again after %s or %s", plan.RequeueAfter, out.Report.RequeueAfter)
 	}
-	if (plan.Want != nil && plan.Live != nil) != (len(plan.Patch) > 0) || plan.Want != nil && len(plan.Delete) > 0 || plan.IsWrite() && plan.Held.Reason != "" && !plan.IsRetry {
+	if (plan.Want != nil && plan.Live != nil) != (len(plan.Patch) > 0) || plan.Want != nil && len(plan.Delete) > 0 || o.isAboutNamed(plan) && plan.Held.Reason != "" && !plan.IsRetry {
 		t.Fatalf("a plan that contradicts itself: %+v", plan)
 	}
 	if o.Icecream.DeletionTimestamp != nil {

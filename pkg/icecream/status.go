@@ -56,6 +56,7 @@ func Status(o Observed, plan Plan) Report {
 		Recurring:  v1alpha1.ReasonCrashLoopBackOff,
 		Settle:     o.StallAfter,
 	})
+	o.Memory.Seen = o.see()
 	s := v1alpha1.IcecreamStatus{
 		ObservedGeneration: o.Icecream.Generation,
 		Conditions:         slices.Clone(present.Conditions),
@@ -79,7 +80,7 @@ func Status(o Observed, plan Plan) Report {
 // requeueAfter returns when something changes by the mere passing of time; 0 is never.
 func (o Observed) requeueAfter(plan Plan) time.Duration {
 	next := backoff.MinRequeue(plan.RequeueAfter, o.Memory.RequeueAfter(o.Now, o.StallAfter))
-	for _, last := range []Attempt{o.Memory.Write, o.Memory.Deletion} {
+	for _, last := range []Attempt{o.Memory.Write, o.Memory.Old} {
 		if last.isRefused() && last.At.Equal(o.Now) || last.isContested(o.Now) {
 			next = backoff.MinRequeue(next, last.wait(o.Now))
 		}
@@ -93,11 +94,11 @@ func (o Observed) conclude(plan Plan) kstatus.Conclusion {
 	progressing := func(message string) kstatus.Conclusion {
 		return kstatus.Conclusion{State: kstatus.Reconciling, Reason: v1alpha1.ReasonProgressing, Message: message}
 	}
-	last := o.Memory.lastOf(plan)
+	last := o.lastOf(plan)
 	switch {
 	case plan.IsWrite() && last.isRefused():
 		return last.Refusal
-	case !plan.IsWrite() && plan.Held.Reason != "":
+	case plan.Held.Reason != "" && !plan.IsRetry:
 		return plan.Held
 	case o.Memory.Write.isContested(o.Now):
 		return kstatus.Conclusion{State: kstatus.Reconciling, Reason: v1alpha1.ReasonDeploymentContested, Message: o.Memory.Write.Contest}
@@ -107,7 +108,7 @@ func (o Observed) conclude(plan Plan) kstatus.Conclusion {
 	if problem, ok := o.Memory.Conclude(o.Now); ok {
 		return problem
 	}
-	message := available(o.target(), o.updated())
+	message := o.available()
 	if o.isComplete() {
 		return kstatus.Conclusion{State: kstatus.Ready, Reason: v1alpha1.ReasonAvailable, Message: message}
 	}
@@ -133,6 +134,8 @@ func WriteEvent(o Observed, plan Plan, r Result, altered []patch.Difference) (Ev
 		if !slices.ContainsFunc(plan.Delete, func(d *appsv1.Deployment) bool { return d.Name == was }) { // It was never in use.
 			e.Message = fmt.Sprintf("Deleted Deployment %q, whose name is no longer asked for", plan.Delete[0].Name)
 		}
+	case r.IsBare:
+		return lossEvent(o, plan, r), true
 	case plan.Live == nil:
 		e.Reason, e.Message = v1alpha1.ReasonDeploymentCreated, fmt.Sprintf("Created Deployment %q", r.Stored.Name)
 	case !metav1.IsControlledBy(plan.Live, o.Icecream):
@@ -152,6 +155,19 @@ func WriteEvent(o Observed, plan Plan, r Result, altered []patch.Difference) (Ev
 	}
 	e.Message = text.Clip(e.Message, maxMessage)
 	return e, true
+}
+
+// lossEvent says what others have added to a Deployment and the one that takes its place
+// must not have.
+func lossEvent(o Observed, plan Plan, r Result) Event {
+	lost, _ := patch.Differences(&r.Stored.Spec, &plan.Want.Spec) // cannot fail
+	var fields []string
+	for _, d := range lost {
+		fields = append(fields, d.Field)
+	}
+	return Event{corev1.EventTypeWarning, v1alpha1.ReasonAdditionsLost, text.Clip(fmt.Sprintf(
+		"Created Deployment %q without what was added to Deployment %q, as an admission policy demands; it will be lost when the latter is deleted: %s",
+		r.Stored.Name, o.inUse().Name, strings.Join(fields, ", ")), maxMessage)}
 }
 
 // isAsBefore reports whether just what was to be changed was not changed.
@@ -227,12 +243,13 @@ func Roster(o Observed) string {
 }
 
 // available says in words how far the Deployment is.
-func available(d *appsv1.Deployment, updated int32) string {
+func (o Observed) available() string {
+	d, updated := o.target(), o.updated()
 	wanted := ptr.Deref(d.Spec.Replicas, 1)
 	switch {
 	case wanted == 0 && d.Status.Replicas == 0:
 		return "Scaled to zero"
-	case updated < d.Status.Replicas || d.Status.ObservedGeneration < d.Generation:
+	case updated < d.Status.Replicas || !o.isObserved(d):
 		return fmt.Sprintf("%d of %s available, %d made from the current spec", d.Status.AvailableReplicas, pods(wanted), updated)
 	default:
 		return fmt.Sprintf("%d of %s available", d.Status.AvailableReplicas, pods(wanted))

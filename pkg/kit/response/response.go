@@ -4,6 +4,7 @@ package response
 import (
 	"errors"
 	"net/http"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +22,12 @@ func IsStale(err error) bool {
 		return false
 	}
 	return apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err)
+}
+
+// IsByPolicy reports whether a ValidatingAdmissionPolicy refused the request
+// (k8s.io/apiserver/pkg/admission/plugin/policy/validating).
+func IsByPolicy(err error) bool {
+	return IsRefusal(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy")
 }
 
 // IsRefusal reports whether the API server understood a request and refused it as it is,

@@ -52,6 +52,25 @@ func denial(code int32) error {
 	}}
 }
 
+func TestIsByPolicy(t *testing.T) {
+	pods := corev1.Resource("pods")
+	for name, test := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"a policy":              {apierrors.NewForbidden(pods, "cone", errors.New("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no")), true},
+		"a quota":               {apierrors.NewForbidden(pods, "cone", errors.New("exceeded quota")), false},
+		"a server that is away": {apierrors.NewServiceUnavailable("ValidatingAdmissionPolicy"), false},
+		"no error":              {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := response.IsByPolicy(test.err); got != test.want {
+				t.Errorf("got %t", got)
+			}
+		})
+	}
+}
+
 func TestIsRefusal(t *testing.T) {
 	pods := corev1.Resource("pods")
 	for _, tt := range []struct {

@@ -83,6 +83,9 @@ const (
 	// server has not stored as requested, because an admission policy or webhook has
 	// changed it.
 	ReasonDeploymentAltered = "DeploymentAltered"
+	// ReasonAdditionsLost is the reason of the event that says what others have added to
+	// a Deployment and an admission policy does not allow in the one that takes its place.
+	ReasonAdditionsLost = "AdditionsLost"
 	// ReasonDeploymentRenamed is the reason of the event for a rename that is complete.
 	ReasonDeploymentRenamed = "DeploymentRenamed"
 )
