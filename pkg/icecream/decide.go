@@ -49,7 +49,7 @@ type Plan struct {
 	Want, Live *appsv1.Deployment
 	Patch      []byte
 	// Bare is to be created if an admission policy refuses Want: without what others have
-	// added to the Deployment whose place it takes. It is nil if they have added nothing.
+	// added to the spec of the Deployment whose place it takes. It is nil without a rename.
 	Bare *appsv1.Deployment
 	// Delete are the Deployments to delete.
 	Delete []*appsv1.Deployment
@@ -115,7 +115,7 @@ func (o Observed) decideDeployment() (Plan, error) {
 		// It may be missing because the Icecream is gone, too.
 		plan := Plan{Want: newDeployment(ice), RecheckLive: ice.Status.ObservedGeneration > 0}
 		if old := o.inUse(); old != nil {
-			plan.Want, plan.Bare = renamed(old, ice), plan.Want
+			plan.Want, plan.Bare = renamed(old, ice)
 		}
 		return plan, nil
 

@@ -95,6 +95,7 @@ func TestRenameKeepsWhatOthersAdded(t *testing.T) {
 		d.Spec.Template.Annotations["example.com/team"] = "dessert"
 		d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType
 		d.Spec.Paused = true
+		d.Annotations = map[string]string{"example.com/owner": "ops", "deployment.kubernetes.io/revision": "7"}
 	}
 	old := made(t, newIcecream(), added)
 	renamed := newIcecream(calls("cone"), scaledTo(5), func(ice *v1alpha1.Icecream) { ice.Spec.Image = "registry.example/vanilla:2" })
@@ -106,11 +107,15 @@ func TestRenameKeepsWhatOthersAdded(t *testing.T) {
 	if plan.Want == nil || plan.Live != nil {
 		t.Fatalf("decided: %s", inWordsOf(plan))
 	}
-	if diff := cmp.Diff(newDeployment(renamed), plan.Bare); diff != "" {
+	if diff := cmp.Diff(newDeployment(renamed).Spec, plan.Bare.Spec); diff != "" {
 		t.Errorf("without what others added (-want +got):\n%s", diff)
 	}
 	added(want)
 	want.Spec.Paused = false
+	delete(want.Annotations, "deployment.kubernetes.io/revision")
+	if diff := cmp.Diff(want.ObjectMeta, plan.Bare.ObjectMeta); diff != "" {
+		t.Errorf("the metadata without what others added to the spec (-want +got):\n%s", diff)
+	}
 	drift, err := patch.Differences(plan.Want, want)
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -29,14 +30,20 @@ func newDeployment(ice *v1alpha1.Icecream) *appsv1.Deployment {
 }
 
 // renamed returns the Deployment that takes the place of another under the name that the
-// Icecream asks for now: with everything that others have added to its spec.
-func renamed(old *appsv1.Deployment, ice *v1alpha1.Icecream) *appsv1.Deployment {
-	d := newDeployment(ice)
-	selector := d.Spec.Selector
-	d.Spec = *old.Spec.DeepCopy()
-	d.Spec.Selector, d.Spec.Paused = selector, false
-	setDeployment(d, ice)
-	return d
+// Icecream asks for now: with everything that others have added to it, and the same without
+// what they have added to its spec.
+func renamed(old *appsv1.Deployment, ice *v1alpha1.Icecream) (whole, bare *appsv1.Deployment) {
+	bare = newDeployment(ice)
+	whole = old.DeepCopy()
+	maps.DeleteFunc(whole.Annotations, func(key, _ string) bool {
+		return strings.HasPrefix(key, "deployment.kubernetes.io/") // of kube-controller-manager
+	})
+	whole.ObjectMeta = metav1.ObjectMeta{Name: bare.Name, Namespace: bare.Namespace, Labels: whole.Labels, Annotations: whole.Annotations}
+	whole.Status = appsv1.DeploymentStatus{}
+	whole.Spec.Selector, whole.Spec.Paused = bare.Spec.Selector, false
+	setDeployment(whole, ice)
+	bare.ObjectMeta = whole.ObjectMeta
+	return whole, bare
 }
 
 // setDeployment sets every field of d that this controller owns, and touches no other.

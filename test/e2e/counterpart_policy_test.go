@@ -189,6 +189,33 @@ func TestPolicyThatComesLater(t *testing.T) {
 	requireAlteredEvents(t, n, "vanilla", 1, "image", "registry.example/vanilla:1", "mirror.example/vanilla:1")
 }
 
+// Labels that a policy adds to all Pod templates are in nobody's way.
+func TestPolicyThatAddsALabel(t *testing.T) {
+	t.Parallel()
+	n := NewNamespace(t)
+	n.StartPolicy(t, "CREATE, UPDATE", `[JSONPatch{op: "add", path: "/spec/template/metadata/labels/costcenter", value: "42"}]`)
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 1"))
+	n.EventuallyReady(t, "vanilla")
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cup", "replicas: 2"))
+	eventuallyOnlyDeployments(t, n, "vanilla", "cup")
+	if got := n.Deployment(t, "cup").Spec.Template.Labels["costcenter"]; got != "42" {
+		t.Errorf("the label is %q", got)
+	}
+	requireNoWrites(t, n, "vanilla")
+	requireNoWarnings(t, n, "vanilla")
+}
+
+// A refusal by a policy of the controller's own says what to change.
+func TestPolicyThatAddsPower(t *testing.T) {
+	t.Parallel()
+	n := NewNamespace(t)
+	n.MayBeRefused()
+	n.StartPolicy(t, "CREATE, UPDATE", `[JSONPatch{op: "add", path: "/spec/template/spec/priorityClassName", value: "system-cluster-critical"}]`)
+	n.Apply(t, icecreamYAML("vanilla"))
+	eventuallyRefused(t, n, "vanilla", "ValidatingAdmissionPolicy 'k8s-controller-icecream-writes'")
+	eventuallyRefused(t, n, "vanilla", "gives Pods no node, priority, runtime or devices (if the cluster's own policies add it, add scheduling to policies.allow in the chart's values)")
+}
+
 // What a policy makes of the resources that the Icecream asks for is accepted until either
 // side changes. If it does that only at the creation, the next edit ends it.
 func TestPolicyThatAddsRequests(t *testing.T) {

@@ -189,7 +189,7 @@ func TestStolenTokenAndNodes(t *testing.T) {
 		`{"metadata":{"labels":{"kubernetes.io/hostname":null}}}`:                                        rest,
 		`{"metadata":{"finalizers":["example.com/stay"]}}`:                                               rest,
 		`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"y"}]}}`: rest,
-		annotations(`"example.com/other":"x"`):                                                           own,
+		annotations(`"k8s.ovn.org/node-subnets":"x"`):                                                    own,
 		annotations(`"in-progress":"x"`):                                                                 own,
 		annotations(`"needed":""`):                                                                       asks,
 		annotations(`"next":"x"`):                                                                        chooses,
@@ -197,6 +197,7 @@ func TestStolenTokenAndNodes(t *testing.T) {
 		annotations(`"now":"x"`):                                                                         grants,
 	})
 
+	isAllowed(t, patch(s.kube, annotations(`"example.com/other":"x"`), tryPatch)) // as the cluster's own policies may
 	s.isRefused("nodereboot", "neither makes nor deletes Nodes", func(ctx context.Context) error {
 		return s.kube.CoreV1().Nodes().Delete(ctx, "node-1", tryDelete)
 	})

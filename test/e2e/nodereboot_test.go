@@ -525,7 +525,7 @@ func TestNodeRebootAgentIsKeptToItsNode(t *testing.T) {
 		{"another node's cordon", agent, "node-2", `{"spec":{"unschedulable":true}}`, "writes to no other node"},
 		{"a token of no node", stray, "node-1", annotate(request.InProgress, "x"), "writes to no other node"},
 		{"its own permission", agent, "node-1", annotate(request.Now, "x"), "does not grant itself"},
-		{"someone else's annotation", agent, "node-1", annotate("example.com/x", "x"), "no annotations but its own"},
+		{"someone else's annotation", agent, "node-1", annotate("k8s.ovn.org/x", "x"), "no annotations but its own"},
 		{"a label", agent, "node-1", `{"metadata":{"labels":{"example.com/x":"x"}}}`, "neither labels"},
 		{"an owner", agent, "node-1", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"gone","uid":"gone"}]}}`, "is forbidden"},
 		{"its place at the cloud", agent, "node-1", `{"spec":{"providerID":"x"}}`, "neither labels"},

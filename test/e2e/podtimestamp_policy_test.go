@@ -52,7 +52,8 @@ func TestStolenTokenAndPods(t *testing.T) {
 		"deadline":          {"asks", strings.TrimSuffix(stamp, "}") + `,"spec":{"activeDeadlineSeconds":1}}`, rest},
 		"not asked for":     {"silent", stamp, once},
 		"not a time":        {"asks", strings.Replace(stamp, "2026-11-21T11:48:40Z", "now", 1), once},
-		"two annotations":   {"asks", with(`"other":"x",`), note},
+		"a request":         {"silent", `{"metadata":{"annotations":{"addtime":"true"}}}`, note},
+		"a network":         {"asks", with(`"k8s.v1.cni.cncf.io/networks":"x",`), note},
 		"changed":           {"asks", with(`"kept":"y",`), note},
 		"removed":           {"asks", with(`"kept":null,`), note},
 		"the request":       {"asks", with(`"addtime":null,`), note},
@@ -73,6 +74,7 @@ func TestStolenTokenAndPods(t *testing.T) {
 	s.isRefused("podtimestamp", "neither makes nor deletes Pods", func(ctx context.Context) error {
 		return s.kube.CoreV1().Pods(n.Name).Delete(ctx, "asks", tryDelete)
 	})
+	isAllowed(t, patch(s.kube, "asks", with(`"example.com/seen":"x",`), tryPatch)) // as the cluster's own policies may
 	isAllowed(t, patch(s.kube, "asks", stamp, metav1.PatchOptions{}))
 	for _, again := range []string{strings.Replace(stamp, "40Z", "41Z", 1), `{"metadata":{"annotations":{"timestamp":null}}}`} {
 		s.isRefused("podtimestamp", once, func(context.Context) error { return patch(s.kube, "asks", again, tryPatch) })

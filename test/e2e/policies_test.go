@@ -144,7 +144,7 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 		containers = "gives containers no privileges"
 		data       = "gives Pods no Secrets, ConfigMaps or volumes"
 		place      = "gives Pods no node, priority, runtime or devices"
-		labels     = "gives Pods no labels or annotations but its own"
+		labels     = "gives Pods no labels or annotations that give them more"
 		probes     = "has the kubelet send nothing to other hosts"
 	)
 	for name, attempt := range map[string]struct {
@@ -206,14 +206,32 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 		"a hook at another host": {probes, pod(func(p *corev1.PodSpec) {
 			p.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{Host: "169.254.169.254", Port: intstr.FromInt32(80)}}}
 		})},
-		"an annotation":                {labels, func(d *appsv1.Deployment) { d.Spec.Template.Annotations["k8s.v1.cni.cncf.io/networks"] = "storage" }},
-		"a label that Services select": {labels, func(d *appsv1.Deployment) { d.Spec.Template.Labels["app"] = "payments" }},
+		"another network":    {labels, func(d *appsv1.Deployment) { d.Spec.Template.Annotations["k8s.v1.cni.cncf.io/networks"] = "storage" }},
+		"a stamp of another": {labels, func(d *appsv1.Deployment) { d.Spec.Template.Annotations["controller.nicoleh.io/any"] = "x" }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &thief{t, s.lab, s.kube}
 			s.isRefused("icecream", attempt.words, func(context.Context) error { return create(s.kube, n.Name, attempt.change) })
 			isAllowed(t, create(s.lab.Kube, n.Name, attempt.change)) // to somebody else
 		})
+	}
+
+	// What gives no power may be the work of the cluster's own policies.
+	for name, change := range map[string]func(*appsv1.Deployment){
+		"a label":       func(d *appsv1.Deployment) { d.Spec.Template.Labels["costcenter"] = "42" },
+		"a usual label": func(d *appsv1.Deployment) { d.Spec.Template.Labels["app.kubernetes.io/name"] = "vanilla" },
+		"an annotation": func(d *appsv1.Deployment) { d.Spec.Template.Annotations["linkerd.io/inject"] = "enabled" },
+		"a toleration":  pod(func(p *corev1.PodSpec) { p.Tolerations = []corev1.Toleration{{Key: "dairy"}} }),
+		"a pull secret": pod(func(p *corev1.PodSpec) { p.ImagePullSecrets = []corev1.LocalObjectReference{secret} }),
+		"a variable": pod(func(p *corev1.PodSpec) {
+			p.Containers[0].Env = []corev1.EnvVar{{Name: "HTTP_PROXY", Value: "proxy:80"}}
+		}),
+		"a node selector":    pod(func(p *corev1.PodSpec) { p.NodeSelector = map[string]string{"pool": "dessert"} }),
+		"a harmless sidecar": sidecar(corev1.Container{RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways)}),
+	} {
+		if err := create(s.kube, n.Name, change); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 
 	// Somebody else's Deployment is not the controller's to touch.

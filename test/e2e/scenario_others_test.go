@@ -40,6 +40,26 @@ func eventuallyRuns(t *testing.T, n *lab.Namespace, name, image string) *appsv1.
 	return d
 }
 
+// An annotation makes a new generation of a Deployment, and changes nothing about its Pods.
+func TestAnnotationOfTheDeploymentIsNoNews(t *testing.T) {
+	t.Parallel()
+	n := NewNamespace(t)
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 2"))
+	before := n.EventuallyReady(t, "vanilla")
+	for i := range 3 {
+		began := time.Now()
+		n.Kubectl(t, "annotate", "--overwrite", "deployment", "vanilla", fmt.Sprintf("kubernetes.io/change-cause=%d", i))
+		eventuallySettled(t, n, "vanilla")
+		time.Sleep(settleTime)
+		if written := statusWrites(t, n, "vanilla", began); len(written) > 0 {
+			t.Errorf("the status was written: %s", written)
+		}
+	}
+	if after := n.EventuallyReady(t, "vanilla"); after.ResourceVersion != before.ResourceVersion {
+		t.Errorf("the status was %+v\nand is now %+v", before.Status, after.Status)
+	}
+}
+
 func TestWhatOthersAddIsKept(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)

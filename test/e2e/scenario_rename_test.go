@@ -188,6 +188,87 @@ func TestRenameUnderWayReportsTheDeploymentThatRuns(t *testing.T) {
 	}
 }
 
+// What others have added to a Deployment comes along.
+func TestRenameKeepsWhatOthersAdded(t *testing.T) {
+	t.Parallel()
+	n := NewNamespace(t)
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cone", "replicas: 2"))
+	n.EventuallyReady(t, "vanilla")
+	n.Kubectl(t, "annotate", "deployment", "cone", "team.example/owner=ops")
+	n.Kubectl(t, "patch", "deployment", "cone", "--type=strategic", "-p", `{"spec": {"minReadySeconds": 1, "template": {"spec": {
+		"tolerations": [{"key": "dairy", "operator": "Exists"}], "imagePullSecrets": [{"name": "registry"}],
+		"containers": [{"name": "icecream", "env": [{"name": "FLAVOR", "value": "mint"}]}, {"name": "sidecar", "image": "registry.example/sidecar:1"}]}}}}`)
+	n.EventuallyReady(t, "vanilla")
+
+	began := time.Now()
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cup", "replicas: 2"))
+	eventuallyOnlyDeployments(t, n, "vanilla", "cup")
+	d := n.Deployment(t, "cup")
+	pod := d.Spec.Template.Spec
+	if len(pod.Tolerations) != 1 || len(pod.ImagePullSecrets) != 1 || len(pod.Containers) != 2 || len(containerOf(t, d).Env) != 1 || d.Spec.MinReadySeconds != 1 || d.Annotations["team.example/owner"] != "ops" {
+		t.Errorf("something is lost: %+v", d)
+	}
+	if written := steps(deploymentWrites(t, n, began)); !cmp.Equal(written, []string{"create cup", "delete cone"}) {
+		t.Errorf("the rename took these requests: %q", written)
+	}
+	requireNoWarnings(t, n, "vanilla")
+}
+
+// What others have added may take more power than the controller has. It is named before it
+// is lost.
+func TestRenameNamesWhatItCannotKeep(t *testing.T) {
+	t.Parallel()
+	n := NewNamespace(t)
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cone", "replicas: 2"))
+	n.EventuallyReady(t, "vanilla")
+	n.Kubectl(t, "create", "secret", "generic", "password", "--from-literal=p=x")
+	n.Kubectl(t, "patch", "deployment", "cone", "--type=strategic", "-p", `{"spec": {"template": {"spec": {
+		"containers": [{"name": "icecream", "env": [{"name": "P", "valueFrom": {"secretKeyRef": {"name": "password", "key": "p"}}}]}]}}}}`)
+	n.EventuallyReady(t, "vanilla")
+
+	n.MayBeRefused()
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cup", "replicas: 2", "image: registry.example/never-ready:1"))
+	eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonAdditionsLost, `Created Deployment "cup" without what was added to Deployment "cone", as an admission policy demands; it will be lost when the latter is deleted: template.spec.containers[icecream].env`)
+	if env := containerOf(t, n.Deployment(t, "cone")).Env; len(env) != 1 {
+		t.Errorf("the old Deployment has %v", env)
+	}
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cup", "replicas: 2"))
+	eventuallyOnlyDeployments(t, n, "vanilla", "cup")
+}
+
+// Scaling reaches the Deployment that serves, whatever becomes of the other.
+func TestRenameThatIsStuckCanBeScaled(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		spec   []string
+		reason string
+	}{
+		"by its image": {[]string{"deploymentName: cup", "image: registry.example/does-not-exist:1"}, v1alpha1.ReasonImagePullBackOff},
+		"by its name":  {[]string{"deploymentName: occupied"}, v1alpha1.ReasonErrResourceExists},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := NewNamespace(t)
+			createForeignDeployment(t, n, "occupied")
+			n.Apply(t, icecreamYAML("vanilla", "deploymentName: cone", "replicas: 2"))
+			n.EventuallyReady(t, "vanilla")
+			n.Apply(t, icecreamYAML("vanilla", append(test.spec, "replicas: 2")...))
+			n.EventuallyStalled(t, "vanilla", test.reason)
+			for _, replicas := range []int32{4, 1} {
+				n.Kubectl(t, "scale", "icecream/vanilla", fmt.Sprintf("--replicas=%d", replicas))
+				n.Eventually(t, fmt.Sprintf("%d Pods serve", replicas), func(context.Context) error {
+					cone, s := n.Deployment(t, "cone"), n.Icecream(t, "vanilla").Status
+					if !isRolledOut(cone) || *cone.Spec.Replicas != replicas || s.DeploymentName != "cone" || s.AvailableReplicas != replicas {
+						return fmt.Errorf("the Deployment is %+v, the status %+v", cone.Status, s)
+					}
+					return nil
+				})
+			}
+			n.EventuallyStalled(t, "vanilla", test.reason)
+		})
+	}
+}
+
 func TestRenameToAnOccupiedName(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)

@@ -49,6 +49,9 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 		relations = "changes neither finalizers nor owners"
 	)
 	isAllowed(t, create(s.kube, "asks", secret("asks", "db", nil)))
+	isAllowed(t, create(s.kube, "asks", secret("asks", "db", func(s *corev1.Secret) { // as the cluster's own policies may
+		s.Labels["costcenter"], s.Annotations["example.com/a"] = "42", "b"
+	})))
 	for name, attempt := range map[string]struct {
 		namespace string
 		words     string
@@ -71,7 +74,7 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 			s.Annotations[corev1.ServiceAccountNameKey] = "default"
 		}},
 		"a label":       {"asks", metadata, func(s *corev1.Secret) { s.Labels["argocd.argoproj.io/secret-type"] = "cluster" }},
-		"an annotation": {"asks", metadata, func(s *corev1.Secret) { s.Annotations["example.com/a"] = "b" }},
+		"an annotation": {"asks", metadata, func(s *corev1.Secret) { s.Annotations["controller.nicoleh.io/any"] = "b" }},
 		"a finalizer":   {"asks", relations, func(s *corev1.Secret) { s.Finalizers = []string{"example.com/stay"} }},
 		"an owner": {"asks", relations, func(s *corev1.Secret) {
 			s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "y"}}

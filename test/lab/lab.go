@@ -90,6 +90,7 @@ type Lab struct {
 	starts   []span // the times during which the API server was restarting
 	audit    cluster.AuditReader
 	requests Requests // everything that audit has read so far
+	refused  sync.Map // the namespaces in which a policy may refuse what a controller requests
 }
 
 // span is a period of time, from its beginning to its end.

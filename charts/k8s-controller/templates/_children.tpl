@@ -3,7 +3,8 @@ A policy about what the Icecream controller may write of one kind of child, and 
 binding. Who may write Deployments may run anything with any service account. The account
 may write objects that an Icecream controls. If they have Pods, these have no token, nothing
 of the host, no privileges, and no Secret or other data of the namespace. What somebody else
-has added to such an object with a permission of their own may stay.
+has added to such an object with a permission of their own may stay. What gives no power is
+not looked at, because the cluster's own webhooks and policies may add it.
 
   name        of the policy, without what all have in common
   group, resource, kind
@@ -67,9 +68,7 @@ spec:
     expression: 'request.operation == "UPDATE" ? oldObject.spec.template.metadata.?labels.orValue({}) : {}'
   - name: annotationsBefore
     expression: 'request.operation == "UPDATE" ? oldObject.spec.template.metadata.?annotations.orValue({}) : {}'
-  # What labels and annotations of the Pods may differ, besides the controller's.
-  - name: free
-    expression: {{ .root.Values.policies.ignoredKeys | toJson | squote }}
+  {{- include "k8s-controller.policyKeys" (dict "root" .root "free" (append .labels .annotation) "protected" list) | nindent 2 }}
   {{- end }}
   validations:
   - expression: variables.isDeletion || variables.isIcecreams
@@ -83,15 +82,18 @@ spec:
       (variables.controllerBefore.size() == 0 || variables.controllerBefore.map(o, o.uid) == variables.controllerAfter.map(o, o.uid)) &&
       variables.ownersBefore.filter(o, !o.?controller.orValue(false)) == variables.ownersAfter.filter(o, !o.?controller.orValue(false)) &&
       object.metadata.?finalizers.orValue([]) == (request.operation == "UPDATE" ? oldObject.metadata.?finalizers.orValue([]) : [])
-    message: the Icecream controller changes neither finalizers nor any owner but by adoption
+    message: the Icecream controller changes neither finalizers nor any owner but by adoption (policies.create in the chart's values turns all such rules off)
     reason: Forbidden
   {{- if .pods }}
+  {{- if not (has "serviceAccount" .root.Values.policies.allow) }}
   - expression: |-
       variables.isDeletion ||
       (variables.pod.?serviceAccountName.orValue("") == "" || variables.was.exists(w, w.?serviceAccountName == variables.pod.?serviceAccountName)) &&
       (!variables.pod.?automountServiceAccountToken.orValue(true) || variables.was.exists(w, w.?automountServiceAccountToken.orValue(true)))
-    message: the Icecream controller gives Pods no service account and no token
+    message: the Icecream controller gives Pods no service account and no token{{ include "k8s-controller.whereAllowed" "serviceAccount" }}
     reason: Forbidden
+  {{- end }}
+  {{- if not (has "host" .root.Values.policies.allow) }}
   - expression: |-
       variables.isDeletion ||
       (!variables.pod.?hostNetwork.orValue(false) || variables.was.exists(w, w.?hostNetwork.orValue(false))) &&
@@ -99,8 +101,10 @@ spec:
       (!variables.pod.?hostIPC.orValue(false) || variables.was.exists(w, w.?hostIPC.orValue(false))) &&
       variables.containers.all(c, c.?ports.orValue([]).all(p, p.?hostPort.orValue(0) == 0 ||
         variables.containersBefore.exists(b, b.name == c.name && p in b.?ports.orValue([]))))
-    message: the Icecream controller gives Pods no namespaces or ports of the host
+    message: the Icecream controller gives Pods no namespaces or ports of the host{{ include "k8s-controller.whereAllowed" "host" }}
     reason: Forbidden
+  {{- end }}
+  {{- if not (has "probes" .root.Values.policies.allow) }}
   # The kubelet sends these from the node.
   - expression: |-
       variables.isDeletion ||
@@ -109,8 +113,10 @@ spec:
         [c.?lifecycle.?postStart, c.?lifecycle.?preStop].all(h, h.?httpGet.?host.orValue("") == "" && h.?tcpSocket.?host.orValue("") == "") ||
         variables.containersBefore.exists(b, b.name == c.name && b.?lifecycle == c.?lifecycle &&
           b.?livenessProbe == c.?livenessProbe && b.?readinessProbe == c.?readinessProbe && b.?startupProbe == c.?startupProbe))
-    message: the Icecream controller has the kubelet send nothing to other hosts
+    message: the Icecream controller has the kubelet send nothing to other hosts{{ include "k8s-controller.whereAllowed" "probes" }}
     reason: Forbidden
+  {{- end }}
+  {{- if not (has "privileges" .root.Values.policies.allow) }}
   - expression: |-
       variables.isDeletion ||
       (variables.pod.?securityContext.?runAsNonRoot.orValue(false) || variables.was.exists(w, !w.?securityContext.?runAsNonRoot.orValue(false))) &&
@@ -120,7 +126,7 @@ spec:
       (!variables.pod.?securityContext.?windowsOptions.hasValue() || variables.was.exists(w, w.?securityContext.?windowsOptions == variables.pod.?securityContext.?windowsOptions)) &&
       (!variables.pod.?securityContext.?seLinuxOptions.hasValue() || variables.was.exists(w, w.?securityContext.?seLinuxOptions == variables.pod.?securityContext.?seLinuxOptions)) &&
       (variables.pod.?securityContext.?sysctls.orValue([]).size() == 0 || variables.was.exists(w, w.?securityContext.?sysctls == variables.pod.?securityContext.?sysctls))
-    message: the Icecream controller gives Pods no privileges
+    message: the Icecream controller gives Pods no privileges{{ include "k8s-controller.whereAllowed" "privileges" }}
     reason: Forbidden
   - expression: |-
       variables.isDeletion ||
@@ -146,8 +152,10 @@ spec:
           (c.?securityContext.?appArmorProfile == b.?securityContext.?appArmorProfile) &&
           (c.?securityContext.?windowsOptions == b.?securityContext.?windowsOptions) &&
           (c.?securityContext.?seLinuxOptions == b.?securityContext.?seLinuxOptions)))
-    message: the Icecream controller gives containers no privileges
+    message: the Icecream controller gives containers no privileges{{ include "k8s-controller.whereAllowed" "privileges" }}
     reason: Forbidden
+  {{- end }}
+  {{- if not (has "volumes" .root.Values.policies.allow) }}
   - expression: |-
       variables.isDeletion ||
       variables.pod.?volumes.orValue([]).all(v, has(v.emptyDir) || has(v.downwardAPI) || {{ with .volumes }}{{ . }} || {{ end }}v in variables.volumesBefore) &&
@@ -156,30 +164,24 @@ spec:
         c.?env.orValue([]).all(e,
           !has(e.valueFrom) || has(e.valueFrom.fieldRef) || has(e.valueFrom.resourceFieldRef) ||
           variables.containersBefore.exists(b, b.name == c.name && e in b.?env.orValue([]))))
-    message: the Icecream controller gives Pods no Secrets, ConfigMaps or volumes
+    message: the Icecream controller gives Pods no Secrets, ConfigMaps or volumes{{ include "k8s-controller.whereAllowed" "volumes" }}
     reason: Forbidden
+  {{- end }}
+  {{- if not (has "scheduling" .root.Values.policies.allow) }}
   - expression: |-
       variables.isDeletion ||
       (variables.pod.?nodeName.orValue("") == "" || variables.was.exists(w, w.?nodeName == variables.pod.?nodeName)) &&
       (variables.pod.?priorityClassName.orValue("") == "" || variables.was.exists(w, w.?priorityClassName == variables.pod.?priorityClassName)) &&
       (variables.pod.?runtimeClassName.orValue("") == "" || variables.was.exists(w, w.?runtimeClassName == variables.pod.?runtimeClassName)) &&
       (variables.pod.?resourceClaims.orValue([]).size() == 0 || variables.was.exists(w, w.?resourceClaims == variables.pod.?resourceClaims))
-    message: the Icecream controller gives Pods no node, priority, runtime or devices
+    message: the Icecream controller gives Pods no node, priority, runtime or devices{{ include "k8s-controller.whereAllowed" "scheduling" }}
     reason: Forbidden
-  # Others' Services and NetworkPolicies go by labels, network plugins by annotations.
+  {{- end }}
   - expression: |-
       variables.isDeletion ||
-      object.spec.template.metadata.?labels.orValue({}).all(k,
-        k in variables.free ||
-        k in [{{ range $i, $key := .labels }}{{ if $i }}, {{ end }}{{ $key | quote }}{{ end }}] ||
-        k == "app.kubernetes.io/name" && object.spec.template.metadata.labels[k] == "icecream" ||
-        k == "app.kubernetes.io/managed-by" && object.spec.template.metadata.labels[k] == "icecream-controller" ||
-        k in variables.labelsBefore && variables.labelsBefore[k] == object.spec.template.metadata.labels[k]) &&
-      object.spec.template.metadata.?annotations.orValue({}).all(k,
-        k in variables.free ||
-        k == {{ .annotation | quote }} ||
-        k in variables.annotationsBefore && variables.annotationsBefore[k] == object.spec.template.metadata.annotations[k])
-    message: the Icecream controller gives Pods no labels or annotations but its own
+      [[object.spec.template.metadata.?labels.orValue({}), variables.labelsBefore], [object.spec.template.metadata.?annotations.orValue({}), variables.annotationsBefore]].all(m,
+        m[0].all(k, k in variables.free || m[1][?k].orValue("") == m[0][k] && k in m[1] || !variables.protected.exists(p, k == p || k.startsWith(p + "/"))))
+    message: the Icecream controller gives Pods no labels or annotations that give them more than the controller does{{ include "k8s-controller.whereKeys" . }}
     reason: Forbidden
   {{- end }}
 ---

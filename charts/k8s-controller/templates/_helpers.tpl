@@ -203,13 +203,44 @@ spec:
   validationActions: ["Deny", "Audit"]
 {{- end }}
 
+{{/*
+Variables about keys of labels and annotations, in a policy: those that may differ in any
+way, free, and those that are not to be added. What the cluster's own webhooks and policies
+add is in the same write as what the controller wants, so the rest may be added.
+*/}}
+{{- define "k8s-controller.policyKeys" -}}
+- name: free
+  expression: {{ concat .free .root.Values.policies.ignoredKeys | toJson | squote }}
+- name: protected
+  expression: {{ concat (list "controller.nicoleh.io") .protected .root.Values.policies.protectedKeys | toJson | squote }}
+{{- end }}
+
+{{/* A condition: a map of labels or annotations has lost and changed no keys but free ones, and got none that is protected. */}}
+{{- define "k8s-controller.keysStay" -}}
+{{ .after }}.all(k, {{ .free }} || (k in {{ .before }} ? {{ .before }}[k] == {{ .after }}[k] : !variables.protected.exists(p, k == p || k.startsWith(p + "/")))) &&
+{{ .before }}.all(k, {{ .free }} || k in {{ .after }})
+{{- end }}
+
+{{/*
+A condition: an object of somebody else has the same labels as before, but for free ones.
+Labels say which Services, policies, controllers and Pods it belongs to.
+*/}}
+{{- define "k8s-controller.labelsStay" -}}
+object.metadata.?labels.orValue({}).all(k, k in variables.free || oldObject.metadata.?labels[?k] == object.metadata.?labels[?k]) &&
+oldObject.metadata.?labels.orValue({}).all(k, k in variables.free || k in object.metadata.?labels.orValue({}))
+{{- end }}
+
+{{/* How to allow what a message is about. */}}
+{{- define "k8s-controller.whereLabels" }} (if the cluster's own policies add a label, name it in policies.ignoredKeys in the chart's values){{ end }}
+{{- define "k8s-controller.whereAllowed" }} (if the cluster's own policies add it, add {{ . }} to policies.allow in the chart's values){{ end }}
+{{- define "k8s-controller.whereKeys" }} (see policies.ignoredKeys and policies.protectedKeys in the chart's values){{ end }}
+
 {{/* An update changes no annotations but those in variables.free; else it is refused with that message. */}}
 {{- define "k8s-controller.policyAnnotations" -}}
 - expression: |-
     request.operation != "UPDATE" ||
-    variables.after.all(k, k in variables.free || k in variables.before && variables.before[k] == variables.after[k]) &&
-    variables.before.all(k, k in variables.free || k in variables.after)
-  message: {{ . }}
+    {{- include "k8s-controller.keysStay" (dict "before" "variables.before" "after" "variables.after" "free" "k in variables.free") | nindent 4 }}
+  message: {{ . }}{{ include "k8s-controller.whereKeys" . }}
   reason: Forbidden
 {{- end }}
 
@@ -218,11 +249,10 @@ spec:
 - expression: |-
     request.operation != "UPDATE" ||
     object.spec == oldObject.spec &&
-    object.metadata.?labels.orValue({}).all(k, k in variables.free || oldObject.metadata.?labels[?k] == object.metadata.?labels[?k]) &&
-    oldObject.metadata.?labels.orValue({}).all(k, k in variables.free || k in object.metadata.?labels.orValue({})) &&
+    {{- include "k8s-controller.labelsStay" . | nindent 4 }} &&
     object.metadata.?generateName.orValue("") == oldObject.metadata.?generateName.orValue("") &&
     object.metadata.?finalizers.orValue([]) == oldObject.metadata.?finalizers.orValue([]) &&
     object.metadata.?ownerReferences.orValue([]) == oldObject.metadata.?ownerReferences.orValue([])
-  message: {{ index . 0 }} changes neither the spec of a {{ index . 1 }} nor its labels, finalizers or owners
+  message: {{ index . 0 }} changes neither the spec of a {{ index . 1 }} nor its labels, finalizers or owners{{ include "k8s-controller.whereLabels" . }}
   reason: Forbidden
 {{- end }}
