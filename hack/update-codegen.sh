@@ -43,4 +43,13 @@ go tool -modfile=hack/tools/go.mod crd-ref-docs --config hack/tools/api-referenc
   --templates-dir hack/tools/api-reference --renderer markdown --source-path pkg/apis \
   --output-path docs/api.md --log-level ERROR
 
-go test -count=1 -vet=off -run '^TestFlagReference$' . ./cmd/reboot-agent -update
+{
+  echo "# Flags
+
+This is what \`-help\` prints. hack/update-codegen.sh writes it here."
+  for program in . ./cmd/reboot-agent; do
+    printf '\n```\n'
+    go run -ldflags=-w "${program}" -help
+    echo '```'
+  done
+} >docs/flags.md

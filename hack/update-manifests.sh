@@ -22,12 +22,8 @@ unset KUBECONFIG HELM_NAMESPACE
 
 helm=$(go tool -n -modfile=hack/tools/go.mod helm)
 
-# What follows from the controllers themselves.
-mkdir -p "${chart}/files"
-go run -ldflags=-w . -describe >"${temp}/description"
-go run -C hack/tools/charts ./derive "$(cd "${tree}" && pwd)" <"${temp}/description" >"${temp}/controllers"
-
 # Files of a chart have to be in its directory.
+mkdir -p "${chart}/files"
 cp "${tree}/artifacts/examples/crd-icecream.yaml" \
   "${tree}/artifacts/monitoring/alerts.yaml" \
   "${tree}/artifacts/monitoring/dashboard.json" "${chart}/files/"
@@ -69,8 +65,7 @@ metadata:
 # it all Icecreams and what they run.
 ${namespace}"
   # What restricts an account comes before what it can do.
-  read -ra policies < <(awk '$2 == "true" { printf "writes-%s.yaml ", $1 }' "${temp}/controllers" && echo)
-  render writes-shared.yaml "${policies[@]}"
+  render writes-shared.yaml writes-icecream.yaml
   values=policies.create=false render
 } >"${temp}/install.yaml"
 
@@ -106,11 +101,12 @@ metadata:
   cat "${temp}/roles"
 }
 
-while read -r name on; do
-  if [[ ${on} == false ]]; then
+for policy in "${chart}"/templates/writes-*.yaml; do
+  name=$(basename "${policy#*/writes-}" .yaml)
+  if [[ ${name} != shared && ${name} != icecream ]]; then
     optional "${name}" >"${temp}/rbac-${name}.yaml"
   fi
-done <"${temp}/controllers"
+done
 
 {
   echo "# The agent of nodereboot, on every node, with all that it needs. This is what

@@ -59,23 +59,16 @@ func main() {
 	}
 }
 
-// flagSet returns the flags, which set o.
-func flagSet(o *options) *flag.FlagSet {
-	o.logging = logsapi.NewLoggingConfiguration()
-	fs := flag.NewFlagSet("reboot-agent", flag.ContinueOnError)
+// parse parses the flags.
+func parse(args []string) (options, error) {
+	o := options{logging: logsapi.NewLoggingConfiguration()}
+	fs := flag.NewFlagSet("All flags", flag.ContinueOnError)
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "The path of a kubeconfig file. Without it, $KUBECONFIG is used, and without that, the service account of the agent's Pod.")
 	agent.AddFlags(fs, &o.agent)
 	fs.StringVar(&o.command, "reboot-command", "", "The program that reboots the system, with its arguments, separated by spaces. Without it, the agent signals process 1, which must be the host's systemd.")
 	fs.BoolVar(&o.version, "version", false, "Print version, commit and Go version, and exit.")
 	flags.AddLogging(fs, o.logging)
-	return fs
-}
-
-// parse parses the flags.
-func parse(args []string) (options, error) {
-	var o options
-	fs := flagSet(&o)
-	if err := flags.Parse(fs, args); err != nil || o.version {
+	if err := flags.Parse("reboot-agent", args, fs); err != nil || o.version {
 		return o, err
 	}
 	return o, o.agent.Validate()

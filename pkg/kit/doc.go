@@ -43,8 +43,4 @@
 //   - kstatus: decides what the conditions Ready, Reconciling and Stalled say
 //   - podproblem: finds out why a Pod does not become ready
 //   - text: shortens text to the API's limits
-//
-// For tests:
-//
-//   - flagdoc: keeps a page about flags in agreement with the program
 package kit

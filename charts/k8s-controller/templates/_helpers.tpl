@@ -71,12 +71,15 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $names = append $names $name -}}
 {{- end -}}
 {{- end -}}
-{{- range .Files.Get "files/controllers.json" | fromJsonArray -}}
-{{- if and $.Values.namespace .clusterWide (index $.Values.controllers .name).enabled -}}
-{{- fail (printf "namespace=%s: %s cannot be restricted to one namespace, and needs a release of its own" $.Values.namespace .name) -}}
-{{- end -}}
-{{- end -}}
 {{- required "no controller is enabled: set controllers.<name>.enabled of at least one" (join "," $names) -}}
+{{- end }}
+
+{{/* Fails if a controller that works in all namespaces is enabled in a release for one: of the root and the controller's name. */}}
+{{- define "k8s-controller.clusterWide" -}}
+{{- $root := index . 0 -}}
+{{- if and $root.Values.namespace (index $root.Values.controllers (index . 1)).enabled -}}
+{{- fail (printf "namespace=%s: %s cannot be restricted to one namespace, and needs a release of its own" $root.Values.namespace (index . 1)) -}}
+{{- end -}}
 {{- end }}
 
 {{/* To whom a NetworkPolicy lets out: of .Values.networkPolicy. */}}
@@ -210,7 +213,7 @@ add is in the same write as what the controller wants, so the rest may be added.
 */}}
 {{- define "k8s-controller.policyKeys" -}}
 - name: free
-  expression: {{ concat .free .root.Values.policies.ignoredKeys | toJson | squote }}
+  expression: {{ concat .free .root.Values.policies.ignoredKeys | default list | toJson | squote }}
 - name: protected
   expression: {{ concat (list "controller.nicoleh.io") .protected .root.Values.policies.protectedKeys | toJson | squote }}
 {{- end }}

@@ -5,7 +5,6 @@ package charts
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"io"
 	"maps"
@@ -49,61 +48,18 @@ func values(t *testing.T) map[string]map[string]any {
 	for _, file := range files {
 		found[strings.TrimSuffix(filepath.Base(file), "-values.yaml")] = parse(t, string(read(t, file)))
 	}
-	// The switches of all controllers, and flags that the file does not mention.
-	everything := found["everything"]
-	switches, flags := everything["controllers"].(map[string]any), everything["flags"].(map[string]any)
-	for _, c := range controllers(t) {
-		if switches[c.Name] == nil {
-			switches[c.Name] = map[string]any{"enabled": true}
-		}
-		for _, f := range c.Flags {
-			if flags[f.Name] == nil && !slices.Contains(byValues(t, c.Name), f.Name) {
-				flags[f.Name] = f.value(t)
-			}
-		}
-	}
 	return found
 }
 
-// described is what the program says of a controller.
-type described struct {
-	Name                     string
-	OnByDefault, ClusterWide bool
-	Flags                    []flag
-}
-
-type flag struct{ Name, Type, Default string }
-
-// value is the flag's default, as YAML has it.
-func (f flag) value(t *testing.T) any {
-	t.Helper()
-	if f.Type == "string" || f.Type == "duration" {
-		return f.Default
-	}
-	var value any
-	if err := yaml.Unmarshal([]byte(f.Default), &value); err != nil {
-		t.Fatal(err)
-	}
-	return value
-}
-
-// controllers are all that the program has, in the order of its table.
-func controllers(t *testing.T) (all []described) {
-	t.Helper()
-	if err := json.Unmarshal(read(t, chart+"/files/controllers.json"), &all); err != nil {
-		t.Fatal(err)
-	}
-	return all
-}
-
-// optional are the names of those that are off by default.
+// optional are the names of the controllers that are off by default, sorted.
 func optional(t *testing.T) (names []string) {
 	t.Helper()
-	for _, c := range controllers(t) {
-		if !c.OnByDefault {
-			names = append(names, c.Name)
+	for name, block := range parse(t, string(read(t, chart+"/values.yaml")))["controllers"].(map[string]any) {
+		if block.(map[string]any)["enabled"] == false {
+			names = append(names, name)
 		}
 	}
+	slices.Sort(names)
 	return names
 }
 
@@ -489,10 +445,10 @@ func TestDashboardHasRowsOfWhatIsOn(t *testing.T) {
 	}
 	rows, all := titles(whole)
 	usual, panels := titles(installed(parse(t, "monitoring: {dashboard: {enabled: true}}")))
-	others := rows[min(len(usual), len(rows)):] // in whatever order
-	slices.Sort(others)
-	if diff := cmp.Diff(rows, append(usual, slices.Sorted(slices.Values(optional(t)))...)); diff != "" {
-		t.Errorf("rows of all controllers (-) and of Icecream's with those of the others (+):\n%s", diff)
+	for i, title := range rows {
+		if i < len(usual) && title != usual[i] || i >= len(usual) && !slices.Contains(optional(t), title) {
+			t.Errorf("row %d is %q, which is neither about all controllers nor about one that is off by default", i, title)
+		}
 	}
 	if i := slices.IndexFunc(all, func(title string) bool { return slices.Contains(optional(t), title) }); i >= 0 {
 		all = all[:i]
@@ -527,20 +483,17 @@ func TestFlagsAreTheProgramsOwn(t *testing.T) {
 		// A Pod finds its API server.
 		"kubeconfig", "master",
 		// The program only says something and ends.
-		"version", "describe",
+		"version",
 	}
-	for _, c := range controllers(t) { // Values of controllers are flags, too.
-		for _, f := range c.Flags {
-			if slices.Contains(byValues(t, c.Name), f.Name) {
-				elsewhere = append(elsewhere, f.Name)
-			}
-		}
+	for _, name := range append(optional(t), "icecream") { // Values of controllers are flags, too.
+		elsewhere = append(elsewhere, byValues(t, name)...)
 	}
 	requireFlags(t, ".", elsewhere, "flags")
 }
 
 // requireFlags requires that a program has those flags that the schema allows at this path
-// of the values, which are also in ci/everything-values.yaml, and those that are elsewhere.
+// of the values, which are also in ci/everything-values.yaml, and no others but those that
+// are elsewhere.
 func requireFlags(t *testing.T, source string, elsewhere []string, path ...string) {
 	t.Helper()
 	help, err := exec.Command(build(t, source), "-help").Output()
@@ -548,7 +501,7 @@ func requireFlags(t *testing.T, source string, elsewhere []string, path ...strin
 		t.Fatal(err)
 	}
 	var has []string
-	for _, flag := range regexp.MustCompile(`(?m)^  -([a-z0-9-]+)`).FindAllSubmatch(help, -1) {
+	for _, flag := range regexp.MustCompile(`(?m)^ +(?:-[a-z], )?--([a-z0-9-]+)`).FindAllSubmatch(help, -1) {
 		has = append(has, string(flag[1]))
 	}
 	slices.Sort(has)
@@ -560,8 +513,9 @@ func requireFlags(t *testing.T, source string, elsewhere []string, path ...strin
 	if diff := cmp.Diff(allowed, slices.Sorted(maps.Keys(given))); diff != "" {
 		t.Errorf("flags of the schema (-) and of ci/everything-values.yaml (+):\n%s", diff)
 	}
-	if diff := cmp.Diff(has, slices.Sorted(slices.Values(slices.Concat(allowed, elsewhere)))); diff != "" {
-		t.Errorf("flags of %s (-) and of the schema or elsewhere (+):\n%s", source, diff)
+	has = slices.DeleteFunc(has, func(flag string) bool { return slices.Contains(elsewhere, flag) })
+	if diff := cmp.Diff(has, allowed); diff != "" {
+		t.Errorf("flags of %s (-) and of the schema (+):\n%s", source, diff)
 	}
 }
 
@@ -601,7 +555,7 @@ func TestProgramsAcceptTheirArguments(t *testing.T) {
 type refusals map[string]struct{ values, want string }
 
 func TestRefused(t *testing.T) {
-	all := refusals{
+	refusals{
 		"no controller":                  {"controllers: {icecream: {enabled: false}}", "no controller is enabled: set controllers.<name>.enabled of at least one"},
 		"an unknown controller":          {"controllers: {sorbet: {enabled: true}}", "at '/controllers': additional properties 'sorbet' not allowed"},
 		"a misspelt value":               {"replcas: 3", "at '': additional properties 'replcas' not allowed"},
@@ -616,22 +570,14 @@ func TestRefused(t *testing.T) {
 		"a log format":                   {"flags: {logging-format: xml}", "at '/flags/logging-format': value must be one of 'text', 'json'"},
 		"misspelt limits":                {"resources: {limts: {cpu: 1}}", "at '/resources': additional properties 'limts' not allowed"},
 		"root":                           {"user: 0", "at '/user': minimum: got 0, want 1"},
+		"no rule":                        {"policies: {allow: [root]}", "at '/policies/allow/0': value must be one of"},
 		"no key":                         {"policies: {ignoredKeys: [\"a b\"]}", "at '/policies/ignoredKeys/0': 'a b' does not match pattern"},
 		"nobody's account":               {"serviceAccount: {create: false}", "at '/serviceAccount/name': minLength: got 0, want 1"},
 		"a short digest":                 {"image: {digest: abc}", "at '/image/digest': 'abc' does not match pattern"},
 		"scraping what is not there":     {"{metrics: {enabled: false}, monitoring: {serviceMonitor: {enabled: true}}}", "monitoring.serviceMonitor.enabled needs metrics.enabled"},
 		"an API server without a port":   {"networkPolicy: {apiServer: {ports: []}}", "at '/networkPolicy/apiServer/ports': minItems: got 0, want 1"},
 		"an API server without a prefix": {"networkPolicy: {apiServer: {cidrs: [10.0.0.1]}}", "at '/networkPolicy/apiServer/cidrs/0': '10.0.0.1' does not match pattern"},
-	}
-	for _, c := range controllers(t) {
-		if c.ClusterWide {
-			all[c.Name+" in one namespace"] = struct{ values, want string }{
-				"{namespace: team, controllers: {" + c.Name + ": {enabled: true}}}",
-				"namespace=team: " + c.Name + " cannot be restricted to one namespace, and needs a release of its own",
-			}
-		}
-	}
-	all.check(t)
+	}.check(t)
 }
 
 func (all refusals) check(t *testing.T) {

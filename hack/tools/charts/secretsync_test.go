@@ -23,7 +23,8 @@ func TestPolicyOfSecretsyncFollowsTheValues(t *testing.T) {
 
 func TestSecretsyncRefused(t *testing.T) {
 	refusals{
-		"no namespace of sources":    {`controllers: {secretsync: {sourceNamespace: ""}}`, "at '/controllers/secretsync/sourceNamespace'"},
-		"an annotation with a space": {"controllers: {secretsync: {annotation: a b}}", "at '/controllers/secretsync/annotation': 'a b' does not match pattern"},
+		"secretsync in one namespace": {"{namespace: team, controllers: {secretsync: {enabled: true}}}", "namespace=team: secretsync cannot be restricted to one namespace, and needs a release of its own"},
+		"no namespace of sources":     {`controllers: {secretsync: {sourceNamespace: ""}}`, "at '/controllers/secretsync/sourceNamespace'"},
+		"an annotation with a space":  {"controllers: {secretsync: {annotation: a b}}", "at '/controllers/secretsync/annotation': 'a b' does not match pattern"},
 	}.check(t)
 }

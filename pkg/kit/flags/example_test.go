@@ -10,7 +10,7 @@ import (
 
 // The command line comes before the environment, and that before the default.
 func Example() {
-	set := flag.NewFlagSet("shop", flag.ContinueOnError)
+	set := flag.NewFlagSet("Cones", flag.ContinueOnError)
 	flavor := set.String("flavor", "vanilla", "What to fill cones with.")
 	scoops := set.Int("max-scoops", 1, "How many scoops a cone may have.")
 	topping := set.String("topping", "none", "What to put on top.")
@@ -19,12 +19,12 @@ func Example() {
 		fmt.Println(err)
 	}
 	defer os.Unsetenv("SHOP_MAX_SCOOPS") //nolint:errcheck // it was set
-	if err := flags.Parse(set, []string{"-flavor=mint"}); err != nil {
+	if err := flags.Parse("shop", []string{"-flavor=mint"}, set); err != nil {
 		fmt.Println(err)
 	}
 	fmt.Println(*flavor, *scoops, *topping)
 
-	fmt.Println(flags.Parse(set, []string{"-max-scoops=many"}))
+	fmt.Println(flags.Parse("shop", []string{"-max-scoops=many"}, set))
 	// Output:
 	// mint 3 none
 	// invalid value "many" for flag -max-scoops: parse error

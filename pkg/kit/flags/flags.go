@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"github.com/spf13/pflag"
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -43,33 +44,55 @@ func PrintError(program string, logging *logsapi.LoggingConfiguration, err error
 	klog.Flush()
 }
 
-// Parse reads the flags from args and, for those that args do not set, from the
-// environment: the variable for -kube-api-qps of a flag set with the name "controller" is
-// CONTROLLER_KUBE_API_QPS. It returns [flag.ErrHelp] after it has printed help. Every other
-// error fits on one line.
-func Parse(flags *flag.FlagSet, args []string) error {
-	var err error
-	flags.VisitAll(func(f *flag.Flag) {
-		name := EnvironmentVariable(flags.Name(), f.Name)
-		if value, ok := os.LookupEnv(name); ok && err == nil {
-			if err = flags.Set(f.Name, value); err != nil {
-				err = fmt.Errorf("invalid value %q in $%s: %w", value, name, err)
+// Parse reads the flags of a program from args and, for those that args do not set, from the
+// environment: the variable for -kube-api-qps of the program "controller" is
+// CONTROLLER_KUBE_API_QPS. Each set is a group under its name in the help. It returns
+// [flag.ErrHelp] after it has printed that. Every other error fits on one line.
+func Parse(program string, args []string, sets ...*flag.FlagSet) (err error) {
+	all := flag.NewFlagSet(program, flag.ContinueOnError)
+	all.SetOutput(io.Discard) // the error says it on one line
+	for _, set := range sets {
+		set.VisitAll(func(f *flag.Flag) {
+			all.Var(f.Value, f.Name, f.Usage)
+			name := environmentVariable(program, f.Name)
+			if value, ok := os.LookupEnv(name); ok && err == nil {
+				if err = all.Set(f.Name, value); err != nil {
+					err = fmt.Errorf("invalid value %q in $%s: %w", value, name, err)
+				}
 			}
-		}
-	})
+		})
+	}
 	if err != nil {
 		return err
 	}
-	flags.SetOutput(io.Discard) // the error says it on one line
-	err = flags.Parse(args)
+	err = all.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
-		flags.SetOutput(os.Stdout)
-		flags.Usage()
+		printHelp(os.Stdout, program, sets)
 	}
-	if err == nil && flags.NArg() > 0 {
-		err = fmt.Errorf("unexpected argument %q: every option begins with a dash", flags.Arg(0))
+	if err == nil && all.NArg() > 0 {
+		err = fmt.Errorf("unexpected argument %q: every option begins with a dash", all.Arg(0))
 	}
 	return err
+}
+
+// columns is how wide help is.
+const columns = 100
+
+func printHelp(w io.Writer, program string, sets []*flag.FlagSet) {
+	fmt.Fprintf(w, "Usage: %s [flags]\n\nEvery flag can be given with one dash or two, or by an environment variable:\n%s for --version. The command line takes precedence.\n", program, environmentVariable(program, "version"))
+	for _, set := range sets {
+		group := pflag.NewFlagSet("", pflag.ContinueOnError)
+		group.AddGoFlagSet(set)
+		if group.HasFlags() {
+			fmt.Fprintf(w, "\n%s:\n\n%s", set.Name(), group.FlagUsagesWrapped(columns))
+		}
+	}
+}
+
+// environmentVariable returns the name of the variable that a flag of a program is read
+// from.
+func environmentVariable(program, flag string) string {
+	return strings.ToUpper(strings.ReplaceAll(program+"_"+flag, "-", "_"))
 }
 
 // ClusterConfig returns the config for clients of the cluster. kubeconfig names the file to
@@ -118,10 +141,4 @@ func Version() apimachineryversion.Info {
 func VersionLine(program string) string {
 	v := Version()
 	return fmt.Sprintf("%s %s, commit %s, %s, %s", program, v.GitVersion, v.GitCommit, v.GoVersion, v.Platform)
-}
-
-// EnvironmentVariable returns the name of the variable that a flag of a program is read
-// from: CONTROLLER_KUBE_API_QPS for the flag kube-api-qps of controller.
-func EnvironmentVariable(program, flag string) string {
-	return strings.ToUpper(strings.ReplaceAll(program+"_"+flag, "-", "_"))
 }

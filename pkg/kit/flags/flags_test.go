@@ -3,6 +3,7 @@ package flags_test
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -32,9 +33,9 @@ func TestParse(t *testing.T) {
 			for name, value := range tt.environment {
 				t.Setenv(name, value)
 			}
-			fs := flag.NewFlagSet("snack-bar", flag.ContinueOnError)
+			fs := flag.NewFlagSet("Times", flag.ContinueOnError)
 			got := fs.Duration("melt-after", time.Second, "")
-			err := flags.Parse(fs, tt.args)
+			err := flags.Parse("snack-bar", tt.args, fs)
 			if tt.wantErr == nil && (err != nil || *got != tt.want) {
 				t.Errorf("got %s and %v, want %s", *got, err, tt.want)
 			}
@@ -50,12 +51,28 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestHelp(t *testing.T) {
-	fs := flag.NewFlagSet("snack-bar", flag.ContinueOnError)
-	fs.Usage = func() {}
-	if err := flags.Parse(fs, []string{"-help"}); !errors.Is(err, flag.ErrHelp) {
-		t.Errorf("got %v", err)
-	}
+// Help has all flags, in their groups.
+func ExampleParse_help() {
+	times, places := flag.NewFlagSet("Times", flag.ContinueOnError), flag.NewFlagSet("Places", flag.ContinueOnError)
+	times.Duration("melt-after", time.Second, "How long a scoop lasts.")
+	places.String("counter", "", "The `address` of the counter.")
+	places.Bool("outdoors", false, "Sell outdoors, too.")
+	fmt.Println(errors.Is(flags.Parse("snack-bar", []string{"-help"}, times, places), flag.ErrHelp))
+	// Output:
+	// Usage: snack-bar [flags]
+	//
+	// Every flag can be given with one dash or two, or by an environment variable:
+	// SNACK_BAR_VERSION for --version. The command line takes precedence.
+	//
+	// Times:
+	//
+	//       --melt-after duration   How long a scoop lasts. (default 1s)
+	//
+	// Places:
+	//
+	//       --counter address   The address of the counter.
+	//       --outdoors          Sell outdoors, too.
+	// true
 }
 
 func TestVersionLine(t *testing.T) {

@@ -106,9 +106,6 @@ func (m Manager) run(ctx context.Context, args []string, configure func(*logsapi
 		fmt.Println(flags.VersionLine(m.Name))
 		return nil
 	}
-	if o.describe {
-		return m.describe(os.Stdout)
-	}
 	if err := requireFeatures(); err != nil {
 		return err
 	}

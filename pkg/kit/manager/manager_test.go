@@ -2,7 +2,6 @@ package manager
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -170,38 +169,6 @@ func TestParse(t *testing.T) {
 				t.Errorf("flavor %q, want %q", flavor, tt.wantFlavor)
 			}
 		})
-	}
-}
-
-func TestDescribe(t *testing.T) {
-	m := shop(new(string))
-	m.Controllers[1].AddFlags = func(flags *flag.FlagSet) {
-		flags.Bool("cake-glaze", true, "Whether it shines.")
-		flags.Duration("cake-bake", time.Hour, "How long.")
-		flags.Int("cake-layers", 3, "How many.")
-		flags.Float64("cake-sugar", 0.5, "How much.")
-		flags.Func("cake-cherry", "One more.", func(string) error { return nil })
-	}
-	var got strings.Builder
-	if err := m.describe(&got); err != nil {
-		t.Fatal(err)
-	}
-	var described []Description
-	if err := json.Unmarshal([]byte(got.String()), &described); err != nil {
-		t.Fatal(err)
-	}
-	want := []Description{
-		{"cone", true, false, []FlagDescription{{"cone-flavor", "string", "vanilla", "What to fill cones with."}}},
-		{"cake", false, true, []FlagDescription{
-			{"cake-bake", "duration", "1h0m0s", "How long."},
-			{"cake-cherry", "string", "", "One more."},
-			{"cake-glaze", "boolean", "true", "Whether it shines."},
-			{"cake-layers", "integer", "3", "How many."},
-			{"cake-sugar", "number", "0.5", "How much."},
-		}},
-	}
-	if diff := cmp.Diff(want, described); diff != "" {
-		t.Errorf("description (-want +got):\n%s", diff)
 	}
 }
 

@@ -35,11 +35,10 @@ type options struct {
 	stuckAfter  time.Duration
 	logging     *logsapi.LoggingConfiguration
 	version     bool
-	describe    bool
 }
 
-// flagSet returns the program's flags, which set o, and sets o to their defaults.
-func (m Manager) flagSet(o *options) *flag.FlagSet {
+// flagSets returns the program's flags in groups, which set o, and sets o to their defaults.
+func (m Manager) flagSets(o *options) (groups []*flag.FlagSet) {
 	*o = options{
 		election: componentbase.LeaderElectionConfiguration{
 			LeaderElect:   true,
@@ -51,42 +50,52 @@ func (m Manager) flagSet(o *options) *flag.FlagSet {
 		},
 		logging: logsapi.NewLoggingConfiguration(),
 	}
-	fs := flag.NewFlagSet(m.Name, flag.ContinueOnError)
+	group := func(name string) *flag.FlagSet {
+		fs := flag.NewFlagSet(name, flag.ContinueOnError)
+		groups = append(groups, fs)
+		return fs
+	}
+	fs := group("The cluster")
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig file. Default: $KUBECONFIG, and without that, the service account of the Pod that this process runs in.")
 	fs.StringVar(&o.master, "master", "", "Address of the API server. Overrides that of the kubeconfig.")
 	fs.StringVar(&o.namespace, "namespace", metav1.NamespaceAll, "The only namespace to work in, where a Role then gives enough permissions. All namespaces if empty.")
 	fs.Float64Var(&o.qps, "kube-api-qps", 0, "Maximum number of requests per second to the API server, for each controller. If 0, only the API server's priority and fairness limits them.")
 	fs.IntVar(&o.burst, "kube-api-burst", 0, "Number of requests that may exceed -kube-api-qps for a moment. If 0, twice -kube-api-qps.")
+
+	fs = group("Controllers")
 	fs.StringVar(&o.controllers, "controllers", "*", "Comma-separated list of controllers to run: '*' stands for all that are on by default, 'name' adds that controller, and '-name' removes it. On by default: "+strings.Join(m.onByDefault(), ", ")+".")
 	fs.IntVar(&o.workers, "workers", 8, "Number of objects that each controller syncs at the same time.")
 	fs.DurationVar(&o.resync, "resync", 0, "How often to sync every object even if nothing has changed. The controllers do not depend on it; 0 is never.")
+	fs.DurationVar(&o.stuckAfter, "stuck-after", 5*time.Minute, "How long a sync of one object may take before /livez fails.")
 	for _, d := range m.Controllers {
 		if d.AddFlags != nil {
-			d.AddFlags(fs)
+			d.AddFlags(group(d.Name))
 		}
 	}
+
+	election := pflag.NewFlagSet("", pflag.ContinueOnError)
+	componentbaseoptions.BindLeaderElectionFlags(&o.election, election)
+	fs = group("Leader election")
+	election.CopyToGoFlagSet(fs)
+	fs.Lookup("leader-elect-resource-namespace").Usage += " Default: that of the Pod that this process runs in; outside of a Pod, -namespace, or else kube-system."
+
+	fs = group("Probes and metrics")
 	fs.StringVar(&o.serve.BindAddress, "bind-address", ":8443", "The host:port to serve on by HTTPS: /livez and /readyz for everyone; /metrics for clients that the API server authorizes to get this path. Nothing is served if empty.")
 	fs.StringVar(&o.serve.InsecureBindAddress, "insecure-bind-address", "", "The host:port to serve the same on by plain HTTP, to everyone. The host has to be a loopback address. Nothing is served if empty.")
 	fs.StringVar(&o.serve.CertFile, "tls-cert-file", "", "File with the certificate for HTTPS, in PEM, including intermediate certificates. A renewed certificate is used without a restart. Default: a new self-signed certificate.")
 	fs.StringVar(&o.serve.KeyFile, "tls-private-key-file", "", "File with the private key of -tls-cert-file, in PEM.")
 	fs.BoolVar(&o.serve.HTTP2, "enable-http2", false, "Also offer HTTP/2 on -bind-address.")
-	fs.DurationVar(&o.stuckAfter, "stuck-after", 5*time.Minute, "How long a sync of one object may take before /livez fails.")
-	fs.BoolVar(&o.version, "version", false, "Print version, commit and Go version, and exit.")
-	fs.BoolVar(&o.describe, "describe", false, "Print the controllers and their flags as JSON, and exit.")
-	flags.AddLogging(fs, o.logging)
-	election := pflag.NewFlagSet("", pflag.ContinueOnError)
-	componentbaseoptions.BindLeaderElectionFlags(&o.election, election)
-	election.CopyToGoFlagSet(fs)
-	fs.Lookup("leader-elect-resource-namespace").Usage += " Default: that of the Pod that this process runs in; outside of a Pod, -namespace, or else kube-system."
 
-	return fs
+	fs = group("Log and version")
+	flags.AddLogging(fs, o.logging)
+	fs.BoolVar(&o.version, "version", false, "Print version, commit and Go version, and exit.")
+	return groups
 }
 
 // parse parses the flags.
 func (m Manager) parse(args []string) (options, error) {
 	var o options
-	fs := m.flagSet(&o)
-	if err := flags.Parse(fs, args); err != nil {
+	if err := flags.Parse(m.Name, args, m.flagSets(&o)...); err != nil {
 		return o, err
 	}
 	return o, m.validate(o)

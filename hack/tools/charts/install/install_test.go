@@ -4,7 +4,6 @@
 package install
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -235,23 +234,17 @@ func helmTwoReleases(s site) {
 	s.kubectl("delete", "crd/icecreams.controller.nicoleh.io")
 }
 
-// controllers are the names of those that are off by default.
+// controllers are the names of those that are off by default, which have manifests of their
+// own.
 func (s site) controllers() (names []string) {
 	s.Helper()
-	content, err := os.ReadFile(chart + "/files/controllers.json")
+	manifests, err := filepath.Glob(artifacts + "/rbac-*.yaml")
 	if err != nil {
 		s.Fatal(err)
 	}
-	var all []struct {
-		Name        string
-		OnByDefault bool
-	}
-	if err := json.Unmarshal(content, &all); err != nil {
-		s.Fatal(err)
-	}
-	for _, c := range all {
-		if !c.OnByDefault {
-			names = append(names, c.Name)
+	for _, file := range manifests {
+		if name := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(file), "rbac-"), ".yaml"); name != "icecream" {
+			names = append(names, name)
 		}
 	}
 	return names
