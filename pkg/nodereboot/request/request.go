@@ -68,8 +68,8 @@ func NotBefore(node *corev1.Node) (time.Time, error) {
 	if isYes, _ := text.Answer(value); isYes {
 		return time.Time{}, nil
 	}
-	at, err := time.Parse(time.RFC3339, value)
-	if err != nil {
+	at, isTime := text.Time(value)
+	if !isTime {
 		return time.Time{}, fmt.Errorf("%q is neither empty nor yes or no nor a time such as 2006-01-02T15:04:05Z", value)
 	}
 	return at, nil
@@ -78,10 +78,7 @@ func NotBefore(node *corev1.Node) (time.Time, error) {
 // LastGranted returns when the node was last granted a reboot; zero if never, or if that
 // is unknown.
 func LastGranted(node *corev1.Node) time.Time {
-	at, err := time.Parse(time.RFC3339, node.Annotations[Granted])
-	if err != nil {
-		return time.Time{}
-	}
+	at, _ := text.Time(node.Annotations[Granted])
 	return at
 }
 
