@@ -129,7 +129,7 @@ func parseNode(t *testing.T, d *datadriven.TestData, o *Observed, name string, a
 		case "chosen":
 			next(n)
 		case "granted":
-			with(request.Now, "")(n)
+			with(request.Now, at())(n)
 		case "rebooting":
 			with(request.InProgress, "x")(n)
 		case "last-granted":
