@@ -101,7 +101,7 @@ func Until(node *corev1.Node) (time.Time, error) {
 	case isYes:
 		return time.Time{}, nil
 	case !isTime:
-		return time.Time{}, fmt.Errorf("%q is neither empty nor yes nor a time such as 2006-01-02T15:04:05Z", value)
+		return time.Time{}, fmt.Errorf("%q, which is neither empty nor yes nor a time such as 2006-01-02T15:04:05Z", value)
 	case value == node.Annotations[Granted]:
 		return until.Add(GrantFor), nil
 	}
