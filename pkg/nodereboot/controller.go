@@ -100,8 +100,8 @@ func NewController(config Config, kube kubernetes.Interface, recorder record.Eve
 	}
 	if config.PrometheusURL != "" {
 		var err error
-		if c.firingAlerts, err = prometheusAlerts(config.PrometheusURL, config.Alerts); err != nil {
-			return nil, fmt.Errorf("-nodereboot-prometheus-url: %w", err)
+		if c.firingAlerts, err = prometheusAlerts(config); err != nil {
+			return nil, fmt.Errorf("setting up the client of -nodereboot-prometheus-url: %w", err)
 		}
 	}
 	c.Loop = worker.New(Name, c.sync)

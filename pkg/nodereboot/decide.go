@@ -92,13 +92,14 @@ const (
 	InLine         = "InLine"         // reboots are granted one at a time, and it is another node's turn
 	NotBefore      = "NotBefore"      // the reboot was requested for a later time
 	PodRuns        = "PodRuns"        // a Pod that must not be disturbed runs on the node
+	RebootFailed   = "RebootFailed"   // its last reboot had no effect, and nobody has asked again
 	StillRebooting = "StillRebooting" // an earlier reboot of the same node is not finished
 	TooSoon        = "TooSoon"        // the last grant was only a short time ago
 	WindowClosed   = "WindowClosed"   // it is not the time for reboots
 )
 
 // Reasons lists all of them.
-var Reasons = []string{AgentSilent, AlertFires, AlertsUnknown, BadTime, BudgetIsZero, BudgetIsUsedUp, InLine, NotBefore, PodRuns, StillRebooting, TooSoon, WindowClosed}
+var Reasons = []string{AgentSilent, AlertFires, AlertsUnknown, BadTime, BudgetIsZero, BudgetIsUsedUp, InLine, NotBefore, PodRuns, RebootFailed, StillRebooting, TooSoon, WindowClosed}
 
 // Decide brings at most one node a step closer to its reboot: the one whose turn it is. It
 // chooses the node if fewer others are unavailable than may be, in the whole cluster, in
@@ -118,6 +119,9 @@ func Decide(o Observed) Decision {
 		}
 		if request.IsNext(node) {
 			chosen = append(chosen, node)
+		}
+		if hasFailed(node) {
+			d.Waiting = append(d.Waiting, Waiting{node, RebootFailed, "it did not go down when it was last to reboot, as its agent's events say; annotate it with " + request.Needed + "= to try again"})
 		}
 	}
 	slices.SortFunc(turns, o.byTurn)
@@ -153,6 +157,12 @@ func Decide(o Observed) Decision {
 
 // isAsking reports whether a node needs a reboot and is not being deleted.
 func isAsking(node *corev1.Node) bool { return request.IsNeeded(node) && node.DeletionTimestamp == nil }
+
+// hasFailed reports whether a node's reboot had no effect and nobody has asked for another.
+func hasFailed(node *corev1.Node) bool {
+	_, isFailed := node.Annotations[request.Failed]
+	return isFailed && !isAsking(node) && !request.IsGranted(node) && node.DeletionTimestamp == nil
+}
 
 // takeBack makes it the next step, unless there is one, to take back a grant that is over.
 func (d *Decision) takeBack(o Observed) {
