@@ -1,9 +1,10 @@
 # The images of the controller and, with --target reboot-agent, of nodereboot's
-# agent: each is one static binary, and nothing else. `make image` builds them, and
-# `make test-image` tests what comes out.
+# agent: each is one static binary. The controller's image also has the public certificate
+# authorities, for a Prometheus whose certificate is from one of them; the rest is empty.
+# `make image` builds them, and `make test-image` tests what comes out.
 #
 # Both bases are arguments, for where Docker Hub cannot be reached: BUILD_IMAGE
-# may be any image that has Go and a shell. The digest is that of the index of all
+# may be any image that has Go, a shell and /etc/ssl/certs/ca-certificates.crt. The digest is that of the index of all
 # platforms; it goes with the tag, so they change together.
 ARG BUILD_IMAGE=docker.io/library/golang:1.26.8-bookworm@sha256:a688600ca24f8a4d3ca77f95b0dd40704a9fc787c826660eb7ba0b641b8b175d
 
@@ -27,7 +28,8 @@ ENV GOOS=${TARGETOS} GOARCH=${TARGETARCH} LDFLAGS="${LDFLAGS}" \
 FROM source AS build-controller
 RUN --mount=type=cache,target=/cache set -a && . hack/build.env && \
     GOTOOLCHAIN=$(sed -n 's/^toolchain //p' go.mod) \
-    go build -ldflags "${LDFLAGS}" -o /out/controller .
+    go build -ldflags "${LDFLAGS}" -o /out/controller . && \
+    install -D -m 644 /etc/ssl/certs/ca-certificates.crt /out/etc/ssl/certs/ca-certificates.crt
 
 FROM source AS build-reboot-agent
 RUN --mount=type=cache,target=/cache set -a && . hack/build.env && \
@@ -46,7 +48,7 @@ ENTRYPOINT ["/reboot-agent"]
 FROM ${RUNTIME_IMAGE} AS controller
 LABEL org.opencontainers.image.title="k8s-controller" \
       org.opencontainers.image.description="Runs Icecreams: a Kubernetes controller for one custom resource"
-COPY --from=build-controller /out/controller /controller
+COPY --from=build-controller /out/ /
 # A number, because kubelet cannot tell whether a name is root's.
 USER 65532:65532
 ENTRYPOINT ["/controller"]

@@ -41,6 +41,11 @@ type Config struct {
 	// PrometheusURL is where to ask for alerts. While an alert is firing whose name the
 	// regular expression Alerts matches, nothing is granted.
 	PrometheusURL, Alerts string
+	// PrometheusCAFile has the authorities that vouch for that Prometheus, as PEM. If it is
+	// empty, those of the system do.
+	PrometheusCAFile string
+	// PrometheusTokenFile has the bearer token for that Prometheus; empty for none.
+	PrometheusTokenFile string
 	// BlockingPods are label selectors. A node on which such a Pod runs is granted nothing.
 	BlockingPods []string
 }
@@ -93,6 +98,8 @@ func addFlags(flags *flag.FlagSet, c *Config) {
 		return err
 	})
 	flags.StringVar(&c.PrometheusURL, "nodereboot-prometheus-url", "", "The URL of the Prometheus that nodereboot asks for -nodereboot-alerts before it lets a node reboot. If Prometheus does not answer, nodes wait.")
+	flags.StringVar(&c.PrometheusCAFile, "nodereboot-prometheus-ca-file", "", "A file of PEM certificates: the authorities by which nodereboot verifies that Prometheus. It is read again when it changes. Default: the authorities of the system.")
+	flags.StringVar(&c.PrometheusTokenFile, "nodereboot-prometheus-token-file", "", "A file with the bearer token that nodereboot sends to that Prometheus. It is read again when it changes.")
 	flags.StringVar(&c.Alerts, "nodereboot-alerts", "", "Nodes wait while an alert is firing whose whole name this regular expression matches.")
 	addRepeatable(flags, "nodereboot-blocking-pods", "A label selector of Pods, in all namespaces. A node on which such a Pod runs waits.", func(text string) error {
 		selector, err := labels.Parse(text)
@@ -129,6 +136,9 @@ func (c Config) Validate() error {
 	}
 	if (c.PrometheusURL == "") != (c.Alerts == "") {
 		return errors.New("-nodereboot-prometheus-url and -nodereboot-alerts need each other")
+	}
+	if (c.PrometheusCAFile != "" || c.PrometheusTokenFile != "") && !strings.HasPrefix(strings.ToLower(c.PrometheusURL), "https://") {
+		return errors.New("-nodereboot-prometheus-ca-file and -nodereboot-prometheus-token-file need a -nodereboot-prometheus-url that begins with https://")
 	}
 	if _, err := regexp.Compile(c.Alerts); err != nil {
 		return fmt.Errorf("-nodereboot-alerts: %w", err)

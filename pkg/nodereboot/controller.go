@@ -3,7 +3,7 @@
 // reboot: see package agent, and package request for how the two communicate.
 //
 // It writes annotations of Nodes, one node at a time, and events. It never cordons,
-// drains or reboots anything, and never revokes what it has granted.
+// drains or reboots anything, and takes a grant back only after its end.
 //
 // The protocol keeps the budget although caches are stale, writes arrive late and two
 // processes may believe that they lead. The cache only says when there may be something
@@ -15,8 +15,10 @@
 // So among granted nodes, take the one whose list was made last. Each other one had been
 // chosen before its own, earlier list was made, so the last list counted all of them. The
 // budget was kept by that list. Therefore no stale cache, no second leader and no late
-// write exceeds it. It is exceeded only by what is not granted here: a node fails or is
-// deleted while the grant of another is on its way, or someone else gives a permission.
+// write exceeds it. A grant that is over counts until one write takes it back: either the
+// agent has begun before that, or it never does. So the budget is exceeded only by what is
+// not granted here: a node fails or is deleted while the grant of another is on its way, or
+// someone else gives a permission.
 // README.md has a diagram.
 package nodereboot
 
@@ -98,8 +100,8 @@ func NewController(config Config, kube kubernetes.Interface, recorder record.Eve
 	}
 	if config.PrometheusURL != "" {
 		var err error
-		if c.firingAlerts, err = prometheusAlerts(config.PrometheusURL, config.Alerts); err != nil {
-			return nil, fmt.Errorf("-nodereboot-prometheus-url: %w", err)
+		if c.firingAlerts, err = prometheusAlerts(config); err != nil {
+			return nil, fmt.Errorf("setting up the client of -nodereboot-prometheus-url: %w", err)
 		}
 	}
 	c.Loop = worker.New(Name, c.sync)
@@ -221,6 +223,8 @@ func (c *Controller) report(ctx context.Context, node *corev1.Node, d Decision) 
 		return d.RequeueAfter
 	case Grant:
 		c.recordGrant(ctx, node, d)
+	case TakeBack:
+		c.recordTakenBack(ctx, node, d)
 	default:
 		klog.FromContext(ctx).V(2).Info("Took a step", "step", d.Step, "node", klog.KObj(node))
 	}

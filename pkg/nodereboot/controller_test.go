@@ -185,6 +185,7 @@ nodereboot_waiting_nodes{reason="BudgetIsZero"} 0
 nodereboot_waiting_nodes{reason="InLine"} 0
 nodereboot_waiting_nodes{reason="NotBefore"} 0
 nodereboot_waiting_nodes{reason="PodRuns"} 0
+nodereboot_waiting_nodes{reason="RebootFailed"} 0
 nodereboot_waiting_nodes{reason="StillRebooting"} 0
 nodereboot_waiting_nodes{reason="TooSoon"} 0
 nodereboot_waiting_nodes{reason="WindowClosed"} 0
@@ -204,8 +205,65 @@ nodereboot_waiting_nodes{reason="WindowClosed"} 0
 	requireEvents()
 	sync()
 	requireEvents("Normal RebootGranted May reboot now: 1 of 2 nodes may be unavailable, and 0 others are")
-	if granted := r.get(t, "a"); granted.Annotations[request.Now] != "2000-01-01T00:00:00Z" || request.IsNeeded(granted) {
+	if granted := r.get(t, "a"); granted.Annotations[request.Now] != "2000-01-01T00:10:00Z" || request.IsNeeded(granted) {
 		t.Errorf("annotations %v", granted.Annotations)
+	}
+}
+
+// A grant that is over is taken back while the agent is down, which is a Warning. The node
+// has asked already, and no longer uses up the budget.
+func TestGrantIsTakenBack(t *testing.T) { synctest.Test(t, testGrantIsTakenBack) }
+
+func testGrantIsTakenBack(t *testing.T) {
+	r := newRig(t, nil, node("a", needed), node("b"))
+	lease, err := r.kube.CoordinationV1().Leases("agents").Create(t.Context(), report("a", time.Now()), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.start(t)
+	time.Sleep(time.Second)
+	granted := r.get(t, "a")
+	until, err := request.Until(granted)
+	if err != nil || !request.IsGranted(granted) || until.Sub(time.Now()).Round(time.Minute) != request.GrantFor {
+		t.Fatalf("granted until %s: %v, %v", until, granted.Annotations, err)
+	}
+	time.Sleep(time.Until(until.Add(request.ClockSkew)) - time.Second)
+	if n := r.get(t, "a"); !request.IsGranted(n) {
+		t.Errorf("taken back too early: %v", n.Annotations)
+	}
+	time.Sleep(2 * time.Second)
+	if n := r.get(t, "a"); request.IsGranted(n) || !request.IsNeeded(n) || request.LastGranted(n).IsZero() {
+		t.Errorf("not taken back: %v", n.Annotations)
+	}
+	if _, err := r.kube.CoreV1().Nodes().Update(t.Context(), node("b", needed), metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.kube.CoordinationV1().Leases("agents").Create(t.Context(), report("b", time.Now()), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Second)
+	if n := r.get(t, "b"); !request.IsGranted(n) {
+		t.Errorf("b is not granted its reboot: %v", n.Annotations)
+	}
+	isWarned := false
+	for len(r.events) > 0 {
+		isWarned = <-r.events == "Warning RebootTakenBack The agent could begin the reboot until "+granted.Annotations[request.Now]+" and has not; the node waits for another turn" || isWarned
+	}
+	if !isWarned {
+		t.Error("there is no Warning")
+	}
+
+	// It runs again: the node has its turn after b.
+	lease.Spec.RenewTime = ptr.To(metav1.NewMicroTime(time.Now()))
+	if _, err := r.kube.CoordinationV1().Leases("agents").Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.kube.CoreV1().Nodes().Update(t.Context(), node("b"), metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Second)
+	if n := r.get(t, "a"); !request.IsGranted(n) {
+		t.Errorf("not granted again: %v", n.Annotations)
 	}
 }
 

@@ -52,6 +52,7 @@ const (
 	Choose   Step = "Choose"   // from now on the node counts as unavailable
 	Grant    Step = "Grant"    // the chosen node may reboot
 	PassOver Step = "PassOver" // the chosen node is no longer chosen
+	TakeBack Step = "TakeBack" // the node may no longer reboot, because its agent has not begun in time
 )
 
 // Unavailable is a node that uses up a part of the budget.
@@ -91,19 +92,23 @@ const (
 	InLine         = "InLine"         // reboots are granted one at a time, and it is another node's turn
 	NotBefore      = "NotBefore"      // the reboot was requested for a later time
 	PodRuns        = "PodRuns"        // a Pod that must not be disturbed runs on the node
+	RebootFailed   = "RebootFailed"   // its last reboot had no effect, and nobody has asked again
 	StillRebooting = "StillRebooting" // an earlier reboot of the same node is not finished
 	TooSoon        = "TooSoon"        // the last grant was only a short time ago
 	WindowClosed   = "WindowClosed"   // it is not the time for reboots
 )
 
 // Reasons lists all of them.
-var Reasons = []string{AgentSilent, AlertFires, AlertsUnknown, BadTime, BudgetIsZero, BudgetIsUsedUp, InLine, NotBefore, PodRuns, StillRebooting, TooSoon, WindowClosed}
+var Reasons = []string{AgentSilent, AlertFires, AlertsUnknown, BadTime, BudgetIsZero, BudgetIsUsedUp, InLine, NotBefore, PodRuns, RebootFailed, StillRebooting, TooSoon, WindowClosed}
 
 // Decide brings at most one node a step closer to its reboot: the one whose turn it is. It
 // chooses the node if fewer others are unavailable than may be, in the whole cluster, in
 // the control plane and in each pool that the node belongs to. It grants the reboot if
 // that is still so when everyone counts the node as unavailable. The node whose last grant
 // is the longest ago has the first turn; among equals, the first by name.
+//
+// A grant that is over and was not used is taken back: an agent that is down would keep its
+// part of the budget for ever. The agent gives it back, too, but only once it runs.
 func Decide(o Observed) Decision {
 	budgets, last := budgetsOf(o), o.lastGrant()
 	d := Decision{Nodes: len(o.Nodes), Budget: budgets[0].max, Unavailable: budgets[0].unavailable}
@@ -115,6 +120,9 @@ func Decide(o Observed) Decision {
 		if request.IsNext(node) {
 			chosen = append(chosen, node)
 		}
+		if hasFailed(node) {
+			d.Waiting = append(d.Waiting, Waiting{node, RebootFailed, "it did not go down when it was last to reboot, as its agent's events say; annotate it with " + request.Needed + "= to try again"})
+		}
 	}
 	slices.SortFunc(turns, o.byTurn)
 	slices.SortFunc(chosen, o.byTurn)
@@ -123,18 +131,19 @@ func Decide(o Observed) Decision {
 		// At most one node stays chosen. That also keeps grants apart: a grant that is still
 		// on its way fails when its node is passed over.
 		if reason, _, _ := o.obstacle(node, budgets, last); reason != "" || !isAsking(node) || i > 0 {
-			d.setStep(PassOver, node, o.Now)
+			d.setStep(o, PassOver, node)
 		} else {
-			d.setStep(Grant, node, o.Now)
+			d.setStep(o, Grant, node)
 		}
 	}
+	d.takeBack(o)
 	for _, node := range turns {
 		reason, note, requeueAfter := o.obstacle(node, budgets, last)
 		switch {
 		case node == d.Node && d.Step == Grant:
 			continue
 		case reason == "" && d.Step == Rest:
-			d.setStep(Choose, node, o.Now)
+			d.setStep(o, Choose, node)
 			continue
 		case reason == "":
 			reason, note = InLine, "it is the turn of "+d.Node.Name
@@ -149,15 +158,43 @@ func Decide(o Observed) Decision {
 // isAsking reports whether a node needs a reboot and is not being deleted.
 func isAsking(node *corev1.Node) bool { return request.IsNeeded(node) && node.DeletionTimestamp == nil }
 
+// hasFailed reports whether a node's reboot had no effect and nobody has asked for another.
+func hasFailed(node *corev1.Node) bool {
+	_, isFailed := node.Annotations[request.Failed]
+	return isFailed && !isAsking(node) && !request.IsGranted(node) && node.DeletionTimestamp == nil
+}
+
+// takeBack makes it the next step, unless there is one, to take back a grant that is over.
+func (d *Decision) takeBack(o Observed) {
+	for _, node := range o.Nodes {
+		overAt := request.OverAt(node)
+		if overAt.IsZero() {
+			continue
+		}
+		left := overAt.Sub(o.Now)
+		if left > 0 {
+			d.RequeueAfter = backoff.MinRequeue(d.RequeueAfter, left)
+		} else if d.Step == Rest {
+			d.setStep(o, TakeBack, node)
+		}
+	}
+}
+
 // setStep makes step the next one.
-func (d *Decision) setStep(step Step, node *corev1.Node, at time.Time) {
-	now := at.UTC().Format(time.RFC3339)
+func (d *Decision) setStep(o Observed, step Step, node *corev1.Node) {
+	now := o.Now.UTC().Format(time.RFC3339)
 	d.Step, d.Node = step, node
 	switch step {
 	case Choose:
 		d.Annotations = map[string]*string{request.Next: &now}
 	case Grant:
-		d.Annotations = map[string]*string{request.Next: nil, request.Needed: nil, request.Now: &now, request.Granted: &now}
+		until := openUntil(o.Windows, o.Zone, o.Now, request.GrantFor).UTC().Format(time.RFC3339)
+		d.Annotations = map[string]*string{request.Next: nil, request.Needed: nil, request.Now: &until, request.Granted: &now}
+	case TakeBack:
+		d.Annotations = map[string]*string{request.Now: nil}
+		if _, isAsked := node.Annotations[request.Needed]; !isAsked {
+			d.Annotations[request.Needed] = new(string) // a time that it had was in the past
+		}
 	default:
 		d.Annotations = map[string]*string{request.Next: nil}
 	}

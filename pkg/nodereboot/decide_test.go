@@ -129,9 +129,11 @@ func parseNode(t *testing.T, d *datadriven.TestData, o *Observed, name string, a
 		case "chosen":
 			next(n)
 		case "granted":
-			with(request.Now, "")(n)
+			with(request.Now, at())(n)
 		case "rebooting":
 			with(request.InProgress, "x")(n)
+		case "failed":
+			with(request.Failed, "x")(n)
 		case "last-granted":
 			with(request.Granted, at())(n)
 		case "not-ready":
@@ -258,6 +260,7 @@ func TestStripKeepsWhatIsRead(t *testing.T) {
 		node("b", with(request.Now, ""), func(n *corev1.Node) { n.Spec.ProviderID = "x" }),
 		node("c", with(request.InProgress, "x")), node("d", ready(corev1.ConditionUnknown)), node("e", needed), node("f", next),
 		node("g", cordoned), node("h", needed, labeled("pool", "db")), node("i", needed, with(request.Granted, "2026-07-01T11:30:00Z")),
+		node("j", with(request.Failed, "x")),
 	}
 	var stripped []*corev1.Node
 	for _, n := range full {

@@ -1,8 +1,12 @@
 package nodereboot
 
 import (
+	"cmp"
 	"context"
+	"crypto/x509"
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -13,7 +17,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/pager"
+	"k8s.io/client-go/util/cert"
 )
 
 const (
@@ -32,18 +38,46 @@ type Hold struct {
 	Pods map[string]string
 }
 
-// prometheusAlerts returns a function that asks Prometheus which alerts are firing whose
-// whole name matches the regular expression.
-func prometheusAlerts(url, names string) (func(context.Context) ([]string, error), error) {
-	client, err := api.NewClient(api.Config{Address: url})
+// prometheusClient returns a client of Prometheus. The files with its authorities and with
+// the token are read again when they change, the first within five minutes and the second
+// within one.
+func prometheusClient(c Config) (api.Client, error) {
+	if c.PrometheusCAFile != "" {
+		if _, err := cert.NewPool(c.PrometheusCAFile); err != nil { // the transport takes an empty file for none
+			return nil, err
+		}
+	}
+	transport, err := rest.TransportFor(&rest.Config{
+		Host:            c.PrometheusURL,
+		TLSClientConfig: rest.TLSClientConfig{CAFile: c.PrometheusCAFile},
+		BearerTokenFile: c.PrometheusTokenFile,
+	})
 	if err != nil {
 		return nil, err
 	}
-	query := fmt.Sprintf("ALERTS{alertstate=\"firing\",alertname=~%q}", names)
+	client := &http.Client{Transport: transport}
+	if c.PrometheusTokenFile != "" {
+		// The transport would send the token to wherever the redirection leads.
+		client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	}
+	return api.NewClient(api.Config{Address: c.PrometheusURL, Client: client})
+}
+
+// prometheusAlerts returns a function that asks Prometheus which alerts are firing whose
+// whole name matches the regular expression.
+func prometheusAlerts(c Config) (func(context.Context) ([]string, error), error) {
+	client, err := prometheusClient(c)
+	if err != nil {
+		return nil, err
+	}
+	query := fmt.Sprintf("ALERTS{alertstate=\"firing\",alertname=~%q}", c.Alerts)
 	return func(ctx context.Context) ([]string, error) {
 		ctx, cancel := context.WithTimeout(ctx, prometheusTimeout)
 		defer cancel()
 		answer, _, err := prometheus.NewAPI(client).Query(ctx, query, time.Now())
+		if unknown := (x509.UnknownAuthorityError{}); errors.As(err, &unknown) {
+			return nil, fmt.Errorf("%w: it is not among %s", err, cmp.Or(c.PrometheusCAFile, "those of the system, and -nodereboot-prometheus-ca-file names no others"))
+		}
 		if err != nil {
 			return nil, err
 		}

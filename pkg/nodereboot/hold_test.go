@@ -2,10 +2,23 @@ package nodereboot
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
+	"log"
+	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -81,6 +94,160 @@ func TestPrometheusIsAsked(t *testing.T) {
 				t.Errorf("error %v, alerts (-want +got):\n%s", err, diff)
 			}
 		})
+	}
+}
+
+// authority signs certificates of servers for a test.
+type authority struct {
+	certificate *x509.Certificate
+	key         *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		NotBefore: time.Unix(0, 0), NotAfter: noon.AddDate(100, 0, 0), // also in a bubble
+	}
+	signed, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := x509.ParseCertificate(signed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return authority{certificate, key}
+}
+
+// serverCertificate returns a certificate for 127.0.0.1.
+func (a authority) serverCertificate(t *testing.T) tls.Certificate {
+	t.Helper()
+	template := &x509.Certificate{SerialNumber: big.NewInt(2), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: a.certificate.NotBefore, NotAfter: a.certificate.NotAfter}
+	signed, err := x509.CreateCertificate(rand.Reader, template, a.certificate, a.key.Public(), a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{signed}, PrivateKey: a.key}
+}
+
+// write writes the authority's certificate to a file.
+func (a authority) write(t *testing.T, path string) {
+	t.Helper()
+	encoded := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.certificate.Raw})
+	if err := os.WriteFile(path, encoded, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A Prometheus may have a certificate of its own authority, and want a token. Both files are
+// read again when they change. An authority that is missing is named.
+func TestPrometheusBehindTLS(t *testing.T) {
+	first, second := newAuthority(t), newAuthority(t)
+	certificate, token := first.serverCertificate(t), "first"
+	prometheus := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch sent := r.Header.Get("Authorization"); {
+		case token == "redirect":
+			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+		case sent != "Bearer "+token:
+			w.WriteHeader(http.StatusUnauthorized)
+		default:
+			fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
+		}
+	}))
+	prometheus.Config.ErrorLog = log.New(io.Discard, "", 0)
+	prometheus.Config.SetKeepAlivesEnabled(false) // a bubble's time stands still while a connection is open
+	prometheus.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		return &tls.Config{Certificates: []tls.Certificate{certificate}}, nil
+	}}
+	prometheus.StartTLS()
+	defer prometheus.Close()
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		caFile, tokenFile := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "token")
+		first.write(t, caFile)
+		writeToken := func(token string) {
+			t.Helper()
+			if err := os.WriteFile(tokenFile, []byte(token+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		writeToken("first")
+		config := Config{PrometheusURL: prometheus.URL, Alerts: "x", PrometheusCAFile: caFile, PrometheusTokenFile: tokenFile}
+		ask, err := prometheusAlerts(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		require := func(when, want string) {
+			t.Helper()
+			_, err := ask(t.Context())
+			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q", when, err, want)
+			}
+		}
+		require("a private authority and a token", "")
+
+		token = "second"
+		require("another token", "401")
+		writeToken("second")
+		time.Sleep(time.Minute)
+		require("it was written to the file", "")
+
+		certificate = second.serverCertificate(t)
+		require("another authority", "certificate signed by unknown authority")
+		require("another authority", "it is not among "+caFile)
+		second.write(t, caFile)
+		time.Sleep(5 * time.Minute)
+		require("it was written to the file", "")
+
+		token = "redirect"
+		require("the token goes nowhere else", "307")
+
+		config.PrometheusCAFile = ""
+		if ask, err = prometheusAlerts(config); err != nil {
+			t.Fatal(err)
+		}
+		require("no file", "it is not among those of the system, and -nodereboot-prometheus-ca-file names no others")
+	})
+}
+
+// A file that cannot be read, or that would be of no use, is an error at the start.
+func TestPrometheusFiles(t *testing.T) {
+	empty := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, config := range map[string]Config{
+		"no CA file":    {PrometheusURL: "https://prometheus", PrometheusCAFile: "/no/such/file"},
+		"no token":      {PrometheusURL: "https://prometheus", PrometheusTokenFile: "/no/such/file"},
+		"an empty one":  {PrometheusURL: "https://prometheus", PrometheusTokenFile: empty},
+		"no authority":  {PrometheusURL: "https://prometheus", PrometheusCAFile: "hold_test.go"},
+		"an empty file": {PrometheusURL: "https://prometheus", PrometheusCAFile: empty},
+	} {
+		if _, err := prometheusAlerts(config); err == nil {
+			t.Errorf("%s: there is no error", name)
+		}
+	}
+	for name, tt := range map[string]struct {
+		config Config
+		want   string
+	}{
+		"a token in the clear":  {Config{PrometheusURL: "http://prometheus", PrometheusTokenFile: "x"}, "https://"},
+		"a CA for nothing":      {Config{PrometheusURL: "http://prometheus", PrometheusCAFile: "x"}, "https://"},
+		"no Prometheus":         {Config{PrometheusCAFile: "x"}, "https://"},
+		"an URL in other cases": {Config{PrometheusURL: "HTTPS://prometheus", PrometheusCAFile: "x", PrometheusTokenFile: "y"}, ""},
+	} {
+		if tt.config.PrometheusURL != "" {
+			tt.config.Alerts = "x"
+		}
+		tt.config.AgentNamespace = "agents"
+		if err := tt.config.Validate(); (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %q", name, err, tt.want)
+		}
 	}
 }
 

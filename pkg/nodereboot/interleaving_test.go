@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -59,6 +60,7 @@ func (c cluster) next(most int) (all []cluster) {
 		all = append(all, c.with(i, now^isNeeded)) // someone requests a reboot, or withdraws the request
 		if now&isNow != 0 {
 			all = append(all, c.with(i, now&^(isNow|isNeeded)|isInProgress)) // the agent begins
+			all = append(all, c.with(i, now&^isNow|isNeeded))                // the agent gives the grant back
 		}
 		if now&isInProgress != 0 {
 			all = append(all, c.with(i, now&^isInProgress)) // the agent finishes
@@ -69,14 +71,27 @@ func (c cluster) next(most int) (all []cluster) {
 			}
 		}
 	}
-	// A controller lists all nodes, and sends its write.
-	o := Observed{Now: noon, Config: Config{MaxUnavailable: intstr.FromInt(most)}}
+	// A controller lists all nodes, and sends its write. Its clock may say that all grants
+	// are over, or that none is.
+	for _, now := range []time.Time{noon, noon.Add(time.Hour)} {
+		all = append(all, c.decided(now, most)...)
+	}
+	return all
+}
+
+// decided returns the cluster after a controller has sent its write at that time; nothing if
+// it has none to send.
+func (c cluster) decided(now time.Time, most int) (all []cluster) {
+	o := Observed{Now: now, Config: Config{MaxUnavailable: intstr.FromInt(most)}}
 	for i, a := range c.nodes {
 		n := node(string(rune('a' + i)))
 		for bit, name := range written {
 			if a&(1<<bit) != 0 {
 				with(name, "")(n)
 			}
+		}
+		if a&isNow != 0 {
+			with(request.Now, noon.Format(time.RFC3339))(n)
 		}
 		o.Nodes = append(o.Nodes, n)
 	}

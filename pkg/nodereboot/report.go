@@ -8,12 +8,14 @@ import (
 	"k8s.io/klog/v2"
 
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
+	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
 // The reasons of the events, which are about Nodes.
 const (
-	ReasonGranted = "RebootGranted"
-	ReasonWaiting = "RebootWaiting"
+	ReasonGranted   = "RebootGranted"
+	ReasonWaiting   = "RebootWaiting"
+	ReasonTakenBack = "RebootTakenBack"
 )
 
 // recordGrant records that a node may reboot.
@@ -23,6 +25,15 @@ func (c *Controller) recordGrant(ctx context.Context, node *corev1.Node, d Decis
 	klog.FromContext(ctx).Info("Granted a reboot", "node", klog.KObj(node), "unavailable", others, "budget", d.Budget)
 	c.recorder.Eventf(node, corev1.EventTypeNormal, ReasonGranted,
 		"May reboot now: %d of %d nodes may be unavailable, and %s", d.Budget, d.Nodes, othersAre(others))
+}
+
+// recordTakenBack records that a grant was over before the node's agent has begun. d.Node is
+// the node before.
+func (c *Controller) recordTakenBack(ctx context.Context, node *corev1.Node, d Decision) {
+	until := d.Node.Annotations[request.Now]
+	klog.FromContext(ctx).Info("Took a grant back", "node", klog.KObj(node), "until", until)
+	c.recorder.Eventf(node, corev1.EventTypeWarning, ReasonTakenBack,
+		"The agent could begin the reboot until %s and has not; the node waits for another turn", until)
 }
 
 // recordWaiting records why each of these nodes waits, if that has changed.

@@ -102,6 +102,18 @@ func parseTimes(text string) (from, to int, err error) {
 	return from, to, nil
 }
 
+// openUntil returns when the windows that are open now will be closed, but no later than
+// after limit, which is short. A window opens and closes at whole minutes.
+func openUntil(windows []Window, zone *time.Location, now time.Time, limit time.Duration) time.Time {
+	end := now.Add(limit)
+	for at := now; at.Before(end); at = at.Truncate(time.Minute).Add(time.Minute) {
+		if untilOpen(windows, zone, at) > 0 {
+			return at
+		}
+	}
+	return end
+}
+
 // untilOpen returns how long it takes until one of the windows is open in that time zone;
 // zero if one is open or there are none.
 func untilOpen(windows []Window, zone *time.Location, now time.Time) time.Duration {

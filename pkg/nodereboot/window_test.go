@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 	_ "time/tzdata" // the machine may have none
+
+	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
 func TestWindows(t *testing.T) {
@@ -55,6 +57,41 @@ func TestWindows(t *testing.T) {
 			}
 			if got := untilOpen(windows, berlin, at(tt.now).UTC()); got != tt.want {
 				t.Errorf("open in %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// A grant ends when no window is open any more, but soon in any case.
+func TestGrantsEndWithTheWindow(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		windows []string
+		now     string
+		want    string
+	}{
+		{"no window", nil, "03:53:21", "04:03:21"},
+		{"long before it closes", []string{"Wed 22:00-04:00"}, "22:00:00", "22:10:00"},
+		{"right before it closes", []string{"Wed 03:00-04:00"}, "03:53:21", "04:00:00"},
+		{"the last second", []string{"Wed 03:00-04:00"}, "03:59:59", "04:00:00"},
+		{"the next window follows", []string{"Wed 03:00-04:00", "Wed 04:00-05:00"}, "03:53:21", "04:03:21"},
+		{"the next window follows too late", []string{"Wed 03:00-04:00", "Wed 04:01-05:00"}, "03:53:21", "04:00:00"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var windows []Window
+			for _, text := range tt.windows {
+				w, err := ParseWindow(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				windows = append(windows, w)
+			}
+			now, err := time.Parse(time.DateTime, "2026-07-01 "+tt.now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := openUntil(windows, time.UTC, now, request.GrantFor).Format(time.TimeOnly); got != tt.want {
+				t.Errorf("until %s, want %s", got, tt.want)
 			}
 		})
 	}

@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
+
+	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
 // Removing the mark of a source or a namespace, or deleting one, deletes the copies at
@@ -49,16 +51,16 @@ func isConfirmed(sourceNS *corev1.Namespace, now time.Time) bool {
 	if isGone(sourceNS) {
 		return false
 	}
-	until, err := time.Parse(time.RFC3339, sourceNS.Annotations[AnnotationConfirm])
-	return err == nil && now.Before(until) && until.Sub(now) <= maxConfirm
+	until, isTime := text.Time(sourceNS.Annotations[AnnotationConfirm])
+	return isTime && now.Before(until) && until.Sub(now) <= maxConfirm
 }
 
 // warningAboutConfirmation returns what is wrong with a confirmation; the zero Problem if
 // nothing is, or if its time has passed.
 func warningAboutConfirmation(sourceNS *corev1.Namespace, now time.Time) Problem {
 	value, isConfirming := sourceNS.Annotations[AnnotationConfirm]
-	until, err := time.Parse(time.RFC3339, value)
-	if !isConfirming || err == nil && until.Sub(now) <= maxConfirm {
+	until, isTime := text.Time(value)
+	if !isConfirming || isTime && until.Sub(now) <= maxConfirm {
 		return Problem{}
 	}
 	return Problem{ReasonUnclear, fmt.Sprintf("Annotation %s is %.60q, which confirms nothing: it must be a time within the next %s, such as %q", AnnotationConfirm, value, maxConfirm, now.Add(time.Hour).UTC().Format(time.RFC3339))}

@@ -1,6 +1,7 @@
 package charts
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -78,9 +79,61 @@ func TestFlagsAreTheAgentsOwn(t *testing.T) {
 	}, "controllers", "nodereboot", "agent", "flags")
 }
 
+// The files with the authorities of a Prometheus and with the token come from objects that
+// the user names, and are mounted as a directory, so that they change with those.
+func TestFilesForPrometheus(t *testing.T) {
+	const given = "{flags: {nodereboot-prometheus-url: 'https://prometheus:9090', nodereboot-alerts: x}, controllers: {nodereboot: {enabled: %t, prometheus: %s}}}"
+	const ca, token = "-nodereboot-prometheus-ca-file=/etc/k8s-controller/prometheus/ca.crt", "-nodereboot-prometheus-token-file=/etc/k8s-controller/prometheus/token"
+	for prometheus, want := range map[string][]string{
+		"{}":                       nil,
+		"null":                     nil,
+		"{ca: {secretName: a}}":    {ca, "secret a ca.crt as ca.crt"},
+		"{token: {secretName: b}}": {token, "secret b token as token"},
+		"{ca: null, token: null}":  nil,
+		"{ca: {configMapName: c, key: service-ca.crt}, token: {secretName: d, key: t}}": {ca, token, "configMap c service-ca.crt as ca.crt", "secret d t as token"},
+	} {
+		for _, isOn := range []bool{true, false} {
+			manifests, err := render(parse(t, fmt.Sprintf(given, isOn, prometheus)))
+			if err != nil {
+				t.Errorf("%s: %v", prometheus, err)
+				continue
+			}
+			pod := pods(t, manifests)["Deployment/k8s-controller"]
+			var got []string
+			for _, arg := range pod.Spec.Containers[0].Args {
+				if strings.HasPrefix(arg, "-nodereboot-prometheus-") && strings.Contains(arg, "-file=") {
+					got = append(got, arg)
+				}
+			}
+			for _, volume := range pod.Spec.Volumes {
+				for _, source := range volume.Projected.Sources {
+					if source.Secret != nil {
+						got = append(got, fmt.Sprintf("secret %s %s as %s", source.Secret.Name, source.Secret.Items[0].Key, source.Secret.Items[0].Path))
+					} else {
+						got = append(got, fmt.Sprintf("configMap %s %s as %s", source.ConfigMap.Name, source.ConfigMap.Items[0].Key, source.ConfigMap.Items[0].Path))
+					}
+				}
+			}
+			if !isOn {
+				want = nil
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s, enabled %t (-want +got):\n%s", prometheus, isOn, diff)
+			}
+			if mounts := pod.Spec.Containers[0].VolumeMounts; len(want) > 0 && (len(mounts) != 1 || mounts[0].MountPath != "/etc/k8s-controller/prometheus" || mounts[0].SubPath != "" || !mounts[0].ReadOnly) {
+				t.Errorf("%s: mounts %v", prometheus, mounts)
+			}
+		}
+	}
+}
+
 func TestNoderebootRefused(t *testing.T) {
 	refusals{
 		"nodereboot in one namespace":    {"{namespace: team, controllers: {nodereboot: {enabled: true}}}", "namespace=team: nodereboot cannot be restricted to one namespace, and needs a release of its own"},
+		"two sources of authorities":     {"{flags: {nodereboot-prometheus-url: 'https://x'}, controllers: {nodereboot: {enabled: true, prometheus: {ca: {secretName: a, configMapName: b}}}}}", "is a Secret or a ConfigMap, not both"},
+		"a token in the clear":           {"{flags: {nodereboot-prometheus-url: 'http://x'}, controllers: {nodereboot: {enabled: true, prometheus: {token: {secretName: a}}}}}", "needs a flag nodereboot-prometheus-url that begins with https://"},
+		"a token for nobody":             {"controllers: {nodereboot: {enabled: true, prometheus: {token: {secretName: a}}}}", "needs a flag nodereboot-prometheus-url that begins with https://"},
+		"a key that is a path":           {"controllers: {nodereboot: {prometheus: {token: {key: a/b}}}}", "does not match pattern"},
 		"an agent's unknown flag":        {"controllers: {nodereboot: {agent: {flags: {drain: 3}}}}", "at '/controllers/nodereboot/agent/flags': additional properties 'drain' not allowed"},
 		"a sentinel that is a directory": {"controllers: {nodereboot: {agent: {sentinelFile: /run/}}}", "at '/controllers/nodereboot/agent/sentinelFile': '/run/' does not match pattern"},
 		"more nodes than there are":      {"flags: {nodereboot-max-unavailable: 101%}", "at '/flags/nodereboot-max-unavailable': '101%' does not match pattern"},

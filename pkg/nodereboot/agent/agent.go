@@ -1,7 +1,7 @@
 // Package agent reboots the node that it runs on, once for each permission of the
 // controller (package nodereboot), and leaves the node as it was.
 //
-// It writes three annotations (package request) and the cordon of its own Node, evictions
+// It writes four annotations (package request) and the cordon of its own Node, evictions
 // of the Pods there, events, and a Lease that says that it runs. It never writes to
 // another Node, never deletes a Pod, never removes a cordon that is not its own, and never
 // grants itself a reboot.
@@ -34,6 +34,7 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 	"nicoleh.io/k8s-controller/pkg/kit/patch"
+	"nicoleh.io/k8s-controller/pkg/kit/text"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
@@ -60,6 +61,7 @@ type Agent struct {
 	// Only sync reads and writes these; it has one object to sync.
 	drained    string // the record of the work for which the node was drained
 	drainErr   error  // what kept the last attempt to drain from succeeding
+	outcome    string // how the last reboot command ended; empty if this process does not know
 	rehearsed  string // what a dry run has gone through already
 	unable     error  // why the host cannot be rebooted; known before the first sync
 	isReported bool   // whether that was reported
@@ -179,9 +181,11 @@ func (a *Agent) act(ctx context.Context, node *corev1.Node, d Decision) (*corev1
 		return a.drain(ctx, node, d.RequeueAfter)
 	case GiveUp:
 		// The node keeps its part of the budget until this is reported.
-		if err := a.record(ctx, node, corev1.EventTypeWarning, ReasonGivenUp, a.whyGivenUp(d)); err != nil {
+		if err := a.record(ctx, node, corev1.EventTypeWarning, ReasonGivenUp, a.whyGivenUp(node, d)); err != nil {
 			return nil, fmt.Errorf("reporting that the reboot is given up: %w", err)
 		}
+	case Reboot:
+		a.outcome = ""
 	default:
 	}
 	after, err := a.write(ctx, node, d)
@@ -208,12 +212,18 @@ func (a *Agent) reboot(ctx context.Context, node *corev1.Node) error {
 		klog.FromContext(ctx).Info("The system would be rebooted now; nothing was changed")
 		return nil
 	}
-	a.tryRecord(ctx, node, corev1.EventTypeNormal, ReasonRebooting, "The node is drained and is being rebooted")
+	attempt := attemptOf(node)
+	a.tryRecord(ctx, node, corev1.EventTypeNormal, ReasonRebooting, "The node is drained and is being rebooted, in "+attempt)
 	// The system, while it shuts down, tells this process to end; the command must go on.
 	command, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.config.Limits.Reboot)
 	defer cancel()
-	if err := a.host.Reboot(command); err != nil && ctx.Err() == nil {
-		a.tryRecord(ctx, node, corev1.EventTypeWarning, ReasonFailed, fmt.Sprintf("The reboot command failed and will be run again after %s: %v", a.config.Limits.Reboot, err))
+	err := a.host.Reboot(command)
+	switch {
+	case err == nil:
+		a.outcome = "the reboot command ended with success"
+	case ctx.Err() == nil:
+		a.outcome = text.Clip("the reboot command failed: "+err.Error(), maxMessage/2)
+		a.tryRecord(ctx, node, corev1.EventTypeWarning, ReasonFailed, fmt.Sprintf("The reboot command failed in %s: %v", attempt, err))
 		return worker.Terminal(fmt.Errorf("rebooting: %w", err))
 	}
 	return nil

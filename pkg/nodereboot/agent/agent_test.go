@@ -20,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -27,6 +28,13 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
+
+func TestMain(m *testing.M) {
+	// The default handlers also pace errors by the time since the last one, and a bubble's
+	// clock is decades away from the one outside.
+	utilruntime.ErrorHandlers = nil
+	os.Exit(m.Run())
+}
 
 // Each step's write leaves the annotations of others alone, and those of the agent that it
 // does not name.
@@ -167,7 +175,7 @@ func TestEventIsWrittenBeforeTheReboot(t *testing.T) {
 		t.Fatalf("%d events, error %v", len(events.Items), err)
 	}
 	e := events.Items[0]
-	if want := (corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}); e.InvolvedObject != want || e.ReportingController != Name || e.Type != corev1.EventTypeNormal || e.Message != "The node is drained and is being rebooted" {
+	if want := (corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}); e.InvolvedObject != want || e.ReportingController != Name || e.Type != corev1.EventTypeNormal || e.Message != "The node is drained and is being rebooted, in attempt 1 of 3" {
 		t.Errorf("the event is %+v", e)
 	}
 }
@@ -367,6 +375,164 @@ func TestReports(t *testing.T) {
 	}
 }
 
+// noEffect is a host whose reboot command ends, with success or not, and has no effect, as
+// systemctl soft-reboot.
+type noEffect struct{ err error }
+
+func (noEffect) Check() error { return nil }
+
+func (n noEffect) Reboot(context.Context) error { return n.err }
+
+// If the system does not go down, that is a Warning each time, with what was seen. After
+// three attempts the node is given back, and the sentinel file that is still there does not
+// ask again. A person does.
+func TestSystemStaysUp(t *testing.T) {
+	for name, tt := range map[string]struct {
+		err  error
+		seen string
+	}{
+		"although the command succeeds": {nil, "the reboot command ended with success"},
+		"because the command fails":     {errors.New("broken"), "the reboot command failed: broken"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testSystemStaysUp(t, tt.err, tt.seen) })
+		})
+	}
+}
+
+func testSystemStaysUp(t *testing.T, failure error, seen string) {
+	kube := fake.NewClientset(node(map[string]string{request.Now: ""}))
+	kube.Resources = []*metav1.APIResourceList{{
+		GroupVersion: "v1",
+		APIResources: []metav1.APIResource{{Name: "pods/eviction", Kind: "Eviction", Group: policyv1.GroupName, Version: "v1"}},
+	}, {GroupVersion: "policy/v1"}}
+	kube.PrependReactor("patch", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		isDryRun := len(action.(clienttesting.PatchActionImpl).PatchOptions.DryRun) > 0
+		return isDryRun, nil, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errors.New("the agent does not grant itself a reboot"))
+	})
+	dir := t.TempDir()
+	config := Config{NodeName: "node-1", LeaseNamespace: "agents", BootIDFile: filepath.Join(dir, "boot_id"), SentinelFile: filepath.Join(dir, "reboot-required"), LookEvery: time.Minute, Limits: limits}
+	for _, file := range []string{config.BootIDFile, config.SentinelFile} {
+		if err := os.WriteFile(file, []byte("old"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nodes := kubeinformers.NewSharedInformerFactory(kube, 0)
+	a, err := New(config, kube, nodes, noEffect{failure})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	nodes.StartWithContext(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	defer func() {
+		cancel()
+		<-ended
+		nodes.Shutdown()
+	}()
+	get := func() *corev1.Node {
+		t.Helper()
+		synctest.Wait()
+		n, err := kube.CoreV1().Nodes().Get(ctx, "node-1", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	recorded := func(reason string) (messages []string) {
+		t.Helper()
+		events, err := kube.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range events.Items {
+			if e.Reason == reason && (e.Type == corev1.EventTypeWarning) == (reason != ReasonRebooting) {
+				messages = append(messages, e.Message)
+			}
+		}
+		slices.Sort(messages)
+		return messages
+	}
+
+	time.Sleep(time.Minute)
+	if n := get(); !n.Spec.Unschedulable || !request.IsGranted(n) {
+		t.Errorf("cordoned: %t, annotations %v", n.Spec.Unschedulable, n.Annotations)
+	}
+	time.Sleep(time.Hour)
+	n := get()
+	if _, isFailed := n.Annotations[request.Failed]; n.Spec.Unschedulable || request.IsGranted(n) || !isFailed {
+		t.Errorf("cordoned: %t, annotations %v", n.Spec.Unschedulable, n.Annotations)
+	}
+	if rebooting := recorded(ReasonRebooting); len(rebooting) != maxAttempts || !strings.HasSuffix(rebooting[2], "attempt 3 of 3") {
+		t.Errorf("events about attempts: %q", rebooting)
+	}
+	if failed := recorded(ReasonFailed); len(failed) != maxAttempts && failure != nil {
+		t.Errorf("failures of the command: %q", failed)
+	}
+	stayed := recorded(ReasonStayedUp)
+	if want := []string{
+		"The system has not gone down within 10m0s after attempt 2 of 3: " + seen + ", and the boot ID is still old",
+		"The system has not gone down within 20m0s after attempt 3 of 3: " + seen + ", and the boot ID is still old",
+		"The system has not gone down within 5m0s after attempt 1 of 3: " + seen + ", and the boot ID is still old",
+	}; !slices.Equal(stayed, want) {
+		t.Errorf("Warnings %q, want %q", stayed, want)
+	}
+	if givenUp := recorded(ReasonGivenUp); len(givenUp) != 1 || !strings.Contains(givenUp[0], seen) {
+		t.Errorf("given up: %q", givenUp)
+	}
+
+	time.Sleep(2 * limits.RetryAfter)
+	if n := get(); request.IsNeeded(n) {
+		t.Errorf("the same sentinel file asks again: %v", n.Annotations)
+	}
+	n.Annotations[request.Now] = "yes"
+	if _, err := kube.CoreV1().Nodes().Update(ctx, n, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Minute)
+	if n := get(); n.Annotations[request.Failed] != "" || n.Annotations[request.InProgress] == "" {
+		t.Errorf("does not begin again: %v", n.Annotations)
+	}
+	time.Sleep(time.Hour)
+	if err := os.Chtimes(config.SentinelFile, time.Now(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(config.LookEvery)
+	if n := get(); !request.IsNeeded(n) {
+		t.Errorf("a new sentinel file does not ask: %v", n.Annotations)
+	}
+}
+
+// An agent that wakes up long after its grant has ended gives it back.
+func TestLateGrantIsGivenBack(t *testing.T) {
+	for name, tt := range map[string]struct {
+		value, want string
+		isNeeded    bool
+	}{
+		"its end is long ago": {"2000-01-01T00:00:00Z", "No reboot is begun, because the node might reboot until 2000-01-01T00:00:00Z, and by its clock it is ", true},
+		"it is unclear":       {"4am", `No reboot is begun, because annotation controller.nicoleh.io/reboot-now is "4am", which is neither`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := node(map[string]string{request.Now: tt.value})
+			kube := fake.NewClientset(n)
+			a := &Agent{kube: kube, config: Config{NodeName: n.Name, Limits: limits}}
+			d, err := Decide(Observed{Now: noon, Node: n, BootID: "old", Limits: limits})
+			if err != nil || d.Step != GiveBack {
+				t.Fatalf("step %s, error %v", d.Step, err)
+			}
+			after, err := a.act(t.Context(), n, d)
+			if err != nil || request.IsGranted(after) || request.IsNeeded(after) != tt.isNeeded {
+				t.Errorf("annotations %v, error %v", after.Annotations, err)
+			}
+			events, err := kube.CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
+			if err != nil || len(events.Items) != 1 || events.Items[0].Type != corev1.EventTypeWarning || !strings.HasPrefix(events.Items[0].Message, tt.want) {
+				t.Errorf("events %v, error %v", events.Items, err)
+			}
+		})
+	}
+}
+
 // A process without privileges looks for the sentinel file on the agent's behalf. Before it
 // has looked for the first time, nothing is decided: a sentinel file that still exists after
 // a reboot would be mistaken for a new one.
@@ -375,30 +541,45 @@ func TestSentinelIsWatched(t *testing.T) {
 		dir := t.TempDir()
 		sentinel, state := filepath.Join(dir, "reboot-required"), filepath.Join(dir, "state")
 		a := &Agent{config: Config{SentinelFile: sentinel, SentinelState: state}}
-		if is, err := a.sentinel(); is || !errors.Is(err, errSentinelUnknown) {
-			t.Errorf("before the first look: %t, %v", is, err)
+		if at, err := a.sentinel(); !at.IsZero() || !errors.Is(err, errSentinelUnknown) {
+			t.Errorf("before the first look: %s, %v", at, err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- WatchSentinel(ctx, sentinel, state, time.Minute) }()
-		require := func(want bool) {
+		require := func(want time.Time) {
 			t.Helper()
 			synctest.Wait()
-			if is, err := a.sentinel(); is != want || err != nil {
-				t.Errorf("the sentinel file exists: %t, want %t; %v", is, want, err)
+			itself := &Agent{config: Config{SentinelFile: sentinel}}
+			for _, a := range []*Agent{a, itself} {
+				if at, err := a.sentinel(); !at.Equal(want) || err != nil {
+					t.Errorf("the sentinel file was modified at %s, want %s; %v", at, want, err)
+				}
 			}
 		}
-		require(false)
+		require(time.Time{})
+		modified := time.Now().Add(-time.Hour + time.Nanosecond)
+		touch := func() {
+			t.Helper()
+			if err := os.Chtimes(sentinel, modified, modified); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if err := os.WriteFile(sentinel, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
+		touch()
 		time.Sleep(time.Minute)
-		require(true)
+		require(modified)
+		modified = modified.Add(time.Nanosecond)
+		touch()
+		time.Sleep(time.Minute)
+		require(modified)
 		if err := os.Remove(sentinel); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		require(false)
+		require(time.Time{})
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
@@ -406,8 +587,8 @@ func TestSentinelIsWatched(t *testing.T) {
 		if err := os.WriteFile(state, []byte("maybe"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if is, err := a.sentinel(); is || err == nil {
-			t.Errorf("an invalid state was read as %t", is)
+		if at, err := a.sentinel(); !at.IsZero() || err == nil {
+			t.Errorf("an invalid state was read as %s", at)
 		}
 	})
 }

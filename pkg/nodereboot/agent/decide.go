@@ -16,8 +16,8 @@ type Observed struct {
 	Now    time.Time
 	Node   *corev1.Node
 	BootID string // of the running system
-	// Sentinel is whether the sentinel file requests a reboot.
-	Sentinel bool
+	// Sentinel is when the sentinel file was last modified; zero if there is none.
+	Sentinel time.Time
 	// Drained is whether this process has drained the node for the work that the present
 	// record describes. No annotation says so, because others can write annotations.
 	Drained bool
@@ -30,10 +30,17 @@ type Observed struct {
 
 // Limits say how long things may take.
 type Limits struct {
-	Drain      time.Duration // from the beginning of the work, or from a reboot that failed, to giving up
-	Reboot     time.Duration // from the reboot command to the next attempt
+	Drain      time.Duration // from the beginning of an attempt to giving up
+	Reboot     time.Duration // from the first reboot command to the next attempt; later ones get twice as long each time
 	RetryAfter time.Duration // from giving up, or from a reboot that did not remove the sentinel file, to the next request
 }
+
+// maxAttempts is how many times the reboot command is run before a reboot has failed.
+const maxAttempts = 3
+
+// givenBackFor is how long a node whose grant was over does not ask again. If the node's
+// clock is wrong, each grant may seem to be over.
+const givenBackFor = time.Minute
 
 // Step is what the agent does next.
 type Step string
@@ -41,15 +48,18 @@ type Step string
 // The steps of a reboot, in order. Each step except Drain begins with one write to the
 // Node. If the node cannot be drained, Undo and GiveUp replace Reboot and Finish.
 const (
-	Rest    Step = "Rest"    // do nothing
-	Request Step = "Request" // request a reboot, because the sentinel file does
-	Begin   Step = "Begin"   // replace the permission with the record of the work
-	Cordon  Step = "Cordon"
-	Drain   Step = "Drain"
-	Reboot  Step = "Reboot" // record that the reboot command is run, and run it
-	Undo    Step = "Undo"   // uncordon, because the node cannot be drained
-	GiveUp  Step = "GiveUp" // report that, and then request a reboot at a later time
-	Finish  Step = "Finish" // uncordon, and remove the record
+	Rest     Step = "Rest"     // do nothing
+	Request  Step = "Request"  // request a reboot, because the sentinel file does
+	GiveBack Step = "GiveBack" // replace a permission that is over with the request
+	Begin    Step = "Begin"    // replace the permission with the record of the work
+	Cordon   Step = "Cordon"
+	Drain    Step = "Drain"
+	Reboot   Step = "Reboot"   // record that the reboot command is run, and run it
+	StayedUp Step = "StayedUp" // report that the system has not gone down, and begin again
+	Undo     Step = "Undo"     // uncordon, because the node cannot be drained or rebooted
+	GiveUp   Step = "GiveUp"   // report that, and then request a reboot at a later time, or record the failure
+	Finish   Step = "Finish"   // uncordon, and remove the record
+	Forget   Step = "Forget"   // remove the record of a failure, because the node was rebooted since
 )
 
 // Decision is the next step.
@@ -72,10 +82,37 @@ type Record struct {
 	BootID string `json:"bootID"`
 	// WasCordoned is whether someone else had cordoned the node before.
 	WasCordoned bool `json:"wasCordoned"`
-	// Since is when the work began.
+	// Since is when the work, or this attempt, began.
 	Since time.Time `json:"since"`
-	// Rebooted is when the reboot command was last run.
+	// Rebooted is when the reboot command was run in this attempt.
 	Rebooted *time.Time `json:"rebooted,omitempty"`
+	// Attempts is how many times the reboot command was run.
+	Attempts int `json:"attempts,omitempty"`
+}
+
+// Failure is what the agent has to know about a reboot that failed: the value of the
+// annotation reboot-failed. While it is there, the same sentinel file requests nothing.
+type Failure struct {
+	// BootID identifies the boot that should have ended.
+	BootID string `json:"bootID"`
+	// At is when the agent gave up, for people.
+	At time.Time `json:"at"`
+	// Sentinel is when the sentinel file was last modified then; zero if there was none.
+	Sentinel time.Time `json:"sentinel,omitzero"`
+}
+
+// failureOf returns the failure that the Node remembers; nil if there is none. One that the
+// agent has not written is about no boot.
+func failureOf(node *corev1.Node) *Failure {
+	value, ok := node.Annotations[request.Failed]
+	if !ok {
+		return nil
+	}
+	f := &Failure{}
+	if err := json.Unmarshal([]byte(value), f); err != nil {
+		return &Failure{}
+	}
+	return f
 }
 
 // RecordOf returns the record of the work in progress; nil if there is none.
@@ -112,6 +149,7 @@ func Decide(o Observed) (Decision, error) {
 		return Decision{Step: Rest}, err
 	}
 	_, isGranted := o.Node.Annotations[request.Now]
+	failure := failureOf(o.Node)
 	switch {
 	case record != nil && record.BootID != o.BootID:
 		return finish(o, record), nil
@@ -121,43 +159,53 @@ func Decide(o Observed) (Decision, error) {
 		return Decision{Step: GiveUp, Annotations: map[string]*string{request.Now: nil}}, nil
 	case isGranted:
 		return begin(o), nil
-	case o.Sentinel && !request.IsNeeded(o.Node) && !o.Unable:
+	case failure != nil && failure.BootID != o.BootID:
+		return Decision{Step: Forget, Annotations: map[string]*string{request.Failed: nil}}, nil
+	case failure != nil && o.Sentinel.Equal(failure.Sentinel):
+		return Decision{Step: Rest}, nil
+	case !o.Sentinel.IsZero() && !request.IsNeeded(o.Node) && !o.Unable:
 		return Decision{Step: Request, Annotations: map[string]*string{request.Needed: new(string)}}, nil
 	}
 	return Decision{Step: Rest}, nil
 }
 
-// begin uses up the permission, and with it whatever has requested a reboot by then.
+// begin uses up the permission, and with it whatever has requested a reboot by then. But a
+// permission that is over, or is none, is given back: the agent may have been stopped, or
+// cut off, until long after the window for reboots was closed. Its request stays.
 func begin(o Observed) Decision {
+	_, err := request.Until(o.Node)
+	overAt := request.OverAt(o.Node)
+	if err != nil || !overAt.IsZero() && !o.Now.Before(overAt) {
+		d := Decision{Step: GiveBack, Annotations: map[string]*string{request.Now: nil}}
+		if _, isAsked := o.Node.Annotations[request.Needed]; err == nil && !isAsked {
+			d.Annotations[request.Needed] = after(o, givenBackFor)
+		}
+		return d
+	}
 	r := Record{BootID: o.BootID, WasCordoned: o.Node.Spec.Unschedulable, Since: o.Now.UTC().Truncate(time.Second)}
-	return Decision{Step: Begin, Annotations: map[string]*string{request.Needed: nil, request.Now: nil, request.InProgress: r.encode()}}
+	d := Decision{Step: Begin, Annotations: map[string]*string{request.Needed: nil, request.Now: nil, request.InProgress: r.encode()}}
+	if failureOf(o.Node) != nil {
+		d.Annotations[request.Failed] = nil
+	}
+	return d
 }
 
-// working returns the next step up to the reboot command, and gives up after too long.
-//
-// After the command it waits for the system to go down. If that takes too long, either the
-// agent was killed right before it could run the command, or the command failed. Then
-// everything begins again, because the node may have been uncordoned in the meantime.
+// working returns the next step up to the reboot command, and gives up after too long, or
+// after too many attempts.
 func working(o Observed, r *Record) Decision {
-	began := r.Since
 	if r.Rebooted != nil {
-		began = r.Rebooted.Add(o.Limits.Reboot)
-		if left := began.Sub(o.Now); left > 0 {
-			return Decision{Step: Rest, WaitsFor: "the system to go down", RequeueAfter: left}
-		}
+		return goingDown(o, r)
 	}
 	isOurs := o.Node.Spec.Unschedulable && !r.WasCordoned
-	left := began.Add(o.Limits.Drain).Sub(o.Now)
-	if o.Unable {
+	left := r.Since.Add(o.Limits.Drain).Sub(o.Now)
+	if o.Unable || r.Attempts >= maxAttempts {
 		left = 0
 	}
 	switch {
 	case left <= 0 && isOurs:
 		return Decision{Step: Undo, Unschedulable: new(bool)}
-	case left <= 0 && o.Unable:
-		return Decision{Step: GiveUp, Annotations: map[string]*string{request.InProgress: nil}}
 	case left <= 0:
-		return Decision{Step: GiveUp, Annotations: map[string]*string{request.InProgress: nil, request.Needed: later(o)}}
+		return giveUp(o, r)
 	case !o.Node.Spec.Unschedulable:
 		yes := true
 		return Decision{Step: Cordon, Unschedulable: &yes}
@@ -172,7 +220,44 @@ func working(o Observed, r *Record) Decision {
 func reboot(o Observed, r *Record) Decision {
 	next, now := *r, o.Now.UTC().Truncate(time.Second)
 	next.Rebooted = &now
+	next.Attempts = max(next.Attempts, 0) + 1
 	return Decision{Step: Reboot, Annotations: map[string]*string{request.InProgress: next.encode()}}
+}
+
+// goingDown waits, after the reboot command, for the system to go down. If that takes too
+// long, the command has failed, or has done something else, or the agent was killed right
+// before it could run it. Then everything begins again, because the node may have been
+// uncordoned in the meantime. That attempt began when this one ended: an agent that was
+// stopped for long makes no other.
+func goingDown(o Observed, r *Record) Decision {
+	ended := r.Rebooted.Add(o.Limits.goDown(r.Attempts))
+	if left := ended.Sub(o.Now); left > 0 {
+		return Decision{Step: Rest, WaitsFor: "the system to go down", RequeueAfter: left}
+	}
+	next := *r
+	next.Since, next.Rebooted = ended, nil
+	return Decision{Step: StayedUp, Annotations: map[string]*string{request.InProgress: next.encode()}}
+}
+
+// goDown returns how long the system may take to go down after so many attempts: it is
+// twice as long after each.
+func (l Limits) goDown(attempts int) time.Duration {
+	return l.Reboot << (min(max(attempts, 1), maxAttempts) - 1)
+}
+
+// giveUp removes the record of the work. It requests another reboot for later if the node
+// could not be drained. After a reboot that failed it does not: someone has to look into
+// that.
+func giveUp(o Observed, r *Record) Decision {
+	d := Decision{Step: GiveUp, Annotations: map[string]*string{request.InProgress: nil}}
+	switch {
+	case o.Unable:
+	case r.Attempts >= maxAttempts:
+		d.Annotations[request.Failed] = encode(Failure{o.BootID, o.Now.UTC().Truncate(time.Second), o.Sentinel.UTC()})
+	default:
+		d.Annotations[request.Needed] = after(o, o.Limits.RetryAfter)
+	}
+	return d
 }
 
 // finish returns the step after the reboot, once the node is Ready. That counts only when
@@ -187,21 +272,24 @@ func finish(o Observed, r *Record) Decision {
 	if o.Node.Spec.Unschedulable && !r.WasCordoned {
 		d.Unschedulable = new(bool)
 	}
-	if o.Sentinel && !request.IsNeeded(o.Node) && !o.Unable {
-		d.Annotations[request.Needed] = later(o)
+	if !o.Sentinel.IsZero() && !request.IsNeeded(o.Node) && !o.Unable {
+		d.Annotations[request.Needed] = after(o, o.Limits.RetryAfter)
 	}
 	return d
 }
 
-// later returns the time for which to request the next reboot.
-func later(o Observed) *string {
-	at := o.Now.Add(o.Limits.RetryAfter).UTC().Format(time.RFC3339)
+// after returns a time from now as the value of an annotation.
+func after(o Observed, wait time.Duration) *string {
+	at := o.Now.Add(wait).UTC().Format(time.RFC3339)
 	return &at
 }
 
 // encode returns the value of the annotation.
-func (r Record) encode() *string {
-	value, err := json.Marshal(r)
+func (r Record) encode() *string { return encode(r) }
+
+// encode returns a record or a failure as the value of an annotation.
+func encode(of any) *string {
+	value, err := json.Marshal(of)
 	if err != nil {
 		panic(err) // times of four digits and strings can always be encoded
 	}

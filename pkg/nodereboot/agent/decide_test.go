@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -82,7 +83,7 @@ func observe(t *testing.T, d *datadriven.TestData) Observed {
 		if err != nil {
 			d.Fatalf(t, "%v", err)
 		}
-		record := Record{BootID: "old"}
+		record, failure := Record{BootID: "old"}, Failure{BootID: "old", At: noon}
 		for _, arg := range args {
 			value := strings.Join(arg.Vals, ", ")
 			switch object + " " + arg.Key {
@@ -93,7 +94,10 @@ func observe(t *testing.T, d *datadriven.TestData) Observed {
 			case "host boot":
 				o.BootID = value
 			case "host sentinel":
-				o.Sentinel = true
+				o.Sentinel = noon.Add(-time.Hour)
+				if value != "" {
+					o.Sentinel = parseTime(t, d, value)
+				}
 			case "node needed":
 				o.Node.Annotations[request.Needed] = ""
 				switch value {
@@ -104,7 +108,16 @@ func observe(t *testing.T, d *datadriven.TestData) Observed {
 					o.Node.Annotations[request.Needed] = parseTime(t, d, value).Format(time.RFC3339)
 				}
 			case "node granted":
-				o.Node.Annotations[request.Now] = ""
+				o.Node.Annotations[request.Now] = value
+				if at, err := time.ParseDuration(value); err == nil {
+					o.Node.Annotations[request.Now] = noon.Add(at).Format(time.RFC3339)
+				}
+			case "node last-granted":
+				o.Node.Annotations[request.Granted] = parseTime(t, d, value).Format(time.RFC3339)
+			case "failure of":
+				failure.BootID = value
+			case "failure sentinel":
+				failure.Sentinel = parseTime(t, d, value)
 			case "node cordoned":
 				cordoned(o.Node)
 			case "node not-ready":
@@ -115,10 +128,15 @@ func observe(t *testing.T, d *datadriven.TestData) Observed {
 				record.Since = parseTime(t, d, value)
 			case "record rebooted":
 				record.Rebooted = ptr.To(parseTime(t, d, value))
+			case "record attempts":
+				record.Attempts, err = strconv.Atoi(value)
+				if err != nil {
+					d.Fatalf(t, "%v", err)
+				}
 			case "record was-cordoned":
 				record.WasCordoned = true
 			default:
-				if object != "raw-record" {
+				if !strings.HasPrefix(object, "raw-") {
 					d.Fatalf(t, "unknown word %q in %q", arg.Key, line)
 				}
 			}
@@ -128,6 +146,10 @@ func observe(t *testing.T, d *datadriven.TestData) Observed {
 			o.Node.Annotations[request.InProgress] = *record.encode()
 		case "raw-record":
 			o.Node.Annotations[request.InProgress] = strings.TrimSpace(strings.TrimPrefix(line, object))
+		case "failure":
+			o.Node.Annotations[request.Failed] = *encode(failure)
+		case "raw-failure":
+			o.Node.Annotations[request.Failed] = strings.TrimSpace(strings.TrimPrefix(line, object))
 		}
 	}
 	return o
@@ -155,7 +177,7 @@ func describe(t *testing.T, d Decision) string {
 	if d.Unschedulable != nil {
 		lines = append(lines, map[bool]string{true: "cordon", false: "uncordon"}[*d.Unschedulable])
 	}
-	for _, name := range []string{request.InProgress, request.Needed, request.Now} {
+	for _, name := range []string{request.InProgress, request.Failed, request.Needed, request.Now} {
 		value, isWritten := d.Annotations[name]
 		switch short := strings.TrimPrefix(name, "controller.nicoleh.io/"); {
 		case !isWritten:
@@ -163,6 +185,8 @@ func describe(t *testing.T, d Decision) string {
 			lines = append(lines, "remove "+short)
 		case name == request.InProgress:
 			lines = append(lines, "set "+short+" to "+describeRecord(t, *value))
+		case name == request.Failed:
+			lines = append(lines, "set "+short+" to "+*value)
 		case *value == "":
 			lines = append(lines, "set "+short)
 		default:
@@ -182,6 +206,9 @@ func describeRecord(t *testing.T, value string) string {
 	text := "since=" + r.Since.Sub(noon).String()
 	if r.Rebooted != nil {
 		text += " rebooted=" + r.Rebooted.Sub(noon).String()
+	}
+	if r.Attempts > 0 {
+		text += fmt.Sprint(" attempts=", r.Attempts)
 	}
 	if r.WasCordoned {
 		text += " was-cordoned"
@@ -205,12 +232,13 @@ type machine struct {
 	now      time.Time
 	node     *corev1.Node
 	boots    int
-	commands map[int]int // by boot
+	commands map[int]int // by permission
 	drained  string      // the record for which the process has drained the node
 	pods     int
 	blocked  bool // whether a PodDisruptionBudget forbids evictions
 	reported int
 	downAt   time.Time // when the system goes down, after the command; zero if it does not
+	staysUp  bool      // whether the command has no effect
 	begins   int
 	gaveUp   int
 	finished int
@@ -273,7 +301,9 @@ func (m *machine) step() {
 		return
 	}
 	if d.Step == Reboot {
-		m.commands[m.boots]++
+		if m.commands[m.begins]++; m.staysUp {
+			return
+		}
 		m.downAt = m.now.Add(time.Duration(rapid.IntRange(0, 4).Draw(m.t, "minutes to go down")) * time.Minute)
 	}
 }
@@ -287,7 +317,7 @@ func (m *machine) pass() {
 }
 
 // For each permission the node is rebooted exactly once, or not at all if it could not be
-// drained in time. In the end it is cordoned if and only if it was before.
+// drained in time, or has not gone down after some attempts. In the end it is cordoned if and only if it was before.
 func TestOneRebootForEachPermission(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &machine{t: t, now: noon, commands: map[int]int{}, pods: 1}
@@ -297,7 +327,8 @@ func TestOneRebootForEachPermission(t *testing.T) {
 		requests := rapid.IntRange(1, 3).Draw(t, "requests")
 		for i := range requests {
 			m.node.Annotations[request.Now] = ""
-			m.blocked = rapid.Bool().Draw(t, "blocked")
+			m.blocked, m.staysUp = rapid.Bool().Draw(t, "blocked"), rapid.Bool().Draw(t, "stays up")
+			boots := m.boots
 			for n := 0; request.IsGranted(m.node); n++ {
 				if n > 1000 {
 					t.Fatalf("not finished: %v", m.node.Annotations)
@@ -322,11 +353,17 @@ func TestOneRebootForEachPermission(t *testing.T) {
 			if m.reported < m.gaveUp {
 				t.Fatalf("given up %d times, reported %d times", m.gaveUp, m.reported)
 			}
-			for boot, n := range m.commands {
-				if n != 1 {
-					t.Fatalf("the command was run %d times in boot %d", n, boot)
-				}
+			most := 1
+			if m.staysUp {
+				most = maxAttempts
 			}
+			if n := m.commands[m.begins]; n > most || n == 0 && m.boots > boots || m.staysUp && m.boots > boots {
+				t.Fatalf("the command was run %d times, and the node rebooted %d times", n, m.boots-boots)
+			}
+			if _, isFailed := m.node.Annotations[request.Failed]; isFailed && (m.boots > boots || request.IsNeeded(m.node)) {
+				t.Fatalf("a failure is remembered with %v", m.node.Annotations)
+			}
+			delete(m.node.Annotations, request.Needed)
 		}
 	})
 }

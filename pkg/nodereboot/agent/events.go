@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/fnv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,7 +22,9 @@ const (
 	ReasonRequested = "RebootRequested" // because of the sentinel
 	ReasonStarted   = "RebootStarted"
 	ReasonRebooting = "Rebooting"
-	ReasonFailed    = "RebootFailed" // the command failed; it will be run again
+	ReasonGivenBack = "RebootNotBegun" // the permission is over, or is none
+	ReasonFailed    = "RebootFailed"   // the command failed
+	ReasonStayedUp  = "RebootHadNoEffect"
 	ReasonGivenUp   = "RebootGivenUp"
 	ReasonFinished  = "RebootFinished"
 	ReasonUnable    = "RebootImpossible" // this agent cannot reboot its host
@@ -37,6 +41,10 @@ func (a *Agent) report(ctx context.Context, node *corev1.Node, d Decision) {
 		a.tryRecord(ctx, node, corev1.EventTypeNormal, ReasonRequested, a.config.SentinelFile+" requests a reboot")
 	case Begin:
 		a.tryRecord(ctx, node, corev1.EventTypeNormal, ReasonStarted, "The node will be cordoned, drained and rebooted")
+	case GiveBack:
+		a.tryRecord(ctx, node, corev1.EventTypeWarning, ReasonGivenBack, whyGivenBack(node, time.Now()))
+	case StayedUp:
+		a.tryRecord(ctx, node, corev1.EventTypeWarning, ReasonStayedUp, a.whatWasSeen(node))
 	case Finish:
 		eventType, message := corev1.EventTypeNormal, "The node was rebooted and is Ready"
 		if next := d.Annotations[request.Needed]; next != nil {
@@ -56,10 +64,41 @@ func (a *Agent) reportUnable(ctx context.Context, node *corev1.Node) {
 	}
 }
 
+// whyGivenBack returns the message about a permission that is given back.
+func whyGivenBack(node *corev1.Node, now time.Time) string {
+	if _, err := request.Until(node); err != nil {
+		return fmt.Sprintf("No reboot is begun, because annotation %s is %v; the annotation was removed", request.Now, err)
+	}
+	return fmt.Sprintf("No reboot is begun, because the node might reboot until %s, and by its clock it is %s; it waits for another turn", node.Annotations[request.Now], now.UTC().Format(time.RFC3339))
+}
+
+// attemptOf returns which attempt to reboot it is, such as "attempt 1 of 3".
+func attemptOf(node *corev1.Node) string {
+	attempts := 0
+	if record, err := RecordOf(node); err == nil && record != nil {
+		attempts = record.Attempts
+	}
+	return fmt.Sprintf("attempt %d of %d", attempts, maxAttempts)
+}
+
+// whatWasSeen returns the message about a system that has not gone down.
+func (a *Agent) whatWasSeen(node *corev1.Node) string {
+	record, err := RecordOf(node)
+	if err != nil || record == nil {
+		return "The system has not gone down"
+	}
+	return fmt.Sprintf("The system has not gone down within %s after %s: %s, and the boot ID is still %s",
+		a.config.Limits.goDown(record.Attempts), attemptOf(node), cmp.Or(a.outcome, "how the reboot command ended is not known"), record.BootID)
+}
+
 // whyGivenUp returns the message about a reboot that is given up.
-func (a *Agent) whyGivenUp(d Decision) string {
+func (a *Agent) whyGivenUp(node *corev1.Node, d Decision) string {
 	if a.unable != nil {
 		return "The reboot was given up, because this agent cannot reboot the node: " + a.unable.Error()
+	}
+	if d.Annotations[request.Failed] != nil {
+		return fmt.Sprintf("%s. The reboot was given up, and none is requested until someone annotates the node with %s= or touches the sentinel file",
+			a.whatWasSeen(node), request.Needed)
 	}
 	message := fmt.Sprintf("The node could not be drained within %s, so the reboot was given up; the next one is requested for %s", a.config.Limits.Drain, *d.Annotations[request.Needed])
 	if a.drainErr != nil {

@@ -6,13 +6,14 @@
 //	Next         the controller has chosen the node: it counts as unavailable from now on
 //	Now          the controller has granted the reboot: the agent may begin
 //	InProgress   the agent is at work; the value is what it has to remember
+//	Failed       the node did not go down although it was told to; the value says when
 //	Granted      when the controller last granted a reboot; it stays
 //
 // An agent reports that it runs by renewing a Lease with the name of its node, in the
 // agent's namespace.
 //
-// A request moves from Needed to Now to InProgress and is never in two of them: each move
-// is one write.
+// A request moves from Needed to Now to InProgress, or from Now back to Needed if the agent
+// has not begun in time. It is never in two of them: each move is one write.
 package request
 
 import (
@@ -33,13 +34,26 @@ const (
 	// Next makes the node count as unavailable before it is. Only the controller reads it.
 	// Its value is the time at which it was set, for people.
 	Next = "controller.nicoleh.io/reboot-next"
-	// Now grants the reboot. Its value is the time at which it was granted, for people.
+	// Now grants the reboot. Its value is the time (RFC 3339) until which the agent may begin;
+	// see [Until].
 	Now = "controller.nicoleh.io/reboot-now"
 	// Granted is when a reboot was last granted (RFC 3339). It stays, so that turns are
 	// fair and grants can be kept apart. Only the controller reads it.
 	Granted = "controller.nicoleh.io/reboot-granted"
 	// InProgress means that the agent is at work. Its value belongs to the agent.
 	InProgress = "controller.nicoleh.io/reboot-in-progress"
+	// Failed means that the agent has run the reboot command several times and the node has
+	// not gone down. It stays until the next reboot begins or the node was rebooted. Its
+	// value belongs to the agent.
+	Failed = "controller.nicoleh.io/reboot-failed"
+)
+
+// A grant is good for GrantFor, or until the window closes in which it was made. The clocks
+// of the controller and of a node may differ by ClockSkew: a grant is over only that long
+// after its end.
+const (
+	GrantFor  = 10 * time.Minute
+	ClockSkew = time.Minute
 )
 
 // An agent renews its Lease every ReportEvery. If it has not done so for ReportedWithin, it
@@ -68,20 +82,46 @@ func NotBefore(node *corev1.Node) (time.Time, error) {
 	if isYes, _ := text.Answer(value); isYes {
 		return time.Time{}, nil
 	}
-	at, err := time.Parse(time.RFC3339, value)
-	if err != nil {
+	at, isTime := text.Time(value)
+	if !isTime {
 		return time.Time{}, fmt.Errorf("%q is neither empty nor yes or no nor a time such as 2006-01-02T15:04:05Z", value)
 	}
 	return at, nil
 }
 
+// Until returns until when the agent may begin the reboot that was granted. It is zero if a
+// person has set Now to a value that means yes: such a grant has no end. With any other
+// value nothing is granted, and the error says why.
+//
+// Before v0.1.0, the value was the time of the grant, the same as in Granted.
+func Until(node *corev1.Node) (time.Time, error) {
+	value := node.Annotations[Now]
+	until, isTime := text.Time(value)
+	switch isYes, _ := text.Answer(value); {
+	case isYes:
+		return time.Time{}, nil
+	case !isTime:
+		return time.Time{}, fmt.Errorf("%q, which is neither empty nor yes nor a time such as 2006-01-02T15:04:05Z", value)
+	case value == node.Annotations[Granted]:
+		return until.Add(GrantFor), nil
+	}
+	return until, nil
+}
+
+// OverAt returns when a grant is over that was not used until then; zero if never, or if
+// there is none.
+func OverAt(node *corev1.Node) time.Time {
+	until, err := Until(node)
+	if !has(node, Now) || err != nil || until.IsZero() {
+		return time.Time{}
+	}
+	return until.Add(ClockSkew)
+}
+
 // LastGranted returns when the node was last granted a reboot; zero if never, or if that
 // is unknown.
 func LastGranted(node *corev1.Node) time.Time {
-	at, err := time.Parse(time.RFC3339, node.Annotations[Granted])
-	if err != nil {
-		return time.Time{}
-	}
+	at, _ := text.Time(node.Annotations[Granted])
 	return at
 }
 
