@@ -8,7 +8,7 @@
 # platforms; it goes with the tag, so they change together.
 ARG BUILD_IMAGE=docker.io/library/golang:1.26.8-bookworm@sha256:a688600ca24f8a4d3ca77f95b0dd40704a9fc787c826660eb7ba0b641b8b175d
 
-# Nothing is needed to run: the binary has its libraries in it, the cluster's CA
+# Nothing more is needed to run: the binary has its libraries in it, the cluster's CA
 # comes with the service account, and times are UTC. What is not there has no
 # vulnerabilities and needs no updates.
 ARG RUNTIME_IMAGE=scratch

@@ -140,7 +140,7 @@ test_image() {
   done
   expect "the number of layers" "${layers}" 1
   # Directories are left out: they need no update.
-  expect "the files in it" "$(grep -v '^d' <<<"${tree}" | LC_ALL=C sort)" \
+  expect "the files in it" "$(grep -v -e '^d' -e '^$' <<<"${tree}" | LC_ALL=C sort)" \
     "$(printf '%s\n' "-rwxr-xr-x 0/0 ${program}" ${3:+"-rw-r--r-- 0/0 $3"} | LC_ALL=C sort)"
 
   container=$(buildah from --pull-never "${IMAGE}")

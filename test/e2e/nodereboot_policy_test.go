@@ -96,6 +96,7 @@ func TestNodeRebootAnnotationsAreProtected(t *testing.T) {
 		{"a detector chooses a node", detector, set{request.Next: "x"}, "status", false},
 		{"a detector says that one is under way", detector, set{request.InProgress: "x"}, "status", false},
 		{"a detector makes up the last one", detector, set{request.Granted: "x"}, "status", false},
+		{"a detector makes up a failure", detector, set{request.Failed: "x"}, "status", false},
 		{"a detector's own annotation", detector, set{"example.com/problem": "x"}, "status", true},
 
 		{"a tool requests a reboot", tool, set{request.Needed: ""}, "", true},
@@ -105,6 +106,10 @@ func TestNodeRebootAnnotationsAreProtected(t *testing.T) {
 		{"a tool chooses a node", tool, set{request.Next: "x"}, "", false},
 		{"a tool says that one is under way", tool, set{request.InProgress: "x"}, "", false},
 		{"a tool makes up the last one", tool, set{request.Granted: "x"}, "", false},
+
+		{"a tool makes up a failure", tool, set{request.Failed: "x"}, "", false},
+		{"the controller makes up a failure", controller, set{request.Failed: "x"}, "", false},
+		{"the agent of another node makes up a failure", others, set{request.Failed: "x"}, "", false},
 
 		{"a tool requests one again", tool, set{request.Needed: ""}, "", true},
 		{"the controller chooses a node", controller, set{request.Next: "x"}, "", true},
@@ -121,6 +126,19 @@ func TestNodeRebootAnnotationsAreProtected(t *testing.T) {
 		{"a tool removes the record of the work", tool, set{request.InProgress: nil}, "", false},
 		{"a detector changes it", detector, set{request.InProgress: "y"}, "status", false},
 		{"an operator removes it", operator, set{request.InProgress: nil}, "", true},
+
+		{"the agent records a failure", agent, set{request.Failed: "x"}, "", true},
+		{"a tool hides it", tool, set{request.Failed: nil}, "", false},
+		{"a detector hides it", detector, set{request.Failed: nil}, "status", false},
+		{"the agent begins again", agent, set{request.Failed: nil}, "", true},
+
+		{"an operator grants a reboot until some time", operator, set{request.Now: "x"}, "", true},
+		{"a tool gives it back", tool, set{request.Now: nil, request.Needed: ""}, "", false},
+		{"the agent of another node gives it back", others, set{request.Now: nil, request.Needed: ""}, "", false},
+		{"the agent gives it back", agent, set{request.Now: nil, request.Needed: "2026-07-01T12:00:00Z"}, "", true},
+		{"an operator grants a reboot until some time again", operator, set{request.Now: "x", request.Needed: nil}, "", true},
+		{"the controller takes it back", controller, set{request.Now: nil, request.Needed: ""}, "", true},
+		{"a tool withdraws its request again", tool, set{request.Needed: nil}, "", true},
 
 		{"an operator grants a reboot", operator, set{request.Now: "x"}, "", true},
 		{"an operator grants one by the status", operator, set{request.Now: "y"}, "status", true},
@@ -140,7 +158,7 @@ func TestNodeRebootAnnotationsAreProtected(t *testing.T) {
 		}
 	}
 
-	for annotation, isAllowed := range map[string]bool{request.Needed: true, request.Next: false, request.Now: false, request.InProgress: false, request.Granted: false} {
+	for annotation, isAllowed := range map[string]bool{request.Needed: true, request.Next: false, request.Now: false, request.InProgress: false, request.Granted: false, request.Failed: false} {
 		_, err := tool.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 			Name: "born-with-" + strings.TrimPrefix(annotation, "controller.nicoleh.io/"), Annotations: map[string]string{annotation: "x"},
 		}}, metav1.CreateOptions{})
@@ -162,12 +180,12 @@ func TestStolenTokenAndNodes(t *testing.T) {
 	}
 	annotations := func(values string) string {
 		return `{"metadata":{"annotations":{` + strings.NewReplacer("needed", "controller.nicoleh.io/reboot-needed", "next", "controller.nicoleh.io/reboot-next",
-			"now", "controller.nicoleh.io/reboot-now", "granted", "controller.nicoleh.io/reboot-granted", "in-progress", "controller.nicoleh.io/reboot-in-progress").Replace(values) + `}}}`
+			"now", "controller.nicoleh.io/reboot-now", "granted", "controller.nicoleh.io/reboot-granted", "in-progress", "controller.nicoleh.io/reboot-in-progress", "failed", "controller.nicoleh.io/reboot-failed").Replace(values) + `}}}`
 	}
 	const (
 		asks    = "asks for no reboot, and takes a request away only when it grants it"
 		chooses = "chooses no node that needs no reboot"
-		grants  = "grants a reboot only to a node that needs one and was chosen for it, and takes no grant back"
+		grants  = "grants a reboot only to a node that needs one and was chosen for it, and takes a grant back only for another turn"
 		own     = "writes no annotations but its own"
 		noted   = "writes down when it grants a reboot at no other time"
 		rest    = "changes neither the spec of a Node nor its labels, finalizers or owners"
@@ -191,6 +209,7 @@ func TestStolenTokenAndNodes(t *testing.T) {
 		`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"y"}]}}`: rest,
 		annotations(`"k8s.ovn.org/node-subnets":"x"`):                                                    own,
 		annotations(`"in-progress":"x"`):                                                                 own,
+		annotations(`"failed":"x"`):                                                                      own,
 		annotations(`"needed":""`):                                                                       asks,
 		annotations(`"next":"x"`):                                                                        chooses,
 		annotations(`"granted":"x"`):                                                                     noted,
@@ -218,11 +237,24 @@ func TestStolenTokenAndNodes(t *testing.T) {
 	isAllowed(t, patch(s.kube, annotations(`"next":null`), tryPatch)) // passed over
 	isAllowed(t, patch(s.kube, annotations(`"needed":null,"next":null,"now":"x","granted":"x"`), metav1.PatchOptions{}))
 	refused("granted", map[string]string{
-		annotations(`"now":null`):     grants,
-		annotations(`"now":"y"`):      grants,
-		annotations(`"granted":null`): noted,
-		annotations(`"granted":"y"`):  noted,
+		annotations(`"now":null`):                              grants,
+		annotations(`"now":"y"`):                               grants,
+		annotations(`"granted":null`):                          noted,
+		annotations(`"granted":"y"`):                           noted,
+		annotations(`"needed":""`):                             asks,
+		annotations(`"now":"y","needed":""`):                   asks,
+		annotations(`"now":null,"needed":"x"`):                 asks,
+		annotations(`"now":null,"needed":"","granted":null`):   noted,
+		annotations(`"now":null,"needed":"","next":"x"`):       chooses,
+		annotations(`"now":null,"needed":"","in-progress":""`): own,
 	})
+	isAllowed(t, patch(s.kube, annotations(`"now":null,"needed":""`), tryPatch)) // taken back
+	isAllowed(t, patch(s.lab.Kube, annotations(`"needed":"x"`), metav1.PatchOptions{}))
+	refused("granted, and needed again", map[string]string{
+		annotations(`"now":null,"needed":null`): asks,
+		annotations(`"now":null,"needed":""`):   asks,
+	})
+	isAllowed(t, patch(s.kube, annotations(`"now":null`), tryPatch)) // taken back
 }
 
 // impersonate returns a client that acts as another user.

@@ -461,7 +461,7 @@ func TestNodeRebootSentinelAndDryRun(t *testing.T) {
 	live, dry := newMachine(t, l, "node-1"), newMachine(t, l, "node-2", "-dry-run")
 	dry.pod(nil)
 	// The controller grants nothing to a node whose agent only makes a dry run.
-	dry.patch(`{"metadata":{"annotations":{"` + request.Now + `":"by hand"}}}`)
+	dry.patch(`{"metadata":{"annotations":{"` + request.Now + `":"yes"}}}`)
 	before := dry.get()
 	dry.agent.StartForTest(t)
 	live.agent.StartForTest(t)
@@ -532,6 +532,7 @@ func TestNodeRebootAgentIsKeptToItsNode(t *testing.T) {
 		{"its turn", agent, "node-1", annotate(request.Next, "x"), "no annotations but its own"},
 		{"a taint", agent, "node-1", `{"spec":{"taints":[{"key":"example.com/x","effect":"NoExecute"}]}}`, "neither labels"},
 		{"its own request", agent, "node-1", annotate(request.Needed, ""), ""},
+		{"its own failure", agent, "node-1", annotate(request.Failed, "x"), ""},
 		{"its own record", agent, "node-1", annotate(request.InProgress, "x"), ""},
 		{"its own cordon", agent, "node-1", `{"spec":{"unschedulable":true}}`, ""},
 	} {
@@ -650,6 +651,93 @@ func TestNodeRebootBelievesNoAnnotation(t *testing.T) {
 		t.Errorf("rebooted before the Pod was evicted:\n%s", strings.Join(writes, "\n"))
 	}
 	eventually(t, "the reboot is done", m.isDone)
+}
+
+// A reboot command that ends with success and has no effect is tried three times. Then the
+// node is given back, with its Warnings, and the sentinel file that is still there requests
+// nothing. A new one does.
+func TestNodeRebootHasNoEffect(t *testing.T) {
+	t.Parallel()
+	l := newNodes(t, 2, "1")
+	m := newMachine(t, l, "node-1", "-reboot-timeout=2s")
+	free := newMachine(t, l, "node-2")
+	m.write(m.sentinel, "")
+	m.agent.StartForTest(t)
+	free.agent.StartForTest(t)
+	eventually(t, "node-1 gives up", func() error {
+		if n := m.get(); n.Annotations[request.Failed] == "" || n.Spec.Unschedulable {
+			return fmt.Errorf("cordoned: %t, annotations %v", n.Spec.Unschedulable, n.Annotations)
+		}
+		return nil
+	})
+	if err := m.isDone(); err != nil || m.reboots() != 3 {
+		t.Errorf("the command was run %d times; %v", m.reboots(), err)
+	}
+	for reason, want := range map[string]int{"Rebooting": 3, "RebootHadNoEffect": 3, "RebootGivenUp": 1} {
+		told, err := l.Kube.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.kind=Node,regarding.name=node-1,reason=" + reason})
+		if err != nil || len(told.Items) != want {
+			t.Errorf("%d events %s, want %d; %v", len(told.Items), reason, want, err)
+		}
+	}
+	eventually(t, "an event of the controller says that it failed", func() error {
+		told, err := l.Kube.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.kind=Node,regarding.name=node-1,reason=RebootWaiting"})
+		if err == nil && slices.ContainsFunc(told.Items, func(e eventsv1.Event) bool { return strings.Contains(e.Note, "RebootFailed") }) {
+			return nil
+		}
+		return fmt.Errorf("events %v: %w", told.Items, err)
+	})
+	free.ask()
+	free.goDown()
+	eventually(t, "node-2 is done", free.isDone)
+	if err := m.isDone(); err != nil {
+		t.Errorf("the same sentinel file asks again: %v", err)
+	}
+	m.write(m.atOnce, "")
+	m.write(m.sentinel, "again")
+	eventually(t, "node-1 runs the command again", func() error {
+		if m.reboots() != 4 {
+			return fmt.Errorf("it was run %d times, annotations %v", m.reboots(), m.get().Annotations)
+		}
+		return nil
+	})
+	if err := os.Remove(m.sentinel); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "node-1 is done", m.isDone)
+	if n := m.get(); n.Annotations[request.Failed] != "" || n.Spec.Unschedulable {
+		t.Errorf("cordoned: %t, annotations %v", n.Spec.Unschedulable, n.Annotations)
+	}
+}
+
+// An agent that wakes up after its grant has ended gives it back, and the node has another
+// turn. If the agent never does, the controller takes the grant back.
+func TestNodeRebootGrantEnds(t *testing.T) {
+	t.Parallel()
+	l := newIdleNodes(t, 2)
+	late, dead := newMachine(t, l, "node-1"), newMachine(t, l, "node-2")
+	expired := fmt.Sprintf(`{"metadata":{"annotations":{"%s":"%s"}}}`, request.Now, time.Now().Add(-time.Hour).UTC().Format(time.RFC3339))
+	late.patch(expired)
+	dead.patch(expired)
+	late.agent.StartForTest(t)
+	eventually(t, "node-1 gives its grant back", func() error {
+		if n := late.get(); request.IsGranted(n) || !request.IsNeeded(n) {
+			return fmt.Errorf("its annotations are %v", n.Annotations)
+		}
+		return nil
+	})
+	l.StartController(t, "-controllers=nodereboot", "-nodereboot-max-unavailable=1")
+	eventually(t, "the grant of node-2 is taken back", func() error {
+		if n := dead.get(); request.IsGranted(n) || !request.IsNeeded(n) {
+			return fmt.Errorf("its annotations are %v", n.Annotations)
+		}
+		return nil
+	})
+	late.ask()
+	late.goDown()
+	eventually(t, "node-1 is done", late.isDone)
+	if late.reboots() != 1 || dead.reboots() != 0 {
+		t.Errorf("rebooted: node-1 %d times, node-2 %d times", late.reboots(), dead.reboots())
+	}
 }
 
 // Whatever the budget, one control plane node reboots at a time; and a node that someone

@@ -157,6 +157,8 @@ func Decide(o Observed) (Decision, error) {
 		return working(o, record), nil
 	case isGranted && o.Unable:
 		return Decision{Step: GiveUp, Annotations: map[string]*string{request.Now: nil}}, nil
+	case isGranted && !isGood(o):
+		return giveBack(o), nil
 	case isGranted:
 		return begin(o), nil
 	case failure != nil && failure.BootID != o.BootID:
@@ -169,19 +171,26 @@ func Decide(o Observed) (Decision, error) {
 	return Decision{Step: Rest}, nil
 }
 
-// begin uses up the permission, and with it whatever has requested a reboot by then. But a
-// permission that is over, or is none, is given back: the agent may have been stopped, or
-// cut off, until long after the window for reboots was closed. Its request stays.
-func begin(o Observed) Decision {
+// isGood reports whether the permission is one, and not over yet.
+func isGood(o Observed) bool {
 	_, err := request.Until(o.Node)
 	overAt := request.OverAt(o.Node)
-	if err != nil || !overAt.IsZero() && !o.Now.Before(overAt) {
-		d := Decision{Step: GiveBack, Annotations: map[string]*string{request.Now: nil}}
-		if _, isAsked := o.Node.Annotations[request.Needed]; err == nil && !isAsked {
-			d.Annotations[request.Needed] = after(o, givenBackFor)
-		}
-		return d
+	return err == nil && (overAt.IsZero() || o.Now.Before(overAt))
+}
+
+// giveBack makes a permission that is over a request again: the agent may have been stopped,
+// or cut off, until long after the window for reboots was closed. A permission that is none
+// is removed.
+func giveBack(o Observed) Decision {
+	d := Decision{Step: GiveBack, Annotations: map[string]*string{request.Now: nil}}
+	if _, isAsked := o.Node.Annotations[request.Needed]; !isAsked && !request.OverAt(o.Node).IsZero() {
+		d.Annotations[request.Needed] = after(o, givenBackFor)
 	}
+	return d
+}
+
+// begin uses up the permission, and with it whatever has requested a reboot by then.
+func begin(o Observed) Decision {
 	r := Record{BootID: o.BootID, WasCordoned: o.Node.Spec.Unschedulable, Since: o.Now.UTC().Truncate(time.Second)}
 	d := Decision{Step: Begin, Annotations: map[string]*string{request.Needed: nil, request.Now: nil, request.InProgress: r.encode()}}
 	if failureOf(o.Node) != nil {
