@@ -692,10 +692,9 @@ func TestNodeRebootHasNoEffect(t *testing.T) {
 	if err := m.isDone(); err != nil {
 		t.Errorf("the same sentinel file asks again: %v", err)
 	}
-	m.write(m.atOnce, "")
 	m.write(m.sentinel, "again")
 	eventually(t, "node-1 runs the command again", func() error {
-		if m.reboots() != 4 {
+		if m.reboots() < 4 {
 			return fmt.Errorf("it was run %d times, annotations %v", m.reboots(), m.get().Annotations)
 		}
 		return nil
@@ -703,6 +702,7 @@ func TestNodeRebootHasNoEffect(t *testing.T) {
 	if err := os.Remove(m.sentinel); err != nil {
 		t.Fatal(err)
 	}
+	m.write(m.boot, "boot-2\n")
 	eventually(t, "node-1 is done", m.isDone)
 	if n := m.get(); n.Annotations[request.Failed] != "" || n.Spec.Unschedulable {
 		t.Errorf("cordoned: %t, annotations %v", n.Spec.Unschedulable, n.Annotations)
