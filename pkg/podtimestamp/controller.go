@@ -136,7 +136,8 @@ func NewController(client metadata.Interface, informer cache.SharedIndexInformer
 }
 
 // strip is the transform of the cache. It removes everything that is not read here, so that
-// each Pod needs the same memory whatever it contains.
+// each Pod needs the same memory whatever it contains. Of annotations, it keeps only which
+// there are, so one that asks for nothing is removed.
 func strip(obj any) (any, error) {
 	pod, isPod := obj.(*metav1.PartialObjectMetadata)
 	if !isPod {
@@ -150,7 +151,7 @@ func strip(obj any) (any, error) {
 		DeletionTimestamp: pod.DeletionTimestamp,
 	}}
 	for _, annotation := range []string{AnnotationAddTime, AnnotationTimestamp, corev1.MirrorPodAnnotationKey} {
-		if has(pod, annotation) {
+		if has(pod, annotation) && (annotation != AnnotationAddTime || isAsking(pod)) {
 			metav1.SetMetaDataAnnotation(&stripped.ObjectMeta, annotation, "")
 		}
 	}

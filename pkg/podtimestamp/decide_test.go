@@ -65,7 +65,8 @@ func pods() *rapid.Generator[*metav1.PartialObjectMetadata] {
 		pod.Name, pod.UID, pod.ResourceVersion = rapid.String().Draw(t, "name"), types.UID(rapid.String().Draw(t, "uid")), rapid.String().Draw(t, "version")
 		pod.Labels = rapid.MapOf(rapid.String(), rapid.String()).Draw(t, "labels")
 		keys := rapid.OneOf(rapid.SampledFrom([]string{"addtime", "timestamp", "kubernetes.io/config.mirror"}), rapid.String())
-		pod.Annotations = rapid.MapOf(keys, rapid.String()).Draw(t, "annotations")
+		values := rapid.OneOf(rapid.SampledFrom([]string{"", "true", "false", "no", "0"}), rapid.String())
+		pod.Annotations = rapid.MapOf(keys, values).Draw(t, "annotations")
 		pod.Finalizers = rapid.SliceOf(rapid.String()).Draw(t, "finalizers")
 		if rapid.Bool().Draw(t, "terminating") {
 			terminating(pod)
