@@ -300,11 +300,18 @@ func (o Observed) With(plan Plan, r Result) (after Observed, altered []patch.Dif
 	if r.Stored != nil {
 		want := o.wanted(r.Stored)
 		if !equality.Semantic.DeepEqual(r.Stored, want) {
-			if altered, err = patch.Differences(r.Stored, want); err != nil {
+			drift, err := patch.Differences(r.Stored, want)
+			if err != nil {
 				return o, nil, err
 			}
-			if next.Stored, err = fingerprintOfDrift(r.Stored, want); err != nil {
+			n := len(drift)
+			if altered, err = plan.requested(drift); err != nil {
 				return o, nil, err
+			}
+			if len(altered) == n { // Otherwise somebody else has written just before, which is to be repaired.
+				if next.Stored, err = fingerprintOfDrift(r.Stored, want); err != nil {
+					return o, nil, err
+				}
 			}
 		}
 		others := slices.DeleteFunc(slices.Clone(o.Owned), func(d *appsv1.Deployment) bool { return d.Name == r.Stored.Name })
@@ -320,6 +327,20 @@ func (o Observed) With(plan Plan, r Result) (after Observed, altered []patch.Dif
 		o.Memory.Old = next
 	}
 	return o, altered, nil
+}
+
+// requested returns the differences in fields that the plan's write has set. In other fields,
+// the Deployment was changed before the write arrived.
+func (p Plan) requested(drift []patch.Difference) ([]patch.Difference, error) {
+	if p.Live == nil {
+		return drift, nil
+	}
+	written, err := patch.Differences(p.Live, p.Want)
+	return slices.DeleteFunc(drift, func(d patch.Difference) bool {
+		return !slices.ContainsFunc(written, func(w patch.Difference) bool {
+			return strings.HasPrefix(d.Field, w.Field) || strings.HasPrefix(w.Field, d.Field)
+		})
+	}), err
 }
 
 // lastOf returns the last attempt of the plan's kind.

@@ -477,3 +477,24 @@ func checkEnd(t *rapid.T, w *world) {
 		t.Fatalf("in the end (-want +got):\n%s", diff)
 	}
 }
+
+// What somebody else has changed just before a write arrives was not altered by a policy, and
+// is repaired.
+func TestAWriteThatCrossesAnother(t *testing.T) {
+	w := newWorld(t, newIcecream())
+	w.sync(nil)
+	w.rollOut()
+	w.ice.Spec.Image = "registry.example/mint:1"
+	o := w.observe()
+	plan := decide(t, o)
+	w.edit("somebody", "sundae", "", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](9) })
+	after, altered, err := o.With(plan, w.carryOut(plan))
+	if err != nil || len(altered) > 0 {
+		t.Errorf("it was altered: %v, %v", altered, err)
+	}
+	w.memory = Status(after, plan).Memory
+	w.sync(nil)
+	if replicas := *w.deployment("sundae").Spec.Replicas; replicas != 3 {
+		t.Errorf("it has %d replicas", replicas)
+	}
+}
