@@ -298,21 +298,8 @@ func (o Observed) With(plan Plan, r Result) (after Observed, altered []patch.Dif
 		}
 	}
 	if r.Stored != nil {
-		want := o.wanted(r.Stored)
-		if !equality.Semantic.DeepEqual(r.Stored, want) {
-			drift, err := patch.Differences(r.Stored, want)
-			if err != nil {
-				return o, nil, err
-			}
-			n := len(drift)
-			if altered, err = plan.requested(drift); err != nil {
-				return o, nil, err
-			}
-			if len(altered) == n { // Otherwise somebody else has written just before, which is to be repaired.
-				if next.Stored, err = fingerprintOfDrift(r.Stored, want); err != nil {
-					return o, nil, err
-				}
-			}
+		if altered, next.Stored, err = o.alterations(plan, r.Stored); err != nil {
+			return o, nil, err
 		}
 		others := slices.DeleteFunc(slices.Clone(o.Owned), func(d *appsv1.Deployment) bool { return d.Name == r.Stored.Name })
 		o.Owned = append(others, r.Stored)
@@ -327,6 +314,26 @@ func (o Observed) With(plan Plan, r Result) (after Observed, altered []patch.Dif
 		o.Memory.Old = next
 	}
 	return o, altered, nil
+}
+
+// alterations returns in which fields the API server stored a Deployment otherwise than
+// requested, and a fingerprint of that. It is empty if somebody else has changed other fields
+// just before, which is to be repaired.
+func (o Observed) alterations(plan Plan, stored *appsv1.Deployment) (altered []patch.Difference, fingerprint string, err error) {
+	want := o.wanted(stored)
+	if equality.Semantic.DeepEqual(stored, want) {
+		return nil, "", nil
+	}
+	drift, err := patch.Differences(stored, want)
+	if err != nil {
+		return nil, "", err
+	}
+	altered, err = plan.requested(slices.Clone(drift))
+	if err != nil || len(altered) < len(drift) {
+		return altered, "", err
+	}
+	fingerprint, err = fingerprintOfDrift(stored, want)
+	return altered, fingerprint, err
 }
 
 // requested returns the differences in fields that the plan's write has set. In other fields,
