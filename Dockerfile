@@ -4,8 +4,9 @@
 # `make image` builds them, and `make test-image` tests what comes out.
 #
 # Both bases are arguments, for where Docker Hub cannot be reached: BUILD_IMAGE
-# may be any image that has Go, a shell and /etc/ssl/certs/ca-certificates.crt. The digest
-# is that of the index of all platforms; it goes with the tag, so they change together.
+# may be any image that has Go, a shell and /etc/ssl/certs/ca-certificates.crt. The
+# digest is that of the index of all platforms; it goes with the tag, so they change
+# together.
 ARG BUILD_IMAGE=docker.io/library/golang:1.26.8-bookworm@sha256:a688600ca24f8a4d3ca77f95b0dd40704a9fc787c826660eb7ba0b641b8b175d
 
 # Nothing more is needed to run: the binary has its libraries in it, the cluster's CA

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # Builds the container images by hack/image.sh, without a registry, and checks them:
 # each image contains one static binary and nothing else, except the public certificate
-# authorities in the controller's. The binary is identical to
-# that of a release, knows its version, and runs as an unprivileged user, or as root if
-# it has to.
+# authorities in the controller's. The binary is identical to that of a release, knows its
+# version, and runs as an unprivileged user, or as root if it has to.
 #
 # The images are built by buildah in a temporary directory. The base is an empty image
 # into which this machine's Go, shell and caches are mounted, so nothing is downloaded,
@@ -105,9 +104,9 @@ build_image() {
   quiet hack/image.sh "${flags[@]}" --build-arg BUILD_IMAGE="${base}" "$@"
 }
 
-# test_image PROGRAM USER FILES [FLAGS...] builds an image with these flags, and checks that
-# it contains only the program and these files, and that the program runs as the user and
-# is the same as in a release.
+# test_image PROGRAM USER FILE [FLAGS...] builds an image with these flags, and checks that
+# it contains only the program and the file, if it is not empty, and that the program runs
+# as the user and is the same as in a release.
 test_image() {
   local program=$1 user=$2 name file names container digest
   export IMAGE=localhost/$1:test ENGINE=buildah PLATFORMS='' PUSH=''
