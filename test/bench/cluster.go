@@ -150,18 +150,18 @@ func (t *trial) launch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	requests, err := t.untilQuiet(ctx, began)
+	used, err := usageOf(t.process.PID())
 	if err != nil {
 		return err
 	}
-	used, err := usageOf(t.process.PID())
+	requests, err := t.untilQuiet(ctx, began)
 	if err != nil {
 		return err
 	}
 	t.add("Launch until all Deployments are correct, s", allDeployed.Sub(began).Seconds())
 	t.add("Launch until all statuses are correct, s", allReported.Sub(began).Seconds())
-	t.add("CPU time of the launch and all that follows, s", used.cpu)
-	t.add("Resident memory after it, MB", used.memory)
+	t.add("CPU time until then, s", used.cpu)
+	t.add("Resident memory then, MB", used.memory)
 	isEvent := func(e *cluster.AuditEvent) bool { return e.Resource == "events" }
 	isOther := func(e *cluster.AuditEvent) bool {
 		isRead := e.Verb == "watch" || e.Verb == "list" || e.Resource == ""

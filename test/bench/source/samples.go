@@ -14,11 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/generated/applyconfiguration"
-	clientsetscheme "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/scheme"
 	"nicoleh.io/k8s-controller/pkg/icecream"
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 )
@@ -176,7 +175,7 @@ type model struct {
 // newModel returns a model whose UIDs and resource versions contain the Icecream's token.
 func newModel() *model {
 	icecreams := apiserver.CustomResource(v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version), "Icecream",
-		applyconfiguration.NewTypeConverter(clientsetscheme.Scheme), nil)
+		managedfields.NewDeducedTypeConverter(), nil)
 	return &model{server: apiserver.New(apiserver.Options{
 		UID:     func(n int64) string { return fmt.Sprintf("1cec0000-0000-4000-8000-%07d%s", n, tokenIcecream) },
 		Version: func(n int64) string { return fmt.Sprintf("1%s%02d", tokenIcecream, n) },
