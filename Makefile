@@ -136,11 +136,11 @@ test-fork: local-cluster ## Make forks by hostile names, update one, and run one
 test-fork-guide: local-cluster ## Build and run the controller that docs/fork.md walks through
 	$(call go_test,hack/tools) -count=1 -timeout 25m ./guide
 
-# How to measure other sizes, and how long it takes: docs/performance.md.
+# The two tables of docs/performance.md. Each takes about 20 minutes.
 .PHONY: bench
 bench: local-cluster ## Measure the controller next to a twin on controller-runtime
 	go -C test run ./bench
-	go -C test run ./bench -runs=1 -source=synthetic -icecreams=10000 -pods=10 -settle=130s
+	go -C test run ./bench -synthetic
 
 # For example: make fidelity REQUESTS=20000
 REQUESTS ?= 100000

@@ -1,13 +1,7 @@
-// Command bench measures the controller next to a twin of it that is written on
-// controller-runtime (see twin), each on a cluster of its own. It prints a table for each
-// number of Icecreams. The tables in docs/performance.md are from
-//
-//	make bench
-//
-// With -source=synthetic, it measures them at sizes that a control plane on one machine
-// cannot hold, against package source:
-//
-//	cd test && go run ./bench -source=synthetic -icecreams=10000 -pods=10
+// Command bench measures the controller next to a baseline that does the same with
+// controller-runtime (see twin), and prints a table. It measures 300 new Icecreams on a
+// local cluster or, with -synthetic, a launch with 10,000 Icecreams and 100,000 Pods at rest
+// (see package source). docs/performance.md contains both tables.
 //
 // Ratios within one run say more than the figures themselves: on another machine, or next
 // to other work, all of them change together.
@@ -18,15 +12,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"maps"
+	"io"
 	"math"
 	"os"
 	"os/signal"
 	"slices"
-	"strconv"
-	"strings"
 
-	"nicoleh.io/k8s-controller/test/bench/source"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
@@ -40,45 +31,40 @@ func main() {
 	}
 }
 
-// A program is one of those that are compared.
+// program is one of the two that are compared.
 type program struct {
 	name        string
-	module, dir string
+	module, dir string // of its source
 	flags       []string
 	binary      string
-	// metrics is the flag for the address to serve metrics on by plain HTTP.
-	metrics string
+	metrics     string // the flag for the address to serve metrics on by plain HTTP
 }
 
+// figures are what one run of a program has measured, in the order of the table. They have
+// the same names in every run.
+type figures []figure
+
+type figure struct {
+	name  string // with the unit
+	value float64
+}
+
+func (f *figures) add(name string, value float64) { *f = append(*f, figure{name, value}) }
+
 func run(ctx context.Context) (err error) {
-	var c source.Config
-	from := flag.String("source", "cluster", "What the programs run against: a local \"cluster\", or an API server with \"synthetic\" objects at rest.")
-	runs := flag.Int("runs", 3, "How often each program is measured; the tables show medians.")
-	icecreams := flag.String("icecreams", "300", "Numbers of Icecreams to measure with, separated by commas.")
-	flag.IntVar(&c.Pods, "pods", 0, "Number of Pods of each Icecream. Synthetic only.")
-	flag.IntVar(&c.Others, "others", 0, "Number of Deployments that are no Icecream's, with a Pod each. Synthetic only.")
-	settle := flag.Duration("settle", 0, "How long to wait, once a program is at rest, before its memory is read. The Go runtime collects garbage after two minutes at the latest. Synthetic only.")
-	only := flag.String("only", "", "Measure only the program of this name.")
+	runs := flag.Int("runs", 3, "How often each program is measured, at least 1. The table shows medians.")
+	synthetic := flag.Bool("synthetic", false, "Measure a launch with 10,000 Icecreams and 100,000 Pods at rest, on a synthetic API server, instead of 300 new Icecreams on a local cluster.")
 	flag.Parse()
-	sizes, err := numbers(*icecreams)
-	if err != nil {
-		return fmt.Errorf("-icecreams=%s: %w", *icecreams, err)
+	if *runs < 1 {
+		return errors.New("-runs must be at least 1")
+	}
+	title, measure := clusterTitle, measureOnCluster
+	if *synthetic {
+		title, measure = syntheticTitle, measureAtRest
 	}
 	programs := []*program{
-		{name: "ours", module: ".", dir: ".", flags: []string{"-leader-elect=false", "-bind-address=127.0.0.1:0", "-workers=8"}, metrics: "-insecure-bind-address"},
+		{name: "controller", module: ".", dir: ".", flags: []string{"-leader-elect=false", "-bind-address=127.0.0.1:0", "-workers=8"}, metrics: "-insecure-bind-address"},
 		{name: "twin", module: "test", dir: "./bench/twin", flags: []string{"-workers=8"}, metrics: "-metrics-bind-address"},
-	}
-	programs = slices.DeleteFunc(programs, func(p *program) bool { return *only != "" && p.name != *only })
-	measure := func(p *program, size int) (map[string]float64, error) { return measure(ctx, p, size) }
-	switch *from {
-	case "cluster":
-	case "synthetic":
-		measure = func(p *program, size int) (map[string]float64, error) {
-			c.Icecreams = size
-			return measureSynthetic(ctx, p, c, *settle)
-		}
-	default:
-		return fmt.Errorf("-source=%s is neither cluster nor synthetic", *from)
 	}
 	for _, p := range programs {
 		var remove func() error
@@ -87,120 +73,59 @@ func run(ctx context.Context) (err error) {
 		}
 		defer func() { err = errors.Join(err, remove()) }()
 	}
-	for _, size := range sizes {
-		m := measurement{size, size * c.Pods, map[string]map[string][]float64{}}
-		for i := range *runs {
-			for _, p := range programs {
-				fmt.Fprintf(os.Stderr, "%d Icecreams, run %d of %d: %s\n", size, i+1, *runs, p.name)
-				figures, err := measure(p, size)
-				if err != nil {
-					return fmt.Errorf("%s: %w", p.name, err)
-				}
-				m.add(p, figures)
+	measured := map[string][]figures{}
+	for i := range *runs {
+		for _, p := range programs {
+			fmt.Fprintf(os.Stderr, "run %d of %d: %s\n", i+1, *runs, p.name)
+			f, err := measure(ctx, p)
+			if err != nil {
+				return fmt.Errorf("%s: %w", p.name, err)
 			}
+			measured[p.name] = append(measured[p.name], f)
 		}
-		m.printTable(programs)
+	}
+	return printTable(os.Stdout, title, measured["controller"], measured["twin"])
+}
+
+// printTable prints a row for each figure: its median for each program, and the ratio of
+// the medians unless the twin's is zero.
+func printTable(to io.Writer, title string, ours, twin []figures) error {
+	if _, err := fmt.Fprintf(to, "| %s | This | Twin | Ratio |\n|---|---|---|---|\n", title); err != nil {
+		return err
+	}
+	for i, row := range ours[0] {
+		a, b, ratio := medianOf(ours, i), medianOf(twin, i), ""
+		if b > 0 {
+			ratio = fmt.Sprintf("%.2f", a/b)
+		}
+		if _, err := fmt.Fprintf(to, "| %s | %s | %s | %s |\n", row.name, round(a), round(b), ratio); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// numbers reads positive numbers that are separated by commas.
-func numbers(list string) (numbers []int, err error) {
-	for text := range strings.SplitSeq(list, ",") {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			return nil, err
-		}
-		if n < 1 {
-			return nil, errors.New("there is nothing to measure without any")
-		}
-		numbers = append(numbers, n)
+// medianOf returns the median of one row of the table.
+func medianOf(runs []figures, row int) float64 {
+	var values []float64
+	for _, f := range runs {
+		values = append(values, f[row].value)
 	}
-	return numbers, nil
+	return median(values)
 }
 
-// measurement is what was measured with one number of Icecreams, in each run, by the name of
-// the program and the row of the table.
-type measurement struct {
-	icecreams, pods int
-	figures         map[string]map[string][]float64
+// median returns the median of at least one value; of an even number, the greater one.
+func median(values []float64) float64 {
+	return slices.Sorted(slices.Values(values))[len(values)/2]
 }
 
-func (m measurement) add(p *program, figures map[string]float64) {
-	if m.figures[p.name] == nil {
-		m.figures[p.name] = map[string][]float64{}
-	}
-	for row, figure := range figures {
-		m.figures[p.name][row] = append(m.figures[p.name][row], figure)
-	}
-}
-
-// medians returns the median of each row of a program.
-func (m measurement) medians(p *program) map[string]float64 {
-	medians := map[string]float64{}
-	for row, figures := range m.figures[p.name] {
-		medians[row] = median(figures)
-	}
-	return medians
-}
-
-// printTable prints a row for each figure, with its median for each program, and the ratio
-// of the first program to the last.
-func (m measurement) printTable(programs []*program) {
-	fmt.Printf("| %d Icecreams", m.icecreams)
-	if m.pods > 0 {
-		fmt.Printf(", %d Pods", m.pods)
-	}
-	fmt.Print(" |")
-	rows := map[string]bool{}
-	for _, p := range programs {
-		fmt.Printf(" %s |", p.name)
-		for row := range m.figures[p.name] {
-			rows[row] = true
-		}
-	}
-	fmt.Printf(" ratio |\n|---|%s---|\n", strings.Repeat("---|", len(programs)))
-	ours, twin := m.medians(programs[0]), m.medians(programs[len(programs)-1])
-	for _, row := range slices.Sorted(maps.Keys(rows)) {
-		fmt.Printf("| %s |", strings.TrimLeft(row, "0123456789 "))
-		for _, p := range programs {
-			fmt.Printf(" %s |", round(at(m.medians(p), row)))
-		}
-		if twin[row] > 0 {
-			fmt.Printf(" %s |\n", round(at(ours, row)/twin[row]))
-		} else {
-			fmt.Println("  |")
-		}
-	}
-}
-
-func round(figure float64) string {
+// round returns a figure with three digits, or all digits before the point.
+func round(value float64) string {
 	switch {
-	case math.IsNaN(figure):
-		return "–"
-	case figure == float64(int64(figure)) || figure >= 100:
-		return fmt.Sprintf("%.0f", figure)
-	case figure >= 10:
-		return fmt.Sprintf("%.1f", figure)
+	case value == math.Trunc(value) || value >= 100:
+		return fmt.Sprintf("%.0f", value)
+	case value >= 10:
+		return fmt.Sprintf("%.1f", value)
 	}
-	return fmt.Sprintf("%.2f", figure)
-}
-
-// median returns the median of some figures; NaN if there are none.
-func median(figures []float64) float64 {
-	if len(figures) == 0 {
-		return math.NaN()
-	}
-	sorted := slices.Sorted(slices.Values(figures))
-	n := len(sorted)
-	return (sorted[(n-1)/2] + sorted[n/2]) / 2
-}
-
-// at returns a figure; NaN if there is none.
-func at(figures map[string]float64, row string) float64 {
-	figure, ok := figures[row]
-	if !ok {
-		return math.NaN()
-	}
-	return figure
+	return fmt.Sprintf("%.2f", value)
 }

@@ -1,187 +1,112 @@
 package source
 
 import (
-	"iter"
-	"strconv"
-	"strings"
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/streaming"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
+	kubescheme "k8s.io/client-go/kubernetes/scheme"
+	restclientwatch "k8s.io/client-go/rest/watch"
+
+	clientsetscheme "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/scheme"
 )
 
-// A collection is all objects of one resource: those at rest, which are generated whenever
-// somebody asks for them, except those that have changed since.
-//
-// The source's mutex protects the fields below it.
+// Tokens stand for numbers in samples. Each has as many bytes as the digits that replace it,
+// so that the encoding of an object is that of the sample with other digits, whatever the
+// encoding. Tokens are valid in names, and occur nowhere else.
+const (
+	tokenIcecream = "qiiiq" // the number of the Icecream
+	tokenNodes    = "qnq"   // the number of a group of ten nodes, which has all Pods of an Icecream
+	nodeGroups    = 500
+)
+
+// newestVersion is greater than the resource versions of all objects.
+const newestVersion = "2" + "00000" + "00"
+
+// fill returns what an encoded sample is for one Icecream.
+func fill(sample []byte, icecream int) []byte {
+	sample = bytes.ReplaceAll(sample, []byte(tokenIcecream), fmt.Appendf(nil, "%05d", icecream))
+	return bytes.ReplaceAll(sample, []byte(tokenNodes), fmt.Appendf(nil, "%03d", icecream%nodeGroups))
+}
+
+// A collection is the objects of one resource: for each Icecream, one like each sample.
 type collection struct {
-	resource schema.GroupVersionResource
 	kind     schema.GroupVersionKind
-	series   []series
-
-	changed map[cache.ObjectName]object
-	log     []change // since the source has started
+	resource schema.GroupVersionResource
+	format   runtime.SerializerInfo
+	added    [][]byte // for each sample, the event that it was added, as a frame of a watch
+	bookmark []byte   // which ends the initial events
 }
 
-// A series is objects at rest that differ only in their numbers.
-type series struct {
-	samples []object // one for each number of a Pod
-	count   int      // of Icecreams
-	first   int      // the resource version of the first object
-}
-
-// size returns the number of objects.
-func (s series) size() int { return s.count * len(s.samples) }
-
-// An item is one object at rest.
-type item struct{ series, number int }
-
-// numbers returns what the item's sample is to be filled with.
-func (c *collection) numbers(i item) numbers {
-	s := c.series[i.series]
-	return numbers{icecream: i.number / len(s.samples), version: s.first + i.number}
-}
-
-// sample returns the item's sample.
-func (c *collection) sample(i item) object {
-	s := c.series[i.series]
-	return s.samples[i.number%len(s.samples)]
-}
-
-// name returns the item's name.
-func (c *collection) name(i item) cache.ObjectName {
-	sample, n := c.sample(i), c.numbers(i)
-	return cache.ObjectName{Namespace: fill(sample.GetNamespace(), n), Name: fill(sample.GetName(), n)}
-}
-
-// find returns the item of that name.
-func (c *collection) find(name cache.ObjectName) (found item, ok bool) {
-	for i, s := range c.series {
-		for j, sample := range s.samples {
-			at := strings.Index(sample.GetName(), tokenIcecream)
-			end := at + len(tokenIcecream)
-			if at < 0 || len(name.Name) < end {
-				continue
-			}
-			number, err := strconv.Atoi(name.Name[at:end])
-			found := item{i, number*len(s.samples) + j}
-			if err == nil && number >= 0 && number < s.count && c.name(found) == name {
-				return found, true
-			}
-		}
+// newCollection returns a collection like these samples of one kind.
+func newCollection(samples []object) (*collection, error) {
+	c := &collection{kind: samples[0].GetObjectKind().GroupVersionKind(), resource: resourceOf(samples[0])}
+	scheme, codecs, format := kubescheme.Scheme, kubescheme.Codecs, runtime.ContentTypeProtobuf
+	if !scheme.Recognizes(c.kind) {
+		scheme, codecs, format = clientsetscheme.Scheme, clientsetscheme.Codecs, runtime.ContentTypeJSON
 	}
-	return item{}, false
-}
-
-// generate returns an item as an object.
-func (c *collection) generate(i item) (object, error) {
-	f := storageFormat(c.kind)
-	encoded, err := f.encode(c.sample(i))
+	c.format, _ = runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), format)
+	for _, sample := range samples {
+		frame, err := c.frame(watch.Added, sample)
+		if err != nil {
+			return nil, err
+		}
+		c.added = append(c.added, frame)
+	}
+	empty, err := scheme.New(c.kind)
 	if err != nil {
 		return nil, err
 	}
-	obj, _, err := f.Serializer.Decode(newTemplate(encoded).append(nil, c.numbers(i)), &c.kind, nil)
-	if err != nil {
-		return nil, err
+	end := empty.(object)
+	end.GetObjectKind().SetGroupVersionKind(c.kind)
+	end.SetResourceVersion(newestVersion)
+	end.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+	c.bookmark, err = c.frame(watch.Bookmark, end)
+	return c, err
+}
+
+// path returns the path of all objects, in all namespaces.
+func (c *collection) path() string {
+	if c.kind.Group == "" {
+		return "/api/" + c.kind.Version + "/" + c.resource.Resource
 	}
-	obj.GetObjectKind().SetGroupVersionKind(c.kind)
-	return obj.(object), nil
+	return "/apis/" + c.kind.Group + "/" + c.kind.Version + "/" + c.resource.Resource
 }
 
-// A change is what a watch sees.
-type change struct {
-	of      watch.EventType
-	object  object
-	version int
+// frame returns an event as a frame of a watch.
+func (c *collection) frame(of watch.EventType, obj runtime.Object) ([]byte, error) {
+	var frame bytes.Buffer
+	encoder := streaming.NewEncoder(c.format.StreamSerializer.NewFrameWriter(&frame), c.format.StreamSerializer.Serializer)
+	err := restclientwatch.NewEncoder(encoder, c.format.Serializer).Encode(&watch.Event{Type: of, Object: obj})
+	return frame.Bytes(), err
 }
 
-// A snapshot is a collection at one time.
-type snapshot struct {
-	*collection
-	version int
-	logged  int // the length of the log
-	changed map[cache.ObjectName]object
-	stale   map[item]bool // items at rest that have changed
+// watchType returns the content type of a watch.
+func (c *collection) watchType() string {
+	if c.format.MediaType == runtime.ContentTypeJSON {
+		return runtime.ContentTypeJSON
+	}
+	return c.format.MediaType + ";stream=watch"
 }
 
-// each yields what the snapshot contains and the filter matches: an item, or an object if
-// it has changed since the source started. It starts with that entry, at which a list was
-// interrupted; the first is 0.
-func (s snapshot) each(f filter, from int) iter.Seq2[int, entry] {
-	return func(yield func(int, entry) bool) {
-		at := 0
-		for i, series := range s.series {
-			for number := max(0, from-at); number < series.size(); number++ {
-				it := item{i, number}
-				if !s.stale[it] && f.matchesItem(s.collection, it) && !yield(at+number, entry{item: it}) {
-					return
-				}
-			}
-			at += series.size()
-		}
-		// A list that is interrupted here begins again with the changed objects, which
-		// are few.
-		for _, obj := range s.changed {
-			if f.matches(obj) && !yield(at, entry{object: obj}) {
-				return
+// writeAll writes the initial events of a watch, for that many Icecreams.
+func (c *collection) writeAll(to io.Writer, icecreams int) error {
+	buffered := bufio.NewWriterSize(to, 64<<10)
+	for i := range icecreams {
+		for _, frame := range c.added {
+			if _, err := buffered.Write(fill(frame, i)); err != nil {
+				return err
 			}
 		}
 	}
-}
-
-// An entry is an object that has changed, or an item at rest.
-type entry struct {
-	item   item
-	object object // nil for an item
-}
-
-// filter selects objects.
-type filter struct {
-	namespace, name string // all if empty
-	labels          labels.Selector
-}
-
-func (f filter) matches(obj object) bool {
-	return f.matchesName(cache.MetaObjectToName(obj)) && f.labels.Matches(labels.Set(obj.GetLabels()))
-}
-
-func (f filter) matchesName(name cache.ObjectName) bool {
-	return (f.namespace == "" || f.namespace == name.Namespace) && (f.name == "" || f.name == name.Name)
-}
-
-func (f filter) matchesItem(c *collection, i item) bool {
-	if (f.namespace != "" || f.name != "") && !f.matchesName(c.name(i)) {
-		return false
+	if _, err := buffered.Write(c.bookmark); err != nil {
+		return err
 	}
-	if f.labels.Empty() {
-		return true
-	}
-	sample, n := c.sample(i), c.numbers(i)
-	return f.labels.Matches(filled{sample.GetLabels(), n})
-}
-
-// filled are labels with tokens.
-type filled struct {
-	labels  map[string]string
-	numbers numbers
-}
-
-// Has implements labels.Labels.
-func (f filled) Has(label string) bool { _, ok := f.labels[label]; return ok }
-
-// Get implements labels.Labels.
-func (f filled) Get(label string) string { return fill(f.labels[label], f.numbers) }
-
-// Lookup implements labels.Labels.
-func (f filled) Lookup(label string) (value string, exists bool) { return f.Get(label), f.Has(label) }
-
-// asMetadata returns the metadata of an object, as an object of its own.
-func asMetadata(obj object) runtime.Object {
-	partial := meta.AsPartialObjectMetadata(obj)
-	partial.TypeMeta = metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"}
-	return partial
+	return buffered.Flush()
 }

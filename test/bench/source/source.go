@@ -1,150 +1,85 @@
-// Package source is an API server for benchmarks with more objects than a control plane on
-// one machine can hold. It has Icecreams, their Deployments and their Pods at rest, as they
-// are after a complete rollout, and serves lists and watches of them, and writes, to the
-// real programs.
+// Package source is an API server for a benchmark with more objects than a control plane on
+// one machine can hold. It serves Icecreams, their Deployments and their Pods as they are
+// after a complete rollout, when there is nothing to do.
 //
-// It holds a few samples instead of the objects, and generates each object when it is asked
-// for, by replacing digits in an encoded sample. So a million of them cost it nothing but
-// the time to send them. Only objects that somebody has changed are held.
+// It holds an encoded sample instead of the objects of a kind, and makes each object from it
+// by replacing digits. So it takes little of the time and memory of the programs that are
+// measured next to it.
 //
-// It behaves as an API server does in what clients of these programs rely on: resource
-// versions, watches that begin with a list and go on from any version, bookmarks, selectors,
-// preconditions, generations, and the owners of fields in an apply. It knows nothing of
-// authentication, admission, validation, compression, or deletion, and nobody acts on what
-// is written: a Deployment that is changed stays in the middle of its rollout.
+// It serves only what these programs ask for: discovery, and watches that begin with all
+// objects. A list tells only that it is allowed, and everything else is refused. Built-in
+// kinds are always sent as protobuf, and Icecreams as JSON. Selectors match all objects.
 package source
 
 import (
-	"context"
-	"crypto/tls"
-	"errors"
-	"fmt"
+	"encoding/json"
+	"encoding/pem"
 	"io"
 	"log"
-	"maps"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
-	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"k8s.io/client-go/util/cert"
-
-	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 )
-
-// Config says what there is in the cluster.
-type Config struct {
-	Icecreams int // at most 10,000,000, each with a Deployment
-	Pods      int // of each Icecream, at most 250
-	Others    int // Deployments that are no Icecream's, each with a Pod; at most 10,000,000
-}
 
 // Source is an API server.
 type Source struct {
-	config      Config
-	collections map[schema.GroupVersionResource]*collection
-	server      *http.Server
-	address     string
-	authority   []byte // the certificate, in PEM
-	stopped     chan struct{}
+	server      *httptest.Server
+	collections []*collection
+	icecreams   int
 
-	mu       sync.Mutex
-	version  int
-	changed  chan struct{} // closed at the next change
-	requests []Request
-	recorded chan struct{} // closed at the next request
+	mu      sync.Mutex
+	sent    map[string]bool // whether all objects of a resource have been sent
+	refused []string
 }
 
-// Start starts a server on a free port of this machine.
-func Start(config Config) (*Source, error) {
-	if max(config.Icecreams, config.Others) > 10_000_000 || config.Pods > 250 {
-		return nil, fmt.Errorf("too many objects: %+v", config)
-	}
-	s := &Source{config: config, changed: make(chan struct{}), recorded: make(chan struct{}), stopped: make(chan struct{})}
-	if err := s.fill(); err != nil {
-		return nil, err
-	}
-	certificate, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
+// Start starts a server on a free port of this machine, with that many Icecreams, at most
+// 100,000, and that many Pods of each, at most 40.
+func Start(icecreams, pods int) (*Source, error) {
+	samples, err := newSamples(pods)
 	if err != nil {
 		return nil, err
 	}
-	pair, err := tls.X509KeyPair(certificate, key)
-	if err != nil {
-		return nil, err
-	}
-	socket, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	s.address, s.authority = "https://"+socket.Addr().String(), certificate
-	s.server = &http.Server{
-		Handler:           s.handler(),
-		TLSConfig:         &tls.Config{Certificates: []tls.Certificate{pair}},
-		ReadHeaderTimeout: time.Minute,
-		ErrorLog:          log.New(io.Discard, "", 0), // of clients that are killed
-	}
-	go func() {
-		if err := s.server.ServeTLS(socket, "", ""); !errors.Is(err, http.ErrServerClosed) {
-			panic(err)
+	s := &Source{icecreams: icecreams, sent: map[string]bool{}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", s.refuse)
+	for _, of := range [][]object{{samples.icecream}, {samples.deployment}, samples.pods} {
+		c, err := newCollection(of)
+		if err != nil {
+			return nil, err
 		}
-	}()
+		s.collections = append(s.collections, c)
+		mux.HandleFunc("GET "+c.path(), func(w http.ResponseWriter, r *http.Request) { s.read(w, r, c) })
+	}
+	mux.HandleFunc("GET /api", s.discover)
+	mux.HandleFunc("GET /apis", s.discover)
+	s.server = httptest.NewUnstartedServer(mux)
+	s.server.EnableHTTP2 = true
+	s.server.Config.ErrorLog = log.New(io.Discard, "", 0) // of clients that are killed
+	s.server.StartTLS()
 	return s, nil
 }
 
 // Close stops the server, and ends all watches.
-func (s *Source) Close() error {
-	close(s.stopped)
-	return s.server.Close()
+func (s *Source) Close() {
+	s.server.CloseClientConnections()
+	s.server.Close()
 }
-
-// fill makes the collections.
-func (s *Source) fill() error {
-	samples, err := newSamples(s.config.Pods)
-	if err != nil {
-		return err
-	}
-	var pods []object
-	for _, pod := range samples.pods {
-		pods = append(pods, pod)
-	}
-	s.collections, s.version = map[schema.GroupVersionResource]*collection{}, firstVersion
-	add := func(resource schema.GroupVersionResource, kind string, all ...series) {
-		for i := range all {
-			all[i].first = s.version + 1
-			s.version += all[i].size()
-		}
-		s.collections[resource] = &collection{resource: resource, kind: resource.GroupVersion().WithKind(kind), series: all, changed: map[cache.ObjectName]object{}}
-	}
-	own, others := s.config.Icecreams, s.config.Others
-	add(Icecreams, "Icecream", series{samples: []object{samples.icecream}, count: own})
-	add(Deployments, "Deployment", series{samples: []object{samples.deployment}, count: own}, series{samples: []object{samples.otherDeployment}, count: others})
-	add(Pods, "Pod", series{samples: pods, count: own}, series{samples: []object{samples.otherPod}, count: others})
-	add(leases, "Lease")
-	return nil
-}
-
-// The resources at rest.
-var (
-	Icecreams   = v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version)
-	Deployments = appsv1.SchemeGroupVersion.WithResource("deployments")
-	Pods        = corev1.SchemeGroupVersion.WithResource("pods")
-)
 
 // WriteKubeconfig writes a kubeconfig for the server into a directory, and returns its path.
 func (s *Source) WriteKubeconfig(dir string) (path string, err error) {
 	const name = "source"
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.server.Certificate().Raw})
 	config := clientcmdapi.NewConfig()
-	config.Clusters[name] = &clientcmdapi.Cluster{Server: s.address, CertificateAuthorityData: s.authority}
+	config.Clusters[name] = &clientcmdapi.Cluster{Server: s.server.URL, CertificateAuthorityData: authority}
 	config.AuthInfos[name] = &clientcmdapi.AuthInfo{}
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	config.CurrentContext = name
@@ -152,120 +87,80 @@ func (s *Source) WriteKubeconfig(dir string) (path string, err error) {
 	return path, clientcmd.WriteToFile(*config, path)
 }
 
-// Icecream returns the name of an Icecream, and of its Deployment.
-func (s *Source) Icecream(number int) cache.ObjectName {
-	return s.collections[Icecreams].name(item{0, number})
-}
-
-// SetImage changes the image in the spec of an Icecream, as a user would.
-func (s *Source) SetImage(name cache.ObjectName, image string) error {
+// IsSent reports whether all objects of each resource have been sent to a client.
+func (s *Source) IsSent() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.collections[Icecreams]
-	obj, err := s.get(c, name)
-	if err != nil {
-		return err
-	}
-	ice := obj.DeepCopyObject().(*v1alpha1.Icecream)
-	ice.Spec.Image = image
-	ice.Generation++
-	s.store(c, watch.Modified, ice)
-	return nil
+	return len(s.sent) == len(s.collections)
 }
 
-// get returns an object, which must not be changed, or an error that says that it does not
-// exist. The caller holds the mutex.
-func (s *Source) get(c *collection, name cache.ObjectName) (object, error) {
-	if obj, ok := c.changed[name]; ok {
-		return obj, nil
-	}
-	if i, ok := c.find(name); ok {
-		return c.generate(i)
-	}
-	return nil, notFound(c, name.Name)
-}
-
-// store stores an object under a new resource version. The caller holds the mutex.
-func (s *Source) store(c *collection, of watch.EventType, obj object) {
-	s.version++
-	obj.SetResourceVersion(strconv.Itoa(s.version))
-	c.changed[cache.MetaObjectToName(obj)] = obj
-	c.log = append(c.log, change{of, obj, s.version})
-	close(s.changed)
-	s.changed = make(chan struct{})
-}
-
-// snapshot returns the present state of a collection.
-func (s *Source) snapshot(c *collection) snapshot {
+// Refused returns the methods and paths of the requests that were refused so far.
+func (s *Source) Refused() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	snap := snapshot{collection: c, version: s.version, logged: len(c.log), changed: maps.Clone(c.changed), stale: map[item]bool{}}
-	for name := range snap.changed {
-		if i, ok := c.find(name); ok {
-			snap.stale[i] = true
+	return slices.Clone(s.refused)
+}
+
+func (s *Source) refuse(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	s.refused = append(s.refused, r.Method+" "+r.URL.Path)
+	s.mu.Unlock()
+	http.Error(w, "everything is at rest", http.StatusForbidden)
+}
+
+// read serves a watch until the client closes it, or says that the client may list.
+func (s *Source) read(w http.ResponseWriter, r *http.Request, c *collection) {
+	query := r.URL.Query()
+	switch {
+	case query.Get("watch") != "true" && query.Get("watch") != "1":
+		if query.Get("limit") != "1" {
+			s.refuse(w, r) // a list without objects would be a lie
+			return
 		}
-	}
-	return snap
-}
-
-// since returns the changes of a collection from a place in its log, the resource version
-// that they lead to, and a channel that is closed when there may be more.
-func (s *Source) since(c *collection, logged int) (changes []change, version int, more <-chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return c.log[logged:], s.version, s.changed
-}
-
-// A Request is a request of a client: a watch once its initial events have been sent, any
-// other once it has been answered.
-type Request struct {
-	At          time.Time // when it was received, or a watch had sent its initial events
-	Agent       string    // the user agent up to the first slash, such as the name of a program
-	Verb        string    // as in an audit log
-	Resource    string
-	Subresource string
-	Name        cache.ObjectName // empty for a list or watch of many
-	Code        int
-}
-
-// IsWrite reports whether the request is a write that was accepted.
-func (r Request) IsWrite() bool {
-	return (r.Verb == "create" || r.Verb == "update" || r.Verb == "patch") && r.Code < 300
-}
-
-// Requests returns all requests so far.
-func (s *Source) Requests() []Request {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clip(s.requests)
-}
-
-// Await waits for a request, and returns the first one that matches.
-func (s *Source) Await(ctx context.Context, matches func(Request) bool) (Request, error) {
-	seen := 0
-	for {
+		respond(w, runtime.ContentTypeJSON, &metav1.PartialObjectMetadataList{
+			TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"},
+		})
+		return
+	case query.Get("sendInitialEvents") == "true":
+		w.Header().Set("Content-Type", c.watchType())
+		if c.writeAll(w, s.icecreams) != nil {
+			return // the client is gone
+		}
 		s.mu.Lock()
-		requests, recorded := s.requests[seen:], s.recorded
-		seen = len(s.requests)
+		s.sent[c.resource.Resource] = true
 		s.mu.Unlock()
-		for _, r := range requests {
-			if matches(r) {
-				return r, nil
-			}
-		}
-		select {
-		case <-recorded:
-		case <-ctx.Done():
-			return Request{}, fmt.Errorf("waiting for a request: %w", context.Cause(ctx))
-		}
 	}
+	w.(http.Flusher).Flush()
+	<-r.Context().Done()
 }
 
-// record records a request.
-func (s *Source) record(r Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.requests = append(s.requests, r)
-	close(s.recorded)
-	s.recorded = make(chan struct{})
+// discover tells which resources there are, in the aggregated form.
+func (s *Source) discover(w http.ResponseWriter, r *http.Request) {
+	list := &apidiscoveryv2.APIGroupDiscoveryList{
+		TypeMeta: metav1.TypeMeta{APIVersion: apidiscoveryv2.SchemeGroupVersion.String(), Kind: "APIGroupDiscoveryList"},
+	}
+	for _, c := range s.collections {
+		if isCore := c.kind.Group == ""; isCore != (r.URL.Path == "/api") {
+			continue
+		}
+		list.Items = append(list.Items, apidiscoveryv2.APIGroupDiscovery{
+			ObjectMeta: metav1.ObjectMeta{Name: c.kind.Group},
+			Versions: []apidiscoveryv2.APIVersionDiscovery{{
+				Version: c.kind.Version, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent,
+				Resources: []apidiscoveryv2.APIResourceDiscovery{{
+					Resource:     c.resource.Resource,
+					ResponseKind: &metav1.GroupVersionKind{Group: c.kind.Group, Version: c.kind.Version, Kind: c.kind.Kind},
+					Scope:        apidiscoveryv2.ScopeNamespace,
+					Verbs:        []string{"list", "watch"},
+				}},
+			}},
+		})
+	}
+	respond(w, discovery.AcceptV2, list)
+}
+
+// respond sends an object as JSON. A client that is gone need not be told of an error.
+func respond(w http.ResponseWriter, contentType string, obj runtime.Object) {
+	w.Header().Set("Content-Type", contentType)
+	_ = json.NewEncoder(w).Encode(obj)
 }
