@@ -301,8 +301,9 @@ func (o Observed) With(plan Plan, r Result) (after Observed, altered []patch.Dif
 		if altered, next.Stored, err = o.alterations(plan, r.Stored); err != nil {
 			return o, nil, err
 		}
-		others := slices.DeleteFunc(slices.Clone(o.Owned), func(d *appsv1.Deployment) bool { return d.Name == r.Stored.Name })
-		o.Owned = append(others, r.Stored)
+		owned := slices.DeleteFunc(slices.Clone(o.Owned), func(d *appsv1.Deployment) bool { return d.Name == r.Stored.Name })
+		owned = append(owned, r.Stored)
+		o.Owned = owned
 		if o.isNamed(r.Stored) {
 			o.Named = r.Stored
 		}

@@ -91,7 +91,7 @@ func TestRenameKeepsWhatOthersAdded(t *testing.T) {
 		pod.Tolerations = []corev1.Toleration{{Key: "dairy", Operator: corev1.TolerationOpExists}}
 		pod.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "registry"}}
 		pod.Containers[0].Env = []corev1.EnvVar{{Name: "FLAVOR", Value: "mint"}}
-		pod.Containers = append([]corev1.Container{{Name: "sidecar", Image: "sidecar:1"}}, pod.Containers...)
+		pod.Containers = append([]corev1.Container{{Name: "0-sidecar", Image: "sidecar:1"}}, pod.Containers...)
 		d.Spec.Template.Annotations["example.com/team"] = "dessert"
 		d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType
 		d.Spec.Paused = true
@@ -129,7 +129,7 @@ func TestRenameKeepsWhatOthersAdded(t *testing.T) {
 	stored := made(t, renamed)
 	event, _ := WriteEvent(o, plan, Result{Stored: stored, IsBare: true}, nil)
 	if want := `Warning AdditionsLost: Created Deployment "cone" without what was added to Deployment "sundae", as an admission policy demands; it will be lost when the latter is deleted: ` +
-		`strategy.type, template.metadata.annotations.example.com/team, template.spec.containers[icecream].env, template.spec.containers[sidecar], template.spec.imagePullSecrets, template.spec.tolerations`; inWords(event) != want {
+		`strategy.type, template.metadata.annotations.example.com/team, template.spec.containers[0-sidecar], template.spec.containers[icecream].env, template.spec.imagePullSecrets, template.spec.tolerations`; inWords(event) != want {
 		t.Errorf("event: %s\nwant:  %s", inWords(event), want)
 	}
 }

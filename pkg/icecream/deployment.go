@@ -40,7 +40,8 @@ func renamed(old *appsv1.Deployment, ice *v1alpha1.Icecream) (whole, bare *appsv
 	})
 	whole.ObjectMeta = metav1.ObjectMeta{Name: bare.Name, Namespace: bare.Namespace, Labels: whole.Labels, Annotations: whole.Annotations}
 	whole.Status = appsv1.DeploymentStatus{}
-	whole.Spec.Selector, whole.Spec.Paused = bare.Spec.Selector, false
+	whole.Spec.Selector = bare.Spec.Selector
+	whole.Spec.Paused = false
 	setDeployment(whole, ice)
 	bare.ObjectMeta = whole.ObjectMeta
 	return whole, bare

@@ -140,8 +140,8 @@ func WriteEvent(o Observed, plan Plan, r Result, altered []patch.Difference) (Ev
 		e.Reason, e.Message = v1alpha1.ReasonDeploymentCreated, fmt.Sprintf("Created Deployment %q", r.Stored.Name)
 	case !metav1.IsControlledBy(plan.Live, o.Icecream):
 		e.Reason, e.Message = v1alpha1.ReasonDeploymentAdopted, fmt.Sprintf("Adopted Deployment %q", r.Stored.Name)
-	case isAsBefore(plan, altered):
-		return e, false // A policy has turned the request into what was there before.
+	case isAsBefore(plan, altered) && o.Memory.Write.Want == "":
+		return e, false // A policy has turned the request into what was there before, as the process before this one has reported.
 	default:
 		e.Reason, e.Message = v1alpha1.ReasonDeploymentUpdated, fmt.Sprintf("Updated Deployment %q", r.Stored.Name)
 	}

@@ -11,8 +11,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
-	"log"
 	"math/big"
 	"net"
 	"net/http"
@@ -159,7 +157,6 @@ func TestPrometheusBehindTLS(t *testing.T) {
 			fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
 		}
 	}))
-	prometheus.Config.ErrorLog = log.New(io.Discard, "", 0)
 	prometheus.Config.SetKeepAlivesEnabled(false) // a bubble's time stands still while a connection is open
 	prometheus.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		return &tls.Config{Certificates: []tls.Certificate{certificate}}, nil

@@ -59,8 +59,10 @@ func (c cluster) next(most int) (all []cluster) {
 	for i, now := range c.nodes {
 		all = append(all, c.with(i, now^isNeeded)) // someone requests a reboot, or withdraws the request
 		if now&isNow != 0 {
-			all = append(all, c.with(i, now&^(isNow|isNeeded)|isInProgress)) // the agent begins
-			all = append(all, c.with(i, now&^isNow|isNeeded))                // the agent gives the grant back
+			all = append(all,
+				c.with(i, now&^(isNow|isNeeded)|isInProgress), // the agent begins
+				c.with(i, now&^isNow|isNeeded),                // the agent gives the grant back
+			)
 		}
 		if now&isInProgress != 0 {
 			all = append(all, c.with(i, now&^isInProgress)) // the agent finishes

@@ -715,7 +715,7 @@ func TestNodeRebootGrantEnds(t *testing.T) {
 	t.Parallel()
 	l := newIdleNodes(t, 2)
 	late, dead := newMachine(t, l, "node-1"), newMachine(t, l, "node-2")
-	expired := fmt.Sprintf(`{"metadata":{"annotations":{"%s":"%s"}}}`, request.Now, time.Now().Add(-time.Hour).UTC().Format(time.RFC3339))
+	expired := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, request.Now, time.Now().Add(-time.Hour).UTC().Format(time.RFC3339))
 	late.patch(expired)
 	dead.patch(expired)
 	late.agent.StartForTest(t)

@@ -28,7 +28,7 @@ var edits = []struct{ file, old, text string }{
 	// Decisions.
 	{"pkg/shelf/decide.go", "	if o.Undecodable != \"\" {", "	if reason := o.Undecodable; reason != \"\" {"},
 	{"pkg/shelf/decide.go", "\"The spec cannot be decoded: \" + o.Undecodable}", "\"The spec cannot be decoded: \" + reason}"},
-	{"pkg/shelf/decide.go", "	for _, old := range o.old() {", "	// Shelves are never in a hurry.\n	for _, old := range o.old() {"},
+	{"pkg/shelf/decide.go", "	old := o.replaced()", "	// Shelves are never in a hurry.\n	old := o.replaced()"},
 	// The controller, which imports the package that the update renames.
 	{"controller.go", "const podPeriod = 100 * time.Millisecond", "const podPeriod = 200 * time.Millisecond"},
 	{"main.go", "// NewDescriptor returns what a process needs to know to run the Shelf controller.", "// NewDescriptor returns what a process needs to know about Shelves."},
