@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
+	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -57,7 +57,7 @@ func TestInformersSeeAll(t *testing.T) {
 	s, config := start(t)
 	protobuf := rest.CopyConfig(config)
 	protobuf.ContentType = "application/vnd.kubernetes.protobuf"
-	builtin := informers.NewSharedInformerFactory(kubernetes.NewForConfigOrDie(protobuf), 0)
+	builtin := kubeinformers.NewSharedInformerFactory(kubernetes.NewForConfigOrDie(protobuf), 0)
 	deployments, pods := run(t, builtin.Apps().V1().Deployments().Informer()), run(t, builtin.Core().V1().Pods().Informer())
 	if s.IsSent() {
 		t.Error("everything was sent before anyone has asked for Icecreams")
