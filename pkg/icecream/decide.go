@@ -301,9 +301,8 @@ func (o Observed) With(plan Plan, r Result) (after Observed, altered []patch.Dif
 		if altered, next.Stored, err = o.alterations(plan, r.Stored); err != nil {
 			return o, nil, err
 		}
-		owned := slices.DeleteFunc(slices.Clone(o.Owned), func(d *appsv1.Deployment) bool { return d.Name == r.Stored.Name })
-		owned = append(owned, r.Stored)
-		o.Owned = owned
+		o.Owned = slices.DeleteFunc(slices.Clone(o.Owned), func(d *appsv1.Deployment) bool { return d.Name == r.Stored.Name })
+		o.Owned = append(o.Owned, r.Stored)
 		if o.isNamed(r.Stored) {
 			o.Named = r.Stored
 		}
@@ -420,7 +419,7 @@ func (o Observed) old() (old []*appsv1.Deployment) {
 	return old
 }
 
-// replaced are those that nobody has deleted yet.
+// replaced are the Deployments of other names that are not being deleted yet.
 func (o Observed) replaced() []*appsv1.Deployment {
 	return slices.DeleteFunc(o.old(), func(d *appsv1.Deployment) bool { return d.DeletionTimestamp != nil })
 }

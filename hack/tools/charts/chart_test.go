@@ -491,9 +491,8 @@ func TestFlagsAreTheProgramsOwn(t *testing.T) {
 	requireFlags(t, ".", elsewhere, "flags")
 }
 
-// requireFlags requires that a program has those flags that the schema allows at this path
-// of the values, which are also in ci/everything-values.yaml, and no others but those that
-// are elsewhere.
+// requireFlags requires that the schema, at this path of the values, and
+// ci/everything-values.yaml have all flags of a program except those that are set elsewhere.
 func requireFlags(t *testing.T, source string, elsewhere []string, path ...string) {
 	t.Helper()
 	help, err := exec.Command(build(t, source), "-help").Output()

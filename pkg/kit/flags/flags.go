@@ -44,10 +44,10 @@ func PrintError(program string, logging *logsapi.LoggingConfiguration, err error
 	klog.Flush()
 }
 
-// Parse reads the flags of a program from args and, for those that args do not set, from the
-// environment: the variable for -kube-api-qps of the program "controller" is
-// CONTROLLER_KUBE_API_QPS. Each set is a group under its name in the help. It returns
-// [flag.ErrHelp] after it has printed that. Every other error fits on one line.
+// Parse sets the flags of a program: from args, or else from environment variables. The
+// variable for the flag -kube-api-qps of the program "controller" is CONTROLLER_KUBE_API_QPS.
+// In the help, each set is a group with its name as the heading. After printing the help,
+// Parse returns [flag.ErrHelp]. Every other error fits on one line.
 func Parse(program string, args []string, sets ...*flag.FlagSet) (err error) {
 	all := flag.NewFlagSet(program, flag.ContinueOnError)
 	all.SetOutput(io.Discard) // the error says it on one line

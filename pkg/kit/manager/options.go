@@ -57,7 +57,7 @@ func (m Manager) flagSets(o *options) (groups []*flag.FlagSet) {
 	}
 	fs := group("The cluster")
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig file. Default: $KUBECONFIG, and without that, the service account of the Pod that this process runs in.")
-	fs.StringVar(&o.master, "master", "", "Address of the API server. Overrides that of the kubeconfig.")
+	fs.StringVar(&o.master, "master", "", "Address of the API server. It overrides the address in the kubeconfig.")
 	fs.StringVar(&o.namespace, "namespace", metav1.NamespaceAll, "The only namespace to work in, where a Role then gives enough permissions. All namespaces if empty.")
 	fs.Float64Var(&o.qps, "kube-api-qps", 0, "Maximum number of requests per second to the API server, for each controller. If 0, only the API server's priority and fairness limits them.")
 	fs.IntVar(&o.burst, "kube-api-burst", 0, "Number of requests that may exceed -kube-api-qps for a moment. If 0, twice -kube-api-qps.")
@@ -77,7 +77,7 @@ func (m Manager) flagSets(o *options) (groups []*flag.FlagSet) {
 	componentbaseoptions.BindLeaderElectionFlags(&o.election, election)
 	fs = group("Leader election")
 	election.CopyToGoFlagSet(fs)
-	fs.Lookup("leader-elect-resource-namespace").Usage += " Default: that of the Pod that this process runs in; outside of a Pod, -namespace, or else kube-system."
+	fs.Lookup("leader-elect-resource-namespace").Usage += " Default: the namespace of the Pod; outside of a Pod, -namespace, or else kube-system."
 
 	fs = group("Probes and metrics")
 	fs.StringVar(&o.serve.BindAddress, "bind-address", ":8443", "The host:port to serve on by HTTPS: /livez and /readyz for everyone; /metrics for clients that the API server authorizes to get this path. Nothing is served if empty.")

@@ -23,8 +23,8 @@ const absent = "absent"
 var errSentinelUnknown = errors.New("it is not known yet whether the sentinel file exists")
 
 // WatchSentinel writes to the file state whether the file sentinel exists, and when it was
-// last modified. It looks that often, until ctx ends. It is meant for a process without privileges: the directory of a
-// sentinel file may have sockets that root could connect to.
+// last modified. It looks that often, until ctx ends. It is meant for a process without
+// privileges: the directory of a sentinel file may have sockets that root could connect to.
 func WatchSentinel(ctx context.Context, sentinel, state string, every time.Duration) error {
 	for written := ""; ; {
 		found := absent

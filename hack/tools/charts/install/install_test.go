@@ -234,8 +234,8 @@ func helmTwoReleases(s site) {
 	s.kubectl("delete", "crd/icecreams.controller.nicoleh.io")
 }
 
-// controllers are the names of those that are off by default, which have manifests of their
-// own.
+// controllers returns the names of the controllers that are off by default. Each has a
+// manifest of its own.
 func (s site) controllers() (names []string) {
 	s.Helper()
 	manifests, err := filepath.Glob(artifacts + "/rbac-*.yaml")
