@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Writes what follows from the chart: its README.md, artifacts/install.yaml,
-# artifacts/rbac-*.yaml and artifacts/reboot-agent.yaml. Before that it copies into the
+# Writes what follows from the chart: its README.md, and in artifacts/ install.yaml,
+# service-account.yaml, rbac-*.yaml and reboot-agent.yaml. Before that it copies into the
 # chart what the chart takes from artifacts/. Run it after a change of either, and after
 # hack/update-codegen.sh.
 #
@@ -55,14 +55,14 @@ metadata:
     pod-security.kubernetes.io/warn-version: latest'
 
 {
-  echo "# The Icecream controller with all that it needs. This is charts/k8s-controller
+  echo "# The Icecream controller with everything that it needs. This is charts/k8s-controller
 # with its default values: change that, and run hack/update-manifests.sh.
 #
-# The image is not published. Build it (make image), push it to a registry of
-# yours, and name it here or in a kustomization.
+# The image is not published. Build it (make image), push it to your registry, and
+# name it here or in a kustomization.
 #
-# kubectl delete -f of this file deletes the CustomResourceDefinition, too, and with
-# it all Icecreams and what they run.
+# kubectl delete -f of this file also deletes the CustomResourceDefinition, and with it
+# all Icecreams and their Pods.
 ${namespace}"
   # What restricts an account comes before what it can do.
   render writes-shared.yaml writes-icecream.yaml
@@ -70,14 +70,25 @@ ${namespace}"
 } >"${temp}/install.yaml"
 
 {
-  echo "# Who the Icecream controller is, and what it may do. This is what
-# charts/k8s-controller has of it: change that, and run
-# hack/update-manifests.sh. For a controller that is restricted to one namespace
-# (-namespace), bind the rules of the ClusterRole k8s-controller-icecream there by
-# a Role, as the chart does with the value \"namespace\".
+  echo "# The service account of the controllers, and what they all need, whichever of them
+# run: the Lease for their election, and reviews of the tokens of metrics' readers.
+# rbac-<name>.yaml adds what one controller needs. This is rendered from
+# charts/k8s-controller: change that, and run hack/update-manifests.sh.
+#
+# kubectl delete -f of this file deletes the namespace, too, and all that is in it.
 ${namespace}"
-  render writes-shared.yaml writes-icecream.yaml
-  render serviceaccount.yaml rbac-icecream.yaml rbac-leader-election.yaml rbac-metrics-auth.yaml
+  render writes-shared.yaml
+  render serviceaccount.yaml rbac-leader-election.yaml rbac-metrics-auth.yaml
+} >"${temp}/service-account.yaml"
+
+{
+  echo "# What the Icecream controller is allowed to do, in addition to
+# artifacts/service-account.yaml. This is rendered from charts/k8s-controller: change
+# that, and run hack/update-manifests.sh. For a single namespace (-namespace), bind the
+# rules of the ClusterRole there with a Role, as the chart does for its value
+# \"namespace\"."
+  render writes-icecream.yaml
+  render rbac-icecream.yaml
 } >"${temp}/rbac-icecream.yaml"
 
 # optional NAME: the policy and the roles of a controller that is off by default, and the
@@ -86,9 +97,9 @@ optional() {
   local namespace
   values=controllers.$1.enabled=true render "rbac-$1.yaml" >"${temp}/roles"
   namespace=$(sed -n 's/^  namespace: //p' "${temp}/roles" | sort -u | grep -vx -e default -e k8s-controller-system || true)
-  echo "# What the controller $1 may do, in addition to artifacts/rbac-icecream.yaml.
-# This is what charts/k8s-controller has of it: change that, and run
-# hack/update-manifests.sh."
+  echo "# What the controller $1 is allowed to do, in addition to
+# artifacts/service-account.yaml. This is rendered from charts/k8s-controller: change
+# that, and run hack/update-manifests.sh."
   if [[ -n ${namespace} ]]; then
     echo "#
 # kubectl delete -f of this file deletes the namespace, too, and all that is in it.
@@ -109,9 +120,9 @@ for policy in "${chart}"/templates/writes-*.yaml; do
 done
 
 {
-  echo "# The agent of nodereboot, on every node, with all that it needs. This is what
-# charts/k8s-controller has of it: change that, and run
-# hack/update-manifests.sh. The image is not published; see README.md.
+  echo "# The agent of nodereboot, on every node, with everything that it needs. This is
+# rendered from charts/k8s-controller: change that, and run hack/update-manifests.sh.
+# The image is not published: build it with make image IMAGEFLAGS='--target reboot-agent'.
 #
 # The policies come first: they restrict what follows."
   values=controllers.nodereboot.enabled=true render policy-nodereboot.yaml

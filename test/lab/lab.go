@@ -28,7 +28,7 @@ import (
 // than necessary, so that no test fails because the machine is busy.
 const Patience = 4 * time.Minute
 
-// Names in artifacts/rbac-icecream.yaml.
+// Names in artifacts/service-account.yaml and artifacts/rbac-icecream.yaml.
 const (
 	SystemNamespace = "k8s-controller-system"
 	ServiceAccount  = "k8s-controller"
@@ -204,7 +204,7 @@ func (l *Lab) setUp(ctx context.Context, isBare bool) (err error) {
 	if isBare {
 		return nil
 	}
-	for _, artifact := range []string{"artifacts/examples/crd-icecream.yaml", "artifacts/rbac-icecream.yaml"} {
+	for _, artifact := range []string{"artifacts/examples/crd-icecream.yaml", "artifacts/service-account.yaml", "artifacts/rbac-icecream.yaml"} {
 		if _, err := l.TryKubectl(ctx, "", "apply", "-f", l.Path(artifact)); err != nil {
 			return err
 		}
