@@ -121,7 +121,7 @@ test-monitoring: local-cluster ## Tests of alerts, dashboard and scrape (with pr
 	$(call go_test,test) -count=1 ./monitoring
 
 .PHONY: test-example
-test-example: local-cluster ## Build and run the controller that CONTRIBUTING.md walks through
+test-example: local-cluster ## Build and run the controller that docs/add-a-controller.md walks through
 	$(call go_test,hack/tools) -count=1 -timeout 25m ./charts/example
 
 # For all of it, as before a release: FORKFLAGS='-names=1000 -built=50 -tested=20 -updated -suite=test'

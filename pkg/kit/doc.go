@@ -15,7 +15,7 @@
 //     functions in a decide.go next to each controller; those of controller.go have a package
 //     of their own.
 //   - Your controller is a package of its own next to the others in pkg. Its descriptor goes
-//     into the table in main.go. CONTRIBUTING.md has a walk-through.
+//     into the table in main.go. docs/add-a-controller.md has a walk-through.
 //
 // # Packages
 //

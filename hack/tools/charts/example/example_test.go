@@ -1,5 +1,5 @@
-// Package example builds the controller that CONTRIBUTING.md walks through, exactly as
-// it stands there, in a clone of the repository.
+// Package example builds the controller that docs/add-a-controller.md walks through,
+// exactly as it stands there, in a clone of the repository.
 package example
 
 import (
@@ -15,7 +15,7 @@ const root = "../../../.."
 const most = 130
 
 func TestExample(t *testing.T) {
-	section, err := walkthrough.Section(root+"/CONTRIBUTING.md", "## To add a controller")
+	section, err := walkthrough.Section(root+"/docs/add-a-controller.md", "## Step by step")
 	if err != nil {
 		t.Fatal(err)
 	}
