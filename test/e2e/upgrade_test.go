@@ -18,7 +18,7 @@ import (
 const formerLease = "icecream-controller"
 
 // An installation of the time when the chart was called icecream-controller is upgraded
-// by exactly the commands of docs/upgrading.md. Icecreams and their Deployments stay
+// by exactly the commands of CHANGELOG.md. Icecreams and their Deployments stay
 // what they are, and the old version, which is stopped first, never leads beside the new one.
 func TestUpgradeFromFormerNames(t *testing.T) {
 	t.Parallel()
@@ -57,7 +57,7 @@ func TestUpgradeFromFormerNames(t *testing.T) {
 			n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
 			uids := uidsOf(t, n)
 
-			for _, command := range commands(t, l, "docs/upgrading.md", "### "+tt.name) {
+			for _, command := range commands(t, l, "CHANGELOG.md", "#### "+tt.name) {
 				switch program, args := command[0], command[1:]; program {
 				case "kubectl":
 					kubectl(t, l, args...)
