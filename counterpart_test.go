@@ -21,7 +21,7 @@ import (
 
 // These tests are about everyone else: servers whose messages vary, policies that
 // change what is written, managers that write the same fields, and caches that trail.
-// docs/counterparts.md lists them.
+// docs/guarantees.md lists them.
 
 // webhookError is what an API server answers that cannot reach a webhook. No two
 // are the same.
