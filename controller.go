@@ -1,3 +1,7 @@
+// The Icecream controller. Read NewController, then sync and what it calls, from top to
+// bottom. Skip the key functions at the end. The rules are in pkg/icecream: decide.go
+// comes next, then status.go.
+
 package main
 
 import (
@@ -42,16 +46,16 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
-// Controller gives each Icecream its Deployment and reports back what became of it. One
-// sync of one Icecream goes
+// Controller gives each Icecream its Deployment and reports its state. The steps of a sync
+// are
 //
 //	ensure caches ready → observe → Decide → act → Status → report
 //
-// First, it makes sure that the caches show what was written last time. Observe reads
-// everything from the caches and adds what is remembered from the sync before. Decide and
-// Status belong to package icecream, which is pure and holds all the rules: they say what
-// should be written, and what to report. Act writes the Deployment, and report writes the
-// status if it differs. Each records at most one event.
+// A sync first makes sure that the caches show its last writes. Observe reads the caches
+// and adds what is remembered from the last sync. Decide and Status belong to package
+// icecream, which is pure and contains all rules: they say what to write and what to
+// report. Act writes the Deployment, and report writes the status if it differs. Each
+// records at most one event.
 //
 // The controller writes Deployments, the status of Icecreams, and events. It never writes a
 // Pod, the spec of an Icecream, or a Deployment that is not its own.
@@ -77,14 +81,13 @@ type Controller struct {
 	retrying atomic.Int64       // how many syncs repeat such a write now
 }
 
-// Config is what an operator can choose.
+// Config contains the flags of the controller.
 type Config struct {
-	// StatusWindow is the least time between two writes of one Icecream's status that are
+	// StatusWindow is the minimum time between two writes of an Icecream's status that are
 	// not urgent, such as progress.
 	StatusWindow time.Duration
-	// StallAfter is how long something may keep Pods from running before their Icecream
-	// counts as Stalled, and how long the Icecream must have been complete after a crash
-	// before it is Ready.
+	// StallAfter is how long a problem can last before the Icecream is Stalled, and how
+	// long the Icecream must have been complete after a crash before it is Ready.
 	StallAfter time.Duration
 }
 
@@ -100,12 +103,12 @@ const (
 	byLabel      = "label"      // Icecreams and Pods: by the value of the Icecream's label
 )
 
-// A rollout makes many changes of Pods in a moment, and each sync looks at all of them. A
-// change of a Pod waits for podPeriod, or for the next sync.
+// A rollout changes many Pods at once, and each sync looks at all of them. So a change of a
+// Pod is synced after podPeriod, or with the next sync.
 const podPeriod = 100 * time.Millisecond
 
-// Writes that were refused are repeated at this rate by all Icecreams together. One that
-// succeeds does not count, so all proceed at once when the obstacle is gone.
+// All Icecreams together retry refused writes at this rate. A write that succeeds does not
+// count, so everything continues at once when the obstacle is gone.
 const (
 	retriesPerSecond = 2
 	retriesAtOnce    = 10
@@ -154,7 +157,7 @@ func NewController(
 	if err != nil {
 		return nil, fmt.Errorf("setting up the caches: %w", err)
 	}
-	// Nothing is decided in a handler: an event only says that there may be something to see.
+	// Nothing is decided in a handler: an event only says that something has changed.
 	ofIcecreams, errIcecreams := icecreams.TypedInformer().AddTypedEventHandler(worker.Follow(c.followIcecream))
 	ofDeployments, errDeployments := deployments.TypedInformer().AddTypedEventHandler(worker.Follow(c.followDeployment))
 	ofPods, errPods := pods.TypedInformer().AddTypedEventHandler(worker.Follow(c.followPod))
@@ -205,8 +208,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 	return requeueAfter, worker.Terminal(refusal)
 }
 
-// ensureCachesReady returns an error while the caches do not show what was written for the
-// Icecream last.
+// ensureCachesReady returns an error until the caches show the last writes for the Icecream.
 func (c *Controller) ensureCachesReady(name cache.ObjectName) error {
 	err := c.writes.EnsureReady(name)
 	if err != nil {
@@ -215,8 +217,8 @@ func (c *Controller) ensureCachesReady(name cache.ObjectName) error {
 	return worker.Requeue(err)
 }
 
-// observe reads from the caches what there is to know about an Icecream. If the Icecream is
-// gone, the result has none.
+// observe reads everything about an Icecream from the caches. If the Icecream is gone, the
+// result contains no Icecream.
 func (c *Controller) observe(name cache.ObjectName) (o icecream.Observed, err error) {
 	o.Now, o.StallAfter = time.Now(), c.config.StallAfter
 	if o.Icecream, err = orNil(c.icecreams.Icecreams(name.Namespace).Get(name.Name)); o.Icecream == nil {
@@ -254,8 +256,8 @@ func (c *Controller) isOwnerGone(d *appsv1.Deployment) bool {
 	return err != nil || ice.UID != owner.UID
 }
 
-// act carries out a plan and returns what is known then. A refusal by the API server is to
-// be reported; another error means that there is nothing to report yet.
+// act carries out a plan and returns what is known afterwards. A refusal by the API server
+// is part of that; after any other error there is nothing to report yet.
 func (c *Controller) act(ctx context.Context, o icecream.Observed, plan icecream.Plan) (after icecream.Observed, refusal, err error) {
 	if plan.RecheckLive {
 		if err := c.recheckLive(ctx, o, plan); err != nil {
@@ -285,9 +287,9 @@ func (c *Controller) act(ctx context.Context, o icecream.Observed, plan icecream
 	return after, refusal, nil
 }
 
-// recheckLive returns an error unless the Icecream is still as the cache shows it, and, if a
-// Deployment is to be deleted, the one that takes its place. The caches may show what has
-// happened in another order.
+// recheckLive returns an error unless the API server has the Icecream as the cache shows it
+// and, before a deletion, the Deployment that takes the place of the deleted one. Two caches
+// can show events in another order than they happened.
 func (c *Controller) recheckLive(ctx context.Context, o icecream.Observed, plan icecream.Plan) error {
 	cached := o.Icecream
 	live, err := c.client.SamplecontrollerV1alpha1().Icecreams(cached.Namespace).Get(ctx, cached.Name, metav1.GetOptions{})
@@ -313,8 +315,7 @@ func (c *Controller) recheckLive(ctx context.Context, o icecream.Observed, plan 
 	return nil
 }
 
-// write carries out a plan: it writes the Deployment, and then deletes, up to the first that
-// fails.
+// write writes the Deployment of a plan, and then deletes, until a request fails.
 func (c *Controller) write(ctx context.Context, o icecream.Observed, plan icecream.Plan) (result icecream.Result, err error) {
 	deployments := c.kube.AppsV1().Deployments(o.Icecream.Namespace)
 	switch {
@@ -355,8 +356,9 @@ func (c *Controller) write(ctx context.Context, o icecream.Observed, plan icecre
 	return result, nil
 }
 
-// report writes the status if it differs from the present one, and then records what has
-// happened. What is not urgent may have to wait; the Icecream is synced again then.
+// report writes the status if it differs from the present one, and then records an event. A
+// write that is not urgent can have to wait; the Icecream is synced again after
+// requeueAfter.
 func (c *Controller) report(ctx context.Context, o icecream.Observed, report icecream.Report) (requeueAfter time.Duration, err error) {
 	name, before, after := nameOf(o.Icecream), o.Icecream.Status, report.Status
 	if equality.Semantic.DeepEqual(before, after) {
@@ -378,10 +380,9 @@ func (c *Controller) report(ctx context.Context, o icecream.Observed, report ice
 	return report.RequeueAfter, nil
 }
 
-// writeStatus replaces the status. The API server takes nothing but the status from the
-// object, and refuses it for another Icecream of the name and for another version than the
-// one that the status was made from, so neither a lost response nor a stale cache can bring
-// back the past.
+// writeStatus replaces the status. The API server refuses it for another Icecream of that
+// name, and for any version other than the one that the status was computed from. So
+// neither a lost response nor a stale cache can restore an old status.
 func (c *Controller) writeStatus(ctx context.Context, ice *v1alpha1.Icecream, status v1alpha1.IcecreamStatus) error {
 	updated, err := c.client.SamplecontrollerV1alpha1().Icecreams(ice.Namespace).UpdateStatus(ctx, &v1alpha1.Icecream{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ice.Namespace, Name: ice.Name, UID: ice.UID, ResourceVersion: ice.ResourceVersion},
@@ -398,7 +399,7 @@ func (c *Controller) writeStatus(ctx context.Context, ice *v1alpha1.Icecream, st
 	return nil
 }
 
-// forget drops what is remembered of an Icecream that is gone.
+// forget drops what is remembered about an Icecream that is gone.
 func (c *Controller) forget(name cache.ObjectName) {
 	c.writes.Clear(name)
 	c.memories.Delete(name)
@@ -407,8 +408,8 @@ func (c *Controller) forget(name cache.ObjectName) {
 
 func (c *Controller) followIcecream(ice *v1alpha1.Icecream) { c.Add(nameOf(ice)) }
 
-// followDeployment adds the Icecream that controls a Deployment, if there is one, and those
-// that ask for a Deployment of its name.
+// followDeployment queues the Icecream that controls a Deployment, and the Icecreams that ask
+// for a Deployment with its name.
 func (c *Controller) followDeployment(d *appsv1.Deployment) {
 	if icecream.IsControlledByIcecream(d) {
 		c.Add(cache.NewObjectName(d.Namespace, metav1.GetControllerOfNoCopy(d).Name))
@@ -419,7 +420,7 @@ func (c *Controller) followDeployment(d *appsv1.Deployment) {
 	}
 }
 
-// followPod adds the Icecream whose label the Pod carries.
+// followPod queues the Icecream whose label the Pod carries.
 func (c *Controller) followPod(pod *corev1.Pod) {
 	labeled, _ := c.asking.ByTypedIndex(byLabel, key(pod.Namespace, pod.Labels[icecream.LabelIcecream])) // The index exists.
 	for _, ice := range labeled {
@@ -450,7 +451,7 @@ func nameOf(obj metav1.Object) cache.ObjectName { return cache.MetaObjectToName(
 
 func key(namespace, value string) string { return cache.NewObjectName(namespace, value).String() }
 
-// orNil returns what a lister has found; nil without an error if there is none.
+// orNil returns the result of a lister, with nil instead of a not-found error.
 func orNil[T any](obj *T, err error) (*T, error) {
 	if apierrors.IsNotFound(err) {
 		return nil, nil

@@ -12,50 +12,48 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
 )
 
-// Memory is what one process remembers of one Icecream from sync to sync. The zero value is
-// what a process that has just started remembers. A lost memory repeats a request and
-// nothing worse. All times are those of this process: the clocks of nodes and of the API
-// server can be ahead or behind.
+// Memory is what a process remembers about an Icecream from sync to sync. The zero value is
+// the memory of a new process. Losing it repeats a request and nothing worse. All times are
+// those of this process: the clocks of nodes and of the API server can be ahead or behind.
 type Memory struct {
 	kstatus.History         // since when the present problem lasts
-	Seen            Seen    // what the status of the Deployment of the name asked for was about last
-	Write           Attempt // the last write of the Deployment of the name asked for
-	Old             Attempt // the last write or deletion of Deployments of former names
+	Seen            Seen    // what the status of the Deployment with the requested name described last
+	Write           Attempt // the last write of the Deployment with the requested name
+	Old             Attempt // the last write or deletion of Deployments with previous names
 }
 
-// Seen is the last generation of a Deployment that its status was about, and a fingerprint
-// of its spec.
+// Seen is the last generation of a Deployment that its status described, and a fingerprint of
+// its spec.
 type Seen struct {
 	UID        types.UID
 	Generation int64
 	Spec       string
 }
 
-// Attempt is the last write of its kind and what the API server made of it.
+// Attempt is the last write of its kind and its outcome.
 type Attempt struct {
 	Want  string    // a fingerprint of what was requested; empty before the first write
-	At    time.Time // when the answer came
-	Count int       // how often in a row the same was requested with such an answer
+	At    time.Time // when the response came
+	Count int       // how often in a row the same request got such a response
 
-	// Stored is a fingerprint of what the API server stored otherwise than requested, as
-	// admission policies and webhooks make it do. To request it again would change nothing.
+	// Stored is a fingerprint of the differences between the request and what was stored,
+	// which admission policies and webhooks cause. Repeating the request would change nothing.
 	Stored string
 	// Refusal is why the API server refused the write; the zero value if it did not.
 	Refusal kstatus.Conclusion
-	// Contest says who had undone what before this write repaired it, once that happens
-	// again and again.
+	// Contest describes who keeps undoing which fields.
 	Contest string
 }
 
-// What the API server refuses can be allowed later by a quota, a policy or a webhook, whose
-// changes the controller does not see. What it calls invalid becomes valid by an edit of the
-// Icecream, which is seen at once, or of an admission policy.
+// A quota, a policy or a webhook can allow a refused write later, and the controller does not
+// see that. An invalid Deployment becomes valid by an edit of the Icecream, which is seen at
+// once, or of an admission policy.
 const (
 	firstRetry, slowestRetry = time.Second, time.Minute
 	retryInvalid             = 5 * time.Minute
 )
 
-// refusalOf returns what to report of a write that the API server refused.
+// refusalOf returns what to report about a refused write.
 func refusalOf(err error) kstatus.Conclusion {
 	switch {
 	case apierrors.IsInvalid(err):
@@ -79,7 +77,7 @@ func (a Attempt) then(next Attempt) Attempt {
 
 func (a Attempt) isRefused() bool { return a.Refusal.Reason != "" }
 
-// wait returns how long it is until the same may be requested again.
+// wait returns how long to wait before the same request.
 func (a Attempt) wait(now time.Time) time.Duration {
 	delay := backoff.Delay(a.Count)
 	switch {
@@ -91,8 +89,8 @@ func (a Attempt) wait(now time.Time) time.Duration {
 	return min(delay, max(0, a.At.Add(delay).Sub(now)))
 }
 
-// isContested reports whether somebody has undone this write so often that the next repair
-// may well not be the last.
+// isContested reports whether somebody has undone this write so often that the next repair is
+// probably not the last.
 func (a Attempt) isContested(now time.Time) bool {
 	return !a.isRefused() && a.Count > backoff.Free && a.wait(now) > 0
 }

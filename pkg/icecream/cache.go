@@ -12,10 +12,10 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
 )
 
-// The caches hold many objects, and of each no more than somebody here reads. Each of these
-// functions is the transform of an informer: it changes the object in place.
+// The caches keep many objects, so of each only the fields that some code reads. These
+// functions are the transforms of informers: they change the object in place.
 
-// StripIcecream drops what nobody reads of an Icecream.
+// StripIcecream drops the fields of an Icecream that no code reads.
 func StripIcecream(obj any) (any, error) {
 	if ice, ok := obj.(*v1alpha1.Icecream); ok {
 		ice.ManagedFields, ice.Labels = nil, nil
@@ -24,8 +24,8 @@ func StripIcecream(obj any) (any, error) {
 	return obj, nil
 }
 
-// StripDeployment drops what nobody reads of a Deployment. Of one that cannot be
-// an Icecream's, only what shows that is left.
+// StripDeployment drops the fields of a Deployment that no code reads. A Deployment that
+// cannot belong to an Icecream keeps only what shows that.
 func StripDeployment(obj any) (any, error) {
 	d, ok := obj.(*appsv1.Deployment)
 	if !ok {
@@ -40,14 +40,14 @@ func StripDeployment(obj any) (any, error) {
 	return d, nil
 }
 
-// IsControlledByIcecream reports whether an object's controller is an Icecream, whichever
-// it is and whether or not it still exists.
+// IsControlledByIcecream reports whether an object's controller is an Icecream, even one that
+// no longer exists.
 func IsControlledByIcecream(obj metav1.Object) bool {
 	owner := metav1.GetControllerOfNoCopy(obj)
 	return owner != nil && owner.Kind == "Icecream" && owner.APIVersion == v1alpha1.GroupVersion.String()
 }
 
-// StripPod drops what nobody reads of a Pod (see [PodOf]).
+// StripPod drops the fields of a Pod that no code reads (see [PodOf]).
 func StripPod(obj any) (any, error) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -72,7 +72,7 @@ func StripPod(obj any) (any, error) {
 	return stripped, nil
 }
 
-// only returns some keys of a map.
+// only returns a map with only these keys.
 func only(of map[string]string, keys ...string) map[string]string {
 	kept := make(map[string]string, len(keys))
 	for _, key := range keys {
@@ -83,19 +83,19 @@ func only(of map[string]string, keys ...string) map[string]string {
 	return kept
 }
 
-// Pod is what the status needs to know about a Pod.
+// Pod is what a status needs of a Pod.
 type Pod struct {
 	Name       string
 	Node       string // empty while it is not scheduled
 	Deployment string // the value of LabelDeployment
 	SpecHash   string // the value of AnnotationSpecHash
 	Ready      bool
-	Since      time.Time          // when Ready became what it is, at the earliest at its creation
-	Problem    podproblem.Problem // the zero value if nothing is known to be wrong
+	Since      time.Time          // the last change of Ready, or else the creation
+	Problem    podproblem.Problem // the zero value if there is none
 }
 
-// PodOf reads a Pod. counts is false for one that is no replica: it is ending, has ended,
-// or was removed from its ReplicaSet, for debugging for example.
+// PodOf reads a Pod. counts is false for a Pod that is no replica: it is terminating, has
+// finished, or was removed from its ReplicaSet, for example to debug it.
 func PodOf(pod *corev1.Pod) (p Pod, counts bool) {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	hasEnded := slices.Contains([]corev1.PodPhase{corev1.PodSucceeded, corev1.PodFailed}, pod.Status.Phase)

@@ -1,3 +1,7 @@
+// What to write. Read Observed and Plan, then Decide and the functions that it calls: they
+// are the rules. Skip, at first, fingerprints and alterations, which recognize a repeated
+// write and what a webhook has made of it. status.go comes next.
+
 package icecream
 
 import (
@@ -20,21 +24,21 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
-// Observed is everything that goes into a decision about one Icecream: what the caches
-// show at one time, and what this process remembers. Nothing here changes what it points to.
+// Observed is the input of a decision about one Icecream: what the caches show, and what
+// this process remembers. Nothing in this package changes the objects that it points to.
 type Observed struct {
 	Now time.Time
-	// StallAfter is how long a problem may last before the Icecream is Stalled, and how
-	// long the Icecream must have been complete after a crash before it is Ready.
+	// StallAfter is how long a problem can last before the Icecream is Stalled, and how long
+	// the Icecream must have been complete after a crash before it is Ready.
 	StallAfter time.Duration
 
 	Icecream *v1alpha1.Icecream
-	// Undecodable says why the Icecream's spec could not be decoded; empty if it was. The
-	// spec is then empty, which is not what it asks for.
+	// Undecodable says why the Icecream's spec could not be decoded; empty if it could. The
+	// decoded spec is then empty and means nothing.
 	Undecodable string
-	Named       *appsv1.Deployment   // the one of the name asked for, whoever owns it; nil if there is none
-	Owned       []*appsv1.Deployment // those that the Icecream controls, in any order
-	Pods        []Pod                // those that carry the Icecream's label, in any order
+	Named       *appsv1.Deployment   // the one with the requested name, whoever owns it; can be nil
+	Owned       []*appsv1.Deployment // controlled by the Icecream, in any order
+	Pods        []Pod                // with the Icecream's label, in any order
 	// OwnerIsGone reports that Named is controlled by an Icecream that no longer exists, so
 	// the garbage collector is about to delete it.
 	OwnerIsGone bool
@@ -42,40 +46,40 @@ type Observed struct {
 	Memory Memory
 }
 
-// Plan is what should be written for one Icecream now: a Deployment, deletions, or nothing.
+// Plan is what to write for one Icecream: a Deployment, deletions, or nothing.
 type Plan struct {
-	// Want is the Deployment to write; nil if there is none. If Live is nil, it is to be
-	// created. Otherwise Patch changes Live to Want, with the UID of Live as a precondition.
+	// Want is the Deployment to write; nil for none. If Live is nil, create it. Otherwise
+	// Patch changes Live to Want, with the UID of Live as a precondition.
 	Want, Live *appsv1.Deployment
 	Patch      []byte
-	// Bare is to be created if an admission policy refuses Want: without what others have
-	// added to the spec of the Deployment whose place it takes. It is nil without a rename.
+	// Bare is what to create if an admission policy refuses Want: it lacks what others have
+	// added to the spec of the old Deployment. It is nil unless this is a rename.
 	Bare *appsv1.Deployment
 	// Delete are the Deployments to delete.
 	Delete []*appsv1.Deployment
-	// RecheckLive: the writes would be wrong for an Icecream that is being deleted, and the
-	// cache may not show that yet. So ask the API server first.
+	// RecheckLive means to ask the API server first whether the Icecream is being deleted.
+	// The writes would then be wrong, and the cache might not show it yet.
 	RecheckLive bool
-	// IsFight: somebody keeps undoing this write.
+	// IsFight means that somebody keeps undoing this write.
 	IsFight bool
 
-	// Held says why the Deployment of the name asked for is not written although it should
-	// be; the zero value if it is as it should be. One of a former name can be written
+	// Held says why the Deployment with the requested name cannot be written now; the zero
+	// value if nothing prevents it. A Deployment with a previous name can be written
 	// nevertheless. With IsRetry, it says why the API server refused the same write before.
 	Held    kstatus.Conclusion
 	IsRetry bool
 
-	// RequeueAfter is when to look again even if nothing changes; 0 is never.
+	// RequeueAfter is when to sync again even if nothing changes; 0 means never.
 	RequeueAfter time.Duration
 }
 
 // IsWrite reports whether there is something to write.
 func (p Plan) IsWrite() bool { return p.Want != nil || len(p.Delete) > 0 }
 
-// Postponed returns the plan to wait with a retry.
+// Postponed returns the plan to wait before a retry.
 func (p Plan) Postponed(by time.Duration) Plan { return Plan{Held: p.Held, RequeueAfter: by} }
 
-// Decide says what should be written now.
+// Decide returns what to write now.
 func Decide(o Observed) (Plan, error) {
 	if o.Icecream.DeletionTimestamp != nil {
 		return Plan{}, nil // What is ours now belongs to the garbage collector.
@@ -103,16 +107,16 @@ func Decide(o Observed) (Plan, error) {
 	return old, nil
 }
 
-// ownerCheck is how often to look whether a Deployment whose owner is gone still has none:
-// if the cache shows the owner later, that is no event of the Deployment.
+// ownerCheck is how often to check whether the owner of a Deployment is still missing. If the
+// cache shows the owner later, that is no event of the Deployment.
 const ownerCheck = time.Minute
 
-// decideDeployment looks at the Deployment of the name asked for.
+// decideDeployment decides about the Deployment with the requested name.
 func (o Observed) decideDeployment() (Plan, error) {
 	ice, live := o.Icecream, o.Named
 	switch {
 	case live == nil:
-		// It may be missing because the Icecream is gone, too.
+		// It can be missing because the Icecream is being deleted, too.
 		plan := Plan{Want: newDeployment(ice), RecheckLive: ice.Status.ObservedGeneration > 0}
 		if old := o.inUse(); old != nil {
 			plan.Want, plan.Bare = renamed(old, ice)
@@ -134,7 +138,7 @@ func (o Observed) decideDeployment() (Plan, error) {
 		return plan, nil
 
 	case isOrphan(ice, live):
-		// It may have been orphaned on purpose, by a deletion of the Icecream.
+		// A deletion of the Icecream can have orphaned it on purpose.
 		plan, err := o.decideDrift(live, true)
 		plan.RecheckLive = true
 		return plan, err
@@ -148,8 +152,8 @@ func (o Observed) decideDeployment() (Plan, error) {
 	}
 }
 
-// decideDrift compares a Deployment that is the Icecream's, or is to be adopted, with what
-// the Icecream asks for.
+// decideDrift compares a Deployment that the Icecream owns or adopts with what the Icecream
+// asks for.
 func (o Observed) decideDrift(live *appsv1.Deployment, isAdoption bool) (Plan, error) {
 	want := o.wanted(live)
 	if equality.Semantic.DeepEqual(live, want) {
@@ -167,8 +171,8 @@ func (o Observed) decideDrift(live *appsv1.Deployment, isAdoption bool) (Plan, e
 	return plan, err
 }
 
-// wanted returns a Deployment of the Icecream's as it should be. One of a former name keeps
-// what it runs, but not how often.
+// wanted returns the Deployment as it should be. A Deployment with a previous name keeps its
+// template and gets the current number of replicas.
 func (o Observed) wanted(live *appsv1.Deployment) *appsv1.Deployment {
 	want := live.DeepCopy()
 	if o.isNamed(want) {
@@ -182,13 +186,13 @@ func (o Observed) wanted(live *appsv1.Deployment) *appsv1.Deployment {
 // isNamed reports whether a Deployment has the name that the Icecream asks for.
 func (o Observed) isNamed(d *appsv1.Deployment) bool { return d.Name == DeploymentName(o.Icecream) }
 
-// waitFor waits for a Deployment to be gone.
+// waitFor returns the plan to wait until a Deployment is gone.
 func waitFor(format string, args ...any) Plan {
 	return Plan{Held: kstatus.Conclusion{State: kstatus.Reconciling, Reason: v1alpha1.ReasonDeploymentTerminating, Message: fmt.Sprintf(format, args...)}}
 }
 
-// heldBy says in words which finalizers keep a Deployment that is being deleted from being
-// gone; it is empty if there are none.
+// heldBy describes the finalizers that hold a Deployment that is being deleted; empty if
+// there are none.
 func heldBy(d *appsv1.Deployment) string {
 	if len(d.Finalizers) == 0 {
 		return ""
@@ -196,11 +200,11 @@ func heldBy(d *appsv1.Deployment) string {
 	return "; it is held by " + strings.Join(d.Finalizers, ", ")
 }
 
-// deletionShows is how long the cache may take to show a deletion.
+// deletionShows is how long the cache can take to show a deletion.
 const deletionShows = time.Minute
 
-// decideOld looks at the Deployments of names asked for before. They may go once the present
-// one can take their place; until then, the one in use has as many Pods as asked for.
+// decideOld decides about Deployments with previous names. They are deleted once the current
+// one is rolled out. Until then, the one in use has the requested number of replicas.
 func (o Observed) decideOld() (Plan, error) {
 	old := o.replaced()
 	switch {
@@ -213,8 +217,8 @@ func (o Observed) decideOld() (Plan, error) {
 	}
 }
 
-// pace has a plan wait that was carried out before, if that was refused or somebody keeps
-// undoing it.
+// pace delays a plan that was carried out before and was refused, or that somebody keeps
+// undoing.
 func (o Observed) pace(plan Plan) Plan {
 	last := o.lastOf(plan)
 	if !plan.IsWrite() || last.Want != o.fingerprint(plan) {
@@ -239,8 +243,7 @@ func (o Observed) pace(plan Plan) Plan {
 	return plan
 }
 
-// fingerprint returns what distinguishes what a plan asks for from other requests,
-// whatever it starts from.
+// fingerprint identifies what a plan requests, whatever state it starts from.
 func (o Observed) fingerprint(plan Plan) string {
 	var wanted any
 	switch {
@@ -259,8 +262,7 @@ func (o Observed) fingerprint(plan Plan) string {
 	return text.Hash(raw)
 }
 
-// fingerprintOfDrift returns what distinguishes the differences between two Deployments
-// from others.
+// fingerprintOfDrift identifies the differences between two Deployments.
 func fingerprintOfDrift(live, want *appsv1.Deployment) (string, error) {
 	drift, err := patch.Differences(live, want)
 	if err != nil || len(drift) == 0 {
@@ -270,20 +272,20 @@ func fingerprintOfDrift(live, want *appsv1.Deployment) (string, error) {
 	return text.Hash(raw), err
 }
 
-// Result is what came of carrying out a plan.
+// Result is the outcome of a plan.
 type Result struct {
-	// Stored is the Deployment that was written, as the API server stored it; nil if none was.
+	// Stored is the written Deployment as the API server stored it; nil if none was written.
 	Stored *appsv1.Deployment
-	// IsBare reports that Stored was made from the plan's Bare.
+	// IsBare reports that Stored was created from the plan's Bare.
 	IsBare bool
-	// Refusal is the error by which the API server refused the plan; nil if it did not.
+	// Refusal is the error with which the API server refused the plan; nil if it did not.
 	Refusal error
-	// Other is who had undone the write before; empty if that is unknown.
+	// Other is who undid the previous write; empty if unknown.
 	Other string
 }
 
-// With returns what is known after a plan was carried out. altered says in which fields the
-// API server stored the Deployment otherwise than requested.
+// With returns what is known after a plan was carried out. altered contains the fields in
+// which the stored Deployment differs from the request.
 func (o Observed) With(plan Plan, r Result) (after Observed, altered []patch.Difference, err error) {
 	if !plan.IsWrite() {
 		return o, nil, nil
@@ -316,9 +318,9 @@ func (o Observed) With(plan Plan, r Result) (after Observed, altered []patch.Dif
 	return o, altered, nil
 }
 
-// alterations returns in which fields the API server stored a Deployment otherwise than
-// requested, and a fingerprint of that. It is empty if somebody else has changed other fields
-// just before, which is to be repaired.
+// alterations returns the fields in which the stored Deployment differs from the request, and
+// their fingerprint. The fingerprint is empty if somebody else has changed other fields just
+// before: those have to be repaired.
 func (o Observed) alterations(plan Plan, stored *appsv1.Deployment) (altered []patch.Difference, fingerprint string, err error) {
 	want := o.wanted(stored)
 	if equality.Semantic.DeepEqual(stored, want) {
@@ -336,8 +338,8 @@ func (o Observed) alterations(plan Plan, stored *appsv1.Deployment) (altered []p
 	return altered, fingerprint, err
 }
 
-// requested returns the differences in fields that the plan's write has set. In other fields,
-// the Deployment was changed before the write arrived.
+// requested returns the differences in fields that the plan has set. Other fields were
+// changed before the write arrived.
 func (p Plan) requested(drift []patch.Difference) ([]patch.Difference, error) {
 	if p.Live == nil {
 		return drift, nil
@@ -358,10 +360,10 @@ func (o Observed) lastOf(plan Plan) Attempt {
 	return o.Memory.Old
 }
 
-// isAboutNamed reports whether a plan writes the Deployment of the name asked for.
+// isAboutNamed reports whether a plan writes the Deployment with the requested name.
 func (o Observed) isAboutNamed(plan Plan) bool { return plan.Want != nil && o.isNamed(plan.Want) }
 
-// contest says who has undone what is written again and again.
+// contest describes who keeps undoing which fields.
 func contest(plan Plan, other string) (string, error) {
 	const says = "What the controller writes keeps being undone, last by %s; it waits longer each time before it repairs that"
 	switch {
@@ -384,8 +386,8 @@ func contest(plan Plan, other string) (string, error) {
 	return text.Clip(fmt.Sprintf(says, fmt.Sprintf("%s in %s of Deployment %q", other, strings.Join(fields, ", "), plan.Live.Name)), maxMessage), nil
 }
 
-// LastWriter returns the name of the field manager that has written an object last, other
-// than this controller and writers of its status, quoted; empty if there is none.
+// LastWriter returns the quoted name of the last field manager of an object, other than this
+// controller and writers of the status; empty if there is none.
 func LastWriter(obj metav1.Object) string {
 	var last metav1.ManagedFieldsEntry
 	for _, entry := range obj.GetManagedFields() {
@@ -400,7 +402,7 @@ func LastWriter(obj metav1.Object) string {
 	return fmt.Sprintf("%q", last.Manager)
 }
 
-// target is the Icecream's Deployment of the name asked for; nil if there is none.
+// target is the Icecream's Deployment with the requested name; nil if there is none.
 func (o Observed) target() *appsv1.Deployment {
 	if o.Named != nil && metav1.IsControlledBy(o.Named, o.Icecream) {
 		return o.Named
@@ -408,7 +410,7 @@ func (o Observed) target() *appsv1.Deployment {
 	return nil
 }
 
-// old are the Icecream's Deployments of other names, sorted by name.
+// old are the Icecream's Deployments with other names, sorted by name.
 func (o Observed) old() (old []*appsv1.Deployment) {
 	for _, d := range o.Owned {
 		if !o.isNamed(d) {
@@ -419,13 +421,13 @@ func (o Observed) old() (old []*appsv1.Deployment) {
 	return old
 }
 
-// replaced are the Deployments of other names that are not being deleted yet.
+// replaced are the Deployments with other names that are not being deleted yet.
 func (o Observed) replaced() []*appsv1.Deployment {
 	return slices.DeleteFunc(o.old(), func(d *appsv1.Deployment) bool { return d.DeletionTimestamp != nil })
 }
 
-// isObserved reports whether the Deployment's status is about its current spec. A change of
-// its annotations makes a new generation, too, and leaves true what the status says.
+// isObserved reports whether the Deployment's status describes its current spec. A change of
+// its annotations also raises the generation, and leaves the status true.
 func (o Observed) isObserved(d *appsv1.Deployment) bool {
 	if d.Status.ObservedGeneration >= d.Generation {
 		return true
@@ -434,7 +436,7 @@ func (o Observed) isObserved(d *appsv1.Deployment) bool {
 	return d.Status.ObservedGeneration == seen.Generation && seen == o.Memory.Seen
 }
 
-// see returns what the status of the target is about, or was about last.
+// see returns the generation that the target's status describes, or has described last.
 func (o Observed) see() Seen {
 	d, seen := o.target(), o.Memory.Seen
 	if d == nil || d.Status.ObservedGeneration < d.Generation || d.UID == seen.UID && d.Generation == seen.Generation {
@@ -443,8 +445,8 @@ func (o Observed) see() Seen {
 	return Seen{d.UID, d.Generation, fingerprintOfSpec(d)}
 }
 
-// isRolledOut reports whether there are as many available Pods of the target's current
-// template as its spec asks for, and no others are left.
+// isRolledOut reports whether all requested Pods of the target are available and made from
+// its current template, and no others are left.
 func (o Observed) isRolledOut() bool {
 	d := o.target()
 	if d == nil || d.DeletionTimestamp != nil || !o.isObserved(d) {
@@ -454,8 +456,8 @@ func (o Observed) isRolledOut() bool {
 	return d.Status.Replicas == wanted && d.Status.UpdatedReplicas == wanted && d.Status.AvailableReplicas == wanted
 }
 
-// inUse is the Deployment that runs the Icecream's Pods: the target, unless that has yet to
-// take the place of another. It is nil if there is none.
+// inUse is the Deployment that serves: the target, or the old one until the target is rolled
+// out. It is nil if there is none.
 func (o Observed) inUse() *appsv1.Deployment {
 	old := o.replaced()
 	if len(old) == 0 || o.isRolledOut() {
@@ -469,8 +471,8 @@ func (o Observed) inUse() *appsv1.Deployment {
 	return old[0]
 }
 
-// WithUndecodable returns what is observed of an Icecream whose spec cannot be decoded, for
-// that reason. What it asks for is unknown, but not what it has.
+// WithUndecodable returns what is observed if the spec cannot be decoded, and why. What the
+// Icecream asks for is then unknown, but not what it has.
 func (o Observed) WithUndecodable(why string) Observed {
 	o.Undecodable = why
 	o.Icecream = o.Icecream.DeepCopy()

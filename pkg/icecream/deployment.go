@@ -20,8 +20,7 @@ import (
 
 const containerName = "icecream"
 
-// newDeployment returns the Deployment that the Icecream asks for, with our fields and no
-// others.
+// newDeployment returns the Deployment that the Icecream asks for, with our fields only.
 func newDeployment(ice *v1alpha1.Icecream) *appsv1.Deployment {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: DeploymentName(ice), Namespace: ice.Namespace}}
 	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: selector(ice, d.Name)}
@@ -29,14 +28,13 @@ func newDeployment(ice *v1alpha1.Icecream) *appsv1.Deployment {
 	return d
 }
 
-// renamed returns the Deployment that takes the place of another under the name that the
-// Icecream asks for now: with everything that others have added to it, and the same without
-// what they have added to its spec.
+// renamed returns the Deployment that replaces old: a copy with everything that others have
+// added to old, and one without what they have added to its spec.
 func renamed(old *appsv1.Deployment, ice *v1alpha1.Icecream) (whole, bare *appsv1.Deployment) {
 	bare = newDeployment(ice)
 	whole = old.DeepCopy()
 	maps.DeleteFunc(whole.Annotations, func(key, _ string) bool {
-		return strings.HasPrefix(key, "deployment.kubernetes.io/") // of kube-controller-manager
+		return strings.HasPrefix(key, "deployment.kubernetes.io/") // belongs to kube-controller-manager
 	})
 	whole.ObjectMeta = metav1.ObjectMeta{Name: bare.Name, Namespace: bare.Namespace, Labels: whole.Labels, Annotations: whole.Annotations}
 	whole.Status = appsv1.DeploymentStatus{}
@@ -67,7 +65,7 @@ func setDeployment(d *appsv1.Deployment, ice *v1alpha1.Icecream) {
 	setContainer(containerOf(template), ice)
 }
 
-// setReplicas sets how many Pods the Deployment has.
+// setReplicas sets the number of replicas.
 func setReplicas(d *appsv1.Deployment, ice *v1alpha1.Icecream) {
 	d.Spec.Replicas = ptr.To(ptr.Deref(ice.Spec.Replicas, 1))
 }
@@ -96,7 +94,7 @@ func setOwner(d *appsv1.Deployment, ice *v1alpha1.Icecream) {
 	d.OwnerReferences[i] = owner
 }
 
-// containerOf returns our container of a Pod template, which it adds if it is missing.
+// containerOf returns our container of a Pod template, and adds it if it is missing.
 func containerOf(template *corev1.PodTemplateSpec) *corev1.Container {
 	containers := &template.Spec.Containers
 	i := slices.IndexFunc(*containers, func(c corev1.Container) bool { return c.Name == containerName })
@@ -107,7 +105,7 @@ func containerOf(template *corev1.PodTemplateSpec) *corev1.Container {
 	return &(*containers)[i]
 }
 
-// setKeys sets some keys of a map.
+// setKeys sets these keys of a map.
 func setKeys(of *map[string]string, keys map[string]string) {
 	if *of == nil {
 		*of = map[string]string{}
@@ -115,7 +113,7 @@ func setKeys(of *map[string]string, keys map[string]string) {
 	maps.Copy(*of, keys)
 }
 
-// orNew returns what p points to, which it creates if it is nil.
+// orNew returns what p points to, and creates it if it is nil.
 func orNew[T any](p **T) *T {
 	if *p == nil {
 		*p = new(T)
@@ -133,8 +131,8 @@ func rounded(list corev1.ResourceList) corev1.ResourceList {
 	return list
 }
 
-// isOrphan reports whether the Deployment was made for this Icecream, or for one of the
-// same name before it, and has lost its controller.
+// isOrphan reports whether the Deployment was made for this Icecream, or for an earlier one
+// with the same name, and has no controller.
 func isOrphan(ice *v1alpha1.Icecream, d *appsv1.Deployment) bool {
 	return metav1.GetControllerOfNoCopy(d) == nil &&
 		d.Labels[labelManagedBy] == FieldManager &&
@@ -144,7 +142,7 @@ func isOrphan(ice *v1alpha1.Icecream, d *appsv1.Deployment) bool {
 		equality.Semantic.DeepEqual(d.Spec.Selector.MatchLabels, selector(ice, d.Name))
 }
 
-// fingerprintOfSpec returns what distinguishes the Deployment's spec from others.
+// fingerprintOfSpec identifies the Deployment's spec.
 func fingerprintOfSpec(d *appsv1.Deployment) string {
 	raw, _ := json.Marshal(d.Spec) // cannot fail
 	return text.Hash(raw)

@@ -22,7 +22,7 @@ const (
 // FieldManager is the field manager of everything that this controller writes.
 const FieldManager = "icecream-controller"
 
-// DeploymentName returns the name of the Deployment that the Icecream asks for.
+// DeploymentName returns the requested name of the Deployment.
 func DeploymentName(ice *v1alpha1.Icecream) string {
 	if ice.Spec.DeploymentName != "" {
 		return ice.Spec.DeploymentName
@@ -30,7 +30,7 @@ func DeploymentName(ice *v1alpha1.Icecream) string {
 	return ice.Name
 }
 
-// selector returns the label selector of the Icecream's Deployment of that name.
+// selector returns the label selector of the Icecream's Deployment with that name.
 func selector(ice *v1alpha1.Icecream, deploymentName string) map[string]string {
 	return map[string]string{
 		LabelIcecream:   text.LabelValue(ice.Name),
@@ -38,7 +38,7 @@ func selector(ice *v1alpha1.Icecream, deploymentName string) map[string]string {
 	}
 }
 
-// specHash returns what distinguishes Pods made from the current spec from older ones.
+// specHash distinguishes Pods made from the current spec from older ones.
 func specHash(spec v1alpha1.IcecreamSpec) string {
 	// Marshalling this struct cannot fail, and maps are written in sorted order.
 	made, _ := json.Marshal(struct{ Image, Resources any }{spec.Image, spec.Resources})

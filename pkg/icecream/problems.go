@@ -19,21 +19,19 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
-// defaultProgressDeadline is the one that the API server gives a Deployment without one,
-// in seconds.
+// defaultProgressDeadline is the API server's default for a Deployment, in seconds.
 const defaultProgressDeadline = 600
 
-// Problem is what keeps an Icecream from becoming Ready. The zero value is none.
+// Problem is what keeps an Icecream from becoming Ready. The zero value means none.
 type Problem = kstatus.Problem
 
-// check finds one kind of problem. name says in words what it is.
+// check finds one kind of problem. name describes it.
 type check struct {
 	name string
 	find func(Observed) Problem
 }
 
-// checks are all that is asked about a Deployment whose Icecream is not complete, in
-// this order: the first problem that is found is the one that counts.
+// checks are run in this order if an Icecream is not complete. The first problem counts.
 var checks = []check{
 	{"a Pod cannot run", Observed.podProblem},
 	{"the ReplicaSet cannot be created", Observed.replicaSetProblem},
@@ -44,8 +42,8 @@ var checks = []check{
 	{"something is slow", Observed.slownessProblem},
 }
 
-// findProblem returns what keeps the Icecream from becoming Ready, as the caches show
-// it. Of several problems it is the same one for as long as they last.
+// findProblem returns what keeps the Icecream from becoming Ready. Of several problems it
+// returns the same one for as long as they last.
 func (o Observed) findProblem() Problem {
 	if o.target() == nil || o.target().DeletionTimestamp != nil || o.isComplete() {
 		return Problem{}
@@ -58,7 +56,7 @@ func (o Observed) findProblem() Problem {
 	return Problem{}
 }
 
-// podReasons are the reasons of Pods' problems in the words of the API.
+// podReasons maps problems of Pods to reasons of conditions.
 var podReasons = map[podproblem.Reason]string{
 	podproblem.ContainerError:  v1alpha1.ReasonContainerError,
 	podproblem.CrashLoop:       v1alpha1.ReasonCrashLoopBackOff,
@@ -66,7 +64,7 @@ var podReasons = map[podproblem.Reason]string{
 	podproblem.Unschedulable:   v1alpha1.ReasonUnschedulable,
 }
 
-// podProblem is the problem that a Pod made from the spec has had for longest.
+// podProblem is the longest-lasting problem of a Pod made from the spec.
 func (o Observed) podProblem() Problem {
 	var worst podproblem.Problem
 	for pod := range o.current() {
@@ -80,7 +78,7 @@ func (o Observed) podProblem() Problem {
 	return Problem{Reason: podReasons[worst.Reason], Message: worst.Message, Patience: o.StallAfter}
 }
 
-// isBefore orders the problems of Pods: the longest first, then by their words.
+// isBefore orders the problems of Pods: the longest first, then by message.
 func isBefore(a, b podproblem.Problem) bool {
 	return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Reason, b.Reason), strings.Compare(a.Message, b.Message)) < 0
 }
@@ -102,8 +100,8 @@ const (
 	progressDeadlineExceeded = "ProgressDeadlineExceeded"
 )
 
-// pauseProblem is that the Deployment is paused and some of its Pods are not made from
-// its current template: nothing will change that.
+// pauseProblem is that the Deployment is paused while some of its Pods are not made from its
+// current template: that will not change by itself.
 func (o Observed) pauseProblem() Problem {
 	d := o.target()
 	isBetween := d.Status.UpdatedReplicas < d.Status.Replicas || d.Status.Replicas == 0 && ptr.Deref(d.Spec.Replicas, 1) > 0
@@ -113,7 +111,7 @@ func (o Observed) pauseProblem() Problem {
 	return Problem{Reason: v1alpha1.ReasonDeploymentPaused, Message: fmt.Sprintf("Deployment %q is paused", d.Name)}
 }
 
-// replicaProblem is that the Deployment's Pods are refused, by a quota for example.
+// replicaProblem is that the Deployment's Pods are refused, for example by a quota.
 func (o Observed) replicaProblem() Problem {
 	failure := deploymentCondition(o.target(), appsv1.DeploymentReplicaFailure)
 	if !o.isObserved(o.target()) || failure.Status != corev1.ConditionTrue {
@@ -122,9 +120,9 @@ func (o Observed) replicaProblem() Problem {
 	return Problem{Reason: v1alpha1.ReasonReplicaFailure, Message: failure.Message, Patience: o.StallAfter}
 }
 
-// deadlineProblem is that the Deployment says it has not progressed for too long. It
-// goes on saying so after an edit that returns to an earlier template, until there is
-// progress. That is given time, but no more than without the condition.
+// deadlineProblem is that the Deployment reports no progress for too long. After an edit that
+// returns to an earlier template, it keeps reporting that until there is progress, so it
+// gets time, but no more than without the condition.
 func (o Observed) deadlineProblem() Problem {
 	progress := deploymentCondition(o.target(), appsv1.DeploymentProgressing)
 	if !o.isObserved(o.target()) || progress.Status != corev1.ConditionFalse || progress.Reason != progressDeadlineExceeded {
@@ -133,8 +131,7 @@ func (o Observed) deadlineProblem() Problem {
 	return Problem{Reason: v1alpha1.ReasonProgressDeadlineExceeded, Message: progress.Message, Quiet: true, Patience: min(o.StallAfter, deadlineOf(o.target()))}
 }
 
-// deletionProblem is that all is well but for Deployments of former names, whose
-// deletion has not finished.
+// deletionProblem is that only the deletion of Deployments with previous names is not finished.
 func (o Observed) deletionProblem() Problem {
 	if !o.isRolledOut() || len(o.old()) == 0 || !isTerminating(o.old()) {
 		return Problem{}
@@ -145,8 +142,8 @@ func (o Observed) deletionProblem() Problem {
 }
 
 // slownessProblem is that something takes longer than the Deployment's deadline. The
-// Deployment itself watches the deadline only during a rollout; whatever comes later,
-// such as a Pod added by scaling, gets the same time from here.
+// Deployment controller checks the deadline only during a rollout. Anything later, such as a
+// Pod added by scaling, gets the same time here.
 func (o Observed) slownessProblem() Problem {
 	d := o.target()
 	patience := deadlineOf(d)
@@ -170,7 +167,7 @@ func (o Observed) slownessProblem() Problem {
 	return p
 }
 
-// deadlineOf returns how long a Deployment may take to make progress.
+// deadlineOf returns how long a Deployment can take to make progress.
 func deadlineOf(d *appsv1.Deployment) time.Duration {
 	seconds := ptr.Deref(d.Spec.ProgressDeadlineSeconds, defaultProgressDeadline)
 	if seconds == math.MaxInt32 {
@@ -179,8 +176,8 @@ func deadlineOf(d *appsv1.Deployment) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// slowestPod returns the Pod made from the spec that has not been ready for longest;
-// without a name if all are ready.
+// slowestPod returns the Pod made from the spec that has been unready for the longest time;
+// the zero value if all are ready.
 func (o Observed) slowestPod() (slowest Pod) {
 	for pod := range o.current() {
 		if pod.Ready {
@@ -207,9 +204,9 @@ func isTerminating(deployments []*appsv1.Deployment) bool {
 	return !slices.ContainsFunc(deployments, func(d *appsv1.Deployment) bool { return d.DeletionTimestamp == nil })
 }
 
-// isComplete reports whether nothing is left to do for anybody. It asks the Pods as well as
+// isComplete reports whether nothing is left to do for anybody. It checks the Pods as well as
 // the Deployment, so that an Icecream is never Ready with nodes missing from its status
-// because one cache was ahead of the other.
+// because one cache is ahead of the other.
 func (o Observed) isComplete() bool {
 	if !o.isRolledOut() || len(o.old()) > 0 {
 		return false
@@ -230,8 +227,8 @@ func (o Observed) isComplete() bool {
 	return placed == o.Named.Status.Replicas && ready == o.Named.Status.Replicas
 }
 
-// updated returns how many Pods are made from the spec. As long as the Deployment's status
-// is about an earlier one, the Pods themselves are counted.
+// updated returns how many Pods are made from the spec. While the Deployment's status
+// describes an earlier one, it counts the Pods themselves.
 func (o Observed) updated() int32 {
 	d := o.target()
 	switch {

@@ -1,3 +1,6 @@
+// What to report. Read Status and conclude, which choose the conditions; WriteEvent and
+// StatusEvent choose the events. Skip the rest: it counts Pods by node and finds words.
+
 package icecream
 
 import (
@@ -22,8 +25,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
-// How long reports may get, whatever there is to report: nodes listed in a status,
-// and bytes in the lines for people.
+// Limits of a report: the nodes that a status lists, and the bytes of lines for people.
 const (
 	maxNodes     = 100
 	maxPlacement = 256
@@ -33,14 +35,14 @@ const (
 // Report is what to report about one Icecream.
 type Report struct {
 	Status v1alpha1.IcecreamStatus
-	// Memory is for the next sync, which should come after RequeueAfter even if nothing
-	// changes; 0 is never.
+	// Memory is for the next sync, which comes after RequeueAfter even if nothing changes; 0
+	// means never.
 	Memory       Memory
 	RequeueAfter time.Duration
 }
 
-// Status returns what to report after a plan was carried out, with what is known since then
-// (see [Observed.With]). For an Icecream that is being deleted, the status stays as it is.
+// Status returns what to report after a plan was carried out (see [Observed.With]). The
+// status of an Icecream that is being deleted stays as it is.
 func Status(o Observed, plan Plan) Report {
 	present := o.Icecream.Status
 	if o.Icecream.DeletionTimestamp != nil {
@@ -77,7 +79,7 @@ func Status(o Observed, plan Plan) Report {
 	return Report{s, o.Memory, o.requeueAfter(plan)}
 }
 
-// requeueAfter returns when something changes by the mere passing of time; 0 is never.
+// requeueAfter returns when the passing of time alone changes something; 0 means never.
 func (o Observed) requeueAfter(plan Plan) time.Duration {
 	next := backoff.MinRequeue(plan.RequeueAfter, o.Memory.RequeueAfter(o.Now, o.StallAfter))
 	for _, last := range []Attempt{o.Memory.Write, o.Memory.Old} {
@@ -88,8 +90,7 @@ func (o Observed) requeueAfter(plan Plan) time.Duration {
 	return next
 }
 
-// conclude returns what the conditions are to say. The first case that applies is the one
-// that says most.
+// conclude returns what the conditions say: the first case that applies.
 func (o Observed) conclude(plan Plan) kstatus.Conclusion {
 	progressing := func(message string) kstatus.Conclusion {
 		return kstatus.Conclusion{State: kstatus.Reconciling, Reason: v1alpha1.ReasonProgressing, Message: message}
@@ -115,14 +116,14 @@ func (o Observed) conclude(plan Plan) kstatus.Conclusion {
 	return progressing(message)
 }
 
-// Event is one to be recorded about an Icecream.
+// Event is an event about an Icecream.
 type Event struct{ Type, Reason, Message string }
 
-// maxMessage is how many bytes a message has at most (that of an event: core/v1).
+// maxMessage is the maximum length of an event's message in bytes (core/v1).
 const maxMessage = 1024
 
-// WriteEvent returns what to record about a plan that was carried out. altered is from
-// [Observed.With]. There is nothing to record if nothing has changed.
+// WriteEvent returns the event for a plan that was carried out, if it has changed something.
+// altered is from [Observed.With].
 func WriteEvent(o Observed, plan Plan, r Result, altered []patch.Difference) (Event, bool) {
 	e := Event{Type: corev1.EventTypeNormal}
 	switch {
@@ -157,8 +158,8 @@ func WriteEvent(o Observed, plan Plan, r Result, altered []patch.Difference) (Ev
 	return e, true
 }
 
-// lossEvent says what others have added to a Deployment and the one that takes its place
-// must not have.
+// lossEvent names what others have added to the old Deployment and an admission policy
+// refuses in the new one.
 func lossEvent(o Observed, plan Plan, r Result) Event {
 	lost, _ := patch.Differences(&r.Stored.Spec, &plan.Want.Spec) // cannot fail
 	var fields []string
@@ -170,14 +171,14 @@ func lossEvent(o Observed, plan Plan, r Result) Event {
 		r.Stored.Name, o.inUse().Name, strings.Join(fields, ", ")), maxMessage)}
 }
 
-// isAsBefore reports whether just what was to be changed was not changed.
+// isAsBefore reports whether exactly the requested changes were not stored.
 func isAsBefore(plan Plan, altered []patch.Difference) bool {
 	before, err := patch.Differences(plan.Live, plan.Want)
 	return err == nil && len(altered) > 0 && reflect.DeepEqual(before, altered)
 }
 
-// StatusEvent returns what to record about the change to another status, if it is worth an
-// event: a problem, other nodes, or that the Icecream is Ready.
+// StatusEvent returns the event for a new status, if it deserves one: a problem, other nodes,
+// or that the Icecream is Ready.
 func StatusEvent(o Observed, s v1alpha1.IcecreamStatus) (Event, bool) {
 	before := o.Icecream.Status
 	isNew := before.ObservedGeneration != s.ObservedGeneration
@@ -203,7 +204,7 @@ func StatusEvent(o Observed, s v1alpha1.IcecreamStatus) (Event, bool) {
 	}
 }
 
-// HasMoved reports whether other nodes run the Pods, or another number of them.
+// HasMoved reports whether the Deployment, or the number of Pods on some node, has changed.
 func HasMoved(before, after v1alpha1.IcecreamStatus) bool {
 	return before.DeploymentName != after.DeploymentName || !maps.Equal(podCounts(before.Nodes), podCounts(after.Nodes))
 }
@@ -217,7 +218,7 @@ func podCounts(nodes []v1alpha1.IcecreamNode) map[string]int32 {
 	return counts
 }
 
-// isWarning reports whether a reason for not being Ready is worth a warning.
+// isWarning reports whether a reason deserves a Warning.
 func isWarning(reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonAvailable, v1alpha1.ReasonProgressing, v1alpha1.ReasonDeploymentTerminating:
@@ -226,8 +227,8 @@ func isWarning(reason string) bool {
 	return true
 }
 
-// Roster says which Pods of the Icecream run on which nodes, in one line of bounded length
-// for a log: "node-1: a, b; node-3: c".
+// Roster lists the Icecream's Pods by node, in one line of bounded length for a log:
+// "node-1: a, b; node-3: c".
 func Roster(o Observed) string {
 	names, ours := map[string][]string{}, o.deploymentLabels()
 	for _, pod := range o.Pods {
@@ -242,7 +243,7 @@ func Roster(o Observed) string {
 	return text.Clip(line, maxRoster)
 }
 
-// available says in words how far the Deployment is.
+// available describes the progress of the Deployment.
 func (o Observed) available() string {
 	d, updated := o.target(), o.updated()
 	wanted := ptr.Deref(d.Spec.Replicas, 1)
@@ -256,8 +257,8 @@ func (o Observed) available() string {
 	}
 }
 
-// deploymentLabels returns the values of LabelDeployment of the Icecream's Deployments. One
-// that has lost its owner reference, and is about to be adopted, is one of them.
+// deploymentLabels returns the values of LabelDeployment of the Icecream's Deployments,
+// including an orphan that is about to be adopted.
 func (o Observed) deploymentLabels() []string {
 	ours := make([]string, 0, len(o.Owned)+1)
 	for _, d := range o.Owned {
@@ -269,12 +270,12 @@ func (o Observed) deploymentLabels() []string {
 	return ours
 }
 
-// isPlaced reports whether a Pod is one of these Deployments' and has a node.
+// isPlaced reports whether a Pod belongs to one of these Deployments and has a node.
 func (p Pod) isPlaced(deployments []string) bool {
 	return p.Node != "" && slices.Contains(deployments, p.Deployment)
 }
 
-// placement counts the Icecream's Pods that have a node by node, sorted by name.
+// placement counts the Icecream's Pods by node, sorted by name.
 func (o Observed) placement() []v1alpha1.IcecreamNode {
 	if len(o.Pods) == 0 {
 		return nil
@@ -311,8 +312,8 @@ func summary(nodes []v1alpha1.IcecreamNode) string {
 	})
 }
 
-// oneLine joins what say appends about each node as long as the line stays within limit,
-// and ends with how many nodes were left out.
+// oneLine joins what say appends for each node until the line reaches limit, and ends with
+// the number of nodes that were left out.
 func oneLine(nodes []v1alpha1.IcecreamNode, limit int, separator string, say func([]byte, v1alpha1.IcecreamNode) []byte) string {
 	line := make([]byte, 0, 128)
 	for i, node := range nodes {

@@ -1,3 +1,7 @@
+// What users ask for, in IcecreamSpec, and what the controller reports, in IcecreamStatus.
+// Read the comments of the fields. Skip the lines with +genclient, +k8s and +kubebuilder,
+// which are for the generators. controller.go comes next.
+
 package v1alpha1
 
 import (
@@ -5,9 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Icecream runs a number of identical Pods by means of one Deployment. Its status
-// reports the nodes that the Pods run on, how many Pods are ready, and what is wrong
-// if some are not.
+// Icecream runs identical Pods through one Deployment. Its status reports the nodes
+// that the Pods run on, how many Pods are ready, and what is wrong if some are not.
 //
 // +genclient
 // +genclient:method=GetScale,verb=get,subresource=scale,result=k8s.io/api/autoscaling/v1.Scale
@@ -51,8 +54,8 @@ type IcecreamSpec struct {
 	// deploymentName is the name of the Deployment that the controller creates and owns:
 	// a DNS-1123 subdomain of at most 253 characters. If it is absent, the Deployment has
 	// the name of the Icecream. If it changes, the controller first creates a Deployment
-	// of the new name, and deletes the old Deployment as soon as the new one is
-	// available. The controller never changes a Deployment of that name that belongs to
+	// with the new name, and deletes the old Deployment as soon as the new one is
+	// available. The controller never changes a Deployment with that name that belongs to
 	// someone else: the Icecream is Stalled until the name becomes free.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
@@ -72,8 +75,7 @@ type IcecreamSpec struct {
 	// to docker.io/nginxinc/nginx-unprivileged:1.29.3-alpine. The Pods meet the restricted
 	// Pod Security Standard, so the image must run as a user other than root, and must
 	// name that user by its numeric ID. A reference that a node cannot parse is reported
-	// like an image that does not exist: the Icecream is not Ready, for the reason
-	// ImagePullBackOff.
+	// like a missing image: the Icecream is not Ready, with the reason ImagePullBackOff.
 	// +optional
 	// +kubebuilder:default="docker.io/nginxinc/nginx-unprivileged:1.29.3-alpine"
 	// +kubebuilder:validation:MaxLength=1024
@@ -88,14 +90,13 @@ type IcecreamSpec struct {
 	Resources IcecreamResources `json:"resources,omitempty"`
 }
 
-// IcecreamResources are the compute resources of a container. Its fields are those of
-// corev1.ResourceRequirements, and the rules for them are those for any container. The API
-// server applies these rules when the controller writes the Deployment. If it rejects the
-// resources, the Icecream is Stalled for the reason InvalidSpec, with the API server's
-// message, and the Deployment stays as it is.
+// IcecreamResources are the compute resources of a container, with the fields and rules of
+// corev1.ResourceRequirements. The API server applies these rules when the controller
+// writes the Deployment. If it rejects the resources, the Icecream is Stalled with the
+// reason InvalidSpec and the API server's message, and the Deployment stays as it is.
 type IcecreamResources struct {
 	// limits are the maximum amounts of compute resources that the container can use, by
-	// the name of the resource: cpu, memory, ephemeral-storage, huge pages such as
+	// resource name: cpu, memory, ephemeral-storage, huge pages such as
 	// hugepages-2Mi, or extended resources such as example.com/gpu. A resource that is
 	// absent is not limited, unless a LimitRange of the namespace limits it. Limits on
 	// huge pages must be multiples of the page size, and the container then also needs a
@@ -105,8 +106,8 @@ type IcecreamResources struct {
 	Limits corev1.ResourceList `json:"limits,omitempty"`
 
 	// requests are the amounts of compute resources that are reserved for the container
-	// on its node, by the name of the resource. If a resource is absent, its request
-	// defaults to its limit, if it has one. A request must not exceed the limit of the
+	// on its node, by resource name. If a resource is absent, its request defaults to its
+	// limit, if it has one. A request must not exceed the limit of the
 	// same resource. A request for huge pages or for an extended resource must equal the
 	// limit. The exponent of a quantity has at most two digits.
 	// +optional

@@ -11,9 +11,8 @@ import (
 // IcecreamApplyConfiguration represents a declarative configuration of the Icecream type for use
 // with apply.
 //
-// Icecream runs a number of identical Pods by means of one Deployment. Its status
-// reports the nodes that the Pods run on, how many Pods are ready, and what is wrong
-// if some are not.
+// Icecream runs identical Pods through one Deployment. Its status reports the nodes
+// that the Pods run on, how many Pods are ready, and what is wrong if some are not.
 type IcecreamApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
 	// metadata is the standard object metadata.

@@ -9,14 +9,13 @@ import (
 // IcecreamResourcesApplyConfiguration represents a declarative configuration of the IcecreamResources type for use
 // with apply.
 //
-// IcecreamResources are the compute resources of a container. Its fields are those of
-// corev1.ResourceRequirements, and the rules for them are those for any container. The API
-// server applies these rules when the controller writes the Deployment. If it rejects the
-// resources, the Icecream is Stalled for the reason InvalidSpec, with the API server's
-// message, and the Deployment stays as it is.
+// IcecreamResources are the compute resources of a container, with the fields and rules of
+// corev1.ResourceRequirements. The API server applies these rules when the controller
+// writes the Deployment. If it rejects the resources, the Icecream is Stalled with the
+// reason InvalidSpec and the API server's message, and the Deployment stays as it is.
 type IcecreamResourcesApplyConfiguration struct {
 	// limits are the maximum amounts of compute resources that the container can use, by
-	// the name of the resource: cpu, memory, ephemeral-storage, huge pages such as
+	// resource name: cpu, memory, ephemeral-storage, huge pages such as
 	// hugepages-2Mi, or extended resources such as example.com/gpu. A resource that is
 	// absent is not limited, unless a LimitRange of the namespace limits it. Limits on
 	// huge pages must be multiples of the page size, and the container then also needs a
@@ -24,8 +23,8 @@ type IcecreamResourcesApplyConfiguration struct {
 	// numbers. The exponent of a quantity has at most two digits.
 	Limits *v1.ResourceList `json:"limits,omitempty"`
 	// requests are the amounts of compute resources that are reserved for the container
-	// on its node, by the name of the resource. If a resource is absent, its request
-	// defaults to its limit, if it has one. A request must not exceed the limit of the
+	// on its node, by resource name. If a resource is absent, its request defaults to its
+	// limit, if it has one. A request must not exceed the limit of the
 	// same resource. A request for huge pages or for an extended resource must equal the
 	// limit. The exponent of a quantity has at most two digits.
 	Requests *v1.ResourceList `json:"requests,omitempty"`

@@ -10,8 +10,8 @@ type IcecreamSpecApplyConfiguration struct {
 	// deploymentName is the name of the Deployment that the controller creates and owns:
 	// a DNS-1123 subdomain of at most 253 characters. If it is absent, the Deployment has
 	// the name of the Icecream. If it changes, the controller first creates a Deployment
-	// of the new name, and deletes the old Deployment as soon as the new one is
-	// available. The controller never changes a Deployment of that name that belongs to
+	// with the new name, and deletes the old Deployment as soon as the new one is
+	// available. The controller never changes a Deployment with that name that belongs to
 	// someone else: the Icecream is Stalled until the name becomes free.
 	DeploymentName *string `json:"deploymentName,omitempty"`
 	// replicas is the desired number of Pods. It must not be negative and defaults to 1.
@@ -23,8 +23,7 @@ type IcecreamSpecApplyConfiguration struct {
 	// to docker.io/nginxinc/nginx-unprivileged:1.29.3-alpine. The Pods meet the restricted
 	// Pod Security Standard, so the image must run as a user other than root, and must
 	// name that user by its numeric ID. A reference that a node cannot parse is reported
-	// like an image that does not exist: the Icecream is not Ready, for the reason
-	// ImagePullBackOff.
+	// like a missing image: the Icecream is not Ready, with the reason ImagePullBackOff.
 	Image *string `json:"image,omitempty"`
 	// resources are the compute resources of the container in each Pod. If the field is
 	// absent, the container has no limits and no requests, other than those that a
