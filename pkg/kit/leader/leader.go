@@ -18,22 +18,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
-	"k8s.io/client-go/util/connrotation"
-	"k8s.io/client-go/util/retry"
 	"k8s.io/component-base/config"
 	"k8s.io/klog/v2"
 )
@@ -72,14 +66,11 @@ func New(c config.LeaderElectionConfiguration, cluster *rest.Config) (*Election,
 	if err != nil {
 		return nil, err
 	}
-	// No other request delays a renewal, and one that hangs does not hold up the next.
+	// No other request delays a renewal, and one that hangs does not hold up the next:
+	// unlike HTTP/2, HTTP/1.1 gives up the connection of a request that has timed out.
 	cluster = rest.CopyConfig(cluster)
 	cluster.QPS, cluster.RateLimiter = -1, nil
-	if cluster.Dial == nil {
-		cluster.Dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
-	}
-	connections := connrotation.NewDialer(cluster.Dial)
-	cluster.Dial = connections.DialContext
+	cluster.NextProtos = []string{"http/1.1"}
 	inner, err := resourcelock.NewFromKubeconfig(c.ResourceLock, c.ResourceNamespace, c.ResourceName,
 		resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())}, cluster, deadline)
 	if err != nil {
@@ -87,7 +78,7 @@ func New(c config.LeaderElectionConfiguration, cluster *rest.Config) (*Election,
 	}
 	e := &Election{
 		config: c,
-		lock:   &lock{Interface: inner, deadline: deadline, reconnect: connections.CloseAll, taken: make(chan struct{})},
+		lock:   &lock{Interface: inner, deadline: deadline, taken: make(chan struct{})},
 		health: leaderelection.NewLeaderHealthzAdaptor(minMargin),
 		leads:  make(chan struct{}),
 	}
@@ -160,26 +151,22 @@ func (e *Election) release(ctx context.Context) {
 	switch {
 	case !e.lock.isCertain():
 		return
-	case e.lock.inDoubt(e.config.LeaseDuration.Duration):
+	case e.lock.isInDoubt(e.config.LeaseDuration.Duration):
 		logger.Info("The last writes may still be carried out: the Lease has to expire")
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.config.RetryPeriod.Duration)
 	defer cancel()
-	// The last renewal may arrive in between, which is a conflict.
-	err := retry.OnError(retry.DefaultRetry, apierrors.IsConflict, func() error {
-		record, _, err := e.lock.Get(ctx)
-		if err != nil || record.HolderIdentity != e.lock.Identity() {
-			return err
-		}
+	record, _, err := e.lock.Get(ctx)
+	if err == nil && record.HolderIdentity == e.lock.Identity() {
 		now := metav1.Now()
-		return e.lock.Update(ctx, resourcelock.LeaderElectionRecord{
+		err = e.lock.Update(ctx, resourcelock.LeaderElectionRecord{
 			LeaseDurationSeconds: 1,
 			LeaderTransitions:    record.LeaderTransitions,
 			AcquireTime:          now,
 			RenewTime:            now,
 		})
-	})
+	}
 	if err != nil {
 		logger.Info("Could not release the Lease: it has to expire", "err", err)
 		return
@@ -189,22 +176,13 @@ func (e *Election) release(ctx context.Context) {
 
 // Fence makes writes of clients with this config fail while this process does not lead.
 func (e *Election) Fence(config *rest.Config) {
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return fence{lock: e.lock, next: next} })
-}
-
-// FenceEvents is Fence for a client that only writes events. It does no harm if one of them
-// arrives late, so they do not keep the Lease.
-func (e *Election) FenceEvents(config *rest.Config) {
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return fence{lock: e.lock, next: next, isBestEffort: true}
-	})
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return fence{e.lock, next} })
 }
 
 // fence is a transport that refuses writes outside of this process's term.
 type fence struct {
-	lock         *lock
-	next         http.RoundTripper
-	isBestEffort bool
+	lock *lock
+	next http.RoundTripper
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -219,11 +197,6 @@ func (f fence) RoundTrip(request *http.Request) (*http.Response, error) {
 		}
 		return nil, errFenced
 	}
-	if f.isBestEffort {
-		return f.next.RoundTrip(request)
-	}
-	f.lock.unanswered.Add(1)
-	defer f.lock.unanswered.Add(-1)
 	response, err := f.next.RoundTrip(request)
 	if err != nil || response.StatusCode == http.StatusGatewayTimeout {
 		f.lock.doubt()
@@ -239,11 +212,8 @@ func (f fence) WrappedRoundTripper() http.RoundTripper { return f.next }
 // it.
 type lock struct {
 	resourcelock.Interface
-	deadline  time.Duration
-	reconnect func()        // closes the connections to the API server
-	taken     chan struct{} // closed when another process has taken the Lease
-
-	unanswered atomic.Int32 // how many writes have been sent and not answered
+	deadline time.Duration
+	taken    chan struct{} // closed when another process has taken the Lease
 
 	mu       sync.Mutex
 	renewed  time.Time // when the last successful renewal was sent; zero if the Lease is not ours
@@ -254,7 +224,6 @@ type lock struct {
 // Get implements resourcelock.Interface. That another process holds the Lease ends the term.
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
-	l.reconnectAfter(err)
 	if err == nil && record.HolderIdentity != l.Identity() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -280,7 +249,6 @@ func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 
 // note remembers until when a successful write makes the Lease certain.
 func (l *lock) note(sent time.Time, record resourcelock.LeaderElectionRecord, err error) error {
-	l.reconnectAfter(err)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -291,14 +259,6 @@ func (l *lock) note(sent time.Time, record resourcelock.LeaderElectionRecord, er
 		l.renewed = time.Time{} // released
 	}
 	return err
-}
-
-// reconnectAfter closes the connection of a request that the API server has not answered in
-// time: the connection may hang.
-func (l *lock) reconnectAfter(err error) {
-	if utilnet.IsTimeout(err) {
-		l.reconnect()
-	}
 }
 
 // isCertain reports whether no other process can hold the Lease. The monotonic clock of
@@ -318,10 +278,10 @@ func (l *lock) doubt() {
 	l.doubtful = time.Now()
 }
 
-// inDoubt reports whether a write has not been answered yet, or has ended in doubt within
-// that time, so that the API server may still carry it out.
-func (l *lock) inDoubt(within time.Duration) bool {
+// isInDoubt reports whether a write has ended in doubt within that time, so that the API
+// server may still carry it out.
+func (l *lock) isInDoubt(within time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.unanswered.Load() > 0 || time.Since(l.doubtful) < within
+	return time.Since(l.doubtful) < within
 }

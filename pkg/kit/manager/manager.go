@@ -166,17 +166,15 @@ func (m Manager) assemble(o options) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	events := config
 	if o.election.LeaderElect {
 		o.election.ResourceNamespace = cmp.Or(o.election.ResourceNamespace, podNamespace(o), o.namespace, metav1.NamespaceSystem)
 		if p.election, err = leader.New(o.election, config); err != nil {
 			return nil, fmt.Errorf("-leader-elect: %w", err)
 		}
-		config, events = rest.CopyConfig(config), rest.CopyConfig(config)
+		config = rest.CopyConfig(config)
 		p.election.Fence(config)
-		p.election.FenceEvents(events)
 	}
-	if p.recorder, err = m.newRecorder(events); err != nil {
+	if p.recorder, err = m.newRecorder(config); err != nil {
 		return nil, err
 	}
 	enabled, err := m.enabled(o.controllers)
