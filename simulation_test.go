@@ -6,6 +6,7 @@ import (
 	"context"
 	"flag"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -43,21 +44,20 @@ func TestSimulation(t *testing.T) {
 		new   func(*simulation.History) simulation.World
 		kinds []apiserver.Kind
 	}{
-		{"icecream", simulation.Icecreams, []apiserver.Kind{icecreams, apiserver.Deployments(), apiserver.ReplicaSets(), apiserver.Pods()}},
-		{"podtimestamp", simulation.Stamps, []apiserver.Kind{apiserver.Pods()}},
-		{"secretsync", simulation.Secrets, []apiserver.Kind{apiserver.Secrets(), apiserver.Namespaces()}},
-		{"nodereboot", simulation.Reboots, []apiserver.Kind{apiserver.Nodes()}},
+		{"icecream", icecreamWorld, []apiserver.Kind{icecreams, apiserver.Deployments(), apiserver.ReplicaSets(), apiserver.Pods()}},
+		{"podtimestamp", podtimestampWorld, []apiserver.Kind{apiserver.Pods()}},
+		{"secretsync", secretsyncWorld, []apiserver.Kind{apiserver.Secrets(), apiserver.Namespaces()}},
+		{"nodereboot", noderebootWorld, []apiserver.Kind{apiserver.Nodes()}},
 	}
 	for _, world := range worlds {
 		if *simWorld != "" && *simWorld != world.name {
 			continue
 		}
 		t.Run(world.name, func(t *testing.T) {
-			kinds := append(world.kinds, apiserver.Leases(), apiserver.EventObjects())
 			simulate(t, simulation.Simulation{
-				Run:    func(ctx context.Context, args []string) error { return newProgram().Run(ctx, args) }, // each process its own
-				Args:   []string{"-controllers=" + world.name, "-workers=2"},
-				Server: apiserver.New(apiserver.Options{NoManagedFields: true}, kinds...), NewWorld: world.new,
+				Run:   func(ctx context.Context, args []string) error { return newProgram().Run(ctx, args) }, // each process its own
+				Args:  []string{"-controllers=" + world.name, "-workers=2"},
+				Kinds: slices.Concat(world.kinds, []apiserver.Kind{apiserver.Leases(), apiserver.EventObjects()}), NewWorld: world.new,
 			})
 		})
 	}

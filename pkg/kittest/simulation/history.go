@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
+	mathrand "math/rand" //nolint:depguard // what client-go uses
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -27,8 +28,8 @@ type Simulation struct {
 	// it to the model and keep it from opening sockets.
 	Run  func(ctx context.Context, args []string) error
 	Args []string
-	// Server answers requests.
-	Server *apiserver.Server
+	// Kinds are what the model of the API server knows.
+	Kinds []apiserver.Kind
 	// NewWorld returns the world of a history.
 	NewWorld func(*History) World
 }
@@ -108,9 +109,14 @@ type History struct {
 	began   time.Time
 
 	// mu is never held while time passes.
-	mu        sync.Mutex
+	mu sync.Mutex
+	// Store is what is stored now.
+	Store apiserver.Store
+	// Said are the events that the processes have sent, whether or not they have arrived.
+	Said [][]byte
+
+	server    *apiserver.Server
 	world     World
-	store     apiserver.Store
 	states    []state
 	compacted int64 // the version up to which the watch cache has forgotten everything
 	watches   []*watch
@@ -120,8 +126,6 @@ type History struct {
 	started   int
 	changed   chan struct{} // has room for one
 	failed    chan struct{} // closed with the first failure
-	said      [][]byte      // the events that were sent, whether or not they have arrived
-	removed   bool          // whether something was deleted, or marked as being deleted
 	isQuiet   bool          // no more faults
 	isAtRest  bool          // no more writes are wanted
 	result    Result
@@ -148,9 +152,10 @@ func (s Simulation) History(t *testing.T, seed uint64, dropped map[string]bool) 
 	var result Result
 	synctest.Test(t, func(t *testing.T) {
 		cryptotest.SetGlobalRandom(t, seed)
-		seedGlobal(int64(seed))
+		mathrand.Seed(int64(seed)) //nolint:staticcheck // It is client-go that uses it.
 		h := &History{
 			Simulation: s, seed: seed, dropped: dropped, dir: dir, began: time.Now(),
+			server:  apiserver.New(apiserver.Options{NoManagedFields: true}, s.Kinds...),
 			encoded: map[any][]byte{}, typed: map[any]any{},
 			changed: make(chan struct{}, 1), failed: make(chan struct{}),
 			result: Result{Seed: seed, Faults: map[string]int{}},
@@ -267,7 +272,7 @@ func (h *History) act(ctx context.Context) {
 		case <-h.changed:
 			wait.Stop()
 			// The other controllers have caches and queues, too.
-			if !sleep(ctx, h.between(time.Millisecond, 60*time.Millisecond, "act", fmt.Sprint(n))) {
+			if !sleep(ctx, h.Between(time.Millisecond, 60*time.Millisecond, "act", fmt.Sprint(n))) {
 				return
 			}
 		}
@@ -342,7 +347,7 @@ func (h *History) accidents(n int) []step {
 				p.cancel()
 			case "compaction":
 				h.happened(kind, name, "the API server forgets its history, and cuts all watches")
-				h.compacted = h.store.Version
+				h.compacted = h.Store.Version
 				for _, w := range slices.Clone(h.watches) {
 					w.cut()
 				}
@@ -362,14 +367,14 @@ func (h *History) accidents(n int) []step {
 func (h *History) Draw(what ...string) *rand.Rand {
 	hash := fnv.New64a()
 	for _, word := range what {
-		hash.Write([]byte(word)) //nolint:errcheck // never fails
-		hash.Write([]byte{0})    //nolint:errcheck // never fails
+		hash.Write([]byte(word))
+		hash.Write([]byte{0})
 	}
 	return rand.New(rand.NewPCG(h.seed, hash.Sum64()))
 }
 
-// between draws a duration.
-func (h *History) between(least, most time.Duration, what ...string) time.Duration {
+// Between draws a duration.
+func (h *History) Between(least, most time.Duration, what ...string) time.Duration {
 	return durationBetween(h.Draw(what...), least, most)
 }
 
@@ -396,9 +401,9 @@ func (h *History) Fail(check, format string, args ...any) {
 	}
 	h.result.Check, h.result.Failure = check, fmt.Sprintf(format, args...)
 	h.Note("FAILED: %s: %s", check, h.result.Failure)
-	for _, key := range sortedObjects(h.store) {
+	for _, key := range sortedKeys(h.Store) {
 		if key.Resource.Resource != "events" {
-			h.Note("%s", inWords(key, h.store.Objects[key]))
+			h.Note("%s", inWords(key, h.Store.Objects[key]))
 		}
 	}
 	close(h.failed)
@@ -406,7 +411,7 @@ func (h *History) Fail(check, format string, args ...any) {
 
 // inWords says what there is of an object.
 func inWords(key apiserver.Key, obj *unstructured.Unstructured) string {
-	words := fmt.Sprintf("there is %s, version %s", describe(key), obj.GetResourceVersion())
+	words := fmt.Sprintf("there is %s, version %s", Describe(key), obj.GetResourceVersion())
 	for _, owner := range obj.GetOwnerReferences() {
 		words += fmt.Sprintf(", of %s %s", owner.Kind, owner.Name)
 	}
@@ -421,25 +426,14 @@ func (h *History) IsCalm() bool { return h.weather.isCalm }
 
 // commit stores what somebody has made of the store, and tells watches.
 func (h *History) commit(after apiserver.Store) {
-	if after.Version == h.store.Version {
+	if after.Version == h.Store.Version {
 		return
 	}
-	before := h.store
-	h.store = after
+	before := h.Store
+	h.Store = after
 	h.states = append(h.states, state{time.Now(), after})
-	for key, was := range before.Objects {
-		is := after.Objects[key]
-		h.removed = h.removed || is == nil || is != was && is.GetDeletionTimestamp() != nil
-	}
-	for key, is := range after.Objects {
-		h.removed = h.removed || before.Objects[key] == nil && !hasOwners(after, is)
-	}
-	for _, resource := range h.resources() {
-		for _, event := range apiserver.Events(before, after, resource) {
-			for _, w := range h.watches {
-				w.add(before, event)
-			}
-		}
+	for _, w := range h.watches {
+		w.add(before, after)
 	}
 	select {
 	case h.changed <- struct{}{}:
@@ -447,23 +441,9 @@ func (h *History) commit(after apiserver.Store) {
 	}
 }
 
-// hasOwners reports whether all owners of an object exist.
-func hasOwners(store apiserver.Store, obj *unstructured.Unstructured) bool {
-	for _, owner := range obj.GetOwnerReferences() {
-		exists := false
-		for _, other := range store.Objects {
-			exists = exists || other.GetUID() == owner.UID
-		}
-		if !exists {
-			return false
-		}
-	}
-	return true
-}
-
-// since returns the states that a cache can have shown that showed a version at first, and
+// Since returns the states that a cache can have shown that showed a version at first, and
 // what is stored now.
-func (h *History) since(version int64) []apiserver.Store {
+func (h *History) Since(version int64) []apiserver.Store {
 	first, _ := slices.BinarySearchFunc(h.states, version, func(s state, v int64) int { return int(s.store.Version - v) })
 	if first == len(h.states) || h.states[first].store.Version > version {
 		first = max(0, first-1)

@@ -3,7 +3,8 @@ package simulation
 import (
 	"cmp"
 	"maps"
-	"math/rand" //nolint:gosec,depguard // what client-go uses
+	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -12,61 +13,25 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 )
 
-func seedGlobal(seed int64) { rand.Seed(seed) } //nolint:staticcheck // It is client-go that uses it.
+// Namespace is where workloads are.
+const Namespace = "parlor"
 
-// kinds are those that a world can contain.
-var kinds = []schema.GroupVersionKind{
-	{Group: "apps", Version: "v1", Kind: "Deployment"},
-	{Group: "apps", Version: "v1", Kind: "ReplicaSet"},
-	{Version: "v1", Kind: "Pod"},
-	{Version: "v1", Kind: "Secret"},
-	{Version: "v1", Kind: "Node"},
-	{Version: "v1", Kind: "Namespace"},
-	{Version: "v1", Kind: "Event"},
-	{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"},
-	{Group: "controller.nicoleh.io", Version: "v1alpha1", Kind: "Icecream"},
+// KeyOf returns the key of an object in that namespace.
+func KeyOf(group, resource, name string) apiserver.Key {
+	return apiserver.Key{Resource: schema.GroupResource{Group: group, Resource: resource}, Namespace: Namespace, Name: name}
 }
 
-// kindOf is the kind of each resource.
-var kindOf = func() map[string]string {
-	names := map[string]string{}
-	for _, gvk := range kinds {
-		names[strings.ToLower(gvk.Kind)+"s"] = gvk.Kind
+// Pick draws one; the zero value if there is none.
+func Pick[T any](draw *rand.Rand, of []T) (picked T) {
+	if len(of) > 0 {
+		picked = of[draw.IntN(len(of))]
 	}
-	return names
-}()
-
-func (h *History) kindNamed(kind string) schema.GroupVersionKind {
-	i := slices.IndexFunc(kinds, func(gvk schema.GroupVersionKind) bool { return gvk.Kind == kind })
-	return kinds[i]
+	return picked
 }
-
-// resources returns the resources that watches can be about.
-func (h *History) resources() []schema.GroupResource {
-	var all []schema.GroupResource
-	for _, w := range h.watches {
-		if !slices.Contains(all, w.key.Resource) {
-			all = append(all, w.key.Resource)
-		}
-	}
-	return all
-}
-
-func sortedKeys[V any](of map[string]V) []string { return slices.Sorted(maps.Keys(of)) }
-
-// sortedObjects returns the keys of all objects, in order.
-func sortedObjects(store apiserver.Store) []apiserver.Key {
-	return slices.SortedFunc(maps.Keys(store.Objects), func(a, b apiserver.Key) int {
-		return cmp.Or(strings.Compare(a.Resource.Resource, b.Resource.Resource), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
-	})
-}
-
-func splitPath(field string) []string { return strings.Split(field, ".") }
 
 // object is a pointer to a typed object.
 type object[T any] interface {
@@ -75,9 +40,17 @@ type object[T any] interface {
 	metav1.Object
 }
 
-// typedOf returns a stored object as a typed one, which must not be changed.
-func typedOf[T any, P object[T]](h *History, stored *unstructured.Unstructured) P {
-	if stored == nil {
+// kindNamed returns a kind by its name, which is also the name of its Go type.
+func (h *History) kindNamed(name string) apiserver.Kind {
+	i := slices.IndexFunc(h.Kinds, func(k apiserver.Kind) bool { return k.Kind == name })
+	return h.Kinds[i]
+}
+
+// Get returns the object of a key in a store, which must not be changed. It returns nil if
+// there is none, or if the key is of another kind.
+func Get[T any, P object[T]](h *History, store apiserver.Store, key apiserver.Key) P {
+	stored := store.Objects[key]
+	if stored == nil || stored.GetKind() != reflect.TypeFor[T]().Name() {
 		return nil
 	}
 	if known, ok := h.typed[stored]; ok {
@@ -85,38 +58,41 @@ func typedOf[T any, P object[T]](h *History, stored *unstructured.Unstructured) 
 	}
 	obj := P(new(T))
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(stored.Object, obj); err != nil {
-		h.Fail("simulation", "reading %s: %v", stored.GetName(), err)
+		h.Fail("simulation", "reading %s: %v", Describe(key), err)
 	}
 	h.typed[stored] = obj
 	return obj
 }
 
-// all returns the objects of a resource in a store, sorted, which must not be changed.
-func all[T any, P object[T]](h *History, store apiserver.Store, resource string) []P {
-	var keys []apiserver.Key
-	for key := range store.Objects {
-		if key.Resource.Resource == resource {
-			keys = append(keys, key)
+// All returns the objects of a kind in a store, sorted, which must not be changed.
+func All[T any, P object[T]](h *History, store apiserver.Store) []P {
+	resource := h.kindNamed(reflect.TypeFor[T]().Name()).Resource.GroupResource()
+	var objects []P
+	for _, key := range sortedKeys(store) {
+		if key.Resource == resource {
+			objects = append(objects, Get[T, P](h, store, key))
 		}
-	}
-	slices.SortFunc(keys, func(a, b apiserver.Key) int {
-		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
-	})
-	objects := make([]P, len(keys))
-	for i, key := range keys {
-		objects[i] = typedOf[T, P](h, store.Objects[key])
 	}
 	return objects
 }
 
-// put stores a typed object as it is.
-func (h *History) put(obj runtime.Object) {
+func sortedKeys(store apiserver.Store) []apiserver.Key {
+	return slices.SortedFunc(maps.Keys(store.Objects), func(a, b apiserver.Key) int {
+		return cmp.Or(strings.Compare(a.Resource.Resource, b.Resource.Resource), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+}
+
+// Put stores a typed object as it is.
+func (h *History) Put(obj runtime.Object) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
 		h.Fail("simulation", "%v", err)
 		return
 	}
-	after, err := h.Server.Put(h.store, time.Now(), &unstructured.Unstructured{Object: content})
+	stored := &unstructured.Unstructured{Object: content}
+	kind := h.kindNamed(reflect.TypeOf(obj).Elem().Name())
+	stored.SetGroupVersionKind(kind.Resource.GroupVersion().WithKind(kind.Kind))
+	after, err := h.server.Put(h.Store, time.Now(), stored)
 	if err != nil {
 		h.Fail("simulation", "%v", err)
 		return
@@ -124,9 +100,9 @@ func (h *History) put(obj runtime.Object) {
 	h.commit(after)
 }
 
-// create stores a typed object as a POST does, with defaults.
-func (h *History) create(obj runtime.Object) {
-	after, err := h.Server.Create(h.store, time.Now(), "somebody", obj)
+// Create stores a typed object as a POST does, with defaults.
+func (h *History) Create(obj runtime.Object) {
+	after, err := h.server.Create(h.Store, time.Now(), "somebody", obj)
 	if err != nil {
 		h.Note("not created: %v", err)
 		return
@@ -134,24 +110,31 @@ func (h *History) create(obj runtime.Object) {
 	h.commit(after)
 }
 
-// remove deletes an object, as a DELETE does.
-func (h *History) remove(key apiserver.Key, policy metav1.DeletionPropagation) {
-	after, err := h.Server.Delete(h.store, time.Now(), key, metav1.DeleteOptions{PropagationPolicy: &policy})
-	if err == nil {
+// Delete deletes an object, as a DELETE does.
+func (h *History) Delete(key apiserver.Key, policy metav1.DeletionPropagation) {
+	h.delete(key, metav1.DeleteOptions{PropagationPolicy: &policy})
+}
+
+// DeleteNow deletes an object without a grace period.
+func (h *History) DeleteNow(key apiserver.Key) {
+	h.delete(key, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+}
+
+func (h *History) delete(key apiserver.Key, options metav1.DeleteOptions) {
+	if after, err := h.server.Delete(h.Store, time.Now(), key, options); err == nil {
 		h.commit(after)
 	}
 }
 
-// removeNow deletes an object at once.
-func (h *History) removeNow(key apiserver.Key) {
-	after, err := h.Server.Delete(h.store, time.Now(), key, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
-	if err == nil {
+// Collect lets the garbage collector and the namespace controller do everything that there is
+// to do.
+func (h *History) Collect() {
+	for range 100 {
+		after, did, ok := h.server.Collect(h.Store, time.Now())
+		if !ok {
+			return
+		}
+		h.Note("garbage collector: %s", did)
 		h.commit(after)
 	}
-}
-
-// controlledBy reports whether the controller of an object has a UID.
-func controlledBy(obj metav1.Object, uid types.UID) bool {
-	owner := metav1.GetControllerOfNoCopy(obj)
-	return owner != nil && owner.UID == uid
 }

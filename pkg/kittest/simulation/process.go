@@ -59,7 +59,7 @@ func (h *History) start(outer context.Context) {
 	h.processes = append(h.processes, p)
 	args := append([]string{
 		"-kubeconfig=" + h.kubeconfig(p.Name), "-bind-address=", "-insecure-bind-address=",
-		fmt.Sprintf("-leader-elect=%t", h.weather.hasElection),
+		fmt.Sprintf("-leader-elect=%t", h.weather.hasElection), "-leader-elect-resource-name=" + Lease,
 		"-leader-elect-lease-duration=60s", "-leader-elect-renew-deadline=40s", "-leader-elect-retry-period=10s",
 	}, h.Args...)
 	h.Note("%s starts", p.Name)
@@ -87,7 +87,7 @@ func (p *Process) run(outer, ctx context.Context, args []string) {
 	}
 	h.locked(p.die)
 	p.cancel()
-	if !isOver && sleep(outer, h.between(time.Second, 5*time.Second, "restart", p.Name)) {
+	if !isOver && sleep(outer, h.Between(time.Second, 5*time.Second, "restart", p.Name)) {
 		h.start(outer)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -132,7 +133,7 @@ func (c *call) begin() {
 	if c.isWatch {
 		read.Query = nil // The model knows no watches.
 	}
-	verb, key, subresource, ok := h.Server.Parse(read)
+	verb, key, subresource, ok := h.server.Parse(read)
 	if !ok {
 		h.Note("%s sends what the model does not know: %s %s", c.Name, c.request.Method, c.request.Path)
 	}
@@ -151,7 +152,7 @@ func (c *call) begin() {
 	c.fault = c.drawFault()
 	h.result.Requests++
 	if key.Resource.Resource == "events" {
-		h.said = append(h.said, c.request.Body)
+		h.Said = append(h.Said, c.request.Body)
 	}
 	if c.isWatch || c.isAside() {
 		return
@@ -190,8 +191,8 @@ func (c *call) drawFault() string {
 			possible = append(possible, kind)
 		}
 	}
-	chance, kind := c.draw.Float64(), pick(c.draw, possible)
-	if rare := pick(c.draw, []string{beforeWrite, afterRead, ""}); slices.Contains(possible, rare) {
+	chance, kind := c.draw.Float64(), Pick(c.draw, possible)
+	if rare := Pick(c.draw, []string{beforeWrite, afterRead, ""}); slices.Contains(possible, rare) {
 		kind = rare // which finds most, and is seldom possible
 	}
 	if h.weather.isCalm || h.isQuiet || chance > h.weather.rate || h.dropped[c.name] {
@@ -241,24 +242,24 @@ func (c *call) arrive() apiserver.Response {
 	switch c.fault {
 	case tooMany:
 		err := apierrors.NewTooManyRequests("too many requests, please try again later", 1+c.draw.IntN(3))
-		return refuse(err)
+		return Refuse(err)
 	case internal:
-		return refuse(apierrors.NewInternalError(errors.New("etcdserver: request timed out")))
+		return Refuse(apierrors.NewInternalError(errors.New("etcdserver: request timed out")))
 	case unavailable:
-		return refuse(apierrors.NewServiceUnavailable("the server is shutting down"))
+		return Refuse(apierrors.NewServiceUnavailable("the server is shutting down"))
 	case beforeWrite:
 		c.interfere()
 	}
 	x := Exchange{
 		Process: c.Process, Verb: c.verb, Key: c.key, Subresource: c.subresource,
-		Decided: c.decided, Request: c.request, Before: h.store, After: h.store,
+		Decided: c.decided, Request: c.request, Before: h.Store, After: h.Store,
 	}
 	x.Response = c.answer(&x)
 	if x.IsWrite() {
 		h.result.Writes++
 	}
 	if x.IsWrite() || c.request.Method != http.MethodGet {
-		h.Note("%s: %s %s %s: %d%s", c.Name, c.verb, describe(c.key), c.subresource, x.Response.Code, c.knowledge())
+		h.Note("%s: %s %s %s: %d%s", c.Name, c.verb, Describe(c.key), c.subresource, x.Response.Code, c.knowledge())
 	}
 	h.check(x)
 	if c.fault == afterRead {
@@ -284,10 +285,10 @@ func (c *call) answer(x *Exchange) apiserver.Response {
 			return *refusal
 		}
 	}
-	store, request := h.store, c.request
+	store, request := h.Store, c.request
 	if c.fault == staleList {
 		store = h.states[c.draw.IntN(len(h.states))].store
-		h.happened(c.fault, c.name, fmt.Sprintf("a list of version %d, when there is %d", store.Version, h.store.Version))
+		h.happened(c.fault, c.name, fmt.Sprintf("a list of version %d, when there is %d", store.Version, h.Store.Version))
 	}
 	limit := 0
 	if c.verb == "list" {
@@ -296,14 +297,14 @@ func (c *call) answer(x *Exchange) apiserver.Response {
 		query.Del("limit")
 		request.Query = query
 	}
-	after, response := h.Server.Answer(store, time.Now(), request)
+	after, response := h.server.Answer(store, time.Now(), request)
 	if isWrite && after.Version != store.Version {
 		h.commit(after)
 		x.After = after
-		if version := h.store.Version; h.mutate(c) && h.store.Version != version {
-			stored := h.store.Objects[c.key]
+		if version := h.Store.Version; h.mutate(c) && h.Store.Version != version {
+			stored := h.Store.Objects[c.key]
 			response.Body = encode(stored.Object)
-			x.After = h.store
+			x.After = h.Store
 		}
 	}
 	if limit > 0 && c.asMetadata {
@@ -315,7 +316,7 @@ func (c *call) answer(x *Exchange) apiserver.Response {
 // mutate lets webhooks change what was stored, and reports whether it still exists.
 func (h *History) mutate(c *call) bool {
 	h.world.Mutate(c.verb, c.key)
-	return h.store.Objects[c.key] != nil
+	return h.Store.Objects[c.key] != nil
 }
 
 // end is when the response reaches the process.
@@ -345,11 +346,11 @@ func (c *call) cache() string {
 // knowledge says what the process's caches show.
 func (p *Process) knowledge() string {
 	var words []string
-	for _, of := range sortedKeys(p.knows) {
+	for _, of := range slices.Sorted(maps.Keys(p.knows)) {
 		all := p.knows[of]
 		words = append(words, fmt.Sprintf("%s %d", strings.Trim(of, "?"), all[len(all)-1].version))
 	}
-	return fmt.Sprintf(", version %d; it knew %s", p.history.store.Version, strings.Join(words, ", "))
+	return fmt.Sprintf(", version %d; it knew %s", p.history.Store.Version, strings.Join(words, ", "))
 }
 
 // check is what is checked of every request, whatever the world.
@@ -358,33 +359,33 @@ func (h *History) check(x Exchange) {
 		stored := x.Before.Objects[x.Key]
 		if stored != nil && x.Process.acknowledged[x.Key] == stored.GetResourceVersion() && x.Verb != "create" {
 			h.Fail("own conflict", "%s: %s %s conflicts with its own write, which the API server has acknowledged with version %s: %s",
-				x.Process.Name, x.Verb, describe(x.Key), stored.GetResourceVersion(), x.Response.Body)
+				x.Process.Name, x.Verb, Describe(x.Key), stored.GetResourceVersion(), x.Response.Body)
 		}
 	}
 	if x.Response.Code == http.StatusNotImplemented || x.Response.Code == http.StatusMethodNotAllowed {
 		h.Fail("simulation", "the model does not know %s %s: %s", x.Request.Method, x.Request.Path, x.Response.Body)
 	}
-	if h.isAtRest && x.Request.Method != http.MethodGet && x.Key.Name != lease {
-		h.Fail("rest", "%s sends %s %s, although nothing has happened for minutes", x.Process.Name, x.Verb, describe(x.Key))
+	if h.isAtRest && x.Request.Method != http.MethodGet && x.Key.Name != Lease {
+		h.Fail("rest", "%s sends %s %s, although nothing has happened for minutes", x.Process.Name, x.Verb, Describe(x.Key))
 	}
-	if x.IsWrite() && x.Key.Name != lease && x.Key.Resource.Resource != "events" {
+	if x.IsWrite() && x.Key.Name != Lease && x.Key.Resource.Resource != "events" {
 		if holder := h.leader(); holder != "" && holder != x.Process.identity {
-			h.Fail("leader", "%s writes %s, but another process leads", x.Process.Name, describe(x.Key))
+			h.Fail("leader", "%s writes %s, but another process leads", x.Process.Name, Describe(x.Key))
 		}
 	}
-	if holder := h.leader(); x.IsWrite() && x.Key.Name == lease && holder != "" {
+	if holder := h.leader(); x.IsWrite() && x.Key.Name == Lease && holder != "" {
 		x.Process.identity = holder
 	}
 	h.world.Check(x)
 }
 
-// lease is the name of the Lease for the election.
-const lease = "k8s-controller"
+// Lease is the name of the Lease for the election.
+const Lease = "election"
 
 // leader returns who holds the Lease.
 func (h *History) leader() string {
-	for key, obj := range h.store.Objects {
-		if key.Resource.Resource == "leases" && key.Name == lease {
+	for key, obj := range h.Store.Objects {
+		if key.Resource.Resource == "leases" && key.Name == Lease {
 			holder, _, _ := unstructured.NestedString(obj.Object, "spec", "holderIdentity")
 			return holder
 		}
@@ -418,8 +419,8 @@ func metadataOf(content map[string]any) map[string]any {
 	return map[string]any{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": content["metadata"]}
 }
 
-// refuse returns the response for an error.
-func refuse(err error) apiserver.Response {
+// Refuse returns the response for an error.
+func Refuse(err error) apiserver.Response {
 	status := metav1.Status{}
 	if known := apierrors.APIStatus(nil); errors.As(err, &known) {
 		status = known.Status()
@@ -445,7 +446,8 @@ func versionOf(text string) int64 {
 	return version
 }
 
-func describe(key apiserver.Key) string {
+// Describe names an object in words.
+func Describe(key apiserver.Key) string {
 	return strings.Trim(key.Resource.Resource+" "+key.Namespace+"/"+key.Name, "/ ")
 }
 

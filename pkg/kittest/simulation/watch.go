@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -64,10 +65,10 @@ func (c *call) watch(ctx context.Context, r *http.Request) (*http.Response, erro
 	w := &watch{call: c, ctx: ctx, wake: make(chan struct{}, 1)}
 	var err error
 	if w.selector, err = labels.Parse(query.Get("labelSelector")); err != nil {
-		return refuse(apierrors.NewBadRequest(err.Error())).HTTP(r), nil
+		return Refuse(apierrors.NewBadRequest(err.Error())).HTTP(r), nil
 	}
 	if w.fields, err = fields.ParseSelector(query.Get("fieldSelector")); err != nil {
-		return refuse(apierrors.NewBadRequest(err.Error())).HTTP(r), nil
+		return Refuse(apierrors.NewBadRequest(err.Error())).HTTP(r), nil
 	}
 	now := time.Now()
 	w.end = now.Add(durationBetween(c.draw, 5*time.Minute, 10*time.Minute))
@@ -80,9 +81,9 @@ func (c *call) watch(ctx context.Context, r *http.Request) (*http.Response, erro
 	case query.Get("sendInitialEvents") == "true":
 		w.begin()
 	case version == "" || version == "0":
-		return refuse(apierrors.NewBadRequest("the model only watches from a version on")).HTTP(r), nil
+		return Refuse(apierrors.NewBadRequest("the model only watches from a version on")).HTTP(r), nil
 	case versionOf(version) < h.compacted:
-		return refuse(apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %s (%d)", version, h.compacted))).HTTP(r), nil
+		return Refuse(apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %s (%d)", version, h.compacted))).HTTP(r), nil
 	default:
 		w.version = versionOf(version)
 		w.replay()
@@ -96,8 +97,8 @@ func (c *call) watch(ctx context.Context, r *http.Request) (*http.Response, erro
 
 // begin sends what there is, and a bookmark that says that this was all.
 func (w *watch) begin() {
-	store := w.history.store
-	for _, key := range sortedObjects(store) {
+	store := w.history.Store
+	for _, key := range sortedKeys(store) {
 		if obj := store.Objects[key]; key.Resource == w.key.Resource && w.shows(obj) {
 			w.send(watchapi.Added, obj, 0)
 		}
@@ -110,37 +111,28 @@ func (w *watch) begin() {
 func (w *watch) replay() {
 	h := w.history
 	for i := 1; i < len(h.states); i++ {
-		if h.states[i].store.Version <= w.version {
-			continue
-		}
-		for _, event := range apiserver.Events(h.states[i-1].store, h.states[i].store, w.key.Resource) {
-			w.add(h.states[i-1].store, event)
+		if h.states[i].store.Version > w.version {
+			w.add(h.states[i-1].store, h.states[i].store)
 		}
 	}
 }
 
-// add sends an event, if the watch shows the object.
-func (w *watch) add(before apiserver.Store, event apiserver.Event) {
-	if !w.isAbout(event.Object) {
-		return
+// add sends what has changed from one store to the next, as far as the watch shows it.
+func (w *watch) add(before, after apiserver.Store) {
+	for _, event := range apiserver.Events(before, after, w.key.Resource) {
+		version := versionOf(event.Object.GetResourceVersion())
+		key := apiserver.Key{Resource: w.key.Resource, Namespace: event.Object.GetNamespace(), Name: event.Object.GetName()}
+		was := before.Objects[key]
+		wasShown, isShown := was != nil && w.shows(was), event.Type != watchapi.Deleted && w.shows(event.Object)
+		switch {
+		case wasShown && !isShown:
+			w.send(watchapi.Deleted, event.Object, version)
+		case isShown && !wasShown:
+			w.send(watchapi.Added, event.Object, version)
+		case isShown:
+			w.send(watchapi.Modified, event.Object, version)
+		}
 	}
-	version := versionOf(event.Object.GetResourceVersion())
-	key := apiserver.Key{Resource: w.key.Resource, Namespace: event.Object.GetNamespace(), Name: event.Object.GetName()}
-	was := before.Objects[key]
-	wasShown, isShown := was != nil && w.shows(was), event.Type != watchapi.Deleted && w.shows(event.Object)
-	switch {
-	case wasShown && !isShown:
-		w.send(watchapi.Deleted, event.Object, version)
-	case isShown && !wasShown:
-		w.send(watchapi.Added, event.Object, version)
-	case isShown:
-		w.send(watchapi.Modified, event.Object, version)
-	}
-}
-
-// isAbout reports whether an object is of the kind that is watched.
-func (w *watch) isAbout(obj *unstructured.Unstructured) bool {
-	return kindOf[w.key.Resource.Resource] == obj.GetKind()
 }
 
 // shows reports whether the watch shows an object of its kind.
@@ -156,7 +148,7 @@ func (w *watch) shows(obj *unstructured.Unstructured) bool {
 	}
 	known := fields.Set{}
 	for _, required := range w.fields.Requirements() {
-		value, _, _ := unstructured.NestedString(obj.Object, splitPath(required.Field)...)
+		value, _, _ := unstructured.NestedString(obj.Object, strings.Split(required.Field, ".")...)
 		known[required.Field] = value
 	}
 	return w.fields.Matches(known)
@@ -209,12 +201,13 @@ func (w *watch) notify() {
 }
 
 func (w *watch) sendBookmark(version int64, annotations map[string]string) {
-	gvk := w.history.kindNamed(kindOf[w.key.Resource.Resource])
+	kinds := w.history.Kinds
+	kind := kinds[slices.IndexFunc(kinds, func(k apiserver.Kind) bool { return k.Resource.GroupResource() == w.key.Resource })]
 	meta := map[string]any{"resourceVersion": strconv.FormatInt(version, 10), "creationTimestamp": nil}
 	if len(annotations) > 0 {
 		meta["annotations"] = annotations
 	}
-	object := map[string]any{"kind": gvk.Kind, "apiVersion": gvk.GroupVersion().String(), "metadata": meta}
+	object := map[string]any{"kind": kind.Kind, "apiVersion": kind.Resource.GroupVersion().String(), "metadata": meta}
 	if w.asMetadata {
 		object = metadataOf(object)
 	}
@@ -279,7 +272,7 @@ func (w *watch) read(b []byte) (n int, wait time.Duration, err error) {
 	}
 	if !now.Before(w.bookmark) {
 		w.bookmark = now.Add(bookmarkPeriod)
-		w.sendBookmark(h.store.Version, nil)
+		w.sendBookmark(h.Store.Version, nil)
 	}
 	next := w.end
 	if w.bookmark.Before(next) {

@@ -13,22 +13,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
-
-	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 )
-
-const namespace = "parlor"
 
 // templateHash is the label by which a Deployment knows its ReplicaSets.
 const templateHash = appsv1.DefaultDeploymentUniqueLabelKey
 
-// workloads are the Deployment controller, the ReplicaSet controller, the scheduler, the
+// Workloads are the Deployment controller, the ReplicaSet controller, the scheduler, the
 // kubelets and the garbage collector. They see everything at once, and do everything at once
 // that does not take a Pod time.
-type workloads struct {
+type Workloads struct {
 	*History
 	nodes int
 	made  int // Pods so far, for their names
@@ -37,32 +32,33 @@ type workloads struct {
 	collectAt time.Time
 }
 
-func newWorkloads(h *History) workloads {
-	return workloads{History: h, nodes: 2 + h.Draw("nodes").IntN(3), steps: map[types.UID]podStep{}}
+// NewWorkloads returns the workloads of a new history.
+func NewWorkloads(h *History) Workloads {
+	return Workloads{History: h, nodes: 2 + h.Draw("nodes").IntN(3), steps: map[types.UID]podStep{}}
 }
 
 // Act implements World.
-func (w *workloads) Act() (next time.Time) {
+func (w *Workloads) Act() (next time.Time) {
 	for {
-		version := w.store.Version
+		version := w.Store.Version
 		w.collect()
-		for _, d := range all[appsv1.Deployment](w.History, w.store, "deployments") {
+		for _, d := range All[appsv1.Deployment](w.History, w.Store) {
 			if d.DeletionTimestamp == nil && d.Spec.Selector != nil {
 				w.rollOut(d)
 			}
 		}
-		for _, r := range all[appsv1.ReplicaSet](w.History, w.store, "replicasets") {
+		for _, r := range All[appsv1.ReplicaSet](w.History, w.Store) {
 			if r.DeletionTimestamp == nil {
 				w.replicate(r)
 			}
 		}
 		next = w.collectAt
-		for _, pod := range all[corev1.Pod](w.History, w.store, "pods") {
+		for _, pod := range All[corev1.Pod](w.History, w.Store) {
 			if at := w.runPod(pod); !at.IsZero() && (next.IsZero() || at.Before(next)) {
 				next = at
 			}
 		}
-		if w.store.Version == version {
+		if w.Store.Version == version {
 			return next
 		}
 	}
@@ -70,33 +66,28 @@ func (w *workloads) Act() (next time.Time) {
 
 // collect lets the garbage collector do everything that there is to do, some time after
 // something was deleted.
-func (w *workloads) collect() {
-	if w.removed && w.collectAt.IsZero() {
-		w.collectAt = time.Now().Add(w.between(50*time.Millisecond, 3*time.Second, "collect", fmt.Sprint(w.store.Version)))
-	}
-	w.removed = false
-	if w.collectAt.IsZero() || time.Now().Before(w.collectAt) {
+func (w *Workloads) collect() {
+	if _, _, isDue := w.server.Collect(w.Store, time.Now()); !isDue {
+		w.collectAt = time.Time{}
 		return
 	}
-	w.collectAt = time.Time{}
-	for range 100 {
-		after, did, ok := w.Server.Collect(w.store, time.Now())
-		if !ok {
-			return
-		}
-		w.Note("garbage collector: %s", did)
-		w.commit(after)
+	if w.collectAt.IsZero() {
+		w.collectAt = time.Now().Add(w.Between(50*time.Millisecond, 3*time.Second, "collect", fmt.Sprint(w.Store.Version)))
+	}
+	if !time.Now().Before(w.collectAt) {
+		w.collectAt = time.Time{}
+		w.Collect()
 	}
 }
 
 // rollOut is one sync of the Deployment controller.
-func (w *workloads) rollOut(d *appsv1.Deployment) {
+func (w *Workloads) rollOut(d *appsv1.Deployment) {
 	var old []*appsv1.ReplicaSet
 	var current *appsv1.ReplicaSet
 	hash := hashOf(d.Spec.Template)
-	for _, r := range all[appsv1.ReplicaSet](w.History, w.store, "replicasets") {
+	for _, r := range All[appsv1.ReplicaSet](w.History, w.Store) {
 		switch {
-		case !controlledBy(r, d.UID) || r.DeletionTimestamp != nil:
+		case !metav1.IsControlledBy(r, d) || r.DeletionTimestamp != nil:
 		case r.Labels[templateHash] == hash:
 			current = r
 		default:
@@ -116,7 +107,7 @@ func (w *workloads) rollOut(d *appsv1.Deployment) {
 			left := max(0, min(ptr.Deref(r.Spec.Replicas, 0), wanted-current.Status.AvailableReplicas))
 			w.scale(r, left)
 			if left == 0 && r.Status.Replicas == 0 {
-				w.removeNow(keyOf("apps", "replicasets", r.Name))
+				w.DeleteNow(KeyOf("apps", "replicasets", r.Name))
 			}
 		}
 	}
@@ -137,14 +128,14 @@ func (w *workloads) rollOut(d *appsv1.Deployment) {
 	if !equality.Semantic.DeepEqual(d.Status, status) {
 		changed := d.DeepCopy()
 		changed.Status = status
-		w.put(changed)
+		w.Put(changed)
 	}
 }
 
-func (w *workloads) newReplicaSet(d *appsv1.Deployment, hash string) *appsv1.ReplicaSet {
+func (w *Workloads) newReplicaSet(d *appsv1.Deployment, hash string) *appsv1.ReplicaSet {
 	name := d.Name + "-" + hash
-	key := keyOf("apps", "replicasets", name)
-	if w.store.Objects[key] != nil {
+	key := KeyOf("apps", "replicasets", name)
+	if w.Store.Objects[key] != nil {
 		return nil // that of a former Deployment, until it is collected
 	}
 	labels := maps.Clone(d.Spec.Template.Labels)
@@ -153,36 +144,35 @@ func (w *workloads) newReplicaSet(d *appsv1.Deployment, hash string) *appsv1.Rep
 	}
 	labels[templateHash] = hash
 	r := &appsv1.ReplicaSet{
-		TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "ReplicaSet"},
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: name, Labels: labels, Generation: 1,
+			Namespace: Namespace, Name: name, Labels: labels, Generation: 1,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))},
 		},
 		Spec: appsv1.ReplicaSetSpec{Replicas: d.Spec.Replicas, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: *d.Spec.Template.DeepCopy()},
 	}
 	r.Spec.Template.Labels = labels
-	w.put(r)
-	return typedOf[appsv1.ReplicaSet](w.History, w.store.Objects[key])
+	w.Put(r)
+	return Get[appsv1.ReplicaSet](w.History, w.Store, key)
 }
 
-func (w *workloads) scale(r *appsv1.ReplicaSet, replicas int32) {
+func (w *Workloads) scale(r *appsv1.ReplicaSet, replicas int32) {
 	if ptr.Deref(r.Spec.Replicas, 1) != replicas {
 		changed := r.DeepCopy()
 		changed.Spec.Replicas = &replicas
 		changed.Generation++
-		w.put(changed)
+		w.Put(changed)
 	}
 }
 
 // replicate is one sync of the ReplicaSet controller.
-func (w *workloads) replicate(r *appsv1.ReplicaSet) {
-	if stored := w.store.Objects[keyOf("apps", "replicasets", r.Name)]; stored == nil || stored.GetResourceVersion() != r.ResourceVersion {
+func (w *Workloads) replicate(r *appsv1.ReplicaSet) {
+	if stored := w.Store.Objects[KeyOf("apps", "replicasets", r.Name)]; stored == nil || stored.GetResourceVersion() != r.ResourceVersion {
 		return // It has just been changed.
 	}
 	var pods []*corev1.Pod
 	status := appsv1.ReplicaSetStatus{ObservedGeneration: r.Generation}
-	for _, pod := range all[corev1.Pod](w.History, w.store, "pods") {
-		if controlledBy(pod, r.UID) && pod.DeletionTimestamp == nil {
+	for _, pod := range All[corev1.Pod](w.History, w.Store) {
+		if metav1.IsControlledBy(pod, r) && pod.DeletionTimestamp == nil {
 			pods = append(pods, pod)
 		}
 	}
@@ -190,7 +180,7 @@ func (w *workloads) replicate(r *appsv1.ReplicaSet) {
 	for len(pods) > wanted {
 		last := pods[len(pods)-1]
 		pods = pods[:len(pods)-1]
-		w.remove(keyOf("", "pods", last.Name), metav1.DeletePropagationBackground)
+		w.Delete(KeyOf("", "pods", last.Name), metav1.DeletePropagationBackground)
 	}
 	for range wanted - len(pods) {
 		w.newPod(r)
@@ -198,7 +188,7 @@ func (w *workloads) replicate(r *appsv1.ReplicaSet) {
 	}
 	for _, pod := range pods {
 		status.Replicas++
-		if isReady(pod) {
+		if IsReady(pod) {
 			status.ReadyReplicas++
 			status.AvailableReplicas++
 		}
@@ -206,16 +196,15 @@ func (w *workloads) replicate(r *appsv1.ReplicaSet) {
 	if !equality.Semantic.DeepEqual(r.Status, status) {
 		changed := r.DeepCopy()
 		changed.Status = status
-		w.put(changed)
+		w.Put(changed)
 	}
 }
 
-func (w *workloads) newPod(r *appsv1.ReplicaSet) {
+func (w *Workloads) newPod(r *appsv1.ReplicaSet) {
 	w.made++
-	w.put(&corev1.Pod{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+	w.Put(&corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: fmt.Sprintf("%s-%d", r.Name, w.made), Generation: 1,
+			Namespace: Namespace, Name: fmt.Sprintf("%s-%d", r.Name, w.made), Generation: 1,
 			Labels: r.Spec.Template.Labels, Annotations: r.Spec.Template.Annotations,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(r, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))},
 		},
@@ -231,10 +220,10 @@ type podStep struct {
 }
 
 // wait returns until when a step with a Pod has to wait; the zero time if it is due.
-func (w *workloads) wait(pod *corev1.Pod, what string, least, most time.Duration) time.Time {
+func (w *Workloads) wait(pod *corev1.Pod, what string, least, most time.Duration) time.Time {
 	step := w.steps[pod.UID]
 	if step.what != what {
-		step = podStep{what, time.Now().Add(w.between(least, most, "pod", pod.Name, what))}
+		step = podStep{what, time.Now().Add(w.Between(least, most, "pod", pod.Name, what))}
 		w.steps[pod.UID] = step
 	}
 	if time.Now().Before(step.at) {
@@ -245,21 +234,21 @@ func (w *workloads) wait(pod *corev1.Pod, what string, least, most time.Duration
 
 // runPod is the next step of the scheduler and the kubelet with a Pod. It returns when there
 // is another one.
-func (w *workloads) runPod(pod *corev1.Pod) (next time.Time) {
+func (w *Workloads) runPod(pod *corev1.Pod) (next time.Time) {
 	changed := pod.DeepCopy()
 	switch {
 	case pod.DeletionTimestamp != nil:
 		if at := w.wait(pod, "end", 200*time.Millisecond, 3*time.Second); !at.IsZero() {
 			return at
 		}
-		w.removeNow(keyOf("", "pods", pod.Name))
+		w.DeleteNow(KeyOf("", "pods", pod.Name))
 		return time.Time{}
 	case pod.Spec.NodeName == "":
 		if at := w.wait(pod, "schedule", 20*time.Millisecond, 500*time.Millisecond); !at.IsZero() {
 			return at
 		}
 		changed.Spec.NodeName = fmt.Sprintf("node-%d", 1+w.Draw("node", pod.Name).IntN(w.nodes))
-	case isReady(pod), waitsFor(pod) == "ErrImagePull":
+	case IsReady(pod), waitsFor(pod) == "ErrImagePull":
 		return time.Time{}
 	default:
 		what, least, most := "start", 500*time.Millisecond, 3*time.Second
@@ -275,7 +264,7 @@ func (w *workloads) runPod(pod *corev1.Pod) (next time.Time) {
 			run(changed)
 		}
 	}
-	w.put(changed)
+	w.Put(changed)
 	return time.Time{}
 }
 
@@ -303,8 +292,8 @@ func setWaiting(pod *corev1.Pod, reason, message string) {
 	}
 }
 
-// crash ends the Pod's container, which then waits to be started again.
-func crash(pod *corev1.Pod) {
+// Crash ends the Pod's container, which then waits to be started again.
+func Crash(pod *corev1.Pod) {
 	setWaiting(pod, "CrashLoopBackOff", "back-off restarting failed container")
 	container := containerStatus(pod)
 	container.RestartCount++
@@ -327,7 +316,8 @@ func waitsFor(pod *corev1.Pod) string {
 	return pod.Status.ContainerStatuses[0].State.Waiting.Reason
 }
 
-func isReady(pod *corev1.Pod) bool {
+// IsReady reports whether a Pod is ready.
+func IsReady(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
@@ -341,8 +331,4 @@ func hashOf(template corev1.PodTemplateSpec) string {
 	hash := fnv.New32a()
 	hash.Write(encoded) //nolint:errcheck // never fails
 	return fmt.Sprintf("%08x", hash.Sum32())
-}
-
-func keyOf(group, resource, name string) apiserver.Key {
-	return apiserver.Key{Resource: schema.GroupResource{Group: group, Resource: resource}, Namespace: namespace, Name: name}
 }

@@ -1,4 +1,4 @@
-package simulation
+package main
 
 import (
 	"fmt"
@@ -18,11 +18,12 @@ import (
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/icecream"
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
+	"nicoleh.io/k8s-controller/pkg/kittest/simulation"
 )
 
 // icecreams is the world of the Icecream controller.
 type icecreams struct {
-	workloads
+	simulation.Workloads
 
 	undoing   bool // Somebody undoes each write of a Deployment's replicas.
 	hasUndone bool
@@ -32,10 +33,10 @@ type icecreams struct {
 	edits     int
 }
 
-// Icecreams returns the world of the Icecream controller, which has to be the only one that
+// icecreamWorld returns the world of the Icecream controller, which has to be the only one that
 // runs.
-func Icecreams(h *History) World {
-	return &icecreams{workloads: newWorkloads(h), writes: map[string]int{}}
+func icecreamWorld(h *simulation.History) simulation.World {
+	return &icecreams{Workloads: simulation.NewWorkloads(h), writes: map[string]int{}}
 }
 
 var (
@@ -48,17 +49,10 @@ var (
 const hold = "example.com/hold"
 
 func iceKey(name string) apiserver.Key {
-	return keyOf(v1alpha1.GroupName, "icecreams", name)
+	return simulation.KeyOf(v1alpha1.GroupName, "icecreams", name)
 }
 
-func deploymentKey(name string) apiserver.Key { return keyOf("apps", "deployments", name) }
-
-func pick[T any](draw *rand.Rand, of []T) (picked T) {
-	if len(of) > 0 {
-		picked = of[draw.IntN(len(of))]
-	}
-	return picked
-}
+func deploymentKey(name string) apiserver.Key { return simulation.KeyOf("apps", "deployments", name) }
 
 // Begin implements World.
 func (w *icecreams) Begin() {
@@ -67,14 +61,13 @@ func (w *icecreams) Begin() {
 		w.newIcecream(draw, name)
 	}
 	if draw.IntN(10) == 0 {
-		w.newForeign(pick(draw, icecreamNames))
+		w.newForeign(simulation.Pick(draw, icecreamNames))
 	}
 }
 
 func (w *icecreams) newIcecream(draw *rand.Rand, name string) {
-	w.put(&v1alpha1.Icecream{
-		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Icecream"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Generation: 1},
+	w.Put(&v1alpha1.Icecream{
+		ObjectMeta: metav1.ObjectMeta{Namespace: simulation.Namespace, Name: name, Generation: 1},
 		Spec:       v1alpha1.IcecreamSpec{Replicas: ptr.To(draw.Int32N(4)), Image: images[0]},
 		Status:     v1alpha1.IcecreamStatus{ObservedGeneration: -1},
 	})
@@ -83,9 +76,8 @@ func (w *icecreams) newIcecream(draw *rand.Rand, name string) {
 // newForeign creates somebody else's Deployment.
 func (w *icecreams) newForeign(name string) {
 	labels := map[string]string{"app": "foreign"}
-	w.put(&appsv1.Deployment{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Generation: 1, Labels: labels},
+	w.Put(&appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: simulation.Namespace, Name: name, Generation: 1, Labels: labels},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: ptr.To[int32](1),
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
@@ -98,11 +90,11 @@ func (w *icecreams) newForeign(name string) {
 }
 
 func (w *icecreams) ices() []*v1alpha1.Icecream {
-	return all[v1alpha1.Icecream](w.History, w.store, "icecreams")
+	return simulation.All[v1alpha1.Icecream](w.History, w.Store)
 }
 
 func (w *icecreams) deployments(store apiserver.Store) []*appsv1.Deployment {
-	return all[appsv1.Deployment](w.History, store, "deployments")
+	return simulation.All[appsv1.Deployment](w.History, store)
 }
 
 // Edit implements World.
@@ -112,25 +104,25 @@ func (w *icecreams) Edit(draw *rand.Rand) string {
 		w.create, w.scaleIcecream, w.scaleIcecream, w.changeImage, w.rename, w.rename, w.deleteIcecream, w.foreign,
 		w.editDeployment, w.editDeployment, w.disturbPod, w.disturbPod, w.policy,
 	}
-	return pick(draw, kinds)(draw)
+	return simulation.Pick(draw, kinds)(draw)
 }
 
 // edit changes the spec of an Icecream.
 func (w *icecreams) edit(draw *rand.Rand, change func(*v1alpha1.Icecream) string) string {
-	ice := pick(draw, w.ices())
+	ice := simulation.Pick(draw, w.ices())
 	if ice == nil {
 		return ""
 	}
 	changed := ice.DeepCopy()
 	changed.Generation++
 	what := change(changed)
-	w.put(changed)
+	w.Put(changed)
 	return fmt.Sprintf("Icecream %s: %s", ice.Name, what)
 }
 
 func (w *icecreams) create(draw *rand.Rand) string {
-	name := pick(draw, icecreamNames)
-	if w.store.Objects[iceKey(name)] != nil {
+	name := simulation.Pick(draw, icecreamNames)
+	if w.Store.Objects[iceKey(name)] != nil {
 		return w.scaleIcecream(draw)
 	}
 	w.newIcecream(draw, name)
@@ -146,27 +138,27 @@ func (w *icecreams) scaleIcecream(draw *rand.Rand) string {
 
 func (w *icecreams) changeImage(draw *rand.Rand) string {
 	return w.edit(draw, func(ice *v1alpha1.Icecream) string {
-		ice.Spec.Image = pick(draw, images)
+		ice.Spec.Image = simulation.Pick(draw, images)
 		return "image " + ice.Spec.Image
 	})
 }
 
 func (w *icecreams) rename(draw *rand.Rand) string {
 	return w.edit(draw, func(ice *v1alpha1.Icecream) string {
-		ice.Spec.DeploymentName = pick(draw, deploymentNames)
+		ice.Spec.DeploymentName = simulation.Pick(draw, deploymentNames)
 		return fmt.Sprintf("asks for Deployment %q", icecream.DeploymentName(ice))
 	})
 }
 
 func (w *icecreams) deleteIcecream(draw *rand.Rand) string {
-	ice := pick(draw, w.ices())
+	ice := simulation.Pick(draw, w.ices())
 	if ice == nil {
 		return ""
 	}
-	policy := pick(draw, []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan})
-	w.remove(iceKey(ice.Name), policy)
+	policy := simulation.Pick(draw, []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan})
+	w.Delete(iceKey(ice.Name), policy)
 	what := fmt.Sprintf("Icecream %s is deleted (%s)", ice.Name, policy)
-	if w.store.Objects[iceKey(ice.Name)] == nil && draw.IntN(2) == 0 {
+	if w.Store.Objects[iceKey(ice.Name)] == nil && draw.IntN(2) == 0 {
 		w.newIcecream(draw, ice.Name)
 		what += ", and created again"
 	}
@@ -174,24 +166,24 @@ func (w *icecreams) deleteIcecream(draw *rand.Rand) string {
 }
 
 func (w *icecreams) foreign(draw *rand.Rand) string {
-	name := pick(draw, []string{"sundae", "cone", "float"})
-	stored := typedOf[appsv1.Deployment](w.History, w.store.Objects[deploymentKey(name)])
+	name := simulation.Pick(draw, []string{"sundae", "cone", "float"})
+	stored := simulation.Get[appsv1.Deployment](w.History, w.Store, deploymentKey(name))
 	switch {
 	case stored == nil:
 		w.newForeign(name)
 		return "somebody else's Deployment " + name
 	case stored.Labels["app"] == "foreign":
-		w.remove(deploymentKey(name), metav1.DeletePropagationBackground)
+		w.Delete(deploymentKey(name), metav1.DeletePropagationBackground)
 		return "somebody else's Deployment " + name + " is deleted"
 	default:
-		w.remove(deploymentKey(name), metav1.DeletePropagationBackground)
+		w.Delete(deploymentKey(name), metav1.DeletePropagationBackground)
 		w.newForeign(name)
 		return "somebody else's Deployment takes the place of " + name
 	}
 }
 
 func (w *icecreams) editDeployment(draw *rand.Rand) string {
-	d := pick(draw, w.deployments(w.store))
+	d := simulation.Pick(draw, w.deployments(w.Store))
 	if d == nil {
 		return ""
 	}
@@ -205,8 +197,8 @@ func (w *icecreams) editThis(draw *rand.Rand, d *appsv1.Deployment) string {
 	switch draw.IntN(8) {
 	case 7:
 		changed.Finalizers, changed.Generation = append(changed.Finalizers, hold), d.Generation
-		w.put(changed)
-		w.remove(deploymentKey(d.Name), metav1.DeletePropagationBackground)
+		w.Put(changed)
+		w.Delete(deploymentKey(d.Name), metav1.DeletePropagationBackground)
 		return fmt.Sprintf("Deployment %s is deleted, but held", d.Name)
 	case 0:
 		changed.Spec.Replicas = ptr.To(draw.Int32N(5))
@@ -218,7 +210,7 @@ func (w *icecreams) editThis(draw *rand.Rand, d *appsv1.Deployment) string {
 		changed.OwnerReferences, changed.Generation = nil, d.Generation
 		what = "without its owner"
 	case 3:
-		w.remove(deploymentKey(d.Name), pick(draw, []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground}))
+		w.Delete(deploymentKey(d.Name), simulation.Pick(draw, []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground}))
 		return fmt.Sprintf("Deployment %s is deleted", d.Name)
 	case 4:
 		changed.Spec.Template.Spec.Containers = append(changed.Spec.Template.Spec.Containers, corev1.Container{Name: "sidecar", Image: images[0]})
@@ -236,22 +228,22 @@ func (w *icecreams) editThis(draw *rand.Rand, d *appsv1.Deployment) string {
 		metav1.SetMetaDataAnnotation(&changed.Spec.Template.ObjectMeta, "kubectl.kubernetes.io/restartedAt", time.Now().String())
 		what = "restarted"
 	}
-	w.put(changed)
+	w.Put(changed)
 	return fmt.Sprintf("Deployment %s: %s", d.Name, what)
 }
 
 func (w *icecreams) disturbPod(draw *rand.Rand) string {
-	pod := pick(draw, all[corev1.Pod](w.History, w.store, "pods"))
+	pod := simulation.Pick(draw, simulation.All[corev1.Pod](w.History, w.Store))
 	if pod == nil || pod.Spec.NodeName == "" {
 		return ""
 	}
 	if draw.IntN(2) == 0 {
 		changed := pod.DeepCopy()
-		crash(changed)
-		w.put(changed)
+		simulation.Crash(changed)
+		w.Put(changed)
 		return fmt.Sprintf("Pod %s crashes", pod.Name)
 	}
-	w.remove(keyOf("", "pods", pod.Name), metav1.DeletePropagationBackground)
+	w.Delete(simulation.KeyOf("", "pods", pod.Name), metav1.DeletePropagationBackground)
 	return fmt.Sprintf("Pod %s is evicted", pod.Name)
 }
 
@@ -276,12 +268,12 @@ func (w *icecreams) policy(draw *rand.Rand) string {
 // Settle implements World. Whoever has undone writes was waited for, longer each time.
 func (w *icecreams) Settle() time.Duration {
 	w.undoing, w.rewriting, w.refusing = false, false, 0
-	for _, d := range w.deployments(w.store) {
+	for _, d := range w.deployments(w.Store) {
 		if slices.Contains(d.Finalizers, hold) {
 			changed := d.DeepCopy()
 			changed.Finalizers = slices.DeleteFunc(changed.Finalizers, func(f string) bool { return f == hold })
-			w.put(changed)
-			w.remove(deploymentKey(d.Name), metav1.DeletePropagationBackground)
+			w.Put(changed)
+			w.Delete(deploymentKey(d.Name), metav1.DeletePropagationBackground)
 		}
 	}
 	if w.hasUndone {
@@ -295,29 +287,21 @@ func (w *icecreams) Interfere(draw *rand.Rand, key apiserver.Key) string {
 	if key.Resource.Resource == "events" || key.Resource.Resource == "leases" {
 		return ""
 	}
-	if d := typedOf[appsv1.Deployment](w.History, w.store.Objects[key0(key, "deployments")]); d != nil && draw.IntN(3) > 0 {
+	if d := simulation.Get[appsv1.Deployment](w.History, w.Store, key); d != nil && draw.IntN(3) > 0 {
 		if draw.IntN(4) == 0 {
-			w.remove(deploymentKey(d.Name), metav1.DeletePropagationBackground)
-			if w.store.Objects[deploymentKey(d.Name)] == nil {
+			w.Delete(deploymentKey(d.Name), metav1.DeletePropagationBackground)
+			if w.Store.Objects[deploymentKey(d.Name)] == nil {
 				w.newForeign(d.Name)
 			}
 			return fmt.Sprintf("somebody else's Deployment takes the place of %s", d.Name)
 		}
 		return w.editThis(draw, d)
 	}
-	if key.Resource.Resource == "deployments" && w.store.Objects[key] == nil && key.Name != "" && draw.IntN(2) == 0 {
+	if key.Resource.Resource == "deployments" && w.Store.Objects[key] == nil && key.Name != "" && draw.IntN(2) == 0 {
 		w.newForeign(key.Name)
 		return fmt.Sprintf("somebody else's Deployment %s", key.Name)
 	}
-	return pick(draw, []func(*rand.Rand) string{w.scaleIcecream, w.rename, w.deleteIcecream, w.changeImage})(draw)
-}
-
-// key0 returns the key if it is one of the resource.
-func key0(key apiserver.Key, resource string) apiserver.Key {
-	if key.Resource.Resource == resource {
-		return key
-	}
-	return apiserver.Key{}
+	return simulation.Pick(draw, []func(*rand.Rand) string{w.scaleIcecream, w.rename, w.deleteIcecream, w.changeImage})(draw)
 }
 
 // Admit implements World.
@@ -329,13 +313,13 @@ func (w *icecreams) Admit(verb string, key apiserver.Key, _ []byte) *apiserver.R
 	if w.refusing == http.StatusConflict {
 		err = apierrors.NewConflict(key.Resource, key.Name, fmt.Errorf("Operation cannot be fulfilled on resourcequotas: the object has been modified")) //nolint:staticcheck // as the API server writes it
 	}
-	response := refuse(err)
+	response := simulation.Refuse(err)
 	return &response
 }
 
 // Mutate implements World.
 func (w *icecreams) Mutate(verb string, key apiserver.Key) {
-	d := typedOf[appsv1.Deployment](w.History, w.store.Objects[key0(key, "deployments")])
+	d := simulation.Get[appsv1.Deployment](w.History, w.Store, key)
 	if d == nil || verb == "delete" {
 		return
 	}
@@ -343,23 +327,23 @@ func (w *icecreams) Mutate(verb string, key apiserver.Key) {
 		changed := d.DeepCopy()
 		changed.Generation++
 		changed.Spec.Template.Spec.Containers[0].Image = "mirror.example" + (*image)[strings.Index(*image, "/"):]
-		w.put(changed)
+		w.Put(changed)
 	}
 }
 
 // Act implements World.
 func (w *icecreams) Act() time.Time {
 	if w.undoing {
-		for _, d := range w.deployments(w.store) {
+		for _, d := range w.deployments(w.Store) {
 			if d.DeletionTimestamp == nil && ptr.Deref(d.Spec.Replicas, 1) != 1 {
 				changed := d.DeepCopy()
 				changed.Generation++
 				changed.Spec.Replicas = ptr.To[int32](1)
-				w.put(changed)
+				w.Put(changed)
 			}
 		}
 	}
-	return w.workloads.Act()
+	return w.Workloads.Act()
 }
 
 // owner returns the Icecream that controls a Deployment; nil if there is none.
@@ -368,7 +352,7 @@ func (w *icecreams) owner(store apiserver.Store, d *appsv1.Deployment) *v1alpha1
 	if owner == nil || !icecream.IsControlledByIcecream(d) {
 		return nil
 	}
-	ice := typedOf[v1alpha1.Icecream](w.History, store.Objects[iceKey(owner.Name)])
+	ice := simulation.Get[v1alpha1.Icecream](w.History, store, iceKey(owner.Name))
 	if ice == nil || ice.UID != owner.UID {
 		return nil
 	}
@@ -376,7 +360,7 @@ func (w *icecreams) owner(store apiserver.Store, d *appsv1.Deployment) *v1alpha1
 }
 
 // Check implements World.
-func (w *icecreams) Check(x Exchange) {
+func (w *icecreams) Check(x simulation.Exchange) {
 	if x.Request.Method == http.MethodGet {
 		return
 	}
@@ -387,17 +371,17 @@ func (w *icecreams) Check(x Exchange) {
 	w.writes[x.Verb+" "+x.Key.Resource.Resource]++
 	if !x.IsWrite() {
 		if x.Subresource == "status" && x.Response.Code == http.StatusOK {
-			w.Fail("needless", "%s writes the status that %s has", x.Process.Name, describe(x.Key))
+			w.Fail("needless", "%s writes the status that %s has", x.Process.Name, simulation.Describe(x.Key))
 		}
 		return
 	}
-	before := typedOf[appsv1.Deployment](w.History, x.Before.Objects[key0(x.Key, "deployments")])
-	after := typedOf[appsv1.Deployment](w.History, x.After.Objects[key0(x.Key, "deployments")])
+	before := simulation.Get[appsv1.Deployment](w.History, x.Before, x.Key)
+	after := simulation.Get[appsv1.Deployment](w.History, x.After, x.Key)
 	switch {
 	case x.Key.Resource.Resource == "icecreams" && x.Verb == "update" && x.Subresource == "status":
 		w.checkStatus(x)
 	case x.Key.Resource.Resource != "deployments":
-		w.Fail("permissions", "%s: %s %s", x.Process.Name, x.Verb, describe(x.Key))
+		w.Fail("permissions", "%s: %s %s", x.Process.Name, x.Verb, simulation.Describe(x.Key))
 	case x.Verb == "create":
 		w.checkCreate(x, after)
 	case x.Verb == "patch":
@@ -405,30 +389,30 @@ func (w *icecreams) Check(x Exchange) {
 	case x.Verb == "delete":
 		w.checkDelete(x, before)
 	default:
-		w.Fail("permissions", "%s: %s %s", x.Process.Name, x.Verb, describe(x.Key))
+		w.Fail("permissions", "%s: %s %s", x.Process.Name, x.Verb, simulation.Describe(x.Key))
 	}
 }
 
 // seen returns the states of a resource that the process can have acted on.
-func (w *icecreams) seen(x Exchange, resource string) []apiserver.Store {
-	return w.since(x.Process.Knew(resource, x.Decided))
+func (w *icecreams) seen(x simulation.Exchange, resource string) []apiserver.Store {
+	return w.Since(x.Process.Knew(resource, x.Decided))
 }
 
 // checkOwner checks that an Icecream is not being deleted, as far as the process can know.
-func (w *icecreams) checkOwner(x Exchange, d *appsv1.Deployment) {
+func (w *icecreams) checkOwner(x simulation.Exchange, d *appsv1.Deployment) {
 	owner := metav1.GetControllerOfNoCopy(d)
 	for _, store := range w.seen(x, "icecreams") {
 		if ice := w.owner(store, d); ice != nil && ice.DeletionTimestamp == nil {
 			return
 		}
 	}
-	w.Fail("owner", "%s: %s %s, although Icecream %s has been gone or being deleted for long", x.Process.Name, x.Verb, describe(x.Key), owner.Name)
+	w.Fail("owner", "%s: %s %s, although Icecream %s has been gone or being deleted for long", x.Process.Name, x.Verb, simulation.Describe(x.Key), owner.Name)
 }
 
-func (w *icecreams) checkCreate(x Exchange, d *appsv1.Deployment) {
+func (w *icecreams) checkCreate(x simulation.Exchange, d *appsv1.Deployment) {
 	owner := metav1.GetControllerOfNoCopy(d)
 	if owner == nil || !icecream.IsControlledByIcecream(d) {
-		w.Fail("owner", "%s creates %s without an Icecream", x.Process.Name, describe(x.Key))
+		w.Fail("owner", "%s creates %s without an Icecream", x.Process.Name, simulation.Describe(x.Key))
 		return
 	}
 	w.checkOwner(x, d)
@@ -437,38 +421,43 @@ func (w *icecreams) checkCreate(x Exchange, d *appsv1.Deployment) {
 			return
 		}
 	}
-	w.Fail("name", "%s creates %s, which nobody has asked for", x.Process.Name, describe(x.Key))
+	w.Fail("name", "%s creates %s, which nobody has asked for", x.Process.Name, simulation.Describe(x.Key))
 }
 
-func (w *icecreams) checkPatch(x Exchange, before, after *appsv1.Deployment) {
+func (w *icecreams) checkPatch(x simulation.Exchange, before, after *appsv1.Deployment) {
 	switch {
 	case before == nil:
-		w.Fail("ownership", "%s: a patch created %s", x.Process.Name, describe(x.Key))
+		w.Fail("ownership", "%s: a patch created %s", x.Process.Name, simulation.Describe(x.Key))
 		return
 	case before.DeletionTimestamp != nil && !w.wasAlive(x, before):
-		w.Fail("deleted", "%s changes %s, which is being deleted", x.Process.Name, describe(x.Key))
+		w.Fail("deleted", "%s changes %s, which is being deleted", x.Process.Name, simulation.Describe(x.Key))
 	case metav1.GetControllerOfNoCopy(before) != nil && !icecream.IsControlledByIcecream(before),
 		metav1.GetControllerOfNoCopy(before) == nil && before.Labels[icecream.LabelIcecream] == "":
-		w.Fail("ownership", "%s changes %s, which is somebody else's", x.Process.Name, describe(x.Key))
-	case metav1.GetControllerOfNoCopy(before) != nil && !controlledBy(after, metav1.GetControllerOfNoCopy(before).UID):
-		w.Fail("ownership", "%s takes %s from its owner", x.Process.Name, describe(x.Key))
+		w.Fail("ownership", "%s changes %s, which is somebody else's", x.Process.Name, simulation.Describe(x.Key))
+	case metav1.GetControllerOfNoCopy(before) != nil && !haveSameOwner(before, after):
+		w.Fail("ownership", "%s takes %s from its owner", x.Process.Name, simulation.Describe(x.Key))
 	}
 	if metav1.GetControllerOfNoCopy(after) != nil { // It may have lost its owner just before.
 		w.checkOwner(x, after)
 	}
 }
 
+func haveSameOwner(a, b *appsv1.Deployment) bool {
+	ofA, ofB := metav1.GetControllerOfNoCopy(a), metav1.GetControllerOfNoCopy(b)
+	return ofA != nil && ofB != nil && ofA.UID == ofB.UID
+}
+
 // wasAlive reports whether the process can have seen a Deployment that was not being deleted.
-func (w *icecreams) wasAlive(x Exchange, d *appsv1.Deployment) bool {
+func (w *icecreams) wasAlive(x simulation.Exchange, d *appsv1.Deployment) bool {
 	return slices.ContainsFunc(w.seen(x, "deployments"), func(store apiserver.Store) bool {
-		seen := typedOf[appsv1.Deployment](w.History, store.Objects[x.Key])
+		seen := simulation.Get[appsv1.Deployment](w.History, store, x.Key)
 		return seen != nil && seen.UID == d.UID && seen.DeletionTimestamp == nil
 	})
 }
 
-func (w *icecreams) checkDelete(x Exchange, d *appsv1.Deployment) {
+func (w *icecreams) checkDelete(x simulation.Exchange, d *appsv1.Deployment) {
 	if !icecream.IsControlledByIcecream(d) {
-		w.Fail("ownership", "%s deletes %s, which is not an Icecream's", x.Process.Name, describe(x.Key))
+		w.Fail("ownership", "%s deletes %s, which is not an Icecream's", x.Process.Name, simulation.Describe(x.Key))
 		return
 	}
 	w.checkOwner(x, d)
@@ -479,24 +468,24 @@ func (w *icecreams) checkDelete(x Exchange, d *appsv1.Deployment) {
 	}
 	for _, store := range w.seen(x, "deployments") {
 		for _, other := range w.deployments(store) {
-			isOthers := other.Name != d.Name && controlledBy(other, metav1.GetControllerOfNoCopy(d).UID) && other.DeletionTimestamp == nil
+			isOthers := other.Name != d.Name && haveSameOwner(d, other) && other.DeletionTimestamp == nil
 			hasOther = hasOther || isOthers && other.Status.AvailableReplicas >= ptr.Deref(other.Spec.Replicas, 1) && other.Status.ObservedGeneration == other.Generation
 		}
 	}
 	if !isRenamed || !hasOther {
-		w.Fail("deletion", "%s deletes %s: another name is asked for: %t; another one is available: %t", x.Process.Name, describe(x.Key), isRenamed, hasOther)
+		w.Fail("deletion", "%s deletes %s: another name is asked for: %t; another one is available: %t", x.Process.Name, simulation.Describe(x.Key), isRenamed, hasOther)
 	}
 }
 
 // checkStatus checks that a status was true when it was computed.
-func (w *icecreams) checkStatus(x Exchange) {
-	ice := typedOf[v1alpha1.Icecream](w.History, x.After.Objects[x.Key])
+func (w *icecreams) checkStatus(x simulation.Exchange) {
+	ice := simulation.Get[v1alpha1.Icecream](w.History, x.After, x.Key)
 	s := ice.Status
 	if ice.DeletionTimestamp != nil {
-		w.Fail("status", "%s writes the status of %s, which is being deleted", x.Process.Name, describe(x.Key))
+		w.Fail("status", "%s writes the status of %s, which is being deleted", x.Process.Name, simulation.Describe(x.Key))
 	}
 	if s.ObservedGeneration != ice.Generation {
-		w.Fail("status", "%s: observedGeneration of %s is %d, not %d", x.Process.Name, describe(x.Key), s.ObservedGeneration, ice.Generation)
+		w.Fail("status", "%s: observedGeneration of %s is %d, not %d", x.Process.Name, simulation.Describe(x.Key), s.ObservedGeneration, ice.Generation)
 	}
 	var isTrue int
 	for _, c := range s.Conditions {
@@ -505,13 +494,13 @@ func (w *icecreams) checkStatus(x Exchange) {
 		}
 	}
 	if isTrue != 1 || len(s.Conditions) != 3 {
-		w.Fail("status", "%s: %s has %d conditions, of which %d are True", x.Process.Name, describe(x.Key), len(s.Conditions), isTrue)
+		w.Fail("status", "%s: %s has %d conditions, of which %d are True", x.Process.Name, simulation.Describe(x.Key), len(s.Conditions), isTrue)
 	}
 	if !slices.ContainsFunc(w.seen(x, "deployments"), func(store apiserver.Store) bool { return w.hasCounts(store, ice) }) {
-		w.Fail("status", "%s: the counts of %s have not been true: %s", x.Process.Name, describe(x.Key), countsOf(s))
+		w.Fail("status", "%s: the counts of %s have not been true: %s", x.Process.Name, simulation.Describe(x.Key), countsOf(s))
 	}
 	if isReadyIcecream(ice) && !slices.ContainsFunc(w.seen(x, "deployments"), func(store apiserver.Store) bool { return w.isComplete(store, ice) }) {
-		w.Fail("status", "%s: %s has never been ready: %s", x.Process.Name, describe(x.Key), countsOf(s))
+		w.Fail("status", "%s: %s has never been ready: %s", x.Process.Name, simulation.Describe(x.Key), countsOf(s))
 	}
 	// Which Deployments are the Icecream's, and where the Pods are, comes from two caches.
 	for _, pods := range w.seen(x, "pods") {
@@ -522,7 +511,7 @@ func (w *icecreams) checkStatus(x Exchange) {
 		}
 	}
 	w.Fail("status", "%s: the placement of %s has not been true since version %d of Pods and %d of Deployments, %s ago: %v",
-		x.Process.Name, describe(x.Key), x.Process.Knew("pods", x.Decided), x.Process.Knew("deployments", x.Decided), time.Since(x.Decided), s.Nodes)
+		x.Process.Name, simulation.Describe(x.Key), x.Process.Knew("pods", x.Decided), x.Process.Knew("deployments", x.Decided), time.Since(x.Decided), s.Nodes)
 }
 
 func countsOf(s v1alpha1.IcecreamStatus) string {
@@ -535,7 +524,7 @@ func (w *icecreams) hasCounts(store apiserver.Store, ice *v1alpha1.Icecream) boo
 	if s.DeploymentName == "" {
 		return true
 	}
-	d := typedOf[appsv1.Deployment](w.History, store.Objects[deploymentKey(s.DeploymentName)])
+	d := simulation.Get[appsv1.Deployment](w.History, store, deploymentKey(s.DeploymentName))
 	return d != nil && d.Status.Replicas == s.Replicas && d.Status.ReadyReplicas == s.ReadyReplicas && d.Status.AvailableReplicas == s.AvailableReplicas
 }
 
@@ -547,9 +536,9 @@ func isTrue(ice *v1alpha1.Icecream, condition string) bool {
 
 // isComplete reports whether the Icecream's Deployment is rolled out.
 func (w *icecreams) isComplete(store apiserver.Store, ice *v1alpha1.Icecream) bool {
-	d := typedOf[appsv1.Deployment](w.History, store.Objects[deploymentKey(icecream.DeploymentName(ice))])
+	d := simulation.Get[appsv1.Deployment](w.History, store, deploymentKey(icecream.DeploymentName(ice)))
 	wanted := ptr.Deref(ice.Spec.Replicas, 1)
-	return d != nil && controlledBy(d, ice.UID) && ptr.Deref(d.Spec.Replicas, 1) == wanted && d.Status.ObservedGeneration == d.Generation &&
+	return d != nil && metav1.IsControlledBy(d, ice) && ptr.Deref(d.Spec.Replicas, 1) == wanted && d.Status.ObservedGeneration == d.Generation &&
 		d.Status.Replicas == wanted && d.Status.AvailableReplicas == wanted && d.Status.UpdatedReplicas == wanted
 }
 
@@ -558,12 +547,12 @@ func (w *icecreams) nodesOf(pods, deployments apiserver.Store, ice *v1alpha1.Ice
 	var ours []string
 	for _, d := range w.deployments(deployments) {
 		isOrphan := metav1.GetControllerOfNoCopy(d) == nil && d.Name == icecream.DeploymentName(ice) && d.Labels[icecream.LabelIcecream] == ice.Name
-		if controlledBy(d, ice.UID) || isOrphan {
+		if metav1.IsControlledBy(d, ice) || isOrphan {
 			ours = append(ours, d.Name)
 		}
 	}
 	counts := map[string]v1alpha1.IcecreamNode{}
-	for _, pod := range all[corev1.Pod](w.History, pods, "pods") {
+	for _, pod := range simulation.All[corev1.Pod](w.History, pods) {
 		if pod.DeletionTimestamp != nil || pod.Spec.NodeName == "" || pod.Labels[icecream.LabelIcecream] != ice.Name ||
 			!slices.Contains(ours, pod.Labels[icecream.LabelDeployment]) {
 			continue
@@ -571,13 +560,13 @@ func (w *icecreams) nodesOf(pods, deployments apiserver.Store, ice *v1alpha1.Ice
 		node := counts[pod.Spec.NodeName]
 		node.Name = pod.Spec.NodeName
 		node.Pods++
-		if isReady(pod) {
+		if simulation.IsReady(pod) {
 			node.ReadyPods++
 		}
 		counts[node.Name] = node
 	}
 	var nodes []v1alpha1.IcecreamNode
-	for _, name := range sortedKeys(counts) {
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		nodes = append(nodes, counts[name])
 	}
 	return nodes
@@ -585,8 +574,8 @@ func (w *icecreams) nodesOf(pods, deployments apiserver.Store, ice *v1alpha1.Ice
 
 // CheckEnd implements World.
 func (w *icecreams) CheckEnd() {
-	for _, d := range w.deployments(w.store) {
-		if icecream.IsControlledByIcecream(d) && w.owner(w.store, d) == nil {
+	for _, d := range w.deployments(w.Store) {
+		if icecream.IsControlledByIcecream(d) && w.owner(w.Store, d) == nil {
 			w.Fail("end", "Deployment %s is left of an Icecream that is gone", d.Name)
 		}
 	}
@@ -607,7 +596,7 @@ func (w *icecreams) CheckEnd() {
 // checkEnd checks that an Icecream has what it asks for, and says so.
 func (w *icecreams) checkEnd(ice *v1alpha1.Icecream) {
 	name := icecream.DeploymentName(ice)
-	d := typedOf[appsv1.Deployment](w.History, w.store.Objects[deploymentKey(name)])
+	d := simulation.Get[appsv1.Deployment](w.History, w.Store, deploymentKey(name))
 	fail := func(format string, args ...any) {
 		w.Fail("end", "Icecream %s: %s", ice.Name, fmt.Sprintf(format, args...))
 	}
@@ -618,7 +607,7 @@ func (w *icecreams) checkEnd(ice *v1alpha1.Icecream) {
 	if d != nil && d.DeletionTimestamp != nil {
 		return
 	}
-	if d != nil && !controlledBy(d, ice.UID) {
+	if d != nil && !metav1.IsControlledBy(d, ice) {
 		if !isTrue(ice, v1alpha1.ConditionStalled) {
 			fail("Deployment %s is not its, but it is not Stalled", name)
 		}
@@ -635,21 +624,21 @@ func (w *icecreams) checkEnd(ice *v1alpha1.Icecream) {
 	if *d.Spec.Replicas != *ice.Spec.Replicas {
 		fail("there are to be %d replicas, not %d", *d.Spec.Replicas, *ice.Spec.Replicas)
 	}
-	if !w.hasCounts(w.store, ice) || ice.Status.DeploymentName == "" {
+	if !w.hasCounts(w.Store, ice) || ice.Status.DeploymentName == "" {
 		fail("the status says %s, but it has %d, %d ready", countsOf(ice.Status), d.Status.Replicas, d.Status.ReadyReplicas)
 	}
-	if nodes := w.nodesOf(w.store, w.store, ice); !slices.Equal(nodes, ice.Status.Nodes) {
+	if nodes := w.nodesOf(w.Store, w.Store, ice); !slices.Equal(nodes, ice.Status.Nodes) {
 		fail("the nodes are %v, not %v", nodes, ice.Status.Nodes)
 	}
-	isComplete := w.isComplete(w.store, ice)
+	isComplete := w.isComplete(w.Store, ice)
 	if isComplete != isReadyIcecream(ice) {
 		fail("complete is %t, but Ready is %t", isComplete, isReadyIcecream(ice))
 	}
 	if isMissing := strings.Contains(ice.Spec.Image, "missing"); isMissing && *ice.Spec.Replicas > 0 && !isTrue(ice, v1alpha1.ConditionStalled) {
 		fail("the image is missing, but it is not Stalled")
 	}
-	for _, other := range w.deployments(w.store) {
-		if isComplete && other.Name != name && controlledBy(other, ice.UID) && other.DeletionTimestamp == nil {
+	for _, other := range w.deployments(w.Store) {
+		if isComplete && other.Name != name && metav1.IsControlledBy(other, ice) && other.DeletionTimestamp == nil {
 			fail("Deployment %s is left from before", other.Name)
 		}
 	}

@@ -1,4 +1,4 @@
-package simulation
+package main
 
 import (
 	"fmt"
@@ -13,12 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
+	"nicoleh.io/k8s-controller/pkg/kittest/simulation"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
 // reboots is the world of nodereboot: nodes with agents, which reboot when they may.
 type reboots struct {
-	*History
+	*simulation.History
 	silent  map[string]bool         // nodes whose agents have stopped
 	next    map[types.UID]time.Time // when an agent takes its next step
 	granted map[string]bool         // nodes to which the program has granted a reboot that is not over
@@ -28,8 +29,8 @@ type reboots struct {
 // agentNamespace is that of the agents' Leases.
 const agentNamespace = "k8s-controller-reboot-agent"
 
-// Reboots returns the world of nodereboot, which has to be the only controller that runs.
-func Reboots(h *History) World {
+// noderebootWorld returns the world of nodereboot, which has to be the only controller that runs.
+func noderebootWorld(h *simulation.History) simulation.World {
 	return &reboots{History: h, silent: map[string]bool{}, next: map[types.UID]time.Time{}, granted: map[string]bool{}}
 }
 
@@ -43,9 +44,9 @@ func (w *reboots) Begin() {
 }
 
 func (w *reboots) newNode(name string) {
-	node := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: name}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	setReady(node, corev1.ConditionTrue)
-	w.put(node)
+	w.Put(node)
 }
 
 func setReady(node *corev1.Node, status corev1.ConditionStatus) {
@@ -53,18 +54,17 @@ func setReady(node *corev1.Node, status corev1.ConditionStatus) {
 }
 
 func (w *reboots) nodes(store apiserver.Store) []*corev1.Node {
-	return all[corev1.Node](w.History, store, "nodes")
+	return simulation.All[corev1.Node](w.History, store)
 }
 
 // reportAgents renews the Leases of the agents that run.
 func (w *reboots) reportAgents() {
 	w.report = time.Now().Add(request.ReportEvery)
-	for _, node := range w.nodes(w.store) {
+	for _, node := range w.nodes(w.Store) {
 		if w.silent[node.Name] {
 			continue
 		}
-		w.put(&coordinationv1.Lease{
-			TypeMeta:   metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"},
+		w.Put(&coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Namespace: agentNamespace, Name: node.Name, UID: types.UID("lease-of-" + node.Name)},
 			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &node.Name, RenewTime: &metav1.MicroTime{Time: time.Now()}},
 		})
@@ -77,7 +77,7 @@ func (w *reboots) Act() (next time.Time) {
 		w.reportAgents()
 	}
 	next = w.report
-	for _, node := range w.nodes(w.store) {
+	for _, node := range w.nodes(w.Store) {
 		if !request.IsGranted(node) {
 			delete(w.next, node.UID)
 			delete(w.granted, node.Name)
@@ -85,7 +85,7 @@ func (w *reboots) Act() (next time.Time) {
 		}
 		at, ok := w.next[node.UID]
 		if !ok {
-			at = time.Now().Add(w.between(100*time.Millisecond, 15*time.Second, "agent", node.Name, node.ResourceVersion))
+			at = time.Now().Add(w.Between(100*time.Millisecond, 15*time.Second, "agent", node.Name, node.ResourceVersion))
 			w.next[node.UID] = at
 		}
 		if !time.Now().Before(at) {
@@ -118,12 +118,12 @@ func (w *reboots) reboot(node *corev1.Node) {
 		changed.Spec.Unschedulable = false
 		setReady(changed, corev1.ConditionTrue)
 	}
-	w.put(changed)
+	w.Put(changed)
 }
 
 // Edit implements World.
 func (w *reboots) Edit(draw *rand.Rand) string {
-	node := pick(draw, w.nodes(w.store))
+	node := simulation.Pick(draw, w.nodes(w.Store))
 	if node == nil {
 		return ""
 	}
@@ -136,7 +136,7 @@ func (w *reboots) disturb(draw *rand.Rand, node *corev1.Node) string {
 	var what string
 	switch draw.IntN(10) {
 	case 0:
-		setReady(changed, pick(draw, []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionUnknown}))
+		setReady(changed, simulation.Pick(draw, []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionUnknown}))
 		what = fmt.Sprintf("is Ready: %s", changed.Status.Conditions[0].Status)
 	case 1:
 		changed.Spec.Unschedulable = !changed.Spec.Unschedulable
@@ -157,13 +157,13 @@ func (w *reboots) disturb(draw *rand.Rand, node *corev1.Node) string {
 		metav1.SetMetaDataAnnotation(&changed.ObjectMeta, request.Needed, "")
 		what = "needs a reboot"
 	}
-	w.put(changed)
+	w.Put(changed)
 	return node.Name + " " + what
 }
 
 // Interfere implements World.
 func (w *reboots) Interfere(draw *rand.Rand, key apiserver.Key) string {
-	if node := typedOf[corev1.Node](w.History, w.store.Objects[key0(key, "nodes")]); node != nil {
+	if node := simulation.Get[corev1.Node](w.History, w.Store, key); node != nil {
 		return w.disturb(draw, node)
 	}
 	return w.Edit(draw)
@@ -179,41 +179,41 @@ func (w *reboots) Mutate(string, apiserver.Key) {}
 func (w *reboots) Settle() time.Duration {
 	clear(w.silent)
 	w.reportAgents()
-	for _, node := range w.nodes(w.store) {
+	for _, node := range w.nodes(w.Store) {
 		changed := node.DeepCopy()
 		if !request.IsGranted(node) {
 			changed.Spec.Unschedulable = false
 			setReady(changed, corev1.ConditionTrue)
-			w.put(changed)
+			w.Put(changed)
 		}
 	}
 	return 10 * time.Minute
 }
 
 // Check implements World.
-func (w *reboots) Check(x Exchange) {
-	if !x.IsWrite() || x.Key.Resource.Resource == "events" || x.Key.Name == lease {
+func (w *reboots) Check(x simulation.Exchange) {
+	if !x.IsWrite() || x.Key.Resource.Resource == "events" || x.Key.Name == simulation.Lease {
 		return
 	}
-	before, after := typedOf[corev1.Node](w.History, x.Before.Objects[x.Key]), typedOf[corev1.Node](w.History, x.After.Objects[x.Key])
+	before, after := simulation.Get[corev1.Node](w.History, x.Before, x.Key), simulation.Get[corev1.Node](w.History, x.After, x.Key)
 	if x.Key.Resource.Resource != "nodes" || x.Verb != "patch" || before == nil || after == nil {
-		w.Fail("permissions", "%s: %s %s", x.Process.Name, x.Verb, describe(x.Key))
+		w.Fail("permissions", "%s: %s %s", x.Process.Name, x.Verb, simulation.Describe(x.Key))
 		return
 	}
 	expected := before.DeepCopy()
 	expected.ResourceVersion, expected.Annotations = after.ResourceVersion, after.Annotations
 	if !equality.Semantic.DeepEqual(expected, after) {
-		w.Fail("permissions", "%s changes more of %s than annotations", x.Process.Name, describe(x.Key))
+		w.Fail("permissions", "%s changes more of %s than annotations", x.Process.Name, simulation.Describe(x.Key))
 	}
 	_, was := before.Annotations[request.Now]
 	if _, is := after.Annotations[request.Now]; was || !is {
 		return
 	}
 	if !request.IsNeeded(before) || !request.IsNext(before) || request.IsGranted(before) {
-		w.Fail("grant", "%s grants %s a reboot, which has %v", x.Process.Name, describe(x.Key), before.Annotations)
+		w.Fail("grant", "%s grants %s a reboot, which has %v", x.Process.Name, simulation.Describe(x.Key), before.Annotations)
 	}
 	if at, err := request.NotBefore(before); err != nil || at.After(time.Now()) {
-		w.Fail("grant", "%s grants %s a reboot, which is for %s", x.Process.Name, describe(x.Key), at)
+		w.Fail("grant", "%s grants %s a reboot, which is for %s", x.Process.Name, simulation.Describe(x.Key), at)
 	}
 	w.granted[after.Name] = true
 	if len(w.granted) > 1 {
@@ -223,7 +223,7 @@ func (w *reboots) Check(x Exchange) {
 
 // CheckEnd implements World.
 func (w *reboots) CheckEnd() {
-	for _, node := range w.nodes(w.store) {
+	for _, node := range w.nodes(w.Store) {
 		if request.IsNeeded(node) || request.IsGranted(node) || request.IsNext(node) {
 			w.Fail("end", "%s still has %v", node.Name, node.Annotations)
 		}

@@ -1,4 +1,4 @@
-package simulation
+package main
 
 import (
 	"fmt"
@@ -13,13 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
+	"nicoleh.io/k8s-controller/pkg/kittest/simulation"
 	"nicoleh.io/k8s-controller/pkg/podtimestamp"
 )
 
 // stamps is the world of podtimestamp: Pods that come and go, of which some ask for a
 // timestamp.
 type stamps struct {
-	*History
+	*simulation.History
 	made     int
 	refusing bool
 	dropping bool
@@ -27,8 +28,8 @@ type stamps struct {
 	stamped  map[types.UID]int // how often the program has stamped a Pod since its last timestamp was removed
 }
 
-// Stamps returns the world of podtimestamp, which has to be the only controller that runs.
-func Stamps(h *History) World {
+// podtimestampWorld returns the world of podtimestamp, which has to be the only controller that runs.
+func podtimestampWorld(h *simulation.History) simulation.World {
 	return &stamps{History: h, ends: map[types.UID]time.Time{}, stamped: map[types.UID]int{}}
 }
 
@@ -46,7 +47,7 @@ func (w *stamps) newPod(draw *rand.Rand) string {
 }
 
 func (w *stamps) newNamed(draw *rand.Rand, name string) string {
-	annotations := pick(draw, []map[string]string{
+	annotations := simulation.Pick(draw, []map[string]string{
 		{podtimestamp.AnnotationAddTime: ""},
 		{podtimestamp.AnnotationAddTime: "yes"},
 		{podtimestamp.AnnotationAddTime: "false"},
@@ -54,15 +55,14 @@ func (w *stamps) newNamed(draw *rand.Rand, name string) string {
 		{podtimestamp.AnnotationAddTime: "", podtimestamp.AnnotationTimestamp: "mine"},
 		nil,
 	})
-	w.create(&corev1.Pod{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: maps.Clone(annotations), Generation: 1},
+	w.Create(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: simulation.Namespace, Name: name, Annotations: maps.Clone(annotations), Generation: 1},
 		Spec:       corev1.PodSpec{NodeName: "node-1", Containers: []corev1.Container{{Name: "main", Image: images[0]}}},
 	})
 	return fmt.Sprintf("Pod %s with %v", name, annotations)
 }
 
-func (w *stamps) pods() []*corev1.Pod { return all[corev1.Pod](w.History, w.store, "pods") }
+func (w *stamps) pods() []*corev1.Pod { return simulation.All[corev1.Pod](w.History, w.Store) }
 
 // Act implements World.
 func (w *stamps) Act() (next time.Time) {
@@ -72,11 +72,11 @@ func (w *stamps) Act() (next time.Time) {
 		}
 		at, ok := w.ends[pod.UID]
 		if !ok {
-			at = time.Now().Add(w.between(10*time.Millisecond, 3*time.Second, "end", string(pod.UID)))
+			at = time.Now().Add(w.Between(10*time.Millisecond, 3*time.Second, "end", string(pod.UID)))
 			w.ends[pod.UID] = at
 		}
 		if !time.Now().Before(at) {
-			w.removeNow(keyOf("", "pods", pod.Name))
+			w.DeleteNow(simulation.KeyOf("", "pods", pod.Name))
 		} else if next.IsZero() || at.Before(next) {
 			next = at
 		}
@@ -96,7 +96,7 @@ func (w *stamps) Edit(draw *rand.Rand) string {
 		w.dropping = !w.dropping
 		return fmt.Sprintf("a webhook drops timestamps: %t", w.dropping)
 	default:
-		pod := pick(draw, w.pods())
+		pod := simulation.Pick(draw, w.pods())
 		if pod == nil {
 			return ""
 		}
@@ -124,19 +124,19 @@ func (w *stamps) disturb(draw *rand.Rand, pod *corev1.Pod) string {
 		metav1.SetMetaDataLabel(&changed.ObjectMeta, "n", fmt.Sprint(draw.IntN(9)))
 		what = "got a label"
 	case 4:
-		w.remove(keyOf("", "pods", pod.Name), metav1.DeletePropagationBackground)
+		w.Delete(simulation.KeyOf("", "pods", pod.Name), metav1.DeletePropagationBackground)
 		return fmt.Sprintf("Pod %s is deleted", pod.Name)
 	default:
-		w.removeNow(keyOf("", "pods", pod.Name))
+		w.DeleteNow(simulation.KeyOf("", "pods", pod.Name))
 		return "another " + w.newNamed(draw, pod.Name)
 	}
-	w.put(changed)
+	w.Put(changed)
 	return fmt.Sprintf("Pod %s %s", pod.Name, what)
 }
 
 // Interfere implements World.
 func (w *stamps) Interfere(draw *rand.Rand, key apiserver.Key) string {
-	if pod := typedOf[corev1.Pod](w.History, w.store.Objects[key0(key, "pods")]); pod != nil {
+	if pod := simulation.Get[corev1.Pod](w.History, w.Store, key); pod != nil {
 		return w.disturb(draw, pod)
 	}
 	return ""
@@ -147,19 +147,19 @@ func (w *stamps) Admit(_ string, key apiserver.Key, _ []byte) *apiserver.Respons
 	if !w.refusing || key.Resource.Resource != "pods" {
 		return nil
 	}
-	response := refuse(apierrors.NewForbidden(key.Resource, key.Name, fmt.Errorf("no timestamps today")))
+	response := simulation.Refuse(apierrors.NewForbidden(key.Resource, key.Name, fmt.Errorf("no timestamps today")))
 	return &response
 }
 
 // Mutate implements World.
 func (w *stamps) Mutate(_ string, key apiserver.Key) {
-	pod := typedOf[corev1.Pod](w.History, w.store.Objects[key0(key, "pods")])
+	pod := simulation.Get[corev1.Pod](w.History, w.Store, key)
 	if pod == nil || !w.dropping {
 		return
 	}
 	changed := pod.DeepCopy()
 	delete(changed.Annotations, podtimestamp.AnnotationTimestamp)
-	w.put(changed)
+	w.Put(changed)
 }
 
 // Settle implements World.
@@ -169,17 +169,17 @@ func (w *stamps) Settle() time.Duration {
 }
 
 // Check implements World.
-func (w *stamps) Check(x Exchange) {
+func (w *stamps) Check(x simulation.Exchange) {
 	if !x.IsWrite() || x.Key.Resource.Resource == "events" || x.Key.Resource.Resource == "leases" {
 		return
 	}
-	before, after := typedOf[corev1.Pod](w.History, x.Before.Objects[x.Key]), typedOf[corev1.Pod](w.History, x.After.Objects[x.Key])
+	before, after := simulation.Get[corev1.Pod](w.History, x.Before, x.Key), simulation.Get[corev1.Pod](w.History, x.After, x.Key)
 	if x.Key.Resource.Resource != "pods" || x.Verb != "patch" || before == nil || after == nil {
-		w.Fail("permissions", "%s: %s %s", x.Process.Name, x.Verb, describe(x.Key))
+		w.Fail("permissions", "%s: %s %s", x.Process.Name, x.Verb, simulation.Describe(x.Key))
 		return
 	}
 	if !w.isToBeStamped(before) {
-		w.Fail("stamp", "%s stamps %s, which has %v, and is being deleted: %t", x.Process.Name, describe(x.Key), before.Annotations, before.DeletionTimestamp != nil)
+		w.Fail("stamp", "%s stamps %s, which has %v, and is being deleted: %t", x.Process.Name, simulation.Describe(x.Key), before.Annotations, before.DeletionTimestamp != nil)
 	}
 	expected := before.DeepCopy()
 	expected.ResourceVersion = after.ResourceVersion
@@ -189,13 +189,13 @@ func (w *stamps) Check(x Exchange) {
 		w.stamped[after.UID]++
 	}
 	if !equality.Semantic.DeepEqual(expected, after) {
-		w.Fail("stamp", "%s changes more of %s than its timestamp", x.Process.Name, describe(x.Key))
+		w.Fail("stamp", "%s changes more of %s than its timestamp", x.Process.Name, simulation.Describe(x.Key))
 	}
 	if at, err := time.Parse(time.RFC3339, timestamp); isStamped && (err != nil || time.Since(at) > time.Minute || time.Until(at) > 0) {
-		w.Fail("stamp", "%s stamps %s with %s", x.Process.Name, describe(x.Key), timestamp)
+		w.Fail("stamp", "%s stamps %s with %s", x.Process.Name, simulation.Describe(x.Key), timestamp)
 	}
 	if w.stamped[after.UID] > 1 {
-		w.Fail("stamp", "%s stamps %s a second time", x.Process.Name, describe(x.Key))
+		w.Fail("stamp", "%s stamps %s a second time", x.Process.Name, simulation.Describe(x.Key))
 	}
 }
 

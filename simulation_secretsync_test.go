@@ -1,4 +1,4 @@
-package simulation
+package main
 
 import (
 	"bytes"
@@ -17,13 +17,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
+	"nicoleh.io/k8s-controller/pkg/kittest/simulation"
 	"nicoleh.io/k8s-controller/pkg/secretsync"
 )
 
 // secrets is the world of secretsync: Secrets in a source namespace, namespaces that ask for
 // copies, and people who meddle with both.
 type secrets struct {
-	*History
+	*simulation.History
 	made     int
 	refusing bool
 	bytes    [][]byte // all values that have ever been in a Secret
@@ -39,8 +40,8 @@ var (
 	secretNames      = []string{"registry", "token"}
 )
 
-// Secrets returns the world of secretsync, which has to be the only controller that runs.
-func Secrets(h *History) World { return &secrets{History: h} }
+// secretsyncWorld returns the world of secretsync, which has to be the only controller that runs.
+func secretsyncWorld(h *simulation.History) simulation.World { return &secrets{History: h} }
 
 func secretKey(namespace, name string) apiserver.Key {
 	return apiserver.Key{Resource: schema.GroupResource{Resource: "secrets"}, Namespace: namespace, Name: name}
@@ -62,9 +63,9 @@ func (w *secrets) Begin() {
 }
 
 func (w *secrets) newNamespace(name string, isMarked bool) {
-	namespace := &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: name}}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	setMark(namespace, isMarked)
-	w.create(namespace)
+	w.Create(namespace)
 }
 
 func setMark(obj metav1.Object, isMarked bool) {
@@ -94,47 +95,39 @@ func (w *secrets) newValue() []byte {
 
 func (w *secrets) newSecret(namespace, name string, isMarked bool) {
 	secret := &corev1.Secret{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Data:       map[string][]byte{"key": w.newValue()}, Type: corev1.SecretTypeOpaque,
 	}
 	setMark(secret, isMarked)
-	w.create(secret)
+	w.Create(secret)
 }
 
 func (w *secrets) secret(store apiserver.Store, namespace, name string) *corev1.Secret {
-	return typedOf[corev1.Secret](w.History, store.Objects[secretKey(namespace, name)])
+	return simulation.Get[corev1.Secret](w.History, store, secretKey(namespace, name))
 }
 
 func (w *secrets) namespace(store apiserver.Store, name string) *corev1.Namespace {
-	return typedOf[corev1.Namespace](w.History, store.Objects[namespaceKey(name)])
+	return simulation.Get[corev1.Namespace](w.History, store, namespaceKey(name))
 }
 
 // Act implements World.
 func (w *secrets) Act() time.Time {
-	for range 50 {
-		after, did, ok := w.Server.Collect(w.store, time.Now())
-		if !ok {
-			break
-		}
-		w.Note("garbage collector: %s", did)
-		w.commit(after)
-	}
+	w.Collect()
 	return time.Time{}
 }
 
 // Edit implements World.
 func (w *secrets) Edit(draw *rand.Rand) string {
-	name := pick(draw, secretNames)
+	name := simulation.Pick(draw, secretNames)
 	if draw.IntN(2) == 0 {
-		if source := w.secret(w.store, sourceNamespace, name); source != nil {
+		if source := w.secret(w.Store, sourceNamespace, name); source != nil {
 			return w.disturb(draw, source)
 		}
 		w.newSecret(sourceNamespace, name, draw.IntN(4) > 0)
 		return "a new source " + name
 	}
-	target := pick(draw, targetNamespaces)
-	namespace := w.namespace(w.store, target)
+	target := simulation.Pick(draw, targetNamespaces)
+	namespace := w.namespace(w.Store, target)
 	switch draw.IntN(6) {
 	case 0:
 		w.refusing = !w.refusing
@@ -144,10 +137,10 @@ func (w *secrets) Edit(draw *rand.Rand) string {
 			w.newNamespace(target, true)
 			return "a new namespace " + target
 		}
-		w.remove(namespaceKey(target), metav1.DeletePropagationBackground)
+		w.Delete(namespaceKey(target), metav1.DeletePropagationBackground)
 		return "namespace " + target + " is deleted"
 	case 2:
-		if secret := w.secret(w.store, target, name); secret != nil {
+		if secret := w.secret(w.Store, target, name); secret != nil {
 			return w.disturb(draw, secret)
 		}
 		w.newSecret(target, name, false)
@@ -158,7 +151,7 @@ func (w *secrets) Edit(draw *rand.Rand) string {
 		}
 		changed := namespace.DeepCopy()
 		setMark(changed, !isMarked(changed))
-		w.put(changed)
+		w.Put(changed)
 		return fmt.Sprintf("namespace %s asks for copies: %t", target, isMarked(changed))
 	}
 }
@@ -169,31 +162,31 @@ func (w *secrets) disturb(draw *rand.Rand, secret *corev1.Secret) string {
 	where := secret.Namespace + "/" + secret.Name
 	switch draw.IntN(5) {
 	case 0:
-		w.removeNow(secretKey(secret.Namespace, secret.Name))
+		w.DeleteNow(secretKey(secret.Namespace, secret.Name))
 		return "Secret " + where + " is deleted"
 	case 1:
 		if secret.Namespace != sourceNamespace {
 			changed.Labels = nil
-			w.put(changed)
+			w.Put(changed)
 			return "somebody makes " + where + " theirs"
 		}
 		setMark(changed, !isMarked(changed))
-		w.put(changed)
+		w.Put(changed)
 		return fmt.Sprintf("Secret %s is a source: %t", where, isMarked(changed))
 	case 2:
-		w.removeNow(secretKey(secret.Namespace, secret.Name))
+		w.DeleteNow(secretKey(secret.Namespace, secret.Name))
 		w.newSecret(secret.Namespace, secret.Name, secret.Namespace == sourceNamespace)
 		return "another Secret takes the place of " + where
 	default:
 		changed.Data = map[string][]byte{"key": w.newValue()}
-		w.put(changed)
+		w.Put(changed)
 		return "Secret " + where + " has other data"
 	}
 }
 
 // Interfere implements World.
 func (w *secrets) Interfere(draw *rand.Rand, key apiserver.Key) string {
-	for _, secret := range []*corev1.Secret{w.secret(w.store, key.Namespace, key.Name), w.secret(w.store, sourceNamespace, key.Name)} {
+	for _, secret := range []*corev1.Secret{w.secret(w.Store, key.Namespace, key.Name), w.secret(w.Store, sourceNamespace, key.Name)} {
 		if secret != nil && draw.IntN(2) == 0 {
 			return w.disturb(draw, secret)
 		}
@@ -206,7 +199,7 @@ func (w *secrets) Admit(verb string, key apiserver.Key, body []byte) *apiserver.
 	if !w.refusing || verb != "create" || key.Resource.Resource != "secrets" {
 		return nil
 	}
-	response := refuse(apierrors.NewForbidden(key.Resource, key.Name, fmt.Errorf("exceeded quota: no %s", w.valueIn(body))))
+	response := simulation.Refuse(apierrors.NewForbidden(key.Resource, key.Name, fmt.Errorf("exceeded quota: no %s", w.valueIn(body))))
 	return &response
 }
 
@@ -249,7 +242,7 @@ func isTarget(namespace *corev1.Namespace) bool {
 }
 
 // Check implements World.
-func (w *secrets) Check(x Exchange) {
+func (w *secrets) Check(x simulation.Exchange) {
 	if x.Request.Method == http.MethodGet || x.Key.Resource.Resource == "leases" {
 		return
 	}
@@ -263,34 +256,34 @@ func (w *secrets) Check(x Exchange) {
 		return
 	}
 	before, after := w.secret(x.Before, x.Key.Namespace, x.Key.Name), w.secret(x.After, x.Key.Namespace, x.Key.Name)
-	states := w.since(min(x.Process.Knew("secrets", x.Decided), x.Process.Knew("namespaces", x.Decided)))
+	states := w.Since(min(x.Process.Knew("secrets", x.Decided), x.Process.Knew("namespaces", x.Decided)))
 	switch {
 	case x.Key.Resource.Resource != "secrets" || !slices.Contains(targetNamespaces, x.Key.Namespace):
-		w.Fail("permissions", "%s: %s %s", x.Process.Name, x.Verb, describe(x.Key))
+		w.Fail("permissions", "%s: %s %s", x.Process.Name, x.Verb, simulation.Describe(x.Key))
 	case before != nil && !isCopy(before):
-		w.Fail("ownership", "%s: %s %s, which is no copy", x.Process.Name, x.Verb, describe(x.Key))
+		w.Fail("ownership", "%s: %s %s, which is no copy", x.Process.Name, x.Verb, simulation.Describe(x.Key))
 	case x.Verb == "delete":
 		if !slices.ContainsFunc(states, func(s apiserver.Store) bool { return !w.isWanted(s, x.Key.Namespace, x.Key.Name) }) {
-			w.Fail("deletion", "%s deletes %s, which has been wanted for long", x.Process.Name, describe(x.Key))
+			w.Fail("deletion", "%s deletes %s, which has been wanted for long", x.Process.Name, simulation.Describe(x.Key))
 		}
 	case !slices.ContainsFunc(states, func(s apiserver.Store) bool {
 		source := w.secret(s, sourceNamespace, x.Key.Name)
 		return isSource(source) && equality.Semantic.DeepEqual(source.Data, after.Data)
 	}), !slices.ContainsFunc(states, func(s apiserver.Store) bool { return isTarget(w.namespace(s, x.Key.Namespace)) }): // There are two caches.
-		w.Fail("copy", "%s: %s %s, which has not been wanted so", x.Process.Name, x.Verb, describe(x.Key))
+		w.Fail("copy", "%s: %s %s, which has not been wanted so", x.Process.Name, x.Verb, simulation.Describe(x.Key))
 	}
 }
 
 // CheckEnd implements World.
 func (w *secrets) CheckEnd() {
-	hasHeld := slices.ContainsFunc(w.said, func(event []byte) bool { return bytes.Contains(event, []byte("DeletionsHeld")) })
+	hasHeld := slices.ContainsFunc(w.Said, func(event []byte) bool { return bytes.Contains(event, []byte("DeletionsHeld")) })
 	for _, namespace := range targetNamespaces {
 		for _, name := range secretNames {
-			found := w.secret(w.store, namespace, name)
-			switch isWanted := w.isWanted(w.store, namespace, name); {
+			found := w.secret(w.Store, namespace, name)
+			switch isWanted := w.isWanted(w.Store, namespace, name); {
 			case isWanted && found == nil:
 				w.Fail("end", "there is no copy of %s in %s", name, namespace)
-			case isWanted && isCopy(found) && !equality.Semantic.DeepEqual(found.Data, w.secret(w.store, sourceNamespace, name).Data):
+			case isWanted && isCopy(found) && !equality.Semantic.DeepEqual(found.Data, w.secret(w.Store, sourceNamespace, name).Data):
 				w.Fail("end", "the copy of %s in %s is not as its source", name, namespace)
 			case !isWanted && isCopy(found) && !hasHeld:
 				w.Fail("end", "there is a copy of %s in %s, which is not wanted", name, namespace)
