@@ -68,25 +68,22 @@ func (p *Process) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, h := r.Context(), p.history
 	c := &call{Process: p, request: request}
 	c.isWatch = request.Query.Get("watch") != ""
 	c.asMetadata = strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata")
-	var trouble time.Duration
-	defer h.locked(c.isOver)
-	h.locked(func() {
-		c.begin()
-		trouble = time.Until(p.frozenUntil)
-		if isLease := strings.HasSuffix(c.key.Resource.Resource, "leases"); isLease {
-			trouble = max(trouble, time.Until(p.leaseCutUntil))
-		}
-	})
-	if p.isGone() || trouble > 0 {
+	p.history.locked(c.begin)
+	response, err := c.send(r)
+	p.history.locked(func() { c.isOver(err != nil || response.StatusCode >= http.StatusBadRequest) })
+	return response, err
+}
+
+// send takes the request to the API server, and the response back.
+func (c *call) send(r *http.Request) (*http.Response, error) {
+	ctx, p, h := r.Context(), c.Process, c.history
+	if trouble, isGone := c.trouble(); isGone || trouble > 0 {
 		sleep(ctx, max(trouble, time.Second))
 		return nil, errCut
 	}
-
-	// The request is on its way.
 	if !sleep(ctx, c.delay()) && c.draw.IntN(2) == 0 {
 		return nil, ctx.Err()
 	}
@@ -100,7 +97,6 @@ func (p *Process) RoundTrip(r *http.Request) (*http.Response, error) {
 	var response apiserver.Response
 	h.locked(func() { response = c.arrive() })
 
-	// So is the response.
 	isInTime := sleep(ctx, c.delay())
 	if c.fault == killed {
 		h.locked(p.die)
@@ -113,17 +109,22 @@ func (p *Process) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !isInTime {
 		return nil, ctx.Err()
 	}
-	if p.isGone() {
+	if _, isGone := c.trouble(); isGone {
 		return nil, errCut
 	}
 	h.locked(func() { c.end(response) })
 	return response.HTTP(r), nil
 }
 
-func (p *Process) isGone() bool {
-	p.history.mu.Lock()
-	defer p.history.mu.Unlock()
-	return p.isDead
+// trouble returns for how long the process reaches nothing, and whether it is dead.
+func (c *call) trouble() (frozen time.Duration, isDead bool) {
+	c.history.mu.Lock()
+	defer c.history.mu.Unlock()
+	frozen = time.Until(c.frozenUntil)
+	if c.key.Resource.Resource == "leases" {
+		frozen = max(frozen, time.Until(c.leaseCutUntil))
+	}
+	return frozen, c.isDead
 }
 
 // begin reads what the request is about, and draws what happens to it.
@@ -166,15 +167,15 @@ func (c *call) begin() {
 	c.decided = c.busySince
 }
 
-// isOver is when the process stops waiting for a response. After a fault, client-go may repeat
-// the request some seconds later.
-func (c *call) isOver() {
+// isOver is when the process stops waiting for a response. If the request has failed, client-go
+// may repeat it some seconds later, and nobody decides anew then.
+func (c *call) isOver(hasFailed bool) {
 	if c.isWatch || c.isAside() {
 		return
 	}
 	c.inFlight--
 	until := time.Now()
-	if c.fault != "" {
+	if hasFailed {
 		until = until.Add(4 * time.Second)
 	}
 	if until.After(c.busyUntil) {
