@@ -285,6 +285,17 @@ func Leases() Kind {
 	})}
 }
 
+// EventObjects returns the kind v1 Event, which is hardly validated.
+func EventObjects() Kind {
+	valid := func(*corev1.Event) field.ErrorList { return nil }
+	return Kind{corev1.SchemeGroupVersion.WithResource("events"), "Event", true, false, strategyFor("/registry/events", hooks[corev1.Event, *corev1.Event]{
+		unconditionalUpdate: true,
+		createOnUpdate:      true,
+		validate:            valid,
+		validateUpdate:      func(e, _ *corev1.Event) field.ErrorList { return valid(e) },
+	})}
+}
+
 // deleteNamespace marks a namespace as terminating, which then waits for its finalizers.
 func (d *deletion) deleteNamespace(obj object) (Response, error) {
 	namespace := obj.(*corev1.Namespace)

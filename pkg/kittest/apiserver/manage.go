@@ -21,6 +21,9 @@ const (
 
 // manage returns obj with the managedFields that result from the change from old to obj.
 func (c *call) manage(old, obj object) object {
+	if c.options.NoManagedFields {
+		return obj
+	}
 	live := old.DeepCopyObject().(object)
 	changed := obj.DeepCopyObject().(object)
 	moveTimes(live)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
@@ -26,6 +27,9 @@ type Options struct {
 	UID     func(n int64) string
 	// Generation is the generation of a new object whose kind has one; 1 by default.
 	Generation int64
+	// NoManagedFields leaves the managedFields as a request has them, which saves much of the
+	// time that requests take. A server-side apply then does not work.
+	NoManagedFields bool
 }
 
 // Server answers requests about objects of some kinds. It has no state, and may be used by
@@ -159,6 +163,24 @@ func (s *Server) Delete(store Store, now time.Time, key Key, options metav1.Dele
 		return store, err
 	}
 	return s.write(store, now, http.MethodDelete, k.path(key.Namespace, key.Name, ""), "", options)
+}
+
+// Put stores an object just as it is, as an actor does that makes no mistakes. It sets only the
+// resource version and, for a new object, the UID and the time of its creation. Other than
+// Create and Update, it costs next to nothing.
+func (s *Server) Put(store Store, now time.Time, obj *unstructured.Unstructured) (Store, error) {
+	k, err := s.kindOf(obj)
+	if err != nil {
+		return store, err
+	}
+	key := Key{Resource: k.Resource.GroupResource(), Namespace: obj.GetNamespace(), Name: obj.GetName()}
+	store.last = nil
+	if store.Objects[key] == nil {
+		store.UIDs++
+		obj.SetUID(types.UID(s.options.UID(store.UIDs)))
+		obj.SetCreationTimestamp(metav1.NewTime(now.UTC().Truncate(time.Second)))
+	}
+	return s.with(store, key, obj), nil
 }
 
 // write sends a request that an actor makes, and returns its error if it is refused.

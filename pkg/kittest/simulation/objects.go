@@ -1,0 +1,140 @@
+package simulation
+
+import (
+	"cmp"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
+)
+
+// Namespace is where workloads are.
+const Namespace = "parlor"
+
+// KeyOf returns the key of an object in that namespace.
+func KeyOf(group, resource, name string) apiserver.Key {
+	return apiserver.Key{Resource: schema.GroupResource{Group: group, Resource: resource}, Namespace: Namespace, Name: name}
+}
+
+// Pick draws one; the zero value if there is none.
+func Pick[T any](draw *rand.Rand, of []T) (picked T) {
+	if len(of) > 0 {
+		picked = of[draw.IntN(len(of))]
+	}
+	return picked
+}
+
+// object is a pointer to a typed object.
+type object[T any] interface {
+	*T
+	runtime.Object
+	metav1.Object
+}
+
+// kindNamed returns a kind by its name, which is also the name of its Go type.
+func (h *History) kindNamed(name string) apiserver.Kind {
+	i := slices.IndexFunc(h.Kinds, func(k apiserver.Kind) bool { return k.Kind == name })
+	return h.Kinds[i]
+}
+
+// Get returns the object of a key in a store, which must not be changed. It returns nil if
+// there is none, or if the key is of another kind.
+func Get[T any, P object[T]](h *History, store apiserver.Store, key apiserver.Key) P {
+	stored := store.Objects[key]
+	if stored == nil || stored.GetKind() != reflect.TypeFor[T]().Name() {
+		return nil
+	}
+	if known, ok := h.typed[stored]; ok {
+		return known.(P)
+	}
+	obj := P(new(T))
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(stored.Object, obj); err != nil {
+		h.Fail("simulation", "reading %s: %v", Describe(key), err)
+	}
+	h.typed[stored] = obj
+	return obj
+}
+
+// All returns the objects of a kind in a store, sorted, which must not be changed.
+func All[T any, P object[T]](h *History, store apiserver.Store) []P {
+	resource := h.kindNamed(reflect.TypeFor[T]().Name()).Resource.GroupResource()
+	var objects []P
+	for _, key := range sortedKeys(store) {
+		if key.Resource == resource {
+			objects = append(objects, Get[T, P](h, store, key))
+		}
+	}
+	return objects
+}
+
+func sortedKeys(store apiserver.Store) []apiserver.Key {
+	return slices.SortedFunc(maps.Keys(store.Objects), func(a, b apiserver.Key) int {
+		return cmp.Or(strings.Compare(a.Resource.Resource, b.Resource.Resource), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+}
+
+// Put stores a typed object as it is.
+func (h *History) Put(obj runtime.Object) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		h.Fail("simulation", "%v", err)
+		return
+	}
+	stored := &unstructured.Unstructured{Object: content}
+	kind := h.kindNamed(reflect.TypeOf(obj).Elem().Name())
+	stored.SetGroupVersionKind(kind.Resource.GroupVersion().WithKind(kind.Kind))
+	after, err := h.server.Put(h.Store, time.Now(), stored)
+	if err != nil {
+		h.Fail("simulation", "%v", err)
+		return
+	}
+	h.commit(after)
+}
+
+// Create stores a typed object as a POST does, with defaults.
+func (h *History) Create(obj runtime.Object) {
+	after, err := h.server.Create(h.Store, time.Now(), "somebody", obj)
+	if err != nil {
+		h.Note("not created: %v", err)
+		return
+	}
+	h.commit(after)
+}
+
+// Delete deletes an object, as a DELETE does.
+func (h *History) Delete(key apiserver.Key, policy metav1.DeletionPropagation) {
+	h.delete(key, metav1.DeleteOptions{PropagationPolicy: &policy})
+}
+
+// DeleteNow deletes an object without a grace period.
+func (h *History) DeleteNow(key apiserver.Key) {
+	h.delete(key, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+}
+
+func (h *History) delete(key apiserver.Key, options metav1.DeleteOptions) {
+	if after, err := h.server.Delete(h.Store, time.Now(), key, options); err == nil {
+		h.commit(after)
+	}
+}
+
+// Collect lets the garbage collector and the namespace controller do everything that there is
+// to do.
+func (h *History) Collect() {
+	for range 100 {
+		after, did, ok := h.server.Collect(h.Store, time.Now())
+		if !ok {
+			return
+		}
+		h.Note("garbage collector: %s", did)
+		h.commit(after)
+	}
+}

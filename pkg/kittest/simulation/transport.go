@@ -1,0 +1,465 @@
+package simulation
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
+)
+
+// The kinds of faults of a request.
+const (
+	slow         = "slow"
+	lostRequest  = "lost request"
+	lostResponse = "lost response"
+	tooMany      = "429"
+	internal     = "500"
+	unavailable  = "503"
+	beforeWrite  = "interference before a write"
+	afterRead    = "interference after a read"
+	killed       = "killed during a write"
+	slowWatch    = "slow watch"
+	cutWatch     = "cut watch"
+	staleList    = "stale list"
+)
+
+var faultKinds = []string{slow, lostRequest, lostResponse, tooMany, internal, unavailable, beforeWrite, afterRead, killed, slowWatch, cutWatch, staleList}
+
+// How long a request or response takes, and one that is slow.
+const (
+	quickest, quick = 200 * time.Microsecond, 12 * time.Millisecond
+	slowest         = 4 * time.Second
+)
+
+var errCut = fmt.Errorf("the connection was cut: %w", syscall.ECONNRESET)
+
+// call is a request on its way.
+type call struct {
+	*Process
+	request     apiserver.Request
+	verb        string
+	key         apiserver.Key
+	subresource string
+	isWatch     bool
+	asMetadata  bool
+	name        string // of the request, for the trace and for what can be dropped
+	draw        *rand.Rand
+	fault       string
+	decided     time.Time
+}
+
+// RoundTrip implements http.RoundTripper.
+func (p *Process) RoundTrip(r *http.Request) (*http.Response, error) {
+	request, err := apiserver.ReadRequest(r)
+	if err != nil {
+		return nil, err
+	}
+	c := &call{Process: p, request: request}
+	c.isWatch = request.Query.Get("watch") != ""
+	c.asMetadata = strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata")
+	p.history.locked(c.begin)
+	response, err := c.send(r)
+	p.history.locked(func() { c.isOver(err != nil || response.StatusCode >= http.StatusBadRequest) })
+	return response, err
+}
+
+// send takes the request to the API server, and the response back.
+func (c *call) send(r *http.Request) (*http.Response, error) {
+	ctx, p, h := r.Context(), c.Process, c.history
+	if trouble, isGone := c.trouble(); isGone || trouble > 0 {
+		sleep(ctx, max(trouble, time.Second))
+		return nil, errCut
+	}
+	if !sleep(ctx, c.delay()) && c.draw.IntN(2) == 0 {
+		return nil, ctx.Err()
+	}
+	if c.fault == lostRequest {
+		sleep(ctx, durationBetween(c.draw, time.Millisecond, 10*time.Second))
+		return nil, errCut
+	}
+	if c.isWatch {
+		return c.watch(ctx, r)
+	}
+	var response apiserver.Response
+	h.locked(func() { response = c.arrive() })
+
+	isInTime := sleep(ctx, c.delay())
+	if c.fault == killed {
+		h.locked(p.die)
+		p.cancel()
+	}
+	if c.fault == lostResponse {
+		sleep(ctx, durationBetween(c.draw, time.Millisecond, 10*time.Second))
+		return nil, errCut
+	}
+	if !isInTime {
+		return nil, ctx.Err()
+	}
+	if _, isGone := c.trouble(); isGone {
+		return nil, errCut
+	}
+	h.locked(func() { c.end(response) })
+	return response.HTTP(r), nil
+}
+
+// trouble returns for how long the process reaches nothing, and whether it is dead.
+func (c *call) trouble() (frozen time.Duration, isDead bool) {
+	c.history.mu.Lock()
+	defer c.history.mu.Unlock()
+	frozen = time.Until(c.frozenUntil)
+	if c.key.Resource.Resource == "leases" {
+		frozen = max(frozen, time.Until(c.leaseCutUntil))
+	}
+	return frozen, c.isDead
+}
+
+// begin reads what the request is about, and draws what happens to it.
+func (c *call) begin() {
+	h := c.history
+	read := c.request
+	if c.isWatch {
+		read.Query = nil // The model knows no watches.
+	}
+	verb, key, subresource, ok := h.server.Parse(read)
+	if !ok {
+		h.Note("%s sends what the model does not know: %s %s", c.Name, c.request.Method, c.request.Path)
+	}
+	c.verb, c.key, c.subresource = verb, key, subresource
+	what := c.request.Method + " " + c.request.Path
+	switch {
+	case c.isWatch:
+		what = "WATCH " + c.request.Path
+	case verb == "create": // Two at the same time come in any order.
+		what += "/" + key.Name
+	}
+	c.requests[what]++
+	n := c.requests[what]
+	c.name = fmt.Sprintf("%s %s #%d", c.Name, what, n)
+	c.draw = h.Draw(c.Name, what, strconv.Itoa(n))
+	c.fault = c.drawFault()
+	h.result.Requests++
+	if key.Resource.Resource == "events" {
+		h.Said = append(h.Said, c.request.Body)
+	}
+	if c.isWatch || c.isAside() {
+		return
+	}
+	// Thinking takes no time here, so whoever sends a request has decided on it after the
+	// process last did nothing for a while.
+	if now := time.Now(); c.inFlight == 0 && now.After(c.busyUntil) {
+		c.busySince = now
+	}
+	c.inFlight++
+	c.decided = c.busySince
+}
+
+// isOver is when the process stops waiting for a response. If the request has failed, client-go
+// may repeat it some seconds later, and nobody decides anew then.
+func (c *call) isOver(hasFailed bool) {
+	if c.isWatch || c.isAside() {
+		return
+	}
+	c.inFlight--
+	until := time.Now()
+	if hasFailed {
+		until = until.Add(4 * time.Second)
+	}
+	if until.After(c.busyUntil) {
+		c.busyUntil = until
+	}
+}
+
+// drawFault draws the fault of a request; empty if there is none.
+func (c *call) drawFault() string {
+	h := c.history
+	var possible []string
+	for _, kind := range faultKinds {
+		if h.weather.kinds[kind] && c.canHave(kind) {
+			possible = append(possible, kind)
+		}
+	}
+	chance, kind := c.draw.Float64(), Pick(c.draw, possible)
+	if rare := Pick(c.draw, []string{beforeWrite, afterRead, ""}); slices.Contains(possible, rare) {
+		kind = rare // which finds most, and is seldom possible
+	}
+	if h.weather.isCalm || h.isQuiet || chance > h.weather.rate || h.dropped[c.name] {
+		return ""
+	}
+	switch kind {
+	case "", beforeWrite, afterRead, staleList: // which note what they do
+	default:
+		h.happened(kind, c.name, kind)
+	}
+	return kind
+}
+
+// canHave reports whether a fault makes sense for the request.
+func (c *call) canHave(kind string) bool {
+	switch kind {
+	case beforeWrite, killed:
+		return c.request.Method != http.MethodGet && !c.isAside()
+	case afterRead:
+		return c.verb == "get" && !c.isAside()
+	case slowWatch, cutWatch:
+		return c.isWatch
+	case staleList:
+		return !c.isWatch && c.verb == "list" && c.request.Query.Get("resourceVersion") == "0"
+	default:
+		return true
+	}
+}
+
+// isAside reports whether the request is about what is not the program's work.
+func (c *call) isAside() bool {
+	return c.key.Resource.Resource == "events" || c.key.Resource.Resource == "leases"
+}
+
+// delay draws how long a request or a response takes.
+func (c *call) delay() time.Duration {
+	d := durationBetween(c.draw, quickest, quick)
+	if c.fault == slow {
+		d = durationBetween(c.draw, quick, slowest)
+	}
+	return d
+}
+
+// arrive is when the request reaches the API server. The caller holds mu.
+func (c *call) arrive() apiserver.Response {
+	h := c.history
+	switch c.fault {
+	case tooMany:
+		err := apierrors.NewTooManyRequests("too many requests, please try again later", 1+c.draw.IntN(3))
+		return Refuse(err)
+	case internal:
+		return Refuse(apierrors.NewInternalError(errors.New("etcdserver: request timed out")))
+	case unavailable:
+		return Refuse(apierrors.NewServiceUnavailable("the server is shutting down"))
+	case beforeWrite:
+		c.interfere()
+	}
+	x := Exchange{
+		Process: c.Process, Verb: c.verb, Key: c.key, Subresource: c.subresource,
+		Decided: c.decided, Request: c.request, Before: h.Store, After: h.Store,
+	}
+	x.Response = c.answer(&x)
+	if x.IsWrite() {
+		h.result.Writes++
+	}
+	if x.IsWrite() || c.request.Method != http.MethodGet {
+		h.Note("%s: %s %s %s: %d%s", c.Name, c.verb, Describe(c.key), c.subresource, x.Response.Code, c.knowledge())
+	}
+	h.check(x)
+	if c.fault == afterRead {
+		c.interfere()
+	}
+	return c.asAccepted(x.Response)
+}
+
+// interfere has somebody act on the object of the request.
+func (c *call) interfere() {
+	h := c.history
+	if what := h.world.Interfere(c.draw, c.key); what != "" {
+		h.happened(c.fault, c.name, c.fault+": "+what)
+	}
+}
+
+// answer has the model answer the request.
+func (c *call) answer(x *Exchange) apiserver.Response {
+	h := c.history
+	isWrite := c.request.Method != http.MethodGet
+	if isWrite {
+		if refusal := h.world.Admit(c.verb, c.key, c.request.Body); refusal != nil {
+			return *refusal
+		}
+	}
+	store, request := h.Store, c.request
+	if c.fault == staleList {
+		store = h.states[c.draw.IntN(len(h.states))].store
+		h.happened(c.fault, c.name, fmt.Sprintf("a list of version %d, when there is %d", store.Version, h.Store.Version))
+	}
+	limit := 0
+	if c.verb == "list" {
+		limit, _ = strconv.Atoi(request.Query.Get("limit")) // Zero if there is none.
+		query := request.Query
+		query.Del("limit")
+		request.Query = query
+	}
+	after, response := h.server.Answer(store, time.Now(), request)
+	if isWrite && after.Version != store.Version {
+		h.commit(after)
+		x.After = after
+		if version := h.Store.Version; h.mutate(c) && h.Store.Version != version {
+			stored := h.Store.Objects[c.key]
+			response.Body = encode(stored.Object)
+			x.After = h.Store
+		}
+	}
+	if limit > 0 && c.asMetadata {
+		return response // of which only the code is of interest
+	}
+	return response
+}
+
+// mutate lets webhooks change what was stored, and reports whether it still exists.
+func (h *History) mutate(c *call) bool {
+	h.world.Mutate(c.verb, c.key)
+	return h.Store.Objects[c.key] != nil
+}
+
+// end is when the response reaches the process.
+func (c *call) end(response apiserver.Response) {
+	if response.Code >= http.StatusBadRequest {
+		return
+	}
+	switch {
+	case c.verb == "list":
+		var list struct{ Metadata metav1.ListMeta }
+		if json.Unmarshal(response.Body, &list) == nil && c.request.Query.Get("limit") != "1" {
+			c.learn(c.cache(), versionOf(list.Metadata.ResourceVersion))
+		}
+	case c.request.Method != http.MethodGet && c.verb != "delete":
+		var obj struct{ Metadata metav1.ObjectMeta }
+		if json.Unmarshal(response.Body, &obj) == nil {
+			c.acknowledged[c.key] = obj.Metadata.ResourceVersion
+		}
+	}
+}
+
+// cache returns the name of the cache that a list or watch is for.
+func (c *call) cache() string {
+	return c.key.Resource.Resource + "?" + c.request.Query.Get("labelSelector")
+}
+
+// knowledge says what the process's caches show.
+func (p *Process) knowledge() string {
+	var words []string
+	for _, of := range slices.Sorted(maps.Keys(p.knows)) {
+		all := p.knows[of]
+		words = append(words, fmt.Sprintf("%s %d", strings.Trim(of, "?"), all[len(all)-1].version))
+	}
+	return fmt.Sprintf(", version %d; it knew %s", p.history.Store.Version, strings.Join(words, ", "))
+}
+
+// check is what is checked of every request, whatever the world.
+func (h *History) check(x Exchange) {
+	if code := x.Response.Code; code == http.StatusConflict || code == http.StatusUnprocessableEntity {
+		stored := x.Before.Objects[x.Key]
+		if stored != nil && x.Process.acknowledged[x.Key] == stored.GetResourceVersion() && x.Verb != "create" {
+			h.Fail("own conflict", "%s: %s %s conflicts with its own write, which the API server has acknowledged with version %s: %s",
+				x.Process.Name, x.Verb, Describe(x.Key), stored.GetResourceVersion(), x.Response.Body)
+		}
+	}
+	if x.Response.Code == http.StatusNotImplemented || x.Response.Code == http.StatusMethodNotAllowed {
+		h.Fail("simulation", "the model does not know %s %s: %s", x.Request.Method, x.Request.Path, x.Response.Body)
+	}
+	if h.isAtRest && x.Request.Method != http.MethodGet && x.Key.Name != Lease {
+		h.Fail("rest", "%s sends %s %s, although nothing has happened for minutes", x.Process.Name, x.Verb, Describe(x.Key))
+	}
+	if x.IsWrite() && x.Key.Name != Lease && x.Key.Resource.Resource != "events" {
+		if holder := h.leader(); holder != "" && holder != x.Process.identity {
+			h.Fail("leader", "%s writes %s, but another process leads", x.Process.Name, Describe(x.Key))
+		}
+	}
+	if holder := h.leader(); x.IsWrite() && x.Key.Name == Lease && holder != "" {
+		x.Process.identity = holder
+	}
+	h.world.Check(x)
+}
+
+// Lease is the name of the Lease for the election.
+const Lease = "election"
+
+// leader returns who holds the Lease.
+func (h *History) leader() string {
+	for key, obj := range h.Store.Objects {
+		if key.Resource.Resource == "leases" && key.Name == Lease {
+			holder, _, _ := unstructured.NestedString(obj.Object, "spec", "holderIdentity")
+			return holder
+		}
+	}
+	return ""
+}
+
+// asAccepted converts a response to metadata if that is what the client accepts.
+func (c *call) asAccepted(response apiserver.Response) apiserver.Response {
+	if !c.asMetadata || response.Code >= http.StatusBadRequest {
+		return response
+	}
+	var content map[string]any
+	if err := json.Unmarshal(response.Body, &content); err != nil {
+		c.history.Fail("simulation", "%v", err)
+		return response
+	}
+	if items, ok := content["items"].([]any); ok {
+		for i := range items {
+			items[i] = metadataOf(items[i].(map[string]any))
+		}
+		content["kind"], content["apiVersion"] = "PartialObjectMetadataList", "meta.k8s.io/v1"
+	} else {
+		content = metadataOf(content)
+	}
+	response.Body = encode(content)
+	return response
+}
+
+func metadataOf(content map[string]any) map[string]any {
+	return map[string]any{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": content["metadata"]}
+}
+
+// Refuse returns the response for an error.
+func Refuse(err error) apiserver.Response {
+	status := metav1.Status{}
+	if known := apierrors.APIStatus(nil); errors.As(err, &known) {
+		status = known.Status()
+	}
+	status.Kind, status.APIVersion = "Status", "v1"
+	response := apiserver.Response{Code: int(status.Code), Body: encode(status)}
+	if status.Details != nil {
+		response.RetryAfter = int(status.Details.RetryAfterSeconds)
+	}
+	return response
+}
+
+func encode(content any) []byte {
+	encoded, err := json.Marshal(content)
+	if err != nil {
+		panic(err) // There is nothing in a Kubernetes object that cannot be encoded.
+	}
+	return encoded
+}
+
+func versionOf(text string) int64 {
+	version, _ := strconv.ParseInt(text, 10, 64) // Zero if there is none.
+	return version
+}
+
+// Describe names an object in words.
+func Describe(key apiserver.Key) string {
+	return strings.Trim(key.Resource.Resource+" "+key.Namespace+"/"+key.Name, "/ ")
+}
+
+// sleep returns false if ctx ends before the time has passed.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

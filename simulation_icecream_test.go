@@ -1,0 +1,645 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/icecream"
+	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
+	"nicoleh.io/k8s-controller/pkg/kittest/simulation"
+)
+
+// icecreams is the world of the Icecream controller.
+type icecreams struct {
+	simulation.Workloads
+
+	undoing   bool // Somebody undoes each write of a Deployment's replicas.
+	hasUndone bool
+	rewriting bool // A webhook gives each Deployment another image.
+	refusing  int  // the code with which a policy refuses each new Deployment; 0 if there is none
+	writes    map[string]int
+	edits     int
+}
+
+// icecreamWorld returns the world of the Icecream controller, which has to be the only one that
+// runs.
+func icecreamWorld(h *simulation.History) simulation.World {
+	return &icecreams{Workloads: simulation.NewWorkloads(h), writes: map[string]int{}}
+}
+
+var (
+	icecreamNames   = []string{"sundae", "cone", "gelato"}
+	deploymentNames = []string{"", "", "sundae", "cone", "float"}
+	images          = []string{"registry.example/vanilla:1", "registry.example/mint:2", "registry.example/mint:3", "registry.example/missing:1"}
+)
+
+// hold is a finalizer that keeps a Deployment from being gone.
+const hold = "example.com/hold"
+
+func iceKey(name string) apiserver.Key {
+	return simulation.KeyOf(v1alpha1.GroupName, "icecreams", name)
+}
+
+func deploymentKey(name string) apiserver.Key { return simulation.KeyOf("apps", "deployments", name) }
+
+// Begin implements World.
+func (w *icecreams) Begin() {
+	draw := w.Draw("begin")
+	for _, name := range icecreamNames[:1+draw.IntN(2)] {
+		w.newIcecream(draw, name)
+	}
+	if draw.IntN(10) == 0 {
+		w.newForeign(simulation.Pick(draw, icecreamNames))
+	}
+}
+
+func (w *icecreams) newIcecream(draw *rand.Rand, name string) {
+	w.Put(&v1alpha1.Icecream{
+		ObjectMeta: metav1.ObjectMeta{Namespace: simulation.Namespace, Name: name, Generation: 1},
+		Spec:       v1alpha1.IcecreamSpec{Replicas: ptr.To(draw.Int32N(4)), Image: images[0]},
+		Status:     v1alpha1.IcecreamStatus{ObservedGeneration: -1},
+	})
+}
+
+// newForeign creates somebody else's Deployment.
+func (w *icecreams) newForeign(name string) {
+	labels := map[string]string{"app": "foreign"}
+	w.Put(&appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: simulation.Namespace, Name: name, Generation: 1, Labels: labels},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: ptr.To[int32](1),
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "foreign", Image: images[0]}}},
+			},
+		},
+	})
+}
+
+func (w *icecreams) ices() []*v1alpha1.Icecream {
+	return simulation.All[v1alpha1.Icecream](w.History, w.Store)
+}
+
+func (w *icecreams) deployments(store apiserver.Store) []*appsv1.Deployment {
+	return simulation.All[appsv1.Deployment](w.History, store)
+}
+
+// Edit implements World.
+func (w *icecreams) Edit(draw *rand.Rand) string {
+	w.edits++
+	kinds := []func(*rand.Rand) string{
+		w.create, w.scaleIcecream, w.scaleIcecream, w.changeImage, w.rename, w.rename, w.deleteIcecream, w.foreign,
+		w.editDeployment, w.editDeployment, w.disturbPod, w.disturbPod, w.policy,
+	}
+	return simulation.Pick(draw, kinds)(draw)
+}
+
+// edit changes the spec of an Icecream.
+func (w *icecreams) edit(draw *rand.Rand, change func(*v1alpha1.Icecream) string) string {
+	ice := simulation.Pick(draw, w.ices())
+	if ice == nil {
+		return ""
+	}
+	changed := ice.DeepCopy()
+	changed.Generation++
+	what := change(changed)
+	w.Put(changed)
+	return fmt.Sprintf("Icecream %s: %s", ice.Name, what)
+}
+
+func (w *icecreams) create(draw *rand.Rand) string {
+	name := simulation.Pick(draw, icecreamNames)
+	if w.Store.Objects[iceKey(name)] != nil {
+		return w.scaleIcecream(draw)
+	}
+	w.newIcecream(draw, name)
+	return "a new Icecream " + name
+}
+
+func (w *icecreams) scaleIcecream(draw *rand.Rand) string {
+	return w.edit(draw, func(ice *v1alpha1.Icecream) string {
+		ice.Spec.Replicas = ptr.To(draw.Int32N(5))
+		return fmt.Sprintf("%d replicas", *ice.Spec.Replicas)
+	})
+}
+
+func (w *icecreams) changeImage(draw *rand.Rand) string {
+	return w.edit(draw, func(ice *v1alpha1.Icecream) string {
+		ice.Spec.Image = simulation.Pick(draw, images)
+		return "image " + ice.Spec.Image
+	})
+}
+
+func (w *icecreams) rename(draw *rand.Rand) string {
+	return w.edit(draw, func(ice *v1alpha1.Icecream) string {
+		ice.Spec.DeploymentName = simulation.Pick(draw, deploymentNames)
+		return fmt.Sprintf("asks for Deployment %q", icecream.DeploymentName(ice))
+	})
+}
+
+func (w *icecreams) deleteIcecream(draw *rand.Rand) string {
+	ice := simulation.Pick(draw, w.ices())
+	if ice == nil {
+		return ""
+	}
+	policy := simulation.Pick(draw, []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan})
+	w.Delete(iceKey(ice.Name), policy)
+	what := fmt.Sprintf("Icecream %s is deleted (%s)", ice.Name, policy)
+	if w.Store.Objects[iceKey(ice.Name)] == nil && draw.IntN(2) == 0 {
+		w.newIcecream(draw, ice.Name)
+		what += ", and created again"
+	}
+	return what
+}
+
+func (w *icecreams) foreign(draw *rand.Rand) string {
+	name := simulation.Pick(draw, []string{"sundae", "cone", "float"})
+	stored := simulation.Get[appsv1.Deployment](w.History, w.Store, deploymentKey(name))
+	switch {
+	case stored == nil:
+		w.newForeign(name)
+		return "somebody else's Deployment " + name
+	case stored.Labels["app"] == "foreign":
+		w.Delete(deploymentKey(name), metav1.DeletePropagationBackground)
+		return "somebody else's Deployment " + name + " is deleted"
+	default:
+		w.Delete(deploymentKey(name), metav1.DeletePropagationBackground)
+		w.newForeign(name)
+		return "somebody else's Deployment takes the place of " + name
+	}
+}
+
+func (w *icecreams) editDeployment(draw *rand.Rand) string {
+	d := simulation.Pick(draw, w.deployments(w.Store))
+	if d == nil {
+		return ""
+	}
+	return w.editThis(draw, d)
+}
+
+func (w *icecreams) editThis(draw *rand.Rand, d *appsv1.Deployment) string {
+	changed := d.DeepCopy()
+	changed.Generation++
+	var what string
+	switch draw.IntN(8) {
+	case 7:
+		changed.Finalizers, changed.Generation = append(changed.Finalizers, hold), d.Generation
+		w.Put(changed)
+		w.Delete(deploymentKey(d.Name), metav1.DeletePropagationBackground)
+		return fmt.Sprintf("Deployment %s is deleted, but held", d.Name)
+	case 0:
+		changed.Spec.Replicas = ptr.To(draw.Int32N(5))
+		what = fmt.Sprintf("%d replicas", *changed.Spec.Replicas)
+	case 1:
+		changed.Spec.Template.Spec.Containers[0].Image = "registry.example/other:1"
+		what = "another image"
+	case 2:
+		changed.OwnerReferences, changed.Generation = nil, d.Generation
+		what = "without its owner"
+	case 3:
+		w.Delete(deploymentKey(d.Name), simulation.Pick(draw, []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground}))
+		return fmt.Sprintf("Deployment %s is deleted", d.Name)
+	case 4:
+		changed.Spec.Template.Spec.Containers = append(changed.Spec.Template.Spec.Containers, corev1.Container{Name: "sidecar", Image: images[0]})
+		if len(changed.Spec.Template.Spec.Containers) > 2 {
+			return ""
+		}
+		what = "a sidecar"
+	case 5:
+		changed.Labels = maps.Clone(changed.Labels)
+		delete(changed.Labels, "app.kubernetes.io/name")
+		changed.Generation = d.Generation
+		what = "without a label"
+	default:
+		changed.Spec.Template.Annotations = maps.Clone(changed.Spec.Template.Annotations)
+		metav1.SetMetaDataAnnotation(&changed.Spec.Template.ObjectMeta, "kubectl.kubernetes.io/restartedAt", time.Now().String())
+		what = "restarted"
+	}
+	w.Put(changed)
+	return fmt.Sprintf("Deployment %s: %s", d.Name, what)
+}
+
+func (w *icecreams) disturbPod(draw *rand.Rand) string {
+	pod := simulation.Pick(draw, simulation.All[corev1.Pod](w.History, w.Store))
+	if pod == nil || pod.Spec.NodeName == "" {
+		return ""
+	}
+	if draw.IntN(2) == 0 {
+		changed := pod.DeepCopy()
+		simulation.Crash(changed)
+		w.Put(changed)
+		return fmt.Sprintf("Pod %s crashes", pod.Name)
+	}
+	w.Delete(simulation.KeyOf("", "pods", pod.Name), metav1.DeletePropagationBackground)
+	return fmt.Sprintf("Pod %s is evicted", pod.Name)
+}
+
+// policy is what others do to each write from now on.
+func (w *icecreams) policy(draw *rand.Rand) string {
+	switch draw.IntN(4) {
+	case 0:
+		w.undoing, w.hasUndone = !w.undoing, true
+		return fmt.Sprintf("somebody undoes each write: %t", w.undoing)
+	case 1:
+		w.rewriting = !w.rewriting
+		return fmt.Sprintf("a webhook rewrites images: %t", w.rewriting)
+	case 2:
+		w.refusing = http.StatusForbidden
+		return "a quota refuses new Deployments with 403"
+	default:
+		w.refusing = http.StatusConflict
+		return "a quota refuses new Deployments with 409"
+	}
+}
+
+// Settle implements World. Whoever has undone writes was waited for, longer each time.
+func (w *icecreams) Settle() time.Duration {
+	w.undoing, w.rewriting, w.refusing = false, false, 0
+	for _, d := range w.deployments(w.Store) {
+		if slices.Contains(d.Finalizers, hold) {
+			changed := d.DeepCopy()
+			changed.Finalizers = slices.DeleteFunc(changed.Finalizers, func(f string) bool { return f == hold })
+			w.Put(changed)
+			w.Delete(deploymentKey(d.Name), metav1.DeletePropagationBackground)
+		}
+	}
+	if w.hasUndone {
+		return 15 * time.Minute
+	}
+	return 3 * time.Minute
+}
+
+// Interfere implements World.
+func (w *icecreams) Interfere(draw *rand.Rand, key apiserver.Key) string {
+	if key.Resource.Resource == "events" || key.Resource.Resource == "leases" {
+		return ""
+	}
+	if d := simulation.Get[appsv1.Deployment](w.History, w.Store, key); d != nil && draw.IntN(3) > 0 {
+		if draw.IntN(4) == 0 {
+			w.Delete(deploymentKey(d.Name), metav1.DeletePropagationBackground)
+			if w.Store.Objects[deploymentKey(d.Name)] == nil {
+				w.newForeign(d.Name)
+			}
+			return fmt.Sprintf("somebody else's Deployment takes the place of %s", d.Name)
+		}
+		return w.editThis(draw, d)
+	}
+	if key.Resource.Resource == "deployments" && w.Store.Objects[key] == nil && key.Name != "" && draw.IntN(2) == 0 {
+		w.newForeign(key.Name)
+		return fmt.Sprintf("somebody else's Deployment %s", key.Name)
+	}
+	return simulation.Pick(draw, []func(*rand.Rand) string{w.scaleIcecream, w.rename, w.deleteIcecream, w.changeImage})(draw)
+}
+
+// Admit implements World.
+func (w *icecreams) Admit(verb string, key apiserver.Key, _ []byte) *apiserver.Response {
+	if verb != "create" || key.Resource.Resource != "deployments" || w.refusing == 0 {
+		return nil
+	}
+	err := apierrors.NewForbidden(key.Resource, key.Name, fmt.Errorf("exceeded quota"))
+	if w.refusing == http.StatusConflict {
+		err = apierrors.NewConflict(key.Resource, key.Name, fmt.Errorf("Operation cannot be fulfilled on resourcequotas: the object has been modified")) //nolint:staticcheck // as the API server writes it
+	}
+	response := simulation.Refuse(err)
+	return &response
+}
+
+// Mutate implements World.
+func (w *icecreams) Mutate(verb string, key apiserver.Key) {
+	d := simulation.Get[appsv1.Deployment](w.History, w.Store, key)
+	if d == nil || verb == "delete" {
+		return
+	}
+	if image := &d.Spec.Template.Spec.Containers[0].Image; w.rewriting && !strings.HasPrefix(*image, "mirror") {
+		changed := d.DeepCopy()
+		changed.Generation++
+		changed.Spec.Template.Spec.Containers[0].Image = "mirror.example" + (*image)[strings.Index(*image, "/"):]
+		w.Put(changed)
+	}
+}
+
+// Act implements World.
+func (w *icecreams) Act() time.Time {
+	if w.undoing {
+		for _, d := range w.deployments(w.Store) {
+			if d.DeletionTimestamp == nil && ptr.Deref(d.Spec.Replicas, 1) != 1 {
+				changed := d.DeepCopy()
+				changed.Generation++
+				changed.Spec.Replicas = ptr.To[int32](1)
+				w.Put(changed)
+			}
+		}
+	}
+	return w.Workloads.Act()
+}
+
+// owner returns the Icecream that controls a Deployment; nil if there is none.
+func (w *icecreams) owner(store apiserver.Store, d *appsv1.Deployment) *v1alpha1.Icecream {
+	owner := metav1.GetControllerOfNoCopy(d)
+	if owner == nil || !icecream.IsControlledByIcecream(d) {
+		return nil
+	}
+	ice := simulation.Get[v1alpha1.Icecream](w.History, store, iceKey(owner.Name))
+	if ice == nil || ice.UID != owner.UID {
+		return nil
+	}
+	return ice
+}
+
+// Check implements World.
+func (w *icecreams) Check(x simulation.Exchange) {
+	if x.Request.Method == http.MethodGet {
+		return
+	}
+	switch x.Key.Resource.Resource {
+	case "leases", "events":
+		return
+	}
+	w.writes[x.Verb+" "+x.Key.Resource.Resource]++
+	if !x.IsWrite() {
+		if x.Subresource == "status" && x.Response.Code == http.StatusOK {
+			w.Fail("needless", "%s writes the status that %s has", x.Process.Name, simulation.Describe(x.Key))
+		}
+		return
+	}
+	before := simulation.Get[appsv1.Deployment](w.History, x.Before, x.Key)
+	after := simulation.Get[appsv1.Deployment](w.History, x.After, x.Key)
+	switch {
+	case x.Key.Resource.Resource == "icecreams" && x.Verb == "update" && x.Subresource == "status":
+		w.checkStatus(x)
+	case x.Key.Resource.Resource != "deployments":
+		w.Fail("permissions", "%s: %s %s", x.Process.Name, x.Verb, simulation.Describe(x.Key))
+	case x.Verb == "create":
+		w.checkCreate(x, after)
+	case x.Verb == "patch":
+		w.checkPatch(x, before, after)
+	case x.Verb == "delete":
+		w.checkDelete(x, before)
+	default:
+		w.Fail("permissions", "%s: %s %s", x.Process.Name, x.Verb, simulation.Describe(x.Key))
+	}
+}
+
+// seen returns the states of a resource that the process can have acted on.
+func (w *icecreams) seen(x simulation.Exchange, resource string) []apiserver.Store {
+	return w.Since(x.Process.Knew(resource, x.Decided))
+}
+
+// checkOwner checks that an Icecream is not being deleted, as far as the process can know.
+func (w *icecreams) checkOwner(x simulation.Exchange, d *appsv1.Deployment) {
+	owner := metav1.GetControllerOfNoCopy(d)
+	for _, store := range w.seen(x, "icecreams") {
+		if ice := w.owner(store, d); ice != nil && ice.DeletionTimestamp == nil {
+			return
+		}
+	}
+	w.Fail("owner", "%s: %s %s, although Icecream %s has been gone or being deleted for long", x.Process.Name, x.Verb, simulation.Describe(x.Key), owner.Name)
+}
+
+func (w *icecreams) checkCreate(x simulation.Exchange, d *appsv1.Deployment) {
+	owner := metav1.GetControllerOfNoCopy(d)
+	if owner == nil || !icecream.IsControlledByIcecream(d) {
+		w.Fail("owner", "%s creates %s without an Icecream", x.Process.Name, simulation.Describe(x.Key))
+		return
+	}
+	w.checkOwner(x, d)
+	for _, store := range w.seen(x, "icecreams") {
+		if ice := w.owner(store, d); ice != nil && icecream.DeploymentName(ice) == d.Name {
+			return
+		}
+	}
+	w.Fail("name", "%s creates %s, which nobody has asked for", x.Process.Name, simulation.Describe(x.Key))
+}
+
+func (w *icecreams) checkPatch(x simulation.Exchange, before, after *appsv1.Deployment) {
+	switch {
+	case before == nil:
+		w.Fail("ownership", "%s: a patch created %s", x.Process.Name, simulation.Describe(x.Key))
+		return
+	case before.DeletionTimestamp != nil && !w.wasAlive(x, before):
+		w.Fail("deleted", "%s changes %s, which is being deleted", x.Process.Name, simulation.Describe(x.Key))
+	case metav1.GetControllerOfNoCopy(before) != nil && !icecream.IsControlledByIcecream(before),
+		metav1.GetControllerOfNoCopy(before) == nil && before.Labels[icecream.LabelIcecream] == "":
+		w.Fail("ownership", "%s changes %s, which is somebody else's", x.Process.Name, simulation.Describe(x.Key))
+	case metav1.GetControllerOfNoCopy(before) != nil && !haveSameOwner(before, after):
+		w.Fail("ownership", "%s takes %s from its owner", x.Process.Name, simulation.Describe(x.Key))
+	}
+	if metav1.GetControllerOfNoCopy(after) != nil { // It may have lost its owner just before.
+		w.checkOwner(x, after)
+	}
+}
+
+func haveSameOwner(a, b *appsv1.Deployment) bool {
+	ofA, ofB := metav1.GetControllerOfNoCopy(a), metav1.GetControllerOfNoCopy(b)
+	return ofA != nil && ofB != nil && ofA.UID == ofB.UID
+}
+
+// wasAlive reports whether the process can have seen a Deployment that was not being deleted.
+func (w *icecreams) wasAlive(x simulation.Exchange, d *appsv1.Deployment) bool {
+	return slices.ContainsFunc(w.seen(x, "deployments"), func(store apiserver.Store) bool {
+		seen := simulation.Get[appsv1.Deployment](w.History, store, x.Key)
+		return seen != nil && seen.UID == d.UID && seen.DeletionTimestamp == nil
+	})
+}
+
+func (w *icecreams) checkDelete(x simulation.Exchange, d *appsv1.Deployment) {
+	if !icecream.IsControlledByIcecream(d) {
+		w.Fail("ownership", "%s deletes %s, which is not an Icecream's", x.Process.Name, simulation.Describe(x.Key))
+		return
+	}
+	w.checkOwner(x, d)
+	var isRenamed, hasOther bool
+	for _, store := range w.seen(x, "icecreams") {
+		ice := w.owner(store, d)
+		isRenamed = isRenamed || ice != nil && icecream.DeploymentName(ice) != d.Name
+	}
+	for _, store := range w.seen(x, "deployments") {
+		for _, other := range w.deployments(store) {
+			isOthers := other.Name != d.Name && haveSameOwner(d, other) && other.DeletionTimestamp == nil
+			hasOther = hasOther || isOthers && other.Status.AvailableReplicas >= ptr.Deref(other.Spec.Replicas, 1) && other.Status.ObservedGeneration == other.Generation
+		}
+	}
+	if !isRenamed || !hasOther {
+		w.Fail("deletion", "%s deletes %s: another name is asked for: %t; another one is available: %t", x.Process.Name, simulation.Describe(x.Key), isRenamed, hasOther)
+	}
+}
+
+// checkStatus checks that a status was true when it was computed.
+func (w *icecreams) checkStatus(x simulation.Exchange) {
+	ice := simulation.Get[v1alpha1.Icecream](w.History, x.After, x.Key)
+	s := ice.Status
+	if ice.DeletionTimestamp != nil {
+		w.Fail("status", "%s writes the status of %s, which is being deleted", x.Process.Name, simulation.Describe(x.Key))
+	}
+	if s.ObservedGeneration != ice.Generation {
+		w.Fail("status", "%s: observedGeneration of %s is %d, not %d", x.Process.Name, simulation.Describe(x.Key), s.ObservedGeneration, ice.Generation)
+	}
+	var isTrue int
+	for _, c := range s.Conditions {
+		if c.Status == metav1.ConditionTrue {
+			isTrue++
+		}
+	}
+	if isTrue != 1 || len(s.Conditions) != 3 {
+		w.Fail("status", "%s: %s has %d conditions, of which %d are True", x.Process.Name, simulation.Describe(x.Key), len(s.Conditions), isTrue)
+	}
+	if !slices.ContainsFunc(w.seen(x, "deployments"), func(store apiserver.Store) bool { return w.hasCounts(store, ice) }) {
+		w.Fail("status", "%s: the counts of %s have not been true: %s", x.Process.Name, simulation.Describe(x.Key), countsOf(s))
+	}
+	if isReadyIcecream(ice) && !slices.ContainsFunc(w.seen(x, "deployments"), func(store apiserver.Store) bool { return w.isComplete(store, ice) }) {
+		w.Fail("status", "%s: %s has never been ready: %s", x.Process.Name, simulation.Describe(x.Key), countsOf(s))
+	}
+	// Which Deployments are the Icecream's, and where the Pods are, comes from two caches.
+	for _, pods := range w.seen(x, "pods") {
+		for _, deployments := range w.seen(x, "deployments") {
+			if slices.Equal(w.nodesOf(pods, deployments, ice), s.Nodes) {
+				return
+			}
+		}
+	}
+	w.Fail("status", "%s: the placement of %s has not been true since version %d of Pods and %d of Deployments, %s ago: %v",
+		x.Process.Name, simulation.Describe(x.Key), x.Process.Knew("pods", x.Decided), x.Process.Knew("deployments", x.Decided), time.Since(x.Decided), s.Nodes)
+}
+
+func countsOf(s v1alpha1.IcecreamStatus) string {
+	return fmt.Sprintf("Deployment %q with %d Pods, %d ready, %d available", s.DeploymentName, s.Replicas, s.ReadyReplicas, s.AvailableReplicas)
+}
+
+// hasCounts reports whether a Deployment has what the status says of it.
+func (w *icecreams) hasCounts(store apiserver.Store, ice *v1alpha1.Icecream) bool {
+	s := ice.Status
+	if s.DeploymentName == "" {
+		return true
+	}
+	d := simulation.Get[appsv1.Deployment](w.History, store, deploymentKey(s.DeploymentName))
+	return d != nil && d.Status.Replicas == s.Replicas && d.Status.ReadyReplicas == s.ReadyReplicas && d.Status.AvailableReplicas == s.AvailableReplicas
+}
+
+func isReadyIcecream(ice *v1alpha1.Icecream) bool { return isTrue(ice, v1alpha1.ConditionReady) }
+
+func isTrue(ice *v1alpha1.Icecream, condition string) bool {
+	return slices.ContainsFunc(ice.Status.Conditions, func(c metav1.Condition) bool { return c.Type == condition && c.Status == metav1.ConditionTrue })
+}
+
+// isComplete reports whether the Icecream's Deployment is rolled out.
+func (w *icecreams) isComplete(store apiserver.Store, ice *v1alpha1.Icecream) bool {
+	d := simulation.Get[appsv1.Deployment](w.History, store, deploymentKey(icecream.DeploymentName(ice)))
+	wanted := ptr.Deref(ice.Spec.Replicas, 1)
+	return d != nil && metav1.IsControlledBy(d, ice) && ptr.Deref(d.Spec.Replicas, 1) == wanted && d.Status.ObservedGeneration == d.Generation &&
+		d.Status.Replicas == wanted && d.Status.AvailableReplicas == wanted && d.Status.UpdatedReplicas == wanted
+}
+
+// nodesOf returns where the Pods of an Icecream are.
+func (w *icecreams) nodesOf(pods, deployments apiserver.Store, ice *v1alpha1.Icecream) []v1alpha1.IcecreamNode {
+	var ours []string
+	for _, d := range w.deployments(deployments) {
+		isOrphan := metav1.GetControllerOfNoCopy(d) == nil && d.Name == icecream.DeploymentName(ice) && d.Labels[icecream.LabelIcecream] == ice.Name
+		if metav1.IsControlledBy(d, ice) || isOrphan {
+			ours = append(ours, d.Name)
+		}
+	}
+	counts := map[string]v1alpha1.IcecreamNode{}
+	for _, pod := range simulation.All[corev1.Pod](w.History, pods) {
+		if pod.DeletionTimestamp != nil || pod.Spec.NodeName == "" || pod.Labels[icecream.LabelIcecream] != ice.Name ||
+			!slices.Contains(ours, pod.Labels[icecream.LabelDeployment]) {
+			continue
+		}
+		node := counts[pod.Spec.NodeName]
+		node.Name = pod.Spec.NodeName
+		node.Pods++
+		if simulation.IsReady(pod) {
+			node.ReadyPods++
+		}
+		counts[node.Name] = node
+	}
+	var nodes []v1alpha1.IcecreamNode
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		nodes = append(nodes, counts[name])
+	}
+	return nodes
+}
+
+// CheckEnd implements World.
+func (w *icecreams) CheckEnd() {
+	for _, d := range w.deployments(w.Store) {
+		if icecream.IsControlledByIcecream(d) && w.owner(w.Store, d) == nil {
+			w.Fail("end", "Deployment %s is left of an Icecream that is gone", d.Name)
+		}
+	}
+	for _, ice := range w.ices() {
+		if ice.DeletionTimestamp == nil {
+			w.checkEnd(ice)
+		}
+	}
+	if w.IsCalm() {
+		for what, n := range w.writes {
+			if most := 12 + 12*w.edits; n > most {
+				w.Fail("budget", "%d times %s for %d edits", n, what, w.edits)
+			}
+		}
+	}
+}
+
+// checkEnd checks that an Icecream has what it asks for, and says so.
+func (w *icecreams) checkEnd(ice *v1alpha1.Icecream) {
+	name := icecream.DeploymentName(ice)
+	d := simulation.Get[appsv1.Deployment](w.History, w.Store, deploymentKey(name))
+	fail := func(format string, args ...any) {
+		w.Fail("end", "Icecream %s: %s", ice.Name, fmt.Sprintf(format, args...))
+	}
+	if ice.Status.ObservedGeneration != ice.Generation {
+		fail("the status is about generation %d, not %d", ice.Status.ObservedGeneration, ice.Generation)
+		return
+	}
+	if d != nil && d.DeletionTimestamp != nil {
+		return
+	}
+	if d != nil && !metav1.IsControlledBy(d, ice) {
+		if !isTrue(ice, v1alpha1.ConditionStalled) {
+			fail("Deployment %s is not its, but it is not Stalled", name)
+		}
+		return
+	}
+	if d == nil {
+		fail("there is no Deployment %s", name)
+		return
+	}
+	container := d.Spec.Template.Spec.Containers[slices.IndexFunc(d.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return c.Name == "icecream" })]
+	if image := strings.Replace(container.Image, "mirror.example", "registry.example", 1); image != ice.Spec.Image {
+		fail("the image is %s, not %s", image, ice.Spec.Image)
+	}
+	if *d.Spec.Replicas != *ice.Spec.Replicas {
+		fail("there are to be %d replicas, not %d", *d.Spec.Replicas, *ice.Spec.Replicas)
+	}
+	if !w.hasCounts(w.Store, ice) || ice.Status.DeploymentName == "" {
+		fail("the status says %s, but it has %d, %d ready", countsOf(ice.Status), d.Status.Replicas, d.Status.ReadyReplicas)
+	}
+	if nodes := w.nodesOf(w.Store, w.Store, ice); !slices.Equal(nodes, ice.Status.Nodes) {
+		fail("the nodes are %v, not %v", nodes, ice.Status.Nodes)
+	}
+	isComplete := w.isComplete(w.Store, ice)
+	if isComplete != isReadyIcecream(ice) {
+		fail("complete is %t, but Ready is %t", isComplete, isReadyIcecream(ice))
+	}
+	if isMissing := strings.Contains(ice.Spec.Image, "missing"); isMissing && *ice.Spec.Replicas > 0 && !isTrue(ice, v1alpha1.ConditionStalled) {
+		fail("the image is missing, but it is not Stalled")
+	}
+	for _, other := range w.deployments(w.Store) {
+		if isComplete && other.Name != name && metav1.IsControlledBy(other, ice) && other.DeletionTimestamp == nil {
+			fail("Deployment %s is left from before", other.Name)
+		}
+	}
+}
