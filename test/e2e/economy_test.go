@@ -83,21 +83,6 @@ func TestEconomy(t *testing.T) {
 	}
 }
 
-// When nothing changes, the controller makes no requests. Backoff doubles each delay, so
-// anything that has been failing since it was created a few seconds ago would be retried
-// well within this time.
-func TestAtRest(t *testing.T) {
-	t.Parallel()
-	n := NewQuietNamespace(t)
-	c := n.StartController(t)
-	for _, name := range []string{"vanilla", "chocolate", "lemon"} {
-		n.Create(t, name, v1alpha1.IcecreamSpec{})
-	}
-	n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, 3) })
-	eventuallyIdle(t, n, c)
-	requireIdle(t, n, c, 45*time.Second)
-}
-
 // requireIdle requires that the controller makes no request for that long.
 func requireIdle(t *testing.T, n *lab.Namespace, c *lab.Controller, while time.Duration) {
 	t.Helper()

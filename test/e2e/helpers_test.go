@@ -1,14 +1,165 @@
 package e2e
 
 import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
 	"nicoleh.io/k8s-controller/test/lab"
 )
+
+// icecreamYAML returns the manifest of an Icecream with these fields in its spec.
+func icecreamYAML(name string, fields ...string) string {
+	return fmt.Sprintf("apiVersion: controller.nicoleh.io/v1alpha1\nkind: Icecream\nmetadata: {name: %s}\nspec: {%s}\n", name, strings.Join(fields, ", "))
+}
+
+// edit merges fields, given as JSON, into the spec of an Icecream, as kubectl edit would.
+func edit(t *testing.T, n *lab.Namespace, name, fields string) {
+	t.Helper()
+	n.Kubectl(t, "patch", "icecream", name, "--type=merge", "-p", `{"spec":{`+fields+`}}`)
+}
+
+// eventuallyHasDeployment waits until there is a Deployment of that name, in whatever
+// state.
+func eventuallyHasDeployment(t *testing.T, n *lab.Namespace, name string) {
+	t.Helper()
+	n.Eventually(t, fmt.Sprintf("there is a Deployment %q", name), func(ctx context.Context) error {
+		_, err := n.Deployments().Get(ctx, name, metav1.GetOptions{})
+		return err
+	})
+}
+
+// isRolledOut reports whether all Pods of a Deployment are up to date and available.
+func isRolledOut(d *appsv1.Deployment) bool {
+	wanted := *d.Spec.Replicas
+	return d.Status.ObservedGeneration >= d.Generation && d.Status.Replicas == wanted &&
+		d.Status.UpdatedReplicas == wanted && d.Status.AvailableReplicas == wanted
+}
+
+// requestsOf returns the controller's requests in the namespace.
+func requestsOf(t *testing.T, n *lab.Namespace) lab.Requests {
+	t.Helper()
+	return n.Requests(t).By(n.Controller.User)
+}
+
+// deploymentWrites returns the requests since that time by which the controller wrote, or
+// tried to write, Deployments with these names, or any Deployments if no names are given.
+// (For a creation, the name is known only from the response, so it is missing if the
+// creation was refused.)
+func deploymentWrites(t *testing.T, n *lab.Namespace, since time.Time, names ...string) lab.Requests {
+	t.Helper()
+	var found lab.Requests
+	for _, e := range requestsOf(t, n).Since(since).Resource("deployments").Writes() {
+		if len(names) == 0 || slices.Contains(names, e.Name) {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// isAccepted reports whether a request succeeded.
+func isAccepted(e *cluster.AuditEvent) bool { return e.Code < 400 }
+
+// steps returns the verb and the name of each request, such as "create new" or "delete
+// old", in the order in which the requests arrived.
+func steps(requests lab.Requests) []string {
+	slices.SortStableFunc(requests, func(a, b *cluster.AuditEvent) int { return a.Received.Compare(b.Received) })
+	var words []string
+	for _, e := range requests {
+		words = append(words, e.Verb+" "+e.Name)
+	}
+	return words
+}
+
+// eventNotes returns the messages of an Icecream's events of that reason. A message that
+// was reported several times is repeated as often.
+func eventNotes(t *testing.T, n *lab.Namespace, name, reason string) []string {
+	t.Helper()
+	var found []string
+	for _, event := range n.Events(t, name) {
+		if event.Reason == reason {
+			found = append(found, slices.Repeat([]string{event.Note}, lab.Occurrences(event))...)
+		}
+	}
+	return found
+}
+
+// eventuallyEvent waits until an Icecream has an event of that reason whose message
+// contains these words. Events are sent after the status.
+func eventuallyEvent(t *testing.T, n *lab.Namespace, name, reason, words string) {
+	t.Helper()
+	n.Eventually(t, fmt.Sprintf("there is an event %s: %s", reason, words), func(context.Context) error {
+		found := eventNotes(t, n, name, reason)
+		if !slices.ContainsFunc(found, func(note string) bool { return strings.Contains(note, words) }) {
+			return fmt.Errorf("the events of that reason say %q", found)
+		}
+		return nil
+	})
+}
+
+// requireOneWarning waits until an Icecream has an event of that reason whose message
+// contains these words, and requires that it is the Icecream's only Warning and was
+// reported once.
+func requireOneWarning(t *testing.T, n *lab.Namespace, name, reason, words string) {
+	t.Helper()
+	eventuallyEvent(t, n, name, reason, words)
+	var warnings []string
+	for _, event := range n.Events(t, name) {
+		if event.Type != corev1.EventTypeWarning {
+			continue
+		}
+		if times := lab.Occurrences(event); times != 1 {
+			t.Errorf("the Warning %q was reported %d times", event.Note, times)
+		}
+		warnings = append(warnings, event.Reason+": "+event.Note)
+	}
+	if len(warnings) != 1 {
+		t.Errorf("there are %d Warnings, want one: %q", len(warnings), warnings)
+	}
+}
+
+// requireNoWarnings requires that an Icecream has no Warnings.
+func requireNoWarnings(t *testing.T, n *lab.Namespace, name string) {
+	t.Helper()
+	for _, event := range n.Events(t, name) {
+		if event.Type == corev1.EventTypeWarning {
+			t.Errorf("there is a Warning %s: %s", event.Reason, event.Note)
+		}
+	}
+}
+
+// names returns the names of Deployments.
+func names(deployments []appsv1.Deployment) []string {
+	var all []string
+	for _, d := range deployments {
+		all = append(all, d.Name)
+	}
+	return all
+}
+
+// containsAll reports whether text contains all of the words.
+func containsAll(text string, words ...string) bool {
+	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) })
+}
+
+// patchIcecream applies a merge patch to an Icecream.
+func patchIcecream(t *testing.T, n *lab.Namespace, name, patch string) {
+	t.Helper()
+	if _, err := n.Icecreams().Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // kubectl runs kubectl, which has to succeed, and returns its output.
 func kubectl(t *testing.T, l *lab.Lab, args ...string) string {

@@ -73,7 +73,7 @@ func TestInstall(t *testing.T) {
 			requireRolledOut(t, l)
 			n := l.NewNamespace(t)
 
-			const icecreams, edits, updates = 20, 4, 3
+			const icecreams, edits, updates = 20, 3, 2
 			wait := startUsers(t, n, icecreams, edits, seed)
 			for range updates {
 				tt.update(t, l)

@@ -20,7 +20,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -453,38 +452,6 @@ func TestNodeRebootRespectsDisruptionBudgets(t *testing.T) {
 	}
 }
 
-// A sentinel file requests a reboot. A dry run goes through all steps and changes
-// nothing.
-func TestNodeRebootSentinelAndDryRun(t *testing.T) {
-	t.Parallel()
-	l := newNodes(t, 2, "2")
-	live, dry := newMachine(t, l, "node-1"), newMachine(t, l, "node-2", "-dry-run")
-	dry.pod(nil)
-	// The controller grants nothing to a node whose agent only makes a dry run.
-	dry.patch(`{"metadata":{"annotations":{"` + request.Now + `":"yes"}}}`)
-	before := dry.get()
-	dry.agent.StartForTest(t)
-	live.agent.StartForTest(t)
-	live.write(live.sentinel, "")
-	eventually(t, "the dry run comes to its end", func() error {
-		if log := dry.agent.Log(); !strings.Contains(log, "The system would be rebooted now") {
-			return errors.New(log)
-		}
-		return nil
-	})
-	live.goDown()
-	if err := os.Remove(live.sentinel); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "node-1 is done", live.isDone)
-	if dry.reboots() != 0 || dry.get().Annotations[request.Now] != before.Annotations[request.Now] || dry.get().Spec.Unschedulable {
-		t.Errorf("the dry run has left: %v, cordoned: %t, %d reboots", dry.get().Annotations, dry.get().Spec.Unschedulable, dry.reboots())
-	}
-	if _, err := l.Kube.CoreV1().Pods("default").Get(t.Context(), "on-node-2", metav1.GetOptions{}); err != nil {
-		t.Errorf("the dry run has evicted a Pod: %v", err)
-	}
-}
-
 // The agent's token is good only for its own Node, and there only for what the agent
 // does.
 func TestNodeRebootAgentIsKeptToItsNode(t *testing.T) {
@@ -579,60 +546,6 @@ func TestNodeRebootAgentIsKeptToItsNode(t *testing.T) {
 	}
 }
 
-// A node without an agent does not delay others: it waits until its agent reports, and an
-// event says why.
-func TestNodeRebootWaitsForTheAgent(t *testing.T) {
-	t.Parallel()
-	l := newNodes(t, 2, "1")
-	without, with := newMachine(t, l, "node-1"), newMachine(t, l, "node-2")
-	without.ask()
-	eventually(t, "an event says why node-1 waits", func() error {
-		told, err := l.Kube.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.kind=Node,regarding.name=node-1,reason=RebootWaiting"})
-		if err != nil || len(told.Items) == 0 || !strings.Contains(told.Items[0].Note, "AgentSilent") {
-			return fmt.Errorf("events %v: %w", told.Items, err)
-		}
-		return nil
-	})
-	with.ask()
-	with.agent.StartForTest(t)
-	with.goDown()
-	eventually(t, "node-2 is done", with.isDone)
-	if without.reboots() > 0 || request.IsGranted(without.get()) || !request.IsNeeded(without.get()) {
-		t.Errorf("node-1 has %v", without.get().Annotations)
-	}
-	lease, err := l.Kube.CoordinationV1().Leases(agentNamespace).Get(t.Context(), "node-2", metav1.GetOptions{})
-	if err != nil || len(lease.OwnerReferences) != 1 || lease.OwnerReferences[0].UID != with.get().UID {
-		t.Errorf("the Lease of node-2 does not go with it: %v, %v", lease, err)
-	}
-	without.agent.StartForTest(t)
-	without.goDown()
-	eventually(t, "node-1 is done", without.isDone)
-}
-
-// A node with a Pod that must not be disturbed waits, and another node takes its turn.
-func TestNodeRebootLeavesCertainPodsAlone(t *testing.T) {
-	t.Parallel()
-	l := newNodes(t, 2, "1", "-nodereboot-blocking-pods=job in (training)", "-nodereboot-window=Mon-Sun 00:00-24:00")
-	busy, free := newMachine(t, l, "node-1"), newMachine(t, l, "node-2")
-	busy.pod(map[string]string{"job": "training"})
-	busy.agent.StartForTest(t)
-	free.agent.StartForTest(t)
-	busy.ask()
-	eventually(t, "node-1 waits for its Pod", func() error {
-		told, err := l.Kube.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.kind=Node,regarding.name=node-1,reason=RebootWaiting"})
-		if err == nil && slices.ContainsFunc(told.Items, func(e eventsv1.Event) bool { return strings.Contains(e.Note, "PodRuns") }) {
-			return nil
-		}
-		return fmt.Errorf("events %v: %w", told.Items, err)
-	})
-	free.ask()
-	free.goDown()
-	eventually(t, "node-2 is done", free.isDone)
-	if busy.reboots() > 0 || !request.IsNeeded(busy.get()) {
-		t.Errorf("node-1 has %v", busy.get().Annotations)
-	}
-}
-
 // An annotation that claims that the node was drained and the command was run does not
 // make the agent reboot the node with its Pods.
 func TestNodeRebootBelievesNoAnnotation(t *testing.T) {
@@ -651,134 +564,6 @@ func TestNodeRebootBelievesNoAnnotation(t *testing.T) {
 		t.Errorf("rebooted before the Pod was evicted:\n%s", strings.Join(writes, "\n"))
 	}
 	eventually(t, "the reboot is done", m.isDone)
-}
-
-// A reboot command that ends with success and has no effect is tried three times. Then the
-// node is given back, with its Warnings, and the sentinel file that is still there requests
-// nothing. A new one does.
-func TestNodeRebootHasNoEffect(t *testing.T) {
-	t.Parallel()
-	l := newNodes(t, 2, "1")
-	m := newMachine(t, l, "node-1", "-reboot-timeout=2s")
-	free := newMachine(t, l, "node-2")
-	m.write(m.sentinel, "")
-	m.agent.StartForTest(t)
-	free.agent.StartForTest(t)
-	eventually(t, "node-1 gives up", func() error {
-		if n := m.get(); n.Annotations[request.Failed] == "" || n.Spec.Unschedulable {
-			return fmt.Errorf("cordoned: %t, annotations %v", n.Spec.Unschedulable, n.Annotations)
-		}
-		return nil
-	})
-	if err := m.isDone(); err != nil || m.reboots() != 3 {
-		t.Errorf("the command was run %d times; %v", m.reboots(), err)
-	}
-	for reason, want := range map[string]int{"Rebooting": 3, "RebootHadNoEffect": 3, "RebootGivenUp": 1} {
-		told, err := l.Kube.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.kind=Node,regarding.name=node-1,reason=" + reason})
-		if err != nil || len(told.Items) != want {
-			t.Errorf("%d events %s, want %d; %v", len(told.Items), reason, want, err)
-		}
-	}
-	eventually(t, "an event of the controller says that it failed", func() error {
-		told, err := l.Kube.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.kind=Node,regarding.name=node-1,reason=RebootWaiting"})
-		if err == nil && slices.ContainsFunc(told.Items, func(e eventsv1.Event) bool { return strings.Contains(e.Note, "RebootFailed") }) {
-			return nil
-		}
-		return fmt.Errorf("events %v: %w", told.Items, err)
-	})
-	free.ask()
-	free.goDown()
-	eventually(t, "node-2 is done", free.isDone)
-	if err := m.isDone(); err != nil {
-		t.Errorf("the same sentinel file asks again: %v", err)
-	}
-	m.write(m.sentinel, "again")
-	eventually(t, "node-1 runs the command again", func() error {
-		if m.reboots() < 4 {
-			return fmt.Errorf("it was run %d times, annotations %v", m.reboots(), m.get().Annotations)
-		}
-		return nil
-	})
-	if err := os.Remove(m.sentinel); err != nil {
-		t.Fatal(err)
-	}
-	m.write(m.boot, "boot-2\n")
-	eventually(t, "node-1 is done", m.isDone)
-	if n := m.get(); n.Annotations[request.Failed] != "" || n.Spec.Unschedulable {
-		t.Errorf("cordoned: %t, annotations %v", n.Spec.Unschedulable, n.Annotations)
-	}
-}
-
-// An agent that wakes up after its grant has ended gives it back, and the node has another
-// turn. If the agent never does, the controller takes the grant back.
-func TestNodeRebootGrantEnds(t *testing.T) {
-	t.Parallel()
-	l := newIdleNodes(t, 2)
-	late, dead := newMachine(t, l, "node-1"), newMachine(t, l, "node-2")
-	expired := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, request.Now, time.Now().Add(-time.Hour).UTC().Format(time.RFC3339))
-	late.patch(expired)
-	dead.patch(expired)
-	late.agent.StartForTest(t)
-	eventually(t, "node-1 gives its grant back", func() error {
-		if n := late.get(); request.IsGranted(n) || !request.IsNeeded(n) {
-			return fmt.Errorf("its annotations are %v", n.Annotations)
-		}
-		return nil
-	})
-	l.StartController(t, "-controllers=nodereboot", "-nodereboot-max-unavailable=1")
-	eventually(t, "the grant of node-2 is taken back", func() error {
-		if n := dead.get(); request.IsGranted(n) || !request.IsNeeded(n) {
-			return fmt.Errorf("its annotations are %v", n.Annotations)
-		}
-		return nil
-	})
-	late.ask()
-	late.goDown()
-	eventually(t, "node-1 is done", late.isDone)
-	if late.reboots() != 1 || dead.reboots() != 0 {
-		t.Errorf("rebooted: node-1 %d times, node-2 %d times", late.reboots(), dead.reboots())
-	}
-}
-
-// Whatever the budget, one control plane node reboots at a time; and a node that someone
-// has cordoned is unavailable.
-func TestNodeRebootKeepsTheControlPlane(t *testing.T) {
-	t.Parallel()
-	l := newNodes(t, 3, "2", "-nodereboot-control-plane-settle=1s")
-	var machines []*machine
-	for i := range 3 {
-		m := newMachine(t, l, fmt.Sprint("node-", i+1))
-		m.patch(`{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`)
-		machines = append(machines, m)
-	}
-	requireBudget(t, l, 1)
-	for _, m := range machines {
-		m.ask()
-		m.agent.StartForTest(t)
-	}
-	for range machines {
-		var up *machine
-		eventually(t, "one of them runs the reboot command", func() error {
-			for _, m := range machines {
-				if m.reboots() > 0 && request.IsGranted(m.get()) {
-					up = m
-					return nil
-				}
-			}
-			return errors.New("none is")
-		})
-		up.goDown()
-		eventually(t, up.node+" is done", up.isDone)
-	}
-	machines[0].patch(`{"spec":{"unschedulable":true}}`)
-	machines[1].ask()
-	eventually(t, "an event says that node-1 is unavailable", func() error {
-		told, err := l.Kube.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.kind=Node,regarding.name=node-2,reason=RebootWaiting"})
-		if err == nil && slices.ContainsFunc(told.Items, func(e eventsv1.Event) bool { return strings.Contains(e.Note, "node-1 (Cordoned)") }) {
-			return nil
-		}
-		return fmt.Errorf("events %v: %w", told.Items, err)
-	})
 }
 
 func ptrTo[T any](v T) *T { return &v }

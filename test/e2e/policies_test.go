@@ -296,22 +296,31 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 	isAllowed(t, patch(t.Context(), image("registry.example/vanilla:2")))
 	s.isRefused("icecream", containers, func(ctx context.Context) error { return patch(ctx, privileged) })
 	edit(t, n, "vanilla", `"image": "registry.example/vanilla:3"`)
-	eventuallyRuns(t, n, "vanilla", "registry.example/vanilla:3")
+	eventuallyRunsImage(t, n, "vanilla", "vanilla", "registry.example/vanilla:3")
 	if got := n.Deployment(t, "vanilla").Spec.Template.Spec; !got.HostNetwork || len(got.Containers) != 2 {
 		t.Errorf("what somebody else has added is gone: %+v", got)
 	}
 }
 
-// A controller in a namespace of its own is restricted, too, and an account of another
-// name is not.
-func TestPoliciesRestrictTheAccountInEveryNamespace(t *testing.T) {
+// A controller that is restricted to one namespace needs only a Role there. The policies
+// apply to its account, too, and not to one of another name.
+func TestOneNamespaceNeedsOnlyARole(t *testing.T) {
 	t.Parallel()
-	n := NewQuietNamespace(t)
-	n.StartController(t)
+	n, other := NewQuietNamespace(t), NewQuietNamespace(t)
+	c := n.StartController(t)
+	other.Create(t, "lime", v1alpha1.IcecreamSpec{})
 	n.Kubectl(t, "create", "serviceaccount", "another")
 	n.Kubectl(t, "create", "rolebinding", "another", "--role="+lab.ServiceAccount, "--serviceaccount="+n.Name+":another")
 	n.Apply(t, icecreamYAML("vanilla"))
 	n.EventuallyReady(t, "vanilla")
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: zest"))
+	eventuallyOnlyDeployments(t, n, "vanilla", "zest")
+	if refused := n.Lab.Requests(t).By(c.User).Refused(); len(refused) > 0 {
+		t.Errorf("requests of the controller were refused: %s", refused)
+	}
+	if lime := other.Icecream(t, "lime"); lime.Status.ObservedGeneration > 0 {
+		t.Errorf("the controller has written a status in another namespace: %+v", lime.Status)
+	}
 
 	manifest := n.Kubectl(t, "create", "deployment", "nobodys", "--image=registry.example/any:1", "--dry-run=client", "-o=yaml")
 	create := func(account string) error {
@@ -383,9 +392,11 @@ func TestStolenTokenAndEvents(t *testing.T) {
 	s.isRefused("lease", "write no Lease but the one that they are elected by", func(context.Context) error { return lease("another") })
 }
 
-// The API server has understood every expression of the policies, by the types of what
-// they are about.
-func TestPoliciesAreTyped(t *testing.T) {
+// Every rule of the controllers' roles that writes, but for reviews, which are not
+// stored, and for status and finalizers of Icecreams, is about something that a policy
+// restricts. And the API server has understood every expression of the policies, by the types
+// of what they are about.
+func TestEveryWriteOfTheRolesIsRestricted(t *testing.T) {
 	t.Parallel()
 	s := newThief(t)
 	eventually(t, "all policies are checked", func() error {
@@ -406,14 +417,6 @@ func TestPoliciesAreTyped(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-// Every rule of the controllers' roles that writes, but for reviews, which are not
-// stored, and for status and finalizers of Icecreams, is about something that a policy
-// restricts.
-func TestEveryWriteOfTheRolesIsRestricted(t *testing.T) {
-	t.Parallel()
-	s := newThief(t)
 	policies, err := s.lab.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=k8s-controller"})
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/test/lab"
 )
@@ -88,22 +89,6 @@ func TestPermissionRevokedAndGrantedAgain(t *testing.T) {
 	eventuallyHear(t, n, recreated.ResourceVersion)
 }
 
-// Thanks to bookmarks, an idle cache keeps hearing from the API server. That
-// distinguishes it from one that is cut off.
-func TestEveryCacheHears(t *testing.T) {
-	t.Parallel()
-	n := NewQuietNamespace(t)
-	n.StartController(t, "-insecure-bind-address=127.0.0.1:0")
-	n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
-	n.EventuallyReady(t, "vanilla")
-	n.Kubectl(t, "annotate", "namespace", n.Name, "example.com/later=yes") // which no cache holds
-	namespace, err := n.Lab.Kube.CoreV1().Namespaces().Get(t.Context(), n.Name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	eventuallyHear(t, n, namespace.ResourceVersion)
-}
-
 // eventuallyHear waits until all caches of the controller are as new as that resource version.
 func eventuallyHear(t *testing.T, n *lab.Namespace, resourceVersion string) {
 	t.Helper()
@@ -159,5 +144,17 @@ func requireRecoveredSoon(t *testing.T, since time.Time) {
 	t.Logf("it recovered after %s", took.Round(time.Millisecond))
 	if took > time.Minute {
 		t.Errorf("it recovered only after %s", took.Round(time.Second))
+	}
+}
+
+// outage kills the API server and, after that long, starts it again.
+func outage(t *testing.T, l *lab.Lab, while time.Duration) {
+	t.Helper()
+	if err := l.KillComponent(cluster.APIServer); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(while)
+	if err := l.StartComponent(t.Context(), cluster.APIServer); err != nil {
+		t.Fatal(err)
 	}
 }

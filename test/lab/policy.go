@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // A Policy is a MutatingAdmissionPolicy for the Deployments of one namespace.
@@ -22,11 +20,29 @@ type Policy struct {
 // on the given operations, such as "CREATE, UPDATE", and waits until it is in force.
 // mutation is a CEL expression that returns a JSON patch. The patch must change the spec of
 // a Deployment whose only container has the image "registry.example/canary:1". The policy
-// is deleted at the end of the test, or by Stop. If the cluster does not support such
-// policies, the test is skipped.
+// is deleted at the end of the test, or by Stop.
 func (n *Namespace) StartPolicy(t testing.TB, operations, mutation string) *Policy {
 	t.Helper()
-	p := &Policy{namespace: n, manifest: n.policyManifest(t, n.Name, "apps", "deployments", operations, mutation)}
+	p := &Policy{namespace: n, manifest: fmt.Sprintf(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: %[1]s}
+spec:
+  reinvocationPolicy: Never
+  failurePolicy: Fail
+  matchConstraints:
+    namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %[1]s}}
+    resourceRules:
+    - {apiGroups: [apps], apiVersions: [v1], resources: [deployments], operations: [%[2]s]}
+  mutations:
+  - patchType: JSONPatch
+    jsonPatch: {expression: %[3]q}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: %[1]s}
+spec: {policyName: %[1]s}
+`, n.Name, operations, mutation)}
 	n.Eventually(t, "a Deployment can be created", func(ctx context.Context) (err error) {
 		p.without, err = p.canary(ctx)
 		return err
@@ -39,41 +55,6 @@ func (n *Namespace) StartPolicy(t testing.TB, operations, mutation string) *Poli
 	})
 	p.eventually(t, "the policy is in force", true)
 	return p
-}
-
-// policyManifest returns the manifest of a MutatingAdmissionPolicy for one resource in any
-// namespace of the cluster.
-func (n *Namespace) policyManifest(t testing.TB, namespace, group, resource, operations, mutation string) string {
-	t.Helper()
-	return fmt.Sprintf(`
-apiVersion: %[1]s
-kind: MutatingAdmissionPolicy
-metadata: {name: %[2]s-%[4]s}
-spec:
-  reinvocationPolicy: Never
-  failurePolicy: Fail
-  matchConstraints:
-    namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %[2]s}}
-    resourceRules:
-    - {apiGroups: [%[3]q], apiVersions: [v1], resources: [%[4]s], operations: [%[5]s]}
-  mutations:
-  - patchType: JSONPatch
-    jsonPatch: {expression: %[6]q}
----
-apiVersion: %[1]s
-kind: MutatingAdmissionPolicyBinding
-metadata: {name: %[2]s-%[4]s}
-spec: {policyName: %[2]s-%[4]s}
-`, n.policyVersion(t), namespace, group, resource, operations, mutation)
-}
-
-// ApplyPolicy creates a policy like that of [Namespace.StartPolicy], but for a resource of
-// the core API group in any namespace of the cluster. It waits until probe returns nil. The
-// policy stays in force until the cluster is stopped.
-func (n *Namespace) ApplyPolicy(t testing.TB, namespace, resource, operations, mutation string, probe func(context.Context) error) {
-	t.Helper()
-	n.Apply(t, n.policyManifest(t, namespace, "", resource, operations, mutation))
-	n.Eventually(t, "the policy is in force", probe)
 }
 
 // StartMirrorPolicy starts a policy that replaces "registry.example/" with the given mirror
@@ -121,27 +102,5 @@ func (p *Policy) eventually(t testing.TB, what string, inForce bool) {
 
 // canary returns the spec that the API server would store for a new Deployment.
 func (p *Policy) canary(ctx context.Context) (string, error) {
-	return p.namespace.TryKubectl(ctx, manifestOf("deployments", canary), "create", "--dry-run=server", "-f", "-", "-o", "jsonpath={.spec}")
-}
-
-// policyVersion returns the API version of MutatingAdmissionPolicy that the cluster serves.
-// If there is none, it skips the test.
-func (n *Namespace) policyVersion(t testing.TB) string {
-	t.Helper()
-	for _, version := range []string{"admissionregistration.k8s.io/v1", "admissionregistration.k8s.io/v1beta1"} {
-		served, err := n.Lab.Kube.Discovery().ServerResourcesForGroupVersion(version)
-		if apierrors.IsNotFound(err) {
-			continue
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, resource := range served.APIResources {
-			if resource.Kind == "MutatingAdmissionPolicy" {
-				return version
-			}
-		}
-	}
-	t.Skipf("Kubernetes %s does not serve MutatingAdmissionPolicy", n.Lab.Version())
-	return ""
+	return p.namespace.TryKubectl(ctx, canaryManifest, "create", "--dry-run=server", "-f", "-", "-o", "jsonpath={.spec}")
 }

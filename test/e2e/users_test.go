@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -15,34 +14,6 @@ import (
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/test/lab"
 )
-
-// Whatever the controller was doing when it was killed, the next process finishes it.
-func TestKilledAtAnyMoment(t *testing.T) {
-	t.Parallel()
-	const icecreams, edits, kills = 30, 4, 12
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("the seed is %d", seed)
-
-	n := NewQuietNamespace(t)
-	c := n.StartController(t, "-icecream-stall-after=3s")
-	wait := startUsers(t, n, icecreams, edits, seed)
-	random := rand.New(rand.NewPCG(seed, icecreams))
-	for range kills {
-		// The controller may be killed at any moment, so the test chooses moments at
-		// random.
-		time.Sleep(time.Duration(50+random.IntN(1500)) * time.Millisecond)
-		c.Kill(t)
-		c.Start(t)
-	}
-	final := wait()
-	if t.Failed() {
-		return
-	}
-
-	n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
-	requireAsSpecified(t, n, final)
-	requireCreatedOnce(t, n)
-}
 
 // icecreamName returns the name of an Icecream with that number.
 func icecreamName(i int) string { return fmt.Sprintf("icecream-%02d", i) }
