@@ -182,7 +182,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 	if err != nil {
 		return 0, err
 	}
-	if plan.IsRetry {
+	if plan.IsRetry() {
 		defer c.retrying.Add(-1)
 		if c.retries.Tokens() < float64(c.retrying.Add(1)) {
 			plan = plan.Postponed(wait.Jitter(time.Minute/2, 1))
@@ -275,10 +275,7 @@ func (c *Controller) act(ctx context.Context, o icecream.Observed, plan icecream
 	case err != nil:
 		return o, nil, err
 	}
-	after, altered, err := o.With(plan, result)
-	if err != nil {
-		return o, nil, err
-	}
+	after, altered := o.With(plan, result)
 	if event, ok := icecream.WriteEvent(o, plan, result, altered); ok {
 		c.recorder.Event(o.Icecream, event.Type, event.Reason, event.Message)
 	}

@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/kit/patch"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -91,12 +90,12 @@ func TestDefaultsOfTheServerAreNoDrift(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, newIcecream(calls(ice.Spec.DeploymentName), func(before *v1alpha1.Icecream) { before.Name = ice.Name }))
 			for _, w.ice = range []*v1alpha1.Icecream{w.ice, ice} {
-				w.sync(nil)
+				s := w.sync(nil)
 				if again := w.sync(nil); again.plan.IsWrite() {
 					t.Errorf("written again: %s", inWordsOf(again.plan))
 				}
-				if altered := w.memory.Write.Stored; altered != "" {
-					t.Errorf("stored otherwise: %s", altered)
+				if len(s.altered) > 0 {
+					t.Errorf("stored otherwise: %v", s.altered)
 				}
 			}
 		})
@@ -246,15 +245,7 @@ func driftOf(plan Plan) string {
 	if plan.Want == nil || plan.Live == nil {
 		return ""
 	}
-	drift, err := patch.Differences(plan.Live, plan.Want)
-	if err != nil {
-		return err.Error()
-	}
-	var fields []string
-	for _, d := range drift {
-		fields = append(fields, d.Field)
-	}
-	return strings.Join(fields, ", ")
+	return fieldsOf(differences(plan.Live, plan.Want))
 }
 
 // Two Deployments of one Icecream never select each other's Pods, nor those of another

@@ -2,6 +2,7 @@ package icecream
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"reflect"
 	"slices"
@@ -72,7 +73,7 @@ func Status(o Observed, plan Plan) Report {
 	nodes := o.placement()
 	s.NodeCount = int32(len(nodes))
 	s.Nodes = nodes[:min(len(nodes), maxNodes)]
-	s.Placement = summary(nodes)
+	s.Placement = oneLine(nodes, maxPlacement, ", ", func(n v1alpha1.IcecreamNode) string { return fmt.Sprintf("%s (%d)", n.Name, n.Pods) })
 	o.conclude(plan).SetOn(&s.Conditions, s.ObservedGeneration, o.Now)
 	return Report{s, o.Memory, o.requeueAfter(plan)}
 }
@@ -94,12 +95,11 @@ func (o Observed) conclude(plan Plan) kstatus.Conclusion {
 	progressing := func(message string) kstatus.Conclusion {
 		return kstatus.Conclusion{State: kstatus.Reconciling, Reason: v1alpha1.ReasonProgressing, Message: message}
 	}
-	last := o.lastOf(plan)
-	switch {
+	switch last := o.lastOf(plan); {
+	case plan.Held.Reason != "":
+		return plan.Held
 	case plan.IsWrite() && last.isRefused():
 		return last.Refusal
-	case plan.Held.Reason != "" && !plan.IsRetry:
-		return plan.Held
 	case o.Memory.Write.isContested(o.Now):
 		return kstatus.Conclusion{State: kstatus.Reconciling, Reason: v1alpha1.ReasonDeploymentContested, Message: o.Memory.Write.Contest}
 	case o.target() == nil:
@@ -140,7 +140,7 @@ func WriteEvent(o Observed, plan Plan, r Result, altered []patch.Difference) (Ev
 		e.Reason, e.Message = v1alpha1.ReasonDeploymentCreated, fmt.Sprintf("Created Deployment %q", r.Stored.Name)
 	case !metav1.IsControlledBy(plan.Live, o.Icecream):
 		e.Reason, e.Message = v1alpha1.ReasonDeploymentAdopted, fmt.Sprintf("Adopted Deployment %q", r.Stored.Name)
-	case isAsBefore(plan, altered) && o.Memory.Write.Want == "":
+	case o.Memory.Write.Want == "" && len(altered) > 0 && reflect.DeepEqual(altered, differences(plan.Live, plan.Want)):
 		return e, false // A policy has turned the request into what was there before, as the process before this one has reported.
 	default:
 		e.Reason, e.Message = v1alpha1.ReasonDeploymentUpdated, fmt.Sprintf("Updated Deployment %q", r.Stored.Name)
@@ -160,20 +160,10 @@ func WriteEvent(o Observed, plan Plan, r Result, altered []patch.Difference) (Ev
 // lossEvent says what others have added to a Deployment and the one that takes its place
 // must not have.
 func lossEvent(o Observed, plan Plan, r Result) Event {
-	lost, _ := patch.Differences(&r.Stored.Spec, &plan.Want.Spec) // cannot fail
-	var fields []string
-	for _, d := range lost {
-		fields = append(fields, d.Field)
-	}
+	lost := differences(&r.Stored.Spec, &plan.Want.Spec)
 	return Event{corev1.EventTypeWarning, v1alpha1.ReasonAdditionsLost, text.Clip(fmt.Sprintf(
 		"Created Deployment %q without what was added to Deployment %q, as an admission policy demands; it will be lost when the latter is deleted: %s",
-		r.Stored.Name, o.inUse().Name, strings.Join(fields, ", ")), maxMessage)}
-}
-
-// isAsBefore reports whether just what was to be changed was not changed.
-func isAsBefore(plan Plan, altered []patch.Difference) bool {
-	before, err := patch.Differences(plan.Live, plan.Want)
-	return err == nil && len(altered) > 0 && reflect.DeepEqual(before, altered)
+		r.Stored.Name, o.inUse().Name, fieldsOf(lost)), maxMessage)}
 }
 
 // StatusEvent returns what to record about the change to another status, if it is worth an
@@ -186,9 +176,7 @@ func StatusEvent(o Observed, s v1alpha1.IcecreamStatus) (Event, bool) {
 	if isWarning(is.Reason) && (isNew || was.Reason != is.Reason) {
 		return Event{corev1.EventTypeWarning, is.Reason, is.Message}, true
 	}
-	placement := oneLine(s.Nodes, maxMessage-64, ", ", func(line []byte, n v1alpha1.IcecreamNode) []byte {
-		return fmt.Appendf(line, "%s on %s", pods(n.Pods), n.Name)
-	})
+	placement := oneLine(s.Nodes, maxMessage-64, ", ", func(n v1alpha1.IcecreamNode) string { return pods(n.Pods) + " on " + n.Name })
 	switch {
 	case is.Status == metav1.ConditionTrue && (isNew || was.Status != metav1.ConditionTrue):
 		message := "Icecream synced successfully"
@@ -205,16 +193,8 @@ func StatusEvent(o Observed, s v1alpha1.IcecreamStatus) (Event, bool) {
 
 // HasMoved reports whether other nodes run the Pods, or another number of them.
 func HasMoved(before, after v1alpha1.IcecreamStatus) bool {
-	return before.DeploymentName != after.DeploymentName || !maps.Equal(podCounts(before.Nodes), podCounts(after.Nodes))
-}
-
-// podCounts returns how many Pods each node has, ready or not.
-func podCounts(nodes []v1alpha1.IcecreamNode) map[string]int32 {
-	counts := make(map[string]int32, len(nodes))
-	for _, node := range nodes {
-		counts[node.Name] = node.Pods
-	}
-	return counts
+	return before.DeploymentName != after.DeploymentName ||
+		!slices.EqualFunc(before.Nodes, after.Nodes, func(a, b v1alpha1.IcecreamNode) bool { return a.Name == b.Name && a.Pods == b.Pods })
 }
 
 // isWarning reports whether a reason for not being Ready is worth a warning.
@@ -229,15 +209,13 @@ func isWarning(reason string) bool {
 // Roster says which Pods of the Icecream run on which nodes, in one line of bounded length
 // for a log: "node-1: a, b; node-3: c".
 func Roster(o Observed) string {
-	names, ours := map[string][]string{}, o.deploymentLabels()
-	for _, pod := range o.Pods {
-		if pod.isPlaced(ours) {
-			names[pod.Node] = append(names[pod.Node], pod.Name)
-		}
+	names := map[string][]string{}
+	for pod := range o.placed() {
+		names[pod.Node] = append(names[pod.Node], pod.Name)
 	}
-	line := oneLine(o.placement(), maxRoster, "; ", func(line []byte, n v1alpha1.IcecreamNode) []byte {
+	line := oneLine(o.placement(), maxRoster, "; ", func(n v1alpha1.IcecreamNode) string {
 		slices.Sort(names[n.Name])
-		return fmt.Appendf(line, "%s: %s", n.Name, strings.Join(names[n.Name], ", "))
+		return n.Name + ": " + strings.Join(names[n.Name], ", ")
 	})
 	return text.Clip(line, maxRoster)
 }
@@ -256,77 +234,55 @@ func (o Observed) available() string {
 	}
 }
 
-// deploymentLabels returns the values of LabelDeployment of the Icecream's Deployments. One
-// that has lost its owner reference, and is about to be adopted, is one of them.
-func (o Observed) deploymentLabels() []string {
-	ours := make([]string, 0, len(o.Owned)+1)
+// placed are the Pods of the Icecream's Deployments that have a node. A Deployment that has
+// lost its owner reference, and is about to be adopted, is one of them.
+func (o Observed) placed() iter.Seq[Pod] {
+	var ours []string
 	for _, d := range o.Owned {
 		ours = append(ours, text.LabelValue(d.Name))
 	}
 	if o.Named != nil && isOrphan(o.Icecream, o.Named) {
 		ours = append(ours, text.LabelValue(o.Named.Name))
 	}
-	return ours
+	return func(yield func(Pod) bool) {
+		for _, pod := range o.Pods {
+			if pod.Node != "" && slices.Contains(ours, pod.Deployment) && !yield(pod) {
+				return
+			}
+		}
+	}
 }
 
-// isPlaced reports whether a Pod is one of these Deployments' and has a node.
-func (p Pod) isPlaced(deployments []string) bool {
-	return p.Node != "" && slices.Contains(deployments, p.Deployment)
-}
-
-// placement counts the Icecream's Pods that have a node by node, sorted by name.
+// placement counts the Icecream's Pods by node, sorted by the name of the node.
 func (o Observed) placement() []v1alpha1.IcecreamNode {
-	if len(o.Pods) == 0 {
-		return nil
-	}
-	nodes, ours := make([]v1alpha1.IcecreamNode, 0, len(o.Pods)), o.deploymentLabels()
-	for _, pod := range o.Pods {
-		if !pod.isPlaced(ours) {
-			continue
-		}
-		node := v1alpha1.IcecreamNode{Name: pod.Node, Pods: 1}
+	nodes := map[string]v1alpha1.IcecreamNode{}
+	for pod := range o.placed() {
+		node := nodes[pod.Node]
+		node.Name = pod.Node
+		node.Pods++
 		if pod.Ready {
-			node.ReadyPods = 1
+			node.ReadyPods++
 		}
-		nodes = append(nodes, node)
+		nodes[pod.Node] = node
 	}
-	slices.SortFunc(nodes, func(a, b v1alpha1.IcecreamNode) int { return strings.Compare(a.Name, b.Name) })
-	merged := nodes[:0]
-	for _, node := range nodes {
-		if last := len(merged) - 1; last >= 0 && merged[last].Name == node.Name {
-			merged[last].Pods += node.Pods
-			merged[last].ReadyPods += node.ReadyPods
-		} else {
-			merged = append(merged, node)
-		}
-	}
-	return merged
+	return slices.SortedFunc(maps.Values(nodes), func(a, b v1alpha1.IcecreamNode) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// summary returns the placement in one line of bounded length: "a (2), b (1), 7 more".
-func summary(nodes []v1alpha1.IcecreamNode) string {
-	return oneLine(nodes, maxPlacement, ", ", func(line []byte, n v1alpha1.IcecreamNode) []byte {
-		line = append(append(line, n.Name...), " ("...)
-		return append(strconv.AppendInt(line, int64(n.Pods), 10), ')')
-	})
-}
-
-// oneLine joins what say appends about each node as long as the line stays within limit,
+// oneLine joins what say returns about each node as long as the line stays within limit,
 // and ends with how many nodes were left out.
-func oneLine(nodes []v1alpha1.IcecreamNode, limit int, separator string, say func([]byte, v1alpha1.IcecreamNode) []byte) string {
-	line := make([]byte, 0, 128)
+func oneLine(nodes []v1alpha1.IcecreamNode, limit int, separator string, say func(v1alpha1.IcecreamNode) string) string {
+	var said []string
+	length := 0
 	for i, node := range nodes {
-		end := len(line)
-		if i > 0 {
-			line = append(line, separator...)
-		}
-		line = say(line, node)
-		if i > 0 && len(line)-len(separator) > limit {
-			line = fmt.Appendf(line[:end], "%s%d more", separator, len(nodes)-i)
+		words := say(node)
+		if length += len(words); i > 0 && length > limit {
+			said = append(said, fmt.Sprintf("%d more", len(nodes)-i))
 			break
 		}
+		length += len(separator)
+		said = append(said, words)
 	}
-	return string(line)
+	return strings.Join(said, separator)
 }
 
 // pods returns a number of Pods in words.

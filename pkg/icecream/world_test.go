@@ -258,8 +258,7 @@ func (w *world) sync(refusal error) (s synced) {
 		}
 		s.writes++
 	}
-	after, altered, err := o.With(s.plan, r)
-	w.check(err)
+	after, altered := o.With(s.plan, r)
 	s.altered, s.report = altered, Status(after, s.plan)
 	w.memory = s.report.Memory
 	if e, ok := WriteEvent(o, s.plan, r, altered); ok {
