@@ -294,12 +294,12 @@ type Result struct {
 	Other string
 }
 
-// With returns what is known after a plan was carried out. altered says in which fields the
-// API server stored the Deployment otherwise than requested.
-func (o Observed) With(plan Plan, r Result) (after Observed, altered []patch.Difference) {
+// With returns what is known after a plan was carried out, and what to record about that.
+func (o Observed) With(plan Plan, r Result) (after Observed, event Event) {
 	if !plan.IsWrite() {
-		return o, nil
+		return o, Event{}
 	}
+	after = o
 	next := Attempt{Want: o.fingerprint(plan), At: o.Now}
 	if r.Refusal != nil {
 		next.Refusal = refusalOf(r.Refusal)
@@ -307,25 +307,26 @@ func (o Observed) With(plan Plan, r Result) (after Observed, altered []patch.Dif
 	if plan.IsFight {
 		next.Contest = contest(plan, r.Other)
 	}
+	var altered []patch.Difference // which the API server stored otherwise than requested
 	if r.Stored != nil {
 		drift := differences(r.Stored, o.wanted(r.Stored))
 		altered = plan.requested(drift)
 		if len(altered) == len(drift) { // Otherwise somebody else has written just before, which is to be repaired.
 			next.Stored = fingerprintOf(drift)
 		}
-		o.Owned = slices.DeleteFunc(slices.Clone(o.Owned), func(d *appsv1.Deployment) bool { return d.Name == r.Stored.Name })
-		o.Owned = append(o.Owned, r.Stored)
+		after.Owned = slices.DeleteFunc(slices.Clone(o.Owned), func(d *appsv1.Deployment) bool { return d.Name == r.Stored.Name })
+		after.Owned = append(after.Owned, r.Stored)
 		if o.isNamed(r.Stored) {
-			o.Named = r.Stored
+			after.Named = r.Stored
 		}
 	}
 	next = o.lastOf(plan).then(next)
 	if o.isAboutNamed(plan) {
-		o.Memory.Write = next
+		after.Memory.Write = next
 	} else {
-		o.Memory.Old = next
+		after.Memory.Old = next
 	}
-	return o, altered
+	return after, o.writeEvent(plan, r, altered)
 }
 
 // requested returns the differences in fields that the plan's write has set. In other fields,

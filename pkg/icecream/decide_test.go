@@ -122,7 +122,7 @@ func TestRenameKeepsWhatOthersAdded(t *testing.T) {
 	}
 
 	stored := made(t, renamed)
-	event, _ := WriteEvent(o, plan, Result{Stored: stored, IsBare: true}, nil)
+	_, event := o.With(plan, Result{Stored: stored, IsBare: true})
 	if want := `Warning AdditionsLost: Created Deployment "cone" without what was added to Deployment "sundae", as an admission policy demands; it will be lost when the latter is deleted: ` +
 		`strategy.type, template.metadata.annotations.example.com/team, template.spec.containers[0-sidecar], template.spec.containers[icecream].env, template.spec.imagePullSecrets, template.spec.tolerations`; inWords(event) != want {
 		t.Errorf("event: %s\nwant:  %s", inWords(event), want)

@@ -278,16 +278,12 @@ type outcome struct {
 func outcomeOf(t *rapid.T, o Observed, draw func(Plan) Result) (out outcome) {
 	out.Plan = decide(t, o)
 	r := draw(out.Plan)
-	after, altered := o.With(out.Plan, r)
+	after, event := o.With(out.Plan, r)
 	out.Report, out.Roster = Status(after, out.Plan), Roster(after)
-	if e, ok := WriteEvent(o, out.Plan, r, altered); ok {
-		out.Events = append(out.Events, e)
-	}
 	if !equality.Semantic.DeepEqual(o.Icecream.Status, out.Report.Status) {
-		if e, ok := StatusEvent(after, out.Report.Status); ok {
-			out.Events = append(out.Events, e)
-		}
+		out.Events = append(out.Events, StatusEvent(after, out.Report.Status))
 	}
+	out.Events = slices.DeleteFunc(append(out.Events, event), func(e Event) bool { return e == Event{} })
 	return out
 }
 
@@ -485,9 +481,9 @@ func TestAWriteThatCrossesAnother(t *testing.T) {
 	o := w.observe()
 	plan := decide(t, o)
 	w.edit("somebody", "sundae", "", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](9) })
-	after, altered := o.With(plan, w.carryOut(plan))
-	if len(altered) > 0 {
-		t.Errorf("it was altered: %v", altered)
+	after, event := o.With(plan, w.carryOut(plan))
+	if event.Reason != v1alpha1.ReasonDeploymentUpdated {
+		t.Errorf("event: %s", inWords(event))
 	}
 	w.memory = Status(after, plan).Memory
 	w.sync(nil)

@@ -115,19 +115,19 @@ func (o Observed) conclude(plan Plan) kstatus.Conclusion {
 	return progressing(message)
 }
 
-// Event is one to be recorded about an Icecream.
+// Event is one to be recorded about an Icecream; the zero value is none.
 type Event struct{ Type, Reason, Message string }
 
 // maxMessage is how many bytes a message has at most (that of an event: core/v1).
 const maxMessage = 1024
 
-// WriteEvent returns what to record about a plan that was carried out. altered is from
-// [Observed.With]. There is nothing to record if nothing has changed.
-func WriteEvent(o Observed, plan Plan, r Result, altered []patch.Difference) (Event, bool) {
+// writeEvent returns what to record about a plan that was carried out, with these fields
+// altered by the API server.
+func (o Observed) writeEvent(plan Plan, r Result, altered []patch.Difference) Event {
 	e := Event{Type: corev1.EventTypeNormal}
 	switch {
-	case r.Refusal != nil, !plan.IsWrite():
-		return e, false // The report says what is wrong.
+	case r.Refusal != nil:
+		return Event{} // The report says what is wrong.
 	case plan.Want == nil:
 		was := o.Icecream.Status.DeploymentName
 		e.Reason, e.Message = v1alpha1.ReasonDeploymentRenamed, fmt.Sprintf("Renamed Deployment %q to %q", was, o.Named.Name)
@@ -135,17 +135,19 @@ func WriteEvent(o Observed, plan Plan, r Result, altered []patch.Difference) (Ev
 			e.Message = fmt.Sprintf("Deleted Deployment %q, whose name is no longer asked for", plan.Delete[0].Name)
 		}
 	case r.IsBare:
-		return lossEvent(o, plan, r), true
+		e.Type, e.Reason = corev1.EventTypeWarning, v1alpha1.ReasonAdditionsLost
+		e.Message = fmt.Sprintf("Created Deployment %q without what was added to Deployment %q, as an admission policy demands; it will be lost when the latter is deleted: %s",
+			r.Stored.Name, o.inUse().Name, fieldsOf(differences(&r.Stored.Spec, &plan.Want.Spec)))
 	case plan.Live == nil:
 		e.Reason, e.Message = v1alpha1.ReasonDeploymentCreated, fmt.Sprintf("Created Deployment %q", r.Stored.Name)
 	case !metav1.IsControlledBy(plan.Live, o.Icecream):
 		e.Reason, e.Message = v1alpha1.ReasonDeploymentAdopted, fmt.Sprintf("Adopted Deployment %q", r.Stored.Name)
 	case o.Memory.Write.Want == "" && len(altered) > 0 && reflect.DeepEqual(altered, differences(plan.Live, plan.Want)):
-		return e, false // A policy has turned the request into what was there before, as the process before this one has reported.
+		return Event{} // A policy has turned the request into what was there before, as the process before this one has reported.
 	default:
 		e.Reason, e.Message = v1alpha1.ReasonDeploymentUpdated, fmt.Sprintf("Updated Deployment %q", r.Stored.Name)
 	}
-	if len(altered) > 0 {
+	if len(altered) > 0 && !r.IsBare {
 		e.Reason = v1alpha1.ReasonDeploymentAltered
 		var fields []string
 		for _, d := range altered {
@@ -154,27 +156,18 @@ func WriteEvent(o Observed, plan Plan, r Result, altered []patch.Difference) (Ev
 		e.Message += ", which the API server stored otherwise than requested, by an admission policy or webhook: " + strings.Join(fields, "; ")
 	}
 	e.Message = text.Clip(e.Message, maxMessage)
-	return e, true
-}
-
-// lossEvent says what others have added to a Deployment and the one that takes its place
-// must not have.
-func lossEvent(o Observed, plan Plan, r Result) Event {
-	lost := differences(&r.Stored.Spec, &plan.Want.Spec)
-	return Event{corev1.EventTypeWarning, v1alpha1.ReasonAdditionsLost, text.Clip(fmt.Sprintf(
-		"Created Deployment %q without what was added to Deployment %q, as an admission policy demands; it will be lost when the latter is deleted: %s",
-		r.Stored.Name, o.inUse().Name, fieldsOf(lost)), maxMessage)}
+	return e
 }
 
 // StatusEvent returns what to record about the change to another status, if it is worth an
 // event: a problem, other nodes, or that the Icecream is Ready.
-func StatusEvent(o Observed, s v1alpha1.IcecreamStatus) (Event, bool) {
+func StatusEvent(o Observed, s v1alpha1.IcecreamStatus) Event {
 	before := o.Icecream.Status
 	isNew := before.ObservedGeneration != s.ObservedGeneration
 	was := kstatus.ReadinessOf(before.Conditions)
 	is := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady)
 	if isWarning(is.Reason) && (isNew || was.Reason != is.Reason) {
-		return Event{corev1.EventTypeWarning, is.Reason, is.Message}, true
+		return Event{corev1.EventTypeWarning, is.Reason, is.Message}
 	}
 	placement := oneLine(s.Nodes, maxMessage-64, ", ", func(n v1alpha1.IcecreamNode) string { return pods(n.Pods) + " on " + n.Name })
 	switch {
@@ -183,11 +176,11 @@ func StatusEvent(o Observed, s v1alpha1.IcecreamStatus) (Event, bool) {
 		if placement != "" {
 			message = placement + "; " + message
 		}
-		return Event{corev1.EventTypeNormal, v1alpha1.ReasonSynced, message}, true
+		return Event{corev1.EventTypeNormal, v1alpha1.ReasonSynced, message}
 	case HasMoved(before, s) && placement != "" && is.Reason != v1alpha1.ReasonProgressing: // The end of a rollout tells all.
-		return Event{corev1.EventTypeNormal, v1alpha1.ReasonScheduled, placement}, true
+		return Event{corev1.EventTypeNormal, v1alpha1.ReasonScheduled, placement}
 	default:
-		return Event{}, false
+		return Event{}
 	}
 }
 
