@@ -69,7 +69,7 @@ func isAllowed(config Config, source *corev1.Secret, namespace *corev1.Namespace
 }
 
 func warningAbout(namespace *corev1.Namespace) Problem {
-	return usual.warningAboutNamespace(namespace, noon)
+	return usual.warningAboutNamespace(namespace)
 }
 
 func labeled(key, value string) func(metav1.Object) {

@@ -57,13 +57,13 @@ func isConfirmed(sourceNS *corev1.Namespace, now time.Time) bool {
 
 // warningAboutConfirmation returns what is wrong with a confirmation; the zero Problem if
 // nothing is, or if its time has passed.
-func warningAboutConfirmation(sourceNS *corev1.Namespace, now time.Time) Problem {
+func warningAboutConfirmation(sourceNS *corev1.Namespace) Problem {
 	value, isConfirming := sourceNS.Annotations[AnnotationConfirm]
 	until, isTime := text.Time(value)
-	if !isConfirming || isTime && until.Sub(now) <= maxConfirm {
+	if !isConfirming || isTime && time.Until(until) <= maxConfirm {
 		return Problem{}
 	}
-	return Problem{ReasonUnclear, fmt.Sprintf("Annotation %s is %.60q, which confirms nothing: it must be a time within the next %s, such as %q", AnnotationConfirm, value, maxConfirm, now.Add(time.Hour).UTC().Format(time.RFC3339))}
+	return Problem{ReasonUnclear, fmt.Sprintf("Annotation %s is %.60q, which confirms nothing: it must be a time such as 2006-01-02T15:04:05Z within the next %s", AnnotationConfirm, value, maxConfirm)}
 }
 
 // brakeAtStart holds the deletion of the copies that are unwanted according to the caches,

@@ -15,7 +15,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
 
@@ -69,8 +68,8 @@ const (
 	retryTaken   = time.Minute
 	retryInvalid = 5 * time.Minute
 	// The cache shows soon that a namespace is being deleted. Until then, a copy that was
-	// refused for that reason is retried after this time, and then ever more rarely.
-	retryEnding, maxRetryEnding = time.Second, time.Minute
+	// refused for that reason is retried this rarely.
+	retryEnding = time.Minute
 	// A new copy is synced once more even if there is no event: if it is deleted before the
 	// cache shows it, and the watch breaks off at the same time, no event ever says so.
 	recheckCreated = time.Minute
@@ -158,90 +157,61 @@ func cached[T any](found T, _ error) T { return found }
 // addHandlers queues the names of the copies that a change of a source, a copy or a
 // namespace can affect, and records warnings about annotations.
 func (c *Controller) addHandlers(sources, copies coreinformers.SecretIndexInformer, namespaces coreinformers.NamespaceIndexInformer) error {
-	forSources, err := sources.AddTypedEventHandler(coreinformers.SecretHandlerFuncs{
-		AddFunc: func(source *corev1.Secret) {
-			c.warn(source, Problem{}, c.config.warningAboutSource(source))
-			if c.config.IsSource(source) {
-				c.queueCopiesOf(source.Name)
-			}
-		},
-		UpdateFunc: func(before, after *corev1.Secret) {
-			c.warn(after, c.config.warningAboutSource(before), c.config.warningAboutSource(after))
-			if c.config.IsSource(before) || c.config.IsSource(after) {
-				c.queueCopiesOf(after.Name)
-			}
-		},
-		DeleteFunc: func(source coreinformers.DeletedSecret) { c.queueCopiesOf(source.GetName()) },
-	})
-	if err != nil {
+	ofSources, errSources := sources.AddTypedEventHandler(worker.Follow(c.followSource))
+	ofCopies, errCopies := copies.AddTypedEventHandler(worker.Follow(func(secret *corev1.Secret) { c.Add(cache.MetaObjectToName(secret)) }))
+	ofNamespaces, errNamespaces := namespaces.AddTypedEventHandler(worker.Follow(c.followNamespace))
+	_, errWarnings := sources.AddTypedEventHandler(warnAbout(c.recorder, c.config.warningAboutSource))
+	_, errMoreWarnings := namespaces.AddTypedEventHandler(warnAbout(c.recorder, c.config.warningAboutNamespace))
+	if err := errors.Join(errSources, errCopies, errNamespaces, errWarnings, errMoreWarnings); err != nil {
 		return err
 	}
-	forCopies, err := copies.AddTypedEventHandler(coreinformers.SecretHandlerFuncs{
-		AddFunc:    func(secret *corev1.Secret) { c.Add(cache.MetaObjectToName(secret)) },
-		UpdateFunc: func(_, secret *corev1.Secret) { c.Add(cache.MetaObjectToName(secret)) },
-		DeleteFunc: func(secret coreinformers.DeletedSecret) { c.Add(secret.GetObjectName()) },
-	})
-	if err != nil {
-		return err
-	}
-	forNamespaces, err := namespaces.AddTypedEventHandler(coreinformers.NamespaceHandlerFuncs{
-		AddFunc: func(namespace *corev1.Namespace) {
-			c.warn(namespace, Problem{}, c.config.warningAboutNamespace(namespace, time.Now()))
-			c.queueCopiesIn(namespace.Name, c.config.IsTarget(namespace))
-		},
-		UpdateFunc: func(before, after *corev1.Namespace) {
-			now := time.Now()
-			c.warn(after, c.config.warningAboutNamespace(before, now), c.config.warningAboutNamespace(after, now))
-			isSame := before.UID == after.UID && isGone(before) == isGone(after) && maps.Equal(before.Labels, after.Labels) && maps.Equal(before.Annotations, after.Annotations)
-			if !isSame {
-				c.queueCopiesIn(after.Name, c.config.IsTarget(before) || c.config.IsTarget(after))
-			}
-		},
-		DeleteFunc: func(namespace coreinformers.DeletedNamespace) { c.queueCopiesIn(namespace.GetName(), true) },
-	})
-	if err != nil {
-		return err
-	}
-	c.ready = []cache.DoneChecker{forSources.HasSyncedChecker(), forCopies.HasSyncedChecker(), forNamespaces.HasSyncedChecker()}
+	c.ready = []cache.DoneChecker{ofSources.HasSyncedChecker(), ofCopies.HasSyncedChecker(), ofNamespaces.HasSyncedChecker()}
 	c.WaitFor(c.ready...)
 	return nil
 }
 
-// warn records what is wrong with the annotations of a source or a namespace, if that was
-// not wrong before.
-func (c *Controller) warn(about runtime.Object, before, now Problem) {
-	if now != before && now != (Problem{}) {
-		c.recorder.Event(about, corev1.EventTypeWarning, now.Reason, now.Message)
-	}
-}
-
-// queueCopiesOf queues the copies of a source in all marked namespaces. Those in others
+// followSource queues the copies of a source in all marked namespaces. Those in others
 // were queued when the namespace lost its mark.
-func (c *Controller) queueCopiesOf(source string) {
+func (c *Controller) followSource(source *corev1.Secret) {
 	for _, namespace := range cached(c.namespaces.List(labels.Everything())) {
 		if c.config.IsTarget(namespace) {
-			c.Add(cache.NewObjectName(namespace.Name, source))
+			c.Add(cache.NewObjectName(namespace.Name, source.Name))
 		}
 	}
 }
 
-// queueCopiesIn queues the copies that exist in a namespace, and those that should exist if
-// it is a target or was one. A change of the source namespace affects all copies: someone
-// may have confirmed that they should be deleted.
-func (c *Controller) queueCopiesIn(namespace string, isTarget bool) {
-	if namespace == c.config.SourceNamespace {
-		namespace = metav1.NamespaceAll
+// followNamespace queues the copies that exist in a namespace, and those that may have to. A
+// change of the source namespace affects all copies: someone may have confirmed that they
+// should be deleted.
+func (c *Controller) followNamespace(namespace *corev1.Namespace) {
+	affected := namespace.Name
+	if affected == c.config.SourceNamespace {
+		affected = metav1.NamespaceAll
 	}
-	for _, secret := range cached(c.copies.Secrets(namespace).List(labels.Everything())) {
+	for _, secret := range cached(c.copies.Secrets(affected).List(labels.Everything())) {
 		c.Add(cache.MetaObjectToName(secret))
 	}
-	if !isTarget || namespace == metav1.NamespaceAll {
-		return
-	}
-	for _, source := range cached(c.sources.List(labels.Everything())) {
-		if c.config.IsSource(source) {
-			c.Add(cache.NewObjectName(namespace, source.Name))
+	if c.config.IsTarget(namespace) {
+		for _, source := range cached(c.sources.List(labels.Everything())) {
+			c.Add(cache.NewObjectName(namespace.Name, source.Name))
 		}
+	}
+}
+
+// warnAbout returns handlers that record what is wrong with the annotations of an object, if
+// that was not wrong before.
+func warnAbout[T interface {
+	cache.Object
+	runtime.Object
+}](recorder record.EventRecorder, problemOf func(T) Problem) cache.TypedResourceEventHandlerFuncs[T] {
+	warn := func(about T, before Problem) {
+		if now := problemOf(about); now != before && now != (Problem{}) {
+			recorder.Event(about, corev1.EventTypeWarning, now.Reason, now.Message)
+		}
+	}
+	return cache.TypedResourceEventHandlerFuncs[T]{
+		AddFunc:    func(obj T) { warn(obj, Problem{}) },
+		UpdateFunc: func(before, after T) { warn(after, problemOf(before)) },
 	}
 }
 
@@ -432,18 +402,13 @@ func (c *Controller) delete(ctx context.Context, old *corev1.Secret) error {
 // news, and returns what should follow. What says nothing about the copy, such as a stale
 // cache, leaves the problem as it was.
 func (c *Controller) report(ctx context.Context, name cache.ObjectName, o Observed, d Decision, err error) (requeueAfter time.Duration, _ error) {
-	before, endingSince := o.Memory.Problem, o.Memory.EndingSince
+	before := o.Memory.Problem
 	problem := before
-	o.Memory.EndingSince = time.Time{}
 	switch {
 	case err == nil:
 		problem, requeueAfter = d.Problem, d.RequeueAfter
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		if endingSince.IsZero() {
-			endingSince = o.Now
-		}
-		o.Memory.EndingSince = endingSince
-		requeueAfter, err = min(max(retryEnding, o.Now.Sub(endingSince)), maxRetryEnding), nil
+		requeueAfter, err = retryEnding, nil
 	case response.IsStale(err):
 		err = worker.Requeue(err)
 	case errors.Is(err, errTaken):
@@ -550,12 +515,12 @@ func (c *Controller) addGauges() {
 
 // warnings returns how many sources and namespaces have wrong annotations, by reason.
 func (c *Controller) warnings() map[string]int {
-	counts, now := map[string]int{}, time.Now()
+	counts := map[string]int{}
 	for _, source := range cached(c.sources.List(labels.Everything())) {
 		counts[c.config.warningAboutSource(source).Reason]++
 	}
 	for _, namespace := range cached(c.namespaces.List(labels.Everything())) {
-		counts[c.config.warningAboutNamespace(namespace, now).Reason]++
+		counts[c.config.warningAboutNamespace(namespace).Reason]++
 	}
 	return counts
 }

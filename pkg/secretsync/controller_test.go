@@ -247,7 +247,7 @@ func TestOneNamespaceThatRefuses(t *testing.T) {
 }
 
 // The cache does not show that a namespace is being deleted: a copy that is refused for that
-// reason is retried ever more rarely, and that is no news about the copy.
+// reason is retried rarely, and that is no news about the copy.
 func TestANamespaceThatEndsUnseen(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		c.put(newNamespace("team-a", marked))
@@ -257,9 +257,7 @@ func TestANamespaceThatEndsUnseen(t *testing.T) {
 		c.put(newSource("db", "1"))
 		c.showSecrets()
 		pass(10 * time.Second)
-		if n := len(c.writes()); n < 2 || n > 6 {
-			t.Errorf("%d attempts in ten seconds", n)
-		}
+		equal(t, "how many attempts in ten seconds", 1, len(c.writes()))
 		pass(time.Hour)
 		if n := len(c.writes()); n < 50 || n > 70 {
 			t.Errorf("%d attempts in an hour", n)
@@ -688,30 +686,6 @@ func TestACopyWithoutInstance(t *testing.T) {
 		c.run()
 		pass(time.Hour)
 		equal(t, "writes", []string{"update team-a/db"}, c.writes())
-		equal(t, "events", nil, c.events())
-	})
-}
-
-// The content hash of an earlier version stays until the copy is written for another reason.
-func TestACopyWithAFormerHash(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
-		c.put(newSource("db", "1"))
-		c.put(newNamespace("team-a", marked))
-		stop := c.run()
-		pass(time.Minute)
-		stop()
-		c.edit("team-a", "db", func(s *corev1.Secret) { s.Annotations[annotationContentHash] = "hmac-sha256:7b5d" })
-		c.writes()
-		c.run()
-		pass(time.Hour)
-		equal(t, "writes", nil, c.writes())
-
-		c.put(newSource("db", "2"))
-		pass(time.Hour)
-		equal(t, "writes after a rotation", []string{"update team-a/db"}, c.writes())
-		if hash, isThere := c.secret("team-a", "db").Annotations[annotationContentHash]; isThere {
-			t.Errorf("the copy has the hash %q", hash)
-		}
 		equal(t, "events", nil, c.events())
 	})
 }

@@ -170,8 +170,6 @@ func editsOf(t *testing.T, d *datadriven.TestData, args []datadriven.CmdArg) (ed
 				s.Annotations[usual.Annotation] = value
 			case "no-instance":
 				delete(s.Annotations, AnnotationInstance)
-			case "former-hash":
-				s.Annotations[annotationContentHash] = "hmac-sha256:7b5d"
 			case "from-namespace-uid":
 				s.Annotations[AnnotationSourceNamespaceUID] = value
 			default:
@@ -233,7 +231,7 @@ func TestWhatACopyCarries(t *testing.T) {
 		s.Finalizers = []string{"example.com/wait"}
 	})
 	present := copied(newSource("db", "2"), func(s *corev1.Secret) {
-		s.Labels["theirs"], s.Annotations["theirs"], s.Annotations[annotationContentHash] = "yes", "yes", "hmac-sha256:7b5d"
+		s.Labels["theirs"], s.Annotations["theirs"] = "yes", "yes"
 	})
 	for name, copyThere := range map[string]*corev1.Secret{"a new one": nil, "one that is there": present} {
 		t.Run(name, func(t *testing.T) {
