@@ -3,7 +3,6 @@ package secretsync
 import (
 	"bytes"
 	"fmt"
-	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -233,31 +232,20 @@ func TestWhatACopyCarries(t *testing.T) {
 	present := copied(newSource("db", "2"), func(s *corev1.Secret) {
 		s.Labels["theirs"], s.Annotations["theirs"] = "yes", "yes"
 	})
-	for name, copyThere := range map[string]*corev1.Secret{"a new one": nil, "one that is there": present} {
-		t.Run(name, func(t *testing.T) {
-			want := metav1.ObjectMeta{
-				Namespace: "team-a",
-				Name:      "db",
-				Labels:    map[string]string{LabelSourceNamespace: usual.SourceNamespace},
-				Annotations: map[string]string{
-					AnnotationSourceName:         "db",
-					AnnotationSourceUID:          "source",
-					AnnotationInstance:           usual.Annotation,
-					AnnotationNamespace:          "team-a",
-					AnnotationSourceNamespaceUID: "",
-				},
-			}
-			if copyThere != nil {
-				want.UID, want.ResourceVersion = copyThere.UID, copyThere.ResourceVersion
-				maps.Copy(want.Labels, map[string]string{"theirs": "yes"})
-				maps.Copy(want.Annotations, map[string]string{"theirs": "yes"})
-			}
-			d := Decide(Observed{Config: usual, SourceNS: newNamespace("vault"), TargetNS: newNamespace("team-a", marked), Source: source, Copy: copyThere})
-			if diff := cmp.Diff(want, d.Want.ObjectMeta); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
+	want := metav1.ObjectMeta{
+		Namespace: "team-a", Name: "db", UID: present.UID, ResourceVersion: present.ResourceVersion,
+		Labels: map[string]string{LabelSourceNamespace: usual.SourceNamespace, "theirs": "yes"},
+		Annotations: map[string]string{
+			AnnotationSourceName:         "db",
+			AnnotationSourceUID:          "source",
+			AnnotationInstance:           usual.Annotation,
+			AnnotationNamespace:          "team-a",
+			AnnotationSourceNamespaceUID: "",
+			"theirs":                     "yes",
+		},
 	}
+	d := Decide(Observed{Config: usual, SourceNS: newNamespace("vault"), TargetNS: newNamespace("team-a", marked), Source: source, Copy: present})
+	equal(t, "metadata", want, d.Want.ObjectMeta)
 }
 
 // Decide never changes its input, always returns the same for the same input, and has
