@@ -192,6 +192,8 @@ func (c *cluster) violation() error {
 			switch {
 			case got != nil && !isCopy(got):
 				continue // never written to: the cluster checks that
+			case !isWanted && got != nil && got.Annotations[AnnotationNamespace] == "":
+				continue // edited while nobody knew whether it is wanted, and then nobody's copy
 			case !isWanted && got != nil:
 				return fmt.Errorf("there is a copy %s/%s", name.Name, secret)
 			case !isWanted:
