@@ -261,25 +261,3 @@ func TestSelectorsDoNotOverlap(t *testing.T) {
 		of[text] = ice.Name + "/" + DeploymentName(ice)
 	}
 }
-
-func TestIsRolledOut(t *testing.T) {
-	for name, test := range map[string]struct {
-		edit func(*appsv1.Deployment)
-		want bool
-	}{
-		"every Pod is available":            {func(*appsv1.Deployment) {}, true},
-		"scaled to zero":                    {func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](0); rolledOut(d) }, true},
-		"one is not available":              {func(d *appsv1.Deployment) { d.Status.AvailableReplicas-- }, false},
-		"one is from an older template":     {func(d *appsv1.Deployment) { d.Status.UpdatedReplicas-- }, false},
-		"an older one is left":              {func(d *appsv1.Deployment) { d.Status.Replicas++ }, false},
-		"the status is about an older spec": {func(d *appsv1.Deployment) { d.Generation++ }, false},
-		"the status is empty":               {func(d *appsv1.Deployment) { d.Status = appsv1.DeploymentStatus{} }, false},
-		"it is being deleted":               {beingDeleted[*appsv1.Deployment], false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := seeing(newIcecream(), made(t, newIcecream(), test.edit)).isRolledOut(); got != test.want {
-				t.Errorf("isRolledOut = %t, want %t", got, test.want)
-			}
-		})
-	}
-}
