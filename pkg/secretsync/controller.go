@@ -318,47 +318,56 @@ func (c *Controller) act(ctx context.Context, name cache.ObjectName, o *Observed
 }
 
 // write returns the parts of the copy that the API server has stored differently than
-// requested.
+// requested. An update has the UID and the resource version of the copy as preconditions, as
+// has a deletion.
 func (c *Controller) write(ctx context.Context, name cache.ObjectName, o Observed, d Decision) (altered []string, err error) {
+	secrets := c.kube.CoreV1().Secrets(name.Namespace)
+	if d.Action == Delete || d.Action == Replace {
+		only := &metav1.Preconditions{UID: &o.Copy.UID, ResourceVersion: &o.Copy.ResourceVersion}
+		if err := secrets.Delete(ctx, name.Name, metav1.DeleteOptions{Preconditions: only}); err != nil {
+			return nil, fmt.Errorf("deleting the copy: %w", err)
+		}
+		reason, did := ReasonDeleted, "deleted the copy"
+		if d.Action == Replace {
+			reason, did = ReasonReplaced, "deleting and re-creating the copy"
+		}
+		c.recorder.Eventf(c.sourceOf(name, o.Source), corev1.EventTypeNormal, reason, "Namespace %q: %s, because %s", name.Namespace, did, d.Why)
+	}
+	var stored *corev1.Secret
 	switch d.Action {
 	case Delete:
-		if err := c.delete(ctx, o.Copy); err != nil {
-			return nil, err
-		}
-		c.recorder.Eventf(c.sourceOf(name, o.Source), corev1.EventTypeNormal, ReasonDeleted, "Namespace %q: deleted the copy, because %s", name.Namespace, d.Why)
 		return nil, nil
 	case Update:
-		return c.update(ctx, name, d.Want)
-	case Replace:
-		if err := c.delete(ctx, o.Copy); err != nil {
+		if stored, err = secrets.Update(ctx, d.Want, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
+			return nil, fmt.Errorf("updating the copy: %w", err)
+		}
+	default:
+		if stored, err = c.create(ctx, name, o.Memory.Problem.Reason == ReasonNameTaken, d.Want); err != nil {
 			return nil, err
 		}
-		c.recorder.Eventf(o.Source, corev1.EventTypeNormal, ReasonReplaced, "Namespace %q: deleting and re-creating the copy, because %s", name.Namespace, d.Why)
-	default:
 	}
-	return c.create(ctx, name, o.Memory.Problem.Reason == ReasonNameTaken, d.Want)
+	c.writes.WroteAt(name, secretResource.GroupResource(), stored.ResourceVersion)
+	return alteredIn(d.Want, stored), nil
 }
 
 // create creates a copy where the cache shows no Secret of that name. If there is one
 // after all, it is left alone. Where one was in the way before, create looks first.
-func (c *Controller) create(ctx context.Context, name cache.ObjectName, wasTaken bool, want *corev1.Secret) (altered []string, err error) {
+func (c *Controller) create(ctx context.Context, name cache.ObjectName, wasTaken bool, want *corev1.Secret) (*corev1.Secret, error) {
 	if wasTaken {
 		if err := c.requireFree(ctx, name); err != nil {
 			return nil, err
 		}
 	}
 	created, err := c.kube.CoreV1().Secrets(name.Namespace).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
-	if apierrors.IsAlreadyExists(err) {
+	if apierrors.IsAlreadyExists(err) { // If it is a copy, the cache does not show it yet, or it is gone again.
 		if taken := c.requireFree(ctx, name); taken != nil {
 			return nil, taken
 		}
-		return nil, err // a copy that the cache does not show yet, or that is gone again
 	}
 	if err != nil {
 		return nil, fmt.Errorf("creating the copy: %w", err)
 	}
-	c.writes.WroteAt(name, secretResource.GroupResource(), created.ResourceVersion)
-	return alteredIn(want, created), nil
+	return created, nil
 }
 
 // requireFree returns errTaken if there is a Secret of that name that is not a copy. It
@@ -373,27 +382,6 @@ func (c *Controller) requireFree(ctx context.Context, name cache.ObjectName) err
 		if other.Labels[LabelSourceNamespace] != c.config.SourceNamespace {
 			return errTaken
 		}
-	}
-	return nil
-}
-
-// update corrects a copy. The UID and the resource version in want are preconditions.
-func (c *Controller) update(ctx context.Context, name cache.ObjectName, want *corev1.Secret) (altered []string, err error) {
-	updated, err := c.kube.CoreV1().Secrets(name.Namespace).Update(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
-	if err != nil {
-		return nil, fmt.Errorf("updating the copy: %w", err)
-	}
-	c.writes.WroteAt(name, secretResource.GroupResource(), updated.ResourceVersion)
-	return alteredIn(want, updated), nil
-}
-
-// delete deletes a copy if it is still as the cache shows it.
-func (c *Controller) delete(ctx context.Context, old *corev1.Secret) error {
-	err := c.kube.CoreV1().Secrets(old.Namespace).Delete(ctx, old.Name, metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &old.UID, ResourceVersion: &old.ResourceVersion},
-	})
-	if err != nil {
-		return fmt.Errorf("deleting the copy: %w", err)
 	}
 	return nil
 }
