@@ -38,7 +38,7 @@ func (o Observed) whyHeld() string {
 	case isKnown && uid != string(o.SourceNS.UID):
 		return fmt.Sprintf("the source namespace %q has been deleted and re-created since they were made", o.SourceNamespace)
 	}
-	return o.Brake
+	return o.Memory.Brake
 }
 
 // isGone reports whether a namespace does not exist or is being deleted.
@@ -86,6 +86,6 @@ func (c *Controller) brakeAtStart() {
 	}
 	why := fmt.Sprintf("%d of %d copies would be deleted at startup, as after a change of flags", len(unwanted), total)
 	for _, name := range unwanted {
-		c.brake.Store(name, why)
+		c.memories.Store(name, Memory{Brake: why})
 	}
 }

@@ -106,7 +106,6 @@ type Controller struct {
 	writes    *consistency.Store
 	contested *rate.Limiter
 	memories  sync.Map // Memory by the name of the copy
-	brake     sync.Map // why the copy of that name is not deleted since startup
 }
 
 // NewController wires a controller to its informers and starts nothing. The informer of
@@ -246,18 +245,16 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 // observe reads what a decision depends on from the caches.
 func (c *Controller) observe(name cache.ObjectName) Observed {
 	memory, _ := c.memories.Load(name)
-	o := Observed{
+	remembered, _ := memory.(Memory)
+	return Observed{
 		Config:   c.config,
 		Now:      time.Now(),
 		TargetNS: cached(c.namespaces.Get(name.Namespace)),
 		SourceNS: cached(c.namespaces.Get(c.config.SourceNamespace)),
 		Source:   cached(c.sources.Secrets(c.config.SourceNamespace).Get(name.Name)),
 		Copy:     cached(c.copies.Secrets(name.Namespace).Get(name.Name)),
+		Memory:   remembered,
 	}
-	o.Memory, _ = memory.(Memory)
-	why, _ := c.brake.Load(name)
-	o.Brake, _ = why.(string)
-	return o
 }
 
 // recheckLive replaces what is known of the source and of both namespaces by live reads.
@@ -453,7 +450,7 @@ func (c *Controller) sourceOf(name cache.ObjectName, source *corev1.Secret) *cor
 // be forgotten; zero if an event will say so.
 func (c *Controller) remember(name cache.ObjectName, o Observed) (requeueAfter time.Duration) {
 	if o.Copy == nil || o.IsWanted() {
-		c.brake.Delete(name)
+		o.Memory.Brake = ""
 	}
 	if o.Copy == nil && !o.IsWanted() && o.Memory.Problem == (Problem{}) {
 		if requeueAfter = o.Memory.forgetAfter(o.Now); requeueAfter == 0 {

@@ -47,7 +47,6 @@ type Observed struct {
 	Source   *corev1.Secret    // the Secret of that name in the source namespace; nil if there is none
 	Copy     *corev1.Secret    // the labeled Secret in the target namespace, as StripCopy leaves it; nil if there is none
 	Memory   Memory
-	Brake    string // why the brake holds the copy's deletion; empty if it does not
 }
 
 // Action is what to do about a copy.
@@ -103,6 +102,7 @@ type Memory struct {
 	Queued     time.Duration // how much longer the next such write waits, because there are many copies like this
 
 	Problem Problem // the last one, which has been recorded in an event
+	Brake   string  // why the copy must not be deleted since this process has started; empty if it may be
 }
 
 // IsWanted reports whether there should be a copy.

@@ -102,7 +102,7 @@ func observe(t *testing.T, d *datadriven.TestData) (o Observed, remember func(*M
 		case "copy":
 			o.Copy = copied(newSource("db", "1"), editsOf(t, d, args)...)
 		case "brake":
-			o.Brake = strings.TrimSpace(strings.TrimPrefix(line, object))
+			o.Memory.Brake = strings.TrimSpace(strings.TrimPrefix(line, object))
 		case "remembered":
 			remember = func(m *Memory) {
 				m.WrittenAt, m.Writes = noon, 1
