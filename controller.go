@@ -170,8 +170,9 @@ func NewController(
 
 // sync brings one Icecream closer to what its spec asks for.
 func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAfter time.Duration, err error) {
-	if err := c.ensureCachesReady(name); err != nil {
-		return 0, err
+	if err := c.writes.EnsureReady(name); err != nil {
+		c.metrics.StaleCacheWait()
+		return 0, worker.Requeue(err)
 	}
 	observed, err := c.observe(name)
 	if err != nil {
@@ -185,7 +186,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 	if err != nil {
 		return 0, err
 	}
-	if plan.IsRetry {
+	if plan.IsRetry() {
 		defer c.retrying.Add(-1)
 		if c.retries.Tokens() < float64(c.retrying.Add(1)) {
 			plan = plan.Postponed(wait.Jitter(time.Minute/2, 1))
@@ -208,17 +209,8 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 	return requeueAfter, worker.Terminal(refusal)
 }
 
-// ensureCachesReady returns an error until the caches show the last writes for the Icecream.
-func (c *Controller) ensureCachesReady(name cache.ObjectName) error {
-	err := c.writes.EnsureReady(name)
-	if err != nil {
-		c.metrics.StaleCacheWait()
-	}
-	return worker.Requeue(err)
-}
-
-// observe reads everything about an Icecream from the caches. If the Icecream is gone, the
-// result contains no Icecream.
+// observe reads from the caches what there is to know about an Icecream. If the Icecream is
+// gone, the result has none.
 func (c *Controller) observe(name cache.ObjectName) (o icecream.Observed, err error) {
 	o.Now, o.StallAfter = time.Now(), c.config.StallAfter
 	if o.Icecream, err = orNil(c.icecreams.Icecreams(name.Namespace).Get(name.Name)); o.Icecream == nil {
@@ -277,13 +269,8 @@ func (c *Controller) act(ctx context.Context, o icecream.Observed, plan icecream
 	case err != nil:
 		return o, nil, err
 	}
-	after, altered, err := o.With(plan, result)
-	if err != nil {
-		return o, nil, err
-	}
-	if event, ok := icecream.WriteEvent(o, plan, result, altered); ok {
-		c.recorder.Event(o.Icecream, event.Type, event.Reason, event.Message)
-	}
+	after, event := o.With(plan, result)
+	c.record(o.Icecream, event)
 	return after, refusal, nil
 }
 
@@ -291,26 +278,24 @@ func (c *Controller) act(ctx context.Context, o icecream.Observed, plan icecream
 // and, before a deletion, the Deployment that takes the place of the deleted one. Two caches
 // can show events in another order than they happened.
 func (c *Controller) recheckLive(ctx context.Context, o icecream.Observed, plan icecream.Plan) error {
-	cached := o.Icecream
-	live, err := c.client.SamplecontrollerV1alpha1().Icecreams(cached.Namespace).Get(ctx, cached.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return worker.Requeue(err)
-	case err != nil:
-		return fmt.Errorf("checking that the Icecream still exists: %w", err)
-	case live.UID != cached.UID || live.Generation != cached.Generation || live.DeletionTimestamp != nil:
-		return worker.Requeue(errors.New("the Icecream has changed, as the cache will show"))
-	case len(plan.Delete) == 0:
-		return nil
+	ice, err := c.client.SamplecontrollerV1alpha1().Icecreams(o.Icecream.Namespace).Get(ctx, o.Icecream.Name, metav1.GetOptions{})
+	if err := requireSame(o.Icecream, ice, err); err != nil || len(plan.Delete) == 0 {
+		return err
 	}
-	named, err := c.kube.AppsV1().Deployments(cached.Namespace).Get(ctx, o.Named.Name, metav1.GetOptions{})
+	named, err := c.kube.AppsV1().Deployments(o.Named.Namespace).Get(ctx, o.Named.Name, metav1.GetOptions{})
+	return requireSame(o.Named, named, err)
+}
+
+// requireSame returns an error unless what was read from the API server is what the cache
+// shows, and is not being deleted.
+func requireSame(cached, live metav1.Object, err error) error {
 	switch {
 	case apierrors.IsNotFound(err):
 		return worker.Requeue(err)
 	case err != nil:
-		return fmt.Errorf("checking that the new Deployment still exists: %w", err)
-	case named.UID != o.Named.UID || named.DeletionTimestamp != nil:
-		return worker.Requeue(errors.New("the new Deployment has changed, as the cache will show"))
+		return fmt.Errorf("checking that %s still exists: %w", cached.GetName(), err)
+	case live.GetUID() != cached.GetUID() || live.GetGeneration() != cached.GetGeneration() || live.GetDeletionTimestamp() != nil:
+		return worker.Requeue(fmt.Errorf("%s has changed, as the cache will show", cached.GetName()))
 	}
 	return nil
 }
@@ -356,11 +341,15 @@ func (c *Controller) write(ctx context.Context, o icecream.Observed, plan icecre
 	return result, nil
 }
 
-// report writes the status if it differs from the present one, and then records an event. A
-// write that is not urgent can have to wait; the Icecream is synced again after
-// requeueAfter.
+// report writes the status if it differs from the present one, and then records what has
+// happened. What is not urgent may have to wait; the Icecream is synced again then.
+//
+// The API server takes nothing but the status from the object, and refuses it for another
+// Icecream of the name and for another version than the one that the status was made from.
+// So neither a lost response nor a stale cache can bring back the past.
 func (c *Controller) report(ctx context.Context, o icecream.Observed, report icecream.Report) (requeueAfter time.Duration, err error) {
-	name, before, after := nameOf(o.Icecream), o.Icecream.Status, report.Status
+	ice, before, after := o.Icecream, o.Icecream.Status, report.Status
+	name := nameOf(ice)
 	if equality.Semantic.DeepEqual(before, after) {
 		c.pace.Cancel(name)
 		return report.RequeueAfter, nil
@@ -368,35 +357,30 @@ func (c *Controller) report(ctx context.Context, o icecream.Observed, report ice
 	if wait := c.pace.Report(name, kstatus.IsUrgent(before.Conditions, after.Conditions)); wait > 0 {
 		return backoff.MinRequeue(report.RequeueAfter, wait), nil
 	}
-	if err := c.writeStatus(ctx, o.Icecream, after); err != nil {
-		return 0, err
+	updated, err := c.client.SamplecontrollerV1alpha1().Icecreams(ice.Namespace).UpdateStatus(ctx, &v1alpha1.Icecream{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ice.Namespace, Name: ice.Name, UID: ice.UID, ResourceVersion: ice.ResourceVersion},
+		Status:     after,
+	}, metav1.UpdateOptions{FieldManager: icecream.FieldManager})
+	c.metrics.StatusWrite(err)
+	switch {
+	case response.IsStale(err):
+		return 0, worker.Requeue(err)
+	case err != nil:
+		return 0, fmt.Errorf("writing the status: %w", err)
 	}
-	if event, ok := icecream.StatusEvent(o, after); ok {
-		c.recorder.Event(o.Icecream, event.Type, event.Reason, event.Message)
-	}
+	c.writes.WroteAt(name, icecreamResource, updated.ResourceVersion)
+	c.record(ice, icecream.StatusEvent(o, after))
 	if icecream.HasMoved(before, after) {
 		klog.FromContext(ctx).Info("Placement changed", "placement", icecream.Roster(o))
 	}
 	return report.RequeueAfter, nil
 }
 
-// writeStatus replaces the status. The API server refuses it for another Icecream of that
-// name, and for any version other than the one that the status was computed from. So
-// neither a lost response nor a stale cache can restore an old status.
-func (c *Controller) writeStatus(ctx context.Context, ice *v1alpha1.Icecream, status v1alpha1.IcecreamStatus) error {
-	updated, err := c.client.SamplecontrollerV1alpha1().Icecreams(ice.Namespace).UpdateStatus(ctx, &v1alpha1.Icecream{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ice.Namespace, Name: ice.Name, UID: ice.UID, ResourceVersion: ice.ResourceVersion},
-		Status:     status,
-	}, metav1.UpdateOptions{FieldManager: icecream.FieldManager})
-	c.metrics.StatusWrite(err)
-	if response.IsStale(err) {
-		return worker.Requeue(err)
+// record records an event about an Icecream, if there is one.
+func (c *Controller) record(ice *v1alpha1.Icecream, event icecream.Event) {
+	if event != (icecream.Event{}) {
+		c.recorder.Event(ice, event.Type, event.Reason, event.Message)
 	}
-	if err != nil {
-		return fmt.Errorf("writing the status: %w", err)
-	}
-	c.writes.WroteAt(nameOf(ice), icecreamResource, updated.ResourceVersion)
-	return nil
 }
 
 // forget drops what is remembered about an Icecream that is gone.

@@ -136,59 +136,6 @@ func TestANameThatIsTaken(t *testing.T) {
 	})
 }
 
-func TestTwoIcecreamsAndOneName(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
-		ready(t, c, calls("cup"))
-		c.has(newIcecream(calls("cup"), func(ice *v1alpha1.Icecream) { ice.Name, ice.UID = "split", "uid-of-split" }))
-		kittest.Pass(time.Minute)
-		equal(t, "the first", isReady, saying(c.icecream("sundae")))
-		equal(t, "the second", "Stalled (ErrResourceExists), 0 available, on ", saying(c.icecream("split")))
-		equal(t, "Deployments", map[string]string{"cup": "uid-of-sundae"}, c.deployments())
-
-		c.lacks(icecreamsGVR, "sundae")
-		kittest.Pass(time.Minute)
-		equal(t, "Deployments while the garbage collector takes its time", map[string]string{"cup": "uid-of-sundae"}, c.deployments())
-		c.lacks(deploymentsGVR, "cup")
-		kittest.Pass(time.Second)
-		equal(t, "Deployments when the first has gone", map[string]string{"cup": "uid-of-split"}, c.deployments())
-	})
-}
-
-func TestARename(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
-		ready(t, c)
-		edit(c, "sundae", calls("cone"))
-		kittest.Pass(time.Minute)
-		equal(t, "Deployments while the new one is not available", map[string]string{"sundae": "uid-of-sundae", "cone": "uid-of-sundae"}, c.deployments())
-
-		// What is last to change is held up, so that the status has just been written.
-		d := c.deployment("cone")
-		d.Status.Replicas = 2
-		c.has(d)
-		kittest.Pass(time.Second)
-		c.rollOut("cone", "node-1", "node-2")
-		kittest.Pass(time.Second)
-		equal(t, "Deployments when it is", map[string]string{"cone": "uid-of-sundae"}, c.deployments())
-		for i := range 2 {
-			c.lacks(podsGVR, fmt.Sprintf("sundae-%d", i))
-		}
-		kittest.Pass(10 * time.Second)
-		equal(t, "status", isReady, saying(c.icecream("sundae")))
-		var told []string
-		for _, event := range c.events() {
-			if !strings.Contains(event, "Scheduled") {
-				told = append(told, event)
-			}
-		}
-		equal(t, "events", []string{
-			`Normal DeploymentCreated: Created Deployment "cone"`,
-			`Normal DeploymentRenamed: Renamed Deployment "sundae" to "cone"`,
-			saysSynced,
-		}, told)
-		equal(t, "deletions", 1, c.writes()["delete deployments"])
-	})
-}
-
 // What the cache does not show yet may be a reason not to delete.
 func TestAnOldDeploymentThatSomebodyTookOverIsKept(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
@@ -227,35 +174,6 @@ func TestARenameThatIsTakenBackAtOnce(t *testing.T) {
 		kittest.Pass(2 * time.Minute)
 		equal(t, "Deployments when it does not", map[string]string{"cone": "uid-of-sundae", "sundae": "uid-of-sundae"}, c.deployments())
 		equal(t, "reports", nil, c.reports())
-	})
-}
-
-// A Deployment of a former name counts for as long as it is there.
-func TestTheOldDeploymentOfABlockedRename(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
-		ready(t, c)
-		c.has(foreign("cone"))
-		edit(c, "sundae", calls("cone"))
-		kittest.Pass(time.Minute)
-		equal(t, "status", "Stalled (ErrResourceExists), 2 available, on node-1 (1), node-2 (1)", saying(c.icecream("sundae")))
-
-		edit(c, "sundae", func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 1 })
-		kittest.Pass(time.Minute)
-		equal(t, "status when it has changed", "Stalled (ErrResourceExists), 1 available, on node-1 (1), node-2 (1)", saying(c.icecream("sundae")))
-
-		c.lacks(deploymentsGVR, "sundae")
-		kittest.Pass(time.Minute)
-		equal(t, "status when it has gone", "Stalled (ErrResourceExists), 0 available, on ", saying(c.icecream("sundae")))
-	})
-}
-
-func TestAnOrphanIsAdopted(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
-		ready(t, c)
-		edit(c, "sundae", func(d *appsv1.Deployment) { d.OwnerReferences = nil })
-		kittest.Pass(10 * time.Second)
-		equal(t, "Deployments", map[string]string{"sundae": "uid-of-sundae"}, c.deployments())
-		equal(t, "status", isReady, saying(c.icecream("sundae")))
 	})
 }
 
@@ -320,18 +238,6 @@ func TestAnswersThatAreNoNews(t *testing.T) {
 	}
 }
 
-func TestConflictsOnARepairAreNoNews(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
-		ready(t, c)
-		c.refuse("patch deployments", conflict(deploymentsGVR, "sundae"), apierrors.NewNotFound(deploymentsGVR.GroupResource(), "sundae"))
-		edit(c, "sundae", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](9) })
-		kittest.Pass(time.Minute)
-		equal(t, "replicas", 2, *c.deployment("sundae").Spec.Replicas)
-		equal(t, "reports", nil, c.reports())
-		equal(t, "events", []string{`Normal DeploymentUpdated: Updated Deployment "sundae"`}, c.events())
-	})
-}
-
 func TestAnInvalidSpec(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		invalid := apierrors.NewInvalid(schema.GroupKind{Group: "apps", Kind: "Deployment"}, "sundae", nil)
@@ -350,24 +256,6 @@ func TestAnInvalidSpec(t *testing.T) {
 		kittest.Pass(6 * time.Minute)
 		equal(t, "Deployments, when a policy has been mended", map[string]string{"sundae": "uid-of-sundae"}, c.deployments())
 		equal(t, "status", isCreated, saying(c.icecream("sundae")))
-	})
-}
-
-func TestARefusal(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
-		refused := apierrors.NewForbidden(deploymentsGVR.GroupResource(), "sundae", errors.New("exceeded quota"))
-		c.refuse("create deployments", refused, refused, refused, refused, refused, refused, refused)
-		c.run(usual)
-		c.has(newIcecream())
-		kittest.Pass(100 * time.Millisecond)
-		equal(t, "status", "Reconciling (DeploymentRefused), 0 available, on ", saying(c.icecream("sundae")))
-		kittest.Pass(3 * time.Minute)
-		equal(t, "Deployments after a while", map[string]string{"sundae": "uid-of-sundae"}, c.deployments())
-		equal(t, "reports", 7, len(c.reports()))
-		equal(t, "events", []string{
-			fmt.Sprintf("Warning DeploymentRefused: creating Deployment %q: %v", "sundae", refused),
-			saysCreated,
-		}, c.events())
 	})
 }
 

@@ -36,8 +36,9 @@ type Attempt struct {
 	At    time.Time // when the response came
 	Count int       // how often in a row the same request got such a response
 
-	// Stored is a fingerprint of the differences between the request and what was stored,
-	// which admission policies and webhooks cause. Repeating the request would change nothing.
+	// Stored is a fingerprint of the differences between what was requested and what the API
+	// server stored, which admission policies and webhooks can change. To request the same
+	// again would change nothing.
 	Stored string
 	// Refusal is why the API server refused the write; the zero value if it did not.
 	Refusal kstatus.Conclusion

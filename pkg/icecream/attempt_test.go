@@ -54,7 +54,7 @@ func TestRefusals(t *testing.T) {
 			var events []string
 			for i, seconds := range test.waits {
 				s := w.sync(test.err)
-				if s.plan.IsRetry != (i > 0) || !s.plan.IsWrite() {
+				if s.plan.IsRetry() != (i > 0) || !s.plan.IsWrite() {
 					t.Errorf("attempt %d: %s", i+1, inWordsOf(s.plan))
 				}
 				wait := time.Duration(seconds) * time.Second
@@ -82,7 +82,7 @@ func TestRefusals(t *testing.T) {
 			// Another request waits for nothing.
 			w.sync(test.err)
 			w.ice = newIcecream(scaledTo(5))
-			if s := w.sync(nil); !s.plan.IsWrite() || s.plan.IsRetry || w.memory.Write.Count != 1 || w.memory.Write.isRefused() {
+			if s := w.sync(nil); !s.plan.IsWrite() || s.plan.IsRetry() || w.memory.Write.Count != 1 || w.memory.Write.isRefused() {
 				t.Errorf("after an edit: %s, remembered %+v", inWordsOf(s.plan), w.memory.Write)
 			}
 		})
@@ -110,6 +110,30 @@ func TestRefusedDeletion(t *testing.T) {
 	want := []string{"wait for DeploymentRefused", "update cone: spec.replicas", "retry; recheck what is live; delete sundae", "nothing to do"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("plans (-want +got):\n%s", diff)
+	}
+}
+
+// What keeps a rename from its end is what counts, also while a new size of the old
+// Deployment is refused and retried.
+func TestRefusalOfTheOldSize(t *testing.T) {
+	w := newWorld(t, newIcecream())
+	w.sync(nil)
+	w.rollOut()
+	w.sync(nil)
+	occupied := newWorld(t, newIcecream(calls("cone"), hasUID("another")))
+	occupied.store = w.store
+	occupied.sync(nil)
+	w.store = occupied.store
+	w.ice = newIcecream(calls("cone"), scaledTo(5))
+	for _, wait := range []time.Duration{0, time.Second / 2, time.Second, time.Second / 2, time.Second} {
+		w.now = w.now.Add(wait)
+		s := w.sync(forbidden("exceeded quota"))
+		if got := verdictOf(w.ice.Status); got != "Stalled: ErrResourceExists" {
+			t.Errorf("after %s, it says %q: %s", wait, got, inWordsOf(s.plan))
+		}
+	}
+	if w.memory.Old.Count < 2 {
+		t.Errorf("it was not retried: %+v", w.memory.Old)
 	}
 }
 

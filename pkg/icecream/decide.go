@@ -5,6 +5,7 @@
 package icecream
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -63,11 +64,13 @@ type Plan struct {
 	// IsFight means that somebody keeps undoing this write.
 	IsFight bool
 
-	// Held says why the Deployment with the requested name cannot be written now; the zero
-	// value if nothing prevents it. A Deployment with a previous name can be written
-	// nevertheless. With IsRetry, it says why the API server refused the same write before.
-	Held    kstatus.Conclusion
-	IsRetry bool
+	// Held says why the Deployment of the name asked for is not written although it should
+	// be; the zero value if it is as it should be. One of a former name can be written
+	// nevertheless.
+	Held kstatus.Conclusion
+	// Refused says why the API server refused the same write before; the zero value if it
+	// did not.
+	Refused kstatus.Conclusion
 
 	// RequeueAfter is when to sync again even if nothing changes; 0 means never.
 	RequeueAfter time.Duration
@@ -76,8 +79,13 @@ type Plan struct {
 // IsWrite reports whether there is something to write.
 func (p Plan) IsWrite() bool { return p.Want != nil || len(p.Delete) > 0 }
 
-// Postponed returns the plan to wait before a retry.
-func (p Plan) Postponed(by time.Duration) Plan { return Plan{Held: p.Held, RequeueAfter: by} }
+// IsRetry reports whether the API server refused the same write before.
+func (p Plan) IsRetry() bool { return p.Refused.Reason != "" }
+
+// Postponed returns the plan to wait with a retry.
+func (p Plan) Postponed(by time.Duration) Plan {
+	return Plan{Held: cmp.Or(p.Held, p.Refused), RequeueAfter: by}
+}
 
 // Decide returns what to write now.
 func Decide(o Observed) (Plan, error) {
@@ -101,9 +109,7 @@ func Decide(o Observed) (Plan, error) {
 	}
 	old = o.pace(old)
 	old.RequeueAfter = backoff.MinRequeue(old.RequeueAfter, plan.RequeueAfter)
-	if plan.Held.Reason != "" {
-		old.Held = plan.Held
-	}
+	old.Held = cmp.Or(plan.Held, old.Held)
 	return old, nil
 }
 
@@ -160,11 +166,8 @@ func (o Observed) decideDrift(live *appsv1.Deployment, isAdoption bool) (Plan, e
 		return Plan{}, nil
 	}
 	plan := Plan{Live: live, Want: want}
-	if last := o.lastOf(plan); last.Stored != "" && last.Want == o.fingerprint(plan) {
-		stored, err := fingerprintOfDrift(live, want)
-		if err != nil || stored == last.Stored {
-			return Plan{}, err
-		}
+	if last := o.lastOf(plan); last.Want == o.fingerprint(plan) && last.Stored == fingerprintOf(differences(live, want)) {
+		return Plan{}, nil
 	}
 	var err error
 	plan.Patch, err = patch.TwoWay(live, want, isAdoption)
@@ -232,7 +235,7 @@ func (o Observed) pace(plan Plan) Plan {
 	case last.isRefused() && wait > 0:
 		return Plan{Held: last.Refusal, RequeueAfter: wait}
 	case last.isRefused():
-		plan.Held, plan.IsRetry = last.Refusal, true
+		plan.Refused = last.Refusal
 	case len(plan.Delete) > 0 && wait > 0:
 		return Plan{RequeueAfter: wait}
 	case wait > 0:
@@ -258,18 +261,28 @@ func (o Observed) fingerprint(plan Plan) string {
 	default:
 		wanted = []any{plan.Want.UID, plan.Want.Spec.Replicas}
 	}
-	raw, _ := json.Marshal(wanted) // cannot fail
+	return fingerprintOf(wanted)
+}
+
+// fingerprintOf returns what distinguishes a value from others.
+func fingerprintOf(value any) string {
+	raw, _ := json.Marshal(value) // cannot fail for what the API server stores
 	return text.Hash(raw)
 }
 
-// fingerprintOfDrift identifies the differences between two Deployments.
-func fingerprintOfDrift(live, want *appsv1.Deployment) (string, error) {
-	drift, err := patch.Differences(live, want)
-	if err != nil || len(drift) == 0 {
-		return "", err
+// differences returns where a Deployment, or a part of it, is not as it should be.
+func differences(live, want any) []patch.Difference {
+	found, _ := patch.Differences(live, want) // cannot fail for types of the API
+	return found
+}
+
+// fieldsOf names the fields of these differences.
+func fieldsOf(differences []patch.Difference) string {
+	var fields []string
+	for _, d := range differences {
+		fields = append(fields, d.Field)
 	}
-	raw, err := json.Marshal(drift) // String leaves out the end of a long value.
-	return text.Hash(raw), err
+	return strings.Join(fields, ", ")
 }
 
 // Result is the outcome of a plan.
@@ -284,72 +297,56 @@ type Result struct {
 	Other string
 }
 
-// With returns what is known after a plan was carried out. altered contains the fields in
-// which the stored Deployment differs from the request.
-func (o Observed) With(plan Plan, r Result) (after Observed, altered []patch.Difference, err error) {
+// With returns what is known after a plan was carried out, and what to record about that.
+func (o Observed) With(plan Plan, r Result) (after Observed, event Event) {
 	if !plan.IsWrite() {
-		return o, nil, nil
+		return o, Event{}
 	}
+	after = o
 	next := Attempt{Want: o.fingerprint(plan), At: o.Now}
 	if r.Refusal != nil {
 		next.Refusal = refusalOf(r.Refusal)
 	}
 	if plan.IsFight {
-		if next.Contest, err = contest(plan, r.Other); err != nil {
-			return o, nil, err
-		}
+		next.Contest = contest(plan, r.Other)
 	}
+	var altered []patch.Difference // which the API server stored otherwise than requested
 	if r.Stored != nil {
-		if altered, next.Stored, err = o.alterations(plan, r.Stored); err != nil {
-			return o, nil, err
+		drift := differences(r.Stored, o.wanted(r.Stored))
+		altered = plan.requested(drift)
+		if len(altered) == len(drift) { // Otherwise somebody else has written just before, which is to be repaired.
+			next.Stored = fingerprintOf(drift)
 		}
-		o.Owned = slices.DeleteFunc(slices.Clone(o.Owned), func(d *appsv1.Deployment) bool { return d.Name == r.Stored.Name })
-		o.Owned = append(o.Owned, r.Stored)
+		after.Owned = slices.DeleteFunc(slices.Clone(o.Owned), func(d *appsv1.Deployment) bool { return d.Name == r.Stored.Name })
+		after.Owned = append(after.Owned, r.Stored)
 		if o.isNamed(r.Stored) {
-			o.Named = r.Stored
+			after.Named = r.Stored
 		}
 	}
 	next = o.lastOf(plan).then(next)
 	if o.isAboutNamed(plan) {
-		o.Memory.Write = next
+		after.Memory.Write = next
 	} else {
-		o.Memory.Old = next
+		after.Memory.Old = next
 	}
-	return o, altered, nil
+	return after, o.writeEvent(plan, r, altered)
 }
 
-// alterations returns the fields in which the stored Deployment differs from the request, and
-// their fingerprint. The fingerprint is empty if somebody else has changed other fields just
-// before: those have to be repaired.
-func (o Observed) alterations(plan Plan, stored *appsv1.Deployment) (altered []patch.Difference, fingerprint string, err error) {
-	want := o.wanted(stored)
-	if equality.Semantic.DeepEqual(stored, want) {
-		return nil, "", nil
-	}
-	drift, err := patch.Differences(stored, want)
-	if err != nil {
-		return nil, "", err
-	}
-	altered, err = plan.requested(slices.Clone(drift))
-	if err != nil || len(altered) < len(drift) {
-		return altered, "", err
-	}
-	fingerprint, err = fingerprintOfDrift(stored, want)
-	return altered, fingerprint, err
-}
-
-// requested returns the differences in fields that the plan has set. Other fields were
-// changed before the write arrived.
-func (p Plan) requested(drift []patch.Difference) ([]patch.Difference, error) {
+// requested returns the differences in fields that the plan's write has set. In other fields,
+// the Deployment was changed before the write arrived.
+func (p Plan) requested(drift []patch.Difference) (requested []patch.Difference) {
 	if p.Live == nil {
-		return drift, nil
+		return drift
 	}
-	written, err := patch.Differences(p.Live, p.Want)
-	return slices.DeleteFunc(drift, func(d patch.Difference) bool {
-		return !slices.ContainsFunc(written, func(w patch.Difference) bool {
+	written := differences(p.Live, p.Want)
+	for _, d := range drift {
+		if slices.ContainsFunc(written, func(w patch.Difference) bool {
 			return strings.HasPrefix(d.Field, w.Field) || strings.HasPrefix(w.Field, d.Field)
-		})
-	}), err
+		}) {
+			requested = append(requested, d)
+		}
+	}
+	return requested
 }
 
 // lastOf returns the last attempt of the plan's kind.
@@ -363,27 +360,16 @@ func (o Observed) lastOf(plan Plan) Attempt {
 // isAboutNamed reports whether a plan writes the Deployment with the requested name.
 func (o Observed) isAboutNamed(plan Plan) bool { return plan.Want != nil && o.isNamed(plan.Want) }
 
-// contest describes who keeps undoing which fields.
-func contest(plan Plan, other string) (string, error) {
-	const says = "What the controller writes keeps being undone, last by %s; it waits longer each time before it repairs that"
+// contest says who has undone what is written again and again.
+func contest(plan Plan, other string) string {
+	who := cmp.Or(other, "somebody")
 	switch {
-	case plan.Live == nil && plan.Want != nil:
-		return fmt.Sprintf(says, fmt.Sprintf("a deletion of Deployment %q", plan.Want.Name)), nil
-	case plan.Live == nil:
-		return fmt.Sprintf(says, "somebody"), nil
+	case plan.Live != nil:
+		who += fmt.Sprintf(" in %s of Deployment %q", fieldsOf(differences(plan.Live, plan.Want)), plan.Live.Name)
+	case plan.Want != nil:
+		who = fmt.Sprintf("a deletion of Deployment %q", plan.Want.Name)
 	}
-	drift, err := patch.Differences(plan.Live, plan.Want)
-	if err != nil {
-		return "", err
-	}
-	var fields []string
-	for _, d := range drift {
-		fields = append(fields, d.Field)
-	}
-	if other == "" {
-		other = "somebody"
-	}
-	return text.Clip(fmt.Sprintf(says, fmt.Sprintf("%s in %s of Deployment %q", other, strings.Join(fields, ", "), plan.Live.Name)), maxMessage), nil
+	return text.Clip(fmt.Sprintf("What the controller writes keeps being undone, last by %s; it waits longer each time before it repairs that", who), maxMessage)
 }
 
 // LastWriter returns the quoted name of the last field manager of an object, other than this
@@ -432,7 +418,7 @@ func (o Observed) isObserved(d *appsv1.Deployment) bool {
 	if d.Status.ObservedGeneration >= d.Generation {
 		return true
 	}
-	seen := Seen{d.UID, d.Generation - 1, fingerprintOfSpec(d)}
+	seen := Seen{d.UID, d.Generation - 1, fingerprintOf(d.Spec)}
 	return d.Status.ObservedGeneration == seen.Generation && seen == o.Memory.Seen
 }
 
@@ -442,7 +428,7 @@ func (o Observed) see() Seen {
 	if d == nil || d.Status.ObservedGeneration < d.Generation || d.UID == seen.UID && d.Generation == seen.Generation {
 		return seen
 	}
-	return Seen{d.UID, d.Generation, fingerprintOfSpec(d)}
+	return Seen{d.UID, d.Generation, fingerprintOf(d.Spec)}
 }
 
 // isRolledOut reports whether all requested Pods of the target are available and made from

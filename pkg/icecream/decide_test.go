@@ -12,7 +12,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/kit/patch"
 )
 
 func orphaned(d *appsv1.Deployment) { d.OwnerReferences = nil }
@@ -116,18 +115,14 @@ func TestRenameKeepsWhatOthersAdded(t *testing.T) {
 	if diff := cmp.Diff(want.ObjectMeta, plan.Bare.ObjectMeta); diff != "" {
 		t.Errorf("the metadata without what others added to the spec (-want +got):\n%s", diff)
 	}
-	drift, err := patch.Differences(plan.Want, want)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, d := range drift {
+	for _, d := range differences(plan.Want, want) {
 		if d.Want != nil { // else, a default of the API server
 			t.Errorf("the new Deployment: %s", d)
 		}
 	}
 
 	stored := made(t, renamed)
-	event, _ := WriteEvent(o, plan, Result{Stored: stored, IsBare: true}, nil)
+	_, event := o.With(plan, Result{Stored: stored, IsBare: true})
 	if want := `Warning AdditionsLost: Created Deployment "cone" without what was added to Deployment "sundae", as an admission policy demands; it will be lost when the latter is deleted: ` +
 		`strategy.type, template.metadata.annotations.example.com/team, template.spec.containers[0-sidecar], template.spec.containers[icecream].env, template.spec.imagePullSecrets, template.spec.tolerations`; inWords(event) != want {
 		t.Errorf("event: %s\nwant:  %s", inWords(event), want)

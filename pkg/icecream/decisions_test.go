@@ -196,7 +196,7 @@ func inWordsOf(plan Plan) string {
 		parts = append(parts, "delete "+old.Name)
 	}
 	switch {
-	case plan.IsRetry:
+	case plan.IsRetry():
 		parts = slices.Insert(parts, 0, "retry")
 	case plan.IsWrite():
 	case plan.Held.Reason == "":

@@ -1,7 +1,6 @@
 package icecream
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -140,10 +139,4 @@ func isOrphan(ice *v1alpha1.Icecream, d *appsv1.Deployment) bool {
 		d.Spec.Selector != nil &&
 		len(d.Spec.Selector.MatchExpressions) == 0 &&
 		equality.Semantic.DeepEqual(d.Spec.Selector.MatchLabels, selector(ice, d.Name))
-}
-
-// fingerprintOfSpec identifies the Deployment's spec.
-func fingerprintOfSpec(d *appsv1.Deployment) string {
-	raw, _ := json.Marshal(d.Spec) // cannot fail
-	return text.Hash(raw)
 }

@@ -1,8 +1,6 @@
 package icecream
 
 import (
-	"encoding/json"
-
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
@@ -40,7 +38,5 @@ func selector(ice *v1alpha1.Icecream, deploymentName string) map[string]string {
 
 // specHash distinguishes Pods made from the current spec from older ones.
 func specHash(spec v1alpha1.IcecreamSpec) string {
-	// Marshalling this struct cannot fail, and maps are written in sorted order.
-	made, _ := json.Marshal(struct{ Image, Resources any }{spec.Image, spec.Resources})
-	return text.Hash(made)
+	return fingerprintOf(struct{ Image, Resources any }{spec.Image, spec.Resources})
 }

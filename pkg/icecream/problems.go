@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -25,35 +24,13 @@ const defaultProgressDeadline = 600
 // Problem is what keeps an Icecream from becoming Ready. The zero value means none.
 type Problem = kstatus.Problem
 
-// check finds one kind of problem. name describes it.
-type check struct {
-	name string
-	find func(Observed) Problem
-}
-
-// checks are run in this order if an Icecream is not complete. The first problem counts.
-var checks = []check{
-	{"a Pod cannot run", Observed.podProblem},
-	{"the ReplicaSet cannot be created", Observed.replicaSetProblem},
-	{"the Deployment is paused in mid-rollout", Observed.pauseProblem},
-	{"Pods cannot be created", Observed.replicaProblem},
-	{"the Deployment has given up", Observed.deadlineProblem},
-	{"a replaced Deployment does not go away", Observed.deletionProblem},
-	{"something is slow", Observed.slownessProblem},
-}
-
-// findProblem returns what keeps the Icecream from becoming Ready. Of several problems it
-// returns the same one for as long as they last.
+// findProblem returns what keeps the Icecream from becoming Ready, as the caches show
+// it. Of several problems it is the same one for as long as they last.
 func (o Observed) findProblem() Problem {
 	if o.target() == nil || o.target().DeletionTimestamp != nil || o.isComplete() {
 		return Problem{}
 	}
-	for _, check := range checks {
-		if p := check.find(o); p.Reason != "" {
-			return p
-		}
-	}
-	return Problem{}
+	return cmp.Or(o.podProblem(), o.deploymentProblem(), o.deletionProblem(), o.slownessProblem())
 }
 
 // podReasons maps problems of Pods to reasons of conditions.
@@ -83,16 +60,6 @@ func isBefore(a, b podproblem.Problem) bool {
 	return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Reason, b.Reason), strings.Compare(a.Message, b.Message)) < 0
 }
 
-// replicaSetProblem is that no ReplicaSet can be created for the current spec.
-// kube-controller-manager then leaves status.observedGeneration as it was.
-func (o Observed) replicaSetProblem() Problem {
-	progress := deploymentCondition(o.target(), appsv1.DeploymentProgressing)
-	if progress.Status != corev1.ConditionFalse || progress.Reason != replicaSetCreateError {
-		return Problem{}
-	}
-	return Problem{Reason: v1alpha1.ReasonReplicaFailure, Message: progress.Message, Patience: o.StallAfter}
-}
-
 // The reasons of kube-controller-manager's Deployment controller that matter here
 // (k8s.io/kubernetes/pkg/controller/deployment/util).
 const (
@@ -100,40 +67,34 @@ const (
 	progressDeadlineExceeded = "ProgressDeadlineExceeded"
 )
 
-// pauseProblem is that the Deployment is paused while some of its Pods are not made from its
-// current template: that will not change by itself.
-func (o Observed) pauseProblem() Problem {
+// deploymentProblem is what the Deployment itself says.
+func (o Observed) deploymentProblem() Problem {
 	d := o.target()
 	isBetween := d.Status.UpdatedReplicas < d.Status.Replicas || d.Status.Replicas == 0 && ptr.Deref(d.Spec.Replicas, 1) > 0
-	if !o.isObserved(d) || !d.Spec.Paused || !isBetween {
+	failure := deploymentCondition(d, appsv1.DeploymentReplicaFailure)
+	progress := deploymentCondition(d, appsv1.DeploymentProgressing)
+	hasFailed := func(reason string) bool { return progress.Status == corev1.ConditionFalse && progress.Reason == reason }
+	switch {
+	case hasFailed(replicaSetCreateError): // which leaves status.observedGeneration as it was
+		return Problem{Reason: v1alpha1.ReasonReplicaFailure, Message: progress.Message, Patience: o.StallAfter}
+	case !o.isObserved(d):
+		return Problem{}
+	case d.Spec.Paused && isBetween: // Some Pods are not made from its current template, and nothing will change that.
+		return Problem{Reason: v1alpha1.ReasonDeploymentPaused, Message: fmt.Sprintf("Deployment %q is paused", d.Name)}
+	case failure.Status == corev1.ConditionTrue: // The Pods are refused, by a quota for example.
+		return Problem{Reason: v1alpha1.ReasonReplicaFailure, Message: failure.Message, Patience: o.StallAfter}
+	case hasFailed(progressDeadlineExceeded):
+		// It goes on saying so after an edit that returns to an earlier template, until there
+		// is progress. That is given time, but no more than without the condition.
+		return Problem{Reason: v1alpha1.ReasonProgressDeadlineExceeded, Message: progress.Message, Quiet: true, Patience: min(o.StallAfter, deadlineOf(d))}
+	default:
 		return Problem{}
 	}
-	return Problem{Reason: v1alpha1.ReasonDeploymentPaused, Message: fmt.Sprintf("Deployment %q is paused", d.Name)}
-}
-
-// replicaProblem is that the Deployment's Pods are refused, for example by a quota.
-func (o Observed) replicaProblem() Problem {
-	failure := deploymentCondition(o.target(), appsv1.DeploymentReplicaFailure)
-	if !o.isObserved(o.target()) || failure.Status != corev1.ConditionTrue {
-		return Problem{}
-	}
-	return Problem{Reason: v1alpha1.ReasonReplicaFailure, Message: failure.Message, Patience: o.StallAfter}
-}
-
-// deadlineProblem is that the Deployment reports no progress for too long. After an edit that
-// returns to an earlier template, it keeps reporting that until there is progress, so it
-// gets time, but no more than without the condition.
-func (o Observed) deadlineProblem() Problem {
-	progress := deploymentCondition(o.target(), appsv1.DeploymentProgressing)
-	if !o.isObserved(o.target()) || progress.Status != corev1.ConditionFalse || progress.Reason != progressDeadlineExceeded {
-		return Problem{}
-	}
-	return Problem{Reason: v1alpha1.ReasonProgressDeadlineExceeded, Message: progress.Message, Quiet: true, Patience: min(o.StallAfter, deadlineOf(o.target()))}
 }
 
 // deletionProblem is that only the deletion of Deployments with previous names is not finished.
 func (o Observed) deletionProblem() Problem {
-	if !o.isRolledOut() || len(o.old()) == 0 || !isTerminating(o.old()) {
+	if !o.isRolledOut() || len(o.old()) == 0 || len(o.replaced()) > 0 {
 		return Problem{}
 	}
 	old := o.old()[0]
@@ -199,12 +160,7 @@ func deploymentCondition(d *appsv1.Deployment, of appsv1.DeploymentConditionType
 	return appsv1.DeploymentCondition{}
 }
 
-// isTerminating reports whether all of these Deployments are being deleted.
-func isTerminating(deployments []*appsv1.Deployment) bool {
-	return !slices.ContainsFunc(deployments, func(d *appsv1.Deployment) bool { return d.DeletionTimestamp == nil })
-}
-
-// isComplete reports whether nothing is left to do for anybody. It checks the Pods as well as
+// isComplete reports whether nothing is left to do for anybody. It asks the Pods as well as
 // the Deployment, so that an Icecream is never Ready with nodes missing from its status
 // because one cache is ahead of the other.
 func (o Observed) isComplete() bool {

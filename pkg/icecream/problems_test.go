@@ -90,8 +90,8 @@ func TestReasonsOfPods(t *testing.T) {
 	}
 }
 
-// Of several problems the first check that finds one decides.
-func TestChecks(t *testing.T) {
+// Of several problems, the same one counts for as long as they last.
+func TestSeveralProblems(t *testing.T) {
 	d := func(edits ...func(*appsv1.Deployment)) []*appsv1.Deployment {
 		return []*appsv1.Deployment{made(t, newIcecream(), append([]func(*appsv1.Deployment){rollingOut}, edits...)...)}
 	}
@@ -104,29 +104,23 @@ func TestChecks(t *testing.T) {
 	for name, test := range map[string]struct {
 		deployments []*appsv1.Deployment
 		pods        []Pod
-		want        string // the check
+		want        string
 	}{
-		"everything at once":    {d(failed, late, paused), []Pod{slow, broken}, "a Pod cannot run"},
-		"no ReplicaSet":         {d(noReplicaSet, failed), []Pod{slow}, "the ReplicaSet cannot be created"},
-		"paused, and more":      {d(failed, late, paused), []Pod{slow}, "the Deployment is paused in mid-rollout"},
-		"a quota, and too late": {d(failed, late), []Pod{slow}, "Pods cannot be created"},
-		"too late":              {d(late), []Pod{slow}, "the Deployment has given up"},
-		"only the replaced one": {append(d(rolledOut), replaced), nil, "a replaced Deployment does not go away"},
-		"a slow Pod":            {d(), []Pod{slow}, "something is slow"},
-		"nothing but time":      {d(), nil, "something is slow"},
+		"everything at once":    {d(failed, late, paused), []Pod{slow, broken}, `Pod "sundae-1", container "icecream": cannot pull image "registry.example/vanilla:1": out of cream`},
+		"no ReplicaSet":         {d(noReplicaSet, failed), []Pod{slow}, "forbidden"},
+		"paused, and more":      {d(failed, late, paused), []Pod{slow}, `Deployment "sundae" is paused`},
+		"a quota, and too late": {d(failed, late), []Pod{slow}, "exceeded quota"},
+		"too late":              {d(late), []Pod{slow}, "timed out"},
+		"only the replaced one": {append(d(rolledOut), replaced), nil, `Deployment "cone", which has been replaced, is being deleted`},
+		"a slow Pod":            {d(), []Pod{slow}, `Pod "sundae-1" has not become ready within 600 s`},
+		"nothing but time":      {d(), nil, `Deployment "sundae" has not been rolled out within 600 s`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := seeing(newIcecream(), test.deployments...)
 			o.Pods = test.pods
-			for _, check := range checks {
-				if p := check.find(o); p.Reason != "" {
-					if check.name != test.want || o.findProblem() != p {
-						t.Errorf("%s: %+v, found %+v; want %s", check.name, p, o.findProblem(), test.want)
-					}
-					return
-				}
+			if got := o.findProblem().Message; got != test.want {
+				t.Errorf("got %s, want %s", got, test.want)
 			}
-			t.Errorf("nothing, want %s", test.want)
 		})
 	}
 }

@@ -5,6 +5,7 @@ package icecream
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"reflect"
 	"slices"
@@ -74,7 +75,7 @@ func Status(o Observed, plan Plan) Report {
 	nodes := o.placement()
 	s.NodeCount = int32(len(nodes))
 	s.Nodes = nodes[:min(len(nodes), maxNodes)]
-	s.Placement = summary(nodes)
+	s.Placement = oneLine(nodes, maxPlacement, ", ", func(n v1alpha1.IcecreamNode) string { return fmt.Sprintf("%s (%d)", n.Name, n.Pods) })
 	o.conclude(plan).SetOn(&s.Conditions, s.ObservedGeneration, o.Now)
 	return Report{s, o.Memory, o.requeueAfter(plan)}
 }
@@ -95,12 +96,11 @@ func (o Observed) conclude(plan Plan) kstatus.Conclusion {
 	progressing := func(message string) kstatus.Conclusion {
 		return kstatus.Conclusion{State: kstatus.Reconciling, Reason: v1alpha1.ReasonProgressing, Message: message}
 	}
-	last := o.lastOf(plan)
-	switch {
+	switch last := o.lastOf(plan); {
+	case plan.Held.Reason != "":
+		return plan.Held
 	case plan.IsWrite() && last.isRefused():
 		return last.Refusal
-	case plan.Held.Reason != "" && !plan.IsRetry:
-		return plan.Held
 	case o.Memory.Write.isContested(o.Now):
 		return kstatus.Conclusion{State: kstatus.Reconciling, Reason: v1alpha1.ReasonDeploymentContested, Message: o.Memory.Write.Contest}
 	case o.target() == nil:
@@ -116,19 +116,19 @@ func (o Observed) conclude(plan Plan) kstatus.Conclusion {
 	return progressing(message)
 }
 
-// Event is an event about an Icecream.
+// Event is one to be recorded about an Icecream; the zero value is none.
 type Event struct{ Type, Reason, Message string }
 
 // maxMessage is the maximum length of an event's message in bytes (core/v1).
 const maxMessage = 1024
 
-// WriteEvent returns the event for a plan that was carried out, if it has changed something.
-// altered is from [Observed.With].
-func WriteEvent(o Observed, plan Plan, r Result, altered []patch.Difference) (Event, bool) {
+// writeEvent returns what to record about a plan that was carried out, with these fields
+// altered by the API server.
+func (o Observed) writeEvent(plan Plan, r Result, altered []patch.Difference) Event {
 	e := Event{Type: corev1.EventTypeNormal}
 	switch {
-	case r.Refusal != nil, !plan.IsWrite():
-		return e, false // The report says what is wrong.
+	case r.Refusal != nil:
+		return Event{} // The report says what is wrong.
 	case plan.Want == nil:
 		was := o.Icecream.Status.DeploymentName
 		e.Reason, e.Message = v1alpha1.ReasonDeploymentRenamed, fmt.Sprintf("Renamed Deployment %q to %q", was, o.Named.Name)
@@ -136,17 +136,19 @@ func WriteEvent(o Observed, plan Plan, r Result, altered []patch.Difference) (Ev
 			e.Message = fmt.Sprintf("Deleted Deployment %q, whose name is no longer asked for", plan.Delete[0].Name)
 		}
 	case r.IsBare:
-		return lossEvent(o, plan, r), true
+		e.Type, e.Reason = corev1.EventTypeWarning, v1alpha1.ReasonAdditionsLost
+		e.Message = fmt.Sprintf("Created Deployment %q without what was added to Deployment %q, as an admission policy demands; it will be lost when the latter is deleted: %s",
+			r.Stored.Name, o.inUse().Name, fieldsOf(differences(&r.Stored.Spec, &plan.Want.Spec)))
 	case plan.Live == nil:
 		e.Reason, e.Message = v1alpha1.ReasonDeploymentCreated, fmt.Sprintf("Created Deployment %q", r.Stored.Name)
 	case !metav1.IsControlledBy(plan.Live, o.Icecream):
 		e.Reason, e.Message = v1alpha1.ReasonDeploymentAdopted, fmt.Sprintf("Adopted Deployment %q", r.Stored.Name)
-	case isAsBefore(plan, altered) && o.Memory.Write.Want == "":
-		return e, false // A policy has turned the request into what was there before, as the process before this one has reported.
+	case o.Memory.Write.Want == "" && len(altered) > 0 && reflect.DeepEqual(altered, differences(plan.Live, plan.Want)):
+		return Event{} // A policy has turned the request into what was there before, as the process before this one has reported.
 	default:
 		e.Reason, e.Message = v1alpha1.ReasonDeploymentUpdated, fmt.Sprintf("Updated Deployment %q", r.Stored.Name)
 	}
-	if len(altered) > 0 {
+	if len(altered) > 0 && !r.IsBare {
 		e.Reason = v1alpha1.ReasonDeploymentAltered
 		var fields []string
 		for _, d := range altered {
@@ -155,67 +157,38 @@ func WriteEvent(o Observed, plan Plan, r Result, altered []patch.Difference) (Ev
 		e.Message += ", which the API server stored otherwise than requested, by an admission policy or webhook: " + strings.Join(fields, "; ")
 	}
 	e.Message = text.Clip(e.Message, maxMessage)
-	return e, true
+	return e
 }
 
-// lossEvent names what others have added to the old Deployment and an admission policy
-// refuses in the new one.
-func lossEvent(o Observed, plan Plan, r Result) Event {
-	lost, _ := patch.Differences(&r.Stored.Spec, &plan.Want.Spec) // cannot fail
-	var fields []string
-	for _, d := range lost {
-		fields = append(fields, d.Field)
-	}
-	return Event{corev1.EventTypeWarning, v1alpha1.ReasonAdditionsLost, text.Clip(fmt.Sprintf(
-		"Created Deployment %q without what was added to Deployment %q, as an admission policy demands; it will be lost when the latter is deleted: %s",
-		r.Stored.Name, o.inUse().Name, strings.Join(fields, ", ")), maxMessage)}
-}
-
-// isAsBefore reports whether exactly the requested changes were not stored.
-func isAsBefore(plan Plan, altered []patch.Difference) bool {
-	before, err := patch.Differences(plan.Live, plan.Want)
-	return err == nil && len(altered) > 0 && reflect.DeepEqual(before, altered)
-}
-
-// StatusEvent returns the event for a new status, if it deserves one: a problem, other nodes,
-// or that the Icecream is Ready.
-func StatusEvent(o Observed, s v1alpha1.IcecreamStatus) (Event, bool) {
+// StatusEvent returns what to record about the change to another status, if it is worth an
+// event: a problem, other nodes, or that the Icecream is Ready.
+func StatusEvent(o Observed, s v1alpha1.IcecreamStatus) Event {
 	before := o.Icecream.Status
 	isNew := before.ObservedGeneration != s.ObservedGeneration
 	was := kstatus.ReadinessOf(before.Conditions)
 	is := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady)
 	if isWarning(is.Reason) && (isNew || was.Reason != is.Reason) {
-		return Event{corev1.EventTypeWarning, is.Reason, is.Message}, true
+		return Event{corev1.EventTypeWarning, is.Reason, is.Message}
 	}
-	placement := oneLine(s.Nodes, maxMessage-64, ", ", func(line []byte, n v1alpha1.IcecreamNode) []byte {
-		return fmt.Appendf(line, "%s on %s", pods(n.Pods), n.Name)
-	})
+	placement := oneLine(s.Nodes, maxMessage-64, ", ", func(n v1alpha1.IcecreamNode) string { return pods(n.Pods) + " on " + n.Name })
 	switch {
 	case is.Status == metav1.ConditionTrue && (isNew || was.Status != metav1.ConditionTrue):
 		message := "Icecream synced successfully"
 		if placement != "" {
 			message = placement + "; " + message
 		}
-		return Event{corev1.EventTypeNormal, v1alpha1.ReasonSynced, message}, true
+		return Event{corev1.EventTypeNormal, v1alpha1.ReasonSynced, message}
 	case HasMoved(before, s) && placement != "" && is.Reason != v1alpha1.ReasonProgressing: // The end of a rollout tells all.
-		return Event{corev1.EventTypeNormal, v1alpha1.ReasonScheduled, placement}, true
+		return Event{corev1.EventTypeNormal, v1alpha1.ReasonScheduled, placement}
 	default:
-		return Event{}, false
+		return Event{}
 	}
 }
 
 // HasMoved reports whether the Deployment, or the number of Pods on some node, has changed.
 func HasMoved(before, after v1alpha1.IcecreamStatus) bool {
-	return before.DeploymentName != after.DeploymentName || !maps.Equal(podCounts(before.Nodes), podCounts(after.Nodes))
-}
-
-// podCounts returns how many Pods each node has, ready or not.
-func podCounts(nodes []v1alpha1.IcecreamNode) map[string]int32 {
-	counts := make(map[string]int32, len(nodes))
-	for _, node := range nodes {
-		counts[node.Name] = node.Pods
-	}
-	return counts
+	return before.DeploymentName != after.DeploymentName ||
+		!slices.EqualFunc(before.Nodes, after.Nodes, func(a, b v1alpha1.IcecreamNode) bool { return a.Name == b.Name && a.Pods == b.Pods })
 }
 
 // isWarning reports whether a reason deserves a Warning.
@@ -230,15 +203,13 @@ func isWarning(reason string) bool {
 // Roster lists the Icecream's Pods by node, in one line of bounded length for a log:
 // "node-1: a, b; node-3: c".
 func Roster(o Observed) string {
-	names, ours := map[string][]string{}, o.deploymentLabels()
-	for _, pod := range o.Pods {
-		if pod.isPlaced(ours) {
-			names[pod.Node] = append(names[pod.Node], pod.Name)
-		}
+	names := map[string][]string{}
+	for pod := range o.placed() {
+		names[pod.Node] = append(names[pod.Node], pod.Name)
 	}
-	line := oneLine(o.placement(), maxRoster, "; ", func(line []byte, n v1alpha1.IcecreamNode) []byte {
+	line := oneLine(o.placement(), maxRoster, "; ", func(n v1alpha1.IcecreamNode) string {
 		slices.Sort(names[n.Name])
-		return fmt.Appendf(line, "%s: %s", n.Name, strings.Join(names[n.Name], ", "))
+		return n.Name + ": " + strings.Join(names[n.Name], ", ")
 	})
 	return text.Clip(line, maxRoster)
 }
@@ -257,77 +228,55 @@ func (o Observed) available() string {
 	}
 }
 
-// deploymentLabels returns the values of LabelDeployment of the Icecream's Deployments,
-// including an orphan that is about to be adopted.
-func (o Observed) deploymentLabels() []string {
-	ours := make([]string, 0, len(o.Owned)+1)
+// placed are the Pods of the Icecream's Deployments that have a node. A Deployment that has
+// lost its owner reference, and is about to be adopted, is one of them.
+func (o Observed) placed() iter.Seq[Pod] {
+	var ours []string
 	for _, d := range o.Owned {
 		ours = append(ours, text.LabelValue(d.Name))
 	}
 	if o.Named != nil && isOrphan(o.Icecream, o.Named) {
 		ours = append(ours, text.LabelValue(o.Named.Name))
 	}
-	return ours
+	return func(yield func(Pod) bool) {
+		for _, pod := range o.Pods {
+			if pod.Node != "" && slices.Contains(ours, pod.Deployment) && !yield(pod) {
+				return
+			}
+		}
+	}
 }
 
-// isPlaced reports whether a Pod belongs to one of these Deployments and has a node.
-func (p Pod) isPlaced(deployments []string) bool {
-	return p.Node != "" && slices.Contains(deployments, p.Deployment)
-}
-
-// placement counts the Icecream's Pods by node, sorted by name.
+// placement counts the Icecream's Pods by node, sorted by the name of the node.
 func (o Observed) placement() []v1alpha1.IcecreamNode {
-	if len(o.Pods) == 0 {
-		return nil
-	}
-	nodes, ours := make([]v1alpha1.IcecreamNode, 0, len(o.Pods)), o.deploymentLabels()
-	for _, pod := range o.Pods {
-		if !pod.isPlaced(ours) {
-			continue
-		}
-		node := v1alpha1.IcecreamNode{Name: pod.Node, Pods: 1}
+	nodes := map[string]v1alpha1.IcecreamNode{}
+	for pod := range o.placed() {
+		node := nodes[pod.Node]
+		node.Name = pod.Node
+		node.Pods++
 		if pod.Ready {
-			node.ReadyPods = 1
+			node.ReadyPods++
 		}
-		nodes = append(nodes, node)
+		nodes[pod.Node] = node
 	}
-	slices.SortFunc(nodes, func(a, b v1alpha1.IcecreamNode) int { return strings.Compare(a.Name, b.Name) })
-	merged := nodes[:0]
-	for _, node := range nodes {
-		if last := len(merged) - 1; last >= 0 && merged[last].Name == node.Name {
-			merged[last].Pods += node.Pods
-			merged[last].ReadyPods += node.ReadyPods
-		} else {
-			merged = append(merged, node)
-		}
-	}
-	return merged
+	return slices.SortedFunc(maps.Values(nodes), func(a, b v1alpha1.IcecreamNode) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// summary returns the placement in one line of bounded length: "a (2), b (1), 7 more".
-func summary(nodes []v1alpha1.IcecreamNode) string {
-	return oneLine(nodes, maxPlacement, ", ", func(line []byte, n v1alpha1.IcecreamNode) []byte {
-		line = append(append(line, n.Name...), " ("...)
-		return append(strconv.AppendInt(line, int64(n.Pods), 10), ')')
-	})
-}
-
-// oneLine joins what say appends for each node until the line reaches limit, and ends with
-// the number of nodes that were left out.
-func oneLine(nodes []v1alpha1.IcecreamNode, limit int, separator string, say func([]byte, v1alpha1.IcecreamNode) []byte) string {
-	line := make([]byte, 0, 128)
+// oneLine joins what say returns about each node as long as the line stays within limit,
+// and ends with how many nodes were left out.
+func oneLine(nodes []v1alpha1.IcecreamNode, limit int, separator string, say func(v1alpha1.IcecreamNode) string) string {
+	var said []string
+	length := 0
 	for i, node := range nodes {
-		end := len(line)
-		if i > 0 {
-			line = append(line, separator...)
-		}
-		line = say(line, node)
-		if i > 0 && len(line)-len(separator) > limit {
-			line = fmt.Appendf(line[:end], "%s%d more", separator, len(nodes)-i)
+		words := say(node)
+		if length += len(words); i > 0 && length > limit {
+			said = append(said, fmt.Sprintf("%d more", len(nodes)-i))
 			break
 		}
+		length += len(separator)
+		said = append(said, words)
 	}
-	return string(line)
+	return strings.Join(said, separator)
 }
 
 // pods returns a number of Pods in words.

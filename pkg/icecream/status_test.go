@@ -227,7 +227,7 @@ func TestFiveThousandNodes(t *testing.T) {
 	if raw, err := json.Marshal(s); err != nil || len(raw) > 16<<10 {
 		t.Errorf("a status of %d bytes: %v", len(raw), err)
 	}
-	if e, ok := StatusEvent(o, s); !ok || len(e.Message) > maxMessage || !strings.HasSuffix(e.Message, " more; Icecream synced successfully") {
+	if e := StatusEvent(o, s); len(e.Message) > maxMessage || !strings.HasSuffix(e.Message, " more; Icecream synced successfully") {
 		t.Errorf("an event of %d bytes: %s", len(e.Message), e.Message)
 	}
 	if line := Roster(o); len(line) > maxRoster {
@@ -279,9 +279,9 @@ func TestStatusEvents(t *testing.T) {
 func TestLongMessages(t *testing.T) {
 	o := seeing(newIcecream(), made(t, newIcecream(), rollingOut))
 	o.Pods = []Pod{seen(notReady(time.Second), kittest.Waits("ErrImagePull", strings.Repeat("crème ", 1000)))}
-	e, _ := StatusEvent(o, report(t, o).Status)
+	e := StatusEvent(o, report(t, o).Status)
 	altered := slices.Repeat([]patch.Difference{{Field: "metadata.labels.flavor", Live: "mint", Want: "crème"}}, 100)
-	w, _ := WriteEvent(o, Plan{Want: o.Named}, Result{Stored: o.Named}, altered)
+	w := o.writeEvent(Plan{Want: o.Named}, Result{Stored: o.Named}, altered)
 	for _, message := range []string{e.Message, w.Message} {
 		if len(message) > 1024 || len(message) < 1000 || !utf8.ValidString(message) {
 			t.Errorf("a message of %d bytes: %q", len(message), message)

@@ -25,7 +25,6 @@ import (
 	"pgregory.net/rapid"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/kit/patch"
 	"nicoleh.io/k8s-controller/pkg/kittest"
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 )
@@ -236,11 +235,10 @@ func podsOf(d *appsv1.Deployment, nodes ...string) (pods []Pod) {
 
 // synced is what came of one sync.
 type synced struct {
-	plan    Plan
-	altered []patch.Difference
-	report  Report
-	events  []string
-	writes  int
+	plan   Plan
+	report Report
+	events []string
+	writes int
 }
 
 // sync does what the controller does in one sync. If there is a refusal, the API server
@@ -258,22 +256,23 @@ func (w *world) sync(refusal error) (s synced) {
 		}
 		s.writes++
 	}
-	after, altered, err := o.With(s.plan, r)
-	w.check(err)
-	s.altered, s.report = altered, Status(after, s.plan)
+	after, event := o.With(s.plan, r)
+	s.report = Status(after, s.plan)
 	w.memory = s.report.Memory
-	if e, ok := WriteEvent(o, s.plan, r, altered); ok {
-		s.events = append(s.events, inWords(e))
-	}
+	s.tell(event)
 	if !equality.Semantic.DeepEqual(o.Icecream.Status, s.report.Status) {
-		if e, ok := StatusEvent(after, s.report.Status); ok {
-			s.events = append(s.events, inWords(e))
-		}
+		s.tell(StatusEvent(after, s.report.Status))
 		w.ice = w.ice.DeepCopy()
 		w.ice.Status = s.report.Status
 		s.writes++
 	}
 	return s
+}
+
+func (s *synced) tell(e Event) {
+	if e != (Event{}) {
+		s.events = append(s.events, inWords(e))
+	}
 }
 
 func inWords(e Event) string { return e.Type + " " + e.Reason + ": " + e.Message }

@@ -172,21 +172,28 @@ func (c *Controller) decide(ctx context.Context, o Observed) (Decision, error) {
 // the same moment, and no more of each node is kept than in the cache: a Node can take up
 // 50 kB.
 func (c *Controller) recheckLive(ctx context.Context) (Observed, error) {
-	pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-		return c.kube.CoreV1().Nodes().List(ctx, options)
-	})
-	pages.FullListIfExpired = false // an expired list is retried, page by page
 	var nodes []*corev1.Node
-	err := pages.EachListItemWithAlloc(ctx, metav1.ListOptions{}, func(item runtime.Object) error {
-		node := item.(*corev1.Node)
+	list := func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		return c.kube.CoreV1().Nodes().List(ctx, options)
+	}
+	err := eachOf(ctx, list, metav1.ListOptions{}, func(node *corev1.Node) {
 		strip(node)
 		nodes = append(nodes, node)
-		return nil
 	})
 	if err != nil {
 		return Observed{}, fmt.Errorf("listing nodes: %w", err)
 	}
 	return c.observed(nodes), nil
+}
+
+// eachOf lists objects page by page. An expired list is an error rather than one large page.
+func eachOf[T runtime.Object](ctx context.Context, list pager.ListPageFunc, options metav1.ListOptions, do func(T)) error {
+	pages := pager.New(list)
+	pages.FullListIfExpired = false
+	return pages.EachListItemWithAlloc(ctx, options, func(item runtime.Object) error {
+		do(item.(T))
+		return nil
+	})
 }
 
 // act takes the step with one write, which the API server refuses if the node has changed

@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/pager"
 	"k8s.io/client-go/util/cert"
 )
 
@@ -99,18 +98,11 @@ func prometheusAlerts(c Config) (func(context.Context) ([]string, error), error)
 func (c *Controller) blockingPods(ctx context.Context) (map[string]string, error) {
 	found := map[string]string{}
 	for _, selector := range c.config.BlockingPods {
-		pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		list := func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			return c.kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, options)
-		})
-		pages.FullListIfExpired = false
-		err := pages.EachListItem(ctx, metav1.ListOptions{
-			LabelSelector: selector,
-			FieldSelector: "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed",
-		}, func(item runtime.Object) error {
-			pod := item.(*corev1.Pod)
-			found[pod.Spec.NodeName] = pod.Namespace + "/" + pod.Name
-			return nil
-		})
+		}
+		running := metav1.ListOptions{LabelSelector: selector, FieldSelector: "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
+		err := eachOf(ctx, list, running, func(pod *corev1.Pod) { found[pod.Spec.NodeName] = pod.Namespace + "/" + pod.Name })
 		if err != nil {
 			return nil, fmt.Errorf("listing Pods with %s: %w", selector, err)
 		}

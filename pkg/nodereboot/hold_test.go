@@ -2,17 +2,9 @@ package nodereboot
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -27,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/util/cert"
 
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
@@ -95,58 +88,25 @@ func TestPrometheusIsAsked(t *testing.T) {
 	}
 }
 
-// authority signs certificates of servers for a test.
-type authority struct {
-	certificate *x509.Certificate
-	key         *ecdsa.PrivateKey
-}
-
-func newAuthority(t *testing.T) authority {
+// newCertificate returns a certificate for 127.0.0.1, and PEM that has its authority.
+func newCertificate(t *testing.T) (tls.Certificate, []byte) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	chain, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-		NotBefore: time.Unix(0, 0), NotAfter: noon.AddDate(100, 0, 0), // also in a bubble
-	}
-	signed, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	certificate, err := tls.X509KeyPair(chain, key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	certificate, err := x509.ParseCertificate(signed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return authority{certificate, key}
-}
-
-// serverCertificate returns a certificate for 127.0.0.1.
-func (a authority) serverCertificate(t *testing.T) tls.Certificate {
-	t.Helper()
-	template := &x509.Certificate{SerialNumber: big.NewInt(2), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: a.certificate.NotBefore, NotAfter: a.certificate.NotAfter}
-	signed, err := x509.CreateCertificate(rand.Reader, template, a.certificate, a.key.Public(), a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{signed}, PrivateKey: a.key}
-}
-
-// write writes the authority's certificate to a file.
-func (a authority) write(t *testing.T, path string) {
-	t.Helper()
-	encoded := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.certificate.Raw})
-	if err := os.WriteFile(path, encoded, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	return certificate, chain
 }
 
 // A Prometheus may have a certificate of its own authority, and want a token. Both files are
 // read again when they change. An authority that is missing is named.
 func TestPrometheusBehindTLS(t *testing.T) {
-	first, second := newAuthority(t), newAuthority(t)
-	certificate, token := first.serverCertificate(t), "first"
+	var certificate tls.Certificate
+	token := "first"
 	prometheus := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch sent := r.Header.Get("Authorization"); {
 		case token == "redirect":
@@ -166,14 +126,16 @@ func TestPrometheusBehindTLS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		caFile, tokenFile := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "token")
-		first.write(t, caFile)
-		writeToken := func(token string) {
+		write := func(path string, content []byte) {
 			t.Helper()
-			if err := os.WriteFile(tokenFile, []byte(token+"\n"), 0o600); err != nil {
+			if err := os.WriteFile(path, content, 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
-		writeToken("first")
+		var authority []byte
+		certificate, authority = newCertificate(t) // valid at the time of the bubble
+		write(caFile, authority)
+		write(tokenFile, []byte("first\n"))
 		config := Config{PrometheusURL: prometheus.URL, Alerts: "x", PrometheusCAFile: caFile, PrometheusTokenFile: tokenFile}
 		ask, err := prometheusAlerts(config)
 		if err != nil {
@@ -190,14 +152,14 @@ func TestPrometheusBehindTLS(t *testing.T) {
 
 		token = "second"
 		require("another token", "401")
-		writeToken("second")
+		write(tokenFile, []byte("second\n"))
 		time.Sleep(time.Minute)
 		require("it was written to the file", "")
 
-		certificate = second.serverCertificate(t)
+		certificate, authority = newCertificate(t)
 		require("another authority", "certificate signed by unknown authority")
 		require("another authority", "it is not among "+caFile)
-		second.write(t, caFile)
+		write(caFile, authority)
 		time.Sleep(5 * time.Minute)
 		require("it was written to the file", "")
 

@@ -119,15 +119,11 @@ func NewController(client metadata.Interface, informer cache.SharedIndexInformer
 		return nil, err
 	}
 	pods := cache.NewTypedSharedIndexInformer[*metav1.PartialObjectMetadata](informer)
-	registration, err := pods.AddTypedEventHandler(cache.TypedFilteringResourceEventHandler[*metav1.PartialObjectMetadata]{
-		// A Pod that was deleted unseen is nil. One that no longer asks is passed on as deleted.
-		FilterFunc: func(pod *metav1.PartialObjectMetadata) bool { return pod == nil || isAsking(pod) },
-		Handler: cache.TypedResourceEventHandlerFuncs[*metav1.PartialObjectMetadata]{
-			AddFunc:    func(pod *metav1.PartialObjectMetadata) { c.Add(cache.MetaObjectToName(pod)) },
-			UpdateFunc: func(_, pod *metav1.PartialObjectMetadata) { c.Add(cache.MetaObjectToName(pod)) },
-			DeleteFunc: func(pod cache.DeletedObject[*metav1.PartialObjectMetadata]) { c.Add(pod.GetObjectName()) },
-		},
-	})
+	registration, err := pods.AddTypedEventHandler(worker.Follow(func(pod *metav1.PartialObjectMetadata) {
+		if isAsking(pod) {
+			c.Add(cache.MetaObjectToName(pod))
+		}
+	}))
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,8 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 	"pgregory.net/rapid"
+
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 func TestMain(m *testing.M) {
@@ -56,13 +58,13 @@ func TestPodsAreStampedOnce(t *testing.T) {
 		s.create("silent")
 		s.create("others", "addtime", "", "timestamp", "tomorrow")
 		_, stop := s.run()
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		s.create("late", "addtime", "")
 		s.annotate("silent", "addtime", "now")
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		stop()
 		s.run()
-		pass(24 * time.Hour)
+		kittest.Pass(24 * time.Hour)
 		equal(t, "timestamps", map[string]string{
 			"early": "2000-01-01T00:00:00Z", "late": "2000-01-01T01:00:00Z", "silent": "2000-01-01T01:00:00Z", "others": "tomorrow",
 		}, s.timestamps())
@@ -95,12 +97,12 @@ func stamps(t *testing.T) float64 {
 func TestOwnWritesAreWaitedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *server) {
 		s.create("sundae", "addtime", "")
-		s.hold(true)
+		s.Hold()
 		c, _ := s.run()
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		equal(t, "timestamps", map[string]string{"sundae": "2000-01-01T00:00:00Z"}, s.timestamps())
 		c.Add(nameOf("sundae"))
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "patches", 1, s.patches)
 	})
 }
@@ -112,7 +114,7 @@ func TestStaleCacheIsNotReported(t *testing.T) {
 		s.answer(apierrors.NewNotFound(Resource.GroupResource(), "sundae"), apierrors.NewConflict(Resource.GroupResource(), "sundae", nil))
 		s.run()
 		s.create("sundae", "addtime", "")
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "patches", 3, s.patches)
 		equal(t, "reports", before, reports.Load())
 		equal(t, "events", []string{"Normal Stamped: Set annotation timestamp to 2000-01-01T00:00:00Z"}, s.events)
@@ -124,23 +126,21 @@ func TestStaleCacheIsNotReported(t *testing.T) {
 func TestAStaleCacheStampsNothing(t *testing.T) {
 	for name, meanwhile := range map[string]func(s *server){
 		"someone has stamped it": func(s *server) { s.annotate("sundae", AnnotationTimestamp, "tomorrow") },
-		"it no longer asks": func(s *server) {
-			s.edit("sundae", func(pod *metav1.PartialObjectMetadata) { delete(pod.Annotations, AnnotationAddTime) })
-		},
-		"it is being deleted":   func(s *server) { s.edit("sundae", func(pod *metav1.PartialObjectMetadata) { terminating(pod) }) },
-		"it is another Pod":     func(s *server) { s.create("sundae") },
-		"another Pod that asks": func(s *server) { s.create("sundae", "addtime", "") },
-		"it is gone":            func(s *server) { s.remove("sundae") },
+		"it no longer asks":      func(s *server) { s.edit("sundae", withdraw) },
+		"it is being deleted":    func(s *server) { s.edit("sundae", terminate) },
+		"it is another Pod":      func(s *server) { s.create("sundae") },
+		"another Pod that asks":  func(s *server) { s.create("sundae", "addtime", "") },
+		"it is gone":             func(s *server) { s.remove("sundae") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *server) {
 				s.run()
 				s.answer(slices.Repeat([]error{errDenied}, 12)...) // for 20 s
 				s.create("sundae", "addtime", "")
-				pass(time.Second)
-				s.hold(true)
+				kittest.Pass(time.Second)
+				s.Hold()
 				meanwhile(s)
-				pass(time.Minute)
+				kittest.Pass(time.Minute)
 				if s.patches < 14 {
 					t.Errorf("%d patches", s.patches)
 				}
@@ -155,7 +155,7 @@ func TestRefusalIsReportedOnceAndRetried(t *testing.T) {
 		s.run()
 		s.answer(slices.Repeat([]error{errDenied}, 5)...)
 		s.create("sundae", "addtime", "")
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		want := []string{
 			`Warning StampRefused: Retrying: setting annotation timestamp: pods "sundae" is forbidden: not on Sundays`,
 			"Normal Stamped: Set annotation timestamp to 2000-01-01T00:00:00Z",
@@ -165,13 +165,13 @@ func TestRefusalIsReportedOnceAndRetried(t *testing.T) {
 
 		s.answer(errDenied, errDenied)
 		s.create("sundae", "addtime", "")
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		want[1] = "Normal Stamped: Set annotation timestamp to 2000-01-01T01:00:00Z"
 		equal(t, "events of another Pod of that name", want, s.events[2:])
 
 		s.answer(apierrors.NewInternalError(errors.New("etcd")), apierrors.NewTooManyRequests("later", 2), errors.New("no route"))
 		s.create("cone", "addtime", "")
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "events about errors that have nothing to do with the Pod", []string{"Normal Stamped: Set annotation timestamp to 2000-01-01T02:00:02Z"}, s.events[4:])
 	})
 }
@@ -181,19 +181,17 @@ func TestWarningsAreForgotten(t *testing.T) {
 	for name, end := range map[string]func(s *server){
 		"the Pod is gone":        func(s *server) { s.remove("sundae") },
 		"someone has stamped it": func(s *server) { s.annotate("sundae", AnnotationTimestamp, "") },
-		"it no longer asks": func(s *server) {
-			s.edit("sundae", func(pod *metav1.PartialObjectMetadata) { delete(pod.Annotations, AnnotationAddTime) })
-		},
+		"it no longer asks":      func(s *server) { s.edit("sundae", withdraw) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *server) {
 				c, _ := s.run()
 				s.answer(slices.Repeat([]error{errDenied}, 10)...)
 				s.create("sundae", "addtime", "")
-				pass(10 * time.Millisecond)
+				kittest.Pass(10 * time.Millisecond)
 				equal(t, "how many events", 1, len(s.events))
 				end(s)
-				pass(time.Hour)
+				kittest.Pass(time.Hour)
 				c.refusals.Range(func(name, _ any) bool { t.Errorf("%s is remembered", name); return true })
 			})
 		})
@@ -237,8 +235,7 @@ func TestWhateverHappens(t *testing.T) {
 func (s *server) play(plan []deed) (wrong []string) {
 	_, stop := s.run()
 	for _, deed := range plan {
-		pass(deed.Pause)
-		edit := func(change func(*metav1.PartialObjectMetadata)) { s.edit(deed.Pod, change) }
+		kittest.Pass(deed.Pause)
 		switch deed.What {
 		case "create":
 			s.create(deed.Pod)
@@ -247,21 +244,21 @@ func (s *server) play(plan []deed) (wrong []string) {
 		case "ask":
 			s.annotate(deed.Pod, AnnotationAddTime, "please")
 		case "withdraw":
-			edit(func(pod *metav1.PartialObjectMetadata) { delete(pod.Annotations, AnnotationAddTime) })
+			s.edit(deed.Pod, withdraw)
 		case "stamp":
 			s.annotate(deed.Pod, AnnotationTimestamp, "someone's")
 		case "touch":
-			edit(func(*metav1.PartialObjectMetadata) {})
+			s.edit(deed.Pod, func(*metav1.PartialObjectMetadata) {})
 		case "terminate":
-			edit(func(pod *metav1.PartialObjectMetadata) { terminating(pod) })
+			s.edit(deed.Pod, terminate)
 		case "remove":
 			s.remove(deed.Pod)
 		case "mirror":
 			s.create(deed.Pod, AnnotationAddTime, "", "kubernetes.io/config.mirror", "hash")
 		case "hold":
-			s.hold(true)
+			s.Hold()
 		case "release":
-			s.hold(false)
+			s.Release()
 		case "deny":
 			s.answer(errDenied, nil, errDenied)
 		case "lose":
@@ -271,8 +268,8 @@ func (s *server) play(plan []deed) (wrong []string) {
 			_, stop = s.run()
 		}
 	}
-	s.hold(false)
-	pass(time.Hour)
+	s.Release()
+	kittest.Pass(time.Hour)
 	for _, pod := range s.all() {
 		if isAsking(pod) && !isStamped(pod) && !isTerminating(pod) && !isMirror(pod) {
 			wrong = append(wrong, fmt.Sprintf("%s has no timestamp: %v", pod.Name, pod.Annotations))
@@ -304,7 +301,7 @@ func TestATimestampThatIsDropped(t *testing.T) {
 				s.alters(alter)
 				s.create("sundae", "addtime", "")
 				_, stop := s.run()
-				pass(time.Hour)
+				kittest.Pass(time.Hour)
 				if s.patches < 60 || s.patches > 90 { // with back-off up to a minute
 					t.Errorf("%d attempts in an hour, want 60 to 90", s.patches)
 				}
@@ -312,7 +309,7 @@ func TestATimestampThatIsDropped(t *testing.T) {
 				equal(t, "events", []string{"Warning StampDropped: Retrying: the API server accepted the annotation timestamp but an admission policy or webhook kept it from being stored"}, s.events)
 
 				s.alters(nil)
-				pass(2 * time.Minute)
+				kittest.Pass(2 * time.Minute)
 				equal(t, "how many timestamps", 1, len(s.timestamps()))
 				equal(t, "metric", before+1, stamps(t))
 				equal(t, "how many events", 2, len(s.events))
@@ -328,7 +325,7 @@ func TestChangedTimestamp(t *testing.T) {
 		s.alters(func(pod *metav1.PartialObjectMetadata) { pod.Annotations[AnnotationTimestamp] = "midnight" })
 		s.create("sundae", "addtime", "")
 		s.run()
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "patches", 1, s.patches)
 		equal(t, "events", []string{"Normal Stamped: Set annotation timestamp to midnight"}, s.events)
 	})

@@ -26,12 +26,13 @@ func podWith(annotations ...string) *metav1.PartialObjectMetadata {
 	return pod
 }
 
-func terminating(pod *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
+func terminate(pod *metav1.PartialObjectMetadata) {
 	pod.DeletionTimestamp = ptr.To(metav1.NewTime(now))
-	return pod
 }
 
 func TestDecide(t *testing.T) {
+	ending := podWith("addtime", "")
+	terminate(ending)
 	for _, test := range []struct {
 		name string
 		pod  *metav1.PartialObjectMetadata
@@ -48,7 +49,7 @@ func TestDecide(t *testing.T) {
 		{"someone else has set an empty timestamp", podWith("addtime", "", "timestamp", ""), ""},
 		{"has a timestamp and does not ask", podWith("timestamp", ""), ""},
 		{"is gone", nil, ""},
-		{"is being deleted", terminating(podWith("addtime", "")), ""},
+		{"is being deleted", ending, ""},
 		{"mirrors a static Pod", podWith("addtime", "", "kubernetes.io/config.mirror", "hash"), ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -69,7 +70,7 @@ func pods() *rapid.Generator[*metav1.PartialObjectMetadata] {
 		pod.Annotations = rapid.MapOf(keys, values).Draw(t, "annotations")
 		pod.Finalizers = rapid.SliceOf(rapid.String()).Draw(t, "finalizers")
 		if rapid.Bool().Draw(t, "terminating") {
-			terminating(pod)
+			terminate(pod)
 		}
 		return pod
 	})

@@ -6,7 +6,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"time"
 	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
@@ -145,12 +144,12 @@ func (c Config) warningAboutSource(source *corev1.Secret) Problem {
 	}
 }
 
-// warningAboutNamespace returns what is wrong with the annotations of a namespace now; the
-// zero Problem if nothing is.
-func (c Config) warningAboutNamespace(namespace *corev1.Namespace, now time.Time) Problem {
+// warningAboutNamespace returns what is wrong with the annotations of a namespace; the zero
+// Problem if nothing is.
+func (c Config) warningAboutNamespace(namespace *corev1.Namespace) Problem {
 	switch {
 	case namespace.Name == c.SourceNamespace:
-		return warningAboutConfirmation(namespace, now)
+		return warningAboutConfirmation(namespace)
 	case c.isReserved(namespace.Name) || namespace.DeletionTimestamp != nil:
 		return Problem{}
 	}

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 func TestReceivers(t *testing.T) {
@@ -68,10 +70,6 @@ func isAllowed(config Config, source *corev1.Secret, namespace *corev1.Namespace
 	return err == nil && restriction.allows(namespace)
 }
 
-func warningAbout(namespace *corev1.Namespace) Problem {
-	return usual.warningAboutNamespace(namespace, noon)
-}
-
 func labeled(key, value string) func(metav1.Object) {
 	return func(obj metav1.Object) { obj.SetLabels(map[string]string{key: value}) }
 }
@@ -81,35 +79,20 @@ func valued(value string) func(metav1.Object) {
 }
 
 func TestWhatIsConsent(t *testing.T) {
-	for value, want := range map[string]struct{ isYes, isUnclear bool }{
-		"":         {true, false},
-		"true":     {true, false},
-		"True":     {true, false},
-		"yes":      {true, false},
-		"1":        {true, false},
-		"on":       {true, false},
-		"false":    {false, false},
-		"False":    {false, false},
-		"no":       {false, false},
-		"0":        {false, false},
-		"off":      {false, false},
-		" ":        {false, true},
-		"team-a":   {false, true},
-		"disabled": {false, true},
-	} {
+	for value, want := range map[string]struct{ isYes, isUnclear bool }{"": {true, false}, "Yes": {true, false}, "off": {false, false}, "team-a": {false, true}} {
 		namespace := newNamespace("team-a", valued(value))
-		if got := usual.IsTarget(namespace); got != want.isYes {
-			t.Errorf("%q is a yes: %t", value, got)
+		source := newSource("db", "1", func(s *corev1.Secret) { s.Annotations[usual.Annotation] = value })
+		if usual.IsTarget(namespace) != want.isYes || usual.IsSource(source) != want.isYes {
+			t.Errorf("%q is a yes for a namespace: %t, for a source: %t", value, usual.IsTarget(namespace), usual.IsSource(source))
 		}
-		if warning := warningAbout(namespace); (warning != Problem{}) != want.isUnclear {
-			t.Errorf("for %q there is the warning %q", value, warning)
-		}
-		if warning := usual.warningAboutSource(newSource("db", "1", func(s *corev1.Secret) { s.Annotations[usual.Annotation] = value })); (warning != Problem{}) != want.isUnclear {
-			t.Errorf("for %q of a source there is the warning %q", value, warning)
+		for _, warning := range []Problem{usual.warningAboutNamespace(namespace), usual.warningAboutSource(source)} {
+			if (warning != Problem{}) != want.isUnclear {
+				t.Errorf("for %q there is the warning %q", value, warning)
+			}
 		}
 	}
 	for _, quiet := range []*corev1.Namespace{newNamespace("team-a"), newNamespace("kube-system", valued("x")), newNamespace("vault", valued("x")), newNamespace("team-a", valued("x"), ending)} {
-		if warning := warningAbout(quiet); (warning != Problem{}) {
+		if warning := usual.warningAboutNamespace(quiet); (warning != Problem{}) {
 			t.Errorf("for %s there is the warning %q", quiet.Name, warning)
 		}
 	}
@@ -126,20 +109,20 @@ func TestReceiversChange(t *testing.T) {
 		c.put(newNamespace("team-b", marked))
 		c.put(newNamespace("team-c"))
 		stop := c.run()
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "Secrets", []string{"team-a/db", "vault/db"}, c.names())
 
 		c.put(newSource("db", "1", restrict(AnnotationNamespaces, "team-b,team-c")))
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "Secrets of another", []string{"team-b/db", "vault/db"}, c.names())
 		c.put(newSource("db", "1", restrict(AnnotationNamespaceSelector, "env=prod")))
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "Secrets of those with a label that none has", []string{"vault/db"}, c.names())
 		c.put(newNamespace("team-a", marked, labeled("env", "prod")))
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "Secrets of one that gets it", []string{"team-a/db", "vault/db"}, c.names())
 		c.put(newNamespace("team-a", marked, labeled("env", "test")))
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "Secrets of one that loses it", []string{"vault/db"}, c.names())
 		const deleted = `: deleted the copy, because its source is no longer meant for the namespace`
 		equal(t, "events", []string{
@@ -148,14 +131,14 @@ func TestReceiversChange(t *testing.T) {
 		}, c.events())
 
 		c.put(newSource("db", "1", restrict(AnnotationNamespaces, "team-b")))
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		c.put(newSource("db", "1", restrict(AnnotationNamespaces, "team-a;team-b")))
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "Secrets when nobody knows who may have one", []string{"team-b/db", "vault/db"}, c.names())
 		equal(t, "events", []string{`db Warning: NoReceivers: No namespace gets a new copy, and existing copies stay as they are: annotation controller.nicoleh.io/secretsync-namespaces: "team-a;team-b" is neither the name of a namespace nor a pattern such as "team-*"`}, c.events())
 		requireProblems(t, map[string]int{ReasonNoReceivers: 1})
 		c.put(newSource("db", "1"))
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "Secrets of all", []string{"team-a/db", "team-b/db", "vault/db"}, c.names())
 		requireProblems(t, nil)
 		stop()
@@ -170,7 +153,7 @@ func TestReceiversAreRequired(t *testing.T) {
 		c.put(newSource("tls", "1", func(s *corev1.Secret) { s.Annotations[AnnotationNamespaces] = "*" }))
 		c.put(newNamespace("team-a", marked))
 		stop := c.runAs(strict)
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "Secrets", []string{"team-a/tls", "vault/db", "vault/tls"}, c.names())
 		equal(t, "events", []string{"db Warning: NoReceivers: No namespace gets a copy: annotation controller.nicoleh.io/secretsync-namespaces or controller.nicoleh.io/secretsync-namespace-selector must say which namespaces may have one"}, c.events())
 		stop()
@@ -186,25 +169,38 @@ func TestUnclearAnnotations(t *testing.T) {
 		c.put(newNamespace("team-b", marked))
 		c.put(newNamespace("team-c", valued("false")))
 		stop := c.run()
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "Secrets", []string{"team-b/db", "vault/db", "vault/tls"}, c.names())
 		words := ` Warning: UnclearAnnotation: Annotation example.com/share is %s, so existing copies stay as they are and no new ones are made: for yes, it must be empty or "true"; for no, "false"`
 		equal(t, "events", []string{"team-a" + fmt.Sprintf(words, `"nope"`), "tls" + fmt.Sprintf(words, `"nay"`)}, c.events())
 
+		mark := func(value string) func(*corev1.Secret) {
+			return func(s *corev1.Secret) { s.Annotations[usual.Annotation] = value }
+		}
+		c.put(newSource("db", "1", mark("nay")))
+		kittest.Pass(time.Hour)
+		equal(t, "Secrets", []string{"team-b/db", "vault/db", "vault/tls"}, c.names())
+		c.put(newSource("db", "1", mark("no")))
+		kittest.Pass(time.Hour)
+		equal(t, "Secrets without a mark", []string{"vault/db", "vault/tls"}, c.names())
+		c.put(newSource("db", "1"))
+		kittest.Pass(time.Hour)
+		c.events()
+
 		c.put(newNamespace("team-b", valued("nay")))
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "Secrets", []string{"team-b/db", "vault/db", "vault/tls"}, c.names())
 		equal(t, "events", []string{"team-b" + fmt.Sprintf(words, `"nay"`)}, c.events())
 		c.put(newNamespace("team-b", valued("no")))
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "Secrets", []string{"vault/db", "vault/tls"}, c.names())
 		equal(t, "events", []string{`db Normal: CopyDeleted: Namespace "team-b": deleted the copy, because the namespace is no longer marked`}, c.events())
 		c.lacks(namespacesGVR, "", "team-a")
 		c.lacks(secretResource, "vault", "tls")
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "events", nil, c.events())
 		c.put(newNamespace("team-a", valued("nay")))
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "how many events after it was re-created", 1, len(c.events()))
 		stop()
 	})

@@ -38,7 +38,7 @@ func (o Observed) whyHeld() string {
 	case isKnown && uid != string(o.SourceNS.UID):
 		return fmt.Sprintf("the source namespace %q has been deleted and re-created since they were made", o.SourceNamespace)
 	}
-	return o.Brake
+	return o.Memory.Brake
 }
 
 // isGone reports whether a namespace does not exist or is being deleted.
@@ -57,13 +57,13 @@ func isConfirmed(sourceNS *corev1.Namespace, now time.Time) bool {
 
 // warningAboutConfirmation returns what is wrong with a confirmation; the zero Problem if
 // nothing is, or if its time has passed.
-func warningAboutConfirmation(sourceNS *corev1.Namespace, now time.Time) Problem {
+func warningAboutConfirmation(sourceNS *corev1.Namespace) Problem {
 	value, isConfirming := sourceNS.Annotations[AnnotationConfirm]
 	until, isTime := text.Time(value)
-	if !isConfirming || isTime && until.Sub(now) <= maxConfirm {
+	if !isConfirming || isTime && time.Until(until) <= maxConfirm {
 		return Problem{}
 	}
-	return Problem{ReasonUnclear, fmt.Sprintf("Annotation %s is %.60q, which confirms nothing: it must be a time within the next %s, such as %q", AnnotationConfirm, value, maxConfirm, now.Add(time.Hour).UTC().Format(time.RFC3339))}
+	return Problem{ReasonUnclear, fmt.Sprintf("Annotation %s is %.60q, which confirms nothing: it must be a time such as 2006-01-02T15:04:05Z within the next %s", AnnotationConfirm, value, maxConfirm)}
 }
 
 // brakeAtStart holds the deletion of the copies that are unwanted according to the caches,
@@ -86,6 +86,6 @@ func (c *Controller) brakeAtStart() {
 	}
 	why := fmt.Sprintf("%d of %d copies would be deleted at startup, as after a change of flags", len(unwanted), total)
 	for _, name := range unwanted {
-		c.brake.Store(name, why)
+		c.memories.Store(name, Memory{Brake: why})
 	}
 }

@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 // confirming returns an edit that confirms deletions until then.
@@ -55,16 +57,16 @@ func TestAChangeOfFlagsIsHeld(t *testing.T) {
 			inBubble(t, func(t *testing.T, c *cluster) {
 				putMany(c, 3)
 				stop := c.run()
-				pass(time.Minute)
+				kittest.Pass(time.Minute)
 				equal(t, "copies", 6, c.copies())
 				stop()
 				c.writes()
 				stop = c.runAs(config)
-				pass(time.Hour)
+				kittest.Pass(time.Hour)
 				stop() // a second restart changes nothing
 				c.events()
 				stop = c.runAs(config)
-				pass(24 * time.Hour)
+				kittest.Pass(24 * time.Hour)
 				equal(t, "writes", nil, c.writes())
 				equal(t, "events", []string{fmt.Sprintf(wantHeld, "6 of 6 copies would be deleted at startup, as after a change of flags")}, c.eventsAbout("vault"))
 				requireHeld(t, 6)
@@ -78,13 +80,13 @@ func TestAChangeOfFlagsIsHeld(t *testing.T) {
 				c.put(newNamespace("team-a", func(obj metav1.Object) {
 					obj.SetAnnotations(map[string]string{usual.Annotation: "", other.Annotation: ""})
 				}))
-				pass(time.Minute)
+				kittest.Pass(time.Minute)
 				c.put(newNamespace("team-a"))
-				pass(time.Minute)
+				kittest.Pass(time.Minute)
 				equal(t, "writes", []string{"delete team-a/db-0"}, c.writes())
 
 				c.put(newNamespace("vault", confirming(time.Now().Add(time.Hour))))
-				pass(time.Minute)
+				kittest.Pass(time.Minute)
 				if config == strict {
 					equal(t, "copies", 1, c.copies())
 				} else {
@@ -97,39 +99,22 @@ func TestAChangeOfFlagsIsHeld(t *testing.T) {
 	}
 }
 
-// With another annotation, it is another instance, which deletes nothing.
-func TestAnotherAnnotationDeletesNothing(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
-		putMany(c, 3)
-		stop := c.run()
-		pass(time.Minute)
-		stop()
-		c.writes()
-		other := usual
-		other.Annotation = "example.com/other"
-		c.runAs(other)
-		pass(time.Hour)
-		equal(t, "writes", nil, c.writes())
-		equal(t, "events", nil, c.events())
-	})
-}
-
 // Deletions are not held if they are at most half of the copies, or if the controller was
 // running.
 func TestFewDeletionsAreNotHeld(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		putMany(c, 4)
 		stop := c.run()
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		stop()
 		c.lacks(secretResource, "vault", "db-0")
 		c.lacks(secretResource, "vault", "db-1")
 		stop = c.run()
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "copies of half", 4, c.copies())
 		c.lacks(secretResource, "vault", "db-2")
 		c.lacks(secretResource, "vault", "db-3")
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "copies without any source, deleted while the controller runs", 0, c.copies())
 		equal(t, "how many events, one for each copy", 8, len(c.events()))
 		stop()
@@ -146,20 +131,20 @@ func TestAVanishedSourceNamespaceIsHeld(t *testing.T) {
 					putMany(c, sources)
 					c.put(newNamespace("team-b"))
 					stop := c.run()
-					pass(time.Minute)
+					kittest.Pass(time.Minute)
 					restart := func() {
 						if isRestarted {
 							stop()
 							stop = c.run()
 						}
-						pass(time.Hour)
+						kittest.Pass(time.Hour)
 					}
 					c.writes()
 					c.put(newNamespace("vault", ending))
-					pass(time.Second)
+					kittest.Pass(time.Second)
 					for i := range sources {
 						c.lacks(secretResource, "vault", fmt.Sprintf("db-%d", i))
-						pass(time.Second)
+						kittest.Pass(time.Second)
 					}
 					restart()
 					c.lacks(namespacesGVR, "", "vault")
@@ -179,11 +164,11 @@ func TestAVanishedSourceNamespaceIsHeld(t *testing.T) {
 					for i := range sources {
 						c.put(newSource(fmt.Sprintf("db-%d", i), "2"))
 					}
-					pass(time.Minute)
+					kittest.Pass(time.Minute)
 					equal(t, "data", newSource("db-0", "2").Data, c.secret("team-a", "db-0").Data)
 					requireHeld(t, 0)
 					c.lacks(secretResource, "vault", "db-0")
-					pass(time.Minute)
+					kittest.Pass(time.Minute)
 					equal(t, "copies after someone has deleted a source", sources-1, c.copies())
 					stop()
 				})
@@ -197,32 +182,32 @@ func TestASourceNamespaceVanishesUnseen(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		putMany(c, 2)
 		stop := c.run()
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		c.writes()
-		c.hold(true)
+		c.Hold()
 		c.put(newNamespace("vault", ending))
 		c.lacks(secretResource, "vault", "db-0")
 		c.lacks(secretResource, "vault", "db-1")
-		c.showSecrets()
-		pass(time.Minute)
+		c.Flush(secretResource)
+		kittest.Pass(time.Minute)
 		c.lacks(namespacesGVR, "", "vault")
-		c.hold(false)
-		pass(time.Minute)
+		c.Release()
+		kittest.Pass(time.Minute)
 		equal(t, "writes", nil, c.writes())
 		equal(t, "how many events", 1, len(c.eventsAbout("vault")))
 
 		// The namespace is re-created, and the deletions are confirmed there.
 		c.put(newNamespace("vault", confirming(time.Now().Add(48*time.Hour))))
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		c.put(newNamespace("vault", func(obj metav1.Object) { obj.SetAnnotations(map[string]string{AnnotationConfirm: "yes"}) }))
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "copies", 4, c.copies())
 		equal(t, "how many events about that", 2, len(c.eventsAbout("vault")))
 		c.put(newNamespace("vault", confirming(time.Now().Add(-time.Hour))))
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "copies after a confirmation that is over", 4, c.copies())
 		c.put(newNamespace("vault", confirming(time.Now().Add(time.Hour))))
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "copies", 0, c.copies())
 		equal(t, "how many events, one for each copy", 4, len(c.events()))
 		stop()

@@ -32,6 +32,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/kit/manager"
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 func TestMain(m *testing.M) {
@@ -53,7 +54,7 @@ var (
 // preconditions, immutability and namespaces, whose watches can be held up, and
 // which may refuse what it is asked or lose the answer.
 type cluster struct {
-	store
+	*kittest.Cluster
 	record.EventRecorder // of which only Event and Eventf are used
 	t                    *testing.T
 	kube                 kubefake.Clientset
@@ -89,7 +90,7 @@ func newCluster(t *testing.T) *cluster {
 	scheme := metadatafake.NewTestScheme()
 	utilruntime.Must(metav1.AddMetaToScheme(scheme))
 	c := &cluster{
-		store:    store{objects: map[schema.GroupVersionResource]map[cache.ObjectName]object{}},
+		Cluster:  kittest.NewCluster(),
 		t:        t,
 		metadata: metadatafake.NewSimpleMetadataClient(scheme),
 		refuse:   func(string, string) error { return nil },
@@ -102,16 +103,14 @@ func newCluster(t *testing.T) *cluster {
 		return true, obj, err
 	}
 	c.kube.PrependReactor("*", "*", react)
-	c.kube.PrependWatchReactor("*", c.Watch)
+	c.kube.PrependWatchReactor("*", c.React)
 	c.metadata.PrependReactor("list", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		name, _ := action.(clienttesting.ListAction).GetListRestrictions().Fields.RequiresExactMatch(metav1.ObjectNameField)
 		list := &metav1.List{}
-		if secret := c.Get(secretResource, cache.NewObjectName(action.GetNamespace(), name)); secret != nil {
-			list.Items = append(list.Items, runtime.RawExtension{Object: &metav1.PartialObjectMetadata{
-				ObjectMeta: *secret.(*corev1.Secret).ObjectMeta.DeepCopy(),
-			}})
+		if secret := c.secret(action.GetNamespace(), name); secret != nil {
+			list.Items = append(list.Items, runtime.RawExtension{Object: &metav1.PartialObjectMetadata{ObjectMeta: secret.ObjectMeta}})
 		}
 		return true, list, nil
 	})
@@ -146,8 +145,8 @@ func (c *cluster) answer(action clienttesting.Action) (runtime.Object, error) {
 
 // isGoing reports whether a namespace does not exist or is being deleted.
 func (c *cluster) isGoing(namespace string) bool {
-	obj := c.Get(namespacesGVR, cache.NewObjectName("", namespace))
-	return obj == nil || obj.GetDeletionTimestamp() != nil
+	obj, exists := c.Get(namespacesGVR, cache.NewObjectName("", namespace))
+	return !exists || obj.GetDeletionTimestamp() != nil
 }
 
 // lost returns the answer to a write that is carried out nevertheless.
@@ -186,16 +185,15 @@ func (c *cluster) create(name cache.ObjectName, secret *corev1.Secret) (runtime.
 	if usual.isReserved(name.Namespace) {
 		c.t.Errorf("secretsync created %s", name)
 	}
-	namespace := c.Get(namespacesGVR, cache.NewObjectName("", name.Namespace))
-	if namespace == nil {
+	if !c.has(name.Namespace) {
 		return nil, apierrors.NewNotFound(namespacesGVR.GroupResource(), name.Namespace)
 	}
-	if namespace.GetDeletionTimestamp() != nil {
+	if c.isGoing(name.Namespace) {
 		err := apierrors.NewForbidden(secretResource.GroupResource(), name.Name, fmt.Errorf("the namespace is being terminated"))
 		err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
 		return nil, err
 	}
-	if c.Get(secretResource, name) != nil {
+	if c.secret(name.Parts()) != nil {
 		return nil, apierrors.NewAlreadyExists(secretResource.GroupResource(), name.Name)
 	}
 	return c.Set(secretResource, secret), nil
@@ -244,8 +242,8 @@ func (c *cluster) requireOurs(secret *corev1.Secret) {
 }
 
 func (c *cluster) get(gvr schema.GroupVersionResource, name cache.ObjectName) (runtime.Object, error) {
-	obj := c.Get(gvr, name)
-	if obj == nil {
+	obj, exists := c.Get(gvr, name)
+	if !exists {
 		return nil, apierrors.NewNotFound(gvr.GroupResource(), name.Name)
 	}
 	return obj, nil
@@ -277,14 +275,14 @@ func (c *cluster) answers(refuse func(verb, namespace string) error) {
 }
 
 // put has somebody create an object, or change it to be so.
-func (c *cluster) put(obj object) { c.Set(gvrOf(obj), obj) }
+func (c *cluster) put(obj kittest.Object) { c.Set(gvrOf(obj), obj) }
 
 // lacks deletes an object, if there is one, as a user would.
 func (c *cluster) lacks(gvr schema.GroupVersionResource, namespace, name string) {
 	c.Remove(gvr, cache.NewObjectName(namespace, name))
 }
 
-func gvrOf(obj object) schema.GroupVersionResource {
+func gvrOf(obj kittest.Object) schema.GroupVersionResource {
 	if _, ok := obj.(*corev1.Namespace); ok {
 		return namespacesGVR
 	}
@@ -293,14 +291,15 @@ func gvrOf(obj object) schema.GroupVersionResource {
 
 // secret returns a Secret as it is now; nil if there is none.
 func (c *cluster) secret(namespace, name string) *corev1.Secret {
-	secret, _ := c.Get(secretResource, cache.NewObjectName(namespace, name)).(*corev1.Secret)
+	obj, _ := c.Get(secretResource, cache.NewObjectName(namespace, name))
+	secret, _ := obj.(*corev1.Secret)
 	return secret
 }
 
 // uid returns the UID of a namespace.
 func (c *cluster) uid(namespace string) string {
-	obj := c.Get(namespacesGVR, cache.NewObjectName("", namespace))
-	if obj == nil {
+	obj, exists := c.Get(namespacesGVR, cache.NewObjectName("", namespace))
+	if !exists {
 		c.t.Fatalf("there is no namespace %s", namespace)
 	}
 	return string(obj.GetUID())
@@ -396,7 +395,7 @@ func (c *cluster) runAs(config Config) (stop func()) {
 		}
 	})
 	stop = sync.OnceFunc(func() { cancel(); running.Wait() })
-	pass(time.Second)
+	kittest.Pass(time.Second)
 	return stop
 }
 

@@ -15,7 +15,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
 
@@ -69,8 +68,8 @@ const (
 	retryTaken   = time.Minute
 	retryInvalid = 5 * time.Minute
 	// The cache shows soon that a namespace is being deleted. Until then, a copy that was
-	// refused for that reason is retried after this time, and then ever more rarely.
-	retryEnding, maxRetryEnding = time.Second, time.Minute
+	// refused for that reason is retried this rarely.
+	retryEnding = time.Minute
 	// A new copy is synced once more even if there is no event: if it is deleted before the
 	// cache shows it, and the watch breaks off at the same time, no event ever says so.
 	recheckCreated = time.Minute
@@ -107,7 +106,6 @@ type Controller struct {
 	writes    *consistency.Store
 	contested *rate.Limiter
 	memories  sync.Map // Memory by the name of the copy
-	brake     sync.Map // why the copy of that name is not deleted since startup
 }
 
 // NewController wires a controller to its informers and starts nothing. The informer of
@@ -158,90 +156,61 @@ func cached[T any](found T, _ error) T { return found }
 // addHandlers queues the names of the copies that a change of a source, a copy or a
 // namespace can affect, and records warnings about annotations.
 func (c *Controller) addHandlers(sources, copies coreinformers.SecretIndexInformer, namespaces coreinformers.NamespaceIndexInformer) error {
-	forSources, err := sources.AddTypedEventHandler(coreinformers.SecretHandlerFuncs{
-		AddFunc: func(source *corev1.Secret) {
-			c.warn(source, Problem{}, c.config.warningAboutSource(source))
-			if c.config.IsSource(source) {
-				c.queueCopiesOf(source.Name)
-			}
-		},
-		UpdateFunc: func(before, after *corev1.Secret) {
-			c.warn(after, c.config.warningAboutSource(before), c.config.warningAboutSource(after))
-			if c.config.IsSource(before) || c.config.IsSource(after) {
-				c.queueCopiesOf(after.Name)
-			}
-		},
-		DeleteFunc: func(source coreinformers.DeletedSecret) { c.queueCopiesOf(source.GetName()) },
-	})
-	if err != nil {
+	ofSources, errSources := sources.AddTypedEventHandler(worker.Follow(c.followSource))
+	ofCopies, errCopies := copies.AddTypedEventHandler(worker.Follow(func(secret *corev1.Secret) { c.Add(cache.MetaObjectToName(secret)) }))
+	ofNamespaces, errNamespaces := namespaces.AddTypedEventHandler(worker.Follow(c.followNamespace))
+	_, errWarnings := sources.AddTypedEventHandler(warnAbout(c.recorder, c.config.warningAboutSource))
+	_, errMoreWarnings := namespaces.AddTypedEventHandler(warnAbout(c.recorder, c.config.warningAboutNamespace))
+	if err := errors.Join(errSources, errCopies, errNamespaces, errWarnings, errMoreWarnings); err != nil {
 		return err
 	}
-	forCopies, err := copies.AddTypedEventHandler(coreinformers.SecretHandlerFuncs{
-		AddFunc:    func(secret *corev1.Secret) { c.Add(cache.MetaObjectToName(secret)) },
-		UpdateFunc: func(_, secret *corev1.Secret) { c.Add(cache.MetaObjectToName(secret)) },
-		DeleteFunc: func(secret coreinformers.DeletedSecret) { c.Add(secret.GetObjectName()) },
-	})
-	if err != nil {
-		return err
-	}
-	forNamespaces, err := namespaces.AddTypedEventHandler(coreinformers.NamespaceHandlerFuncs{
-		AddFunc: func(namespace *corev1.Namespace) {
-			c.warn(namespace, Problem{}, c.config.warningAboutNamespace(namespace, time.Now()))
-			c.queueCopiesIn(namespace.Name, c.config.IsTarget(namespace))
-		},
-		UpdateFunc: func(before, after *corev1.Namespace) {
-			now := time.Now()
-			c.warn(after, c.config.warningAboutNamespace(before, now), c.config.warningAboutNamespace(after, now))
-			isSame := before.UID == after.UID && isGone(before) == isGone(after) && maps.Equal(before.Labels, after.Labels) && maps.Equal(before.Annotations, after.Annotations)
-			if !isSame {
-				c.queueCopiesIn(after.Name, c.config.IsTarget(before) || c.config.IsTarget(after))
-			}
-		},
-		DeleteFunc: func(namespace coreinformers.DeletedNamespace) { c.queueCopiesIn(namespace.GetName(), true) },
-	})
-	if err != nil {
-		return err
-	}
-	c.ready = []cache.DoneChecker{forSources.HasSyncedChecker(), forCopies.HasSyncedChecker(), forNamespaces.HasSyncedChecker()}
+	c.ready = []cache.DoneChecker{ofSources.HasSyncedChecker(), ofCopies.HasSyncedChecker(), ofNamespaces.HasSyncedChecker()}
 	c.WaitFor(c.ready...)
 	return nil
 }
 
-// warn records what is wrong with the annotations of a source or a namespace, if that was
-// not wrong before.
-func (c *Controller) warn(about runtime.Object, before, now Problem) {
-	if now != before && now != (Problem{}) {
-		c.recorder.Event(about, corev1.EventTypeWarning, now.Reason, now.Message)
-	}
-}
-
-// queueCopiesOf queues the copies of a source in all marked namespaces. Those in others
+// followSource queues the copies of a source in all marked namespaces. Those in others
 // were queued when the namespace lost its mark.
-func (c *Controller) queueCopiesOf(source string) {
+func (c *Controller) followSource(source *corev1.Secret) {
 	for _, namespace := range cached(c.namespaces.List(labels.Everything())) {
 		if c.config.IsTarget(namespace) {
-			c.Add(cache.NewObjectName(namespace.Name, source))
+			c.Add(cache.NewObjectName(namespace.Name, source.Name))
 		}
 	}
 }
 
-// queueCopiesIn queues the copies that exist in a namespace, and those that should exist if
-// it is a target or was one. A change of the source namespace affects all copies: someone
-// may have confirmed that they should be deleted.
-func (c *Controller) queueCopiesIn(namespace string, isTarget bool) {
-	if namespace == c.config.SourceNamespace {
-		namespace = metav1.NamespaceAll
+// followNamespace queues the copies that exist in a namespace, and those that may have to. A
+// change of the source namespace affects all copies: someone may have confirmed that they
+// should be deleted.
+func (c *Controller) followNamespace(namespace *corev1.Namespace) {
+	affected := namespace.Name
+	if affected == c.config.SourceNamespace {
+		affected = metav1.NamespaceAll
 	}
-	for _, secret := range cached(c.copies.Secrets(namespace).List(labels.Everything())) {
+	for _, secret := range cached(c.copies.Secrets(affected).List(labels.Everything())) {
 		c.Add(cache.MetaObjectToName(secret))
 	}
-	if !isTarget || namespace == metav1.NamespaceAll {
-		return
-	}
-	for _, source := range cached(c.sources.List(labels.Everything())) {
-		if c.config.IsSource(source) {
-			c.Add(cache.NewObjectName(namespace, source.Name))
+	if c.config.IsTarget(namespace) {
+		for _, source := range cached(c.sources.List(labels.Everything())) {
+			c.Add(cache.NewObjectName(namespace.Name, source.Name))
 		}
+	}
+}
+
+// warnAbout returns handlers that record what is wrong with the annotations of an object, if
+// that was not wrong before.
+func warnAbout[T interface {
+	cache.Object
+	runtime.Object
+}](recorder record.EventRecorder, problemOf func(T) Problem) cache.TypedResourceEventHandlerFuncs[T] {
+	warn := func(about T, before Problem) {
+		if now := problemOf(about); now != before && now != (Problem{}) {
+			recorder.Event(about, corev1.EventTypeWarning, now.Reason, now.Message)
+		}
+	}
+	return cache.TypedResourceEventHandlerFuncs[T]{
+		AddFunc:    func(obj T) { warn(obj, Problem{}) },
+		UpdateFunc: func(before, after T) { warn(after, problemOf(before)) },
 	}
 }
 
@@ -276,18 +245,16 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 // observe reads what a decision depends on from the caches.
 func (c *Controller) observe(name cache.ObjectName) Observed {
 	memory, _ := c.memories.Load(name)
-	o := Observed{
+	remembered, _ := memory.(Memory)
+	return Observed{
 		Config:   c.config,
 		Now:      time.Now(),
 		TargetNS: cached(c.namespaces.Get(name.Namespace)),
 		SourceNS: cached(c.namespaces.Get(c.config.SourceNamespace)),
 		Source:   cached(c.sources.Secrets(c.config.SourceNamespace).Get(name.Name)),
 		Copy:     cached(c.copies.Secrets(name.Namespace).Get(name.Name)),
+		Memory:   remembered,
 	}
-	o.Memory, _ = memory.(Memory)
-	why, _ := c.brake.Load(name)
-	o.Brake, _ = why.(string)
-	return o
 }
 
 // recheckLive replaces what is known of the source and of both namespaces by live reads.
@@ -348,47 +315,56 @@ func (c *Controller) act(ctx context.Context, name cache.ObjectName, o *Observed
 }
 
 // write returns the parts of the copy that the API server has stored differently than
-// requested.
+// requested. An update has the UID and the resource version of the copy as preconditions, as
+// has a deletion.
 func (c *Controller) write(ctx context.Context, name cache.ObjectName, o Observed, d Decision) (altered []string, err error) {
+	secrets := c.kube.CoreV1().Secrets(name.Namespace)
+	if d.Action == Delete || d.Action == Replace {
+		only := &metav1.Preconditions{UID: &o.Copy.UID, ResourceVersion: &o.Copy.ResourceVersion}
+		if err := secrets.Delete(ctx, name.Name, metav1.DeleteOptions{Preconditions: only}); err != nil {
+			return nil, fmt.Errorf("deleting the copy: %w", err)
+		}
+		reason, did := ReasonDeleted, "deleted the copy"
+		if d.Action == Replace {
+			reason, did = ReasonReplaced, "deleting and re-creating the copy"
+		}
+		c.recorder.Eventf(c.sourceOf(name, o.Source), corev1.EventTypeNormal, reason, "Namespace %q: %s, because %s", name.Namespace, did, d.Why)
+	}
+	var stored *corev1.Secret
 	switch d.Action {
 	case Delete:
-		if err := c.delete(ctx, o.Copy); err != nil {
-			return nil, err
-		}
-		c.recorder.Eventf(c.sourceOf(name, o.Source), corev1.EventTypeNormal, ReasonDeleted, "Namespace %q: deleted the copy, because %s", name.Namespace, d.Why)
 		return nil, nil
 	case Update:
-		return c.update(ctx, name, d.Want)
-	case Replace:
-		if err := c.delete(ctx, o.Copy); err != nil {
+		if stored, err = secrets.Update(ctx, d.Want, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
+			return nil, fmt.Errorf("updating the copy: %w", err)
+		}
+	default:
+		if stored, err = c.create(ctx, name, o.Memory.Problem.Reason == ReasonNameTaken, d.Want); err != nil {
 			return nil, err
 		}
-		c.recorder.Eventf(o.Source, corev1.EventTypeNormal, ReasonReplaced, "Namespace %q: deleting and re-creating the copy, because %s", name.Namespace, d.Why)
-	default:
 	}
-	return c.create(ctx, name, o.Memory.Problem.Reason == ReasonNameTaken, d.Want)
+	c.writes.WroteAt(name, secretResource.GroupResource(), stored.ResourceVersion)
+	return alteredIn(d.Want, stored), nil
 }
 
 // create creates a copy where the cache shows no Secret of that name. If there is one
 // after all, it is left alone. Where one was in the way before, create looks first.
-func (c *Controller) create(ctx context.Context, name cache.ObjectName, wasTaken bool, want *corev1.Secret) (altered []string, err error) {
+func (c *Controller) create(ctx context.Context, name cache.ObjectName, wasTaken bool, want *corev1.Secret) (*corev1.Secret, error) {
 	if wasTaken {
 		if err := c.requireFree(ctx, name); err != nil {
 			return nil, err
 		}
 	}
 	created, err := c.kube.CoreV1().Secrets(name.Namespace).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
-	if apierrors.IsAlreadyExists(err) {
+	if apierrors.IsAlreadyExists(err) { // If it is a copy, the cache does not show it yet, or it is gone again.
 		if taken := c.requireFree(ctx, name); taken != nil {
 			return nil, taken
 		}
-		return nil, err // a copy that the cache does not show yet, or that is gone again
 	}
 	if err != nil {
 		return nil, fmt.Errorf("creating the copy: %w", err)
 	}
-	c.writes.WroteAt(name, secretResource.GroupResource(), created.ResourceVersion)
-	return alteredIn(want, created), nil
+	return created, nil
 }
 
 // requireFree returns errTaken if there is a Secret of that name that is not a copy. It
@@ -407,43 +383,17 @@ func (c *Controller) requireFree(ctx context.Context, name cache.ObjectName) err
 	return nil
 }
 
-// update corrects a copy. The UID and the resource version in want are preconditions.
-func (c *Controller) update(ctx context.Context, name cache.ObjectName, want *corev1.Secret) (altered []string, err error) {
-	updated, err := c.kube.CoreV1().Secrets(name.Namespace).Update(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
-	if err != nil {
-		return nil, fmt.Errorf("updating the copy: %w", err)
-	}
-	c.writes.WroteAt(name, secretResource.GroupResource(), updated.ResourceVersion)
-	return alteredIn(want, updated), nil
-}
-
-// delete deletes a copy if it is still as the cache shows it.
-func (c *Controller) delete(ctx context.Context, old *corev1.Secret) error {
-	err := c.kube.CoreV1().Secrets(old.Namespace).Delete(ctx, old.Name, metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &old.UID, ResourceVersion: &old.ResourceVersion},
-	})
-	if err != nil {
-		return fmt.Errorf("deleting the copy: %w", err)
-	}
-	return nil
-}
-
 // report remembers what keeps the copy from being as it should be, records it if that is
 // news, and returns what should follow. What says nothing about the copy, such as a stale
 // cache, leaves the problem as it was.
 func (c *Controller) report(ctx context.Context, name cache.ObjectName, o Observed, d Decision, err error) (requeueAfter time.Duration, _ error) {
-	before, endingSince := o.Memory.Problem, o.Memory.EndingSince
+	before := o.Memory.Problem
 	problem := before
-	o.Memory.EndingSince = time.Time{}
 	switch {
 	case err == nil:
 		problem, requeueAfter = d.Problem, d.RequeueAfter
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		if endingSince.IsZero() {
-			endingSince = o.Now
-		}
-		o.Memory.EndingSince = endingSince
-		requeueAfter, err = min(max(retryEnding, o.Now.Sub(endingSince)), maxRetryEnding), nil
+		requeueAfter, err = retryEnding, nil
 	case response.IsStale(err):
 		err = worker.Requeue(err)
 	case errors.Is(err, errTaken):
@@ -500,7 +450,7 @@ func (c *Controller) sourceOf(name cache.ObjectName, source *corev1.Secret) *cor
 // be forgotten; zero if an event will say so.
 func (c *Controller) remember(name cache.ObjectName, o Observed) (requeueAfter time.Duration) {
 	if o.Copy == nil || o.IsWanted() {
-		c.brake.Delete(name)
+		o.Memory.Brake = ""
 	}
 	if o.Copy == nil && !o.IsWanted() && o.Memory.Problem == (Problem{}) {
 		if requeueAfter = o.Memory.forgetAfter(o.Now); requeueAfter == 0 {
@@ -550,12 +500,12 @@ func (c *Controller) addGauges() {
 
 // warnings returns how many sources and namespaces have wrong annotations, by reason.
 func (c *Controller) warnings() map[string]int {
-	counts, now := map[string]int{}, time.Now()
+	counts := map[string]int{}
 	for _, source := range cached(c.sources.List(labels.Everything())) {
 		counts[c.config.warningAboutSource(source).Reason]++
 	}
 	for _, namespace := range cached(c.namespaces.List(labels.Everything())) {
-		counts[c.config.warningAboutNamespace(namespace, now).Reason]++
+		counts[c.config.warningAboutNamespace(namespace).Reason]++
 	}
 	return counts
 }

@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/utils/ptr"
+
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 func TestCopies(t *testing.T) {
@@ -29,7 +31,7 @@ func TestCopies(t *testing.T) {
 			c.put(newNamespace(reserved, marked))
 		}
 		stop := c.run()
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "Secrets", []string{"team-a/db", "team-b/db", "vault/db", "vault/refused", "vault/unmarked"}, c.names())
 		equal(t, "writes", []string{"create team-a/db", "create team-b/db"}, c.writes())
 
@@ -44,10 +46,10 @@ func TestCopies(t *testing.T) {
 			},
 		}, copied.ObjectMeta)
 
-		pass(24 * time.Hour)
+		kittest.Pass(24 * time.Hour)
 		stop()
 		c.run()
-		pass(24 * time.Hour)
+		kittest.Pass(24 * time.Hour)
 		equal(t, "writes of two days and a restart", nil, c.writes())
 		equal(t, "events", nil, c.events())
 	})
@@ -96,18 +98,18 @@ func TestCopiesFollow(t *testing.T) {
 					sources(c, "1")
 					c.put(newNamespace("team-a", marked))
 					stop := c.run()
-					pass(time.Minute)
+					kittest.Pass(time.Minute)
 					c.writes()
 					if whileDown {
 						stop()
 					}
-					c.hold(true) // so that it sees several changes at once
+					c.Hold() // so that it sees several changes at once
 					tt.change(c)
-					c.hold(false)
+					c.Release()
 					if whileDown {
 						stop = c.run()
 					}
-					pass(time.Minute)
+					kittest.Pass(time.Minute)
 					equal(t, "writes", tt.writes, c.writes())
 					equal(t, "events", tt.events, c.events())
 					stop()
@@ -117,26 +119,6 @@ func TestCopiesFollow(t *testing.T) {
 	}
 }
 
-func TestAnImmutableSourceIsRotated(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
-		c.put(newSource("db", "1", immutable))
-		c.put(newNamespace("team-a", marked))
-		stop := c.run()
-		pass(time.Minute)
-		c.writes()
-		c.lacks(secretResource, "vault", "db")
-		c.hold(true) // or else the copy would be gone for good
-		c.put(newSource("db", "2", immutable))
-		c.hold(false)
-		pass(time.Minute)
-		equal(t, "data", c.secret("vault", "db").Data, c.secret("team-a", "db").Data)
-		if !isImmutable(c.secret("team-a", "db")) {
-			t.Error("the copy is not immutable")
-		}
-		stop()
-	})
-}
-
 func TestANameThatIsTaken(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		c.put(newSource("db", "1"))
@@ -144,24 +126,24 @@ func TestANameThatIsTaken(t *testing.T) {
 		c.put(newNamespace("team-b", marked))
 		c.put(foreign("team-a", "db"))
 		stop := c.run()
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		warning := `db Warning: ErrResourceExists: Namespace "team-a": a Secret of that name already exists and is not managed by secretsync`
 		equal(t, "events", []string{warning}, c.events())
 		equal(t, "writes", []string{"create team-a/db", "create team-b/db"}, c.writes())
 
 		c.put(newSource("db", "2"))
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		c.put(newNamespace("team-a"))
 		c.put(newNamespace("team-b"))
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		c.put(newNamespace("team-a", marked))
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "what was there", foreign("team-a", "db").Data, c.secret("team-a", "db").Data)
 		deleted := `db Normal: CopyDeleted: Namespace "team-b": deleted the copy, because the namespace is no longer marked`
 		equal(t, "events", []string{deleted, warning}, c.events()) // because it is wanted again
 
 		c.lacks(secretResource, "team-a", "db")
-		pass(2 * retryTaken)
+		kittest.Pass(2 * retryTaken)
 		equal(t, "the copy when there is room", c.secret("vault", "db").Data, c.secret("team-a", "db").Data)
 		stop()
 	})
@@ -174,22 +156,22 @@ func TestWhatIsNoCopyAnyMore(t *testing.T) {
 		c.put(newSource("db", "1"))
 		c.put(newNamespace("team-a", marked))
 		stop := c.run()
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		other := c.secret("team-a", "db")
 		other.Name = "db-for-tests"
 		c.put(other)
 		c.edit("team-a", "db", func(s *corev1.Secret) { s.Labels = nil })
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		c.writes()
 		c.put(newNamespace("team-a"))
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "Secrets", []string{"team-a/db", "team-a/db-for-tests", "vault/db"}, c.names())
 		equal(t, "writes", nil, c.writes())
 		equal(t, "events", []string{"db-for-tests Warning: NotACopy: " + notMade}, slices.DeleteFunc(c.events(), func(event string) bool { return !strings.Contains(event, ReasonNotMade) }))
 
 		c.put(newSource("db-for-tests", "2"))
 		c.put(newNamespace("team-a", marked))
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "what they made their own", newSource("db", "1").Data, c.secret("team-a", "db-for-tests").Data)
 		warning := ` Warning: ErrResourceExists: Namespace "team-a": a Secret of that name already exists and is not managed by secretsync`
 		equal(t, "events", []string{"db" + warning, "db-for-tests" + warning}, c.events())
@@ -204,12 +186,12 @@ func TestACopyOfACopy(t *testing.T) {
 		c.put(newNamespace("team-a", marked))
 		c.put(newNamespace("team-b"))
 		stop := c.run()
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		theirs := c.secret("team-a", "db")
 		theirs.Namespace, theirs.UID, theirs.ResourceVersion = "team-b", "", ""
 		c.writes()
 		c.put(theirs)
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "Secrets", []string{"team-a/db", "team-b/db", "vault/db"}, c.names())
 		equal(t, "writes", nil, c.writes())
 		equal(t, "events", []string{"db Warning: NotACopy: " + notMade}, c.events())
@@ -232,49 +214,47 @@ func TestOneNamespaceThatRefuses(t *testing.T) {
 			return nil
 		})
 		stop := c.run()
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		equal(t, "how many Secrets", 20, len(c.names()))
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "events", []string{`db Warning: CopyFailed: Namespace "team-07": creating the copy: secrets "db" is forbidden: exceeded quota: small`}, c.events())
 		if got := strings.Count(c.logged.String(), "Sync failed"); got < 60 || got > 90 {
 			t.Errorf("it was tried %d times in an hour", got)
 		}
 		c.answers(func(string, string) error { return nil })
-		pass(2 * time.Minute)
+		kittest.Pass(2 * time.Minute)
 		equal(t, "how many Secrets", 21, len(c.names()))
 		stop()
 	})
 }
 
 // The cache does not show that a namespace is being deleted: a copy that is refused for that
-// reason is retried ever more rarely, and that is no news about the copy.
+// reason is retried rarely, and that is no news about the copy.
 func TestANamespaceThatEndsUnseen(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		c.put(newNamespace("team-a", marked))
 		stop := c.run()
-		c.hold(true)
+		c.Hold()
 		c.put(newNamespace("team-a", marked, ending))
 		c.put(newSource("db", "1"))
-		c.showSecrets()
-		pass(10 * time.Second)
-		if n := len(c.writes()); n < 2 || n > 6 {
-			t.Errorf("%d attempts in ten seconds", n)
-		}
-		pass(time.Hour)
+		c.Flush(secretResource)
+		kittest.Pass(10 * time.Second)
+		equal(t, "how many attempts in ten seconds", 1, len(c.writes()))
+		kittest.Pass(time.Hour)
 		if n := len(c.writes()); n < 50 || n > 70 {
 			t.Errorf("%d attempts in an hour", n)
 		}
-		c.hold(false)
-		pass(time.Second)
+		c.Release()
+		kittest.Pass(time.Second)
 		c.writes()
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "writes when the cache shows it", nil, c.writes())
 		equal(t, "events", nil, c.events())
 		requireProblems(t, nil)
 
 		c.lacks(namespacesGVR, "", "team-a")
 		c.put(newNamespace("team-a", marked))
-		pass(time.Second)
+		kittest.Pass(time.Second)
 		equal(t, "Secrets when it is re-created", []string{"team-a/db", "vault/db"}, c.names())
 		stop()
 	})
@@ -294,59 +274,52 @@ func TestWhatIsInvalidIsNotTriedOften(t *testing.T) {
 			return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Secret").GroupKind(), "db", nil)
 		})
 		stop := c.run()
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		if tried < 12 || tried > 15 { // a few in the beginning, then one every five minutes
 			t.Errorf("it was tried %d times in an hour", tried)
 		}
 		equal(t, "how many events", 1, len(c.events()))
 		c.answers(func(string, string) error { return nil })
-		pass(2 * retryInvalid)
+		kittest.Pass(2 * retryInvalid)
 		equal(t, "Secrets", []string{"team-a/db", "vault/db"}, c.names())
 		stop()
 	})
 }
 
-// An admission webhook may repeat in its message what it was shown.
+// An admission webhook may repeat in its message what it was shown, or what was there before,
+// which is not known.
 func TestAnswersThatTellSecrets(t *testing.T) {
-	for _, words := range []string{
-		"password: " + marker + "1", "data: aHVudGVyMi0x", `{"user":"` + marker + `admin"}`, marker,
+	for name, tt := range map[string]struct{ words, value string }{
+		"the data":                 {"password: " + marker + "1", "1"},
+		"the data in base64":       {"data: aHVudGVyMi0x", "1"},
+		"the data in JSON":         {`{"user":"` + marker + `admin"}`, "1"},
+		"a part of it":             {marker, "1"},
+		"maybe the data of before": {"no " + marker + "0", "battery-staple"},
 	} {
-		inBubble(t, func(t *testing.T, c *cluster) {
-			c.put(newSource("db", "1"))
-			c.put(newNamespace("team-a", marked))
-			c.answers(func(_, namespace string) error {
-				if namespace != "team-a" {
-					return nil
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *cluster) {
+				c.put(newNamespace("team-a", marked))
+				c.run()
+				if tt.value != "1" {
+					c.put(newSource("db", "0"))
+					kittest.Pass(time.Minute)
 				}
-				return apierrors.NewForbidden(secretResource.GroupResource(), "db", fmt.Errorf("denied: %s", words))
+				c.answers(func(string, string) error {
+					return apierrors.NewForbidden(secretResource.GroupResource(), "db", fmt.Errorf("denied: %s", tt.words))
+				})
+				c.put(newSource("db", "1", func(s *corev1.Secret) {
+					if tt.value != "1" {
+						s.Data = map[string][]byte{"password": []byte(tt.value)}
+					}
+				}))
+				kittest.Pass(time.Minute)
+				equal(t, "events", []string{`db Warning: CopyFailed: Namespace "team-a": the API server's message is withheld because it may contain data of the Secret; its reason is Forbidden`}, c.events())
+				if strings.Contains(c.logged.String(), "aHVudGVyMi0x") {
+					t.Error("the log tells a secret in base64")
+				}
 			})
-			stop := c.run()
-			pass(time.Minute)
-			equal(t, "events", []string{`db Warning: CopyFailed: Namespace "team-a": the API server's message is withheld because it may contain data of the Secret; its reason is Forbidden`}, c.events())
-			if strings.Contains(c.logged.String(), "aHVudGVyMi0x") {
-				t.Error("the log tells a secret in base64")
-			}
-			stop()
 		})
 	}
-}
-
-// The former content of a copy is not known, so a message that might repeat it is
-// withheld.
-func TestAnswersThatTellWhatWasThere(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
-		c.put(newSource("db", "1"))
-		c.put(newNamespace("team-a", marked))
-		stop := c.run()
-		pass(time.Minute)
-		c.answers(func(string, string) error {
-			return apierrors.NewForbidden(secretResource.GroupResource(), "db", fmt.Errorf("denied: it was %s1", marker))
-		})
-		c.put(newSource("db", "2", func(s *corev1.Secret) { s.Data = map[string][]byte{"password": []byte("battery-staple")} }))
-		pass(time.Minute)
-		equal(t, "events", []string{`db Warning: CopyFailed: Namespace "team-a": the API server's message is withheld because it may contain data of the Secret; its reason is Forbidden`}, c.events())
-		stop()
-	})
 }
 
 // After a change of a source, each of its copies is synced once, and once more after the
@@ -358,11 +331,11 @@ func TestHowOftenACopyIsLookedAt(t *testing.T) {
 			c.put(newNamespace(fmt.Sprintf("team-%02d", i), marked))
 		}
 		stop := c.run()
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		c.writes()
 		before := len(c.logged.String())
 		c.put(newSource("db", "2"))
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "how many writes", 50, len(c.writes()))
 		looks := map[string]int{}
 		for _, found := range regexp.MustCompile(`"(?:Synced|Not yet)".* object="([^"]+)"`).FindAllStringSubmatch(c.logged.String()[before:], -1) {
@@ -385,21 +358,21 @@ func TestNothingIsDeletedBecauseACacheIsBehind(t *testing.T) {
 		c.put(newSource("db", "1"))
 		c.put(newNamespace("team-a", marked))
 		stop := c.run()
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		copied := c.secret("team-a", "db")
 		c.put(newNamespace("team-a"))
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		equal(t, "Secrets", []string{"vault/db"}, c.names())
 		c.writes()
 
-		c.hold(true)
+		c.Hold()
 		c.put(newNamespace("team-a", marked))
 		c.put(copied)
-		c.showSecrets()
-		pass(time.Minute)
+		c.Flush(secretResource)
+		kittest.Pass(time.Minute)
 		equal(t, "writes", nil, c.writes())
 		equal(t, "Secrets", []string{"team-a/db", "vault/db"}, c.names())
-		c.hold(false)
+		c.Release()
 		stop()
 	})
 }
@@ -409,17 +382,17 @@ func TestACopyIsKnownBeforeItsNamespace(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		c.put(newSource("db", "1"))
 		stop := c.run()
-		c.hold(true)
+		c.Hold()
 		c.put(newNamespace("team-a"))
 		c.put(newSource("db", "1", func(s *corev1.Secret) {
 			s.Namespace, s.Labels = "team-a", map[string]string{LabelSourceNamespace: "vault"}
 			s.Annotations = map[string]string{AnnotationNamespace: "team-a"}
 		}))
-		c.showSecrets()
-		pass(time.Minute)
+		c.Flush(secretResource)
+		kittest.Pass(time.Minute)
 		equal(t, "Secrets", []string{"team-a/db", "vault/db"}, c.names())
-		c.hold(false)
-		pass(time.Minute)
+		c.Release()
+		kittest.Pass(time.Minute)
 		equal(t, "Secrets", []string{"vault/db"}, c.names())
 		stop()
 	})
@@ -432,13 +405,14 @@ func TestACopyThatVanishesUnseen(t *testing.T) {
 		c.put(newNamespace("team-a", marked))
 		c.put(newSource("other", "1"))
 		stop := c.run()
-		c.answers(func(string, string) error { c.hold(true); return nil }) // the copy is not shown
+		c.answers(func(string, string) error { c.Hold(); return nil }) // the copy is not shown
 		c.put(newSource("db", "1"))
-		pass(0)
+		kittest.Pass(0)
 		equal(t, "writes", []string{"create team-a/db", "create team-a/other"}, c.writes())
 		c.lacks(secretResource, "team-a", "db")
-		c.expireSelective()
-		pass(2 * recheckCreated)
+		c.Expire(secretResource)
+		c.Release()
+		kittest.Pass(2 * recheckCreated)
 		equal(t, "Secrets", []string{"team-a/db", "team-a/other", "vault/db", "vault/other"}, c.names())
 		stop()
 	})
@@ -464,11 +438,11 @@ func TestAWebhookThatChangesCopies(t *testing.T) {
 				c.put(newNamespace("team-a", marked))
 				c.alters(tt.alter)
 				stop := c.run()
-				pass(10 * time.Second)
+				kittest.Pass(10 * time.Second)
 				if n := len(c.writes()); n > 6 { // a replacement is two writes
 					t.Errorf("%d writes in ten seconds", n)
 				}
-				pass(time.Hour)
+				kittest.Pass(time.Hour)
 				if n := len(c.writes()); n < 10 || n > 40 {
 					t.Errorf("%d writes in an hour", n)
 				}
@@ -482,11 +456,11 @@ func TestAWebhookThatChangesCopies(t *testing.T) {
 				requireProblems(t, map[string]int{ReasonAltered: 1})
 
 				c.alters(func(*corev1.Secret) {})
-				pass(10 * time.Minute)
+				kittest.Pass(10 * time.Minute)
 				equal(t, "data without the webhook", c.secret("vault", "db").Data, c.secret("team-a", "db").Data)
 				requireProblems(t, nil)
 				c.writes()
-				pass(time.Hour)
+				kittest.Pass(time.Hour)
 				equal(t, "writes", nil, c.writes())
 				stop()
 			})
@@ -501,12 +475,12 @@ func TestAWebhookThatTakesOffTheLabel(t *testing.T) {
 		c.put(newNamespace("team-a", marked))
 		c.alters(func(s *corev1.Secret) { s.Labels = nil })
 		stop := c.run()
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		bookmark := foreign("team-a", "bookmark") // shows how far the cache is
 		bookmark.Labels = map[string]string{LabelSourceNamespace: "vault"}
 		bookmark.Annotations = map[string]string{AnnotationSourceName: "other"}
 		c.put(bookmark)
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		if n := len(c.writes()); n > 4 {
 			t.Errorf("%d writes", n)
 		}
@@ -569,7 +543,7 @@ func TestAFightIsSlow(t *testing.T) {
 				c.put(newSource("db", "1"))
 				c.put(newNamespace("team-a", marked))
 				stop := c.run()
-				pass(time.Minute)
+				kittest.Pass(time.Minute)
 				copied := c.secret("team-a", "db")
 				c.writes()
 				if !tt.isWanted {
@@ -579,14 +553,14 @@ func TestAFightIsSlow(t *testing.T) {
 					for range rounds {
 						is := c.secret("team-a", "db")
 						if tt.isWanted != (is != nil) {
-							pass(100 * time.Millisecond)
+							kittest.Pass(100 * time.Millisecond)
 							continue
 						}
 						if is == nil {
 							is = copied.DeepCopy()
 						}
 						tt.undo(c, is)
-						pass(100 * time.Millisecond)
+						kittest.Pass(100 * time.Millisecond)
 					}
 				}
 				fight(100)
@@ -600,7 +574,7 @@ func TestAFightIsSlow(t *testing.T) {
 				events := slices.DeleteFunc(c.events(), func(event string) bool { return strings.Contains(event, ReasonDeleted) })
 				equal(t, "events", []string{`db Warning: CopyContested: Namespace "team-a": the copy keeps being reverted, last by ` + tt.who + `; secretsync waits longer before each repair`}, events)
 				requireProblems(t, map[string]int{ReasonContested: 1})
-				pass(15 * time.Minute)
+				kittest.Pass(15 * time.Minute)
 				requireProblems(t, nil)
 				equal(t, "whether it is there", tt.isWanted, c.secret("team-a", "db") != nil)
 				c.events()
@@ -609,7 +583,7 @@ func TestAFightIsSlow(t *testing.T) {
 				fight(100)
 				c.put(newSource("db", "2"))
 				c.put(newNamespace("team-a", marked))
-				pass(time.Second)
+				kittest.Pass(time.Second)
 				equal(t, "data after a rotation", newSource("db", "2").Data, c.secret("team-a", "db").Data)
 				stop()
 			})
@@ -626,14 +600,14 @@ func TestAWebhookThatChangesManyCopies(t *testing.T) {
 		}
 		c.alters(func(s *corev1.Secret) { s.Data["password"] = []byte("x") })
 		stop := c.run()
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		c.writes()
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		if n := len(c.writes()); n > 130 {
 			t.Errorf("%d writes in a minute", n)
 		}
 		c.put(newSource("tls", "1", func(s *corev1.Secret) { s.Data = map[string][]byte{"password": []byte("x")} }))
-		pass(10 * time.Second)
+		kittest.Pass(10 * time.Second)
 		equal(t, "how many copies are right", 500, len(slices.DeleteFunc(c.names(), func(name string) bool { return !strings.HasSuffix(name, "/tls") || strings.HasPrefix(name, "vault/") })))
 		stop()
 	})
@@ -650,69 +624,28 @@ func TestTwoInstances(t *testing.T) {
 		c.put(newSource("db", "1"))
 		c.put(newNamespace("team-a", marked))
 		stop := c.run()
-		pass(time.Minute)
+		kittest.Pass(time.Minute)
 		c.writes()
 		stopOther := c.runAs(other)
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "writes", nil, c.writes())
 		equal(t, "events", nil, c.events())
 
 		// Both want a copy of the same name; the first one has it.
 		c.put(newSource("db", "2", func(s *corev1.Secret) { both(s) }))
 		c.put(newNamespace("team-a", both))
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "writes", []string{"update team-a/db"}, c.writes())
 		equal(t, "events", []string{`db Warning: ErrResourceExists: Namespace "team-a": a copy of that name already exists and belongs to another instance of secretsync, "example.com/share"`}, c.events())
 		equal(t, "data", newSource("db", "2").Data, c.secret("team-a", "db").Data)
 
 		// When the first one no longer wants it, the second one gets it.
 		c.put(newNamespace("team-a", func(obj metav1.Object) { obj.SetAnnotations(map[string]string{other.Annotation: "yes"}) }))
-		pass(time.Hour)
+		kittest.Pass(time.Hour)
 		equal(t, "writes", []string{"create team-a/db", "delete team-a/db"}, c.writes())
 		equal(t, "whose it is", other.Annotation, c.secret("team-a", "db").Annotations[AnnotationInstance])
 		stop()
 		stopOther()
-	})
-}
-
-// A copy from a former version names no instance.
-func TestACopyWithoutInstance(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
-		c.put(newSource("db", "1"))
-		c.put(newNamespace("team-a", marked))
-		stop := c.run()
-		pass(time.Minute)
-		c.writes()
-		stop()
-		c.edit("team-a", "db", func(s *corev1.Secret) { delete(s.Annotations, AnnotationInstance) })
-		c.run()
-		pass(time.Hour)
-		equal(t, "writes", []string{"update team-a/db"}, c.writes())
-		equal(t, "events", nil, c.events())
-	})
-}
-
-// The content hash of an earlier version stays until the copy is written for another reason.
-func TestACopyWithAFormerHash(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
-		c.put(newSource("db", "1"))
-		c.put(newNamespace("team-a", marked))
-		stop := c.run()
-		pass(time.Minute)
-		stop()
-		c.edit("team-a", "db", func(s *corev1.Secret) { s.Annotations[annotationContentHash] = "hmac-sha256:7b5d" })
-		c.writes()
-		c.run()
-		pass(time.Hour)
-		equal(t, "writes", nil, c.writes())
-
-		c.put(newSource("db", "2"))
-		pass(time.Hour)
-		equal(t, "writes after a rotation", []string{"update team-a/db"}, c.writes())
-		if hash, isThere := c.secret("team-a", "db").Annotations[annotationContentHash]; isThere {
-			t.Errorf("the copy has the hash %q", hash)
-		}
-		equal(t, "events", nil, c.events())
 	})
 }
 
@@ -733,19 +666,19 @@ func TestACopyThatAFinalizerHolds(t *testing.T) {
 				c.put(newSource("db", "1"))
 				c.put(newNamespace("team-a", marked))
 				stop := c.run()
-				pass(time.Minute)
+				kittest.Pass(time.Minute)
 				c.writes()
 				c.edit("team-a", "db", hold)
-				pass(time.Hour)
+				kittest.Pass(time.Hour)
 				equal(t, "events while it is as its source", nil, c.events())
 				tt.change(c)
-				pass(24 * time.Hour)
+				kittest.Pass(24 * time.Hour)
 				equal(t, "events", []string{`db Warning: CopyTerminating: Namespace "team-a": the copy is being deleted, but finalizers ("example.com/wait") hold it, and ` + tt.words}, c.events())
 				requireProblems(t, map[string]int{ReasonTerminating: 1})
 				equal(t, "writes", nil, c.writes())
 
 				c.lacks(secretResource, "team-a", "db")
-				pass(time.Minute)
+				kittest.Pass(time.Minute)
 				requireProblems(t, nil)
 				equal(t, "Secrets", tt.want, c.names())
 				stop()

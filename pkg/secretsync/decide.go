@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
-	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,9 +32,6 @@ const (
 	AnnotationNamespace = "controller.nicoleh.io/secretsync-namespace"
 	// AnnotationSourceNamespaceUID is the UID of the source namespace.
 	AnnotationSourceNamespaceUID = "controller.nicoleh.io/secretsync-source-namespace-uid"
-	// annotationContentHash is what copies of an earlier version carry. The next write of a
-	// copy, which would make the hash wrong, removes it.
-	annotationContentHash = "controller.nicoleh.io/secretsync-content-hash"
 )
 
 // retryNoNamespace is how long to wait for the cache to show the source namespace, which
@@ -52,7 +47,6 @@ type Observed struct {
 	Source   *corev1.Secret    // the Secret of that name in the source namespace; nil if there is none
 	Copy     *corev1.Secret    // the labeled Secret in the target namespace, as StripCopy leaves it; nil if there is none
 	Memory   Memory
-	Brake    string // why the brake holds the copy's deletion; empty if it does not
 }
 
 // Action is what to do about a copy.
@@ -107,8 +101,8 @@ type Memory struct {
 	RevertedBy string        // the field manager who reverted the copy last; empty if unknown
 	Queued     time.Duration // how much longer the next such write waits, because there are many copies like this
 
-	Problem     Problem   // the last one, which has been recorded in an event
-	EndingSince time.Time // since when creations were refused because the namespace is ending; zero if they were not
+	Problem Problem // the last one, which has been recorded in an event
+	Brake   string  // why the copy must not be deleted since this process has started; empty if it may be
 }
 
 // IsWanted reports whether there should be a copy.
@@ -283,7 +277,6 @@ func (o Observed) want(present *corev1.Secret) *corev1.Secret {
 	metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationInstance, o.instance())
 	metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationNamespace, want.Namespace)
 	metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationSourceNamespaceUID, string(o.SourceNS.UID))
-	delete(want.Annotations, annotationContentHash)
 	return want
 }
 
@@ -339,16 +332,9 @@ func digestOf(secret *corev1.Secret) []byte {
 	if digest, isStripped := secret.Data[digestField]; isStripped {
 		return digest
 	}
-	sum := sha256.New()
-	write := func(value []byte) { // with its length, so that no two sequences of values are the same bytes
-		sum.Write(binary.BigEndian.AppendUint64(nil, uint64(len(value))))
-		sum.Write(value)
-	}
-	for _, name := range slices.Sorted(maps.Keys(secret.Data)) {
-		write([]byte(name))
-		write(secret.Data[name])
-	}
-	return sum.Sum(nil)
+	data, _ := json.Marshal(secret.Data) // cannot fail, and is sorted by field
+	sum := sha256.Sum256(data)
+	return sum[:]
 }
 
 // StripCopy reduces a copy, in place, to what Decide reads and an update keeps. There are

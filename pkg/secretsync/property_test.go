@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
+
+	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
 // step is something that happens in a cluster.
@@ -107,9 +109,13 @@ func play(c *cluster, plan []step) {
 				c.lacks(secretResource, s.namespace, s.name)
 			}
 		case "hold":
-			c.hold(s.isOn)
+			if s.isOn {
+				c.Hold()
+			} else {
+				c.Release()
+			}
 		case "show":
-			c.show(s.stream)
+			c.FlushOne(s.stream)
 		case "refuse", "refuse new", "lose": // what is lost leaves the same state as a crash
 			c.answers(func(verb, namespace string) error {
 				switch {
@@ -129,16 +135,16 @@ func play(c *cluster, plan []step) {
 			stopOther()
 			stopOther = c.run()
 		}
-		pass(s.happensFor)
+		kittest.Pass(s.happensFor)
 	}
 	stopOther()
-	c.hold(false)
+	c.Release()
 	c.answers(func(string, string) error { return nil })
 	c.put(newNamespace("vault", confirming(time.Now().Add(2*time.Hour)))) // because a restart may hold deletions
-	pass(10 * time.Minute)
+	kittest.Pass(10 * time.Minute)
 	c.writes()
 	c.recorded = nil
-	pass(time.Hour)
+	kittest.Pass(time.Hour)
 	stop()
 }
 
@@ -148,7 +154,7 @@ func (c *cluster) end(namespace string) {
 		return
 	}
 	c.put(newNamespace(namespace, marked, ending))
-	pass(10 * time.Millisecond)
+	kittest.Pass(10 * time.Millisecond)
 	for _, name := range []string{"db", "tls"} {
 		c.lacks(secretResource, namespace, name)
 	}
@@ -156,7 +162,8 @@ func (c *cluster) end(namespace string) {
 }
 
 func (c *cluster) has(namespace string) bool {
-	return c.Get(namespacesGVR, cache.NewObjectName("", namespace)) != nil
+	_, exists := c.Get(namespacesGVR, cache.NewObjectName("", namespace))
+	return exists
 }
 
 // violation returns what is wrong in the end; empty if nothing is.
@@ -173,6 +180,9 @@ func (c *cluster) violation() error {
 				continue
 			}
 			isWanted := false
+			if source != nil && source.Annotations[AnnotationNamespaces] == "?" {
+				continue // a copy that was there stays, and there is no new one
+			}
 			if source != nil {
 				value, isMarked := source.Annotations[usual.Annotation]
 				receivers := source.Annotations[AnnotationNamespaces]
@@ -182,6 +192,8 @@ func (c *cluster) violation() error {
 			switch {
 			case got != nil && !isCopy(got):
 				continue // never written to: the cluster checks that
+			case !isWanted && got != nil && got.Annotations[AnnotationNamespace] == "":
+				continue // edited while nobody knew whether it is wanted, and then nobody's copy
 			case !isWanted && got != nil:
 				return fmt.Errorf("there is a copy %s/%s", name.Name, secret)
 			case !isWanted:

@@ -25,7 +25,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kubeinformers "k8s.io/client-go/informers"
-	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -72,12 +71,9 @@ func New(config Config, kube kubernetes.Interface, factory kubeinformers.SharedI
 	nodes := factory.Core().V1().Nodes()
 	a := &Agent{config: config, kube: kube, nodes: nodes.Lister(), host: host}
 	a.loop = worker.New(Name, a.sync)
-	queue := func() { a.loop.Add(cache.NewObjectName("", config.NodeName)) }
-	registration, err := nodes.TypedInformer().AddTypedEventHandler(coreinformers.NodeHandlerFuncs{
-		AddFunc:    func(*corev1.Node) { queue() },
-		UpdateFunc: func(_, _ *corev1.Node) { queue() },
-		DeleteFunc: func(coreinformers.DeletedNode) { queue() },
-	})
+	registration, err := nodes.TypedInformer().AddTypedEventHandler(worker.Follow(func(node *corev1.Node) {
+		a.loop.Add(cache.MetaObjectToName(node))
+	}))
 	if err != nil {
 		return nil, fmt.Errorf("adding event handlers: %w", err)
 	}
@@ -145,14 +141,17 @@ func (a *Agent) recheckLive(ctx context.Context) (*corev1.Node, error) {
 	return node, nil
 }
 
-// observe adds to the Node what else there is to know.
-func (a *Agent) observe(node *corev1.Node) (Observed, error) {
+// decide adds to the Node what else there is to know, and decides.
+func (a *Agent) decide(node *corev1.Node) (Decision, error) {
 	bootID, err := os.ReadFile(a.config.BootIDFile)
 	if err != nil {
-		return Observed{}, err
+		return Decision{Step: Rest}, err
 	}
 	sentinel, err := a.sentinel()
-	return Observed{
+	if err != nil {
+		return Decision{Step: Rest}, err
+	}
+	return Decide(Observed{
 		Now:      time.Now(),
 		Node:     node,
 		BootID:   strings.TrimSpace(string(bootID)),
@@ -160,16 +159,7 @@ func (a *Agent) observe(node *corev1.Node) (Observed, error) {
 		Drained:  a.drained != "" && a.drained == node.Annotations[request.InProgress],
 		Unable:   a.unable != nil,
 		Limits:   a.config.Limits,
-	}, err
-}
-
-// decide observes and decides.
-func (a *Agent) decide(node *corev1.Node) (Decision, error) {
-	observed, err := a.observe(node)
-	if err != nil {
-		return Decision{Step: Rest}, err
-	}
-	return Decide(observed)
+	})
 }
 
 // act takes a step and returns the Node after it; nil if there is something to wait for

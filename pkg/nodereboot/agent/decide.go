@@ -192,7 +192,7 @@ func giveBack(o Observed) Decision {
 // begin uses up the permission, and with it whatever has requested a reboot by then.
 func begin(o Observed) Decision {
 	r := Record{BootID: o.BootID, WasCordoned: o.Node.Spec.Unschedulable, Since: o.Now.UTC().Truncate(time.Second)}
-	d := Decision{Step: Begin, Annotations: map[string]*string{request.Needed: nil, request.Now: nil, request.InProgress: r.encode()}}
+	d := Decision{Step: Begin, Annotations: map[string]*string{request.Needed: nil, request.Now: nil, request.InProgress: encode(r)}}
 	if failureOf(o.Node) != nil {
 		d.Annotations[request.Failed] = nil
 	}
@@ -230,7 +230,7 @@ func reboot(o Observed, r *Record) Decision {
 	next, now := *r, o.Now.UTC().Truncate(time.Second)
 	next.Rebooted = &now
 	next.Attempts = max(next.Attempts, 0) + 1
-	return Decision{Step: Reboot, Annotations: map[string]*string{request.InProgress: next.encode()}}
+	return Decision{Step: Reboot, Annotations: map[string]*string{request.InProgress: encode(next)}}
 }
 
 // goingDown waits, after the reboot command, for the system to go down. If that takes too
@@ -245,7 +245,7 @@ func goingDown(o Observed, r *Record) Decision {
 	}
 	next := *r
 	next.Since, next.Rebooted = ended, nil
-	return Decision{Step: StayedUp, Annotations: map[string]*string{request.InProgress: next.encode()}}
+	return Decision{Step: StayedUp, Annotations: map[string]*string{request.InProgress: encode(next)}}
 }
 
 // goDown returns how long the system may take to go down after so many attempts: it is
@@ -292,9 +292,6 @@ func after(o Observed, wait time.Duration) *string {
 	at := o.Now.Add(wait).UTC().Format(time.RFC3339)
 	return &at
 }
-
-// encode returns the value of the annotation.
-func (r Record) encode() *string { return encode(r) }
 
 // encode returns a record or a failure as the value of an annotation.
 func encode(of any) *string {

@@ -112,8 +112,6 @@ func observe(t *testing.T, d *datadriven.TestData) Observed {
 				if at, err := time.ParseDuration(value); err == nil {
 					o.Node.Annotations[request.Now] = noon.Add(at).Format(time.RFC3339)
 				}
-			case "node last-granted":
-				o.Node.Annotations[request.Granted] = parseTime(t, d, value).Format(time.RFC3339)
 			case "failure of":
 				failure.BootID = value
 			case "failure sentinel":
@@ -143,7 +141,7 @@ func observe(t *testing.T, d *datadriven.TestData) Observed {
 		}
 		switch object {
 		case "record":
-			o.Node.Annotations[request.InProgress] = *record.encode()
+			o.Node.Annotations[request.InProgress] = *encode(record)
 		case "raw-record":
 			o.Node.Annotations[request.InProgress] = strings.TrimSpace(strings.TrimPrefix(line, object))
 		case "failure":

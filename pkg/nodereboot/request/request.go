@@ -92,18 +92,14 @@ func NotBefore(node *corev1.Node) (time.Time, error) {
 // Until returns until when the agent may begin the reboot that was granted. It is zero if a
 // person has set Now to a value that means yes: such a grant has no end. With any other
 // value nothing is granted, and the error says why.
-//
-// Before v0.1.0, the value was the time of the grant, the same as in Granted.
 func Until(node *corev1.Node) (time.Time, error) {
 	value := node.Annotations[Now]
-	until, isTime := text.Time(value)
-	switch isYes, _ := text.Answer(value); {
-	case isYes:
+	if isYes, _ := text.Answer(value); isYes {
 		return time.Time{}, nil
-	case !isTime:
+	}
+	until, isTime := text.Time(value)
+	if !isTime {
 		return time.Time{}, fmt.Errorf("%q, which is neither empty nor yes nor a time such as 2006-01-02T15:04:05Z", value)
-	case value == node.Annotations[Granted]:
-		return until.Add(GrantFor), nil
 	}
 	return until, nil
 }
