@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Writes what follows from the chart: its README.md, artifacts/install.yaml,
-# artifacts/service-account.yaml, artifacts/rbac-*.yaml and artifacts/reboot-agent.yaml.
-# Before that it copies into the chart what the chart takes from artifacts/. Run it after a change of either, and after
+# artifacts/rbac-*.yaml and other parts of it. Before that it copies into the
+# chart what the chart takes from artifacts/. Run it after a change of either, and after
 # hack/update-codegen.sh.
 #
 # An argument is another copy of this tree, to be updated in place of this one.

@@ -90,7 +90,7 @@ func run(ctx context.Context) (err error) {
 // printTable prints a row for each figure: its median for each program, and the ratio of
 // the medians unless the twin's is zero.
 func printTable(to io.Writer, title string, ours, twin []figures) error {
-	if _, err := fmt.Fprintf(to, "| %s | This | Twin | Ratio |\n|---|---|---|---|\n", title); err != nil {
+	if _, err := fmt.Fprintf(to, "| %s | This | Baseline | Ratio |\n|---|---|---|---|\n", title); err != nil {
 		return err
 	}
 	for i, row := range ours[0] {

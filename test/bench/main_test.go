@@ -12,7 +12,7 @@ func Example_printTable() {
 		panic(err)
 	}
 	// Output:
-	// | 3 runs | This | Twin | Ratio |
+	// | 3 runs | This | Baseline | Ratio |
 	// |---|---|---|---|
 	// | Requests | 2 | 5 | 0.40 |
 	// | Conflicts | 0 | 0 |  |

@@ -33,7 +33,7 @@ spec:
   variables:
   - name: isDeletion
     expression: request.operation == "DELETE"
-  # Owners, and which of them is the controller: at most one, as the API server sees to.
+  # Owners, and the one that is the controller: the API server allows at most one.
   - name: ownersBefore
     expression: 'request.operation == "CREATE" ? [] : oldObject.metadata.?ownerReferences.orValue([])'
   - name: ownersAfter
@@ -46,14 +46,14 @@ spec:
     expression: variables.controllerBefore.exists(o, o.kind == "Icecream" && o.apiVersion.startsWith("controller.nicoleh.io/"))
   - name: isIcecreams
     expression: variables.controllerAfter.exists(o, o.kind == "Icecream" && o.apiVersion.startsWith("controller.nicoleh.io/"))
-  # One that an Icecream has left behind, and that another may adopt.
+  # An Icecream has left it behind, and another can adopt it.
   - name: wasOrphan
     expression: |-
       request.operation == "UPDATE" && variables.controllerBefore.size() == 0 &&
       oldObject.metadata.?labels[?"app.kubernetes.io/managed-by"].orValue("") == "icecream-controller" &&
       "controller.nicoleh.io/icecream" in oldObject.metadata.?labels.orValue({})
   {{- if .pods }}
-  # The Pods, and what they were: a list that is empty if they were nothing.
+  # The Pod template, and a list with the previous one, if there is one.
   - name: pod
     expression: object.spec.template.spec
   - name: was
@@ -105,7 +105,7 @@ spec:
     reason: Forbidden
   {{- end }}
   {{- if not (has "probes" .root.Values.policies.allow) }}
-  # The kubelet sends these from the node.
+  # The kubelet sends these requests from the node.
   - expression: |-
       variables.isDeletion ||
       variables.containers.all(c,

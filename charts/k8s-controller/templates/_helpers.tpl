@@ -1,4 +1,4 @@
-{{/* The label app.kubernetes.io/name, and what all names are made of. */}}
+{{/* The label app.kubernetes.io/name, and a part of all names. */}}
 {{- define "k8s-controller.name" -}}
 {{- .Values.nameOverride | default .Chart.Name -}}
 {{- end }}
@@ -45,7 +45,7 @@ only the beginning and a hash are left: names of cluster-scoped objects must dif
 {{- .Values.serviceAccount.name | default (include "k8s-controller.fullname" .) -}}
 {{- end }}
 
-{{/* By these a Pod is known, for as long as the Deployment lives. */}}
+{{/* The selector of the Deployment, which cannot be changed. */}}
 {{- define "k8s-controller.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "k8s-controller.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -55,7 +55,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- include "k8s-controller.labelsAnd" (list . dict) -}}
 {{- end }}
 
-{{/* The same with some more, which come before common ones and cannot replace ours. */}}
+{{/* The same with additional labels, which precede common ones and cannot replace ours. */}}
 {{- define "k8s-controller.labelsAnd" -}}
 {{- $root := index . 0 -}}
 {{- $ours := include "k8s-controller.selectorLabels" $root | fromYaml -}}
@@ -63,7 +63,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- toYaml (merge $ours (index . 1) $root.Values.commonLabels) -}}
 {{- end }}
 
-{{/* The names of the enabled controllers; at least one has to be. */}}
+{{/* The names of the enabled controllers. At least one must be enabled. */}}
 {{- define "k8s-controller.controllers" -}}
 {{- $names := list -}}
 {{- range $name, $controller := .Values.controllers -}}
@@ -74,7 +74,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- required "no controller is enabled: set controllers.<name>.enabled of at least one" (join "," $names) -}}
 {{- end }}
 
-{{/* Fails if a controller that works in all namespaces is enabled in a release for one: of the root and the controller's name. */}}
+{{/* Fails if a controller that needs all namespaces is enabled in a release for one: takes the root and the controller's name. */}}
 {{- define "k8s-controller.clusterWide" -}}
 {{- $root := index . 0 -}}
 {{- if and $root.Values.namespace (index $root.Values.controllers (index . 1)).enabled -}}
@@ -82,10 +82,10 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 {{- end }}
 
-{{/* To whom a NetworkPolicy lets out: of .Values.networkPolicy. */}}
+{{/* The egress of a NetworkPolicy: takes .Values.networkPolicy. */}}
 {{- define "k8s-controller.egress" -}}
 egress:
-# The API server. It has no Pod that could be selected.
+# The API server. It has no Pod to select.
 - ports:
   {{- range .apiServer.ports }}
   - port: {{ int . }}
@@ -127,7 +127,7 @@ k8s-controller.rules.<controller>.
 {{- $root := index . 0 -}}
 {{- $controller := index . 1 -}}
 {{- $name := printf "%s-%s" (include "k8s-controller.fullname" $root) $controller -}}
-# What the controller {{ $controller }} may do.
+# Permissions of {{ $controller }}.
 {{ include "k8s-controller.role" $root }}
 metadata:
   name: {{ $name }}
@@ -154,7 +154,7 @@ roleRef:
 {{ include "k8s-controller.subjects" $root }}
 {{- end }}
 
-{{/* The head of a policy about what a controller writes: its name, and whose writes. */}}
+{{/* The head of a policy about the writes of a controller: its name and account. */}}
 {{- define "k8s-controller.policy" -}}
 {{- $root := index . 0 -}}
 apiVersion: admissionregistration.k8s.io/v1
@@ -168,7 +168,7 @@ spec:
   {{- include "k8s-controller.policyConditions" $root | nindent 2 }}
 {{- end }}
 
-{{/* Who the controller is, in a binding. */}}
+{{/* The controller's account, in a binding. */}}
 {{- define "k8s-controller.subjects" -}}
 subjects:
 - kind: ServiceAccount
@@ -192,7 +192,7 @@ matchConditions:
   {{- end }}
 {{- end }}
 
-{{/* A policy of that name is in force everywhere. What it refuses is in the audit log, too. */}}
+{{/* Puts a policy in force everywhere. The audit log shows what it refuses. */}}
 {{- define "k8s-controller.policyBinding" -}}
 {{- $root := index . 0 -}}
 apiVersion: admissionregistration.k8s.io/v1
@@ -218,7 +218,7 @@ add is in the same write as what the controller wants, so the rest may be added.
   expression: {{ concat (list "controller.nicoleh.io") .protected .root.Values.policies.protectedKeys | toJson | squote }}
 {{- end }}
 
-{{/* A condition: a map of labels or annotations has lost and changed no keys but free ones, and got none that is protected. */}}
+{{/* A condition: in a map of labels or annotations, only free keys are removed or changed, and no protected key is added. */}}
 {{- define "k8s-controller.keysStay" -}}
 {{ .after }}.all(k, {{ .free }} || (k in {{ .before }} ? {{ .before }}[k] == {{ .after }}[k] : !variables.protected.exists(p, k == p || k.startsWith(p + "/")))) &&
 {{ .before }}.all(k, {{ .free }} || k in {{ .after }})
@@ -233,12 +233,12 @@ object.metadata.?labels.orValue({}).all(k, k in variables.free || oldObject.meta
 oldObject.metadata.?labels.orValue({}).all(k, k in variables.free || k in object.metadata.?labels.orValue({}))
 {{- end }}
 
-{{/* How to allow what a message is about. */}}
+{{/* How to allow what a message refuses. */}}
 {{- define "k8s-controller.whereLabels" }} (if the cluster's own policies add a label, name it in policies.ignoredKeys in the chart's values){{ end }}
 {{- define "k8s-controller.whereAllowed" }} (if the cluster's own policies add it, add {{ . }} to policies.allow in the chart's values){{ end }}
 {{- define "k8s-controller.whereKeys" }} (see policies.ignoredKeys and policies.protectedKeys in the chart's values){{ end }}
 
-{{/* An update changes no annotations but those in variables.free; else it is refused with that message. */}}
+{{/* Refuses, with that message, an update that changes annotations other than variables.free. */}}
 {{- define "k8s-controller.policyAnnotations" -}}
 - expression: |-
     request.operation != "UPDATE" ||
@@ -247,7 +247,7 @@ oldObject.metadata.?labels.orValue({}).all(k, k in variables.free || k in object
   reason: Forbidden
 {{- end }}
 
-{{/* An update by a controller of an object of a kind changes nothing besides annotations, and labels in variables.free. */}}
+{{/* Refuses an update that changes anything but annotations, and labels in variables.free: takes the controller and the kind. */}}
 {{- define "k8s-controller.policyRest" -}}
 - expression: |-
     request.operation != "UPDATE" ||
