@@ -36,9 +36,8 @@ type Attempt struct {
 	At    time.Time // when the response came
 	Count int       // how often in a row the same request got such a response
 
-	// Stored is a fingerprint of the differences between what was requested and what the API
-	// server stored, which admission policies and webhooks can change. To request the same
-	// again would change nothing.
+	// Stored is a fingerprint of what the API server stored otherwise than requested, as
+	// admission policies and webhooks make it do. To request it again would change nothing.
 	Stored string
 	// Refusal is why the API server refused the write; the zero value if it did not.
 	Refusal kstatus.Conclusion

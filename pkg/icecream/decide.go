@@ -312,10 +312,12 @@ func (o Observed) With(plan Plan, r Result) (after Observed, event Event) {
 	}
 	var altered []patch.Difference // which the API server stored otherwise than requested
 	if r.Stored != nil {
-		drift := differences(r.Stored, o.wanted(r.Stored))
-		altered = plan.requested(drift)
-		if len(altered) == len(drift) { // Otherwise somebody else has written just before, which is to be repaired.
-			next.Stored = fingerprintOf(drift)
+		if want := o.wanted(r.Stored); !equality.Semantic.DeepEqual(r.Stored, want) {
+			drift := differences(r.Stored, want)
+			altered = plan.requested(drift)
+			if len(altered) == len(drift) { // Otherwise somebody else has written just before, which is to be repaired.
+				next.Stored = fingerprintOf(drift)
+			}
 		}
 		after.Owned = slices.DeleteFunc(slices.Clone(o.Owned), func(d *appsv1.Deployment) bool { return d.Name == r.Stored.Name })
 		after.Owned = append(after.Owned, r.Stored)

@@ -124,6 +124,27 @@ func (r *rig) get(t *testing.T, name string) *corev1.Node {
 	return node
 }
 
+// update changes a node as stored.
+func (r *rig) update(t *testing.T, n *corev1.Node) {
+	t.Helper()
+	if _, err := r.kube.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// renew creates or renews an agent's Lease.
+func (r *rig) renew(t *testing.T, name string) {
+	t.Helper()
+	leases := r.kube.CoordinationV1().Leases("agents")
+	_, err := leases.Create(t.Context(), report(name, time.Now()), metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		_, err = leases.Update(t.Context(), report(name, time.Now()), metav1.UpdateOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // agentsReport makes the agents of all nodes report now.
 func (r *rig) agentsReport(names ...string) {
 	for _, name := range names {
@@ -198,9 +219,7 @@ nodereboot_waiting_nodes{reason="WindowClosed"} 0
 	requireEvents("Normal RebootWaiting Waiting to reboot (NotBefore): the reboot was requested for 2000-01-01T01:00:00Z or later")
 
 	back := node("b")
-	if _, err := r.kube.CoreV1().Nodes().Update(t.Context(), back, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	r.update(t, back)
 	sync(node("a", needed), back) // chooses a
 	requireEvents()
 	sync()
@@ -216,10 +235,7 @@ func TestGrantIsTakenBack(t *testing.T) { synctest.Test(t, testGrantIsTakenBack)
 
 func testGrantIsTakenBack(t *testing.T) {
 	r := newRig(t, nil, node("a", needed), node("b"))
-	lease, err := r.kube.CoordinationV1().Leases("agents").Create(t.Context(), report("a", time.Now()), metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r.renew(t, "a")
 	r.start(t)
 	time.Sleep(time.Second)
 	granted := r.get(t, "a")
@@ -235,12 +251,8 @@ func testGrantIsTakenBack(t *testing.T) {
 	if n := r.get(t, "a"); request.IsGranted(n) || !request.IsNeeded(n) || request.LastGranted(n).IsZero() {
 		t.Errorf("not taken back: %v", n.Annotations)
 	}
-	if _, err := r.kube.CoreV1().Nodes().Update(t.Context(), node("b", needed), metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.kube.CoordinationV1().Leases("agents").Create(t.Context(), report("b", time.Now()), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	r.update(t, node("b", needed))
+	r.renew(t, "b")
 	time.Sleep(time.Second)
 	if n := r.get(t, "b"); !request.IsGranted(n) {
 		t.Errorf("b is not granted its reboot: %v", n.Annotations)
@@ -254,35 +266,11 @@ func testGrantIsTakenBack(t *testing.T) {
 	}
 
 	// It runs again: the node has its turn after b.
-	lease.Spec.RenewTime = ptr.To(metav1.NewMicroTime(time.Now()))
-	if _, err := r.kube.CoordinationV1().Leases("agents").Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.kube.CoreV1().Nodes().Update(t.Context(), node("b"), metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	r.renew(t, "a")
+	r.update(t, node("b"))
 	time.Sleep(time.Second)
 	if n := r.get(t, "a"); !request.IsGranted(n) {
 		t.Errorf("not granted again: %v", n.Annotations)
-	}
-}
-
-// A running controller grants a reboot when the node's agent reports.
-func TestReportLeadsToGrant(t *testing.T) { synctest.Test(t, testReportLeadsToGrant) }
-
-func testReportLeadsToGrant(t *testing.T) {
-	r := newRig(t, nil, node("a", needed), node("b"))
-	r.start(t)
-	time.Sleep(time.Second)
-	if n := r.get(t, "a"); request.IsGranted(n) {
-		t.Errorf("granted without an agent: %v", n.Annotations)
-	}
-	if _, err := r.kube.CoordinationV1().Leases("agents").Create(t.Context(), report("a", time.Now()), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(time.Second)
-	if n := r.get(t, "a"); !request.IsGranted(n) {
-		t.Errorf("not granted: %v", n.Annotations)
 	}
 }
 
@@ -297,9 +285,7 @@ func testRefusedStepBacksOff(t *testing.T) {
 		refused.Add(1)
 		return true, nil, apierrors.NewForbidden(corev1.Resource("nodes"), "a", errors.New("a policy denies it"))
 	})
-	if _, err := r.kube.CoordinationV1().Leases("agents").Create(t.Context(), report("a", time.Now()), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	r.renew(t, "a")
 	r.start(t)
 	time.Sleep(time.Minute)
 	before := refused.Load()

@@ -303,9 +303,7 @@ func testBlockingPods(t *testing.T) {
 	}
 	runs = false
 	time.Sleep(holdPeriod)
-	if _, err := r.kube.CoreV1().Nodes().Update(t.Context(), node("b"), metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	r.update(t, node("b"))
 	if granted, _ := r.settle(t); len(granted) != 1 || granted[0] != "a" {
 		t.Errorf("granted %q when the Pod has ended", granted)
 	}

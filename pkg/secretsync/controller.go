@@ -428,17 +428,16 @@ func (c *Controller) isNews(before, problem Problem) bool {
 // recordProblem records what is wrong with a copy in an event about its source, or, if
 // deletions are held, about the source namespace. What is no copy gets the event itself.
 func (c *Controller) recordProblem(name cache.ObjectName, o Observed, problem Problem) {
-	if problem.Reason == ReasonHeld {
+	switch problem.Reason {
+	case ReasonHeld:
 		const until = "$(date -u -d +1hour +%Y-%m-%dT%H:%M:%SZ)"
 		c.recorder.Eventf(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.config.SourceNamespace}}, corev1.EventTypeWarning, ReasonHeld,
 			"Copies are not deleted, because %s. To confirm their deletion: kubectl annotate --overwrite namespace %s %s=%s", problem.Message, c.config.SourceNamespace, AnnotationConfirm, until)
-		return
-	}
-	if problem.Reason == ReasonNotMade {
+	case ReasonNotMade:
 		c.recorder.Event(o.Copy, corev1.EventTypeWarning, problem.Reason, problem.Message)
-		return
+	default:
+		c.recorder.Eventf(c.sourceOf(name, o.Source), corev1.EventTypeWarning, problem.Reason, "Namespace %q: %s", name.Namespace, problem.Message)
 	}
-	c.recorder.Eventf(c.sourceOf(name, o.Source), corev1.EventTypeWarning, problem.Reason, "Namespace %q: %s", name.Namespace, problem.Message)
 }
 
 // sourceOf returns what to record events about a copy on: its source, even if that is gone.

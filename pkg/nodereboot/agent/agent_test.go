@@ -297,6 +297,32 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// start runs an agent of node-1 until the test ends. The host was booted once.
+func start(t *testing.T, kube *fake.Clientset, host Rebooter, config Config) {
+	t.Helper()
+	config.NodeName, config.LeaseNamespace, config.LookEvery, config.Limits = "node-1", "agents", time.Minute, limits
+	config.BootIDFile = filepath.Join(t.TempDir(), "boot_id")
+	if err := os.WriteFile(config.BootIDFile, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	nodes := kubeinformers.NewSharedInformerFactory(kube, 0)
+	a, err := New(config, kube, nodes, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	nodes.StartWithContext(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		nodes.Shutdown()
+	})
+}
+
 // An agent reports only if it can reboot its host, does not make a dry run, and is kept by
 // the API server from granting itself a reboot.
 func TestReports(t *testing.T) {
@@ -326,23 +352,11 @@ func TestReports(t *testing.T) {
 					}
 					return true, node(nil), nil
 				})
-				bootID := filepath.Join(t.TempDir(), "boot_id")
-				if err := os.WriteFile(bootID, []byte("old"), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				nodes := kubeinformers.NewSharedInformerFactory(kube, 0)
-				a, err := New(Config{NodeName: "node-1", LeaseNamespace: "agents", BootIDFile: bootID, LookEvery: time.Minute, Limits: limits, DryRun: tt.dryRun}, kube, nodes, tt.host)
-				if err != nil {
-					t.Fatal(err)
-				}
-				ctx, cancel := context.WithCancel(t.Context())
-				nodes.StartWithContext(ctx)
-				ended := make(chan error, 1)
-				go func() { ended <- a.Run(ctx) }()
+				start(t, kube, tt.host, Config{DryRun: tt.dryRun})
 				renewed := func() time.Time {
 					t.Helper()
 					synctest.Wait()
-					lease, err := kube.CoordinationV1().Leases("agents").Get(ctx, "node-1", metav1.GetOptions{})
+					lease, err := kube.CoordinationV1().Leases("agents").Get(t.Context(), "node-1", metav1.GetOptions{})
 					if apierrors.IsNotFound(err) {
 						return time.Time{}
 					}
@@ -365,11 +379,6 @@ func TestReports(t *testing.T) {
 				if isLate := !renewed().IsZero(); tt.name == "no policy" && !isLate {
 					t.Error("not reported after the policy was created")
 				}
-				cancel()
-				if err := <-ended; err != nil && ctx.Err() == nil {
-					t.Error(err)
-				}
-				nodes.Shutdown()
 			})
 		})
 	}
@@ -410,27 +419,11 @@ func testSystemStaysUp(t *testing.T, failure error, seen string) {
 		isDryRun := len(action.(clienttesting.PatchActionImpl).PatchOptions.DryRun) > 0
 		return isDryRun, nil, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errors.New("the agent does not grant itself a reboot"))
 	})
-	dir := t.TempDir()
-	config := Config{NodeName: "node-1", LeaseNamespace: "agents", BootIDFile: filepath.Join(dir, "boot_id"), SentinelFile: filepath.Join(dir, "reboot-required"), LookEvery: time.Minute, Limits: limits}
-	for _, file := range []string{config.BootIDFile, config.SentinelFile} {
-		if err := os.WriteFile(file, []byte("old"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	nodes := kubeinformers.NewSharedInformerFactory(kube, 0)
-	a, err := New(config, kube, nodes, noEffect{failure})
-	if err != nil {
+	ctx, sentinel := t.Context(), filepath.Join(t.TempDir(), "reboot-required")
+	if err := os.WriteFile(sentinel, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	nodes.StartWithContext(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- a.Run(ctx) }()
-	defer func() {
-		cancel()
-		<-ended
-		nodes.Shutdown()
-	}()
+	start(t, kube, noEffect{failure}, Config{SentinelFile: sentinel})
 	get := func() *corev1.Node {
 		t.Helper()
 		synctest.Wait()
@@ -495,10 +488,10 @@ func testSystemStaysUp(t *testing.T, failure error, seen string) {
 		t.Errorf("does not begin again: %v", n.Annotations)
 	}
 	time.Sleep(time.Hour)
-	if err := os.Chtimes(config.SentinelFile, time.Now(), time.Now()); err != nil {
+	if err := os.Chtimes(sentinel, time.Now(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(config.LookEvery)
+	time.Sleep(time.Minute)
 	if n := get(); !request.IsNeeded(n) {
 		t.Errorf("a new sentinel file does not ask: %v", n.Annotations)
 	}
