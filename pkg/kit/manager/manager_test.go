@@ -110,7 +110,7 @@ func TestParse(t *testing.T) {
 			"-resync", "1h", "-version", "-controllers", "cake", "-stuck-after", "1m", "-cone-flavor=mint",
 			"-leader-elect=false", "-leader-elect-lease-duration", "60s", "-leader-elect-renew-deadline=40s", "-leader-elect-retry-period", "5s",
 			"-leader-elect-resource-lock", "leases", "-leader-elect-resource-name", "d", "-leader-elect-resource-namespace", "e",
-			"-bind-address", ":1", "-insecure-bind-address", "127.0.0.1:2", "-tls-cert-file", "f", "-tls-private-key-file", "g", "-enable-http2",
+			"-bind-address", ":1", "-insecure-bind-address", "127.0.0.1:2", "-tls-cert-file", "f", "-tls-private-key-file", "g",
 		},
 		want: options{
 			kubeconfig: "a", master: "b", qps: 2.5, burst: 7, workers: 3, resync: time.Hour, version: true,
@@ -121,7 +121,7 @@ func TestParse(t *testing.T) {
 				RetryPeriod:   metav1.Duration{Duration: 5 * time.Second},
 				ResourceLock:  "leases", ResourceName: "d", ResourceNamespace: "e",
 			},
-			serve: serve.Config{BindAddress: ":1", InsecureBindAddress: "127.0.0.1:2", CertFile: "f", KeyFile: "g", HTTP2: true},
+			serve: serve.Config{BindAddress: ":1", InsecureBindAddress: "127.0.0.1:2", CertFile: "f", KeyFile: "g"},
 		},
 		wantFlavor: "mint",
 	}, {

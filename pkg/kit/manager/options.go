@@ -84,7 +84,6 @@ func (m Manager) flagSets(o *options) (groups []*flag.FlagSet) {
 	fs.StringVar(&o.serve.InsecureBindAddress, "insecure-bind-address", "", "The host:port to serve the same on by plain HTTP, to everyone. The host has to be a loopback address. Nothing is served if empty.")
 	fs.StringVar(&o.serve.CertFile, "tls-cert-file", "", "File with the certificate for HTTPS, in PEM, including intermediate certificates. A renewed certificate is used without a restart. Default: a new self-signed certificate.")
 	fs.StringVar(&o.serve.KeyFile, "tls-private-key-file", "", "File with the private key of -tls-cert-file, in PEM.")
-	fs.BoolVar(&o.serve.HTTP2, "enable-http2", false, "Also offer HTTP/2 on -bind-address.")
 
 	fs = group("Log and version")
 	flags.AddLogging(fs, o.logging)
