@@ -71,14 +71,18 @@ type Manager struct {
 func (m Manager) Main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
+	o, err := m.parse(os.Args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
 	var applied *logsapi.LoggingConfiguration
-	err := m.run(ctx, os.Args[1:], func(logging *logsapi.LoggingConfiguration) error {
-		if err := logsapi.ValidateAndApply(logging, nil); err != nil {
-			return err
-		}
-		applied = logging
-		return nil
-	})
+	if err == nil {
+		err = logsapi.ValidateAndApply(o.logging, nil)
+	}
+	if err == nil {
+		applied = o.logging
+		err = m.run(ctx, o)
+	}
 	klog.Flush()
 	if err != nil {
 		flags.PrintError(m.Name, applied, err)
@@ -90,26 +94,19 @@ func (m Manager) Main() {
 // ctx ends. It returns an error of one line if the flags are wrong, or if something fails
 // that a restart of the process may fix. Unlike Main, it leaves the logger as it is.
 func (m Manager) Run(ctx context.Context, args []string) error {
-	return m.run(ctx, args, func(*logsapi.LoggingConfiguration) error { return nil })
-}
-
-// run is Run with a function that configures the logger.
-func (m Manager) run(ctx context.Context, args []string, configure func(*logsapi.LoggingConfiguration) error) error {
 	o, err := m.parse(args)
-	if errors.Is(err, flag.ErrHelp) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}
+	return m.run(ctx, o)
+}
+
+func (m Manager) run(ctx context.Context, o options) error {
 	if o.version {
 		fmt.Println(flags.VersionLine(m.Name))
 		return nil
 	}
 	if err := requireFeatures(); err != nil {
-		return err
-	}
-	if err := configure(o.logging); err != nil {
 		return err
 	}
 	p, err := m.assemble(o)
