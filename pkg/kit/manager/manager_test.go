@@ -37,6 +37,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
+	"nicoleh.io/k8s-controller/pkg/kit/flags"
 	"nicoleh.io/k8s-controller/pkg/kit/preflight"
 	"nicoleh.io/k8s-controller/pkg/kit/serve"
 )
@@ -73,6 +74,14 @@ func shop(flavor *string) Manager {
 	}}
 }
 
+// parse parses and validates flags.
+func parse(m Manager, args []string) (o options, err error) {
+	if err := flags.Parse(m.Name, args, m.flagSets(&o)...); err != nil {
+		return o, err
+	}
+	return o, m.validate(o)
+}
+
 func TestParse(t *testing.T) {
 	tests := []struct {
 		name       string
@@ -100,13 +109,13 @@ func TestParse(t *testing.T) {
 		name: "everything is given, with one dash",
 		args: []string{
 			"-kubeconfig", "a", "-master=b", "-kube-api-qps", "2.5", "-kube-api-burst=7", "-workers", "3",
-			"-resync", "1h", "-version", "-controllers", "cake", "-stuck-after", "1m", "-cone-flavor=mint",
+			"-resync", "1h", "-controllers", "cake", "-stuck-after", "1m", "-cone-flavor=mint",
 			"-leader-elect=false", "-leader-elect-lease-duration", "60s", "-leader-elect-renew-deadline=40s", "-leader-elect-retry-period", "5s",
 			"-leader-elect-resource-lock", "leases", "-leader-elect-resource-name", "d", "-leader-elect-resource-namespace", "e",
 			"-bind-address", ":1", "-insecure-bind-address", "127.0.0.1:2", "-tls-cert-file", "f", "-tls-private-key-file", "g",
 		},
 		want: options{
-			kubeconfig: "a", master: "b", qps: 2.5, burst: 7, workers: 3, resync: time.Hour, version: true,
+			kubeconfig: "a", master: "b", qps: 2.5, burst: 7, workers: 3, resync: time.Hour,
 			controllers: "cake", stuckAfter: time.Minute,
 			election: componentbase.LeaderElectionConfiguration{
 				LeaseDuration: metav1.Duration{Duration: time.Minute},
@@ -121,11 +130,10 @@ func TestParse(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var flavor string
-			got, err := shop(&flavor).parse(tt.args)
+			got, err := parse(shop(&flavor), tt.args)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got.logging = nil
 			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(options{})); diff != "" {
 				t.Errorf("options (-want +got):\n%s", diff)
 			}
@@ -133,17 +141,6 @@ func TestParse(t *testing.T) {
 				t.Errorf("flavor %q, want %q", flavor, tt.wantFlavor)
 			}
 		})
-	}
-}
-
-func TestParseLogging(t *testing.T) {
-	t.Setenv("SHOP_V", "4")
-	o, err := shop(new(string)).parse([]string{"-logging-format", "json"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if o.logging.Format != "json" || o.logging.Verbosity != 4 {
-		t.Errorf("format %q and verbosity %d, want json and 4", o.logging.Format, o.logging.Verbosity)
 	}
 }
 
@@ -171,7 +168,7 @@ func TestParseErrors(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := shop(new(string)).parse(tt.args)
+			_, err := parse(shop(new(string)), tt.args)
 			requireOneLine(t, err, tt.want)
 		})
 	}
@@ -451,7 +448,7 @@ func TestStandby(t *testing.T) {
 			Caches:     []Cache{{Resource: preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods")}, Informer: factory.Core().V1().Pods().Informer()}},
 		}, nil
 	}}}}
-	o, err := m.parse([]string{"-master=" + server.URL, "-bind-address=", "-leader-elect-resource-namespace=parlor"})
+	o, err := parse(m, []string{"-master=" + server.URL, "-bind-address=", "-leader-elect-resource-namespace=parlor"})
 	if err != nil {
 		t.Fatal(err)
 	}
