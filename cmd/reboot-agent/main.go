@@ -4,13 +4,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
-	"fmt"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,7 +13,6 @@ import (
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
-	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 
 	"nicoleh.io/k8s-controller/pkg/kit/flags"
@@ -31,54 +25,28 @@ type options struct {
 	kubeconfig string
 	command    string
 	agent      agent.Config
-	logging    *logsapi.LoggingConfiguration
-	version    bool
 }
 
 func main() {
-	o, err := parse(os.Args[1:])
-	if errors.Is(err, flag.ErrHelp) {
-		os.Exit(0)
-	}
-	if err == nil && o.version {
-		fmt.Println(flags.VersionLine("reboot-agent"))
-		return
-	}
-	var applied *logsapi.LoggingConfiguration
-	if err == nil {
-		err = logsapi.ValidateAndApply(o.logging, nil)
-	}
-	if err == nil {
-		applied = o.logging
-		err = run(o)
-	}
-	klog.Flush()
-	if err != nil {
-		flags.PrintError("reboot-agent", applied, err)
-		os.Exit(1)
-	}
+	var o options
+	set := o.flagSet()
+	flags.Main("reboot-agent", func(ctx context.Context) error { return run(ctx, o) }, set)
 }
 
-// parse parses the flags.
-func parse(args []string) (options, error) {
-	o := options{logging: logsapi.NewLoggingConfiguration()}
-	fs := flag.NewFlagSet("All flags", flag.ContinueOnError)
+// flagSet returns the flags that set o, and sets o to their defaults.
+func (o *options) flagSet() *flag.FlagSet {
+	fs := flag.NewFlagSet("The agent", flag.ContinueOnError)
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "The path of a kubeconfig file. Without it, $KUBECONFIG is used, and without that, the service account of the agent's Pod.")
 	agent.AddFlags(fs, &o.agent)
 	fs.StringVar(&o.command, "reboot-command", "", "The program that reboots the system, with its arguments, separated by spaces. Without it, the agent signals process 1, which must be the host's systemd.")
-	fs.BoolVar(&o.version, "version", false, "Print version, commit and Go version, and exit.")
-	flags.AddLogging(fs, o.logging)
-	if err := flags.Parse("reboot-agent", args, fs); err != nil || o.version {
-		return o, err
-	}
-	return o, o.agent.Validate()
+	return fs
 }
 
-// run runs the agent until the first signal. A second one kills the process.
-func run(o options) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop)
+// run runs the agent until ctx ends.
+func run(ctx context.Context, o options) error {
+	if err := o.agent.Validate(); err != nil {
+		return err
+	}
 	if o.agent.WatchSentinel {
 		return agent.WatchSentinel(ctx, o.agent.SentinelFile, o.agent.SentinelState, o.agent.LookEvery)
 	}

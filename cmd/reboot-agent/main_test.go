@@ -5,14 +5,16 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"nicoleh.io/k8s-controller/pkg/kit/flags"
 )
 
 func TestParse(t *testing.T) {
 	t.Setenv("NODE_NAME", "node-1")
 	t.Setenv("POD_NAMESPACE", "agents")
 	t.Setenv("REBOOT_AGENT_DRY_RUN", "true")
-	o, err := parse([]string{"--drain-timeout=5m", "-reboot-command=systemctl reboot"})
-	if err != nil {
+	var o options
+	if err := flags.Parse("reboot-agent", []string{"--drain-timeout=5m", "-reboot-command=systemctl reboot"}, o.flagSet()); err != nil {
 		t.Fatal(err)
 	}
 	if o.agent.NodeName != "node-1" || o.agent.LeaseNamespace != "agents" || !o.agent.DryRun || o.agent.Limits.Drain != 5*time.Minute || o.command != "systemctl reboot" {
@@ -36,7 +38,12 @@ func TestParseErrors(t *testing.T) {
 		{"an argument that is not a flag", []string{"reboot"}, `"reboot"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, err := parse(slices.Concat([]string{"-node-name=node-1", "-lease-namespace=agents"}, tt.args)); err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
+			var o options
+			err := flags.Parse("reboot-agent", slices.Concat([]string{"-node-name=node-1", "-lease-namespace=agents"}, tt.args), o.flagSet())
+			if err == nil {
+				err = run(t.Context(), o)
+			}
+			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %v, want one line with %s", err, tt.want)
 			}
 		})

@@ -64,12 +64,9 @@ func New(caches map[schema.GroupResource]Seen) *Store {
 
 // WroteAt records a write on behalf of owner, by the resource version in the API server's
 // response. The response to a write that changed nothing contains the version that the
-// object already had, which can be recorded, too. WroteAt panics if New was given no cache
-// for the resource.
+// object already had, which can be recorded, too. New must have been given the cache of the
+// resource.
 func (s *Store) WroteAt(owner cache.ObjectName, resource schema.GroupResource, resourceVersion string) {
-	if _, ok := s.caches[resource]; !ok {
-		panic(fmt.Sprintf("consistency: no cache for %s, which was written to for %s", resource, owner))
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.readVersion(resource) // before the new record is added, as it can drop older ones

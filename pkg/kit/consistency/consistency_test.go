@@ -1,7 +1,6 @@
 package consistency_test
 
 import (
-	"fmt"
 	"strconv"
 	"sync"
 	"testing"
@@ -142,51 +141,6 @@ func TestEnsureReadyNamesEveryStaleCache(t *testing.T) {
 	}
 }
 
-func TestRecordsAreDroppedOnceSeen(t *testing.T) {
-	s, deploymentsAt, _ := newStore()
-	s.WroteAt(vanilla, deployments, "101")
-	*deploymentsAt = "101"
-	if err := s.EnsureReady(vanilla); err != nil {
-		t.Fatal(err)
-	}
-	*deploymentsAt = "100"
-	if err := s.EnsureReady(vanilla); err != nil {
-		t.Errorf("the record was kept: %v", err)
-	}
-}
-
-// The server's data was restored from a backup, so its versions are lower than those in the
-// responses to the controller's writes, and can be so for days.
-func TestRestoreFromBackupDropsRecords(t *testing.T) {
-	s, deploymentsAt, gadgetsAt := newStore()
-	*deploymentsAt = "1000"
-	s.WroteAt(vanilla, deployments, "1001")
-	s.WroteAt(vanilla, gadgets, "101")
-	s.WroteAt(chocolate, deployments, "1002")
-	if s.EnsureReady(vanilla) == nil || s.EnsureReady(chocolate) == nil {
-		t.Fatal("nobody waits for the caches")
-	}
-
-	*deploymentsAt = "500"
-	want := "the cache does not show this controller's own write yet: gadgets.example.com is at resourceVersion 100, but the write is at 101"
-	if diff := cmp.Diff(want, text(s.EnsureReady(vanilla))); diff != "" {
-		t.Errorf("EnsureReady once one cache has gone backward (-want +got):\n%s", diff)
-	}
-	if err := s.EnsureReady(chocolate); err != nil {
-		t.Errorf("another owner's record was kept: %v", err)
-	}
-
-	*gadgetsAt = "101"
-	s.WroteAt(vanilla, deployments, "501")
-	if s.EnsureReady(vanilla) == nil {
-		t.Error("a write since then is not waited for")
-	}
-	*deploymentsAt = "501"
-	if err := s.EnsureReady(vanilla); err != nil {
-		t.Error(err)
-	}
-}
-
 // The response to the next write may be the first sign of a restore.
 func TestWriteAfterARestoreIsKept(t *testing.T) {
 	s, deploymentsAt, _ := newStore()
@@ -198,30 +152,6 @@ func TestWriteAfterARestoreIsKept(t *testing.T) {
 	if diff := cmp.Diff(want, text(s.EnsureReady(vanilla))); diff != "" {
 		t.Errorf("EnsureReady (-want +got):\n%s", diff)
 	}
-}
-
-func TestClear(t *testing.T) {
-	s, _, _ := newStore()
-	s.WroteAt(vanilla, deployments, "101")
-	s.WroteAt(chocolate, deployments, "101")
-	s.Clear(vanilla)
-	if err := s.EnsureReady(vanilla); err != nil {
-		t.Errorf("a forgotten owner has to wait: %v", err)
-	}
-	if err := s.EnsureReady(chocolate); err == nil {
-		t.Error("another owner was forgotten too")
-	}
-}
-
-func TestWroteAtPanicsForAnUnknownResource(t *testing.T) {
-	defer func() {
-		want := "consistency: no cache for secrets, which was written to for default/vanilla"
-		if diff := cmp.Diff(want, fmt.Sprint(recover())); diff != "" {
-			t.Errorf("panic (-want +got):\n%s", diff)
-		}
-	}()
-	s, _, _ := newStore()
-	s.WroteAt(vanilla, schema.GroupResource{Resource: "secrets"}, "101")
 }
 
 // model is the obvious implementation: it keeps every write forever, and looks through all

@@ -4,13 +4,16 @@ package flags
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"runtime/debug"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/pflag"
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
@@ -22,26 +25,52 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// AddLogging adds the logging flags of component-base, except those that are alpha.
-func AddLogging(flags *flag.FlagSet, logging *logsapi.LoggingConfiguration) {
+// Main runs a program with these flags, those of the log and -version, until the first
+// SIGINT or SIGTERM. A second signal kills the process. If run fails, Main prints the error
+// and exits with code 1: as a log entry if the log is in JSON, otherwise as a line that
+// begins with the program's name.
+func Main(program string, run func(context.Context) error, sets ...*flag.FlagSet) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	logging := logsapi.NewLoggingConfiguration()
+	own := flag.NewFlagSet("Log and version", flag.ContinueOnError)
+	addLogging(own, logging)
+	isVersion := own.Bool("version", false, "Print version, commit and Go version, and exit.")
+	err := Parse(program, os.Args[1:], append(sets, own)...)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return
+	case err == nil && *isVersion:
+		fmt.Println(VersionLine(program))
+		return
+	case err == nil:
+		err = logsapi.ValidateAndApply(logging, nil)
+	}
+	isApplied := err == nil
+	if isApplied {
+		err = run(ctx)
+	}
+	klog.Flush()
+	if err == nil {
+		return
+	}
+	if isApplied && logging.Format == logsapi.JSONLogFormat {
+		klog.Background().Error(err, "Exiting") //nolint:forbidigo // What has a context has returned.
+		klog.Flush()
+	} else {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", program, err)
+	}
+	os.Exit(1)
+}
+
+// addLogging adds the logging flags of component-base, except those that are alpha.
+func addLogging(flags *flag.FlagSet, logging *logsapi.LoggingConfiguration) {
 	all := flag.NewFlagSet("", flag.ContinueOnError)
 	logsapi.AddGoFlags(logging, all)
 	for _, name := range []string{"logging-format", "v", "vmodule"} {
 		f := all.Lookup(name)
 		flags.Var(f.Value, f.Name, f.Usage)
 	}
-}
-
-// PrintError prints on standard error why a program ends: as a log entry if the log is in
-// JSON, otherwise as a line that begins with the program's name. logging is nil if it has not
-// been applied.
-func PrintError(program string, logging *logsapi.LoggingConfiguration, err error) {
-	if logging == nil || logging.Format != logsapi.JSONLogFormat {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", program, err)
-		return
-	}
-	klog.Background().Error(err, "Exiting") //nolint:forbidigo // What has a context has returned.
-	klog.Flush()
 }
 
 // Parse sets the flags of a program: from args, or else from environment variables. The

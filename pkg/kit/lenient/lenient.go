@@ -12,9 +12,8 @@
 // metadata cannot be decoded, or the data is not an object, the error is the usual one.
 //
 // All that a client reads passes this decoder: lists, watches, streaming lists, and the
-// responses to single reads and writes. The client refuses to send an object with a problem
-// to the API server, because its empty field would replace the one that could not be
-// decoded.
+// responses to single reads and writes. An object with a problem cannot overwrite what it was
+// decoded from: the API server refuses the annotation that holds the problem.
 //
 // Built-in types do not need this, because the API server has decoded them itself.
 package lenient
@@ -23,7 +22,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -91,18 +89,6 @@ func (c codecs) SupportedMediaTypes() []runtime.SerializerInfo {
 
 // codec is the usual serializer for JSON, except that it also decodes what that cannot.
 type codec struct{ runtime.Serializer }
-
-// Encode implements runtime.Encoder. It refuses an object with a problem.
-func (c codec) Encode(obj runtime.Object, w io.Writer) error {
-	if obj, ok := obj.(metav1.Object); ok {
-		for key := range obj.GetAnnotations() {
-			if strings.HasPrefix(key, problemPrefix) {
-				return fmt.Errorf("%T %q was not decoded completely, and must not overwrite what it was decoded from", obj, obj.GetName())
-			}
-		}
-	}
-	return c.Serializer.Encode(obj, w)
-}
 
 // Decode implements runtime.Decoder.
 func (c codec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {

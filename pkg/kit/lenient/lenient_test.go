@@ -1,7 +1,6 @@
 package lenient_test
 
 import (
-	"bytes"
 	"fmt"
 	"reflect"
 	"strings"
@@ -257,34 +256,5 @@ func TestLargeFlaws(t *testing.T) {
 				t.Errorf("its status is %+v", cone.Status)
 			}
 		})
-	}
-}
-
-// What was not decoded must not be overwritten by what it was decoded as.
-func TestEncode(t *testing.T) {
-	encode := func(codecs runtime.NegotiatedSerializer, obj runtime.Object) (string, error) {
-		var out bytes.Buffer
-		err := codecs.EncoderForVersion(jsonInfo(codecs).Serializer, coneVersion).Encode(obj, &out)
-		return out.String(), err
-	}
-	for _, flaw := range flaws {
-		obj, _, err := leniently.Decode([]byte(coneJSON("sundae", flaw.spec, flaw.status)), nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if out, err := encode(lenientCodecs, obj); err == nil || out != "" || !strings.Contains(err.Error(), `"sundae" was not decoded completely`) {
-			t.Errorf("%s: encoded as %q, error %v", flaw.name, out, err)
-		}
-	}
-	good, _, err := leniently.Decode([]byte(coneJSON("sundae", `{"image":"vanilla"}`, `{}`)), nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, obj := range []runtime.Object{good, &metav1.DeleteOptions{}} {
-		got, err := encode(lenientCodecs, obj)
-		want, wantErr := encode(usualCodecs, obj)
-		if got != want || err != nil || wantErr != nil {
-			t.Errorf("encoded as %s (%v), want %s (%v)", got, err, want, wantErr)
-		}
 	}
 }

@@ -24,15 +24,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"net/http"
 	"os"
-	"os/signal"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,7 +41,6 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
-	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 
 	"nicoleh.io/k8s-controller/pkg/kit/flags"
@@ -65,51 +61,30 @@ type Manager struct {
 	Controllers []Descriptor
 }
 
-// Main configures the process's logger and calls Run with the process's arguments until
-// the first SIGINT or SIGTERM. If that fails, it prints the error and exits with code 1. A
-// second signal kills the process.
+// Main is the program's main function, which calls Run with the process's arguments. See
+// [flags.Main].
 func (m Manager) Main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
-	var applied *logsapi.LoggingConfiguration
-	err := m.run(ctx, os.Args[1:], func(logging *logsapi.LoggingConfiguration) error {
-		if err := logsapi.ValidateAndApply(logging, nil); err != nil {
-			return err
-		}
-		applied = logging
-		return nil
-	})
-	klog.Flush()
-	if err != nil {
-		flags.PrintError(m.Name, applied, err)
-		os.Exit(1)
-	}
+	var o options
+	sets := m.flagSets(&o)
+	flags.Main(m.Name, func(ctx context.Context) error { return m.run(ctx, o) }, sets...)
 }
 
 // Run runs the controllers, as configured by the flags in args and the environment, until
 // ctx ends. It returns an error of one line if the flags are wrong, or if something fails
-// that a restart of the process may fix. Unlike Main, it leaves the logger as it is.
+// that a restart of the process may fix. Unlike Main, it does not configure the log.
 func (m Manager) Run(ctx context.Context, args []string) error {
-	return m.run(ctx, args, func(*logsapi.LoggingConfiguration) error { return nil })
+	var o options
+	if err := flags.Parse(m.Name, args, m.flagSets(&o)...); err != nil {
+		return err
+	}
+	return m.run(ctx, o)
 }
 
-// run is Run with a function that configures the logger.
-func (m Manager) run(ctx context.Context, args []string, configure func(*logsapi.LoggingConfiguration) error) error {
-	o, err := m.parse(args)
-	if errors.Is(err, flag.ErrHelp) {
-		return nil
-	}
-	if err != nil {
+func (m Manager) run(ctx context.Context, o options) error {
+	if err := m.validate(o); err != nil {
 		return err
-	}
-	if o.version {
-		fmt.Println(flags.VersionLine(m.Name))
-		return nil
 	}
 	if err := requireFeatures(); err != nil {
-		return err
-	}
-	if err := configure(o.logging); err != nil {
 		return err
 	}
 	p, err := m.assemble(o)

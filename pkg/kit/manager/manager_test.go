@@ -37,6 +37,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
+	"nicoleh.io/k8s-controller/pkg/kit/flags"
 	"nicoleh.io/k8s-controller/pkg/kit/preflight"
 	"nicoleh.io/k8s-controller/pkg/kit/serve"
 )
@@ -73,9 +74,23 @@ func shop(flavor *string) Manager {
 	}}
 }
 
+// parse parses and validates flags.
+func parse(m Manager, args []string) (o options, err error) {
+	if err := flags.Parse(m.Name, args, m.flagSets(&o)...); err != nil {
+		return o, err
+	}
+	return o, m.validate(o)
+}
+
 func TestParse(t *testing.T) {
-	defaults := func(changes ...func(*options)) options {
-		o := options{
+	tests := []struct {
+		name       string
+		args       []string
+		want       options
+		wantFlavor string
+	}{{
+		name: "nothing is given",
+		want: options{
 			controllers: "*",
 			workers:     8,
 			election: componentbase.LeaderElectionConfiguration{
@@ -88,32 +103,19 @@ func TestParse(t *testing.T) {
 			},
 			serve:      serve.Config{BindAddress: ":8443"},
 			stuckAfter: 5 * time.Minute,
-		}
-		for _, change := range changes {
-			change(&o)
-		}
-		return o
-	}
-	tests := []struct {
-		name        string
-		environment map[string]string
-		args        []string
-		want        options
-		wantFlavor  string
-	}{{
-		name: "nothing is given",
-		want: defaults(),
+		},
+		wantFlavor: "vanilla",
 	}, {
 		name: "everything is given, with one dash",
 		args: []string{
 			"-kubeconfig", "a", "-master=b", "-kube-api-qps", "2.5", "-kube-api-burst=7", "-workers", "3",
-			"-resync", "1h", "-version", "-controllers", "cake", "-stuck-after", "1m", "-cone-flavor=mint",
+			"-resync", "1h", "-controllers", "cake", "-stuck-after", "1m", "-cone-flavor=mint",
 			"-leader-elect=false", "-leader-elect-lease-duration", "60s", "-leader-elect-renew-deadline=40s", "-leader-elect-retry-period", "5s",
 			"-leader-elect-resource-lock", "leases", "-leader-elect-resource-name", "d", "-leader-elect-resource-namespace", "e",
-			"-bind-address", ":1", "-insecure-bind-address", "127.0.0.1:2", "-tls-cert-file", "f", "-tls-private-key-file", "g", "-enable-http2",
+			"-bind-address", ":1", "-insecure-bind-address", "127.0.0.1:2", "-tls-cert-file", "f", "-tls-private-key-file", "g",
 		},
 		want: options{
-			kubeconfig: "a", master: "b", qps: 2.5, burst: 7, workers: 3, resync: time.Hour, version: true,
+			kubeconfig: "a", master: "b", qps: 2.5, burst: 7, workers: 3, resync: time.Hour,
 			controllers: "cake", stuckAfter: time.Minute,
 			election: componentbase.LeaderElectionConfiguration{
 				LeaseDuration: metav1.Duration{Duration: time.Minute},
@@ -121,49 +123,19 @@ func TestParse(t *testing.T) {
 				RetryPeriod:   metav1.Duration{Duration: 5 * time.Second},
 				ResourceLock:  "leases", ResourceName: "d", ResourceNamespace: "e",
 			},
-			serve: serve.Config{BindAddress: ":1", InsecureBindAddress: "127.0.0.1:2", CertFile: "f", KeyFile: "g", HTTP2: true},
+			serve: serve.Config{BindAddress: ":1", InsecureBindAddress: "127.0.0.1:2", CertFile: "f", KeyFile: "g"},
 		},
 		wantFlavor: "mint",
-	}, {
-		name: "with two dashes",
-		args: []string{"--kubeconfig", "a", "--workers=3"},
-		want: defaults(func(o *options) { o.kubeconfig, o.workers = "a", 3 }),
-	}, {
-		name: "by the environment",
-		environment: map[string]string{
-			"SHOP_KUBECONFIG": "a", "SHOP_KUBE_API_QPS": "20", "SHOP_KUBE_API_BURST": "30", "SHOP_NAMESPACE": "parlor",
-			"SHOP_CONE_FLAVOR": "lemon", "SHOP_VERSION": "true",
-		},
-		want: defaults(func(o *options) {
-			o.kubeconfig, o.qps, o.burst, o.namespace, o.version = "a", 20, 30, "parlor", true
-		}),
-		wantFlavor: "lemon",
-	}, {
-		name:        "the command line wins over the environment",
-		environment: map[string]string{"SHOP_WORKERS": "3", "SHOP_NAMESPACE": "parlor"},
-		args:        []string{"-workers", "4", "-namespace="},
-		want:        defaults(func(o *options) { o.workers = 4 }),
-	}, {
-		name:        "variables of other programs mean nothing",
-		environment: map[string]string{"WORKERS": "x", "SHOP_": "x", "SHOP_WORKER": "x", "SHOP_SERVICE_HOST": "10.0.0.1"},
-		want:        defaults(),
 	}}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			for name, value := range tt.environment {
-				t.Setenv(name, value)
-			}
 			var flavor string
-			got, err := shop(&flavor).parse(tt.args)
+			got, err := parse(shop(&flavor), tt.args)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got.logging = nil
 			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(options{})); diff != "" {
 				t.Errorf("options (-want +got):\n%s", diff)
-			}
-			if tt.wantFlavor == "" {
-				tt.wantFlavor = "vanilla" // the default
 			}
 			if flavor != tt.wantFlavor {
 				t.Errorf("flavor %q, want %q", flavor, tt.wantFlavor)
@@ -172,82 +144,33 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestParseLogging(t *testing.T) {
-	t.Setenv("SHOP_V", "4")
-	o, err := shop(new(string)).parse([]string{"-logging-format", "json"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if o.logging.Format != "json" || o.logging.Verbosity != 4 {
-		t.Errorf("format %q and verbosity %d, want json and 4", o.logging.Format, o.logging.Verbosity)
-	}
-}
-
 func TestParseErrors(t *testing.T) {
 	tests := []struct {
-		name        string
-		environment map[string]string
-		args        []string
-		want        []string // to be found in one line
+		name string
+		args []string
+		want []string // to be found in one line
 	}{
-		{"a flag that does not exist", nil, []string{"-flavor"}, []string{"-flavor"}},
-		{"a number that is none", nil, []string{"-workers", "many"}, []string{"-workers", `"many"`}},
-		{"a duration without a unit", nil, []string{"-resync=10"}, []string{"-resync", `"10"`}},
-		{"a flag without its value", nil, []string{"-workers"}, []string{"-workers"}},
-		{"a variable with nonsense in it", map[string]string{"SHOP_KUBE_API_QPS": "fast"}, nil, []string{"$SHOP_KUBE_API_QPS", `"fast"`}},
-		{"nonsense in a variable, although there is a flag", map[string]string{"SHOP_WORKERS": "x"}, []string{"-workers", "1"}, []string{"$SHOP_WORKERS"}},
-		{"an argument", nil, []string{"-workers", "1", "cone"}, []string{`"cone"`}},
-		{"no workers", nil, []string{"-workers", "0"}, []string{"-workers", "0"}},
-		{"no workers, by the environment", map[string]string{"SHOP_WORKERS": "-1"}, nil, []string{"workers", "-1"}},
-		{"a negative resync", nil, []string{"-resync", "-1s"}, []string{"-resync"}},
-		{"a negative rate", nil, []string{"-kube-api-qps", "-1"}, []string{"-kube-api-qps"}},
-		{"a controller that does not exist", nil, []string{"-controllers", "cone,cream"}, []string{"-controllers", `"cream"`, "cake, cone"}},
-		{"no controller", nil, []string{"-controllers=-cone,*"}, []string{"-controllers", "nothing"}},
-		{"an empty list of controllers", nil, []string{"-controllers="}, []string{"-controllers"}},
-		{"no patience with the stuck", nil, []string{"-stuck-after", "0"}, []string{"-stuck-after"}},
-		{"an address without a port", nil, []string{"-bind-address", "localhost"}, []string{"-bind-address", "localhost"}},
-		{"plain HTTP for everybody", nil, []string{"-insecure-bind-address", ":8080"}, []string{"-insecure-bind-address", "127.0.0.1"}},
-		{"a certificate without its key", nil, []string{"-tls-cert-file", "a"}, []string{"-tls-cert-file", "-tls-private-key-file"}},
-		{"a controller in one namespace that cannot be", nil, []string{"-controllers", "cake", "-namespace", "team"}, []string{"-namespace=team", "cake"}},
-		{"what a controller does not like", nil, []string{"-cone-flavor="}, []string{"-cone-flavor"}},
-		{"a namespace that cannot exist", nil, []string{"-namespace", "Foo_Bar"}, []string{"-namespace", "Foo_Bar"}},
-		{"a Lease that cannot exist", nil, []string{"-leader-elect-resource-name", "Foo_Bar"}, []string{"-leader-elect-resource-name", "Foo_Bar"}},
-		{"a Lease in a namespace that cannot exist", nil, []string{"-leader-elect-resource-namespace", "a.b"}, []string{"-leader-elect-resource-namespace", "a.b"}},
-		{"a negative burst", nil, []string{"-kube-api-burst", "-1"}, []string{"-kube-api-burst"}},
+		{"a duration without a unit", []string{"-resync=10"}, []string{"-resync", `"10"`}},
+		{"no workers", []string{"-workers", "0"}, []string{"-workers", "0"}},
+		{"a negative resync", []string{"-resync", "-1s"}, []string{"-resync"}},
+		{"a negative rate", []string{"-kube-api-qps", "-1"}, []string{"-kube-api-qps"}},
+		{"a controller that does not exist", []string{"-controllers", "cone,cream"}, []string{"-controllers", `"cream"`, "cake, cone"}},
+		{"no controller", []string{"-controllers=-cone,*"}, []string{"-controllers", "nothing"}},
+		{"an empty list of controllers", []string{"-controllers="}, []string{"-controllers"}},
+		{"no patience with the stuck", []string{"-stuck-after", "0"}, []string{"-stuck-after"}},
+		{"plain HTTP for everybody", []string{"-insecure-bind-address", ":8080"}, []string{"-insecure-bind-address", "127.0.0.1"}},
+		{"a controller in one namespace that cannot be", []string{"-controllers", "cake", "-namespace", "team"}, []string{"-namespace=team", "cake"}},
+		{"what a controller does not like", []string{"-cone-flavor="}, []string{"-cone-flavor"}},
+		{"a namespace that cannot exist", []string{"-namespace", "Foo_Bar"}, []string{"-namespace", "Foo_Bar"}},
+		{"a Lease that cannot exist", []string{"-leader-elect-resource-name", "Foo_Bar"}, []string{"-leader-elect-resource-name", "Foo_Bar"}},
+		{"a Lease in a namespace that cannot exist", []string{"-leader-elect-resource-namespace", "a.b"}, []string{"-leader-elect-resource-namespace", "a.b"}},
+		{"a negative burst", []string{"-kube-api-burst", "-1"}, []string{"-kube-api-burst"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			for name, value := range tt.environment {
-				t.Setenv(name, value)
-			}
-			_, err := shop(new(string)).parse(tt.args)
+			_, err := parse(shop(new(string)), tt.args)
 			requireOneLine(t, err, tt.want)
 		})
-	}
-}
-
-func TestHelp(t *testing.T) {
-	stdout := os.Stdout
-	t.Cleanup(func() { os.Stdout = stdout })
-	file, err := os.Create(filepath.Join(t.TempDir(), "help"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	os.Stdout = file
-	if _, err := shop(new(string)).parse([]string{"-h"}); !errors.Is(err, flag.ErrHelp) {
-		t.Errorf("got %v, want that help was asked for", err)
-	}
-	if err := file.Close(); err != nil {
-		t.Error(err)
-	}
-	help, err := os.ReadFile(file.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"-kubeconfig", "-namespace", "-logging-format"} {
-		if !strings.Contains(string(help), want) {
-			t.Errorf("the help does not mention %s:\n%s", want, help)
-		}
 	}
 }
 
@@ -525,7 +448,7 @@ func TestStandby(t *testing.T) {
 			Caches:     []Cache{{Resource: preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods")}, Informer: factory.Core().V1().Pods().Informer()}},
 		}, nil
 	}}}}
-	o, err := m.parse([]string{"-master=" + server.URL, "-bind-address=", "-leader-elect-resource-namespace=parlor"})
+	o, err := parse(m, []string{"-master=" + server.URL, "-bind-address=", "-leader-elect-resource-namespace=parlor"})
 	if err != nil {
 		t.Fatal(err)
 	}

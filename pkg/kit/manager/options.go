@@ -14,9 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	componentbase "k8s.io/component-base/config"
 	componentbaseoptions "k8s.io/component-base/config/options"
-	logsapi "k8s.io/component-base/logs/api/v1"
 
-	"nicoleh.io/k8s-controller/pkg/kit/flags"
 	"nicoleh.io/k8s-controller/pkg/kit/serve"
 )
 
@@ -33,8 +31,6 @@ type options struct {
 	election    componentbase.LeaderElectionConfiguration
 	serve       serve.Config
 	stuckAfter  time.Duration
-	logging     *logsapi.LoggingConfiguration
-	version     bool
 }
 
 // flagSets returns the program's flags in groups, which set o, and sets o to their defaults.
@@ -48,7 +44,6 @@ func (m Manager) flagSets(o *options) (groups []*flag.FlagSet) {
 			ResourceLock:  "leases",
 			ResourceName:  m.LeaseName,
 		},
-		logging: logsapi.NewLoggingConfiguration(),
 	}
 	group := func(name string) *flag.FlagSet {
 		fs := flag.NewFlagSet(name, flag.ContinueOnError)
@@ -84,21 +79,7 @@ func (m Manager) flagSets(o *options) (groups []*flag.FlagSet) {
 	fs.StringVar(&o.serve.InsecureBindAddress, "insecure-bind-address", "", "The host:port to serve the same on by plain HTTP, to everyone. The host has to be a loopback address. Nothing is served if empty.")
 	fs.StringVar(&o.serve.CertFile, "tls-cert-file", "", "File with the certificate for HTTPS, in PEM, including intermediate certificates. A renewed certificate is used without a restart. Default: a new self-signed certificate.")
 	fs.StringVar(&o.serve.KeyFile, "tls-private-key-file", "", "File with the private key of -tls-cert-file, in PEM.")
-	fs.BoolVar(&o.serve.HTTP2, "enable-http2", false, "Also offer HTTP/2 on -bind-address.")
-
-	fs = group("Log and version")
-	flags.AddLogging(fs, o.logging)
-	fs.BoolVar(&o.version, "version", false, "Print version, commit and Go version, and exit.")
 	return groups
-}
-
-// parse parses the flags.
-func (m Manager) parse(args []string) (options, error) {
-	var o options
-	if err := flags.Parse(m.Name, args, m.flagSets(&o)...); err != nil {
-		return o, err
-	}
-	return o, m.validate(o)
 }
 
 // validate returns an error that says which flag is wrong, if any.

@@ -28,10 +28,6 @@ var (
 		Help:    "How long the syncs of single objects took, by controller and result.",
 		Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 12), // 1 ms to 24 s
 	}, []string{"controller", "result"})
-	syncPanics = factory.NewCounterVec(prometheus.CounterOpts{
-		Name: "controller_sync_panics_total",
-		Help: "Panics in syncs, all of which were recovered from, by controller.",
-	}, []string{"controller"})
 	staleCacheWaits = factory.NewCounterVec(prometheus.CounterOpts{
 		Name: "controller_stale_cache_waits_total",
 		Help: "Syncs deferred because the caches did not yet show the controller's own last writes, by controller.",
@@ -73,7 +69,6 @@ func For(name string) Controller {
 	for _, result := range []Result{Synced, GaveUp, Deferred, Failed, Panicked} {
 		syncDuration.WithLabelValues(name, string(result))
 	}
-	syncPanics.WithLabelValues(name)
 	staleCacheWaits.WithLabelValues(name)
 	for _, result := range []string{success, conflict, failure} {
 		statusWrites.WithLabelValues(name, result)
@@ -84,9 +79,6 @@ func For(name string) Controller {
 // Sync counts a finished sync.
 func (c Controller) Sync(result Result, took time.Duration) {
 	syncDuration.WithLabelValues(c.name, string(result)).Observe(took.Seconds())
-	if result == Panicked {
-		syncPanics.WithLabelValues(c.name).Inc()
-	}
 }
 
 // StaleCacheWait counts a sync that was deferred because a cache did not show the

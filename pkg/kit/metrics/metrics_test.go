@@ -4,13 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
-	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -76,7 +72,6 @@ func zero(controller string) map[string]string {
 		`controller_sync_duration_seconds_sum{controller="` + controller + `",result="gave_up"}`:    "0",
 		`controller_sync_duration_seconds_sum{controller="` + controller + `",result="panicked"}`:   "0",
 		`controller_sync_duration_seconds_sum{controller="` + controller + `",result="synced"}`:     "0",
-		`controller_sync_panics_total{controller="` + controller + `"}`:                             "0",
 	}
 }
 
@@ -112,10 +107,9 @@ func TestCounts(t *testing.T) {
 			`controller_sync_duration_seconds_sum{controller="NAME",result="failed"}`:   "60",
 		},
 	}, {
-		name: "a panic counts as a sync, too",
+		name: "other results",
 		do:   []func(metrics.Controller){sync(metrics.Panicked, time.Second), sync(metrics.GaveUp, time.Second), sync(metrics.Deferred, time.Second)},
 		want: map[string]string{
-			`controller_sync_panics_total{controller="NAME"}`:                             "1",
 			`controller_sync_duration_seconds_count{controller="NAME",result="panicked"}`: "1",
 			`controller_sync_duration_seconds_sum{controller="NAME",result="panicked"}`:   "1",
 			`controller_sync_duration_seconds_count{controller="NAME",result="gave_up"}`:  "1",
@@ -158,37 +152,6 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// Most syncs take some milliseconds; some take as long as the API server lets them.
-func TestBucketsCoverUsualSyncs(t *testing.T) {
-	name := newName()
-	c := metrics.For(name)
-	for _, took := range []time.Duration{time.Millisecond, 20 * time.Second, time.Hour} {
-		c.Sync(metrics.Synced, took)
-	}
-	var counts []string
-	for line := range strings.Lines(scrape(t)) {
-		if strings.HasPrefix(line, `controller_sync_duration_seconds_bucket{controller="`+name+`",result="synced"`) {
-			_, count, _ := strings.Cut(line, "} ")
-			counts = append(counts, strings.TrimSpace(count))
-		}
-	}
-	want := append(slices.Repeat([]string{"1"}, 11), "2", "3")
-	if diff := cmp.Diff(want, counts); diff != "" {
-		t.Errorf("counts of the buckets (-want +got):\n%s", diff)
-	}
-}
-
-func TestBuild(t *testing.T) {
-	metrics.Build("v1.2.3", "abc")
-	want := map[string]string{
-		fmt.Sprintf(`controller_build_info{commit="abc",go_version=%q,platform=%q,version="v1.2.3"}`,
-			runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH): "1",
-	}
-	if diff := cmp.Diff(want, series(t, `version="v1.2.3"`)); diff != "" {
-		t.Errorf("series (-want +got):\n%s", diff)
-	}
-}
-
 func TestCountIsCalledAtEachScrape(t *testing.T) {
 	cones := map[string]float64{"vanilla": 2, "chocolate": 1}
 	metrics.Count("test_cones", "Cones by flavor.", []string{"flavor", "size"}, func(add func(float64, ...string)) {
@@ -221,31 +184,6 @@ func TestSecondCountReplacesTheFirst(t *testing.T) {
 	}
 }
 
-func TestConcurrentUse(t *testing.T) {
-	name := newName()
-	var running sync.WaitGroup
-	for range 4 {
-		running.Go(func() {
-			c := metrics.For(name)
-			metrics.Count("test_bowls", "Bowls.", []string{"of"}, func(add func(float64, ...string)) { add(7, "glass") })
-			scrape(t)
-			for range 20 {
-				c.StaleCacheWait()
-			}
-		})
-	}
-	running.Wait()
-	got := series(t, `waits_total{controller="`+name+`"}`)
-	maps.Copy(got, series(t, "test_bowls"))
-	want := map[string]string{
-		`controller_stale_cache_waits_total{controller="` + name + `"}`: "80",
-		`test_bowls{of="glass"}`: "7",
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("series (-want +got):\n%s", diff)
-	}
-}
-
 // Everything that is served obeys Prometheus' conventions: ours, client-go's, and
 // those of the Go runtime and the process.
 func TestPromlintFindsNothing(t *testing.T) {
@@ -255,7 +193,7 @@ func TestPromlintFindsNothing(t *testing.T) {
 		func(add func(float64, ...string)) { add(1, "True", "Available") })
 	text := scrape(t)
 	for _, name := range []string{
-		"controller_sync_duration_seconds", "controller_sync_panics_total", "controller_stale_cache_waits_total",
+		"controller_sync_duration_seconds", "controller_stale_cache_waits_total",
 		"controller_status_writes_total", "controller_build_info", "gadget_objects", "go_goroutines", "process_start_time_seconds",
 	} {
 		if !strings.Contains(text, "# TYPE "+name+" ") {

@@ -38,30 +38,20 @@ type Resource struct {
 	Permit    string // what the user can do if the permission to list it is missing
 }
 
-// Await returns nil once each of the resources can be listed. It logs what it waits for
-// whenever that changes. The error is the cause of ctx, which has ended, or says what is
-// wrong with the credentials.
-func Await(ctx context.Context, client metadata.Interface, resources ...Resource) error {
-	for _, resource := range resources {
-		if err := resource.await(ctx, client); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// await is Await for one resource.
-func (r Resource) await(ctx context.Context, client metadata.Interface) error {
+// Await returns nil once the resource can be listed. It logs what it waits for whenever that
+// changes. The error is the cause of ctx, which has ended, or says what is wrong with the
+// credentials.
+func Await(ctx context.Context, client metadata.Interface, r Resource) error {
 	logger, logged := klog.FromContext(ctx), ""
 	err := wait.PollUntilContextCancel(ctx, Interval, true, func(ctx context.Context) (done bool, _ error) {
-		err := list(ctx, client, r)
+		err := r.list(ctx, client)
 		if err == nil {
 			return true, nil
 		}
 		if ctx.Err() != nil {
 			return false, ctx.Err()
 		}
-		obstacle, remedy, isHopeless := r.Explain(err)
+		obstacle, remedy, isHopeless := r.explain(err)
 		if isHopeless {
 			return false, fmt.Errorf("%s: %s (%w)", obstacle, remedy, err)
 		}
@@ -81,7 +71,7 @@ func (r Resource) await(ctx context.Context, client metadata.Interface) error {
 }
 
 // list lists at most one object of the resource.
-func list(ctx context.Context, client metadata.Interface, r Resource) error {
+func (r Resource) list(ctx context.Context, client metadata.Interface) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	_, err := client.Resource(r.GroupVersionResource).Namespace(r.Namespace).
@@ -89,9 +79,9 @@ func list(ctx context.Context, client metadata.Interface, r Resource) error {
 	return err
 }
 
-// Explain returns what an error of listing the resource means, what to do about it, and
+// explain returns what an error of listing the resource means, what to do about it, and
 // whether it is hopeless to wait for that.
-func (r Resource) Explain(err error) (obstacle, remedy string, isHopeless bool) {
+func (r Resource) explain(err error) (obstacle, remedy string, isHopeless bool) {
 	untrusted := &tls.CertificateVerificationError{}
 	switch {
 	case apierrors.IsUnauthorized(err):

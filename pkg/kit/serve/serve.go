@@ -14,11 +14,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log" //nolint:depguard // http.Server needs it
+	"log/slog" //nolint:depguard // http.Server needs it
 	"net"
 	"net/http"
 	"time"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/kubernetes"
@@ -37,8 +38,6 @@ type Config struct {
 	// renewed certificate is used at once. Without them, the server makes a self-signed
 	// certificate when it is first used.
 	CertFile, KeyFile string
-	// HTTP2 also enables HTTP/2.
-	HTTP2 bool
 }
 
 // Validate returns an error that names the flag that is wrong, if any.
@@ -83,7 +82,6 @@ func Listen(c Config, client kubernetes.Interface, live, ready []healthz.HealthC
 		}
 		secure := newServer(live, ready, newGuard(client).protect(legacyregistry.Handler()))
 		secure.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: certificate}
-		secure.Protocols.SetHTTP2(c.HTTP2)
 		if err := s.listen("-bind-address", c.BindAddress, secure); err != nil {
 			return nil, err
 		}
@@ -104,28 +102,19 @@ func newServer(live, ready []healthz.HealthChecker, metrics http.Handler) *http.
 	healthz.InstallLivezHandler(mux, live...)
 	healthz.InstallReadyzHandler(mux, ready...)
 	mux.Handle("GET /metrics", metrics)
-	server := &http.Server{
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	return &http.Server{
 		Handler:           mux,
-		Protocols:         new(http.Protocols),
+		Protocols:         protocols,
 		ReadHeaderTimeout: 5 * time.Second, // and for a TLS handshake
 		ReadTimeout:       15 * time.Second,
 		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       90 * time.Second, // a scrape a minute keeps its connection
 		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          log.New(complaints{}, "", 0),
+		// At V(2): any client can cause a failed handshake at will.
+		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(klog.Background()), -2),
 	}
-	server.Protocols.SetHTTP1(true)
-	return server
-}
-
-// complaints logs what net/http complains about, such as a failed handshake. Any client can
-// cause that at will.
-type complaints struct{}
-
-// Write implements io.Writer for one line.
-func (complaints) Write(line []byte) (int, error) {
-	klog.Background().V(2).Info("Serving probes and metrics", "problem", string(line))
-	return len(line), nil
 }
 
 // listen opens one address for a server.

@@ -436,18 +436,9 @@ func TestCertificateFilesMayChange(t *testing.T) {
 	equal(t, "with the key of another", "third.example.com", seen())
 }
 
-func TestHTTP2IsOffUnlessAskedFor(t *testing.T) {
-	for isOn, want := range map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"} {
-		t.Run(want, func(t *testing.T) {
-			c := loopback(t)
-			c.HTTP2 = isOn
-			s := start(t, c, nil, nil)
-			got := s.ask(t, http.MethodGet, s.https+"/livez", "")
-			equal(t, "protocol", want, got.protocol)
-			got = s.ask(t, http.MethodGet, s.plain+"/livez", "")
-			equal(t, "protocol without TLS", "HTTP/1.1", got.protocol)
-		})
-	}
+func TestHTTP2IsOff(t *testing.T) {
+	s := start(t, loopback(t), nil, nil)
+	equal(t, "protocol", "HTTP/1.1", s.ask(t, http.MethodGet, s.https+"/livez", "").protocol)
 }
 
 func TestValidate(t *testing.T) {

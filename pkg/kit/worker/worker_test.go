@@ -235,34 +235,6 @@ func TestEventSyncsAtOnce(t *testing.T) {
 	})
 }
 
-func TestManyAdditionsBecomeOneSync(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, starts, _ := run(t, 4, func(context.Context, cache.ObjectName) (time.Duration, error) { return 0, nil })
-		for range 100 {
-			l.AddAfter(vanilla, time.Second)
-			pass(time.Millisecond)
-		}
-		l.AddAfter(vanilla, 500*time.Millisecond)
-		pass(time.Hour)
-		equal(t, "starts of syncs", []time.Duration{600 * time.Millisecond}, starts())
-	})
-}
-
-func TestAdditionDuringASyncIsSyncedAfterIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, starts, _ := run(t, 4, func(context.Context, cache.ObjectName) (time.Duration, error) {
-			time.Sleep(time.Second)
-			return 0, nil
-		})
-		l.Add(vanilla)
-		pass(500 * time.Millisecond)
-		l.Add(vanilla)
-		l.Add(vanilla)
-		pass(time.Hour)
-		equal(t, "starts of syncs", []time.Duration{0, time.Second}, starts())
-	})
-}
-
 // synctest refuses a goroutine that outlives the bubble.
 func TestNewStartsNothing(t *testing.T) {
 	synctest.Test(t, func(*testing.T) { worker.New("test", nil) })

@@ -1,4 +1,4 @@
-package main
+package icecream
 
 import (
 	"encoding/json"
@@ -13,7 +13,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
-	"nicoleh.io/k8s-controller/pkg/icecream"
 	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
@@ -27,10 +26,10 @@ func TestHeapPerPod(t *testing.T) {
 			Namespace: "parlor", Name: "sundae-59b69c8b7d-00000", UID: "7c9e6679-7425-40de-944b-e07fc1f00000", ResourceVersion: "1234500000",
 			CreationTimestamp: ready,
 			Labels: map[string]string{
-				icecream.LabelIcecream: "sundae", icecream.LabelDeployment: "sundae", "pod-template-hash": "59b69c8b7d",
-				"app.kubernetes.io/name": "icecream", "app.kubernetes.io/managed-by": icecream.FieldManager,
+				LabelIcecream: "sundae", LabelDeployment: "sundae", "pod-template-hash": "59b69c8b7d",
+				"app.kubernetes.io/name": "icecream", "app.kubernetes.io/managed-by": FieldManager,
 			},
-			Annotations:     map[string]string{icecream.AnnotationSpecHash: "8623e62f7c", "example.com/history": strings.Repeat("melted ", 100)},
+			Annotations:     map[string]string{AnnotationSpecHash: "8623e62f7c", "example.com/history": strings.Repeat("melted ", 100)},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "sundae-59b69c8b7d", UID: "a8098c1a-f86e-11da-bd1a-001124400000", Controller: ptr.To(true)}},
 			ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "kubelet", FieldsV1: metav1.NewFieldsV1(`{` + strings.Repeat(`"f:status":{},`, 100) + `"f:spec":{}}`)}},
 		},
@@ -43,14 +42,17 @@ func TestHeapPerPod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{byLabel: func(obj any) ([]string, error) { return podKeys(obj.(*corev1.Pod)) }})
+	all := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{"label": func(obj any) ([]string, error) {
+		pod := obj.(*corev1.Pod)
+		return []string{pod.Namespace + "/" + pod.Labels[LabelIcecream]}, nil
+	}})
 	before := kittest.Heap()
 	for i := range pods {
 		pod := &corev1.Pod{}
 		if err := json.Unmarshal([]byte(strings.ReplaceAll(string(raw), "00000", fmt.Sprintf("%05d", i))), pod); err != nil {
 			t.Fatal(err)
 		}
-		kept, err := icecream.StripPod(pod)
+		kept, err := StripPod(pod)
 		if err != nil {
 			t.Fatal(err)
 		}
