@@ -79,7 +79,7 @@ func simulate(t *testing.T, s simulation.Simulation) {
 		result := s.History(t, seed, nil)
 		total.Merge(result)
 		if *simSeed != 0 {
-			t.Log(result)
+			t.Log(&result)
 		}
 		if result.Check == "" {
 			continue
@@ -88,7 +88,7 @@ func simulate(t *testing.T, s simulation.Simulation) {
 		if !*simPlain {
 			result = s.Shrink(t, result)
 		}
-		t.Errorf("failure after %d histories; go test -run '^TestSimulation$' . -sim.seed=%d shows all of this:\n%s", histories, seed, result)
+		t.Errorf("failure after %d histories; go test -run '^TestSimulation$' . -sim.seed=%d shows all of this:\n%s", histories, seed, &result)
 	}
 	t.Logf("%d histories in %s: %s simulated, %d requests, %d writes; faults and edits: %s",
 		histories, time.Since(began).Round(time.Second), total.Virtual.Round(time.Hour), total.Requests, total.Writes, total.FaultsInWords())
