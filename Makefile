@@ -149,14 +149,6 @@ REQUESTS ?= 100000
 fidelity: local-cluster ## Compare the model of the API server with a real one, by REQUESTS random requests
 	go -C test test -count=1 -timeout 3h -v ./fidelity -requests=$(REQUESTS)
 
-.PHONY: simulate
-simulate: ## Run new seeds of TestSimulation on all cores for a time (FOR=1h)
-	hack/simulate.sh $(or $(FOR),1h)
-
-.PHONY: mutants
-mutants: ## See whether the simulation finds mistakes that are made on purpose (SEEDS=400)
-	hack/mutants.sh $(or $(SEEDS),400)
-
 .PHONY: fuzz
 fuzz: ## Run every fuzz test for FUZZTIME (10s)
 	@for package in $$(go list . ./cmd/... ./pkg/...); do \
@@ -165,6 +157,14 @@ fuzz: ## Run every fuzz test for FUZZTIME (10s)
 			go test -run '^$$' -fuzz "^$${target}$$" -fuzztime $(FUZZTIME) "$${package}"; \
 		done; \
 	done
+
+.PHONY: simulate
+simulate: ## Run new seeds of TestSimulation on all cores for a time (FOR=1h)
+	hack/simulate.sh $(or $(FOR),1h)
+
+.PHONY: mutants
+mutants: ## See whether the simulation finds mistakes that are made on purpose (SEEDS=400)
+	hack/mutants.sh $(or $(SEEDS),400)
 
 ##@ Images and releases
 

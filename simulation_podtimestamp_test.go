@@ -108,7 +108,7 @@ func (w *stamps) Edit(draw *rand.Rand) string {
 func (w *stamps) disturb(draw *rand.Rand, pod *corev1.Pod) string {
 	changed := pod.DeepCopy()
 	changed.Annotations = maps.Clone(pod.Annotations)
-	what := ""
+	var what string
 	switch draw.IntN(6) {
 	case 0:
 		metav1.SetMetaDataAnnotation(&changed.ObjectMeta, podtimestamp.AnnotationAddTime, "true")

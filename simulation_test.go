@@ -17,8 +17,8 @@ import (
 var (
 	simSeed  = flag.Uint64("sim.seed", 0, "the only seed of TestSimulation, whose trace is printed")
 	simFirst = flag.Uint64("sim.first", 1, "the first seed of TestSimulation")
-	simSeeds = flag.Int("sim.seeds", 120, "how many seeds TestSimulation runs in each world")
-	simFor   = flag.Duration("sim.for", 0, "for how long TestSimulation runs each of its worlds, instead of a number of seeds")
+	simSeeds = flag.Int("sim.seeds", 100, "how many seeds TestSimulation runs in each world")
+	simFor   = flag.Duration("sim.for", 0, "for how long TestSimulation runs all of its worlds, instead of a number of seeds")
 	simWorld = flag.String("sim.world", "", "the only world of TestSimulation")
 	simMost  = flag.Int("sim.failures", 3, "after how many failures TestSimulation ends a world")
 	simPlain = flag.Bool("sim.plain", false, "report failures as they are, instead of making them shorter")
@@ -39,32 +39,34 @@ func TestSimulation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	worlds := []struct {
-		name  string
-		new   func(*simulation.History) simulation.World
-		kinds []apiserver.Kind
-	}{
+	type world struct {
+		controller string
+		new        func(*simulation.History) simulation.World
+		kinds      []apiserver.Kind
+	}
+	worlds := []world{
 		{"icecream", icecreamWorld, []apiserver.Kind{icecreams, apiserver.Deployments(), apiserver.ReplicaSets(), apiserver.Pods()}},
 		{"podtimestamp", podtimestampWorld, []apiserver.Kind{apiserver.Pods()}},
 		{"secretsync", secretsyncWorld, []apiserver.Kind{apiserver.Secrets(), apiserver.Namespaces()}},
 		{"nodereboot", noderebootWorld, []apiserver.Kind{apiserver.Nodes()}},
 	}
+	worlds = slices.DeleteFunc(worlds, func(w world) bool { return *simWorld != "" && *simWorld != w.controller })
+	if len(worlds) == 0 {
+		t.Fatalf("-sim.world: there is no %s", *simWorld)
+	}
 	for _, world := range worlds {
-		if *simWorld != "" && *simWorld != world.name {
-			continue
-		}
-		t.Run(world.name, func(t *testing.T) {
-			simulate(t, simulation.Simulation{
+		t.Run(world.controller, func(t *testing.T) {
+			simulate(t, *simFor/time.Duration(len(worlds)), simulation.Simulation{
 				Run:   func(ctx context.Context, args []string) error { return newProgram().Run(ctx, args) }, // each process its own
-				Args:  []string{"-controllers=" + world.name, "-workers=2"},
+				Args:  []string{"-controllers=" + world.controller, "-workers=2"},
 				Kinds: slices.Concat(world.kinds, []apiserver.Kind{apiserver.Leases(), apiserver.EventObjects()}), NewWorld: world.new,
 			})
 		})
 	}
 }
 
-// simulate runs the histories of one world.
-func simulate(t *testing.T, s simulation.Simulation) {
+// simulate runs the histories of one world, for a time or else for a number of seeds.
+func simulate(t *testing.T, limit time.Duration, s simulation.Simulation) {
 	seed, n := *simFirst, *simSeeds
 	if *simSeed != 0 {
 		seed, n = *simSeed, 1
@@ -72,14 +74,14 @@ func simulate(t *testing.T, s simulation.Simulation) {
 	var total simulation.Result
 	began, histories, failures := time.Now(), 0, 0
 	for ; failures < *simMost; seed++ {
-		if *simFor > 0 && time.Since(began) > *simFor || *simFor == 0 && histories == n {
+		if limit > 0 && time.Since(began) > limit || limit == 0 && histories == n {
 			break
 		}
 		histories++
 		result := s.History(t, seed, nil)
 		total.Merge(result)
 		if *simSeed != 0 {
-			t.Log(result)
+			t.Log(&result)
 		}
 		if result.Check == "" {
 			continue
@@ -88,7 +90,7 @@ func simulate(t *testing.T, s simulation.Simulation) {
 		if !*simPlain {
 			result = s.Shrink(t, result)
 		}
-		t.Errorf("failure after %d histories; go test -run '^TestSimulation$' . -sim.seed=%d shows all of this:\n%s", histories, seed, result)
+		t.Errorf("failure after %d histories; go test -run '^TestSimulation$' . -sim.seed=%d shows all of this:\n%s", histories, seed, &result)
 	}
 	t.Logf("%d histories in %s: %s simulated, %d requests, %d writes; faults and edits: %s",
 		histories, time.Since(began).Round(time.Second), total.Virtual.Round(time.Hour), total.Requests, total.Writes, total.FaultsInWords())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
 	"sort"
 	"strings"
 	"sync/atomic"
@@ -193,13 +194,16 @@ func Register() (undo func(), err error) {
 		return provider{}, nil
 	})
 	errorHandlers, panicHandlers := utilruntime.ErrorHandlers, utilruntime.PanicHandlers
+	//nolint:reassign // There is no other way to see these.
 	utilruntime.ErrorHandlers = []utilruntime.ErrorHandler{func(_ context.Context, err error, _ string, _ ...any) {
 		if err != nil && strings.HasPrefix(err.Error(), "panic:") {
 			panicked(err)
 		}
 	}}
-	utilruntime.PanicHandlers = []func(context.Context, any){func(_ context.Context, what any) { panicked(what) }}
-	return func() { utilruntime.ErrorHandlers, utilruntime.PanicHandlers = errorHandlers, panicHandlers }, err
+	utilruntime.PanicHandlers = []func(context.Context, any){func(_ context.Context, what any) { panicked(what) }} //nolint:reassign // the same
+	return func() {
+		utilruntime.ErrorHandlers, utilruntime.PanicHandlers = errorHandlers, panicHandlers //nolint:reassign // the same
+	}, err
 }
 
 // panicked says at once which seed it is: a panic may end the process.
@@ -208,7 +212,7 @@ func panicked(what any) {
 	if h == nil {
 		return
 	}
-	fmt.Printf("seed %d: %v\n", h.seed, what)
+	fmt.Fprintf(os.Stderr, "seed %d: %v\n", h.seed, what)
 	h.locked(func() { h.Fail("panic", "%v", what) })
 }
 

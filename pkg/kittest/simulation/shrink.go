@@ -33,6 +33,6 @@ func (s Simulation) Shrink(t *testing.T, failed Result) Result {
 }
 
 // String says what went wrong, and what happened before.
-func (r Result) String() string {
+func (r *Result) String() string {
 	return fmt.Sprintf("seed %d: %s: %s\n%s\n", r.Seed, r.Check, r.Failure, strings.Join(r.Trace, "\n"))
 }

@@ -28,7 +28,7 @@ const bookmarkPeriod = time.Minute
 // to the one that reads.
 type watch struct {
 	*call
-	ctx      context.Context
+	done     <-chan struct{} // closed when the client gives up
 	selector labels.Selector
 	fields   fields.Selector
 	wake     chan struct{} // has room for one
@@ -62,7 +62,7 @@ func (c *call) watch(ctx context.Context, r *http.Request) (*http.Response, erro
 		return c.arrive().HTTP(r), nil
 	}
 	query := c.request.Query
-	w := &watch{call: c, ctx: ctx, wake: make(chan struct{}, 1)}
+	w := &watch{call: c, done: ctx.Done(), wake: make(chan struct{}, 1)}
 	var err error
 	if w.selector, err = labels.Parse(query.Get("labelSelector")); err != nil {
 		return Refuse(apierrors.NewBadRequest(err.Error())).HTTP(r), nil
@@ -229,9 +229,9 @@ func (w *watch) Read(b []byte) (int, error) {
 		}
 		timer := time.NewTimer(wait)
 		select {
-		case <-w.ctx.Done():
+		case <-w.done:
 			timer.Stop()
-			return 0, w.ctx.Err()
+			return 0, context.Canceled
 		case <-w.wake:
 		case <-timer.C:
 		}

@@ -329,6 +329,6 @@ func hashOf(template corev1.PodTemplateSpec) string {
 		panic(err) // There is nothing in it that cannot be encoded.
 	}
 	hash := fnv.New32a()
-	hash.Write(encoded) //nolint:errcheck // never fails
+	hash.Write(encoded)
 	return fmt.Sprintf("%08x", hash.Sum32())
 }
