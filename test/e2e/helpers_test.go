@@ -40,13 +40,6 @@ func eventuallyHasDeployment(t *testing.T, n *lab.Namespace, name string) {
 	})
 }
 
-// isRolledOut reports whether all Pods of a Deployment are up to date and available.
-func isRolledOut(d *appsv1.Deployment) bool {
-	wanted := *d.Spec.Replicas
-	return d.Status.ObservedGeneration >= d.Generation && d.Status.Replicas == wanted &&
-		d.Status.UpdatedReplicas == wanted && d.Status.AvailableReplicas == wanted
-}
-
 // requestsOf returns the controller's requests in the namespace.
 func requestsOf(t *testing.T, n *lab.Namespace) lab.Requests {
 	t.Helper()

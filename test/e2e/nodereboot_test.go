@@ -413,6 +413,10 @@ func TestNodeRebootRespectsDisruptionBudgets(t *testing.T) {
 	free.agent.StartForTest(t)
 	free.goDown()
 	eventually(t, "node-2 is done", free.isDone)
+	lease, err := l.Kube.CoordinationV1().Leases(agentNamespace).Get(t.Context(), "node-2", metav1.GetOptions{})
+	if err != nil || len(lease.OwnerReferences) != 1 || lease.OwnerReferences[0].UID != free.get().UID {
+		t.Errorf("the Lease of node-2 does not go with it: %v, %v", lease, err)
+	}
 	if blocked.reboots() > 0 || free.reboots() != 1 {
 		t.Errorf("rebooted: node-1 %d times, node-2 %d times", blocked.reboots(), free.reboots())
 	}

@@ -264,6 +264,10 @@ func TestSecretsync(t *testing.T) {
 		secret.Annotations["controller.nicoleh.io/secretsync-namespaces"] = "team-00*"
 	})
 	s.eventually("the large one is copied where its annotation says", large, []string{"team-000", "team-001", "team-002", "team-004", "team-005", "team-006", "team-007", "team-008", "team-009"})
+	if err := kube.Secrets(vault).Delete(t.Context(), large, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("the copies of a source that is deleted go", large, nil)
 
 	// Copies outlive the source namespace until someone confirms their deletion.
 	if err := s.n.Lab.LearnPrivileges(); err != nil { // the Role is deleted with its namespace

@@ -205,17 +205,12 @@ func (c *Controller) Stop(t testing.TB) {
 // Kill ends the controller by SIGKILL, as a crash would.
 func (c *Controller) Kill(t testing.TB) {
 	t.Helper()
-	if err := c.Crash(); err != nil {
+	if c.process == nil {
+		t.Fatal("the controller is not running")
+	}
+	if err := c.kill(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// Crash is Kill outside of a test.
-func (c *Controller) Crash() error {
-	if c.process == nil {
-		return errors.New("the controller is not running")
-	}
-	return c.kill(syscall.SIGKILL)
 }
 
 // Starts returns how many times the controller has been started.

@@ -58,8 +58,6 @@ type Options struct {
 	Binary string
 	// Nodes is the number of nodes. Zero means the default of package cluster.
 	Nodes int
-	// AuditBodies adds the bodies of requests and responses to the audit log.
-	AuditBodies bool
 	// WithoutSpreading makes the scheduler place Pods wherever they fit, which takes the same
 	// time however many there are.
 	WithoutSpreading bool
@@ -129,7 +127,6 @@ func Open(ctx context.Context, o Options) (*Lab, error) {
 	c, err := cluster.Start(ctx, cluster.Options{
 		Nodes:           o.Nodes,
 		AuditUsers:      []string{cluster.AllUsers},
-		AuditBodies:     o.AuditBodies,
 		ExtraArgs:       map[cluster.Component][]string{cluster.ControllerManager: unthrottledControllers},
 		SchedulerConfig: scheduler,
 		Log:             o.Log,

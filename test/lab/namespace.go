@@ -1,12 +1,9 @@
 package lab
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -110,22 +107,14 @@ func (n *Namespace) LivePods(t testing.TB) []corev1.Pod {
 	return slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return pod.DeletionTimestamp != nil })
 }
 
-// Events returns the events about an Icecream, in the order of their last occurrence.
+// Events returns the events about an Icecream.
 func (n *Namespace) Events(t testing.TB, name string) []eventsv1.Event {
 	t.Helper()
 	list, err := n.Lab.Kube.EventsV1().Events(n.Name).List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.kind=Icecream,regarding.name=" + name})
 	if err != nil {
 		t.Fatal(err)
 	}
-	slices.SortStableFunc(list.Items, func(a, b eventsv1.Event) int {
-		return cmp.Or(lastSeen(a).Compare(lastSeen(b)), cmp.Compare(a.Name, b.Name))
-	})
 	return list.Items
-}
-
-// lastSeen returns the time of an event's last occurrence.
-func lastSeen(event eventsv1.Event) time.Time {
-	return event.DeprecatedLastTimestamp.Time
 }
 
 // Occurrences returns how many times an event has occurred.
@@ -151,8 +140,20 @@ func (n *Namespace) StartQuota(t testing.TB, name, hard string) {
 // clause that states the condition, such as "the Pod is ready".
 func (n *Namespace) Eventually(t testing.TB, what string, check func(ctx context.Context) error) {
 	t.Helper()
-	if err := n.poll(t.Context(), Patience, check); err != nil {
-		n.fail(t, fmt.Sprintf("timed out after %s waiting until %s: %v", Patience, what, err))
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	defer cancel()
+	for {
+		began := time.Now()
+		err := check(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-time.After(pause(time.Since(began))):
+			continue
+		case <-ctx.Done():
+		}
+		t.Fatalf("timed out after %s waiting until %s: %v\n%s", Patience, what, err, Clip(n.Describe()))
 	}
 }
 
@@ -164,20 +165,10 @@ func (n *Namespace) Steadily(t testing.TB, what string, while time.Duration, che
 	for end := time.Now().Add(while); time.Now().Before(end); {
 		began := time.Now()
 		if err := check(t.Context()); err != nil {
-			n.fail(t, fmt.Sprintf("it is no longer true that %s: %v", what, err))
+			t.Fatalf("it is no longer true that %s: %v\n%s", what, err, Clip(n.Describe()))
 		}
 		time.Sleep(pause(time.Since(began)))
 	}
-}
-
-// fail ends the test. It logs the reason and about one screen of the state of the namespace.
-// A file among the test's artifacts (go test -artifacts) contains the complete state.
-func (n *Namespace) fail(t testing.TB, why string) {
-	t.Helper()
-	if err := os.WriteFile(filepath.Join(t.ArtifactDir(), n.Name+".txt"), []byte(why+"\n"+n.describe(everything)), 0o600); err != nil {
-		t.Log(err)
-	}
-	t.Fatal(Clip(why + "\n" + n.Describe()))
 }
 
 // EventuallyIcecream waits until check returns nil for the Icecream, and returns the
@@ -236,24 +227,5 @@ func IsStalled(reason string) func(*v1alpha1.Icecream) error {
 			return fmt.Errorf("condition Stalled is %s: %s: %s", stalled.Status, stalled.Reason, stalled.Message)
 		}
 		return nil
-	}
-}
-
-// poll calls check until it returns nil or the timeout has passed, and returns the last
-// error.
-func (n *Namespace) poll(ctx context.Context, timeout time.Duration, check func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	for {
-		began := time.Now()
-		err := check(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(pause(time.Since(began))):
-		}
 	}
 }

@@ -9,8 +9,6 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-
-	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
 )
 
 // waitForPolicies waits until the API server enforces the policies of artifacts/ on the
@@ -43,7 +41,7 @@ func (n *Namespace) MayBeRefused() { n.Lab.refused.Store(n.Name, true) }
 // artifacts/ has rejected. It ignores requests that a test has made with a token of the
 // controller's service account, and those in namespaces where they may be refused.
 func (l *Lab) checkRejections() error {
-	requests, err := cluster.ReadAudit(l.AuditLog(), ":"+ServiceAccount, "validation_failure")
+	requests, err := l.AllRequests()
 	if err != nil {
 		return fmt.Errorf("looking for rejected requests: %w", err)
 	}

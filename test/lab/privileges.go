@@ -12,8 +12,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
 )
 
 // Privileges compares what the roles of artifacts/ grant to what controllers make
@@ -46,7 +44,7 @@ func (p *Privileges) Forbidden() []string {
 // under the service account of artifacts/, in whichever namespace.
 func (p *Privileges) read(ctx context.Context, l *Lab) error {
 	rules, rulesErr := l.boundRules(ctx)
-	requests, auditErr := cluster.ReadAudit(l.AuditLog(), ":"+ServiceAccount)
+	requests, auditErr := l.AllRequests()
 	if err := errors.Join(rulesErr, auditErr); err != nil {
 		return fmt.Errorf("comparing permissions: %w", err)
 	}

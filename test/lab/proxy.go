@@ -22,9 +22,6 @@ import (
 // for concurrent use.
 type Interceptor func(request *http.Request) http.HandlerFunc
 
-// DropConnection is a handler that resets the connection instead of sending a response.
-func DropConnection(out http.ResponseWriter, _ *http.Request) { fault.Reset(out) }
-
 // StartControllerBehind starts a controller like [Namespace.StartController], but all of its
 // requests go through a proxy in this process, which calls intercept for each of them.
 func (n *Namespace) StartControllerBehind(t testing.TB, intercept Interceptor, flags ...string) *Controller {
