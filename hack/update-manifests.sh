@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Writes what follows from the chart: its README.md, artifacts/install.yaml,
-# artifacts/rbac-*.yaml and artifacts/reboot-agent.yaml. Before that it copies into the
+# artifacts/rbac-*.yaml and other parts of it. Before that it copies into the
 # chart what the chart takes from artifacts/. Run it after a change of either, and after
 # hack/update-codegen.sh.
 #
@@ -108,6 +108,7 @@ for policy in "${chart}"/templates/writes-*.yaml; do
   fi
 done
 
+# nodereboot: the agent.
 {
   echo "# The agent of nodereboot, on every node, with all that it needs. This is what
 # charts/k8s-controller has of it: change that, and run
@@ -117,5 +118,6 @@ done
   values=controllers.nodereboot.enabled=true render policy-nodereboot.yaml
   values=controllers.nodereboot.enabled=true render reboot-agent.yaml
 } >"${temp}/reboot-agent.yaml"
+# end of nodereboot
 
 mv "${temp}"/*.yaml "${tree}/artifacts/"
