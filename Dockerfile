@@ -1,7 +1,7 @@
-# The images of the controller and, with --target reboot-agent, of nodereboot's
-# agent: each is one static binary. The controller's image also has the public certificate
-# authorities, for a Prometheus whose certificate is from one of them; the rest is empty.
-# `make image` builds them, and `make test-image` tests what comes out.
+# An image is one static binary. The controller's image also contains the public certificate
+# authorities, for a server whose certificate is from one of them; the rest is empty.
+# `make image` builds images (--target selects another than the controller's), and
+# `make test-image` tests them.
 #
 # Both bases are arguments, for where Docker Hub cannot be reached: BUILD_IMAGE
 # may be any image that has Go, a shell and /etc/ssl/certs/ca-certificates.crt. The
@@ -32,6 +32,7 @@ RUN --mount=type=cache,target=/cache set -a && . hack/build.env && \
     go build -ldflags "${LDFLAGS}" -o /out/controller . && \
     install -D -m 644 /etc/ssl/certs/ca-certificates.crt /out/etc/ssl/certs/ca-certificates.crt
 
+# nodereboot: the agent.
 FROM source AS build-reboot-agent
 RUN --mount=type=cache,target=/cache set -a && . hack/build.env && \
     GOTOOLCHAIN=$(sed -n 's/^toolchain //p' go.mod) \
@@ -44,6 +45,7 @@ COPY --from=build-reboot-agent /out/reboot-agent /reboot-agent
 # The host's systemd takes the signal to reboot from its own user.
 USER 0:0
 ENTRYPOINT ["/reboot-agent"]
+# end of nodereboot
 
 # The last one is what is built when no --target is given.
 FROM ${RUNTIME_IMAGE} AS controller

@@ -35,8 +35,14 @@ export CGO_ENABLED GOFLAGS
 build cluster local-cluster test-unit: export GOGC ?= $(call build_flag,GOGC)
 test-unit: export GOMEMLIMIT ?= 2GiB
 
+# The packages that are tested without a cluster, besides the root.
+packages = $(patsubst %,./%/...,$(wildcard cmd pkg examples))
+
 # go test in a directory, and then the slowest tests.
 go_test = hack/test.sh $(1) $(if $(RUN),-run '$(RUN)') $(TESTFLAGS)
+
+# Targets that only the template of forks has.
+-include hack/template.mk
 
 ##@ Everyday
 
@@ -47,7 +53,7 @@ help: ## List what can be made
 		/^[a-z0-9-]+:.*## / { printf "  %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## Build ./controller and ./reboot-agent
+build: ## Build the programs
 	go build -ldflags '$(LDFLAGS)' -o controller .
 	go build -ldflags '$(LDFLAGS)' -o reboot-agent ./cmd/reboot-agent
 
@@ -77,7 +83,8 @@ check: verify test-unit ## The gate before a change is sent: verify, and the uni
 
 .PHONY: clean
 clean: ## Remove what was built here (caches stay)
-	rm -rf controller reboot-agent hack/local-cluster/local-cluster dist
+	rm -rf controller hack/local-cluster/local-cluster dist
+	rm -f reboot-agent
 
 ##@ Tests (RUN=regexp selects, TESTFLAGS adds flags)
 
@@ -88,14 +95,13 @@ test: test-side-by-side test-e2e ## All of them
 .PHONY: test-side-by-side
 test-side-by-side: ## All but test-e2e, four at a time
 	$(MAKE) --jobs=4 $(if $(filter output-sync,$(.FEATURES)),--output-sync) \
-		faults test-example test-fork test-fork-guide test-unit test-install test-local-cluster test-monitoring
+		faults test-example $(template_tests) test-unit test-install test-local-cluster test-monitoring
 
 .PHONY: test-unit
 test-unit: ## Tests that need nothing but this process; of fuzz tests, the seeds
-	$(call go_test,.) -race . ./cmd/... ./pkg/...
-	$(call go_test,.) ./hack/fork
+	$(call go_test,.) -race . $(packages)
 	$(call go_test,test) -race $$(go list -C test ./... | grep -v -e /e2e -e /faults$$ -e /fidelity -e /monitoring)
-	$(call go_test,hack/tools) $$(go list -C hack/tools ./... | grep -v -e /charts -e /guide)
+	$(call go_test,hack/tools) $$(go list -C hack/tools ./... | grep -v /charts)
 
 .PHONY: test-local-cluster
 test-local-cluster: local-cluster ## Tests of the local cluster
@@ -124,24 +130,6 @@ test-monitoring: local-cluster ## Tests of alerts, dashboard and scrape (with pr
 test-example: local-cluster ## Build and run the controller that docs/add-a-controller.md walks through
 	$(call go_test,hack/tools) -count=1 -timeout 25m ./charts/example
 
-# For all of it, as before a release: FORKFLAGS='-names=1000 -built=50 -tested=20 -updated -suite=test'
-# The seed is the tree's, so that each version is tested with other names, and always with the same.
-FORKFLAGS ?= -seed=$(shell printf %d 0x$$(git rev-parse 'HEAD^{tree}' | cut -c 1-8)) -names=20 -built=1 -tested=1 -updated -suite=demo
-
-.PHONY: test-fork
-test-fork: local-cluster ## Make forks by hostile names, update one, and run one
-	$(call go_test,.) -count=1 -timeout 10h ./hack/fork/render $(FORKFLAGS)
-
-.PHONY: test-fork-guide
-test-fork-guide: local-cluster ## Build and run the controller that docs/fork.md walks through
-	$(call go_test,hack/tools) -count=1 -timeout 25m ./guide
-
-# The two tables of docs/performance.md. Each takes about 20 minutes.
-.PHONY: bench
-bench: local-cluster ## Measure the controller next to a twin on controller-runtime
-	go -C test run ./bench
-	go -C test run ./bench -synthetic
-
 # For example: make fidelity REQUESTS=20000
 REQUESTS ?= 100000
 
@@ -151,7 +139,7 @@ fidelity: local-cluster ## Compare the model of the API server with a real one, 
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz test for FUZZTIME (10s)
-	@for package in $$(go list . ./cmd/... ./pkg/...); do \
+	@for package in $$(go list . $(packages)); do \
 		for target in $$(go test -list '^Fuzz' "$${package}" | grep '^Fuzz' || true); do \
 			echo "$${package} $${target}"; \
 			go test -run '^$$' -fuzz "^$${target}$$" -fuzztime $(FUZZTIME) "$${package}"; \
@@ -173,7 +161,9 @@ image test-image release: export VERSION := $(VERSION)
 image test-image release: export COMMIT := $(COMMIT)
 image test-image: export DATE := $(DATE)
 image test-image release: export LDFLAGS := $(LDFLAGS)
-image: export IMAGE ?= registry.nicoleh.io/$(if $(findstring reboot-agent,$(IMAGEFLAGS)),reboot-agent,k8s-controller):$(VERSION)
+image_name := k8s-controller
+image_name := $(if $(findstring reboot-agent,$(IMAGEFLAGS)),reboot-agent,$(image_name))
+image: export IMAGE ?= registry.nicoleh.io/$(image_name):$(VERSION)
 
 .PHONY: image
 image: ## Build a container image with docker or buildah (IMAGE, PLATFORMS, PUSH=1, IMAGEFLAGS)

@@ -10,8 +10,8 @@
 # When docker pushes an image, it attaches a bill of materials and the provenance of
 # the build. buildah cannot do this, and an image that is not pushed has neither.
 #
-# Arguments are passed to the engine, such as --target reboot-agent for the image of
-# nodereboot's agent, or --build-arg BUILD_IMAGE=... for another base image.
+# Arguments are passed to the engine, such as --target for another image than
+# the controller's, or --build-arg BUILD_IMAGE=... for another base image.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 : "${IMAGE:?}" "${VERSION:?}" "${COMMIT:?}" "${DATE:?}" "${LDFLAGS:?}" # make image

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the files of a release: the controller for each platform, nodereboot's agent
-# for each Linux platform, a CycloneDX bill of materials for each binary, and the
-# checksums of all these files. The binaries depend on the commit alone, not on the machine
+# Builds the files of a release: the controller for each platform, the programs in cmd for
+# each Linux platform, a CycloneDX bill of materials for each binary, and the checksums of
+# all these files. The binaries depend on the commit alone, not on the machine
 # or the directory: they are compiled by the version of Go that go.mod pins, which is
 # downloaded if another version is installed. hack/test-release.sh tests this.
 #
@@ -33,7 +33,15 @@ trap 'rm -rf "${temp}"' EXIT
 go build -C hack/tools -o "${temp}/sbom" github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
 
 mkdir -p "${dist}"
-rm -f "${dist}"/{controller,reboot-agent}_* "${dist}/SHA256SUMS"
+programs=(controller)
+for directory in cmd/*/; do
+  [[ -d ${directory} ]] || continue # there is no cmd
+  programs+=("$(basename "${directory}")")
+done
+for program in "${programs[@]}"; do
+  rm -f "${dist}/${program}"_*
+done
+rm -f "${dist}/SHA256SUMS"
 
 # release PROGRAM PACKAGE PLATFORM builds a binary and its bill of materials.
 release() {
@@ -50,8 +58,14 @@ release() {
 }
 for platform in ${platforms//,/ }; do
   release controller . "${platform}"
-  if [[ ${platform} == linux/* ]]; then # the agent needs systemd
-    release reboot-agent ./cmd/reboot-agent "${platform}"
-  fi
+  for program in "${programs[@]:1}"; do
+    if [[ ${platform} == linux/* ]]; then # they are for nodes
+      release "${program}" "./cmd/${program}" "${platform}"
+    fi
+  done
 done
-(cd "${dist}" && shopt -s nullglob && LC_ALL=C && checksums {controller,reboot-agent}_* >SHA256SUMS)
+(
+  cd "${dist}"
+  export LC_ALL=C
+  for program in "${programs[@]}"; do checksums "${program}"_*; done >SHA256SUMS
+)

@@ -45,7 +45,7 @@ EOF
 base=localhost/local-go
 goroot=$(go env GOROOT) modules=$(go env GOMODCACHE) cache=$(go env GOCACHE)
 mkdir -p "${modules}" "${cache}" "${temp}/tmp"
-CGO_ENABLED=0 go list -deps . ./cmd/reboot-agent >/dev/null # downloads missing modules, which the build cannot do
+CGO_ENABLED=0 go list -deps ./... >/dev/null # downloads missing modules, which the build cannot do
 
 mounts=(--volume "${modules}:/own/modules" --volume "${cache}:/own/build" --volume "${temp}/tmp:/tmp")
 for dir in /usr /bin /lib /lib64 /etc/ssl "${goroot}"; do

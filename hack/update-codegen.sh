@@ -39,6 +39,9 @@ mkdir -p artifacts/examples
 sed '/pattern:/ s/\(\[eE\](\\+|-)?\).*$/\1[0-9]{1,2}))?$/' \
   "${crds}/controller.nicoleh.io_icecreams.yaml" >artifacts/examples/crd-icecream.yaml
 
+# The example has its own API, without a clientset.
+go tool -modfile=hack/tools/go.mod controller-gen object crd paths=./examples/database/... output:crd:dir=examples/database
+
 go tool -modfile=hack/tools/go.mod crd-ref-docs --config hack/tools/api-reference/config.yaml \
   --templates-dir hack/tools/api-reference --renderer markdown --source-path pkg/apis \
   --output-path docs/api.md --log-level ERROR
@@ -47,9 +50,10 @@ go tool -modfile=hack/tools/go.mod crd-ref-docs --config hack/tools/api-referenc
   echo "# Flags
 
 This is what \`-help\` prints. hack/update-codegen.sh writes it here."
-  for program in . ./cmd/reboot-agent; do
+  for program in . cmd/*/; do
+    [[ -d ${program} ]] || continue # there is no cmd
     printf '\n```\n'
-    go run -ldflags=-w "${program}" -help
+    go run -ldflags=-w "./${program}" -help
     echo '```'
   done
 } >docs/flags.md

@@ -119,6 +119,7 @@ for policy in "${chart}"/templates/writes-*.yaml; do
   fi
 done
 
+# nodereboot: the agent.
 {
   echo "# The agent of nodereboot, on every node, with everything that it needs. This is
 # rendered from charts/k8s-controller: change that, and run hack/update-manifests.sh.
@@ -128,5 +129,6 @@ done
   values=controllers.nodereboot.enabled=true render policy-nodereboot.yaml
   values=controllers.nodereboot.enabled=true render reboot-agent.yaml
 } >"${temp}/reboot-agent.yaml"
+# end of nodereboot
 
 mv "${temp}"/*.yaml "${tree}/artifacts/"

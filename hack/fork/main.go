@@ -1,20 +1,17 @@
-// Command fork makes a repository of one's own from this one, with names of one's own,
-// and brings it the changes of later versions by a merge.
+// Command fork makes a repository of your own from this one, under your names, and later
+// merges newer versions of this one into it. Both start here, in the template:
 //
 //	go run ./hack/fork -module example.com/pantry -group pantry.example.com -version v1alpha1 -kind Shelf -dir ../pantry
+//	go run ./hack/fork update -dir ../pantry
 //
-// makes the repository ../pantry. Its branch template has one commit, which is what this
-// command has written, and its branch main begins there. In that repository,
-//
-//	go run ./hack/fork update -from DIR
-//
-// commits to the branch template what a later version, checked out in DIR, writes for the
-// same answers, and merges that into the current branch.
+// The branch template of a fork contains what this command has written, version by
+// version, and main starts there. So an update is an ordinary merge by git.
 package main
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -22,9 +19,12 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path"
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"sigs.k8s.io/yaml"
 )
 
 func main() {
@@ -38,44 +38,27 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	if len(args) > 0 && args[0] == "update" {
-		flags := flag.NewFlagSet("fork update", flag.ContinueOnError)
-		from := flags.String("from", "", "Checkout of a later version of the template.")
-		if err := parse(flags, args[1:]); err != nil {
-			return err
-		}
-		return update(ctx, ".", *from)
-	}
+	isUpdate := len(args) > 0 && args[0] == "update"
 	flags := flag.NewFlagSet("fork", flag.ContinueOnError)
-	dir := flags.String("dir", "", "Directory of the new repository. It must not exist, or be empty.")
-	// Only the command that writes the files knows what the answers mean.
-	answers := map[string]any{}
-	for name, usage := range map[string]string{
-		"module":  "Path of the Go module, such as example.com/pantry.",
-		"group":   "Group of the API, such as pantry.example.com.",
-		"version": "Version of the API, such as v1alpha1.",
-		"kind":    "Kind of the API, such as Shelf.",
-		"plural":  "Plural of the kind in lower case, such as shelves. Default: the kind's regular English plural.",
-		"short":   "Short name for kubectl, such as sh. Default: made from the kind.",
-	} {
-		flags.Func(name, usage, func(value string) error {
-			answers[name] = value
+	flags.SetOutput(io.Discard)
+	dir := flags.String("dir", "", "Directory of the fork.")
+	var a Answers
+	if isUpdate {
+		args = args[1:]
+	} else {
+		flags.StringVar(&a.Module, "module", "", "Path of the Go module, such as example.com/pantry.")
+		flags.StringVar(&a.Group, "group", "", "Group of the API, such as pantry.example.com.")
+		flags.StringVar(&a.Version, "version", "", "Version of the API, such as v1alpha1.")
+		flags.StringVar(&a.Kind, "kind", "", "Kind of the API, such as Shelf.")
+		flags.StringVar(&a.Plural, "plural", "", "Plural of the kind in lower case. Default: the regular English plural.")
+		flags.StringVar(&a.Short, "short", "", "Short name for kubectl, such as sh. Default: the first two letters of the kind.")
+		flags.Func("controllers", "Comma-separated list of the opt-in controllers to keep. Default: none.", func(list string) error {
+			a.Controllers = strings.FieldsFunc(list, func(r rune) bool { return r == ',' })
 			return nil
 		})
 	}
-	flags.Func("controllers", "Comma-separated list of the opt-in controllers that come along. Default: none.", func(value string) error {
-		answers["controllers"] = strings.FieldsFunc(value, func(r rune) bool { return r == ',' })
-		return nil
-	})
-	if err := parse(flags, args); err != nil {
-		return err
-	}
-	return create(ctx, ".", *dir, answers)
-}
-
-func parse(flags *flag.FlagSet, args []string) error {
-	flags.SetOutput(io.Discard)
-	switch err := flags.Parse(args); {
+	err := flags.Parse(args)
+	switch {
 	case errors.Is(err, flag.ErrHelp):
 		flags.SetOutput(os.Stdout)
 		flags.PrintDefaults()
@@ -83,100 +66,92 @@ func parse(flags *flag.FlagSet, args []string) error {
 	case err != nil:
 		return err
 	case flags.NArg() > 0:
-		return fmt.Errorf("%q is no flag", flags.Arg(0))
+		return fmt.Errorf("%q is not a flag", flags.Arg(0))
+	case *dir == "":
+		return errors.New("-dir is missing: where is the fork?")
 	}
-	return nil
-}
-
-const (
-	// answersFile is where a fork keeps how it was made. The command that writes the files
-	// of a fork reads it, and writes it with them.
-	answersFile = ".template.yaml"
-	// branch has what was written, version by version, and nothing else.
-	branch = "template"
-)
-
-// create makes a repository from the template that is checked out.
-func create(ctx context.Context, template, dir string, answers map[string]any) (err error) {
-	if dir == "" {
-		return errors.New("-dir is missing: where is the new repository to be?")
-	}
-	if dir, err = filepath.Abs(dir); err != nil {
+	if *dir, err = filepath.Abs(*dir); err != nil {
 		return err
 	}
-	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
-		return fmt.Errorf("-dir %q: there is something in it already", dir)
-	} else if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("-dir %q: %w", dir, err)
-	}
-	root, err := output(ctx, template, "rev-parse", "--show-toplevel")
+	template, err := git(ctx, ".", "rev-parse", "--show-toplevel")
 	if err != nil {
 		return err
 	}
-	if inside, err := filepath.Rel(root, dir); err != nil || !strings.HasPrefix(inside, "..") {
+	if isUpdate {
+		return update(ctx, template, *dir)
+	}
+	return create(ctx, template, *dir, a)
+}
+
+const (
+	// originFile records how a fork was made.
+	originFile = ".template.yaml"
+	// branch is the branch of a fork that contains only what this command writes.
+	branch = "template"
+)
+
+// origin is the content of originFile.
+type origin struct {
+	Answers Answers `json:"answers"`
+	Commit  string  `json:"commit"` // of the template
+}
+
+// create makes a fork of the commit that is checked out in the template.
+func create(ctx context.Context, template, dir string, a Answers) error {
+	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+		return fmt.Errorf("-dir %q: the directory is not empty", dir)
+	} else if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("-dir %q: %w", dir, err)
+	}
+	if inside, err := filepath.Rel(template, dir); err != nil || !strings.HasPrefix(inside, "..") {
 		return fmt.Errorf("-dir %q: it is inside of the template", dir)
 	}
-	if changes, err := output(ctx, root, "status", "--porcelain"); err != nil {
+	names, err := a.Names()
+	if err != nil {
+		return err
+	}
+	a.Plural, a.Short = names.Plural(), names.Short // a later version could choose others
+	fmt.Printf("%s: the plural is %s and the short name %s (-plural and -short choose others).\n", a.Kind, a.Plural, a.Short)
+	if changes, err := git(ctx, template, "status", "--porcelain"); err != nil {
 		return err
 	} else if changes != "" {
 		fmt.Println("Changes that are not committed here will not be in it.")
 	}
-	temp, err := os.MkdirTemp("", "fork-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
-	content, err := json.Marshal(map[string]any{"answers": answers})
-	if err != nil {
-		return err
-	}
-	file := filepath.Join(temp, answersFile)
-	if err := os.WriteFile(file, content, 0o600); err != nil {
-		return err
-	}
-	if err := render(ctx, root, file, dir); err != nil {
+	if err := render(ctx, template, a, dir); err != nil {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
-	for _, args := range [][]string{
-		{"init", "--quiet", "--initial-branch", branch},
-		{"add", "--all"},
-		{"commit", "--quiet", "--message", message(ctx, root)},
-		{"checkout", "--quiet", "-b", "main"},
-	} {
-		if err := git(ctx, dir, args...); err != nil {
-			return err
-		}
+	if _, err := git(ctx, dir, "init", "--quiet", "--initial-branch", branch); err != nil {
+		return err
+	}
+	if err := commit(ctx, template, dir); err != nil {
+		return err
+	}
+	if _, err := git(ctx, dir, "checkout", "--quiet", "-b", "main"); err != nil {
+		return err
 	}
 	fmt.Printf("%s is ready. There, `make demo` shows it at work, and `make test` tests it.\n", dir)
 	return nil
 }
 
-// update brings a fork the changes of the template that is checked out in another
-// directory.
-func update(ctx context.Context, fork, from string) (err error) {
-	if from == "" {
-		return errors.New("-from is missing: where is the later version checked out?")
-	}
-	if from, err = filepath.Abs(from); err != nil {
-		return err
-	}
-	root, err := output(ctx, fork, "rev-parse", "--show-toplevel")
+// update commits to the branch template of a fork what the template has become, and merges
+// that into the fork's current branch.
+func update(ctx context.Context, template, dir string) (err error) {
+	content, err := os.ReadFile(filepath.Join(dir, originFile))
 	if err != nil {
+		return fmt.Errorf("-dir %q: not a fork: %w", dir, err)
+	}
+	var o origin
+	if err := yaml.UnmarshalStrict(content, &o); err != nil {
+		return fmt.Errorf("reading %s: %w", originFile, err)
+	}
+	if changes, err := git(ctx, dir, "status", "--porcelain"); err != nil {
 		return err
+	} else if changes != "" {
+		return errors.New("the fork has changes that are not committed: commit or stash them first")
 	}
-	answers := filepath.Join(root, answersFile)
-	if _, err := os.Stat(answers); err != nil {
-		return fmt.Errorf("this is no fork: %w", err)
-	}
-	switch changes, err := output(ctx, root, "status", "--porcelain"); {
-	case err != nil:
-		return err
-	case changes != "":
-		return errors.New("there are changes that are not committed: commit or stash them first")
-	}
-	if _, err := output(ctx, root, "rev-parse", "--verify", "--quiet", "refs/heads/"+branch); err != nil {
+	if _, err := git(ctx, dir, "rev-parse", "--verify", "--quiet", "refs/heads/"+branch); err != nil {
 		// A clone has only the branch that it was made for.
-		if err := git(ctx, root, "branch", branch, "origin/"+branch); err != nil {
+		if _, err := git(ctx, dir, "branch", branch, "origin/"+branch); err != nil {
 			return fmt.Errorf("there is no branch %s, and no origin has one: %w", branch, err)
 		}
 	}
@@ -184,90 +159,161 @@ func update(ctx context.Context, fork, from string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
-	rendered, tree := filepath.Join(temp, "rendered"), filepath.Join(temp, "tree")
-	if err := render(ctx, from, answers, rendered); err != nil {
-		return err
-	}
-	// One that was killed before it could remove its tree keeps the branch in use.
-	if err := git(ctx, root, "worktree", "prune"); err != nil {
-		return err
-	}
-	if err := git(ctx, root, "worktree", "add", "--quiet", tree, branch); err != nil {
-		return err
-	}
+	tree := filepath.Join(temp, "tree")
 	defer func() {
-		err = errors.Join(err, git(context.WithoutCancel(ctx), root, "worktree", "remove", "--force", tree))
+		_, removed := git(context.WithoutCancel(ctx), dir, "worktree", "remove", "--force", tree)
+		err = errors.Join(err, removed, os.RemoveAll(temp))
 	}()
-	if err := git(ctx, tree, "rm", "-r", "--quiet", "."); err != nil {
+	// After an update that was killed, its worktree would keep the branch in use.
+	for _, args := range [][]string{{"-C", dir, "worktree", "prune"}, {"-C", dir, "worktree", "add", "--quiet", tree, branch}, {"-C", tree, "rm", "-r", "--quiet", "."}} {
+		if _, err := git(ctx, dir, args...); err != nil {
+			return err
+		}
+	}
+	if err := render(ctx, template, o.Answers, tree); err != nil {
 		return err
 	}
-	if err := os.CopyFS(tree, os.DirFS(rendered)); err != nil {
+	if _, err := git(ctx, tree, "add", "--all"); err != nil {
 		return err
 	}
-	if err := git(ctx, tree, "add", "--all"); err != nil {
+	if changes, err := git(ctx, tree, "status", "--porcelain"); err != nil {
 		return err
-	}
-	if _, err := output(ctx, tree, "diff", "--cached", "--quiet"); err == nil {
+	} else if changes == "" {
 		fmt.Println("The template has not changed since the last time.")
 		return nil
 	}
-	if err := git(ctx, tree, "commit", "--quiet", "--message", message(ctx, from)); err != nil {
+	if err := commit(ctx, template, tree); err != nil {
 		return err
 	}
-	if err := git(ctx, root, "merge", "--no-edit", branch); err != nil {
+	if _, err := git(ctx, dir, "merge", "--no-edit", branch); err != nil {
 		return errors.New("both sides have changed the same lines: resolve that, run `make generate`, and commit the merge")
 	}
-	fmt.Println("Merged. Now run `make generate` and `make check`.")
+	fmt.Println("Merged. Now run `make generate` and `make check` in the fork.")
 	return nil
 }
 
-// render has the template that is checked out write the files that follow from a file of
-// answers into a directory.
-func render(ctx context.Context, template, answers, dir string) error {
-	if _, err := os.Stat(filepath.Join(template, "hack", "fork", "render")); err != nil {
-		return fmt.Errorf("%s is no checkout of the template; if it is a fork, use what it was made from", template)
-	}
-	command := exec.CommandContext(ctx, "go", "run", "-C", template, "./hack/fork/render", "-answers="+answers, "-dir="+dir)
-	var stderr strings.Builder
-	command.Stdout, command.Stderr = os.Stdout, &stderr
-	if err := command.Run(); err != nil {
-		// go run adds a line of its own, with the exit status.
-		return errors.New(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(stderr.String()), "exit status 1")))
-	}
-	return nil
-}
-
-// message is that of a commit to the branch template.
-func message(ctx context.Context, template string) string {
-	commit, err := output(ctx, template, "log", "-1", "--format=%h of %cs")
+// render writes the files of a fork into a directory: those of the commit that is checked
+// out in the template, without what manifest.yaml leaves out, under the fork's names. What
+// is generated is generated again. The same commit and answers give the same bytes.
+func render(ctx context.Context, template string, a Answers, dir string) error {
+	head, err := git(ctx, template, "rev-parse", "HEAD")
 	if err != nil {
-		return "The template"
+		return err
 	}
-	return "The template at " + commit
+	files, err := committed(ctx, template)
+	if err != nil {
+		return err
+	}
+	if files, err = forked(files, a); err != nil {
+		return err
+	}
+	content, err := yaml.Marshal(origin{Answers: a, Commit: head})
+	if err != nil {
+		return err
+	}
+	files = append(files, file{path: originFile, content: append([]byte("# How this repository was made. To update it, run in a later version of the template:\n# go run ./hack/fork update -dir DIRECTORY\n"), content...)})
+	steps := [][]string{{"hack/update-codegen.sh"}}
+	for _, f := range files {
+		name := filepath.Join(dir, filepath.FromSlash(f.path))
+		mode := os.FileMode(0o644)
+		if f.isExecutable {
+			mode = 0o755
+		}
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, f.content, mode)); err != nil {
+			return err
+		}
+		if path.Base(f.path) == "go.mod" { // What was left out may have been the only one to need a library.
+			steps = append(steps, []string{"go", "-C", path.Dir(f.path), "mod", "tidy"})
+		}
+	}
+	for _, step := range append(steps, []string{"hack/update-manifests.sh"}) {
+		fmt.Println(strings.Join(step, " "))
+		command := exec.CommandContext(ctx, step[0], step[1:]...)
+		command.Dir = dir
+		command.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")
+		if out, err := command.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s in %s: %w\n%s", strings.Join(step, " "), dir, err, out)
+		}
+	}
+	return nil
 }
 
-// git runs git in a directory. Somebody who has not told git a name yet gets one.
-func git(ctx context.Context, dir string, args ...string) error {
+// forked returns the files of a fork by these answers, but for what is generated.
+func forked(files []file, a Answers) ([]file, error) {
+	names, err := a.Names()
+	if err != nil {
+		return nil, err
+	}
+	if files, err = leaveOut(files, a.Controllers); err != nil {
+		return nil, err
+	}
+	r, err := renamerFor(files, template(), names)
+	if err != nil {
+		return nil, err
+	}
+	return r.all(files)
+}
+
+// file is a file of the template or of a fork.
+type file struct {
+	path         string
+	isExecutable bool
+	content      []byte
+}
+
+// committed returns the files of the commit that is checked out in a directory.
+func committed(ctx context.Context, dir string) (files []file, err error) {
+	out, err := exec.CommandContext(ctx, "git", "-C", dir, "archive", "--format=tar", "HEAD^{tree}").Output()
+	if err != nil {
+		return nil, fmt.Errorf("git archive: %w", err)
+	}
+	for archive := tar.NewReader(bytes.NewReader(out)); ; {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return files, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading the files of %s: %w", dir, err)
+		}
+		content, err := io.ReadAll(archive)
+		if err != nil {
+			return nil, err
+		}
+		if header.Typeflag == tar.TypeReg {
+			files = append(files, file{path: header.Name, isExecutable: header.Mode&0o100 != 0, content: content})
+		}
+	}
+}
+
+// commit commits everything in a directory, with a message that names the template's commit.
+func commit(ctx context.Context, template, dir string) error {
+	message, err := git(ctx, template, "log", "-1", "--format=The template at %h of %cs")
+	if err != nil {
+		return err
+	}
+	if _, err := git(ctx, dir, "add", "--all"); err != nil {
+		return err
+	}
+	_, err = git(ctx, dir, "commit", "--quiet", "--message", message)
+	return err
+}
+
+// git runs git in a directory and returns its output. Commits of a user who has not told
+// git a name get one.
+func git(ctx context.Context, dir string, args ...string) (string, error) {
 	if args[0] == "commit" || args[0] == "merge" {
-		if _, err := output(ctx, dir, "config", "user.email"); err != nil {
+		if _, err := git(ctx, dir, "config", "user.email"); err != nil {
 			args = append([]string{"-c", "user.name=" + branch, "-c", "user.email=" + branch + "@localhost"}, args...)
 		}
 	}
 	command := exec.CommandContext(ctx, "git", args...)
-	command.Dir, command.Stdout, command.Stderr = dir, os.Stdout, os.Stderr
-	if err := command.Run(); err != nil {
-		return fmt.Errorf("git %s: %w", strings.Join(args, " "), err)
-	}
-	return nil
-}
-
-// output returns what git prints, without the end of the line.
-func output(ctx context.Context, dir string, args ...string) (string, error) {
-	command := exec.CommandContext(ctx, "git", args...)
 	command.Dir = dir
 	out, err := command.Output()
 	if err != nil {
+		exit, _ := errors.AsType[*exec.ExitError](err)
+		if exit != nil && len(exit.Stderr) > 0 {
+			err = errors.New(strings.TrimSpace(string(exit.Stderr)))
+		}
 		return "", fmt.Errorf("git %s: %w", strings.Join(args, " "), err)
 	}
 	return strings.TrimSpace(string(out)), nil

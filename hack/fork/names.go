@@ -7,6 +7,7 @@ import (
 	"go/token"
 	"go/types"
 	"io"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -25,7 +26,7 @@ type Answers struct {
 	Version string `json:"version"`
 	Kind    string `json:"kind"`
 	Plural  string `json:"plural"` // lower case; empty means the regular English plural
-	Short   string `json:"short"`  // for kubectl; made from the kind if empty
+	Short   string `json:"short"`  // for kubectl; the first two letters of the kind if empty
 	// Controllers are the opt-in controllers that come along.
 	Controllers []string `json:"controllers,omitempty"`
 }
@@ -90,11 +91,15 @@ func (a Answers) Names() (Names, error) {
 			return Names{}, fmt.Errorf("-%s is missing, such as %s", required.flag, required.example)
 		}
 	}
+	singular := strings.ToLower(a.Kind)
 	if a.Plural == "" && kindPattern.MatchString(a.Kind) {
-		a.Plural = flect.Pluralize(strings.ToLower(a.Kind))
+		a.Plural = flect.Pluralize(singular)
 	}
 	if a.Short == "" {
-		a.Short = shortFor(a.Kind)
+		a.Short = singular[:min(2, len(singular))]
+		if len(singular) <= 2 {
+			a.Short += singular
+		}
 	}
 	for _, check := range []struct {
 		flag, value string
@@ -115,11 +120,11 @@ func (a Answers) Names() (Names, error) {
 		return Names{}, fmt.Errorf("-group %q: with the plural in front, as in the name of the CustomResourceDefinition, it %s", a.Group, problems[0])
 	}
 	const suffix = "-controller"
-	singular := strings.ToLower(a.Kind)
+	domain, _, _ := strings.Cut(a.Module, "/")
 	return Names{
 		Module:     a.Module,
 		Required:   requiredVersion(a.Module),
-		Registry:   "registry." + domainOf(a.Module),
+		Registry:   "registry." + strings.ToLower(domain),
 		Project:    projectOf(a.Module),
 		Group:      a.Group,
 		API:        apiOf(a.Group),
@@ -132,17 +137,17 @@ func (a Answers) Names() (Names, error) {
 	}, nil
 }
 
-func checkModule(path string) error {
-	if err := module.CheckPath(path); err != nil {
+func checkModule(modulePath string) error {
+	if err := module.CheckPath(modulePath); err != nil {
 		if invalid, ok := errors.AsType[*module.InvalidPathError](err); ok {
 			return invalid.Err
 		}
 		return err
 	}
-	if projectOf(path) == "" {
+	if projectOf(modulePath) == "" {
 		return errors.New("no element of it can name a chart and an image: it needs a letter")
 	}
-	if module.CheckPath(path+"/test") != nil {
+	if module.CheckPath(modulePath+"/test") != nil {
 		return errors.New("there can be no modules below it, such as the one of the tests")
 	}
 	return nil
@@ -150,9 +155,9 @@ func checkModule(path string) error {
 
 // requiredVersion returns the version by which a module is required that is replaced by a
 // directory: the least one that its path allows.
-func requiredVersion(path string) string {
+func requiredVersion(modulePath string) string {
 	const zero = "v0.0.0-00010101000000-000000000000"
-	_, major, _ := module.SplitPathVersion(path)
+	_, major, _ := module.SplitPathVersion(modulePath)
 	if major = strings.TrimPrefix(major, "/"); major == "" {
 		return zero
 	}
@@ -177,9 +182,6 @@ func checkGroup(group string) error {
 func checkVersion(version string) error {
 	if !versionPattern.MatchString(version) {
 		return errors.New("it has to be like v1, v1beta1 or v1alpha1")
-	}
-	if problems := validation.IsDNS1035Label(version); len(problems) > 0 {
-		return errors.New(problems[0])
 	}
 	return nil
 }
@@ -241,25 +243,6 @@ func checkShort(short, plural, kind string) error {
 	return nil
 }
 
-// shortFor returns a short name for a kind: its initials, if it has several, or else its
-// first two letters.
-func shortFor(kind string) string {
-	var initials strings.Builder
-	for _, r := range kind {
-		if unicode.IsUpper(r) {
-			initials.WriteRune(unicode.ToLower(r))
-		}
-	}
-	if initials.Len() > 1 && initials.Len() < len(kind) {
-		return initials.String()
-	}
-	lower := strings.ToLower(kind)
-	if len(lower) <= 2 {
-		return lower + lower
-	}
-	return lower[:2]
-}
-
 // camelPlural spells a plural as its kind is spelled, as far as they agree: IceShelves for
 // IceShelf and iceshelves.
 func camelPlural(kind, plural string) string {
@@ -276,43 +259,26 @@ func camelPlural(kind, plural string) string {
 // maxProject leaves room for what is added to the project's name in the names of objects.
 const maxProject = 30
 
-// projectOf returns the last element of a module path that is no major version, as a DNS
-// label. It is empty if there is none.
-func projectOf(path string) string {
-	prefix, _, ok := module.SplitPathVersion(path)
-	if !ok {
-		prefix = path
-	}
-	label := labelOf(prefix[strings.LastIndex(prefix, "/")+1:])
-	return strings.Trim(label[:min(len(label), maxProject)], "-")
-}
+var notInLabel = regexp.MustCompile(`[^a-z0-9]`)
 
-// domainOf returns the first element of a module path, which is a domain.
-func domainOf(path string) string {
-	domain, _, _ := strings.Cut(path, "/")
-	return strings.ToLower(domain)
+// projectOf returns the last element of a module path that is no major version, as a DNS
+// label that begins with a letter. It is empty if there is none.
+func projectOf(modulePath string) string {
+	if prefix, _, ok := module.SplitPathVersion(modulePath); ok {
+		modulePath = prefix
+	}
+	label := notInLabel.ReplaceAllString(strings.ToLower(path.Base(modulePath)), "-")
+	label = strings.TrimLeft(label, "-0123456789")
+	return strings.Trim(label[:min(len(label), maxProject)], "-")
 }
 
 // apiOf returns the first label of a group as the name of a Go package.
 func apiOf(group string) string {
 	first, _, _ := strings.Cut(group, ".")
-	name := strings.TrimLeft(strings.ReplaceAll(first, "-", ""), "0123456789")
+	first = strings.ReplaceAll(first, "-", "")
+	name := strings.TrimLeft(first, "0123456789")
 	if name == "" || token.IsKeyword(name) || types.Universe.Lookup(name) != nil {
-		name = "api" + strings.ReplaceAll(first, "-", "")
+		return "api" + first
 	}
 	return name
-}
-
-// labelOf makes a DNS label, which begins with a letter, of any text.
-func labelOf(text string) string {
-	label := strings.Map(func(r rune) rune {
-		switch {
-		case 'a' <= r && r <= 'z' || '0' <= r && r <= '9':
-			return r
-		case 'A' <= r && r <= 'Z':
-			return unicode.ToLower(r)
-		}
-		return '-'
-	}, text)
-	return strings.Trim(strings.TrimLeft(label, "-0123456789"), "-")
 }

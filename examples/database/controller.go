@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	appsv1informers "k8s.io/client-go/informers/apps/v1"
+	"k8s.io/client-go/kubernetes"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"nicoleh.io/k8s-controller/examples/database/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/consistency"
+	"nicoleh.io/k8s-controller/pkg/kit/lenient"
+	"nicoleh.io/k8s-controller/pkg/kit/patch"
+	"nicoleh.io/k8s-controller/pkg/kit/response"
+	"nicoleh.io/k8s-controller/pkg/kit/worker"
+)
+
+// Controller gives each Database its StatefulSet and reports back what became of it. One
+// sync of one Database goes
+//
+//	ensure caches ready → observe → Decide → act → Status → report
+type Controller struct {
+	*worker.Loop
+
+	client       client
+	kube         kubernetes.Interface
+	databases    *informer
+	statefulSets appslisters.StatefulSetLister
+	writes       *consistency.Store // what the caches must show before the next sync
+}
+
+var statefulSetResource = appsv1.Resource("statefulsets")
+
+// NewController wires a controller to its clients and informers, and starts nothing.
+func NewController(client client, kube kubernetes.Interface, databases *informer, statefulSets appsv1informers.TypedStatefulSetInformer) (*Controller, error) {
+	c := &Controller{client: client, kube: kube, databases: databases, statefulSets: statefulSets.Lister()}
+	c.Loop = worker.New("database", c.sync)
+	c.writes = consistency.New(map[schema.GroupResource]consistency.Seen{
+		v1alpha1.Resource.GroupResource(): databases.GetStore(),
+		statefulSetResource:               statefulSets.Informer().GetStore(),
+	})
+	ofDatabases, errDatabases := databases.AddTypedEventHandler(worker.Follow(func(db *v1alpha1.Database) { c.Add(cache.MetaObjectToName(db)) }))
+	// A StatefulSet concerns the Database of its name, whoever owns it.
+	ofSets, errSets := statefulSets.TypedInformer().AddTypedEventHandler(worker.Follow(func(s *appsv1.StatefulSet) { c.Add(cache.MetaObjectToName(s)) }))
+	if err := errors.Join(errDatabases, errSets); err != nil {
+		return nil, fmt.Errorf("adding event handlers: %w", err)
+	}
+	c.WaitFor(ofDatabases.HasSyncedChecker(), ofSets.HasSyncedChecker())
+	return c, nil
+}
+
+// sync brings one Database closer to what its spec asks for.
+func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAfter time.Duration, err error) {
+	if err := c.writes.EnsureReady(name); err != nil {
+		return 0, worker.Requeue(err)
+	}
+	observed, err := c.observe(name)
+	if err != nil {
+		return 0, err
+	}
+	if observed.Database == nil {
+		c.writes.Clear(name)
+		return 0, nil
+	}
+	plan, err := Decide(observed)
+	if err != nil {
+		return 0, err
+	}
+	if observed, err = c.act(ctx, observed, plan); err != nil {
+		return 0, err
+	}
+	if err := c.report(ctx, observed.Database, Status(observed, plan)); err != nil {
+		return 0, err
+	}
+	return 0, observed.Refusal // which is retried, with a back-off
+}
+
+// observe reads from the caches what there is to know about a Database. If the Database is
+// gone, the result has none.
+func (c *Controller) observe(name cache.ObjectName) (o Observed, err error) {
+	o.Now = time.Now()
+	o.Database, err = c.databases.in(name.Namespace).Get(name.Name)
+	if apierrors.IsNotFound(err) {
+		return Observed{}, nil
+	} else if err != nil {
+		return o, err
+	}
+	o.Undecodable = lenient.Problem(o.Database, "spec")
+	o.Live, err = c.statefulSets.StatefulSets(name.Namespace).Get(name.Name)
+	if apierrors.IsNotFound(err) {
+		o.Live, err = nil, nil
+	}
+	return o, err
+}
+
+// act carries out a plan and returns what is known then.
+func (c *Controller) act(ctx context.Context, o Observed, plan Plan) (Observed, error) {
+	if plan.Want == nil {
+		return o, nil
+	}
+	var stored *appsv1.StatefulSet
+	var err error
+	statefulSets := c.kube.AppsV1().StatefulSets(o.Database.Namespace)
+	if plan.Live == nil {
+		if err := c.recheckLive(ctx, o.Database); err != nil {
+			return o, err
+		}
+		stored, err = statefulSets.Create(ctx, plan.Want, metav1.CreateOptions{FieldManager: fieldManager})
+	} else {
+		stored, err = statefulSets.Patch(ctx, plan.Live.Name, types.StrategicMergePatchType, plan.Patch, metav1.PatchOptions{FieldManager: fieldManager})
+	}
+	switch {
+	case response.IsStale(err), patch.IsOfAnotherUID(err):
+		return o, worker.Requeue(err)
+	case response.IsRefusal(err):
+		o.Refusal = err
+	case err != nil:
+		return o, fmt.Errorf("writing StatefulSet %q: %w", plan.Want.Name, err)
+	default:
+		o.Live = stored
+		c.writes.WroteAt(cache.MetaObjectToName(o.Database), statefulSetResource, stored.ResourceVersion)
+	}
+	return o, nil
+}
+
+// recheckLive returns an error unless the Database still exists: its StatefulSet may be
+// missing because both were deleted, and the caches may show that in another order.
+func (c *Controller) recheckLive(ctx context.Context, cached *v1alpha1.Database) error {
+	live, err := c.client.in(cached.Namespace).Get(ctx, cached.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return worker.Requeue(err)
+	case err != nil:
+		return fmt.Errorf("checking that the Database still exists: %w", err)
+	case live.UID != cached.UID || live.DeletionTimestamp != nil:
+		return worker.Requeue(errors.New("the Database has changed, as the cache will show"))
+	}
+	return nil
+}
+
+// report writes the status if it differs from the present one. The UID and the resource
+// version are preconditions, so a stale cache cannot bring back the past.
+func (c *Controller) report(ctx context.Context, db *v1alpha1.Database, status v1alpha1.DatabaseStatus) error {
+	if equality.Semantic.DeepEqual(db.Status, status) {
+		return nil
+	}
+	want := db.DeepCopy()
+	want.Status = status
+	updated, err := c.client.in(db.Namespace).UpdateStatus(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
+	if response.IsStale(err) {
+		return worker.Requeue(err)
+	}
+	if err != nil {
+		return fmt.Errorf("writing the status: %w", err)
+	}
+	c.writes.WroteAt(cache.MetaObjectToName(db), v1alpha1.Resource.GroupResource(), updated.ResourceVersion)
+	return nil
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"nicoleh.io/k8s-controller/examples/database/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
+)
+
+func orders() *v1alpha1.Database {
+	return &v1alpha1.Database{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "orders", UID: "ours", Generation: 1},
+		Spec:       v1alpha1.DatabaseSpec{Version: 9, Image: "registry.example/database", Replicas: ptr.To[int32](2)},
+	}
+}
+
+// rolledOut is the StatefulSet of orders once all is well, as edited.
+func rolledOut(edits ...func(*appsv1.StatefulSet)) *appsv1.StatefulSet {
+	set := newStatefulSet(orders())
+	set.UID = "set"
+	set.Status = appsv1.StatefulSetStatus{Replicas: 2, UpdatedReplicas: 2, AvailableReplicas: 2}
+	for _, edit := range edits {
+		edit(set)
+	}
+	return set
+}
+
+func TestDecideAndStatus(t *testing.T) {
+	gone := metav1.Now()
+	for name, test := range map[string]struct {
+		live        *appsv1.StatefulSet
+		undecodable string
+		refusal     error
+		patch       string // what is sent; "new" is a new StatefulSet
+		reason      string // of the condition Ready
+	}{
+		"there is none":          {patch: "new", reason: kstatus.Progressing},
+		"there is none, refused": {patch: "new", refusal: errors.New("no"), reason: v1alpha1.ReasonInvalidSpec},
+		"all is well":            {live: rolledOut(), reason: v1alpha1.ReasonAvailable},
+		"an older version": {
+			live: rolledOut(func(s *appsv1.StatefulSet) { s.Spec.Template.Spec.Containers[0].Image = "registry.example/database:8" }),
+			patch: `{"metadata":{"uid":"set"},"spec":{"template":{"spec":{"$setElementOrder/containers":[{"name":"database"}],` +
+				`"containers":[{"image":"registry.example/database:9","name":"database"}]}}}}`,
+			reason: v1alpha1.ReasonAvailable, // until the caches show the write
+		},
+		"a sidecar of somebody else": {
+			live: rolledOut(func(s *appsv1.StatefulSet) {
+				s.Spec.Template.Spec.Containers = append(s.Spec.Template.Spec.Containers, corev1.Container{Name: "proxy"})
+			}),
+			reason: v1alpha1.ReasonAvailable,
+		},
+		"somebody else's StatefulSet": {
+			live:   rolledOut(func(s *appsv1.StatefulSet) { s.OwnerReferences = nil }),
+			reason: v1alpha1.ReasonErrResourceExists,
+		},
+		"it is being deleted": {
+			live:   rolledOut(func(s *appsv1.StatefulSet) { s.DeletionTimestamp = &gone }),
+			reason: v1alpha1.ReasonTerminating,
+		},
+		"a Pod that is not available": {
+			live:   rolledOut(func(s *appsv1.StatefulSet) { s.Status.AvailableReplicas = 1 }),
+			reason: kstatus.Progressing,
+		},
+		"a spec that is not one": {undecodable: "no", reason: v1alpha1.ReasonInvalidSpec},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := Observed{Now: time.Unix(1e9, 0), Database: orders(), Live: test.live, Undecodable: test.undecodable}
+			plan, err := Decide(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := string(plan.Patch)
+			if plan.Want != nil && plan.Live == nil {
+				got = "new"
+			}
+			if got != test.patch {
+				t.Errorf("sent %s, want %s", got, test.patch)
+			}
+			o.Refusal = test.refusal
+			status := Status(o, plan)
+			if got := kstatus.ReadinessOf(status.Conditions); got.Reason != test.reason {
+				t.Errorf("the reason is %s, want %s", got.Reason, test.reason)
+			}
+			if status.ObservedGeneration != 1 {
+				t.Errorf("the status is about generation %d", status.ObservedGeneration)
+			}
+		})
+	}
+}

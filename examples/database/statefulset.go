@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"nicoleh.io/k8s-controller/examples/database/v1alpha1"
+)
+
+const (
+	fieldManager  = "database-controller"
+	labelDatabase = "db.example.com/database"
+	containerName = "database"
+)
+
+// newStatefulSet returns the StatefulSet that the Database asks for, with our fields and no
+// others. What can never change is set here.
+func newStatefulSet(db *v1alpha1.Database) *appsv1.StatefulSet {
+	s := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: db.Namespace, Name: db.Name}}
+	s.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels(db)}
+	s.Spec.ServiceName = db.Name
+	s.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(db, v1alpha1.GroupVersion.WithKind("Database"))}
+	setStatefulSet(s, db)
+	return s
+}
+
+// setStatefulSet sets every field that this controller owns, and touches no other.
+func setStatefulSet(s *appsv1.StatefulSet, db *v1alpha1.Database) {
+	s.Spec.Replicas = ptr.To(ptr.Deref(db.Spec.Replicas, 1))
+	for _, of := range []*map[string]string{&s.Labels, &s.Spec.Template.Labels} {
+		if *of == nil {
+			*of = map[string]string{}
+		}
+		maps.Copy(*of, labels(db))
+	}
+	pod := &s.Spec.Template.Spec
+	pod.AutomountServiceAccountToken = ptr.To(false)
+	security := orNew(&pod.SecurityContext) // The Pods meet the restricted Pod Security Standard.
+	security.RunAsNonRoot = ptr.To(true)
+	orNew(&security.SeccompProfile).Type = corev1.SeccompProfileTypeRuntimeDefault
+	i := slices.IndexFunc(pod.Containers, func(c corev1.Container) bool { return c.Name == containerName })
+	if i < 0 {
+		i = len(pod.Containers)
+		pod.Containers = append(pod.Containers, corev1.Container{Name: containerName})
+	}
+	c := &pod.Containers[i]
+	c.Image = fmt.Sprintf("%s:%d", db.Spec.Image, db.Spec.Version)
+	container := orNew(&c.SecurityContext)
+	container.AllowPrivilegeEscalation = ptr.To(false)
+	orNew(&container.Capabilities).Drop = []corev1.Capability{"ALL"}
+}
+
+// orNew returns what p points to, which it creates if it is nil.
+func orNew[T any](p **T) *T {
+	if *p == nil {
+		*p = new(T)
+	}
+	return *p
+}
+
+func labels(db *v1alpha1.Database) map[string]string {
+	return map[string]string{labelDatabase: string(db.UID)} // a name can be too long for a label
+}

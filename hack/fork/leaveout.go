@@ -1,0 +1,309 @@
+package main
+
+import (
+	_ "embed"
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+//go:embed manifest.yaml
+var manifestYAML []byte
+
+// A manifest says what belongs to whom.
+type manifest struct {
+	Generated     part            `json:"generated"` // generators write it from nothing
+	Template      part            `json:"template"`  // only the template needs it
+	Controllers   map[string]part `json:"controllers"`
+	NoControllers part            `json:"noControllers"`
+}
+
+// A part of the tree can be left out.
+type part struct {
+	// Files are patterns for paths of files and directories.
+	Files []string `json:"files"`
+	// Words is a regular expression that ignores case. A file with a match in its path is
+	// left out, and so is each mention in other files.
+	Words string `json:"words"`
+}
+
+func readManifest() (m manifest, err error) {
+	if err := yaml.UnmarshalStrict(manifestYAML, &m); err != nil {
+		return m, fmt.Errorf("reading the manifest: %w", err)
+	}
+	return m, nil
+}
+
+// leaveOut returns the files without the parts that a fork with these controllers does
+// not need.
+func leaveOut(files []file, controllers []string) ([]file, error) {
+	m, err := readManifest()
+	if err != nil {
+		return nil, err
+	}
+	all := slices.Sorted(maps.Keys(m.Controllers))
+	for _, name := range controllers {
+		if !slices.Contains(all, name) {
+			return nil, fmt.Errorf("-controllers: there is no %q, but there are %s", name, strings.Join(all, ", "))
+		}
+	}
+	parts := []part{{Files: m.Generated.Files}, m.Template}
+	for _, name := range all {
+		if !slices.Contains(controllers, name) {
+			parts = append(parts, m.Controllers[name])
+		}
+	}
+	if len(controllers) == 0 {
+		parts = append(parts, m.NoControllers)
+	}
+	generated := 0
+	for i, p := range parts {
+		var kept []file
+		o := omission{files: map[string]bool{}, words: regexp.MustCompile(`\b\B`)} // which never matches
+		if p.Words != "" {
+			o.words = regexp.MustCompile("(?i)" + p.Words)
+		}
+		for _, f := range files {
+			if o.words.MatchString(f.path) || slices.ContainsFunc(p.Files, func(pattern string) bool { return matches(pattern, f.path) }) {
+				for name := f.path; name != "."; name = path.Dir(name) {
+					o.files[name] = true
+				}
+			} else {
+				kept = append(kept, f)
+			}
+		}
+		for _, f := range kept { // A directory of which something is left can be linked to.
+			for name := f.path; name != "."; name = path.Dir(name) {
+				delete(o.files, name)
+			}
+		}
+		files = kept
+		if i == generated { // It will be there again.
+			continue
+		}
+		for before := -1; before < len(o.files); { // Each pass may find links to what the one before has removed.
+			before = len(o.files)
+			for j, f := range files {
+				files[j].content = []byte(o.from(f.path, string(f.content)))
+			}
+		}
+	}
+	return files, nil
+}
+
+// matches reports whether a path is, or is in, what a pattern names.
+func matches(pattern, name string) bool {
+	for ; name != "."; name = path.Dir(name) {
+		if ok, err := path.Match(pattern, name); ok && err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// An omission removes mentions of what is left out.
+type omission struct {
+	files map[string]bool // and directories, and headings of files: docs/a.md#b
+	words *regexp.Regexp
+}
+
+var (
+	lastComma  = regexp.MustCompile(`,(\n\s*[\]}])`)
+	emptyLines = regexp.MustCompile(`\n{3,}`)
+)
+
+// from returns a file's text without mentions.
+func (o omission) from(name, text string) string {
+	before := text
+	switch {
+	case path.Ext(name) == ".md":
+		text = o.fromMarkdown(name, text)
+	case path.Base(name) == "dashboard.json":
+		text = o.fromDashboard(text)
+	default:
+		text = o.fromBlocks(text)
+	}
+	if text == before {
+		return text
+	}
+	if path.Ext(name) == ".json" {
+		text = lastComma.ReplaceAllString(text, "$1")
+	}
+	return strings.TrimRight(emptyLines.ReplaceAllString(text, "\n\n"), "\n") + "\n"
+}
+
+var (
+	link     = regexp.MustCompile(`\[[^\]]*\]\(([^)#]*)(#?[^)]*)\)`)
+	listed   = regexp.MustCompile(`, \[[^\]]*\]\([^)]*\)`)
+	sentence = regexp.MustCompile(`(?:[^.!?]|[.!?]\S)+(?:[.!?]|$)\s*`)
+)
+
+// fromMarkdown removes headings that mention something, with their sections. Elsewhere
+// it removes table rows, list items, sentences of paragraphs and lines of code, and then
+// the headings that nothing is left under.
+func (o omission) fromMarkdown(name, text string) string {
+	mentions := func(text string) bool {
+		if o.words.MatchString(text) {
+			return true
+		}
+		return slices.ContainsFunc(link.FindAllStringSubmatch(text, -1), func(found []string) bool {
+			target := name
+			if found[1] != "" {
+				target = path.Join(path.Dir(name), found[1])
+			}
+			return o.files[target] || o.files[target+found[2]]
+		})
+	}
+	type textLine struct {
+		text  string
+		level int // of a heading, or 0
+	}
+	var kept []textLine
+	omitted := 0 // level of the section that is being omitted
+	isCode := false
+	for line := range strings.Lines(text) {
+		isFence := strings.HasPrefix(strings.TrimSpace(line), "```")
+		isCode = isCode != isFence
+		level := levelOf(line)
+		if isCode {
+			level = 0
+		}
+		if level > 0 && (omitted == 0 || level <= omitted) {
+			omitted = 0
+			if o.words.MatchString(line) {
+				omitted = level
+			}
+		}
+		if omitted > 0 {
+			if level > 0 {
+				o.files[name+anchorOf(line)] = true
+			}
+			continue
+		}
+		if mentions(line) {
+			if line = without(listed, line, mentions); mentions(line) {
+				if isCode || strings.ContainsAny(line[:1], "|-* 0123456789") {
+					continue
+				}
+				line = strings.TrimSpace(without(sentence, line, mentions)) + "\n"
+			}
+		}
+		kept = append(kept, textLine{line, level})
+	}
+	var out []string
+	next := textLine{level: 1} // the one below that is not empty
+	for _, line := range slices.Backward(kept) {
+		if line.level > 0 && next.level > 0 && next.level <= line.level {
+			o.files[name+anchorOf(line.text)] = true
+			continue
+		}
+		if strings.TrimSpace(line.text) != "" {
+			next = line
+		}
+		out = append(out, line.text)
+	}
+	slices.Reverse(out)
+	return strings.Join(out, "")
+}
+
+// without removes the matches of a pattern that mention something.
+func without(pattern *regexp.Regexp, text string, mentions func(string) bool) string {
+	return pattern.ReplaceAllStringFunc(text, func(match string) string {
+		if mentions(match) {
+			return ""
+		}
+		return match
+	})
+}
+
+var notInAnchor = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+
+// anchorOf returns the part of a link that leads to a heading.
+func anchorOf(heading string) string {
+	text := strings.TrimSpace(strings.TrimLeft(heading, "#"))
+	return "#" + strings.ReplaceAll(notInAnchor.ReplaceAllString(strings.ToLower(text), ""), " ", "-")
+}
+
+// levelOf returns the level of a heading, or 0.
+func levelOf(line string) int {
+	marks := len(line) - len(strings.TrimLeft(line, "#"))
+	if !strings.HasPrefix(line[marks:], " ") {
+		return 0
+	}
+	return marks
+}
+
+// fromBlocks removes each line that mentions something, comments directly above it, the
+// lines below it that are indented further, and the bracket that closes them. It also
+// removes what stands between a comment that consists of such a word, or begins with it
+// and a colon, and a comment "end of" it. Other comments stay as they are.
+func (o omission) fromBlocks(text string) string {
+	const comment = `[^\n]*(?:#|//|/\*) `
+	text = regexp.MustCompile(`(?ims)^`+comment+`(?:`+o.words.String()+`)(?::[^\n]*| \*/}})?\n.*?^`+comment+`end of [^\n]*\n`).ReplaceAllString(text, "")
+	var kept []string
+	depth := -1 // of the block that is being removed; -1 outside of blocks
+	for line := range strings.Lines(text) {
+		trimmed := strings.TrimSpace(line)
+		indent := len(line) - len(strings.TrimLeft(line, " \t"))
+		switch {
+		case depth >= 0 && (trimmed == "" || indent > depth):
+			continue
+		case depth == indent && strings.ContainsAny(trimmed[:1], "})]"):
+			depth = -1
+			continue
+		}
+		depth = -1
+		if !isComment(trimmed) && o.words.MatchString(line) {
+			depth = indent
+			for len(kept) > 0 && isComment(strings.TrimSpace(kept[len(kept)-1])) {
+				kept = kept[:len(kept)-1]
+			}
+			continue
+		}
+		kept = append(kept, line)
+	}
+	return strings.Join(kept, "")
+}
+
+func isComment(trimmed string) bool {
+	return strings.HasPrefix(trimmed, "#") || strings.HasPrefix(trimmed, "//")
+}
+
+// panelStart begins a panel of a dashboard.
+const panelStart = "    {\n"
+
+var panelY = regexp.MustCompile(`(?m)^        "y": (\d+)$`)
+
+// fromDashboard removes panels that mention something, and moves up those below them.
+func (o omission) fromDashboard(text string) string {
+	head, panels, _ := strings.Cut(text, "\n  \"panels\": [\n"+panelStart)
+	panels, tail, isDashboard := strings.Cut(panels, "\n  ]\n")
+	if !isDashboard {
+		return text
+	}
+	var kept []string
+	gap, top := 0, -1 // top is that of the panels that are being removed
+	for panel := range strings.SplitSeq(panels, ",\n"+panelStart) {
+		y := 0
+		if found := panelY.FindStringSubmatch(panel); found != nil {
+			y, _ = strconv.Atoi(found[1]) // digits
+		}
+		isOmitted := o.words.MatchString(panel)
+		switch {
+		case isOmitted && top < 0:
+			top = y
+		case !isOmitted && top >= 0:
+			gap, top = gap+y-top, -1
+		}
+		if !isOmitted {
+			kept = append(kept, panelY.ReplaceAllString(panel, fmt.Sprintf(`        "y": %d`, y-gap)))
+		}
+	}
+	return head + "\n  \"panels\": [\n" + panelStart + strings.Join(kept, ",\n"+panelStart) + "\n  ]\n" + tail
+}
