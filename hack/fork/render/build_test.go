@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"nicoleh.io/k8s-controller/hack/local-cluster/buildenv"
+	"nicoleh.io/k8s-controller/hack/gobuild/buildenv"
 )
 
 // Tests of this file run programs for minutes, and only if they are asked for: see
