@@ -13,8 +13,8 @@ import (
 	"strings"
 	"syscall"
 
-	"nicoleh.io/k8s-controller/hack/gobuild/buildenv"
 	"nicoleh.io/k8s-controller/hack/gobuild/build"
+	"nicoleh.io/k8s-controller/hack/gobuild/buildenv"
 )
 
 func main() {
