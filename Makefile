@@ -100,13 +100,13 @@ test-side-by-side: ## All but test-e2e, four at a time
 .PHONY: test-unit
 test-unit: ## Tests that need nothing but this process; of fuzz tests, the seeds
 	$(call go_test,.) -race . $(packages)
+	$(call go_test,.) ./hack/gobuild/...
 	$(call go_test,test) -race $$(go list -C test ./... | grep -v -e /e2e -e /faults$$ -e /fidelity -e /monitoring)
 	$(call go_test,hack/tools) $$(go list -C hack/tools ./... | grep -v /charts)
 
 .PHONY: test-local-cluster
 test-local-cluster: local-cluster ## Tests of the local cluster
-	$(call go_test,.) -race -timeout 15m ./hack/local-cluster/...
-	$(call go_test,hack/local-cluster/parts) ./...
+	$(call go_test,hack/local-cluster) -race -timeout 15m ./...
 
 # The tests are built without the race detector, and the programs that they test with it.
 .PHONY: test-e2e
@@ -189,8 +189,8 @@ demo: ## Show the controller at work on a local cluster (ONCE=1: the tour only)
 
 .PHONY: cluster
 cluster: ## Run a local cluster until Ctrl-C (CLUSTERFLAGS="--dir /tmp/try")
-	go run -ldflags=-w ./hack/local-cluster up $(CLUSTERFLAGS)
+	go -C hack/local-cluster run -ldflags=-w . up $(CLUSTERFLAGS)
 
 .PHONY: local-cluster
 local-cluster: ## Build the local cluster's control plane: minutes, once
-	go run -ldflags=-w ./hack/local-cluster build
+	go -C hack/local-cluster run -ldflags=-w . build

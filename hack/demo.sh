@@ -5,14 +5,11 @@
 #   hack/demo.sh          the tour, then stay up to be played with
 #   ONCE=1 hack/demo.sh   the tour only; fails if any step of it does not happen
 #
-# It needs Go and nothing else. Whatever it starts ends with it, however it ends:
-# `local-cluster run` sees to that, on whose cluster this script runs itself again, with
-# the argument "tour".
+# It needs Go and nothing else. Whatever it starts ends with it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 once=${ONCE:-}
-program=hack/local-cluster/local-cluster # ignored by git
 deadline=60s # of each step
 
 # --- What is printed ---------------------------------------------------------
@@ -35,7 +32,7 @@ show() {
 fail() {
   local log
   exec >&2
-  for log in "${LOCAL_CLUSTER_DIR}"/logs/*.log; do excerpt "${log}" 10; done
+  for log in "${dir}"/logs/*.log; do excerpt "${log}" 10; done
   printf '\n%sThe demo failed: %s%s\n' "${bold}" "$*" "${plain}"
   exit 1
 }
@@ -48,39 +45,55 @@ excerpt() {
 
 # --- The controller and its cluster ------------------------------------------
 
-if [[ ${1:-} != tour ]]; then
-  title "The controller, and a Kubernetes control plane on this machine"
-  say "etcd, API server, controller manager, scheduler and three simulated nodes." \
-    "The first start on a machine compiles all of it, which takes some minutes."
-  set -a
-  # shellcheck source=hack/build.env
-  . hack/build.env
-  set +a
-  prompt "go build -o controller ."
-  go run ./hack/local-cluster/gobuild -ldflags=-w -o controller .
-  prompt "go run ./hack/local-cluster run"
-  go build -ldflags=-w -o "${program}" ./hack/local-cluster # which passes signals on, unlike go run
-  exec "${program}" run -- hack/demo.sh tour
-fi
-log=${LOCAL_CLUSTER_DIR}/logs/controller.log
+title "The controller, and a Kubernetes control plane on this machine"
+say "etcd, API server, controller manager, scheduler and three simulated nodes." \
+  "The first start on a machine compiles all of it, which takes some minutes."
+set -a
+# shellcheck source=hack/build.env
+. hack/build.env
+set +a
+prompt "go build -o controller ."
+go run ./hack/gobuild -ldflags=-w -o controller .
 
-# cleanup keeps the logs if something went wrong. `local-cluster run` ends the controller.
+dir=$(mktemp -d "${TMPDIR:-/tmp}/icecream-demo.XXXXXX")
+log=${dir}/logs/controller.log
+controller=
 finished= # set once the whole tour has been seen
+
+# cleanup keeps the logs if something went wrong.
 cleanup() {
-  local status=$? kept
+  local status=$?
   trap '' INT TERM HUP PIPE USR1
   say '' "Stopping everything."
+  [[ -z ${controller} ]] || kill "${controller}" 2>/dev/null || true
+  [[ -z ${cluster:-} ]] || kill "${cluster}" 2>/dev/null || true
+  wait
   if ((status != 0 && status <= 128)); then
-    kept=$(mktemp -d "${TMPDIR:-/tmp}/icecream-demo.XXXXXX")
-    cp "${LOCAL_CLUSTER_DIR}"/logs/*.log "${kept}"
-    say "The logs are in ${kept}."
+    say "The logs are in ${dir}/logs."
+  else
+    rm -rf "${dir}" "${dir}.out"
   fi
 }
 trap cleanup EXIT
 trap '[[ -z ${finished} ]] || exit 0; exit 130' INT # a demo that stays up ends by Ctrl-C
 trap 'exit 143' TERM
 trap 'exit 129' HUP
-trap 'fail "the controller has ended"' USR1
+trap 'fail "the cluster or the controller has ended"' USR1
+
+# watch reports the end of a process while the tour waits for something else, and ends the
+# process with this script.
+watch() {
+  while kill -0 "$1" 2>/dev/null && kill -0 $$ 2>/dev/null; do sleep 0.2; done
+  kill "$1" 2>/dev/null || kill -USR1 $$
+}
+
+prompt "go -C hack/local-cluster run . up --dir ${dir}"
+go -C hack/local-cluster build -ldflags=-w -o local-cluster .
+hack/local-cluster/local-cluster up --dir "${dir}" >"${dir}.out" &
+cluster=$!
+watch "${cluster}" &
+until grep -q ^KUBECONFIG= "${dir}.out"; do sleep 0.2; done
+export KUBECONFIG=${dir}/kubeconfig KUBECACHEDIR=${dir}/kubectl PATH=${dir}/bin:${PATH}
 
 show kubectl get nodes
 
@@ -115,10 +128,7 @@ title "The controller creates its Deployment"
 prompt "./controller -kubeconfig=${KUBECONFIG} -bind-address=127.0.0.1:0 &"
 ./controller -kubeconfig="${KUBECONFIG}" -bind-address=127.0.0.1:0 >"${log}" 2>&1 &
 controller=$!
-( # notices when it ends while the tour waits for something else
-  while kill -0 "${controller}" 2>/dev/null; do sleep 0.2; done
-  kill -USR1 $$
-) &
+watch "${controller}" &
 
 show kubectl wait --for=condition=Ready --timeout="${deadline}" "${ice}"
 show kubectl get icecreams -o wide
@@ -161,7 +171,7 @@ fi
 title "Now you"
 say "The cluster and the controller run until Ctrl-C. In another terminal:" "" \
   "  export KUBECONFIG=${KUBECONFIG}" \
-  "  export PATH=${LOCAL_CLUSTER_DIR}/bin:\$PATH   # the cluster's kubectl" "" \
+  "  export PATH=${dir}/bin:\$PATH   # the cluster's kubectl" "" \
   "  kubectl get icecreams -o wide --watch" \
   "  kubectl patch ${ice} --type=merge -p '{\"spec\":{\"deploymentName\":\"renamed\"}}'" \
   "  kubectl patch ${ice} --type=merge -p '{\"spec\":{\"image\":\"does-not-exist\"}}'" \

@@ -1,10 +1,4 @@
 // Command local-cluster runs a real Kubernetes control plane on this machine.
-//
-//	local-cluster up          start one, until Ctrl-C
-//	local-cluster run         run a command on one
-//	local-cluster build       only build what it consists of
-//	local-cluster kubeconfig  write a kubeconfig of a service account
-//	local-cluster kubectl     run kubectl as administrator of a cluster
 package main
 
 import (
@@ -12,86 +6,101 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
+	"time"
+
+	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
 )
 
 const usage = `usage: local-cluster <command> [flags]
 
-commands:
-  up          start a cluster and run it until Ctrl-C
-  run         run a command on a cluster of its own, which ends with it
-  build       build the programs of a cluster and start nothing
-  kubeconfig  write a kubeconfig of a service account of a running cluster
-  kubectl     run kubectl as the administrator of a running cluster
-
-Every command lists its flags with -h.
+  build                                              compile the programs of a cluster
+  up [--dir D] [--nodes N]                           run a cluster until Ctrl-C or down
+  kubeconfig --dir D --service-account NAMESPACE/NAME  write a service account's kubeconfig
+  down --dir D                                       end the cluster that runs in D
 `
 
-// errUsage says that the flag package has already explained what is wrong.
 var errUsage = errors.New("wrong usage")
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	// A second signal ends the process at once.
-	context.AfterFunc(ctx, stop)
-	os.Exit(exitCode(run(ctx, os.Args[1:], os.Stdout, os.Stderr), os.Stderr))
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	switch err := run(ctx, os.Args[1:]); {
+	case errors.Is(err, flag.ErrHelp):
+	case errors.Is(err, errUsage):
+		fmt.Fprint(os.Stderr, usage)
+		os.Exit(2)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "local-cluster:", err)
+		os.Exit(1)
+	}
 }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	commands := map[string]func(context.Context, []string, io.Writer, io.Writer) error{
-		"up":         up,
-		"run":        with,
-		"build":      build,
-		"kubeconfig": kubeconfig,
-		"kubectl":    kubectl,
-	}
-	if len(args) == 0 || commands[args[0]] == nil {
-		fmt.Fprint(stderr, usage)
+func run(ctx context.Context, args []string) error {
+	if len(args) == 0 {
 		return errUsage
 	}
-	return commands[args[0]](ctx, args[1:], stdout, stderr)
-}
-
-// exitCode reports an error, unless it has been, and translates it.
-func exitCode(err error, stderr io.Writer) int {
-	switch {
-	case err == nil, errors.Is(err, flag.ErrHelp):
-		return 0
-	case errors.Is(err, errUsage):
-		return 2
-	default:
-		if status, ok := errors.AsType[errExit](err); ok {
-			return int(status)
-		}
-		fmt.Fprintln(stderr, "local-cluster:", err)
-		return 1
+	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
+	dir := flags.String("dir", "", "`directory` of the cluster (default a temporary one)")
+	nodes := flags.Int("nodes", cluster.DefaultNodes, "`number` of nodes")
+	account := flags.String("service-account", "", "`namespace/name` of a service account")
+	if err := flags.Parse(args[1:]); err != nil {
+		return errors.Join(errUsage, err)
 	}
-}
-
-// parse parses the flags that args begin with.
-func parse(flags *flag.FlagSet, args []string, stderr io.Writer) error {
-	flags.SetOutput(stderr)
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
+	namespace, name, isAccount := strings.Cut(*account, "/")
+	switch {
+	case flags.NArg() > 0:
+		return errUsage
+	case args[0] == "build":
+		return cluster.Build(ctx, os.Stderr)
+	case args[0] == "up":
+		return up(ctx, *dir, *nodes)
+	case args[0] == "down" && *dir != "":
+		return cluster.Shutdown(*dir)
+	case args[0] == "kubeconfig" && *dir != "" && isAccount:
+		path, err := cluster.ServiceAccountKubeconfig(ctx, *dir, namespace, name)
+		if err != nil {
 			return err
 		}
-		return errUsage
-	}
-	return nil
-}
-
-// parseAll parses flags, of which args must consist entirely.
-func parseAll(flags *flag.FlagSet, args []string, stderr io.Writer) error {
-	if err := parse(flags, args, stderr); err != nil {
+		path, err = filepath.Abs(path)
+		fmt.Printf("KUBECONFIG=%s\n", path)
 		return err
 	}
-	if flags.NArg() > 0 {
-		fmt.Fprintf(stderr, "unexpected argument %q\n", flags.Arg(0))
-		flags.Usage()
-		return errUsage
+	return errUsage
+}
+
+// up runs a cluster until it is told to end, its parent has ended, or a component has died;
+// only the last is an error. When everything is ready, it writes NAME=path lines to standard
+// output.
+func up(ctx context.Context, dir string, nodes int) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	parent := os.Getppid()
+	go func() {
+		for os.Getppid() == parent {
+			time.Sleep(500 * time.Millisecond)
+		}
+		cancel()
+	}()
+	if nodes == 0 {
+		nodes = -1 // 0 stands for the default
 	}
-	return nil
+	c, err := cluster.Start(ctx, cluster.Options{Dir: dir, Nodes: nodes, Log: os.Stderr})
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	fmt.Printf("KUBECTL=%s\nKUBECONFIG=%s\n", c.Kubectl(), c.Kubeconfig())
+	select {
+	case <-ctx.Done():
+		fmt.Fprintln(os.Stderr, "stopping the cluster")
+	case <-c.Done():
+	}
+	return errors.Join(c.Err(), c.Stop())
 }

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"nicoleh.io/k8s-controller/hack/local-cluster/buildenv"
+	"nicoleh.io/k8s-controller/hack/gobuild/buildenv"
 )
 
 const modulePath = "nicoleh.io/k8s-controller"

@@ -148,34 +148,3 @@ func (l auditLine) event() *AuditEvent {
 		ResponseObject: l.ResponseObject,
 	}
 }
-
-// auditPolicy is audit.k8s.io/v1 Policy as far as it is of use here.
-type auditPolicy struct {
-	APIVersion string      `json:"apiVersion"`
-	Kind       string      `json:"kind"`
-	OmitStages []string    `json:"omitStages"`
-	Rules      []auditRule `json:"rules"`
-}
-
-type auditRule struct {
-	Level string   `json:"level"`
-	Users []string `json:"users,omitempty"`
-}
-
-// newAuditPolicy records the given users and nobody else. The first rule that
-// matches decides, and a rule without users matches everybody.
-func newAuditPolicy(users []string, bodies bool) auditPolicy {
-	recorded := auditRule{Level: "Metadata", Users: users}
-	if bodies {
-		recorded.Level = "RequestResponse"
-	}
-	if slices.Contains(users, AllUsers) {
-		recorded.Users = nil
-	}
-	return auditPolicy{
-		APIVersion: "audit.k8s.io/v1",
-		Kind:       "Policy",
-		OmitStages: []string{"RequestReceived"},
-		Rules:      []auditRule{recorded, {Level: "None"}},
-	}
-}

@@ -45,7 +45,7 @@ rules:
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			encoded, err := yaml.Marshal(newAuditPolicy(test.users, test.bodies))
+			encoded, err := yaml.Marshal(auditPolicy(test.users, test.bodies))
 			if err != nil {
 				t.Fatal(err)
 			}

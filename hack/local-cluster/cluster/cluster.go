@@ -1,83 +1,250 @@
-// Package cluster starts a real Kubernetes control plane on this machine: etcd,
-// API server, controllers and scheduler of one Kubernetes version, with nodes
-// whose kubelets are simulated by kwok. It needs the go command and nothing
-// else; everything listens on free ports of 127.0.0.1, is authenticated by
-// certificates of the cluster's own authorities, lives in one directory, and
-// ends with the process that started it.
+// Package cluster runs a real Kubernetes control plane on this machine. envtest starts etcd
+// and kube-apiserver, and makes their certificates and users; kube-controller-manager,
+// kube-scheduler and kwok, which simulates the kubelets, run beside them. Everything listens
+// on free ports of 127.0.0.1, keeps its files in one directory, and ends with the process
+// that started it.
 package cluster
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/internal/parts"
-	"nicoleh.io/k8s-controller/hack/local-cluster/internal/process"
 )
 
-// stopGrace is how long a component may take to end in good order.
-const stopGrace = 5 * time.Second
+// startTimeout bounds the start of a cluster, but not the build before it.
+const startTimeout = 5 * time.Minute
+
+//go:embed stages.yaml
+var stages []byte
+
+// AllUsers among [Options.AuditUsers] stands for everybody.
+const AllUsers = "*"
+
+// DefaultNodes is the number of nodes of a cluster that asks for none.
+const DefaultNodes = 3
+
+// Options configure a cluster.
+type Options struct {
+	// Dir is the directory of the cluster's files. It must be empty, absent, or left from an
+	// earlier cluster, whose files are removed. If Dir is "", the cluster makes a directory,
+	// and Stop removes it unless a component has failed.
+	Dir string
+	// Nodes is the number of nodes, which are named node-1, node-2, and so on. Zero means
+	// DefaultNodes, a negative number none.
+	Nodes int
+	// WithoutControllerManager starts no controllers: Deployments get no Pods, and namespaces
+	// no service accounts.
+	WithoutControllerManager bool
+	// AuditUsers are the users whose requests are recorded.
+	AuditUsers []string
+	// AuditBodies also records the bodies of requests and responses.
+	AuditBodies bool
+	// ExtraArgs are flags of components, in the form --name=value. They replace those that
+	// the cluster would set.
+	ExtraArgs map[Component][]string
+	// SchedulerConfig has fields of kubescheduler.config.k8s.io/v1 KubeSchedulerConfiguration,
+	// in YAML.
+	SchedulerConfig string
+	// Log receives the progress of the build and of the start. Nil discards it.
+	Log io.Writer
+}
 
 // Cluster is a running control plane.
 type Cluster struct {
 	options Options
-	parts   parts.Parts
-	dir     *workspace
-	ports   ports
-	keeper  *process.Keeper
+	dir     string
+	plane   envtest.ControlPlane
 	config  *rest.Config
 	client  kubernetes.Interface
+	version string
 
 	// life ends when a component dies or the cluster is stopped.
 	life context.Context
 	end  context.CancelCauseFunc
 
-	mu sync.Mutex
-	// running holds what is meant to run. A process that ends while it is in
-	// here has failed.
-	running map[Component]*process.Process
+	mu      sync.Mutex
+	running map[Component]*process // a process in here must not end
 
-	stopOnce sync.Once
-	stopErr  error
+	stop func() error
 }
 
-// errStopped is the cause of the end of a cluster that nothing was wrong with.
+// errStopped is the cause of the end of a cluster that was stopped.
 var errStopped = errors.New("the cluster is stopped")
 
-// Dir returns the directory of everything the cluster writes.
-func (c *Cluster) Dir() string { return c.dir.path }
-
-// Kubeconfig returns the path of a kubeconfig of a cluster administrator.
-func (c *Cluster) Kubeconfig() string { return kubeconfigFile(c.dir.path) }
-
-// Kubectl returns the path of a kubectl of the cluster's version.
-func (c *Cluster) Kubectl() string { return c.dir.file("bin", "kubectl") }
-
-// AuditLog returns the path of the audit log; see [ReadAudit].
-func (c *Cluster) AuditLog() string { return c.dir.file("audit.log") }
-
-// Log returns the path of a component's log.
-func (c *Cluster) Log(component Component) string {
-	return c.dir.file("logs", string(component)+".log")
+// Build compiles the programs of a cluster unless they are in the cache. Start does so too.
+func Build(ctx context.Context, log io.Writer) error {
+	_, err := parts.Ensure(ctx, log)
+	return err
 }
 
-// Version returns the version of Kubernetes, e.g. v1.36.3.
-func (c *Cluster) Version() string { return c.parts.Version }
+// Start starts a cluster. It returns when the API server is ready, namespaces get their
+// service accounts, and every node is Ready. The end of ctx interrupts the start, but does
+// not end a cluster that has started: the caller must call Stop.
+func Start(ctx context.Context, options Options) (*Cluster, error) {
+	if options.Log == nil {
+		options.Log = io.Discard
+	}
+	if options.Nodes == 0 {
+		options.Nodes = DefaultNodes
+	}
+	programs, err := parts.Ensure(ctx, options.Log)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := makeDir(options.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("making the cluster's directory: %w", err)
+	}
+	c := &Cluster{options: options, dir: dir, running: map[Component]*process{}}
+	c.life, c.end = context.WithCancelCause(context.Background())
+	c.stop = sync.OnceValue(func() error {
+		c.end(errStopped)
+		c.stopAll()
+		if options.Dir == "" && c.Err() == nil {
+			return os.RemoveAll(dir)
+		}
+		return os.Remove(c.file(pidFile))
+	})
+	if err := c.boot(ctx, programs); err != nil {
+		if ctx.Err() == nil {
+			c.end(err) // keeps the logs
+		}
+		return nil, errors.Join(fmt.Errorf("starting the cluster: %w", err), c.Stop())
+	}
+	return c, nil
+}
 
-// RESTConfig returns the configuration of a client with all rights and no
-// limit on its rate. The caller may change it.
-func (c *Cluster) RESTConfig() *rest.Config { return rest.CopyConfig(c.config) }
+func (c *Cluster) boot(ctx context.Context, programs parts.Programs) error {
+	began := time.Now()
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not ready within %v", startTimeout))
+	defer cancel()
+	ctx, abort := context.WithCancelCause(ctx)
+	defer abort(nil)
+	defer context.AfterFunc(c.life, func() { abort(context.Cause(c.life)) })()
 
-// Done is closed when a component has died, or the cluster is stopped.
+	if err := c.install(programs); err != nil {
+		return err
+	}
+	if err := c.start(ctx, Etcd); err != nil {
+		return err
+	}
+	if err := c.start(ctx, APIServer); err != nil {
+		return err
+	}
+	if err := c.connect(); err != nil {
+		return err
+	}
+	if err := c.awaitReady(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.options.Log, "the API of Kubernetes %s serves after %v\n", c.version, time.Since(began).Round(10*time.Millisecond))
+	for _, component := range []Component{ControllerManager, Scheduler, Kwok} {
+		if component == ControllerManager && c.options.WithoutControllerManager {
+			continue
+		}
+		if err := c.start(ctx, component); err != nil {
+			return err
+		}
+	}
+	if err := c.populate(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.options.Log, "%d nodes are ready after %v\n", max(c.options.Nodes, 0), time.Since(began).Round(10*time.Millisecond))
+	return nil
+}
+
+// connect adds the users, writes their kubeconfigs, and creates the cluster's own client.
+func (c *Cluster) connect() error {
+	for path, user := range map[string]envtest.User{
+		c.Kubeconfig():                  {Name: "local-cluster-admin", Groups: []string{"system:masters"}},
+		c.configFile(ControllerManager): {Name: "system:kube-controller-manager"},
+		c.configFile(Scheduler):         {Name: "system:kube-scheduler"},
+		c.configFile(Kwok):              {Name: "system:kwok", Groups: []string{"system:masters"}},
+	} {
+		added, err := c.plane.AddUser(user, nil)
+		if err != nil {
+			return err
+		}
+		kubeconfig, err := added.KubeConfig()
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, kubeconfig, 0o600); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(c.file("config", "ca.crt"), c.plane.APIServer.CA, 0o600); err != nil {
+		return err
+	}
+	var err error
+	if c.config, err = adminConfig(c.dir); err != nil {
+		return err
+	}
+	c.client, err = kubernetes.NewForConfig(c.config)
+	return err
+}
+
+// awaitReady waits until the API server calls itself ready, which is later than envtest waits
+// for: its hooks have created the roles.
+func (c *Cluster) awaitReady(ctx context.Context) error {
+	err := await(ctx, "the API server to be ready", func(ctx context.Context) (bool, error) {
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		err := c.client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+		return err == nil, err
+	})
+	if err != nil {
+		return err
+	}
+	version, err := c.client.Discovery().ServerVersion()
+	if err != nil {
+		return err
+	}
+	c.version = version.GitVersion
+	return nil
+}
+
+// populate creates the nodes, and waits until Pods can run on them.
+func (c *Cluster) populate(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		if err := c.createNodes(ctx); err != nil {
+			return err
+		}
+		return await(ctx, "the nodes to be ready", c.nodesReady)
+	})
+	if !c.options.WithoutControllerManager {
+		group.Go(func() error {
+			return await(ctx, "the default service account", func(ctx context.Context) (bool, error) {
+				_, err := c.client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
+				return err == nil, err
+			})
+		})
+	}
+	return group.Wait()
+}
+
+// Stop ends all components, and returns when they are gone. Later calls return the same.
+func (c *Cluster) Stop() error { return c.stop() }
+
+// Done is closed when a component has died or the cluster is stopped.
 func (c *Cluster) Done() <-chan struct{} { return c.life.Done() }
 
-// Err says which component died, and why. It is nil while all is well and
-// after a stop.
+// Err returns an error with the end of its log if a component has died.
 func (c *Cluster) Err() error {
 	if cause := context.Cause(c.life); !errors.Is(cause, errStopped) {
 		return cause
@@ -85,82 +252,49 @@ func (c *Cluster) Err() error {
 	return nil
 }
 
-// Stop ends every component, and returns when all are gone. It removes the
-// directory if Start made it, unless a component had died: then the logs are
-// worth reading, and the next start removes it. Later calls return the same.
-func (c *Cluster) Stop() error {
-	c.stopOnce.Do(func() {
-		c.end(errStopped)
-		c.stopErr = c.stop(c.Err() != nil)
-	})
-	return c.stopErr
+// Dir returns the directory of the cluster's files.
+func (c *Cluster) Dir() string { return c.dir }
+
+// Kubeconfig returns the path of a cluster administrator's kubeconfig.
+func (c *Cluster) Kubeconfig() string { return kubeconfigIn(c.dir) }
+
+// Kubectl returns the path of a kubectl of the cluster's version.
+func (c *Cluster) Kubectl() string { return c.file("bin", "kubectl") }
+
+// AuditLog returns the path of the audit log; see [ReadAudit].
+func (c *Cluster) AuditLog() string { return c.file("audit.log") }
+
+// Log returns the path of a component's log.
+func (c *Cluster) Log(component Component) string { return c.file("logs", string(component)+".log") }
+
+// Version returns the version of Kubernetes, such as v1.36.3.
+func (c *Cluster) Version() string { return c.version }
+
+// RESTConfig returns the configuration of an administrator's client, without a rate limit.
+// The caller may change it.
+func (c *Cluster) RESTConfig() *rest.Config { return rest.CopyConfig(c.config) }
+
+func (c *Cluster) file(elements ...string) string {
+	return filepath.Join(append([]string{c.dir}, elements...)...)
 }
 
-// stop ends the clients of the API before it, and it before its storage.
-func (c *Cluster) stop(keepDir bool) error {
-	err := errors.Join(
-		c.stopAll(Kwok, Scheduler, ControllerManager),
-		c.stopAll(APIServer),
-		c.stopAll(Etcd),
-	)
-	c.keeper.Close()
-	return errors.Join(err, c.dir.Close(keepDir))
+func (c *Cluster) configFile(component Component) string {
+	return c.file("config", string(component)+".kubeconfig")
 }
 
-// stopAll stops components at the same time.
-func (c *Cluster) stopAll(components ...Component) error {
-	failures := make([]error, len(components))
-	var stopping sync.WaitGroup
-	for i, component := range components {
-		if p := c.release(component); p != nil {
-			stopping.Go(func() { failures[i] = p.Stop(stopGrace) })
+// await calls isTrue until it returns true. If it never does, the error says why.
+func await(ctx context.Context, what string, isTrue func(context.Context) (bool, error)) error {
+	ticker := time.NewTicker(25 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		ok, err := isTrue(ctx)
+		if ok {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("waiting for %s: %w", what, context.Cause(ctx)), err)
+		case <-ticker.C:
 		}
 	}
-	stopping.Wait()
-	return errors.Join(failures...)
-}
-
-// StopComponent asks a component to end and returns when it is gone.
-func (c *Cluster) StopComponent(component Component) error {
-	p := c.release(component)
-	if p == nil {
-		return fmt.Errorf("stopping %s: it is not running", component)
-	}
-	return p.Stop(stopGrace)
-}
-
-// KillComponent ends a component as a crash would, and returns when it is gone.
-func (c *Cluster) KillComponent(component Component) error {
-	p := c.release(component)
-	if p == nil {
-		return fmt.Errorf("killing %s: it is not running", component)
-	}
-	return p.Kill()
-}
-
-// release takes a component out of what is meant to run. It returns nil if it
-// was not in there.
-func (c *Cluster) release(component Component) *process.Process {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	p := c.running[component]
-	delete(c.running, component)
-	return p
-}
-
-// adopt makes the end of a process, as long as it is meant to run, the end of
-// the cluster.
-func (c *Cluster) adopt(component Component, p *process.Process) {
-	c.mu.Lock()
-	c.running[component] = p
-	c.mu.Unlock()
-	go func() {
-		<-p.Exited()
-		c.mu.Lock()
-		isMeantToRun := c.running[component] == p
-		c.mu.Unlock()
-		if isMeantToRun {
-			c.end(p.Failure())
-		}
-	}()
 }

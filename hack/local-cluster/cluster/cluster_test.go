@@ -6,54 +6,16 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/yaml"
 )
-
-func TestOptions(t *testing.T) {
-	for _, test := range []struct {
-		name      string
-		given     Options
-		wantNodes int
-		wantErr   bool
-	}{
-		{name: "the zero value", wantNodes: DefaultNodes},
-		{name: "some nodes", given: Options{Nodes: 7}, wantNodes: 7},
-		{name: "no nodes", given: Options{Nodes: -1}},
-		{name: "arguments of an unknown component", given: Options{Nodes: 1, ExtraArgs: map[Component][]string{"kubelet": nil}}, wantNodes: 1, wantErr: true},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			got, err := test.given.withDefaults()
-			if got.Nodes != test.wantNodes || got.Log == nil || (err != nil) != test.wantErr {
-				t.Errorf("got %+v, %v; want %d nodes, error %v", got, err, test.wantNodes, test.wantErr)
-			}
-		})
-	}
-}
-
-func TestArgumentsOfTheCallerComeLast(t *testing.T) {
-	for _, component := range Components() {
-		c := &Cluster{
-			dir:     &workspace{path: t.TempDir()},
-			options: Options{FeatureGates: "A=true", ExtraArgs: map[Component][]string{component: {"--mine"}}},
-		}
-		args := c.args(component)
-		if args[len(args)-1] != "--mine" {
-			t.Errorf("%s: %v", component, args)
-		}
-		isKubernetes := strings.HasPrefix(string(component), "kube-")
-		if slices.Contains(args, "--feature-gates=A=true") != isKubernetes {
-			t.Errorf("%s: feature gates in %v, want %v", component, args, isKubernetes)
-		}
-	}
-}
 
 func TestSchedulerConfig(t *testing.T) {
 	for _, test := range []struct{ name, given, want string }{
@@ -62,12 +24,12 @@ func TestSchedulerConfig(t *testing.T) {
 		{"of clients", "clientConnection: {qps: 500}", "{kubeconfig: DIR/config/kube-scheduler.kubeconfig, qps: 500}"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c := &Cluster{dir: &workspace{path: t.TempDir()}, options: Options{SchedulerConfig: test.given}}
+			c := &Cluster{dir: t.TempDir(), options: Options{SchedulerConfig: test.given}}
 			got, err := c.schedulerConfig()
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := `{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration, leaderElection: {leaderElect: false}, clientConnection: ` + strings.ReplaceAll(test.want, "DIR", c.dir.path) + `}`
+			want := `{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration, leaderElection: {leaderElect: false}, clientConnection: ` + strings.ReplaceAll(test.want, "DIR", c.dir) + `}`
 			var gotValue, wantValue any
 			if err := errors.Join(yaml.Unmarshal(got, &gotValue), yaml.Unmarshal([]byte(want), &wantValue)); err != nil {
 				t.Fatal(err)
@@ -78,25 +40,9 @@ func TestSchedulerConfig(t *testing.T) {
 		})
 	}
 	for _, wrong := range []string{"profiles: [", "clientConnection: fast"} {
-		c := &Cluster{dir: &workspace{path: t.TempDir()}, options: Options{SchedulerConfig: wrong}}
+		c := &Cluster{dir: t.TempDir(), options: Options{SchedulerConfig: wrong}}
 		if _, err := c.schedulerConfig(); err == nil {
 			t.Errorf("%q is no configuration, and there is no error", wrong)
-		}
-	}
-}
-
-func TestFreePorts(t *testing.T) {
-	ports, err := freePorts(50)
-	if err != nil {
-		t.Fatal(err)
-	}
-	slices.Sort(ports)
-	if got := len(slices.Compact(ports)); got != 50 {
-		t.Errorf("%d different ports, want 50", got)
-	}
-	for _, port := range ports {
-		if port < firstPort || port > lastPort {
-			t.Errorf("port %d is out of range", port)
 		}
 	}
 }
@@ -136,20 +82,6 @@ func TestStagesAreDocumentsWithNames(t *testing.T) {
 	}
 }
 
-func TestKubeconfigIsSelfContained(t *testing.T) {
-	path := t.TempDir() + "/kubeconfig"
-	if err := writeKubeconfig(path, "https://127.0.0.1:1", []byte("authority"), &clientcmdapi.AuthInfo{Token: "secret"}); err != nil {
-		t.Fatal(err)
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if config.Host != "https://127.0.0.1:1" || string(config.CAData) != "authority" || config.Insecure || config.BearerToken != "secret" {
-		t.Errorf("got %v", config)
-	}
-}
-
 func TestAwaitSaysWhatItWaitedForAndWhyInVain(t *testing.T) {
 	reason := errors.New("out of time")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -160,7 +92,7 @@ func TestAwaitSaysWhatItWaitedForAndWhyInVain(t *testing.T) {
 		}
 		return false, errors.New("too cloudy")
 	})
-	if want := "waiting for the moon: out of time (too cloudy)"; err == nil || err.Error() != want || !errors.Is(err, reason) {
+	if want := "waiting for the moon: out of time\ntoo cloudy"; err == nil || err.Error() != want || !errors.Is(err, reason) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
@@ -173,5 +105,35 @@ func TestANodeHasAnAddressOfItsOwn(t *testing.T) {
 			t.Fatalf("node %d has address %s", n, ip)
 		}
 		seen[ip] = true
+	}
+}
+
+func TestDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "cluster")
+	if _, err := makeDir(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := makeDir(dir); err == nil || !strings.Contains(err.Error(), "is another cluster running in "+dir) {
+		t.Errorf("a directory that is in use: %v", err)
+	}
+	if err := os.Remove(filepath.Join(dir, pidFile)); err != nil {
+		t.Fatal(err)
+	}
+	left := filepath.Join(dir, "etcd", "data")
+	if err := os.WriteFile(left, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := makeDir(dir); err != nil {
+		t.Errorf("the directory of an earlier cluster: %v", err)
+	}
+	if _, err := os.Stat(left); err == nil {
+		t.Error("files of an earlier cluster are left")
+	}
+	other := t.TempDir()
+	if err := os.WriteFile(filepath.Join(other, "thesis.txt"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := makeDir(other); err == nil || !strings.Contains(err.Error(), "not a cluster's directory") {
+		t.Errorf("a directory with other files: %v", err)
 	}
 }

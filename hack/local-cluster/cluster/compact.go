@@ -9,9 +9,9 @@ import (
 	"net/http"
 )
 
-// CompactEtcd removes everything but the latest revision of each object from etcd, as the API
-// server has it done every five minutes. Watches can then not be resumed from before, except
-// from what the API server remembers.
+// CompactEtcd removes all but the latest revision of each object from etcd, as the API server
+// does every five minutes. Watches can then not be resumed from before, except from what the
+// API server remembers.
 func (c *Cluster) CompactEtcd(ctx context.Context) error {
 	var now struct {
 		Header struct {
@@ -25,22 +25,17 @@ func (c *Cluster) CompactEtcd(ctx context.Context) error {
 	return c.callEtcd(ctx, "compaction", map[string]any{"revision": now.Header.Revision, "physical": true}, &struct{}{})
 }
 
-// callEtcd calls a method of etcd's key-value API by its JSON gateway.
+// callEtcd calls a method of etcd's key-value API through its JSON gateway.
 func (c *Cluster) callEtcd(ctx context.Context, method string, request, response any) error {
-	client, err := c.etcdClient()
-	if err != nil {
-		return err
-	}
-	defer client.CloseIdleConnections()
 	body, err := json.Marshal(request)
 	if err != nil {
 		return err
 	}
-	call, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+address(c.ports.etcdClient)+"/v3/kv/"+method, bytes.NewReader(body))
+	call, err := http.NewRequestWithContext(ctx, http.MethodPost, c.plane.Etcd.URL.JoinPath("v3", "kv", method).String(), bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
-	answer, err := client.Do(call)
+	answer, err := http.DefaultClient.Do(call)
 	if err != nil {
 		return fmt.Errorf("calling etcd: %w", err)
 	}

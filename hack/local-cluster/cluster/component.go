@@ -5,33 +5,174 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
+)
 
-	"nicoleh.io/k8s-controller/hack/local-cluster/internal/process"
+// Component names one process of a cluster.
+type Component string
+
+// The components, in the order in which they start.
+const (
+	Etcd              Component = "etcd"
+	APIServer         Component = "kube-apiserver"
+	ControllerManager Component = "kube-controller-manager"
+	Scheduler         Component = "kube-scheduler"
+	Kwok              Component = "kwok" // the kubelets
 )
 
 const (
-	poll      = 25 * time.Millisecond
-	portTurns = 5 // attempts of a component at ports that turn out to be taken
+	exitPoll  = 20 * time.Millisecond
+	stopGrace = 5 * time.Second
+	tailLines = 20
 )
 
-// StartComponent starts a component that was stopped, killed or left out, with
-// the addresses, keys and data it had. It returns when the API is served; the
-// other components have started, and act soon after.
-func (c *Cluster) StartComponent(ctx context.Context, component Component) error {
-	c.mu.Lock()
-	isRunning := c.running[component] != nil
-	c.mu.Unlock()
-	if isRunning {
-		return fmt.Errorf("starting %s: it is running", component)
-	}
-	// Its clients know its ports, so it waits for them.
-	return c.start(ctx, component, func() error { return sleep(ctx, time.Second) })
+// process is a component that has started. envtest does not reveal its processes, so
+// all of them are known by their IDs.
+type process struct {
+	pid    int
+	exited chan struct{}
 }
 
-// PauseComponent makes a component stand still: its connections stay open and
-// nothing answers.
+// script runs a component. envtest runs it with --help to see which flags exist.
+//
+// The result must not depend on the caller's environment. With more memory, the components
+// use a tenth less processor time.
+const script = `#!/bin/sh
+dir=${0%%/run/*} name=${0##*/}
+if [ "$1" != --help ]; then
+  echo $$ >"${dir}/pids/${name}"
+  exec >>"${dir}/logs/${name}.log" 2>&1
+fi
+exec env -i PATH="${PATH}" TMPDIR="${TMPDIR:-/tmp}" HOME="${dir}" GOGC=400 %s "$@"
+`
+
+// program returns the path of the script of a component.
+func (c *Cluster) program(component Component) string { return c.file("run", string(component)) }
+
+func (c *Cluster) pidFile(component Component) string { return c.file("pids", string(component)) }
+
+// start starts a component. It returns when etcd or the API server serves, and at once for
+// the others.
+func (c *Cluster) start(ctx context.Context, component Component) error {
+	_ = os.Remove(c.pidFile(component)) // it may not exist
+	// envtest does not know contexts, but notices when the process ends.
+	defer context.AfterFunc(ctx, func() {
+		if pid := readPID(c.pidFile(component)); pid > 0 {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	})()
+	var err error
+	switch component {
+	case Etcd:
+		err = c.plane.Etcd.Start()
+	case APIServer:
+		c.plane.APIServer.EtcdURL = c.plane.Etcd.URL
+		err = c.plane.APIServer.Start()
+	default:
+		command := exec.Command(c.program(component), c.args(component)...)
+		command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is not for the components
+		if err = command.Start(); err == nil {
+			go command.Wait() //nolint:errcheck // nothing but that it has ended matters
+			err = await(ctx, "the script of "+string(component), func(context.Context) (bool, error) {
+				return readPID(c.pidFile(component)) > 0, nil
+			})
+		}
+	}
+	p := &process{pid: readPID(c.pidFile(component)), exited: make(chan struct{})}
+	if err != nil {
+		if p.pid > 0 {
+			_ = syscall.Kill(p.pid, syscall.SIGKILL)
+		}
+		return errors.Join(context.Cause(ctx), err, c.failure(component))
+	}
+	c.mu.Lock()
+	c.running[component] = p
+	c.mu.Unlock()
+	go c.watch(component, p)
+	return context.Cause(ctx)
+}
+
+// watch ends the cluster when a process ends that is meant to run.
+func (c *Cluster) watch(component Component, p *process) {
+	for isAlive(p.pid) {
+		time.Sleep(exitPoll)
+	}
+	close(p.exited)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.running[component] == p {
+		c.end(c.failure(component))
+	}
+}
+
+// failure returns an error with the end of a component's log.
+func (c *Cluster) failure(component Component) error {
+	content, err := os.ReadFile(c.Log(component))
+	if err != nil {
+		return err
+	}
+	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
+	lines = lines[max(0, len(lines)-tailLines):]
+	return fmt.Errorf("%s has ended; the end of its log, %s:\n\t%s", component, c.Log(component), strings.Join(lines, "\n\t"))
+}
+
+// release takes a process out of those that must not end.
+func (c *Cluster) release(component Component) (*process, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.running[component]
+	delete(c.running, component)
+	if p == nil {
+		return nil, fmt.Errorf("%s is not running", component)
+	}
+	return p, nil
+}
+
+// stopAll stops the API server after its clients, and etcd after the API server.
+func (c *Cluster) stopAll() {
+	for _, group := range [][]Component{{Kwok, Scheduler, ControllerManager}, {APIServer}, {Etcd}} {
+		var stopping sync.WaitGroup
+		for _, component := range group {
+			stopping.Go(func() { _ = c.StopComponent(component) }) // it may not run
+		}
+		stopping.Wait()
+	}
+}
+
+// StopComponent asks a component to end, and returns when it has.
+func (c *Cluster) StopComponent(component Component) error {
+	p, err := c.release(component)
+	if err != nil {
+		return err
+	}
+	// A paused process receives SIGTERM when it resumes.
+	_, _ = syscall.Kill(p.pid, syscall.SIGTERM), syscall.Kill(p.pid, syscall.SIGCONT)
+	select {
+	case <-p.exited:
+	case <-time.After(stopGrace):
+		_ = syscall.Kill(p.pid, syscall.SIGKILL)
+		<-p.exited
+	}
+	return nil
+}
+
+// KillComponent ends a component as a crash would, and returns when it has ended.
+func (c *Cluster) KillComponent(component Component) error {
+	p, err := c.release(component)
+	if err != nil {
+		return err
+	}
+	_ = syscall.Kill(p.pid, syscall.SIGKILL) // it may have ended by itself
+	<-p.exited
+	return nil
+}
+
+// PauseComponent stops a component from running: its connections stay open, and nothing
+// answers.
 func (c *Cluster) PauseComponent(component Component) error {
 	return c.signal(component, syscall.SIGSTOP)
 }
@@ -41,111 +182,24 @@ func (c *Cluster) ResumeComponent(component Component) error {
 	return c.signal(component, syscall.SIGCONT)
 }
 
-func (c *Cluster) signal(component Component, signal os.Signal) error {
+func (c *Cluster) signal(component Component, signal syscall.Signal) error {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	p := c.running[component]
-	c.mu.Unlock()
 	if p == nil {
-		return fmt.Errorf("sending %v to %s: it is not running", signal, component)
+		return fmt.Errorf("%s is not running", component)
 	}
-	return p.Signal(signal)
+	return syscall.Kill(p.pid, signal)
 }
 
-// start starts a component and waits until it serves, if it is a server. When
-// a port of it is taken it calls move, and tries again.
-func (c *Cluster) start(ctx context.Context, component Component, move func() error) error {
-	for turn := 1; ; turn++ {
-		err := c.startOnce(ctx, component)
-		var failure *process.Failure
-		if !errors.As(err, &failure) || !failure.PortTaken() || turn == portTurns {
-			return err
-		}
-		if err := move(); err != nil {
-			return err
-		}
+// StartComponent starts a component that was stopped, killed or left out, with the address,
+// keys and data that it had. It returns when the API server is ready.
+func (c *Cluster) StartComponent(ctx context.Context, component Component) error {
+	if c.signal(component, 0) == nil {
+		return fmt.Errorf("%s is running", component)
 	}
-}
-
-func (c *Cluster) startOnce(ctx context.Context, component Component) error {
-	p, err := c.keeper.Start(process.Command{
-		Name:    string(component),
-		Path:    c.executable(component),
-		Args:    c.args(component),
-		Env:     c.environment(),
-		Dir:     c.dir.path,
-		Log:     c.Log(component),
-		Records: c.dir.file("pids"),
-	})
-	if err != nil {
+	if err := c.start(ctx, component); err != nil {
 		return err
 	}
-	if err := c.awaitServing(ctx, component, p); err != nil {
-		return errors.Join(err, p.Kill())
-	}
-	c.adopt(component, p)
-	return nil
-}
-
-func (c *Cluster) awaitServing(ctx context.Context, component Component, p *process.Process) error {
-	var isServing func(context.Context) (bool, error)
-	switch component {
-	case Etcd:
-		isServing = c.etcdServes
-	case APIServer:
-		isServing = c.apiServes
-	default:
-		return nil
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go func() {
-		select {
-		case <-p.Exited():
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	err := await(ctx, fmt.Sprintf("%s to serve (its log is %s)", component, c.Log(component)), isServing)
-	select {
-	case <-p.Exited():
-		return p.Failure()
-	default:
-		return err
-	}
-}
-
-// environment is all that a component sees of the caller's: its result must
-// not depend on who starts it, and its home is the cluster's directory. More
-// memory saves them a tenth of their processor time.
-func (c *Cluster) environment() []string {
-	return []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir(), "HOME=" + c.dir.path, "GOGC=400"}
-}
-
-// await asks until the answer is yes. What went wrong on the way is of
-// interest only if it never is.
-func await(ctx context.Context, what string, isTrue func(context.Context) (bool, error)) error {
-	for {
-		ok, err := isTrue(ctx)
-		if ok {
-			return nil
-		}
-		if sleep(ctx, poll) == nil {
-			continue
-		}
-		if err != nil && !errors.Is(err, ctx.Err()) {
-			return fmt.Errorf("waiting for %s: %w (%w)", what, context.Cause(ctx), err)
-		}
-		return fmt.Errorf("waiting for %s: %w", what, context.Cause(ctx))
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
+	return c.awaitReady(ctx)
 }

@@ -4,12 +4,13 @@ import (
 	"bytes"
 	"context"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -37,7 +38,6 @@ func TestClustersSideBySide(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots two clusters")
 	}
-	requireBuilt(t)
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
 
@@ -83,6 +83,9 @@ func TestClustersSideBySide(t *testing.T) {
 		}
 		if _, err := os.Stat(first.Dir()); !os.IsNotExist(err) {
 			t.Errorf("the directory of the first cluster is still there: %v", err)
+		}
+		if _, err := os.Stat(second.Log(cluster.Kwok)); err != nil {
+			t.Errorf("the log of the component that died: %v", err)
 		}
 	})
 }
@@ -322,7 +325,7 @@ func deathIsReported(t *testing.T, c *cluster.Cluster) {
 	case <-time.After(soon):
 		t.Fatal("the death of a component goes unnoticed")
 	}
-	if err := c.Err(); err == nil || !strings.Contains(err.Error(), "kwok ended (signal: killed)") || !strings.Contains(err.Error(), c.Log(cluster.Kwok)) {
+	if err := c.Err(); err == nil || !strings.Contains(err.Error(), "kwok has ended") || !strings.Contains(err.Error(), c.Log(cluster.Kwok)) {
 		t.Errorf("Err() = %v, want the component, how it ended, and its log", err)
 	}
 }
@@ -331,16 +334,15 @@ func TestStartReportsTheComponentThatFails(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a cluster")
 	}
-	requireBuilt(t)
 	dir := t.TempDir()
 	_, err := cluster.Start(t.Context(), cluster.Options{
 		Dir:       dir,
-		ExtraArgs: map[cluster.Component][]string{cluster.APIServer: {"--no-such-flag"}},
+		ExtraArgs: map[cluster.Component][]string{cluster.APIServer: {"--no-such-flag=1"}},
 	})
 	if err == nil {
 		t.Fatal("the cluster starts")
 	}
-	for _, want := range []string{"kube-apiserver ended", "unknown flag: --no-such-flag", filepath.Join(dir, "logs", "kube-apiserver.log")} {
+	for _, want := range []string{"kube-apiserver has ended", "unknown flag: --no-such-flag", filepath.Join(dir, "logs", "kube-apiserver.log")} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q:\n%v", want, err)
 		}
@@ -349,19 +351,6 @@ func TestStartReportsTheComponentThatFails(t *testing.T) {
 }
 
 // --- what the tests are written in ---
-
-// requireBuilt skips a test where the control plane has not been compiled: go test ./...
-// must not take a quarter of an hour. make test-local-cluster compiles it first.
-func requireBuilt(t *testing.T) {
-	t.Helper()
-	isBuilt, err := cluster.IsBuilt(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !isBuilt {
-		t.Skip("the control plane has not been compiled; make local-cluster does that")
-	}
-}
 
 func clientOf(t *testing.T, config *rest.Config) kubernetes.Interface {
 	t.Helper()
@@ -490,19 +479,15 @@ func requireNoProcess(t *testing.T, dir string) {
 // killRecorded kills a component behind the back of the package.
 func killRecorded(t *testing.T, dir string, component cluster.Component) {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(dir, "pids", string(component)+".json"))
+	content, err := os.ReadFile(filepath.Join(dir, "pids", string(component)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var recorded struct{ PID int }
-	if err := json.Unmarshal(content, &recorded); err != nil {
-		t.Fatal(err)
-	}
-	process, err := os.FindProcess(recorded.PID)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(content)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := process.Kill(); err != nil {
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -1,5 +1,5 @@
-// Package parts builds the programs that a cluster is made of, once per
-// version, into a cache that all checkouts of a user share.
+// Package parts compiles the programs of a cluster, once per version, into a cache that all
+// checkouts of a user share.
 package parts
 
 import (
@@ -15,184 +15,204 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
+	"syscall"
+	"time"
 
-	"nicoleh.io/k8s-controller/hack/local-cluster/buildenv"
-	"nicoleh.io/k8s-controller/hack/local-cluster/internal/lock"
+	"nicoleh.io/k8s-controller/hack/gobuild/build"
+	"nicoleh.io/k8s-controller/hack/gobuild/buildenv"
 )
 
 const (
-	// CacheEnv names the directory of the cache, if not the user's.
+	// CacheEnv names the directory of the cache, if it is not the user's.
 	CacheEnv = "LOCAL_CLUSTER_CACHE"
-	// SourceEnv names the directory of the parts' module, where it cannot be
-	// found by asking the go command.
-	SourceEnv = "LOCAL_CLUSTER_PARTS"
+	// AssetsEnv names a directory with etcd, kube-apiserver and kubectl, which are then not
+	// compiled. envtest and setup-envtest use the same variable.
+	AssetsEnv = "KUBEBUILDER_ASSETS"
 
-	module = "nicoleh.io/k8s-controller"
+	module   = "nicoleh.io/k8s-controller"
+	lockPoll = 200 * time.Millisecond
 )
 
-// Parts says where the programs are.
-type Parts struct {
-	Components string // etcd, kube-apiserver, ..., and kwok, by argv[0]
-	Kubectl    string
-	Version    string // of Kubernetes, e.g. v1.36.3
+// Programs are the programs of a cluster.
+type Programs struct {
+	Components map[string]string // shell commands, by the names of the components
+	Kubectl    string            // path
 }
 
-// Find returns the parts, and whether they are in the cache.
-func Find(ctx context.Context) (Parts, bool, error) {
-	source, err := findSource(ctx)
+// Ensure returns the programs. It compiles those that are not in the cache, which takes
+// minutes, and writes its progress to the log.
+func Ensure(ctx context.Context, log io.Writer) (Programs, error) {
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil {
-		return Parts{}, false, err
+		return Programs{}, fmt.Errorf("finding the module %s, in which or in a module that replaces it this must run: %w", module, err)
 	}
-	plan, err := planFor(source)
-	if err != nil {
-		return Parts{}, false, err
-	}
-	return plan.parts(), isDir(plan.dir), nil
+	return ensure(ctx, strings.TrimSpace(string(root)), log)
 }
 
-// Ensure returns the parts from the cache. It builds them if they are not there, which
-// takes minutes, and writes its progress to progress.
-func Ensure(ctx context.Context, progress io.Writer) (Parts, error) {
-	source, err := findSource(ctx)
+func ensure(ctx context.Context, root string, log io.Writer) (Programs, error) {
+	env, err := buildenv.Read(root)
 	if err != nil {
-		return Parts{}, err
+		return Programs{}, err
 	}
-	plan, err := planFor(source)
+	source, assets := filepath.Join(root, "hack", "local-cluster", "parts"), os.Getenv(AssetsEnv)
+	packages := []string{"./components", "./servers", "./kubectl"}
+	if assets != "" {
+		packages = packages[:1]
+	}
+	version, key, err := identify(source, slices.Concat(packages, env))
 	if err != nil {
-		return Parts{}, err
-	}
-	if isDir(plan.dir) {
-		return plan.parts(), nil
-	}
-	if err := os.MkdirAll(filepath.Dir(plan.dir), 0o755); err != nil {
-		return Parts{}, fmt.Errorf("making the cache: %w", err)
-	}
-	held, err := lock.Wait(ctx, plan.dir+".lock", func() {
-		fmt.Fprintln(progress, "waiting for another process that is building the control plane")
-	})
-	if err != nil {
-		return Parts{}, err
-	}
-	defer held.Release()
-	if isDir(plan.dir) {
-		return plan.parts(), nil
-	}
-	if err := compile(ctx, source, plan.dir, plan.version, plan.env, progress); err != nil {
-		return Parts{}, fmt.Errorf("building the control plane: %w", err)
-	}
-	return plan.parts(), nil
-}
-
-// plan says what to build, and where to.
-type plan struct {
-	version string
-	env     []string
-	dir     string
-}
-
-func (p plan) parts() Parts {
-	return Parts{Components: filepath.Join(p.dir, "components"), Kubectl: filepath.Join(p.dir, "kubectl"), Version: p.version}
-}
-
-// planFor reads the module at source, which is hack/local-cluster/parts of a repository.
-func planFor(source string) (plan, error) {
-	env, err := buildenv.Read(filepath.Join(source, "..", "..", ".."))
-	if err != nil {
-		return plan{}, err
-	}
-	version, key, err := identify(source, env)
-	if err != nil {
-		return plan{}, fmt.Errorf("reading the source of the parts: %w", err)
+		return Programs{}, fmt.Errorf("reading %s: %w", source, err)
 	}
 	cache, err := cacheDir()
 	if err != nil {
-		return plan{}, err
+		return Programs{}, err
 	}
-	return plan{version: version, env: env, dir: filepath.Join(cache, key)}, nil
+	dir := filepath.Join(cache, version+"-"+key)
+	if isBuilt(dir) {
+		return programs(dir, assets), nil
+	}
+	release, err := lock(ctx, dir+".lock", log)
+	if err != nil {
+		return Programs{}, err
+	}
+	defer release()
+	if isBuilt(dir) {
+		return programs(dir, assets), nil
+	}
+	err = compile(ctx, dir, log, build.Build{
+		Title:    "Kubernetes " + version + " (once per version)",
+		Dir:      source,
+		Env:      append(env, "GOWORK=off", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH),
+		Flags:    []string{"-ldflags=" + linkFlags(version)},
+		Packages: packages,
+	})
+	if err != nil {
+		return Programs{}, fmt.Errorf("building the control plane: %w", err)
+	}
+	return programs(dir, assets), nil
 }
 
-// findSource returns the directory of the module with the parts. The module
-// that the caller runs in is this repository's, or replaces it with its directory.
-func findSource(ctx context.Context) (string, error) {
-	if dir := os.Getenv(SourceEnv); dir != "" {
-		return dir, nil
+func isBuilt(dir string) bool {
+	_, err := os.Stat(dir)
+	return err == nil
+}
+
+func programs(dir, assets string) Programs {
+	command := func(dir, file, argument string) string {
+		return "'" + strings.ReplaceAll(filepath.Join(dir, file), "'", `'\''`) + "' " + argument
 	}
-	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
-	if err != nil {
-		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-			err = fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
-		}
-		return "", fmt.Errorf("finding the module %s (run inside it, or inside one that replaces it with its directory, or set %s): %w",
-			module, SourceEnv, err)
+	p := Programs{Kubectl: filepath.Join(dir, "kubectl"), Components: map[string]string{
+		"etcd":           command(dir, "servers", "etcd"),
+		"kube-apiserver": command(dir, "servers", "kube-apiserver"),
+	}}
+	if assets != "" {
+		p = Programs{Kubectl: filepath.Join(assets, "kubectl"), Components: map[string]string{
+			"etcd":           command(assets, "etcd", ""),
+			"kube-apiserver": command(assets, "kube-apiserver", ""),
+		}}
 	}
-	return filepath.Join(strings.TrimSpace(string(out)), "hack", "local-cluster", "parts"), nil
+	for _, name := range []string{"kube-controller-manager", "kube-scheduler", "kwok"} {
+		p.Components[name] = command(dir, "components", name)
+	}
+	return p
 }
 
 func cacheDir() (string, error) {
-	if dir := os.Getenv(CacheEnv); dir != "" {
-		return filepath.Abs(dir)
+	dir, err := os.Getenv(CacheEnv), error(nil)
+	if dir == "" {
+		if dir, err = os.UserCacheDir(); err != nil {
+			return "", fmt.Errorf("finding the cache (or set %s): %w", CacheEnv, err)
+		}
+		dir = filepath.Join(dir, "local-cluster")
 	}
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("finding the cache (or set %s): %w", CacheEnv, err)
+	if dir, err = filepath.Abs(dir); err != nil {
+		return "", err
 	}
-	return filepath.Join(dir, "local-cluster"), nil
+	return dir, os.MkdirAll(dir, 0o755)
 }
 
-// identify returns the version of Kubernetes and a key that is different for
-// everything that would build differently.
-func identify(source string, env []string) (version, key string, err error) {
+// compile builds into a directory that appears complete or not at all.
+func compile(ctx context.Context, dir string, log io.Writer, b build.Build) error {
+	draft := dir + ".new"
+	if err := os.RemoveAll(draft); err != nil {
+		return err
+	}
+	if err := os.Mkdir(draft, 0o755); err != nil {
+		return err
+	}
+	defer os.RemoveAll(draft) //nolint:errcheck // the next build removes it first
+	b.Flags = append(b.Flags, "-o", draft+string(os.PathSeparator))
+	if err := b.Run(ctx, log); err != nil {
+		return err
+	}
+	return os.Rename(draft, dir)
+}
+
+// lock waits until no other process holds the lock. The kernel releases the lock of a
+// process that ends.
+func lock(ctx context.Context, path string, log io.Writer) (release func(), err error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening a lock: %w", err)
+	}
+	for waited := false; ; waited = true {
+		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { _ = file.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, errors.Join(fmt.Errorf("locking %s: %w", path, err), file.Close())
+		}
+		if !waited {
+			fmt.Fprintln(log, "waiting for another process that is building the control plane")
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(ctx.Err(), file.Close())
+		case <-time.After(lockPoll):
+		}
+	}
+}
+
+// identify returns the version of Kubernetes, and a key of everything that the result of a
+// build with these settings depends on.
+func identify(source string, settings []string) (version, key string, err error) {
 	mod, err := os.ReadFile(filepath.Join(source, "go.mod"))
 	if err != nil {
 		return "", "", err
 	}
-	version, err = kubernetesVersion(mod)
-	if err != nil {
-		return "", "", err
+	match := regexp.MustCompile(`(?m)^\s*(?:require )?k8s\.io/kubernetes (v\d+\.\d+\.\S+)`).FindSubmatch(mod)
+	if match == nil {
+		return "", "", errors.New("go.mod requires no version of k8s.io/kubernetes")
 	}
+	version = string(match[1])
 	sum := sha256.New()
-	fmt.Fprintln(sum, runtime.Version(), runtime.GOOS, runtime.GOARCH, env, linkFlags(version))
+	fmt.Fprintln(sum, runtime.Version(), runtime.GOOS, runtime.GOARCH, settings, linkFlags(version))
 	err = filepath.WalkDir(source, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
-		if !isBuiltFrom(entry.Name()) {
-			return nil
-		}
 		content, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		relative, err := filepath.Rel(source, path)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(sum, "%s %x\n", filepath.ToSlash(relative), sha256.Sum256(content))
-		return nil
+		fmt.Fprintf(sum, "%s %x\n", strings.TrimPrefix(path, source), sha256.Sum256(content))
+		return err
 	})
-	if err != nil {
-		return "", "", err
+	return version, hex.EncodeToString(sum.Sum(nil)[:8]), err
+}
+
+// linkFlags strips a program and sets its version, which a module's source does not contain.
+func linkFlags(version string) string {
+	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	flags := []string{"-s", "-w"}
+	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
+		flags = append(flags,
+			"-X="+pkg+".gitVersion="+version,
+			"-X="+pkg+".gitMajor="+major,
+			"-X="+pkg+".gitMinor="+minor,
+			"-X="+pkg+".gitTreeState=clean",
+		)
 	}
-	const enough = 8 // bytes
-	return version, version + "-" + hex.EncodeToString(sum.Sum(nil)[:enough]), nil
-}
-
-// isBuiltFrom reports whether a file with this name is part of what is built.
-func isBuiltFrom(name string) bool {
-	return name == "go.mod" || name == "go.sum" || filepath.Ext(name) == ".go" && !strings.HasSuffix(name, "_test.go")
-}
-
-// kubernetesVersion reads the required version of Kubernetes from a go.mod.
-func kubernetesVersion(mod []byte) (string, error) {
-	match := regexp.MustCompile(`(?m)^\s*(?:require )?k8s\.io/kubernetes (v\d+\.\d+\.\S+)`).FindSubmatch(mod)
-	if match == nil {
-		return "", errors.New("go.mod requires no version of k8s.io/kubernetes")
-	}
-	return string(match[1]), nil
-}
-
-func isDir(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
+	return strings.Join(flags, " ")
 }

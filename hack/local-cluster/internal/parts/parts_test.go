@@ -2,115 +2,112 @@ package parts
 
 import (
 	"bytes"
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"nicoleh.io/k8s-controller/hack/local-cluster/internal/lock"
+	"github.com/google/go-cmp/cmp"
 )
 
-var flags = []string{"GOFLAGS=-trimpath"}
-
-const goMod = "module parts\n\ngo 1.26.0\n\nrequire (\n\tk8s.io/kubernetes v1.36.3\n\tk8s.io/kubectl v0.36.3\n)\n"
-
-func TestKubernetesVersion(t *testing.T) {
-	for _, test := range []struct{ name, mod, want string }{
-		{name: "in a block", mod: goMod, want: "v1.36.3"},
-		{name: "on a line of its own", mod: "require k8s.io/kubernetes v1.37.0-rc.1 // pinned\n", want: "v1.37.0-rc.1"},
-		{name: "not at all", mod: "require k8s.io/kubectl v0.36.3\n"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			got, err := kubernetesVersion([]byte(test.mod))
-			if got != test.want || (err == nil) != (test.want != "") {
-				t.Errorf("got %q, %v; want %q", got, err, test.want)
-			}
-		})
-	}
-}
+const goMod = "module parts\n\ngo 1.26.0\n\nrequire k8s.io/kubernetes v1.36.3\n"
 
 func TestKeyChangesWithWhatIsBuilt(t *testing.T) {
-	source := writeSource(t)
-	key := func() string {
-		_, key, err := identify(source, flags)
-		if err != nil {
-			t.Fatal(err)
+	source := filepath.Join(writeSource(t, goMod), "hack", "local-cluster", "parts")
+	key := func(settings ...string) string {
+		version, key, err := identify(source, settings)
+		if err != nil || version != "v1.36.3" {
+			t.Fatalf("version %q, %v", version, err)
 		}
 		return key
 	}
-	first := key()
-	if !strings.HasPrefix(first, "v1.36.3-") {
-		t.Errorf("key %q does not show the version", first)
-	}
-	for _, name := range []string{"notes.txt", "main_test.go"} {
-		write(t, filepath.Join(source, name), "of no consequence")
-		if key() != first {
-			t.Errorf("%s changes the key, but is not built", name)
-		}
-	}
-	if _, other, err := identify(source, []string{"GOFLAGS="}); err != nil || other == first {
-		t.Errorf("other flags leave the key as it was (%v)", err)
+	if key("GOFLAGS=-trimpath") == key("GOFLAGS=") {
+		t.Error("other flags do not change the key")
 	}
 	for _, name := range []string{"go.sum", filepath.Join("kubectl", "main.go"), "go.mod"} {
 		before := key()
 		write(t, filepath.Join(source, name), goMod+"// "+name)
 		if key() == before {
-			t.Errorf("a change of %s leaves the key as it was", name)
+			t.Errorf("a change of %s does not change the key", name)
 		}
 	}
 }
 
-func TestEnsureBuildsNothingThatIsThere(t *testing.T) {
-	source, cache := writeSource(t), t.TempDir()
-	t.Setenv(SourceEnv, source)
+func TestEnsure(t *testing.T) {
+	root, cache := writeSource(t, goMod), t.TempDir()
 	t.Setenv(CacheEnv, cache)
-	_, key, err := identify(source, flags)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(cache, key), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	var progress bytes.Buffer
-	got, err := Ensure(t.Context(), &progress)
-	want := Parts{Components: filepath.Join(cache, key, "components"), Kubectl: filepath.Join(cache, key, "kubectl"), Version: "v1.36.3"}
-	if err != nil || got != want || progress.Len() > 0 {
-		t.Errorf("got %+v, %v, progress %q; want %+v", got, err, &progress, want)
+	for _, test := range []struct {
+		name, assets, etcd, kubectl string
+		built                       []string
+	}{
+		{name: "everything is compiled", etcd: "'DIR/servers' etcd", kubectl: "DIR/kubectl", built: []string{"components", "kubectl", "servers"}},
+		{name: "the user has etcd, kube-apiserver and kubectl", assets: "/assets", etcd: "'/assets/etcd' ", kubectl: "/assets/kubectl", built: []string{"components"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Setenv(AssetsEnv, test.assets)
+			var progress bytes.Buffer
+			got, err := ensure(t.Context(), root, &progress)
+			if err != nil || !strings.Contains(progress.String(), "done in") {
+				t.Fatalf("%v, progress %q", err, &progress)
+			}
+			components, _, _ := strings.Cut(got.Components["kwok"], "' kwok")
+			dir := filepath.Dir(strings.TrimPrefix(components, "'"))
+			if want := strings.ReplaceAll(test.etcd, "DIR", dir); got.Components["etcd"] != want {
+				t.Errorf("etcd is %s, want %s", got.Components["etcd"], want)
+			}
+			if want := strings.ReplaceAll(test.kubectl, "DIR", dir); got.Kubectl != want {
+				t.Errorf("kubectl is %s, want %s", got.Kubectl, want)
+			}
+			entries, err := os.ReadDir(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var built []string
+			for _, entry := range entries {
+				built = append(built, entry.Name())
+			}
+			if diff := cmp.Diff(test.built, built); diff != "" {
+				t.Errorf("programs in the cache (-want +got):\n%s", diff)
+			}
+			progress.Reset()
+			again, err := ensure(t.Context(), root, &progress)
+			if diff := cmp.Diff(got, again); err != nil || diff != "" || progress.Len() > 0 {
+				t.Errorf("a second time: %v, progress %q, programs (-first +second):\n%s", err, &progress, diff)
+			}
+		})
 	}
 }
 
 func TestEnsureWaitsForAnotherBuild(t *testing.T) {
-	source, cache := writeSource(t), t.TempDir()
-	t.Setenv(SourceEnv, source)
+	root, cache := writeSource(t, goMod), t.TempDir()
 	t.Setenv(CacheEnv, cache)
-	_, key, err := identify(source, flags)
+	t.Setenv(AssetsEnv, "")
+	version, key, err := identify(filepath.Join(root, "hack", "local-cluster", "parts"), []string{"./components", "./servers", "./kubectl", "GOFLAGS="})
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := lock.Try(filepath.Join(cache, key+".lock"))
+	dir := filepath.Join(cache, version+"-"+key)
+	release, err := lock(t.Context(), dir+".lock", &bytes.Buffer{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The other build is done as soon as this one says that it waits for it.
+	// The other build is done as soon as this one says that it waits.
 	progress := writerFunc(func(line []byte) (int, error) {
-		if err := os.Mkdir(filepath.Join(cache, key), 0o755); err != nil {
+		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Error(err)
 		}
-		other.Release()
+		release()
 		return len(line), nil
 	})
-	if _, err := Ensure(t.Context(), progress); err != nil {
+	if _, err := ensure(t.Context(), root, progress); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestEnsureReportsWhatTheCompilerSays(t *testing.T) {
-	source, cache := writeSource(t), t.TempDir()
-	write(t, filepath.Join(source, "go.mod"), "module parts\n\ngo 1.26.0\n\nrequire k8s.io/kubernetes v1.36.3\nbroken\n")
-	t.Setenv(SourceEnv, source)
+	root, cache := writeSource(t, goMod+"broken\n"), t.TempDir()
 	t.Setenv(CacheEnv, cache)
-	_, err := Ensure(context.Background(), &bytes.Buffer{})
+	_, err := ensure(t.Context(), root, &bytes.Buffer{})
 	if err == nil || !strings.Contains(err.Error(), "unknown directive: broken") {
 		t.Errorf("got %v, want the compiler's words", err)
 	}
@@ -124,20 +121,21 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(line []byte) (int, error) { return f(line) }
 
-func writeSource(t *testing.T) string {
+// writeSource writes programs that import nothing.
+func writeSource(t *testing.T, mod string) (root string) {
 	t.Helper()
-	root := t.TempDir()
+	root = t.TempDir()
 	dir := filepath.Join(root, "hack", "local-cluster", "parts")
-	for _, program := range []string{"components", "kubectl"} {
+	for _, program := range []string{"components", "servers", "kubectl"} {
 		if err := os.MkdirAll(filepath.Join(dir, program), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		write(t, filepath.Join(dir, program, "main.go"), "package main\n")
+		write(t, filepath.Join(dir, program, "main.go"), "package main\n\nfunc main() {}\n")
 	}
-	write(t, filepath.Join(root, "hack", "build.env"), "# flags\nGOFLAGS='-trimpath'\n")
-	write(t, filepath.Join(dir, "go.mod"), goMod)
+	write(t, filepath.Join(root, "hack", "build.env"), "GOFLAGS=''\n")
+	write(t, filepath.Join(dir, "go.mod"), mod)
 	write(t, filepath.Join(dir, "go.sum"), "")
-	return dir
+	return root
 }
 
 func write(t *testing.T, path, content string) {

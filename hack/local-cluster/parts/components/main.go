@@ -1,55 +1,57 @@
-// Command components is every component of a Kubernetes control plane in one binary, so
-// that packages that several components use are linked and stored once. The component is
-// named by the file name that the binary is started under (a symbolic link), or else by
-// the first argument.
+// Command components is kube-controller-manager, kube-scheduler or kwok, whichever its
+// first argument names.
 package main
 
 import (
 	"fmt"
 	"os"
-	"path/filepath"
-	_ "time/tzdata" // CronJobs name time zones, also where the machine has no database of them.
 
-	"github.com/spf13/cobra"
-	"go.etcd.io/etcd/server/v3/etcdmain"
+	"github.com/spf13/pflag"
 	"k8s.io/component-base/cli"
 	_ "k8s.io/component-base/logs/json/register"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"
 	_ "k8s.io/component-base/metrics/prometheus/version"
-	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	manager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+	"sigs.k8s.io/kwok/pkg/config"
+	kwok "sigs.k8s.io/kwok/pkg/kwok/cmd"
+	"sigs.k8s.io/kwok/pkg/log"
+	"sigs.k8s.io/kwok/pkg/utils/signals"
+
+	"nicoleh.io/k8s-controller/hack/local-cluster/parts/parent"
 )
 
 func main() {
-	components := map[string]func(args []string) int{
-		"etcd":                    runEtcd,
-		"kube-apiserver":          runCobra(apiserver.NewAPIServerCommand),
-		"kube-controller-manager": runCobra(newControllerManager),
-		"kube-scheduler":          runCobra(func() *cobra.Command { return scheduler.NewSchedulerCommand() }),
-		"kwok":                    runCobra(newKwok),
-	}
-	args := append([]string{filepath.Base(os.Args[0])}, os.Args[1:]...)
-	if components[args[0]] == nil && len(args) > 1 {
-		args = args[1:]
-	}
-	run, ok := components[args[0]]
-	if !ok {
-		fmt.Fprintf(os.Stderr, "%s is not a component of the control plane\n", args[0])
+	os.Args = os.Args[1:] // where Cobra and kwok look for the flags
+	parent.Watch()
+	switch {
+	case len(os.Args) > 0 && os.Args[0] == "kube-controller-manager":
+		os.Exit(cli.Run(manager.NewControllerManagerCommand()))
+	case len(os.Args) > 0 && os.Args[0] == "kube-scheduler":
+		os.Exit(cli.Run(scheduler.NewSchedulerCommand()))
+	case len(os.Args) > 0 && os.Args[0] == "kwok":
+		if err := runKwok(); err != nil {
+			fmt.Fprintln(os.Stderr, "kwok:", err)
+			os.Exit(1)
+		}
+	default:
+		fmt.Fprintln(os.Stderr, "usage: components kube-controller-manager|kube-scheduler|kwok [flags]")
 		os.Exit(2)
 	}
-	// Cobra and etcd read the arguments from here.
-	os.Args = args
-	os.Exit(run(args))
 }
 
-// runEtcd returns when etcd has stopped.
-func runEtcd(args []string) int {
-	etcdmain.Main(args)
-	return 0
-}
-
-// runCobra defers building the command until its component is the one asked for:
-// building it has side effects on global flags and feature gates.
-func runCobra(newCommand func() *cobra.Command) func([]string) int {
-	return func([]string) int { return cli.Run(newCommand()) }
+// runKwok does what the main function of kwok does.
+func runKwok() error {
+	flags := pflag.NewFlagSet("global", pflag.ContinueOnError)
+	flags.ParseErrorsAllowlist.UnknownFlags = true
+	flags.Usage = func() {}
+	ctx, _ := log.InitFlags(signals.SetupSignalContext(), flags)
+	ctx, err := config.InitFlags(ctx, flags)
+	if err != nil {
+		return err
+	}
+	command := kwok.NewCommand(ctx)
+	command.Version = "" // its flag would be in conflict with that of Kubernetes
+	command.PersistentFlags().AddFlagSet(flags)
+	return command.ExecuteContext(ctx)
 }

@@ -1,7 +1,7 @@
 // Command gobuild is "go build" with the flags of hack/build.env and a line that says
 // how much is left. It runs in the root of the repository:
 //
-//	go run ./hack/local-cluster/gobuild -o controller .
+//	go run ./hack/gobuild -o controller .
 package main
 
 import (
@@ -13,8 +13,8 @@ import (
 	"strings"
 	"syscall"
 
-	"nicoleh.io/k8s-controller/hack/local-cluster/buildenv"
-	"nicoleh.io/k8s-controller/hack/local-cluster/internal/build"
+	"nicoleh.io/k8s-controller/hack/gobuild/build"
+	"nicoleh.io/k8s-controller/hack/gobuild/buildenv"
 )
 
 func main() {

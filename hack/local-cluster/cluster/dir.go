@@ -1,0 +1,90 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// pidFile contains the ID of the process that runs the cluster. It marks a directory as a
+// cluster's, also after the process was killed.
+const pidFile = "pid"
+
+// subdirectories of a cluster's directory.
+var subdirectories = []string{"bin", "config", "etcd", "logs", "pids", "pki", "run"}
+
+// makeDir makes the directory of a cluster, or a temporary one if dir is "".
+func makeDir(dir string) (path string, err error) {
+	if dir == "" {
+		path, err = os.MkdirTemp("", "local-cluster-")
+	} else if path, err = filepath.Abs(dir); err == nil {
+		err = clearDir(path)
+	}
+	for _, name := range subdirectories {
+		if err == nil {
+			err = os.MkdirAll(filepath.Join(path, name), 0o700)
+		}
+	}
+	if err != nil {
+		return "", err
+	}
+	return path, os.WriteFile(filepath.Join(path, pidFile), strconv.AppendInt(nil, int64(os.Getpid()), 10), 0o600)
+}
+
+// clearDir removes the files of an earlier cluster. It is an error if that one still runs, or if
+// there are other files.
+func clearDir(dir string) error {
+	if pid := readPID(filepath.Join(dir, pidFile)); isAlive(pid) {
+		return fmt.Errorf("is another cluster running in %s? Process %d is", dir, pid)
+	}
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range subdirectories {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			return fmt.Errorf("%s is not empty, and not a cluster's directory", dir)
+		}
+	}
+	return os.RemoveAll(dir)
+}
+
+// Shutdown asks the process that runs the cluster in dir to end, and waits until it has.
+func Shutdown(dir string) error {
+	path := filepath.Join(dir, pidFile)
+	pid := readPID(path)
+	if !isAlive(pid) {
+		return fmt.Errorf("no cluster is running in %s", dir)
+	}
+	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
+		return fmt.Errorf("ending process %d: %w", pid, err)
+	}
+	for isAlive(pid) && readPID(path) == pid {
+		time.Sleep(exitPoll)
+	}
+	return nil
+}
+
+// readPID returns the process ID in a file, or 0.
+func readPID(path string) int {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(content)))
+	if err != nil {
+		return 0
+	}
+	return pid
+}
+
+func isAlive(pid int) bool { return pid > 0 && syscall.Kill(pid, 0) == nil }
