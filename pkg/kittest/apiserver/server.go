@@ -32,7 +32,7 @@ type Options struct {
 // several goroutines.
 type Server struct {
 	options Options
-	kinds   map[schema.GroupVersionResource]*kind
+	kinds   map[schema.GroupVersionResource]*Kind
 }
 
 // New returns a server for these kinds. If [Namespaces] is one of them, objects can only be
@@ -47,9 +47,9 @@ func New(options Options, kinds ...Kind) *Server {
 	if options.Generation == 0 {
 		options.Generation = 1
 	}
-	s := &Server{options: options, kinds: map[schema.GroupVersionResource]*kind{}}
+	s := &Server{options: options, kinds: map[schema.GroupVersionResource]*Kind{}}
 	for _, k := range kinds {
-		s.kinds[k.Resource] = newKind(k)
+		s.kinds[k.Resource] = &k
 	}
 	return s
 }
@@ -60,9 +60,8 @@ type call struct {
 	target
 	Request
 
-	now     metav1.Time
-	store   Store
-	manager string // of the fields that the request changes
+	now   metav1.Time
+	store Store
 }
 
 // Answer returns what is stored after a request, and the response. A request that fails or
@@ -115,7 +114,7 @@ func (c *call) conflict(err error) error {
 	return apierrors.NewConflict(c.key.Resource, c.key.Name, err)
 }
 
-// Create stores a new object as the named field manager. Like a POST, it drops the status of
+// Create stores a new object in the name of a field manager. Like a POST, it drops the status of
 // a kind with a status subresource, and sets the object's namespace and name from obj.
 func (s *Server) Create(store Store, now time.Time, manager string, obj runtime.Object) (Store, error) {
 	k, err := s.kindOf(obj)
@@ -176,7 +175,7 @@ func (s *Server) write(store Store, now time.Time, method, path, manager string,
 }
 
 // kindOf returns the kind of an object.
-func (s *Server) kindOf(obj runtime.Object) (*kind, error) {
+func (s *Server) kindOf(obj runtime.Object) (*Kind, error) {
 	gvk := obj.GetObjectKind().GroupVersionKind()
 	if gvk.Kind == "" {
 		known, _, err := scheme.Scheme.ObjectKinds(obj)
@@ -194,7 +193,7 @@ func (s *Server) kindOf(obj runtime.Object) (*kind, error) {
 }
 
 // kindFor returns the kind of the object with that key.
-func (s *Server) kindFor(key Key) (*kind, error) {
+func (s *Server) kindFor(key Key) (*Kind, error) {
 	for gvr, k := range s.kinds {
 		if gvr.GroupResource() == key.Resource {
 			return k, nil
@@ -204,7 +203,7 @@ func (s *Server) kindFor(key Key) (*kind, error) {
 }
 
 // path returns the path of an object, or of all objects of a namespace if name is empty.
-func (k *kind) path(namespace, name, subresource string) string {
+func (k *Kind) path(namespace, name, subresource string) string {
 	path := "/apis/" + k.Resource.Group + "/" + k.Resource.Version
 	if k.Resource.Group == "" {
 		path = "/api/" + k.Resource.Version
