@@ -199,18 +199,6 @@ func (r *run) createAndEdit(t *testing.T, next func()) {
 
 func imageOf(edit int) string { return fmt.Sprintf("registry.example/vanilla:%d", edit) }
 
-// eventuallyHasImage waits until the Deployment has the image of an edit.
-func (r *run) eventuallyHasImage(t *testing.T, edit int) {
-	t.Helper()
-	r.Eventually(t, "the Deployment has the image "+imageOf(edit), func(ctx context.Context) error {
-		d, err := r.Deployments().Get(ctx, name, metav1.GetOptions{})
-		if err == nil && d.Spec.Template.Spec.Containers[0].Image != imageOf(edit) {
-			err = fmt.Errorf("its image is %s", d.Spec.Template.Spec.Containers[0].Image)
-		}
-		return err
-	})
-}
-
 // applied waits until a fault has been applied to that many requests.
 func (r *run) applied(t *testing.T, f *fault.Active, want int) {
 	t.Helper()
