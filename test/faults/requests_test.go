@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"nicoleh.io/k8s-controller/test/faults/fault"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
@@ -64,11 +65,11 @@ func TestWithoutFaults(t *testing.T) {
 // tries again.
 func TestAnAnswerNeverComes(t *testing.T) {
 	t.Parallel()
-	for _, how := range []string{"hang=before", "hang=after"} {
-		t.Run(how, func(t *testing.T) {
+	for _, how := range []fault.Effect{fault.HangBefore, fault.HangAfter} {
+		t.Run(string(how), func(t *testing.T) {
 			t.Parallel()
 			r := begin(t)
-			hangs := r.breaks("verb=write,resource=deployments,count=1," + how)
+			hangs := r.breaks(fault.Rule{Verbs: fault.Writes, Resources: []string{"deployments"}, Count: 1, Effect: how})
 			r.create(t)
 			r.applied(t, hangs, 1)
 			r.editAll(t)
@@ -81,7 +82,7 @@ func TestAnAnswerNeverComes(t *testing.T) {
 func TestResponsesAreTruncated(t *testing.T) {
 	t.Parallel()
 	r := begin(t)
-	truncated := r.breaks("truncate=100,probability=0.3,seed=3")
+	truncated := r.breaks(fault.Rule{Effect: fault.Truncate, Bytes: 100, Probability: 0.3, Seed: 3})
 	r.createAndEdit(t, func() { r.EventuallyReady(t, name) })
 	r.heals(truncated)
 	r.recovers(t, 80)
@@ -90,11 +91,11 @@ func TestResponsesAreTruncated(t *testing.T) {
 // All watches end every two seconds, in good order or with the error that they are too old.
 func TestWatchesAreCut(t *testing.T) {
 	t.Parallel()
-	for _, how := range []string{"cut=2s", "expire=2s"} {
-		t.Run(how, func(t *testing.T) {
+	for _, how := range []fault.Effect{fault.Cut, fault.Expire} {
+		t.Run(string(how), func(t *testing.T) {
 			t.Parallel()
 			r := begin(t)
-			cut := r.breaks(how)
+			cut := r.breaks(fault.Rule{Effect: how, After: 2 * time.Second})
 			r.createAndEdit(t, func() { r.applied(t, cut, cut.Applied()+1) })
 			r.heals(cut)
 			r.recovers(t, 80)

@@ -120,7 +120,7 @@ func begin(t *testing.T, flags ...string) *run {
 
 // isKept reports whether a rule keeps requests from the API server.
 func isKept(a *fault.Active) bool {
-	return slices.Contains([]fault.Effect{fault.Refuse, fault.ResetBefore, fault.HangBefore}, a.Rule.Effect)
+	return slices.Contains([]fault.Effect{fault.ResetBefore, fault.HangBefore}, a.Rule.Effect)
 }
 
 // withoutKeepAlive closes the connection after each request other than a watch, so that idle
@@ -146,7 +146,7 @@ func (r *run) eventuallyLogs(t *testing.T, c *lab.Controller, words string) {
 }
 
 // breaks puts a fault in force.
-func (r *run) breaks(text string) *fault.Active { return r.faults.Add(fault.MustParse(text)) }
+func (r *run) breaks(rule fault.Rule) *fault.Active { return r.faults.Add(rule) }
 
 // heals ends a fault.
 func (r *run) heals(faults ...*fault.Active) {
