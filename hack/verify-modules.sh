@@ -27,9 +27,8 @@ while IFS= read -r file; do
   fi
 done < <(git ls-files -- 'go.mod' '**/go.mod')
 
-libraries=' k8s\.io/(api|apimachinery|client-go|component-base) v'
 same Go < <(sed -n 's/^go //p' "${modules[@]}")
 same "the toolchain" < <(sed -n 's/^toolchain go//p' go.mod && sed -n 's/^ARG BUILD_IMAGE=.*golang:\([0-9.]*\)-.*@sha256:.*/\1/p' Dockerfile)
-same "Kubernetes' libraries" < <(grep -hE "${libraries/ /[[:space:]]}" "${modules[@]/hack\/local-cluster\/parts\/go.mod//dev/null}" | awk '{ print $2 }')
+same "Kubernetes' libraries" < <(git grep --untracked -hE '^[[:space:]]k8s\.io/(api|apimachinery|client-go|component-base) v' -- '*go.mod' ':!hack/local-cluster/parts' | awk '{ print $2 }')
 same "Kubernetes' parts" < <(awk '$1 == "k8s.io/kubernetes" { sub(/^v1/, "v0", $2); print $2 } $3 == "=>" && $4 ~ /^k8s\.io\// { print $5 }' hack/local-cluster/parts/go.mod)
 exit "${status}"
