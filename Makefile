@@ -123,7 +123,7 @@ test-install: local-cluster ## Install from install.yaml, a kustomization and th
 	$(call go_test,hack/tools) -count=1 -timeout 15m ./charts/install
 
 .PHONY: test-monitoring
-test-monitoring: local-cluster ## Tests of alerts, dashboard and scrape (with prometheus, where it is installed)
+test-monitoring: local-cluster ## Tests of alerts, dashboard and scrape
 	$(call go_test,test) -count=1 ./monitoring
 
 .PHONY: test-example

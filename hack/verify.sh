@@ -3,8 +3,8 @@
 # run, even if one of them fails, and each one says how to repair what it finds.
 #
 # The first checks are whether generated files are up to date; the others are about
-# files that people write. Arguments select checks: "hack/verify.sh links manifests"
-# runs hack/verify-links.sh and hack/verify-manifests.sh.
+# files that people write. Arguments select checks: "hack/verify.sh links scripts" runs
+# hack/verify-links.sh and hack/verify-scripts.sh.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 set -a
@@ -13,7 +13,7 @@ set -a
 set +a
 
 generated=(codegen modules)
-written=(links manifests paths scripts workflows monitoring lint charts)
+written=(links paths scripts workflows monitoring lint charts)
 
 output=$(mktemp)
 trap 'rm -f "${output}"' EXIT

@@ -17,6 +17,7 @@ import (
 
 	localcluster "nicoleh.io/k8s-controller/hack/local-cluster/cluster"
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/test/faults/fault"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
@@ -36,8 +37,8 @@ func TestEtcdIsCompacted(t *testing.T) {
 	r := begin(t)
 	r.create(t)
 	r.EventuallyReady(t, name)
-	lost := r.breaks("verb=watch|list,reset=before")
-	cut := r.breaks("cut=0s")
+	lost := r.breaks(fault.Rule{Verbs: []string{"watch", "list"}, Effect: fault.ResetBefore})
+	cut := r.breaks(fault.Rule{Effect: fault.Cut})
 	r.applied(t, lost, 3)
 	r.editAll(t)
 	if err := r.Lab.CompactEtcd(t.Context()); err != nil {
@@ -135,7 +136,7 @@ func TestPermissionsAreRevoked(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.editAll(t)
-	r.heals(r.breaks("cut=0s")) // watches that are open would go on without permission
+	r.heals(r.breaks(fault.Rule{Effect: fault.Cut})) // watches that are open would go on without permission
 	r.Eventually(t, "requests are forbidden", func(context.Context) error {
 		if refused := r.Lab.Requests(t).By(r.Controller.User).Code(http.StatusForbidden); len(refused) == 0 {
 			return errors.New("none is")

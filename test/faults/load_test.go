@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"os"
@@ -18,43 +17,6 @@ import (
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/test/lab"
 )
-
-// Ten writers edit the Icecream and its Deployment at the same time, as fast as they can.
-func TestTenWriters(t *testing.T) {
-	t.Parallel()
-	r := begin(t)
-	r.create(t)
-	r.EventuallyReady(t, name)
-	const writers, writes = 10, 20
-	var writing sync.WaitGroup
-	for writer := range writers {
-		writing.Go(func() {
-			for i := range writes {
-				if err := r.interfere(t.Context(), writer, i); err != nil && !apierrors.IsTimeout(err) { // on a busy machine
-					t.Errorf("writer %d: %v", writer, err)
-				}
-			}
-		})
-	}
-	writing.Wait()
-	r.editAll(t)
-	r.recovers(t, 120)
-}
-
-// interfere changes the Icecream or its Deployment as one of several writers.
-func (r *run) interfere(ctx context.Context, writer, i int) (err error) {
-	switch writer % 4 {
-	case 0:
-		_, err = r.Icecreams().Patch(ctx, name, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/writer":"%d-%d"}}}`, writer, i), metav1.PatchOptions{})
-	case 1:
-		_, err = r.Icecreams().Patch(ctx, name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, i%3+1), metav1.PatchOptions{})
-	case 2:
-		_, err = r.Deployments().Patch(ctx, name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, i%4), metav1.PatchOptions{})
-	case 3:
-		_, err = r.Icecreams().Patch(ctx, name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"image":"registry.example/writer:%d-%d"}}`, writer, i), metav1.PatchOptions{})
-	}
-	return err
-}
 
 // 10,000 times a minute, something changes in a Pod that makes no difference to the status.
 // The row has the machine to itself, because so many changes need most of it.

@@ -7,11 +7,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	localcluster "nicoleh.io/k8s-controller/hack/local-cluster/cluster"
+	"nicoleh.io/k8s-controller/test/faults/fault"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
@@ -55,7 +57,7 @@ func TestPartitionLongerThanTheLease(t *testing.T) {
 	second := r.StartController(t, append([]string{"-icecream-stall-after=3s"}, elect...)...)
 	r.eventuallyLogs(t, second, "The leader is")
 
-	partition := r.breaks("hang=before")
+	partition := r.breaks(fault.Rule{Effect: fault.HangBefore})
 	r.editAll(t)
 	r.EventuallyReady(t, name)
 	if last := first.Fails(t); !strings.Contains(last, "leadership lost") {
@@ -72,8 +74,8 @@ func TestPartitionLongerThanTheLease(t *testing.T) {
 // of the Lease only then. If there is no answer in time, it leaves the Lease to expire.
 func TestAskedToEndDuringSlowWrites(t *testing.T) {
 	t.Parallel()
-	for how, wantReleased := range map[string]bool{"delay=1s": true, "hang=after": false} {
-		t.Run(how, func(t *testing.T) {
+	for how, wantReleased := range map[fault.Effect]bool{fault.Delay: true, fault.HangAfter: false} {
+		t.Run(string(how), func(t *testing.T) {
 			t.Parallel()
 			flags := elect
 			if wantReleased {
@@ -82,7 +84,7 @@ func TestAskedToEndDuringSlowWrites(t *testing.T) {
 			r := begin(t, flags...)
 			r.create(t)
 			r.EventuallyReady(t, name)
-			slow := r.breaks("verb=write,resource=deployments," + how)
+			slow := r.breaks(fault.Rule{Verbs: fault.Writes, Resources: []string{"deployments"}, Effect: how, After: time.Second})
 			r.editAll(t)
 			r.applied(t, slow, 1)
 			r.Controller.Stop(t)

@@ -1,20 +1,13 @@
 package faults
 
 import (
-	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/test/faults/fault"
 	"nicoleh.io/k8s-controller/test/lab"
 )
-
-// nothingElse is what happens between two edits if nothing does.
-func nothingElse() {}
 
 // Without any fault, a run costs a list of each resource and, for each spec, one write of the
 // Deployment, one of the status when the Icecream is Ready, and one or two events. Progress is
@@ -68,27 +61,15 @@ func TestWithoutFaults(t *testing.T) {
 	}
 }
 
-// A fifth of all requests fails. Half of these are carried out all the same, which the
-// controller cannot know.
-func TestRequestsFail(t *testing.T) {
-	t.Parallel()
-	r := begin(t)
-	refused := r.breaks("refuse=500,probability=0.1,seed=1")
-	lost := r.breaks("reset=after,probability=0.1,seed=2")
-	r.createAndEdit(t, func() { r.EventuallyReady(t, name) })
-	r.heals(refused, lost)
-	r.recovers(t, 80)
-}
-
 // A write never gets an answer, though its connection lives. The controller gives it up, and
 // tries again.
 func TestAnAnswerNeverComes(t *testing.T) {
 	t.Parallel()
-	for _, how := range []string{"hang=before", "hang=after"} {
-		t.Run(how, func(t *testing.T) {
+	for _, how := range []fault.Effect{fault.HangBefore, fault.HangAfter} {
+		t.Run(string(how), func(t *testing.T) {
 			t.Parallel()
 			r := begin(t)
-			hangs := r.breaks("verb=write,resource=deployments,count=1," + how)
+			hangs := r.breaks(fault.Rule{Verbs: fault.Writes, Resources: []string{"deployments"}, Count: 1, Effect: how})
 			r.create(t)
 			r.applied(t, hangs, 1)
 			r.editAll(t)
@@ -97,28 +78,11 @@ func TestAnAnswerNeverComes(t *testing.T) {
 	}
 }
 
-// Only writes of the status are lost: the Deployment follows the Icecream all the same.
-func TestStatusWritesAreLost(t *testing.T) {
-	t.Parallel()
-	for _, how := range []string{"refuse=503", "refuse=429,retry-after=1s", "reset=before", "reset=after"} {
-		t.Run(how, func(t *testing.T) {
-			t.Parallel()
-			r := begin(t)
-			lost := r.breaks("verb=write,resource=icecreams/status," + how)
-			r.createAndEdit(t, nothingElse)
-			r.eventuallyHasImage(t, edits)
-			r.applied(t, lost, 1)
-			r.heals(lost)
-			r.recovers(t, 80)
-		})
-	}
-}
-
 // Responses end in the middle.
 func TestResponsesAreTruncated(t *testing.T) {
 	t.Parallel()
 	r := begin(t)
-	truncated := r.breaks("truncate=100,probability=0.3,seed=3")
+	truncated := r.breaks(fault.Rule{Effect: fault.Truncate, Bytes: 100, Probability: 0.3, Seed: 3})
 	r.createAndEdit(t, func() { r.EventuallyReady(t, name) })
 	r.heals(truncated)
 	r.recovers(t, 80)
@@ -127,63 +91,14 @@ func TestResponsesAreTruncated(t *testing.T) {
 // All watches end every two seconds, in good order or with the error that they are too old.
 func TestWatchesAreCut(t *testing.T) {
 	t.Parallel()
-	for _, how := range []string{"cut=2s", "expire=2s"} {
-		t.Run(how, func(t *testing.T) {
+	for _, how := range []fault.Effect{fault.Cut, fault.Expire} {
+		t.Run(string(how), func(t *testing.T) {
 			t.Parallel()
 			r := begin(t)
-			cut := r.breaks(how)
+			cut := r.breaks(fault.Rule{Effect: how, After: 2 * time.Second})
 			r.createAndEdit(t, func() { r.applied(t, cut, cut.Applied()+1) })
 			r.heals(cut)
 			r.recovers(t, 80)
 		})
 	}
-}
-
-// One informer receives nothing while the Icecream is edited. The controller works with what
-// it has, and writes nothing twice.
-func TestOneInformerIsFrozen(t *testing.T) {
-	t.Parallel()
-	for _, resource := range []string{"icecreams", "deployments", "pods"} {
-		t.Run(resource, func(t *testing.T) {
-			t.Parallel()
-			r := begin(t)
-			r.create(t)
-			r.EventuallyReady(t, name)
-			before := len(r.requests(t).Resource("deployments").Writes())
-			frozen := r.breaks("freeze=watch,resource=" + resource)
-			r.editAll(t)
-			if resource == "deployments" {
-				r.Eventually(t, "an edit is carried out", func(context.Context) error {
-					if r.Deployment(t, name).Spec.Template.Spec.Containers[0].Image == imageOf(0) {
-						return fmt.Errorf("none is")
-					}
-					return nil
-				})
-				r.comesToRest(t)
-				if writes := len(r.requests(t).Resource("deployments").Writes()) - before; writes != 1 {
-					t.Errorf("without news of its Deployment, the controller wrote it %d times, want once", writes)
-				}
-			}
-			r.heals(frozen)
-			r.recovers(t, 50)
-		})
-	}
-}
-
-// An Icecream is created and deleted while the watch is interrupted. Nothing is left of it,
-// and the other one is as it was.
-func TestCreatedAndDeletedWithinOneGap(t *testing.T) {
-	t.Parallel()
-	r := begin(t)
-	r.createAndEdit(t, nothingElse)
-	r.EventuallyReady(t, name)
-	refused := r.breaks("verb=watch|list,resource=icecreams,refuse=503")
-	cut := r.breaks("cut=0s,resource=icecreams")
-	r.applied(t, refused, 1)
-	r.Create(t, "lemon", v1alpha1.IcecreamSpec{})
-	if err := r.Icecreams().Delete(t.Context(), "lemon", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	r.heals(refused, cut)
-	r.recovers(t, 30)
 }

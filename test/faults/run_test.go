@@ -120,7 +120,7 @@ func begin(t *testing.T, flags ...string) *run {
 
 // isKept reports whether a rule keeps requests from the API server.
 func isKept(a *fault.Active) bool {
-	return slices.Contains([]fault.Effect{fault.Refuse, fault.ResetBefore, fault.HangBefore}, a.Rule.Effect)
+	return slices.Contains([]fault.Effect{fault.ResetBefore, fault.HangBefore}, a.Rule.Effect)
 }
 
 // withoutKeepAlive closes the connection after each request other than a watch, so that idle
@@ -146,7 +146,7 @@ func (r *run) eventuallyLogs(t *testing.T, c *lab.Controller, words string) {
 }
 
 // breaks puts a fault in force.
-func (r *run) breaks(text string) *fault.Active { return r.faults.Add(fault.MustParse(text)) }
+func (r *run) breaks(rule fault.Rule) *fault.Active { return r.faults.Add(rule) }
 
 // heals ends a fault.
 func (r *run) heals(faults ...*fault.Active) {
@@ -198,18 +198,6 @@ func (r *run) createAndEdit(t *testing.T, next func()) {
 }
 
 func imageOf(edit int) string { return fmt.Sprintf("registry.example/vanilla:%d", edit) }
-
-// eventuallyHasImage waits until the Deployment has the image of an edit.
-func (r *run) eventuallyHasImage(t *testing.T, edit int) {
-	t.Helper()
-	r.Eventually(t, "the Deployment has the image "+imageOf(edit), func(ctx context.Context) error {
-		d, err := r.Deployments().Get(ctx, name, metav1.GetOptions{})
-		if err == nil && d.Spec.Template.Spec.Containers[0].Image != imageOf(edit) {
-			err = fmt.Errorf("its image is %s", d.Spec.Template.Spec.Containers[0].Image)
-		}
-		return err
-	})
-}
 
 // applied waits until a fault has been applied to that many requests.
 func (r *run) applied(t *testing.T, f *fault.Active, want int) {

@@ -19,7 +19,6 @@ const uidPattern = `[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}
 
 var (
 	modelTexts = regexp.MustCompile(`fdfdfdfd-0000-4000-8000-[0-9a-f]{12}|9[0-9]{15}`)
-	realUIDs   = regexp.MustCompile(uidPattern)
 	realTexts  = regexp.MustCompile(uidPattern + `|'[0-9]+'|[0-9]+`)
 )
 
@@ -68,7 +67,9 @@ func (d *dictionary) toModel(value any) any {
 	case map[string]any:
 		translated := map[string]any{}
 		for name, child := range value {
-			name = realUIDs.ReplaceAllStringFunc(name, func(known string) string { return cmp.Or(d.models[known], known) }) // in fieldsV1
+			if name == "managedFields" {
+				continue
+			}
 			translated[name] = d.toModel(child)
 			if text, ok := child.(string); ok {
 				translated[name] = d.textToModel(name, text)

@@ -79,10 +79,6 @@ func TestOnACluster(t *testing.T) {
 			})
 		}
 	})
-
-	t.Run("prometheus", func(t *testing.T) {
-		testPrometheus(t, n, reader, stranger)
-	})
 }
 
 const icecreams = `

@@ -1,5 +1,5 @@
-// Package fault applies faults to requests on their way to an API server: it refuses,
-// delays or loses requests, loses or truncates responses, and freezes or ends watches.
+// Package fault applies faults to requests on their way to an API server: it delays or
+// loses requests, loses or truncates responses, and freezes or ends watches.
 //
 // A [Rule] selects requests and says what happens to them. A [Set] holds rules, which can be
 // added and removed at any time, and is a middleware: [Set.Handler] returns a handler that

@@ -2,16 +2,11 @@ package fault
 
 import (
 	"io"
-	"math"
 	"net"
 	"net/http"
-	"strconv"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
@@ -20,9 +15,6 @@ import (
 func (r *Rule) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
 		switch r.Effect {
-		case Refuse:
-			drain(in)
-			r.Status.write(out, in)
 		case Delay:
 			select {
 			case <-in.Context().Done():
@@ -30,9 +22,6 @@ func (r *Rule) wrap(next http.Handler) http.Handler {
 				next.ServeHTTP(out, in)
 			}
 		case ResetBefore:
-			Reset(out)
-		case ResetAfter:
-			next.ServeHTTP(discard{http.Header{}}, in)
 			Reset(out)
 		case HangBefore:
 			drain(in)
@@ -57,33 +46,6 @@ func drain(in *http.Request) { _, _ = io.Copy(io.Discard, in.Body) }
 func hang(in *http.Request) {
 	<-in.Context().Done()
 	panic(http.ErrAbortHandler)
-}
-
-// write answers a request with the status.
-func (s Status) write(out http.ResponseWriter, in *http.Request) {
-	status := s.object(describe(in))
-	if s.RetryAfter > 0 {
-		out.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(s.RetryAfter.Seconds()))))
-	}
-	respond(out, s.Code, status)
-}
-
-// object returns the status as an object of the API.
-func (s Status) object(r Request) *metav1.Status {
-	err := apierrors.NewGenericServerResponse(s.Code, r.Verb, schema.GroupResource{Resource: r.Resource}, r.Name, "fault injected by a test", int(s.RetryAfter.Seconds()), true)
-	status := err.ErrStatus
-	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
-	if s.Reason != "" {
-		status.Reason = metav1.StatusReason(s.Reason)
-	}
-	return &status
-}
-
-// respond writes a status as JSON, which clients understand whatever they asked for.
-func respond(out http.ResponseWriter, code int, status *metav1.Status) {
-	out.Header().Set("Content-Type", "application/json")
-	out.WriteHeader(code)
-	_ = jsonInfo.Serializer.Encode(status, out) // the client may be gone
 }
 
 // jsonInfo has the serializers of JSON.

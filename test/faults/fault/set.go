@@ -29,8 +29,8 @@ type Active struct {
 	since  time.Time
 
 	// These are protected by the lock of the set.
-	matched, applied int
-	removed          bool
+	applied int
+	removed bool
 }
 
 // Add puts a rule in force, also for the watches that are open. If several rules apply to a
@@ -60,13 +60,6 @@ func (a *Active) Remove() {
 	}
 }
 
-// Matched returns how many requests the rule has selected so far.
-func (a *Active) Matched() int {
-	a.set.mu.Lock()
-	defer a.set.mu.Unlock()
-	return a.matched
-}
-
 // Applied returns how many requests the rule has been applied to so far.
 func (a *Active) Applied() int {
 	a.set.mu.Lock()
@@ -80,8 +73,7 @@ func (a *Active) takes(r Request) bool {
 	if !a.Rule.selects(r) {
 		return false
 	}
-	a.matched++
-	if a.matched <= a.Rule.Skip || a.Rule.Count > 0 && a.applied == a.Rule.Count {
+	if a.Rule.Count > 0 && a.applied == a.Rule.Count {
 		return false
 	}
 	if a.Rule.Probability > 0 && a.random.Float64() >= a.Rule.Probability {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/streaming"
@@ -78,7 +79,7 @@ func (s *Set) close(w *stream) {
 // apply applies a rule to an open stream. The caller must hold the lock.
 func (w *stream) apply(a *Active) {
 	switch a.Rule.Effect {
-	case Freeze, HangBefore, HangAfter:
+	case HangBefore, HangAfter:
 		if len(w.frozen) == 0 {
 			w.thawed = make(chan struct{})
 		}
@@ -157,10 +158,11 @@ func expired(contentType string) []byte {
 			info = found
 		}
 	}
-	status := Status{Code: http.StatusGone, Reason: string(metav1.StatusReasonExpired)}.object(Request{})
+	status := apierrors.NewResourceExpired("fault injected by a test").ErrStatus
+	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 	var frame bytes.Buffer
 	encoder := streaming.NewEncoder(info.StreamSerializer.NewFrameWriter(&frame), info.StreamSerializer.Serializer)
-	if err := restclientwatch.NewEncoder(encoder, info.Serializer).Encode(&watch.Event{Type: watch.Error, Object: status}); err != nil {
+	if err := restclientwatch.NewEncoder(encoder, info.Serializer).Encode(&watch.Event{Type: watch.Error, Object: &status}); err != nil {
 		panic(err) // a status can be encoded
 	}
 	return frame.Bytes()
