@@ -162,7 +162,7 @@ func (w *reboots) disturb(draw *rand.Rand, node *corev1.Node) string {
 }
 
 // Interfere implements World.
-func (w *reboots) Interfere(draw *rand.Rand, key apiserver.Key) string {
+func (w *reboots) Interfere(draw *rand.Rand, _ string, key apiserver.Key) string {
 	if node := simulation.Get[corev1.Node](w.History, w.Store, key); node != nil {
 		return w.disturb(draw, node)
 	}

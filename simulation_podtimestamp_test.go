@@ -135,7 +135,7 @@ func (w *stamps) disturb(draw *rand.Rand, pod *corev1.Pod) string {
 }
 
 // Interfere implements World.
-func (w *stamps) Interfere(draw *rand.Rand, key apiserver.Key) string {
+func (w *stamps) Interfere(draw *rand.Rand, _ string, key apiserver.Key) string {
 	if pod := simulation.Get[corev1.Pod](w.History, w.Store, key); pod != nil {
 		return w.disturb(draw, pod)
 	}

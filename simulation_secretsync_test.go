@@ -185,7 +185,7 @@ func (w *secrets) disturb(draw *rand.Rand, secret *corev1.Secret) string {
 }
 
 // Interfere implements World.
-func (w *secrets) Interfere(draw *rand.Rand, key apiserver.Key) string {
+func (w *secrets) Interfere(draw *rand.Rand, _ string, key apiserver.Key) string {
 	for _, secret := range []*corev1.Secret{w.secret(w.Store, key.Namespace, key.Name), w.secret(w.Store, sourceNamespace, key.Name)} {
 		if secret != nil && draw.IntN(2) == 0 {
 			return w.disturb(draw, secret)

@@ -3,8 +3,9 @@
 //
 // One history is one bubble of testing/synctest. The program is the one that ships, started
 // by its flags. Its kubeconfig names an authentication provider that sends all requests to
-// the model; nothing else of the program is touched. Package apiserver answers the requests. A [World] holds everything else
-// that acts, and says what must never happen and what must be true in the end.
+// the model in package apiserver; nothing else of the program is touched. A [World] holds
+// everything else that acts, and says what must never happen and what must be true in the end.
+// This package knows no controller: their worlds are beside the test that runs them.
 //
 // Everything that varies is drawn from a hash of the seed and of what it is for: the n-th
 // request of a process with that method and path, for example. So a history stays nearly the

@@ -46,7 +46,7 @@ type World interface {
 	Edit(draw *rand.Rand) string
 	// Interfere has somebody act on an object at the worst of times: just before a request
 	// about it arrives, or after it was answered.
-	Interfere(draw *rand.Rand, key apiserver.Key) string
+	Interfere(draw *rand.Rand, verb string, key apiserver.Key) string
 	// Admit lets policies see a write and its body. A response that is not nil refuses it.
 	Admit(verb string, key apiserver.Key, body []byte) *apiserver.Response
 	// Mutate lets webhooks change what a request has stored.
@@ -71,10 +71,22 @@ type Exchange struct {
 	Request       apiserver.Request
 	Response      apiserver.Response
 	Before, After apiserver.Store
+
+	sent   int64
+	isLate bool
+}
+
+// Checked returns the oldest version of an object that the process can have acted on if it looks
+// before it acts: that of its last GET, or what was stored when it sent the request.
+func (x Exchange) Checked(key apiserver.Key) int64 {
+	if read, ok := x.Process.read[key]; ok && !read.since.Before(x.Decided) {
+		return read.version
+	}
+	return x.sent
 }
 
 // IsWrite reports whether the request has stored something.
-func (e Exchange) IsWrite() bool { return e.After.Version != e.Before.Version }
+func (x Exchange) IsWrite() bool { return x.After.Version != x.Before.Version }
 
 // How long the parts of a history take.
 const (
@@ -171,7 +183,7 @@ func (s Simulation) History(t *testing.T, seed uint64, dropped map[string]bool) 
 // forecast draws the weather. Few kinds of faults at a time find more than all at once.
 func (h *History) forecast() weather {
 	draw := h.Draw("weather")
-	w := weather{isCalm: draw.IntN(4) == 0, hasElection: draw.IntN(8) == 0, kinds: map[string]bool{}}
+	w := weather{isCalm: draw.IntN(4) == 0, hasElection: draw.IntN(4) == 0, kinds: map[string]bool{}}
 	w.rate = 0.05 + 0.4*draw.Float64()*draw.Float64()
 	for _, kind := range faultKinds {
 		w.kinds[kind] = draw.IntN(2) == 0
@@ -411,14 +423,14 @@ func (h *History) Fail(check, format string, args ...any) {
 
 // inWords says what there is of an object.
 func inWords(key apiserver.Key, obj *unstructured.Unstructured) string {
-	words := fmt.Sprintf("there is %s, version %s", Describe(key), obj.GetResourceVersion())
+	words := []string{fmt.Sprintf("there is %s, version %s", Describe(key), obj.GetResourceVersion())}
 	for _, owner := range obj.GetOwnerReferences() {
-		words += fmt.Sprintf(", of %s %s", owner.Kind, owner.Name)
+		words = append(words, fmt.Sprintf("of %s %s", owner.Kind, owner.Name))
 	}
 	if obj.GetDeletionTimestamp() != nil {
-		words += fmt.Sprintf(", being deleted, held by %v", obj.GetFinalizers())
+		words = append(words, fmt.Sprintf("being deleted, held by %v", obj.GetFinalizers()))
 	}
-	return words
+	return strings.Join(words, ", ")
 }
 
 // IsCalm reports whether nothing goes wrong in this history.

@@ -33,12 +33,13 @@ type Process struct {
 	hasEnded      bool
 	frozenUntil   time.Time
 	leaseCutUntil time.Time
-	requests      map[string]int           // by method and path
-	acknowledged  map[apiserver.Key]string // versions of own writes, once the response has arrived
-	knows         map[string][]knowledge   // by resource and selector
-	inFlight      int                      // requests, but for watches and what is aside
-	busySince     time.Time                // since when it has always waited for one
-	busyUntil     time.Time                // when it last did
+	requests      map[string]int              // by method and path
+	acknowledged  map[apiserver.Key]string    // versions of own writes, once the response has arrived
+	knows         map[string][]knowledge      // by resource and selector
+	read          map[apiserver.Key]knowledge // by GET
+	inFlight      int                         // requests, but for watches and what is aside
+	busySince     time.Time                   // since when it has always waited for one
+	busyUntil     time.Time                   // when it last did
 }
 
 // knowledge is the version that a cache has from a time on.
@@ -55,7 +56,7 @@ func (h *History) start(outer context.Context) {
 	ctx, cancel := context.WithCancel(outer)
 	p := &Process{
 		Name: fmt.Sprintf("process-%d", h.started), history: h, cancel: cancel, ended: make(chan struct{}),
-		requests: map[string]int{}, acknowledged: map[apiserver.Key]string{}, knows: map[string][]knowledge{},
+		requests: map[string]int{}, acknowledged: map[apiserver.Key]string{}, knows: map[string][]knowledge{}, read: map[apiserver.Key]knowledge{},
 	}
 	h.processes = append(h.processes, p)
 	args := append([]string{
@@ -68,7 +69,7 @@ func (h *History) start(outer context.Context) {
 }
 
 // run runs the program, and starts it again if it ends too early. What it still does after
-// Run has returned may have an effect for some seconds: a real process needs time to end.
+// Run has returned may have an effect for a while: a real process needs time to end.
 // outer ends with the history, ctx with the process.
 func (p *Process) run(outer, ctx context.Context, args []string) {
 	h := p.history
@@ -84,7 +85,7 @@ func (p *Process) run(outer, ctx context.Context, args []string) {
 	lingers := !p.isDead && ctx.Err() == nil && h.Draw("linger", p.Name).IntN(2) == 0
 	h.mu.Unlock()
 	if lingers {
-		sleep(outer, 10*time.Second)
+		sleep(outer, h.Between(time.Second, time.Minute, "linger for", p.Name))
 	}
 	h.locked(p.die)
 	p.cancel()
@@ -200,7 +201,7 @@ func Register() (undo func(), err error) {
 			panicked(err)
 		}
 	}}
-	utilruntime.PanicHandlers = []func(context.Context, any){func(_ context.Context, what any) { panicked(what) }} //nolint:reassign // the same
+	utilruntime.PanicHandlers = []func(context.Context, any){func(_ context.Context, what any) { panicked(what) }}
 	return func() {
 		utilruntime.ErrorHandlers, utilruntime.PanicHandlers = errorHandlers, panicHandlers //nolint:reassign // the same
 	}, err

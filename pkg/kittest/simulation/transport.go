@@ -26,6 +26,7 @@ const (
 	slow         = "slow"
 	lostRequest  = "lost request"
 	lostResponse = "lost response"
+	late         = "late request"
 	tooMany      = "429"
 	internal     = "500"
 	unavailable  = "503"
@@ -37,12 +38,13 @@ const (
 	staleList    = "stale list"
 )
 
-var faultKinds = []string{slow, lostRequest, lostResponse, tooMany, internal, unavailable, beforeWrite, afterRead, killed, slowWatch, cutWatch, staleList}
+var faultKinds = []string{slow, lostRequest, lostResponse, late, tooMany, internal, unavailable, beforeWrite, afterRead, killed, slowWatch, cutWatch, staleList}
 
 // How long a request or response takes, and one that is slow.
 const (
 	quickest, quick = 200 * time.Microsecond, 12 * time.Millisecond
 	slowest         = 4 * time.Second
+	latest          = 15 * time.Second
 )
 
 var errCut = fmt.Errorf("the connection was cut: %w", syscall.ECONNRESET)
@@ -60,6 +62,7 @@ type call struct {
 	draw        *rand.Rand
 	fault       string
 	decided     time.Time
+	sent        int64 // what was stored then
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -89,6 +92,14 @@ func (c *call) send(r *http.Request) (*http.Response, error) {
 	}
 	if c.fault == lostRequest {
 		sleep(ctx, durationBetween(c.draw, time.Millisecond, 10*time.Second))
+		return nil, errCut
+	}
+	if c.fault == late { // than its sender has waited for it
+		go func() {
+			sleep(context.WithoutCancel(ctx), durationBetween(c.draw, time.Second, latest))
+			h.locked(func() { c.arrive() })
+		}()
+		sleep(ctx, durationBetween(h.Draw(c.name), time.Millisecond, 5*time.Second))
 		return nil, errCut
 	}
 	if c.isWatch {
@@ -139,6 +150,7 @@ func (c *call) begin() {
 		h.Note("%s sends what the model does not know: %s %s", c.Name, c.request.Method, c.request.Path)
 	}
 	c.verb, c.key, c.subresource = verb, key, subresource
+	c.sent = h.Store.Version
 	what := c.request.Method + " " + c.request.Path
 	switch {
 	case c.isWatch:
@@ -210,7 +222,7 @@ func (c *call) drawFault() string {
 // canHave reports whether a fault makes sense for the request.
 func (c *call) canHave(kind string) bool {
 	switch kind {
-	case beforeWrite, killed:
+	case beforeWrite, killed, late:
 		return c.request.Method != http.MethodGet && !c.isAside()
 	case afterRead:
 		return c.verb == "get" && !c.isAside()
@@ -253,11 +265,14 @@ func (c *call) arrive() apiserver.Response {
 	}
 	x := Exchange{
 		Process: c.Process, Verb: c.verb, Key: c.key, Subresource: c.subresource,
-		Decided: c.decided, Request: c.request, Before: h.Store, After: h.Store,
+		Decided: c.decided, sent: c.sent, isLate: c.fault == late, Request: c.request, Before: h.Store, After: h.Store,
 	}
 	x.Response = c.answer(&x)
 	if x.IsWrite() {
 		h.result.Writes++
+	}
+	if c.verb == "get" {
+		c.read[c.key] = knowledge{time.Now(), h.Store.Version}
 	}
 	if x.IsWrite() || c.request.Method != http.MethodGet {
 		h.Note("%s: %s %s %s: %d%s", c.Name, c.verb, Describe(c.key), c.subresource, x.Response.Code, c.knowledge())
@@ -272,7 +287,7 @@ func (c *call) arrive() apiserver.Response {
 // interfere has somebody act on the object of the request.
 func (c *call) interfere() {
 	h := c.history
-	if what := h.world.Interfere(c.draw, c.key); what != "" {
+	if what := h.world.Interfere(c.draw, c.verb, c.key); what != "" {
 		h.happened(c.fault, c.name, c.fault+": "+what)
 	}
 }
@@ -358,7 +373,7 @@ func (p *Process) knowledge() string {
 func (h *History) check(x Exchange) {
 	if code := x.Response.Code; code == http.StatusConflict || code == http.StatusUnprocessableEntity {
 		stored := x.Before.Objects[x.Key]
-		if stored != nil && x.Process.acknowledged[x.Key] == stored.GetResourceVersion() && x.Verb != "create" {
+		if stored != nil && x.Process.acknowledged[x.Key] == stored.GetResourceVersion() && x.Verb != "create" && !x.isLate {
 			h.Fail("own conflict", "%s: %s %s conflicts with its own write, which the API server has acknowledged with version %s: %s",
 				x.Process.Name, x.Verb, Describe(x.Key), stored.GetResourceVersion(), x.Response.Body)
 		}
