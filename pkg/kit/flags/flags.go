@@ -55,7 +55,7 @@ func Main(program string, run func(context.Context) error, sets ...*flag.FlagSet
 		return
 	}
 	if isApplied && logging.Format == logsapi.JSONLogFormat {
-		klog.Background().Error(err, "Exiting") //nolint:forbidigo // What has a context has returned.
+		klog.Background().Error(err, "Exiting")
 		klog.Flush()
 	} else {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", program, err)
