@@ -525,9 +525,7 @@ func (w *icecreams) checkStatus(x simulation.Exchange) {
 	if !slices.ContainsFunc(w.seen(x, "deployments"), func(store apiserver.Store) bool { return w.hasCounts(store, ice) }) {
 		w.Fail("status", "%s: the counts of %s have not been true: %s", x.Process.Name, simulation.Describe(x.Key), countsOf(s))
 	}
-	// Replicas that somebody takes back while the label of their Deployment is lost, too, look like
-	// the doing of an admission policy at first, which is accepted: seed 14 without hasUndone.
-	if isReadyIcecream(ice) && !w.hasUndone && !slices.ContainsFunc(w.seen(x, "deployments"), func(store apiserver.Store) bool { return w.isComplete(store, ice) }) {
+	if isReadyIcecream(ice) && !slices.ContainsFunc(w.seen(x, "deployments"), func(store apiserver.Store) bool { return w.isComplete(store, ice) }) {
 		w.Fail("status", "%s: %s has never been ready: %s", x.Process.Name, simulation.Describe(x.Key), countsOf(s))
 	}
 	// Which Deployments are the Icecream's, and where the Pods are, comes from two caches.

@@ -43,6 +43,9 @@ type Observed struct {
 	// OwnerIsGone reports that Named is controlled by an Icecream that no longer exists, so
 	// the garbage collector is about to delete it.
 	OwnerIsGone bool
+	// IsCrossed reports that somebody else has written just before this controller did, so
+	// that the stored Deployment is not as requested. The next sync repairs it.
+	IsCrossed bool
 
 	Memory Memory
 }
@@ -315,7 +318,7 @@ func (o Observed) With(plan Plan, r Result) (after Observed, event Event) {
 		if want := o.wanted(r.Stored); !equality.Semantic.DeepEqual(r.Stored, want) {
 			drift := differences(r.Stored, want)
 			altered = plan.requested(drift)
-			if len(altered) == len(drift) { // Otherwise somebody else has written just before, which is to be repaired.
+			if after.IsCrossed = len(altered) < len(drift); !after.IsCrossed {
 				next.Stored = fingerprintOf(drift)
 			}
 		}

@@ -164,7 +164,7 @@ func deploymentCondition(d *appsv1.Deployment, of appsv1.DeploymentConditionType
 // the Deployment, so that an Icecream is never Ready with nodes missing from its status
 // because one cache is ahead of the other.
 func (o Observed) isComplete() bool {
-	if !o.isRolledOut() || len(o.old()) > 0 {
+	if o.IsCrossed || !o.isRolledOut() || len(o.old()) > 0 {
 		return false
 	}
 	label := text.LabelValue(o.Named.Name)

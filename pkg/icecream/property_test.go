@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -486,6 +487,30 @@ func TestAWriteThatCrossesAnother(t *testing.T) {
 		t.Errorf("event: %s", inWords(event))
 	}
 	w.memory = Status(after, plan).Memory
+	w.sync(nil)
+	if replicas := *w.deployment("sundae").Spec.Replicas; replicas != 3 {
+		t.Errorf("it has %d replicas", replicas)
+	}
+}
+
+// Somebody takes back the replicas just before the controller restores a label. What is stored
+// is rolled out, but not what the Icecream asks for.
+func TestACrossedWriteIsNotReady(t *testing.T) {
+	w := newWorld(t, newIcecream())
+	w.sync(nil)
+	w.rollOut()
+	w.edit("somebody", "sundae", "", func(d *appsv1.Deployment) { delete(d.Labels, LabelIcecream) })
+	o := w.observe()
+	plan := decide(t, o)
+	w.edit("somebody", "sundae", "", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](1) })
+	w.rollOut()
+	o.Pods = []Pod{{Name: "sundae-1", Deployment: "sundae", Node: "node-1", Ready: true}} // Their cache is ahead.
+	after, _ := o.With(plan, w.carryOut(plan))
+	report := Status(after, plan)
+	if ready := meta.FindStatusCondition(report.Status.Conditions, v1alpha1.ConditionReady); ready.Status == metav1.ConditionTrue {
+		t.Errorf("it is Ready: %s", ready.Message)
+	}
+	w.memory = report.Memory
 	w.sync(nil)
 	if replicas := *w.deployment("sundae").Spec.Replicas; replicas != 3 {
 		t.Errorf("it has %d replicas", replicas)
