@@ -295,7 +295,7 @@ func requireSame(cached, live metav1.Object, err error) error {
 	case err != nil:
 		return fmt.Errorf("checking that %s still exists: %w", cached.GetName(), err)
 	case live.GetUID() != cached.GetUID() || live.GetGeneration() != cached.GetGeneration() || live.GetDeletionTimestamp() != nil:
-		return worker.Requeue(fmt.Errorf("%s has changed, as the cache will show", cached.GetName()))
+		return worker.Requeue(fmt.Errorf("the cache does not show the latest %s yet", cached.GetName()))
 	}
 	return nil
 }

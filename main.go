@@ -63,8 +63,8 @@ func NewDescriptor() manager.Descriptor {
 
 // addFlags adds the controller's flags, and sets the defaults.
 func (c *Config) addFlags(fs *flag.FlagSet) {
-	fs.DurationVar(&c.StatusWindow, "icecream-status-window", 2*time.Second, "The least time between two writes of an Icecream's status that are not urgent, such as progress.")
-	fs.DurationVar(&c.StallAfter, "icecream-stall-after", time.Minute, "How long something may keep Pods from running before their Icecream counts as Stalled, and how long it must have been complete after a crash before it is Ready.")
+	fs.DurationVar(&c.StatusWindow, "icecream-status-window", 2*time.Second, "Minimum time between two writes of an Icecream's status that are not urgent, such as progress.")
+	fs.DurationVar(&c.StallAfter, "icecream-stall-after", time.Minute, "How long a problem can last before the Icecream is Stalled, and how long the Icecream must have been complete after a crash before it is Ready.")
 }
 
 // Validate returns an error that names the flag that is wrong.

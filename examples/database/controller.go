@@ -143,7 +143,7 @@ func (c *Controller) recheckLive(ctx context.Context, cached *v1alpha1.Database)
 	case err != nil:
 		return fmt.Errorf("checking that the Database still exists: %w", err)
 	case live.UID != cached.UID || live.DeletionTimestamp != nil:
-		return worker.Requeue(errors.New("the Database has changed, as the cache will show"))
+		return worker.Requeue(errors.New("the cache does not show the latest Database yet"))
 	}
 	return nil
 }

@@ -177,7 +177,7 @@ func TestFight(t *testing.T) {
 // What an admission policy or a webhook makes of a request is accepted, since to repeat the
 // request would change nothing. It is recorded once. Somebody else's change is still repaired.
 func TestPolicies(t *testing.T) {
-	const says = ", which the API server stored otherwise than requested, by an admission policy or webhook: "
+	const says = "; an admission policy or webhook changed: "
 	mirror := "mirror.example/" + strings.Repeat("very/", 40)
 	for name, test := range map[string]struct {
 		policy, edit func(*appsv1.Deployment)

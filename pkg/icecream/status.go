@@ -133,7 +133,7 @@ func (o Observed) writeEvent(plan Plan, r Result, altered []patch.Difference) Ev
 		was := o.Icecream.Status.DeploymentName
 		e.Reason, e.Message = v1alpha1.ReasonDeploymentRenamed, fmt.Sprintf("Renamed Deployment %q to %q", was, o.Named.Name)
 		if !slices.ContainsFunc(plan.Delete, func(d *appsv1.Deployment) bool { return d.Name == was }) { // It was never in use.
-			e.Message = fmt.Sprintf("Deleted Deployment %q, whose name is no longer asked for", plan.Delete[0].Name)
+			e.Message = fmt.Sprintf("Deleted Deployment %q: the spec has another name", plan.Delete[0].Name)
 		}
 	case r.IsBare:
 		e.Type, e.Reason = corev1.EventTypeWarning, v1alpha1.ReasonAdditionsLost
@@ -154,7 +154,7 @@ func (o Observed) writeEvent(plan Plan, r Result, altered []patch.Difference) Ev
 		for _, d := range altered {
 			fields = append(fields, d.String())
 		}
-		e.Message += ", which the API server stored otherwise than requested, by an admission policy or webhook: " + strings.Join(fields, "; ")
+		e.Message += "; an admission policy or webhook changed: " + strings.Join(fields, "; ")
 	}
 	e.Message = text.Clip(e.Message, maxMessage)
 	return e

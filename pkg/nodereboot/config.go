@@ -100,7 +100,7 @@ func addFlags(flags *flag.FlagSet, c *Config) {
 	flags.StringVar(&c.PrometheusURL, "nodereboot-prometheus-url", "", "The URL of the Prometheus that nodereboot asks for -nodereboot-alerts before it lets a node reboot. If Prometheus does not answer, nodes wait.")
 	flags.StringVar(&c.PrometheusCAFile, "nodereboot-prometheus-ca-file", "", "A file of PEM certificates: the authorities by which nodereboot verifies that Prometheus. It is read again when it changes. Default: the authorities of the system.")
 	flags.StringVar(&c.PrometheusTokenFile, "nodereboot-prometheus-token-file", "", "A file with the bearer token that nodereboot sends to that Prometheus. It is read again when it changes.")
-	flags.StringVar(&c.Alerts, "nodereboot-alerts", "", "Nodes wait while an alert is firing whose whole name this regular expression matches.")
+	flags.StringVar(&c.Alerts, "nodereboot-alerts", "", "Regular expression. Nodes wait while an alert with a fully matching name is firing.")
 	addRepeatable(flags, "nodereboot-blocking-pods", "A label selector of Pods, in all namespaces. A node on which such a Pod runs waits.", func(text string) error {
 		selector, err := labels.Parse(text)
 		if err == nil && selector.Empty() {

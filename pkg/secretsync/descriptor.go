@@ -48,9 +48,9 @@ func NewDescriptor() manager.Descriptor {
 // addFlags adds the controller's flags and sets the defaults.
 func addFlags(flags *flag.FlagSet, c *Config) {
 	flags.StringVar(&c.SourceNamespace, "secretsync-source-namespace", "secretsync", "The namespace whose Secrets secretsync copies.")
-	flags.StringVar(&c.Annotation, "secretsync-annotation", "controller.nicoleh.io/secretsync", "The annotation that marks the Secrets that secretsync copies and the namespaces that it copies them to. Only a clear yes counts: \"true\", or no value.")
+	flags.StringVar(&c.Annotation, "secretsync-annotation", "controller.nicoleh.io/secretsync", "The annotation that marks the Secrets that secretsync copies and the namespaces that it copies them to. Only a true value counts: \"true\", or no value.")
 	flags.BoolVar(&c.RequireReceivers, "secretsync-require-receivers", false, "Copy only Secrets whose annotation "+AnnotationNamespaces+" or "+AnnotationNamespaceSelector+" says which namespaces may have them.")
-	flags.StringVar(&c.Instance, "secretsync-instance", "", "The name by which secretsync tells its own copies from those of another secretsync with the same source namespace. If empty, the value of -secretsync-annotation.")
+	flags.StringVar(&c.Instance, "secretsync-instance", "", "The name that distinguishes secretsync's copies from those of another secretsync with the same source namespace. If empty, the value of -secretsync-annotation.")
 }
 
 // Validate returns an error that names the flag that is wrong.

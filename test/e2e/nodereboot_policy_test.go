@@ -187,7 +187,7 @@ func TestStolenTokenAndNodes(t *testing.T) {
 		chooses = "chooses no node that needs no reboot"
 		grants  = "grants a reboot only to a node that needs one and was chosen for it, and takes a grant back only for another turn"
 		own     = "writes no annotations but its own"
-		noted   = "writes down when it grants a reboot at no other time"
+		noted   = "sets reboot-granted only with a grant"
 		rest    = "changes neither the spec of a Node nor its labels, finalizers or owners"
 	)
 	refused := func(when string, attempts map[string]string) {
@@ -217,7 +217,7 @@ func TestStolenTokenAndNodes(t *testing.T) {
 	})
 
 	isAllowed(t, patch(s.kube, annotations(`"example.com/other":"x"`), tryPatch)) // as the cluster's own policies may
-	s.isRefused("nodereboot", "neither makes nor deletes Nodes", func(ctx context.Context) error {
+	s.isRefused("nodereboot", "must not create or delete Nodes", func(ctx context.Context) error {
 		return s.kube.CoreV1().Nodes().Delete(ctx, "node-1", tryDelete)
 	})
 

@@ -71,7 +71,7 @@ func TestStolenTokenAndPods(t *testing.T) {
 			isAllowed(t, patch(s.lab.Kube, attempt.pod, attempt.patch, tryPatch))
 		})
 	}
-	s.isRefused("podtimestamp", "neither makes nor deletes Pods", func(ctx context.Context) error {
+	s.isRefused("podtimestamp", "must not create or delete Pods", func(ctx context.Context) error {
 		return s.kube.CoreV1().Pods(n.Name).Delete(ctx, "asks", tryDelete)
 	})
 	isAllowed(t, patch(s.kube, "asks", with(`"example.com/seen":"x",`), tryPatch)) // as the cluster's own policies may

@@ -44,7 +44,7 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 	const (
 		unlabeled = "writes no Secrets but copies, whose label " + "controller.nicoleh.io/secretsync-source-namespace is secretsync"
 		consent   = "writes copies where the annotation controller.nicoleh.io/secretsync of the namespace asks for them"
-		tokens    = "has no tokens issued"
+		tokens    = "must not request service account tokens"
 		metadata  = "writes no labels or annotations but its own"
 		relations = "changes neither finalizers nor owners"
 	)

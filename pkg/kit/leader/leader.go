@@ -37,7 +37,7 @@ import (
 var ErrLost = errors.New("leadership lost")
 
 // errFenced is the error of a write outside of this process's term.
-var errFenced = errors.New("not sent: this process does not lead, or cannot be sure that it still does")
+var errFenced = errors.New("not sent: this process is not certain to hold the Lease")
 
 // minMargin is the minimum time between the last write of a leader and the first of the
 // next one. What the leader has sent last needs time to arrive.

@@ -159,7 +159,7 @@ func (c codec) repairObject(fields map[string]json.RawMessage, kind schema.Group
 		}
 	}
 	if len(problems) == 0 {
-		return nil, errors.New("no single field is to blame")
+		return nil, errors.New("no single field explains it")
 	}
 	var metadata map[string]json.RawMessage
 	if err := json.Unmarshal(fields["metadata"], &metadata); err != nil || metadata == nil {

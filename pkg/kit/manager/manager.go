@@ -213,7 +213,7 @@ func (p *process) checks(stuckAfter time.Duration) (live, ready []healthz.Health
 	for _, c := range p.controllers {
 		live = append(live, healthz.NamedCheck(c.name, func(*http.Request) error {
 			if busy := c.Busy(); busy > stuckAfter {
-				return fmt.Errorf("one object has been worked on for %s", busy.Round(time.Second))
+				return fmt.Errorf("a worker has been busy with one object for %s", busy.Round(time.Second))
 			}
 			return nil
 		}))

@@ -155,7 +155,7 @@ func TestParseErrors(t *testing.T) {
 		{"a negative resync", []string{"-resync", "-1s"}, []string{"-resync"}},
 		{"a negative rate", []string{"-kube-api-qps", "-1"}, []string{"-kube-api-qps"}},
 		{"a controller that does not exist", []string{"-controllers", "cone,cream"}, []string{"-controllers", `"cream"`, "cake, cone"}},
-		{"no controller", []string{"-controllers=-cone,*"}, []string{"-controllers", "nothing"}},
+		{"no controller", []string{"-controllers=-cone,*"}, []string{"-controllers", "selects no controller"}},
 		{"an empty list of controllers", []string{"-controllers="}, []string{"-controllers"}},
 		{"no patience with the stuck", []string{"-stuck-after", "0"}, []string{"-stuck-after"}},
 		{"plain HTTP for everybody", []string{"-insecure-bind-address", ":8080"}, []string{"-insecure-bind-address", "127.0.0.1"}},

@@ -86,7 +86,7 @@ func (m Manager) flagSets(o *options) (groups []*flag.FlagSet) {
 func (m Manager) validate(o options) error {
 	switch {
 	case o.workers < 1:
-		return fmt.Errorf("-workers is %d, but has to be at least 1", o.workers)
+		return fmt.Errorf("-workers is %d: it must be at least 1", o.workers)
 	case o.resync < 0:
 		return errors.New("-resync must not be negative")
 	case o.stuckAfter <= 0:
@@ -142,7 +142,7 @@ func (m Manager) enabled(controllers string) (enabled []Descriptor, err error) {
 		}
 	}
 	if len(enabled) == 0 {
-		return nil, fmt.Errorf("-controllers=%s leaves nothing to run", controllers)
+		return nil, fmt.Errorf("-controllers=%s selects no controller", controllers)
 	}
 	return enabled, nil
 }

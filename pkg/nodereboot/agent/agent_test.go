@@ -503,8 +503,8 @@ func TestLateGrantIsGivenBack(t *testing.T) {
 		value, want string
 		isNeeded    bool
 	}{
-		"its end is long ago": {"2000-01-01T00:00:00Z", "No reboot is begun, because the node might reboot until 2000-01-01T00:00:00Z, and by its clock it is ", true},
-		"it is unclear":       {"4am", `No reboot is begun, because annotation controller.nicoleh.io/reboot-now is "4am", which is neither`, false},
+		"its end is long ago": {"2000-01-01T00:00:00Z", "Reboot not started: the node might reboot until 2000-01-01T00:00:00Z, and by its clock it is ", true},
+		"it is unclear":       {"4am", `Reboot not started: annotation controller.nicoleh.io/reboot-now is "4am", which is neither`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := node(map[string]string{request.Now: tt.value})

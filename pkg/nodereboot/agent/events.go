@@ -67,9 +67,9 @@ func (a *Agent) reportUnable(ctx context.Context, node *corev1.Node) {
 // whyGivenBack returns the message about a permission that is given back.
 func whyGivenBack(node *corev1.Node, now time.Time) string {
 	if _, err := request.Until(node); err != nil {
-		return fmt.Sprintf("No reboot is begun, because annotation %s is %v; the annotation was removed", request.Now, err)
+		return fmt.Sprintf("Reboot not started: annotation %s is %v; the annotation was removed", request.Now, err)
 	}
-	return fmt.Sprintf("No reboot is begun, because the node might reboot until %s, and by its clock it is %s; it waits for another turn", node.Annotations[request.Now], now.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("Reboot not started: the node might reboot until %s, and by its clock it is %s; it waits for another turn", node.Annotations[request.Now], now.UTC().Format(time.RFC3339))
 }
 
 // attemptOf returns which attempt to reboot it is, such as "attempt 1 of 3".
