@@ -138,7 +138,6 @@ func (w *world) edit(manager, name, subresource string, edit func(*appsv1.Deploy
 	w.tb.Helper()
 	d := w.deployment(name)
 	edit(d)
-	d.ManagedFields = append(d.ManagedFields, metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, FieldsType: "FieldsV1", Subresource: subresource, Time: ptr.To(metav1.NewTime(w.now))})
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(d)
 	w.check(err)
 	w.store, err = model.Update(w.store, w.now, manager, w.key(name), subresource, func(obj *unstructured.Unstructured) {

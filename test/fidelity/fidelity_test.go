@@ -90,7 +90,8 @@ func kinds(t *testing.T) []apiserver.Kind {
 	}
 }
 
-// validateIcecream returns what is wrong with the Icecreams that the test generates.
+// validateIcecream returns what is wrong with the Icecreams that the test generates: the number
+// of replicas, or what an apply leaves of an object that has lost fields.
 func validateIcecream(_, obj *unstructured.Unstructured) field.ErrorList {
 	var errs field.ErrorList
 	for _, path := range []*field.Path{field.NewPath("spec", "resources"), field.NewPath("spec", "resources", "limits")} {

@@ -110,11 +110,13 @@ func (g *generator) next() apiserver.Request {
 		return g.update(resource, live, name)
 	case n < 42:
 		return g.updateStatus(resource, live, name)
-	case n < 57:
+	case n < 62:
+		return g.apply(resource, live, name)
+	case n < 72:
 		return g.mergePatch(resource, live, name)
-	case n < 67:
-		return g.jsonPatch(resource, live, name)
 	case n < 78:
+		return g.jsonPatch(resource, live, name)
+	case n < 83:
 		return g.strategicPatch(resource, name)
 	case n < 94:
 		return g.delete(resource, live, name)
@@ -304,10 +306,14 @@ func (g *generator) update(resource schema.GroupVersionResource, live *unstructu
 	case 1:
 		obj.SetNamespace("elsewhere")
 	case 2:
+		obj.SetManagedFields([]metav1.ManagedFieldsEntry{})
+	case 3, 4, 5:
+		obj.SetManagedFields(nil)
+	case 6:
 		if resource == deployments || resource == icecreams {
 			maps.Copy(obj.Object, g.content(resource))
 		}
-	case 3:
+	case 7:
 		obj.Object["status"] = g.status(resource)
 	}
 	return g.withManager(g.inProtobuf(resource, g.request(http.MethodPut, resource, g.namespaceOf(resource), name, obj)))
@@ -326,6 +332,9 @@ func (g *generator) updateStatus(resource schema.GroupVersionResource, live *uns
 		g.change(resource, obj)
 	}
 	g.identify(obj)
+	if g.in(20) {
+		obj.SetManagedFields(nil)
+	}
 	r := g.request(http.MethodPut, resource, g.namespaceOf(resource), name, obj)
 	if g.in(20) {
 		meta := map[string]any{"labels": map[string]any{"by": "status"}}
@@ -336,6 +345,55 @@ func (g *generator) updateStatus(resource schema.GroupVersionResource, live *uns
 	}
 	r.Path += "/status"
 	return g.withManager(r)
+}
+
+func (g *generator) apply(resource schema.GroupVersionResource, live *unstructured.Unstructured, name string) apiserver.Request {
+	config := newObject(resource, "", name)
+	if g.in(70) {
+		config.Object["spec"] = g.partialSpec(resource)
+		if resource == secrets {
+			delete(config.Object, "spec")
+			maps.Copy(config.Object, g.content(resource))
+		}
+	}
+	if g.in(60) {
+		g.decorate(config)
+	}
+	if live != nil && name == live.GetName() && g.in(40) {
+		config.SetUID(live.GetUID())
+	}
+	switch g.rand.IntN(25) {
+	case 0:
+		config.SetUID(types.UID(g.otherUID()))
+	case 1:
+		config.SetResourceVersion(versionText(1 + g.rand.Int64N(g.store.Version)))
+	case 2:
+		if live != nil {
+			config.SetResourceVersion(live.GetResourceVersion())
+		}
+	case 3:
+		config.SetName("other")
+	case 4:
+		config.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "x", Operation: metav1.ManagedFieldsOperationApply, APIVersion: "v1"}})
+	case 5:
+		config.Object["spec"] = map[string]any{"noSuchField": int64(1)}
+	case 6:
+		config.SetKind("Other")
+	}
+	r := g.request(http.MethodPatch, resource, g.namespaceOf(resource), name, config)
+	if resource != secrets && resource != leases && g.in(15) {
+		config.Object["status"] = g.status(resource)
+		r = g.request(http.MethodPatch, resource, g.namespaceOf(resource), name, config)
+		r.Path += "/status"
+	}
+	r.ContentType = string(types.ApplyYAMLPatchType)
+	if g.in(70) {
+		r.Query.Set("force", pick(g, "true", "true", "false"))
+	}
+	if g.in(97) {
+		r.Query.Set("fieldManager", pick(g, "cook", "waiter", "guest"))
+	}
+	return r
 }
 
 func (g *generator) mergePatch(resource schema.GroupVersionResource, live *unstructured.Unstructured, name string) apiserver.Request {
@@ -388,10 +446,26 @@ func (g *generator) jsonPatch(resource schema.GroupVersionResource, live *unstru
 		map[string]any{"op": "remove", "path": "/metadata/labels"},
 		map[string]any{"op": "remove", "path": "/metadata/finalizers"},
 		map[string]any{"op": "add", "path": "/metadata/annotations/x", "value": "y"},
+		map[string]any{"op": "replace", "path": "/metadata/managedFields", "value": g.editedEntries(live)},
 	))
 	r := g.request(http.MethodPatch, resource, g.namespaceOf(resource), name, operations)
 	r.ContentType = string(types.JSONPatchType)
 	return g.withManager(r)
+}
+
+// editedEntries returns managedFields that a client may want: all are of another manager.
+func (g *generator) editedEntries(live *unstructured.Unstructured) any {
+	if live == nil {
+		return []any{}
+	}
+	entries, _, _ := unstructured.NestedSlice(live.Object, "metadata", "managedFields")
+	for _, entry := range entries {
+		entry.(map[string]any)["manager"] = "heir"
+	}
+	if len(entries) > 1 {
+		entries = entries[:1]
+	}
+	return entries
 }
 
 func (g *generator) strategicPatch(resource schema.GroupVersionResource, name string) apiserver.Request {

@@ -5,7 +5,9 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
@@ -33,13 +35,18 @@ func (s *sequence) adoptFinalizers(r apiserver.Request, after apiserver.Store, w
 	}
 }
 
-// sortParts sorts the causes of an error about labels, which have no order.
+// sortParts sorts the parts of an error that have no order: the lines about an apply that does
+// not follow the schema, the conflicts with several managers, and invalid labels.
 func sortParts(status map[string]any) {
+	if message, _ := status["message"].(string); strings.HasPrefix(message, "failed to create typed patch object") {
+		status["message"] = sortLines(message)
+		return
+	}
 	causes, _, _ := unstructured.NestedSlice(status, "details", "causes")
 	var places []int
 	var unordered []any
 	for i, cause := range causes {
-		if cause.(map[string]any)["field"] == "metadata.labels" {
+		if hasNoOrder(cause.(map[string]any)) {
 			places, unordered = append(places, i), append(unordered, cause)
 		}
 	}
@@ -52,7 +59,36 @@ func sortParts(status map[string]any) {
 		causes[place] = unordered[i]
 	}
 	status["details"].(map[string]any)["causes"] = causes
+	// The message about conflicts is sorted already.
 	status["message"] = strings.Replace(status["message"].(string), before, errorText(causes), 1)
+}
+
+// sortLines sorts the lines about an apply that does not follow the schema. It leaves out those
+// that may be missing: the first field that is not in the schema ends the look at its object,
+// and fields come in a random order (visitMapItems in typed/validate.go of
+// structured-merge-diff).
+func sortLines(message string) string {
+	const undeclared, separator = ": field not declared in schema", "\n  "
+	first, rest, _ := strings.Cut(message, "errors:"+separator)
+	lines := strings.Split(rest, separator)
+	for _, line := range slices.Clone(lines) {
+		path, isUndeclared := strings.CutSuffix(line, undeclared)
+		if !isUndeclared {
+			continue
+		}
+		object := path[:strings.LastIndex(path, ".")+1]
+		lines = slices.DeleteFunc(lines, func(other string) bool { return other != line && strings.HasPrefix(other, object) })
+	}
+	slices.Sort(lines)
+	if len(lines) == 1 { // as the only one is written
+		return first + lines[0]
+	}
+	return first + "errors:" + separator + strings.Join(lines, separator)
+}
+
+// hasNoOrder reports whether a cause of an error is one of several that have no order.
+func hasNoOrder(cause map[string]any) bool {
+	return cause["reason"] == string(metav1.CauseTypeFieldManagerConflict) || cause["field"] == "metadata.labels"
 }
 
 // errorText returns the part of a message that lists the causes of an error about an invalid
@@ -66,4 +102,20 @@ func errorText(causes []any) string {
 		}
 	}
 	return strings.Join(texts, ", ")
+}
+
+func TestSortLines(t *testing.T) {
+	const prefix = "failed to create typed patch object (/b; /v1, Kind=Secret): "
+	for name, test := range map[string]struct{ message, want string }{
+		"one":                         {".a: x", ".a: x"},
+		"several":                     {"errors:\n  .b: y\n  .a: x", "errors:\n  .a: x\n  .b: y"},
+		"one not in the schema":       {".spec: field not declared in schema", ".spec: field not declared in schema"},
+		"what was found before that":  {"errors:\n  .metadata.a: x\n  .spec: field not declared in schema", ".spec: field not declared in schema"},
+		"in the same part of it":      {"errors:\n  .spec.a.b: x\n  .spec.c: field not declared in schema", ".spec.c: field not declared in schema"},
+		"in another part of the same": {"errors:\n  .spec.c: field not declared in schema\n  .metadata.a: x", "errors:\n  .metadata.a: x\n  .spec.c: field not declared in schema"},
+	} {
+		if got := sortLines(prefix + test.message); got != prefix+test.want {
+			t.Errorf("%s: got %q, want %q", name, got, prefix+test.want)
+		}
+	}
 }

@@ -19,6 +19,7 @@ const uidPattern = `[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}
 
 var (
 	modelTexts = regexp.MustCompile(`fdfdfdfd-0000-4000-8000-[0-9a-f]{12}|9[0-9]{15}`)
+	realUIDs   = regexp.MustCompile(uidPattern)
 	realTexts  = regexp.MustCompile(uidPattern + `|'[0-9]+'|[0-9]+`)
 )
 
@@ -67,9 +68,7 @@ func (d *dictionary) toModel(value any) any {
 	case map[string]any:
 		translated := map[string]any{}
 		for name, child := range value {
-			if name == "managedFields" {
-				continue
-			}
+			name = realUIDs.ReplaceAllStringFunc(name, func(known string) string { return cmp.Or(d.models[known], known) }) // in fieldsV1
 			translated[name] = d.toModel(child)
 			if text, ok := child.(string); ok {
 				translated[name] = d.textToModel(name, text)

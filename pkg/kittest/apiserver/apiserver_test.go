@@ -222,6 +222,7 @@ func TestParse(t *testing.T) {
 		{"GET /api/v1/secrets", "list secrets / "},
 		{"PUT /apis/apps/v1/namespaces/n/deployments/a/status", "update deployments.apps n/a status"},
 		{"PATCH /api/v1/nodes/a", "patch nodes /a "},
+		{"PATCH /apis/apps/v1/namespaces/n/deployments/a application/apply-patch+yaml", "apply deployments.apps n/a "},
 		{`POST /api/v1/namespaces/n/secrets {"apiVersion":"v1","kind":"Secret","metadata":{"name":"b"}}`, "create secrets n/b "},
 		{"DELETE /api/v1/namespaces/n/secrets", ""},
 		{"GET /api/v1/namespaces/n/configmaps/a", ""},

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -11,9 +12,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	applyconfigurations "k8s.io/client-go/applyconfigurations"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
+
+// builtin knows the schema of all kinds of client-go.
+var builtin = sync.OnceValue(func() managedfields.TypeConverter { return applyconfigurations.NewTypeConverter(scheme.Scheme) })
 
 // typed is a pointer to a type of client-go.
 type typed[T any] interface {
@@ -32,6 +40,7 @@ type hooks[T any, P typed[T]] struct {
 	gracePeriod                                       func(P, *int64) int64
 	canBeDeletedByUpdate                              func(P) bool
 	unconditionalUpdate, createOnUpdate, returnsThose bool
+	resets, statusResets                              []fieldpath.Path
 }
 
 // strategyFor returns a strategy for the objects of one type.
@@ -39,9 +48,12 @@ func strategyFor[T any, P typed[T]](prefix string, h hooks[T, P]) strategy {
 	s := strategy{
 		prefix:              prefix,
 		empty:               func() object { return P(new(T)) },
+		converter:           builtin,
 		unconditionalUpdate: h.unconditionalUpdate,
 		createOnUpdate:      h.createOnUpdate,
 		returnsDeleted:      h.returnsThose,
+		resets:              h.resets,
+		statusResets:        h.statusResets,
 		validate:            func(obj object) field.ErrorList { return h.validate(obj.(P)) },
 		validateUpdate:      func(obj, old object) field.ErrorList { return h.validateUpdate(obj.(P), old.(P)) },
 	}
@@ -79,10 +91,17 @@ func both[T any, P typed[T]](f func(obj, old P)) func(obj, old object) {
 	return func(obj, old object) { f(obj.(P), old.(P)) }
 }
 
+var (
+	statusPath = []fieldpath.Path{fieldpath.MakePathOrDie("status")}
+	specPath   = []fieldpath.Path{fieldpath.MakePathOrDie("spec")}
+)
+
 // Deployments returns the kind apps/v1 Deployment.
 func Deployments() Kind {
 	return Kind{appsv1.SchemeGroupVersion.WithResource("deployments"), "Deployment", true, true, strategyFor("/registry/deployments", hooks[appsv1.Deployment, *appsv1.Deployment]{
 		unconditionalUpdate: true,
+		resets:              statusPath,
+		statusResets:        append([]fieldpath.Path{fieldpath.MakePathOrDie("metadata", "labels")}, specPath...),
 		setDefaults:         setDeploymentDefaults,
 		prepareCreate: func(d *appsv1.Deployment, generation int64) {
 			d.Status, d.Generation = appsv1.DeploymentStatus{}, generation
@@ -104,6 +123,8 @@ func Deployments() Kind {
 func ReplicaSets() Kind {
 	return Kind{appsv1.SchemeGroupVersion.WithResource("replicasets"), "ReplicaSet", true, true, strategyFor("/registry/replicasets", hooks[appsv1.ReplicaSet, *appsv1.ReplicaSet]{
 		unconditionalUpdate: true,
+		resets:              statusPath,
+		statusResets:        specPath,
 		setDefaults:         setReplicaSetDefaults,
 		prepareCreate: func(r *appsv1.ReplicaSet, generation int64) {
 			r.Status, r.Generation = appsv1.ReplicaSetStatus{}, generation
@@ -127,8 +148,13 @@ func Pods() Kind {
 	return Kind{corev1.SchemeGroupVersion.WithResource("pods"), "Pod", true, true, strategyFor("/registry/pods", hooks[corev1.Pod, *corev1.Pod]{
 		unconditionalUpdate: true,
 		returnsThose:        true,
-		setDefaults:         setPodDefaults,
-		admit:               admitPod,
+		resets:              statusPath,
+		statusResets: append([]fieldpath.Path{
+			fieldpath.MakePathOrDie("metadata", "deletionTimestamp"),
+			fieldpath.MakePathOrDie("metadata", "ownerReferences"),
+		}, specPath...),
+		setDefaults: setPodDefaults,
+		admit:       admitPod,
 		prepareCreate: func(p *corev1.Pod, generation int64) {
 			p.Status, p.Generation = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: qualityOf(p)}, generation
 		},
@@ -210,6 +236,8 @@ func Secrets() Kind {
 func Nodes() Kind {
 	return Kind{corev1.SchemeGroupVersion.WithResource("nodes"), "Node", false, true, strategyFor("/registry/minions", hooks[corev1.Node, *corev1.Node]{
 		unconditionalUpdate: true,
+		resets:              statusPath,
+		statusResets:        specPath,
 		setDefaults:         setNodeDefaults,
 		admit:               admitNode,
 		prepareUpdate:       func(n, old *corev1.Node) { n.Status = old.Status },
@@ -230,6 +258,8 @@ func Nodes() Kind {
 func Namespaces() Kind {
 	return Kind{corev1.SchemeGroupVersion.WithResource("namespaces"), "Namespace", false, true, strategyFor("/registry/namespaces", hooks[corev1.Namespace, *corev1.Namespace]{
 		unconditionalUpdate:  true,
+		resets:               statusPath,
+		statusResets:         specPath,
 		setDefaults:          setNamespaceDefaults,
 		prepareCreate:        prepareNewNamespace,
 		prepareUpdate:        func(n, old *corev1.Namespace) { n.Spec.Finalizers, n.Status = old.Spec.Finalizers, old.Status },

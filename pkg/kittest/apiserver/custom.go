@@ -8,6 +8,7 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
 // customStrategy returns the strategy for objects of a CustomResourceDefinition with the
@@ -18,6 +19,8 @@ func customStrategy(hasRules bool, validate func(old, obj *unstructured.Unstruct
 	}
 	return strategy{
 		isCustom:            true,
+		resets:              statusPath,
+		statusResets:        append([]fieldpath.Path{fieldpath.MakePathOrDie("metadata")}, specPath...),
 		prepareCreate:       prepareNewCustom,
 		prepareUpdate:       prepareCustomUpdate,
 		prepareStatusUpdate: prepareCustomStatusUpdate,
@@ -55,7 +58,9 @@ func withoutMetadata(content map[string]any) map[string]any {
 func prepareCustomStatusUpdate(obj, old object) {
 	is := obj.(*unstructured.Unstructured)
 	status, hasStatus := is.Object["status"]
+	entries := is.GetManagedFields()
 	is.Object = old.(*unstructured.Unstructured).DeepCopy().Object
+	is.SetManagedFields(entries)
 	delete(is.Object, "status")
 	if hasStatus {
 		is.Object["status"] = status

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,7 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	openapi "k8s.io/kube-openapi/pkg/validation/spec"
 	"sigs.k8s.io/yaml"
 )
 
@@ -46,8 +49,12 @@ func Definition(manifest []byte, validate func(old, obj *unstructured.Unstructur
 	version := d.Spec.Versions[0]
 	resource := schema.GroupVersionResource{Group: d.Spec.Group, Version: version.Name, Resource: d.Spec.Names.Plural}
 	structure := version.Schema.OpenAPIV3Schema
+	converter, err := converterFor(resource.GroupVersion().WithKind(d.Spec.Names.Kind), structure)
+	if err != nil {
+		return Kind{}, fmt.Errorf("converting the schema of %s: %w", d.Spec.Names.Kind, err)
+	}
 	hasRules := bytes.Contains(manifest, []byte("x-kubernetes-validations"))
-	k := custom(resource, d.Spec.Names.Kind, customStrategy(hasRules, validate))
+	k := custom(resource, d.Spec.Names.Kind, converter, customStrategy(hasRules, validate))
 	k.setDefaults = func(obj object) {
 		content := obj.(*unstructured.Unstructured).Object
 		pruneRoot(content, structure)
@@ -64,6 +71,79 @@ func readYAML(text []byte, into any) error {
 	}
 	return utiljson.Unmarshal(encoded, into)
 }
+
+// converterFor returns a type converter for a kind with that schema.
+func converterFor(gvk schema.GroupVersionKind, structure map[string]any) (managedfields.TypeConverter, error) {
+	whole := runtime.DeepCopyJSON(structure)
+	properties, ok := whole["properties"].(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("it has no properties")
+	}
+	text := map[string]any{"type": "string"}
+	properties["apiVersion"], properties["kind"] = text, text
+	var meta map[string]any
+	if err := readYAML([]byte(objectMeta), &meta); err != nil {
+		return nil, err
+	}
+	properties["metadata"] = meta
+	whole["x-kubernetes-group-version-kind"] = []any{map[string]any{"group": gvk.Group, "version": gvk.Version, "kind": gvk.Kind}}
+	encoded, err := json.Marshal(whole)
+	if err != nil {
+		return nil, err
+	}
+	model := &openapi.Schema{}
+	if err := json.Unmarshal(encoded, model); err != nil {
+		return nil, err
+	}
+	return managedfields.NewTypeConverter(map[string]*openapi.Schema{gvk.Kind: model}, false)
+}
+
+// objectMeta is the schema of metav1.ObjectMeta as far as merging is concerned.
+const objectMeta = `
+type: object
+properties:
+  annotations: {type: object, additionalProperties: {type: string}}
+  creationTimestamp: {type: string, format: date-time}
+  deletionGracePeriodSeconds: {type: integer, format: int64}
+  deletionTimestamp: {type: string, format: date-time}
+  finalizers: {type: array, items: {type: string}, x-kubernetes-list-type: set, x-kubernetes-patch-strategy: merge}
+  generateName: {type: string}
+  generation: {type: integer, format: int64}
+  labels: {type: object, additionalProperties: {type: string}}
+  managedFields:
+    type: array
+    x-kubernetes-list-type: atomic
+    items:
+      type: object
+      properties:
+        apiVersion: {type: string}
+        fieldsType: {type: string}
+        fieldsV1: {type: object}
+        manager: {type: string}
+        operation: {type: string}
+        subresource: {type: string}
+        time: {type: string, format: date-time}
+  name: {type: string}
+  namespace: {type: string}
+  ownerReferences:
+    type: array
+    x-kubernetes-list-type: map
+    x-kubernetes-list-map-keys: [uid]
+    items:
+      type: object
+      x-kubernetes-map-type: atomic
+      required: [apiVersion, kind, name, uid]
+      properties:
+        apiVersion: {type: string}
+        blockOwnerDeletion: {type: boolean}
+        controller: {type: boolean}
+        kind: {type: string}
+        name: {type: string}
+        uid: {type: string}
+  resourceVersion: {type: string}
+  selfLink: {type: string}
+  uid: {type: string}
+`
 
 // pruneRoot drops fields that are not in the schema, which does not mention the metadata.
 func pruneRoot(content, structure map[string]any) {

@@ -39,7 +39,7 @@ func (c *call) delete() (Response, error) {
 	if err != nil {
 		return Response{}, err
 	}
-	if c.kind.Kind == "Namespace" {
+	if c.kind.Kind.Kind == "Namespace" {
 		return d.deleteNamespace(obj)
 	}
 	return d.delete(obj)
@@ -122,7 +122,7 @@ func (d *deletion) checkPreconditions(obj object) error {
 	if p == nil {
 		return nil
 	}
-	kind := schema.GroupResource{Group: d.key.Resource.Group, Resource: d.kind.Kind}
+	kind := schema.GroupResource{Group: d.key.Resource.Group, Resource: d.kind.Kind.Kind}
 	if p.UID != nil && *p.UID != obj.GetUID() {
 		return apierrors.NewConflict(kind, d.key.Name, fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, obj.GetUID()))
 	}

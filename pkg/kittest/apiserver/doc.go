@@ -4,13 +4,13 @@
 // any state and come back to it.
 //
 // [Server.Answer] covers what controllers rely on: optimistic concurrency, preconditions,
-// generations, the status subresource, defaults, finalizers, graceful deletion, and the
-// reasons, messages and details of errors. The model follows the order of the checks in
-// k8s.io/apiserver, version 1.36, and uses its libraries where they are pure. A test that
-// sends random requests to the model and to a real API server compares both.
+// server-side apply and managedFields, generations, the status subresource, defaults,
+// finalizers, graceful deletion, and the reasons, messages and details of errors. The
+// model follows the order of the checks in k8s.io/apiserver, version 1.36, and uses its
+// libraries where they are pure. A test that sends random requests to the model and to a
+// real API server compares both.
 //
 // It does not authenticate or authorize, and knows no admission webhooks or policies, no
-// server-side apply, no dry run, no chunks of lists, no eviction or binding, and no watches:
-// [Events] says what a watch delivers. It leaves managedFields as a request has them. Of the
-// spec of a Pod, it validates only the names and images of containers.
+// dry run, no chunks of lists, no eviction or binding, and no watches: [Events] says what a
+// watch delivers. Of the spec of a Pod, it validates only the names and images of containers.
 package apiserver

@@ -20,7 +20,7 @@ func (c *call) list() (Response, error) {
 	}
 	found := &unstructured.UnstructuredList{Object: map[string]any{}}
 	found.SetAPIVersion(c.kind.Resource.GroupVersion().String())
-	found.SetKind(c.kind.Kind + "List")
+	found.SetKind(c.kind.Kind.Kind + "List")
 	found.SetResourceVersion(c.options.Version(c.store.Version))
 	if c.kind.isCustom {
 		found.Object["metadata"].(map[string]any)["continue"] = "" // which is left out for built-in kinds
@@ -84,7 +84,7 @@ func (c *call) selection() (func(*unstructured.Unstructured) bool, error) {
 }
 
 // notSelectable returns the error for a field that objects cannot be selected by.
-func (k *Kind) notSelectable(name string) error {
+func (k *kind) notSelectable(name string) error {
 	message := "field label not supported: " + name
 	if k.fields == nil && !k.isCustom {
 		if _, _, err := runtime.DefaultMetaV1FieldSelectorConversion(name, ""); err != nil {
@@ -95,7 +95,7 @@ func (k *Kind) notSelectable(name string) error {
 }
 
 // selectable returns the fields that objects can be selected by.
-func (k *Kind) selectable(obj object) fields.Set {
+func (k *kind) selectable(obj object) fields.Set {
 	set := fields.Set{metav1.ObjectNameField: obj.GetName()}
 	if k.Namespaced {
 		set["metadata.namespace"] = obj.GetNamespace()

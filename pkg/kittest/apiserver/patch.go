@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -18,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/mergepatch"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 )
 
 func (c *call) patch() (Response, error) {
@@ -25,10 +28,16 @@ func (c *call) patch() (Response, error) {
 	if err != nil {
 		return Response{}, err
 	}
-	return c.save("", false, func() (object, error) {
-		obj, err := patch()
+	return c.save("", c.verb == "apply" && c.subresource == "", func(old object) (object, error) {
+		if old.GetUID() == "" && c.verb != "apply" {
+			return nil, c.notFound()
+		}
+		obj, err := patch(old)
 		if err != nil {
 			return nil, err
+		}
+		if old.GetUID() == "" && obj.GetUID() != "" {
+			return nil, c.conflict(fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", obj.GetUID()))
 		}
 		if err := c.placeInNamespace(obj); err != nil {
 			return nil, err
@@ -37,27 +46,32 @@ func (c *call) patch() (Response, error) {
 	})
 }
 
-// patcher returns a function that applies the patch to the stored object, by the type of the
-// patch.
-func (c *call) patcher() (func() (object, error), error) {
-	patchers := map[types.PatchType]func() (object, error){
-		types.JSONPatchType:           c.jsonPatch,
-		types.MergePatchType:          c.mergePatch,
-		types.StrategicMergePatchType: c.strategicPatch,
+// patcher returns a function that applies the patch to an object, by the type of the patch.
+func (c *call) patcher() (func(old object) (object, error), error) {
+	patchers := map[types.PatchType]func(object) (object, error){
+		types.JSONPatchType:           c.managed(c.jsonPatch),
+		types.MergePatchType:          c.managed(c.mergePatch),
+		types.StrategicMergePatchType: c.managed(c.strategicPatch),
+		types.ApplyYAMLPatchType:      c.applyPatch,
 	}
 	accepted := []types.PatchType{types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType, types.ApplyYAMLPatchType}
 	if c.kind.isCustom {
 		delete(patchers, types.StrategicMergePatchType)
 		accepted = []types.PatchType{types.JSONPatchType, types.MergePatchType, types.ApplyYAMLPatchType}
 	}
-	if patchType(c.Request) == types.ApplyYAMLPatchType {
-		return nil, notCovered("server-side apply")
-	}
 	patch := patchers[patchType(c.Request)]
 	if patch == nil {
 		return nil, unsupportedMediaType(accepted)
 	}
 	options := &metav1.PatchOptions{FieldManager: c.Query.Get("fieldManager"), FieldValidation: c.Query.Get("fieldValidation")}
+	if c.Query.Has("force") {
+		force, err := strconv.ParseBool(c.Query.Get("force"))
+		if err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+		options.Force = &force
+	}
+	c.manager = c.managerOr(options.FieldManager)
 	return patch, invalidOptions("PatchOptions", metav1validation.ValidatePatchOptions(options, patchType(c.Request)))
 }
 
@@ -74,7 +88,18 @@ func unsupportedMediaType(accepted []types.PatchType) error {
 	}}
 }
 
-func (c *call) jsonPatch() (object, error) {
+// managed adds to a patch the update of managedFields.
+func (c *call) managed(patch func(object) (object, error)) func(object) (object, error) {
+	return func(old object) (object, error) {
+		obj, err := patch(old)
+		if err != nil {
+			return nil, err
+		}
+		return c.manage(old, obj), nil
+	}
+}
+
+func (c *call) jsonPatch(object) (object, error) {
 	var checked []any
 	if err := json.Unmarshal(c.Body, &checked); err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
@@ -94,7 +119,7 @@ func (c *call) jsonPatch() (object, error) {
 	return c.patched(patched)
 }
 
-func (c *call) mergePatch() (object, error) {
+func (c *call) mergePatch(object) (object, error) {
 	var checked map[string]any
 	if err := json.Unmarshal(c.Body, &checked); err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
@@ -122,7 +147,7 @@ func (c *call) patched(content []byte) (object, error) {
 	return obj, nil
 }
 
-func (c *call) strategicPatch() (object, error) {
+func (c *call) strategicPatch(object) (object, error) {
 	patch := map[string]any{}
 	if err := utiljson.Unmarshal(c.Body, &patch); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
@@ -141,4 +166,12 @@ func (c *call) strategicPatch() (object, error) {
 		return nil, apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), fmt.Sprintf("%+v", patch), err.Error())})
 	}
 	return obj, c.kind.normalize(obj)
+}
+
+func (c *call) applyPatch(old object) (object, error) {
+	config := &unstructured.Unstructured{Object: map[string]any{}}
+	if err := utilyaml.Unmarshal(c.Body, &config.Object); err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
+	}
+	return c.apply(old, config, c.Query.Get("force") == "true")
 }

@@ -23,7 +23,7 @@ type Request struct {
 	Method, Path           string
 	Query                  url.Values
 	ContentType, UserAgent string
-	Body                   []byte // JSON or protobuf
+	Body                   []byte // JSON, protobuf or, for an apply, YAML
 }
 
 // ReadRequest reads a request completely.
@@ -110,13 +110,13 @@ func (r Response) errOf() error {
 // target is what a request is about.
 type target struct {
 	verb        string
-	kind        *Kind
+	kind        *kind
 	key         Key // without a name for a list and a POST
 	subresource string
 }
 
 // Parse says what a request is about, for people and tests. The verb is get, list, create,
-// update, patch or delete. The name of an object that is to be created is not in the
+// update, patch, apply or delete. The name of an object that is to be created is not in the
 // path, so Parse reads it from the body. ok is false if the server knows no such request.
 func (s *Server) Parse(r Request) (verb string, key Key, subresource string, ok bool) {
 	t, err := s.parse(r)
@@ -187,6 +187,8 @@ func verbOf(r Request, hasName bool) string {
 		return "create"
 	case r.Method == http.MethodPut && hasName:
 		return "update"
+	case r.Method == http.MethodPatch && hasName && patchType(r) == types.ApplyYAMLPatchType:
+		return "apply"
 	case r.Method == http.MethodPatch && hasName:
 		return "patch"
 	case r.Method == http.MethodDelete && hasName:

@@ -27,13 +27,16 @@ type Options struct {
 	UID     func(n int64) string
 	// Generation is the generation of a new object whose kind has one; 1 by default.
 	Generation int64
+	// NoManagedFields leaves the managedFields as a request has them, which saves much of the
+	// time that requests take. A server-side apply then does not work.
+	NoManagedFields bool
 }
 
 // Server answers requests about objects of some kinds. It has no state, and may be used by
 // several goroutines.
 type Server struct {
 	options Options
-	kinds   map[schema.GroupVersionResource]*Kind
+	kinds   map[schema.GroupVersionResource]*kind
 }
 
 // New returns a server for these kinds. If [Namespaces] is one of them, objects can only be
@@ -48,9 +51,9 @@ func New(options Options, kinds ...Kind) *Server {
 	if options.Generation == 0 {
 		options.Generation = 1
 	}
-	s := &Server{options: options, kinds: map[schema.GroupVersionResource]*Kind{}}
+	s := &Server{options: options, kinds: map[schema.GroupVersionResource]*kind{}}
 	for _, k := range kinds {
-		s.kinds[k.Resource] = &k
+		s.kinds[k.Resource] = newKind(k)
 	}
 	return s
 }
@@ -61,8 +64,9 @@ type call struct {
 	target
 	Request
 
-	now   metav1.Time
-	store Store
+	now     metav1.Time
+	store   Store
+	manager string // of the fields that the request changes
 }
 
 // Answer returns what is stored after a request, and the response. A request that fails or
@@ -115,7 +119,7 @@ func (c *call) conflict(err error) error {
 	return apierrors.NewConflict(c.key.Resource, c.key.Name, err)
 }
 
-// Create stores a new object in the name of a field manager. Like a POST, it drops the status of
+// Create stores a new object as the named field manager. Like a POST, it drops the status of
 // a kind with a status subresource, and sets the object's namespace and name from obj.
 func (s *Server) Create(store Store, now time.Time, manager string, obj runtime.Object) (Store, error) {
 	k, err := s.kindOf(obj)
@@ -194,7 +198,7 @@ func (s *Server) write(store Store, now time.Time, method, path, manager string,
 }
 
 // kindOf returns the kind of an object.
-func (s *Server) kindOf(obj runtime.Object) (*Kind, error) {
+func (s *Server) kindOf(obj runtime.Object) (*kind, error) {
 	gvk := obj.GetObjectKind().GroupVersionKind()
 	if gvk.Kind == "" {
 		known, _, err := scheme.Scheme.ObjectKinds(obj)
@@ -212,7 +216,7 @@ func (s *Server) kindOf(obj runtime.Object) (*Kind, error) {
 }
 
 // kindFor returns the kind of the object with that key.
-func (s *Server) kindFor(key Key) (*Kind, error) {
+func (s *Server) kindFor(key Key) (*kind, error) {
 	for gvr, k := range s.kinds {
 		if gvr.GroupResource() == key.Resource {
 			return k, nil
@@ -222,7 +226,7 @@ func (s *Server) kindFor(key Key) (*Kind, error) {
 }
 
 // path returns the path of an object, or of all objects of a namespace if name is empty.
-func (k *Kind) path(namespace, name, subresource string) string {
+func (k *kind) path(namespace, name, subresource string) string {
 	path := "/apis/" + k.Resource.Group + "/" + k.Resource.Version
 	if k.Resource.Group == "" {
 		path = "/api/" + k.Resource.Version

@@ -27,9 +27,9 @@ type Store struct {
 
 	// last holds the events of the request that led to this store, in order.
 	last []keyedEvent
-	// raw holds custom objects that are stored without a default that clients see, such as that
-	// of a new object's status. The next update stores such an object anew, even if it changes
-	// nothing.
+	// raw holds custom objects that are stored differently than clients see them: without a
+	// default such as that of a new object's status, or with an empty map that an apply has left
+	// in the metadata. The next update stores such an object anew, even if it changes nothing.
 	raw map[Key]*unstructured.Unstructured
 }
 

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -30,6 +33,7 @@ func (c *call) create() (Response, error) {
 	if err != nil {
 		return Response{}, err
 	}
+	c.manager = c.managerOr(options.FieldManager)
 	obj.SetCreationTimestamp(metav1.Time{})
 	obj.SetUID("")
 	obj.SetDeletionTimestamp(nil)
@@ -39,7 +43,7 @@ func (c *call) create() (Response, error) {
 		return Response{}, err
 	}
 	removeDuplicateOwners(obj)
-	if obj, err = c.admitNew(obj); err != nil {
+	if obj, err = c.admitNew(c.manage(c.kind.empty(), obj)); err != nil {
 		return Response{}, err
 	}
 	return c.insert(obj, true)
@@ -106,6 +110,7 @@ func (c *call) update() (Response, error) {
 	if err != nil {
 		return Response{}, err
 	}
+	c.manager = c.managerOr(options.FieldManager)
 	if err := c.placeInNamespace(sent); err != nil {
 		return Response{}, err
 	}
@@ -114,12 +119,14 @@ func (c *call) update() (Response, error) {
 	}
 	removeDuplicateOwners(sent)
 	allowCreate := c.kind.createOnUpdate && c.subresource == ""
-	return c.save(sent.GetUID(), allowCreate, func() (object, error) { return sent, nil })
+	return c.save(sent.GetUID(), allowCreate, func(old object) (object, error) {
+		return c.manage(old, sent), nil
+	})
 }
 
 // save stores what change makes of the stored object, or of an empty one if there is none
 // and it may be created. If uid is not empty, the stored object must have it.
-func (c *call) save(uid types.UID, allowCreate bool, change func() (object, error)) (Response, error) {
+func (c *call) save(uid types.UID, allowCreate bool, change func(old object) (object, error)) (Response, error) {
 	stored := c.store.Objects[c.key]
 	if stored == nil && !allowCreate {
 		return Response{}, c.notFound()
@@ -134,7 +141,7 @@ func (c *call) save(uid types.UID, allowCreate bool, change func() (object, erro
 	if uid != "" && uid != old.GetUID() {
 		return Response{}, c.conflict(c.failedPrecondition("UID", uid, old.GetUID()))
 	}
-	obj, err := change()
+	obj, err := change(old)
 	if err != nil {
 		return Response{}, err
 	}
@@ -218,6 +225,7 @@ func (c *call) beforeUpdate(obj, old object) error {
 // replace stores an object that has passed all checks. An object that is being deleted and
 // has lost its last finalizer is deleted instead.
 func (c *call) replace(obj, old object) (Response, error) {
+	keepTimes(obj, old)
 	if c.isToBeDeleted(obj, old) {
 		last, err := c.kind.toStore(obj)
 		if err != nil {
@@ -238,6 +246,26 @@ func (c *call) isToBeDeleted(obj, old object) bool {
 	grace := old.GetDeletionGracePeriodSeconds()
 	return len(obj.GetFinalizers()) == 0 && old.GetDeletionTimestamp() != nil && (grace == nil || *grace == 0) &&
 		(c.kind.canBeDeletedByUpdate == nil || c.kind.canBeDeletedByUpdate(obj))
+}
+
+// keepTimes restores the times in the managedFields if they are all that has changed.
+func keepTimes(obj, old object) {
+	is, was := obj.GetManagedFields(), old.GetManagedFields()
+	if len(is) != len(was) || len(is) == 0 {
+		return
+	}
+	restored := slices.Clone(is)
+	for i := range restored {
+		restored[i].Time = was[i].Time
+	}
+	if !equality.Semantic.DeepEqual(restored, was) {
+		return
+	}
+	same := obj.DeepCopyObject().(object)
+	same.SetManagedFields(was)
+	if equality.Semantic.DeepEqual(same, old) {
+		obj.SetManagedFields(was)
+	}
 }
 
 // validateName returns what is wrong with the name of an object of any kind.
@@ -301,6 +329,26 @@ func (c *call) checkName(obj object) error {
 		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", obj.GetName(), c.key.Name))
 	}
 	return nil
+}
+
+// managerOr returns the name of the field manager: by default, the beginning of the user
+// agent.
+func (c *call) managerOr(manager string) string {
+	if manager != "" {
+		return manager
+	}
+	program, _, _ := strings.Cut(c.UserAgent, "/")
+	var name strings.Builder
+	for _, r := range program {
+		if !unicode.IsPrint(r) {
+			continue
+		}
+		if name.Len()+utf8.RuneLen(r) > metav1validation.FieldManagerMaxLength {
+			break
+		}
+		name.WriteRune(r)
+	}
+	return name.String()
 }
 
 // removeDuplicateOwners removes owner references that are completely the same as another.

@@ -1,8 +1,6 @@
 package source
 
 import (
-	_ "embed"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"time"
@@ -16,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -40,8 +39,8 @@ type samples struct {
 }
 
 // newSamples returns the samples for Icecreams with that many Pods each. The Deployment and
-// the status follow from the controller's own rules, and the defaults from a model of the API
-// server. The managedFields are those that an API server gave to such objects.
+// the status follow from the controller's own rules, and what an API server adds, such as
+// defaults and managedFields, from the model of one.
 func newSamples(pods int) (samples, error) {
 	const user, cluster, kubelet = "kubectl-create", "kube-controller-manager", "kubelet"
 	s, m := samples{icecream: newIcecream(pods)}, newModel()
@@ -83,23 +82,8 @@ func newSamples(pods int) (samples, error) {
 		return s, fmt.Errorf("the controller would not leave the Deployment as it is, but %+v (%w)", plan, err)
 	}
 	s.icecream.Status = icecream.Status(observed, plan).Status
-	if err := m.setStatus(icecream.FieldManager, s.icecream); err != nil {
-		return s, err
-	}
-	var managed map[string][]metav1.ManagedFieldsEntry
-	if err := json.Unmarshal(managedFields, &managed); err != nil {
-		return s, fmt.Errorf("reading managedfields.json: %w", err)
-	}
-	for _, obj := range append(s.pods, s.icecream, s.deployment) {
-		obj.SetManagedFields(managed[obj.GetObjectKind().GroupVersionKind().Kind])
-	}
-	return s, nil
+	return s, m.setStatus(icecream.FieldManager, s.icecream)
 }
-
-// managedFields has the entries of each kind at rest.
-//
-//go:embed managedfields.json
-var managedFields []byte
 
 func newIcecream(pods int) *v1alpha1.Icecream {
 	return &v1alpha1.Icecream{
@@ -190,7 +174,8 @@ type model struct {
 
 // newModel returns a model whose UIDs and resource versions contain the Icecream's token.
 func newModel() *model {
-	icecreams := apiserver.CustomResource(v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version), "Icecream", nil)
+	icecreams := apiserver.CustomResource(v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version), "Icecream",
+		managedfields.NewDeducedTypeConverter(), nil)
 	return &model{server: apiserver.New(apiserver.Options{
 		UID:     func(n int64) string { return fmt.Sprintf("1cec0000-0000-4000-8000-%07d%s", n, tokenIcecream) },
 		Version: func(n int64) string { return fmt.Sprintf("1%s%02d", tokenIcecream, n) },
