@@ -60,7 +60,7 @@ for values in "${chart}"/ci/*-values.yaml; do
     status=1
     continue
   fi
-  read -ra more < <(sed -n 's/^# kube-score misses, as it should: //p' "${values}" && echo)
+  read -ra more < <(sed -n 's/^ *# kube-score misses, as it should: //p' "${values}" && echo)
   if ! "${kube_score}" score "${score[@]}" "${ignored[@]/#/--ignore-test=}" "${more[@]/#/--ignore-test=}" "${rendered}" >"${temp}/score"; then
     echo "${values}:"
     grep -E '^\[(CRITICAL|WARNING)\]' "${temp}/score" || cat "${temp}/score"

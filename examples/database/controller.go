@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	appsv1informers "k8s.io/client-go/informers/apps/v1"
+	appsinformers "k8s.io/client-go/informers/apps/v1"
 	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	"k8s.io/client-go/tools/cache"
@@ -42,7 +42,7 @@ type Controller struct {
 var statefulSetResource = appsv1.Resource("statefulsets")
 
 // NewController wires a controller to its clients and informers, and starts nothing.
-func NewController(client client, kube kubernetes.Interface, databases *informer, statefulSets appsv1informers.TypedStatefulSetInformer) (*Controller, error) {
+func NewController(client client, kube kubernetes.Interface, databases *informer, statefulSets appsinformers.TypedStatefulSetInformer) (*Controller, error) {
 	c := &Controller{client: client, kube: kube, databases: databases, statefulSets: statefulSets.Lister()}
 	c.Loop = worker.New("database", c.sync)
 	c.writes = consistency.New(map[schema.GroupResource]consistency.Seen{

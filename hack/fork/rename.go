@@ -160,6 +160,7 @@ func scan(name string, src []byte, visit func(at int, tok token.Token, literal s
 			return problem
 		case token.IDENT, token.COMMENT, token.STRING, token.CHAR:
 			visit(file.Offset(pos), tok, literal, before == token.PERIOD)
+		default:
 		}
 		before = tok
 	}

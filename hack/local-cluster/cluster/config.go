@@ -109,6 +109,7 @@ func (c *Cluster) apiServerArgs() []string {
 func (c *Cluster) args(component Component) []string {
 	var args []string
 	switch component {
+	case Etcd, APIServer:
 	case ControllerManager:
 		args = []string{
 			"--kubeconfig=" + c.configFile(ControllerManager),

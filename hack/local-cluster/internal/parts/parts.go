@@ -120,14 +120,16 @@ func programs(dir, assets string) Programs {
 }
 
 func cacheDir() (string, error) {
-	dir, err := os.Getenv(CacheEnv), error(nil)
+	dir := os.Getenv(CacheEnv)
 	if dir == "" {
-		if dir, err = os.UserCacheDir(); err != nil {
+		caches, err := os.UserCacheDir()
+		if err != nil {
 			return "", fmt.Errorf("finding the cache (or set %s): %w", CacheEnv, err)
 		}
-		dir = filepath.Join(dir, "local-cluster")
+		dir = filepath.Join(caches, "local-cluster")
 	}
-	if dir, err = filepath.Abs(dir); err != nil {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
 		return "", err
 	}
 	return dir, os.MkdirAll(dir, 0o755)
