@@ -90,6 +90,21 @@ func TestPolicyThatAddsRequests(t *testing.T) {
 	}
 }
 
+// Labels that a policy adds to all Pod templates are in nobody's way.
+func TestPolicyThatAddsALabel(t *testing.T) {
+	t.Parallel()
+	n := NewNamespace(t)
+	n.StartPolicy(t, "CREATE, UPDATE", `[JSONPatch{op: "add", path: "/spec/template/metadata/labels/costcenter", value: "42"}]`)
+	n.Apply(t, icecreamYAML("vanilla", "replicas: 1"))
+	n.EventuallyReady(t, "vanilla")
+	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cup", "replicas: 2"))
+	eventuallyOnlyDeployments(t, n, "vanilla", "cup")
+	if got := n.Deployment(t, "cup").Spec.Template.Labels["costcenter"]; got != "42" {
+		t.Errorf("the label is %q", got)
+	}
+	requireNoWarnings(t, n, "vanilla")
+}
+
 // A refusal by a policy of the controller's own says what to change.
 func TestPolicyThatAddsPower(t *testing.T) {
 	t.Parallel()
