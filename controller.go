@@ -159,8 +159,8 @@ func NewController(
 	}
 	// Nothing is decided in a handler: an event only says that something has changed.
 	ofIcecreams, errIcecreams := icecreams.TypedInformer().AddTypedEventHandler(worker.Follow(c.followIcecream))
-	ofDeployments, errDeployments := deployments.TypedInformer().AddTypedEventHandler(worker.Follow(c.followDeployment))
-	ofPods, errPods := pods.TypedInformer().AddTypedEventHandler(worker.Follow(c.followPod))
+	ofDeployments, errDeployments := deployments.TypedInformer().AddTypedEventHandler(worker.FollowBoth(c.followDeployment))
+	ofPods, errPods := pods.TypedInformer().AddTypedEventHandler(worker.FollowBoth(c.followPod))
 	if err := errors.Join(errIcecreams, errDeployments, errPods); err != nil {
 		return nil, fmt.Errorf("adding event handlers: %w", err)
 	}

@@ -119,7 +119,7 @@ func NewController(client metadata.Interface, informer cache.SharedIndexInformer
 		return nil, err
 	}
 	pods := cache.NewTypedSharedIndexInformer[*metav1.PartialObjectMetadata](informer)
-	registration, err := pods.AddTypedEventHandler(worker.Follow(func(pod *metav1.PartialObjectMetadata) {
+	registration, err := pods.AddTypedEventHandler(worker.FollowBoth(func(pod *metav1.PartialObjectMetadata) {
 		if isAsking(pod) {
 			c.Add(cache.MetaObjectToName(pod))
 		}

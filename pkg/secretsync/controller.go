@@ -158,7 +158,7 @@ func cached[T any](found T, _ error) T { return found }
 func (c *Controller) addHandlers(sources, copies coreinformers.SecretIndexInformer, namespaces coreinformers.NamespaceIndexInformer) error {
 	ofSources, errSources := sources.AddTypedEventHandler(worker.Follow(c.followSource))
 	ofCopies, errCopies := copies.AddTypedEventHandler(worker.Follow(func(secret *corev1.Secret) { c.Add(cache.MetaObjectToName(secret)) }))
-	ofNamespaces, errNamespaces := namespaces.AddTypedEventHandler(worker.Follow(c.followNamespace))
+	ofNamespaces, errNamespaces := namespaces.AddTypedEventHandler(worker.FollowBoth(c.followNamespace))
 	_, errWarnings := sources.AddTypedEventHandler(warnAbout(c.recorder, c.config.warningAboutSource))
 	_, errMoreWarnings := namespaces.AddTypedEventHandler(warnAbout(c.recorder, c.config.warningAboutNamespace))
 	if err := errors.Join(errSources, errCopies, errNamespaces, errWarnings, errMoreWarnings); err != nil {

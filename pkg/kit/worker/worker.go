@@ -237,12 +237,12 @@ func (l *Loop) Busy() time.Duration {
 	return longest
 }
 
-// Follow returns handlers that call f with each object that was added, updated (as it was
-// and as it is) or deleted (as it was last seen).
+// Follow returns handlers that call f with each object that was added, updated or deleted (as
+// it was last seen).
 func Follow[T cache.Object](f func(T)) cache.TypedResourceEventHandlerFuncs[T] {
 	return cache.TypedResourceEventHandlerFuncs[T]{
 		AddFunc:    f,
-		UpdateFunc: func(before, after T) { f(before); f(after) },
+		UpdateFunc: func(_, after T) { f(after) },
 		DeleteFunc: func(deleted cache.DeletedObject[T]) {
 			var unseen T
 			if deleted.OptionalObj != unseen {
@@ -250,4 +250,12 @@ func Follow[T cache.Object](f func(T)) cache.TypedResourceEventHandlerFuncs[T] {
 			}
 		},
 	}
+}
+
+// FollowBoth is [Follow] for objects that can concern others after a change than before it: f
+// is called with an updated object as it was, too.
+func FollowBoth[T cache.Object](f func(T)) cache.TypedResourceEventHandlerFuncs[T] {
+	handlers := Follow(f)
+	handlers.UpdateFunc = func(before, after T) { f(before); f(after) }
+	return handlers
 }
