@@ -78,7 +78,7 @@ func leaveOut(files []file, controllers []string) ([]file, error) {
 				kept = append(kept, f)
 			}
 		}
-		for _, f := range kept { // A directory of which something is left can be linked to.
+		for _, f := range kept { // Links to a directory stay if any of its files does.
 			for name := f.path; name != "."; name = path.Dir(name) {
 				delete(o.files, name)
 			}
@@ -288,7 +288,7 @@ func (o omission) fromDashboard(text string) string {
 		return text
 	}
 	var kept []string
-	gap, top := 0, -1 // top is that of the panels that are being removed
+	gap, top := 0, -1 // top is the y of the first removed panel, or -1
 	for panel := range strings.SplitSeq(panels, ",\n"+panelStart) {
 		y := 0
 		if found := panelY.FindStringSubmatch(panel); found != nil {

@@ -86,7 +86,7 @@ func newRenamer(from, to Names, variable string) *renamer {
 		w.add(from.Kinds, to.Kinds)
 		w.add(from.Kind, to.Kind)
 	}
-	for _, suffix := range []string{"spec", "status"} { // their s is not that of the plural
+	for _, suffix := range []string{"spec", "status"} { // begin with an s that is no plural's
 		t.add(from.Singular()+suffix, to.Singular()+suffix)
 	}
 	t.add(from.Plural(), to.Plural())

@@ -102,7 +102,7 @@ func TestManifestFits(t *testing.T) {
 		}
 	}
 	if _, err := leaveOut(files, []string{"nosuch"}); err == nil || !strings.Contains(err.Error(), "podtimestamp") {
-		t.Errorf("a controller that does not exist: got %v, want a list of those that do", err)
+		t.Errorf("an unknown controller: got %v, want an error that lists the known ones", err)
 	}
 }
 
@@ -237,7 +237,7 @@ func valid(f file) error {
 	return nil
 }
 
-// hostile returns answers that a tool may stumble over, some of which have to be refused.
+// hostile returns unusual answers that are likely to break a tool. Some must be refused.
 func hostile(r *rand.Rand) Answers {
 	pick := func(from ...string) string { return from[r.IntN(len(from))] }
 	letters := func(n int, from string) string {

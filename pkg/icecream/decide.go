@@ -1,6 +1,6 @@
 // What to write. Read Observed and Plan, then Decide and the functions that it calls: they
-// are the rules. Skip, at first, fingerprints and alterations, which recognize a repeated
-// write and what a webhook has made of it. status.go comes next.
+// are the rules. Skip, at first, fingerprints and differences, which recognize a repeated
+// write and what a webhook has changed in it. status.go comes next.
 
 package icecream
 

@@ -5,7 +5,7 @@
 //     Plan. Observed.With adds the outcome of the plan.
 //   - status.go: what to report, as a status and as events.
 //   - deployment.go: which fields of the Deployment are the Icecream's.
-//   - problems.go: what keeps an Icecream from becoming Ready, as a list of checks.
+//   - problems.go: what keeps an Icecream from becoming Ready.
 //   - attempt.go: what is remembered from sync to sync.
 //   - labels.go: the labels and annotations of Deployments and Pods.
 //   - cache.go: which fields of each object the caches keep.

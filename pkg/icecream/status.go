@@ -1,4 +1,4 @@
-// What to report. Read Status and conclude, which choose the conditions; WriteEvent and
+// What to report. Read Status and conclude, which choose the conditions; writeEvent and
 // StatusEvent choose the events. Skip the rest: it counts Pods by node and finds words.
 
 package icecream

@@ -53,8 +53,8 @@ type Options struct {
 	AuditUsers []string
 	// AuditBodies also records the bodies of requests and responses.
 	AuditBodies bool
-	// ExtraArgs are flags of components, in the form --name=value. They replace those that
-	// the cluster would set.
+	// ExtraArgs are more flags of components, in the form --name=value. They override the
+	// flags that the cluster sets.
 	ExtraArgs map[Component][]string
 	// SchedulerConfig has fields of kubescheduler.config.k8s.io/v1 KubeSchedulerConfiguration,
 	// in YAML.

@@ -120,7 +120,7 @@ func (c *Cluster) failure(component Component) error {
 	return fmt.Errorf("%s has ended; the end of its log, %s:\n\t%s", component, c.Log(component), strings.Join(lines, "\n\t"))
 }
 
-// release takes a process out of those that must not end.
+// release returns the process of a component. From now on, it may end without an error.
 func (c *Cluster) release(component Component) (*process, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -157,6 +158,9 @@ func TestFlawedObject(t *testing.T) {
 					t.Errorf("its kind is %s", kind)
 				}
 				requireSalvaged(t, obj.(*Cone), flaw.spec, flaw.status, flaw.want)
+				if len(validation.ValidateAnnotations(obj.(*Cone).Annotations, nil)) == 0 {
+					t.Error("the API server would accept the object, and lose what could not be decoded")
+				}
 			}
 		})
 	}

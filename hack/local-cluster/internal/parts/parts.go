@@ -41,7 +41,7 @@ type Programs struct {
 	Kubectl    string            // path
 }
 
-// Ensure returns the programs. It compiles those that are not in the cache, which takes
+// Ensure returns the programs. If some are not in the cache, it compiles them, which takes
 // minutes, and writes its progress to the log.
 func Ensure(ctx context.Context, log io.Writer) (Programs, error) {
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
