@@ -389,13 +389,16 @@ func (s site) command(name string, args ...string) *exec.Cmd {
 	return command
 }
 
+// endOfWatch matches what client-go logs when a command ends its own watch, as --wait does.
+var endOfWatch = regexp.MustCompile(`(?m)^.*"Warning: watch ended with error".*context canceled.*$`)
+
 // run fails the test also when there is a warning.
 func (s site) run(command *exec.Cmd) string {
 	s.Helper()
 	var complaints strings.Builder
 	command.Stderr = &complaints
 	output, err := command.Output()
-	if err != nil || strings.Contains(strings.ToLower(complaints.String()), "warn") {
+	if err != nil || strings.Contains(strings.ToLower(endOfWatch.ReplaceAllString(complaints.String(), "")), "warn") {
 		s.Fatalf("%q: %v\n%.4000s%.4000s", command.Args, err, output, complaints.String())
 	}
 	return string(output)
