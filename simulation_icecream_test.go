@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -27,23 +28,35 @@ type icecreams struct {
 
 	undoing   bool // Somebody undoes each write of a Deployment's replicas.
 	hasUndone bool
-	rewriting bool // A webhook gives each Deployment another image.
-	refusing  int  // the code with which a policy refuses each new Deployment; 0 if there is none
+	rewriting bool  // A webhook gives each Deployment another image.
+	refusing  int   // the code with which a policy refuses each new Deployment; 0 if there is none
+	deadline  int32 // the progressDeadlineSeconds that a webhook sets; 0 if there is none
+	isDoomed  bool  // The namespace is deleted at some time.
 	writes    map[string]int
 	edits     int
+	refused   map[string][]time.Time // when creates were refused, by process and name
 }
 
 // icecreamWorld returns the world of the Icecream controller, which has to be the only one that
 // runs.
 func icecreamWorld(h *simulation.History) simulation.World {
-	return &icecreams{Workloads: simulation.NewWorkloads(h), writes: map[string]int{}}
+	w := &icecreams{Workloads: simulation.NewWorkloads(h), writes: map[string]int{}, refused: map[string][]time.Time{}}
+	draw := h.Draw("conditions")
+	w.isDoomed = draw.IntN(8) == 0
+	if draw.IntN(2) == 0 {
+		w.deadline = 20 + draw.Int32N(100)
+	}
+	return w
 }
 
 var (
 	icecreamNames   = []string{"sundae", "cone", "gelato"}
 	deploymentNames = []string{"", "", "sundae", "cone", "float"}
-	images          = []string{"registry.example/vanilla:1", "registry.example/mint:2", "registry.example/mint:3", "registry.example/missing:1"}
+	images          = []string{"registry.example/vanilla:1", "registry.example/mint:2", "registry.example/mint:3", "registry.example/missing:1", "registry.example/unready:1"}
 )
+
+// forever is longer than a history.
+const forever = 24 * time.Hour
 
 // hold is a finalizer that keeps a Deployment from being gone.
 const hold = "example.com/hold"
@@ -57,6 +70,8 @@ func deploymentKey(name string) apiserver.Key { return simulation.KeyOf("apps", 
 // Begin implements World.
 func (w *icecreams) Begin() {
 	draw := w.Draw("begin")
+	w.newNamespace(metav1.NamespaceSystem)
+	w.newNamespace(simulation.Namespace)
 	for _, name := range icecreamNames[:1+draw.IntN(2)] {
 		w.newIcecream(draw, name)
 	}
@@ -65,19 +80,22 @@ func (w *icecreams) Begin() {
 	}
 }
 
+func (w *icecreams) newNamespace(name string) {
+	w.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+}
+
 func (w *icecreams) newIcecream(draw *rand.Rand, name string) {
-	w.Put(&v1alpha1.Icecream{
-		ObjectMeta: metav1.ObjectMeta{Namespace: simulation.Namespace, Name: name, Generation: 1},
+	w.Create(&v1alpha1.Icecream{
+		ObjectMeta: metav1.ObjectMeta{Namespace: simulation.Namespace, Name: name},
 		Spec:       v1alpha1.IcecreamSpec{Replicas: ptr.To(draw.Int32N(4)), Image: images[0]},
-		Status:     v1alpha1.IcecreamStatus{ObservedGeneration: -1},
 	})
 }
 
 // newForeign creates somebody else's Deployment.
 func (w *icecreams) newForeign(name string) {
 	labels := map[string]string{"app": "foreign"}
-	w.Put(&appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: simulation.Namespace, Name: name, Generation: 1, Labels: labels},
+	w.Create(&appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: simulation.Namespace, Name: name, Labels: labels},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: ptr.To[int32](1),
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
@@ -102,9 +120,41 @@ func (w *icecreams) Edit(draw *rand.Rand) string {
 	w.edits++
 	kinds := []func(*rand.Rand) string{
 		w.create, w.scaleIcecream, w.scaleIcecream, w.changeImage, w.rename, w.rename, w.deleteIcecream, w.foreign,
-		w.editDeployment, w.editDeployment, w.disturbPod, w.disturbPod, w.policy, w.policy,
+		w.editDeployment, w.editDeployment, w.disturbPod, w.disturbPod, w.policy, w.policy, w.shortage,
+	}
+	if w.isDoomed && (!w.IsOpen() || draw.IntN(6) == 0) {
+		return w.namespace(draw)
 	}
 	return simulation.Pick(draw, kinds)(draw)
+}
+
+// namespace deletes the namespace, or creates it again.
+func (w *icecreams) namespace(draw *rand.Rand) string {
+	switch {
+	case w.IsOpen():
+		w.Delete(simulation.NamespaceKey, metav1.DeletePropagationBackground)
+		return "the namespace is deleted"
+	case w.Store.Objects[simulation.NamespaceKey] != nil:
+		return w.scaleIcecream(draw)
+	default:
+		w.newNamespace(simulation.Namespace)
+		w.newIcecream(draw, simulation.Pick(draw, icecreamNames))
+		return "the namespace is created again, with an Icecream"
+	}
+}
+
+// shortage is what Pods lack from now on, for a while or for good.
+func (w *icecreams) shortage(draw *rand.Rand) string {
+	long := time.Duration(1+draw.IntN(80)) * time.Second
+	if draw.IntN(4) == 0 {
+		long = forever
+	}
+	if draw.IntN(2) == 0 {
+		w.QuotaUntil = time.Now().Add(long)
+		return fmt.Sprintf("a quota refuses new Pods for %s", long)
+	}
+	w.FullUntil = time.Now().Add(long)
+	return fmt.Sprintf("no node has room for another Pod for %s", long)
 }
 
 // edit changes the spec of an Icecream.
@@ -265,7 +315,8 @@ func (w *icecreams) policy(draw *rand.Rand) string {
 	}
 }
 
-// Settle implements World. Whoever has undone writes was waited for, longer each time.
+// Settle implements World. Whoever has undone writes was waited for, longer each time, and a
+// Pod that never gets ready is given the time of the default deadline.
 func (w *icecreams) Settle() time.Duration {
 	w.undoing, w.rewriting, w.refusing = false, false, 0
 	for _, d := range w.deployments(w.Store) {
@@ -276,10 +327,14 @@ func (w *icecreams) Settle() time.Duration {
 			w.Delete(deploymentKey(d.Name), metav1.DeletePropagationBackground)
 		}
 	}
+	settle := 3 * time.Minute
 	if w.hasUndone {
-		return 15 * time.Minute
+		settle += 12 * time.Minute
 	}
-	return 3 * time.Minute
+	if slices.ContainsFunc(w.ices(), func(ice *v1alpha1.Icecream) bool { return strings.Contains(ice.Spec.Image, "unready") }) {
+		settle += 12 * time.Minute
+	}
+	return settle
 }
 
 // Interfere implements World.
@@ -329,6 +384,11 @@ func (w *icecreams) Mutate(verb string, key apiserver.Key) {
 	if d == nil || verb == "delete" {
 		return
 	}
+	if verb == "create" && w.deadline > 0 {
+		d = d.DeepCopy()
+		d.Spec.ProgressDeadlineSeconds = &w.deadline
+		w.Put(d)
+	}
 	if image := &d.Spec.Template.Spec.Containers[0].Image; w.rewriting && !strings.HasPrefix(*image, "mirror") {
 		changed := d.DeepCopy()
 		changed.Generation++
@@ -376,6 +436,7 @@ func (w *icecreams) Check(x simulation.Exchange) {
 	}
 	w.writes[x.Verb+" "+x.Key.Resource.Resource]++
 	if !x.IsWrite() {
+		w.checkPace(x)
 		if x.Subresource == "status" && x.Response.Code == http.StatusOK {
 			w.Fail("needless", "%s writes the status that %s has", x.Process.Name, simulation.Describe(x.Key))
 		}
@@ -398,6 +459,27 @@ func (w *icecreams) Check(x simulation.Exchange) {
 		w.Fail("permissions", "%s: %s %s", x.Process.Name, x.Verb, simulation.Describe(x.Key))
 	}
 }
+
+// checkPace checks that a refused create is not repeated at once, again and again.
+func (w *icecreams) checkPace(x simulation.Exchange) {
+	var status metav1.Status
+	if x.Verb != "create" || json.Unmarshal(x.Response.Body, &status) != nil {
+		return
+	}
+	switch status.Reason {
+	case metav1.StatusReasonAlreadyExists, metav1.StatusReasonForbidden, metav1.StatusReasonNotFound:
+	default: // such as a conflict about a quota, which soon ends in reality
+		return
+	}
+	id := x.Process.Name + " " + x.Key.Name
+	w.refused[id] = append(slices.DeleteFunc(w.refused[id], func(at time.Time) bool { return time.Since(at) > time.Second }), time.Now())
+	if n := len(w.refused[id]); n > mostRefusals {
+		w.Fail("hot loop", "%s: %s %s was refused %d times within a second: %s", x.Process.Name, x.Verb, simulation.Describe(x.Key), n, x.Response.Body)
+	}
+}
+
+// mostRefusals is how often a create may be refused within a second.
+const mostRefusals = 2
 
 // seen returns the states of a resource that the process can have acted on.
 func (w *icecreams) seen(x simulation.Exchange, resource string) []apiserver.Store {
@@ -528,6 +610,9 @@ func (w *icecreams) checkStatus(x simulation.Exchange) {
 	if isReadyIcecream(ice) && !slices.ContainsFunc(w.seen(x, "deployments"), func(store apiserver.Store) bool { return w.isComplete(store, ice) }) {
 		w.Fail("status", "%s: %s has never been ready: %s", x.Process.Name, simulation.Describe(x.Key), countsOf(s))
 	}
+	if reason, message := reasonOf(ice); !slices.ContainsFunc(slices.Concat(w.seen(x, "pods"), w.seen(x, "deployments")), func(store apiserver.Store) bool { return w.canSay(store, ice, reason, message) }) {
+		w.Fail("reason", "%s: %s says %s, which has never been true: %s", x.Process.Name, simulation.Describe(x.Key), reason, message)
+	}
 	// Which Deployments are the Icecream's, and where the Pods are, comes from two caches.
 	for _, pods := range w.seen(x, "pods") {
 		for _, deployments := range w.seen(x, "deployments") {
@@ -538,6 +623,56 @@ func (w *icecreams) checkStatus(x simulation.Exchange) {
 	}
 	w.Fail("status", "%s: the placement of %s has not been true since version %d of Pods and %d of Deployments, %s ago: %v",
 		x.Process.Name, simulation.Describe(x.Key), x.Process.Knew("pods", x.Decided), x.Process.Knew("deployments", x.Decided), time.Since(x.Decided), s.Nodes)
+}
+
+// reasonOf returns the reason and the message for which an Icecream is Ready or not.
+func reasonOf(ice *v1alpha1.Icecream) (reason, message string) {
+	for _, c := range ice.Status.Conditions {
+		if c.Type == v1alpha1.ConditionReady {
+			reason, message = c.Reason, c.Message
+		}
+	}
+	return reason, message
+}
+
+// canSay reports whether what a status says of Pods or the namespace is true.
+func (w *icecreams) canSay(store apiserver.Store, ice *v1alpha1.Icecream, reason, message string) bool {
+	d := simulation.Get[appsv1.Deployment](w.History, store, deploymentKey(icecream.DeploymentName(ice)))
+	switch reason {
+	case v1alpha1.ReasonReplicaFailure, v1alpha1.ReasonUnschedulable, v1alpha1.ReasonImagePullBackOff:
+		return d != nil && w.problems(store, d)[reason]
+	case v1alpha1.ReasonProgressDeadlineExceeded:
+		return d != nil && !w.isComplete(store, ice)
+	case v1alpha1.ReasonDeploymentRefused:
+		return !strings.Contains(message, "being terminated") // which is DeploymentTerminating
+	default:
+		return true
+	}
+}
+
+// problems returns the reasons for which Pods of a Deployment do not become ready.
+func (w *icecreams) problems(store apiserver.Store, d *appsv1.Deployment) map[string]bool {
+	reasons := map[string]bool{}
+	for _, c := range d.Status.Conditions {
+		switch {
+		case c.Type == appsv1.DeploymentReplicaFailure:
+			reasons[v1alpha1.ReasonReplicaFailure] = true
+		case c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse:
+			reasons[v1alpha1.ReasonProgressDeadlineExceeded] = true
+		}
+	}
+	for _, pod := range simulation.All[corev1.Pod](w.History, store) {
+		switch {
+		case pod.Labels[icecream.LabelDeployment] != d.Name:
+		case simulation.IsUnschedulable(pod):
+			reasons[v1alpha1.ReasonUnschedulable] = true
+		case simulation.WaitsFor(pod) == "ErrImagePull":
+			reasons[v1alpha1.ReasonImagePullBackOff] = true
+		case strings.Contains(pod.Spec.Containers[0].Image, "unready"):
+			reasons[v1alpha1.ReasonProgressDeadlineExceeded] = true
+		}
+	}
+	return reasons
 }
 
 func countsOf(s v1alpha1.IcecreamStatus) string {
@@ -660,8 +795,10 @@ func (w *icecreams) checkEnd(ice *v1alpha1.Icecream) {
 	if isComplete != isReadyIcecream(ice) {
 		fail("complete is %t, but Ready is %t", isComplete, isReadyIcecream(ice))
 	}
-	if isMissing := strings.Contains(ice.Spec.Image, "missing"); isMissing && *ice.Spec.Replicas > 0 && !isTrue(ice, v1alpha1.ConditionStalled) {
-		fail("the image is missing, but it is not Stalled")
+	if problems, reason := w.problems(w.Store, d), ""; !isComplete {
+		if reason, _ = reasonOf(ice); !problems[reason] || !isTrue(ice, v1alpha1.ConditionStalled) {
+			fail("it says %s, and Stalled is %t, but its problems are %v", reason, isTrue(ice, v1alpha1.ConditionStalled), problems)
+		}
 	}
 	for _, other := range w.deployments(w.Store) {
 		if isComplete && other.Name != name && metav1.IsControlledBy(other, ice) && other.DeletionTimestamp == nil {
