@@ -28,11 +28,13 @@ type icecreams struct {
 
 	undoing   bool // Somebody undoes each write of a Deployment's replicas.
 	hasUndone bool
+	isOpposed bool  // Somebody has undone or refused writes.
 	rewriting bool  // A webhook gives each Deployment another image.
 	refusing  int   // the code with which a policy refuses each new Deployment; 0 if there is none
 	deadline  int32 // the progressDeadlineSeconds that a webhook sets; 0 if there is none
 	isDoomed  bool  // The namespace is deleted at some time.
 	writes    map[string]int
+	launched  int // Icecreams so far
 	edits     int
 	refused   map[string][]time.Time // when creates were refused, by process and name
 }
@@ -85,6 +87,7 @@ func (w *icecreams) newNamespace(name string) {
 }
 
 func (w *icecreams) newIcecream(draw *rand.Rand, name string) {
+	w.launched++
 	w.Create(&v1alpha1.Icecream{
 		ObjectMeta: metav1.ObjectMeta{Namespace: simulation.Namespace, Name: name},
 		Spec:       v1alpha1.IcecreamSpec{Replicas: ptr.To(draw.Int32N(4)), Image: images[0]},
@@ -117,6 +120,7 @@ func (w *icecreams) deployments(store apiserver.Store) []*appsv1.Deployment {
 
 // Edit implements World.
 func (w *icecreams) Edit(draw *rand.Rand) string {
+	w.checkBudget()
 	w.edits++
 	kinds := []func(*rand.Rand) string{
 		w.create, w.scaleIcecream, w.scaleIcecream, w.changeImage, w.rename, w.rename, w.deleteIcecream, w.foreign,
@@ -132,6 +136,7 @@ func (w *icecreams) Edit(draw *rand.Rand) string {
 func (w *icecreams) namespace(draw *rand.Rand) string {
 	switch {
 	case w.IsOpen():
+		w.isOpposed = true
 		w.Delete(simulation.NamespaceKey, metav1.DeletePropagationBackground)
 		return "the namespace is deleted"
 	case w.Store.Objects[simulation.NamespaceKey] != nil:
@@ -301,16 +306,16 @@ func (w *icecreams) disturbPod(draw *rand.Rand) string {
 func (w *icecreams) policy(draw *rand.Rand) string {
 	switch draw.IntN(4) {
 	case 0:
-		w.undoing, w.hasUndone = !w.undoing, true
+		w.undoing, w.hasUndone, w.isOpposed = !w.undoing, true, true
 		return fmt.Sprintf("somebody undoes each write: %t", w.undoing)
 	case 1:
 		w.rewriting = !w.rewriting
 		return fmt.Sprintf("a webhook rewrites images: %t", w.rewriting)
 	case 2:
-		w.refusing = http.StatusForbidden
+		w.refusing, w.isOpposed = http.StatusForbidden, true
 		return "a quota refuses new Deployments with 403"
 	default:
-		w.refusing = http.StatusConflict
+		w.refusing, w.isOpposed = http.StatusConflict, true
 		return "a quota refuses new Deployments with 409"
 	}
 }
@@ -436,7 +441,7 @@ func (w *icecreams) Check(x simulation.Exchange) {
 	}
 	w.writes[x.Verb+" "+x.Key.Resource.Resource]++
 	if !x.IsWrite() {
-		w.checkPace(x)
+		w.checkRefused(x)
 		if x.Subresource == "status" && x.Response.Code == http.StatusOK {
 			w.Fail("needless", "%s writes the status that %s has", x.Process.Name, simulation.Describe(x.Key))
 		}
@@ -460,26 +465,30 @@ func (w *icecreams) Check(x simulation.Exchange) {
 	}
 }
 
-// checkPace checks that a refused create is not repeated at once, again and again.
-func (w *icecreams) checkPace(x simulation.Exchange) {
+// checkRefused checks that a create that is refused was not known to be in vain, and is not
+// repeated at once, again and again.
+func (w *icecreams) checkRefused(x simulation.Exchange) {
 	var status metav1.Status
 	if x.Verb != "create" || json.Unmarshal(x.Response.Body, &status) != nil {
 		return
 	}
+	most := 2 // within a second
 	switch status.Reason {
-	case metav1.StatusReasonAlreadyExists, metav1.StatusReasonForbidden, metav1.StatusReasonNotFound:
+	case metav1.StatusReasonForbidden, metav1.StatusReasonNotFound:
+	case metav1.StatusReasonAlreadyExists:
+		most = 8 // after 5 ms, 10 ms, and so on
+		if !slices.ContainsFunc(w.seen(x, "deployments"), func(store apiserver.Store) bool { return store.Objects[x.Key] == nil }) {
+			w.Fail("needless", "%s creates %s, which its cache shows", x.Process.Name, simulation.Describe(x.Key))
+		}
 	default: // such as a conflict about a quota, which soon ends in reality
 		return
 	}
 	id := x.Process.Name + " " + x.Key.Name
 	w.refused[id] = append(slices.DeleteFunc(w.refused[id], func(at time.Time) bool { return time.Since(at) > time.Second }), time.Now())
-	if n := len(w.refused[id]); n > mostRefusals {
-		w.Fail("hot loop", "%s: %s %s was refused %d times within a second: %s", x.Process.Name, x.Verb, simulation.Describe(x.Key), n, x.Response.Body)
+	if n := len(w.refused[id]); n > most {
+		w.Fail("hot loop", "%s: %s %s was refused %d times within a second: %s", x.Process.Name, x.Verb, simulation.Describe(x.Key), n, status.Message)
 	}
 }
-
-// mostRefusals is how often a create may be refused within a second.
-const mostRefusals = 2
 
 // seen returns the states of a resource that the process can have acted on.
 func (w *icecreams) seen(x simulation.Exchange, resource string) []apiserver.Store {
@@ -745,11 +754,25 @@ func (w *icecreams) CheckEnd() {
 			w.checkEnd(ice)
 		}
 	}
-	if w.IsCalm() {
-		for what, n := range w.writes {
-			if most := 12 + 12*w.edits; n > most {
-				w.Fail("budget", "%d times %s for %d edits", n, what, w.edits)
-			}
+	w.checkBudget()
+}
+
+// checkBudget checks that a history without faults costs few requests: a launch a POST and
+// three writes of the status, and an edit a write of each Deployment and four of the status.
+// Somebody who undoes or refuses a write makes it be repeated.
+func (w *icecreams) checkBudget() {
+	repeated := 1
+	if w.isOpposed {
+		repeated = 7 // within the time for edits: after 1 s, 2 s, 4 s, and so on
+	}
+	for what, most := range map[string]int{
+		"create deployments": repeated * (w.launched + w.edits),
+		"patch deployments":  repeated * w.edits,
+		"delete deployments": w.edits,
+		"update icecreams":   3*w.launched + 4*w.edits,
+	} {
+		if n := w.writes[what]; n > most && w.IsCalm() {
+			w.Fail("budget", "%d times %s for %d Icecreams and %d edits", n, what, w.launched, w.edits)
 		}
 	}
 }
