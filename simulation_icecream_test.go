@@ -472,7 +472,7 @@ func (w *icecreams) checkRefused(x simulation.Exchange) {
 	if x.Verb != "create" || json.Unmarshal(x.Response.Body, &status) != nil {
 		return
 	}
-	most := 2 // within a second
+	most := 4 // within a second: at once and after a second, for two Icecreams, or after an edit
 	switch status.Reason {
 	case metav1.StatusReasonForbidden, metav1.StatusReasonNotFound:
 	case metav1.StatusReasonAlreadyExists:
