@@ -137,6 +137,7 @@ func (w *icecreams) namespace(draw *rand.Rand) string {
 	switch {
 	case w.IsOpen():
 		w.isOpposed = true
+		w.edits += len(w.ices()) // They lose one object after the other.
 		w.Delete(simulation.NamespaceKey, metav1.DeletePropagationBackground)
 		return "the namespace is deleted"
 	case w.Store.Objects[simulation.NamespaceKey] != nil:
