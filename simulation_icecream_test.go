@@ -94,7 +94,7 @@ func (w *icecreams) newIcecream(draw *rand.Rand, name string) {
 	})
 }
 
-// newForeign creates somebody else's Deployment.
+// newForeign creates somebody else's Deployment, unless there is one of the name.
 func (w *icecreams) newForeign(name string) {
 	labels := map[string]string{"app": "foreign"}
 	w.Create(&appsv1.Deployment{
@@ -224,18 +224,12 @@ func (w *icecreams) deleteIcecream(draw *rand.Rand) string {
 func (w *icecreams) foreign(draw *rand.Rand) string {
 	name := simulation.Pick(draw, []string{"sundae", "cone", "float"})
 	stored := simulation.Get[appsv1.Deployment](w.History, w.Store, deploymentKey(name))
-	switch {
-	case stored == nil:
-		w.newForeign(name)
-		return "somebody else's Deployment " + name
-	case stored.Labels["app"] == "foreign":
-		w.Delete(deploymentKey(name), metav1.DeletePropagationBackground)
+	w.Delete(deploymentKey(name), metav1.DeletePropagationBackground)
+	if stored != nil && stored.Labels["app"] == "foreign" {
 		return "somebody else's Deployment " + name + " is deleted"
-	default:
-		w.Delete(deploymentKey(name), metav1.DeletePropagationBackground)
-		w.newForeign(name)
-		return "somebody else's Deployment takes the place of " + name
 	}
+	w.newForeign(name)
+	return "somebody else's Deployment " + name
 }
 
 func (w *icecreams) editDeployment(draw *rand.Rand) string {
@@ -357,9 +351,7 @@ func (w *icecreams) Interfere(draw *rand.Rand, verb string, key apiserver.Key) s
 		}
 		if draw.IntN(4) == 0 {
 			w.Delete(deploymentKey(d.Name), metav1.DeletePropagationBackground)
-			if w.Store.Objects[deploymentKey(d.Name)] == nil {
-				w.newForeign(d.Name)
-			}
+			w.newForeign(d.Name)
 			return fmt.Sprintf("somebody else's Deployment takes the place of %s", d.Name)
 		}
 		return w.editThis(draw, d)
@@ -819,10 +811,9 @@ func (w *icecreams) checkEnd(ice *v1alpha1.Icecream) {
 	if isComplete != isReadyIcecream(ice) {
 		fail("complete is %t, but Ready is %t", isComplete, isReadyIcecream(ice))
 	}
-	if problems, reason := w.problems(w.Store, d), ""; !isComplete {
-		if reason, _ = reasonOf(ice); !problems[reason] || !isTrue(ice, v1alpha1.ConditionStalled) {
-			fail("it says %s, and Stalled is %t, but its problems are %v", reason, isTrue(ice, v1alpha1.ConditionStalled), problems)
-		}
+	isStalled, problems := isTrue(ice, v1alpha1.ConditionStalled), w.problems(w.Store, d)
+	if reason, _ := reasonOf(ice); !isComplete && (!isStalled || !problems[reason]) {
+		fail("it says %s, and Stalled is %t, but its problems are %v", reason, isStalled, problems)
 	}
 	for _, other := range w.deployments(w.Store) {
 		if isComplete && other.Name != name && metav1.IsControlledBy(other, ice) && other.DeletionTimestamp == nil {
