@@ -13,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -612,8 +613,9 @@ func (w *icecreams) checkStatus(x simulation.Exchange) {
 	if isReadyIcecream(ice) && !slices.ContainsFunc(w.seen(x, "deployments"), func(store apiserver.Store) bool { return w.isComplete(store, ice) }) {
 		w.Fail("status", "%s: %s has never been ready: %s", x.Process.Name, simulation.Describe(x.Key), countsOf(s))
 	}
-	if reason, message := reasonOf(ice); !slices.ContainsFunc(slices.Concat(w.seen(x, "pods"), w.seen(x, "deployments")), func(store apiserver.Store) bool { return w.canSay(store, ice, reason, message) }) {
-		w.Fail("reason", "%s: %s says %s, which has never been true: %s", x.Process.Name, simulation.Describe(x.Key), reason, message)
+	seen := slices.Concat(w.seen(x, "pods"), w.seen(x, "deployments"))
+	if !slices.ContainsFunc(seen, func(store apiserver.Store) bool { return w.isTrueReason(store, ice) }) {
+		w.Fail("reason", "%s: %s gives a reason that has never been true: %s", x.Process.Name, simulation.Describe(x.Key), readyOf(ice).Message)
 	}
 	// Which Deployments are the Icecream's, and where the Pods are, comes from two caches.
 	for _, pods := range w.seen(x, "pods") {
@@ -627,26 +629,22 @@ func (w *icecreams) checkStatus(x simulation.Exchange) {
 		x.Process.Name, simulation.Describe(x.Key), x.Process.Knew("pods", x.Decided), x.Process.Knew("deployments", x.Decided), time.Since(x.Decided), s.Nodes)
 }
 
-// reasonOf returns the reason and the message for which an Icecream is Ready or not.
-func reasonOf(ice *v1alpha1.Icecream) (reason, message string) {
-	for _, c := range ice.Status.Conditions {
-		if c.Type == v1alpha1.ConditionReady {
-			reason, message = c.Reason, c.Message
-		}
-	}
-	return reason, message
+// readyOf returns the condition that says whether an Icecream is Ready, and why not.
+func readyOf(ice *v1alpha1.Icecream) metav1.Condition {
+	return ptr.Deref(meta.FindStatusCondition(ice.Status.Conditions, v1alpha1.ConditionReady), metav1.Condition{})
 }
 
-// canSay reports whether what a status says of Pods or the namespace is true.
-func (w *icecreams) canSay(store apiserver.Store, ice *v1alpha1.Icecream, reason, message string) bool {
+// isTrueReason reports whether the reason that an Icecream gives is true, as far as it is about
+// Pods or the namespace.
+func (w *icecreams) isTrueReason(store apiserver.Store, ice *v1alpha1.Icecream) bool {
 	d := simulation.Get[appsv1.Deployment](w.History, store, deploymentKey(icecream.DeploymentName(ice)))
-	switch reason {
+	switch ready := readyOf(ice); ready.Reason {
 	case v1alpha1.ReasonReplicaFailure, v1alpha1.ReasonUnschedulable, v1alpha1.ReasonImagePullBackOff:
-		return d != nil && w.problems(store, d)[reason]
+		return d != nil && w.problems(store, d)[ready.Reason]
 	case v1alpha1.ReasonProgressDeadlineExceeded:
 		return d != nil && !w.isComplete(store, ice)
 	case v1alpha1.ReasonDeploymentRefused:
-		return !strings.Contains(message, "being terminated") // which is DeploymentTerminating
+		return !strings.Contains(ready.Message, "being terminated") // which is DeploymentTerminating
 	default:
 		return true
 	}
@@ -694,7 +692,7 @@ func (w *icecreams) hasCounts(store apiserver.Store, ice *v1alpha1.Icecream) boo
 func isReadyIcecream(ice *v1alpha1.Icecream) bool { return isTrue(ice, v1alpha1.ConditionReady) }
 
 func isTrue(ice *v1alpha1.Icecream, condition string) bool {
-	return slices.ContainsFunc(ice.Status.Conditions, func(c metav1.Condition) bool { return c.Type == condition && c.Status == metav1.ConditionTrue })
+	return meta.IsStatusConditionTrue(ice.Status.Conditions, condition)
 }
 
 // isComplete reports whether the Icecream's Deployment is rolled out.
@@ -811,8 +809,8 @@ func (w *icecreams) checkEnd(ice *v1alpha1.Icecream) {
 	if isComplete != isReadyIcecream(ice) {
 		fail("complete is %t, but Ready is %t", isComplete, isReadyIcecream(ice))
 	}
-	isStalled, problems := isTrue(ice, v1alpha1.ConditionStalled), w.problems(w.Store, d)
-	if reason, _ := reasonOf(ice); !isComplete && (!isStalled || !problems[reason]) {
+	isStalled, reason, problems := isTrue(ice, v1alpha1.ConditionStalled), readyOf(ice).Reason, w.problems(w.Store, d)
+	if !isComplete && (!isStalled || !problems[reason]) {
 		fail("it says %s, and Stalled is %t, but its problems are %v", reason, isStalled, problems)
 	}
 	for _, other := range w.deployments(w.Store) {

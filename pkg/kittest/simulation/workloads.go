@@ -144,7 +144,10 @@ func (w *Workloads) rollOut(d *appsv1.Deployment) (next time.Time) {
 			continue
 		}
 		for _, c := range r.Status.Conditions { // There is one at most.
-			failure = appsv1.DeploymentCondition{Type: appsv1.DeploymentReplicaFailure, Status: c.Status, Reason: c.Reason, Message: c.Message, LastTransitionTime: c.LastTransitionTime, LastUpdateTime: c.LastTransitionTime}
+			failure = appsv1.DeploymentCondition{
+				Type: appsv1.DeploymentReplicaFailure, Status: c.Status, Reason: c.Reason, Message: c.Message,
+				LastTransitionTime: c.LastTransitionTime, LastUpdateTime: c.LastTransitionTime,
+			}
 		}
 		status.Replicas += r.Status.Replicas
 		status.ReadyReplicas += r.Status.ReadyReplicas
@@ -173,7 +176,10 @@ func progressOf(d *appsv1.Deployment, status appsv1.DeploymentStatus, isNew bool
 	was := conditionOf(d, appsv1.DeploymentProgressing)
 	is := func(status corev1.ConditionStatus, reason string) (appsv1.DeploymentCondition, time.Time) {
 		now := metav1.NewTime(time.Now())
-		c := appsv1.DeploymentCondition{Type: appsv1.DeploymentProgressing, Status: status, Reason: reason, Message: "ReplicaSet of " + d.Name, LastUpdateTime: now, LastTransitionTime: now}
+		c := appsv1.DeploymentCondition{
+			Type: appsv1.DeploymentProgressing, Status: status, Reason: reason, Message: fmt.Sprintf("ReplicaSet of %q", d.Name),
+			LastUpdateTime: now, LastTransitionTime: now,
+		}
 		if was.Status == status {
 			c.LastTransitionTime = was.LastTransitionTime
 		}
@@ -211,7 +217,7 @@ func (w *Workloads) newReplicaSet(d *appsv1.Deployment, hash string) *appsv1.Rep
 	name := d.Name + "-" + hash
 	key := KeyOf("apps", "replicasets", name)
 	if w.Store.Objects[key] != nil || !w.IsOpen() {
-		return nil // The former can be that of a former Deployment, until it is collected.
+		return nil // It can be that of a former Deployment, until it is collected.
 	}
 	labels := maps.Clone(d.Spec.Template.Labels)
 	if labels == nil {
