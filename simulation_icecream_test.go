@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -12,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -27,23 +29,37 @@ type icecreams struct {
 
 	undoing   bool // Somebody undoes each write of a Deployment's replicas.
 	hasUndone bool
-	rewriting bool // A webhook gives each Deployment another image.
-	refusing  int  // the code with which a policy refuses each new Deployment; 0 if there is none
+	isOpposed bool  // Somebody has undone or refused writes.
+	rewriting bool  // A webhook gives each Deployment another image.
+	refusing  int   // the code with which a policy refuses each new Deployment; 0 if there is none
+	deadline  int32 // the progressDeadlineSeconds that a webhook sets; 0 if there is none
+	isDoomed  bool  // The namespace is deleted at some time.
 	writes    map[string]int
+	launched  int // Icecreams so far
 	edits     int
+	refused   map[string][]time.Time // when creates were refused, by process and name
 }
 
 // icecreamWorld returns the world of the Icecream controller, which has to be the only one that
 // runs.
 func icecreamWorld(h *simulation.History) simulation.World {
-	return &icecreams{Workloads: simulation.NewWorkloads(h), writes: map[string]int{}}
+	w := &icecreams{Workloads: simulation.NewWorkloads(h), writes: map[string]int{}, refused: map[string][]time.Time{}}
+	draw := h.Draw("conditions")
+	w.isDoomed = draw.IntN(8) == 0
+	if draw.IntN(2) == 0 {
+		w.deadline = 20 + draw.Int32N(100)
+	}
+	return w
 }
 
 var (
 	icecreamNames   = []string{"sundae", "cone", "gelato"}
 	deploymentNames = []string{"", "", "sundae", "cone", "float"}
-	images          = []string{"registry.example/vanilla:1", "registry.example/mint:2", "registry.example/mint:3", "registry.example/missing:1"}
+	images          = []string{"registry.example/vanilla:1", "registry.example/mint:2", "registry.example/mint:3", "registry.example/missing:1", "registry.example/unready:1"}
 )
+
+// forever is longer than a history.
+const forever = 24 * time.Hour
 
 // hold is a finalizer that keeps a Deployment from being gone.
 const hold = "example.com/hold"
@@ -57,6 +73,8 @@ func deploymentKey(name string) apiserver.Key { return simulation.KeyOf("apps", 
 // Begin implements World.
 func (w *icecreams) Begin() {
 	draw := w.Draw("begin")
+	w.newNamespace(metav1.NamespaceSystem)
+	w.newNamespace(simulation.Namespace)
 	for _, name := range icecreamNames[:1+draw.IntN(2)] {
 		w.newIcecream(draw, name)
 	}
@@ -65,19 +83,23 @@ func (w *icecreams) Begin() {
 	}
 }
 
+func (w *icecreams) newNamespace(name string) {
+	w.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+}
+
 func (w *icecreams) newIcecream(draw *rand.Rand, name string) {
-	w.Put(&v1alpha1.Icecream{
-		ObjectMeta: metav1.ObjectMeta{Namespace: simulation.Namespace, Name: name, Generation: 1},
+	w.launched++
+	w.Create(&v1alpha1.Icecream{
+		ObjectMeta: metav1.ObjectMeta{Namespace: simulation.Namespace, Name: name},
 		Spec:       v1alpha1.IcecreamSpec{Replicas: ptr.To(draw.Int32N(4)), Image: images[0]},
-		Status:     v1alpha1.IcecreamStatus{ObservedGeneration: -1},
 	})
 }
 
-// newForeign creates somebody else's Deployment.
+// newForeign creates somebody else's Deployment, unless there is one of the name.
 func (w *icecreams) newForeign(name string) {
 	labels := map[string]string{"app": "foreign"}
-	w.Put(&appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: simulation.Namespace, Name: name, Generation: 1, Labels: labels},
+	w.Create(&appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: simulation.Namespace, Name: name, Labels: labels},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: ptr.To[int32](1),
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
@@ -99,12 +121,47 @@ func (w *icecreams) deployments(store apiserver.Store) []*appsv1.Deployment {
 
 // Edit implements World.
 func (w *icecreams) Edit(draw *rand.Rand) string {
+	w.checkBudget()
 	w.edits++
 	kinds := []func(*rand.Rand) string{
 		w.create, w.scaleIcecream, w.scaleIcecream, w.changeImage, w.rename, w.rename, w.deleteIcecream, w.foreign,
-		w.editDeployment, w.editDeployment, w.disturbPod, w.disturbPod, w.policy, w.policy,
+		w.editDeployment, w.editDeployment, w.disturbPod, w.disturbPod, w.policy, w.policy, w.shortage,
+	}
+	if w.isDoomed && (!w.IsOpen() || draw.IntN(6) == 0) {
+		return w.namespace(draw)
 	}
 	return simulation.Pick(draw, kinds)(draw)
+}
+
+// namespace deletes the namespace, or creates it again.
+func (w *icecreams) namespace(draw *rand.Rand) string {
+	switch {
+	case w.IsOpen():
+		w.isOpposed = true
+		w.edits += len(w.ices()) // They lose one object after the other.
+		w.Delete(simulation.NamespaceKey, metav1.DeletePropagationBackground)
+		return "the namespace is deleted"
+	case w.Store.Objects[simulation.NamespaceKey] != nil:
+		return w.scaleIcecream(draw)
+	default:
+		w.newNamespace(simulation.Namespace)
+		w.newIcecream(draw, simulation.Pick(draw, icecreamNames))
+		return "the namespace is created again, with an Icecream"
+	}
+}
+
+// shortage is what Pods lack from now on, for a while or for good.
+func (w *icecreams) shortage(draw *rand.Rand) string {
+	long := time.Duration(1+draw.IntN(80)) * time.Second
+	if draw.IntN(4) == 0 {
+		long = forever
+	}
+	if draw.IntN(2) == 0 {
+		w.QuotaUntil = time.Now().Add(long)
+		return fmt.Sprintf("a quota refuses new Pods for %s", long)
+	}
+	w.FullUntil = time.Now().Add(long)
+	return fmt.Sprintf("no node has room for another Pod for %s", long)
 }
 
 // edit changes the spec of an Icecream.
@@ -168,18 +225,12 @@ func (w *icecreams) deleteIcecream(draw *rand.Rand) string {
 func (w *icecreams) foreign(draw *rand.Rand) string {
 	name := simulation.Pick(draw, []string{"sundae", "cone", "float"})
 	stored := simulation.Get[appsv1.Deployment](w.History, w.Store, deploymentKey(name))
-	switch {
-	case stored == nil:
-		w.newForeign(name)
-		return "somebody else's Deployment " + name
-	case stored.Labels["app"] == "foreign":
-		w.Delete(deploymentKey(name), metav1.DeletePropagationBackground)
+	w.Delete(deploymentKey(name), metav1.DeletePropagationBackground)
+	if stored != nil && stored.Labels["app"] == "foreign" {
 		return "somebody else's Deployment " + name + " is deleted"
-	default:
-		w.Delete(deploymentKey(name), metav1.DeletePropagationBackground)
-		w.newForeign(name)
-		return "somebody else's Deployment takes the place of " + name
 	}
+	w.newForeign(name)
+	return "somebody else's Deployment " + name
 }
 
 func (w *icecreams) editDeployment(draw *rand.Rand) string {
@@ -251,21 +302,22 @@ func (w *icecreams) disturbPod(draw *rand.Rand) string {
 func (w *icecreams) policy(draw *rand.Rand) string {
 	switch draw.IntN(4) {
 	case 0:
-		w.undoing, w.hasUndone = !w.undoing, true
+		w.undoing, w.hasUndone, w.isOpposed = !w.undoing, true, true
 		return fmt.Sprintf("somebody undoes each write: %t", w.undoing)
 	case 1:
 		w.rewriting = !w.rewriting
 		return fmt.Sprintf("a webhook rewrites images: %t", w.rewriting)
 	case 2:
-		w.refusing = http.StatusForbidden
+		w.refusing, w.isOpposed = http.StatusForbidden, true
 		return "a quota refuses new Deployments with 403"
 	default:
-		w.refusing = http.StatusConflict
+		w.refusing, w.isOpposed = http.StatusConflict, true
 		return "a quota refuses new Deployments with 409"
 	}
 }
 
-// Settle implements World. Whoever has undone writes was waited for, longer each time.
+// Settle implements World. Whoever has undone writes was waited for, longer each time, and a
+// Pod that never gets ready is given the time of the default deadline.
 func (w *icecreams) Settle() time.Duration {
 	w.undoing, w.rewriting, w.refusing = false, false, 0
 	for _, d := range w.deployments(w.Store) {
@@ -276,10 +328,14 @@ func (w *icecreams) Settle() time.Duration {
 			w.Delete(deploymentKey(d.Name), metav1.DeletePropagationBackground)
 		}
 	}
+	settle := 3 * time.Minute
 	if w.hasUndone {
-		return 15 * time.Minute
+		settle += 12 * time.Minute
 	}
-	return 3 * time.Minute
+	if slices.ContainsFunc(w.ices(), func(ice *v1alpha1.Icecream) bool { return strings.Contains(ice.Spec.Image, "unready") }) {
+		settle += 12 * time.Minute
+	}
+	return settle
 }
 
 // Interfere implements World.
@@ -296,9 +352,7 @@ func (w *icecreams) Interfere(draw *rand.Rand, verb string, key apiserver.Key) s
 		}
 		if draw.IntN(4) == 0 {
 			w.Delete(deploymentKey(d.Name), metav1.DeletePropagationBackground)
-			if w.Store.Objects[deploymentKey(d.Name)] == nil {
-				w.newForeign(d.Name)
-			}
+			w.newForeign(d.Name)
 			return fmt.Sprintf("somebody else's Deployment takes the place of %s", d.Name)
 		}
 		return w.editThis(draw, d)
@@ -328,6 +382,11 @@ func (w *icecreams) Mutate(verb string, key apiserver.Key) {
 	d := simulation.Get[appsv1.Deployment](w.History, w.Store, key)
 	if d == nil || verb == "delete" {
 		return
+	}
+	if verb == "create" && w.deadline > 0 {
+		d = d.DeepCopy()
+		d.Spec.ProgressDeadlineSeconds = &w.deadline
+		w.Put(d)
 	}
 	if image := &d.Spec.Template.Spec.Containers[0].Image; w.rewriting && !strings.HasPrefix(*image, "mirror") {
 		changed := d.DeepCopy()
@@ -376,6 +435,7 @@ func (w *icecreams) Check(x simulation.Exchange) {
 	}
 	w.writes[x.Verb+" "+x.Key.Resource.Resource]++
 	if !x.IsWrite() {
+		w.checkRefused(x)
 		if x.Subresource == "status" && x.Response.Code == http.StatusOK {
 			w.Fail("needless", "%s writes the status that %s has", x.Process.Name, simulation.Describe(x.Key))
 		}
@@ -396,6 +456,31 @@ func (w *icecreams) Check(x simulation.Exchange) {
 		w.checkDelete(x, before)
 	default:
 		w.Fail("permissions", "%s: %s %s", x.Process.Name, x.Verb, simulation.Describe(x.Key))
+	}
+}
+
+// checkRefused checks that a create that is refused was not known to be in vain, and is not
+// repeated at once, again and again.
+func (w *icecreams) checkRefused(x simulation.Exchange) {
+	var status metav1.Status
+	if x.Verb != "create" || json.Unmarshal(x.Response.Body, &status) != nil {
+		return
+	}
+	most := 4 // within a second: at once and after a second, for two Icecreams, or after an edit
+	switch status.Reason {
+	case metav1.StatusReasonForbidden, metav1.StatusReasonNotFound:
+	case metav1.StatusReasonAlreadyExists:
+		most = 8 // after 5 ms, 10 ms, and so on
+		if !slices.ContainsFunc(w.seen(x, "deployments"), func(store apiserver.Store) bool { return store.Objects[x.Key] == nil }) {
+			w.Fail("needless", "%s creates %s, which its cache shows", x.Process.Name, simulation.Describe(x.Key))
+		}
+	default: // such as a conflict about a quota, which soon ends in reality
+		return
+	}
+	id := x.Process.Name + " " + x.Key.Name
+	w.refused[id] = append(slices.DeleteFunc(w.refused[id], func(at time.Time) bool { return time.Since(at) > time.Second }), time.Now())
+	if n := len(w.refused[id]); n > most {
+		w.Fail("hot loop", "%s: %s %s was refused %d times within a second: %s", x.Process.Name, x.Verb, simulation.Describe(x.Key), n, status.Message)
 	}
 }
 
@@ -528,6 +613,10 @@ func (w *icecreams) checkStatus(x simulation.Exchange) {
 	if isReadyIcecream(ice) && !slices.ContainsFunc(w.seen(x, "deployments"), func(store apiserver.Store) bool { return w.isComplete(store, ice) }) {
 		w.Fail("status", "%s: %s has never been ready: %s", x.Process.Name, simulation.Describe(x.Key), countsOf(s))
 	}
+	seen := slices.Concat(w.seen(x, "pods"), w.seen(x, "deployments"))
+	if !slices.ContainsFunc(seen, func(store apiserver.Store) bool { return w.isTrueReason(store, ice) }) {
+		w.Fail("reason", "%s: %s gives a reason that has never been true: %s", x.Process.Name, simulation.Describe(x.Key), readyOf(ice).Message)
+	}
 	// Which Deployments are the Icecream's, and where the Pods are, comes from two caches.
 	for _, pods := range w.seen(x, "pods") {
 		for _, deployments := range w.seen(x, "deployments") {
@@ -538,6 +627,52 @@ func (w *icecreams) checkStatus(x simulation.Exchange) {
 	}
 	w.Fail("status", "%s: the placement of %s has not been true since version %d of Pods and %d of Deployments, %s ago: %v",
 		x.Process.Name, simulation.Describe(x.Key), x.Process.Knew("pods", x.Decided), x.Process.Knew("deployments", x.Decided), time.Since(x.Decided), s.Nodes)
+}
+
+// readyOf returns the condition that says whether an Icecream is Ready, and why not.
+func readyOf(ice *v1alpha1.Icecream) metav1.Condition {
+	return ptr.Deref(meta.FindStatusCondition(ice.Status.Conditions, v1alpha1.ConditionReady), metav1.Condition{})
+}
+
+// isTrueReason reports whether the reason that an Icecream gives is true, as far as it is about
+// Pods or the namespace.
+func (w *icecreams) isTrueReason(store apiserver.Store, ice *v1alpha1.Icecream) bool {
+	d := simulation.Get[appsv1.Deployment](w.History, store, deploymentKey(icecream.DeploymentName(ice)))
+	switch ready := readyOf(ice); ready.Reason {
+	case v1alpha1.ReasonReplicaFailure, v1alpha1.ReasonUnschedulable, v1alpha1.ReasonImagePullBackOff:
+		return d != nil && w.problems(store, d)[ready.Reason]
+	case v1alpha1.ReasonProgressDeadlineExceeded:
+		return d != nil && !w.isComplete(store, ice)
+	case v1alpha1.ReasonDeploymentRefused:
+		return !strings.Contains(ready.Message, "being terminated") // which is DeploymentTerminating
+	default:
+		return true
+	}
+}
+
+// problems returns the reasons for which Pods of a Deployment do not become ready.
+func (w *icecreams) problems(store apiserver.Store, d *appsv1.Deployment) map[string]bool {
+	reasons := map[string]bool{}
+	for _, c := range d.Status.Conditions {
+		switch {
+		case c.Type == appsv1.DeploymentReplicaFailure:
+			reasons[v1alpha1.ReasonReplicaFailure] = true
+		case c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse:
+			reasons[v1alpha1.ReasonProgressDeadlineExceeded] = true
+		}
+	}
+	for _, pod := range simulation.All[corev1.Pod](w.History, store) {
+		switch {
+		case pod.Labels[icecream.LabelDeployment] != d.Name:
+		case simulation.IsUnschedulable(pod):
+			reasons[v1alpha1.ReasonUnschedulable] = true
+		case simulation.WaitsFor(pod) == "ErrImagePull":
+			reasons[v1alpha1.ReasonImagePullBackOff] = true
+		case strings.Contains(pod.Spec.Containers[0].Image, "unready"):
+			reasons[v1alpha1.ReasonProgressDeadlineExceeded] = true
+		}
+	}
+	return reasons
 }
 
 func countsOf(s v1alpha1.IcecreamStatus) string {
@@ -557,7 +692,7 @@ func (w *icecreams) hasCounts(store apiserver.Store, ice *v1alpha1.Icecream) boo
 func isReadyIcecream(ice *v1alpha1.Icecream) bool { return isTrue(ice, v1alpha1.ConditionReady) }
 
 func isTrue(ice *v1alpha1.Icecream, condition string) bool {
-	return slices.ContainsFunc(ice.Status.Conditions, func(c metav1.Condition) bool { return c.Type == condition && c.Status == metav1.ConditionTrue })
+	return meta.IsStatusConditionTrue(ice.Status.Conditions, condition)
 }
 
 // isComplete reports whether the Icecream's Deployment is rolled out.
@@ -610,11 +745,25 @@ func (w *icecreams) CheckEnd() {
 			w.checkEnd(ice)
 		}
 	}
-	if w.IsCalm() {
-		for what, n := range w.writes {
-			if most := 12 + 12*w.edits; n > most {
-				w.Fail("budget", "%d times %s for %d edits", n, what, w.edits)
-			}
+	w.checkBudget()
+}
+
+// checkBudget checks that a history without faults costs few requests: a launch a POST and
+// three writes of the status, and an edit a write of each Deployment and four of the status.
+// Somebody who undoes or refuses a write makes it be repeated.
+func (w *icecreams) checkBudget() {
+	repeated := 1
+	if w.isOpposed {
+		repeated = 7 // within the time for edits: after 1 s, 2 s, 4 s, and so on
+	}
+	for what, most := range map[string]int{
+		"create deployments": repeated * (w.launched + w.edits),
+		"patch deployments":  repeated * w.edits,
+		"delete deployments": w.edits,
+		"update icecreams":   3*w.launched + 4*w.edits,
+	} {
+		if n := w.writes[what]; n > most && w.IsCalm() {
+			w.Fail("budget", "%d times %s for %d Icecreams and %d edits", n, what, w.launched, w.edits)
 		}
 	}
 }
@@ -660,8 +809,9 @@ func (w *icecreams) checkEnd(ice *v1alpha1.Icecream) {
 	if isComplete != isReadyIcecream(ice) {
 		fail("complete is %t, but Ready is %t", isComplete, isReadyIcecream(ice))
 	}
-	if isMissing := strings.Contains(ice.Spec.Image, "missing"); isMissing && *ice.Spec.Replicas > 0 && !isTrue(ice, v1alpha1.ConditionStalled) {
-		fail("the image is missing, but it is not Stalled")
+	isStalled, reason, problems := isTrue(ice, v1alpha1.ConditionStalled), readyOf(ice).Reason, w.problems(w.Store, d)
+	if !isComplete && (!isStalled || !problems[reason]) {
+		fail("it says %s, and Stalled is %t, but its problems are %v", reason, isStalled, problems)
 	}
 	for _, other := range w.deployments(w.Store) {
 		if isComplete && other.Name != name && metav1.IsControlledBy(other, ice) && other.DeletionTimestamp == nil {

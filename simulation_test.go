@@ -45,7 +45,7 @@ func TestSimulation(t *testing.T) {
 		kinds      []apiserver.Kind
 	}
 	worlds := []world{
-		{"icecream", icecreamWorld, []apiserver.Kind{icecreams, apiserver.Deployments(), apiserver.ReplicaSets(), apiserver.Pods()}},
+		{"icecream", icecreamWorld, []apiserver.Kind{icecreams, apiserver.Deployments(), apiserver.ReplicaSets(), apiserver.Pods(), apiserver.Namespaces()}},
 		{"podtimestamp", podtimestampWorld, []apiserver.Kind{apiserver.Pods()}},
 		{"secretsync", secretsyncWorld, []apiserver.Kind{apiserver.Secrets(), apiserver.Namespaces()}},
 		{"nodereboot", noderebootWorld, []apiserver.Kind{apiserver.Nodes()}},

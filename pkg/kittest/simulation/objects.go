@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,6 +20,9 @@ import (
 
 // Namespace is where workloads are.
 const Namespace = "parlor"
+
+// NamespaceKey is the key of that namespace itself.
+var NamespaceKey = apiserver.Key{Resource: schema.GroupResource{Resource: "namespaces"}, Name: Namespace}
 
 // KeyOf returns the key of an object in that namespace.
 func KeyOf(group, resource, name string) apiserver.Key {
@@ -84,30 +88,34 @@ func sortedKeys(store apiserver.Store) []apiserver.Key {
 
 // Put stores a typed object as it is.
 func (h *History) Put(obj runtime.Object) {
+	h.store(h.server.Put(h.Store, time.Now(), h.untyped(obj)))
+}
+
+// Create stores a typed object as a POST does, with defaults, unless the API server refuses it.
+func (h *History) Create(obj runtime.Object) {
+	h.store(h.server.Create(h.Store, time.Now(), "somebody", h.untyped(obj)))
+}
+
+func (h *History) untyped(obj runtime.Object) *unstructured.Unstructured {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
 		h.Fail("simulation", "%v", err)
-		return
 	}
-	stored := &unstructured.Unstructured{Object: content}
+	untyped := &unstructured.Unstructured{Object: content}
 	kind := h.kindNamed(reflect.TypeOf(obj).Elem().Name())
-	stored.SetGroupVersionKind(kind.Resource.GroupVersion().WithKind(kind.Kind))
-	after, err := h.server.Put(h.Store, time.Now(), stored)
-	if err != nil {
-		h.Fail("simulation", "%v", err)
-		return
-	}
-	h.commit(after)
+	untyped.SetGroupVersionKind(kind.Resource.GroupVersion().WithKind(kind.Kind))
+	return untyped
 }
 
-// Create stores a typed object as a POST does, with defaults.
-func (h *History) Create(obj runtime.Object) {
-	after, err := h.server.Create(h.Store, time.Now(), "somebody", obj)
-	if err != nil {
-		h.Note("not created: %v", err)
-		return
+func (h *History) store(after apiserver.Store, err error) {
+	switch {
+	case err == nil:
+		h.commit(after)
+	case apierrors.IsAlreadyExists(err), apierrors.IsForbidden(err), apierrors.IsNotFound(err):
+		h.Note("not stored: %v", err)
+	default:
+		h.Fail("simulation", "%v", err)
 	}
-	h.commit(after)
 }
 
 // Delete deletes an object, as a DELETE does.

@@ -15,16 +15,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 )
 
 // templateHash is the label by which a Deployment knows its ReplicaSets.
 const templateHash = appsv1.DefaultDeploymentUniqueLabelKey
 
 // Workloads are the Deployment controller, the ReplicaSet controller, the scheduler, the
-// kubelets and the garbage collector. They see everything at once, and do everything at once
-// that does not take a Pod time.
+// kubelets, the garbage collector and the namespace controller. They see everything at once,
+// and do everything at once that does not take a Pod time.
+//
+// A Pod whose image is called "missing" never starts, and one whose image is called "unready"
+// is never ready.
 type Workloads struct {
 	*History
+	QuotaUntil time.Time // until when a quota refuses new Pods
+	FullUntil  time.Time // until when no node has room for a Pod
+
 	nodes int
 	made  int // Pods so far, for their names
 	steps map[types.UID]podStep
@@ -41,22 +49,19 @@ func NewWorkloads(h *History) Workloads {
 func (w *Workloads) Act() (next time.Time) {
 	for {
 		version := w.Store.Version
-		w.collect()
+		next = w.collect()
 		for _, d := range All[appsv1.Deployment](w.History, w.Store) {
 			if d.DeletionTimestamp == nil && d.Spec.Selector != nil {
-				w.rollOut(d)
+				next = earliest(next, w.rollOut(d))
 			}
 		}
 		for _, r := range All[appsv1.ReplicaSet](w.History, w.Store) {
 			if r.DeletionTimestamp == nil {
-				w.replicate(r)
+				next = earliest(next, w.replicate(r))
 			}
 		}
-		next = w.collectAt
 		for _, pod := range All[corev1.Pod](w.History, w.Store) {
-			if at := w.runPod(pod); !at.IsZero() && (next.IsZero() || at.Before(next)) {
-				next = at
-			}
+			next = earliest(next, w.runPod(pod))
 		}
 		if w.Store.Version == version {
 			return next
@@ -64,24 +69,44 @@ func (w *Workloads) Act() (next time.Time) {
 	}
 }
 
+// earliest returns the earlier of two times, of which the zero time means never.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
 // collect lets the garbage collector do everything that there is to do, some time after
-// something was deleted.
-func (w *Workloads) collect() {
+// something was deleted. A namespace that is being deleted first loses one object after the
+// other, in any order.
+func (w *Workloads) collect() (next time.Time) {
 	if _, _, isDue := w.server.Collect(w.Store, time.Now()); !isDue {
 		w.collectAt = time.Time{}
-		return
+		return time.Time{}
 	}
 	if w.collectAt.IsZero() {
 		w.collectAt = time.Now().Add(w.Between(50*time.Millisecond, 3*time.Second, "collect", fmt.Sprint(w.Store.Version)))
 	}
 	if !time.Now().Before(w.collectAt) {
 		w.collectAt = time.Time{}
-		w.Collect()
+		var content []apiserver.Key
+		for _, key := range sortedKeys(w.Store) {
+			if key.Namespace == Namespace && w.Store.Objects[key].GetDeletionTimestamp() == nil {
+				content = append(content, key)
+			}
+		}
+		if w.IsOpen() || len(content) == 0 {
+			w.Collect()
+		} else {
+			w.Delete(Pick(w.Draw("empty", fmt.Sprint(w.Store.Version)), content), metav1.DeletePropagationBackground)
+		}
 	}
+	return w.collectAt
 }
 
-// rollOut is one sync of the Deployment controller.
-func (w *Workloads) rollOut(d *appsv1.Deployment) {
+// rollOut is one sync of the Deployment controller. It returns when the next one is due.
+func (w *Workloads) rollOut(d *appsv1.Deployment) (next time.Time) {
 	var old []*appsv1.ReplicaSet
 	var current *appsv1.ReplicaSet
 	hash := hashOf(d.Spec.Template)
@@ -95,12 +120,13 @@ func (w *Workloads) rollOut(d *appsv1.Deployment) {
 		}
 	}
 	wanted := ptr.Deref(d.Spec.Replicas, 1)
+	isNew := false
 	if !d.Spec.Paused {
 		if current == nil {
-			current = w.newReplicaSet(d, hash)
+			current, isNew = w.newReplicaSet(d, hash), true
 		}
 		if current == nil {
-			return
+			return time.Time{}
 		}
 		w.scale(current, wanted)
 		for _, r := range old {
@@ -112,9 +138,16 @@ func (w *Workloads) rollOut(d *appsv1.Deployment) {
 		}
 	}
 	status := appsv1.DeploymentStatus{ObservedGeneration: d.Generation}
+	var failure appsv1.DeploymentCondition
 	for _, r := range append(old, current) {
 		if r == nil {
 			continue
+		}
+		for _, c := range r.Status.Conditions { // There is one at most.
+			failure = appsv1.DeploymentCondition{
+				Type: appsv1.DeploymentReplicaFailure, Status: c.Status, Reason: c.Reason, Message: c.Message,
+				LastTransitionTime: c.LastTransitionTime, LastUpdateTime: c.LastTransitionTime,
+			}
 		}
 		status.Replicas += r.Status.Replicas
 		status.ReadyReplicas += r.Status.ReadyReplicas
@@ -124,19 +157,67 @@ func (w *Workloads) rollOut(d *appsv1.Deployment) {
 		}
 	}
 	status.UnavailableReplicas = max(0, wanted-status.AvailableReplicas)
-	status.Conditions = d.Status.Conditions
+	progress, next := progressOf(d, status, isNew)
+	status.Conditions = []appsv1.DeploymentCondition{progress}
+	if failure.Reason != "" {
+		status.Conditions = append(status.Conditions, failure)
+	}
 	if !equality.Semantic.DeepEqual(d.Status, status) {
 		changed := d.DeepCopy()
 		changed.Status = status
 		w.Put(changed)
 	}
+	return next
+}
+
+// progressOf returns what the Deployment controller says about a rollout, and when it says
+// something else unless there is progress (k8s.io/kubernetes/pkg/controller/deployment/progress.go).
+func progressOf(d *appsv1.Deployment, status appsv1.DeploymentStatus, isNew bool) (c appsv1.DeploymentCondition, next time.Time) {
+	was := conditionOf(d, appsv1.DeploymentProgressing)
+	is := func(status corev1.ConditionStatus, reason string) (appsv1.DeploymentCondition, time.Time) {
+		now := metav1.NewTime(time.Now())
+		c := appsv1.DeploymentCondition{
+			Type: appsv1.DeploymentProgressing, Status: status, Reason: reason, Message: fmt.Sprintf("ReplicaSet of %q", d.Name),
+			LastUpdateTime: now, LastTransitionTime: now,
+		}
+		if was.Status == status {
+			c.LastTransitionTime = was.LastTransitionTime
+		}
+		return c, time.Time{}
+	}
+	wanted := ptr.Deref(d.Spec.Replicas, 1)
+	deadline := was.LastUpdateTime.Add(time.Duration(ptr.Deref(d.Spec.ProgressDeadlineSeconds, 600)) * time.Second)
+	switch {
+	case isNew || was.Reason == "":
+		return is(corev1.ConditionTrue, "NewReplicaSetCreated")
+	case was.Reason == "NewReplicaSetAvailable" && status.Replicas == status.UpdatedReplicas:
+		return was, time.Time{}
+	case status.Replicas == wanted && status.UpdatedReplicas == wanted && status.AvailableReplicas == wanted:
+		return is(corev1.ConditionTrue, "NewReplicaSetAvailable")
+	case status.UpdatedReplicas > d.Status.UpdatedReplicas, status.Replicas-status.UpdatedReplicas < d.Status.Replicas-d.Status.UpdatedReplicas,
+		status.ReadyReplicas > d.Status.ReadyReplicas, status.AvailableReplicas > d.Status.AvailableReplicas:
+		return is(corev1.ConditionTrue, "ReplicaSetUpdated")
+	case was.Reason == "NewReplicaSetAvailable" || was.Status == corev1.ConditionFalse:
+		return was, time.Time{}
+	case time.Now().Before(deadline):
+		return was, deadline
+	default:
+		return is(corev1.ConditionFalse, "ProgressDeadlineExceeded")
+	}
+}
+
+func conditionOf(d *appsv1.Deployment, of appsv1.DeploymentConditionType) (c appsv1.DeploymentCondition) {
+	if i := slices.IndexFunc(d.Status.Conditions, func(c appsv1.DeploymentCondition) bool { return c.Type == of }); i >= 0 {
+		c = d.Status.Conditions[i]
+	}
+	return c
 }
 
 func (w *Workloads) newReplicaSet(d *appsv1.Deployment, hash string) *appsv1.ReplicaSet {
 	name := d.Name + "-" + hash
 	key := KeyOf("apps", "replicasets", name)
-	if w.Store.Objects[key] != nil {
-		return nil // that of a former Deployment, until it is collected
+	if w.Store.Objects[key] != nil || !w.IsOpen() {
+		return nil // It can be that of a former Deployment, until it is collected.
 	}
 	labels := maps.Clone(d.Spec.Template.Labels)
 	if labels == nil {
@@ -164,10 +245,10 @@ func (w *Workloads) scale(r *appsv1.ReplicaSet, replicas int32) {
 	}
 }
 
-// replicate is one sync of the ReplicaSet controller.
-func (w *Workloads) replicate(r *appsv1.ReplicaSet) {
+// replicate is one sync of the ReplicaSet controller. It returns when the next one is due.
+func (w *Workloads) replicate(r *appsv1.ReplicaSet) (next time.Time) {
 	if stored := w.Store.Objects[KeyOf("apps", "replicasets", r.Name)]; stored == nil || stored.GetResourceVersion() != r.ResourceVersion {
-		return // It has just been changed.
+		return time.Time{} // It has just been changed.
 	}
 	var pods []*corev1.Pod
 	status := appsv1.ReplicaSetStatus{ObservedGeneration: r.Generation}
@@ -182,9 +263,21 @@ func (w *Workloads) replicate(r *appsv1.ReplicaSet) {
 		pods = pods[:len(pods)-1]
 		w.Delete(KeyOf("", "pods", last.Name), metav1.DeletePropagationBackground)
 	}
-	for range wanted - len(pods) {
-		w.newPod(r)
-		status.Replicas++
+	switch missing := wanted - len(pods); {
+	case missing <= 0 || !w.IsOpen():
+	case time.Now().Before(w.QuotaUntil):
+		next = w.QuotaUntil
+		if status.Conditions = r.Status.Conditions; status.Conditions == nil {
+			status.Conditions = []appsv1.ReplicaSetCondition{{
+				Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Reason: "FailedCreate", LastTransitionTime: metav1.NewTime(time.Now()),
+				Message: fmt.Sprintf(`pods "%s-%d" is forbidden: exceeded quota: scoops, requested: pods=1, used: pods=%d, limited: pods=%[3]d`, r.Name, w.made+1, len(pods)),
+			}}
+		}
+	default:
+		for range missing {
+			w.newPod(r)
+			status.Replicas++
+		}
 	}
 	for _, pod := range pods {
 		status.Replicas++
@@ -198,6 +291,7 @@ func (w *Workloads) replicate(r *appsv1.ReplicaSet) {
 		changed.Status = status
 		w.Put(changed)
 	}
+	return next
 }
 
 func (w *Workloads) newPod(r *appsv1.ReplicaSet) {
@@ -247,12 +341,23 @@ func (w *Workloads) runPod(pod *corev1.Pod) (next time.Time) {
 		if at := w.wait(pod, "schedule", 20*time.Millisecond, 500*time.Millisecond); !at.IsZero() {
 			return at
 		}
+		if time.Now().Before(w.FullUntil) {
+			if !IsUnschedulable(pod) {
+				changed.Status.Conditions = []corev1.PodCondition{{
+					Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, LastTransitionTime: metav1.NewTime(time.Now()),
+					Message: fmt.Sprintf("0/%d nodes are available: %[1]d Too many pods.", w.nodes),
+				}}
+				w.Put(changed)
+			}
+			return w.FullUntil
+		}
+		changed.Status.Conditions = nil
 		changed.Spec.NodeName = fmt.Sprintf("node-%d", 1+w.Draw("node", pod.Name).IntN(w.nodes))
-	case IsReady(pod), waitsFor(pod) == "ErrImagePull":
+	case IsReady(pod), WaitsFor(pod) == "ErrImagePull", isUnready(pod) && pod.Status.Phase == corev1.PodRunning && WaitsFor(pod) == "":
 		return time.Time{}
 	default:
 		what, least, most := "start", 500*time.Millisecond, 3*time.Second
-		if waitsFor(pod) != "" {
+		if WaitsFor(pod) != "" {
 			what, least, most = fmt.Sprintf("restart %d", pod.Status.ContainerStatuses[0].RestartCount), 5*time.Second, 40*time.Second
 		}
 		if at := w.wait(pod, what, least, most); !at.IsZero() {
@@ -261,35 +366,42 @@ func (w *Workloads) runPod(pod *corev1.Pod) (next time.Time) {
 		if strings.Contains(pod.Spec.Containers[0].Image, "missing") {
 			setWaiting(changed, "ErrImagePull", "the image does not exist")
 		} else {
-			run(changed)
+			run(changed, !isUnready(pod))
 		}
 	}
 	w.Put(changed)
 	return time.Time{}
 }
 
-// run makes the Pod's container run and be ready.
-func run(pod *corev1.Pod) {
-	now := metav1.NewTime(time.Now())
+func isUnready(pod *corev1.Pod) bool {
+	return strings.Contains(pod.Spec.Containers[0].Image, "unready")
+}
+
+// run makes the Pod's container run.
+func run(pod *corev1.Pod, isReady bool) {
 	pod.Status.Phase = corev1.PodRunning
+	setReady(pod, isReady)
+	container := containerStatus(pod)
+	container.State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(time.Now())}}
+}
+
+// setReady makes the Pod, which has a node, ready or not.
+func setReady(pod *corev1.Pod, isReady bool) {
+	ready := corev1.ConditionFalse
+	if isReady {
+		ready = corev1.ConditionTrue
+	}
 	pod.Status.Conditions = []corev1.PodCondition{
 		{Type: corev1.PodScheduled, Status: corev1.ConditionTrue},
-		{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: now},
+		{Type: corev1.PodReady, Status: ready, LastTransitionTime: metav1.NewTime(time.Now())},
 	}
-	container := containerStatus(pod)
-	container.Ready = true
-	container.State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}}
+	containerStatus(pod).Ready = isReady
 }
 
 // setWaiting makes the Pod's container wait for something, and not be ready.
 func setWaiting(pod *corev1.Pod, reason, message string) {
-	container := containerStatus(pod)
-	container.Ready = false
-	container.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
-	pod.Status.Conditions = []corev1.PodCondition{
-		{Type: corev1.PodScheduled, Status: corev1.ConditionTrue},
-		{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(time.Now())},
-	}
+	setReady(pod, false)
+	containerStatus(pod).State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
 }
 
 // Crash ends the Pod's container, which then waits to be started again.
@@ -309,7 +421,8 @@ func containerStatus(pod *corev1.Pod) *corev1.ContainerStatus {
 	return &pod.Status.ContainerStatuses[0]
 }
 
-func waitsFor(pod *corev1.Pod) string {
+// WaitsFor returns the reason for which the Pod's container does not run; empty if it does.
+func WaitsFor(pod *corev1.Pod) string {
 	if len(pod.Status.ContainerStatuses) == 0 || pod.Status.ContainerStatuses[0].State.Waiting == nil {
 		return ""
 	}
@@ -321,6 +434,17 @@ func IsReady(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
+}
+
+// IsUnschedulable reports whether there is no node for a Pod.
+func IsUnschedulable(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Reason == corev1.PodReasonUnschedulable })
+}
+
+// IsOpen reports whether the namespace is there, and not being deleted.
+func (w *Workloads) IsOpen() bool {
+	namespace := w.Store.Objects[NamespaceKey]
+	return namespace != nil && namespace.GetDeletionTimestamp() == nil
 }
 
 func hashOf(template corev1.PodTemplateSpec) string {
