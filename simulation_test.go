@@ -7,6 +7,7 @@ import (
 	"flag"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ var (
 	simFor   = flag.Duration("sim.for", 0, "for how long TestSimulation runs all of its worlds, instead of a number of seeds")
 	simWorld = flag.String("sim.world", "", "the only world of TestSimulation")
 	simMost  = flag.Int("sim.failures", 3, "after how many failures TestSimulation ends a world")
+	simTwice = flag.Bool("sim.twice", false, "run each history twice, and report whether the requests are the same")
 	simPlain = flag.Bool("sim.plain", false, "report failures as they are, instead of making them shorter")
 )
 
@@ -72,7 +74,7 @@ func simulate(t *testing.T, limit time.Duration, s simulation.Simulation) {
 		seed, n = *simSeed, 1
 	}
 	var total simulation.Result
-	began, histories, failures := time.Now(), 0, 0
+	began, histories, failures, differ := time.Now(), 0, 0, 0
 	for ; failures < *simMost; seed++ {
 		if limit > 0 && time.Since(began) > limit || limit == 0 && histories == n {
 			break
@@ -80,6 +82,13 @@ func simulate(t *testing.T, limit time.Duration, s simulation.Simulation) {
 		histories++
 		result := s.History(t, seed, nil)
 		total.Merge(result)
+		if *simTwice {
+			again := s.History(t, seed, nil)
+			if i := firstDifference(result.Sent, again.Sent); i >= 0 {
+				differ++
+				t.Logf("seed %d run twice differs after %d requests:\n%s\nand then\n%s", seed, i, strings.Join(result.Sent[max(0, i-4):min(i+4, len(result.Sent))], "\n"), strings.Join(again.Sent[max(0, i-4):min(i+4, len(again.Sent))], "\n"))
+			}
+		}
 		if *simSeed != 0 {
 			t.Log(&result)
 		}
@@ -92,6 +101,18 @@ func simulate(t *testing.T, limit time.Duration, s simulation.Simulation) {
 		}
 		t.Errorf("failure after %d histories; go test -run '^TestSimulation$' . -sim.seed=%d shows all of this:\n%s", histories, seed, &result)
 	}
+	if *simTwice {
+		t.Logf("%d of %d histories differ", differ, histories)
+	}
 	t.Logf("%d histories in %s: %s simulated, %d requests, %d writes; faults and edits: %s",
 		histories, time.Since(began).Round(time.Second), total.Virtual.Round(time.Hour), total.Requests, total.Writes, total.FaultsInWords())
+}
+
+func firstDifference(a, b []string) int {
+	for i := range max(len(a), len(b)) {
+		if i >= len(a) || i >= len(b) || a[i] != b[i] {
+			return i
+		}
+	}
+	return -1
 }

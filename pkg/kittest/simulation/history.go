@@ -1,7 +1,9 @@
 package simulation
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -73,13 +75,15 @@ type Exchange struct {
 	Before, After apiserver.Store
 
 	sent   int64
+	looked map[apiserver.Key]knowledge
 	isLate bool
 }
 
 // Checked returns the oldest version of an object that the process can have acted on if it looks
-// before it acts: that of its last GET, or what was stored when it sent the request.
+// before it acts: that of its last GET, or what was stored when it sent the request. The key of
+// a list has no name.
 func (x Exchange) Checked(key apiserver.Key) int64 {
-	if read, ok := x.Process.read[key]; ok && !read.since.Before(x.Decided) {
+	if read, ok := x.looked[key]; ok && !read.since.Before(x.Decided) {
 		return read.version
 	}
 	return x.sent
@@ -104,6 +108,8 @@ type Result struct {
 	Trace []string
 	// Happened names the faults and edits.
 	Happened []string
+	// Sent are the requests and their responses, with times.
+	Sent     []string
 	Requests int
 	Writes   int
 	Faults   map[string]int
@@ -124,6 +130,8 @@ type History struct {
 	mu sync.Mutex
 	// Store is what is stored now.
 	Store apiserver.Store
+	// Confidential are bytes that must be in no event and no line of a log.
+	Confidential [][]byte
 	// Said are the events that the processes have sent, whether or not they have arrived.
 	Said [][]byte
 
@@ -197,6 +205,7 @@ func (h *History) run(ctx context.Context) {
 	defer cancel()
 	transports.Store(h)
 	defer transports.Store(nil)
+	logged.take()
 
 	h.world = h.NewWorld(h)
 	h.locked(h.world.Begin)
@@ -242,6 +251,8 @@ func (h *History) run(ctx context.Context) {
 	}
 	acting.Wait()
 	time.Sleep(time.Minute) // for requests on their way; goroutines that are left then fail the test
+	h.locked(func() { h.checkDisclosure("its log", logged.take()) })
+	slices.Sort(h.result.Sent) // Those of the same time come in any order.
 }
 
 // locked calls f while nothing else happens.
@@ -331,7 +342,7 @@ func (h *History) accidents(n int) []step {
 		name := fmt.Sprintf("accident %d", i)
 		kinds := []string{"kill", "stop", "compaction", "compaction"}
 		if h.weather.hasElection {
-			kinds = append(kinds, "freeze", "freeze", "lease cut", "lease cut")
+			kinds = append(kinds, "partition", "partition", "lease cut", "lease cut")
 		}
 		kind := kinds[draw.IntN(len(kinds))]
 		long := time.Duration(draw.Int64N(int64(90 * time.Second)))
@@ -363,7 +374,7 @@ func (h *History) accidents(n int) []step {
 				for _, w := range slices.Clone(h.watches) {
 					w.cut()
 				}
-			case "freeze":
+			case "partition":
 				h.happened(kind, name, fmt.Sprintf("%s is cut off for %s", p.Name, long))
 				p.frozenUntil = time.Now().Add(long)
 			case "lease cut":
@@ -435,6 +446,24 @@ func inWords(key apiserver.Key, obj *unstructured.Unstructured) string {
 
 // IsCalm reports whether nothing goes wrong in this history.
 func (h *History) IsCalm() bool { return h.weather.isCalm }
+
+// Disclosed returns what a text contains of what is confidential, as it is or as base64; nil if
+// there is nothing.
+func (h *History) Disclosed(text []byte) []byte {
+	i := slices.IndexFunc(h.Confidential, func(value []byte) bool {
+		return bytes.Contains(text, value) || bytes.Contains(text, []byte(base64.StdEncoding.EncodeToString(value)))
+	})
+	if i < 0 {
+		return nil
+	}
+	return h.Confidential[i]
+}
+
+func (h *History) checkDisclosure(where string, text []byte) {
+	if value := h.Disclosed(text); value != nil {
+		h.Fail("disclosure", "the program discloses %s in %s: %s", value, where, text)
+	}
+}
 
 // commit stores what somebody has made of the store, and tells watches.
 func (h *History) commit(after apiserver.Store) {
