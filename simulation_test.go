@@ -60,7 +60,7 @@ func TestSimulation(t *testing.T) {
 		t.Run(world.controller, func(t *testing.T) {
 			simulate(t, *simFor/time.Duration(len(worlds)), simulation.Simulation{
 				Run:   func(ctx context.Context, args []string) error { return newProgram().Run(ctx, args) }, // each process its own
-				Args:  []string{"-controllers=" + world.controller, "-workers=2"},
+				Args:  []string{"-controllers=" + world.controller, "-workers=2", "-nodereboot-max-unavailable=50%"},
 				Kinds: slices.Concat(world.kinds, []apiserver.Kind{apiserver.Leases(), apiserver.EventObjects()}), NewWorld: world.new,
 			})
 		})

@@ -97,6 +97,10 @@ const (
 	active  = 2 * time.Minute // edits and faults
 	atRest  = time.Minute     // in which nothing may be written
 	longest = time.Hour       // the same, in one history of a hundred
+
+	// retryInvalid is how long a controller can wait until it repeats a request that was
+	// refused as invalid. Without faults, only an edit makes it valid.
+	retryInvalid = 5 * time.Minute
 )
 
 // Result is what came of a history.
@@ -230,6 +234,9 @@ func (h *History) run(ctx context.Context) {
 			h.isQuiet = true
 			h.Note("all faults and edits are over")
 			settle = h.world.Settle()
+			if h.result.Faults[invalid] > 0 {
+				settle += retryInvalid
+			}
 		})
 	}
 	if h.sleepUntil(h.began.Add(active + settle)) {
@@ -313,7 +320,11 @@ func (h *History) plan() []step {
 	var steps []step
 	draw := h.Draw("plan")
 	var at time.Duration
-	for i := range 2 + draw.IntN(9) {
+	edits := 2 + draw.IntN(9)
+	if draw.IntN(20) == 0 {
+		edits += 40 // which is more than some controllers are willing to write
+	}
+	for i := range edits {
 		draw := h.Draw("edit", fmt.Sprint(i))
 		soon, anyTime := time.Duration(draw.Int64N(int64(3*time.Second))), time.Duration(draw.Int64N(int64(active-10*time.Second)))
 		if at = min(at+soon, active-10*time.Second); i == 0 || draw.IntN(2) == 0 {
