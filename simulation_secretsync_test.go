@@ -30,6 +30,7 @@ type secrets struct {
 const (
 	sourceNamespace = "secretsync"
 	secretMark      = "controller.nicoleh.io/secretsync"
+	otherInstance   = "another"
 )
 
 var (
@@ -86,7 +87,7 @@ func isMarked(obj metav1.Object) bool {
 func (w *secrets) newValue() []byte {
 	w.made++
 	value := fmt.Appendf(nil, "hush-%d-%x", w.made, w.Draw("secret", fmt.Sprint(w.made)).Uint64())
-	w.Confidential = append(w.Confidential, value)
+	w.Hide(value)
 	return value
 }
 
@@ -163,7 +164,10 @@ func (w *secrets) disturb(draw *rand.Rand, secret *corev1.Secret) string {
 		return "Secret " + where + " is deleted"
 	case 1:
 		if secret.Namespace != sourceNamespace {
-			changed.Labels = nil
+			if changed.Labels = nil; draw.IntN(2) == 0 {
+				changed.Labels = secret.Labels
+				metav1.SetMetaDataAnnotation(&changed.ObjectMeta, secretsync.AnnotationInstance, otherInstance)
+			}
 			w.Put(changed)
 			return "somebody makes " + where + " theirs"
 		}
@@ -196,7 +200,7 @@ func (w *secrets) Admit(verb string, key apiserver.Key, body []byte) *apiserver.
 	if !w.refusing || verb != "create" || key.Resource.Resource != "secrets" {
 		return nil
 	}
-	response := simulation.Refuse(apierrors.NewForbidden(key.Resource, key.Name, fmt.Errorf("exceeded quota: no %s", w.Disclosed(body))))
+	response := simulation.Refuse(apierrors.NewForbidden(key.Resource, key.Name, fmt.Errorf("exceeded quota: no %s", w.Hidden(body))))
 	return &response
 }
 
@@ -209,9 +213,9 @@ func (w *secrets) Settle() time.Duration {
 	return 6 * time.Minute
 }
 
-// isCopy reports whether a Secret carries the label of copies.
+// isCopy reports whether a Secret carries the label of copies, and is not another instance's.
 func isCopy(secret *corev1.Secret) bool {
-	return secret != nil && secret.Labels[secretsync.LabelSourceNamespace] == sourceNamespace
+	return secret != nil && secret.Labels[secretsync.LabelSourceNamespace] == sourceNamespace && secret.Annotations[secretsync.AnnotationInstance] != otherInstance
 }
 
 // isWanted reports whether there should be a copy.

@@ -134,8 +134,6 @@ type History struct {
 	mu sync.Mutex
 	// Store is what is stored now.
 	Store apiserver.Store
-	// Confidential are bytes that must be in no event and no line of a log.
-	Confidential [][]byte
 	// Said are the events that the processes have sent, whether or not they have arrived.
 	Said [][]byte
 
@@ -146,6 +144,7 @@ type History struct {
 	watches   []*watch
 	encoded   map[any][]byte // what watches send, by object
 	typed     map[any]any
+	hidden    [][]byte // what must be in no event and no line of a log
 	processes []*Process
 	started   int
 	changed   chan struct{} // has room for one
@@ -195,7 +194,7 @@ func (s Simulation) History(t *testing.T, seed uint64, dropped map[string]bool) 
 // forecast draws the weather. Few kinds of faults at a time find more than all at once.
 func (h *History) forecast() weather {
 	draw := h.Draw("weather")
-	w := weather{isCalm: draw.IntN(4) == 0, hasElection: draw.IntN(4) == 0, kinds: map[string]bool{}}
+	w := weather{isCalm: draw.IntN(4) == 0, hasElection: draw.IntN(3) == 0, kinds: map[string]bool{}}
 	w.rate = 0.05 + 0.4*draw.Float64()*draw.Float64()
 	for _, kind := range faultKinds {
 		w.kinds[kind] = draw.IntN(2) == 0
@@ -258,7 +257,7 @@ func (h *History) run(ctx context.Context) {
 	}
 	acting.Wait()
 	time.Sleep(time.Minute) // for requests on their way; goroutines that are left then fail the test
-	h.locked(func() { h.checkDisclosure("its log", logged.take()) })
+	h.locked(func() { h.checkHidden("the log", logged.take()) })
 	slices.Sort(h.result.Sent) // Those of the same time come in any order.
 }
 
@@ -458,21 +457,25 @@ func inWords(key apiserver.Key, obj *unstructured.Unstructured) string {
 // IsCalm reports whether nothing goes wrong in this history.
 func (h *History) IsCalm() bool { return h.weather.isCalm }
 
-// Disclosed returns what a text contains of what is confidential, as it is or as base64; nil if
-// there is nothing.
-func (h *History) Disclosed(text []byte) []byte {
-	i := slices.IndexFunc(h.Confidential, func(value []byte) bool {
-		return bytes.Contains(text, value) || bytes.Contains(text, []byte(base64.StdEncoding.EncodeToString(value)))
-	})
-	if i < 0 {
-		return nil
-	}
-	return h.Confidential[i]
+// Hide makes a value fail the history if it is in an event or a line of a log: as it is, as
+// base64, or as package fmt prints bytes.
+func (h *History) Hide(value []byte) {
+	h.hidden = append(h.hidden, value, []byte(base64.StdEncoding.EncodeToString(value)), fmt.Append(nil, value))
 }
 
-func (h *History) checkDisclosure(where string, text []byte) {
-	if value := h.Disclosed(text); value != nil {
-		h.Fail("disclosure", "the program discloses %s in %s: %s", value, where, text)
+// Hidden returns what a text contains of what is hidden; nil if there is nothing.
+func (h *History) Hidden(text []byte) []byte {
+	for _, value := range h.hidden {
+		if bytes.Contains(text, value) {
+			return value
+		}
+	}
+	return nil
+}
+
+func (h *History) checkHidden(where string, text []byte) {
+	if value := h.Hidden(text); value != nil {
+		h.Fail("disclosure", "there is %s in %s: %s", value, where, text)
 	}
 }
 

@@ -219,6 +219,7 @@ func Register() (undo func(), err error) {
 	for name, value := range map[string]string{"logtostderr": "false", "stderrthreshold": "FATAL", "v": "4"} {
 		err = errors.Join(err, logFlags.Set(name, value))
 	}
+	klog.ClearLogger()
 	klog.SetOutput(&logged)
 	errorHandlers, panicHandlers := utilruntime.ErrorHandlers, utilruntime.PanicHandlers
 	//nolint:reassign // There is no other way to see these.

@@ -190,9 +190,9 @@ func (c *call) begin() {
 	h.result.Sent = append(h.result.Sent, fmt.Sprintf("%12.6fs %s", time.Since(h.began).Seconds(), c.name))
 	if key.Resource.Resource == "events" {
 		h.Said = append(h.Said, c.request.Body)
-		h.checkDisclosure("an event", c.request.Body)
+		h.checkHidden("an event", c.request.Body)
 	}
-	h.checkDisclosure("its log", logged.take())
+	h.checkHidden("the log", logged.take())
 	if c.isWatch || c.isAside() {
 		return
 	}
@@ -239,10 +239,10 @@ func (c *call) drawFault() string {
 		}
 	}
 	chance, kind := c.draw.Float64(), Pick(c.draw, possible)
-	if rare := Pick(c.draw, []string{beforeWrite, afterRead, ""}); slices.Contains(possible, rare) {
+	if rare := Pick(c.draw, []string{beforeWrite, afterRead, staleList, ""}); slices.Contains(possible, rare) {
 		kind = rare // which finds most, and is seldom possible
 	}
-	if c.verb == "delete" { // which is rarer still
+	if c.verb == "delete" || c.canHave(staleList) { // which are rarer still
 		chance /= 3
 	}
 	if h.weather.isCalm || h.isQuiet || chance > h.weather.rate || h.dropped[c.name] {
@@ -262,7 +262,7 @@ func (c *call) canHave(kind string) bool {
 	case beforeWrite, killed, late, invalid:
 		return c.request.Method != http.MethodGet && !c.isAside()
 	case suspended: // at the worst of times, and once: others take over meanwhile
-		return c.history.weather.hasElection && !c.isWatch && !c.isAside() && c.suspendedUntil.IsZero()
+		return c.history.weather.hasElection && c.verb != "list" && !c.isWatch && !c.isAside() && c.suspendedUntil.IsZero()
 	case beforeEvent: // See [watch.read].
 		return false
 	case afterRead:
@@ -437,12 +437,11 @@ func (h *History) check(x Exchange) {
 	if h.isAtRest && x.Request.Method != http.MethodGet && x.Key.Name != Lease {
 		h.Fail("rest", "%s sends %s %s, although nothing has happened for minutes", x.Process.Name, x.Verb, Describe(x.Key))
 	}
-	if x.IsWrite() && x.Key.Name != Lease && x.Key.Resource.Resource != "events" {
-		if holder := h.leader(); holder != "" && holder != x.Process.identity {
-			h.Fail("leader", "%s writes %s, but another process leads", x.Process.Name, Describe(x.Key))
-		}
-	}
-	if holder := h.leader(); x.IsWrite() && x.Key.Name == Lease && holder != "" {
+	switch holder := h.leader(); {
+	case holder == "" || x.Request.Method == http.MethodGet || x.Key.Resource.Resource == "events":
+	case x.Key.Name != Lease && holder != x.Process.identity: // whether or not a precondition saves it
+		h.Fail("leader", "%s: %s %s arrives, but another process leads", x.Process.Name, x.Verb, Describe(x.Key))
+	case x.Key.Name == Lease && x.IsWrite():
 		x.Process.identity = holder
 	}
 	h.world.Check(x)
