@@ -361,7 +361,7 @@ func (w *icecreams) Interfere(draw *rand.Rand, verb string, key apiserver.Key) s
 		w.newForeign(key.Name)
 		return fmt.Sprintf("somebody else's Deployment %s", key.Name)
 	}
-	return simulation.Pick(draw, []func(*rand.Rand) string{w.scaleIcecream, w.rename, w.deleteIcecream, w.changeImage})(draw)
+	return simulation.Pick(draw, []func(*rand.Rand) string{w.scaleIcecream, w.rename, w.deleteIcecream, w.changeImage, w.editDeployment})(draw)
 }
 
 // Admit implements World.
@@ -598,6 +598,9 @@ func (w *icecreams) checkStatus(x simulation.Exchange) {
 	if s.ObservedGeneration != ice.Generation {
 		w.Fail("status", "%s: observedGeneration of %s is %d, not %d", x.Process.Name, simulation.Describe(x.Key), s.ObservedGeneration, ice.Generation)
 	}
+	if isTrue(ice, v1alpha1.ConditionStalled) && w.isLeftOver(x, ice) {
+		w.Fail("status", "%s: %s is Stalled, although its Deployment is left of an Icecream that was gone", x.Process.Name, simulation.Describe(x.Key))
+	}
 	var isTrue int
 	for _, c := range s.Conditions {
 		if c.Status == metav1.ConditionTrue {
@@ -673,6 +676,21 @@ func (w *icecreams) problems(store apiserver.Store, d *appsv1.Deployment) map[st
 		}
 	}
 	return reasons
+}
+
+// isLeftOver reports whether all that the process can have seen under the name of an Icecream's
+// Deployment is one of another Icecream that was gone. The garbage collector deletes it soon.
+func (w *icecreams) isLeftOver(x simulation.Exchange, ice *v1alpha1.Icecream) bool {
+	for _, deployments := range w.seen(x, "deployments") {
+		d := simulation.Get[appsv1.Deployment](w.History, deployments, deploymentKey(icecream.DeploymentName(ice)))
+		if d == nil || !icecream.IsControlledByIcecream(d) || metav1.IsControlledBy(d, ice) {
+			return false
+		}
+		if slices.ContainsFunc(w.seen(x, "icecreams"), func(store apiserver.Store) bool { return w.owner(store, d) != nil }) {
+			return false
+		}
+	}
+	return true
 }
 
 func countsOf(s v1alpha1.IcecreamStatus) string {

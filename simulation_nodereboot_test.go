@@ -216,8 +216,25 @@ func (w *reboots) Check(x simulation.Exchange) {
 		w.Fail("grant", "%s grants %s a reboot, which is for %s", x.Process.Name, simulation.Describe(x.Key), at)
 	}
 	w.granted[after.Name] = true
-	if len(w.granted) > 1 {
-		w.Fail("budget", "%d nodes may reboot at once", len(w.granted))
+	w.checkBudget(x)
+}
+
+// checkBudget checks that no more nodes may reboot than the budget allows, and that the other
+// nodes left room for one more when the process last listed them. One can have failed since.
+func (w *reboots) checkBudget(x simulation.Exchange) {
+	listed := w.Since(x.Checked(apiserver.Key{Resource: x.Key.Resource}))[0]
+	nodes := w.nodes(listed)
+	budget := max(1, len(nodes)/2)
+	var unavailable []string
+	for _, node := range nodes {
+		isReserved := request.IsNext(node) || request.IsGranted(node)
+		if node.Name != x.Key.Name && (isReserved || !request.IsReady(node) || node.Spec.Unschedulable) {
+			unavailable = append(unavailable, node.Name)
+		}
+	}
+	if len(unavailable) >= budget || len(w.granted) > budget {
+		w.Fail("budget", "%s grants %s a reboot, when %v were unavailable; %d nodes may reboot at once, of %d that may be unavailable",
+			x.Process.Name, x.Key.Name, unavailable, len(w.granted), budget)
 	}
 }
 

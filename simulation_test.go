@@ -7,6 +7,7 @@ import (
 	"flag"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ var (
 	simFor   = flag.Duration("sim.for", 0, "for how long TestSimulation runs all of its worlds, instead of a number of seeds")
 	simWorld = flag.String("sim.world", "", "the only world of TestSimulation")
 	simMost  = flag.Int("sim.failures", 3, "after how many failures TestSimulation ends a world")
+	simTwice = flag.Bool("sim.twice", false, "run each history twice, and report whether the requests are the same")
 	simPlain = flag.Bool("sim.plain", false, "report failures as they are, instead of making them shorter")
 )
 
@@ -58,7 +60,7 @@ func TestSimulation(t *testing.T) {
 		t.Run(world.controller, func(t *testing.T) {
 			simulate(t, *simFor/time.Duration(len(worlds)), simulation.Simulation{
 				Run:   func(ctx context.Context, args []string) error { return newProgram().Run(ctx, args) }, // each process its own
-				Args:  []string{"-controllers=" + world.controller, "-workers=2"},
+				Args:  []string{"-controllers=" + world.controller, "-workers=2", "-nodereboot-max-unavailable=50%"},
 				Kinds: slices.Concat(world.kinds, []apiserver.Kind{apiserver.Leases(), apiserver.EventObjects()}), NewWorld: world.new,
 			})
 		})
@@ -72,7 +74,7 @@ func simulate(t *testing.T, limit time.Duration, s simulation.Simulation) {
 		seed, n = *simSeed, 1
 	}
 	var total simulation.Result
-	began, histories, failures := time.Now(), 0, 0
+	began, histories, failures, differing := time.Now(), 0, 0, 0
 	for ; failures < *simMost; seed++ {
 		if limit > 0 && time.Since(began) > limit || limit == 0 && histories == n {
 			break
@@ -80,6 +82,9 @@ func simulate(t *testing.T, limit time.Duration, s simulation.Simulation) {
 		histories++
 		result := s.History(t, seed, nil)
 		total.Merge(result)
+		if *simTwice && !hasSameRequests(t, result, s.History(t, seed, nil)) {
+			differing++
+		}
 		if *simSeed != 0 {
 			t.Log(&result)
 		}
@@ -92,6 +97,24 @@ func simulate(t *testing.T, limit time.Duration, s simulation.Simulation) {
 		}
 		t.Errorf("failure after %d histories; go test -run '^TestSimulation$' . -sim.seed=%d shows all of this:\n%s", histories, seed, &result)
 	}
+	if *simTwice {
+		t.Logf("%d of %d histories had other requests when they were run again", differing, histories)
+	}
 	t.Logf("%d histories in %s: %s simulated, %d requests, %d writes; faults and edits: %s",
 		histories, time.Since(began).Round(time.Second), total.Virtual.Round(time.Hour), total.Requests, total.Writes, total.FaultsInWords())
+}
+
+// hasSameRequests compares two runs of a history, and says where they part.
+func hasSameRequests(t *testing.T, first, second simulation.Result) bool {
+	t.Helper()
+	i := 0
+	for i < min(len(first.Sent), len(second.Sent)) && first.Sent[i] == second.Sent[i] {
+		i++
+	}
+	if i == len(first.Sent) && i == len(second.Sent) {
+		return true
+	}
+	t.Logf("seed %d has other requests when it is run again:\n%s\nand then\n%s", first.Seed,
+		strings.Join(first.Sent[max(0, i-3):min(i+3, len(first.Sent))], "\n"), strings.Join(second.Sent[max(0, i-3):min(i+3, len(second.Sent))], "\n"))
+	return false
 }

@@ -9,7 +9,13 @@
 //
 // Everything that varies is drawn from a hash of the seed and of what it is for: the n-th
 // request of a process with that method and path, for example. So a history stays nearly the
-// same if one of its faults is left out, which is how a failure is made shorter. A seed
-// almost always gives the same history. What is left to chance is what the Go runtime decides:
-// the order of maps and of goroutines that are ready at the same nanosecond.
+// same if one of its faults is left out, which is how a failure is made shorter.
+//
+// Most seeds give the same history each time. The Go runtime leaves two things to chance, and
+// the program that ships makes both differences itself. The caches of client-go are maps, and
+// so are some of the program's own: if more objects are due at once than there are workers, the
+// order of a map decides which come first. And if several cases of a select are ready, such as
+// a timer and the end of a context, any of them is taken: a process that ends sends one more
+// request or does not. The flag -sim.twice of the test runs each history twice, and says where
+// the two part.
 package simulation

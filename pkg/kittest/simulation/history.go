@@ -1,7 +1,9 @@
 package simulation
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -73,13 +75,15 @@ type Exchange struct {
 	Before, After apiserver.Store
 
 	sent   int64
+	looked map[apiserver.Key]knowledge
 	isLate bool
 }
 
 // Checked returns the oldest version of an object that the process can have acted on if it looks
-// before it acts: that of its last GET, or what was stored when it sent the request.
+// before it acts: that of its last GET, or what was stored when it sent the request. The key of
+// a list has no name.
 func (x Exchange) Checked(key apiserver.Key) int64 {
-	if read, ok := x.Process.read[key]; ok && !read.since.Before(x.Decided) {
+	if read, ok := x.looked[key]; ok && !read.since.Before(x.Decided) {
 		return read.version
 	}
 	return x.sent
@@ -93,6 +97,10 @@ const (
 	active  = 2 * time.Minute // edits and faults
 	atRest  = time.Minute     // in which nothing may be written
 	longest = time.Hour       // the same, in one history of a hundred
+
+	// retryInvalid is how long a controller can wait until it repeats a request that was
+	// refused as invalid. Without faults, only an edit makes it valid.
+	retryInvalid = 5 * time.Minute
 )
 
 // Result is what came of a history.
@@ -104,6 +112,8 @@ type Result struct {
 	Trace []string
 	// Happened names the faults and edits.
 	Happened []string
+	// Sent are the requests and their responses, with times.
+	Sent     []string
 	Requests int
 	Writes   int
 	Faults   map[string]int
@@ -134,6 +144,7 @@ type History struct {
 	watches   []*watch
 	encoded   map[any][]byte // what watches send, by object
 	typed     map[any]any
+	hidden    [][]byte // what must be in no event and no line of a log
 	processes []*Process
 	started   int
 	changed   chan struct{} // has room for one
@@ -183,7 +194,7 @@ func (s Simulation) History(t *testing.T, seed uint64, dropped map[string]bool) 
 // forecast draws the weather. Few kinds of faults at a time find more than all at once.
 func (h *History) forecast() weather {
 	draw := h.Draw("weather")
-	w := weather{isCalm: draw.IntN(4) == 0, hasElection: draw.IntN(4) == 0, kinds: map[string]bool{}}
+	w := weather{isCalm: draw.IntN(4) == 0, hasElection: draw.IntN(3) == 0, kinds: map[string]bool{}}
 	w.rate = 0.05 + 0.4*draw.Float64()*draw.Float64()
 	for _, kind := range faultKinds {
 		w.kinds[kind] = draw.IntN(2) == 0
@@ -197,6 +208,7 @@ func (h *History) run(ctx context.Context) {
 	defer cancel()
 	transports.Store(h)
 	defer transports.Store(nil)
+	logged.take()
 
 	h.world = h.NewWorld(h)
 	h.locked(h.world.Begin)
@@ -221,6 +233,9 @@ func (h *History) run(ctx context.Context) {
 			h.isQuiet = true
 			h.Note("all faults and edits are over")
 			settle = h.world.Settle()
+			if h.result.Faults[invalid] > 0 {
+				settle += retryInvalid
+			}
 		})
 	}
 	if h.sleepUntil(h.began.Add(active + settle)) {
@@ -242,6 +257,8 @@ func (h *History) run(ctx context.Context) {
 	}
 	acting.Wait()
 	time.Sleep(time.Minute) // for requests on their way; goroutines that are left then fail the test
+	h.locked(func() { h.checkHidden("the log", logged.take()) })
+	slices.Sort(h.result.Sent) // Those of the same time come in any order.
 }
 
 // locked calls f while nothing else happens.
@@ -302,7 +319,11 @@ func (h *History) plan() []step {
 	var steps []step
 	draw := h.Draw("plan")
 	var at time.Duration
-	for i := range 2 + draw.IntN(9) {
+	edits := 2 + draw.IntN(9)
+	if draw.IntN(20) == 0 {
+		edits += 40 // which is more than some controllers are willing to write
+	}
+	for i := range edits {
 		draw := h.Draw("edit", fmt.Sprint(i))
 		soon, anyTime := time.Duration(draw.Int64N(int64(3*time.Second))), time.Duration(draw.Int64N(int64(active-10*time.Second)))
 		if at = min(at+soon, active-10*time.Second); i == 0 || draw.IntN(2) == 0 {
@@ -331,7 +352,7 @@ func (h *History) accidents(n int) []step {
 		name := fmt.Sprintf("accident %d", i)
 		kinds := []string{"kill", "stop", "compaction", "compaction"}
 		if h.weather.hasElection {
-			kinds = append(kinds, "freeze", "freeze", "lease cut", "lease cut")
+			kinds = append(kinds, "partition", "partition", "lease cut", "lease cut")
 		}
 		kind := kinds[draw.IntN(len(kinds))]
 		long := time.Duration(draw.Int64N(int64(90 * time.Second)))
@@ -363,7 +384,7 @@ func (h *History) accidents(n int) []step {
 				for _, w := range slices.Clone(h.watches) {
 					w.cut()
 				}
-			case "freeze":
+			case "partition":
 				h.happened(kind, name, fmt.Sprintf("%s is cut off for %s", p.Name, long))
 				p.frozenUntil = time.Now().Add(long)
 			case "lease cut":
@@ -435,6 +456,28 @@ func inWords(key apiserver.Key, obj *unstructured.Unstructured) string {
 
 // IsCalm reports whether nothing goes wrong in this history.
 func (h *History) IsCalm() bool { return h.weather.isCalm }
+
+// Hide makes a value fail the history if it is in an event or a line of a log: as it is, as
+// base64, or as package fmt prints bytes.
+func (h *History) Hide(value []byte) {
+	h.hidden = append(h.hidden, value, []byte(base64.StdEncoding.EncodeToString(value)), fmt.Append(nil, value))
+}
+
+// Hidden returns what a text contains of what is hidden; nil if there is nothing.
+func (h *History) Hidden(text []byte) []byte {
+	for _, value := range h.hidden {
+		if bytes.Contains(text, value) {
+			return value
+		}
+	}
+	return nil
+}
+
+func (h *History) checkHidden(where string, text []byte) {
+	if value := h.Hidden(text); value != nil {
+		h.Fail("disclosure", "there is %s in %s: %s", value, where, text)
+	}
+}
 
 // commit stores what somebody has made of the store, and tells watches.
 func (h *History) commit(after apiserver.Store) {

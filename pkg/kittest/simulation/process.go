@@ -2,17 +2,21 @@ package simulation
 
 import (
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"net/http"
 	"os"
 	"sort"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 )
@@ -33,13 +37,16 @@ type Process struct {
 	hasEnded      bool
 	frozenUntil   time.Time
 	leaseCutUntil time.Time
-	requests      map[string]int              // by method and path
-	acknowledged  map[apiserver.Key]string    // versions of own writes, once the response has arrived
-	knows         map[string][]knowledge      // by resource and selector
-	read          map[apiserver.Key]knowledge // by GET
-	inFlight      int                         // requests, but for watches and what is aside
-	busySince     time.Time                   // since when it has always waited for one
-	busyUntil     time.Time                   // when it last did
+	// While a process is suspended, it gets no response and sends nothing. The term of its
+	// leader may end meanwhile, and it does not know.
+	suspendedUntil time.Time
+	requests       map[string]int              // by method and path
+	acknowledged   map[apiserver.Key]string    // versions of own writes, once the response has arrived
+	knows          map[string][]knowledge      // by resource and selector
+	read           map[apiserver.Key]knowledge // by GET
+	inFlight       int                         // requests, but for watches and what is aside
+	busySince      time.Time                   // since when it has always waited for one
+	busyUntil      time.Time                   // when it last did
 }
 
 // knowledge is the version that a cache has from a time on.
@@ -101,6 +108,18 @@ func (p *Process) die() {
 		if w.Process == p {
 			w.cut()
 		}
+	}
+}
+
+// sleepWhileSuspended returns some time after a suspended process runs again. Which of its
+// requests returns first is drawn.
+func (p *Process) sleepWhileSuspended(request string) {
+	h := p.history
+	h.mu.Lock()
+	left := time.Until(p.suspendedUntil)
+	h.mu.Unlock()
+	if left > 0 {
+		time.Sleep(left + h.Between(0, quick, "wake", request))
 	}
 }
 
@@ -188,12 +207,20 @@ func (p provider) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // Register makes the provider known to client-go, which this process must not have done
-// before, and has panics and reported errors end up in the history that runs. The result
-// undoes the latter.
+// before, and has the log, panics and reported errors end up in the history that runs. The
+// result undoes the latter.
 func Register() (undo func(), err error) {
 	err = rest.RegisterAuthProviderPlugin("simulation", func(string, map[string]string, rest.AuthProviderConfigPersister) (rest.AuthProvider, error) {
 		return provider{}, nil
 	})
+	restore := klog.CaptureState().Restore
+	logFlags := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(logFlags)
+	for name, value := range map[string]string{"logtostderr": "false", "stderrthreshold": "FATAL", "v": "4"} {
+		err = errors.Join(err, logFlags.Set(name, value))
+	}
+	klog.ClearLogger()
+	klog.SetOutput(&logged)
 	errorHandlers, panicHandlers := utilruntime.ErrorHandlers, utilruntime.PanicHandlers
 	//nolint:reassign // There is no other way to see these.
 	utilruntime.ErrorHandlers = []utilruntime.ErrorHandler{func(_ context.Context, err error, _ string, _ ...any) {
@@ -203,8 +230,35 @@ func Register() (undo func(), err error) {
 	}}
 	utilruntime.PanicHandlers = []func(context.Context, any){func(_ context.Context, what any) { panicked(what) }}
 	return func() {
+		restore()
 		utilruntime.ErrorHandlers, utilruntime.PanicHandlers = errorHandlers, panicHandlers //nolint:reassign // the same
 	}, err
+}
+
+// logged is what the program has logged since it was last looked at.
+var logged log
+
+// log collects what is written. It locks nothing else: klog may be called by anyone.
+type log struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+// Write implements io.Writer.
+func (l *log) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = append(l.text, line...)
+	return len(line), nil
+}
+
+// take returns what was written since it was last called.
+func (l *log) take() []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	text := l.text
+	l.text = nil
+	return text
 }
 
 // panicked says at once which seed it is: a panic may end the process.

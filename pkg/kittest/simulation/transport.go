@@ -17,6 +17,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 )
@@ -28,17 +30,22 @@ const (
 	lostResponse = "lost response"
 	late         = "late request"
 	tooMany      = "429"
+	invalid      = "422"
 	internal     = "500"
 	unavailable  = "503"
+	timedOut     = "504"
 	beforeWrite  = "interference before a write"
 	afterRead    = "interference after a read"
+	beforeEvent  = "interference before an event"
 	killed       = "killed during a write"
+	suspended    = "suspended during a request"
 	slowWatch    = "slow watch"
 	cutWatch     = "cut watch"
 	staleList    = "stale list"
 )
 
-var faultKinds = []string{slow, lostRequest, lostResponse, late, tooMany, internal, unavailable, beforeWrite, afterRead, killed, slowWatch, cutWatch, staleList}
+var faultKinds = []string{slow, lostRequest, lostResponse, late, tooMany, invalid, internal, unavailable, timedOut,
+	beforeWrite, afterRead, beforeEvent, killed, suspended, slowWatch, cutWatch, staleList}
 
 // How long a request or response takes, and one that is slow.
 const (
@@ -62,7 +69,9 @@ type call struct {
 	draw        *rand.Rand
 	fault       string
 	decided     time.Time
-	sent        int64 // what was stored then
+	sent        int64                       // what was stored then
+	looked      map[apiserver.Key]knowledge // what the process had read before
+	isUnsent    bool                        // A suspended process sends nothing, whatever its timers say.
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -76,13 +85,17 @@ func (p *Process) RoundTrip(r *http.Request) (*http.Response, error) {
 	c.asMetadata = strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata")
 	p.history.locked(c.begin)
 	response, err := c.send(r)
-	p.history.locked(func() { c.isOver(err != nil || response.StatusCode >= http.StatusBadRequest) })
+	p.sleepWhileSuspended(c.name)
+	p.history.locked(func() { c.isOver(response, err) })
 	return response, err
 }
 
 // send takes the request to the API server, and the response back.
 func (c *call) send(r *http.Request) (*http.Response, error) {
 	ctx, p, h := r.Context(), c.Process, c.history
+	if c.isUnsent {
+		return nil, errCut
+	}
 	if trouble, isGone := c.trouble(); isGone || trouble > 0 {
 		sleep(ctx, max(trouble, time.Second))
 		return nil, errCut
@@ -95,6 +108,10 @@ func (c *call) send(r *http.Request) (*http.Response, error) {
 		return nil, errCut
 	}
 	if c.fault == late { // than its sender has waited for it
+		if c.draw.IntN(4) == 0 { // A process that is told to stop then gives up its Lease too early, if it does not know that.
+			h.locked(func() { h.Note("%s is told to stop", p.Name) })
+			p.cancel()
+		}
 		go func() {
 			sleep(context.WithoutCancel(ctx), durationBetween(c.draw, time.Second, latest))
 			h.locked(func() { c.arrive() })
@@ -106,7 +123,12 @@ func (c *call) send(r *http.Request) (*http.Response, error) {
 		return c.watch(ctx, r)
 	}
 	var response apiserver.Response
-	h.locked(func() { response = c.arrive() })
+	h.locked(func() {
+		response = c.arrive()
+		if c.fault == suspended {
+			p.suspendedUntil = time.Now().Add(durationBetween(c.draw, time.Minute, 100*time.Second))
+		}
+	})
 
 	isInTime := sleep(ctx, c.delay())
 	if c.fault == killed {
@@ -161,12 +183,16 @@ func (c *call) begin() {
 	c.requests[what]++
 	n := c.requests[what]
 	c.name = fmt.Sprintf("%s %s #%d", c.Name, what, n)
+	c.isUnsent = time.Now().Before(c.suspendedUntil)
 	c.draw = h.Draw(c.Name, what, strconv.Itoa(n))
 	c.fault = c.drawFault()
 	h.result.Requests++
+	h.result.Sent = append(h.result.Sent, fmt.Sprintf("%12.6fs %s", time.Since(h.began).Seconds(), c.name))
 	if key.Resource.Resource == "events" {
 		h.Said = append(h.Said, c.request.Body)
+		h.checkHidden("an event", c.request.Body)
 	}
+	h.checkHidden("the log", logged.take())
 	if c.isWatch || c.isAside() {
 		return
 	}
@@ -177,17 +203,25 @@ func (c *call) begin() {
 	}
 	c.inFlight++
 	c.decided = c.busySince
+	if c.request.Method != http.MethodGet {
+		c.looked = maps.Clone(c.read)
+	}
 }
 
 // isOver is when the process stops waiting for a response. If the request has failed, client-go
 // may repeat it some seconds later, and nobody decides anew then.
-func (c *call) isOver(hasFailed bool) {
+func (c *call) isOver(response *http.Response, err error) {
+	code := 0 // none
+	if err == nil {
+		code = response.StatusCode
+	}
+	c.history.result.Sent = append(c.history.result.Sent, fmt.Sprintf("%12.6fs %s: %d", time.Since(c.history.began).Seconds(), c.name, code))
 	if c.isWatch || c.isAside() {
 		return
 	}
 	c.inFlight--
 	until := time.Now()
-	if hasFailed {
+	if code == 0 || code >= http.StatusBadRequest {
 		until = until.Add(4 * time.Second)
 	}
 	if until.After(c.busyUntil) {
@@ -205,8 +239,11 @@ func (c *call) drawFault() string {
 		}
 	}
 	chance, kind := c.draw.Float64(), Pick(c.draw, possible)
-	if rare := Pick(c.draw, []string{beforeWrite, afterRead, ""}); slices.Contains(possible, rare) {
+	if rare := Pick(c.draw, []string{beforeWrite, afterRead, staleList, ""}); slices.Contains(possible, rare) {
 		kind = rare // which finds most, and is seldom possible
+	}
+	if c.verb == "delete" || c.canHave(staleList) { // which are rarer still
+		chance /= 3
 	}
 	if h.weather.isCalm || h.isQuiet || chance > h.weather.rate || h.dropped[c.name] {
 		return ""
@@ -222,8 +259,12 @@ func (c *call) drawFault() string {
 // canHave reports whether a fault makes sense for the request.
 func (c *call) canHave(kind string) bool {
 	switch kind {
-	case beforeWrite, killed, late:
+	case beforeWrite, killed, late, invalid:
 		return c.request.Method != http.MethodGet && !c.isAside()
+	case suspended: // at the worst of times, and once: others take over meanwhile
+		return c.history.weather.hasElection && c.verb != "list" && !c.isWatch && !c.isAside() && c.suspendedUntil.IsZero()
+	case beforeEvent: // See [watch.read].
+		return false
 	case afterRead:
 		return c.verb == "get" && !c.isAside()
 	case slowWatch, cutWatch:
@@ -256,33 +297,45 @@ func (c *call) arrive() apiserver.Response {
 	case tooMany:
 		err := apierrors.NewTooManyRequests("too many requests, please try again later", 1+c.draw.IntN(3))
 		return Refuse(err)
+	case invalid:
+		return Refuse(apierrors.NewInvalid(schema.GroupKind{Group: c.key.Resource.Group, Kind: c.key.Resource.Resource}, c.key.Name,
+			field.ErrorList{field.Forbidden(field.NewPath("spec"), "not today")}))
 	case internal:
 		return Refuse(apierrors.NewInternalError(errors.New("etcdserver: request timed out")))
 	case unavailable:
 		return Refuse(apierrors.NewServiceUnavailable("the server is shutting down"))
+	case timedOut:
+		if c.isWatch || c.draw.IntN(2) == 0 {
+			return timeout
+		}
 	case beforeWrite:
 		c.interfere()
 	}
 	x := Exchange{
 		Process: c.Process, Verb: c.verb, Key: c.key, Subresource: c.subresource,
-		Decided: c.decided, sent: c.sent, isLate: c.fault == late, Request: c.request, Before: h.Store, After: h.Store,
+		Decided: c.decided, sent: c.sent, looked: c.looked, isLate: c.fault == late, Request: c.request, Before: h.Store, After: h.Store,
 	}
 	x.Response = c.answer(&x)
 	if x.IsWrite() {
 		h.result.Writes++
 	}
-	if c.verb == "get" {
+	if c.verb == "get" || c.verb == "list" {
 		c.read[c.key] = knowledge{time.Now(), h.Store.Version}
 	}
 	if x.IsWrite() || c.request.Method != http.MethodGet {
 		h.Note("%s: %s %s %s: %d%s", c.Name, c.verb, Describe(c.key), c.subresource, x.Response.Code, c.knowledge())
 	}
 	h.check(x)
-	if c.fault == afterRead {
+	switch c.fault {
+	case afterRead:
 		c.interfere()
+	case timedOut: // The client cannot know that it was carried out.
+		return timeout
 	}
 	return c.asAccepted(x.Response)
 }
+
+var timeout = Refuse(apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0))
 
 // interfere has somebody act on the object of the request.
 func (c *call) interfere() {
@@ -384,12 +437,11 @@ func (h *History) check(x Exchange) {
 	if h.isAtRest && x.Request.Method != http.MethodGet && x.Key.Name != Lease {
 		h.Fail("rest", "%s sends %s %s, although nothing has happened for minutes", x.Process.Name, x.Verb, Describe(x.Key))
 	}
-	if x.IsWrite() && x.Key.Name != Lease && x.Key.Resource.Resource != "events" {
-		if holder := h.leader(); holder != "" && holder != x.Process.identity {
-			h.Fail("leader", "%s writes %s, but another process leads", x.Process.Name, Describe(x.Key))
-		}
-	}
-	if holder := h.leader(); x.IsWrite() && x.Key.Name == Lease && holder != "" {
+	switch holder := h.leader(); {
+	case holder == "" || x.Request.Method == http.MethodGet || x.Key.Resource.Resource == "events":
+	case x.Key.Name != Lease && holder != x.Process.identity: // whether or not a precondition saves it
+		h.Fail("leader", "%s: %s %s arrives, but another process leads", x.Process.Name, x.Verb, Describe(x.Key))
+	case x.Key.Name == Lease && x.IsWrite():
 		x.Process.identity = holder
 	}
 	h.world.Check(x)

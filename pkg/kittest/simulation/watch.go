@@ -58,7 +58,7 @@ func (c *call) watch(ctx context.Context, r *http.Request) (*http.Response, erro
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch c.fault {
-	case tooMany, internal, unavailable:
+	case tooMany, internal, unavailable, timedOut:
 		return c.arrive().HTTP(r), nil
 	}
 	query := c.request.Query
@@ -250,8 +250,8 @@ func (w *watch) read(b []byte) (n int, wait time.Duration, err error) {
 		return 0, 0, net.ErrClosed
 	case w.isCut || w.isDead:
 		return 0, 0, io.ErrUnexpectedEOF
-	case now.Before(w.frozenUntil):
-		return 0, w.frozenUntil.Sub(now), nil
+	case now.Before(w.frozenUntil) || now.Before(w.suspendedUntil):
+		return 0, max(w.frozenUntil.Sub(now), w.suspendedUntil.Sub(now)), nil
 	case len(w.buffer) > 0:
 		n = copy(b, w.buffer)
 		w.buffer = w.buffer[n:]
@@ -262,6 +262,7 @@ func (w *watch) read(b []byte) (n int, wait time.Duration, err error) {
 		w.pending = w.pending[1:]
 		if next.version > 0 {
 			w.learn(w.cache(), next.version)
+			w.interfereBefore(next.version)
 		}
 		n = copy(b, next.body)
 		w.buffer = next.body[n:]
@@ -282,6 +283,19 @@ func (w *watch) read(b []byte) (n int, wait time.Duration, err error) {
 		next = w.pending[0].due
 	}
 	return 0, next.Sub(now), nil
+}
+
+// interfereBefore sometimes has somebody act just before an event arrives. What they do is in
+// no cache when the process reacts to the event.
+func (w *watch) interfereBefore(version int64) {
+	h := w.history
+	name := fmt.Sprintf("%s, version %d", w.name, version)
+	if h.isQuiet || w.isAside() || !h.weather.kinds[beforeEvent] || h.dropped[name] || w.draw.Float64() > h.weather.rate/4 {
+		return
+	}
+	if what := h.world.Interfere(w.draw, "watch", w.key); what != "" {
+		h.happened(beforeEvent, name, beforeEvent+": "+what)
+	}
 }
 
 // Close implements io.Closer.
