@@ -72,11 +72,14 @@ func Get[T any, P object[T]](h *History, store apiserver.Store, key apiserver.Ke
 func All[T any, P object[T]](h *History, store apiserver.Store) []P {
 	resource := h.kindNamed(reflect.TypeFor[T]().Name()).Resource.GroupResource()
 	var objects []P
-	for _, key := range sortedKeys(store) {
+	for key := range store.Objects {
 		if key.Resource == resource {
 			objects = append(objects, Get[T, P](h, store, key))
 		}
 	}
+	slices.SortFunc(objects, func(a, b P) int {
+		return cmp.Or(strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetName(), b.GetName()))
+	})
 	return objects
 }
 
