@@ -100,6 +100,7 @@ test-side-by-side: ## All but test-e2e, four at a time
 .PHONY: test-unit
 test-unit: ## Tests that need nothing but this process; of fuzz tests, the seeds
 	$(call go_test,.) -race -timeout 20m . $(packages)
+	$(if $(RUN),,$(call go_test,.) -timeout 20m -run '^TestSimulation$$' . -sim.seeds=400)
 	$(call go_test,.) ./hack/gobuild/...
 	$(call go_test,test) -race $$(go list -C test ./... | grep -v -e /e2e -e /faults$$ -e /fidelity -e /monitoring)
 	$(call go_test,hack/tools) $$(go list -C hack/tools ./... | grep -v /charts)

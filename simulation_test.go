@@ -18,7 +18,7 @@ import (
 var (
 	simSeed  = flag.Uint64("sim.seed", 0, "the only seed of TestSimulation, whose trace is printed")
 	simFirst = flag.Uint64("sim.first", 1, "the first seed of TestSimulation")
-	simSeeds = flag.Int("sim.seeds", 40, "how many seeds TestSimulation runs in each world")
+	simSeeds = flag.Int("sim.seeds", 10, "how many seeds TestSimulation runs in each world")
 	simFor   = flag.Duration("sim.for", 0, "for how long TestSimulation runs all of its worlds, instead of a number of seeds")
 	simWorld = flag.String("sim.world", "", "the only world of TestSimulation")
 	simMost  = flag.Int("sim.failures", 3, "after how many failures TestSimulation ends a world")
