@@ -5,6 +5,7 @@ package install
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -105,12 +106,9 @@ func valueFiles(s site) {
 	s.kubectl("apply", "-f", crd)
 	s.kubectl("wait", "--for=condition=Established", "-f", crd)
 	s.kubectl("apply", "--warnings-as-errors", "-f", artifacts+"/examples")
-	s.kubectl("delete", "-f", artifacts+"/examples")
-	for name := range namespaces {
-		if name != "default" {
-			s.kubectl("delete", "namespace", name)
-		}
-	}
+	s.kubectl("delete", "--ignore-not-found", "-f", artifacts+"/examples") // Icecreams go with their definition
+	delete(namespaces, "default")
+	s.kubectl(append([]string{"delete", "namespace"}, slices.Collect(maps.Keys(namespaces))...)...)
 }
 
 func apply(s site) {
