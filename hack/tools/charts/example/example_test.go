@@ -38,7 +38,7 @@ func TestExample(t *testing.T) {
 	walkthrough.Run(t, tree, "go", "vet", ".", "./pkg/expiry")
 	walkthrough.Format(t, tree, "main.go", "pkg/expiry", "test/e2e/expiry_test.go")
 	walkthrough.Run(t, tree, "go", "test", "./pkg/expiry")
-	walkthrough.Run(t, tree, "go", "-C", "hack/tools/charts", "test", ".")
+	walkthrough.Run(t, tree, "hack/verify-charts.sh")
 	walkthrough.Run(t, tree, "go", "-C", "test/monitoring", "test", "-short", ".")
 	if testing.Short() {
 		return

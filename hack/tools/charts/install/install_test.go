@@ -5,6 +5,7 @@ package install
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -53,6 +54,7 @@ func TestInstall(t *testing.T) {
 		name string
 		try  func(site)
 	}{
+		{"every value file", valueFiles},
 		{"apply", apply},
 		{"apply on the server's side", applyServerSide},
 		{"kustomize", kustomize},
@@ -67,6 +69,46 @@ func TestInstall(t *testing.T) {
 			way.try(site{t, c, client})
 		})
 	}
+}
+
+// ofOperators matches objects whose kinds the cluster does not know.
+var ofOperators = regexp.MustCompile(`(?m)^kind: (ServiceMonitor|PrometheusRule)$`)
+
+// The API server knows every field of what the chart renders with its value files, and of
+// the examples, and takes it without a warning: the Pods meet the restricted standard.
+func valueFiles(s site) {
+	files, err := filepath.Glob(chart + "/ci/*-values.yaml")
+	if err != nil || len(files) == 0 {
+		s.Fatalf("there is nothing to render the chart with: %v", err)
+	}
+	s.kubectl("create", "namespace", system)
+	s.kubectl("label", "namespace", system, "pod-security.kubernetes.io/warn=restricted")
+	bare := s.command(s.cluster.Kubectl(), "create", "deployment", "bare", "--image=registry.example.com/bare", "--dry-run=server", "-n="+system)
+	if output, err := bare.CombinedOutput(); err != nil || !strings.Contains(string(output), "would violate PodSecurity") {
+		s.Errorf("there is no warning of Pods that are not restricted: %v: %s", err, output)
+	}
+	namespaces := map[string]bool{"default": true, system: true}
+	namespace := regexp.MustCompile(`(?m)^  namespace: (.+)$`)
+	for _, values := range files {
+		rendered := s.helm("template", "k8s-controller", chart, "-n", system, "--values", values)
+		for _, found := range namespace.FindAllStringSubmatch(rendered, -1) {
+			if !namespaces[found[1]] {
+				s.kubectl("create", "namespace", found[1])
+			}
+			namespaces[found[1]] = true
+		}
+		documents := slices.DeleteFunc(strings.Split(rendered, "\n---\n"), ofOperators.MatchString)
+		apply := s.command(s.cluster.Kubectl(), "apply", "--dry-run=server", "--validate=strict", "--warnings-as-errors", "-f", "-")
+		apply.Stdin = strings.NewReader(strings.Join(documents, "\n---\n"))
+		s.run(apply)
+	}
+	crd := artifacts + "/examples/crd-icecream.yaml"
+	s.kubectl("apply", "-f", crd)
+	s.kubectl("wait", "--for=condition=Established", "-f", crd)
+	s.kubectl("apply", "--warnings-as-errors", "-f", artifacts+"/examples")
+	s.kubectl("delete", "--ignore-not-found", "-f", artifacts+"/examples") // Icecreams go with their definition
+	delete(namespaces, "default")
+	s.kubectl(append([]string{"delete", "namespace"}, slices.Collect(maps.Keys(namespaces))...)...)
 }
 
 func apply(s site) {
@@ -376,9 +418,9 @@ func (s site) kubectl(args ...string) string {
 }
 
 // helm runs the one that go.mod pins.
-func (s site) helm(args ...string) {
+func (s site) helm(args ...string) string {
 	s.Helper()
-	s.run(s.command("go", append([]string{"tool", "helm"}, args...)...))
+	return s.run(s.command("go", append([]string{"tool", "helm"}, args...)...))
 }
 
 func (s site) command(name string, args ...string) *exec.Cmd {
