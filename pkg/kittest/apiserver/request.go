@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,10 +21,10 @@ import (
 
 // Request is an HTTP request to the API server.
 type Request struct {
-	Method, Path           string
-	Query                  url.Values
-	ContentType, UserAgent string
-	Body                   []byte // JSON, protobuf or, for an apply, YAML
+	Method, Path string
+	Query        url.Values
+	ContentType  string
+	Body         []byte // JSON or protobuf
 }
 
 // ReadRequest reads a request completely.
@@ -33,7 +34,6 @@ func ReadRequest(r *http.Request) (Request, error) {
 		Path:        r.URL.Path,
 		Query:       r.URL.Query(),
 		ContentType: r.Header.Get("Content-Type"),
-		UserAgent:   r.UserAgent(),
 	}
 	if r.Body == nil {
 		return request, nil
@@ -110,13 +110,13 @@ func (r Response) errOf() error {
 // target is what a request is about.
 type target struct {
 	verb        string
-	kind        *kind
+	kind        *Kind
 	key         Key // without a name for a list and a POST
 	subresource string
 }
 
 // Parse says what a request is about, for people and tests. The verb is get, list, create,
-// update, patch, apply or delete. The name of an object that is to be created is not in the
+// update, patch or delete. The name of an object that is to be created is not in the
 // path, so Parse reads it from the body. ok is false if the server knows no such request.
 func (s *Server) Parse(r Request) (verb string, key Key, subresource string, ok bool) {
 	t, err := s.parse(r)
@@ -146,7 +146,8 @@ func (s *Server) parse(r Request) (t target, err error) {
 		t.subresource = rest[1]
 	}
 	t.verb = verbOf(r, t.key.Name != "")
-	if t.verb == "" || !t.kind.serves(t.subresource, t.verb) {
+	isStatus := t.subresource == "status" && t.kind.isCustom && slices.Contains([]string{"get", "update", "patch"}, t.verb)
+	if t.verb == "" || t.subresource != "" && !isStatus {
 		return t, apierrors.NewMethodNotSupported(gvr.GroupResource(), strings.ToLower(r.Method))
 	}
 	if r.Query.Has("dryRun") || r.Query.Has("continue") {
@@ -175,24 +176,15 @@ func splitPath(path string) (gvr schema.GroupVersionResource, namespace string, 
 
 // verbOf returns the verb of a request, or "" if there is none for its method.
 func verbOf(r Request, hasName bool) string {
-	watches := r.Query.Get("watch") == "true" || r.Query.Get("watch") == "1"
 	switch {
-	case watches:
+	case r.Query.Has("watch"):
 		return ""
-	case r.Method == http.MethodGet && hasName:
-		return "get"
-	case r.Method == http.MethodGet:
+	case r.Method == http.MethodGet && !hasName:
 		return "list"
-	case r.Method == http.MethodPost:
+	case r.Method == http.MethodPost && !hasName:
 		return "create"
-	case r.Method == http.MethodPut && hasName:
-		return "update"
-	case r.Method == http.MethodPatch && hasName && patchType(r) == types.ApplyYAMLPatchType:
-		return "apply"
-	case r.Method == http.MethodPatch && hasName:
-		return "patch"
-	case r.Method == http.MethodDelete && hasName:
-		return "delete"
+	case hasName:
+		return map[string]string{http.MethodGet: "get", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete"}[r.Method]
 	default:
 		return ""
 	}

@@ -102,7 +102,7 @@ func (h *History) Put(obj runtime.Object) {
 
 // Create stores a typed object as a POST does, with defaults.
 func (h *History) Create(obj runtime.Object) {
-	after, err := h.server.Create(h.Store, time.Now(), "somebody", obj)
+	after, err := h.server.Create(h.Store, time.Now(), obj)
 	if err != nil {
 		h.Note("not created: %v", err)
 		return
