@@ -188,7 +188,7 @@ func (s *sequence) adopt(r request, response apiserver.Response, now time.Time, 
 		s.t.Errorf("-seed=%d: another program is refused: %s\n%s", s.seed, response.Body, strings.Join(s.recent(r.Request), "\n"))
 		return failed
 	}
-	obj := &unstructured.Unstructured{Object: s.toModel(written).(object)}
+	obj := &unstructured.Unstructured{Object: asJSON(s.toModel(written).(object))}
 	if s.models[versionOf(written)] != "" {
 		return equal // Nothing has changed.
 	}
