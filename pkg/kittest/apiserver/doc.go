@@ -17,6 +17,7 @@
 //
 // Nor are there server-side apply and JSON patches, authentication and authorization, webhooks
 // and policies, dry run, generated names, chunks of lists, eviction, or watches: [Events] says
-// what a watch delivers. What the model cannot tell right from wrong it does not check. It
-// answers with the code 501 where it knows that the API server would do more.
+// what a watch delivers. The model validates metadata, the selector and the containers of a
+// Deployment, and Secrets, and sets the defaults of a plain Deployment. Where it knows that the API
+// server would do more, it answers with the code 501.
 package apiserver

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
 // Request is an HTTP request to the API server.
@@ -131,63 +133,41 @@ func (s *Server) Parse(r Request) (verb string, key Key, subresource string, ok 
 	return t.verb, t.key, t.subresource, true
 }
 
+var paths = &apirequest.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
+
 // parse returns what a request is about, or the error for one that is not covered.
 func (s *Server) parse(r Request) (t target, err error) {
-	gvr, namespace, rest := splitPath(r.Path)
-	t.kind = s.kinds[gvr]
-	if t.kind == nil || len(rest) > 2 || t.kind.Namespaced != (namespace != "") && (namespace != "" || len(rest) > 0 || r.Method != http.MethodGet) {
-		return t, apierrors.NewGenericServerResponse(http.StatusNotFound, strings.ToLower(r.Method), gvr.GroupResource(), "", "", 0, false)
+	info, err := paths.NewRequestInfo(&http.Request{Method: r.Method, URL: &url.URL{Path: r.Path, RawQuery: r.Query.Encode()}})
+	if err != nil {
+		return t, apierrors.NewBadRequest(err.Error())
 	}
-	t.key = Key{Resource: gvr.GroupResource(), Namespace: namespace}
-	if len(rest) > 0 {
-		t.key.Name = rest[0]
+	t.verb, t.subresource = info.Verb, info.Subresource
+	t.key = Key{Resource: schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, Namespace: info.Namespace, Name: info.Name}
+	t.kind = s.kinds[t.key.Resource.WithVersion(info.APIVersion)]
+	if t.kind != nil && t.kind.isNamespace {
+		t.key.Namespace = ""
 	}
-	if len(rest) > 1 {
-		t.subresource = rest[1]
+	if t.verb == "list" {
+		t.key.Name = "" // which a field selector may have set
 	}
-	t.verb = verbOf(r, t.key.Name != "")
-	isStatus := t.subresource == "status" && t.kind.isCustom && slices.Contains([]string{"get", "update", "patch"}, t.verb)
-	if t.verb == "" || t.subresource != "" && !isStatus {
-		return t, apierrors.NewMethodNotSupported(gvr.GroupResource(), strings.ToLower(r.Method))
+	if t.kind == nil || t.kind.Namespaced != (t.key.Namespace != "") && (t.verb != "list" || !t.kind.Namespaced) {
+		return t, apierrors.NewGenericServerResponse(http.StatusNotFound, strings.ToLower(r.Method), t.key.Resource, "", "", 0, false)
 	}
-	if r.Query.Has("dryRun") || r.Query.Has("continue") {
-		return t, notCovered("dry runs and chunks of lists")
+	verbs := []string{"get", "list", "create", "update", "patch", "delete"}
+	if t.subresource == "status" && t.kind.isCustom {
+		verbs = []string{"get", "update", "patch"}
+	} else if t.subresource != "" {
+		verbs = nil
+	}
+	if !slices.Contains(verbs, t.verb) {
+		return t, apierrors.NewMethodNotSupported(t.key.Resource, strings.ToLower(r.Method))
+	}
+	for _, option := range []string{"continue", "dryRun", "gracePeriodSeconds", "propagationPolicy"} {
+		if r.Query.Has(option) {
+			return t, notCovered(option + " in the query")
+		}
 	}
 	return t, nil
-}
-
-// splitPath splits the path of a request. rest is what follows the resource.
-func splitPath(path string) (gvr schema.GroupVersionResource, namespace string, rest []string) {
-	parts := strings.Split(strings.Trim(path, "/"), "/")
-	switch {
-	case len(parts) >= 3 && parts[0] == "api":
-		gvr.Version, parts = parts[1], parts[2:]
-	case len(parts) >= 4 && parts[0] == "apis":
-		gvr.Group, gvr.Version, parts = parts[1], parts[2], parts[3:]
-	default:
-		return gvr, "", nil
-	}
-	if parts[0] == "namespaces" && len(parts) > 2 && parts[2] != "status" && parts[2] != "finalize" {
-		namespace, parts = parts[1], parts[2:]
-	}
-	gvr.Resource = parts[0]
-	return gvr, namespace, parts[1:]
-}
-
-// verbOf returns the verb of a request, or "" if there is none for its method.
-func verbOf(r Request, hasName bool) string {
-	switch {
-	case r.Query.Has("watch"):
-		return ""
-	case r.Method == http.MethodGet && !hasName:
-		return "list"
-	case r.Method == http.MethodPost && !hasName:
-		return "create"
-	case hasName:
-		return map[string]string{http.MethodGet: "get", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete"}[r.Method]
-	default:
-		return ""
-	}
 }
 
 // patchType returns the type of a patch, without a charset.
