@@ -6,13 +6,11 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"os"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -55,29 +53,31 @@ func startReal(t *testing.T) *realServer {
 		t.Fatal(err)
 	}
 	r := &realServer{url: config.Host, http: client, kube: kube}
-	r.define(t)
+	r.define(t, c)
 	return r
 }
 
 // define creates the custom resource and waits until it is served.
-func (r *realServer) define(t *testing.T) {
+func (r *realServer) define(t *testing.T, c *cluster.Cluster) {
 	t.Helper()
-	manifest, err := os.ReadFile("../../artifacts/examples/crd-icecream.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	created := r.send(t, apiserver.Request{
-		Method: http.MethodPost, Path: "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", ContentType: runtime.ContentTypeYAML, Body: manifest,
-	})
-	if created.Code != http.StatusCreated {
-		t.Fatalf("%s", created.Body)
-	}
-	deadline := time.Now().Add(lab.Patience)
-	for r.send(t, apiserver.Request{Method: http.MethodGet, Path: allPath(icecreams)}).Code != http.StatusOK {
-		if time.Now().After(deadline) {
-			t.Fatal("the custom resource is not served")
+	l := &lab.Lab{Cluster: c}
+	ctx, cancel := context.WithTimeout(t.Context(), lab.Patience)
+	defer cancel()
+	for _, args := range [][]string{
+		{"create", "-f", "../../artifacts/examples/crd-icecream.yaml"},
+		{"wait", "--for=condition=Established", "--timeout=60s", "crd/icecreams.controller.nicoleh.io"},
+	} {
+		if _, err := l.TryKubectl(ctx, "", args...); err != nil {
+			t.Fatal(err)
 		}
-		time.Sleep(100 * time.Millisecond)
+	}
+	request := apiserver.Request{Method: http.MethodGet, Path: "/apis/controller.nicoleh.io/v1alpha1/icecreams"}
+	for r.send(t, request).Code != http.StatusOK {
+		select {
+		case <-ctx.Done():
+			t.Fatal("the custom resource is not served")
+		case <-time.After(100 * time.Millisecond):
+		}
 	}
 }
 
