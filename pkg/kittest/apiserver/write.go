@@ -64,8 +64,8 @@ func (c *call) validate(obj, old object) field.ErrorList {
 	if old != nil {
 		errs = append(errs, apivalidation.ValidateObjectMetaAccessorUpdate(obj, old, metadata)...)
 	}
-	if c.kind.strategy.validate != nil {
-		errs = append(errs, c.kind.strategy.validate(obj, old)...)
+	if c.kind.validate != nil {
+		errs = append(errs, c.kind.validate(obj, old)...)
 	}
 	return errs
 }
