@@ -87,11 +87,16 @@ func (w *icecreams) newNamespace(name string) {
 	w.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 }
 
+// newIcecream creates an Icecream, unless its namespace is gone or being deleted.
 func (w *icecreams) newIcecream(draw *rand.Rand, name string) {
+	if namespace := simulation.Get[corev1.Namespace](w.History, w.Store, simulation.NamespaceKey); namespace == nil || namespace.DeletionTimestamp != nil {
+		return
+	}
 	w.launched++
-	w.Create(&v1alpha1.Icecream{
-		ObjectMeta: metav1.ObjectMeta{Namespace: simulation.Namespace, Name: name},
+	w.Put(&v1alpha1.Icecream{
+		ObjectMeta: metav1.ObjectMeta{Namespace: simulation.Namespace, Name: name, Generation: 1},
 		Spec:       v1alpha1.IcecreamSpec{Replicas: ptr.To(draw.Int32N(4)), Image: images[0]},
+		Status:     v1alpha1.IcecreamStatus{ObservedGeneration: -1},
 	})
 }
 

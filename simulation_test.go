@@ -5,12 +5,12 @@ package main
 import (
 	"context"
 	"flag"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 	"nicoleh.io/k8s-controller/pkg/kittest/simulation"
 )
@@ -33,14 +33,7 @@ func TestSimulation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	definition, err := os.ReadFile("artifacts/examples/crd-icecream.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	icecreams, err := apiserver.Definition(definition, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	icecreams := apiserver.CustomResource(v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version), "Icecream")
 	type world struct {
 		controller string
 		new        func(*simulation.History) simulation.World

@@ -102,7 +102,7 @@ func TestRefusedDeletion(t *testing.T) {
 	}
 	var got []string
 	got = append(got, inWordsOf(w.sync(nil).plan))
-	w.edit("somebody", "cone", "", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](9) })
+	w.edit("somebody", "cone", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](9) })
 	got = append(got, inWordsOf(w.sync(nil).plan))
 	w.rollOut()
 	w.now = w.now.Add(time.Second)
@@ -213,7 +213,7 @@ func TestPolicies(t *testing.T) {
 			w.memory = Memory{}
 			expect("with a lost memory", true) // repeated, without a change
 			expect("after that", false)
-			w.edit("somebody", "sundae", "", test.edit)
+			w.edit("somebody", "sundae", test.edit)
 			expect("with another change", true, `Normal DeploymentAltered: Updated Deployment "sundae"`+says+test.altered)
 			expect("after that", false)
 			if test.asksForIt {

@@ -105,7 +105,7 @@ func editDeployment(t *testing.T, w *world, d *datadriven.TestData) string {
 	if w.deployment(name) == nil {
 		app := map[string]string{"app": name}
 		var err error
-		w.store, err = model.Create(w.store, w.now, "somebody", &appsv1.Deployment{
+		w.store, err = model.Create(w.store, w.now, &appsv1.Deployment{
 			ObjectMeta: metav1.ObjectMeta{Namespace: w.ice.Namespace, Name: name},
 			Spec: appsv1.DeploymentSpec{
 				Selector: &metav1.LabelSelector{MatchLabels: app},
@@ -123,7 +123,7 @@ func editDeployment(t *testing.T, w *world, d *datadriven.TestData) string {
 			w.delete(name)
 			continue
 		}
-		w.edit("somebody", name, "", func(live *appsv1.Deployment) {
+		w.edit("somebody", name, func(live *appsv1.Deployment) {
 			switch arg.Key {
 			case "replicas":
 				live.Spec.Replicas = number(t, d, value)

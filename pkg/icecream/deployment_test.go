@@ -187,7 +187,7 @@ func TestDrift(t *testing.T) {
 				w.ice = test.ice
 			}
 			w.sync(nil)
-			w.edit("somebody", "sundae", "", test.edit)
+			w.edit("somebody", "sundae", test.edit)
 			before := w.deployment("sundae")
 			drifted := w.sync(nil).plan
 			if got := driftOf(drifted); got != test.want {
@@ -228,7 +228,7 @@ func TestResourcesThatLeaveTheSpec(t *testing.T) {
 	}
 	w := newWorld(t, asks("1Gi", "1"))
 	w.sync(nil)
-	w.edit("kubectl-edit", "sundae", "", func(d *appsv1.Deployment) {
+	w.edit("kubectl-edit", "sundae", func(d *appsv1.Deployment) {
 		d.Spec.Template.Spec.Containers[0].Resources.Limits["ephemeral-storage"] = resource.MustParse("5Gi")
 	})
 	for _, w.ice = range []*v1alpha1.Icecream{asks("1Gi", "2"), asks("1Gi"), asks()} {

@@ -418,7 +418,7 @@ func TestFixedPoint(t *testing.T) {
 				earlier.rollOut()
 			}
 			for _, i := range rapid.SliceOfNDistinct(rapid.IntRange(0, len(edits)-1), 0, 2, rapid.ID).Draw(t, "edits") {
-				earlier.edit("somebody", name, "", func(d *appsv1.Deployment) {
+				earlier.edit("somebody", name, func(d *appsv1.Deployment) {
 					if len(d.OwnerReferences) > 0 {
 						edits[i](d)
 					}
@@ -481,7 +481,7 @@ func TestAWriteThatCrossesAnother(t *testing.T) {
 	w.ice.Spec.Image = "registry.example/mint:1"
 	o := w.observe()
 	plan := decide(t, o)
-	w.edit("somebody", "sundae", "", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](9) })
+	w.edit("somebody", "sundae", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](9) })
 	after, event := o.With(plan, w.carryOut(plan))
 	if event.Reason != v1alpha1.ReasonDeploymentUpdated {
 		t.Errorf("event: %s", inWords(event))
@@ -499,10 +499,10 @@ func TestACrossedWriteIsNotReady(t *testing.T) {
 	w := newWorld(t, newIcecream())
 	w.sync(nil)
 	w.rollOut()
-	w.edit("somebody", "sundae", "", func(d *appsv1.Deployment) { delete(d.Labels, LabelIcecream) })
+	w.edit("somebody", "sundae", func(d *appsv1.Deployment) { delete(d.Labels, LabelIcecream) })
 	o := w.observe()
 	plan := decide(t, o)
-	w.edit("somebody", "sundae", "", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](1) })
+	w.edit("somebody", "sundae", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](1) })
 	w.rollOut()
 	o.Pods = []Pod{{Name: "sundae-1", Deployment: "sundae", Node: "node-1", Ready: true}} // Their cache is ahead.
 	after, _ := o.With(plan, w.carryOut(plan))

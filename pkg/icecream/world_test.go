@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -133,16 +132,30 @@ func (w *world) check(err error) {
 	}
 }
 
-// edit has somebody change a Deployment, or its status if that is the subresource.
-func (w *world) edit(manager, name, subresource string, edit func(*appsv1.Deployment)) {
+// edit has somebody change a Deployment.
+func (w *world) edit(manager, name string, edit func(*appsv1.Deployment)) {
+	w.tb.Helper()
+	d := w.deployment(name)
+	edit(d)
+	if equality.Semantic.DeepEqual(d, w.deployment(name)) {
+		return
+	}
+	d.ManagedFields = []metav1.ManagedFieldsEntry{{
+		Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, Time: ptr.To(metav1.NewTime(w.now)), FieldsType: "FieldsV1",
+	}}
+	body, err := json.Marshal(d)
+	w.check(err)
+	w.send(name, apiserver.Request{Method: http.MethodPut, ContentType: runtime.ContentTypeJSON, Body: body})
+}
+
+// setStatus has the Deployment controller change the status of a Deployment.
+func (w *world) setStatus(name string, edit func(*appsv1.Deployment)) {
 	w.tb.Helper()
 	d := w.deployment(name)
 	edit(d)
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(d)
 	w.check(err)
-	w.store, err = model.Update(w.store, w.now, manager, w.key(name), subresource, func(obj *unstructured.Unstructured) {
-		obj.Object = content
-	})
+	w.store, err = model.Put(w.store, w.now, &unstructured.Unstructured{Object: content})
 	w.check(err)
 }
 
@@ -160,12 +173,12 @@ func (w *world) rollOut() {
 	w.tb.Helper()
 	for _, d := range w.deployments() {
 		if d.DeletionTimestamp != nil {
-			w.edit("kube-controller-manager", d.Name, "", func(d *appsv1.Deployment) { d.Finalizers = []string{} })
+			w.edit("kube-controller-manager", d.Name, func(d *appsv1.Deployment) { d.Finalizers = []string{} })
 			continue
 		}
-		w.edit("kube-controller-manager", d.Name, "status", rolledOut)
+		w.setStatus(d.Name, rolledOut)
 		if w.waits != "" {
-			w.edit("kube-controller-manager", d.Name, "status", func(d *appsv1.Deployment) { d.Status.ReadyReplicas, d.Status.AvailableReplicas = 0, 0 })
+			w.setStatus(d.Name, func(d *appsv1.Deployment) { d.Status.ReadyReplicas, d.Status.AvailableReplicas = 0, 0 })
 		}
 	}
 }
@@ -294,7 +307,7 @@ func (w *world) carryOut(plan Plan) (r Result) {
 		}
 		w.send(name, request)
 		if w.policy != nil {
-			w.edit("webhook", plan.Want.Name, "", w.policy)
+			w.edit("webhook", plan.Want.Name, w.policy)
 		}
 		r.Stored = w.deployment(plan.Want.Name)
 	}
@@ -315,7 +328,6 @@ func (w *world) send(name string, request apiserver.Request) {
 	if name != "" {
 		request.Path += "/" + name
 	}
-	request.Query = url.Values{"fieldManager": {FieldManager}}
 	after, response := model.Answer(w.store, w.now, request)
 	if response.Code >= http.StatusBadRequest {
 		w.tb.Fatalf("%s %s: %s", request.Method, request.Path, response.Body)

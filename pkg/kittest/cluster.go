@@ -44,13 +44,6 @@ func NewCluster() *Cluster {
 	return &Cluster{version: 100, objects: map[schema.GroupVersionResource]map[cache.ObjectName]Object{}}
 }
 
-// Version returns the latest resource version.
-func (c *Cluster) Version() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return strconv.Itoa(c.version)
-}
-
 // Get returns a copy of the object, and whether it exists.
 func (c *Cluster) Get(resource schema.GroupVersionResource, name cache.ObjectName) (obj Object, exists bool) {
 	c.mu.Lock()

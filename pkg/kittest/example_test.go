@@ -1,10 +1,12 @@
 package kittest_test
 
 import (
+	"context"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 
 	"nicoleh.io/k8s-controller/pkg/kittest"
@@ -14,7 +16,9 @@ import (
 func Example() {
 	pods := corev1.SchemeGroupVersion.WithResource("pods")
 	cluster := kittest.NewCluster()
-	changes, err := cluster.Watch(pods, "parlor", nil, cluster.Version())
+	kube := &fake.Clientset{}
+	kube.PrependWatchReactor("*", cluster.React)
+	changes, err := kube.CoreV1().Pods("parlor").Watch(context.Background(), metav1.ListOptions{ResourceVersion: "100"})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -31,19 +31,22 @@ type Watches struct {
 	held    map[schema.GroupVersionResource]bool
 }
 
-// Watch begins a watch of the objects in the namespace, or in all namespaces if it is
-// empty, that the selector matches. It repeats all changes since the resource version.
-func (w *Watches) Watch(resource schema.GroupVersionResource, namespace string, selector labels.Selector, since string) (watch.Interface, error) {
-	version, err := strconv.Atoi(since)
+// React begins the watch that a fake clientset is asked for: of the objects in the namespace, or
+// in all namespaces if it is empty, that the label selector matches. It repeats all changes
+// since the resource version. It is a WatchReactionFunc.
+func (w *Watches) React(action clienttesting.Action) (handled bool, _ watch.Interface, err error) {
+	asked := action.(clienttesting.WatchActionImpl)
+	version, err := strconv.Atoi(asked.ListOptions.ResourceVersion)
 	if err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("resource version %q: %v", since, err))
-	}
-	if selector == nil {
-		selector = labels.Everything()
+		return true, nil, apierrors.NewBadRequest(fmt.Sprintf("resource version %q: %v", asked.ListOptions.ResourceVersion, err))
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s := &stream{resource: resource, namespace: namespace, selector: selector, watcher: newWatcher()}
+	events := make(chan watch.Event, 4096) // as nobody may read for a while
+	s := &stream{
+		ProxyWatcher: watch.NewProxyWatcher(events), events: events,
+		resource: asked.GetResource(), namespace: asked.GetNamespace(), selector: asked.GetWatchRestrictions().Labels,
+	}
 	w.streams = append(w.live(), s)
 	for _, past := range w.history {
 		if past.Version > version {
@@ -51,14 +54,7 @@ func (w *Watches) Watch(resource schema.GroupVersionResource, namespace string, 
 		}
 	}
 	w.flushUnlessHeld(s)
-	return s.watcher, nil
-}
-
-// React begins the watch that a fake clientset is asked for. It is a WatchReactionFunc.
-func (w *Watches) React(action clienttesting.Action) (handled bool, watching watch.Interface, err error) {
-	asked := action.(clienttesting.WatchActionImpl)
-	watching, err = w.Watch(asked.GetResource(), asked.GetNamespace(), asked.GetWatchRestrictions().Labels, asked.ListOptions.ResourceVersion)
-	return true, watching, err
+	return true, s, nil
 }
 
 // Send sends a change to all watches that show the object.
@@ -123,8 +119,7 @@ func (w *Watches) Flush(resource schema.GroupVersionResource) {
 func (w *Watches) FlushOne(n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.streams = w.live()
-	if len(w.streams) > 0 {
+	if w.streams = w.live(); len(w.streams) > 0 {
 		s := w.streams[n%len(w.streams)]
 		s.flush(len(s.pending))
 	}
@@ -136,13 +131,11 @@ func (w *Watches) Next(resource schema.GroupVersionResource) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.streams = w.live()
-	for _, s := range w.streams {
-		if s.resource == resource && len(s.pending) > 0 {
-			s.flush(1)
-			return true
-		}
+	i := slices.IndexFunc(w.streams, func(s *stream) bool { return s.resource == resource && len(s.pending) > 0 })
+	if i >= 0 {
+		w.streams[i].flush(1)
 	}
-	return false
+	return i >= 0
 }
 
 // Expire ends the watches of these resources, without the changes that are pending, as an
@@ -150,18 +143,19 @@ func (w *Watches) Next(resource schema.GroupVersionResource) bool {
 func (w *Watches) Expire(resources ...schema.GroupVersionResource) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, s := range w.streams {
-		if slices.Contains(resources, s.resource) {
+	w.streams = slices.DeleteFunc(w.live(), func(s *stream) bool {
+		isOver := slices.Contains(resources, s.resource)
+		if isOver {
 			gone := apierrors.NewResourceExpired("too old").Status()
-			s.watcher.send(watch.Event{Type: watch.Error, Object: &gone})
-			s.watcher.Stop()
+			s.events <- watch.Event{Type: watch.Error, Object: &gone}
 		}
-	}
+		return isOver
+	})
 }
 
 // live returns the streams that have not been stopped.
 func (w *Watches) live() []*stream {
-	return slices.DeleteFunc(w.streams, func(s *stream) bool { return s.watcher.stopped() })
+	return slices.DeleteFunc(w.streams, func(s *stream) bool { return s.Stopping() })
 }
 
 func (w *Watches) flushUnlessHeld(s *stream) {
@@ -172,17 +166,18 @@ func (w *Watches) flushUnlessHeld(s *stream) {
 
 // stream is a watch, and the events that it has not sent yet.
 type stream struct {
+	*watch.ProxyWatcher
+	events    chan<- watch.Event
 	resource  schema.GroupVersionResource
 	namespace string
 	selector  labels.Selector
-	watcher   *watcher
 	pending   []watch.Event
 }
 
 // add adds the event for a change, if the watch shows the object. If an object no longer
 // matches, its deletion is sent, with the version of the change.
 func (s *stream) add(change Change) {
-	if change.Resource != s.resource {
+	if change.Resource != s.resource || s.Stopping() {
 		return
 	}
 	was, is := isMatch(change.Before, s.namespace, s.selector), isMatch(change.After, s.namespace, s.selector)
@@ -207,45 +202,7 @@ func isMatch(obj Object, namespace string, selector labels.Selector) bool {
 // flush sends the next n events.
 func (s *stream) flush(n int) {
 	for _, event := range s.pending[:n] {
-		s.watcher.send(event)
+		s.events <- event
 	}
 	s.pending = s.pending[n:]
-}
-
-// watcher is a watch with room for everything that happens while nobody reads it. The
-// fake watch of apimachinery panics when it holds 100 events.
-type watcher struct {
-	events chan watch.Event
-
-	mu        sync.Mutex
-	isStopped bool
-}
-
-func newWatcher() *watcher { return &watcher{events: make(chan watch.Event, 4096)} }
-
-// ResultChan implements watch.Interface.
-func (w *watcher) ResultChan() <-chan watch.Event { return w.events }
-
-// Stop implements watch.Interface.
-func (w *watcher) Stop() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.isStopped {
-		w.isStopped = true
-		close(w.events)
-	}
-}
-
-func (w *watcher) stopped() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.isStopped
-}
-
-func (w *watcher) send(event watch.Event) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.isStopped {
-		w.events <- event
-	}
 }

@@ -5,15 +5,18 @@
 //
 // UIDs and resource versions have to correspond one to one, and the versions have to be in the
 // same order. The version of a list has its place in that order, between the writes before and
-// after it. Everything else has to be equal, times and managedFields included. So the test does
-// not start a request shortly before a second ends. Of a request that takes longer than that, only
-// the code of the response is compared; then the sequence is given up, and counted.
+// after it. Everything else has to be equal, times included. So the test does not start a request
+// shortly before a second ends. Of a request that takes longer than that, only the code of the
+// response is compared; then the sequence is given up, and counted. Of an error, the code, the
+// reason, and the reasons and fields of its causes are compared. The managedFields, which the model
+// does not have, are left out.
 //
-// Not generated, because the model does not cover it: dry runs, chunks of lists, changes of a
-// Pod's spec other than images, invalid Pod specs beyond names and images, generated names, more
-// than ten field managers of one object, and the subresources scale, finalize, binding and
-// eviction.
+// What other programs write goes to the API server only: new Pods, Nodes and Icecreams,
+// statuses of built-in kinds, specs of Icecreams. The model then gets the stored object.
 //
-// Where the API server ranges over a map, the order is left to chance. Then each part is
-// compared, and that they are the same ones; see order_test.go.
+// Not generated, because the model does not cover it: server-side apply, JSON patches, dry runs,
+// chunks of lists, other changes of Pods than of their metadata, invalid specs beyond replicas,
+// selectors and containers, generated names, finalizers of Namespaces, a version as a precondition
+// of another deletion of what waits for the garbage collector, and all subresources but the status
+// of Icecreams.
 package fidelity

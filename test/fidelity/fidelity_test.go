@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path"
 	"slices"
@@ -17,7 +18,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 )
@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 // The model answers each request as the API server does.
 func TestFidelity(t *testing.T) {
 	reality := startReal(t)
-	server := apiserver.New(apiserver.Options{Version: versionText, UID: uidText}, kinds(t)...)
+	server := apiserver.New(apiserver.Options{Version: versionText, UID: uidText}, kinds...)
 	first := *seed
 	if first == 0 {
 		first = uint64(time.Now().UnixNano()) //nolint:gosec // any number is a seed
@@ -73,50 +73,10 @@ func TestFidelity(t *testing.T) {
 	}
 }
 
-// kinds returns all kinds of the model, the custom one as this repository defines it.
-func kinds(t *testing.T) []apiserver.Kind {
-	t.Helper()
-	manifest, err := os.ReadFile("../../artifacts/examples/crd-icecream.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	icecreams, err := apiserver.Definition(manifest, validateIcecream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return []apiserver.Kind{
-		apiserver.Deployments(), apiserver.ReplicaSets(), apiserver.Pods(), apiserver.Secrets(),
-		apiserver.Nodes(), apiserver.Namespaces(), apiserver.Leases(), icecreams,
-	}
-}
-
-// validateIcecream returns what is wrong with the Icecreams that the test generates: the number
-// of replicas, or what an apply leaves of an object that has lost fields.
-func validateIcecream(_, obj *unstructured.Unstructured) field.ErrorList {
-	var errs field.ErrorList
-	for _, path := range []*field.Path{field.NewPath("spec", "resources"), field.NewPath("spec", "resources", "limits")} {
-		if value, isSet, err := unstructured.NestedFieldNoCopy(obj.Object, strings.Split(path.String(), ".")...); err == nil && isSet && value == nil {
-			errs = append(errs, field.TypeInvalid(path, "null", path.String()+` in body must be of type object: "null"`))
-		}
-	}
-	conditions, isSet, _ := unstructured.NestedFieldNoCopy(obj.Object, "status", "conditions")
-	if isSet && conditions == nil {
-		errs = append(errs, field.TypeInvalid(field.NewPath("status", "conditions"), "null", `conditions in body must be of type array: "null"`))
-	}
-	all, _ := conditions.([]any)
-	for i, condition := range all {
-		for _, name := range []string{"lastTransitionTime", "message", "reason", "status", "type"} {
-			if _, isSet := condition.(map[string]any)[name]; !isSet {
-				errs = append(errs, field.Required(field.NewPath("status", "conditions").Index(i).Child(name), ""))
-			}
-		}
-	}
-	if replicas, _, err := unstructured.NestedInt64(obj.Object, "spec", "replicas"); err == nil && replicas < 0 {
-		errs = append(errs,
-			field.Invalid(field.NewPath("spec", "replicas"), replicas, "spec.replicas in body should be greater than or equal to 0"),
-			field.Invalid(field.NewPath(".spec.replicas"), replicas, "should be a non-negative integer")) // for the scale subresource
-	}
-	return errs
+// kinds are all kinds of the model but those of which no request is compared.
+var kinds = []apiserver.Kind{
+	apiserver.Deployments(), apiserver.Pods(), apiserver.Secrets(), apiserver.Nodes(), apiserver.Namespaces(), apiserver.Leases(),
+	apiserver.CustomResource(icecreams, "Icecream"),
 }
 
 // outcome is how a sequence has ended.
@@ -169,7 +129,7 @@ func namespaceFor(seed uint64) string {
 
 func (s *sequence) run() outcome {
 	s.start = s.real.version(s.t)
-	if outcome := s.send(s.createNamespace(s.namespace)); outcome != equal {
+	if outcome := s.send(s.createNew(namespaces, s.namespace)); outcome != equal {
 		return outcome
 	}
 	for range perSequence {
@@ -189,33 +149,71 @@ func (s *sequence) run() outcome {
 }
 
 // send sends a request to both servers and compares the responses.
-func (s *sequence) send(r apiserver.Request) outcome {
+func (s *sequence) send(r request) outcome {
 	now := awaitQuietSecond()
-	response := s.real.send(s.t, onWire(s.t, s.toReal(r)))
+	response := s.real.send(s.t, onWire(s.t, s.toReal(r.Request)))
 	isLate := time.Now().Unix() != now.Unix()
-	after, answer := s.server.Answer(s.store, now, onWire(s.t, r))
+	s.sent++
+	s.history = append(s.history, fmt.Sprintf("%d: %s %s?%s (%s) -> %d\n\t%s", s.sent, r.Method, r.Path, r.Query.Encode(), r.ContentType, response.Code, r.Body))
+	if r.byOthers {
+		return s.adopt(r, response, now, isLate)
+	}
+	after, answer := s.server.Answer(s.store, now, onWire(s.t, r.Request))
 	if isLate && response.Code == answer.Code {
 		return tooSlow // The times in the bodies may differ, whoever is right.
 	}
-	s.sent++
-	s.record(r, answer)
+	s.record(r.Request, answer)
 	want, is := decode(s.t, response.Body), decode(s.t, answer.Body)
 	s.bind(is, want)
 	s.takeListVersion(want, is)
-	want = s.toModel(want).(map[string]any)
-	s.adoptFinalizers(r, after, want, is)
-	sortParts(want)
-	sortParts(is)
-	s.history = append(s.history, fmt.Sprintf("%d: %s %s?%s (%s) -> %d\n\t%s", s.sent, r.Method, r.Path, r.Query.Encode(), r.ContentType, answer.Code, r.Body))
+	want, is = s.toModel(essence(want)).(object), essence(is)
 	if diff := cmp.Diff(want, is); response.Code != answer.Code || diff != "" {
 		s.t.Errorf("-seed=%d: the API server answers %d, the model %d (-API server +model):\n%s\nrequests about it:\n%s",
-			s.seed, response.Code, answer.Code, diff, strings.Join(s.recent(r), "\n"))
+			s.seed, response.Code, answer.Code, diff, strings.Join(s.recent(r.Request), "\n"))
 		return failed
 	}
 	s.completeNamespaces(after)
 	s.accept(after)
 	s.steps = append(s.steps, after)
 	return equal
+}
+
+// adopt has the model store what another program has written.
+func (s *sequence) adopt(r request, response apiserver.Response, now time.Time, isLate bool) outcome {
+	if isLate {
+		return tooSlow
+	}
+	written := decode(s.t, response.Body)
+	if response.Code >= http.StatusMultipleChoices {
+		s.t.Errorf("-seed=%d: another program is refused: %s\n%s", s.seed, response.Body, strings.Join(s.recent(r.Request), "\n"))
+		return failed
+	}
+	obj := &unstructured.Unstructured{Object: asJSON(s.toModel(written).(object))}
+	if s.models[versionOf(written)] != "" {
+		return equal // Nothing has changed.
+	}
+	after, err := s.server.Put(s.store, now, obj)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.bind(obj.Object, written)
+	s.accept(after)
+	s.steps = append(s.steps, after)
+	return equal
+}
+
+// essence returns what is compared of a body: of an error, the code, the reason, and the
+// reasons and fields of its causes.
+func essence(body object) object {
+	if body["kind"] != "Status" {
+		return body
+	}
+	causes, _, _ := unstructured.NestedSlice(body, "details", "causes")
+	is := map[string]bool{}
+	for _, cause := range causes {
+		is[fmt.Sprint(cause.(object)["reason"], " ", cause.(object)["field"])] = true
+	}
+	return object{"status": body["status"], "code": body["code"], "reason": body["reason"], "causes": is}
 }
 
 // completeNamespaces gives new namespaces what a controller would, and what their Pods need.
@@ -263,7 +261,7 @@ func (s *sequence) takeListVersion(want, is map[string]any) {
 	}
 	s.lists = append(s.lists, list)
 	for _, response := range []map[string]any{want, is} {
-		unstructured.RemoveNestedField(response, "metadata", "resourceVersion")
+		delete(response, "metadata") // Of custom kinds, there is also the place to continue.
 	}
 }
 
@@ -272,6 +270,10 @@ func listVersion(response map[string]any) string {
 	if _, isList := response["items"]; !isList {
 		return ""
 	}
+	return versionOf(response)
+}
+
+func versionOf(response map[string]any) string {
 	text, _, _ := unstructured.NestedString(response, "metadata", "resourceVersion")
 	return text
 }

@@ -29,7 +29,6 @@ const protobufType = runtime.ContentTypeProtobuf
 
 var (
 	deployments = appsv1.SchemeGroupVersion.WithResource("deployments")
-	replicaSets = appsv1.SchemeGroupVersion.WithResource("replicasets")
 	pods        = corev1.SchemeGroupVersion.WithResource("pods")
 	secrets     = corev1.SchemeGroupVersion.WithResource("secrets")
 	nodes       = corev1.SchemeGroupVersion.WithResource("nodes")
@@ -37,13 +36,18 @@ var (
 	leases      = coordinationv1.SchemeGroupVersion.WithResource("leases")
 	icecreams   = v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version)
 
-	resources = []schema.GroupVersionResource{deployments, replicaSets, pods, secrets, nodes, namespaces, leases, icecreams}
+	resources = []schema.GroupVersionResource{deployments, pods, secrets, nodes, namespaces, leases, icecreams}
 
 	kindOf = map[schema.GroupVersionResource]string{
-		deployments: "Deployment", replicaSets: "ReplicaSet", pods: "Pod", secrets: "Secret",
-		nodes: "Node", namespaces: "Namespace", leases: "Lease", icecreams: "Icecream",
+		deployments: "Deployment", pods: "Pod", secrets: "Secret", nodes: "Node", namespaces: "Namespace", leases: "Lease", icecreams: "Icecream",
 	}
 )
+
+// request is one to both servers, or one by another program, whose result the model stores.
+type request struct {
+	apiserver.Request
+	byOthers bool
+}
 
 // generator makes random requests that have something to do with what is stored.
 type generator struct {
@@ -73,58 +77,78 @@ func (g *generator) in(percent int) bool { return g.rand.IntN(100) < percent }
 // pick returns one of the choices.
 func pick[T any](g *generator, choices ...T) T { return choices[g.rand.IntN(len(choices))] }
 
-func (g *generator) createNamespace(name string) apiserver.Request {
-	return g.request(http.MethodPost, namespaces, "", "", newObject(namespaces, "", name))
+// createNew returns the creation of an object, by other programs if the model knows no other way.
+func (g *generator) createNew(resource schema.GroupVersionResource, name string) request {
+	obj := newObject(resource, g.namespaceOf(resource), name)
+	maps.Copy(obj.Object, g.content(resource))
+	r := g.request(http.MethodPost, resource, obj.GetNamespace(), "", obj)
+	r.byOthers = isPut(resource)
+	return r
+}
+
+// isPut reports whether only other programs create the objects of a kind.
+func isPut(resource schema.GroupVersionResource) bool {
+	return resource == pods || resource == nodes || resource == icecreams
 }
 
 // lastRequests create an object of each kind, so that watches have a last event.
-func (g *generator) lastRequests() []apiserver.Request {
-	var last []apiserver.Request
+func (g *generator) lastRequests() []request {
+	var last []request
 	for _, resource := range resources {
-		obj := newObject(resource, g.namespaceOf(resource), "last")
+		name := "last"
 		if !isNamespaced(resource) {
-			obj.SetName(g.namespace + "-last")
+			name = g.namespace + "-last"
 		}
-		maps.Copy(obj.Object, g.content(resource))
-		last = append(last, g.request(http.MethodPost, resource, obj.GetNamespace(), "", obj))
+		last = append(last, g.createNew(resource, name))
 	}
 	return last
 }
 
 // next returns the next request.
-func (g *generator) next() apiserver.Request {
-	resource := pick(g, deployments, deployments, deployments, deployments, icecreams, icecreams, icecreams, icecreams,
-		pods, pods, pods, pods, secrets, secrets, nodes, leases, replicaSets, namespaces)
-	live := g.pickLive(resource)
-	if live == nil && g.in(80) {
+func (g *generator) next() request {
+	resource := pick(g, deployments, deployments, deployments, icecreams, icecreams, icecreams, pods, pods, secrets, secrets, nodes, leases, namespaces)
+	target := g.pickLive(resource)
+	if target == nil && g.in(80) {
 		return g.create(resource)
 	}
 	name := g.name(resource)
-	if live != nil && g.in(90) {
-		name = live.GetName()
+	if target != nil && g.in(90) {
+		name = target.GetName()
+	}
+	target = g.stored(resource, name)
+	if resource == icecreams && target != nil && !hasStatus(target) {
+		return g.updateStatus(target, name)
 	}
 	switch n := g.rand.IntN(100); {
 	case n < 10:
 		return g.create(resource)
-	case n < 27:
-		return g.update(resource, live, name)
-	case n < 42:
-		return g.updateStatus(resource, live, name)
-	case n < 62:
-		return g.apply(resource, live, name)
-	case n < 72:
-		return g.mergePatch(resource, live, name)
-	case n < 78:
-		return g.jsonPatch(resource, live, name)
-	case n < 83:
-		return g.strategicPatch(resource, name)
-	case n < 94:
-		return g.delete(resource, live, name)
-	case n < 97:
+	case n < 20 && target != nil && !slices.Contains(withoutOthers, resource):
+		return g.byOthers(resource, target)
+	case n < 35 && resource == icecreams:
+		return g.updateStatus(target, name)
+	case n < 50 && slices.Contains([]schema.GroupVersionResource{deployments, secrets, leases}, resource):
+		return g.update(resource, target, name)
+	case n < 60 && resource == deployments:
+		return g.strategicPatch(target, name)
+	case n < 80:
+		return g.mergePatch(resource, target, name)
+	case n < 92:
+		return g.delete(resource, target, name)
+	case n < 96:
 		return g.request(http.MethodGet, resource, g.namespaceOf(resource), name, nil)
 	default:
 		return g.list(resource)
 	}
+}
+
+// withoutOthers are the kinds of which other programs change nothing in this test.
+var withoutOthers = []schema.GroupVersionResource{secrets, leases, namespaces}
+
+// hasStatus reports whether the status of an Icecream is stored. The API server shows the
+// default until then, and the first write stores the object anew even if it changes nothing.
+func hasStatus(ice *unstructured.Unstructured) bool {
+	_, isSet, _ := unstructured.NestedFieldNoCopy(ice.Object, "status", "replicas")
+	return isSet
 }
 
 func isNamespaced(resource schema.GroupVersionResource) bool {
@@ -148,6 +172,11 @@ func (g *generator) name(resource schema.GroupVersionResource) string {
 	return name
 }
 
+// stored returns the object of that name, or nil.
+func (g *generator) stored(resource schema.GroupVersionResource, name string) *unstructured.Unstructured {
+	return g.store.Objects[apiserver.Key{Resource: resource.GroupResource(), Namespace: g.namespaceOf(resource), Name: name}]
+}
+
 // pickLive returns an object of a kind that is stored, or nil.
 func (g *generator) pickLive(resource schema.GroupVersionResource) *unstructured.Unstructured {
 	var names []string
@@ -160,7 +189,7 @@ func (g *generator) pickLive(resource schema.GroupVersionResource) *unstructured
 		return nil
 	}
 	slices.Sort(names)
-	return g.store.Objects[apiserver.Key{Resource: resource.GroupResource(), Namespace: g.namespaceOf(resource), Name: pick(g, names...)}]
+	return g.stored(resource, pick(g, names...))
 }
 
 // newObject returns an object with nothing but its name.
@@ -183,7 +212,7 @@ func allPath(resource schema.GroupVersionResource) string {
 }
 
 // request returns a request with a body in JSON.
-func (g *generator) request(method string, resource schema.GroupVersionResource, namespace, name string, body any) apiserver.Request {
+func (g *generator) request(method string, resource schema.GroupVersionResource, namespace, name string, body any) request {
 	path := allPath(resource)
 	if namespace != "" {
 		path = strings.TrimSuffix(path, resource.Resource) + "namespaces/" + namespace + "/" + resource.Resource
@@ -191,7 +220,7 @@ func (g *generator) request(method string, resource schema.GroupVersionResource,
 	if name != "" {
 		path += "/" + name
 	}
-	r := apiserver.Request{Method: method, Path: path, Query: url.Values{}, UserAgent: "somebody/v1.2 (linux/amd64)"}
+	r := request{Request: apiserver.Request{Method: method, Path: path, Query: url.Values{}}}
 	if body != nil {
 		r.ContentType = runtime.ContentTypeJSON
 		encoded, err := json.Marshal(body)
@@ -200,53 +229,45 @@ func (g *generator) request(method string, resource schema.GroupVersionResource,
 		}
 		r.Body = encoded
 	}
-	return r
-}
-
-// withManager adds the options of a write.
-func (g *generator) withManager(r apiserver.Request) apiserver.Request {
-	if g.in(85) {
-		r.Query.Set("fieldManager", pick(g, "cook", "waiter", "guest"))
+	if method != http.MethodGet && method != http.MethodDelete && g.in(80) {
+		r.Query.Set("fieldManager", pick(g, "cook", "waiter"))
 	}
 	return r
 }
 
 // inProtobuf sends some requests about built-in kinds in protobuf.
-func (g *generator) inProtobuf(resource schema.GroupVersionResource, r apiserver.Request) apiserver.Request {
+func (g *generator) inProtobuf(resource schema.GroupVersionResource, r request) request {
 	if resource != icecreams && g.in(40) {
 		r.ContentType = protobufType
 	}
 	return r
 }
 
-// onWire encodes the body of a request in the type that it has. What a typed client could not
-// send stays JSON.
+// onWire encodes the body of a request in the type that it has.
 func onWire(t *testing.T, r apiserver.Request) apiserver.Request {
 	t.Helper()
 	if r.ContentType != protobufType {
 		return r
 	}
-	var obj runtime.Object = &metav1.DeleteOptions{}
-	if r.Method == http.MethodDelete {
-		if err := json.Unmarshal(r.Body, obj); err != nil {
-			t.Fatal(err)
-		}
-		obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"})
-	} else {
-		var err error
-		if obj, _, err = scheme.Codecs.UniversalDeserializer().Decode(r.Body, nil, nil); err != nil {
-			t.Fatal(err)
-		}
+	obj, _, err := scheme.Codecs.UniversalDeserializer().Decode(r.Body, nil, nil)
+	if err != nil {
+		t.Fatal(err)
 	}
-	var err error
 	if r.Body, err = runtime.Encode(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme), obj); err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-func (g *generator) create(resource schema.GroupVersionResource) apiserver.Request {
-	obj := newObject(resource, "", g.name(resource))
+func (g *generator) create(resource schema.GroupVersionResource) request {
+	name := g.name(resource)
+	if isPut(resource) {
+		if g.stored(resource, name) != nil {
+			return g.request(http.MethodGet, resource, g.namespaceOf(resource), name, nil)
+		}
+		return g.createNew(resource, name)
+	}
+	obj := newObject(resource, "", name)
 	maps.Copy(obj.Object, g.content(resource))
 	g.decorate(obj)
 	namespace := g.namespaceOf(resource)
@@ -265,34 +286,50 @@ func (g *generator) create(resource schema.GroupVersionResource) apiserver.Reque
 			namespace = g.namespace + "-a" // which may not exist, or be terminating
 		}
 	}
-	return g.withManager(g.inProtobuf(resource, g.request(http.MethodPost, resource, namespace, "", obj)))
+	return g.inProtobuf(resource, g.request(http.MethodPost, resource, namespace, "", obj))
+}
+
+// byOthers returns what another program writes: the spec of an Icecream, or the status of
+// another kind.
+func (g *generator) byOthers(resource schema.GroupVersionResource, target *unstructured.Unstructured) request {
+	obj := target.DeepCopy()
+	if resource == icecreams {
+		g.change(icecreams, obj)
+	} else {
+		obj.Object["status"] = g.status(resource)
+	}
+	r := g.request(http.MethodPut, resource, obj.GetNamespace(), obj.GetName(), obj)
+	if resource != icecreams {
+		r.Path += "/status"
+	}
+	r.byOthers = true
+	return r
 }
 
 // base returns the object that an update begins with: the stored one, an older one or a new
 // one.
-func (g *generator) base(resource schema.GroupVersionResource, live *unstructured.Unstructured, name string) *unstructured.Unstructured {
-	isPast := func(obj *unstructured.Unstructured) bool {
-		return obj.GetName() == name && obj.GetKind() == kindOf[resource]
-	}
-	past := slices.DeleteFunc(slices.Clone(g.past), func(obj *unstructured.Unstructured) bool { return !isPast(obj) })
+func (g *generator) base(resource schema.GroupVersionResource, target *unstructured.Unstructured, name string) *unstructured.Unstructured {
+	past := slices.DeleteFunc(slices.Clone(g.past), func(obj *unstructured.Unstructured) bool {
+		return obj.GetName() != name || obj.GetKind() != kindOf[resource]
+	})
 	n := g.rand.IntN(100)
 	switch {
-	case live != nil && name == live.GetName() && n < 75:
-		return live.DeepCopy()
-	case len(past) > 0 && n < 90 && resource != pods:
+	case target != nil && n < 75:
+		return target.DeepCopy()
+	case len(past) > 0 && n < 90:
 		return pick(g, past...).DeepCopy()
 	default:
 		obj := newObject(resource, g.namespaceOf(resource), name)
 		maps.Copy(obj.Object, g.content(resource))
-		if stored := g.store.Objects[apiserver.Key{Resource: resource.GroupResource(), Namespace: obj.GetNamespace(), Name: name}]; resource == pods && stored != nil {
-			obj.Object["spec"] = stored.DeepCopy().Object["spec"]
-		}
 		return obj
 	}
 }
 
-func (g *generator) update(resource schema.GroupVersionResource, live *unstructured.Unstructured, name string) apiserver.Request {
-	obj := g.base(resource, live, name)
+func (g *generator) update(resource schema.GroupVersionResource, target *unstructured.Unstructured, name string) request {
+	if target == nil && resource == leases {
+		return g.create(resource)
+	}
+	obj := g.base(resource, target, name)
 	if g.in(60) {
 		g.change(resource, obj)
 	}
@@ -306,122 +343,52 @@ func (g *generator) update(resource schema.GroupVersionResource, live *unstructu
 	case 1:
 		obj.SetNamespace("elsewhere")
 	case 2:
-		obj.SetManagedFields([]metav1.ManagedFieldsEntry{})
-	case 3, 4, 5:
-		obj.SetManagedFields(nil)
-	case 6:
-		if resource == deployments || resource == icecreams {
-			maps.Copy(obj.Object, g.content(resource))
+		maps.Copy(obj.Object, g.content(resource))
+	case 3:
+		if resource == deployments {
+			obj.Object["status"] = g.status(resource)
 		}
-	case 7:
-		obj.Object["status"] = g.status(resource)
 	}
-	return g.withManager(g.inProtobuf(resource, g.request(http.MethodPut, resource, g.namespaceOf(resource), name, obj)))
+	return g.inProtobuf(resource, g.request(http.MethodPut, resource, g.namespaceOf(resource), name, obj))
 }
 
-func (g *generator) updateStatus(resource schema.GroupVersionResource, live *unstructured.Unstructured, name string) apiserver.Request {
-	if resource == secrets || resource == leases {
-		return g.update(resource, live, name)
-	}
-	obj := g.base(resource, live, name)
-	obj.Object["status"] = g.status(resource)
+// updateStatus writes the status of an Icecream.
+func (g *generator) updateStatus(target *unstructured.Unstructured, name string) request {
+	obj := g.base(icecreams, target, name)
+	obj.Object["status"] = g.status(icecreams)
 	if g.in(20) {
 		g.decorate(obj)
 	}
 	if g.in(20) {
-		g.change(resource, obj)
+		g.change(icecreams, obj)
 	}
 	g.identify(obj)
-	if g.in(20) {
-		obj.SetManagedFields(nil)
-	}
-	r := g.request(http.MethodPut, resource, g.namespaceOf(resource), name, obj)
+	r := g.request(http.MethodPut, icecreams, g.namespaceOf(icecreams), name, obj)
 	if g.in(20) {
 		meta := map[string]any{"labels": map[string]any{"by": "status"}}
-		r = g.request(http.MethodPatch, resource, g.namespaceOf(resource), name, map[string]any{"metadata": meta, "status": obj.Object["status"]})
+		r = g.request(http.MethodPatch, icecreams, g.namespaceOf(icecreams), name, map[string]any{"metadata": meta, "status": obj.Object["status"]})
 		r.ContentType = string(types.MergePatchType)
-	} else {
-		r = g.inProtobuf(resource, r)
 	}
 	r.Path += "/status"
-	return g.withManager(r)
-}
-
-func (g *generator) apply(resource schema.GroupVersionResource, live *unstructured.Unstructured, name string) apiserver.Request {
-	config := newObject(resource, "", name)
-	if g.in(70) {
-		config.Object["spec"] = g.partialSpec(resource)
-		if resource == secrets {
-			delete(config.Object, "spec")
-			maps.Copy(config.Object, g.content(resource))
-		}
-	}
-	if g.in(60) {
-		g.decorate(config)
-	}
-	if live != nil && name == live.GetName() && g.in(40) {
-		config.SetUID(live.GetUID())
-	}
-	switch g.rand.IntN(25) {
-	case 0:
-		config.SetUID(types.UID(g.otherUID()))
-	case 1:
-		config.SetResourceVersion(versionText(1 + g.rand.Int64N(g.store.Version)))
-	case 2:
-		if live != nil {
-			config.SetResourceVersion(live.GetResourceVersion())
-		}
-	case 3:
-		config.SetName("other")
-	case 4:
-		config.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "x", Operation: metav1.ManagedFieldsOperationApply, APIVersion: "v1"}})
-	case 5:
-		config.Object["spec"] = map[string]any{"noSuchField": int64(1)}
-	case 6:
-		config.SetKind("Other")
-	}
-	r := g.request(http.MethodPatch, resource, g.namespaceOf(resource), name, config)
-	if resource != secrets && resource != leases && g.in(15) {
-		config.Object["status"] = g.status(resource)
-		r = g.request(http.MethodPatch, resource, g.namespaceOf(resource), name, config)
-		r.Path += "/status"
-	}
-	r.ContentType = string(types.ApplyYAMLPatchType)
-	if g.in(70) {
-		r.Query.Set("force", pick(g, "true", "true", "false"))
-	}
-	if g.in(97) {
-		r.Query.Set("fieldManager", pick(g, "cook", "waiter", "guest"))
-	}
 	return r
 }
 
-func (g *generator) mergePatch(resource schema.GroupVersionResource, live *unstructured.Unstructured, name string) apiserver.Request {
-	patch := newObject(resource, "", name)
-	g.decorate(patch)
-	meta := patch.Object["metadata"].(map[string]any)
-	delete(meta, "name")
-	if live != nil && g.in(40) {
-		meta["uid"], meta["resourceVersion"] = string(live.GetUID()), live.GetResourceVersion()
-	}
+func (g *generator) mergePatch(resource schema.GroupVersionResource, target *unstructured.Unstructured, name string) request {
+	meta := g.metadata(resource, target, name)
 	switch g.rand.IntN(12) {
 	case 0:
-		meta["resourceVersion"] = versionText(1 + g.rand.Int64N(g.store.Version))
-	case 1:
-		meta["uid"] = g.otherUID()
-	case 2:
 		meta["labels"] = nil
-	case 3, 4:
+	case 1, 2:
 		meta["finalizers"] = nil
-	case 5:
+	case 3:
 		meta["ownerReferences"] = nil
-	case 6:
+	case 4:
 		meta["name"] = "other"
-	case 7:
+	case 5:
 		meta["annotations"] = map[string]any{"a": nil, "b": "2"}
 	}
 	body := map[string]any{"metadata": meta}
-	if g.in(50) && resource != pods && resource != secrets {
+	if g.in(50) && slices.Contains([]schema.GroupVersionResource{deployments, nodes, leases, icecreams}, resource) {
 		body["spec"] = g.partialSpec(resource)
 	}
 	r := g.request(http.MethodPatch, resource, g.namespaceOf(resource), name, body)
@@ -429,79 +396,60 @@ func (g *generator) mergePatch(resource schema.GroupVersionResource, live *unstr
 	if g.in(3) {
 		r.Body = []byte(pick(g, `[]`, `{"metadata":`))
 	}
-	return g.withManager(r)
+	return r
 }
 
-func (g *generator) jsonPatch(resource schema.GroupVersionResource, live *unstructured.Unstructured, name string) apiserver.Request {
-	var operations []map[string]any
-	if live != nil && g.in(40) {
-		operations = append(operations, map[string]any{"op": "test", "path": "/metadata/uid", "value": string(live.GetUID())})
-	}
-	if live != nil && g.in(40) {
-		version := pick(g, live.GetResourceVersion(), live.GetResourceVersion(), versionText(1))
-		operations = append(operations, map[string]any{"op": "replace", "path": "/metadata/resourceVersion", "value": version})
-	}
-	operations = append(operations, pick(g,
-		map[string]any{"op": "add", "path": "/metadata/labels", "value": map[string]any{"a": "1"}},
-		map[string]any{"op": "remove", "path": "/metadata/labels"},
-		map[string]any{"op": "remove", "path": "/metadata/finalizers"},
-		map[string]any{"op": "add", "path": "/metadata/annotations/x", "value": "y"},
-		map[string]any{"op": "replace", "path": "/metadata/managedFields", "value": g.editedEntries(live)},
-	))
-	r := g.request(http.MethodPatch, resource, g.namespaceOf(resource), name, operations)
-	r.ContentType = string(types.JSONPatchType)
-	return g.withManager(r)
-}
-
-// editedEntries returns managedFields that a client may want: all are of another manager.
-func (g *generator) editedEntries(live *unstructured.Unstructured) any {
-	if live == nil {
-		return []any{}
-	}
-	entries, _, _ := unstructured.NestedSlice(live.Object, "metadata", "managedFields")
-	for _, entry := range entries {
-		entry.(map[string]any)["manager"] = "heir"
-	}
-	if len(entries) > 1 {
-		entries = entries[:1]
-	}
-	return entries
-}
-
-func (g *generator) strategicPatch(resource schema.GroupVersionResource, name string) apiserver.Request {
+// metadata returns some metadata for a patch, in some cases with the UID and version of the object,
+// or with wrong ones.
+func (g *generator) metadata(resource schema.GroupVersionResource, target *unstructured.Unstructured, name string) map[string]any {
 	patch := newObject(resource, "", name)
 	g.decorate(patch)
-	body := map[string]any{"metadata": patch.Object["metadata"]}
-	if resource == deployments && g.in(60) {
-		body["spec"] = map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": pick(g, "c", "d"), "image": pick(g, "i:1", "i:2")}}}}}
+	meta := patch.Object["metadata"].(map[string]any)
+	delete(meta, "name")
+	if target != nil && g.in(40) {
+		meta["uid"], meta["resourceVersion"] = string(target.GetUID()), target.GetResourceVersion()
 	}
-	r := g.request(http.MethodPatch, resource, g.namespaceOf(resource), name, body)
-	r.ContentType = string(types.StrategicMergePatchType)
-	return g.withManager(r)
+	switch g.rand.IntN(12) {
+	case 0:
+		meta["resourceVersion"] = versionText(1 + g.rand.Int64N(g.store.Version))
+	case 1:
+		meta["uid"] = g.otherUID()
+	}
+	return meta
 }
 
-func (g *generator) delete(resource schema.GroupVersionResource, live *unstructured.Unstructured, name string) apiserver.Request {
+// strategicPatch changes the image of a container of a Deployment, or adds one.
+func (g *generator) strategicPatch(target *unstructured.Unstructured, name string) request {
+	body := map[string]any{"metadata": g.metadata(deployments, target, name)}
+	if g.in(60) {
+		body["spec"] = map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": pick(g, "c", "d"), "image": pick(g, "i:1", "i:2")}}}}}
+	}
+	r := g.request(http.MethodPatch, deployments, g.namespace, name, body)
+	r.ContentType = string(types.StrategicMergePatchType)
+	return r
+}
+
+func (g *generator) delete(resource schema.GroupVersionResource, target *unstructured.Unstructured, name string) request {
 	options := map[string]any{"apiVersion": "v1", "kind": "DeleteOptions"}
 	preconditions := map[string]any{}
-	if live != nil && g.in(50) {
-		preconditions["uid"] = pick(g, string(live.GetUID()), string(live.GetUID()), string(live.GetUID()), g.otherUID())
+	if target != nil && g.in(50) {
+		uid := string(target.GetUID())
+		preconditions["uid"] = pick(g, uid, uid, uid, g.otherUID())
 	}
-	if live != nil && g.in(50) {
-		preconditions["resourceVersion"] = pick(g, live.GetResourceVersion(), live.GetResourceVersion(), live.GetResourceVersion(), versionText(1+g.rand.Int64N(g.store.Version)))
+	if target != nil && !waitsForCollector(target) && g.in(50) {
+		version := target.GetResourceVersion()
+		preconditions["resourceVersion"] = pick(g, version, version, version, versionText(1+g.rand.Int64N(g.store.Version)))
 	}
 	if len(preconditions) > 0 {
 		options["preconditions"] = preconditions
 	}
-	if g.in(60) {
+	if resource != namespaces && g.in(60) {
 		options["propagationPolicy"] = pick(g, "Background", "Background", "Orphan", "Foreground")
 	}
 	if g.in(30) {
-		options["gracePeriodSeconds"] = pick(g, 0, 0, 1, 5, 40, -1)
+		options["gracePeriodSeconds"] = pick(g, 0, 0, 1, 5, 40)
 	}
-	switch g.rand.IntN(20) {
-	case 0:
-		options["propagationPolicy"] = "Whatever"
-	case 1:
+	if g.in(5) {
 		return g.request(http.MethodDelete, resource, g.namespaceOf(resource), name, nil)
 	}
 	r := g.request(http.MethodDelete, resource, g.namespaceOf(resource), name, options)
@@ -511,15 +459,17 @@ func (g *generator) delete(resource schema.GroupVersionResource, live *unstructu
 	return r
 }
 
-func (g *generator) list(resource schema.GroupVersionResource) apiserver.Request {
+// waitsForCollector reports whether an object waits for the garbage collector.
+func waitsForCollector(obj *unstructured.Unstructured) bool {
+	return slices.Contains(obj.GetFinalizers(), metav1.FinalizerOrphanDependents) || slices.Contains(obj.GetFinalizers(), metav1.FinalizerDeleteDependents)
+}
+
+func (g *generator) list(resource schema.GroupVersionResource) request {
 	r := g.request(http.MethodGet, resource, g.namespaceOf(resource), "", nil)
 	if !isNamespaced(resource) || g.in(40) {
 		r.Query.Set("fieldSelector", "metadata.name="+g.name(resource))
 	} else if g.in(50) {
 		r.Query.Set("labelSelector", pick(g, "a", "a=1", "!a", "a in (1,2)", "a=!"))
-	}
-	if g.in(10) {
-		r.Query.Set("fieldSelector", "spec.color=red")
 	}
 	return r
 }
@@ -559,9 +509,8 @@ func (g *generator) decorate(obj *unstructured.Unstructured) {
 	if g.in(40) {
 		obj.SetAnnotations(pick(g, map[string]string{"a": "1"}, map[string]string{"b": "1", "c": "x y"}, map[string]string{}))
 	}
-	if g.in(25) {
-		obj.SetFinalizers(pick(g, []string{"example.com/a"}, []string{"example.com/a", "example.com/b"}, nil, nil, nil,
-			[]string{metav1.FinalizerOrphanDependents}, []string{metav1.FinalizerDeleteDependents}, []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}))
+	if g.in(25) && obj.GetKind() != "Namespace" {
+		obj.SetFinalizers(pick(g, []string{"example.com/a"}, []string{"example.com/a", "example.com/b"}, nil, nil, nil))
 	}
 	if g.in(25) {
 		owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "s", UID: types.UID(g.otherUID())}
@@ -569,6 +518,6 @@ func (g *generator) decorate(obj *unstructured.Unstructured) {
 		yes := true
 		controller.Controller, controller.BlockOwnerDeletion = &yes, &yes
 		controller.UID = "11111111-2222-4333-8444-555555555555"
-		obj.SetOwnerReferences(pick(g, []metav1.OwnerReference{owner}, []metav1.OwnerReference{owner, controller}, []metav1.OwnerReference{controller, controller}, nil))
+		obj.SetOwnerReferences(pick(g, []metav1.OwnerReference{owner}, []metav1.OwnerReference{owner, controller}, nil))
 	}
 }

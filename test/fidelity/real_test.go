@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"testing"
 	"time"
 
@@ -28,9 +26,6 @@ type realServer struct {
 	http *http.Client
 	kube kubernetes.Interface
 }
-
-// smallestVersion is more than any other number in a message of the API server is.
-const smallestVersion = 2000
 
 func startReal(t *testing.T) *realServer {
 	t.Helper()
@@ -59,24 +54,7 @@ func startReal(t *testing.T) *realServer {
 	}
 	r := &realServer{url: config.Host, http: client, kube: kube}
 	r.define(t, c)
-	r.skipVersions(t)
 	return r
-}
-
-// skipVersions writes until versions are large enough.
-func (r *realServer) skipVersions(t *testing.T) {
-	t.Helper()
-	configMaps := r.kube.CoreV1().ConfigMaps(metav1.NamespaceDefault)
-	for i := range smallestVersion {
-		filler := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("filler-%d", i)}}
-		made, err := configMaps.Create(t.Context(), filler, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if version, err := strconv.Atoi(made.ResourceVersion); err != nil || version >= smallestVersion {
-			return
-		}
-	}
 }
 
 // define creates the custom resource and waits until it is served.
@@ -122,7 +100,6 @@ func (r *realServer) do(t *testing.T, ctx context.Context, request apiserver.Req
 		t.Fatal(err)
 	}
 	made.Header.Set("Accept", "application/json")
-	made.Header.Set("User-Agent", request.UserAgent)
 	if request.ContentType != "" {
 		made.Header.Set("Content-Type", request.ContentType)
 	}

@@ -12,14 +12,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 )
+
+var recipes = apiserver.CustomResource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "recipes"}, "Recipe")
 
 var noon = time.Date(2026, 12, 31, 12, 0, 0, 0, time.UTC)
 
@@ -43,7 +45,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestClients(t *testing.T) {
 	for _, contentType := range []string{"application/json", "application/vnd.kubernetes.protobuf"} {
 		t.Run(contentType, func(t *testing.T) {
-			server := &transport{server: apiserver.New(apiserver.Options{Generation: 1000}, apiserver.Secrets(), apiserver.Pods())}
+			server := &transport{server: apiserver.New(apiserver.Options{}, apiserver.Secrets(), apiserver.Pods())}
 			kube, err := kubernetes.NewForConfig(&rest.Config{Transport: server, ContentConfig: rest.ContentConfig{ContentType: contentType}})
 			if err != nil {
 				t.Fatal(err)
@@ -76,7 +78,7 @@ func TestClients(t *testing.T) {
 				t.Error(err)
 			}
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "oven"}, Spec: corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
-			if pod, err = kube.CoreV1().Pods("kitchen").Create(ctx, pod, metav1.CreateOptions{}); err != nil || pod.Generation != 1000 {
+			if pod, err = kube.CoreV1().Pods("kitchen").Create(ctx, pod, metav1.CreateOptions{}); err != nil || pod.Generation != 1 {
 				t.Errorf("the Pod has generation %d, %v", pod.Generation, err)
 			}
 		})
@@ -90,18 +92,18 @@ func newSecret(name string, owners ...metav1.OwnerReference) *corev1.Secret {
 // Answer never changes the store that it gets.
 func TestStoreIsAValue(t *testing.T) {
 	server := apiserver.New(apiserver.Options{}, apiserver.Secrets())
-	before, err := server.Create(apiserver.Store{}, noon, "cook", newSecret("recipe"))
+	before, err := server.Create(apiserver.Store{}, noon, newSecret("recipe"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	key := keyOf("recipe")
 	was := before.Objects[key].DeepCopy()
-	after, err := server.Update(before, noon.Add(time.Hour), "waiter", key, "", func(obj *unstructured.Unstructured) {
-		obj.SetLabels(map[string]string{"best": "true"})
-		obj.SetFinalizers([]string{"example.com/wait"})
+	after, response := server.Answer(before, noon.Add(time.Hour), apiserver.Request{
+		Method: http.MethodPatch, Path: "/api/v1/namespaces/kitchen/secrets/recipe", ContentType: string(types.MergePatchType),
+		Body: []byte(`{"metadata": {"labels": {"best": "true"}, "finalizers": ["example.com/wait"]}}`),
 	})
-	if err != nil {
-		t.Fatal(err)
+	if response.Code != http.StatusOK {
+		t.Fatalf("%s", response.Body)
 	}
 	marked, err := server.Delete(after, noon, key, metav1.DeleteOptions{})
 	if err != nil || marked.Objects[key].GetDeletionTimestamp() == nil {
@@ -178,7 +180,7 @@ func family(t *testing.T, server *apiserver.Server) apiserver.Store {
 	var owners []metav1.OwnerReference
 	for _, name := range []string{"owner", "child", "grandchild"} {
 		var err error
-		if store, err = server.Create(store, noon, "cook", newSecret(name, owners...)); err != nil {
+		if store, err = server.Create(store, noon, newSecret(name, owners...)); err != nil {
 			t.Fatal(err)
 		}
 		owners = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Secret", Name: name, UID: store.Objects[keyOf(name)].GetUID(), BlockOwnerDeletion: ptr.To(true)}}
@@ -189,21 +191,21 @@ func family(t *testing.T, server *apiserver.Server) apiserver.Store {
 // A namespace that is being deleted accepts nothing new, loses its content and then goes.
 func TestNamespace(t *testing.T) {
 	server := apiserver.New(apiserver.Options{}, apiserver.Secrets(), apiserver.Namespaces())
-	if _, err := server.Create(apiserver.Store{}, noon, "cook", newSecret("recipe")); !apierrors.IsNotFound(err) {
+	if _, err := server.Create(apiserver.Store{}, noon, newSecret("recipe")); !apierrors.IsNotFound(err) {
 		t.Errorf("without a namespace, the creation returned %v", err)
 	}
-	store, err := server.Create(apiserver.Store{}, noon, "cook", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kitchen"}})
+	store, err := server.Create(apiserver.Store{}, noon, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kitchen"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if store, err = server.Create(store, noon, "cook", newSecret("recipe")); err != nil {
+	if store, err = server.Create(store, noon, newSecret("recipe")); err != nil {
 		t.Fatal(err)
 	}
 	key := apiserver.Key{Resource: apiserver.Namespaces().Resource.GroupResource(), Name: "kitchen"}
 	if store, err = server.Delete(store, noon, key, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := server.Create(store, noon, "cook", newSecret("other")); !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+	if _, err := server.Create(store, noon, newSecret("other")); !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		t.Errorf("while it is being deleted, the creation returned %v", err)
 	}
 	for len(store.Objects) > 0 {
@@ -216,13 +218,13 @@ func TestNamespace(t *testing.T) {
 
 // Parse names what a request is about, and refuses what the model does not have.
 func TestParse(t *testing.T) {
-	server := apiserver.New(apiserver.Options{}, apiserver.Secrets(), apiserver.Deployments(), apiserver.Nodes())
+	server := apiserver.New(apiserver.Options{}, apiserver.Secrets(), apiserver.Deployments(), apiserver.Nodes(), recipes)
 	for _, test := range []struct{ request, want string }{
 		{"GET /api/v1/namespaces/n/secrets/a", "get secrets n/a "},
 		{"GET /api/v1/secrets", "list secrets / "},
-		{"PUT /apis/apps/v1/namespaces/n/deployments/a/status", "update deployments.apps n/a status"},
+		{"PUT /apis/apps/v1/namespaces/n/deployments/a/status", ""},
+		{"PUT /apis/example.com/v1/namespaces/n/recipes/a/status", "update recipes.example.com n/a status"},
 		{"PATCH /api/v1/nodes/a", "patch nodes /a "},
-		{"PATCH /apis/apps/v1/namespaces/n/deployments/a application/apply-patch+yaml", "apply deployments.apps n/a "},
 		{`POST /api/v1/namespaces/n/secrets {"apiVersion":"v1","kind":"Secret","metadata":{"name":"b"}}`, "create secrets n/b "},
 		{"DELETE /api/v1/namespaces/n/secrets", ""},
 		{"GET /api/v1/namespaces/n/configmaps/a", ""},
@@ -243,50 +245,37 @@ func TestParse(t *testing.T) {
 	}
 }
 
-const definition = `
-spec:
-  group: example.com
-  names: {kind: Recipe, plural: recipes}
-  versions:
-  - name: v1
-    schema:
-      openAPIV3Schema:
-        type: object
-        properties:
-          spec: {type: object, default: {}, properties: {servings: {type: integer, default: 2}}}
-          status: {type: object, properties: {cooked: {type: integer}}}
-`
-
-// A custom kind has the defaults and fields of its definition.
-func TestDefinition(t *testing.T) {
-	kind, err := apiserver.Definition([]byte(definition), func(_, _ *unstructured.Unstructured) field.ErrorList { return nil })
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := apiserver.New(apiserver.Options{}, kind)
-	recipe := &unstructured.Unstructured{Object: map[string]any{
+// A change of a custom object leaves its status as it is, and one of the status everything else.
+func TestCustomStatus(t *testing.T) {
+	server := apiserver.New(apiserver.Options{}, recipes)
+	store, err := server.Put(apiserver.Store{}, noon, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "example.com/v1", "kind": "Recipe",
-		"metadata": map[string]any{"namespace": "kitchen", "name": "soup"},
-		"spec":     map[string]any{"salt": "yes"},
-		"status":   map[string]any{"cooked": int64(1)},
-	}}
-	store, err := server.Create(apiserver.Store{}, noon, "cook", recipe)
+		"metadata": map[string]any{"namespace": "kitchen", "name": "soup", "generation": int64(1)},
+		"spec":     map[string]any{"servings": int64(2)},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	key := apiserver.Key{Resource: kind.Resource.GroupResource(), Namespace: "kitchen", Name: "soup"}
-	made := store.Objects[key]
-	if diff := cmp.Diff(map[string]any{"servings": int64(2)}, made.Object["spec"]); diff != "" || made.Object["status"] != nil {
-		t.Errorf("(-want +is):\n%s\nand the status is %v", diff, made.Object["status"])
-	}
-	if store, err = server.Update(store, noon, "cook", key, "status", func(obj *unstructured.Unstructured) {
-		obj.Object["status"] = map[string]any{"cooked": int64(1)}
-		obj.Object["spec"] = map[string]any{"servings": int64(9)}
-	}); err != nil {
-		t.Fatal(err)
-	}
-	cooked := store.Objects[key]
-	if servings, _, _ := unstructured.NestedInt64(cooked.Object, "spec", "servings"); servings != 2 || cooked.GetGeneration() != 1 {
-		t.Errorf("the update of the status changed the spec: %v", cooked.Object)
+	key := apiserver.Key{Resource: recipes.Resource.GroupResource(), Namespace: "kitchen", Name: "soup"}
+	const path = "/apis/example.com/v1/namespaces/kitchen/recipes/soup"
+	for _, test := range []struct {
+		path, body string
+		want       map[string]any // spec and status
+		generation int64
+	}{
+		{path + "/status", `{"spec": {"servings": 9}, "status": {"cooked": 1}}`, map[string]any{"spec": int64(2), "status": int64(1)}, 1},
+		{path, `{"spec": {"servings": 9}, "status": {"cooked": 7}}`, map[string]any{"spec": int64(9), "status": int64(1)}, 2},
+	} {
+		request := apiserver.Request{Method: http.MethodPatch, Path: test.path, ContentType: string(types.MergePatchType), Body: []byte(test.body)}
+		var response apiserver.Response
+		if store, response = server.Answer(store, noon, request); response.Code != http.StatusOK {
+			t.Fatalf("%s: %s", test.path, response.Body)
+		}
+		is := store.Objects[key]
+		servings, _, _ := unstructured.NestedInt64(is.Object, "spec", "servings")
+		cooked, _, _ := unstructured.NestedInt64(is.Object, "status", "cooked")
+		if diff := cmp.Diff(test.want, map[string]any{"spec": servings, "status": cooked}); diff != "" || is.GetGeneration() != test.generation {
+			t.Errorf("%s: generation %d, (-want +is):\n%s", test.path, is.GetGeneration(), diff)
+		}
 	}
 }

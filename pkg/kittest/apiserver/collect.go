@@ -1,23 +1,17 @@
 package apiserver
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 )
-
-// collector is the user agent of the garbage collector, and the field manager of what it
-// changes.
-const collector = "kube-controller-manager"
 
 // Collect takes one step of the garbage collector, the first that is possible in the order of
 // the objects' keys. It deletes a dependent whose owners are gone or are being deleted in the
@@ -185,18 +179,9 @@ func (s *Server) patchMetadata(store Store, now time.Time, key Key, did string, 
 		return store, "", false
 	}
 	patch["uid"], patch["resourceVersion"] = store.Objects[key].GetUID(), store.Objects[key].GetResourceVersion()
-	body, err := json.Marshal(map[string]any{"metadata": patch})
-	if err != nil {
-		return store, "", false
-	}
-	after, response := s.Answer(store, now, Request{
-		Method:      http.MethodPatch,
-		Path:        k.path(key.Namespace, key.Name, ""),
-		ContentType: string(types.MergePatchType),
-		UserAgent:   collector,
-		Body:        body,
-	})
-	return after, did, response.errOf() == nil && after.Version != store.Version
+	request := Request{Method: http.MethodPatch, Path: k.path(key.Namespace, key.Name), ContentType: string(types.MergePatchType)}
+	after, err := s.send(store, now, request, map[string]any{"metadata": patch})
+	return after, did, err == nil && after.Version != store.Version
 }
 
 // finishNamespace deletes an object of a namespace that is being deleted, or the namespace if
@@ -213,10 +198,7 @@ func (s *Server) finishNamespace(store Store, now time.Time, key Key) (Store, st
 			return after, fmt.Sprintf("%s was deleted with its namespace", describe(inside)), true
 		}
 	}
-	if len(content) > 0 {
-		return store, "", false
-	}
-	if finalizers, _, _ := unstructured.NestedStringSlice(namespace.Object, "spec", "finalizers"); slices.ContainsFunc(finalizers, func(f string) bool { return f != string(corev1.FinalizerKubernetes) }) || len(namespace.GetFinalizers()) > 0 {
+	if len(content)+len(namespace.GetFinalizers()) > 0 {
 		return store, "", false
 	}
 	after := store

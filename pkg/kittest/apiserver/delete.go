@@ -1,18 +1,15 @@
 package apiserver
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
 )
@@ -25,11 +22,14 @@ type deletion struct {
 
 func (c *call) delete() (Response, error) {
 	d := &deletion{call: c}
-	if err := d.readOptions(); err != nil {
-		return Response{}, err
+	if len(d.Body) > 0 {
+		gvk := corev1.SchemeGroupVersion.WithKind("DeleteOptions")
+		if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(d.Body, &gvk, &d.options); err != nil {
+			return Response{}, apierrors.NewBadRequest(err.Error())
+		}
 	}
-	if err := invalidOptions("DeleteOptions", metav1validation.ValidateDeleteOptions(&d.options)); err != nil {
-		return Response{}, err
+	if len(d.options.DryRun) > 0 {
+		return Response{}, notCovered("dry runs")
 	}
 	stored := c.store.Objects[c.key]
 	if stored == nil {
@@ -39,105 +39,75 @@ func (c *call) delete() (Response, error) {
 	if err != nil {
 		return Response{}, err
 	}
-	if c.kind.Kind.Kind == "Namespace" {
-		return d.deleteNamespace(obj)
+	if err := d.checkPreconditions(obj); err != nil {
+		return Response{}, err
+	}
+	if c.kind.isNamespace {
+		return d.terminate(obj.(*corev1.Namespace))
 	}
 	return d.delete(obj)
 }
 
-// readOptions reads the options from the body, or else from the query.
-func (d *deletion) readOptions() error {
-	o := &d.options
-	if policy := d.Query.Get("propagationPolicy"); len(d.Body) == 0 && policy != "" {
-		o.PropagationPolicy = ptr.To(metav1.DeletionPropagation(policy))
+// checkPreconditions returns an error if the object is not the one that was to be deleted.
+func (d *deletion) checkPreconditions(obj object) error {
+	p := ptr.Deref(d.options.Preconditions, metav1.Preconditions{})
+	if p.UID != nil && *p.UID != obj.GetUID() {
+		return d.conflict(fmt.Errorf("the precondition has the UID %s, the object %s", *p.UID, obj.GetUID()))
 	}
-	if seconds := d.Query.Get("gracePeriodSeconds"); len(d.Body) == 0 && seconds != "" {
-		if err := json.Unmarshal([]byte(seconds), &o.GracePeriodSeconds); err != nil {
-			return apierrors.NewBadRequest(err.Error())
-		}
-	}
-	if len(d.Body) == 0 {
-		return nil
-	}
-	var err error
-	if protobufs := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme); isProtobuf(protobufs, d.Body) {
-		unknown := &runtime.Unknown{}
-		if _, _, err = protobufs.Decode(d.Body, nil, unknown); err == nil {
-			err = o.Unmarshal(unknown.Raw)
-		}
-	} else {
-		err = json.Unmarshal(d.Body, o)
-	}
-	if err != nil {
-		return apierrors.NewBadRequest(err.Error())
-	}
-	if len(o.DryRun) > 0 || o.OrphanDependents != nil { //nolint:staticcheck // Old clients may still send it.
-		return notCovered("dry runs and orphanDependents")
+	if p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion() {
+		return d.conflict(fmt.Errorf("the precondition has the resource version %s, the object %s", *p.ResourceVersion, obj.GetResourceVersion()))
 	}
 	return nil
 }
 
-func isProtobuf(serializer *protobuf.Serializer, body []byte) bool {
-	ok, _, err := serializer.RecognizesData(body)
-	return ok && err == nil
+// terminate marks a namespace, which then waits until it is empty.
+func (d *deletion) terminate(namespace *corev1.Namespace) (Response, error) {
+	if namespace.DeletionTimestamp == nil {
+		namespace.DeletionTimestamp, namespace.Status.Phase = d.now.DeepCopy(), corev1.NamespaceTerminating
+	}
+	return d.change(namespace)
+}
+
+// change stores an object that is being deleted, and responds with it.
+func (d *deletion) change(obj object) (Response, error) {
+	changed, err := d.put(d.key, obj)
+	if err != nil {
+		return Response{}, err
+	}
+	return respond(http.StatusOK, changed), nil
 }
 
 // delete deletes an object of which obj is a copy, or marks it as being deleted.
 func (d *deletion) delete(obj object) (Response, error) {
-	if err := d.checkPreconditions(obj); err != nil {
-		return Response{}, err
-	}
 	isGraceful, isPending := d.beforeDelete(obj)
 	if isPending {
 		return d.deleted(obj)
 	}
-	finalizers, hasChanged := d.finalizers(obj)
-	isUpdated := isGraceful || hasChanged || len(finalizers) > 0
-	if isUpdated {
-		obj.SetFinalizers(finalizers)
-		if !isGraceful && len(finalizers) > 0 {
-			d.mark(obj)
-		}
+	finalizers := d.finalizers(obj)
+	obj.SetFinalizers(finalizers)
+	if !isGraceful && len(finalizers) > 0 {
+		d.mark(obj)
 	}
-	if isGraceful || len(finalizers) > 0 {
-		changed, err := d.put(d.key, obj)
-		if err != nil {
+	if len(finalizers) > 0 || isGraceful && *d.options.GracePeriodSeconds > 0 {
+		return d.change(obj)
+	}
+	if isGraceful {
+		if _, err := d.change(obj); err != nil {
 			return Response{}, err
 		}
-		if len(finalizers) > 0 || *d.options.GracePeriodSeconds > 0 {
-			return respond(http.StatusOK, changed), nil
-		}
-	} else if p := d.options.Preconditions; isUpdated && p != nil && p.ResourceVersion != nil {
-		// The API server meant to remove the last finalizer first, decided to delete at once
-		// instead, and now compares the version with that of no object.
-		return Response{}, d.conflict(d.failedPrecondition("ResourceVersion", "", obj.GetResourceVersion()))
 	}
-	return d.remove()
-}
-
-// checkPreconditions returns an error if the object is not the one that was to be deleted.
-// It names the kind rather than the resource.
-func (d *deletion) checkPreconditions(obj object) error {
-	p := d.options.Preconditions
-	if p == nil {
-		return nil
+	store, last := d.without(d.store, d.key)
+	d.store = store
+	obj, err := d.kind.fromStore(last)
+	if err != nil {
+		return Response{}, err
 	}
-	kind := schema.GroupResource{Group: d.key.Resource.Group, Resource: d.kind.Kind.Kind}
-	if p.UID != nil && *p.UID != obj.GetUID() {
-		return apierrors.NewConflict(kind, d.key.Name, fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, obj.GetUID()))
-	}
-	if p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion() {
-		return apierrors.NewConflict(kind, d.key.Name, fmt.Errorf("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified", *p.ResourceVersion, obj.GetResourceVersion()))
-	}
-	return nil
+	return d.deleted(obj)
 }
 
 // beforeDelete starts or shortens a graceful deletion. isPending means that one has started
 // and is not to be shortened.
 func (d *deletion) beforeDelete(obj object) (isGraceful, isPending bool) {
-	if seconds := d.options.GracePeriodSeconds; seconds != nil && *seconds < 0 {
-		d.options.GracePeriodSeconds = ptr.To[int64](1)
-	}
 	if d.kind.gracePeriod == nil {
 		return false, false
 	}
@@ -160,19 +130,13 @@ func (d *deletion) shorten(obj object) (isGraceful, isPending bool) {
 	if current == 0 {
 		return false, false
 	}
-	if d.options.GracePeriodSeconds == nil {
+	if d.options.GracePeriodSeconds == nil || *d.options.GracePeriodSeconds >= current {
 		return false, true
 	}
 	seconds := *d.options.GracePeriodSeconds
-	if seconds >= current {
-		return false, true
-	}
 	end := metav1.NewTime(obj.GetDeletionTimestamp().Add(time.Duration(seconds-current) * time.Second))
 	if end.Before(&d.now) {
-		end = d.now
-		if seconds != 0 {
-			seconds = 1
-		}
+		end, seconds = d.now, min(seconds, 1)
 	}
 	obj.SetDeletionTimestamp(&end)
 	obj.SetDeletionGracePeriodSeconds(&seconds)
@@ -180,41 +144,26 @@ func (d *deletion) shorten(obj object) (isGraceful, isPending bool) {
 }
 
 // finalizers returns the finalizers that the object should have according to the propagation
-// policy, and whether it has others.
-func (d *deletion) finalizers(obj object) (finalizers []string, hasChanged bool) {
-	for _, finalizer := range obj.GetFinalizers() {
-		if finalizer != metav1.FinalizerOrphanDependents && finalizer != metav1.FinalizerDeleteDependents {
-			finalizers = append(finalizers, finalizer)
-		}
+// policy.
+func (d *deletion) finalizers(obj object) []string {
+	isPolicy := func(finalizer string) bool {
+		return finalizer == metav1.FinalizerOrphanDependents || finalizer == metav1.FinalizerDeleteDependents
 	}
-	if policy := d.policy(obj); policy != "" {
-		finalizers = append(finalizers, policy)
+	if d.options.PropagationPolicy == nil {
+		return obj.GetFinalizers()
 	}
-	was, is := slices.Sorted(slices.Values(obj.GetFinalizers())), slices.Sorted(slices.Values(finalizers))
-	if slices.Equal(slices.Compact(was), slices.Compact(is)) {
-		return obj.GetFinalizers(), false
+	finalizers := slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), isPolicy)
+	switch *d.options.PropagationPolicy {
+	case metav1.DeletePropagationOrphan:
+		finalizers = append(finalizers, metav1.FinalizerOrphanDependents)
+	case metav1.DeletePropagationForeground:
+		finalizers = append(finalizers, metav1.FinalizerDeleteDependents)
+	case metav1.DeletePropagationBackground:
 	}
-	return finalizers, true
-}
-
-// policy returns the finalizer for what is to become of the dependents, if there is one.
-func (d *deletion) policy(obj object) string {
-	if d.options.PropagationPolicy != nil {
-		switch *d.options.PropagationPolicy {
-		case metav1.DeletePropagationOrphan:
-			return metav1.FinalizerOrphanDependents
-		case metav1.DeletePropagationForeground:
-			return metav1.FinalizerDeleteDependents
-		default:
-			return ""
-		}
+	if sets.New(finalizers...).Equal(sets.New(obj.GetFinalizers()...)) {
+		return obj.GetFinalizers() // in their order
 	}
-	for _, finalizer := range obj.GetFinalizers() {
-		if finalizer == metav1.FinalizerOrphanDependents || finalizer == metav1.FinalizerDeleteDependents {
-			return finalizer
-		}
-	}
-	return ""
+	return finalizers
 }
 
 // mark marks an object that waits only for its finalizers.
@@ -226,17 +175,6 @@ func (d *deletion) mark(obj object) {
 		obj.SetDeletionTimestamp(d.now.DeepCopy())
 	}
 	obj.SetDeletionGracePeriodSeconds(ptr.To[int64](0))
-}
-
-// remove deletes the object from the store.
-func (d *deletion) remove() (Response, error) {
-	store, last := d.without(d.store, d.key)
-	d.store = store
-	obj, err := d.kind.fromStore(last)
-	if err != nil {
-		return Response{}, err
-	}
-	return d.deleted(obj)
 }
 
 // deleted returns the response to a deletion that needs nothing else from the API server.

@@ -4,13 +4,20 @@
 // any state and come back to it.
 //
 // [Server.Answer] covers what controllers rely on: optimistic concurrency, preconditions,
-// server-side apply and managedFields, generations, the status subresource, defaults,
-// finalizers, graceful deletion, and the reasons, messages and details of errors. The
-// model follows the order of the checks in k8s.io/apiserver, version 1.36, and uses its
-// libraries where they are pure. A test that sends random requests to the model and to a
-// real API server compares both.
+// generations, the status of custom resources, defaults, finalizers, graceful deletion, and
+// the codes and reasons of errors with their causes. The model follows the order of the checks
+// in k8s.io/apiserver and uses its libraries where they are pure. A test that sends random
+// requests to the model and to a real API server compares both. What the requests of other
+// programs make of an object, [Server.Put] stores without knowing the rules.
 //
-// It does not authenticate or authorize, and knows no admission webhooks or policies, no
-// dry run, no chunks of lists, no eviction or binding, and no watches: [Events] says what a
-// watch delivers. Of the spec of a Pod, it validates only the names and images of containers.
+// There are no managedFields. The API server derives them from what a write changes, so a write
+// that changes nothing changes none of them either, and stores no new version here as there. The
+// exception is a change that the API server itself undoes, such as one of a field that it owns:
+// the writer then becomes a manager of that field, which makes a new version.
+//
+// Nor are there server-side apply and JSON patches, authentication and authorization, webhooks
+// and policies, dry run, generated names, chunks of lists, eviction, or watches: [Events] says
+// what a watch delivers. The model validates metadata, the selector and the containers of a
+// Deployment, and Secrets, and sets the defaults of a plain Deployment. Where it knows that the API
+// server would do more, it answers with the code 501.
 package apiserver

@@ -16,7 +16,7 @@ func Example() {
 	now := time.Date(2026, 12, 31, 12, 0, 0, 0, time.UTC)
 
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "recipe", Namespace: "kitchen"}}
-	before, err := server.Create(apiserver.Store{}, now, "cook", secret)
+	before, err := server.Create(apiserver.Store{}, now, secret)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,14 +17,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
 // Request is an HTTP request to the API server.
 type Request struct {
-	Method, Path           string
-	Query                  url.Values
-	ContentType, UserAgent string
-	Body                   []byte // JSON, protobuf or, for an apply, YAML
+	Method, Path string
+	Query        url.Values
+	ContentType  string
+	Body         []byte // JSON or protobuf
 }
 
 // ReadRequest reads a request completely.
@@ -33,7 +36,6 @@ func ReadRequest(r *http.Request) (Request, error) {
 		Path:        r.URL.Path,
 		Query:       r.URL.Query(),
 		ContentType: r.Header.Get("Content-Type"),
-		UserAgent:   r.UserAgent(),
 	}
 	if r.Body == nil {
 		return request, nil
@@ -110,13 +112,13 @@ func (r Response) errOf() error {
 // target is what a request is about.
 type target struct {
 	verb        string
-	kind        *kind
+	kind        *Kind
 	key         Key // without a name for a list and a POST
 	subresource string
 }
 
 // Parse says what a request is about, for people and tests. The verb is get, list, create,
-// update, patch, apply or delete. The name of an object that is to be created is not in the
+// update, patch or delete. The name of an object that is to be created is not in the
 // path, so Parse reads it from the body. ok is false if the server knows no such request.
 func (s *Server) Parse(r Request) (verb string, key Key, subresource string, ok bool) {
 	t, err := s.parse(r)
@@ -131,71 +133,41 @@ func (s *Server) Parse(r Request) (verb string, key Key, subresource string, ok 
 	return t.verb, t.key, t.subresource, true
 }
 
+var paths = &apirequest.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
+
 // parse returns what a request is about, or the error for one that is not covered.
 func (s *Server) parse(r Request) (t target, err error) {
-	gvr, namespace, rest := splitPath(r.Path)
-	t.kind = s.kinds[gvr]
-	if t.kind == nil || len(rest) > 2 || t.kind.Namespaced != (namespace != "") && (namespace != "" || len(rest) > 0 || r.Method != http.MethodGet) {
-		return t, apierrors.NewGenericServerResponse(http.StatusNotFound, strings.ToLower(r.Method), gvr.GroupResource(), "", "", 0, false)
+	info, err := paths.NewRequestInfo(&http.Request{Method: r.Method, URL: &url.URL{Path: r.Path, RawQuery: r.Query.Encode()}})
+	if err != nil {
+		return t, apierrors.NewBadRequest(err.Error())
 	}
-	t.key = Key{Resource: gvr.GroupResource(), Namespace: namespace}
-	if len(rest) > 0 {
-		t.key.Name = rest[0]
+	t.verb, t.subresource = info.Verb, info.Subresource
+	t.key = Key{Resource: schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, Namespace: info.Namespace, Name: info.Name}
+	t.kind = s.kinds[t.key.Resource.WithVersion(info.APIVersion)]
+	if t.kind != nil && t.kind.isNamespace {
+		t.key.Namespace = ""
 	}
-	if len(rest) > 1 {
-		t.subresource = rest[1]
+	if t.verb == "list" {
+		t.key.Name = "" // which a field selector may have set
 	}
-	t.verb = verbOf(r, t.key.Name != "")
-	if t.verb == "" || !t.kind.serves(t.subresource, t.verb) {
-		return t, apierrors.NewMethodNotSupported(gvr.GroupResource(), strings.ToLower(r.Method))
+	if t.kind == nil || t.kind.Namespaced != (t.key.Namespace != "") && (t.verb != "list" || !t.kind.Namespaced) {
+		return t, apierrors.NewGenericServerResponse(http.StatusNotFound, strings.ToLower(r.Method), t.key.Resource, "", "", 0, false)
 	}
-	if r.Query.Has("dryRun") || r.Query.Has("continue") {
-		return t, notCovered("dry runs and chunks of lists")
+	verbs := []string{"get", "list", "create", "update", "patch", "delete"}
+	if t.subresource == "status" && t.kind.isCustom {
+		verbs = []string{"get", "update", "patch"}
+	} else if t.subresource != "" {
+		verbs = nil
+	}
+	if !slices.Contains(verbs, t.verb) {
+		return t, apierrors.NewMethodNotSupported(t.key.Resource, strings.ToLower(r.Method))
+	}
+	for _, option := range []string{"continue", "dryRun", "gracePeriodSeconds", "propagationPolicy"} {
+		if r.Query.Has(option) {
+			return t, notCovered(option + " in the query")
+		}
 	}
 	return t, nil
-}
-
-// splitPath splits the path of a request. rest is what follows the resource.
-func splitPath(path string) (gvr schema.GroupVersionResource, namespace string, rest []string) {
-	parts := strings.Split(strings.Trim(path, "/"), "/")
-	switch {
-	case len(parts) >= 3 && parts[0] == "api":
-		gvr.Version, parts = parts[1], parts[2:]
-	case len(parts) >= 4 && parts[0] == "apis":
-		gvr.Group, gvr.Version, parts = parts[1], parts[2], parts[3:]
-	default:
-		return gvr, "", nil
-	}
-	if parts[0] == "namespaces" && len(parts) > 2 && parts[2] != "status" && parts[2] != "finalize" {
-		namespace, parts = parts[1], parts[2:]
-	}
-	gvr.Resource = parts[0]
-	return gvr, namespace, parts[1:]
-}
-
-// verbOf returns the verb of a request, or "" if there is none for its method.
-func verbOf(r Request, hasName bool) string {
-	watches := r.Query.Get("watch") == "true" || r.Query.Get("watch") == "1"
-	switch {
-	case watches:
-		return ""
-	case r.Method == http.MethodGet && hasName:
-		return "get"
-	case r.Method == http.MethodGet:
-		return "list"
-	case r.Method == http.MethodPost:
-		return "create"
-	case r.Method == http.MethodPut && hasName:
-		return "update"
-	case r.Method == http.MethodPatch && hasName && patchType(r) == types.ApplyYAMLPatchType:
-		return "apply"
-	case r.Method == http.MethodPatch && hasName:
-		return "patch"
-	case r.Method == http.MethodDelete && hasName:
-		return "delete"
-	default:
-		return ""
-	}
 }
 
 // patchType returns the type of a patch, without a charset.

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
+	"path"
 	"strconv"
 	"time"
 
@@ -25,18 +25,13 @@ type Options struct {
 	// of a UUID.
 	Version func(n int64) string
 	UID     func(n int64) string
-	// Generation is the generation of a new object whose kind has one; 1 by default.
-	Generation int64
-	// NoManagedFields leaves the managedFields as a request has them, which saves much of the
-	// time that requests take. A server-side apply then does not work.
-	NoManagedFields bool
 }
 
 // Server answers requests about objects of some kinds. It has no state, and may be used by
 // several goroutines.
 type Server struct {
 	options Options
-	kinds   map[schema.GroupVersionResource]*kind
+	kinds   map[schema.GroupVersionResource]*Kind
 }
 
 // New returns a server for these kinds. If [Namespaces] is one of them, objects can only be
@@ -48,12 +43,9 @@ func New(options Options, kinds ...Kind) *Server {
 	if options.UID == nil {
 		options.UID = func(n int64) string { return fmt.Sprintf("00000000-0000-4000-8000-%012x", n) }
 	}
-	if options.Generation == 0 {
-		options.Generation = 1
-	}
-	s := &Server{options: options, kinds: map[schema.GroupVersionResource]*kind{}}
+	s := &Server{options: options, kinds: map[schema.GroupVersionResource]*Kind{}}
 	for _, k := range kinds {
-		s.kinds[k.Resource] = newKind(k)
+		s.kinds[k.Resource] = &k
 	}
 	return s
 }
@@ -64,9 +56,8 @@ type call struct {
 	target
 	Request
 
-	now     metav1.Time
-	store   Store
-	manager string // of the fields that the request changes
+	now   metav1.Time
+	store Store
 }
 
 // Answer returns what is stored after a request, and the response. A request that fails or
@@ -119,9 +110,8 @@ func (c *call) conflict(err error) error {
 	return apierrors.NewConflict(c.key.Resource, c.key.Name, err)
 }
 
-// Create stores a new object as the named field manager. Like a POST, it drops the status of
-// a kind with a status subresource, and sets the object's namespace and name from obj.
-func (s *Server) Create(store Store, now time.Time, manager string, obj runtime.Object) (Store, error) {
+// Create stores a new object, as a POST does.
+func (s *Server) Create(store Store, now time.Time, obj runtime.Object) (Store, error) {
 	k, err := s.kindOf(obj)
 	if err != nil {
 		return store, err
@@ -137,23 +127,7 @@ func (s *Server) Create(store Store, now time.Time, manager string, obj runtime.
 	}
 	sent := &unstructured.Unstructured{Object: content}
 	sent.SetGroupVersionKind(k.gvk())
-	return s.write(store, now, http.MethodPost, k.path(accessor.GetNamespace(), "", ""), manager, sent)
-}
-
-// Update changes an object, or its status if that is the subresource, as the named field
-// manager. change gets a copy of the object as it is stored.
-func (s *Server) Update(store Store, now time.Time, manager string, key Key, subresource string, change func(*unstructured.Unstructured)) (Store, error) {
-	k, err := s.kindFor(key)
-	if err != nil {
-		return store, err
-	}
-	stored := store.Objects[key]
-	if stored == nil {
-		return store, apierrors.NewNotFound(key.Resource, key.Name)
-	}
-	changed := stored.DeepCopy()
-	change(changed)
-	return s.write(store, now, http.MethodPut, k.path(key.Namespace, key.Name, subresource), manager, changed)
+	return s.send(store, now, Request{Method: http.MethodPost, Path: k.path(accessor.GetNamespace(), ""), ContentType: runtime.ContentTypeJSON}, sent)
 }
 
 // Delete deletes an object, or requests its deletion.
@@ -162,12 +136,11 @@ func (s *Server) Delete(store Store, now time.Time, key Key, options metav1.Dele
 	if err != nil {
 		return store, err
 	}
-	return s.write(store, now, http.MethodDelete, k.path(key.Namespace, key.Name, ""), "", options)
+	return s.send(store, now, Request{Method: http.MethodDelete, Path: k.path(key.Namespace, key.Name), ContentType: runtime.ContentTypeJSON}, options)
 }
 
 // Put stores an object just as it is, as an actor does that makes no mistakes. It sets only the
-// resource version and, for a new object, the UID and the time of its creation. Other than
-// Create and Update, it costs next to nothing.
+// resource version and, for a new object, the UID and the time of its creation.
 func (s *Server) Put(store Store, now time.Time, obj *unstructured.Unstructured) (Store, error) {
 	k, err := s.kindOf(obj)
 	if err != nil {
@@ -183,22 +156,17 @@ func (s *Server) Put(store Store, now time.Time, obj *unstructured.Unstructured)
 	return s.with(store, key, obj), nil
 }
 
-// write sends a request that an actor makes, and returns its error if it is refused.
-func (s *Server) write(store Store, now time.Time, method, path, manager string, body any) (Store, error) {
-	encoded, err := json.Marshal(body)
-	if err != nil {
+// send has the model answer a request with that body, and returns the error if it is refused.
+func (s *Server) send(store Store, now time.Time, r Request, body any) (_ Store, err error) {
+	if r.Body, err = json.Marshal(body); err != nil {
 		return store, err
 	}
-	request := Request{Method: method, Path: path, ContentType: runtime.ContentTypeJSON, Body: encoded}
-	if manager != "" {
-		request.Query = url.Values{"fieldManager": {manager}}
-	}
-	after, response := s.Answer(store, now, request)
+	after, response := s.Answer(store, now, r)
 	return after, response.errOf()
 }
 
 // kindOf returns the kind of an object.
-func (s *Server) kindOf(obj runtime.Object) (*kind, error) {
+func (s *Server) kindOf(obj runtime.Object) (*Kind, error) {
 	gvk := obj.GetObjectKind().GroupVersionKind()
 	if gvk.Kind == "" {
 		known, _, err := scheme.Scheme.ObjectKinds(obj)
@@ -216,7 +184,7 @@ func (s *Server) kindOf(obj runtime.Object) (*kind, error) {
 }
 
 // kindFor returns the kind of the object with that key.
-func (s *Server) kindFor(key Key) (*kind, error) {
+func (s *Server) kindFor(key Key) (*Kind, error) {
 	for gvr, k := range s.kinds {
 		if gvr.GroupResource() == key.Resource {
 			return k, nil
@@ -226,19 +194,13 @@ func (s *Server) kindFor(key Key) (*kind, error) {
 }
 
 // path returns the path of an object, or of all objects of a namespace if name is empty.
-func (k *kind) path(namespace, name, subresource string) string {
-	path := "/apis/" + k.Resource.Group + "/" + k.Resource.Version
+func (k *Kind) path(namespace, name string) string {
+	prefix := "/apis/" + k.Resource.Group
 	if k.Resource.Group == "" {
-		path = "/api/" + k.Resource.Version
+		prefix = "/api"
 	}
 	if k.Namespaced {
-		path += "/namespaces/" + namespace
+		return path.Join(prefix, k.Resource.Version, "namespaces", namespace, k.Resource.Resource, name)
 	}
-	path += "/" + k.Resource.Resource
-	for _, part := range []string{name, subresource} {
-		if part != "" {
-			path += "/" + part
-		}
-	}
-	return path
+	return path.Join(prefix, k.Resource.Version, k.Resource.Resource, name)
 }

@@ -6,7 +6,6 @@ import (
 	"reflect"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
@@ -25,21 +24,8 @@ type Store struct {
 	UIDs    int64 // how many UIDs were given out
 	Objects map[Key]*unstructured.Unstructured
 
-	// last holds the events of the request that led to this store, in order.
+	// last holds the events of the step that led to this store, in order.
 	last []keyedEvent
-	// raw holds custom objects that are stored differently than clients see them: without a
-	// default such as that of a new object's status, or with an empty map that an apply has left
-	// in the metadata. The next update stores such an object anew, even if it changes nothing.
-	raw map[Key]*unstructured.Unstructured
-}
-
-// rawOf returns the form in which an object is stored.
-func (s Store) rawOf(key Key) *unstructured.Unstructured {
-	obj, raw := s.Objects[key], s.raw[key]
-	if raw != nil && raw.GetResourceVersion() == obj.GetResourceVersion() {
-		return raw
-	}
-	return obj
 }
 
 // Event is what a watch delivers.
@@ -54,55 +40,16 @@ type keyedEvent struct {
 	key     Key
 }
 
-// Events returns what a watch of a resource delivers for the step from one store to the
-// next, in the order of versions. If one function of this package returned after for before,
-// these are all events. Otherwise there is one event for each object that has changed, and
-// objects that were deleted are as they were before.
+// Events returns what a watch of a resource delivers for the step from one store to the next,
+// which one function of this package has to have taken.
 func Events(before, after Store, resource schema.GroupResource) []Event {
-	all := after.last
-	if len(all) == 0 || all[0].version != before.Version+1 || all[len(all)-1].version != after.Version {
-		all = difference(before, after)
-	}
 	var events []Event
-	for _, event := range all {
-		if event.key.Resource == resource {
+	for _, event := range after.last {
+		if event.version > before.Version && event.key.Resource == resource {
 			events = append(events, event.Event)
 		}
 	}
 	return events
-}
-
-// difference returns an event for each object that has changed.
-func difference(before, after Store) []keyedEvent {
-	var events []keyedEvent
-	for key, is := range after.Objects {
-		was := before.Objects[key]
-		switch {
-		case was == nil:
-			events = append(events, keyedEvent{Event{watch.Added, is}, 0, key})
-		case was == is || was.GetResourceVersion() == is.GetResourceVersion() && equality.Semantic.DeepEqual(was, is):
-		case was.GetUID() != is.GetUID():
-			events = append(events, keyedEvent{Event{watch.Deleted, was}, 0, key}, keyedEvent{Event{watch.Added, is}, 1, key})
-		default:
-			events = append(events, keyedEvent{Event{watch.Modified, is}, 0, key})
-		}
-	}
-	for key, was := range before.Objects {
-		if after.Objects[key] == nil {
-			events = append(events, keyedEvent{Event{watch.Deleted, was}, 0, key})
-		}
-	}
-	slices.SortFunc(events, func(a, b keyedEvent) int {
-		return cmp.Or(compareVersions(a.Object, b.Object), compareKeys(a.key, b.key), cmp.Compare(a.version, b.version))
-	})
-	return events
-}
-
-// compareVersions compares the resource versions of two objects as numbers: a shorter text
-// is a smaller number.
-func compareVersions(a, b *unstructured.Unstructured) int {
-	left, right := a.GetResourceVersion(), b.GetResourceVersion()
-	return cmp.Or(cmp.Compare(len(left), len(right)), cmp.Compare(left, right))
 }
 
 func compareKeys(a, b Key) int {
@@ -122,35 +69,19 @@ func (s Store) keys(match func(Key) bool) []Key {
 	return keys
 }
 
-// put stores an object, unless it is stored just so, and returns it as clients see it.
+// put stores an object, unless it is stored just so, and returns it.
 func (c *call) put(key Key, obj object) (*unstructured.Unstructured, error) {
-	raw, err := c.kind.toStore(obj)
+	is, err := c.kind.toStore(obj)
 	if err != nil {
 		return nil, err
 	}
-	is := raw
-	if c.kind.isCustom {
-		is = raw.DeepCopy()
-		if err := c.kind.normalize(is); err != nil {
-			return nil, err
-		}
-	}
 	if stored := c.store.Objects[key]; stored != nil {
-		raw.SetResourceVersion(stored.GetResourceVersion())
-		if reflect.DeepEqual(raw.Object, c.store.rawOf(key).Object) {
+		is.SetResourceVersion(stored.GetResourceVersion())
+		if reflect.DeepEqual(is.Object, stored.Object) {
 			return stored, nil
 		}
 	}
 	c.store = c.with(c.store, key, is)
-	raw.SetResourceVersion(is.GetResourceVersion())
-	if !reflect.DeepEqual(raw.Object, is.Object) {
-		raws := maps.Clone(c.store.raw)
-		if raws == nil {
-			raws = map[Key]*unstructured.Unstructured{}
-		}
-		raws[key] = raw
-		c.store.raw = raws
-	}
 	return is, nil
 }
 

@@ -178,7 +178,7 @@ func (s Simulation) History(t *testing.T, seed uint64, dropped map[string]bool) 
 		mathrand.Seed(int64(seed)) //nolint:staticcheck // It is client-go that uses it.
 		h := &History{
 			Simulation: s, seed: seed, dropped: dropped, dir: dir, began: time.Now(),
-			server:  apiserver.New(apiserver.Options{NoManagedFields: true}, s.Kinds...),
+			server:  apiserver.New(apiserver.Options{}, s.Kinds...),
 			encoded: map[any][]byte{}, typed: map[any]any{},
 			changed: make(chan struct{}, 1), failed: make(chan struct{}),
 			result: Result{Seed: seed, Faults: map[string]int{}},

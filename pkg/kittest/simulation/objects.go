@@ -96,7 +96,7 @@ func (h *History) Put(obj runtime.Object) {
 
 // Create stores a typed object as a POST does, with defaults, unless the API server refuses it.
 func (h *History) Create(obj runtime.Object) {
-	h.store(h.server.Create(h.Store, time.Now(), "somebody", h.untyped(obj)))
+	h.store(h.server.Create(h.Store, time.Now(), h.untyped(obj)))
 }
 
 func (h *History) untyped(obj runtime.Object) *unstructured.Unstructured {

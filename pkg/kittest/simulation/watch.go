@@ -290,7 +290,7 @@ func (w *watch) read(b []byte) (n int, wait time.Duration, err error) {
 func (w *watch) interfereBefore(version int64) {
 	h := w.history
 	name := fmt.Sprintf("%s, version %d", w.name, version)
-	if h.isQuiet || w.isAside() || !h.weather.kinds[beforeEvent] || h.dropped[name] || w.draw.Float64() > h.weather.rate/4 {
+	if h.weather.isCalm || h.isQuiet || w.isAside() || !h.weather.kinds[beforeEvent] || h.dropped[name] || w.draw.Float64() > h.weather.rate/4 {
 		return
 	}
 	if what := h.world.Interfere(w.draw, "watch", w.key); what != "" {

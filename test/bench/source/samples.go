@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
+	applyconfigurations "k8s.io/client-go/applyconfigurations"
+	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -39,8 +41,8 @@ type samples struct {
 }
 
 // newSamples returns the samples for Icecreams with that many Pods each. The Deployment and
-// the status follow from the controller's own rules, and what an API server adds, such as
-// defaults and managedFields, from the model of one.
+// the status follow from the controller's own rules, and the Deployment's defaults from the model
+// of an API server.
 func newSamples(pods int) (samples, error) {
 	const user, cluster, kubelet = "kubectl-create", "kube-controller-manager", "kubelet"
 	s, m := samples{icecream: newIcecream(pods)}, newModel()
@@ -139,7 +141,19 @@ func newPod(d *appsv1.Deployment, number int) *corev1.Pod {
 	}
 	maps.Copy(pod.Labels, d.Spec.Template.Labels)
 	pod.Spec.NodeName = fmt.Sprintf("node-%s%d", tokenNodes, number%10)
+	setAdmitted(&pod.Spec)
 	return pod
+}
+
+// setAdmitted sets what an API server sets in a Pod beyond the defaults of a template.
+func setAdmitted(spec *corev1.PodSpec) {
+	spec.ServiceAccountName, spec.DeprecatedServiceAccount = "default", "default"
+	spec.EnableServiceLinks, spec.Priority, spec.PreemptionPolicy = ptr.To(true), ptr.To[int32](0), ptr.To(corev1.PreemptLowerPriority)
+	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+		spec.Tolerations = append(spec.Tolerations, corev1.Toleration{
+			Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To[int64](300),
+		})
+	}
 }
 
 // runningStatus returns the status that the kubelet reports for a running Pod.
@@ -174,35 +188,76 @@ type model struct {
 
 // newModel returns a model whose UIDs and resource versions contain the Icecream's token.
 func newModel() *model {
-	icecreams := apiserver.CustomResource(v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version), "Icecream",
-		managedfields.NewDeducedTypeConverter(), nil)
+	icecreams := apiserver.CustomResource(v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version), "Icecream")
 	return &model{server: apiserver.New(apiserver.Options{
 		UID:     func(n int64) string { return fmt.Sprintf("1cec0000-0000-4000-8000-%07d%s", n, tokenIcecream) },
 		Version: func(n int64) string { return fmt.Sprintf("1%s%02d", tokenIcecream, n) },
 	}, icecreams, apiserver.Deployments(), apiserver.Pods())}
 }
 
-// create creates an object, and sets it to what is stored.
+// create creates an object, and sets it to what is stored. The model knows the defaults of
+// Deployments only.
 func (m *model) create(manager string, obj object) (err error) {
-	if m.store, err = m.server.Create(m.store, since.Time, manager, obj); err != nil {
-		return fmt.Errorf("creating %s: %w", obj.GetName(), err)
+	if _, isDeployment := obj.(*appsv1.Deployment); isDeployment {
+		if m.store, err = m.server.Create(m.store, since.Time, obj); err != nil {
+			return fmt.Errorf("creating %s: %w", obj.GetName(), err)
+		}
+		if err := m.read(obj); err != nil {
+			return err
+		}
 	}
-	return m.read(obj)
+	obj.SetGeneration(1)
+	return m.put(manager, "", obj, "metadata", "spec")
 }
 
 // setStatus stores the status of an object, and sets the object to what is stored.
 func (m *model) setStatus(manager string, obj object) error {
+	return m.put(manager, "status", obj, "status")
+}
+
+// put stores an object of which the manager has set these parts.
+func (m *model) put(manager, subresource string, obj object, parts ...string) error {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
 		return err
 	}
-	m.store, err = m.server.Update(m.store, since.Time, manager, keyOf(obj), "status", func(stored *unstructured.Unstructured) {
-		stored.Object["status"] = content["status"]
-	})
+	entry, err := entryFor(manager, subresource, content, parts)
 	if err != nil {
-		return fmt.Errorf("setting the status of %s: %w", obj.GetName(), err)
+		return fmt.Errorf("the managed fields of %s: %w", obj.GetName(), err)
+	}
+	stored := &unstructured.Unstructured{Object: content}
+	stored.SetManagedFields(append(obj.GetManagedFields(), entry))
+	if m.store, err = m.server.Put(m.store, since.Time, stored); err != nil {
+		return err
 	}
 	return m.read(obj)
+}
+
+// entryFor returns the entry for the manager of all fields in some parts of an object.
+func entryFor(manager, subresource string, content map[string]any, parts []string) (metav1.ManagedFieldsEntry, error) {
+	set := &unstructured.Unstructured{Object: map[string]any{"apiVersion": content["apiVersion"], "kind": content["kind"]}}
+	for _, part := range parts {
+		set.Object[part] = content[part]
+	}
+	entry := metav1.ManagedFieldsEntry{
+		Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: set.GetAPIVersion(),
+		Time: &since, FieldsType: "FieldsV1", Subresource: subresource,
+	}
+	converter := managedfields.NewDeducedTypeConverter()
+	if kubescheme.Scheme.Recognizes(set.GroupVersionKind()) {
+		converter = applyconfigurations.NewTypeConverter(kubescheme.Scheme)
+	}
+	typed, err := converter.ObjectToTyped(set)
+	if err != nil {
+		return entry, err
+	}
+	fields, err := typed.ToFieldSet()
+	if err != nil {
+		return entry, err
+	}
+	encoded, err := fields.Leaves().ToJSON()
+	entry.FieldsV1 = metav1.NewFieldsV1(string(encoded))
+	return entry, err
 }
 
 func (m *model) read(obj object) error {
