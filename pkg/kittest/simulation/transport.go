@@ -44,8 +44,10 @@ const (
 	staleList    = "stale list"
 )
 
-var faultKinds = []string{slow, lostRequest, lostResponse, late, tooMany, invalid, internal, unavailable, timedOut,
-	beforeWrite, afterRead, beforeEvent, killed, suspended, slowWatch, cutWatch, staleList}
+var faultKinds = []string{
+	slow, lostRequest, lostResponse, late, tooMany, invalid, internal, unavailable, timedOut,
+	beforeWrite, afterRead, beforeEvent, killed, suspended, slowWatch, cutWatch, staleList,
+}
 
 // How long a request or response takes, and one that is slow.
 const (
