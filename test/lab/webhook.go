@@ -20,8 +20,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	"k8s.io/utils/ptr"
-
-	"nicoleh.io/k8s-controller/test/faults/fault"
 )
 
 // ErrDropConnection makes a Webhook close the connection instead of sending a response.
@@ -129,8 +127,7 @@ func (w *Webhook) ServeHTTP(out http.ResponseWriter, in *http.Request) {
 	}
 	err := w.decide(review.Request)
 	if errors.Is(err, ErrDropConnection) {
-		fault.Reset(out)
-		return
+		panic(http.ErrAbortHandler)
 	}
 	review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: err == nil, Result: resultOf(err)}
 	review.Request = nil
