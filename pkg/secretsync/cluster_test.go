@@ -185,7 +185,7 @@ func (c *cluster) create(name cache.ObjectName, secret *corev1.Secret) (runtime.
 	if usual.isReserved(name.Namespace) {
 		c.t.Errorf("secretsync created %s", name)
 	}
-	if !c.has(name.Namespace) {
+	if _, exists := c.Get(namespacesGVR, cache.NewObjectName("", name.Namespace)); !exists {
 		return nil, apierrors.NewNotFound(namespacesGVR.GroupResource(), name.Namespace)
 	}
 	if c.isGoing(name.Namespace) {
