@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"path"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -324,7 +326,7 @@ func (r *run) endState(ctx context.Context) (s endState, err error) {
 	if err != nil {
 		return s, err
 	}
-	if nodes := lab.NodesOf(pods.Items); !slices.Equal(nodes, ice.Status.Nodes) {
+	if nodes := nodesOf(pods.Items); !slices.Equal(nodes, ice.Status.Nodes) {
 		return s, fmt.Errorf("the status lists %+v; counting the Pods gives %+v", ice.Status.Nodes, nodes)
 	}
 	// The scheduler chooses the nodes.
@@ -335,6 +337,21 @@ func (r *run) endState(ctx context.Context) (s endState, err error) {
 		s.Status.Conditions[i].ObservedGeneration = 0
 	}
 	return s, nil
+}
+
+// nodesOf returns what the status of an Icecream with these Pods says about their nodes, if
+// each Pod is ready unless it is being deleted.
+func nodesOf(pods []corev1.Pod) (nodes []v1alpha1.IcecreamNode) {
+	onNode := map[string]int32{}
+	for _, pod := range pods {
+		if pod.DeletionTimestamp == nil {
+			onNode[pod.Spec.NodeName]++
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(onNode)) {
+		nodes = append(nodes, v1alpha1.IcecreamNode{Name: name, Pods: onNode[name], ReadyPods: onNode[name]})
+	}
+	return nodes
 }
 
 // reference returns what a run without faults has ended with.

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -85,33 +85,17 @@ type Lab struct {
 	privileges *Privileges
 
 	mu       sync.Mutex
-	starts   []span // the times during which the API server was restarting
 	audit    cluster.AuditReader
 	requests Requests // everything that audit has read so far
 	refused  sync.Map // the namespaces in which a policy may refuse what a controller requests
-}
 
-// span is a period of time, from its beginning to its end.
-type span struct{ from, to time.Time }
+	hasRestarted atomic.Bool // whether the API server has, which knows no roles at first
+}
 
 // StartComponent restarts a component; see [cluster.Cluster.StartComponent].
 func (l *Lab) StartComponent(ctx context.Context, component cluster.Component) error {
-	from := time.Now()
-	err := l.Cluster.StartComponent(ctx, component)
-	if component == cluster.APIServer {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.starts = append(l.starts, span{from, time.Now()})
-	}
-	return err
-}
-
-// wasStarting reports whether the API server was restarting at that time, so that it may
-// not have known all roles yet.
-func (l *Lab) wasStarting(at time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.ContainsFunc(l.starts, func(s span) bool { return !at.Before(s.from) && !at.After(s.to) })
+	l.hasRestarted.Store(l.hasRestarted.Load() || component == cluster.APIServer)
+	return l.Cluster.StartComponent(ctx, component)
 }
 
 // Open starts a Lab. The caller must Close it.
@@ -197,7 +181,9 @@ func (l *Lab) setUp(ctx context.Context, isBare bool) (err error) {
 	if l.Dynamic, err = dynamic.NewForConfig(l.RESTConfig()); err != nil {
 		return err
 	}
-	l.witness = startWitness(l.Dynamic)
+	if l.witness, err = startWitness(l.Dynamic); err != nil {
+		return err
+	}
 	if isBare {
 		return nil
 	}
