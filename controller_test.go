@@ -408,50 +408,6 @@ func TestAStallNeedsNoEvent(t *testing.T) {
 	})
 }
 
-// What happened while no watch was there comes as tombstones.
-func TestMissedDeletions(t *testing.T) {
-	miss := func(c *cluster, gvr schema.GroupVersionResource, name string) {
-		c.hold(gvr)
-		c.lacks(gvr, name)
-		c.cut(gvr)
-		c.release(gvr)
-		kittest.Pass(time.Minute)
-	}
-	t.Run("of a Deployment", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, c *cluster) {
-			ready(t, c)
-			miss(c, deploymentsGVR, "sundae")
-			equal(t, "creations", 1, c.writes()["create deployments"])
-			equal(t, "Deployments", map[string]string{"sundae": "uid-of-sundae"}, c.deployments())
-		})
-	})
-	t.Run("of a Pod", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, c *cluster) {
-			ready(t, c)
-			miss(c, podsGVR, "sundae-1")
-			equal(t, "status", "Reconciling (Progressing), 2 available, on node-1 (1)", saying(c.icecream("sundae")))
-		})
-	})
-	t.Run("of an Icecream", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, c *cluster) {
-			ready(t, c)
-			miss(c, icecreamsGVR, "sundae")
-			equal(t, "writes", map[string]int{}, c.writes())
-			c.lacks(deploymentsGVR, "sundae")
-			kittest.Pass(time.Minute)
-			equal(t, "Deployments", map[string]string{}, c.deployments())
-		})
-	})
-	t.Run("of a foreign Deployment", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, c *cluster) {
-			c.has(foreign("sundae"), newIcecream())
-			c.run(usual)
-			miss(c, deploymentsGVR, "sundae")
-			equal(t, "Deployments", map[string]string{"sundae": "uid-of-sundae"}, c.deployments())
-		})
-	})
-}
-
 // Pods of an Icecream that nobody knows, or does not know yet.
 func TestPodsOfAnUnknownIcecream(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
