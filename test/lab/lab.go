@@ -166,8 +166,8 @@ func (l *Lab) LearnPrivileges() error {
 	return err
 }
 
-// setUp creates the clients, starts the witness and, unless the Lab is bare, installs the
-// artifacts.
+// setUp creates the clients, installs the artifacts unless the Lab is bare, and starts the
+// witness.
 func (l *Lab) setUp(ctx context.Context, isBare bool) (err error) {
 	if l.Kube, err = kubernetes.NewForConfig(l.RESTConfig()); err != nil {
 		return err
@@ -181,12 +181,17 @@ func (l *Lab) setUp(ctx context.Context, isBare bool) (err error) {
 	if l.Dynamic, err = dynamic.NewForConfig(l.RESTConfig()); err != nil {
 		return err
 	}
-	if l.witness, err = startWitness(l.Dynamic); err != nil {
-		return err
+	if !isBare {
+		if err := l.install(ctx); err != nil {
+			return err
+		}
 	}
-	if isBare {
-		return nil
-	}
+	l.witness, err = startWitness(l.Dynamic)
+	return err
+}
+
+// install installs the artifacts, and waits until they are in force.
+func (l *Lab) install(ctx context.Context) error {
 	for _, artifact := range []string{"artifacts/examples/crd-icecream.yaml", "artifacts/service-account.yaml", "artifacts/rbac-icecream.yaml"} {
 		if _, err := l.TryKubectl(ctx, "", "apply", "-f", l.Path(artifact)); err != nil {
 			return err

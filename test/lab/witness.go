@@ -36,8 +36,8 @@ func startWitness(client dynamic.Interface) (*witness, error) {
 	w := &witness{cancel: cancel, factory: dynamicinformer.NewDynamicSharedInformerFactory(client, 0), findings: map[string][]error{}}
 	icecreams := w.factory.ForResource(v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version)).Informer()
 	if _, err := icecreams.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { w.see(obj, nil) },
-		UpdateFunc: func(before, obj any) { w.see(obj, before) },
+		AddFunc:    w.see,
+		UpdateFunc: func(_, obj any) { w.see(obj) },
 	}); err != nil {
 		cancel()
 		return nil, err
@@ -67,27 +67,24 @@ func (w *witness) takeFindings(namespace string) []error {
 	return w.findings[namespace]
 }
 
-// see checks the status of an Icecream. The state before is nil if it is not known.
-func (w *witness) see(obj, before any) {
-	ice, was := decoded(obj), decoded(before)
+// see checks the status of an Icecream.
+func (w *witness) see(obj any) {
+	object := obj.(*unstructured.Unstructured)
+	ice := decoded(object)
 	if ice == nil {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, flaw := range flaws(obj.(*unstructured.Unstructured), ice, was) {
+	for _, flaw := range flaws(object, ice) {
 		w.findings[ice.Namespace] = append(w.findings[ice.Namespace], fmt.Errorf("Icecream %s, resource version %s, generation %d: %s; status %+v",
 			cache.MetaObjectToName(ice), ice.ResourceVersion, ice.Generation, flaw, ice.Status))
 	}
 }
 
-// decoded returns an Icecream, without its spec if that cannot be decoded; nil if there is none,
-// or if its status cannot be decoded, so that no controller has written it.
-func decoded(obj any) *v1alpha1.Icecream {
-	object, ok := obj.(*unstructured.Unstructured)
-	if !ok {
-		return nil
-	}
+// decoded returns an Icecream, without its spec if that cannot be decoded; nil if its status
+// cannot be decoded, so that no controller has written it.
+func decoded(object *unstructured.Unstructured) *v1alpha1.Icecream {
 	ice := &v1alpha1.Icecream{}
 	if runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, ice) == nil {
 		return ice
@@ -101,9 +98,8 @@ func decoded(obj any) *v1alpha1.Icecream {
 	return ice
 }
 
-// flaws returns the inconsistencies within the status of an Icecream, and between it and the
-// status in before, the previous state of the Icecream. before is nil if there is none.
-func flaws(object *unstructured.Unstructured, ice, before *v1alpha1.Icecream) (found []string) {
+// flaws returns the inconsistencies within the status of an Icecream.
+func flaws(object *unstructured.Unstructured, ice *v1alpha1.Icecream) (found []string) {
 	flaw := func(is bool, format string, args ...any) {
 		if is {
 			found = append(found, fmt.Sprintf(format, args...))
@@ -146,14 +142,6 @@ func flaws(object *unstructured.Unstructured, ice, before *v1alpha1.Icecream) (f
 			continue
 		}
 		flaw(is.ObservedGeneration != s.ObservedGeneration, "condition %s describes generation %d, but the status describes generation %d", condition, is.ObservedGeneration, s.ObservedGeneration)
-		if before != nil {
-			was := meta.FindStatusCondition(before.Status.Conditions, condition)
-			if was == nil || was.Status != is.Status {
-				continue
-			}
-			flaw(!was.LastTransitionTime.Equal(&is.LastTransitionTime), "condition %s is still %s, but its lastTransitionTime has changed from %s to %s (previous status, at resource version %s: %+v)",
-				condition, is.Status, was.LastTransitionTime, is.LastTransitionTime, before.ResourceVersion, before.Status)
-		}
 	}
 	if read.Status == status.CurrentStatus {
 		found = append(found, currentFlaws(ice)...)
