@@ -104,15 +104,6 @@ func (r Requests) ByObject() map[string]int {
 	return counts
 }
 
-// ByKind returns the number of requests by their verb and resource, such as "create events".
-func (r Requests) ByKind() map[string]int {
-	counts := map[string]int{}
-	for _, e := range r {
-		counts[e.Verb+" "+resourceOf(e)]++
-	}
-	return counts
-}
-
 // String returns the number of requests of each kind, such as "300 create deployments 201,
 // 1 list pods 200".
 func (r Requests) String() string {
