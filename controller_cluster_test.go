@@ -304,10 +304,6 @@ func (c *cluster) release(resources ...schema.GroupVersionResource) { c.watches.
 // next lets the next event of a held watch through, if there is one.
 func (c *cluster) next(gvr schema.GroupVersionResource) bool { return c.watches.Next(gvr) }
 
-// cut ends the watches of these resources, with what they had not shown yet: the informers
-// have to list again.
-func (c *cluster) cut(resources ...schema.GroupVersionResource) { c.watches.Expire(resources...) }
-
 // refuse answers the next requests of a verb and a resource with these errors.
 func (c *cluster) refuse(request string, with ...error) {
 	c.mu.Lock()

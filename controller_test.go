@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -409,50 +408,6 @@ func TestAStallNeedsNoEvent(t *testing.T) {
 	})
 }
 
-// What happened while no watch was there comes as tombstones.
-func TestMissedDeletions(t *testing.T) {
-	miss := func(c *cluster, gvr schema.GroupVersionResource, name string) {
-		c.hold(gvr)
-		c.lacks(gvr, name)
-		c.cut(gvr)
-		c.release(gvr)
-		kittest.Pass(time.Minute)
-	}
-	t.Run("of a Deployment", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, c *cluster) {
-			ready(t, c)
-			miss(c, deploymentsGVR, "sundae")
-			equal(t, "creations", 1, c.writes()["create deployments"])
-			equal(t, "Deployments", map[string]string{"sundae": "uid-of-sundae"}, c.deployments())
-		})
-	})
-	t.Run("of a Pod", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, c *cluster) {
-			ready(t, c)
-			miss(c, podsGVR, "sundae-1")
-			equal(t, "status", "Reconciling (Progressing), 2 available, on node-1 (1)", saying(c.icecream("sundae")))
-		})
-	})
-	t.Run("of an Icecream", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, c *cluster) {
-			ready(t, c)
-			miss(c, icecreamsGVR, "sundae")
-			equal(t, "writes", map[string]int{}, c.writes())
-			c.lacks(deploymentsGVR, "sundae")
-			kittest.Pass(time.Minute)
-			equal(t, "Deployments", map[string]string{}, c.deployments())
-		})
-	})
-	t.Run("of a foreign Deployment", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, c *cluster) {
-			c.has(foreign("sundae"), newIcecream())
-			c.run(usual)
-			miss(c, deploymentsGVR, "sundae")
-			equal(t, "Deployments", map[string]string{"sundae": "uid-of-sundae"}, c.deployments())
-		})
-	})
-}
-
 // Pods of an Icecream that nobody knows, or does not know yet.
 func TestPodsOfAnUnknownIcecream(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
@@ -471,93 +426,6 @@ func TestPodsOfAnUnknownIcecream(t *testing.T) {
 		equal(t, "status", "Reconciling (Progressing), 2 available, on node-1 (1)", saying(c.icecream("sundae")))
 		equal(t, "reports", nil, c.reports())
 	})
-}
-
-// The watches of Icecreams, Deployments and Pods know nothing of each other. In
-// whatever order they tell what has happened, it ends the same.
-func TestEveryOrderOfEventsEndsTheSame(t *testing.T) {
-	type outcome struct {
-		Status      string
-		Deployments map[string]string
-		Replicas    int32
-		Late        map[string]int // writes when everything had been seen
-		Reports     []string
-	}
-	want := outcome{
-		Status:      isReady,
-		Deployments: map[string]string{"sundae": "uid-of-sundae"},
-		Replicas:    2,
-		Late:        map[string]int{},
-	}
-	// history is what has happened, with each watch's events in its own order.
-	history := func(c *cluster) {
-		c.has(newIcecream(func(ice *v1alpha1.Icecream) { ice.Spec.Replicas = ptr.To[int32](5) }))
-		c.has(foreign("sundae"))
-		edit(c, "sundae", func(ice *v1alpha1.Icecream) { ice.Spec.Replicas = ptr.To[int32](2) })
-		c.lacks(deploymentsGVR, "sundae")
-		// A controller before this one has created it, and was killed then.
-		plan, err := icecream.Decide(icecream.Observed{Now: time.Now(), Icecream: c.icecream("sundae")})
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		c.has(plan.Want)
-		d := c.deployment("sundae")
-		d.Status = rolledOut(d)
-		c.has(d, podOf(d, "sundae-0", "node-1"))
-	}
-	all := []schema.GroupVersionResource{icecreamsGVR, deploymentsGVR, podsGVR}
-	orders := interleavings([]int{2, 4, 1})
-	for _, order := range orders {
-		var got outcome
-		synctest.Test(t, func(t *testing.T) {
-			c := newCluster(t)
-			c.run(usual)
-			c.hold(all...)
-			history(c)
-			c.clear()
-			for _, i := range order {
-				c.next(all[i])
-				kittest.Pass(200 * time.Millisecond)
-			}
-			c.release(all...)
-			kittest.Pass(time.Minute)
-			c.rollOut("sundae", "node-1", "node-2")
-			kittest.Pass(time.Minute)
-			reports := c.reports()
-			c.clear()
-			kittest.Pass(time.Hour)
-			got = outcome{
-				Status:      saying(c.icecream("sundae")),
-				Deployments: c.deployments(),
-				Replicas:    *c.deployment("sundae").Spec.Replicas,
-				Late:        c.writes(),
-				Reports:     reports,
-			}
-		})
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Fatalf("in the order %v (-want +got):\n%s", order, diff)
-		}
-	}
-	t.Logf("%d orders", len(orders))
-}
-
-// interleavings are all orders of so many events of each of several streams.
-func interleavings(left []int) [][]int {
-	var all [][]int
-	for i := range left {
-		if left[i] == 0 {
-			continue
-		}
-		left[i]--
-		for _, rest := range interleavings(left) {
-			all = append(all, append([]int{i}, rest...))
-		}
-		left[i]++
-	}
-	if all == nil {
-		return [][]int{nil}
-	}
-	return all
 }
 
 func TestARenameIsToldOnceEvenWhenTheCacheTrails(t *testing.T) {

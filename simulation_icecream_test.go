@@ -773,15 +773,15 @@ func (w *icecreams) CheckEnd() {
 
 // checkBudget checks that a history without faults costs few requests: a launch a POST and
 // three writes of the status, and an edit a write of each Deployment and four of the status.
-// Somebody who undoes or refuses a write makes it be repeated.
+// Somebody who undoes or refuses writes makes each of them be repeated.
 func (w *icecreams) checkBudget() {
-	repeated := 1
-	if w.isOpposed {
-		repeated = 7 // within the time for edits: after 1 s, 2 s, 4 s, and so on
+	creates, patches := w.launched+w.edits, w.edits
+	if w.isOpposed { // whoever has been edited, and within the time for edits: after 1 s, 2 s, 4 s, and so on
+		creates, patches = 7*creates, 7*creates
 	}
 	for what, most := range map[string]int{
-		"create deployments": repeated * (w.launched + w.edits),
-		"patch deployments":  repeated * w.edits,
+		"create deployments": creates,
+		"patch deployments":  patches,
 		"delete deployments": w.edits,
 		"update icecreams":   3*w.launched + 4*w.edits,
 	} {

@@ -114,17 +114,6 @@ func (w *Watches) Flush(resource schema.GroupVersionResource) {
 	}
 }
 
-// FlushOne lets one of the watches catch up, although it is held up. Which one it is
-// depends on n, which a test may choose at random.
-func (w *Watches) FlushOne(n int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.streams = w.live(); len(w.streams) > 0 {
-		s := w.streams[n%len(w.streams)]
-		s.flush(len(s.pending))
-	}
-}
-
 // Next sends the next change to the first watch of a resource that has any pending, and
 // reports whether there was one.
 func (w *Watches) Next(resource schema.GroupVersionResource) bool {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -21,7 +20,6 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
-	"pgregory.net/rapid"
 
 	"nicoleh.io/k8s-controller/pkg/kittest"
 )
@@ -196,91 +194,6 @@ func TestWarningsAreForgotten(t *testing.T) {
 			})
 		})
 	}
-}
-
-// deed is something that happens to a Pod or to the controller.
-type deed struct {
-	What  string
-	Pod   string
-	Pause time.Duration // before it
-}
-
-func deeds() *rapid.Generator[[]deed] {
-	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) deed {
-		return deed{
-			What:  rapid.SampledFrom([]string{"create", "create asking", "ask", "ask", "withdraw", "stamp", "touch", "terminate", "remove", "mirror", "hold", "release", "deny", "lose", "restart"}).Draw(t, "what"),
-			Pod:   rapid.SampledFrom([]string{"sundae", "cone"}).Draw(t, "pod"),
-			Pause: rapid.SampledFrom([]time.Duration{0, 0, 0, time.Millisecond, 7 * time.Millisecond, time.Second}).Draw(t, "pause"),
-		}
-	}), 1, 60)
-}
-
-// Whatever happens, in whatever order: no Pod is stamped twice, none that has a timestamp
-// or does not ask for one is stamped at all (the server reports that as an error), and in
-// the end every Pod that asks has its timestamp.
-func TestWhateverHappens(t *testing.T) {
-	rapid.Check(t, func(r *rapid.T) {
-		plan := deeds().Draw(r, "deeds")
-		var wrong []string
-		isFine := t.Run("", func(t *testing.T) {
-			inBubble(t, func(_ *testing.T, s *server) { wrong = s.play(plan) })
-		})
-		if !isFine || len(wrong) > 0 {
-			r.Fatal(strings.Join(wrong, "\n"))
-		}
-	})
-}
-
-// play runs a controller while the plan happens, and returns what is wrong in the end.
-func (s *server) play(plan []deed) (wrong []string) {
-	_, stop := s.run()
-	for _, deed := range plan {
-		kittest.Pass(deed.Pause)
-		switch deed.What {
-		case "create":
-			s.create(deed.Pod)
-		case "create asking":
-			s.create(deed.Pod, AnnotationAddTime, "")
-		case "ask":
-			s.annotate(deed.Pod, AnnotationAddTime, "please")
-		case "withdraw":
-			s.edit(deed.Pod, withdraw)
-		case "stamp":
-			s.annotate(deed.Pod, AnnotationTimestamp, "someone's")
-		case "touch":
-			s.edit(deed.Pod, func(*metav1.PartialObjectMetadata) {})
-		case "terminate":
-			s.edit(deed.Pod, terminate)
-		case "remove":
-			s.remove(deed.Pod)
-		case "mirror":
-			s.create(deed.Pod, AnnotationAddTime, "", "kubernetes.io/config.mirror", "hash")
-		case "hold":
-			s.Hold()
-		case "release":
-			s.Release()
-		case "deny":
-			s.answer(errDenied, nil, errDenied)
-		case "lose":
-			s.answer(errLost)
-		case "restart":
-			stop()
-			_, stop = s.run()
-		}
-	}
-	s.Release()
-	kittest.Pass(time.Hour)
-	for _, pod := range s.all() {
-		if isAsking(pod) && !isStamped(pod) && !isTerminating(pod) && !isMirror(pod) {
-			wrong = append(wrong, fmt.Sprintf("%s has no timestamp: %v", pod.Name, pod.Annotations))
-		}
-	}
-	for uid, n := range s.accepted {
-		if n > 1 {
-			wrong = append(wrong, fmt.Sprintf("%s was stamped %d times", uid, n))
-		}
-	}
-	return wrong
 }
 
 // A webhook may drop the annotation, with or without another change, although the API

@@ -52,7 +52,7 @@ var (
 
 // cluster is an API server for the generated fake clients that knows of conflicts,
 // preconditions, immutability and namespaces, whose watches can be held up, and
-// which may refuse what it is asked or lose the answer.
+// which can refuse what it is asked.
 type cluster struct {
 	*kittest.Cluster
 	record.EventRecorder // of which only Event and Eventf are used
@@ -61,7 +61,7 @@ type cluster struct {
 	metadata             *metadatafake.FakeMetadataClient
 
 	mu     sync.Mutex                         // of what follows
-	refuse func(verb, namespace string) error // the answer to a write; errLost after it was done
+	refuse func(verb, namespace string) error // the answer to a write
 	alter  func(copied *corev1.Secret)        // what admission makes of a copy that is written
 
 	recorded []string // events
@@ -132,15 +132,10 @@ func (c *cluster) answer(action clienttesting.Action) (runtime.Object, error) {
 		}
 		return c.get(gvr, cache.NewObjectName(action.GetNamespace(), action.GetName()))
 	}
-	err := c.refuse(verb, action.GetNamespace())
-	if err != nil && !apierrors.IsServerTimeout(err) {
+	if err := c.refuse(verb, action.GetNamespace()); err != nil {
 		return nil, err
 	}
-	obj, refused := c.write(action)
-	if refused != nil {
-		return nil, refused
-	}
-	return obj, err
+	return c.write(action)
 }
 
 // isGoing reports whether a namespace does not exist or is being deleted.
@@ -148,9 +143,6 @@ func (c *cluster) isGoing(namespace string) bool {
 	obj, exists := c.Get(namespacesGVR, cache.NewObjectName("", namespace))
 	return !exists || obj.GetDeletionTimestamp() != nil
 }
-
-// lost returns the answer to a write that is carried out nevertheless.
-func lost() error { return apierrors.NewServerTimeout(secretResource.GroupResource(), "write", 0) }
 
 func (c *cluster) write(action clienttesting.Action) (runtime.Object, error) {
 	gvr := action.GetResource()
@@ -185,7 +177,7 @@ func (c *cluster) create(name cache.ObjectName, secret *corev1.Secret) (runtime.
 	if usual.isReserved(name.Namespace) {
 		c.t.Errorf("secretsync created %s", name)
 	}
-	if !c.has(name.Namespace) {
+	if _, exists := c.Get(namespacesGVR, cache.NewObjectName("", name.Namespace)); !exists {
 		return nil, apierrors.NewNotFound(namespacesGVR.GroupResource(), name.Namespace)
 	}
 	if c.isGoing(name.Namespace) {

@@ -2,119 +2,27 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/test/lab"
 )
-
-// The controller accepts the images of a policy that replaces the registry. It writes a
-// Deployment no more than twice for one change, and again once after a restart.
-func TestPolicyThatReplacesTheRegistry(t *testing.T) {
-	t.Parallel()
-	n := NewQuietNamespace(t)
-	c := n.StartController(t)
-	policy := n.StartMirrorPolicy(t, "mirror.example/")
-
-	began := time.Now()
-	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cone", "replicas: 2", "image: registry.example/vanilla:1"))
-	eventuallyRunsImage(t, n, "vanilla", "cone", "mirror.example/vanilla:1")
-	eventuallyEvent(t, n, "vanilla", v1alpha1.ReasonDeploymentAltered, `image is "mirror.example/vanilla:1" instead of "registry.example/vanilla:1"`)
-	eventuallyIdle(t, n, c)
-	if written := deploymentWrites(t, n, began); len(written) > 2 {
-		t.Errorf("creating one Deployment took these requests: %q", steps(written))
-	}
-
-	edited := time.Now()
-	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cup", "replicas: 2", "image: registry.example/vanilla:2"))
-	eventuallyOnlyDeployments(t, n, "vanilla", "cup")
-	eventuallyRunsImage(t, n, "vanilla", "cup", "mirror.example/vanilla:2")
-	eventuallyIdle(t, n, c)
-	if written := deploymentWrites(t, n, edited, "cup"); len(written) > 2 {
-		t.Errorf("one edit took these requests: %q", steps(written))
-	}
-
-	c.Stop(t)
-	restarted := time.Now()
-	c.Start(t)
-	n.Apply(t, icecreamYAML("mint")) // the controller looks at existing Icecreams first
-	n.EventuallyReady(t, "mint")
-	eventuallyIdle(t, n, c)
-	if written := deploymentWrites(t, n, restarted, "cup"); len(written) > 1 {
-		t.Errorf("after a restart the controller made %s", written)
-	}
-
-	policy.Stop(t)
-	edit(t, n, "vanilla", `"image": "registry.example/vanilla:3"`)
-	eventuallyRunsImage(t, n, "vanilla", "cup", "registry.example/vanilla:3")
-	requireNoWarnings(t, n, "vanilla")
-}
-
-// Requests that a policy adds stay. If it adds them only at the creation, the next edit ends
-// that.
-func TestPolicyThatAddsRequests(t *testing.T) {
-	t.Parallel()
-	const added = `{"cpu":"50m"}`
-	for operations, edited := range map[string]string{"CREATE": "", "CREATE, UPDATE": added} {
-		t.Run(operations, func(t *testing.T) {
-			t.Parallel()
-			n := NewNamespace(t)
-			n.StartPolicy(t, operations, `[JSONPatch{
-				op: "add", path: "/spec/template/spec/containers/0/resources",
-				value: Object.spec.template.spec.containers.resources{requests: {"cpu": "50m"}}
-			}]`)
-			requests := func() string {
-				return n.Kubectl(t, "get", "deployment", "vanilla", "-o=jsonpath={.spec.template.spec.containers[0].resources.requests}")
-			}
-			n.Apply(t, icecreamYAML("vanilla", "image: registry.example/vanilla:1"))
-			n.EventuallyReady(t, "vanilla")
-			if got := requests(); got != added {
-				t.Errorf("the requests are %q, want %q", got, added)
-			}
-			edit(t, n, "vanilla", `"image": "registry.example/vanilla:2"`)
-			eventuallyRunsImage(t, n, "vanilla", "vanilla", "registry.example/vanilla:2")
-			if got := requests(); got != edited {
-				t.Errorf("after an edit, the requests are %q, want %q", got, edited)
-			}
-		})
-	}
-}
-
-// Labels that a policy adds to all Pod templates are in nobody's way.
-func TestPolicyThatAddsALabel(t *testing.T) {
-	t.Parallel()
-	n := NewNamespace(t)
-	n.StartPolicy(t, "CREATE, UPDATE", `[JSONPatch{op: "add", path: "/spec/template/metadata/labels/costcenter", value: "42"}]`)
-	n.Apply(t, icecreamYAML("vanilla", "replicas: 1"))
-	n.EventuallyReady(t, "vanilla")
-	n.Apply(t, icecreamYAML("vanilla", "deploymentName: cup", "replicas: 2"))
-	eventuallyOnlyDeployments(t, n, "vanilla", "cup")
-	if got := n.Deployment(t, "cup").Spec.Template.Labels["costcenter"]; got != "42" {
-		t.Errorf("the label is %q", got)
-	}
-	requireNoWarnings(t, n, "vanilla")
-}
-
-// A refusal by a policy of the controller's own says what to change.
-func TestPolicyThatAddsPower(t *testing.T) {
-	t.Parallel()
-	n := NewNamespace(t)
-	n.MayBeRefused()
-	n.StartPolicy(t, "CREATE, UPDATE", `[JSONPatch{op: "add", path: "/spec/template/spec/priorityClassName", value: "system-cluster-critical"}]`)
-	n.Apply(t, icecreamYAML("vanilla"))
-	eventuallyRefused(t, n, "vanilla", "ValidatingAdmissionPolicy 'k8s-controller-icecream-writes'",
-		"gives Pods no node, priority, runtime or devices (if the cluster's own policies add it, add scheduling to policies.allow in the chart's values)")
-}
 
 // A webhook chooses the status code of its denial. Some of these codes are also what the API
 // server returns when the client's cache is stale.
@@ -131,7 +39,7 @@ func TestWebhookThatRefuses(t *testing.T) {
 	}{
 		"a creation":                       {admissionv1.Create, errors.New("no budget"), "no budget", nil, []string{"replicas: 2"}},
 		"a creation as already existing":   {admissionv1.Create, status(http.StatusConflict, metav1.StatusReasonAlreadyExists), "no budget", nil, []string{"replicas: 2"}},
-		"a creation by ending connections": {admissionv1.Create, lab.ErrDropConnection, "failed calling webhook", nil, []string{"replicas: 2"}},
+		"a creation by ending connections": {admissionv1.Create, errNoResponse, "failed calling webhook", nil, []string{"replicas: 2"}},
 		"an update as a conflict":          {admissionv1.Update, status(http.StatusConflict, metav1.StatusReasonConflict), "no budget", []string{"replicas: 2"}, []string{"replicas: 1"}},
 		"a deletion as not found":          {admissionv1.Delete, status(http.StatusNotFound, metav1.StatusReasonNotFound), "no budget", []string{"deploymentName: cone"}, []string{"deploymentName: cup"}},
 	} {
@@ -142,18 +50,85 @@ func TestWebhookThatRefuses(t *testing.T) {
 				n.Apply(t, icecreamYAML("vanilla", test.before...))
 				n.EventuallyReady(t, "vanilla")
 			}
-			webhook := n.StartWebhook(t, func(request *admissionv1.AdmissionRequest) error {
-				if request.UserInfo.Username != n.Controller.User || request.Operation != test.operation {
-					return nil
-				}
-				return test.err
-			})
+			stop := startWebhook(t, n, test.operation, test.err)
 			n.Apply(t, icecreamYAML("vanilla", test.after...))
 			eventuallyRefused(t, n, "vanilla", test.words)
 			requireOneWarning(t, n, "vanilla", v1alpha1.ReasonDeploymentRefused, test.words)
-			webhook.Stop(t)
+			stop()
 			n.EventuallyReady(t, "vanilla")
 		})
+	}
+}
+
+// errNoResponse has a webhook close the connection instead of sending a response.
+var errNoResponse = errors.New("close the connection without a response")
+
+// startWebhook registers a webhook that denies an operation of the controller on Deployments of
+// the namespace, with the status of that error, and waits until the API server calls it. The
+// function that it returns deletes the webhook, and waits until it is no longer called.
+func startWebhook(t *testing.T, n *lab.Namespace, operation admissionv1.Operation, denial error) (stop func()) {
+	t.Helper()
+	const canary = "canary" // of which the creation is always denied
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
+		var review admissionv1.AdmissionReview
+		if err := json.NewDecoder(in.Body).Decode(&review); err != nil {
+			t.Error(err)
+			return
+		}
+		response := &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true}
+		isDenied := review.Request.UserInfo.Username == n.Controller.User && review.Request.Operation == operation
+		if review.Request.Name == canary || isDenied {
+			if isDenied && errors.Is(denial, errNoResponse) {
+				panic(http.ErrAbortHandler)
+			}
+			response.Allowed, response.Result = false, &metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: denial.Error()}
+			var status apierrors.APIStatus
+			if errors.As(denial, &status) {
+				response.Result = ptr.To(status.Status())
+			}
+		}
+		review.Request, review.Response = nil, response
+		out.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(out).Encode(review) // the API server may have given up waiting
+	}))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of connections that are closed on purpose
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	webhooks := n.Lab.Kube.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	_, err := webhooks.Create(t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+			Name:                    "webhook.example.com",
+			ClientConfig:            admissionregistrationv1.WebhookClientConfig{URL: &server.URL, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})},
+			NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": n.Name}},
+			SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
+			AdmissionReviewVersions: []string{"v1"},
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"deployments"}},
+			}},
+		}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	requireCalled := func(want bool) {
+		t.Helper()
+		n.Eventually(t, fmt.Sprintf("the API server calls the webhook: %t", want), func(ctx context.Context) error {
+			_, err := n.TryKubectl(ctx, "", "create", "deployment", canary, "--image=registry.example/canary:1", "--dry-run=server")
+			if isCalled := err != nil && strings.Contains(err.Error(), "webhook.example.com"); isCalled != want {
+				return fmt.Errorf("it does not, or still does: %w", err)
+			}
+			return nil
+		})
+	}
+	requireCalled(true)
+	return func() {
+		t.Helper()
+		if err := webhooks.Delete(t.Context(), n.Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		requireCalled(false)
 	}
 }
 

@@ -82,7 +82,7 @@ func eventNotes(t *testing.T, n *lab.Namespace, name, reason string) []string {
 	var found []string
 	for _, event := range n.Events(t, name) {
 		if event.Reason == reason {
-			found = append(found, slices.Repeat([]string{event.Note}, lab.Occurrences(event))...)
+			found = append(found, slices.Repeat([]string{event.Note}, int(event.DeprecatedCount))...)
 		}
 	}
 	return found
@@ -112,7 +112,7 @@ func requireOneWarning(t *testing.T, n *lab.Namespace, name, reason, words strin
 		if event.Type != corev1.EventTypeWarning {
 			continue
 		}
-		if times := lab.Occurrences(event); times != 1 {
+		if times := int(event.DeprecatedCount); times != 1 {
 			t.Errorf("the Warning %q was reported %d times", event.Note, times)
 		}
 		warnings = append(warnings, event.Reason+": "+event.Note)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -41,7 +42,7 @@ func TestLeaderThatWasStoppedIsDeposed(t *testing.T) {
 	for i := range icecreams {
 		n.Create(t, icecreamName(i), v1alpha1.IcecreamSpec{})
 	}
-	first.Freeze(t)
+	signal(t, first, syscall.SIGSTOP)
 	n.Controller = second
 	n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
 	if err := leads(t, n, second); err != nil {
@@ -51,7 +52,7 @@ func TestLeaderThatWasStoppedIsDeposed(t *testing.T) {
 		patchIcecream(t, n, icecreamName(i), `{"spec":{"replicas":2}}`)
 	}
 	thawed := time.Now()
-	first.Thaw(t)
+	signal(t, first, syscall.SIGCONT)
 	if last := first.Fails(t); !strings.Contains(last, "leadership lost") {
 		t.Errorf("the last line of its log is %q", last)
 	}
@@ -94,6 +95,14 @@ func TestLeaseThatOthersWrite(t *testing.T) {
 	n.EventuallyReady(t, "chocolate")
 	if waited := time.Since(taken); waited < 20*time.Second {
 		t.Errorf("it led again after %s, while somebody's lease lasted", waited.Round(time.Millisecond))
+	}
+}
+
+// signal sends a signal to a controller.
+func signal(t *testing.T, c *lab.Controller, signal syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(c.PID(), signal); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -173,7 +173,7 @@ func TestNodeRebootAnnotationsAreProtected(t *testing.T) {
 func TestStolenTokenAndNodes(t *testing.T) {
 	t.Parallel()
 	s := newThief(t)
-	s.lab.MayDelete(s.T, "nodes")
+	s.mayDelete("nodes")
 	patch := func(client kubernetes.Interface, patch string, o metav1.PatchOptions) error {
 		_, err := client.CoreV1().Nodes().Patch(t.Context(), "node-1", types.MergePatchType, []byte(patch), o)
 		return err

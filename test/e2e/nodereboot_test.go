@@ -1,19 +1,14 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/http/httputil"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -62,39 +57,30 @@ func newIdleNodes(t *testing.T, nodes int) *lab.Lab {
 	return l
 }
 
-// machine is a node with its agent, a process that talks to the API server through a door
-// which the test can shut at any request.
+// machine is a node with its agent, which is a process.
 type machine struct {
 	t        *testing.T
 	lab      *lab.Lab
 	node     string
 	agent    *lab.Controller
-	door     *lab.Door
 	boot     string // the file of the boot ID
 	commands string // the file to which the reboot command adds a line
-	atOnce   string // while this file exists, the command also changes the boot ID
-	sentinel string
 }
 
 func newMachine(t *testing.T, l *lab.Lab, node string, flags ...string) *machine {
 	t.Helper()
 	binary := binaries.Path(t, "./cmd/reboot-agent")
 	dir := t.TempDir()
-	m := &machine{
-		t: t, lab: l, node: node,
-		boot: filepath.Join(dir, "boot_id"), commands: filepath.Join(dir, "commands"), sentinel: filepath.Join(dir, "reboot-required"),
-		door: lab.NewDoor(describe), atOnce: filepath.Join(dir, "at-once"),
-	}
-	proxy := l.Proxy(t, func(apiServer *httputil.ReverseProxy) http.Handler { return m.door.Handler(apiServer) })
+	m := &machine{t: t, lab: l, node: node, boot: filepath.Join(dir, "boot_id"), commands: filepath.Join(dir, "commands")}
 	m.write(m.boot, "boot-1\n")
 	script := filepath.Join(dir, "reboot")
-	m.write(script, "#!/bin/sh\necho rebooting >>"+m.commands+"\nif [ -e "+m.atOnce+" ]; then echo boot-2 >"+m.boot+"; fi\n")
+	m.write(script, "#!/bin/sh\necho rebooting >>"+m.commands+"\n")
 	if err := os.Chmod(script, 0o700); err != nil { //nolint:gosec // it is to be run
 		t.Fatal(err)
 	}
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	config := clientcmdapi.NewConfig()
-	config.Clusters["c"] = &clientcmdapi.Cluster{Server: proxy.URL, InsecureSkipTLSVerify: true}
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: l.RESTConfig().Host, InsecureSkipTLSVerify: true}
 	config.AuthInfos["a"] = &clientcmdapi.AuthInfo{Token: tokenOf(t, l, node)}
 	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "a"}
 	config.CurrentContext = "x"
@@ -102,21 +88,10 @@ func newMachine(t *testing.T, l *lab.Lab, node string, flags ...string) *machine
 		t.Fatal(err)
 	}
 	m.agent = l.NewProgram(binary, append([]string{
-		"-kubeconfig=" + kubeconfig, "-node-name=" + node, "-lease-namespace=" + agentNamespace, "-boot-id-file=" + m.boot, "-sentinel-file=" + m.sentinel,
-		"-look-every=200ms", "-reboot-command=" + script, "-drain-force",
+		"-kubeconfig=" + kubeconfig, "-node-name=" + node, "-lease-namespace=" + agentNamespace, "-boot-id-file=" + m.boot,
+		"-sentinel-file=" + filepath.Join(dir, "reboot-required"), "-look-every=200ms", "-reboot-command=" + script, "-drain-force",
 	}, flags...)...)
 	return m
-}
-
-// describe describes a write of an agent by its verb, path and body. Leases and dry runs do
-// not count.
-func describe(r *http.Request) string {
-	if r.Method == http.MethodGet || strings.Contains(r.URL.Path, "/leases/") || r.URL.Query().Has("dryRun") {
-		return ""
-	}
-	body, _ := io.ReadAll(r.Body)
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	return r.Method + " " + r.URL.Path + " " + string(body)
 }
 
 // tokenOf returns the token that the kubelet would mount into the agent's Pod on that
@@ -198,8 +173,8 @@ func (m *machine) isDone() error {
 	return nil
 }
 
-// goDown waits for the reboot command and does what a reboot would do: the boot ID
-// changes, and the agent is started again.
+// goDown waits for the reboot command, which comes after the node's Pods have been evicted, and
+// does what a reboot would do: the boot ID changes, and the agent is started again.
 func (m *machine) goDown() {
 	m.t.Helper()
 	eventually(m.t, m.node+" runs the reboot command", func() error {
@@ -208,122 +183,39 @@ func (m *machine) goDown() {
 		}
 		return nil
 	})
+	if _, err := m.lab.Kube.CoreV1().Pods("default").Get(m.t.Context(), "on-"+m.node, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		m.t.Errorf("%s goes down with its Pod: %v", m.node, err)
+	}
+	m.agent.Kill(m.t)
 	m.write(m.boot, fmt.Sprintf("boot-%d\n", 1+m.reboots()))
+	m.agent.Start(m.t)
 }
 
-// An agent that is killed before or after any of its writes reboots its node exactly
-// once, and leaves it cordoned only if it was cordoned before.
-func TestNodeRebootKilledAtEachStep(t *testing.T) {
+// Nodes are drained and rebooted, and left as they were. Their agents are killed while the
+// system goes down.
+func TestNodeReboot(t *testing.T) {
 	t.Parallel()
-	const writes = 8 // begin, event, cordon, evict, reboot, event, finish, event
-	cordoned := func(d lab.Death) death { return death{d, true} }
-	deaths := []death{{}, cordoned(lab.Death{}), cordoned(lab.Death{Write: 1, After: true}), cordoned(lab.Death{Write: 4, After: true})}
-	for write := 1; write <= writes; write++ {
-		deaths = append(deaths, death{Death: lab.Death{Write: write}}, death{Death: lab.Death{Write: write, After: true}})
+	l := newNodes(t, 2, "2")
+	fresh, cordoned := newMachine(t, l, "node-1"), newMachine(t, l, "node-2")
+	cordoned.patch(`{"spec":{"unschedulable":true}}`)
+	machines := []*machine{fresh, cordoned}
+	for _, m := range machines {
+		m.patch(`{"metadata":{"annotations":{"example.com/kept":"x"}}}`)
+		m.pod(nil)
+		m.ask()
+		m.agent.StartForTest(t)
 	}
-	l := newNodes(t, len(deaths), "40%")
-	requireBudget(t, l, len(deaths)*40/100)
-	// All nodes at once, as they share a budget: subtests that call t.Parallel would wait
-	// for other tests.
-	var running sync.WaitGroup
-	for i, death := range deaths {
-		running.Go(func() {
-			t.Run(fmt.Sprintf("write %d, after %t, cordoned %t", death.Write, death.After, death.wasCordoned), func(t *testing.T) {
-				requireOneReboot(t, l, fmt.Sprintf("node-%d", i+1), death)
-			})
-		})
-	}
-	running.Wait()
-	requireAgentsLeastPrivilege(t, l)
-}
-
-// death is when an agent is killed, and on which node.
-type death struct {
-	lab.Death
-	wasCordoned bool // whether the node was cordoned before
-}
-
-// requireOneReboot has a node rebooted by an agent that is killed, and fails the test if
-// the node is not rebooted once, or not left as it was.
-func requireOneReboot(t *testing.T, l *lab.Lab, node string, death death) {
-	t.Helper()
-	// If the agent is killed after it has recorded that the command is run and before it is
-	// run, it runs the command when the system has not gone down in time. Here the system
-	// then goes down at once, because the test may take longer than that time.
-	writesDown := 5
-	if death.wasCordoned {
-		writesDown = 4 // the cordon is not written
-	}
-	isLate := death.Write == writesDown && death.After || death.Write == writesDown+1
-	timeout := "10m"
-	if isLate {
-		timeout = "20s"
-	}
-	m := newMachine(t, l, node, "-reboot-timeout="+timeout)
-	if isLate {
-		m.write(m.atOnce, "")
-	}
-	m.door.Death = death.Death
-	if death.wasCordoned {
-		m.patch(`{"spec":{"unschedulable":true}}`)
-	}
-	m.patch(`{"metadata":{"annotations":{"example.com/kept":"x"}}}`)
-	m.pod(nil)
-	m.ask()
-	m.agent.StartForTest(t)
-	kill := func() {
-		m.agent.Kill(t)
-		m.agent.Start(t)
-	}
-	down := make(chan struct{})
-	go func() {
-		for m.reboots() == 0 && t.Context().Err() == nil {
-			time.Sleep(50 * time.Millisecond)
-		}
-		close(down)
-	}()
-	isKilled, shut := death.Write == 0, m.door.Shut()
-	for isDown := false; !isDown; {
-		select {
-		case <-shut:
-			isKilled, shut = true, nil
-			kill()
-		case <-down:
-			isDown = true
-		case <-time.After(lab.Patience):
-			t.Fatalf("not rebooted, after %q; its annotations are %v", m.door.Writes(), m.get().Annotations)
-		}
-	}
-	if !isLate {
-		// The agent is killed after the command, while the system is still up.
-		kill()
-		time.Sleep(time.Second)
-		if n := m.get(); !n.Spec.Unschedulable || !request.IsGranted(n) {
-			t.Errorf("goes down with annotations %v, cordoned: %t", n.Annotations, n.Spec.Unschedulable)
-		}
+	for _, m := range machines {
 		m.goDown()
+		eventually(t, "the reboot is done", m.isDone)
 	}
-	if _, err := l.Kube.CoreV1().Pods("default").Get(t.Context(), "on-"+m.node, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("goes down with its Pod: %v", err)
-	}
-	if !isKilled {
-		select {
-		case <-shut:
-			kill()
-		case <-time.After(lab.Patience):
-			t.Fatalf("there is no write %d: %q", death.Write, m.door.Writes())
+	for _, m := range machines {
+		n := m.get()
+		if m.reboots() != 1 || n.Spec.Unschedulable != (m == cordoned) || n.Annotations["example.com/kept"] != "x" {
+			t.Errorf("%s was rebooted %d times, is cordoned: %t, and has the annotations %v", m.node, m.reboots(), n.Spec.Unschedulable, n.Annotations)
 		}
 	}
-	eventually(t, "the reboot is done", m.isDone)
-	if n := m.reboots(); n != 1 {
-		t.Errorf("rebooted %d times:\n%s", n, strings.Join(m.door.Writes(), "\n"))
-	}
-	if n := m.get(); n.Annotations["example.com/kept"] != "x" {
-		t.Errorf("what others have annotated is gone: %v", n.Annotations)
-	}
-	if n := m.get(); n.Spec.Unschedulable != death.wasCordoned {
-		t.Errorf("cordoned: %t, and before: %t", n.Spec.Unschedulable, death.wasCordoned)
-	}
+	requireAgentsLeastPrivilege(t, l)
 }
 
 // requireBudget fails the test if at any time more nodes than that were rebooting or
@@ -424,26 +316,9 @@ func TestNodeRebootRespectsDisruptionBudgets(t *testing.T) {
 		t.Errorf("the Pod: %v", err)
 	}
 
-	var order []string
-	for _, write := range blocked.door.Writes() {
-		switch {
-		case strings.Contains(write, `"unschedulable":false`):
-			order = append(order, "undo")
-		case strings.Contains(write, "RebootGivenUp"):
-			order = append(order, "tell")
-			if !strings.Contains(write, "disruption budget") {
-				t.Errorf("the event does not say what was in the way: %s", write)
-			}
-		case strings.Contains(write, request.InProgress+`":null`):
-			order = append(order, "give up")
-		}
-	}
-	if len(order) < 3 || !slices.Equal(order[:3], []string{"undo", "tell", "give up"}) {
-		t.Errorf("order %v of:\n%s", order, strings.Join(blocked.door.Writes(), "\n"))
-	}
 	told, err := l.Kube.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.kind=Node,regarding.name=node-1,reason=RebootGivenUp"})
-	if err != nil || len(told.Items) == 0 {
-		t.Errorf("there is no event: %v", err)
+	if err != nil || len(told.Items) == 0 || !strings.Contains(told.Items[0].Note, "disruption budget") {
+		t.Errorf("no event says what was in the way: %v (%v)", told, err)
 	}
 
 	if err := budgets.Delete(t.Context(), "kept", metav1.DeleteOptions{}); err != nil {
@@ -561,12 +436,6 @@ func TestNodeRebootBelievesNoAnnotation(t *testing.T) {
 		time.Now().UTC().Format(time.RFC3339) + `\",\"rebooted\":\"` + time.Now().Add(-11*time.Minute).UTC().Format(time.RFC3339) + `\"}"}},"spec":{"unschedulable":true}}`)
 	m.agent.StartForTest(t)
 	m.goDown()
-	writes := m.door.Writes()
-	isEviction := func(write string) bool { return strings.Contains(write, "/pods/on-node-1/eviction") }
-	isReboot := func(write string) bool { return strings.Contains(write, "rebooted") }
-	if evicted, rebooted := slices.IndexFunc(writes, isEviction), slices.IndexFunc(writes, isReboot); evicted < 0 || rebooted < evicted {
-		t.Errorf("rebooted before the Pod was evicted:\n%s", strings.Join(writes, "\n"))
-	}
 	eventually(t, "the reboot is done", m.isDone)
 }
 

@@ -15,7 +15,7 @@ import (
 func TestStolenTokenAndPods(t *testing.T) {
 	t.Parallel()
 	s := newThief(t)
-	s.lab.MayDelete(s.T, "pods")
+	s.mayDelete("pods")
 	n := s.lab.NewNamespace(t)
 	for _, name := range []string{"asks", "silent"} {
 		pod := &corev1.Pod{

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/test/faults/fault"
 )
 
 // A restart does not help against an API server that does not answer, so the probes succeed.
@@ -17,13 +17,8 @@ import (
 func TestProbesWithoutAPIServer(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
-	var isAway atomic.Bool
-	c := n.StartControllerBehind(t, func(*http.Request) http.HandlerFunc {
-		if !isAway.Load() {
-			return nil
-		}
-		return func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
-	}, "-bind-address=127.0.0.1:0", "-stuck-after=3s")
+	faults := &fault.Set{}
+	c := n.StartControllerThrough(t, faults.Handler, "-bind-address=127.0.0.1:0", "-stuck-after=3s")
 	n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
 	n.EventuallyReady(t, "vanilla")
 	eventuallyIdle(t, n, c)
@@ -33,12 +28,11 @@ func TestProbesWithoutAPIServer(t *testing.T) {
 	if made := n.Lab.Requests(t).By(c.User).Since(mark).Where(isNotWatch); len(made) > 0 {
 		t.Errorf("the probes cost the API server %s", made)
 	}
-	isAway.Store(true)
+	faults.Add(fault.Rule{Effect: fault.HangBefore})
 	n.Steadily(t, "the API server does not answer, and the probes succeed", 10*time.Second, func(context.Context) error {
 		requireProbes(t, c, http.StatusOK, http.StatusOK)
 		return nil
 	})
-	isAway.Store(false)
 }
 
 // A worker that does not come back from one object makes /livez fail.
@@ -46,17 +40,16 @@ func TestProbesWithStuckWorker(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
 	release := make(chan struct{})
-	c := n.StartControllerBehind(t, func(r *http.Request) http.HandlerFunc {
-		if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/deployments") {
-			return nil
-		}
-		return func(w http.ResponseWriter, r *http.Request) {
-			select {
-			case <-release:
-			case <-r.Context().Done():
+	c := n.StartControllerThrough(t, func(apiServer http.Handler) http.Handler {
+		return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
+			if in.Method == http.MethodPost && strings.HasSuffix(in.URL.Path, "/deployments") {
+				select {
+				case <-release:
+				case <-in.Context().Done():
+				}
 			}
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
+			apiServer.ServeHTTP(out, in)
+		})
 	}, "-bind-address=127.0.0.1:0", "-stuck-after=3s")
 	n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
 	n.Eventually(t, "/livez fails", func(context.Context) error {

@@ -1,21 +1,17 @@
 package e2e
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"math"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/watch"
+	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/test/lab"
@@ -41,7 +37,7 @@ func TestRename(t *testing.T) {
 			n := NewNamespace(t)
 			n.Apply(t, icecreamYAML("vanilla", test.from...))
 			n.EventuallyReady(t, "vanilla")
-			r, began := record(t, n), time.Now()
+			least, began := leastReady(t, n), time.Now()
 			for _, spec := range test.to {
 				n.Apply(t, icecreamYAML("vanilla", spec...))
 				if slices.Contains(spec, cannotRun) {
@@ -55,7 +51,9 @@ func TestRename(t *testing.T) {
 				}
 				return nil
 			})
-			r.requireSeamless(t, n, test.ready)
+			if got := least(); got < test.ready {
+				t.Errorf("at some time only %d Pods were ready", got)
+			}
 			if written := steps(deploymentWrites(t, n, began)); name == "and nothing else" && !slices.Equal(written, []string{"create cup", "delete cone"}) {
 				t.Errorf("the rename took these requests: %q", written)
 			}
@@ -96,199 +94,51 @@ func eventuallyOnlyDeployments(t *testing.T, n *lab.Namespace, icecream string, 
 	n.EventuallyReady(t, icecream)
 }
 
-// requireSeamless requires that, at every moment of the recording, at least that many Pods
-// were ready, and that no Pod was ever selected by two
-// Deployments.
-func (r *recording) requireSeamless(t *testing.T, n *lab.Namespace, wanted int) {
+// leastReady begins to count the ready Pods of the namespace, and returns a function that returns
+// how many there were at least.
+func leastReady(t *testing.T, n *lab.Namespace) func() int {
 	t.Helper()
-	selectors := map[string]labels.Selector{}
-	r.replay(t, n, func(now snapshot, c change) {
-		if got := now.readyPods(); got < wanted {
-			t.Errorf("at resource version %d only %d Pods were ready", c.version, got)
+	var mu sync.Mutex
+	ready, least := map[string]bool{}, math.MaxInt
+	isCounting := false
+	look := func(pod *corev1.Pod, isGone bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if delete(ready, pod.Name); !isGone && pod.DeletionTimestamp == nil && isPodReady(pod) {
+			ready[pod.Name] = true
 		}
-		if c.deployment != nil {
-			selector, err := metav1.LabelSelectorAsSelector(c.deployment.Spec.Selector)
-			if err != nil {
-				t.Fatal(err)
-			}
-			selectors[c.deployment.Name] = selector
+		if isCounting {
+			least = min(least, len(ready))
 		}
-		if c.pod != nil {
-			var selectedBy []string
-			for name, selector := range selectors {
-				if selector.Matches(labels.Set(c.pod.Labels)) {
-					selectedBy = append(selectedBy, name)
-				}
+	}
+	factory := kubeinformers.NewSharedInformerFactoryWithOptions(n.Lab.Kube, 0, kubeinformers.WithNamespace(n.Name))
+	registration, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { look(obj.(*corev1.Pod), false) },
+		UpdateFunc: func(_, obj any) { look(obj.(*corev1.Pod), false) },
+		DeleteFunc: func(obj any) {
+			if pod, ok := obj.(*corev1.Pod); ok {
+				look(pod, true)
 			}
-			if len(selectedBy) > 1 {
-				t.Errorf("Pod %q is selected by the Deployments %q", c.pod.Name, selectedBy)
-			}
-		}
+		},
 	})
-}
-
-// A recording holds every change to the Deployments and Pods of a namespace.
-type recording struct {
-	begin uint64 // replay shows the changes after this resource version
-
-	mu      sync.Mutex
-	changes []change
-}
-
-// A change is a new state of an object, or its deletion.
-type change struct {
-	version    uint64
-	deployment *appsv1.Deployment // exactly one of deployment and pod is set
-	pod        *corev1.Pod
-	isGone     bool
-}
-
-// A snapshot holds the objects that exist at one moment, by name.
-type snapshot struct {
-	deployments map[string]*appsv1.Deployment
-	pods        map[string]*corev1.Pod
-}
-
-// record records the changes in a namespace from now on, until the test ends.
-func record(t *testing.T, n *lab.Namespace) *recording {
-	t.Helper()
-	r := &recording{}
-	deployments, err := n.Deployments().List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	pods, err := n.Pods().List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
+	factory.Start(t.Context().Done()) // which ends before the cleanup
+	t.Cleanup(factory.Shutdown)
+	cache.WaitForCacheSync(t.Context().Done(), registration.HasSynced)
+	mu.Lock()
+	defer mu.Unlock()
+	isCounting = true
+	return func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return least
 	}
-	for i := range deployments.Items {
-		r.add(t, watch.Event{Type: watch.Added, Object: &deployments.Items[i]})
-	}
-	for i := range pods.Items {
-		r.add(t, watch.Event{Type: watch.Added, Object: &pods.Items[i]})
-	}
-	r.begin = versionOf(t, pods)
-	r.follow(t, n.Deployments().Watch, deployments.ResourceVersion)
-	r.follow(t, n.Pods().Watch, pods.ResourceVersion)
-	return r
 }
 
-// follow records the changes that a watch reports after that resource version, until the
-// test ends.
-func (r *recording) follow(t *testing.T, watchFrom func(context.Context, metav1.ListOptions) (watch.Interface, error), version string) {
-	t.Helper()
-	watcher, err := watchFrom(context.WithoutCancel(t.Context()), metav1.ListOptions{ResourceVersion: version})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var following sync.WaitGroup
-	following.Go(func() {
-		for event := range watcher.ResultChan() {
-			r.add(t, event)
-		}
-	})
-	t.Cleanup(func() {
-		watcher.Stop()
-		following.Wait()
-	})
-}
-
-func (r *recording) add(t *testing.T, event watch.Event) {
-	c := change{isGone: event.Type == watch.Deleted}
-	switch object := event.Object.(type) {
-	case *appsv1.Deployment:
-		c.version, c.deployment = versionOf(t, object), object
-	case *corev1.Pod:
-		c.version, c.pod = versionOf(t, object), object
-	default:
-		return // the watch was stopped or has failed; if changes are missing, replay notices
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.changes = append(r.changes, c)
-}
-
-// replay waits until the recording is complete. Then it calls visit for each change so far,
-// together with the snapshot after that change, in the order in which the API server made
-// the changes.
-func (r *recording) replay(t *testing.T, n *lab.Namespace, visit func(now snapshot, c change)) {
-	t.Helper()
-	n.Eventually(t, "the recording is complete", func(ctx context.Context) error {
-		end := r.forEach(func(snapshot, change) {})
-		for _, d := range n.AllDeployments(t) {
-			if seen := end.deployments[d.Name]; seen == nil || seen.ResourceVersion != d.ResourceVersion {
-				return fmt.Errorf("the last change of Deployment %q is missing", d.Name)
-			}
-			delete(end.deployments, d.Name)
-		}
-		list, err := n.Pods().List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		for _, pod := range list.Items {
-			if seen := end.pods[pod.Name]; seen == nil || seen.ResourceVersion != pod.ResourceVersion {
-				return fmt.Errorf("the last change of Pod %q is missing", pod.Name)
-			}
-			delete(end.pods, pod.Name)
-		}
-		if len(end.deployments)+len(end.pods) > 0 {
-			return errors.New("the deletion of an object is missing")
-		}
-		return nil
-	})
-	r.forEach(visit)
-}
-
-// forEach calls visit for each change recorded so far, and returns the snapshot at the end.
-func (r *recording) forEach(visit func(now snapshot, c change)) snapshot {
-	r.mu.Lock()
-	changes := slices.Clone(r.changes)
-	r.mu.Unlock()
-	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(a.version, b.version) })
-
-	now := snapshot{deployments: map[string]*appsv1.Deployment{}, pods: map[string]*corev1.Pod{}}
-	for _, c := range changes {
-		switch {
-		case c.deployment != nil && c.isGone:
-			delete(now.deployments, c.deployment.Name)
-		case c.deployment != nil:
-			now.deployments[c.deployment.Name] = c.deployment
-		case c.isGone:
-			delete(now.pods, c.pod.Name)
-		default:
-			now.pods[c.pod.Name] = c.pod
-		}
-		if c.version > r.begin {
-			visit(now, c)
-		}
-	}
-	return now
-}
-
-// versionOf returns the resource version of an object as a number.
-func versionOf(t *testing.T, of interface{ GetResourceVersion() string }) uint64 {
-	t.Helper()
-	version, err := strconv.ParseUint(of.GetResourceVersion(), 10, 64)
-	if err != nil {
-		t.Errorf("a resource version is not a number: %v", err)
-	}
-	return version
-}
-
-// readyPods returns the number of ready Pods.
-func (s snapshot) readyPods() int {
-	ready := 0
-	for _, pod := range s.pods {
-		if isReadyPod(pod) {
-			ready++
-		}
-	}
-	return ready
-}
-
-// isReadyPod reports whether a Pod is ready and not being deleted.
-func isReadyPod(pod *corev1.Pod) bool {
-	return pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+func isPodReady(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
 }

@@ -18,7 +18,11 @@ import (
 //
 //	eventually REGEXP COMMAND ARGS...
 //
-// which repeats a command until it succeeds and prints something that matches.
+// which repeats a command until it succeeds and prints something that matches, and
+//
+//	may-be-refused
+//
+// after which the controllers' own policies can refuse what the controller requests.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
@@ -28,6 +32,9 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"kubectl":    runKubectl,
 			"eventually": eventuallyPrints,
+			"may-be-refused": func(ts *testscript.TestScript, _ bool, _ []string) {
+				withController.MayBeRefused(ts.Getenv("NAMESPACE"))
+			},
 		},
 	})
 }

@@ -8,15 +8,10 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	localcluster "nicoleh.io/k8s-controller/hack/local-cluster/cluster"
-	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/test/faults/fault"
 	"nicoleh.io/k8s-controller/test/lab"
 )
@@ -37,7 +32,7 @@ func TestEtcdIsCompacted(t *testing.T) {
 	r := begin(t)
 	r.create(t)
 	r.EventuallyReady(t, name)
-	lost := r.breaks(fault.Rule{Verbs: []string{"watch", "list"}, Effect: fault.ResetBefore})
+	lost := r.breaks(fault.Rule{Verbs: []string{"watch", "list"}, Effect: fault.CloseBefore})
 	cut := r.breaks(fault.Rule{Effect: fault.Cut})
 	r.applied(t, lost, 3)
 	r.editAll(t)
@@ -68,59 +63,6 @@ func (r *run) restartAPIServer(t *testing.T) {
 	r.last = time.Now()
 }
 
-// A namespace takes long to end. The controller, which serves all namespaces, creates
-// nothing in it and does not try for ever.
-func TestNamespaceIsTerminating(t *testing.T) {
-	r := &run{Namespace: shared.NewNamespace(t)}
-	l := r.Lab
-	r.Controller = l.StartController(t, "-icecream-stall-after=3s")
-	r.create(t)
-	r.EventuallyReady(t, name)
-	configMaps := l.Kube.CoreV1().ConfigMaps(r.Name)
-	held := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "held", Finalizers: []string{"example.com/held"}}}
-	if _, err := configMaps.Create(t.Context(), held, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	r.edit(t, 1)
-	if err := l.Kube.CoreV1().Namespaces().Delete(t.Context(), r.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	r.Eventually(t, "the Icecream is gone", func(ctx context.Context) error {
-		_, err := r.Icecreams().Get(ctx, name, metav1.GetOptions{})
-		return isGone(err)
-	})
-	r.comesToRest(t)
-
-	release := []byte(`{"metadata":{"finalizers":null}}`)
-	if _, err := configMaps.Patch(t.Context(), "held", types.MergePatchType, release, metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	r.Eventually(t, "the namespace is gone", func(ctx context.Context) error {
-		_, err := l.Kube.CoreV1().Namespaces().Get(ctx, r.Name, metav1.GetOptions{})
-		return isGone(err)
-	})
-	made := r.requests(t).In(r.Name)
-	t.Logf("requests: %s", made)
-	if created := made.Resource("deployments").Where(isAccepted("create")); len(created) != 1 {
-		t.Errorf("%d Deployments were created, want 1", len(created))
-	}
-	const budget = 40
-	if len(made) > budget {
-		t.Errorf("the controller made %d requests, more than %d", len(made), budget)
-	}
-}
-
-// isGone returns nil if an error says that an object does not exist.
-func isGone(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err == nil {
-		return errors.New("it still exists")
-	}
-	return err
-}
-
 // The controller's permissions are revoked, and granted again.
 func TestPermissionsAreRevoked(t *testing.T) {
 	t.Parallel()
@@ -147,25 +89,6 @@ func TestPermissionsAreRevoked(t *testing.T) {
 	if _, err := bindings.Create(t.Context(), again, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	r.last = time.Now()
-	r.recovers(t, 80)
-}
-
-// A quota does not allow the Deployment, until it is deleted.
-func TestQuotaIsExceeded(t *testing.T) {
-	t.Parallel()
-	r := begin(t)
-	r.StartQuota(t, "none", "count/deployments.apps=0")
-	r.create(t)
-	r.EventuallyIcecream(t, name, "says that its Deployment is refused", func(ice *v1alpha1.Icecream) error {
-		ready := meta.FindStatusCondition(ice.Status.Conditions, v1alpha1.ConditionReady)
-		if ready == nil || ready.Reason != v1alpha1.ReasonDeploymentRefused {
-			return fmt.Errorf("condition Ready is %+v", ready)
-		}
-		return nil
-	})
-	r.editAll(t)
-	r.Kubectl(t, "delete", "quota", "none")
 	r.last = time.Now()
 	r.recovers(t, 80)
 }

@@ -5,55 +5,14 @@ import (
 	"math"
 	"os"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/test/lab"
 )
-
-// 10,000 times a minute, something changes in a Pod that makes no difference to the status.
-// The row has the machine to itself, because so many changes need most of it.
-func TestPodsChangeAllTheTime(t *testing.T) {
-	r := begin(t)
-	r.create(t)
-	r.Kubectl(t, "scale", "icecream", name, "--replicas=20")
-	ready := r.EventuallyReady(t, name)
-	r.comesToRest(t)
-	const perMinute, changes = 10_000, 1_000
-	pods := r.LivePods(t)
-	mark := time.Now()
-	var changing sync.WaitGroup
-	for first, pod := range pods {
-		// One after the other in each Pod: the API server would repeat what collides.
-		changing.Go(func() {
-			for i := first; i < changes; i += len(pods) {
-				time.Sleep(time.Until(mark.Add(time.Duration(i) * time.Minute / perMinute)))
-				patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/change":"%d"}}}`, i)
-				if _, err := r.Pods().Patch(t.Context(), pod.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil && !apierrors.IsTimeout(err) { // on a busy machine
-					t.Error(err)
-				}
-			}
-		})
-	}
-	changing.Wait()
-	took := time.Since(mark)
-	t.Logf("%d changes in %s, %.0f a minute", changes, took.Round(10*time.Millisecond), changes/took.Minutes())
-	if made := r.requests(t).Since(mark); len(made) > 0 {
-		t.Errorf("changes of Pods that make no difference have cost %s", made)
-	}
-	if now := r.Icecream(t, name); now.ResourceVersion != ready.ResourceVersion {
-		t.Errorf("the Icecream had resource version %s, and now has %s", ready.ResourceVersion, now.ResourceVersion)
-	}
-	r.editAll(t)
-	r.recovers(t, 60)
-}
 
 // One Icecream has 50,000 Pods on 5,000 nodes, or PODS on NODES. It takes long, so only FULL=1
 // asks for it. The Icecream becomes Ready, and its Pods cost few requests and return their

@@ -1,11 +1,8 @@
 package faults
 
 import (
-	"context"
-	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,37 +11,7 @@ import (
 
 	localcluster "nicoleh.io/k8s-controller/hack/local-cluster/cluster"
 	"nicoleh.io/k8s-controller/test/faults/fault"
-	"nicoleh.io/k8s-controller/test/lab"
 )
-
-// Whichever write the controller is killed at, before or after it, the next process finishes
-// the work: everything ends as if no process had been killed, no Deployment is created twice,
-// and nothing of a former one is left.
-func TestCrashAtEachWrite(t *testing.T) {
-	t.Parallel()
-	newNamespace := func(t *testing.T) *lab.Namespace { t.Helper(); return shared.NewNamespace(t) }
-	var first sync.Once
-	var without endState
-	lab.KillAtEachWrite(t, newNamespace, []string{"-icecream-stall-after=3s"}, func(t *testing.T, n *lab.Namespace) {
-		r := &run{Namespace: n}
-		r.create(t)
-		r.EventuallyReady(t, name)
-		for _, change := range []string{
-			fmt.Sprintf(`"image":%q`, imageOf(1)),
-			`"deploymentName":"cone"`,
-			`"replicas":1`,
-		} {
-			r.patch(t, `{"spec":{`+change+`}}`)
-			r.Eventually(t, "the Icecream is Ready with "+change, func(ctx context.Context) error {
-				_, err := r.endState(ctx)
-				return err
-			})
-		}
-		// The first run is the one in which nothing is killed.
-		first.Do(func() { without, _ = r.endState(t.Context()) })
-		r.endsAs(t, without, deployments{created: 2, deleted: 1}, 50)
-	})
-}
 
 // The leader is cut off for longer than its lease lasts. Another one leads, and the former
 // leader ends without having written anything since.

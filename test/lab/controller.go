@@ -219,19 +219,6 @@ func (c *Controller) Starts() int { return c.starts }
 // PID returns the ID of the process, which must be running.
 func (c *Controller) PID() int { return c.process.Pid }
 
-// Freeze suspends the process, as an overloaded machine might, until Thaw is called.
-func (c *Controller) Freeze(t testing.TB) { c.signal(t, syscall.SIGSTOP) }
-
-// Thaw resumes a process that Freeze has suspended.
-func (c *Controller) Thaw(t testing.TB) { c.signal(t, syscall.SIGCONT) }
-
-func (c *Controller) signal(t testing.TB, signal os.Signal) {
-	t.Helper()
-	if err := c.process.Signal(signal); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // Fails waits until the controller has exited by itself with exit code 1, and returns the
 // last line of its log that is more than information, which gives the reason. Workers that
 // stop at the same time may still log that they have.

@@ -21,17 +21,3 @@ func (l *Lab) OptionalControllers(t testing.TB) (names []string) {
 	}
 	return names
 }
-
-// MayDelete has the controllers' account be able to delete what it may not: else another
-// part of admission, which most clusters do without, keeps it from naming owners.
-func (l *Lab) MayDelete(t testing.TB, resource string) {
-	t.Helper()
-	for _, args := range [][]string{
-		{"create", "clusterrole", "deleter", "--verb=delete", "--resource=" + resource},
-		{"create", "clusterrolebinding", "deleter", "--clusterrole=deleter", "--serviceaccount=" + SystemNamespace + ":" + ServiceAccount},
-	} {
-		if _, err := l.TryKubectl(t.Context(), "", args...); err != nil {
-			t.Fatal(err)
-		}
-	}
-}

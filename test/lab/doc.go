@@ -8,6 +8,6 @@
 //
 // In the background of every test, the audit log records every request that anyone makes,
 // and a witness checks every status that the controller writes. The witness reads a status
-// as deployment tools do (see kstatus). If the status claims more than is true, the test
-// that the namespace belongs to fails, or closing the Lab returns an error.
+// as deployment tools do (see kstatus). If what they read is not what the conditions and the
+// spec say, the test that the namespace belongs to fails, or closing the Lab returns an error.
 package lab

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -85,33 +85,17 @@ type Lab struct {
 	privileges *Privileges
 
 	mu       sync.Mutex
-	starts   []span // the times during which the API server was restarting
 	audit    cluster.AuditReader
 	requests Requests // everything that audit has read so far
 	refused  sync.Map // the namespaces in which a policy may refuse what a controller requests
-}
 
-// span is a period of time, from its beginning to its end.
-type span struct{ from, to time.Time }
+	hasRestarted atomic.Bool // whether the API server has, which knows no roles at first
+}
 
 // StartComponent restarts a component; see [cluster.Cluster.StartComponent].
 func (l *Lab) StartComponent(ctx context.Context, component cluster.Component) error {
-	from := time.Now()
-	err := l.Cluster.StartComponent(ctx, component)
-	if component == cluster.APIServer {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.starts = append(l.starts, span{from, time.Now()})
-	}
-	return err
-}
-
-// wasStarting reports whether the API server was restarting at that time, so that it may
-// not have known all roles yet.
-func (l *Lab) wasStarting(at time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.ContainsFunc(l.starts, func(s span) bool { return !at.Before(s.from) && !at.After(s.to) })
+	l.hasRestarted.Store(l.hasRestarted.Load() || component == cluster.APIServer)
+	return l.Cluster.StartComponent(ctx, component)
 }
 
 // Open starts a Lab. The caller must Close it.
@@ -182,8 +166,8 @@ func (l *Lab) LearnPrivileges() error {
 	return err
 }
 
-// setUp creates the clients, starts the witness and, unless the Lab is bare, installs the
-// artifacts.
+// setUp creates the clients, installs the artifacts unless the Lab is bare, and starts the
+// witness.
 func (l *Lab) setUp(ctx context.Context, isBare bool) (err error) {
 	if l.Kube, err = kubernetes.NewForConfig(l.RESTConfig()); err != nil {
 		return err
@@ -197,10 +181,17 @@ func (l *Lab) setUp(ctx context.Context, isBare bool) (err error) {
 	if l.Dynamic, err = dynamic.NewForConfig(l.RESTConfig()); err != nil {
 		return err
 	}
-	l.witness = startWitness(l.Dynamic)
-	if isBare {
-		return nil
+	if !isBare {
+		if err := l.install(ctx); err != nil {
+			return err
+		}
 	}
+	l.witness, err = startWitness(l.Dynamic)
+	return err
+}
+
+// install installs the artifacts, and waits until they are in force.
+func (l *Lab) install(ctx context.Context) error {
 	for _, artifact := range []string{"artifacts/examples/crd-icecream.yaml", "artifacts/service-account.yaml", "artifacts/rbac-icecream.yaml"} {
 		if _, err := l.TryKubectl(ctx, "", "apply", "-f", l.Path(artifact)); err != nil {
 			return err

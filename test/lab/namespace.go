@@ -117,24 +117,6 @@ func (n *Namespace) Events(t testing.TB, name string) []eventsv1.Event {
 	return list.Items
 }
 
-// Occurrences returns how many times an event has occurred.
-func Occurrences(event eventsv1.Event) int {
-	return int(event.DeprecatedCount)
-}
-
-// StartQuota creates a quota, and returns once it is in force.
-func (n *Namespace) StartQuota(t testing.TB, name, hard string) {
-	t.Helper()
-	n.Kubectl(t, "create", "quota", name, "--hard="+hard)
-	n.Eventually(t, "the quota is in force", func(ctx context.Context) error {
-		quota, err := n.Lab.Kube.CoreV1().ResourceQuotas(n.Name).Get(ctx, name, metav1.GetOptions{})
-		if err == nil && len(quota.Status.Used) == 0 {
-			return fmt.Errorf("its status is %+v", quota.Status)
-		}
-		return err
-	})
-}
-
 // Eventually waits until check returns nil. If it does not within Patience, the test fails
 // with the last error of check and a description of the namespace. The argument what is a
 // clause that states the condition, such as "the Pod is ready".

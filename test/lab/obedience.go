@@ -6,27 +6,20 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 )
 
 // waitForPolicies waits until the API server enforces the policies of artifacts/ on the
 // controller's service account. The API server looks for new policies once per second.
 func (l *Lab) waitForPolicies(ctx context.Context) error {
-	config := rest.CopyConfig(l.RESTConfig())
-	config.Impersonate.UserName = "system:serviceaccount:" + SystemNamespace + ":" + ServiceAccount
-	account, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return err
-	}
+	var err error
 	for end := time.Now().Add(Patience); time.Now().Before(end); time.Sleep(pollEvery) {
-		err = createUnowned(ctx, account)
+		_, err = l.TryKubectl(ctx, "", "create", "deployment", "canary", "--image=registry.example/canary:1", "--dry-run=server",
+			"--as=system:serviceaccount:"+SystemNamespace+":"+ServiceAccount)
 		if err != nil && strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
 			return nil
 		}
 	}
-	return fmt.Errorf("the policies of artifacts/ are not in force: creating a workload without an owner returned: %w", err)
+	return fmt.Errorf("the policies of artifacts/ are not in force: creating a Deployment without an owner returned: %w", err)
 }
 
 // expectedRejection is part of the message of a policy that may reject a correct request:
@@ -36,6 +29,9 @@ const expectedRejection = "of the namespace asks for them"
 // MayBeRefused says that a policy may refuse what a controller requests in the namespace:
 // what others have added to it takes more power than the controller has.
 func (n *Namespace) MayBeRefused() { n.Lab.refused.Store(n.Name, true) }
+
+// MayBeRefused is [Namespace.MayBeRefused] for a namespace of that name.
+func (s *Shared) MayBeRefused(namespace string) { s.lab.refused.Store(namespace, true) }
 
 // checkRejections returns an error for each request of a controller that a policy of
 // artifacts/ has rejected. It ignores requests that a test has made with a token of the

@@ -67,7 +67,7 @@ func (p *Privileges) read(ctx context.Context, l *Lab) error {
 		switch {
 		case e.Decision == "allow":
 			p.used[permission] = true
-		case !l.wasStarting(e.Received):
+		case !l.hasRestarted.Load():
 			p.forbidden[fmt.Sprintf("%s (%s in %q)", permission, e.Name, e.Namespace)] = true
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
 	"path/filepath"
 	"testing"
 
@@ -17,26 +16,6 @@ import (
 	"nicoleh.io/k8s-controller/test/faults/fault"
 )
 
-// An Interceptor decides about a request to the API server. It returns nil to pass the
-// request on, or else the handler that answers it instead of the API server. It must be safe
-// for concurrent use.
-type Interceptor func(request *http.Request) http.HandlerFunc
-
-// StartControllerBehind starts a controller like [Namespace.StartController], but all of its
-// requests go through a proxy in this process, which calls intercept for each of them.
-func (n *Namespace) StartControllerBehind(t testing.TB, intercept Interceptor, flags ...string) *Controller {
-	t.Helper()
-	return n.StartControllerThrough(t, func(apiServer http.Handler) http.Handler {
-		return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
-			if handler := intercept(in); handler != nil {
-				handler(out, in)
-				return
-			}
-			apiServer.ServeHTTP(out, in)
-		})
-	}, flags...)
-}
-
 // StartControllerThrough starts a controller like [Namespace.StartController], but all of its
 // requests go through a middleware in this process, such as [fault.Set.Handler].
 func (n *Namespace) StartControllerThrough(t testing.TB, middleware func(apiServer http.Handler) http.Handler, flags ...string) *Controller {
@@ -44,7 +23,7 @@ func (n *Namespace) StartControllerThrough(t testing.TB, middleware func(apiServ
 	if err := n.grant(t.Context()); err != nil {
 		t.Fatalf("granting the controller its Role: %v", err)
 	}
-	proxy := n.Lab.Proxy(t, func(apiServer *httputil.ReverseProxy) http.Handler { return middleware(apiServer) })
+	proxy := n.Lab.proxy(t, middleware)
 	kubeconfig, err := n.Lab.kubeconfigFor(t.Context(), n.Name, proxy, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -56,15 +35,16 @@ func (n *Namespace) StartControllerThrough(t testing.TB, middleware func(apiServ
 	return c
 }
 
-// Proxy starts a server, which runs until the test ends, for the handler that wrap returns.
-// What wrap gets passes a request on to the API server, including its credentials.
-func (l *Lab) Proxy(t testing.TB, wrap func(apiServer *httputil.ReverseProxy) http.Handler) *httptest.Server {
+// proxy starts a server, which runs until the test ends, for the handler that the middleware
+// returns. What the middleware gets passes a request on to the API server, including its
+// credentials.
+func (l *Lab) proxy(t testing.TB, middleware func(apiServer http.Handler) http.Handler) *httptest.Server {
 	t.Helper()
 	apiServer, err := fault.APIServer(rest.AnonymousClientConfig(l.RESTConfig()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewUnstartedServer(wrap(apiServer))
+	server := httptest.NewUnstartedServer(middleware(apiServer))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.StartTLS()
 	t.Cleanup(func() {

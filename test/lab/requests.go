@@ -75,11 +75,6 @@ func (r Requests) Since(mark time.Time) Requests {
 	return r.Where(func(e *cluster.AuditEvent) bool { return !e.Received.Before(mark.Truncate(time.Microsecond)) })
 }
 
-// Until returns the requests that arrived before that time.
-func (r Requests) Until(mark time.Time) Requests {
-	return r.Where(func(e *cluster.AuditEvent) bool { return e.Received.Before(mark.Truncate(time.Microsecond)) })
-}
-
 // Resource returns the requests for a resource or subresource, such as "icecreams/status".
 func (r Requests) Resource(resource string) Requests {
 	return r.Where(func(e *cluster.AuditEvent) bool { return resourceOf(e) == resource })
@@ -105,15 +100,6 @@ func (r Requests) ByObject() map[string]int {
 	counts := map[string]int{}
 	for _, e := range r {
 		counts[e.Name]++
-	}
-	return counts
-}
-
-// ByKind returns the number of requests by their verb and resource, such as "create events".
-func (r Requests) ByKind() map[string]int {
-	counts := map[string]int{}
-	for _, e := range r {
-		counts[e.Verb+" "+resourceOf(e)]++
 	}
 	return counts
 }

@@ -10,10 +10,6 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nicoleh.io/k8s-controller/test/lab"
 )
@@ -58,27 +54,6 @@ func TestOnACluster(t *testing.T) {
 
 	t.Run("promlint", func(t *testing.T) { lint(t, text) })
 	t.Run("queries", func(t *testing.T) { findAll(t, text+refusals(t, n)) })
-
-	reader := token(t, l, "reader", rbacv1.PolicyRule{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}})
-	stranger := token(t, l, "stranger")
-	t.Run("access", func(t *testing.T) {
-		for _, test := range []struct {
-			name, token string
-			want        int
-		}{
-			{"without a token", "", http.StatusUnauthorized},
-			{"with a token of nobody", "nonsense", http.StatusUnauthorized},
-			{"with a token that gives no right to it", stranger, http.StatusForbidden},
-			{"with a token that does", reader, http.StatusOK},
-		} {
-			t.Run(test.name, func(t *testing.T) {
-				code, body := n.Controller.Get(t, "/metrics", test.token)
-				if code != test.want || (code == http.StatusOK) != strings.Contains(body, "icecream_objects{") {
-					t.Errorf("status code %d, want %d, with %d bytes", code, test.want, len(body))
-				}
-			})
-		}
-	})
 }
 
 const icecreams = `
@@ -104,11 +79,11 @@ func scrape(t *testing.T, n *lab.Namespace) (text string) {
 		}
 		text = body
 		for _, want := range []string{`icecream_objects{ready="True",`, `icecream_objects{ready="False",`, "leader_election_master_status{"} {
-			if !strings.Contains(body, "\n"+want) && code == http.StatusOK {
-				return fmt.Errorf("no %s", want)
+			if code != http.StatusOK || !strings.Contains(body, "\n"+want) {
+				return fmt.Errorf("status code %d, and no %s", code, want)
 			}
 		}
-		return expect(code, http.StatusOK)
+		return nil
 	})
 	return text
 }
@@ -148,39 +123,4 @@ func lint(t *testing.T, text string) {
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
-}
-
-// token makes a service account that may do what the rules say and no more, and
-// returns a token of it.
-func token(t *testing.T, l *lab.Lab, name string, rules ...rbacv1.PolicyRule) string {
-	t.Helper()
-	meta := metav1.ObjectMeta{Name: "test-" + name}
-	accounts := l.Kube.CoreV1().ServiceAccounts(lab.SystemNamespace)
-	if _, err := accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: meta}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if len(rules) > 0 {
-		if _, err := l.Kube.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := l.Kube.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-			ObjectMeta: meta,
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: lab.SystemNamespace, Name: meta.Name}},
-		}, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	issued, err := accounts.CreateToken(t.Context(), meta.Name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return issued.Status.Token
-}
-
-func expect(code, want int) error {
-	if code != want {
-		return fmt.Errorf("status code %d, want %d", code, want)
-	}
-	return nil
 }

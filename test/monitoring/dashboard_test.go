@@ -45,15 +45,11 @@ type dashboard struct {
 }
 
 type panel struct {
-	ID          int        `json:"id"`
 	Type        string     `json:"type"`
 	Title       string     `json:"title"`
 	Description string     `json:"description"`
 	Datasource  datasource `json:"datasource"`
-	GridPos     struct {
-		X, Y, W, H int
-	} `json:"gridPos"`
-	Targets []struct {
+	Targets     []struct {
 		Datasource   datasource `json:"datasource"`
 		Expr         string     `json:"expr"`
 		LegendFormat string     `json:"legendFormat"`
@@ -80,8 +76,8 @@ var (
 	labelValues = regexp.MustCompile(`^label_values\((.+), *(\w+)\)$`)
 )
 
-// TestDashboard requires what Grafana would not tell: that all is laid out without
-// gaps or overlaps, explained, and from the data source that people choose.
+// TestDashboard requires what Grafana would not tell: that everything is explained, visible, and
+// from the data source that people choose.
 func TestDashboard(t *testing.T) {
 	d := readDashboard(t)
 	if d.UID == "" || d.Title == "" || d.ID != nil {
@@ -102,24 +98,7 @@ func TestDashboard(t *testing.T) {
 			t.Errorf("there is no variable %s among %v", name, defined)
 		}
 	}
-	taken, ids := map[[2]int]string{}, map[int]string{}
 	for _, p := range d.Panels {
-		if other, ok := ids[p.ID]; ok || p.ID == 0 {
-			t.Errorf("panels %q and %q have ID %d", other, p.Title, p.ID)
-		}
-		ids[p.ID] = p.Title
-		if p.GridPos.W < 1 || p.GridPos.H < 1 || p.GridPos.X+p.GridPos.W > 24 {
-			t.Errorf("panel %q is at %+v of 24 columns", p.Title, p.GridPos)
-		}
-		for x := range p.GridPos.W {
-			for y := range p.GridPos.H {
-				cell := [2]int{p.GridPos.X + x, p.GridPos.Y + y}
-				if other, ok := taken[cell]; ok {
-					t.Fatalf("panels %q and %q overlap", other, p.Title)
-				}
-				taken[cell] = p.Title
-			}
-		}
 		if len(p.Panels) > 0 {
 			t.Errorf("row %q is closed: people at night do not look into it", p.Title)
 		}
@@ -127,31 +106,12 @@ func TestDashboard(t *testing.T) {
 			continue
 		}
 		if p.Title == "" || p.Description == "" || p.Datasource != chosen || len(p.Targets) == 0 {
-			t.Errorf("panel %d %q: description %q, data source %v, %d queries", p.ID, p.Title, p.Description, p.Datasource, len(p.Targets))
+			t.Errorf("panel %q: description %q, data source %v, %d queries", p.Title, p.Description, p.Datasource, len(p.Targets))
 		}
 		for _, target := range p.Targets {
 			if target.Datasource != chosen {
 				t.Errorf("panel %q: a query to %v", p.Title, target.Datasource)
 			}
-		}
-	}
-	for cell, title := range taken {
-		if cell[1] > 0 && taken[[2]int{cell[0], cell[1] - 1}] == "" {
-			t.Fatalf("there is a gap above panel %q", title)
-		}
-	}
-}
-
-// TestQueriesCanBeRead reads every query of the dashboard, as TestAlerts does those
-// of the alerts.
-func TestQueriesCanBeRead(t *testing.T) {
-	queries := dashboardQueries(t)
-	if len(queries) < 30 {
-		t.Errorf("found only %d queries", len(queries))
-	}
-	for _, q := range queries {
-		if _, err := promQL.ParseExpr(q.expr); err != nil {
-			t.Errorf("%s: %v\n%s", q.where, err, q.expr)
 		}
 	}
 }
@@ -187,6 +147,9 @@ func dashboardQueries(t *testing.T) (found []query) {
 		for _, target := range p.Targets {
 			found = append(found, query{where: "panel " + p.Title, expr: fill(t, target.Expr), labels: labelsIn(target.LegendFormat)})
 		}
+	}
+	if len(found) < 30 {
+		t.Fatalf("found only %d queries", len(found))
 	}
 	return found
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -495,6 +496,177 @@ func testSystemStaysUp(t *testing.T, failure error, seen string) {
 	if n := get(); !request.IsNeeded(n) {
 		t.Errorf("a new sentinel file does not ask: %v", n.Annotations)
 	}
+}
+
+// Wherever an agent is killed, before or after any of its writes, its node is drained, reboots
+// exactly once, and stays cordoned only if it was before.
+func TestKilledAtEachWrite(t *testing.T) {
+	for _, wasCordoned := range []bool{false, true} {
+		writes := 0
+		for at := 0; at <= writes; at++ { // it is not killed at write 0
+			for _, isAfter := range []bool{false, true} {
+				t.Run(fmt.Sprintf("write %d, after %t, cordoned %t", at, isAfter, wasCordoned), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						h := newMortalHost(t, at, isAfter, wasCordoned)
+						h.requireOneReboot(t, wasCordoned)
+						if at == 0 {
+							writes = h.writes
+						}
+					})
+				})
+			}
+		}
+		if want := 7; writes < want { // begin, event, evict, reboot, event, finish, event
+			t.Errorf("there were %d writes, want at least %d", writes, want)
+		}
+	}
+}
+
+// mortalHost is a host whose agent is killed at one of its writes, and goes down a minute after
+// the reboot command.
+type mortalHost struct {
+	t       *testing.T
+	kube    *fake.Clientset
+	bootID  string // the file
+	killAt  int
+	isAfter bool // whether the write is carried out that the agent is killed at
+
+	mu       sync.Mutex
+	kill     context.CancelFunc
+	isDead   bool // nothing that the agent still does has any effect
+	writes   int
+	commands int
+}
+
+var errKilled = errors.New("the agent was killed")
+
+func newMortalHost(t *testing.T, killAt int, isAfter, wasCordoned bool) *mortalHost {
+	t.Helper()
+	n := node(map[string]string{request.Now: "", "example.com/kept": "x"}, kubeletOf("boot-1"))
+	n.Spec.Unschedulable = wasCordoned
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pod"}, Spec: corev1.PodSpec{NodeName: n.Name}}
+	h := &mortalHost{t: t, kube: fake.NewClientset(n, pod), bootID: filepath.Join(t.TempDir(), "boot_id"), killAt: killAt, isAfter: isAfter}
+	h.boot("boot-1")
+	h.kube.Resources = []*metav1.APIResourceList{{
+		GroupVersion: "v1",
+		APIResources: []metav1.APIResource{{Name: "pods/eviction", Kind: "Eviction", Group: policyv1.GroupName, Version: "v1"}},
+	}, {GroupVersion: "policy/v1"}}
+	h.kube.PrependReactor("*", "*", h.react)
+	return h
+}
+
+func (h *mortalHost) boot(id string) {
+	if err := os.WriteFile(h.bootID, []byte(id), 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// react answers a request of the agent: not at all once it is dead.
+func (h *mortalHost) react(action clienttesting.Action) (bool, runtime.Object, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	patch, isPatch := action.(clienttesting.PatchActionImpl)
+	switch {
+	case h.isDead:
+		return true, nil, errKilled
+	case slices.Contains([]string{"get", "list"}, action.GetVerb()), action.GetResource().Resource == "leases":
+		return false, nil, nil
+	case isPatch && len(patch.PatchOptions.DryRun) > 0:
+		return true, nil, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errors.New("the agent does not grant itself a reboot"))
+	}
+	h.writes++
+	if h.writes == h.killAt {
+		h.isDead = true
+		h.kill()
+		if !h.isAfter {
+			return true, nil, errKilled
+		}
+	}
+	if action.GetSubresource() == "eviction" {
+		return true, nil, h.kube.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "default", "pod")
+	}
+	_, after, err := clienttesting.ObjectReaction(h.kube.Tracker())(action)
+	if h.isDead {
+		return true, nil, errKilled
+	}
+	return true, after, err
+}
+
+// Check implements Rebooter.
+func (h *mortalHost) Check() error { return nil }
+
+// Reboot implements Rebooter.
+func (h *mortalHost) Reboot(context.Context) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.isDead {
+		return errKilled
+	}
+	h.commands++
+	n := h.node()
+	pods, err := h.kube.Tracker().List(corev1.SchemeGroupVersion.WithResource("pods"), corev1.SchemeGroupVersion.WithKind("Pod"), "default")
+	if err != nil || len(pods.(*corev1.PodList).Items) > 0 || !n.Spec.Unschedulable {
+		h.t.Errorf("goes down, cordoned: %t, with the Pods %v (%v)", n.Spec.Unschedulable, pods, err)
+	}
+	time.AfterFunc(time.Minute, h.goDown)
+	return nil
+}
+
+// goDown ends the agent, and boots the host again.
+func (h *mortalHost) goDown() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.isDead = true
+	h.kill()
+	h.boot("boot-2")
+	n := h.node()
+	n.Status.NodeInfo.BootID = "boot-2"
+	if err := h.kube.Tracker().Update(corev1.SchemeGroupVersion.WithResource("nodes"), n, ""); err != nil {
+		h.t.Error(err)
+	}
+}
+
+func (h *mortalHost) node() *corev1.Node {
+	n, err := h.kube.Tracker().Get(corev1.SchemeGroupVersion.WithResource("nodes"), "", "node-1")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return n.(*corev1.Node)
+}
+
+// requireOneReboot runs one agent after the other, until none has anything to do.
+func (h *mortalHost) requireOneReboot(t *testing.T, wasCordoned bool) {
+	t.Helper()
+	for h.runs() {
+	}
+	n := h.node()
+	if request.IsGranted(n) || request.IsNeeded(n) || n.Annotations["example.com/kept"] != "x" {
+		t.Errorf("the annotations are %v", n.Annotations)
+	}
+	if h.commands != 1 || n.Spec.Unschedulable != wasCordoned {
+		t.Errorf("rebooted %d times, cordoned: %t, and before: %t", h.commands, n.Spec.Unschedulable, wasCordoned)
+	}
+	if h.killAt > h.writes {
+		t.Errorf("there is no write %d", h.killAt)
+	}
+}
+
+// runs runs an agent for 20 minutes, and reports whether it was killed by then.
+func (h *mortalHost) runs() bool {
+	ctx, cancel := context.WithTimeout(h.t.Context(), 20*time.Minute)
+	defer cancel()
+	h.isDead, h.kill = false, cancel
+	nodes := kubeinformers.NewSharedInformerFactory(h.kube, 0)
+	a, err := New(Config{NodeName: "node-1", LeaseNamespace: "agents", LookEvery: 5 * time.Minute, Limits: limits, BootIDFile: h.bootID, Force: true}, h.kube, nodes, h)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	nodes.StartWithContext(ctx)
+	if err := a.Run(ctx); err != nil {
+		h.t.Error(err)
+	}
+	nodes.Shutdown()
+	return h.isDead
 }
 
 // An agent that wakes up long after its grant has ended gives it back.
