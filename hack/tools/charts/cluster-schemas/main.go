@@ -101,7 +101,7 @@ func ensure(ctx context.Context, root string) (dir string, err error) {
 
 // fetch starts a cluster, and writes the schemas of what it serves into dir.
 func fetch(ctx context.Context, crd, dir string) (err error) {
-	c, err := cluster.Start(ctx, cluster.Options{Nodes: -1, WithoutControllerManager: true, Log: os.Stderr})
+	c, err := cluster.Start(ctx, cluster.Options{OnlyAPI: true, Log: os.Stderr})
 	if err != nil {
 		return fmt.Errorf("starting the local cluster: %w", err)
 	}
