@@ -7,7 +7,6 @@ import (
 	"path"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -116,6 +115,7 @@ type omission struct {
 var (
 	lastComma  = regexp.MustCompile(`,(\n\s*[\]}])`)
 	emptyLines = regexp.MustCompile(`\n{3,}`)
+	panel      = regexp.MustCompile(`(?m)^    \{\n(?:     .*\n)+    \},?\n`)
 )
 
 // from returns a file's text without mentions.
@@ -124,8 +124,8 @@ func (o omission) from(name, text string) string {
 	switch {
 	case path.Ext(name) == ".md":
 		text = o.fromMarkdown(name, text)
-	case path.Base(name) == "dashboard.json":
-		text = o.fromDashboard(text)
+	case path.Base(name) == "dashboard.json": // Grafana moves up the panels below.
+		text = without(panel, text, o.words.MatchString)
 	default:
 		text = o.fromBlocks(text)
 	}
@@ -145,8 +145,7 @@ var (
 )
 
 // fromMarkdown removes headings that mention something, with their sections. Elsewhere
-// it removes table rows, list items, sentences of paragraphs and lines of code, and then
-// the headings that nothing is left under.
+// it removes table rows, list items, sentences of paragraphs and lines of code.
 func (o omission) fromMarkdown(name, text string) string {
 	mentions := func(text string) bool {
 		if o.words.MatchString(text) {
@@ -160,11 +159,7 @@ func (o omission) fromMarkdown(name, text string) string {
 			return o.files[target] || o.files[target+found[2]]
 		})
 	}
-	type textLine struct {
-		text  string
-		level int // of a heading, or 0
-	}
-	var kept []textLine
+	var kept strings.Builder
 	omitted := 0 // level of the section that is being omitted
 	isCode := false
 	for line := range strings.Lines(text) {
@@ -194,22 +189,9 @@ func (o omission) fromMarkdown(name, text string) string {
 				line = strings.TrimSpace(without(sentence, line, mentions)) + "\n"
 			}
 		}
-		kept = append(kept, textLine{line, level})
+		kept.WriteString(line)
 	}
-	var out []string
-	next := textLine{level: 1} // the one below that is not empty
-	for _, line := range slices.Backward(kept) {
-		if line.level > 0 && next.level > 0 && next.level <= line.level {
-			o.files[name+anchorOf(line.text)] = true
-			continue
-		}
-		if strings.TrimSpace(line.text) != "" {
-			next = line
-		}
-		out = append(out, line.text)
-	}
-	slices.Reverse(out)
-	return strings.Join(out, "")
+	return kept.String()
 }
 
 // without removes the matches of a pattern that mention something.
@@ -273,37 +255,4 @@ func (o omission) fromBlocks(text string) string {
 
 func isComment(trimmed string) bool {
 	return strings.HasPrefix(trimmed, "#") || strings.HasPrefix(trimmed, "//")
-}
-
-// panelStart begins a panel of a dashboard.
-const panelStart = "    {\n"
-
-var panelY = regexp.MustCompile(`(?m)^        "y": (\d+)$`)
-
-// fromDashboard removes panels that mention something, and moves up those below them.
-func (o omission) fromDashboard(text string) string {
-	head, panels, _ := strings.Cut(text, "\n  \"panels\": [\n"+panelStart)
-	panels, tail, isDashboard := strings.Cut(panels, "\n  ]\n")
-	if !isDashboard {
-		return text
-	}
-	var kept []string
-	gap, top := 0, -1 // top is the y of the first removed panel, or -1
-	for panel := range strings.SplitSeq(panels, ",\n"+panelStart) {
-		y := 0
-		if found := panelY.FindStringSubmatch(panel); found != nil {
-			y, _ = strconv.Atoi(found[1]) // digits
-		}
-		isOmitted := o.words.MatchString(panel)
-		switch {
-		case isOmitted && top < 0:
-			top = y
-		case !isOmitted && top >= 0:
-			gap, top = gap+y-top, -1
-		}
-		if !isOmitted {
-			kept = append(kept, panelY.ReplaceAllString(panel, fmt.Sprintf(`        "y": %d`, y-gap)))
-		}
-	}
-	return head + "\n  \"panels\": [\n" + panelStart + strings.Join(kept, ",\n"+panelStart) + "\n  ]\n" + tail
 }
