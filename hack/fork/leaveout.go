@@ -15,21 +15,17 @@ import (
 //go:embed manifest.yaml
 var manifestYAML []byte
 
-// A manifest says what belongs to whom.
+// A manifest says what belongs to whom. Files are patterns for paths of files and
+// directories. Words are regular expressions that ignore case: a file with a match in its
+// path is left out, and so is each mention in other files.
 type manifest struct {
-	Generated     part            `json:"generated"` // generators write it from nothing
-	Template      part            `json:"template"`  // only the template needs it
-	Controllers   map[string]part `json:"controllers"`
-	NoControllers part            `json:"noControllers"`
-}
-
-// A part of the tree can be left out.
-type part struct {
-	// Files are patterns for paths of files and directories.
-	Files []string `json:"files"`
-	// Words is a regular expression that ignores case. A file with a match in its path is
-	// left out, and so is each mention in other files.
-	Words string `json:"words"`
+	Generated []string `json:"generated"` // files that generators write from nothing
+	Template  struct { // only the template needs it
+		Files []string `json:"files"`
+		Words string   `json:"words"`
+	} `json:"template"`
+	Controllers   map[string]string `json:"controllers"`   // words of each
+	NoControllers string            `json:"noControllers"` // words
 }
 
 func readManifest() (m manifest, err error) {
@@ -39,8 +35,7 @@ func readManifest() (m manifest, err error) {
 	return m, nil
 }
 
-// leaveOut returns the files without the parts that a fork with these controllers does
-// not need.
+// leaveOut returns the files without what a fork with these controllers does not need.
 func leaveOut(files []file, controllers []string) ([]file, error) {
 	m, err := readManifest()
 	if err != nil {
@@ -52,54 +47,46 @@ func leaveOut(files []file, controllers []string) ([]file, error) {
 			return nil, fmt.Errorf("-controllers: there is no %q, but there are %s", name, strings.Join(all, ", "))
 		}
 	}
-	parts := []part{{Files: m.Generated.Files}, m.Template}
+	words := m.Template.Words
 	for _, name := range all {
 		if !slices.Contains(controllers, name) {
-			parts = append(parts, m.Controllers[name])
+			words += "|" + m.Controllers[name]
 		}
 	}
 	if len(controllers) == 0 {
-		parts = append(parts, m.NoControllers)
+		words += "|" + m.NoControllers
 	}
-	generated := 0
-	for i, p := range parts {
-		var kept []file
-		o := omission{files: map[string]bool{}, words: regexp.MustCompile(`\b\B`)} // which never matches
-		if p.Words != "" {
-			o.words = regexp.MustCompile("(?i)" + p.Words)
-		}
-		for _, f := range files {
-			if o.words.MatchString(f.path) || slices.ContainsFunc(p.Files, func(pattern string) bool { return matches(pattern, f.path) }) {
-				for name := f.path; name != "."; name = path.Dir(name) {
-					o.files[name] = true
-				}
-			} else {
-				kept = append(kept, f)
-			}
-		}
-		for _, f := range kept { // Links to a directory stay if any of its files does.
+	o := omission{files: map[string]bool{}, words: regexp.MustCompile("(?i)" + words)}
+	var kept []file
+	for _, f := range files {
+		switch {
+		case matches(m.Generated, f.path): // It will be there again.
+		case o.words.MatchString(f.path), matches(m.Template.Files, f.path):
 			for name := f.path; name != "."; name = path.Dir(name) {
-				delete(o.files, name)
+				o.files[name] = true
 			}
-		}
-		files = kept
-		if i == generated { // It will be there again.
-			continue
-		}
-		for before := -1; before < len(o.files); { // Each pass may find links to what the one before has removed.
-			before = len(o.files)
-			for j, f := range files {
-				files[j].content = []byte(o.from(f.path, string(f.content)))
-			}
+		default:
+			kept = append(kept, f)
 		}
 	}
-	return files, nil
+	for _, f := range kept { // Links to a directory stay if any of its files does.
+		for name := f.path; name != "."; name = path.Dir(name) {
+			delete(o.files, name)
+		}
+	}
+	for before := -1; before < len(o.files); { // Each pass may find links to what the one before has removed.
+		before = len(o.files)
+		for i, f := range kept {
+			kept[i].content = []byte(o.from(f.path, string(f.content)))
+		}
+	}
+	return kept, nil
 }
 
-// matches reports whether a path is, or is in, what a pattern names.
-func matches(pattern, name string) bool {
+// matches reports whether a path is, or is in, what one of the patterns names.
+func matches(patterns []string, name string) bool {
 	for ; name != "."; name = path.Dir(name) {
-		if ok, err := path.Match(pattern, name); ok && err == nil {
+		if slices.ContainsFunc(patterns, func(pattern string) bool { ok, err := path.Match(pattern, name); return ok && err == nil }) {
 			return true
 		}
 	}

@@ -96,8 +96,8 @@ func TestManifestFits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, pattern := range slices.Concat(m.Generated.Files, m.Template.Files) {
-		if !slices.ContainsFunc(files, func(f file) bool { return matches(pattern, f.path) }) {
+	for _, pattern := range slices.Concat(m.Generated, m.Template.Files) {
+		if !slices.ContainsFunc(files, func(f file) bool { return matches([]string{pattern}, f.path) }) {
 			t.Errorf("there is no file %s", pattern)
 		}
 	}
