@@ -127,6 +127,7 @@ func (c *Cluster) args(component Component) []string {
 			"--node-port=0", // it serves nothing
 			"--node-lease-duration-seconds=" + strconv.Itoa(int(nodeMonitorGracePeriod.Seconds())),
 		}
+	default:
+		return nil
 	}
-	return nil
 }

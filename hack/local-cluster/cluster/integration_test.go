@@ -152,11 +152,6 @@ func imageCannotBePulled(t *testing.T, c *cluster.Cluster) {
 	if pod := podsOf(t, client, "typo")[0]; pod.Status.Phase != corev1.PodPending || isReady(pod) {
 		t.Errorf("the Pod is %s, ready %v", pod.Status.Phase, isReady(pod))
 	}
-	update(t, client, "typo", func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = "nginx" })
-	eventually(t, "the corrected image runs", func(context.Context) (bool, error) {
-		pods := podsOf(t, client, "typo")
-		return len(pods) == 1 && isReady(pods[0]), nil
-	})
 }
 
 func containerCrashes(t *testing.T, c *cluster.Cluster) {
@@ -300,19 +295,6 @@ func deploy(t *testing.T, client kubernetes.Interface, name string, replicas int
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-func update(t *testing.T, client kubernetes.Interface, name string, change func(*appsv1.Deployment)) {
-	t.Helper()
-	eventually(t, "the Deployment is updated", func(ctx context.Context) (bool, error) {
-		deployment, err := client.AppsV1().Deployments("default").Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return false, err
-		}
-		change(deployment)
-		_, err = client.AppsV1().Deployments("default").Update(ctx, deployment, metav1.UpdateOptions{})
-		return err == nil, err
-	})
 }
 
 func grant(t *testing.T, client kubernetes.Interface, account string, rule rbacv1.PolicyRule) {
