@@ -74,11 +74,8 @@ func leaveOut(files []file, controllers []string) ([]file, error) {
 			delete(o.files, name)
 		}
 	}
-	for before := -1; before < len(o.files); { // Each pass may find links to what the one before has removed.
-		before = len(o.files)
-		for i, f := range kept {
-			kept[i].content = []byte(o.from(f.path, string(f.content)))
-		}
+	for i, f := range kept {
+		kept[i].content = []byte(o.from(f.path, string(f.content)))
 	}
 	return kept, nil
 }
@@ -95,7 +92,7 @@ func matches(patterns []string, name string) bool {
 
 // An omission removes mentions of what is left out.
 type omission struct {
-	files map[string]bool // and directories, and headings of files: docs/a.md#b
+	files map[string]bool // and directories
 	words *regexp.Regexp
 }
 
@@ -126,7 +123,7 @@ func (o omission) from(name, text string) string {
 }
 
 var (
-	link     = regexp.MustCompile(`\[[^\]]*\]\(([^)#]*)(#?[^)]*)\)`)
+	link     = regexp.MustCompile(`\[[^\]]*\]\(([^)#]+)[^)]*\)`)
 	listed   = regexp.MustCompile(`, \[[^\]]*\]\([^)]*\)`)
 	sentence = regexp.MustCompile(`(?:[^.!?]|[.!?]\S)+(?:[.!?]|$)\s*`)
 )
@@ -139,11 +136,7 @@ func (o omission) fromMarkdown(name, text string) string {
 			return true
 		}
 		return slices.ContainsFunc(link.FindAllStringSubmatch(text, -1), func(found []string) bool {
-			target := name
-			if found[1] != "" {
-				target = path.Join(path.Dir(name), found[1])
-			}
-			return o.files[target] || o.files[target+found[2]]
+			return o.files[path.Join(path.Dir(name), found[1])]
 		})
 	}
 	var kept strings.Builder
@@ -163,9 +156,6 @@ func (o omission) fromMarkdown(name, text string) string {
 			}
 		}
 		if omitted > 0 {
-			if level > 0 {
-				o.files[name+anchorOf(line)] = true
-			}
 			continue
 		}
 		if mentions(line) {
@@ -189,14 +179,6 @@ func without(pattern *regexp.Regexp, text string, mentions func(string) bool) st
 		}
 		return match
 	})
-}
-
-var notInAnchor = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
-
-// anchorOf returns the part of a link that leads to a heading.
-func anchorOf(heading string) string {
-	text := strings.TrimSpace(strings.TrimLeft(heading, "#"))
-	return "#" + strings.ReplaceAll(notInAnchor.ReplaceAllString(strings.ToLower(text), ""), " ", "-")
 }
 
 // levelOf returns the level of a heading, or 0.
