@@ -190,9 +190,14 @@ func versionOf(source string) (string, error) {
 func linkFlags(version string) string {
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 	minor, _, _ := strings.Cut(rest, ".")
-	flags := "-s -w"
+	flags := []string{"-s", "-w"}
 	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
-		flags += fmt.Sprintf(" -X=%[1]s.gitVersion=%[2]s -X=%[1]s.gitMajor=%[3]s -X=%[1]s.gitMinor=%[4]s -X=%[1]s.gitTreeState=clean", pkg, version, major, minor)
+		flags = append(flags,
+			"-X="+pkg+".gitVersion="+version,
+			"-X="+pkg+".gitMajor="+major,
+			"-X="+pkg+".gitMinor="+minor,
+			"-X="+pkg+".gitTreeState=clean",
+		)
 	}
-	return flags
+	return strings.Join(flags, " ")
 }
