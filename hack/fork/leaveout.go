@@ -47,16 +47,16 @@ func leaveOut(files []file, controllers []string) ([]file, error) {
 			return nil, fmt.Errorf("-controllers: there is no %q, but there are %s", name, strings.Join(all, ", "))
 		}
 	}
-	words := m.Template.Words
+	words := []string{m.Template.Words}
 	for _, name := range all {
 		if !slices.Contains(controllers, name) {
-			words += "|" + m.Controllers[name]
+			words = append(words, m.Controllers[name])
 		}
 	}
 	if len(controllers) == 0 {
-		words += "|" + m.NoControllers
+		words = append(words, m.NoControllers)
 	}
-	o := omission{files: map[string]bool{}, words: regexp.MustCompile("(?i)" + words)}
+	o := omission{files: map[string]bool{}, words: regexp.MustCompile("(?i)" + strings.Join(words, "|"))}
 	var kept []file
 	for _, f := range files {
 		switch {

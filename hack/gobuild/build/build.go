@@ -42,7 +42,9 @@ func (b Build) Run(ctx context.Context, progress io.Writer) error {
 	}
 	total, _ := list.read()
 	done := make(chan error, 1)
-	go func() { done <- b.run(ctx, &built, "build", append(append([]string{"-v"}, b.Flags...), b.Packages...)...) }()
+	go func() {
+		done <- b.run(ctx, &built, "build", append(append([]string{"-v"}, b.Flags...), b.Packages...)...)
+	}()
 	for ticker := time.Tick(interval); ; {
 		packages, _ := built.read()
 		// The go command passes over packages that are in its cache.
