@@ -7,7 +7,6 @@ import (
 	"path"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -16,21 +15,17 @@ import (
 //go:embed manifest.yaml
 var manifestYAML []byte
 
-// A manifest says what belongs to whom.
+// A manifest says what belongs to whom. Files are patterns for paths of files and
+// directories. Words are regular expressions that ignore case: a file with a match in its
+// path is left out, and so is each mention in other files.
 type manifest struct {
-	Generated     part            `json:"generated"` // generators write it from nothing
-	Template      part            `json:"template"`  // only the template needs it
-	Controllers   map[string]part `json:"controllers"`
-	NoControllers part            `json:"noControllers"`
-}
-
-// A part of the tree can be left out.
-type part struct {
-	// Files are patterns for paths of files and directories.
-	Files []string `json:"files"`
-	// Words is a regular expression that ignores case. A file with a match in its path is
-	// left out, and so is each mention in other files.
-	Words string `json:"words"`
+	Generated []string `json:"generated"` // files that generators write from nothing
+	Template  struct { // only the template needs it
+		Files []string `json:"files"`
+		Words string   `json:"words"`
+	} `json:"template"`
+	Controllers   map[string]string `json:"controllers"`   // words of each
+	NoControllers string            `json:"noControllers"` // words
 }
 
 func readManifest() (m manifest, err error) {
@@ -40,8 +35,7 @@ func readManifest() (m manifest, err error) {
 	return m, nil
 }
 
-// leaveOut returns the files without the parts that a fork with these controllers does
-// not need.
+// leaveOut returns the files without what a fork with these controllers does not need.
 func leaveOut(files []file, controllers []string) ([]file, error) {
 	m, err := readManifest()
 	if err != nil {
@@ -53,54 +47,43 @@ func leaveOut(files []file, controllers []string) ([]file, error) {
 			return nil, fmt.Errorf("-controllers: there is no %q, but there are %s", name, strings.Join(all, ", "))
 		}
 	}
-	parts := []part{{Files: m.Generated.Files}, m.Template}
+	words := []string{m.Template.Words}
 	for _, name := range all {
 		if !slices.Contains(controllers, name) {
-			parts = append(parts, m.Controllers[name])
+			words = append(words, m.Controllers[name])
 		}
 	}
 	if len(controllers) == 0 {
-		parts = append(parts, m.NoControllers)
+		words = append(words, m.NoControllers)
 	}
-	generated := 0
-	for i, p := range parts {
-		var kept []file
-		o := omission{files: map[string]bool{}, words: regexp.MustCompile(`\b\B`)} // which never matches
-		if p.Words != "" {
-			o.words = regexp.MustCompile("(?i)" + p.Words)
-		}
-		for _, f := range files {
-			if o.words.MatchString(f.path) || slices.ContainsFunc(p.Files, func(pattern string) bool { return matches(pattern, f.path) }) {
-				for name := f.path; name != "."; name = path.Dir(name) {
-					o.files[name] = true
-				}
-			} else {
-				kept = append(kept, f)
-			}
-		}
-		for _, f := range kept { // Links to a directory stay if any of its files does.
+	o := omission{files: map[string]bool{}, words: regexp.MustCompile("(?i)" + strings.Join(words, "|"))}
+	var kept []file
+	for _, f := range files {
+		switch {
+		case matches(m.Generated, f.path): // It will be there again.
+		case o.words.MatchString(f.path), matches(m.Template.Files, f.path):
 			for name := f.path; name != "."; name = path.Dir(name) {
-				delete(o.files, name)
+				o.files[name] = true
 			}
-		}
-		files = kept
-		if i == generated { // It will be there again.
-			continue
-		}
-		for before := -1; before < len(o.files); { // Each pass may find links to what the one before has removed.
-			before = len(o.files)
-			for j, f := range files {
-				files[j].content = []byte(o.from(f.path, string(f.content)))
-			}
+		default:
+			kept = append(kept, f)
 		}
 	}
-	return files, nil
+	for _, f := range kept { // Links to a directory stay if any of its files does.
+		for name := f.path; name != "."; name = path.Dir(name) {
+			delete(o.files, name)
+		}
+	}
+	for i, f := range kept {
+		kept[i].content = []byte(o.from(f.path, string(f.content)))
+	}
+	return kept, nil
 }
 
-// matches reports whether a path is, or is in, what a pattern names.
-func matches(pattern, name string) bool {
+// matches reports whether a path is, or is in, what one of the patterns names.
+func matches(patterns []string, name string) bool {
 	for ; name != "."; name = path.Dir(name) {
-		if ok, err := path.Match(pattern, name); ok && err == nil {
+		if slices.ContainsFunc(patterns, func(pattern string) bool { ok, err := path.Match(pattern, name); return ok && err == nil }) {
 			return true
 		}
 	}
@@ -109,13 +92,14 @@ func matches(pattern, name string) bool {
 
 // An omission removes mentions of what is left out.
 type omission struct {
-	files map[string]bool // and directories, and headings of files: docs/a.md#b
+	files map[string]bool // and directories
 	words *regexp.Regexp
 }
 
 var (
 	lastComma  = regexp.MustCompile(`,(\n\s*[\]}])`)
 	emptyLines = regexp.MustCompile(`\n{3,}`)
+	panel      = regexp.MustCompile(`(?m)^    \{\n(?:     .*\n)+    \},?\n`)
 )
 
 // from returns a file's text without mentions.
@@ -124,8 +108,8 @@ func (o omission) from(name, text string) string {
 	switch {
 	case path.Ext(name) == ".md":
 		text = o.fromMarkdown(name, text)
-	case path.Base(name) == "dashboard.json":
-		text = o.fromDashboard(text)
+	case path.Base(name) == "dashboard.json": // Grafana moves up the panels below.
+		text = without(panel, text, o.words.MatchString)
 	default:
 		text = o.fromBlocks(text)
 	}
@@ -139,32 +123,23 @@ func (o omission) from(name, text string) string {
 }
 
 var (
-	link     = regexp.MustCompile(`\[[^\]]*\]\(([^)#]*)(#?[^)]*)\)`)
+	link     = regexp.MustCompile(`\[[^\]]*\]\(([^)#]+)[^)]*\)`)
 	listed   = regexp.MustCompile(`, \[[^\]]*\]\([^)]*\)`)
 	sentence = regexp.MustCompile(`(?:[^.!?]|[.!?]\S)+(?:[.!?]|$)\s*`)
 )
 
 // fromMarkdown removes headings that mention something, with their sections. Elsewhere
-// it removes table rows, list items, sentences of paragraphs and lines of code, and then
-// the headings that nothing is left under.
+// it removes table rows, list items, sentences of paragraphs and lines of code.
 func (o omission) fromMarkdown(name, text string) string {
 	mentions := func(text string) bool {
 		if o.words.MatchString(text) {
 			return true
 		}
 		return slices.ContainsFunc(link.FindAllStringSubmatch(text, -1), func(found []string) bool {
-			target := name
-			if found[1] != "" {
-				target = path.Join(path.Dir(name), found[1])
-			}
-			return o.files[target] || o.files[target+found[2]]
+			return o.files[path.Join(path.Dir(name), found[1])]
 		})
 	}
-	type textLine struct {
-		text  string
-		level int // of a heading, or 0
-	}
-	var kept []textLine
+	var kept strings.Builder
 	omitted := 0 // level of the section that is being omitted
 	isCode := false
 	for line := range strings.Lines(text) {
@@ -181,9 +156,6 @@ func (o omission) fromMarkdown(name, text string) string {
 			}
 		}
 		if omitted > 0 {
-			if level > 0 {
-				o.files[name+anchorOf(line)] = true
-			}
 			continue
 		}
 		if mentions(line) {
@@ -194,22 +166,9 @@ func (o omission) fromMarkdown(name, text string) string {
 				line = strings.TrimSpace(without(sentence, line, mentions)) + "\n"
 			}
 		}
-		kept = append(kept, textLine{line, level})
+		kept.WriteString(line)
 	}
-	var out []string
-	next := textLine{level: 1} // the one below that is not empty
-	for _, line := range slices.Backward(kept) {
-		if line.level > 0 && next.level > 0 && next.level <= line.level {
-			o.files[name+anchorOf(line.text)] = true
-			continue
-		}
-		if strings.TrimSpace(line.text) != "" {
-			next = line
-		}
-		out = append(out, line.text)
-	}
-	slices.Reverse(out)
-	return strings.Join(out, "")
+	return kept.String()
 }
 
 // without removes the matches of a pattern that mention something.
@@ -220,14 +179,6 @@ func without(pattern *regexp.Regexp, text string, mentions func(string) bool) st
 		}
 		return match
 	})
-}
-
-var notInAnchor = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
-
-// anchorOf returns the part of a link that leads to a heading.
-func anchorOf(heading string) string {
-	text := strings.TrimSpace(strings.TrimLeft(heading, "#"))
-	return "#" + strings.ReplaceAll(notInAnchor.ReplaceAllString(strings.ToLower(text), ""), " ", "-")
 }
 
 // levelOf returns the level of a heading, or 0.
@@ -273,37 +224,4 @@ func (o omission) fromBlocks(text string) string {
 
 func isComment(trimmed string) bool {
 	return strings.HasPrefix(trimmed, "#") || strings.HasPrefix(trimmed, "//")
-}
-
-// panelStart begins a panel of a dashboard.
-const panelStart = "    {\n"
-
-var panelY = regexp.MustCompile(`(?m)^        "y": (\d+)$`)
-
-// fromDashboard removes panels that mention something, and moves up those below them.
-func (o omission) fromDashboard(text string) string {
-	head, panels, _ := strings.Cut(text, "\n  \"panels\": [\n"+panelStart)
-	panels, tail, isDashboard := strings.Cut(panels, "\n  ]\n")
-	if !isDashboard {
-		return text
-	}
-	var kept []string
-	gap, top := 0, -1 // top is the y of the first removed panel, or -1
-	for panel := range strings.SplitSeq(panels, ",\n"+panelStart) {
-		y := 0
-		if found := panelY.FindStringSubmatch(panel); found != nil {
-			y, _ = strconv.Atoi(found[1]) // digits
-		}
-		isOmitted := o.words.MatchString(panel)
-		switch {
-		case isOmitted && top < 0:
-			top = y
-		case !isOmitted && top >= 0:
-			gap, top = gap+y-top, -1
-		}
-		if !isOmitted {
-			kept = append(kept, panelY.ReplaceAllString(panel, fmt.Sprintf(`        "y": %d`, y-gap)))
-		}
-	}
-	return head + "\n  \"panels\": [\n" + panelStart + strings.Join(kept, ",\n"+panelStart) + "\n  ]\n" + tail
 }

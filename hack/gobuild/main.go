@@ -1,5 +1,5 @@
 // Command gobuild is "go build" with the flags of hack/build.env and a line that says
-// how much is left. It runs in the root of the repository:
+// how far it is. It runs in the root of the repository:
 //
 //	go run ./hack/gobuild -o controller .
 package main
@@ -9,12 +9,10 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"slices"
-	"strings"
+	"path/filepath"
 	"syscall"
 
 	"nicoleh.io/k8s-controller/hack/gobuild/build"
-	"nicoleh.io/k8s-controller/hack/gobuild/buildenv"
 )
 
 func main() {
@@ -29,26 +27,14 @@ func main() {
 
 // run builds the last argument, with the others as flags of the go command.
 func run(ctx context.Context, args []string) error {
-	if len(args) == 0 || slices.ContainsFunc(args, func(arg string) bool { return arg == "-h" || arg == "--help" }) {
-		return fmt.Errorf("usage: gobuild [flags of go build] package")
+	last := len(args) - 1
+	if last < 2 || args[last-2] != "-o" {
+		return fmt.Errorf("usage: gobuild [flags of go build] -o file package")
 	}
-	env, err := buildenv.Read(".")
+	env, err := build.Env(".")
 	if err != nil {
 		return err
 	}
-	last := len(args) - 1
-	return build.Build{
-		Title:    "the " + title(args[:last]),
-		Env:      env,
-		Flags:    args[:last],
-		Packages: args[last:],
-	}.Run(ctx, os.Stderr)
-}
-
-// title returns the file that the flag -o names.
-func title(flags []string) string {
-	if i := slices.Index(flags, "-o"); i >= 0 && i+1 < len(flags) {
-		return flags[i+1][strings.LastIndexByte(flags[i+1], '/')+1:]
-	}
-	return "program"
+	b := build.Build{Title: "the " + filepath.Base(args[last-1]), Env: env, Flags: args[:last], Packages: args[last:]}
+	return b.Run(ctx, os.Stderr)
 }

@@ -87,7 +87,7 @@ func up(ctx context.Context, dir string, nodes int) error {
 		cancel()
 	}()
 	if nodes == 0 {
-		nodes = -1 // 0 stands for the default
+		nodes = -1 // cluster.Options take 0 for the default
 	}
 	c, err := cluster.Start(ctx, cluster.Options{Dir: dir, Nodes: nodes, Log: os.Stderr})
 	if err != nil {

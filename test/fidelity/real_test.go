@@ -29,7 +29,7 @@ type realServer struct {
 
 func startReal(t *testing.T) *realServer {
 	t.Helper()
-	c, err := cluster.Start(t.Context(), cluster.Options{Nodes: -1, WithoutControllerManager: true, Log: t.Output()})
+	c, err := cluster.Start(t.Context(), cluster.Options{OnlyAPI: true, Log: t.Output()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,11 +38,6 @@ func startReal(t *testing.T) *realServer {
 			t.Error(err)
 		}
 	})
-	for _, component := range []cluster.Component{cluster.Scheduler, cluster.Kwok} {
-		if err := c.StopComponent(component); err != nil {
-			t.Fatal(err)
-		}
-	}
 	config := c.RESTConfig()
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"nicoleh.io/k8s-controller/hack/gobuild/buildenv"
+	"nicoleh.io/k8s-controller/hack/gobuild/build"
 )
 
 const modulePath = "nicoleh.io/k8s-controller"
@@ -40,7 +40,7 @@ func Build(ctx context.Context, module, program string, flags ...string) (path s
 	if slices.Contains(flags, "-race") { // which needs cgo; GOGC saves the linker a third of its time
 		command.Env = append(os.Environ(), "CGO_ENABLED=1", "GOGC=400")
 	} else {
-		env, err := buildenv.Read(root)
+		env, err := build.Env(root)
 		if err != nil {
 			return "", func() error { return nil }, errors.Join(err, os.RemoveAll(dir))
 		}

@@ -36,13 +36,6 @@ const (
 	IcecreamRole = "k8s-controller-icecream"
 )
 
-// Kubernetes' own controllers and scheduler throttle their requests by default. Tests should
-// not have to wait for them.
-var (
-	unthrottledControllers = []string{"--kube-api-qps=500", "--kube-api-burst=1000"}
-	unthrottledScheduler   = "clientConnection: {qps: 500, burst: 1000}\n"
-)
-
 // withoutSpreading is the scheduler's configuration for very many Pods: by default, it counts
 // all Pods of a Deployment, on all nodes, before it places another one.
 const withoutSpreading = `
@@ -104,17 +97,11 @@ func Open(ctx context.Context, o Options) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	scheduler := unthrottledScheduler
+	options := cluster.Options{Nodes: o.Nodes, Audit: true, Log: o.Log}
 	if o.WithoutSpreading {
-		scheduler += withoutSpreading
+		options.SchedulerConfig = withoutSpreading
 	}
-	c, err := cluster.Start(ctx, cluster.Options{
-		Nodes:           o.Nodes,
-		AuditUsers:      []string{cluster.AllUsers},
-		ExtraArgs:       map[cluster.Component][]string{cluster.ControllerManager: unthrottledControllers},
-		SchedulerConfig: scheduler,
-		Log:             o.Log,
-	})
+	c, err := cluster.Start(ctx, options)
 	if err != nil {
 		return nil, fmt.Errorf("starting the cluster: %w", err)
 	}

@@ -10,11 +10,15 @@ import (
 
 // A process leads for the first ten seconds, and another one after that.
 func TestTerms(t *testing.T) {
-	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
-	leases := Requests{
-		{UserAgent: agentPrefix + "1/v1", Verb: "update", Resource: "leases", Name: "lease", Code: 200, Received: at(0), StageTimestamp: at(0)},
-		{UserAgent: agentPrefix + "2/v1", Verb: "update", Resource: "leases", Name: "lease", Code: 200, Received: at(10), StageTimestamp: at(10)},
+	write := func(agent, verb, resource, name string, received, answered, code int) *cluster.AuditEvent {
+		return &cluster.AuditEvent{
+			UserAgent: agentPrefix + agent + "/v1", Verb: verb,
+			AuditObject:   cluster.AuditObject{Resource: resource, Name: name},
+			AuditResponse: cluster.AuditResponse{Code: code},
+			Received:      time.Unix(int64(received), 0), StageTimestamp: time.Unix(int64(answered), 0),
+		}
 	}
+	leases := Requests{write("1", "update", "leases", "lease", 0, 0, 200), write("2", "update", "leases", "lease", 10, 10, 200)}
 	for _, test := range []struct {
 		name               string
 		agent              string
@@ -32,10 +36,7 @@ func TestTerms(t *testing.T) {
 		{"while nobody else leads", "2", 11, 100, 201, false},
 		{"nobody's", "3", 1, 2, 201, true},
 	} {
-		request := &cluster.AuditEvent{
-			UserAgent: agentPrefix + test.agent + "/v1", Verb: "create", Resource: "deployments",
-			Code: test.code, Received: at(test.received), StageTimestamp: at(test.answered),
-		}
+		request := write(test.agent, "create", "deployments", "", test.received, test.answered, test.code)
 		terms, err := append(leases[:2:2], request).Terms("lease")
 		if len(terms) != 2 || (err != nil) != test.isOutside || err != nil && !strings.Contains(err.Error(), "outside of its term") {
 			t.Errorf("%s: got %d terms and the error %v", test.name, len(terms), err)

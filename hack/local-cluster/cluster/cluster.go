@@ -7,7 +7,6 @@ package cluster
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -16,8 +15,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -27,12 +26,6 @@ import (
 
 // startTimeout bounds the start of a cluster, but not the build before it.
 const startTimeout = 5 * time.Minute
-
-//go:embed stages.yaml
-var stages []byte
-
-// AllUsers among [Options.AuditUsers] stands for everybody.
-const AllUsers = "*"
 
 // DefaultNodes is the number of nodes of a cluster that asks for none.
 const DefaultNodes = 3
@@ -46,18 +39,12 @@ type Options struct {
 	// Nodes is the number of nodes, which are named node-1, node-2, and so on. Zero means
 	// DefaultNodes, a negative number none.
 	Nodes int
-	// WithoutControllerManager starts no controllers: Deployments get no Pods, and namespaces
-	// no service accounts.
-	WithoutControllerManager bool
-	// AuditUsers are the users whose requests are recorded.
-	AuditUsers []string
-	// AuditBodies also records the bodies of requests and responses.
-	AuditBodies bool
-	// ExtraArgs are more flags of components, in the form --name=value. They override the
-	// flags that the cluster sets.
-	ExtraArgs map[Component][]string
-	// SchedulerConfig has fields of kubescheduler.config.k8s.io/v1 KubeSchedulerConfiguration,
-	// in YAML.
+	// OnlyAPI starts etcd and the API server, and nothing else. There are no nodes.
+	OnlyAPI bool
+	// Audit records all requests; see [AuditReader].
+	Audit bool
+	// SchedulerConfig has more fields of kubescheduler.config.k8s.io/v1
+	// KubeSchedulerConfiguration, in YAML.
 	SchedulerConfig string
 	// Log receives the progress of the build and of the start. Nil discards it.
 	Log io.Writer
@@ -70,14 +57,13 @@ type Cluster struct {
 	plane   envtest.ControlPlane
 	config  *rest.Config
 	client  kubernetes.Interface
-	version string
 
 	// life ends when a component dies or the cluster is stopped.
 	life context.Context
 	end  context.CancelCauseFunc
 
 	mu      sync.Mutex
-	running map[Component]*process // a process in here must not end
+	running map[Component]int // process IDs; a process in here must not end
 
 	stop func() error
 }
@@ -109,11 +95,11 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the cluster's directory: %w", err)
 	}
-	c := &Cluster{options: options, dir: dir, running: map[Component]*process{}}
+	c := &Cluster{options: options, dir: dir, running: map[Component]int{}}
 	c.life, c.end = context.WithCancelCause(context.Background())
 	c.stop = sync.OnceValue(func() error {
 		c.end(errStopped)
-		c.stopAll()
+		c.killAll()
 		if options.Dir == "" && c.Err() == nil {
 			return os.RemoveAll(dir)
 		}
@@ -130,19 +116,17 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 
 func (c *Cluster) boot(ctx context.Context, programs parts.Programs) error {
 	began := time.Now()
-	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not ready within %v", startTimeout))
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	ctx, abort := context.WithCancelCause(ctx)
-	defer abort(nil)
-	defer context.AfterFunc(c.life, func() { abort(context.Cause(c.life)) })()
+	defer context.AfterFunc(c.life, cancel)()
 
 	if err := c.install(programs); err != nil {
 		return err
 	}
-	if err := c.start(ctx, Etcd); err != nil {
+	if err := c.start(Etcd); err != nil {
 		return err
 	}
-	if err := c.start(ctx, APIServer); err != nil {
+	if err := c.start(APIServer); err != nil {
 		return err
 	}
 	if err := c.connect(); err != nil {
@@ -151,16 +135,26 @@ func (c *Cluster) boot(ctx context.Context, programs parts.Programs) error {
 	if err := c.awaitReady(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.options.Log, "the API of Kubernetes %s serves after %v\n", c.version, time.Since(began).Round(10*time.Millisecond))
+	fmt.Fprintf(c.options.Log, "the API serves after %v\n", time.Since(began).Round(10*time.Millisecond))
+	if c.options.OnlyAPI {
+		return nil
+	}
 	for _, component := range []Component{ControllerManager, Scheduler, Kwok} {
-		if component == ControllerManager && c.options.WithoutControllerManager {
-			continue
-		}
-		if err := c.start(ctx, component); err != nil {
+		if err := c.start(component); err != nil {
 			return err
 		}
 	}
-	if err := c.populate(ctx); err != nil {
+	if err := c.createNodes(ctx); err != nil {
+		return err
+	}
+	if err := c.await(ctx, "the nodes to be ready", c.nodesReady); err != nil {
+		return err
+	}
+	err := c.await(ctx, "the default service account", func(ctx context.Context) (bool, error) {
+		_, err := c.client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
+		return err == nil, err
+	})
+	if err != nil {
 		return err
 	}
 	fmt.Fprintf(c.options.Log, "%d nodes are ready after %v\n", max(c.options.Nodes, 0), time.Since(began).Round(10*time.Millisecond))
@@ -201,41 +195,25 @@ func (c *Cluster) connect() error {
 // awaitReady waits until the API server calls itself ready, which is later than envtest waits
 // for: its hooks have created the roles.
 func (c *Cluster) awaitReady(ctx context.Context) error {
-	err := await(ctx, "the API server to be ready", func(ctx context.Context) (bool, error) {
+	return c.await(ctx, "the API server to be ready", func(ctx context.Context) (bool, error) {
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
 		err := c.client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 		return err == nil, err
 	})
-	if err != nil {
-		return err
-	}
-	version, err := c.client.Discovery().ServerVersion()
-	if err != nil {
-		return err
-	}
-	c.version = version.GitVersion
-	return nil
 }
 
-// populate creates the nodes, and waits until Pods can run on them.
-func (c *Cluster) populate(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
-		if err := c.createNodes(ctx); err != nil {
-			return err
-		}
-		return await(ctx, "the nodes to be ready", c.nodesReady)
+// await calls isTrue until it returns true. If it never does, the error says why.
+func (c *Cluster) await(ctx context.Context, what string, isTrue func(context.Context) (bool, error)) error {
+	var last error
+	err := wait.PollUntilContextCancel(ctx, 25*time.Millisecond, true, func(ctx context.Context) (ok bool, _ error) {
+		ok, last = isTrue(ctx)
+		return ok, nil
 	})
-	if !c.options.WithoutControllerManager {
-		group.Go(func() error {
-			return await(ctx, "the default service account", func(ctx context.Context) (bool, error) {
-				_, err := c.client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
-				return err == nil, err
-			})
-		})
+	if err != nil {
+		return errors.Join(fmt.Errorf("waiting for %s: %w", what, err), last, c.Err())
 	}
-	return group.Wait()
+	return nil
 }
 
 // Stop ends all components, and returns when they are gone. Later calls return the same.
@@ -261,15 +239,6 @@ func (c *Cluster) Kubeconfig() string { return kubeconfigIn(c.dir) }
 // Kubectl returns the path of a kubectl of the cluster's version.
 func (c *Cluster) Kubectl() string { return c.file("bin", "kubectl") }
 
-// AuditLog returns the path of the audit log; see [ReadAudit].
-func (c *Cluster) AuditLog() string { return c.file("audit.log") }
-
-// Log returns the path of a component's log.
-func (c *Cluster) Log(component Component) string { return c.file("logs", string(component)+".log") }
-
-// Version returns the version of Kubernetes, such as v1.36.3.
-func (c *Cluster) Version() string { return c.version }
-
 // RESTConfig returns the configuration of an administrator's client, without a rate limit.
 // The caller may change it.
 func (c *Cluster) RESTConfig() *rest.Config { return rest.CopyConfig(c.config) }
@@ -280,21 +249,4 @@ func (c *Cluster) file(elements ...string) string {
 
 func (c *Cluster) configFile(component Component) string {
 	return c.file("config", string(component)+".kubeconfig")
-}
-
-// await calls isTrue until it returns true. If it never does, the error says why.
-func await(ctx context.Context, what string, isTrue func(context.Context) (bool, error)) error {
-	ticker := time.NewTicker(25 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		ok, err := isTrue(ctx)
-		if ok {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("waiting for %s: %w", what, context.Cause(ctx)), err)
-		case <-ticker.C:
-		}
-	}
 }

@@ -12,12 +12,8 @@ import (
 	"time"
 )
 
-// pidFile contains the ID of the process that runs the cluster. It marks a directory as a
-// cluster's, also after the process was killed.
+// pidFile contains the ID of the process that runs the cluster.
 const pidFile = "pid"
-
-// subdirectories of a cluster's directory.
-var subdirectories = []string{"bin", "config", "etcd", "logs", "pids", "pki", "run"}
 
 // makeDir makes the directory of a cluster, or a temporary one if dir is "".
 func makeDir(dir string) (path string, err error) {
@@ -26,13 +22,13 @@ func makeDir(dir string) (path string, err error) {
 	} else if path, err = filepath.Abs(dir); err == nil {
 		err = clearDir(path)
 	}
-	for _, name := range subdirectories {
-		if err == nil {
-			err = os.MkdirAll(filepath.Join(path, name), 0o700)
-		}
-	}
 	if err != nil {
 		return "", err
+	}
+	for _, name := range []string{"bin", "config", "etcd", "logs", "pids", "pki", "run"} {
+		if err := os.MkdirAll(filepath.Join(path, name), 0o700); err != nil {
+			return "", err
+		}
 	}
 	return path, os.WriteFile(filepath.Join(path, pidFile), strconv.AppendInt(nil, int64(os.Getpid()), 10), 0o600)
 }
@@ -43,19 +39,17 @@ func clearDir(dir string) error {
 	if pid := readPID(filepath.Join(dir, pidFile)); isAlive(pid) {
 		return fmt.Errorf("is another cluster running in %s? Process %d is", dir, pid)
 	}
+	if _, err := os.Stat(filepath.Join(dir, "pids")); err == nil {
+		return os.RemoveAll(dir)
+	}
 	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
+	if len(entries) > 0 {
+		return fmt.Errorf("%s is not empty, and not a cluster's directory", dir)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	for _, name := range subdirectories {
-		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-			return fmt.Errorf("%s is not empty, and not a cluster's directory", dir)
-		}
-	}
-	return os.RemoveAll(dir)
+	return err
 }
 
 // Shutdown asks the process that runs the cluster in dir to end, and waits until it has.
@@ -68,7 +62,7 @@ func Shutdown(dir string) error {
 	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
 		return fmt.Errorf("ending process %d: %w", pid, err)
 	}
-	for isAlive(pid) && readPID(path) == pid {
+	for isAlive(pid) && readPID(path) == pid { // a zombie counts as alive
 		time.Sleep(exitPoll)
 	}
 	return nil

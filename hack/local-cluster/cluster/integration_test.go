@@ -3,8 +3,8 @@ package cluster_test
 import (
 	"bytes"
 	"context"
-	"crypto/x509"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -23,57 +23,37 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
+	"nicoleh.io/k8s-controller/hack/local-cluster/internal/parts"
 )
 
-const (
-	robot = "system:serviceaccount:default:robot"
-	soon  = 30 * time.Second
-)
+const soon = 30 * time.Second
 
-// The two clusters are shared by the subtests, which keep to their own names.
-func TestClustersSideBySide(t *testing.T) {
+// The first cluster has everything, and the second one the least. Both run side by side.
+func TestClusters(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots two clusters")
 	}
-	temp := t.TempDir()
-	t.Setenv("TMPDIR", temp)
-
-	var first, second *cluster.Cluster
-	t.Run("both start", func(t *testing.T) {
-		starts := make(chan error, 1)
-		go func() {
-			var err error
-			second, err = cluster.Start(t.Context(), cluster.Options{Nodes: 1, WithoutControllerManager: true})
-			starts <- err
-		}()
-		var err error
-		first, err = cluster.Start(t.Context(), cluster.Options{AuditUsers: []string{robot}, Log: t.Output()})
-		if err := errors.Join(err, <-starts); err != nil {
-			t.Fatal(err)
-		}
-	})
-	for _, c := range []*cluster.Cluster{first, second} {
-		if c != nil {
-			t.Cleanup(func() { _ = c.Stop() })
-		}
-	}
-	if t.Failed() {
-		t.FailNow()
-	}
+	t.Setenv("TMPDIR", t.TempDir())
+	first := start(t, cluster.Options{Audit: true, SchedulerConfig: "profiles: [{schedulerName: default-scheduler}]\n", Log: t.Output()})
+	second := start(t, cluster.Options{OnlyAPI: true})
 
 	t.Run("a Deployment gets ready Pods", func(t *testing.T) { deploymentGetsReadyPods(t, first) })
-	t.Run("a StatefulSet gets ready Pods, and its Service finds them", func(t *testing.T) { statefulSetGetsReadyPods(t, first) })
-	t.Run("the server is verified", func(t *testing.T) { serverIsVerified(t, first, second) })
 	t.Run("a service account may do what it was given", func(t *testing.T) { serviceAccountObeysRBAC(t, first) })
 	t.Run("an image that cannot be pulled", func(t *testing.T) { imageCannotBePulled(t, first) })
 	t.Run("a container that crashes", func(t *testing.T) { containerCrashes(t, first) })
 	t.Run("a node follows its annotation", func(t *testing.T) { nodeFollowsAnnotation(t, first) })
-	t.Run("the API server restarts", func(t *testing.T) { apiServerRestarts(t, first) })
-	t.Run("the controllers start late", func(t *testing.T) { controllersStartLate(t, second) })
-	t.Run("a component that dies is reported", func(t *testing.T) { deathIsReported(t, second) })
+	t.Run("the API server restarts after etcd is compacted", func(t *testing.T) { apiServerRestarts(t, first) })
+	t.Run("a component that dies is reported", func(t *testing.T) { deathIsReported(t, first) })
+	t.Run("without nodes there is only the API", func(t *testing.T) {
+		if _, err := clientOf(t, second.RESTConfig()).CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
+			t.Error(err)
+		}
+		if logs, err := filepath.Glob(filepath.Join(second.Dir(), "logs", "*")); err != nil || len(logs) != 2 {
+			t.Errorf("logs of %v, %v; want only etcd and the API server", logs, err)
+		}
+	})
 	t.Run("nothing stays", func(t *testing.T) {
 		for _, c := range []*cluster.Cluster{first, second} {
 			if err := c.Stop(); err != nil {
@@ -81,13 +61,23 @@ func TestClustersSideBySide(t *testing.T) {
 			}
 			requireNoProcess(t, c.Dir())
 		}
-		if _, err := os.Stat(first.Dir()); !os.IsNotExist(err) {
-			t.Errorf("the directory of the first cluster is still there: %v", err)
-		}
-		if _, err := os.Stat(second.Log(cluster.Kwok)); err != nil {
+		if _, err := os.Stat(filepath.Join(first.Dir(), "logs", "kwok.log")); err != nil {
 			t.Errorf("the log of the component that died: %v", err)
 		}
+		if _, err := os.Stat(second.Dir()); !os.IsNotExist(err) {
+			t.Errorf("the directory of the other cluster is still there: %v", err)
+		}
 	})
+}
+
+func start(t *testing.T, options cluster.Options) *cluster.Cluster {
+	t.Helper()
+	c, err := cluster.Start(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Stop() })
+	return c
 }
 
 func deploymentGetsReadyPods(t *testing.T, c *cluster.Cluster) {
@@ -105,65 +95,6 @@ func deploymentGetsReadyPods(t *testing.T, c *cluster.Cluster) {
 		if pod.Status.Phase != corev1.PodRunning || !pod.Status.ContainerStatuses[0].Ready {
 			t.Errorf("Pod %s is %s, container %+v", pod.Name, pod.Status.Phase, pod.Status.ContainerStatuses[0])
 		}
-	}
-}
-
-func statefulSetGetsReadyPods(t *testing.T, c *cluster.Cluster) {
-	client, labels := clientOf(t, c.RESTConfig()), map[string]string{"app": "db"}
-	if _, err := client.CoreV1().Services("default").Create(t.Context(), &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: "db"},
-		Spec:       corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Selector: labels, Ports: []corev1.ServicePort{{Port: 5432}}},
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.AppsV1().StatefulSets("default").Create(t.Context(), &appsv1.StatefulSet{
-		ObjectMeta: metav1.ObjectMeta{Name: "db"},
-		Spec: appsv1.StatefulSetSpec{
-			Replicas:    ptr.To[int32](2),
-			ServiceName: "db",
-			Selector:    &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "db", Image: "postgres"}}},
-			},
-		},
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the StatefulSet is available", func(ctx context.Context) (bool, error) {
-		got, err := client.AppsV1().StatefulSets("default").Get(ctx, "db", metav1.GetOptions{})
-		return err == nil && got.Status.AvailableReplicas == 2, err
-	})
-	eventually(t, "the Service has both Pods as endpoints, by their host names", func(ctx context.Context) (bool, error) {
-		slices, err := client.DiscoveryV1().EndpointSlices("default").List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=db"})
-		if err != nil {
-			return false, err
-		}
-		ready := map[string]bool{}
-		for _, slice := range slices.Items {
-			for _, endpoint := range slice.Endpoints {
-				ready[ptr.Deref(endpoint.Hostname, "")] = ptr.Deref(endpoint.Conditions.Ready, false)
-			}
-		}
-		return ready["db-0"] && ready["db-1"], nil
-	})
-}
-
-func serverIsVerified(t *testing.T, c, other *cluster.Cluster) {
-	config := c.RESTConfig()
-	if config.Insecure || len(config.CAData) == 0 {
-		t.Error("the kubeconfig does not have its server verified")
-	}
-	config.CAData = other.RESTConfig().CAData
-	_, err := clientOf(t, config).Discovery().ServerVersion()
-	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); !ok {
-		t.Errorf("with another cluster's authority: %v, want an unknown authority", err)
-	}
-	stranger := c.RESTConfig()
-	stranger.CertData, stranger.KeyData = other.RESTConfig().CertData, other.RESTConfig().KeyData
-	_, err = clientOf(t, stranger).CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
-	if !apierrors.IsUnauthorized(err) {
-		t.Errorf("with another cluster's certificate: %v, want unauthorized", err)
 	}
 }
 
@@ -196,23 +127,17 @@ func serviceAccountObeysRBAC(t *testing.T, c *cluster.Cluster) {
 	}
 	defer watch.Stop()
 
-	eventually(t, "the audit log has both lists and the watch, and nobody else's requests", func(context.Context) (bool, error) {
-		events, err := cluster.ReadAudit(c.AuditLog())
-		if err != nil {
-			return false, err
-		}
-		codes := map[int]bool{}
-		isWatched := false
-		for _, event := range events {
-			if event.User != robot {
-				t.Fatalf("the audit log holds %+v, a request of another user", event)
+	requests, reader := map[string]bool{}, cluster.AuditReader{Path: c.AuditLog()}
+	eventually(t, "the audit log has both lists and the watch", func(context.Context) (bool, error) {
+		events, err := reader.Next()
+		for _, e := range events {
+			if e.User == "system:serviceaccount:default:robot" {
+				requests[fmt.Sprintf("%s of %s in %s: %s %d", e.Verb, e.Resource, e.Namespace, e.Stage, e.Code)] = true
 			}
-			if event.Verb == "list" && event.Resource == "configmaps" && event.Namespace == "default" {
-				codes[event.Code] = true
-			}
-			isWatched = isWatched || event.Verb == "watch" && event.Stage == "ResponseStarted"
 		}
-		return codes[403] && codes[200] && isWatched, nil
+		return requests["list of configmaps in default: ResponseComplete 403"] &&
+			requests["list of configmaps in default: ResponseComplete 200"] &&
+			requests["watch of configmaps in default: ResponseStarted 200"], err
 	})
 }
 
@@ -227,11 +152,6 @@ func imageCannotBePulled(t *testing.T, c *cluster.Cluster) {
 	if pod := podsOf(t, client, "typo")[0]; pod.Status.Phase != corev1.PodPending || isReady(pod) {
 		t.Errorf("the Pod is %s, ready %v", pod.Status.Phase, isReady(pod))
 	}
-	update(t, client, "typo", func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = "nginx" })
-	eventually(t, "the corrected image runs", func(context.Context) (bool, error) {
-		pods := podsOf(t, client, "typo")
-		return len(pods) == 1 && isReady(pods[0]), nil
-	})
 }
 
 func containerCrashes(t *testing.T, c *cluster.Cluster) {
@@ -276,7 +196,7 @@ func nodeFollowsAnnotation(t *testing.T, c *cluster.Cluster) {
 
 func apiServerRestarts(t *testing.T, c *cluster.Cluster) {
 	client := clientOf(t, c.RESTConfig())
-	if err := c.KillComponent(cluster.APIServer); err != nil {
+	if err := errors.Join(c.CompactEtcd(t.Context()), c.KillComponent(cluster.APIServer)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := client.Discovery().ServerVersion(); err == nil {
@@ -295,59 +215,56 @@ func apiServerRestarts(t *testing.T, c *cluster.Cluster) {
 	}
 }
 
-func controllersStartLate(t *testing.T, c *cluster.Cluster) {
-	client := clientOf(t, c.RESTConfig())
-	deploy(t, client, "late", 1, "nginx")
-	if err := c.StartComponent(t.Context(), cluster.ControllerManager); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the Pod is ready", func(context.Context) (bool, error) {
-		pods := podsOf(t, client, "late")
-		return len(pods) == 1 && isReady(pods[0]), nil
-	})
-}
-
 func deathIsReported(t *testing.T, c *cluster.Cluster) {
-	if err := c.StartComponent(t.Context(), cluster.Scheduler); err == nil {
-		t.Error("a component was started twice")
-	}
-	if err := c.StopComponent(cluster.Scheduler); err != nil {
+	content, err := os.ReadFile(filepath.Join(c.Dir(), "pids", string(cluster.Kwok)))
+	if err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-c.Done():
-		t.Fatalf("a component that was stopped counts as dead: %v", c.Err())
-	default:
+	pid, err := strconv.Atoi(strings.TrimSpace(string(content)))
+	if err != nil {
+		t.Fatal(err)
 	}
-	killRecorded(t, c.Dir(), cluster.Kwok)
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
 	select {
 	case <-c.Done():
 	case <-time.After(soon):
 		t.Fatal("the death of a component goes unnoticed")
 	}
-	if err := c.Err(); err == nil || !strings.Contains(err.Error(), "kwok has ended") || !strings.Contains(err.Error(), c.Log(cluster.Kwok)) {
-		t.Errorf("Err() = %v, want the component, how it ended, and its log", err)
+	if err := c.Err(); err == nil || !strings.Contains(err.Error(), "kwok has ended") || !strings.Contains(err.Error(), c.Dir()+"/logs/kwok.log") {
+		t.Errorf("Err() = %v, want the component and its log", err)
 	}
 }
 
+// The programs of this cluster are scripts that fail.
 func TestStartReportsTheComponentThatFails(t *testing.T) {
 	if testing.Short() {
-		t.Skip("boots a cluster")
+		t.Skip("needs the name of the programs' directory")
 	}
-	dir := t.TempDir()
-	_, err := cluster.Start(t.Context(), cluster.Options{
-		Dir:       dir,
-		ExtraArgs: map[cluster.Component][]string{cluster.APIServer: {"--no-such-flag=1"}},
-	})
+	t.Setenv(parts.AssetsEnv, "")
+	programs, err := parts.Ensure(t.Context(), t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache, dir := t.TempDir(), t.TempDir()
+	broken := filepath.Join(cache, filepath.Base(filepath.Dir(programs.Kubectl)))
+	t.Setenv(parts.CacheEnv, cache)
+	if err := os.Mkdir(broken, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(broken, "servers"), []byte("#!/bin/sh\necho no space left\nexit 1\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, err = cluster.Start(t.Context(), cluster.Options{Dir: dir})
 	if err == nil {
 		t.Fatal("the cluster starts")
 	}
-	for _, want := range []string{"kube-apiserver has ended", "unknown flag: --no-such-flag", filepath.Join(dir, "logs", "kube-apiserver.log")} {
+	for _, want := range []string{"etcd has ended", "no space left", filepath.Join(dir, "logs", "etcd.log")} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q:\n%v", want, err)
 		}
 	}
-	requireNoProcess(t, dir)
 }
 
 // --- what the tests are written in ---
@@ -378,19 +295,6 @@ func deploy(t *testing.T, client kubernetes.Interface, name string, replicas int
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-func update(t *testing.T, client kubernetes.Interface, name string, change func(*appsv1.Deployment)) {
-	t.Helper()
-	eventually(t, "the Deployment is updated", func(ctx context.Context) (bool, error) {
-		deployment, err := client.AppsV1().Deployments("default").Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return false, err
-		}
-		change(deployment)
-		_, err = client.AppsV1().Deployments("default").Update(ctx, deployment, metav1.UpdateOptions{})
-		return err == nil, err
-	})
 }
 
 func grant(t *testing.T, client kubernetes.Interface, account string, rule rbacv1.PolicyRule) {
@@ -473,21 +377,5 @@ func requireNoProcess(t *testing.T, dir string) {
 	}
 	if diff := cmp.Diff([]string(nil), left); diff != "" {
 		t.Errorf("processes that are left (-want +got):\n%s", diff)
-	}
-}
-
-// killRecorded kills a component behind the back of the package.
-func killRecorded(t *testing.T, dir string, component cluster.Component) {
-	t.Helper()
-	content, err := os.ReadFile(filepath.Join(dir, "pids", string(component)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(content)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
 	}
 }

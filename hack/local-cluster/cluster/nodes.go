@@ -16,8 +16,12 @@ const ReadyAnnotation = "local-cluster/ready"
 
 // createNodes registers the nodes as kubelets do.
 func (c *Cluster) createNodes(ctx context.Context) error {
+	version, err := c.client.Discovery().ServerVersion()
+	if err != nil {
+		return err
+	}
 	for i := 1; i <= c.options.Nodes; i++ {
-		if _, err := c.client.CoreV1().Nodes().Create(ctx, newNode(i, c.version), metav1.CreateOptions{}); err != nil {
+		if _, err := c.client.CoreV1().Nodes().Create(ctx, newNode(i, version.GitVersion), metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("creating node %d: %w", i, err)
 		}
 	}
@@ -60,12 +64,9 @@ func newNode(n int, version string) *corev1.Node {
 // benchmarks.
 func nodeIP(n int) string { return fmt.Sprintf("198.18.%d.%d", (n>>8)&0xff, n&0xff) }
 
-// nodesReady reports whether all nodes are Ready. Only the controller manager removes the
+// nodesReady reports whether Pods can run on all nodes. The controller manager removes the
 // taint with which a node is created.
 func (c *Cluster) nodesReady(ctx context.Context) (bool, error) {
-	if c.options.Nodes < 0 {
-		return true, nil
-	}
 	nodes, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return false, err
@@ -77,6 +78,6 @@ func (c *Cluster) nodesReady(ctx context.Context) (bool, error) {
 		isTainted := slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
 			return taint.Key == corev1.TaintNodeNotReady
 		})
-		return !isReady || isTainted && !c.options.WithoutControllerManager
+		return !isReady || isTainted
 	}), nil
 }

@@ -5,7 +5,6 @@ package parts
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -20,8 +19,9 @@ import (
 	"syscall"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"nicoleh.io/k8s-controller/hack/gobuild/build"
-	"nicoleh.io/k8s-controller/hack/gobuild/buildenv"
 )
 
 const (
@@ -31,8 +31,7 @@ const (
 	// compiled. envtest and setup-envtest use the same variable.
 	AssetsEnv = "KUBEBUILDER_ASSETS"
 
-	module   = "nicoleh.io/k8s-controller"
-	lockPoll = 200 * time.Millisecond
+	module = "nicoleh.io/k8s-controller"
 )
 
 // Programs are the programs of a cluster.
@@ -52,74 +51,53 @@ func Ensure(ctx context.Context, log io.Writer) (Programs, error) {
 }
 
 func ensure(ctx context.Context, root string, log io.Writer) (Programs, error) {
-	env, err := buildenv.Read(root)
+	env, err := build.Env(root)
 	if err != nil {
 		return Programs{}, err
 	}
 	source, assets := filepath.Join(root, "hack", "local-cluster", "parts"), os.Getenv(AssetsEnv)
-	packages := []string{"./components", "./servers", "./kubectl"}
-	if assets != "" {
-		packages = packages[:1]
-	}
-	version, key, err := identify(source, slices.Concat(packages, env))
-	if err != nil {
-		return Programs{}, fmt.Errorf("reading %s: %w", source, err)
-	}
-	cache, err := cacheDir()
+	version, err := versionOf(source)
 	if err != nil {
 		return Programs{}, err
 	}
-	dir := filepath.Join(cache, version+"-"+key)
+	b := build.Build{
+		Title:    "Kubernetes " + version + " (once per version)",
+		Dir:      source,
+		Env:      append(env, "GOWORK=off", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH),
+		Flags:    []string{"-ldflags=" + linkFlags(version)},
+		Packages: []string{"./components"},
+	}
+	if assets == "" {
+		b.Packages = append(b.Packages, "./servers", "./kubectl")
+	}
+	dir, err := cacheDir(version, source,
+		runtime.Version(), runtime.GOOS, runtime.GOARCH, slices.Concat(b.Packages, env), linkFlags(version))
+	if err != nil {
+		return Programs{}, err
+	}
 	if isBuilt(dir) {
 		return programs(dir, assets), nil
 	}
 	release, err := lock(ctx, dir+".lock", log)
 	if err != nil {
-		return Programs{}, err
+		return Programs{}, fmt.Errorf("locking %s: %w", dir, err)
 	}
 	defer release()
 	if isBuilt(dir) {
 		return programs(dir, assets), nil
 	}
-	err = compile(ctx, dir, log, build.Build{
-		Title:    "Kubernetes " + version + " (once per version)",
-		Dir:      source,
-		Env:      append(env, "GOWORK=off", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH),
-		Flags:    []string{"-ldflags=" + linkFlags(version)},
-		Packages: packages,
-	})
-	if err != nil {
+	draft := dir + ".new"     // so that dir appears complete or not at all
+	defer os.RemoveAll(draft) //nolint:errcheck // the next build writes the same files
+	b.Flags = append(b.Flags, "-o", draft+string(os.PathSeparator))
+	if err := b.Run(ctx, log); err != nil {
 		return Programs{}, fmt.Errorf("building the control plane: %w", err)
 	}
-	return programs(dir, assets), nil
+	return programs(dir, assets), os.Rename(draft, dir)
 }
 
-func isBuilt(dir string) bool {
-	_, err := os.Stat(dir)
-	return err == nil
-}
-
-func programs(dir, assets string) Programs {
-	command := func(dir, file, argument string) string {
-		return "'" + strings.ReplaceAll(filepath.Join(dir, file), "'", `'\''`) + "' " + argument
-	}
-	p := Programs{Kubectl: filepath.Join(dir, "kubectl"), Components: map[string]string{
-		"etcd":           command(dir, "servers", "etcd"),
-		"kube-apiserver": command(dir, "servers", "kube-apiserver"),
-	}}
-	if assets != "" {
-		p = Programs{Kubectl: filepath.Join(assets, "kubectl"), Components: map[string]string{
-			"etcd":           command(assets, "etcd", ""),
-			"kube-apiserver": command(assets, "kube-apiserver", ""),
-		}}
-	}
-	for _, name := range []string{"kube-controller-manager", "kube-scheduler", "kwok"} {
-		p.Components[name] = command(dir, "components", name)
-	}
-	return p
-}
-
-func cacheDir() (string, error) {
+// cacheDir returns the directory for the result of a build with these settings. Its name
+// depends on everything that the result depends on.
+func cacheDir(version, source string, settings ...any) (string, error) {
 	dir := os.Getenv(CacheEnv)
 	if dir == "" {
 		caches, err := os.UserCacheDir()
@@ -132,24 +110,42 @@ func cacheDir() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return dir, os.MkdirAll(dir, 0o755)
+	key := sha256.New()
+	fmt.Fprintln(key, settings...)
+	err = filepath.WalkDir(source, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		fmt.Fprintf(key, "%s %x\n", strings.TrimPrefix(path, source), sha256.Sum256(content))
+		return err
+	})
+	return filepath.Join(dir, fmt.Sprintf("%s-%x", version, key.Sum(nil)[:8])), errors.Join(err, os.MkdirAll(dir, 0o755))
 }
 
-// compile builds into a directory that appears complete or not at all.
-func compile(ctx context.Context, dir string, log io.Writer, b build.Build) error {
-	draft := dir + ".new"
-	if err := os.RemoveAll(draft); err != nil {
-		return err
+func isBuilt(dir string) bool {
+	_, err := os.Stat(dir)
+	return err == nil
+}
+
+func programs(dir, assets string) Programs {
+	command := func(path string, argument ...string) string {
+		return "'" + strings.ReplaceAll(path, "'", `'\''`) + "' " + strings.Join(argument, "")
 	}
-	if err := os.Mkdir(draft, 0o755); err != nil {
-		return err
+	servers, components := filepath.Join(dir, "servers"), filepath.Join(dir, "components")
+	p := Programs{Kubectl: filepath.Join(dir, "kubectl"), Components: map[string]string{
+		"etcd":                    command(servers, "etcd"),
+		"kube-apiserver":          command(servers, "kube-apiserver"),
+		"kube-controller-manager": command(components, "kube-controller-manager"),
+		"kube-scheduler":          command(components, "kube-scheduler"),
+		"kwok":                    command(components, "kwok"),
+	}}
+	if assets != "" {
+		p.Kubectl = filepath.Join(assets, "kubectl")
+		p.Components["etcd"] = command(filepath.Join(assets, "etcd"))
+		p.Components["kube-apiserver"] = command(filepath.Join(assets, "kube-apiserver"))
 	}
-	defer os.RemoveAll(draft) //nolint:errcheck // the next build removes it first
-	b.Flags = append(b.Flags, "-o", draft+string(os.PathSeparator))
-	if err := b.Run(ctx, log); err != nil {
-		return err
-	}
-	return os.Rename(draft, dir)
+	return p
 }
 
 // lock waits until no other process holds the lock. The kernel releases the lock of a
@@ -157,50 +153,37 @@ func compile(ctx context.Context, dir string, log io.Writer, b build.Build) erro
 func lock(ctx context.Context, path string, log io.Writer) (release func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("opening a lock: %w", err)
+		return nil, err
 	}
-	for waited := false; ; waited = true {
+	try := func(context.Context) (bool, error) {
 		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			return func() { _ = file.Close() }, nil
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return false, nil
 		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, errors.Join(fmt.Errorf("locking %s: %w", path, err), file.Close())
-		}
-		if !waited {
-			fmt.Fprintln(log, "waiting for another process that is building the control plane")
-		}
-		select {
-		case <-ctx.Done():
-			return nil, errors.Join(ctx.Err(), file.Close())
-		case <-time.After(lockPoll):
-		}
+		return err == nil, err
 	}
+	isFree, err := try(ctx)
+	if err == nil && !isFree {
+		fmt.Fprintln(log, "waiting for another process that is building the control plane")
+		err = wait.PollUntilContextCancel(ctx, 200*time.Millisecond, false, try)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return func() { _ = file.Close() }, nil
 }
 
-// identify returns the version of Kubernetes, and a key of everything that the result of a
-// build with these settings depends on.
-func identify(source string, settings []string) (version, key string, err error) {
+// versionOf returns the version of Kubernetes.
+func versionOf(source string) (string, error) {
 	mod, err := os.ReadFile(filepath.Join(source, "go.mod"))
 	if err != nil {
-		return "", "", err
+		return "", err
 	}
 	match := regexp.MustCompile(`(?m)^\s*(?:require )?k8s\.io/kubernetes (v\d+\.\d+\.\S+)`).FindSubmatch(mod)
 	if match == nil {
-		return "", "", errors.New("go.mod requires no version of k8s.io/kubernetes")
+		return "", errors.New("go.mod requires no version of k8s.io/kubernetes")
 	}
-	version = string(match[1])
-	sum := sha256.New()
-	fmt.Fprintln(sum, runtime.Version(), runtime.GOOS, runtime.GOARCH, settings, linkFlags(version))
-	err = filepath.WalkDir(source, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		content, err := os.ReadFile(path)
-		fmt.Fprintf(sum, "%s %x\n", strings.TrimPrefix(path, source), sha256.Sum256(content))
-		return err
-	})
-	return version, hex.EncodeToString(sum.Sum(nil)[:8]), err
+	return string(match[1]), nil
 }
 
 // linkFlags strips a program and sets its version, which a module's source does not contain.

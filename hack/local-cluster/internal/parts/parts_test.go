@@ -2,6 +2,9 @@ package parts
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,23 +15,24 @@ import (
 
 const goMod = "module parts\n\ngo 1.26.0\n\nrequire k8s.io/kubernetes v1.36.3\n"
 
-func TestKeyChangesWithWhatIsBuilt(t *testing.T) {
+func TestDirectoryChangesWithWhatIsBuilt(t *testing.T) {
+	t.Setenv(CacheEnv, t.TempDir())
 	source := filepath.Join(writeSource(t, goMod), "hack", "local-cluster", "parts")
-	key := func(settings ...string) string {
-		version, key, err := identify(source, settings)
-		if err != nil || version != "v1.36.3" {
-			t.Fatalf("version %q, %v", version, err)
+	dir := func(settings ...any) string {
+		dir, err := cacheDir("v1.36.3", source, settings...)
+		if err != nil {
+			t.Fatal(err)
 		}
-		return key
+		return dir
 	}
-	if key("GOFLAGS=-trimpath") == key("GOFLAGS=") {
-		t.Error("other flags do not change the key")
+	if dir("GOFLAGS=-trimpath") == dir("GOFLAGS=") {
+		t.Error("other flags do not change the directory")
 	}
 	for _, name := range []string{"go.sum", filepath.Join("kubectl", "main.go"), "go.mod"} {
-		before := key()
+		before := dir()
 		write(t, filepath.Join(source, name), goMod+"// "+name)
-		if key() == before {
-			t.Errorf("a change of %s does not change the key", name)
+		if dir() == before {
+			t.Errorf("a change of %s does not change the directory", name)
 		}
 	}
 }
@@ -47,7 +51,7 @@ func TestEnsure(t *testing.T) {
 			t.Setenv(AssetsEnv, test.assets)
 			var progress bytes.Buffer
 			got, err := ensure(t.Context(), root, &progress)
-			if err != nil || !strings.Contains(progress.String(), "done in") {
+			if err != nil || !strings.Contains(progress.String(), "done after") {
 				t.Fatalf("%v, progress %q", err, &progress)
 			}
 			components, _, _ := strings.Cut(got.Components["kwok"], "' kwok")
@@ -78,29 +82,25 @@ func TestEnsure(t *testing.T) {
 	}
 }
 
-func TestEnsureWaitsForAnotherBuild(t *testing.T) {
-	root, cache := writeSource(t, goMod), t.TempDir()
-	t.Setenv(CacheEnv, cache)
-	t.Setenv(AssetsEnv, "")
-	version, key, err := identify(filepath.Join(root, "hack", "local-cluster", "parts"), []string{"./components", "./servers", "./kubectl", "GOFLAGS="})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := filepath.Join(cache, version+"-"+key)
-	release, err := lock(t.Context(), dir+".lock", &bytes.Buffer{})
+func TestLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	release, err := lock(t.Context(), path, t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The other build is done as soon as this one says that it waits.
 	progress := writerFunc(func(line []byte) (int, error) {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Error(err)
-		}
 		release()
 		return len(line), nil
 	})
-	if _, err := ensure(t.Context(), root, progress); err != nil {
-		t.Error(err)
+	if release, err = lock(t.Context(), path, progress); err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := lock(ctx, path, io.Discard); !errors.Is(err, context.Canceled) {
+		t.Errorf("a lock that is held is taken: %v", err)
 	}
 }
 
