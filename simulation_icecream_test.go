@@ -89,7 +89,7 @@ func (w *icecreams) newNamespace(name string) {
 
 // newIcecream creates an Icecream, unless its namespace is gone or being deleted.
 func (w *icecreams) newIcecream(draw *rand.Rand, name string) {
-	if namespace := simulation.Get[corev1.Namespace](w.History, w.Store, simulation.NamespaceKey); namespace == nil || namespace.DeletionTimestamp != nil {
+	if !w.IsOpen() {
 		return
 	}
 	w.launched++
@@ -438,7 +438,9 @@ func (w *icecreams) Check(x simulation.Exchange) {
 	case "leases", "events":
 		return
 	}
-	w.writes[x.Verb+" "+x.Key.Resource.Resource]++
+	if x.Verb != "delete" || x.IsWrite() { // which is for one version of the Deployment, and its status may change often
+		w.writes[x.Verb+" "+x.Key.Resource.Resource]++
+	}
 	if !x.IsWrite() {
 		w.checkRefused(x)
 		if x.Subresource == "status" && x.Response.Code == http.StatusOK {

@@ -162,10 +162,11 @@ type state struct {
 
 // weather is what kinds of faults a history has, and how often.
 type weather struct {
-	isCalm      bool // nothing at all goes wrong
-	hasElection bool
-	kinds       map[string]bool
-	rate        float64
+	isCalm       bool // nothing at all goes wrong
+	hasElection  bool
+	hasWatchList bool // The API server sends lists by watches (KEP-3157).
+	kinds        map[string]bool
+	rate         float64
 }
 
 // History runs the history of a seed. Those faults and edits that are dropped do not happen.
@@ -194,7 +195,7 @@ func (s Simulation) History(t *testing.T, seed uint64, dropped map[string]bool) 
 // forecast draws the weather. Few kinds of faults at a time find more than all at once.
 func (h *History) forecast() weather {
 	draw := h.Draw("weather")
-	w := weather{isCalm: draw.IntN(4) == 0, hasElection: draw.IntN(3) == 0, kinds: map[string]bool{}}
+	w := weather{isCalm: draw.IntN(4) == 0, hasElection: draw.IntN(3) == 0, hasWatchList: draw.IntN(2) == 0, kinds: map[string]bool{}}
 	w.rate = 0.05 + 0.4*draw.Float64()*draw.Float64()
 	for _, kind := range faultKinds {
 		w.kinds[kind] = draw.IntN(2) == 0

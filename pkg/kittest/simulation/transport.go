@@ -272,10 +272,29 @@ func (c *call) canHave(kind string) bool {
 	case slowWatch, cutWatch:
 		return c.isWatch
 	case staleList:
-		return !c.isWatch && c.verb == "list" && c.request.Query.Get("resourceVersion") == "0"
+		return c.isList() && c.request.Query.Get("resourceVersion") != ""
 	default:
 		return true
 	}
+}
+
+// isList reports whether the request is for a list, which a watch can send, too.
+func (c *call) isList() bool {
+	return !c.isWatch && c.verb == "list" || c.isWatch && c.request.Query.Get("sendInitialEvents") == "true"
+}
+
+// listed returns what a list shows: what is stored now, or, if the list is stale, at some time
+// since the version that the client asks for.
+func (c *call) listed() apiserver.Store {
+	h := c.history
+	if c.fault != staleList {
+		return h.Store
+	}
+	least := max(h.compacted, versionOf(c.request.Query.Get("resourceVersion")))
+	since := slices.DeleteFunc(slices.Clone(h.states), func(s state) bool { return s.store.Version < least })
+	store := Pick(c.draw, append(since, state{store: h.Store})).store
+	h.happened(c.fault, c.name, fmt.Sprintf("a list of version %d, when there is %d", store.Version, h.Store.Version))
+	return store
 }
 
 // isAside reports whether the request is about what is not the program's work.
@@ -356,11 +375,7 @@ func (c *call) answer(x *Exchange) apiserver.Response {
 			return *refusal
 		}
 	}
-	store, request := h.Store, c.request
-	if c.fault == staleList {
-		store = h.states[c.draw.IntN(len(h.states))].store
-		h.happened(c.fault, c.name, fmt.Sprintf("a list of version %d, when there is %d", store.Version, h.Store.Version))
-	}
+	store, request := c.listed(), c.request
 	limit := 0
 	if c.verb == "list" {
 		limit, _ = strconv.Atoi(request.Query.Get("limit")) // Zero if there is none.

@@ -78,7 +78,9 @@ func (c *call) watch(ctx context.Context, r *http.Request) (*http.Response, erro
 	w.bookmark = now.Add(durationBetween(c.draw, bookmarkPeriod/2, bookmarkPeriod))
 	version := query.Get("resourceVersion")
 	switch {
-	case query.Get("sendInitialEvents") == "true":
+	case c.isList() && !h.weather.hasWatchList:
+		return Refuse(apierrors.NewInvalid(metav1.Unversioned.WithKind("ListOptions").GroupKind(), "", nil)).HTTP(r), nil
+	case c.isList():
 		w.begin()
 	case version == "" || version == "0":
 		return Refuse(apierrors.NewBadRequest("the model only watches from a version on")).HTTP(r), nil
@@ -95,9 +97,10 @@ func (c *call) watch(ctx context.Context, r *http.Request) (*http.Response, erro
 	}, nil
 }
 
-// begin sends what there is, and a bookmark that says that this was all.
+// begin sends what there is, and a bookmark that says that this was all. If that was in the
+// past, it sends what has happened since, too.
 func (w *watch) begin() {
-	store := w.history.Store
+	store := w.listed()
 	for _, key := range sortedKeys(store) {
 		if obj := store.Objects[key]; key.Resource == w.key.Resource && w.shows(obj) {
 			w.send(watchapi.Added, obj, 0)
@@ -105,6 +108,7 @@ func (w *watch) begin() {
 	}
 	w.sendBookmark(store.Version, map[string]string{metav1.InitialEventsAnnotationKey: "true"})
 	w.version = store.Version
+	w.replay()
 }
 
 // replay sends what has happened since the version that the client has.
