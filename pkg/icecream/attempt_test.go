@@ -10,9 +10,11 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 )
 
@@ -237,5 +239,50 @@ func TestLastWriter(t *testing.T) {
 		if got := LastWriter(&metav1.ObjectMeta{ManagedFields: entries}); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
+	}
+}
+
+// What somebody else has changed just before a write arrives was not altered by a policy, and
+// is repaired.
+func TestAWriteThatCrossesAnother(t *testing.T) {
+	w := newWorld(t, newIcecream())
+	w.sync(nil)
+	w.rollOut()
+	w.ice.Spec.Image = "registry.example/mint:1"
+	o := w.observe()
+	plan := decide(t, o)
+	w.edit("somebody", "sundae", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](9) })
+	after, event := o.With(plan, w.carryOut(plan))
+	if event.Reason != v1alpha1.ReasonDeploymentUpdated {
+		t.Errorf("event: %s", inWords(event))
+	}
+	w.memory = Status(after, plan).Memory
+	w.sync(nil)
+	if replicas := *w.deployment("sundae").Spec.Replicas; replicas != 3 {
+		t.Errorf("it has %d replicas", replicas)
+	}
+}
+
+// Somebody takes back the replicas just before the controller restores a label. What is stored
+// is rolled out, but not what the Icecream asks for.
+func TestACrossedWriteIsNotReady(t *testing.T) {
+	w := newWorld(t, newIcecream())
+	w.sync(nil)
+	w.rollOut()
+	w.edit("somebody", "sundae", func(d *appsv1.Deployment) { delete(d.Labels, LabelIcecream) })
+	o := w.observe()
+	plan := decide(t, o)
+	w.edit("somebody", "sundae", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](1) })
+	w.rollOut()
+	o.Pods = []Pod{{Name: "sundae-1", Deployment: "sundae", Node: "node-1", Ready: true}} // Their cache is ahead.
+	after, _ := o.With(plan, w.carryOut(plan))
+	report := Status(after, plan)
+	if ready := meta.FindStatusCondition(report.Status.Conditions, v1alpha1.ConditionReady); ready.Status == metav1.ConditionTrue {
+		t.Errorf("it is Ready: %s", ready.Message)
+	}
+	w.memory = report.Memory
+	w.sync(nil)
+	if replicas := *w.deployment("sundae").Spec.Replicas; replicas != 3 {
+		t.Errorf("it has %d replicas", replicas)
 	}
 }
