@@ -122,16 +122,6 @@ func requireOneWarning(t *testing.T, n *lab.Namespace, name, reason, words strin
 	}
 }
 
-// requireNoWarnings requires that an Icecream has no Warnings.
-func requireNoWarnings(t *testing.T, n *lab.Namespace, name string) {
-	t.Helper()
-	for _, event := range n.Events(t, name) {
-		if event.Type == corev1.EventTypeWarning {
-			t.Errorf("there is a Warning %s: %s", event.Reason, event.Note)
-		}
-	}
-}
-
 // names returns the names of Deployments.
 func names(deployments []appsv1.Deployment) []string {
 	var all []string

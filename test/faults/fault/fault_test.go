@@ -57,9 +57,9 @@ func TestRequests(t *testing.T) {
 				}()
 			}
 			got := ""
-			if response, err := get(ctx, "/api/v1/namespaces/ns/pods/one"); err == nil {
-				body, _ := io.ReadAll(response.Body) // as far as it goes
-				got = string(body)
+			if body, err := get(ctx, "/api/v1/namespaces/ns/pods/one"); err == nil {
+				read, _ := io.ReadAll(body) // as far as it goes
+				got = string(read)
 			}
 			if got != test.wantAnswer || arrived.Load() != test.wantArrived || rule.Applied() != test.wantApplied {
 				t.Errorf("applied %d times, arrived: %t, answer %q", rule.Applied(), arrived.Load(), got)
@@ -89,11 +89,11 @@ func TestWatches(t *testing.T) {
 		if isCutAlready {
 			set.Add(cut)
 		}
-		response, err := get(t.Context(), "/api/v1/pods?watch=true")
+		body, err := get(t.Context(), "/api/v1/pods?watch=true")
 		if err != nil {
 			t.Fatal(err)
 		}
-		lines := bufio.NewScanner(response.Body)
+		lines := bufio.NewScanner(body)
 		frozen := set.Add(fault.Rule{Effect: fault.HangBefore})
 		events <- "held"
 		held := time.AfterFunc(100*time.Millisecond, frozen.Remove)
@@ -109,8 +109,9 @@ func TestWatches(t *testing.T) {
 	}
 }
 
-// connect returns a function that sends GET requests to an API server behind the faults.
-func connect(t *testing.T, set *fault.Set, apiServer http.HandlerFunc) func(ctx context.Context, path string) (*http.Response, error) {
+// connect returns a function that sends GET requests to an API server behind the faults, and
+// returns the body of the response.
+func connect(t *testing.T, set *fault.Set, apiServer http.HandlerFunc) func(ctx context.Context, path string) (io.Reader, error) {
 	t.Helper()
 	behind := httptest.NewServer(apiServer)
 	t.Cleanup(behind.Close)
@@ -122,15 +123,16 @@ func connect(t *testing.T, set *fault.Set, apiServer http.HandlerFunc) func(ctx 
 	front.Config.ErrorLog = log.New(io.Discard, "", 0) // of connections that are closed on purpose
 	front.StartTLS()
 	t.Cleanup(front.Close)
-	return func(ctx context.Context, path string) (*http.Response, error) {
+	return func(ctx context.Context, path string) (io.Reader, error) {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, front.URL+path, http.NoBody)
 		if err != nil {
 			return nil, err
 		}
 		response, err := front.Client().Do(request)
-		if err == nil {
-			t.Cleanup(func() { _ = response.Body.Close() })
+		if err != nil {
+			return nil, err
 		}
-		return response, err
+		t.Cleanup(func() { _ = response.Body.Close() })
+		return response.Body, nil
 	}
 }
