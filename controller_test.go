@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -17,19 +16,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/icecream"
 	"nicoleh.io/k8s-controller/pkg/kittest"
+	"nicoleh.io/k8s-controller/pkg/kittest/simulation"
 )
 
 func TestMain(m *testing.M) {
 	// The default handlers also pace errors by the time since the last one, and a
 	// synctest bubble's clock is decades away from the one outside.
 	utilruntime.ErrorHandlers = []utilruntime.ErrorHandler{keepReport}
-	klog.SetLogger(logr.Discard())
+	if err := simulation.Register(); err != nil {
+		panic(err)
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -28,11 +28,6 @@ var (
 
 // TestSimulation runs the program in simulated worlds. See package simulation.
 func TestSimulation(t *testing.T) {
-	undo, err := simulation.Register()
-	defer undo()
-	if err != nil {
-		t.Fatal(err)
-	}
 	icecreams := apiserver.CustomResource(v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version), "Icecream")
 	type world struct {
 		controller string

@@ -206,36 +206,29 @@ func (p provider) RoundTrip(r *http.Request) (*http.Response, error) {
 	return p.next.RoundTrip(r)
 }
 
-// Register makes the provider known to client-go, which this process must not have done
-// before, and has the log, panics and reported errors end up in the history that runs. The
-// result undoes the latter.
-func Register() (undo func(), err error) {
-	err = rest.RegisterAuthProviderPlugin("simulation", func(string, map[string]string, rest.AuthProviderConfigPersister) (rest.AuthProvider, error) {
+// Register makes the provider known to client-go, and has the log, panics and reported errors
+// end up in the history that runs. As all of that is global, call it once, before any test.
+func Register() error {
+	errs := []error{rest.RegisterAuthProviderPlugin("simulation", func(string, map[string]string, rest.AuthProviderConfigPersister) (rest.AuthProvider, error) {
 		return provider{}, nil
-	})
-	restore := klog.CaptureState().Restore
+	})}
 	logFlags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(logFlags)
 	for name, value := range map[string]string{"logtostderr": "false", "stderrthreshold": "FATAL", "v": "4"} {
-		err = errors.Join(err, logFlags.Set(name, value))
+		errs = append(errs, logFlags.Set(name, value))
 	}
-	klog.ClearLogger()
 	klog.SetOutput(&logged)
-	errorHandlers, panicHandlers := utilruntime.ErrorHandlers, utilruntime.PanicHandlers
 	//nolint:reassign // There is no other way to see these.
-	utilruntime.ErrorHandlers = []utilruntime.ErrorHandler{func(_ context.Context, err error, _ string, _ ...any) {
+	utilruntime.ErrorHandlers = append(utilruntime.ErrorHandlers, func(_ context.Context, err error, _ string, _ ...any) {
 		if err != nil && strings.HasPrefix(err.Error(), "panic:") {
 			panicked(err)
 		}
-	}}
-	utilruntime.PanicHandlers = []func(context.Context, any){func(_ context.Context, what any) { panicked(what) }}
-	return func() {
-		restore()
-		utilruntime.ErrorHandlers, utilruntime.PanicHandlers = errorHandlers, panicHandlers //nolint:reassign // the same
-	}, err
+	})
+	utilruntime.PanicHandlers = []func(context.Context, any){func(_ context.Context, what any) { panicked(what) }} //nolint:reassign // the same
+	return errors.Join(errs...)
 }
 
-// logged is what the program has logged since it was last looked at.
+// logged is what the program of the history that runs has logged since it was last looked at.
 var logged log
 
 // log collects what is written. It locks nothing else: klog may be called by anyone.
@@ -246,6 +239,9 @@ type log struct {
 
 // Write implements io.Writer.
 func (l *log) Write(line []byte) (int, error) {
+	if transports.Load() == nil {
+		return len(line), nil
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.text = append(l.text, line...)
