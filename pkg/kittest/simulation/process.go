@@ -224,7 +224,7 @@ func Register() error {
 			panicked(err)
 		}
 	})
-	utilruntime.PanicHandlers = []func(context.Context, any){func(_ context.Context, what any) { panicked(what) }} //nolint:reassign // the same
+	utilruntime.PanicHandlers = []func(context.Context, any){func(_ context.Context, what any) { panicked(what) }}
 	return errors.Join(errs...)
 }
 
