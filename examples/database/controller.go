@@ -50,7 +50,7 @@ func NewController(client client, kube kubernetes.Interface, databases *informer
 		statefulSetResource:               statefulSets.Informer().GetStore(),
 	})
 	ofDatabases, errDatabases := databases.AddTypedEventHandler(worker.Follow(func(db *v1alpha1.Database) { c.Add(cache.MetaObjectToName(db)) }))
-	// A StatefulSet concerns the Database with the same name, whoever owns it.
+	// Sync the Database with the name of the StatefulSet, even if it does not own the StatefulSet.
 	ofSets, errSets := statefulSets.TypedInformer().AddTypedEventHandler(worker.Follow(func(s *appsv1.StatefulSet) { c.Add(cache.MetaObjectToName(s)) }))
 	if err := errors.Join(errDatabases, errSets); err != nil {
 		return nil, fmt.Errorf("adding event handlers: %w", err)

@@ -20,7 +20,7 @@ type Observed struct {
 	Database *v1alpha1.Database
 	// Undecodable says why the spec could not be decoded; empty if it was.
 	Undecodable string
-	Live        *appsv1.StatefulSet // with the name of the Database, whoever owns it; nil if there is none
+	Live        *appsv1.StatefulSet // the one with the Database's name, if any; it may have another owner
 	Refusal     error               // by which the API server has just refused a write
 }
 

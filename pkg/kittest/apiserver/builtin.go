@@ -33,7 +33,7 @@ func Deployments() Kind {
 	}}
 }
 
-// ReplicaSets returns the kind apps/v1 ReplicaSet, of which requests change only the metadata.
+// ReplicaSets returns the kind apps/v1 ReplicaSet. Requests can change only the metadata.
 func ReplicaSets() Kind {
 	return Kind{Resource: appsv1.SchemeGroupVersion.WithResource("replicasets"), Kind: "ReplicaSet", Namespaced: true, strategy: strategy{
 		empty:               func() object { return &appsv1.ReplicaSet{} },
@@ -42,8 +42,8 @@ func ReplicaSets() Kind {
 	}}
 }
 
-// Pods returns the kind v1 Pod, of which requests change only the metadata. A new one gets no
-// defaults, and nothing from admission plugins.
+// Pods returns the kind v1 Pod. Requests can change only the metadata. Neither defaults nor
+// admission plugins change a new Pod.
 func Pods() Kind {
 	return Kind{Resource: corev1.SchemeGroupVersion.WithResource("pods"), Kind: "Pod", Namespaced: true, strategy: strategy{
 		empty:               func() object { return &corev1.Pod{} },
@@ -127,7 +127,7 @@ func Leases() Kind {
 	}}
 }
 
-// EventObjects returns the kind v1 Event, of which only the metadata is validated.
+// EventObjects returns the kind v1 Event. Only the metadata is validated.
 func EventObjects() Kind {
 	return Kind{Resource: corev1.SchemeGroupVersion.WithResource("events"), Kind: "Event", Namespaced: true, strategy: strategy{
 		empty:               func() object { return &corev1.Event{} },

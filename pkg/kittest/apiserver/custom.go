@@ -40,7 +40,7 @@ func prepareStatusUpdate(obj, old object) {
 	setStatus(is.Object, sent)
 }
 
-// setStatus sets the status to that of another object.
+// setStatus copies the status from another object, or removes it if that has none.
 func setStatus(content, from map[string]any) {
 	delete(content, "status")
 	if status, ok := from["status"]; ok {

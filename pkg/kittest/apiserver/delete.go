@@ -77,7 +77,7 @@ func (d *deletion) change(obj object) (Response, error) {
 	return respond(http.StatusOK, changed), nil
 }
 
-// delete deletes an object of which obj is a copy, or marks it as being deleted.
+// delete deletes an object, or marks it as being deleted. It may change obj, which must be a copy.
 func (d *deletion) delete(obj object) (Response, error) {
 	isGraceful, isPending := d.beforeDelete(obj)
 	if isPending {

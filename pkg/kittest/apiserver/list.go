@@ -3,6 +3,7 @@ package apiserver
 import (
 	"maps"
 	"net/http"
+	"net/url"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,21 +13,16 @@ import (
 )
 
 func (c *call) list() (Response, error) {
-	byLabels, err := labels.Parse(c.Query.Get("labelSelector"))
+	selection, err := SelectionOf(c.Query)
 	if err != nil {
-		return Response{}, apierrors.NewBadRequest(err.Error())
-	}
-	byFields, err := fields.ParseSelector(c.Query.Get("fieldSelector"))
-	if err != nil {
-		return Response{}, apierrors.NewBadRequest(err.Error())
+		return Response{}, err
 	}
 	found := &unstructured.UnstructuredList{Object: map[string]any{}}
 	found.SetAPIVersion(c.kind.Resource.GroupVersion().String())
 	found.SetKind(c.kind.Kind + "List")
 	found.SetResourceVersion(c.options.Version(c.store.Version))
 	for _, key := range c.store.keys(c.isListed) {
-		stored := c.store.Objects[key]
-		if byLabels.Matches(labels.Set(stored.GetLabels())) && byFields.Matches(selected(stored, byFields)) {
+		if stored := c.store.Objects[key]; selection.Has(stored) {
 			found.Items = append(found.Items, *c.listed(stored))
 		}
 	}
@@ -43,14 +39,30 @@ func (c *call) isListed(key Key) bool {
 	return key.Resource == c.key.Resource && (c.key.Namespace == "" || c.key.Namespace == key.Namespace)
 }
 
-// selected returns the fields of an object that a selector is about, all of which have to be
-// strings.
-func selected(stored *unstructured.Unstructured, selector fields.Selector) fields.Set {
-	known := fields.Set{}
-	for _, required := range selector.Requirements() {
-		known[required.Field], _, _ = unstructured.NestedString(stored.Object, strings.Split(required.Field, ".")...)
+// Selection is the part of a kind's objects that the selectors of a list or a watch select.
+type Selection struct {
+	labels labels.Selector
+	fields fields.Selector
+}
+
+// SelectionOf parses the selectors of a request.
+func SelectionOf(query url.Values) (s Selection, err error) {
+	if s.labels, err = labels.Parse(query.Get("labelSelector")); err != nil {
+		return s, apierrors.NewBadRequest(err.Error())
 	}
-	return known
+	if s.fields, err = fields.ParseSelector(query.Get("fieldSelector")); err != nil {
+		return s, apierrors.NewBadRequest(err.Error())
+	}
+	return s, nil
+}
+
+// Has reports whether an object is selected. Selectors of fields work for strings only.
+func (s Selection) Has(obj *unstructured.Unstructured) bool {
+	known := fields.Set{}
+	for _, required := range s.fields.Requirements() {
+		known[required.Field], _, _ = unstructured.NestedString(obj.Object, strings.Split(required.Field, ".")...)
+	}
+	return s.labels.Matches(labels.Set(obj.GetLabels())) && s.fields.Matches(known)
 }
 
 // listed returns an object as it is in a list. Built-in objects are without their kind.

@@ -79,9 +79,9 @@ type Exchange struct {
 	isLate bool
 }
 
-// Checked returns the oldest version of an object that the process can have acted on if it looks
-// before it acts: that of its last GET, or what was stored when it sent the request. The key of
-// a list has no name.
+// Checked returns the oldest version that a process which looks before it acts can have acted on:
+// the one that it read last, or the one that was stored when it sent the request. A key without a
+// name is about the last list.
 func (x Exchange) Checked(key apiserver.Key) int64 {
 	if read, ok := x.looked[key]; ok && !read.since.Before(x.Decided) {
 		return read.version

@@ -8,14 +8,11 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	watchapi "k8s.io/apimachinery/pkg/watch"
 
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
@@ -28,12 +25,11 @@ const bookmarkPeriod = time.Minute
 // to the one that reads.
 type watch struct {
 	*call
-	done     <-chan struct{} // closed when the client gives up
-	selector labels.Selector
-	fields   fields.Selector
-	wake     chan struct{} // has room for one
-	end      time.Time     // when the API server ends it
-	n        int           // events so far
+	done      <-chan struct{} // closed when the client gives up
+	selection apiserver.Selection
+	wake      chan struct{} // has room for one
+	end       time.Time     // when the API server ends it
+	n         int           // events so far
 
 	// The rest is guarded by the history's mu.
 
@@ -64,11 +60,8 @@ func (c *call) watch(ctx context.Context, r *http.Request) (*http.Response, erro
 	query := c.request.Query
 	w := &watch{call: c, done: ctx.Done(), wake: make(chan struct{}, 1)}
 	var err error
-	if w.selector, err = labels.Parse(query.Get("labelSelector")); err != nil {
-		return Refuse(apierrors.NewBadRequest(err.Error())).HTTP(r), nil
-	}
-	if w.fields, err = fields.ParseSelector(query.Get("fieldSelector")); err != nil {
-		return Refuse(apierrors.NewBadRequest(err.Error())).HTTP(r), nil
+	if w.selection, err = apiserver.SelectionOf(query); err != nil {
+		return Refuse(err).HTTP(r), nil
 	}
 	now := time.Now()
 	w.end = now.Add(durationBetween(c.draw, 5*time.Minute, 10*time.Minute))
@@ -141,21 +134,7 @@ func (w *watch) add(before, after apiserver.Store) {
 
 // shows reports whether the watch shows an object of its kind.
 func (w *watch) shows(obj *unstructured.Unstructured) bool {
-	if w.key.Namespace != "" && obj.GetNamespace() != w.key.Namespace {
-		return false
-	}
-	if !w.selector.Empty() && !w.selector.Matches(labels.Set(obj.GetLabels())) {
-		return false
-	}
-	if w.fields.Empty() {
-		return true
-	}
-	known := fields.Set{}
-	for _, required := range w.fields.Requirements() {
-		value, _, _ := unstructured.NestedString(obj.Object, strings.Split(required.Field, ".")...)
-		known[required.Field] = value
-	}
-	return w.fields.Matches(known)
+	return (w.key.Namespace == "" || obj.GetNamespace() == w.key.Namespace) && w.selection.Has(obj)
 }
 
 // send puts an event on its way. Version zero is one of the initial events.
