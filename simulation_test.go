@@ -33,12 +33,13 @@ func TestSimulation(t *testing.T) {
 		controller string
 		new        func(*simulation.History) simulation.World
 		kinds      []apiserver.Kind
+		args       []string
 	}
 	worlds := []world{
-		{"icecream", icecreamWorld, []apiserver.Kind{icecreams, apiserver.Deployments(), apiserver.ReplicaSets(), apiserver.Pods(), apiserver.Namespaces()}},
-		{"podtimestamp", podtimestampWorld, []apiserver.Kind{apiserver.Pods()}},
-		{"secretsync", secretsyncWorld, []apiserver.Kind{apiserver.Secrets(), apiserver.Namespaces()}},
-		{"nodereboot", noderebootWorld, []apiserver.Kind{apiserver.Nodes()}},
+		{"icecream", icecreamWorld, []apiserver.Kind{icecreams, apiserver.Deployments(), apiserver.ReplicaSets(), apiserver.Pods(), apiserver.Namespaces()}, nil},
+		{"podtimestamp", podtimestampWorld, []apiserver.Kind{apiserver.Pods()}, nil},
+		{"secretsync", secretsyncWorld, []apiserver.Kind{apiserver.Secrets(), apiserver.Namespaces()}, nil},
+		{"nodereboot", noderebootWorld, []apiserver.Kind{apiserver.Nodes()}, []string{"-nodereboot-max-unavailable=50%"}},
 	}
 	worlds = slices.DeleteFunc(worlds, func(w world) bool { return *simWorld != "" && *simWorld != w.controller })
 	if len(worlds) == 0 {
@@ -48,7 +49,7 @@ func TestSimulation(t *testing.T) {
 		t.Run(world.controller, func(t *testing.T) {
 			simulate(t, *simFor/time.Duration(len(worlds)), simulation.Simulation{
 				Run:   func(ctx context.Context, args []string) error { return newProgram().Run(ctx, args) }, // each process its own
-				Args:  []string{"-controllers=" + world.controller, "-workers=2", "-nodereboot-max-unavailable=50%"},
+				Args:  append([]string{"-controllers=" + world.controller, "-workers=2"}, world.args...),
 				Kinds: slices.Concat(world.kinds, []apiserver.Kind{apiserver.Leases(), apiserver.EventObjects()}), NewWorld: world.new,
 			})
 		})
