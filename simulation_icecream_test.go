@@ -27,17 +27,18 @@ import (
 type icecreams struct {
 	simulation.Workloads
 
-	undoing   bool // Somebody undoes each write of a Deployment's replicas.
-	hasUndone bool
-	isOpposed bool  // Somebody has undone or refused writes.
-	rewriting bool  // A webhook gives each Deployment another image.
-	refusing  int   // the code with which a policy refuses each new Deployment; 0 if there is none
-	deadline  int32 // the progressDeadlineSeconds that a webhook sets; 0 if there is none
-	isDoomed  bool  // The namespace is deleted at some time.
-	writes    map[string]int
-	launched  int // Icecreams so far
-	edits     int
-	refused   map[string][]time.Time // when creates were refused, by process and name
+	undoing      bool // Somebody undoes each write of a Deployment's replicas.
+	hasUndone    bool
+	isOpposed    bool // Somebody has undone or refused writes.
+	rewriting    bool // A webhook gives each Deployment another image.
+	hasRewritten bool
+	refusing     int   // the code with which a policy refuses each new Deployment; 0 if there is none
+	deadline     int32 // the progressDeadlineSeconds that a webhook sets; 0 if there is none
+	isDoomed     bool  // The namespace is deleted at some time.
+	writes       map[string]int
+	launched     int // Icecreams so far
+	edits        int
+	refused      map[string][]time.Time // when creates were refused, by process, name and what was asked for
 }
 
 // icecreamWorld returns the world of the Icecream controller, which has to be the only one that
@@ -310,7 +311,7 @@ func (w *icecreams) policy(draw *rand.Rand) string {
 		w.undoing, w.hasUndone, w.isOpposed = !w.undoing, true, true
 		return fmt.Sprintf("somebody undoes each write: %t", w.undoing)
 	case 1:
-		w.rewriting = !w.rewriting
+		w.rewriting, w.hasRewritten = !w.rewriting, true
 		return fmt.Sprintf("a webhook rewrites images: %t", w.rewriting)
 	case 2:
 		w.refusing, w.isOpposed = http.StatusForbidden, true
@@ -438,7 +439,7 @@ func (w *icecreams) Check(x simulation.Exchange) {
 	case "leases", "events":
 		return
 	}
-	if x.Verb != "delete" || x.IsWrite() { // which is for one version of the Deployment, and its status may change often
+	if x.IsWrite() || w.isOpposed { // Somebody else may be faster, which is refused as a conflict.
 		w.writes[x.Verb+" "+x.Key.Resource.Resource]++
 	}
 	if !x.IsWrite() {
@@ -470,21 +471,25 @@ func (w *icecreams) Check(x simulation.Exchange) {
 // repeated at once, again and again.
 func (w *icecreams) checkRefused(x simulation.Exchange) {
 	var status metav1.Status
-	if x.Verb != "create" || json.Unmarshal(x.Response.Body, &status) != nil {
+	var d appsv1.Deployment
+	if x.Verb != "create" || json.Unmarshal(x.Response.Body, &status) != nil || json.Unmarshal(x.Request.Body, &d) != nil {
 		return
 	}
-	most := 4 // within a second: at once and after a second, for two Icecreams, or after an edit
+	most := 3 // within a second: at once, after an event, and after a second
 	switch status.Reason {
 	case metav1.StatusReasonForbidden, metav1.StatusReasonNotFound:
 	case metav1.StatusReasonAlreadyExists:
-		most = 8 // after 5 ms, 10 ms, and so on
+		most = 9 // at once, and after 5 ms, 10 ms, and so on
 		if !slices.ContainsFunc(w.seen(x, "deployments"), func(store apiserver.Store) bool { return store.Objects[x.Key] == nil }) {
 			w.Fail("needless", "%s creates %s, which its cache shows", x.Process.Name, simulation.Describe(x.Key))
 		}
 	default: // such as a conflict about a quota, which soon ends in reality
 		return
 	}
-	id := x.Process.Name + " " + x.Key.Name
+	id := x.Process.Name + " " + x.Key.Name // for one state of one Icecream: an edit is reason enough to try again
+	if ice := w.owner(x.Before, &d); ice != nil {
+		id += fmt.Sprintf(" %s %d", ice.UID, ice.Generation)
+	}
 	w.refused[id] = append(slices.DeleteFunc(w.refused[id], func(at time.Time) bool { return time.Since(at) > time.Second }), time.Now())
 	if n := len(w.refused[id]); n > most {
 		w.Fail("hot loop", "%s: %s %s was refused %d times within a second: %s", x.Process.Name, x.Verb, simulation.Describe(x.Key), n, status.Message)
@@ -778,8 +783,10 @@ func (w *icecreams) CheckEnd() {
 // Somebody who undoes or refuses writes makes each of them be repeated.
 func (w *icecreams) checkBudget() {
 	creates, patches := w.launched+w.edits, w.edits
-	if w.isOpposed { // whoever has been edited, and within the time for edits: after 1 s, 2 s, 4 s, and so on
-		creates, patches = 7*creates, 7*creates
+	if w.isOpposed { // whoever has been edited
+		creates, patches = repeated*creates, repeated*creates
+	} else if w.hasRewritten { // which is tried once more
+		patches *= 2
 	}
 	for what, most := range map[string]int{
 		"create deployments": creates,

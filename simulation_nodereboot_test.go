@@ -20,6 +20,8 @@ import (
 // reboots is the world of nodereboot: nodes with agents, which reboot when they may.
 type reboots struct {
 	*simulation.History
+	edits   int
+	writes  int
 	silent  map[string]bool         // nodes whose agents have stopped
 	next    map[types.UID]time.Time // when an agent takes its next step
 	granted map[string]bool         // nodes to which the program has granted a reboot that is not over
@@ -123,6 +125,8 @@ func (w *reboots) reboot(node *corev1.Node) {
 
 // Edit implements World.
 func (w *reboots) Edit(draw *rand.Rand) string {
+	w.checkRequests()
+	w.edits++
 	node := simulation.Pick(draw, w.nodes(w.Store))
 	if node == nil {
 		return ""
@@ -192,6 +196,9 @@ func (w *reboots) Settle() time.Duration {
 
 // Check implements World.
 func (w *reboots) Check(x simulation.Exchange) {
+	if x.Key.Resource.Resource == "nodes" && x.Verb == "patch" {
+		w.writes++
+	}
 	if !x.IsWrite() || x.Key.Resource.Resource == "events" || x.Key.Name == simulation.Lease {
 		return
 	}
@@ -244,5 +251,14 @@ func (w *reboots) CheckEnd() {
 		if request.IsNeeded(node) || request.IsGranted(node) || request.IsNext(node) {
 			w.Fail("end", "%s still has %v", node.Name, node.Annotations)
 		}
+	}
+	w.checkRequests()
+}
+
+// checkRequests checks that a history without faults costs two writes for each edit: a node that
+// needs a reboot gets its turn, and then may begin.
+func (w *reboots) checkRequests() {
+	if most := 2 * w.edits; w.writes > most && w.IsCalm() {
+		w.Fail("requests", "%d writes after %d edits", w.writes, w.edits)
 	}
 }

@@ -21,11 +21,14 @@ import (
 // timestamp.
 type stamps struct {
 	*simulation.History
-	made     int
-	refusing bool
-	dropping bool
-	ends     map[types.UID]time.Time
-	stamped  map[types.UID]int // how often the program has stamped a Pod since its last timestamp was removed
+	made      int
+	edits     int
+	writes    int
+	refusing  bool
+	dropping  bool
+	isOpposed bool // Somebody has refused or dropped timestamps.
+	ends      map[types.UID]time.Time
+	stamped   map[types.UID]int // how often the program has stamped a Pod since its last timestamp was removed
 }
 
 // podtimestampWorld returns the world of podtimestamp, which has to be the only controller that runs.
@@ -86,14 +89,16 @@ func (w *stamps) Act() (next time.Time) {
 
 // Edit implements World.
 func (w *stamps) Edit(draw *rand.Rand) string {
+	w.checkBudget()
+	w.edits++
 	switch draw.IntN(5) {
 	case 0:
 		return w.newPod(draw)
 	case 1:
-		w.refusing = !w.refusing
+		w.refusing, w.isOpposed = !w.refusing, true
 		return fmt.Sprintf("a policy refuses timestamps: %t", w.refusing)
 	case 2:
-		w.dropping = !w.dropping
+		w.dropping, w.isOpposed = !w.dropping, true
 		return fmt.Sprintf("a webhook drops timestamps: %t", w.dropping)
 	default:
 		pod := simulation.Pick(draw, w.pods())
@@ -170,6 +175,9 @@ func (w *stamps) Settle() time.Duration {
 
 // Check implements World.
 func (w *stamps) Check(x simulation.Exchange) {
+	if x.Key.Resource.Resource == "pods" && x.Verb == "patch" {
+		w.writes++
+	}
 	if !x.IsWrite() || x.Key.Resource.Resource == "events" || x.Key.Resource.Resource == "leases" {
 		return
 	}
@@ -213,5 +221,17 @@ func (w *stamps) CheckEnd() {
 		if w.isToBeStamped(pod) {
 			w.Fail("end", "Pod %s has no timestamp", pod.Name)
 		}
+	}
+	w.checkBudget()
+}
+
+// checkBudget checks that a history without faults costs a write for each Pod and each edit.
+func (w *stamps) checkBudget() {
+	most := w.made + w.edits
+	if w.isOpposed {
+		most *= repeated
+	}
+	if w.writes > most && w.IsCalm() {
+		w.Fail("budget", "%d writes for %d Pods and %d edits", w.writes, w.made, w.edits)
 	}
 }

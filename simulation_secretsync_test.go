@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"time"
 
@@ -23,8 +24,11 @@ import (
 // copies, and people who meddle with both.
 type secrets struct {
 	*simulation.History
-	made     int
-	refusing bool
+	made      int
+	edits     int
+	writes    int
+	refusing  bool
+	isOpposed bool // Somebody has refused writes.
 }
 
 const (
@@ -116,6 +120,8 @@ func (w *secrets) Act() time.Time {
 
 // Edit implements World.
 func (w *secrets) Edit(draw *rand.Rand) string {
+	w.checkBudget()
+	w.edits++
 	name := simulation.Pick(draw, secretNames)
 	if draw.IntN(2) == 0 {
 		if source := w.secret(w.Store, sourceNamespace, name); source != nil {
@@ -128,7 +134,7 @@ func (w *secrets) Edit(draw *rand.Rand) string {
 	namespace := w.namespace(w.Store, target)
 	switch draw.IntN(6) {
 	case 0:
-		w.refusing = !w.refusing
+		w.refusing, w.isOpposed = !w.refusing, true
 		return fmt.Sprintf("a quota refuses new Secrets: %t", w.refusing)
 	case 1:
 		if namespace == nil {
@@ -233,6 +239,9 @@ func isTarget(namespace *corev1.Namespace) bool {
 
 // Check implements World.
 func (w *secrets) Check(x simulation.Exchange) {
+	if x.Key.Resource.Resource == "secrets" && x.Request.Method != http.MethodGet {
+		w.writes++
+	}
 	if !x.IsWrite() || x.Key.Resource.Resource == "events" || x.Key.Resource.Resource == "leases" {
 		return
 	}
@@ -270,5 +279,18 @@ func (w *secrets) CheckEnd() {
 				w.Fail("end", "there is a copy of %s in %s, which is not wanted", name, namespace)
 			}
 		}
+	}
+	w.checkBudget()
+}
+
+// checkBudget checks that a history without faults costs at most a write in each namespace for
+// the first source and for each edit.
+func (w *secrets) checkBudget() {
+	most := len(targetNamespaces) * (1 + w.edits)
+	if w.isOpposed {
+		most *= repeated
+	}
+	if w.writes > most && w.IsCalm() {
+		w.Fail("budget", "%d writes after %d edits", w.writes, w.edits)
 	}
 }

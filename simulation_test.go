@@ -26,6 +26,10 @@ var (
 	simPlain = flag.Bool("sim.plain", false, "report failures as they are, instead of making them shorter")
 )
 
+// repeated is how often a write can be sent, within the time for edits, that others undo or
+// refuse: at once and then after 1 s, 2 s, 4 s, and so on.
+const repeated = 7
+
 // TestSimulation runs the program in simulated worlds. See package simulation.
 func TestSimulation(t *testing.T) {
 	icecreams := apiserver.CustomResource(v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version), "Icecream")

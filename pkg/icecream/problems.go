@@ -108,7 +108,7 @@ func (o Observed) deletionProblem() Problem {
 func (o Observed) slownessProblem() Problem {
 	d := o.target()
 	patience := deadlineOf(d)
-	if patience == kstatus.Forever {
+	if patience == kstatus.Forever || o.isRolledOut() && len(o.old()) > 0 { // which only waits for the deletion of others
 		return Problem{}
 	}
 	p := Problem{Reason: v1alpha1.ReasonProgressDeadlineExceeded, Quiet: true, Patience: patience}

@@ -112,6 +112,7 @@ func TestSeveralProblems(t *testing.T) {
 		"a quota, and too late": {d(failed, late), []Pod{slow}, "exceeded quota"},
 		"too late":              {d(late), []Pod{slow}, "timed out"},
 		"only the replaced one": {append(d(rolledOut), replaced), nil, `Deployment "cone", which has been replaced, is being deleted`},
+		"not deleted for long":  {append(d(rolledOut), made(t, newIcecream(calls("cone")))), nil, ""}, // The refusal is reported instead.
 		"a slow Pod":            {d(), []Pod{slow}, `Pod "sundae-1" has not become ready within 600 s`},
 		"nothing but time":      {d(), nil, `Deployment "sundae" has not been rolled out within 600 s`},
 	} {
