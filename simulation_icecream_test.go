@@ -782,9 +782,9 @@ func (w *icecreams) CheckEnd() {
 // three writes of the status, and an edit a write of each Deployment and four of the status.
 // Somebody who undoes or refuses writes makes each of them be repeated.
 func (w *icecreams) checkBudget() {
-	creates, patches := w.launched+w.edits, w.edits
+	creates, patches, updates := w.launched+w.edits, w.edits, 3*w.launched+4*w.edits
 	if w.isOpposed { // whoever has been edited
-		creates, patches = repeated*creates, repeated*creates
+		creates, patches, updates = repeated*creates, repeated*creates, repeated*updates
 	} else if w.hasRewritten { // which is tried once more
 		patches *= 2
 	}
@@ -792,7 +792,7 @@ func (w *icecreams) checkBudget() {
 		"create deployments": creates,
 		"patch deployments":  patches,
 		"delete deployments": w.edits,
-		"update icecreams":   3*w.launched + 4*w.edits,
+		"update icecreams":   updates,
 	} {
 		if n := w.writes[what]; n > most && w.IsCalm() {
 			w.Fail("budget", "%d times %s for %d Icecreams and %d edits", n, what, w.launched, w.edits)
