@@ -440,7 +440,11 @@ func (w *icecreams) Check(x simulation.Exchange) {
 		return
 	}
 	if x.IsWrite() || w.isOpposed { // Somebody else may be faster, which is refused as a conflict.
-		w.writes[x.Verb+" "+x.Key.Resource.Resource]++
+		what := x.Verb + " " + x.Key.Resource.Resource
+		if x.Verb == "patch" { // During a rename, an edit concerns two.
+			what += " " + x.Key.Name
+		}
+		w.writes[what]++
 	}
 	if !x.IsWrite() {
 		w.checkRefused(x)
@@ -779,22 +783,27 @@ func (w *icecreams) CheckEnd() {
 }
 
 // checkBudget checks that a history without faults costs few requests: a launch a POST and
-// three writes of the status, and an edit a write of each Deployment and four of the status.
-// Somebody who undoes or refuses writes makes each of them be repeated.
+// three writes of the status, and an edit, which can be the deletion of a Deployment, a write of
+// each Deployment and five of the status. Somebody who undoes or refuses writes makes each of
+// them be repeated.
 func (w *icecreams) checkBudget() {
-	creates, patches, updates := w.launched+w.edits, w.edits, 3*w.launched+4*w.edits
-	if w.isOpposed { // whoever has been edited
-		creates, patches, updates = repeated*creates, repeated*creates, repeated*updates
-	} else if w.hasRewritten { // which is tried once more
-		patches *= 2
-	}
-	for what, most := range map[string]int{
-		"create deployments": creates,
-		"patch deployments":  patches,
-		"delete deployments": w.edits,
-		"update icecreams":   updates,
-	} {
-		if n := w.writes[what]; n > most && w.IsCalm() {
+	for what, n := range w.writes {
+		var most int
+		switch verb, _, _ := strings.Cut(what, " "); verb {
+		case "create":
+			most = w.launched + w.edits
+		case "update":
+			most = 3*w.launched + 5*w.edits
+		default:
+			most = w.edits
+		}
+		switch {
+		case w.isOpposed:
+			most *= repeated
+		case w.hasRewritten: // which is undone once
+			most *= 2
+		}
+		if n > most && w.IsCalm() {
 			w.Fail("budget", "%d times %s for %d Icecreams and %d edits", n, what, w.launched, w.edits)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -112,6 +113,26 @@ func TestRefusedDeletion(t *testing.T) {
 	want := []string{"wait for DeploymentRefused", "update cone: spec.replicas", "retry; recheck what is live; delete sundae", "nothing to do"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("plans (-want +got):\n%s", diff)
+	}
+}
+
+// The cache shows deletions one after the other. Meanwhile, none is sent again.
+func TestDeletionsThatTheCacheDoesNotShowYet(t *testing.T) {
+	named := func(name string) *appsv1.Deployment {
+		return made(t, newIcecream(calls(name)), func(d *appsv1.Deployment) { d.UID = types.UID(name) })
+	}
+	o := seeing(newIcecream(calls("cup")), named("cone"), named("cup"), named("sundae"))
+	plan, err := Decide(o)
+	if got := inWordsOf(plan); err != nil || got != "recheck what is live; delete cone; delete sundae" {
+		t.Fatalf("at first: %s; error: %v", got, err)
+	}
+	o, _ = o.With(plan, Result{})
+	for len(o.Owned) > 1 {
+		plan, err := Decide(o)
+		if err != nil || plan.IsWrite() {
+			t.Errorf("with %d Deployments in the cache: %s; error: %v", len(o.Owned), inWordsOf(plan), err)
+		}
+		o.Owned = o.Owned[1:]
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -254,11 +253,7 @@ func (o Observed) fingerprint(plan Plan) string {
 	var wanted any
 	switch {
 	case plan.Want == nil:
-		var uids []types.UID
-		for _, old := range plan.Delete {
-			uids = append(uids, old.UID)
-		}
-		wanted = uids
+		wanted = plan.Delete[len(plan.Delete)-1].UID // The cache shows the first deletions earlier.
 	case o.isNamed(plan.Want):
 		wanted = newDeployment(o.Icecream)
 	default:

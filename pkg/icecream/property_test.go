@@ -231,9 +231,13 @@ func genMemory(t *rapid.T, o Observed) (m Memory) {
 	if o.Named != nil {
 		seen = Seen{o.Named.UID, rapid.SampledFrom([]int64{o.Named.Generation, o.Named.Status.ObservedGeneration}).Draw(t, "generation seen"), fingerprintOf(o.Named.Spec)}
 	}
-	old := []Plan{{Delete: o.old()}}
-	for _, d := range o.old() {
-		old = append(old, Plan{Want: o.wanted(d)})
+	var old Attempt
+	if all := o.old(); len(all) > 0 {
+		plan := Plan{Delete: all}
+		if rapid.Bool().Draw(t, "old one kept") {
+			plan = Plan{Want: o.wanted(rapid.SampledFrom(all).Draw(t, "old one"))}
+		}
+		old = attempt(plan)
 	}
 	reason := rapid.SampledFrom([]string{"", v1alpha1.ReasonCrashLoopBackOff, v1alpha1.ReasonImagePullBackOff, v1alpha1.ReasonProgressDeadlineExceeded})
 	return Memory{
@@ -247,7 +251,7 @@ func genMemory(t *rapid.T, o Observed) (m Memory) {
 		},
 		Seen:  seen,
 		Write: attempt(Plan{Want: newDeployment(o.Icecream)}),
-		Old:   attempt(rapid.SampledFrom(old).Draw(t, "plan for an old one")),
+		Old:   old,
 	}
 }
 
