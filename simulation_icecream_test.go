@@ -800,7 +800,7 @@ func (w *icecreams) checkBudget() {
 		switch {
 		case w.isOpposed:
 			most *= repeated
-		case w.hasRewritten: // which is undone once
+		case w.hasRewritten: // The controller repeats a write that has been rewritten, once.
 			most *= 2
 		}
 		if n > most && w.IsCalm() {

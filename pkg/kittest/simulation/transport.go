@@ -185,6 +185,9 @@ func (c *call) begin() {
 	c.requests[what]++
 	n := c.requests[what]
 	c.name = fmt.Sprintf("%s %s #%d", c.Name, what, n)
+	if version := versionOf(c.request.Query.Get("resourceVersion")); c.isWatch && !c.isList() && version > 0 {
+		c.learn(c.cache(), version) // by the list before, or by the watch before
+	}
 	c.isUnsent = time.Now().Before(c.suspendedUntil)
 	c.draw = h.Draw(c.Name, what, strconv.Itoa(n))
 	c.fault = c.drawFault()
@@ -407,24 +410,16 @@ func (h *History) mutate(c *call) bool {
 
 // end is when the response reaches the process.
 func (c *call) end(response apiserver.Response) {
-	if response.Code >= http.StatusBadRequest {
+	if response.Code >= http.StatusBadRequest || c.request.Method == http.MethodGet || c.verb == "delete" {
 		return
 	}
-	switch {
-	case c.verb == "list":
-		var list struct{ Metadata metav1.ListMeta }
-		if json.Unmarshal(response.Body, &list) == nil && c.request.Query.Get("limit") != "1" {
-			c.learn(c.cache(), versionOf(list.Metadata.ResourceVersion))
-		}
-	case c.request.Method != http.MethodGet && c.verb != "delete":
-		var obj struct{ Metadata metav1.ObjectMeta }
-		if json.Unmarshal(response.Body, &obj) == nil {
-			c.acknowledged[c.key] = obj.Metadata.ResourceVersion
-		}
+	var obj struct{ Metadata metav1.ObjectMeta }
+	if json.Unmarshal(response.Body, &obj) == nil {
+		c.acknowledged[c.key] = obj.Metadata.ResourceVersion
 	}
 }
 
-// cache returns the name of the cache that a list or watch is for.
+// cache returns the name of the cache that a watch is for.
 func (c *call) cache() string {
 	return c.key.Resource.Resource + "?" + c.request.Query.Get("labelSelector")
 }
