@@ -175,7 +175,7 @@ func (w *stamps) Settle() time.Duration {
 
 // Check implements World.
 func (w *stamps) Check(x simulation.Exchange) {
-	if x.Key.Resource.Resource == "pods" && x.Verb == "patch" {
+	if x.Key.Resource.Resource == "pods" && x.Verb == "patch" && (x.IsWrite() || w.isOpposed) {
 		w.writes++
 	}
 	if !x.IsWrite() || x.Key.Resource.Resource == "events" || x.Key.Resource.Resource == "leases" {

@@ -239,7 +239,7 @@ func isTarget(namespace *corev1.Namespace) bool {
 
 // Check implements World.
 func (w *secrets) Check(x simulation.Exchange) {
-	if x.Key.Resource.Resource == "secrets" && x.Request.Method != http.MethodGet {
+	if x.Key.Resource.Resource == "secrets" && x.Request.Method != http.MethodGet && (x.IsWrite() || w.isOpposed) {
 		w.writes++
 	}
 	if !x.IsWrite() || x.Key.Resource.Resource == "events" || x.Key.Resource.Resource == "leases" {
