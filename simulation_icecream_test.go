@@ -478,7 +478,7 @@ func (w *icecreams) checkRefused(x simulation.Exchange) {
 	if x.Verb != "create" || json.Unmarshal(x.Response.Body, &status) != nil {
 		return
 	}
-	most := 3 // within a second, for each Icecream: at once, after an event, and after a second
+	most := 4 // within a second, for each Icecream: at once, after events, and after a second
 	switch status.Reason {
 	case metav1.StatusReasonForbidden, metav1.StatusReasonNotFound:
 	case metav1.StatusReasonAlreadyExists:

@@ -33,6 +33,7 @@ type Process struct {
 	// The rest is guarded by the history's mu.
 
 	identity      string // by which the Lease knows the process
+	least         int64  // what was stored when it started
 	isDead        bool   // nothing that the program does has an effect any more
 	hasEnded      bool
 	frozenUntil   time.Time
@@ -62,7 +63,7 @@ func (h *History) start(outer context.Context) {
 	h.started++
 	ctx, cancel := context.WithCancel(outer)
 	p := &Process{
-		Name: fmt.Sprintf("process-%d", h.started), history: h, cancel: cancel, ended: make(chan struct{}),
+		Name: fmt.Sprintf("process-%d", h.started), history: h, cancel: cancel, ended: make(chan struct{}), least: h.Store.Version,
 		requests: map[string]int{}, acknowledged: map[apiserver.Key]string{}, knows: map[string][]knowledge{}, read: map[apiserver.Key]knowledge{},
 	}
 	h.processes = append(h.processes, p)
@@ -123,9 +124,10 @@ func (p *Process) sleepWhileSuspended(request string) {
 	}
 }
 
-// learn notes that a cache has a version.
+// learn notes that a cache has a version. Its first list has to be consistent: it shows nothing
+// that was over when the process started.
 func (p *Process) learn(of string, version int64) {
-	p.knows[of] = append(p.knows[of], knowledge{time.Now(), version})
+	p.knows[of] = append(p.knows[of], knowledge{time.Now(), max(version, p.least)})
 }
 
 // Knew returns the version that the process's caches of a resource had at a time, the oldest
