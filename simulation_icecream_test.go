@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -439,7 +440,7 @@ func (w *icecreams) Check(x simulation.Exchange) {
 	case "leases", "events":
 		return
 	}
-	if x.IsWrite() || w.isOpposed { // Somebody else may be faster, which is refused as a conflict.
+	if x.IsWrite() || w.isOpposed && x.Response.Code != http.StatusConflict { // of which checkRefused knows more
 		what := x.Verb + " " + x.Key.Resource.Resource
 		if x.Verb == "patch" { // During a rename, an edit concerns two.
 			what += " " + x.Key.Name
@@ -478,28 +479,40 @@ func (w *icecreams) checkRefused(x simulation.Exchange) {
 	if x.Verb != "create" || json.Unmarshal(x.Response.Body, &status) != nil {
 		return
 	}
-	most := 4 // within a second, for each Icecream: at once, after events, and after a second
+	most := 3 // within a second, for each Icecream: at once, after an event, and after a second
 	switch status.Reason {
 	case metav1.StatusReasonForbidden, metav1.StatusReasonNotFound:
+	case metav1.StatusReasonConflict: // about a quota
+		most = 18 // at once, after 5 ms, 10 ms, and so on, and after as many events
 	case metav1.StatusReasonAlreadyExists:
-		most = 9 // at once, and after 5 ms, 10 ms, and so on
+		most = 9
 		if !slices.ContainsFunc(w.seen(x, "deployments"), func(store apiserver.Store) bool { return store.Objects[x.Key] == nil }) {
 			w.Fail("needless", "%s creates %s, which its cache shows", x.Process.Name, simulation.Describe(x.Key))
 		}
-	default: // such as a conflict about a quota, which soon ends in reality
+	default:
 		return
 	}
-	id, asking := x.Process.Name+" "+x.Key.Name, 0
-	for _, ice := range simulation.All[v1alpha1.Icecream](w.History, x.Before) {
-		if icecream.DeploymentName(ice) == x.Key.Name { // An edit is reason enough to try again.
-			id += fmt.Sprintf(" %s %d", ice.UID, ice.Generation)
-			asking++
+	id := fmt.Sprint(x.Process.Name, " ", x.Key.Name, " ", status.Reason)
+	for _, ice := range w.asking(x.Before, x.Key.Name) { // An edit is reason enough to try again.
+		id += fmt.Sprintf(" %s %d", ice.UID, ice.Generation)
+	}
+	known := map[types.UID]bool{}
+	for _, store := range w.seen(x, "icecreams") {
+		for _, ice := range w.asking(store, x.Key.Name) {
+			known[ice.UID] = true
 		}
 	}
 	w.refused[id] = append(slices.DeleteFunc(w.refused[id], func(at time.Time) bool { return time.Since(at) > time.Second }), time.Now())
-	if n := len(w.refused[id]); n > most*max(1, asking) {
+	if n := len(w.refused[id]); n > most*len(known) {
 		w.Fail("hot loop", "%s: %s %s was refused %d times within a second: %s", x.Process.Name, x.Verb, simulation.Describe(x.Key), n, status.Message)
 	}
+}
+
+// asking returns the Icecreams that ask for a Deployment of a name.
+func (w *icecreams) asking(store apiserver.Store, name string) []*v1alpha1.Icecream {
+	return slices.DeleteFunc(simulation.All[v1alpha1.Icecream](w.History, store), func(ice *v1alpha1.Icecream) bool {
+		return icecream.DeploymentName(ice) != name
+	})
 }
 
 // seen returns the states of a resource that the process can have acted on.

@@ -28,7 +28,7 @@ var (
 
 // repeated is how often a write can be sent, within the time for edits, that others undo or
 // refuse: at once and then after 1 s, 2 s, 4 s, and so on.
-const repeated = 8
+const repeated = 7
 
 // TestSimulation runs the program in simulated worlds. See package simulation.
 func TestSimulation(t *testing.T) {

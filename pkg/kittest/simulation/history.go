@@ -101,6 +101,10 @@ const (
 	// retryInvalid is how long a controller can wait until it repeats a request that was
 	// refused as invalid. Without faults, only an edit makes it valid.
 	retryInvalid = 5 * time.Minute
+
+	// takeover is how long it can take after the faults until a process leads that stays: each
+	// of two replicas can have to wait for the end of a Lease.
+	takeover = 2 * time.Minute
 )
 
 // Result is what came of a history.
@@ -236,6 +240,9 @@ func (h *History) run(ctx context.Context) {
 			settle = h.world.Settle()
 			if h.result.Faults[invalid] > 0 {
 				settle += retryInvalid
+			}
+			if h.weather.hasElection {
+				settle += takeover
 			}
 		})
 	}

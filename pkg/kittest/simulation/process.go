@@ -124,14 +124,14 @@ func (p *Process) sleepWhileSuspended(request string) {
 	}
 }
 
-// learn notes that a cache has a version. Its first list has to be consistent: it shows nothing
-// that was over when the process started.
+// learn notes that a cache has a version.
 func (p *Process) learn(of string, version int64) {
-	p.knows[of] = append(p.knows[of], knowledge{time.Now(), max(version, p.least)})
+	p.knows[of] = append(p.knows[of], knowledge{time.Now(), version})
 }
 
 // Knew returns the version that the process's caches of a resource had at a time, the oldest
-// one if there are several. It returns zero if it had none.
+// one if there are several. As a first list has to be consistent, it is not older than the
+// process, which does not act on what was over when it started.
 func (p *Process) Knew(resource string, at time.Time) int64 {
 	oldest := int64(-1)
 	for of, all := range p.knows {
@@ -147,7 +147,7 @@ func (p *Process) Knew(resource string, at time.Time) int64 {
 			oldest = version
 		}
 	}
-	return max(0, oldest)
+	return max(p.least, oldest)
 }
 
 // transports is the history that runs now. The transport and the authentication provider are
