@@ -70,5 +70,5 @@ if ! "${unittest}" --strict "${temp}/tree/${chart}" >"${temp}/unittest"; then
   cat "${temp}/unittest"
   status=1
 fi
-go -C hack/tools test -count=1 ./charts || status=1
+go -C hack/tools test -count=1 -timeout 30m ./charts || status=1
 exit "${status}"
