@@ -816,7 +816,7 @@ func (w *icecreams) checkBudget() {
 		}
 		switch {
 		case w.isOpposed:
-			most *= repeated
+			most *= 7 // at once and then after 1 s, 2 s, 4 s, and so on
 		case w.hasRewritten: // The controller repeats a write that has been rewritten, once.
 			most *= 2
 		}

@@ -27,8 +27,8 @@ var (
 )
 
 // repeated is how often a write can be sent, within the time for edits, that others undo or
-// refuse: at once and then after 1 s, 2 s, 4 s, and so on.
-const repeated = 7
+// refuse: at once and then after 5 ms, 10 ms, 20 ms, and so on.
+const repeated = 16
 
 // TestSimulation runs the program in simulated worlds. See package simulation.
 func TestSimulation(t *testing.T) {
