@@ -440,7 +440,10 @@ func (w *icecreams) Check(x simulation.Exchange) {
 	case "leases", "events":
 		return
 	}
-	if x.IsWrite() || w.isOpposed && x.Response.Code != http.StatusConflict { // of which checkRefused knows more
+	// While somebody refuses or undoes writes, a refused one counts, too. A conflict does not:
+	// somebody else was faster. checkRefused limits how often a create is refused, also with 409.
+	isRefused := !x.IsWrite() && x.Response.Code != http.StatusConflict
+	if x.IsWrite() || w.isOpposed && isRefused {
 		what := x.Verb + " " + x.Key.Resource.Resource
 		if x.Verb == "patch" { // During a rename, an edit concerns two.
 			what += " " + x.Key.Name
