@@ -37,11 +37,12 @@ func (c Config) instance() string { return cmp.Or(c.Instance, c.Annotation) }
 func NewDescriptor() manager.Descriptor {
 	config := &Config{}
 	return manager.Descriptor{
-		Name:        Name,
-		ClusterWide: true,
-		AddFlags:    func(flags *flag.FlagSet) { addFlags(flags, config) },
-		Validate:    func() error { return config.Validate() },
-		New:         func(d manager.Dependencies) (manager.Parts, error) { return newParts(*config, d) },
+		Name:         Name,
+		ClusterWide:  true,
+		Confidential: true,
+		AddFlags:     func(flags *flag.FlagSet) { addFlags(flags, config) },
+		Validate:     func() error { return config.Validate() },
+		New:          func(d manager.Dependencies) (manager.Parts, error) { return newParts(*config, d) },
 	}
 }
 

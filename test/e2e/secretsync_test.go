@@ -1,10 +1,10 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,6 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
@@ -224,7 +227,9 @@ func TestSecretsync(t *testing.T) {
 		t.Errorf("49 copies took %s", made)
 	}
 
-	// A change of the source costs one write of each copy, and a restart costs none.
+	// A change of the source costs one write of each copy, and a restart costs none, also while a
+	// policy warns about each of them and repeats what it was shown.
+	quote(s, "Warn", "object.metadata.namespace in ['team-001', 'team-002']")
 	mark := time.Now()
 	s.patch(vault, "db", `{"stringData":{"password":"`+unspoke+`2","more":"`+unspoke+`more"}}`)
 	s.eventually("a rotation has come to all", "db", s.without(refusing))
@@ -252,8 +257,8 @@ func TestSecretsync(t *testing.T) {
 	s.mark(unmarked, share, "null")
 	s.eventually("a namespace without its mark has no copy", "db", s.without(unmarked))
 
-	// A webhook or policy may repeat in its message what it was shown.
-	forbid(s, echo)
+	// A webhook or policy can repeat in its message what it was shown.
+	quote(s, "Deny", "object.metadata.namespace == '"+echo+"'")
 	s.namespace(echo)
 	s.eventuallyTold("db", "Warning CopyFailed", echo, "withheld")
 
@@ -313,36 +318,40 @@ func eventuallyIdleButFor(s *secrets, c *lab.Controller, namespaces ...string) {
 	})
 }
 
-// forbid creates a policy that refuses Secrets in a namespace, with their data in its
-// message.
-func forbid(s *secrets, namespace string) {
+// quote creates a policy that denies Secrets where the expression is true, or warns about them,
+// with their data in its message.
+func quote(s *secrets, action, where string) {
 	s.Helper()
-	s.n.Kubectl(s.T, "create", "namespace", namespace+"-probe")
+	name := "indiscreet-" + strings.ToLower(action)
+	s.n.Kubectl(s.T, "create", "namespace", name)
 	s.n.Apply(s.T, fmt.Sprintf(`
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
-metadata: {name: indiscreet}
+metadata: {name: %[1]s}
 spec:
   failurePolicy: Fail
   matchConstraints:
-    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [secrets]}]
-  matchConditions: [{name: there, expression: "object.metadata.namespace in ['%[1]s', '%[1]s-probe']"}]
-  validations: [{expression: "false", messageExpression: "'denied: ' + string(object.data['password'])"}]
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [secrets]}]
+  matchConditions: [{name: there, expression: "object.metadata.namespace == '%[1]s' || %[2]s"}]
+  validations: [{expression: "false", messageExpression: "'it contains ' + string(object.data['password'])"}]
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
-metadata: {name: indiscreet}
-spec: {policyName: indiscreet, validationActions: [Deny]}
-`, namespace))
-	s.n.Eventually(s.T, "the policy is in force", func(ctx context.Context) error {
-		_, err := s.n.Lab.Kube.CoreV1().Secrets(namespace+"-probe").Create(ctx, &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-"}, Data: map[string][]byte{"password": []byte(unspoke)},
-		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		switch {
-		case err == nil:
-			return errors.New("it refuses nothing")
-		case !strings.Contains(err.Error(), "denied: ") || !strings.Contains(err.Error(), base64.StdEncoding.EncodeToString([]byte(unspoke))):
-			return fmt.Errorf("it does not tell what it was shown: %s", apierrors.ReasonForError(err))
+metadata: {name: %[1]s}
+spec: {policyName: %[1]s, validationActions: [%[3]s]}
+`, name, where, action))
+	var warnings bytes.Buffer
+	config, err := clientcmd.BuildConfigFromFlags("", s.n.Lab.Kubeconfig())
+	if err != nil {
+		s.Fatal(err)
+	}
+	config.WarningHandler = rest.NewWarningWriter(&warnings, rest.WarningWriterOptions{})
+	probe := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-"}, Data: map[string][]byte{"password": []byte(unspoke)}}
+	s.n.Eventually(s.T, "the policy says what it was shown", func(ctx context.Context) error {
+		warnings.Reset()
+		_, err := kubernetes.NewForConfigOrDie(config).CoreV1().Secrets(name).Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if said := fmt.Sprint(err, warnings.String()); !containsAll(said, "it contains ", base64.StdEncoding.EncodeToString([]byte(unspoke))) {
+			return fmt.Errorf("it says %q", said)
 		}
 		return nil
 	})

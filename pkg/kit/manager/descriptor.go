@@ -33,6 +33,9 @@ type Descriptor struct {
 	// Validate returns an error of one line that names the flag that is wrong, if any. It
 	// may be nil.
 	Validate func() error
+	// Confidential says that what the controller reads and writes must not be logged. So its
+	// clients drop the API server's warnings, with which policies and webhooks can quote it.
+	Confidential bool
 	// New makes the controller and starts nothing. It is called after Validate.
 	New func(Dependencies) (Parts, error)
 }

@@ -175,6 +175,9 @@ func (m Manager) assemble(o options) (*process, error) {
 // assemble makes the clients and the controller. All of its clients share a rate limit.
 func (d Descriptor) assemble(o options, config *rest.Config, recorder *recorder) (Parts, error) {
 	config = named(config, d.Name)
+	if d.Confidential {
+		config.WarningHandler, config.WarningHandlerWithContext = rest.NoWarnings{}, nil
+	}
 	if config.QPS > 0 {
 		config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(config.QPS, config.Burst)
 	}
@@ -300,6 +303,7 @@ func reviewConfig(config *rest.Config) *rest.Config {
 	config = named(config, "reviews")
 	config.QPS, config.Burst, config.RateLimiter = 10, 10, nil
 	config.Timeout = 10 * time.Second
+	config.WarningHandler = rest.NoWarnings{} // which could quote somebody's token
 	return config
 }
 

@@ -53,6 +53,7 @@ type Response struct {
 	Code       int
 	Body       []byte // JSON of an object, a list or a metav1.Status
 	RetryAfter int    // in seconds; 0 if the response does not ask for it
+	Warning    string // empty if there is none
 }
 
 // HTTP returns the response in the form in which a transport returns it.
@@ -60,6 +61,9 @@ func (r Response) HTTP(to *http.Request) *http.Response {
 	header := http.Header{"Content-Type": {runtime.ContentTypeJSON}}
 	if r.RetryAfter > 0 {
 		header.Set("Retry-After", strconv.Itoa(r.RetryAfter))
+	}
+	if r.Warning != "" {
+		header.Set("Warning", fmt.Sprintf("299 - %q", r.Warning))
 	}
 	return &http.Response{
 		Status:        fmt.Sprintf("%d %s", r.Code, http.StatusText(r.Code)),

@@ -396,6 +396,9 @@ func (c *call) answer(x *Exchange) apiserver.Response {
 			x.After = h.Store
 		}
 	}
+	if value := h.Hidden(request.Body); isWrite && value != nil {
+		response.Warning = fmt.Sprintf("an admission policy has seen %s", value)
+	}
 	if limit > 0 && c.asMetadata {
 		return response // of which only the code is of interest
 	}
