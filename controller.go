@@ -71,7 +71,7 @@ type Controller struct {
 	icecreams   listers.IcecreamLister
 	deployments appslisters.DeploymentLister
 	asking      cache.TypedIndexer[*v1alpha1.Icecream] // by the name of their Deployment, and by their label
-	owned       cache.TypedIndexer[*appsv1.Deployment] // by the UID of their controller
+	owned       cache.TypedIndexer[*appsv1.Deployment] // by namespace and the UID of their controller
 	pods        cache.TypedIndexer[*corev1.Pod]        // by the label of their Icecream
 
 	writes   *consistency.Store // what the caches must show before the next sync
@@ -99,7 +99,7 @@ var (
 // The indexes of the caches.
 const (
 	byDeployment = "deployment" // Icecreams: by the name of the Deployment that they ask for
-	byOwner      = "owner"      // Deployments: by the UID of their controller
+	byOwner      = "owner"      // Deployments: by their namespace and the UID of their controller
 	byLabel      = "label"      // Icecreams and Pods: by the value of the Icecream's label
 )
 
@@ -226,7 +226,7 @@ func (c *Controller) observe(name cache.ObjectName) (o icecream.Observed, err er
 		return o, err
 	}
 	o.OwnerIsGone = o.Named != nil && c.isOwnerGone(o.Named)
-	if o.Owned, err = c.owned.ByTypedIndex(byOwner, string(o.Icecream.UID)); err != nil {
+	if o.Owned, err = c.owned.ByTypedIndex(byOwner, key(name.Namespace, string(o.Icecream.UID))); err != nil {
 		return o, err
 	}
 	pods, err := c.pods.ByTypedIndex(byLabel, key(name.Namespace, text.LabelValue(name.Name)))
@@ -428,7 +428,7 @@ func ownerKeys(d *appsv1.Deployment) ([]string, error) {
 	if !icecream.IsControlledByIcecream(d) {
 		return nil, nil
 	}
-	return []string{string(metav1.GetControllerOfNoCopy(d).UID)}, nil
+	return []string{key(d.Namespace, string(metav1.GetControllerOfNoCopy(d).UID))}, nil
 }
 
 func nameOf(obj metav1.Object) cache.ObjectName { return cache.MetaObjectToName(obj) }

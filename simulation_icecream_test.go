@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
@@ -122,8 +123,14 @@ func (w *icecreams) ices() []*v1alpha1.Icecream {
 	return simulation.All[v1alpha1.Icecream](w.History, w.Store)
 }
 
+// deployments returns the Deployments of the namespace.
 func (w *icecreams) deployments(store apiserver.Store) []*appsv1.Deployment {
-	return simulation.All[appsv1.Deployment](w.History, store)
+	return slices.DeleteFunc(simulation.All[appsv1.Deployment](w.History, store), func(d *appsv1.Deployment) bool { return d.Namespace != simulation.Namespace })
+}
+
+// pods returns the Pods of the namespace.
+func (w *icecreams) pods(store apiserver.Store) []*corev1.Pod {
+	return slices.DeleteFunc(simulation.All[corev1.Pod](w.History, store), func(pod *corev1.Pod) bool { return pod.Namespace != simulation.Namespace })
 }
 
 // Edit implements World.
@@ -132,7 +139,7 @@ func (w *icecreams) Edit(draw *rand.Rand) string {
 	w.edits++
 	kinds := []func(*rand.Rand) string{
 		w.create, w.scaleIcecream, w.scaleIcecream, w.changeImage, w.rename, w.rename, w.deleteIcecream, w.foreign,
-		w.editDeployment, w.editDeployment, w.disturbPod, w.disturbPod, w.policy, w.policy, w.shortage,
+		w.editDeployment, w.editDeployment, w.disturbPod, w.disturbPod, w.policy, w.policy, w.shortage, w.claim,
 	}
 	if w.isDoomed && (!w.IsOpen() || draw.IntN(6) == 0) {
 		return w.namespace(draw)
@@ -240,6 +247,35 @@ func (w *icecreams) foreign(draw *rand.Rand) string {
 	return "somebody else's Deployment " + name
 }
 
+// elsewhere is a namespace in which there are no Icecreams.
+const elsewhere = "elsewhere"
+
+// claim creates a Deployment in another namespace that names an Icecream as its owner. It looks
+// just like the Icecream's own, and a finalizer keeps it from the garbage collector.
+func (w *icecreams) claim(draw *rand.Rand) string {
+	ice := simulation.Pick(draw, w.ices())
+	if ice == nil {
+		return ""
+	}
+	w.newNamespace(elsewhere)
+	labels := map[string]string{icecream.LabelIcecream: ice.Name, icecream.LabelDeployment: "claim"}
+	w.Create(&appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: elsewhere, Name: simulation.Pick(draw, []string{ice.Name, "claim"}), Labels: labels, Finalizers: []string{hold},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(ice, schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Icecream"))},
+		},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: ptr.To[int32](1),
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "icecream", Image: images[1], Command: []string{"/claim"}}}},
+			},
+		},
+	})
+	return fmt.Sprintf("a Deployment elsewhere claims to be of Icecream %s", ice.Name)
+}
+
 func (w *icecreams) editDeployment(draw *rand.Rand) string {
 	d := simulation.Pick(draw, w.deployments(w.Store))
 	if d == nil {
@@ -291,7 +327,7 @@ func (w *icecreams) editThis(draw *rand.Rand, d *appsv1.Deployment) string {
 }
 
 func (w *icecreams) disturbPod(draw *rand.Rand) string {
-	pod := simulation.Pick(draw, simulation.All[corev1.Pod](w.History, w.Store))
+	pod := simulation.Pick(draw, w.pods(w.Store))
 	if pod == nil || pod.Spec.NodeName == "" {
 		return ""
 	}
@@ -700,7 +736,7 @@ func (w *icecreams) problems(store apiserver.Store, d *appsv1.Deployment) map[st
 			reasons[v1alpha1.ReasonProgressDeadlineExceeded] = true
 		}
 	}
-	for _, pod := range simulation.All[corev1.Pod](w.History, store) {
+	for _, pod := range w.pods(store) {
 		switch {
 		case pod.Labels[icecream.LabelDeployment] != d.Name:
 		case simulation.IsUnschedulable(pod):
@@ -767,7 +803,7 @@ func (w *icecreams) nodesOf(pods, deployments apiserver.Store, ice *v1alpha1.Ice
 		}
 	}
 	counts := map[string]v1alpha1.IcecreamNode{}
-	for _, pod := range simulation.All[corev1.Pod](w.History, pods) {
+	for _, pod := range w.pods(pods) {
 		if pod.DeletionTimestamp != nil || pod.Spec.NodeName == "" || pod.Labels[icecream.LabelIcecream] != ice.Name ||
 			!slices.Contains(ours, pod.Labels[icecream.LabelDeployment]) {
 			continue

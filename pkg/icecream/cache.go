@@ -7,6 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
@@ -40,11 +41,26 @@ func StripDeployment(obj any) (any, error) {
 	return d, nil
 }
 
-// IsControlledByIcecream reports whether an object's controller is an Icecream, even one that
-// no longer exists.
+// IsControlledByIcecream reports whether an object's controller is an Icecream of any version,
+// even one that no longer exists.
 func IsControlledByIcecream(obj metav1.Object) bool {
+	return hasController(obj, v1alpha1.GroupName, "Icecream")
+}
+
+// IsControlledBy reports whether this Icecream is the object's controller. The API server does
+// not check that an owner is in the same namespace, so the UID alone proves nothing.
+func IsControlledBy(obj metav1.Object, ice *v1alpha1.Icecream) bool {
+	return obj.GetNamespace() == ice.Namespace && IsControlledByIcecream(obj) && metav1.GetControllerOfNoCopy(obj).UID == ice.UID
+}
+
+// hasController reports whether an object's controller is of that group and kind.
+func hasController(obj metav1.Object, group, kind string) bool {
 	owner := metav1.GetControllerOfNoCopy(obj)
-	return owner != nil && owner.Kind == "Icecream" && owner.APIVersion == v1alpha1.GroupVersion.String()
+	if owner == nil || owner.Kind != kind {
+		return false
+	}
+	version, err := schema.ParseGroupVersion(owner.APIVersion)
+	return err == nil && version.Group == group
 }
 
 // StripPod drops the fields of a Pod that no code reads (see [PodOf]).
@@ -67,7 +83,7 @@ func StripPod(obj any) (any, error) {
 		Status: podproblem.Strip(pod.Status),
 	}
 	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
-		stripped.OwnerReferences = []metav1.OwnerReference{{Kind: owner.Kind, Controller: owner.Controller}}
+		stripped.OwnerReferences = []metav1.OwnerReference{{APIVersion: owner.APIVersion, Kind: owner.Kind, Controller: owner.Controller}}
 	}
 	return stripped, nil
 }
@@ -97,9 +113,8 @@ type Pod struct {
 // PodOf reads a Pod. counts is false for a Pod that is no replica: it is terminating, has
 // finished, or was removed from its ReplicaSet, for example to debug it.
 func PodOf(pod *corev1.Pod) (p Pod, counts bool) {
-	owner := metav1.GetControllerOfNoCopy(pod)
 	hasEnded := slices.Contains([]corev1.PodPhase{corev1.PodSucceeded, corev1.PodFailed}, pod.Status.Phase)
-	if owner == nil || owner.Kind != "ReplicaSet" || hasEnded || pod.DeletionTimestamp != nil {
+	if !hasController(pod, appsv1.GroupName, "ReplicaSet") || hasEnded || pod.DeletionTimestamp != nil {
 		return Pod{}, false
 	}
 	p = Pod{

@@ -141,7 +141,7 @@ func (o Observed) writeEvent(plan Plan, r Result, altered []patch.Difference) Ev
 			r.Stored.Name, o.inUse().Name, fieldsOf(differences(&r.Stored.Spec, &plan.Want.Spec)))
 	case plan.Live == nil:
 		e.Reason, e.Message = v1alpha1.ReasonDeploymentCreated, fmt.Sprintf("Created Deployment %q", r.Stored.Name)
-	case !metav1.IsControlledBy(plan.Live, o.Icecream):
+	case !IsControlledBy(plan.Live, o.Icecream):
 		e.Reason, e.Message = v1alpha1.ReasonDeploymentAdopted, fmt.Sprintf("Adopted Deployment %q", r.Stored.Name)
 	case o.Memory.Write.Want == "" && len(altered) > 0 && reflect.DeepEqual(altered, differences(plan.Live, plan.Want)):
 		return Event{} // A policy has turned the request into what was there before, as the process before this one has reported.

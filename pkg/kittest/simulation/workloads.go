@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
@@ -105,6 +106,11 @@ func (w *Workloads) collect() (next time.Time) {
 	return w.collectAt
 }
 
+// ownKey returns the key of an object of that group and resource.
+func ownKey(obj metav1.Object, group, resource string) apiserver.Key {
+	return apiserver.Key{Resource: schema.GroupResource{Group: group, Resource: resource}, Namespace: obj.GetNamespace(), Name: obj.GetName()}
+}
+
 // rollOut is one sync of the Deployment controller. It returns when the next one is due.
 func (w *Workloads) rollOut(d *appsv1.Deployment) (next time.Time) {
 	var old []*appsv1.ReplicaSet
@@ -133,7 +139,7 @@ func (w *Workloads) rollOut(d *appsv1.Deployment) (next time.Time) {
 			left := max(0, min(ptr.Deref(r.Spec.Replicas, 0), wanted-current.Status.AvailableReplicas))
 			w.scale(r, left)
 			if left == 0 && r.Status.Replicas == 0 {
-				w.DeleteNow(KeyOf("apps", "replicasets", r.Name))
+				w.DeleteNow(ownKey(r, "apps", "replicasets"))
 			}
 		}
 	}
@@ -216,6 +222,7 @@ func conditionOf(d *appsv1.Deployment, of appsv1.DeploymentConditionType) (c app
 func (w *Workloads) newReplicaSet(d *appsv1.Deployment, hash string) *appsv1.ReplicaSet {
 	name := d.Name + "-" + hash
 	key := KeyOf("apps", "replicasets", name)
+	key.Namespace = d.Namespace
 	if w.Store.Objects[key] != nil || !w.IsOpen() {
 		return nil // It can be that of a former Deployment, until it is collected.
 	}
@@ -226,7 +233,7 @@ func (w *Workloads) newReplicaSet(d *appsv1.Deployment, hash string) *appsv1.Rep
 	labels[templateHash] = hash
 	r := &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: Namespace, Name: name, Labels: labels, Generation: 1,
+			Namespace: d.Namespace, Name: name, Labels: labels, Generation: 1,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))},
 		},
 		Spec: appsv1.ReplicaSetSpec{Replicas: d.Spec.Replicas, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: *d.Spec.Template.DeepCopy()},
@@ -247,7 +254,7 @@ func (w *Workloads) scale(r *appsv1.ReplicaSet, replicas int32) {
 
 // replicate is one sync of the ReplicaSet controller. It returns when the next one is due.
 func (w *Workloads) replicate(r *appsv1.ReplicaSet) (next time.Time) {
-	if stored := w.Store.Objects[KeyOf("apps", "replicasets", r.Name)]; stored == nil || stored.GetResourceVersion() != r.ResourceVersion {
+	if stored := w.Store.Objects[ownKey(r, "apps", "replicasets")]; stored == nil || stored.GetResourceVersion() != r.ResourceVersion {
 		return time.Time{} // It has just been changed.
 	}
 	var pods []*corev1.Pod
@@ -261,7 +268,7 @@ func (w *Workloads) replicate(r *appsv1.ReplicaSet) (next time.Time) {
 	for len(pods) > wanted {
 		last := pods[len(pods)-1]
 		pods = pods[:len(pods)-1]
-		w.Delete(KeyOf("", "pods", last.Name), metav1.DeletePropagationBackground)
+		w.Delete(ownKey(last, "", "pods"), metav1.DeletePropagationBackground)
 	}
 	switch missing := wanted - len(pods); {
 	case missing <= 0 || !w.IsOpen():
@@ -298,7 +305,7 @@ func (w *Workloads) newPod(r *appsv1.ReplicaSet) {
 	w.made++
 	w.Put(&corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: Namespace, Name: fmt.Sprintf("%s-%d", r.Name, w.made), Generation: 1,
+			Namespace: r.Namespace, Name: fmt.Sprintf("%s-%d", r.Name, w.made), Generation: 1,
 			Labels: r.Spec.Template.Labels, Annotations: r.Spec.Template.Annotations,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(r, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))},
 		},
@@ -335,7 +342,7 @@ func (w *Workloads) runPod(pod *corev1.Pod) (next time.Time) {
 		if at := w.wait(pod, "end", 200*time.Millisecond, 3*time.Second); !at.IsZero() {
 			return at
 		}
-		w.DeleteNow(KeyOf("", "pods", pod.Name))
+		w.DeleteNow(ownKey(pod, "", "pods"))
 		return time.Time{}
 	case pod.Spec.NodeName == "":
 		if at := w.wait(pod, "schedule", 20*time.Millisecond, 500*time.Millisecond); !at.IsZero() {
