@@ -34,9 +34,11 @@ crds=$(mktemp -d)
 trap 'rm -rf "${crds}"' EXIT
 go tool -modfile=hack/tools/go.mod controller-gen crd paths=./pkg/apis/... "output:crd:dir=${crds}"
 mkdir -p artifacts/examples
-# controller-gen's pattern of a quantity admits exponents such as 1e-999999999, which would
-# take a controller hours to parse. Two digits are enough.
-sed '/pattern:/ s/\(\[eE\](\\+|-)?\).*$/\1[0-9]{1,2}))?$/' \
+# controller-gen's pattern of a quantity bounds neither digits nor exponent. An exponent such as
+# 1e-999999999 takes a controller hours to parse, and 200,000 digits take it seconds each time
+# that they are marshalled.
+quantity='^(\+|-)?([0-9]{1,20}(\.[0-9]{0,12})?|\.[0-9]{1,12})([KMGTPE]i|[numkMGTPE]|[eE](\+|-)?[0-9]{1,2})?$'
+sed "/pattern:.*KMGTPE/ s/pattern:.*/pattern: ${quantity//\\/\\\\}/" \
   "${crds}/controller.nicoleh.io_icecreams.yaml" >artifacts/examples/crd-icecream.yaml
 
 # The example has its own API, without a clientset.

@@ -95,7 +95,10 @@ func Decide(o Observed) (Plan, error) {
 		return Plan{}, nil // What is ours now belongs to the garbage collector.
 	}
 	if o.Undecodable != "" {
-		return Plan{Held: kstatus.Conclusion{State: kstatus.Stalled, Reason: v1alpha1.ReasonInvalidSpec, Message: "The spec cannot be decoded: " + o.Undecodable}}, nil
+		return invalidSpec("The spec cannot be decoded: " + o.Undecodable), nil
+	}
+	if field := oversized(o.Icecream.Spec.Resources); field != "" {
+		return invalidSpec(field + " has too many digits"), nil
 	}
 	plan, err := o.decideDeployment()
 	if err != nil {
@@ -113,6 +116,11 @@ func Decide(o Observed) (Plan, error) {
 	old.RequeueAfter = backoff.MinRequeue(old.RequeueAfter, plan.RequeueAfter)
 	old.Held = cmp.Or(plan.Held, old.Held)
 	return old, nil
+}
+
+// invalidSpec returns the plan to do nothing until the spec is edited.
+func invalidSpec(message string) Plan {
+	return Plan{Held: kstatus.Conclusion{State: kstatus.Stalled, Reason: v1alpha1.ReasonInvalidSpec, Message: message}}
 }
 
 // ownerCheck is how often to check whether the owner of a Deployment is still missing. If the
@@ -390,7 +398,7 @@ func LastWriter(obj metav1.Object) string {
 
 // target is the Icecream's Deployment with the requested name; nil if there is none.
 func (o Observed) target() *appsv1.Deployment {
-	if o.Named != nil && metav1.IsControlledBy(o.Named, o.Icecream) {
+	if o.Named != nil && IsControlledBy(o.Named, o.Icecream) {
 		return o.Named
 	}
 	return nil

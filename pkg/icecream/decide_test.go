@@ -2,11 +2,14 @@ package icecream
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -40,6 +43,12 @@ func TestDecide(t *testing.T) {
 		want        string
 	}{
 		"another Icecream's Deployment": {newIcecream(), []*appsv1.Deployment{with("", ownedBy("another"))}, isForeign},
+		"one whose owner has another kind and the same UID": {newIcecream(), []*appsv1.Deployment{with("", func(d *appsv1.Deployment) {
+			d.OwnerReferences[0].Kind = "Parlor"
+		})}, isForeign},
+		"one whose owner is of another version": {newIcecream(), []*appsv1.Deployment{with("", func(d *appsv1.Deployment) {
+			d.OwnerReferences[0].APIVersion = "controller.nicoleh.io/v1"
+		})}, "update sundae: metadata.ownerReferences[sundae].apiVersion"},
 		"an owner is not the controller": {newIcecream(), []*appsv1.Deployment{with("", func(d *appsv1.Deployment) {
 			d.OwnerReferences[0].Controller = nil
 			d.OwnerReferences = append(d.OwnerReferences, metav1.OwnerReference{UID: "another", Controller: ptr.To(true)})
@@ -174,6 +183,42 @@ func TestPreconditionsOfPatches(t *testing.T) {
 			}
 			if body.UID != d.UID || (body.ResourceVersion == d.ResourceVersion) != test.isVersion {
 				t.Errorf("UID %q and version %q, of %q and %q", body.UID, body.ResourceVersion, d.UID, d.ResourceVersion)
+			}
+		})
+	}
+}
+
+// An Icecream costs no more than any other, whatever number of digits a quantity has that was
+// stored under another schema, and whatever the schema admits. Without the limit, the first
+// takes half a minute.
+func TestDigitsOfQuantities(t *testing.T) {
+	longest := strings.Repeat("9", 20) + "." + strings.Repeat("9", 12)
+	for name, test := range map[string]struct {
+		quantity resource.Quantity
+		want     string
+	}{
+		"stored before":                 {resource.MustParse("1" + strings.Repeat("0", 200_000)), "Stalled: InvalidSpec: spec.resources.requests.memory has too many digits"},
+		"the longest that are admitted": {resource.MustParse(longest + "Ei"), "Reconciling: Progressing: The Deployment is being created"},
+		"with the largest exponent":     {resource.MustParse(longest + "e99"), "Reconciling: Progressing: The Deployment is being created"},
+		"with the smallest exponent":    {resource.MustParse(longest + "e-99"), "Reconciling: Progressing: The Deployment is being created"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ice := newIcecream(func(ice *v1alpha1.Icecream) {
+				ice.Spec.Resources.Requests = corev1.ResourceList{"memory": test.quantity}
+			})
+			start := time.Now()
+			for _, o := range []Observed{seeing(ice), seeing(ice, made(t, newIcecream(), scaled))} {
+				plan := decide(t, o)
+				s := Status(o, plan).Status
+				if _, err := json.Marshal([]any{plan.Want, plan.Patch}); err != nil {
+					t.Fatal(err)
+				}
+				if o.Named == nil && verdictOf(s)+": "+messageOf(s) != test.want {
+					t.Errorf("got %s: %s, want %s", verdictOf(s), messageOf(s), test.want)
+				}
+			}
+			if took := time.Since(start); took > 5*time.Second {
+				t.Errorf("it took %s", took)
 			}
 		})
 	}

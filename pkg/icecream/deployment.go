@@ -1,6 +1,7 @@
 package icecream
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -118,6 +119,28 @@ func orNew[T any](p **T) *T {
 		*p = new(T)
 	}
 	return *p
+}
+
+// maxBits is the size of the largest number that a quantity can have. The longest that the
+// schema admits, 20 digits with the exponent 99 in units of a nano, has 426. One that was stored
+// under another schema can have a million digits, and apimachinery takes quadratic time to
+// marshal those.
+const maxBits = 512
+
+// oversized returns the path of a quantity with too many digits; empty if there is none.
+func oversized(resources v1alpha1.IcecreamResources) string {
+	for _, list := range []struct {
+		field string
+		corev1.ResourceList
+	}{{"limits", resources.Limits}, {"requests", resources.Requests}} {
+		for _, name := range slices.Sorted(maps.Keys(list.ResourceList)) {
+			quantity := list.ResourceList[name]
+			if quantity.AsDec().UnscaledBig().BitLen() > maxBits {
+				return fmt.Sprintf("spec.resources.%s.%s", list.field, name)
+			}
+		}
+	}
+	return ""
 }
 
 // rounded returns a copy of list in thousandths, as the API server rounds it up.

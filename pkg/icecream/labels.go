@@ -36,7 +36,11 @@ func selector(ice *v1alpha1.Icecream, deploymentName string) map[string]string {
 	}
 }
 
-// specHash distinguishes Pods made from the current spec from older ones.
+// specHash distinguishes Pods made from the current spec from older ones. It is empty for a
+// spec that no Pods are made from.
 func specHash(spec v1alpha1.IcecreamSpec) string {
+	if oversized(spec.Resources) != "" {
+		return ""
+	}
 	return fingerprintOf(struct{ Image, Resources any }{spec.Image, spec.Resources})
 }

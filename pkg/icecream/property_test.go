@@ -114,7 +114,12 @@ func genDeployment(t *rapid.T, ice *v1alpha1.Icecream, name string) *appsv1.Depl
 	case 0:
 		d.OwnerReferences = nil
 	case 1:
-		d.OwnerReferences = []metav1.OwnerReference{{UID: rapid.SampledFrom(someUIDs).Draw(t, "owner's UID"), Controller: rapid.Ptr(rapid.Bool(), true).Draw(t, "controller")}}
+		d.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: rapid.SampledFrom([]string{"controller.nicoleh.io/v1alpha1", "controller.nicoleh.io/v1", "apps/v1", "//"}).Draw(t, "owner's version"),
+			Kind:       rapid.SampledFrom([]string{"Icecream", "Parlor"}).Draw(t, "owner's kind"),
+			UID:        rapid.SampledFrom(someUIDs).Draw(t, "owner's UID"),
+			Controller: rapid.Ptr(rapid.Bool(), true).Draw(t, "controller"),
+		}}
 	}
 	for _, edit := range rapid.SliceOfN(rapid.SampledFrom(tampering), 0, 3).Draw(t, "tampering") {
 		edit(d)
@@ -190,14 +195,14 @@ func genObserved(t *rapid.T) Observed {
 		if d.Name == DeploymentName(ice) {
 			o.Named = d
 		}
-		if metav1.IsControlledBy(d, ice) {
+		if IsControlledBy(d, ice) {
 			o.Owned = append(o.Owned, d)
 		}
 	}
 	for range rapid.IntRange(0, 5).Draw(t, "pods") {
 		o.Pods = append(o.Pods, genPod(t, ice))
 	}
-	if o.Named != nil && !metav1.IsControlledBy(o.Named, ice) && rapid.Bool().Draw(t, "none of the name") {
+	if o.Named != nil && !IsControlledBy(o.Named, ice) && rapid.Bool().Draw(t, "none of the name") {
 		o.Named = nil
 	}
 	o.OwnerIsGone = rapid.Bool().Draw(t, "owner is gone")

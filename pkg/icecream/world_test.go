@@ -224,7 +224,7 @@ func seeing(ice *v1alpha1.Icecream, deployments ...*appsv1.Deployment) Observed 
 		if d.Name == DeploymentName(ice) {
 			o.Named = d
 		}
-		if metav1.IsControlledBy(d, ice) {
+		if IsControlledBy(d, ice) {
 			o.Owned = append(o.Owned, d)
 		}
 		if d.Labels[LabelIcecream] == ice.Name {

@@ -54,7 +54,13 @@ var mistakes = []struct {
 }{
 	{"deployment-name", `{"deploymentName":"Cone"}`, `{"deploymentName":"cone"}`, `{"deploymentName":"CONE"}`, `spec.deploymentName: Invalid value: "CONE"`, true},
 	{"image", `{"image":"registry.example/${FLAVOR}"}`, `{"image":"registry.example/vanilla"}`, `{"image":"registry.example/${TASTE}"}`, `spec.image: Invalid value: "registry.example/${TASTE}"`, false},
+	{"digits", digits("1"), `{"resources":{"limits":null}}`, digits("2"), `spec.resources.limits.memory: Invalid value: "2000`, true},
 	{"claim", `{"resources":{"claims":[{"name":"spoon"}]}}`, `{"resources":{"claims":null}}`, `{"resources":{"claims":[{"name":"fork"}]}}`, "spec.resources.claims: Too many: 1: must have at most 0 items", true},
+}
+
+// digits returns a spec with a limit that takes minutes to marshal.
+func digits(first string) string {
+	return fmt.Sprintf(`{"resources":{"limits":{"memory":%q}}}`, first+strings.Repeat("0", 200_000))
 }
 
 // An Icecream that was stored under another schema and cannot be decoded keeps its Deployment

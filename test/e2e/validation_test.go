@@ -22,6 +22,15 @@ func longName(length int) string {
 	return strings.Repeat(strings.Repeat("a", 62)+".", 5)[:length-1] + "z"
 }
 
+// limitsOf returns that many limits or requests.
+func limitsOf(count int) string {
+	var list []string
+	for i := range count {
+		list = append(list, fmt.Sprintf("example.com/flavor-%d: 1", i))
+	}
+	return strings.Join(list, ", ")
+}
+
 func TestBadSpecsAreRefused(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
@@ -35,6 +44,7 @@ func TestBadSpecsAreRefused(t *testing.T) {
 		limits   = "spec.resources.limits.memory: Invalid value: "
 		requests = "spec.resources.requests.cpu: Invalid value: "
 	)
+	zeros := strings.Repeat("0", 200_000)
 	mismatch := func(field, value string) string {
 		return fmt.Sprintf("spec.%s: Invalid value: %q: spec.%[1]s in body should match ", field, value)
 	}
@@ -54,6 +64,11 @@ func TestBadSpecsAreRefused(t *testing.T) {
 
 		{"a quantity that is a word", `resources: {limits: {memory: lots}}`, limits + `"lots": spec.resources.limits.memory in body should match `},
 		{"a quantity that takes hours to parse", `resources: {requests: {cpu: "1e-999999999"}}`, requests + `"1e-999999999": spec.resources.requests.cpu in body should match `},
+		{"a quantity that takes seconds to marshal", `resources: {limits: {memory: "1` + zeros + `"}}`, limits + `"1000`},
+		{"a quantity of 21 digits", `resources: {limits: {memory: "` + zeros[:21] + `"}}`, limits + `"000`},
+		{"a fraction of 13 digits", `resources: {limits: {memory: "1.` + zeros[:13] + `"}}`, limits + `"1.000`},
+		{"33 limits", `resources: {limits: {` + limitsOf(33) + `}}`, "spec.resources.limits: Too many: 33: must have at most 32 items"},
+		{"33 requests", `resources: {requests: {` + limitsOf(33) + `}}`, "spec.resources.requests: Too many: 33: must have at most 32 items"},
 		{"a fraction without quotes", `resources: {requests: {cpu: 0.5}}`, requests + `"number": spec.resources.requests.cpu in body must be of type integer,string: "number"`},
 		{"a resource claim", `resources: {claims: [{name: spoon}]}`, "spec.resources.claims: Too many: 1: must have at most 0 items"},
 
@@ -101,6 +116,8 @@ func TestOddSpecsAreAccepted(t *testing.T) {
 		`resources: {requests: {cpu: 1u, memory: 100m}}`,
 		`resources: {requests: {cpu: 1500u}, limits: {cpu: 1700u}}`,
 		`resources: {requests: {memory: 9Ei}, limits: {cpu: "1E30"}}`,
+		`resources: {requests: {memory: 99999999999999999999.999999999999Ei}}`,
+		`resources: {limits: {` + limitsOf(32) + `}, requests: {` + limitsOf(32) + `}}`,
 		`resources: {limits: {example.com/gpu: 1}, requests: {example.com/gpu: "1"}}`,
 		`resources: {limits: {kubernetes.io/batch-cpu: 1.5k}, requests: {kubernetes.io/batch-cpu: 1.5k}}`,
 		`resources: {limits: {hugepages-2Mi: 4Mi, hugepages-1Gi: 1Gi, memory: 1Gi}, requests: {hugepages-2Mi: 4Mi}}`,

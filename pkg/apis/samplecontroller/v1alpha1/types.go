@@ -101,16 +101,20 @@ type IcecreamResources struct {
 	// absent is not limited, unless a LimitRange of the namespace limits it. Limits on
 	// huge pages must be multiples of the page size, and the container then also needs a
 	// limit or a request for cpu or memory. Limits on extended resources must be whole
-	// numbers. The exponent of a quantity has at most two digits.
+	// numbers. A quantity has at most 20 digits before the point, 12 after it and 2 in its
+	// exponent.
 	// +optional
+	// +kubebuilder:validation:MaxProperties=32
 	Limits corev1.ResourceList `json:"limits,omitempty"`
 
 	// requests are the amounts of compute resources that are reserved for the container
 	// on its node, by resource name. If a resource is absent, its request defaults to its
 	// limit, if it has one. A request must not exceed the limit of the
 	// same resource. A request for huge pages or for an extended resource must equal the
-	// limit. The exponent of a quantity has at most two digits.
+	// limit. A quantity has at most 20 digits before the point, 12 after it and 2 in its
+	// exponent.
 	// +optional
+	// +kubebuilder:validation:MaxProperties=32
 	Requests corev1.ResourceList `json:"requests,omitempty"`
 
 	// claims must be empty: an Icecream's Pods have no resource claims.
