@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -27,7 +29,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned"
@@ -71,7 +72,6 @@ type Controller struct {
 	icecreams   listers.IcecreamLister
 	deployments appslisters.DeploymentLister
 	asking      cache.TypedIndexer[*v1alpha1.Icecream] // by the name of their Deployment, and by their label
-	owned       cache.TypedIndexer[*appsv1.Deployment] // by namespace and the UID of their controller
 	pods        cache.TypedIndexer[*corev1.Pod]        // by the label of their Icecream
 
 	writes   *consistency.Store // what the caches must show before the next sync
@@ -79,16 +79,6 @@ type Controller struct {
 	pace     *pacing.Limiter    // when an Icecream may cause the next write
 	retries  *rate.Limiter      // of writes that the API server refuses, of all Icecreams
 	retrying atomic.Int64       // how many syncs repeat such a write now
-}
-
-// Config contains the flags of the controller.
-type Config struct {
-	// StatusWindow is the minimum time between two writes of an Icecream's status that are
-	// not urgent, such as progress.
-	StatusWindow time.Duration
-	// StallAfter is how long a problem can last before the Icecream is Stalled, and how
-	// long the Icecream must have been complete after a crash before it is Ready.
-	StallAfter time.Duration
 }
 
 var (
@@ -99,13 +89,16 @@ var (
 // The indexes of the caches.
 const (
 	byDeployment = "deployment" // Icecreams: by the name of the Deployment that they ask for
-	byOwner      = "owner"      // Deployments: by their namespace and the UID of their controller
 	byLabel      = "label"      // Icecreams and Pods: by the value of the Icecream's label
 )
 
 // A rollout changes many Pods at once, and each sync looks at all of them. So a change of a
 // Pod is synced after podPeriod, or with the next sync.
 const podPeriod = 100 * time.Millisecond
+
+// statusRetry is how long a status that the API server has refused is not written again, unless
+// there is an event.
+const statusRetry = 5 * time.Minute
 
 // All Icecreams together retry refused writes at this rate. A write that succeeds does not
 // count, so everything continues at once when the obstacle is gone.
@@ -135,7 +128,6 @@ func NewController(
 		icecreams:   icecreams.Lister(),
 		deployments: deployments.Lister(),
 		asking:      icecreams.TypedInformer().GetTypedIndexer(),
-		owned:       deployments.TypedInformer().GetTypedIndexer(),
 		pods:        pods.TypedInformer().GetTypedIndexer(),
 		pace:        pacing.New(config.StatusWindow),
 		retries:     rate.NewLimiter(retriesPerSecond, retriesAtOnce),
@@ -151,7 +143,6 @@ func NewController(
 		deployments.Informer().SetTransform(icecream.StripDeployment),
 		pods.Informer().SetTransform(icecream.StripPod),
 		icecreams.TypedInformer().AddTypedIndexers(cache.TypedIndexers[*v1alpha1.Icecream]{byDeployment: deploymentKeys, byLabel: labelKeys}),
-		deployments.TypedInformer().AddTypedIndexers(cache.TypedIndexers[*appsv1.Deployment]{byOwner: ownerKeys}),
 		pods.TypedInformer().AddTypedIndexers(cache.TypedIndexers[*corev1.Pod]{byLabel: podKeys}),
 	)
 	if err != nil {
@@ -187,14 +178,15 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 		return 0, err
 	}
 	if plan.IsRetry() {
+		retrying := c.retrying.Add(1)
 		defer c.retrying.Add(-1)
-		if c.retries.Tokens() < float64(c.retrying.Add(1)) {
+		if c.retries.Tokens() < float64(retrying) {
 			plan = plan.Postponed(wait.Jitter(time.Minute/2, 1))
 		}
 	}
 	if plan.IsWrite() {
-		if wait := c.pace.Write(name); wait > 0 {
-			return wait, nil
+		if delay := c.pace.Write(name); delay > 0 {
+			return delay, nil
 		}
 	}
 	observed, refusal, err := c.act(ctx, observed, plan)
@@ -203,10 +195,10 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 	}
 	report := icecream.Status(observed, plan)
 	c.memories.Store(name, report.Memory)
-	if requeueAfter, err = c.report(ctx, observed, report); err != nil {
-		return 0, err
+	if requeueAfter, err = c.writeStatus(ctx, observed, report); err != nil {
+		return requeueAfter, err
 	}
-	return requeueAfter, worker.Terminal(refusal)
+	return requeueAfter, worker.NoBackoff(refusal)
 }
 
 // observe reads from the caches what there is to know about an Icecream. If the Icecream is
@@ -219,16 +211,15 @@ func (c *Controller) observe(name cache.ObjectName) (o icecream.Observed, err er
 	if memory, ok := c.memories.Load(name); ok {
 		o.Memory = memory.(icecream.Memory)
 	}
-	if why := lenient.Problem(o.Icecream, "spec"); why != "" {
-		o = o.WithUndecodable(why)
+	if o.Undecodable = lenient.Problem(o.Icecream, "spec"); o.Undecodable != "" {
+		o.Live, err = c.ownedBy(o.Icecream)
+	} else {
+		o.Live, err = orNil(c.deployments.Deployments(name.Namespace).Get(icecream.DeploymentName(o.Icecream)))
 	}
-	if o.Named, err = orNil(c.deployments.Deployments(name.Namespace).Get(icecream.DeploymentName(o.Icecream))); err != nil {
+	if err != nil {
 		return o, err
 	}
-	o.OwnerIsGone = o.Named != nil && c.isOwnerGone(o.Named)
-	if o.Owned, err = c.owned.ByTypedIndex(byOwner, key(name.Namespace, string(o.Icecream.UID))); err != nil {
-		return o, err
-	}
+	o.OwnerIsGone = o.Live != nil && c.isOwnerGone(o.Live)
 	pods, err := c.pods.ByTypedIndex(byLabel, key(name.Namespace, text.LabelValue(name.Name)))
 	for _, pod := range pods {
 		if p, counts := icecream.PodOf(pod); counts {
@@ -236,6 +227,16 @@ func (c *Controller) observe(name cache.ObjectName) (o icecream.Observed, err er
 		}
 	}
 	return o, err
+}
+
+// ownedBy returns the Deployment that an Icecream owns; nil if there is none.
+func (c *Controller) ownedBy(ice *v1alpha1.Icecream) (*appsv1.Deployment, error) {
+	deployments, err := c.deployments.Deployments(ice.Namespace).List(labels.Everything())
+	i := slices.IndexFunc(deployments, func(d *appsv1.Deployment) bool { return icecream.IsControlledBy(d, ice) })
+	if i < 0 {
+		return nil, err
+	}
+	return deployments[i], err
 }
 
 // isOwnerGone reports whether a Deployment is controlled by an Icecream that no longer exists.
@@ -252,7 +253,7 @@ func (c *Controller) isOwnerGone(d *appsv1.Deployment) bool {
 // is part of that; after any other error there is nothing to report yet.
 func (c *Controller) act(ctx context.Context, o icecream.Observed, plan icecream.Plan) (after icecream.Observed, refusal, err error) {
 	if plan.RecheckLive {
-		if err := c.recheckLive(ctx, o, plan); err != nil {
+		if err := c.recheckLive(ctx, o.Icecream); err != nil {
 			return o, nil, err
 		}
 	}
@@ -274,88 +275,61 @@ func (c *Controller) act(ctx context.Context, o icecream.Observed, plan icecream
 	return after, refusal, nil
 }
 
-// recheckLive returns an error unless the API server has the Icecream as the cache shows it
-// and, before a deletion, the Deployment that takes the place of the deleted one. Two caches
-// can show events in another order than they happened.
-func (c *Controller) recheckLive(ctx context.Context, o icecream.Observed, plan icecream.Plan) error {
-	ice, err := c.client.SamplecontrollerV1alpha1().Icecreams(o.Icecream.Namespace).Get(ctx, o.Icecream.Name, metav1.GetOptions{})
-	if err := requireSame(o.Icecream, ice, err); err != nil || len(plan.Delete) == 0 {
-		return err
-	}
-	named, err := c.kube.AppsV1().Deployments(o.Named.Namespace).Get(ctx, o.Named.Name, metav1.GetOptions{})
-	return requireSame(o.Named, named, err)
-}
-
-// requireSame returns an error unless what was read from the API server is what the cache
-// shows, and is not being deleted.
-func requireSame(cached, live metav1.Object, err error) error {
+// recheckLive returns an error unless the API server has the Icecream as the cache shows it, and
+// it is not being deleted. Two caches can show events in another order than they happened.
+func (c *Controller) recheckLive(ctx context.Context, cached *v1alpha1.Icecream) error {
+	live, err := c.client.SamplecontrollerV1alpha1().Icecreams(cached.Namespace).Get(ctx, cached.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return worker.Requeue(err)
 	case err != nil:
-		return fmt.Errorf("checking that %s still exists: %w", cached.GetName(), err)
-	case live.GetUID() != cached.GetUID() || live.GetGeneration() != cached.GetGeneration() || live.GetDeletionTimestamp() != nil:
-		return worker.Requeue(fmt.Errorf("the cache does not show the latest %s yet", cached.GetName()))
+		return fmt.Errorf("checking that the Icecream still exists: %w", err)
+	case live.UID != cached.UID || live.Generation != cached.Generation || live.DeletionTimestamp != nil:
+		return worker.Requeue(errors.New("the cache does not show the latest Icecream yet"))
 	}
 	return nil
 }
 
-// write writes the Deployment of a plan, and then deletes, until a request fails.
+// write writes the Deployment of a plan, if there is one.
 func (c *Controller) write(ctx context.Context, o icecream.Observed, plan icecream.Plan) (result icecream.Result, err error) {
-	deployments := c.kube.AppsV1().Deployments(o.Icecream.Namespace)
+	deployments, verb := c.kube.AppsV1().Deployments(o.Icecream.Namespace), "updating"
 	switch {
-	case plan.Want == nil:
-	case plan.Live == nil:
-		options := metav1.CreateOptions{FieldManager: icecream.FieldManager}
-		result.Stored, err = deployments.Create(ctx, plan.Want, options)
-		if plan.Bare != nil && response.IsByPolicy(err) {
-			result.IsBare = true
-			result.Stored, err = deployments.Create(ctx, plan.Bare, options)
-		}
-		if err != nil {
-			return icecream.Result{}, fmt.Errorf("creating Deployment %q: %w", plan.Want.Name, err)
-		}
+	case !plan.IsWrite():
+		return result, nil
+	case o.Live == nil:
+		verb = "creating"
+		result.Stored, err = deployments.Create(ctx, plan.Want, metav1.CreateOptions{FieldManager: icecream.FieldManager})
 	default:
-		if plan.IsFight { // The cache keeps no managedFields.
-			if live, err := deployments.Get(ctx, plan.Live.Name, metav1.GetOptions{}); err == nil {
+		if plan.IsUndone { // The cache keeps no managedFields.
+			if live, err := deployments.Get(ctx, o.Live.Name, metav1.GetOptions{}); err == nil {
 				result.Other = icecream.LastWriter(live)
 			}
 		}
-		result.Stored, err = deployments.Patch(ctx, plan.Live.Name, types.StrategicMergePatchType, plan.Patch, metav1.PatchOptions{FieldManager: icecream.FieldManager})
-		if err != nil {
-			return icecream.Result{Other: result.Other}, fmt.Errorf("updating Deployment %q: %w", plan.Live.Name, err)
-		}
+		options := metav1.PatchOptions{FieldManager: icecream.FieldManager}
+		result.Stored, err = deployments.Patch(ctx, o.Live.Name, types.StrategicMergePatchType, plan.Patch, options)
 	}
-	if result.Stored != nil {
-		c.writes.WroteAt(nameOf(o.Icecream), deploymentResource, result.Stored.ResourceVersion)
+	if err != nil {
+		return icecream.Result{Other: result.Other}, fmt.Errorf("%s Deployment %q: %w", verb, plan.Want.Name, err)
 	}
-	for _, old := range plan.Delete {
-		err := deployments.Delete(ctx, old.Name, metav1.DeleteOptions{
-			Preconditions:     &metav1.Preconditions{UID: &old.UID, ResourceVersion: &old.ResourceVersion},
-			PropagationPolicy: ptr.To(metav1.DeletePropagationBackground),
-		})
-		if err != nil {
-			return result, fmt.Errorf("deleting Deployment %q: %w", old.Name, err)
-		}
-	}
+	c.writes.WroteAt(nameOf(o.Icecream), deploymentResource, result.Stored.ResourceVersion)
 	return result, nil
 }
 
-// report writes the status if it differs from the present one, and then records what has
+// writeStatus writes the status if it differs from the present one, and then records what has
 // happened. What is not urgent may have to wait; the Icecream is synced again then.
 //
 // The API server takes nothing but the status from the object, and refuses it for another
 // Icecream of the name and for another version than the one that the status was made from.
 // So neither a lost response nor a stale cache can bring back the past.
-func (c *Controller) report(ctx context.Context, o icecream.Observed, report icecream.Report) (requeueAfter time.Duration, err error) {
+func (c *Controller) writeStatus(ctx context.Context, o icecream.Observed, report icecream.Report) (requeueAfter time.Duration, err error) {
 	ice, before, after := o.Icecream, o.Icecream.Status, report.Status
 	name := nameOf(ice)
 	if equality.Semantic.DeepEqual(before, after) {
 		c.pace.Cancel(name)
 		return report.RequeueAfter, nil
 	}
-	if wait := c.pace.Report(name, kstatus.IsUrgent(before.Conditions, after.Conditions)); wait > 0 {
-		return backoff.MinRequeue(report.RequeueAfter, wait), nil
+	if delay := c.pace.Report(name, kstatus.IsUrgent(before.Conditions, after.Conditions)); delay > 0 {
+		return backoff.MinRequeue(report.RequeueAfter, delay), nil
 	}
 	updated, err := c.client.SamplecontrollerV1alpha1().Icecreams(ice.Namespace).UpdateStatus(ctx, &v1alpha1.Icecream{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ice.Namespace, Name: ice.Name, UID: ice.UID, ResourceVersion: ice.ResourceVersion},
@@ -365,6 +339,9 @@ func (c *Controller) report(ctx context.Context, o icecream.Observed, report ice
 	switch {
 	case response.IsStale(err):
 		return 0, worker.Requeue(err)
+	case response.IsRefusal(err): // for example, while a field that a rule of the schema reads cannot be decoded
+		c.record(ice, icecream.StatusEvent(o, after))
+		return statusRetry, worker.NoBackoff(fmt.Errorf("writing the status: %w", err))
 	case err != nil:
 		return 0, fmt.Errorf("writing the status: %w", err)
 	}
@@ -422,13 +399,6 @@ func labelKeys(ice *v1alpha1.Icecream) ([]string, error) {
 
 func podKeys(pod *corev1.Pod) ([]string, error) {
 	return []string{key(pod.Namespace, pod.Labels[icecream.LabelIcecream])}, nil
-}
-
-func ownerKeys(d *appsv1.Deployment) ([]string, error) {
-	if !icecream.IsControlledByIcecream(d) {
-		return nil, nil
-	}
-	return []string{key(d.Namespace, string(metav1.GetControllerOfNoCopy(d).UID))}, nil
 }
 
 func nameOf(obj metav1.Object) cache.ObjectName { return cache.MetaObjectToName(obj) }

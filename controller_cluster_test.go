@@ -415,11 +415,15 @@ func rolledOut(d *appsv1.Deployment) appsv1.DeploymentStatus {
 
 // podOf is a ready Pod of the Deployment.
 func podOf(d *appsv1.Deployment, name, node string) *corev1.Pod {
+	labels := maps.Clone(d.Spec.Template.Labels)
+	labels[appsv1.DefaultDeploymentUniqueLabelKey] = "7c8b"
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: name,
-			Labels: maps.Clone(d.Spec.Template.Labels), Annotations: maps.Clone(d.Spec.Template.Annotations),
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: d.Name, UID: "uid-of-a-replica-set", Controller: ptr.To(true)}},
+			Labels: labels, Annotations: maps.Clone(d.Spec.Template.Annotations),
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "apps/v1", Kind: "ReplicaSet", Name: d.Name + "-7c8b", UID: "uid-of-a-replica-set", Controller: ptr.To(true),
+			}},
 		},
 		Spec: corev1.PodSpec{NodeName: node},
 		Status: corev1.PodStatus{
@@ -438,10 +442,6 @@ func newIcecream(edits ...func(*v1alpha1.Icecream)) *v1alpha1.Icecream {
 		edit(ice)
 	}
 	return ice
-}
-
-func calls(name string) func(*v1alpha1.Icecream) {
-	return func(ice *v1alpha1.Icecream) { ice.Spec.DeploymentName = name }
 }
 
 // foreign is a Deployment that nobody here has made.

@@ -213,17 +213,11 @@ func TestAPolicyThatChangesWhatIsWritten(t *testing.T) {
 			kittest.Pass(24 * time.Hour)
 			equal(t, "writes of a day", map[string]int{}, c.writes())
 
-			edit(c, "sundae", calls("cone"))
-			kittest.Pass(time.Second)
-			c.rollOut("cone", "node-1", "node-2")
-			kittest.Pass(10 * time.Second)
-			equal(t, "Deployments after a rename", map[string]string{"cone": "uid-of-sundae"}, c.deployments())
-
 			c.clear()
 			edit(c, "sundae", func(ice *v1alpha1.Icecream) { ice.Spec.Image = "registry.example/chocolate:1" })
 			kittest.Pass(time.Hour)
 			equal(t, "patches for an edit", 1, c.writes()["patch deployments"])
-			equal(t, "image", "mirror.local/chocolate:1", c.deployment("cone").Spec.Template.Spec.Containers[0].Image)
+			equal(t, "image", "mirror.local/chocolate:1", c.deployment("sundae").Spec.Template.Spec.Containers[0].Image)
 		})
 	})
 	t.Run("after a restart", func(t *testing.T) {
@@ -241,25 +235,6 @@ func TestAPolicyThatChangesWhatIsWritten(t *testing.T) {
 			equal(t, "writes", map[string]int{"patch deployments": 1}, c.writes())
 			equal(t, "events", nil, c.events())
 			equal(t, "status", isReady, saying(c.icecream("sundae")))
-		})
-	})
-	t.Run("while another refuses the end of a rename", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, c *cluster) {
-			c.policy = mirror
-			ready(t, c)
-			c.deny = func(request string) error {
-				if request == "delete deployments" {
-					return apierrors.NewForbidden(deploymentsGVR.GroupResource(), "sundae", errors.New("it is kept"))
-				}
-				return nil
-			}
-			edit(c, "sundae", calls("cone"))
-			kittest.Pass(time.Second)
-			c.rollOut("cone", "node-1", "node-2")
-			kittest.Pass(10 * time.Minute)
-			requireFew(t, c, "delete deployments", 16)
-			requireFew(t, c, "patch deployments", 1)
-			equal(t, "status", "Reconciling (DeploymentRefused), 2 available, on node-1 (2), node-2 (2)", saying(c.icecream("sundae")))
 		})
 	})
 }
@@ -357,27 +332,6 @@ func TestAPodThatIsKeptForDebugging(t *testing.T) {
 		kittest.Pass(time.Hour)
 		equal(t, "writes", map[string]int{}, c.writes())
 		equal(t, "status", isReady, saying(c.icecream("sundae")))
-	})
-}
-
-func TestAnOldDeploymentThatAFinalizerHolds(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
-		ready(t, c)
-		edit(c, "sundae", calls("cone"))
-		kittest.Pass(time.Second)
-		edit(c, "sundae", func(d *appsv1.Deployment) {
-			d.Finalizers, d.DeletionTimestamp = []string{"example.com/hold"}, ptr.To(metav1.Now())
-		})
-		c.rollOut("cone", "node-1", "node-2")
-		for i := range 2 {
-			c.lacks(podsGVR, fmt.Sprintf("sundae-%d", i))
-		}
-		kittest.Pass(24 * time.Hour)
-		equal(t, "status", "Reconciling (DeploymentTerminating), 2 available, on node-1 (1), node-2 (1)", saying(c.icecream("sundae")))
-		equal(t, "message", `Deployment "sundae", which has been replaced, is being deleted; it is held by example.com/hold`, c.icecream("sundae").Status.Conditions[0].Message)
-		c.lacks(deploymentsGVR, "sundae")
-		kittest.Pass(time.Second)
-		equal(t, "status when it is gone", isReady, saying(c.icecream("sundae")))
 	})
 }
 

@@ -61,10 +61,23 @@ func NewDescriptor() manager.Descriptor {
 	}
 }
 
+// Config contains the flags of the Icecream controller.
+type Config struct {
+	// StatusWindow is the minimum time between two writes of an Icecream's status that are
+	// not urgent, such as progress.
+	StatusWindow time.Duration
+	// StallAfter is how long a problem can last before the Icecream is Stalled, and how
+	// long the Icecream must have been complete after a crash before it is Ready.
+	StallAfter time.Duration
+}
+
 // addFlags adds the controller's flags, and sets the defaults.
 func (c *Config) addFlags(fs *flag.FlagSet) {
-	fs.DurationVar(&c.StatusWindow, "icecream-status-window", 2*time.Second, "Minimum time between two writes of an Icecream's status that are not urgent, such as progress.")
-	fs.DurationVar(&c.StallAfter, "icecream-stall-after", time.Minute, "How long a problem can last before the Icecream is Stalled, and how long the Icecream must have been complete after a crash before it is Ready.")
+	fs.DurationVar(&c.StatusWindow, "icecream-status-window", 2*time.Second,
+		"Minimum time between two writes of an Icecream's status that are not urgent, such as progress.")
+	fs.DurationVar(&c.StallAfter, "icecream-stall-after", time.Minute,
+		"How long a problem can last before the Icecream is Stalled, "+
+			"and how long the Icecream must have been complete after a crash before it is Ready.")
 }
 
 // Validate returns an error that names the flag that is wrong.
@@ -78,7 +91,8 @@ func (c *Config) Validate() error {
 // newParts makes the Icecream controller's clients and informers, and the controller.
 func newParts(config Config, d manager.Dependencies) (parts manager.Parts, err error) {
 	groupVersion := schema.GroupVersion(v1alpha1.GroupVersion)
-	rest, err := lenient.RESTClientFor(d.Config, groupVersion, scheme.Codecs) // An object that cannot be decoded stops no other.
+	// An object that cannot be decoded stops no other.
+	rest, err := lenient.RESTClientFor(d.Config, groupVersion, scheme.Codecs)
 	if err != nil {
 		return parts, err
 	}
@@ -98,13 +112,16 @@ func newParts(config Config, d manager.Dependencies) (parts manager.Parts, err e
 	}
 	metrics.Count("icecream_objects", "Icecreams, by status and reason of their Ready condition.", []string{"ready", "reason"}, c.count)
 
-	const permit = "kubectl apply -f artifacts/rbac-icecream.yaml, or -namespace for a single one"
-	needs := func(resource schema.GroupVersionResource) preflight.Resource {
-		return preflight.Resource{GroupVersionResource: resource, Namespace: d.Namespace, Permit: permit}
+	icecreams := preflight.Resource{
+		GroupVersionResource: groupVersion.WithResource("icecreams"),
+		Define:               "kubectl apply -f artifacts/examples/crd-icecream.yaml",
 	}
-	icecreams, deployments, pods := needs(groupVersion.WithResource("icecreams")), needs(appsv1.SchemeGroupVersion.WithResource("deployments")), needs(corev1.SchemeGroupVersion.WithResource("pods"))
-	icecreams.Define = "kubectl apply -f artifacts/examples/crd-icecream.yaml"
-	pods.Selector = icecream.LabelIcecream
+	deployments := preflight.Resource{GroupVersionResource: appsv1.SchemeGroupVersion.WithResource("deployments")}
+	pods := preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), Selector: icecream.LabelIcecream}
+	for _, needed := range []*preflight.Resource{&icecreams, &deployments, &pods} {
+		needed.Namespace = d.Namespace
+		needed.Permit = "kubectl apply -f artifacts/rbac-icecream.yaml, or -namespace for a single one"
+	}
 	return manager.Parts{
 		Controller: c,
 		Informers:  []manager.Factory{own, all, labeled},

@@ -98,8 +98,10 @@ func (w *icecreams) newIcecream(draw *rand.Rand, name string) {
 	w.launched++
 	w.Put(&v1alpha1.Icecream{
 		ObjectMeta: metav1.ObjectMeta{Namespace: simulation.Namespace, Name: name, Generation: 1},
-		Spec:       v1alpha1.IcecreamSpec{Replicas: ptr.To(draw.Int32N(4)), Image: images[0]},
-		Status:     v1alpha1.IcecreamStatus{ObservedGeneration: -1},
+		Spec: v1alpha1.IcecreamSpec{
+			DeploymentName: simulation.Pick(draw, deploymentNames), Replicas: ptr.To(draw.Int32N(4)), Image: images[0],
+		},
+		Status: v1alpha1.IcecreamStatus{ObservedGeneration: -1},
 	})
 }
 
@@ -138,8 +140,8 @@ func (w *icecreams) Edit(draw *rand.Rand) string {
 	w.checkBudget()
 	w.edits++
 	kinds := []func(*rand.Rand) string{
-		w.create, w.scaleIcecream, w.scaleIcecream, w.changeImage, w.rename, w.rename, w.deleteIcecream, w.foreign,
-		w.editDeployment, w.editDeployment, w.disturbPod, w.disturbPod, w.policy, w.policy, w.shortage, w.claim,
+		w.create, w.scaleIcecream, w.scaleIcecream, w.changeImage, w.deleteIcecream, w.foreign,
+		w.editDeployment, w.editDeployment, w.disturbPod, w.disturbPod, w.policy, w.policy, w.shortage, w.claim, w.clone,
 	}
 	if w.isDoomed && (!w.IsOpen() || draw.IntN(6) == 0) {
 		return w.namespace(draw)
@@ -214,13 +216,6 @@ func (w *icecreams) changeImage(draw *rand.Rand) string {
 	})
 }
 
-func (w *icecreams) rename(draw *rand.Rand) string {
-	return w.edit(draw, func(ice *v1alpha1.Icecream) string {
-		ice.Spec.DeploymentName = simulation.Pick(draw, deploymentNames)
-		return fmt.Sprintf("asks for Deployment %q", icecream.DeploymentName(ice))
-	})
-}
-
 func (w *icecreams) deleteIcecream(draw *rand.Rand) string {
 	ice := simulation.Pick(draw, w.ices())
 	if ice == nil {
@@ -258,7 +253,7 @@ func (w *icecreams) claim(draw *rand.Rand) string {
 		return ""
 	}
 	w.newNamespace(elsewhere)
-	labels := map[string]string{icecream.LabelIcecream: ice.Name, icecream.LabelDeployment: "claim"}
+	labels := map[string]string{icecream.LabelIcecream: ice.Name}
 	w.Create(&appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: elsewhere, Name: simulation.Pick(draw, []string{ice.Name, "claim"}), Labels: labels, Finalizers: []string{hold},
@@ -274,6 +269,23 @@ func (w *icecreams) claim(draw *rand.Rand) string {
 		},
 	})
 	return fmt.Sprintf("a Deployment elsewhere claims to be of Icecream %s", ice.Name)
+}
+
+// clone copies an Icecream's Deployment under another name, with all of its labels, and with or
+// without its owner. The copy counts nowhere.
+func (w *icecreams) clone(draw *rand.Rand) string {
+	d := simulation.Pick(draw, w.deployments(w.Store))
+	if d == nil {
+		return ""
+	}
+	copied := d.DeepCopy()
+	copied.ObjectMeta = metav1.ObjectMeta{Namespace: d.Namespace, Name: "clone", Labels: d.Labels}
+	if draw.IntN(2) == 0 {
+		copied.OwnerReferences = d.OwnerReferences
+	}
+	copied.Status = appsv1.DeploymentStatus{}
+	w.Create(copied)
+	return fmt.Sprintf("Deployment %s is copied", d.Name)
 }
 
 func (w *icecreams) editDeployment(draw *rand.Rand) string {
@@ -382,17 +394,11 @@ func (w *icecreams) Settle() time.Duration {
 }
 
 // Interfere implements World.
-func (w *icecreams) Interfere(draw *rand.Rand, verb string, key apiserver.Key) string {
+func (w *icecreams) Interfere(draw *rand.Rand, _ string, key apiserver.Key) string {
 	if key.Resource.Resource == "events" || key.Resource.Resource == "leases" {
 		return ""
 	}
 	if d := simulation.Get[appsv1.Deployment](w.History, w.Store, key); d != nil && draw.IntN(3) > 0 {
-		if verb == "delete" && draw.IntN(2) == 0 {
-			changed := d.DeepCopy()
-			changed.OwnerReferences = nil
-			w.Put(changed)
-			return fmt.Sprintf("somebody takes Deployment %s for themselves", d.Name)
-		}
 		if draw.IntN(4) == 0 {
 			w.Delete(deploymentKey(d.Name), metav1.DeletePropagationBackground)
 			w.newForeign(d.Name)
@@ -404,7 +410,7 @@ func (w *icecreams) Interfere(draw *rand.Rand, verb string, key apiserver.Key) s
 		w.newForeign(key.Name)
 		return fmt.Sprintf("somebody else's Deployment %s", key.Name)
 	}
-	return simulation.Pick(draw, []func(*rand.Rand) string{w.scaleIcecream, w.rename, w.deleteIcecream, w.changeImage, w.editDeployment})(draw)
+	return simulation.Pick(draw, []func(*rand.Rand) string{w.scaleIcecream, w.deleteIcecream, w.changeImage, w.editDeployment})(draw)
 }
 
 // Admit implements World.
@@ -480,11 +486,7 @@ func (w *icecreams) Check(x simulation.Exchange) {
 	// somebody else was faster. checkRefused limits how often a create is refused, also with 409.
 	isRefused := !x.IsWrite() && x.Response.Code != http.StatusConflict
 	if x.IsWrite() || w.isOpposed && isRefused {
-		what := x.Verb + " " + x.Key.Resource.Resource
-		if x.Verb == "patch" { // During a rename, an edit concerns two.
-			what += " " + x.Key.Name
-		}
-		w.writes[what]++
+		w.writes[x.Verb+" "+x.Key.Resource.Resource]++
 	}
 	if !x.IsWrite() {
 		w.checkRefused(x)
@@ -504,8 +506,6 @@ func (w *icecreams) Check(x simulation.Exchange) {
 		w.checkCreate(x, after)
 	case x.Verb == "patch":
 		w.checkPatch(x, before, after)
-	case x.Verb == "delete":
-		w.checkDelete(x, before)
 	default:
 		w.Fail("permissions", "%s: %s %s", x.Process.Name, x.Verb, simulation.Describe(x.Key))
 	}
@@ -629,37 +629,6 @@ func (w *icecreams) wasAlive(x simulation.Exchange, d *appsv1.Deployment) bool {
 	})
 }
 
-func (w *icecreams) checkDelete(x simulation.Exchange, d *appsv1.Deployment) {
-	if !icecream.IsControlledByIcecream(d) {
-		w.Fail("ownership", "%s deletes %s, which is not an Icecream's", x.Process.Name, simulation.Describe(x.Key))
-		return
-	}
-	w.checkOwner(x, d)
-	w.checkLive(x, d)
-	var isRenamed, hasOther bool
-	for _, store := range w.Since(x.Checked(iceKey(metav1.GetControllerOfNoCopy(d).Name))) {
-		ice := w.owner(store, d)
-		isRenamed = isRenamed || ice != nil && icecream.DeploymentName(ice) != d.Name
-	}
-	for _, store := range w.seen(x, "deployments") {
-		for _, other := range w.deployments(store) {
-			isOthers := other.Name != d.Name && haveSameOwner(d, other) && other.DeletionTimestamp == nil
-			isAvailable := other.Status.AvailableReplicas >= ptr.Deref(other.Spec.Replicas, 1) && other.Status.ObservedGeneration == other.Generation
-			hasOther = hasOther || isOthers && isAvailable && w.exists(x, other)
-		}
-	}
-	if !isRenamed || !hasOther {
-		w.Fail("deletion", "%s deletes %s: another name is asked for: %t; another one is available: %t", x.Process.Name, simulation.Describe(x.Key), isRenamed, hasOther)
-	}
-}
-
-// exists reports whether a Deployment was there when the process last looked.
-func (w *icecreams) exists(x simulation.Exchange, d *appsv1.Deployment) bool {
-	key := deploymentKey(d.Name)
-	found := simulation.Get[appsv1.Deployment](w.History, w.Since(x.Checked(key))[0], key)
-	return found != nil && found.UID == d.UID && found.DeletionTimestamp == nil
-}
-
 // checkStatus checks that a status was true when it was computed.
 func (w *icecreams) checkStatus(x simulation.Exchange) {
 	ice := simulation.Get[v1alpha1.Icecream](w.History, x.After, x.Key)
@@ -738,7 +707,7 @@ func (w *icecreams) problems(store apiserver.Store, d *appsv1.Deployment) map[st
 	}
 	for _, pod := range w.pods(store) {
 		switch {
-		case pod.Labels[icecream.LabelDeployment] != d.Name:
+		case !strings.HasPrefix(pod.Name, d.Name+"-"):
 		case simulation.IsUnschedulable(pod):
 			reasons[v1alpha1.ReasonUnschedulable] = true
 		case simulation.WaitsFor(pod) == "ErrImagePull":
@@ -766,17 +735,17 @@ func (w *icecreams) isLeftOver(x simulation.Exchange, ice *v1alpha1.Icecream) bo
 }
 
 func countsOf(s v1alpha1.IcecreamStatus) string {
-	return fmt.Sprintf("Deployment %q with %d Pods, %d ready, %d available", s.DeploymentName, s.Replicas, s.ReadyReplicas, s.AvailableReplicas)
+	return fmt.Sprintf("%d Pods, %d ready, %d available", s.Replicas, s.ReadyReplicas, s.AvailableReplicas)
 }
 
-// hasCounts reports whether a Deployment has what the status says of it.
+// hasCounts reports whether the Icecream's Deployment has what the status says of it.
 func (w *icecreams) hasCounts(store apiserver.Store, ice *v1alpha1.Icecream) bool {
-	s := ice.Status
-	if s.DeploymentName == "" {
-		return true
+	var has appsv1.DeploymentStatus
+	if d := simulation.Get[appsv1.Deployment](w.History, store, deploymentKey(icecream.DeploymentName(ice))); d != nil && metav1.IsControlledBy(d, ice) {
+		has = d.Status
 	}
-	d := simulation.Get[appsv1.Deployment](w.History, store, deploymentKey(s.DeploymentName))
-	return d != nil && d.Status.Replicas == s.Replicas && d.Status.ReadyReplicas == s.ReadyReplicas && d.Status.AvailableReplicas == s.AvailableReplicas
+	s := ice.Status
+	return has.Replicas == s.Replicas && has.ReadyReplicas == s.ReadyReplicas && has.AvailableReplicas == s.AvailableReplicas
 }
 
 func isReadyIcecream(ice *v1alpha1.Icecream) bool { return isTrue(ice, v1alpha1.ConditionReady) }
@@ -795,17 +764,15 @@ func (w *icecreams) isComplete(store apiserver.Store, ice *v1alpha1.Icecream) bo
 
 // nodesOf returns where the Pods of an Icecream are.
 func (w *icecreams) nodesOf(pods, deployments apiserver.Store, ice *v1alpha1.Icecream) []v1alpha1.IcecreamNode {
-	var ours []string
-	for _, d := range w.deployments(deployments) {
-		isOrphan := metav1.GetControllerOfNoCopy(d) == nil && d.Name == icecream.DeploymentName(ice) && d.Labels[icecream.LabelIcecream] == ice.Name
-		if metav1.IsControlledBy(d, ice) || isOrphan {
-			ours = append(ours, d.Name)
-		}
+	d := simulation.Get[appsv1.Deployment](w.History, deployments, deploymentKey(icecream.DeploymentName(ice)))
+	isOrphan := d != nil && metav1.GetControllerOfNoCopy(d) == nil && d.Labels[icecream.LabelIcecream] == ice.Name
+	if d == nil || !isOrphan && !metav1.IsControlledBy(d, ice) {
+		return nil
 	}
 	counts := map[string]v1alpha1.IcecreamNode{}
 	for _, pod := range w.pods(pods) {
-		if pod.DeletionTimestamp != nil || pod.Spec.NodeName == "" || pod.Labels[icecream.LabelIcecream] != ice.Name ||
-			!slices.Contains(ours, pod.Labels[icecream.LabelDeployment]) {
+		isOurs := pod.Labels[icecream.LabelIcecream] == ice.Name && strings.HasPrefix(pod.Name, d.Name+"-")
+		if pod.DeletionTimestamp != nil || pod.Spec.NodeName == "" || !isOurs {
 			continue
 		}
 		node := counts[pod.Spec.NodeName]
@@ -840,7 +807,7 @@ func (w *icecreams) CheckEnd() {
 
 // checkBudget checks that a history without faults costs few requests: a launch a POST and
 // three writes of the status, and an edit, which can be the deletion of a Deployment, a write of
-// each Deployment and five of the status. Somebody who undoes or refuses writes makes each of
+// the Deployment and five of the status. Somebody who undoes or refuses writes makes each of
 // them be repeated.
 func (w *icecreams) checkBudget() {
 	for what, n := range w.writes {
@@ -896,7 +863,7 @@ func (w *icecreams) checkEnd(ice *v1alpha1.Icecream) {
 	if *d.Spec.Replicas != *ice.Spec.Replicas {
 		fail("there are to be %d replicas, not %d", *d.Spec.Replicas, *ice.Spec.Replicas)
 	}
-	if !w.hasCounts(w.Store, ice) || ice.Status.DeploymentName == "" {
+	if !w.hasCounts(w.Store, ice) {
 		fail("the status says %s, but it has %d, %d ready", countsOf(ice.Status), d.Status.Replicas, d.Status.ReadyReplicas)
 	}
 	if nodes := w.nodesOf(w.Store, w.Store, ice); !slices.Equal(nodes, ice.Status.Nodes) {
@@ -909,10 +876,5 @@ func (w *icecreams) checkEnd(ice *v1alpha1.Icecream) {
 	isStalled, reason, problems := isTrue(ice, v1alpha1.ConditionStalled), readyOf(ice).Reason, w.problems(w.Store, d)
 	if !isComplete && (!isStalled || !problems[reason]) {
 		fail("it says %s, and Stalled is %t, but its problems are %v", reason, isStalled, problems)
-	}
-	for _, other := range w.deployments(w.Store) {
-		if isComplete && other.Name != name && metav1.IsControlledBy(other, ice) && other.DeletionTimestamp == nil {
-			fail("Deployment %s is left from before", other.Name)
-		}
 	}
 }

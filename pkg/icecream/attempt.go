@@ -17,9 +17,8 @@ import (
 // those of this process: the clocks of nodes and of the API server can be ahead or behind.
 type Memory struct {
 	kstatus.History         // since when the present problem lasts
-	Seen            Seen    // what the status of the Deployment with the requested name described last
-	Write           Attempt // the last write of the Deployment with the requested name
-	Old             Attempt // the last write or deletion of Deployments with previous names
+	Seen            Seen    // what the status of the Deployment described last
+	Write           Attempt // the last write of the Deployment
 }
 
 // Seen is the last generation of a Deployment that its status described, and a fingerprint of
@@ -30,19 +29,19 @@ type Seen struct {
 	Spec       string
 }
 
-// Attempt is the last write of its kind and its outcome.
+// Attempt is the last write and its outcome.
 type Attempt struct {
-	Want  string    // a fingerprint of what was requested; empty before the first write
+	Goal  string    // a fingerprint of what was requested; empty before the first write
 	At    time.Time // when the response came
 	Count int       // how often in a row the same request got such a response
 
-	// Stored is a fingerprint of what the API server stored otherwise than requested, as
+	// Altered is a fingerprint of what the API server stored otherwise than requested, as
 	// admission policies and webhooks make it do. To request it again would change nothing.
-	Stored string
-	// Refusal is why the API server refused the write; the zero value if it did not.
-	Refusal kstatus.Conclusion
-	// Contest describes who keeps undoing which fields.
-	Contest string
+	Altered string
+	// Refused is why the API server refused the write; the zero value if it did not.
+	Refused kstatus.Conclusion
+	// Undone describes who keeps undoing which fields.
+	Undone string
 }
 
 // A quota, a policy or a webhook can allow a refused write later, and the controller does not
@@ -57,31 +56,31 @@ const (
 func refusalOf(err error) kstatus.Conclusion {
 	switch {
 	case apierrors.IsInvalid(err):
-		return kstatus.Conclusion{State: kstatus.Stalled, Reason: v1alpha1.ReasonInvalidSpec, Message: err.Error()}
+		return stalled(v1alpha1.ReasonInvalidSpec, err.Error())
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return kstatus.Conclusion{State: kstatus.Reconciling, Reason: v1alpha1.ReasonDeploymentTerminating, Message: "The namespace is being deleted"}
+		return reconciling(v1alpha1.ReasonDeploymentTerminating, "The namespace is being deleted")
 	default:
-		return kstatus.Conclusion{State: kstatus.Reconciling, Reason: v1alpha1.ReasonDeploymentRefused, Message: err.Error()}
+		return reconciling(v1alpha1.ReasonDeploymentRefused, err.Error())
 	}
 }
 
 // then returns the attempt after this one.
 func (a Attempt) then(next Attempt) Attempt {
 	next.Count = 1
-	isSame := a.Want == next.Want && a.isRefused() == next.isRefused()
+	isSame := a.Goal == next.Goal && a.isRefused() == next.isRefused()
 	if isSame && next.At.Sub(a.At) < backoff.ForgetAfter {
 		next.Count += a.Count
 	}
 	return next
 }
 
-func (a Attempt) isRefused() bool { return a.Refusal.Reason != "" }
+func (a Attempt) isRefused() bool { return a.Refused.Reason != "" }
 
 // wait returns how long to wait before the same request.
 func (a Attempt) wait(now time.Time) time.Duration {
 	delay := backoff.Delay(a.Count)
 	switch {
-	case a.Refusal.State == kstatus.Stalled:
+	case a.Refused.State == kstatus.Stalled:
 		delay = retryInvalid
 	case a.isRefused():
 		delay = backoff.Doubled(firstRetry, a.Count-1, slowestRetry)
@@ -89,8 +88,8 @@ func (a Attempt) wait(now time.Time) time.Duration {
 	return min(delay, max(0, a.At.Add(delay).Sub(now)))
 }
 
-// isContested reports whether somebody has undone this write so often that the next repair is
+// isUndone reports whether somebody has undone this write so often that the next repair is
 // probably not the last.
-func (a Attempt) isContested(now time.Time) bool {
+func (a Attempt) isUndone(now time.Time) bool {
 	return !a.isRefused() && a.Count > backoff.Free && a.wait(now) > 0
 }

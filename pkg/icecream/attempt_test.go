@@ -1,7 +1,6 @@
 package icecream
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -58,13 +56,13 @@ func TestRefusals(t *testing.T) {
 			for i, seconds := range test.waits {
 				s := w.sync(test.err)
 				if s.plan.IsRetry() != (i > 0) || !s.plan.IsWrite() {
-					t.Errorf("attempt %d: %s", i+1, inWordsOf(s.plan))
+					t.Errorf("attempt %d: %s", i+1, s.words)
 				}
 				wait := time.Duration(seconds) * time.Second
 				w.now = w.now.Add(wait - time.Second/2)
 				early := w.sync(nil)
 				if early.plan.IsWrite() || s.report.RequeueAfter != wait || early.report.RequeueAfter != time.Second/2 {
-					t.Errorf("after attempt %d: again after %s, and then %s: %s", i+1, s.report.RequeueAfter, early.report.RequeueAfter, inWordsOf(early.plan))
+					t.Errorf("after attempt %d: again after %s, and then %s: %s", i+1, s.report.RequeueAfter, early.report.RequeueAfter, early.words)
 				}
 				for _, status := range []Report{s.report, early.report} {
 					if got := verdictOf(status.Status) + ": " + messageOf(status.Status); got != test.status {
@@ -86,77 +84,9 @@ func TestRefusals(t *testing.T) {
 			w.sync(test.err)
 			w.ice = newIcecream(scaledTo(5))
 			if s := w.sync(nil); !s.plan.IsWrite() || s.plan.IsRetry() || w.memory.Write.Count != 1 || w.memory.Write.isRefused() {
-				t.Errorf("after an edit: %s, remembered %+v", inWordsOf(s.plan), w.memory.Write)
+				t.Errorf("after an edit: %s, remembered %+v", s.words, w.memory.Write)
 			}
 		})
-	}
-}
-
-// A refused deletion is retried as well, and holds up no other write.
-func TestRefusedDeletion(t *testing.T) {
-	w := newWorld(t, newIcecream())
-	w.sync(nil)
-	w.ice = newIcecream(calls("cone"))
-	w.sync(nil)
-	w.rollOut()
-	s := w.sync(forbidden("keep it"))
-	if want := []string{"Warning DeploymentRefused: " + forbidden("keep it").Error()}; !slices.Equal(s.events, want) || s.report.RequeueAfter != time.Second {
-		t.Errorf("events %q, again after %s", s.events, s.report.RequeueAfter)
-	}
-	var got []string
-	got = append(got, inWordsOf(w.sync(nil).plan))
-	w.edit("somebody", "cone", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](9) })
-	got = append(got, inWordsOf(w.sync(nil).plan))
-	w.rollOut()
-	w.now = w.now.Add(time.Second)
-	got = append(got, inWordsOf(w.sync(nil).plan), inWordsOf(w.sync(nil).plan))
-	want := []string{"wait for DeploymentRefused", "update cone: spec.replicas", "retry; recheck what is live; delete sundae", "nothing to do"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("plans (-want +got):\n%s", diff)
-	}
-}
-
-// The cache shows deletions one after the other. Meanwhile, none is sent again.
-func TestDeletionsThatTheCacheDoesNotShowYet(t *testing.T) {
-	named := func(name string) *appsv1.Deployment {
-		return made(t, newIcecream(calls(name)), func(d *appsv1.Deployment) { d.UID = types.UID(name) })
-	}
-	o := seeing(newIcecream(calls("cup")), named("cone"), named("cup"), named("sundae"))
-	plan, err := Decide(o)
-	if got := inWordsOf(plan); err != nil || got != "recheck what is live; delete cone; delete sundae" {
-		t.Fatalf("at first: %s; error: %v", got, err)
-	}
-	o, _ = o.With(plan, Result{})
-	for len(o.Owned) > 1 {
-		plan, err := Decide(o)
-		if err != nil || plan.IsWrite() {
-			t.Errorf("with %d Deployments in the cache: %s; error: %v", len(o.Owned), inWordsOf(plan), err)
-		}
-		o.Owned = o.Owned[1:]
-	}
-}
-
-// What keeps a rename from its end is what counts, also while a new size of the old
-// Deployment is refused and retried.
-func TestRefusalOfTheOldSize(t *testing.T) {
-	w := newWorld(t, newIcecream())
-	w.sync(nil)
-	w.rollOut()
-	w.sync(nil)
-	occupied := newWorld(t, newIcecream(calls("cone"), hasUID("another")))
-	occupied.store = w.store
-	occupied.sync(nil)
-	w.store = occupied.store
-	w.ice = newIcecream(calls("cone"), scaledTo(5))
-	for _, wait := range []time.Duration{0, time.Second / 2, time.Second, time.Second / 2, time.Second} {
-		w.now = w.now.Add(wait)
-		s := w.sync(forbidden("exceeded quota"))
-		if got := verdictOf(w.ice.Status); got != "Stalled: ErrResourceExists" {
-			t.Errorf("after %s, it says %q: %s", wait, got, inWordsOf(s.plan))
-		}
-	}
-	if w.memory.Old.Count < 2 {
-		t.Errorf("it was not retried: %+v", w.memory.Old)
 	}
 }
 
@@ -178,8 +108,8 @@ func TestFight(t *testing.T) {
 			t.Errorf("status: %s", got)
 		}
 		w.now = w.now.Add(s.report.RequeueAfter)
-		if again := w.sync(nil); !again.plan.IsFight || !again.plan.IsWrite() {
-			t.Errorf("when it is time: %s", inWordsOf(again.plan))
+		if again := w.sync(nil); !again.plan.IsUndone || !again.plan.IsWrite() {
+			t.Errorf("when it is time: %s", again.words)
 		}
 	}
 	want := []time.Duration{deadline, deadline} // The first two wait for nothing but the rollout.
@@ -192,7 +122,7 @@ func TestFight(t *testing.T) {
 	w.delete("sundae")
 	w.rollOut()
 	w.now = w.now.Add(backoff.ForgetAfter)
-	if w.sync(nil); w.memory.Write.Count != 1 || w.memory.Write.isContested(w.now) {
+	if w.sync(nil); w.memory.Write.Count != 1 || w.memory.Write.isUndone(w.now) {
 		t.Errorf("long after the last: %+v", w.memory.Write)
 	}
 }
@@ -225,7 +155,7 @@ func TestPolicies(t *testing.T) {
 				t.Helper()
 				s := w.sync(nil)
 				if s.plan.IsWrite() != isWrite {
-					t.Errorf("%s: %s", what, inWordsOf(s.plan))
+					t.Errorf("%s: %s", what, s.words)
 				}
 				if diff := cmp.Diff(events, s.events, equateEmpty); diff != "" {
 					t.Errorf("%s: events (-want +got):\n%s", what, diff)
@@ -273,7 +203,7 @@ func TestAWriteThatCrossesAnother(t *testing.T) {
 	o := w.observe()
 	plan := decide(t, o)
 	w.edit("somebody", "sundae", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](9) })
-	after, event := o.With(plan, w.carryOut(plan))
+	after, event := o.With(plan, w.carryOut(o, plan))
 	if event.Reason != v1alpha1.ReasonDeploymentUpdated {
 		t.Errorf("event: %s", inWords(event))
 	}
@@ -295,8 +225,8 @@ func TestACrossedWriteIsNotReady(t *testing.T) {
 	plan := decide(t, o)
 	w.edit("somebody", "sundae", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](1) })
 	w.rollOut()
-	o.Pods = []Pod{{Name: "sundae-1", Deployment: "sundae", Node: "node-1", Ready: true}} // Their cache is ahead.
-	after, _ := o.With(plan, w.carryOut(plan))
+	o.Pods = []Pod{{Name: "sundae-1", ReplicaSet: "sundae-7c8b", TemplateHash: "7c8b", Node: "node-1", Ready: true}} // Their cache is ahead.
+	after, _ := o.With(plan, w.carryOut(o, plan))
 	report := Status(after, plan)
 	if ready := meta.FindStatusCondition(report.Status.Conditions, v1alpha1.ConditionReady); ready.Status == metav1.ConditionTrue {
 		t.Errorf("it is Ready: %s", ready.Message)

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
@@ -76,14 +77,19 @@ func StripPod(obj any) (any, error) {
 			ResourceVersion:   pod.ResourceVersion,
 			CreationTimestamp: pod.CreationTimestamp,
 			DeletionTimestamp: pod.DeletionTimestamp,
-			Labels:            only(pod.Labels, LabelIcecream, LabelDeployment),
+			Labels:            only(pod.Labels, LabelIcecream, appsv1.DefaultDeploymentUniqueLabelKey),
 			Annotations:       only(pod.Annotations, AnnotationSpecHash),
 		},
 		Spec:   corev1.PodSpec{NodeName: pod.Spec.NodeName},
 		Status: podproblem.Strip(pod.Status),
 	}
 	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
-		stripped.OwnerReferences = []metav1.OwnerReference{{APIVersion: owner.APIVersion, Kind: owner.Kind, Controller: owner.Controller}}
+		stripped.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: owner.APIVersion,
+			Kind:       owner.Kind,
+			Name:       owner.Name,
+			Controller: owner.Controller,
+		}}
 	}
 	return stripped, nil
 }
@@ -101,13 +107,21 @@ func only(of map[string]string, keys ...string) map[string]string {
 
 // Pod is what a status needs of a Pod.
 type Pod struct {
-	Name       string
-	Node       string // empty while it is not scheduled
-	Deployment string // the value of LabelDeployment
-	SpecHash   string // the value of AnnotationSpecHash
-	Ready      bool
-	Since      time.Time          // the last change of Ready, or else the creation
-	Problem    podproblem.Problem // the zero value if there is none
+	Name         string
+	Node         string // empty while it is not scheduled
+	ReplicaSet   string // the name of its controller
+	TemplateHash string // the Deployment controller's hash of its template
+	SpecHash     string // the value of AnnotationSpecHash
+	Ready        bool
+	Since        time.Time          // the last change of Ready, or else the creation
+	Problem      podproblem.Problem // the zero value if there is none
+}
+
+// isOf reports whether the Pod's ReplicaSet has the name that kube-controller-manager gives to
+// those of the Deployment. So Pods of others count for nothing, whatever labels they have.
+func (p Pod) isOf(d *appsv1.Deployment) bool {
+	longest := validation.DNS1123SubdomainMaxLength - len("-"+p.TemplateHash)
+	return p.ReplicaSet == d.Name[:min(len(d.Name), max(0, longest))]+"-"+p.TemplateHash
 }
 
 // PodOf reads a Pod. counts is false for a Pod that is no replica: it is terminating, has
@@ -118,11 +132,12 @@ func PodOf(pod *corev1.Pod) (p Pod, counts bool) {
 		return Pod{}, false
 	}
 	p = Pod{
-		Name:       pod.Name,
-		Node:       pod.Spec.NodeName,
-		Deployment: pod.Labels[LabelDeployment],
-		SpecHash:   pod.Annotations[AnnotationSpecHash],
-		Problem:    podproblem.Of(pod),
+		Name:         pod.Name,
+		Node:         pod.Spec.NodeName,
+		ReplicaSet:   metav1.GetControllerOfNoCopy(pod).Name,
+		TemplateHash: pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey],
+		SpecHash:     pod.Annotations[AnnotationSpecHash],
+		Problem:      podproblem.Of(pod),
 	}
 	p.Ready, p.Since = podproblem.Ready(pod)
 	return p, true

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -69,72 +68,17 @@ func TestDecide(t *testing.T) {
 			"recheck what is live; update sundae: metadata.ownerReferences",
 		},
 
-		"a rename, while the new one is not available": {newIcecream(calls("cone")), []*appsv1.Deployment{with(""), with("cone", rollingOut)}, nothing},
-		"a rename, while the new one is being deleted": {newIcecream(calls("cone")), []*appsv1.Deployment{with(""), with("cone", beingDeleted)}, waitForEnd},
-		"a rename, while the new one has drifted":      {newIcecream(calls("cone")), []*appsv1.Deployment{with(""), with("cone", scaled)}, "update cone: spec.replicas"},
-		"a rename that is stuck, and a new size":       {newIcecream(calls("cone"), scaledTo(5)), []*appsv1.Deployment{with(""), made(t, newIcecream(calls("cone"), scaledTo(5)), rollingOut)}, "update sundae: spec.replicas"},
-		"a rename to an occupied name, and a new size": {newIcecream(calls("cone"), scaledTo(5)), []*appsv1.Deployment{with(""), with("cone", ownedBy("another"))}, "update sundae: spec.replicas"},
-		"a rename, while the old one is being deleted": {newIcecream(calls("cone")), []*appsv1.Deployment{with("", beingDeleted), with("cone")}, nothing},
-		"a rename to an occupied name":                 {newIcecream(calls("cone")), []*appsv1.Deployment{with(""), with("cone", ownedBy("another"))}, isForeign},
-		"two renames":                                  {newIcecream(calls("cup")), []*appsv1.Deployment{with(""), with("cone"), with("cup")}, "recheck what is live; delete cone; delete sundae"},
-
 		"being deleted, without a Deployment":  {newIcecream(beingDeleted), nil, nothing},
-		"being deleted, with drift":            {newIcecream(beingDeleted), []*appsv1.Deployment{with("", scaled), with("cone")}, nothing},
+		"being deleted, with drift":            {newIcecream(beingDeleted), []*appsv1.Deployment{with("", scaled)}, nothing},
 		"being deleted, with an orphan":        {newIcecream(beingDeleted), []*appsv1.Deployment{with("", orphaned)}, nothing},
 		"our own is being deleted, with drift": {newIcecream(), []*appsv1.Deployment{with("", beingDeleted, scaled)}, waitForEnd},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := inWordsOf(decide(t, seeing(test.ice, test.deployments...))); got != test.want {
+			o := seeing(test.ice, test.deployments...)
+			if got := inWordsOf(o, decide(t, o)); got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
-	}
-}
-
-// What others have added to a Deployment comes along when it is renamed. Where an admission
-// policy does not allow that, an event says so.
-func TestRenameKeepsWhatOthersAdded(t *testing.T) {
-	added := func(d *appsv1.Deployment) {
-		pod := &d.Spec.Template.Spec
-		pod.Tolerations = []corev1.Toleration{{Key: "dairy", Operator: corev1.TolerationOpExists}}
-		pod.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "registry"}}
-		pod.Containers[0].Env = []corev1.EnvVar{{Name: "FLAVOR", Value: "mint"}}
-		pod.Containers = append([]corev1.Container{{Name: "0-sidecar", Image: "sidecar:1"}}, pod.Containers...)
-		d.Spec.Template.Annotations["example.com/team"] = "dessert"
-		d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType
-		d.Spec.Paused = true
-		d.Annotations = map[string]string{"example.com/owner": "ops", "deployment.kubernetes.io/revision": "7"}
-	}
-	old := made(t, newIcecream(), added)
-	renamed := newIcecream(calls("cone"), scaledTo(5), func(ice *v1alpha1.Icecream) { ice.Spec.Image = "registry.example/vanilla:2" })
-	o := seeing(renamed, old)
-	plan := decide(t, o)
-
-	want := newDeployment(renamed)
-	want.Spec.Template.Spec.Containers[0].TerminationMessagePath, want.Spec.Template.Spec.Containers[0].TerminationMessagePolicy = old.Spec.Template.Spec.Containers[1].TerminationMessagePath, old.Spec.Template.Spec.Containers[1].TerminationMessagePolicy
-	if plan.Want == nil || plan.Live != nil {
-		t.Fatalf("decided: %s", inWordsOf(plan))
-	}
-	if diff := cmp.Diff(newDeployment(renamed).Spec, plan.Bare.Spec); diff != "" {
-		t.Errorf("without what others added (-want +got):\n%s", diff)
-	}
-	added(want)
-	want.Spec.Paused = false
-	delete(want.Annotations, "deployment.kubernetes.io/revision")
-	if diff := cmp.Diff(want.ObjectMeta, plan.Bare.ObjectMeta); diff != "" {
-		t.Errorf("the metadata without what others added to the spec (-want +got):\n%s", diff)
-	}
-	for _, d := range differences(plan.Want, want) {
-		if d.Want != nil { // else, a default of the API server
-			t.Errorf("the new Deployment: %s", d)
-		}
-	}
-
-	stored := made(t, renamed)
-	_, event := o.With(plan, Result{Stored: stored, IsBare: true})
-	if want := `Warning AdditionsLost: Created Deployment "cone" without what was added to Deployment "sundae", as an admission policy demands; it will be lost when the latter is deleted: ` +
-		`strategy.type, template.metadata.annotations.example.com/team, template.spec.containers[0-sidecar], template.spec.containers[icecream].env, template.spec.imagePullSecrets, template.spec.tolerations`; inWords(event) != want {
-		t.Errorf("event: %s\nwant:  %s", inWords(event), want)
 	}
 }
 
@@ -157,9 +101,8 @@ func TestAnnotationOfTheDeployment(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := o
-			o.Named = d.DeepCopy()
-			test.edit(o.Named)
-			o.Owned = []*appsv1.Deployment{o.Named}
+			o.Live = d.DeepCopy()
+			test.edit(o.Live)
 			s := report(t, o).Status
 			if got := verdictOf(s) + ": " + messageOf(s); got != test.status {
 				t.Errorf("got %q, want %q", got, test.status)
@@ -213,7 +156,7 @@ func TestDigitsOfQuantities(t *testing.T) {
 				if _, err := json.Marshal([]any{plan.Want, plan.Patch}); err != nil {
 					t.Fatal(err)
 				}
-				if o.Named == nil && verdictOf(s)+": "+messageOf(s) != test.want {
+				if o.Live == nil && verdictOf(s)+": "+messageOf(s) != test.want {
 					t.Errorf("got %s: %s, want %s", verdictOf(s), messageOf(s), test.want)
 				}
 			}
@@ -227,35 +170,37 @@ func TestDigitsOfQuantities(t *testing.T) {
 // Nothing is written for an Icecream whose spec cannot be decoded, whatever there is. Its
 // status says why, and keeps up with what runs.
 func TestUndecodable(t *testing.T) {
-	ice := newIcecream(func(ice *v1alpha1.Icecream) {
-		ice.Spec, ice.Status.DeploymentName = v1alpha1.IcecreamSpec{}, "cone"
-	})
-	for name, deployments := range map[string][]*appsv1.Deployment{
+	ice := newIcecream(func(ice *v1alpha1.Icecream) { ice.Spec = v1alpha1.IcecreamSpec{} })
+	own := func(edits ...func(*appsv1.Deployment)) *appsv1.Deployment {
+		return made(t, newIcecream(calls("cone")), edits...)
+	}
+	for name, live := range map[string]*appsv1.Deployment{
 		"no Deployment":  nil,
-		"its Deployment": {made(t, newIcecream(calls("cone")))},
-		"drift":          {made(t, newIcecream(calls("cone")), scaled)},
-		"an orphan":      {made(t, newIcecream(calls("cone")), orphaned)},
-		"two":            {made(t, newIcecream()), made(t, newIcecream(calls("cone")))},
+		"its Deployment": own(),
+		"drift":          own(scaled),
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := seeing(ice).WithUndecodable("spec.image: that is no image")
-			seen := seeing(o.Icecream, deployments...) // of the name in use
-			o.Named, o.Owned, o.Pods = seen.Named, seen.Owned, seen.Pods
+			o := seeing(ice)
+			o.Undecodable = "spec.image: that is no image"
+			if live != nil {
+				o.Live, o.Pods = live, podsOf(live, "node-1", "node-2")
+			}
 			plan := decide(t, o)
 			if plan.IsWrite() {
-				t.Errorf("written: %s", inWordsOf(plan))
+				t.Errorf("written: %s", inWordsOf(o, plan))
 			}
 			s := Status(o, plan).Status
 			if got := verdictOf(s) + ": " + messageOf(s); got != "Stalled: InvalidSpec: The spec cannot be decoded: spec.image: that is no image" {
 				t.Errorf("status: %s", got)
 			}
-			if len(deployments) > 0 && s.NodeCount != 2 || len(o.Owned) > 0 && (s.DeploymentName != "cone" || s.AvailableReplicas != 3) {
+			if live != nil && (s.NodeCount != 2 || s.AvailableReplicas != 3) {
 				t.Errorf("the status has lost sight of the Deployment: %+v", s)
 			}
 		})
 	}
-	deleted := seeing(newIcecream(beingDeleted)).WithUndecodable("spec.image: that is no image")
-	if got := inWordsOf(decide(t, deleted)); got != "nothing to do" {
+	deleted := seeing(newIcecream(beingDeleted))
+	deleted.Undecodable = "spec.image: that is no image"
+	if got := inWordsOf(deleted, decide(t, deleted)); got != "nothing to do" {
 		t.Errorf("while it is being deleted: %s", got)
 	}
 }

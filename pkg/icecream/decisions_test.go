@@ -171,7 +171,7 @@ func look(w *world, refused string) string {
 		refusal = forbidden(refused)
 	}
 	s := w.sync(refusal)
-	lines := []string{"decision: " + inWordsOf(s.plan), "status: " + verdictOf(w.ice.Status) + ": " + messageOf(w.ice.Status)}
+	lines := []string{"decision: " + s.words, "status: " + verdictOf(w.ice.Status) + ": " + messageOf(w.ice.Status)}
 	for _, e := range s.events {
 		lines = append(lines, "event: "+e)
 	}
@@ -182,18 +182,15 @@ func look(w *world, refused string) string {
 }
 
 // inWordsOf says what a plan is to do, or why it does nothing.
-func inWordsOf(plan Plan) string {
+func inWordsOf(o Observed, plan Plan) string {
 	var parts []string
 	if plan.RecheckLive {
 		parts = append(parts, "recheck what is live")
 	}
-	if plan.Want != nil && plan.Live == nil {
+	if plan.Want != nil && o.Live == nil {
 		parts = append(parts, "create "+plan.Want.Name)
 	} else if plan.Want != nil {
-		parts = append(parts, fmt.Sprintf("update %s: %s", plan.Want.Name, driftOf(plan)))
-	}
-	for _, old := range plan.Delete {
-		parts = append(parts, "delete "+old.Name)
+		parts = append(parts, fmt.Sprintf("update %s: %s", plan.Want.Name, driftOf(o, plan)))
 	}
 	switch {
 	case plan.IsRetry():

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -23,37 +22,21 @@ const containerName = "icecream"
 // newDeployment returns the Deployment that the Icecream asks for, with our fields only.
 func newDeployment(ice *v1alpha1.Icecream) *appsv1.Deployment {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: DeploymentName(ice), Namespace: ice.Namespace}}
-	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: selector(ice, d.Name)}
+	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: selector(ice)}
 	setDeployment(d, ice)
 	return d
 }
 
-// renamed returns the Deployment that replaces old: a copy with everything that others have
-// added to old, and one without what they have added to its spec.
-func renamed(old *appsv1.Deployment, ice *v1alpha1.Icecream) (whole, bare *appsv1.Deployment) {
-	bare = newDeployment(ice)
-	whole = old.DeepCopy()
-	maps.DeleteFunc(whole.Annotations, func(key, _ string) bool {
-		return strings.HasPrefix(key, "deployment.kubernetes.io/") // belongs to kube-controller-manager
-	})
-	whole.ObjectMeta = metav1.ObjectMeta{Name: bare.Name, Namespace: bare.Namespace, Labels: whole.Labels, Annotations: whole.Annotations}
-	whole.Status = appsv1.DeploymentStatus{}
-	whole.Spec.Selector = bare.Spec.Selector
-	whole.Spec.Paused = false
-	setDeployment(whole, ice)
-	bare.ObjectMeta = whole.ObjectMeta
-	return whole, bare
-}
-
-// setDeployment sets every field of d that this controller owns, and touches no other.
-// The name and the selector of a Deployment never change.
+// setDeployment sets every field of d that this controller owns, and touches no other. Of
+// fields that the API server validates together, it owns all, or the repair of one half would be
+// refused. The name and the selector of a Deployment never change.
 func setDeployment(d *appsv1.Deployment, ice *v1alpha1.Icecream) {
 	setOwner(d, ice)
-	labels := selector(ice, d.Name)
+	labels := selector(ice)
 	labels[labelName] = "icecream"
 	labels[labelManagedBy] = FieldManager
 	setKeys(&d.Labels, labels)
-	setReplicas(d, ice)
+	d.Spec.Replicas = ptr.To(ptr.Deref(ice.Spec.Replicas, 1))
 
 	template := &d.Spec.Template
 	setKeys(&template.Labels, labels)
@@ -61,13 +44,13 @@ func setDeployment(d *appsv1.Deployment, ice *v1alpha1.Icecream) {
 	template.Spec.AutomountServiceAccountToken = ptr.To(false)
 	security := orNew(&template.Spec.SecurityContext)
 	security.RunAsNonRoot = ptr.To(true)
-	orNew(&security.SeccompProfile).Type = corev1.SeccompProfileTypeRuntimeDefault
+	security.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
+	delete(template.Annotations, corev1.SeccompPodAnnotationKey) // which the API server compares with the profile
+	setKeys(&template.Spec.NodeSelector, map[string]string{corev1.LabelOSStable: string(corev1.Linux)})
+	if template.Spec.OS != nil { // Another one allows no Linux security context.
+		template.Spec.OS.Name = corev1.Linux
+	}
 	setContainer(containerOf(template), ice)
-}
-
-// setReplicas sets the number of replicas.
-func setReplicas(d *appsv1.Deployment, ice *v1alpha1.Icecream) {
-	d.Spec.Replicas = ptr.To(ptr.Deref(ice.Spec.Replicas, 1))
 }
 
 // setContainer sets our fields of our container. All of its resources are ours.
@@ -76,11 +59,13 @@ func setContainer(c *corev1.Container, ice *v1alpha1.Icecream) {
 	c.Resources = corev1.ResourceRequirements{
 		Limits:   rounded(ice.Spec.Resources.Limits),
 		Requests: rounded(ice.Spec.Resources.Requests),
-		Claims:   ice.Spec.Resources.Claims,
 	}
 	security := orNew(&c.SecurityContext)
 	security.AllowPrivilegeEscalation = ptr.To(false)
-	orNew(&security.Capabilities).Drop = []corev1.Capability{"ALL"}
+	security.Privileged = nil
+	capabilities := orNew(&security.Capabilities)
+	capabilities.Drop = []corev1.Capability{"ALL"}
+	capabilities.Add = slices.DeleteFunc(slices.Clone(capabilities.Add), func(c corev1.Capability) bool { return c == "CAP_SYS_ADMIN" })
 }
 
 // setOwner makes the Icecream the controller of d.
@@ -94,10 +79,13 @@ func setOwner(d *appsv1.Deployment, ice *v1alpha1.Icecream) {
 	d.OwnerReferences[i] = owner
 }
 
-// containerOf returns our container of a Pod template, and adds it if it is missing.
+// containerOf returns our container of a Pod template, and adds it if it is missing. No init
+// container can have its name.
 func containerOf(template *corev1.PodTemplateSpec) *corev1.Container {
+	isOurs := func(c corev1.Container) bool { return c.Name == containerName }
+	template.Spec.InitContainers = slices.DeleteFunc(template.Spec.InitContainers, isOurs)
 	containers := &template.Spec.Containers
-	i := slices.IndexFunc(*containers, func(c corev1.Container) bool { return c.Name == containerName })
+	i := slices.IndexFunc(*containers, isOurs)
 	if i < 0 {
 		*containers = append(*containers, corev1.Container{Name: containerName})
 		i = len(*containers) - 1
@@ -161,5 +149,5 @@ func isOrphan(ice *v1alpha1.Icecream, d *appsv1.Deployment) bool {
 		d.Labels[LabelIcecream] == text.LabelValue(ice.Name) &&
 		d.Spec.Selector != nil &&
 		len(d.Spec.Selector.MatchExpressions) == 0 &&
-		equality.Semantic.DeepEqual(d.Spec.Selector.MatchLabels, selector(ice, d.Name))
+		equality.Semantic.DeepEqual(d.Spec.Selector.MatchLabels, selector(ice))
 }

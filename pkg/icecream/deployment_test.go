@@ -29,7 +29,6 @@ var specs = map[string]*v1alpha1.Icecream{
 		ice.Spec.Resources = v1alpha1.IcecreamResources{
 			Requests: corev1.ResourceList{"cpu": resource.MustParse("0.1"), "memory": resource.MustParse("1024Mi"), "ephemeral-storage": resource.MustParse("100u")},
 			Limits:   corev1.ResourceList{"memory": resource.MustParse("2Gi"), "example.com/scoop": resource.MustParse("1")},
-			Claims:   []corev1.ResourceClaim{{Name: "freezer"}, {Name: "mixer", Request: "fast"}},
 		}
 	}),
 	"long-names": newIcecream(calls(strings.Repeat("waffle.", 28)+"cone"), func(ice *v1alpha1.Icecream) {
@@ -92,7 +91,7 @@ func TestDefaultsOfTheServerAreNoDrift(t *testing.T) {
 			for _, w.ice = range []*v1alpha1.Icecream{w.ice, ice} {
 				s := w.sync(nil)
 				if again := w.sync(nil); again.plan.IsWrite() {
-					t.Errorf("written again: %s", inWordsOf(again.plan))
+					t.Errorf("written again: %s", again.words)
 				}
 				if events := strings.Join(s.events, "\n"); strings.Contains(events, v1alpha1.ReasonDeploymentAltered) {
 					t.Errorf("stored otherwise: %s", events)
@@ -143,6 +142,50 @@ func TestDrift(t *testing.T) {
 			},
 			want: "spec.template.spec.containers[icecream].securityContext.capabilities.drop",
 		},
+		"a seccomp profile of the node": {
+			edit: func(d *appsv1.Deployment) {
+				d.Spec.Template.Spec.SecurityContext.SeccompProfile = &corev1.SeccompProfile{
+					Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: ptr.To("mud.json"),
+				}
+			},
+			want: "spec.template.spec.securityContext.seccompProfile.localhostProfile, spec.template.spec.securityContext.seccompProfile.type",
+		},
+		"no seccomp profile, by field and annotation": {
+			edit: func(d *appsv1.Deployment) {
+				d.Spec.Template.Spec.SecurityContext.SeccompProfile.Type = corev1.SeccompProfileTypeUnconfined
+				d.Spec.Template.Annotations[corev1.SeccompPodAnnotationKey] = corev1.SeccompProfileNameUnconfined
+			},
+			want: "spec.template.metadata.annotations.seccomp.security.alpha.kubernetes.io/pod, spec.template.spec.securityContext.seccompProfile.type",
+		},
+		"all privileges": {
+			edit: func(d *appsv1.Deployment) {
+				security := container(d).SecurityContext
+				security.Privileged, security.AllowPrivilegeEscalation = ptr.To(true), nil
+				security.Capabilities.Add = []corev1.Capability{"CAP_SYS_ADMIN", "NET_BIND_SERVICE"}
+			},
+			want: "spec.template.spec.containers[icecream].securityContext.allowPrivilegeEscalation, " +
+				"spec.template.spec.containers[icecream].securityContext.capabilities.add, " +
+				"spec.template.spec.containers[icecream].securityContext.privileged",
+		},
+		"an added capability": {
+			edit: func(d *appsv1.Deployment) {
+				container(d).SecurityContext.Capabilities.Add = []corev1.Capability{"NET_BIND_SERVICE"}
+			},
+		},
+		"another operating system": {
+			edit: func(d *appsv1.Deployment) {
+				d.Spec.Template.Spec.OS = &corev1.PodOS{Name: corev1.Windows}
+				d.Spec.Template.Spec.NodeSelector = map[string]string{"kubernetes.io/os": "windows", "disk": "ssd"}
+			},
+			want: "spec.template.spec.nodeSelector.kubernetes.io/os, spec.template.spec.os.name",
+		},
+		"an init container with the name of ours": {
+			edit: func(d *appsv1.Deployment) {
+				container(d).Name = "mud"
+				d.Spec.Template.Spec.InitContainers = []corev1.Container{{Name: containerName, Image: "mud"}, {Name: "first", Image: "mud"}}
+			},
+			want: "spec.template.spec.containers[icecream], spec.template.spec.initContainers[icecream]",
+		},
 		"the owner reference does not block": {
 			edit: func(d *appsv1.Deployment) { d.OwnerReferences[0].BlockOwnerDeletion = nil },
 			want: "metadata.ownerReferences[sundae].blockOwnerDeletion",
@@ -188,13 +231,13 @@ func TestDrift(t *testing.T) {
 			}
 			w.sync(nil)
 			w.edit("somebody", "sundae", test.edit)
-			before := w.deployment("sundae")
+			before, o := w.deployment("sundae"), w.observe()
 			drifted := w.sync(nil).plan
-			if got := driftOf(drifted); got != test.want {
+			if got := driftOf(o, drifted); got != test.want {
 				t.Errorf("repaired %q, want %q", got, test.want)
 			}
-			if again := w.sync(nil).plan; again.IsWrite() {
-				t.Errorf("not repaired: %s", driftOf(again))
+			if again := w.sync(nil); again.plan.IsWrite() {
+				t.Errorf("not repaired: %s", again.words)
 			}
 			// The API server has made of the patch what was wanted, and so has changed nothing else.
 			if drifted.IsWrite() {
@@ -241,23 +284,26 @@ func TestResourcesThatLeaveTheSpec(t *testing.T) {
 }
 
 // driftOf names the fields that a plan is to repair.
-func driftOf(plan Plan) string {
-	if plan.Want == nil || plan.Live == nil {
+func driftOf(o Observed, plan Plan) string {
+	if plan.Want == nil || o.Live == nil {
 		return ""
 	}
-	return fieldsOf(differences(plan.Live, plan.Want))
+	var fields []string
+	for _, d := range differences(o.Live, plan.Want) {
+		fields = append(fields, d.Field)
+	}
+	return strings.Join(fields, ", ")
 }
 
-// Two Deployments of one Icecream never select each other's Pods, nor those of another
-// Icecream.
+// The Deployments of two Icecreams never select each other's Pods.
 func TestSelectorsDoNotOverlap(t *testing.T) {
-	other := func(ice *v1alpha1.Icecream) { ice.Name = "split" }
 	of := map[string]string{}
-	for _, ice := range []*v1alpha1.Icecream{newIcecream(), newIcecream(calls("cone")), newIcecream(calls("split")), newIcecream(other)} {
-		text := metav1.FormatLabelSelector(newDeployment(ice).Spec.Selector)
-		if of[text] != "" {
-			t.Errorf("%s and %s/%s share the selector %s", of[text], ice.Name, DeploymentName(ice), text)
+	for _, name := range []string{"sundae", "cone", strings.Repeat("a", 64), strings.Repeat("a", 65)} {
+		ice := newIcecream(func(ice *v1alpha1.Icecream) { ice.Name = name })
+		selector := metav1.FormatLabelSelector(newDeployment(ice).Spec.Selector)
+		if of[selector] != "" {
+			t.Errorf("%s and %s share the selector %s", of[selector], name, selector)
 		}
-		of[text] = ice.Name + "/" + DeploymentName(ice)
+		of[selector] = name
 	}
 }

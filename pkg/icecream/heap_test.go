@@ -26,7 +26,7 @@ func TestHeapPerPod(t *testing.T) {
 			Namespace: "parlor", Name: "sundae-59b69c8b7d-00000", UID: "7c9e6679-7425-40de-944b-e07fc1f00000", ResourceVersion: "1234500000",
 			CreationTimestamp: ready,
 			Labels: map[string]string{
-				LabelIcecream: "sundae", LabelDeployment: "sundae", "pod-template-hash": "59b69c8b7d",
+				LabelIcecream: "sundae", "pod-template-hash": "59b69c8b7d",
 				"app.kubernetes.io/name": "icecream", "app.kubernetes.io/managed-by": FieldManager,
 			},
 			Annotations:     map[string]string{AnnotationSpecHash: "8623e62f7c", "example.com/history": strings.Repeat("melted ", 100)},

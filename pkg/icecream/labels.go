@@ -5,12 +5,10 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
-// The labels and annotations of a Deployment and its Pods. LabelIcecream and
-// LabelDeployment together are the Deployment's selector: the first finds all Pods of
-// an Icecream, the second keeps the selectors of its Deployments apart during a rename.
+// The labels and annotations of a Deployment and its Pods. LabelIcecream alone selects the
+// Pods: in the Deployment, and in the Services of users.
 const (
 	LabelIcecream      = "controller.nicoleh.io/icecream"
-	LabelDeployment    = "controller.nicoleh.io/deployment"
 	AnnotationSpecHash = "controller.nicoleh.io/spec-hash"
 
 	labelName      = "app.kubernetes.io/name"
@@ -28,12 +26,9 @@ func DeploymentName(ice *v1alpha1.Icecream) string {
 	return ice.Name
 }
 
-// selector returns the label selector of the Icecream's Deployment with that name.
-func selector(ice *v1alpha1.Icecream, deploymentName string) map[string]string {
-	return map[string]string{
-		LabelIcecream:   text.LabelValue(ice.Name),
-		LabelDeployment: text.LabelValue(deploymentName),
-	}
+// selector returns the label selector of the Icecream's Deployment.
+func selector(ice *v1alpha1.Icecream) map[string]string {
+	return map[string]string{LabelIcecream: text.LabelValue(ice.Name)}
 }
 
 // specHash distinguishes Pods made from the current spec from older ones. It is empty for a

@@ -15,7 +15,6 @@ import (
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
 	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
-	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
 // defaultProgressDeadline is the API server's default for a Deployment, in seconds.
@@ -27,10 +26,10 @@ type Problem = kstatus.Problem
 // findProblem returns what keeps the Icecream from becoming Ready, as the caches show
 // it. Of several problems it is the same one for as long as they last.
 func (o Observed) findProblem() Problem {
-	if o.target() == nil || o.target().DeletionTimestamp != nil || o.isComplete() {
+	if o.own() == nil || o.own().DeletionTimestamp != nil || o.isComplete() {
 		return Problem{}
 	}
-	return cmp.Or(o.podProblem(), o.deploymentProblem(), o.deletionProblem(), o.slownessProblem())
+	return cmp.Or(o.podProblem(), o.deploymentProblem(), o.slownessProblem())
 }
 
 // podReasons maps problems of Pods to reasons of conditions.
@@ -69,7 +68,7 @@ const (
 
 // deploymentProblem is what the Deployment itself says.
 func (o Observed) deploymentProblem() Problem {
-	d := o.target()
+	d := o.own()
 	isBetween := d.Status.UpdatedReplicas < d.Status.Replicas || d.Status.Replicas == 0 && ptr.Deref(d.Spec.Replicas, 1) > 0
 	failure := deploymentCondition(d, appsv1.DeploymentReplicaFailure)
 	progress := deploymentCondition(d, appsv1.DeploymentProgressing)
@@ -86,29 +85,24 @@ func (o Observed) deploymentProblem() Problem {
 	case hasFailed(progressDeadlineExceeded):
 		// It goes on saying so after an edit that returns to an earlier template, until there
 		// is progress. That is given time, but no more than without the condition.
-		return Problem{Reason: v1alpha1.ReasonProgressDeadlineExceeded, Message: progress.Message, Quiet: true, Patience: min(o.StallAfter, deadlineOf(d))}
+		return Problem{
+			Reason:   v1alpha1.ReasonProgressDeadlineExceeded,
+			Message:  progress.Message,
+			Quiet:    true,
+			Patience: min(o.StallAfter, deadlineOf(d)),
+		}
 	default:
 		return Problem{}
 	}
-}
-
-// deletionProblem is that only the deletion of Deployments with previous names is not finished.
-func (o Observed) deletionProblem() Problem {
-	if !o.isRolledOut() || len(o.old()) == 0 || len(o.replaced()) > 0 {
-		return Problem{}
-	}
-	old := o.old()[0]
-	message := fmt.Sprintf("Deployment %q, which has been replaced, is being deleted%s", old.Name, heldBy(old))
-	return Problem{Reason: v1alpha1.ReasonDeploymentTerminating, Message: message, Patience: kstatus.Forever}
 }
 
 // slownessProblem is that something takes longer than the Deployment's deadline. The
 // Deployment controller checks the deadline only during a rollout. Anything later, such as a
 // Pod added by scaling, gets the same time here.
 func (o Observed) slownessProblem() Problem {
-	d := o.target()
+	d := o.own()
 	patience := deadlineOf(d)
-	if patience == kstatus.Forever || o.isRolledOut() && len(o.old()) > 0 { // which only waits for the deletion of others
+	if patience == kstatus.Forever {
 		return Problem{}
 	}
 	p := Problem{Reason: v1alpha1.ReasonProgressDeadlineExceeded, Quiet: true, Patience: patience}
@@ -120,7 +114,8 @@ func (o Observed) slownessProblem() Problem {
 		p.Message = fmt.Sprintf("Pod %q has not become ready within %d s", slowest.Name, deadline)
 	case !o.isObserved(d):
 		p.Object = "generation"
-		p.Message = fmt.Sprintf("The Deployment controller has not acted on generation %d of Deployment %q within %d s", d.Generation, d.Name, deadline)
+		p.Message = fmt.Sprintf("The Deployment controller has not acted on generation %d of Deployment %q within %d s",
+			d.Generation, d.Name, deadline)
 	default:
 		p.Object = "rollout"
 		p.Message = fmt.Sprintf("Deployment %q has not been rolled out within %d s", d.Name, deadline)
@@ -164,13 +159,12 @@ func deploymentCondition(d *appsv1.Deployment, of appsv1.DeploymentConditionType
 // the Deployment, so that an Icecream is never Ready with nodes missing from its status
 // because one cache is ahead of the other.
 func (o Observed) isComplete() bool {
-	if o.IsCrossed || !o.isRolledOut() || len(o.old()) > 0 {
+	if !o.isRolledOut() || o.invalid() == "" && o.hasDrift() {
 		return false
 	}
-	label := text.LabelValue(o.Named.Name)
 	var placed, ready int32
 	for _, pod := range o.Pods {
-		if pod.Deployment != label {
+		if !pod.isOf(o.Live) {
 			continue
 		}
 		if pod.Node != "" {
@@ -180,13 +174,13 @@ func (o Observed) isComplete() bool {
 			ready++
 		}
 	}
-	return placed == o.Named.Status.Replicas && ready == o.Named.Status.Replicas
+	return placed == o.Live.Status.Replicas && ready == o.Live.Status.Replicas
 }
 
 // updated returns how many Pods are made from the spec. While the Deployment's status
 // describes an earlier one, it counts the Pods themselves.
 func (o Observed) updated() int32 {
-	d := o.target()
+	d := o.own()
 	switch {
 	case d == nil:
 		return 0
@@ -200,12 +194,12 @@ func (o Observed) updated() int32 {
 	return min(current, d.Status.UpdatedReplicas)
 }
 
-// current are the Pods of the target that are made from the spec.
+// current are the Pods of the Icecream's Deployment that are made from the spec.
 func (o Observed) current() iter.Seq[Pod] {
-	label, hash := text.LabelValue(o.Named.Name), specHash(o.Icecream.Spec)
+	hash := specHash(o.Icecream.Spec)
 	return func(yield func(Pod) bool) {
 		for _, pod := range o.Pods {
-			if pod.Deployment == label && pod.SpecHash == hash && !yield(pod) {
+			if pod.isOf(o.Live) && pod.SpecHash == hash && !yield(pod) {
 				return
 			}
 		}

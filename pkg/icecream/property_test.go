@@ -19,7 +19,6 @@ import (
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
-	"nicoleh.io/k8s-controller/pkg/kit/text"
 	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
@@ -60,9 +59,6 @@ func genSpec(t *rapid.T) v1alpha1.IcecreamSpec {
 		Image:          rapid.SampledFrom([]string{"", "vanilla:1", "no such image", "\xff"}).Draw(t, "image"),
 	}
 	spec.Resources.Limits = genResources(t, "0", "-1", "100m", "1e3", "0.5", "100u")
-	for _, name := range rapid.SliceOfN(rapid.SampledFrom([]string{"", "freezer", "mixer"}), 0, 3).Draw(t, "claims") {
-		spec.Resources.Claims = append(spec.Resources.Claims, corev1.ResourceClaim{Name: name})
-	}
 	return spec
 }
 
@@ -76,7 +72,6 @@ func genIcecream(t *rapid.T) *v1alpha1.Icecream {
 	}
 	ice.Spec = genSpec(t)
 	ice.Status.ObservedGeneration = rapid.Int64Range(0, 3).Draw(t, "observed generation")
-	ice.Status.DeploymentName = genName(t)
 	for range rapid.IntRange(0, 3).Draw(t, "conditions") {
 		ice.Status.Conditions = append(ice.Status.Conditions, metav1.Condition{
 			Type:               rapid.SampledFrom([]string{"", "Ready", "Reconciling", "Stalled", "Tasty"}).Draw(t, "type"),
@@ -178,7 +173,7 @@ func genPod(t *rapid.T, ice *v1alpha1.Icecream) Pod {
 		func(pod *corev1.Pod) { notReady(time.Hour)(pod); kittest.Waits("ErrImagePull", genText(t))(pod) },
 	}).Draw(t, "state"))
 	p.Name, p.Node = genName(t), genName(t)
-	p.Deployment = text.LabelValue(genName(t))
+	p.ReplicaSet = genName(t) + "-7c8b"
 	p.SpecHash = rapid.SampledFrom([]string{"", specHash(ice.Spec)}).Draw(t, "spec hash")
 	return p
 }
@@ -186,24 +181,11 @@ func genPod(t *rapid.T, ice *v1alpha1.Icecream) Pod {
 func genObserved(t *rapid.T) Observed {
 	ice := genIcecream(t)
 	o := Observed{Now: now, StallAfter: rapid.SampledFrom([]time.Duration{0, patience}).Draw(t, "stall after"), Icecream: ice}
-	names := append(rapid.SliceOfNDistinct(rapid.SampledFrom(someNames[1:]), 0, 3, rapid.ID).Draw(t, "names"), DeploymentName(ice))
-	for i, name := range names {
-		if slices.Contains(names[:i], name) {
-			continue
-		}
-		d := genDeployment(t, ice, name)
-		if d.Name == DeploymentName(ice) {
-			o.Named = d
-		}
-		if IsControlledBy(d, ice) {
-			o.Owned = append(o.Owned, d)
-		}
+	if rapid.IntRange(0, 3).Draw(t, "no Deployment") > 0 {
+		o.Live = genDeployment(t, ice, DeploymentName(ice))
 	}
 	for range rapid.IntRange(0, 5).Draw(t, "pods") {
 		o.Pods = append(o.Pods, genPod(t, ice))
-	}
-	if o.Named != nil && !IsControlledBy(o.Named, ice) && rapid.Bool().Draw(t, "none of the name") {
-		o.Named = nil
 	}
 	o.OwnerIsGone = rapid.Bool().Draw(t, "owner is gone")
 	if rapid.IntRange(0, 9).Draw(t, "undecodable") == 0 {
@@ -218,31 +200,10 @@ func genMemory(t *rapid.T, o Observed) (m Memory) {
 	if rapid.Bool().Draw(t, "no memory") {
 		return m
 	}
-	attempt := func(plan Plan) Attempt {
-		return Attempt{
-			Want:    rapid.SampledFrom([]string{"", "other", o.fingerprint(plan)}).Draw(t, "want"),
-			At:      genTime(t).Time,
-			Count:   rapid.IntRange(0, 20).Draw(t, "count"),
-			Stored:  rapid.SampledFrom([]string{"", "other"}).Draw(t, "stored"),
-			Contest: "undone: " + genText(t),
-			Refusal: kstatus.Conclusion{
-				State:   rapid.SampledFrom(kstatus.States()[1:]).Draw(t, "state"),
-				Reason:  rapid.SampledFrom([]string{"", v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonDeploymentRefused}).Draw(t, "refused"),
-				Message: "refused: " + genText(t),
-			},
-		}
-	}
 	var seen Seen
-	if o.Named != nil {
-		seen = Seen{o.Named.UID, rapid.SampledFrom([]int64{o.Named.Generation, o.Named.Status.ObservedGeneration}).Draw(t, "generation seen"), fingerprintOf(o.Named.Spec)}
-	}
-	var old Attempt
-	if all := o.old(); len(all) > 0 {
-		plan := Plan{Delete: all}
-		if rapid.Bool().Draw(t, "old one kept") {
-			plan = Plan{Want: o.wanted(rapid.SampledFrom(all).Draw(t, "old one"))}
-		}
-		old = attempt(plan)
+	if o.Live != nil {
+		generation := rapid.SampledFrom([]int64{o.Live.Generation, o.Live.Status.ObservedGeneration}).Draw(t, "generation seen")
+		seen = Seen{o.Live.UID, generation, fingerprintOf(o.Live.Spec)}
 	}
 	reason := rapid.SampledFrom([]string{"", v1alpha1.ReasonCrashLoopBackOff, v1alpha1.ReasonImagePullBackOff, v1alpha1.ReasonProgressDeadlineExceeded})
 	return Memory{
@@ -255,8 +216,18 @@ func genMemory(t *rapid.T, o Observed) (m Memory) {
 			Since: genTime(t).Time, Gone: genTime(t).Time, Complete: genTime(t).Time,
 		},
 		Seen:  seen,
-		Write: attempt(Plan{Want: newDeployment(o.Icecream)}),
-		Old:   old,
+		Write: Attempt{
+			Goal:    rapid.SampledFrom([]string{"", "other", o.goal()}).Draw(t, "goal"),
+			At:      genTime(t).Time,
+			Count:   rapid.IntRange(0, 20).Draw(t, "count"),
+			Altered: rapid.SampledFrom([]string{"", "other"}).Draw(t, "altered"),
+			Undone:  "undone: " + genText(t),
+			Refused: kstatus.Conclusion{
+				State:   rapid.SampledFrom(kstatus.States()[1:]).Draw(t, "state"),
+				Reason:  rapid.SampledFrom([]string{"", v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonDeploymentRefused}).Draw(t, "refused"),
+				Message: "refused: " + genText(t),
+			},
+		},
 	}
 }
 
@@ -264,9 +235,6 @@ func genMemory(t *rapid.T, o Observed) (m Memory) {
 func genResult(t *rapid.T, plan Plan) (r Result) {
 	if r.Refusal = rapid.SampledFrom([]error{nil, nil, invalid(), forbidden("melted"), terminating()}).Draw(t, "refusal"); r.Refusal == nil && plan.Want != nil {
 		r.Stored = plan.Want.DeepCopy()
-		if r.IsBare = plan.Bare != nil && rapid.Bool().Draw(t, "bare"); r.IsBare {
-			r.Stored = plan.Bare.DeepCopy()
-		}
 		for _, edit := range rapid.SliceOfN(rapid.SampledFrom(tampering), 0, 2).Draw(t, "policies") {
 			edit(r.Stored)
 		}
@@ -318,12 +286,12 @@ func neverPanicsNorMutates(t *rapid.T) {
 	if plan.RequeueAfter < 0 || plan.RequeueAfter > backoff.Slowest || out.Report.RequeueAfter < 0 {
 		t.Fatalf("again after %s or %s", plan.RequeueAfter, out.Report.RequeueAfter)
 	}
-	if (plan.Want != nil && plan.Live != nil) != (len(plan.Patch) > 0) || plan.Want != nil && len(plan.Delete) > 0 || o.isAboutNamed(plan) && plan.Held.Reason != "" {
+	if (plan.Want != nil && o.Live != nil) != (len(plan.Patch) > 0) || plan.Want != nil && plan.Held.Reason != "" {
 		t.Fatalf("a plan that contradicts itself: %+v", plan)
 	}
 	if o.Icecream.DeletionTimestamp != nil {
 		if plan.IsWrite() || !equality.Semantic.DeepEqual(s, o.Icecream.Status) {
-			t.Fatalf("an Icecream that is being deleted led to %s, %+v", inWordsOf(plan), s)
+			t.Fatalf("an Icecream that is being deleted led to %s, %+v", inWordsOf(o, plan), s)
 		}
 		return
 	}
@@ -357,7 +325,6 @@ func TestSameInputSameOutput(t *testing.T) {
 		o := genObserved(t)
 		var r Result
 		want := outcomeOf(t, o, func(plan Plan) Result { r = genResult(t, plan); return r })
-		o.Owned = rapid.Permutation(o.Owned).Draw(t, "owned")
 		o.Pods = rapid.Permutation(o.Pods).Draw(t, "pods")
 		got := outcomeOf(t, o, func(Plan) Result { return r })
 		if diff := cmp.Diff(snapshot(t, want), snapshot(t, got)); diff != "" {

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -59,18 +58,17 @@ func Status(o Observed, plan Plan) Report {
 		Recurring:  v1alpha1.ReasonCrashLoopBackOff,
 		Settle:     o.StallAfter,
 	})
-	o.Memory.Seen = o.see()
+	o.Memory.Seen = o.lastSeen()
 	s := v1alpha1.IcecreamStatus{
 		ObservedGeneration: o.Icecream.Generation,
 		Conditions:         slices.Clone(present.Conditions),
 		UpdatedReplicas:    o.updated(),
 	}
-	if used := o.inUse(); used != nil {
-		s.DeploymentName = used.Name
-		s.Replicas = used.Status.Replicas
-		s.ReadyReplicas = used.Status.ReadyReplicas
-		s.AvailableReplicas = used.Status.AvailableReplicas
-		s.Selector = metav1.FormatLabelSelector(used.Spec.Selector)
+	if d := o.own(); d != nil {
+		s.Replicas = d.Status.Replicas
+		s.ReadyReplicas = d.Status.ReadyReplicas
+		s.AvailableReplicas = d.Status.AvailableReplicas
+		s.Selector = metav1.FormatLabelSelector(d.Spec.Selector)
 	}
 	nodes := o.placement()
 	s.NodeCount = int32(len(nodes))
@@ -83,28 +81,24 @@ func Status(o Observed, plan Plan) Report {
 // requeueAfter returns when the passing of time alone changes something; 0 means never.
 func (o Observed) requeueAfter(plan Plan) time.Duration {
 	next := backoff.MinRequeue(plan.RequeueAfter, o.Memory.RequeueAfter(o.Now, o.StallAfter))
-	for _, last := range []Attempt{o.Memory.Write, o.Memory.Old} {
-		if last.isRefused() && last.At.Equal(o.Now) || last.isContested(o.Now) {
-			next = backoff.MinRequeue(next, last.wait(o.Now))
-		}
+	if last := o.Memory.Write; last.isRefused() && last.At.Equal(o.Now) || last.isUndone(o.Now) {
+		next = backoff.MinRequeue(next, last.wait(o.Now))
 	}
 	return next
 }
 
 // conclude returns what the conditions say: the first case that applies.
 func (o Observed) conclude(plan Plan) kstatus.Conclusion {
-	progressing := func(message string) kstatus.Conclusion {
-		return kstatus.Conclusion{State: kstatus.Reconciling, Reason: v1alpha1.ReasonProgressing, Message: message}
-	}
-	switch last := o.lastOf(plan); {
+	last := o.Memory.Write
+	switch {
 	case plan.Held.Reason != "":
 		return plan.Held
 	case plan.IsWrite() && last.isRefused():
-		return last.Refusal
-	case o.Memory.Write.isContested(o.Now):
-		return kstatus.Conclusion{State: kstatus.Reconciling, Reason: v1alpha1.ReasonDeploymentContested, Message: o.Memory.Write.Contest}
-	case o.target() == nil:
-		return progressing("The Deployment is being created")
+		return last.Refused
+	case last.isUndone(o.Now):
+		return reconciling(v1alpha1.ReasonDeploymentContested, last.Undone)
+	case o.own() == nil:
+		return reconciling(v1alpha1.ReasonProgressing, "The Deployment is being created")
 	}
 	if problem, ok := o.Memory.Conclude(o.Now); ok {
 		return problem
@@ -113,7 +107,7 @@ func (o Observed) conclude(plan Plan) kstatus.Conclusion {
 	if o.isComplete() {
 		return kstatus.Conclusion{State: kstatus.Ready, Reason: v1alpha1.ReasonAvailable, Message: message}
 	}
-	return progressing(message)
+	return reconciling(v1alpha1.ReasonProgressing, message)
 }
 
 // Event is one to be recorded about an Icecream; the zero value is none.
@@ -129,26 +123,16 @@ func (o Observed) writeEvent(plan Plan, r Result, altered []patch.Difference) Ev
 	switch {
 	case r.Refusal != nil:
 		return Event{} // The report says what is wrong.
-	case plan.Want == nil:
-		was := o.Icecream.Status.DeploymentName
-		e.Reason, e.Message = v1alpha1.ReasonDeploymentRenamed, fmt.Sprintf("Renamed Deployment %q to %q", was, o.Named.Name)
-		if !slices.ContainsFunc(plan.Delete, func(d *appsv1.Deployment) bool { return d.Name == was }) { // It was never in use.
-			e.Message = fmt.Sprintf("Deleted Deployment %q: the spec has another name", plan.Delete[0].Name)
-		}
-	case r.IsBare:
-		e.Type, e.Reason = corev1.EventTypeWarning, v1alpha1.ReasonAdditionsLost
-		e.Message = fmt.Sprintf("Created Deployment %q without what was added to Deployment %q, as an admission policy demands; it will be lost when the latter is deleted: %s",
-			r.Stored.Name, o.inUse().Name, fieldsOf(differences(&r.Stored.Spec, &plan.Want.Spec)))
-	case plan.Live == nil:
+	case o.Live == nil:
 		e.Reason, e.Message = v1alpha1.ReasonDeploymentCreated, fmt.Sprintf("Created Deployment %q", r.Stored.Name)
-	case !IsControlledBy(plan.Live, o.Icecream):
+	case !IsControlledBy(o.Live, o.Icecream):
 		e.Reason, e.Message = v1alpha1.ReasonDeploymentAdopted, fmt.Sprintf("Adopted Deployment %q", r.Stored.Name)
-	case o.Memory.Write.Want == "" && len(altered) > 0 && reflect.DeepEqual(altered, differences(plan.Live, plan.Want)):
+	case o.Memory.Write.Goal == "" && len(altered) > 0 && reflect.DeepEqual(altered, differences(o.Live, plan.Want)):
 		return Event{} // A policy has turned the request into what was there before, as the process before this one has reported.
 	default:
 		e.Reason, e.Message = v1alpha1.ReasonDeploymentUpdated, fmt.Sprintf("Updated Deployment %q", r.Stored.Name)
 	}
-	if len(altered) > 0 && !r.IsBare {
+	if len(altered) > 0 {
 		e.Reason = v1alpha1.ReasonDeploymentAltered
 		var fields []string
 		for _, d := range altered {
@@ -185,10 +169,9 @@ func StatusEvent(o Observed, s v1alpha1.IcecreamStatus) Event {
 	}
 }
 
-// HasMoved reports whether the Deployment, or the number of Pods on some node, has changed.
+// HasMoved reports whether the number of Pods on some node has changed.
 func HasMoved(before, after v1alpha1.IcecreamStatus) bool {
-	return before.DeploymentName != after.DeploymentName ||
-		!slices.EqualFunc(before.Nodes, after.Nodes, func(a, b v1alpha1.IcecreamNode) bool { return a.Name == b.Name && a.Pods == b.Pods })
+	return !slices.EqualFunc(before.Nodes, after.Nodes, func(a, b v1alpha1.IcecreamNode) bool { return a.Name == b.Name && a.Pods == b.Pods })
 }
 
 // isWarning reports whether a reason deserves a Warning.
@@ -216,31 +199,27 @@ func Roster(o Observed) string {
 
 // available describes the progress of the Deployment.
 func (o Observed) available() string {
-	d, updated := o.target(), o.updated()
-	wanted := ptr.Deref(d.Spec.Replicas, 1)
+	d, updated := o.own(), o.updated()
+	replicas := ptr.Deref(d.Spec.Replicas, 1)
 	switch {
-	case wanted == 0 && d.Status.Replicas == 0:
+	case replicas == 0 && d.Status.Replicas == 0:
 		return "Scaled to zero"
 	case updated < d.Status.Replicas || !o.isObserved(d):
-		return fmt.Sprintf("%d of %s available, %d made from the current spec", d.Status.AvailableReplicas, pods(wanted), updated)
+		return fmt.Sprintf("%d of %s available, %d made from the current spec", d.Status.AvailableReplicas, pods(replicas), updated)
 	default:
-		return fmt.Sprintf("%d of %s available", d.Status.AvailableReplicas, pods(wanted))
+		return fmt.Sprintf("%d of %s available", d.Status.AvailableReplicas, pods(replicas))
 	}
 }
 
-// placed are the Pods of the Icecream's Deployments that have a node. A Deployment that has
-// lost its owner reference, and is about to be adopted, is one of them.
+// placed are the Pods of the Icecream's Deployment that have a node. If that has lost its owner
+// reference, and is about to be adopted, its Pods count nevertheless.
 func (o Observed) placed() iter.Seq[Pod] {
-	var ours []string
-	for _, d := range o.Owned {
-		ours = append(ours, text.LabelValue(d.Name))
-	}
-	if o.Named != nil && isOrphan(o.Icecream, o.Named) {
-		ours = append(ours, text.LabelValue(o.Named.Name))
-	}
 	return func(yield func(Pod) bool) {
+		if o.own() == nil && (o.Live == nil || !isOrphan(o.Icecream, o.Live)) {
+			return
+		}
 		for _, pod := range o.Pods {
-			if pod.Node != "" && slices.Contains(ours, pod.Deployment) && !yield(pod) {
+			if pod.Node != "" && pod.isOf(o.Live) && !yield(pod) {
 				return
 			}
 		}

@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -63,7 +62,7 @@ func TestStatus(t *testing.T) {
 	type edits = []func(*appsv1.Deployment)
 	isOf := func(deployment, hash string) Pod {
 		return seen(notReady(time.Hour), kittest.Waits("ErrImagePull", "denied"), func(pod *corev1.Pod) {
-			pod.Labels[LabelDeployment], pod.Annotations[AnnotationSpecHash] = deployment, hash
+			pod.OwnerReferences[0].Name, pod.Annotations[AnnotationSpecHash] = deployment+"-7c8b", hash
 		})
 	}
 	hash := specHash(newIcecream().Spec)
@@ -128,7 +127,7 @@ func TestBetweenTwoCrashes(t *testing.T) {
 	o := seeing(newIcecream(), crashed)
 	o.Pods = append(o.Pods[:2], seen(notReady(0), kittest.EndsNow(1, "Error")))
 	o.Memory = report(t, o).Memory
-	o.Named, o.Pods = made(t, newIcecream()), append(o.Pods[:2], seen())
+	o.Live, o.Pods = made(t, newIcecream()), append(o.Pods[:2], seen())
 	for _, test := range []struct {
 		after       time.Duration
 		want        string
@@ -152,52 +151,23 @@ func TestStatusFields(t *testing.T) {
 	o.Pods = []Pod{
 		seen(), seen(), waiting("ErrImagePull", time.Second), seen(func(pod *corev1.Pod) { pod.Spec.NodeName = "node-0" }),
 		seen(unschedulable(time.Second)),
-		seen(func(pod *corev1.Pod) { pod.Labels[LabelDeployment] = "somebody's" }),
+		seen(func(pod *corev1.Pod) { pod.OwnerReferences[0].Name = "clone-7c8b" }),
 	}
 	got := report(t, o).Status
 	got.Conditions = nil
 	want := v1alpha1.IcecreamStatus{
 		ObservedGeneration: 4,
-		DeploymentName:     "sundae",
 		Replicas:           3,
 		UpdatedReplicas:    3,
 		ReadyReplicas:      2,
 		AvailableReplicas:  2,
-		Selector:           labels.FormatLabels(map[string]string{LabelDeployment: "sundae", LabelIcecream: "sundae"}),
+		Selector:           "controller.nicoleh.io/icecream=sundae",
 		Nodes:              []v1alpha1.IcecreamNode{{Name: "node-0", Pods: 1, ReadyPods: 1}, {Name: "node-1", Pods: 3, ReadyPods: 2}},
 		NodeCount:          2,
 		Placement:          "node-0 (1), node-1 (3)",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
-	}
-}
-
-// While a rename is under way or impossible, the Deployment that runs is reported, so that
-// autoscalers reach it.
-func TestDeploymentInUse(t *testing.T) {
-	was := func(ice *v1alpha1.Icecream) { ice.Status.DeploymentName = "cup" }
-	with := func(name string, edits ...func(*appsv1.Deployment)) *appsv1.Deployment {
-		return made(t, newIcecream(calls(name)), edits...)
-	}
-	for name, test := range map[string]struct {
-		ice         *v1alpha1.Icecream
-		deployments []*appsv1.Deployment
-		want        string
-	}{
-		"there is none":                 {newIcecream(), nil, ""},
-		"there is one":                  {newIcecream(), []*appsv1.Deployment{with("", rollingOut)}, "sundae"},
-		"the new one is not available":  {newIcecream(calls("cone"), was), []*appsv1.Deployment{with("cone", rollingOut), with("cup")}, "cup"},
-		"the new one is available":      {newIcecream(calls("cone"), was), []*appsv1.Deployment{with("cone"), with("cup")}, "cone"},
-		"the new one is somebody's":     {newIcecream(calls("cone"), was), []*appsv1.Deployment{with("cone", ownedBy("another")), with("bowl"), with("cup")}, "cup"},
-		"the old one is being deleted":  {newIcecream(calls("cone"), was), []*appsv1.Deployment{with("cone", rollingOut), with("cup", beingDeleted)}, "cone"},
-		"nobody knows which was in use": {newIcecream(calls("cone")), []*appsv1.Deployment{with("cup"), with("bowl")}, "bowl"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := report(t, seeing(test.ice, test.deployments...)).Status.DeploymentName; got != test.want {
-				t.Errorf("in use is %q, want %q", got, test.want)
-			}
-		})
 	}
 }
 
@@ -213,7 +183,7 @@ func TestFiveThousandNodes(t *testing.T) {
 	for i := range nodes {
 		names = append(names, fmt.Sprintf("node-%05d.europe-west.example", nodes-i))
 	}
-	o.Pods = podsOf(o.Named, names...)
+	o.Pods = podsOf(o.Live, names...)
 	s := report(t, o).Status
 	if s.NodeCount != nodes || len(s.Nodes) != maxNodes || s.Nodes[0].Name != names[nodes-1] || s.Nodes[maxNodes-1].Name != names[nodes-maxNodes] {
 		t.Errorf("%d nodes, of which %d from %s to %s are listed", s.NodeCount, len(s.Nodes), s.Nodes[0].Name, s.Nodes[len(s.Nodes)-1].Name)
@@ -281,7 +251,7 @@ func TestLongMessages(t *testing.T) {
 	o.Pods = []Pod{seen(notReady(time.Second), kittest.Waits("ErrImagePull", strings.Repeat("crème ", 1000)))}
 	e := StatusEvent(o, report(t, o).Status)
 	altered := slices.Repeat([]patch.Difference{{Field: "metadata.labels.flavor", Live: "mint", Want: "crème"}}, 100)
-	w := o.writeEvent(Plan{Want: o.Named}, Result{Stored: o.Named}, altered)
+	w := o.writeEvent(Plan{Want: o.Live}, Result{Stored: o.Live}, altered)
 	for _, message := range []string{e.Message, w.Message} {
 		if len(message) > 1024 || len(message) < 1000 || !utf8.ValidString(message) {
 			t.Errorf("a message of %d bytes: %q", len(message), message)
@@ -290,18 +260,15 @@ func TestLongMessages(t *testing.T) {
 }
 
 func TestHasMoved(t *testing.T) {
-	status := func(deployment string, nodes ...v1alpha1.IcecreamNode) v1alpha1.IcecreamStatus {
-		return v1alpha1.IcecreamStatus{DeploymentName: deployment, Nodes: nodes}
-	}
-	before := status("sundae", v1alpha1.IcecreamNode{Name: "node-1", Pods: 2, ReadyPods: 1})
+	status := func(nodes ...v1alpha1.IcecreamNode) v1alpha1.IcecreamStatus { return v1alpha1.IcecreamStatus{Nodes: nodes} }
+	before := status(v1alpha1.IcecreamNode{Name: "node-1", Pods: 2, ReadyPods: 1})
 	for name, test := range map[string]struct {
 		after v1alpha1.IcecreamStatus
 		want  bool
 	}{
-		"another is ready":   {status("sundae", v1alpha1.IcecreamNode{Name: "node-1", Pods: 2, ReadyPods: 2}), false},
-		"another node":       {status("sundae", v1alpha1.IcecreamNode{Name: "node-2", Pods: 2}), true},
-		"another number":     {status("sundae", v1alpha1.IcecreamNode{Name: "node-1", Pods: 3}), true},
-		"another Deployment": {status("cone", before.Nodes...), true},
+		"another is ready":   {status(v1alpha1.IcecreamNode{Name: "node-1", Pods: 2, ReadyPods: 2}), false},
+		"another node":       {status(v1alpha1.IcecreamNode{Name: "node-2", Pods: 2}), true},
+		"another number":     {status(v1alpha1.IcecreamNode{Name: "node-1", Pods: 3}), true},
 	} {
 		if got := HasMoved(before, test.after); got != test.want {
 			t.Errorf("%s: %t", name, got)

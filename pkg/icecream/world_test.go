@@ -94,7 +94,7 @@ func made(tb rapid.TB, ice *v1alpha1.Icecream, edits ...func(*appsv1.Deployment)
 	w := newWorld(tb, ice)
 	w.sync(nil)
 	w.rollOut()
-	d := w.observe().Named
+	d := w.observe().Live
 	for _, edit := range edits {
 		edit(d)
 	}
@@ -204,8 +204,8 @@ func (w *world) observe() Observed {
 	}
 	o := seeing(w.ice, all...)
 	o.Now, o.Memory = w.now, w.memory
-	if o.Named != nil {
-		owner := metav1.GetControllerOf(o.Named)
+	if o.Live != nil {
+		owner := metav1.GetControllerOf(o.Live)
 		o.OwnerIsGone = owner != nil && owner.UID == ghost
 	}
 	for i := range o.Pods {
@@ -222,10 +222,7 @@ func seeing(ice *v1alpha1.Icecream, deployments ...*appsv1.Deployment) Observed 
 	o := Observed{Now: now, StallAfter: patience, Icecream: ice}
 	for _, d := range deployments {
 		if d.Name == DeploymentName(ice) {
-			o.Named = d
-		}
-		if IsControlledBy(d, ice) {
-			o.Owned = append(o.Owned, d)
+			o.Live = d
 		}
 		if d.Labels[LabelIcecream] == ice.Name {
 			o.Pods = append(o.Pods, podsOf(d, "node-1", "node-2")...)
@@ -240,7 +237,7 @@ func podsOf(d *appsv1.Deployment, nodes ...string) (pods []Pod) {
 	for i := range max(0, int(d.Status.Replicas)) {
 		pods = append(pods, Pod{
 			Name: fmt.Sprintf("%s-%d", d.Name, i), Node: nodes[i%len(nodes)], Ready: true,
-			Deployment: d.Spec.Template.Labels[LabelDeployment], SpecHash: d.Spec.Template.Annotations[AnnotationSpecHash],
+			ReplicaSet: d.Name + "-7c8b", TemplateHash: "7c8b", SpecHash: d.Spec.Template.Annotations[AnnotationSpecHash],
 		})
 	}
 	return pods
@@ -249,6 +246,7 @@ func podsOf(d *appsv1.Deployment, nodes ...string) (pods []Pod) {
 // synced is what came of one sync.
 type synced struct {
 	plan   Plan
+	words  string // what the plan is
 	report Report
 	events []string
 	writes int
@@ -262,10 +260,11 @@ func (w *world) sync(refusal error) (s synced) {
 	var err error
 	s.plan, err = Decide(o)
 	w.check(err)
+	s.words = inWordsOf(o, s.plan)
 	var r Result
 	if s.plan.IsWrite() {
 		if r.Refusal = refusal; refusal == nil {
-			r = w.carryOut(s.plan)
+			r = w.carryOut(o, s.plan)
 		}
 		s.writes++
 	}
@@ -290,35 +289,25 @@ func (s *synced) tell(e Event) {
 
 func inWords(e Event) string { return e.Type + " " + e.Reason + ": " + e.Message }
 
-// carryOut sends the requests of a plan, which must succeed.
-func (w *world) carryOut(plan Plan) (r Result) {
+// carryOut sends the request of a plan, which must succeed.
+func (w *world) carryOut(o Observed, plan Plan) (r Result) {
 	w.tb.Helper()
-	if plan.Want != nil {
-		request := apiserver.Request{Method: http.MethodPatch, ContentType: string(types.StrategicMergePatchType), Body: plan.Patch}
-		name := plan.Want.Name
-		if plan.Live == nil {
-			body, err := json.Marshal(plan.Want)
-			w.check(err)
-			request = apiserver.Request{Method: http.MethodPost, ContentType: runtime.ContentTypeJSON, Body: body}
-			name = ""
-		}
-		if plan.IsFight && plan.Live != nil {
-			r.Other = LastWriter(w.deployment(name))
-		}
-		w.send(name, request)
-		if w.policy != nil {
-			w.edit("webhook", plan.Want.Name, w.policy)
-		}
-		r.Stored = w.deployment(plan.Want.Name)
-	}
-	for _, old := range plan.Delete {
-		body, err := json.Marshal(metav1.DeleteOptions{
-			Preconditions:     &metav1.Preconditions{UID: &old.UID, ResourceVersion: &old.ResourceVersion},
-			PropagationPolicy: ptr.To(metav1.DeletePropagationBackground),
-		})
+	request := apiserver.Request{Method: http.MethodPatch, ContentType: string(types.StrategicMergePatchType), Body: plan.Patch}
+	name := plan.Want.Name
+	if o.Live == nil {
+		body, err := json.Marshal(plan.Want)
 		w.check(err)
-		w.send(old.Name, apiserver.Request{Method: http.MethodDelete, ContentType: runtime.ContentTypeJSON, Body: body})
+		request = apiserver.Request{Method: http.MethodPost, ContentType: runtime.ContentTypeJSON, Body: body}
+		name = ""
 	}
+	if plan.IsUndone && o.Live != nil {
+		r.Other = LastWriter(w.deployment(name))
+	}
+	w.send(name, request)
+	if w.policy != nil {
+		w.edit("webhook", plan.Want.Name, w.policy)
+	}
+	r.Stored = w.deployment(plan.Want.Name)
 	return r
 }
 
@@ -365,7 +354,7 @@ func newPod(edits ...func(*corev1.Pod)) *corev1.Pod {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "parlor", Name: "sundae-1", UID: "uid-of-sundae-1", ResourceVersion: "9",
 			CreationTimestamp: metav1.NewTime(now.Add(-time.Hour)),
-			Labels:            selector(ice, "sundae"),
+			Labels:            map[string]string{LabelIcecream: "sundae", appsv1.DefaultDeploymentUniqueLabelKey: "7c8b"},
 			Annotations:       map[string]string{AnnotationSpecHash: specHash(ice.Spec)},
 			OwnerReferences:   []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "sundae-7c8b", UID: "uid-of-a-replica-set", Controller: ptr.To(true)}},
 		},

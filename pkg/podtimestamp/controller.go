@@ -234,5 +234,5 @@ func (c *Controller) report(pod *metav1.PartialObjectMetadata, last refusal, sto
 	}
 	pause := backoff.Doubled(firstPause, last.count, longestPause)
 	c.refusals.Store(name, refusal{uid: pod.UID, count: last.count + 1, until: time.Now().Add(pause)})
-	return pause, worker.Terminal(err)
+	return pause, worker.NoBackoff(err)
 }

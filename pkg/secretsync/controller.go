@@ -400,7 +400,7 @@ func (c *Controller) report(ctx context.Context, name cache.ObjectName, o Observ
 		problem, requeueAfter, err = Problem{ReasonNameTaken, err.Error()}, retryTaken, nil
 	case ctx.Err() != nil:
 	case apierrors.IsInvalid(err):
-		problem, requeueAfter, err = Problem{ReasonFailed, err.Error()}, retryInvalid, worker.Terminal(err)
+		problem, requeueAfter, err = Problem{ReasonFailed, err.Error()}, retryInvalid, worker.NoBackoff(err)
 	default:
 		problem = Problem{ReasonFailed, err.Error()}
 	}
@@ -410,7 +410,7 @@ func (c *Controller) report(ctx context.Context, name cache.ObjectName, o Observ
 	if isNews {
 		c.recordProblem(name, o, problem)
 		if err == nil {
-			err = worker.Terminal(errors.New(problem.Message))
+			err = worker.NoBackoff(errors.New(problem.Message))
 		}
 	}
 	return requeueAfter, err

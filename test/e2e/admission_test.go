@@ -41,7 +41,6 @@ func TestWebhookThatRefuses(t *testing.T) {
 		"a creation as already existing":   {admissionv1.Create, status(http.StatusConflict, metav1.StatusReasonAlreadyExists), "no budget", nil, []string{"replicas: 2"}},
 		"a creation by ending connections": {admissionv1.Create, errNoResponse, "failed calling webhook", nil, []string{"replicas: 2"}},
 		"an update as a conflict":          {admissionv1.Update, status(http.StatusConflict, metav1.StatusReasonConflict), "no budget", []string{"replicas: 2"}, []string{"replicas: 1"}},
-		"a deletion as not found":          {admissionv1.Delete, status(http.StatusNotFound, metav1.StatusReasonNotFound), "no budget", []string{"deploymentName: cone"}, []string{"deploymentName: cup"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -45,7 +45,7 @@ func requireCreatedOnce(t *testing.T, n *lab.Namespace) {
 }
 
 // createAndEdit creates an Icecream, edits it that many times unless the test has ended, and
-// returns the final spec. It never uses the name of a Deployment twice.
+// returns the final spec.
 func createAndEdit(t *testing.T, n *lab.Namespace, name string, edits int, random *rand.Rand) v1alpha1.IcecreamSpec {
 	pause := func() (isOver bool) {
 		select {
@@ -67,14 +67,11 @@ func createAndEdit(t *testing.T, n *lab.Namespace, name string, edits int, rando
 			return spec
 		}
 		var patch string
-		switch random.IntN(3) {
+		switch random.IntN(2) {
 		case 0:
 			spec.Replicas = ptr.To(random.Int32N(4))
 			patch = fmt.Sprintf(`{"spec":{"replicas":%d}}`, *spec.Replicas)
 		case 1:
-			spec.DeploymentName = fmt.Sprintf("%s-name-%d", name, edit)
-			patch = fmt.Sprintf(`{"spec":{"deploymentName":%q}}`, spec.DeploymentName)
-		case 2:
 			spec.Image = fmt.Sprintf("registry.example/icecream:%d", edit+1)
 			patch = fmt.Sprintf(`{"spec":{"image":%q}}`, spec.Image)
 		}

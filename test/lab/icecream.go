@@ -9,7 +9,7 @@ import (
 )
 
 // currentFlaws returns the parts of a Current status that contradict the spec: counts of
-// replicas, the name of the Deployment, and the Pods on the nodes.
+// replicas, and the Pods on the nodes.
 func currentFlaws(ice *v1alpha1.Icecream) (found []string) {
 	s, want := ice.Status, ptr.Deref(ice.Spec.Replicas, 1)
 	for what, count := range map[string]int32{
@@ -18,13 +18,6 @@ func currentFlaws(ice *v1alpha1.Icecream) (found []string) {
 		if count != want {
 			found = append(found, fmt.Sprintf("it is Current with %d %s, want %d", count, what, want))
 		}
-	}
-	name := ice.Spec.DeploymentName
-	if name == "" {
-		name = ice.Name
-	}
-	if s.DeploymentName != name {
-		found = append(found, fmt.Sprintf("it is Current with Deployment %q, want %q", s.DeploymentName, name))
 	}
 	if int(s.NodeCount) != len(s.Nodes) {
 		return found // a status lists no more than 100 nodes

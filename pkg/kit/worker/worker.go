@@ -9,7 +9,7 @@
 // What a sync returns decides what follows:
 //
 //	nil             done; synced again after requeueAfter, if that is positive
-//	Terminal(err)   reported; otherwise like nil
+//	NoBackoff(err)  reported; otherwise like nil
 //	Requeue(err)    retried with back-off, logged at V(4) only
 //	a conflict      the same
 //	another error   retried with back-off, and reported
@@ -54,9 +54,9 @@ const (
 // stop.
 type Sync func(ctx context.Context, name cache.ObjectName) (requeueAfter time.Duration, err error)
 
-// Terminal marks err as one that a retry cannot fix, such as a spec that the API server
-// refuses. Terminal(nil) is nil.
-func Terminal(err error) error { return mark(err, metrics.GaveUp) }
+// NoBackoff marks err as one that a retry within moments cannot fix, such as a refusal by the API
+// server. The object is synced again after requeueAfter. NoBackoff(nil) is nil.
+func NoBackoff(err error) error { return mark(err, metrics.GaveUp) }
 
 // Requeue marks err as part of normal operation, such as a cache that lags behind this
 // process's own write. Requeue(nil) is nil.

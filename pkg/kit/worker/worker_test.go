@@ -110,10 +110,10 @@ func TestWhatFollowsASync(t *testing.T) {
 			after: time.Minute, starts: []time.Duration{0, time.Minute},
 		},
 		"a terminal error is reported and left alone": {
-			err: worker.Terminal(errMelted), starts: []time.Duration{0}, reports: []string{"Gave up for now: melted"},
+			err: worker.NoBackoff(errMelted), starts: []time.Duration{0}, reports: []string{"Gave up for now: melted"},
 		},
 		"a terminal error can ask for another sync": {
-			after: time.Minute, err: fmt.Errorf("scooping: %w", worker.Terminal(errMelted)),
+			after: time.Minute, err: fmt.Errorf("scooping: %w", worker.NoBackoff(errMelted)),
 			starts: []time.Duration{0, time.Minute}, reports: []string{"Gave up for now: scooping: melted"},
 		},
 		"a requeue is not reported": {
@@ -123,13 +123,13 @@ func TestWhatFollowsASync(t *testing.T) {
 			err: fmt.Errorf("scooping: %w", conflict()), starts: []time.Duration{0, firstRetry},
 		},
 		"a terminal conflict is terminal": {
-			err: worker.Terminal(conflict()), starts: []time.Duration{0}, reports: []string{"Gave up for now: " + conflict().Error()},
+			err: worker.NoBackoff(conflict()), starts: []time.Duration{0}, reports: []string{"Gave up for now: " + conflict().Error()},
 		},
 		"another error is reported, and its retry is not the other sync that was asked for": {
 			after: time.Minute, err: errMelted, starts: []time.Duration{0, firstRetry}, reports: []string{"Sync failed: melted"},
 		},
 		"an error next to a terminal one is retried": {
-			err: errors.Join(worker.Terminal(errMelted), errMelted), starts: []time.Duration{0, firstRetry}, reports: []string{"Sync failed: melted\nmelted"},
+			err: errors.Join(worker.NoBackoff(errMelted), errMelted), starts: []time.Duration{0, firstRetry}, reports: []string{"Sync failed: melted\nmelted"},
 		},
 		"a retry waits as long as the API server asks": {
 			err: worker.Requeue(throttled(7)), starts: []time.Duration{0, 7 * time.Second},
@@ -353,7 +353,7 @@ func TestBusyIsTheLongestRunningSync(t *testing.T) {
 }
 
 func TestMarksKeepTheError(t *testing.T) {
-	for name, mark := range map[string]func(error) error{"Terminal": worker.Terminal, "Requeue": worker.Requeue} {
+	for name, mark := range map[string]func(error) error{"NoBackoff": worker.NoBackoff, "Requeue": worker.Requeue} {
 		t.Run(name, func(t *testing.T) {
 			if err := mark(nil); err != nil {
 				t.Errorf("marked nil = %v", err)

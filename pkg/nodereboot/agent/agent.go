@@ -112,7 +112,7 @@ func (a *Agent) sync(ctx context.Context, _ cache.ObjectName) (requeueAfter time
 			klog.FromContext(ctx).V(2).Info("Waiting", "err", err)
 			return backoff.MinRequeue(retryDelay, a.config.LookEvery), nil
 		case err != nil:
-			return a.config.LookEvery, worker.Terminal(err)
+			return a.config.LookEvery, worker.NoBackoff(err)
 		case d.Step == Rest:
 			klog.FromContext(ctx).V(2).Info("Nothing to do", "waitingFor", d.WaitsFor)
 			return backoff.MinRequeue(d.RequeueAfter, a.config.LookEvery), nil
@@ -214,7 +214,7 @@ func (a *Agent) reboot(ctx context.Context, node *corev1.Node) error {
 	case ctx.Err() == nil:
 		a.outcome = text.Clip("the reboot command failed: "+err.Error(), maxMessage/2)
 		a.tryRecord(ctx, node, corev1.EventTypeWarning, ReasonFailed, fmt.Sprintf("The reboot command failed in %s: %v", attempt, err))
-		return worker.Terminal(fmt.Errorf("rebooting: %w", err))
+		return worker.NoBackoff(fmt.Errorf("rebooting: %w", err))
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ func newSamples(pods int) (samples, error) {
 	}
 	observed := icecream.Observed{Now: since.Time, StallAfter: time.Minute, Icecream: s.icecream}
 	plan, err := icecream.Decide(observed)
-	if err != nil || plan.Want == nil || plan.Live != nil {
+	if err != nil || plan.Want == nil {
 		return s, fmt.Errorf("the controller would not create one Deployment, but %+v (%w)", plan, err)
 	}
 	s.deployment = plan.Want
@@ -64,7 +64,7 @@ func newSamples(pods int) (samples, error) {
 	if err := m.setStatus(cluster, s.deployment); err != nil {
 		return s, err
 	}
-	observed.Named, observed.Owned = s.deployment, []*appsv1.Deployment{s.deployment}
+	observed.Live = s.deployment
 	for i := range pods {
 		pod := newPod(s.deployment, i)
 		if err := m.create(cluster, pod); err != nil {

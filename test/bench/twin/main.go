@@ -199,7 +199,6 @@ func setStatus(ice *v1alpha1.Icecream, d *appsv1.Deployment, pods []corev1.Pod) 
 	}
 	s := &ice.Status
 	s.ObservedGeneration = ice.Generation
-	s.DeploymentName = d.Name
 	s.Selector = metav1.FormatLabelSelector(d.Spec.Selector)
 	s.Replicas, s.ReadyReplicas = d.Status.Replicas, d.Status.ReadyReplicas
 	s.AvailableReplicas, s.UpdatedReplicas = d.Status.AvailableReplicas, d.Status.UpdatedReplicas

@@ -5,7 +5,7 @@ package v1alpha1
 // (https://github.com/kubernetes-sigs/cli-utils/tree/master/pkg/kstatus).
 const (
 	// ConditionReady is True while all desired replicas are available and were created
-	// from the current spec, and no Pods or Deployments of an earlier spec are left.
+	// from the current spec, and no Pods of an earlier spec are left.
 	ConditionReady = "Ready"
 	// ConditionReconciling is True while the Icecream is not Ready but is expected to
 	// become Ready without intervention.
@@ -22,9 +22,8 @@ const (
 	// ReasonProgressing means that a rollout is in progress, without a known problem.
 	ReasonProgressing = "Progressing"
 	// ReasonDeploymentTerminating means that a Deployment is being deleted, and that the
-	// controller waits until it is gone. It is the Icecream's current Deployment, its
-	// Deployment from before a rename, or someone else's Deployment of the name that the
-	// Icecream needs.
+	// controller waits until it is gone. It is the Icecream's own, or someone else's of the
+	// name that the Icecream needs.
 	ReasonDeploymentTerminating = "DeploymentTerminating"
 
 	// ReasonErrResourceExists means that there is a Deployment of the name that the
@@ -83,9 +82,4 @@ const (
 	// server has not stored as requested, because an admission policy or webhook has
 	// changed it.
 	ReasonDeploymentAltered = "DeploymentAltered"
-	// ReasonAdditionsLost is the reason of the event that says what others have added to
-	// a Deployment and an admission policy does not allow in the one that takes its place.
-	ReasonAdditionsLost = "AdditionsLost"
-	// ReasonDeploymentRenamed is the reason of the event for a rename that is complete.
-	ReasonDeploymentRenamed = "DeploymentRenamed"
 )

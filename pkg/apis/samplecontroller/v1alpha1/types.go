@@ -19,6 +19,7 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=icecreams,singular=icecream,shortName=ice,categories=all,scope=Namespaced
 // +kubebuilder:subresource:status
+// +kubebuilder:validation:XValidation:rule="(has(self.spec.deploymentName) ? self.spec.deploymentName : self.metadata.name) == (has(oldSelf.spec.deploymentName) ? oldSelf.spec.deploymentName : self.metadata.name)",fieldPath=".spec.deploymentName",message="cannot be changed, because a Deployment cannot be renamed: create another Icecream with this deploymentName, and delete this one"
 // +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.selector
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether every replica is available and up to date."
 // +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.spec.replicas`,description="The desired number of replicas."
@@ -26,7 +27,6 @@ import (
 // +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.status.nodeCount`,description="The number of nodes that the Pods run on."
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why the Icecream is ready or not ready."
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:printcolumn:name="Deployment",type=string,priority=1,JSONPath=`.status.deploymentName`,description="The Deployment in use."
 // +kubebuilder:printcolumn:name="Image",type=string,priority=1,JSONPath=`.spec.image`,description="The container image."
 // +kubebuilder:printcolumn:name="Placement",type=string,priority=1,JSONPath=`.status.placement`,description="The nodes that the Pods run on."
 type Icecream struct {
@@ -52,11 +52,10 @@ type Icecream struct {
 // IcecreamSpec is the desired state of an Icecream.
 type IcecreamSpec struct {
 	// deploymentName is the name of the Deployment that the controller creates and owns:
-	// a DNS-1123 subdomain of at most 253 characters. If it is absent, the Deployment has
-	// the name of the Icecream. If it changes, the controller first creates a Deployment
-	// with the new name, and deletes the old Deployment as soon as the new one is
-	// available. The controller never changes a Deployment with that name that belongs to
-	// someone else: the Icecream is Stalled until the name becomes free.
+	// a DNS-1123 subdomain of at most 253 characters. It defaults to the name of the
+	// Icecream and cannot be changed. The controller never changes a Deployment with that
+	// name that belongs to someone else: the Icecream is not Ready until the name becomes
+	// free.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
@@ -90,7 +89,7 @@ type IcecreamSpec struct {
 	Resources IcecreamResources `json:"resources,omitempty"`
 }
 
-// IcecreamResources are the compute resources of a container, with the fields and rules of
+// IcecreamResources are the compute resources of a container, with the rules of
 // corev1.ResourceRequirements. The API server applies these rules when the controller
 // writes the Deployment. If it rejects the resources, the Icecream is Stalled with the
 // reason InvalidSpec and the API server's message, and the Deployment stays as it is.
@@ -116,13 +115,6 @@ type IcecreamResources struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	Requests corev1.ResourceList `json:"requests,omitempty"`
-
-	// claims must be empty: an Icecream's Pods have no resource claims.
-	// +optional
-	// +listType=map
-	// +listMapKey=name
-	// +kubebuilder:validation:MaxItems=0
-	Claims []corev1.ResourceClaim `json:"claims,omitempty"`
 }
 
 // IcecreamStatus is the most recently observed state of an Icecream.
@@ -132,13 +124,7 @@ type IcecreamStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// deploymentName is the name of the Deployment that runs the Pods. While a rename is in
-	// progress or is impossible, it is still the name of the old Deployment. It is absent
-	// while there is no Deployment.
-	// +optional
-	DeploymentName string `json:"deploymentName,omitempty"`
-
-	// replicas is the number of Pods of the Deployment in deploymentName.
+	// replicas is the number of Pods of the Deployment.
 	// +optional
 	Replicas int32 `json:"replicas"`
 
@@ -146,13 +132,12 @@ type IcecreamStatus struct {
 	// +optional
 	UpdatedReplicas int32 `json:"updatedReplicas"`
 
-	// readyReplicas is the number of ready Pods of the Deployment in deploymentName.
+	// readyReplicas is the number of ready Pods of the Deployment.
 	// +optional
 	ReadyReplicas int32 `json:"readyReplicas"`
 
-	// availableReplicas is the number of available Pods of the Deployment in
-	// deploymentName: Pods that have been ready for at least the Deployment's
-	// spec.minReadySeconds.
+	// availableReplicas is the number of available Pods of the Deployment: Pods that have
+	// been ready for at least the Deployment's spec.minReadySeconds.
 	// +optional
 	AvailableReplicas int32 `json:"availableReplicas"`
 
@@ -163,7 +148,7 @@ type IcecreamStatus struct {
 
 	// nodes are the nodes that the Pods run on, sorted by name. If there are more than
 	// 100, only the first 100 are listed. Pods that are terminating or have finished do
-	// not count; during a rename, the Pods of both Deployments do.
+	// not count.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100

@@ -105,11 +105,6 @@ func (in *IcecreamResources) DeepCopyInto(out *IcecreamResources) {
 			(*out)[key] = val.DeepCopy()
 		}
 	}
-	if in.Claims != nil {
-		in, out := &in.Claims, &out.Claims
-		*out = make([]v1.ResourceClaim, len(*in))
-		copy(*out, *in)
-	}
 	return
 }
 

@@ -9,7 +9,7 @@ import (
 // IcecreamResourcesApplyConfiguration represents a declarative configuration of the IcecreamResources type for use
 // with apply.
 //
-// IcecreamResources are the compute resources of a container, with the fields and rules of
+// IcecreamResources are the compute resources of a container, with the rules of
 // corev1.ResourceRequirements. The API server applies these rules when the controller
 // writes the Deployment. If it rejects the resources, the Icecream is Stalled with the
 // reason InvalidSpec and the API server's message, and the Deployment stays as it is.
@@ -30,8 +30,6 @@ type IcecreamResourcesApplyConfiguration struct {
 	// limit. A quantity has at most 20 digits before the point, 12 after it and 2 in its
 	// exponent.
 	Requests *v1.ResourceList `json:"requests,omitempty"`
-	// claims must be empty: an Icecream's Pods have no resource claims.
-	Claims []v1.ResourceClaim `json:"claims,omitempty"`
 }
 
 // IcecreamResourcesApplyConfiguration constructs a declarative configuration of the IcecreamResources type for use with
@@ -53,15 +51,5 @@ func (b *IcecreamResourcesApplyConfiguration) WithLimits(value v1.ResourceList) 
 // If called multiple times, the Requests field is set to the value of the last call.
 func (b *IcecreamResourcesApplyConfiguration) WithRequests(value v1.ResourceList) *IcecreamResourcesApplyConfiguration {
 	b.Requests = &value
-	return b
-}
-
-// WithClaims adds the given value to the Claims field in the declarative configuration
-// and returns the receiver, so that objects can be build by chaining "With" function invocations.
-// If called multiple times, values provided by each call will be appended to the Claims field.
-func (b *IcecreamResourcesApplyConfiguration) WithClaims(values ...v1.ResourceClaim) *IcecreamResourcesApplyConfiguration {
-	for i := range values {
-		b.Claims = append(b.Claims, values[i])
-	}
 	return b
 }

@@ -8,11 +8,10 @@ package v1alpha1
 // IcecreamSpec is the desired state of an Icecream.
 type IcecreamSpecApplyConfiguration struct {
 	// deploymentName is the name of the Deployment that the controller creates and owns:
-	// a DNS-1123 subdomain of at most 253 characters. If it is absent, the Deployment has
-	// the name of the Icecream. If it changes, the controller first creates a Deployment
-	// with the new name, and deletes the old Deployment as soon as the new one is
-	// available. The controller never changes a Deployment with that name that belongs to
-	// someone else: the Icecream is Stalled until the name becomes free.
+	// a DNS-1123 subdomain of at most 253 characters. It defaults to the name of the
+	// Icecream and cannot be changed. The controller never changes a Deployment with that
+	// name that belongs to someone else: the Icecream is not Ready until the name becomes
+	// free.
 	DeploymentName *string `json:"deploymentName,omitempty"`
 	// replicas is the desired number of Pods. It must not be negative and defaults to 1.
 	// Zero stops all Pods and keeps the Deployment. `kubectl scale` and a

@@ -14,26 +14,21 @@ type IcecreamStatusApplyConfiguration struct {
 	// observedGeneration is the metadata.generation of the Icecream that this status
 	// describes. If it is -1 or absent, the controller has not reported a status yet.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// deploymentName is the name of the Deployment that runs the Pods. While a rename is in
-	// progress or is impossible, it is still the name of the old Deployment. It is absent
-	// while there is no Deployment.
-	DeploymentName *string `json:"deploymentName,omitempty"`
-	// replicas is the number of Pods of the Deployment in deploymentName.
+	// replicas is the number of Pods of the Deployment.
 	Replicas *int32 `json:"replicas,omitempty"`
 	// updatedReplicas is the number of Pods that were created from the current spec.
 	UpdatedReplicas *int32 `json:"updatedReplicas,omitempty"`
-	// readyReplicas is the number of ready Pods of the Deployment in deploymentName.
+	// readyReplicas is the number of ready Pods of the Deployment.
 	ReadyReplicas *int32 `json:"readyReplicas,omitempty"`
-	// availableReplicas is the number of available Pods of the Deployment in
-	// deploymentName: Pods that have been ready for at least the Deployment's
-	// spec.minReadySeconds.
+	// availableReplicas is the number of available Pods of the Deployment: Pods that have
+	// been ready for at least the Deployment's spec.minReadySeconds.
 	AvailableReplicas *int32 `json:"availableReplicas,omitempty"`
 	// selector is the label selector of the Pods in its string form. It is what the scale
 	// subresource reports, and what a HorizontalPodAutoscaler uses to find the Pods.
 	Selector *string `json:"selector,omitempty"`
 	// nodes are the nodes that the Pods run on, sorted by name. If there are more than
 	// 100, only the first 100 are listed. Pods that are terminating or have finished do
-	// not count; during a rename, the Pods of both Deployments do.
+	// not count.
 	Nodes []IcecreamNodeApplyConfiguration `json:"nodes,omitempty"`
 	// nodeCount is the number of nodes that the Pods run on. It includes nodes that are
 	// missing from nodes because there are too many to list.
@@ -60,14 +55,6 @@ func IcecreamStatus() *IcecreamStatusApplyConfiguration {
 // If called multiple times, the ObservedGeneration field is set to the value of the last call.
 func (b *IcecreamStatusApplyConfiguration) WithObservedGeneration(value int64) *IcecreamStatusApplyConfiguration {
 	b.ObservedGeneration = &value
-	return b
-}
-
-// WithDeploymentName sets the DeploymentName field in the declarative configuration to the given value
-// and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the DeploymentName field is set to the value of the last call.
-func (b *IcecreamStatusApplyConfiguration) WithDeploymentName(value string) *IcecreamStatusApplyConfiguration {
-	b.DeploymentName = &value
 	return b
 }
 
