@@ -20,7 +20,7 @@ LDFLAGS ?= -s -w \
 	-X $(version_package).gitTreeState=$(TREE) \
 	-X $(version_package).buildDate=$(DATE)
 
-# For example: make test-e2e RUN=TestRename TESTFLAGS=-v
+# For example: make test-e2e RUN=TestLongNames TESTFLAGS=-v
 RUN ?=
 TESTFLAGS ?=
 FUZZTIME ?= 10s

@@ -173,7 +173,6 @@ say "The cluster and the controller run until Ctrl-C. In another terminal:" "" \
   "  export KUBECONFIG=${KUBECONFIG}" \
   "  export PATH=${dir}/bin:\$PATH   # the cluster's kubectl" "" \
   "  kubectl get icecreams -o wide --watch" \
-  "  kubectl patch ${ice} --type=merge -p '{\"spec\":{\"deploymentName\":\"renamed\"}}'" \
   "  kubectl patch ${ice} --type=merge -p '{\"spec\":{\"image\":\"does-not-exist\"}}'" \
   "  kubectl describe ${ice}" \
   "  kubectl delete ${ice}" "" \

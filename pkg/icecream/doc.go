@@ -14,7 +14,23 @@
 // input, the same input gives the same output, and carrying out plans reaches a state with
 // nothing left to do.
 //
-// An Icecream has the Deployments whose controller reference carries its UID, and the Pods in
-// its namespace that carry the labels of such a Deployment. Anyone who can write in the
-// namespace is trusted not to forge those labels.
+// # Words
+//
+// An Icecream asks for one Deployment, by a name that never changes. There are three states of it:
+//
+//   - live: as the cache shows it, whoever owns it. The Icecream's own is the live one if the
+//     Icecream controls it.
+//   - want: as it should be: live, with our fields set.
+//   - stored: as the API server returned it after a write.
+//
+// A write that did not come out as asked for was one of these:
+//
+//   - refused: the API server did not store it.
+//   - altered: an admission policy or a webhook made something else of it.
+//   - undone: it was stored, and somebody else changed it back.
+//
+// A plan is held if nothing is written although the Deployment is not as it should be. A Pod is
+// the Icecream's if it has the Icecream's label and its ReplicaSet is named after the Deployment,
+// and current if it was made from the spec. An Icecream is complete when nothing is left to do for
+// anybody.
 package icecream

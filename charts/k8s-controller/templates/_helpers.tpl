@@ -233,9 +233,14 @@ object.metadata.?labels.orValue({}).all(k, k in variables.free || oldObject.meta
 oldObject.metadata.?labels.orValue({}).all(k, k in variables.free || k in object.metadata.?labels.orValue({}))
 {{- end }}
 
+{{/* A condition about the Pod template p of a child: it is not so now, or was so before. */}}
+{{- define "k8s-controller.notNew" -}}
+([variables.pod].all(p, !({{ . }})) || variables.was.exists(p, {{ . }}))
+{{- end }}
+
 {{/* How to allow what a message refuses. */}}
 {{- define "k8s-controller.whereLabels" }} (if the cluster's own policies add a label, name it in policies.ignoredKeys in the chart's values){{ end }}
-{{- define "k8s-controller.whereAllowed" }} (if the cluster's own policies add it, add {{ . }} to policies.allow in the chart's values){{ end }}
+{{- define "k8s-controller.whereAllowed" }} (if the cluster's own policies add it, see policies.allowPrivilegedPods in the chart's values){{ end }}
 {{- define "k8s-controller.whereKeys" }} (see policies.ignoredKeys and policies.protectedKeys in the chart's values){{ end }}
 
 {{/* Refuses, with that message, an update that changes annotations other than variables.free. */}}

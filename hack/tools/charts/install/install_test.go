@@ -60,7 +60,6 @@ func TestInstall(t *testing.T) {
 		{"kustomize", kustomize},
 		{"an overlay", overlay},
 		{"helm", helm},
-		{"helm, with former names", helmFormerNames},
 		{"helm, every controller", helmEveryController},
 		{"helm, one namespace", helmOneNamespace},
 		{"helm, two releases", helmTwoReleases},
