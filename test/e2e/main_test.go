@@ -59,6 +59,7 @@ var privileges lab.Privileges
 // with its reason.
 var knownUnused = map[string]string{
 	"update controller.nicoleh.io/icecreams/finalizers": "the admission plugin OwnerReferencesPermissionEnforcement, which not every cluster enables, requires it for owner references that block the deletion of the owner",
+	"delete apps/deployments":                           "the same plugin requires it for a change of owner references; the policy denies deletions",
 }
 
 // requireLeastPrivilege returns an error if, over all tests, a controller was refused a
