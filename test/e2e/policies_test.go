@@ -185,7 +185,7 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 		"sysctls": {power + "sysctl kernel.shm_rmid_forced=0", pod(func(p *corev1.PodSpec) {
 			p.SecurityContext.Sysctls = []corev1.Sysctl{{Name: "kernel.shm_rmid_forced", Value: "0"}}
 		})},
-		"SELinux":      {power + "SELinux type spc_t", pod(func(p *corev1.PodSpec) { p.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"} })},
+		"SELinux":      {power + "SELinux ::spc_t", pod(func(p *corev1.PodSpec) { p.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"} })},
 		"privileged":   {power + "privileged", security(func(c *corev1.SecurityContext) { c.Privileged, c.AllowPrivilegeEscalation = ptr.To(true), nil })},
 		"escalation":   {power + "allowPrivilegeEscalation", security(func(c *corev1.SecurityContext) { c.AllowPrivilegeEscalation = ptr.To(true) })},
 		"capabilities": {power + "capability SYS_ADMIN", security(func(c *corev1.SecurityContext) { c.Capabilities.Add = []corev1.Capability{"SYS_ADMIN"} })},

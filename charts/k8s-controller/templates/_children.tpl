@@ -2,8 +2,9 @@
 A policy about what the controllers' account can write of one kind of child, and its binding.
 Anyone who can write Deployments can run anything with any service account. This account
 writes only objects that an Icecream controls, deletes none, and gives their Pods no power. Power is what
-the restricted Pod Security Standard forbids, a service account, and Secrets. What was there
-before can stay, so the controller can repair an object to which somebody else has given power.
+the baseline Pod Security Standard forbids, a root user, any added capability, a service
+account, and Secrets. What was there before can stay, so the controller can repair an object to
+which somebody else has given power.
 
   root                   what all templates get
   name                   of the policy, between the release's name and "-writes"
@@ -39,7 +40,7 @@ before can stay, so the controller can repair an object to which somebody else h
         t.spec.?securityContext.?runAsNonRoot.orValue(false) && t.spec.?securityContext.?runAsUser.orValue(1) != 0 ? "" : "root",
         t.spec.?securityContext.?seccompProfile.?type.orValue("") == "Unconfined" ? "no seccomp" : "",
         t.spec.?securityContext.?appArmorProfile.?type.orValue("") == "Unconfined" ? "no AppArmor" : "",
-        t.spec.?securityContext.?seLinuxOptions.?type.optMap(s, "SELinux type " + s).orValue(""),
+        t.spec.?securityContext.?seLinuxOptions.optMap(s, "SELinux " + s.?user.orValue("") + ":" + s.?role.orValue("") + ":" + s.?type.orValue("")).orValue(""),
         t.spec.?securityContext.?windowsOptions.?hostProcess.orValue(false) ? "hostProcess" : ""] +
       t.spec.?securityContext.?sysctls.orValue([]).map(s, "sysctl " + s.name + "=" + s.value) +
       t.?metadata.?annotations.orValue({}).filter(k, k.startsWith("container.apparmor.security.beta.kubernetes.io/") &&
@@ -57,7 +58,7 @@ before can stay, so the controller can repair an object to which somebody else h
         c.?securityContext.?procMount.orValue("Default") != "Default" ? "procMount" : "",
         c.?securityContext.?seccompProfile.?type.orValue("") == "Unconfined" ? "no seccomp" : "",
         c.?securityContext.?appArmorProfile.?type.orValue("") == "Unconfined" ? "no AppArmor" : "",
-        c.?securityContext.?seLinuxOptions.?type.optMap(s, "SELinux type " + s).orValue(""),
+        c.?securityContext.?seLinuxOptions.optMap(s, "SELinux " + s.?user.orValue("") + ":" + s.?role.orValue("") + ":" + s.?type.orValue("")).orValue(""),
         c.?securityContext.?windowsOptions.?hostProcess.orValue(false) ? "hostProcess" : ""] +
       c.?securityContext.?capabilities.?add.orValue([]).map(a, "capability " + a) +
       c.?ports.orValue([]).filter(p, p.?hostPort.orValue(0) != 0).map(p, "hostPort " + string(p.hostPort)) +
