@@ -2,8 +2,10 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -12,8 +14,9 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// Installed with one command, updated while users are at work, and
-// gone again without taking anything along.
+// Installed with one command, updated while users are at work, and gone again without taking
+// anything along. The policies that come with it refuse nothing that the cluster's own policies
+// add to Deployments.
 func TestInstall(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -72,6 +75,7 @@ func TestInstall(t *testing.T) {
 			pods := l.RunPods(t, lab.SystemNamespace, "app.kubernetes.io/name=k8s-controller")
 			requireRolledOut(t, l)
 			n := l.NewNamespace(t)
+			startAdditions(t, n)
 
 			const icecreams, edits, updates = 20, 3, 2
 			wait := startUsers(t, n, icecreams, edits, seed)
@@ -103,6 +107,24 @@ func TestInstall(t *testing.T) {
 			}
 		})
 	}
+}
+
+// startAdditions installs a policy that adds to the Deployments of the namespace what gives no
+// power, and waits until it does.
+func startAdditions(t *testing.T, n *lab.Namespace) {
+	t.Helper()
+	manifest, err := os.ReadFile("testdata/additions.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Apply(t, strings.ReplaceAll(string(manifest), "NAMESPACE", n.Name))
+	n.Eventually(t, "a policy adds something to Deployments", func(ctx context.Context) error {
+		got, err := n.TryKubectl(ctx, "", "create", "deployment", "probe", "--image=registry.example/probe:1", "--dry-run=server", "-o=jsonpath={..costcenter}")
+		if err == nil && got == "" {
+			err = errors.New("it does not")
+		}
+		return err
+	})
 }
 
 // noneRuns returns nil if no controller of the Pods runs.

@@ -58,8 +58,8 @@ var privileges lab.Privileges
 // knownUnused holds the permissions whose use does not show in any request, each
 // with its reason.
 var knownUnused = map[string]string{
-	"delete apps/deployments":                           "the same plugin requires it for a change of owner references; the policy icecream-writes denies every deletion",
 	"update controller.nicoleh.io/icecreams/finalizers": "the admission plugin OwnerReferencesPermissionEnforcement, which not every cluster enables, requires it for owner references that block the deletion of the owner",
+	"delete apps/deployments":                           "the same plugin requires it for a change of owner references; the policy denies deletions",
 }
 
 // requireLeastPrivilege returns an error if, over all tests, a controller was refused a

@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -15,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
@@ -144,11 +147,9 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 	}
 	secret := corev1.LocalObjectReference{Name: "password"}
 	const (
-		owner      = "writes no Deployment that no Icecream controls"
-		account    = "gives Pods no service account and no token"
-		host       = "gives Pods no namespaces or ports of the host"
-		privileges = "gives Pods no privileges"
-		data       = "gives Pods no Secrets, tokens or directories of the host"
+		owner  = "writes no Deployment that no Icecream controls"
+		others = "changes no Deployment of anybody else"
+		power  = "gives Pods no more power: "
 	)
 	for name, attempt := range map[string]struct {
 		words  string
@@ -162,35 +163,70 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 		"another group's Icecream": {owner, func(d *appsv1.Deployment) {
 			d.OwnerReferences[0].APIVersion, d.OwnerReferences[0].BlockOwnerDeletion = "example.com/v1", nil
 		}},
-		"a service account":            {account, pod(func(p *corev1.PodSpec) { p.ServiceAccountName = "default" })},
-		"a service account, as before": {account, pod(func(p *corev1.PodSpec) { p.DeprecatedServiceAccount = "builder" })},
-		"a token":                      {account, pod(func(p *corev1.PodSpec) { p.AutomountServiceAccountToken = ptr.To(true) })},
-		"a token by default":           {account, pod(func(p *corev1.PodSpec) { p.AutomountServiceAccountToken = nil })},
-		"the host's network":           {host, pod(func(p *corev1.PodSpec) { p.HostNetwork = true })},
-		"the host's processes":         {host, pod(func(p *corev1.PodSpec) { p.HostPID = true })},
-		"the host's IPC":               {host, pod(func(p *corev1.PodSpec) { p.HostIPC = true })},
-		"a port of the host": {host, pod(func(p *corev1.PodSpec) {
+		"a service account":            {power + "service account default", pod(func(p *corev1.PodSpec) { p.ServiceAccountName = "default" })},
+		"a service account, as before": {power + "service account builder", pod(func(p *corev1.PodSpec) { p.DeprecatedServiceAccount = "builder" })},
+		"a token":                      {power + "a token", pod(func(p *corev1.PodSpec) { p.AutomountServiceAccountToken = ptr.To(true) })},
+		"a token by default":           {power + "a token", pod(func(p *corev1.PodSpec) { p.AutomountServiceAccountToken = nil })},
+		"the host's network":           {power + "hostNetwork", pod(func(p *corev1.PodSpec) { p.HostNetwork = true })},
+		"the host's processes":         {power + "hostPID", pod(func(p *corev1.PodSpec) { p.HostPID = true })},
+		"the host's IPC":               {power + "hostIPC", pod(func(p *corev1.PodSpec) { p.HostIPC = true })},
+		"a port of the host": {power + "hostPort 80", pod(func(p *corev1.PodSpec) {
 			p.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
 		})},
-		"root allowed": {privileges, pod(func(p *corev1.PodSpec) { p.SecurityContext.RunAsNonRoot = nil })},
-		"root":         {privileges, pod(func(p *corev1.PodSpec) { p.SecurityContext.RunAsUser = ptr.To[int64](0) })},
-		"no seccomp":   {privileges, pod(func(p *corev1.PodSpec) { p.SecurityContext.SeccompProfile.Type = corev1.SeccompProfileTypeUnconfined })},
-		"no AppArmor": {privileges, pod(func(p *corev1.PodSpec) {
+		"root allowed": {power + "root", pod(func(p *corev1.PodSpec) { p.SecurityContext.RunAsNonRoot = nil })},
+		"root":         {power + "root", pod(func(p *corev1.PodSpec) { p.SecurityContext.RunAsUser = ptr.To[int64](0) })},
+		"no seccomp":   {power + "no seccomp", pod(func(p *corev1.PodSpec) { p.SecurityContext.SeccompProfile.Type = corev1.SeccompProfileTypeUnconfined })},
+		"no AppArmor": {power + "no AppArmor", pod(func(p *corev1.PodSpec) {
 			p.SecurityContext.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
 		})},
-		"SELinux":                      {privileges, pod(func(p *corev1.PodSpec) { p.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"} })},
-		"privileged":                   {privileges, security(func(c *corev1.SecurityContext) { c.Privileged, c.AllowPrivilegeEscalation = ptr.To(true), nil })},
-		"escalation":                   {privileges, security(func(c *corev1.SecurityContext) { c.AllowPrivilegeEscalation = ptr.To(true) })},
-		"capabilities":                 {privileges, security(func(c *corev1.SecurityContext) { c.Capabilities.Add = []corev1.Capability{"SYS_ADMIN"} })},
-		"a root container":             {privileges, sidecar(corev1.Container{SecurityContext: &corev1.SecurityContext{RunAsUser: ptr.To[int64](0)}})},
-		"root allowed in a container":  {privileges, sidecar(corev1.Container{SecurityContext: &corev1.SecurityContext{RunAsNonRoot: ptr.To(false)}})},
-		"a privileged sidecar":         {privileges, sidecar(corev1.Container{SecurityContext: &corev1.SecurityContext{Privileged: ptr.To(true)}})},
-		"a container without seccomp":  {privileges, sidecar(corev1.Container{SecurityContext: &corev1.SecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}}})},
-		"a Secret":                     {data, volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "password"}})},
-		"a projected token":            {data, volume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}}}})},
-		"a directory of the host":      {data, volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}})},
-		"a Secret by variable":         {data, sidecar(corev1.Container{Env: []corev1.EnvVar{{Name: "P", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: secret, Key: "p"}}}}})},
-		"all of a Secret by variables": {data, sidecar(corev1.Container{EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: secret}}}})},
+		"no AppArmor by annotation": {power + "container.apparmor.security.beta.kubernetes.io/icecream", func(d *appsv1.Deployment) {
+			d.Spec.Template.Annotations["container.apparmor.security.beta.kubernetes.io/icecream"] = "unconfined"
+		}},
+		"sysctls": {power + "sysctl kernel.shm_rmid_forced=0", pod(func(p *corev1.PodSpec) {
+			p.SecurityContext.Sysctls = []corev1.Sysctl{{Name: "kernel.shm_rmid_forced", Value: "0"}}
+		})},
+		"SELinux":      {power + "SELinux ::spc_t", pod(func(p *corev1.PodSpec) { p.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"} })},
+		"privileged":   {power + "privileged", security(func(c *corev1.SecurityContext) { c.Privileged, c.AllowPrivilegeEscalation = ptr.To(true), nil })},
+		"escalation":   {power + "allowPrivilegeEscalation", security(func(c *corev1.SecurityContext) { c.AllowPrivilegeEscalation = ptr.To(true) })},
+		"capabilities": {power + "capability SYS_ADMIN", security(func(c *corev1.SecurityContext) { c.Capabilities.Add = []corev1.Capability{"SYS_ADMIN"} })},
+		"all of /proc": {power + "procMount", func(d *appsv1.Deployment) {
+			d.Spec.Template.Spec.HostUsers, d.Spec.Template.Spec.Containers[0].SecurityContext.ProcMount = ptr.To(false), ptr.To(corev1.UnmaskedProcMount)
+		}},
+		"a root container":            {power + "root", sidecar(corev1.Container{SecurityContext: &corev1.SecurityContext{RunAsUser: ptr.To[int64](0)}})},
+		"root allowed in a container": {power + "root", sidecar(corev1.Container{SecurityContext: &corev1.SecurityContext{RunAsNonRoot: ptr.To(false)}})},
+		"a privileged sidecar":        {power + "privileged", sidecar(corev1.Container{SecurityContext: &corev1.SecurityContext{Privileged: ptr.To(true)}})},
+		"a container without seccomp": {power + "no seccomp", sidecar(corev1.Container{SecurityContext: &corev1.SecurityContext{
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined},
+		}})},
+		"a process of the host": {power + "hostNetwork, hostProcess", pod(func(p *corev1.PodSpec) {
+			p.HostNetwork, p.SecurityContext.WindowsOptions = true, &corev1.WindowsSecurityContextOptions{HostProcess: ptr.To(true)}
+		})},
+		"a Secret": {power + "volume v", volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "password"}})},
+		"a projected Secret": {power + "volume v", volume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+			{Secret: &corev1.SecretProjection{LocalObjectReference: secret}},
+		}}})},
+		"a projected token": {power + "volume v", volume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}},
+		}}})},
+		"a directory of the host": {power + "volume v", volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}})},
+		"a driver's volume":       {power + "volume v", volume(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "secrets-store.csi.k8s.io"}})},
+		"a Secret by variable": {power + "Secret password/p", sidecar(corev1.Container{Env: []corev1.EnvVar{{Name: "P", ValueFrom: &corev1.EnvVarSource{
+			SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: secret, Key: "p"},
+		}}}})},
+		"all of a Secret by variables": {power + "Secret password", sidecar(corev1.Container{EnvFrom: []corev1.EnvFromSource{{
+			SecretRef: &corev1.SecretEnvSource{LocalObjectReference: secret},
+		}}})},
+		"a probe of another host": {power + "probe of 169.254.169.254", sidecar(corev1.Container{
+			RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways),
+			ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{
+				HTTPGet: &corev1.HTTPGetAction{Host: "169.254.169.254", Port: intstr.FromInt32(80)},
+			}},
+		})},
+		"a hook at another host": {power + "hook at 169.254.169.254", pod(func(p *corev1.PodSpec) {
+			p.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{
+				TCPSocket: &corev1.TCPSocketAction{Host: "169.254.169.254", Port: intstr.FromInt32(80)},
+			}}
+		})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &thief{t, s.lab, s.kube}
@@ -201,20 +237,26 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 
 	// What gives no power may be the work of the cluster's own policies.
 	for name, change := range map[string]func(*appsv1.Deployment){
-		"a label":       func(d *appsv1.Deployment) { d.Spec.Template.Labels["costcenter"] = "42" },
-		"a usual label": func(d *appsv1.Deployment) { d.Spec.Template.Labels["app.kubernetes.io/name"] = "vanilla" },
-		"an annotation": func(d *appsv1.Deployment) { d.Spec.Template.Annotations["linkerd.io/inject"] = "enabled" },
-		"a toleration":  pod(func(p *corev1.PodSpec) { p.Tolerations = []corev1.Toleration{{Key: "dairy"}} }),
-		"a priority":    pod(func(p *corev1.PodSpec) { p.PriorityClassName = "system-cluster-critical" }),
-		"a ConfigMap":   volume(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: secret}}),
-		"a claim":       volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "database"}}),
-		"a network":     func(d *appsv1.Deployment) { d.Spec.Template.Annotations["k8s.v1.cni.cncf.io/networks"] = "storage" },
-		"a pull secret": pod(func(p *corev1.PodSpec) { p.ImagePullSecrets = []corev1.LocalObjectReference{secret} }),
+		"a label":          func(d *appsv1.Deployment) { d.Spec.Template.Labels["costcenter"] = "42" },
+		"a usual label":    func(d *appsv1.Deployment) { d.Spec.Template.Labels["app.kubernetes.io/name"] = "vanilla" },
+		"an annotation":    func(d *appsv1.Deployment) { d.Spec.Template.Annotations["linkerd.io/inject"] = "enabled" },
+		"a finalizer":      func(d *appsv1.Deployment) { d.Finalizers = []string{"example.com/stay"} },
+		"a priority class": pod(func(p *corev1.PodSpec) { p.PriorityClassName = "system-cluster-critical" }),
+		"a runtime":        pod(func(p *corev1.PodSpec) { p.RuntimeClassName = ptr.To("gvisor") }),
+		"a toleration":     pod(func(p *corev1.PodSpec) { p.Tolerations = []corev1.Toleration{{Key: "dairy"}} }),
+		"a pull secret":    pod(func(p *corev1.PodSpec) { p.ImagePullSecrets = []corev1.LocalObjectReference{secret} }),
 		"a variable": pod(func(p *corev1.PodSpec) {
 			p.Containers[0].Env = []corev1.EnvVar{{Name: "HTTP_PROXY", Value: "proxy:80"}}
 		}),
 		"a node selector":    pod(func(p *corev1.PodSpec) { p.NodeSelector = map[string]string{"pool": "dessert"} }),
 		"a harmless sidecar": sidecar(corev1.Container{RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways)}),
+		"a ConfigMap": volume(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: "ca"},
+		}}),
+		"a projected ConfigMap": volume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+			{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "ca"}}},
+		}}}),
+		"a claim": volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "cache"}}),
 	} {
 		if err := create(s.kube, n.Name, change); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -224,13 +266,8 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 	// Somebody else's Deployment is not the controller's to touch.
 	deployments := s.kube.AppsV1().Deployments(n.Name)
 	n.Kubectl(t, "create", "deployment", "payments", "--image=registry.example/payments:1")
-	requireNoDeletion := func(name string) {
-		t.Helper()
-		s.isRefused("icecream", "deletes no Deployment", func(ctx context.Context) error { return deployments.Delete(ctx, name, tryDelete) })
-	}
-	requireNoDeletion("payments")
 	seize := mergePatch(t, map[string]any{"metadata": map[string]any{"ownerReferences": legitimate().OwnerReferences}})
-	s.isRefused("icecream", owner, func(ctx context.Context) error {
+	s.isRefused("icecream", others, func(ctx context.Context) error {
 		_, err := deployments.Patch(ctx, "payments", types.MergePatchType, seize, tryPatch)
 		return err
 	})
@@ -255,7 +292,6 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 	s.isRefused("icecream", owner, func(ctx context.Context) error {
 		return orphaned(ctx, []byte(`{"metadata":{"labels":{"app":"payments"}}}`))
 	})
-	requireNoDeletion("orphan")
 
 	// Its own is, within the same bounds. What somebody else has added to it may stay.
 	image := func(image string) []byte {
@@ -266,23 +302,34 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 		return err
 	}
 	isAllowed(t, patch(t.Context(), image("registry.example/vanilla:2")))
-	requireNoDeletion("vanilla")
+	s.isRefused("icecream", "and deletes none", func(ctx context.Context) error { return deployments.Delete(ctx, "vanilla", tryDelete) })
 	privileged := []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"icecream","securityContext":{"privileged":true,"allowPrivilegeEscalation":true}}]}}}}`)
-	s.isRefused("icecream", privileges, func(ctx context.Context) error { return patch(ctx, privileged) })
-	s.isRefused("icecream", account, func(ctx context.Context) error {
+	s.isRefused("icecream", power+"privileged", func(ctx context.Context) error { return patch(ctx, privileged) })
+	s.isRefused("icecream", power+"service account builder", func(ctx context.Context) error {
 		return patch(ctx, []byte(`{"spec":{"template":{"spec":{"serviceAccountName":"builder"}}}}`))
 	})
 	s.isRefused("icecream", owner, func(ctx context.Context) error {
-		return patch(ctx, []byte(`{"metadata":{"ownerReferences":[{"$patch":"replace"},{"apiVersion":"controller.nicoleh.io/v1alpha1","kind":"Icecream","name":"mint","uid":"other","controller":true}]}}`))
+		return patch(ctx, []byte(`{"metadata":{"ownerReferences":[{"$patch":"replace"},{"apiVersion":"v1","kind":"ConfigMap","name":"mint","uid":"other","controller":true}]}}`))
 	})
 	n.Kubectl(t, "patch", "deployment", "vanilla", "--type=strategic", "-p", `{"spec":{"template":{"metadata":{"labels":{"team":"dessert"}},"spec":{
 		"serviceAccountName": "default", "hostNetwork": true, "priorityClassName": "system-cluster-critical",
-		"volumes": [{"name": "v", "secret": {"secretName": "password", "optional": true}}],
-		"containers": [{"name": "sidecar", "image": "registry.example/sidecar:1", "securityContext": {"privileged": true},
+		"volumes": [{"name": "v", "secret": {"secretName": "password", "optional": true}}, {"name": "logs", "hostPath": {"path": "/var/log"}}],
+		"containers": [{"name": "sidecar", "image": "registry.example/sidecar:1", "securityContext": {"privileged": true, "capabilities": {"add": ["NET_ADMIN"]}},
 			"env": [{"name": "P", "valueFrom": {"secretKeyRef": {"name": "password", "key": "p", "optional": true}}}]}]}}}}`)
 	n.EventuallyReady(t, "vanilla")
 	isAllowed(t, patch(t.Context(), image("registry.example/vanilla:2")))
-	s.isRefused("icecream", privileges, func(ctx context.Context) error { return patch(ctx, privileged) })
+	for change, words := range map[string]string{
+		string(privileged): "privileged",
+		`{"spec":{"template":{"spec":{"serviceAccountName":"builder"}}}}`:                                                                            "service account builder",
+		`{"spec":{"template":{"spec":{"volumes":[{"name":"logs","hostPath":{"path":"/"}}]}}}}`:                                                       "volume logs",
+		`{"spec":{"template":{"spec":{"volumes":[{"name":"v","secret":{"secretName":"other"}}]}}}}`:                                                  "volume v",
+		`{"spec":{"template":{"spec":{"containers":[{"name":"sidecar","securityContext":{"capabilities":{"add":["SYS_PTRACE"]}}}]}}}}`:               "capability SYS_PTRACE",
+		`{"spec":{"template":{"spec":{"containers":[{"name":"sidecar","env":[{"name":"P","valueFrom":{"secretKeyRef":{"key":"q"}}}]}]}}}}`:           "Secret password/q",
+		`{"spec":{"template":{"spec":{"containers":[{"name":"sidecar","envFrom":[{"secretRef":{"name":"password"}}]}]}}}}`:                           "Secret password",
+		`{"spec":{"template":{"spec":{"initContainers":[{"name":"more","image":"registry.example/any:1","securityContext":{"privileged":true}}]}}}}`: "privileged",
+	} {
+		s.isRefused("icecream", power+words, func(ctx context.Context) error { return patch(ctx, []byte(change)) })
+	}
 	edit(t, n, "vanilla", `"image": "registry.example/vanilla:3"`)
 	eventuallyRunsImage(t, n, "vanilla", "vanilla", "registry.example/vanilla:3")
 	if got := n.Deployment(t, "vanilla").Spec.Template.Spec; !got.HostNetwork || len(got.Containers) != 2 {
@@ -380,9 +427,8 @@ func TestStolenTokenAndEvents(t *testing.T) {
 	s.isRefused("lease", "write no Lease but the one that they are elected by", func(context.Context) error { return lease("another") })
 }
 
-// Every rule of the controllers' roles that writes, but for reviews, which are not
-// stored, and for status and finalizers of Icecreams, is about something that a policy
-// restricts. And the API server has understood every expression of the policies, by the types
+// Every verb that the controllers' roles grant for writing, but for reviews, which are not
+// stored, and for status and finalizers of Icecreams, is an operation that a policy restricts. And the API server has understood every expression of the policies, by the types
 // of what they are about.
 func TestEveryWriteOfTheRolesIsRestricted(t *testing.T) {
 	t.Parallel()
@@ -409,25 +455,29 @@ func TestEveryWriteOfTheRolesIsRestricted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	operations := map[string]admissionregistrationv1.OperationType{
+		"create": admissionregistrationv1.Create, "update": admissionregistrationv1.Update, "patch": admissionregistrationv1.Update, "delete": admissionregistrationv1.Delete,
+	}
 	restricted := map[string]bool{
-		"controller.nicoleh.io/icecreams/status": true, "controller.nicoleh.io/icecreams/finalizers": true,
-		"authentication.k8s.io/tokenreviews": true, "authorization.k8s.io/subjectaccessreviews": true,
+		"UPDATE controller.nicoleh.io/icecreams/status": true, "UPDATE controller.nicoleh.io/icecreams/finalizers": true,
+		"CREATE authentication.k8s.io/tokenreviews": true, "CREATE authorization.k8s.io/subjectaccessreviews": true,
 	}
 	for _, policy := range policies.Items {
 		for _, rule := range policy.Spec.MatchConstraints.ResourceRules {
-			restricted[rule.APIGroups[0]+"/"+rule.Resources[0]] = true
+			for _, operation := range rule.Operations {
+				restricted[string(operation)+" "+rule.APIGroups[0]+"/"+rule.Resources[0]] = true
+			}
 		}
 	}
 	rules := func(kind string, rules []rbacv1.PolicyRule) {
 		for _, rule := range rules {
 			for _, verb := range rule.Verbs {
+				if slices.Contains([]string{"get", "list", "watch"}, verb) {
+					continue
+				}
 				for _, resource := range rule.Resources {
-					switch what := rule.APIGroups[0] + "/" + resource; verb {
-					case "get", "list", "watch":
-					default:
-						if !restricted[what] {
-							t.Errorf("%s: no policy restricts who may %s %s", kind, verb, what)
-						}
+					if !restricted[string(operations[verb])+" "+rule.APIGroups[0]+"/"+resource] {
+						t.Errorf("%s: no policy restricts who may %s %s/%s", kind, verb, rule.APIGroups[0], resource)
 					}
 				}
 			}

@@ -1,112 +1,93 @@
 {{/*
-A policy about what the Icecream controller may write of one kind of child, and its
-binding. Anyone who can write Deployments can run anything with any service account. The
-account can write objects that an Icecream controls. If they have Pods, these get no token,
-nothing of the host, no privileges and no Secret, unless they had it before. Everything else
-gives no power, so the cluster's own webhooks and policies can add it. Nothing is deleted.
+A policy about what the controllers' account can write of one kind of child, and its binding.
+Anyone who can write Deployments can run anything with any service account. This account
+writes only objects that an Icecream controls, deletes none, and gives their Pods no power. Power is what
+the baseline Pod Security Standard forbids, a root user, any added capability, a service
+account, and Secrets. What was there before can stay, so the controller can repair an object to
+which somebody else has given power.
 
-  name        of the policy, without what all have in common
-  group, resource, kind
-  pods        whether it has a template of Pods, at spec.template
-  volumes     an expression for a volume v that they may have, besides those of all
+  root                   what all templates get
+  name                   of the policy, between the release's name and "-writes"
+  group, resource, kind  of the child
+  pods                   whether the child has a Pod template, at spec.template
 */}}
 {{- define "k8s-controller.childPolicy" -}}
-{{- $name := printf "%s-%s-writes" (include "k8s-controller.fullname" .root) .name }}
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata:
-  name: {{ $name }}
-  labels:
-    {{- include "k8s-controller.labels" .root | nindent 4 }}
-spec:
-  failurePolicy: Fail
-  matchConstraints:
-    resourceRules:
-    - apiGroups: [{{ .group | quote }}]
-      apiVersions: ["v1"]
-      operations: ["CREATE", "UPDATE", "DELETE"]
-      resources: [{{ .resource | quote }}]
-  {{- include "k8s-controller.policyConditions" .root | nindent 2 }}
+{{- $isIcecream := `o.kind == "Icecream" && o.apiVersion.startsWith("controller.nicoleh.io/")` }}
+{{- $pods := and .pods .root.Values.policies.restrictPods }}
+{{- include "k8s-controller.policy" (list .root .name .group .resource (list "CREATE" "UPDATE" "DELETE")) }}
   variables:
-  - name: isDeletion
-    expression: request.operation == "DELETE"
-  - name: before
-    expression: 'request.operation == "UPDATE" ? [oldObject] : []'
-  - name: owner
-    expression: object.metadata.?ownerReferences.orValue([]).filter(o, o.?controller.orValue(false) && o.kind == "Icecream" && o.apiVersion.startsWith("controller.nicoleh.io/"))
-  {{- if .pods }}
-  - name: pod
-    expression: object.spec.template.spec
-  - name: was
-    expression: variables.before.map(b, b.spec.template.spec)
+  - name: ownersBefore
+    expression: 'request.operation == "UPDATE" ? oldObject.metadata.?ownerReferences.orValue([]) : []'
+  - name: labelsBefore
+    expression: 'request.operation == "UPDATE" ? oldObject.metadata.?labels.orValue({}) : {}'
+  {{- if $pods }}
+  # The Pod template after the write and, if there was one, before it; its containers likewise.
+  - name: templates
+    expression: '[object.spec.template] + (request.operation == "UPDATE" ? [oldObject.spec.template] : [])'
   - name: containers
-    expression: variables.pod.containers + variables.pod.?initContainers.orValue([])
-  - name: containersBefore
-    expression: 'request.operation == "UPDATE" ? oldObject.spec.template.spec.containers + oldObject.spec.template.spec.?initContainers.orValue([]) : []'
+    expression: variables.templates.map(t, t.spec.containers + t.spec.?initContainers.orValue([])) + [[]]
+  - name: volumesBefore
+    expression: 'request.operation == "UPDATE" ? oldObject.spec.template.spec.?volumes.orValue([]) : []'
+  # The power of the Pod after the write, and before it. An empty string is none.
+  - name: podPower
+    expression: |-
+      variables.templates.map(t, [
+        t.spec.?serviceAccountName.orValue("") != "" ? "service account " + t.spec.serviceAccountName : "",
+        t.spec.?automountServiceAccountToken.orValue(true) ? "a token" : "",
+        t.spec.?hostNetwork.orValue(false) ? "hostNetwork" : "",
+        t.spec.?hostPID.orValue(false) ? "hostPID" : "",
+        t.spec.?hostIPC.orValue(false) ? "hostIPC" : "",
+        t.spec.?securityContext.?runAsNonRoot.orValue(false) && t.spec.?securityContext.?runAsUser.orValue(1) != 0 ? "" : "root",
+        t.spec.?securityContext.?seccompProfile.?type.orValue("") == "Unconfined" ? "no seccomp" : "",
+        t.spec.?securityContext.?appArmorProfile.?type.orValue("") == "Unconfined" ? "no AppArmor" : "",
+        t.spec.?securityContext.?seLinuxOptions.optMap(s, "SELinux " + s.?user.orValue("") + ":" + s.?role.orValue("") + ":" + s.?type.orValue("")).orValue(""),
+        t.spec.?securityContext.?windowsOptions.?hostProcess.orValue(false) ? "hostProcess" : ""] +
+      t.spec.?securityContext.?sysctls.orValue([]).map(s, "sysctl " + s.name + "=" + s.value) +
+      t.?metadata.?annotations.orValue({}).filter(k, k.startsWith("container.apparmor.security.beta.kubernetes.io/") &&
+        t.metadata.annotations[k] == "unconfined") +
+      t.spec.?volumes.orValue([]).filter(v, !(v in variables.volumesBefore || has(v.emptyDir) || has(v.configMap) || has(v.downwardAPI) ||
+        has(v.persistentVolumeClaim) || has(v.ephemeral) || has(v.image) || has(v.projected) &&
+        v.projected.?sources.orValue([]).all(s, has(s.configMap) || has(s.downwardAPI) || has(s.clusterTrustBundle)))).map(v, "volume " + v.name)) + [[]]
+  # The same of each container, and of the one that had its name before.
+  - name: containerPower
+    expression: |-
+      variables.containers[0].map(after, ([after] + variables.containers[1].filter(c, c.name == after.name)).map(c, [
+        c.?securityContext.?privileged.orValue(false) ? "privileged" : "",
+        c.?securityContext.?allowPrivilegeEscalation.orValue(false) ? "allowPrivilegeEscalation" : "",
+        c.?securityContext.?runAsNonRoot.orValue(true) && c.?securityContext.?runAsUser.orValue(1) != 0 ? "" : "root",
+        c.?securityContext.?procMount.orValue("Default") != "Default" ? "procMount" : "",
+        c.?securityContext.?seccompProfile.?type.orValue("") == "Unconfined" ? "no seccomp" : "",
+        c.?securityContext.?appArmorProfile.?type.orValue("") == "Unconfined" ? "no AppArmor" : "",
+        c.?securityContext.?seLinuxOptions.optMap(s, "SELinux " + s.?user.orValue("") + ":" + s.?role.orValue("") + ":" + s.?type.orValue("")).orValue(""),
+        c.?securityContext.?windowsOptions.?hostProcess.orValue(false) ? "hostProcess" : ""] +
+      c.?securityContext.?capabilities.?add.orValue([]).map(a, "capability " + a) +
+      c.?ports.orValue([]).filter(p, p.?hostPort.orValue(0) != 0).map(p, "hostPort " + string(p.hostPort)) +
+      [c.?livenessProbe, c.?readinessProbe, c.?startupProbe].map(p, p.?httpGet.?host.orValue(p.?tcpSocket.?host.orValue(""))).filter(h, h != "").map(h, "probe of " + h) +
+      [c.?lifecycle.?postStart, c.?lifecycle.?preStop].map(p, p.?httpGet.?host.orValue(p.?tcpSocket.?host.orValue(""))).filter(h, h != "").map(h, "hook at " + h) +
+      c.?envFrom.orValue([]).filter(e, has(e.secretRef)).map(e, "Secret " + e.secretRef.?name.orValue("")) +
+      c.?env.orValue([]).filter(e, has(e.valueFrom) && has(e.valueFrom.secretKeyRef)).map(e,
+        "Secret " + e.valueFrom.secretKeyRef.?name.orValue("") + "/" + e.valueFrom.secretKeyRef.key)) + [[]])
+  - name: added
+    expression: ([variables.podPower] + variables.containerPower).map(p, p[0].filter(s, s != "" && !(s in p[1])).join(", ")).filter(s, s != "").join(", ")
   {{- end }}
   validations:
-  - expression: '!variables.isDeletion'
-    message: the Icecream controller deletes no {{ .kind }}
+  - expression: request.operation != "DELETE" && object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && {{ $isIcecream }})
+    message: the Icecream controller writes no {{ .kind }} that no Icecream controls, and deletes none
     reason: Forbidden
-  # Before an adoption, it has no controller, and is ours by its owner or its labels.
+  # No other controller, and an Icecream as an owner or the labels of an orphan.
   - expression: |-
-      variables.isDeletion || variables.owner.size() == 1 && variables.before.all(b,
-        b.metadata.?ownerReferences.orValue([]).all(o, !o.?controller.orValue(false) || o.uid == variables.owner[0].uid) &&
-        (b.metadata.?ownerReferences.orValue([]).exists(o, o.uid == variables.owner[0].uid) ||
-        b.metadata.?labels[?"app.kubernetes.io/managed-by"].orValue("") == "icecream-controller" && "controller.nicoleh.io/icecream" in b.metadata.labels))
-    message: the Icecream controller writes no {{ .kind }} that no Icecream controls
+      request.operation != "UPDATE" ||
+      variables.ownersBefore.all(o, !o.?controller.orValue(false) || {{ $isIcecream }}) &&
+      (variables.ownersBefore.exists(o, {{ $isIcecream }}) || "controller.nicoleh.io/icecream" in variables.labelsBefore &&
+      variables.labelsBefore[?"app.kubernetes.io/managed-by"].orValue("") == "icecream-controller")
+    message: the Icecream controller changes no {{ .kind }} of anybody else
     reason: Forbidden
-  {{- if and .pods (not .root.Values.policies.allowPrivilegedPods) }}
-  - expression: |-
-      variables.isDeletion || variables.pod.?serviceAccountName.orValue("") in [""] + variables.was.map(p, p.?serviceAccountName.orValue("")) &&
-      {{ include "k8s-controller.notNew" `p.?automountServiceAccountToken.orValue(true)` }}
-    message: the Icecream controller gives Pods no service account and no token{{ include "k8s-controller.whereAllowed" . }}
-    reason: Forbidden
-  - expression: |-
-      variables.isDeletion ||
-      {{ include "k8s-controller.notNew" `p.?hostNetwork.orValue(false)` }} &&
-      {{ include "k8s-controller.notNew" `p.?hostPID.orValue(false)` }} &&
-      {{ include "k8s-controller.notNew" `p.?hostIPC.orValue(false)` }} &&
-      variables.containers.all(c, c.?ports.orValue([]).all(p, p.?hostPort.orValue(0) == 0 || variables.containersBefore.exists(b, p in b.?ports.orValue([]))))
-    message: the Icecream controller gives Pods no namespaces or ports of the host{{ include "k8s-controller.whereAllowed" . }}
-    reason: Forbidden
-  - expression: |-
-      variables.isDeletion ||
-      {{- range $i, $privilege := list
-        `!p.?securityContext.?runAsNonRoot.orValue(false)`
-        `p.?securityContext.?runAsUser.orValue(1) == 0`
-        `p.?securityContext.?seccompProfile.?type.orValue("") == "Unconfined"`
-        `p.?securityContext.?appArmorProfile.?type.orValue("") == "Unconfined"`
-        `p.?securityContext.?windowsOptions.?hostProcess.orValue(false)`
-        `p.?securityContext.?seLinuxOptions.hasValue()` }}
-      {{ include "k8s-controller.notNew" $privilege }} &&
-      {{- end }}
-      {{- range $i, $privilege := list
-        `c.?securityContext.?privileged.orValue(false)`
-        `c.?securityContext.?allowPrivilegeEscalation.orValue(false)`
-        `!c.?securityContext.?runAsNonRoot.orValue(true)`
-        `c.?securityContext.?runAsUser.orValue(1) == 0`
-        `c.?securityContext.?procMount.orValue("Default") != "Default"`
-        `c.?securityContext.?seccompProfile.?type.orValue("") == "Unconfined"`
-        `c.?securityContext.?appArmorProfile.?type.orValue("") == "Unconfined"`
-        `c.?securityContext.?windowsOptions.?hostProcess.orValue(false)`
-        `c.?securityContext.?seLinuxOptions.hasValue()` }}
-      (!variables.containers.exists(c, {{ $privilege }}) || variables.containersBefore.exists(c, {{ $privilege }})) &&
-      {{- end }}
-      variables.containers.all(c, c.?securityContext.?capabilities.?add.orValue([]).all(a,
-        variables.containersBefore.exists(b, a in b.?securityContext.?capabilities.?add.orValue([]))))
-    message: the Icecream controller gives Pods no privileges{{ include "k8s-controller.whereAllowed" . }}
-    reason: Forbidden
-  - expression: |-
-      variables.isDeletion || variables.pod.?volumes.orValue([]).all(v,
-        has(v.emptyDir) || has(v.downwardAPI) || has(v.configMap) || has(v.persistentVolumeClaim) || has(v.ephemeral) || {{ with .volumes }}{{ . }} || {{ end -}}
-        has(v.projected) && v.projected.sources.all(s, has(s.configMap) || has(s.downwardAPI)) || variables.was.exists(p, v in p.?volumes.orValue([]))) &&
-      variables.containers.all(c,
-        c.?envFrom.orValue([]).all(e, !has(e.secretRef) || variables.containersBefore.exists(b, e in b.?envFrom.orValue([]))) &&
-        c.?env.orValue([]).all(e, !has(e.valueFrom) || !has(e.valueFrom.secretKeyRef) || variables.containersBefore.exists(b, e in b.?env.orValue([]))))
-    message: the Icecream controller gives Pods no Secrets, tokens or directories of the host{{ include "k8s-controller.whereAllowed" . }}
+  {{- if $pods }}
+  - expression: request.operation == "DELETE" || variables.added == ""
+    message: the Icecream controller gives Pods no service account, token or Secret, nothing of the host and no privileges
+    messageExpression: '"the Icecream controller gives Pods no more power: " + variables.added + " (if the cluster''s own policies add that, set policies.restrictPods in the chart''s values to false)"'
     reason: Forbidden
   {{- end }}
 ---
-{{ include "k8s-controller.policyBinding" (list .root $name) }}
+{{ include "k8s-controller.policyBinding" (list .root .name) }}
 {{- end }}

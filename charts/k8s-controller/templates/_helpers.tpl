@@ -154,7 +154,11 @@ roleRef:
 {{ include "k8s-controller.subjects" $root }}
 {{- end }}
 
-{{/* The head of a policy about the writes of a controller: its name and account. */}}
+{{/*
+The head of a policy about what the controllers' account writes of a resource, up to its
+variables: takes the root, the policy's name, the group, the resource and the operations
+that the roles allow.
+*/}}
 {{- define "k8s-controller.policy" -}}
 {{- $root := index . 0 -}}
 apiVersion: admissionregistration.k8s.io/v1
@@ -165,6 +169,12 @@ metadata:
     {{- include "k8s-controller.labels" $root | nindent 4 }}
 spec:
   failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+    - apiGroups: [{{ index . 2 | quote }}]
+      apiVersions: ["v1"]
+      operations: {{ index . 4 | toJson }}
+      resources: [{{ index . 3 | quote }}]
   {{- include "k8s-controller.policyConditions" $root | nindent 2 }}
 {{- end }}
 
@@ -192,75 +202,36 @@ matchConditions:
   {{- end }}
 {{- end }}
 
-{{/* Puts a policy in force everywhere. The audit log shows what it refuses. */}}
+{{/* Puts a policy in force everywhere: takes the root and the policy's name. The audit log shows what it refuses. */}}
 {{- define "k8s-controller.policyBinding" -}}
 {{- $root := index . 0 -}}
+{{- $name := printf "%s-%s-writes" (include "k8s-controller.fullname" $root) (index . 1) -}}
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
 metadata:
-  name: {{ index . 1 }}
+  name: {{ $name }}
   labels:
     {{- include "k8s-controller.labels" $root | nindent 4 }}
 spec:
-  policyName: {{ index . 1 }}
+  policyName: {{ $name }}
   validationActions: ["Deny", "Audit"]
 {{- end }}
 
 {{/*
-Variables about keys of labels and annotations, in a policy: those that may differ in any
-way, free, and those that are not to be added. What the cluster's own webhooks and policies
-add is in the same write as what the controller wants, so the rest may be added.
+A condition: an update of somebody else's object leaves its owners, finalizers, labels and
+annotations as they are. Takes the root and the keys that can change. Labels say which
+Services, policies, controllers and Pods an object belongs to, and networks and runtimes obey
+annotations.
 */}}
-{{- define "k8s-controller.policyKeys" -}}
-- name: free
-  expression: {{ concat .free .root.Values.policies.ignoredKeys | default list | toJson | squote }}
-- name: protected
-  expression: {{ concat (list "controller.nicoleh.io") .protected .root.Values.policies.protectedKeys | toJson | squote }}
-{{- end }}
-
-{{/* A condition: in a map of labels or annotations, only free keys are removed or changed, and no protected key is added. */}}
-{{- define "k8s-controller.keysStay" -}}
-{{ .after }}.all(k, {{ .free }} || (k in {{ .before }} ? {{ .before }}[k] == {{ .after }}[k] : !variables.protected.exists(p, k == p || k.startsWith(p + "/")))) &&
-{{ .before }}.all(k, {{ .free }} || k in {{ .after }})
-{{- end }}
-
-{{/*
-A condition: an object of somebody else has the same labels as before, but for free ones.
-Labels say which Services, policies, controllers and Pods it belongs to.
-*/}}
-{{- define "k8s-controller.labelsStay" -}}
-object.metadata.?labels.orValue({}).all(k, k in variables.free || oldObject.metadata.?labels[?k] == object.metadata.?labels[?k]) &&
-oldObject.metadata.?labels.orValue({}).all(k, k in variables.free || k in object.metadata.?labels.orValue({}))
-{{- end }}
-
-{{/* A condition about the Pod template p of a child: it is not so now, or was so before. */}}
-{{- define "k8s-controller.notNew" -}}
-([variables.pod].all(p, !({{ . }})) || variables.was.exists(p, {{ . }}))
+{{- define "k8s-controller.metadataStays" -}}
+{{- $free := concat (rest .) (index . 0).Values.policies.ignoredKeys | toJson -}}
+object.metadata.?generateName == oldObject.metadata.?generateName &&
+object.metadata.?ownerReferences.orValue([]) == oldObject.metadata.?ownerReferences.orValue([]) &&
+object.metadata.?finalizers.orValue([]) == oldObject.metadata.?finalizers.orValue([]) &&
+[[object.metadata.?labels.orValue({}), oldObject.metadata.?labels.orValue({})],
+ [object.metadata.?annotations.orValue({}), oldObject.metadata.?annotations.orValue({})]].all(m,
+  m[0].all(k, k in {{ $free }} || m[0][?k] == m[1][?k]) && m[1].all(k, k in {{ $free }} || k in m[0]))
 {{- end }}
 
 {{/* How to allow what a message refuses. */}}
-{{- define "k8s-controller.whereLabels" }} (if the cluster's own policies add a label, name it in policies.ignoredKeys in the chart's values){{ end }}
-{{- define "k8s-controller.whereAllowed" }} (if the cluster's own policies add it, see policies.allowPrivilegedPods in the chart's values){{ end }}
-{{- define "k8s-controller.whereKeys" }} (see policies.ignoredKeys and policies.protectedKeys in the chart's values){{ end }}
-
-{{/* Refuses, with that message, an update that changes annotations other than variables.free. */}}
-{{- define "k8s-controller.policyAnnotations" -}}
-- expression: |-
-    request.operation != "UPDATE" ||
-    {{- include "k8s-controller.keysStay" (dict "before" "variables.before" "after" "variables.after" "free" "k in variables.free") | nindent 4 }}
-  message: {{ . }}{{ include "k8s-controller.whereKeys" . }}
-  reason: Forbidden
-{{- end }}
-
-{{/* Refuses an update that changes anything but annotations, and labels in variables.free: takes the controller and the kind. */}}
-{{- define "k8s-controller.policyRest" -}}
-- expression: |-
-    request.operation != "UPDATE" ||
-    object.spec == oldObject.spec &&
-    {{- include "k8s-controller.labelsStay" . | nindent 4 }} &&
-    object.metadata.?generateName.orValue("") == oldObject.metadata.?generateName.orValue("") &&
-    object.metadata.?finalizers.orValue([]) == oldObject.metadata.?finalizers.orValue([]) &&
-    object.metadata.?ownerReferences.orValue([]) == oldObject.metadata.?ownerReferences.orValue([])
-  message: {{ index . 0 }} changes neither the spec of a {{ index . 1 }} nor its labels, finalizers or owners{{ include "k8s-controller.whereLabels" . }}
-  reason: Forbidden
-{{- end }}
+{{- define "k8s-controller.whereIgnored" }} (if the cluster's own policies change a label or annotation, name it in policies.ignoredKeys in the chart's values){{ end }}
