@@ -13,13 +13,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-const goMod = "module parts\n\ngo 1.26.0\n\nrequire k8s.io/kubernetes v1.36.3\n"
+const goMod = "module parts\n\ngo 1.26.0\n\nrequire k8s.io/kubernetes v1.37.2\n"
 
 func TestDirectoryChangesWithWhatIsBuilt(t *testing.T) {
 	t.Setenv(CacheEnv, t.TempDir())
 	source := filepath.Join(writeSource(t, goMod), "hack", "local-cluster", "parts")
 	dir := func(settings ...any) string {
-		dir, err := cacheDir("v1.36.3", source, settings...)
+		dir, err := cacheDir("v1.37.2", source, settings...)
 		if err != nil {
 			t.Fatal(err)
 		}
