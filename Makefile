@@ -20,7 +20,7 @@ LDFLAGS ?= -s -w \
 	-X $(version_package).gitTreeState=$(TREE) \
 	-X $(version_package).buildDate=$(DATE)
 
-# For example: make test-e2e RUN=TestRename TESTFLAGS=-v
+# For example: make test-e2e RUN=TestLeader TESTFLAGS=-v
 RUN ?=
 TESTFLAGS ?=
 FUZZTIME ?= 10s
@@ -192,6 +192,10 @@ test-release: ## Make a release twice, and compare
 .PHONY: demo
 demo: ## Show the controller at work on a local cluster (ONCE=1: the tour only)
 	hack/demo.sh
+
+.PHONY: picture
+picture: ## Draw docs/demo.svg from a run of the demo, and write its text into the README (VERIFY=1: compare)
+	ONCE=1 hack/demo.sh | hack/demo-picture.sh $(if $(VERIFY),--verify)
 
 .PHONY: cluster
 cluster: ## Run a local cluster until Ctrl-C (CLUSTERFLAGS="--dir /tmp/try")
