@@ -20,20 +20,20 @@ LDFLAGS ?= -s -w \
 	-X $(version_package).gitTreeState=$(TREE) \
 	-X $(version_package).buildDate=$(DATE)
 
-# For example: make test-e2e RUN=TestLongNames TESTFLAGS=-v
+# For example: make test-e2e RUN=TestLeader TESTFLAGS=-v
 RUN ?=
 TESTFLAGS ?=
 FUZZTIME ?= 10s
 
 # All programs and tests are compiled with the flags of hack/build.env. Its GOGC is for the
-# compiler; test-unit also gives it to its tests, which use up a sixth of their processor
-# time for garbage otherwise.
+# compiler; unit tests also get it, because they spend a sixth of their processor time on
+# garbage otherwise.
 build_flag = $(shell . hack/build.env && echo "$${$(1)}")
 CGO_ENABLED ?= $(call build_flag,CGO_ENABLED)
 GOFLAGS ?= $(call build_flag,GOFLAGS)
 export CGO_ENABLED GOFLAGS
-build cluster local-cluster test-unit: export GOGC ?= $(call build_flag,GOGC)
-test-unit: export GOMEMLIMIT ?= 2GiB
+build cluster local-cluster test test-race: export GOGC ?= $(call build_flag,GOGC)
+test test-race: export GOMEMLIMIT ?= 2GiB
 
 # The packages that are tested without a cluster, besides the root.
 packages = $(patsubst %,./%/...,$(wildcard cmd pkg examples))
@@ -79,7 +79,7 @@ vulncheck: ## Known vulnerabilities in what is called, where the Go team's datab
 	hack/vulncheck.sh
 
 .PHONY: check
-check: verify test-unit ## The gate before a change is sent: verify, and the unit tests
+check: verify test ## The gate before a change is sent: verify, and test
 
 .PHONY: clean
 clean: ## Remove what was built here (caches stay)
@@ -88,20 +88,25 @@ clean: ## Remove what was built here (caches stay)
 
 ##@ Tests (RUN=regexp selects, TESTFLAGS adds flags)
 
+# vet would look at all of Kubernetes' libraries as well; make lint has it for our own code.
+# The seeds of the simulation are always the same, so what has not changed is not run again.
 .PHONY: test
-test: test-side-by-side test-e2e ## All of them
+test: ## Unit, property and simulation tests; no cluster, no C compiler
+	SIM_SEEDS=200 go test -vet=off $(if $(RUN),-run '$(RUN)') $(TESTFLAGS) . $(packages) ./hack/...
+	go -C hack/local-cluster test -vet=off $(if $(RUN),-run '$(RUN)') $(TESTFLAGS) ./internal/...
+
+.PHONY: test-all
+test-all: test test-side-by-side test-e2e ## All of them
 
 # Each of these leaves a part of two cores idle; test-e2e does not.
 .PHONY: test-side-by-side
-test-side-by-side: ## All but test-e2e, four at a time
+test-side-by-side: ## All but test and test-e2e, four at a time
 	$(MAKE) --jobs=4 $(if $(filter output-sync,$(.FEATURES)),--output-sync) \
-		faults test-example $(template_tests) test-unit test-install test-local-cluster test-monitoring
+		faults test-example $(template_tests) test-race test-install test-local-cluster test-monitoring
 
-.PHONY: test-unit
-test-unit: ## Tests that need nothing but this process; of fuzz tests, the seeds
-	$(call go_test,.) -race -timeout 20m . $(packages)
-	$(if $(RUN),,$(call go_test,.) -timeout 20m -run '^TestSimulation$$' . -sim.seeds=400)
-	$(call go_test,.) ./hack/gobuild/...
+.PHONY: test-race
+test-race: ## Tests that need no cluster, of all modules, with the race detector
+	SIM_SEEDS=10 $(call go_test,.) -race -timeout 20m . $(packages)
 	$(call go_test,test) -race $$(go list -C test ./... | grep -v -e /e2e -e /faults$$ -e /fidelity -e /monitoring)
 	$(call go_test,hack/tools) $$(go list -C hack/tools ./... | grep -v /charts)
 
@@ -187,6 +192,10 @@ test-release: ## Make a release twice, and compare
 .PHONY: demo
 demo: ## Show the controller at work on a local cluster (ONCE=1: the tour only)
 	hack/demo.sh
+
+.PHONY: picture
+picture: ## Draw docs/demo.svg from a run of the demo, and write its text into the README (VERIFY=1: compare)
+	ONCE=1 hack/demo.sh | hack/demo-picture.sh $(if $(VERIFY),--verify)
 
 .PHONY: cluster
 cluster: ## Run a local cluster until Ctrl-C (CLUSTERFLAGS="--dir /tmp/try")

@@ -5,7 +5,9 @@ package main
 import (
 	"context"
 	"flag"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,10 +17,14 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kittest/simulation"
 )
 
+// seedsEnv names the variable with the default of -sim.seeds. Other than with a flag of our
+// own, the go command remembers that a test has passed.
+const seedsEnv = "SIM_SEEDS"
+
 var (
 	simSeed  = flag.Uint64("sim.seed", 0, "the only seed of TestSimulation, whose trace is printed")
 	simFirst = flag.Uint64("sim.first", 1, "the first seed of TestSimulation")
-	simSeeds = flag.Int("sim.seeds", 10, "how many seeds TestSimulation runs in each world")
+	simSeeds = flag.Int("sim.seeds", 0, "how many seeds TestSimulation runs in each world; 0 is what $"+seedsEnv+" says, or none")
 	simFor   = flag.Duration("sim.for", 0, "for how long TestSimulation runs all of its worlds, instead of a number of seeds")
 	simWorld = flag.String("sim.world", "", "the only world of TestSimulation")
 	simMost  = flag.Int("sim.failures", 3, "after how many failures TestSimulation ends a world")
@@ -62,9 +68,12 @@ func TestSimulation(t *testing.T) {
 
 // simulate runs the histories of one world, for a time or else for a number of seeds.
 func simulate(t *testing.T, limit time.Duration, s simulation.Simulation) {
-	seed, n := *simFirst, *simSeeds
+	seed, n := *simFirst, seeds(t)
 	if *simSeed != 0 {
 		seed, n = *simSeed, 1
+	}
+	if n == 0 && limit == 0 {
+		t.Skip("it takes a while: ask for it by -sim.seeds, -sim.for or -sim.seed")
 	}
 	var total simulation.Result
 	began, histories, failures, differing := time.Now(), 0, 0, 0
@@ -95,6 +104,19 @@ func simulate(t *testing.T, limit time.Duration, s simulation.Simulation) {
 	}
 	t.Logf("%d histories in %s: %s simulated, %d requests, %d writes; faults and edits: %s",
 		histories, time.Since(began).Round(time.Second), total.Virtual.Round(time.Hour), total.Requests, total.Writes, total.FaultsInWords())
+}
+
+// seeds returns how many seeds are to be run.
+func seeds(t *testing.T) int {
+	variable := os.Getenv(seedsEnv)
+	if *simSeeds > 0 || variable == "" {
+		return *simSeeds
+	}
+	n, err := strconv.Atoi(variable)
+	if err != nil {
+		t.Fatalf("%s: %v", seedsEnv, err)
+	}
+	return n
 }
 
 // hasSameRequests compares two runs of a history, and says where they part.

@@ -5,7 +5,8 @@
 #   hack/demo.sh          the tour, then stay up to be played with
 #   ONCE=1 hack/demo.sh   the tour only; fails if any step of it does not happen
 #
-# It needs Go and nothing else. Whatever it starts ends with it.
+# It needs Go and nothing else; it compiles no kubectl if there is a suitable one. Whatever it
+# starts ends with it. README.md has a part of what it prints, written by hack/demo-picture.sh.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -47,7 +48,7 @@ excerpt() {
 
 title "The controller, and a Kubernetes control plane on this machine"
 say "etcd, API server, controller manager, scheduler and three simulated nodes." \
-  "The first start on a machine compiles all of it, which takes some minutes."
+  "The first start on a machine compiles all of it, which takes about ten minutes on two cores."
 set -a
 # shellcheck source=hack/build.env
 . hack/build.env
@@ -120,7 +121,9 @@ recorded() {
 
 title "An Icecream, and no controller yet"
 show kubectl apply -f artifacts/examples/crd-icecream.yaml
-show kubectl wait --for=condition=Established --timeout="${deadline}" crd/icecreams.controller.nicoleh.io
+# While a new CustomResourceDefinition has no conditions, kubectl wait --for=condition fails.
+show kubectl wait --for=jsonpath='{.status.conditions[?(@.type=="Established")].status}'=True --timeout="${deadline}" \
+  crd/icecreams.controller.nicoleh.io
 show kubectl apply -f artifacts/examples/example-icecream.yaml
 show kubectl get icecreams
 
@@ -160,6 +163,21 @@ show kubectl get icecreams -o wide
 recorded Synced 3
 show kubectl events --for="${ice}"
 
+title "An image that does not exist, and a correction"
+sed -n '/^```yaml$/,/^```$/{/^```/!p;}' README.md >"${dir}/pistachio.yaml"
+correction='{"spec":{"image":"registry.example/pistachio:1"}}'
+prompt "cat pistachio.yaml"
+cat "${dir}/pistachio.yaml"
+prompt "kubectl apply -f pistachio.yaml"
+kubectl apply -f "${dir}/pistachio.yaml"
+recorded ImagePullBackOff 1
+show kubectl get icecreams
+show kubectl events --for=icecream/pistachio
+prompt "kubectl patch icecream/pistachio --type=merge -p '${correction}'"
+kubectl patch icecream/pistachio --type=merge -p "${correction}"
+show kubectl wait --for=condition=Ready --timeout="${deadline}" icecream/pistachio
+show kubectl get icecreams
+
 finished=yes
 if [[ -n ${once} ]]; then
   title "All of it happened"
@@ -173,7 +191,7 @@ say "The cluster and the controller run until Ctrl-C. In another terminal:" "" \
   "  export KUBECONFIG=${KUBECONFIG}" \
   "  export PATH=${dir}/bin:\$PATH   # the cluster's kubectl" "" \
   "  kubectl get icecreams -o wide --watch" \
-  "  kubectl patch ${ice} --type=merge -p '{\"spec\":{\"image\":\"does-not-exist\"}}'" \
+  "  kubectl patch ${ice} --type=merge -p '{\"spec\":{\"image\":\"registry.example/crash:1\"}}'" \
   "  kubectl describe ${ice}" \
   "  kubectl delete ${ice}" "" \
   "The controller's log is ${log}."

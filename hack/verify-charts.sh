@@ -43,7 +43,7 @@ ignored=(
   # would also keep old and new replicas apart, so that an update might find no node.
   deployment-has-host-podantiaffinity
 )
-score=(--kubernetes-version v1.36 --exit-one-on-warning --output-format ci
+score=(--kubernetes-version v1.37 --exit-one-on-warning --output-format ci
   --enable-optional-test container-seccomp-profile --enable-optional-test container-ports-check)
 
 for values in "${chart}"/ci/*-values.yaml; do

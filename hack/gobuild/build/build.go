@@ -2,19 +2,22 @@
 package build
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 )
 
 const (
-	interval    = 5 * time.Second // of lines of progress
+	interval    = 10 * time.Second // of lines of progress
 	stopGrace   = 10 * time.Second
 	errorOutput = 30 // lines of output that a failed build's error quotes
 )
@@ -28,81 +31,72 @@ type Build struct {
 	Packages []string
 }
 
-// Run builds. It writes a line of progress at once, then every few seconds, and one when
-// it is done.
+// Run builds. Every few seconds it writes how many packages are compiled, of those that are
+// not in Go's cache, and the time so far.
 func (b Build) Run(ctx context.Context, progress io.Writer) error {
 	started := time.Now()
-	say := func(what string) {
-		fmt.Fprintf(progress, "building %s: %s after %v\n", b.Title, what, time.Since(started).Round(time.Second))
+	say := func(format string, args ...any) {
+		fmt.Fprintf(progress, "building %s: %s after %v\n", b.Title, fmt.Sprintf(format, args...), time.Since(started).Round(time.Second))
 	}
-	fmt.Fprintf(progress, "building %s: listing its packages\n", b.Title)
-	var list, built output
-	if err := b.run(ctx, &list, "list", append([]string{"-deps"}, b.Packages...)...); err != nil {
-		return err
-	}
-	total, _ := list.read()
-	done := make(chan error, 1)
-	go func() {
-		done <- b.run(ctx, &built, "build", append(append([]string{"-v"}, b.Flags...), b.Packages...)...)
-	}()
-	for ticker := time.Tick(interval); ; {
-		packages, _ := built.read()
-		// The go command passes over packages that are in its cache.
-		say(fmt.Sprintf("%d of at most %d packages", packages, total))
-		select {
-		case <-ticker:
-		case err := <-done:
-			if err == nil {
-				say("done")
-			}
-			return err
-		}
-	}
-}
-
-// run runs a go command. The error has the end of its messages.
-func (b Build) run(ctx context.Context, out *output, subcommand string, args ...string) error {
-	cmd := exec.CommandContext(ctx, "go", append([]string{subcommand}, args...)...)
-	cmd.Dir, cmd.Env = b.Dir, append(os.Environ(), b.Env...)
-	cmd.Stdout, cmd.Stderr = out, out
-	// The go command stops its compilers when it is asked to end, but not when it
-	// is killed.
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = stopGrace
-	err := cmd.Run()
-	if ctx.Err() != nil {
-		return ctx.Err()
+	fmt.Fprintf(progress, "building %s: looking for what is compiled\n", b.Title)
+	stale, err := b.command(ctx, "list", "-deps", "-f={{if .Stale}}{{.ImportPath}}{{end}}").Output()
+	if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
+		return failure(ctx, err, strings.Split(string(failed.Stderr), "\n"))
 	}
 	if err != nil {
-		_, messages := out.read()
-		return fmt.Errorf("go %s: %w:\n%s", subcommand, err, strings.Join(messages[max(0, len(messages)-errorOutput):], "\n"))
+		return err
 	}
+
+	cmd := b.command(ctx, "build", append([]string{"-v"}, b.Flags...)...)
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	lines := make(chan string)
+	go func() {
+		defer close(lines)
+		for s := bufio.NewScanner(stderr); s.Scan(); {
+			lines <- s.Text()
+		}
+	}()
+	var messages []string
+	ticker := time.Tick(interval)
+	for packages, open := 0, true; open; {
+		var line string
+		select {
+		case line, open = <-lines:
+			if strings.ContainsAny(line, " \t:#") {
+				messages = append(messages, line)
+			} else {
+				packages++
+			}
+		case <-ticker:
+			say("%d of %d packages", packages, bytes.Count(stale, []byte("\n")))
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		return failure(ctx, err, messages)
+	}
+	say("done")
 	return nil
 }
 
-// output is what a go command has printed.
-type output struct {
-	mu   sync.Mutex
-	text []byte
+func (b Build) command(ctx context.Context, subcommand string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{subcommand}, args, b.Packages)...)
+	cmd.Dir, cmd.Env = b.Dir, append(os.Environ(), b.Env...)
+	// The go command stops its compilers when it is asked to end, but not when it is killed.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = stopGrace
+	return cmd
 }
 
-func (o *output) Write(text []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.text = append(o.text, text...)
-	return len(text), nil
-}
-
-// read returns the number of packages that the output names, one a line, and its other lines.
-func (o *output) read() (packages int, messages []string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for line := range strings.Lines(string(o.text)) {
-		if strings.ContainsAny(line, " \t:#") {
-			messages = append(messages, strings.TrimSuffix(line, "\n"))
-		} else {
-			packages++
-		}
+// failure returns the error of a go command with the end of its messages.
+func failure(ctx context.Context, err error, messages []string) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
-	return packages, messages
+	return fmt.Errorf("go: %w:\n%s", err, strings.Join(messages[max(0, len(messages)-errorOutput):], "\n"))
 }

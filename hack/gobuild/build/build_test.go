@@ -12,7 +12,7 @@ import (
 func TestBuild(t *testing.T) {
 	for _, test := range []struct{ name, source, wantErr, wantProgress string }{
 		{name: "a program", source: "package main\n\nfunc main() { println() }\n", wantProgress: "building it: done after "},
-		{name: "an error", source: "package main\n\nfunc main() { missing() }\n", wantErr: "undefined: missing", wantProgress: " packages after "},
+		{name: "an error", source: "package main\n\nfunc main() { missing() }\n", wantErr: "undefined: missing"},
 		{name: "an import of nothing", source: "package main\n\nimport _ \"example/nothing\"\n\nfunc main() {}\n", wantErr: "example/nothing"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -28,26 +28,13 @@ func TestBuild(t *testing.T) {
 			if (err == nil) != (test.wantErr == "") || err != nil && !strings.Contains(err.Error(), test.wantErr) {
 				t.Errorf("got error %v, want %q", err, test.wantErr)
 			}
-			if !strings.HasPrefix(progress.String(), "building it: listing its packages\n") || !strings.Contains(progress.String(), test.wantProgress) {
+			if !strings.HasPrefix(progress.String(), "building it: looking for what is compiled\n") || !strings.Contains(progress.String(), test.wantProgress) {
 				t.Errorf("progress:\n%s", &progress)
 			}
 			if _, statErr := os.Stat(output); (statErr == nil) != (test.wantErr == "") {
 				t.Errorf("the program: %v", statErr)
 			}
 		})
-	}
-}
-
-func TestOutput(t *testing.T) {
-	var o output
-	for _, piece := range []string{"internal/goarch\nk8s.io/", "api/core/v1\n# k8s.io/api/apps/v1\n", "x.go:1:2: no\n"} {
-		if _, err := o.Write([]byte(piece)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	packages, messages := o.read()
-	if got, want := strings.Join(messages, "|"), "# k8s.io/api/apps/v1|x.go:1:2: no"; packages != 2 || got != want {
-		t.Errorf("%d packages and the messages %q, want 2 and %q", packages, got, want)
 	}
 }
 

@@ -243,7 +243,7 @@ func TestStartReportsTheComponentThatFails(t *testing.T) {
 		t.Skip("needs the name of the programs' directory")
 	}
 	t.Setenv(parts.AssetsEnv, "")
-	programs, err := parts.Ensure(t.Context(), t.Output())
+	programs, err := parts.Ensure(t.Context(), false, t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,8 +253,10 @@ func TestStartReportsTheComponentThatFails(t *testing.T) {
 	if err := os.Mkdir(broken, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(broken, "servers"), []byte("#!/bin/sh\necho no space left\nexit 1\n"), 0o700); err != nil {
-		t.Fatal(err)
+	for _, program := range []string{"components", "servers", "kubectl"} {
+		if err := os.WriteFile(filepath.Join(broken, program), []byte("#!/bin/sh\necho no space left\nexit 1\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
 	_, err = cluster.Start(t.Context(), cluster.Options{Dir: dir})
 	if err == nil {

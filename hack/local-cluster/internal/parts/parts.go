@@ -5,6 +5,7 @@ package parts
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ import (
 	"syscall"
 	"time"
 
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"nicoleh.io/k8s-controller/hack/gobuild/build"
@@ -41,16 +43,17 @@ type Programs struct {
 }
 
 // Ensure returns the programs. If some are not in the cache, it compiles them, which takes
-// minutes, and writes its progress to the log.
-func Ensure(ctx context.Context, log io.Writer) (Programs, error) {
+// minutes, and writes its progress to the log. With anyKubectl, kubectl is not compiled if
+// there is one on the PATH that Kubernetes supports with this version of the API server.
+func Ensure(ctx context.Context, anyKubectl bool, log io.Writer) (Programs, error) {
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil {
 		return Programs{}, fmt.Errorf("finding the module %s, in which or in a module that replaces it this must run: %w", module, err)
 	}
-	return ensure(ctx, strings.TrimSpace(string(root)), log)
+	return ensure(ctx, strings.TrimSpace(string(root)), anyKubectl, log)
 }
 
-func ensure(ctx context.Context, root string, log io.Writer) (Programs, error) {
+func ensure(ctx context.Context, root string, anyKubectl bool, log io.Writer) (Programs, error) {
 	env, err := build.Env(root)
 	if err != nil {
 		return Programs{}, err
@@ -60,39 +63,106 @@ func ensure(ctx context.Context, root string, log io.Writer) (Programs, error) {
 	if err != nil {
 		return Programs{}, err
 	}
-	b := build.Build{
-		Title:    "Kubernetes " + version + " (once per version)",
-		Dir:      source,
-		Env:      append(env, "GOWORK=off", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH),
-		Flags:    []string{"-ldflags=" + linkFlags(version)},
-		Packages: []string{"./components"},
-	}
-	if assets == "" {
-		b.Packages = append(b.Packages, "./servers", "./kubectl")
-	}
-	dir, err := cacheDir(version, source,
-		runtime.Version(), runtime.GOOS, runtime.GOARCH, slices.Concat(b.Packages, env), linkFlags(version))
+	dir, err := cacheDir(version, source, runtime.Version(), runtime.GOOS, runtime.GOARCH, env, linkFlags(version))
 	if err != nil {
 		return Programs{}, err
 	}
-	if isBuilt(dir) {
-		return programs(dir, assets), nil
+	p := Programs{Kubectl: filepath.Join(dir, "kubectl"), Components: map[string]string{
+		"kube-controller-manager": command(filepath.Join(dir, "components"), "kube-controller-manager"),
+		"kube-scheduler":          command(filepath.Join(dir, "components"), "kube-scheduler"),
+		"kwok":                    command(filepath.Join(dir, "components"), "kwok"),
+		"etcd":                    command(filepath.Join(dir, "servers"), "etcd"),
+		"kube-apiserver":          command(filepath.Join(dir, "servers"), "kube-apiserver"),
+	}}
+	needed := []string{"components", "servers", "kubectl"}
+	if assets != "" {
+		needed = needed[:1]
+		p.Kubectl = filepath.Join(assets, "kubectl")
+		p.Components["etcd"] = command(filepath.Join(assets, "etcd"))
+		p.Components["kube-apiserver"] = command(filepath.Join(assets, "kube-apiserver"))
+	} else if anyKubectl {
+		if path := kubectlOnPath(ctx, version); path != "" {
+			needed = needed[:2]
+			p.Kubectl = path
+		}
+	}
+	return p, compile(ctx, dir, needed, build.Build{
+		Title: "Kubernetes " + version + " (once per version)",
+		Dir:   source,
+		Env:   append(env, "GOWORK=off", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH),
+		Flags: []string{"-ldflags=" + linkFlags(version)},
+	}, log)
+}
+
+// compile builds the programs that are not in the directory yet.
+func compile(ctx context.Context, dir string, programs []string, b build.Build, log io.Writer) error {
+	isBuilt := func(program string) bool {
+		_, err := os.Stat(filepath.Join(dir, program))
+		return err == nil
+	}
+	if programs = slices.DeleteFunc(programs, isBuilt); len(programs) == 0 {
+		return nil
 	}
 	release, err := lock(ctx, dir+".lock", log)
 	if err != nil {
-		return Programs{}, fmt.Errorf("locking %s: %w", dir, err)
+		return fmt.Errorf("locking %s: %w", dir, err)
 	}
 	defer release()
-	if isBuilt(dir) {
-		return programs(dir, assets), nil
+	if programs = slices.DeleteFunc(programs, isBuilt); len(programs) == 0 {
+		return nil
 	}
-	draft := dir + ".new"     // so that dir appears complete or not at all
+	draft := dir + ".new"     // so that a program appears complete or not at all
 	defer os.RemoveAll(draft) //nolint:errcheck // the next build writes the same files
+	for _, program := range programs {
+		b.Packages = append(b.Packages, "./"+program)
+	}
 	b.Flags = append(b.Flags, "-o", draft+string(os.PathSeparator))
 	if err := b.Run(ctx, log); err != nil {
-		return Programs{}, fmt.Errorf("building the control plane: %w", err)
+		return fmt.Errorf("building the control plane: %w", err)
 	}
-	return programs(dir, assets), os.Rename(draft, dir)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, program := range programs {
+		if err := os.Rename(filepath.Join(draft, program), filepath.Join(dir, program)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// command returns the shell command that runs a program.
+func command(path string, argument ...string) string {
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "' " + strings.Join(argument, "")
+}
+
+// kubectlOnPath returns the path of the user's kubectl, or nothing if there is none that is
+// at most one minor version older or newer than the API server.
+func kubectlOnPath(ctx context.Context, server string) string {
+	path, err := exec.LookPath("kubectl")
+	if err != nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	output, err := exec.CommandContext(ctx, path, "version", "--client", "--output=json").Output()
+	if err != nil {
+		return ""
+	}
+	var answer struct {
+		ClientVersion struct{ GitVersion string }
+	}
+	if err := json.Unmarshal(output, &answer); err != nil {
+		return ""
+	}
+	client, err := utilversion.ParseGeneric(answer.ClientVersion.GitVersion)
+	if err != nil || client.Major() != 1 {
+		return ""
+	}
+	if skew := int(client.Minor()) - int(utilversion.MustParseGeneric(server).Minor()); skew < -1 || skew > 1 {
+		return ""
+	}
+	return path
 }
 
 // cacheDir returns the directory for the result of a build with these settings. Its name
@@ -121,31 +191,6 @@ func cacheDir(version, source string, settings ...any) (string, error) {
 		return err
 	})
 	return filepath.Join(dir, fmt.Sprintf("%s-%x", version, key.Sum(nil)[:8])), errors.Join(err, os.MkdirAll(dir, 0o755))
-}
-
-func isBuilt(dir string) bool {
-	_, err := os.Stat(dir)
-	return err == nil
-}
-
-func programs(dir, assets string) Programs {
-	command := func(path string, argument ...string) string {
-		return "'" + strings.ReplaceAll(path, "'", `'\''`) + "' " + strings.Join(argument, "")
-	}
-	servers, components := filepath.Join(dir, "servers"), filepath.Join(dir, "components")
-	p := Programs{Kubectl: filepath.Join(dir, "kubectl"), Components: map[string]string{
-		"etcd":                    command(servers, "etcd"),
-		"kube-apiserver":          command(servers, "kube-apiserver"),
-		"kube-controller-manager": command(components, "kube-controller-manager"),
-		"kube-scheduler":          command(components, "kube-scheduler"),
-		"kwok":                    command(components, "kwok"),
-	}}
-	if assets != "" {
-		p.Kubectl = filepath.Join(assets, "kubectl")
-		p.Components["etcd"] = command(filepath.Join(assets, "etcd"))
-		p.Components["kube-apiserver"] = command(filepath.Join(assets, "kube-apiserver"))
-	}
-	return p
 }
 
 // lock waits until no other process holds the lock. The kernel releases the lock of a

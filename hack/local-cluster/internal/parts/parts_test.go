@@ -13,13 +13,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-const goMod = "module parts\n\ngo 1.26.0\n\nrequire k8s.io/kubernetes v1.36.3\n"
+const goMod = "module parts\n\ngo 1.26.0\n\nrequire k8s.io/kubernetes v1.37.2\n"
 
 func TestDirectoryChangesWithWhatIsBuilt(t *testing.T) {
 	t.Setenv(CacheEnv, t.TempDir())
 	source := filepath.Join(writeSource(t, goMod), "hack", "local-cluster", "parts")
 	dir := func(settings ...any) string {
-		dir, err := cacheDir("v1.36.3", source, settings...)
+		dir, err := cacheDir("v1.37.2", source, settings...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,28 +38,53 @@ func TestDirectoryChangesWithWhatIsBuilt(t *testing.T) {
 }
 
 func TestEnsure(t *testing.T) {
-	root, cache := writeSource(t, goMod), t.TempDir()
-	t.Setenv(CacheEnv, cache)
 	for _, test := range []struct {
-		name, assets, etcd, kubectl string
-		built                       []string
+		name, assets, onPath, etcd, kubectl string
+		anyKubectl                          bool
+		built                               []string
 	}{
-		{name: "everything is compiled", etcd: "'DIR/servers' etcd", kubectl: "DIR/kubectl", built: []string{"components", "kubectl", "servers"}},
-		{name: "the user has etcd, kube-apiserver and kubectl", assets: "/assets", etcd: "'/assets/etcd' ", kubectl: "/assets/kubectl", built: []string{"components"}},
+		{
+			name: "everything is compiled", onPath: "v1.37.2",
+			etcd: "'DIR/servers' etcd", kubectl: "DIR/kubectl", built: []string{"components", "kubectl", "servers"},
+		},
+		{
+			name: "a kubectl on the PATH that is one minor version older", onPath: "v1.36.9-vendor.3", anyKubectl: true,
+			etcd: "'DIR/servers' etcd", kubectl: "PATH/kubectl", built: []string{"components", "servers"},
+		},
+		{
+			name: "one that is too old", onPath: "v1.35.0", anyKubectl: true,
+			etcd: "'DIR/servers' etcd", kubectl: "DIR/kubectl", built: []string{"components", "kubectl", "servers"},
+		},
+		{
+			name: "one that does not say its version", onPath: "", anyKubectl: true,
+			etcd: "'DIR/servers' etcd", kubectl: "DIR/kubectl", built: []string{"components", "kubectl", "servers"},
+		},
+		{
+			name: "the user has etcd, kube-apiserver and kubectl", assets: "/assets", onPath: "v1.37.2", anyKubectl: true,
+			etcd: "'/assets/etcd' ", kubectl: "/assets/kubectl", built: []string{"components"},
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			root, bin := writeSource(t, goMod), t.TempDir()
+			t.Setenv(CacheEnv, t.TempDir())
 			t.Setenv(AssetsEnv, test.assets)
+			t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+			kubectl := "#!/bin/sh\n" + `echo '{"clientVersion": {"gitVersion": "` + test.onPath + `"}}'` + "\n"
+			if err := os.WriteFile(filepath.Join(bin, "kubectl"), []byte(kubectl), 0o700); err != nil {
+				t.Fatal(err)
+			}
 			var progress bytes.Buffer
-			got, err := ensure(t.Context(), root, &progress)
+			got, err := ensure(t.Context(), root, test.anyKubectl, &progress)
 			if err != nil || !strings.Contains(progress.String(), "done after") {
 				t.Fatalf("%v, progress %q", err, &progress)
 			}
 			components, _, _ := strings.Cut(got.Components["kwok"], "' kwok")
 			dir := filepath.Dir(strings.TrimPrefix(components, "'"))
-			if want := strings.ReplaceAll(test.etcd, "DIR", dir); got.Components["etcd"] != want {
+			where := strings.NewReplacer("DIR", dir, "PATH", bin)
+			if want := where.Replace(test.etcd); got.Components["etcd"] != want {
 				t.Errorf("etcd is %s, want %s", got.Components["etcd"], want)
 			}
-			if want := strings.ReplaceAll(test.kubectl, "DIR", dir); got.Kubectl != want {
+			if want := where.Replace(test.kubectl); got.Kubectl != want {
 				t.Errorf("kubectl is %s, want %s", got.Kubectl, want)
 			}
 			entries, err := os.ReadDir(dir)
@@ -74,9 +99,13 @@ func TestEnsure(t *testing.T) {
 				t.Errorf("programs in the cache (-want +got):\n%s", diff)
 			}
 			progress.Reset()
-			again, err := ensure(t.Context(), root, &progress)
+			again, err := ensure(t.Context(), root, test.anyKubectl, &progress)
 			if diff := cmp.Diff(got, again); err != nil || diff != "" || progress.Len() > 0 {
 				t.Errorf("a second time: %v, progress %q, programs (-first +second):\n%s", err, &progress, diff)
+			}
+			t.Setenv(AssetsEnv, "")
+			if got, err = ensure(t.Context(), root, false, &progress); err != nil || got.Kubectl != filepath.Join(dir, "kubectl") {
+				t.Errorf("what is missing is not compiled later: %v, kubectl is %s", err, got.Kubectl)
 			}
 		})
 	}
@@ -107,7 +136,7 @@ func TestLock(t *testing.T) {
 func TestEnsureReportsWhatTheCompilerSays(t *testing.T) {
 	root, cache := writeSource(t, goMod+"broken\n"), t.TempDir()
 	t.Setenv(CacheEnv, cache)
-	_, err := ensure(t.Context(), root, &bytes.Buffer{})
+	_, err := ensure(t.Context(), root, false, &bytes.Buffer{})
 	if err == nil || !strings.Contains(err.Error(), "unknown directive: broken") {
 		t.Errorf("got %v, want the compiler's words", err)
 	}
