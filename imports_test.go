@@ -37,7 +37,8 @@ func TestNoControllerImportsAnother(t *testing.T) {
 					return err
 				}
 				imports++
-				if i := slices.IndexFunc(controllers, func(c string) bool { return strings.HasSuffix(imported, "/"+c) || strings.Contains(imported, "/"+c+"/") }); i >= 0 && controllers[i] != of {
+				isOf := func(controller string) bool { return strings.Contains(imported+"/", "/"+controller+"/") }
+				if i := slices.IndexFunc(controllers, isOf); i >= 0 && controllers[i] != of {
 					t.Errorf("%s imports %s", path, imported)
 				}
 			}

@@ -215,7 +215,7 @@ func genMemory(t *rapid.T, o Observed) (m Memory) {
 			},
 			Since: genTime(t).Time, Gone: genTime(t).Time, Complete: genTime(t).Time,
 		},
-		Seen:  seen,
+		Seen: seen,
 		Write: Attempt{
 			Goal:    rapid.SampledFrom([]string{"", "other", o.goal()}).Draw(t, "goal"),
 			At:      genTime(t).Time,

@@ -260,15 +260,17 @@ func TestLongMessages(t *testing.T) {
 }
 
 func TestHasMoved(t *testing.T) {
-	status := func(nodes ...v1alpha1.IcecreamNode) v1alpha1.IcecreamStatus { return v1alpha1.IcecreamStatus{Nodes: nodes} }
+	status := func(nodes ...v1alpha1.IcecreamNode) v1alpha1.IcecreamStatus {
+		return v1alpha1.IcecreamStatus{Nodes: nodes}
+	}
 	before := status(v1alpha1.IcecreamNode{Name: "node-1", Pods: 2, ReadyPods: 1})
 	for name, test := range map[string]struct {
 		after v1alpha1.IcecreamStatus
 		want  bool
 	}{
-		"another is ready":   {status(v1alpha1.IcecreamNode{Name: "node-1", Pods: 2, ReadyPods: 2}), false},
-		"another node":       {status(v1alpha1.IcecreamNode{Name: "node-2", Pods: 2}), true},
-		"another number":     {status(v1alpha1.IcecreamNode{Name: "node-1", Pods: 3}), true},
+		"another is ready": {status(v1alpha1.IcecreamNode{Name: "node-1", Pods: 2, ReadyPods: 2}), false},
+		"another node":     {status(v1alpha1.IcecreamNode{Name: "node-2", Pods: 2}), true},
+		"another number":   {status(v1alpha1.IcecreamNode{Name: "node-1", Pods: 3}), true},
 	} {
 		if got := HasMoved(before, test.after); got != test.want {
 			t.Errorf("%s: %t", name, got)
