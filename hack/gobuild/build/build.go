@@ -40,7 +40,7 @@ func (b Build) Run(ctx context.Context, progress io.Writer) error {
 	}
 	fmt.Fprintf(progress, "building %s: looking for what is compiled\n", b.Title)
 	stale, err := b.command(ctx, "list", "-deps", "-f={{if .Stale}}{{.ImportPath}}{{end}}").Output()
-	if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 		return failure(ctx, err, strings.Split(string(failed.Stderr), "\n"))
 	}
 	if err != nil {
@@ -58,16 +58,18 @@ func (b Build) Run(ctx context.Context, progress io.Writer) error {
 	lines := make(chan string)
 	go func() {
 		defer close(lines)
-		for s := bufio.NewScanner(stderr); s.Scan(); {
+		s := bufio.NewScanner(stderr)
+		s.Buffer(nil, 1<<20)
+		for s.Scan() {
 			lines <- s.Text()
 		}
 	}()
 	var messages []string
 	ticker := time.Tick(interval)
-	for packages, open := 0, true; open; {
+	for packages, isOpen := 0, true; isOpen; {
 		var line string
 		select {
-		case line, open = <-lines:
+		case line, isOpen = <-lines:
 			if strings.ContainsAny(line, " \t:#") {
 				messages = append(messages, line)
 			} else {
