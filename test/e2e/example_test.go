@@ -45,7 +45,7 @@ func startDatabaseController(t *testing.T, n *lab.Namespace) {
 	t.Helper()
 	const example = "../../examples/database"
 	n.Kubectl(t, "apply", "-f", example+"/db.example.com_databases.yaml", "-f", example+"/rbac.yaml")
-	n.Kubectl(t, "wait", "--for=condition=Established", "crd/databases.db.example.com")
+	n.Kubectl(t, "wait", `--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True`, "crd/databases.db.example.com")
 	n.Kubectl(t, "create", "rolebinding", "database", "--clusterrole=database-controller", "--serviceaccount="+n.Name+":database")
 	n.Kubectl(t, "create", "role", "database-lease", "--verb=get,create,update", "--resource=leases.coordination.k8s.io")
 	n.Kubectl(t, "create", "rolebinding", "database-lease", "--role=database-lease", "--serviceaccount="+n.Name+":database")

@@ -116,7 +116,7 @@ func TestStartThatWaits(t *testing.T) {
 
 	n.Kubectl(t, "apply", "-f", crd)
 	applied := time.Now()
-	n.Kubectl(t, "wait", "--for=condition=Established", "crd/icecreams.controller.nicoleh.io")
+	n.Kubectl(t, "wait", `--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True`, "crd/icecreams.controller.nicoleh.io")
 	n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
 	// While the API server was away, nodes may have become unreachable, so the test
 	// does not wait for a Pod.

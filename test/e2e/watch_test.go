@@ -35,7 +35,7 @@ func TestDefinitionMadeAnew(t *testing.T) {
 	requireProbes(t, c, http.StatusOK, http.StatusOK)
 
 	n.Kubectl(t, "apply", "-f", crd)
-	n.Kubectl(t, "wait", "--for=condition=Established", "crd/icecreams.controller.nicoleh.io")
+	n.Kubectl(t, "wait", `--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True`, "crd/icecreams.controller.nicoleh.io")
 	established := time.Now()
 	n.Create(t, "chocolate", v1alpha1.IcecreamSpec{})
 	eventuallyHasDeployment(t, n, "chocolate")

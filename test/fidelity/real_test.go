@@ -60,7 +60,7 @@ func (r *realServer) define(t *testing.T, c *cluster.Cluster) {
 	defer cancel()
 	for _, args := range [][]string{
 		{"create", "-f", "../../artifacts/examples/crd-icecream.yaml"},
-		{"wait", "--for=condition=Established", "--timeout=60s", "crd/icecreams.controller.nicoleh.io"},
+		{"wait", `--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True`, "--timeout=60s", "crd/icecreams.controller.nicoleh.io"},
 	} {
 		if _, err := l.TryKubectl(ctx, "", args...); err != nil {
 			t.Fatal(err)

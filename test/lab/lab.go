@@ -184,7 +184,7 @@ func (l *Lab) install(ctx context.Context) error {
 			return err
 		}
 	}
-	if _, err := l.TryKubectl(ctx, "", "wait", "--for=condition=Established", "--timeout=60s", "crd/icecreams.controller.nicoleh.io"); err != nil {
+	if _, err := l.TryKubectl(ctx, "", "wait", `--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True`, "--timeout=60s", "crd/icecreams.controller.nicoleh.io"); err != nil {
 		return err
 	}
 	return l.waitForPolicies(ctx)

@@ -103,7 +103,7 @@ func valueFiles(s site) {
 	}
 	crd := artifacts + "/examples/crd-icecream.yaml"
 	s.kubectl("apply", "-f", crd)
-	s.kubectl("wait", "--for=condition=Established", "-f", crd)
+	s.kubectl("wait", `--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True`, "-f", crd)
 	s.kubectl("apply", "--warnings-as-errors", "-f", artifacts+"/examples")
 	s.kubectl("delete", "--ignore-not-found", "-f", artifacts+"/examples") // Icecreams go with their definition
 	delete(namespaces, "default")
