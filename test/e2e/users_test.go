@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/test/lab"
 )
@@ -37,7 +39,8 @@ func startUsers(t *testing.T, n *lab.Namespace, icecreams, edits int, seed uint6
 // requireCreatedOnce requires that no Deployment of the namespace was created twice.
 func requireCreatedOnce(t *testing.T, n *lab.Namespace) {
 	t.Helper()
-	for name, count := range n.Requests(t).Resource("deployments").Where(isCreated).ByObject() {
+	byController := func(e *cluster.AuditEvent) bool { return isCreated(e) && strings.HasPrefix(e.User, "system:serviceaccount:") }
+	for name, count := range n.Requests(t).Resource("deployments").Where(byController).ByObject() {
 		if count != 1 {
 			t.Errorf("Deployment %q was created %d times", name, count)
 		}
