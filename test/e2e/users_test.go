@@ -39,7 +39,9 @@ func startUsers(t *testing.T, n *lab.Namespace, icecreams, edits int, seed uint6
 // requireCreatedOnce requires that no Deployment of the namespace was created twice.
 func requireCreatedOnce(t *testing.T, n *lab.Namespace) {
 	t.Helper()
-	byController := func(e *cluster.AuditEvent) bool { return isCreated(e) && strings.HasPrefix(e.User, "system:serviceaccount:") }
+	byController := func(e *cluster.AuditEvent) bool {
+		return isCreated(e) && strings.HasPrefix(e.User, "system:serviceaccount:")
+	}
 	for name, count := range n.Requests(t).Resource("deployments").Where(byController).ByObject() {
 		if count != 1 {
 			t.Errorf("Deployment %q was created %d times", name, count)
