@@ -22,6 +22,9 @@ func (c *call) patch() (Response, error) {
 	default:
 		return Response{}, notCovered("patches of the type " + string(of))
 	}
+	if !json.Valid(c.Body) { // Since Kubernetes 1.37, this is checked before there is an object.
+		return Response{}, apierrors.NewBadRequest("invalid JSON patch")
+	}
 	return c.save("", func(object) (object, error) {
 		obj, err := patched()
 		if err != nil {
