@@ -301,9 +301,6 @@ func (c *cluster) hold(resources ...schema.GroupVersionResource) { c.watches.Hol
 // release lets the watches of these resources catch up and holds them no longer.
 func (c *cluster) release(resources ...schema.GroupVersionResource) { c.watches.Release(resources...) }
 
-// next lets the next event of a held watch through, if there is one.
-func (c *cluster) next(gvr schema.GroupVersionResource) bool { return c.watches.Next(gvr) }
-
 // refuse answers the next requests of a verb and a resource with these errors.
 func (c *cluster) refuse(request string, with ...error) {
 	c.mu.Lock()

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -46,34 +45,8 @@ func requestsOf(t *testing.T, n *lab.Namespace) lab.Requests {
 	return n.Requests(t).By(n.Controller.User)
 }
 
-// deploymentWrites returns the requests since that time by which the controller wrote, or
-// tried to write, Deployments with these names, or any Deployments if no names are given.
-// (For a creation, the name is known only from the response, so it is missing if the
-// creation was refused.)
-func deploymentWrites(t *testing.T, n *lab.Namespace, since time.Time, names ...string) lab.Requests {
-	t.Helper()
-	var found lab.Requests
-	for _, e := range requestsOf(t, n).Since(since).Resource("deployments").Writes() {
-		if len(names) == 0 || slices.Contains(names, e.Name) {
-			found = append(found, e)
-		}
-	}
-	return found
-}
-
 // isAccepted reports whether a request succeeded.
 func isAccepted(e *cluster.AuditEvent) bool { return e.Code < 400 }
-
-// steps returns the verb and the name of each request, such as "create new" or "delete
-// old", in the order in which the requests arrived.
-func steps(requests lab.Requests) []string {
-	slices.SortStableFunc(requests, func(a, b *cluster.AuditEvent) int { return a.Received.Compare(b.Received) })
-	var words []string
-	for _, e := range requests {
-		words = append(words, e.Verb+" "+e.Name)
-	}
-	return words
-}
 
 // eventNotes returns the messages of an Icecream's events of that reason. A message that
 // was reported several times is repeated as often.
@@ -120,15 +93,6 @@ func requireOneWarning(t *testing.T, n *lab.Namespace, name, reason, words strin
 	if len(warnings) != 1 {
 		t.Errorf("there are %d Warnings, want one: %q", len(warnings), warnings)
 	}
-}
-
-// names returns the names of Deployments.
-func names(deployments []appsv1.Deployment) []string {
-	var all []string
-	for _, d := range deployments {
-		all = append(all, d.Name)
-	}
-	return all
 }
 
 // containsAll reports whether text contains all of the words.
