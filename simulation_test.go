@@ -38,7 +38,7 @@ const repeated = 16
 
 // TestSimulation runs the program in simulated worlds. See package simulation.
 func TestSimulation(t *testing.T) {
-	icecreams := apiserver.CustomResource(v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version), "Icecream")
+	icecreams := apiserver.CustomResource(v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version), "Icecream", "deploymentName")
 	type world struct {
 		controller string
 		new        func(*simulation.History) simulation.World

@@ -36,8 +36,9 @@ type Observed struct {
 	// Undecodable says why the Icecream's spec could not be decoded; empty if it could. The
 	// decoded spec is then empty and means nothing.
 	Undecodable string
-	// Live is the Deployment of the name that the Icecream asks for, whoever owns it. While
-	// the spec cannot be decoded, it is the one that the Icecream owns. It can be nil.
+	// Live is the Deployment with the name that the Icecream asks for, even if somebody else
+	// owns it. While the spec cannot be decoded, it is the one that the Icecream owns. It can
+	// be nil.
 	Live *appsv1.Deployment
 	// OwnerIsGone reports that Live is controlled by an Icecream that no longer exists, so
 	// the garbage collector is about to delete it.

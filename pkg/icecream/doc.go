@@ -18,8 +18,8 @@
 //
 // An Icecream asks for one Deployment, by a name that never changes. There are three states of it:
 //
-//   - live: as the cache shows it, whoever owns it. The Icecream's own is the live one if the
-//     Icecream controls it.
+//   - live: as the cache shows it, even if somebody else owns it. If the Icecream controls it, it
+//     is the Icecream's own.
 //   - want: as it should be: live, with our fields set.
 //   - stored: as the API server returned it after a write.
 //

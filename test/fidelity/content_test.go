@@ -145,8 +145,11 @@ func (g *generator) partialSpec(resource schema.GroupVersionResource) object {
 		if g.in(50) {
 			spec["renewTime"] = pick(g, "2026-01-01T00:00:00.000000Z", "2026-01-01T00:00:01.500000Z")
 		}
-	case icecreams: // The model knows no rules in CEL: deploymentName, which has one, does not change here.
+	case icecreams:
 		spec["replicas"] = g.rand.IntN(4)
+		if g.in(20) {
+			spec["deploymentName"] = pick(g, "x", "y")
+		}
 	}
 	return asJSON(spec)
 }

@@ -76,7 +76,7 @@ func TestFidelity(t *testing.T) {
 // kinds are all kinds of the model but those of which no request is compared.
 var kinds = []apiserver.Kind{
 	apiserver.Deployments(), apiserver.Pods(), apiserver.Secrets(), apiserver.Nodes(), apiserver.Namespaces(), apiserver.Leases(),
-	apiserver.CustomResource(icecreams, "Icecream"),
+	apiserver.CustomResource(icecreams, "Icecream", "deploymentName"),
 }
 
 // outcome is how a sequence has ended.

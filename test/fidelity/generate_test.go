@@ -295,6 +295,12 @@ func (g *generator) byOthers(resource schema.GroupVersionResource, target *unstr
 	obj := target.DeepCopy()
 	if resource == icecreams {
 		g.change(icecreams, obj)
+		// What others write is not refused, so they leave alone what cannot change.
+		if name, found, _ := unstructured.NestedString(target.Object, "spec", "deploymentName"); found {
+			obj.Object["spec"].(object)["deploymentName"] = name
+		} else {
+			delete(obj.Object["spec"].(object), "deploymentName")
+		}
 	} else {
 		obj.Object["status"] = g.status(resource)
 	}

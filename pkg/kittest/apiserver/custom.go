@@ -6,12 +6,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // CustomResource returns the namespaced kind of a CustomResourceDefinition that has the status
-// subresource. The model does not know its schema, so it neither sets defaults nor validates,
-// and only [Server.Put] creates objects.
-func CustomResource(resource schema.GroupVersionResource, name string) Kind {
+// subresource. The model does not know its schema, so it sets no defaults, validates nothing but
+// that these fields of the spec do not change, and only [Server.Put] creates objects. An absent
+// field is the same as one with the name of the object.
+func CustomResource(resource schema.GroupVersionResource, name string, immutable ...string) Kind {
 	return Kind{Resource: resource, Kind: name, Namespaced: true, strategy: strategy{
 		empty: func() object {
 			obj := &unstructured.Unstructured{}
@@ -21,7 +23,24 @@ func CustomResource(resource schema.GroupVersionResource, name string) Kind {
 		isCustom:      true,
 		isPut:         true,
 		prepareUpdate: prepareCustomUpdate,
+		validate: func(obj, old object) (errs field.ErrorList) {
+			for _, name := range immutable {
+				if old != nil && specField(obj, name) != specField(old, name) {
+					errs = append(errs, field.Invalid(field.NewPath("spec", name), nil, "cannot be changed"))
+				}
+			}
+			return errs
+		},
 	}}
+}
+
+// specField returns the text in a field of the spec, or else the name of the object.
+func specField(obj object, name string) string {
+	text, found, _ := unstructured.NestedString(obj.(*unstructured.Unstructured).Object, "spec", name)
+	if !found {
+		return obj.GetName()
+	}
+	return text
 }
 
 func prepareCustomUpdate(obj, old object) {
