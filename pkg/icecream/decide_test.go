@@ -46,7 +46,7 @@ func TestDecide(t *testing.T) {
 			d.OwnerReferences[0].Kind = "Parlor"
 		})}, isForeign},
 		"one whose owner is of another version": {newIcecream(), []*appsv1.Deployment{with("", func(d *appsv1.Deployment) {
-			d.OwnerReferences[0].APIVersion = "controller.nicoleh.io/v1"
+			d.OwnerReferences[0].APIVersion = v1alpha1.GroupName + "/former"
 		})}, "update sundae: metadata.ownerReferences[sundae].apiVersion"},
 		"an owner is not the controller": {newIcecream(), []*appsv1.Deployment{with("", func(d *appsv1.Deployment) {
 			d.OwnerReferences[0].Controller = nil
