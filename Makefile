@@ -153,8 +153,8 @@ fuzz: ## Run every fuzz test for FUZZTIME (10s)
 	done
 
 .PHONY: simulate
-simulate: ## Run new seeds of TestSimulation on all cores for a time (FOR=1h)
-	hack/simulate.sh $(or $(FOR),1h)
+simulate: ## Run new seeds of TestSimulation on all cores, each controller for a time (FOR=15m)
+	hack/simulate.sh $(or $(FOR),15m)
 
 .PHONY: mutants
 mutants: ## See whether the simulation finds mistakes that are made on purpose (SEEDS=400)

@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"go/parser"
+	"go/token"
+	"io/fs"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -111,5 +115,47 @@ func TestAnUnknownControllerIsRefused(t *testing.T) {
 	err := newProgram().Run(t.Context(), []string{"-controllers=icecream,cake"})
 	if want := `there is no controller "cake"`; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// Each controller can be left out, because no other imports it.
+func TestNoControllerImportsAnother(t *testing.T) {
+	descriptors, err := filepath.Glob("pkg/*/controller.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var controllers []string
+	for _, path := range append(descriptors, "pkg/icecream/") {
+		controllers = append(controllers, filepath.Dir(path))
+	}
+	imports := 0
+	for _, of := range controllers {
+		err := filepath.WalkDir(of, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || filepath.Ext(path) != ".go" {
+				return err
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+			if err != nil {
+				return err
+			}
+			for _, spec := range file.Imports {
+				imported, err := strconv.Unquote(spec.Path.Value)
+				if err != nil {
+					return err
+				}
+				imports++
+				isOf := func(controller string) bool { return strings.Contains(imported+"/", "/"+controller+"/") }
+				if i := slices.IndexFunc(controllers, isOf); i >= 0 && controllers[i] != of {
+					t.Errorf("%s imports %s", path, imported)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if imports == 0 {
+		t.Error("there are no imports")
 	}
 }

@@ -4,132 +4,887 @@ package main
 
 import (
 	"context"
-	"flag"
-	"os"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/icecream"
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 	"nicoleh.io/k8s-controller/pkg/kittest/simulation"
 )
 
-// seedsEnv names the variable with the default of -sim.seeds. Other than with a flag of our
-// own, the go command remembers that a test has passed.
-const seedsEnv = "SIM_SEEDS"
+// icecreams is the world of the Icecream controller.
+type icecreams struct {
+	simulation.Workloads
+
+	undoing      bool // Somebody undoes each write of a Deployment's replicas.
+	hasUndone    bool
+	isOpposed    bool // Somebody has undone or refused writes.
+	rewriting    bool // A webhook gives each Deployment another image.
+	hasRewritten bool
+	refusing     int   // the code with which a policy refuses each new Deployment; 0 if there is none
+	deadline     int32 // the progressDeadlineSeconds that a webhook sets; 0 if there is none
+	isDoomed     bool  // The namespace is deleted at some time.
+	writes       map[string]int
+	launched     int // Icecreams so far
+	edits        int
+	refused      map[string][]time.Time // when creates were refused, by process, name and what was asked for
+}
+
+// newWorld returns the world of the Icecream controller.
+func newWorld(h *simulation.History) simulation.World {
+	w := &icecreams{Workloads: simulation.NewWorkloads(h), writes: map[string]int{}, refused: map[string][]time.Time{}}
+	draw := h.Draw("conditions")
+	w.isDoomed = draw.IntN(8) == 0
+	if draw.IntN(2) == 0 {
+		w.deadline = 20 + draw.Int32N(100)
+	}
+	return w
+}
 
 var (
-	simSeed  = flag.Uint64("sim.seed", 0, "the only seed of TestSimulation, whose trace is printed")
-	simFirst = flag.Uint64("sim.first", 1, "the first seed of TestSimulation")
-	simSeeds = flag.Int("sim.seeds", 0, "how many seeds TestSimulation runs in each world; 0 is what $"+seedsEnv+" says, or none")
-	simFor   = flag.Duration("sim.for", 0, "for how long TestSimulation runs all of its worlds, instead of a number of seeds")
-	simWorld = flag.String("sim.world", "", "the only world of TestSimulation")
-	simMost  = flag.Int("sim.failures", 3, "after how many failures TestSimulation ends a world")
-	simTwice = flag.Bool("sim.twice", false, "run each history twice, and report whether the requests are the same")
-	simPlain = flag.Bool("sim.plain", false, "report failures as they are, instead of making them shorter")
+	icecreamNames   = []string{"sundae", "cone", "gelato"}
+	deploymentNames = []string{"", "", "sundae", "cone", "float"}
+	images          = []string{"registry.example/vanilla:1", "registry.example/mint:2", "registry.example/mint:3", "registry.example/missing:1", "registry.example/unready:1"}
 )
 
-// repeated is how often a write can be sent, within the time for edits, that others undo or
-// refuse: at once and then after 5 ms, 10 ms, 20 ms, and so on.
-const repeated = 16
+// forever is longer than a history.
+const forever = 24 * time.Hour
 
-// TestSimulation runs the program in simulated worlds. See package simulation.
+// hold is a finalizer that keeps a Deployment from being gone.
+const hold = "example.com/hold"
+
+func iceKey(name string) apiserver.Key {
+	return simulation.KeyOf(v1alpha1.GroupName, "icecreams", name)
+}
+
+func deploymentKey(name string) apiserver.Key { return simulation.KeyOf("apps", "deployments", name) }
+
+// icecreamKind is what the model knows of Icecreams.
+var icecreamKind = apiserver.CustomResource(v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version), "Icecream", "deploymentName")
+
+// TestSimulation runs the program with this controller in simulated worlds. See package simulation.
 func TestSimulation(t *testing.T) {
-	icecreams := apiserver.CustomResource(v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version), "Icecream", "deploymentName")
-	type world struct {
-		controller string
-		new        func(*simulation.History) simulation.World
-		kinds      []apiserver.Kind
-		args       []string
+	simulation.Simulation{
+		Run:      func(ctx context.Context, args []string) error { return newProgram().Run(ctx, args) },
+		Args:     []string{"-controllers=icecream", "-workers=2"},
+		Kinds:    []apiserver.Kind{icecreamKind, apiserver.Deployments(), apiserver.ReplicaSets(), apiserver.Pods(), apiserver.Namespaces(), apiserver.Leases(), apiserver.EventObjects()},
+		NewWorld: newWorld,
+	}.Test(t)
+}
+
+// Begin implements World.
+func (w *icecreams) Begin() {
+	draw := w.Draw("begin")
+	w.newNamespace(metav1.NamespaceSystem)
+	w.newNamespace(simulation.Namespace)
+	for _, name := range icecreamNames[:1+draw.IntN(2)] {
+		w.newIcecream(draw, name)
 	}
-	worlds := []world{
-		{"icecream", icecreamWorld, []apiserver.Kind{icecreams, apiserver.Deployments(), apiserver.ReplicaSets(), apiserver.Pods(), apiserver.Namespaces()}, nil},
-		{"podtimestamp", podtimestampWorld, []apiserver.Kind{apiserver.Pods()}, nil},
-		{"secretsync", secretsyncWorld, []apiserver.Kind{apiserver.Secrets(), apiserver.Namespaces()}, nil},
-		{"nodereboot", noderebootWorld, []apiserver.Kind{apiserver.Nodes()}, []string{"-nodereboot-max-unavailable=50%"}},
-	}
-	worlds = slices.DeleteFunc(worlds, func(w world) bool { return *simWorld != "" && *simWorld != w.controller })
-	if len(worlds) == 0 {
-		t.Fatalf("-sim.world: there is no %s", *simWorld)
-	}
-	for _, world := range worlds {
-		t.Run(world.controller, func(t *testing.T) {
-			simulate(t, *simFor/time.Duration(len(worlds)), simulation.Simulation{
-				Run:   func(ctx context.Context, args []string) error { return newProgram().Run(ctx, args) }, // each process its own
-				Args:  append([]string{"-controllers=" + world.controller, "-workers=2"}, world.args...),
-				Kinds: slices.Concat(world.kinds, []apiserver.Kind{apiserver.Leases(), apiserver.EventObjects()}), NewWorld: world.new,
-			})
-		})
+	if draw.IntN(10) == 0 {
+		w.newForeign(simulation.Pick(draw, icecreamNames))
 	}
 }
 
-// simulate runs the histories of one world, for a time or else for a number of seeds.
-func simulate(t *testing.T, limit time.Duration, s simulation.Simulation) {
-	seed, n := *simFirst, seeds(t)
-	if *simSeed != 0 {
-		seed, n = *simSeed, 1
-	}
-	if n == 0 && limit == 0 {
-		t.Skip("it takes a while: ask for it by -sim.seeds, -sim.for or -sim.seed")
-	}
-	var total simulation.Result
-	began, histories, failures, differing := time.Now(), 0, 0, 0
-	for ; failures < *simMost; seed++ {
-		if limit > 0 && time.Since(began) > limit || limit == 0 && histories == n {
-			break
-		}
-		histories++
-		result := s.History(t, seed, nil)
-		total.Merge(result)
-		if *simTwice && !hasSameRequests(t, result, s.History(t, seed, nil)) {
-			differing++
-		}
-		if *simSeed != 0 {
-			t.Log(&result)
-		}
-		if result.Check == "" {
-			continue
-		}
-		failures++
-		if !*simPlain {
-			result = s.Shrink(t, result)
-		}
-		t.Errorf("failure after %d histories; go test -run '^TestSimulation$' . -sim.seed=%d shows all of this:\n%s", histories, seed, &result)
-	}
-	if *simTwice {
-		t.Logf("%d of %d histories had other requests when they were run again", differing, histories)
-	}
-	t.Logf("%d histories in %s: %s simulated, %d requests, %d writes; faults and edits: %s",
-		histories, time.Since(began).Round(time.Second), total.Virtual.Round(time.Hour), total.Requests, total.Writes, total.FaultsInWords())
+func (w *icecreams) newNamespace(name string) {
+	w.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 }
 
-// seeds returns how many seeds are to be run.
-func seeds(t *testing.T) int {
-	variable := os.Getenv(seedsEnv)
-	if *simSeeds > 0 || variable == "" {
-		return *simSeeds
+// newIcecream creates an Icecream, unless its namespace is gone or being deleted.
+func (w *icecreams) newIcecream(draw *rand.Rand, name string) {
+	if !w.IsOpen() {
+		return
 	}
-	n, err := strconv.Atoi(variable)
-	if err != nil {
-		t.Fatalf("%s: %v", seedsEnv, err)
-	}
-	return n
+	w.launched++
+	w.Put(&v1alpha1.Icecream{
+		ObjectMeta: metav1.ObjectMeta{Namespace: simulation.Namespace, Name: name, Generation: 1},
+		Spec: v1alpha1.IcecreamSpec{
+			DeploymentName: simulation.Pick(draw, deploymentNames), Replicas: ptr.To(draw.Int32N(4)), Image: images[0],
+		},
+		Status: v1alpha1.IcecreamStatus{ObservedGeneration: -1},
+	})
 }
 
-// hasSameRequests compares two runs of a history, and says where they part.
-func hasSameRequests(t *testing.T, first, second simulation.Result) bool {
-	t.Helper()
-	i := 0
-	for i < min(len(first.Sent), len(second.Sent)) && first.Sent[i] == second.Sent[i] {
-		i++
+// newForeign creates somebody else's Deployment, unless there is one of the name.
+func (w *icecreams) newForeign(name string) {
+	labels := map[string]string{"app": "foreign"}
+	w.Create(&appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: simulation.Namespace, Name: name, Labels: labels},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: ptr.To[int32](1),
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "foreign", Image: images[0]}}},
+			},
+		},
+	})
+}
+
+func (w *icecreams) ices() []*v1alpha1.Icecream {
+	return simulation.All[v1alpha1.Icecream](w.History, w.Store)
+}
+
+// deployments returns the Deployments of the namespace.
+func (w *icecreams) deployments(store apiserver.Store) []*appsv1.Deployment {
+	return slices.DeleteFunc(simulation.All[appsv1.Deployment](w.History, store), func(d *appsv1.Deployment) bool { return d.Namespace != simulation.Namespace })
+}
+
+// pods returns the Pods of the namespace.
+func (w *icecreams) pods(store apiserver.Store) []*corev1.Pod {
+	return slices.DeleteFunc(simulation.All[corev1.Pod](w.History, store), func(pod *corev1.Pod) bool { return pod.Namespace != simulation.Namespace })
+}
+
+// Edit implements World.
+func (w *icecreams) Edit(draw *rand.Rand) string {
+	w.checkBudget()
+	w.edits++
+	kinds := []func(*rand.Rand) string{
+		w.create, w.scaleIcecream, w.scaleIcecream, w.changeImage, w.deleteIcecream, w.foreign,
+		w.editDeployment, w.editDeployment, w.disturbPod, w.disturbPod, w.policy, w.policy, w.shortage, w.claim, w.clone,
 	}
-	if i == len(first.Sent) && i == len(second.Sent) {
+	if w.isDoomed && (!w.IsOpen() || draw.IntN(6) == 0) {
+		return w.namespace(draw)
+	}
+	return simulation.Pick(draw, kinds)(draw)
+}
+
+// namespace deletes the namespace, or creates it again.
+func (w *icecreams) namespace(draw *rand.Rand) string {
+	switch {
+	case w.IsOpen():
+		w.isOpposed = true
+		w.edits += len(w.ices()) // They lose one object after the other.
+		w.Delete(simulation.NamespaceKey, metav1.DeletePropagationBackground)
+		return "the namespace is deleted"
+	case w.Store.Objects[simulation.NamespaceKey] != nil:
+		return w.scaleIcecream(draw)
+	default:
+		w.newNamespace(simulation.Namespace)
+		w.newIcecream(draw, simulation.Pick(draw, icecreamNames))
+		return "the namespace is created again, with an Icecream"
+	}
+}
+
+// shortage is what Pods lack from now on, for a while or for good.
+func (w *icecreams) shortage(draw *rand.Rand) string {
+	long := time.Duration(1+draw.IntN(80)) * time.Second
+	if draw.IntN(4) == 0 {
+		long = forever
+	}
+	if draw.IntN(2) == 0 {
+		w.QuotaUntil = time.Now().Add(long)
+		return fmt.Sprintf("a quota refuses new Pods for %s", long)
+	}
+	w.FullUntil = time.Now().Add(long)
+	return fmt.Sprintf("no node has room for another Pod for %s", long)
+}
+
+// edit changes the spec of an Icecream.
+func (w *icecreams) edit(draw *rand.Rand, change func(*v1alpha1.Icecream) string) string {
+	ice := simulation.Pick(draw, w.ices())
+	if ice == nil {
+		return ""
+	}
+	changed := ice.DeepCopy()
+	changed.Generation++
+	what := change(changed)
+	w.Put(changed)
+	return fmt.Sprintf("Icecream %s: %s", ice.Name, what)
+}
+
+func (w *icecreams) create(draw *rand.Rand) string {
+	name := simulation.Pick(draw, icecreamNames)
+	if w.Store.Objects[iceKey(name)] != nil {
+		return w.scaleIcecream(draw)
+	}
+	w.newIcecream(draw, name)
+	return "a new Icecream " + name
+}
+
+func (w *icecreams) scaleIcecream(draw *rand.Rand) string {
+	return w.edit(draw, func(ice *v1alpha1.Icecream) string {
+		ice.Spec.Replicas = ptr.To(draw.Int32N(5))
+		return fmt.Sprintf("%d replicas", *ice.Spec.Replicas)
+	})
+}
+
+func (w *icecreams) changeImage(draw *rand.Rand) string {
+	return w.edit(draw, func(ice *v1alpha1.Icecream) string {
+		ice.Spec.Image = simulation.Pick(draw, images)
+		return "image " + ice.Spec.Image
+	})
+}
+
+func (w *icecreams) deleteIcecream(draw *rand.Rand) string {
+	ice := simulation.Pick(draw, w.ices())
+	if ice == nil {
+		return ""
+	}
+	policy := simulation.Pick(draw, []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan})
+	w.Delete(iceKey(ice.Name), policy)
+	what := fmt.Sprintf("Icecream %s is deleted (%s)", ice.Name, policy)
+	if w.Store.Objects[iceKey(ice.Name)] == nil && draw.IntN(2) == 0 {
+		w.newIcecream(draw, ice.Name)
+		what += ", and created again"
+	}
+	return what
+}
+
+func (w *icecreams) foreign(draw *rand.Rand) string {
+	name := simulation.Pick(draw, []string{"sundae", "cone", "float"})
+	stored := simulation.Get[appsv1.Deployment](w.History, w.Store, deploymentKey(name))
+	w.Delete(deploymentKey(name), metav1.DeletePropagationBackground)
+	if stored != nil && stored.Labels["app"] == "foreign" {
+		return "somebody else's Deployment " + name + " is deleted"
+	}
+	w.newForeign(name)
+	return "somebody else's Deployment " + name
+}
+
+// elsewhere is a namespace in which there are no Icecreams.
+const elsewhere = "elsewhere"
+
+// claim creates a Deployment in another namespace that names an Icecream as its owner. It looks
+// just like the Icecream's own, and a finalizer keeps it from the garbage collector.
+func (w *icecreams) claim(draw *rand.Rand) string {
+	ice := simulation.Pick(draw, w.ices())
+	if ice == nil {
+		return ""
+	}
+	w.newNamespace(elsewhere)
+	labels := map[string]string{icecream.LabelIcecream: ice.Name}
+	w.Create(&appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: elsewhere, Name: simulation.Pick(draw, []string{ice.Name, "claim"}), Labels: labels, Finalizers: []string{hold},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(ice, schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Icecream"))},
+		},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: ptr.To[int32](1),
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "icecream", Image: images[1], Command: []string{"/claim"}}}},
+			},
+		},
+	})
+	return fmt.Sprintf("a Deployment elsewhere claims to be of Icecream %s", ice.Name)
+}
+
+// clone copies an Icecream's Deployment under another name, with all of its labels, and with or
+// without its owner. The copy counts nowhere.
+func (w *icecreams) clone(draw *rand.Rand) string {
+	d := simulation.Pick(draw, w.deployments(w.Store))
+	if d == nil {
+		return ""
+	}
+	copied := d.DeepCopy()
+	copied.ObjectMeta = metav1.ObjectMeta{Namespace: d.Namespace, Name: "clone", Labels: d.Labels}
+	if draw.IntN(2) == 0 {
+		copied.OwnerReferences = d.OwnerReferences
+	}
+	copied.Status = appsv1.DeploymentStatus{}
+	w.Create(copied)
+	return fmt.Sprintf("Deployment %s is copied", d.Name)
+}
+
+func (w *icecreams) editDeployment(draw *rand.Rand) string {
+	d := simulation.Pick(draw, w.deployments(w.Store))
+	if d == nil {
+		return ""
+	}
+	return w.editThis(draw, d)
+}
+
+func (w *icecreams) editThis(draw *rand.Rand, d *appsv1.Deployment) string {
+	changed := d.DeepCopy()
+	changed.Generation++
+	var what string
+	switch draw.IntN(8) {
+	case 7:
+		changed.Finalizers, changed.Generation = append(changed.Finalizers, hold), d.Generation
+		w.Put(changed)
+		w.Delete(deploymentKey(d.Name), metav1.DeletePropagationBackground)
+		return fmt.Sprintf("Deployment %s is deleted, but held", d.Name)
+	case 0:
+		changed.Spec.Replicas = ptr.To(draw.Int32N(5))
+		what = fmt.Sprintf("%d replicas", *changed.Spec.Replicas)
+	case 1:
+		changed.Spec.Template.Spec.Containers[0].Image = "registry.example/other:1"
+		what = "another image"
+	case 2:
+		changed.OwnerReferences, changed.Generation = nil, d.Generation
+		what = "without its owner"
+	case 3:
+		w.Delete(deploymentKey(d.Name), simulation.Pick(draw, []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground}))
+		return fmt.Sprintf("Deployment %s is deleted", d.Name)
+	case 4:
+		changed.Spec.Template.Spec.Containers = append(changed.Spec.Template.Spec.Containers, corev1.Container{Name: "sidecar", Image: images[0]})
+		if len(changed.Spec.Template.Spec.Containers) > 2 {
+			return ""
+		}
+		what = "a sidecar"
+	case 5:
+		changed.Labels = maps.Clone(changed.Labels)
+		delete(changed.Labels, "app.kubernetes.io/name")
+		changed.Generation = d.Generation
+		what = "without a label"
+	default:
+		changed.Spec.Template.Annotations = maps.Clone(changed.Spec.Template.Annotations)
+		metav1.SetMetaDataAnnotation(&changed.Spec.Template.ObjectMeta, "kubectl.kubernetes.io/restartedAt", time.Now().String())
+		what = "restarted"
+	}
+	w.Put(changed)
+	return fmt.Sprintf("Deployment %s: %s", d.Name, what)
+}
+
+func (w *icecreams) disturbPod(draw *rand.Rand) string {
+	pod := simulation.Pick(draw, w.pods(w.Store))
+	if pod == nil || pod.Spec.NodeName == "" {
+		return ""
+	}
+	if draw.IntN(2) == 0 {
+		changed := pod.DeepCopy()
+		simulation.Crash(changed)
+		w.Put(changed)
+		return fmt.Sprintf("Pod %s crashes", pod.Name)
+	}
+	w.Delete(simulation.KeyOf("", "pods", pod.Name), metav1.DeletePropagationBackground)
+	return fmt.Sprintf("Pod %s is evicted", pod.Name)
+}
+
+// policy is what others do to each write from now on.
+func (w *icecreams) policy(draw *rand.Rand) string {
+	switch draw.IntN(4) {
+	case 0:
+		w.undoing, w.hasUndone, w.isOpposed = !w.undoing, true, true
+		return fmt.Sprintf("somebody undoes each write: %t", w.undoing)
+	case 1:
+		w.rewriting, w.hasRewritten = !w.rewriting, true
+		return fmt.Sprintf("a webhook rewrites images: %t", w.rewriting)
+	case 2:
+		w.refusing, w.isOpposed = http.StatusForbidden, true
+		return "a quota refuses new Deployments with 403"
+	default:
+		w.refusing, w.isOpposed = http.StatusConflict, true
+		return "a quota refuses new Deployments with 409"
+	}
+}
+
+// Settle implements World. Whoever has undone writes was waited for, longer each time, and a
+// Pod that never gets ready is given the time of the default deadline.
+func (w *icecreams) Settle() time.Duration {
+	w.undoing, w.rewriting, w.refusing = false, false, 0
+	for _, d := range w.deployments(w.Store) {
+		if slices.Contains(d.Finalizers, hold) {
+			changed := d.DeepCopy()
+			changed.Finalizers = slices.DeleteFunc(changed.Finalizers, func(f string) bool { return f == hold })
+			w.Put(changed)
+			w.Delete(deploymentKey(d.Name), metav1.DeletePropagationBackground)
+		}
+	}
+	settle := 3 * time.Minute
+	if w.hasUndone {
+		settle += 12 * time.Minute
+	}
+	if slices.ContainsFunc(w.ices(), func(ice *v1alpha1.Icecream) bool { return strings.Contains(ice.Spec.Image, "unready") }) {
+		settle += 12 * time.Minute
+	}
+	return settle
+}
+
+// Interfere implements World.
+func (w *icecreams) Interfere(draw *rand.Rand, _ string, key apiserver.Key) string {
+	if key.Resource.Resource == "events" || key.Resource.Resource == "leases" {
+		return ""
+	}
+	if d := simulation.Get[appsv1.Deployment](w.History, w.Store, key); d != nil && draw.IntN(3) > 0 {
+		if draw.IntN(4) == 0 {
+			w.Delete(deploymentKey(d.Name), metav1.DeletePropagationBackground)
+			w.newForeign(d.Name)
+			return fmt.Sprintf("somebody else's Deployment takes the place of %s", d.Name)
+		}
+		return w.editThis(draw, d)
+	}
+	if key.Resource.Resource == "deployments" && w.Store.Objects[key] == nil && key.Name != "" && draw.IntN(2) == 0 {
+		w.newForeign(key.Name)
+		return fmt.Sprintf("somebody else's Deployment %s", key.Name)
+	}
+	return simulation.Pick(draw, []func(*rand.Rand) string{w.scaleIcecream, w.deleteIcecream, w.changeImage, w.editDeployment})(draw)
+}
+
+// Admit implements World.
+func (w *icecreams) Admit(a apiserver.Admission) error {
+	switch {
+	case a.Verb != "create" || a.Key.Resource.Resource != "deployments" || w.refusing == 0:
+		return nil
+	case w.refusing == http.StatusConflict:
+		return apierrors.NewConflict(a.Key.Resource, a.Key.Name, fmt.Errorf("Operation cannot be fulfilled on resourcequotas: the object has been modified"))
+	default:
+		return apierrors.NewForbidden(a.Key.Resource, a.Key.Name, fmt.Errorf("exceeded quota"))
+	}
+}
+
+// Mutate implements World.
+func (w *icecreams) Mutate(a apiserver.Admission) {
+	d, ok := a.Object.(*appsv1.Deployment)
+	if !ok {
+		return
+	}
+	if a.Verb == "create" && w.deadline > 0 {
+		d.Spec.ProgressDeadlineSeconds = &w.deadline
+	}
+	if image := &d.Spec.Template.Spec.Containers[0].Image; w.rewriting && !strings.HasPrefix(*image, "mirror") {
+		*image = "mirror.example" + (*image)[strings.Index(*image, "/"):]
+	}
+}
+
+// Act implements World.
+func (w *icecreams) Act() time.Time {
+	if w.undoing {
+		for _, d := range w.deployments(w.Store) {
+			if d.DeletionTimestamp == nil && ptr.Deref(d.Spec.Replicas, 1) != 1 {
+				changed := d.DeepCopy()
+				changed.Generation++
+				changed.Spec.Replicas = ptr.To[int32](1)
+				w.Put(changed)
+			}
+		}
+	}
+	return w.Workloads.Act()
+}
+
+// owner returns the Icecream that controls a Deployment; nil if there is none.
+func (w *icecreams) owner(store apiserver.Store, d *appsv1.Deployment) *v1alpha1.Icecream {
+	owner := metav1.GetControllerOfNoCopy(d)
+	if owner == nil || !icecream.IsControlledByIcecream(d) {
+		return nil
+	}
+	ice := simulation.Get[v1alpha1.Icecream](w.History, store, iceKey(owner.Name))
+	if ice == nil || ice.UID != owner.UID {
+		return nil
+	}
+	return ice
+}
+
+// Check implements World.
+func (w *icecreams) Check(x simulation.Exchange) {
+	if x.Request.Method == http.MethodGet {
+		return
+	}
+	switch x.Key.Resource.Resource {
+	case "leases", "events":
+		return
+	}
+	// While somebody refuses or undoes writes, a refused one counts, too. A conflict does not:
+	// somebody else was faster. checkRefused limits how often a create is refused, also with 409.
+	isRefused := !x.IsWrite() && x.Response.Code != http.StatusConflict
+	if x.IsWrite() || w.isOpposed && isRefused {
+		w.writes[x.Verb+" "+x.Key.Resource.Resource]++
+	}
+	if !x.IsWrite() {
+		w.checkRefused(x)
+		if x.Subresource == "status" && x.Response.Code == http.StatusOK {
+			w.Fail("needless", "%s writes the status that %s has", x.Process.Name, simulation.Describe(x.Key))
+		}
+		return
+	}
+	before := simulation.Get[appsv1.Deployment](w.History, x.Before, x.Key)
+	after := simulation.Get[appsv1.Deployment](w.History, x.After, x.Key)
+	switch {
+	case x.Key.Resource.Resource == "icecreams" && x.Verb == "update" && x.Subresource == "status":
+		w.checkStatus(x)
+	case x.Key.Resource.Resource != "deployments":
+		w.Fail("permissions", "%s: %s %s", x.Process.Name, x.Verb, simulation.Describe(x.Key))
+	case x.Verb == "create":
+		w.checkCreate(x, after)
+	case x.Verb == "patch":
+		w.checkPatch(x, before, after)
+	default:
+		w.Fail("permissions", "%s: %s %s", x.Process.Name, x.Verb, simulation.Describe(x.Key))
+	}
+}
+
+// checkRefused checks that a create that is refused was not known to be in vain, and is not
+// repeated at once, again and again.
+func (w *icecreams) checkRefused(x simulation.Exchange) {
+	var status metav1.Status
+	if x.Verb != "create" || json.Unmarshal(x.Response.Body, &status) != nil {
+		return
+	}
+	asking, known := w.asking(x.Before, x.Key.Name), map[types.UID]bool{}
+	for _, store := range w.seen(x, "icecreams") {
+		for _, ice := range w.asking(store, x.Key.Name) {
+			known[ice.UID] = true
+		}
+	}
+	most := 9 // within a second, for each Icecream: at once, and after 5 ms, 10 ms, and so on
+	switch status.Reason {
+	case metav1.StatusReasonForbidden, metav1.StatusReasonNotFound:
+		if w.IsCalm() && len(asking) > 0 { // so that the status can be written
+			most = 3 // at once, after an event, and after a second
+		}
+	case metav1.StatusReasonConflict: // about a quota
+		most *= 2 // after as many events, too
+	case metav1.StatusReasonAlreadyExists:
+		if !slices.ContainsFunc(w.seen(x, "deployments"), func(store apiserver.Store) bool { return store.Objects[x.Key] == nil }) {
+			w.Fail("needless", "%s creates %s, which its cache shows", x.Process.Name, simulation.Describe(x.Key))
+		}
+	default:
+		return
+	}
+	id := fmt.Sprint(x.Process.Name, " ", x.Key.Name, " ", status.Reason)
+	for _, ice := range asking { // An edit is reason enough to try again.
+		id += fmt.Sprintf(" %s %d", ice.UID, ice.Generation)
+	}
+	w.refused[id] = append(slices.DeleteFunc(w.refused[id], func(at time.Time) bool { return time.Since(at) > time.Second }), time.Now())
+	if n := len(w.refused[id]); n > most*len(known) {
+		w.Fail("hot loop", "%s: %s %s was refused %d times within a second: %s", x.Process.Name, x.Verb, simulation.Describe(x.Key), n, status.Message)
+	}
+}
+
+// asking returns the Icecreams that ask for a Deployment of a name.
+func (w *icecreams) asking(store apiserver.Store, name string) []*v1alpha1.Icecream {
+	return slices.DeleteFunc(simulation.All[v1alpha1.Icecream](w.History, store), func(ice *v1alpha1.Icecream) bool {
+		return icecream.DeploymentName(ice) != name
+	})
+}
+
+// seen returns the states of a resource that the process can have acted on.
+func (w *icecreams) seen(x simulation.Exchange, resource string) []apiserver.Store {
+	return w.Since(x.Process.Knew(resource, x.Decided))
+}
+
+// checkOwner checks that an Icecream is not being deleted, as far as the process can know.
+func (w *icecreams) checkOwner(x simulation.Exchange, d *appsv1.Deployment) {
+	owner := metav1.GetControllerOfNoCopy(d)
+	for _, store := range w.seen(x, "icecreams") {
+		if ice := w.owner(store, d); ice != nil && ice.DeletionTimestamp == nil {
+			return
+		}
+	}
+	w.Fail("owner", "%s: %s %s, although Icecream %s has been gone or being deleted for long", x.Process.Name, x.Verb, simulation.Describe(x.Key), owner.Name)
+}
+
+// checkLive checks that an Icecream was not being deleted when the process last looked.
+func (w *icecreams) checkLive(x simulation.Exchange, d *appsv1.Deployment) {
+	owner := metav1.GetControllerOfNoCopy(d)
+	if ice := w.owner(w.Since(x.Checked(iceKey(owner.Name)))[0], d); ice == nil || ice.DeletionTimestamp != nil {
+		w.Fail("live", "%s: %s %s, although Icecream %s was gone or being deleted when it sent that", x.Process.Name, x.Verb, simulation.Describe(x.Key), owner.Name)
+	}
+}
+
+func (w *icecreams) checkCreate(x simulation.Exchange, d *appsv1.Deployment) {
+	owner := metav1.GetControllerOfNoCopy(d)
+	if owner == nil || !icecream.IsControlledByIcecream(d) {
+		w.Fail("owner", "%s creates %s without an Icecream", x.Process.Name, simulation.Describe(x.Key))
+		return
+	}
+	w.checkOwner(x, d)
+	if seen := w.owner(w.seen(x, "icecreams")[0], d); seen != nil && seen.Status.ObservedGeneration > 0 {
+		w.checkLive(x, d)
+	}
+	for _, store := range w.seen(x, "icecreams") {
+		if ice := w.owner(store, d); ice != nil && icecream.DeploymentName(ice) == d.Name {
+			return
+		}
+	}
+	w.Fail("name", "%s creates %s, which nobody has asked for", x.Process.Name, simulation.Describe(x.Key))
+}
+
+func (w *icecreams) checkPatch(x simulation.Exchange, before, after *appsv1.Deployment) {
+	switch {
+	case before == nil:
+		w.Fail("ownership", "%s: a patch created %s", x.Process.Name, simulation.Describe(x.Key))
+		return
+	case before.DeletionTimestamp != nil && !w.wasAlive(x, before):
+		w.Fail("deleted", "%s changes %s, which is being deleted", x.Process.Name, simulation.Describe(x.Key))
+	case metav1.GetControllerOfNoCopy(before) != nil && !icecream.IsControlledByIcecream(before),
+		metav1.GetControllerOfNoCopy(before) == nil && before.Labels[icecream.LabelIcecream] == "":
+		w.Fail("ownership", "%s changes %s, which is somebody else's", x.Process.Name, simulation.Describe(x.Key))
+	case metav1.GetControllerOfNoCopy(before) != nil && !haveSameOwner(before, after):
+		w.Fail("ownership", "%s takes %s from its owner", x.Process.Name, simulation.Describe(x.Key))
+	}
+	if metav1.GetControllerOfNoCopy(after) != nil { // It may have lost its owner just before.
+		w.checkOwner(x, after)
+	}
+}
+
+func haveSameOwner(a, b *appsv1.Deployment) bool {
+	ofA, ofB := metav1.GetControllerOfNoCopy(a), metav1.GetControllerOfNoCopy(b)
+	return ofA != nil && ofB != nil && ofA.UID == ofB.UID
+}
+
+// wasAlive reports whether the process can have seen a Deployment that was not being deleted.
+func (w *icecreams) wasAlive(x simulation.Exchange, d *appsv1.Deployment) bool {
+	return slices.ContainsFunc(w.seen(x, "deployments"), func(store apiserver.Store) bool {
+		seen := simulation.Get[appsv1.Deployment](w.History, store, x.Key)
+		return seen != nil && seen.UID == d.UID && seen.DeletionTimestamp == nil
+	})
+}
+
+// checkStatus checks that a status was true when it was computed.
+func (w *icecreams) checkStatus(x simulation.Exchange) {
+	ice := simulation.Get[v1alpha1.Icecream](w.History, x.After, x.Key)
+	s := ice.Status
+	if ice.DeletionTimestamp != nil {
+		w.Fail("status", "%s writes the status of %s, which is being deleted", x.Process.Name, simulation.Describe(x.Key))
+	}
+	if s.ObservedGeneration != ice.Generation {
+		w.Fail("status", "%s: observedGeneration of %s is %d, not %d", x.Process.Name, simulation.Describe(x.Key), s.ObservedGeneration, ice.Generation)
+	}
+	if isTrue(ice, v1alpha1.ConditionStalled) && w.isLeftOver(x, ice) {
+		w.Fail("status", "%s: %s is Stalled, although its Deployment is left of an Icecream that was gone", x.Process.Name, simulation.Describe(x.Key))
+	}
+	var isTrue int
+	for _, c := range s.Conditions {
+		if c.Status == metav1.ConditionTrue {
+			isTrue++
+		}
+	}
+	if isTrue != 1 || len(s.Conditions) != 3 {
+		w.Fail("status", "%s: %s has %d conditions, of which %d are True", x.Process.Name, simulation.Describe(x.Key), len(s.Conditions), isTrue)
+	}
+	if !slices.ContainsFunc(w.seen(x, "deployments"), func(store apiserver.Store) bool { return w.hasCounts(store, ice) }) {
+		w.Fail("status", "%s: the counts of %s have not been true: %s", x.Process.Name, simulation.Describe(x.Key), countsOf(s))
+	}
+	if isReadyIcecream(ice) && !slices.ContainsFunc(w.seen(x, "deployments"), func(store apiserver.Store) bool { return w.isComplete(store, ice) }) {
+		w.Fail("status", "%s: %s has never been ready: %s", x.Process.Name, simulation.Describe(x.Key), countsOf(s))
+	}
+	seen := slices.Concat(w.seen(x, "pods"), w.seen(x, "deployments"))
+	if !slices.ContainsFunc(seen, func(store apiserver.Store) bool { return w.isTrueReason(store, ice) }) {
+		w.Fail("reason", "%s: %s gives a reason that has never been true: %s", x.Process.Name, simulation.Describe(x.Key), readyOf(ice).Message)
+	}
+	// Which Deployments are the Icecream's, and where the Pods are, comes from two caches.
+	for _, pods := range w.seen(x, "pods") {
+		for _, deployments := range w.seen(x, "deployments") {
+			if slices.Equal(w.nodesOf(pods, deployments, ice), s.Nodes) {
+				return
+			}
+		}
+	}
+	w.Fail("status", "%s: the placement of %s has not been true since version %d of Pods and %d of Deployments, %s ago: %v",
+		x.Process.Name, simulation.Describe(x.Key), x.Process.Knew("pods", x.Decided), x.Process.Knew("deployments", x.Decided), time.Since(x.Decided), s.Nodes)
+}
+
+// readyOf returns the condition that says whether an Icecream is Ready, and why not.
+func readyOf(ice *v1alpha1.Icecream) metav1.Condition {
+	return ptr.Deref(meta.FindStatusCondition(ice.Status.Conditions, v1alpha1.ConditionReady), metav1.Condition{})
+}
+
+// isTrueReason reports whether the reason that an Icecream gives is true, as far as it is about
+// Pods or the namespace.
+func (w *icecreams) isTrueReason(store apiserver.Store, ice *v1alpha1.Icecream) bool {
+	d := simulation.Get[appsv1.Deployment](w.History, store, deploymentKey(icecream.DeploymentName(ice)))
+	switch ready := readyOf(ice); ready.Reason {
+	case v1alpha1.ReasonReplicaFailure, v1alpha1.ReasonUnschedulable, v1alpha1.ReasonImagePullBackOff:
+		return d != nil && w.problems(store, d)[ready.Reason]
+	case v1alpha1.ReasonProgressDeadlineExceeded:
+		return d != nil && !w.isComplete(store, ice)
+	case v1alpha1.ReasonDeploymentRefused:
+		return !strings.Contains(ready.Message, "being terminated") // which is DeploymentTerminating
+	default:
 		return true
 	}
-	t.Logf("seed %d has other requests when it is run again:\n%s\nand then\n%s", first.Seed,
-		strings.Join(first.Sent[max(0, i-3):min(i+3, len(first.Sent))], "\n"), strings.Join(second.Sent[max(0, i-3):min(i+3, len(second.Sent))], "\n"))
-	return false
+}
+
+// problems returns the reasons for which Pods of a Deployment do not become ready.
+func (w *icecreams) problems(store apiserver.Store, d *appsv1.Deployment) map[string]bool {
+	reasons := map[string]bool{}
+	for _, c := range d.Status.Conditions {
+		switch {
+		case c.Type == appsv1.DeploymentReplicaFailure:
+			reasons[v1alpha1.ReasonReplicaFailure] = true
+		case c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse:
+			reasons[v1alpha1.ReasonProgressDeadlineExceeded] = true
+		}
+	}
+	for _, pod := range w.pods(store) {
+		switch {
+		case !strings.HasPrefix(pod.Name, d.Name+"-"):
+		case simulation.IsUnschedulable(pod):
+			reasons[v1alpha1.ReasonUnschedulable] = true
+		case simulation.WaitsFor(pod) == "ErrImagePull":
+			reasons[v1alpha1.ReasonImagePullBackOff] = true
+		case strings.Contains(pod.Spec.Containers[0].Image, "unready"):
+			reasons[v1alpha1.ReasonProgressDeadlineExceeded] = true
+		}
+	}
+	return reasons
+}
+
+// isLeftOver reports whether all that the process can have seen under the name of an Icecream's
+// Deployment is one of another Icecream that was gone. The garbage collector deletes it soon.
+func (w *icecreams) isLeftOver(x simulation.Exchange, ice *v1alpha1.Icecream) bool {
+	for _, deployments := range w.seen(x, "deployments") {
+		d := simulation.Get[appsv1.Deployment](w.History, deployments, deploymentKey(icecream.DeploymentName(ice)))
+		if d == nil || !icecream.IsControlledByIcecream(d) || metav1.IsControlledBy(d, ice) {
+			return false
+		}
+		if slices.ContainsFunc(w.seen(x, "icecreams"), func(store apiserver.Store) bool { return w.owner(store, d) != nil }) {
+			return false
+		}
+	}
+	return true
+}
+
+func countsOf(s v1alpha1.IcecreamStatus) string {
+	return fmt.Sprintf("%d Pods, %d ready, %d available", s.Replicas, s.ReadyReplicas, s.AvailableReplicas)
+}
+
+// hasCounts reports whether the Icecream's Deployment has what the status says of it.
+func (w *icecreams) hasCounts(store apiserver.Store, ice *v1alpha1.Icecream) bool {
+	var has appsv1.DeploymentStatus
+	if d := simulation.Get[appsv1.Deployment](w.History, store, deploymentKey(icecream.DeploymentName(ice))); d != nil && metav1.IsControlledBy(d, ice) {
+		has = d.Status
+	}
+	s := ice.Status
+	return has.Replicas == s.Replicas && has.ReadyReplicas == s.ReadyReplicas && has.AvailableReplicas == s.AvailableReplicas
+}
+
+func isReadyIcecream(ice *v1alpha1.Icecream) bool { return isTrue(ice, v1alpha1.ConditionReady) }
+
+func isTrue(ice *v1alpha1.Icecream, condition string) bool {
+	return meta.IsStatusConditionTrue(ice.Status.Conditions, condition)
+}
+
+// isComplete reports whether the Icecream's Deployment is rolled out.
+func (w *icecreams) isComplete(store apiserver.Store, ice *v1alpha1.Icecream) bool {
+	d := simulation.Get[appsv1.Deployment](w.History, store, deploymentKey(icecream.DeploymentName(ice)))
+	wanted := ptr.Deref(ice.Spec.Replicas, 1)
+	return d != nil && metav1.IsControlledBy(d, ice) && ptr.Deref(d.Spec.Replicas, 1) == wanted && d.Status.ObservedGeneration == d.Generation &&
+		d.Status.Replicas == wanted && d.Status.AvailableReplicas == wanted && d.Status.UpdatedReplicas == wanted
+}
+
+// nodesOf returns where the Pods of an Icecream are.
+func (w *icecreams) nodesOf(pods, deployments apiserver.Store, ice *v1alpha1.Icecream) []v1alpha1.IcecreamNode {
+	d := simulation.Get[appsv1.Deployment](w.History, deployments, deploymentKey(icecream.DeploymentName(ice)))
+	isOrphan := d != nil && metav1.GetControllerOfNoCopy(d) == nil && d.Labels[icecream.LabelIcecream] == ice.Name
+	if d == nil || !isOrphan && !metav1.IsControlledBy(d, ice) {
+		return nil
+	}
+	counts := map[string]v1alpha1.IcecreamNode{}
+	for _, pod := range w.pods(pods) {
+		isOurs := pod.Labels[icecream.LabelIcecream] == ice.Name && strings.HasPrefix(pod.Name, d.Name+"-")
+		if pod.DeletionTimestamp != nil || pod.Spec.NodeName == "" || !isOurs {
+			continue
+		}
+		node := counts[pod.Spec.NodeName]
+		node.Name = pod.Spec.NodeName
+		node.Pods++
+		if simulation.IsReady(pod) {
+			node.ReadyPods++
+		}
+		counts[node.Name] = node
+	}
+	var nodes []v1alpha1.IcecreamNode
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		nodes = append(nodes, counts[name])
+	}
+	return nodes
+}
+
+// CheckEnd implements World.
+func (w *icecreams) CheckEnd() {
+	for _, d := range w.deployments(w.Store) {
+		if icecream.IsControlledByIcecream(d) && w.owner(w.Store, d) == nil {
+			w.Fail("end", "Deployment %s is left of an Icecream that is gone", d.Name)
+		}
+	}
+	for _, ice := range w.ices() {
+		if ice.DeletionTimestamp == nil {
+			w.checkEnd(ice)
+		}
+	}
+	w.checkBudget()
+}
+
+// checkBudget checks that a history without faults costs few requests: a launch a POST and
+// three writes of the status, and an edit, which can be the deletion of a Deployment, a write of
+// the Deployment and five of the status. Somebody who undoes or refuses writes makes each of
+// them be repeated.
+func (w *icecreams) checkBudget() {
+	for what, n := range w.writes {
+		var most int
+		switch verb, _, _ := strings.Cut(what, " "); verb {
+		case "create":
+			most = w.launched + w.edits
+		case "update":
+			most = 3*w.launched + 5*w.edits
+		default:
+			most = w.edits
+		}
+		switch {
+		case w.isOpposed:
+			most *= 7 // at once and then after 1 s, 2 s, 4 s, and so on
+		case w.hasRewritten: // The controller repeats a write that has been rewritten, once.
+			most *= 2
+		}
+		if n > most && w.IsCalm() {
+			w.Fail("budget", "%d times %s for %d Icecreams and %d edits", n, what, w.launched, w.edits)
+		}
+	}
+}
+
+// checkEnd checks that an Icecream has what it asks for, and says so.
+func (w *icecreams) checkEnd(ice *v1alpha1.Icecream) {
+	name := icecream.DeploymentName(ice)
+	d := simulation.Get[appsv1.Deployment](w.History, w.Store, deploymentKey(name))
+	fail := func(format string, args ...any) {
+		w.Fail("end", "Icecream %s: %s", ice.Name, fmt.Sprintf(format, args...))
+	}
+	if ice.Status.ObservedGeneration != ice.Generation {
+		fail("the status is about generation %d, not %d", ice.Status.ObservedGeneration, ice.Generation)
+		return
+	}
+	if d != nil && d.DeletionTimestamp != nil {
+		return
+	}
+	if d != nil && !metav1.IsControlledBy(d, ice) {
+		if !isTrue(ice, v1alpha1.ConditionStalled) {
+			fail("Deployment %s is not its, but it is not Stalled", name)
+		}
+		return
+	}
+	if d == nil {
+		fail("there is no Deployment %s", name)
+		return
+	}
+	container := d.Spec.Template.Spec.Containers[slices.IndexFunc(d.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return c.Name == "icecream" })]
+	if image := strings.Replace(container.Image, "mirror.example", "registry.example", 1); image != ice.Spec.Image {
+		fail("the image is %s, not %s", image, ice.Spec.Image)
+	}
+	if *d.Spec.Replicas != *ice.Spec.Replicas {
+		fail("there are to be %d replicas, not %d", *d.Spec.Replicas, *ice.Spec.Replicas)
+	}
+	if !w.hasCounts(w.Store, ice) {
+		fail("the status says %s, but it has %d, %d ready", countsOf(ice.Status), d.Status.Replicas, d.Status.ReadyReplicas)
+	}
+	if nodes := w.nodesOf(w.Store, w.Store, ice); !slices.Equal(nodes, ice.Status.Nodes) {
+		fail("the nodes are %v, not %v", nodes, ice.Status.Nodes)
+	}
+	isComplete := w.isComplete(w.Store, ice)
+	if isComplete != isReadyIcecream(ice) {
+		fail("complete is %t, but Ready is %t", isComplete, isReadyIcecream(ice))
+	}
+	isStalled, reason, problems := isTrue(ice, v1alpha1.ConditionStalled), readyOf(ice).Reason, w.problems(w.Store, d)
+	if !isComplete && (!isStalled || !problems[reason]) {
+		fail("it says %s, and Stalled is %t, but its problems are %v", reason, isStalled, problems)
+	}
 }

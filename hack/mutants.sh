@@ -21,16 +21,16 @@ survivors=0
 for patch in "$@"; do
   mutant=$(basename "${patch}" .patch)
   file=$(sed -n 's|^+++ b/||p' "${patch}")
-  world=$(sed -n 's/^World: //p' "${patch}")
+  world=$(sed -n 's|^World: |./pkg/|p' "${patch}")
   reason=$(sed -n 's/^Survives: //p' "${patch}")
   patch --quiet --output="${work}/mutant.go" "${file}" "${patch}"
   printf '{"Replace": {"%s": "%s"}}' "${PWD}/${file}" "${work}/mutant.go" >"${work}/overlay.json"
-  if ! go test -c -vet=off -overlay "${work}/overlay.json" -o "${work}/test" . >"${work}/log" 2>&1; then
+  if ! go test -c -vet=off -overlay "${work}/overlay.json" -o "${work}/test" "${world:-.}" >"${work}/log" 2>&1; then
     echo "${mutant}: does not compile: $(tail -1 "${work}/log")"
     survivors=$((survivors + 1))
     continue
   fi
-  "${work}/test" -test.run '^TestSimulation$' -sim.world="${world:-icecream}" -sim.seeds="${seeds}" -sim.failures=1 -sim.plain >"${work}/log" 2>&1 || true
+  "${work}/test" -test.run '^TestSimulation$' -sim.seeds="${seeds}" -sim.failures=1 -sim.plain >"${work}/log" 2>&1 || true
   found=$(grep -a -m1 -o 'failure after [0-9]* histories\|^panic: .*\|^fatal error: .*' "${work}/log" || true)
   if [[ -z ${found} ]]; then
     [[ -n ${reason} ]] || survivors=$((survivors + 1))

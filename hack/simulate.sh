@@ -2,28 +2,36 @@
 # Runs new seeds of the simulation on all cores for some time, and says what was run, what
 # failed, and how much of the controllers it reached.
 #
-#   hack/simulate.sh DURATION [CONTROLLER]
+#   hack/simulate.sh DURATION [PACKAGE...]
+#
+# Each package has that time; without packages, those of all controllers.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=hack/build.env
 set -a && . hack/build.env && set +a
 
+duration=$1
+shift
+[[ $# -gt 0 ]] || set -- . ./pkg/podtimestamp ./pkg/secretsync ./pkg/nodereboot
 work=$(mktemp -d)
 trap 'rm -rf "${work}"' EXIT
 packages=$(go list . ./pkg/... | grep -v -e /kittest -e /generated/ -e /apis/ | paste -sd,)
-go test -c -cover -coverpkg="${packages}" -o "${work}/test" .
 mkdir "${work}/coverage"
-# Global randomness is seeded for each history, so there is one history at a time in a process.
 first=$(date +%s)000000
-runs=()
-for core in $(seq "$(nproc)"); do
-  GOMAXPROCS=1 "${work}/test" -test.run '^TestSimulation$' -test.v -test.timeout 0 -test.gocoverdir "${work}/coverage" \
-    -sim.world="${2-}" -sim.for="$1" -sim.first=$((first + core * 100000)) -sim.failures=20 >"${work}/log.${core}" 2>&1 &
-  runs+=($!)
-done
 status=0
-for run in "${runs[@]}"; do wait "${run}" || status=1; done
-cat "${work}"/log.*
+for package in "$@"; do
+  go test -c -cover -coverpkg="${packages}" -o "${work}/test" "${package}"
+  # Global randomness is seeded for each history, so there is one history at a time in a process.
+  runs=()
+  for core in $(seq "$(nproc)"); do
+    GOMAXPROCS=1 "${work}/test" -test.run '^TestSimulation$' -test.v -test.timeout 0 -test.gocoverdir "${work}/coverage" \
+      -sim.for="${duration}" -sim.first=$((first + core * 100000)) -sim.failures=20 >"${work}/log.${core}" 2>&1 &
+    runs+=($!)
+  done
+  for run in "${runs[@]}"; do wait "${run}" || status=1; done
+  echo "${package}"
+  cat "${work}"/log.*
+done
 echo "Statements reached, by package:"
 go tool covdata percent -i "${work}/coverage"
 go tool covdata textfmt -i "${work}/coverage" -o "${work}/profile"

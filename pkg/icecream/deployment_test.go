@@ -174,10 +174,12 @@ func TestDrift(t *testing.T) {
 		},
 		"another operating system": {
 			edit: func(d *appsv1.Deployment) {
-				d.Spec.Template.Spec.OS = &corev1.PodOS{Name: corev1.Windows}
+				d.Spec.Template.Spec.OS = &corev1.PodOS{Name: corev1.Windows} // which excludes our security context
+				d.Spec.Template.Spec.SecurityContext, container(d).SecurityContext = nil, nil
 				d.Spec.Template.Spec.NodeSelector = map[string]string{"kubernetes.io/os": "windows", "disk": "ssd"}
 			},
-			want: "spec.template.spec.nodeSelector.kubernetes.io/os, spec.template.spec.os.name",
+			want: "spec.template.spec.containers[icecream].securityContext, spec.template.spec.nodeSelector.kubernetes.io/os, " +
+				"spec.template.spec.os.name, spec.template.spec.securityContext.runAsNonRoot, spec.template.spec.securityContext.seccompProfile",
 		},
 		"an init container with the name of ours": {
 			edit: func(d *appsv1.Deployment) {

@@ -216,6 +216,40 @@ func TestNamespace(t *testing.T) {
 	}
 }
 
+// Webhooks change an object before it is validated, and policies and quotas refuse what is valid.
+func TestAdmission(t *testing.T) {
+	var asked []string
+	server := apiserver.New(apiserver.Options{
+		Mutate: func(a apiserver.Admission) {
+			a.Object.SetLabels(map[string]string{"best": a.Object.GetAnnotations()["label"]})
+		},
+		Admit: func(a apiserver.Admission) error {
+			asked = append(asked, a.Verb+" "+a.Key.Name)
+			if a.Old != nil {
+				return apierrors.NewForbidden(a.Key.Resource, a.Key.Name, nil)
+			}
+			return nil
+		},
+	}, apiserver.Secrets())
+	secret := newSecret("recipe")
+	secret.Annotations = map[string]string{"label": "not valid"}
+	if _, err := server.Create(apiserver.Store{}, noon, secret); !apierrors.IsInvalid(err) || len(asked) > 0 {
+		t.Errorf("the label that the webhook sets is not validated: %v, %v", err, asked)
+	}
+	secret.Annotations["label"] = "valid"
+	store, err := server.Create(apiserver.Store{}, noon, secret)
+	if err != nil || store.Objects[keyOf("recipe")].GetLabels()["best"] != "valid" {
+		t.Errorf("the webhook has no effect: %v", err)
+	}
+	after, err := server.Update(store, noon, newSecret("recipe"))
+	if !apierrors.IsForbidden(err) || after.Version != store.Version {
+		t.Errorf("the update is not refused: %v", err)
+	}
+	if want := []string{"create recipe", "update recipe"}; !slices.Equal(asked, want) {
+		t.Errorf("the policy saw %v, want %v", asked, want)
+	}
+}
+
 // Parse names what a request is about, and refuses what the model does not have.
 func TestParse(t *testing.T) {
 	server := apiserver.New(apiserver.Options{}, apiserver.Secrets(), apiserver.Deployments(), apiserver.Nodes(), recipes)

@@ -15,14 +15,14 @@ import (
 // Deployments returns the kind apps/v1 Deployment, without the status subresource.
 func Deployments() Kind {
 	return Kind{Resource: appsv1.SchemeGroupVersion.WithResource("deployments"), Kind: "Deployment", Namespaced: true, strategy: strategy{
-		empty:               func() object { return &appsv1.Deployment{} },
+		empty:               func() Object { return &appsv1.Deployment{} },
 		unconditionalUpdate: true,
-		setDefaults:         func(obj object) { setDeploymentDefaults(obj.(*appsv1.Deployment)) },
-		prepareCreate: func(obj object) {
+		setDefaults:         func(obj Object) { setDeploymentDefaults(obj.(*appsv1.Deployment)) },
+		prepareCreate: func(obj Object) {
 			d := obj.(*appsv1.Deployment)
 			d.Status, d.Generation = appsv1.DeploymentStatus{}, 1
 		},
-		prepareUpdate: func(is, was object) {
+		prepareUpdate: func(is, was Object) {
 			d, old := is.(*appsv1.Deployment), was.(*appsv1.Deployment)
 			d.Status = old.Status
 			if !equality.Semantic.DeepEqual(d.Spec, old.Spec) || !equality.Semantic.DeepEqual(d.Annotations, old.Annotations) {
@@ -36,7 +36,7 @@ func Deployments() Kind {
 // ReplicaSets returns the kind apps/v1 ReplicaSet. Requests can change only the metadata.
 func ReplicaSets() Kind {
 	return Kind{Resource: appsv1.SchemeGroupVersion.WithResource("replicasets"), Kind: "ReplicaSet", Namespaced: true, strategy: strategy{
-		empty:               func() object { return &appsv1.ReplicaSet{} },
+		empty:               func() Object { return &appsv1.ReplicaSet{} },
 		isPut:               true,
 		unconditionalUpdate: true,
 	}}
@@ -46,21 +46,21 @@ func ReplicaSets() Kind {
 // admission plugins change a new Pod.
 func Pods() Kind {
 	return Kind{Resource: corev1.SchemeGroupVersion.WithResource("pods"), Kind: "Pod", Namespaced: true, strategy: strategy{
-		empty:               func() object { return &corev1.Pod{} },
+		empty:               func() Object { return &corev1.Pod{} },
 		unconditionalUpdate: true,
 		returnsDeleted:      true,
-		prepareCreate: func(obj object) {
+		prepareCreate: func(obj Object) {
 			p := obj.(*corev1.Pod)
 			p.Status, p.Generation = corev1.PodStatus{Phase: corev1.PodPending}, 1
 		},
-		prepareUpdate: func(is, was object) { is.(*corev1.Pod).Status = was.(*corev1.Pod).Status },
+		prepareUpdate: func(is, was Object) { is.(*corev1.Pod).Status = was.(*corev1.Pod).Status },
 		validate:      validatePod,
 		gracePeriod:   podGracePeriod,
 	}}
 }
 
 // podGracePeriod returns for how many seconds a Pod may still run once it is to be deleted.
-func podGracePeriod(obj object, requested *int64) int64 {
+func podGracePeriod(obj Object, requested *int64) int64 {
 	p := obj.(*corev1.Pod)
 	hasEnded := p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
 	if p.Spec.NodeName == "" || hasEnded {
@@ -75,9 +75,9 @@ func podGracePeriod(obj object, requested *int64) int64 {
 // Secrets returns the kind v1 Secret.
 func Secrets() Kind {
 	return Kind{Resource: corev1.SchemeGroupVersion.WithResource("secrets"), Kind: "Secret", Namespaced: true, strategy: strategy{
-		empty:               func() object { return &corev1.Secret{} },
+		empty:               func() Object { return &corev1.Secret{} },
 		unconditionalUpdate: true,
-		setDefaults:         func(obj object) { setSecretDefaults(obj.(*corev1.Secret)) },
+		setDefaults:         func(obj Object) { setSecretDefaults(obj.(*corev1.Secret)) },
 		validate:            validateSecret,
 	}}
 }
@@ -85,10 +85,10 @@ func Secrets() Kind {
 // Nodes returns the kind v1 Node, without the status subresource.
 func Nodes() Kind {
 	return Kind{Resource: corev1.SchemeGroupVersion.WithResource("nodes"), Kind: "Node", strategy: strategy{
-		empty:               func() object { return &corev1.Node{} },
+		empty:               func() Object { return &corev1.Node{} },
 		isPut:               true,
 		unconditionalUpdate: true,
-		prepareUpdate:       func(is, was object) { is.(*corev1.Node).Status = was.(*corev1.Node).Status },
+		prepareUpdate:       func(is, was Object) { is.(*corev1.Node).Status = was.(*corev1.Node).Status },
 	}}
 }
 
@@ -97,21 +97,21 @@ func Nodes() Kind {
 // finalizes namespaces that are being deleted.
 func Namespaces() Kind {
 	return Kind{Resource: corev1.SchemeGroupVersion.WithResource("namespaces"), Kind: "Namespace", strategy: strategy{
-		empty:               func() object { return &corev1.Namespace{} },
+		empty:               func() Object { return &corev1.Namespace{} },
 		isNamespace:         true,
 		unconditionalUpdate: true,
-		setDefaults: func(obj object) {
+		setDefaults: func(obj Object) {
 			n := obj.(*corev1.Namespace)
 			metav1.SetMetaDataLabel(&n.ObjectMeta, corev1.LabelMetadataName, n.Name)
 		},
-		prepareCreate: func(obj object) {
+		prepareCreate: func(obj Object) {
 			n := obj.(*corev1.Namespace)
 			n.Status = corev1.NamespaceStatus{Phase: corev1.NamespaceActive}
 			if !slices.Contains(n.Spec.Finalizers, corev1.FinalizerKubernetes) {
 				n.Spec.Finalizers = append(n.Spec.Finalizers, corev1.FinalizerKubernetes)
 			}
 		},
-		prepareUpdate: func(is, was object) {
+		prepareUpdate: func(is, was Object) {
 			n, old := is.(*corev1.Namespace), was.(*corev1.Namespace)
 			n.Spec, n.Status = old.Spec, old.Status
 		},
@@ -122,7 +122,7 @@ func Namespaces() Kind {
 // Leases returns the kind coordination.k8s.io/v1 Lease, whose spec is not validated.
 func Leases() Kind {
 	return Kind{Resource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Kind: "Lease", Namespaced: true, strategy: strategy{
-		empty:          func() object { return &coordinationv1.Lease{} },
+		empty:          func() Object { return &coordinationv1.Lease{} },
 		createOnUpdate: true,
 	}}
 }
@@ -130,7 +130,7 @@ func Leases() Kind {
 // EventObjects returns the kind v1 Event. Only the metadata is validated.
 func EventObjects() Kind {
 	return Kind{Resource: corev1.SchemeGroupVersion.WithResource("events"), Kind: "Event", Namespaced: true, strategy: strategy{
-		empty:               func() object { return &corev1.Event{} },
+		empty:               func() Object { return &corev1.Event{} },
 		unconditionalUpdate: true,
 		createOnUpdate:      true,
 	}}

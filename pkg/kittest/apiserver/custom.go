@@ -15,7 +15,7 @@ import (
 // field is the same as one with the name of the object.
 func CustomResource(resource schema.GroupVersionResource, name string, immutable ...string) Kind {
 	return Kind{Resource: resource, Kind: name, Namespaced: true, strategy: strategy{
-		empty: func() object {
+		empty: func() Object {
 			obj := &unstructured.Unstructured{}
 			obj.SetGroupVersionKind(resource.GroupVersion().WithKind(name))
 			return obj
@@ -23,7 +23,7 @@ func CustomResource(resource schema.GroupVersionResource, name string, immutable
 		isCustom:      true,
 		isPut:         true,
 		prepareUpdate: prepareCustomUpdate,
-		validate: func(obj, old object) (errs field.ErrorList) {
+		validate: func(obj, old Object) (errs field.ErrorList) {
 			for _, name := range immutable {
 				if old != nil && specField(obj, name) != specField(old, name) {
 					errs = append(errs, field.Invalid(field.NewPath("spec", name), nil, "cannot be changed"))
@@ -35,7 +35,7 @@ func CustomResource(resource schema.GroupVersionResource, name string, immutable
 }
 
 // specField returns the text in a field of the spec, or else the name of the object.
-func specField(obj object, name string) string {
+func specField(obj Object, name string) string {
 	text, found, _ := unstructured.NestedString(obj.(*unstructured.Unstructured).Object, "spec", name)
 	if !found {
 		return obj.GetName()
@@ -43,7 +43,7 @@ func specField(obj object, name string) string {
 	return text
 }
 
-func prepareCustomUpdate(obj, old object) {
+func prepareCustomUpdate(obj, old Object) {
 	is, was := obj.(*unstructured.Unstructured).Object, old.(*unstructured.Unstructured).Object
 	setStatus(is, was)
 	if !equality.Semantic.DeepEqual(withoutMetadata(is), withoutMetadata(was)) {
@@ -52,7 +52,7 @@ func prepareCustomUpdate(obj, old object) {
 }
 
 // prepareStatusUpdate resets everything but the status.
-func prepareStatusUpdate(obj, old object) {
+func prepareStatusUpdate(obj, old Object) {
 	is := obj.(*unstructured.Unstructured)
 	sent := is.Object
 	is.Object = old.(*unstructured.Unstructured).DeepCopy().Object

@@ -46,6 +46,9 @@ func setDeploymentDefaults(d *appsv1.Deployment) {
 	for i := range pod.Containers {
 		setContainerDefaults(&pod.Containers[i])
 	}
+	for i := range pod.InitContainers {
+		setContainerDefaults(&pod.InitContainers[i])
+	}
 }
 
 func setContainerDefaults(c *corev1.Container) {

@@ -49,7 +49,7 @@ func (c *call) delete() (Response, error) {
 }
 
 // checkPreconditions returns an error if the object is not the one that was to be deleted.
-func (d *deletion) checkPreconditions(obj object) error {
+func (d *deletion) checkPreconditions(obj Object) error {
 	p := ptr.Deref(d.options.Preconditions, metav1.Preconditions{})
 	if p.UID != nil && *p.UID != obj.GetUID() {
 		return d.conflict(fmt.Errorf("the precondition has the UID %s, the object %s", *p.UID, obj.GetUID()))
@@ -69,7 +69,7 @@ func (d *deletion) terminate(namespace *corev1.Namespace) (Response, error) {
 }
 
 // change stores an object that is being deleted, and responds with it.
-func (d *deletion) change(obj object) (Response, error) {
+func (d *deletion) change(obj Object) (Response, error) {
 	changed, err := d.put(d.key, obj)
 	if err != nil {
 		return Response{}, err
@@ -78,7 +78,7 @@ func (d *deletion) change(obj object) (Response, error) {
 }
 
 // delete deletes an object, or marks it as being deleted. It may change obj, which must be a copy.
-func (d *deletion) delete(obj object) (Response, error) {
+func (d *deletion) delete(obj Object) (Response, error) {
 	isGraceful, isPending := d.beforeDelete(obj)
 	if isPending {
 		return d.deleted(obj)
@@ -107,7 +107,7 @@ func (d *deletion) delete(obj object) (Response, error) {
 
 // beforeDelete starts or shortens a graceful deletion. isPending means that one has started
 // and is not to be shortened.
-func (d *deletion) beforeDelete(obj object) (isGraceful, isPending bool) {
+func (d *deletion) beforeDelete(obj Object) (isGraceful, isPending bool) {
 	if d.kind.gracePeriod == nil {
 		return false, false
 	}
@@ -125,7 +125,7 @@ func (d *deletion) beforeDelete(obj object) (isGraceful, isPending bool) {
 }
 
 // shorten shortens the grace period of an object that is being deleted, if that was asked for.
-func (d *deletion) shorten(obj object) (isGraceful, isPending bool) {
+func (d *deletion) shorten(obj Object) (isGraceful, isPending bool) {
 	current := ptr.Deref(obj.GetDeletionGracePeriodSeconds(), 0)
 	if current == 0 {
 		return false, false
@@ -145,7 +145,7 @@ func (d *deletion) shorten(obj object) (isGraceful, isPending bool) {
 
 // finalizers returns the finalizers that the object should have according to the propagation
 // policy.
-func (d *deletion) finalizers(obj object) []string {
+func (d *deletion) finalizers(obj Object) []string {
 	isPolicy := func(finalizer string) bool {
 		return finalizer == metav1.FinalizerOrphanDependents || finalizer == metav1.FinalizerDeleteDependents
 	}
@@ -167,7 +167,7 @@ func (d *deletion) finalizers(obj object) []string {
 }
 
 // mark marks an object that waits only for its finalizers.
-func (d *deletion) mark(obj object) {
+func (d *deletion) mark(obj Object) {
 	if obj.GetDeletionTimestamp() == nil && obj.GetGeneration() > 0 {
 		obj.SetGeneration(obj.GetGeneration() + 1)
 	}
@@ -178,7 +178,7 @@ func (d *deletion) mark(obj object) {
 }
 
 // deleted returns the response to a deletion that needs nothing else from the API server.
-func (d *deletion) deleted(obj object) (Response, error) {
+func (d *deletion) deleted(obj Object) (Response, error) {
 	if d.kind.returnsDeleted {
 		last, err := d.kind.toStore(obj)
 		if err != nil {

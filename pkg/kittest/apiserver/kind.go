@@ -21,8 +21,8 @@ type Kind struct {
 	strategy
 }
 
-// object is a typed object of client-go, or an Unstructured of a custom kind.
-type object interface {
+// Object is a typed object of client-go, or an Unstructured of a custom kind.
+type Object interface {
 	runtime.Object
 	metav1.Object
 }
@@ -30,7 +30,7 @@ type object interface {
 // strategy holds what differs between the kinds. All functions but empty may be nil. Those
 // that change an object get one that nobody else has.
 type strategy struct {
-	empty func() object // a new object
+	empty func() Object // a new object
 
 	isCustom            bool // with a status subresource
 	isNamespace         bool // whether Collect completes deletions
@@ -39,18 +39,22 @@ type strategy struct {
 	createOnUpdate      bool // whether the API server creates an object that an update does not find
 	returnsDeleted      bool // whether the response to a deletion is the deleted object
 
-	setDefaults   func(object)
-	prepareCreate func(object)
-	prepareUpdate func(obj, old object)
-	validate      func(obj, old object) field.ErrorList             // beyond the metadata; old is nil for a new object
-	gracePeriod   func(obj object, requested *int64) int64          // nil: no graceful deletion
+	setDefaults   func(Object)
+	prepareCreate func(Object)
+	prepareUpdate func(obj, old Object)
+	validate      func(obj, old Object) field.ErrorList             // beyond the metadata; old is nil for a new object
+	gracePeriod   func(obj Object, requested *int64) int64          // nil: no graceful deletion
 	validateName  func(name string, isPrefix bool) (wrong []string) // nil: it has to be a DNS subdomain
 }
 
 func (k *Kind) gvk() schema.GroupVersionKind { return k.Resource.GroupVersion().WithKind(k.Kind) }
 
+func (k *Kind) keyOf(obj Object) Key {
+	return Key{Resource: k.Resource.GroupResource(), Namespace: obj.GetNamespace(), Name: obj.GetName()}
+}
+
 // decode reads an object from the body of a request, and sets the defaults.
-func (k *Kind) decode(body []byte) (object, error) {
+func (k *Kind) decode(body []byte) (Object, error) {
 	gvk, obj := k.gvk(), k.empty()
 	decoder := scheme.Codecs.UniversalDeserializer()
 	if k.isCustom {
@@ -70,7 +74,7 @@ func (k *Kind) decode(body []byte) (object, error) {
 }
 
 // normalize sets defaults, and drops from the metadata of a custom object what is empty.
-func (k *Kind) normalize(obj object) error {
+func (k *Kind) normalize(obj Object) error {
 	if k.setDefaults != nil {
 		k.setDefaults(obj)
 	}
@@ -91,7 +95,7 @@ func (k *Kind) normalize(obj object) error {
 }
 
 // fromStore returns a copy of a stored object in the form in which it is processed.
-func (k *Kind) fromStore(stored *unstructured.Unstructured) (object, error) {
+func (k *Kind) fromStore(stored *unstructured.Unstructured) (Object, error) {
 	if k.isCustom {
 		return stored.DeepCopy(), nil
 	}
@@ -101,7 +105,7 @@ func (k *Kind) fromStore(stored *unstructured.Unstructured) (object, error) {
 }
 
 // toStore returns the form of an object that is stored and returned to clients.
-func (k *Kind) toStore(obj object) (*unstructured.Unstructured, error) {
+func (k *Kind) toStore(obj Object) (*unstructured.Unstructured, error) {
 	if custom, ok := obj.(*unstructured.Unstructured); ok {
 		return custom, nil
 	}

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
 func (c *call) list() (Response, error) {
@@ -63,6 +65,29 @@ func (s Selection) Has(obj *unstructured.Unstructured) bool {
 		known[required.Field], _, _ = unstructured.NestedString(obj.Object, strings.Split(required.Field, ".")...)
 	}
 	return s.labels.Matches(labels.Set(obj.GetLabels())) && s.fields.Matches(known)
+}
+
+// Events returns what a watch delivers of the objects that are selected, in a namespace or in all
+// if it is empty, for the step from one store to the next. See [Events]. An object that is no
+// longer selected is deleted for the watch.
+func (s Selection) Events(before, after Store, resource schema.GroupResource, namespace string) (events []Event) {
+	for _, event := range Events(before, after, resource) {
+		obj := event.Object
+		if namespace != "" && namespace != obj.GetNamespace() {
+			continue
+		}
+		was := before.Objects[Key{Resource: resource, Namespace: obj.GetNamespace(), Name: obj.GetName()}]
+		wasShown, isShown := was != nil && s.Has(was), event.Type != watch.Deleted && s.Has(obj)
+		switch {
+		case wasShown && isShown:
+			events = append(events, Event{watch.Modified, obj})
+		case wasShown:
+			events = append(events, Event{watch.Deleted, obj})
+		case isShown:
+			events = append(events, Event{watch.Added, obj})
+		}
+	}
+	return events
 }
 
 // listed returns an object as it is in a list. Built-in objects are without their kind.

@@ -25,7 +25,7 @@ func (c *call) patch() (Response, error) {
 	if !json.Valid(c.Body) { // Since Kubernetes 1.37, this is checked before there is an object.
 		return Response{}, apierrors.NewBadRequest("invalid JSON patch")
 	}
-	return c.save("", func(object) (object, error) {
+	return c.save("", func(Object) (Object, error) {
 		obj, err := patched()
 		if err != nil {
 			return nil, err
@@ -34,7 +34,7 @@ func (c *call) patch() (Response, error) {
 	})
 }
 
-func (c *call) mergePatch() (object, error) {
+func (c *call) mergePatch() (Object, error) {
 	var patch map[string]any
 	if err := json.Unmarshal(c.Body, &patch); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
@@ -51,7 +51,7 @@ func (c *call) mergePatch() (object, error) {
 	return obj, badPatch(err)
 }
 
-func (c *call) strategicPatch() (object, error) {
+func (c *call) strategicPatch() (Object, error) {
 	patch := map[string]any{}
 	if err := utiljson.Unmarshal(c.Body, &patch); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())

@@ -82,13 +82,14 @@ func (r Response) HTTP(to *http.Request) *http.Response {
 func respond(code int, body any) Response {
 	encoded, err := json.Marshal(body)
 	if err != nil {
-		return refuse(apierrors.NewInternalError(err))
+		return Refuse(apierrors.NewInternalError(err))
 	}
 	return Response{Code: code, Body: encoded}
 }
 
-// refuse returns the response to a request that failed.
-func refuse(err error) Response {
+// Refuse returns the response to a request that fails with an error. One that is no status of the
+// API server is an internal error.
+func Refuse(err error) Response {
 	status := metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: err.Error()}
 	if known := apierrors.APIStatus(nil); errors.As(err, &known) {
 		status = known.Status()

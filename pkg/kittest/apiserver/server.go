@@ -5,17 +5,16 @@ import (
 	"fmt"
 	"net/http"
 	"path"
+	"reflect"
 	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // Options configure a Server.
@@ -25,6 +24,20 @@ type Options struct {
 	// of a UUID.
 	Version func(n int64) string
 	UID     func(n int64) string
+	// Mutate and Admit take the place of webhooks, policies and quotas. If they are not nil, they
+	// see each creation and change that is requested, after the API server's defaults and after
+	// its validation. Mutate may change the object. An error of Admit refuses the request.
+	Mutate func(Admission)
+	Admit  func(Admission) error
+}
+
+// Admission is a request that is about to create or change an object.
+type Admission struct {
+	Verb        string // create, update or patch
+	Key         Key
+	Subresource string
+	Object      Object
+	Old         Object // what there is, which must not be changed; nil for a new object
 }
 
 // Server answers requests about objects of some kinds. It has no state, and may be used by
@@ -65,7 +78,7 @@ type call struct {
 func (s *Server) Answer(store Store, now time.Time, r Request) (Store, Response) {
 	t, err := s.parse(r)
 	if err != nil {
-		return store, refuse(err)
+		return store, Refuse(err)
 	}
 	c := &call{Server: s, target: t, Request: r, now: metav1.NewTime(now.UTC().Truncate(time.Second)), store: store}
 	c.store.last = nil
@@ -74,7 +87,7 @@ func (s *Server) Answer(store Store, now time.Time, r Request) (Store, Response)
 		c.store = store
 	}
 	if err != nil {
-		return c.store, refuse(err)
+		return c.store, Refuse(err)
 	}
 	return c.store, response
 }
@@ -112,22 +125,20 @@ func (c *call) conflict(err error) error {
 
 // Create stores a new object, as a POST does.
 func (s *Server) Create(store Store, now time.Time, obj runtime.Object) (Store, error) {
-	k, err := s.kindOf(obj)
+	sent, k, err := s.untyped(obj)
 	if err != nil {
 		return store, err
 	}
-	accessor, err := meta.Accessor(obj)
+	return s.send(store, now, Request{Method: http.MethodPost, Path: k.path(sent.GetNamespace(), ""), ContentType: runtime.ContentTypeJSON}, sent)
+}
+
+// Update changes an object, as a PUT does.
+func (s *Server) Update(store Store, now time.Time, obj runtime.Object) (Store, error) {
+	sent, k, err := s.untyped(obj)
 	if err != nil {
 		return store, err
 	}
-	// The kind is missing in most typed objects.
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
-	if err != nil {
-		return store, err
-	}
-	sent := &unstructured.Unstructured{Object: content}
-	sent.SetGroupVersionKind(k.gvk())
-	return s.send(store, now, Request{Method: http.MethodPost, Path: k.path(accessor.GetNamespace(), ""), ContentType: runtime.ContentTypeJSON}, sent)
+	return s.send(store, now, Request{Method: http.MethodPut, Path: k.path(sent.GetNamespace(), sent.GetName()), ContentType: runtime.ContentTypeJSON}, sent)
 }
 
 // Delete deletes an object, or requests its deletion.
@@ -140,20 +151,48 @@ func (s *Server) Delete(store Store, now time.Time, key Key, options metav1.Dele
 }
 
 // Put stores an object just as it is, as an actor does that makes no mistakes. It sets only the
-// resource version and, for a new object, the UID and the time of its creation.
-func (s *Server) Put(store Store, now time.Time, obj *unstructured.Unstructured) (Store, error) {
-	k, err := s.kindOf(obj)
+// resource version and, for a new object, the UID and the time of its creation. An Unstructured
+// is not copied, so that it has these afterwards.
+func (s *Server) Put(store Store, now time.Time, obj runtime.Object) (Store, error) {
+	put, k, err := s.untyped(obj)
 	if err != nil {
 		return store, err
 	}
-	key := Key{Resource: k.Resource.GroupResource(), Namespace: obj.GetNamespace(), Name: obj.GetName()}
+	key := k.keyOf(put)
 	store.last = nil
 	if store.Objects[key] == nil {
 		store.UIDs++
-		obj.SetUID(types.UID(s.options.UID(store.UIDs)))
-		obj.SetCreationTimestamp(metav1.NewTime(now.UTC().Truncate(time.Second)))
+		put.SetUID(types.UID(s.options.UID(store.UIDs)))
+		put.SetCreationTimestamp(metav1.NewTime(now.UTC().Truncate(time.Second)))
 	}
-	return s.with(store, key, obj), nil
+	return s.with(store, key, put), nil
+}
+
+// KeyOf returns the key of an object.
+func (s *Server) KeyOf(obj Object) (Key, error) {
+	k, err := s.kindOf(obj)
+	if err != nil {
+		return Key{}, err
+	}
+	return k.keyOf(obj), nil
+}
+
+// untyped returns an object in the form in which it is stored, and its kind.
+func (s *Server) untyped(obj runtime.Object) (*unstructured.Unstructured, *Kind, error) {
+	k, err := s.kindOf(obj)
+	if err != nil {
+		return nil, nil, err
+	}
+	if already, ok := obj.(*unstructured.Unstructured); ok {
+		return already, k, nil
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return nil, nil, err
+	}
+	untyped := &unstructured.Unstructured{Object: content}
+	untyped.SetGroupVersionKind(k.gvk())
+	return untyped, k, nil
 }
 
 // send has the model answer a request with that body, and returns the error if it is refused.
@@ -165,22 +204,16 @@ func (s *Server) send(store Store, now time.Time, r Request, body any) (_ Store,
 	return after, response.errOf()
 }
 
-// kindOf returns the kind of an object.
+// kindOf returns the kind of an object. Most typed objects do not say it, but it is the name of
+// their type.
 func (s *Server) kindOf(obj runtime.Object) (*Kind, error) {
 	gvk := obj.GetObjectKind().GroupVersionKind()
-	if gvk.Kind == "" {
-		known, _, err := scheme.Scheme.ObjectKinds(obj)
-		if err != nil {
-			return nil, err
-		}
-		gvk = known[0]
-	}
 	for _, k := range s.kinds {
-		if k.gvk() == gvk {
+		if k.gvk() == gvk || gvk.Empty() && k.Kind == reflect.TypeOf(obj).Elem().Name() {
 			return k, nil
 		}
 	}
-	return nil, fmt.Errorf("the model has no %s", gvk)
+	return nil, fmt.Errorf("the model has no %T %s", obj, gvk)
 }
 
 // kindFor returns the kind of the object with that key.

@@ -70,7 +70,7 @@ func (s Store) keys(match func(Key) bool) []Key {
 }
 
 // put stores an object, unless it is stored just so, and returns it.
-func (c *call) put(key Key, obj object) (*unstructured.Unstructured, error) {
+func (c *call) put(key Key, obj Object) (*unstructured.Unstructured, error) {
 	is, err := c.kind.toStore(obj)
 	if err != nil {
 		return nil, err

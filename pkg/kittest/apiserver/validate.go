@@ -4,6 +4,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -21,7 +22,7 @@ import (
 
 var spec = field.NewPath("spec")
 
-func validateDeployment(is, was object) field.ErrorList {
+func validateDeployment(is, was Object) field.ErrorList {
 	s, template := is.(*appsv1.Deployment).Spec, spec.Child("template")
 	errs := apivalidation.ValidateNonnegativeField(int64(*s.Replicas), spec.Child("replicas"))
 	if s.Selector == nil {
@@ -34,18 +35,109 @@ func validateDeployment(is, was object) field.ErrorList {
 	if err == nil && !selector.Empty() && !selector.Matches(labels.Set(s.Template.Labels)) {
 		errs = append(errs, field.Invalid(template.Child("metadata", "labels"), s.Template.Labels, "`selector` does not match template `labels`"))
 	}
-	errs = append(errs, validateContainers(s.Template.Spec.Containers, template.Child("spec", "containers"))...)
+	errs = append(errs, validateTemplate(&s.Template, template.Child("spec"))...)
 	if old, ok := was.(*appsv1.Deployment); ok {
 		errs = append(errs, apivalidation.ValidateImmutableField(s.Selector, old.Spec.Selector, spec.Child("selector"))...)
 	}
 	return errs
 }
 
-func validateContainers(containers []corev1.Container, path *field.Path) (errs field.ErrorList) {
-	if len(containers) == 0 {
-		return field.ErrorList{field.Required(path, "")}
+// validateTemplate validates the containers, and what has to be right as a whole: fields that
+// exclude each other, or that have to agree.
+func validateTemplate(template *corev1.PodTemplateSpec, path *field.Path) (errs field.ErrorList) {
+	pod := &template.Spec
+	if len(pod.Containers) == 0 {
+		errs = append(errs, field.Required(path.Child("containers"), ""))
 	}
 	names := map[string]bool{}
+	errs = append(errs, validateContainers(pod.Containers, path.Child("containers"), names)...)
+	errs = append(errs, validateContainers(pod.InitContainers, path.Child("initContainers"), names)...)
+
+	isWindows := pod.OS != nil && pod.OS.Name == corev1.Windows
+	if pod.SecurityContext != nil {
+		path := path.Child("securityContext")
+		errs = append(errs, validateSeccomp(pod.SecurityContext.SeccompProfile, template.Annotations, corev1.SeccompPodAnnotationKey, path, isWindows)...)
+		errs = append(errs, forbidden(path.Child("runAsUser"), isWindows && pod.SecurityContext.RunAsUser != nil)...)
+	}
+	for kind, containers := range map[string][]corev1.Container{"containers": pod.Containers, "initContainers": pod.InitContainers} {
+		for i, container := range containers {
+			sc, path := container.SecurityContext, path.Child(kind).Index(i).Child("securityContext")
+			if sc == nil {
+				continue
+			}
+			key := corev1.SeccompContainerAnnotationKeyPrefix + container.Name
+			errs = append(errs, validateSeccomp(sc.SeccompProfile, template.Annotations, key, path, isWindows)...)
+			errs = append(errs, validatePower(sc, path)...)
+			for name, isSet := range map[string]bool{
+				"capabilities": sc.Capabilities != nil, "readOnlyRootFilesystem": sc.ReadOnlyRootFilesystem != nil, "privileged": sc.Privileged != nil,
+				"allowPrivilegeEscalation": sc.AllowPrivilegeEscalation != nil, "runAsUser": sc.RunAsUser != nil,
+			} {
+				errs = append(errs, forbidden(path.Child(name), isWindows && isSet)...)
+			}
+		}
+	}
+	return errs
+}
+
+// validatePower returns an error if a container may not get more power, and has it already.
+func validatePower(sc *corev1.SecurityContext, path *field.Path) (errs field.ErrorList) {
+	if ptr.Deref(sc.AllowPrivilegeEscalation, true) {
+		return nil
+	}
+	if ptr.Deref(sc.Privileged, false) {
+		errs = append(errs, field.Invalid(path, "", "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"))
+	}
+	if sc.Capabilities != nil && slices.Contains(sc.Capabilities.Add, "CAP_SYS_ADMIN") {
+		errs = append(errs, field.Invalid(path, "", "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"))
+	}
+	return errs
+}
+
+// validateSeccomp validates a union: a profile has a path if it is one of the node. The annotation
+// that was in its place has to say the same.
+func validateSeccomp(profile *corev1.SeccompProfile, annotations map[string]string, key string, path *field.Path, isWindows bool) (errs field.ErrorList) {
+	if profile == nil {
+		return nil
+	}
+	path = path.Child("seccompProfile")
+	errs = forbidden(path, isWindows)
+	annotation, isAnnotated := annotations[key]
+	isWrong := false
+	switch profile.Type {
+	case corev1.SeccompProfileTypeLocalhost:
+		if profile.LocalhostProfile == nil {
+			errs = append(errs, field.Required(path.Child("localhostProfile"), ""))
+		}
+		isWrong = !strings.HasPrefix(annotation, corev1.SeccompLocalhostProfileNamePrefix)
+		if suffix := strings.TrimPrefix(annotation, corev1.SeccompLocalhostProfileNamePrefix); isAnnotated && !isWrong && suffix != ptr.Deref(profile.LocalhostProfile, "") {
+			errs = append(errs, field.Forbidden(path.Child("localhostProfile"), "seccomp profile in annotation and field must match"))
+		}
+	case corev1.SeccompProfileTypeRuntimeDefault:
+		isWrong = annotation != corev1.SeccompProfileRuntimeDefault && annotation != corev1.DeprecatedSeccompProfileDockerDefault
+	case corev1.SeccompProfileTypeUnconfined:
+		isWrong = annotation != corev1.SeccompProfileNameUnconfined
+	case "":
+		errs = append(errs, field.Required(path.Child("type"), ""))
+	default:
+		errs = append(errs, field.NotSupported(path.Child("type"), profile.Type, []corev1.SeccompProfileType{}))
+	}
+	if isAnnotated && isWrong {
+		errs = append(errs, field.Forbidden(path.Child("type"), "seccomp type in annotation and field must match"))
+	}
+	if profile.Type != corev1.SeccompProfileTypeLocalhost && profile.LocalhostProfile != nil {
+		errs = append(errs, field.Invalid(path.Child("localhostProfile"), profile, "can only be set when seccomp type is Localhost"))
+	}
+	return errs
+}
+
+func forbidden(path *field.Path, isSet bool) field.ErrorList {
+	if !isSet {
+		return nil
+	}
+	return field.ErrorList{field.Forbidden(path, "cannot be set for a windows pod")}
+}
+
+func validateContainers(containers []corev1.Container, path *field.Path, names map[string]bool) (errs field.ErrorList) {
 	for i, container := range containers {
 		name := path.Index(i).Child("name")
 		if container.Name == "" {
@@ -67,14 +159,14 @@ func validateContainers(containers []corev1.Container, path *field.Path) (errs f
 }
 
 // validatePod allows no change of the spec. The API server allows a few.
-func validatePod(is, was object) field.ErrorList {
+func validatePod(is, was Object) field.ErrorList {
 	if old, ok := was.(*corev1.Pod); ok && !equality.Semantic.DeepEqual(is.(*corev1.Pod).Spec, old.Spec) {
 		return field.ErrorList{field.Forbidden(spec, "the model knows no changes of the spec of a Pod")}
 	}
 	return nil
 }
 
-func validateSecret(is, was object) (errs field.ErrorList) {
+func validateSecret(is, was Object) (errs field.ErrorList) {
 	s := is.(*corev1.Secret)
 	for _, key := range slices.Sorted(maps.Keys(s.Data)) {
 		for _, message := range validation.IsConfigMapKey(key) {

@@ -29,6 +29,7 @@ func (c *call) create() (Response, error) {
 	if err := c.requireNamespace(obj); err != nil {
 		return Response{}, err
 	}
+	c.mutate(obj, nil)
 	c.store.UIDs++
 	obj.SetUID(types.UID(c.options.UID(c.store.UIDs)))
 	obj.SetCreationTimestamp(c.now)
@@ -39,6 +40,9 @@ func (c *call) create() (Response, error) {
 	}
 	if errs := c.validate(obj, nil); len(errs) > 0 {
 		return Response{}, c.invalid(obj, errs)
+	}
+	if err := c.admit(obj, nil); err != nil {
+		return Response{}, err
 	}
 	if obj.GetResourceVersion() != "" {
 		return Response{}, errors.New("resourceVersion should not be set on objects to be created")
@@ -55,7 +59,7 @@ func (c *call) create() (Response, error) {
 }
 
 // validate returns what is wrong with an object. old is nil for a new one.
-func (c *call) validate(obj, old object) field.ErrorList {
+func (c *call) validate(obj, old Object) field.ErrorList {
 	metadata, validateName := field.NewPath("metadata"), c.kind.validateName
 	if validateName == nil {
 		validateName = apivalidation.NameIsDNSSubdomain
@@ -70,7 +74,7 @@ func (c *call) validate(obj, old object) field.ErrorList {
 	return errs
 }
 
-func (c *call) invalid(obj object, errs field.ErrorList) error {
+func (c *call) invalid(obj Object, errs field.ErrorList) error {
 	return apierrors.NewInvalid(c.kind.gvk().GroupKind(), obj.GetName(), errs)
 }
 
@@ -82,12 +86,12 @@ func (c *call) update() (Response, error) {
 	if err := c.checkPlace(sent); err != nil {
 		return Response{}, err
 	}
-	return c.save(sent.GetUID(), func(object) (object, error) { return sent, nil })
+	return c.save(sent.GetUID(), func(Object) (Object, error) { return sent, nil })
 }
 
 // save stores what change makes of the stored object. If uid is not empty, the stored object must
 // have it.
-func (c *call) save(uid types.UID, change func(old object) (object, error)) (Response, error) {
+func (c *call) save(uid types.UID, change func(old Object) (Object, error)) (Response, error) {
 	stored := c.store.Objects[c.key]
 	if stored == nil && c.verb == "update" && c.kind.createOnUpdate {
 		return Response{}, notCovered("the creation of a " + c.kind.Kind + " by an update")
@@ -106,6 +110,7 @@ func (c *call) save(uid types.UID, change func(old object) (object, error)) (Res
 	if err != nil {
 		return Response{}, err
 	}
+	c.mutate(obj, old)
 	if err := c.checkVersion(obj, old); err != nil {
 		return Response{}, err
 	}
@@ -113,12 +118,36 @@ func (c *call) save(uid types.UID, change func(old object) (object, error)) (Res
 	if errs := c.validate(obj, old); len(errs) > 0 {
 		return Response{}, c.invalid(obj, errs)
 	}
+	if err := c.admit(obj, old); err != nil {
+		return Response{}, err
+	}
 	return c.replace(obj, old)
+}
+
+// mutate lets webhooks change an object. old is nil for a new one.
+func (c *call) mutate(obj, old Object) {
+	if c.options.Mutate != nil {
+		c.options.Mutate(c.admission(obj, old))
+	}
+}
+
+// admit returns the error with which a policy refuses an object, if one does.
+func (c *call) admit(obj, old Object) error {
+	if c.options.Admit == nil {
+		return nil
+	}
+	return c.options.Admit(c.admission(obj, old))
+}
+
+func (c *call) admission(obj, old Object) Admission {
+	key := c.key
+	key.Name = obj.GetName() // which the path of a creation does not have
+	return Admission{Verb: c.verb, Key: key, Subresource: c.subresource, Object: obj, Old: old}
 }
 
 // checkVersion returns an error unless obj was made from the stored version of the object,
 // or needs no version.
-func (c *call) checkVersion(obj, old object) error {
+func (c *call) checkVersion(obj, old Object) error {
 	version := obj.GetResourceVersion()
 	switch {
 	case version != "" && version != "0" && version != old.GetResourceVersion():
@@ -134,7 +163,7 @@ func (c *call) checkVersion(obj, old object) error {
 }
 
 // beforeUpdate resets what the request cannot change.
-func (c *call) beforeUpdate(obj, old object) {
+func (c *call) beforeUpdate(obj, old Object) {
 	obj.SetGeneration(old.GetGeneration())
 	if c.subresource == "status" {
 		prepareStatusUpdate(obj, old)
@@ -155,7 +184,7 @@ func (c *call) beforeUpdate(obj, old object) {
 
 // replace stores an object that has passed all checks. An object that is being deleted and
 // has lost its last finalizer is deleted instead.
-func (c *call) replace(obj, old object) (Response, error) {
+func (c *call) replace(obj, old Object) (Response, error) {
 	grace := ptr.Deref(old.GetDeletionGracePeriodSeconds(), 0)
 	if old.GetDeletionTimestamp() != nil && grace == 0 && len(obj.GetFinalizers()) == 0 && !c.kind.isNamespace {
 		last, err := c.kind.toStore(obj)
@@ -174,7 +203,7 @@ func (c *call) replace(obj, old object) (Response, error) {
 
 // requireNamespace returns an error if there is no namespace for a new object, or it is being
 // deleted.
-func (c *call) requireNamespace(obj object) error {
+func (c *call) requireNamespace(obj Object) error {
 	namespaces := corev1.SchemeGroupVersion.WithResource("namespaces")
 	if c.kinds[namespaces] == nil || !c.kind.Namespaced {
 		return nil
@@ -197,7 +226,7 @@ func (c *call) requireNamespace(obj object) error {
 }
 
 // checkPlace returns an error if an object does not have the name and namespace of the request.
-func (c *call) checkPlace(obj object) error {
+func (c *call) checkPlace(obj Object) error {
 	if err := c.placeInNamespace(obj); err != nil {
 		return err
 	}
@@ -209,7 +238,7 @@ func (c *call) checkPlace(obj object) error {
 
 // placeInNamespace sets the namespace of an object to that of the request. It returns an error
 // if the object has another one.
-func (c *call) placeInNamespace(obj object) error {
+func (c *call) placeInNamespace(obj Object) error {
 	switch {
 	case obj.GetNamespace() == c.key.Namespace:
 	case obj.GetNamespace() == "" || c.key.Namespace == "":

@@ -49,10 +49,9 @@ type World interface {
 	// Interfere has somebody act on an object at the worst of times: just before a request
 	// about it arrives, or after it was answered.
 	Interfere(draw *rand.Rand, verb string, key apiserver.Key) string
-	// Admit lets policies see a write and its body. A response that is not nil refuses it.
-	Admit(verb string, key apiserver.Key, body []byte) *apiserver.Response
-	// Mutate lets webhooks change what a request has stored.
-	Mutate(verb string, key apiserver.Key)
+	// Mutate and Admit are those of [apiserver.Options], for the requests of the program.
+	Mutate(apiserver.Admission)
+	Admit(apiserver.Admission) error
 	// Settle is called when no edits and faults follow any more. It returns how long it may
 	// take until the desired state is reached.
 	Settle() time.Duration
@@ -153,6 +152,7 @@ type History struct {
 	started   int
 	changed   chan struct{} // has room for one
 	failed    chan struct{} // closed with the first failure
+	isAsked   bool          // The model answers a request of the program.
 	isQuiet   bool          // no more faults
 	isAtRest  bool          // no more writes are wanted
 	result    Result
@@ -183,11 +183,11 @@ func (s Simulation) History(t *testing.T, seed uint64, dropped map[string]bool) 
 		mathrand.Seed(int64(seed)) //nolint:staticcheck // It is client-go that uses it.
 		h := &History{
 			Simulation: s, seed: seed, dropped: dropped, dir: dir, began: time.Now(),
-			server:  apiserver.New(apiserver.Options{}, s.Kinds...),
 			encoded: map[any][]byte{}, typed: map[any]any{},
 			changed: make(chan struct{}, 1), failed: make(chan struct{}),
 			result: Result{Seed: seed, Faults: map[string]int{}},
 		}
+		h.server = apiserver.New(apiserver.Options{Mutate: h.mutate, Admit: h.admit}, s.Kinds...)
 		h.weather = h.forecast()
 		h.run(t.Context())
 		result = h.result
@@ -485,6 +485,20 @@ func (h *History) checkHidden(where string, text []byte) {
 	if value := h.Hidden(text); value != nil {
 		h.Fail("disclosure", "there is %s in %s: %s", value, where, text)
 	}
+}
+
+// mutate and admit are those of the world, for the requests of the program.
+func (h *History) mutate(a apiserver.Admission) {
+	if h.isAsked {
+		h.world.Mutate(a)
+	}
+}
+
+func (h *History) admit(a apiserver.Admission) error {
+	if !h.isAsked {
+		return nil
+	}
+	return h.world.Admit(a)
 }
 
 // commit stores what somebody has made of the store, and tells watches.

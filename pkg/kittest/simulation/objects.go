@@ -11,7 +11,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -91,23 +90,12 @@ func sortedKeys(store apiserver.Store) []apiserver.Key {
 
 // Put stores a typed object as it is.
 func (h *History) Put(obj runtime.Object) {
-	h.store(h.server.Put(h.Store, time.Now(), h.untyped(obj)))
+	h.store(h.server.Put(h.Store, time.Now(), obj))
 }
 
 // Create stores a typed object as a POST does, with defaults, unless the API server refuses it.
 func (h *History) Create(obj runtime.Object) {
-	h.store(h.server.Create(h.Store, time.Now(), h.untyped(obj)))
-}
-
-func (h *History) untyped(obj runtime.Object) *unstructured.Unstructured {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
-	if err != nil {
-		h.Fail("simulation", "%v", err)
-	}
-	untyped := &unstructured.Unstructured{Object: content}
-	kind := h.kindNamed(reflect.TypeOf(obj).Elem().Name())
-	untyped.SetGroupVersionKind(kind.Resource.GroupVersion().WithKind(kind.Kind))
-	return untyped
+	h.store(h.server.Create(h.Store, time.Now(), obj))
 }
 
 func (h *History) store(after apiserver.Store, err error) {

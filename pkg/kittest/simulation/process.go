@@ -208,9 +208,9 @@ func (p provider) RoundTrip(r *http.Request) (*http.Response, error) {
 	return p.next.RoundTrip(r)
 }
 
-// Register makes the provider known to client-go, and has the log, panics and reported errors
-// end up in the history that runs. As all of that is global, call it once, before any test.
-func Register() error {
+// register makes the provider known to client-go, and has the log, panics and reported errors
+// end up in the history that runs. All of that is global.
+var register = sync.OnceValue(func() error {
 	errs := []error{rest.RegisterAuthProviderPlugin("simulation", func(string, map[string]string, rest.AuthProviderConfigPersister) (rest.AuthProvider, error) {
 		return provider{}, nil
 	})}
@@ -228,7 +228,7 @@ func Register() error {
 	})
 	utilruntime.PanicHandlers = []func(context.Context, any){func(_ context.Context, what any) { panicked(what) }}
 	return errors.Join(errs...)
-}
+})
 
 // logged is what the program of the history that runs has logged since it was last looked at.
 var logged log

@@ -320,14 +320,14 @@ func (c *call) arrive() apiserver.Response {
 	switch c.fault {
 	case tooMany:
 		err := apierrors.NewTooManyRequests("too many requests, please try again later", 1+c.draw.IntN(3))
-		return Refuse(err)
+		return apiserver.Refuse(err)
 	case invalid:
-		return Refuse(apierrors.NewInvalid(schema.GroupKind{Group: c.key.Resource.Group, Kind: c.key.Resource.Resource}, c.key.Name,
+		return apiserver.Refuse(apierrors.NewInvalid(schema.GroupKind{Group: c.key.Resource.Group, Kind: c.key.Resource.Resource}, c.key.Name,
 			field.ErrorList{field.Forbidden(field.NewPath("spec"), "not today")}))
 	case internal:
-		return Refuse(apierrors.NewInternalError(errors.New("etcdserver: request timed out")))
+		return apiserver.Refuse(apierrors.NewInternalError(errors.New("etcdserver: request timed out")))
 	case unavailable:
-		return Refuse(apierrors.NewServiceUnavailable("the server is shutting down"))
+		return apiserver.Refuse(apierrors.NewServiceUnavailable("the server is shutting down"))
 	case timedOut:
 		if c.isWatch || c.draw.IntN(2) == 0 {
 			return timeout
@@ -359,7 +359,7 @@ func (c *call) arrive() apiserver.Response {
 	return c.asAccepted(x.Response)
 }
 
-var timeout = Refuse(apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0))
+var timeout = apiserver.Refuse(apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0))
 
 // interfere has somebody act on the object of the request.
 func (c *call) interfere() {
@@ -373,11 +373,6 @@ func (c *call) interfere() {
 func (c *call) answer(x *Exchange) apiserver.Response {
 	h := c.history
 	isWrite := c.request.Method != http.MethodGet
-	if isWrite {
-		if refusal := h.world.Admit(c.verb, c.key, c.request.Body); refusal != nil {
-			return *refusal
-		}
-	}
 	store, request := c.listed(), c.request
 	limit := 0
 	if c.verb == "list" {
@@ -386,15 +381,12 @@ func (c *call) answer(x *Exchange) apiserver.Response {
 		query.Del("limit")
 		request.Query = query
 	}
+	h.isAsked = true
 	after, response := h.server.Answer(store, time.Now(), request)
+	h.isAsked = false
 	if isWrite && after.Version != store.Version {
 		h.commit(after)
 		x.After = after
-		if version := h.Store.Version; h.mutate(c) && h.Store.Version != version {
-			stored := h.Store.Objects[c.key]
-			response.Body = encode(stored.Object)
-			x.After = h.Store
-		}
 	}
 	if value := h.Hidden(request.Body); isWrite && value != nil {
 		response.Warning = fmt.Sprintf("an admission policy has seen %s", value)
@@ -403,12 +395,6 @@ func (c *call) answer(x *Exchange) apiserver.Response {
 		return response // of which only the code is of interest
 	}
 	return response
-}
-
-// mutate lets webhooks change what was stored, and reports whether it still exists.
-func (h *History) mutate(c *call) bool {
-	h.world.Mutate(c.verb, c.key)
-	return h.Store.Objects[c.key] != nil
 }
 
 // end is when the response reaches the process.
@@ -500,20 +486,6 @@ func (c *call) asAccepted(response apiserver.Response) apiserver.Response {
 
 func metadataOf(content map[string]any) map[string]any {
 	return map[string]any{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": content["metadata"]}
-}
-
-// Refuse returns the response for an error.
-func Refuse(err error) apiserver.Response {
-	status := metav1.Status{}
-	if known := apierrors.APIStatus(nil); errors.As(err, &known) {
-		status = known.Status()
-	}
-	status.Kind, status.APIVersion = "Status", "v1"
-	response := apiserver.Response{Code: int(status.Code), Body: encode(status)}
-	if status.Details != nil {
-		response.RetryAfter = int(status.Details.RetryAfterSeconds)
-	}
-	return response
 }
 
 func encode(content any) []byte {

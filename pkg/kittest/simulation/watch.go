@@ -61,7 +61,7 @@ func (c *call) watch(ctx context.Context, r *http.Request) (*http.Response, erro
 	w := &watch{call: c, done: ctx.Done(), wake: make(chan struct{}, 1)}
 	var err error
 	if w.selection, err = apiserver.SelectionOf(query); err != nil {
-		return Refuse(err).HTTP(r), nil
+		return apiserver.Refuse(err).HTTP(r), nil
 	}
 	now := time.Now()
 	w.end = now.Add(durationBetween(c.draw, 5*time.Minute, 10*time.Minute))
@@ -72,13 +72,13 @@ func (c *call) watch(ctx context.Context, r *http.Request) (*http.Response, erro
 	version := query.Get("resourceVersion")
 	switch {
 	case c.isList() && !h.weather.hasWatchList:
-		return Refuse(apierrors.NewInvalid(metav1.Unversioned.WithKind("ListOptions").GroupKind(), "", nil)).HTTP(r), nil
+		return apiserver.Refuse(apierrors.NewInvalid(metav1.Unversioned.WithKind("ListOptions").GroupKind(), "", nil)).HTTP(r), nil
 	case c.isList():
 		w.begin()
 	case version == "" || version == "0":
-		return Refuse(apierrors.NewBadRequest("the model only watches from a version on")).HTTP(r), nil
+		return apiserver.Refuse(apierrors.NewBadRequest("the model only watches from a version on")).HTTP(r), nil
 	case versionOf(version) < h.compacted:
-		return Refuse(apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %s (%d)", version, h.compacted))).HTTP(r), nil
+		return apiserver.Refuse(apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %s (%d)", version, h.compacted))).HTTP(r), nil
 	default:
 		w.version = versionOf(version)
 		w.replay()
@@ -116,19 +116,8 @@ func (w *watch) replay() {
 
 // add sends what has changed from one store to the next, as far as the watch shows it.
 func (w *watch) add(before, after apiserver.Store) {
-	for _, event := range apiserver.Events(before, after, w.key.Resource) {
-		version := versionOf(event.Object.GetResourceVersion())
-		key := apiserver.Key{Resource: w.key.Resource, Namespace: event.Object.GetNamespace(), Name: event.Object.GetName()}
-		was := before.Objects[key]
-		wasShown, isShown := was != nil && w.shows(was), event.Type != watchapi.Deleted && w.shows(event.Object)
-		switch {
-		case wasShown && !isShown:
-			w.send(watchapi.Deleted, event.Object, version)
-		case isShown && !wasShown:
-			w.send(watchapi.Added, event.Object, version)
-		case isShown:
-			w.send(watchapi.Modified, event.Object, version)
-		}
+	for _, event := range w.selection.Events(before, after, w.key.Resource, w.key.Namespace) {
+		w.send(event.Type, event.Object, versionOf(event.Object.GetResourceVersion()))
 	}
 }
 

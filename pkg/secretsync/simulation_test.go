@@ -1,12 +1,16 @@
-package main
+//go:debug randseednop=0
+
+package secretsync_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,8 +46,8 @@ var (
 	secretNames      = []string{"registry", "token"}
 )
 
-// secretsyncWorld returns the world of secretsync, which has to be the only controller that runs.
-func secretsyncWorld(h *simulation.History) simulation.World { return &secrets{History: h} }
+// newWorld returns the world of secretsync.
+func newWorld(h *simulation.History) simulation.World { return &secrets{History: h} }
 
 func secretKey(namespace, name string) apiserver.Key {
 	return apiserver.Key{Resource: schema.GroupResource{Resource: "secrets"}, Namespace: namespace, Name: name}
@@ -51,6 +55,15 @@ func secretKey(namespace, name string) apiserver.Key {
 
 func namespaceKey(name string) apiserver.Key {
 	return apiserver.Key{Resource: schema.GroupResource{Resource: "namespaces"}, Name: name}
+}
+
+// TestSimulation runs the program with this controller in simulated worlds. See package simulation.
+func TestSimulation(t *testing.T) {
+	simulation.Simulation{
+		Run:      simulation.Program(secretsync.NewDescriptor),
+		Kinds:    []apiserver.Kind{apiserver.Secrets(), apiserver.Namespaces(), apiserver.Leases(), apiserver.EventObjects()},
+		NewWorld: newWorld,
+	}.Test(t)
 }
 
 // Begin implements World.
@@ -202,16 +215,19 @@ func (w *secrets) Interfere(draw *rand.Rand, _ string, key apiserver.Key) string
 }
 
 // Admit implements World. The policy repeats what it has refused.
-func (w *secrets) Admit(verb string, key apiserver.Key, body []byte) *apiserver.Response {
-	if !w.refusing || verb != "create" || key.Resource.Resource != "secrets" {
+func (w *secrets) Admit(a apiserver.Admission) error {
+	if !w.refusing || a.Verb != "create" || a.Key.Resource.Resource != "secrets" {
 		return nil
 	}
-	response := simulation.Refuse(apierrors.NewForbidden(key.Resource, key.Name, fmt.Errorf("exceeded quota: no %s", w.Hidden(body))))
-	return &response
+	secret, err := json.Marshal(a.Object)
+	if err != nil {
+		return err
+	}
+	return apierrors.NewForbidden(a.Key.Resource, a.Key.Name, fmt.Errorf("exceeded quota: no %s", w.Hidden(secret)))
 }
 
 // Mutate implements World.
-func (w *secrets) Mutate(string, apiserver.Key) {}
+func (w *secrets) Mutate(apiserver.Admission) {}
 
 // Settle implements World.
 func (w *secrets) Settle() time.Duration {
@@ -288,7 +304,7 @@ func (w *secrets) CheckEnd() {
 func (w *secrets) checkBudget() {
 	most := len(targetNamespaces) * (1 + w.edits)
 	if w.isOpposed {
-		most *= repeated
+		most *= simulation.Repeated
 	}
 	if w.writes > most && w.IsCalm() {
 		w.Fail("budget", "%d writes after %d edits", w.writes, w.edits)

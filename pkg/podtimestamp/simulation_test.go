@@ -1,9 +1,12 @@
-package main
+//go:debug randseednop=0
+
+package podtimestamp_test
 
 import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,9 +34,18 @@ type stamps struct {
 	stamped   map[types.UID]int // how often the program has stamped a Pod since its last timestamp was removed
 }
 
-// podtimestampWorld returns the world of podtimestamp, which has to be the only controller that runs.
-func podtimestampWorld(h *simulation.History) simulation.World {
+// newWorld returns the world of podtimestamp.
+func newWorld(h *simulation.History) simulation.World {
 	return &stamps{History: h, ends: map[types.UID]time.Time{}, stamped: map[types.UID]int{}}
+}
+
+// TestSimulation runs the program with this controller in simulated worlds. See package simulation.
+func TestSimulation(t *testing.T) {
+	simulation.Simulation{
+		Run:      simulation.Program(podtimestamp.NewDescriptor),
+		Kinds:    []apiserver.Kind{apiserver.Pods(), apiserver.Leases(), apiserver.EventObjects()},
+		NewWorld: newWorld,
+	}.Test(t)
 }
 
 // Begin implements World.
@@ -60,7 +72,7 @@ func (w *stamps) newNamed(draw *rand.Rand, name string) string {
 	})
 	w.Create(&corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: simulation.Namespace, Name: name, Annotations: maps.Clone(annotations), Generation: 1},
-		Spec:       corev1.PodSpec{NodeName: "node-1", Containers: []corev1.Container{{Name: "main", Image: images[0]}}},
+		Spec:       corev1.PodSpec{NodeName: "node-1", Containers: []corev1.Container{{Name: "main", Image: "registry.example/vanilla:1"}}},
 	})
 	return fmt.Sprintf("Pod %s with %v", name, annotations)
 }
@@ -148,23 +160,18 @@ func (w *stamps) Interfere(draw *rand.Rand, _ string, key apiserver.Key) string 
 }
 
 // Admit implements World.
-func (w *stamps) Admit(_ string, key apiserver.Key, _ []byte) *apiserver.Response {
-	if !w.refusing || key.Resource.Resource != "pods" {
+func (w *stamps) Admit(a apiserver.Admission) error {
+	if !w.refusing || a.Key.Resource.Resource != "pods" {
 		return nil
 	}
-	response := simulation.Refuse(apierrors.NewForbidden(key.Resource, key.Name, fmt.Errorf("no timestamps today")))
-	return &response
+	return apierrors.NewForbidden(a.Key.Resource, a.Key.Name, fmt.Errorf("no timestamps today"))
 }
 
 // Mutate implements World.
-func (w *stamps) Mutate(_ string, key apiserver.Key) {
-	pod := simulation.Get[corev1.Pod](w.History, w.Store, key)
-	if pod == nil || !w.dropping {
-		return
+func (w *stamps) Mutate(a apiserver.Admission) {
+	if pod, ok := a.Object.(*corev1.Pod); ok && w.dropping {
+		delete(pod.Annotations, podtimestamp.AnnotationTimestamp)
 	}
-	changed := pod.DeepCopy()
-	delete(changed.Annotations, podtimestamp.AnnotationTimestamp)
-	w.Put(changed)
 }
 
 // Settle implements World.
@@ -229,7 +236,7 @@ func (w *stamps) CheckEnd() {
 func (w *stamps) checkBudget() {
 	most := w.made + w.edits
 	if w.isOpposed {
-		most *= repeated
+		most *= simulation.Repeated
 	}
 	if w.writes > most && w.IsCalm() {
 		w.Fail("budget", "%d writes for %d Pods and %d edits", w.writes, w.made, w.edits)

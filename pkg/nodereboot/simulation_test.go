@@ -1,9 +1,12 @@
-package main
+//go:debug randseednop=0
+
+package nodereboot_test
 
 import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"testing"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -14,6 +17,7 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 	"nicoleh.io/k8s-controller/pkg/kittest/simulation"
+	"nicoleh.io/k8s-controller/pkg/nodereboot"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
@@ -31,9 +35,19 @@ type reboots struct {
 // agentNamespace is that of the agents' Leases.
 const agentNamespace = "k8s-controller-reboot-agent"
 
-// noderebootWorld returns the world of nodereboot, which has to be the only controller that runs.
-func noderebootWorld(h *simulation.History) simulation.World {
+// newWorld returns the world of nodereboot.
+func newWorld(h *simulation.History) simulation.World {
 	return &reboots{History: h, silent: map[string]bool{}, next: map[types.UID]time.Time{}, granted: map[string]bool{}}
+}
+
+// TestSimulation runs the program with this controller in simulated worlds. See package simulation.
+func TestSimulation(t *testing.T) {
+	simulation.Simulation{
+		Run:      simulation.Program(nodereboot.NewDescriptor),
+		Kinds:    []apiserver.Kind{apiserver.Nodes(), apiserver.Leases(), apiserver.EventObjects()},
+		NewWorld: newWorld,
+		Args:     []string{"-nodereboot-max-unavailable=50%"},
+	}.Test(t)
 }
 
 // Begin implements World.
@@ -174,10 +188,10 @@ func (w *reboots) Interfere(draw *rand.Rand, _ string, key apiserver.Key) string
 }
 
 // Admit implements World.
-func (w *reboots) Admit(string, apiserver.Key, []byte) *apiserver.Response { return nil }
+func (w *reboots) Admit(apiserver.Admission) error { return nil }
 
 // Mutate implements World.
-func (w *reboots) Mutate(string, apiserver.Key) {}
+func (w *reboots) Mutate(apiserver.Admission) {}
 
 // Settle implements World. One node after the other reboots.
 func (w *reboots) Settle() time.Duration {

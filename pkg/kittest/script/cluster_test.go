@@ -1,0 +1,90 @@
+package script_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
+	"nicoleh.io/k8s-controller/pkg/kittest/script"
+)
+
+func newCluster(t *testing.T) (*script.Cluster, kubernetes.Interface) {
+	t.Helper()
+	c := script.New(t, apiserver.Secrets())
+	kube, err := kubernetes.NewForConfig(c.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, kube
+}
+
+func newSecret(name string) *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kitchen", Name: name}}
+}
+
+// A watch that is held up shows nothing of what happens until it is released.
+func TestHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, kube := newCluster(t)
+		changes, err := kube.CoreV1().Secrets("kitchen").Watch(t.Context(), metav1.ListOptions{ResourceVersion: "0"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer changes.Stop()
+		c.Hold("secrets")
+		c.Set(newSecret("recipe"))
+		script.Edit(c, "kitchen", "recipe", func(s *corev1.Secret) { s.Data = map[string][]byte{"a": nil} })
+		script.Delete[corev1.Secret](c, "kitchen", "recipe", metav1.DeletePropagationBackground)
+		synctest.Wait()
+		select {
+		case change := <-changes.ResultChan():
+			t.Errorf("held, it shows %v", change)
+		default:
+		}
+		c.Release("secrets")
+		for _, want := range []string{"ADDED", "MODIFIED", "DELETED"} {
+			if change := <-changes.ResultChan(); string(change.Type) != want {
+				t.Errorf("%s, want %s", change.Type, want)
+			}
+		}
+	})
+}
+
+// Requests fail as the script says, and are counted whatever becomes of them.
+func TestFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, kube := newCluster(t)
+		create := func(name string) error {
+			_, err := kube.CoreV1().Secrets("kitchen").Create(t.Context(), newSecret(name), metav1.CreateOptions{})
+			return err
+		}
+		c.Fail("create secrets", apierrors.NewForbidden(corev1.Resource("secrets"), "recipe", errors.New("not today")), script.ErrLost, nil)
+		if err := create("recipe"); !apierrors.IsForbidden(err) {
+			t.Errorf("the first one returned %v", err)
+		}
+		if err := create("recipe"); !errors.Is(err, script.ErrLost) {
+			t.Errorf("the lost one returned %v", err)
+		}
+		if err := create("recipe"); !apierrors.IsAlreadyExists(err) {
+			t.Errorf("the one after returned %v", err)
+		}
+		c.Mutate(func(a apiserver.Admission) { a.Object.SetLabels(map[string]string{"by": a.Verb}) })
+		if err := create("menu"); err != nil || script.Get[corev1.Secret](c, "kitchen", "menu").Labels["by"] != "create" {
+			t.Errorf("the policy has changed nothing: %v", err)
+		}
+		c.Refuse(func(request string) error { return errors.New(request) })
+		if err := create("other"); err == nil || !strings.Contains(err.Error(), "create secrets") {
+			t.Errorf("the refused one returned %v", err)
+		}
+		if c.Writes()["create secrets"] != 5 {
+			t.Errorf("%v, want 5", c.Writes())
+		}
+	})
+}
