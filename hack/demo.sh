@@ -48,7 +48,7 @@ excerpt() {
 
 title "The controller, and a Kubernetes control plane on this machine"
 say "etcd, API server, controller manager, scheduler and three simulated nodes." \
-  "The first start on a machine compiles all of it, which takes about a quarter of an hour on two cores."
+  "The first start on a machine compiles all of it, which takes about nine minutes on two cores."
 set -a
 # shellcheck source=hack/build.env
 . hack/build.env
