@@ -71,12 +71,12 @@ var usual = Config{StatusWindow: 2 * time.Second, StallAfter: time.Minute}
 // --- What happens to an Icecream -----------------------------------------------
 
 func TestFromCreationToReadyAndThenSilence(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
+	inBubble(t, func(c *cluster) {
 		stop := c.run(usual)
 		c.Set(newIcecream("sundae"))
 		kittest.Pass(time.Second)
 		c.is(isCreated)
-		equal(t, "Deployments", []string{"sundae of sundae"}, c.deployments())
+		equal(c, "Deployments", []string{"sundae of sundae"}, c.deployments())
 
 		c.rollOut()
 		kittest.Pass(time.Second)
@@ -92,12 +92,12 @@ func TestFromCreationToReadyAndThenSilence(t *testing.T) {
 		kittest.Pass(24 * time.Hour)
 		c.wrote(nil)
 		c.says()
-		equal(t, "reports", nil, c.reports())
+		equal(c, "reports", nil, c.reports())
 	})
 }
 
 func TestDriftIsRepairedAndTheRestLeftAlone(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
+	inBubble(t, func(c *cluster) {
 		c.ready()
 		c.editDeployment(func(d *appsv1.Deployment) {
 			d.Spec.Replicas = ptr.To[int32](9)
@@ -106,28 +106,28 @@ func TestDriftIsRepairedAndTheRestLeftAlone(t *testing.T) {
 		})
 		kittest.Pass(time.Second)
 		d := c.deployment()
-		equal(t, "replicas", 2, *d.Spec.Replicas)
-		equal(t, "containers", 2, len(d.Spec.Template.Spec.Containers))
-		equal(t, "annotations of others", map[string]string{"team": "parlor"}, d.Annotations)
-		equal(t, "patches", 1, c.Requests(patches))
+		equal(c, "replicas", 2, *d.Spec.Replicas)
+		equal(c, "containers", 2, len(d.Spec.Template.Spec.Containers))
+		equal(c, "annotations of others", map[string]string{"team": "parlor"}, d.Annotations)
+		equal(c, "patches", 1, c.Requests(patches))
 		c.says(saysUpdated)
 	})
 }
 
 func TestANameThatIsTaken(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
+	inBubble(t, func(c *cluster) {
 		c.Set(foreign())
 		c.run(usual)
 		c.Set(newIcecream("sundae"))
 		kittest.Pass(time.Hour)
 		c.is("Stalled (ErrResourceExists), 0 available, on ")
-		equal(t, "Deployments", []string{"sundae of nobody"}, c.deployments())
+		equal(c, "Deployments", []string{"sundae of nobody"}, c.deployments())
 		c.wrote(map[string]int{statusWrites: 1})
 		c.says(saysTaken)
 
 		c.deleteDeployment()
 		kittest.Pass(time.Second)
-		equal(t, "Deployments, when it has gone", []string{"sundae of sundae"}, c.deployments())
+		equal(c, "Deployments, when it has gone", []string{"sundae of sundae"}, c.deployments())
 		c.rollOut()
 		kittest.Pass(10 * time.Second)
 		c.is(isReady)
@@ -136,29 +136,29 @@ func TestANameThatIsTaken(t *testing.T) {
 }
 
 func TestAnInvalidSpec(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
+	inBubble(t, func(c *cluster) {
 		invalid := apierrors.NewInvalid(schema.GroupKind{Group: "apps", Kind: "Deployment"}, "sundae", nil)
 		c.Fail(creates, invalid, invalid)
 		c.run(usual)
 		c.Set(newIcecream("sundae"))
 		kittest.Pass(4 * time.Minute)
 		c.is("Stalled (InvalidSpec), 0 available, on ")
-		equal(t, "attempts", 1, c.Requests(creates))
-		equal(t, "reports", 1, len(c.reports()))
+		equal(c, "attempts", 1, c.Requests(creates))
+		equal(c, "reports", 1, len(c.reports()))
 		c.says(fmt.Sprintf("Warning InvalidSpec creating Deployment %q: %v", "sundae", invalid))
 
 		c.edit(func(ice *v1alpha1.Icecream) { ice.Spec.Image = "registry.example/chocolate:1" })
 		kittest.Pass(time.Second)
-		equal(t, "attempts after an edit", 2, c.Requests(creates))
+		equal(c, "attempts after an edit", 2, c.Requests(creates))
 		kittest.Pass(6 * time.Minute)
-		equal(t, "Deployments, when a policy has been mended", []string{"sundae of sundae"}, c.deployments())
+		equal(c, "Deployments, when a policy has been mended", []string{"sundae of sundae"}, c.deployments())
 		c.is(isCreated)
 	})
 }
 
 // Nothing is created for an Icecream that is being deleted, nor repaired.
 func TestDeletionIsLeftToTheGarbageCollector(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
+	inBubble(t, func(c *cluster) {
 		c.ready()
 		script.Delete[v1alpha1.Icecream](c.Cluster, namespace, "sundae", metav1.DeletePropagationForeground)
 		kittest.Pass(time.Second)
@@ -166,8 +166,8 @@ func TestDeletionIsLeftToTheGarbageCollector(t *testing.T) {
 		kittest.Pass(time.Second)
 		c.edit(func(ice *v1alpha1.Icecream) { ice.Finalizers = nil })
 		kittest.Pass(time.Hour)
-		equal(t, "Icecreams", 0, len(script.All[v1alpha1.Icecream](c.Cluster)))
-		equal(t, "Deployments", nil, c.deployments())
+		equal(c, "Icecreams", 0, len(script.All[v1alpha1.Icecream](c.Cluster)))
+		equal(c, "Deployments", nil, c.deployments())
 		c.wrote(nil)
 		c.says()
 	})
@@ -175,7 +175,7 @@ func TestDeletionIsLeftToTheGarbageCollector(t *testing.T) {
 
 // A rollout of many steps is reported in few, and its end at once.
 func TestProgressIsReportedOncePerWindow(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
+	inBubble(t, func(c *cluster) {
 		config := usual
 		config.StatusWindow = 10 * time.Second
 		c.run(config)
@@ -196,12 +196,12 @@ func TestProgressIsReportedOncePerWindow(t *testing.T) {
 			}
 		}
 		if got := c.Requests(statusWrites); got < 2 || got > 3 {
-			t.Errorf("%d status writes in 30 s, want one every 10 s", got)
+			c.t.Errorf("%d status writes in 30 s, want one every 10 s", got)
 		}
 		c.ForgetRequests()
 		step(replicas)
 		kittest.Pass(200 * time.Millisecond)
-		equal(t, "status writes at the end", 1, c.Requests(statusWrites))
+		equal(c, "status writes at the end", 1, c.Requests(statusWrites))
 		c.is("Ready (Available), 60 available, on node-1 (60)")
 	})
 }
@@ -211,7 +211,7 @@ func TestProgressIsReportedOncePerWindow(t *testing.T) {
 func TestAStallNeedsNoEvent(t *testing.T) {
 	for _, skew := range []time.Duration{0, -24 * time.Hour, 24 * time.Hour} {
 		t.Run(skew.String(), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *cluster) {
+			inBubble(t, func(c *cluster) {
 				stop := c.ready()
 				c.stumble(false, container(cannotPull, 0, time.Now()), func(pod *corev1.Pod) {
 					pod.Status.Conditions[0].LastTransitionTime = metav1.NewTime(time.Now().Add(skew))
@@ -234,7 +234,7 @@ func TestAStallNeedsNoEvent(t *testing.T) {
 }
 
 func TestADeploymentThatIsPausedAtRest(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
+	inBubble(t, func(c *cluster) {
 		c.ready()
 		c.editDeployment(func(d *appsv1.Deployment) { d.Spec.Paused = true })
 		c.stumble(false)
@@ -247,7 +247,7 @@ func TestADeploymentThatIsPausedAtRest(t *testing.T) {
 }
 
 func TestAnOldCrashIsNoNews(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
+	inBubble(t, func(c *cluster) {
 		c.ready()
 		weeksAgo := time.Now().Add(-21 * 24 * time.Hour)
 		running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(weeksAgo)}}
@@ -261,7 +261,7 @@ func TestAnOldCrashIsNoNews(t *testing.T) {
 // A container without a readiness probe is ready for a moment in each round of its
 // crash loop.
 func TestACrashLoopIsToldOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
+	inBubble(t, func(c *cluster) {
 		c.ready()
 		running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
 		waiting := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off"}}
@@ -280,7 +280,7 @@ func TestACrashLoopIsToldOnce(t *testing.T) {
 
 // Pods count whose labels and owner say so.
 func TestPodsOfOthers(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
+	inBubble(t, func(c *cluster) {
 		c.ready()
 		// Of an Icecream that nobody knows, or does not know yet.
 		stray := c.pod("stray", "node-3")
@@ -298,7 +298,7 @@ func TestPodsOfOthers(t *testing.T) {
 		script.Edit(c.Cluster, namespace, "sundae-1", func(pod *corev1.Pod) { pod.Labels[icecream.LabelIcecream] = "split" })
 		kittest.Pass(time.Minute)
 		c.is("Reconciling (Progressing), 2 available, on node-1 (1)")
-		equal(t, "reports", nil, c.reports())
+		equal(c, "reports", nil, c.reports())
 	})
 }
 
@@ -306,7 +306,7 @@ func TestPodsOfOthers(t *testing.T) {
 
 // What the caches have not seen yet is not done again, however often one looks.
 func TestOwnWritesAreWaitedFor(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
+	inBubble(t, func(c *cluster) {
 		c.run(usual)
 		c.Hold("deployments")
 		c.Set(newIcecream("sundae"))
@@ -315,12 +315,12 @@ func TestOwnWritesAreWaitedFor(t *testing.T) {
 			c.edit(func(ice *v1alpha1.Icecream) { ice.Spec.Replicas = ptr.To(int32(i)) })
 			kittest.Pass(time.Second)
 		}
-		equal(t, "creations", 1, c.Requests(creates))
-		equal(t, "reports", nil, c.reports())
+		equal(c, "creations", 1, c.Requests(creates))
+		equal(c, "reports", nil, c.reports())
 
 		c.Release("deployments")
 		kittest.Pass(9 * time.Minute) // the longest back-off is a minute, and the Deployment controller may take ten
-		equal(t, "replicas", 4, *c.deployment().Spec.Replicas)
+		equal(c, "replicas", 4, *c.deployment().Spec.Replicas)
 		c.wrote(map[string]int{creates: 1, patches: 1, statusWrites: 1})
 		c.says(saysCreated, saysUpdated)
 	})
@@ -341,7 +341,7 @@ func TestAnswersThatAreNoNews(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *cluster) {
+			inBubble(t, func(c *cluster) {
 				c.Fail(tt.request, tt.answer, tt.answer, tt.answer)
 				c.run(usual)
 				c.Set(newIcecream("sundae"))
@@ -350,7 +350,7 @@ func TestAnswersThatAreNoNews(t *testing.T) {
 				kittest.Pass(5 * time.Minute)
 				c.is(isReady)
 				c.says(saysCreated, saysSynced)
-				equal(t, "reports", nil, c.reports())
+				equal(c, "reports", nil, c.reports())
 			})
 		})
 	}
@@ -359,21 +359,21 @@ func TestAnswersThatAreNoNews(t *testing.T) {
 // A server that cannot be reached is reported and tried again; the Icecream's
 // status cannot say anything then.
 func TestAStatusThatCannotBeWritten(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
+	inBubble(t, func(c *cluster) {
 		c.Fail(statusWrites, errors.New("no route to host"), errors.New("no route to host"))
 		c.run(usual)
 		c.Set(newIcecream("sundae"))
 		kittest.Pass(time.Minute)
 		c.is(isCreated)
-		equal(t, "reports", 2, len(c.reports()))
-		equal(t, "creations", 1, c.Requests(creates))
+		equal(c, "reports", 2, len(c.reports()))
+		equal(c, "creations", 1, c.Requests(creates))
 	})
 }
 
 // The API server refuses each status of an Icecream in which a field that a rule of the schema
 // reads has another type. That is told, and not tried all the time.
 func TestAStatusThatIsRefused(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
+	inBubble(t, func(c *cluster) {
 		c.Refuse(func(request string) error {
 			if request != statusWrites {
 				return nil
@@ -385,13 +385,13 @@ func TestAStatusThatIsRefused(t *testing.T) {
 		c.Set(newIcecream("sundae"))
 		kittest.Pass(time.Hour)
 		c.atMost(statusWrites, 13)
-		equal(t, "reports", true, len(c.reports()) > 0)
-		equal(t, "event", saysTaken, c.events()[0])
+		equal(c, "reports", true, len(c.reports()) > 0)
+		equal(c, "event", saysTaken, c.events()[0])
 	})
 }
 
 func TestAStatusWhoseAnswerIsLostIsNotWrittenAgain(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
+	inBubble(t, func(c *cluster) {
 		c.ready()
 		c.Fail(statusWrites, script.ErrLost)
 		c.edit(func(ice *v1alpha1.Icecream) { ice.Spec.Replicas = ptr.To[int32](1) })
@@ -404,7 +404,7 @@ func TestAStatusWhoseAnswerIsLostIsNotWrittenAgain(t *testing.T) {
 		c.Release("icecreams")
 		kittest.Pass(10 * time.Second)
 		c.atMost(statusWrites, 10)
-		equal(t, "version", version, c.icecream().ResourceVersion)
+		equal(c, "version", version, c.icecream().ResourceVersion)
 	})
 }
 
@@ -436,14 +436,14 @@ func TestNothingIsDoneForIcecreamsOfThePast(t *testing.T) {
 	for change, happens := range changes {
 		for occasion, tt := range occasions {
 			t.Run(change+", "+occasion, func(t *testing.T) {
-				inBubble(t, func(t *testing.T, c *cluster) {
+				inBubble(t, func(c *cluster) {
 					c.ready()
 					c.Hold("icecreams")
 					happens(c)
 					tt.happens(c)
 					kittest.Pass(time.Hour)
-					equal(t, "Deployments", tt.want, c.deployments())
-					equal(t, "reports", nil, c.reports())
+					equal(c, "Deployments", tt.want, c.deployments())
+					equal(c, "reports", nil, c.reports())
 				})
 			})
 		}
@@ -461,7 +461,7 @@ func TestFailuresThatAreNoRefusals(t *testing.T) {
 	}
 	for name, err := range tests {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *cluster) {
+			inBubble(t, func(c *cluster) {
 				c.Fail(creates, err, err, err)
 				c.run(usual)
 				c.Set(newIcecream("sundae"))
@@ -489,26 +489,26 @@ func TestARefusalInEverNewWordsIsNoStorm(t *testing.T) {
 		})
 	}
 	t.Run("of a creation", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, c *cluster) {
+		inBubble(t, func(c *cluster) {
 			refuse(c, creates)
 			c.run(usual)
 			c.Set(newIcecream("sundae"))
 			kittest.Pass(time.Minute)
 			c.atMost(creates, 7)
 			c.atMost(statusWrites, 7)
-			equal(t, "warnings", 1, strings.Count(strings.Join(c.events(), "\n"), "DeploymentRefused"))
+			equal(c, "warnings", 1, strings.Count(strings.Join(c.events(), "\n"), "DeploymentRefused"))
 			c.ForgetRequests()
 			kittest.Pass(time.Hour)
 			c.atMost(creates, 61)
 			c.atMost(statusWrites, 61)
 			if attempts := c.Requests(creates); attempts < 50 {
-				t.Errorf("only %d attempts in an hour", attempts)
+				c.t.Errorf("only %d attempts in an hour", attempts)
 			}
 			c.says()
 		})
 	})
 	t.Run("of a repair, while Pods change", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, c *cluster) {
+		inBubble(t, func(c *cluster) {
 			c.ready()
 			refuse(c, patches)
 			c.edit(func(ice *v1alpha1.Icecream) { ice.Spec.Image = "registry.example/chocolate:1" })
@@ -518,7 +518,7 @@ func TestARefusalInEverNewWordsIsNoStorm(t *testing.T) {
 		})
 	})
 	t.Run("of everything, for a thousand Icecreams", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, c *cluster) {
+		inBubble(t, func(c *cluster) {
 			refuse(c, creates)
 			c.run(usual)
 			const n = 1000
@@ -534,14 +534,14 @@ func TestARefusalInEverNewWordsIsNoStorm(t *testing.T) {
 
 			c.Refuse(nil)
 			kittest.Pass(3 * time.Minute)
-			equal(t, "Deployments after it was mended", n, len(c.deployments()))
+			equal(c, "Deployments after it was mended", n, len(c.deployments()))
 		})
 	})
 }
 
 // A spec that changes has the write tried at once, whatever was refused before.
 func TestAnEditEndsThePatience(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
+	inBubble(t, func(c *cluster) {
 		c.ready()
 		c.Refuse(func(request string) error {
 			if request == patches {
@@ -554,7 +554,7 @@ func TestAnEditEndsThePatience(t *testing.T) {
 		c.Refuse(nil)
 		c.edit(func(ice *v1alpha1.Icecream) { ice.Spec.Image = "registry.example/strawberry:1" })
 		kittest.Pass(time.Second)
-		equal(t, "image", "registry.example/strawberry:1", c.deployment().Spec.Template.Spec.Containers[0].Image)
+		equal(c, "image", "registry.example/strawberry:1", c.deployment().Spec.Template.Spec.Containers[0].Image)
 	})
 }
 
@@ -563,7 +563,7 @@ func TestAnEditEndsThePatience(t *testing.T) {
 func TestADenialWithTheCodeOfAConflict(t *testing.T) {
 	for _, code := range []int32{http.StatusNotFound, http.StatusConflict} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *cluster) {
+			inBubble(t, func(c *cluster) {
 				denied := &apierrors.StatusError{ErrStatus: metav1.Status{
 					Status: metav1.StatusFailure, Code: code, Message: `admission webhook "w" denied the request: not today`,
 				}}
@@ -582,7 +582,7 @@ func TestADenialWithTheCodeOfAConflict(t *testing.T) {
 // A policy that changes what is written has the last word: it is told once, and not fought. A
 // process that begins anew asks once more.
 func TestAPolicyThatChangesWhatIsWritten(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
+	inBubble(t, func(c *cluster) {
 		c.Mutate(func(a apiserver.Admission) {
 			if d, ok := a.Object.(*appsv1.Deployment); ok {
 				image := &d.Spec.Template.Spec.Containers[0].Image
@@ -595,8 +595,8 @@ func TestAPolicyThatChangesWhatIsWritten(t *testing.T) {
 
 		c.edit(func(ice *v1alpha1.Icecream) { ice.Spec.Image = "registry.example/chocolate:1" })
 		kittest.Pass(time.Hour)
-		equal(t, "patches for an edit", 1, c.Requests(patches))
-		equal(t, "image", "mirror.local/chocolate:1", c.deployment().Spec.Template.Spec.Containers[0].Image)
+		equal(c, "patches for an edit", 1, c.Requests(patches))
+		equal(c, "image", "mirror.local/chocolate:1", c.deployment().Spec.Template.Spec.Containers[0].Image)
 
 		c.rollOut()
 		kittest.Pass(time.Minute)
@@ -615,7 +615,7 @@ func TestAPolicyThatChangesWhatIsWritten(t *testing.T) {
 // A namespace that is being deleted refuses what would be created in it, for as long as that
 // takes. Nobody is at fault, so it is waited for.
 func TestANamespaceThatIsBeingDeleted(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
+	inBubble(t, func(c *cluster) {
 		c.ready()
 		script.Delete[corev1.Namespace](c.Cluster, "", namespace, metav1.DeletePropagationBackground)
 		c.deleteDeployment()
@@ -625,7 +625,7 @@ func TestANamespaceThatIsBeingDeleted(t *testing.T) {
 		c.atMost("get icecreams", 7)
 		c.is("Reconciling (DeploymentTerminating), 0 available, on ")
 		c.says()
-		equal(t, "reports", nil, c.reports())
+		equal(c, "reports", nil, c.reports())
 	})
 }
 
@@ -644,24 +644,24 @@ func (c *cluster) fight(d time.Duration) {
 
 // Who it is, only a real API server knows: contested.txtar in test/e2e.
 func TestAFightIsSlowAndTold(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
+	inBubble(t, func(c *cluster) {
 		c.ready()
 		c.fight(time.Minute)
 		c.atMost(patches, 8)
 		c.atMost(statusWrites, 4)
 		c.is("Reconciling (DeploymentContested), 2 available, on node-1 (1), node-2 (1)")
 		says := `What the controller writes keeps being undone, last by somebody in spec.replicas of Deployment "sundae"; it waits longer each time before it repairs that`
-		equal(t, "message", says, c.icecream().Status.Conditions[0].Message)
+		equal(c, "message", says, c.icecream().Status.Conditions[0].Message)
 		warnings := slices.DeleteFunc(c.events(), func(event string) bool { return !strings.HasPrefix(event, "Warning") })
-		equal(t, "warnings", []string{"Warning DeploymentContested " + says}, warnings)
+		equal(c, "warnings", []string{"Warning DeploymentContested " + says}, warnings)
 
 		c.ForgetRequests()
 		c.fight(20 * time.Minute)
 		c.atMost(patches, 8)
-		equal(t, "status writes", 0, c.Requests(statusWrites))
+		equal(c, "status writes", 0, c.Requests(statusWrites))
 
 		kittest.Pass(15 * time.Minute)
-		equal(t, "replicas when it is over", 2, *c.deployment().Spec.Replicas)
+		equal(c, "replicas when it is over", 2, *c.deployment().Spec.Replicas)
 		c.editDeployment(func(d *appsv1.Deployment) { d.Status = rolledOut(d, 2) })
 		kittest.Pass(time.Minute)
 		c.is(isReady)
@@ -670,7 +670,7 @@ func TestAFightIsSlowAndTold(t *testing.T) {
 
 // Somebody who deletes the Deployment again and again gets it back later and later.
 func TestADeploymentThatIsDeletedAgainAndAgain(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
+	inBubble(t, func(c *cluster) {
 		c.ready()
 		c.deletePods()
 		for range 6000 {
@@ -682,13 +682,13 @@ func TestADeploymentThatIsDeletedAgainAndAgain(t *testing.T) {
 		c.atMost(creates, 8)
 		c.is("Reconciling (DeploymentContested), 0 available, on ")
 		kittest.Pass(15 * time.Minute)
-		equal(t, "Deployments when it is over", []string{"sundae of sundae"}, c.deployments())
+		equal(c, "Deployments when it is over", []string{"sundae of sundae"}, c.deployments())
 	})
 }
 
 // Whoever wrote the status before, after one write it is what the controller says.
 func TestAStatusThatSomebodyElseHasWritten(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
+	inBubble(t, func(c *cluster) {
 		c.ready()
 		c.edit(func(ice *v1alpha1.Icecream) {
 			ice.Status.Nodes = append(ice.Status.Nodes, v1alpha1.IcecreamNode{Name: "phantom", Pods: 7})
@@ -697,31 +697,31 @@ func TestAStatusThatSomebodyElseHasWritten(t *testing.T) {
 		c.fidget(600, time.Second)
 		c.wrote(map[string]int{statusWrites: 1})
 		c.is(isReady)
-		equal(t, "nodes", 2, len(c.icecream().Status.Nodes))
+		equal(c, "nodes", 2, len(c.icecream().Status.Nodes))
 	})
 }
 
 // An Icecream that was replaced by another of its name meets the Deployment of the
 // former, until the garbage collector does.
 func TestTheDeploymentOfAFormerIcecream(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
+	inBubble(t, func(c *cluster) {
 		c.ready()
 		c.deleteIcecream()
 		c.Set(newIcecream("sundae"))
 		kittest.Pass(time.Second)
 		c.is("Reconciling (DeploymentTerminating), 0 available, on ")
-		equal(t, "Deployments", []string{"sundae of somebody else"}, c.deployments())
+		equal(c, "Deployments", []string{"sundae of somebody else"}, c.deployments())
 		c.deletePods()
 		kittest.Pass(time.Second)
 		c.deleteDeployment()
 		kittest.Pass(time.Second)
-		equal(t, "Deployments", []string{"sundae of sundae"}, c.deployments())
+		equal(c, "Deployments", []string{"sundae of sundae"}, c.deployments())
 		c.says(saysCreated)
 	})
 }
 
 func TestSomebodyElsesDeploymentThatIsBeingDeleted(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
+	inBubble(t, func(c *cluster) {
 		held := foreign()
 		held.Finalizers = []string{"example.com/hold"}
 		c.Set(held)
@@ -733,7 +733,7 @@ func TestSomebodyElsesDeploymentThatIsBeingDeleted(t *testing.T) {
 		c.says()
 		c.editDeployment(func(d *appsv1.Deployment) { d.Finalizers = nil })
 		kittest.Pass(time.Second)
-		equal(t, "Deployments", []string{"sundae of sundae"}, c.deployments())
+		equal(c, "Deployments", []string{"sundae of sundae"}, c.deployments())
 	})
 }
 
@@ -741,7 +741,7 @@ func TestSomebodyElsesDeploymentThatIsBeingDeleted(t *testing.T) {
 // writes a minute and no more.
 func TestNobodyCausesManyWrites(t *testing.T) {
 	t.Run("by flapping", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, c *cluster) {
+		inBubble(t, func(c *cluster) {
 			c.ready()
 			for i := range 1200 {
 				c.stumble(i%2 == 1)
@@ -751,17 +751,17 @@ func TestNobodyCausesManyWrites(t *testing.T) {
 		})
 	})
 	t.Run("by editing", func(t *testing.T) {
-		inBubble(t, func(t *testing.T, c *cluster) {
+		inBubble(t, func(c *cluster) {
 			c.ready()
 			for i := range int32(1200) {
 				c.edit(func(ice *v1alpha1.Icecream) { ice.Spec.Replicas = ptr.To(2 + i%7) })
 				kittest.Pass(500 * time.Millisecond)
 			}
 			if all := c.Requests(patches) + c.Requests(statusWrites); all > 30+61 {
-				t.Errorf("%v, want a few a minute", c.Writes())
+				c.t.Errorf("%v, want a few a minute", c.Writes())
 			}
 			kittest.Pass(time.Minute)
-			equal(t, "replicas in the end", 2+1199%7, *c.deployment().Spec.Replicas)
+			equal(c, "replicas in the end", 2+1199%7, *c.deployment().Spec.Replicas)
 		})
 	})
 }
@@ -779,13 +779,13 @@ type cluster struct {
 }
 
 // inBubble runs a test with a cluster of its own, in a bubble of its own time.
-func inBubble(t *testing.T, test func(t *testing.T, c *cluster)) {
+func inBubble(t *testing.T, test func(c *cluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{t: t, recorder: record.NewFakeRecorder(10_000)}
 		c.Cluster = script.New(t, icecreamKind, apiserver.Deployments(), apiserver.Pods(), apiserver.Namespaces())
 		c.Set(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
-		test(t, c)
+		test(c)
 	})
 }
 
@@ -1011,7 +1011,7 @@ func (c *cluster) is(want string) {
 			break
 		}
 	}
-	equal(c.t, "status", want, got)
+	equal(c, "status", want, got)
 }
 
 // events returns the events since it was last called.
@@ -1025,13 +1025,13 @@ func (c *cluster) events() (events []string) {
 // says compares the events since they were last looked at.
 func (c *cluster) says(want ...string) {
 	c.t.Helper()
-	equal(c.t, "events", want, c.events())
+	equal(c, "events", want, c.events())
 }
 
 // wrote compares the requests to change something.
 func (c *cluster) wrote(want map[string]int) {
 	c.t.Helper()
-	equal(c.t, "writes", want, c.Writes())
+	equal(c, "writes", want, c.Writes())
 }
 
 // atMost requires that there were not more requests of a name.
@@ -1049,9 +1049,9 @@ func (c *cluster) reports() []string {
 }
 
 // equal compares, with no difference between nothing and nothing.
-func equal[T any](t *testing.T, what string, want, got T) {
-	t.Helper()
+func equal[T any](c *cluster, what string, want, got T) {
+	c.t.Helper()
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
+		c.t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }

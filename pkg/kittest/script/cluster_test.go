@@ -79,7 +79,7 @@ func TestFailures(t *testing.T) {
 		if err := create("menu"); err != nil || script.Get[corev1.Secret](c, "kitchen", "menu").Labels["by"] != "create" {
 			t.Errorf("the policy has changed nothing: %v", err)
 		}
-		c.Refuse(func(request string) error { return errors.New(request) })
+		c.Refuse(errors.New)
 		if err := create("other"); err == nil || !strings.Contains(err.Error(), "create secrets") {
 			t.Errorf("the refused one returned %v", err)
 		}
