@@ -5,15 +5,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"golang.org/x/time/rate"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -22,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
@@ -38,9 +36,9 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 	"nicoleh.io/k8s-controller/pkg/kit/consistency"
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
+	"nicoleh.io/k8s-controller/pkg/kit/ledger"
 	"nicoleh.io/k8s-controller/pkg/kit/lenient"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
-	"nicoleh.io/k8s-controller/pkg/kit/pacing"
 	"nicoleh.io/k8s-controller/pkg/kit/patch"
 	"nicoleh.io/k8s-controller/pkg/kit/response"
 	"nicoleh.io/k8s-controller/pkg/kit/text"
@@ -52,11 +50,11 @@ import (
 //
 //	ensure caches ready → observe → Decide → act → Status → report
 //
-// A sync first makes sure that the caches show its last writes. Observe reads the caches
-// and adds what is remembered from the last sync. Decide and Status belong to package
-// icecream, which is pure and contains all rules: they say what to write and what to
-// report. Act writes the Deployment, and report writes the status if it differs. Each
-// records at most one event.
+// A sync first makes sure that the caches show its last writes. Observe reads the caches.
+// Decide and Status belong to package icecream, which is pure and contains all rules: they
+// say what should be written and what to report. Act asks the ledger, which remembers the
+// writes, what is due, and writes that. Report writes the status if it differs. Each write
+// is followed by at most one event.
 //
 // The controller writes Deployments, the status of Icecreams, and events. It never writes a
 // Pod, the spec of an Icecream, or a Deployment that is not its own.
@@ -75,10 +73,8 @@ type Controller struct {
 	pods        cache.TypedIndexer[*corev1.Pod]        // by the label of their Icecream
 
 	writes   *consistency.Store // what the caches must show before the next sync
+	ledger   *ledger.Ledger     // what was asked for last, what came of it, and when it may be asked again
 	memories sync.Map           // icecream.Memory by name
-	pace     *pacing.Limiter    // when an Icecream may cause the next write
-	retries  *rate.Limiter      // of writes that the API server refuses, of all Icecreams
-	retrying atomic.Int64       // how many syncs repeat such a write now
 }
 
 var (
@@ -99,13 +95,6 @@ const podPeriod = 100 * time.Millisecond
 // statusRetry is how long a status that the API server has refused is not written again, unless
 // there is an event.
 const statusRetry = 5 * time.Minute
-
-// All Icecreams together retry refused writes at this rate. A write that succeeds does not
-// count, so everything continues at once when the obstacle is gone.
-const (
-	retriesPerSecond = 2
-	retriesAtOnce    = 10
-)
 
 // NewController wires a controller to its clients and informers, and starts nothing. The
 // factories are those of Icecreams, of all Deployments, and of objects with the label
@@ -129,8 +118,7 @@ func NewController(
 		deployments: deployments.Lister(),
 		asking:      icecreams.TypedInformer().GetTypedIndexer(),
 		pods:        pods.TypedInformer().GetTypedIndexer(),
-		pace:        pacing.New(config.StatusWindow),
-		retries:     rate.NewLimiter(retriesPerSecond, retriesAtOnce),
+		ledger:      ledger.New(config.StatusWindow),
 	}
 	c.Loop = worker.New("icecream", c.sync)
 	c.writes = consistency.New(map[schema.GroupResource]consistency.Seen{
@@ -149,7 +137,10 @@ func NewController(
 		return nil, fmt.Errorf("setting up the caches: %w", err)
 	}
 	// Nothing is decided in a handler: an event only says that something has changed.
-	ofIcecreams, errIcecreams := icecreams.TypedInformer().AddTypedEventHandler(worker.Follow(c.followIcecream))
+	follow := worker.Follow(c.followIcecream)
+	ofIcecreams, errIcecreams := icecreams.TypedInformer().AddTypedEventHandler(cache.TypedResourceEventHandlerDetailedFuncs[*v1alpha1.Icecream]{
+		AddFunc: c.addIcecream, UpdateFunc: follow.UpdateFunc, DeleteFunc: follow.DeleteFunc,
+	})
 	ofDeployments, errDeployments := deployments.TypedInformer().AddTypedEventHandler(worker.FollowBoth(c.followDeployment))
 	ofPods, errPods := pods.TypedInformer().AddTypedEventHandler(worker.FollowBoth(c.followPod))
 	if err := errors.Join(errIcecreams, errDeployments, errPods); err != nil {
@@ -173,22 +164,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 		c.forget(name)
 		return 0, nil
 	}
-	plan, err := icecream.Decide(observed)
-	if err != nil {
-		return 0, err
-	}
-	if plan.IsRetry() {
-		retrying := c.retrying.Add(1)
-		defer c.retrying.Add(-1)
-		if c.retries.Tokens() < float64(retrying) {
-			plan = plan.Postponed(wait.Jitter(time.Minute/2, 1))
-		}
-	}
-	if plan.IsWrite() {
-		if delay := c.pace.Write(name); delay > 0 {
-			return delay, nil
-		}
-	}
+	plan := icecream.Decide(observed)
 	observed, refusal, err := c.act(ctx, observed, plan)
 	if err != nil {
 		return 0, err
@@ -220,6 +196,7 @@ func (c *Controller) observe(name cache.ObjectName) (o icecream.Observed, err er
 		return o, err
 	}
 	o.OwnerIsGone = o.Live != nil && c.isOwnerGone(o.Live)
+	o.Older = c.older(o.Icecream)
 	pods, err := c.pods.ByTypedIndex(byLabel, key(name.Namespace, text.LabelValue(name.Name)))
 	for _, pod := range pods {
 		if p, counts := icecream.PodOf(pod); counts {
@@ -249,30 +226,74 @@ func (c *Controller) isOwnerGone(d *appsv1.Deployment) bool {
 	return err != nil || ice.UID != owner.UID
 }
 
-// act carries out a plan and returns what is known afterwards. A refusal by the API server
-// is part of that; after any other error there is nothing to report yet.
-func (c *Controller) act(ctx context.Context, o icecream.Observed, plan icecream.Plan) (after icecream.Observed, refusal, err error) {
-	if plan.RecheckLive {
+// older returns an Icecream that asks for the same Deployment, was created before and is not being
+// deleted; nil if there is none.
+func (c *Controller) older(ice *v1alpha1.Icecream) *v1alpha1.Icecream {
+	for _, other := range c.rivals(ice) {
+		if other.DeletionTimestamp == nil && icecream.IsOlder(other, ice) {
+			return other
+		}
+	}
+	return nil
+}
+
+// rivals returns the other Icecreams that ask for the same Deployment.
+func (c *Controller) rivals(ice *v1alpha1.Icecream) []*v1alpha1.Icecream {
+	asking, _ := c.asking.ByTypedIndex(byDeployment, key(ice.Namespace, icecream.DeploymentName(ice))) // The index exists.
+	return slices.DeleteFunc(slices.Clone(asking), func(other *v1alpha1.Icecream) bool { return other.Name == ice.Name })
+}
+
+// act writes what is due of a plan, and returns what is known afterwards. A refusal by the API
+// server is part of that; after any other error there is nothing to report yet.
+func (c *Controller) act(ctx context.Context, o icecream.Observed, plan icecream.Plan) (_ icecream.Observed, refusal, err error) {
+	if plan.Asks == nil {
+		return o, nil, nil
+	}
+	account, isCreation := c.account(o.Icecream), o.Live == nil
+	o.Standing = account.Standing(o.Now, plan.Asks)
+	due := o.Standing.Due
+	if len(due) == 0 {
+		return o, nil, nil
+	}
+	if o.Standing.Wait = account.Spend(o.Now); o.Standing.Wait > 0 {
+		return o, nil, nil
+	}
+	if plan.Adopts || isCreation && account.IsKnown() {
 		if err := c.recheckLive(ctx, o.Icecream); err != nil {
 			return o, nil, err
 		}
 	}
-	result, err := c.write(ctx, o, plan)
-	switch {
-	case response.IsStale(err), patch.IsOfAnotherUID(err):
-		return o, nil, worker.Requeue(err)
-	case response.IsRefusal(err):
-		result.Refusal = err
-		c.retries.Allow()
-		if !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) { // which is nobody's fault
-			refusal = err
-		}
-	case err != nil:
-		return o, nil, err
+	if isCreation {
+		due = plan.Asks
 	}
-	after, event := o.With(plan, result)
-	c.record(o.Icecream, event)
-	return after, refusal, nil
+	for len(due) > 0 {
+		result, err := c.write(ctx, o, due)
+		if err != nil {
+			return o, nil, err
+		}
+		asked := due
+		due = nil
+		if result.Refusal != nil && !isCreation && len(asked) > 1 { // What is wrong with the shape keeps no replicas from arriving.
+			asked, due = asked[:1], asked[1:]
+		}
+		refusal = cmp.Or(refusal, result.Refusal)
+		after, outcomes, event := o.With(asked, result)
+		for i, ask := range asked {
+			account.Note(time.Now(), ask, outcomes[i])
+		}
+		c.record(o.Icecream, event)
+		o = after
+	}
+	o.Standing = account.Standing(time.Now(), o.Asks())
+	if apierrors.HasStatusCause(refusal, corev1.NamespaceTerminatingCause) { // which is nobody's fault
+		refusal = nil
+	}
+	return o, refusal, nil
+}
+
+// account returns what the ledger has about an Icecream.
+func (c *Controller) account(ice *v1alpha1.Icecream) *ledger.Account {
+	return c.ledger.Of(nameOf(ice), ice.UID)
 }
 
 // recheckLive returns an error unless the API server has the Icecream as the cache shows it, and
@@ -290,29 +311,40 @@ func (c *Controller) recheckLive(ctx context.Context, cached *v1alpha1.Icecream)
 	return nil
 }
 
-// write writes the Deployment of a plan, if there is one.
-func (c *Controller) write(ctx context.Context, o icecream.Observed, plan icecream.Plan) (result icecream.Result, err error) {
+// write writes the parts of the Deployment that are due. A refusal is a result.
+func (c *Controller) write(ctx context.Context, o icecream.Observed, due []ledger.Ask) (r icecream.Result, err error) {
 	deployments, verb := c.kube.AppsV1().Deployments(o.Icecream.Namespace), "updating"
-	switch {
-	case !plan.IsWrite():
-		return result, nil
-	case o.Live == nil:
+	r.IsUndone = c.account(o.Icecream).IsUndone(due)
+	if o.Live == nil {
 		verb = "creating"
-		result.Stored, err = deployments.Create(ctx, plan.Want, metav1.CreateOptions{FieldManager: icecream.FieldManager})
-	default:
-		if plan.IsUndone { // The cache keeps no managedFields.
+		r.Stored, err = deployments.Create(ctx, icecream.NewDeployment(o.Icecream), metav1.CreateOptions{FieldManager: icecream.FieldManager})
+	} else {
+		if r.IsUndone { // The cache keeps no managedFields.
 			if live, err := deployments.Get(ctx, o.Live.Name, metav1.GetOptions{}); err == nil {
-				result.Other = icecream.LastWriter(live)
+				r.Other = icecream.LastWriter(live)
 			}
 		}
+		var body []byte
+		if body, err = o.Patch(due); err != nil {
+			return r, err
+		}
 		options := metav1.PatchOptions{FieldManager: icecream.FieldManager}
-		result.Stored, err = deployments.Patch(ctx, o.Live.Name, types.StrategicMergePatchType, plan.Patch, options)
+		r.Stored, err = deployments.Patch(ctx, o.Live.Name, types.StrategicMergePatchType, body, options)
 	}
-	if err != nil {
-		return icecream.Result{Other: result.Other}, fmt.Errorf("%s Deployment %q: %w", verb, plan.Want.Name, err)
+	if err == nil {
+		c.writes.WroteAt(nameOf(o.Icecream), deploymentResource, r.Stored.ResourceVersion)
+		return r, nil
 	}
-	c.writes.WroteAt(nameOf(o.Icecream), deploymentResource, result.Stored.ResourceVersion)
-	return result, nil
+	err = fmt.Errorf("%s Deployment %q: %w", verb, icecream.DeploymentName(o.Icecream), err)
+	switch {
+	case response.IsStale(err), patch.IsOfAnotherUID(err):
+		return r, worker.Requeue(err)
+	case response.IsRefusal(err):
+		r.Refusal = err
+		return r, nil
+	default:
+		return r, err
+	}
 }
 
 // writeStatus writes the status if it differs from the present one, and then records what has
@@ -323,12 +355,12 @@ func (c *Controller) write(ctx context.Context, o icecream.Observed, plan icecre
 // So neither a lost response nor a stale cache can bring back the past.
 func (c *Controller) writeStatus(ctx context.Context, o icecream.Observed, report icecream.Report) (requeueAfter time.Duration, err error) {
 	ice, before, after := o.Icecream, o.Icecream.Status, report.Status
-	name := nameOf(ice)
+	name, account := nameOf(ice), c.account(ice)
 	if equality.Semantic.DeepEqual(before, after) {
-		c.pace.Cancel(name)
+		account.Settle()
 		return report.RequeueAfter, nil
 	}
-	if delay := c.pace.Report(name, kstatus.IsUrgent(before.Conditions, after.Conditions)); delay > 0 {
+	if delay := account.Report(o.Now, kstatus.IsUrgent(before.Conditions, after.Conditions)); delay > 0 {
 		return backoff.MinRequeue(report.RequeueAfter, delay), nil
 	}
 	updated, err := c.client.SamplecontrollerV1alpha1().Icecreams(ice.Namespace).UpdateStatus(ctx, &v1alpha1.Icecream{
@@ -364,10 +396,24 @@ func (c *Controller) record(ice *v1alpha1.Icecream, event icecream.Event) {
 func (c *Controller) forget(name cache.ObjectName) {
 	c.writes.Clear(name)
 	c.memories.Delete(name)
-	c.pace.Forget(name)
+	c.ledger.Forget(name)
 }
 
-func (c *Controller) followIcecream(ice *v1alpha1.Icecream) { c.Add(nameOf(ice)) }
+// addIcecream notes which Icecreams were there before this process worked.
+func (c *Controller) addIcecream(ice *v1alpha1.Icecream, isInInitialList bool) {
+	if isInInitialList {
+		c.account(ice).Inherit()
+	}
+	c.followIcecream(ice)
+}
+
+// followIcecream queues an Icecream, and all that ask for the Deployment of the same name.
+func (c *Controller) followIcecream(ice *v1alpha1.Icecream) {
+	c.Add(nameOf(ice))
+	for _, rival := range c.rivals(ice) {
+		c.Add(nameOf(rival))
+	}
+}
 
 // followDeployment queues the Icecream that controls a Deployment, and the Icecreams that ask
 // for a Deployment with its name.

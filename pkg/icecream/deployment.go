@@ -19,8 +19,8 @@ import (
 
 const containerName = "icecream"
 
-// newDeployment returns the Deployment that the Icecream asks for, with our fields only.
-func newDeployment(ice *v1alpha1.Icecream) *appsv1.Deployment {
+// NewDeployment returns the Deployment that the Icecream asks for, with our fields only.
+func NewDeployment(ice *v1alpha1.Icecream) *appsv1.Deployment {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: DeploymentName(ice), Namespace: ice.Namespace}}
 	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: selector(ice)}
 	setDeployment(d, ice)
@@ -36,7 +36,7 @@ func setDeployment(d *appsv1.Deployment, ice *v1alpha1.Icecream) {
 	labels[labelName] = "icecream"
 	labels[labelManagedBy] = FieldManager
 	setKeys(&d.Labels, labels)
-	d.Spec.Replicas = ptr.To(ptr.Deref(ice.Spec.Replicas, 1))
+	d.Spec.Replicas = ptr.To(replicasOf(ice))
 
 	template := &d.Spec.Template
 	setKeys(&template.Labels, labels)

@@ -1,6 +1,10 @@
 package icecream
 
 import (
+	"encoding/json"
+
+	"k8s.io/utils/ptr"
+
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
@@ -26,6 +30,9 @@ func DeploymentName(ice *v1alpha1.Icecream) string {
 	return ice.Name
 }
 
+// replicasOf returns the requested number of Pods.
+func replicasOf(ice *v1alpha1.Icecream) int32 { return ptr.Deref(ice.Spec.Replicas, 1) }
+
 // selector returns the label selector of the Icecream's Deployment.
 func selector(ice *v1alpha1.Icecream) map[string]string {
 	return map[string]string{LabelIcecream: text.LabelValue(ice.Name)}
@@ -37,5 +44,6 @@ func specHash(spec v1alpha1.IcecreamSpec) string {
 	if oversized(spec.Resources) != "" {
 		return ""
 	}
-	return fingerprintOf(struct{ Image, Resources any }{spec.Image, spec.Resources})
+	raw, _ := json.Marshal(struct{ Image, Resources any }{spec.Image, spec.Resources}) // cannot fail for what the API server stores
+	return text.Hash(raw)
 }

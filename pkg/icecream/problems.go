@@ -159,7 +159,7 @@ func deploymentCondition(d *appsv1.Deployment, of appsv1.DeploymentConditionType
 // the Deployment, so that an Icecream is never Ready with nodes missing from its status
 // because one cache is ahead of the other.
 func (o Observed) isComplete() bool {
-	if !o.isRolledOut() || o.invalid() == "" && o.hasDrift() {
+	if !o.isRolledOut() || o.Standing.IsOpen {
 		return false
 	}
 	var placed, ready int32
@@ -204,4 +204,23 @@ func (o Observed) current() iter.Seq[Pod] {
 			}
 		}
 	}
+}
+
+// own is the live Deployment if the Icecream owns it; otherwise nil.
+func (o Observed) own() *appsv1.Deployment {
+	if o.Live != nil && IsControlledBy(o.Live, o.Icecream) {
+		return o.Live
+	}
+	return nil
+}
+
+// isRolledOut reports whether all requested Pods of the Icecream's Deployment are available and
+// made from its current template, and no others are left.
+func (o Observed) isRolledOut() bool {
+	d := o.own()
+	if d == nil || d.DeletionTimestamp != nil || !o.isObserved(d) {
+		return false
+	}
+	replicas := ptr.Deref(d.Spec.Replicas, 1)
+	return d.Status.Replicas == replicas && d.Status.UpdatedReplicas == replicas && d.Status.AvailableReplicas == replicas
 }

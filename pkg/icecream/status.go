@@ -1,5 +1,5 @@
-// What to report. Read Status and conclude, which choose the conditions; writeEvent and
-// StatusEvent choose the events. Skip the rest: it counts Pods by node and finds words.
+// What to report. Read Status and conclude, which choose the conditions; StatusEvent chooses the
+// event. Skip the rest: it counts Pods by node and finds words.
 
 package icecream
 
@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -21,7 +21,6 @@ import (
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
-	"nicoleh.io/k8s-controller/pkg/kit/patch"
 	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
@@ -47,6 +46,9 @@ func Status(o Observed, plan Plan) Report {
 	present := o.Icecream.Status
 	if o.Icecream.DeletionTimestamp != nil {
 		return Report{Status: present, Memory: o.Memory}
+	}
+	if o.Memory.UID != o.Icecream.UID {
+		o.Memory = Memory{UID: o.Icecream.UID}
 	}
 	o.Memory.History = o.Memory.Notice(kstatus.Sight{
 		Now:        o.Now,
@@ -81,22 +83,18 @@ func Status(o Observed, plan Plan) Report {
 // requeueAfter returns when the passing of time alone changes something; 0 means never.
 func (o Observed) requeueAfter(plan Plan) time.Duration {
 	next := backoff.MinRequeue(plan.RequeueAfter, o.Memory.RequeueAfter(o.Now, o.StallAfter))
-	if last := o.Memory.Write; last.isRefused() && last.At.Equal(o.Now) || last.isUndone(o.Now) {
-		next = backoff.MinRequeue(next, last.wait(o.Now))
-	}
-	return next
+	return backoff.MinRequeue(next, o.Standing.Wait)
 }
 
 // conclude returns what the conditions say: the first case that applies.
 func (o Observed) conclude(plan Plan) kstatus.Conclusion {
-	last := o.Memory.Write
 	switch {
 	case plan.Held.Reason != "":
 		return plan.Held
-	case plan.IsWrite() && last.isRefused():
-		return last.Refused
-	case last.isUndone(o.Now):
-		return reconciling(v1alpha1.ReasonDeploymentContested, last.Undone)
+	case o.Standing.Refusal != nil:
+		return refusalOf(o.Standing.Refusal)
+	case o.Standing.Undone != "":
+		return reconciling(v1alpha1.ReasonDeploymentContested, o.Standing.Undone)
 	case o.own() == nil:
 		return reconciling(v1alpha1.ReasonProgressing, "The Deployment is being created")
 	}
@@ -110,39 +108,23 @@ func (o Observed) conclude(plan Plan) kstatus.Conclusion {
 	return reconciling(v1alpha1.ReasonProgressing, message)
 }
 
+// refusalOf returns what to report about a write that the API server has refused.
+func refusalOf(err error) kstatus.Conclusion {
+	switch {
+	case apierrors.IsInvalid(err):
+		return stalled(v1alpha1.ReasonInvalidSpec, err.Error())
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return reconciling(v1alpha1.ReasonDeploymentTerminating, "The namespace is being deleted")
+	default:
+		return reconciling(v1alpha1.ReasonDeploymentRefused, err.Error())
+	}
+}
+
 // Event is one to be recorded about an Icecream; the zero value is none.
 type Event struct{ Type, Reason, Message string }
 
 // maxMessage is the maximum length of an event's message in bytes (core/v1).
 const maxMessage = 1024
-
-// writeEvent returns what to record about a plan that was carried out, with these fields
-// altered by the API server.
-func (o Observed) writeEvent(plan Plan, r Result, altered []patch.Difference) Event {
-	e := Event{Type: corev1.EventTypeNormal}
-	switch {
-	case r.Refusal != nil:
-		return Event{} // The report says what is wrong.
-	case o.Live == nil:
-		e.Reason, e.Message = v1alpha1.ReasonDeploymentCreated, fmt.Sprintf("Created Deployment %q", r.Stored.Name)
-	case !IsControlledBy(o.Live, o.Icecream):
-		e.Reason, e.Message = v1alpha1.ReasonDeploymentAdopted, fmt.Sprintf("Adopted Deployment %q", r.Stored.Name)
-	case o.Memory.Write.Goal == "" && len(altered) > 0 && reflect.DeepEqual(altered, differences(o.Live, plan.Want)):
-		return Event{} // A policy has turned the request into what was there before, as the process before this one has reported.
-	default:
-		e.Reason, e.Message = v1alpha1.ReasonDeploymentUpdated, fmt.Sprintf("Updated Deployment %q", r.Stored.Name)
-	}
-	if len(altered) > 0 {
-		e.Reason = v1alpha1.ReasonDeploymentAltered
-		var fields []string
-		for _, d := range altered {
-			fields = append(fields, d.String())
-		}
-		e.Message += "; an admission policy or webhook changed: " + strings.Join(fields, "; ")
-	}
-	e.Message = text.Clip(e.Message, maxMessage)
-	return e
-}
 
 // StatusEvent returns what to record about the change to another status, if it is worth an
 // event: a problem, other nodes, or that the Icecream is Ready.

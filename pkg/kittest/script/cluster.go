@@ -32,6 +32,7 @@ type Cluster struct {
 	next     map[string][]error // by request: how the next ones fail
 	refuse   func(request string) error
 	mutate   func(apiserver.Admission)
+	admit    func(apiserver.Admission) error
 	requests map[string]int
 }
 
@@ -44,11 +45,19 @@ var ErrLost = errors.New("the connection was lost")
 // New returns a cluster that knows these kinds, and has no objects.
 func New(t testing.TB, kinds ...apiserver.Kind) *Cluster {
 	c := &Cluster{t: t, past: []apiserver.Store{{}}, held: map[string]bool{}, next: map[string][]error{}, requests: map[string]int{}}
-	c.server = apiserver.New(apiserver.Options{Mutate: func(a apiserver.Admission) {
-		if c.mutate != nil { // The caller holds mu.
-			c.mutate(a)
-		}
-	}}, kinds...)
+	c.server = apiserver.New(apiserver.Options{
+		Mutate: func(a apiserver.Admission) { // The caller holds mu.
+			if c.mutate != nil {
+				c.mutate(a)
+			}
+		},
+		Admit: func(a apiserver.Admission) error {
+			if c.admit == nil {
+				return nil
+			}
+			return c.admit(a)
+		},
+	}, kinds...)
 	return c
 }
 
@@ -69,6 +78,13 @@ func (c *Cluster) Refuse(policy func(request string) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refuse = policy
+}
+
+// Admit has a policy decide on what is created or changed from now on; nil ends that.
+func (c *Cluster) Admit(policy func(apiserver.Admission) error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.admit = policy
 }
 
 // Mutate has a policy change what is created or changed from now on; nil ends that.

@@ -1,0 +1,191 @@
+package ledger
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Each object can cause so many writes at once, and then one per interval; and as many of its
+// status.
+const (
+	burst    = 30
+	interval = 10 * time.Second
+)
+
+// Ledger has the accounts of all objects. It is safe for concurrent use.
+type Ledger struct {
+	window time.Duration
+
+	mu       sync.Mutex
+	accounts map[cache.ObjectName]*Account
+}
+
+// New returns an empty ledger. The window is the minimum time between two writes of a status that
+// are not urgent. Such a status also waits for half a window, since a later one often takes its
+// place.
+func New(window time.Duration) *Ledger {
+	return &Ledger{window: window, accounts: map[cache.ObjectName]*Account{}}
+}
+
+// Of returns the account of an object. It is about one identity, such as a UID: of another object
+// with the same name, nothing is known.
+func (l *Ledger) Of(name cache.ObjectName, identity types.UID) *Account {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.accounts[name]
+	if a == nil || a.identity != identity {
+		a = &Account{
+			identity: identity, window: l.window, entries: map[string]Entry{},
+			writes: rate.NewLimiter(rate.Every(interval), burst), statuses: rate.NewLimiter(rate.Every(interval), burst),
+		}
+		l.accounts[name] = a
+	}
+	return a
+}
+
+// Forget drops the account of an object that is gone.
+func (l *Ledger) Forget(name cache.ObjectName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.accounts, name)
+}
+
+// Account is what is known of one object. It is safe for concurrent use.
+type Account struct {
+	identity types.UID
+	window   time.Duration
+
+	mu          sync.Mutex
+	isInherited bool
+	entries     map[string]Entry // by part
+	writes      *rate.Limiter
+	statuses    *rate.Limiter
+	written     time.Time // when the status was last written
+	waiting     time.Time // since when a status that is not urgent waits; zero if none does
+}
+
+// Standing is what an account says about some asks.
+type Standing struct {
+	Due     []Ask         // what may be asked for now
+	IsOpen  bool          // something is not as asked for, and not because of admission
+	Wait    time.Duration // until more may be asked for, or Undone ends; 0 if nothing is waited for
+	Refusal error         // why the API server has refused what is not as asked for
+	Undone  string        // who keeps undoing what was asked for
+	IsFirst bool          // this process has asked for nothing before
+}
+
+// Standing returns what the account says about asks. If several were refused, the first one counts.
+func (a *Account) Standing(now time.Time, asks []Ask) Standing {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := Standing{IsFirst: len(a.entries) == 0}
+	for _, ask := range asks {
+		e := a.entries[ask.Part]
+		wait := e.Wait(ask, now)
+		if wait != Forever {
+			s.IsOpen = true
+			if s.Refusal == nil && e.Goal == ask.Goal {
+				s.Refusal = e.Refusal
+			}
+		}
+		switch wait {
+		case 0:
+			s.Due = append(s.Due, ask)
+		case Forever:
+		default:
+			s.waitFor(wait)
+		}
+		if e.IsContested(ask.Goal, now) {
+			s.Undone = e.Undone
+			s.waitFor(e.pause(now))
+		}
+	}
+	return s
+}
+
+func (s *Standing) waitFor(d time.Duration) {
+	if s.Wait == 0 || d < s.Wait {
+		s.Wait = d
+	}
+}
+
+// IsUndone reports whether somebody has undone one of these so often that it is time to find out
+// who it is.
+func (a *Account) IsUndone(asks []Ask) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.ContainsFunc(asks, func(ask Ask) bool {
+		e := a.entries[ask.Part]
+		return e.Goal == ask.Goal && e.Refusal == nil && e.Count+1 >= free
+	})
+}
+
+// Note notes what came of asking.
+func (a *Account) Note(now time.Time, ask Ask, outcome Outcome) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.entries[ask.Part] = a.entries[ask.Part].Then(ask.Goal, outcome, now)
+}
+
+// Inherit notes that the object was there before this process worked. A process before it may have
+// asked for something.
+func (a *Account) Inherit() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.isInherited = true
+}
+
+// IsKnown reports whether this process, or perhaps one before it, has asked for something.
+func (a *Account) IsKnown() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.isInherited || len(a.entries) > 0
+}
+
+// Spend returns 0 if the object may cause a write other than of its status now, which then counts.
+// Otherwise it returns how long that takes.
+func (a *Account) Spend(now time.Time) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return spend(a.writes, now)
+}
+
+// Report returns 0 if the status may be written now, which then counts. Otherwise it returns after
+// what time to ask again.
+func (a *Account) Report(now time.Time, isUrgent bool) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.waiting.IsZero() {
+		a.waiting = now
+	}
+	if left := max(a.written.Add(a.window).Sub(now), a.waiting.Add(a.window/2).Sub(now)); left > 0 && !isUrgent {
+		return left
+	}
+	left := spend(a.statuses, now)
+	if left == 0 {
+		a.written, a.waiting = now, time.Time{}
+	}
+	return left
+}
+
+// Settle says that the status is as it should be.
+func (a *Account) Settle() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.waiting = time.Time{}
+}
+
+// spend takes a token. It returns how long that takes, and takes none if that is not 0.
+func spend(budget *rate.Limiter, now time.Time) time.Duration {
+	reservation := budget.ReserveN(now, 1)
+	left := reservation.DelayFrom(now)
+	if left > 0 {
+		reservation.CancelAt(now)
+	}
+	return left
+}
