@@ -74,8 +74,7 @@ func TestDecide(t *testing.T) {
 		"our own is being deleted, with drift": {newIcecream(), []*appsv1.Deployment{with("", beingDeleted, scaled)}, waitForEnd},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := seeing(test.ice, test.deployments...)
-			if got := inWordsOf(o, decide(t, o)); got != test.want {
+			if got := inWordsOf(asking(seeing(test.ice, test.deployments...))); got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
@@ -120,8 +119,13 @@ func TestPreconditionsOfPatches(t *testing.T) {
 	}{"a repair": {scaled, false}, "an adoption": {orphaned, true}} {
 		t.Run(name, func(t *testing.T) {
 			d := made(t, newIcecream(), test.edit)
+			o, _ := asking(seeing(newIcecream(), d))
+			patch, err := o.Patch(o.Standing.Due)
+			if err != nil {
+				t.Fatal(err)
+			}
 			var body metav1.PartialObjectMetadata
-			if err := json.Unmarshal(decide(t, seeing(newIcecream(), d)).Patch, &body); err != nil {
+			if err := json.Unmarshal(patch, &body); err != nil {
 				t.Fatal(err)
 			}
 			if body.UID != d.UID || (body.ResourceVersion == d.ResourceVersion) != test.isVersion {
@@ -151,10 +155,12 @@ func TestDigitsOfQuantities(t *testing.T) {
 			})
 			start := time.Now()
 			for _, o := range []Observed{seeing(ice), seeing(ice, made(t, newIcecream(), scaled))} {
-				plan := decide(t, o)
+				o, plan := asking(o)
 				s := Status(o, plan).Status
-				if _, err := json.Marshal([]any{plan.Want, plan.Patch}); err != nil {
-					t.Fatal(err)
+				if len(o.Standing.Due) > 0 && o.Live != nil {
+					if _, err := o.Patch(o.Standing.Due); err != nil {
+						t.Fatal(err)
+					}
 				}
 				if o.Live == nil && verdictOf(s)+": "+messageOf(s) != test.want {
 					t.Errorf("got %s: %s, want %s", verdictOf(s), messageOf(s), test.want)
@@ -185,8 +191,8 @@ func TestUndecodable(t *testing.T) {
 			if live != nil {
 				o.Live, o.Pods = live, podsOf(live, "node-1", "node-2")
 			}
-			plan := decide(t, o)
-			if plan.IsWrite() {
+			o, plan := asking(o)
+			if plan.Asks != nil {
 				t.Errorf("written: %s", inWordsOf(o, plan))
 			}
 			s := Status(o, plan).Status
@@ -200,7 +206,7 @@ func TestUndecodable(t *testing.T) {
 	}
 	deleted := seeing(newIcecream(beingDeleted))
 	deleted.Undecodable = "spec.image: that is no image"
-	if got := inWordsOf(deleted, decide(t, deleted)); got != "nothing to do" {
+	if got := inWordsOf(asking(deleted)); got != "nothing to do" {
 		t.Errorf("while it is being deleted: %s", got)
 	}
 }

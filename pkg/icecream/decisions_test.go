@@ -2,7 +2,6 @@ package icecream
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -176,26 +175,24 @@ func look(w *world, refused string) string {
 		lines = append(lines, "event: "+e)
 	}
 	if after := s.report.RequeueAfter; after > 0 {
-		lines = append(lines, fmt.Sprintf("requeue after: %s", after))
+		lines = append(lines, fmt.Sprintf("requeue after: %s", after.Truncate(time.Second)))
 	}
 	return strings.Join(lines, "\n")
 }
 
-// inWordsOf says what a plan is to do, or why it does nothing.
+// inWordsOf says what is to be done, or why nothing is.
 func inWordsOf(o Observed, plan Plan) string {
 	var parts []string
-	if plan.RecheckLive {
+	if plan.Adopts {
 		parts = append(parts, "recheck what is live")
 	}
-	if plan.Want != nil && o.Live == nil {
-		parts = append(parts, "create "+plan.Want.Name)
-	} else if plan.Want != nil {
-		parts = append(parts, fmt.Sprintf("update %s: %s", plan.Want.Name, driftOf(o, plan)))
-	}
-	switch {
-	case plan.IsRetry():
-		parts = slices.Insert(parts, 0, "retry")
-	case plan.IsWrite():
+	switch due := o.Standing.Due; {
+	case len(due) > 0 && o.Live == nil:
+		parts = append(parts, "create "+DeploymentName(o.Icecream))
+	case len(due) > 0:
+		parts = append(parts, fmt.Sprintf("update %s: %s", o.Live.Name, driftOf(o, due)))
+	case o.Standing.IsOpen:
+		parts = append(parts, "wait for "+o.conclude(plan).Reason)
 	case plan.Held.Reason == "":
 		parts = append(parts, "nothing to do")
 	case plan.Held.State == kstatus.Stalled:

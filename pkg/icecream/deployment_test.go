@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/ledger"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -44,7 +45,7 @@ func scaledTo(n int32) func(*v1alpha1.Icecream) {
 func TestBuiltDeployments(t *testing.T) {
 	for name, ice := range specs {
 		t.Run(name, func(t *testing.T) {
-			d := newDeployment(ice)
+			d := NewDeployment(ice)
 			d.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("Deployment"))
 			got, err := yaml.Marshal(d)
 			if err != nil {
@@ -90,7 +91,7 @@ func TestDefaultsOfTheServerAreNoDrift(t *testing.T) {
 			w := newWorld(t, newIcecream(calls(ice.Spec.DeploymentName), func(before *v1alpha1.Icecream) { before.Name = ice.Name }))
 			for _, w.ice = range []*v1alpha1.Icecream{w.ice, ice} {
 				s := w.sync(nil)
-				if again := w.sync(nil); again.plan.IsWrite() {
+				if again := w.sync(nil); len(again.due) > 0 {
 					t.Errorf("written again: %s", again.words)
 				}
 				if events := strings.Join(s.events, "\n"); strings.Contains(events, v1alpha1.ReasonDeploymentAltered) {
@@ -234,16 +235,16 @@ func TestDrift(t *testing.T) {
 			w.sync(nil)
 			w.edit("somebody", "sundae", test.edit)
 			before, o := w.deployment("sundae"), w.observe()
-			drifted := w.sync(nil).plan
-			if got := driftOf(o, drifted); got != test.want {
+			due := w.sync(nil).due
+			if got := driftOf(o, due); got != test.want {
 				t.Errorf("repaired %q, want %q", got, test.want)
 			}
-			if again := w.sync(nil); again.plan.IsWrite() {
+			if again := w.sync(nil); len(again.due) > 0 {
 				t.Errorf("not repaired: %s", again.words)
 			}
 			// The API server has made of the patch what was wanted, and so has changed nothing else.
-			if drifted.IsWrite() {
-				before = drifted.Want
+			if len(due) > 0 {
+				before = o.want(due)
 			}
 			after := w.deployment("sundae")
 			if diff := cmp.Diff([]any{before.Labels, before.Annotations, before.OwnerReferences}, []any{after.Labels, after.Annotations, after.OwnerReferences}); diff != "" {
@@ -285,13 +286,13 @@ func TestResourcesThatLeaveTheSpec(t *testing.T) {
 	}
 }
 
-// driftOf names the fields that a plan is to repair.
-func driftOf(o Observed, plan Plan) string {
-	if plan.Want == nil || o.Live == nil {
+// driftOf names the fields that are to be repaired.
+func driftOf(o Observed, due []ledger.Ask) string {
+	if o.Live == nil {
 		return ""
 	}
 	var fields []string
-	for _, d := range differences(o.Live, plan.Want) {
+	for _, d := range differences(o.Live, o.want(due)) {
 		fields = append(fields, d.Field)
 	}
 	return strings.Join(fields, ", ")
@@ -302,7 +303,7 @@ func TestSelectorsDoNotOverlap(t *testing.T) {
 	of := map[string]string{}
 	for _, name := range []string{"sundae", "cone", strings.Repeat("a", 64), strings.Repeat("a", 65)} {
 		ice := newIcecream(func(ice *v1alpha1.Icecream) { ice.Name = name })
-		selector := metav1.FormatLabelSelector(newDeployment(ice).Spec.Selector)
+		selector := metav1.FormatLabelSelector(NewDeployment(ice).Spec.Selector)
 		if of[selector] != "" {
 			t.Errorf("%s and %s share the selector %s", of[selector], name, selector)
 		}

@@ -1,12 +1,13 @@
 // Package icecream decides what should exist for an Icecream and what to report about it. It
 // is pure: no client, no clock, no log. Read its files in this order:
 //
-//   - decide.go: what to write. Decide turns an Observed, everything that is known, into a
-//     Plan. Observed.With adds the outcome of the plan.
+//   - decide.go: what should be written. Decide turns an Observed, everything that is known, into
+//     a Plan.
+//   - write.go: how to write that, part by part, and what came of it.
 //   - status.go: what to report, as a status and as events.
 //   - deployment.go: which fields of the Deployment are the Icecream's.
 //   - problems.go: what keeps an Icecream from becoming Ready.
-//   - attempt.go: what is remembered from sync to sync.
+//   - memory.go: what is remembered from sync to sync, besides the writes.
 //   - labels.go: the labels and annotations of Deployments and Pods.
 //   - cache.go: which fields of each object the caches keep.
 //

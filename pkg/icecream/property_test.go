@@ -14,11 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 	"pgregory.net/rapid"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
+	"nicoleh.io/k8s-controller/pkg/kit/ledger"
 	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
@@ -97,7 +98,7 @@ func genDeployment(t *rapid.T, ice *v1alpha1.Icecream, name string) *appsv1.Depl
 	like.Spec.DeploymentName = name
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: ice.Namespace, Name: name}}
 	if rapid.IntRange(0, 4).Draw(t, "bare") > 0 {
-		d = newDeployment(like)
+		d = NewDeployment(like)
 	}
 	d.UID = rapid.SampledFrom(someUIDs).Draw(t, "UID of the Deployment")
 	d.ResourceVersion = "9"
@@ -203,10 +204,11 @@ func genMemory(t *rapid.T, o Observed) (m Memory) {
 	var seen Seen
 	if o.Live != nil {
 		generation := rapid.SampledFrom([]int64{o.Live.Generation, o.Live.Status.ObservedGeneration}).Draw(t, "generation seen")
-		seen = Seen{o.Live.UID, generation, fingerprintOf(o.Live.Spec)}
+		seen = Seen{o.Live.UID, generation, hashOfSpec(o.Live)}
 	}
 	reason := rapid.SampledFrom([]string{"", v1alpha1.ReasonCrashLoopBackOff, v1alpha1.ReasonImagePullBackOff, v1alpha1.ReasonProgressDeadlineExceeded})
 	return Memory{
+		UID: rapid.SampledFrom([]types.UID{o.Icecream.UID, "former"}).Draw(t, "UID remembered"),
 		History: kstatus.History{
 			Generation: rapid.SampledFrom([]int64{o.Icecream.Generation, 7}).Draw(t, "generation remembered"),
 			Problem: Problem{
@@ -216,50 +218,66 @@ func genMemory(t *rapid.T, o Observed) (m Memory) {
 			Since: genTime(t).Time, Gone: genTime(t).Time, Complete: genTime(t).Time,
 		},
 		Seen: seen,
-		Write: Attempt{
-			Goal:    rapid.SampledFrom([]string{"", "other", o.goal()}).Draw(t, "goal"),
-			At:      genTime(t).Time,
-			Count:   rapid.IntRange(0, 20).Draw(t, "count"),
-			Altered: rapid.SampledFrom([]string{"", "other"}).Draw(t, "altered"),
-			Undone:  "undone: " + genText(t),
-			Refused: kstatus.Conclusion{
-				State:   rapid.SampledFrom(kstatus.States()[1:]).Draw(t, "state"),
-				Reason:  rapid.SampledFrom([]string{"", v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonDeploymentRefused}).Draw(t, "refused"),
-				Message: "refused: " + genText(t),
-			},
-		},
 	}
 }
 
-// genResult returns what the API server can make of a plan.
-func genResult(t *rapid.T, plan Plan) (r Result) {
-	if r.Refusal = rapid.SampledFrom([]error{nil, nil, invalid(), forbidden("melted"), terminating()}).Draw(t, "refusal"); r.Refusal == nil && plan.Want != nil {
-		r.Stored = plan.Want.DeepCopy()
+// genEntries notes what a process can have asked for: nothing, or anything.
+func genEntries(t *rapid.T, o Observed, account *ledger.Account) {
+	for _, ask := range Decide(o).Asks {
+		for range rapid.SampledFrom([]int{0, 0, 1, 3, 20}).Draw(t, "count") {
+			ask.Goal = rapid.SampledFrom([]string{ask.Goal, "other"}).Draw(t, "goal")
+			account.Note(o.Now.Add(rapid.SampledFrom(someTimes).Draw(t, "noted")), ask, ledger.Outcome{
+				Refusal: rapid.SampledFrom([]error{nil, invalid(), forbidden("refused: " + genText(t))}).Draw(t, "refusal"),
+				Left:    rapid.SampledFrom([]string{"", ask.Left, "other"}).Draw(t, "left"),
+				Undone:  "undone: " + genText(t),
+			})
+		}
+	}
+}
+
+// genResult returns what the API server can make of what is due.
+func genResult(t *rapid.T, o Observed, due []ledger.Ask) (r Result) {
+	if r.Refusal = rapid.SampledFrom([]error{nil, nil, invalid(), forbidden("melted"), terminating()}).Draw(t, "refusal"); r.Refusal == nil {
+		if r.Stored = NewDeployment(o.Icecream); o.Live != nil {
+			r.Stored = o.want(due)
+		}
 		for _, edit := range rapid.SliceOfN(rapid.SampledFrom(tampering), 0, 2).Draw(t, "policies") {
 			edit(r.Stored)
 		}
 	}
-	r.Other = genText(t)
+	r.IsUndone, r.Other = rapid.Bool().Draw(t, "undone"), genText(t)
 	return r
 }
 
 // outcome is all that comes out of a sync.
 type outcome struct {
-	Plan   Plan
-	Report Report
-	Events []Event
-	Roster string
+	Plan     Plan
+	Outcomes []ledger.Outcome
+	Report   Report
+	Events   []Event
+	Roster   string
 }
 
-func outcomeOf(t *rapid.T, o Observed, draw func(Plan) Result) (out outcome) {
-	out.Plan = decide(t, o)
-	r := draw(out.Plan)
-	after, event := o.With(out.Plan, r)
+func outcomeOf(t *rapid.T, o Observed, account *ledger.Account, draw func(Observed, []ledger.Ask) Result) (out outcome) {
+	out.Plan = Decide(o)
+	o.Standing = account.Standing(o.Now, out.Plan.Asks)
+	after := o
+	if due := o.Standing.Due; len(due) > 0 {
+		if o.Live != nil {
+			if _, err := o.Patch(due); err != nil {
+				t.Fatalf("the patch: %v", err)
+			}
+		}
+		var event Event
+		after, out.Outcomes, event = o.With(due, draw(o, due))
+		out.Events = append(out.Events, event)
+		after.Standing = account.Standing(o.Now, after.Asks())
+	}
 	out.Report, out.Roster = Status(after, out.Plan), Roster(after)
 	if !equality.Semantic.DeepEqual(o.Icecream.Status, out.Report.Status) {
 		out.Events = append(out.Events, StatusEvent(after, out.Report.Status))
 	}
-	out.Events = slices.DeleteFunc(append(out.Events, event), func(e Event) bool { return e == Event{} })
+	out.Events = slices.DeleteFunc(out.Events, func(e Event) bool { return e == Event{} })
 	return out
 }
 
@@ -277,21 +295,23 @@ func snapshot(t *rapid.T, value any) string {
 // written.
 func neverPanicsNorMutates(t *rapid.T) {
 	o := genObserved(t)
+	account := ledger.New(0).Of(cache.MetaObjectToName(o.Icecream), o.Icecream.UID)
+	genEntries(t, o, account)
 	before := snapshot(t, o)
-	out := outcomeOf(t, o, func(plan Plan) Result { return genResult(t, plan) })
+	out := outcomeOf(t, o, account, func(o Observed, due []ledger.Ask) Result { return genResult(t, o, due) })
 	plan, s := out.Plan, out.Report.Status
 	if diff := cmp.Diff(before, snapshot(t, o)); diff != "" {
 		t.Fatalf("the input has changed (-before +after):\n%s", diff)
 	}
-	if plan.RequeueAfter < 0 || plan.RequeueAfter > backoff.Slowest || out.Report.RequeueAfter < 0 {
+	if plan.RequeueAfter < 0 || plan.RequeueAfter > ownerCheck || out.Report.RequeueAfter < 0 {
 		t.Fatalf("again after %s or %s", plan.RequeueAfter, out.Report.RequeueAfter)
 	}
-	if (plan.Want != nil && o.Live != nil) != (len(plan.Patch) > 0) || plan.Want != nil && plan.Held.Reason != "" {
+	if plan.Asks != nil && plan.Held.Reason != "" {
 		t.Fatalf("a plan that contradicts itself: %+v", plan)
 	}
 	if o.Icecream.DeletionTimestamp != nil {
-		if plan.IsWrite() || !equality.Semantic.DeepEqual(s, o.Icecream.Status) {
-			t.Fatalf("an Icecream that is being deleted led to %s, %+v", inWordsOf(o, plan), s)
+		if plan.Asks != nil || !equality.Semantic.DeepEqual(s, o.Icecream.Status) {
+			t.Fatalf("an Icecream that is being deleted led to %+v, %+v", plan, s)
 		}
 		return
 	}
@@ -323,10 +343,12 @@ func FuzzDecide(f *testing.F) { f.Fuzz(rapid.MakeFuzz(neverPanicsNorMutates)) }
 func TestSameInputSameOutput(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := genObserved(t)
+		account := ledger.New(0).Of(cache.MetaObjectToName(o.Icecream), o.Icecream.UID)
+		genEntries(t, o, account)
 		var r Result
-		want := outcomeOf(t, o, func(plan Plan) Result { r = genResult(t, plan); return r })
+		want := outcomeOf(t, o, account, func(o Observed, due []ledger.Ask) Result { r = genResult(t, o, due); return r })
 		o.Pods = rapid.Permutation(o.Pods).Draw(t, "pods")
-		got := outcomeOf(t, o, func(Plan) Result { return r })
+		got := outcomeOf(t, o, account, func(Observed, []ledger.Ask) Result { return r })
 		if diff := cmp.Diff(snapshot(t, want), snapshot(t, got)); diff != "" {
 			t.Fatalf("in another order (-want +got):\n%s", diff)
 		}

@@ -251,7 +251,7 @@ func TestLongMessages(t *testing.T) {
 	o.Pods = []Pod{seen(notReady(time.Second), kittest.Waits("ErrImagePull", strings.Repeat("crème ", 1000)))}
 	e := StatusEvent(o, report(t, o).Status)
 	altered := slices.Repeat([]patch.Difference{{Field: "metadata.labels.flavor", Live: "mint", Want: "crème"}}, 100)
-	w := o.writeEvent(Plan{Want: o.Live}, Result{Stored: o.Live}, altered)
+	w := o.writeEvent(nil, Result{Stored: o.Live}, altered)
 	for _, message := range []string{e.Message, w.Message} {
 		if len(message) > 1024 || len(message) < 1000 || !utf8.ValidString(message) {
 			t.Errorf("a message of %d bytes: %q", len(message), message)

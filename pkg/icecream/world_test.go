@@ -20,10 +20,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/ledger"
 	"nicoleh.io/k8s-controller/pkg/kittest"
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 )
@@ -76,6 +78,7 @@ type world struct {
 	ice    *v1alpha1.Icecream
 	now    time.Time
 	memory Memory
+	ledger *ledger.Ledger
 	store  apiserver.Store
 	policy func(*appsv1.Deployment) // changes what the controller writes, as a webhook does; nil does not
 	waits  string                   // what all Pods wait for; empty if they run
@@ -85,7 +88,7 @@ type world struct {
 var model = apiserver.New(apiserver.Options{}, apiserver.Deployments())
 
 func newWorld(tb rapid.TB, ice *v1alpha1.Icecream) *world {
-	return &world{tb: tb, ice: ice, now: now}
+	return &world{tb: tb, ice: ice, now: now, ledger: ledger.New(0)}
 }
 
 // made returns the Icecream's Deployment as the cache shows it when it is rolled out.
@@ -246,7 +249,8 @@ func podsOf(d *appsv1.Deployment, nodes ...string) (pods []Pod) {
 // synced is what came of one sync.
 type synced struct {
 	plan   Plan
-	words  string // what the plan is
+	due    []ledger.Ask
+	words  string // what was to be done
 	report Report
 	events []string
 	writes int
@@ -257,28 +261,50 @@ type synced struct {
 func (w *world) sync(refusal error) (s synced) {
 	w.tb.Helper()
 	o := w.observe()
-	var err error
-	s.plan, err = Decide(o)
-	w.check(err)
-	s.words = inWordsOf(o, s.plan)
-	var r Result
-	if s.plan.IsWrite() {
-		if r.Refusal = refusal; refusal == nil {
-			r = w.carryOut(o, s.plan)
-		}
-		s.writes++
+	s.plan = Decide(o)
+	account := w.account()
+	if s.plan.Asks != nil {
+		o.Standing = account.Standing(w.now, s.plan.Asks)
 	}
-	after, event := o.With(s.plan, r)
-	s.report = Status(after, s.plan)
+	s.due, s.words = o.Standing.Due, inWordsOf(o, s.plan)
+	isCreation := o.Live == nil
+	if isCreation && len(s.due) > 0 {
+		s.due = s.plan.Asks
+	}
+	for due := s.due; len(due) > 0; {
+		r := Result{Refusal: refusal, IsUndone: account.IsUndone(due)}
+		if refusal == nil {
+			r = w.carryOut(o, due)
+		}
+		asked := due
+		due = nil
+		if r.Refusal != nil && !isCreation && len(asked) > 1 {
+			asked, due = asked[:1], asked[1:]
+		}
+		after, outcomes, event := o.With(asked, r)
+		for i, ask := range asked {
+			account.Note(w.now, ask, outcomes[i])
+		}
+		s.tell(event)
+		s.writes++
+		o = after
+	}
+	if s.plan.Asks != nil {
+		o.Standing = account.Standing(w.now, o.Asks())
+	}
+	s.report = Status(o, s.plan)
 	w.memory = s.report.Memory
-	s.tell(event)
 	if !equality.Semantic.DeepEqual(o.Icecream.Status, s.report.Status) {
-		s.tell(StatusEvent(after, s.report.Status))
+		s.tell(StatusEvent(o, s.report.Status))
 		w.ice = w.ice.DeepCopy()
 		w.ice.Status = s.report.Status
 		s.writes++
 	}
 	return s
+}
+
+func (w *world) account() *ledger.Account {
+	return w.ledger.Of(cache.MetaObjectToName(w.ice), w.ice.UID)
 }
 
 func (s *synced) tell(e Event) {
@@ -289,25 +315,25 @@ func (s *synced) tell(e Event) {
 
 func inWords(e Event) string { return e.Type + " " + e.Reason + ": " + e.Message }
 
-// carryOut sends the request of a plan, which must succeed.
-func (w *world) carryOut(o Observed, plan Plan) (r Result) {
+// carryOut writes what is due, which must succeed.
+func (w *world) carryOut(o Observed, due []ledger.Ask) (r Result) {
 	w.tb.Helper()
-	request := apiserver.Request{Method: http.MethodPatch, ContentType: string(types.StrategicMergePatchType), Body: plan.Patch}
-	name := plan.Want.Name
+	r.IsUndone = w.account().IsUndone(due)
+	name := DeploymentName(o.Icecream)
 	if o.Live == nil {
-		body, err := json.Marshal(plan.Want)
+		body, err := json.Marshal(NewDeployment(o.Icecream))
 		w.check(err)
-		request = apiserver.Request{Method: http.MethodPost, ContentType: runtime.ContentTypeJSON, Body: body}
-		name = ""
-	}
-	if plan.IsUndone && o.Live != nil {
+		w.send("", apiserver.Request{Method: http.MethodPost, ContentType: runtime.ContentTypeJSON, Body: body})
+	} else {
+		body, err := o.Patch(due)
+		w.check(err)
 		r.Other = LastWriter(w.deployment(name))
+		w.send(name, apiserver.Request{Method: http.MethodPatch, ContentType: string(types.StrategicMergePatchType), Body: body})
 	}
-	w.send(name, request)
 	if w.policy != nil {
-		w.edit("webhook", plan.Want.Name, w.policy)
+		w.edit("webhook", name, w.policy)
 	}
-	r.Stored = w.deployment(plan.Want.Name)
+	r.Stored = w.deployment(name)
 	return r
 }
 
@@ -324,20 +350,19 @@ func (w *world) send(name string, request apiserver.Request) {
 	w.store = after
 }
 
-// decide returns the plan for what is observed.
-func decide(tb rapid.TB, o Observed) Plan {
-	tb.Helper()
-	plan, err := Decide(o)
-	if err != nil {
-		tb.Fatal(err)
+// asking returns what is observed with what a new process knows about its plan's asks.
+func asking(o Observed) (Observed, Plan) {
+	plan := Decide(o)
+	if plan.Asks != nil {
+		o.Standing = ledger.New(0).Of(cache.MetaObjectToName(o.Icecream), o.Icecream.UID).Standing(o.Now, plan.Asks)
 	}
-	return plan
+	return o, plan
 }
 
 // report returns what is reported about what is observed, if nothing is written.
 func report(tb rapid.TB, o Observed) Report {
 	tb.Helper()
-	return Status(o, decide(tb, o))
+	return Status(asking(o))
 }
 
 // lasting returns what a process remembers that has seen the same for that long.

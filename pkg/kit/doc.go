@@ -38,7 +38,7 @@
 //
 //   - patch: patches that apply only to the object that was observed
 //   - response: what the API server's response to a failed write means
-//   - pacing: keeps an object from causing many writes, whatever others do to it
+//   - ledger: remembers what was asked for, what came of it, and when it may be asked for again
 //   - backoff: how long to wait before repeating a write that someone keeps undoing
 //   - kstatus: decides what the conditions Ready, Reconciling and Stalled say
 //   - podproblem: finds out why a Pod does not become ready

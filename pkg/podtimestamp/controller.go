@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,8 +23,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
-	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 	"nicoleh.io/k8s-controller/pkg/kit/consistency"
+	"nicoleh.io/k8s-controller/pkg/kit/ledger"
 	"nicoleh.io/k8s-controller/pkg/kit/manager"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
 	"nicoleh.io/k8s-controller/pkg/kit/patch"
@@ -38,12 +37,6 @@ import (
 const Name = "podtimestamp"
 
 const fieldManager = Name + "-controller"
-
-// The first and the longest pause after a refusal.
-const (
-	firstPause   = 5 * time.Millisecond
-	longestPause = time.Minute
-)
 
 // The reasons of the events, which are about Pods.
 const (
@@ -81,7 +74,7 @@ func newParts(d manager.Dependencies) (manager.Parts, error) {
 
 // Controller stamps Pods. A sync of one Pod goes
 //
-//	EnsureReady → get → Decide → patch → report
+//	EnsureReady → get → Decide → ask the ledger → patch → report
 type Controller struct {
 	*worker.Loop
 
@@ -91,16 +84,7 @@ type Controller struct {
 	metrics  metrics.Controller
 	stamps   metrics.Total
 	writes   *consistency.Store
-	refusals sync.Map // the refusal of the last timestamp, by the name of the Pod
-}
-
-// refusal is what is remembered of a Pod whose timestamp was refused or dropped. An event
-// syncs a Pod at once, and a webhook can cause one by each attempt, so the pause between
-// attempts is remembered here.
-type refusal struct {
-	uid   types.UID
-	count int // how often in a row
-	until time.Time
+	ledger   *ledger.Ledger
 }
 
 // NewController wires a controller to an informer of the metadata of Pods, and starts
@@ -112,6 +96,7 @@ func NewController(client metadata.Interface, informer cache.SharedIndexInformer
 		recorder: recorder,
 		metrics:  metrics.For(Name),
 		stamps:   metrics.NewTotal("podtimestamp_stamps_total", "Timestamps given to Pods.", ""),
+		ledger:   ledger.New(0), // Pods have no status here.
 		writes:   consistency.New(map[schema.GroupResource]consistency.Seen{Resource.GroupResource(): informer.GetStore()}),
 	}
 	c.Loop = worker.New(Name, c.sync)
@@ -166,73 +151,73 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 	}
 	now := time.Now()
 	timestamp := Decide(pod, now)
+	if pod == nil {
+		c.ledger.Forget(name)
+	}
 	if timestamp == "" {
-		c.refusals.Delete(name)
 		return 0, nil
 	}
-	last := c.lastRefusal(pod)
-	if wait := last.until.Sub(now); wait > 0 {
+	account := c.ledger.Of(name, pod.UID)
+	if standing := account.Standing(now, []ledger.Ask{stamping}); len(standing.Due) == 0 {
+		return standing.Wait, nil
+	}
+	if wait := account.Spend(now); wait > 0 {
 		return wait, nil
 	}
-	stored, err := c.stamp(ctx, pod, timestamp)
-	return c.report(pod, last, stored, err)
+	return c.report(account, pod, c.stamp(ctx, pod, timestamp))
 }
 
-// lastRefusal returns the last refusal in a row, or one that has none before it.
-func (c *Controller) lastRefusal(pod *metav1.PartialObjectMetadata) refusal {
-	if last, ok := c.refusals.Load(cache.MetaObjectToName(pod)); ok && last.(refusal).uid == pod.UID {
-		return last.(refusal)
-	}
-	return refusal{uid: pod.UID}
-}
+// stamping is what is asked for: that there is a timestamp. Which one is decided each time.
+var stamping = ledger.Ask{Goal: AnnotationTimestamp, Left: AnnotationTimestamp}
 
 // errDropped means that the Pod was stored without its timestamp.
 var errDropped = errors.New("the API server accepted the annotation " + AnnotationTimestamp + " but an admission policy or webhook kept it from being stored")
 
-// stamp sets the annotation if the Pod is still as the cache shows it, and returns its value
-// as it was stored.
-func (c *Controller) stamp(ctx context.Context, pod *metav1.PartialObjectMetadata, timestamp string) (stored string, err error) {
+// stamp sets the annotation if the Pod is still as the cache shows it.
+func (c *Controller) stamp(ctx context.Context, pod *metav1.PartialObjectMetadata, timestamp string) error {
 	body, err := patch.Merge(pod, map[string]*string{AnnotationTimestamp: &timestamp}, nil)
 	if err != nil {
-		return "", err
+		return err
 	}
 	stamped, err := c.client.Resource(Resource).Namespace(pod.Namespace).
 		Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
 	if response.IsStale(err) {
-		return "", worker.Requeue(err)
+		return worker.Requeue(err)
 	}
 	if err != nil {
-		return "", fmt.Errorf("setting annotation %s: %w", AnnotationTimestamp, err)
+		return fmt.Errorf("setting annotation %s: %w", AnnotationTimestamp, err)
 	}
 	c.writes.WroteAt(cache.MetaObjectToName(pod), Resource.GroupResource(), stamped.ResourceVersion)
 	if !isStamped(stamped) {
-		return "", errDropped
+		return errDropped
 	}
 	c.stamps.Inc()
-	return stamped.Annotations[AnnotationTimestamp], nil
+	c.recorder.Eventf(reference(pod), corev1.EventTypeNormal, ReasonStamped, "Set annotation %s to %s", AnnotationTimestamp, stamped.Annotations[AnnotationTimestamp])
+	return nil
 }
 
-// report records that the Pod was stamped, or, once for each Pod, what keeps it from being
-// stamped. A refusal is retried after a pause that doubles from 5 ms to one minute.
-func (c *Controller) report(pod *metav1.PartialObjectMetadata, last refusal, stored string, err error) (requeueAfter time.Duration, _ error) {
-	name, about := cache.MetaObjectToName(pod), &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
+func reference(pod *metav1.PartialObjectMetadata) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
+}
+
+// report notes what came of stamping, and records, once for each Pod, what keeps it from being
+// stamped. A timestamp that is dropped counts as one that is refused: somebody may mend that.
+func (c *Controller) report(account *ledger.Account, pod *metav1.PartialObjectMetadata, err error) (requeueAfter time.Duration, _ error) {
 	var reason string
 	switch {
 	case err == nil:
-		c.refusals.Delete(name)
-		c.recorder.Eventf(about, corev1.EventTypeNormal, ReasonStamped, "Set annotation %s to %s", AnnotationTimestamp, stored)
+		account.Note(time.Now(), stamping, ledger.Outcome{})
 		return 0, nil
 	case errors.Is(err, errDropped):
 		reason = ReasonDropped
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+	case response.IsRefusal(err) && !response.IsStale(err):
 		reason = ReasonRefused
 	default:
 		return 0, err
 	}
-	if last.count == 0 {
-		c.recorder.Eventf(about, corev1.EventTypeWarning, reason, "Retrying: %v", err)
+	if account.Standing(time.Now(), []ledger.Ask{stamping}).Refusal == nil {
+		c.recorder.Eventf(reference(pod), corev1.EventTypeWarning, reason, "Retrying: %v", err)
 	}
-	pause := backoff.Doubled(firstPause, last.count, longestPause)
-	c.refusals.Store(name, refusal{uid: pod.UID, count: last.count + 1, until: time.Now().Add(pause)})
-	return pause, worker.NoBackoff(err)
+	account.Note(time.Now(), stamping, ledger.Outcome{Refusal: err})
+	return account.Standing(time.Now(), []ledger.Ask{stamping}).Wait, worker.NoBackoff(err)
 }

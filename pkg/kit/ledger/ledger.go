@@ -39,10 +39,7 @@ func (l *Ledger) Of(name cache.ObjectName, identity types.UID) *Account {
 	defer l.mu.Unlock()
 	a := l.accounts[name]
 	if a == nil || a.identity != identity {
-		a = &Account{
-			identity: identity, window: l.window, entries: map[string]Entry{},
-			writes: rate.NewLimiter(rate.Every(interval), burst), statuses: rate.NewLimiter(rate.Every(interval), burst),
-		}
+		a = &Account{identity: identity, window: l.window}
 		l.accounts[name] = a
 	}
 	return a
@@ -62,11 +59,25 @@ type Account struct {
 
 	mu          sync.Mutex
 	isInherited bool
-	entries     map[string]Entry // by part
-	writes      *rate.Limiter
+	entries     []partEntry   // few: a map would be larger
+	writes      *rate.Limiter // nil before the first
 	statuses    *rate.Limiter
 	written     time.Time // when the status was last written
 	waiting     time.Time // since when a status that is not urgent waits; zero if none does
+}
+
+type partEntry struct {
+	part string
+	Entry
+}
+
+// entry returns the entry of a part.
+func (a *Account) entry(part string) Entry {
+	i := slices.IndexFunc(a.entries, func(e partEntry) bool { return e.part == part })
+	if i < 0 {
+		return Entry{}
+	}
+	return a.entries[i].Entry
 }
 
 // Standing is what an account says about some asks.
@@ -85,7 +96,7 @@ func (a *Account) Standing(now time.Time, asks []Ask) Standing {
 	defer a.mu.Unlock()
 	s := Standing{IsFirst: len(a.entries) == 0}
 	for _, ask := range asks {
-		e := a.entries[ask.Part]
+		e := a.entry(ask.Part)
 		wait := e.Wait(ask, now)
 		if wait != Forever {
 			s.IsOpen = true
@@ -99,6 +110,9 @@ func (a *Account) Standing(now time.Time, asks []Ask) Standing {
 		case Forever:
 		default:
 			s.waitFor(wait)
+			if e.Refusal == nil {
+				s.Undone = e.Undone
+			}
 		}
 		if e.IsContested(ask.Goal, now) {
 			s.Undone = e.Undone
@@ -120,7 +134,7 @@ func (a *Account) IsUndone(asks []Ask) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.ContainsFunc(asks, func(ask Ask) bool {
-		e := a.entries[ask.Part]
+		e := a.entry(ask.Part)
 		return e.Goal == ask.Goal && e.Refusal == nil && e.Count+1 >= free
 	})
 }
@@ -129,7 +143,9 @@ func (a *Account) IsUndone(asks []Ask) bool {
 func (a *Account) Note(now time.Time, ask Ask, outcome Outcome) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.entries[ask.Part] = a.entries[ask.Part].Then(ask.Goal, outcome, now)
+	next := a.entry(ask.Part).Then(ask.Goal, outcome, now)
+	a.entries = slices.DeleteFunc(a.entries, func(e partEntry) bool { return e.part == ask.Part })
+	a.entries = append(a.entries, partEntry{ask.Part, next})
 }
 
 // Inherit notes that the object was there before this process worked. A process before it may have
@@ -152,7 +168,7 @@ func (a *Account) IsKnown() bool {
 func (a *Account) Spend(now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return spend(a.writes, now)
+	return spend(&a.writes, now)
 }
 
 // Report returns 0 if the status may be written now, which then counts. Otherwise it returns after
@@ -166,7 +182,7 @@ func (a *Account) Report(now time.Time, isUrgent bool) time.Duration {
 	if left := max(a.written.Add(a.window).Sub(now), a.waiting.Add(a.window/2).Sub(now)); left > 0 && !isUrgent {
 		return left
 	}
-	left := spend(a.statuses, now)
+	left := spend(&a.statuses, now)
 	if left == 0 {
 		a.written, a.waiting = now, time.Time{}
 	}
@@ -181,8 +197,11 @@ func (a *Account) Settle() {
 }
 
 // spend takes a token. It returns how long that takes, and takes none if that is not 0.
-func spend(budget *rate.Limiter, now time.Time) time.Duration {
-	reservation := budget.ReserveN(now, 1)
+func spend(budget **rate.Limiter, now time.Time) time.Duration {
+	if *budget == nil {
+		*budget = rate.NewLimiter(rate.Every(interval), burst)
+	}
+	reservation := (*budget).ReserveN(now, 1)
 	left := reservation.DelayFrom(now)
 	if left > 0 {
 		reservation.CancelAt(now)

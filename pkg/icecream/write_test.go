@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/kit/backoff"
+	"nicoleh.io/k8s-controller/pkg/kit/ledger"
 )
 
 func terminating() error {
@@ -23,29 +23,25 @@ func terminating() error {
 	return err
 }
 
-// What is refused is tried again later and later, and recorded once.
+// What is refused is said once, for as long as it is refused. An edit ends it.
 func TestRefusals(t *testing.T) {
 	for name, test := range map[string]struct {
 		err    error
-		waits  []int // in seconds
 		status string
 		events []string
 	}{
 		"by a quota": {
 			forbidden("exceeded quota"),
-			[]int{1, 2, 4, 8, 16, 32, 60, 60},
 			"Reconciling: DeploymentRefused: " + forbidden("exceeded quota").Error(),
 			[]string{"Warning DeploymentRefused: " + forbidden("exceeded quota").Error()},
 		},
 		"as invalid": {
 			invalid(),
-			[]int{300, 300},
 			"Stalled: InvalidSpec: " + invalid().Error(),
 			[]string{"Warning InvalidSpec: " + invalid().Error()},
 		},
 		"in a namespace that is being deleted": {
 			terminating(),
-			[]int{1, 2, 4, 8, 16, 32, 60, 60},
 			"Reconciling: DeploymentTerminating: The namespace is being deleted",
 			nil, // That is no reason for a warning.
 		},
@@ -53,16 +49,11 @@ func TestRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, newIcecream())
 			var events []string
-			for i, seconds := range test.waits {
+			for i := range 8 {
 				s := w.sync(test.err)
-				if s.plan.IsRetry() != (i > 0) || !s.plan.IsWrite() {
-					t.Errorf("attempt %d: %s", i+1, s.words)
-				}
-				wait := time.Duration(seconds) * time.Second
-				w.now = w.now.Add(wait - time.Second/2)
 				early := w.sync(nil)
-				if early.plan.IsWrite() || s.report.RequeueAfter != wait || early.report.RequeueAfter != time.Second/2 {
-					t.Errorf("after attempt %d: again after %s, and then %s: %s", i+1, s.report.RequeueAfter, early.report.RequeueAfter, early.words)
+				if len(s.due) != 2 || len(early.due) > 0 || s.report.RequeueAfter != early.report.RequeueAfter || s.report.RequeueAfter == 0 {
+					t.Errorf("attempt %d: %s, again after %s; and then %s, %s", i+1, s.words, s.report.RequeueAfter, early.words, early.report.RequeueAfter)
 				}
 				for _, status := range []Report{s.report, early.report} {
 					if got := verdictOf(status.Status) + ": " + messageOf(status.Status); got != test.status {
@@ -70,60 +61,76 @@ func TestRefusals(t *testing.T) {
 					}
 				}
 				events = append(append(events, s.events...), early.events...)
-				w.now = w.now.Add(time.Second / 2)
+				w.now = w.now.Add(s.report.RequeueAfter)
 			}
 			if diff := cmp.Diff(test.events, events); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
-
-			// It is not worth a write while all wait for something else.
-			if later := decide(t, w.observe()).Postponed(time.Hour); later.IsWrite() || later.Held.Reason == "" || later.RequeueAfter != time.Hour {
-				t.Errorf("postponed: %+v", later)
-			}
-			// Another request waits for nothing.
 			w.sync(test.err)
 			w.ice = newIcecream(scaledTo(5))
-			if s := w.sync(nil); !s.plan.IsWrite() || s.plan.IsRetry() || w.memory.Write.Count != 1 || w.memory.Write.isRefused() {
-				t.Errorf("after an edit: %s, remembered %+v", s.words, w.memory.Write)
+			if s := w.sync(nil); len(s.due) != 2 || w.deployment("sundae") == nil {
+				t.Errorf("after an edit: %s", s.words)
 			}
 		})
 	}
 }
 
-// Somebody who undoes every write gets slower and slower answers, and a new chance after a
-// pause.
+// A patch of both parts that is refused counts for the shape alone, and the replicas are written
+// without it.
+func TestARefusedShapeLetsTheReplicasPass(t *testing.T) {
+	w := newWorld(t, newIcecream())
+	w.sync(nil)
+	w.rollOut()
+	w.ice = newIcecream(scaledTo(5), func(ice *v1alpha1.Icecream) { ice.Spec.Image = "registry.example/mint:1" })
+	o, _ := asking(w.observe())
+	if len(o.Standing.Due) != 2 || driftOf(o, o.Standing.Due[1:]) != replicasField || strings.Contains(driftOf(o, o.Standing.Due[:1]), replicasField) {
+		t.Errorf("the parts are %v, of which %s and %s", o.Standing.Due, driftOf(o, o.Standing.Due[:1]), driftOf(o, o.Standing.Due[1:]))
+	}
+	w.sync(forbidden("no mint"))
+	if s := w.sync(nil); len(s.due) > 0 {
+		t.Errorf("both are refused: %s", s.words)
+	}
+	w.ice = newIcecream(scaledTo(6), func(ice *v1alpha1.Icecream) { ice.Spec.Image = "registry.example/mint:1" })
+	s := w.sync(nil)
+	d := w.deployment("sundae")
+	if *d.Spec.Replicas != 6 || containerOf(&d.Spec.Template).Image != "registry.example/vanilla:1" {
+		t.Errorf("%d replicas of %s", *d.Spec.Replicas, containerOf(&d.Spec.Template).Image)
+	}
+	if got := verdictOf(s.report.Status); got != "Reconciling: DeploymentRefused" {
+		t.Errorf("status: %s", got)
+	}
+}
+
+// Somebody who undoes every write gets slower and slower answers. What is said about it ends when
+// a repair has lasted.
 func TestFight(t *testing.T) {
 	const undone = `What the controller writes keeps being undone, last by a deletion of Deployment "sundae"; it waits longer each time before it repairs that`
 	w := newWorld(t, newIcecream())
 	w.sync(nil)
-	var waits []time.Duration
-	for range 11 {
+	for range 5 {
 		w.delete("sundae")
 		w.rollOut()
 		s := w.sync(nil)
-		if waits = append(waits, s.report.RequeueAfter); s.plan.IsWrite() {
+		if len(s.due) > 0 {
 			continue
 		}
 		if got := verdictOf(w.ice.Status) + ": " + messageOf(w.ice.Status); got != "Reconciling: DeploymentContested: "+undone {
 			t.Errorf("status: %s", got)
 		}
 		w.now = w.now.Add(s.report.RequeueAfter)
-		if again := w.sync(nil); !again.plan.IsUndone || !again.plan.IsWrite() {
+		if again := w.sync(nil); len(again.due) == 0 {
 			t.Errorf("when it is time: %s", again.words)
 		}
 	}
-	want := []time.Duration{deadline, deadline} // The first two wait for nothing but the rollout.
-	for _, seconds := range []int{5, 10, 20, 40, 80, 160, 300, 300, 300} {
-		want = append(want, time.Duration(seconds)*time.Second)
-	}
-	if diff := cmp.Diff(want, waits); diff != "" {
-		t.Errorf("waits (-want +got):\n%s", diff)
-	}
-	w.delete("sundae")
 	w.rollOut()
-	w.now = w.now.Add(backoff.ForgetAfter)
-	if w.sync(nil); w.memory.Write.Count != 1 || w.memory.Write.isUndone(w.now) {
-		t.Errorf("long after the last: %+v", w.memory.Write)
+	s := w.sync(nil)
+	if got := verdictOf(w.ice.Status); got != "Reconciling: DeploymentContested" {
+		t.Errorf("before it has lasted: %s", got)
+	}
+	w.now = w.now.Add(s.report.RequeueAfter)
+	w.sync(nil)
+	if got := verdictOf(w.ice.Status); got != "Ready: Available" {
+		t.Errorf("when it has lasted: %s", got)
 	}
 }
 
@@ -154,7 +161,7 @@ func TestPolicies(t *testing.T) {
 			expect := func(what string, isWrite bool, events ...string) {
 				t.Helper()
 				s := w.sync(nil)
-				if s.plan.IsWrite() != isWrite {
+				if len(s.due) > 0 != isWrite {
 					t.Errorf("%s: %s", what, s.words)
 				}
 				if diff := cmp.Diff(events, s.events, equateEmpty); diff != "" {
@@ -163,7 +170,7 @@ func TestPolicies(t *testing.T) {
 			}
 			expect("created", true, `Normal DeploymentAltered: Created Deployment "sundae"`+says+test.altered)
 			expect("after that", false)
-			w.memory = Memory{}
+			w.memory, w.ledger = Memory{}, ledger.New(0)
 			expect("with a lost memory", true) // repeated, without a change
 			expect("after that", false)
 			w.edit("somebody", "sundae", test.edit)
@@ -193,6 +200,18 @@ func TestLastWriter(t *testing.T) {
 	}
 }
 
+// write writes what is due and returns what is known then.
+func (w *world) write(o Observed) (after Observed, event Event) {
+	w.tb.Helper()
+	due := o.Standing.Due
+	after, outcomes, event := o.With(due, w.carryOut(o, due))
+	for i, ask := range due {
+		w.account().Note(w.now, ask, outcomes[i])
+	}
+	after.Standing = w.account().Standing(w.now, after.Asks())
+	return after, event
+}
+
 // What somebody else has changed just before a write arrives was not altered by a policy, and
 // is repaired.
 func TestAWriteThatCrossesAnother(t *testing.T) {
@@ -201,13 +220,12 @@ func TestAWriteThatCrossesAnother(t *testing.T) {
 	w.rollOut()
 	w.ice.Spec.Image = "registry.example/mint:1"
 	o := w.observe()
-	plan := decide(t, o)
+	o.Standing = w.account().Standing(w.now, Decide(o).Asks)
 	w.edit("somebody", "sundae", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](9) })
-	after, event := o.With(plan, w.carryOut(o, plan))
+	_, event := w.write(o)
 	if event.Reason != v1alpha1.ReasonDeploymentUpdated {
 		t.Errorf("event: %s", inWords(event))
 	}
-	w.memory = Status(after, plan).Memory
 	w.sync(nil)
 	if replicas := *w.deployment("sundae").Spec.Replicas; replicas != 3 {
 		t.Errorf("it has %d replicas", replicas)
@@ -222,16 +240,16 @@ func TestACrossedWriteIsNotReady(t *testing.T) {
 	w.rollOut()
 	w.edit("somebody", "sundae", func(d *appsv1.Deployment) { delete(d.Labels, LabelIcecream) })
 	o := w.observe()
-	plan := decide(t, o)
+	plan := Decide(o)
+	o.Standing = w.account().Standing(w.now, plan.Asks)
 	w.edit("somebody", "sundae", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](1) })
 	w.rollOut()
 	o.Pods = []Pod{{Name: "sundae-1", ReplicaSet: "sundae-7c8b", TemplateHash: "7c8b", Node: "node-1", Ready: true}} // Their cache is ahead.
-	after, _ := o.With(plan, w.carryOut(o, plan))
+	after, _ := w.write(o)
 	report := Status(after, plan)
 	if ready := meta.FindStatusCondition(report.Status.Conditions, v1alpha1.ConditionReady); ready.Status == metav1.ConditionTrue {
 		t.Errorf("it is Ready: %s", ready.Message)
 	}
-	w.memory = report.Memory
 	w.sync(nil)
 	if replicas := *w.deployment("sundae").Spec.Replicas; replicas != 3 {
 		t.Errorf("it has %d replicas", replicas)

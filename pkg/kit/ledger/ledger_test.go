@@ -1,0 +1,212 @@
+package ledger_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+	"pgregory.net/rapid"
+
+	"nicoleh.io/k8s-controller/pkg/kit/ledger"
+)
+
+var (
+	noon      = time.Date(2026, 12, 31, 12, 0, 0, 0, time.UTC)
+	name      = cache.NewObjectName("parlor", "sundae")
+	errMelted = errors.New("melted")
+	ask       = ledger.Ask{Part: "shape", Goal: "vanilla", Left: "everything"}
+)
+
+// waits returns how long the account makes one wait before each of so many writes.
+func waits(writes int, ask ledger.Ask, outcome ledger.Outcome) (waits []time.Duration) {
+	account, now := ledger.New(0).Of(name, "1"), noon
+	for range writes {
+		wait := account.Standing(now, []ledger.Ask{ask}).Wait
+		now = now.Add(wait)
+		waits = append(waits, wait)
+		account.Note(now, ask, outcome)
+	}
+	return waits
+}
+
+func seconds(numbers ...int) (all []time.Duration) {
+	for _, n := range numbers {
+		all = append(all, time.Duration(n)*time.Second)
+	}
+	return all
+}
+
+// What is refused waits from one second to five minutes, and up to a fifth longer.
+func TestRefused(t *testing.T) {
+	for i, least := range seconds(0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300) {
+		if got := waits(12, ask, ledger.Outcome{Refusal: errMelted})[i]; got < least || got > least*6/5 {
+			t.Errorf("wait %d is %s, want from %s to a fifth more", i, got, least)
+		}
+	}
+}
+
+// What is undone waits for nothing three times, and then from five seconds to five minutes.
+func TestUndone(t *testing.T) {
+	got := waits(12, ask, ledger.Outcome{})
+	for i, want := range seconds(0, 0, 0, 5, 10, 20, 40, 80, 160, 300, 300, 300) {
+		if got[i] != want {
+			t.Errorf("wait %d is %s, want %s", i, got[i], want)
+		}
+	}
+}
+
+func TestStanding(t *testing.T) {
+	altered := ask
+	altered.Left = "chocolate"
+	edited := ask
+	edited.Goal = "mint"
+	done := ask
+	done.Left = ""
+	for about, test := range map[string]struct {
+		noted []ledger.Outcome
+		ask   ledger.Ask
+		after time.Duration
+		want  string
+	}{
+		"never asked for":                     {nil, ask, 0, "due, first"},
+		"as asked for":                        {[]ledger.Outcome{{}}, done, 0, "settled"},
+		"altered by admission":                {[]ledger.Outcome{{Left: "chocolate"}}, altered, 0, "settled"},
+		"altered, and then by somebody":       {[]ledger.Outcome{{Left: "chocolate"}}, ask, 0, "due"},
+		"no longer altered":                   {[]ledger.Outcome{{Left: "chocolate"}}, done, 0, "settled"},
+		"refused":                             {[]ledger.Outcome{{Refusal: errMelted}}, ask, 0, "open, refused, waits"},
+		"refused for a while":                 {[]ledger.Outcome{{Refusal: errMelted}}, ask, 2 * time.Second, "due, refused"},
+		"refused, and then edited":            {[]ledger.Outcome{{Refusal: errMelted}}, edited, 0, "due"},
+		"refused, and then as it should be":   {[]ledger.Outcome{{Refusal: errMelted}}, done, 0, "settled"},
+		"undone three times":                  {make([]ledger.Outcome, 2), ask, 0, "due"},
+		"undone once more":                    {[]ledger.Outcome{{}, {}, {Undone: "by helm"}}, ask, 0, "open, undone by helm, waits"},
+		"repaired, but not for long":          {[]ledger.Outcome{{}, {}, {}, {Undone: "by helm"}}, done, 0, "undone by helm, waits"},
+		"repaired for as long as it waited":   {[]ledger.Outcome{{}, {}, {}, {Undone: "by helm"}}, done, 10 * time.Second, "settled"},
+		"undone again after ten minutes":      {make([]ledger.Outcome, 9), ask, 10 * time.Minute, "due"},
+		"the clock was set back meanwhile":    {make([]ledger.Outcome, 9), ask, -time.Hour, "open, waits"},
+		"refused, and the clock was set back": {[]ledger.Outcome{{Refusal: errMelted}}, ask, -time.Hour, "open, refused, waits"},
+	} {
+		t.Run(about, func(t *testing.T) {
+			account := ledger.New(0).Of(name, "1")
+			for _, outcome := range test.noted {
+				account.Note(noon, ask, outcome)
+			}
+			s := account.Standing(noon.Add(test.after), []ledger.Ask{test.ask})
+			if got := inWords(s); got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+			if s.Wait > 5*time.Minute+time.Minute {
+				t.Errorf("it waits for %s", s.Wait)
+			}
+		})
+	}
+}
+
+func inWords(s ledger.Standing) (words string) {
+	say := func(is bool, word string) {
+		if is && words != "" {
+			words += ", "
+		}
+		if is {
+			words += word
+		}
+	}
+	say(len(s.Due) > 0, "due")
+	say(s.IsOpen && len(s.Due) == 0, "open")
+	say(s.Refusal != nil, "refused")
+	say(s.Undone != "", "undone "+s.Undone)
+	say(s.Wait > 0, "waits")
+	say(s.IsFirst, "first")
+	if words == "" {
+		words = "settled"
+	}
+	return words
+}
+
+// Of parts, each has its own past: what is wrong with one delays no other.
+func TestParts(t *testing.T) {
+	account, replicas := ledger.New(0).Of(name, "1"), ledger.Ask{Part: "replicas", Goal: "3", Left: "2"}
+	account.Note(noon, ask, ledger.Outcome{Refusal: errMelted})
+	s := account.Standing(noon, []ledger.Ask{ask, replicas})
+	if len(s.Due) != 1 || s.Due[0] != replicas || s.Refusal == nil || s.Wait == 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Nothing is known of another object with the name, nor of one that was forgotten.
+func TestIdentity(t *testing.T) {
+	l := ledger.New(0)
+	account := l.Of(name, "1")
+	account.Inherit()
+	account.Note(noon, ask, ledger.Outcome{Refusal: errMelted})
+	if !l.Of(name, "1").IsKnown() {
+		t.Error("it was forgotten")
+	}
+	if l.Of(name, "2").IsKnown() || l.Of(name, "1").IsKnown() {
+		t.Error("it counts for another one")
+	}
+	l.Of(name, "1").Inherit()
+	l.Forget(name)
+	if l.Of(name, "1").IsKnown() {
+		t.Error("it was not forgotten")
+	}
+}
+
+// A status that is not urgent waits for half a window, and for the last one to be a window ago. No
+// status takes anything from the writes.
+func TestStatuses(t *testing.T) {
+	account := ledger.New(10*time.Second).Of(name, "1")
+	at := func(after time.Duration, isUrgent bool, want time.Duration) {
+		t.Helper()
+		if got := account.Report(noon.Add(after), isUrgent); got != want {
+			t.Errorf("after %s it waits for %s, want %s", after, got, want)
+		}
+	}
+	at(0, false, 5*time.Second)
+	at(5*time.Second, false, 0)
+	at(6*time.Second, false, 9*time.Second)
+	at(7*time.Second, true, 0)
+	at(8*time.Second, false, 9*time.Second)
+	account.Settle()
+	at(14*time.Second, false, 5*time.Second)
+	for range 100 {
+		account.Report(noon.Add(time.Minute), true)
+	}
+	if account.Report(noon.Add(time.Minute), true) == 0 {
+		t.Error("there is no end of statuses")
+	}
+	if account.Spend(noon.Add(time.Minute)) != 0 {
+		t.Error("statuses make a write wait")
+	}
+}
+
+// Whatever happens, and whenever one asks, an object causes at most 30 writes at once and one per
+// ten seconds, and the same goal far fewer.
+func TestNothingIsAHotLoop(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		account, now := ledger.New(time.Second).Of(name, "1"), noon
+		isOneGoal := rapid.Bool().Draw(t, "one goal")
+		goal, writes := 0, 0
+		for range rapid.IntRange(1, 2000).Draw(t, "events") {
+			now = now.Add(rapid.SampledFrom([]time.Duration{0, time.Millisecond, 100 * time.Millisecond, time.Second}).Draw(t, "time"))
+			if !isOneGoal && rapid.IntRange(0, 2).Draw(t, "edit") == 0 {
+				goal++
+			}
+			asks := []ledger.Ask{{Part: "shape", Goal: fmt.Sprint(goal), Left: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "left")}}
+			due := account.Standing(now, asks).Due
+			if len(due) == 0 || account.Spend(now) > 0 {
+				continue
+			}
+			writes++
+			account.Note(now, due[0], ledger.Outcome{
+				Refusal: rapid.SampledFrom([]error{nil, errMelted}).Draw(t, "refusal"),
+				Left:    rapid.SampledFrom([]string{"", "a"}).Draw(t, "altered"),
+			})
+		}
+		took := now.Sub(noon)
+		if most := 31 + int(took/(10*time.Second)); writes > most {
+			t.Fatalf("%d writes in %s, want at most %d", writes, took, most)
+		}
+	})
+}
