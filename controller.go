@@ -92,10 +92,6 @@ const (
 // Pod is synced after podPeriod, or with the next sync.
 const podPeriod = 100 * time.Millisecond
 
-// statusRetry is how long a status that the API server has refused is not written again, unless
-// there is an event.
-const statusRetry = 5 * time.Minute
-
 // NewController wires a controller to its clients and informers, and starts nothing. The
 // factories are those of Icecreams, of all Deployments, and of objects with the label
 // icecream.LabelIcecream, which are Pods.
@@ -258,7 +254,8 @@ func (c *Controller) act(ctx context.Context, o icecream.Observed, plan icecream
 	if o.Standing.Wait = account.Spend(o.Now); o.Standing.Wait > 0 {
 		return o, nil, nil
 	}
-	if plan.Adopts || isCreation && account.IsKnown() {
+	isNew := !account.IsKnown() && o.Icecream.Status.ObservedGeneration == 0
+	if plan.Adopts || isCreation && !isNew {
 		if err := c.recheckLive(ctx, o.Icecream); err != nil {
 			return o, nil, err
 		}
@@ -373,10 +370,12 @@ func (c *Controller) writeStatus(ctx context.Context, o icecream.Observed, repor
 		return 0, worker.Requeue(err)
 	case response.IsRefusal(err): // for example, while a field that a rule of the schema reads cannot be decoded
 		c.record(ice, icecream.StatusEvent(o, after))
-		return statusRetry, worker.NoBackoff(fmt.Errorf("writing the status: %w", err))
+		account.Reported(time.Now(), err)
+		return account.Report(time.Now(), true), worker.NoBackoff(fmt.Errorf("writing the status: %w", err))
 	case err != nil:
 		return 0, fmt.Errorf("writing the status: %w", err)
 	}
+	account.Reported(time.Now(), nil)
 	c.writes.WroteAt(name, icecreamResource, updated.ResourceVersion)
 	c.record(ice, icecream.StatusEvent(o, after))
 	if icecream.HasMoved(before, after) {

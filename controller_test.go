@@ -377,7 +377,7 @@ func TestAStatusThatIsRefused(t *testing.T) {
 		c.run(usual)
 		c.Set(newIcecream("sundae"))
 		kittest.Pass(time.Hour)
-		c.atMost(statusWrites, 13)
+		c.atMost(statusWrites, 20)
 		equal(c, "reports", true, len(c.reports()) > 0)
 		equal(c, "event", saysTaken, c.events()[0])
 	})

@@ -41,15 +41,22 @@ type icecreams struct {
 	refusing     int   // the code with which a policy refuses each new Deployment; 0 if there is none
 	deadline     int32 // the progressDeadlineSeconds that a webhook sets; 0 if there is none
 	isDoomed     bool  // The namespace is deleted at some time.
+	denying      bool  // A policy refuses one image, in Deployments that there are.
 	writes       map[string]int
 	launched     int // Icecreams so far
 	edits        int
 	refused      map[string][]time.Time // when creates were refused, by process, name and what was asked for
+	attempted    map[types.UID]bool     // Icecreams for which a create was sent
+	late         map[string]time.Time   // since when something has not been as it should be; see [icecreams.watch]
+	fought       map[string]time.Time   // when somebody last changed the replicas of a Deployment, by its name
 }
 
 // newWorld returns the world of the Icecream controller.
 func newWorld(h *simulation.History) simulation.World {
-	w := &icecreams{Workloads: simulation.NewWorkloads(h), writes: map[string]int{}, refused: map[string][]time.Time{}}
+	w := &icecreams{
+		Workloads: simulation.NewWorkloads(h), writes: map[string]int{}, refused: map[string][]time.Time{},
+		attempted: map[types.UID]bool{}, late: map[string]time.Time{}, fought: map[string]time.Time{},
+	}
 	draw := h.Draw("conditions")
 	w.isDoomed = draw.IntN(8) == 0
 	if draw.IntN(2) == 0 {
@@ -63,6 +70,9 @@ var (
 	deploymentNames = []string{"", "", "sundae", "cone", "float"}
 	images          = []string{"registry.example/vanilla:1", "registry.example/mint:2", "registry.example/mint:3", "registry.example/missing:1", "registry.example/unready:1"}
 )
+
+// denied is the image that a policy refuses at times.
+const denied = "registry.example/mint:3"
 
 // forever is longer than a history.
 const forever = 24 * time.Hour
@@ -99,6 +109,14 @@ func (w *icecreams) Begin() {
 	}
 	if draw.IntN(10) == 0 {
 		w.newForeign(simulation.Pick(draw, icecreamNames))
+	}
+	if draw.IntN(2) == 0 { // One of the same name is nobody's business here.
+		w.newNamespace(elsewhere)
+		w.Put(&v1alpha1.Icecream{
+			ObjectMeta: metav1.ObjectMeta{Namespace: elsewhere, Name: "sundae", Generation: 1},
+			Spec:       v1alpha1.IcecreamSpec{Replicas: ptr.To[int32](2), Image: images[0]},
+			Status:     v1alpha1.IcecreamStatus{ObservedGeneration: -1},
+		})
 	}
 }
 
@@ -137,8 +155,11 @@ func (w *icecreams) newForeign(name string) {
 	})
 }
 
-func (w *icecreams) ices() []*v1alpha1.Icecream {
-	return simulation.All[v1alpha1.Icecream](w.History, w.Store)
+func (w *icecreams) ices() []*v1alpha1.Icecream { return w.icesIn(w.Store) }
+
+// icesIn returns the Icecreams of the namespace.
+func (w *icecreams) icesIn(store apiserver.Store) []*v1alpha1.Icecream {
+	return slices.DeleteFunc(simulation.All[v1alpha1.Icecream](w.History, store), func(ice *v1alpha1.Icecream) bool { return ice.Namespace != simulation.Namespace })
 }
 
 // deployments returns the Deployments of the namespace.
@@ -154,9 +175,10 @@ func (w *icecreams) pods(store apiserver.Store) []*corev1.Pod {
 // Edit implements World.
 func (w *icecreams) Edit(draw *rand.Rand) string {
 	w.checkBudget()
+	w.watch()
 	w.edits++
 	kinds := []func(*rand.Rand) string{
-		w.create, w.scaleIcecream, w.scaleIcecream, w.changeImage, w.deleteIcecream, w.foreign,
+		w.create, w.scaleIcecream, w.scaleIcecream, w.changeImage, w.changeBoth, w.deleteIcecream, w.foreign,
 		w.editDeployment, w.editDeployment, w.disturbPod, w.disturbPod, w.policy, w.policy, w.shortage, w.claim, w.clone,
 	}
 	if w.isDoomed && (!w.IsOpen() || draw.IntN(6) == 0) {
@@ -232,6 +254,14 @@ func (w *icecreams) changeImage(draw *rand.Rand) string {
 	})
 }
 
+// changeBoth changes the shape and the replicas at once.
+func (w *icecreams) changeBoth(draw *rand.Rand) string {
+	return w.edit(draw, func(ice *v1alpha1.Icecream) string {
+		ice.Spec.Image, ice.Spec.Replicas = simulation.Pick(draw, append(images, denied, denied)), ptr.To(draw.Int32N(5))
+		return fmt.Sprintf("image %s, %d replicas", ice.Spec.Image, *ice.Spec.Replicas)
+	})
+}
+
 func (w *icecreams) deleteIcecream(draw *rand.Rand) string {
 	ice := simulation.Pick(draw, w.ices())
 	if ice == nil {
@@ -284,6 +314,14 @@ func (w *icecreams) claim(draw *rand.Rand) string {
 			},
 		},
 	})
+	w.Put(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: elsewhere, Name: ice.Name + "-7c8b-claim", Labels: labels, Generation: 1,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: ice.Name + "-7c8b", UID: "claim", Controller: ptr.To(true)}},
+		},
+		Spec:   corev1.PodSpec{NodeName: "elsewhere", Containers: []corev1.Container{{Name: "icecream", Image: images[0]}}},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning},
+	})
 	return fmt.Sprintf("a Deployment elsewhere claims to be of Icecream %s", ice.Name)
 }
 
@@ -316,7 +354,13 @@ func (w *icecreams) editThis(draw *rand.Rand, d *appsv1.Deployment) string {
 	changed := d.DeepCopy()
 	changed.Generation++
 	var what string
-	switch draw.IntN(8) {
+	switch draw.IntN(9) {
+	case 8: // beside ours, in what the API server validates as a whole
+		security := &corev1.SecurityContext{Privileged: ptr.To(true)}
+		template := &changed.Spec.Template.Spec
+		template.SecurityContext = &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: ptr.To("a")}}
+		template.Containers[0].SecurityContext = security
+		what = "privileged, with a profile of the node"
 	case 7:
 		changed.Finalizers, changed.Generation = append(changed.Finalizers, hold), d.Generation
 		w.Put(changed)
@@ -324,6 +368,7 @@ func (w *icecreams) editThis(draw *rand.Rand, d *appsv1.Deployment) string {
 		return fmt.Sprintf("Deployment %s is deleted, but held", d.Name)
 	case 0:
 		changed.Spec.Replicas = ptr.To(draw.Int32N(5))
+		w.fought[d.Name] = time.Now()
 		what = fmt.Sprintf("%d replicas", *changed.Spec.Replicas)
 	case 1:
 		changed.Spec.Template.Spec.Containers[0].Image = "registry.example/other:1"
@@ -371,7 +416,10 @@ func (w *icecreams) disturbPod(draw *rand.Rand) string {
 
 // policy is what others do to each write from now on.
 func (w *icecreams) policy(draw *rand.Rand) string {
-	switch draw.IntN(4) {
+	switch draw.IntN(5) {
+	case 4:
+		w.denying, w.isOpposed = !w.denying, true
+		return fmt.Sprintf("a policy refuses %s: %t", denied, w.denying)
 	case 0:
 		w.undoing, w.hasUndone, w.isOpposed = !w.undoing, true, true
 		return fmt.Sprintf("somebody undoes each write: %t", w.undoing)
@@ -390,7 +438,7 @@ func (w *icecreams) policy(draw *rand.Rand) string {
 // Settle implements World. Whoever has undone writes was waited for, longer each time, and a
 // Pod that never gets ready is given the time of the default deadline.
 func (w *icecreams) Settle() time.Duration {
-	w.undoing, w.rewriting, w.refusing = false, false, 0
+	w.undoing, w.rewriting, w.refusing, w.denying = false, false, 0, false
 	for _, d := range w.deployments(w.Store) {
 		if slices.Contains(d.Finalizers, hold) {
 			changed := d.DeepCopy()
@@ -400,6 +448,9 @@ func (w *icecreams) Settle() time.Duration {
 		}
 	}
 	settle := 3 * time.Minute
+	if w.isOpposed { // What was refused may have to wait.
+		settle += 6 * time.Minute
+	}
 	if w.hasUndone {
 		settle += 12 * time.Minute
 	}
@@ -431,7 +482,13 @@ func (w *icecreams) Interfere(draw *rand.Rand, _ string, key apiserver.Key) stri
 
 // Admit implements World.
 func (w *icecreams) Admit(a apiserver.Admission) error {
+	d, ok := a.Object.(*appsv1.Deployment)
+	if ok && a.Verb == "create" {
+		w.attempted[ptr.Deref(metav1.GetControllerOfNoCopy(d), metav1.OwnerReference{}).UID] = true
+	}
 	switch {
+	case w.denying && ok && a.Old != nil && slices.ContainsFunc(d.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return c.Image == denied }):
+		return apierrors.NewForbidden(a.Key.Resource, a.Key.Name, fmt.Errorf("no mint today"))
 	case a.Verb != "create" || a.Key.Resource.Resource != "deployments" || w.refusing == 0:
 		return nil
 	case w.refusing == http.StatusConflict:
@@ -463,6 +520,7 @@ func (w *icecreams) Act() time.Time {
 				changed := d.DeepCopy()
 				changed.Generation++
 				changed.Spec.Replicas = ptr.To[int32](1)
+				w.fought[d.Name] = time.Now()
 				w.Put(changed)
 			}
 		}
@@ -492,6 +550,11 @@ func (w *icecreams) Check(x simulation.Exchange) {
 	case "leases", "events":
 		return
 	}
+	w.watch()
+	if x.Key.Namespace == elsewhere {
+		w.checkElsewhere(x)
+		return
+	}
 	// While somebody refuses or undoes writes, a refused one counts, too. A conflict does not:
 	// somebody else was faster. checkRefused limits how often a create is refused, also with 409.
 	isRefused := !x.IsWrite() && x.Response.Code != http.StatusConflict
@@ -519,6 +582,67 @@ func (w *icecreams) Check(x simulation.Exchange) {
 	default:
 		w.Fail("permissions", "%s: %s %s", x.Process.Name, x.Verb, simulation.Describe(x.Key))
 	}
+}
+
+// checkElsewhere checks that the Icecream of another namespace gets what is its own.
+func (w *icecreams) checkElsewhere(x simulation.Exchange) {
+	key := iceKey(x.Key.Name)
+	key.Namespace = elsewhere
+	ice := simulation.Get[v1alpha1.Icecream](w.History, x.Before, key)
+	d := simulation.Get[appsv1.Deployment](w.History, x.After, x.Key)
+	if ice == nil || x.IsWrite() && d != nil && !metav1.IsControlledBy(d, ice) {
+		w.Fail("namespace", "%s: %s %s", x.Process.Name, x.Verb, simulation.Describe(x.Key))
+	}
+}
+
+// watch looks, while nothing goes wrong, for what is not as it should be for longer than it may be,
+// whatever else is refused: a new Icecream for which nothing was asked for, replicas that were
+// scaled, and a status.
+func (w *icecreams) watch() {
+	if !w.IsCalm() {
+		return
+	}
+	wrong := map[string]time.Duration{}
+	for _, ice := range w.ices() {
+		name := icecream.DeploymentName(ice)
+		d := simulation.Get[appsv1.Deployment](w.History, w.Store, deploymentKey(name))
+		switch {
+		case ice.DeletionTimestamp != nil || !w.IsOpen():
+		case d == nil && w.oldest(w.Store, name) == ice && !w.attempted[ice.UID]:
+			wrong[fmt.Sprintf("Icecream %s (%s): nobody has tried to create Deployment %s", ice.Name, ice.UID, name)] = 10 * time.Second
+		case d == nil || d.DeletionTimestamp != nil || !metav1.IsControlledBy(d, ice):
+		default:
+			if *d.Spec.Replicas != *ice.Spec.Replicas && time.Since(w.fought[name]) > 15*time.Minute {
+				wrong[fmt.Sprintf("Icecream %s (generation %d): there are %d replicas instead of %d", ice.Name, ice.Generation, *d.Spec.Replicas, *ice.Spec.Replicas)] = 10 * time.Second
+			}
+			if !w.hasCounts(w.Store, ice) {
+				wrong[fmt.Sprintf("Icecream %s (%s): the status is old", ice.Name, ice.UID)] = 20 * time.Second
+			}
+		}
+	}
+	for what := range w.late {
+		if _, still := wrong[what]; !still {
+			delete(w.late, what)
+		}
+	}
+	for what, most := range wrong {
+		if w.late[what].IsZero() {
+			w.late[what] = time.Now()
+		}
+		if since := time.Since(w.late[what]); since > most {
+			w.Fail("late", "%s, for %s", what, since)
+		}
+	}
+}
+
+// oldest returns the oldest Icecream that asks for a name and is not being deleted.
+func (w *icecreams) oldest(store apiserver.Store, name string) (oldest *v1alpha1.Icecream) {
+	for _, ice := range w.asking(store, name) {
+		if ice.DeletionTimestamp == nil && (oldest == nil || icecream.IsOlder(ice, oldest)) {
+			oldest = ice
+		}
+	}
+	return oldest
 }
 
 // checkRefused checks that a create that is refused was not known to be in vain, and is not
@@ -561,9 +685,7 @@ func (w *icecreams) checkRefused(x simulation.Exchange) {
 
 // asking returns the Icecreams that ask for a Deployment of a name.
 func (w *icecreams) asking(store apiserver.Store, name string) []*v1alpha1.Icecream {
-	return slices.DeleteFunc(simulation.All[v1alpha1.Icecream](w.History, store), func(ice *v1alpha1.Icecream) bool {
-		return icecream.DeploymentName(ice) != name
-	})
+	return slices.DeleteFunc(w.icesIn(store), func(ice *v1alpha1.Icecream) bool { return icecream.DeploymentName(ice) != name })
 }
 
 // seen returns the states of a resource that the process can have acted on.
@@ -597,6 +719,12 @@ func (w *icecreams) checkCreate(x simulation.Exchange, d *appsv1.Deployment) {
 		return
 	}
 	w.checkOwner(x, d)
+	if !slices.ContainsFunc(w.seen(x, "icecreams"), func(store apiserver.Store) bool {
+		oldest := w.oldest(store, d.Name)
+		return oldest == nil || oldest.UID == owner.UID
+	}) {
+		w.Fail("older", "%s creates %s for %s, although an older Icecream asks for it", x.Process.Name, simulation.Describe(x.Key), owner.Name)
+	}
 	if seen := w.owner(w.seen(x, "icecreams")[0], d); seen != nil && seen.Status.ObservedGeneration > 0 {
 		w.checkLive(x, d)
 	}
@@ -869,6 +997,10 @@ func (w *icecreams) checkEnd(ice *v1alpha1.Icecream) {
 	container := d.Spec.Template.Spec.Containers[slices.IndexFunc(d.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return c.Name == "icecream" })]
 	if image := strings.Replace(container.Image, "mirror.example", "registry.example", 1); image != ice.Spec.Image {
 		fail("the image is %s, not %s", image, ice.Spec.Image)
+	}
+	template := d.Spec.Template.Spec
+	if container.SecurityContext.Privileged != nil || template.SecurityContext.SeccompProfile.LocalhostProfile != nil || d.Labels["app.kubernetes.io/name"] == "" {
+		fail("what somebody has changed beside or in our fields is still there")
 	}
 	if *d.Spec.Replicas != *ice.Spec.Replicas {
 		fail("there are to be %d replicas, not %d", *d.Spec.Replicas, *ice.Spec.Replicas)

@@ -62,7 +62,8 @@ type Account struct {
 	entries     []partEntry   // few: a map would be larger
 	writes      *rate.Limiter // nil before the first
 	statuses    *rate.Limiter
-	written     time.Time // when the status was last written
+	status      Entry     // how often in a row the status was refused
+	written     time.Time // when it was last written
 	waiting     time.Time // since when a status that is not urgent waits; zero if none does
 }
 
@@ -182,11 +183,25 @@ func (a *Account) Report(now time.Time, isUrgent bool) time.Duration {
 	if left := max(a.written.Add(a.window).Sub(now), a.waiting.Add(a.window/2).Sub(now)); left > 0 && !isUrgent {
 		return left
 	}
+	if left := a.status.pause(now); left > 0 {
+		return left
+	}
 	left := spend(&a.statuses, now)
 	if left == 0 {
 		a.written, a.waiting = now, time.Time{}
 	}
 	return left
+}
+
+// Reported notes what came of writing the status. One that was refused waits like any write.
+func (a *Account) Reported(now time.Time, refusal error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if refusal == nil {
+		a.status = Entry{}
+		return
+	}
+	a.status = a.status.Then("", Outcome{Refusal: refusal}, now)
 }
 
 // Settle says that the status is as it should be.

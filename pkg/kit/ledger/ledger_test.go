@@ -170,6 +170,11 @@ func TestStatuses(t *testing.T) {
 	at(8*time.Second, false, 9*time.Second)
 	account.Settle()
 	at(14*time.Second, false, 5*time.Second)
+	account.Reported(noon.Add(20*time.Second), errMelted)
+	if wait := account.Report(noon.Add(20*time.Second), true); wait < time.Second || wait > 2*time.Second {
+		t.Errorf("one that was refused waits for %s", wait)
+	}
+	account.Reported(noon.Add(30*time.Second), nil)
 	for range 100 {
 		account.Report(noon.Add(time.Minute), true)
 	}
