@@ -254,7 +254,7 @@ func (c *Controller) act(ctx context.Context, o icecream.Observed, plan icecream
 	if o.Standing.Wait = account.Spend(o.Now); o.Standing.Wait > 0 {
 		return o, nil, nil
 	}
-	isNew := !account.IsKnown() && o.Icecream.Status.ObservedGeneration == 0
+	isNew := !account.IsKnown() && o.Icecream.Status.ObservedGeneration <= 0
 	if plan.Adopts || isCreation && !isNew {
 		if err := c.recheckLive(ctx, o.Icecream); err != nil {
 			return o, nil, err

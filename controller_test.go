@@ -961,6 +961,7 @@ func newIcecream(name string, edits ...func(*v1alpha1.Icecream)) *v1alpha1.Icecr
 	ice := &v1alpha1.Icecream{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec:       v1alpha1.IcecreamSpec{Replicas: ptr.To[int32](2), Image: "registry.example/vanilla:1"},
+		Status:     v1alpha1.IcecreamStatus{ObservedGeneration: -1}, // as the schema has it
 	}
 	for _, edit := range edits {
 		edit(ice)

@@ -73,7 +73,7 @@ type Config struct {
 
 // addFlags adds the controller's flags, and sets the defaults.
 func (c *Config) addFlags(fs *flag.FlagSet) {
-	fs.DurationVar(&c.StatusWindow, "icecream-status-window", 2*time.Second,
+	fs.DurationVar(&c.StatusWindow, "icecream-status-window", 5*time.Second,
 		"Minimum time between two writes of an Icecream's status that are not urgent, such as progress.")
 	fs.DurationVar(&c.StallAfter, "icecream-stall-after", time.Minute,
 		"How long a problem can last before the Icecream is Stalled, "+

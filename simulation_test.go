@@ -48,6 +48,7 @@ type icecreams struct {
 	refused      map[string][]time.Time // when creates were refused, by process, name and what was asked for
 	attempted    map[types.UID]bool     // Icecreams for which a create was sent
 	late         map[string]time.Time   // since when something has not been as it should be; see [icecreams.watch]
+	started      time.Time              // when the first request was made
 	fought       map[string]time.Time   // when somebody last changed the replicas of a Deployment, by its name
 }
 
@@ -129,14 +130,34 @@ func (w *icecreams) newIcecream(draw *rand.Rand, name string) {
 	if !w.IsOpen() {
 		return
 	}
+	image := images[0]
+	if draw.IntN(3) == 0 {
+		image = simulation.Pick(draw, images)
+	}
+	w.put(name, v1alpha1.IcecreamSpec{DeploymentName: simulation.Pick(draw, deploymentNames), Replicas: ptr.To(draw.Int32N(4)), Image: image})
+}
+
+func (w *icecreams) put(name string, spec v1alpha1.IcecreamSpec) {
 	w.launched++
 	w.Put(&v1alpha1.Icecream{
 		ObjectMeta: metav1.ObjectMeta{Namespace: simulation.Namespace, Name: name, Generation: 1},
-		Spec: v1alpha1.IcecreamSpec{
-			DeploymentName: simulation.Pick(draw, deploymentNames), Replicas: ptr.To(draw.Int32N(4)), Image: images[0],
-		},
-		Status: v1alpha1.IcecreamStatus{ObservedGeneration: -1},
+		Spec:       spec, Status: v1alpha1.IcecreamStatus{ObservedGeneration: -1},
 	})
+}
+
+// replace deletes an Icecream and creates it again at once, as kubectl replace --force does. The
+// next one has the same name and the same generation as one that was never edited.
+func (w *icecreams) replace(draw *rand.Rand) string {
+	ice := simulation.Pick(draw, w.ices())
+	if ice == nil || !w.IsOpen() {
+		return ""
+	}
+	w.Delete(iceKey(ice.Name), metav1.DeletePropagationBackground)
+	if w.Store.Objects[iceKey(ice.Name)] != nil {
+		return fmt.Sprintf("Icecream %s is deleted", ice.Name)
+	}
+	w.put(ice.Name, ice.Spec)
+	return fmt.Sprintf("Icecream %s is replaced", ice.Name)
 }
 
 // newForeign creates somebody else's Deployment, unless there is one of the name.
@@ -178,7 +199,7 @@ func (w *icecreams) Edit(draw *rand.Rand) string {
 	w.watch()
 	w.edits++
 	kinds := []func(*rand.Rand) string{
-		w.create, w.scaleIcecream, w.scaleIcecream, w.changeImage, w.changeBoth, w.deleteIcecream, w.foreign,
+		w.create, w.scaleIcecream, w.scaleIcecream, w.changeImage, w.changeBoth, w.deleteIcecream, w.replace, w.foreign,
 		w.editDeployment, w.editDeployment, w.disturbPod, w.disturbPod, w.policy, w.policy, w.shortage, w.claim, w.clone,
 	}
 	if w.isDoomed && (!w.IsOpen() || draw.IntN(6) == 0) {
@@ -419,7 +440,14 @@ func (w *icecreams) policy(draw *rand.Rand) string {
 	switch draw.IntN(5) {
 	case 4:
 		w.denying, w.isOpposed = !w.denying, true
-		return fmt.Sprintf("a policy refuses %s: %t", denied, w.denying)
+		what := fmt.Sprintf("a policy refuses %s: %t", denied, w.denying)
+		if w.denying {
+			what += "; " + w.edit(draw, func(ice *v1alpha1.Icecream) string {
+				ice.Spec.Image, ice.Spec.Replicas = denied, ptr.To(draw.Int32N(5))
+				return fmt.Sprintf("image %s, %d replicas", denied, *ice.Spec.Replicas)
+			})
+		}
+		return what
 	case 0:
 		w.undoing, w.hasUndone, w.isOpposed = !w.undoing, true, true
 		return fmt.Sprintf("somebody undoes each write: %t", w.undoing)
@@ -428,11 +456,22 @@ func (w *icecreams) policy(draw *rand.Rand) string {
 		return fmt.Sprintf("a webhook rewrites images: %t", w.rewriting)
 	case 2:
 		w.refusing, w.isOpposed = http.StatusForbidden, true
-		return "a quota refuses new Deployments with 403"
+		return "a quota refuses new Deployments with 403" + w.deleteDeployment(draw)
 	default:
 		w.refusing, w.isOpposed = http.StatusConflict, true
-		return "a quota refuses new Deployments with 409"
+		return "a quota refuses new Deployments with 409" + w.deleteDeployment(draw)
 	}
+}
+
+// deleteDeployment deletes a Deployment, and says so.
+func (w *icecreams) deleteDeployment(draw *rand.Rand) string {
+	d := simulation.Pick(draw, w.deployments(w.Store))
+	if d == nil {
+		return ""
+	}
+	w.edits++ // It may have to be created again.
+	w.Delete(deploymentKey(d.Name), metav1.DeletePropagationBackground)
+	return fmt.Sprintf("; Deployment %s is deleted", d.Name)
 }
 
 // Settle implements World. Whoever has undone writes was waited for, longer each time, and a
@@ -487,7 +526,7 @@ func (w *icecreams) Admit(a apiserver.Admission) error {
 		w.attempted[ptr.Deref(metav1.GetControllerOfNoCopy(d), metav1.OwnerReference{}).UID] = true
 	}
 	switch {
-	case w.denying && ok && a.Old != nil && slices.ContainsFunc(d.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return c.Image == denied }):
+	case w.denying && ok && a.Old != nil && hasImage(d, denied) && !hasImage(a.Old.(*appsv1.Deployment), denied):
 		return apierrors.NewForbidden(a.Key.Resource, a.Key.Name, fmt.Errorf("no mint today"))
 	case a.Verb != "create" || a.Key.Resource.Resource != "deployments" || w.refusing == 0:
 		return nil
@@ -496,6 +535,10 @@ func (w *icecreams) Admit(a apiserver.Admission) error {
 	default:
 		return apierrors.NewForbidden(a.Key.Resource, a.Key.Name, fmt.Errorf("exceeded quota"))
 	}
+}
+
+func hasImage(d *appsv1.Deployment, image string) bool {
+	return slices.ContainsFunc(d.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return c.Image == image })
 }
 
 // Mutate implements World.
@@ -550,6 +593,9 @@ func (w *icecreams) Check(x simulation.Exchange) {
 	case "leases", "events":
 		return
 	}
+	if w.started.IsZero() {
+		w.started = time.Now()
+	}
 	w.watch()
 	if x.Key.Namespace == elsewhere {
 		w.checkElsewhere(x)
@@ -599,7 +645,7 @@ func (w *icecreams) checkElsewhere(x simulation.Exchange) {
 // whatever else is refused: a new Icecream for which nothing was asked for, replicas that were
 // scaled, and a status.
 func (w *icecreams) watch() {
-	if !w.IsCalm() {
+	if !w.IsCalm() || w.started.IsZero() {
 		return
 	}
 	wrong := map[string]time.Duration{}
@@ -609,7 +655,7 @@ func (w *icecreams) watch() {
 		switch {
 		case ice.DeletionTimestamp != nil || !w.IsOpen():
 		case d == nil && w.oldest(w.Store, name) == ice && !w.attempted[ice.UID]:
-			wrong[fmt.Sprintf("Icecream %s (%s): nobody has tried to create Deployment %s", ice.Name, ice.UID, name)] = 10 * time.Second
+			wrong[fmt.Sprintf("Icecream %s (%s): nobody has tried to create Deployment %s", ice.Name, ice.UID, name)] = 3 * time.Second
 		case d == nil || d.DeletionTimestamp != nil || !metav1.IsControlledBy(d, ice):
 		default:
 			if *d.Spec.Replicas != *ice.Spec.Replicas && time.Since(w.fought[name]) > 15*time.Minute {
@@ -780,14 +826,19 @@ func (w *icecreams) checkStatus(x simulation.Exchange) {
 	if isTrue(ice, v1alpha1.ConditionStalled) && w.isLeftOver(x, ice) {
 		w.Fail("status", "%s: %s is Stalled, although its Deployment is left of an Icecream that was gone", x.Process.Name, simulation.Describe(x.Key))
 	}
-	var isTrue int
+	reason := readyOf(ice).Reason
+	isOfPods := slices.Contains([]string{v1alpha1.ReasonReplicaFailure, v1alpha1.ReasonImagePullBackOff, v1alpha1.ReasonUnschedulable}, reason)
+	if age := time.Since(ice.CreationTimestamp.Time); isOfPods && isTrue(ice, v1alpha1.ConditionStalled) && age < 58*time.Second {
+		w.Fail("status", "%s: %s is Stalled (%s) after %s", x.Process.Name, simulation.Describe(x.Key), reason, age)
+	}
+	var trues int
 	for _, c := range s.Conditions {
 		if c.Status == metav1.ConditionTrue {
-			isTrue++
+			trues++
 		}
 	}
-	if isTrue != 1 || len(s.Conditions) != 3 {
-		w.Fail("status", "%s: %s has %d conditions, of which %d are True", x.Process.Name, simulation.Describe(x.Key), len(s.Conditions), isTrue)
+	if trues != 1 || len(s.Conditions) != 3 {
+		w.Fail("status", "%s: %s has %d conditions, of which %d are True", x.Process.Name, simulation.Describe(x.Key), len(s.Conditions), trues)
 	}
 	if !slices.ContainsFunc(w.seen(x, "deployments"), func(store apiserver.Store) bool { return w.hasCounts(store, ice) }) {
 		w.Fail("status", "%s: the counts of %s have not been true: %s", x.Process.Name, simulation.Describe(x.Key), countsOf(s))
