@@ -134,9 +134,10 @@ func NewController(
 	}
 	// Nothing is decided in a handler: an event only says that something has changed.
 	follow := worker.Follow(c.followIcecream)
-	ofIcecreams, errIcecreams := icecreams.TypedInformer().AddTypedEventHandler(cache.TypedResourceEventHandlerDetailedFuncs[*v1alpha1.Icecream]{
+	handlers := cache.TypedResourceEventHandlerDetailedFuncs[*v1alpha1.Icecream]{
 		AddFunc: c.addIcecream, UpdateFunc: follow.UpdateFunc, DeleteFunc: follow.DeleteFunc,
-	})
+	}
+	ofIcecreams, errIcecreams := icecreams.TypedInformer().AddTypedEventHandler(handlers)
 	ofDeployments, errDeployments := deployments.TypedInformer().AddTypedEventHandler(worker.FollowBoth(c.followDeployment))
 	ofPods, errPods := pods.TypedInformer().AddTypedEventHandler(worker.FollowBoth(c.followPod))
 	if err := errors.Join(errIcecreams, errDeployments, errPods); err != nil {
