@@ -353,7 +353,7 @@ func (c *Controller) write(ctx context.Context, o icecream.Observed, due []ledge
 // So neither a lost response nor a stale cache can bring back the past.
 func (c *Controller) writeStatus(ctx context.Context, o icecream.Observed, report icecream.Report) (requeueAfter time.Duration, err error) {
 	ice, before, after := o.Icecream, o.Icecream.Status, report.Status
-	name, account := nameOf(ice), c.account(ice)
+	account := c.account(ice)
 	if equality.Semantic.DeepEqual(before, after) {
 		account.Settle()
 		return report.RequeueAfter, nil
@@ -377,7 +377,7 @@ func (c *Controller) writeStatus(ctx context.Context, o icecream.Observed, repor
 		return 0, fmt.Errorf("writing the status: %w", err)
 	}
 	account.Reported(time.Now(), nil)
-	c.writes.WroteAt(name, icecreamResource, updated.ResourceVersion)
+	c.writes.WroteAt(nameOf(ice), icecreamResource, updated.ResourceVersion)
 	c.record(ice, icecream.StatusEvent(o, after))
 	if icecream.HasMoved(before, after) {
 		klog.FromContext(ctx).Info("Placement changed", "placement", icecream.Roster(o))

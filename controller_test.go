@@ -769,19 +769,19 @@ func TestNothingIsRememberedForTheNextIcecream(t *testing.T) {
 		kittest.Pass(time.Second)
 		equal(c, "Deployments", []string{"sundae of sundae"}, c.deployments())
 		c.rollOut()
-		c.stumble(false, container(cannotPull, 0, time.Now()))
+		waiting := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off"}}
+		c.stumble(false, container(waiting, 1, time.Now()))
 		kittest.Pass(2 * time.Minute)
-		c.is("Stalled (ImagePullBackOff), 1 available, on node-1 (1), node-2 (1)")
+		c.is("Stalled (CrashLoopBackOff), 1 available, on node-1 (1), node-2 (1)")
 
+		c.deletePods()
 		c.deleteIcecream()
 		c.deleteDeployment()
-		c.deletePods()
 		c.Set(newIcecream("sundae"))
 		kittest.Pass(time.Second)
 		c.rollOut()
-		c.stumble(false, container(cannotPull, 0, time.Now()))
 		kittest.Pass(10 * time.Second)
-		c.is("Reconciling (ImagePullBackOff), 1 available, on node-1 (1), node-2 (1)")
+		c.is(isReady)
 	})
 }
 

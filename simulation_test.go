@@ -149,6 +149,11 @@ func (w *icecreams) put(name string, spec v1alpha1.IcecreamSpec) {
 // next one has the same name and the same generation as one that was never edited.
 func (w *icecreams) replace(draw *rand.Rand) string {
 	ice := simulation.Pick(draw, w.ices())
+	for _, waiting := range w.ices() { // Preferably one whose Deployment is refused.
+		if w.Store.Objects[deploymentKey(icecream.DeploymentName(waiting))] == nil {
+			ice = waiting
+		}
+	}
 	if ice == nil || !w.IsOpen() {
 		return ""
 	}
@@ -201,6 +206,9 @@ func (w *icecreams) Edit(draw *rand.Rand) string {
 	kinds := []func(*rand.Rand) string{
 		w.create, w.scaleIcecream, w.scaleIcecream, w.changeImage, w.changeBoth, w.deleteIcecream, w.replace, w.foreign,
 		w.editDeployment, w.editDeployment, w.disturbPod, w.disturbPod, w.policy, w.policy, w.shortage, w.claim, w.clone,
+	}
+	if w.refusing != 0 && draw.IntN(3) == 0 {
+		return w.replace(draw)
 	}
 	if w.isDoomed && (!w.IsOpen() || draw.IntN(6) == 0) {
 		return w.namespace(draw)
