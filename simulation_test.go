@@ -205,7 +205,7 @@ func (w *icecreams) Edit(draw *rand.Rand) string {
 	w.edits++
 	kinds := []func(*rand.Rand) string{
 		w.create, w.scaleIcecream, w.scaleIcecream, w.changeImage, w.changeBoth, w.deleteIcecream, w.replace, w.foreign,
-		w.editDeployment, w.editDeployment, w.disturbPod, w.disturbPod, w.policy, w.policy, w.shortage, w.claim, w.clone,
+		w.editDeployment, w.editDeployment, w.disturbPod, w.disturbPod, w.policy, w.policy, w.deny, w.deny, w.shortage, w.claim, w.clone,
 	}
 	if w.refusing != 0 && draw.IntN(3) == 0 {
 		return w.replace(draw)
@@ -445,17 +445,7 @@ func (w *icecreams) disturbPod(draw *rand.Rand) string {
 
 // policy is what others do to each write from now on.
 func (w *icecreams) policy(draw *rand.Rand) string {
-	switch draw.IntN(5) {
-	case 4:
-		w.denying, w.isOpposed = !w.denying, true
-		what := fmt.Sprintf("a policy refuses %s: %t", denied, w.denying)
-		if w.denying {
-			what += "; " + w.edit(draw, func(ice *v1alpha1.Icecream) string {
-				ice.Spec.Image, ice.Spec.Replicas = denied, ptr.To(draw.Int32N(5))
-				return fmt.Sprintf("image %s, %d replicas", denied, *ice.Spec.Replicas)
-			})
-		}
-		return what
+	switch draw.IntN(4) {
 	case 0:
 		w.undoing, w.hasUndone, w.isOpposed = !w.undoing, true, true
 		return fmt.Sprintf("somebody undoes each write: %t", w.undoing)
@@ -469,6 +459,18 @@ func (w *icecreams) policy(draw *rand.Rand) string {
 		w.refusing, w.isOpposed = http.StatusConflict, true
 		return "a quota refuses new Deployments with 409" + w.deleteDeployment(draw)
 	}
+}
+
+// deny is a policy that refuses one image, and somebody who asks for it and for other replicas.
+func (w *icecreams) deny(draw *rand.Rand) string {
+	w.denying, w.isOpposed = draw.IntN(3) > 0, true
+	if !w.denying {
+		return "no policy refuses an image any more"
+	}
+	return fmt.Sprintf("a policy refuses %s; ", denied) + w.edit(draw, func(ice *v1alpha1.Icecream) string {
+		ice.Spec.Image, ice.Spec.Replicas = denied, ptr.To(draw.Int32N(5))
+		return fmt.Sprintf("image %s, %d replicas", denied, *ice.Spec.Replicas)
+	})
 }
 
 // deleteDeployment deletes a Deployment, and says so.
@@ -1019,7 +1021,7 @@ func (w *icecreams) checkBudget() {
 		}
 		switch {
 		case w.isOpposed:
-			most *= 7 // at once and then after 1 s, 2 s, 4 s, and so on
+			most *= 10 // at once, twice for an edit of two parts, and then after 1 s, 2 s, 4 s, and so on
 		case w.hasRewritten: // The controller repeats a write that has been rewritten, once.
 			most *= 2
 		}
