@@ -665,11 +665,11 @@ func (w *icecreams) watch() {
 		switch {
 		case ice.DeletionTimestamp != nil || !w.IsOpen():
 		case d == nil && w.oldest(w.Store, name) == ice && !w.attempted[ice.UID]:
-			wrong[fmt.Sprintf("Icecream %s (%s): nobody has tried to create Deployment %s", ice.Name, ice.UID, name)] = 3 * time.Second
+			wrong[fmt.Sprintf("Icecream %s (%s): nobody has tried to create Deployment %s", ice.Name, ice.UID, name)] = 1500 * time.Millisecond
 		case d == nil || d.DeletionTimestamp != nil || !metav1.IsControlledBy(d, ice):
 		default:
 			if *d.Spec.Replicas != *ice.Spec.Replicas && time.Since(w.fought[name]) > 15*time.Minute {
-				wrong[fmt.Sprintf("Icecream %s (generation %d): there are %d replicas instead of %d", ice.Name, ice.Generation, *d.Spec.Replicas, *ice.Spec.Replicas)] = 10 * time.Second
+				wrong[fmt.Sprintf("Icecream %s (generation %d): there are %d replicas instead of %d", ice.Name, ice.Generation, *d.Spec.Replicas, *ice.Spec.Replicas)] = time.Second
 			}
 			if !w.hasCounts(w.Store, ice) {
 				wrong[fmt.Sprintf("Icecream %s (%s): the status is old", ice.Name, ice.UID)] = 20 * time.Second
