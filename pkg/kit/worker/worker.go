@@ -16,9 +16,10 @@
 //	a panic         recovered, then like another error, with its stack
 //
 // The back-off of an object doubles from 5 ms to one minute and ends when a sync is done. A
-// retry waits at least as long as the API server asks (Retry-After). As in every Kubernetes
-// controller, an event syncs an object at once, whatever its back-off. A controller that
-// must not repeat a request at once remembers that itself.
+// retry waits as long as the API server asks (Retry-After), but no longer than a minute:
+// webhooks can ask, too. As in every Kubernetes controller, an event syncs an object at
+// once, whatever its back-off. A controller that must not repeat a request at once
+// remembers that itself.
 package worker
 
 import (
@@ -78,21 +79,22 @@ type marked struct {
 func (m *marked) Unwrap() error { return m.error }
 
 // resultOf returns what a sync with this error counts as. The outermost mark decides. A mark
-// on one of several joined errors does not count for the others.
+// or a conflict that is one of several joined errors does not count for the others.
 func resultOf(err error) metrics.Result {
-	for wrapped := err; wrapped != nil; wrapped = errors.Unwrap(wrapped) {
-		if m, ok := wrapped.(*marked); ok { //nolint:errorlint // errors.As also searches joined errors
-			return m.result
+	if err == nil {
+		return metrics.Synced
+	}
+	for ; err != nil; err = errors.Unwrap(err) {
+		switch found := err.(type) { //nolint:errorlint // errors.As also searches joined errors
+		case *marked:
+			return found.result
+		case apierrors.APIStatus:
+			if apierrors.IsConflict(err) {
+				return metrics.Deferred
+			}
 		}
 	}
-	switch {
-	case err == nil:
-		return metrics.Synced
-	case apierrors.IsConflict(err):
-		return metrics.Deferred
-	default:
-		return metrics.Failed
-	}
+	return metrics.Failed
 }
 
 // Loop calls a Sync for every object that is added to it. Its methods are safe for
@@ -187,8 +189,7 @@ func (l *Loop) next(ctx, syncing context.Context) bool {
 	case metrics.Synced, metrics.GaveUp:
 		l.backoff.Forget(name)
 	default:
-		retryAfter, _ := apierrors.SuggestsClientDelay(err)
-		next = max(l.backoff.When(name), time.Duration(retryAfter)*time.Second)
+		next = min(max(l.backoff.When(name), retryAfter(err)), maxBackoff)
 	}
 	if next > 0 {
 		l.queue().AddAfter(name, next)
@@ -204,6 +205,16 @@ func (l *Loop) next(ctx, syncing context.Context) bool {
 		utilruntime.HandleErrorWithContext(syncing, err, "Sync failed", "result", result, "next", next)
 	}
 	return true
+}
+
+// retryAfter returns for how long the API server asks not to repeat the request. Priority
+// and fairness says so in a header that the clients do not see, and means at least a second.
+func retryAfter(err error) time.Duration {
+	seconds, _ := apierrors.SuggestsClientDelay(err)
+	if apierrors.IsTooManyRequests(err) {
+		seconds = max(seconds, 1)
+	}
+	return time.Duration(seconds) * time.Second
 }
 
 // attempt calls Sync and classifies the result. If Sync panics, the error contains the stack.

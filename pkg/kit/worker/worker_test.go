@@ -134,6 +134,15 @@ func TestWhatFollowsASync(t *testing.T) {
 		"a retry waits as long as the API server asks": {
 			err: worker.Requeue(throttled(7)), starts: []time.Duration{0, 7 * time.Second},
 		},
+		"a retry waits for a second if the API server has too many requests and does not say how long": {
+			err: worker.Requeue(throttled(0)), starts: []time.Duration{0, time.Second},
+		},
+		"a webhook that asks for a month gets a minute": {
+			err: worker.Requeue(throttled(30 * 24 * 60 * 60)), starts: []time.Duration{0, time.Minute},
+		},
+		"a conflict next to another error does not hide it": {
+			err: errors.Join(conflict(), errMelted), starts: []time.Duration{0, firstRetry}, reports: []string{"Sync failed: " + conflict().Error() + "\nmelted"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
