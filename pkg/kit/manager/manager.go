@@ -175,6 +175,7 @@ func (m Manager) assemble(o options) (*process, error) {
 // assemble makes the clients and the controller. All of its clients share a rate limit.
 func (d Descriptor) assemble(o options, config *rest.Config, recorder *recorder) (Parts, error) {
 	config = named(config, d.Name)
+	controllerTransport(config)
 	if d.Confidential {
 		config.WarningHandler, config.WarningHandlerWithContext = rest.NoWarnings{}, nil
 	}
