@@ -18,10 +18,18 @@ func controllerTransport(config *rest.Config) {
 //     Retry-After, up to ten times, and a webhook can set it. A worker would sleep meanwhile,
 //     so eight refused objects would hold up all others. Without the header, the error
 //     reaches package worker, which retries the object later.
+//   - A first list is consistent. An informer asks for resourceVersion=0, which may come from
+//     the past of an API server's cache, and would lack what the former leader wrote.
+//   - A relist uses that cache. An informer whose first list came in pages asks for the next one
+//     in pages, too, as resourceVersion=0 does so only if there is no cache. In pages, a list
+//     at a version is read from etcd.
 type transport struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
 func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	if request.Method == http.MethodGet {
+		request = consistent(request)
+	}
 	response, err := t.next.RoundTrip(request)
 	if err == nil && request.Method != http.MethodGet {
 		response.Header.Del("Retry-After")
@@ -32,3 +40,19 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 // WrappedRoundTripper implements utilnet.RoundTripperWrapper, by which client-go finds the
 // transport below.
 func (t transport) WrappedRoundTripper() http.RoundTripper { return t.next }
+
+// consistent returns the request for a list or watch with the version that it should ask for.
+func consistent(request *http.Request) *http.Request {
+	query := request.URL.Query()
+	switch version := query.Get("resourceVersion"); {
+	case version == "0":
+		query.Del("resourceVersion")
+	case version != "" && query.Has("limit") && !query.Has("resourceVersionMatch"): // further pages have no version
+		query.Del("limit")
+	default:
+		return request
+	}
+	request = request.Clone(request.Context())
+	request.URL.RawQuery = query.Encode()
+	return request
+}

@@ -12,11 +12,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	kubeinformers "k8s.io/client-go/informers"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -127,4 +130,40 @@ func TestRefusedObjectsDelayNoOther(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An informer needs no care of its own: its first list is consistent, and its next ones come
+// from the API server's cache. The API server is one without WatchList.
+func TestListsOfAnInformer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var asked []string
+		d := dependencies(t, func(r *http.Request) (*http.Response, error) {
+			query := r.URL.Query()
+			if query.Has("watch") {
+				status := apierrors.NewResourceExpired("too old").ErrStatus
+				if query.Has("sendInitialEvents") {
+					status = apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "", nil).ErrStatus
+				}
+				return respond(int(status.Code), nil, status), nil
+			}
+			asked = append(asked, r.URL.RawQuery)
+			list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}}
+			if query.Has("limit") && !query.Has("continue") {
+				list.Continue = "more"
+			}
+			if len(asked) == 3 {
+				cancel()
+			}
+			return respond(http.StatusOK, nil, list), nil
+		})
+		informers := kubeinformers.NewSharedInformerFactory(d.Kube, 0)
+		informers.Core().V1().Pods().Informer()
+		informers.StartWithContext(ctx)
+		informers.Shutdown()
+		want := []string{"limit=500", "continue=more&limit=500", "resourceVersion=7"}
+		if diff := cmp.Diff(want, asked); diff != "" {
+			t.Errorf("lists (-want +got):\n%s", diff)
+		}
+	})
 }
