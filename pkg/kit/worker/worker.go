@@ -26,7 +26,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,11 +45,16 @@ import (
 const (
 	firstRetry = 5 * time.Millisecond
 	maxBackoff = time.Minute
+	// fillTimeout is how long the caches may take to be filled. Tens of thousands of objects take
+	// seconds.
+	fillTimeout = 5 * time.Minute
 	// syncTimeout ends a sync whose requests are never answered. An API server gives up a
 	// request after one minute.
 	syncTimeout = 2 * time.Minute
 	// finishTimeout is how long a running sync may continue after the loop was told to stop.
 	finishTimeout = 5 * time.Second
+	// ignoreTimeout is how long a sync may run on after its context has ended.
+	ignoreTimeout = time.Second
 )
 
 // Sync brings one object closer to its desired state. If requeueAfter is positive, the
@@ -142,15 +150,16 @@ func (l *Loop) WaitFor(ready ...cache.DoneChecker) { l.ready = append(l.ready, r
 // Run waits for what [Loop.WaitFor] was given, and then runs that many workers until ctx
 // ends. Then no further sync begins, and Run returns nil after the last running one. These
 // have five seconds to finish, because the API server can carry out a request whose response
-// nobody waits for. An error means that ctx ended before everything was ready, and nothing
-// was synced. A Loop runs only once.
+// nobody waits for. Run does not wait for a sync that ignores the end of its context. An error
+// means that nothing was synced: ctx ended before everything was ready, or something was not
+// ready within five minutes. A Loop runs only once.
 func (l *Loop) Run(ctx context.Context, workers int) error {
 	defer l.queue().ShutDown()
 	logger := klog.LoggerWithName(klog.FromContext(ctx), l.name)
 	ctx = klog.NewContext(ctx, logger)
 
-	if !cache.WaitFor(klog.NewContext(ctx, logger.V(2)), "caches", l.ready...) {
-		return fmt.Errorf("running %s: stopped before the caches were filled: %w", l.name, context.Cause(ctx))
+	if err := l.awaitReady(ctx); err != nil {
+		return err
 	}
 	logger.Info("Started", "workers", workers)
 	syncing, giveUp := context.WithCancel(context.WithoutCancel(ctx))
@@ -165,9 +174,45 @@ func (l *Loop) Run(ctx context.Context, workers int) error {
 	<-ctx.Done()
 	l.queue().ShutDown()
 	defer time.AfterFunc(finishTimeout, giveUp).Stop()
-	working.Wait()
-	logger.Info("Stopped")
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		working.Wait()
+	}()
+	select {
+	case <-finished:
+		logger.Info("Stopped")
+	case <-time.After(finishTimeout + ignoreTimeout):
+		utilruntime.HandleErrorWithContext(ctx, fmt.Errorf("still syncing %v", l.names()), "Stopped without waiting for a sync that ignores the end of its context")
+	}
 	return nil
+}
+
+// awaitReady waits for what WaitFor was given. The error names what is not ready.
+func (l *Loop) awaitReady(ctx context.Context) error {
+	logger := klog.FromContext(ctx)
+	filling, cancel := context.WithTimeout(ctx, fillTimeout)
+	defer cancel()
+	switch {
+	case cache.WaitFor(klog.NewContext(filling, logger.V(2)), "caches", l.ready...):
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("stopped before the caches were filled: %w", context.Cause(ctx))
+	}
+	var missing []string
+	for _, checker := range l.ready {
+		if !cache.IsDone(checker) {
+			missing = append(missing, checker.Name())
+		}
+	}
+	return fmt.Errorf("not filled within %s, so its informer cannot list or watch, or was not started: %s", fillTimeout, strings.Join(missing, ", "))
+}
+
+// names returns the objects that are being synced.
+func (l *Loop) names() []cache.ObjectName {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.running))
 }
 
 // next syncs one object. It returns false when the queue has shut down.
