@@ -437,15 +437,6 @@ func TestVersionOfACacheFollowsBookmarks(t *testing.T) {
 	})
 }
 
-func TestConsistent(t *testing.T) {
-	for version, want := range map[string]string{"0": "", "": "", "7": "7"} {
-		options := metav1.ListOptions{ResourceVersion: version}
-		if Consistent(&options); options.ResourceVersion != want {
-			t.Errorf("resourceVersion %q becomes %q", version, options.ResourceVersion)
-		}
-	}
-}
-
 // parlor is an API server in the current bubble, with one Lease. It lacks the resources in
 // missing.
 type parlor struct {
