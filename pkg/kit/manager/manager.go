@@ -41,6 +41,7 @@ import (
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 
@@ -148,7 +149,7 @@ func (m Manager) assemble(o options) (*process, error) {
 	}
 	events := rest.CopyConfig(config)
 	if o.election.LeaderElect {
-		o.election.ResourceNamespace = cmp.Or(o.election.ResourceNamespace, podNamespace(o), o.namespace, metav1.NamespaceSystem)
+		o.election.ResourceNamespace = leaseNamespace(o)
 		if p.election, err = leader.New(o.election, config); err != nil {
 			return nil, fmt.Errorf("-leader-elect: %w", err)
 		}
@@ -378,15 +379,17 @@ func named(config *rest.Config, client string) *rest.Config {
 	return rest.AddUserAgent(rest.CopyConfig(config), client)
 }
 
-// podNamespace returns the namespace of the Pod that this process runs in, or "" if it
-// does not run in one.
-func podNamespace(o options) string {
-	if o.kubeconfig != "" || o.master != "" {
-		return ""
+// leaseNamespace returns the namespace of the Lease: by default, that of the Pod whose
+// service account is used. It does not depend on -namespace, so that a process for one
+// namespace and one for all do not both work there.
+func leaseNamespace(o options) string {
+	if o.election.ResourceNamespace != "" {
+		return o.election.ResourceNamespace
 	}
+	isInPod := o.kubeconfig == "" && o.master == "" && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == ""
 	namespace, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-	if err != nil {
-		return ""
+	if !isInPod || err != nil {
+		return metav1.NamespaceSystem
 	}
 	return strings.TrimSpace(string(namespace))
 }

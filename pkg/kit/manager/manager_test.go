@@ -251,6 +251,31 @@ func TestClientConfigErrors(t *testing.T) {
 	}
 }
 
+// The Lease has one place, so that a process for one namespace and one for all do not both
+// work there.
+func TestLeaseDoesNotDependOnTheNamespace(t *testing.T) {
+	without(t, clientcmd.RecommendedConfigPathEnvVar)
+	for name, tt := range map[string]struct {
+		args []string
+		want string
+	}{
+		"outside of a Pod":                           {nil, "kube-system"},
+		"outside of a Pod, for a single namespace":   {[]string{"-namespace=team"}, "kube-system"},
+		"with another kubeconfig than that of a Pod": {[]string{"-kubeconfig=elsewhere"}, "kube-system"},
+		"a flag says where":                          {[]string{"-namespace=team", "-leader-elect-resource-namespace=parlor"}, "parlor"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, err := parse(shop(new(string)), tt.args)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := leaseNamespace(o); got != tt.want {
+				t.Errorf("the Lease is in %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
 func TestRequiredFeatures(t *testing.T) {
 	if err := requireFeatures(); err != nil {
 		t.Errorf("by default: %v", err)

@@ -72,7 +72,7 @@ func (m Manager) flagSets(o *options) (groups []*flag.FlagSet) {
 	componentbaseoptions.BindLeaderElectionFlags(&o.election, election)
 	fs = group("Leader election")
 	election.CopyToGoFlagSet(fs)
-	fs.Lookup("leader-elect-resource-namespace").Usage += " Default: the namespace of the Pod; outside of a Pod, -namespace, or else kube-system."
+	fs.Lookup("leader-elect-resource-namespace").Usage += " Default: the namespace of the Pod; outside of a Pod, kube-system. Processes with the same Lease work one at a time, so two that have different -namespace need different Leases."
 
 	fs = group("Probes and metrics")
 	fs.StringVar(&o.serve.BindAddress, "bind-address", ":8443", "The host:port to serve on by HTTPS: /livez and /readyz for everyone; /metrics for clients that the API server authorizes to get this path. Nothing is served if empty.")
