@@ -208,15 +208,25 @@ func (d Descriptor) assemble(o options, config *rest.Config, recorder *recorder)
 	})
 }
 
-// countVersions reports the resource version of each cache.
+// countVersions reports the resource version of each cache. Of caches that differ only in
+// namespace or fields, it reports the oldest: a series that is there twice breaks every scrape.
 func (p *process) countVersions(add func(n float64, values ...string)) {
+	type series struct{ controller, resource, selector string }
+	oldest := map[series]float64{}
 	for _, c := range p.controllers {
 		for _, held := range c.Caches {
+			key := series{c.name, held.Resource.Resource, held.Selector}
 			var version float64
-			if _, err := fmt.Sscan(held.Informer.LastSyncResourceVersion(), &version); err == nil {
-				add(version, c.name, held.Resource.Resource, held.Selector)
+			if _, err := fmt.Sscan(held.Informer.LastSyncResourceVersion(), &version); err != nil {
+				continue
+			}
+			if earlier, isThere := oldest[key]; !isThere || version < earlier {
+				oldest[key] = version
 			}
 		}
+	}
+	for s, version := range oldest {
+		add(version, s.controller, s.resource, s.selector)
 	}
 }
 

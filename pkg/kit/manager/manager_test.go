@@ -462,6 +462,38 @@ func TestVersionOfACacheFollowsBookmarks(t *testing.T) {
 	})
 }
 
+// versioned is an informer of which only the version is known.
+type versioned struct {
+	cache.SharedIndexInformer
+	version string
+}
+
+func (v versioned) LastSyncResourceVersion() string { return v.version }
+
+// A series that is there twice would break every scrape.
+func TestVersionsOfCachesOfOneResource(t *testing.T) {
+	pods := func(namespace, selector, version string) Cache {
+		return Cache{
+			Resource: preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), Namespace: namespace, Selector: selector},
+			Informer: versioned{version: version},
+		}
+	}
+	p := &process{controllers: []running{{name: "fake", Parts: Parts{Caches: []Cache{
+		pods("a", "", "7"), pods("b", "", "5"), pods("c", "", "9"), pods("d", "", ""), pods("", "flavor=vanilla", "8"),
+	}}}}}
+	got := map[string]float64{}
+	p.countVersions(func(n float64, values ...string) {
+		series := strings.Join(values, " ")
+		if _, isThere := got[series]; isThere {
+			t.Errorf("%s is there twice", series)
+		}
+		got[series] = n
+	})
+	if diff := cmp.Diff(map[string]float64{"fake pods ": 5, "fake pods flavor=vanilla": 8}, got); diff != "" {
+		t.Errorf("versions (-want +got):\n%s", diff)
+	}
+}
+
 // parlor is an API server in the current bubble, with one Lease. It lacks the resources in
 // missing.
 type parlor struct {
