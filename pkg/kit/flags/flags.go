@@ -81,26 +81,27 @@ func Parse(program string, args []string, sets ...*flag.FlagSet) (err error) {
 	all := flag.NewFlagSet(program, flag.ContinueOnError)
 	all.SetOutput(io.Discard) // the error says it on one line
 	for _, set := range sets {
-		set.VisitAll(func(f *flag.Flag) {
-			all.Var(f.Value, f.Name, f.Usage)
-			name := environmentVariable(program, f.Name)
-			if value, ok := os.LookupEnv(name); ok && err == nil {
-				if err = all.Set(f.Name, value); err != nil {
-					err = fmt.Errorf("invalid value %q in $%s: %w", value, name, err)
-				}
-			}
-		})
+		set.VisitAll(func(f *flag.Flag) { all.Var(f.Value, f.Name, f.Usage) })
+	}
+	if err = all.Parse(args); errors.Is(err, flag.ErrHelp) {
+		printHelp(os.Stdout, program, sets)
 	}
 	if err != nil {
 		return err
 	}
-	err = all.Parse(args)
-	if errors.Is(err, flag.ErrHelp) {
-		printHelp(os.Stdout, program, sets)
+	if all.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q: every option begins with a dash", all.Arg(0))
 	}
-	if err == nil && all.NArg() > 0 {
-		err = fmt.Errorf("unexpected argument %q: every option begins with a dash", all.Arg(0))
-	}
+	given := map[string]bool{} // A variable would add to a flag that can be repeated.
+	all.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	all.VisitAll(func(f *flag.Flag) {
+		name := environmentVariable(program, f.Name)
+		if value, ok := os.LookupEnv(name); ok && !given[f.Name] && err == nil {
+			if err = all.Set(f.Name, value); err != nil {
+				err = fmt.Errorf("invalid value %q in $%s: %w", value, name, err)
+			}
+		}
+	})
 	return err
 }
 

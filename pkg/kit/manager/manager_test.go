@@ -162,6 +162,7 @@ func TestParseErrors(t *testing.T) {
 		{"a negative resync", []string{"-resync", "-1s"}, []string{"-resync"}},
 		{"a negative rate", []string{"-kube-api-qps", "-1"}, []string{"-kube-api-qps"}},
 		{"a controller that does not exist", []string{"-controllers", "cone,cream"}, []string{"-controllers", `"cream"`, "cake, cone"}},
+		{"a contradiction", []string{"-controllers=-cone,cake,cone"}, []string{"-controllers=-cone,cake,cone both adds and removes cone"}},
 		{"no controller", []string{"-controllers=-cone,*"}, []string{"-controllers", "selects no controller"}},
 		{"an empty list of controllers", []string{"-controllers="}, []string{"-controllers"}},
 		{"no patience with the stuck", []string{"-stuck-after", "0"}, []string{"-stuck-after"}},
@@ -423,6 +424,20 @@ func TestWorkEndsWithTheLastEvent(t *testing.T) {
 				time.Sleep(2 * time.Hour) // until the sink ends
 			})
 		})
+	}
+}
+
+func TestMessagesOfEventsAreClipped(t *testing.T) {
+	recorder := record.NewFakeRecorder(3)
+	c := clipping{recorder}
+	long := strings.Repeat("x", 1<<20)
+	c.Event(&corev1.Pod{}, corev1.EventTypeNormal, "Ended", long)
+	c.Eventf(&corev1.Pod{}, corev1.EventTypeNormal, "Ended", "%s", long)
+	c.AnnotatedEventf(&corev1.Pod{}, nil, corev1.EventTypeNormal, "Ended", "%s", long)
+	for range 3 {
+		if got := <-recorder.Events; len(got) > maxMessage+len("Normal Ended map[]") || !strings.Contains(got, "xxx") {
+			t.Errorf("it has %d bytes", len(got))
+		}
 	}
 }
 

@@ -140,6 +140,9 @@ func (m Manager) enabled(controllers string) (enabled []Descriptor, err error) {
 		if item != "*" && !slices.Contains(known, strings.TrimPrefix(item, "-")) {
 			return nil, fmt.Errorf("-controllers=%s: there is no controller %q; there are: %s", controllers, item, strings.Join(known, ", "))
 		}
+		if slices.Contains(items, "-"+item) {
+			return nil, fmt.Errorf("-controllers=%s both adds and removes %s", controllers, item)
+		}
 	}
 	if len(enabled) == 0 {
 		return nil, fmt.Errorf("-controllers=%s selects no controller", controllers)

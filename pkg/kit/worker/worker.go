@@ -40,6 +40,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
+	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
 const (
@@ -55,6 +56,8 @@ const (
 	finishTimeout = 5 * time.Second
 	// ignoreTimeout is how long a sync may run on after its context has ended.
 	ignoreTimeout = time.Second
+	// maxReport limits a reported error, in bytes. It has room for the stack of a panic.
+	maxReport = 8 << 10
 )
 
 // Sync brings one object closer to its desired state. If requeueAfter is positive, the
@@ -243,11 +246,11 @@ func (l *Loop) next(ctx, syncing context.Context) bool {
 	case metrics.Synced:
 		logger.V(4).Info("Synced", "next", next)
 	case metrics.Deferred:
-		logger.V(4).Info("Not yet", "cause", err, "next", next)
+		logger.V(4).Info("Not yet", "cause", clipped(err), "next", next)
 	case metrics.GaveUp:
-		utilruntime.HandleErrorWithContext(syncing, err, "Gave up for now", "next", next)
+		utilruntime.HandleErrorWithContext(syncing, clipped(err), "Gave up for now", "next", next)
 	default:
-		utilruntime.HandleErrorWithContext(syncing, err, "Sync failed", "result", result, "next", next)
+		utilruntime.HandleErrorWithContext(syncing, clipped(err), "Sync failed", "result", result, "next", next)
 	}
 	return true
 }
@@ -261,6 +264,9 @@ func retryAfter(err error) time.Duration {
 	}
 	return time.Duration(seconds) * time.Second
 }
+
+// clipped returns an error for the log. The API server can quote the whole of what it refuses.
+func clipped(err error) error { return errors.New(text.Clip(err.Error(), maxReport)) }
 
 // attempt calls Sync and classifies the result. If Sync panics, the error contains the stack.
 func (l *Loop) attempt(ctx context.Context, name cache.ObjectName) (requeueAfter time.Duration, result metrics.Result, err error) {

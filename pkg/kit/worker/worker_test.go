@@ -131,6 +131,10 @@ func TestWhatFollowsASync(t *testing.T) {
 		"an error next to a terminal one is retried": {
 			err: errors.Join(worker.NoBackoff(errMelted), errMelted), starts: []time.Duration{0, firstRetry}, reports: []string{"Sync failed: melted\nmelted"},
 		},
+		"a megabyte is not reported": {
+			err: worker.NoBackoff(errors.New(strings.Repeat("x", 1<<20))), starts: []time.Duration{0},
+			reports: []string{"Gave up for now: " + strings.Repeat("x", 8<<10)},
+		},
 		"a retry waits as long as the API server asks": {
 			err: worker.Requeue(throttled(7)), starts: []time.Duration{0, 7 * time.Second},
 		},
