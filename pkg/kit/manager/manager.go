@@ -41,7 +41,6 @@ import (
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 
@@ -93,7 +92,8 @@ func (m Manager) run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	klog.Background().Info("Starting", "version", flags.VersionLine(m.Name), "server", p.server, "namespace", o.namespace, "controllers", o.controllers)
+	kubecontext, cluster, account := o.cluster.Names()
+	klog.Background().Info("Starting", "version", flags.VersionLine(m.Name), "server", p.server, "context", kubecontext, "cluster", cluster, "account", account, "namespace", o.namespace, "controllers", o.controllers)
 	if err := p.run(ctx); err != nil && ctx.Err() == nil {
 		return err
 	}
@@ -366,7 +366,7 @@ func (p *process) awaitInformers(ctx context.Context) {
 
 // clientConfig returns the config for clients of the cluster.
 func clientConfig(o options) (*rest.Config, error) {
-	config, err := flags.ClusterConfig(o.kubeconfig, o.master)
+	config, err := o.cluster.Config()
 	if err == nil && o.qps > 0 {
 		config.QPS, config.Burst = float32(o.qps), cmp.Or(o.burst, int(2*o.qps)+1)
 	}
@@ -396,9 +396,8 @@ func leaseNamespace(o options) string {
 	if o.election.ResourceNamespace != "" {
 		return o.election.ResourceNamespace
 	}
-	isInPod := o.kubeconfig == "" && o.master == "" && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == ""
 	namespace, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-	if !isInPod || err != nil {
+	if err != nil || !o.cluster.IsOfPod() {
 		return metav1.NamespaceSystem
 	}
 	return strings.TrimSpace(string(namespace))

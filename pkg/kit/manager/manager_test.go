@@ -115,14 +115,14 @@ func TestParse(t *testing.T) {
 	}, {
 		name: "everything is given, with one dash",
 		args: []string{
-			"-kubeconfig", "a", "-master=b", "-kube-api-qps", "2.5", "-kube-api-burst=7", "-workers", "3",
+			"-kubeconfig", "a", "-context", "h", "-master=b", "-kube-api-qps", "2.5", "-kube-api-burst=7", "-workers", "3",
 			"-resync", "1h", "-controllers", "cake", "-stuck-after", "1m", "-cone-flavor=mint",
 			"-leader-elect=false", "-leader-elect-lease-duration", "60s", "-leader-elect-renew-deadline=40s", "-leader-elect-retry-period", "5s",
 			"-leader-elect-resource-lock", "leases", "-leader-elect-resource-name", "d", "-leader-elect-resource-namespace", "e",
 			"-bind-address", ":1", "-insecure-bind-address", "127.0.0.1:2", "-tls-cert-file", "f", "-tls-private-key-file", "g",
 		},
 		want: options{
-			kubeconfig: "a", master: "b", qps: 2.5, burst: 7, workers: 3, resync: time.Hour,
+			cluster: flags.Cluster{Kubeconfig: "a", Context: "h", Master: "b"}, qps: 2.5, burst: 7, workers: 3, resync: time.Hour,
 			controllers: "cake", stuckAfter: time.Minute,
 			election: componentbase.LeaderElectionConfiguration{
 				LeaseDuration: metav1.Duration{Duration: time.Minute},
@@ -201,14 +201,16 @@ func TestClientConfig(t *testing.T) {
 		wantQPS   float32
 		wantBurst int
 	}{
-		{"a file", "", options{kubeconfig: file}, "https://parlor.example:6443", -1, 0},
+		{"a file", "", options{cluster: flags.Cluster{Kubeconfig: file}}, "https://parlor.example:6443", -1, 0},
 		{"a file by $KUBECONFIG", file, options{}, "https://parlor.example:6443", -1, 0},
-		{"the flag wins over $KUBECONFIG", "/nowhere", options{kubeconfig: file}, "https://parlor.example:6443", -1, 0},
-		{"another address", "", options{kubeconfig: file, master: "https://elsewhere.example"}, "https://elsewhere.example", -1, 0},
-		{"an address alone", "", options{master: "http://localhost:8001"}, "http://localhost:8001", -1, 0},
-		{"a rate", "", options{kubeconfig: file, qps: 10}, "https://parlor.example:6443", 10, 21},
-		{"a rate and a burst", "", options{kubeconfig: file, qps: 0.5, burst: 3}, "https://parlor.example:6443", 0.5, 3},
-		{"a small rate", "", options{kubeconfig: file, qps: 0.1}, "https://parlor.example:6443", 0.1, 1},
+		{"the flag wins over $KUBECONFIG", "/nowhere", options{cluster: flags.Cluster{Kubeconfig: file}}, "https://parlor.example:6443", -1, 0},
+		{"another address", "", options{cluster: flags.Cluster{Kubeconfig: file, Master: "https://elsewhere.example"}}, "https://elsewhere.example", -1, 0},
+		{"an address alone", "", options{cluster: flags.Cluster{Master: "http://localhost:8001"}}, "http://localhost:8001", -1, 0},
+		{"another context", "", options{cluster: flags.Cluster{Kubeconfig: file, Context: "other"}}, "https://other.example:6443", -1, 0},
+		{"another context of $KUBECONFIG", file, options{cluster: flags.Cluster{Context: "other"}}, "https://other.example:6443", -1, 0},
+		{"a rate", "", options{cluster: flags.Cluster{Kubeconfig: file}, qps: 10}, "https://parlor.example:6443", 10, 21},
+		{"a rate and a burst", "", options{cluster: flags.Cluster{Kubeconfig: file}, qps: 0.5, burst: 3}, "https://parlor.example:6443", 0.5, 3},
+		{"a small rate", "", options{cluster: flags.Cluster{Kubeconfig: file}, qps: 0.1}, "https://parlor.example:6443", 0.1, 1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -227,6 +229,28 @@ func TestClientConfig(t *testing.T) {
 	}
 }
 
+// The first line of the log says where the process works, and as whom.
+func TestNamesForTheLog(t *testing.T) {
+	without(t, clientcmd.RecommendedConfigPathEnvVar)
+	file := writeFile(t, kubeconfig)
+	for name, tt := range map[string]struct {
+		cluster flags.Cluster
+		want    []string
+	}{
+		"the current context": {flags.Cluster{Kubeconfig: file}, []string{"c", "c", "u"}},
+		"another context":     {flags.Cluster{Kubeconfig: file, Context: "other"}, []string{"other", "o", "u"}},
+		"in a Pod":            {flags.Cluster{}, []string{"", "the Pod's", "the Pod's"}},
+		"an address alone":    {flags.Cluster{Master: "http://localhost:8001"}, []string{"", "", ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			context, cluster, account := tt.cluster.Names()
+			if diff := cmp.Diff(tt.want, []string{context, cluster, account}); diff != "" {
+				t.Errorf("context, cluster and account (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestClientConfigErrors(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")
 	tests := []struct {
@@ -236,8 +260,9 @@ func TestClientConfigErrors(t *testing.T) {
 		want     []string
 	}{
 		{"nothing says where the cluster is", "", options{}, []string{"-kubeconfig", "$KUBECONFIG", "Pod"}},
-		{"the file does not exist", "", options{kubeconfig: missing}, []string{missing}},
-		{"the file is nonsense", "", options{kubeconfig: writeFile(t, "{")}, []string{"kubeconfig"}},
+		{"the file does not exist", "", options{cluster: flags.Cluster{Kubeconfig: missing}}, []string{missing}},
+		{"the file is nonsense", "", options{cluster: flags.Cluster{Kubeconfig: writeFile(t, "{")}}, []string{"kubeconfig"}},
+		{"a context that is not there", "", options{cluster: flags.Cluster{Kubeconfig: writeFile(t, kubeconfig), Context: "absent"}}, []string{"absent"}},
 		{"$KUBECONFIG is nonsense", writeFile(t, "{"), options{}, []string{"kubeconfig"}},
 	}
 	for _, tt := range tests {
@@ -312,7 +337,7 @@ func TestRateLimitOfAController(t *testing.T) {
 			return Parts{Controller: &fakeController{}}, nil
 		}})
 	}
-	p, err := m.assemble(options{kubeconfig: writeFile(t, kubeconfig), qps: 10, controllers: "*"})
+	p, err := m.assemble(options{cluster: flags.Cluster{Kubeconfig: writeFile(t, kubeconfig)}, qps: 10, controllers: "*"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -729,8 +754,8 @@ func TestReleaseDoesNotWaitForInformers(t *testing.T) {
 const kubeconfig = `
 apiVersion: v1
 kind: Config
-clusters: [{name: c, cluster: {server: "https://parlor.example:6443"}}]
-contexts: [{name: c, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: "https://parlor.example:6443"}}, {name: o, cluster: {server: "https://other.example:6443"}}]
+contexts: [{name: c, context: {cluster: c, user: u}}, {name: other, context: {cluster: o, user: u}}]
 users: [{name: u, user: {token: t}}]
 current-context: c
 `
