@@ -33,6 +33,8 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/server/healthz"
@@ -115,9 +117,13 @@ func requireFeatures() error {
 // informersTimeout is how long informers may take to end.
 const informersTimeout = time.Second
 
+// namespaceInterval is the time between two looks for a namespace that is missing.
+const namespaceInterval = 10 * time.Second
+
 // process is the parts of a running program.
 type process struct {
 	server      string // the address of the API server
+	namespace   string // the only one to work in; all if empty
 	workers     int
 	metadata    metadata.Interface // for preflight
 	controllers []running
@@ -140,7 +146,7 @@ func (m Manager) assemble(o options) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &process{server: config.Host, workers: o.workers}
+	p := &process{server: config.Host, namespace: o.namespace, workers: o.workers}
 	if p.metadata, err = metadata.NewForConfig(named(config, "preflight")); err != nil {
 		return nil, err
 	}
@@ -277,6 +283,9 @@ func (p *process) run(ctx context.Context) error {
 	defer preflights.Wait()
 	defer cancel(nil) // first of all, so that the work ends if the Lease is lost
 
+	if p.namespace != metav1.NamespaceAll {
+		preflights.Go(func() { p.missNamespace(ctx) })
+	}
 	canWork := make(chan struct{})
 	first := sync.OnceFunc(func() { close(canWork) })
 	for _, c := range p.controllers {
@@ -312,6 +321,29 @@ func (c running) awaitCaches(ctx context.Context, client metadata.Interface) err
 		}
 	}
 	return nil
+}
+
+// missNamespace logs, once a minute, that the namespace to work in does not exist: lists of it
+// are empty, and say nothing. Nothing waits for it, because it can be created later.
+func (p *process) missNamespace(ctx context.Context) {
+	namespaces := corev1.SchemeGroupVersion.WithResource("namespaces")
+	missing := preflight.Waiting{Resource: preflight.Resource{GroupVersionResource: namespaces, Namespace: p.namespace}}
+	for ctx.Err() == nil {
+		_, err := p.metadata.Resource(namespaces).Get(ctx, p.namespace, metav1.GetOptions{})
+		switch {
+		case err == nil, apierrors.IsNotFound(err):
+			missing.Note(ctx, err) //nolint:errcheck // it is not hopeless
+		case apierrors.IsForbidden(err):
+			return // It cannot be known.
+		}
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(namespaceInterval):
+		}
+	}
 }
 
 // elect calls work when this process leads.

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -565,8 +566,11 @@ func (s *parlor) RoundTrip(r *http.Request) (*http.Response, error) {
 		lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: &s.holder, LeaseDurationSeconds: ptr.To[int32](15), RenewTime: ptr.To(metav1.NowMicro())}
 		return respond(http.StatusOK, nil, lease), nil
 	case s.missing[resource]:
-		status := apierrors.NewNotFound(schema.GroupResource{Resource: resource}, "").ErrStatus
+		status := apierrors.NewNotFound(schema.GroupResource{Resource: path.Base(path.Dir(r.URL.Path))}, resource).ErrStatus
+		status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
 		return respond(int(status.Code), nil, status), nil
+	case resource == "absent": // which is there by now
+		return respond(http.StatusOK, nil, metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"}}), nil
 	case s.sleepy && r.URL.Query().Get("limit") != "1": // which preflight asks for
 		status := apierrors.NewTooManyRequests("the cache is being filled", 0).ErrStatus
 		return respond(int(status.Code), nil, status), nil
@@ -717,6 +721,42 @@ func TestControllerThatWaitsKeepsNoOtherFromWorking(t *testing.T) {
 		requireWorking("nodes", "pods")
 		if failing := p.failing(); failing != nil {
 			t.Errorf("it is not ready: %v", failing)
+		}
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("run returned %v", err)
+		}
+	})
+}
+
+// Lists of a namespace that does not exist are empty, and say nothing. So the process says it,
+// once a minute, and works: the namespace can be created later.
+func TestNamespaceThatDoesNotExist(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lines []string
+		logger := funcr.New(func(_, line string) {
+			if strings.Contains(line, `"namespace"="absent"`) || strings.Contains(line, "Going on") {
+				lines = append(lines, line)
+			}
+		}, funcr.Options{})
+		s := newParlor("", "absent")
+		p := s.process(t, map[string]Controller{"pods": &fakeController{run: func(ctx context.Context) error { <-ctx.Done(); return nil }}})
+		p.namespace = "absent"
+		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
+		ended := make(chan error, 1)
+		go func() { ended <- p.run(ctx) }()
+		time.Sleep(5*time.Minute - time.Second)
+		synctest.Wait()
+		if failing := p.failing(); failing != nil {
+			t.Errorf("it is not ready: %v", failing)
+		}
+		if len(lines) != 5 || !strings.Contains(lines[0], `"because"="the namespace does not exist" "remedy"="kubectl create namespace absent, or name another"`) {
+			t.Errorf("want 5 lines, got %q", lines)
+		}
+		s.define("absent")
+		time.Sleep(time.Minute)
+		if len(lines) != 6 || s.requests["GET /api/v1/namespaces/absent"] != 31 {
+			t.Errorf("want one line more and no more requests, got %q and %v", lines[5:], s.requests)
 		}
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
