@@ -48,6 +48,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/leader"
 	"nicoleh.io/k8s-controller/pkg/kit/preflight"
 	"nicoleh.io/k8s-controller/pkg/kit/serve"
+	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
 func TestMain(m *testing.M) {
@@ -725,6 +726,31 @@ func TestControllerThatWaitsKeepsNoOtherFromWorking(t *testing.T) {
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("run returned %v", err)
+		}
+	})
+}
+
+// An author forgets to name an informer in Caches. The term ends with a line that says which.
+func TestForgottenCache(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newParlor("")
+		loop := worker.New("forgetful", func(context.Context, cache.ObjectName) (time.Duration, error) { return 0, nil })
+		p := s.process(t, map[string]Controller{"pods": loop})
+		secrets := metadatainformer.NewFilteredMetadataInformer(p.metadata, corev1.SchemeGroupVersion.WithResource("secrets"), "", 0, cache.Indexers{}, nil).Informer()
+		for _, informer := range []cache.SharedIndexInformer{p.controllers[0].Caches[0].Informer, secrets} {
+			handler, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			loop.WaitFor(handler.HasSyncedChecker())
+		}
+		begin := time.Now()
+		requireOneLine(t, p.run(t.Context()), []string{"running of pods: not filled within 5m0s", "was not started: SharedIndexInformer *v1.PartialObjectMetadata + "})
+		if took := time.Since(begin); took > 6*time.Minute {
+			t.Errorf("it took %s", took)
+		}
+		if s.holder != "" {
+			t.Errorf("%q still holds the Lease", s.holder)
 		}
 	})
 }

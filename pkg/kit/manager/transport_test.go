@@ -132,6 +132,31 @@ func TestRefusedObjectsDelayNoOther(t *testing.T) {
 	}
 }
 
+// An event that is refused for now is sent again by the client: the recorder would drop it.
+func TestEventIsSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent []time.Duration
+		begin := time.Now()
+		config := &rest.Config{QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}, Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+			if sent = append(sent, time.Since(begin)); len(sent) == 1 {
+				return denial(http.StatusTooManyRequests, 3), nil
+			}
+			return respond(http.StatusCreated, nil, corev1.Event{}), nil
+		})}
+		events, err := Manager{}.newRecorder(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := events.start()
+		events.recorderFor("fake").Event(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "parlor", Name: "vanilla"}}, corev1.EventTypeNormal, "Greeted", "hello")
+		time.Sleep(time.Minute)
+		stop()
+		if diff := cmp.Diff([]time.Duration{0, 3 * time.Second}, sent); diff != "" {
+			t.Errorf("times of requests (-want +got):\n%s", diff)
+		}
+	})
+}
+
 // An informer needs no care of its own: its first list is consistent, and its next ones come
 // from the API server's cache. The API server is one without WatchList.
 func TestListsOfAnInformer(t *testing.T) {
