@@ -578,7 +578,7 @@ func (s *parlor) RoundTrip(r *http.Request) (*http.Response, error) {
 	case r.URL.Query().Has("watch"):
 		ctx := r.Context()
 		body, end := io.Pipe()
-		context.AfterFunc(ctx, func() { end.CloseWithError(ctx.Err()) }) //nolint:errcheck // it returns none
+		context.AfterFunc(ctx, func() { end.CloseWithError(ctx.Err()) })
 		go fmt.Fprint(end, `{"type": "BOOKMARK", "object": {"apiVersion": "v1", "kind": "Pod", "metadata": {"resourceVersion": "7", "annotations": {"k8s.io/initial-events-end": "true"}}}}`)
 		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: body, Request: r}, nil
 	}

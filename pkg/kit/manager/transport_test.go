@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -45,9 +46,7 @@ func denial(code, retryAfter int) *http.Response {
 func respond(code int, header http.Header, body any) *http.Response {
 	w := httptest.NewRecorder()
 	w.Header().Set("Content-Type", "application/json")
-	for key, values := range header {
-		w.Header()[key] = values
-	}
+	maps.Copy(w.Header(), header)
 	w.WriteHeader(code)
 	json.NewEncoder(w).Encode(body) //nolint:errcheck // to memory
 	return w.Result()
