@@ -14,10 +14,10 @@ func controllerTransport(config *rest.Config) {
 
 // transport is the transport of a controller's clients.
 //
-//   - A write does not sleep. client-go repeats a request whose response has the header
-//     Retry-After, up to ten times, and a webhook can set it. A worker would sleep meanwhile,
-//     so eight refused objects would hold up all others. Without the header, the error
-//     reaches package worker, which retries the object later.
+//   - A request of a sync does not sleep. client-go repeats a request whose response has the
+//     header Retry-After, up to ten times, and a webhook can set it. A worker would sleep
+//     meanwhile, so eight refused objects would hold up all others. Without the header, the
+//     error reaches package worker, which retries the object later. An informer holds no worker.
 //   - A first list is consistent. An informer asks for resourceVersion=0, which may come from
 //     the past of an API server's cache, and would lack what the former leader wrote.
 //   - A relist uses that cache. An informer whose first list came in pages asks for the next one
@@ -27,14 +27,20 @@ type transport struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
 func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
-	if request.Method == http.MethodGet {
-		request = consistent(request)
+	if isOfInformer(request) {
+		return t.next.RoundTrip(consistent(request))
 	}
 	response, err := t.next.RoundTrip(request)
-	if err == nil && request.Method != http.MethodGet {
+	if err == nil {
 		response.Header.Del("Retry-After")
 	}
 	return response, err
+}
+
+// isOfInformer reports whether an informer, or a reader like one, lists or watches.
+func isOfInformer(request *http.Request) bool {
+	query := request.URL.Query()
+	return request.Method == http.MethodGet && (query.Has("watch") || query.Has("limit") || query.Has("resourceVersion"))
 }
 
 // WrappedRoundTripper implements utilnet.RoundTripperWrapper, by which client-go finds the

@@ -69,19 +69,26 @@ func dependencies(t *testing.T, server roundTripper) (d Dependencies) {
 }
 
 // A webhook denies eight objects, as many as there are workers, with 429 or 503 and a
-// Retry-After. They do not delay another object, and are retried as the webhook asks.
+// Retry-After, or a proxy does not let them be read. They do not delay another object, and are
+// retried as the response asks.
 func TestRefusedObjectsDelayNoOther(t *testing.T) {
 	for _, tt := range []struct {
 		code, retryAfter int
-	}{{http.StatusTooManyRequests, 60}, {http.StatusTooManyRequests, 1}, {http.StatusServiceUnavailable, 60}} {
-		t.Run(fmt.Sprint(tt.code, " for ", tt.retryAfter, " s"), func(t *testing.T) {
+		isRead           bool
+	}{
+		{http.StatusTooManyRequests, 60, false},
+		{http.StatusTooManyRequests, 1, false},
+		{http.StatusServiceUnavailable, 60, false},
+		{http.StatusServiceUnavailable, 60, true},
+	} {
+		t.Run(fmt.Sprintf("%d for %d s, read %t", tt.code, tt.retryAfter, tt.isRead), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				handlers := utilruntime.ErrorHandlers
 				defer func() { utilruntime.ErrorHandlers = handlers }()
 				utilruntime.ErrorHandlers = nil // the default ones sleep, by a clock that is not the bubble's.
 				const workers = 8
 				kube := dependencies(t, func(r *http.Request) (*http.Response, error) {
-					if strings.Contains(r.URL.Path, "refused") {
+					if strings.Contains(r.URL.Path, "refused") && tt.isRead == (r.Method == http.MethodGet) {
 						return denial(tt.code, tt.retryAfter), nil
 					}
 					return respond(http.StatusOK, nil, map[string]any{}), nil
@@ -89,7 +96,11 @@ func TestRefusedObjectsDelayNoOther(t *testing.T) {
 				var mu sync.Mutex
 				refusals, added, synced := 0, time.Time{}, 0
 				loop := worker.New("fake", func(ctx context.Context, name cache.ObjectName) (time.Duration, error) {
-					_, err := kube.CoreV1().ConfigMaps(name.Namespace).Patch(ctx, name.Name, types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
+					configMaps := kube.CoreV1().ConfigMaps(name.Namespace)
+					_, err := configMaps.Get(ctx, name.Name, metav1.GetOptions{})
+					if !tt.isRead {
+						_, err = configMaps.Patch(ctx, name.Name, types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
+					}
 					mu.Lock()
 					defer mu.Unlock()
 					if err != nil {
