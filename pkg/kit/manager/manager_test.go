@@ -781,6 +781,7 @@ func TestNamespaceThatDoesNotExist(t *testing.T) {
 		}
 		s.define("absent")
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if len(lines) != 6 || s.requests["GET /api/v1/namespaces/absent"] != 31 {
 			t.Errorf("want one line more and no more requests, got %q and %v", lines[5:], s.requests)
 		}

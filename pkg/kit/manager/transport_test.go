@@ -161,6 +161,7 @@ func TestEventIsSentAgain(t *testing.T) {
 		events.recorderFor("fake").Event(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "parlor", Name: "vanilla"}}, corev1.EventTypeNormal, "Greeted", "hello")
 		time.Sleep(time.Minute)
 		stop()
+		synctest.Wait()
 		if diff := cmp.Diff([]time.Duration{0, 3 * time.Second}, sent); diff != "" {
 			t.Errorf("times of requests (-want +got):\n%s", diff)
 		}

@@ -91,6 +91,7 @@ func TestScrapeWhileOthersAsk(t *testing.T) {
 					t.Errorf("the scrape takes %s", took)
 				}
 				asking.Wait()
+				synctest.Wait()
 				if tt.token(0) == tt.token(1) && server.reviews != 4 {
 					t.Errorf("there were %d reviews, want two of each client", server.reviews)
 				}
