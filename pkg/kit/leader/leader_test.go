@@ -577,8 +577,8 @@ func TestClientGoTakesPart(t *testing.T) {
 		if ours.canWrite(t) {
 			t.Error("ours writes next to the plain one")
 		}
-		killPlain() // which does not release the Lease
-		pass(leaseDuration + 3*retryPeriod)
+		killPlain()                         // which does not release the Lease
+		pass(leaseDuration + 5*retryPeriod) // It looks every 2 to 4.4 s: until it has seen the last renewal, and after the lease.
 		if !ours.canWrite(t) {
 			t.Error("ours does not lead after the lease of the plain one has expired")
 		}
