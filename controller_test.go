@@ -924,16 +924,15 @@ func (c *cluster) run(config Config) (stop func()) {
 		c.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.WithValue(c.t.Context(), clusterKey{}, c))
-	for _, factory := range parts.Informers {
-		factory.StartWithContext(ctx)
+	var informers sync.WaitGroup
+	for _, held := range parts.Caches {
+		informers.Go(func() { held.Informer.RunWithContext(ctx) })
 	}
 	stopped := make(chan error, 1)
 	go func() { stopped <- parts.Run(ctx, 2) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		for _, factory := range parts.Informers {
-			factory.Shutdown()
-		}
+		informers.Wait()
 		if err := <-stopped; err != nil {
 			c.t.Errorf("Run: %v", err)
 		}

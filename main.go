@@ -97,13 +97,10 @@ func newParts(config Config, d manager.Dependencies) (parts manager.Parts, err e
 		return parts, err
 	}
 	client := versioned.New(rest)
-	own := externalversions.NewSharedInformerFactoryWithOptions(client, d.Resync,
-		externalversions.WithNamespace(d.Namespace), externalversions.WithTweakListOptions(manager.Consistent))
-	all := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync,
-		kubeinformers.WithNamespace(d.Namespace), kubeinformers.WithTweakListOptions(manager.Consistent))
+	own := externalversions.NewSharedInformerFactoryWithOptions(client, d.Resync, externalversions.WithNamespace(d.Namespace))
+	all := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync, kubeinformers.WithNamespace(d.Namespace))
 	labeled := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync,
 		kubeinformers.WithNamespace(d.Namespace), kubeinformers.WithTweakListOptions(func(options *metav1.ListOptions) {
-			manager.Consistent(options)
 			options.LabelSelector = icecream.LabelIcecream
 		}))
 	c, err := NewController(config, client, d.Kube, d.Recorder, own, all, labeled)
@@ -124,7 +121,6 @@ func newParts(config Config, d manager.Dependencies) (parts manager.Parts, err e
 	}
 	return manager.Parts{
 		Controller: c,
-		Informers:  []manager.Factory{own, all, labeled},
 		Caches: []manager.Cache{
 			{Resource: icecreams, Informer: own.Samplecontroller().V1alpha1().Icecreams().Informer()},
 			{Resource: deployments, Informer: all.Apps().V1().Deployments().Informer()},

@@ -50,7 +50,7 @@ func run(ctx context.Context, o options) error {
 	if o.agent.WatchSentinel {
 		return agent.WatchSentinel(ctx, o.agent.SentinelFile, o.agent.SentinelState, o.agent.LookEvery)
 	}
-	config, err := flags.ClusterConfig(o.kubeconfig, "")
+	config, err := flags.Cluster{Kubeconfig: o.kubeconfig}.Config()
 	if err != nil {
 		return err
 	}

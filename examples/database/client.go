@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/gentype"
 	clientlisters "k8s.io/client-go/listers"
 	"k8s.io/client-go/rest"
@@ -43,35 +41,24 @@ func (c client) in(namespace string) *gentype.ClientWithList[*v1alpha1.Database,
 		func() *v1alpha1.Database { return &v1alpha1.Database{} }, func() *v1alpha1.DatabaseList { return &v1alpha1.DatabaseList{} })
 }
 
-// informer is an informer of Databases, and a factory that has no other.
+// informer is an informer of Databases.
 type informer struct {
 	cache.TypedSharedIndexInformer[*v1alpha1.Database]
-	running sync.WaitGroup
 }
 
-func newInformer(d manager.Dependencies, c client) *informer {
+func newInformer(d manager.Dependencies, c client) informer {
 	databases := c.in(d.Namespace)
 	source := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			manager.Consistent(&options)
 			return databases.List(ctx, options)
 		},
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			manager.Consistent(&options)
-			return databases.Watch(ctx, options)
-		},
+		WatchFuncWithContext: databases.Watch,
 	}
-	return &informer{TypedSharedIndexInformer: cache.NewTypedSharedIndexInformer[*v1alpha1.Database](
+	return informer{cache.NewTypedSharedIndexInformer[*v1alpha1.Database](
 		cache.NewSharedIndexInformer(source, &v1alpha1.Database{}, d.Resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}))}
 }
 
-func (i *informer) StartWithContext(ctx context.Context) {
-	i.running.Go(func() { i.RunWithContext(ctx) })
-}
-
-func (i *informer) Shutdown() { i.running.Wait() }
-
 // in returns the lister of one namespace.
-func (i *informer) in(namespace string) clientlisters.ResourceIndexer[*v1alpha1.Database] {
+func (i informer) in(namespace string) clientlisters.ResourceIndexer[*v1alpha1.Database] {
 	return clientlisters.NewNamespaced(clientlisters.New[*v1alpha1.Database](i.GetIndexer(), v1alpha1.Resource.GroupResource()), namespace)
 }

@@ -34,7 +34,7 @@ type Controller struct {
 
 	client       client
 	kube         kubernetes.Interface
-	databases    *informer
+	databases    informer
 	statefulSets appslisters.StatefulSetLister
 	writes       *consistency.Store // what the caches must show before the next sync
 }
@@ -42,7 +42,7 @@ type Controller struct {
 var statefulSetResource = appsv1.Resource("statefulsets")
 
 // NewController wires a controller to its clients and informers, and starts nothing.
-func NewController(client client, kube kubernetes.Interface, databases *informer, statefulSets appsinformers.TypedStatefulSetInformer) (*Controller, error) {
+func NewController(client client, kube kubernetes.Interface, databases informer, statefulSets appsinformers.TypedStatefulSetInformer) (*Controller, error) {
 	c := &Controller{client: client, kube: kube, databases: databases, statefulSets: statefulSets.Lister()}
 	c.Loop = worker.New("database", c.sync)
 	c.writes = consistency.New(map[schema.GroupResource]consistency.Seen{

@@ -36,8 +36,7 @@ func newParts(d manager.Dependencies) (parts manager.Parts, err error) {
 		return parts, err
 	}
 	databases := newInformer(d, client)
-	all := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync,
-		kubeinformers.WithNamespace(d.Namespace), kubeinformers.WithTweakListOptions(manager.Consistent))
+	all := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync, kubeinformers.WithNamespace(d.Namespace))
 	statefulSets := all.Apps().V1().StatefulSets()
 	c, err := NewController(client, d.Kube, databases, statefulSets)
 	needs := func(resource schema.GroupVersionResource) preflight.Resource {
@@ -47,7 +46,6 @@ func newParts(d manager.Dependencies) (parts manager.Parts, err error) {
 	ofDatabases.Define = "kubectl apply -f examples/database/db.example.com_databases.yaml"
 	return manager.Parts{
 		Controller: c,
-		Informers:  []manager.Factory{databases, all},
 		Caches: []manager.Cache{
 			{Resource: ofDatabases, Informer: databases},
 			{Resource: needs(appsv1.SchemeGroupVersion.WithResource("statefulsets")), Informer: statefulSets.Informer()},

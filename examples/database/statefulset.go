@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -41,6 +42,7 @@ func setStatefulSet(s *appsv1.StatefulSet, db *v1alpha1.Database) {
 	}
 	pod := &s.Spec.Template.Spec
 	pod.AutomountServiceAccountToken = ptr.To(false)
+	pod.TerminationGracePeriodSeconds = ptr.To(int64(ptr.Deref(db.Spec.ShutdownTimeout, metav1.Duration{Duration: 30 * time.Second}).Seconds()))
 	security := orNew(&pod.SecurityContext) // The Pods meet the restricted Pod Security Standard.
 	security.RunAsNonRoot = ptr.To(true)
 	orNew(&security.SeccompProfile).Type = corev1.SeccompProfileTypeRuntimeDefault

@@ -59,13 +59,13 @@ func NewDescriptor() manager.Descriptor {
 		AddFlags:    func(flags *flag.FlagSet) { addFlags(flags, config) },
 		Validate:    func() error { return config.Validate() },
 		New: func(d manager.Dependencies) (manager.Parts, error) {
-			nodes := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync, kubeinformers.WithTweakListOptions(manager.Consistent))
-			agents := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync, kubeinformers.WithTweakListOptions(manager.Consistent), kubeinformers.WithNamespace(config.AgentNamespace))
+			nodes := kubeinformers.NewSharedInformerFactory(d.Kube, d.Resync)
+			agents := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync, kubeinformers.WithNamespace(config.AgentNamespace))
 			c, err := NewController(*config, d.Kube, d.Recorder, nodes, agents)
 			if err != nil {
 				return manager.Parts{}, err
 			}
-			return manager.Parts{Controller: c, Informers: []manager.Factory{nodes, agents}, Caches: []manager.Cache{{
+			return manager.Parts{Controller: c, Caches: []manager.Cache{{
 				Resource: preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), Permit: "kubectl apply -f artifacts/rbac-nodereboot.yaml"},
 				Informer: nodes.Core().V1().Nodes().Informer(),
 			}, {

@@ -55,7 +55,7 @@ func NewDescriptor() manager.Descriptor {
 
 // newParts makes the controller and its informer.
 func newParts(d manager.Dependencies) (manager.Parts, error) {
-	factory := metadatainformer.NewFilteredSharedInformerFactory(d.Metadata, d.Resync, d.Namespace, manager.Consistent)
+	factory := metadatainformer.NewFilteredSharedInformerFactory(d.Metadata, d.Resync, d.Namespace, nil)
 	pods := factory.ForResource(Resource).Informer()
 	c, err := NewController(d.Metadata, pods, d.Recorder)
 	if err != nil {
@@ -63,7 +63,6 @@ func newParts(d manager.Dependencies) (manager.Parts, error) {
 	}
 	return manager.Parts{
 		Controller: c,
-		Informers:  []manager.Factory{factory.(manager.Factory)}, // its own interface lacks StartWithContext
 		Caches: []manager.Cache{{Informer: pods, Resource: preflight.Resource{
 			GroupVersionResource: Resource,
 			Namespace:            d.Namespace,

@@ -67,9 +67,8 @@ func (s *server) run() (c *Controller, stop func()) {
 		s.t.Fatal(err)
 	}
 	var running sync.WaitGroup
-	for _, factory := range parts.Informers {
-		factory.StartWithContext(ctx)
-		running.Go(factory.Shutdown)
+	for _, held := range parts.Caches {
+		running.Go(func() { held.Informer.RunWithContext(ctx) })
 	}
 	running.Go(func() {
 		if err := parts.Run(ctx, 2); err != nil && ctx.Err() == nil {

@@ -377,9 +377,8 @@ func (c *cluster) runAs(config Config) (stop func()) {
 	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&c.logged), textlogger.Verbosity(6)))
 	ctx, cancel := context.WithCancel(klog.NewContext(c.t.Context(), logger))
 	var running sync.WaitGroup
-	for _, factory := range parts.Informers {
-		factory.StartWithContext(ctx)
-		running.Go(factory.Shutdown)
+	for _, held := range parts.Caches {
+		running.Go(func() { held.Informer.RunWithContext(ctx) })
 	}
 	running.Go(func() {
 		if err := parts.Run(ctx, 3); err != nil {

@@ -69,13 +69,11 @@ func (c Config) Validate() error {
 func newParts(config Config, d manager.Dependencies) (manager.Parts, error) {
 	selector := LabelSourceNamespace + "=" + config.SourceNamespace
 	labeled := func(options *metav1.ListOptions) {
-		manager.Consistent(options)
 		options.LabelSelector = selector
 	}
-	consistent := kubeinformers.WithTweakListOptions(manager.Consistent)
-	sources := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync, kubeinformers.WithNamespace(config.SourceNamespace), consistent)
+	sources := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync, kubeinformers.WithNamespace(config.SourceNamespace))
 	copies := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync, kubeinformers.WithTweakListOptions(labeled))
-	namespaces := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync, consistent)
+	namespaces := kubeinformers.NewSharedInformerFactory(d.Kube, d.Resync)
 	c, err := NewController(config, d.Kube, d.Metadata, d.Recorder, sources.Core().V1().Secrets(), copies.Core().V1().Secrets(), namespaces.Core().V1().Namespaces())
 	if err != nil {
 		return manager.Parts{}, err
@@ -84,7 +82,6 @@ func newParts(config Config, d manager.Dependencies) (manager.Parts, error) {
 	resource := corev1.SchemeGroupVersion.WithResource
 	return manager.Parts{
 		Controller: c,
-		Informers:  []manager.Factory{sources, copies, namespaces},
 		Caches: []manager.Cache{
 			{Informer: sources.Core().V1().Secrets().Informer(), Resource: preflight.Resource{GroupVersionResource: resource("secrets"), Namespace: config.SourceNamespace, Permit: permit}},
 			{Informer: copies.Core().V1().Secrets().Informer(), Resource: preflight.Resource{GroupVersionResource: resource("secrets"), Selector: selector, Permit: permit}},

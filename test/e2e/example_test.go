@@ -32,6 +32,9 @@ func TestExampleDatabase(t *testing.T) {
 	if words := n.Refused(t, databaseYAML("orders", "version: 9")); !strings.Contains(words, "must not go down") {
 		t.Errorf("the API server says %q", words)
 	}
+	// A schema admits what Go cannot decode. It stops nobody else.
+	n.Apply(t, databaseYAML("broken", "version: 9", "shutdownTimeout: tomorrow"))
+	n.Eventually(t, "what cannot be decoded is reported", func(ctx context.Context) error { return requireReason(ctx, n, "broken", "InvalidSpec") })
 	n.Kubectl(t, "delete", "statefulset", "orders", "--wait")
 	eventuallyRunsDatabase(t, n, "orders", "registry.example/database:10", 3)
 

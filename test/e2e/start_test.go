@@ -125,6 +125,81 @@ func TestStartThatWaits(t *testing.T) {
 	requireProbes(t, c, http.StatusOK, http.StatusOK)
 }
 
+// A CustomResourceDefinition that is missing keeps only its controller from working.
+func TestControllerThatWaitsKeepsNoOtherFromWorking(t *testing.T) {
+	t.Parallel()
+	l := NewLab(t, lab.Options{})
+	crd := l.Path(crdFile)
+	n := l.NewNamespace(t)
+	n.Kubectl(t, "delete", "-f", crd)
+	c := l.NewControllerWith("-kubeconfig="+l.Kubeconfig(), "-bind-address=127.0.0.1:0", "-leader-elect", "-controllers=*,podtimestamp")
+	c.StartForTest(t)
+	n.Controller = c
+	createPod(t, n, "asking", asking)
+	eventuallyStamped(t, n, "asking")
+	requireProbes(t, c, http.StatusOK, http.StatusInternalServerError)
+
+	n.Kubectl(t, "apply", "-f", crd)
+	n.Kubectl(t, "wait", `--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True`, "crd/icecreams.controller.nicoleh.io")
+	n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
+	n.EventuallyReady(t, "vanilla")
+	requireProbes(t, c, http.StatusOK, http.StatusOK)
+}
+
+// A process that cannot reach its Lease can never lead, so it is not ready, and says what to
+// do about it.
+func TestLeaseThatCannotBeReached(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		start func(t *testing.T, n *lab.Namespace) *lab.Controller
+		words []string
+	}{{
+		name: "the permission is missing",
+		start: func(t *testing.T, n *lab.Namespace) *lab.Controller {
+			t.Helper()
+			// Not under the service account that has to get along with its permissions.
+			n.Kubectl(t, "create", "rolebinding", "reading", "--clusterrole="+lab.IcecreamRole, "--serviceaccount="+n.Name+":reader")
+			kubeconfig := editKubeconfig(t, n.Lab.Kubeconfig(), func(c *clientcmdapi.Config) {
+				for _, user := range c.AuthInfos {
+					user.Impersonate = "system:serviceaccount:" + n.Name + ":reader"
+				}
+			})
+			c := n.Lab.NewControllerWith("-kubeconfig="+kubeconfig, "-namespace="+n.Name, "-leader-elect", "-bind-address=127.0.0.1:0")
+			c.StartForTest(t)
+			return c
+		},
+		words: []string{`because="permission is missing"`, "leases", "-leader-elect-resource-namespace"},
+	}, {
+		name: "the namespace is missing",
+		start: func(t *testing.T, n *lab.Namespace) *lab.Controller {
+			t.Helper()
+			c := n.Lab.NewControllerWith("-kubeconfig="+n.Lab.Kubeconfig(), "-namespace="+n.Name, "-leader-elect", "-leader-elect-resource-namespace=absent", "-bind-address=127.0.0.1:0")
+			c.StartForTest(t)
+			return c
+		},
+		words: []string{`because="the namespace does not exist"`, "leases", "kubectl create namespace absent"},
+	}} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			n := NewQuietNamespace(t)
+			c := tt.start(t, n)
+			n.Eventually(t, "the log says what the process is waiting for", func(context.Context) error {
+				for line := range strings.Lines(c.Log()) {
+					if containsAll(line, tt.words...) {
+						return nil
+					}
+				}
+				return fmt.Errorf("the log is\n%s", c.Log())
+			})
+			requireProbes(t, c, http.StatusOK, http.StatusInternalServerError)
+			if _, body := c.Get(t, "/readyz", ""); !strings.Contains(body, "[-]lease") || !strings.Contains(body, "[+]preflight") {
+				t.Errorf("/readyz says %s", body)
+			}
+		})
+	}
+}
+
 // requireWaits requires that the controller logs once, in a line with these words, what
 // it is waiting for, and then logs nothing for ten seconds, in which it tries again.
 func requireWaits(t *testing.T, n *lab.Namespace, words ...string) {

@@ -78,13 +78,18 @@ func (n *Namespace) StartController(t testing.TB, flags ...string) *Controller {
 	if err := n.grant(t.Context()); err != nil {
 		t.Fatalf("granting the controller its Role: %v", err)
 	}
-	c, err := n.Lab.NewController(t.Context(), n.Name, ServiceAccount, append([]string{"-namespace=" + n.Name}, flags...)...)
+	c, err := n.Lab.NewController(t.Context(), n.Name, ServiceAccount, append(n.flags(), flags...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	n.Controller = c
 	c.StartForTest(t)
 	return c
+}
+
+// flags restrict a controller, with its Lease, to the namespace.
+func (n *Namespace) flags() []string {
+	return []string{"-namespace=" + n.Name, "-leader-elect-resource-namespace=" + n.Name}
 }
 
 // NewController returns a controller that runs under the given service account. It does

@@ -28,7 +28,7 @@ func (n *Namespace) StartControllerThrough(t testing.TB, middleware func(apiServ
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := n.Lab.NewControllerWith(append([]string{"-kubeconfig=" + kubeconfig, "-namespace=" + n.Name}, flags...)...)
+	c := n.Lab.NewControllerWith(append(append([]string{"-kubeconfig=" + kubeconfig}, n.flags()...), flags...)...)
 	c.User = "system:serviceaccount:" + n.Name + ":" + ServiceAccount
 	n.Controller = c
 	c.StartForTest(t)

@@ -52,6 +52,12 @@ type DatabaseSpec struct {
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
 	Replicas *int32 `json:"replicas,omitempty"`
+
+	// shutdownTimeout is how long a Pod can take to shut down. The schema admits every text
+	// here, such as "tomorrow", which is no duration: see pkg/kit/lenient.
+	// +optional
+	// +kubebuilder:default="30s"
+	ShutdownTimeout *metav1.Duration `json:"shutdownTimeout,omitempty"`
 }
 
 // DatabaseStatus is the most recently observed state of a Database.

@@ -183,7 +183,7 @@ func TestFlagsAreTheProgramsOwn(t *testing.T) {
 		// Two replicas need it, and one is not harmed.
 		"leader-elect", "leader-elect-resource-lock", "leader-elect-resource-namespace",
 		// A Pod finds its API server.
-		"kubeconfig", "master",
+		"kubeconfig", "context", "master",
 		// The program only says something and ends.
 		"version",
 	}

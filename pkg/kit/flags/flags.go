@@ -19,6 +19,7 @@ import (
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // -logging-format=json
 	"k8s.io/component-base/version"
@@ -81,26 +82,27 @@ func Parse(program string, args []string, sets ...*flag.FlagSet) (err error) {
 	all := flag.NewFlagSet(program, flag.ContinueOnError)
 	all.SetOutput(io.Discard) // the error says it on one line
 	for _, set := range sets {
-		set.VisitAll(func(f *flag.Flag) {
-			all.Var(f.Value, f.Name, f.Usage)
-			name := environmentVariable(program, f.Name)
-			if value, ok := os.LookupEnv(name); ok && err == nil {
-				if err = all.Set(f.Name, value); err != nil {
-					err = fmt.Errorf("invalid value %q in $%s: %w", value, name, err)
-				}
-			}
-		})
+		set.VisitAll(func(f *flag.Flag) { all.Var(f.Value, f.Name, f.Usage) })
+	}
+	if err = all.Parse(args); errors.Is(err, flag.ErrHelp) {
+		printHelp(os.Stdout, program, sets)
 	}
 	if err != nil {
 		return err
 	}
-	err = all.Parse(args)
-	if errors.Is(err, flag.ErrHelp) {
-		printHelp(os.Stdout, program, sets)
+	if all.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q: every option begins with a dash", all.Arg(0))
 	}
-	if err == nil && all.NArg() > 0 {
-		err = fmt.Errorf("unexpected argument %q: every option begins with a dash", all.Arg(0))
-	}
+	given := map[string]bool{} // A variable would add to a flag that can be repeated.
+	all.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	all.VisitAll(func(f *flag.Flag) {
+		name := environmentVariable(program, f.Name)
+		if value, ok := os.LookupEnv(name); ok && !given[f.Name] && err == nil {
+			if err = all.Set(f.Name, value); err != nil {
+				err = fmt.Errorf("invalid value %q in $%s: %w", value, name, err)
+			}
+		}
+	})
 	return err
 }
 
@@ -124,31 +126,71 @@ func environmentVariable(program, flag string) string {
 	return strings.ToUpper(strings.ReplaceAll(program+"_"+flag, "-", "_"))
 }
 
-// ClusterConfig returns the config for clients of the cluster. kubeconfig names the file to
-// use; master is the API server's address, and overrides the one in the file. If both are
-// empty, $KUBECONFIG names the file. Without that, the config is the one of the Pod's service
-// account. Clients do not limit their rate of requests.
-func ClusterConfig(kubeconfig, master string) (*rest.Config, error) {
+// Cluster says which cluster to connect to, and as whom. The file and context that it names, and
+// those that it does not name, are found as kubectl finds them, except that a process in a Pod
+// uses the Pod's service account unless something is named.
+type Cluster struct {
+	Kubeconfig string // a file; $KUBECONFIG by default
+	Context    string // in the file; its current one by default
+	Master     string // the address of the API server; that of the context by default
+}
+
+// IsOfPod reports whether the cluster is that of the Pod that this process runs in, with its
+// service account.
+func (c Cluster) IsOfPod() bool {
+	return c == Cluster{} && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == ""
+}
+
+// Config returns the config for clients, which do not limit their rate of requests.
+func (c Cluster) Config() (*rest.Config, error) {
 	config, err := func() (*rest.Config, error) {
-		if kubeconfig != "" || master != "" {
-			return clientcmd.BuildConfigFromFlags(master, kubeconfig)
+		if c.IsOfPod() {
+			return rest.InClusterConfig()
 		}
-		if os.Getenv(clientcmd.RecommendedConfigPathEnvVar) != "" {
-			return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
-		}
-		return rest.InClusterConfig()
+		return c.loader().ClientConfig()
 	}()
 	if errors.Is(err, rest.ErrNotInCluster) {
 		return nil, errors.New("no cluster to connect to: give -kubeconfig, set $KUBECONFIG, or run in a Pod")
 	}
 	if clientcmd.IsEmptyConfig(err) {
-		return nil, fmt.Errorf("the kubeconfig %q is missing or names no cluster", cmp.Or(kubeconfig, os.Getenv(clientcmd.RecommendedConfigPathEnvVar)))
+		return nil, fmt.Errorf("the kubeconfig %q is missing or names no cluster", c.file())
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the kubeconfig %q cannot be used: %w", cmp.Or(kubeconfig, os.Getenv(clientcmd.RecommendedConfigPathEnvVar)), err)
+		return nil, fmt.Errorf("the kubeconfig %q cannot be used: %w", c.file(), err)
 	}
 	config.QPS = -1 // zero would be client-go's default of 5
 	return config, nil
+}
+
+// Names returns the names of the context, of its cluster and of its account, for the log.
+func (c Cluster) Names() (context, cluster, account string) {
+	if c.IsOfPod() {
+		return "", "the Pod's", "the Pod's"
+	}
+	raw, err := c.loader().RawConfig()
+	if err != nil {
+		return "", "", "" // Config says what is wrong
+	}
+	context = cmp.Or(c.Context, raw.CurrentContext)
+	if found := raw.Contexts[context]; found != nil {
+		cluster, account = found.Cluster, found.AuthInfo
+	}
+	return context, cluster, account
+}
+
+func (c Cluster) loader() clientcmd.ClientConfig {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	if c.Kubeconfig != "" || c.Master != "" && c.Context == "" {
+		rules = &clientcmd.ClientConfigLoadingRules{ExplicitPath: c.Kubeconfig} // -master can be enough
+	}
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{
+		CurrentContext: c.Context, ClusterInfo: clientcmdapi.Cluster{Server: c.Master},
+	})
+}
+
+// file returns the file that the config comes from, for an error.
+func (c Cluster) file() string {
+	return cmp.Or(c.Kubeconfig, os.Getenv(clientcmd.RecommendedConfigPathEnvVar), clientcmd.RecommendedHomeFile)
 }
 
 // Version returns the version that the linker has set, or else the one that the Go

@@ -51,6 +51,30 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// Of a flag that can be repeated, the command line takes the place of the variable, too.
+func TestRepeatableFlag(t *testing.T) {
+	for name, tt := range map[string]struct {
+		args []string
+		want string
+	}{
+		"the environment":       {nil, "[Sat]"},
+		"the command line wins": {[]string{"-window=Mon", "-window=Tue"}, "[Mon Tue]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("SNACK_BAR_WINDOW", "Sat")
+			var got []string
+			fs := flag.NewFlagSet("Times", flag.ContinueOnError)
+			fs.Func("window", "", func(value string) error {
+				got = append(got, value)
+				return nil
+			})
+			if err := flags.Parse("snack-bar", tt.args, fs); err != nil || fmt.Sprint(got) != tt.want {
+				t.Errorf("got %q and %v, want %s", got, err, tt.want)
+			}
+		})
+	}
+}
+
 // Help has all flags, in their groups.
 func ExampleParse_help() {
 	times, places := flag.NewFlagSet("Times", flag.ContinueOnError), flag.NewFlagSet("Places", flag.ContinueOnError)

@@ -15,14 +15,18 @@
 package leader
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/rest"
@@ -30,6 +34,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/component-base/config"
 	"k8s.io/klog/v2"
+
+	"nicoleh.io/k8s-controller/pkg/kit/preflight"
 )
 
 // ErrLost is the error of Run when another process holds the Lease, or may hold it. The
@@ -78,7 +84,11 @@ func New(c config.LeaderElectionConfiguration, cluster *rest.Config) (*Election,
 	}
 	e := &Election{
 		config: c,
-		lock:   &lock{Interface: inner, deadline: deadline, taken: make(chan struct{})},
+		lock: &lock{Interface: inner, deadline: deadline, taken: make(chan struct{}), waiting: preflight.Waiting{Resource: preflight.Resource{
+			GroupVersionResource: coordinationv1.SchemeGroupVersion.WithResource("leases"),
+			Namespace:            c.ResourceNamespace,
+			Permit:               "allow this process to get, create and update Leases in this namespace, or name another by -leader-elect-resource-namespace",
+		}}},
 		health: leaderelection.NewLeaderHealthzAdaptor(minMargin),
 		leads:  make(chan struct{}),
 	}
@@ -107,6 +117,17 @@ func New(c config.LeaderElectionConfiguration, cluster *rest.Config) (*Election,
 // Check is a health check that fails if this process leads but has not noticed that its
 // Lease has expired.
 func (e *Election) Check(r *http.Request) error { return e.health.Check(r) }
+
+// Ready returns an error until the Lease has been read or created once: until then, this
+// process may be unable to lead.
+func (e *Election) Ready() error {
+	e.lock.mu.Lock()
+	defer e.lock.mu.Unlock()
+	if !e.lock.isReached {
+		return fmt.Errorf("the Lease %s could neither be read nor created yet", e.lock.Describe())
+	}
+	return nil
+}
 
 // Run waits until this process leads and then calls work, whose context ends with ctx.
 // After work has returned, Run releases the Lease, unless the API server may still carry out
@@ -149,7 +170,7 @@ func (e *Election) Run(ctx context.Context, work func(context.Context) error) er
 func (e *Election) release(ctx context.Context) {
 	logger := klog.FromContext(ctx).WithValues("lease", e.lock.Describe())
 	switch {
-	case !e.lock.isCertain():
+	case !e.lock.end():
 		return
 	case e.lock.isInDoubt(e.config.LeaseDuration.Duration):
 		logger.Info("The last writes may still be carried out: the Lease has to expire")
@@ -176,13 +197,21 @@ func (e *Election) release(ctx context.Context) {
 
 // Fence makes writes of clients with this config fail while this process does not lead.
 func (e *Election) Fence(config *rest.Config) {
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return fence{e.lock, next} })
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return fence{e.lock, true, next} })
+}
+
+// FenceEvents is Fence for clients that write only what may arrive after the Lease was
+// released.
+func (e *Election) FenceEvents(config *rest.Config) {
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return fence{e.lock, false, next} })
 }
 
 // fence is a transport that refuses writes outside of this process's term.
 type fence struct {
 	lock *lock
-	next http.RoundTripper
+	// holdsLease says that the Lease is not released while a write is under way or in doubt.
+	holdsLease bool
+	next       http.RoundTripper
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -191,17 +220,30 @@ func (f fence) RoundTrip(request *http.Request) (*http.Response, error) {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
 		return f.next.RoundTrip(request)
 	}
-	if !f.lock.isCertain() {
+	if !f.lock.begin(f.holdsLease) {
 		if request.Body != nil {
 			request.Body.Close() //nolint:errcheck // nothing was read
 		}
 		return nil, errFenced
 	}
 	response, err := f.next.RoundTrip(request)
-	if err != nil || response.StatusCode == http.StatusGatewayTimeout {
-		f.lock.doubt()
+	if f.holdsLease {
+		f.lock.answered(err != nil || leavesInDoubt(response))
 	}
 	return response, err
+}
+
+// leavesInDoubt reports whether the API server may still carry out the write that it has
+// responded to: it has given up waiting itself (504), or etcd has not answered it (500). A
+// 500 that is about something else, such as a webhook, says so in its reason.
+func leavesInDoubt(response *http.Response) bool {
+	if response.StatusCode != http.StatusInternalServerError {
+		return response.StatusCode == http.StatusGatewayTimeout
+	}
+	body, err := io.ReadAll(response.Body)
+	response.Body.Close() //nolint:errcheck // it was read
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	return err != nil || !bytes.Contains(body, []byte(metav1.StatusReasonInternalError))
 }
 
 // WrappedRoundTripper implements utilnet.RoundTripperWrapper, by which client-go finds the
@@ -215,7 +257,12 @@ type lock struct {
 	deadline time.Duration
 	taken    chan struct{} // closed when another process has taken the Lease
 
-	mu       sync.Mutex
+	mu        sync.Mutex
+	isReached bool // whether the Lease was read or created once
+	waiting   preflight.Waiting
+	underWay  int  // writes that have not been answered
+	hasEnded  bool // whether the term has ended, and the Lease can be released
+
 	renewed  time.Time // when the last successful renewal was sent; zero if the Lease is not ours
 	isLost   bool      // whether the Lease was ours and then another process's
 	doubtful time.Time // when a write last ended in doubt
@@ -224,6 +271,9 @@ type lock struct {
 // Get implements resourcelock.Interface. That another process holds the Lease ends the term.
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
+	if !apierrors.IsNotFound(err) { // it will be created
+		l.reach(ctx, err)
+	}
 	if err == nil && record.HolderIdentity != l.Identity() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -238,7 +288,25 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 // Create implements resourcelock.Interface.
 func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	sent := time.Now()
-	return l.note(sent, record, l.Interface.Create(ctx, record))
+	err := l.Interface.Create(ctx, record)
+	if !apierrors.IsAlreadyExists(err) { // it will be read
+		l.reach(ctx, err)
+	}
+	return l.note(sent, record, err)
+}
+
+// reach notes the result of the first attempts to reach the Lease. Later ones are no news: the
+// elector logs its errors.
+func (l *lock) reach(ctx context.Context, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.isReached {
+		return
+	}
+	if hopeless := l.waiting.Note(ctx, err); hopeless != nil {
+		klog.FromContext(ctx).Info("Cannot take part in the election", "err", hopeless)
+	}
+	l.isReached = err == nil
 }
 
 // Update implements resourcelock.Interface.
@@ -261,27 +329,49 @@ func (l *lock) note(sent time.Time, record resourcelock.LeaderElectionRecord, er
 	return err
 }
 
-// isCertain reports whether no other process can hold the Lease. The monotonic clock of
-// some systems stands still while the machine sleeps, and the wall clock may be set.
-func (l *lock) isCertain() bool {
+// begin reports whether a write can be sent: no other process can hold the Lease. The
+// monotonic clock of some systems stands still while the machine sleeps, and the wall clock
+// may be set. counts says that answered will be called.
+func (l *lock) begin(counts bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.hasEnded && counts || !l.isCertain() {
+		return false
+	}
+	if counts {
+		l.underWay++
+	}
+	return true
+}
+
+// isCertain reports whether no other process can hold the Lease. Its caller holds mu.
+func (l *lock) isCertain() bool {
 	now := time.Now()
 	return !l.isLost && !l.renewed.IsZero() && now.Sub(l.renewed) < l.deadline && now.Round(0).Sub(l.renewed.Round(0)) < l.deadline
 }
 
-// doubt notes that a write has ended without a response, or with one that says that the API
-// server is still busy with it.
-func (l *lock) doubt() {
+// answered notes the end of a write. It is in doubt if the API server may still carry it out.
+func (l *lock) answered(isInDoubt bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.doubtful = time.Now()
+	l.underWay--
+	if isInDoubt {
+		l.doubtful = time.Now()
+	}
 }
 
-// isInDoubt reports whether a write has ended in doubt within that time, so that the API
-// server may still carry it out.
+// end ends the term: no write can begin any more. It reports whether the Lease is certain.
+func (l *lock) end() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hasEnded = true
+	return l.isCertain()
+}
+
+// isInDoubt reports whether the API server may still carry out a write: one that has not been
+// answered, or has ended in doubt within that time.
 func (l *lock) isInDoubt(within time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return time.Since(l.doubtful) < within
+	return l.underWay > 0 || time.Since(l.doubtful) < within
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,12 +49,13 @@ type server struct {
 	version int
 	written time.Time // when the Lease was last written
 	isDown  bool      // whether requests stay without an answer
+	forbids error     // the answer to every request for the Lease, unless it is nil
 }
 
 // RoundTrip implements http.RoundTripper, for tests without connections.
 func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
-	isDown := s.isDown
+	isDown := s.isDown || strings.Contains(r.URL.Path, "/hanging")
 	s.mu.Unlock()
 	if isDown {
 		<-r.Context().Done()
@@ -75,6 +77,12 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var err *apierrors.StatusError
 	switch isLease := strings.Contains(r.URL.Path, "/leases"); {
+	case isLease && s.forbids != nil:
+		errors.As(s.forbids, &err)
+	case strings.Contains(r.URL.Path, "/webhook"):
+		err = apierrors.NewInternalError(errors.New("failed calling webhook"))
+	case strings.Contains(r.URL.Path, "/etcd"):
+		err = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: "etcdserver: request timed out"}}
 	case strings.Contains(r.URL.Path, "/slow"):
 		err = apierrors.NewTimeoutError("it may still be carried out", 0)
 	case !isLease:
@@ -90,6 +98,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.store(&sent)
 	}
 	if err != nil {
+		err.ErrStatus.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
 		w.WriteHeader(int(err.Status().Code))
 		json.NewEncoder(w).Encode(err.Status()) //nolint:errcheck // to memory
 		return
@@ -336,6 +345,12 @@ func TestNoReleaseWhileAWriteIsInDoubt(t *testing.T) {
 				t.Error(err)
 			}
 		},
+		"because etcd does not answer": func(t *testing.T, _ *server, c candidate) {
+			t.Helper()
+			if err := c.send(t, http.MethodPost, "/etcd"); err != nil {
+				t.Error(err)
+			}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, tt := range []struct {
@@ -363,6 +378,144 @@ func TestNoReleaseWhileAWriteIsInDoubt(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What a webhook refuses is not carried out, and an event may arrive late.
+func TestReleaseAfterAFailureThatLeavesNoDoubt(t *testing.T) {
+	for name, write := range map[string]func(*testing.T, *server, candidate) error{
+		"a webhook that fails": func(t *testing.T, _ *server, c candidate) error { return c.send(t, http.MethodPost, "/webhook") },
+		"an event without an answer": func(t *testing.T, s *server, c candidate) error {
+			config := clientConfig(s)
+			c.FenceEvents(config)
+			events, err := rest.HTTPClientFor(config)
+			if err != nil {
+				return err
+			}
+			events.Timeout = time.Second
+			s.stop()
+			if err := (candidate{client: events}).send(t, http.MethodPost, "/events"); err == nil {
+				t.Error("it was answered")
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.isDown = false
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				s := &server{}
+				c := newCandidate(ctx, t, s, nil)
+				pass(time.Minute)
+				if err := write(t, s, c); err != nil {
+					t.Error(err)
+				}
+				cancel()
+				if err := <-c.ended; err != nil {
+					t.Error(err)
+				}
+				if holder := s.holder(); holder != "" {
+					t.Errorf("%q still holds the Lease", holder)
+				}
+			})
+		})
+	}
+}
+
+// A sync that ignores its context does not keep the work from ending. While one of its writes
+// is under way, the Lease is not released, and afterwards it writes no more.
+func TestNoReleaseWhileAWriteIsUnderWay(t *testing.T) {
+	for _, isUnderWay := range []bool{false, true} {
+		t.Run(fmt.Sprint("under way: ", isUnderWay), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				s := &server{}
+				c := newCandidate(ctx, t, s, nil)
+				pass(time.Minute)
+				written := make(chan error, 1)
+				if isUnderWay {
+					c.client.Timeout = time.Minute
+					go func() { written <- c.send(t, http.MethodPost, "/hanging") }()
+					pass(1)
+				}
+				cancel()
+				if err := <-c.ended; err != nil {
+					t.Error(err)
+				}
+				if isReleased := s.holder() == ""; isReleased == isUnderWay {
+					t.Errorf("released: %t", isReleased)
+				}
+				if c.canWrite(t) {
+					t.Error("it still writes")
+				}
+				if isUnderWay {
+					<-written
+				}
+			})
+		})
+	}
+}
+
+// A process that cannot reach its Lease is not ready, because it can never lead. It says what
+// to do about it, once a minute.
+func TestReadyOnceTheLeaseCanBeReached(t *testing.T) {
+	leases := schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
+	for name, tt := range map[string]struct {
+		err  error
+		says string
+	}{
+		"a permission is missing":  {apierrors.NewForbidden(leases, "lease", errors.New("no")), "-leader-elect-resource-namespace"},
+		"the namespace is missing": {apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "default"), "kubectl create namespace default"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var lines []string
+				logger := funcr.New(func(_, line string) {
+					if strings.Contains(line, `"Waiting"`) {
+						lines = append(lines, line)
+					}
+				}, funcr.Options{})
+				ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
+				s := &server{forbids: tt.err}
+				c := newCandidate(ctx, t, s, nil)
+				pass(5*time.Minute - time.Second)
+				if c.Ready() == nil {
+					t.Error("it is ready")
+				}
+				if len(lines) != 5 || !strings.Contains(lines[0], tt.says) {
+					t.Errorf("want 5 lines with %s, got %q", tt.says, lines)
+				}
+				s.mu.Lock()
+				s.forbids = nil
+				s.mu.Unlock()
+				pass(3 * retryPeriod)
+				if err := c.Ready(); err != nil {
+					t.Error(err)
+				}
+				cancel()
+				if err := <-c.ended; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// A process on standby is ready.
+func TestReadyWhileAnotherLeads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		s := &server{}
+		s.give("another")
+		c := newCandidate(ctx, t, s, nil)
+		pass(time.Second)
+		if err := c.Ready(); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		<-c.ended
+	})
 }
 
 func TestEndBeforeTheTerm(t *testing.T) {
@@ -424,8 +577,8 @@ func TestClientGoTakesPart(t *testing.T) {
 		if ours.canWrite(t) {
 			t.Error("ours writes next to the plain one")
 		}
-		killPlain() // which does not release the Lease
-		pass(leaseDuration + 3*retryPeriod)
+		killPlain()                         // which does not release the Lease
+		pass(leaseDuration + 5*retryPeriod) // It looks every 2 to 4.4 s: until it has seen the last renewal, and after the lease.
 		if !ours.canWrite(t) {
 			t.Error("ours does not lead after the lease of the plain one has expired")
 		}

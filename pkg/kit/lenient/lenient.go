@@ -1,10 +1,9 @@
 // Package lenient makes clients for custom resources that also read objects that do not
-// fit their Go type.
-//
-// An object that was stored under an earlier schema may not fit its Go type: a number
-// where a string is expected is enough. The usual decoder then fails not only for that
-// object, but for the whole list or watch that contains it, so that an informer of that
-// type makes no more progress.
+// fit their Go type: a schema admits what Go cannot decode. metav1.Duration has no pattern in
+// a CustomResourceDefinition, so the API server stores the duration "tomorrow". controller-gen's
+// pattern for quantities admits "1e1.5". An earlier schema may have stored anything. The usual
+// decoder fails for the whole list or watch that contains such an object, so that one object of
+// one tenant would stop the informer, and the controller, for everybody.
 //
 // The decoder of this package is the usual one until it fails. Then it leaves out each
 // field of spec, status and so on that cannot be decoded, and [Problem] says why. It leaves
@@ -148,13 +147,12 @@ func (c codec) repairObject(fields map[string]json.RawMessage, kind schema.Group
 		if name == "apiVersion" || name == "kind" || name == "metadata" {
 			continue
 		}
-		decode := func(value json.RawMessage) error {
+		problem := flaw(name, value, func(value json.RawMessage) error {
 			_, _, err := c.Serializer.Decode(marshal(map[string]json.RawMessage{name: value}), &kind, nil)
 			return err
-		}
-		if err := decode(value); err != nil {
-			path, err := innermost(name, value, decode, err)
-			problems[problemPrefix+name] = text.Clip(fmt.Sprintf("%s: %v", path, err), maxProblem)
+		})
+		if problem != "" {
+			problems[problemPrefix+name] = text.Clip(problem, maxProblem)
 			delete(fields, name)
 		}
 	}
@@ -177,28 +175,23 @@ func (c codec) repairObject(fields map[string]json.RawMessage, kind schema.Group
 	return marshal(fields), nil
 }
 
-// innermost finds the innermost part of the value at path that decode refuses without its
-// siblings, and returns that part's path and error. decode refuses the value itself with err.
-func innermost(path string, value json.RawMessage, decode func(json.RawMessage) error, err error) (string, error) {
+// flaw returns what is wrong with the value at path: the path of the innermost member that
+// decode refuses without its siblings, and the error. It returns "" if decode accepts the value.
+func flaw(path string, value json.RawMessage, decode func(json.RawMessage) error) string {
+	err := decode(value)
+	if err == nil {
+		return ""
+	}
 	var members map[string]json.RawMessage
 	if json.Unmarshal(value, &members) == nil && decode(json.RawMessage("{}")) == nil {
 		for _, key := range slices.Sorted(maps.Keys(members)) {
 			alone := func(member json.RawMessage) error { return decode(marshal(map[string]json.RawMessage{key: member})) }
-			if err := alone(members[key]); err != nil {
-				return innermost(path+"."+key, members[key], alone, err)
+			if inner := flaw(path+"."+key, members[key], alone); inner != "" {
+				return inner
 			}
 		}
 	}
-	var elements []json.RawMessage
-	if json.Unmarshal(value, &elements) == nil && decode(json.RawMessage("[]")) == nil {
-		for i, element := range elements {
-			alone := func(element json.RawMessage) error { return decode(marshal([]json.RawMessage{element})) }
-			if err := alone(element); err != nil {
-				return innermost(fmt.Sprintf("%s[%d]", path, i), element, alone, err)
-			}
-		}
-	}
-	return path, err
+	return fmt.Sprintf("%s: %v", path, err)
 }
 
 // marshal combines pieces of valid JSON, which cannot fail.

@@ -5,7 +5,6 @@ import (
 	"flag"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -60,10 +59,10 @@ type Dependencies struct {
 // Parts are a controller and what it needs before it can run.
 type Parts struct {
 	Controller
-	// Informers are started, in this order, when this process leads.
-	Informers []Factory
-	// Caches are what the informers hold. Before the election, the process waits until it
-	// can list each of these resources.
+	// Caches are what the controller reads. The process starts their informers, in this order,
+	// when it leads. Before that, it waits until it can list each of these resources. A metric
+	// shows the version of each. Do not start a factory of informers: what is missing here is
+	// never filled, so the controller ends with its name after five minutes.
 	Caches []Cache
 }
 
@@ -78,24 +77,8 @@ type Controller interface {
 
 var _ Controller = (*worker.Loop)(nil)
 
-// Factory is a factory of informers. Those of client-go, those that informer-gen makes, and
-// those of metadata are some.
-type Factory interface {
-	StartWithContext(ctx context.Context)
-	Shutdown()
-}
-
 // Cache is what one informer holds.
 type Cache struct {
 	preflight.Resource
 	Informer cache.SharedIndexInformer
-}
-
-// Consistent makes the first list of an informer a consistent read. Without it, a list may
-// come from the past of an API server's cache, and would lack what the former leader wrote.
-// Give it to each factory of informers.
-func Consistent(options *metav1.ListOptions) {
-	if options.ResourceVersion == "0" {
-		options.ResourceVersion = ""
-	}
 }

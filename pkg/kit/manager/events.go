@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -10,6 +11,8 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
+
+	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
 const (
@@ -50,7 +53,29 @@ func spamKey(e *corev1.Event) string {
 
 // recorderFor returns a recorder that records events in the name of a controller.
 func (r *recorder) recorderFor(controller string) record.EventRecorder {
-	return r.NewRecorder(r.scheme, corev1.EventSource{Component: controller})
+	return clipping{r.NewRecorder(r.scheme, corev1.EventSource{Component: controller})}
+}
+
+// maxMessage limits the message of an event, in bytes, as events.k8s.io does. It can quote
+// what others wrote.
+const maxMessage = 1024
+
+// clipping is a recorder that clips messages.
+type clipping struct{ record.EventRecorder }
+
+// Event implements record.EventRecorder.
+func (c clipping) Event(object runtime.Object, eventType, reason, message string) {
+	c.EventRecorder.Event(object, eventType, reason, text.Clip(message, maxMessage))
+}
+
+// Eventf implements record.EventRecorder.
+func (c clipping) Eventf(object runtime.Object, eventType, reason, format string, args ...any) {
+	c.Event(object, eventType, reason, fmt.Sprintf(format, args...))
+}
+
+// AnnotatedEventf implements record.EventRecorder.
+func (c clipping) AnnotatedEventf(object runtime.Object, annotations map[string]string, eventType, reason, format string, args ...any) {
+	c.EventRecorder.AnnotatedEventf(object, annotations, eventType, reason, "%s", text.Clip(fmt.Sprintf(format, args...), maxMessage))
 }
 
 // start starts sending events. The result stops that, after the events that have been

@@ -29,12 +29,10 @@ func NewDescriptor(greeted func()) manager.Descriptor {
 			flags.StringVar(&greeting, "greeter-greeting", "Hello", "What to say to a Pod.")
 		},
 		New: func(d manager.Dependencies) (manager.Parts, error) {
-			factory := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync,
-				kubeinformers.WithNamespace(d.Namespace), kubeinformers.WithTweakListOptions(manager.Consistent))
+			factory := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync, kubeinformers.WithNamespace(d.Namespace))
 			c, err := NewController(greeting, greeted, factory)
 			return manager.Parts{
 				Controller: c,
-				Informers:  []manager.Factory{factory},
 				Caches: []manager.Cache{{
 					Resource: preflight.Resource{
 						GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"),

@@ -7,17 +7,19 @@
 //  1. Parse the flags, make clients, the election, the event recorder and each controller,
 //     and open the addresses to serve on. Nothing has started yet.
 //  2. Serve probes and metrics. /livez succeeds from now on.
-//  3. Wait until the API server lets this process list every resource that it needs.
-//     /readyz succeeds from now on: the process can do its work if it is elected.
-//  4. Wait until this process leads.
-//  5. Start the informers, and run the controllers. The first list of an informer is a
-//     consistent read, so it shows what the former leader wrote. A process on standby
-//     holds no watch and no object.
+//  3. For each controller, wait until the API server lets this process list every resource
+//     that it needs. A controller that waits keeps no other from working.
+//  4. Once one of them can, wait until this process leads. /readyz succeeds when all of them
+//     can and the Lease was read or created once: the process can do its work if it is
+//     elected.
+//  5. Start the informers of each controller that can list, and run it. The first list of an
+//     informer is a consistent read, so it shows what the former leader wrote. A process on
+//     standby holds no watch and no object.
 //
 // When ctx ends or a controller fails, no further sync begins. The process waits for the
-// running ones, sends the last events, releases the Lease and stops serving. If the Lease
-// is lost, Run returns at once and the process has to end; the fence of package leader
-// blocks its writes until then.
+// running ones, sends the last events, releases the Lease, and then stops the informers, which
+// only read, and serving. If the Lease is lost, Run returns at once and the process has to
+// end; the fence of package leader blocks its writes until then.
 package manager
 
 import (
@@ -29,9 +31,10 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/server/healthz"
@@ -39,6 +42,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/metadata"
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // users of a kubeconfig, as kubectl knows them
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
@@ -91,7 +95,8 @@ func (m Manager) run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	klog.Background().Info("Starting", "version", flags.VersionLine(m.Name), "server", p.server, "namespace", o.namespace, "controllers", o.controllers)
+	kubecontext, cluster, account := o.cluster.Names()
+	klog.Background().Info("Starting", "version", flags.VersionLine(m.Name), "server", p.server, "context", kubecontext, "cluster", cluster, "account", account, "namespace", o.namespace, "controllers", o.controllers)
 	if err := p.run(ctx); err != nil && ctx.Err() == nil {
 		return err
 	}
@@ -109,22 +114,30 @@ func requireFeatures() error {
 	return nil
 }
 
+// informersTimeout is how long informers may take to end.
+const informersTimeout = time.Second
+
+// namespaceInterval is the time between two looks for a namespace that is missing.
+const namespaceInterval = 10 * time.Second
+
 // process is the parts of a running program.
 type process struct {
 	server      string // the address of the API server
+	namespace   string // the only one to work in; all if empty
 	workers     int
 	metadata    metadata.Interface // for preflight
 	controllers []running
 	recorder    *recorder
 	election    *leader.Election // nil if there is none
 	http        *serve.Server
-	isReady     atomic.Bool
+	informers   sync.WaitGroup
 }
 
 // running is a controller that is ready to be started.
 type running struct {
 	Parts
-	name string
+	name    string
+	canList chan struct{} // closed once this process can list what the controller needs
 }
 
 // assemble makes the parts (step 1). It starts nothing, but opens the addresses to serve on.
@@ -133,7 +146,7 @@ func (m Manager) assemble(o options) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &process{server: config.Host, workers: o.workers}
+	p := &process{server: config.Host, namespace: o.namespace, workers: o.workers}
 	if p.metadata, err = metadata.NewForConfig(named(config, "preflight")); err != nil {
 		return nil, err
 	}
@@ -141,15 +154,17 @@ func (m Manager) assemble(o options) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
+	events := rest.CopyConfig(config)
 	if o.election.LeaderElect {
-		o.election.ResourceNamespace = cmp.Or(o.election.ResourceNamespace, podNamespace(o), o.namespace, metav1.NamespaceSystem)
+		o.election.ResourceNamespace = leaseNamespace(o)
 		if p.election, err = leader.New(o.election, config); err != nil {
 			return nil, fmt.Errorf("-leader-elect: %w", err)
 		}
 		config = rest.CopyConfig(config)
 		p.election.Fence(config)
+		p.election.FenceEvents(events)
 	}
-	if p.recorder, err = m.newRecorder(config); err != nil {
+	if p.recorder, err = m.newRecorder(events); err != nil {
 		return nil, err
 	}
 	enabled, err := m.enabled(o.controllers)
@@ -161,7 +176,7 @@ func (m Manager) assemble(o options) (*process, error) {
 		if err != nil {
 			return nil, fmt.Errorf("making %s: %w", d.Name, err)
 		}
-		p.controllers = append(p.controllers, running{parts, d.Name})
+		p.controllers = append(p.controllers, running{parts, d.Name, make(chan struct{})})
 	}
 	v := flags.Version()
 	metrics.Build(v.GitVersion, v.GitCommit)
@@ -175,6 +190,7 @@ func (m Manager) assemble(o options) (*process, error) {
 // assemble makes the clients and the controller. All of its clients share a rate limit.
 func (d Descriptor) assemble(o options, config *rest.Config, recorder *recorder) (Parts, error) {
 	config = named(config, d.Name)
+	controllerTransport(config)
 	if d.Confidential {
 		config.WarningHandler, config.WarningHandlerWithContext = rest.NoWarnings{}, nil
 	}
@@ -199,15 +215,25 @@ func (d Descriptor) assemble(o options, config *rest.Config, recorder *recorder)
 	})
 }
 
-// countVersions reports the resource version of each cache.
+// countVersions reports the resource version of each cache. Of caches that differ only in
+// namespace or fields, it reports the oldest: a series that is there twice breaks every scrape.
 func (p *process) countVersions(add func(n float64, values ...string)) {
+	type series struct{ controller, resource, selector string }
+	oldest := map[series]float64{}
 	for _, c := range p.controllers {
 		for _, held := range c.Caches {
+			key := series{c.name, held.Resource.Resource, held.Selector}
 			var version float64
-			if _, err := fmt.Sscan(held.Informer.LastSyncResourceVersion(), &version); err == nil {
-				add(version, c.name, held.Resource.Resource, held.Selector)
+			if _, err := fmt.Sscan(held.Informer.LastSyncResourceVersion(), &version); err != nil {
+				continue
+			}
+			if earlier, isThere := oldest[key]; !isThere || version < earlier {
+				oldest[key] = version
 			}
 		}
+	}
+	for s, version := range oldest {
+		add(version, s.controller, s.resource, s.selector)
 	}
 }
 
@@ -224,12 +250,20 @@ func (p *process) checks(stuckAfter time.Duration) (live, ready []healthz.Health
 	if p.election != nil {
 		live = append(live, healthz.NamedCheck("leader", p.election.Check))
 	}
-	return live, []healthz.HealthChecker{healthz.NamedCheck("preflight", func(*http.Request) error {
-		if !p.isReady.Load() {
-			return errors.New("the process cannot list everything that it needs yet")
+	ready = []healthz.HealthChecker{healthz.NamedCheck("preflight", func(*http.Request) error {
+		for _, c := range p.controllers {
+			select {
+			case <-c.canList:
+			default:
+				return fmt.Errorf("%s cannot list everything that it needs yet", c.name)
+			}
 		}
 		return nil
 	})}
+	if p.election != nil {
+		ready = append(ready, healthz.NamedCheck("lease", func(*http.Request) error { return p.election.Ready() }))
+	}
+	return live, ready
 }
 
 // run takes the steps 2 to 5. What still runs when it returns, after ErrLost, ends with the
@@ -237,7 +271,7 @@ func (p *process) checks(stuckAfter time.Duration) (live, ready []healthz.Health
 func (p *process) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	serving, endServing := context.WithCancel(context.WithoutCancel(ctx))
-	var server sync.WaitGroup
+	var server, preflights sync.WaitGroup
 	server.Go(func() {
 		if err := p.http.Run(serving); err != nil {
 			cancel(fmt.Errorf("serving probes and metrics: %w", err))
@@ -246,38 +280,98 @@ func (p *process) run(ctx context.Context) error {
 	defer server.Wait()
 	defer endServing()
 	defer p.recorder.Shutdown() // has goroutines even if this process never led
-	defer cancel(nil)           // first of all, so that the work ends if the Lease is lost
+	defer preflights.Wait()
+	defer cancel(nil) // first of all, so that the work ends if the Lease is lost
 
+	if p.namespace != metav1.NamespaceAll {
+		preflights.Go(func() { p.missNamespace(ctx) })
+	}
+	canWork := make(chan struct{})
+	first := sync.OnceFunc(func() { close(canWork) })
 	for _, c := range p.controllers {
-		for _, held := range c.Caches {
-			if err := preflight.Await(ctx, p.metadata, held.Resource); err != nil {
-				return err
+		preflights.Go(func() {
+			if err := c.awaitCaches(ctx, p.metadata); err != nil {
+				cancel(err)
+				return
 			}
+			close(c.canList)
+			first()
+		})
+	}
+	select {
+	case <-canWork:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	informing, endInforming := context.WithCancel(context.WithoutCancel(ctx))
+	defer endInforming()
+	err := p.elect(ctx, func(ctx context.Context) error { return p.work(ctx, informing) })
+	if !errors.Is(err, leader.ErrLost) {
+		endInforming()
+		p.awaitInformers(ctx)
+	}
+	return cmp.Or(err, context.Cause(ctx)) // which is not nil if the addresses failed on standby
+}
+
+// awaitCaches waits until this process can list everything that the controller needs.
+func (c running) awaitCaches(ctx context.Context, client metadata.Interface) error {
+	for _, held := range c.Caches {
+		if err := preflight.Await(ctx, client, held.Resource); err != nil {
+			return err
 		}
 	}
-	p.isReady.Store(true)
+	return nil
+}
+
+// missNamespace logs, once a minute, that the namespace to work in does not exist: lists of it
+// are empty, and say nothing. Nothing waits for it, because it can be created later.
+func (p *process) missNamespace(ctx context.Context) {
+	namespaces := corev1.SchemeGroupVersion.WithResource("namespaces")
+	missing := preflight.Waiting{Resource: preflight.Resource{GroupVersionResource: namespaces, Namespace: p.namespace}}
+	for ctx.Err() == nil {
+		_, err := p.metadata.Resource(namespaces).Get(ctx, p.namespace, metav1.GetOptions{})
+		switch {
+		case err == nil, apierrors.IsNotFound(err):
+			missing.Note(ctx, err) //nolint:errcheck // it is not hopeless
+		case apierrors.IsForbidden(err):
+			return // It cannot be known.
+		}
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(namespaceInterval):
+		}
+	}
+}
+
+// elect calls work when this process leads.
+func (p *process) elect(ctx context.Context, work func(context.Context) error) error {
 	if p.election == nil {
-		return p.work(ctx)
+		return work(ctx)
 	}
-	if err := p.election.Run(ctx, p.work); err != nil {
-		return err
-	}
-	return context.Cause(ctx) // which is not nil if the addresses failed on standby
+	return p.election.Run(ctx, work)
 }
 
 // work is one term: it runs the controllers until ctx ends or one of them fails, which
-// stops the others. When it returns, no controller writes any more.
-func (p *process) work(ctx context.Context) error {
+// stops the others. When it returns, no controller writes any more. The informers run until
+// informing ends.
+func (p *process) work(ctx, informing context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer p.recorder.start()() // after the last controller has recorded its last event
 	var working sync.WaitGroup
 	for _, c := range p.controllers {
-		for _, factory := range c.Informers {
-			factory.StartWithContext(ctx)
-			defer factory.Shutdown()
-		}
 		working.Go(func() {
+			select {
+			case <-c.canList:
+			case <-ctx.Done():
+				return
+			}
+			for _, held := range c.Caches {
+				p.informers.Go(func() { held.Informer.RunWithContext(informing) })
+			}
 			if err := c.Run(ctx, p.workers); err != nil {
 				cancel(fmt.Errorf("running %s: %w", c.name, err))
 			}
@@ -288,9 +382,24 @@ func (p *process) work(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
+// awaitInformers waits until the informers have ended, for a second at most: after a
+// response 429, client-go's reflector sleeps for up to a minute, whatever its context says.
+func (p *process) awaitInformers(ctx context.Context) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		p.informers.Wait()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(informersTimeout):
+		klog.FromContext(ctx).V(2).Info("Stopped without waiting for informers that sleep")
+	}
+}
+
 // clientConfig returns the config for clients of the cluster.
 func clientConfig(o options) (*rest.Config, error) {
-	config, err := flags.ClusterConfig(o.kubeconfig, o.master)
+	config, err := o.cluster.Config()
 	if err == nil && o.qps > 0 {
 		config.QPS, config.Burst = float32(o.qps), cmp.Or(o.burst, int(2*o.qps)+1)
 	}
@@ -313,15 +422,16 @@ func named(config *rest.Config, client string) *rest.Config {
 	return rest.AddUserAgent(rest.CopyConfig(config), client)
 }
 
-// podNamespace returns the namespace of the Pod that this process runs in, or "" if it
-// does not run in one.
-func podNamespace(o options) string {
-	if o.kubeconfig != "" || o.master != "" {
-		return ""
+// leaseNamespace returns the namespace of the Lease: by default, that of the Pod whose
+// service account is used. It does not depend on -namespace, so that a process for one
+// namespace and one for all do not both work there.
+func leaseNamespace(o options) string {
+	if o.election.ResourceNamespace != "" {
+		return o.election.ResourceNamespace
 	}
 	namespace, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-	if err != nil {
-		return ""
+	if err != nil || !o.cluster.IsOfPod() {
+		return metav1.NamespaceSystem
 	}
 	return strings.TrimSpace(string(namespace))
 }

@@ -2,12 +2,14 @@ package manager
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,18 +19,23 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/server/healthz"
 	clientfeatures "k8s.io/client-go/features"
 	clientfeaturestesting "k8s.io/client-go/features/testing"
-	kubeinformers "k8s.io/client-go/informers"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/record"
@@ -38,8 +45,10 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/kit/flags"
+	"nicoleh.io/k8s-controller/pkg/kit/leader"
 	"nicoleh.io/k8s-controller/pkg/kit/preflight"
 	"nicoleh.io/k8s-controller/pkg/kit/serve"
+	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
 func TestMain(m *testing.M) {
@@ -108,14 +117,14 @@ func TestParse(t *testing.T) {
 	}, {
 		name: "everything is given, with one dash",
 		args: []string{
-			"-kubeconfig", "a", "-master=b", "-kube-api-qps", "2.5", "-kube-api-burst=7", "-workers", "3",
+			"-kubeconfig", "a", "-context", "h", "-master=b", "-kube-api-qps", "2.5", "-kube-api-burst=7", "-workers", "3",
 			"-resync", "1h", "-controllers", "cake", "-stuck-after", "1m", "-cone-flavor=mint",
 			"-leader-elect=false", "-leader-elect-lease-duration", "60s", "-leader-elect-renew-deadline=40s", "-leader-elect-retry-period", "5s",
 			"-leader-elect-resource-lock", "leases", "-leader-elect-resource-name", "d", "-leader-elect-resource-namespace", "e",
 			"-bind-address", ":1", "-insecure-bind-address", "127.0.0.1:2", "-tls-cert-file", "f", "-tls-private-key-file", "g",
 		},
 		want: options{
-			kubeconfig: "a", master: "b", qps: 2.5, burst: 7, workers: 3, resync: time.Hour,
+			cluster: flags.Cluster{Kubeconfig: "a", Context: "h", Master: "b"}, qps: 2.5, burst: 7, workers: 3, resync: time.Hour,
 			controllers: "cake", stuckAfter: time.Minute,
 			election: componentbase.LeaderElectionConfiguration{
 				LeaseDuration: metav1.Duration{Duration: time.Minute},
@@ -155,6 +164,7 @@ func TestParseErrors(t *testing.T) {
 		{"a negative resync", []string{"-resync", "-1s"}, []string{"-resync"}},
 		{"a negative rate", []string{"-kube-api-qps", "-1"}, []string{"-kube-api-qps"}},
 		{"a controller that does not exist", []string{"-controllers", "cone,cream"}, []string{"-controllers", `"cream"`, "cake, cone"}},
+		{"a contradiction", []string{"-controllers=-cone,cake,cone"}, []string{"-controllers=-cone,cake,cone both adds and removes cone"}},
 		{"no controller", []string{"-controllers=-cone,*"}, []string{"-controllers", "selects no controller"}},
 		{"an empty list of controllers", []string{"-controllers="}, []string{"-controllers"}},
 		{"no patience with the stuck", []string{"-stuck-after", "0"}, []string{"-stuck-after"}},
@@ -193,14 +203,16 @@ func TestClientConfig(t *testing.T) {
 		wantQPS   float32
 		wantBurst int
 	}{
-		{"a file", "", options{kubeconfig: file}, "https://parlor.example:6443", -1, 0},
+		{"a file", "", options{cluster: flags.Cluster{Kubeconfig: file}}, "https://parlor.example:6443", -1, 0},
 		{"a file by $KUBECONFIG", file, options{}, "https://parlor.example:6443", -1, 0},
-		{"the flag wins over $KUBECONFIG", "/nowhere", options{kubeconfig: file}, "https://parlor.example:6443", -1, 0},
-		{"another address", "", options{kubeconfig: file, master: "https://elsewhere.example"}, "https://elsewhere.example", -1, 0},
-		{"an address alone", "", options{master: "http://localhost:8001"}, "http://localhost:8001", -1, 0},
-		{"a rate", "", options{kubeconfig: file, qps: 10}, "https://parlor.example:6443", 10, 21},
-		{"a rate and a burst", "", options{kubeconfig: file, qps: 0.5, burst: 3}, "https://parlor.example:6443", 0.5, 3},
-		{"a small rate", "", options{kubeconfig: file, qps: 0.1}, "https://parlor.example:6443", 0.1, 1},
+		{"the flag wins over $KUBECONFIG", "/nowhere", options{cluster: flags.Cluster{Kubeconfig: file}}, "https://parlor.example:6443", -1, 0},
+		{"another address", "", options{cluster: flags.Cluster{Kubeconfig: file, Master: "https://elsewhere.example"}}, "https://elsewhere.example", -1, 0},
+		{"an address alone", "", options{cluster: flags.Cluster{Master: "http://localhost:8001"}}, "http://localhost:8001", -1, 0},
+		{"another context", "", options{cluster: flags.Cluster{Kubeconfig: file, Context: "other"}}, "https://other.example:6443", -1, 0},
+		{"another context of $KUBECONFIG", file, options{cluster: flags.Cluster{Context: "other"}}, "https://other.example:6443", -1, 0},
+		{"a rate", "", options{cluster: flags.Cluster{Kubeconfig: file}, qps: 10}, "https://parlor.example:6443", 10, 21},
+		{"a rate and a burst", "", options{cluster: flags.Cluster{Kubeconfig: file}, qps: 0.5, burst: 3}, "https://parlor.example:6443", 0.5, 3},
+		{"a small rate", "", options{cluster: flags.Cluster{Kubeconfig: file}, qps: 0.1}, "https://parlor.example:6443", 0.1, 1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -219,6 +231,28 @@ func TestClientConfig(t *testing.T) {
 	}
 }
 
+// The first line of the log says where the process works, and as whom.
+func TestNamesForTheLog(t *testing.T) {
+	without(t, clientcmd.RecommendedConfigPathEnvVar)
+	file := writeFile(t, kubeconfig)
+	for name, tt := range map[string]struct {
+		cluster flags.Cluster
+		want    []string
+	}{
+		"the current context": {flags.Cluster{Kubeconfig: file}, []string{"c", "c", "u"}},
+		"another context":     {flags.Cluster{Kubeconfig: file, Context: "other"}, []string{"other", "o", "u"}},
+		"in a Pod":            {flags.Cluster{}, []string{"", "the Pod's", "the Pod's"}},
+		"an address alone":    {flags.Cluster{Master: "http://localhost:8001"}, []string{"", "", ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			context, cluster, account := tt.cluster.Names()
+			if diff := cmp.Diff(tt.want, []string{context, cluster, account}); diff != "" {
+				t.Errorf("context, cluster and account (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestClientConfigErrors(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")
 	tests := []struct {
@@ -228,8 +262,9 @@ func TestClientConfigErrors(t *testing.T) {
 		want     []string
 	}{
 		{"nothing says where the cluster is", "", options{}, []string{"-kubeconfig", "$KUBECONFIG", "Pod"}},
-		{"the file does not exist", "", options{kubeconfig: missing}, []string{missing}},
-		{"the file is nonsense", "", options{kubeconfig: writeFile(t, "{")}, []string{"kubeconfig"}},
+		{"the file does not exist", "", options{cluster: flags.Cluster{Kubeconfig: missing}}, []string{missing}},
+		{"the file is nonsense", "", options{cluster: flags.Cluster{Kubeconfig: writeFile(t, "{")}}, []string{"kubeconfig"}},
+		{"a context that is not there", "", options{cluster: flags.Cluster{Kubeconfig: writeFile(t, kubeconfig), Context: "absent"}}, []string{"absent"}},
 		{"$KUBECONFIG is nonsense", writeFile(t, "{"), options{}, []string{"kubeconfig"}},
 	}
 	for _, tt := range tests {
@@ -240,6 +275,31 @@ func TestClientConfigErrors(t *testing.T) {
 			}
 			_, err := clientConfig(tt.o)
 			requireOneLine(t, err, tt.want)
+		})
+	}
+}
+
+// The Lease has one place, so that a process for one namespace and one for all do not both
+// work there.
+func TestLeaseDoesNotDependOnTheNamespace(t *testing.T) {
+	without(t, clientcmd.RecommendedConfigPathEnvVar)
+	for name, tt := range map[string]struct {
+		args []string
+		want string
+	}{
+		"outside of a Pod":                           {nil, "kube-system"},
+		"outside of a Pod, for a single namespace":   {[]string{"-namespace=team"}, "kube-system"},
+		"with another kubeconfig than that of a Pod": {[]string{"-kubeconfig=elsewhere"}, "kube-system"},
+		"a flag says where":                          {[]string{"-namespace=team", "-leader-elect-resource-namespace=parlor"}, "parlor"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, err := parse(shop(new(string)), tt.args)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := leaseNamespace(o); got != tt.want {
+				t.Errorf("the Lease is in %q, want %q", got, tt.want)
+			}
 		})
 	}
 }
@@ -279,7 +339,7 @@ func TestRateLimitOfAController(t *testing.T) {
 			return Parts{Controller: &fakeController{}}, nil
 		}})
 	}
-	p, err := m.assemble(options{kubeconfig: writeFile(t, kubeconfig), qps: 10, controllers: "*"})
+	p, err := m.assemble(options{cluster: flags.Cluster{Kubeconfig: writeFile(t, kubeconfig)}, qps: 10, controllers: "*"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,9 +358,21 @@ type fakeController struct {
 func (f *fakeController) Run(ctx context.Context, _ int) error { return f.run(ctx) }
 func (f *fakeController) Busy() time.Duration                  { return f.busy }
 
+// newRunning returns a controller without caches that is ready to be started.
+func newRunning(name string, c Controller) running {
+	return running{Parts{Controller: c}, name, make(chan struct{})}
+}
+
+// canList returns a controller that can list what it needs.
+func canList(c running) running {
+	close(c.canList)
+	return c
+}
+
 func TestChecks(t *testing.T) {
 	c := &fakeController{}
-	p := &process{controllers: []running{{Parts{Controller: c}, "fake"}}}
+	one, other := newRunning("fake", c), newRunning("other", &fakeController{})
+	p := &process{controllers: []running{one, other}}
 	live, ready := p.checks(time.Minute)
 	failing := func(checks []healthz.HealthChecker) (names []string) {
 		for _, check := range checks {
@@ -316,7 +388,8 @@ func TestChecks(t *testing.T) {
 		wantLive, wantReady []string
 	}{
 		{"it cannot list everything yet", func() {}, nil, []string{"preflight"}},
-		{"it can", func() { p.isReady.Store(true) }, nil, nil},
+		{"one controller can", func() { canList(one) }, nil, []string{"preflight"}},
+		{"both can", func() { canList(other) }, nil, nil},
 		{"a worker takes its time", func() { c.busy = time.Minute }, nil, nil},
 		{"a worker is stuck", func() { c.busy = time.Minute + 1 }, []string{"fake"}, nil},
 		{"it was not after all", func() { c.busy = 0 }, nil, nil},
@@ -362,11 +435,14 @@ func TestWorkEndsWithTheLastEvent(t *testing.T) {
 					}
 					return nil
 				}}
-				failing := &fakeController{run: func(context.Context) error { return errors.New("no power") }}
-				p := &process{recorder: events, controllers: []running{{Parts{Controller: stubborn}, "stubborn"}, {Parts{Controller: failing}, "failing"}}}
+				failing := &fakeController{run: func(context.Context) error {
+					time.Sleep(time.Second)
+					return errors.New("no power")
+				}}
+				p := &process{recorder: events, controllers: []running{canList(newRunning("stubborn", stubborn)), canList(newRunning("failing", failing))}}
 				begin := time.Now()
-				requireOneLine(t, p.work(t.Context()), []string{"failing", "no power"}) // one that fails takes the other with it
-				if took := time.Since(begin); hangs && took != flushTimeout {
+				requireOneLine(t, p.work(t.Context(), t.Context()), []string{"failing", "no power"}) // one that fails takes the other with it
+				if took := time.Since(begin); hangs && took != time.Second+flushTimeout {
 					t.Errorf("it took %s", took)
 				}
 				if !hangs && len(s.messages) != 100 {
@@ -375,6 +451,20 @@ func TestWorkEndsWithTheLastEvent(t *testing.T) {
 				time.Sleep(2 * time.Hour) // until the sink ends
 			})
 		})
+	}
+}
+
+func TestMessagesOfEventsAreClipped(t *testing.T) {
+	recorder := record.NewFakeRecorder(3)
+	c := clipping{recorder}
+	long := strings.Repeat("x", 1<<20)
+	c.Event(&corev1.Pod{}, corev1.EventTypeNormal, "Ended", long)
+	c.Eventf(&corev1.Pod{}, corev1.EventTypeNormal, "Ended", "%s", long)
+	c.AnnotatedEventf(&corev1.Pod{}, nil, corev1.EventTypeNormal, "Ended", "%s", long)
+	for range 3 {
+		if got := <-recorder.Events; len(got) > maxMessage+len("Normal Ended map[]") || !strings.Contains(got, "xxx") {
+			t.Errorf("it has %d bytes", len(got))
+		}
 	}
 }
 
@@ -398,7 +488,7 @@ func TestVersionOfACacheFollowsBookmarks(t *testing.T) {
 		watching.Go(func() { pods.RunWithContext(ctx) })
 		version := func() (version float64) {
 			synctest.Wait()
-			p := &process{controllers: []running{{Parts{Caches: []Cache{{Informer: pods}}}, "fake"}}}
+			p := &process{controllers: []running{{Parts: Parts{Caches: []Cache{{Informer: pods}}}, name: "fake"}}}
 			p.countVersions(func(n float64, _ ...string) { version = n })
 			return version
 		}
@@ -414,80 +504,325 @@ func TestVersionOfACacheFollowsBookmarks(t *testing.T) {
 	})
 }
 
-func TestConsistent(t *testing.T) {
-	for version, want := range map[string]string{"0": "", "": "", "7": "7"} {
-		options := metav1.ListOptions{ResourceVersion: version}
-		if Consistent(&options); options.ResourceVersion != want {
-			t.Errorf("resourceVersion %q becomes %q", version, options.ResourceVersion)
+// versioned is an informer of which only the version is known.
+type versioned struct {
+	cache.SharedIndexInformer
+	version string
+}
+
+func (v versioned) LastSyncResourceVersion() string { return v.version }
+
+// A series that is there twice would break every scrape.
+func TestVersionsOfCachesOfOneResource(t *testing.T) {
+	pods := func(namespace, selector, version string) Cache {
+		return Cache{
+			Resource: preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), Namespace: namespace, Selector: selector},
+			Informer: versioned{version: version},
 		}
 	}
+	p := &process{controllers: []running{{name: "fake", Parts: Parts{Caches: []Cache{
+		pods("a", "", "7"), pods("b", "", "5"), pods("c", "", "9"), pods("d", "", ""), pods("", "flavor=vanilla", "8"),
+	}}}}}
+	got := map[string]float64{}
+	p.countVersions(func(n float64, values ...string) {
+		series := strings.Join(values, " ")
+		if _, isThere := got[series]; isThere {
+			t.Errorf("%s is there twice", series)
+		}
+		got[series] = n
+	})
+	if diff := cmp.Diff(map[string]float64{"fake pods ": 5, "fake pods flavor=vanilla": 8}, got); diff != "" {
+		t.Errorf("versions (-want +got):\n%s", diff)
+	}
+}
+
+// parlor is an API server in the current bubble, with one Lease. It lacks the resources in
+// missing.
+type parlor struct {
+	mu       sync.Mutex
+	missing  map[string]bool
+	holder   string // of the Lease
+	released time.Time
+	requests map[string]int
+	sleepy   bool // whether it answers every list with 429
+}
+
+func (s *parlor) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	resource := path.Base(r.URL.Path)
+	s.requests[r.Method+" "+r.URL.Path]++
+	switch {
+	case strings.Contains(r.URL.Path, "/leases"):
+		lease := coordinationv1.Lease{TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"}, ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
+		if r.Method != http.MethodGet {
+			if err := json.NewDecoder(r.Body).Decode(&lease); err != nil {
+				return nil, err
+			}
+			s.holder = ptr.Deref(lease.Spec.HolderIdentity, "")
+			if s.holder == "" {
+				s.released = time.Now()
+			}
+		}
+		lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: &s.holder, LeaseDurationSeconds: ptr.To[int32](15), RenewTime: ptr.To(metav1.NowMicro())}
+		return respond(http.StatusOK, nil, lease), nil
+	case s.missing[resource]:
+		status := apierrors.NewNotFound(schema.GroupResource{Resource: path.Base(path.Dir(r.URL.Path))}, resource).ErrStatus
+		status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+		return respond(int(status.Code), nil, status), nil
+	case resource == "absent": // which is there by now
+		return respond(http.StatusOK, nil, metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"}}), nil
+	case s.sleepy && r.URL.Query().Get("limit") != "1": // which preflight asks for
+		status := apierrors.NewTooManyRequests("the cache is being filled", 0).ErrStatus
+		return respond(int(status.Code), nil, status), nil
+	case r.URL.Query().Has("watch"):
+		ctx := r.Context()
+		body, end := io.Pipe()
+		context.AfterFunc(ctx, func() { end.CloseWithError(ctx.Err()) })
+		go fmt.Fprint(end, `{"type": "BOOKMARK", "object": {"apiVersion": "v1", "kind": "Pod", "metadata": {"resourceVersion": "7", "annotations": {"k8s.io/initial-events-end": "true"}}}}`)
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: body, Request: r}, nil
+	}
+	return respond(http.StatusOK, nil, metav1.PartialObjectMetadataList{
+		TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"}, ListMeta: metav1.ListMeta{ResourceVersion: "7"},
+	}), nil
+}
+
+// asked returns whether there was such a request.
+func (s *parlor) asked(request string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.requests[request] > 0
+}
+
+// define makes the API server know a resource.
+func (s *parlor) define(resource string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.missing, resource)
+}
+
+// newParlor returns an API server whose Lease is somebody's.
+func newParlor(holder string, missing ...string) *parlor {
+	s := &parlor{holder: holder, missing: map[string]bool{}, requests: map[string]int{}}
+	for _, resource := range missing {
+		s.missing[resource] = true
+	}
+	return s
+}
+
+// process returns the process of a program whose controllers each read one of these resources
+// of the core group, and what they do.
+func (s *parlor) process(t *testing.T, controllers map[string]Controller) *process {
+	t.Helper()
+	config := &rest.Config{Transport: s, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}}
+	reader, err := metadata.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := serve.Listen(serve.Config{}, nil, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{workers: 1, metadata: reader, http: server, recorder: &recorder{record.NewBroadcaster(), kubescheme.Scheme, &sink{}}}
+	for resource, c := range controllers {
+		pods := corev1.SchemeGroupVersion.WithResource(resource)
+		p.controllers = append(p.controllers, running{Parts{Controller: c, Caches: []Cache{{
+			Resource: preflight.Resource{GroupVersionResource: pods},
+			Informer: metadatainformer.NewFilteredMetadataInformer(reader, pods, "", 0, cache.Indexers{}, nil).Informer(),
+		}}}, "of " + resource, make(chan struct{})})
+	}
+	o, err := parse(Manager{Name: "shop", LeaseName: "shop", Controllers: []Descriptor{{Name: "cone", OnByDefault: true}}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.election.ResourceNamespace = "parlor"
+	p.election, err = leader.New(o.election, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// failing returns the checks of /readyz that fail.
+func (p *process) failing() (names []string) {
+	_, ready := p.checks(time.Minute)
+	for _, check := range ready {
+		if check.Check(nil) != nil {
+			names = append(names, check.Name())
+		}
+	}
+	return names
 }
 
 // A process on standby is ready, but it holds no watch and has run no controller.
 func TestStandby(t *testing.T) {
-	var mu sync.Mutex
-	requests := map[string]int{}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		requests[r.Method+" "+r.URL.Path+" "+r.URL.Query().Get("watch")]++
-		mu.Unlock()
-		w.Header().Set("Content-Type", "application/json")
-		if strings.Contains(r.URL.Path, "/leases/") {
-			fmt.Fprintf(w, `{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "shop", "resourceVersion": "1"},
-				"spec": {"holderIdentity": "another", "leaseDurationSeconds": 15, "renewTime": %q}}`, time.Now().UTC().Format(metav1.RFC3339Micro))
-			return
+	synctest.Test(t, func(t *testing.T) {
+		s := newParlor("another")
+		p := s.process(t, map[string]Controller{"pods": &fakeController{run: func(context.Context) error { t.Error("it runs"); return nil }}})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- p.run(ctx) }()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if failing := p.failing(); failing != nil {
+			t.Errorf("it is not ready: %v", failing)
 		}
-		fmt.Fprint(w, `{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {"resourceVersion": "7"}}`)
-	}))
-	defer server.Close()
-	m := Manager{Name: "shop", LeaseName: "shop", Controllers: []Descriptor{{Name: "cone", OnByDefault: true, New: func(d Dependencies) (Parts, error) {
-		factory := kubeinformers.NewSharedInformerFactory(d.Kube, 0)
-		return Parts{
-			Controller: &fakeController{run: func(context.Context) error { t.Error("it runs"); return nil }},
-			Informers:  []Factory{factory},
-			Caches:     []Cache{{Resource: preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods")}, Informer: factory.Core().V1().Pods().Informer()}},
-		}, nil
-	}}}}
-	o, err := parse(m, []string{"-master=" + server.URL, "-bind-address=", "-leader-elect-resource-namespace=parlor"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := m.assemble(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- p.run(ctx) }()
-	const lease = "GET /apis/coordination.k8s.io/v1/namespaces/parlor/leases/shop "
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		mu.Lock()
-		isStandby := requests[lease] > 0
-		mu.Unlock()
-		if isStandby {
-			break
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("run returned %v", err)
 		}
-	}
-	if !p.isReady.Load() {
-		t.Error("it is not ready")
-	}
-	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("run returned %v", err)
-	}
-	mu.Lock()
-	defer mu.Unlock()
-	const list = "GET /api/v1/pods "
-	if diff := cmp.Diff(map[string]int{list: 1, lease: 1}, requests); diff != "" {
-		t.Errorf("requests (-want +got):\n%s", diff)
-	}
+		if diff := cmp.Diff(map[string]int{"GET /api/v1/pods": 1, "GET /apis/coordination.k8s.io/v1/namespaces/parlor/leases/shop": 1}, s.requests); diff != "" {
+			t.Errorf("requests (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// One controller's missing resource keeps no other from working. It starts when the resource
+// is there, and until then the process is not ready.
+func TestControllerThatWaitsKeepsNoOtherFromWorking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var working []string
+		controller := func(name string) *fakeController {
+			return &fakeController{run: func(ctx context.Context) error {
+				mu.Lock()
+				working = append(working, name)
+				mu.Unlock()
+				<-ctx.Done()
+				return nil
+			}}
+		}
+		requireWorking := func(want ...string) {
+			t.Helper()
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if diff := cmp.Diff(want, working); diff != "" {
+				t.Errorf("running controllers (-want +got):\n%s", diff)
+			}
+		}
+		s := newParlor("", "pods", "nodes")
+		p := s.process(t, map[string]Controller{"pods": controller("pods"), "nodes": controller("nodes")})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- p.run(ctx) }()
+		time.Sleep(time.Minute)
+		requireWorking()
+		if s.asked("GET /apis/coordination.k8s.io/v1/namespaces/parlor/leases/shop") {
+			t.Error("it takes part in the election although no controller can work")
+		}
+		s.define("nodes")
+		time.Sleep(time.Minute)
+		requireWorking("nodes")
+		if diff := cmp.Diff([]string{"preflight"}, p.failing()); diff != "" {
+			t.Errorf("failing checks (-want +got):\n%s", diff)
+		}
+		s.define("pods")
+		time.Sleep(time.Minute)
+		requireWorking("nodes", "pods")
+		if failing := p.failing(); failing != nil {
+			t.Errorf("it is not ready: %v", failing)
+		}
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("run returned %v", err)
+		}
+	})
+}
+
+// An author forgets to name an informer in Caches. The term ends with a line that says which.
+func TestForgottenCache(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newParlor("")
+		loop := worker.New("forgetful", func(context.Context, cache.ObjectName) (time.Duration, error) { return 0, nil })
+		p := s.process(t, map[string]Controller{"pods": loop})
+		secrets := metadatainformer.NewFilteredMetadataInformer(p.metadata, corev1.SchemeGroupVersion.WithResource("secrets"), "", 0, cache.Indexers{}, nil).Informer()
+		for _, informer := range []cache.SharedIndexInformer{p.controllers[0].Caches[0].Informer, secrets} {
+			handler, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			loop.WaitFor(handler.HasSyncedChecker())
+		}
+		begin := time.Now()
+		requireOneLine(t, p.run(t.Context()), []string{"running of pods: not filled within 5m0s", "was not started: SharedIndexInformer *v1.PartialObjectMetadata + "})
+		if took := time.Since(begin); took > 6*time.Minute {
+			t.Errorf("it took %s", took)
+		}
+		if s.holder != "" {
+			t.Errorf("%q still holds the Lease", s.holder)
+		}
+	})
+}
+
+// Lists of a namespace that does not exist are empty, and say nothing. So the process says it,
+// once a minute, and works: the namespace can be created later.
+func TestNamespaceThatDoesNotExist(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lines []string
+		logger := funcr.New(func(_, line string) {
+			if strings.Contains(line, `"namespace"="absent"`) || strings.Contains(line, "Going on") {
+				lines = append(lines, line)
+			}
+		}, funcr.Options{})
+		s := newParlor("", "absent")
+		p := s.process(t, map[string]Controller{"pods": &fakeController{run: func(ctx context.Context) error { <-ctx.Done(); return nil }}})
+		p.namespace = "absent"
+		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
+		ended := make(chan error, 1)
+		go func() { ended <- p.run(ctx) }()
+		time.Sleep(5*time.Minute - time.Second)
+		synctest.Wait()
+		if failing := p.failing(); failing != nil {
+			t.Errorf("it is not ready: %v", failing)
+		}
+		if len(lines) != 5 || !strings.Contains(lines[0], `"because"="the namespace does not exist" "remedy"="kubectl create namespace absent, or name another"`) {
+			t.Errorf("want 5 lines, got %q", lines)
+		}
+		s.define("absent")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(lines) != 6 || s.requests["GET /api/v1/namespaces/absent"] != 31 {
+			t.Errorf("want one line more and no more requests, got %q and %v", lines[5:], s.requests)
+		}
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("run returned %v", err)
+		}
+	})
+}
+
+// Informers only read, and can sleep for a minute. So they are stopped last, and do not delay
+// the release of the Lease.
+func TestReleaseDoesNotWaitForInformers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newParlor("")
+		s.sleepy = true
+		p := s.process(t, map[string]Controller{"pods": &fakeController{run: func(ctx context.Context) error { <-ctx.Done(); return nil }}})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- p.run(ctx) }()
+		time.Sleep(10 * time.Minute)
+		stopped := time.Now()
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("run returned %v", err)
+		}
+		if took := s.released.Sub(stopped); s.released.IsZero() || took > time.Second {
+			t.Errorf("the Lease was released %s after the end", took)
+		}
+		if took := time.Since(stopped); took > 3*time.Second {
+			t.Errorf("run took %s to end", took)
+		}
+		time.Sleep(2 * time.Minute) // until the informers end
+	})
 }
 
 const kubeconfig = `
 apiVersion: v1
 kind: Config
-clusters: [{name: c, cluster: {server: "https://parlor.example:6443"}}]
-contexts: [{name: c, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: "https://parlor.example:6443"}}, {name: o, cluster: {server: "https://other.example:6443"}}]
+contexts: [{name: c, context: {cluster: c, user: u}}, {name: other, context: {cluster: o, user: u}}]
 users: [{name: u, user: {token: t}}]
 current-context: c
 `

@@ -15,13 +15,13 @@ import (
 	componentbase "k8s.io/component-base/config"
 	componentbaseoptions "k8s.io/component-base/config/options"
 
+	"nicoleh.io/k8s-controller/pkg/kit/flags"
 	"nicoleh.io/k8s-controller/pkg/kit/serve"
 )
 
 // options are the values of the flags.
 type options struct {
-	kubeconfig  string
-	master      string
+	cluster     flags.Cluster
 	namespace   string
 	qps         float64
 	burst       int
@@ -51,8 +51,9 @@ func (m Manager) flagSets(o *options) (groups []*flag.FlagSet) {
 		return fs
 	}
 	fs := group("The cluster")
-	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig file. Default: $KUBECONFIG, and without that, the service account of the Pod that this process runs in.")
-	fs.StringVar(&o.master, "master", "", "Address of the API server. It overrides the address in the kubeconfig.")
+	fs.StringVar(&o.cluster.Kubeconfig, "kubeconfig", "", "Path of a kubeconfig file. Default: $KUBECONFIG, and without that, the service account of the Pod that this process runs in.")
+	fs.StringVar(&o.cluster.Context, "context", "", "Name of the context in the kubeconfig. Default: its current context.")
+	fs.StringVar(&o.cluster.Master, "master", "", "Address of the API server. It overrides the address in the kubeconfig.")
 	fs.StringVar(&o.namespace, "namespace", metav1.NamespaceAll, "The only namespace to work in, where a Role then gives enough permissions. All namespaces if empty.")
 	fs.Float64Var(&o.qps, "kube-api-qps", 0, "Maximum number of requests per second to the API server, for each controller. If 0, only the API server's priority and fairness limits them.")
 	fs.IntVar(&o.burst, "kube-api-burst", 0, "Number of requests that may exceed -kube-api-qps for a moment. If 0, twice -kube-api-qps.")
@@ -72,7 +73,7 @@ func (m Manager) flagSets(o *options) (groups []*flag.FlagSet) {
 	componentbaseoptions.BindLeaderElectionFlags(&o.election, election)
 	fs = group("Leader election")
 	election.CopyToGoFlagSet(fs)
-	fs.Lookup("leader-elect-resource-namespace").Usage += " Default: the namespace of the Pod; outside of a Pod, -namespace, or else kube-system."
+	fs.Lookup("leader-elect-resource-namespace").Usage += " Default: the namespace of the Pod; outside of a Pod, kube-system. Processes with the same Lease work one at a time, so two that have different -namespace need different Leases."
 
 	fs = group("Probes and metrics")
 	fs.StringVar(&o.serve.BindAddress, "bind-address", ":8443", "The host:port to serve on by HTTPS: /livez and /readyz for everyone; /metrics for clients that the API server authorizes to get this path. Nothing is served if empty.")
@@ -139,6 +140,9 @@ func (m Manager) enabled(controllers string) (enabled []Descriptor, err error) {
 	for _, item := range items {
 		if item != "*" && !slices.Contains(known, strings.TrimPrefix(item, "-")) {
 			return nil, fmt.Errorf("-controllers=%s: there is no controller %q; there are: %s", controllers, item, strings.Join(known, ", "))
+		}
+		if slices.Contains(items, "-"+item) {
+			return nil, fmt.Errorf("-controllers=%s both adds and removes %s", controllers, item)
 		}
 	}
 	if len(enabled) == 0 {

@@ -1,4 +1,4 @@
-// Package preflight waits, before anything else starts, until the API server lets this
+// Package preflight waits, before a controller starts, until the API server lets this
 // process list the resources that it needs, and logs in one line what is in the way.
 //
 // It waits for what someone can fix in the cluster: an API server that does not answer, a
@@ -25,49 +25,67 @@ import (
 // Interval is the time between two attempts to list a resource.
 const Interval = time.Second
 
+// repeatAfter is the time after which a process that still waits says so again: a log is
+// rotated.
+const repeatAfter = time.Minute
+
 // requestTimeout is how long the API server may take to answer.
 const requestTimeout = 10 * time.Second
 
-// Resource is a resource that this process has to be able to list.
+// Resource is a resource that this process needs, in most cases to list it.
 type Resource struct {
 	schema.GroupVersionResource
 	Namespace string // all namespaces if empty
 	Selector  string // label selector
 	Fields    string // field selector
 	Define    string // what the user can do if the API server does not know the resource
-	Permit    string // what the user can do if the permission to list it is missing
+	Permit    string // what the user can do if a permission is missing
 }
 
-// Await returns nil once the resource can be listed. It logs what it waits for whenever that
-// changes. The error is the cause of ctx, which has ended, or says what is wrong with the
-// credentials.
+// Await returns nil once the resource can be listed, and logs what it waits for until then.
+// The error is the cause of ctx, which has ended, or says what is wrong with the credentials.
 func Await(ctx context.Context, client metadata.Interface, r Resource) error {
-	logger, logged := klog.FromContext(ctx), ""
+	waiting := Waiting{Resource: r}
 	err := wait.PollUntilContextCancel(ctx, Interval, true, func(ctx context.Context) (done bool, _ error) {
 		err := r.list(ctx, client)
-		if err == nil {
-			return true, nil
-		}
 		if ctx.Err() != nil {
 			return false, ctx.Err()
 		}
-		obstacle, remedy, isHopeless := r.explain(err)
-		if isHopeless {
-			return false, fmt.Errorf("%s: %s (%w)", obstacle, remedy, err)
-		}
-		if obstacle != logged {
-			logger.Info("Waiting", "for", r.GroupResource(), "namespace", r.Namespace, "because", obstacle, "remedy", remedy, "err", err)
-			logged = obstacle
-		}
-		return false, nil
+		return err == nil, waiting.Note(ctx, err)
 	})
-	if err == nil && logged != "" {
-		logger.Info("Going on", "with", r.GroupResource())
-	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return err
+}
+
+// Waiting logs what is in the way of a resource: when that changes, and once a minute while it
+// lasts.
+type Waiting struct {
+	Resource
+	obstacle string
+	logged   time.Time
+}
+
+// Note takes the result of an attempt. It returns an error if it is hopeless to try again.
+func (w *Waiting) Note(ctx context.Context, err error) error {
+	logger := klog.FromContext(ctx)
+	if err == nil {
+		if w.obstacle != "" {
+			logger.Info("Going on", "with", w.GroupResource())
+			w.obstacle = ""
+		}
+		return nil
+	}
+	obstacle, remedy, isHopeless := w.explain(err)
+	if isHopeless {
+		return fmt.Errorf("%s: %s (%w)", obstacle, remedy, err)
+	}
+	if obstacle != w.obstacle || time.Since(w.logged) >= repeatAfter {
+		logger.Info("Waiting", "for", w.GroupResource(), "namespace", w.Namespace, "because", obstacle, "remedy", remedy, "err", err)
+		w.obstacle, w.logged = obstacle, time.Now()
+	}
+	return nil
 }
 
 // list lists at most one object of the resource.
@@ -88,6 +106,8 @@ func (r Resource) explain(err error) (obstacle, remedy string, isHopeless bool) 
 		return "the API server does not accept the credentials", "get new ones, or give the -kubeconfig of this cluster", true
 	case errors.As(err, &untrusted):
 		return "the API server's certificate is not to be trusted", "give the -kubeconfig of this cluster, with its certificate authority", true
+	case apierrors.IsNotFound(err) && isAboutNamespace(err):
+		return "the namespace does not exist", "kubectl create namespace " + r.Namespace + ", or name another", false
 	case apierrors.IsNotFound(err):
 		return "the cluster does not know this resource", r.Define, false
 	case apierrors.IsForbidden(err):
@@ -95,4 +115,10 @@ func (r Resource) explain(err error) (obstacle, remedy string, isHopeless bool) 
 	default:
 		return "the API server does not answer as it should", "check whether it runs, and its address in the kubeconfig", false
 	}
+}
+
+// isAboutNamespace reports whether the API server's response is that a namespace is missing.
+func isAboutNamespace(err error) bool {
+	var response apierrors.APIStatus
+	return errors.As(err, &response) && response.Status().Details != nil && response.Status().Details.Kind == "namespaces"
 }

@@ -35,6 +35,7 @@ var (
 		Permit:               "kubectl apply -f rbac.yaml",
 	}
 
+	errNamespace = apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop")
 	errMissing   = apierrors.NewNotFound(gadgets.GroupResource(), "")
 	errForbidden = apierrors.NewForbidden(gadgets.GroupResource(), "", errors.New("no"))
 	errDown      = errors.New("connection refused")
@@ -65,29 +66,45 @@ func (c *cluster) await(ctx context.Context) error {
 	return preflight.Await(klog.NewContext(ctx, logger), client, gadgets)
 }
 
-// A cluster has one obstacle after another, for a minute each, and then none.
+// A cluster has one obstacle after another, for less than a minute each, and then none.
 func TestObstaclesAreWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, begin := &cluster{}, time.Now()
 		c.asks = func(context.Context) {
-			obstacles := []error{errDown, errMissing, errForbidden, nil}
-			c.err = obstacles[min(int(time.Since(begin)/time.Minute), len(obstacles)-1)]
+			obstacles := []error{errDown, errMissing, errNamespace, errForbidden, nil}
+			c.err = obstacles[min(int(time.Since(begin)/(50*time.Second)), len(obstacles)-1)]
 		}
 		if err := c.await(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if took := time.Since(begin); took > 3*time.Minute+preflight.Interval {
+		if took := time.Since(begin); took > 200*time.Second+preflight.Interval {
 			t.Errorf("it went on after %s", took)
 		}
 		const waiting = `"msg"="Waiting" "for"="gadgets.example.com" "namespace"="shop" `
 		want := []string{
 			waiting + `"because"="the API server does not answer as it should" "remedy"="check whether it runs, and its address in the kubeconfig"`,
 			waiting + `"because"="the cluster does not know this resource" "remedy"="kubectl apply -f crd.yaml"`,
+			waiting + `"because"="the namespace does not exist" "remedy"="kubectl create namespace shop, or name another"`,
 			waiting + `"because"="permission is missing" "remedy"="kubectl apply -f rbac.yaml"`,
 			`"msg"="Going on" "with"="gadgets.example.com"`,
 		}
 		if diff := cmp.Diff(want, c.log); diff != "" {
 			t.Errorf("log (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A log is rotated, so what lasts is said again.
+func TestObstacleIsNamedOnceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		c := &cluster{err: errForbidden}
+		time.AfterFunc(10*time.Minute-time.Second/2, cancel)
+		if err := c.await(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("Await returned %v", err)
+		}
+		if len(c.log) != 10 {
+			t.Errorf("it logged %d lines in ten minutes, want 10", len(c.log))
 		}
 	})
 }

@@ -2,12 +2,15 @@ package serve
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilcache "k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/group"
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
@@ -17,10 +20,16 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// How long it is remembered whose token it is, or that it is nobody's.
 const (
+	// How long it is remembered whose token it is, or that it is nobody's.
 	knownFor   = time.Minute
 	unknownFor = 10 * time.Second
+	// decidedFor is how long it is remembered what somebody is allowed.
+	decidedFor = 10 * time.Second
+	// reviewTimeout is how long one review can take. It includes the wait for the client's rate
+	// limit: a request that would wait longer is answered at once. A scrape needs two reviews and
+	// gives up after ten seconds.
+	reviewTimeout = 4 * time.Second
 )
 
 // guard lets a request pass if the API server authorizes it. The delegating authenticator
@@ -28,10 +37,12 @@ const (
 type guard struct {
 	client        kubernetes.Interface
 	authenticator authenticator.Request
+	decisions     *utilcache.Expiring // bool by the client and what it wants to get
+	deciding      *singleflight.Group
 }
 
 func newGuard(client kubernetes.Interface) guard {
-	g := guard{client: client}
+	g := guard{client: client, decisions: utilcache.NewExpiring(), deciding: &singleflight.Group{}}
 	tokens := cache.New(authenticator.TokenFunc(g.identify), false, knownFor, unknownFor)
 	g.authenticator = group.NewAuthenticatedGroupAdder(bearertoken.New(tokens))
 	return g
@@ -64,6 +75,8 @@ func (g guard) protect(page http.Handler) http.Handler {
 
 // identify asks the API server whose token it is. It implements authenticator.TokenFunc.
 func (g guard) identify(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+	defer cancel()
 	review, err := g.client.AuthenticationV1().TokenReviews().Create(ctx,
 		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
 	if err != nil || !review.Status.Authenticated {
@@ -77,8 +90,26 @@ func (g guard) identify(ctx context.Context, token string) (*authenticator.Respo
 	return &authenticator.Response{User: &user.DefaultInfo{Name: found.Username, UID: found.UID, Groups: found.Groups, Extra: extra}}, true, nil
 }
 
-// isAllowed asks the API server whether the user can get the path.
+// isAllowed reports whether the user can get the path. Many requests at a time cause one review.
 func (g guard) isAllowed(ctx context.Context, sender user.Info, path string) (bool, error) {
+	key := fmt.Sprintf("%q %q %q %q %q", sender.GetName(), sender.GetUID(), sender.GetGroups(), sender.GetExtra(), path)
+	if decision, ok := g.decisions.Get(key); ok {
+		return decision.(bool), nil
+	}
+	decision, err, _ := g.deciding.Do(key, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout) // others wait for it, too
+		defer cancel()
+		isAllowed, err := g.review(ctx, sender, path)
+		if err == nil {
+			g.decisions.Set(key, isAllowed, decidedFor)
+		}
+		return isAllowed, err
+	})
+	return decision.(bool), err
+}
+
+// review asks the API server whether the user can get the path.
+func (g guard) review(ctx context.Context, sender user.Info, path string) (bool, error) {
 	extra := map[string]authorizationv1.ExtraValue{}
 	for key, values := range sender.GetExtra() {
 		extra[key] = values

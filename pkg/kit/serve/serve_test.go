@@ -361,7 +361,7 @@ func TestTokensAreRemembered(t *testing.T) {
 	for _, resource := range s.requests() {
 		reviews[resource]++
 	}
-	equal(t, "requests to the API server", map[string]int{"tokenreviews": 3, "subjectaccessreviews": 6}, reviews)
+	equal(t, "requests to the API server", map[string]int{"tokenreviews": 3, "subjectaccessreviews": 2}, reviews)
 }
 
 func TestPlainMetricsNeedNoAuthorization(t *testing.T) {

@@ -16,16 +16,20 @@
 //	a panic         recovered, then like another error, with its stack
 //
 // The back-off of an object doubles from 5 ms to one minute and ends when a sync is done. A
-// retry waits at least as long as the API server asks (Retry-After). As in every Kubernetes
-// controller, an event syncs an object at once, whatever its back-off. A controller that
-// must not repeat a request at once remembers that itself.
+// retry waits as long as the API server asks (Retry-After), but no longer than a minute:
+// webhooks can ask, too. As in every Kubernetes controller, an event syncs an object at
+// once, whatever its back-off. A controller that must not repeat a request at once
+// remembers that itself.
 package worker
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,16 +40,24 @@ import (
 	"k8s.io/klog/v2"
 
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
+	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
 const (
 	firstRetry = 5 * time.Millisecond
 	maxBackoff = time.Minute
+	// fillTimeout is how long the caches may take to be filled. Tens of thousands of objects take
+	// seconds.
+	fillTimeout = 5 * time.Minute
 	// syncTimeout ends a sync whose requests are never answered. An API server gives up a
 	// request after one minute.
 	syncTimeout = 2 * time.Minute
 	// finishTimeout is how long a running sync may continue after the loop was told to stop.
 	finishTimeout = 5 * time.Second
+	// ignoreTimeout is how long a sync may run on after its context has ended.
+	ignoreTimeout = time.Second
+	// maxReport limits a reported error, in bytes. It has room for the stack of a panic.
+	maxReport = 8 << 10
 )
 
 // Sync brings one object closer to its desired state. If requeueAfter is positive, the
@@ -78,21 +90,22 @@ type marked struct {
 func (m *marked) Unwrap() error { return m.error }
 
 // resultOf returns what a sync with this error counts as. The outermost mark decides. A mark
-// on one of several joined errors does not count for the others.
+// or a conflict that is one of several joined errors does not count for the others.
 func resultOf(err error) metrics.Result {
-	for wrapped := err; wrapped != nil; wrapped = errors.Unwrap(wrapped) {
-		if m, ok := wrapped.(*marked); ok { //nolint:errorlint // errors.As also searches joined errors
-			return m.result
+	if err == nil {
+		return metrics.Synced
+	}
+	for ; err != nil; err = errors.Unwrap(err) {
+		switch found := err.(type) { //nolint:errorlint // errors.As also searches joined errors
+		case *marked:
+			return found.result
+		case apierrors.APIStatus:
+			if apierrors.IsConflict(err) {
+				return metrics.Deferred
+			}
 		}
 	}
-	switch {
-	case err == nil:
-		return metrics.Synced
-	case apierrors.IsConflict(err):
-		return metrics.Deferred
-	default:
-		return metrics.Failed
-	}
+	return metrics.Failed
 }
 
 // Loop calls a Sync for every object that is added to it. Its methods are safe for
@@ -140,15 +153,16 @@ func (l *Loop) WaitFor(ready ...cache.DoneChecker) { l.ready = append(l.ready, r
 // Run waits for what [Loop.WaitFor] was given, and then runs that many workers until ctx
 // ends. Then no further sync begins, and Run returns nil after the last running one. These
 // have five seconds to finish, because the API server can carry out a request whose response
-// nobody waits for. An error means that ctx ended before everything was ready, and nothing
-// was synced. A Loop runs only once.
+// nobody waits for. Run does not wait for a sync that ignores the end of its context. An error
+// means that nothing was synced: ctx ended before everything was ready, or something was not
+// ready within five minutes. A Loop runs only once.
 func (l *Loop) Run(ctx context.Context, workers int) error {
 	defer l.queue().ShutDown()
 	logger := klog.LoggerWithName(klog.FromContext(ctx), l.name)
 	ctx = klog.NewContext(ctx, logger)
 
-	if !cache.WaitFor(klog.NewContext(ctx, logger.V(2)), "caches", l.ready...) {
-		return fmt.Errorf("running %s: stopped before the caches were filled: %w", l.name, context.Cause(ctx))
+	if err := l.awaitReady(ctx); err != nil {
+		return err
 	}
 	logger.Info("Started", "workers", workers)
 	syncing, giveUp := context.WithCancel(context.WithoutCancel(ctx))
@@ -163,9 +177,45 @@ func (l *Loop) Run(ctx context.Context, workers int) error {
 	<-ctx.Done()
 	l.queue().ShutDown()
 	defer time.AfterFunc(finishTimeout, giveUp).Stop()
-	working.Wait()
-	logger.Info("Stopped")
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		working.Wait()
+	}()
+	select {
+	case <-finished:
+		logger.Info("Stopped")
+	case <-time.After(finishTimeout + ignoreTimeout):
+		utilruntime.HandleErrorWithContext(ctx, fmt.Errorf("still syncing %v", l.names()), "Stopped without waiting for a sync that ignores the end of its context")
+	}
 	return nil
+}
+
+// awaitReady waits for what WaitFor was given. The error names what is not ready.
+func (l *Loop) awaitReady(ctx context.Context) error {
+	logger := klog.FromContext(ctx)
+	filling, cancel := context.WithTimeout(ctx, fillTimeout)
+	defer cancel()
+	switch {
+	case cache.WaitFor(klog.NewContext(filling, logger.V(2)), "caches", l.ready...):
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("stopped before the caches were filled: %w", context.Cause(ctx))
+	}
+	var missing []string
+	for _, checker := range l.ready {
+		if !cache.IsDone(checker) {
+			missing = append(missing, checker.Name())
+		}
+	}
+	return fmt.Errorf("not filled within %s, so its informer cannot list or watch, or was not started: %s", fillTimeout, strings.Join(missing, ", "))
+}
+
+// names returns the objects that are being synced.
+func (l *Loop) names() []cache.ObjectName {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.running))
 }
 
 // next syncs one object. It returns false when the queue has shut down.
@@ -187,8 +237,7 @@ func (l *Loop) next(ctx, syncing context.Context) bool {
 	case metrics.Synced, metrics.GaveUp:
 		l.backoff.Forget(name)
 	default:
-		retryAfter, _ := apierrors.SuggestsClientDelay(err)
-		next = max(l.backoff.When(name), time.Duration(retryAfter)*time.Second)
+		next = min(max(l.backoff.When(name), retryAfter(err)), maxBackoff)
 	}
 	if next > 0 {
 		l.queue().AddAfter(name, next)
@@ -197,14 +246,27 @@ func (l *Loop) next(ctx, syncing context.Context) bool {
 	case metrics.Synced:
 		logger.V(4).Info("Synced", "next", next)
 	case metrics.Deferred:
-		logger.V(4).Info("Not yet", "cause", err, "next", next)
+		logger.V(4).Info("Not yet", "cause", clipped(err), "next", next)
 	case metrics.GaveUp:
-		utilruntime.HandleErrorWithContext(syncing, err, "Gave up for now", "next", next)
+		utilruntime.HandleErrorWithContext(syncing, clipped(err), "Gave up for now", "next", next)
 	default:
-		utilruntime.HandleErrorWithContext(syncing, err, "Sync failed", "result", result, "next", next)
+		utilruntime.HandleErrorWithContext(syncing, clipped(err), "Sync failed", "result", result, "next", next)
 	}
 	return true
 }
+
+// retryAfter returns for how long the API server asks not to repeat the request. Priority
+// and fairness says so in a header that the clients do not see, and means at least a second.
+func retryAfter(err error) time.Duration {
+	seconds, _ := apierrors.SuggestsClientDelay(err)
+	if apierrors.IsTooManyRequests(err) {
+		seconds = max(seconds, 1)
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+// clipped returns an error for the log. The API server can quote the whole of what it refuses.
+func clipped(err error) error { return errors.New(text.Clip(err.Error(), maxReport)) }
 
 // attempt calls Sync and classifies the result. If Sync panics, the error contains the stack.
 func (l *Loop) attempt(ctx context.Context, name cache.ObjectName) (requeueAfter time.Duration, result metrics.Result, err error) {

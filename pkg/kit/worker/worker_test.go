@@ -131,8 +131,21 @@ func TestWhatFollowsASync(t *testing.T) {
 		"an error next to a terminal one is retried": {
 			err: errors.Join(worker.NoBackoff(errMelted), errMelted), starts: []time.Duration{0, firstRetry}, reports: []string{"Sync failed: melted\nmelted"},
 		},
+		"a megabyte is not reported": {
+			err: worker.NoBackoff(errors.New(strings.Repeat("x", 1<<20))), starts: []time.Duration{0},
+			reports: []string{"Gave up for now: " + strings.Repeat("x", 8<<10)},
+		},
 		"a retry waits as long as the API server asks": {
 			err: worker.Requeue(throttled(7)), starts: []time.Duration{0, 7 * time.Second},
+		},
+		"a retry waits for a second if the API server has too many requests and does not say how long": {
+			err: worker.Requeue(throttled(0)), starts: []time.Duration{0, time.Second},
+		},
+		"a webhook that asks for a month gets a minute": {
+			err: worker.Requeue(throttled(30 * 24 * 60 * 60)), starts: []time.Duration{0, time.Minute},
+		},
+		"a conflict next to another error does not hide it": {
+			err: errors.Join(conflict(), errMelted), starts: []time.Duration{0, firstRetry}, reports: []string{"Sync failed: " + conflict().Error() + "\nmelted"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -260,7 +273,7 @@ func TestNothingIsSyncedBeforeTheHandlersHaveSynced(t *testing.T) {
 		go func() { stopped <- l.Run(ctx, 2) }()
 		l.Add(vanilla)
 		close(first)
-		pass(time.Hour)
+		pass(4 * time.Minute)
 		equal(t, "syncs before", 0, syncs)
 		close(second)
 		synctest.Wait()
@@ -279,6 +292,44 @@ func TestRunSaysThatTheHandlersNeverSynced(t *testing.T) {
 		if err := l.Run(ctx, 1); !errors.Is(err, errMelted) {
 			t.Errorf("Run = %v, want the context's cause", err)
 		}
+	})
+}
+
+// One cache is never filled: its informer was not started, or may not list.
+func TestRunEndsIfACacheIsNeverFilled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin, filled := time.Now(), make(checker)
+		close(filled)
+		l := worker.New("test", func(context.Context, cache.ObjectName) (time.Duration, error) {
+			t.Error("it syncs")
+			return 0, nil
+		})
+		l.WaitFor(filled, make(checker))
+		l.Add(vanilla)
+		err := l.Run(t.Context(), 2)
+		if want := "not filled within 5m0s, so its informer cannot list or watch, or was not started: checker"; err == nil || err.Error() != want {
+			t.Errorf("Run = %v, want %s", err, want)
+		}
+		equal(t, "duration of Run", 5*time.Minute, time.Since(begin))
+	})
+}
+
+// It delays what follows, such as the release of the Lease, by seconds.
+func TestRunDoesNotWaitForASyncThatIgnoresItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := worker.New("test", func(context.Context, cache.ObjectName) (time.Duration, error) {
+			time.Sleep(time.Hour)
+			return 0, nil
+		})
+		var reported []string
+		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), reports{}, &reported))
+		l.Add(vanilla)
+		time.AfterFunc(time.Second, cancel)
+		begin := time.Now()
+		equal(t, "Run", nil, l.Run(ctx, 2))
+		equal(t, "duration of Run", 7*time.Second, time.Since(begin))
+		equal(t, "reports", []string{"Stopped without waiting for a sync that ignores the end of its context: still syncing [default/vanilla]"}, reported)
+		time.Sleep(time.Hour) // until it ends
 	})
 }
 

@@ -1,0 +1,64 @@
+package manager
+
+import (
+	"net/http"
+
+	"k8s.io/client-go/rest"
+)
+
+// controllerTransport makes the clients of a controller behave as its loop and its caches
+// need it.
+func controllerTransport(config *rest.Config) {
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return transport{next} })
+}
+
+// transport is the transport of a controller's clients.
+//
+//   - A request of a sync does not sleep. client-go repeats a request whose response has the
+//     header Retry-After, up to ten times, and a webhook can set it. A worker would sleep
+//     meanwhile, so eight refused objects would hold up all others. Without the header, the
+//     error reaches package worker, which retries the object later. An informer holds no worker.
+//   - A first list is consistent. An informer asks for resourceVersion=0, which may come from
+//     the past of an API server's cache, and would lack what the former leader wrote.
+//   - A relist uses that cache. An informer whose first list came in pages asks for the next one
+//     in pages, too, as resourceVersion=0 does so only if there is no cache. In pages, a list
+//     at a version is read from etcd.
+type transport struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	if isOfInformer(request) {
+		return t.next.RoundTrip(consistent(request))
+	}
+	response, err := t.next.RoundTrip(request)
+	if err == nil {
+		response.Header.Del("Retry-After")
+	}
+	return response, err
+}
+
+// isOfInformer reports whether an informer, or a reader like one, lists or watches.
+func isOfInformer(request *http.Request) bool {
+	query := request.URL.Query()
+	return request.Method == http.MethodGet && (query.Has("watch") || query.Has("limit") || query.Has("resourceVersion"))
+}
+
+// WrappedRoundTripper implements utilnet.RoundTripperWrapper, by which client-go finds the
+// transport below.
+func (t transport) WrappedRoundTripper() http.RoundTripper { return t.next }
+
+// consistent returns the request for a list or watch with the version that it should ask for.
+func consistent(request *http.Request) *http.Request {
+	query := request.URL.Query()
+	switch version := query.Get("resourceVersion"); {
+	case version == "0":
+		query.Del("resourceVersion")
+	case version != "" && query.Has("limit") && !query.Has("resourceVersionMatch"): // further pages have no version
+		query.Del("limit")
+	default:
+		return request
+	}
+	request = request.Clone(request.Context())
+	request.URL.RawQuery = query.Encode()
+	return request
+}

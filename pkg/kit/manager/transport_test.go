@@ -1,0 +1,205 @@
+package manager
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	kubeinformers "k8s.io/client-go/informers"
+	kubescheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+
+	"nicoleh.io/k8s-controller/pkg/kit/worker"
+)
+
+// roundTripper is a function that is an http.RoundTripper.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// denial is what the API server responds if a webhook denies a request with that code, and
+// says when to try again.
+func denial(code, retryAfter int) *http.Response {
+	status := apierrors.NewTooManyRequests("a webhook says no", retryAfter).ErrStatus
+	status.Code, status.TypeMeta = int32(code), metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+	return respond(code, http.Header{"Retry-After": {fmt.Sprint(retryAfter)}}, status)
+}
+
+// respond returns the response of an API server.
+func respond(code int, header http.Header, body any) *http.Response {
+	w := httptest.NewRecorder()
+	w.Header().Set("Content-Type", "application/json")
+	maps.Copy(w.Header(), header)
+	w.WriteHeader(code)
+	json.NewEncoder(w).Encode(body) //nolint:errcheck // to memory
+	return w.Result()
+}
+
+// dependencies returns what a controller gets whose API server is that function.
+func dependencies(t *testing.T, server roundTripper) (d Dependencies) {
+	t.Helper()
+	config := &rest.Config{Transport: server, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}}
+	events := &recorder{record.NewBroadcaster(), kubescheme.Scheme, nil}
+	defer events.Shutdown()
+	_, err := Descriptor{New: func(given Dependencies) (Parts, error) {
+		d = given
+		return Parts{}, nil
+	}}.assemble(options{}, config, events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// A webhook denies eight objects, as many as there are workers, with 429 or 503 and a
+// Retry-After, or a proxy does not let them be read. They do not delay another object, and are
+// retried as the response asks.
+func TestRefusedObjectsDelayNoOther(t *testing.T) {
+	for _, tt := range []struct {
+		code, retryAfter int
+		isRead           bool
+	}{
+		{http.StatusTooManyRequests, 60, false},
+		{http.StatusTooManyRequests, 1, false},
+		{http.StatusServiceUnavailable, 60, false},
+		{http.StatusServiceUnavailable, 60, true},
+	} {
+		t.Run(fmt.Sprintf("%d for %d s, read %t", tt.code, tt.retryAfter, tt.isRead), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				handlers := utilruntime.ErrorHandlers
+				defer func() { utilruntime.ErrorHandlers = handlers }()
+				utilruntime.ErrorHandlers = nil // the default ones sleep, by a clock that is not the bubble's.
+				const workers = 8
+				kube := dependencies(t, func(r *http.Request) (*http.Response, error) {
+					if strings.Contains(r.URL.Path, "refused") && tt.isRead == (r.Method == http.MethodGet) {
+						return denial(tt.code, tt.retryAfter), nil
+					}
+					return respond(http.StatusOK, nil, map[string]any{}), nil
+				}).Kube
+				var mu sync.Mutex
+				refusals, added, synced := 0, time.Time{}, 0
+				loop := worker.New("fake", func(ctx context.Context, name cache.ObjectName) (time.Duration, error) {
+					configMaps := kube.CoreV1().ConfigMaps(name.Namespace)
+					_, err := configMaps.Get(ctx, name.Name, metav1.GetOptions{})
+					if !tt.isRead {
+						_, err = configMaps.Patch(ctx, name.Name, types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					if err != nil {
+						refusals++
+						return 0, err
+					}
+					synced++
+					if waited := time.Since(added); waited > 0 {
+						t.Errorf("a healthy object waited for %s", waited)
+					}
+					return 0, nil
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- loop.Run(ctx, workers) }()
+				for i := range workers {
+					loop.Add(cache.NewObjectName("shop", fmt.Sprint("refused-", i)))
+				}
+				for range 20 {
+					time.Sleep(30 * time.Second)
+					mu.Lock()
+					added = time.Now()
+					mu.Unlock()
+					loop.Add(cache.NewObjectName("shop", "healthy"))
+				}
+				synctest.Wait()
+				cancel()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+				if synced != 20 {
+					t.Errorf("a healthy object was synced %d times, want 20", synced)
+				}
+				if most := workers * (1 + int(10*time.Minute/time.Second)/tt.retryAfter); refusals > most || refusals < 2*workers {
+					t.Errorf("the refused objects were sent %d times in 10 minutes, want at most %d", refusals, most)
+				}
+			})
+		})
+	}
+}
+
+// An event that is refused for now is sent again by the client: the recorder would drop it.
+func TestEventIsSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent []time.Duration
+		begin := time.Now()
+		config := &rest.Config{QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}, Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+			if sent = append(sent, time.Since(begin)); len(sent) == 1 {
+				return denial(http.StatusTooManyRequests, 3), nil
+			}
+			return respond(http.StatusCreated, nil, corev1.Event{}), nil
+		})}
+		events, err := Manager{}.newRecorder(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := events.start()
+		events.recorderFor("fake").Event(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "parlor", Name: "vanilla"}}, corev1.EventTypeNormal, "Greeted", "hello")
+		time.Sleep(time.Minute)
+		stop()
+		synctest.Wait()
+		if diff := cmp.Diff([]time.Duration{0, 3 * time.Second}, sent); diff != "" {
+			t.Errorf("times of requests (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// An informer needs no care of its own: its first list is consistent, and its next ones come
+// from the API server's cache. The API server is one without WatchList.
+func TestListsOfAnInformer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var asked []string
+		d := dependencies(t, func(r *http.Request) (*http.Response, error) {
+			query := r.URL.Query()
+			if query.Has("watch") {
+				status := apierrors.NewResourceExpired("too old").ErrStatus
+				if query.Has("sendInitialEvents") {
+					status = apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "", nil).ErrStatus
+				}
+				return respond(int(status.Code), nil, status), nil
+			}
+			asked = append(asked, r.URL.RawQuery)
+			list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}}
+			if query.Has("limit") && !query.Has("continue") {
+				list.Continue = "more"
+			}
+			if len(asked) == 3 {
+				cancel()
+			}
+			return respond(http.StatusOK, nil, list), nil
+		})
+		informers := kubeinformers.NewSharedInformerFactory(d.Kube, 0)
+		informers.Core().V1().Pods().Informer()
+		informers.StartWithContext(ctx)
+		informers.Shutdown()
+		want := []string{"limit=500", "continue=more&limit=500", "resourceVersion=7"}
+		if diff := cmp.Diff(want, asked); diff != "" {
+			t.Errorf("lists (-want +got):\n%s", diff)
+		}
+	})
+}
