@@ -432,7 +432,7 @@ func TestNodeRebootBelievesNoAnnotation(t *testing.T) {
 	l := newNodes(t, 1, "1")
 	m := newMachine(t, l, "node-1")
 	m.pod(nil)
-	m.patch(`{"metadata":{"annotations":{"` + request.InProgress + `":"{\"bootID\":\"boot-1\",\"wasCordoned\":false,\"since\":\"` +
+	m.patch(`{"metadata":{"annotations":{"` + request.InProgress + `":"{\"bootID\":\"boot-1\",\"cordoned\":true,\"since\":\"` +
 		time.Now().UTC().Format(time.RFC3339) + `\",\"rebooted\":\"` + time.Now().Add(-11*time.Minute).UTC().Format(time.RFC3339) + `\"}"}},"spec":{"unschedulable":true}}`)
 	m.agent.StartForTest(t)
 	m.goDown()

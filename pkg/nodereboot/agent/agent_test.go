@@ -40,11 +40,14 @@ func TestMain(m *testing.M) {
 // Each step's write leaves the annotations of others alone, and those of the agent that it
 // does not name.
 func TestWritesLeaveOtherAnnotations(t *testing.T) {
-	record := map[string]string{"example.com/kept": "x", request.InProgress: `{"bootID":"old","wasCordoned":false,"since":"2026-07-01T12:00:00Z"}`}
+	record := func(words string) map[string]string {
+		return map[string]string{"example.com/kept": "x", request.InProgress: `{"bootID":"old",` + words + `"since":"2026-07-01T12:00:00Z"}`}
+	}
 	for step, n := range map[Step]*corev1.Node{
 		Begin:  node(map[string]string{"example.com/kept": "x", request.Now: ""}),
-		Cordon: node(record),
-		Undo:   node(record, cordoned),
+		Cordon: node(record("")),
+		Disown: node(record(`"cordoned":true,`)),
+		Undo:   node(record(`"cordoned":true,`), cordoned),
 	} {
 		now := noon
 		if step == Undo {
@@ -157,7 +160,7 @@ func (l *lastWords) Reboot(ctx context.Context) error {
 // The event is written before the command is run: the machine may go down at once. It says
 // who reports what about which node.
 func TestEventIsWrittenBeforeTheReboot(t *testing.T) {
-	n := node(map[string]string{request.InProgress: `{"bootID":"old","wasCordoned":false,"since":"2026-07-01T12:00:00Z"}`}, cordoned)
+	n := node(map[string]string{request.InProgress: `{"bootID":"old","cordoned":true,"since":"2026-07-01T12:00:00Z"}`}, cordoned)
 	n.UID = "uid-1"
 	host := &lastWords{kube: fake.NewClientset(n)}
 	a := &Agent{kube: host.kube, host: host, config: Config{NodeName: n.Name, Limits: limits}}
@@ -184,7 +187,7 @@ func TestEventIsWrittenBeforeTheReboot(t *testing.T) {
 // A reboot is given up only after an event has said so, and a repetition makes no second
 // event. An event that the API server refuses does not keep the node unavailable for ever.
 func TestGivingUpIsReportedFirst(t *testing.T) {
-	n := node(map[string]string{request.InProgress: `{"bootID":"old","wasCordoned":false,"since":"2026-07-01T12:00:00Z"}`})
+	n := node(map[string]string{request.InProgress: `{"bootID":"old","since":"2026-07-01T12:00:00Z"}`})
 	d, err := Decide(Observed{Now: noon.Add(time.Hour), Node: n, BootID: "old", Limits: limits})
 	if err != nil || d.Step != GiveUp {
 		t.Fatalf("step %s, error %v", d.Step, err)

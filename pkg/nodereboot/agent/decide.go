@@ -51,8 +51,9 @@ const (
 	Rest     Step = "Rest"     // do nothing
 	Request  Step = "Request"  // request a reboot, because the sentinel file does
 	GiveBack Step = "GiveBack" // replace a permission that is over with the request
-	Begin    Step = "Begin"    // replace the permission with the record of the work
-	Cordon   Step = "Cordon"
+	Begin    Step = "Begin"    // replace the permission with the record of the work, and cordon
+	Cordon   Step = "Cordon"   // cordon again, because someone has uncordoned the node
+	Disown   Step = "Disown"   // note that someone has removed the agent's cordon
 	Drain    Step = "Drain"
 	Reboot   Step = "Reboot"   // record that the reboot command is run, and run it
 	StayedUp Step = "StayedUp" // report that the system has not gone down, and begin again
@@ -80,8 +81,9 @@ type Decision struct {
 type Record struct {
 	// BootID identifies the boot that should end.
 	BootID string `json:"bootID"`
-	// WasCordoned is whether someone else had cordoned the node before.
-	WasCordoned bool `json:"wasCordoned"`
+	// Cordoned is whether the cordon is the agent's. It is written together with the cordon,
+	// and no other cordon is ever removed.
+	Cordoned bool `json:"cordoned,omitempty"`
 	// Since is when the work, or this attempt, began.
 	Since time.Time `json:"since"`
 	// Rebooted is when the reboot command was run in this attempt.
@@ -151,6 +153,8 @@ func Decide(o Observed) (Decision, error) {
 	_, isGranted := o.Node.Annotations[request.Now]
 	failure := failureOf(o.Node)
 	switch {
+	case record != nil && record.Cordoned && !o.Node.Spec.Unschedulable:
+		return disown(record), nil
 	case record != nil && record.BootID != o.BootID:
 		return finish(o, record), nil
 	case record != nil:
@@ -191,12 +195,29 @@ func giveBack(o Observed) Decision {
 
 // begin uses up the permission, and with it whatever has requested a reboot by then.
 func begin(o Observed) Decision {
-	r := Record{BootID: o.BootID, WasCordoned: o.Node.Spec.Unschedulable, Since: o.Now.UTC().Truncate(time.Second)}
-	d := Decision{Step: Begin, Annotations: map[string]*string{request.Needed: nil, request.Now: nil, request.InProgress: encode(r)}}
+	d := cordon(o, Begin, Record{BootID: o.BootID, Since: o.Now.UTC().Truncate(time.Second)})
+	d.Annotations[request.Needed], d.Annotations[request.Now] = nil, nil
 	if failureOf(o.Node) != nil {
 		d.Annotations[request.Failed] = nil
 	}
 	return d
+}
+
+// cordon returns a step that cordons the node, unless someone else has, and records that.
+func cordon(o Observed, step Step, r Record) Decision {
+	d := Decision{Step: step}
+	if !o.Node.Spec.Unschedulable {
+		r.Cordoned, d.Unschedulable = true, new(true)
+	}
+	d.Annotations = map[string]*string{request.InProgress: encode(r)}
+	return d
+}
+
+// disown records that the agent's cordon is gone. The next one can be someone else's.
+func disown(r *Record) Decision {
+	next := *r
+	next.Cordoned = false
+	return Decision{Step: Disown, Annotations: map[string]*string{request.InProgress: encode(next)}}
 }
 
 // working returns the next step up to the reboot command, and gives up after too long, or
@@ -205,19 +226,19 @@ func working(o Observed, r *Record) Decision {
 	if r.Rebooted != nil {
 		return goingDown(o, r)
 	}
-	isOurs := o.Node.Spec.Unschedulable && !r.WasCordoned
 	left := r.Since.Add(o.Limits.Drain).Sub(o.Now)
 	if o.Unable || r.Attempts >= maxAttempts {
 		left = 0
 	}
 	switch {
-	case left <= 0 && isOurs:
-		return Decision{Step: Undo, Unschedulable: new(bool)}
+	case left <= 0 && r.Cordoned:
+		d := disown(r)
+		d.Step, d.Unschedulable = Undo, new(false)
+		return d
 	case left <= 0:
 		return giveUp(o, r)
 	case !o.Node.Spec.Unschedulable:
-		yes := true
-		return Decision{Step: Cordon, Unschedulable: &yes}
+		return cordon(o, Cordon, *r)
 	case !o.Drained:
 		return Decision{Step: Drain, RequeueAfter: left}
 	}
@@ -278,8 +299,8 @@ func finish(o Observed, r *Record) Decision {
 		return Decision{Step: Rest, WaitsFor: "the node to become Ready"}
 	}
 	d := Decision{Step: Finish, Annotations: map[string]*string{request.InProgress: nil}}
-	if o.Node.Spec.Unschedulable && !r.WasCordoned {
-		d.Unschedulable = new(bool)
+	if r.Cordoned {
+		d.Unschedulable = new(false)
 	}
 	if !o.Sentinel.IsZero() && !request.IsNeeded(o.Node) && !o.Unable {
 		d.Annotations[request.Needed] = after(o, o.Limits.RetryAfter)

@@ -131,8 +131,8 @@ func observe(t *testing.T, d *datadriven.TestData) Observed {
 				if err != nil {
 					d.Fatalf(t, "%v", err)
 				}
-			case "record was-cordoned":
-				record.WasCordoned = true
+			case "record cordoned":
+				record.Cordoned = true
 			default:
 				if !strings.HasPrefix(object, "raw-") {
 					d.Fatalf(t, "unknown word %q in %q", arg.Key, line)
@@ -208,8 +208,8 @@ func describeRecord(t *testing.T, value string) string {
 	if r.Attempts > 0 {
 		text += fmt.Sprint(" attempts=", r.Attempts)
 	}
-	if r.WasCordoned {
-		text += " was-cordoned"
+	if r.Cordoned {
+		text += " cordoned"
 	}
 	return text
 }
@@ -233,6 +233,7 @@ type machine struct {
 	commands map[int]int // by permission
 	drained  string      // the record for which the process has drained the node
 	pods     int
+	isTheirs bool // whether somebody else has cordoned the node
 	blocked  bool // whether a PodDisruptionBudget forbids evictions
 	reported int
 	downAt   time.Time // when the system goes down, after the command; zero if it does not
@@ -256,7 +257,6 @@ func (m *machine) step() {
 		m.drained = ""
 		return
 	}
-	record, _ := RecordOf(m.node)
 	switch d.Step {
 	case Rest:
 		return
@@ -274,8 +274,8 @@ func (m *machine) step() {
 		if m.isKilled() {
 			return
 		}
-		if m.node.Spec.Unschedulable && !record.WasCordoned {
-			m.t.Fatal("the reboot is given up before the node is uncordoned")
+		if m.node.Spec.Unschedulable != m.isTheirs {
+			m.t.Fatalf("the reboot is given up with cordoned: %t, by somebody else: %t", m.node.Spec.Unschedulable, m.isTheirs)
 		}
 		m.gaveUp++
 		m.pods = 1
@@ -315,13 +315,14 @@ func (m *machine) pass() {
 }
 
 // For each permission the node is rebooted exactly once, or not at all if it could not be
-// drained in time, or has not gone down after some attempts. In the end it is cordoned if and only if it was before.
+// drained in time, or has not gone down after some attempts. In the end it is cordoned if and only
+// if somebody else has cordoned it, before or meanwhile.
 func TestOneRebootForEachPermission(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &machine{t: t, now: noon, commands: map[int]int{}, pods: 1}
 		m.node = node(nil)
-		wasCordoned := rapid.Bool().Draw(t, "cordoned before")
-		m.node.Spec.Unschedulable = wasCordoned
+		m.isTheirs = rapid.Bool().Draw(t, "cordoned before")
+		m.node.Spec.Unschedulable = m.isTheirs
 		requests := rapid.IntRange(1, 3).Draw(t, "requests")
 		for i := range requests {
 			m.node.Annotations[request.Now] = ""
@@ -337,13 +338,15 @@ func TestOneRebootForEachPermission(t *testing.T) {
 				case 0:
 					m.blocked = !m.blocked
 				case 1: // someone uncordons it, and Pods come back
-					if record != nil && record.BootID == m.boot() && !wasCordoned {
-						m.node.Spec.Unschedulable, m.pods = false, 1
+					m.node.Spec.Unschedulable, m.isTheirs, m.pods = false, false, 1
+				case 2: // someone cordons it, which the agent can tell from its own cordon once it has seen that this is gone
+					if !m.node.Spec.Unschedulable && (record == nil || !record.Cordoned) {
+						m.node.Spec.Unschedulable, m.isTheirs = true, true
 					}
 				}
 			}
-			if m.node.Spec.Unschedulable != wasCordoned {
-				t.Fatalf("cordoned: %t, and before: %t", m.node.Spec.Unschedulable, wasCordoned)
+			if m.node.Spec.Unschedulable != m.isTheirs {
+				t.Fatalf("cordoned: %t, by somebody else: %t", m.node.Spec.Unschedulable, m.isTheirs)
 			}
 			if m.begins != i+1 || m.boots+m.gaveUp != i+1 || m.finished != m.boots {
 				t.Fatalf("after %d permissions: begun %d times, rebooted %d, given up %d, finished %d", i+1, m.begins, m.boots, m.gaveUp, m.finished)
