@@ -81,7 +81,7 @@ func (c *Controller) queue() { c.AddAfter(allNodes, batchPeriod) }
 // strip removes from a node what is not read here.
 func strip(node *corev1.Node) {
 	kept := map[string]string{}
-	for _, name := range []string{request.Needed, request.Next, request.Now, request.Granted, request.InProgress, request.Failed} {
+	for _, name := range []string{request.Needed, request.Since, request.Next, request.Now, request.Granted, request.InProgress, request.Failed} {
 		if value, ok := node.Annotations[name]; ok {
 			kept[name] = value
 		}

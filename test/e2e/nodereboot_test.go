@@ -378,6 +378,7 @@ func TestNodeRebootAgentIsKeptToItsNode(t *testing.T) {
 		{"its turn", agent, "node-1", annotate(request.Next, "x"), "nothing of its Node but"},
 		{"a taint", agent, "node-1", `{"spec":{"taints":[{"key":"example.com/x","effect":"NoExecute"}]}}`, "nothing of its Node but"},
 		{"its own request", agent, "node-1", annotate(request.Needed, ""), ""},
+		{"its own reason", agent, "node-1", annotate(request.Since, "x"), ""},
 		{"its own failure", agent, "node-1", annotate(request.Failed, "x"), ""},
 		{"its own record", agent, "node-1", annotate(request.InProgress, "x"), ""},
 		{"its own cordon", agent, "node-1", `{"spec":{"unschedulable":true}}`, ""},

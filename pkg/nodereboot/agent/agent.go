@@ -1,7 +1,7 @@
 // Package agent reboots the node that it runs on, once for each permission of the
 // controller (package nodereboot), and leaves the node as it was.
 //
-// It writes four annotations (package request) and the cordon of its own Node, evictions
+// It writes five annotations (package request) and the cordon of its own Node, evictions
 // of the Pods there, events, and a Lease that says that it runs. It never writes to
 // another Node, never deletes a Pod, never removes a cordon that is not its own, and never
 // grants itself a reboot.

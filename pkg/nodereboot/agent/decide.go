@@ -50,6 +50,7 @@ type Step string
 const (
 	Rest     Step = "Rest"     // do nothing
 	Request  Step = "Request"  // request a reboot, because the sentinel file does
+	Withdraw Step = "Withdraw" // withdraw that request, because its reason is gone
 	GiveBack Step = "GiveBack" // replace a permission that is over with the request
 	Begin    Step = "Begin"    // replace the permission with the record of the work, and cordon
 	Cordon   Step = "Cordon"   // cordon again, because someone has uncordoned the node
@@ -161,18 +162,73 @@ func Decide(o Observed) (Decision, error) {
 		return working(o, record), nil
 	case isGranted && o.Unable:
 		return Decision{Step: GiveUp, Annotations: map[string]*string{request.Now: nil}}, nil
-	case isGranted && !isGood(o):
+	case isGranted && (!isGood(o) || request.IsDeclined(o.Node)):
 		return giveBack(o), nil
+	case isGranted && !request.OverAt(o.Node).IsZero() && isReasonGone(o):
+		return withdraw(o), nil
 	case isGranted:
 		return begin(o), nil
 	case failure != nil && failure.BootID != o.BootID:
 		return Decision{Step: Forget, Annotations: map[string]*string{request.Failed: nil}}, nil
+	case isReasonGone(o):
+		return withdraw(o), nil
 	case failure != nil && o.Sentinel.Equal(failure.Sentinel):
 		return Decision{Step: Rest}, nil
-	case !o.Sentinel.IsZero() && !request.IsNeeded(o.Node) && !o.Unable:
-		return Decision{Step: Request, Annotations: map[string]*string{request.Needed: new(string)}}, nil
 	}
-	return Decision{Step: Rest}, nil
+	return ask(o), nil
+}
+
+// isReasonGone reports whether the agent has had a reason for a reboot and has it no longer:
+// the sentinel file is gone, or the node was rebooted since, by whomever.
+func isReasonGone(o Observed) bool {
+	reason := request.ReasonOf(o.Node)
+	return reason != nil && (o.Sentinel.IsZero() || reason.BootID != o.BootID)
+}
+
+// withdraw takes back the agent's own request, and the permission that it has led to. A
+// sentinel file that the reboot has not removed asks again later.
+func withdraw(o Observed) Decision {
+	d := Decision{Step: Withdraw, Annotations: map[string]*string{request.Since: nil}}
+	if _, isGranted := o.Node.Annotations[request.Now]; isGranted {
+		d.Annotations[request.Now] = nil
+	}
+	if request.IsNeeded(o.Node) {
+		d.Annotations[request.Needed] = nil
+	}
+	if !o.Sentinel.IsZero() && !o.Unable {
+		askLater(o, d)
+	}
+	return d
+}
+
+// ask requests a reboot if the sentinel file does. If someone has said that the node must
+// not be rebooted, only the reason is recorded. A request of somebody else stays theirs.
+func ask(o Observed) Decision {
+	hasReason := request.ReasonOf(o.Node) != nil
+	if o.Sentinel.IsZero() || o.Unable || request.IsNeeded(o.Node) || request.IsDeclined(o.Node) && hasReason {
+		return Decision{Step: Rest}
+	}
+	d := Decision{Step: Request, Annotations: map[string]*string{}}
+	if !request.IsDeclined(o.Node) {
+		d.Annotations[request.Needed] = new(string)
+	}
+	if !hasReason {
+		d.Annotations[request.Since] = encode(request.Reason{At: o.Now.UTC().Truncate(time.Second), BootID: o.BootID})
+	}
+	return d
+}
+
+// askLater adds to a decision that the sentinel file asks for another reboot, later than it
+// otherwise would, because that may go on forever.
+func askLater(o Observed, d Decision) {
+	next := request.Reason{At: o.Now.UTC().Truncate(time.Second), BootID: o.BootID}
+	if reason := request.ReasonOf(o.Node); reason != nil && !reason.At.IsZero() {
+		next.At = reason.At
+	}
+	d.Annotations[request.Since] = encode(next)
+	if !request.IsDeclined(o.Node) {
+		d.Annotations[request.Needed] = after(o, o.Limits.RetryAfter)
+	}
 }
 
 // isGood reports whether the permission is one, and not over yet.
@@ -227,7 +283,7 @@ func working(o Observed, r *Record) Decision {
 		return goingDown(o, r)
 	}
 	left := r.Since.Add(o.Limits.Drain).Sub(o.Now)
-	if o.Unable || r.Attempts >= maxAttempts {
+	if o.Unable || r.Attempts >= maxAttempts || request.IsDeclined(o.Node) {
 		left = 0
 	}
 	switch {
@@ -281,7 +337,7 @@ func (l Limits) goDown(attempts int) time.Duration {
 func giveUp(o Observed, r *Record) Decision {
 	d := Decision{Step: GiveUp, Annotations: map[string]*string{request.InProgress: nil}}
 	switch {
-	case o.Unable:
+	case o.Unable, request.IsDeclined(o.Node):
 	case r.Attempts >= maxAttempts:
 		d.Annotations[request.Failed] = encode(Failure{o.BootID, o.Now.UTC().Truncate(time.Second), o.Sentinel.UTC()})
 	default:
@@ -292,8 +348,7 @@ func giveUp(o Observed, r *Record) Decision {
 
 // finish returns the step after the reboot, once the node is Ready. That counts only when
 // the kubelet of the new boot has said so: until then, the Node may show what the old one
-// said. If the sentinel file still exists, the next reboot is requested for later, because
-// that may go on forever.
+// said. If the sentinel file still exists, the next reboot is requested for later.
 func finish(o Observed, r *Record) Decision {
 	if !request.IsReady(o.Node) || o.Node.Status.NodeInfo.BootID == r.BootID {
 		return Decision{Step: Rest, WaitsFor: "the node to become Ready"}
@@ -302,8 +357,11 @@ func finish(o Observed, r *Record) Decision {
 	if r.Cordoned {
 		d.Unschedulable = new(false)
 	}
+	if request.ReasonOf(o.Node) != nil {
+		d.Annotations[request.Since] = nil
+	}
 	if !o.Sentinel.IsZero() && !request.IsNeeded(o.Node) && !o.Unable {
-		d.Annotations[request.Needed] = after(o, o.Limits.RetryAfter)
+		askLater(o, d)
 	}
 	return d
 }

@@ -84,6 +84,7 @@ func observe(t *testing.T, d *datadriven.TestData) Observed {
 			d.Fatalf(t, "%v", err)
 		}
 		record, failure := Record{BootID: "old"}, Failure{BootID: "old", At: noon}
+		reason := request.Reason{BootID: "old", At: noon.Add(-time.Hour)}
 		for _, arg := range args {
 			value := strings.Join(arg.Vals, ", ")
 			switch object + " " + arg.Key {
@@ -112,6 +113,10 @@ func observe(t *testing.T, d *datadriven.TestData) Observed {
 				if at, err := time.ParseDuration(value); err == nil {
 					o.Node.Annotations[request.Now] = noon.Add(at).Format(time.RFC3339)
 				}
+			case "reason of":
+				reason.BootID = value
+			case "reason at":
+				reason.At = parseTime(t, d, value)
 			case "failure of":
 				failure.BootID = value
 			case "failure sentinel":
@@ -144,6 +149,10 @@ func observe(t *testing.T, d *datadriven.TestData) Observed {
 			o.Node.Annotations[request.InProgress] = *encode(record)
 		case "raw-record":
 			o.Node.Annotations[request.InProgress] = strings.TrimSpace(strings.TrimPrefix(line, object))
+		case "reason":
+			o.Node.Annotations[request.Since] = *encode(reason)
+		case "raw-reason":
+			o.Node.Annotations[request.Since] = strings.TrimSpace(strings.TrimPrefix(line, object))
 		case "failure":
 			o.Node.Annotations[request.Failed] = *encode(failure)
 		case "raw-failure":
@@ -175,7 +184,7 @@ func describe(t *testing.T, d Decision) string {
 	if d.Unschedulable != nil {
 		lines = append(lines, map[bool]string{true: "cordon", false: "uncordon"}[*d.Unschedulable])
 	}
-	for _, name := range []string{request.InProgress, request.Failed, request.Needed, request.Now} {
+	for _, name := range []string{request.InProgress, request.Failed, request.Needed, request.Since, request.Now} {
 		value, isWritten := d.Annotations[name]
 		switch short := strings.TrimPrefix(name, "controller.nicoleh.io/"); {
 		case !isWritten:
@@ -183,7 +192,7 @@ func describe(t *testing.T, d Decision) string {
 			lines = append(lines, "remove "+short)
 		case name == request.InProgress:
 			lines = append(lines, "set "+short+" to "+describeRecord(t, *value))
-		case name == request.Failed:
+		case name == request.Failed, name == request.Since:
 			lines = append(lines, "set "+short+" to "+*value)
 		case *value == "":
 			lines = append(lines, "set "+short)

@@ -20,6 +20,7 @@ import (
 // The reasons of the events, which are about the Node.
 const (
 	ReasonRequested = "RebootRequested" // because of the sentinel
+	ReasonWithdrawn = "RebootWithdrawn"
 	ReasonStarted   = "RebootStarted"
 	ReasonRebooting = "Rebooting"
 	ReasonGivenBack = "RebootNotBegun" // the permission is over, or is none
@@ -38,7 +39,17 @@ const maxMessage = 1024
 func (a *Agent) report(ctx context.Context, node *corev1.Node, d Decision) {
 	switch d.Step {
 	case Request:
-		a.tryRecord(ctx, node, corev1.EventTypeNormal, ReasonRequested, a.config.SentinelFile+" requests a reboot")
+		message := a.config.SentinelFile + " requests a reboot"
+		if request.IsDeclined(node) {
+			message += ", but the annotation " + request.Needed + " says no"
+		}
+		a.tryRecord(ctx, node, corev1.EventTypeNormal, ReasonRequested, message)
+	case Withdraw:
+		message := "No reboot is requested any more: " + a.config.SentinelFile + " is gone"
+		if d.Annotations[request.Since] != nil {
+			message = "The node was rebooted meanwhile, but " + a.config.SentinelFile + " still exists"
+		}
+		a.tryRecord(ctx, node, corev1.EventTypeNormal, ReasonWithdrawn, message)
 	case Begin:
 		a.tryRecord(ctx, node, corev1.EventTypeNormal, ReasonStarted, "The node will be cordoned, drained and rebooted")
 	case GiveBack:
@@ -69,6 +80,9 @@ func whyGivenBack(node *corev1.Node, now time.Time) string {
 	if _, err := request.Until(node); err != nil {
 		return fmt.Sprintf("Reboot not started: annotation %s is %v; the annotation was removed", request.Now, err)
 	}
+	if request.IsDeclined(node) {
+		return fmt.Sprintf("Reboot not started: annotation %s says no", request.Needed)
+	}
 	return fmt.Sprintf("Reboot not started: the node might reboot until %s, and by its clock it is %s; it waits for another turn", node.Annotations[request.Now], now.UTC().Format(time.RFC3339))
 }
 
@@ -95,6 +109,9 @@ func (a *Agent) whatWasSeen(node *corev1.Node) string {
 func (a *Agent) whyGivenUp(node *corev1.Node, d Decision) string {
 	if a.unable != nil {
 		return "The reboot was given up, because this agent cannot reboot the node: " + a.unable.Error()
+	}
+	if request.IsDeclined(node) {
+		return fmt.Sprintf("The reboot was given up, because annotation %s says no", request.Needed)
 	}
 	if d.Annotations[request.Failed] != nil {
 		return fmt.Sprintf("%s. The reboot was given up, and none is requested until someone annotates the node with %s= or touches the sentinel file",
