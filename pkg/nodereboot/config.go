@@ -46,6 +46,14 @@ type Config struct {
 	PrometheusCAFile string
 	// PrometheusTokenFile has the bearer token for that Prometheus; empty for none.
 	PrometheusTokenFile string
+	// PrometheusUser and the password in PrometheusPasswordFile are basic credentials for
+	// that Prometheus; the file is empty for none.
+	PrometheusUser, PrometheusPasswordFile string
+	// PrometheusCertFile and PrometheusKeyFile have a client certificate for that Prometheus
+	// and its key; empty for none.
+	PrometheusCertFile, PrometheusKeyFile string
+	// PrometheusHeaders are sent to that Prometheus.
+	PrometheusHeaders map[string]string
 	// BlockingPods are label selectors. A node on which such a Pod runs is granted nothing.
 	BlockingPods []string
 }
@@ -100,6 +108,21 @@ func addFlags(flags *flag.FlagSet, c *Config) {
 	flags.StringVar(&c.PrometheusURL, "nodereboot-prometheus-url", "", "The URL of the Prometheus that nodereboot asks for -nodereboot-alerts before it lets a node reboot. If Prometheus does not answer, nodes wait.")
 	flags.StringVar(&c.PrometheusCAFile, "nodereboot-prometheus-ca-file", "", "A file of PEM certificates: the authorities by which nodereboot verifies that Prometheus. It is read again when it changes. Default: the authorities of the system.")
 	flags.StringVar(&c.PrometheusTokenFile, "nodereboot-prometheus-token-file", "", "A file with the bearer token that nodereboot sends to that Prometheus. It is read again when it changes.")
+	flags.StringVar(&c.PrometheusUser, "nodereboot-prometheus-user", "", "The user as whom nodereboot asks that Prometheus, with -nodereboot-prometheus-password-file.")
+	flags.StringVar(&c.PrometheusPasswordFile, "nodereboot-prometheus-password-file", "", "A file with that user's password. It is read again for each question.")
+	flags.StringVar(&c.PrometheusCertFile, "nodereboot-prometheus-cert-file", "", "A file with nodereboot's client certificate for that Prometheus (PEM). It is read again when it changes.")
+	flags.StringVar(&c.PrometheusKeyFile, "nodereboot-prometheus-key-file", "", "A file with the key of that certificate (PEM).")
+	addRepeatable(flags, "nodereboot-prometheus-header", "A header that nodereboot sends to that Prometheus, such as 'X-Scope-OrgID: team' for Mimir or Cortex.", func(text string) error {
+		name, value, ok := strings.Cut(text, ":")
+		if name = strings.TrimSpace(name); !ok || name == "" || strings.ContainsAny(name, " \t") {
+			return fmt.Errorf("%q is not a header, such as 'X-Scope-OrgID: team'", text)
+		}
+		if c.PrometheusHeaders == nil {
+			c.PrometheusHeaders = map[string]string{}
+		}
+		c.PrometheusHeaders[name] = strings.TrimSpace(value)
+		return nil
+	})
 	flags.StringVar(&c.Alerts, "nodereboot-alerts", "", "Regular expression. Nodes wait while an alert with a fully matching name is firing.")
 	addRepeatable(flags, "nodereboot-blocking-pods", "A label selector of Pods, in all namespaces. A node on which such a Pod runs waits.", func(text string) error {
 		selector, err := labels.Parse(text)
@@ -137,8 +160,22 @@ func (c Config) Validate() error {
 	if (c.PrometheusURL == "") != (c.Alerts == "") {
 		return errors.New("-nodereboot-prometheus-url and -nodereboot-alerts need each other")
 	}
-	if (c.PrometheusCAFile != "" || c.PrometheusTokenFile != "") && !strings.HasPrefix(strings.ToLower(c.PrometheusURL), "https://") {
-		return errors.New("-nodereboot-prometheus-ca-file and -nodereboot-prometheus-token-file need a -nodereboot-prometheus-url that begins with https://")
+	if (c.PrometheusUser == "") != (c.PrometheusPasswordFile == "") {
+		return errors.New("-nodereboot-prometheus-user and -nodereboot-prometheus-password-file need each other")
+	}
+	if (c.PrometheusCertFile == "") != (c.PrometheusKeyFile == "") {
+		return errors.New("-nodereboot-prometheus-cert-file and -nodereboot-prometheus-key-file need each other")
+	}
+	if c.PrometheusTokenFile != "" && c.PrometheusPasswordFile != "" {
+		return errors.New("-nodereboot-prometheus-token-file and -nodereboot-prometheus-password-file exclude each other")
+	}
+	for name, file := range map[string]string{"ca": c.PrometheusCAFile, "token": c.PrometheusTokenFile, "password": c.PrometheusPasswordFile, "cert": c.PrometheusCertFile} {
+		if file != "" && !strings.HasPrefix(strings.ToLower(c.PrometheusURL), "https://") {
+			return fmt.Errorf("-nodereboot-prometheus-%s-file needs a -nodereboot-prometheus-url that begins with https://", name)
+		}
+	}
+	if len(c.PrometheusHeaders) > 0 && c.PrometheusURL == "" {
+		return errors.New("-nodereboot-prometheus-header needs -nodereboot-prometheus-url")
 	}
 	if _, err := regexp.Compile(c.Alerts); err != nil {
 		return fmt.Errorf("-nodereboot-alerts: %w", err)

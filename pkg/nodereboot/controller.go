@@ -149,24 +149,31 @@ func (c *Controller) observed(nodes []*corev1.Node) Observed {
 	}
 }
 
-// decide decides on the next step. If there is one, it asks what holds reboots back, and
-// decides again by a live list of nodes.
+// decide decides on the next step. If there is one, it decides again by a live list of nodes.
+// A step towards a reboot is decided once more, by an answer to what holds reboots back now.
+// While something does, no nodes are listed.
 func (c *Controller) decide(ctx context.Context, o Observed) (Decision, error) {
 	d := Decide(o)
+	if isTowardsReboot(d) && o.Hold.holds() {
+		o.Hold = c.askHold(ctx)
+		d = Decide(o)
+	}
 	if d.Step == Rest {
 		return d, nil
-	}
-	if d.Step == Choose || d.Step == Grant {
-		if err := c.refreshHold(ctx); err != nil {
-			return d, err
-		}
 	}
 	fresh, err := c.recheckLive(ctx)
 	if err != nil {
 		return d, err
 	}
-	return Decide(fresh), nil
+	if d = Decide(fresh); isTowardsReboot(d) {
+		fresh.Hold = c.askHold(ctx)
+		fresh.Now = time.Now()
+		d = Decide(fresh)
+	}
+	return d, nil
 }
+
+func isTowardsReboot(d Decision) bool { return d.Step == Choose || d.Step == Grant }
 
 // recheckLive observes a live list of all nodes. The list is read page by page, all from
 // the same moment, and no more of each node is kept than in the cache: a Node can take up

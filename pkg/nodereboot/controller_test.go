@@ -206,6 +206,7 @@ nodereboot_waiting_nodes{reason="BudgetIsZero"} 0
 nodereboot_waiting_nodes{reason="InLine"} 0
 nodereboot_waiting_nodes{reason="NotBefore"} 0
 nodereboot_waiting_nodes{reason="PodRuns"} 0
+nodereboot_waiting_nodes{reason="PodsUnknown"} 0
 nodereboot_waiting_nodes{reason="RebootFailed"} 0
 nodereboot_waiting_nodes{reason="StillRebooting"} 0
 nodereboot_waiting_nodes{reason="TooSoon"} 0

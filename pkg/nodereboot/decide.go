@@ -91,6 +91,7 @@ const (
 	BudgetIsUsedUp = "BudgetIsUsedUp" // as many nodes are unavailable as may be
 	InLine         = "InLine"         // reboots are granted one at a time, and it is another node's turn
 	NotBefore      = "NotBefore"      // the reboot was requested for a later time
+	PodsUnknown    = "PodsUnknown"    // the API server does not say whether such a Pod runs
 	PodRuns        = "PodRuns"        // a Pod that must not be disturbed runs on the node
 	RebootFailed   = "RebootFailed"   // its last reboot had no effect, and nobody has asked again
 	StillRebooting = "StillRebooting" // an earlier reboot of the same node is not finished
@@ -99,7 +100,7 @@ const (
 )
 
 // Reasons lists all of them.
-var Reasons = []string{AgentSilent, AlertFires, AlertsUnknown, BadTime, BudgetIsZero, BudgetIsUsedUp, InLine, NotBefore, PodRuns, RebootFailed, StillRebooting, TooSoon, WindowClosed}
+var Reasons = []string{AgentSilent, AlertFires, AlertsUnknown, BadTime, BudgetIsZero, BudgetIsUsedUp, InLine, NotBefore, PodRuns, PodsUnknown, RebootFailed, StillRebooting, TooSoon, WindowClosed}
 
 // Decide brings at most one node a step closer to its reboot: the one whose turn it is. It
 // chooses the node if fewer others are unavailable than may be, in the whole cluster, in
@@ -210,7 +211,7 @@ func (o Observed) byTurn(a, b *corev1.Node) int {
 		}
 		return at
 	}
-	return cmp.Or(due(a).Compare(due(b)), request.LastGranted(a).Compare(request.LastGranted(b)), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(due(a).Compare(due(b)), o.lastGranted(a).Compare(o.lastGranted(b)), cmp.Compare(a.Name, b.Name))
 }
 
 // obstacle returns why a node that asks for a reboot has to wait, regardless of how many
@@ -270,12 +271,21 @@ func othersAre(n int) string {
 	return fmt.Sprintf("%d others are", n)
 }
 
+// lastGranted returns when a node was last granted a reboot; zero if never. A time in the
+// future is nobody's: a clock was wrong.
+func (o Observed) lastGranted(node *corev1.Node) time.Time {
+	if at := request.LastGranted(node); !at.After(o.Now.Add(request.ClockSkew)) {
+		return at
+	}
+	return time.Time{}
+}
+
 // lastGrant returns when a reboot was last granted to an existing node or by this process;
 // zero if never.
 func (o Observed) lastGrant() time.Time {
 	last := o.LastGrant
 	for _, node := range o.Nodes {
-		if at := request.LastGranted(node); at.After(last) {
+		if at := o.lastGranted(node); at.After(last) {
 			last = at
 		}
 	}

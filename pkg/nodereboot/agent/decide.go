@@ -126,10 +126,10 @@ func RecordOf(node *corev1.Node) (*Record, error) {
 	}
 	r := &Record{}
 	if err := json.Unmarshal([]byte(value), r); err != nil {
-		return nil, fmt.Errorf("annotation %s=%q was not written by the agent: %w", request.InProgress, value, err)
+		return nil, fmt.Errorf("annotation %s=%.60q was not written by the agent: %w", request.InProgress, value, err)
 	}
 	if r.BootID == "" || r.Since.IsZero() {
-		return nil, fmt.Errorf("annotation %s=%q was not written by the agent: it lacks the boot ID or the time", request.InProgress, value)
+		return nil, fmt.Errorf("annotation %s=%.60q was not written by the agent: it lacks the boot ID or the time", request.InProgress, value)
 	}
 	return r, nil
 }

@@ -120,7 +120,7 @@ func NotBefore(node *corev1.Node) (time.Time, error) {
 	}
 	at, isTime := text.Time(value)
 	if !isTime {
-		return time.Time{}, fmt.Errorf("%q is neither empty nor yes or no nor a time such as 2006-01-02T15:04:05Z", value)
+		return time.Time{}, fmt.Errorf("%.60q is neither empty nor yes or no nor a time such as 2006-01-02T15:04:05Z", value)
 	}
 	return at, nil
 }
@@ -135,7 +135,7 @@ func Until(node *corev1.Node) (time.Time, error) {
 	}
 	until, isTime := text.Time(value)
 	if !isTime {
-		return time.Time{}, fmt.Errorf("%q, which is neither empty nor yes nor a time such as 2006-01-02T15:04:05Z", value)
+		return time.Time{}, fmt.Errorf("%.60q, which is neither empty nor yes nor a time such as 2006-01-02T15:04:05Z", value)
 	}
 	return until, nil
 }
