@@ -161,6 +161,8 @@ func (s *Server) parse(r Request) (t target, err error) {
 	verbs := []string{"get", "list", "create", "update", "patch", "delete"}
 	if t.subresource == "status" && t.kind.isCustom {
 		verbs = []string{"get", "update", "patch"}
+	} else if t.subresource == "eviction" && t.kind.gracePeriod != nil {
+		verbs = []string{"create"}
 	} else if t.subresource != "" {
 		verbs = nil
 	}

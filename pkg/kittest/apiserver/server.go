@@ -99,6 +99,9 @@ func (c *call) answer() (Response, error) {
 	case "list":
 		return c.list()
 	case "create":
+		if c.subresource == "eviction" {
+			return c.evict()
+		}
 		return c.create()
 	case "update":
 		return c.update()

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -107,37 +106,6 @@ func TestCommandEnds(t *testing.T) {
 				t.Errorf("%q succeeded", script)
 			}
 		})
-	}
-}
-
-// The event says what kept the node from being drained, and not how long that took.
-func TestObstaclesAreReported(t *testing.T) { synctest.Test(t, testObstaclesAreReported) }
-
-func testObstaclesAreReported(t *testing.T) {
-	pod := &corev1.Pod{}
-	pod.Namespace, pod.Name, pod.Spec.NodeName = "default", "kept", "node-1"
-	kube := fake.NewClientset(pod)
-	kube.Resources = []*metav1.APIResourceList{{
-		GroupVersion: "v1",
-		APIResources: []metav1.APIResource{{Name: "pods/eviction", Kind: "Eviction", Group: policyv1.GroupName, Version: "v1"}},
-	}, {GroupVersion: "policy/v1"}}
-	kube.PrependReactor("create", "pods/eviction", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewTooManyRequests("the budget forbids it", 0)
-	})
-	a := &Agent{kube: kube, config: Config{NodeName: "node-1", Force: true}}
-	for _, left := range []time.Duration{retryDelay + time.Second, 0} {
-		if _, err := a.drain(t.Context(), node(nil), left); err != nil || a.drained != "" {
-			t.Fatalf("drained for %q, error %v", a.drained, err)
-		}
-		if a.drainErr == nil || strings.Count(a.drainErr.Error(), "the budget forbids it") != 1 {
-			t.Errorf("the last attempt to drain ended with %v", a.drainErr)
-		}
-	}
-
-	// What is not even tried says which flag would change that.
-	a.config.Force = false
-	if _, err := a.drain(t.Context(), node(nil), time.Minute); err != nil || !strings.Contains(a.drainErr.Error(), "(use -drain-force to override): default/kept") {
-		t.Errorf("error %v; without -drain-force, draining ended with %v", err, a.drainErr)
 	}
 }
 
@@ -415,10 +383,6 @@ func TestSystemStaysUp(t *testing.T) {
 
 func testSystemStaysUp(t *testing.T, failure error, seen string) {
 	kube := fake.NewClientset(node(map[string]string{request.Now: ""}))
-	kube.Resources = []*metav1.APIResourceList{{
-		GroupVersion: "v1",
-		APIResources: []metav1.APIResource{{Name: "pods/eviction", Kind: "Eviction", Group: policyv1.GroupName, Version: "v1"}},
-	}, {GroupVersion: "policy/v1"}}
 	kube.PrependReactor("patch", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		isDryRun := len(action.(clienttesting.PatchActionImpl).PatchOptions.DryRun) > 0
 		return isDryRun, nil, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errors.New("the agent does not grant itself a reboot"))
@@ -550,10 +514,6 @@ func newMortalHost(t *testing.T, killAt int, isAfter, wasCordoned bool) *mortalH
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pod"}, Spec: corev1.PodSpec{NodeName: n.Name}}
 	h := &mortalHost{t: t, kube: fake.NewClientset(n, pod), bootID: filepath.Join(t.TempDir(), "boot_id"), killAt: killAt, isAfter: isAfter}
 	h.boot("boot-1")
-	h.kube.Resources = []*metav1.APIResourceList{{
-		GroupVersion: "v1",
-		APIResources: []metav1.APIResource{{Name: "pods/eviction", Kind: "Eviction", Group: policyv1.GroupName, Version: "v1"}},
-	}, {GroupVersion: "policy/v1"}}
 	h.kube.PrependReactor("*", "*", h.react)
 	return h
 }
