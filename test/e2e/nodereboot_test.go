@@ -372,6 +372,7 @@ func TestNodeRebootAgentIsKeptToItsNode(t *testing.T) {
 		{"a token of no node", stray, "node-1", annotate(request.InProgress, "x"), "writes to no other node"},
 		{"its own permission", agent, "node-1", annotate(request.Now, "x"), "does not grant itself"},
 		{"someone else's annotation", agent, "node-1", annotate("k8s.ovn.org/x", "x"), "nothing of its Node but"},
+		{"what it tries before it reports", agent, "node-1", annotate("controller.nicoleh.io/try", "x"), "nothing of its Node but"},
 		{"a label", agent, "node-1", `{"metadata":{"labels":{"example.com/x":"x"}}}`, "nothing of its Node but"},
 		{"an owner", agent, "node-1", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"gone","uid":"gone"}]}}`, "is forbidden"},
 		{"its place at the cloud", agent, "node-1", `{"spec":{"providerID":"x"}}`, "nothing of its Node but"},

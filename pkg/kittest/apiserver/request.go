@@ -169,10 +169,13 @@ func (s *Server) parse(r Request) (t target, err error) {
 	if !slices.Contains(verbs, t.verb) {
 		return t, apierrors.NewMethodNotSupported(t.key.Resource, strings.ToLower(r.Method))
 	}
-	for _, option := range []string{"continue", "dryRun", "gracePeriodSeconds", "propagationPolicy"} {
+	for _, option := range []string{"continue", "gracePeriodSeconds", "propagationPolicy"} {
 		if r.Query.Has(option) {
 			return t, notCovered(option + " in the query")
 		}
+	}
+	if r.Query.Has("dryRun") && t.verb == "delete" {
+		return t, notCovered("dry runs of deletions")
 	}
 	return t, nil
 }

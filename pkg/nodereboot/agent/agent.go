@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -50,12 +49,11 @@ const retryDelay = 5 * time.Second
 //
 // and repeats that for one step after the other, until there is something to wait for.
 type Agent struct {
-	config    Config
-	kube      kubernetes.Interface
-	nodes     corelisters.NodeLister
-	hasSynced cache.DoneChecker
-	host      Rebooter
-	loop      *worker.Loop
+	config Config
+	kube   kubernetes.Interface
+	nodes  corelisters.NodeLister
+	host   Rebooter
+	loop   *worker.Loop
 
 	// Only sync reads and writes these; it has one object to sync.
 	drained    string // the record of the work for which the node was drained
@@ -64,6 +62,11 @@ type Agent struct {
 	rehearsed  string // what a dry run has gone through already
 	unable     error  // why the host cannot be rebooted; known before the first sync
 	isReported bool   // whether that was reported
+	// trouble is why nothing can be decided, as last reported; empty if something can.
+	trouble      string
+	troubleSince time.Time
+	isRestricted bool      // whether a policy was seen to restrict this agent, for the present request
+	reported     time.Time // when the Lease was last renewed
 }
 
 // New wires an agent and starts nothing. The factory must be restricted to the node.
@@ -77,8 +80,7 @@ func New(config Config, kube kubernetes.Interface, factory kubeinformers.SharedI
 	if err != nil {
 		return nil, fmt.Errorf("adding event handlers: %w", err)
 	}
-	a.hasSynced = registration.HasSyncedChecker()
-	a.loop.WaitFor(a.hasSynced)
+	a.loop.WaitFor(registration.HasSyncedChecker())
 	return a, nil
 }
 
@@ -86,48 +88,44 @@ func New(config Config, kube kubernetes.Interface, factory kubeinformers.SharedI
 // started by the caller.
 func (a *Agent) Run(ctx context.Context) error {
 	a.unable = a.host.Check()
-	ctx, cancel := context.WithCancel(ctx)
-	var reporting sync.WaitGroup
-	reporting.Go(func() { a.keepLease(ctx) })
-	defer reporting.Wait()
-	defer cancel()
 	return a.loop.Run(ctx, 1)
 }
 
-// sync takes one step after the other until there is something to wait for. Each is
-// decided by the API server's response to the step before.
-func (a *Agent) sync(ctx context.Context, _ cache.ObjectName) (requeueAfter time.Duration, err error) {
-	node, err := a.nodes.Get(a.config.NodeName)
+// takeSteps takes one step after the other until there is something to wait for. Each is
+// decided by the API server's response to the step before. It returns the Node after them;
+// nil if there is none, or if that is not known.
+func (a *Agent) takeSteps(ctx context.Context) (node *corev1.Node, requeueAfter time.Duration, err error) {
+	node, err = a.nodes.Get(a.config.NodeName)
 	if apierrors.IsNotFound(err) {
-		return a.config.LookEvery, nil
+		return nil, a.config.LookEvery, nil
 	}
 	if err != nil {
-		return 0, err
+		return nil, 0, err
 	}
 	a.reportUnable(ctx, node)
 	for isLive := false; ; {
 		d, err := a.decide(node)
+		a.reportTrouble(ctx, node, err)
 		switch {
 		case errors.Is(err, errSentinelUnknown):
-			klog.FromContext(ctx).V(2).Info("Waiting", "err", err)
-			return backoff.MinRequeue(retryDelay, a.config.LookEvery), nil
+			return nil, backoff.MinRequeue(retryDelay, a.config.LookEvery), worker.Requeue(err)
 		case err != nil:
-			return a.config.LookEvery, worker.NoBackoff(err)
+			return nil, a.config.LookEvery, worker.NoBackoff(err)
 		case d.Step == Rest:
 			klog.FromContext(ctx).V(2).Info("Nothing to do", "waitingFor", d.WaitsFor)
-			return backoff.MinRequeue(d.RequeueAfter, a.config.LookEvery), nil
+			return node, backoff.MinRequeue(d.RequeueAfter, a.config.LookEvery), nil
 		case !isLive: // the cache only says that there may be something to do
 			if node, err = a.recheckLive(ctx); err != nil {
-				return 0, err
+				return nil, 0, err
 			}
 			if a.config.DryRun && a.wasRehearsed(node, d) {
-				return a.config.LookEvery, nil
+				return nil, a.config.LookEvery, nil
 			}
 			isLive = true
 			continue
 		}
 		if node, err = a.act(ctx, node, d); err != nil || node == nil {
-			return backoff.MinRequeue(d.RequeueAfter, backoff.MinRequeue(retryDelay, a.config.LookEvery)), err
+			return nil, backoff.MinRequeue(d.RequeueAfter, backoff.MinRequeue(retryDelay, a.config.LookEvery)), err
 		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -22,12 +21,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
+
+// errPolicy is how a policy refuses what an agent must not do.
+var errPolicy = errors.New("ValidatingAdmissionPolicy 'k8s-controller-reboot-agent' with binding 'k8s-controller-reboot-agent' denied request: the agent changes nothing of its Node but its own annotations and the cordon")
 
 func TestMain(m *testing.M) {
 	// The default handlers also pace errors by the time since the last one, and a bubble's
@@ -270,7 +273,7 @@ func TestCheck(t *testing.T) {
 }
 
 // start runs an agent of node-1 until the test ends. The host was booted once.
-func start(t *testing.T, kube *fake.Clientset, host Rebooter, config Config) {
+func start(t *testing.T, kube kubernetes.Interface, host Rebooter, config Config) {
 	t.Helper()
 	config.NodeName, config.LeaseNamespace, config.LookEvery, config.Limits = "node-1", "agents", time.Minute, limits
 	config.BootIDFile = filepath.Join(t.TempDir(), "boot_id")
@@ -293,67 +296,6 @@ func start(t *testing.T, kube *fake.Clientset, host Rebooter, config Config) {
 		}
 		nodes.Shutdown()
 	})
-}
-
-// An agent reports only if it can reboot its host, does not make a dry run, and is kept by
-// the API server from granting itself a reboot.
-func TestReports(t *testing.T) {
-	for _, tt := range []struct {
-		name         string
-		host         Rebooter
-		dryRun       bool
-		isRestricted bool
-		want         bool
-	}{
-		{"an agent", Command{"true"}, false, true, true},
-		{"no way to reboot", Command{"/no/such/program"}, false, true, false},
-		{"a dry run", Command{"true"}, true, true, false},
-		{"no policy", Command{"true"}, false, false, false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				kube := fake.NewClientset(node(nil))
-				var isRestricted atomic.Bool
-				isRestricted.Store(tt.isRestricted)
-				kube.PrependReactor("patch", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
-					if options := action.(clienttesting.PatchActionImpl).PatchOptions; len(options.DryRun) == 0 {
-						t.Error("the Node was patched without dry run")
-					}
-					if isRestricted.Load() {
-						return true, nil, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errors.New("the agent does not grant itself a reboot"))
-					}
-					return true, node(nil), nil
-				})
-				start(t, kube, tt.host, Config{DryRun: tt.dryRun})
-				renewed := func() time.Time {
-					t.Helper()
-					synctest.Wait()
-					lease, err := kube.CoordinationV1().Leases("agents").Get(t.Context(), "node-1", metav1.GetOptions{})
-					if apierrors.IsNotFound(err) {
-						return time.Time{}
-					}
-					if err != nil {
-						t.Fatal(err)
-					}
-					return lease.Spec.RenewTime.Time
-				}
-				time.Sleep(time.Second)
-				first := renewed()
-				if first.IsZero() == tt.want {
-					t.Errorf("reported: %t", !first.IsZero())
-				}
-				time.Sleep(request.ReportEvery)
-				if second := renewed(); tt.want && !second.After(first) {
-					t.Errorf("reported at %s and then at %s", first, second)
-				}
-				isRestricted.Store(true)
-				time.Sleep(request.ReportEvery)
-				if isLate := !renewed().IsZero(); tt.name == "no policy" && !isLate {
-					t.Error("not reported after the policy was created")
-				}
-			})
-		})
-	}
 }
 
 // noEffect is a host whose reboot command ends, with success or not, and has no effect, as
@@ -385,7 +327,7 @@ func testSystemStaysUp(t *testing.T, failure error, seen string) {
 	kube := fake.NewClientset(node(map[string]string{request.Now: ""}))
 	kube.PrependReactor("patch", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		isDryRun := len(action.(clienttesting.PatchActionImpl).PatchOptions.DryRun) > 0
-		return isDryRun, nil, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errors.New("the agent does not grant itself a reboot"))
+		return isDryRun, nil, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errPolicy)
 	})
 	ctx, sentinel := t.Context(), filepath.Join(t.TempDir(), "reboot-required")
 	if err := os.WriteFile(sentinel, nil, 0o600); err != nil {
@@ -535,7 +477,7 @@ func (h *mortalHost) react(action clienttesting.Action) (bool, runtime.Object, e
 	case slices.Contains([]string{"get", "list"}, action.GetVerb()), action.GetResource().Resource == "leases":
 		return false, nil, nil
 	case isPatch && len(patch.PatchOptions.DryRun) > 0:
-		return true, nil, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errors.New("the agent does not grant itself a reboot"))
+		return true, nil, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errPolicy)
 	}
 	h.writes++
 	if h.writes == h.killAt {

@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"time"
@@ -34,6 +35,9 @@ const (
 // maxMessage is the length in bytes of the longest message: that about a node with many
 // Pods could be longer than anybody reads.
 const maxMessage = 1024
+
+// patience is how long the sentinel file may be unknown before that is reported.
+const patience = 30 * time.Second
 
 // report records that a step was taken, best effort.
 func (a *Agent) report(ctx context.Context, node *corev1.Node, d Decision) {
@@ -73,6 +77,23 @@ func (a *Agent) reportUnable(ctx context.Context, node *corev1.Node) {
 		klog.FromContext(ctx).Error(a.unable, "This host cannot be rebooted: no reboot is requested or begun")
 		a.tryRecord(ctx, node, corev1.EventTypeWarning, ReasonUnable, "The agent cannot reboot this node and requests no reboot: "+a.unable.Error())
 	}
+}
+
+// reportTrouble records, once for each reason, that nothing can be decided, if err says so.
+// What is only not known yet has some time.
+func (a *Agent) reportTrouble(ctx context.Context, node *corev1.Node, err error) {
+	if err == nil {
+		a.trouble, a.troubleSince = "", time.Time{}
+		return
+	}
+	if a.troubleSince.IsZero() {
+		a.troubleSince = time.Now()
+	}
+	if a.trouble == err.Error() || errors.Is(err, errSentinelUnknown) && time.Since(a.troubleSince) < patience {
+		return
+	}
+	a.trouble = err.Error()
+	a.tryRecord(ctx, node, corev1.EventTypeWarning, ReasonUnable, "The agent cannot decide about reboots of this node: "+err.Error())
 }
 
 // whyGivenBack returns the message about a permission that is given back.
@@ -141,7 +162,7 @@ func (a *Agent) record(ctx context.Context, node *corev1.Node, eventType, reason
 		return nil
 	}
 	content := fnv.New64a()
-	fmt.Fprint(content, node.UID, reason, state(node))
+	fmt.Fprint(content, node.UID, reason, state(node), a.trouble)
 	now := metav1.Now()
 	event := &corev1.Event{
 		ObjectMeta:          metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: util.GenerateEventName(node.Name, int64(content.Sum64()>>1))},
