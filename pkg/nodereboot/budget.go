@@ -115,8 +115,9 @@ func ParsePool(text string) (Pool, error) {
 	return Pool{selector, limit}, nil
 }
 
-// unavailability returns why a node uses up a part of the budget; empty if it does not.
-func (o Observed) unavailability(node *corev1.Node) string {
+// usedBy returns why a node uses up a part of the budget, whatever the time; empty if it does
+// not.
+func usedBy(node *corev1.Node) string {
 	_, isRebooting := node.Annotations[request.InProgress]
 	switch {
 	case isRebooting:
@@ -129,10 +130,17 @@ func (o Observed) unavailability(node *corev1.Node) string {
 		return NotReady
 	case node.Spec.Unschedulable:
 		return Cordoned
-	case o.settlesFor(node) > 0:
-		return Settling
 	}
 	return ""
+}
+
+// unavailability returns why a node uses up a part of the budget; empty if it does not.
+func (o Observed) unavailability(node *corev1.Node) string {
+	reason := usedBy(node)
+	if reason == "" && o.settlesFor(node) > 0 {
+		return Settling
+	}
+	return reason
 }
 
 // settlesFor returns how long an available node still counts as unavailable.

@@ -82,6 +82,8 @@ type Controller struct {
 	mu             sync.Mutex
 	lastGrant      time.Time               // by this process
 	availableSince map[types.UID]time.Time // of each node
+	neededSince    map[types.UID]time.Time // of each node that needs a reboot; see trackNeed
+	usedSince      map[types.UID]use       // of each node that uses up a part of the budget
 	lastReport     map[string]time.Time    // of each node's agent
 	hold           Hold                    // as last found out
 }
@@ -96,6 +98,8 @@ func NewController(config Config, kube kubernetes.Interface, recorder record.Eve
 		nodes:          nodes.Core().V1().Nodes().Lister(),
 		grants:         metrics.NewTotal("nodereboot_grants_total", "Reboots granted to nodes.", ""),
 		availableSince: map[types.UID]time.Time{},
+		neededSince:    map[types.UID]time.Time{},
+		usedSince:      map[types.UID]use{},
 		lastReport:     map[string]time.Time{},
 	}
 	if config.PrometheusURL != "" {
@@ -144,6 +148,7 @@ func (c *Controller) observed(nodes []*corev1.Node) Observed {
 		Nodes:          nodes,
 		LastGrant:      c.lastGrant,
 		AvailableSince: maps.Clone(c.availableSince),
+		NeededSince:    maps.Clone(c.neededSince),
 		LastReport:     maps.Clone(c.lastReport),
 		Hold:           c.hold,
 	}

@@ -112,6 +112,8 @@ func (c *Controller) trackNode(before, after *corev1.Node) {
 	isAvailable := func(node *corev1.Node) bool { return request.IsReady(node) && !request.IsGranted(node) }
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.trackNeed(before, after)
+	c.trackUse(before, after)
 	switch now := time.Now(); {
 	case before != nil && (after == nil || before.UID != after.UID):
 		delete(c.availableSince, before.UID)
@@ -127,6 +129,71 @@ func (c *Controller) trackNode(before, after *corev1.Node) {
 		}
 	case !isAvailable(before):
 		c.availableSince[after.UID] = now
+	}
+}
+
+// trackNeed records since when a node has needed a reboot. A time for which it was requested
+// begins no need before that time, and ends none. What the agent gives back and gives up
+// remains needed.
+func (c *Controller) trackNeed(before, after *corev1.Node) {
+	if before != nil && (after == nil || before.UID != after.UID) {
+		delete(c.neededSince, before.UID)
+	}
+	if after == nil {
+		return
+	}
+	if !needsReboot(after) {
+		delete(c.neededSince, after.UID)
+		return
+	}
+	now := time.Now()
+	since, isKnown := c.neededSince[after.UID]
+	if !isKnown || since.After(now) {
+		since = now
+		if at, err := request.NotBefore(after); request.IsNeeded(after) && err == nil && at.After(now) {
+			since = at
+		}
+	}
+	if reason := request.ReasonOf(after); reason != nil && !reason.At.IsZero() && reason.At.Before(since) {
+		since = reason.At
+	}
+	c.neededSince[after.UID] = since
+}
+
+// needsReboot reports whether somebody wants a reboot of the node that is not done yet.
+func needsReboot(node *corev1.Node) bool {
+	_, hasFailed := node.Annotations[request.Failed]
+	return request.IsNeeded(node) || request.IsGranted(node) || hasFailed || request.ReasonOf(node) != nil
+}
+
+// use is why a node uses up a part of the budget, and since when.
+type use struct {
+	reason string
+	since  time.Time
+}
+
+// trackUse records since when a node uses up a part of the budget. For a reboot that was
+// granted before this process began, the Node says it.
+func (c *Controller) trackUse(before, after *corev1.Node) {
+	if before != nil && (after == nil || before.UID != after.UID) {
+		delete(c.usedSince, before.UID)
+	}
+	if after == nil {
+		return
+	}
+	is, was := usedBy(after), c.usedSince[after.UID]
+	switch now := time.Now(); {
+	case is == "":
+		delete(c.usedSince, after.UID)
+	case is == was.reason:
+	case is == Rebooting && was.reason == Granted:
+		c.usedSince[after.UID] = use{is, was.since}
+	default:
+		since := now
+		if granted := request.LastGranted(after); before == nil && (is == Granted || is == Rebooting) && !granted.IsZero() && granted.Before(now) {
+			since = granted
+		}
+		c.usedSince[after.UID] = use{is, since}
 	}
 }
 
