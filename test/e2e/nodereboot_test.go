@@ -428,7 +428,7 @@ func TestNodeRebootAgentIsKeptToItsNode(t *testing.T) {
 }
 
 // An annotation that claims that the node was drained and the command was run does not
-// make the agent reboot the node with its Pods.
+// make the agent reboot the node with its Pods. It gives up.
 func TestNodeRebootBelievesNoAnnotation(t *testing.T) {
 	t.Parallel()
 	l := newNodes(t, 1, "1")
@@ -437,8 +437,13 @@ func TestNodeRebootBelievesNoAnnotation(t *testing.T) {
 	m.patch(`{"metadata":{"annotations":{"` + request.InProgress + `":"{\"bootID\":\"boot-1\",\"cordoned\":true,\"since\":\"` +
 		time.Now().UTC().Format(time.RFC3339) + `\",\"rebooted\":\"` + time.Now().Add(-11*time.Minute).UTC().Format(time.RFC3339) + `\"}"}},"spec":{"unschedulable":true}}`)
 	m.agent.StartForTest(t)
-	m.goDown()
-	eventually(t, "the reboot is done", m.isDone)
+	eventually(t, "the reboot is given up", m.isDone)
+	if _, hasFailed := m.get().Annotations[request.Failed]; !hasFailed || m.reboots() > 0 || m.get().Spec.Unschedulable {
+		t.Errorf("rebooted %d times, cordoned: %t, annotations %v", m.reboots(), m.get().Spec.Unschedulable, m.get().Annotations)
+	}
+	if _, err := l.Kube.CoreV1().Pods("default").Get(t.Context(), "on-node-1", metav1.GetOptions{}); err != nil {
+		t.Errorf("its Pod: %v", err)
+	}
 }
 
 func ptrTo[T any](v T) *T { return &v }

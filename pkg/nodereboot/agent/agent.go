@@ -58,6 +58,8 @@ type Agent struct {
 	// Only sync reads and writes these; it has one object to sync.
 	drained    string // the record of the work for which the node was drained
 	drainErr   error  // what kept the last attempt to drain from succeeding
+	toldOf     string // the record of the work for which it was reported what a drain waits for
+	doubtful   string // the record that was written before the reboot command without an answer
 	outcome    string // how the last reboot command ended; empty if this process does not know
 	rehearsed  string // what a dry run has gone through already
 	unable     error  // why the host cannot be rebooted; known before the first sync
@@ -150,13 +152,14 @@ func (a *Agent) decide(node *corev1.Node) (Decision, error) {
 		return Decision{Step: Rest}, err
 	}
 	return Decide(Observed{
-		Now:      time.Now(),
-		Node:     node,
-		BootID:   strings.TrimSpace(string(bootID)),
-		Sentinel: sentinel,
-		Drained:  a.drained != "" && a.drained == node.Annotations[request.InProgress],
-		Unable:   a.unable != nil,
-		Limits:   a.config.Limits,
+		Now:        time.Now(),
+		Node:       node,
+		BootID:     strings.TrimSpace(string(bootID)),
+		Sentinel:   sentinel,
+		Drained:    !a.config.Drain || a.drained != "" && a.drained == node.Annotations[request.InProgress],
+		IsDoubtful: a.doubtful != "" && a.doubtful == node.Annotations[request.InProgress],
+		Unable:     a.unable != nil,
+		Limits:     a.config.Limits,
 	})
 }
 
@@ -173,10 +176,20 @@ func (a *Agent) act(ctx context.Context, node *corev1.Node, d Decision) (*corev1
 			return nil, fmt.Errorf("reporting that the reboot is given up: %w", err)
 		}
 	case Reboot:
-		a.outcome = ""
+		// The machine can go down at once, so this comes before the command. It comes before the
+		// record, too: an agent that is killed between the record and the command has failed.
+		message := "The node is drained and is being rebooted"
+		if !a.config.Drain {
+			message = "The node is being rebooted, without a drain"
+		}
+		a.tryRecord(ctx, node, corev1.EventTypeNormal, ReasonRebooting, message)
+		a.outcome, a.doubtful = "", *d.Annotations[request.InProgress]
 	default:
 	}
 	after, err := a.write(ctx, node, d)
+	if err == nil || apierrors.IsConflict(err) {
+		a.doubtful = ""
+	}
 	if apierrors.IsConflict(err) {
 		a.drained = "" // the Node may have been schedulable in the meantime
 		return nil, worker.Requeue(err)
@@ -200,8 +213,6 @@ func (a *Agent) reboot(ctx context.Context, node *corev1.Node) error {
 		klog.FromContext(ctx).Info("The system would be rebooted now; nothing was changed")
 		return nil
 	}
-	attempt := attemptOf(node)
-	a.tryRecord(ctx, node, corev1.EventTypeNormal, ReasonRebooting, "The node is drained and is being rebooted, in "+attempt)
 	// The system, while it shuts down, tells this process to end; the command must go on.
 	command, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.config.Limits.Reboot)
 	defer cancel()
@@ -209,9 +220,12 @@ func (a *Agent) reboot(ctx context.Context, node *corev1.Node) error {
 	switch {
 	case err == nil:
 		a.outcome = "the reboot command ended with success"
-	case ctx.Err() == nil:
+	case !errors.Is(ctx.Err(), context.Canceled): // otherwise this process is being ended, as the command may be
 		a.outcome = text.Clip("the reboot command failed: "+err.Error(), maxMessage/2)
-		a.tryRecord(ctx, node, corev1.EventTypeWarning, ReasonFailed, fmt.Sprintf("The reboot command failed in %s: %v", attempt, err))
+		// The command may have taken longer than a sync may.
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainAttempt)
+		defer cancel()
+		a.tryRecord(late, node, corev1.EventTypeWarning, ReasonFailed, fmt.Sprintf("The reboot command failed: %v", err))
 		return worker.NoBackoff(fmt.Errorf("rebooting: %w", err))
 	}
 	return nil

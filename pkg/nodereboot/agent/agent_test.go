@@ -134,7 +134,7 @@ func TestEventIsWrittenBeforeTheReboot(t *testing.T) {
 	n := node(map[string]string{request.InProgress: `{"bootID":"old","cordoned":true,"since":"2026-07-01T12:00:00Z"}`}, cordoned)
 	n.UID = "uid-1"
 	host := &lastWords{kube: fake.NewClientset(n)}
-	a := &Agent{kube: host.kube, host: host, config: Config{NodeName: n.Name, Limits: limits}}
+	a := &Agent{kube: host.kube, host: host, config: Config{NodeName: n.Name, Limits: limits, Drain: true}}
 	d, err := Decide(Observed{Now: noon, Node: n, BootID: "old", Drained: true, Limits: limits})
 	if err != nil || d.Step != Reboot {
 		t.Fatalf("step %s, error %v", d.Step, err)
@@ -150,7 +150,7 @@ func TestEventIsWrittenBeforeTheReboot(t *testing.T) {
 		t.Fatalf("%d events, error %v", len(events.Items), err)
 	}
 	e := events.Items[0]
-	if want := (corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}); e.InvolvedObject != want || e.ReportingController != Name || e.Type != corev1.EventTypeNormal || e.Message != "The node is drained and is being rebooted, in attempt 1 of 3" {
+	if want := (corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}); e.InvolvedObject != want || e.ReportingController != Name || e.Type != corev1.EventTypeNormal || e.Message != "The node is drained and is being rebooted" {
 		t.Errorf("the event is %+v", e)
 	}
 }
@@ -300,30 +300,37 @@ func start(t *testing.T, kube kubernetes.Interface, host Rebooter, config Config
 
 // noEffect is a host whose reboot command ends, with success or not, and has no effect, as
 // systemctl soft-reboot.
-type noEffect struct{ err error }
+type noEffect struct {
+	err   error
+	after time.Duration
+}
 
 func (noEffect) Check() error { return nil }
 
-func (n noEffect) Reboot(context.Context) error { return n.err }
+func (n noEffect) Reboot(context.Context) error {
+	time.Sleep(n.after)
+	return n.err
+}
 
-// If the system does not go down, that is a Warning each time, with what was seen. After
-// three attempts the node is given back, and the sentinel file that is still there does not
+// If the system does not go down, that is a Warning, with what was seen. The node is given
+// back, and the sentinel file that is still there does not
 // ask again. A person does.
 func TestSystemStaysUp(t *testing.T) {
 	for name, tt := range map[string]struct {
-		err  error
+		host noEffect
 		seen string
 	}{
-		"although the command succeeds": {nil, "the reboot command ended with success"},
-		"because the command fails":     {errors.New("broken"), "the reboot command failed: broken"},
+		"although the command succeeds":  {noEffect{}, "the reboot command ended with success"},
+		"because the command fails":      {noEffect{err: errors.New("broken")}, "the reboot command failed: broken"},
+		"because the command fails late": {noEffect{errors.New("BMC does not answer"), 3 * time.Minute}, "the reboot command failed: BMC does not answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { testSystemStaysUp(t, tt.err, tt.seen) })
+			synctest.Test(t, func(t *testing.T) { testSystemStaysUp(t, tt.host, tt.seen) })
 		})
 	}
 }
 
-func testSystemStaysUp(t *testing.T, failure error, seen string) {
+func testSystemStaysUp(t *testing.T, host noEffect, seen string) {
 	kube := fake.NewClientset(node(map[string]string{request.Now: ""}))
 	kube.PrependReactor("patch", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		isDryRun := len(action.(clienttesting.PatchActionImpl).PatchOptions.DryRun) > 0
@@ -333,7 +340,7 @@ func testSystemStaysUp(t *testing.T, failure error, seen string) {
 	if err := os.WriteFile(sentinel, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	start(t, kube, noEffect{failure}, Config{SentinelFile: sentinel})
+	start(t, kube, host, Config{SentinelFile: sentinel, Drain: true})
 	get := func() *corev1.Node {
 		t.Helper()
 		synctest.Wait()
@@ -367,19 +374,11 @@ func testSystemStaysUp(t *testing.T, failure error, seen string) {
 	if _, isFailed := n.Annotations[request.Failed]; n.Spec.Unschedulable || request.IsGranted(n) || !isFailed {
 		t.Errorf("cordoned: %t, annotations %v", n.Spec.Unschedulable, n.Annotations)
 	}
-	if rebooting := recorded(ReasonRebooting); len(rebooting) != maxAttempts || !strings.HasSuffix(rebooting[2], "attempt 3 of 3") {
-		t.Errorf("events about attempts: %q", rebooting)
+	if rebooting := recorded(ReasonRebooting); len(rebooting) != 1 {
+		t.Errorf("events about the reboot: %q", rebooting)
 	}
-	if failed := recorded(ReasonFailed); len(failed) != maxAttempts && failure != nil {
+	if failed := recorded(ReasonFailed); len(failed) != 1 && host.err != nil {
 		t.Errorf("failures of the command: %q", failed)
-	}
-	stayed := recorded(ReasonStayedUp)
-	if want := []string{
-		"The system has not gone down within 10m0s after attempt 2 of 3: " + seen + ", and the boot ID is still old",
-		"The system has not gone down within 20m0s after attempt 3 of 3: " + seen + ", and the boot ID is still old",
-		"The system has not gone down within 5m0s after attempt 1 of 3: " + seen + ", and the boot ID is still old",
-	}; !slices.Equal(stayed, want) {
-		t.Errorf("Warnings %q, want %q", stayed, want)
 	}
 	if givenUp := recorded(ReasonGivenUp); len(givenUp) != 1 || !strings.Contains(givenUp[0], seen) {
 		t.Errorf("given up: %q", givenUp)
@@ -408,22 +407,28 @@ func testSystemStaysUp(t *testing.T, failure error, seen string) {
 }
 
 // Wherever an agent is killed, before or after any of its writes, its node is drained, reboots
-// exactly once, and stays cordoned only if it was before.
+// exactly once, and stays cordoned only if it was before. The exception is a kill between the
+// record that the command is run and the command: then the reboot has failed, as the Node says.
 func TestKilledAtEachWrite(t *testing.T) {
 	for _, wasCordoned := range []bool{false, true} {
-		writes := 0
+		writes, failures := 0, 0
 		for at := 0; at <= writes; at++ { // it is not killed at write 0
 			for _, isAfter := range []bool{false, true} {
 				t.Run(fmt.Sprintf("write %d, after %t, cordoned %t", at, isAfter, wasCordoned), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						h := newMortalHost(t, at, isAfter, wasCordoned)
-						h.requireOneReboot(t, wasCordoned)
+						if h.requireOneReboot(t, wasCordoned) == 0 {
+							failures++
+						}
 						if at == 0 {
 							writes = h.writes
 						}
 					})
 				})
 			}
+		}
+		if failures != 1 {
+			t.Errorf("the reboot has failed %d times", failures)
 		}
 		if want := 7; writes < want { // begin, event, evict, reboot, event, finish, event
 			t.Errorf("there were %d writes, want at least %d", writes, want)
@@ -539,8 +544,9 @@ func (h *mortalHost) node() *corev1.Node {
 	return n.(*corev1.Node)
 }
 
-// requireOneReboot runs one agent after the other, until none has anything to do.
-func (h *mortalHost) requireOneReboot(t *testing.T, wasCordoned bool) {
+// requireOneReboot runs one agent after the other, until none has anything to do. It returns how
+// often the reboot command was run: once, or not at all if the Node says that the reboot has failed.
+func (h *mortalHost) requireOneReboot(t *testing.T, wasCordoned bool) (commands int) {
 	t.Helper()
 	for h.runs() {
 	}
@@ -548,12 +554,17 @@ func (h *mortalHost) requireOneReboot(t *testing.T, wasCordoned bool) {
 	if request.IsGranted(n) || request.IsNeeded(n) || n.Annotations["example.com/kept"] != "x" {
 		t.Errorf("the annotations are %v", n.Annotations)
 	}
-	if h.commands != 1 || n.Spec.Unschedulable != wasCordoned {
+	want := 1
+	if _, hasFailed := n.Annotations[request.Failed]; hasFailed {
+		want = 0
+	}
+	if h.commands != want || n.Spec.Unschedulable != wasCordoned {
 		t.Errorf("rebooted %d times, cordoned: %t, and before: %t", h.commands, n.Spec.Unschedulable, wasCordoned)
 	}
 	if h.killAt > h.writes {
 		t.Errorf("there is no write %d", h.killAt)
 	}
+	return h.commands
 }
 
 // runs runs an agent for 20 minutes, and reports whether it was killed by then.
@@ -562,7 +573,7 @@ func (h *mortalHost) runs() bool {
 	defer cancel()
 	h.isDead, h.kill = false, cancel
 	nodes := kubeinformers.NewSharedInformerFactory(h.kube, 0)
-	a, err := New(Config{NodeName: "node-1", LeaseNamespace: "agents", LookEvery: 5 * time.Minute, Limits: limits, BootIDFile: h.bootID, Force: true}, h.kube, nodes, h)
+	a, err := New(Config{NodeName: "node-1", LeaseNamespace: "agents", LookEvery: 5 * time.Minute, Limits: limits, BootIDFile: h.bootID, Drain: true, Force: true}, h.kube, nodes, h)
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -21,6 +21,9 @@ type Observed struct {
 	// Drained is whether this process has drained the node for the work that the present
 	// record describes. No annotation says so, because others can write annotations.
 	Drained bool
+	// IsDoubtful is whether this process has written the present record before the reboot
+	// command, got no answer, and so has not run the command.
+	IsDoubtful bool
 	// Unable is whether the agent cannot reboot its host. If so, it requests nothing,
 	// begins nothing, and gives up what it has begun or may begin. But it finishes work
 	// after which the node was rebooted.
@@ -30,13 +33,10 @@ type Observed struct {
 
 // Limits say how long things may take.
 type Limits struct {
-	Drain      time.Duration // from the beginning of an attempt to giving up
-	Reboot     time.Duration // from the first reboot command to the next attempt; later ones get twice as long each time
+	Drain      time.Duration // from the beginning of the work to giving up
+	Reboot     time.Duration // from the reboot command to giving up
 	RetryAfter time.Duration // from giving up, or from a reboot that did not remove the sentinel file, to the next request
 }
-
-// maxAttempts is how many times the reboot command is run before a reboot has failed.
-const maxAttempts = 3
 
 // givenBackFor is how long a node whose grant was over does not ask again. If the node's
 // clock is wrong, each grant may seem to be over.
@@ -56,12 +56,11 @@ const (
 	Cordon   Step = "Cordon"   // cordon again, because someone has uncordoned the node
 	Disown   Step = "Disown"   // note that someone has removed the agent's cordon
 	Drain    Step = "Drain"
-	Reboot   Step = "Reboot"   // record that the reboot command is run, and run it
-	StayedUp Step = "StayedUp" // report that the system has not gone down, and begin again
-	Undo     Step = "Undo"     // uncordon, because the node cannot be drained or rebooted
-	GiveUp   Step = "GiveUp"   // report that, and then request a reboot at a later time, or record the failure
-	Finish   Step = "Finish"   // uncordon, and remove the record
-	Forget   Step = "Forget"   // remove the record of a failure, because the node was rebooted since
+	Reboot   Step = "Reboot" // record that the reboot command is run, and run it
+	Undo     Step = "Undo"   // uncordon, because the node cannot be drained or rebooted
+	GiveUp   Step = "GiveUp" // report that, and then request a reboot at a later time, or record the failure
+	Finish   Step = "Finish" // uncordon, and remove the record
+	Forget   Step = "Forget" // remove the record of a failure, because the node was rebooted since
 )
 
 // Decision is the next step.
@@ -85,12 +84,10 @@ type Record struct {
 	// Cordoned is whether the cordon is the agent's. It is written together with the cordon,
 	// and no other cordon is ever removed.
 	Cordoned bool `json:"cordoned,omitempty"`
-	// Since is when the work, or this attempt, began.
+	// Since is when the work began.
 	Since time.Time `json:"since"`
-	// Rebooted is when the reboot command was run in this attempt.
+	// Rebooted is when the reboot command was run.
 	Rebooted *time.Time `json:"rebooted,omitempty"`
-	// Attempts is how many times the reboot command was run.
-	Attempts int `json:"attempts,omitempty"`
 }
 
 // Failure is what the agent has to know about a reboot that failed: the value of the
@@ -276,14 +273,20 @@ func disown(r *Record) Decision {
 	return Decision{Step: Disown, Annotations: map[string]*string{request.InProgress: encode(next)}}
 }
 
-// working returns the next step up to the reboot command, and gives up after too long, or
-// after too many attempts.
+// working returns the next step up to the reboot command, and gives up after too long. The
+// command is run once: one that has had no effect would have none again.
 func working(o Observed, r *Record) Decision {
-	if r.Rebooted != nil {
-		return goingDown(o, r)
-	}
 	left := r.Since.Add(o.Limits.Drain).Sub(o.Now)
-	if o.Unable || r.Attempts >= maxAttempts || request.IsDeclined(o.Node) {
+	if r.Rebooted != nil {
+		left = r.Rebooted.Add(o.Limits.Reboot).Sub(o.Now)
+		switch {
+		case left > 0 && o.IsDoubtful && o.Node.Spec.Unschedulable:
+			return reboot(o, r)
+		case left > 0:
+			return Decision{Step: Rest, WaitsFor: "the system to go down", RequeueAfter: left}
+		}
+	}
+	if o.Unable || request.IsDeclined(o.Node) {
 		left = 0
 	}
 	switch {
@@ -306,29 +309,7 @@ func working(o Observed, r *Record) Decision {
 func reboot(o Observed, r *Record) Decision {
 	next, now := *r, o.Now.UTC().Truncate(time.Second)
 	next.Rebooted = &now
-	next.Attempts = max(next.Attempts, 0) + 1
 	return Decision{Step: Reboot, Annotations: map[string]*string{request.InProgress: encode(next)}}
-}
-
-// goingDown waits, after the reboot command, for the system to go down. If that takes too
-// long, the command has failed, or has done something else, or the agent was killed right
-// before it could run it. Then everything begins again, because the node may have been
-// uncordoned in the meantime. That attempt began when this one ended: an agent that was
-// stopped for long makes no other.
-func goingDown(o Observed, r *Record) Decision {
-	ended := r.Rebooted.Add(o.Limits.goDown(r.Attempts))
-	if left := ended.Sub(o.Now); left > 0 {
-		return Decision{Step: Rest, WaitsFor: "the system to go down", RequeueAfter: left}
-	}
-	next := *r
-	next.Since, next.Rebooted = ended, nil
-	return Decision{Step: StayedUp, Annotations: map[string]*string{request.InProgress: encode(next)}}
-}
-
-// goDown returns how long the system may take to go down after so many attempts: it is
-// twice as long after each.
-func (l Limits) goDown(attempts int) time.Duration {
-	return l.Reboot << (min(max(attempts, 1), maxAttempts) - 1)
 }
 
 // giveUp removes the record of the work. It requests another reboot for later if the node
@@ -337,9 +318,10 @@ func (l Limits) goDown(attempts int) time.Duration {
 func giveUp(o Observed, r *Record) Decision {
 	d := Decision{Step: GiveUp, Annotations: map[string]*string{request.InProgress: nil}}
 	switch {
-	case o.Unable, request.IsDeclined(o.Node):
-	case r.Attempts >= maxAttempts:
+	case o.Unable:
+	case r.Rebooted != nil:
 		d.Annotations[request.Failed] = encode(Failure{o.BootID, o.Now.UTC().Truncate(time.Second), o.Sentinel.UTC()})
+	case request.IsDeclined(o.Node):
 	default:
 		d.Annotations[request.Needed] = after(o, o.Limits.RetryAfter)
 	}

@@ -23,13 +23,17 @@ import (
 // drainAttempt is how long the API server has to answer to one attempt to drain.
 const drainAttempt = 20 * time.Second
 
+// drainPatience is how long a drain may wait before an event says what for.
+const drainPatience = time.Minute
+
 // drain makes one attempt to evict the Pods of the node. It is repeated until none is left
 // that has to leave, for as long as the decision allows, which is for left from now on.
 func (a *Agent) drain(ctx context.Context, node *corev1.Node, left time.Duration) (*corev1.Node, error) {
 	attempt, cancel := context.WithTimeout(ctx, min(left, drainAttempt))
 	defer cancel()
-	if obstacles := a.evict(attempt); len(obstacles) > 0 {
-		err := errors.New(strings.Join(obstacles, "; "))
+	if stuck, leaving := a.evict(attempt); len(stuck)+len(leaving) > 0 {
+		err := errors.New(strings.Join(append(stuck, leaving...), "; "))
+		a.reportStuck(ctx, node, stuck)
 		klog.FromContext(ctx).Info("The node is not drained yet", "err", err)
 		if a.drainErr == nil || left > retryDelay { // a last attempt that is too short finds out nothing
 			a.drainErr = err
@@ -43,18 +47,28 @@ func (a *Agent) drain(ctx context.Context, node *corev1.Node, left time.Duration
 	return a.kube.CoreV1().Nodes().Get(ctx, a.config.NodeName, metav1.GetOptions{})
 }
 
-// evict evicts all Pods of the node that have to leave, side by side, and returns why some of
-// them are still there: first those that do not leave, then those that are on their way.
-func (a *Agent) evict(ctx context.Context) []string {
+// reportStuck records, once for each reboot, what a drain waits for that has gone on for a
+// while: it may never succeed.
+func (a *Agent) reportStuck(ctx context.Context, node *corev1.Node, stuck []string) {
+	record, err := RecordOf(node)
+	if err != nil || record == nil || len(stuck) == 0 || a.toldOf == *encode(record) || time.Since(record.Since) < drainPatience {
+		return
+	}
+	a.toldOf = *encode(record)
+	a.tryRecord(ctx, node, corev1.EventTypeWarning, ReasonDrainWaits, "The node cannot be drained now: "+strings.Join(stuck, "; "))
+}
+
+// evict evicts all Pods of the node that have to leave, side by side. It returns why some of
+// them do not leave, and which ones have not ended yet.
+func (a *Agent) evict(ctx context.Context) (stuck, leaving []string) {
 	ofNode := fields.OneTermEqualSelector("spec.nodeName", a.config.NodeName).String()
 	pods, err := a.kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: ofNode})
 	if err != nil {
-		return []string{"listing the node's Pods: " + err.Error()}
+		return []string{"the node's Pods cannot be listed: " + err.Error()}, nil
 	}
 	var (
-		evictions     sync.WaitGroup
-		mu            sync.Mutex
-		stuck, leaves []string
+		evictions sync.WaitGroup
+		mu        sync.Mutex
 	)
 	for _, pod := range pods.Items {
 		switch {
@@ -62,14 +76,14 @@ func (a *Agent) evict(ctx context.Context) []string {
 		case pod.DeletionTimestamp != nil && time.Since(pod.DeletionTimestamp.Time) > request.ClockSkew:
 			klog.FromContext(ctx).Info("The Pod's deletion hangs; it is not waited for", "pod", klog.KObj(&pod), "deletion", pod.DeletionTimestamp)
 		case pod.DeletionTimestamp != nil:
-			leaves = append(leaves, fmt.Sprintf("%s/%s may take until %s to end", pod.Namespace, pod.Name, pod.DeletionTimestamp.UTC().Format(time.RFC3339)))
+			leaving = append(leaving, fmt.Sprintf("%s/%s may take until %s to end", pod.Namespace, pod.Name, pod.DeletionTimestamp.UTC().Format(time.RFC3339)))
 		default:
 			evictions.Go(func() {
 				why, isLeaving := a.evictPod(ctx, &pod)
 				mu.Lock()
 				defer mu.Unlock()
 				if why != "" && isLeaving {
-					leaves = append(leaves, fmt.Sprintf("%s/%s %s", pod.Namespace, pod.Name, why))
+					leaving = append(leaving, fmt.Sprintf("%s/%s %s", pod.Namespace, pod.Name, why))
 				} else if why != "" {
 					stuck = append(stuck, fmt.Sprintf("%s/%s %s", pod.Namespace, pod.Name, why))
 				}
@@ -78,8 +92,8 @@ func (a *Agent) evict(ctx context.Context) []string {
 	}
 	evictions.Wait()
 	slices.Sort(stuck)
-	slices.Sort(leaves)
-	return append(stuck, leaves...)
+	slices.Sort(leaving)
+	return stuck, leaving
 }
 
 // stays reports whether a Pod need not leave a node that is to be rebooted: it has ended, it

@@ -20,16 +20,16 @@ import (
 
 // The reasons of the events, which are about the Node.
 const (
-	ReasonRequested = "RebootRequested" // because of the sentinel
-	ReasonWithdrawn = "RebootWithdrawn"
-	ReasonStarted   = "RebootStarted"
-	ReasonRebooting = "Rebooting"
-	ReasonGivenBack = "RebootNotBegun" // the permission is over, or is none
-	ReasonFailed    = "RebootFailed"   // the command failed
-	ReasonStayedUp  = "RebootHadNoEffect"
-	ReasonGivenUp   = "RebootGivenUp"
-	ReasonFinished  = "RebootFinished"
-	ReasonUnable    = "RebootImpossible" // this agent cannot reboot its host
+	ReasonRequested  = "RebootRequested" // because of the sentinel
+	ReasonWithdrawn  = "RebootWithdrawn"
+	ReasonStarted    = "RebootStarted"
+	ReasonRebooting  = "Rebooting"
+	ReasonGivenBack  = "RebootNotBegun" // the permission is over, or is none
+	ReasonDrainWaits = "RebootDrainWaits"
+	ReasonFailed     = "RebootFailed" // the command failed
+	ReasonGivenUp    = "RebootGivenUp"
+	ReasonFinished   = "RebootFinished"
+	ReasonUnable     = "RebootImpossible" // this agent cannot reboot its host
 )
 
 // maxMessage is the length in bytes of the longest message: that about a node with many
@@ -58,8 +58,6 @@ func (a *Agent) report(ctx context.Context, node *corev1.Node, d Decision) {
 		a.tryRecord(ctx, node, corev1.EventTypeNormal, ReasonStarted, "The node will be cordoned, drained and rebooted")
 	case GiveBack:
 		a.tryRecord(ctx, node, corev1.EventTypeWarning, ReasonGivenBack, whyGivenBack(node, time.Now()))
-	case StayedUp:
-		a.tryRecord(ctx, node, corev1.EventTypeWarning, ReasonStayedUp, a.whatWasSeen(node))
 	case Finish:
 		eventType, message := corev1.EventTypeNormal, "The node was rebooted and is Ready"
 		if next := d.Annotations[request.Needed]; next != nil {
@@ -107,36 +105,17 @@ func whyGivenBack(node *corev1.Node, now time.Time) string {
 	return fmt.Sprintf("Reboot not started: the node might reboot until %s, and by its clock it is %s; it waits for another turn", node.Annotations[request.Now], now.UTC().Format(time.RFC3339))
 }
 
-// attemptOf returns which attempt to reboot it is, such as "attempt 1 of 3".
-func attemptOf(node *corev1.Node) string {
-	attempts := 0
-	if record, err := RecordOf(node); err == nil && record != nil {
-		attempts = record.Attempts
-	}
-	return fmt.Sprintf("attempt %d of %d", attempts, maxAttempts)
-}
-
-// whatWasSeen returns the message about a system that has not gone down.
-func (a *Agent) whatWasSeen(node *corev1.Node) string {
-	record, err := RecordOf(node)
-	if err != nil || record == nil {
-		return "The system has not gone down"
-	}
-	return fmt.Sprintf("The system has not gone down within %s after %s: %s, and the boot ID is still %s",
-		a.config.Limits.goDown(record.Attempts), attemptOf(node), cmp.Or(a.outcome, "how the reboot command ended is not known"), record.BootID)
-}
-
 // whyGivenUp returns the message about a reboot that is given up.
 func (a *Agent) whyGivenUp(node *corev1.Node, d Decision) string {
 	if a.unable != nil {
 		return "The reboot was given up, because this agent cannot reboot the node: " + a.unable.Error()
 	}
+	if d.Annotations[request.Failed] != nil {
+		return fmt.Sprintf("The system has not gone down within %s: %s, and the boot ID is still the same. The reboot was given up, and none is requested until someone annotates the node with %s= or touches the sentinel file",
+			a.config.Limits.Reboot, cmp.Or(a.outcome, "how the reboot command ended is not known"), request.Needed)
+	}
 	if request.IsDeclined(node) {
 		return fmt.Sprintf("The reboot was given up, because annotation %s says no", request.Needed)
-	}
-	if d.Annotations[request.Failed] != nil {
-		return fmt.Sprintf("%s. The reboot was given up, and none is requested until someone annotates the node with %s= or touches the sentinel file",
-			a.whatWasSeen(node), request.Needed)
 	}
 	message := fmt.Sprintf("The node could not be drained within %s, so the reboot was given up; the next one is requested for %s", a.config.Limits.Drain, *d.Annotations[request.Needed])
 	if a.drainErr != nil {

@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -185,4 +187,60 @@ func TestRefusedAgentDoesNotReport(t *testing.T) {
 			t.Error("it reports, although it cannot begin")
 		}
 	})
+}
+
+// counter is a host that counts its reboot commands.
+type counter struct{ commands *int }
+
+func (counter) Check() error { return nil }
+
+func (c counter) Reboot(context.Context) error {
+	*c.commands++
+	return nil
+}
+
+// If the response to the record is lost, the same process runs the command, once.
+func TestLostResponseBeforeTheCommand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		commands := 0
+		r := newReporter(t, counter{&commands}, Config{Drain: true})
+		r.refusal = nil
+		r.Fail("patch nodes", nil, script.ErrLost) // to begin, and to record that the command is run
+		script.Edit(r.Cluster, "", "node-1", func(n *corev1.Node) { n.Annotations = map[string]string{request.Now: ""} })
+		time.Sleep(time.Minute)
+		if commands != 1 {
+			t.Errorf("the command was run %d times", commands)
+		}
+		time.Sleep(time.Hour)
+		if commands != 1 {
+			t.Errorf("within an hour, it was run %d times", commands)
+		}
+	})
+}
+
+// In a cluster of one node, evicted Pods can go nowhere, and a drain can fail forever: an event says
+// what it waits for. Without a drain, the node reboots with its Pods.
+func TestWithoutDrain(t *testing.T) {
+	for _, drains := range []bool{true, false} {
+		t.Run(fmt.Sprint("drain ", drains), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				commands := 0
+				r := newReporter(t, counter{&commands}, Config{Drain: drains})
+				r.refusal = nil
+				r.Set(newPod("bare", func(pod *corev1.Pod) { pod.OwnerReferences = nil }))
+				script.Edit(r.Cluster, "", "node-1", func(n *corev1.Node) { n.Annotations = map[string]string{request.Now: ""} })
+				time.Sleep(2 * time.Minute)
+				said := r.says(ReasonDrainWaits)
+				if drains && (commands > 0 || len(said) != 1 || !strings.Contains(said[0], "default/bare has no controller")) {
+					t.Errorf("the command was run %d times, and it says %q", commands, said)
+				}
+				if !drains && (commands != 1 || len(said) > 0) {
+					t.Errorf("the command was run %d times, and it says %q", commands, said)
+				}
+				if evictions := r.Requests("create pods eviction"); evictions > 0 {
+					t.Errorf("%d evictions", evictions)
+				}
+			})
+		})
+	}
 }

@@ -50,8 +50,7 @@ const (
 	Granted = "controller.nicoleh.io/reboot-granted"
 	// InProgress means that the agent is at work. Its value belongs to the agent.
 	InProgress = "controller.nicoleh.io/reboot-in-progress"
-	// Failed means that the agent has run the reboot command several times and the node has
-	// not gone down. It stays until the next reboot begins or the node was rebooted. Its
+	// Failed means that the agent has run the reboot command and the node has not gone down. It stays until the next reboot begins or the node was rebooted. Its
 	// value belongs to the agent.
 	Failed = "controller.nicoleh.io/reboot-failed"
 )
