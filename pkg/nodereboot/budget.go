@@ -143,16 +143,18 @@ func (o Observed) unavailability(node *corev1.Node) string {
 	return reason
 }
 
-// settlesFor returns how long an available node still counts as unavailable.
+// settlesFor returns how long an available node still counts as unavailable: so that what has
+// moved can come to rest, and what a reboot has broken can be noticed. A node that was never
+// granted a reboot has none behind it, unless it is one of the few of the control plane.
 func (o Observed) settlesFor(node *corev1.Node) time.Duration {
-	if o.ControlPlaneSettle == 0 || !isControlPlane(node) {
+	if o.Settle == 0 || !isControlPlane(node) && o.lastGranted(node).IsZero() {
 		return 0
 	}
 	since, isKnown := o.AvailableSince[node.UID]
 	if !isKnown {
-		return o.ControlPlaneSettle // the node is new
+		return o.Settle // the node is new
 	}
-	return since.Add(o.ControlPlaneSettle).Sub(o.Now)
+	return since.Add(o.Settle).Sub(o.Now)
 }
 
 // nextSettled returns how long it takes until the first settling node has settled; zero if

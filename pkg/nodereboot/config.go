@@ -29,9 +29,8 @@ type Config struct {
 	Pools []Pool
 	// MinInterval is the shortest time between two grants.
 	MinInterval time.Duration
-	// ControlPlaneSettle is how long a control plane node still counts as unavailable
-	// after it has become available.
-	ControlPlaneSettle time.Duration
+	// Settle is how long a node still counts as unavailable after it has become available.
+	Settle time.Duration
 	// AgentNamespace is the namespace of the agents' Leases.
 	AgentNamespace string
 	// Windows are the times at which reboots may be granted, in the time zone Zone (UTC if
@@ -137,7 +136,7 @@ func addFlags(flags *flag.FlagSet, c *Config) {
 	})
 	flags.StringVar(&c.AgentNamespace, "nodereboot-agent-namespace", "k8s-controller-reboot-agent", "The namespace of nodereboot's agents. A node may reboot only if its agent has renewed its Lease there within the last two minutes.")
 	flags.DurationVar(&c.MinInterval, "nodereboot-min-interval", 0, "The shortest time between two nodes that nodereboot lets reboot.")
-	flags.DurationVar(&c.ControlPlaneSettle, "nodereboot-control-plane-settle", 5*time.Minute, "How long a control plane node that has become Ready still counts as unavailable.")
+	flags.DurationVar(&c.Settle, "nodereboot-settle", 5*time.Minute, "How long a node that is back after a reboot, or any node of the control plane that has become Ready, still counts as unavailable.")
 }
 
 // addRepeatable adds a flag that may be given more than once, or with several values.
@@ -154,8 +153,8 @@ func addRepeatable(flags *flag.FlagSet, name, usage string, add func(text string
 
 // Validate returns an error that names the flag that is wrong.
 func (c Config) Validate() error {
-	if c.MinInterval < 0 || c.ControlPlaneSettle < 0 {
-		return errors.New("-nodereboot-min-interval and -nodereboot-control-plane-settle must not be negative")
+	if c.MinInterval < 0 || c.Settle < 0 {
+		return errors.New("-nodereboot-min-interval and -nodereboot-settle must not be negative")
 	}
 	if (c.PrometheusURL == "") != (c.Alerts == "") {
 		return errors.New("-nodereboot-prometheus-url and -nodereboot-alerts need each other")

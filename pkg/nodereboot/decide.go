@@ -70,7 +70,7 @@ const (
 	Rebooting = "Rebooting" // the node's agent is at work
 	NotReady  = "NotReady"  // the node's condition Ready is not True
 	Cordoned  = "Cordoned"  // someone has cordoned the node
-	Settling  = "Settling"  // the control plane node has become available only recently
+	Settling  = "Settling"  // the node has become available only recently
 )
 
 // Unavailabilities lists all of them.

@@ -109,7 +109,10 @@ func isAlike(before, after *corev1.Node) bool {
 // trackNode records since when a node has been available. before or after is nil if the
 // node was added or deleted.
 func (c *Controller) trackNode(before, after *corev1.Node) {
-	isAvailable := func(node *corev1.Node) bool { return request.IsReady(node) && !request.IsGranted(node) }
+	isAvailable := func(node *corev1.Node) bool { // a grant that is not used changes nothing
+		_, isRebooting := node.Annotations[request.InProgress]
+		return request.IsReady(node) && !isRebooting
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.trackNeed(before, after)
