@@ -108,6 +108,12 @@ func ParsePool(text string) (Pool, error) {
 	if err != nil {
 		return Pool{}, fmt.Errorf("%q does not begin with a label selector: %w", text, err)
 	}
+	requirements, _ := selector.Requirements()
+	for _, r := range requirements {
+		if r.Values().Has("") { // such as pool==1
+			return Pool{}, fmt.Errorf("%q selects nodes by an empty value of the label %s", text, r.Key())
+		}
+	}
 	limit, err := ParseMaxUnavailable(text[i+1:])
 	if err != nil {
 		return Pool{}, err

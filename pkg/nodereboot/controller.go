@@ -78,6 +78,7 @@ type Controller struct {
 	// does.
 	firingAlerts func(context.Context) ([]string, error)
 	waiting      map[types.UID]string // why each node waits, as last recorded; used by sync alone
+	hasLogged    bool                 // how many nodes each pool has; used by sync alone
 
 	mu             sync.Mutex
 	lastGrant      time.Time               // by this process
@@ -121,7 +122,9 @@ func NewController(config Config, kube kubernetes.Interface, recorder record.Eve
 
 // sync brings one node a step closer to its reboot, or records why all of them wait.
 func (c *Controller) sync(ctx context.Context, _ cache.ObjectName) (requeueAfter time.Duration, err error) {
-	decision, err := c.decide(ctx, c.observe())
+	observed := c.observe()
+	c.logPools(ctx, observed)
+	decision, err := c.decide(ctx, observed)
 	if err != nil {
 		return 0, err
 	}

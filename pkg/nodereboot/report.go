@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -55,6 +56,33 @@ func (c *Controller) recordWaiting(waiting []Waiting) {
 		if before[w.Node.UID] != w.Reason {
 			c.recorder.Eventf(w.Node, corev1.EventTypeNormal, ReasonWaiting, "Waiting to reboot (%s): %s", w.Reason, w.Note)
 		}
+	}
+}
+
+// poolSizes returns how many nodes each pool has, by its selector.
+func poolSizes(o Observed) map[string]int {
+	sizes := map[string]int{}
+	for _, pool := range o.Pools {
+		sizes[pool.Selector.String()] = 0
+		for _, node := range o.Nodes {
+			if pool.Selector.Matches(labels.Set(node.Labels)) {
+				sizes[pool.Selector.String()]++
+			}
+		}
+	}
+	return sizes
+}
+
+// logPools logs how many nodes each pool has, when that is known first. A selector can mean
+// something else than its author: rack=12 is all nodes with the label rack, 12 of them.
+func (c *Controller) logPools(ctx context.Context, o Observed) {
+	if c.hasLogged {
+		return
+	}
+	c.hasLogged = true
+	for _, pool := range o.Pools {
+		nodes := poolSizes(o)[pool.Selector.String()]
+		klog.FromContext(ctx).Info("A pool of nodes", "selector", pool.Selector.String(), "nodes", nodes, "maxUnavailable", pool.MaxUnavailable.String(), "isEmpty", nodes == 0)
 	}
 }
 
@@ -120,6 +148,11 @@ func (c *Controller) addGauges() {
 		}
 		for _, reason := range Unavailabilities {
 			add(n[reason], reason)
+		}
+	})
+	metrics.Count("nodereboot_pool_nodes", "Nodes of each pool of -nodereboot-pool.", []string{"pool"}, func(add func(float64, ...string)) {
+		for pool, nodes := range poolSizes(c.observe()) {
+			add(float64(nodes), pool)
 		}
 	})
 	metrics.Count("nodereboot_budget_nodes", "How many nodes may be unavailable.", nil, func(add func(float64, ...string)) {

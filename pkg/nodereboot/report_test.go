@@ -147,3 +147,27 @@ func TestAgentHasTimeForItsFirstReport(t *testing.T) {
 		}
 	})
 }
+
+// How many nodes each pool has is a metric: a selector with a typo selects none.
+func TestPoolSizes(t *testing.T) {
+	inCluster(t, []string{"-nodereboot-pool=pool=db=1;pol=db=1;rack=12"}, func(t *testing.T, s *scripted) {
+		s.Set(node("a", labeled("pool", "db"), labeled("rack", "1")))
+		s.Set(node("b", labeled("rack", "2")))
+		s.run()
+		families, err := legacyregistry.DefaultGatherer.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]float64{}
+		for _, family := range families {
+			for _, m := range family.GetMetric() {
+				if family.GetName() == "nodereboot_pool_nodes" {
+					got[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
+				}
+			}
+		}
+		if diff := cmp.Diff(map[string]float64{"pool=db": 1, "pol=db": 0, "rack": 2}, got); diff != "" {
+			t.Errorf("nodes of pools (-want +got):\n%s", diff)
+		}
+	})
+}
