@@ -171,3 +171,33 @@ func TestPoolSizes(t *testing.T) {
 		}
 	})
 }
+
+// A node that is back settles before the next one reboots. One whose reboot was given up does not.
+func TestSettle(t *testing.T) {
+	for name, tt := range map[string]struct {
+		boot        string
+		wantGranted bool
+	}{
+		"it is back":      {"new", false},
+		"it was given up": {"old", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, nil, func(t *testing.T, s *scripted) {
+				booted := func(n *corev1.Node) { n.Status.NodeInfo.BootID = tt.boot }
+				s.Set(node("a", booted, with(request.InProgress, `{"bootID":"old"}`), with(request.Granted, time.Now().UTC().Format(time.RFC3339))))
+				s.Set(node("b", needed))
+				s.run("a", "b")
+				time.Sleep(10 * time.Minute)
+				script.Edit(s.Cluster, "", "a", func(n *corev1.Node) { delete(n.Annotations, request.InProgress) })
+				time.Sleep(4 * time.Minute)
+				if n := s.node("b"); request.IsGranted(n) != tt.wantGranted {
+					t.Errorf("after four minutes the other one is granted its reboot: %t", request.IsGranted(n))
+				}
+				time.Sleep(2 * time.Minute)
+				if n := s.node("b"); !request.IsGranted(n) {
+					t.Error("it is never granted its reboot")
+				}
+			})
+		})
+	}
+}

@@ -261,7 +261,7 @@ func (w *reboots) disturb(draw *rand.Rand, node *corev1.Node) string {
 		return fmt.Sprintf("the agent of %s is silent: %t", node.Name, h.isSilent)
 	case 4:
 		delete(changed.Annotations, request.Needed)
-		h.isAsked, what = false, "needs no reboot"
+		h.isAsked, what = h.isAsked && !request.IsNeeded(node), "needs no reboot" // what is granted is no request any more
 	case 5:
 		delete(changed.Annotations, request.Next)
 		what = "is not the next"
@@ -270,7 +270,7 @@ func (w *reboots) disturb(draw *rand.Rand, node *corev1.Node) string {
 		h.isAsked, what = true, "needs a reboot in a while"
 	case 7:
 		metav1.SetMetaDataAnnotation(&changed.ObjectMeta, request.Needed, "false")
-		h.isAsked, what = false, "must not be rebooted"
+		h.isAsked, what = h.isAsked && request.IsGranted(node), "must not be rebooted"
 	case 8, 9:
 		h.sentinel = time.Now()
 		return node.Name + " has a sentinel file"

@@ -1,6 +1,7 @@
 package nodereboot
 
 import (
+	"encoding/json"
 	"slices"
 	"time"
 
@@ -92,7 +93,7 @@ func strip(node *corev1.Node) {
 	for i, c := range conditions {
 		conditions[i] = corev1.NodeCondition{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime}
 	}
-	node.Status = corev1.NodeStatus{Conditions: conditions}
+	node.Status = corev1.NodeStatus{Conditions: conditions, NodeInfo: corev1.NodeSystemInfo{BootID: node.Status.NodeInfo.BootID}}
 }
 
 // isAlike reports whether nothing has changed that is read here.
@@ -109,10 +110,6 @@ func isAlike(before, after *corev1.Node) bool {
 // trackNode records since when a node has been available. before or after is nil if the
 // node was added or deleted.
 func (c *Controller) trackNode(before, after *corev1.Node) {
-	isAvailable := func(node *corev1.Node) bool { // a grant that is not used changes nothing
-		_, isRebooting := node.Annotations[request.InProgress]
-		return request.IsReady(node) && !isRebooting
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.trackNeed(before, after)
@@ -123,16 +120,26 @@ func (c *Controller) trackNode(before, after *corev1.Node) {
 		if after != nil {
 			c.availableSince[after.UID] = now
 		}
-	case !isAvailable(after):
+	case !request.IsReady(after):
 		delete(c.availableSince, after.UID)
 	case before == nil:
 		c.availableSince[after.UID] = now
 		if since := request.ReadySince(after); since.Before(now) {
 			c.availableSince[after.UID] = since
 		}
-	case !isAvailable(before):
+	case !request.IsReady(before), hasFinished(before, after):
 		c.availableSince[after.UID] = now
 	}
+}
+
+// hasFinished reports whether an agent has finished its work, and not given it up: the node was
+// rebooted.
+func hasFinished(before, after *corev1.Node) bool {
+	work, wasAtWork := before.Annotations[request.InProgress]
+	_, isAtWork := after.Annotations[request.InProgress]
+	var record struct{ BootID string }
+	err := json.Unmarshal([]byte(work), &record)
+	return wasAtWork && !isAtWork && err == nil && record.BootID != after.Status.NodeInfo.BootID
 }
 
 // trackNeed records since when a node has needed a reboot. A time for which it was requested
