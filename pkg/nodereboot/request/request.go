@@ -10,8 +10,8 @@
 //	Failed       the node did not go down although it was told to; the value says when
 //	Granted      when the controller last granted a reboot; it stays
 //
-// An agent reports that it runs by renewing a Lease with the name of its node, in the
-// agent's namespace.
+// While a reboot is asked for, an agent reports that it can carry it out by renewing a Lease
+// with the name of its node, in the agent's namespace.
 //
 // A request with Since beside it is the agent's own, which withdraws it when its reason is
 // gone. The requests of people stay.
@@ -63,7 +63,7 @@ const (
 	ClockSkew = time.Minute
 )
 
-// An agent renews its Lease every ReportEvery. If it has not done so for ReportedWithin, it
+// An agent renews its Lease every ReportEvery while a reboot is asked for. If it has not done so for ReportedWithin, it
 // probably does not run.
 const (
 	ReportEvery    = 30 * time.Second
