@@ -183,11 +183,13 @@ func TestSettle(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inCluster(t, nil, func(t *testing.T, s *scripted) {
-				booted := func(n *corev1.Node) { n.Status.NodeInfo.BootID = tt.boot }
-				s.Set(node("a", booted, with(request.InProgress, `{"bootID":"old"}`), with(request.Granted, time.Now().UTC().Format(time.RFC3339))))
+				booted := func(n *corev1.Node) { n.Status.NodeInfo.BootID = "old" }
+				s.Set(node("a", booted, with(request.InProgress, "x"), with(request.Granted, time.Now().UTC().Format(time.RFC3339))))
 				s.Set(node("b", needed))
 				s.run("a", "b")
 				time.Sleep(10 * time.Minute)
+				script.Edit(s.Cluster, "", "a", func(n *corev1.Node) { n.Status.NodeInfo.BootID = tt.boot })
+				time.Sleep(time.Minute)
 				script.Edit(s.Cluster, "", "a", func(n *corev1.Node) { delete(n.Annotations, request.InProgress) })
 				time.Sleep(4 * time.Minute)
 				if n := s.node("b"); request.IsGranted(n) != tt.wantGranted {

@@ -102,7 +102,7 @@ func (s *scripted) begin(agents ...string) {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	s.informers.StartWithContext(ctx)
 	ended := make(chan error)
-	go func() { ended <- s.Controller.Run(ctx, 1) }()
+	go func() { ended <- s.Run(ctx, 1) }()
 	s.t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {

@@ -1,7 +1,6 @@
 package nodereboot
 
 import (
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -113,6 +112,7 @@ func (c *Controller) trackNode(before, after *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.trackNeed(before, after)
+	isBack := before != nil && after != nil && hasFinished(before, after, c.usedSince[after.UID].bootID)
 	c.trackUse(before, after)
 	switch now := time.Now(); {
 	case before != nil && (after == nil || before.UID != after.UID):
@@ -127,19 +127,17 @@ func (c *Controller) trackNode(before, after *corev1.Node) {
 		if since := request.ReadySince(after); since.Before(now) {
 			c.availableSince[after.UID] = since
 		}
-	case !request.IsReady(before), hasFinished(before, after):
+	case !request.IsReady(before), isBack:
 		c.availableSince[after.UID] = now
 	}
 }
 
-// hasFinished reports whether an agent has finished its work, and not given it up: the node was
-// rebooted.
-func hasFinished(before, after *corev1.Node) bool {
-	work, wasAtWork := before.Annotations[request.InProgress]
+// hasFinished reports whether an agent has finished its work, and not given it up: the node has
+// another boot ID than when the work began.
+func hasFinished(before, after *corev1.Node, bootID string) bool {
+	_, wasAtWork := before.Annotations[request.InProgress]
 	_, isAtWork := after.Annotations[request.InProgress]
-	var record struct{ BootID string }
-	err := json.Unmarshal([]byte(work), &record)
-	return wasAtWork && !isAtWork && err == nil && record.BootID != after.Status.NodeInfo.BootID
+	return wasAtWork && !isAtWork && bootID != after.Status.NodeInfo.BootID
 }
 
 // trackNeed records since when a node has needed a reboot. A time for which it was requested
@@ -180,6 +178,7 @@ func needsReboot(node *corev1.Node) bool {
 type use struct {
 	reason string
 	since  time.Time
+	bootID string // the node's when that began
 }
 
 // trackUse records since when a node uses up a part of the budget. For a reboot that was
@@ -197,13 +196,13 @@ func (c *Controller) trackUse(before, after *corev1.Node) {
 		delete(c.usedSince, after.UID)
 	case is == was.reason:
 	case is == Rebooting && was.reason == Granted:
-		c.usedSince[after.UID] = use{is, was.since}
+		c.usedSince[after.UID] = use{is, was.since, after.Status.NodeInfo.BootID}
 	default:
 		since := now
 		if granted := request.LastGranted(after); before == nil && (is == Granted || is == Rebooting) && !granted.IsZero() && granted.Before(now) {
 			since = granted
 		}
-		c.usedSince[after.UID] = use{is, since}
+		c.usedSince[after.UID] = use{is, since, after.Status.NodeInfo.BootID}
 	}
 }
 

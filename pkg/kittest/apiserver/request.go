@@ -159,11 +159,12 @@ func (s *Server) parse(r Request) (t target, err error) {
 		return t, apierrors.NewGenericServerResponse(http.StatusNotFound, strings.ToLower(r.Method), t.key.Resource, "", "", 0, false)
 	}
 	verbs := []string{"get", "list", "create", "update", "patch", "delete"}
-	if t.subresource == "status" && t.kind.isCustom {
+	switch {
+	case t.subresource == "status" && t.kind.isCustom:
 		verbs = []string{"get", "update", "patch"}
-	} else if t.subresource == "eviction" && t.kind.gracePeriod != nil {
+	case t.subresource == "eviction" && t.kind.gracePeriod != nil:
 		verbs = []string{"create"}
-	} else if t.subresource != "" {
+	case t.subresource != "":
 		verbs = nil
 	}
 	if !slices.Contains(verbs, t.verb) {

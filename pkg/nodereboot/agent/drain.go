@@ -74,7 +74,7 @@ func (a *Agent) evict(ctx context.Context) (stuck, leaving []string) {
 		switch {
 		case stays(&pod):
 		case pod.DeletionTimestamp != nil && time.Since(pod.DeletionTimestamp.Time) > request.ClockSkew:
-			klog.FromContext(ctx).Info("The Pod's deletion hangs; it is not waited for", "pod", klog.KObj(&pod), "deletion", pod.DeletionTimestamp)
+			klog.FromContext(ctx).Info("The Pod's deletion hangs; it is not waited for", "pod", klog.KObj(&pod), "deletion", pod.DeletionTimestamp.Time)
 		case pod.DeletionTimestamp != nil:
 			leaving = append(leaving, fmt.Sprintf("%s/%s may take until %s to end", pod.Namespace, pod.Name, pod.DeletionTimestamp.UTC().Format(time.RFC3339)))
 		default:
@@ -139,11 +139,11 @@ func (a *Agent) evictPod(ctx context.Context, pod *corev1.Pod) (why string, isLe
 
 // inWords returns an error with its causes: a refusal for a PodDisruptionBudget names it there.
 func inWords(err error) string {
-	words := err.Error()
+	words := []string{err.Error()}
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Details != nil {
 		for _, cause := range status.Status().Details.Causes {
-			words += " " + cause.Message
+			words = append(words, cause.Message)
 		}
 	}
-	return words
+	return strings.Join(words, " ")
 }

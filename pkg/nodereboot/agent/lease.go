@@ -29,8 +29,11 @@ const tried = "controller.nicoleh.io/try"
 // only makes a dry run, or whose steps have ended with an error, reports nothing.
 func (a *Agent) sync(ctx context.Context, _ cache.ObjectName) (requeueAfter time.Duration, err error) {
 	node, requeueAfter, err := a.takeSteps(ctx)
-	if node == nil || err != nil {
+	if err != nil {
 		return requeueAfter, err
+	}
+	if node == nil {
+		return requeueAfter, nil
 	}
 	if a.unable != nil || a.config.DryRun || !isAskedFor(node) {
 		a.isRestricted = false
