@@ -35,7 +35,7 @@ func (a *Agent) sync(ctx context.Context, _ cache.ObjectName) (requeueAfter time
 	if node == nil {
 		return requeueAfter, nil
 	}
-	if a.unable != nil || a.config.DryRun || !isAskedFor(node) {
+	if isAble := a.unable == nil && !a.config.DryRun; !isAble || !isAskedFor(node) {
 		a.isRestricted = false
 		return requeueAfter, nil
 	}
