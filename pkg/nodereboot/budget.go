@@ -150,14 +150,16 @@ func (o Observed) unavailability(node *corev1.Node) string {
 }
 
 // settlesFor returns how long an available node still counts as unavailable: so that what has
-// moved can come to rest, and what a reboot has broken can be noticed. A node that was never
-// granted a reboot has none behind it, unless it is one of the few of the control plane.
+// moved can come to rest, and what a reboot has broken can be noticed. A node that was not away
+// since its last grant has no reboot behind it; but there are few of the control plane, and each
+// of these settles.
 func (o Observed) settlesFor(node *corev1.Node) time.Duration {
-	if o.Settle == 0 || !isControlPlane(node) && o.lastGranted(node).IsZero() {
-		return 0
-	}
 	since, isKnown := o.AvailableSince[node.UID]
-	if !isKnown {
+	granted := o.lastGranted(node)
+	switch {
+	case o.Settle == 0 || !isControlPlane(node) && (granted.IsZero() || since.Before(granted)):
+		return 0
+	case !isKnown:
 		return o.Settle // the node is new
 	}
 	return since.Add(o.Settle).Sub(o.Now)
