@@ -108,6 +108,12 @@ func ParsePool(text string) (Pool, error) {
 	if err != nil {
 		return Pool{}, fmt.Errorf("%q does not begin with a label selector: %w", text, err)
 	}
+	requirements, _ := selector.Requirements()
+	for _, r := range requirements {
+		if r.Values().Has("") { // such as pool==1
+			return Pool{}, fmt.Errorf("%q selects nodes by an empty value of the label %s", text, r.Key())
+		}
+	}
 	limit, err := ParseMaxUnavailable(text[i+1:])
 	if err != nil {
 		return Pool{}, err
@@ -115,8 +121,9 @@ func ParsePool(text string) (Pool, error) {
 	return Pool{selector, limit}, nil
 }
 
-// unavailability returns why a node uses up a part of the budget; empty if it does not.
-func (o Observed) unavailability(node *corev1.Node) string {
+// usedBy returns why a node uses up a part of the budget, whatever the time; empty if it does
+// not.
+func usedBy(node *corev1.Node) string {
 	_, isRebooting := node.Annotations[request.InProgress]
 	switch {
 	case isRebooting:
@@ -129,22 +136,33 @@ func (o Observed) unavailability(node *corev1.Node) string {
 		return NotReady
 	case node.Spec.Unschedulable:
 		return Cordoned
-	case o.settlesFor(node) > 0:
-		return Settling
 	}
 	return ""
 }
 
-// settlesFor returns how long an available node still counts as unavailable.
+// unavailability returns why a node uses up a part of the budget; empty if it does not.
+func (o Observed) unavailability(node *corev1.Node) string {
+	reason := usedBy(node)
+	if reason == "" && o.settlesFor(node) > 0 {
+		return Settling
+	}
+	return reason
+}
+
+// settlesFor returns how long an available node still counts as unavailable: so that what has
+// moved can come to rest, and what a reboot has broken can be noticed. A node that was not away
+// since its last grant has no reboot behind it; but there are few of the control plane, and each
+// of these settles.
 func (o Observed) settlesFor(node *corev1.Node) time.Duration {
-	if o.ControlPlaneSettle == 0 || !isControlPlane(node) {
-		return 0
-	}
 	since, isKnown := o.AvailableSince[node.UID]
-	if !isKnown {
-		return o.ControlPlaneSettle // the node is new
+	granted := o.lastGranted(node)
+	switch {
+	case o.Settle == 0 || !isControlPlane(node) && (granted.IsZero() || since.Before(granted)):
+		return 0
+	case !isKnown:
+		return o.Settle // the node is new
 	}
-	return since.Add(o.ControlPlaneSettle).Sub(o.Now)
+	return since.Add(o.Settle).Sub(o.Now)
 }
 
 // nextSettled returns how long it takes until the first settling node has settled; zero if

@@ -29,9 +29,8 @@ type Config struct {
 	Pools []Pool
 	// MinInterval is the shortest time between two grants.
 	MinInterval time.Duration
-	// ControlPlaneSettle is how long a control plane node still counts as unavailable
-	// after it has become available.
-	ControlPlaneSettle time.Duration
+	// Settle is how long a node still counts as unavailable after it has become available.
+	Settle time.Duration
 	// AgentNamespace is the namespace of the agents' Leases.
 	AgentNamespace string
 	// Windows are the times at which reboots may be granted, in the time zone Zone (UTC if
@@ -46,6 +45,14 @@ type Config struct {
 	PrometheusCAFile string
 	// PrometheusTokenFile has the bearer token for that Prometheus; empty for none.
 	PrometheusTokenFile string
+	// PrometheusUser and the password in PrometheusPasswordFile are basic credentials for
+	// that Prometheus; the file is empty for none.
+	PrometheusUser, PrometheusPasswordFile string
+	// PrometheusCertFile and PrometheusKeyFile have a client certificate for that Prometheus
+	// and its key; empty for none.
+	PrometheusCertFile, PrometheusKeyFile string
+	// PrometheusHeaders are sent to that Prometheus.
+	PrometheusHeaders map[string]string
 	// BlockingPods are label selectors. A node on which such a Pod runs is granted nothing.
 	BlockingPods []string
 }
@@ -100,6 +107,21 @@ func addFlags(flags *flag.FlagSet, c *Config) {
 	flags.StringVar(&c.PrometheusURL, "nodereboot-prometheus-url", "", "The URL of the Prometheus that nodereboot asks for -nodereboot-alerts before it lets a node reboot. If Prometheus does not answer, nodes wait.")
 	flags.StringVar(&c.PrometheusCAFile, "nodereboot-prometheus-ca-file", "", "A file of PEM certificates: the authorities by which nodereboot verifies that Prometheus. It is read again when it changes. Default: the authorities of the system.")
 	flags.StringVar(&c.PrometheusTokenFile, "nodereboot-prometheus-token-file", "", "A file with the bearer token that nodereboot sends to that Prometheus. It is read again when it changes.")
+	flags.StringVar(&c.PrometheusUser, "nodereboot-prometheus-user", "", "The user as whom nodereboot asks that Prometheus, with -nodereboot-prometheus-password-file.")
+	flags.StringVar(&c.PrometheusPasswordFile, "nodereboot-prometheus-password-file", "", "A file with that user's password. It is read again for each question.")
+	flags.StringVar(&c.PrometheusCertFile, "nodereboot-prometheus-cert-file", "", "A file with nodereboot's client certificate for that Prometheus (PEM). It is read again when it changes.")
+	flags.StringVar(&c.PrometheusKeyFile, "nodereboot-prometheus-key-file", "", "A file with the key of that certificate (PEM).")
+	addRepeatable(flags, "nodereboot-prometheus-header", "A header that nodereboot sends to that Prometheus, such as 'X-Scope-OrgID: team' for Mimir or Cortex.", func(text string) error {
+		name, value, ok := strings.Cut(text, ":")
+		if name = strings.TrimSpace(name); !ok || name == "" || strings.ContainsAny(name, " \t") {
+			return fmt.Errorf("%q is not a header, such as 'X-Scope-OrgID: team'", text)
+		}
+		if c.PrometheusHeaders == nil {
+			c.PrometheusHeaders = map[string]string{}
+		}
+		c.PrometheusHeaders[name] = strings.TrimSpace(value)
+		return nil
+	})
 	flags.StringVar(&c.Alerts, "nodereboot-alerts", "", "Regular expression. Nodes wait while an alert with a fully matching name is firing.")
 	addRepeatable(flags, "nodereboot-blocking-pods", "A label selector of Pods, in all namespaces. A node on which such a Pod runs waits.", func(text string) error {
 		selector, err := labels.Parse(text)
@@ -114,7 +136,7 @@ func addFlags(flags *flag.FlagSet, c *Config) {
 	})
 	flags.StringVar(&c.AgentNamespace, "nodereboot-agent-namespace", "k8s-controller-reboot-agent", "The namespace of nodereboot's agents. A node may reboot only if its agent has renewed its Lease there within the last two minutes.")
 	flags.DurationVar(&c.MinInterval, "nodereboot-min-interval", 0, "The shortest time between two nodes that nodereboot lets reboot.")
-	flags.DurationVar(&c.ControlPlaneSettle, "nodereboot-control-plane-settle", 5*time.Minute, "How long a control plane node that has become Ready still counts as unavailable.")
+	flags.DurationVar(&c.Settle, "nodereboot-settle", 5*time.Minute, "How long a node that is back after a reboot, or any node of the control plane that has become Ready, still counts as unavailable.")
 }
 
 // addRepeatable adds a flag that may be given more than once, or with several values.
@@ -131,14 +153,28 @@ func addRepeatable(flags *flag.FlagSet, name, usage string, add func(text string
 
 // Validate returns an error that names the flag that is wrong.
 func (c Config) Validate() error {
-	if c.MinInterval < 0 || c.ControlPlaneSettle < 0 {
-		return errors.New("-nodereboot-min-interval and -nodereboot-control-plane-settle must not be negative")
+	if c.MinInterval < 0 || c.Settle < 0 {
+		return errors.New("-nodereboot-min-interval and -nodereboot-settle must not be negative")
 	}
 	if (c.PrometheusURL == "") != (c.Alerts == "") {
 		return errors.New("-nodereboot-prometheus-url and -nodereboot-alerts need each other")
 	}
-	if (c.PrometheusCAFile != "" || c.PrometheusTokenFile != "") && !strings.HasPrefix(strings.ToLower(c.PrometheusURL), "https://") {
-		return errors.New("-nodereboot-prometheus-ca-file and -nodereboot-prometheus-token-file need a -nodereboot-prometheus-url that begins with https://")
+	if (c.PrometheusUser == "") != (c.PrometheusPasswordFile == "") {
+		return errors.New("-nodereboot-prometheus-user and -nodereboot-prometheus-password-file need each other")
+	}
+	if (c.PrometheusCertFile == "") != (c.PrometheusKeyFile == "") {
+		return errors.New("-nodereboot-prometheus-cert-file and -nodereboot-prometheus-key-file need each other")
+	}
+	if c.PrometheusTokenFile != "" && c.PrometheusPasswordFile != "" {
+		return errors.New("-nodereboot-prometheus-token-file and -nodereboot-prometheus-password-file exclude each other")
+	}
+	for name, file := range map[string]string{"ca": c.PrometheusCAFile, "token": c.PrometheusTokenFile, "password": c.PrometheusPasswordFile, "cert": c.PrometheusCertFile} {
+		if file != "" && !strings.HasPrefix(strings.ToLower(c.PrometheusURL), "https://") {
+			return fmt.Errorf("-nodereboot-prometheus-%s-file needs a -nodereboot-prometheus-url that begins with https://", name)
+		}
+	}
+	if len(c.PrometheusHeaders) > 0 && c.PrometheusURL == "" {
+		return errors.New("-nodereboot-prometheus-header needs -nodereboot-prometheus-url")
 	}
 	if _, err := regexp.Compile(c.Alerts); err != nil {
 		return fmt.Errorf("-nodereboot-alerts: %w", err)

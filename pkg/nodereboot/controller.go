@@ -78,10 +78,13 @@ type Controller struct {
 	// does.
 	firingAlerts func(context.Context) ([]string, error)
 	waiting      map[types.UID]string // why each node waits, as last recorded; used by sync alone
+	hasLogged    bool                 // how many nodes each pool has; used by sync alone
 
 	mu             sync.Mutex
 	lastGrant      time.Time               // by this process
 	availableSince map[types.UID]time.Time // of each node
+	neededSince    map[types.UID]time.Time // of each node that needs a reboot; see trackNeed
+	usedSince      map[types.UID]use       // of each node that uses up a part of the budget
 	lastReport     map[string]time.Time    // of each node's agent
 	hold           Hold                    // as last found out
 }
@@ -96,6 +99,8 @@ func NewController(config Config, kube kubernetes.Interface, recorder record.Eve
 		nodes:          nodes.Core().V1().Nodes().Lister(),
 		grants:         metrics.NewTotal("nodereboot_grants_total", "Reboots granted to nodes.", ""),
 		availableSince: map[types.UID]time.Time{},
+		neededSince:    map[types.UID]time.Time{},
+		usedSince:      map[types.UID]use{},
 		lastReport:     map[string]time.Time{},
 	}
 	if config.PrometheusURL != "" {
@@ -117,7 +122,9 @@ func NewController(config Config, kube kubernetes.Interface, recorder record.Eve
 
 // sync brings one node a step closer to its reboot, or records why all of them wait.
 func (c *Controller) sync(ctx context.Context, _ cache.ObjectName) (requeueAfter time.Duration, err error) {
-	decision, err := c.decide(ctx, c.observe())
+	observed := c.observe()
+	c.logPools(ctx, observed)
+	decision, err := c.decide(ctx, observed)
 	if err != nil {
 		return 0, err
 	}
@@ -144,29 +151,37 @@ func (c *Controller) observed(nodes []*corev1.Node) Observed {
 		Nodes:          nodes,
 		LastGrant:      c.lastGrant,
 		AvailableSince: maps.Clone(c.availableSince),
+		NeededSince:    maps.Clone(c.neededSince),
 		LastReport:     maps.Clone(c.lastReport),
 		Hold:           c.hold,
 	}
 }
 
-// decide decides on the next step. If there is one, it asks what holds reboots back, and
-// decides again by a live list of nodes.
+// decide decides on the next step. If there is one, it decides again by a live list of nodes.
+// A step towards a reboot is decided once more, by an answer to what holds reboots back now.
+// While something does, no nodes are listed.
 func (c *Controller) decide(ctx context.Context, o Observed) (Decision, error) {
 	d := Decide(o)
+	if isTowardsReboot(d) && o.Hold.holds() {
+		o.Hold = c.askHold(ctx)
+		d = Decide(o)
+	}
 	if d.Step == Rest {
 		return d, nil
-	}
-	if d.Step == Choose || d.Step == Grant {
-		if err := c.refreshHold(ctx); err != nil {
-			return d, err
-		}
 	}
 	fresh, err := c.recheckLive(ctx)
 	if err != nil {
 		return d, err
 	}
-	return Decide(fresh), nil
+	if d = Decide(fresh); isTowardsReboot(d) {
+		fresh.Hold = c.askHold(ctx)
+		fresh.Now = time.Now()
+		d = Decide(fresh)
+	}
+	return d, nil
 }
+
+func isTowardsReboot(d Decision) bool { return d.Step == Choose || d.Step == Grant }
 
 // recheckLive observes a live list of all nodes. The list is read page by page, all from
 // the same moment, and no more of each node is kept than in the cache: a Node can take up

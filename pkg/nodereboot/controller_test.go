@@ -206,6 +206,7 @@ nodereboot_waiting_nodes{reason="BudgetIsZero"} 0
 nodereboot_waiting_nodes{reason="InLine"} 0
 nodereboot_waiting_nodes{reason="NotBefore"} 0
 nodereboot_waiting_nodes{reason="PodRuns"} 0
+nodereboot_waiting_nodes{reason="PodsUnknown"} 0
 nodereboot_waiting_nodes{reason="RebootFailed"} 0
 nodereboot_waiting_nodes{reason="StillRebooting"} 0
 nodereboot_waiting_nodes{reason="TooSoon"} 0
@@ -392,9 +393,15 @@ func testNodesAreTracked(t *testing.T) {
 	see(hourAgo, down, time.Time{})
 	see(down, hourAgo, start.Add(time.Minute)) // whatever the node's clock says after the reboot
 	time.Sleep(time.Minute)
-	rebooting := node("a", with(request.InProgress, "x"))
-	see(hourAgo, rebooting, time.Time{})
-	see(rebooting, hourAgo, start.Add(2*time.Minute))
+	booted := func(boot string) func(*corev1.Node) {
+		return func(n *corev1.Node) { n.Status.NodeInfo.BootID = boot }
+	}
+	rebooting, isUp := node("a", booted("old"), with(request.InProgress, "x")), node("a", booted("new"), with(request.InProgress, "x"))
+	see(hourAgo, rebooting, start.Add(time.Minute))
+	see(rebooting, node("a", booted("old")), start.Add(time.Minute)) // given up
+	see(hourAgo, rebooting, start.Add(time.Minute))
+	see(rebooting, isUp, start.Add(time.Minute))
+	see(isUp, node("a", booted("new")), start.Add(2*time.Minute))
 	see(hourAgo, nil, time.Time{})
 	see(nil, node("a", since(start.Add(time.Hour))), start.Add(2*time.Minute))
 	see(node("a"), node("a", func(n *corev1.Node) { n.UID = types.UID("another") }), time.Time{})

@@ -24,6 +24,8 @@ type Observed struct {
 	// AvailableSince says since when each node has been available, as far as this process
 	// knows.
 	AvailableSince map[types.UID]time.Time
+	// NeededSince says since when each node has needed a reboot, as far as this process knows.
+	NeededSince map[types.UID]time.Time
 	// LastReport says when each node's agent last reported, by the name of the node.
 	LastReport map[string]time.Time
 	// Hold is what else holds reboots back.
@@ -68,7 +70,7 @@ const (
 	Rebooting = "Rebooting" // the node's agent is at work
 	NotReady  = "NotReady"  // the node's condition Ready is not True
 	Cordoned  = "Cordoned"  // someone has cordoned the node
-	Settling  = "Settling"  // the control plane node has become available only recently
+	Settling  = "Settling"  // the node has become available only recently
 )
 
 // Unavailabilities lists all of them.
@@ -79,6 +81,8 @@ type Waiting struct {
 	Node   *corev1.Node
 	Reason string
 	Note   string // for people
+	// IsEarly is whether that will probably be over soon.
+	IsEarly bool
 }
 
 // The reasons why a node waits.
@@ -87,10 +91,12 @@ const (
 	AlertsUnknown  = "AlertsUnknown"  // Prometheus does not say whether one is
 	AgentSilent    = "AgentSilent"    // no agent reports that it runs there and can reboot the node
 	BadTime        = "BadTime"        // the time for which the reboot was requested cannot be parsed
+	Declined       = "Declined"       // someone has said no; only the metric for a single node has it
 	BudgetIsZero   = "BudgetIsZero"   // nothing is ever granted
 	BudgetIsUsedUp = "BudgetIsUsedUp" // as many nodes are unavailable as may be
 	InLine         = "InLine"         // reboots are granted one at a time, and it is another node's turn
 	NotBefore      = "NotBefore"      // the reboot was requested for a later time
+	PodsUnknown    = "PodsUnknown"    // the API server does not say whether such a Pod runs
 	PodRuns        = "PodRuns"        // a Pod that must not be disturbed runs on the node
 	RebootFailed   = "RebootFailed"   // its last reboot had no effect, and nobody has asked again
 	StillRebooting = "StillRebooting" // an earlier reboot of the same node is not finished
@@ -99,7 +105,7 @@ const (
 )
 
 // Reasons lists all of them.
-var Reasons = []string{AgentSilent, AlertFires, AlertsUnknown, BadTime, BudgetIsZero, BudgetIsUsedUp, InLine, NotBefore, PodRuns, RebootFailed, StillRebooting, TooSoon, WindowClosed}
+var Reasons = []string{AgentSilent, AlertFires, AlertsUnknown, BadTime, BudgetIsZero, BudgetIsUsedUp, InLine, NotBefore, PodRuns, PodsUnknown, RebootFailed, StillRebooting, TooSoon, WindowClosed}
 
 // Decide brings at most one node a step closer to its reboot: the one whose turn it is. It
 // chooses the node if fewer others are unavailable than may be, in the whole cluster, in
@@ -121,7 +127,7 @@ func Decide(o Observed) Decision {
 			chosen = append(chosen, node)
 		}
 		if hasFailed(node) {
-			d.Waiting = append(d.Waiting, Waiting{node, RebootFailed, "it did not go down when it was last to reboot, as its agent's events say; annotate it with " + request.Needed + "= to try again"})
+			d.Waiting = append(d.Waiting, Waiting{Node: node, Reason: RebootFailed, Note: "it did not go down when it was last to reboot, as its agent's events say; annotate it with " + request.Needed + "= to try again"})
 		}
 	}
 	slices.SortFunc(turns, o.byTurn)
@@ -148,7 +154,8 @@ func Decide(o Observed) Decision {
 		case reason == "":
 			reason, note = InLine, "it is the turn of "+d.Node.Name
 		}
-		d.Waiting = append(d.Waiting, Waiting{node, reason, note})
+		isEarly := reason == AgentSilent && requeueAfter > 0
+		d.Waiting = append(d.Waiting, Waiting{node, reason, note, isEarly})
 		d.RequeueAfter = backoff.MinRequeue(d.RequeueAfter, requeueAfter)
 	}
 	d.RequeueAfter = backoff.MinRequeue(d.RequeueAfter, o.nextSettled())
@@ -210,7 +217,7 @@ func (o Observed) byTurn(a, b *corev1.Node) int {
 		}
 		return at
 	}
-	return cmp.Or(due(a).Compare(due(b)), request.LastGranted(a).Compare(request.LastGranted(b)), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(due(a).Compare(due(b)), o.lastGranted(a).Compare(o.lastGranted(b)), cmp.Compare(a.Name, b.Name))
 }
 
 // obstacle returns why a node that asks for a reboot has to wait, regardless of how many
@@ -227,9 +234,9 @@ func (o Observed) obstacle(node *corev1.Node, budgets []budget, lastGrant time.T
 		return NotBefore, "the reboot was requested for " + notBefore.UTC().Format(time.RFC3339) + " or later", wait
 	}
 	if reported, isKnown := o.LastReport[node.Name]; !isKnown {
-		return AgentSilent, "no agent has reported that it runs on this node and can reboot it", 0
+		return AgentSilent, "no agent has reported that it runs on this node and can reboot it", o.untilReport(node)
 	} else if ago := o.Now.Sub(reported); ago > request.ReportedWithin {
-		return AgentSilent, "its agent has not reported since " + reported.UTC().Format(time.RFC3339), 0
+		return AgentSilent, "its agent has not reported since " + reported.UTC().Format(time.RFC3339), o.untilReport(node)
 	}
 	for _, b := range budgets {
 		if b.includes(node) && b.max == 0 {
@@ -262,6 +269,16 @@ func (o Observed) obstacle(node *corev1.Node, budgets []budget, lastGrant time.T
 	return "", "", 0
 }
 
+// untilReport returns how much longer the agent of a node that asks for a reboot has for its
+// first report: it reports only while one is asked for.
+func (o Observed) untilReport(node *corev1.Node) time.Duration {
+	since, isKnown := o.NeededSince[node.UID]
+	if !isKnown {
+		return 0
+	}
+	return max(0, since.Add(request.ReportEvery).Sub(o.Now))
+}
+
 // othersAre says how many other nodes are unavailable.
 func othersAre(n int) string {
 	if n == 1 {
@@ -270,12 +287,21 @@ func othersAre(n int) string {
 	return fmt.Sprintf("%d others are", n)
 }
 
+// lastGranted returns when a node was last granted a reboot; zero if never. A time in the
+// future is nobody's: a clock was wrong.
+func (o Observed) lastGranted(node *corev1.Node) time.Time {
+	if at := request.LastGranted(node); !at.After(o.Now.Add(request.ClockSkew)) {
+		return at
+	}
+	return time.Time{}
+}
+
 // lastGrant returns when a reboot was last granted to an existing node or by this process;
 // zero if never.
 func (o Observed) lastGrant() time.Time {
 	last := o.LastGrant
 	for _, node := range o.Nodes {
-		if at := request.LastGranted(node); at.After(last) {
+		if at := o.lastGranted(node); at.After(last) {
 			last = at
 		}
 	}

@@ -304,7 +304,7 @@ func pools(t *testing.T, texts ...string) (pools []Pool) {
 }
 
 func TestParsePoolErrors(t *testing.T) {
-	for _, text := range []string{"", "=1", "pool=db", "pool=db=few", "pool=db=-1", "pool in (=1", "1"} {
+	for _, text := range []string{"", "=1", "pool=db", "pool=db=few", "pool=db=-1", "pool in (=1", "1", "pool==1", "pool in (a,)=1"} {
 		if p, err := ParsePool(text); err == nil {
 			t.Errorf("%q was parsed as %v", text, p)
 		}

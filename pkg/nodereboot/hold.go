@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -19,27 +20,34 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
+
+	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
 const (
 	// holdPeriod is how long what holds reboots back is not asked for again.
 	holdPeriod = time.Minute
+	// maxError is how much of an error a note has, in bytes.
+	maxError = 512
 	// prometheusTimeout is how long Prometheus may take to answer.
 	prometheusTimeout = 10 * time.Second
 )
 
 // Hold is what holds reboots back and is neither on a Node nor in the flags.
 type Hold struct {
-	Until time.Time // after which the Hold no longer applies
+	Until time.Time // after which the answer is no longer used
 	// Reason and Note say why no node may reboot; empty if nothing speaks against it.
 	Reason, Note string
 	// Pods has the Pods that must not be disturbed, by the name of their node.
 	Pods map[string]string
 }
 
+// holds reports whether any node waits because of that.
+func (h Hold) holds() bool { return h.Reason != "" || len(h.Pods) > 0 }
+
 // prometheusClient returns a client of Prometheus. The files with its authorities and with
 // the token are read again when they change, the first within five minutes and the second
-// within one.
+// within one. So are those with the client's certificate and its key, and the password.
 func prometheusClient(c Config) (api.Client, error) {
 	if c.PrometheusCAFile != "" {
 		if _, err := cert.NewPool(c.PrometheusCAFile); err != nil { // the transport takes an empty file for none
@@ -47,19 +55,46 @@ func prometheusClient(c Config) (api.Client, error) {
 		}
 	}
 	transport, err := rest.TransportFor(&rest.Config{
-		Host:            c.PrometheusURL,
-		TLSClientConfig: rest.TLSClientConfig{CAFile: c.PrometheusCAFile},
+		Host: c.PrometheusURL,
+		TLSClientConfig: rest.TLSClientConfig{
+			CAFile:   c.PrometheusCAFile,
+			CertFile: c.PrometheusCertFile,
+			KeyFile:  c.PrometheusKeyFile,
+		},
 		BearerTokenFile: c.PrometheusTokenFile,
+		WrapTransport:   func(base http.RoundTripper) http.RoundTripper { return prometheusTransport{base, c} },
 	})
 	if err != nil {
 		return nil, err
 	}
 	client := &http.Client{Transport: transport}
-	if c.PrometheusTokenFile != "" {
-		// The transport would send the token to wherever the redirection leads.
+	if c.PrometheusTokenFile != "" || c.PrometheusPasswordFile != "" || len(c.PrometheusHeaders) > 0 {
+		// The transport would send the credentials to wherever the redirection leads.
 		client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	}
 	return api.NewClient(api.Config{Address: c.PrometheusURL, Client: client})
+}
+
+// prometheusTransport adds headers, and a user with the password that the file has now.
+type prometheusTransport struct {
+	http.RoundTripper
+	Config
+}
+
+// RoundTrip implements http.RoundTripper.
+func (p prometheusTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	for name, value := range p.PrometheusHeaders {
+		r.Header.Set(name, value)
+	}
+	if p.PrometheusPasswordFile != "" {
+		password, err := os.ReadFile(p.PrometheusPasswordFile)
+		if err != nil {
+			return nil, fmt.Errorf("reading the password: %w", err)
+		}
+		r.SetBasicAuth(p.PrometheusUser, strings.TrimSpace(string(password)))
+	}
+	return p.RoundTripper.RoundTrip(r)
 }
 
 // prometheusAlerts returns a function that asks Prometheus which alerts are firing whose
@@ -73,12 +108,15 @@ func prometheusAlerts(c Config) (func(context.Context) ([]string, error), error)
 	return func(ctx context.Context) ([]string, error) {
 		ctx, cancel := context.WithTimeout(ctx, prometheusTimeout)
 		defer cancel()
-		answer, _, err := prometheus.NewAPI(client).Query(ctx, query, time.Now())
+		answer, warnings, err := prometheus.NewAPI(client).Query(ctx, query, time.Time{}) // by the clock of Prometheus
 		if unknown := (x509.UnknownAuthorityError{}); errors.As(err, &unknown) {
 			return nil, fmt.Errorf("%w: it is not among %s", err, cmp.Or(c.PrometheusCAFile, "those of the system, and -nodereboot-prometheus-ca-file names no others"))
 		}
 		if err != nil {
 			return nil, err
+		}
+		if len(warnings) > 0 { // such as that a part of the data was not there
+			return nil, fmt.Errorf("the answer comes with warnings: %s", strings.Join(warnings, "; "))
 		}
 		series, ok := answer.(model.Vector)
 		if !ok {
@@ -110,29 +148,27 @@ func (c *Controller) blockingPods(ctx context.Context) (map[string]string, error
 	return found, nil
 }
 
-// refreshHold finds out what holds reboots back now, if anything can. If Prometheus does
-// not answer, all nodes wait.
-func (c *Controller) refreshHold(ctx context.Context) error {
-	if c.firingAlerts == nil && len(c.config.BlockingPods) == 0 {
-		return nil
-	}
-	hold := Hold{Until: time.Now().Add(holdPeriod)}
+// askHold finds out what holds reboots back now, if anything can. If Prometheus or the API
+// server does not answer, all nodes wait.
+func (c *Controller) askHold(ctx context.Context) Hold {
+	var hold Hold
 	if c.firingAlerts != nil {
 		switch alerts, err := c.firingAlerts(ctx); {
 		case err != nil:
-			hold.Reason, hold.Note = AlertsUnknown, "Prometheus does not say whether alerts are firing: "+err.Error()
+			hold.Reason, hold.Note = AlertsUnknown, "Prometheus does not say whether alerts are firing: "+text.Clip(err.Error(), maxError)
 		case len(alerts) > 0:
 			hold.Reason, hold.Note = AlertFires, "these alerts are firing: "+strings.Join(alerts[:min(len(alerts), maxListed)], ", ")
 		}
 	}
-	if len(c.config.BlockingPods) > 0 {
+	if len(c.config.BlockingPods) > 0 && hold.Reason == "" {
 		var err error
 		if hold.Pods, err = c.blockingPods(ctx); err != nil {
-			return err
+			hold.Reason, hold.Note = PodsUnknown, "it is not known which Pods run: "+text.Clip(err.Error(), maxError)
 		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	hold.Until = time.Now().Add(holdPeriod)
 	c.hold = hold
-	return nil
+	return hold
 }

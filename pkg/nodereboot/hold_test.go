@@ -3,6 +3,7 @@ package nodereboot
 import (
 	"context"
 	"crypto/tls"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/http"
@@ -16,11 +17,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/util/cert"
 
+	"nicoleh.io/k8s-controller/pkg/kittest/script"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
@@ -54,34 +57,39 @@ func (r *rig) settle(t *testing.T) (granted []string, requeueAfter time.Duration
 
 // Prometheus is asked for the alerts that fire, by their whole names.
 func TestPrometheusIsAsked(t *testing.T) {
-	answer, status := "", http.StatusOK
+	answer, warnings, status := "", "", http.StatusOK
 	prometheus := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if query := r.FormValue("query"); r.URL.Path != "/prometheus/api/v1/query" || query != `ALERTS{alertstate="firing",alertname=~"Etcd.*|Disk\\\\d"}` {
 			t.Errorf("asked %s for %s", r.URL.Path, query)
 		}
+		if r.FormValue("time") != "" {
+			t.Error("Prometheus is told the time")
+		}
 		w.WriteHeader(status)
-		fmt.Fprintf(w, `{"status":"success","data":{"resultType":"vector","result":[%s]}}`, answer)
+		fmt.Fprintf(w, `{"status":"success","warnings":[`+warnings+`],"data":{"resultType":"vector","result":[%s]}}`, answer)
 	}))
 	defer prometheus.Close()
 	r := newRig(t, []string{"-nodereboot-prometheus-url=" + prometheus.URL + "/prometheus", `-nodereboot-alerts=Etcd.*|Disk\\d`})
 	for _, tt := range []struct {
 		name   string
 		firing []string
+		warns  string
 		status int
 		want   []string
 	}{
-		{"some fire", []string{"EtcdNoLeader", "Disk1", "Disk1"}, http.StatusOK, []string{"Disk1", "EtcdNoLeader"}},
-		{"none fires", nil, http.StatusOK, nil},
-		{"no answer", nil, http.StatusServiceUnavailable, nil},
+		{"some fire", []string{"EtcdNoLeader", "Disk1", "Disk1"}, "", http.StatusOK, []string{"Disk1", "EtcdNoLeader"}},
+		{"none fires", nil, "", http.StatusOK, nil},
+		{"a part of the answer", nil, `"store 2 is down"`, http.StatusOK, nil},
+		{"no answer", nil, "", http.StatusServiceUnavailable, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var series []string
 			for _, name := range tt.firing {
 				series = append(series, fmt.Sprintf(`{"metric":{"__name__":"ALERTS","alertname":%q,"alertstate":"firing","severity":"critical"},"value":[1782907200,"1"]}`, name))
 			}
-			answer, status = strings.Join(series, ","), tt.status
+			answer, warnings, status = strings.Join(series, ","), tt.warns, tt.status
 			got, err := r.firingAlerts(t.Context())
-			if diff := cmp.Diff(tt.want, got); diff != "" || (err == nil) != (tt.status == http.StatusOK) {
+			if diff := cmp.Diff(tt.want, got); diff != "" || (err == nil) != (tt.status == http.StatusOK && tt.warns == "") {
 				t.Errorf("error %v, alerts (-want +got):\n%s", err, diff)
 			}
 		})
@@ -195,10 +203,15 @@ func TestPrometheusFiles(t *testing.T) {
 		config Config
 		want   string
 	}{
-		"a token in the clear":  {Config{PrometheusURL: "http://prometheus", PrometheusTokenFile: "x"}, "https://"},
-		"a CA for nothing":      {Config{PrometheusURL: "http://prometheus", PrometheusCAFile: "x"}, "https://"},
-		"no Prometheus":         {Config{PrometheusCAFile: "x"}, "https://"},
-		"an URL in other cases": {Config{PrometheusURL: "HTTPS://prometheus", PrometheusCAFile: "x", PrometheusTokenFile: "y"}, ""},
+		"a token in the clear":        {Config{PrometheusURL: "http://prometheus", PrometheusTokenFile: "x"}, "https://"},
+		"a CA for nothing":            {Config{PrometheusURL: "http://prometheus", PrometheusCAFile: "x"}, "https://"},
+		"no Prometheus":               {Config{PrometheusCAFile: "x"}, "https://"},
+		"a user without a password":   {Config{PrometheusURL: "https://prometheus", PrometheusUser: "x"}, "need each other"},
+		"a certificate without a key": {Config{PrometheusURL: "https://prometheus", PrometheusCertFile: "x"}, "need each other"},
+		"a password in the clear":     {Config{PrometheusURL: "http://prometheus", PrometheusUser: "x", PrometheusPasswordFile: "x"}, "https://"},
+		"a token and a password":      {Config{PrometheusURL: "https://prometheus", PrometheusTokenFile: "x", PrometheusUser: "x", PrometheusPasswordFile: "x"}, "exclude each other"},
+		"a header for nobody":         {Config{PrometheusHeaders: map[string]string{"x": "y"}}, "needs -nodereboot-prometheus-url"},
+		"an URL in other cases":       {Config{PrometheusURL: "HTTPS://prometheus", PrometheusCAFile: "x", PrometheusTokenFile: "y"}, ""},
 	} {
 		if tt.config.PrometheusURL != "" {
 			tt.config.Alerts = "x"
@@ -207,6 +220,50 @@ func TestPrometheusFiles(t *testing.T) {
 		if err := tt.config.Validate(); (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)
 		}
+	}
+}
+
+// A Prometheus may want basic credentials, a client certificate, and headers.
+func TestPrometheusCredentials(t *testing.T) {
+	dir := t.TempDir()
+	chain, key, err := cert.GenerateSelfSignedCertKey("client", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var prometheus *httptest.Server
+	redirect := false
+	prometheus = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, password, _ := r.BasicAuth()
+		switch {
+		case redirect:
+			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+		case user != "nodereboot" || password != "secret" || r.Header.Get("X-Scope-OrgID") != "team" || len(r.TLS.PeerCertificates) == 0:
+			t.Errorf("asked by %s:%s, of %q, with %d certificates", user, password, r.Header.Get("X-Scope-OrgID"), len(r.TLS.PeerCertificates))
+		default:
+			fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
+		}
+	}))
+	prometheus.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
+	prometheus.StartTLS()
+	defer prometheus.Close()
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: prometheus.Certificate().Raw})
+	for name, content := range map[string][]byte{"ca": authority, "cert": chain, "key": key, "password": []byte("secret\n")} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := newRig(t, []string{
+		"-nodereboot-prometheus-url=" + prometheus.URL, "-nodereboot-alerts=x", "-nodereboot-prometheus-header=X-Scope-OrgID: team",
+		"-nodereboot-prometheus-user=nodereboot", "-nodereboot-prometheus-password-file=" + filepath.Join(dir, "password"),
+		"-nodereboot-prometheus-ca-file=" + filepath.Join(dir, "ca"),
+		"-nodereboot-prometheus-cert-file=" + filepath.Join(dir, "cert"), "-nodereboot-prometheus-key-file=" + filepath.Join(dir, "key"),
+	})
+	if _, err := r.firingAlerts(t.Context()); err != nil {
+		t.Error(err)
+	}
+	redirect = true
+	if _, err := r.firingAlerts(t.Context()); err == nil || !strings.Contains(err.Error(), "307") {
+		t.Errorf("the credentials follow a redirection: %v", err)
 	}
 }
 
@@ -247,7 +304,7 @@ func testAlerts(t *testing.T) {
 
 	time.Sleep(holdPeriod)
 	failure = nil
-	if granted, _ := r.settle(t); len(granted) != 1 || asked != 4 { // once to choose a node, once to grant its reboot
+	if granted, _ := r.settle(t); len(granted) != 1 || asked != 5 { // whether it still holds, then to choose a node, then to grant its reboot
 		t.Errorf("granted %q when no alert fires, asked %d times", granted, asked)
 	}
 }
@@ -307,4 +364,74 @@ func testBlockingPods(t *testing.T) {
 	if granted, _ := r.settle(t); len(granted) != 1 || granted[0] != "a" {
 		t.Errorf("granted %q when the Pod has ended", granted)
 	}
+}
+
+// What is not known holds nodes back, and says so: nobody may list Pods.
+func TestBlockingPodsUnknown(t *testing.T) {
+	inCluster(t, []string{"-nodereboot-blocking-pods=job=training"}, func(t *testing.T, s *scripted) {
+		s.Refuse(func(request string) error {
+			if request == "list pods" {
+				return apierrors.NewForbidden(corev1.Resource("pods"), "", errors.New("no permission"))
+			}
+			return nil
+		})
+		s.Set(node("a", needed))
+		s.run("a")
+		time.Sleep(time.Minute)
+		if n := s.node("a"); request.IsNext(n) || request.IsGranted(n) {
+			t.Errorf("it goes on with %v", n.Annotations)
+		}
+		if events := s.events(); len(events) != 1 || !strings.Contains(events[0], "Waiting to reboot (PodsUnknown): it is not known which Pods run") {
+			t.Errorf("events %q", events)
+		}
+	})
+}
+
+// An answer counts for the whole sync in which it was asked for, however long that takes.
+func TestHoldOutlastsASlowList(t *testing.T) {
+	inCluster(t, nil, func(t *testing.T, s *scripted) {
+		s.slow["list nodes"] = 70 * time.Second
+		s.asked(func() []string { return []string{"EtcdNoLeader"} })
+		s.Set(node("a", needed))
+		s.Set(node("b"))
+		s.run("a", "b")
+		time.Sleep(10 * time.Minute)
+		if n := s.node("a"); request.IsNext(n) || request.IsGranted(n) {
+			t.Errorf("it goes on with %v while an alert fires", n.Annotations)
+		}
+	})
+}
+
+// A decision by a stale cache that has nothing to do with alerts does not skip the question.
+func TestAlertsAreAskedAfterTheLiveDecision(t *testing.T) {
+	inCluster(t, nil, func(t *testing.T, s *scripted) {
+		asked := 0
+		s.asked(func() []string { asked++; return []string{"EtcdNoLeader"} })
+		s.Set(node("a", needed, next))
+		s.Set(node("b", ready(corev1.ConditionUnknown)))
+		s.Hold("nodes")
+		s.begin("a", "b") // its first list shows b as it was
+		script.Edit(s.Cluster, "", "b", ready(corev1.ConditionTrue))
+		time.Sleep(5 * time.Second)
+		if n := s.node("a"); request.IsGranted(n) || asked == 0 {
+			t.Errorf("asked %d times, and it goes on with %v", asked, n.Annotations)
+		}
+	})
+}
+
+// While an alert fires, Prometheus is asked once a minute, and nobody lists all nodes.
+func TestNobodyListsNodesWhileAHoldLasts(t *testing.T) {
+	inCluster(t, nil, func(t *testing.T, s *scripted) {
+		asked := 0
+		s.asked(func() []string { asked++; return []string{"EtcdNoLeader"} })
+		s.Set(node("a", needed))
+		s.run("a")
+		time.Sleep(time.Minute)
+		asked = 0
+		s.ForgetRequests()
+		time.Sleep(time.Hour)
+		if lists := s.Requests("list nodes"); lists > 0 || asked < 59 || asked > 61 {
+			t.Errorf("asked %d times, and listed nodes %d times", asked, lists)
+		}
+	})
 }

@@ -62,6 +62,7 @@ func (c cluster) next(most int) (all []cluster) {
 			all = append(all,
 				c.with(i, now&^(isNow|isNeeded)|isInProgress), // the agent begins
 				c.with(i, now&^isNow|isNeeded),                // the agent gives the grant back
+				c.with(i, now&^(isNow|isNeeded)),              // the agent withdraws what has led to it
 			)
 		}
 		if now&isInProgress != 0 {

@@ -1,9 +1,12 @@
 package nodereboot
 
 import (
+	"cmp"
 	"context"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -36,16 +39,71 @@ func (c *Controller) recordTakenBack(ctx context.Context, node *corev1.Node, d D
 		"The agent could begin the reboot until %s and has not; the node waits for another turn", until)
 }
 
-// recordWaiting records why each of these nodes waits, if that has changed.
+// maxTold is for how many nodes an event says that they wait for the same reason. When a window
+// opens, all nodes wait for something else, and the queue of events is that of all controllers.
+const maxTold = 20
+
+// recordWaiting records why each of these nodes waits, if that has changed: of those with the
+// same reason, for the first ones by turn.
 func (c *Controller) recordWaiting(waiting []Waiting) {
-	before := c.waiting
+	before, told := c.waiting, map[string]int{}
 	c.waiting = map[types.UID]string{}
 	for _, w := range waiting {
+		if told[w.Reason]++; told[w.Reason] > maxTold || w.IsEarly {
+			continue
+		}
 		c.waiting[w.Node.UID] = w.Reason
 		if before[w.Node.UID] != w.Reason {
 			c.recorder.Eventf(w.Node, corev1.EventTypeNormal, ReasonWaiting, "Waiting to reboot (%s): %s", w.Reason, w.Note)
 		}
 	}
+}
+
+// poolSizes returns how many nodes each pool has, by its selector.
+func poolSizes(o Observed) map[string]int {
+	sizes := map[string]int{}
+	for _, pool := range o.Pools {
+		sizes[pool.Selector.String()] = 0
+		for _, node := range o.Nodes {
+			if pool.Selector.Matches(labels.Set(node.Labels)) {
+				sizes[pool.Selector.String()]++
+			}
+		}
+	}
+	return sizes
+}
+
+// logPools logs how many nodes each pool has, when that is known first. A selector can mean
+// something else than its author: rack=12 is all nodes with the label rack, 12 of them.
+func (c *Controller) logPools(ctx context.Context, o Observed) {
+	if c.hasLogged {
+		return
+	}
+	c.hasLogged = true
+	for _, pool := range o.Pools {
+		nodes := poolSizes(o)[pool.Selector.String()]
+		klog.FromContext(ctx).Info("A pool of nodes", "selector", pool.Selector.String(), "nodes", nodes, "maxUnavailable", pool.MaxUnavailable.String(), "isEmpty", nodes == 0)
+	}
+}
+
+// reasonsOf returns why nodes wait, by UID.
+func reasonsOf(d Decision) map[types.UID]string {
+	reasons := map[types.UID]string{}
+	for _, w := range d.Waiting {
+		reasons[w.Node.UID] = w.Reason
+	}
+	if d.Step == Choose || d.Step == Grant {
+		reasons[d.Node.UID] = InLine
+	}
+	return reasons
+}
+
+// stateOf returns what happens to a node that needs a reboot and does not wait for it.
+func stateOf(node *corev1.Node) string {
+	if request.IsDeclined(node) {
+		return Declined
+	}
+	return cmp.Or(usedBy(node), InLine)
 }
 
 // addGauges adds the gauges, which are counted from the cache whenever metrics are read.
@@ -63,6 +121,26 @@ func (c *Controller) addGauges() {
 			add(n[reason], reason)
 		}
 	})
+	metrics.Count("nodereboot_needed_seconds", "How long a node has needed a reboot, with the reason why it waits or what is happening.", []string{"node", "reason"}, func(add func(float64, ...string)) {
+		o := c.observe()
+		reasons := reasonsOf(Decide(o))
+		for _, node := range o.Nodes {
+			since, isNeeded := o.NeededSince[node.UID]
+			if reason := cmp.Or(reasons[node.UID], stateOf(node)); isNeeded && !since.After(o.Now) {
+				add(o.Now.Sub(since).Seconds(), node.Name, reason)
+			}
+		}
+	})
+	metrics.Count("nodereboot_unavailable_seconds", "How long a node has counted as unavailable, with the reason.", []string{"node", "reason"}, func(add func(float64, ...string)) {
+		now, nodes := time.Now(), c.observe().Nodes
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, node := range nodes {
+			if used, isUsed := c.usedSince[node.UID]; isUsed {
+				add(now.Sub(used.since).Seconds(), node.Name, used.reason)
+			}
+		}
+	})
 	metrics.Count("nodereboot_unavailable_nodes", "Nodes that count as unavailable, by reason.", []string{"reason"}, func(add func(float64, ...string)) {
 		n := map[string]float64{}
 		for _, u := range Decide(c.observe()).Unavailable {
@@ -70,6 +148,11 @@ func (c *Controller) addGauges() {
 		}
 		for _, reason := range Unavailabilities {
 			add(n[reason], reason)
+		}
+	})
+	metrics.Count("nodereboot_pool_nodes", "Nodes of each pool of -nodereboot-pool.", []string{"pool"}, func(add func(float64, ...string)) {
+		for pool, nodes := range poolSizes(c.observe()) {
+			add(float64(nodes), pool)
 		}
 	})
 	metrics.Count("nodereboot_budget_nodes", "How many nodes may be unavailable.", nil, func(add func(float64, ...string)) {

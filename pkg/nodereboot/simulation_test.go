@@ -18,26 +18,48 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 	"nicoleh.io/k8s-controller/pkg/kittest/simulation"
 	"nicoleh.io/k8s-controller/pkg/nodereboot"
+	"nicoleh.io/k8s-controller/pkg/nodereboot/agent"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
-// reboots is the world of nodereboot: nodes with agents, which reboot when they may.
+// reboots is the world of nodereboot: nodes with agents, which reboot when they may, and people who
+// cordon nodes, ask for reboots and say no.
 type reboots struct {
 	*simulation.History
 	edits   int
 	writes  int
-	silent  map[string]bool         // nodes whose agents have stopped
-	next    map[types.UID]time.Time // when an agent takes its next step
-	granted map[string]bool         // nodes to which the program has granted a reboot that is not over
-	report  time.Time               // when the agents report next
+	hosts   map[string]*host // by node
+	granted map[string]bool  // nodes to which the program has granted a reboot that is not over
+	report  time.Time        // when the agents report next
 }
+
+// host is the machine of a node. Its agent decides as the real one does.
+type host struct {
+	boots    int
+	sentinel time.Time // when the sentinel file was written; zero if there is none
+	drained  string    // the record for which the agent has drained the node
+	isStuck  bool      // whether a Pod does not leave
+	isSilent bool      // whether the agent has stopped
+	staysUp  bool      // whether the reboot command has no effect
+	downAt   time.Time // when it goes down; zero if it does not
+	next     time.Time // when its agent takes its next step
+	seen     string    // the version of the Node at the last one
+
+	isTheirs bool // whether a person has cordoned the node
+	isAsked  bool // whether a person has asked for its reboot
+}
+
+func (h *host) bootID() string { return fmt.Sprint("boot-", h.boots) }
+
+// limits are those of the agents.
+var limits = agent.Limits{Drain: 30 * time.Second, Reboot: 30 * time.Second, RetryAfter: 20 * time.Second}
 
 // agentNamespace is that of the agents' Leases.
 const agentNamespace = "k8s-controller-reboot-agent"
 
 // newWorld returns the world of nodereboot.
 func newWorld(h *simulation.History) simulation.World {
-	return &reboots{History: h, silent: map[string]bool{}, next: map[types.UID]time.Time{}, granted: map[string]bool{}}
+	return &reboots{History: h, hosts: map[string]*host{}, granted: map[string]bool{}}
 }
 
 // TestSimulation runs the program with this controller in simulated worlds. See package simulation.
@@ -46,7 +68,7 @@ func TestSimulation(t *testing.T) {
 		Run:      simulation.Program(nodereboot.NewDescriptor),
 		Kinds:    []apiserver.Kind{apiserver.Nodes(), apiserver.Leases(), apiserver.EventObjects()},
 		NewWorld: newWorld,
-		Args:     []string{"-nodereboot-max-unavailable=50%"},
+		Args:     []string{"-nodereboot-max-unavailable=50%", "-nodereboot-settle=5s"},
 	}.Test(t)
 }
 
@@ -62,6 +84,8 @@ func (w *reboots) Begin() {
 func (w *reboots) newNode(name string) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	setReady(node, corev1.ConditionTrue)
+	w.hosts[name] = &host{boots: 1}
+	node.Status.NodeInfo.BootID = w.hosts[name].bootID()
 	w.Put(node)
 }
 
@@ -77,7 +101,7 @@ func (w *reboots) nodes(store apiserver.Store) []*corev1.Node {
 func (w *reboots) reportAgents() {
 	w.report = time.Now().Add(request.ReportEvery)
 	for _, node := range w.nodes(w.Store) {
-		if w.silent[node.Name] {
+		if w.hosts[node.Name].isSilent {
 			continue
 		}
 		w.Put(&coordinationv1.Lease{
@@ -94,47 +118,114 @@ func (w *reboots) Act() (next time.Time) {
 	}
 	next = w.report
 	for _, node := range w.nodes(w.Store) {
+		h := w.hosts[node.Name]
 		if !request.IsGranted(node) {
-			delete(w.next, node.UID)
 			delete(w.granted, node.Name)
+		}
+		if !h.downAt.IsZero() && !time.Now().Before(h.downAt) {
+			w.goDown(node)
 			continue
 		}
-		at, ok := w.next[node.UID]
-		if !ok {
-			at = time.Now().Add(w.Between(100*time.Millisecond, 15*time.Second, "agent", node.Name, node.ResourceVersion))
-			w.next[node.UID] = at
+		if h.seen != node.ResourceVersion { // it looks soon
+			h.seen = node.ResourceVersion
+			if soon := time.Now().Add(w.Between(100*time.Millisecond, 15*time.Second, "agent", node.Name, node.ResourceVersion)); h.next.IsZero() || soon.Before(h.next) || h.next.Before(time.Now()) {
+				h.next = soon
+			}
 		}
-		if !time.Now().Before(at) {
-			delete(w.next, node.UID)
-			w.reboot(node)
-			at = time.Now().Add(time.Second)
+		if !time.Now().Before(h.next) {
+			h.next = time.Now().Add(5 * time.Second)
+			if !h.isSilent {
+				w.step(node)
+			}
 		}
-		if at.Before(next) {
-			next = at
+		for _, at := range []time.Time{h.next, h.downAt} {
+			if !at.IsZero() && at.Before(next) {
+				next = at
+			}
 		}
+	}
+	if soonest := time.Now().Add(100 * time.Millisecond); next.Before(soonest) {
+		return soonest
 	}
 	return next
 }
 
-// reboot takes the next step of an agent: to begin, to go down, or to be back.
-func (w *reboots) reboot(node *corev1.Node) {
+// goDown reboots a host: its sentinel file is gone, and its kubelet says Ready when it is back.
+func (w *reboots) goDown(node *corev1.Node) {
+	h := w.hosts[node.Name]
+	h.boots, h.sentinel, h.drained, h.downAt = h.boots+1, time.Time{}, "", time.Time{}
+	h.next = time.Now().Add(time.Second)
+	changed := node.DeepCopy()
+	setReady(changed, corev1.ConditionTrue)
+	changed.Status.NodeInfo.BootID = h.bootID()
+	w.Put(changed)
+}
+
+// step takes the next step of an agent.
+func (w *reboots) step(node *corev1.Node) {
+	h := w.hosts[node.Name]
+	record := node.Annotations[request.InProgress]
+	d, err := agent.Decide(agent.Observed{
+		Now: time.Now(), Node: node, BootID: h.bootID(), Sentinel: h.sentinel, Limits: limits,
+		Drained: h.drained != "" && h.drained == record,
+	})
+	if err != nil {
+		w.Fail("agent", "the agent of %s cannot decide: %v", node.Name, err)
+		return
+	}
+	switch d.Step {
+	case agent.Rest:
+		return
+	case agent.Drain:
+		if !node.Spec.Unschedulable {
+			w.Fail("cordon", "%s is drained and not cordoned", node.Name)
+		}
+		if !h.isStuck {
+			h.drained = record
+		}
+		return
+	case agent.Begin:
+		if !h.isAsked && h.sentinel.IsZero() {
+			w.Fail("request", "%s begins a reboot that nobody wants any more, with %v", node.Name, node.Annotations)
+		}
+		h.isAsked = false
+	case agent.Reboot:
+		if request.IsDeclined(node) {
+			w.Fail("request", "%s is rebooted, although somebody has said no", node.Name)
+		}
+		if setReady(node, corev1.ConditionFalse); !h.staysUp {
+			h.downAt = time.Now().Add(w.Between(time.Second, 10*time.Second, "down", node.Name, node.ResourceVersion))
+		} else {
+			setReady(node, corev1.ConditionTrue)
+		}
+	default:
+	}
 	changed := node.DeepCopy()
 	changed.Annotations = maps.Clone(node.Annotations)
-	_, isAtWork := changed.Annotations[request.InProgress]
-	switch {
-	case !isAtWork:
-		delete(changed.Annotations, request.Now)
-		delete(changed.Annotations, request.Needed)
-		changed.Annotations[request.InProgress] = "boot"
-		changed.Spec.Unschedulable = true
-	case request.IsReady(node):
-		setReady(changed, corev1.ConditionFalse)
-	default:
-		delete(changed.Annotations, request.InProgress)
-		changed.Spec.Unschedulable = false
-		setReady(changed, corev1.ConditionTrue)
+	for name, value := range d.Annotations {
+		if value == nil {
+			delete(changed.Annotations, name)
+		} else {
+			metav1.SetMetaDataAnnotation(&changed.ObjectMeta, name, *value)
+		}
+	}
+	if d.Unschedulable != nil {
+		changed.Spec.Unschedulable = *d.Unschedulable
+	}
+	if request.IsNeeded(changed) && !request.IsNeeded(node) {
+		w.edits++ // the agent asks, or asks again
+		h.isAsked = h.isAsked || request.ReasonOf(changed) == nil
 	}
 	w.Put(changed)
+	w.checkCordon(changed)
+}
+
+// checkCordon checks that a node on which nobody works is cordoned if and only if a person has
+// cordoned it.
+func (w *reboots) checkCordon(node *corev1.Node) {
+	if _, isAtWork := node.Annotations[request.InProgress]; !isAtWork && node.Spec.Unschedulable != w.hosts[node.Name].isTheirs {
+		w.Fail("cordon", "%s is cordoned: %t, and by a person: %t", node.Name, node.Spec.Unschedulable, w.hosts[node.Name].isTheirs)
+	}
 }
 
 // Edit implements World.
@@ -149,31 +240,55 @@ func (w *reboots) Edit(draw *rand.Rand) string {
 }
 
 func (w *reboots) disturb(draw *rand.Rand, node *corev1.Node) string {
+	h := w.hosts[node.Name]
 	changed := node.DeepCopy()
 	changed.Annotations = maps.Clone(node.Annotations)
 	var what string
-	switch draw.IntN(10) {
+	switch draw.IntN(16) {
 	case 0:
 		setReady(changed, simulation.Pick(draw, []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionUnknown}))
 		what = fmt.Sprintf("is Ready: %s", changed.Status.Conditions[0].Status)
-	case 1:
+	case 1, 2:
+		record, err := agent.RecordOf(node)
+		if err == nil && record != nil && record.Cordoned && !node.Spec.Unschedulable {
+			return "" // the agent could not tell this cordon from its own, which somebody has just removed
+		}
 		changed.Spec.Unschedulable = !changed.Spec.Unschedulable
+		h.isTheirs = changed.Spec.Unschedulable
 		what = fmt.Sprintf("is cordoned: %t", changed.Spec.Unschedulable)
-	case 2:
-		w.silent[node.Name] = !w.silent[node.Name]
-		return fmt.Sprintf("the agent of %s is silent: %t", node.Name, w.silent[node.Name])
 	case 3:
-		delete(changed.Annotations, request.Needed)
-		what = "needs no reboot"
+		h.isSilent = !h.isSilent
+		return fmt.Sprintf("the agent of %s is silent: %t", node.Name, h.isSilent)
 	case 4:
+		delete(changed.Annotations, request.Needed)
+		h.isAsked, what = h.isAsked && !request.IsNeeded(node), "needs no reboot" // what is granted is no request any more
+	case 5:
 		delete(changed.Annotations, request.Next)
 		what = "is not the next"
-	case 5:
+	case 6:
 		metav1.SetMetaDataAnnotation(&changed.ObjectMeta, request.Needed, time.Now().Add(20*time.Second).UTC().Format(time.RFC3339))
-		what = "needs a reboot in a while"
+		h.isAsked, what = true, "needs a reboot in a while"
+	case 7:
+		metav1.SetMetaDataAnnotation(&changed.ObjectMeta, request.Needed, "false")
+		h.isAsked, what = h.isAsked && request.IsGranted(node), "must not be rebooted"
+	case 8, 9:
+		h.sentinel = time.Now()
+		return node.Name + " has a sentinel file"
+	case 10:
+		h.sentinel = time.Time{}
+		return node.Name + " has no sentinel file"
+	case 11:
+		w.goDown(node)
+		return node.Name + " is rebooted by hand"
+	case 12:
+		h.isStuck = !h.isStuck
+		return fmt.Sprintf("a Pod does not leave %s: %t", node.Name, h.isStuck)
+	case 13:
+		h.staysUp = !h.staysUp
+		return fmt.Sprintf("%s does not go down: %t", node.Name, h.staysUp)
 	default:
 		metav1.SetMetaDataAnnotation(&changed.ObjectMeta, request.Needed, "")
-		what = "needs a reboot"
+		h.isAsked, what = true, "needs a reboot"
 	}
 	w.Put(changed)
 	return node.Name + " " + what
@@ -195,17 +310,19 @@ func (w *reboots) Mutate(apiserver.Admission) {}
 
 // Settle implements World. One node after the other reboots.
 func (w *reboots) Settle() time.Duration {
-	clear(w.silent)
+	for _, h := range w.hosts {
+		h.isSilent, h.isStuck, h.staysUp = false, false, false
+	}
 	w.reportAgents()
 	for _, node := range w.nodes(w.Store) {
 		changed := node.DeepCopy()
-		if !request.IsGranted(node) {
-			changed.Spec.Unschedulable = false
-			setReady(changed, corev1.ConditionTrue)
-			w.Put(changed)
+		if h := w.hosts[node.Name]; h.isTheirs {
+			changed.Spec.Unschedulable, h.isTheirs = false, false
 		}
+		setReady(changed, corev1.ConditionTrue)
+		w.Put(changed)
 	}
-	return 10 * time.Minute
+	return 15 * time.Minute
 }
 
 // Check implements World.
@@ -263,6 +380,7 @@ func (w *reboots) CheckEnd() {
 		if request.IsNeeded(node) || request.IsGranted(node) || request.IsNext(node) {
 			w.Fail("end", "%s still has %v", node.Name, node.Annotations)
 		}
+		w.checkCordon(node)
 	}
 	w.checkRequests()
 }

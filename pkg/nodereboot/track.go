@@ -81,7 +81,7 @@ func (c *Controller) queue() { c.AddAfter(allNodes, batchPeriod) }
 // strip removes from a node what is not read here.
 func strip(node *corev1.Node) {
 	kept := map[string]string{}
-	for _, name := range []string{request.Needed, request.Next, request.Now, request.Granted, request.InProgress, request.Failed} {
+	for _, name := range []string{request.Needed, request.Since, request.Next, request.Now, request.Granted, request.InProgress, request.Failed} {
 		if value, ok := node.Annotations[name]; ok {
 			kept[name] = value
 		}
@@ -92,7 +92,7 @@ func strip(node *corev1.Node) {
 	for i, c := range conditions {
 		conditions[i] = corev1.NodeCondition{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime}
 	}
-	node.Status = corev1.NodeStatus{Conditions: conditions}
+	node.Status = corev1.NodeStatus{Conditions: conditions, NodeInfo: corev1.NodeSystemInfo{BootID: node.Status.NodeInfo.BootID}}
 }
 
 // isAlike reports whether nothing has changed that is read here.
@@ -109,24 +109,100 @@ func isAlike(before, after *corev1.Node) bool {
 // trackNode records since when a node has been available. before or after is nil if the
 // node was added or deleted.
 func (c *Controller) trackNode(before, after *corev1.Node) {
-	isAvailable := func(node *corev1.Node) bool { return request.IsReady(node) && !request.IsGranted(node) }
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.trackNeed(before, after)
+	isBack := before != nil && after != nil && hasFinished(before, after, c.usedSince[after.UID].bootID)
+	c.trackUse(before, after)
 	switch now := time.Now(); {
 	case before != nil && (after == nil || before.UID != after.UID):
 		delete(c.availableSince, before.UID)
 		if after != nil {
 			c.availableSince[after.UID] = now
 		}
-	case !isAvailable(after):
+	case !request.IsReady(after):
 		delete(c.availableSince, after.UID)
 	case before == nil:
 		c.availableSince[after.UID] = now
 		if since := request.ReadySince(after); since.Before(now) {
 			c.availableSince[after.UID] = since
 		}
-	case !isAvailable(before):
+	case !request.IsReady(before), isBack:
 		c.availableSince[after.UID] = now
+	}
+}
+
+// hasFinished reports whether an agent has finished its work, and not given it up: the node has
+// another boot ID than when the work began.
+func hasFinished(before, after *corev1.Node, bootID string) bool {
+	_, wasAtWork := before.Annotations[request.InProgress]
+	_, isAtWork := after.Annotations[request.InProgress]
+	return wasAtWork && !isAtWork && bootID != after.Status.NodeInfo.BootID
+}
+
+// trackNeed records since when a node has needed a reboot. A time for which it was requested
+// begins no need before that time, and ends none. What the agent gives back and gives up
+// remains needed.
+func (c *Controller) trackNeed(before, after *corev1.Node) {
+	if before != nil && (after == nil || before.UID != after.UID) {
+		delete(c.neededSince, before.UID)
+	}
+	if after == nil {
+		return
+	}
+	if !needsReboot(after) {
+		delete(c.neededSince, after.UID)
+		return
+	}
+	now := time.Now()
+	since, isKnown := c.neededSince[after.UID]
+	if !isKnown || since.After(now) {
+		since = now
+		if at, err := request.NotBefore(after); request.IsNeeded(after) && err == nil && at.After(now) {
+			since = at
+		}
+	}
+	if reason := request.ReasonOf(after); reason != nil && !reason.At.IsZero() && reason.At.Before(since) {
+		since = reason.At
+	}
+	c.neededSince[after.UID] = since
+}
+
+// needsReboot reports whether somebody wants a reboot of the node that is not done yet.
+func needsReboot(node *corev1.Node) bool {
+	_, hasFailed := node.Annotations[request.Failed]
+	return request.IsNeeded(node) || request.IsGranted(node) || hasFailed || request.ReasonOf(node) != nil
+}
+
+// use is why a node uses up a part of the budget, and since when.
+type use struct {
+	reason string
+	since  time.Time
+	bootID string // the node's when that began
+}
+
+// trackUse records since when a node uses up a part of the budget. For a reboot that was
+// granted before this process began, the Node says it.
+func (c *Controller) trackUse(before, after *corev1.Node) {
+	if before != nil && (after == nil || before.UID != after.UID) {
+		delete(c.usedSince, before.UID)
+	}
+	if after == nil {
+		return
+	}
+	is, was := usedBy(after), c.usedSince[after.UID]
+	switch now := time.Now(); {
+	case is == "":
+		delete(c.usedSince, after.UID)
+	case is == was.reason:
+	case is == Rebooting && was.reason == Granted:
+		c.usedSince[after.UID] = use{is, was.since, after.Status.NodeInfo.BootID}
+	default:
+		since := now
+		if granted := request.LastGranted(after); before == nil && (is == Granted || is == Rebooting) && !granted.IsZero() && granted.Before(now) {
+			since = granted
+		}
+		c.usedSince[after.UID] = use{is, since, after.Status.NodeInfo.BootID}
 	}
 }
 

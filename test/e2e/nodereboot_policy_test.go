@@ -97,6 +97,7 @@ func TestNodeRebootAnnotationsAreProtected(t *testing.T) {
 		{"a detector says that one is under way", detector, set{request.InProgress: "x"}, "status", false},
 		{"a detector makes up the last one", detector, set{request.Granted: "x"}, "status", false},
 		{"a detector makes up a failure", detector, set{request.Failed: "x"}, "status", false},
+		{"a detector makes up a reason", detector, set{request.Since: "x"}, "status", false},
 		{"a detector's own annotation", detector, set{"example.com/problem": "x"}, "status", true},
 
 		{"a tool requests a reboot", tool, set{request.Needed: ""}, "", true},
@@ -110,6 +111,12 @@ func TestNodeRebootAnnotationsAreProtected(t *testing.T) {
 		{"a tool makes up a failure", tool, set{request.Failed: "x"}, "", false},
 		{"the controller makes up a failure", controller, set{request.Failed: "x"}, "", false},
 		{"the agent of another node makes up a failure", others, set{request.Failed: "x"}, "", false},
+
+		{"a tool makes up the agent's reason", tool, set{request.Since: "x"}, "", false},
+		{"the controller makes up the agent's reason", controller, set{request.Since: "x"}, "", false},
+		{"the agent requests a reboot, and says since when", agent, set{request.Needed: "", request.Since: "x"}, "", true},
+		{"a tool hides its reason", tool, set{request.Since: nil}, "", false},
+		{"the agent withdraws its request", agent, set{request.Needed: nil, request.Since: nil}, "", true},
 
 		{"a tool requests one again", tool, set{request.Needed: ""}, "", true},
 		{"the controller chooses a node", controller, set{request.Next: "x"}, "", true},

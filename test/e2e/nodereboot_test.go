@@ -372,12 +372,14 @@ func TestNodeRebootAgentIsKeptToItsNode(t *testing.T) {
 		{"a token of no node", stray, "node-1", annotate(request.InProgress, "x"), "writes to no other node"},
 		{"its own permission", agent, "node-1", annotate(request.Now, "x"), "does not grant itself"},
 		{"someone else's annotation", agent, "node-1", annotate("k8s.ovn.org/x", "x"), "nothing of its Node but"},
+		{"what it tries before it reports", agent, "node-1", annotate("controller.nicoleh.io/try", "x"), "nothing of its Node but"},
 		{"a label", agent, "node-1", `{"metadata":{"labels":{"example.com/x":"x"}}}`, "nothing of its Node but"},
 		{"an owner", agent, "node-1", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"gone","uid":"gone"}]}}`, "is forbidden"},
 		{"its place at the cloud", agent, "node-1", `{"spec":{"providerID":"x"}}`, "nothing of its Node but"},
 		{"its turn", agent, "node-1", annotate(request.Next, "x"), "nothing of its Node but"},
 		{"a taint", agent, "node-1", `{"spec":{"taints":[{"key":"example.com/x","effect":"NoExecute"}]}}`, "nothing of its Node but"},
 		{"its own request", agent, "node-1", annotate(request.Needed, ""), ""},
+		{"its own reason", agent, "node-1", annotate(request.Since, "x"), ""},
 		{"its own failure", agent, "node-1", annotate(request.Failed, "x"), ""},
 		{"its own record", agent, "node-1", annotate(request.InProgress, "x"), ""},
 		{"its own cordon", agent, "node-1", `{"spec":{"unschedulable":true}}`, ""},
@@ -426,17 +428,22 @@ func TestNodeRebootAgentIsKeptToItsNode(t *testing.T) {
 }
 
 // An annotation that claims that the node was drained and the command was run does not
-// make the agent reboot the node with its Pods.
+// make the agent reboot the node with its Pods. It gives up.
 func TestNodeRebootBelievesNoAnnotation(t *testing.T) {
 	t.Parallel()
 	l := newNodes(t, 1, "1")
 	m := newMachine(t, l, "node-1")
 	m.pod(nil)
-	m.patch(`{"metadata":{"annotations":{"` + request.InProgress + `":"{\"bootID\":\"boot-1\",\"wasCordoned\":false,\"since\":\"` +
+	m.patch(`{"metadata":{"annotations":{"` + request.InProgress + `":"{\"bootID\":\"boot-1\",\"cordoned\":true,\"since\":\"` +
 		time.Now().UTC().Format(time.RFC3339) + `\",\"rebooted\":\"` + time.Now().Add(-11*time.Minute).UTC().Format(time.RFC3339) + `\"}"}},"spec":{"unschedulable":true}}`)
 	m.agent.StartForTest(t)
-	m.goDown()
-	eventually(t, "the reboot is done", m.isDone)
+	eventually(t, "the reboot is given up", m.isDone)
+	if _, hasFailed := m.get().Annotations[request.Failed]; !hasFailed || m.reboots() > 0 || m.get().Spec.Unschedulable {
+		t.Errorf("rebooted %d times, cordoned: %t, annotations %v", m.reboots(), m.get().Spec.Unschedulable, m.get().Annotations)
+	}
+	if _, err := l.Kube.CoreV1().Pods("default").Get(t.Context(), "on-node-1", metav1.GetOptions{}); err != nil {
+		t.Errorf("its Pod: %v", err)
+	}
 }
 
 func ptrTo[T any](v T) *T { return &v }

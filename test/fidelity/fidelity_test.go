@@ -133,8 +133,15 @@ func (s *sequence) run() outcome {
 		return outcome
 	}
 	for range perSequence {
-		if outcome := s.send(s.next()); outcome != equal {
+		r := s.next()
+		if outcome := s.send(r); outcome != equal {
 			return outcome
+		}
+		if path.Base(r.Path) == "eviction" {
+			// The response does not show which version the Pod has now.
+			if outcome := s.send(s.request(http.MethodGet, pods, s.namespace, path.Base(path.Dir(r.Path)), nil)); outcome != equal {
+				return outcome
+			}
 		}
 	}
 	for _, request := range s.lastRequests() {

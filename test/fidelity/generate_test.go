@@ -132,6 +132,8 @@ func (g *generator) next() request {
 		return g.strategicPatch(target, name)
 	case n < 80:
 		return g.mergePatch(resource, target, name)
+	case n < 92 && resource == pods && g.in(50):
+		return g.evict(target, name)
 	case n < 92:
 		return g.delete(resource, target, name)
 	case n < 96:
@@ -462,6 +464,29 @@ func (g *generator) delete(resource schema.GroupVersionResource, target *unstruc
 	if g.in(40) {
 		r.ContentType = protobufType
 	}
+	return r
+}
+
+// evict has a Pod evicted, or only asks whether it could be.
+func (g *generator) evict(target *unstructured.Unstructured, name string) request {
+	options := map[string]any{}
+	if target != nil && g.in(60) {
+		uid := string(target.GetUID())
+		options["preconditions"] = map[string]any{"uid": pick(g, uid, uid, uid, g.otherUID())}
+	}
+	if g.in(20) {
+		options["dryRun"] = []any{metav1.DryRunAll}
+	}
+	if g.in(30) {
+		options["gracePeriodSeconds"] = pick(g, 0, 1, 40)
+	}
+	r := g.request(http.MethodPost, pods, g.namespace, name, map[string]any{
+		"apiVersion":    "policy/v1",
+		"kind":          "Eviction",
+		"metadata":      map[string]any{"name": pick(g, name, name, name, "c")},
+		"deleteOptions": options,
+	})
+	r.Path = "/api/v1/namespaces/" + g.namespace + "/pods/" + name + "/eviction"
 	return r
 }
 

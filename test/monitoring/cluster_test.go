@@ -29,7 +29,7 @@ func TestOnACluster(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	l := lab.New(t, lab.Options{Binary: binary, Nodes: 1})
+	l := lab.New(t, lab.Options{Binary: binary, Nodes: 3})
 	t.Setenv("GOMEMLIMIT", "64MiB") // as in a Pod
 	files, err := filepath.Glob(l.Path("artifacts/*.yaml"))
 	if err != nil {
@@ -49,6 +49,16 @@ func TestOnACluster(t *testing.T) {
 	n.Apply(t, icecreams)
 	n.EventuallyReady(t, "good")
 	n.EventuallyStalled(t, "bad", "ImagePullBackOff")
+
+	for _, args := range [][]string{ // nodereboot: two nodes whose agents do not run
+		{"annotate", "node", "node-2", "controller.nicoleh.io/reboot-now="},
+		{"annotate", "node", "node-3", "controller.nicoleh.io/reboot-in-progress=x"},
+		{"annotate", "node", "node-1", "controller.nicoleh.io/reboot-needed="},
+	} {
+		if _, err := l.TryKubectl(t.Context(), "", args...); err != nil {
+			t.Fatal(err)
+		}
+	}
 
 	text := scrape(t, n)
 
@@ -78,7 +88,7 @@ func scrape(t *testing.T, n *lab.Namespace) (text string) {
 			return err
 		}
 		text = body
-		for _, want := range []string{`icecream_objects{ready="True",`, `icecream_objects{ready="False",`, "leader_election_master_status{"} {
+		for _, want := range []string{`icecream_objects{ready="True",`, `icecream_objects{ready="False",`, "leader_election_master_status{", `nodereboot_unavailable_seconds{node="node-3",reason="Rebooting"}`} {
 			if code != http.StatusOK || !strings.Contains(body, "\n"+want) {
 				return fmt.Errorf("status code %d, and no %s", code, want)
 			}

@@ -252,7 +252,7 @@ func TestAdmission(t *testing.T) {
 
 // Parse names what a request is about, and refuses what the model does not have.
 func TestParse(t *testing.T) {
-	server := apiserver.New(apiserver.Options{}, apiserver.Secrets(), apiserver.Deployments(), apiserver.Nodes(), recipes)
+	server := apiserver.New(apiserver.Options{}, apiserver.Secrets(), apiserver.Deployments(), apiserver.Nodes(), apiserver.Pods(), recipes)
 	for _, test := range []struct{ request, want string }{
 		{"GET /api/v1/namespaces/n/secrets/a", "get secrets n/a "},
 		{"GET /api/v1/secrets", "list secrets / "},
@@ -261,6 +261,8 @@ func TestParse(t *testing.T) {
 		{"PATCH /api/v1/nodes/a", "patch nodes /a "},
 		{`POST /api/v1/namespaces/n/secrets {"apiVersion":"v1","kind":"Secret","metadata":{"name":"b"}}`, "create secrets n/b "},
 		{"DELETE /api/v1/namespaces/n/secrets", ""},
+		{"POST /api/v1/namespaces/n/pods/a/eviction", "create pods n/a eviction"},
+		{"POST /api/v1/namespaces/n/secrets/a/eviction", ""},
 		{"GET /api/v1/namespaces/n/configmaps/a", ""},
 		{"PUT /api/v1/namespaces/n/secrets/a/status", ""},
 		{"GET /api/v1/namespaces/n/nodes", ""},

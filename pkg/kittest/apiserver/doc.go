@@ -15,9 +15,9 @@
 // exception is a change that the API server itself undoes, such as one of a field that it owns:
 // the writer then becomes a manager of that field, which makes a new version.
 //
-// Nor are there server-side apply and JSON patches, authentication and authorization, dry run,
-// generated names, chunks of lists, eviction, or watches: [Events] says what a watch delivers.
-// Webhooks, policies and quotas are functions of a test ([Options]). The model validates metadata,
+// Nor are there server-side apply and JSON patches, authentication and authorization, dry runs of deletions,
+// generated names, chunks of lists, or watches: [Events] says what a watch delivers.
+// Webhooks, policies, quotas and PodDisruptionBudgets are functions of a test ([Options]). The model validates metadata,
 // of a Deployment the selector, the containers and what has to be right as a whole in their
 // security, and Secrets; it sets the defaults of a plain Deployment. Where it knows that the API
 // server would do more, it answers with the code 501.

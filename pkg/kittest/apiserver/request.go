@@ -159,18 +159,24 @@ func (s *Server) parse(r Request) (t target, err error) {
 		return t, apierrors.NewGenericServerResponse(http.StatusNotFound, strings.ToLower(r.Method), t.key.Resource, "", "", 0, false)
 	}
 	verbs := []string{"get", "list", "create", "update", "patch", "delete"}
-	if t.subresource == "status" && t.kind.isCustom {
+	switch {
+	case t.subresource == "status" && t.kind.isCustom:
 		verbs = []string{"get", "update", "patch"}
-	} else if t.subresource != "" {
+	case t.subresource == "eviction" && t.kind.gracePeriod != nil:
+		verbs = []string{"create"}
+	case t.subresource != "":
 		verbs = nil
 	}
 	if !slices.Contains(verbs, t.verb) {
 		return t, apierrors.NewMethodNotSupported(t.key.Resource, strings.ToLower(r.Method))
 	}
-	for _, option := range []string{"continue", "dryRun", "gracePeriodSeconds", "propagationPolicy"} {
+	for _, option := range []string{"continue", "gracePeriodSeconds", "propagationPolicy"} {
 		if r.Query.Has(option) {
 			return t, notCovered(option + " in the query")
 		}
+	}
+	if r.Query.Has("dryRun") && t.verb == "delete" {
+		return t, notCovered("dry runs of deletions")
 	}
 	return t, nil
 }

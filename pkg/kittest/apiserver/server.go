@@ -73,8 +73,9 @@ type call struct {
 	store Store
 }
 
-// Answer returns what is stored after a request, and the response. A request that fails or
-// changes nothing leaves the store as it is.
+// Answer returns what is stored after a request, and the response. A request that fails,
+// changes nothing or is a dry run leaves the store as it is. The response to a dry run shows a
+// version that nobody stores.
 func (s *Server) Answer(store Store, now time.Time, r Request) (Store, Response) {
 	t, err := s.parse(r)
 	if err != nil {
@@ -83,7 +84,7 @@ func (s *Server) Answer(store Store, now time.Time, r Request) (Store, Response)
 	c := &call{Server: s, target: t, Request: r, now: metav1.NewTime(now.UTC().Truncate(time.Second)), store: store}
 	c.store.last = nil
 	response, err := c.answer()
-	if c.store.Version == store.Version {
+	if c.store.Version == store.Version || r.Query.Has("dryRun") {
 		c.store = store
 	}
 	if err != nil {
@@ -99,6 +100,9 @@ func (c *call) answer() (Response, error) {
 	case "list":
 		return c.list()
 	case "create":
+		if c.subresource == "eviction" {
+			return c.evict()
+		}
 		return c.create()
 	case "update":
 		return c.update()

@@ -1,7 +1,7 @@
 // Package agent reboots the node that it runs on, once for each permission of the
 // controller (package nodereboot), and leaves the node as it was.
 //
-// It writes four annotations (package request) and the cordon of its own Node, evictions
+// It writes five annotations (package request) and the cordon of its own Node, evictions
 // of the Pods there, events, and a Lease that says that it runs. It never writes to
 // another Node, never deletes a Pod, never removes a cordon that is not its own, and never
 // grants itself a reboot.
@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -50,20 +49,26 @@ const retryDelay = 5 * time.Second
 //
 // and repeats that for one step after the other, until there is something to wait for.
 type Agent struct {
-	config    Config
-	kube      kubernetes.Interface
-	nodes     corelisters.NodeLister
-	hasSynced cache.DoneChecker
-	host      Rebooter
-	loop      *worker.Loop
+	config Config
+	kube   kubernetes.Interface
+	nodes  corelisters.NodeLister
+	host   Rebooter
+	loop   *worker.Loop
 
 	// Only sync reads and writes these; it has one object to sync.
 	drained    string // the record of the work for which the node was drained
 	drainErr   error  // what kept the last attempt to drain from succeeding
+	toldOf     string // the record of the work for which it was reported what a drain waits for
+	doubtful   string // the record that was written before the reboot command without an answer
 	outcome    string // how the last reboot command ended; empty if this process does not know
 	rehearsed  string // what a dry run has gone through already
 	unable     error  // why the host cannot be rebooted; known before the first sync
 	isReported bool   // whether that was reported
+	// trouble is why nothing can be decided, as last reported; empty if something can.
+	trouble      string
+	troubleSince time.Time
+	isRestricted bool      // whether a policy was seen to restrict this agent, for the present request
+	reported     time.Time // when the Lease was last renewed
 }
 
 // New wires an agent and starts nothing. The factory must be restricted to the node.
@@ -77,8 +82,7 @@ func New(config Config, kube kubernetes.Interface, factory kubeinformers.SharedI
 	if err != nil {
 		return nil, fmt.Errorf("adding event handlers: %w", err)
 	}
-	a.hasSynced = registration.HasSyncedChecker()
-	a.loop.WaitFor(a.hasSynced)
+	a.loop.WaitFor(registration.HasSyncedChecker())
 	return a, nil
 }
 
@@ -86,48 +90,44 @@ func New(config Config, kube kubernetes.Interface, factory kubeinformers.SharedI
 // started by the caller.
 func (a *Agent) Run(ctx context.Context) error {
 	a.unable = a.host.Check()
-	ctx, cancel := context.WithCancel(ctx)
-	var reporting sync.WaitGroup
-	reporting.Go(func() { a.keepLease(ctx) })
-	defer reporting.Wait()
-	defer cancel()
 	return a.loop.Run(ctx, 1)
 }
 
-// sync takes one step after the other until there is something to wait for. Each is
-// decided by the API server's response to the step before.
-func (a *Agent) sync(ctx context.Context, _ cache.ObjectName) (requeueAfter time.Duration, err error) {
-	node, err := a.nodes.Get(a.config.NodeName)
+// takeSteps takes one step after the other until there is something to wait for. Each is
+// decided by the API server's response to the step before. It returns the Node after them;
+// nil if there is none, or if that is not known.
+func (a *Agent) takeSteps(ctx context.Context) (node *corev1.Node, requeueAfter time.Duration, err error) {
+	node, err = a.nodes.Get(a.config.NodeName)
 	if apierrors.IsNotFound(err) {
-		return a.config.LookEvery, nil
+		return nil, a.config.LookEvery, nil
 	}
 	if err != nil {
-		return 0, err
+		return nil, 0, err
 	}
 	a.reportUnable(ctx, node)
 	for isLive := false; ; {
 		d, err := a.decide(node)
+		a.reportTrouble(ctx, node, err)
 		switch {
 		case errors.Is(err, errSentinelUnknown):
-			klog.FromContext(ctx).V(2).Info("Waiting", "err", err)
-			return backoff.MinRequeue(retryDelay, a.config.LookEvery), nil
+			return nil, backoff.MinRequeue(retryDelay, a.config.LookEvery), worker.Requeue(err)
 		case err != nil:
-			return a.config.LookEvery, worker.NoBackoff(err)
+			return nil, a.config.LookEvery, worker.NoBackoff(err)
 		case d.Step == Rest:
 			klog.FromContext(ctx).V(2).Info("Nothing to do", "waitingFor", d.WaitsFor)
-			return backoff.MinRequeue(d.RequeueAfter, a.config.LookEvery), nil
+			return node, backoff.MinRequeue(d.RequeueAfter, a.config.LookEvery), nil
 		case !isLive: // the cache only says that there may be something to do
 			if node, err = a.recheckLive(ctx); err != nil {
-				return 0, err
+				return nil, 0, err
 			}
 			if a.config.DryRun && a.wasRehearsed(node, d) {
-				return a.config.LookEvery, nil
+				return nil, a.config.LookEvery, nil
 			}
 			isLive = true
 			continue
 		}
 		if node, err = a.act(ctx, node, d); err != nil || node == nil {
-			return backoff.MinRequeue(d.RequeueAfter, backoff.MinRequeue(retryDelay, a.config.LookEvery)), err
+			return nil, backoff.MinRequeue(d.RequeueAfter, backoff.MinRequeue(retryDelay, a.config.LookEvery)), err
 		}
 	}
 }
@@ -152,13 +152,14 @@ func (a *Agent) decide(node *corev1.Node) (Decision, error) {
 		return Decision{Step: Rest}, err
 	}
 	return Decide(Observed{
-		Now:      time.Now(),
-		Node:     node,
-		BootID:   strings.TrimSpace(string(bootID)),
-		Sentinel: sentinel,
-		Drained:  a.drained != "" && a.drained == node.Annotations[request.InProgress],
-		Unable:   a.unable != nil,
-		Limits:   a.config.Limits,
+		Now:        time.Now(),
+		Node:       node,
+		BootID:     strings.TrimSpace(string(bootID)),
+		Sentinel:   sentinel,
+		Drained:    !a.config.Drain || a.drained != "" && a.drained == node.Annotations[request.InProgress],
+		IsDoubtful: a.doubtful != "" && a.doubtful == node.Annotations[request.InProgress],
+		Unable:     a.unable != nil,
+		Limits:     a.config.Limits,
 	})
 }
 
@@ -175,10 +176,20 @@ func (a *Agent) act(ctx context.Context, node *corev1.Node, d Decision) (*corev1
 			return nil, fmt.Errorf("reporting that the reboot is given up: %w", err)
 		}
 	case Reboot:
-		a.outcome = ""
+		// The machine can go down at once, so this comes before the command. It comes before the
+		// record, too: an agent that is killed between the record and the command has failed.
+		message := "The node is drained and is being rebooted"
+		if !a.config.Drain {
+			message = "The node is being rebooted, without a drain"
+		}
+		a.tryRecord(ctx, node, corev1.EventTypeNormal, ReasonRebooting, message)
+		a.outcome, a.doubtful = "", *d.Annotations[request.InProgress]
 	default:
 	}
 	after, err := a.write(ctx, node, d)
+	if err == nil || apierrors.IsConflict(err) {
+		a.doubtful = ""
+	}
 	if apierrors.IsConflict(err) {
 		a.drained = "" // the Node may have been schedulable in the meantime
 		return nil, worker.Requeue(err)
@@ -202,8 +213,6 @@ func (a *Agent) reboot(ctx context.Context, node *corev1.Node) error {
 		klog.FromContext(ctx).Info("The system would be rebooted now; nothing was changed")
 		return nil
 	}
-	attempt := attemptOf(node)
-	a.tryRecord(ctx, node, corev1.EventTypeNormal, ReasonRebooting, "The node is drained and is being rebooted, in "+attempt)
 	// The system, while it shuts down, tells this process to end; the command must go on.
 	command, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.config.Limits.Reboot)
 	defer cancel()
@@ -211,9 +220,12 @@ func (a *Agent) reboot(ctx context.Context, node *corev1.Node) error {
 	switch {
 	case err == nil:
 		a.outcome = "the reboot command ended with success"
-	case ctx.Err() == nil:
+	case !errors.Is(ctx.Err(), context.Canceled): // otherwise this process is being ended, as the command may be
 		a.outcome = text.Clip("the reboot command failed: "+err.Error(), maxMessage/2)
-		a.tryRecord(ctx, node, corev1.EventTypeWarning, ReasonFailed, fmt.Sprintf("The reboot command failed in %s: %v", attempt, err))
+		// The command may have taken longer than a sync may.
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainAttempt)
+		defer cancel()
+		a.tryRecord(late, node, corev1.EventTypeWarning, ReasonFailed, fmt.Sprintf("The reboot command failed: %v", err))
 		return worker.NoBackoff(fmt.Errorf("rebooting: %w", err))
 	}
 	return nil

@@ -10,25 +10,27 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
+
+// errPolicy is how a policy refuses what an agent must not do.
+var errPolicy = errors.New("ValidatingAdmissionPolicy 'k8s-controller-reboot-agent' with binding 'k8s-controller-reboot-agent' denied request: the agent changes nothing of its Node but its own annotations and the cordon")
 
 func TestMain(m *testing.M) {
 	// The default handlers also pace errors by the time since the last one, and a bubble's
@@ -40,11 +42,14 @@ func TestMain(m *testing.M) {
 // Each step's write leaves the annotations of others alone, and those of the agent that it
 // does not name.
 func TestWritesLeaveOtherAnnotations(t *testing.T) {
-	record := map[string]string{"example.com/kept": "x", request.InProgress: `{"bootID":"old","wasCordoned":false,"since":"2026-07-01T12:00:00Z"}`}
+	record := func(words string) map[string]string {
+		return map[string]string{"example.com/kept": "x", request.InProgress: `{"bootID":"old",` + words + `"since":"2026-07-01T12:00:00Z"}`}
+	}
 	for step, n := range map[Step]*corev1.Node{
 		Begin:  node(map[string]string{"example.com/kept": "x", request.Now: ""}),
-		Cordon: node(record),
-		Undo:   node(record, cordoned),
+		Cordon: node(record("")),
+		Disown: node(record(`"cordoned":true,`)),
+		Undo:   node(record(`"cordoned":true,`), cordoned),
 	} {
 		now := noon
 		if step == Undo {
@@ -107,37 +112,6 @@ func TestCommandEnds(t *testing.T) {
 	}
 }
 
-// The event says what kept the node from being drained, and not how long that took.
-func TestObstaclesAreReported(t *testing.T) { synctest.Test(t, testObstaclesAreReported) }
-
-func testObstaclesAreReported(t *testing.T) {
-	pod := &corev1.Pod{}
-	pod.Namespace, pod.Name, pod.Spec.NodeName = "default", "kept", "node-1"
-	kube := fake.NewClientset(pod)
-	kube.Resources = []*metav1.APIResourceList{{
-		GroupVersion: "v1",
-		APIResources: []metav1.APIResource{{Name: "pods/eviction", Kind: "Eviction", Group: policyv1.GroupName, Version: "v1"}},
-	}, {GroupVersion: "policy/v1"}}
-	kube.PrependReactor("create", "pods/eviction", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewTooManyRequests("the budget forbids it", 0)
-	})
-	a := &Agent{kube: kube, config: Config{NodeName: "node-1", Force: true}}
-	for _, left := range []time.Duration{retryDelay + time.Second, 0} {
-		if _, err := a.drain(t.Context(), node(nil), left); err != nil || a.drained != "" {
-			t.Fatalf("drained for %q, error %v", a.drained, err)
-		}
-		if a.drainErr == nil || strings.Count(a.drainErr.Error(), "the budget forbids it") != 1 {
-			t.Errorf("the last attempt to drain ended with %v", a.drainErr)
-		}
-	}
-
-	// What is not even tried says which flag would change that.
-	a.config.Force = false
-	if _, err := a.drain(t.Context(), node(nil), time.Minute); err != nil || !strings.Contains(a.drainErr.Error(), "(use -drain-force to override): default/kept") {
-		t.Errorf("error %v; without -drain-force, draining ended with %v", err, a.drainErr)
-	}
-}
-
 // lastWords is a host that notes which events exist when it is told to reboot.
 type lastWords struct {
 	kube    *fake.Clientset
@@ -157,10 +131,10 @@ func (l *lastWords) Reboot(ctx context.Context) error {
 // The event is written before the command is run: the machine may go down at once. It says
 // who reports what about which node.
 func TestEventIsWrittenBeforeTheReboot(t *testing.T) {
-	n := node(map[string]string{request.InProgress: `{"bootID":"old","wasCordoned":false,"since":"2026-07-01T12:00:00Z"}`}, cordoned)
+	n := node(map[string]string{request.InProgress: `{"bootID":"old","cordoned":true,"since":"2026-07-01T12:00:00Z"}`}, cordoned)
 	n.UID = "uid-1"
 	host := &lastWords{kube: fake.NewClientset(n)}
-	a := &Agent{kube: host.kube, host: host, config: Config{NodeName: n.Name, Limits: limits}}
+	a := &Agent{kube: host.kube, host: host, config: Config{NodeName: n.Name, Limits: limits, Drain: true}}
 	d, err := Decide(Observed{Now: noon, Node: n, BootID: "old", Drained: true, Limits: limits})
 	if err != nil || d.Step != Reboot {
 		t.Fatalf("step %s, error %v", d.Step, err)
@@ -176,7 +150,7 @@ func TestEventIsWrittenBeforeTheReboot(t *testing.T) {
 		t.Fatalf("%d events, error %v", len(events.Items), err)
 	}
 	e := events.Items[0]
-	if want := (corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}); e.InvolvedObject != want || e.ReportingController != Name || e.Type != corev1.EventTypeNormal || e.Message != "The node is drained and is being rebooted, in attempt 1 of 3" {
+	if want := (corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}); e.InvolvedObject != want || e.ReportingController != Name || e.Type != corev1.EventTypeNormal || e.Message != "The node is drained and is being rebooted" {
 		t.Errorf("the event is %+v", e)
 	}
 }
@@ -184,7 +158,7 @@ func TestEventIsWrittenBeforeTheReboot(t *testing.T) {
 // A reboot is given up only after an event has said so, and a repetition makes no second
 // event. An event that the API server refuses does not keep the node unavailable for ever.
 func TestGivingUpIsReportedFirst(t *testing.T) {
-	n := node(map[string]string{request.InProgress: `{"bootID":"old","wasCordoned":false,"since":"2026-07-01T12:00:00Z"}`})
+	n := node(map[string]string{request.InProgress: `{"bootID":"old","since":"2026-07-01T12:00:00Z"}`})
 	d, err := Decide(Observed{Now: noon.Add(time.Hour), Node: n, BootID: "old", Limits: limits})
 	if err != nil || d.Step != GiveUp {
 		t.Fatalf("step %s, error %v", d.Step, err)
@@ -299,7 +273,7 @@ func TestCheck(t *testing.T) {
 }
 
 // start runs an agent of node-1 until the test ends. The host was booted once.
-func start(t *testing.T, kube *fake.Clientset, host Rebooter, config Config) {
+func start(t *testing.T, kube kubernetes.Interface, host Rebooter, config Config) {
 	t.Helper()
 	config.NodeName, config.LeaseNamespace, config.LookEvery, config.Limits = "node-1", "agents", time.Minute, limits
 	config.BootIDFile = filepath.Join(t.TempDir(), "boot_id")
@@ -324,107 +298,49 @@ func start(t *testing.T, kube *fake.Clientset, host Rebooter, config Config) {
 	})
 }
 
-// An agent reports only if it can reboot its host, does not make a dry run, and is kept by
-// the API server from granting itself a reboot.
-func TestReports(t *testing.T) {
-	for _, tt := range []struct {
-		name         string
-		host         Rebooter
-		dryRun       bool
-		isRestricted bool
-		want         bool
-	}{
-		{"an agent", Command{"true"}, false, true, true},
-		{"no way to reboot", Command{"/no/such/program"}, false, true, false},
-		{"a dry run", Command{"true"}, true, true, false},
-		{"no policy", Command{"true"}, false, false, false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				kube := fake.NewClientset(node(nil))
-				var isRestricted atomic.Bool
-				isRestricted.Store(tt.isRestricted)
-				kube.PrependReactor("patch", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
-					if options := action.(clienttesting.PatchActionImpl).PatchOptions; len(options.DryRun) == 0 {
-						t.Error("the Node was patched without dry run")
-					}
-					if isRestricted.Load() {
-						return true, nil, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errors.New("the agent does not grant itself a reboot"))
-					}
-					return true, node(nil), nil
-				})
-				start(t, kube, tt.host, Config{DryRun: tt.dryRun})
-				renewed := func() time.Time {
-					t.Helper()
-					synctest.Wait()
-					lease, err := kube.CoordinationV1().Leases("agents").Get(t.Context(), "node-1", metav1.GetOptions{})
-					if apierrors.IsNotFound(err) {
-						return time.Time{}
-					}
-					if err != nil {
-						t.Fatal(err)
-					}
-					return lease.Spec.RenewTime.Time
-				}
-				time.Sleep(time.Second)
-				first := renewed()
-				if first.IsZero() == tt.want {
-					t.Errorf("reported: %t", !first.IsZero())
-				}
-				time.Sleep(request.ReportEvery)
-				if second := renewed(); tt.want && !second.After(first) {
-					t.Errorf("reported at %s and then at %s", first, second)
-				}
-				isRestricted.Store(true)
-				time.Sleep(request.ReportEvery)
-				if isLate := !renewed().IsZero(); tt.name == "no policy" && !isLate {
-					t.Error("not reported after the policy was created")
-				}
-			})
-		})
-	}
-}
-
 // noEffect is a host whose reboot command ends, with success or not, and has no effect, as
 // systemctl soft-reboot.
-type noEffect struct{ err error }
+type noEffect struct {
+	err   error
+	after time.Duration
+}
 
 func (noEffect) Check() error { return nil }
 
-func (n noEffect) Reboot(context.Context) error { return n.err }
+func (n noEffect) Reboot(context.Context) error {
+	time.Sleep(n.after)
+	return n.err
+}
 
-// If the system does not go down, that is a Warning each time, with what was seen. After
-// three attempts the node is given back, and the sentinel file that is still there does not
+// If the system does not go down, that is a Warning, with what was seen. The node is given
+// back, and the sentinel file that is still there does not
 // ask again. A person does.
 func TestSystemStaysUp(t *testing.T) {
 	for name, tt := range map[string]struct {
-		err  error
+		host noEffect
 		seen string
 	}{
-		"although the command succeeds": {nil, "the reboot command ended with success"},
-		"because the command fails":     {errors.New("broken"), "the reboot command failed: broken"},
+		"although the command succeeds":  {noEffect{}, "the reboot command ended with success"},
+		"because the command fails":      {noEffect{err: errors.New("broken")}, "the reboot command failed: broken"},
+		"because the command fails late": {noEffect{errors.New("BMC does not answer"), 3 * time.Minute}, "the reboot command failed: BMC does not answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { testSystemStaysUp(t, tt.err, tt.seen) })
+			synctest.Test(t, func(t *testing.T) { testSystemStaysUp(t, tt.host, tt.seen) })
 		})
 	}
 }
 
-func testSystemStaysUp(t *testing.T, failure error, seen string) {
+func testSystemStaysUp(t *testing.T, host noEffect, seen string) {
 	kube := fake.NewClientset(node(map[string]string{request.Now: ""}))
-	kube.Resources = []*metav1.APIResourceList{{
-		GroupVersion: "v1",
-		APIResources: []metav1.APIResource{{Name: "pods/eviction", Kind: "Eviction", Group: policyv1.GroupName, Version: "v1"}},
-	}, {GroupVersion: "policy/v1"}}
 	kube.PrependReactor("patch", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		isDryRun := len(action.(clienttesting.PatchActionImpl).PatchOptions.DryRun) > 0
-		return isDryRun, nil, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errors.New("the agent does not grant itself a reboot"))
+		return isDryRun, nil, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errPolicy)
 	})
 	ctx, sentinel := t.Context(), filepath.Join(t.TempDir(), "reboot-required")
 	if err := os.WriteFile(sentinel, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	start(t, kube, noEffect{failure}, Config{SentinelFile: sentinel})
+	start(t, kube, host, Config{SentinelFile: sentinel, Drain: true})
 	get := func() *corev1.Node {
 		t.Helper()
 		synctest.Wait()
@@ -458,19 +374,11 @@ func testSystemStaysUp(t *testing.T, failure error, seen string) {
 	if _, isFailed := n.Annotations[request.Failed]; n.Spec.Unschedulable || request.IsGranted(n) || !isFailed {
 		t.Errorf("cordoned: %t, annotations %v", n.Spec.Unschedulable, n.Annotations)
 	}
-	if rebooting := recorded(ReasonRebooting); len(rebooting) != maxAttempts || !strings.HasSuffix(rebooting[2], "attempt 3 of 3") {
-		t.Errorf("events about attempts: %q", rebooting)
+	if rebooting := recorded(ReasonRebooting); len(rebooting) != 1 {
+		t.Errorf("events about the reboot: %q", rebooting)
 	}
-	if failed := recorded(ReasonFailed); len(failed) != maxAttempts && failure != nil {
+	if failed := recorded(ReasonFailed); len(failed) != 1 && host.err != nil {
 		t.Errorf("failures of the command: %q", failed)
-	}
-	stayed := recorded(ReasonStayedUp)
-	if want := []string{
-		"The system has not gone down within 10m0s after attempt 2 of 3: " + seen + ", and the boot ID is still old",
-		"The system has not gone down within 20m0s after attempt 3 of 3: " + seen + ", and the boot ID is still old",
-		"The system has not gone down within 5m0s after attempt 1 of 3: " + seen + ", and the boot ID is still old",
-	}; !slices.Equal(stayed, want) {
-		t.Errorf("Warnings %q, want %q", stayed, want)
 	}
 	if givenUp := recorded(ReasonGivenUp); len(givenUp) != 1 || !strings.Contains(givenUp[0], seen) {
 		t.Errorf("given up: %q", givenUp)
@@ -499,22 +407,28 @@ func testSystemStaysUp(t *testing.T, failure error, seen string) {
 }
 
 // Wherever an agent is killed, before or after any of its writes, its node is drained, reboots
-// exactly once, and stays cordoned only if it was before.
+// exactly once, and stays cordoned only if it was before. The exception is a kill between the
+// record that the command is run and the command: then the reboot has failed, as the Node says.
 func TestKilledAtEachWrite(t *testing.T) {
 	for _, wasCordoned := range []bool{false, true} {
-		writes := 0
+		writes, failures := 0, 0
 		for at := 0; at <= writes; at++ { // it is not killed at write 0
 			for _, isAfter := range []bool{false, true} {
 				t.Run(fmt.Sprintf("write %d, after %t, cordoned %t", at, isAfter, wasCordoned), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						h := newMortalHost(t, at, isAfter, wasCordoned)
-						h.requireOneReboot(t, wasCordoned)
+						if h.requireOneReboot(t, wasCordoned) == 0 {
+							failures++
+						}
 						if at == 0 {
 							writes = h.writes
 						}
 					})
 				})
 			}
+		}
+		if failures != 1 {
+			t.Errorf("the reboot has failed %d times", failures)
 		}
 		if want := 7; writes < want { // begin, event, evict, reboot, event, finish, event
 			t.Errorf("there were %d writes, want at least %d", writes, want)
@@ -547,10 +461,6 @@ func newMortalHost(t *testing.T, killAt int, isAfter, wasCordoned bool) *mortalH
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pod"}, Spec: corev1.PodSpec{NodeName: n.Name}}
 	h := &mortalHost{t: t, kube: fake.NewClientset(n, pod), bootID: filepath.Join(t.TempDir(), "boot_id"), killAt: killAt, isAfter: isAfter}
 	h.boot("boot-1")
-	h.kube.Resources = []*metav1.APIResourceList{{
-		GroupVersion: "v1",
-		APIResources: []metav1.APIResource{{Name: "pods/eviction", Kind: "Eviction", Group: policyv1.GroupName, Version: "v1"}},
-	}, {GroupVersion: "policy/v1"}}
 	h.kube.PrependReactor("*", "*", h.react)
 	return h
 }
@@ -572,7 +482,7 @@ func (h *mortalHost) react(action clienttesting.Action) (bool, runtime.Object, e
 	case slices.Contains([]string{"get", "list"}, action.GetVerb()), action.GetResource().Resource == "leases":
 		return false, nil, nil
 	case isPatch && len(patch.PatchOptions.DryRun) > 0:
-		return true, nil, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errors.New("the agent does not grant itself a reboot"))
+		return true, nil, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errPolicy)
 	}
 	h.writes++
 	if h.writes == h.killAt {
@@ -634,8 +544,9 @@ func (h *mortalHost) node() *corev1.Node {
 	return n.(*corev1.Node)
 }
 
-// requireOneReboot runs one agent after the other, until none has anything to do.
-func (h *mortalHost) requireOneReboot(t *testing.T, wasCordoned bool) {
+// requireOneReboot runs one agent after the other, until none has anything to do. It returns how
+// often the reboot command was run: once, or not at all if the Node says that the reboot has failed.
+func (h *mortalHost) requireOneReboot(t *testing.T, wasCordoned bool) (commands int) {
 	t.Helper()
 	for h.runs() {
 	}
@@ -643,12 +554,17 @@ func (h *mortalHost) requireOneReboot(t *testing.T, wasCordoned bool) {
 	if request.IsGranted(n) || request.IsNeeded(n) || n.Annotations["example.com/kept"] != "x" {
 		t.Errorf("the annotations are %v", n.Annotations)
 	}
-	if h.commands != 1 || n.Spec.Unschedulable != wasCordoned {
+	want := 1
+	if _, hasFailed := n.Annotations[request.Failed]; hasFailed {
+		want = 0
+	}
+	if h.commands != want || n.Spec.Unschedulable != wasCordoned {
 		t.Errorf("rebooted %d times, cordoned: %t, and before: %t", h.commands, n.Spec.Unschedulable, wasCordoned)
 	}
 	if h.killAt > h.writes {
 		t.Errorf("there is no write %d", h.killAt)
 	}
+	return h.commands
 }
 
 // runs runs an agent for 20 minutes, and reports whether it was killed by then.
@@ -657,7 +573,7 @@ func (h *mortalHost) runs() bool {
 	defer cancel()
 	h.isDead, h.kill = false, cancel
 	nodes := kubeinformers.NewSharedInformerFactory(h.kube, 0)
-	a, err := New(Config{NodeName: "node-1", LeaseNamespace: "agents", LookEvery: 5 * time.Minute, Limits: limits, BootIDFile: h.bootID, Force: true}, h.kube, nodes, h)
+	a, err := New(Config{NodeName: "node-1", LeaseNamespace: "agents", LookEvery: 5 * time.Minute, Limits: limits, BootIDFile: h.bootID, Drain: true, Force: true}, h.kube, nodes, h)
 	if err != nil {
 		h.t.Fatal(err)
 	}

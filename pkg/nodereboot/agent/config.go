@@ -26,6 +26,8 @@ type Config struct {
 	// LookEvery is how often these two are read.
 	LookEvery time.Duration
 	Limits    Limits
+	// Drain evicts the node's Pods before the reboot.
+	Drain bool
 	// Force also evicts Pods that no controller will re-create.
 	Force bool
 	// DeleteEmptyDirData also evicts Pods with an emptyDir, whose content is lost.
@@ -48,7 +50,8 @@ func AddFlags(flags *flag.FlagSet, c *Config) {
 	flags.DurationVar(&c.LookEvery, "look-every", time.Minute, "How often to look at these files.")
 	flags.DurationVar(&c.Limits.Drain, "drain-timeout", 15*time.Minute, "How long it may take to drain the node before the agent uncordons it and gives up the reboot.")
 	flags.DurationVar(&c.Limits.RetryAfter, "retry-after", time.Hour, "How long after a reboot that was given up, or that did not remove the sentinel file, to request another one.")
-	flags.DurationVar(&c.Limits.Reboot, "reboot-timeout", 10*time.Minute, "How long the system may take to go down before the reboot command is run again. It may take twice as long after each attempt; after three, the reboot is given up.")
+	flags.DurationVar(&c.Limits.Reboot, "reboot-timeout", 10*time.Minute, "How long the system may take to go down after the reboot command, which may also run for so long. Then the reboot has failed.")
+	flags.BoolVar(&c.Drain, "drain", true, "Evict the node's Pods before a reboot. Without a drain, they end with the system: for a cluster of one node, where they could go nowhere.")
 	flags.BoolVar(&c.Force, "drain-force", false, "Also evict Pods that no controller will re-create.")
 	flags.BoolVar(&c.DeleteEmptyDirData, "drain-delete-emptydir-data", true, "Also evict Pods with an emptyDir, whose content is lost.")
 	flags.BoolVar(&c.DryRun, "dry-run", false, "Ask the API server whether it would allow each step, log the steps, and change nothing.")

@@ -21,6 +21,9 @@ type Observed struct {
 	// Drained is whether this process has drained the node for the work that the present
 	// record describes. No annotation says so, because others can write annotations.
 	Drained bool
+	// IsDoubtful is whether this process has written the present record before the reboot
+	// command, got no answer, and so has not run the command.
+	IsDoubtful bool
 	// Unable is whether the agent cannot reboot its host. If so, it requests nothing,
 	// begins nothing, and gives up what it has begun or may begin. But it finishes work
 	// after which the node was rebooted.
@@ -30,13 +33,10 @@ type Observed struct {
 
 // Limits say how long things may take.
 type Limits struct {
-	Drain      time.Duration // from the beginning of an attempt to giving up
-	Reboot     time.Duration // from the first reboot command to the next attempt; later ones get twice as long each time
+	Drain      time.Duration // from the beginning of the work to giving up
+	Reboot     time.Duration // from the reboot command to giving up
 	RetryAfter time.Duration // from giving up, or from a reboot that did not remove the sentinel file, to the next request
 }
-
-// maxAttempts is how many times the reboot command is run before a reboot has failed.
-const maxAttempts = 3
 
 // givenBackFor is how long a node whose grant was over does not ask again. If the node's
 // clock is wrong, each grant may seem to be over.
@@ -50,16 +50,17 @@ type Step string
 const (
 	Rest     Step = "Rest"     // do nothing
 	Request  Step = "Request"  // request a reboot, because the sentinel file does
+	Withdraw Step = "Withdraw" // withdraw that request, because its reason is gone
 	GiveBack Step = "GiveBack" // replace a permission that is over with the request
-	Begin    Step = "Begin"    // replace the permission with the record of the work
-	Cordon   Step = "Cordon"
+	Begin    Step = "Begin"    // replace the permission with the record of the work, and cordon
+	Cordon   Step = "Cordon"   // cordon again, because someone has uncordoned the node
+	Disown   Step = "Disown"   // note that someone has removed the agent's cordon
 	Drain    Step = "Drain"
-	Reboot   Step = "Reboot"   // record that the reboot command is run, and run it
-	StayedUp Step = "StayedUp" // report that the system has not gone down, and begin again
-	Undo     Step = "Undo"     // uncordon, because the node cannot be drained or rebooted
-	GiveUp   Step = "GiveUp"   // report that, and then request a reboot at a later time, or record the failure
-	Finish   Step = "Finish"   // uncordon, and remove the record
-	Forget   Step = "Forget"   // remove the record of a failure, because the node was rebooted since
+	Reboot   Step = "Reboot" // record that the reboot command is run, and run it
+	Undo     Step = "Undo"   // uncordon, because the node cannot be drained or rebooted
+	GiveUp   Step = "GiveUp" // report that, and then request a reboot at a later time, or record the failure
+	Finish   Step = "Finish" // uncordon, and remove the record
+	Forget   Step = "Forget" // remove the record of a failure, because the node was rebooted since
 )
 
 // Decision is the next step.
@@ -80,14 +81,13 @@ type Decision struct {
 type Record struct {
 	// BootID identifies the boot that should end.
 	BootID string `json:"bootID"`
-	// WasCordoned is whether someone else had cordoned the node before.
-	WasCordoned bool `json:"wasCordoned"`
-	// Since is when the work, or this attempt, began.
+	// Cordoned is whether the cordon is the agent's. It is written together with the cordon,
+	// and no other cordon is ever removed.
+	Cordoned bool `json:"cordoned,omitempty"`
+	// Since is when the work began.
 	Since time.Time `json:"since"`
-	// Rebooted is when the reboot command was run in this attempt.
+	// Rebooted is when the reboot command was run.
 	Rebooted *time.Time `json:"rebooted,omitempty"`
-	// Attempts is how many times the reboot command was run.
-	Attempts int `json:"attempts,omitempty"`
 }
 
 // Failure is what the agent has to know about a reboot that failed: the value of the
@@ -123,10 +123,10 @@ func RecordOf(node *corev1.Node) (*Record, error) {
 	}
 	r := &Record{}
 	if err := json.Unmarshal([]byte(value), r); err != nil {
-		return nil, fmt.Errorf("annotation %s=%q was not written by the agent: %w", request.InProgress, value, err)
+		return nil, fmt.Errorf("annotation %s=%.60q was not written by the agent: %w", request.InProgress, value, err)
 	}
 	if r.BootID == "" || r.Since.IsZero() {
-		return nil, fmt.Errorf("annotation %s=%q was not written by the agent: it lacks the boot ID or the time", request.InProgress, value)
+		return nil, fmt.Errorf("annotation %s=%.60q was not written by the agent: it lacks the boot ID or the time", request.InProgress, value)
 	}
 	return r, nil
 }
@@ -151,24 +151,81 @@ func Decide(o Observed) (Decision, error) {
 	_, isGranted := o.Node.Annotations[request.Now]
 	failure := failureOf(o.Node)
 	switch {
+	case record != nil && record.Cordoned && !o.Node.Spec.Unschedulable:
+		return disown(record), nil
 	case record != nil && record.BootID != o.BootID:
 		return finish(o, record), nil
 	case record != nil:
 		return working(o, record), nil
 	case isGranted && o.Unable:
 		return Decision{Step: GiveUp, Annotations: map[string]*string{request.Now: nil}}, nil
-	case isGranted && !isGood(o):
+	case isGranted && (!isGood(o) || request.IsDeclined(o.Node)):
 		return giveBack(o), nil
+	case isGranted && !request.OverAt(o.Node).IsZero() && isReasonGone(o):
+		return withdraw(o), nil
 	case isGranted:
 		return begin(o), nil
 	case failure != nil && failure.BootID != o.BootID:
 		return Decision{Step: Forget, Annotations: map[string]*string{request.Failed: nil}}, nil
+	case isReasonGone(o):
+		return withdraw(o), nil
 	case failure != nil && o.Sentinel.Equal(failure.Sentinel):
 		return Decision{Step: Rest}, nil
-	case !o.Sentinel.IsZero() && !request.IsNeeded(o.Node) && !o.Unable:
-		return Decision{Step: Request, Annotations: map[string]*string{request.Needed: new(string)}}, nil
 	}
-	return Decision{Step: Rest}, nil
+	return ask(o), nil
+}
+
+// isReasonGone reports whether the agent has had a reason for a reboot and has it no longer:
+// the sentinel file is gone, or the node was rebooted since, by whomever.
+func isReasonGone(o Observed) bool {
+	reason := request.ReasonOf(o.Node)
+	return reason != nil && (o.Sentinel.IsZero() || reason.BootID != o.BootID)
+}
+
+// withdraw takes back the agent's own request, and the permission that it has led to. A
+// sentinel file that the reboot has not removed asks again later.
+func withdraw(o Observed) Decision {
+	d := Decision{Step: Withdraw, Annotations: map[string]*string{request.Since: nil}}
+	if _, isGranted := o.Node.Annotations[request.Now]; isGranted {
+		d.Annotations[request.Now] = nil
+	}
+	if request.IsNeeded(o.Node) {
+		d.Annotations[request.Needed] = nil
+	}
+	if !o.Sentinel.IsZero() && !o.Unable {
+		askLater(o, d)
+	}
+	return d
+}
+
+// ask requests a reboot if the sentinel file does. If someone has said that the node must
+// not be rebooted, only the reason is recorded. A request of somebody else stays theirs.
+func ask(o Observed) Decision {
+	hasReason := request.ReasonOf(o.Node) != nil
+	if o.Sentinel.IsZero() || o.Unable || request.IsNeeded(o.Node) || request.IsDeclined(o.Node) && hasReason {
+		return Decision{Step: Rest}
+	}
+	d := Decision{Step: Request, Annotations: map[string]*string{}}
+	if !request.IsDeclined(o.Node) {
+		d.Annotations[request.Needed] = new(string)
+	}
+	if !hasReason {
+		d.Annotations[request.Since] = encode(request.Reason{At: o.Now.UTC().Truncate(time.Second), BootID: o.BootID})
+	}
+	return d
+}
+
+// askLater adds to a decision that the sentinel file asks for another reboot, later than it
+// otherwise would, because that may go on forever.
+func askLater(o Observed, d Decision) {
+	next := request.Reason{At: o.Now.UTC().Truncate(time.Second), BootID: o.BootID}
+	if reason := request.ReasonOf(o.Node); reason != nil && !reason.At.IsZero() {
+		next.At = reason.At
+	}
+	d.Annotations[request.Since] = encode(next)
+	if !request.IsDeclined(o.Node) {
+		d.Annotations[request.Needed] = after(o, o.Limits.RetryAfter)
+	}
 }
 
 // isGood reports whether the permission is one, and not over yet.
@@ -191,33 +248,56 @@ func giveBack(o Observed) Decision {
 
 // begin uses up the permission, and with it whatever has requested a reboot by then.
 func begin(o Observed) Decision {
-	r := Record{BootID: o.BootID, WasCordoned: o.Node.Spec.Unschedulable, Since: o.Now.UTC().Truncate(time.Second)}
-	d := Decision{Step: Begin, Annotations: map[string]*string{request.Needed: nil, request.Now: nil, request.InProgress: encode(r)}}
+	d := cordon(o, Begin, Record{BootID: o.BootID, Since: o.Now.UTC().Truncate(time.Second)})
+	d.Annotations[request.Needed], d.Annotations[request.Now] = nil, nil
 	if failureOf(o.Node) != nil {
 		d.Annotations[request.Failed] = nil
 	}
 	return d
 }
 
-// working returns the next step up to the reboot command, and gives up after too long, or
-// after too many attempts.
-func working(o Observed, r *Record) Decision {
-	if r.Rebooted != nil {
-		return goingDown(o, r)
+// cordon returns a step that cordons the node, unless someone else has, and records that.
+func cordon(o Observed, step Step, r Record) Decision {
+	d := Decision{Step: step}
+	if !o.Node.Spec.Unschedulable {
+		r.Cordoned, d.Unschedulable = true, new(true)
 	}
-	isOurs := o.Node.Spec.Unschedulable && !r.WasCordoned
+	d.Annotations = map[string]*string{request.InProgress: encode(r)}
+	return d
+}
+
+// disown records that the agent's cordon is gone. The next one can be someone else's.
+func disown(r *Record) Decision {
+	next := *r
+	next.Cordoned = false
+	return Decision{Step: Disown, Annotations: map[string]*string{request.InProgress: encode(next)}}
+}
+
+// working returns the next step up to the reboot command, and gives up after too long. The
+// command is run once: one that has had no effect would have none again.
+func working(o Observed, r *Record) Decision {
 	left := r.Since.Add(o.Limits.Drain).Sub(o.Now)
-	if o.Unable || r.Attempts >= maxAttempts {
+	if r.Rebooted != nil {
+		left = r.Rebooted.Add(o.Limits.Reboot).Sub(o.Now)
+		switch {
+		case left > 0 && o.IsDoubtful && o.Node.Spec.Unschedulable:
+			return reboot(o, r)
+		case left > 0:
+			return Decision{Step: Rest, WaitsFor: "the system to go down", RequeueAfter: left}
+		}
+	}
+	if o.Unable || request.IsDeclined(o.Node) {
 		left = 0
 	}
 	switch {
-	case left <= 0 && isOurs:
-		return Decision{Step: Undo, Unschedulable: new(bool)}
+	case left <= 0 && r.Cordoned:
+		d := disown(r)
+		d.Step, d.Unschedulable = Undo, new(false)
+		return d
 	case left <= 0:
 		return giveUp(o, r)
 	case !o.Node.Spec.Unschedulable:
-		yes := true
-		return Decision{Step: Cordon, Unschedulable: &yes}
+		return cordon(o, Cordon, *r)
 	case !o.Drained:
 		return Decision{Step: Drain, RequeueAfter: left}
 	}
@@ -229,29 +309,7 @@ func working(o Observed, r *Record) Decision {
 func reboot(o Observed, r *Record) Decision {
 	next, now := *r, o.Now.UTC().Truncate(time.Second)
 	next.Rebooted = &now
-	next.Attempts = max(next.Attempts, 0) + 1
 	return Decision{Step: Reboot, Annotations: map[string]*string{request.InProgress: encode(next)}}
-}
-
-// goingDown waits, after the reboot command, for the system to go down. If that takes too
-// long, the command has failed, or has done something else, or the agent was killed right
-// before it could run it. Then everything begins again, because the node may have been
-// uncordoned in the meantime. That attempt began when this one ended: an agent that was
-// stopped for long makes no other.
-func goingDown(o Observed, r *Record) Decision {
-	ended := r.Rebooted.Add(o.Limits.goDown(r.Attempts))
-	if left := ended.Sub(o.Now); left > 0 {
-		return Decision{Step: Rest, WaitsFor: "the system to go down", RequeueAfter: left}
-	}
-	next := *r
-	next.Since, next.Rebooted = ended, nil
-	return Decision{Step: StayedUp, Annotations: map[string]*string{request.InProgress: encode(next)}}
-}
-
-// goDown returns how long the system may take to go down after so many attempts: it is
-// twice as long after each.
-func (l Limits) goDown(attempts int) time.Duration {
-	return l.Reboot << (min(max(attempts, 1), maxAttempts) - 1)
 }
 
 // giveUp removes the record of the work. It requests another reboot for later if the node
@@ -261,8 +319,9 @@ func giveUp(o Observed, r *Record) Decision {
 	d := Decision{Step: GiveUp, Annotations: map[string]*string{request.InProgress: nil}}
 	switch {
 	case o.Unable:
-	case r.Attempts >= maxAttempts:
+	case r.Rebooted != nil:
 		d.Annotations[request.Failed] = encode(Failure{o.BootID, o.Now.UTC().Truncate(time.Second), o.Sentinel.UTC()})
+	case request.IsDeclined(o.Node):
 	default:
 		d.Annotations[request.Needed] = after(o, o.Limits.RetryAfter)
 	}
@@ -271,18 +330,20 @@ func giveUp(o Observed, r *Record) Decision {
 
 // finish returns the step after the reboot, once the node is Ready. That counts only when
 // the kubelet of the new boot has said so: until then, the Node may show what the old one
-// said. If the sentinel file still exists, the next reboot is requested for later, because
-// that may go on forever.
+// said. If the sentinel file still exists, the next reboot is requested for later.
 func finish(o Observed, r *Record) Decision {
 	if !request.IsReady(o.Node) || o.Node.Status.NodeInfo.BootID == r.BootID {
 		return Decision{Step: Rest, WaitsFor: "the node to become Ready"}
 	}
 	d := Decision{Step: Finish, Annotations: map[string]*string{request.InProgress: nil}}
-	if o.Node.Spec.Unschedulable && !r.WasCordoned {
-		d.Unschedulable = new(bool)
+	if r.Cordoned {
+		d.Unschedulable = new(false)
+	}
+	if request.ReasonOf(o.Node) != nil {
+		d.Annotations[request.Since] = nil
 	}
 	if !o.Sentinel.IsZero() && !request.IsNeeded(o.Node) && !o.Unable {
-		d.Annotations[request.Needed] = after(o, o.Limits.RetryAfter)
+		askLater(o, d)
 	}
 	return d
 }

@@ -3,7 +3,6 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -84,11 +83,14 @@ func observe(t *testing.T, d *datadriven.TestData) Observed {
 			d.Fatalf(t, "%v", err)
 		}
 		record, failure := Record{BootID: "old"}, Failure{BootID: "old", At: noon}
+		reason := request.Reason{BootID: "old", At: noon.Add(-time.Hour)}
 		for _, arg := range args {
 			value := strings.Join(arg.Vals, ", ")
 			switch object + " " + arg.Key {
 			case "agent unable":
 				o.Unable = true
+			case "agent doubtful":
+				o.IsDoubtful = true
 			case "agent drained":
 				o.Drained = true
 			case "host boot":
@@ -112,6 +114,10 @@ func observe(t *testing.T, d *datadriven.TestData) Observed {
 				if at, err := time.ParseDuration(value); err == nil {
 					o.Node.Annotations[request.Now] = noon.Add(at).Format(time.RFC3339)
 				}
+			case "reason of":
+				reason.BootID = value
+			case "reason at":
+				reason.At = parseTime(t, d, value)
 			case "failure of":
 				failure.BootID = value
 			case "failure sentinel":
@@ -126,13 +132,8 @@ func observe(t *testing.T, d *datadriven.TestData) Observed {
 				record.Since = parseTime(t, d, value)
 			case "record rebooted":
 				record.Rebooted = ptr.To(parseTime(t, d, value))
-			case "record attempts":
-				record.Attempts, err = strconv.Atoi(value)
-				if err != nil {
-					d.Fatalf(t, "%v", err)
-				}
-			case "record was-cordoned":
-				record.WasCordoned = true
+			case "record cordoned":
+				record.Cordoned = true
 			default:
 				if !strings.HasPrefix(object, "raw-") {
 					d.Fatalf(t, "unknown word %q in %q", arg.Key, line)
@@ -144,6 +145,10 @@ func observe(t *testing.T, d *datadriven.TestData) Observed {
 			o.Node.Annotations[request.InProgress] = *encode(record)
 		case "raw-record":
 			o.Node.Annotations[request.InProgress] = strings.TrimSpace(strings.TrimPrefix(line, object))
+		case "reason":
+			o.Node.Annotations[request.Since] = *encode(reason)
+		case "raw-reason":
+			o.Node.Annotations[request.Since] = strings.TrimSpace(strings.TrimPrefix(line, object))
 		case "failure":
 			o.Node.Annotations[request.Failed] = *encode(failure)
 		case "raw-failure":
@@ -175,7 +180,7 @@ func describe(t *testing.T, d Decision) string {
 	if d.Unschedulable != nil {
 		lines = append(lines, map[bool]string{true: "cordon", false: "uncordon"}[*d.Unschedulable])
 	}
-	for _, name := range []string{request.InProgress, request.Failed, request.Needed, request.Now} {
+	for _, name := range []string{request.InProgress, request.Failed, request.Needed, request.Since, request.Now} {
 		value, isWritten := d.Annotations[name]
 		switch short := strings.TrimPrefix(name, "controller.nicoleh.io/"); {
 		case !isWritten:
@@ -183,7 +188,7 @@ func describe(t *testing.T, d Decision) string {
 			lines = append(lines, "remove "+short)
 		case name == request.InProgress:
 			lines = append(lines, "set "+short+" to "+describeRecord(t, *value))
-		case name == request.Failed:
+		case name == request.Failed, name == request.Since:
 			lines = append(lines, "set "+short+" to "+*value)
 		case *value == "":
 			lines = append(lines, "set "+short)
@@ -205,11 +210,8 @@ func describeRecord(t *testing.T, value string) string {
 	if r.Rebooted != nil {
 		text += " rebooted=" + r.Rebooted.Sub(noon).String()
 	}
-	if r.Attempts > 0 {
-		text += fmt.Sprint(" attempts=", r.Attempts)
-	}
-	if r.WasCordoned {
-		text += " was-cordoned"
+	if r.Cordoned {
+		text += " cordoned"
 	}
 	return text
 }
@@ -233,6 +235,7 @@ type machine struct {
 	commands map[int]int // by permission
 	drained  string      // the record for which the process has drained the node
 	pods     int
+	isTheirs bool // whether somebody else has cordoned the node
 	blocked  bool // whether a PodDisruptionBudget forbids evictions
 	reported int
 	downAt   time.Time // when the system goes down, after the command; zero if it does not
@@ -256,7 +259,6 @@ func (m *machine) step() {
 		m.drained = ""
 		return
 	}
-	record, _ := RecordOf(m.node)
 	switch d.Step {
 	case Rest:
 		return
@@ -274,8 +276,8 @@ func (m *machine) step() {
 		if m.isKilled() {
 			return
 		}
-		if m.node.Spec.Unschedulable && !record.WasCordoned {
-			m.t.Fatal("the reboot is given up before the node is uncordoned")
+		if m.node.Spec.Unschedulable != m.isTheirs {
+			m.t.Fatalf("the reboot is given up with cordoned: %t, by somebody else: %t", m.node.Spec.Unschedulable, m.isTheirs)
 		}
 		m.gaveUp++
 		m.pods = 1
@@ -315,13 +317,14 @@ func (m *machine) pass() {
 }
 
 // For each permission the node is rebooted exactly once, or not at all if it could not be
-// drained in time, or has not gone down after some attempts. In the end it is cordoned if and only if it was before.
+// drained in time, or has not gone down. In the end it is cordoned if and only
+// if somebody else has cordoned it, before or meanwhile.
 func TestOneRebootForEachPermission(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &machine{t: t, now: noon, commands: map[int]int{}, pods: 1}
 		m.node = node(nil)
-		wasCordoned := rapid.Bool().Draw(t, "cordoned before")
-		m.node.Spec.Unschedulable = wasCordoned
+		m.isTheirs = rapid.Bool().Draw(t, "cordoned before")
+		m.node.Spec.Unschedulable = m.isTheirs
 		requests := rapid.IntRange(1, 3).Draw(t, "requests")
 		for i := range requests {
 			m.node.Annotations[request.Now] = ""
@@ -337,13 +340,15 @@ func TestOneRebootForEachPermission(t *testing.T) {
 				case 0:
 					m.blocked = !m.blocked
 				case 1: // someone uncordons it, and Pods come back
-					if record != nil && record.BootID == m.boot() && !wasCordoned {
-						m.node.Spec.Unschedulable, m.pods = false, 1
+					m.node.Spec.Unschedulable, m.isTheirs, m.pods = false, false, 1
+				case 2: // someone cordons it, which the agent can tell from its own cordon once it has seen that this is gone
+					if !m.node.Spec.Unschedulable && (record == nil || !record.Cordoned) {
+						m.node.Spec.Unschedulable, m.isTheirs = true, true
 					}
 				}
 			}
-			if m.node.Spec.Unschedulable != wasCordoned {
-				t.Fatalf("cordoned: %t, and before: %t", m.node.Spec.Unschedulable, wasCordoned)
+			if m.node.Spec.Unschedulable != m.isTheirs {
+				t.Fatalf("cordoned: %t, by somebody else: %t", m.node.Spec.Unschedulable, m.isTheirs)
 			}
 			if m.begins != i+1 || m.boots+m.gaveUp != i+1 || m.finished != m.boots {
 				t.Fatalf("after %d permissions: begun %d times, rebooted %d, given up %d, finished %d", i+1, m.begins, m.boots, m.gaveUp, m.finished)
@@ -351,11 +356,7 @@ func TestOneRebootForEachPermission(t *testing.T) {
 			if m.reported < m.gaveUp {
 				t.Fatalf("given up %d times, reported %d times", m.gaveUp, m.reported)
 			}
-			most := 1
-			if m.staysUp {
-				most = maxAttempts
-			}
-			if n := m.commands[m.begins]; n > most || n == 0 && m.boots > boots || m.staysUp && m.boots > boots {
+			if n := m.commands[m.begins]; n > 1 || n == 0 && m.boots > boots || m.staysUp && m.boots > boots {
 				t.Fatalf("the command was run %d times, and the node rebooted %d times", n, m.boots-boots)
 			}
 			if _, isFailed := m.node.Annotations[request.Failed]; isFailed && (m.boots > boots || request.IsNeeded(m.node)) {

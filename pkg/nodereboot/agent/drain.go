@@ -1,31 +1,39 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/klog/v2"
-	"k8s.io/kubectl/pkg/cmd/util"
-	"k8s.io/kubectl/pkg/drain"
 
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
-// drainAttempt is how long the agent drains before it looks at the Node again.
+// drainAttempt is how long the API server has to answer to one attempt to drain.
 const drainAttempt = 20 * time.Second
 
-// drain evicts the Pods of the node, as kubectl drain does. An attempt that fails is
-// repeated for as long as the decision allows, which is for left from now on.
+// drainPatience is how long a drain may wait before an event says what for.
+const drainPatience = time.Minute
+
+// drain makes one attempt to evict the Pods of the node. It is repeated until none is left
+// that has to leave, for as long as the decision allows, which is for left from now on.
 func (a *Agent) drain(ctx context.Context, node *corev1.Node, left time.Duration) (*corev1.Node, error) {
-	if err := a.evict(ctx, min(left, drainAttempt)); err != nil {
+	attempt, cancel := context.WithTimeout(ctx, min(left, drainAttempt))
+	defer cancel()
+	if stuck, leaving := a.evict(attempt); len(stuck)+len(leaving) > 0 {
+		err := errors.New(strings.Join(append(stuck, leaving...), "; "))
+		a.reportStuck(ctx, node, stuck)
 		klog.FromContext(ctx).Info("The node is not drained yet", "err", err)
 		if a.drainErr == nil || left > retryDelay { // a last attempt that is too short finds out nothing
 			a.drainErr = err
@@ -39,51 +47,103 @@ func (a *Agent) drain(ctx context.Context, node *corev1.Node, left time.Duration
 	return a.kube.CoreV1().Nodes().Get(ctx, a.config.NodeName, metav1.GetOptions{})
 }
 
-// evict makes one attempt to evict all Pods.
-func (a *Agent) evict(ctx context.Context, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	var progress, obstacles bytes.Buffer // one line each; drain writes them one at a time
-	h := &drain.Helper{
-		Ctx:                  ctx,
-		Client:               a.kube,
-		Force:                a.config.Force,
-		GracePeriodSeconds:   -1, // the Pod's own
-		IgnoreAllDaemonSets:  true,
-		DeleteEmptyDirData:   a.config.DeleteEmptyDirData,
-		Timeout:              timeout,
-		EvictErrorRetryDelay: retryDelay,
-		Out:                  &progress,
-		ErrOut:               &obstacles,
-		OnPodDeletionOrEvictionStarted: func(pod *corev1.Pod, _ bool) {
-			klog.FromContext(ctx).Info("Evicting", "pod", klog.KObj(pod))
-		},
+// reportStuck records, once for each reboot, what a drain waits for that has gone on for a
+// while: it may never succeed.
+func (a *Agent) reportStuck(ctx context.Context, node *corev1.Node, stuck []string) {
+	record, err := RecordOf(node)
+	if err != nil || record == nil || len(stuck) == 0 || a.toldOf == *encode(record) || time.Since(record.Since) < drainPatience {
+		return
 	}
-	if a.config.DryRun {
-		h.DryRunStrategy = util.DryRunServer
-	}
-	supported, err := drain.CheckEvictionSupport(a.kube)
-	if err != nil {
-		return fmt.Errorf("finding out whether Pods can be evicted: %w", err)
-	}
-	if supported.Empty() {
-		return errors.New("the API server does not support evictions, and the agent does not delete Pods")
-	}
-	pods, errs := h.GetPodsForDeletion(a.config.NodeName)
-	if len(errs) > 0 {
-		return errors.New(ourFlags.Replace(utilerrors.NewAggregate(errs).Error()))
-	}
-	if err := h.DeleteOrEvictPods(pods.Pods()); err != nil {
-		// The obstacles say more than that an attempt took too long.
-		lines := strings.Split(strings.TrimSpace(obstacles.String()), "\n")
-		slices.Sort(lines)
-		return fmt.Errorf("evicting Pods: %s: %w", strings.Join(slices.Compact(lines), "; "), err)
-	}
-	if a.config.DryRun {
-		klog.FromContext(ctx).Info("These Pods would be evicted", "pods", klog.KObjSlice(pods.Pods()))
-	}
-	return nil
+	a.toldOf = *encode(record)
+	a.tryRecord(ctx, node, corev1.EventTypeWarning, ReasonDrainWaits, "The node cannot be drained now: "+strings.Join(stuck, "; "))
 }
 
-// ourFlags gives flags of kubectl drain, which its errors name, the names that they have here.
-var ourFlags = strings.NewReplacer("--force", "-drain-force", "--delete-emptydir-data", "-drain-delete-emptydir-data")
+// evict evicts all Pods of the node that have to leave, side by side. It returns why some of
+// them do not leave, and which ones have not ended yet.
+func (a *Agent) evict(ctx context.Context) (stuck, leaving []string) {
+	ofNode := fields.OneTermEqualSelector("spec.nodeName", a.config.NodeName).String()
+	pods, err := a.kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: ofNode})
+	if err != nil {
+		return []string{"the node's Pods cannot be listed: " + err.Error()}, nil
+	}
+	var (
+		evictions sync.WaitGroup
+		mu        sync.Mutex
+	)
+	for _, pod := range pods.Items {
+		switch {
+		case stays(&pod):
+		case pod.DeletionTimestamp != nil && time.Since(pod.DeletionTimestamp.Time) > request.ClockSkew:
+			klog.FromContext(ctx).Info("The Pod's deletion hangs; it is not waited for", "pod", klog.KObj(&pod), "deletion", pod.DeletionTimestamp.Time)
+		case pod.DeletionTimestamp != nil:
+			leaving = append(leaving, fmt.Sprintf("%s/%s may take until %s to end", pod.Namespace, pod.Name, pod.DeletionTimestamp.UTC().Format(time.RFC3339)))
+		default:
+			evictions.Go(func() {
+				why, isLeaving := a.evictPod(ctx, &pod)
+				mu.Lock()
+				defer mu.Unlock()
+				if why != "" && isLeaving {
+					leaving = append(leaving, fmt.Sprintf("%s/%s %s", pod.Namespace, pod.Name, why))
+				} else if why != "" {
+					stuck = append(stuck, fmt.Sprintf("%s/%s %s", pod.Namespace, pod.Name, why))
+				}
+			})
+		}
+	}
+	evictions.Wait()
+	slices.Sort(stuck)
+	slices.Sort(leaving)
+	return stuck, leaving
+}
+
+// stays reports whether a Pod need not leave a node that is to be rebooted: it has ended, it
+// is the kubelet's own, or its DaemonSet would put another one there.
+func stays(pod *corev1.Pod) bool {
+	_, isMirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
+	hasEnded := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	owner := metav1.GetControllerOf(pod)
+	isDaemon := owner != nil && owner.Kind == "DaemonSet" && strings.HasPrefix(owner.APIVersion, appsv1.GroupName+"/")
+	return isMirror || hasEnded || isDaemon
+}
+
+// evictPod evicts a Pod, and not another one of that name. It returns why the Pod is still
+// there; empty if it is gone.
+func (a *Agent) evictPod(ctx context.Context, pod *corev1.Pod) (why string, isLeaving bool) {
+	hasEmptyDir := slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.EmptyDir != nil })
+	switch {
+	case metav1.GetControllerOf(pod) == nil && !a.config.Force:
+		return "has no controller that would create it again (-drain-force evicts it)", false
+	case hasEmptyDir && !a.config.DeleteEmptyDirData:
+		return "has an emptyDir, whose content would be lost (-drain-delete-emptydir-data evicts it)", false
+	}
+	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))}
+	if a.config.DryRun {
+		options.DryRun = []string{metav1.DryRunAll}
+	}
+	err := a.kube.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
+		DeleteOptions: &options,
+	})
+	switch {
+	case err == nil && a.config.DryRun:
+		klog.FromContext(ctx).Info("This Pod would be evicted", "pod", klog.KObj(pod))
+		return "", false
+	case err == nil:
+		klog.FromContext(ctx).Info("Evicted", "pod", klog.KObj(pod))
+		return "is being evicted", true
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone, and there can be another one of its name
+		return "", false
+	}
+	return "is not evicted: " + inWords(err), false
+}
+
+// inWords returns an error with its causes: a refusal for a PodDisruptionBudget names it there.
+func inWords(err error) string {
+	words := []string{err.Error()}
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Details != nil {
+		for _, cause := range status.Status().Details.Causes {
+			words = append(words, cause.Message)
+		}
+	}
+	return strings.Join(words, " ")
+}

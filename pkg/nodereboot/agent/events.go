@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"time"
@@ -19,32 +20,44 @@ import (
 
 // The reasons of the events, which are about the Node.
 const (
-	ReasonRequested = "RebootRequested" // because of the sentinel
-	ReasonStarted   = "RebootStarted"
-	ReasonRebooting = "Rebooting"
-	ReasonGivenBack = "RebootNotBegun" // the permission is over, or is none
-	ReasonFailed    = "RebootFailed"   // the command failed
-	ReasonStayedUp  = "RebootHadNoEffect"
-	ReasonGivenUp   = "RebootGivenUp"
-	ReasonFinished  = "RebootFinished"
-	ReasonUnable    = "RebootImpossible" // this agent cannot reboot its host
+	ReasonRequested  = "RebootRequested" // because of the sentinel
+	ReasonWithdrawn  = "RebootWithdrawn"
+	ReasonStarted    = "RebootStarted"
+	ReasonRebooting  = "Rebooting"
+	ReasonGivenBack  = "RebootNotBegun" // the permission is over, or is none
+	ReasonDrainWaits = "RebootDrainWaits"
+	ReasonFailed     = "RebootFailed" // the command failed
+	ReasonGivenUp    = "RebootGivenUp"
+	ReasonFinished   = "RebootFinished"
+	ReasonUnable     = "RebootImpossible" // this agent cannot reboot its host
 )
 
 // maxMessage is the length in bytes of the longest message: that about a node with many
 // Pods could be longer than anybody reads.
 const maxMessage = 1024
 
+// patience is how long the sentinel file may be unknown before that is reported.
+const patience = 30 * time.Second
+
 // report records that a step was taken, best effort.
 func (a *Agent) report(ctx context.Context, node *corev1.Node, d Decision) {
 	switch d.Step {
 	case Request:
-		a.tryRecord(ctx, node, corev1.EventTypeNormal, ReasonRequested, a.config.SentinelFile+" requests a reboot")
+		message := a.config.SentinelFile + " requests a reboot"
+		if request.IsDeclined(node) {
+			message += ", but the annotation " + request.Needed + " says no"
+		}
+		a.tryRecord(ctx, node, corev1.EventTypeNormal, ReasonRequested, message)
+	case Withdraw:
+		message := "No reboot is requested any more: " + a.config.SentinelFile + " is gone"
+		if d.Annotations[request.Since] != nil {
+			message = "The node was rebooted meanwhile, but " + a.config.SentinelFile + " still exists"
+		}
+		a.tryRecord(ctx, node, corev1.EventTypeNormal, ReasonWithdrawn, message)
 	case Begin:
 		a.tryRecord(ctx, node, corev1.EventTypeNormal, ReasonStarted, "The node will be cordoned, drained and rebooted")
 	case GiveBack:
 		a.tryRecord(ctx, node, corev1.EventTypeWarning, ReasonGivenBack, whyGivenBack(node, time.Now()))
-	case StayedUp:
-		a.tryRecord(ctx, node, corev1.EventTypeWarning, ReasonStayedUp, a.whatWasSeen(node))
 	case Finish:
 		eventType, message := corev1.EventTypeNormal, "The node was rebooted and is Ready"
 		if next := d.Annotations[request.Needed]; next != nil {
@@ -64,31 +77,32 @@ func (a *Agent) reportUnable(ctx context.Context, node *corev1.Node) {
 	}
 }
 
+// reportTrouble records, once for each reason, that nothing can be decided, if err says so.
+// What is only not known yet has some time.
+func (a *Agent) reportTrouble(ctx context.Context, node *corev1.Node, err error) {
+	if err == nil {
+		a.trouble, a.troubleSince = "", time.Time{}
+		return
+	}
+	if a.troubleSince.IsZero() {
+		a.troubleSince = time.Now()
+	}
+	if a.trouble == err.Error() || errors.Is(err, errSentinelUnknown) && time.Since(a.troubleSince) < patience {
+		return
+	}
+	a.trouble = err.Error()
+	a.tryRecord(ctx, node, corev1.EventTypeWarning, ReasonUnable, "The agent cannot decide about reboots of this node: "+err.Error())
+}
+
 // whyGivenBack returns the message about a permission that is given back.
 func whyGivenBack(node *corev1.Node, now time.Time) string {
 	if _, err := request.Until(node); err != nil {
 		return fmt.Sprintf("Reboot not started: annotation %s is %v; the annotation was removed", request.Now, err)
 	}
+	if request.IsDeclined(node) {
+		return fmt.Sprintf("Reboot not started: annotation %s says no", request.Needed)
+	}
 	return fmt.Sprintf("Reboot not started: the node might reboot until %s, and by its clock it is %s; it waits for another turn", node.Annotations[request.Now], now.UTC().Format(time.RFC3339))
-}
-
-// attemptOf returns which attempt to reboot it is, such as "attempt 1 of 3".
-func attemptOf(node *corev1.Node) string {
-	attempts := 0
-	if record, err := RecordOf(node); err == nil && record != nil {
-		attempts = record.Attempts
-	}
-	return fmt.Sprintf("attempt %d of %d", attempts, maxAttempts)
-}
-
-// whatWasSeen returns the message about a system that has not gone down.
-func (a *Agent) whatWasSeen(node *corev1.Node) string {
-	record, err := RecordOf(node)
-	if err != nil || record == nil {
-		return "The system has not gone down"
-	}
-	return fmt.Sprintf("The system has not gone down within %s after %s: %s, and the boot ID is still %s",
-		a.config.Limits.goDown(record.Attempts), attemptOf(node), cmp.Or(a.outcome, "how the reboot command ended is not known"), record.BootID)
 }
 
 // whyGivenUp returns the message about a reboot that is given up.
@@ -97,8 +111,11 @@ func (a *Agent) whyGivenUp(node *corev1.Node, d Decision) string {
 		return "The reboot was given up, because this agent cannot reboot the node: " + a.unable.Error()
 	}
 	if d.Annotations[request.Failed] != nil {
-		return fmt.Sprintf("%s. The reboot was given up, and none is requested until someone annotates the node with %s= or touches the sentinel file",
-			a.whatWasSeen(node), request.Needed)
+		return fmt.Sprintf("The system has not gone down within %s: %s, and the boot ID is still the same. The reboot was given up, and none is requested until someone annotates the node with %s= or touches the sentinel file",
+			a.config.Limits.Reboot, cmp.Or(a.outcome, "how the reboot command ended is not known"), request.Needed)
+	}
+	if request.IsDeclined(node) {
+		return fmt.Sprintf("The reboot was given up, because annotation %s says no", request.Needed)
 	}
 	message := fmt.Sprintf("The node could not be drained within %s, so the reboot was given up; the next one is requested for %s", a.config.Limits.Drain, *d.Annotations[request.Needed])
 	if a.drainErr != nil {
@@ -124,7 +141,7 @@ func (a *Agent) record(ctx context.Context, node *corev1.Node, eventType, reason
 		return nil
 	}
 	content := fnv.New64a()
-	fmt.Fprint(content, node.UID, reason, state(node))
+	fmt.Fprint(content, node.UID, reason, state(node), a.trouble)
 	now := metav1.Now()
 	event := &corev1.Event{
 		ObjectMeta:          metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: util.GenerateEventName(node.Name, int64(content.Sum64()>>1))},

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// rebootSignal is SIGRTMIN+5 of the C library, on which systemd starts reboot.target, as
-// systemctl reboot does.
+// rebootSignal is SIGRTMIN+5 of the C library, on which systemd starts reboot.target. Unlike
+// systemctl reboot, this does not ask logind, so it waits for no inhibitor: the kubelet's
+// graceful shutdown of nodes is one.
 const rebootSignal = syscall.Signal(34 + 5)
 
 // Rebooter reboots the system.

@@ -14,9 +14,13 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
-// absent is what WatchSentinel writes if there is no sentinel file. Otherwise, it writes
-// when the file was last modified (RFC 3339).
-const absent = "absent"
+// absent is what WatchSentinel writes if there is no sentinel file, and what begins with
+// unknown if it cannot find that out. Otherwise, it writes when the file was last modified
+// (RFC 3339).
+const (
+	absent  = "absent"
+	unknown = "unknown: "
+)
 
 // errSentinelUnknown means that WatchSentinel has not looked yet. Nothing is decided before
 // it has: a sentinel file that still exists after a reboot must be recognized as such.
@@ -28,10 +32,11 @@ var errSentinelUnknown = errors.New("it is not known yet whether the sentinel fi
 func WatchSentinel(ctx context.Context, sentinel, state string, every time.Duration) error {
 	for written := ""; ; {
 		found := absent
-		if file, err := os.Stat(sentinel); err == nil {
-			found = file.ModTime().UTC().Format(time.RFC3339Nano)
-		} else if !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("looking for the sentinel file: %w", err)
+		switch at, err := modified(sentinel); {
+		case err != nil:
+			found = unknown + strings.ReplaceAll(err.Error(), "\n", " ")
+		case !at.IsZero():
+			found = at.UTC().Format(time.RFC3339Nano)
 		}
 		if found != written {
 			if err := replace(state, found+"\n"); err != nil {
@@ -48,6 +53,18 @@ func WatchSentinel(ctx context.Context, sentinel, state string, every time.Durat
 	}
 }
 
+// modified returns when a file was last modified; zero if there is none.
+func modified(path string) (time.Time, error) {
+	file, err := os.Stat(path)
+	switch {
+	case path == "" || errors.Is(err, os.ErrNotExist):
+		return time.Time{}, nil
+	case err != nil:
+		return time.Time{}, fmt.Errorf("looking for the sentinel file: %w", err)
+	}
+	return file.ModTime(), nil
+}
+
 // replace writes a file atomically.
 func replace(path, content string) error {
 	temp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
@@ -60,11 +77,7 @@ func replace(path, content string) error {
 // sentinel returns when the sentinel file was last modified; zero if there is none.
 func (a *Agent) sentinel() (time.Time, error) {
 	if a.config.SentinelState == "" {
-		file, err := os.Stat(a.config.SentinelFile)
-		if err != nil {
-			return time.Time{}, nil //nolint:nilerr // nobody requests a reboot, also if there is no such directory
-		}
-		return file.ModTime(), nil
+		return modified(a.config.SentinelFile)
 	}
 	content, err := os.ReadFile(a.config.SentinelState)
 	if errors.Is(err, os.ErrNotExist) {
@@ -76,6 +89,9 @@ func (a *Agent) sentinel() (time.Time, error) {
 	state := strings.TrimSpace(string(content))
 	if state == absent {
 		return time.Time{}, nil
+	}
+	if why, isUnknown := strings.CutPrefix(state, unknown); isUnknown {
+		return time.Time{}, errors.New(why)
 	}
 	at, isTime := text.Time(state)
 	if !isTime {

@@ -3,20 +3,25 @@
 // by these annotations:
 //
 //	Needed       someone wants a reboot; set by people, the agent, or any tool
+//	Since        the agent wants it, and since when
 //	Next         the controller has chosen the node: it counts as unavailable from now on
 //	Now          the controller has granted the reboot: the agent may begin
 //	InProgress   the agent is at work; the value is what it has to remember
 //	Failed       the node did not go down although it was told to; the value says when
 //	Granted      when the controller last granted a reboot; it stays
 //
-// An agent reports that it runs by renewing a Lease with the name of its node, in the
-// agent's namespace.
+// While a reboot is asked for, an agent reports that it can carry it out by renewing a Lease
+// with the name of its node, in the agent's namespace.
+//
+// A request with Since beside it is the agent's own, which withdraws it when its reason is
+// gone. The requests of people stay.
 //
 // A request moves from Needed to Now to InProgress, or from Now back to Needed if the agent
 // has not begun in time. It is never in two of them: each move is one write.
 package request
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -29,8 +34,11 @@ import (
 const (
 	// Needed requests a reboot: as soon as possible if its value is empty or means yes (see
 	// [text.Answer]), otherwise not before the time (RFC 3339) in its value. If it means no,
-	// nothing is requested. With any other value, the node waits until someone corrects it.
+	// nothing is requested until someone removes it. With any other value, the node waits until someone corrects it.
 	Needed = "controller.nicoleh.io/reboot-needed"
+	// Since stands beside a request of the agent, and stays until its reason is gone. Its
+	// value is a [Reason].
+	Since = "controller.nicoleh.io/reboot-needed-since"
 	// Next makes the node count as unavailable before it is. Only the controller reads it.
 	// Its value is the time at which it was set, for people.
 	Next = "controller.nicoleh.io/reboot-next"
@@ -42,8 +50,7 @@ const (
 	Granted = "controller.nicoleh.io/reboot-granted"
 	// InProgress means that the agent is at work. Its value belongs to the agent.
 	InProgress = "controller.nicoleh.io/reboot-in-progress"
-	// Failed means that the agent has run the reboot command several times and the node has
-	// not gone down. It stays until the next reboot begins or the node was rebooted. Its
+	// Failed means that the agent has run the reboot command and the node has not gone down. It stays until the next reboot begins or the node was rebooted. Its
 	// value belongs to the agent.
 	Failed = "controller.nicoleh.io/reboot-failed"
 )
@@ -56,7 +63,7 @@ const (
 	ClockSkew = time.Minute
 )
 
-// An agent renews its Lease every ReportEvery. If it has not done so for ReportedWithin, it
+// An agent renews its Lease every ReportEvery while a reboot is asked for. If it has not done so for ReportedWithin, it
 // probably does not run.
 const (
 	ReportEvery    = 30 * time.Second
@@ -67,6 +74,34 @@ const (
 func IsNeeded(node *corev1.Node) bool {
 	isYes, isClear := text.Answer(node.Annotations[Needed])
 	return has(node, Needed) && (isYes || !isClear)
+}
+
+// IsDeclined reports whether someone has said that the node must not be rebooted.
+func IsDeclined(node *corev1.Node) bool {
+	isYes, isClear := text.Answer(node.Annotations[Needed])
+	return has(node, Needed) && isClear && !isYes
+}
+
+// Reason is why an agent requests a reboot: a sentinel file.
+type Reason struct {
+	// At is since when.
+	At time.Time `json:"at"`
+	// BootID identifies the boot that should end.
+	BootID string `json:"bootID"`
+}
+
+// ReasonOf returns the reason that the node's agent has for a reboot; nil if it has none. A
+// reason that the agent has not written is about no boot.
+func ReasonOf(node *corev1.Node) *Reason {
+	value, ok := node.Annotations[Since]
+	if !ok {
+		return nil
+	}
+	r := &Reason{}
+	if err := json.Unmarshal([]byte(value), r); err != nil {
+		return &Reason{}
+	}
+	return r
 }
 
 // IsNext reports whether the controller has chosen the node.
@@ -84,7 +119,7 @@ func NotBefore(node *corev1.Node) (time.Time, error) {
 	}
 	at, isTime := text.Time(value)
 	if !isTime {
-		return time.Time{}, fmt.Errorf("%q is neither empty nor yes or no nor a time such as 2006-01-02T15:04:05Z", value)
+		return time.Time{}, fmt.Errorf("%.60q is neither empty nor yes or no nor a time such as 2006-01-02T15:04:05Z", value)
 	}
 	return at, nil
 }
@@ -99,7 +134,7 @@ func Until(node *corev1.Node) (time.Time, error) {
 	}
 	until, isTime := text.Time(value)
 	if !isTime {
-		return time.Time{}, fmt.Errorf("%q, which is neither empty nor yes nor a time such as 2006-01-02T15:04:05Z", value)
+		return time.Time{}, fmt.Errorf("%.60q, which is neither empty nor yes nor a time such as 2006-01-02T15:04:05Z", value)
 	}
 	return until, nil
 }

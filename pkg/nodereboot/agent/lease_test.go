@@ -1,0 +1,246 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes"
+
+	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
+	"nicoleh.io/k8s-controller/pkg/kittest/script"
+	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
+)
+
+// reporter is an agent in a scripted cluster, whose policy refuses each patch of its Node with
+// this error.
+type reporter struct {
+	*script.Cluster
+	t       *testing.T
+	refusal error
+}
+
+// newReporter starts an agent. Its Node is to be rebooted, as somebody has asked.
+func newReporter(t *testing.T, host Rebooter, config Config) *reporter {
+	t.Helper()
+	r := &reporter{script.New(t, apiserver.Nodes(), apiserver.Pods(), apiserver.Leases(), apiserver.EventObjects()), t, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errPolicy)}
+	kube, err := kubernetes.NewForConfig(r.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Refuse(func(request string) error {
+		if request == "patch nodes" {
+			return r.refusal
+		}
+		return nil
+	})
+	r.Set(node(map[string]string{request.Needed: ""}))
+	start(t, kube, host, config)
+	return r
+}
+
+// reports returns whether the agent has renewed its Lease lately, which is not looked at again.
+func (r *reporter) reports() bool {
+	synctest.Wait()
+	for _, lease := range script.All[coordinationv1.Lease](r.Cluster) {
+		if lease.Namespace == "agents" && lease.Name == "node-1" && len(lease.OwnerReferences) == 1 {
+			return time.Since(lease.Spec.RenewTime.Time) <= request.ReportEvery
+		}
+	}
+	return false
+}
+
+// says returns the messages of the events with that reason.
+func (r *reporter) says(reason string) (messages []string) {
+	synctest.Wait()
+	for _, event := range script.All[corev1.Event](r.Cluster) {
+		if event.Reason == reason {
+			messages = append(messages, event.Message)
+		}
+	}
+	return messages
+}
+
+// An agent reports only if it can reboot its host, does not make a dry run, and is kept by a
+// policy to its own Node. No other refusal shows that.
+func TestReports(t *testing.T) {
+	for name, tt := range map[string]struct {
+		host    Rebooter
+		dryRun  bool
+		refusal error
+		want    bool
+	}{
+		"an agent":                    {Command{"true"}, false, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errPolicy), true},
+		"no way to reboot":            {Command{"/no/such/program"}, false, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errPolicy), false},
+		"a dry run":                   {Command{"true"}, true, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errPolicy), false},
+		"no policy":                   {Command{"true"}, false, nil, false},
+		"no permission":               {Command{"true"}, false, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errors.New("no role allows it")), false},
+		"somebody's webhook":          {Command{"true"}, false, apierrors.NewForbidden(corev1.Resource("nodes"), "", errors.New("admission webhook denied the request")), false},
+		"the API server does not say": {Command{"true"}, false, apierrors.NewInternalError(errors.New("etcd is down")), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newReporter(t, tt.host, Config{DryRun: tt.dryRun})
+				r.refusal = tt.refusal
+				script.Edit(r.Cluster, "", "node-1", func(n *corev1.Node) { n.Annotations["example.com/x"] = "" })
+				time.Sleep(time.Second)
+				if is := r.reports(); is != tt.want {
+					t.Errorf("at first it reports: %t", is)
+				}
+				time.Sleep(10 * time.Minute)
+				if is := r.reports(); is != tt.want {
+					t.Errorf("then it reports: %t", is)
+				}
+				r.refusal = apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errPolicy)
+				time.Sleep(time.Minute)
+				if is := r.reports(); is != (tt.want || tt.host.Check() == nil && !tt.dryRun) {
+					t.Errorf("with a policy it reports: %t", is)
+				}
+			})
+		})
+	}
+}
+
+// An agent that nobody waits for reports nothing. Before the first report for a request it finds
+// out anew whether a policy restricts it.
+func TestReportsWhileAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReporter(t, Command{"true"}, Config{})
+		ask := func(value string) {
+			script.Edit(r.Cluster, "", "node-1", func(n *corev1.Node) { n.Annotations[request.Needed] = value })
+			time.Sleep(time.Second)
+		}
+		time.Sleep(time.Hour)
+		if !r.reports() || r.Requests("patch nodes") != 1 {
+			t.Errorf("asked, it reports: %t, after it has tried %d times", r.reports(), r.Requests("patch nodes"))
+		}
+		for what, value := range map[string]string{"nobody waits": "false", "it is for later": time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339)} {
+			ask(value)
+			r.ForgetRequests()
+			time.Sleep(time.Hour)
+			if writes := r.Writes(); len(writes) > 0 {
+				t.Errorf("%s: it writes %v", what, writes)
+			}
+		}
+		r.refusal = nil // the policies are gone
+		ask("")
+		time.Sleep(time.Hour)
+		if r.reports() {
+			t.Error("it reports without a policy, because there was one before")
+		}
+	})
+}
+
+// An agent that cannot decide does not report that it can, and says why within a minute.
+func TestUndecided(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte("unknown: looking for the sentinel file: permission denied"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		config Config
+		change func(*corev1.Node)
+		want   string
+	}{
+		"nobody has looked for the sentinel file": {Config{SentinelFile: "/x", SentinelState: filepath.Join(dir, "state")}, nil, "it is not known yet whether the sentinel file exists"},
+		"it cannot be looked for":                 {Config{SentinelFile: filepath.Join(file, "reboot-required")}, nil, "not a directory"},
+		"the other container cannot look for it":  {Config{SentinelFile: "/x", SentinelState: file}, nil, "permission denied"},
+		"the record is not its own":               {Config{}, func(n *corev1.Node) { n.Annotations[request.InProgress] = "x" }, "was not written by the agent"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newReporter(t, Command{"true"}, tt.config)
+				if tt.change != nil {
+					script.Edit(r.Cluster, "", "node-1", tt.change)
+				}
+				time.Sleep(time.Minute)
+				if said := r.says(ReasonUnable); len(said) != 1 || !strings.Contains(said[0], tt.want) {
+					t.Errorf("after a minute it says %q, want %q", said, tt.want)
+				}
+				time.Sleep(time.Hour)
+				if said := r.says(ReasonUnable); len(said) != 1 || r.reports() {
+					t.Errorf("it reports: %t, and has said %q", r.reports(), said)
+				}
+			})
+		})
+	}
+}
+
+// So does an agent that may not write to its Node.
+func TestRefusedAgentDoesNotReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReporter(t, Command{"true"}, Config{})
+		r.refusal = apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errors.New("somebody's policy"))
+		script.Edit(r.Cluster, "", "node-1", func(n *corev1.Node) { n.Annotations[request.Now] = "" })
+		time.Sleep(time.Hour)
+		if r.reports() {
+			t.Error("it reports, although it cannot begin")
+		}
+	})
+}
+
+// counter is a host that counts its reboot commands.
+type counter struct{ commands *int }
+
+func (counter) Check() error { return nil }
+
+func (c counter) Reboot(context.Context) error {
+	*c.commands++
+	return nil
+}
+
+// If the response to the record is lost, the same process runs the command, once.
+func TestLostResponseBeforeTheCommand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		commands := 0
+		r := newReporter(t, counter{&commands}, Config{Drain: true})
+		r.refusal = nil
+		r.Fail("patch nodes", nil, script.ErrLost) // to begin, and to record that the command is run
+		script.Edit(r.Cluster, "", "node-1", func(n *corev1.Node) { n.Annotations = map[string]string{request.Now: ""} })
+		time.Sleep(time.Minute)
+		if commands != 1 {
+			t.Errorf("the command was run %d times", commands)
+		}
+		time.Sleep(time.Hour)
+		if commands != 1 {
+			t.Errorf("within an hour, it was run %d times", commands)
+		}
+	})
+}
+
+// In a cluster of one node, evicted Pods can go nowhere, and a drain can fail forever: an event says
+// what it waits for. Without a drain, the node reboots with its Pods.
+func TestWithoutDrain(t *testing.T) {
+	for _, drains := range []bool{true, false} {
+		t.Run(fmt.Sprint("drain ", drains), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				commands := 0
+				r := newReporter(t, counter{&commands}, Config{Drain: drains})
+				r.refusal = nil
+				r.Set(newPod("bare", func(pod *corev1.Pod) { pod.OwnerReferences = nil }))
+				script.Edit(r.Cluster, "", "node-1", func(n *corev1.Node) { n.Annotations = map[string]string{request.Now: ""} })
+				time.Sleep(2 * time.Minute)
+				said := r.says(ReasonDrainWaits)
+				if drains && (commands > 0 || len(said) != 1 || !strings.Contains(said[0], "default/bare has no controller")) {
+					t.Errorf("the command was run %d times, and it says %q", commands, said)
+				}
+				if !drains && (commands != 1 || len(said) > 0) {
+					t.Errorf("the command was run %d times, and it says %q", commands, said)
+				}
+				if evictions := r.Requests("create pods eviction"); evictions > 0 {
+					t.Errorf("%d evictions", evictions)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,141 @@
+package nodereboot
+
+import (
+	"context"
+	"flag"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/record"
+
+	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
+	"nicoleh.io/k8s-controller/pkg/kittest/script"
+	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
+)
+
+// scripted is a controller in a scripted cluster.
+type scripted struct {
+	*script.Cluster
+	*Controller
+
+	t         *testing.T
+	slow      map[string]time.Duration // by request: how long the API server takes
+	informers kubeinformers.SharedInformerFactory
+	recorded  chan string
+}
+
+// inCluster runs a test in a bubble, with a controller that has these flags.
+func inCluster(t *testing.T, args []string, test func(*testing.T, *scripted)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var config Config
+		flags := flag.NewFlagSet("", flag.ContinueOnError)
+		addFlags(flags, &config)
+		if err := flags.Parse(args); err != nil {
+			t.Fatal(err)
+		}
+		s := &scripted{
+			Cluster:  script.New(t, apiserver.Nodes(), apiserver.Pods(), apiserver.Leases()),
+			t:        t,
+			slow:     map[string]time.Duration{},
+			recorded: make(chan string, 10000),
+		}
+		client := s.Config()
+		client.Transport = s
+		kube, err := kubernetes.NewForConfig(client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.informers = kubeinformers.NewSharedInformerFactory(kube, 0)
+		if s.Controller, err = NewController(config, kube, &record.FakeRecorder{Events: s.recorded}, s.informers, s.informers); err != nil {
+			t.Fatal(err)
+		}
+		test(t, s)
+	})
+}
+
+// RoundTrip implements http.RoundTripper.
+func (s *scripted) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/nodes") && !r.URL.Query().Has("watch") {
+		time.Sleep(s.slow["list nodes"])
+	}
+	return s.Cluster.RoundTrip(r)
+}
+
+// asked makes these the alerts that fire.
+func (s *scripted) asked(firing func() []string) {
+	s.firingAlerts = func(context.Context) ([]string, error) { return firing(), nil }
+}
+
+// run runs the controller until the test ends, while the agents of these nodes report.
+func (s *scripted) run(agents ...string) {
+	s.begin(agents...)
+	ctx, cancel := context.WithCancel(s.t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(request.ReportEvery):
+				s.report(agents...)
+			}
+		}
+	}()
+	s.t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+}
+
+// begin runs the controller until the test ends. The agents of these nodes have reported.
+func (s *scripted) begin(agents ...string) {
+	s.report(agents...)
+	ctx, cancel := context.WithCancel(s.t.Context())
+	s.informers.StartWithContext(ctx)
+	ended := make(chan error)
+	go func() { ended <- s.Run(ctx, 1) }()
+	s.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			s.t.Error(err)
+		}
+		s.informers.Shutdown()
+	})
+	synctest.Wait()
+}
+
+func (s *scripted) report(agents ...string) {
+	for _, name := range agents {
+		lease := report(name, time.Now())
+		for _, l := range script.All[coordinationv1.Lease](s.Cluster) {
+			if l.Name == name {
+				lease = l
+				lease.Spec = report(name, time.Now()).Spec
+			}
+		}
+		s.Set(lease)
+	}
+}
+
+func (s *scripted) node(name string) *corev1.Node {
+	synctest.Wait()
+	return script.Get[corev1.Node](s.Cluster, "", name)
+}
+
+// events returns what was recorded since the last call.
+func (s *scripted) events() (events []string) {
+	synctest.Wait()
+	for len(s.recorded) > 0 {
+		events = append(events, <-s.recorded)
+	}
+	return events
+}
