@@ -83,7 +83,8 @@ func TestAChangeOfFlagsIsHeld(t *testing.T) {
 				kittest.Pass(time.Minute)
 				c.put(newNamespace("team-a"))
 				kittest.Pass(time.Minute)
-				equal(t, "writes", []string{"delete team-a/db-0"}, c.writes())
+				// Until the cache shows the deletion, it may be sent again, which is a 404.
+				equal(t, "writes", []string{"delete team-a/db-0"}, slices.Compact(c.writes()))
 
 				c.put(newNamespace("vault", confirming(time.Now().Add(time.Hour))))
 				kittest.Pass(time.Minute)
