@@ -105,7 +105,8 @@ type Controller struct {
 
 	writes    *consistency.Store
 	contested *rate.Limiter
-	memories  sync.Map // Memory by the name of the copy
+	memories  sync.Map   // Memory by the name of the copy
+	noticing  sync.Mutex // guards what is news
 }
 
 // NewController wires a controller to its informers and starts nothing. The informer of
@@ -404,9 +405,11 @@ func (c *Controller) report(ctx context.Context, name cache.ObjectName, o Observ
 	default:
 		problem = Problem{ReasonFailed, err.Error()}
 	}
+	c.noticing.Lock() // Of several copies that are held at the same time, one is news.
 	isNews := c.isNews(before, problem)
 	o.Memory.Problem = problem
 	requeueAfter = backoff.MinRequeue(requeueAfter, c.remember(name, o))
+	c.noticing.Unlock()
 	if isNews {
 		c.recordProblem(name, o, problem)
 		if err == nil {
