@@ -41,7 +41,6 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
 	"nicoleh.io/k8s-controller/pkg/kit/patch"
 	"nicoleh.io/k8s-controller/pkg/kit/response"
-	"nicoleh.io/k8s-controller/pkg/kit/text"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
@@ -151,7 +150,7 @@ func NewController(
 func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAfter time.Duration, err error) {
 	if err := c.writes.EnsureReady(name); err != nil {
 		c.metrics.StaleCacheWait()
-		return 0, worker.Requeue(err)
+		return 0, worker.Deferred(err)
 	}
 	observed, err := c.observe(name)
 	if err != nil {
@@ -184,7 +183,7 @@ func (c *Controller) observe(name cache.ObjectName) (o icecream.Observed, err er
 	if memory, ok := c.memories.Load(name); ok {
 		o.Memory = memory.(icecream.Memory)
 	}
-	if o.Undecodable = lenient.Problem(o.Icecream, "spec"); o.Undecodable != "" {
+	if o.Undecodable = lenient.DecodeError(o.Icecream, "spec"); o.Undecodable != "" {
 		o.Live, err = c.ownedBy(o.Icecream)
 	} else {
 		o.Live, err = orNil(c.deployments.Deployments(name.Namespace).Get(icecream.DeploymentName(o.Icecream)))
@@ -194,7 +193,7 @@ func (c *Controller) observe(name cache.ObjectName) (o icecream.Observed, err er
 	}
 	o.OwnerIsGone = o.Live != nil && c.isOwnerGone(o.Live)
 	o.Older = c.older(o.Icecream)
-	pods, err := c.pods.ByTypedIndex(byLabel, key(name.Namespace, text.LabelValue(name.Name)))
+	pods, err := c.pods.ByTypedIndex(byLabel, key(name.Namespace, icecream.LabelValue(name.Name)))
 	for _, pod := range pods {
 		if p, counts := icecream.PodOf(pod); counts {
 			o.Pods = append(o.Pods, p)
@@ -300,11 +299,11 @@ func (c *Controller) recheckLive(ctx context.Context, cached *v1alpha1.Icecream)
 	live, err := c.client.SamplecontrollerV1alpha1().Icecreams(cached.Namespace).Get(ctx, cached.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return worker.Requeue(err)
+		return worker.Deferred(err)
 	case err != nil:
 		return fmt.Errorf("checking that the Icecream still exists: %w", err)
 	case live.UID != cached.UID || live.Generation != cached.Generation || live.DeletionTimestamp != nil:
-		return worker.Requeue(errors.New("the cache does not show the latest Icecream yet"))
+		return worker.Deferred(errors.New("the cache does not show the latest Icecream yet"))
 	}
 	return nil
 }
@@ -336,7 +335,7 @@ func (c *Controller) write(ctx context.Context, o icecream.Observed, due []ledge
 	err = fmt.Errorf("%s Deployment %q: %w", verb, icecream.DeploymentName(o.Icecream), err)
 	switch {
 	case response.IsStale(err), patch.IsOfAnotherUID(err):
-		return r, worker.Requeue(err)
+		return r, worker.Deferred(err)
 	case response.IsRefusal(err):
 		r.Refusal = err
 		return r, nil
@@ -368,7 +367,7 @@ func (c *Controller) writeStatus(ctx context.Context, o icecream.Observed, repor
 	c.metrics.StatusWrite(err)
 	switch {
 	case response.IsStale(err):
-		return 0, worker.Requeue(err)
+		return 0, worker.Deferred(err)
 	case response.IsRefusal(err): // for example, while a field that a rule of the schema reads cannot be decoded
 		c.record(ice, icecream.StatusEvent(o, after))
 		account.Reported(time.Now(), err)
@@ -440,7 +439,7 @@ func deploymentKeys(ice *v1alpha1.Icecream) ([]string, error) {
 }
 
 func labelKeys(ice *v1alpha1.Icecream) ([]string, error) {
-	return []string{key(ice.Namespace, text.LabelValue(ice.Name))}, nil
+	return []string{key(ice.Namespace, icecream.LabelValue(ice.Name))}, nil
 }
 
 func podKeys(pod *corev1.Pod) ([]string, error) {

@@ -62,7 +62,7 @@ func NewController(client client, kube kubernetes.Interface, databases informer,
 // sync brings one Database closer to what its spec asks for.
 func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAfter time.Duration, err error) {
 	if err := c.writes.EnsureReady(name); err != nil {
-		return 0, worker.Requeue(err)
+		return 0, worker.Deferred(err)
 	}
 	observed, err := c.observe(name)
 	if err != nil {
@@ -95,7 +95,7 @@ func (c *Controller) observe(name cache.ObjectName) (o Observed, err error) {
 	} else if err != nil {
 		return o, err
 	}
-	o.Undecodable = lenient.Problem(o.Database, "spec")
+	o.Undecodable = lenient.DecodeError(o.Database, "spec")
 	o.Live, err = c.statefulSets.StatefulSets(name.Namespace).Get(name.Name)
 	if apierrors.IsNotFound(err) {
 		o.Live, err = nil, nil
@@ -121,7 +121,7 @@ func (c *Controller) act(ctx context.Context, o Observed, plan Plan) (Observed, 
 	}
 	switch {
 	case response.IsStale(err), patch.IsOfAnotherUID(err):
-		return o, worker.Requeue(err)
+		return o, worker.Deferred(err)
 	case response.IsRefusal(err):
 		o.Refusal = err
 	case err != nil:
@@ -139,11 +139,11 @@ func (c *Controller) recheckLive(ctx context.Context, cached *v1alpha1.Database)
 	live, err := c.client.in(cached.Namespace).Get(ctx, cached.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return worker.Requeue(err)
+		return worker.Deferred(err)
 	case err != nil:
 		return fmt.Errorf("checking that the Database still exists: %w", err)
 	case live.UID != cached.UID || live.DeletionTimestamp != nil:
-		return worker.Requeue(errors.New("the cache does not show the latest Database yet"))
+		return worker.Deferred(errors.New("the cache does not show the latest Database yet"))
 	}
 	return nil
 }
@@ -158,7 +158,7 @@ func (c *Controller) report(ctx context.Context, db *v1alpha1.Database, status v
 	want.Status = status
 	updated, err := c.client.in(db.Namespace).UpdateStatus(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
 	if response.IsStale(err) {
-		return worker.Requeue(err)
+		return worker.Deferred(err)
 	}
 	if err != nil {
 		return fmt.Errorf("writing the status: %w", err)

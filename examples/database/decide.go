@@ -61,7 +61,7 @@ func Decide(o Observed) (plan Plan, err error) {
 		return Plan{}, nil
 	}
 	plan = Plan{Live: live, Want: want}
-	plan.Patch, err = patch.TwoWay(live, want, false)
+	plan.Patch, err = patch.IfUID(live, want)
 	return plan, err
 }
 

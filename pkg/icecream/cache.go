@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
+	"nicoleh.io/k8s-controller/pkg/icecream/podproblem"
 )
 
 // The caches keep many objects, so of each only the fields that some code reads. These

@@ -33,7 +33,7 @@ func TestStripIcecreamKeepsTheDecodingProblem(t *testing.T) {
 	}
 	ice := kept.(*v1alpha1.Icecream)
 	const want = "spec.image: json: cannot unmarshal number into Go struct field IcecreamSpec.spec.image of type string"
-	if got := lenient.Problem(ice, "spec"); got != want {
+	if got := lenient.DecodeError(ice, "spec"); got != want {
 		t.Errorf("the problem is %q, want %q", got, want)
 	}
 	if _, isApplied := ice.Annotations[corev1.LastAppliedConfigAnnotation]; isApplied || ice.ManagedFields != nil || ice.Status.Replicas != 3 {

@@ -14,7 +14,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
 const containerName = "icecream"
@@ -146,7 +145,7 @@ func rounded(list corev1.ResourceList) corev1.ResourceList {
 func isOrphan(ice *v1alpha1.Icecream, d *appsv1.Deployment) bool {
 	return metav1.GetControllerOfNoCopy(d) == nil &&
 		d.Labels[labelManagedBy] == FieldManager &&
-		d.Labels[LabelIcecream] == text.LabelValue(ice.Name) &&
+		d.Labels[LabelIcecream] == LabelValue(ice.Name) &&
 		d.Spec.Selector != nil &&
 		len(d.Spec.Selector.MatchExpressions) == 0 &&
 		equality.Semantic.DeepEqual(d.Spec.Selector.MatchLabels, selector(ice))

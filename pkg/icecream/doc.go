@@ -7,6 +7,7 @@
 //   - status.go: what to report, as a status and as events.
 //   - deployment.go: which fields of the Deployment are the Icecream's.
 //   - problems.go: what keeps an Icecream from becoming Ready.
+//   - podproblem: why a Pod does not become ready.
 //   - memory.go: what is remembered from sync to sync, besides the writes.
 //   - labels.go: the labels and annotations of Deployments and Pods.
 //   - cache.go: which fields of each object the caches keep.

@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
-	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
 // Memory is what a process remembers about an Icecream from sync to sync, besides its writes. The
@@ -47,5 +46,5 @@ func (o Observed) lastSeen() Seen {
 
 func hashOfSpec(d *appsv1.Deployment) string {
 	raw, _ := json.Marshal(d.Spec) // cannot fail for what the API server stores
-	return text.Hash(raw)
+	return hash(raw)
 }

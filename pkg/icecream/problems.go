@@ -13,8 +13,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/icecream/podproblem"
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
-	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
 )
 
 // defaultProgressDeadline is the API server's default for a Deployment, in seconds.

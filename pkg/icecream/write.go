@@ -67,7 +67,7 @@ func hashOf(drift []patch.Difference) string {
 		return ""
 	}
 	raw, _ := json.Marshal(drift) // cannot fail for what the API server stores
-	return text.Hash(raw)
+	return hash(raw)
 }
 
 // differences returns where a Deployment is not like another one.
@@ -79,7 +79,10 @@ func differences(live, want *appsv1.Deployment) []patch.Difference {
 // Patch returns the patch by which the live Deployment becomes as it should be in the parts that
 // are due, with its UID as a precondition. If that is an adoption, the version is one as well.
 func (o Observed) Patch(due []ledger.Ask) ([]byte, error) {
-	return patch.TwoWay(o.Live, o.want(due), !IsControlledBy(o.Live, o.Icecream))
+	if IsControlledBy(o.Live, o.Icecream) {
+		return patch.IfUID(o.Live, o.want(due))
+	}
+	return patch.IfUnchanged(o.Live, o.want(due))
 }
 
 // want returns the live Deployment with the parts that are due as they should be.

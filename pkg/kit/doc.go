@@ -41,6 +41,5 @@
 //   - ledger: remembers what was asked for, what came of it, and when it may be asked for again
 //   - backoff: how long to wait before repeating a write that someone keeps undoing
 //   - kstatus: decides what the conditions Ready, Reconciling and Stalled say
-//   - podproblem: finds out why a Pod does not become ready
 //   - text: shortens text to the API's limits
 package kit

@@ -223,7 +223,7 @@ func (c *Controller) act(ctx context.Context, d Decision) (*corev1.Node, error) 
 	}
 	after, err := c.kube.CoreV1().Nodes().Patch(ctx, d.Node.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
 	if response.IsStale(err) {
-		return nil, worker.Requeue(fmt.Errorf("node %s has changed or is gone since the decision: %w", d.Node.Name, err))
+		return nil, worker.Deferred(fmt.Errorf("node %s has changed or is gone since the decision: %w", d.Node.Name, err))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("step %s of node %s: %w", d.Step, d.Node.Name, err)

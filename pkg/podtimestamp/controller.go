@@ -142,7 +142,7 @@ func strip(obj any) (any, error) {
 func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAfter time.Duration, err error) {
 	if err := c.writes.EnsureReady(name); err != nil {
 		c.metrics.StaleCacheWait()
-		return 0, worker.Requeue(err)
+		return 0, worker.Deferred(err)
 	}
 	pod, err := c.pods.Namespace(name.Namespace).Get(name.Name)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -181,7 +181,7 @@ func (c *Controller) stamp(ctx context.Context, pod *metav1.PartialObjectMetadat
 	stamped, err := c.client.Resource(Resource).Namespace(pod.Namespace).
 		Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
 	if response.IsStale(err) {
-		return worker.Requeue(err)
+		return worker.Deferred(err)
 	}
 	if err != nil {
 		return fmt.Errorf("setting annotation %s: %w", AnnotationTimestamp, err)

@@ -228,7 +228,7 @@ func (c *Controller) Run(ctx context.Context, workers int) error {
 func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAfter time.Duration, err error) {
 	if err := c.writes.EnsureReady(name); err != nil {
 		c.metrics.StaleCacheWait()
-		return 0, worker.Requeue(err)
+		return 0, worker.Deferred(err)
 	}
 	o := c.observe(name)
 	d := Decide(o)
@@ -396,7 +396,7 @@ func (c *Controller) report(ctx context.Context, name cache.ObjectName, o Observ
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		requeueAfter, err = retryEnding, nil
 	case response.IsStale(err):
-		err = worker.Requeue(err)
+		err = worker.Deferred(err)
 	case errors.Is(err, errTaken):
 		problem, requeueAfter, err = Problem{ReasonNameTaken, err.Error()}, retryTaken, nil
 	case ctx.Err() != nil:

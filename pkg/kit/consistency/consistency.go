@@ -8,7 +8,7 @@
 // object's writes:
 //
 //	if err := c.writes.EnsureReady(name); err != nil {
-//		return 0, worker.Requeue(err)
+//		return 0, worker.Deferred(err)
 //	}
 //
 // The methods have the names that they have in kube-controller-manager's

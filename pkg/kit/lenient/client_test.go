@@ -223,7 +223,7 @@ func TestInformer(t *testing.T) {
 					got := map[string]string{}
 					for _, found := range cones.GetStore().List() {
 						cone := found.(*Cone)
-						got[cone.Name] = cone.Spec.Image + lenient.Problem(cone, "spec")
+						got[cone.Name] = cone.Spec.Image + lenient.DecodeError(cone, "spec")
 					}
 					if diff = cmp.Diff(want, got); diff == "" {
 						return

@@ -6,7 +6,7 @@
 // one tenant would stop the informer, and the controller, for everybody.
 //
 // The decoder of this package is the usual one until it fails. Then it leaves out each
-// field of spec, status and so on that cannot be decoded, and [Problem] says why. It leaves
+// field of spec, status and so on that cannot be decoded, and [DecodeError] says why. It leaves
 // out a top-level field as a whole, because half of a spec can mean something else. If the
 // metadata cannot be decoded, or the data is not an object, the error is the usual one.
 //
@@ -45,10 +45,10 @@ const problemPrefix = "not decoded: "
 // maxProblem limits a problem, in bytes: the decoder can quote from the object.
 const maxProblem = 1024
 
-// Problem returns why a top-level field of obj, such as "spec", could not be decoded: the
+// DecodeError returns why a top-level field of obj, such as "spec", could not be decoded: the
 // path of the innermost value that is wrong, and the decoder's error. It returns "" if the
 // field was decoded.
-func Problem(obj metav1.Object, field string) string {
+func DecodeError(obj metav1.Object, field string) string {
 	return obj.GetAnnotations()[problemPrefix+field]
 }
 

@@ -99,7 +99,7 @@ func listJSON(items ...string) string {
 func problems(cone *Cone) map[string]string {
 	found := map[string]string{}
 	for _, field := range []string{"apiVersion", "kind", "metadata", "spec", "status"} {
-		if problem := lenient.Problem(cone, field); problem != "" {
+		if problem := lenient.DecodeError(cone, field); problem != "" {
 			found[field] = problem
 		}
 	}
@@ -253,7 +253,7 @@ func TestLargeFlaws(t *testing.T) {
 				t.Fatal(err)
 			}
 			cone := obj.(*Cone)
-			if problem := lenient.Problem(cone, "spec"); problem == "" || len(problem) > 1024 || problem != strings.ToValidUTF8(problem, "") {
+			if problem := lenient.DecodeError(cone, "spec"); problem == "" || len(problem) > 1024 || problem != strings.ToValidUTF8(problem, "") {
 				t.Errorf("a problem of %d bytes: %q", len(problem), problem)
 			}
 			if cone.Status.Replicas != 3 {

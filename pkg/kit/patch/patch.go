@@ -25,20 +25,31 @@ func Merge(observed metav1.Object, annotations map[string]*string, spec any) ([]
 	return json.Marshal(body)
 }
 
-// TwoWay returns a strategic merge patch from one state of an object of a built-in type to
-// another, with the UID of the first as a precondition (see [IsOfAnotherUID]). So others'
-// fields and other elements of lists stay as they are. If exact, the resource version is a
-// precondition as well. Both arguments are left as they are.
-func TwoWay[O any, T interface {
+// object is a pointer to an object of a built-in type.
+type object[O any, T any] interface {
 	*O
 	metav1.Object
 	DeepCopy() T
-}](live, want T, exact bool) ([]byte, error) {
+}
+
+// IfUID returns a strategic merge patch from one state of an object of a built-in type to another,
+// with the UID of the first as a precondition (see [IsOfAnotherUID]). So others' fields and other
+// elements of lists stay as they are. Both arguments are left as they are.
+func IfUID[O any, T object[O, T]](live, want T) ([]byte, error) {
 	from := live.DeepCopy()
 	from.SetUID("")
-	if exact {
-		from.SetResourceVersion("")
-	}
+	return twoWay[O](from, want)
+}
+
+// IfUnchanged is [IfUID] with the resource version as a precondition, too.
+func IfUnchanged[O any, T object[O, T]](live, want T) ([]byte, error) {
+	from := live.DeepCopy()
+	from.SetUID("")
+	from.SetResourceVersion("")
+	return twoWay[O](from, want)
+}
+
+func twoWay[O any, T object[O, T]](from, want T) ([]byte, error) {
 	before, err := json.Marshal(from)
 	if err != nil {
 		return nil, err

@@ -56,7 +56,7 @@ func deployment() *appsv1.Deployment {
 }
 
 // While the controller decides, someone else adds an annotation and a toleration.
-func TestTwoWayLeavesTheFieldsOfOthers(t *testing.T) {
+func TestPatchLeavesTheFieldsOfOthers(t *testing.T) {
 	live := deployment()
 	want := live.DeepCopy()
 	want.Annotations["ours"] = "2"
@@ -64,7 +64,7 @@ func TestTwoWayLeavesTheFieldsOfOthers(t *testing.T) {
 	ours.Image = "vanilla:2"
 	delete(ours.Resources.Limits, "cpu")
 	ours.Resources.Requests = nil
-	body, err := patch.TwoWay(live, want, false)
+	body, err := patch.IfUID(live, want)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,17 +95,16 @@ func TestTwoWayLeavesTheFieldsOfOthers(t *testing.T) {
 	}
 }
 
-func TestTwoWayHasPreconditions(t *testing.T) {
-	for exact, want := range map[bool]string{
-		false: `{"metadata":{"uid":"u"},"spec":{"replicas":3}}`,
-		true:  `{"metadata":{"resourceVersion":"7","uid":"u"},"spec":{"replicas":3}}`,
-	} {
-		wanted := deployment()
-		wanted.Spec.Replicas = ptr.To[int32](3)
-		body, err := patch.TwoWay(deployment(), wanted, exact)
-		if err != nil || string(body) != want {
-			t.Errorf("exact %t: %s, %v, want %s", exact, body, err, want)
-		}
+func TestPatchHasPreconditions(t *testing.T) {
+	wanted := deployment()
+	wanted.Spec.Replicas = ptr.To[int32](3)
+	body, err := patch.IfUID(deployment(), wanted)
+	if want := `{"metadata":{"uid":"u"},"spec":{"replicas":3}}`; err != nil || string(body) != want {
+		t.Errorf("%s, %v, want %s", body, err, want)
+	}
+	body, err = patch.IfUnchanged(deployment(), wanted)
+	if want := `{"metadata":{"resourceVersion":"7","uid":"u"},"spec":{"replicas":3}}`; err != nil || string(body) != want {
+		t.Errorf("%s, %v, want %s", body, err, want)
 	}
 }
 

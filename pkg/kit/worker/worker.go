@@ -10,7 +10,7 @@
 //
 //	nil             done; synced again after requeueAfter, if that is positive
 //	NoBackoff(err)  reported; otherwise like nil
-//	Requeue(err)    retried with back-off, logged at V(4) only
+//	Deferred(err)    retried with back-off, logged at V(4) only
 //	a conflict      the same
 //	another error   retried with back-off, and reported
 //	a panic         recovered, then like another error, with its stack
@@ -70,9 +70,9 @@ type Sync func(ctx context.Context, name cache.ObjectName) (requeueAfter time.Du
 // server. The object is synced again after requeueAfter. NoBackoff(nil) is nil.
 func NoBackoff(err error) error { return mark(err, metrics.GaveUp) }
 
-// Requeue marks err as part of normal operation, such as a cache that lags behind this
-// process's own write. Requeue(nil) is nil.
-func Requeue(err error) error { return mark(err, metrics.Deferred) }
+// Deferred marks err as part of normal operation, such as a cache that lags behind this
+// process's own write. Deferred(nil) is nil.
+func Deferred(err error) error { return mark(err, metrics.Deferred) }
 
 func mark(err error, result metrics.Result) error {
 	if err == nil {

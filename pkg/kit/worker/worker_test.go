@@ -117,7 +117,7 @@ func TestWhatFollowsASync(t *testing.T) {
 			starts: []time.Duration{0, time.Minute}, reports: []string{"Gave up for now: scooping: melted"},
 		},
 		"a requeue is not reported": {
-			err: fmt.Errorf("scooping: %w", worker.Requeue(errMelted)), starts: []time.Duration{0, firstRetry},
+			err: fmt.Errorf("scooping: %w", worker.Deferred(errMelted)), starts: []time.Duration{0, firstRetry},
 		},
 		"a conflict is not reported": {
 			err: fmt.Errorf("scooping: %w", conflict()), starts: []time.Duration{0, firstRetry},
@@ -136,13 +136,13 @@ func TestWhatFollowsASync(t *testing.T) {
 			reports: []string{"Gave up for now: " + strings.Repeat("x", 8<<10)},
 		},
 		"a retry waits as long as the API server asks": {
-			err: worker.Requeue(throttled(7)), starts: []time.Duration{0, 7 * time.Second},
+			err: worker.Deferred(throttled(7)), starts: []time.Duration{0, 7 * time.Second},
 		},
 		"a retry waits for a second if the API server has too many requests and does not say how long": {
-			err: worker.Requeue(throttled(0)), starts: []time.Duration{0, time.Second},
+			err: worker.Deferred(throttled(0)), starts: []time.Duration{0, time.Second},
 		},
 		"a webhook that asks for a month gets a minute": {
-			err: worker.Requeue(throttled(30 * 24 * 60 * 60)), starts: []time.Duration{0, time.Minute},
+			err: worker.Deferred(throttled(30 * 24 * 60 * 60)), starts: []time.Duration{0, time.Minute},
 		},
 		"a conflict next to another error does not hide it": {
 			err: errors.Join(conflict(), errMelted), starts: []time.Duration{0, firstRetry}, reports: []string{"Sync failed: " + conflict().Error() + "\nmelted"},
@@ -404,7 +404,7 @@ func TestBusyIsTheLongestRunningSync(t *testing.T) {
 }
 
 func TestMarksKeepTheError(t *testing.T) {
-	for name, mark := range map[string]func(error) error{"NoBackoff": worker.NoBackoff, "Requeue": worker.Requeue} {
+	for name, mark := range map[string]func(error) error{"NoBackoff": worker.NoBackoff, "Requeue": worker.Deferred} {
 		t.Run(name, func(t *testing.T) {
 			if err := mark(nil); err != nil {
 				t.Errorf("marked nil = %v", err)

@@ -110,7 +110,7 @@ func (a *Agent) takeSteps(ctx context.Context) (node *corev1.Node, requeueAfter 
 		a.reportTrouble(ctx, node, err)
 		switch {
 		case errors.Is(err, errSentinelUnknown):
-			return nil, backoff.MinRequeue(retryDelay, a.config.LookEvery), worker.Requeue(err)
+			return nil, backoff.MinRequeue(retryDelay, a.config.LookEvery), worker.Deferred(err)
 		case err != nil:
 			return nil, a.config.LookEvery, worker.NoBackoff(err)
 		case d.Step == Rest:
@@ -192,7 +192,7 @@ func (a *Agent) act(ctx context.Context, node *corev1.Node, d Decision) (*corev1
 	}
 	if apierrors.IsConflict(err) {
 		a.drained = "" // the Node may have been schedulable in the meantime
-		return nil, worker.Requeue(err)
+		return nil, worker.Deferred(err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("writing the Node for step %s: %w", d.Step, err)

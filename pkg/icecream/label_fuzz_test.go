@@ -1,4 +1,4 @@
-package text_test
+package icecream_test
 
 import (
 	"strings"
@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"nicoleh.io/k8s-controller/pkg/kit/text"
+	"nicoleh.io/k8s-controller/pkg/icecream"
 )
 
 // A label value is valid for every name that an object can have, says the same
@@ -23,20 +23,20 @@ func FuzzLabelValue(f *testing.F) {
 		f.Add(seed[0], seed[1])
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
-		value := text.LabelValue(a)
-		if text.LabelValue(a) != value {
-			t.Errorf("text.LabelValue(%q) is not always the same", a)
+		value := icecream.LabelValue(a)
+		if icecream.LabelValue(a) != value {
+			t.Errorf("icecream.LabelValue(%q) is not always the same", a)
 		}
 		if len(value) > validation.LabelValueMaxLength {
-			t.Errorf("text.LabelValue(%q) has %d characters", a, len(value))
+			t.Errorf("icecream.LabelValue(%q) has %d characters", a, len(value))
 		}
 		if len(validation.IsDNS1123Subdomain(a)) == 0 {
 			if errs := validation.IsValidLabelValue(value); len(errs) > 0 {
-				t.Errorf("text.LabelValue(%q) = %q: %s", a, value, strings.Join(errs, "; "))
+				t.Errorf("icecream.LabelValue(%q) = %q: %s", a, value, strings.Join(errs, "; "))
 			}
 		}
 		isLong := func(name string) bool { return len(name) > validation.LabelValueMaxLength }
-		if a != b && isLong(a) == isLong(b) && text.LabelValue(b) == value {
+		if a != b && isLong(a) == isLong(b) && icecream.LabelValue(b) == value {
 			t.Errorf("%q and %q have the same label value %q", a, b, value)
 		}
 	})
