@@ -775,6 +775,7 @@ func TestNothingIsRememberedForTheNextIcecream(t *testing.T) {
 		c.is("Stalled (CrashLoopBackOff), 1 available, on node-1 (1), node-2 (1)")
 
 		c.deletePods()
+		kittest.Pass(10 * time.Millisecond) // Or the cache may show them beside the next Deployment.
 		c.deleteIcecream()
 		c.deleteDeployment()
 		c.Set(newIcecream("sundae"))
