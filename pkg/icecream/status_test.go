@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -143,6 +144,19 @@ func TestBetweenTwoCrashes(t *testing.T) {
 			t.Errorf("after %s: %s, again after %s; want %s, %s", test.after, got, r.RequeueAfter, test.want, test.wantRequeue)
 		}
 		o.Memory = r.Memory
+	}
+}
+
+// What is remembered of a former Icecream, with the same name and the same generation, does not
+// count for this one.
+func TestMemoryOfTheFormerIcecream(t *testing.T) {
+	for uid, want := range map[types.UID]string{"uid-of-sundae": "Reconciling: CrashLoopBackOff", "former": "Ready: Available"} {
+		o := seeing(newIcecream(), made(t, newIcecream()))
+		problem := Problem{Reason: v1alpha1.ReasonCrashLoopBackOff, Message: "it crashed", Patience: patience}
+		o.Memory = Memory{UID: uid, History: kstatus.History{Generation: 1, Problem: problem, Since: now}}
+		if got := verdictOf(report(t, o).Status); got != want {
+			t.Errorf("remembered of %s, it says %q, want %q", uid, got, want)
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -422,15 +423,15 @@ func TestAlertsAreAskedAfterTheLiveDecision(t *testing.T) {
 // While an alert fires, Prometheus is asked once a minute, and nobody lists all nodes.
 func TestNobodyListsNodesWhileAHoldLasts(t *testing.T) {
 	inCluster(t, nil, func(t *testing.T, s *scripted) {
-		asked := 0
-		s.asked(func() []string { asked++; return []string{"EtcdNoLeader"} })
+		var asked atomic.Int64
+		s.asked(func() []string { asked.Add(1); return []string{"EtcdNoLeader"} })
 		s.Set(node("a", needed))
 		s.run("a")
 		time.Sleep(time.Minute)
-		asked = 0
+		asked.Store(0)
 		s.ForgetRequests()
 		time.Sleep(time.Hour)
-		if lists := s.Requests("list nodes"); lists > 0 || asked < 59 || asked > 61 {
+		if lists, asked := s.Requests("list nodes"), asked.Load(); lists > 0 || asked < 59 || asked > 61 {
 			t.Errorf("asked %d times, and listed nodes %d times", asked, lists)
 		}
 	})

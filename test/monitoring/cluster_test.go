@@ -50,15 +50,9 @@ func TestOnACluster(t *testing.T) {
 	n.EventuallyReady(t, "good")
 	n.EventuallyStalled(t, "bad", "ImagePullBackOff")
 
-	for _, args := range [][]string{ // nodereboot: two nodes whose agents do not run
-		{"annotate", "node", "node-2", "controller.nicoleh.io/reboot-now="},
-		{"annotate", "node", "node-3", "controller.nicoleh.io/reboot-in-progress=x"},
-		{"annotate", "node", "node-1", "controller.nicoleh.io/reboot-needed="},
-	} {
-		if _, err := l.TryKubectl(t.Context(), "", args...); err != nil {
-			t.Fatal(err)
-		}
-	}
+	n.Kubectl(t, "annotate", "node", "node-2", "controller.nicoleh.io/reboot-now=")
+	n.Kubectl(t, "annotate", "node", "node-3", "controller.nicoleh.io/reboot-in-progress=x")
+	n.Kubectl(t, "annotate", "node", "node-1", "controller.nicoleh.io/reboot-needed=")
 
 	text := scrape(t, n)
 
@@ -88,7 +82,12 @@ func scrape(t *testing.T, n *lab.Namespace) (text string) {
 			return err
 		}
 		text = body
-		for _, want := range []string{`icecream_objects{ready="True",`, `icecream_objects{ready="False",`, "leader_election_master_status{", `nodereboot_unavailable_seconds{node="node-3",reason="Rebooting"}`} {
+		for _, want := range []string{
+			`icecream_objects{ready="True",`,
+			`icecream_objects{ready="False",`,
+			"leader_election_master_status{",
+			`nodereboot_unavailable_seconds{node="node-3",reason="Rebooting"}`,
+		} {
 			if code != http.StatusOK || !strings.Contains(body, "\n"+want) {
 				return fmt.Errorf("status code %d, and no %s", code, want)
 			}

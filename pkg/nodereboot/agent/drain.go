@@ -76,7 +76,9 @@ func (a *Agent) evict(ctx context.Context) (stuck, leaving []string) {
 		case pod.DeletionTimestamp != nil && time.Since(pod.DeletionTimestamp.Time) > request.ClockSkew:
 			klog.FromContext(ctx).Info("The Pod's deletion hangs; it is not waited for", "pod", klog.KObj(&pod), "deletion", pod.DeletionTimestamp.Time)
 		case pod.DeletionTimestamp != nil:
+			mu.Lock()
 			leaving = append(leaving, fmt.Sprintf("%s/%s may take until %s to end", pod.Namespace, pod.Name, pod.DeletionTimestamp.UTC().Format(time.RFC3339)))
+			mu.Unlock()
 		default:
 			evictions.Go(func() {
 				why, isLeaving := a.evictPod(ctx, &pod)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,28 +22,31 @@ import (
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
-// reporter is an agent in a scripted cluster, whose policy refuses each patch of its Node with
-// this error.
+// reporter is an agent in a scripted cluster, whose policy refuses each patch of its Node.
 type reporter struct {
 	*script.Cluster
-	t       *testing.T
-	refusal error
+	t *testing.T
+}
+
+// refuse has the policy refuse each patch of a Node with this error; nil ends that.
+func (r *reporter) refuse(err error) {
+	r.Refuse(func(request string) error {
+		if request == "patch nodes" {
+			return err
+		}
+		return nil
+	})
 }
 
 // newReporter starts an agent. Its Node is to be rebooted, as somebody has asked.
 func newReporter(t *testing.T, host Rebooter, config Config) *reporter {
 	t.Helper()
-	r := &reporter{script.New(t, apiserver.Nodes(), apiserver.Pods(), apiserver.Leases(), apiserver.EventObjects()), t, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errPolicy)}
+	r := &reporter{script.New(t, apiserver.Nodes(), apiserver.Pods(), apiserver.Leases(), apiserver.EventObjects()), t}
 	kube, err := kubernetes.NewForConfig(r.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Refuse(func(request string) error {
-		if request == "patch nodes" {
-			return r.refusal
-		}
-		return nil
-	})
+	r.refuse(apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errPolicy))
 	r.Set(node(map[string]string{request.Needed: ""}))
 	start(t, kube, host, config)
 	return r
@@ -90,7 +94,7 @@ func TestReports(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newReporter(t, tt.host, Config{DryRun: tt.dryRun})
-				r.refusal = tt.refusal
+				r.refuse(tt.refusal)
 				script.Edit(r.Cluster, "", "node-1", func(n *corev1.Node) { n.Annotations["example.com/x"] = "" })
 				time.Sleep(time.Second)
 				if is := r.reports(); is != tt.want {
@@ -100,7 +104,7 @@ func TestReports(t *testing.T) {
 				if is := r.reports(); is != tt.want {
 					t.Errorf("then it reports: %t", is)
 				}
-				r.refusal = apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errPolicy)
+				r.refuse(apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errPolicy))
 				time.Sleep(time.Minute)
 				if is := r.reports(); is != (tt.want || tt.host.Check() == nil && !tt.dryRun) {
 					t.Errorf("with a policy it reports: %t", is)
@@ -131,7 +135,7 @@ func TestReportsWhileAsked(t *testing.T) {
 				t.Errorf("%s: it writes %v", what, writes)
 			}
 		}
-		r.refusal = nil // the policies are gone
+		r.refuse(nil) // the policies are gone
 		ask("")
 		time.Sleep(time.Hour)
 		if r.reports() {
@@ -180,7 +184,7 @@ func TestUndecided(t *testing.T) {
 func TestRefusedAgentDoesNotReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReporter(t, Command{"true"}, Config{})
-		r.refusal = apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errors.New("somebody's policy"))
+		r.refuse(apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errors.New("somebody's policy")))
 		script.Edit(r.Cluster, "", "node-1", func(n *corev1.Node) { n.Annotations[request.Now] = "" })
 		time.Sleep(time.Hour)
 		if r.reports() {
@@ -190,30 +194,30 @@ func TestRefusedAgentDoesNotReport(t *testing.T) {
 }
 
 // counter is a host that counts its reboot commands.
-type counter struct{ commands *int }
+type counter struct{ commands *atomic.Int64 }
 
 func (counter) Check() error { return nil }
 
 func (c counter) Reboot(context.Context) error {
-	*c.commands++
+	c.commands.Add(1)
 	return nil
 }
 
 // If the response to the record is lost, the same process runs the command, once.
 func TestLostResponseBeforeTheCommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		commands := 0
+		var commands atomic.Int64
 		r := newReporter(t, counter{&commands}, Config{Drain: true})
-		r.refusal = nil
+		r.refuse(nil)
 		r.Fail("patch nodes", nil, script.ErrLost) // to begin, and to record that the command is run
 		script.Edit(r.Cluster, "", "node-1", func(n *corev1.Node) { n.Annotations = map[string]string{request.Now: ""} })
 		time.Sleep(time.Minute)
-		if commands != 1 {
-			t.Errorf("the command was run %d times", commands)
+		if commands.Load() != 1 {
+			t.Errorf("the command was run %d times", commands.Load())
 		}
 		time.Sleep(time.Hour)
-		if commands != 1 {
-			t.Errorf("within an hour, it was run %d times", commands)
+		if commands.Load() != 1 {
+			t.Errorf("within an hour, it was run %d times", commands.Load())
 		}
 	})
 }
@@ -224,18 +228,18 @@ func TestWithoutDrain(t *testing.T) {
 	for _, drains := range []bool{true, false} {
 		t.Run(fmt.Sprint("drain ", drains), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				commands := 0
+				var commands atomic.Int64
 				r := newReporter(t, counter{&commands}, Config{Drain: drains})
-				r.refusal = nil
+				r.refuse(nil)
 				r.Set(newPod("bare", func(pod *corev1.Pod) { pod.OwnerReferences = nil }))
 				script.Edit(r.Cluster, "", "node-1", func(n *corev1.Node) { n.Annotations = map[string]string{request.Now: ""} })
 				time.Sleep(2 * time.Minute)
 				said := r.says(ReasonDrainWaits)
-				if drains && (commands > 0 || len(said) != 1 || !strings.Contains(said[0], "default/bare has no controller")) {
-					t.Errorf("the command was run %d times, and it says %q", commands, said)
+				if drains && (commands.Load() > 0 || len(said) != 1 || !strings.Contains(said[0], "default/bare has no controller")) {
+					t.Errorf("the command was run %d times, and it says %q", commands.Load(), said)
 				}
-				if !drains && (commands != 1 || len(said) > 0) {
-					t.Errorf("the command was run %d times, and it says %q", commands, said)
+				if !drains && (commands.Load() != 1 || len(said) > 0) {
+					t.Errorf("the command was run %d times, and it says %q", commands.Load(), said)
 				}
 				if evictions := r.Requests("create pods eviction"); evictions > 0 {
 					t.Errorf("%d evictions", evictions)
