@@ -35,8 +35,8 @@ func (s *Shared) MayBeRefused(namespace string) { s.lab.refused.Store(namespace,
 
 // checkRejections returns an error for each request of a controller that a policy of
 // artifacts/ has rejected. It ignores requests that a test has made with a token of the
-// controller's service account, those in namespaces where they may be refused, and dry runs: an
-// agent of nodereboot tries what it must not do.
+// controller's service account, those in namespaces where they may be refused, and dry runs, by
+// which a program finds out what it must not do.
 func (l *Lab) checkRejections() error {
 	requests, err := l.AllRequests()
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 
 // Cluster is an API server and nothing else: no controller and no kubelet acts on its own. Its
 // methods are safe for concurrent use. Requests are named by verb, resource and subresource, such
-// as "update icecreams status".
+// as "create deployments" and "create pods eviction".
 type Cluster struct {
 	t      testing.TB
 	server *apiserver.Server
