@@ -50,11 +50,10 @@ func newSamples(pods int) (samples, error) {
 		return s, err
 	}
 	observed := icecream.Observed{Now: since.Time, StallAfter: time.Minute, Icecream: s.icecream}
-	plan, err := icecream.Decide(observed)
-	if err != nil || plan.Want == nil {
-		return s, fmt.Errorf("the controller would not create one Deployment, but %+v (%w)", plan, err)
+	if plan := icecream.Decide(observed); plan.Asks == nil {
+		return s, fmt.Errorf("the controller would not create a Deployment, but %+v", plan)
 	}
-	s.deployment = plan.Want
+	s.deployment = icecream.NewDeployment(s.icecream)
 	s.deployment.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("Deployment"))
 	s.deployment.Annotations = map[string]string{"deployment.kubernetes.io/revision": "1"}
 	if err := m.create(icecream.FieldManager, s.deployment); err != nil {
@@ -79,9 +78,11 @@ func newSamples(pods int) (samples, error) {
 			observed.Pods = append(observed.Pods, p)
 		}
 	}
-	plan, err = icecream.Decide(observed)
-	if err != nil || plan.IsWrite() {
-		return s, fmt.Errorf("the controller would not leave the Deployment as it is, but %+v (%w)", plan, err)
+	plan := icecream.Decide(observed)
+	for _, ask := range plan.Asks {
+		if ask.Left != "" {
+			return s, fmt.Errorf("the controller would not leave the Deployment as it is, but %+v", plan)
+		}
 	}
 	s.icecream.Status = icecream.Status(observed, plan).Status
 	return s, m.setStatus(icecream.FieldManager, s.icecream)
