@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
@@ -118,4 +120,25 @@ func eventuallyStamped(t *testing.T, n *lab.Namespace, name string) (stamp strin
 		return nil
 	})
 	return stamp
+}
+
+// A CustomResourceDefinition that is missing keeps only its controller from working.
+func TestControllerThatWaitsKeepsNoOtherFromWorking(t *testing.T) {
+	t.Parallel()
+	l := NewLab(t, lab.Options{})
+	crd := l.Path(crdFile)
+	n := l.NewNamespace(t)
+	n.Kubectl(t, "delete", "-f", crd)
+	c := l.NewControllerWith("-kubeconfig="+l.Kubeconfig(), "-bind-address=127.0.0.1:0", "-leader-elect", "-controllers=*,podtimestamp")
+	c.StartForTest(t)
+	n.Controller = c
+	createPod(t, n, "asking", asking)
+	eventuallyStamped(t, n, "asking")
+	requireProbes(t, c, http.StatusOK, http.StatusInternalServerError)
+
+	n.Kubectl(t, "apply", "-f", crd)
+	n.Kubectl(t, "wait", `--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True`, "crd/icecreams.controller.nicoleh.io")
+	n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
+	n.EventuallyReady(t, "vanilla")
+	requireProbes(t, c, http.StatusOK, http.StatusOK)
 }

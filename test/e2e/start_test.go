@@ -125,27 +125,6 @@ func TestStartThatWaits(t *testing.T) {
 	requireProbes(t, c, http.StatusOK, http.StatusOK)
 }
 
-// A CustomResourceDefinition that is missing keeps only its controller from working.
-func TestControllerThatWaitsKeepsNoOtherFromWorking(t *testing.T) {
-	t.Parallel()
-	l := NewLab(t, lab.Options{})
-	crd := l.Path(crdFile)
-	n := l.NewNamespace(t)
-	n.Kubectl(t, "delete", "-f", crd)
-	c := l.NewControllerWith("-kubeconfig="+l.Kubeconfig(), "-bind-address=127.0.0.1:0", "-leader-elect", "-controllers=*,podtimestamp")
-	c.StartForTest(t)
-	n.Controller = c
-	createPod(t, n, "asking", asking)
-	eventuallyStamped(t, n, "asking")
-	requireProbes(t, c, http.StatusOK, http.StatusInternalServerError)
-
-	n.Kubectl(t, "apply", "-f", crd)
-	n.Kubectl(t, "wait", `--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True`, "crd/icecreams.controller.nicoleh.io")
-	n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
-	n.EventuallyReady(t, "vanilla")
-	requireProbes(t, c, http.StatusOK, http.StatusOK)
-}
-
 // A process that cannot reach its Lease can never lead, so it is not ready, and says what to
 // do about it.
 func TestLeaseThatCannotBeReached(t *testing.T) {
