@@ -45,7 +45,8 @@ func Of(pod *corev1.Pod) Problem {
 		return Problem{}
 	}
 	if scheduled := condition(pod, corev1.PodScheduled); scheduled != nil &&
-		scheduled.Status == corev1.ConditionFalse && (scheduled.Reason == corev1.PodReasonUnschedulable || scheduled.Reason == corev1.PodReasonSchedulerError) {
+		scheduled.Status == corev1.ConditionFalse &&
+		(scheduled.Reason == corev1.PodReasonUnschedulable || scheduled.Reason == corev1.PodReasonSchedulerError) {
 		return Problem{
 			Reason:  Unschedulable,
 			Message: fmt.Sprintf("Pod %q cannot be scheduled: %s", pod.Name, scheduled.Message),
@@ -114,9 +115,11 @@ func condition(pod *corev1.Pod, of corev1.PodConditionType) *corev1.PodCondition
 func ofContainer(container corev1.ContainerStatus) (reason Reason, message string) {
 	if waiting := container.State.Waiting; waiting != nil {
 		switch waiting.Reason {
-		case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable", "ImageInspectError", "SignatureValidationFailed":
+		case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull",
+			"RegistryUnavailable", "ImageInspectError", "SignatureValidationFailed":
 			return ImagePullFailed, fmt.Sprintf("cannot pull image %q%s", container.Image, pullError(waiting.Message))
-		case "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreCreateHookError", "PreStartHookError", "PostStartHookError":
+		case "CreateContainerConfigError", "CreateContainerError", "RunContainerError",
+			"PreCreateHookError", "PreStartHookError", "PostStartHookError":
 			return ContainerError, waiting.Message
 		case "CrashLoopBackOff":
 			return CrashLoop, hasEnded(container.LastTerminationState.Terminated)
