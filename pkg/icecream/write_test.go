@@ -215,20 +215,27 @@ func (w *world) write(o Observed) (after Observed, event Event) {
 // What somebody else has changed just before a write arrives was not altered by a policy, and
 // is repaired.
 func TestAWriteThatCrossesAnother(t *testing.T) {
-	w := newWorld(t, newIcecream())
-	w.sync(nil)
-	w.rollOut()
-	w.ice.Spec.Image = "registry.example/mint:1"
-	o := w.observe()
-	o.Standing = w.account().Standing(w.now, Decide(o).Asks)
-	w.edit("somebody", "sundae", func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](9) })
-	_, event := w.write(o)
-	if event.Reason != v1alpha1.ReasonDeploymentUpdated {
-		t.Errorf("event: %s", inWords(event))
-	}
-	w.sync(nil)
-	if replicas := *w.deployment("sundae").Spec.Replicas; replicas != 3 {
-		t.Errorf("it has %d replicas", replicas)
+	for name, edit := range map[string]func(*appsv1.Deployment){
+		"of the other part": func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](9) },
+		"of the same part":  func(d *appsv1.Deployment) { delete(d.Labels, LabelIcecream) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, newIcecream())
+			w.sync(nil)
+			w.rollOut()
+			w.ice.Spec.Image = "registry.example/mint:1"
+			o := w.observe()
+			o.Standing = w.account().Standing(w.now, Decide(o).Asks)
+			w.edit("somebody", "sundae", edit)
+			_, event := w.write(o)
+			if event.Reason != v1alpha1.ReasonDeploymentUpdated {
+				t.Errorf("event: %s", inWords(event))
+			}
+			w.sync(nil)
+			if d := w.deployment("sundae"); *d.Spec.Replicas != 3 || d.Labels[LabelIcecream] == "" {
+				t.Errorf("it has %d replicas and the labels %v", *d.Spec.Replicas, d.Labels)
+			}
+		})
 	}
 }
 
