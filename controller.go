@@ -311,12 +311,11 @@ func (c *Controller) recheckLive(ctx context.Context, cached *v1alpha1.Icecream)
 // write writes the parts of the Deployment that are due. A refusal is a result.
 func (c *Controller) write(ctx context.Context, o icecream.Observed, due []ledger.Ask) (r icecream.Result, err error) {
 	deployments, verb := c.kube.AppsV1().Deployments(o.Icecream.Namespace), "updating"
-	r.IsUndone = c.account(o.Icecream).IsUndone(due)
 	if o.Live == nil {
 		verb = "creating"
 		r.Stored, err = deployments.Create(ctx, icecream.NewDeployment(o.Icecream), metav1.CreateOptions{FieldManager: icecream.FieldManager})
 	} else {
-		if r.IsUndone { // The cache keeps no managedFields.
+		if o.Standing.IsAgain { // The cache keeps no managedFields.
 			if live, err := deployments.Get(ctx, o.Live.Name, metav1.GetOptions{}); err == nil {
 				r.Other = icecream.LastWriter(live)
 			}

@@ -720,7 +720,7 @@ func TestADeploymentThatIsDeletedAgainAndAgain(t *testing.T) {
 	})
 }
 
-// Whoever wrote the status before, after one write it is what the controller says.
+// Whoever wrote the status before, the controller's next write replaces it.
 func TestAStatusThatSomebodyElseHasWritten(t *testing.T) {
 	inBubble(t, func(c *cluster) {
 		c.ready()
@@ -1021,7 +1021,7 @@ func (c *cluster) deletePods() {
 	}
 }
 
-// deployments are those that exist, and whose they are.
+// deployments returns the name of each Deployment with that of its owner.
 func (c *cluster) deployments() (all []string) {
 	c.t.Helper()
 	icecreams := map[types.UID]string{"": "nobody"}

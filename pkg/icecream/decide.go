@@ -41,8 +41,8 @@ type Observed struct {
 	Older *v1alpha1.Icecream
 	Pods  []Pod // with the Icecream's label, in any order
 
-	// Memory is from the last sync. Standing is what the ledger says about the plan's asks, once
-	// those that were due have been written.
+	// Memory is from the last sync. Standing is what the ledger says about the plan's asks: before
+	// the writes, which of them are due, and afterwards, what came of them.
 	Memory   Memory
 	Standing ledger.Standing
 }

@@ -245,7 +245,7 @@ func genResult(t *rapid.T, o Observed, due []ledger.Ask) (r Result) {
 			edit(r.Stored)
 		}
 	}
-	r.IsUndone, r.Other = rapid.Bool().Draw(t, "undone"), genText(t)
+	r.Other = genText(t)
 	return r
 }
 

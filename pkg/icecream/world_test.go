@@ -272,7 +272,7 @@ func (w *world) sync(refusal error) (s synced) {
 		s.due = s.plan.Asks
 	}
 	for due := s.due; len(due) > 0; {
-		r := Result{Refusal: refusal, IsUndone: account.IsUndone(due)}
+		r := Result{Refusal: refusal}
 		if refusal == nil {
 			r = w.carryOut(o, due)
 		}
@@ -318,7 +318,6 @@ func inWords(e Event) string { return e.Type + " " + e.Reason + ": " + e.Message
 // carryOut writes what is due, which must succeed.
 func (w *world) carryOut(o Observed, due []ledger.Ask) (r Result) {
 	w.tb.Helper()
-	r.IsUndone = w.account().IsUndone(due)
 	name := DeploymentName(o.Icecream)
 	if o.Live == nil {
 		body, err := json.Marshal(NewDeployment(o.Icecream))

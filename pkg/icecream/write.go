@@ -107,16 +107,15 @@ type Result struct {
 	Stored *appsv1.Deployment
 	// Refusal is the error with which the API server refused the write; nil if it did not.
 	Refusal error
-	// IsUndone means that somebody keeps undoing it. Other is who, if known.
-	IsUndone bool
-	Other    string
+	// Other is who has undone it before; empty if unknown.
+	Other string
 }
 
 // With returns what is known after what was due was written, the outcome for the ledger of each
 // part, and what to record.
 func (o Observed) With(due []ledger.Ask, r Result) (after Observed, outcomes []ledger.Outcome, event Event) {
 	undone := ""
-	if r.IsUndone {
+	if o.Standing.IsAgain {
 		undone = o.undone(due, r.Other)
 	}
 	if r.Refusal != nil { // The report says what is wrong.

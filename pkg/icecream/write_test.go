@@ -84,7 +84,7 @@ func TestARefusedShapeLetsTheReplicasPass(t *testing.T) {
 	w.ice = newIcecream(scaledTo(5), func(ice *v1alpha1.Icecream) { ice.Spec.Image = "registry.example/mint:1" })
 	o, _ := asking(w.observe())
 	if len(o.Standing.Due) != 2 || driftOf(o, o.Standing.Due[1:]) != replicasField || strings.Contains(driftOf(o, o.Standing.Due[:1]), replicasField) {
-		t.Errorf("the parts are %v, of which %s and %s", o.Standing.Due, driftOf(o, o.Standing.Due[:1]), driftOf(o, o.Standing.Due[1:]))
+		t.Errorf("%d parts are due; the first changes %s, the others %s", len(o.Standing.Due), driftOf(o, o.Standing.Due[:1]), driftOf(o, o.Standing.Due[1:]))
 	}
 	w.sync(forbidden("no mint"))
 	if s := w.sync(nil); len(s.due) > 0 {

@@ -126,17 +126,16 @@ func environmentVariable(program, flag string) string {
 	return strings.ToUpper(strings.ReplaceAll(program+"_"+flag, "-", "_"))
 }
 
-// Cluster says which cluster to connect to, and as whom. The file and context that it names, and
-// those that it does not name, are found as kubectl finds them, except that a process in a Pod
-// uses the Pod's service account unless something is named.
+// Cluster says which cluster to connect to, and as whom. What is left empty is found as kubectl
+// finds it. The exception is a process in a Pod: if all is empty, it uses the Pod's service
+// account.
 type Cluster struct {
 	Kubeconfig string // a file; $KUBECONFIG by default
 	Context    string // in the file; its current one by default
-	Master     string // the address of the API server; that of the context by default
+	Master     string // the address of the API server; by default, the one in the context
 }
 
-// IsOfPod reports whether the cluster is that of the Pod that this process runs in, with its
-// service account.
+// IsOfPod reports whether this process connects as the service account of its own Pod.
 func (c Cluster) IsOfPod() bool {
 	return c == Cluster{} && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == ""
 }

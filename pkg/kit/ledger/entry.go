@@ -33,11 +33,11 @@ type Ask struct {
 // Outcome is what came of a write.
 type Outcome struct {
 	Refusal error  // why it was refused; nil if it was stored
-	Left    string // like that of an Ask, of the object as it was stored
+	Left    string // how the stored object differs from what was asked for; empty if it does not
 	Undone  string // who had undone the write before, for people; empty if nobody had
 }
 
-// Entry is the last write of a part. The zero value is that of a part that was never written.
+// Entry is the last write of a part. The zero value means that there was none.
 type Entry struct {
 	Goal string
 	Outcome

@@ -89,6 +89,7 @@ type Standing struct {
 	Refusal error         // why the API server has refused what is not as asked for
 	Undone  string        // who keeps undoing what was asked for
 	IsFirst bool          // this process has asked for nothing before
+	IsAgain bool          // what is due was undone so often that it is time to find out who it is
 }
 
 // Standing returns what the account says about asks. If several were refused, the first one counts.
@@ -108,6 +109,7 @@ func (a *Account) Standing(now time.Time, asks []Ask) Standing {
 		switch wait {
 		case 0:
 			s.Due = append(s.Due, ask)
+			s.IsAgain = s.IsAgain || e.Goal == ask.Goal && e.Refusal == nil && e.Count+1 >= free
 		case Forever:
 		default:
 			s.waitFor(wait)
@@ -127,17 +129,6 @@ func (s *Standing) waitFor(d time.Duration) {
 	if s.Wait == 0 || d < s.Wait {
 		s.Wait = d
 	}
-}
-
-// IsUndone reports whether somebody has undone one of these so often that it is time to find out
-// who it is.
-func (a *Account) IsUndone(asks []Ask) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return slices.ContainsFunc(asks, func(ask Ask) bool {
-		e := a.entry(ask.Part)
-		return e.Goal == ask.Goal && e.Refusal == nil && e.Count+1 >= free
-	})
 }
 
 // Note notes what came of asking.

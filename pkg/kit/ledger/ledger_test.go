@@ -79,11 +79,11 @@ func TestStanding(t *testing.T) {
 		"refused for a while":                 {[]ledger.Outcome{{Refusal: errMelted}}, ask, 2 * time.Second, "due, refused"},
 		"refused, and then edited":            {[]ledger.Outcome{{Refusal: errMelted}}, edited, 0, "due"},
 		"refused, and then as it should be":   {[]ledger.Outcome{{Refusal: errMelted}}, done, 0, "settled"},
-		"undone three times":                  {make([]ledger.Outcome, 2), ask, 0, "due"},
+		"undone three times":                  {make([]ledger.Outcome, 2), ask, 0, "due, again"},
 		"undone once more":                    {[]ledger.Outcome{{}, {}, {Undone: "by helm"}}, ask, 0, "open, undone by helm, waits"},
 		"repaired, but not for long":          {[]ledger.Outcome{{}, {}, {}, {Undone: "by helm"}}, done, 0, "undone by helm, waits"},
 		"repaired for as long as it waited":   {[]ledger.Outcome{{}, {}, {}, {Undone: "by helm"}}, done, 10 * time.Second, "settled"},
-		"undone again after ten minutes":      {make([]ledger.Outcome, 9), ask, 10 * time.Minute, "due"},
+		"undone again after ten minutes":      {make([]ledger.Outcome, 9), ask, 10 * time.Minute, "due, again"},
 		"the clock was set back meanwhile":    {make([]ledger.Outcome, 9), ask, -time.Hour, "open, waits"},
 		"refused, and the clock was set back": {[]ledger.Outcome{{Refusal: errMelted}}, ask, -time.Hour, "open, refused, waits"},
 	} {
@@ -118,6 +118,7 @@ func inWords(s ledger.Standing) (words string) {
 	say(s.Undone != "", "undone "+s.Undone)
 	say(s.Wait > 0, "waits")
 	say(s.IsFirst, "first")
+	say(s.IsAgain, "again")
 	if words == "" {
 		words = "settled"
 	}

@@ -422,8 +422,8 @@ func named(config *rest.Config, client string) *rest.Config {
 	return rest.AddUserAgent(rest.CopyConfig(config), client)
 }
 
-// leaseNamespace returns the namespace of the Lease: by default, that of the Pod whose
-// service account is used. It does not depend on -namespace, so that a process for one
+// leaseNamespace returns the namespace of the Lease. By default, it is the one of this process's
+// Pod, or else kube-system. It does not depend on -namespace, so that a process for one
 // namespace and one for all do not both work there.
 func leaseNamespace(o options) string {
 	if o.election.ResourceNamespace != "" {

@@ -287,10 +287,10 @@ func TestLeaseDoesNotDependOnTheNamespace(t *testing.T) {
 		args []string
 		want string
 	}{
-		"outside of a Pod":                           {nil, "kube-system"},
-		"outside of a Pod, for a single namespace":   {[]string{"-namespace=team"}, "kube-system"},
-		"with another kubeconfig than that of a Pod": {[]string{"-kubeconfig=elsewhere"}, "kube-system"},
-		"a flag says where":                          {[]string{"-namespace=team", "-leader-elect-resource-namespace=parlor"}, "parlor"},
+		"outside of a Pod":                         {nil, "kube-system"},
+		"outside of a Pod, for a single namespace": {[]string{"-namespace=team"}, "kube-system"},
+		"with a kubeconfig":                        {[]string{"-kubeconfig=elsewhere"}, "kube-system"},
+		"a flag says where":                        {[]string{"-namespace=team", "-leader-elect-resource-namespace=parlor"}, "parlor"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, err := parse(shop(new(string)), tt.args)
@@ -504,7 +504,7 @@ func TestVersionOfACacheFollowsBookmarks(t *testing.T) {
 	})
 }
 
-// versioned is an informer of which only the version is known.
+// versioned is an informer that has nothing but a resource version.
 type versioned struct {
 	cache.SharedIndexInformer
 	version string

@@ -10,7 +10,7 @@
 //
 //	nil             done; synced again after requeueAfter, if that is positive
 //	NoBackoff(err)  reported; otherwise like nil
-//	Deferred(err)    retried with back-off, logged at V(4) only
+//	Deferred(err)   retried with back-off, logged at V(4) only
 //	a conflict      the same
 //	another error   retried with back-off, and reported
 //	a panic         recovered, then like another error, with its stack
