@@ -97,6 +97,9 @@ func (g guard) isAllowed(ctx context.Context, sender user.Info, path string) (bo
 		return decision.(bool), nil
 	}
 	decision, err, _ := g.deciding.Do(key, func() (any, error) {
+		if decision, ok := g.decisions.Get(key); ok { // by a review that has ended since
+			return decision, nil
+		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout) // others wait for it, too
 		defer cancel()
 		isAllowed, err := g.review(ctx, sender, path)
