@@ -113,7 +113,7 @@ func NewController(
 		deployments: deployments.Lister(),
 		asking:      icecreams.TypedInformer().GetTypedIndexer(),
 		pods:        pods.TypedInformer().GetTypedIndexer(),
-		ledger:      ledger.New(config.StatusWindow),
+		ledger:      ledger.New(),
 	}
 	c.Loop = worker.New("icecream", c.sync)
 	c.writes = consistency.New(map[schema.GroupResource]consistency.Seen{
@@ -176,7 +176,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 // observe reads from the caches what there is to know about an Icecream. If the Icecream is
 // gone, the result has none.
 func (c *Controller) observe(name cache.ObjectName) (o icecream.Observed, err error) {
-	o.Now, o.StallAfter = time.Now(), c.config.StallAfter
+	o.Now = time.Now()
 	if o.Icecream, err = orNil(c.icecreams.Icecreams(name.Namespace).Get(name.Name)); o.Icecream == nil {
 		return o, err
 	}
@@ -356,7 +356,7 @@ func (c *Controller) writeStatus(ctx context.Context, o icecream.Observed, repor
 		account.Settle()
 		return report.RequeueAfter, nil
 	}
-	if delay := account.Report(o.Now, kstatus.IsUrgent(before.Conditions, after.Conditions)); delay > 0 {
+	if delay := account.Report(o.Now, c.window(before, after)); delay > 0 {
 		return backoff.MinRequeue(report.RequeueAfter, delay), nil
 	}
 	updated, err := c.client.SamplecontrollerV1alpha1().Icecreams(ice.Namespace).UpdateStatus(ctx, &v1alpha1.Icecream{
@@ -370,7 +370,7 @@ func (c *Controller) writeStatus(ctx context.Context, o icecream.Observed, repor
 	case response.IsRefusal(err): // for example, while a field that a rule of the schema reads cannot be decoded
 		c.record(ice, icecream.StatusEvent(o, after))
 		account.Reported(time.Now(), err)
-		return account.Report(time.Now(), true), worker.NoBackoff(fmt.Errorf("writing the status: %w", err))
+		return account.Report(time.Now(), 0), worker.NoBackoff(fmt.Errorf("writing the status: %w", err))
 	case err != nil:
 		return 0, fmt.Errorf("writing the status: %w", err)
 	}
@@ -381,6 +381,22 @@ func (c *Controller) writeStatus(ctx context.Context, o icecream.Observed, repor
 		klog.FromContext(ctx).Info("Placement changed", "placement", icecream.Roster(o))
 	}
 	return report.RequeueAfter, nil
+}
+
+// otherWords is the window of a status that says the same in other words, such as a message with a
+// time or the number of a process.
+const otherWords = 5 * time.Minute
+
+// window returns the minimum time between the last write of a status and this one.
+func (c *Controller) window(before, after v1alpha1.IcecreamStatus) time.Duration {
+	switch {
+	case kstatus.IsUrgent(before.Conditions, after.Conditions):
+		return 0
+	case icecream.SaysTheSame(before, after):
+		return otherWords
+	default:
+		return c.config.StatusWindow
+	}
 }
 
 // record records an event about an Icecream, if there is one.

@@ -66,7 +66,7 @@ const (
 	saysPull    = `Warning ImagePullBackOff Pod "sundae-1", container "icecream": cannot pull image "registry.example/vanilla:1": denied`
 )
 
-var usual = Config{StatusWindow: 2 * time.Second, StallAfter: time.Minute}
+var usual = Config{StatusWindow: 2 * time.Second}
 
 // --- What happens to an Icecream -----------------------------------------------
 
@@ -119,10 +119,12 @@ func TestANameThatIsTaken(t *testing.T) {
 		c.Set(foreign())
 		c.run(usual)
 		c.Set(newIcecream("sundae"))
+		kittest.Pass(9 * time.Minute) // Somebody may be about to delete it, Helm for example.
+		c.is("Reconciling (ErrResourceExists), 0 available, on ")
 		kittest.Pass(time.Hour)
 		c.is("Stalled (ErrResourceExists), 0 available, on ")
 		equal(c, "Deployments", []string{"sundae of nobody"}, c.deployments())
-		c.wrote(map[string]int{statusWrites: 1})
+		c.wrote(map[string]int{statusWrites: 2})
 		c.says(saysTaken)
 
 		c.deleteDeployment()
@@ -216,7 +218,7 @@ func TestAStallNeedsNoEvent(t *testing.T) {
 				})
 				kittest.Pass(50 * time.Second)
 				c.is("Reconciling (ImagePullBackOff), 1 available, on node-1 (1), node-2 (1)")
-				kittest.Pass(11 * time.Second)
+				kittest.Pass(10 * time.Minute)
 				c.is("Stalled (ImagePullBackOff), 1 available, on node-1 (1), node-2 (1)")
 				c.says(saysPull)
 
@@ -229,6 +231,25 @@ func TestAStallNeedsNoEvent(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The message of a crash can differ each time. That is no news: no event, and a status every five
+// minutes.
+func TestAMessageThatDiffersEachTime(t *testing.T) {
+	inBubble(t, func(c *cluster) {
+		c.ready()
+		for round := range 60 {
+			crashed := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: fmt.Sprintf("process %d has melted", round)}}
+			c.stumble(false, container(crashed, int32(round), time.Now()))
+			kittest.Pass(20 * time.Second)
+		}
+		c.is("Stalled (CrashLoopBackOff), 1 available, on node-1 (1), node-2 (1)")
+		c.says(`Warning CrashLoopBackOff Pod "sundae-1", container "icecream": has ended with exit code 1 (Error): process 0 has melted`)
+		c.atMost(statusWrites, 2+20/5)
+		if message := c.icecream().Status.Conditions[0].Message; strings.Contains(message, "process 0 ") || strings.Contains(message, "process 1 ") {
+			t.Errorf("it still says %s", message)
+		}
+	})
 }
 
 func TestADeploymentThatIsPausedAtRest(t *testing.T) {
@@ -250,8 +271,10 @@ func TestAnOldCrashIsNoNews(t *testing.T) {
 		weeksAgo := time.Now().Add(-21 * 24 * time.Hour)
 		running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(weeksAgo)}}
 		c.stumble(false, container(running, 1, weeksAgo))
-		kittest.Pass(2 * time.Minute)
+		kittest.Pass(50 * time.Second)
 		c.is("Reconciling (Progressing), 1 available, on node-1 (1), node-2 (1)")
+		kittest.Pass(time.Minute)
+		c.is("Reconciling (PodNotReady), 1 available, on node-1 (1), node-2 (1)")
 		c.says()
 	})
 }
@@ -692,7 +715,7 @@ func TestAFightIsSlowAndTold(t *testing.T) {
 		c.ForgetRequests()
 		c.fight(20 * time.Minute)
 		c.atMost(patches, 8)
-		equal(c, "status writes", 0, c.Requests(statusWrites))
+		equal(c, "status writes", 1, c.Requests(statusWrites)) // It is Stalled.
 
 		kittest.Pass(15 * time.Minute)
 		equal(c, "replicas when it is over", 2, *c.deployment().Spec.Replicas)
@@ -771,7 +794,7 @@ func TestNothingIsRememberedForTheNextIcecream(t *testing.T) {
 		c.rollOut()
 		waiting := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off"}}
 		c.stumble(false, container(waiting, 1, time.Now()))
-		kittest.Pass(2 * time.Minute)
+		kittest.Pass(11 * time.Minute)
 		c.is("Stalled (CrashLoopBackOff), 1 available, on node-1 (1), node-2 (1)")
 
 		c.deletePods()
@@ -802,6 +825,7 @@ func TestTwoIcecreamsThatAskForOneName(t *testing.T) {
 		c.Refuse(nil)
 		kittest.Pass(time.Minute)
 		equal(c, "Deployments", []string{"sundae of sundae"}, c.deployments())
+		kittest.Pass(5 * time.Minute) // Until then it says the same in other words.
 		ready = script.Get[v1alpha1.Icecream](c.Cluster, namespace, "cone").Status.Conditions[0]
 		equal(c, "message", `Resource "sundae" already exists and is managed by Icecream "sundae"`, ready.Message)
 
@@ -842,9 +866,12 @@ func TestSomebodyElsesDeploymentThatIsBeingDeleted(t *testing.T) {
 		c.deleteDeployment()
 		c.run(usual)
 		c.Set(newIcecream("sundae"))
-		kittest.Pass(time.Hour)
+		kittest.Pass(9 * time.Minute)
 		c.is("Reconciling (DeploymentTerminating), 0 available, on ")
 		c.says()
+		kittest.Pass(time.Hour)
+		c.is("Stalled (DeploymentTerminating), 0 available, on ")
+		c.says(`Warning DeploymentTerminating Deployment "sundae", which is not managed by this Icecream, is being deleted; it is held by example.com/hold`)
 		c.editDeployment(func(d *appsv1.Deployment) { d.Finalizers = nil })
 		kittest.Pass(time.Second)
 		equal(c, "Deployments", []string{"sundae of sundae"}, c.deployments())

@@ -66,24 +66,18 @@ type Config struct {
 	// StatusWindow is the minimum time between two writes of an Icecream's status that are
 	// not urgent, such as progress.
 	StatusWindow time.Duration
-	// StallAfter is how long a problem can last before the Icecream is Stalled, and how
-	// long the Icecream must have been complete after a crash before it is Ready.
-	StallAfter time.Duration
 }
 
 // addFlags adds the controller's flags, and sets the defaults.
 func (c *Config) addFlags(fs *flag.FlagSet) {
 	fs.DurationVar(&c.StatusWindow, "icecream-status-window", 5*time.Second,
 		"Minimum time between two writes of an Icecream's status that are not urgent, such as progress.")
-	fs.DurationVar(&c.StallAfter, "icecream-stall-after", time.Minute,
-		"How long a problem can last before the Icecream is Stalled, "+
-			"and how long the Icecream must have been complete after a crash before it is Ready.")
 }
 
 // Validate returns an error that names the flag that is wrong.
 func (c *Config) Validate() error {
-	if c.StatusWindow < 0 || c.StallAfter < 0 {
-		return errors.New("-icecream-status-window and -icecream-stall-after must not be negative")
+	if c.StatusWindow < 0 {
+		return errors.New("-icecream-status-window must not be negative")
 	}
 	return nil
 }
@@ -107,7 +101,9 @@ func newParts(config Config, d manager.Dependencies) (parts manager.Parts, err e
 	if err != nil {
 		return parts, err
 	}
-	metrics.Count("icecream_objects", "Icecreams, by status and reason of their Ready condition.", []string{"ready", "reason"}, c.count)
+	// A scrape gives each metric the label "namespace", which is that of this process.
+	metrics.Count("icecream_objects", "Icecreams, by their namespace, and status and reason of their Ready condition.",
+		[]string{"icecream_namespace", "ready", "reason"}, c.count)
 
 	icecreams := preflight.Resource{
 		GroupVersionResource: groupVersion.WithResource("icecreams"),
@@ -129,14 +125,18 @@ func newParts(config Config, d manager.Dependencies) (parts manager.Parts, err e
 	}, nil
 }
 
-// count adds up the Icecreams by status and reason of their Ready condition.
+// count adds up the Icecreams by their namespace, and status and reason of their Ready condition.
 func (c *Controller) count(add func(n float64, values ...string)) {
 	icecreams, _ := c.icecreams.List(labels.Everything()) // A cache can always be listed.
-	count := map[kstatus.Readiness]float64{}
-	for _, ice := range icecreams {
-		count[kstatus.ReadinessOf(ice.Status.Conditions)]++
+	type key struct {
+		namespace string
+		kstatus.Readiness
 	}
-	for ready, n := range count {
-		add(n, string(ready.Status), ready.Reason)
+	count := map[key]float64{}
+	for _, ice := range icecreams {
+		count[key{ice.Namespace, kstatus.ReadinessOf(ice.Status.Conditions)}]++
+	}
+	for of, n := range count {
+		add(n, of.namespace, string(of.Status), of.Reason)
 	}
 }

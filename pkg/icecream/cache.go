@@ -1,45 +1,220 @@
 package icecream
 
 import (
+	"maps"
 	"slices"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/icecream/podproblem"
+	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
-// The caches keep many objects, so of each only the fields that some code reads. These
-// functions are the transforms of informers: they change the object in place.
+// The caches keep many objects, of which others can write every field. So of each they keep only what
+// some code reads or sets, by name, and as much as anybody could mean: a few kilobytes. These functions
+// are the transforms of informers.
 
-// StripIcecream drops the fields of an Icecream that no code reads.
+// The most that is kept.
+const (
+	maxText         = 1024 // bytes of a message or an image
+	maxName         = 316  // bytes of a qualified name
+	maxFinalizers   = 8
+	maxLabels       = 8  // of a selector
+	maxContainers   = 16 // besides ours
+	maxCapabilities = 64 // Linux has fewer
+	maxResources    = 32 // as many as the schema of Icecreams admits
+)
+
+// notDecoded is the annotation by which package lenient marks an object in memory.
+const notDecoded = "not decoded: spec"
+
+// StripIcecream keeps what code reads of an Icecream. Its schema bounds the spec, and the status is
+// this controller's.
 func StripIcecream(obj any) (any, error) {
-	if ice, ok := obj.(*v1alpha1.Icecream); ok {
-		ice.ManagedFields, ice.Labels = nil, nil
-		delete(ice.Annotations, corev1.LastAppliedConfigAnnotation)
+	ice, ok := obj.(*v1alpha1.Icecream)
+	if !ok {
+		return obj, nil
+	}
+	return &v1alpha1.Icecream{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:         ice.Namespace,
+			Name:              ice.Name,
+			UID:               ice.UID,
+			ResourceVersion:   ice.ResourceVersion,
+			Generation:        ice.Generation,
+			CreationTimestamp: ice.CreationTimestamp,
+			DeletionTimestamp: ice.DeletionTimestamp,
+			Annotations:       only(ice.Annotations, notDecoded),
+		},
+		Spec:   ice.Spec,
+		Status: ice.Status,
+	}, nil
+}
+
+// StripDeployment keeps what code reads of a Deployment: the fields that setDeployment sets, those that
+// a status reports, and a hash of the whole spec. Patches are made from that, and leave what is not
+// kept as it is. A Deployment that cannot belong to an Icecream keeps only what shows that.
+func StripDeployment(obj any) (any, error) {
+	if d, ok := obj.(*appsv1.Deployment); ok {
+		return stripped(d), nil
 	}
 	return obj, nil
 }
 
-// StripDeployment drops the fields of a Deployment that no code reads. A Deployment that
-// cannot belong to an Icecream keeps only what shows that.
-func StripDeployment(obj any) (any, error) {
-	d, ok := obj.(*appsv1.Deployment)
-	if !ok {
-		return obj, nil
+// stripped returns what StripDeployment keeps; of what was kept, all of it.
+func stripped(d *appsv1.Deployment) *appsv1.Deployment {
+	if d.Annotations[annotationWhole] != "" {
+		return d
 	}
-	d.ManagedFields = nil
-	delete(d.Annotations, corev1.LastAppliedConfigAnnotation)
-	if _, isLabeled := d.Labels[LabelIcecream]; isLabeled || IsControlledByIcecream(d) {
-		return d, nil
+	kept := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:         d.Namespace,
+			Name:              d.Name,
+			UID:               d.UID,
+			ResourceVersion:   d.ResourceVersion,
+			Generation:        d.Generation,
+			DeletionTimestamp: d.DeletionTimestamp,
+			Finalizers:        first(d.Finalizers, maxFinalizers),
+			OwnerReferences:   controllerOf(d),
+		},
 	}
-	d.Labels, d.Annotations, d.Spec, d.Status = nil, nil, appsv1.DeploymentSpec{}, appsv1.DeploymentStatus{}
-	return d, nil
+	if _, isLabeled := d.Labels[LabelIcecream]; !isLabeled && !IsControlledByIcecream(d) {
+		return kept
+	}
+	kept.Labels = only(d.Labels, ourLabels...)
+	kept.Annotations = map[string]string{annotationWhole: hashOfSpec(d)}
+	kept.Spec = appsv1.DeploymentSpec{
+		Replicas:                d.Spec.Replicas,
+		Selector:                strippedSelector(d.Spec.Selector),
+		Paused:                  d.Spec.Paused,
+		ProgressDeadlineSeconds: d.Spec.ProgressDeadlineSeconds,
+		Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{
+				Labels:      only(d.Spec.Template.Labels, ourLabels...),
+				Annotations: only(d.Spec.Template.Annotations, AnnotationSpecHash, corev1.SeccompPodAnnotationKey),
+			},
+			Spec: strippedPodSpec(&d.Spec.Template.Spec),
+		},
+	}
+	kept.Status = d.Status
+	kept.Status.Conditions = nil
+	for _, c := range d.Status.Conditions {
+		if c.Type == appsv1.DeploymentProgressing || c.Type == appsv1.DeploymentReplicaFailure {
+			kept.Status.Conditions = append(kept.Status.Conditions, appsv1.DeploymentCondition{
+				Type: c.Type, Status: c.Status, Reason: text.Clip(c.Reason, maxText), Message: text.Clip(c.Message, maxText),
+			})
+		}
+	}
+	return kept
+}
+
+// strippedSelector keeps a selector. One with many labels is none of ours.
+func strippedSelector(selector *metav1.LabelSelector) *metav1.LabelSelector {
+	if selector == nil || len(selector.MatchLabels) > maxLabels || len(selector.MatchExpressions) > 0 {
+		return nil
+	}
+	return selector
+}
+
+func strippedPodSpec(spec *corev1.PodSpec) (kept corev1.PodSpec) {
+	kept.AutomountServiceAccountToken = spec.AutomountServiceAccountToken
+	kept.NodeSelector = only(spec.NodeSelector, corev1.LabelOSStable)
+	if spec.OS != nil {
+		kept.OS = &corev1.PodOS{Name: spec.OS.Name}
+	}
+	if security := spec.SecurityContext; security != nil {
+		kept.SecurityContext = &corev1.PodSecurityContext{RunAsNonRoot: security.RunAsNonRoot}
+		if profile := security.SeccompProfile; profile != nil {
+			kept.SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: profile.Type}
+			if profile.LocalhostProfile != nil {
+				kept.SecurityContext.SeccompProfile.LocalhostProfile = ptr.To(text.Clip(*profile.LocalhostProfile, maxText))
+			}
+		}
+	}
+	kept.InitContainers, kept.Containers = strippedContainers(spec.InitContainers), strippedContainers(spec.Containers)
+	return kept
+}
+
+// strippedContainers keeps our container, and the names of others: to remove ours from a list that has
+// others is another patch than to remove the list.
+func strippedContainers(containers []corev1.Container) (kept []corev1.Container) {
+	for i := range containers {
+		switch c := &containers[i]; {
+		case isOurs(*c):
+			kept = append(kept, strippedContainer(c))
+		case i < maxContainers:
+			kept = append(kept, corev1.Container{Name: c.Name})
+		}
+	}
+	return kept
+}
+
+func strippedContainer(c *corev1.Container) corev1.Container {
+	kept := corev1.Container{
+		Name:  c.Name,
+		Image: text.Clip(c.Image, maxText),
+		Resources: corev1.ResourceRequirements{
+			Limits:   strippedResources(c.Resources.Limits),
+			Requests: strippedResources(c.Resources.Requests),
+			Claims:   slices.Clone(c.Resources.Claims[:min(len(c.Resources.Claims), 1)]),
+		},
+	}
+	if security := c.SecurityContext; security != nil {
+		kept.SecurityContext = &corev1.SecurityContext{AllowPrivilegeEscalation: security.AllowPrivilegeEscalation, Privileged: security.Privileged}
+		if all := security.Capabilities; all != nil {
+			kept.SecurityContext.Capabilities = &corev1.Capabilities{Add: first(all.Add, maxCapabilities), Drop: first(all.Drop, maxCapabilities)}
+		}
+	}
+	return kept
+}
+
+// strippedResources keeps as many resources as an Icecream can have, and no number that would take long
+// to write.
+func strippedResources(list corev1.ResourceList) corev1.ResourceList {
+	if len(list) == 0 {
+		return nil
+	}
+	kept := corev1.ResourceList{}
+	for _, name := range slices.Sorted(maps.Keys(list))[:min(len(list), maxResources)] {
+		if quantity := list[name]; !isOversized(quantity) {
+			kept[name] = quantity
+		} else {
+			kept[name] = resource.Quantity{}
+		}
+	}
+	return kept
+}
+
+// controllerOf keeps the controlling owner; nothing if there is none.
+func controllerOf(obj metav1.Object) []metav1.OwnerReference {
+	owner := metav1.GetControllerOfNoCopy(obj)
+	if owner == nil {
+		return nil
+	}
+	return []metav1.OwnerReference{{
+		APIVersion:         text.Clip(owner.APIVersion, maxName),
+		Kind:               text.Clip(owner.Kind, maxName),
+		Name:               text.Clip(owner.Name, maxName),
+		UID:                types.UID(text.Clip(string(owner.UID), maxName)),
+		Controller:         owner.Controller,
+		BlockOwnerDeletion: owner.BlockOwnerDeletion,
+	}}
+}
+
+// first keeps the first names of a list.
+func first[T ~string](list []T, most int) (kept []T) {
+	for _, name := range list[:min(len(list), most)] {
+		kept = append(kept, T(text.Clip(string(name), maxName)))
+	}
+	return kept
 }
 
 // IsControlledByIcecream reports whether an object's controller is an Icecream of any version,
@@ -64,13 +239,13 @@ func hasController(obj metav1.Object, group, kind string) bool {
 	return err == nil && version.Group == group
 }
 
-// StripPod drops the fields of a Pod that no code reads (see [PodOf]).
+// StripPod keeps what code reads of a Pod (see [PodOf]).
 func StripPod(obj any) (any, error) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
 		return obj, nil
 	}
-	stripped := &corev1.Pod{
+	kept := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:         pod.Namespace,
 			Name:              pod.Name,
@@ -79,19 +254,11 @@ func StripPod(obj any) (any, error) {
 			DeletionTimestamp: pod.DeletionTimestamp,
 			Labels:            only(pod.Labels, LabelIcecream, appsv1.DefaultDeploymentUniqueLabelKey),
 			Annotations:       only(pod.Annotations, AnnotationSpecHash),
+			OwnerReferences:   controllerOf(pod),
 		},
-		Spec:   corev1.PodSpec{NodeName: pod.Spec.NodeName},
-		Status: podproblem.Strip(pod.Status),
 	}
-	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
-		stripped.OwnerReferences = []metav1.OwnerReference{{
-			APIVersion: owner.APIVersion,
-			Kind:       owner.Kind,
-			Name:       owner.Name,
-			Controller: owner.Controller,
-		}}
-	}
-	return stripped, nil
+	podproblem.Strip(pod, kept)
+	return kept, nil
 }
 
 // only returns a map with only these keys.
@@ -99,7 +266,7 @@ func only(of map[string]string, keys ...string) map[string]string {
 	kept := make(map[string]string, len(keys))
 	for _, key := range keys {
 		if value, ok := of[key]; ok {
-			kept[key] = value
+			kept[key] = text.Clip(value, maxText)
 		}
 	}
 	return kept
@@ -113,8 +280,7 @@ type Pod struct {
 	TemplateHash string // the Deployment controller's hash of its template
 	SpecHash     string // the value of AnnotationSpecHash
 	Ready        bool
-	Since        time.Time          // the last change of Ready, or else the creation
-	Problem      podproblem.Problem // the zero value if there is none
+	Problem      podproblem.Problem // the zero value if it is ready
 }
 
 // isOf reports whether the Pod's ReplicaSet has the name that kube-controller-manager gives to
@@ -124,11 +290,10 @@ func (p Pod) isOf(d *appsv1.Deployment) bool {
 	return p.ReplicaSet == d.Name[:min(len(d.Name), max(0, longest))]+"-"+p.TemplateHash
 }
 
-// PodOf reads a Pod. counts is false for a Pod that is no replica: it is terminating, has
-// finished, or was removed from its ReplicaSet, for example to debug it.
+// PodOf reads a Pod. counts is false for one that is terminating, has ended well, or was removed from
+// its ReplicaSet, for example to debug it.
 func PodOf(pod *corev1.Pod) (p Pod, counts bool) {
-	hasEnded := slices.Contains([]corev1.PodPhase{corev1.PodSucceeded, corev1.PodFailed}, pod.Status.Phase)
-	if !hasController(pod, appsv1.GroupName, "ReplicaSet") || hasEnded || pod.DeletionTimestamp != nil {
+	if !hasController(pod, appsv1.GroupName, "ReplicaSet") || pod.Status.Phase == corev1.PodSucceeded || pod.DeletionTimestamp != nil {
 		return Pod{}, false
 	}
 	p = Pod{
@@ -139,6 +304,6 @@ func PodOf(pod *corev1.Pod) (p Pod, counts bool) {
 		SpecHash:     pod.Annotations[AnnotationSpecHash],
 		Problem:      podproblem.Of(pod),
 	}
-	p.Ready, p.Since = podproblem.Ready(pod)
+	p.Ready, _ = podproblem.Ready(pod)
 	return p, true
 }

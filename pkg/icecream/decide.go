@@ -21,9 +21,6 @@ import (
 // remembers. Nothing in this package changes the objects that it points to.
 type Observed struct {
 	Now time.Time
-	// StallAfter is how long a problem can last before the Icecream is Stalled, and how long
-	// the Icecream must have been complete after a crash before it is Ready.
-	StallAfter time.Duration
 
 	Icecream *v1alpha1.Icecream
 	// Undecodable says why the Icecream's spec could not be decoded; empty if it could. The
@@ -60,12 +57,13 @@ type Plan struct {
 	RequeueAfter time.Duration
 }
 
-// stalled returns the conclusion that only an edit, by somebody, will help.
+// stalled returns the conclusion that only an edit of the Icecream will help.
 func stalled(reason, message string) kstatus.Conclusion {
 	return kstatus.Conclusion{State: kstatus.Stalled, Reason: reason, Message: message}
 }
 
-// reconciling returns the conclusion that the Icecream is expected to become Ready by itself.
+// reconciling returns the conclusion that the Icecream may still become Ready without an edit. If that
+// takes too long, it is Stalled (see conclude).
 func reconciling(reason, message string) kstatus.Conclusion {
 	return kstatus.Conclusion{State: kstatus.Reconciling, Reason: reason, Message: message}
 }
@@ -85,7 +83,7 @@ func Decide(o Observed) Plan {
 	switch ice, live := o.Icecream, o.Live; {
 	case live == nil && o.Older != nil:
 		message := fmt.Sprintf("Icecream %q, which is older, asks for Deployment %q, too", o.Older.Name, DeploymentName(ice))
-		return Plan{Held: stalled(v1alpha1.ReasonErrResourceExists, message)}
+		return Plan{Held: reconciling(v1alpha1.ReasonErrResourceExists, message)}
 
 	case live == nil:
 		return Plan{Asks: o.Asks()}
@@ -112,7 +110,7 @@ func Decide(o Observed) Plan {
 		if owner := metav1.GetControllerOfNoCopy(live); owner != nil {
 			message = fmt.Sprintf("Resource %q already exists and is managed by %s %q", live.Name, owner.Kind, owner.Name)
 		}
-		return Plan{Held: stalled(v1alpha1.ReasonErrResourceExists, message)}
+		return Plan{Held: reconciling(v1alpha1.ReasonErrResourceExists, message)}
 	}
 }
 

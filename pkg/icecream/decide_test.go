@@ -29,7 +29,7 @@ func ownedBy(uid types.UID) func(*appsv1.Deployment) {
 func TestDecide(t *testing.T) {
 	const (
 		nothing    = "nothing to do"
-		isForeign  = "blocked by ErrResourceExists"
+		isForeign  = "wait for ErrResourceExists"
 		waitForEnd = "wait for DeploymentTerminating"
 	)
 	// with returns the Icecream's Deployment of that name ("" for its own), as edited.
@@ -84,8 +84,10 @@ func TestDecide(t *testing.T) {
 // A change of the Deployment's annotations makes a new generation, which changes nothing
 // about its Pods. So it changes nothing in the status.
 func TestAnnotationOfTheDeployment(t *testing.T) {
-	d := made(t, newIcecream())
-	o := seeing(newIcecream(), d)
+	w := newWorld(t, newIcecream())
+	w.sync(nil)
+	w.rollOut()
+	o := w.observe()
 	settled := report(t, o)
 	o.Memory, o.Icecream.Status = settled.Memory, settled.Status
 	for name, test := range map[string]struct {
@@ -100,8 +102,9 @@ func TestAnnotationOfTheDeployment(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := o
-			o.Live = d.DeepCopy()
-			test.edit(o.Live)
+			d := w.deployment("sundae")
+			test.edit(d)
+			o.Live = stripped(d)
 			s := report(t, o).Status
 			if got := verdictOf(s) + ": " + messageOf(s); got != test.status {
 				t.Errorf("got %q, want %q", got, test.status)

@@ -39,7 +39,6 @@ func setDeployment(d *appsv1.Deployment, ice *v1alpha1.Icecream) {
 
 	template := &d.Spec.Template
 	setKeys(&template.Labels, labels)
-	setKeys(&template.Annotations, map[string]string{AnnotationSpecHash: specHash(ice.Spec)})
 	template.Spec.AutomountServiceAccountToken = ptr.To(false)
 	security := orNew(&template.Spec.SecurityContext)
 	security.RunAsNonRoot = ptr.To(true)
@@ -49,16 +48,30 @@ func setDeployment(d *appsv1.Deployment, ice *v1alpha1.Icecream) {
 	if template.Spec.OS != nil { // Another one allows no Linux security context.
 		template.Spec.OS.Name = corev1.Linux
 	}
-	setContainer(containerOf(template), ice)
+	// Another hash is another template, so it changes only together with what it stands for.
+	c := containerOf(template)
+	if template.Annotations[AnnotationSpecHash] == "" || !isMadeFrom(c, ice.Spec) {
+		c.Image, c.Resources = ice.Spec.Image, resourcesOf(ice.Spec)
+		setKeys(&template.Annotations, map[string]string{AnnotationSpecHash: specHash(ice.Spec)})
+	}
+	setSecurity(c)
 }
 
-// setContainer sets our fields of our container. All of its resources are ours.
-func setContainer(c *corev1.Container, ice *v1alpha1.Icecream) {
-	c.Image = ice.Spec.Image
-	c.Resources = corev1.ResourceRequirements{
-		Limits:   rounded(ice.Spec.Resources.Limits),
-		Requests: rounded(ice.Spec.Resources.Requests),
-	}
+// isMadeFrom reports whether a container has the image and the resources that the spec asks for. All
+// of its resources are ours. Equal quantities are equal, however they are written.
+func isMadeFrom(c *corev1.Container, spec v1alpha1.IcecreamSpec) bool {
+	wanted := resourcesOf(spec)
+	return c.Image == spec.Image && len(c.Resources.Claims) == 0 &&
+		equality.Semantic.DeepEqual(c.Resources.Limits, wanted.Limits) && equality.Semantic.DeepEqual(c.Resources.Requests, wanted.Requests)
+}
+
+// resourcesOf returns the resources that a spec asks for, as the API server rounds them.
+func resourcesOf(spec v1alpha1.IcecreamSpec) corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{Limits: rounded(spec.Resources.Limits), Requests: rounded(spec.Resources.Requests)}
+}
+
+// setSecurity sets what the restricted Pod Security Standard asks of a container.
+func setSecurity(c *corev1.Container) {
 	security := orNew(&c.SecurityContext)
 	security.AllowPrivilegeEscalation = ptr.To(false)
 	security.Privileged = nil
@@ -81,7 +94,6 @@ func setOwner(d *appsv1.Deployment, ice *v1alpha1.Icecream) {
 // containerOf returns our container of a Pod template, and adds it if it is missing. No init
 // container can have its name.
 func containerOf(template *corev1.PodTemplateSpec) *corev1.Container {
-	isOurs := func(c corev1.Container) bool { return c.Name == containerName }
 	template.Spec.InitContainers = slices.DeleteFunc(template.Spec.InitContainers, isOurs)
 	containers := &template.Spec.Containers
 	i := slices.IndexFunc(*containers, isOurs)
@@ -91,6 +103,8 @@ func containerOf(template *corev1.PodTemplateSpec) *corev1.Container {
 	}
 	return &(*containers)[i]
 }
+
+func isOurs(c corev1.Container) bool { return c.Name == containerName }
 
 // setKeys sets these keys of a map.
 func setKeys(of *map[string]string, keys map[string]string) {
@@ -121,13 +135,16 @@ func oversized(resources v1alpha1.IcecreamResources) string {
 		corev1.ResourceList
 	}{{"limits", resources.Limits}, {"requests", resources.Requests}} {
 		for _, name := range slices.Sorted(maps.Keys(list.ResourceList)) {
-			quantity := list.ResourceList[name]
-			if quantity.AsDec().UnscaledBig().BitLen() > maxBits {
+			if isOversized(list.ResourceList[name]) {
 				return fmt.Sprintf("spec.resources.%s.%s", list.field, name)
 			}
 		}
 	}
 	return ""
+}
+
+func isOversized(quantity resource.Quantity) bool {
+	return quantity.AsDec().UnscaledBig().BitLen() > maxBits
 }
 
 // rounded returns a copy of list in thousandths, as the API server rounds it up.

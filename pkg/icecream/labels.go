@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 
@@ -19,7 +21,11 @@ const (
 
 	labelName      = "app.kubernetes.io/name"
 	labelManagedBy = "app.kubernetes.io/managed-by"
+
+	annotationWhole = "hash of the whole spec" // of a Deployment, in the cache only: the API server admits no such name
 )
+
+var ourLabels = []string{LabelIcecream, labelName, labelManagedBy}
 
 // FieldManager is the field manager of everything that this controller writes.
 const FieldManager = "icecream-controller"
@@ -40,13 +46,19 @@ func selector(ice *v1alpha1.Icecream) map[string]string {
 	return map[string]string{LabelIcecream: LabelValue(ice.Name)}
 }
 
-// specHash distinguishes Pods made from the current spec from older ones. It is empty for a
-// spec that no Pods are made from.
+// specHash distinguishes Pods made from a spec from those made from others. Specs that ask for the
+// same have the same hash, however they write it. It is empty for a spec that no Pods are made from.
 func specHash(spec v1alpha1.IcecreamSpec) string {
 	if oversized(spec.Resources) != "" {
 		return ""
 	}
-	raw, _ := json.Marshal(struct{ Image, Resources any }{spec.Image, spec.Resources}) // cannot fail for what the API server stores
+	resources := resourcesOf(spec)
+	for _, list := range []corev1.ResourceList{resources.Limits, resources.Requests} {
+		for name, quantity := range list {
+			list[name] = *resource.NewDecimalQuantity(*quantity.AsDec(), resource.DecimalSI)
+		}
+	}
+	raw, _ := json.Marshal(struct{ Image, Resources any }{spec.Image, resources}) // cannot fail for what the API server stores
 	return hash(raw)
 }
 

@@ -2,10 +2,12 @@ package icecream
 
 import (
 	"encoding/json"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
 )
 
@@ -13,8 +15,44 @@ import (
 // zero value is the memory of a new process.
 type Memory struct {
 	UID             types.UID // of the Icecream. Of another one, nothing is remembered.
-	kstatus.History           // since when the present problem lasts
+	kstatus.History           // when there was progress last
+	Failed          int       // how many Pods had failed when all was well
 	Seen            Seen      // what the status of the Deployment described last
+}
+
+// remember returns what to remember of what is seen now.
+func (o Observed) remember() Memory {
+	before, conditions := o.Memory, o.Icecream.Status.Conditions
+	readiness := kstatus.ReadinessOf(conditions)
+	if before.UID != o.Icecream.UID {
+		before = Memory{UID: o.Icecream.UID, Failed: o.failures()}
+		if readiness.Reason == v1alpha1.ReasonPodFailed {
+			before.Failed = 0
+		}
+	}
+	if readiness.Reason == v1alpha1.ReasonInvalidSpec { // It was Stalled at once, not when a deadline had passed.
+		conditions = nil
+	}
+	if d := o.own(); d == nil || before.Seen.UID != "" && before.Seen.UID != d.UID { // It was about Pods of another Deployment.
+		before.Recurring, before.Well = Problem{}, time.Time{}
+	}
+	o.Memory = before
+	after := before
+	after.History = before.Notice(kstatus.Sight{
+		Now: o.Now, Generation: o.Icecream.Generation, Conditions: conditions,
+		Progress: o.progress(), Problem: o.findProblem(), IsComplete: o.isComplete(), Settle: settle, Recurs: recurs,
+	})
+	if after.IsDone {
+		after.Failed = o.failures()
+	}
+	after.Failed = min(after.Failed, o.failures()) // Old ones are deleted at times.
+	after.Seen = o.lastSeen()
+	return after
+}
+
+// recurs reports whether a reason is that of a problem that only seems to be over at times.
+func recurs(reason string) bool {
+	return reason == v1alpha1.ReasonCrashLoopBackOff || reason == v1alpha1.ReasonPodFailed
 }
 
 // Seen is the last generation of a Deployment that its status described, and a hash of its spec.
@@ -30,7 +68,7 @@ func (o Observed) isObserved(d *appsv1.Deployment) bool {
 	if d.Status.ObservedGeneration >= d.Generation {
 		return true
 	}
-	seen := Seen{d.UID, d.Generation - 1, hashOfSpec(d)}
+	seen := Seen{d.UID, d.Generation - 1, d.Annotations[annotationWhole]}
 	return d.Status.ObservedGeneration == seen.Generation && seen == o.Memory.Seen
 }
 
@@ -41,7 +79,7 @@ func (o Observed) lastSeen() Seen {
 	if d == nil || d.Status.ObservedGeneration < d.Generation || d.UID == seen.UID && d.Generation == seen.Generation {
 		return seen
 	}
-	return Seen{d.UID, d.Generation, hashOfSpec(d)}
+	return Seen{d.UID, d.Generation, d.Annotations[annotationWhole]}
 }
 
 func hashOfSpec(d *appsv1.Deployment) string {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,13 +24,21 @@ const defaultProgressDeadline = 600
 // Problem is what keeps an Icecream from becoming Ready. The zero value means none.
 type Problem = kstatus.Problem
 
+// How long an Icecream must have been well after a container has crashed or a Pod has failed, since
+// such a problem only seems to be over in between; and how long there must have been no progress before
+// it is worth saying what a Pod waits for.
+const (
+	settle = time.Minute
+	quiet  = time.Minute
+)
+
 // findProblem returns what keeps the Icecream from becoming Ready, as the caches show
 // it. Of several problems it is the same one for as long as they last.
 func (o Observed) findProblem() Problem {
 	if o.own() == nil || o.own().DeletionTimestamp != nil || o.isComplete() {
 		return Problem{}
 	}
-	return cmp.Or(o.podProblem(), o.deploymentProblem(), o.slownessProblem())
+	return cmp.Or(o.podProblem(), o.deploymentProblem(), o.failureProblem())
 }
 
 // podReasons maps problems of Pods to reasons of conditions.
@@ -38,20 +47,53 @@ var podReasons = map[podproblem.Reason]string{
 	podproblem.CrashLoop:       v1alpha1.ReasonCrashLoopBackOff,
 	podproblem.ImagePullFailed: v1alpha1.ReasonImagePullBackOff,
 	podproblem.Unschedulable:   v1alpha1.ReasonUnschedulable,
+	podproblem.Failed:          v1alpha1.ReasonPodFailed,
+	podproblem.NotReady:        v1alpha1.ReasonPodNotReady,
 }
 
-// podProblem is the longest-lasting problem of a Pod made from the spec.
+// podProblem is the longest-lasting failure of a Pod made from the spec.
 func (o Observed) podProblem() Problem {
-	var worst podproblem.Problem
-	for pod := range o.current() {
-		if pod.Problem.Reason != "" && (worst.Reason == "" || isBefore(pod.Problem, worst)) {
+	worst := longest(o.current(), func(p podproblem.Problem) bool { return p.Reason != "" && p.Reason != podproblem.NotReady })
+	return Problem{Reason: podReasons[worst.Reason], Message: worst.Message, Recurs: worst.Reason == podproblem.CrashLoop}
+}
+
+// failureProblem is that Pods made from the spec have failed for good since all was well last. Their
+// ReplicaSet replaces them at once, and they remain for long.
+func (o Observed) failureProblem() Problem {
+	if o.failures() <= o.Memory.Failed {
+		return Problem{}
+	}
+	var last podproblem.Problem
+	for pod := range o.failed() {
+		if last.Reason == "" || isBefore(last, pod.Problem) {
+			last = pod.Problem
+		}
+	}
+	return Problem{Reason: v1alpha1.ReasonPodFailed, Message: last.Message, Recurs: true}
+}
+
+// failures counts the Pods made from the spec that have failed for good.
+func (o Observed) failures() (n int) {
+	for range o.failed() {
+		n++
+	}
+	return n
+}
+
+// waitsFor says what the Pod made from the spec that has been unready for the longest time waits for;
+// empty if there is none.
+func (o Observed) waitsFor() string {
+	return longest(o.current(), func(p podproblem.Problem) bool { return p.Reason == podproblem.NotReady }).Message
+}
+
+// longest returns the problem that has lasted for the longest time among those that count.
+func longest(pods iter.Seq[Pod], counts func(podproblem.Problem) bool) (worst podproblem.Problem) {
+	for pod := range pods {
+		if counts(pod.Problem) && (worst.Reason == "" || isBefore(pod.Problem, worst)) {
 			worst = pod.Problem
 		}
 	}
-	if worst.Reason == "" {
-		return Problem{}
-	}
-	return Problem{Reason: podReasons[worst.Reason], Message: worst.Message, Patience: o.StallAfter}
+	return worst
 }
 
 // isBefore orders the problems of Pods: the longest first, then by message.
@@ -72,78 +114,75 @@ func (o Observed) deploymentProblem() Problem {
 	isBetween := d.Status.UpdatedReplicas < d.Status.Replicas || d.Status.Replicas == 0 && ptr.Deref(d.Spec.Replicas, 1) > 0
 	failure := deploymentCondition(d, appsv1.DeploymentReplicaFailure)
 	progress := deploymentCondition(d, appsv1.DeploymentProgressing)
-	hasFailed := func(reason string) bool { return progress.Status == corev1.ConditionFalse && progress.Reason == reason }
 	switch {
-	case hasFailed(replicaSetCreateError): // which leaves status.observedGeneration as it was
-		return Problem{Reason: v1alpha1.ReasonReplicaFailure, Message: progress.Message, Patience: o.StallAfter}
+	case progress.Status == corev1.ConditionFalse && progress.Reason == replicaSetCreateError: // which leaves status.observedGeneration as it was
+		return Problem{Reason: v1alpha1.ReasonReplicaFailure, Message: progress.Message}
 	case !o.isObserved(d):
 		return Problem{}
-	case d.Spec.Paused && isBetween: // Some Pods are not made from its current template, and nothing will change that.
+	case d.Spec.Paused && isBetween: // Some Pods are not made from its current template.
 		return Problem{Reason: v1alpha1.ReasonDeploymentPaused, Message: fmt.Sprintf("Deployment %q is paused", d.Name)}
 	case failure.Status == corev1.ConditionTrue: // The Pods are refused, by a quota for example.
-		return Problem{Reason: v1alpha1.ReasonReplicaFailure, Message: failure.Message, Patience: o.StallAfter}
-	case hasFailed(progressDeadlineExceeded):
-		// It goes on saying so after an edit that returns to an earlier template, until there
-		// is progress. That is given time, but no more than without the condition.
-		return Problem{
-			Reason:   v1alpha1.ReasonProgressDeadlineExceeded,
-			Message:  progress.Message,
-			Quiet:    true,
-			Patience: min(o.StallAfter, deadlineOf(d)),
-		}
+		return Problem{Reason: v1alpha1.ReasonReplicaFailure, Message: failure.Message}
 	default:
 		return Problem{}
 	}
 }
 
-// slownessProblem is that something takes longer than the Deployment's deadline. The
-// Deployment controller checks the deadline only during a rollout. Anything later, such as a
-// Pod added by scaling, gets the same time here.
-func (o Observed) slownessProblem() Problem {
-	d := o.own()
-	patience := deadlineOf(d)
-	if patience == kstatus.Forever {
-		return Problem{}
+// deadline returns how long there can be no progress before the Icecream is Stalled.
+func (o Observed) deadline() time.Duration {
+	seconds := int32(defaultProgressDeadline)
+	if d := o.own(); d != nil {
+		seconds = ptr.Deref(d.Spec.ProgressDeadlineSeconds, seconds)
 	}
-	p := Problem{Reason: v1alpha1.ReasonProgressDeadlineExceeded, Quiet: true, Patience: patience}
-	deadline := int(patience.Seconds())
-	slowest := o.slowestPod()
-	switch {
-	case slowest.Name != "":
-		p.Object = slowest.Name
-		p.Message = fmt.Sprintf("Pod %q has not become ready within %d s", slowest.Name, deadline)
-	case !o.isObserved(d):
-		p.Object = "generation"
-		p.Message = fmt.Sprintf("The Deployment controller has not acted on generation %d of Deployment %q within %d s",
-			d.Generation, d.Name, deadline)
-	default:
-		p.Object = "rollout"
-		p.Message = fmt.Sprintf("Deployment %q has not been rolled out within %d s", d.Name, deadline)
-	}
-	return p
-}
-
-// deadlineOf returns how long a Deployment can take to make progress.
-func deadlineOf(d *appsv1.Deployment) time.Duration {
-	seconds := ptr.Deref(d.Spec.ProgressDeadlineSeconds, defaultProgressDeadline)
 	if seconds == math.MaxInt32 {
 		return kstatus.Forever
 	}
 	return time.Duration(seconds) * time.Second
 }
 
-// slowestPod returns the Pod made from the spec that has been unready for the longest time;
-// the zero value if all are ready.
-func (o Observed) slowestPod() (slowest Pod) {
+// quiet returns how long there must have been no progress before what a Pod waits for is a reason.
+func (o Observed) quiet() time.Duration { return min(quiet, o.deadline()) }
+
+// progress returns how far the Icecream has come: there is a Deployment, its template is made from the
+// spec, so many Pods made from it have a node; or so many are ready.
+func (o Observed) progress() int64 {
+	d := o.own()
+	switch {
+	case d == nil || d.DeletionTimestamp != nil:
+		return 0
+	case !o.hasShape():
+		return 1
+	}
+	scheduled, ready := int64(2), int64(0)
 	for pod := range o.current() {
-		if pod.Ready {
-			continue
+		if pod.Node != "" {
+			scheduled++
 		}
-		if slowest.Name == "" || cmp.Or(pod.Since.Compare(slowest.Since), strings.Compare(pod.Name, slowest.Name)) < 0 {
-			slowest = pod
+		if pod.Ready {
+			ready++
 		}
 	}
-	return slowest
+	if ready > 0 {
+		return math.MaxInt32 + ready
+	}
+	return scheduled
+}
+
+// exceeded says what has not come right in time if no Pod is to blame. The Deployment's own condition
+// can be that of an earlier template, so it does not decide when.
+func (o Observed) exceeded() string {
+	d := o.own()
+	deadline := int(o.deadline().Seconds())
+	switch {
+	case d == nil:
+		return fmt.Sprintf("The Deployment has not been created within %d s", deadline)
+	case !o.isObserved(d):
+		return fmt.Sprintf("The Deployment controller has not acted on generation %d of Deployment %q within %d s", d.Generation, d.Name, deadline)
+	}
+	if progress := deploymentCondition(d, appsv1.DeploymentProgressing); progress.Reason == progressDeadlineExceeded {
+		return progress.Message
+	}
+	return fmt.Sprintf("Deployment %q has not been rolled out within %d s", d.Name, deadline)
 }
 
 func deploymentCondition(d *appsv1.Deployment, of appsv1.DeploymentConditionType) appsv1.DeploymentCondition {
@@ -163,10 +202,7 @@ func (o Observed) isComplete() bool {
 		return false
 	}
 	var placed, ready int32
-	for _, pod := range o.Pods {
-		if !pod.isOf(o.Live) {
-			continue
-		}
+	for pod := range o.replicas() {
 		if pod.Node != "" {
 			placed++
 		}
@@ -182,7 +218,7 @@ func (o Observed) isComplete() bool {
 func (o Observed) updated() int32 {
 	d := o.own()
 	switch {
-	case d == nil:
+	case d == nil || !o.hasShape():
 		return 0
 	case o.isObserved(d):
 		return d.Status.UpdatedReplicas
@@ -194,12 +230,50 @@ func (o Observed) updated() int32 {
 	return min(current, d.Status.UpdatedReplicas)
 }
 
-// current are the Pods of the Icecream's Deployment that are made from the spec.
+// hasShape reports whether the template of the Icecream's Deployment is made from the spec. A policy
+// may have changed what was made.
+func (o Observed) hasShape() bool {
+	template := &o.Live.Spec.Template
+	if template.Annotations[AnnotationSpecHash] == specHash(o.Icecream.Spec) {
+		return true
+	}
+	i := slices.IndexFunc(template.Spec.Containers, isOurs)
+	return i >= 0 && isMadeFrom(&template.Spec.Containers[i], o.Icecream.Spec)
+}
+
+// replicas are the Pods of the Icecream's Deployment.
+func (o Observed) replicas() iter.Seq[Pod] {
+	return o.only(func(pod Pod) bool { return pod.Problem.Reason != podproblem.Failed })
+}
+
+// current are the replicas made from the spec.
 func (o Observed) current() iter.Seq[Pod] {
-	hash := specHash(o.Icecream.Spec)
+	return o.ofTemplate(func(pod Pod) bool { return pod.Problem.Reason != podproblem.Failed })
+}
+
+// failed are the Pods made from the spec that have failed for good.
+func (o Observed) failed() iter.Seq[Pod] {
+	return o.ofTemplate(func(pod Pod) bool { return pod.Problem.Reason == podproblem.Failed })
+}
+
+// ofTemplate are the Pods with the hash of the Deployment's template, if that is made from the spec.
+func (o Observed) ofTemplate(counts func(Pod) bool) iter.Seq[Pod] {
+	if o.Live == nil || !o.hasShape() {
+		return func(func(Pod) bool) {}
+	}
+	hash := o.Live.Spec.Template.Annotations[AnnotationSpecHash]
+	return o.only(func(pod Pod) bool { return pod.SpecHash == hash && counts(pod) })
+}
+
+// only are the Pods of the live Deployment that count. One that the Deployment controller has never seen
+// has none: those with the name of its ReplicaSet are of a former Deployment.
+func (o Observed) only(counts func(Pod) bool) iter.Seq[Pod] {
 	return func(yield func(Pod) bool) {
+		if o.Live == nil || o.Live.Status.ObservedGeneration == 0 {
+			return
+		}
 		for _, pod := range o.Pods {
-			if pod.isOf(o.Live) && pod.SpecHash == hash && !yield(pod) {
+			if pod.isOf(o.Live) && counts(pod) && !yield(pod) {
 				return
 			}
 		}

@@ -28,7 +28,7 @@ import (
 var (
 	someNames = []string{"", "sundae", "cone", "cup", strings.Repeat("sprinkles-", 20) + "s", "Crème/brûlée"}
 	someUIDs  = []types.UID{"", "uid-of-sundae", "uid-of-another"}
-	someTimes = []time.Duration{-time.Hour, -patience, -time.Second, 0, time.Hour}
+	someTimes = []time.Duration{-time.Hour, -time.Minute, -time.Second, 0, time.Hour}
 )
 
 func genName(t *rapid.T) string { return rapid.SampledFrom(someNames).Draw(t, "name") }
@@ -171,6 +171,7 @@ func genPod(t *rapid.T, ice *v1alpha1.Icecream) Pod {
 		unschedulable(time.Hour),
 		notReady(time.Second),
 		func(pod *corev1.Pod) { notReady(time.Hour)(pod); kittest.EndsNow(1, "Error")(pod) },
+		hasFailed,
 		func(pod *corev1.Pod) { notReady(time.Hour)(pod); kittest.Waits("ErrImagePull", genText(t))(pod) },
 	}).Draw(t, "state"))
 	p.Name, p.Node = genName(t), genName(t)
@@ -181,7 +182,7 @@ func genPod(t *rapid.T, ice *v1alpha1.Icecream) Pod {
 
 func genObserved(t *rapid.T) Observed {
 	ice := genIcecream(t)
-	o := Observed{Now: now, StallAfter: rapid.SampledFrom([]time.Duration{0, patience}).Draw(t, "stall after"), Icecream: ice}
+	o := Observed{Now: now, Icecream: ice}
 	if rapid.IntRange(0, 3).Draw(t, "no Deployment") > 0 {
 		o.Live = genDeployment(t, ice, DeploymentName(ice))
 	}
@@ -204,20 +205,21 @@ func genMemory(t *rapid.T, o Observed) (m Memory) {
 	var seen Seen
 	if o.Live != nil {
 		generation := rapid.SampledFrom([]int64{o.Live.Generation, o.Live.Status.ObservedGeneration}).Draw(t, "generation seen")
-		seen = Seen{o.Live.UID, generation, hashOfSpec(o.Live)}
+		seen = Seen{o.Live.UID, generation, o.Live.Annotations[annotationWhole]}
 	}
-	reason := rapid.SampledFrom([]string{"", v1alpha1.ReasonCrashLoopBackOff, v1alpha1.ReasonImagePullBackOff, v1alpha1.ReasonProgressDeadlineExceeded})
+	reason := rapid.SampledFrom([]string{"", v1alpha1.ReasonCrashLoopBackOff, v1alpha1.ReasonPodFailed})
 	return Memory{
 		UID: rapid.SampledFrom([]types.UID{o.Icecream.UID, "former"}).Draw(t, "UID remembered"),
 		History: kstatus.History{
 			Generation: rapid.SampledFrom([]int64{o.Icecream.Generation, 7}).Draw(t, "generation remembered"),
-			Problem: Problem{
-				Reason: reason.Draw(t, "problem"), Message: genText(t), Object: genName(t), Quiet: rapid.Bool().Draw(t, "quiet"),
-				Patience: rapid.SampledFrom([]time.Duration{0, patience, kstatus.Forever}).Draw(t, "patience"),
-			},
-			Since: genTime(t).Time, Gone: genTime(t).Time, Complete: genTime(t).Time,
+			Recurring:  Problem{Reason: reason.Draw(t, "problem"), Message: genText(t), Recurs: true},
+			Since:      genTime(t).Time,
+			Most:       rapid.Int64().Draw(t, "most"),
+			IsDone:     rapid.Bool().Draw(t, "is done"),
+			Well:       genTime(t).Time,
 		},
-		Seen: seen,
+		Failed: rapid.IntRange(0, 3).Draw(t, "failed"),
+		Seen:   seen,
 	}
 }
 
@@ -295,7 +297,7 @@ func snapshot(t *rapid.T, value any) string {
 // written.
 func neverPanicsNorMutates(t *rapid.T) {
 	o := genObserved(t)
-	account := ledger.New(0).Of(cache.MetaObjectToName(o.Icecream), o.Icecream.UID)
+	account := ledger.New().Of(cache.MetaObjectToName(o.Icecream), o.Icecream.UID)
 	genEntries(t, o, account)
 	before := snapshot(t, o)
 	out := outcomeOf(t, o, account, func(o Observed, due []ledger.Ask) Result { return genResult(t, o, due) })
@@ -343,7 +345,7 @@ func FuzzDecide(f *testing.F) { f.Fuzz(rapid.MakeFuzz(neverPanicsNorMutates)) }
 func TestSameInputSameOutput(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := genObserved(t)
-		account := ledger.New(0).Of(cache.MetaObjectToName(o.Icecream), o.Icecream.UID)
+		account := ledger.New().Of(cache.MetaObjectToName(o.Icecream), o.Icecream.UID)
 		genEntries(t, o, account)
 		var r Result
 		want := outcomeOf(t, o, account, func(o Observed, due []ledger.Ask) Result { r = genResult(t, o, due); return r })

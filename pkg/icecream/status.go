@@ -4,6 +4,7 @@
 package icecream
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"maps"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +23,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
+	"nicoleh.io/k8s-controller/pkg/kit/response"
 	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
@@ -47,20 +50,7 @@ func Status(o Observed, plan Plan) Report {
 	if o.Icecream.DeletionTimestamp != nil {
 		return Report{Status: present, Memory: o.Memory}
 	}
-	if o.Memory.UID != o.Icecream.UID {
-		o.Memory = Memory{UID: o.Icecream.UID}
-	}
-	o.Memory.History = o.Memory.Notice(kstatus.Sight{
-		Now:        o.Now,
-		Generation: o.Icecream.Generation,
-		Conditions: present.Conditions,
-		Problem:    o.findProblem(),
-		IsComplete: o.isComplete(),
-		IsProblem:  isWarning,
-		Recurring:  v1alpha1.ReasonCrashLoopBackOff,
-		Settle:     o.StallAfter,
-	})
-	o.Memory.Seen = o.lastSeen()
+	o.Memory = o.remember()
 	s := v1alpha1.IcecreamStatus{
 		ObservedGeneration: o.Icecream.Generation,
 		Conditions:         slices.Clone(present.Conditions),
@@ -82,12 +72,29 @@ func Status(o Observed, plan Plan) Report {
 
 // requeueAfter returns when the passing of time alone changes something; 0 means never.
 func (o Observed) requeueAfter(plan Plan) time.Duration {
-	next := backoff.MinRequeue(plan.RequeueAfter, o.Memory.RequeueAfter(o.Now, o.StallAfter))
+	deadlines := []time.Duration{o.deadline()}
+	if o.waitsFor() != "" {
+		deadlines = append(deadlines, o.quiet())
+	}
+	next := backoff.MinRequeue(plan.RequeueAfter, o.Memory.RequeueAfter(o.Now, settle, deadlines...))
 	return backoff.MinRequeue(next, o.Standing.Wait)
 }
 
-// conclude returns what the conditions say: the first case that applies.
+// conclude returns what the conditions say. What may still come right is Reconciling until the deadline
+// has passed without progress.
 func (o Observed) conclude(plan Plan) kstatus.Conclusion {
+	c := o.cause(plan)
+	if c.State != kstatus.Reconciling || o.Memory.Left(o.Now, o.deadline()) > 0 {
+		return c
+	}
+	if c.Reason == v1alpha1.ReasonProgressing {
+		return stalled(v1alpha1.ReasonProgressDeadlineExceeded, o.exceeded())
+	}
+	return stalled(c.Reason, c.Message)
+}
+
+// cause returns the first case that applies.
+func (o Observed) cause(plan Plan) kstatus.Conclusion {
 	switch {
 	case plan.Held.Reason != "":
 		return plan.Held
@@ -98,20 +105,22 @@ func (o Observed) conclude(plan Plan) kstatus.Conclusion {
 	case o.own() == nil:
 		return reconciling(v1alpha1.ReasonProgressing, "The Deployment is being created")
 	}
-	if problem, ok := o.Memory.Conclude(o.Now); ok {
-		return problem
+	if p := cmp.Or(o.findProblem(), o.Memory.Recurring); p.Reason != "" {
+		return reconciling(p.Reason, p.Message)
 	}
-	message := o.available()
 	if o.isComplete() {
-		return kstatus.Conclusion{State: kstatus.Ready, Reason: v1alpha1.ReasonAvailable, Message: message}
+		return kstatus.Conclusion{State: kstatus.Ready, Reason: v1alpha1.ReasonAvailable, Message: o.available()}
 	}
-	return reconciling(v1alpha1.ReasonProgressing, message)
+	if message := o.waitsFor(); message != "" && o.Memory.Left(o.Now, o.quiet()) == 0 {
+		return reconciling(v1alpha1.ReasonPodNotReady, message)
+	}
+	return reconciling(v1alpha1.ReasonProgressing, o.available())
 }
 
 // refusalOf returns what to report about a write that the API server has refused.
 func refusalOf(err error) kstatus.Conclusion {
 	switch {
-	case apierrors.IsInvalid(err):
+	case response.IsInvalid(err):
 		return stalled(v1alpha1.ReasonInvalidSpec, err.Error())
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return reconciling(v1alpha1.ReasonDeploymentTerminating, "The namespace is being deleted")
@@ -127,13 +136,19 @@ type Event struct{ Type, Reason, Message string }
 const maxMessage = 1024
 
 // StatusEvent returns what to record about the change to another status, if it is worth an
-// event: a problem, other nodes, or that the Icecream is Ready.
+// event: a problem, other nodes, or that the Icecream is Ready. A problem has one event, however long
+// it lasts and in whatever words.
 func StatusEvent(o Observed, s v1alpha1.IcecreamStatus) Event {
 	before := o.Icecream.Status
 	isNew := before.ObservedGeneration != s.ObservedGeneration
 	was := kstatus.ReadinessOf(before.Conditions)
 	is := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady)
-	if isWarning(is.Reason) && (isNew || was.Reason != is.Reason) {
+	isStalled := meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionStalled)
+	hasBegun := isStalled && (isNew || !meta.IsStatusConditionTrue(before.Conditions, v1alpha1.ConditionStalled))
+	if isWarning(is.Reason) {
+		hasBegun = isNew || was.Reason != is.Reason
+	}
+	if hasBegun {
 		return Event{corev1.EventTypeWarning, is.Reason, is.Message}
 	}
 	placement := oneLine(s.Nodes, maxMessage-64, ", ", func(n v1alpha1.IcecreamNode) string { return pods(n.Pods) + " on " + n.Name })
@@ -156,10 +171,22 @@ func HasMoved(before, after v1alpha1.IcecreamStatus) bool {
 	return !slices.EqualFunc(before.Nodes, after.Nodes, func(a, b v1alpha1.IcecreamNode) bool { return a.Name == b.Name && a.Pods == b.Pods })
 }
 
-// isWarning reports whether a reason deserves a Warning.
+// SaysTheSame reports whether two statuses differ in the messages of conditions at most.
+func SaysTheSame(before, after v1alpha1.IcecreamStatus) bool {
+	wordless := func(s v1alpha1.IcecreamStatus) v1alpha1.IcecreamStatus {
+		s.Conditions = slices.Clone(s.Conditions)
+		for i := range s.Conditions {
+			s.Conditions[i].Message = ""
+		}
+		return s
+	}
+	return equality.Semantic.DeepEqual(wordless(before), wordless(after))
+}
+
+// isWarning reports whether a reason deserves a Warning before the Icecream is Stalled by it.
 func isWarning(reason string) bool {
 	switch reason {
-	case v1alpha1.ReasonAvailable, v1alpha1.ReasonProgressing, v1alpha1.ReasonDeploymentTerminating:
+	case v1alpha1.ReasonAvailable, v1alpha1.ReasonProgressing, v1alpha1.ReasonPodNotReady, v1alpha1.ReasonDeploymentTerminating:
 		return false
 	}
 	return true
@@ -200,8 +227,8 @@ func (o Observed) placed() iter.Seq[Pod] {
 		if o.own() == nil && (o.Live == nil || !isOrphan(o.Icecream, o.Live)) {
 			return
 		}
-		for _, pod := range o.Pods {
-			if pod.Node != "" && pod.isOf(o.Live) && !yield(pod) {
+		for pod := range o.replicas() {
+			if pod.Node != "" && !yield(pod) {
 				return
 			}
 		}

@@ -92,18 +92,19 @@ func TestStatus(t *testing.T) {
 		"a problem of another name":   {edits{rollingOut}, []Pod{isOf("cone", hash)}, time.Minute, progressing + "2 of 3 Pods available"},
 
 		"a quota":               {edits{rollingOut, says(appsv1.DeploymentReplicaFailure, "True", "FailedCreate", "exceeded quota")}, nil, time.Hour, "Stalled: ReplicaFailure: exceeded quota"},
-		"it has given up":       {edits{rollingOut, says(appsv1.DeploymentProgressing, "False", progressDeadlineExceeded, "it has timed out")}, nil, patience, "Stalled: ProgressDeadlineExceeded: it has timed out"},
-		"paused in mid-rollout": {edits{rollingOut, func(d *appsv1.Deployment) { d.Spec.Paused, d.Status.UpdatedReplicas = true, 2 }}, nil, 0, `Stalled: DeploymentPaused: Deployment "sundae" is paused`},
+		"it has given up":       {edits{rollingOut, says(appsv1.DeploymentProgressing, "False", progressDeadlineExceeded, "it has timed out")}, nil, deadline, "Stalled: ProgressDeadlineExceeded: it has timed out"},
+		"paused in mid-rollout": {edits{rollingOut, func(d *appsv1.Deployment) { d.Spec.Paused, d.Status.UpdatedReplicas = true, 2 }}, nil, 0, `Reconciling: DeploymentPaused: Deployment "sundae" is paused`},
 		"paused before the first Pod": {edits{func(d *appsv1.Deployment) {
 			d.Spec.Paused, d.Status = true, appsv1.DeploymentStatus{ObservedGeneration: d.Generation}
-		}}, nil, 0, `Stalled: DeploymentPaused: Deployment "sundae" is paused`},
+		}}, nil, deadline, `Stalled: DeploymentPaused: Deployment "sundae" is paused`},
 		"just paused":              {edits{func(d *appsv1.Deployment) { d.Spec.Paused = true; d.Generation++ }}, []Pod{seen()}, 0, progressing + "3 of 3 Pods available, 3 made from the current spec"},
 		"paused while all is well": {edits{func(d *appsv1.Deployment) { d.Spec.Paused = true }}, []Pod{seen()}, 0, "Ready: Available: 3 of 3 Pods available"},
 
-		"a slow Pod":               {edits{rollingOut}, []Pod{seen(notReady(time.Second))}, deadline, `Stalled: ProgressDeadlineExceeded: Pod "sundae-1" has not become ready within 600 s`},
+		"a slow Pod":               {edits{rollingOut}, []Pod{seen(notReady(time.Second))}, quiet, `Reconciling: PodNotReady: Pod "sundae-1" is not ready: container "icecream" runs, and does not pass its readiness probe`},
+		"a Pod that is too slow":   {edits{rollingOut}, []Pod{seen(notReady(time.Second))}, deadline, `Stalled: PodNotReady: Pod "sundae-1" is not ready: container "icecream" runs, and does not pass its readiness probe`},
 		"a slow rollout":           {edits{rollingOut}, nil, deadline, `Stalled: ProgressDeadlineExceeded: Deployment "sundae" has not been rolled out within 600 s`},
 		"nobody acts on it":        {edits{rollingOut, func(d *appsv1.Deployment) { d.Generation = 7 }}, nil, deadline, `Stalled: ProgressDeadlineExceeded: The Deployment controller has not acted on generation 7 of Deployment "sundae" within 600 s`},
-		"a Pod of a skewed clock":  {edits{rollingOut}, []Pod{seen(notReady(-time.Hour))}, deadline, `Stalled: ProgressDeadlineExceeded: Pod "sundae-1" has not become ready within 600 s`},
+		"a Pod of a skewed clock":  {edits{rollingOut}, []Pod{seen(notReady(-time.Hour))}, quiet - time.Second, progressing + "2 of 3 Pods available"},
 		"slow without a deadline":  {edits{rollingOut, func(d *appsv1.Deployment) { d.Spec.ProgressDeadlineSeconds = ptr.To[int32](math.MaxInt32) }}, nil, 24 * time.Hour, progressing + "2 of 3 Pods available"},
 		"none are asked for":       {edits{func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](0); rolledOut(d) }}, nil, 0, "Ready: Available: Scaled to zero"},
 		"the last one is stopping": {edits{func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](0) }}, nil, 0, progressing + "3 of 0 Pods available"},
@@ -134,9 +135,9 @@ func TestBetweenTwoCrashes(t *testing.T) {
 		want        string
 		wantRequeue time.Duration
 	}{
-		{time.Second, "Reconciling: CrashLoopBackOff", patience - time.Second}, // until it is Stalled
-		{patience, "Stalled: CrashLoopBackOff", time.Second},
-		{patience + time.Second, "Ready: Available", 0},
+		{time.Second, "Reconciling: CrashLoopBackOff", settle},
+		{settle, "Reconciling: CrashLoopBackOff", time.Second},
+		{settle + time.Second, "Ready: Available", 0},
 	} {
 		o.Now = now.Add(test.after)
 		r := report(t, o)
@@ -152,11 +153,25 @@ func TestBetweenTwoCrashes(t *testing.T) {
 func TestMemoryOfTheFormerIcecream(t *testing.T) {
 	for uid, want := range map[types.UID]string{"uid-of-sundae": "Reconciling: CrashLoopBackOff", "former": "Ready: Available"} {
 		o := seeing(newIcecream(), made(t, newIcecream()))
-		problem := Problem{Reason: v1alpha1.ReasonCrashLoopBackOff, Message: "it crashed", Patience: patience}
-		o.Memory = Memory{UID: uid, History: kstatus.History{Generation: 1, Problem: problem, Since: now}}
+		problem := Problem{Reason: v1alpha1.ReasonCrashLoopBackOff, Message: "it crashed", Recurs: true}
+		o.Memory = Memory{UID: uid, History: kstatus.History{Generation: 1, Recurring: problem, Since: now}}
 		if got := verdictOf(report(t, o).Status); got != want {
 			t.Errorf("remembered of %s, it says %q, want %q", uid, got, want)
 		}
+	}
+}
+
+// A Deployment that its controller has never seen has no Pods yet, whatever the cache still shows of a
+// former one with the same template.
+func TestPodsOfAFormerDeployment(t *testing.T) {
+	w := newWorld(t, newIcecream())
+	w.sync(nil)
+	w.setStatus("sundae", func(d *appsv1.Deployment) { d.Status = appsv1.DeploymentStatus{} })
+	o := w.observe()
+	o.Pods = []Pod{seen(), waiting("ErrImagePull", time.Minute), seen(hasFailed)}
+	s := report(t, o).Status
+	if got := verdictOf(s); got != "Reconciling: Progressing" || s.NodeCount != 0 {
+		t.Errorf("it says %s, on %d nodes", got, s.NodeCount)
 	}
 }
 

@@ -33,10 +33,8 @@ import (
 // now is when everything in these tests begins.
 var now = time.Date(2026, time.July, 1, 12, 0, 0, 0, time.UTC)
 
-const (
-	patience = time.Minute      // the StallAfter of these tests
-	deadline = 10 * time.Minute // how long a rollout may take by default
-)
+// deadline is how long there may be no progress by default.
+const deadline = 10 * time.Minute
 
 var equateEmpty = cmpopts.EquateEmpty()
 
@@ -88,7 +86,7 @@ type world struct {
 var model = apiserver.New(apiserver.Options{}, apiserver.Deployments())
 
 func newWorld(tb rapid.TB, ice *v1alpha1.Icecream) *world {
-	return &world{tb: tb, ice: ice, now: now, ledger: ledger.New(0)}
+	return &world{tb: tb, ice: ice, now: now, ledger: ledger.New()}
 }
 
 // made returns the Icecream's Deployment as the cache shows it when it is rolled out.
@@ -97,11 +95,12 @@ func made(tb rapid.TB, ice *v1alpha1.Icecream, edits ...func(*appsv1.Deployment)
 	w := newWorld(tb, ice)
 	w.sync(nil)
 	w.rollOut()
-	d := w.observe().Live
+	d := w.deployment(DeploymentName(ice))
+	d.Kind, d.APIVersion = "", ""
 	for _, edit := range edits {
 		edit(d)
 	}
-	return d
+	return stripped(d)
 }
 
 func (w *world) key(name string) apiserver.Key {
@@ -201,9 +200,7 @@ func (w *world) observe() Observed {
 	var all []*appsv1.Deployment
 	for _, d := range w.deployments() {
 		d.Kind, d.APIVersion = "", ""
-		_, err := StripDeployment(d)
-		w.check(err)
-		all = append(all, d)
+		all = append(all, stripped(d))
 	}
 	o := seeing(w.ice, all...)
 	o.Now, o.Memory = w.now, w.memory
@@ -214,7 +211,7 @@ func (w *world) observe() Observed {
 	for i := range o.Pods {
 		if w.waits != "" {
 			broken := seen(notReady(0), kittest.Waits(w.waits, "because"))
-			o.Pods[i].Ready, o.Pods[i].Problem, o.Pods[i].Since = false, broken.Problem, broken.Since
+			o.Pods[i].Ready, o.Pods[i].Problem = false, broken.Problem
 		}
 	}
 	return o
@@ -222,7 +219,7 @@ func (w *world) observe() Observed {
 
 // seeing returns what is observed of an Icecream, these Deployments, and their Pods.
 func seeing(ice *v1alpha1.Icecream, deployments ...*appsv1.Deployment) Observed {
-	o := Observed{Now: now, StallAfter: patience, Icecream: ice}
+	o := Observed{Now: now, Icecream: ice}
 	for _, d := range deployments {
 		if d.Name == DeploymentName(ice) {
 			o.Live = d
@@ -353,7 +350,7 @@ func (w *world) send(name string, request apiserver.Request) {
 func asking(o Observed) (Observed, Plan) {
 	plan := Decide(o)
 	if plan.Asks != nil {
-		o.Standing = ledger.New(0).Of(cache.MetaObjectToName(o.Icecream), o.Icecream.UID).Standing(o.Now, plan.Asks)
+		o.Standing = ledger.New().Of(cache.MetaObjectToName(o.Icecream), o.Icecream.UID).Standing(o.Now, plan.Asks)
 	}
 	return o, plan
 }
@@ -402,6 +399,11 @@ func notReady(age time.Duration) func(*corev1.Pod) { return kittest.NotReady(now
 
 // unschedulable makes a Pod one for which no node has been found for that long.
 func unschedulable(age time.Duration) func(*corev1.Pod) { return kittest.Unschedulable(now.Add(-age)) }
+
+// hasFailed makes a Pod one that its node has rejected.
+func hasFailed(pod *corev1.Pod) {
+	pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfcpu", Message: "Node didn't have enough resource: cpu"}
+}
 
 // waiting returns a Pod whose container has waited for that long.
 func waiting(reason string, age time.Duration) Pod {

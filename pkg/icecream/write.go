@@ -125,7 +125,7 @@ func (o Observed) With(due []ledger.Ask, r Result) (after Observed, outcomes []l
 		return o, outcomes, Event{}
 	}
 	after = o
-	after.Live = r.Stored
+	after.Live = stripped(r.Stored)
 	altered, isCrossed := o.altered(due, after.drift())
 	asks := after.Asks()
 	for _, ask := range due {

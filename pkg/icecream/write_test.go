@@ -170,7 +170,7 @@ func TestPolicies(t *testing.T) {
 			}
 			expect("created", true, `Normal DeploymentAltered: Created Deployment "sundae"`+says+test.altered)
 			expect("after that", false)
-			w.memory, w.ledger = Memory{}, ledger.New(0)
+			w.memory, w.ledger = Memory{}, ledger.New()
 			expect("with a lost memory", true) // repeated, without a change
 			expect("after that", false)
 			w.edit("somebody", "sundae", test.edit)

@@ -95,7 +95,7 @@ func NewController(client metadata.Interface, informer cache.SharedIndexInformer
 		recorder: recorder,
 		metrics:  metrics.For(Name),
 		stamps:   metrics.NewTotal("podtimestamp_stamps_total", "Timestamps given to Pods.", ""),
-		ledger:   ledger.New(0), // Pods have no status here.
+		ledger:   ledger.New(), // Pods have no status here.
 		writes:   consistency.New(map[schema.GroupResource]consistency.Seen{Resource.GroupResource(): informer.GetStore()}),
 	}
 	c.Loop = worker.New(Name, c.sync)

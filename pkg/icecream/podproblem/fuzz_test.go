@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -13,26 +14,25 @@ import (
 
 // A kubelet's words about an image are worth the same before and during a
 // back-off, and are kept whole.
-func FuzzPullError(f *testing.F) {
+func FuzzImageMessage(f *testing.F) {
 	for _, seed := range []string{
 		"", "not found", `failed to pull and unpack image "x:1": not found`, "Back-off pulling image", "ErrImagePull: ErrImagePull: x", "\xff",
 	} {
 		f.Add(seed)
 	}
+	says := func(reason, message string) string {
+		return Of(newPod(notReady(time.Minute), kittest.Waits(reason, message))).Message
+	}
 	f.Fuzz(func(t *testing.T, message string) {
-		got := pullError(message)
-		if got != "" && !strings.HasPrefix(got, ": ") {
-			t.Errorf("pullError(%q) = %q", message, got)
-		}
-		if strings.Contains(message, "ErrImagePull: ") || strings.HasPrefix(message, "Back-off") {
+		if strings.Contains(message, "ErrImagePull: ") || strings.HasPrefix(message, "Back-off") || len(message) > 512 || !utf8.ValidString(message) {
 			return
 		}
-		backingOff := pullError(`Back-off pulling image "vanilla:1": ErrImagePull: ` + message)
+		got, backingOff := says("ErrImagePull", message), says("ImagePullBackOff", `Back-off pulling image "vanilla:1": ErrImagePull: `+message)
 		if got != backingOff {
-			t.Errorf("pullError(%q) = %q, but %q during back-off", message, got, backingOff)
+			t.Errorf("%q, but %q during back-off", got, backingOff)
 		}
-		if !strings.HasSuffix(got, message) {
-			t.Errorf("pullError(%q) = %q has lost something", message, got)
+		if !strings.HasSuffix(got, oneLine(message)) {
+			t.Errorf("%q has lost some of %q", got, message)
 		}
 	})
 }

@@ -1,70 +1,71 @@
 // Package podproblem finds the root cause of a Pod's not becoming ready.
 //
-// It reads a Pod's status alone, and needs of it no more than the phase, the conditions
-// Ready and PodScheduled, and of each container the name, the image, the state and the
-// last state. A problem reads the same for as long as its cause lasts: neither a
-// kubelet's change between ErrImagePull and ImagePullBackOff nor that between a crash
-// and the wait for the next start is another problem.
+// A problem has the same reason for as long as its cause lasts, whatever states a kubelet moves the
+// container through meanwhile: neither the change between ErrImagePull and ImagePullBackOff nor that
+// between a crash and the wait for the next start is another problem.
 package podproblem
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
 // Reason is the kind of a problem.
 type Reason string
 
-// All kinds of problems. A Pod that is merely slow has none.
+// All kinds of problems.
 const (
 	ContainerError  Reason = "ContainerError"  // a container cannot be made or started
 	CrashLoop       Reason = "CrashLoop"       // a container keeps ending
 	ImagePullFailed Reason = "ImagePullFailed" // a container's image cannot be pulled
 	Unschedulable   Reason = "Unschedulable"   // there is no node for the Pod, or the scheduler fails to look for one
+	Failed          Reason = "Failed"          // the Pod has failed for good: its node has rejected or evicted it
+	NotReady        Reason = "NotReady"        // nothing has failed, but the Pod is not ready (yet)
 )
 
 // Reasons returns all reasons.
 func Reasons() []Reason {
-	return []Reason{ContainerError, CrashLoop, ImagePullFailed, Unschedulable}
+	return []Reason{ContainerError, CrashLoop, ImagePullFailed, Unschedulable, Failed, NotReady}
 }
 
-// Problem is why a Pod will not become ready by itself. The zero value is none.
+// Problem is why a Pod is not ready. The zero value is none.
 type Problem struct {
 	Reason  Reason
 	Message string // a sentence that names the Pod
 	Since   time.Time
 }
 
-// Of returns the problem of a Pod; the zero value if nothing is known to be wrong.
+// Of returns the problem of a Pod; the zero value if the Pod is ready.
 func Of(pod *corev1.Pod) Problem {
 	isReady, since := Ready(pod)
-	if isReady {
+	if isReady && pod.Status.Phase != corev1.PodFailed {
 		return Problem{}
 	}
-	if scheduled := condition(pod, corev1.PodScheduled); scheduled != nil &&
-		scheduled.Status == corev1.ConditionFalse &&
-		(scheduled.Reason == corev1.PodReasonUnschedulable || scheduled.Reason == corev1.PodReasonSchedulerError) {
-		return Problem{
-			Reason:  Unschedulable,
-			Message: fmt.Sprintf("Pod %q cannot be scheduled: %s", pod.Name, scheduled.Message),
-			Since:   scheduled.LastTransitionTime.Time,
-		}
+	p := Problem{Since: since}
+	switch scheduled, container := condition(pod, corev1.PodScheduled), decisive(pod); {
+	case pod.Status.Phase == corev1.PodFailed:
+		p.Reason = Failed
+		p.Message = fmt.Sprintf("Pod %q has failed%s%s", pod.Name, after(": ", pod.Status.Reason), after(": ", pod.Status.Message))
+	case is(scheduled, corev1.ConditionFalse) && slices.Contains([]string{corev1.PodReasonUnschedulable, corev1.PodReasonSchedulerError}, scheduled.Reason):
+		p.Reason, p.Since = Unschedulable, scheduled.LastTransitionTime.Time
+		p.Message = fmt.Sprintf("Pod %q cannot be scheduled: %s", pod.Name, scheduled.Message)
+	case container != nil && failureOf(*container) != "":
+		p.Reason = failureOf(*container)
+		p.Message = fmt.Sprintf("Pod %q, container %q: %s", pod.Name, container.Name, messageOf(*container))
+	default:
+		p.Reason = NotReady
+		p.Message = fmt.Sprintf("Pod %q is not ready: %s", pod.Name, waitsFor(pod, scheduled, container))
 	}
-	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
-		for _, container := range statuses {
-			if reason, message := ofContainer(container); reason != "" {
-				return Problem{
-					Reason:  reason,
-					Message: fmt.Sprintf("Pod %q, container %q: %s", pod.Name, container.Name, message),
-					Since:   since,
-				}
-			}
-		}
-	}
-	return Problem{}
+	p.Message = clip(oneLine(p.Message))
+	return p
 }
 
 // Ready reports whether a Pod is ready, and since when that has been so: one that never
@@ -76,30 +77,75 @@ func Ready(pod *corev1.Pod) (isReady bool, since time.Time) {
 	return false, pod.CreationTimestamp.Time
 }
 
-// Strip returns what [Of] and [Ready] read of a Pod's status, and its phase, for caches of
-// many Pods.
-func Strip(status corev1.PodStatus) corev1.PodStatus {
-	kept := corev1.PodStatus{Phase: status.Phase}
-	isReady := false
-	for _, c := range status.Conditions {
-		if c.Type == corev1.PodReady || c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			kept.Conditions = append(kept.Conditions, c)
-			isReady = isReady || c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+// The most bytes that a cache keeps of a message, of an image, and of a reason.
+const (
+	maxMessage = 1024
+	maxImage   = 512
+	maxReason  = 128
+)
+
+// Strip sets on to what [Of] and [Ready] read of a Pod's spec and status, and its phase, for caches
+// of many Pods. However large the Pod is, that is a few kilobytes at most.
+func Strip(pod, on *corev1.Pod) {
+	on.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName}
+	on.Status = corev1.PodStatus{Phase: pod.Status.Phase}
+	keep := []corev1.PodConditionType{corev1.PodReady}
+	if Of(pod) != (Problem{}) {
+		keep = append(keep, corev1.PodScheduled, corev1.PodReadyToStartContainers)
+		if gate := unmet(pod); gate != "" {
+			on.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: gate}}
+			keep = append(keep, gate)
+		}
+		on.Status.Reason, on.Status.Message = brief(pod.Status.Reason), clip(pod.Status.Message)
+		stripContainer(pod, on)
+	}
+	for _, c := range pod.Status.Conditions {
+		if slices.Contains(keep, c.Type) {
+			on.Status.Conditions = append(on.Status.Conditions, corev1.PodCondition{
+				Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: brief(c.Reason), Message: clip(c.Message),
+			})
 		}
 	}
-	if !isReady {
-		kept.InitContainerStatuses = stripContainers(status.InitContainerStatuses)
-		kept.ContainerStatuses = stripContainers(status.ContainerStatuses)
+}
+
+// stripContainer keeps the container that decides.
+func stripContainer(pod, on *corev1.Pod) {
+	c := decisive(pod)
+	if c == nil {
+		return
+	}
+	kept := []corev1.ContainerStatus{{
+		Name: c.Name, Image: text.Clip(c.Image, maxImage), Ready: c.Ready, Started: c.Started,
+		State: stripState(c.State), LastTerminationState: stripState(c.LastTerminationState),
+	}}
+	if isInit(pod, c) {
+		on.Status.InitContainerStatuses = kept
+	} else {
+		on.Status.ContainerStatuses = kept
+	}
+}
+
+// isInit reports whether a container is one of those that a Pod starts first.
+func isInit(pod *corev1.Pod, container *corev1.ContainerStatus) bool {
+	return slices.ContainsFunc(pod.Status.InitContainerStatuses, func(c corev1.ContainerStatus) bool { return c.Name == container.Name })
+}
+
+func stripState(s corev1.ContainerState) (kept corev1.ContainerState) {
+	if s.Waiting != nil {
+		kept.Waiting = &corev1.ContainerStateWaiting{Reason: brief(s.Waiting.Reason), Message: clip(s.Waiting.Message)}
+	}
+	if s.Running != nil {
+		kept.Running = &corev1.ContainerStateRunning{}
+	}
+	if s.Terminated != nil {
+		kept.Terminated = &corev1.ContainerStateTerminated{ExitCode: s.Terminated.ExitCode, Reason: brief(s.Terminated.Reason), Message: clip(s.Terminated.Message)}
 	}
 	return kept
 }
 
-func stripContainers(statuses []corev1.ContainerStatus) (kept []corev1.ContainerStatus) {
-	for _, c := range statuses {
-		kept = append(kept, corev1.ContainerStatus{Name: c.Name, Image: c.Image, State: c.State, LastTerminationState: c.LastTerminationState})
-	}
-	return kept
-}
+func clip(message string) string { return text.Clip(message, maxMessage) }
+
+func brief(reason string) string { return text.Clip(reason, maxReason) }
 
 func condition(pod *corev1.Pod, of corev1.PodConditionType) *corev1.PodCondition {
 	for i := range pod.Status.Conditions {
@@ -110,42 +156,154 @@ func condition(pod *corev1.Pod, of corev1.PodConditionType) *corev1.PodCondition
 	return nil
 }
 
-// ofContainer returns what keeps a container from running now. How it ended some time
-// ago does not matter: today it may be slow for another reason.
-func ofContainer(container corev1.ContainerStatus) (reason Reason, message string) {
-	if waiting := container.State.Waiting; waiting != nil {
-		switch waiting.Reason {
-		case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull",
-			"RegistryUnavailable", "ImageInspectError", "SignatureValidationFailed":
-			return ImagePullFailed, fmt.Sprintf("cannot pull image %q%s", container.Image, pullError(waiting.Message))
-		case "CreateContainerConfigError", "CreateContainerError", "RunContainerError",
-			"PreCreateHookError", "PreStartHookError", "PostStartHookError":
-			return ContainerError, waiting.Message
-		case "CrashLoopBackOff":
-			return CrashLoop, hasEnded(container.LastTerminationState.Terminated)
-		}
-	}
-	if ended := container.State.Terminated; ended != nil && ended.ExitCode != 0 {
-		return CrashLoop, hasEnded(ended)
-	}
-	return "", ""
+func is(c *corev1.PodCondition, status corev1.ConditionStatus) bool {
+	return c != nil && c.Status == status
 }
 
-func hasEnded(last *corev1.ContainerStateTerminated) string {
-	if last == nil {
-		return "has ended"
+// decisive returns the first container that has failed, or else the first that is not ready; nil if
+// all are ready. A kubelet calls an init container ready when it has ended well, or, if it goes on
+// running, when it has started.
+func decisive(pod *corev1.Pod) (unready *corev1.ContainerStatus) {
+	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range statuses {
+			if failureOf(statuses[i]) != "" {
+				return &statuses[i]
+			}
+			if unready == nil && !statuses[i].Ready {
+				unready = &statuses[i]
+			}
+		}
 	}
-	return fmt.Sprintf("has ended with exit code %d (%s)", last.ExitCode, last.Reason)
+	return unready
+}
+
+// failureOf returns what keeps a container from running now; empty if nothing does. How it ended
+// some time ago does not matter: today it may be slow for another reason.
+//
+// A container that was never started is one that could not be started, also while its kubelet
+// waits before it tries that again. One whose hook has failed was started and has ended.
+func failureOf(c corev1.ContainerStatus) Reason {
+	if c.State.Terminated != nil && c.State.Terminated.ExitCode == 0 {
+		return ""
+	}
+	ended := lastEnd(c)
+	isUnstarted := ended != nil && slices.Contains([]string{"StartError", "ContainerCannotRun"}, ended.Reason)
+	if c.State.Waiting == nil {
+		switch {
+		case c.State.Terminated == nil:
+			return ""
+		case isUnstarted:
+			return ContainerError
+		default:
+			return CrashLoop
+		}
+	}
+	switch c.State.Waiting.Reason {
+	case "", "ContainerCreating", "PodInitializing":
+		return ""
+	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull",
+		"RegistryUnavailable", "ImageInspectError", "SignatureValidationFailed":
+		return ImagePullFailed
+	case "CrashLoopBackOff":
+		if isUnstarted {
+			return ContainerError
+		}
+		return CrashLoop
+	case "PostStartHookError":
+		return CrashLoop
+	default: // CreateContainerError, RunContainerError and others
+		return ContainerError
+	}
+}
+
+// lastEnd returns how a container ended last; nil if that is not known.
+func lastEnd(c corev1.ContainerStatus) *corev1.ContainerStateTerminated {
+	return cmp.Or(c.State.Terminated, c.LastTerminationState.Terminated)
+}
+
+// messageOf says what has failed. As far as a kubelet says the same in several states, so does this.
+func messageOf(c corev1.ContainerStatus) string {
+	ended := lastEnd(c)
+	waiting := cmp.Or(c.State.Waiting, &corev1.ContainerStateWaiting{})
+	switch failure := failureOf(c); {
+	case failure == ImagePullFailed:
+		return fmt.Sprintf("cannot pull image %q%s", text.Clip(c.Image, maxImage), after(": ", backOff.ReplaceAllString(waiting.Message, "")))
+	case failure == ContainerError && ended != nil && (waiting.Reason == "" || waiting.Reason == "CrashLoopBackOff"):
+		return cmp.Or(ended.Message, ended.Reason)
+	case failure == ContainerError:
+		return cmp.Or(waiting.Message, waiting.Reason)
+	case waiting.Reason == "PostStartHookError":
+		return "its postStart hook has failed" + after(": ", waiting.Message)
+	case ended == nil:
+		return "has ended"
+	default:
+		return fmt.Sprintf("has ended with exit code %d (%s)%s", ended.ExitCode, ended.Reason, after(": ", ended.Message))
+	}
+}
+
+// waitsFor says what keeps a Pod from being ready in which nothing has failed.
+func waitsFor(pod *corev1.Pod, scheduled *corev1.PodCondition, container *corev1.ContainerStatus) string {
+	ready, sandbox := condition(pod, corev1.PodReady), condition(pod, corev1.PodReadyToStartContainers)
+	switch gate := unmet(pod); {
+	case is(scheduled, corev1.ConditionFalse):
+		return "it is not scheduled" + after(": ", scheduled.Reason) + after(": ", scheduled.Message)
+	case pod.Spec.NodeName == "":
+		return "it is not scheduled"
+	case is(sandbox, corev1.ConditionFalse):
+		return "its sandbox is not ready; the Pod's events say more about volumes and the network"
+	case container != nil && isInit(pod, container):
+		return fmt.Sprintf("init container %q has not finished", container.Name)
+	case container != nil:
+		return fmt.Sprintf("container %q %s", container.Name, stateOf(*container))
+	case ready == nil:
+		return fmt.Sprintf("node %q has not started it", pod.Spec.NodeName)
+	case gate != "":
+		behind := condition(pod, gate)
+		if behind == nil {
+			return fmt.Sprintf("its readiness gate %q has no condition", gate)
+		}
+		return fmt.Sprintf("its readiness gate %q is %s%s%s", gate, behind.Status, after(": ", behind.Reason), after(": ", behind.Message))
+	default:
+		return cmp.Or(ready.Message, ready.Reason, "its containers are; its node may be lost")
+	}
+}
+
+// stateOf says what an unready container that has not failed does.
+func stateOf(c corev1.ContainerStatus) string {
+	switch {
+	case c.State.Running != nil && c.Started != nil && !*c.Started:
+		return "runs, and has not passed its startup probe"
+	case c.State.Running != nil:
+		return "runs, and does not pass its readiness probe"
+	case c.State.Terminated != nil:
+		return "has ended"
+	case c.State.Waiting != nil:
+		return "waits" + after(": ", c.State.Waiting.Reason) + after(": ", c.State.Waiting.Message)
+	default:
+		return "waits"
+	}
+}
+
+// unmet returns the first readiness gate whose condition is not True; empty if there is none.
+func unmet(pod *corev1.Pod) corev1.PodConditionType {
+	for _, gate := range pod.Spec.ReadinessGates {
+		if !is(condition(pod, gate.ConditionType), corev1.ConditionTrue) {
+			return gate.ConditionType
+		}
+	}
+	return ""
 }
 
 // backOff matches what a kubelet that backs off puts before the error that it quotes.
 var backOff = regexp.MustCompile(`^Back-off pulling image ".*?"(?:: \w+: )?`)
 
-// pullError returns the registry's answer from a kubelet's message about an image.
-func pullError(message string) string {
-	message = backOff.ReplaceAllString(message, "")
-	if message == "" {
+// after returns a text behind a separator; nothing if there is no text.
+func after(separator, text string) string {
+	if text == "" {
 		return ""
 	}
-	return ": " + message
+	return separator + text
 }
+
+// oneLine returns a text of several lines as one.
+func oneLine(message string) string { return strings.Join(strings.Fields(message), " ") }

@@ -33,6 +33,24 @@ func notReady(age time.Duration) func(*corev1.Pod) { return kittest.NotReady(now
 // unschedulable has found no node for the Pod for that long.
 func unschedulable(age time.Duration) func(*corev1.Pod) { return kittest.Unschedulable(now.Add(-age)) }
 
+// has gives a Pod a condition.
+func has(kind corev1.PodConditionType, status corev1.ConditionStatus, reason, message string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: kind, Status: status, Reason: reason, Message: message})
+	}
+}
+
+// gate gives a Pod a readiness gate.
+func gate(kind corev1.PodConditionType) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) { pod.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: kind}} }
+}
+
+func containersReady(pod *corev1.Pod) { pod.Status.ContainerStatuses[0].Ready = true }
+
+func started(is bool) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) { pod.Status.ContainerStatuses[0].Started = &is }
+}
+
 func ofPod(edits ...func(*corev1.Pod)) Problem { return Of(newPod(edits...)) }
 
 func TestOf(t *testing.T) {
@@ -48,11 +66,71 @@ func TestOf(t *testing.T) {
 		name:  "a ready Pod that crashed once is in no trouble",
 		edits: []func(*corev1.Pod){kittest.Ended(1, "Error")},
 	}, {
-		name:  "a Pod that has only just begun",
-		edits: []func(*corev1.Pod){notReady(time.Second), kittest.Waits("ContainerCreating", "")},
+		name:        "a Pod that has only just begun",
+		edits:       []func(*corev1.Pod){notReady(time.Second), kittest.Waits("ContainerCreating", "")},
+		wantReason:  NotReady,
+		wantMessage: `Pod "sundae-1" is not ready: container "gadget" waits: ContainerCreating`,
+		wantSince:   time.Second,
 	}, {
-		name:  "a Pod without any status",
-		edits: []func(*corev1.Pod){func(pod *corev1.Pod) { pod.Status = corev1.PodStatus{} }},
+		name:        "a Pod without any status",
+		edits:       []func(*corev1.Pod){func(pod *corev1.Pod) { pod.Status = corev1.PodStatus{} }},
+		wantReason:  NotReady,
+		wantMessage: `Pod "sundae-1" is not ready: node "node-1" has not started it`,
+		wantSince:   2 * time.Hour,
+	}, {
+		name:        "no sandbox",
+		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.Waits("ContainerCreating", ""), has(corev1.PodReadyToStartContainers, "False", "", "")},
+		wantReason:  NotReady,
+		wantMessage: `Pod "sundae-1" is not ready: its sandbox is not ready; the Pod's events say more about volumes and the network`,
+		wantSince:   time.Minute,
+	}, {
+		name:        "a probe that never succeeds",
+		edits:       []func(*corev1.Pod){notReady(time.Minute), started(true)},
+		wantReason:  NotReady,
+		wantMessage: `Pod "sundae-1" is not ready: container "gadget" runs, and does not pass its readiness probe`,
+		wantSince:   time.Minute,
+	}, {
+		name:        "a startup probe that never succeeds",
+		edits:       []func(*corev1.Pod){notReady(time.Minute), started(false)},
+		wantReason:  NotReady,
+		wantMessage: `Pod "sundae-1" is not ready: container "gadget" runs, and has not passed its startup probe`,
+		wantSince:   time.Minute,
+	}, {
+		name:        "a readiness gate without a condition",
+		edits:       []func(*corev1.Pod){notReady(time.Minute), containersReady, gate("lb.example/ok")},
+		wantReason:  NotReady,
+		wantMessage: `Pod "sundae-1" is not ready: its readiness gate "lb.example/ok" has no condition`,
+		wantSince:   time.Minute,
+	}, {
+		name: "a readiness gate whose condition says why",
+		edits: []func(*corev1.Pod){
+			notReady(time.Minute), containersReady, gate("lb.example/ok"), has("lb.example/ok", "False", "Registering", "the target is being registered"),
+		},
+		wantReason:  NotReady,
+		wantMessage: `Pod "sundae-1" is not ready: its readiness gate "lb.example/ok" is False: Registering: the target is being registered`,
+		wantSince:   time.Minute,
+	}, {
+		name:        "its node is lost",
+		edits:       []func(*corev1.Pod){notReady(time.Minute), containersReady},
+		wantReason:  NotReady,
+		wantMessage: `Pod "sundae-1" is not ready: its containers are; its node may be lost`,
+		wantSince:   time.Minute,
+	}, {
+		name: "its node has rejected it",
+		edits: []func(*corev1.Pod){func(pod *corev1.Pod) {
+			pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "UnexpectedAdmissionError", Message: "Pod was rejected: no devices\nleft"}
+		}},
+		wantReason:  Failed,
+		wantMessage: `Pod "sundae-1" has failed: UnexpectedAdmissionError: Pod was rejected: no devices left`,
+		wantSince:   2 * time.Hour,
+	}, {
+		name: "its node has evicted it",
+		edits: []func(*corev1.Pod){notReady(time.Minute), kittest.EndsNow(137, "Error"), func(pod *corev1.Pod) {
+			pod.Status.Phase, pod.Status.Reason, pod.Status.Message = corev1.PodFailed, "Evicted", "The node was low on resource: memory."
+		}},
+		wantReason:  Failed,
+		wantMessage: `Pod "sundae-1" has failed: Evicted: The node was low on resource: memory.`,
+		wantSince:   time.Minute,
 	}, {
 		name:        "no node takes it",
 		edits:       []func(*corev1.Pod){unschedulable(5 * time.Second)},
@@ -68,10 +146,13 @@ func TestOf(t *testing.T) {
 		wantMessage: `Pod "sundae-1" cannot be scheduled: 0/3 nodes are available`,
 		wantSince:   5 * time.Second,
 	}, {
-		name: "the scheduler has not looked at it yet",
+		name: "a scheduling gate is no failure",
 		edits: []func(*corev1.Pod){unschedulable(0), func(pod *corev1.Pod) {
-			pod.Status.Conditions[0].Reason = corev1.PodReasonSchedulingGated
+			pod.Status.Conditions[0].Reason, pod.Status.Conditions[0].Message = corev1.PodReasonSchedulingGated, "Scheduling is blocked due to non-empty scheduling gates"
 		}},
+		wantReason:  NotReady,
+		wantMessage: `Pod "sundae-1" is not ready: it is not scheduled: SchedulingGated: Scheduling is blocked due to non-empty scheduling gates`,
+		wantSince:   2 * time.Hour,
 	}, {
 		name:        "the image cannot be pulled",
 		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.Waits("ErrImagePull", "not found")},
@@ -109,8 +190,11 @@ func TestOf(t *testing.T) {
 		wantMessage: `Pod "sundae-1", container "gadget": has ended with exit code 1 (Error)`,
 		wantSince:   time.Minute,
 	}, {
-		name:  "it crashed some time ago, and is slow now",
-		edits: []func(*corev1.Pod){notReady(time.Minute), kittest.Ended(137, "OOMKilled")},
+		name:        "it crashed some time ago, and is slow now",
+		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.Ended(137, "OOMKilled")},
+		wantReason:  NotReady,
+		wantMessage: `Pod "sundae-1" is not ready: container "gadget" runs, and does not pass its readiness probe`,
+		wantSince:   time.Minute,
 	}, {
 		name:        "it has just crashed",
 		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.EndsNow(137, "OOMKilled")},
@@ -118,8 +202,11 @@ func TestOf(t *testing.T) {
 		wantMessage: `Pod "sundae-1", container "gadget": has ended with exit code 137 (OOMKilled)`,
 		wantSince:   time.Minute,
 	}, {
-		name:  "it has just ended well",
-		edits: []func(*corev1.Pod){notReady(time.Minute), kittest.EndsNow(0, "Completed")},
+		name:        "it has just ended well",
+		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.EndsNow(0, "Completed")},
+		wantReason:  NotReady,
+		wantMessage: `Pod "sundae-1" is not ready: container "gadget" has ended`,
+		wantSince:   time.Minute,
 	}, {
 		name:        "it ends well, again and again",
 		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.Waits("CrashLoopBackOff", "back-off 10s"), kittest.Ended(0, "Completed")},
@@ -136,9 +223,20 @@ func TestOf(t *testing.T) {
 		name: "an init container that was started again has ended well",
 		edits: []func(*corev1.Pod){notReady(time.Minute), kittest.Waits("PodInitializing", ""), func(pod *corev1.Pod) {
 			pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{
-				Name: "mesh", RestartCount: 1, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed"}},
+				Name: "mesh", RestartCount: 1, Ready: true, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed"}},
 			}}
 		}},
+		wantReason:  NotReady,
+		wantMessage: `Pod "sundae-1" is not ready: container "gadget" waits: PodInitializing`,
+		wantSince:   time.Minute,
+	}, {
+		name: "an init container that runs for long",
+		edits: []func(*corev1.Pod){notReady(time.Minute), kittest.Waits("PodInitializing", ""), func(pod *corev1.Pod) {
+			pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "mesh", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+		}},
+		wantReason:  NotReady,
+		wantMessage: `Pod "sundae-1" is not ready: init container "mesh" has not finished`,
+		wantSince:   time.Minute,
 	}, {
 		name: "a container that was injected before ours cannot start",
 		edits: []func(*corev1.Pod){notReady(time.Minute), kittest.Waits("PodInitializing", ""), func(pod *corev1.Pod) {
@@ -184,38 +282,87 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// While one cause lasts, a kubelet moves through several states; they all read
-// the same, so that nothing needs to be reported about them.
-func TestOneCauseReadsTheSameAllTheTime(t *testing.T) {
-	age := notReady(time.Minute)
-	tests := []struct {
-		name   string
-		phases []Problem
-	}{{
-		name: "an image that cannot be pulled",
-		phases: []Problem{
-			ofPod(age, kittest.Waits("ErrImagePull", "rpc error: not found")),
-			ofPod(age, kittest.Waits("ImagePullBackOff", `Back-off pulling image "registry.example/vanilla:1": ErrImagePull: rpc error: not found`)),
-		},
-	}, {
-		name: "a registry that is unavailable",
-		phases: []Problem{
-			ofPod(age, kittest.Waits("RegistryUnavailable", "image pull failed for x:1 because the registry is unavailable: refused")),
-			ofPod(age, kittest.Waits("ImagePullBackOff", `Back-off pulling image "x:1": RegistryUnavailable: image pull failed for x:1 because the registry is unavailable: refused`)),
-		},
-	}, {
-		name: "a container that crashes",
-		phases: []Problem{
-			ofPod(age, kittest.EndsNow(1, "Error")),
-			ofPod(age, kittest.Waits("CrashLoopBackOff", "back-off 10s restarting failed container"), kittest.Ended(1, "Error")),
-			ofPod(age, kittest.Waits("CrashLoopBackOff", "back-off 20s restarting failed container"), kittest.Ended(1, "Error")),
-		},
-	}}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			for _, phase := range tt.phases[1:] {
-				if diff := cmp.Diff(tt.phases[0], phase); diff != "" {
-					t.Errorf("problem (-first +then):\n%s", diff)
+// The states through which a kubelet moves a container that cannot be created, started, or kept
+// running (pkg/kubelet/container/sync_result.go, images/types.go, kubelet_pods.go, v1.37): as long as
+// the cause lasts, it has one reason. Where the kubelet says the same all the time, so does the message.
+func TestStatesOfContainers(t *testing.T) {
+	waits := func(reason, message string, last ...corev1.ContainerStateTerminated) corev1.ContainerStatus {
+		c := corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}
+		if len(last) > 0 {
+			c.LastTerminationState.Terminated = &last[0]
+		}
+		return c
+	}
+	ends := func(end corev1.ContainerStateTerminated) corev1.ContainerStatus {
+		return corev1.ContainerStatus{State: corev1.ContainerState{Terminated: &end}}
+	}
+	const noFile = `exec: "/melt": no such file or directory`
+	startError := corev1.ContainerStateTerminated{ExitCode: 128, Reason: "StartError", Message: noFile}
+	cannotRun := corev1.ContainerStateTerminated{ExitCode: 127, Reason: "ContainerCannotRun", Message: noFile}
+	killed := corev1.ContainerStateTerminated{ExitCode: 137, Reason: "Error"}
+	oom := corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}
+	told := corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: "config: unknown key\n  flavor\n"}
+	const image = `cannot pull image "vanilla:1"`
+	for name, test := range map[string]struct {
+		reason  Reason
+		message string // empty if the kubelet's words differ
+		phases  []corev1.ContainerStatus
+	}{
+		"an image that does not exist": {ImagePullFailed, image + ": rpc error: not found", []corev1.ContainerStatus{
+			waits("ErrImagePull", "rpc error: not found"),
+			waits("ImagePullBackOff", `Back-off pulling image "vanilla:1": ErrImagePull: rpc error: not found`),
+			waits("ErrImagePull", "rpc error: not found"),
+		}},
+		"a registry that is unavailable": {ImagePullFailed, image + ": refused", []corev1.ContainerStatus{
+			waits("RegistryUnavailable", "refused"),
+			waits("ImagePullBackOff", `Back-off pulling image "vanilla:1": RegistryUnavailable: refused`),
+		}},
+		"a signature that is wrong": {ImagePullFailed, image + ": not signed", []corev1.ContainerStatus{
+			waits("SignatureValidationFailed", "not signed"),
+			waits("ImagePullBackOff", `Back-off pulling image "vanilla:1": SignatureValidationFailed: not signed`),
+		}},
+		"an image that cannot be inspected": {ImagePullFailed, image + ": melted", []corev1.ContainerStatus{waits("ImageInspectError", "melted")}},
+		"an image that is never pulled":     {ImagePullFailed, image + ": not present", []corev1.ContainerStatus{waits("ErrImageNeverPull", "not present")}},
+		"the name of an image":              {ImagePullFailed, image + ": couldn't parse it", []corev1.ContainerStatus{waits("InvalidImageName", "couldn't parse it")}},
+
+		"a Secret that does not exist": {ContainerError, `secret "cream" not found`, []corev1.ContainerStatus{
+			waits("CreateContainerConfigError", `secret "cream" not found`),
+		}},
+		"a container that cannot be created": {ContainerError, "", []corev1.ContainerStatus{
+			waits("CreateContainerError", "context deadline exceeded"),
+			waits("CreateContainerError", `the name "gadget_1" is reserved`),
+		}},
+		"a volume of an image":    {ContainerError, "no such volume", []corev1.ContainerStatus{waits("ImageVolumeMountFailed", "no such volume")}},
+		"a hook before its start": {ContainerError, "melted", []corev1.ContainerStatus{waits("PreStartHookError", "melted")}},
+		"a command that does not exist": {ContainerError, noFile, []corev1.ContainerStatus{
+			waits("RunContainerError", noFile, startError),
+			ends(startError),
+			waits("CrashLoopBackOff", "back-off 10s restarting failed container", startError),
+			waits("RunContainerError", noFile, startError),
+		}},
+		"a command that does not exist, for Docker": {ContainerError, noFile, []corev1.ContainerStatus{
+			ends(cannotRun), waits("CrashLoopBackOff", "back-off 10s restarting failed container", cannotRun),
+		}},
+
+		"a crash": {CrashLoop, "has ended with exit code 137 (OOMKilled)", []corev1.ContainerStatus{
+			ends(oom), waits("CrashLoopBackOff", "back-off 10s", oom), waits("CrashLoopBackOff", "back-off 20s", oom),
+		}},
+		"a crash that says why": {CrashLoop, "has ended with exit code 1 (Error): config: unknown key flavor", []corev1.ContainerStatus{
+			ends(told), waits("CrashLoopBackOff", "back-off 10s", told),
+		}},
+		"a hook after its start": {CrashLoop, "", []corev1.ContainerStatus{
+			waits("PostStartHookError", "melted", killed), ends(killed), waits("CrashLoopBackOff", "back-off 10s", killed), waits("PostStartHookError", "melted", killed),
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for i, phase := range test.phases {
+				phase.Name, phase.Image = "gadget", "vanilla:1"
+				got := ofPod(notReady(time.Minute), func(pod *corev1.Pod) { pod.Status.ContainerStatuses[0] = phase })
+				if got.Reason != test.reason {
+					t.Errorf("in phase %d it is %s, want %s", i, got.Reason, test.reason)
+				}
+				if want := `Pod "sundae-1", container "gadget": ` + test.message; test.message != "" && got.Message != want {
+					t.Errorf("in phase %d it says %s\nwant %s", i, got.Message, want)
 				}
 			}
 		})

@@ -10,26 +10,16 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 )
 
-// Forever is the patience with what ends by itself, or when somebody does something
-// about someone else's object.
+// Forever is a deadline that never passes.
 const Forever = time.Duration(math.MaxInt64)
 
 // Problem is what keeps an object from becoming Ready. The zero value is none.
 type Problem struct {
-	Reason   string
-	Message  string
-	Object   string        // the one that is slow; empty where the reason says it all
-	Quiet    bool          // not mentioned until Patience is over
-	Patience time.Duration // how long it may last before the object is Stalled
-}
-
-// IsLoud reports whether there is a problem that is to be mentioned at once.
-func (p Problem) IsLoud() bool { return p.Reason != "" && !p.Quiet }
-
-// isSameAs reports whether other is the same problem as one that is remembered, perhaps
-// from the status alone, in other words.
-func (p Problem) isSameAs(other Problem) bool {
-	return p.Reason == other.Reason && (p.Object == other.Object || p.Object == "" || other.Object == "")
+	Reason  string
+	Message string
+	// Recurs means that the problem only seems to be over between one time and the next, such as a
+	// container that crashes. It is over when the object has been well for [Sight.Settle].
+	Recurs bool
 }
 
 // Sight is what is seen of an object at one time.
@@ -37,27 +27,26 @@ type Sight struct {
 	Now        time.Time
 	Generation int64
 	Conditions []metav1.Condition // as they were reported last
+	Progress   int64              // how far the object has come; a new maximum is progress
 	Problem    Problem            // what keeps it from becoming Ready
 	IsComplete bool               // nothing is left to do for anybody
-
-	// IsProblem reports whether a reason of a condition is that of a problem.
-	IsProblem func(reason string) bool
-	// Recurring is the reason of problems that only seem to be over between one time and
-	// the next, such as a container that crashes. Such a problem is over when the object
-	// has been complete for Settle.
-	Recurring string
-	Settle    time.Duration
+	Settle     time.Duration
+	// Recurs reports whether a reason of a condition is that of a problem that recurs.
+	Recurs func(reason string) bool
 }
 
-// History is what a process remembers of an object's problems. The zero value is that of a
-// process that has just begun. All times are those of this process: the clocks of nodes and
-// of the API server may be ahead or behind.
+// History is what a process remembers of the progress of an object. The zero value is that of a
+// process that has just begun. All times are those of this process: the clocks of nodes and of the
+// API server may be ahead or behind.
 type History struct {
-	Generation int64     // that of the spec that has the problem
-	Problem    Problem   // the last one that was seen; the zero value if there was none
-	Since      time.Time // when it was first seen; zero if there is none, or this process began later
-	Gone       time.Time // since when it is no longer seen; zero while it is
-	Complete   time.Time // since when nothing was left to do for anybody; zero while something is
+	Generation int64     // of the spec that it is about
+	Since      time.Time // the last progress, edit, or end of being complete; zero: longer ago than any deadline
+	Most       int64     // the maximum progress since then
+	IsDone     bool      // nothing was left to do for anybody, and no problem recurs
+
+	Recurring   Problem   // the last problem that recurs; the zero value if there was none, or it is over
+	Well        time.Time // since when it is no longer seen; zero while it is
+	WasComplete bool      // nothing was left to do for anybody
 }
 
 // Notice returns the history with what is seen now.
@@ -65,94 +54,73 @@ func (h History) Notice(s Sight) History {
 	if h.Generation != s.Generation {
 		h = recall(s)
 	}
+	h = h.noticeProblem(s)
 	switch {
-	case !s.IsComplete:
-		h.Complete = time.Time{}
-	case h.Complete.IsZero():
-		h.Complete = s.Now
+	case s.IsComplete && h.Recurring == Problem{}:
+		h.IsDone = true
+	case h.IsDone || s.Progress > h.Most:
+		h.IsDone, h.Since, h.Most = false, s.Now, s.Progress
 	}
-	switch {
-	case h.Problem.isSameAs(s.Problem):
-		h.Problem, h.Gone = s.Problem, time.Time{}
-	case h.lingers(s):
-		if h.Gone.IsZero() {
-			h.Gone = s.Now
-		}
-	default:
-		h.Problem, h.Since, h.Gone = s.Problem, s.Now, time.Time{}
-	}
-	if h.Problem == (Problem{}) {
-		h.Since = time.Time{}
-	}
+	h.WasComplete = s.IsComplete
 	return h
 }
 
-// recall returns what a process that has just begun learns from the conditions: a problem
-// by which the object was Stalled has lasted long enough.
+// recall returns the history of an object with another spec, or that of a process that has just
+// begun. Such a process knows from the conditions whether the deadline has passed.
 func recall(s Sight) History {
-	h := History{Generation: s.Generation, Since: s.Now}
+	h := History{Generation: s.Generation, Since: s.Now, Most: s.Progress}
 	ready := meta.FindStatusCondition(s.Conditions, string(Ready))
-	if ready == nil || ready.Status == metav1.ConditionTrue || ready.ObservedGeneration != s.Generation || !s.IsProblem(ready.Reason) {
+	if ready == nil || ready.Status == metav1.ConditionTrue || ready.ObservedGeneration != s.Generation {
 		return h
 	}
-	h.Problem = Problem{Reason: ready.Reason, Message: ready.Message}
 	if meta.IsStatusConditionTrue(s.Conditions, string(Stalled)) {
 		h.Since = time.Time{}
 	}
+	if s.Recurs(ready.Reason) {
+		h.Recurring = Problem{ready.Reason, ready.Message, true}
+	}
 	return h
 }
 
-// lingers reports whether the remembered problem may only seem to be over. A
-// container that crashes runs well for a moment in each round.
-func (h History) lingers(s Sight) bool {
-	if h.Problem.Reason == "" || h.Problem.Reason != s.Recurring || s.Problem.IsLoud() {
-		return false
-	}
-	return s.Now.Before(h.settledAt(s.Now).Add(s.Settle))
-}
-
-// settledAt returns since when the object has been well after a problem that recurs.
-func (h History) settledAt(now time.Time) time.Time {
+// noticeProblem remembers a problem that recurs until the object has been well for a while, or
+// something else is wrong.
+func (h History) noticeProblem(s Sight) History {
 	switch {
-	case !h.Complete.IsZero():
-		return h.Complete
-	case !h.Gone.IsZero():
-		return h.Gone
-	default:
-		return now
+	case s.Problem.Recurs:
+		h.Recurring, h.Well = s.Problem, time.Time{}
+	case s.Problem != Problem{}:
+		h.Recurring, h.Well = Problem{}, time.Time{}
+	case h.Recurring == Problem{}:
+	case h.Well.IsZero() || h.WasComplete != s.IsComplete:
+		h.Well = s.Now
+	case !s.Now.Before(h.Well.Add(s.Settle)):
+		h.Recurring, h.Well = Problem{}, time.Time{}
 	}
+	return h
 }
 
-// StallsIn returns how long it is until the object is Stalled by the remembered
-// problem; zero if it is already. never is true if it will not be.
-func (h History) StallsIn(now time.Time) (left time.Duration, never bool) {
-	if h.Problem.Reason == "" || h.Problem.Patience == Forever {
-		return 0, true
+// Left returns how long it is until a deadline has passed since the last progress; 0 if it has, and
+// [Forever] if it never will.
+func (h History) Left(now time.Time, deadline time.Duration) time.Duration {
+	if deadline == Forever {
+		return Forever
 	}
-	return max(0, h.Since.Add(h.Problem.Patience).Sub(now)), false
+	return max(0, h.Since.Add(deadline).Sub(now))
 }
 
-// RequeueAfter returns when something changes by the mere passing of time; zero if nothing
-// does. settle is that of the last [Sight].
-func (h History) RequeueAfter(now time.Time, settle time.Duration) (next time.Duration) {
-	if left, never := h.StallsIn(now); !never {
-		next = left
+// RequeueAfter returns when something changes by the mere passing of time; 0 if nothing does.
+// Nothing depends on the deadlines of an object that is done.
+func (h History) RequeueAfter(now time.Time, settle time.Duration, deadlines ...time.Duration) (next time.Duration) {
+	if !h.Well.IsZero() {
+		next = h.Well.Add(settle).Sub(now)
 	}
-	if !h.Gone.IsZero() {
-		next = backoff.MinRequeue(next, h.settledAt(now).Add(settle).Sub(now))
+	if h.IsDone {
+		return next
+	}
+	for _, deadline := range deadlines {
+		if left := h.Left(now, deadline); left != Forever {
+			next = backoff.MinRequeue(next, left)
+		}
 	}
 	return next
-}
-
-// Conclude returns what to say about the remembered problem, and whether there is anything
-// to say: a problem that has lasted too long, or one that is mentioned at once.
-func (h History) Conclude(now time.Time) (c Conclusion, ok bool) {
-	left, never := h.StallsIn(now)
-	switch {
-	case h.Problem.Reason != "" && !never && left == 0:
-		return Conclusion{Stalled, h.Problem.Reason, h.Problem.Message}, true
-	case h.Problem.IsLoud():
-		return Conclusion{Reconciling, h.Problem.Reason, h.Problem.Message}, true
-	}
-	return Conclusion{}, false
 }

@@ -77,42 +77,46 @@ func TestSetOn(t *testing.T) {
 }
 
 // sight is what is seen of an object that many seconds after the start.
-func sight(seconds int, p Problem) Sight {
+func sight(seconds int, progress int64, p Problem) Sight {
 	return Sight{
-		Now: start.Add(time.Duration(seconds) * time.Second), Generation: 1, Problem: p,
-		IsProblem: func(reason string) bool { return reason == "Crash" || reason == "Pull" },
-		Recurring: "Crash", Settle: time.Minute,
+		Now: start.Add(time.Duration(seconds) * time.Second), Generation: 1, Progress: progress, Problem: p,
+		Settle: time.Minute, Recurs: func(reason string) bool { return reason == "Crash" },
 	}
 }
 
+// The clock begins anew with progress, with an edit, and when an object is no longer complete.
 func TestHistory(t *testing.T) {
-	crash, pull := Problem{Reason: "Crash", Patience: time.Minute}, Problem{Reason: "Pull", Patience: time.Minute}
+	const deadline = 10 * time.Minute
+	crash, pull, none := Problem{Reason: "Crash", Recurs: true}, Problem{Reason: "Pull"}, Problem{}
 	complete := func(s Sight) Sight { s.IsComplete = true; return s }
 	edited := func(s Sight) Sight { s.Generation = 2; return s }
 	reported := func(s Sight, c Conclusion) Sight { s.Conditions = conditions(c, 1); return s }
 	for name, test := range map[string]struct {
-		sights []Sight
-		want   string // state and reason of the conclusion
-		after  time.Duration
+		sights    []Sight
+		left      time.Duration // of the deadline
+		recurring string
+		again     time.Duration
 	}{
-		"nothing":                       {[]Sight{sight(0, Problem{})}, "", 0},
-		"a problem at first":            {[]Sight{sight(0, pull)}, "Reconciling Pull", time.Minute},
-		"a problem that lasts":          {[]Sight{sight(0, pull), sight(60, pull)}, "Stalled Pull", 0},
-		"a problem that ended":          {[]Sight{sight(0, pull), sight(60, Problem{})}, "", 0},
-		"one after another":             {[]Sight{sight(0, pull), sight(60, crash)}, "Reconciling Crash", time.Minute},
-		"a spec that was edited":        {[]Sight{sight(0, pull), edited(sight(60, pull))}, "Reconciling Pull", time.Minute},
-		"one that is not mentioned":     {[]Sight{sight(0, Problem{Reason: "Slow", Quiet: true, Patience: time.Minute})}, "", time.Minute},
-		"not until it lasts":            {[]Sight{sight(0, Problem{Reason: "Slow", Quiet: true}), sight(1, Problem{Reason: "Slow", Quiet: true})}, "Stalled Slow", 0},
-		"first one Pod is slow":         {[]Sight{sight(0, Problem{Reason: "Slow", Object: "a", Patience: time.Minute}), sight(60, Problem{Reason: "Slow", Object: "b", Patience: time.Minute})}, "Reconciling Slow", time.Minute},
-		"one that ends by itself":       {[]Sight{sight(0, Problem{Reason: "Gone", Patience: Forever}), sight(1e6, Problem{Reason: "Gone", Patience: Forever})}, "Reconciling Gone", 0},
-		"between two crashes":           {[]Sight{sight(0, crash), complete(sight(30, Problem{}))}, "Reconciling Crash", 30 * time.Second},
-		"long after a crash":            {[]Sight{sight(0, crash), complete(sight(30, Problem{})), complete(sight(90, Problem{}))}, "", 0},
-		"in a crash loop":               {[]Sight{sight(0, crash), complete(sight(30, Problem{})), sight(61, crash)}, "Stalled Crash", 0},
-		"a restart while it is stalled": {[]Sight{reported(sight(0, pull), Conclusion{Stalled, "Pull", ""})}, "Stalled Pull", 0},
-		"a restart while it has begun":  {[]Sight{reported(sight(0, pull), Conclusion{Reconciling, "Pull", ""})}, "Reconciling Pull", time.Minute},
-		"a restart when it is over":     {[]Sight{reported(sight(0, Problem{}), Conclusion{Stalled, "Pull", ""})}, "", 0},
-		"a restart between two crashes": {[]Sight{reported(sight(0, Problem{}), Conclusion{Stalled, "Crash", ""})}, "Stalled Crash", time.Minute},
-		"a restart with mere progress":  {[]Sight{reported(sight(0, Problem{}), Conclusion{Stalled, "Progressing", ""})}, "", 0},
+		"at first":                      {[]Sight{sight(0, 0, none)}, deadline, "", deadline},
+		"nothing happens":               {[]Sight{sight(0, 2, none), sight(9, 2, none)}, deadline - 9*time.Second, "", deadline - 9*time.Second},
+		"progress":                      {[]Sight{sight(0, 2, none), sight(9, 3, none)}, deadline, "", deadline},
+		"it falls back and recovers":    {[]Sight{sight(0, 2, none), sight(9, 1, none), sight(10, 2, none)}, deadline - 10*time.Second, "", deadline - 10*time.Second},
+		"a problem after another":       {[]Sight{sight(0, 2, pull), sight(9, 2, Problem{Reason: "Full"})}, deadline - 9*time.Second, "", deadline - 9*time.Second},
+		"too late":                      {[]Sight{sight(0, 2, pull), sight(600, 2, pull)}, 0, "", 0},
+		"an edit":                       {[]Sight{sight(0, 2, pull), edited(sight(600, 2, pull))}, deadline, "", deadline},
+		"complete":                      {[]Sight{complete(sight(0, 3, none)), complete(sight(9, 3, none))}, deadline - 9*time.Second, "", 0},
+		"no longer complete":            {[]Sight{complete(sight(0, 3, none)), sight(999, 2, none)}, deadline, "", deadline},
+		"and then as before":            {[]Sight{complete(sight(0, 3, none)), sight(9, 1, none), sight(10, 2, none)}, deadline, "", deadline},
+		"between two crashes":           {[]Sight{sight(0, 2, crash), complete(sight(30, 3, none)), complete(sight(40, 3, none))}, deadline - 10*time.Second, "Crash", 50 * time.Second},
+		"long after a crash":            {[]Sight{sight(0, 2, crash), complete(sight(30, 3, none)), complete(sight(90, 3, none))}, deadline - time.Minute, "", 0},
+		"in a crash loop":               {[]Sight{sight(0, 2, crash), complete(sight(30, 3, none)), sight(61, 2, crash), complete(sight(630, 3, none))}, 0, "Crash", time.Minute},
+		"slow after a crash":            {[]Sight{sight(0, 2, crash), sight(30, 2, none), complete(sight(80, 3, none))}, deadline, "Crash", time.Minute},
+		"a crash, and then another":     {[]Sight{sight(0, 2, crash), sight(30, 2, pull), sight(40, 2, none)}, deadline - 40*time.Second, "", deadline - 40*time.Second},
+		"a restart while it is stalled": {[]Sight{reported(sight(0, 2, pull), Conclusion{Stalled, "Pull", ""})}, 0, "", 0},
+		"and then progress":             {[]Sight{reported(sight(0, 2, pull), Conclusion{Stalled, "Pull", ""}), sight(1, 3, pull)}, deadline, "", deadline},
+		"a restart while it has begun":  {[]Sight{reported(sight(0, 2, pull), Conclusion{Reconciling, "Pull", ""})}, deadline, "", deadline},
+		"a restart when it is over":     {[]Sight{complete(reported(sight(0, 3, none), Conclusion{Stalled, "Pull", ""}))}, 0, "", 0},
+		"a restart between two crashes": {[]Sight{complete(reported(sight(0, 3, none), Conclusion{Stalled, "Crash", ""}))}, 0, "Crash", time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var h History
@@ -120,18 +124,17 @@ func TestHistory(t *testing.T) {
 			for _, last = range test.sights {
 				h = h.Notice(last)
 			}
-			got := ""
-			if c, ok := h.Conclude(last.Now); ok {
-				got = string(c.State) + " " + c.Reason
+			if left := h.Left(last.Now, deadline); left != test.left {
+				t.Errorf("%s left, want %s", left, test.left)
 			}
-			if got != test.want {
-				t.Errorf("got %q, want %q", got, test.want)
+			if h.Recurring.Reason != test.recurring {
+				t.Errorf("recurring is %q, want %q", h.Recurring.Reason, test.recurring)
 			}
-			if after := h.RequeueAfter(last.Now, last.Settle); after != test.after {
-				t.Errorf("again after %s, want %s", after, test.after)
+			if again := h.RequeueAfter(last.Now, last.Settle, Forever, deadline); again != test.again {
+				t.Errorf("again after %s, want %s", again, test.again)
 			}
-			if h.Problem == (Problem{}) && h.Since != (time.Time{}) {
-				t.Errorf("no problem since %s", h.Since)
+			if h.Left(last.Now, Forever) != Forever {
+				t.Error("no deadline has passed")
 			}
 		})
 	}

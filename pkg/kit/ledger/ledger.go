@@ -19,18 +19,12 @@ const (
 
 // Ledger has the accounts of all objects. It is safe for concurrent use.
 type Ledger struct {
-	window time.Duration
-
 	mu       sync.Mutex
 	accounts map[cache.ObjectName]*Account
 }
 
-// New returns an empty ledger. The window is the minimum time between two writes of a status that
-// are not urgent. Such a status also waits for half a window, since a later one often takes its
-// place.
-func New(window time.Duration) *Ledger {
-	return &Ledger{window: window, accounts: map[cache.ObjectName]*Account{}}
-}
+// New returns an empty ledger.
+func New() *Ledger { return &Ledger{accounts: map[cache.ObjectName]*Account{}} }
 
 // Of returns the account of an object. It is about one identity, such as a UID: of another object
 // with the same name, nothing is known.
@@ -39,7 +33,7 @@ func (l *Ledger) Of(name cache.ObjectName, identity types.UID) *Account {
 	defer l.mu.Unlock()
 	a := l.accounts[name]
 	if a == nil || a.identity != identity {
-		a = &Account{identity: identity, window: l.window}
+		a = &Account{identity: identity}
 		l.accounts[name] = a
 	}
 	return a
@@ -55,7 +49,6 @@ func (l *Ledger) Forget(name cache.ObjectName) {
 // Account is what is known of one object. It is safe for concurrent use.
 type Account struct {
 	identity types.UID
-	window   time.Duration
 
 	mu          sync.Mutex
 	isInherited bool
@@ -64,7 +57,7 @@ type Account struct {
 	statuses    *rate.Limiter
 	status      Entry     // how often in a row the status was refused
 	written     time.Time // when it was last written
-	waiting     time.Time // since when a status that is not urgent waits; zero if none does
+	waiting     time.Time // since when a status waits; zero if none does
 }
 
 type partEntry struct {
@@ -164,14 +157,15 @@ func (a *Account) Spend(now time.Time) time.Duration {
 }
 
 // Report returns 0 if the status may be written now, which then counts. Otherwise it returns after
-// what time to ask again.
-func (a *Account) Report(now time.Time, isUrgent bool) time.Duration {
+// what time to ask again. The window is the minimum time since the last such write; 0 for what is
+// urgent. A status also waits for half of it, since a later one often takes its place.
+func (a *Account) Report(now time.Time, window time.Duration) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.waiting.IsZero() {
 		a.waiting = now
 	}
-	if left := max(a.written.Add(a.window).Sub(now), a.waiting.Add(a.window/2).Sub(now)); left > 0 && !isUrgent {
+	if left := max(a.written.Add(window).Sub(now), a.waiting.Add(window/2).Sub(now)); left > 0 && window > 0 {
 		return left
 	}
 	if left := a.status.pause(now); left > 0 {

@@ -21,7 +21,7 @@ var (
 
 // waits returns how long the account makes one wait before each of so many writes.
 func waits(writes int, ask ledger.Ask, outcome ledger.Outcome) (waits []time.Duration) {
-	account, now := ledger.New(0).Of(name, "1"), noon
+	account, now := ledger.New().Of(name, "1"), noon
 	for range writes {
 		wait := account.Standing(now, []ledger.Ask{ask}).Wait
 		now = now.Add(wait)
@@ -88,7 +88,7 @@ func TestStanding(t *testing.T) {
 		"refused, and the clock was set back": {[]ledger.Outcome{{Refusal: errMelted}}, ask, -time.Hour, "open, refused, waits"},
 	} {
 		t.Run(about, func(t *testing.T) {
-			account := ledger.New(0).Of(name, "1")
+			account := ledger.New().Of(name, "1")
 			for _, outcome := range test.noted {
 				account.Note(noon, ask, outcome)
 			}
@@ -127,7 +127,7 @@ func inWords(s ledger.Standing) (words string) {
 
 // Of parts, each has its own past: what is wrong with one delays no other.
 func TestParts(t *testing.T) {
-	account, replicas := ledger.New(0).Of(name, "1"), ledger.Ask{Part: "replicas", Goal: "3", Left: "2"}
+	account, replicas := ledger.New().Of(name, "1"), ledger.Ask{Part: "replicas", Goal: "3", Left: "2"}
 	account.Note(noon, ask, ledger.Outcome{Refusal: errMelted})
 	s := account.Standing(noon, []ledger.Ask{ask, replicas})
 	if len(s.Due) != 1 || s.Due[0] != replicas || s.Refusal == nil || s.Wait == 0 {
@@ -137,7 +137,7 @@ func TestParts(t *testing.T) {
 
 // Nothing is known of another object with the name, nor of one that was forgotten.
 func TestIdentity(t *testing.T) {
-	l := ledger.New(0)
+	l := ledger.New()
 	account := l.Of(name, "1")
 	account.Inherit()
 	account.Note(noon, ask, ledger.Outcome{Refusal: errMelted})
@@ -157,29 +157,31 @@ func TestIdentity(t *testing.T) {
 // A status that is not urgent waits for half a window, and for the last one to be a window ago. No
 // status takes anything from the writes.
 func TestStatuses(t *testing.T) {
-	account := ledger.New(10*time.Second).Of(name, "1")
-	at := func(after time.Duration, isUrgent bool, want time.Duration) {
+	account := ledger.New().Of(name, "1")
+	const urgent, usual, lazy = 0, 10 * time.Second, time.Minute
+	at := func(after, window, want time.Duration) {
 		t.Helper()
-		if got := account.Report(noon.Add(after), isUrgent); got != want {
+		if got := account.Report(noon.Add(after), window); got != want {
 			t.Errorf("after %s it waits for %s, want %s", after, got, want)
 		}
 	}
-	at(0, false, 5*time.Second)
-	at(5*time.Second, false, 0)
-	at(6*time.Second, false, 9*time.Second)
-	at(7*time.Second, true, 0)
-	at(8*time.Second, false, 9*time.Second)
+	at(0, usual, 5*time.Second)
+	at(5*time.Second, usual, 0)
+	at(6*time.Second, usual, 9*time.Second)
+	at(7*time.Second, urgent, 0)
+	at(8*time.Second, usual, 9*time.Second)
+	at(9*time.Second, lazy, 58*time.Second)
 	account.Settle()
-	at(14*time.Second, false, 5*time.Second)
+	at(14*time.Second, usual, 5*time.Second)
 	account.Reported(noon.Add(20*time.Second), errMelted)
-	if wait := account.Report(noon.Add(20*time.Second), true); wait < time.Second || wait > 2*time.Second {
+	if wait := account.Report(noon.Add(20*time.Second), urgent); wait < time.Second || wait > 2*time.Second {
 		t.Errorf("one that was refused waits for %s", wait)
 	}
 	account.Reported(noon.Add(30*time.Second), nil)
 	for range 100 {
-		account.Report(noon.Add(time.Minute), true)
+		account.Report(noon.Add(time.Minute), urgent)
 	}
-	if account.Report(noon.Add(time.Minute), true) == 0 {
+	if account.Report(noon.Add(time.Minute), urgent) == 0 {
 		t.Error("there is no end of statuses")
 	}
 	if account.Spend(noon.Add(time.Minute)) != 0 {
@@ -191,7 +193,7 @@ func TestStatuses(t *testing.T) {
 // ten seconds, and the same goal far fewer.
 func TestNothingIsAHotLoop(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		account, now := ledger.New(time.Second).Of(name, "1"), noon
+		account, now := ledger.New().Of(name, "1"), noon
 		isOneGoal := rapid.Bool().Draw(t, "one goal")
 		goal, writes := 0, 0
 		for range rapid.IntRange(1, 2000).Draw(t, "events") {

@@ -30,6 +30,12 @@ func IsByPolicy(err error) bool {
 	return IsRefusal(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy")
 }
 
+// IsInvalid reports whether the API server's own validation refused the object. A policy or a webhook
+// may deny a request with the same code (k8s.io/apiserver/pkg/admission/plugin/webhook/errors).
+func IsInvalid(err error) bool {
+	return apierrors.IsInvalid(err) && !IsByPolicy(err) && !strings.Contains(err.Error(), "admission webhook \"")
+}
+
 // IsRefusal reports whether the API server understood a request and refused it as it is,
 // by its own rules or those of an admission plugin, policy, or webhook, or because it
 // could not call a webhook. Any other error is about the server, the connection, or the

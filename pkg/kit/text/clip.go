@@ -4,7 +4,10 @@ package text
 import "strings"
 
 // Clip returns the beginning of s, at most limit bytes long, as valid UTF-8: a character
-// that would be cut in half is left out.
+// that would be cut in half is left out. What was cut off is not kept in memory.
 func Clip(s string, limit int) string {
-	return strings.ToValidUTF8(s[:min(len(s), limit)], "")
+	if len(s) > limit {
+		s = strings.Clone(s[:limit])
+	}
+	return strings.ToValidUTF8(s, "")
 }

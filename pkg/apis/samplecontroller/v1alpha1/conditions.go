@@ -7,11 +7,12 @@ const (
 	// ConditionReady is True while all desired replicas are available and were created
 	// from the current spec, and no Pods of an earlier spec are left.
 	ConditionReady = "Ready"
-	// ConditionReconciling is True while the Icecream is not Ready but is expected to
-	// become Ready without intervention.
+	// ConditionReconciling is True while the Icecream is not Ready but may still become so
+	// without an edit.
 	ConditionReconciling = "Reconciling"
-	// ConditionStalled is True while the Icecream is not expected to become Ready unless
-	// someone intervenes.
+	// ConditionStalled is True if only an edit can help, or when there has been no progress
+	// for longer than the Deployment's spec.progressDeadlineSeconds (600 if there is no
+	// Deployment).
 	ConditionStalled = "Stalled"
 )
 
@@ -53,11 +54,17 @@ const (
 	// ReasonReplicaFailure means that Pods or their ReplicaSet cannot be created, for
 	// example because of a quota.
 	ReasonReplicaFailure = "ReplicaFailure"
+	// ReasonPodFailed means that Pods have failed for good and were replaced, for example
+	// because a node has rejected or evicted them.
+	ReasonPodFailed = "PodFailed"
+	// ReasonPodNotReady means that nothing is known to be wrong with a Pod, but that there
+	// has been no progress for a minute. The message says what the Pod waits for.
+	ReasonPodNotReady = "PodNotReady"
 	// ReasonDeploymentPaused means that someone has paused the Deployment, by its
 	// spec.paused, before its rollout was complete.
 	ReasonDeploymentPaused = "DeploymentPaused"
-	// ReasonProgressDeadlineExceeded means that a rollout or a single Pod has taken longer
-	// than the Deployment's spec.progressDeadlineSeconds.
+	// ReasonProgressDeadlineExceeded means that there has been no progress for longer than
+	// the Deployment's spec.progressDeadlineSeconds, and that no Pod shows why.
 	ReasonProgressDeadlineExceeded = "ProgressDeadlineExceeded"
 )
 
