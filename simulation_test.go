@@ -16,8 +16,10 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -45,11 +47,13 @@ type icecreams struct {
 	writes       map[string]int
 	launched     int // Icecreams so far
 	edits        int
-	refused      map[string][]time.Time // when creates were refused, by process, name and what was asked for
-	attempted    map[types.UID]bool     // Icecreams for which a create was sent
-	late         map[string]time.Time   // since when something has not been as it should be; see [icecreams.watch]
-	started      time.Time              // when the first request was made
-	fought       map[string]time.Time   // when somebody last changed the replicas of a Deployment, by its name
+	refused      map[string][]time.Time  // when creates were refused, by process, name and what was asked for
+	attempted    map[types.UID]bool      // Icecreams for which a create was sent
+	late         map[string]time.Time    // since when something has not been as it should be; see [icecreams.watch]
+	started      time.Time               // when the first request was made
+	fought       map[string]time.Time    // when somebody last changed the replicas of a Deployment, by its name
+	edited       map[types.UID]time.Time // when the spec of an Icecream last changed
+	crashed      map[string]time.Time    // when a Pod of a Deployment last crashed or failed, by its name
 }
 
 // newWorld returns the world of the Icecream controller.
@@ -57,6 +61,7 @@ func newWorld(h *simulation.History) simulation.World {
 	w := &icecreams{
 		Workloads: simulation.NewWorkloads(h), writes: map[string]int{}, refused: map[string][]time.Time{},
 		attempted: map[types.UID]bool{}, late: map[string]time.Time{}, fought: map[string]time.Time{},
+		edited: map[types.UID]time.Time{}, crashed: map[string]time.Time{},
 	}
 	draw := h.Draw("conditions")
 	w.isDoomed = draw.IntN(8) == 0
@@ -69,7 +74,7 @@ func newWorld(h *simulation.History) simulation.World {
 var (
 	icecreamNames   = []string{"sundae", "cone", "gelato"}
 	deploymentNames = []string{"", "", "sundae", "cone", "float"}
-	images          = []string{"registry.example/vanilla:1", "registry.example/mint:2", "registry.example/mint:3", "registry.example/missing:1", "registry.example/unready:1"}
+	images          = []string{"registry.example/vanilla:1", "registry.example/mint:2", "registry.example/mint:3", "registry.example/missing:1", "registry.example/unready:1", "registry.example/crashing:1", "registry.example/unstartable:1"}
 )
 
 // denied is the image that a policy refuses at times.
@@ -143,6 +148,7 @@ func (w *icecreams) put(name string, spec v1alpha1.IcecreamSpec) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: simulation.Namespace, Name: name, Generation: 1},
 		Spec:       spec, Status: v1alpha1.IcecreamStatus{ObservedGeneration: -1},
 	})
+	w.edited[w.Store.Objects[iceKey(name)].GetUID()] = time.Now()
 }
 
 // replace deletes an Icecream and creates it again at once, as kubectl replace --force does. The
@@ -204,7 +210,7 @@ func (w *icecreams) Edit(draw *rand.Rand) string {
 	w.watch()
 	w.edits++
 	kinds := []func(*rand.Rand) string{
-		w.create, w.scaleIcecream, w.scaleIcecream, w.changeImage, w.changeBoth, w.deleteIcecream, w.replace, w.foreign,
+		w.create, w.scaleIcecream, w.scaleIcecream, w.changeImage, w.changeImage, w.respell, w.changeBoth, w.deleteIcecream, w.replace, w.foreign,
 		w.editDeployment, w.editDeployment, w.disturbPod, w.disturbPod, w.policy, w.policy, w.deny, w.deny, w.shortage, w.claim, w.clone,
 	}
 	if w.refusing != 0 && draw.IntN(3) == 0 {
@@ -236,6 +242,11 @@ func (w *icecreams) namespace(draw *rand.Rand) string {
 // shortage is what Pods lack from now on, for a while or for good.
 func (w *icecreams) shortage(draw *rand.Rand) string {
 	long := time.Duration(1+draw.IntN(80)) * time.Second
+	if draw.IntN(3) == 0 {
+		w.RejectUntil = time.Now().Add(long / 2)
+		w.edits += 2 * len(w.ices()) // Their Pods come and go all the time.
+		return fmt.Sprintf("nodes reject each Pod for %s", long/2)
+	}
 	if draw.IntN(4) == 0 {
 		long = forever
 	}
@@ -256,6 +267,7 @@ func (w *icecreams) edit(draw *rand.Rand, change func(*v1alpha1.Icecream) string
 	changed := ice.DeepCopy()
 	changed.Generation++
 	what := change(changed)
+	w.edited[ice.UID] = time.Now()
 	w.Put(changed)
 	return fmt.Sprintf("Icecream %s: %s", ice.Name, what)
 }
@@ -280,6 +292,15 @@ func (w *icecreams) changeImage(draw *rand.Rand) string {
 	return w.edit(draw, func(ice *v1alpha1.Icecream) string {
 		ice.Spec.Image = simulation.Pick(draw, images)
 		return "image " + ice.Spec.Image
+	})
+}
+
+// respell asks for the same resources in other words, or for other ones.
+func (w *icecreams) respell(draw *rand.Rand) string {
+	return w.edit(draw, func(ice *v1alpha1.Icecream) string {
+		memory := simulation.Pick(draw, []string{"1Gi", "1073741824", "1024Mi", "2Gi"})
+		ice.Spec.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(memory)}
+		return "memory " + memory
 	})
 }
 
@@ -383,7 +404,10 @@ func (w *icecreams) editThis(draw *rand.Rand, d *appsv1.Deployment) string {
 	changed := d.DeepCopy()
 	changed.Generation++
 	var what string
-	switch draw.IntN(9) {
+	switch draw.IntN(10) {
+	case 9:
+		changed.Spec.Paused = !d.Spec.Paused
+		what = fmt.Sprintf("paused: %t", changed.Spec.Paused)
 	case 8: // beside ours, in what the API server validates as a whole
 		security := &corev1.SecurityContext{Privileged: ptr.To(true)}
 		template := &changed.Spec.Template.Spec
@@ -437,6 +461,7 @@ func (w *icecreams) disturbPod(draw *rand.Rand) string {
 		changed := pod.DeepCopy()
 		simulation.Crash(changed)
 		w.Put(changed)
+		w.crashed[deploymentOf(pod)] = time.Now()
 		return fmt.Sprintf("Pod %s crashes", pod.Name)
 	}
 	w.Delete(simulation.KeyOf("", "pods", pod.Name), metav1.DeletePropagationBackground)
@@ -484,10 +509,11 @@ func (w *icecreams) deleteDeployment(draw *rand.Rand) string {
 	return fmt.Sprintf("; Deployment %s is deleted", d.Name)
 }
 
-// Settle implements World. Whoever has undone writes was waited for, longer each time, and a
-// Pod that never gets ready is given the time of the default deadline.
+// Settle implements World. Whoever has undone writes was waited for, longer each time, and what
+// never gets ready is given the time until its deadline.
 func (w *icecreams) Settle() time.Duration {
 	w.undoing, w.rewriting, w.refusing, w.denying = false, false, 0, false
+	w.RejectUntil = time.Now()
 	for _, d := range w.deployments(w.Store) {
 		if slices.Contains(d.Finalizers, hold) {
 			changed := d.DeepCopy()
@@ -497,16 +523,34 @@ func (w *icecreams) Settle() time.Duration {
 		}
 	}
 	settle := 3 * time.Minute
+	for _, ice := range w.ices() {
+		d := simulation.Get[appsv1.Deployment](w.History, w.Store, deploymentKey(icecream.DeploymentName(ice)))
+		settle = max(settle, 2*time.Minute+w.deadlineOf(own(d, ice)))
+	}
 	if w.isOpposed { // What was refused may have to wait.
 		settle += 6 * time.Minute
 	}
 	if w.hasUndone {
 		settle += 12 * time.Minute
 	}
-	if slices.ContainsFunc(w.ices(), func(ice *v1alpha1.Icecream) bool { return strings.Contains(ice.Spec.Image, "unready") }) {
-		settle += 12 * time.Minute
-	}
 	return settle
+}
+
+// deadlineOf returns how long there can be no progress before an Icecream with that Deployment is
+// Stalled; without a Deployment, it is that of one.
+func (w *icecreams) deadlineOf(d *appsv1.Deployment) time.Duration {
+	if d == nil {
+		return 10 * time.Minute
+	}
+	return time.Duration(ptr.Deref(d.Spec.ProgressDeadlineSeconds, 600)) * time.Second
+}
+
+// own returns a Deployment if it is the Icecream's; otherwise nil.
+func own(d *appsv1.Deployment, ice *v1alpha1.Icecream) *appsv1.Deployment {
+	if d != nil && metav1.IsControlledBy(d, ice) {
+		return d
+	}
+	return nil
 }
 
 // Interfere implements World.
@@ -578,7 +622,19 @@ func (w *icecreams) Act() time.Time {
 			}
 		}
 	}
-	return w.Workloads.Act()
+	next := w.Workloads.Act()
+	for _, pod := range w.pods(w.Store) {
+		if pod.Status.Phase == corev1.PodFailed || strings.Contains(pod.Spec.Containers[0].Image, "crashing") {
+			w.crashed[deploymentOf(pod)] = time.Now()
+		}
+	}
+	return next
+}
+
+// deploymentOf returns the name of a Pod's Deployment.
+func deploymentOf(pod *corev1.Pod) string {
+	name, _, _ := strings.Cut(pod.Name, "-")
+	return name
 }
 
 // owner returns the Icecream that controls a Deployment; nil if there is none.
@@ -805,6 +861,11 @@ func (w *icecreams) checkPatch(x simulation.Exchange, before, after *appsv1.Depl
 	case metav1.GetControllerOfNoCopy(before) != nil && !haveSameOwner(before, after):
 		w.Fail("ownership", "%s takes %s from its owner", x.Process.Name, simulation.Describe(x.Key))
 	}
+	same, template := before.Spec.Template.DeepCopy(), after.Spec.Template
+	if metav1.SetMetaDataAnnotation(&same.ObjectMeta, icecream.AnnotationSpecHash, template.Annotations[icecream.AnnotationSpecHash]); before.Spec.Template.Annotations[icecream.AnnotationSpecHash] != "" &&
+		equality.Semantic.DeepEqual(*same, template) && !equality.Semantic.DeepEqual(before.Spec.Template, template) {
+		w.Fail("restart", "%s replaces the Pods of %s by equal ones", x.Process.Name, simulation.Describe(x.Key))
+	}
 	if metav1.GetControllerOfNoCopy(after) != nil { // It may have lost its owner just before.
 		w.checkOwner(x, after)
 	}
@@ -836,11 +897,7 @@ func (w *icecreams) checkStatus(x simulation.Exchange) {
 	if isTrue(ice, v1alpha1.ConditionStalled) && w.isLeftOver(x, ice) {
 		w.Fail("status", "%s: %s is Stalled, although its Deployment is left of an Icecream that was gone", x.Process.Name, simulation.Describe(x.Key))
 	}
-	reason := readyOf(ice).Reason
-	isOfPods := slices.Contains([]string{v1alpha1.ReasonReplicaFailure, v1alpha1.ReasonImagePullBackOff, v1alpha1.ReasonUnschedulable}, reason)
-	if age := time.Since(ice.CreationTimestamp.Time); isOfPods && isTrue(ice, v1alpha1.ConditionStalled) && age < 58*time.Second {
-		w.Fail("status", "%s: %s is Stalled (%s) after %s", x.Process.Name, simulation.Describe(x.Key), reason, age)
-	}
+	w.checkStalled(x, ice)
 	var trues int
 	for _, c := range s.Conditions {
 		if c.Status == metav1.ConditionTrue {
@@ -857,7 +914,9 @@ func (w *icecreams) checkStatus(x simulation.Exchange) {
 		w.Fail("status", "%s: %s has never been ready: %s", x.Process.Name, simulation.Describe(x.Key), countsOf(s))
 	}
 	seen := slices.Concat(w.seen(x, "pods"), w.seen(x, "deployments"))
-	if !slices.ContainsFunc(seen, func(store apiserver.Store) bool { return w.isTrueReason(store, ice) }) {
+	if !slices.ContainsFunc(w.seen(x, "icecreams"), func(icecreams apiserver.Store) bool {
+		return slices.ContainsFunc(seen, func(store apiserver.Store) bool { return w.isTrueReason(store, icecreams, ice) })
+	}) {
 		w.Fail("reason", "%s: %s gives a reason that has never been true: %s", x.Process.Name, simulation.Describe(x.Key), readyOf(ice).Message)
 	}
 	// Which Deployments are the Icecream's, and where the Pods are, comes from two caches.
@@ -877,45 +936,87 @@ func readyOf(ice *v1alpha1.Icecream) metav1.Condition {
 	return ptr.Deref(meta.FindStatusCondition(ice.Status.Conditions, v1alpha1.ConditionReady), metav1.Condition{})
 }
 
-// isTrueReason reports whether the reason that an Icecream gives is true, as far as it is about
-// Pods or the namespace.
-func (w *icecreams) isTrueReason(store apiserver.Store, ice *v1alpha1.Icecream) bool {
-	d := simulation.Get[appsv1.Deployment](w.History, store, deploymentKey(icecream.DeploymentName(ice)))
+// checkStalled checks that an Icecream is Stalled only when its deadline has passed since the last
+// edit, unless its spec is at fault.
+func (w *icecreams) checkStalled(x simulation.Exchange, ice *v1alpha1.Icecream) {
+	if !isTrue(ice, v1alpha1.ConditionStalled) || readyOf(ice).Reason == v1alpha1.ReasonInvalidSpec {
+		return
+	}
+	shortest := 10 * time.Minute
+	for _, store := range w.seen(x, "deployments") {
+		d := simulation.Get[appsv1.Deployment](w.History, store, deploymentKey(icecream.DeploymentName(ice)))
+		shortest = min(shortest, w.deadlineOf(own(d, ice)))
+	}
+	if since := time.Since(w.edited[ice.UID]); since < shortest {
+		w.Fail("stalled", "%s: %s is Stalled (%s) %s after an edit", x.Process.Name, simulation.Describe(x.Key), readyOf(ice).Reason, since)
+	}
+}
+
+// isTrueReason reports whether the reason that an Icecream gives is true, if one cache shows
+// Icecreams and the others show what is stored.
+func (w *icecreams) isTrueReason(store, icecreams apiserver.Store, ice *v1alpha1.Icecream) bool {
+	name := icecream.DeploymentName(ice)
+	d := simulation.Get[appsv1.Deployment](w.History, store, deploymentKey(name))
+	isOwn := own(d, ice) != nil
 	switch ready := readyOf(ice); ready.Reason {
-	case v1alpha1.ReasonReplicaFailure, v1alpha1.ReasonUnschedulable, v1alpha1.ReasonImagePullBackOff:
-		return d != nil && w.problems(store, d)[ready.Reason]
 	case v1alpha1.ReasonProgressDeadlineExceeded:
-		return d != nil && !w.isComplete(store, ice)
+		return isOwn && !w.isComplete(store, ice)
 	case v1alpha1.ReasonDeploymentRefused:
-		return !strings.Contains(ready.Message, "being terminated") // which is DeploymentTerminating
-	default:
+		return (w.isOpposed || strings.Contains(ready.Message, "Internal error")) && !strings.Contains(ready.Message, "being terminated") // which is DeploymentTerminating
+	case v1alpha1.ReasonErrResourceExists:
+		return d != nil && !isOwn && d.DeletionTimestamp == nil || d == nil && w.oldest(icecreams, name) != ice
+	case v1alpha1.ReasonDeploymentTerminating:
+		namespace := store.Objects[simulation.NamespaceKey]
+		isOpen := namespace != nil && namespace.GetDeletionTimestamp() == nil
+		return !isOpen || d != nil && (d.DeletionTimestamp != nil || icecream.IsControlledByIcecream(d) && w.owner(icecreams, d) == nil)
+	case v1alpha1.ReasonAvailable, v1alpha1.ReasonProgressing, v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonDeploymentContested:
 		return true
+	default:
+		return isOwn && w.problems(store, d)[ready.Reason]
 	}
 }
 
 // problems returns the reasons for which Pods of a Deployment do not become ready.
 func (w *icecreams) problems(store apiserver.Store, d *appsv1.Deployment) map[string]bool {
-	reasons := map[string]bool{}
-	for _, c := range d.Status.Conditions {
-		switch {
-		case c.Type == appsv1.DeploymentReplicaFailure:
-			reasons[v1alpha1.ReasonReplicaFailure] = true
-		case c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse:
-			reasons[v1alpha1.ReasonProgressDeadlineExceeded] = true
-		}
+	// A crash or a failure only seems to be over between one time and the next.
+	hasCrashed := !w.crashed[d.Name].IsZero() && time.Since(w.crashed[d.Name]) < 5*time.Minute
+	reasons := map[string]bool{
+		v1alpha1.ReasonPodFailed:                hasCrashed,
+		v1alpha1.ReasonDeploymentPaused:         d.Spec.Paused,
+		v1alpha1.ReasonProgressDeadlineExceeded: conditionOf(d, appsv1.DeploymentProgressing).Status == corev1.ConditionFalse,
+		v1alpha1.ReasonReplicaFailure:           conditionOf(d, appsv1.DeploymentReplicaFailure).Reason != "",
+		v1alpha1.ReasonCrashLoopBackOff:         hasCrashed,
 	}
 	for _, pod := range w.pods(store) {
-		switch {
+		switch image := pod.Spec.Containers[0].Image; {
 		case !strings.HasPrefix(pod.Name, d.Name+"-"):
+		case pod.Status.Phase == corev1.PodFailed:
+			reasons[v1alpha1.ReasonPodFailed] = true
+		case simulation.IsReady(pod):
 		case simulation.IsUnschedulable(pod):
 			reasons[v1alpha1.ReasonUnschedulable] = true
 		case simulation.WaitsFor(pod) == "ErrImagePull":
 			reasons[v1alpha1.ReasonImagePullBackOff] = true
-		case strings.Contains(pod.Spec.Containers[0].Image, "unready"):
-			reasons[v1alpha1.ReasonProgressDeadlineExceeded] = true
+		case strings.Contains(image, "crashing"):
+			reasons[v1alpha1.ReasonCrashLoopBackOff] = true
+			reasons[v1alpha1.ReasonPodNotReady] = true // before its first end
+		case strings.Contains(image, "unstartable"):
+			reasons[v1alpha1.ReasonContainerError] = true
+			reasons[v1alpha1.ReasonPodNotReady] = true // before its first start
+		default:
+			reasons[v1alpha1.ReasonPodNotReady] = true
 		}
 	}
 	return reasons
+}
+
+func conditionOf(d *appsv1.Deployment, of appsv1.DeploymentConditionType) (c appsv1.DeploymentCondition) {
+	for _, is := range d.Status.Conditions {
+		if is.Type == of {
+			c = is
+		}
+	}
+	return c
 }
 
 // isLeftOver reports whether all that the process can have seen under the name of an Icecream's
@@ -965,13 +1066,13 @@ func (w *icecreams) isComplete(store apiserver.Store, ice *v1alpha1.Icecream) bo
 func (w *icecreams) nodesOf(pods, deployments apiserver.Store, ice *v1alpha1.Icecream) []v1alpha1.IcecreamNode {
 	d := simulation.Get[appsv1.Deployment](w.History, deployments, deploymentKey(icecream.DeploymentName(ice)))
 	isOrphan := d != nil && metav1.GetControllerOfNoCopy(d) == nil && d.Labels[icecream.LabelIcecream] == ice.Name
-	if d == nil || !isOrphan && !metav1.IsControlledBy(d, ice) {
+	if d == nil || !isOrphan && !metav1.IsControlledBy(d, ice) || d.Status.ObservedGeneration == 0 {
 		return nil
 	}
 	counts := map[string]v1alpha1.IcecreamNode{}
 	for _, pod := range w.pods(pods) {
 		isOurs := pod.Labels[icecream.LabelIcecream] == ice.Name && strings.HasPrefix(pod.Name, d.Name+"-")
-		if pod.DeletionTimestamp != nil || pod.Spec.NodeName == "" || !isOurs {
+		if pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodFailed || pod.Spec.NodeName == "" || !isOurs {
 			continue
 		}
 		node := counts[pod.Spec.NodeName]

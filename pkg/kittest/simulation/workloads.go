@@ -27,12 +27,14 @@ const templateHash = appsv1.DefaultDeploymentUniqueLabelKey
 // kubelets, the garbage collector and the namespace controller. They see everything at once,
 // and do everything at once that does not take a Pod time.
 //
-// A Pod whose image is called "missing" never starts, and one whose image is called "unready"
-// is never ready.
+// The image of a Pod says what becomes of it: one called "missing" cannot be pulled, one called
+// "unstartable" has no such command, one called "crashing" ends soon after each start, and one called
+// "unready" is never ready.
 type Workloads struct {
 	*History
-	QuotaUntil time.Time // until when a quota refuses new Pods
-	FullUntil  time.Time // until when no node has room for a Pod
+	QuotaUntil  time.Time // until when a quota refuses new Pods
+	FullUntil   time.Time // until when no node has room for a Pod
+	RejectUntil time.Time // until when each node rejects the Pods that it gets
 
 	nodes int
 	made  int // Pods so far, for their names
@@ -127,7 +129,14 @@ func (w *Workloads) rollOut(d *appsv1.Deployment) (next time.Time) {
 	}
 	wanted := ptr.Deref(d.Spec.Replicas, 1)
 	isNew := false
-	if !d.Spec.Paused {
+	if d.Spec.Paused {
+		switch { // It is scaled nevertheless, but not rolled out.
+		case current != nil:
+			w.scale(current, wanted)
+		case len(old) == 1:
+			w.scale(old[0], wanted)
+		}
+	} else {
 		if current == nil {
 			current, isNew = w.newReplicaSet(d, hash), true
 		}
@@ -260,7 +269,7 @@ func (w *Workloads) replicate(r *appsv1.ReplicaSet) (next time.Time) {
 	var pods []*corev1.Pod
 	status := appsv1.ReplicaSetStatus{ObservedGeneration: r.Generation}
 	for _, pod := range All[corev1.Pod](w.History, w.Store) {
-		if metav1.IsControlledBy(pod, r) && pod.DeletionTimestamp == nil {
+		if metav1.IsControlledBy(pod, r) && pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodFailed {
 			pods = append(pods, pod)
 		}
 	}
@@ -344,6 +353,8 @@ func (w *Workloads) runPod(pod *corev1.Pod) (next time.Time) {
 		}
 		w.DeleteNow(ownKey(pod, "", "pods"))
 		return time.Time{}
+	case pod.Status.Phase == corev1.PodFailed:
+		return time.Time{}
 	case pod.Spec.NodeName == "":
 		if at := w.wait(pod, "schedule", 20*time.Millisecond, 500*time.Millisecond); !at.IsZero() {
 			return at
@@ -360,6 +371,15 @@ func (w *Workloads) runPod(pod *corev1.Pod) (next time.Time) {
 		}
 		changed.Status.Conditions = nil
 		changed.Spec.NodeName = fmt.Sprintf("node-%d", 1+w.Draw("node", pod.Name).IntN(w.nodes))
+	case pod.Status.Phase == corev1.PodPending && len(pod.Status.ContainerStatuses) == 0 && time.Now().Before(w.RejectUntil):
+		if at := w.wait(pod, "reject", 20*time.Millisecond, 2*time.Second); !at.IsZero() {
+			return at
+		}
+		changed.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfcpu", Message: fmt.Sprintf("Node didn't have enough resource: cpu, requested: %d", w.made)}
+	case strings.Contains(pod.Spec.Containers[0].Image, "crashing"), strings.Contains(pod.Spec.Containers[0].Image, "unstartable"):
+		if at := w.loop(changed); !at.IsZero() {
+			return at
+		}
 	case IsReady(pod), WaitsFor(pod) == "ErrImagePull", isUnready(pod) && pod.Status.Phase == corev1.PodRunning && WaitsFor(pod) == "":
 		return time.Time{}
 	default:
@@ -377,6 +397,49 @@ func (w *Workloads) runPod(pod *corev1.Pod) (next time.Time) {
 		}
 	}
 	w.Put(changed)
+	return time.Time{}
+}
+
+// loop moves a container that crashes, or cannot be started, to its next state, as a kubelet does. It
+// returns until when that has to wait; the zero time if it is done.
+func (w *Workloads) loop(pod *corev1.Pod) time.Time {
+	c := containerStatus(pod)
+	end := &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: "config: unknown key\n"}
+	isUnstartable := strings.Contains(c.Image, "unstartable")
+	if isUnstartable {
+		end = &corev1.ContainerStateTerminated{ExitCode: 128, Reason: "StartError", Message: "no such file"}
+	}
+	at := func(what string, least, most time.Duration) time.Time {
+		return w.wait(pod, fmt.Sprintf("%s %d", what, c.RestartCount), least, most)
+	}
+	switch {
+	case c.State.Terminated != nil || WaitsFor(pod) == "RunContainerError":
+		if at := at("back off", 200*time.Millisecond, time.Second); !at.IsZero() {
+			return at
+		}
+		setWaiting(pod, "CrashLoopBackOff", "back-off restarting failed container")
+		c.LastTerminationState.Terminated = end
+	case c.State.Running != nil:
+		if at := at("end", time.Second, 5*time.Second); !at.IsZero() {
+			return at
+		}
+		c.State = corev1.ContainerState{Terminated: end}
+	default:
+		least, most := 500*time.Millisecond, 3*time.Second
+		if c.State.Waiting != nil {
+			least, most = 5*time.Second, 40*time.Second
+		}
+		if at := at("start", least, most); !at.IsZero() {
+			return at
+		}
+		c.RestartCount++
+		if isUnstartable {
+			setWaiting(pod, "RunContainerError", "no such file")
+			c.LastTerminationState.Terminated = end
+		} else {
+			run(pod, false)
+		}
+	}
 	return time.Time{}
 }
 
@@ -398,9 +461,15 @@ func setReady(pod *corev1.Pod, isReady bool) {
 	if isReady {
 		ready = corev1.ConditionTrue
 	}
+	since := metav1.NewTime(time.Now())
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == ready {
+			since = c.LastTransitionTime
+		}
+	}
 	pod.Status.Conditions = []corev1.PodCondition{
 		{Type: corev1.PodScheduled, Status: corev1.ConditionTrue},
-		{Type: corev1.PodReady, Status: ready, LastTransitionTime: metav1.NewTime(time.Now())},
+		{Type: corev1.PodReady, Status: ready, LastTransitionTime: since},
 	}
 	containerStatus(pod).Ready = isReady
 }
