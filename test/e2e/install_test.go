@@ -176,7 +176,7 @@ func requireMetrics(t *testing.T, n *lab.Namespace, pods *lab.Kubelet) {
 				}
 				if strings.Contains(body, `leader_election_master_status{name="k8s-controller"} 1`) {
 					leaders++
-					if !strings.Contains(body, `icecream_objects{ready="True",reason="Available"} 20`) {
+					if !strings.Contains(body, `",ready="True",reason="Available"} 20`) {
 						return fmt.Errorf("the leader does not count 20 Icecreams: %s", body)
 					}
 				}

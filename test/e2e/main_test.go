@@ -24,13 +24,12 @@ func TestMain(m *testing.M) {
 // The programs and clusters that tests share.
 var (
 	binaries          lab.Binaries
-	withController    = lab.Shared{Binaries: &binaries, Privileges: &privileges, Flags: []string{"-icecream-stall-after=3s", "-v=4"}}
+	withController    = lab.Shared{Binaries: &binaries, Privileges: &privileges, Flags: []string{"-v=4"}}
 	withoutController = lab.Shared{Binaries: &binaries, Privileges: &privileges}
 )
 
 // NewNamespace returns a namespace for the test, in a cluster that it shares with other
-// tests. One controller serves all namespaces there; it reports an Icecream as Stalled
-// after three seconds.
+// tests. One controller serves all namespaces there.
 func NewNamespace(t *testing.T) *lab.Namespace {
 	t.Helper()
 	return withController.NewNamespace(t)

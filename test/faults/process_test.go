@@ -21,7 +21,7 @@ func TestPartitionLongerThanTheLease(t *testing.T) {
 	r.create(t)
 	r.EventuallyReady(t, name)
 	first := r.Controller
-	second := r.StartController(t, append([]string{"-icecream-stall-after=3s"}, elect...)...)
+	second := r.StartController(t, elect...)
 	r.eventuallyLogs(t, second, "The leader is")
 
 	partition := r.breaks(fault.Rule{Effect: fault.HangBefore})

@@ -113,7 +113,7 @@ func begin(t *testing.T, flags ...string) *run {
 	}
 	r.StartControllerThrough(t, func(apiServer http.Handler) http.Handler {
 		return r.faults.Handler(r.watches.handler(withoutKeepAlive(apiServer)))
-	}, append([]string{"-insecure-bind-address=127.0.0.1:0", "-icecream-stall-after=3s"}, flags...)...)
+	}, append([]string{"-insecure-bind-address=127.0.0.1:0"}, flags...)...)
 	r.Eventually(t, "the controller watches", r.isWatching)
 	r.eventuallyLogs(t, r.Controller, `"Started" logger="icecream"`)
 	r.goroutines = goroutinesOf(t, r.Controller)
@@ -359,7 +359,7 @@ func (r *run) reference(t *testing.T) endState {
 	t.Helper()
 	without.Do(func() {
 		n := &run{Namespace: r.Lab.NewNamespace(t)}
-		n.StartController(t, "-icecream-stall-after=3s")
+		n.StartController(t)
 		n.create(t)
 		n.EventuallyReady(t, name)
 		n.editAll(t)

@@ -10,7 +10,9 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"k8s.io/apimachinery/pkg/api/meta"
 
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
@@ -45,10 +47,15 @@ func TestOnACluster(t *testing.T) {
 	}
 	n := l.NewNamespace(t)
 	n.Controller = l.StartController(t, "-controllers="+strings.Join(append([]string{"*"}, l.OptionalControllers(t)...), ","), "-leader-elect", "-leader-elect-resource-namespace="+lab.SystemNamespace,
-		"-bind-address=127.0.0.1:0", "-insecure-bind-address=127.0.0.1:0", "-icecream-stall-after=1s")
+		"-bind-address=127.0.0.1:0", "-insecure-bind-address=127.0.0.1:0")
 	n.Apply(t, icecreams)
 	n.EventuallyReady(t, "good")
-	n.EventuallyStalled(t, "bad", "ImagePullBackOff")
+	n.EventuallyIcecream(t, "bad", "says why it is not ready", func(ice *v1alpha1.Icecream) error {
+		if ready := meta.FindStatusCondition(ice.Status.Conditions, v1alpha1.ConditionReady); ready == nil || ready.Reason != v1alpha1.ReasonImagePullBackOff {
+			return fmt.Errorf("condition Ready is %+v", ready)
+		}
+		return nil
+	})
 
 	n.Kubectl(t, "annotate", "node", "node-2", "controller.nicoleh.io/reboot-now=")
 	n.Kubectl(t, "annotate", "node", "node-3", "controller.nicoleh.io/reboot-in-progress=x")
@@ -83,8 +90,8 @@ func scrape(t *testing.T, n *lab.Namespace) (text string) {
 		}
 		text = body
 		for _, want := range []string{
-			`icecream_objects{ready="True",`,
-			`icecream_objects{ready="False",`,
+			`icecream_objects{icecream_namespace="` + n.Name + `",ready="True",`,
+			`icecream_objects{icecream_namespace="` + n.Name + `",ready="False",`,
 			"leader_election_master_status{",
 			`nodereboot_unavailable_seconds{node="node-3",reason="Rebooting"}`,
 		} {

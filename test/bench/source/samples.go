@@ -49,7 +49,7 @@ func newSamples(pods int) (samples, error) {
 	if err := m.create(user, s.icecream); err != nil {
 		return s, err
 	}
-	observed := icecream.Observed{Now: since.Time, StallAfter: time.Minute, Icecream: s.icecream}
+	observed := icecream.Observed{Now: since.Time, Icecream: s.icecream}
 	if plan := icecream.Decide(observed); plan.Asks == nil {
 		return s, fmt.Errorf("the controller would not create a Deployment, but %+v", plan)
 	}
