@@ -234,11 +234,9 @@ func (o Observed) updated() int32 {
 // may have changed what was made.
 func (o Observed) hasShape() bool {
 	template := &o.Live.Spec.Template
-	if template.Annotations[AnnotationSpecHash] == specHash(o.Icecream.Spec) {
-		return true
-	}
 	i := slices.IndexFunc(template.Spec.Containers, isOurs)
-	return i >= 0 && isMadeFrom(&template.Spec.Containers[i], o.Icecream.Spec)
+	return i >= 0 && isMadeFrom(&template.Spec.Containers[i], o.Icecream.Spec) ||
+		template.Annotations[AnnotationSpecHash] == specHash(o.Icecream.Spec)
 }
 
 // replicas are the Pods of the Icecream's Deployment.

@@ -53,14 +53,17 @@ func (f *figures) add(name string, value float64) { *f = append(*f, figure{name,
 
 func run(ctx context.Context) (err error) {
 	runs := flag.Int("runs", 3, "How often each program is measured, at least 1. The table shows medians.")
-	synthetic := flag.Bool("synthetic", false, "Measure a launch with 10,000 Icecreams and 100,000 Pods at rest, on a synthetic API server, instead of 300 new Icecreams on a local cluster.")
+	synthetic := flag.Bool("synthetic", false, "Measure a launch with Icecreams at rest, on a synthetic API server, instead of 300 new Icecreams on a local cluster.")
+	icecreams := flag.Int("icecreams", 10_000, "How many Icecreams are at rest.")
+	pods := flag.Int("pods", 10, "How many Pods each of them has.")
 	flag.Parse()
 	if *runs < 1 {
 		return errors.New("-runs must be at least 1")
 	}
 	title, measure := clusterTitle, measureOnCluster
 	if *synthetic {
-		title, measure = syntheticTitle, measureAtRest
+		title = fmt.Sprintf("%d Icecreams with %d Pods each", *icecreams, *pods)
+		measure = func(ctx context.Context, p *program) (figures, error) { return measureAtRest(ctx, p, *icecreams, *pods) }
 	}
 	programs := []*program{
 		{name: "controller", module: ".", dir: ".", flags: []string{"-leader-elect=false", "-bind-address=127.0.0.1:0", "-workers=8"}, metrics: "-insecure-bind-address"},

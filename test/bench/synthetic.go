@@ -17,9 +17,6 @@ import (
 )
 
 const (
-	restingIcecreams = 10_000
-	podsOfEach       = 10
-	syntheticTitle   = "10,000 Icecreams with 100,000 Pods"
 	// A program is at rest when it has used less than this much CPU time, in seconds, for so
 	// long.
 	restUse   = 0.1
@@ -30,15 +27,16 @@ const (
 	settle = 130 * time.Second
 )
 
-// measureAtRest measures a launch of a program against a source of its own, in which there
-// is nothing to do. It is an error if the program writes anything.
-func measureAtRest(ctx context.Context, p *program) (measured figures, err error) {
+// measureAtRest measures a launch of a program against a source of its own, with that many
+// Icecreams and Pods of each, in which there is nothing to do. It is an error if the program
+// writes anything.
+func measureAtRest(ctx context.Context, p *program, icecreams, pods int) (measured figures, err error) {
 	dir, err := os.MkdirTemp("", "k8s-controller-bench-")
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	from, err := source.Start(restingIcecreams, podsOfEach)
+	from, err := source.Start(icecreams, pods)
 	if err != nil {
 		return nil, err
 	}
