@@ -1,6 +1,6 @@
 // The Icecream controller. Read NewController, then sync and what it calls, from top to
 // bottom. Skip the key functions at the end. The rules are in pkg/icecream: decide.go
-// comes next, then status.go.
+// comes next, then write.go and status.go.
 
 package main
 
@@ -254,13 +254,14 @@ func (c *Controller) act(ctx context.Context, o icecream.Observed, plan icecream
 	if o.Standing.Wait = account.Spend(o.Now); o.Standing.Wait > 0 {
 		return o, nil, nil
 	}
-	isNew := !account.IsKnown() && o.Icecream.Status.ObservedGeneration <= 0
-	if plan.Adopts || isCreation && !isNew {
-		if err := c.recheckLive(ctx, o.Icecream); err != nil {
+	// Of an Icecream that nothing was asked for yet, the cache shows what has only just happened.
+	isFirst := !account.IsKnown() && o.Icecream.Status.ObservedGeneration <= 0
+	if plan.Adopts || isCreation && !isFirst {
+		if err := c.recheckIcecream(ctx, o.Icecream); err != nil {
 			return o, nil, err
 		}
 	}
-	if isCreation {
+	if isCreation { // which is of the whole Deployment
 		due = plan.Asks
 	}
 	for len(due) > 0 {
@@ -270,7 +271,9 @@ func (c *Controller) act(ctx context.Context, o icecream.Observed, plan icecream
 		}
 		asked := due
 		due = nil
-		if result.Refusal != nil && !isCreation && len(asked) > 1 { // What is wrong with the shape keeps no replicas from arriving.
+		// The API server refuses a patch as a whole, and an edit that it refuses must not keep the replicas
+		// from arriving: they are asked for alone.
+		if result.Refusal != nil && !isCreation && len(asked) > 1 {
 			asked, due = asked[:1], asked[1:]
 		}
 		refusal = cmp.Or(refusal, result.Refusal)
@@ -293,9 +296,9 @@ func (c *Controller) account(ice *v1alpha1.Icecream) *ledger.Account {
 	return c.ledger.Of(nameOf(ice), ice.UID)
 }
 
-// recheckLive returns an error unless the API server has the Icecream as the cache shows it, and
+// recheckIcecream returns an error unless the API server has the Icecream as the cache shows it, and
 // it is not being deleted. Two caches can show events in another order than they happened.
-func (c *Controller) recheckLive(ctx context.Context, cached *v1alpha1.Icecream) error {
+func (c *Controller) recheckIcecream(ctx context.Context, cached *v1alpha1.Icecream) error {
 	live, err := c.client.SamplecontrollerV1alpha1().Icecreams(cached.Namespace).Get(ctx, cached.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -315,7 +318,7 @@ func (c *Controller) write(ctx context.Context, o icecream.Observed, due []ledge
 		verb = "creating"
 		r.Stored, err = deployments.Create(ctx, icecream.NewDeployment(o.Icecream), metav1.CreateOptions{FieldManager: icecream.FieldManager})
 	} else {
-		if o.Standing.IsAgain { // The cache keeps no managedFields.
+		if o.Standing.IsAgain { // Who it is, is for the message alone. The cache keeps no managedFields.
 			if live, err := deployments.Get(ctx, o.Live.Name, metav1.GetOptions{}); err == nil {
 				r.Other = icecream.LastWriter(live)
 			}
@@ -344,7 +347,7 @@ func (c *Controller) write(ctx context.Context, o icecream.Observed, due []ledge
 }
 
 // writeStatus writes the status if it differs from the present one, and then records what has
-// happened. What is not urgent may have to wait; the Icecream is synced again then.
+// happened. What is not urgent may have to wait (see window); the Icecream is synced again then.
 //
 // The API server takes nothing but the status from the object, and refuses it for another
 // Icecream of the name and for another version than the one that the status was made from.
@@ -356,7 +359,7 @@ func (c *Controller) writeStatus(ctx context.Context, o icecream.Observed, repor
 		account.Settle()
 		return report.RequeueAfter, nil
 	}
-	if delay := account.Report(o.Now, c.window(before, after)); delay > 0 {
+	if delay := account.SpendStatus(o.Now, c.window(before, after)); delay > 0 {
 		return backoff.MinRequeue(report.RequeueAfter, delay), nil
 	}
 	updated, err := c.client.SamplecontrollerV1alpha1().Icecreams(ice.Namespace).UpdateStatus(ctx, &v1alpha1.Icecream{
@@ -368,9 +371,9 @@ func (c *Controller) writeStatus(ctx context.Context, o icecream.Observed, repor
 	case response.IsStale(err):
 		return 0, worker.Deferred(err)
 	case response.IsRefusal(err): // for example, while a field that a rule of the schema reads cannot be decoded
-		c.record(ice, icecream.StatusEvent(o, after))
 		account.Reported(time.Now(), err)
-		return account.Report(time.Now(), 0), worker.NoBackoff(fmt.Errorf("writing the status: %w", err))
+		c.record(ice, icecream.StatusEvent(o, after))
+		return account.SpendStatus(time.Now(), 0), worker.NoBackoff(fmt.Errorf("writing the status: %w", err))
 	case err != nil:
 		return 0, fmt.Errorf("writing the status: %w", err)
 	}
@@ -387,7 +390,9 @@ func (c *Controller) writeStatus(ctx context.Context, o icecream.Observed, repor
 // time or the number of a process.
 const otherWords = 5 * time.Minute
 
-// window returns the minimum time between the last write of a status and this one.
+// window returns the minimum time between the last write of a status and this one. Urgent is another
+// reason, or another condition that is True, unless it is only that a new spec is Progressing. Anything
+// else, such as progress, also waits for half a window, since more of it often follows.
 func (c *Controller) window(before, after v1alpha1.IcecreamStatus) time.Duration {
 	switch {
 	case kstatus.IsUrgent(before.Conditions, after.Conditions):

@@ -46,18 +46,19 @@ type Observed struct {
 
 // Plan is what should be written for one Icecream, or why nothing can be.
 type Plan struct {
-	// Asks are what the Icecream asks for, by part: Shape, then Replicas. If it asks for nothing,
-	// whatever there is, there are none.
+	// Asks are what the Icecream asks for, by part: Shape, then Replicas; none if nothing can be asked
+	// for now. The ledger says which of them are due.
 	Asks []ledger.Ask
 	// Adopts means that the live Deployment becomes the Icecream's.
 	Adopts bool
-	// Held says why there are no asks although the Deployment is not as it should be.
+	// Held says why there are no asks; empty if the Icecream is being deleted.
 	Held kstatus.Conclusion
 	// RequeueAfter is when to sync again even if nothing changes; 0 means never.
 	RequeueAfter time.Duration
 }
 
-// stalled returns the conclusion that only an edit of the Icecream will help.
+// stalled returns the conclusion that only an edit of the Icecream will help, or that the deadline has
+// passed.
 func stalled(reason, message string) kstatus.Conclusion {
 	return kstatus.Conclusion{State: kstatus.Stalled, Reason: reason, Message: message}
 }

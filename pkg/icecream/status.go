@@ -120,7 +120,7 @@ func (o Observed) cause(plan Plan) kstatus.Conclusion {
 // refusalOf returns what to report about a write that the API server has refused.
 func refusalOf(err error) kstatus.Conclusion {
 	switch {
-	case response.IsInvalid(err):
+	case response.IsOwnValidation(err):
 		return stalled(v1alpha1.ReasonInvalidSpec, err.Error())
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return reconciling(v1alpha1.ReasonDeploymentTerminating, "The namespace is being deleted")
@@ -143,12 +143,8 @@ func StatusEvent(o Observed, s v1alpha1.IcecreamStatus) Event {
 	isNew := before.ObservedGeneration != s.ObservedGeneration
 	was := kstatus.ReadinessOf(before.Conditions)
 	is := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady)
-	isStalled := meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionStalled)
-	hasBegun := isStalled && (isNew || !meta.IsStatusConditionTrue(before.Conditions, v1alpha1.ConditionStalled))
-	if isWarning(is.Reason) {
-		hasBegun = isNew || was.Reason != is.Reason
-	}
-	if hasBegun {
+	wasStalled, isStalled := isTrue(before, v1alpha1.ConditionStalled), isTrue(s, v1alpha1.ConditionStalled)
+	if isWarning(is.Reason) && (isNew || was.Reason != is.Reason) || !isWarning(is.Reason) && isStalled && (isNew || !wasStalled) {
 		return Event{corev1.EventTypeWarning, is.Reason, is.Message}
 	}
 	placement := oneLine(s.Nodes, maxMessage-64, ", ", func(n v1alpha1.IcecreamNode) string { return pods(n.Pods) + " on " + n.Name })
@@ -169,6 +165,10 @@ func StatusEvent(o Observed, s v1alpha1.IcecreamStatus) Event {
 // HasMoved reports whether the number of Pods on some node has changed.
 func HasMoved(before, after v1alpha1.IcecreamStatus) bool {
 	return !slices.EqualFunc(before.Nodes, after.Nodes, func(a, b v1alpha1.IcecreamNode) bool { return a.Name == b.Name && a.Pods == b.Pods })
+}
+
+func isTrue(s v1alpha1.IcecreamStatus, condition string) bool {
+	return meta.IsStatusConditionTrue(s.Conditions, condition)
 }
 
 // SaysTheSame reports whether two statuses differ in the messages of conditions at most.

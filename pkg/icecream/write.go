@@ -32,10 +32,13 @@ const (
 
 const replicasField = "spec.replicas"
 
+// everything is what is left to ask for if there is no Deployment.
+const everything = "everything"
+
 // Asks returns what the Icecream asks for: the shape, then the replicas.
 func (o Observed) Asks() []ledger.Ask {
-	shape := ledger.Ask{Part: Shape, Goal: specHash(o.Icecream.Spec), Left: "everything"}
-	replicas := ledger.Ask{Part: Replicas, Goal: strconv.Itoa(int(replicasOf(o.Icecream))), Left: "everything"}
+	shape := ledger.Ask{Part: Shape, Goal: specHash(o.Icecream.Spec), Left: everything}
+	replicas := ledger.Ask{Part: Replicas, Goal: strconv.Itoa(int(replicasOf(o.Icecream))), Left: everything}
 	if o.Live != nil {
 		drift := o.drift()
 		ofReplicas := func(d patch.Difference) bool { return d.Field == replicasField }

@@ -7,7 +7,7 @@
 //	another goal than last time (somebody has edited it)      not at all
 //	the same goal, which was refused                          1 s, doubling to 5 min, and some jitter
 //	the same goal, and what is left is just what was left     for ever: admission made it so
-//	the same goal, and anything else is left (undone)         not at all three times, then 5 s, doubling to 5 min
+//	the same goal, and anything else is left (undone)         not at all until the third write, then 5 s, doubling to 5 min
 //
 // Ten minutes without such a write end the count. A [Ledger] has an account of each object, with
 // its entries and a budget: 30 writes at once, and one per 10 s. Writes of statuses are counted

@@ -156,10 +156,10 @@ func (a *Account) Spend(now time.Time) time.Duration {
 	return spend(&a.writes, now)
 }
 
-// Report returns 0 if the status may be written now, which then counts. Otherwise it returns after
+// SpendStatus returns 0 if the status may be written now, which then counts. Otherwise it returns after
 // what time to ask again. The window is the minimum time since the last such write; 0 for what is
 // urgent. A status also waits for half of it, since a later one often takes its place.
-func (a *Account) Report(now time.Time, window time.Duration) time.Duration {
+func (a *Account) SpendStatus(now time.Time, window time.Duration) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.waiting.IsZero() {

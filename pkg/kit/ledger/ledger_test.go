@@ -161,7 +161,7 @@ func TestStatuses(t *testing.T) {
 	const urgent, usual, lazy = 0, 10 * time.Second, time.Minute
 	at := func(after, window, want time.Duration) {
 		t.Helper()
-		if got := account.Report(noon.Add(after), window); got != want {
+		if got := account.SpendStatus(noon.Add(after), window); got != want {
 			t.Errorf("after %s it waits for %s, want %s", after, got, want)
 		}
 	}
@@ -174,14 +174,14 @@ func TestStatuses(t *testing.T) {
 	account.Settle()
 	at(14*time.Second, usual, 5*time.Second)
 	account.Reported(noon.Add(20*time.Second), errMelted)
-	if wait := account.Report(noon.Add(20*time.Second), urgent); wait < time.Second || wait > 2*time.Second {
+	if wait := account.SpendStatus(noon.Add(20*time.Second), urgent); wait < time.Second || wait > 2*time.Second {
 		t.Errorf("one that was refused waits for %s", wait)
 	}
 	account.Reported(noon.Add(30*time.Second), nil)
 	for range 100 {
-		account.Report(noon.Add(time.Minute), urgent)
+		account.SpendStatus(noon.Add(time.Minute), urgent)
 	}
-	if account.Report(noon.Add(time.Minute), urgent) == 0 {
+	if account.SpendStatus(noon.Add(time.Minute), urgent) == 0 {
 		t.Error("there is no end of statuses")
 	}
 	if account.Spend(noon.Add(time.Minute)) != 0 {

@@ -30,9 +30,9 @@ func IsByPolicy(err error) bool {
 	return IsRefusal(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy")
 }
 
-// IsInvalid reports whether the API server's own validation refused the object. A policy or a webhook
+// IsOwnValidation reports whether the API server's own validation refused the object. A policy or a webhook
 // may deny a request with the same code (k8s.io/apiserver/pkg/admission/plugin/webhook/errors).
-func IsInvalid(err error) bool {
+func IsOwnValidation(err error) bool {
 	return apierrors.IsInvalid(err) && !IsByPolicy(err) && !strings.Contains(err.Error(), "admission webhook \"")
 }
 

@@ -12,7 +12,7 @@ import (
 // IcecreamResources are the compute resources of a container, with the rules of
 // corev1.ResourceRequirements. The API server applies these rules when the controller
 // writes the Deployment. If it rejects the resources, the Icecream is Stalled with the
-// reason InvalidSpec and the API server's message, and the Deployment stays as it is.
+// reason InvalidSpec and the API server's message, and the Deployment keeps those it has.
 type IcecreamResourcesApplyConfiguration struct {
 	// limits are the maximum amounts of compute resources that the container can use, by
 	// resource name: cpu, memory, ephemeral-storage, huge pages such as
