@@ -168,7 +168,10 @@ func strippedContainer(c *corev1.Container) corev1.Container {
 		},
 	}
 	if security := c.SecurityContext; security != nil {
-		kept.SecurityContext = &corev1.SecurityContext{AllowPrivilegeEscalation: security.AllowPrivilegeEscalation, Privileged: security.Privileged}
+		kept.SecurityContext = &corev1.SecurityContext{
+			AllowPrivilegeEscalation: security.AllowPrivilegeEscalation,
+			Privileged:               security.Privileged,
+		}
 		if all := security.Capabilities; all != nil {
 			kept.SecurityContext.Capabilities = &corev1.Capabilities{Add: first(all.Add, maxCapabilities), Drop: first(all.Drop, maxCapabilities)}
 		}

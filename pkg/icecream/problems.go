@@ -115,7 +115,7 @@ func (o Observed) deploymentProblem() Problem {
 	failure := deploymentCondition(d, appsv1.DeploymentReplicaFailure)
 	progress := deploymentCondition(d, appsv1.DeploymentProgressing)
 	switch {
-	case progress.Status == corev1.ConditionFalse && progress.Reason == replicaSetCreateError: // which leaves status.observedGeneration as it was
+	case progress.Status == corev1.ConditionFalse && progress.Reason == replicaSetCreateError: // It leaves observedGeneration as it was.
 		return Problem{Reason: v1alpha1.ReasonReplicaFailure, Message: progress.Message}
 	case !o.isObserved(d):
 		return Problem{}
@@ -177,7 +177,8 @@ func (o Observed) exceeded() string {
 	case d == nil:
 		return fmt.Sprintf("The Deployment has not been created within %d s", deadline)
 	case !o.isObserved(d):
-		return fmt.Sprintf("The Deployment controller has not acted on generation %d of Deployment %q within %d s", d.Generation, d.Name, deadline)
+		return fmt.Sprintf("The Deployment controller has not acted on generation %d of Deployment %q within %d s",
+			d.Generation, d.Name, deadline)
 	}
 	if progress := deploymentCondition(d, appsv1.DeploymentProgressing); progress.Reason == progressDeadlineExceeded {
 		return progress.Message

@@ -53,8 +53,8 @@ func Of(pod *corev1.Pod) Problem {
 	switch scheduled, container := condition(pod, corev1.PodScheduled), decisive(pod); {
 	case pod.Status.Phase == corev1.PodFailed:
 		p.Reason = Failed
-		p.Message = fmt.Sprintf("Pod %q has failed%s%s", pod.Name, after(": ", pod.Status.Reason), after(": ", pod.Status.Message))
-	case is(scheduled, corev1.ConditionFalse) && slices.Contains([]string{corev1.PodReasonUnschedulable, corev1.PodReasonSchedulerError}, scheduled.Reason):
+		p.Message = fmt.Sprintf("Pod %q has failed%s%s", pod.Name, colon(pod.Status.Reason), colon(pod.Status.Message))
+	case is(scheduled, corev1.ConditionFalse) && slices.Contains(unschedulableReasons, scheduled.Reason):
 		p.Reason, p.Since = Unschedulable, scheduled.LastTransitionTime.Time
 		p.Message = fmt.Sprintf("Pod %q cannot be scheduled: %s", pod.Name, scheduled.Message)
 	case container != nil && failureOf(*container) != "":
@@ -67,6 +67,9 @@ func Of(pod *corev1.Pod) Problem {
 	p.Message = clip(oneLine(p.Message))
 	return p
 }
+
+// unschedulableReasons are the reasons for which the scheduler has found no node. A scheduling gate is none.
+var unschedulableReasons = []string{corev1.PodReasonUnschedulable, corev1.PodReasonSchedulerError}
 
 // Ready reports whether a Pod is ready, and since when that has been so: one that never
 // was has not been ready since its creation.
@@ -138,7 +141,9 @@ func stripState(s corev1.ContainerState) (kept corev1.ContainerState) {
 		kept.Running = &corev1.ContainerStateRunning{}
 	}
 	if s.Terminated != nil {
-		kept.Terminated = &corev1.ContainerStateTerminated{ExitCode: s.Terminated.ExitCode, Reason: brief(s.Terminated.Reason), Message: clip(s.Terminated.Message)}
+		kept.Terminated = &corev1.ContainerStateTerminated{
+			ExitCode: s.Terminated.ExitCode, Reason: brief(s.Terminated.Reason), Message: clip(s.Terminated.Message),
+		}
 	}
 	return kept
 }
@@ -227,17 +232,17 @@ func messageOf(c corev1.ContainerStatus) string {
 	waiting := cmp.Or(c.State.Waiting, &corev1.ContainerStateWaiting{})
 	switch failure := failureOf(c); {
 	case failure == ImagePullFailed:
-		return fmt.Sprintf("cannot pull image %q%s", text.Clip(c.Image, maxImage), after(": ", backOff.ReplaceAllString(waiting.Message, "")))
+		return fmt.Sprintf("cannot pull image %q%s", text.Clip(c.Image, maxImage), colon(backOff.ReplaceAllString(waiting.Message, "")))
 	case failure == ContainerError && ended != nil && (waiting.Reason == "" || waiting.Reason == "CrashLoopBackOff"):
 		return cmp.Or(ended.Message, ended.Reason)
 	case failure == ContainerError:
 		return cmp.Or(waiting.Message, waiting.Reason)
 	case waiting.Reason == "PostStartHookError":
-		return "its postStart hook has failed" + after(": ", waiting.Message)
+		return "its postStart hook has failed" + colon(waiting.Message)
 	case ended == nil:
 		return "has ended"
 	default:
-		return fmt.Sprintf("has ended with exit code %d (%s)%s", ended.ExitCode, ended.Reason, after(": ", ended.Message))
+		return fmt.Sprintf("has ended with exit code %d (%s)%s", ended.ExitCode, ended.Reason, colon(ended.Message))
 	}
 }
 
@@ -246,7 +251,7 @@ func waitsFor(pod *corev1.Pod, scheduled *corev1.PodCondition, container *corev1
 	ready, sandbox := condition(pod, corev1.PodReady), condition(pod, corev1.PodReadyToStartContainers)
 	switch gate := unmet(pod); {
 	case is(scheduled, corev1.ConditionFalse):
-		return "it is not scheduled" + after(": ", scheduled.Reason) + after(": ", scheduled.Message)
+		return "it is not scheduled" + colon(scheduled.Reason) + colon(scheduled.Message)
 	case pod.Spec.NodeName == "":
 		return "it is not scheduled"
 	case is(sandbox, corev1.ConditionFalse):
@@ -262,7 +267,7 @@ func waitsFor(pod *corev1.Pod, scheduled *corev1.PodCondition, container *corev1
 		if behind == nil {
 			return fmt.Sprintf("its readiness gate %q has no condition", gate)
 		}
-		return fmt.Sprintf("its readiness gate %q is %s%s%s", gate, behind.Status, after(": ", behind.Reason), after(": ", behind.Message))
+		return fmt.Sprintf("its readiness gate %q is %s%s%s", gate, behind.Status, colon(behind.Reason), colon(behind.Message))
 	default:
 		return cmp.Or(ready.Message, ready.Reason, "its containers are; its node may be lost")
 	}
@@ -278,7 +283,7 @@ func stateOf(c corev1.ContainerStatus) string {
 	case c.State.Terminated != nil:
 		return "has ended"
 	case c.State.Waiting != nil:
-		return "waits" + after(": ", c.State.Waiting.Reason) + after(": ", c.State.Waiting.Message)
+		return "waits" + colon(c.State.Waiting.Reason) + colon(c.State.Waiting.Message)
 	default:
 		return "waits"
 	}
@@ -297,12 +302,12 @@ func unmet(pod *corev1.Pod) corev1.PodConditionType {
 // backOff matches what a kubelet that backs off puts before the error that it quotes.
 var backOff = regexp.MustCompile(`^Back-off pulling image ".*?"(?:: \w+: )?`)
 
-// after returns a text behind a separator; nothing if there is no text.
-func after(separator, text string) string {
+// colon returns a text behind a colon; nothing if there is no text.
+func colon(text string) string {
 	if text == "" {
 		return ""
 	}
-	return separator + text
+	return ": " + text
 }
 
 // oneLine returns a text of several lines as one.
