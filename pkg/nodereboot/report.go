@@ -40,7 +40,7 @@ func (c *Controller) recordTakenBack(ctx context.Context, node *corev1.Node, d D
 }
 
 // maxTold is for how many nodes an event says that they wait for the same reason. When a window
-// opens, all nodes wait for something else, and the queue of events is that of all controllers.
+// opens, all nodes wait for something else, and the queue of events has room for 1,000.
 const maxTold = 20
 
 // recordWaiting records why each of these nodes waits, if that has changed: of those with the

@@ -104,8 +104,8 @@ func TestUnavailableSince(t *testing.T) {
 	})
 }
 
-// When all nodes wait for the same reason, an event says so for the first ones only: others'
-// events are in the same queue. The rest is told when it is among the first.
+// When all nodes wait for the same reason, an event says so for the first ones only: the
+// queue of events has little room. The rest is told when it is among the first.
 func TestWaitingOfManyIsToldForAFew(t *testing.T) {
 	inCluster(t, []string{"-nodereboot-window=Sun"}, func(t *testing.T, s *scripted) { // it is Saturday
 		var agents []string
