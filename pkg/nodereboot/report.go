@@ -73,16 +73,33 @@ func poolSizes(o Observed) map[string]int {
 	return sizes
 }
 
-// logPools logs how many nodes each pool has, when that is known first. A selector can mean
-// something else than its author: rack=12 is all nodes with the label rack, 12 of them.
-func (c *Controller) logPools(ctx context.Context, o Observed) {
+// logSelections logs, at the first sync, what flags select. That can be something else than
+// their author thinks: nothing, because of a typo, or for rack=12, all nodes with the label
+// rack, 12 of which may be unavailable.
+func (c *Controller) logSelections(ctx context.Context, o Observed) {
 	if c.hasLogged {
 		return
 	}
 	c.hasLogged = true
+	logger, sizes := klog.FromContext(ctx), poolSizes(o)
 	for _, pool := range o.Pools {
-		nodes := poolSizes(o)[pool.Selector.String()]
-		klog.FromContext(ctx).Info("A pool of nodes", "selector", pool.Selector.String(), "nodes", nodes, "maxUnavailable", pool.MaxUnavailable.String(), "isEmpty", nodes == 0)
+		selector := pool.Selector.String()
+		message := "A pool of nodes"
+		if sizes[selector] == 0 {
+			message = "A pool has no nodes: check the selector"
+		}
+		logger.Info(message, "selector", selector, "nodes", sizes[selector], "maxUnavailable", pool.MaxUnavailable.String())
+	}
+	if c.alertRules == nil {
+		return
+	}
+	switch rules, err := c.alertRules(ctx); {
+	case err != nil:
+		logger.Info("Prometheus does not say which alerting rules it has", "err", err)
+	case len(rules) == 0:
+		logger.Info("Prometheus has no alerting rule that -nodereboot-alerts matches: if another one evaluates them, check the names", "alerts", c.config.Alerts)
+	default:
+		logger.Info("Alerts that hold reboots back", "rules", len(rules), "first", rules[:min(len(rules), maxListed)])
 	}
 }
 
