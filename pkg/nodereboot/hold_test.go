@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -275,17 +276,36 @@ func TestPrometheusCredentials(t *testing.T) {
 	}
 }
 
+// prometheusThatSays answers as a test says.
+type prometheusThatSays struct {
+	mu      sync.Mutex
+	firing  []string
+	failure error
+	asked   int
+}
+
+func (p *prometheusThatSays) ask(context.Context) ([]string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked++
+	return p.firing, p.failure
+}
+
+// now makes this the answer, and returns how often there was the one before.
+func (p *prometheusThatSays) now(firing []string, failure error) (asked int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	asked, p.asked, p.firing, p.failure = p.asked, 0, firing, failure
+	return asked
+}
+
 // While an alert fires, or Prometheus does not answer, all nodes wait. Prometheus is asked
 // once a minute, however often nodes change.
 func TestAlerts(t *testing.T) { inCluster(t, nil, testAlerts) }
 
 func testAlerts(t *testing.T, s *scripted) {
-	firing, asked := []string{"Disk1", "EtcdNoLeader"}, 0
-	var failure error
-	s.firingAlerts = func(context.Context) ([]string, error) {
-		asked++
-		return firing, failure
-	}
+	prometheus := &prometheusThatSays{firing: []string{"Disk1", "EtcdNoLeader"}}
+	s.firingAlerts = prometheus.ask
 	requireWaiting := func(reason string) {
 		t.Helper()
 		told := s.events()
@@ -304,18 +324,15 @@ func testAlerts(t *testing.T, s *scripted) {
 		script.Edit(s.Cluster, "", "b", labeled("time", time.Now().Format("150405")))
 	}
 	requireWaiting("AlertFires): these alerts are firing: Disk1, EtcdNoLeader")
-	if asked != 1 {
+	if asked := prometheus.now(nil, errors.New("no answer")); asked != 1 {
 		t.Errorf("asked %d times within a minute", asked)
 	}
-
-	firing, failure = nil, errors.New("no answer")
 	time.Sleep(holdPeriod)
 	requireWaiting("AlertsUnknown): Prometheus does not say whether alerts are firing: no answer")
 
-	failure, asked = nil, 0
+	prometheus.now(nil, nil)
 	time.Sleep(holdPeriod)
-	synctest.Wait()
-	if n := s.node("a"); !request.IsGranted(n) || asked != 3 { // whether it still holds, then to choose a node, then to grant its reboot
+	if n, asked := s.node("a"), prometheus.now(nil, nil); !request.IsGranted(n) || asked != 3 { // whether it still holds, then to choose a node, then to grant its reboot
 		t.Errorf("asked %d times when no alert fires, and it has %v", asked, n.Annotations)
 	}
 }
@@ -324,9 +341,9 @@ func testAlerts(t *testing.T, s *scripted) {
 // over.
 func TestAlertBetweenChooseAndGrant(t *testing.T) {
 	inCluster(t, nil, func(t *testing.T, s *scripted) {
-		asked := 0
+		var asked atomic.Int64
 		s.asked(func() []string {
-			if asked++; asked == 2 {
+			if asked.Add(1) == 2 {
 				return []string{"EtcdNoLeader"}
 			}
 			return nil
@@ -335,7 +352,7 @@ func TestAlertBetweenChooseAndGrant(t *testing.T) {
 		s.Set(node("b", needed))
 		s.run("a", "b")
 		time.Sleep(holdPeriod / 2)
-		if patches := s.Requests("patch nodes"); asked != 2 || patches != 2 {
+		if asked, patches := asked.Load(), s.Requests("patch nodes"); asked != 2 || patches != 2 {
 			t.Errorf("asked %d times, and written %d times", asked, patches)
 		}
 		for _, name := range []string{"a", "b"} {

@@ -15,9 +15,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/kubernetes"
 
-	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 	"nicoleh.io/k8s-controller/pkg/kittest/script"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
@@ -41,11 +39,8 @@ func (r *reporter) refuse(err error) {
 // newReporter starts an agent. Its Node is to be rebooted, as somebody has asked.
 func newReporter(t *testing.T, host Rebooter, config Config) *reporter {
 	t.Helper()
-	r := &reporter{script.New(t, apiserver.Nodes(), apiserver.Pods(), apiserver.Leases(), apiserver.EventObjects()), t}
-	kube, err := kubernetes.NewForConfig(r.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	cluster, kube := newKube(t)
+	r := &reporter{cluster, t}
 	r.refuse(apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errPolicy))
 	r.Set(node(map[string]string{request.Needed: ""}))
 	start(t, kube, host, config)
