@@ -127,12 +127,8 @@ func stateOf(node *corev1.Node) string {
 func (c *Controller) addGauges() {
 	metrics.Count("nodereboot_waiting_nodes", "Nodes that need a reboot and may not have it yet, by reason.", []string{"reason"}, func(add func(float64, ...string)) {
 		n := map[string]float64{}
-		d := Decide(c.observe())
-		for _, w := range d.Waiting {
-			n[w.Reason]++
-		}
-		if d.Step == Choose || d.Step == Grant {
-			n[InLine]++
+		for _, reason := range reasonsOf(Decide(c.observe())) {
+			n[reason]++
 		}
 		for _, reason := range Reasons {
 			add(n[reason], reason)

@@ -139,7 +139,8 @@ func TestReportsWhileAsked(t *testing.T) {
 	})
 }
 
-// An agent that cannot decide does not report that it can, and says why within a minute.
+// An agent that cannot decide, or reboot its host, does not report that it can, and says why
+// within a minute, once.
 func TestUndecided(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
@@ -147,18 +148,20 @@ func TestUndecided(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, tt := range map[string]struct {
+		host   Command
 		config Config
 		change func(*corev1.Node)
 		want   string
 	}{
-		"nobody has looked for the sentinel file": {Config{SentinelFile: "/x", SentinelState: filepath.Join(dir, "state")}, nil, "it is not known yet whether the sentinel file exists"},
-		"it cannot be looked for":                 {Config{SentinelFile: filepath.Join(file, "reboot-required")}, nil, "not a directory"},
-		"the other container cannot look for it":  {Config{SentinelFile: "/x", SentinelState: file}, nil, "permission denied"},
-		"the record is not its own":               {Config{}, func(n *corev1.Node) { n.Annotations[request.InProgress] = "x" }, "was not written by the agent"},
+		"the host cannot be rebooted":             {Command{"/no/such/program"}, Config{}, nil, "The agent cannot reboot this node and requests no reboot: -reboot-command cannot be run"},
+		"nobody has looked for the sentinel file": {Command{"true"}, Config{SentinelFile: "/x", SentinelState: filepath.Join(dir, "state")}, nil, "it is not known yet whether the sentinel file exists"},
+		"it cannot be looked for":                 {Command{"true"}, Config{SentinelFile: filepath.Join(file, "reboot-required")}, nil, "not a directory"},
+		"the other container cannot look for it":  {Command{"true"}, Config{SentinelFile: "/x", SentinelState: file}, nil, "permission denied"},
+		"the record is not its own":               {Command{"true"}, Config{}, func(n *corev1.Node) { n.Annotations[request.InProgress] = "x" }, "was not written by the agent"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newReporter(t, Command{"true"}, tt.config)
+				r := newReporter(t, tt.host, tt.config)
 				if tt.change != nil {
 					script.Edit(r.Cluster, "", "node-1", tt.change)
 				}
