@@ -103,8 +103,8 @@ func refusals(t *testing.T, n *lab.Namespace) (text string) {
 	t.Helper()
 	attempts := map[string][]string{ // by what counts them
 		`apiserver_validating_admission_policy_check_total{enforcement_action="deny",.*policy="k8s-controller-icecream-writes"`: {"create", "deployment", "theirs", "--image=registry.example/theirs", "--as=system:serviceaccount:" + lab.SystemNamespace + ":" + lab.ServiceAccount},
-		`apiserver_validating_admission_policy_check_total{enforcement_action="deny",.*policy="k8s-controller-reboot-agent"`:    agentsTrial,
-		`apiserver_request_total{code="403",.*dry_run="All",.*resource="nodes",.*verb="PATCH"`:                                  agentsTrial,
+		`apiserver_validating_admission_policy_check_total{enforcement_action="deny",.*policy="k8s-controller-reboot-agent"`:    rebootTrial,
+		`apiserver_request_total{code="403",.*dry_run="All",.*resource="nodes",.*verb="PATCH"`:                                  rebootTrial,
 	}
 	for counted, attempt := range attempts {
 		n.Eventually(t, "the API server counts "+counted, func(ctx context.Context) error {
@@ -128,8 +128,8 @@ func refusals(t *testing.T, n *lab.Namespace) (text string) {
 	return text
 }
 
-// agentsTrial is what an agent of nodereboot tries, to see that a policy refuses it.
-var agentsTrial = []string{"annotate", "node", "node-1", "controller.nicoleh.io/try=x", "--dry-run=server", "--as=system:serviceaccount:k8s-controller-reboot-agent:k8s-controller-reboot-agent", "--as-user-extra=authentication.kubernetes.io/node-name=node-1"}
+// rebootTrial is what an agent of nodereboot tries, to see that a policy refuses it.
+var rebootTrial = []string{"annotate", "node", "node-1", "controller.nicoleh.io/try=x", "--dry-run=server", "--as=system:serviceaccount:k8s-controller-reboot-agent:k8s-controller-reboot-agent", "--as-user-extra=authentication.kubernetes.io/node-name=node-1"}
 
 // lint has Prometheus' own linter read a scrape: our series, and those of others.
 func lint(t *testing.T, text string) {
