@@ -29,7 +29,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -323,11 +322,11 @@ func (p *process) run(ctx context.Context) error {
 
 // awaitResources waits until this process can list everything that the controller needs.
 func (c running) awaitResources(ctx context.Context, client metadata.Interface) error {
-	needs := slices.Clone(c.Needs)
+	var resources []preflight.Resource
 	for _, held := range c.Caches {
-		needs = append(needs, held.Resource)
+		resources = append(resources, held.Resource)
 	}
-	for _, resource := range needs {
+	for _, resource := range append(resources, c.Needs...) {
 		if err := preflight.Await(ctx, client, resource); err != nil {
 			return err
 		}
