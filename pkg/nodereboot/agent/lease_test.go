@@ -36,14 +36,19 @@ func (r *reporter) refuse(err error) {
 	})
 }
 
-// newReporter starts an agent. Its Node is to be rebooted, as somebody has asked.
-func newReporter(t *testing.T, host Rebooter, config Config) *reporter {
+// byPolicy is how the policy refuses to patch a Node.
+var byPolicy = apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errPolicy)
+
+// newReporter starts an agent that is refused each patch of its Node with this error, unless that
+// is nil. Its Node is to be rebooted, as somebody has asked.
+func newReporter(t *testing.T, host Rebooter, config Config, refusal error) *reporter {
 	t.Helper()
 	cluster, kube := newKube(t)
 	r := &reporter{cluster, t}
-	r.refuse(apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errPolicy))
+	r.refuse(refusal)
 	r.Set(node(map[string]string{request.Needed: ""}))
 	start(t, kube, host, config)
+	synctest.Wait()
 	return r
 }
 
@@ -78,9 +83,9 @@ func TestReports(t *testing.T) {
 		refusal error
 		want    bool
 	}{
-		"an agent":                    {Command{"true"}, false, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errPolicy), true},
-		"no way to reboot":            {Command{"/no/such/program"}, false, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errPolicy), false},
-		"a dry run":                   {Command{"true"}, true, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errPolicy), false},
+		"an agent":                    {Command{"true"}, false, byPolicy, true},
+		"no way to reboot":            {Command{"/no/such/program"}, false, byPolicy, false},
+		"a dry run":                   {Command{"true"}, true, byPolicy, false},
 		"no policy":                   {Command{"true"}, false, nil, false},
 		"no permission":               {Command{"true"}, false, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errors.New("no role allows it")), false},
 		"somebody's webhook":          {Command{"true"}, false, apierrors.NewForbidden(corev1.Resource("nodes"), "", errors.New("admission webhook denied the request")), false},
@@ -88,8 +93,7 @@ func TestReports(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newReporter(t, tt.host, Config{DryRun: tt.dryRun})
-				r.refuse(tt.refusal)
+				r := newReporter(t, tt.host, Config{DryRun: tt.dryRun}, tt.refusal)
 				script.Edit(r.Cluster, "", "node-1", func(n *corev1.Node) { n.Annotations["example.com/x"] = "" })
 				time.Sleep(time.Second)
 				if is := r.reports(); is != tt.want {
@@ -99,7 +103,7 @@ func TestReports(t *testing.T) {
 				if is := r.reports(); is != tt.want {
 					t.Errorf("then it reports: %t", is)
 				}
-				r.refuse(apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errPolicy))
+				r.refuse(byPolicy)
 				time.Sleep(time.Minute)
 				if is := r.reports(); is != (tt.want || tt.host.Check() == nil && !tt.dryRun) {
 					t.Errorf("with a policy it reports: %t", is)
@@ -113,7 +117,7 @@ func TestReports(t *testing.T) {
 // out anew whether a policy restricts it.
 func TestReportsWhileAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReporter(t, Command{"true"}, Config{})
+		r := newReporter(t, Command{"true"}, Config{}, byPolicy)
 		ask := func(value string) {
 			script.Edit(r.Cluster, "", "node-1", func(n *corev1.Node) { n.Annotations[request.Needed] = value })
 			time.Sleep(time.Second)
@@ -161,7 +165,7 @@ func TestUndecided(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newReporter(t, tt.host, tt.config)
+				r := newReporter(t, tt.host, tt.config, byPolicy)
 				if tt.change != nil {
 					script.Edit(r.Cluster, "", "node-1", tt.change)
 				}
@@ -181,8 +185,7 @@ func TestUndecided(t *testing.T) {
 // So does an agent that may not write to its Node.
 func TestRefusedAgentDoesNotReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReporter(t, Command{"true"}, Config{})
-		r.refuse(apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errors.New("somebody's policy")))
+		r := newReporter(t, Command{"true"}, Config{}, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errors.New("somebody's policy")))
 		script.Edit(r.Cluster, "", "node-1", func(n *corev1.Node) { n.Annotations[request.Now] = "" })
 		time.Sleep(time.Hour)
 		if r.reports() {
@@ -205,8 +208,7 @@ func (c counter) Reboot(context.Context) error {
 func TestLostResponseBeforeTheCommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var commands atomic.Int64
-		r := newReporter(t, counter{&commands}, Config{Drain: true})
-		r.refuse(nil)
+		r := newReporter(t, counter{&commands}, Config{Drain: true}, nil)
 		r.Fail("patch nodes", nil, script.ErrLost) // to begin, and to record that the command is run
 		script.Edit(r.Cluster, "", "node-1", func(n *corev1.Node) { n.Annotations = map[string]string{request.Now: ""} })
 		time.Sleep(time.Minute)
@@ -227,8 +229,7 @@ func TestWithoutDrain(t *testing.T) {
 		t.Run(fmt.Sprint("drain ", drains), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var commands atomic.Int64
-				r := newReporter(t, counter{&commands}, Config{Drain: drains})
-				r.refuse(nil)
+				r := newReporter(t, counter{&commands}, Config{Drain: drains}, nil)
 				r.Set(newPod("bare", func(pod *corev1.Pod) { pod.OwnerReferences = nil }))
 				script.Edit(r.Cluster, "", "node-1", func(n *corev1.Node) { n.Annotations = map[string]string{request.Now: ""} })
 				time.Sleep(2 * time.Minute)
