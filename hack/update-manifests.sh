@@ -129,6 +129,12 @@ done
   values=controllers.nodereboot.enabled=true render policy-nodereboot.yaml
   values=controllers.nodereboot.enabled=true render reboot-agent.yaml
 } >"${temp}/reboot-agent.yaml"
+{
+  echo "# What the controller nodereboot is allowed to do, in addition to
+# artifacts/rbac-nodereboot.yaml, with the flag -nodereboot-blocking-pods. This is rendered
+# from charts/k8s-controller: change that, and run hack/update-manifests.sh."
+  values=controllers.nodereboot.enabled=true,flags.nodereboot-blocking-pods=x render nodereboot-blocking-pods.yaml
+} >"${temp}/nodereboot-blocking-pods.yaml"
 # end of nodereboot
 
 mv "${temp}"/*.yaml "${tree}/artifacts/"

@@ -72,15 +72,27 @@ func NewDescriptor() manager.Descriptor {
 			if err != nil {
 				return manager.Parts{}, err
 			}
-			return manager.Parts{Controller: c, Caches: []manager.Cache{{
-				Resource: preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), Permit: "kubectl apply -f artifacts/rbac-nodereboot.yaml"},
-				Informer: nodes.Core().V1().Nodes().Informer(),
-			}, {
-				Resource: preflight.Resource{GroupVersionResource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Namespace: config.AgentNamespace, Permit: "kubectl apply -f artifacts/reboot-agent.yaml"},
-				Informer: agents.Coordination().V1().Leases().Informer(),
-			}}}, nil
+			return manager.Parts{
+				Controller: c,
+				Caches: []manager.Cache{
+					{Resource: preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), Permit: "kubectl apply -f artifacts/rbac-nodereboot.yaml"}, Informer: nodes.Core().V1().Nodes().Informer()},
+					{Resource: preflight.Resource{GroupVersionResource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Namespace: config.AgentNamespace, Permit: "kubectl apply -f artifacts/reboot-agent.yaml"}, Informer: agents.Coordination().V1().Leases().Informer()},
+				},
+				Needs: config.needs(),
+			}, nil
 		},
 	}
+}
+
+// needs returns what the controller reads without a cache.
+func (c Config) needs() []preflight.Resource {
+	if len(c.BlockingPods) == 0 {
+		return nil
+	}
+	return []preflight.Resource{{
+		GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"),
+		Permit:               "kubectl apply -f artifacts/nodereboot-blocking-pods.yaml, or run without -nodereboot-blocking-pods",
+	}}
 }
 
 // addFlags adds the controller's flags and sets the defaults.

@@ -77,8 +77,10 @@ type Controller struct {
 	// firingAlerts returns the firing alerts that hold reboots back. It is nil if no alert
 	// does.
 	firingAlerts func(context.Context) ([]string, error)
-	waiting      map[types.UID]string // why each node waits, as last recorded; used by sync alone
-	hasLogged    bool                 // how many nodes each pool has; used by sync alone
+	// alertRules returns the names of all alerts that could. It is nil if firingAlerts is.
+	alertRules func(context.Context) ([]string, error)
+	waiting    map[types.UID]string // why each node waits, as last recorded; used by sync alone
+	hasLogged  bool                 // what flags select; used by sync alone
 
 	mu             sync.Mutex
 	lastGrant      time.Time               // by this process
@@ -104,10 +106,11 @@ func NewController(config Config, kube kubernetes.Interface, recorder record.Eve
 		lastReport:     map[string]time.Time{},
 	}
 	if config.PrometheusURL != "" {
-		var err error
-		if c.firingAlerts, err = prometheusAlerts(config); err != nil {
+		client, err := prometheusClient(config)
+		if err != nil {
 			return nil, fmt.Errorf("setting up the client of -nodereboot-prometheus-url: %w", err)
 		}
+		c.firingAlerts, c.alertRules = firingAlerts(config, client), alertRules(config, client)
 	}
 	c.Loop = worker.New(Name, c.sync)
 	if err := c.watchNodes(nodes.Core().V1().Nodes().TypedInformer()); err != nil {
@@ -123,7 +126,7 @@ func NewController(config Config, kube kubernetes.Interface, recorder record.Eve
 // sync brings one node a step closer to its reboot, or records why all of them wait.
 func (c *Controller) sync(ctx context.Context, _ cache.ObjectName) (requeueAfter time.Duration, err error) {
 	observed := c.observe()
-	c.logPools(ctx, observed)
+	c.logSelections(ctx, observed)
 	decision, err := c.decide(ctx, observed)
 	if err != nil {
 		return 0, err

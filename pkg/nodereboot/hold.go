@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -97,13 +98,9 @@ func (p prometheusTransport) RoundTrip(r *http.Request) (*http.Response, error) 
 	return p.RoundTripper.RoundTrip(r)
 }
 
-// prometheusAlerts returns a function that asks Prometheus which alerts are firing whose
-// whole name matches the regular expression.
-func prometheusAlerts(c Config) (func(context.Context) ([]string, error), error) {
-	client, err := prometheusClient(c)
-	if err != nil {
-		return nil, err
-	}
+// firingAlerts returns a function that asks Prometheus which alerts are firing whose whole
+// name matches the regular expression.
+func firingAlerts(c Config, client api.Client) func(context.Context) ([]string, error) {
 	query := fmt.Sprintf("ALERTS{alertstate=\"firing\",alertname=~%q}", c.Alerts)
 	return func(ctx context.Context) ([]string, error) {
 		ctx, cancel := context.WithTimeout(ctx, prometheusTimeout)
@@ -128,7 +125,31 @@ func prometheusAlerts(c Config) (func(context.Context) ([]string, error), error)
 		}
 		slices.Sort(alerts)
 		return slices.Compact(alerts), nil
-	}, nil
+	}
+}
+
+// alertRules returns a function that asks Prometheus for which alerts it has rules whose whole
+// name matches the regular expression.
+func alertRules(c Config, client api.Client) func(context.Context) ([]string, error) {
+	name := regexp.MustCompile("^(?:" + c.Alerts + ")$") // it was validated
+	return func(ctx context.Context) ([]string, error) {
+		ctx, cancel := context.WithTimeout(ctx, prometheusTimeout)
+		defer cancel()
+		answer, err := prometheus.NewAPI(client).Rules(ctx, nil)
+		if err != nil {
+			return nil, err
+		}
+		var alerts []string
+		for _, group := range answer.Groups {
+			for _, rule := range group.Rules {
+				if alert, isAlert := rule.(prometheus.AlertingRule); isAlert && name.MatchString(alert.Name) {
+					alerts = append(alerts, alert.Name)
+				}
+			}
+		}
+		slices.Sort(alerts)
+		return slices.Compact(alerts), nil
+	}
 }
 
 // blockingPods returns, by node, one running Pod that must not be disturbed, as

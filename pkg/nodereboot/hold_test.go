@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -20,40 +21,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/util/cert"
 
 	"nicoleh.io/k8s-controller/pkg/kittest/script"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
-// settle syncs with fresh caches and agents that report until there is nothing to do. It
-// returns which nodes may reboot, and when the next sync is due.
-func (r *rig) settle(t *testing.T) (granted []string, requeueAfter time.Duration) {
+// ask returns which alerts fire, by a Prometheus.
+func ask(t *testing.T, c Config) ([]string, error) {
 	t.Helper()
-	for range 10 {
-		live, err := r.kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		granted = nil
-		for _, n := range live.Items {
-			r.agentsReport(n.Name)
-			r.show(t, n.DeepCopy())
-			if request.IsGranted(&n) {
-				granted = append(granted, n.Name)
-			}
-		}
-		if requeueAfter, err = r.sync(t.Context(), allNodes); err != nil {
-			t.Fatal(err)
-		}
-		if requeueAfter != batchPeriod {
-			return granted, requeueAfter
-		}
+	client, err := prometheusClient(c)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("there is always another step")
-	return nil, 0
+	return firingAlerts(c, client)(t.Context())
 }
 
 // Prometheus is asked for the alerts that fire, by their whole names.
@@ -70,7 +51,7 @@ func TestPrometheusIsAsked(t *testing.T) {
 		fmt.Fprintf(w, `{"status":"success","warnings":[`+warnings+`],"data":{"resultType":"vector","result":[%s]}}`, answer)
 	}))
 	defer prometheus.Close()
-	r := newRig(t, []string{"-nodereboot-prometheus-url=" + prometheus.URL + "/prometheus", `-nodereboot-alerts=Etcd.*|Disk\\d`})
+	config := parse(t, []string{"-nodereboot-prometheus-url=" + prometheus.URL + "/prometheus", `-nodereboot-alerts=Etcd.*|Disk\\d`})
 	for _, tt := range []struct {
 		name   string
 		firing []string
@@ -89,11 +70,38 @@ func TestPrometheusIsAsked(t *testing.T) {
 				series = append(series, fmt.Sprintf(`{"metric":{"__name__":"ALERTS","alertname":%q,"alertstate":"firing","severity":"critical"},"value":[1782907200,"1"]}`, name))
 			}
 			answer, warnings, status = strings.Join(series, ","), tt.warns, tt.status
-			got, err := r.firingAlerts(t.Context())
+			got, err := ask(t, config)
 			if diff := cmp.Diff(tt.want, got); diff != "" || (err == nil) != (tt.status == http.StatusOK && tt.warns == "") {
 				t.Errorf("error %v, alerts (-want +got):\n%s", err, diff)
 			}
 		})
+	}
+}
+
+// Prometheus is asked for its alerting rules, too, by their whole names.
+func TestPrometheusIsAskedForRules(t *testing.T) {
+	prometheus := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/prometheus/api/v1/rules" {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		rule := func(kind, name string) string {
+			return fmt.Sprintf(`{"type":%q,"name":%q,"query":"up","health":"ok","evaluationTime":0,"lastEvaluation":"2026-07-01T12:00:00Z","state":"inactive","duration":0,"alerts":[]}`, kind, name)
+		}
+		rules := []string{rule("alerting", "EtcdSlow"), rule("recording", "EtcdSum"), rule("alerting", "NoEtcd"), rule("alerting", "EtcdDown"), rule("alerting", "EtcdDown")}
+		fmt.Fprintf(w, `{"status":"success","data":{"groups":[{"name":"g","file":"f","interval":30,"rules":[%s]}]}}`, strings.Join(rules, ","))
+	}))
+	defer prometheus.Close()
+	for path, want := range map[string][]string{"/prometheus": {"EtcdDown", "EtcdSlow"}, "/elsewhere": nil} {
+		config := Config{PrometheusURL: prometheus.URL + path, Alerts: "Etcd.*|x"}
+		client, err := prometheusClient(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := alertRules(config, client)(t.Context())
+		if diff := cmp.Diff(want, got); diff != "" || (err == nil) != (want != nil) {
+			t.Errorf("%s: error %v, rules (-want +got):\n%s", path, err, diff)
+		}
 	}
 }
 
@@ -146,13 +154,13 @@ func TestPrometheusBehindTLS(t *testing.T) {
 		write(caFile, authority)
 		write(tokenFile, []byte("first\n"))
 		config := Config{PrometheusURL: prometheus.URL, Alerts: "x", PrometheusCAFile: caFile, PrometheusTokenFile: tokenFile}
-		ask, err := prometheusAlerts(config)
+		client, err := prometheusClient(config)
 		if err != nil {
 			t.Fatal(err)
 		}
 		require := func(when, want string) {
 			t.Helper()
-			_, err := ask(t.Context())
+			_, err := firingAlerts(config, client)(t.Context())
 			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v, want %q", when, err, want)
 			}
@@ -176,7 +184,7 @@ func TestPrometheusBehindTLS(t *testing.T) {
 		require("the token goes nowhere else", "307")
 
 		config.PrometheusCAFile = ""
-		if ask, err = prometheusAlerts(config); err != nil {
+		if client, err = prometheusClient(config); err != nil {
 			t.Fatal(err)
 		}
 		require("no file", "it is not among those of the system, and -nodereboot-prometheus-ca-file names no others")
@@ -196,7 +204,7 @@ func TestPrometheusFiles(t *testing.T) {
 		"no authority":  {PrometheusURL: "https://prometheus", PrometheusCAFile: "hold_test.go"},
 		"an empty file": {PrometheusURL: "https://prometheus", PrometheusCAFile: empty},
 	} {
-		if _, err := prometheusAlerts(config); err == nil {
+		if _, err := prometheusClient(config); err == nil {
 			t.Errorf("%s: there is no error", name)
 		}
 	}
@@ -253,117 +261,142 @@ func TestPrometheusCredentials(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := newRig(t, []string{
+	config := parse(t, []string{
 		"-nodereboot-prometheus-url=" + prometheus.URL, "-nodereboot-alerts=x", "-nodereboot-prometheus-header=X-Scope-OrgID: team",
 		"-nodereboot-prometheus-user=nodereboot", "-nodereboot-prometheus-password-file=" + filepath.Join(dir, "password"),
 		"-nodereboot-prometheus-ca-file=" + filepath.Join(dir, "ca"),
 		"-nodereboot-prometheus-cert-file=" + filepath.Join(dir, "cert"), "-nodereboot-prometheus-key-file=" + filepath.Join(dir, "key"),
 	})
-	if _, err := r.firingAlerts(t.Context()); err != nil {
+	if _, err := ask(t, config); err != nil {
 		t.Error(err)
 	}
 	redirect = true
-	if _, err := r.firingAlerts(t.Context()); err == nil || !strings.Contains(err.Error(), "307") {
+	if _, err := ask(t, config); err == nil || !strings.Contains(err.Error(), "307") {
 		t.Errorf("the credentials follow a redirection: %v", err)
 	}
 }
 
+// prometheusThatSays answers as a test says.
+type prometheusThatSays struct {
+	mu      sync.Mutex
+	firing  []string
+	failure error
+	asked   int
+}
+
+func (p *prometheusThatSays) ask(context.Context) ([]string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked++
+	return p.firing, p.failure
+}
+
+// now makes this the answer, and returns how often there was the one before.
+func (p *prometheusThatSays) now(firing []string, failure error) (asked int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	asked, p.asked, p.firing, p.failure = p.asked, 0, firing, failure
+	return asked
+}
+
 // While an alert fires, or Prometheus does not answer, all nodes wait. Prometheus is asked
 // once a minute, however often nodes change.
-func TestAlerts(t *testing.T) { synctest.Test(t, testAlerts) }
+func TestAlerts(t *testing.T) { inCluster(t, nil, testAlerts) }
 
-func testAlerts(t *testing.T) {
-	r := newRig(t, nil, node("a", needed), node("b", needed))
-	var firing []string
-	var failure error
-	asked := 0
-	r.firingAlerts = func(context.Context) ([]string, error) {
-		asked++
-		return firing, failure
+func testAlerts(t *testing.T, s *scripted) {
+	prometheus := &prometheusThatSays{firing: []string{"Disk1", "EtcdNoLeader"}}
+	s.firingAlerts = prometheus.ask
+	requireWaiting := func(reason string) {
+		t.Helper()
+		told := s.events()
+		if len(told) != 2 || !strings.HasPrefix(told[0], "Normal RebootWaiting Waiting to reboot ("+reason) || !strings.HasPrefix(told[1], "Normal RebootWaiting Waiting to reboot ("+reason) {
+			t.Errorf("events %q, want %s", told, reason)
+		}
+		if n := s.node("a"); request.IsNext(n) || request.IsGranted(n) {
+			t.Errorf("it goes on with %v", n.Annotations)
+		}
 	}
-
-	firing = []string{"Disk1", "EtcdNoLeader"}
-	granted, requeueAfter := r.settle(t)
-	if len(granted) > 0 || requeueAfter != holdPeriod || r.waiting["a"] != AlertFires || r.waiting["b"] != AlertFires {
-		t.Errorf("granted %q while alerts fire, requeue after %s; waiting %v", granted, requeueAfter, r.waiting)
-	}
-	if want := "these alerts are firing: Disk1, EtcdNoLeader"; r.hold.Note != want {
-		t.Errorf("the note is %q, want %q", r.hold.Note, want)
-	}
+	s.Set(node("a", needed))
+	s.Set(node("b", needed))
+	s.run("a", "b")
 	for range 10 {
-		r.settle(t)
+		time.Sleep(time.Second)
+		script.Edit(s.Cluster, "", "b", labeled("time", time.Now().Format("150405")))
 	}
-	if asked != 1 {
+	requireWaiting("AlertFires): these alerts are firing: Disk1, EtcdNoLeader")
+	if asked := prometheus.now(nil, errors.New("no answer")); asked != 1 {
 		t.Errorf("asked %d times within a minute", asked)
 	}
-
 	time.Sleep(holdPeriod)
-	firing, failure = nil, errors.New("no answer")
-	if granted, _ := r.settle(t); len(granted) > 0 || r.waiting["a"] != AlertsUnknown {
-		t.Errorf("granted %q although Prometheus did not answer; waiting %v", granted, r.waiting)
-	}
+	requireWaiting("AlertsUnknown): Prometheus does not say whether alerts are firing: no answer")
 
+	prometheus.now(nil, nil)
 	time.Sleep(holdPeriod)
-	failure = nil
-	if granted, _ := r.settle(t); len(granted) != 1 || asked != 5 { // whether it still holds, then to choose a node, then to grant its reboot
-		t.Errorf("granted %q when no alert fires, asked %d times", granted, asked)
+	if n, asked := s.node("a"), prometheus.now(nil, nil); !request.IsGranted(n) || asked != 3 { // whether it still holds, then to choose a node, then to grant its reboot
+		t.Errorf("asked %d times when no alert fires, and it has %v", asked, n.Annotations)
 	}
 }
 
 // If an alert begins to fire between the two steps of a grant, the chosen node is passed
 // over.
 func TestAlertBetweenChooseAndGrant(t *testing.T) {
-	synctest.Test(t, testAlertBetweenChooseAndGrant)
-}
-
-func testAlertBetweenChooseAndGrant(t *testing.T) {
-	r := newRig(t, nil, node("a", needed), node("b", needed))
-	asked := 0
-	r.firingAlerts = func(context.Context) ([]string, error) {
-		if asked++; asked == 2 {
-			return []string{"EtcdNoLeader"}, nil
+	inCluster(t, nil, func(t *testing.T, s *scripted) {
+		var asked atomic.Int64
+		s.asked(func() []string {
+			if asked.Add(1) == 2 {
+				return []string{"EtcdNoLeader"}
+			}
+			return nil
+		})
+		s.Set(node("a", needed))
+		s.Set(node("b", needed))
+		s.run("a", "b")
+		time.Sleep(holdPeriod / 2)
+		if asked, patches := asked.Load(), s.Requests("patch nodes"); asked != 2 || patches != 2 {
+			t.Errorf("asked %d times, and written %d times", asked, patches)
 		}
-		return nil, nil
-	}
-	if granted, _ := r.settle(t); len(granted) > 0 || asked != 2 {
-		t.Errorf("granted %q, asked %d times", granted, asked)
-	}
-	for _, name := range []string{"a", "b"} {
-		if n := r.get(t, name); request.IsNext(n) || !request.IsNeeded(n) {
-			t.Errorf("%s is left with %v", n.Name, n.Annotations)
+		for _, name := range []string{"a", "b"} {
+			if n := s.node(name); request.IsNext(n) || request.IsGranted(n) || !request.IsNeeded(n) {
+				t.Errorf("%s is left with %v", n.Name, n.Annotations)
+			}
 		}
-	}
-}
-
-// A node with a Pod that must not be disturbed waits, and another node takes its turn.
-func TestBlockingPods(t *testing.T) { synctest.Test(t, testBlockingPods) }
-
-func testBlockingPods(t *testing.T) {
-	r := newRig(t, []string{"-nodereboot-blocking-pods=job=training; app in (ci)"}, node("a", needed), node("b", needed))
-	var selectors []string
-	runs := true
-	r.kube.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		options := action.(clienttesting.ListActionImpl).ListOptions
-		selectors = append(selectors, options.LabelSelector+" "+options.FieldSelector)
-		pods := &corev1.PodList{}
-		if runs && strings.HasPrefix(options.LabelSelector, "job") {
-			pods.Items = []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "ml", Name: "training", Labels: map[string]string{"job": "training"}}, Spec: corev1.PodSpec{NodeName: "a"}}}
-		}
-		return true, pods, nil
 	})
-	granted, requeueAfter := r.settle(t)
-	if diff := cmp.Diff([]string{"b"}, granted); diff != "" || r.waiting["a"] != PodRuns || requeueAfter != holdPeriod {
-		t.Errorf("a waits because of %s, requeue after %s; granted (-want +got):\n%s", r.waiting["a"], requeueAfter, diff)
+}
+
+// A node with a Pod that must not be disturbed waits, and another node takes its turn. A Pod that
+// has ended, that has no node yet, or that no selector selects holds back nobody.
+func TestBlockingPods(t *testing.T) {
+	inCluster(t, []string{"-nodereboot-blocking-pods=job=training; app in (ci)"}, testBlockingPods)
+}
+
+func testBlockingPods(t *testing.T, s *scripted) {
+	pod := func(name, node, key, value string, phase corev1.PodPhase) {
+		s.Set(&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ml", Name: name, Labels: map[string]string{key: value}},
+			Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "image"}}},
+			Status:     corev1.PodStatus{Phase: phase},
+		})
 	}
-	const running = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
-	if diff := cmp.Diff([]string{"job=training " + running, "app in (ci) " + running}, selectors[:2]); diff != "" {
-		t.Errorf("asked for (-want +got):\n%s", diff)
+	pod("training", "a", "job", "training", corev1.PodRunning)
+	pod("built", "b", "app", "ci", corev1.PodSucceeded)
+	pod("failed", "b", "job", "training", corev1.PodFailed)
+	pod("other", "b", "job", "cleaning", corev1.PodRunning)
+	pod("pending", "", "app", "ci", corev1.PodPending)
+	s.Set(node("a", needed))
+	s.Set(node("b", needed))
+	s.run("a", "b")
+	time.Sleep(10 * time.Second)
+	if a, b := s.node("a"), s.node("b"); request.IsNext(a) || request.IsGranted(a) || !request.IsGranted(b) {
+		t.Errorf("they have %v and %v", a.Annotations, b.Annotations)
 	}
-	runs = false
+	if told := strings.Join(s.events(), "\n"); !strings.Contains(told, "Waiting to reboot (PodRuns): the Pod ml/training runs on the node and must not be disturbed") {
+		t.Errorf("events %s", told)
+	}
+	script.Delete[corev1.Pod](s.Cluster, "ml", "training", metav1.DeletePropagationBackground)
+	s.annotate("b")
 	time.Sleep(holdPeriod)
-	r.update(t, node("b"))
-	if granted, _ := r.settle(t); len(granted) != 1 || granted[0] != "a" {
-		t.Errorf("granted %q when the Pod has ended", granted)
+	if a := s.node("a"); !request.IsGranted(a) {
+		t.Errorf("it has %v when the Pod has ended", a.Annotations)
 	}
 }
 

@@ -40,7 +40,7 @@ func (c *Controller) recordTakenBack(ctx context.Context, node *corev1.Node, d D
 }
 
 // maxTold is for how many nodes an event says that they wait for the same reason. When a window
-// opens, all nodes wait for something else, and the queue of events is that of all controllers.
+// opens, all nodes wait for something else, and the queue of events has room for 1,000.
 const maxTold = 20
 
 // recordWaiting records why each of these nodes waits, if that has changed: of those with the
@@ -73,16 +73,33 @@ func poolSizes(o Observed) map[string]int {
 	return sizes
 }
 
-// logPools logs how many nodes each pool has, when that is known first. A selector can mean
-// something else than its author: rack=12 is all nodes with the label rack, 12 of them.
-func (c *Controller) logPools(ctx context.Context, o Observed) {
+// logSelections logs, at the first sync, what flags select. That can be something else than
+// their author thinks: nothing, because of a typo, or for rack=12, all nodes with the label
+// rack, 12 of which may be unavailable.
+func (c *Controller) logSelections(ctx context.Context, o Observed) {
 	if c.hasLogged {
 		return
 	}
 	c.hasLogged = true
+	logger, sizes := klog.FromContext(ctx), poolSizes(o)
 	for _, pool := range o.Pools {
-		nodes := poolSizes(o)[pool.Selector.String()]
-		klog.FromContext(ctx).Info("A pool of nodes", "selector", pool.Selector.String(), "nodes", nodes, "maxUnavailable", pool.MaxUnavailable.String(), "isEmpty", nodes == 0)
+		selector := pool.Selector.String()
+		message := "A pool of nodes"
+		if sizes[selector] == 0 {
+			message = "A pool has no nodes: check the selector"
+		}
+		logger.Info(message, "selector", selector, "nodes", sizes[selector], "maxUnavailable", pool.MaxUnavailable.String())
+	}
+	if c.alertRules == nil {
+		return
+	}
+	switch rules, err := c.alertRules(ctx); {
+	case err != nil:
+		logger.Info("Prometheus does not say which alerting rules it has", "err", err)
+	case len(rules) == 0:
+		logger.Info("Prometheus has no alerting rule that -nodereboot-alerts matches: if another one evaluates them, check the names", "alerts", c.config.Alerts)
+	default:
+		logger.Info("Alerts that hold reboots back", "rules", len(rules), "first", rules[:min(len(rules), maxListed)])
 	}
 }
 
@@ -110,12 +127,8 @@ func stateOf(node *corev1.Node) string {
 func (c *Controller) addGauges() {
 	metrics.Count("nodereboot_waiting_nodes", "Nodes that need a reboot and may not have it yet, by reason.", []string{"reason"}, func(add func(float64, ...string)) {
 		n := map[string]float64{}
-		d := Decide(c.observe())
-		for _, w := range d.Waiting {
-			n[w.Reason]++
-		}
-		if d.Step == Choose || d.Step == Grant {
-			n[InLine]++
+		for _, reason := range reasonsOf(Decide(c.observe())) {
+			n[reason]++
 		}
 		for _, reason := range Reasons {
 			add(n[reason], reason)

@@ -1,15 +1,19 @@
 package nodereboot
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
 
 	"nicoleh.io/k8s-controller/pkg/kittest/script"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
@@ -104,8 +108,8 @@ func TestUnavailableSince(t *testing.T) {
 	})
 }
 
-// When all nodes wait for the same reason, an event says so for the first ones only: others'
-// events are in the same queue. The rest is told when it is among the first.
+// When all nodes wait for the same reason, an event says so for the first ones only: the
+// queue of events has little room. The rest is told when it is among the first.
 func TestWaitingOfManyIsToldForAFew(t *testing.T) {
 	inCluster(t, []string{"-nodereboot-window=Sun"}, func(t *testing.T, s *scripted) { // it is Saturday
 		var agents []string
@@ -170,6 +174,43 @@ func TestPoolSizes(t *testing.T) {
 			t.Errorf("nodes of pools (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// What flags select is logged once: a pool of no node, and alerts that no rule is called, protect
+// nothing.
+func TestSelectionsAreLogged(t *testing.T) {
+	for name, tt := range map[string]struct {
+		rules []string
+		err   error
+		want  string
+	}{
+		"no rule":   {nil, nil, `"msg"="Prometheus has no alerting rule that -nodereboot-alerts matches: if another one evaluates them, check the names" "alerts"="Etcd.*"`},
+		"rules":     {[]string{"EtcdDown", "EtcdSlow"}, nil, `"msg"="Alerts that hold reboots back" "rules"=2 "first"=["EtcdDown" "EtcdSlow"]`},
+		"no answer": {nil, errors.New("404"), `"msg"="Prometheus does not say which alerting rules it has" "err"="404"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, []string{"-nodereboot-pool=pool=db=1;pol=db=1;rack=12", "-nodereboot-prometheus-url=http://prometheus", "-nodereboot-alerts=Etcd.*"}, func(t *testing.T, s *scripted) {
+				var lines []string
+				logger := funcr.New(func(_, line string) { lines = append(lines, strings.TrimPrefix(line, `"level"=0 `)) }, funcr.Options{})
+				s.alertRules = func(context.Context) ([]string, error) { return tt.rules, tt.err }
+				s.Set(node("a", labeled("pool", "db"), labeled("rack", "1")))
+				s.begin()
+				s.hasLogged = false
+				for range 2 {
+					s.logSelections(klog.NewContext(t.Context(), logger), s.observe())
+				}
+				want := []string{
+					`"msg"="A pool of nodes" "selector"="pool=db" "nodes"=1 "maxUnavailable"="1"`,
+					`"msg"="A pool has no nodes: check the selector" "selector"="pol=db" "nodes"=0 "maxUnavailable"="1"`,
+					`"msg"="A pool of nodes" "selector"="rack" "nodes"=1 "maxUnavailable"="12"`,
+					tt.want,
+				}
+				if diff := cmp.Diff(want, lines); diff != "" {
+					t.Errorf("logged (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
 }
 
 // A node that is back settles before the next one reboots. One whose reboot was given up does not.

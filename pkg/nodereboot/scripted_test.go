@@ -2,6 +2,7 @@ package nodereboot
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"net/http"
 	"strings"
@@ -29,18 +30,14 @@ type scripted struct {
 	slow      map[string]time.Duration // by request: how long the API server takes
 	informers kubeinformers.SharedInformerFactory
 	recorded  chan string
+	hasBegun  bool
 }
 
 // inCluster runs a test in a bubble, with a controller that has these flags.
 func inCluster(t *testing.T, args []string, test func(*testing.T, *scripted)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		var config Config
-		flags := flag.NewFlagSet("", flag.ContinueOnError)
-		addFlags(flags, &config)
-		if err := flags.Parse(args); err != nil {
-			t.Fatal(err)
-		}
+		config := parse(t, args)
 		s := &scripted{
 			Cluster:  script.New(t, apiserver.Nodes(), apiserver.Pods(), apiserver.Leases()),
 			t:        t,
@@ -58,7 +55,23 @@ func inCluster(t *testing.T, args []string, test func(*testing.T, *scripted)) {
 			t.Fatal(err)
 		}
 		test(t, s)
+		if !s.hasBegun { // its queue has goroutines
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			_ = s.Run(ctx, 1)
+		}
 	})
+}
+
+// parse returns the configuration by these flags.
+func parse(t *testing.T, args []string) (config Config) {
+	t.Helper()
+	flags := flag.NewFlagSet("", flag.ContinueOnError)
+	addFlags(flags, &config)
+	if err := errors.Join(flags.Parse(args), config.Validate()); err != nil {
+		t.Fatal(err)
+	}
+	return config
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -98,6 +111,7 @@ func (s *scripted) run(agents ...string) {
 
 // begin runs the controller until the test ends. The agents of these nodes have reported.
 func (s *scripted) begin(agents ...string) {
+	s.hasBegun = true
 	s.report(agents...)
 	ctx, cancel := context.WithCancel(s.t.Context())
 	s.informers.StartWithContext(ctx)

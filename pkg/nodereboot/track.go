@@ -111,15 +111,19 @@ func isAlike(before, after *corev1.Node) bool {
 func (c *Controller) trackNode(before, after *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.trackNeed(before, after)
-	isBack := before != nil && after != nil && hasFinished(before, after, c.usedSince[after.UID].bootID)
-	c.trackUse(before, after)
-	switch now := time.Now(); {
-	case before != nil && (after == nil || before.UID != after.UID):
+	if before != nil && (after == nil || before.UID != after.UID) {
 		delete(c.availableSince, before.UID)
-		if after != nil {
-			c.availableSince[after.UID] = now
-		}
+		delete(c.neededSince, before.UID)
+		delete(c.usedSince, before.UID)
+		before = nil
+	}
+	if after == nil {
+		return
+	}
+	c.trackNeed(after)
+	isBack := before != nil && hasFinished(before, after, c.usedSince[after.UID].bootID)
+	c.trackUse(after, before == nil)
+	switch now := time.Now(); {
 	case !request.IsReady(after):
 		delete(c.availableSince, after.UID)
 	case before == nil:
@@ -143,29 +147,23 @@ func hasFinished(before, after *corev1.Node, bootID string) bool {
 // trackNeed records since when a node has needed a reboot. A time for which it was requested
 // begins no need before that time, and ends none. What the agent gives back and gives up
 // remains needed.
-func (c *Controller) trackNeed(before, after *corev1.Node) {
-	if before != nil && (after == nil || before.UID != after.UID) {
-		delete(c.neededSince, before.UID)
-	}
-	if after == nil {
-		return
-	}
-	if !needsReboot(after) {
-		delete(c.neededSince, after.UID)
+func (c *Controller) trackNeed(node *corev1.Node) {
+	if !needsReboot(node) {
+		delete(c.neededSince, node.UID)
 		return
 	}
 	now := time.Now()
-	since, isKnown := c.neededSince[after.UID]
+	since, isKnown := c.neededSince[node.UID]
 	if !isKnown || since.After(now) {
 		since = now
-		if at, err := request.NotBefore(after); request.IsNeeded(after) && err == nil && at.After(now) {
+		if at, err := request.NotBefore(node); request.IsNeeded(node) && err == nil && at.After(now) {
 			since = at
 		}
 	}
-	if reason := request.ReasonOf(after); reason != nil && !reason.At.IsZero() && reason.At.Before(since) {
+	if reason := request.ReasonOf(node); reason != nil && !reason.At.IsZero() && reason.At.Before(since) {
 		since = reason.At
 	}
-	c.neededSince[after.UID] = since
+	c.neededSince[node.UID] = since
 }
 
 // needsReboot reports whether somebody wants a reboot of the node that is not done yet.
@@ -183,26 +181,20 @@ type use struct {
 
 // trackUse records since when a node uses up a part of the budget. For a reboot that was
 // granted before this process began, the Node says it.
-func (c *Controller) trackUse(before, after *corev1.Node) {
-	if before != nil && (after == nil || before.UID != after.UID) {
-		delete(c.usedSince, before.UID)
-	}
-	if after == nil {
-		return
-	}
-	is, was := usedBy(after), c.usedSince[after.UID]
+func (c *Controller) trackUse(node *corev1.Node, isNew bool) {
+	is, was := usedBy(node), c.usedSince[node.UID]
 	switch now := time.Now(); {
 	case is == "":
-		delete(c.usedSince, after.UID)
+		delete(c.usedSince, node.UID)
 	case is == was.reason:
 	case is == Rebooting && was.reason == Granted:
-		c.usedSince[after.UID] = use{is, was.since, after.Status.NodeInfo.BootID}
+		c.usedSince[node.UID] = use{is, was.since, node.Status.NodeInfo.BootID}
 	default:
 		since := now
-		if granted := request.LastGranted(after); before == nil && (is == Granted || is == Rebooting) && !granted.IsZero() && granted.Before(now) {
+		if granted := request.LastGranted(node); isNew && (is == Granted || is == Rebooting) && !granted.IsZero() && granted.Before(now) {
 			since = granted
 		}
-		c.usedSince[after.UID] = use{is, since, after.Status.NodeInfo.BootID}
+		c.usedSince[node.UID] = use{is, since, node.Status.NodeInfo.BootID}
 	}
 }
 

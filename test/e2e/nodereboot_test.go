@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -451,3 +453,41 @@ func TestNodeRebootBelievesNoAnnotation(t *testing.T) {
 }
 
 func ptrTo[T any](v T) *T { return &v }
+
+// Blocking Pods take a permission that the controller does not have otherwise: it waits for that,
+// and says what gives it. Then such a Pod holds its node back.
+func TestNodeRebootBlockingPods(t *testing.T) {
+	t.Parallel()
+	l := newIdleNodes(t, 1)
+	if err := l.LearnPrivileges(); err != nil { // before one is missing
+		t.Fatal(err)
+	}
+	if _, err := l.TryKubectl(t.Context(), "", "delete", "-f", l.Path("artifacts/rbac-icecream.yaml")); err != nil { // whose roles allow that, too
+		t.Fatal(err)
+	}
+	m := newMachine(t, l, "node-1")
+	m.pod(map[string]string{"job": "training"})
+	m.ask()
+	m.agent.StartForTest(t)
+	c := l.StartController(t, "-controllers=nodereboot", "-nodereboot-blocking-pods=job=training")
+	const remedy = "kubectl apply -f artifacts/nodereboot-blocking-pods.yaml"
+	eventually(t, "the controller says what it waits for", func() error {
+		if log := c.Log(); !strings.Contains(log, "permission is missing") || !strings.Contains(log, remedy) {
+			return fmt.Errorf("the log is\n%s", log)
+		}
+		return nil
+	})
+	if _, err := l.TryKubectl(t.Context(), "", "apply", "-f", l.Path("artifacts/nodereboot-blocking-pods.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the Pod holds its node back", func() error {
+		told, err := l.Kube.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.kind=Node,regarding.name=node-1,reason=RebootWaiting"})
+		if err != nil || !slices.ContainsFunc(told.Items, func(e eventsv1.Event) bool { return strings.Contains(e.Note, "PodRuns") }) {
+			return fmt.Errorf("the events are %v: %w", told.Items, err)
+		}
+		return nil
+	})
+	if m.reboots() > 0 || request.IsGranted(m.get()) {
+		t.Errorf("rebooted %d times, and has %v", m.reboots(), m.get().Annotations)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -104,31 +105,38 @@ func scrape(t *testing.T, n *lab.Namespace) (text string) {
 	return text
 }
 
-// refusals is what the API server counts of what a policy refuses.
+// refusals is what the API server counts of what policies refuse.
 func refusals(t *testing.T, n *lab.Namespace) (text string) {
 	t.Helper()
-	const name = "apiserver_validating_admission_policy_check_total"
-	n.Eventually(t, "the API server counts a refusal", func(ctx context.Context) error {
-		_, refused := n.TryKubectl(ctx, "", "create", "deployment", "theirs", "--image=registry.example/theirs", "--as=system:serviceaccount:"+lab.SystemNamespace+":"+lab.ServiceAccount)
-		if refused == nil {
-			return errors.New("it refuses nothing")
-		}
-		body, err := n.Lab.Kube.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
-		if err != nil {
-			return err
-		}
-		for line := range strings.Lines(string(body)) {
-			if strings.HasPrefix(line, "# TYPE "+name+" ") || strings.HasPrefix(line, name+"{") {
-				text += line
+	attempts := map[string][]string{ // by what counts them
+		`apiserver_validating_admission_policy_check_total{enforcement_action="deny",.*policy="k8s-controller-icecream-writes"`: {"create", "deployment", "theirs", "--image=registry.example/theirs", "--as=system:serviceaccount:" + lab.SystemNamespace + ":" + lab.ServiceAccount},
+		`apiserver_validating_admission_policy_check_total{enforcement_action="deny",.*policy="k8s-controller-reboot-agent"`:    rebootTrial,
+		`apiserver_request_total{code="403",.*dry_run="All",.*resource="nodes",.*verb="PATCH"`:                                  rebootTrial,
+	}
+	for counted, attempt := range attempts {
+		n.Eventually(t, "the API server counts "+counted, func(ctx context.Context) error {
+			_, refused := n.TryKubectl(ctx, "", attempt...)
+			if refused == nil {
+				return errors.New("it refuses nothing")
 			}
-		}
-		if !strings.Contains(text, `enforcement_action="deny"`) {
-			return fmt.Errorf("it counts %s after %w", text, refused)
-		}
-		return nil
-	})
+			body, err := n.Lab.Kube.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+			if err != nil {
+				return err
+			}
+			name, _, _ := strings.Cut(counted, "{")
+			lines := regexp.MustCompile(`(?m)^(# TYPE `+name+` .*|`+counted+`.*)\n`).FindAllString(string(body), -1)
+			if len(lines) < 2 {
+				return fmt.Errorf("it counts %q after %w", lines, refused)
+			}
+			text += strings.Join(lines, "")
+			return nil
+		})
+	}
 	return text
 }
+
+// rebootTrial is what an agent of nodereboot tries, to see that a policy refuses it.
+var rebootTrial = []string{"annotate", "node", "node-1", "controller.nicoleh.io/try=x", "--dry-run=server", "--as=system:serviceaccount:k8s-controller-reboot-agent:k8s-controller-reboot-agent", "--as-user-extra=authentication.kubernetes.io/node-name=node-1"}
 
 // lint has Prometheus' own linter read a scrape: our series, and those of others.
 func lint(t *testing.T, text string) {

@@ -64,6 +64,9 @@ type Parts struct {
 	// shows the version of each. Do not start a factory of informers: what is missing here is
 	// never filled, so the controller ends with its name after five minutes.
 	Caches []Cache
+	// Needs are what the controller reads without a cache. The process waits until it can list
+	// each of these, too.
+	Needs []preflight.Resource
 }
 
 // Controller is a controller that a process can run. A [worker.Loop] has these methods, so

@@ -22,22 +22,19 @@ const (
 	requestTimeout = 10 * time.Second
 )
 
-// recorder records the events of all controllers. client-go's broadcaster queues them in
-// order, counts repetitions, and limits them for each object.
+// recorder records the events of one controller. client-go's broadcaster queues them in
+// order, counts repetitions, limits them for each object, and drops what its queue has no
+// room for. So no controller's events are lost because of another's.
 type recorder struct {
 	record.EventBroadcaster
 	scheme *runtime.Scheme
 	sink   record.EventSink
 }
 
-func (m Manager) newRecorder(config *rest.Config) (*recorder, error) {
+func newRecorder(config *rest.Config, scheme *runtime.Scheme) (*recorder, error) {
 	config = named(config, "events")
 	config.Timeout = requestTimeout // One that hangs holds up all the others.
 	kube, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	scheme, err := m.scheme()
 	if err != nil {
 		return nil, err
 	}

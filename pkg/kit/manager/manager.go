@@ -4,7 +4,7 @@
 //
 // [Manager.Run] takes these steps:
 //
-//  1. Parse the flags, make clients, the election, the event recorder and each controller,
+//  1. Parse the flags, make clients, the election and each controller with its event recorder,
 //     and open the addresses to serve on. Nothing has started yet.
 //  2. Serve probes and metrics. /livez succeeds from now on.
 //  3. For each controller, wait until the API server lets this process list every resource
@@ -127,7 +127,6 @@ type process struct {
 	workers     int
 	metadata    metadata.Interface // for preflight
 	controllers []running
-	recorder    *recorder
 	election    *leader.Election // nil if there is none
 	http        *serve.Server
 	informers   sync.WaitGroup
@@ -136,8 +135,9 @@ type process struct {
 // running is a controller that is ready to be started.
 type running struct {
 	Parts
-	name    string
-	canList chan struct{} // closed once this process can list what the controller needs
+	name     string
+	recorder *recorder
+	canList  chan struct{} // closed once this process can list what the controller needs
 }
 
 // assemble makes the parts (step 1). It starts nothing, but opens the addresses to serve on.
@@ -164,7 +164,8 @@ func (m Manager) assemble(o options) (*process, error) {
 		p.election.Fence(config)
 		p.election.FenceEvents(events)
 	}
-	if p.recorder, err = m.newRecorder(events); err != nil {
+	scheme, err := m.scheme()
+	if err != nil {
 		return nil, err
 	}
 	enabled, err := m.enabled(o.controllers)
@@ -172,11 +173,15 @@ func (m Manager) assemble(o options) (*process, error) {
 		return nil, err
 	}
 	for _, d := range enabled {
-		parts, err := d.assemble(o, config, p.recorder)
+		recorder, err := newRecorder(events, scheme)
+		if err != nil {
+			return nil, err
+		}
+		parts, err := d.assemble(o, config, recorder)
 		if err != nil {
 			return nil, fmt.Errorf("making %s: %w", d.Name, err)
 		}
-		p.controllers = append(p.controllers, running{parts, d.Name, make(chan struct{})})
+		p.controllers = append(p.controllers, running{parts, d.Name, recorder, make(chan struct{})})
 	}
 	v := flags.Version()
 	metrics.Build(v.GitVersion, v.GitCommit)
@@ -279,7 +284,9 @@ func (p *process) run(ctx context.Context) error {
 	})
 	defer server.Wait()
 	defer endServing()
-	defer p.recorder.Shutdown() // has goroutines even if this process never led
+	for _, c := range p.controllers {
+		defer c.recorder.Shutdown() // has goroutines even if this process never led
+	}
 	defer preflights.Wait()
 	defer cancel(nil) // first of all, so that the work ends if the Lease is lost
 
@@ -290,7 +297,7 @@ func (p *process) run(ctx context.Context) error {
 	first := sync.OnceFunc(func() { close(canWork) })
 	for _, c := range p.controllers {
 		preflights.Go(func() {
-			if err := c.awaitCaches(ctx, p.metadata); err != nil {
+			if err := c.awaitResources(ctx, p.metadata); err != nil {
 				cancel(err)
 				return
 			}
@@ -313,10 +320,14 @@ func (p *process) run(ctx context.Context) error {
 	return cmp.Or(err, context.Cause(ctx)) // which is not nil if the addresses failed on standby
 }
 
-// awaitCaches waits until this process can list everything that the controller needs.
-func (c running) awaitCaches(ctx context.Context, client metadata.Interface) error {
+// awaitResources waits until this process can list everything that the controller needs.
+func (c running) awaitResources(ctx context.Context, client metadata.Interface) error {
+	var resources []preflight.Resource
 	for _, held := range c.Caches {
-		if err := preflight.Await(ctx, client, held.Resource); err != nil {
+		resources = append(resources, held.Resource)
+	}
+	for _, resource := range append(resources, c.Needs...) {
+		if err := preflight.Await(ctx, client, resource); err != nil {
 			return err
 		}
 	}
@@ -360,7 +371,6 @@ func (p *process) elect(ctx context.Context, work func(context.Context) error) e
 func (p *process) work(ctx, informing context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer p.recorder.start()() // after the last controller has recorded its last event
 	var working sync.WaitGroup
 	for _, c := range p.controllers {
 		working.Go(func() {
@@ -369,6 +379,7 @@ func (p *process) work(ctx, informing context.Context) error {
 			case <-ctx.Done():
 				return
 			}
+			defer c.recorder.start()() // after the controller has recorded its last event
 			for _, held := range c.Caches {
 				p.informers.Go(func() { held.Informer.RunWithContext(informing) })
 			}

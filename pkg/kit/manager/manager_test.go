@@ -343,7 +343,9 @@ func TestRateLimitOfAController(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.recorder.Shutdown()
+	for _, c := range p.controllers {
+		c.recorder.Shutdown()
+	}
 	if limits["cone"] == nil || limits["cone"] == limits["cake"] {
 		t.Errorf("the rate limits are %v", limits)
 	}
@@ -359,8 +361,15 @@ func (f *fakeController) Run(ctx context.Context, _ int) error { return f.run(ct
 func (f *fakeController) Busy() time.Duration                  { return f.busy }
 
 // newRunning returns a controller without caches that is ready to be started.
-func newRunning(name string, c Controller) running {
-	return running{Parts{Controller: c}, name, make(chan struct{})}
+func newRunning(t *testing.T, name string, c Controller) running {
+	return running{Parts{Controller: c}, name, newSinking(t, &sink{}), make(chan struct{})}
+}
+
+// newSinking returns a recorder whose events go there.
+func newSinking(t *testing.T, s record.EventSink) *recorder {
+	r := &recorder{record.NewBroadcaster(), kubescheme.Scheme, s}
+	t.Cleanup(r.Shutdown)
+	return r
 }
 
 // canList returns a controller that can list what it needs.
@@ -371,7 +380,7 @@ func canList(c running) running {
 
 func TestChecks(t *testing.T) {
 	c := &fakeController{}
-	one, other := newRunning("fake", c), newRunning("other", &fakeController{})
+	one, other := newRunning(t, "fake", c), newRunning(t, "other", &fakeController{})
 	p := &process{controllers: []running{one, other}}
 	live, ready := p.checks(time.Minute)
 	failing := func(checks []healthz.HealthChecker) (names []string) {
@@ -426,7 +435,7 @@ func TestWorkEndsWithTheLastEvent(t *testing.T) {
 		t.Run(fmt.Sprint("hangs: ", hangs), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &sink{hangs: hangs}
-				events := &recorder{record.NewBroadcaster(), kubescheme.Scheme, s}
+				events := newSinking(t, s)
 				recorded := events.recorderFor("fake")
 				stubborn := &fakeController{run: func(ctx context.Context) error {
 					<-ctx.Done()
@@ -439,7 +448,8 @@ func TestWorkEndsWithTheLastEvent(t *testing.T) {
 					time.Sleep(time.Second)
 					return errors.New("no power")
 				}}
-				p := &process{recorder: events, controllers: []running{canList(newRunning("stubborn", stubborn)), canList(newRunning("failing", failing))}}
+				p := &process{controllers: []running{canList(newRunning(t, "stubborn", stubborn)), canList(newRunning(t, "failing", failing))}}
+				p.controllers[0].recorder = events
 				begin := time.Now()
 				requireOneLine(t, p.work(t.Context(), t.Context()), []string{"failing", "no power"}) // one that fails takes the other with it
 				if took := time.Since(begin); hangs && took != time.Second+flushTimeout {
@@ -452,6 +462,53 @@ func TestWorkEndsWithTheLastEvent(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A flood of one controller's events, of which the queue drops most, drops none of another's.
+func TestEventsOfOneControllerDropNoOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		about := func(i int) *corev1.Pod {
+			return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "parlor", Name: fmt.Sprint("vanilla-", i)}}
+		}
+		controller := func(name string, run func(record.EventRecorder)) Descriptor {
+			return Descriptor{Name: name, OnByDefault: true, New: func(d Dependencies) (Parts, error) {
+				return Parts{Controller: &fakeController{run: func(ctx context.Context) error {
+					run(d.Recorder)
+					<-ctx.Done()
+					return nil
+				}}}, nil
+			}}
+		}
+		m := Manager{Name: "shop", LeaseName: "shop-lease", Controllers: []Descriptor{
+			controller("noisy", func(recorder record.EventRecorder) {
+				for i := range 10_000 {
+					recorder.Event(about(i), corev1.EventTypeNormal, "Waiting", "one of many")
+				}
+			}),
+			controller("quiet", func(recorder record.EventRecorder) {
+				time.Sleep(time.Second)
+				recorder.Event(about(0), corev1.EventTypeWarning, "Failed", "the only one")
+			}),
+		}}
+		p, err := m.assemble(options{cluster: flags.Cluster{Kubeconfig: writeFile(t, kubeconfig)}, controllers: "*"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sinks := []*sink{{hangs: true}, {}}
+		for i, c := range p.controllers {
+			canList(c)
+			c.recorder.sink = sinks[i]
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := p.work(ctx, ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		if diff := cmp.Diff([]string{"the only one"}, sinks[1].messages); diff != "" {
+			t.Errorf("events of the other one (-want +got):\n%s", diff)
+		}
+		time.Sleep(2 * time.Hour) // until the first sink ends
+	})
 }
 
 func TestMessagesOfEventsAreClipped(t *testing.T) {
@@ -623,13 +680,13 @@ func (s *parlor) process(t *testing.T, controllers map[string]Controller) *proce
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{workers: 1, metadata: reader, http: server, recorder: &recorder{record.NewBroadcaster(), kubescheme.Scheme, &sink{}}}
+	p := &process{workers: 1, metadata: reader, http: server}
 	for resource, c := range controllers {
 		pods := corev1.SchemeGroupVersion.WithResource(resource)
 		p.controllers = append(p.controllers, running{Parts{Controller: c, Caches: []Cache{{
 			Resource: preflight.Resource{GroupVersionResource: pods},
 			Informer: metadatainformer.NewFilteredMetadataInformer(reader, pods, "", 0, cache.Indexers{}, nil).Informer(),
-		}}}, "of " + resource, make(chan struct{})})
+		}}}, "of " + resource, newSinking(t, &sink{}), make(chan struct{})})
 	}
 	o, err := parse(Manager{Name: "shop", LeaseName: "shop", Controllers: []Descriptor{{Name: "cone", OnByDefault: true}}}, nil)
 	if err != nil {
@@ -701,8 +758,13 @@ func TestControllerThatWaitsKeepsNoOtherFromWorking(t *testing.T) {
 				t.Errorf("running controllers (-want +got):\n%s", diff)
 			}
 		}
-		s := newParlor("", "pods", "nodes")
+		s := newParlor("", "pods", "nodes", "services")
 		p := s.process(t, map[string]Controller{"pods": controller("pods"), "nodes": controller("nodes")})
+		for i, c := range p.controllers {
+			if c.name == "of pods" { // which it reads without a cache
+				p.controllers[i].Needs = []preflight.Resource{{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("services")}}
+			}
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- p.run(ctx) }()
@@ -718,6 +780,9 @@ func TestControllerThatWaitsKeepsNoOtherFromWorking(t *testing.T) {
 			t.Errorf("failing checks (-want +got):\n%s", diff)
 		}
 		s.define("pods")
+		time.Sleep(time.Minute)
+		requireWorking("nodes")
+		s.define("services")
 		time.Sleep(time.Minute)
 		requireWorking("nodes", "pods")
 		if failing := p.failing(); failing != nil {

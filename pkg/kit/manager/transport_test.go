@@ -153,7 +153,7 @@ func TestEventIsSentAgain(t *testing.T) {
 			}
 			return respond(http.StatusCreated, nil, corev1.Event{}), nil
 		})}
-		events, err := Manager{}.newRecorder(config)
+		events, err := newRecorder(config, kubescheme.Scheme)
 		if err != nil {
 			t.Fatal(err)
 		}

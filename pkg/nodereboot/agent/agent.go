@@ -56,15 +56,14 @@ type Agent struct {
 	loop   *worker.Loop
 
 	// Only sync reads and writes these; it has one object to sync.
-	drained    string // the record of the work for which the node was drained
-	drainErr   error  // what kept the last attempt to drain from succeeding
-	toldOf     string // the record of the work for which it was reported what a drain waits for
-	doubtful   string // the record that was written before the reboot command without an answer
-	outcome    string // how the last reboot command ended; empty if this process does not know
-	rehearsed  string // what a dry run has gone through already
-	unable     error  // why the host cannot be rebooted; known before the first sync
-	isReported bool   // whether that was reported
-	// trouble is why nothing can be decided, as last reported; empty if something can.
+	drained   string // the record of the work for which the node was drained
+	drainErr  error  // what kept the last attempt to drain from succeeding
+	toldOf    string // the record of the work for which it was reported what a drain waits for
+	doubtful  string // the record that was written before the reboot command without an answer
+	outcome   string // how the last reboot command ended; empty if this process does not know
+	rehearsed string // what a dry run has gone through already
+	unable    error  // why the host cannot be rebooted; known before the first sync
+	// trouble is why nothing can be decided or rebooted, as last reported; empty if something can.
 	trouble      string
 	troubleSince time.Time
 	isRestricted bool      // whether a policy was seen to restrict this agent, for the present request
@@ -104,7 +103,6 @@ func (a *Agent) takeSteps(ctx context.Context) (node *corev1.Node, requeueAfter 
 	if err != nil {
 		return nil, 0, err
 	}
-	a.reportUnable(ctx, node)
 	for isLive := false; ; {
 		d, err := a.decide(node)
 		a.reportTrouble(ctx, node, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,15 +18,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
+	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
+	"nicoleh.io/k8s-controller/pkg/kittest/script"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
@@ -59,19 +59,43 @@ func TestWritesLeaveOtherAnnotations(t *testing.T) {
 		if err != nil || d.Step != step {
 			t.Fatalf("step %s, want %s: %v", d.Step, step, err)
 		}
-		a := &Agent{kube: fake.NewClientset(n)}
-		if _, err := a.write(t.Context(), n, d); err != nil {
-			t.Fatal(err)
-		}
-		after, err := a.kube.CoreV1().Nodes().Get(t.Context(), n.Name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if after.Annotations["example.com/kept"] != "x" || after.Annotations[request.InProgress] == "" {
-			t.Errorf("after %s, the annotations are %v", step, after.Annotations)
-		}
+		inCluster(t, n, func(t *testing.T, c *scripted) {
+			after, err := c.write(t.Context(), c.node(), d)
+			if err != nil || after.Annotations["example.com/kept"] != "x" || after.Annotations[request.InProgress] == "" {
+				t.Errorf("after %s, the annotations are %v, error %v", step, after.Annotations, err)
+			}
+		})
 	}
 }
+
+// scripted is an agent in a scripted cluster, whose steps the test takes.
+type scripted struct {
+	*script.Cluster
+	*Agent
+}
+
+// newKube returns a cluster that has what the agent deals with, and a client of it.
+func newKube(t *testing.T) (*script.Cluster, kubernetes.Interface) {
+	t.Helper()
+	cluster := script.New(t, apiserver.Nodes(), apiserver.Pods(), apiserver.Leases(), apiserver.EventObjects())
+	kube, err := kubernetes.NewForConfig(cluster.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cluster, kube
+}
+
+// inCluster runs a test in a bubble, with the agent of a node that is so.
+func inCluster(t *testing.T, n *corev1.Node, test func(*testing.T, *scripted)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		cluster, kube := newKube(t)
+		cluster.Set(n.DeepCopy())
+		test(t, &scripted{cluster, &Agent{kube: kube, config: Config{NodeName: n.Name, Limits: limits}}})
+	})
+}
+
+func (c *scripted) node() *corev1.Node { return script.Get[corev1.Node](c.Cluster, "", "node-1") }
 
 // A command that hangs, or starts a process that does, does not block the agent.
 func TestCommandEnds(t *testing.T) {
@@ -114,45 +138,45 @@ func TestCommandEnds(t *testing.T) {
 
 // lastWords is a host that notes which events exist when it is told to reboot.
 type lastWords struct {
-	kube    *fake.Clientset
+	cluster *script.Cluster
 	reasons []string
 }
 
 func (l *lastWords) Check() error { return nil }
 
-func (l *lastWords) Reboot(ctx context.Context) error {
-	events, err := l.kube.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
-	for _, e := range events.Items {
+func (l *lastWords) Reboot(context.Context) error {
+	for _, e := range script.All[corev1.Event](l.cluster) {
 		l.reasons = append(l.reasons, e.Reason)
 	}
-	return err
+	return nil
 }
 
 // The event is written before the command is run: the machine may go down at once. It says
 // who reports what about which node.
 func TestEventIsWrittenBeforeTheReboot(t *testing.T) {
-	n := node(map[string]string{request.InProgress: `{"bootID":"old","cordoned":true,"since":"2026-07-01T12:00:00Z"}`}, cordoned)
-	n.UID = "uid-1"
-	host := &lastWords{kube: fake.NewClientset(n)}
-	a := &Agent{kube: host.kube, host: host, config: Config{NodeName: n.Name, Limits: limits, Drain: true}}
-	d, err := Decide(Observed{Now: noon, Node: n, BootID: "old", Drained: true, Limits: limits})
-	if err != nil || d.Step != Reboot {
-		t.Fatalf("step %s, error %v", d.Step, err)
-	}
-	if _, err := a.act(t.Context(), n, d); err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Equal(host.reasons, []string{ReasonRebooting}) {
-		t.Errorf("when the command was run, there were the events %q", host.reasons)
-	}
-	events, err := host.kube.CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(events.Items) != 1 {
-		t.Fatalf("%d events, error %v", len(events.Items), err)
-	}
-	e := events.Items[0]
-	if want := (corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}); e.InvolvedObject != want || e.ReportingController != Name || e.Type != corev1.EventTypeNormal || e.Message != "The node is drained and is being rebooted" {
-		t.Errorf("the event is %+v", e)
-	}
+	inCluster(t, node(map[string]string{request.InProgress: `{"bootID":"old","cordoned":true,"since":"2026-07-01T12:00:00Z"}`}, cordoned), func(t *testing.T, c *scripted) {
+		host := &lastWords{cluster: c.Cluster}
+		c.host, c.config.Drain = host, true
+		n := c.node()
+		d, err := Decide(Observed{Now: noon, Node: n, BootID: "old", Drained: true, Limits: limits})
+		if err != nil || d.Step != Reboot {
+			t.Fatalf("step %s, error %v", d.Step, err)
+		}
+		if _, err := c.act(t.Context(), n, d); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(host.reasons, []string{ReasonRebooting}) {
+			t.Errorf("when the command was run, there were the events %q", host.reasons)
+		}
+		events := script.All[corev1.Event](c.Cluster)
+		if len(events) != 1 {
+			t.Fatalf("%d events", len(events))
+		}
+		e := events[0]
+		if want := (corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}); e.InvolvedObject != want || e.ReportingController != Name || e.Type != corev1.EventTypeNormal || e.Message != "The node is drained and is being rebooted" {
+			t.Errorf("the event is %+v", e)
+		}
+	})
 }
 
 // A reboot is given up only after an event has said so, and a repetition makes no second
@@ -176,28 +200,26 @@ func TestGivingUpIsReportedFirst(t *testing.T) {
 		{"the Node is not written at first", nil, apierrors.NewInternalError(errors.New("etcd is down")), 1, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			kube := fake.NewClientset(n.DeepCopy())
-			kube.PrependReactor("create", "events", func(clienttesting.Action) (bool, runtime.Object, error) { return tt.events != nil, nil, tt.events })
-			failure := tt.node
-			kube.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
-				err := failure
-				failure = nil
-				return err != nil, nil, err
-			})
-			a := &Agent{kube: kube, config: Config{NodeName: n.Name, Limits: limits}}
-			for range 2 {
-				if after, err := a.act(t.Context(), n, d); err == nil && after != nil {
-					break
+			inCluster(t, n, func(t *testing.T, c *scripted) {
+				c.Refuse(func(request string) error {
+					if request == "create events" {
+						return tt.events
+					}
+					return nil
+				})
+				c.Fail("patch nodes", tt.node)
+				for range 2 {
+					if after, err := c.act(t.Context(), c.node(), d); err == nil && after != nil {
+						break
+					}
 				}
-			}
-			events, err := kube.CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
-			if err != nil || len(events.Items) != tt.wantEvents {
-				t.Errorf("%d events, want %d; error %v", len(events.Items), tt.wantEvents, err)
-			}
-			after, err := kube.CoreV1().Nodes().Get(t.Context(), n.Name, metav1.GetOptions{})
-			if err != nil || request.IsGranted(after) == tt.wantGivenUp {
-				t.Errorf("annotations %v, error %v", after.Annotations, err)
-			}
+				if events := script.All[corev1.Event](c.Cluster); len(events) != tt.wantEvents {
+					t.Errorf("%d events, want %d", len(events), tt.wantEvents)
+				}
+				if after := c.node(); request.IsGranted(after) == tt.wantGivenUp {
+					t.Errorf("annotations %v", after.Annotations)
+				}
+			})
 		})
 	}
 }
@@ -210,15 +232,16 @@ func TestDrainIsForgotten(t *testing.T) {
 		"someone else has changed the node": apierrors.NewConflict(corev1.Resource("nodes"), n.Name, errors.New("changed")),
 	} {
 		t.Run(name, func(t *testing.T) {
-			kube := fake.NewClientset(n.DeepCopy())
-			kube.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) { return response != nil, nil, response })
-			a := &Agent{kube: kube, drained: "x"}
-			if _, err := a.act(t.Context(), n, Decision{Step: Cordon, Unschedulable: ptr.To(true)}); !errors.Is(err, response) {
-				t.Error(err)
-			}
-			if a.drained != "" {
-				t.Error("it still counts as drained")
-			}
+			inCluster(t, n, func(t *testing.T, c *scripted) {
+				c.Fail("patch nodes", response)
+				c.drained = "x"
+				if _, err := c.act(t.Context(), c.node(), Decision{Step: Cordon, Unschedulable: ptr.To(true)}); apierrors.IsConflict(err) != (response != nil) {
+					t.Error(err)
+				}
+				if c.drained != "" {
+					t.Error("it still counts as drained")
+				}
+			})
 		})
 	}
 }
@@ -331,32 +354,19 @@ func TestSystemStaysUp(t *testing.T) {
 }
 
 func testSystemStaysUp(t *testing.T, host noEffect, seen string) {
-	kube := fake.NewClientset(node(map[string]string{request.Now: ""}))
-	kube.PrependReactor("patch", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		isDryRun := len(action.(clienttesting.PatchActionImpl).PatchOptions.DryRun) > 0
-		return isDryRun, nil, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errPolicy)
-	})
-	ctx, sentinel := t.Context(), filepath.Join(t.TempDir(), "reboot-required")
+	cluster, kube := newKube(t)
+	cluster.Set(node(map[string]string{request.Now: ""}))
+	sentinel := filepath.Join(t.TempDir(), "reboot-required")
 	if err := os.WriteFile(sentinel, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	start(t, kube, host, Config{SentinelFile: sentinel, Drain: true})
 	get := func() *corev1.Node {
-		t.Helper()
 		synctest.Wait()
-		n, err := kube.CoreV1().Nodes().Get(ctx, "node-1", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n
+		return script.Get[corev1.Node](cluster, "", "node-1")
 	}
 	recorded := func(reason string) (messages []string) {
-		t.Helper()
-		events, err := kube.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range events.Items {
+		for _, e := range script.All[corev1.Event](cluster) {
 			if e.Reason == reason && (e.Type == corev1.EventTypeWarning) == (reason != ReasonRebooting) {
 				messages = append(messages, e.Message)
 			}
@@ -388,10 +398,7 @@ func testSystemStaysUp(t *testing.T, host noEffect, seen string) {
 	if n := get(); request.IsNeeded(n) {
 		t.Errorf("the same sentinel file asks again: %v", n.Annotations)
 	}
-	n.Annotations[request.Now] = "yes"
-	if _, err := kube.CoreV1().Nodes().Update(ctx, n, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	script.Edit(cluster, "", "node-1", func(n *corev1.Node) { n.Annotations[request.Now] = "yes" })
 	time.Sleep(time.Minute)
 	if n := get(); n.Annotations[request.Failed] != "" || n.Annotations[request.InProgress] == "" {
 		t.Errorf("does not begin again: %v", n.Annotations)
@@ -440,7 +447,7 @@ func TestKilledAtEachWrite(t *testing.T) {
 // the reboot command.
 type mortalHost struct {
 	t       *testing.T
-	kube    *fake.Clientset
+	cluster *script.Cluster
 	bootID  string // the file
 	killAt  int
 	isAfter bool // whether the write is carried out that the agent is killed at
@@ -458,10 +465,11 @@ func newMortalHost(t *testing.T, killAt int, isAfter, wasCordoned bool) *mortalH
 	t.Helper()
 	n := node(map[string]string{request.Now: "", "example.com/kept": "x"}, kubeletOf("boot-1"))
 	n.Spec.Unschedulable = wasCordoned
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pod"}, Spec: corev1.PodSpec{NodeName: n.Name}}
-	h := &mortalHost{t: t, kube: fake.NewClientset(n, pod), bootID: filepath.Join(t.TempDir(), "boot_id"), killAt: killAt, isAfter: isAfter}
+	cluster, _ := newKube(t)
+	cluster.Set(n)
+	cluster.Set(newPod("pod", func(pod *corev1.Pod) { pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](0) }))
+	h := &mortalHost{t: t, cluster: cluster, bootID: filepath.Join(t.TempDir(), "boot_id"), killAt: killAt, isAfter: isAfter}
 	h.boot("boot-1")
-	h.kube.PrependReactor("*", "*", h.react)
 	return h
 }
 
@@ -471,35 +479,32 @@ func (h *mortalHost) boot(id string) {
 	}
 }
 
-// react answers a request of the agent: not at all once it is dead.
-func (h *mortalHost) react(action clienttesting.Action) (bool, runtime.Object, error) {
+// RoundTrip implements http.RoundTripper: it answers a request of the agent, but not once that is
+// dead. A policy refuses dry runs.
+func (h *mortalHost) RoundTrip(r *http.Request) (*http.Response, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	patch, isPatch := action.(clienttesting.PatchActionImpl)
 	switch {
 	case h.isDead:
-		return true, nil, errKilled
-	case slices.Contains([]string{"get", "list"}, action.GetVerb()), action.GetResource().Resource == "leases":
-		return false, nil, nil
-	case isPatch && len(patch.PatchOptions.DryRun) > 0:
-		return true, nil, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errPolicy)
+		return nil, errKilled
+	case r.Method == http.MethodGet, strings.Contains(r.URL.Path, "/leases"):
+		return h.cluster.RoundTrip(r)
+	case r.URL.Query().Has("dryRun"):
+		return apiserver.Refuse(apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errPolicy)).HTTP(r), nil
 	}
 	h.writes++
 	if h.writes == h.killAt {
 		h.isDead = true
 		h.kill()
 		if !h.isAfter {
-			return true, nil, errKilled
+			return nil, errKilled
 		}
 	}
-	if action.GetSubresource() == "eviction" {
-		return true, nil, h.kube.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "default", "pod")
-	}
-	_, after, err := clienttesting.ObjectReaction(h.kube.Tracker())(action)
+	response, err := h.cluster.RoundTrip(r)
 	if h.isDead {
-		return true, nil, errKilled
+		return nil, errKilled
 	}
-	return true, after, err
+	return response, err
 }
 
 // Check implements Rebooter.
@@ -514,9 +519,8 @@ func (h *mortalHost) Reboot(context.Context) error {
 	}
 	h.commands++
 	n := h.node()
-	pods, err := h.kube.Tracker().List(corev1.SchemeGroupVersion.WithResource("pods"), corev1.SchemeGroupVersion.WithKind("Pod"), "default")
-	if err != nil || len(pods.(*corev1.PodList).Items) > 0 || !n.Spec.Unschedulable {
-		h.t.Errorf("goes down, cordoned: %t, with the Pods %v (%v)", n.Spec.Unschedulable, pods, err)
+	if pods := script.All[corev1.Pod](h.cluster); len(pods) > 0 || !n.Spec.Unschedulable {
+		h.t.Errorf("goes down, cordoned: %t, with %d Pods", n.Spec.Unschedulable, len(pods))
 	}
 	time.AfterFunc(time.Minute, h.goDown)
 	return nil
@@ -529,20 +533,10 @@ func (h *mortalHost) goDown() {
 	h.isDead = true
 	h.kill()
 	h.boot("boot-2")
-	n := h.node()
-	n.Status.NodeInfo.BootID = "boot-2"
-	if err := h.kube.Tracker().Update(corev1.SchemeGroupVersion.WithResource("nodes"), n, ""); err != nil {
-		h.t.Error(err)
-	}
+	script.Edit(h.cluster, "", "node-1", kubeletOf("boot-2"))
 }
 
-func (h *mortalHost) node() *corev1.Node {
-	n, err := h.kube.Tracker().Get(corev1.SchemeGroupVersion.WithResource("nodes"), "", "node-1")
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	return n.(*corev1.Node)
-}
+func (h *mortalHost) node() *corev1.Node { return script.Get[corev1.Node](h.cluster, "", "node-1") }
 
 // requireOneReboot runs one agent after the other, until none has anything to do. It returns how
 // often the reboot command was run: once, or not at all if the Node says that the reboot has failed.
@@ -572,8 +566,12 @@ func (h *mortalHost) runs() bool {
 	ctx, cancel := context.WithTimeout(h.t.Context(), 20*time.Minute)
 	defer cancel()
 	h.isDead, h.kill = false, cancel
-	nodes := kubeinformers.NewSharedInformerFactory(h.kube, 0)
-	a, err := New(Config{NodeName: "node-1", LeaseNamespace: "agents", LookEvery: 5 * time.Minute, Limits: limits, BootIDFile: h.bootID, Drain: true, Force: true}, h.kube, nodes, h)
+	kube, err := kubernetes.NewForConfig(&rest.Config{Transport: h, QPS: -1})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	nodes := kubeinformers.NewSharedInformerFactory(kube, 0)
+	a, err := New(Config{NodeName: "node-1", LeaseNamespace: "agents", LookEvery: 5 * time.Minute, Limits: limits, BootIDFile: h.bootID, Drain: true}, kube, nodes, h)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -595,21 +593,19 @@ func TestLateGrantIsGivenBack(t *testing.T) {
 		"it is unclear":       {"4am", `Reboot not started: annotation controller.nicoleh.io/reboot-now is "4am", which is neither`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := node(map[string]string{request.Now: tt.value})
-			kube := fake.NewClientset(n)
-			a := &Agent{kube: kube, config: Config{NodeName: n.Name, Limits: limits}}
-			d, err := Decide(Observed{Now: noon, Node: n, BootID: "old", Limits: limits})
-			if err != nil || d.Step != GiveBack {
-				t.Fatalf("step %s, error %v", d.Step, err)
-			}
-			after, err := a.act(t.Context(), n, d)
-			if err != nil || request.IsGranted(after) || request.IsNeeded(after) != tt.isNeeded {
-				t.Errorf("annotations %v, error %v", after.Annotations, err)
-			}
-			events, err := kube.CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
-			if err != nil || len(events.Items) != 1 || events.Items[0].Type != corev1.EventTypeWarning || !strings.HasPrefix(events.Items[0].Message, tt.want) {
-				t.Errorf("events %v, error %v", events.Items, err)
-			}
+			inCluster(t, node(map[string]string{request.Now: tt.value}), func(t *testing.T, c *scripted) {
+				d, err := Decide(Observed{Now: noon, Node: c.node(), BootID: "old", Limits: limits})
+				if err != nil || d.Step != GiveBack {
+					t.Fatalf("step %s, error %v", d.Step, err)
+				}
+				after, err := c.act(t.Context(), c.node(), d)
+				if err != nil || request.IsGranted(after) || request.IsNeeded(after) != tt.isNeeded {
+					t.Errorf("annotations %v, error %v", after.Annotations, err)
+				}
+				if events := script.All[corev1.Event](c.Cluster); len(events) != 1 || events[0].Type != corev1.EventTypeWarning || !strings.HasPrefix(events[0].Message, tt.want) {
+					t.Errorf("events %v", events)
+				}
+			})
 		})
 	}
 }

@@ -66,35 +66,22 @@ func (a *Agent) evict(ctx context.Context) (stuck, leaving []string) {
 	if err != nil {
 		return []string{"the node's Pods cannot be listed: " + err.Error()}, nil
 	}
-	var (
-		evictions sync.WaitGroup
-		mu        sync.Mutex
-	)
-	for _, pod := range pods.Items {
-		switch {
-		case stays(&pod):
-		case pod.DeletionTimestamp != nil && time.Since(pod.DeletionTimestamp.Time) > request.ClockSkew:
-			klog.FromContext(ctx).Info("The Pod's deletion hangs; it is not waited for", "pod", klog.KObj(&pod), "deletion", pod.DeletionTimestamp.Time)
-		case pod.DeletionTimestamp != nil:
-			mu.Lock()
-			leaving = append(leaving, fmt.Sprintf("%s/%s may take until %s to end", pod.Namespace, pod.Name, pod.DeletionTimestamp.UTC().Format(time.RFC3339)))
-			mu.Unlock()
-		default:
-			evictions.Go(func() {
-				why, isLeaving := a.evictPod(ctx, &pod)
-				mu.Lock()
-				defer mu.Unlock()
-				if why != "" && isLeaving {
-					leaving = append(leaving, fmt.Sprintf("%s/%s %s", pod.Namespace, pod.Name, why))
-				} else if why != "" {
-					stuck = append(stuck, fmt.Sprintf("%s/%s %s", pod.Namespace, pod.Name, why))
-				}
-			})
-		}
+	why, isLeaving := make([]string, len(pods.Items)), make([]bool, len(pods.Items))
+	var evictions sync.WaitGroup
+	for i := range pods.Items {
+		evictions.Go(func() { why[i], isLeaving[i] = a.evictPod(ctx, &pods.Items[i]) })
 	}
 	evictions.Wait()
-	slices.Sort(stuck)
-	slices.Sort(leaving)
+	for i, pod := range pods.Items {
+		said := fmt.Sprintf("%s/%s %s", pod.Namespace, pod.Name, why[i])
+		switch {
+		case why[i] == "":
+		case isLeaving[i]:
+			leaving = append(leaving, said)
+		default:
+			stuck = append(stuck, said)
+		}
+	}
 	return stuck, leaving
 }
 
@@ -108,11 +95,19 @@ func stays(pod *corev1.Pod) bool {
 	return isMirror || hasEnded || isDaemon
 }
 
-// evictPod evicts a Pod, and not another one of that name. It returns why the Pod is still
-// there; empty if it is gone.
+// evictPod evicts a Pod, and not another one of that name, if it has to leave. It returns why
+// the Pod is still in the way of the reboot, and whether it is about to end; empty if it is not
+// in the way.
 func (a *Agent) evictPod(ctx context.Context, pod *corev1.Pod) (why string, isLeaving bool) {
 	hasEmptyDir := slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.EmptyDir != nil })
-	switch {
+	switch deleted := pod.DeletionTimestamp; {
+	case stays(pod):
+		return "", false
+	case deleted != nil && time.Since(deleted.Time) > request.ClockSkew:
+		klog.FromContext(ctx).Info("The Pod's deletion hangs; it is not waited for", "pod", klog.KObj(pod), "deletion", deleted.Time)
+		return "", false
+	case deleted != nil:
+		return "may take until " + deleted.UTC().Format(time.RFC3339) + " to end", true
 	case metav1.GetControllerOf(pod) == nil && !a.config.Force:
 		return "has no controller that would create it again (-drain-force evicts it)", false
 	case hasEmptyDir && !a.config.DeleteEmptyDirData:

@@ -4,17 +4,14 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
-	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 	"nicoleh.io/k8s-controller/pkg/kittest/script"
 )
 
@@ -40,25 +37,19 @@ func withPhase(phase corev1.PodPhase) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { pod.Status.Phase = phase }
 }
 
-// drainer is an agent in a scripted cluster.
+// drainer is an agent whose node is drained.
 type drainer struct {
-	*script.Cluster
-	*Agent
+	*scripted
 	t *testing.T
 }
 
 // inDrain runs a test in a bubble, with an agent that has this configuration.
 func inDrain(t *testing.T, config Config, test func(*testing.T, *drainer)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		cluster := script.New(t, apiserver.Nodes(), apiserver.Pods())
-		kube, err := kubernetes.NewForConfig(cluster.Config())
-		if err != nil {
-			t.Fatal(err)
-		}
+	inCluster(t, node(nil), func(t *testing.T, c *scripted) {
 		config.NodeName = "node-1"
-		cluster.Set(node(nil))
-		test(t, &drainer{cluster, &Agent{kube: kube, config: config}, t})
+		c.config = config
+		test(t, &drainer{c, t})
 	})
 }
 

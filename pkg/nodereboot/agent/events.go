@@ -68,18 +68,13 @@ func (a *Agent) report(ctx context.Context, node *corev1.Node, d Decision) {
 	}
 }
 
-// reportUnable records once that the host cannot be rebooted, if that is so.
-func (a *Agent) reportUnable(ctx context.Context, node *corev1.Node) {
-	if a.unable != nil && !a.isReported {
-		a.isReported = true
-		klog.FromContext(ctx).Error(a.unable, "This host cannot be rebooted: no reboot is requested or begun")
-		a.tryRecord(ctx, node, corev1.EventTypeWarning, ReasonUnable, "The agent cannot reboot this node and requests no reboot: "+a.unable.Error())
-	}
-}
-
-// reportTrouble records, once for each reason, that nothing can be decided, if err says so.
-// What is only not known yet has some time.
+// reportTrouble records, once for each reason, that nothing can be decided, if err says so, or
+// that the host cannot be rebooted. What is only not known yet has some time.
 func (a *Agent) reportTrouble(ctx context.Context, node *corev1.Node, err error) {
+	message := "The agent cannot decide about reboots of this node: "
+	if err == nil {
+		err, message = a.unable, "The agent cannot reboot this node and requests no reboot: "
+	}
 	if err == nil {
 		a.trouble, a.troubleSince = "", time.Time{}
 		return
@@ -91,7 +86,7 @@ func (a *Agent) reportTrouble(ctx context.Context, node *corev1.Node, err error)
 		return
 	}
 	a.trouble = err.Error()
-	a.tryRecord(ctx, node, corev1.EventTypeWarning, ReasonUnable, "The agent cannot decide about reboots of this node: "+err.Error())
+	a.tryRecord(ctx, node, corev1.EventTypeWarning, ReasonUnable, message+err.Error())
 }
 
 // whyGivenBack returns the message about a permission that is given back.

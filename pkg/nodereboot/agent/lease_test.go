@@ -15,9 +15,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/kubernetes"
 
-	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 	"nicoleh.io/k8s-controller/pkg/kittest/script"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
@@ -38,17 +36,19 @@ func (r *reporter) refuse(err error) {
 	})
 }
 
-// newReporter starts an agent. Its Node is to be rebooted, as somebody has asked.
-func newReporter(t *testing.T, host Rebooter, config Config) *reporter {
+// byPolicy is how the policy refuses to patch a Node.
+var byPolicy = apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errPolicy)
+
+// newReporter starts an agent that is refused each patch of its Node with this error, unless that
+// is nil. Its Node is to be rebooted, as somebody has asked.
+func newReporter(t *testing.T, host Rebooter, config Config, refusal error) *reporter {
 	t.Helper()
-	r := &reporter{script.New(t, apiserver.Nodes(), apiserver.Pods(), apiserver.Leases(), apiserver.EventObjects()), t}
-	kube, err := kubernetes.NewForConfig(r.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.refuse(apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errPolicy))
+	cluster, kube := newKube(t)
+	r := &reporter{cluster, t}
+	r.refuse(refusal)
 	r.Set(node(map[string]string{request.Needed: ""}))
 	start(t, kube, host, config)
+	synctest.Wait()
 	return r
 }
 
@@ -83,9 +83,9 @@ func TestReports(t *testing.T) {
 		refusal error
 		want    bool
 	}{
-		"an agent":                    {Command{"true"}, false, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errPolicy), true},
-		"no way to reboot":            {Command{"/no/such/program"}, false, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errPolicy), false},
-		"a dry run":                   {Command{"true"}, true, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errPolicy), false},
+		"an agent":                    {Command{"true"}, false, byPolicy, true},
+		"no way to reboot":            {Command{"/no/such/program"}, false, byPolicy, false},
+		"a dry run":                   {Command{"true"}, true, byPolicy, false},
 		"no policy":                   {Command{"true"}, false, nil, false},
 		"no permission":               {Command{"true"}, false, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errors.New("no role allows it")), false},
 		"somebody's webhook":          {Command{"true"}, false, apierrors.NewForbidden(corev1.Resource("nodes"), "", errors.New("admission webhook denied the request")), false},
@@ -93,8 +93,7 @@ func TestReports(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newReporter(t, tt.host, Config{DryRun: tt.dryRun})
-				r.refuse(tt.refusal)
+				r := newReporter(t, tt.host, Config{DryRun: tt.dryRun}, tt.refusal)
 				script.Edit(r.Cluster, "", "node-1", func(n *corev1.Node) { n.Annotations["example.com/x"] = "" })
 				time.Sleep(time.Second)
 				if is := r.reports(); is != tt.want {
@@ -104,7 +103,7 @@ func TestReports(t *testing.T) {
 				if is := r.reports(); is != tt.want {
 					t.Errorf("then it reports: %t", is)
 				}
-				r.refuse(apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errPolicy))
+				r.refuse(byPolicy)
 				time.Sleep(time.Minute)
 				if is := r.reports(); is != (tt.want || tt.host.Check() == nil && !tt.dryRun) {
 					t.Errorf("with a policy it reports: %t", is)
@@ -118,7 +117,7 @@ func TestReports(t *testing.T) {
 // out anew whether a policy restricts it.
 func TestReportsWhileAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReporter(t, Command{"true"}, Config{})
+		r := newReporter(t, Command{"true"}, Config{}, byPolicy)
 		ask := func(value string) {
 			script.Edit(r.Cluster, "", "node-1", func(n *corev1.Node) { n.Annotations[request.Needed] = value })
 			time.Sleep(time.Second)
@@ -144,7 +143,8 @@ func TestReportsWhileAsked(t *testing.T) {
 	})
 }
 
-// An agent that cannot decide does not report that it can, and says why within a minute.
+// An agent that cannot decide, or reboot its host, does not report that it can, and says why
+// within a minute, once.
 func TestUndecided(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
@@ -152,18 +152,20 @@ func TestUndecided(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, tt := range map[string]struct {
+		host   Command
 		config Config
 		change func(*corev1.Node)
 		want   string
 	}{
-		"nobody has looked for the sentinel file": {Config{SentinelFile: "/x", SentinelState: filepath.Join(dir, "state")}, nil, "it is not known yet whether the sentinel file exists"},
-		"it cannot be looked for":                 {Config{SentinelFile: filepath.Join(file, "reboot-required")}, nil, "not a directory"},
-		"the other container cannot look for it":  {Config{SentinelFile: "/x", SentinelState: file}, nil, "permission denied"},
-		"the record is not its own":               {Config{}, func(n *corev1.Node) { n.Annotations[request.InProgress] = "x" }, "was not written by the agent"},
+		"the host cannot be rebooted":             {Command{"/no/such/program"}, Config{}, nil, "The agent cannot reboot this node and requests no reboot: -reboot-command cannot be run"},
+		"nobody has looked for the sentinel file": {Command{"true"}, Config{SentinelFile: "/x", SentinelState: filepath.Join(dir, "state")}, nil, "it is not known yet whether the sentinel file exists"},
+		"it cannot be looked for":                 {Command{"true"}, Config{SentinelFile: filepath.Join(file, "reboot-required")}, nil, "not a directory"},
+		"the other container cannot look for it":  {Command{"true"}, Config{SentinelFile: "/x", SentinelState: file}, nil, "permission denied"},
+		"the record is not its own":               {Command{"true"}, Config{}, func(n *corev1.Node) { n.Annotations[request.InProgress] = "x" }, "was not written by the agent"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newReporter(t, Command{"true"}, tt.config)
+				r := newReporter(t, tt.host, tt.config, byPolicy)
 				if tt.change != nil {
 					script.Edit(r.Cluster, "", "node-1", tt.change)
 				}
@@ -183,8 +185,7 @@ func TestUndecided(t *testing.T) {
 // So does an agent that may not write to its Node.
 func TestRefusedAgentDoesNotReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReporter(t, Command{"true"}, Config{})
-		r.refuse(apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errors.New("somebody's policy")))
+		r := newReporter(t, Command{"true"}, Config{}, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errors.New("somebody's policy")))
 		script.Edit(r.Cluster, "", "node-1", func(n *corev1.Node) { n.Annotations[request.Now] = "" })
 		time.Sleep(time.Hour)
 		if r.reports() {
@@ -207,8 +208,7 @@ func (c counter) Reboot(context.Context) error {
 func TestLostResponseBeforeTheCommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var commands atomic.Int64
-		r := newReporter(t, counter{&commands}, Config{Drain: true})
-		r.refuse(nil)
+		r := newReporter(t, counter{&commands}, Config{Drain: true}, nil)
 		r.Fail("patch nodes", nil, script.ErrLost) // to begin, and to record that the command is run
 		script.Edit(r.Cluster, "", "node-1", func(n *corev1.Node) { n.Annotations = map[string]string{request.Now: ""} })
 		time.Sleep(time.Minute)
@@ -229,8 +229,7 @@ func TestWithoutDrain(t *testing.T) {
 		t.Run(fmt.Sprint("drain ", drains), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var commands atomic.Int64
-				r := newReporter(t, counter{&commands}, Config{Drain: drains})
-				r.refuse(nil)
+				r := newReporter(t, counter{&commands}, Config{Drain: drains}, nil)
 				r.Set(newPod("bare", func(pod *corev1.Pod) { pod.OwnerReferences = nil }))
 				script.Edit(r.Cluster, "", "node-1", func(n *corev1.Node) { n.Annotations = map[string]string{request.Now: ""} })
 				time.Sleep(2 * time.Minute)
