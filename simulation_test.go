@@ -727,6 +727,9 @@ func (w *icecreams) watch() {
 			if *d.Spec.Replicas != *ice.Spec.Replicas && time.Since(w.fought[name]) > 15*time.Minute {
 				wrong[fmt.Sprintf("Icecream %s (generation %d): there are %d replicas instead of %d", ice.Name, ice.Generation, *d.Spec.Replicas, *ice.Spec.Replicas)] = time.Second
 			}
+			if reason := readyOf(ice).Reason; w.hasFailing(d, ice) && (reason == v1alpha1.ReasonProgressing || reason == v1alpha1.ReasonPodNotReady) {
+				wrong[fmt.Sprintf("Icecream %s (%s): Pods fail, and it says %s", ice.Name, ice.UID, reason)] = 10 * time.Second
+			}
 			if !w.hasCounts(w.Store, ice) {
 				wrong[fmt.Sprintf("Icecream %s (%s): the status is old", ice.Name, ice.UID)] = 20 * time.Second
 			}
@@ -745,6 +748,14 @@ func (w *icecreams) watch() {
 			w.Fail("late", "%s, for %s", what, since)
 		}
 	}
+}
+
+// hasFailing reports whether nodes reject the Pods that are made from an Icecream's spec now.
+func (w *icecreams) hasFailing(d *appsv1.Deployment, ice *v1alpha1.Icecream) bool {
+	return time.Now().Before(w.RejectUntil) && hasImage(d, ice.Spec.Image) && slices.ContainsFunc(w.pods(w.Store), func(pod *corev1.Pod) bool {
+		isOf := strings.HasPrefix(pod.Name, d.Name+"-") && pod.Annotations[icecream.AnnotationSpecHash] == d.Spec.Template.Annotations[icecream.AnnotationSpecHash]
+		return isOf && pod.Status.Phase == corev1.PodFailed && pod.CreationTimestamp.After(w.edited[ice.UID])
+	})
 }
 
 // oldest returns the oldest Icecream that asks for a name and is not being deleted.
