@@ -37,6 +37,8 @@ ignored=(
   # The tag of a release never changes, and a Pod should be able to start while the
   # registry is unavailable.
   container-image-pull-policy
+  # The image has a user, and OpenShift's namespaces have users of their own.
+  container-security-context-user-group-id
   # The containers write nothing but their log, which the kubelet rotates.
   container-ephemeral-storage-request-and-limit
   # Topology spread constraints keep replicas of the same version apart. Anti-affinity
