@@ -206,17 +206,14 @@ compares strings cannot fail, so whatever becomes of a policy, it is in nobody
 else's way. (Expressions are literal blocks: kustomize changes folded ones.)
 */}}
 {{- define "k8s-controller.policyConditions" -}}
+{{- $account := include "k8s-controller.serviceAccountName" . -}}
 matchConditions:
 - name: is-the-controllers-account
-  expression: {{ include "k8s-controller.isController" . }}
-{{- end }}
-{{- define "k8s-controller.isController" -}}
-{{- $account := include "k8s-controller.serviceAccountName" . -}}
-{{- if .Values.policies.everyNamespace -}}
-request.userInfo.username.startsWith("system:serviceaccount:") && request.userInfo.username.endsWith({{ printf ":%s" $account | toJson }})
-{{- else -}}
-request.userInfo.username == {{ printf "system:serviceaccount:%s:%s" .Release.Namespace $account | toJson }}
-{{- end -}}
+  {{- if .Values.policies.everyNamespace }}
+  expression: request.userInfo.username.startsWith("system:serviceaccount:") && request.userInfo.username.endsWith({{ printf ":%s" $account | toJson }})
+  {{- else }}
+  expression: request.userInfo.username == {{ printf "system:serviceaccount:%s:%s" .Release.Namespace $account | toJson }}
+  {{- end }}
 {{- end }}
 
 {{/* Puts a policy in force everywhere: takes the root and the policy's name. The audit log shows what it refuses. */}}
