@@ -2,6 +2,8 @@
 package hack
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -80,6 +82,43 @@ func TestImage(t *testing.T) {
 				if !strings.Contains(output, want) {
 					t.Errorf("no %q in\n%s", want, output)
 				}
+			}
+		})
+	}
+}
+
+// An image with another binary than the release is found before it is signed, on whatever
+// platform, and so is a release that says nothing about it.
+func TestCompareImage(t *testing.T) {
+	const engine = `case "$*" in
+create*linux/amd64*) echo amd64 ;;
+create*linux/arm64*) echo arm64 ;;
+"cp amd64:/controller -") cd "${IMAGES}" && tar -cf - --transform s/amd64/controller/ amd64 ;;
+"cp arm64:/controller -") cd "${IMAGES}" && tar -cf - --transform s/arm64/controller/ arm64 ;;
+rm*) ;;
+*) exit 1 ;;
+esac`
+	for name, test := range map[string]struct{ amd64, arm64, sums, want string }{
+		"the same":           {amd64: "a", arm64: "b", want: "has the controller of the release, for 2 platforms"},
+		"another":            {amd64: "x", arm64: "b", want: "for linux/amd64 has another controller"},
+		"another for Arm":    {amd64: "a", arm64: "x", want: "for linux/arm64 has another controller"},
+		"nothing to compare": {sums: "0  reboot-agent_v1.2.3_linux_amd64\n", want: "has no controller for Linux"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if test.sums == "" {
+				test.sums = fmt.Sprintf("%x  controller_v1.2.3_linux_amd64\n%x  controller_v1.2.3_linux_arm64\n0  controller_v1.2.3_linux_amd64.cdx.json\n0  controller_v1.2.3_darwin_arm64\n",
+					sha256.Sum256([]byte("a")), sha256.Sum256([]byte("b")))
+			}
+			for file, content := range map[string]string{"amd64": test.amd64, "arm64": test.arm64, "SHA256SUMS": test.sums} {
+				if err := os.WriteFile(filepath.Join(dir, file), []byte(content), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			output, err := runWith(t, map[string]string{"docker": engine}, []string{"DIST=" + dir, "IMAGES=" + dir}, "./compare-image.sh", "x@sha256:1", "controller")
+			if !strings.Contains(output, test.want) || (err == nil) != (name == "the same") {
+				t.Errorf("%v:\n%s", err, output)
 			}
 		})
 	}
