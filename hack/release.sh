@@ -20,7 +20,7 @@ set -a
 # shellcheck source=hack/build.env
 . hack/build.env
 set +a
-export GOAMD64=v1 GOARM64=v8.0 GOFIPS140=off GOWORK=off
+export GOAMD64=v1 GOARM64=v8.0 GOFIPS140=off
 GOTOOLCHAIN=$(sed -n 's/^toolchain //p' go.mod)
 export GOTOOLCHAIN
 

@@ -13,7 +13,6 @@ set -a
 . hack/build.env
 set +a
 tree=${1:-.}
-chart=${tree}/charts/k8s-controller
 
 temp=$(mktemp -d)
 trap 'rm -rf "${temp}"' EXIT
@@ -21,6 +20,11 @@ export HELM_CACHE_HOME=${temp} HELM_CONFIG_HOME=${temp} HELM_DATA_HOME=${temp}
 unset KUBECONFIG HELM_NAMESPACE
 
 helm=$(go tool -n -modfile=hack/tools/go.mod helm)
+
+# A copy, so that a tool that fails leaves nothing half-written in the tree.
+mkdir "${temp}/charts"
+cp -R "${tree}/charts/k8s-controller" "${temp}/charts/"
+chart=${temp}/charts/k8s-controller
 
 # Files of a chart have to be in its directory.
 mkdir -p "${chart}/files"
@@ -132,3 +136,6 @@ done
 # end of nodereboot
 
 mv "${temp}"/*.yaml "${tree}/artifacts/"
+mkdir -p "${tree}/charts/k8s-controller/files"
+cp "${chart}"/files/* "${tree}/charts/k8s-controller/files/"
+cp "${chart}/README.md" "${tree}/charts/k8s-controller/README.md"

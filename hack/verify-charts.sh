@@ -8,6 +8,10 @@
 # To repair: run hack/update-manifests.sh or edit the chart, as the message says.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+set -a
+# shellcheck source=hack/build.env
+. hack/build.env
+set +a
 chart=charts/k8s-controller
 status=0
 

@@ -5,6 +5,10 @@
 # To repair: run make fmt, and then do what the messages say.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+set -a
+# shellcheck source=hack/build.env
+. hack/build.env
+set +a
 root=${PWD}
 status=0
 

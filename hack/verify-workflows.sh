@@ -5,6 +5,10 @@
 # To repair: edit the file that the message names.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+set -a
+# shellcheck source=hack/build.env
+. hack/build.env
+set +a
 status=0
 
 go tool -modfile=hack/tools/checks.mod actionlint || status=1

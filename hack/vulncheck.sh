@@ -5,7 +5,10 @@
 # To repair: go get the version that the report says is fixed, or use a newer toolchain.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-export GOFLAGS=''
+set -a
+# shellcheck source=hack/build.env
+. hack/build.env
+set +a
 
 if ! curl --silent --fail --max-time 20 --output /dev/null https://vuln.go.dev/index/db.json; then
   echo "vulncheck: skipped: https://vuln.go.dev cannot be reached"
