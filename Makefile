@@ -65,7 +65,7 @@ generate: ## Regenerate what follows from the API types
 
 .PHONY: fmt
 fmt: ## Format all Go files
-	go tool -modfile=hack/tools/go.mod golangci-lint fmt
+	"$$(hack/tool.sh golangci-lint)" fmt
 
 .PHONY: lint
 lint: ## Run golangci-lint on all Go files

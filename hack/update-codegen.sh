@@ -38,7 +38,7 @@ kube::codegen::gen_client \
   pkg/apis
 
 # One file per kind, named as people look for it.
-go tool -modfile=hack/tools/go.mod controller-gen crd paths=./pkg/apis/... "output:crd:dir=${temp}"
+"$(hack/tool.sh controller-gen)" crd paths=./pkg/apis/... "output:crd:dir=${temp}"
 mkdir -p artifacts/examples
 # controller-gen's pattern of a quantity bounds neither digits nor exponent. An exponent such as
 # 1e-999999999 takes a controller hours to parse, and 200,000 digits take it seconds each time
@@ -48,9 +48,9 @@ sed "/pattern:.*KMGTPE/ s/pattern:.*/pattern: ${quantity//\\/\\\\}/" \
   "${temp}/controller.nicoleh.io_icecreams.yaml" >artifacts/examples/crd-icecream.yaml
 
 # The example has its own API, without a clientset.
-go tool -modfile=hack/tools/go.mod controller-gen object crd paths=./examples/database/... output:crd:dir=examples/database
+"$(hack/tool.sh controller-gen)" object crd paths=./examples/database/... output:crd:dir=examples/database
 
-go tool -modfile=hack/tools/go.mod crd-ref-docs --config hack/tools/api-reference/config.yaml \
+"$(hack/tool.sh crd-ref-docs)" --config hack/tools/api-reference/config.yaml \
   --templates-dir hack/tools/api-reference --renderer markdown --source-path pkg/apis \
   --output-path docs/api.md --log-level ERROR
 

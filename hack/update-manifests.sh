@@ -19,7 +19,7 @@ trap 'rm -rf "${temp}"' EXIT
 export HELM_CACHE_HOME=${temp} HELM_CONFIG_HOME=${temp} HELM_DATA_HOME=${temp}
 unset KUBECONFIG HELM_NAMESPACE
 
-helm=$(go tool -n -modfile=hack/tools/go.mod helm)
+helm=$(hack/tool.sh helm)
 
 # A copy, so that a tool that fails leaves nothing half-written in the tree.
 mkdir "${temp}/charts"
@@ -32,7 +32,7 @@ cp "${tree}/artifacts/examples/crd-icecream.yaml" \
   "${tree}/artifacts/monitoring/alerts.yaml" \
   "${tree}/artifacts/monitoring/dashboard.json" "${chart}/files/"
 
-go tool -modfile=hack/tools/go.mod helm-docs --chart-search-root "${chart}" --sort-values-order file --log-level warning
+"$(hack/tool.sh helm-docs)" --chart-search-root "${chart}" --sort-values-order file --log-level warning
 
 # render TEMPLATE...: what these templates, or all, give with default values, or
 # with those in ${values}. Policies hold in every namespace: an overlay of a

@@ -20,11 +20,9 @@ trap 'rm -rf "${temp}"' EXIT
 export HELM_CACHE_HOME=${temp} HELM_CONFIG_HOME=${temp} HELM_DATA_HOME=${temp}
 unset KUBECONFIG HELM_NAMESPACE
 
-# pinned NAME [MODFILE] builds a tool at its pinned version and prints its path.
-pinned() { go tool -n -modfile="hack/tools/${2:-go.mod}" "$1"; }
-helm=$(pinned helm)
-unittest=$(pinned helm-unittest)
-kube_score=$(pinned kube-score checks.mod)
+helm=$(hack/tool.sh helm)
+unittest=$(hack/tool.sh helm-unittest)
+kube_score=$(hack/tool.sh kube-score checks.mod)
 
 # Compare the tree with a copy that hack/update-manifests.sh has updated.
 mkdir "${temp}/tree" "${temp}/generated"

@@ -11,7 +11,7 @@ set -a
 set +a
 status=0
 
-go tool -modfile=hack/tools/checks.mod actionlint || status=1
+"$(hack/tool.sh actionlint checks.mod)" || status=1
 
 if grep -nE '^ *(- )?uses:' .github/workflows/*.yaml | grep -vE '@[0-9a-f]{40} # v[0-9.]+$'; then
   echo "These actions are not pinned by the hash of a commit, with the version in a comment."

@@ -14,7 +14,7 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-var manifest = regexp.MustCompile("(?ms)^```yaml\n# \\S+\\.yaml\n(.*?)^```$")
+var manifest = regexp.MustCompile("(?s)\n```yaml\n# \\S+\\.yaml\n(.*?)\n```\n")
 
 // The manifests of docs/using.md find the Icecream and its Pods, and scale it.
 func TestNextToAnIcecream(t *testing.T) {

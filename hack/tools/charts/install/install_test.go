@@ -220,7 +220,7 @@ images:
 }
 
 // block matches a YAML file in a document that begins with a comment, which is its name.
-var block = regexp.MustCompile("(?ms)^```yaml\n# (\\S+\\.yaml)\n(.*?)^```$")
+var block = regexp.MustCompile("(?s)\n```yaml\n# (\\S+\\.yaml)\n(.*?)\n```\n")
 
 // documented writes the files that a document shows into a new directory, next to a copy of
 // the artifacts.
