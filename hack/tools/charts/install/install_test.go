@@ -64,6 +64,8 @@ func TestInstall(t *testing.T) {
 		{"apply", apply},
 		{"apply on the server's side", applyServerSide},
 		{"kustomize", kustomize},
+		{"uninstall, and keep Icecreams", keepIcecreams},
+		{"a policy about Icecreams", contractors},
 		{"an overlay", overlay},
 		{"an overlay with every controller", overlayOfEverything},
 		{"Icecreams in an overlay", overlayOfIcecreams},
@@ -181,6 +183,76 @@ func applyServerSide(s site) {
 	s.runs(system, "k8s-controller", 2)
 	s.kubectl("apply", "--warnings-as-errors", "--server-side", "-f", artifacts+"/install.yaml")
 	s.kubectl("delete", "-f", artifacts+"/install.yaml")
+}
+
+// shown returns the block of docs/operating.md that begins with these words.
+func (s site) shown(words string) string {
+	s.Helper()
+	content, err := os.ReadFile(artifacts + "/../docs/operating.md")
+	if err != nil {
+		s.Fatal(err)
+	}
+	_, text, found := strings.Cut(string(content), "\n"+words)
+	text, _, ends := strings.Cut(text, "\n```\n")
+	if !found || !ends {
+		s.Fatalf("docs/operating.md does not show %s", words)
+	}
+	return words + text
+}
+
+// The commands of docs/operating.md leave the Icecreams, their definition, and nothing else.
+func keepIcecreams(s site) {
+	s.kubectl("apply", "-f", artifacts+"/install.yaml")
+	s.runs(system, "k8s-controller", 2)
+	s.kubectl("apply", "-f", artifacts+"/examples/example-icecream.yaml")
+	commands := s.command("bash", "-euo", "pipefail", "-c", s.shown("kubectl delete namespace "+system))
+	commands.Env = append(commands.Env, "PATH="+filepath.Dir(s.cluster.Kubectl())+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	s.run(commands)
+	s.is("example-icecream", "icecream/example-icecream", "{.metadata.name}")
+	if left := s.kubectl("get", "all,pdb,netpol,sa,roles,clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings", "-A", "-o=name", "-l=app.kubernetes.io/name=k8s-controller"); left != "" {
+		s.Errorf("what is left:\n%s", left)
+	}
+	s.kubectl("delete", "crd/icecreams.controller.nicoleh.io")
+}
+
+// The policy of docs/operating.md keeps contractors from making a Deployment by an Icecream
+// that they could not make themselves.
+func contractors(s site) {
+	crd := artifacts + "/examples/crd-icecream.yaml"
+	s.kubectl("apply", "-f", crd)
+	s.kubectl("wait", `--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True`, "-f", crd)
+	policy := s.shown("apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\nmetadata: {name: contractors-icecreams}")
+	s.apply(policy)
+	create := func(image string, groups ...string) (string, error) {
+		args := []string{"create", "--dry-run=server", "-f=-", "--as=somebody", "--as-group=system:masters"}
+		for _, group := range groups {
+			args = append(args, "--as-group="+group)
+		}
+		command := s.command(s.cluster.Kubectl(), args...)
+		command.Stdin = strings.NewReader("apiVersion: controller.nicoleh.io/v1alpha1\nkind: Icecream\nmetadata: {name: theirs, namespace: default}\nspec: {image: " + image + "}\n")
+		output, err := command.CombinedOutput()
+		return string(output), err
+	}
+	var output string
+	for until := time.Now().Add(time.Minute); time.Now().Before(until); time.Sleep(100 * time.Millisecond) {
+		var err error
+		if output, err = create("elsewhere.example/x:1", "contractors"); err != nil {
+			break
+		}
+	}
+	if !strings.Contains(output, "contractors use images from registry.example") {
+		s.Errorf("an image from elsewhere is not refused: %s", output)
+	}
+	if output, err := create("registry.example/x:1", "contractors"); err != nil {
+		s.Errorf("an image from the registry is refused: %s", output)
+	}
+	if output, err := create("elsewhere.example/x:1"); err != nil {
+		s.Errorf("somebody else's image is refused: %s", output)
+	}
+	for _, kind := range []string{"validatingadmissionpolicybinding/", "validatingadmissionpolicy/"} {
+		s.kubectl("delete", kind+"contractors-icecreams")
+	}
+	s.kubectl("delete", "-f", crd)
 }
 
 func kustomize(s site) {
