@@ -23,7 +23,7 @@ cp -R "${temp}/tree/." "${temp}/generated"
 
 unset GOFLAGS GOWORK CGO_ENABLED
 echo 'go 1.26.0' >"${temp}/go.work"
-(cd "${temp}/generated" && GOWORK=off go mod vendor)
+(cd "${temp}/generated" && set -a && . hack/build.env && go mod vendor)
 "${temp}/generated/hack/update-codegen.sh"
 make -C "${temp}/generated" fmt
 "${temp}/generated/hack/verify-lint.sh" ./pkg/kit/text
