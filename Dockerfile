@@ -1,5 +1,6 @@
-# An image is one static binary. The controller's image also contains the public certificate
-# authorities, for a server whose certificate is from one of them; the rest is empty.
+# An image is one static binary, and the licenses of what is linked into it. The controller's
+# image also contains the public certificate authorities, for a server whose certificate is
+# from one of them; the rest is empty.
 # `make image` builds images (--target selects another than the controller's), and
 # `make test-image` tests them.
 #
@@ -28,20 +29,22 @@ ENV GOOS=${TARGETOS} GOARCH=${TARGETARCH} LDFLAGS="${LDFLAGS}" \
 # every build.
 FROM source AS build-controller
 RUN --mount=type=cache,target=/cache set -a && . hack/build.env && \
-    GOTOOLCHAIN=$(sed -n 's/^toolchain //p' go.mod) \
+    GOTOOLCHAIN=$(sed -n 's/^toolchain //p' go.mod) && \
     go build -ldflags "${LDFLAGS}" -o /out/controller . && \
+    mkdir /out/licenses && GOOS='' GOARCH='' go run ./hack/licenses /out/controller >/out/licenses/licenses.txt && \
     install -D -m 644 /etc/ssl/certs/ca-certificates.crt /out/etc/ssl/certs/ca-certificates.crt
 
 # nodereboot: the agent.
 FROM source AS build-reboot-agent
 RUN --mount=type=cache,target=/cache set -a && . hack/build.env && \
-    GOTOOLCHAIN=$(sed -n 's/^toolchain //p' go.mod) \
-    go build -ldflags "${LDFLAGS}" -o /out/reboot-agent ./cmd/reboot-agent
+    GOTOOLCHAIN=$(sed -n 's/^toolchain //p' go.mod) && \
+    go build -ldflags "${LDFLAGS}" -o /out/reboot-agent ./cmd/reboot-agent && \
+    mkdir /out/licenses && GOOS='' GOARCH='' go run ./hack/licenses /out/reboot-agent >/out/licenses/licenses.txt
 
 FROM ${RUNTIME_IMAGE} AS reboot-agent
 LABEL org.opencontainers.image.title="reboot-agent" \
       org.opencontainers.image.description="Drains and reboots its node when the controller nodereboot allows it"
-COPY --from=build-reboot-agent /out/reboot-agent /reboot-agent
+COPY --from=build-reboot-agent /out/ /
 # The host's systemd takes the signal to reboot from its own user.
 USER 0:0
 ENTRYPOINT ["/reboot-agent"]

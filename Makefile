@@ -31,7 +31,8 @@ FUZZTIME ?= 10s
 build_flag = $(shell . hack/build.env && echo "$${$(1)}")
 CGO_ENABLED ?= $(call build_flag,CGO_ENABLED)
 GOFLAGS ?= $(call build_flag,GOFLAGS)
-export CGO_ENABLED GOFLAGS
+GOWORK ?= $(call build_flag,GOWORK)
+export CGO_ENABLED GOFLAGS GOWORK
 build cluster local-cluster test test-race: export GOGC ?= $(call build_flag,GOGC)
 test test-race: export GOMEMLIMIT ?= 2GiB
 
@@ -64,7 +65,7 @@ generate: ## Regenerate what follows from the API types
 
 .PHONY: fmt
 fmt: ## Format all Go files
-	go tool -modfile=hack/tools/go.mod golangci-lint fmt
+	"$$(hack/tool.sh golangci-lint)" fmt
 
 .PHONY: lint
 lint: ## Run golangci-lint on all Go files

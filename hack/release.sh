@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the files of a release: the controller for each platform, the programs in cmd for
-# each Linux platform, a CycloneDX bill of materials for each binary, and the checksums of
-# all these files. The binaries depend on the commit alone, not on the machine
+# each Linux platform, a CycloneDX bill of materials and the licenses of what is linked in for
+# each binary, and the checksums of all these files. The binaries depend on the commit alone, not on the machine
 # or the directory: they are compiled by the version of Go that go.mod pins, which is
 # downloaded if another version is installed. hack/test-release.sh tests this.
 #
@@ -20,7 +20,7 @@ set -a
 # shellcheck source=hack/build.env
 . hack/build.env
 set +a
-export GOAMD64=v1 GOARM64=v8.0 GOFIPS140=off GOWORK=off
+export GOAMD64=v1 GOARM64=v8.0 GOFIPS140=off
 GOTOOLCHAIN=$(sed -n 's/^toolchain //p' go.mod)
 export GOTOOLCHAIN
 
@@ -31,6 +31,7 @@ checksums() {
 temp=$(mktemp -d)
 trap 'rm -rf "${temp}"' EXIT
 go build -C hack/tools -o "${temp}/sbom" github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
+go build -o "${temp}/licenses" ./hack/licenses
 
 mkdir -p "${dist}"
 programs=(controller)
@@ -43,7 +44,7 @@ for program in "${programs[@]}"; do
 done
 rm -f "${dist}/SHA256SUMS"
 
-# release PROGRAM PACKAGE PLATFORM builds a binary and its bill of materials.
+# release PROGRAM PACKAGE PLATFORM builds a binary, its bill of materials and its licenses.
 release() {
   local name=$1_${VERSION}_${3/\//_}
   local binary=${name}
@@ -55,6 +56,7 @@ release() {
   # GOPROXY: the licenses are read from the modules that the build has downloaded.
   GOPROXY=off "${temp}/sbom" bin -json -std -licenses -noserial -notimestamp -version "${VERSION}" \
     -output "${dist}/${name}.cdx.json" "${dist}/${binary}" 2>"${temp}/log" || { cat "${temp}/log" >&2 && exit 1; }
+  "${temp}/licenses" "${dist}/${binary}" >"${dist}/${name}.licenses.txt"
 }
 for platform in ${platforms//,/ }; do
   release controller . "${platform}"

@@ -23,7 +23,7 @@ for package in "$@"; do
   go test -c -cover -coverpkg="${packages}" -o "${work}/test" "${package}"
   # Global randomness is seeded for each history, so there is one history at a time in a process.
   runs=()
-  for core in $(seq "$(nproc)"); do
+  for core in $(seq "$(getconf _NPROCESSORS_ONLN)"); do
     GOMAXPROCS=1 "${work}/test" -test.run '^TestSimulation$' -test.v -test.timeout 0 -test.gocoverdir "${work}/coverage" \
       -sim.for="${duration}" -sim.first=$((first + core * 100000)) -sim.failures=20 >"${work}/log.${core}" 2>&1 &
     runs+=($!)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the container images by hack/image.sh, without a registry, and checks them:
-# each image contains one static binary and nothing else, except the public certificate
-# authorities in the controller's. The binary is identical to that of a release, knows its
+# each image contains one static binary with its licenses and nothing else, except the public
+# certificate authorities in the controller's. The binary is identical to that of a release, knows its
 # version, and runs as an unprivileged user, or as root if it has to.
 #
 # The images are built by buildah in a temporary directory. The base is an empty image
@@ -14,6 +14,10 @@
 # work. `make test-image` runs this script.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+set -a
+# shellcheck source=hack/build.env
+. hack/build.env
+set +a
 : "${VERSION:?}" "${COMMIT:?}" "${DATE:?}" "${LDFLAGS:?}" # make test-image
 
 skip() {
@@ -105,8 +109,8 @@ build_image() {
 }
 
 # test_image PROGRAM USER FILE [FLAGS...] builds an image with these flags, and checks that
-# it contains only the program and the file, if it is not empty, and that the program runs
-# as the user and is the same as in a release.
+# it contains only the program, its licenses and the file, if it is not empty, and that the
+# program runs as the user and is the same as in a release.
 test_image() {
   local program=$1 user=$2 name file names container digest
   export IMAGE=localhost/$1:test ENGINE=buildah PLATFORMS='' PUSH=''
@@ -140,16 +144,18 @@ test_image() {
   expect "the number of layers" "${layers}" 1
   # Directories are left out: they need no update.
   expect "the files in it" "$(grep -v -e '^d' -e '^$' <<<"${tree}" | LC_ALL=C sort)" \
-    "$(printf '%s\n' "-rwxr-xr-x 0/0 ${program}" ${3:+"-rw-r--r-- 0/0 $3"} | LC_ALL=C sort)"
+    "$(printf '%s\n' "-rwxr-xr-x 0/0 ${program}" '-rw-r--r-- 0/0 licenses/licenses.txt' ${3:+"-rw-r--r-- 0/0 $3"} | LC_ALL=C sort)"
 
   container=$(buildah from --pull-never "${IMAGE}")
   expect "the output of -version" "$(buildah run "${container}" -- "/${program}" -version)" \
     "${program} ${VERSION}, commit ${COMMIT}, $(go env GOVERSION), linux/$(go env GOHOSTARCH)"
   expect "the user ID of its processes" "$(buildah run "${mounts[@]}" "${container}" -- /usr/bin/id -u)" "${user}"
 
-  digest=$(sha256sum "${temp}/${program}.tree/${program}")
-  expect "the digest of the binary" "${digest%% *}" \
-    "$(awk -v program="${program}" 'index($2, program "_") == 1 && $2 !~ /json$/ { print $1 }' "${temp}/dist/SHA256SUMS")"
+  for file in "${program}" licenses/licenses.txt; do
+    digest=$(sha256sum "${temp}/${program}.tree/${file}")
+    expect "the digest of ${file}" "${digest%% *}" \
+      "$(awk -v end="${file#"${program}"}" -v program="${program}" 'index($2, program "_") == 1 && $2 ~ (end ? "licenses.txt$" : "_[a-z0-9]+$") { print $1 }' "${temp}/dist/SHA256SUMS")"
+  done
 }
 
 test_images() {

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds a release twice, from two clones of this commit with different directories,
 # caches, time zones and umasks, and compares all digests. Then it checks that every bill of
-# materials lists the modules in its binary, and the version that each binary reports. The
+# materials and every list of licenses has the modules in its binary, and the version that
+# each binary reports. The
 # second cache is kept in the user's cache directory, because compiling everything again
 # takes minutes.
 #
@@ -45,6 +46,7 @@ for bill in "${first}"/dist/*.cdx.json; do
   [[ -e ${binary} ]] || binary+=.exe
   go version -m "${binary}" | awk '$1 == "dep" { print $2 "@" $3 }' | while read -r module; do
     grep -qF "pkg:golang/${module}" "${bill}" || fail "${bill##*/} does not list ${module}"
+    grep -qF "${module/@/ }: " "${bill%.cdx.json}.licenses.txt" || fail "there is no license of ${module}"
   done
 done
 

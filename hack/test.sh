@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=hack/build.env
 gogc=$(. hack/build.env && echo "${GOGC}")
-gotestsum=$(go -C hack/tools tool -n gotestsum)
+gotestsum=$(hack/tool.sh gotestsum)
 cd "$1"
 shift
 

@@ -4,6 +4,7 @@
 # CustomResourceDefinition and docs/api.md. From the flags of the programs: docs/flags.md.
 # Run it after a change of the API or of a flag.
 #
+# They work on a copy of the tree, so that one that fails leaves nothing half-written here.
 # The generators are pinned by hack/tools/go.mod. Those of k8s.io/code-generator are
 # installed in GOBIN, or else in GOPATH/bin.
 set -euo pipefail
@@ -12,6 +13,13 @@ set -a
 # shellcheck source=hack/build.env
 . hack/build.env # with the usual GOGC=100, each generator takes half as long again
 set +a
+
+temp=$(mktemp -d)
+trap 'rm -rf "${temp}"' EXIT
+tree=${PWD} copy=${temp}/copy
+mkdir "${copy}"
+tar -cf - --exclude=./.git --exclude=./vendor --exclude=./dist . | tar -xf - -C "${copy}"
+cd "${copy}"
 
 go mod -C hack/tools download k8s.io/code-generator
 codegen=$(go list -C hack/tools -m -f '{{.Dir}}' k8s.io/code-generator)
@@ -30,24 +38,36 @@ kube::codegen::gen_client \
   pkg/apis
 
 # One file per kind, named as people look for it.
-crds=$(mktemp -d)
-trap 'rm -rf "${crds}"' EXIT
-go tool -modfile=hack/tools/go.mod controller-gen crd paths=./pkg/apis/... "output:crd:dir=${crds}"
+"$(hack/tool.sh controller-gen)" crd paths=./pkg/apis/... "output:crd:dir=${temp}"
 mkdir -p artifacts/examples
 # controller-gen's pattern of a quantity bounds neither digits nor exponent. An exponent such as
 # 1e-999999999 takes a controller hours to parse, and 200,000 digits take it seconds each time
 # that they are marshalled.
 quantity='^(\+|-)?([0-9]{1,20}(\.[0-9]{0,12})?|\.[0-9]{1,12})([KMGTPE]i|[numkMGTPE]|[eE](\+|-)?[0-9]{1,2})?$'
 sed "/pattern:.*KMGTPE/ s/pattern:.*/pattern: ${quantity//\\/\\\\}/" \
-  "${crds}/controller.nicoleh.io_icecreams.yaml" >artifacts/examples/crd-icecream.yaml
+  "${temp}/controller.nicoleh.io_icecreams.yaml" >artifacts/examples/crd-icecream.yaml
 
 # The example has its own API, without a clientset.
-go tool -modfile=hack/tools/go.mod controller-gen object crd paths=./examples/database/... output:crd:dir=examples/database
+"$(hack/tool.sh controller-gen)" object crd paths=./examples/database/... output:crd:dir=examples/database
 
-go tool -modfile=hack/tools/go.mod crd-ref-docs --config hack/tools/api-reference/config.yaml \
+"$(hack/tool.sh crd-ref-docs)" --config hack/tools/api-reference/config.yaml \
   --templates-dir hack/tools/api-reference --renderer markdown --source-path pkg/apis \
   --output-path docs/api.md --log-level ERROR
 
+# All of them have succeeded.
+generated=(pkg/generated artifacts/examples/crd-icecream.yaml docs/api.md)
+generated+=(examples/database/db.example.com_databases.yaml)
+while IFS= read -r file; do
+  generated+=("${file}")
+done < <(find . -name 'zz_generated.*.go')
+cd "${tree}"
+for path in "${generated[@]}"; do
+  rm -rf "${path}"
+  mkdir -p "$(dirname "${path}")"
+  cp -R "${copy}/${path}" "${path}"
+done
+
+# The programs have to compile for this, and may not do so yet.
 {
   echo "# Flags
 
@@ -58,4 +78,6 @@ This is what \`-help\` prints. hack/update-codegen.sh writes it here."
     go run -ldflags=-w "./${program}" -help
     echo '```'
   done
-} >docs/flags.md
+} >"${temp}/flags.md"
+mkdir -p docs
+cp "${temp}/flags.md" docs/flags.md

@@ -13,14 +13,18 @@ set -a
 . hack/build.env
 set +a
 tree=${1:-.}
-chart=${tree}/charts/k8s-controller
 
 temp=$(mktemp -d)
 trap 'rm -rf "${temp}"' EXIT
 export HELM_CACHE_HOME=${temp} HELM_CONFIG_HOME=${temp} HELM_DATA_HOME=${temp}
 unset KUBECONFIG HELM_NAMESPACE
 
-helm=$(go tool -n -modfile=hack/tools/go.mod helm)
+helm=$(hack/tool.sh helm)
+
+# A copy, so that a tool that fails leaves nothing half-written in the tree.
+mkdir "${temp}/charts"
+cp -R "${tree}/charts/k8s-controller" "${temp}/charts/"
+chart=${temp}/charts/k8s-controller
 
 # Files of a chart have to be in its directory.
 mkdir -p "${chart}/files"
@@ -28,7 +32,7 @@ cp "${tree}/artifacts/examples/crd-icecream.yaml" \
   "${tree}/artifacts/monitoring/alerts.yaml" \
   "${tree}/artifacts/monitoring/dashboard.json" "${chart}/files/"
 
-go tool -modfile=hack/tools/go.mod helm-docs --chart-search-root "${chart}" --sort-values-order file --log-level warning
+"$(hack/tool.sh helm-docs)" --chart-search-root "${chart}" --sort-values-order file --log-level warning
 
 # render TEMPLATE...: what these templates, or all, give with default values, or
 # with those in ${values}. Policies hold in every namespace: an overlay of a
@@ -138,3 +142,6 @@ done
 # end of nodereboot
 
 mv "${temp}"/*.yaml "${tree}/artifacts/"
+mkdir -p "${tree}/charts/k8s-controller/files"
+cp "${chart}"/files/* "${tree}/charts/k8s-controller/files/"
+cp "${chart}/README.md" "${tree}/charts/k8s-controller/README.md"

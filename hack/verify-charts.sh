@@ -8,6 +8,10 @@
 # To repair: run hack/update-manifests.sh or edit the chart, as the message says.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+set -a
+# shellcheck source=hack/build.env
+. hack/build.env
+set +a
 chart=charts/k8s-controller
 status=0
 
@@ -16,11 +20,9 @@ trap 'rm -rf "${temp}"' EXIT
 export HELM_CACHE_HOME=${temp} HELM_CONFIG_HOME=${temp} HELM_DATA_HOME=${temp}
 unset KUBECONFIG HELM_NAMESPACE
 
-# pinned NAME [MODFILE] builds a tool at its pinned version and prints its path.
-pinned() { go tool -n -modfile="hack/tools/${2:-go.mod}" "$1"; }
-helm=$(pinned helm)
-unittest=$(pinned helm-unittest)
-kube_score=$(pinned kube-score checks.mod)
+helm=$(hack/tool.sh helm)
+unittest=$(hack/tool.sh helm-unittest)
+kube_score=$(hack/tool.sh kube-score checks.mod)
 
 # Compare the tree with a copy that hack/update-manifests.sh has updated.
 mkdir "${temp}/tree" "${temp}/generated"
@@ -37,6 +39,8 @@ ignored=(
   # The tag of a release never changes, and a Pod should be able to start while the
   # registry is unavailable.
   container-image-pull-policy
+  # The image has a user, and OpenShift's namespaces have users of their own.
+  container-security-context-user-group-id
   # The containers write nothing but their log, which the kubelet rotates.
   container-ephemeral-storage-request-and-limit
   # Topology spread constraints keep replicas of the same version apart. Anti-affinity

@@ -7,7 +7,10 @@
 # To repair: do what each line says.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-export GOFLAGS='' GOWORK=off
+set -a
+# shellcheck source=hack/build.env
+. hack/build.env
+set +a
 status=0
 
 # same WHAT checks that all lines of standard input are the same.

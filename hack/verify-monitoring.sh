@@ -6,5 +6,9 @@
 # To repair: edit the file. The message names the alert or the panel.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+set -a
+# shellcheck source=hack/build.env
+. hack/build.env
+set +a
 
 go -C test test -count=1 -short ./monitoring

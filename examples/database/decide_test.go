@@ -50,6 +50,13 @@ func TestDecideAndStatus(t *testing.T) {
 				`"containers":[{"image":"registry.example/database:9","name":"database"}]}}}}`,
 			reason: v1alpha1.ReasonAvailable, // until the caches show the write
 		},
+		"other nodes than Linux's": {
+			live: rolledOut(func(s *appsv1.StatefulSet) {
+				s.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelOSStable: "windows", "disk": "ssd"}
+			}),
+			patch:  `{"metadata":{"uid":"set"},"spec":{"template":{"spec":{"nodeSelector":{"kubernetes.io/os":"linux"}}}}}`,
+			reason: v1alpha1.ReasonAvailable, // until the caches show the write
+		},
 		"a sidecar of somebody else": {
 			live: rolledOut(func(s *appsv1.StatefulSet) {
 				s.Spec.Template.Spec.Containers = append(s.Spec.Template.Spec.Containers, corev1.Container{Name: "proxy"})

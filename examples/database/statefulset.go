@@ -34,13 +34,10 @@ func newStatefulSet(db *v1alpha1.Database) *appsv1.StatefulSet {
 // setStatefulSet sets every field that this controller owns, and touches no other.
 func setStatefulSet(s *appsv1.StatefulSet, db *v1alpha1.Database) {
 	s.Spec.Replicas = ptr.To(ptr.Deref(db.Spec.Replicas, 1))
-	for _, of := range []*map[string]string{&s.Labels, &s.Spec.Template.Labels} {
-		if *of == nil {
-			*of = map[string]string{}
-		}
-		maps.Copy(*of, labels(db))
-	}
+	setKeys(&s.Labels, labels(db))
+	setKeys(&s.Spec.Template.Labels, labels(db))
 	pod := &s.Spec.Template.Spec
+	setKeys(&pod.NodeSelector, map[string]string{corev1.LabelOSStable: string(corev1.Linux)}) // what follows demands it
 	pod.AutomountServiceAccountToken = ptr.To(false)
 	pod.TerminationGracePeriodSeconds = ptr.To(int64(ptr.Deref(db.Spec.ShutdownTimeout, metav1.Duration{Duration: 30 * time.Second}).Seconds()))
 	security := orNew(&pod.SecurityContext) // The Pods meet the restricted Pod Security Standard.
@@ -56,6 +53,14 @@ func setStatefulSet(s *appsv1.StatefulSet, db *v1alpha1.Database) {
 	container := orNew(&c.SecurityContext)
 	container.AllowPrivilegeEscalation = ptr.To(false)
 	orNew(&container.Capabilities).Drop = []corev1.Capability{"ALL"}
+}
+
+// setKeys sets these keys and leaves others as they are.
+func setKeys(of *map[string]string, values map[string]string) {
+	if *of == nil {
+		*of = map[string]string{}
+	}
+	maps.Copy(*of, values)
 }
 
 // orNew returns what p points to, which it creates if it is nil.

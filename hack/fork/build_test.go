@@ -175,6 +175,9 @@ func insert(t *testing.T, dir, file, after, text string) {
 		}
 		at += len(after)
 	}
+	if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o750); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(filepath.Join(dir, file), []byte(string(content[:at])+text+string(content[at:])), 0o600); err != nil {
 		t.Fatal(err)
 	}

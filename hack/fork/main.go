@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string) error {
 		flags.StringVar(&a.Version, "version", "", "Version of the API, such as v1alpha1.")
 		flags.StringVar(&a.Kind, "kind", "", "Kind of the API, such as Shelf.")
 		flags.StringVar(&a.Plural, "plural", "", "Plural of the kind in lower case. Default: the regular English plural.")
-		flags.StringVar(&a.Short, "short", "", "Short name for kubectl, such as sh. Default: the first two letters of the kind.")
+		flags.StringVar(&a.Short, "short", "", "Short name for kubectl, such as sh. Default: the first letters of the kind, two or more.")
 		flags.Func("controllers", "Comma-separated list of the opt-in controllers to keep. Default: none.", func(list string) error {
 			a.Controllers = strings.FieldsFunc(list, func(r rune) bool { return r == ',' })
 			return nil
@@ -97,11 +97,12 @@ type origin struct {
 }
 
 // create makes a fork of the commit that is checked out in the template.
-func create(ctx context.Context, template, dir string, a Answers) error {
-	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+func create(ctx context.Context, template, dir string, a Answers) (err error) {
+	entries, missing := os.ReadDir(dir)
+	if len(entries) > 0 {
 		return fmt.Errorf("-dir %q: the directory is not empty", dir)
-	} else if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("-dir %q: %w", dir, err)
+	} else if missing != nil && !errors.Is(missing, os.ErrNotExist) {
+		return fmt.Errorf("-dir %q: %w", dir, missing)
 	}
 	if inside, err := filepath.Rel(template, dir); err != nil || !strings.HasPrefix(inside, "..") {
 		return fmt.Errorf("-dir %q: it is inside of the template", dir)
@@ -117,8 +118,16 @@ func create(ctx context.Context, template, dir string, a Answers) error {
 	} else if changes != "" {
 		fmt.Println("Changes that are not committed here will not be in it.")
 	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+		if err != nil && missing == nil {
+			err = errors.Join(err, os.Mkdir(dir, 0o755))
+		}
+	}()
 	if err := render(ctx, template, a, dir); err != nil {
-		return errors.Join(err, os.RemoveAll(dir))
+		return err
 	}
 	if _, err := git(ctx, dir, "init", "--quiet", "--initial-branch", branch); err != nil {
 		return err
@@ -132,6 +141,8 @@ func create(ctx context.Context, template, dir string, a Answers) error {
 	fmt.Printf("%s is ready. There, `make demo` shows it at work, and `make test` tests it.\n", dir)
 	return nil
 }
+
+var errConflict = errors.New("both sides have changed the same lines: resolve that, run `make generate`, and commit the merge")
 
 // update commits to the branch template of a fork what the template has become, and merges
 // that into the fork's current branch.
@@ -149,12 +160,25 @@ func update(ctx context.Context, template, dir string) (err error) {
 	} else if changes != "" {
 		return errors.New("the fork has changes that are not committed: commit or stash them first")
 	}
-	if _, err := git(ctx, dir, "rev-parse", "--verify", "--quiet", "refs/heads/"+branch); err != nil {
+	const ref = "refs/heads/" + branch
+	former, missing := git(ctx, dir, "rev-parse", "--verify", "--quiet", ref)
+	if missing != nil {
 		// A clone has only the branch that it was made for.
 		if _, err := git(ctx, dir, "branch", branch, "origin/"+branch); err != nil {
 			return fmt.Errorf("there is no branch %s, and no origin has one: %w", branch, err)
 		}
 	}
+	defer func() {
+		if err == nil || errors.Is(err, errConflict) {
+			return
+		}
+		restore := []string{"update-ref", ref, former}
+		if missing != nil {
+			restore = []string{"update-ref", "-d", ref}
+		}
+		_, failed := git(context.WithoutCancel(ctx), dir, restore...)
+		err = errors.Join(err, failed)
+	}()
 	temp, err := os.MkdirTemp("", "fork-")
 	if err != nil {
 		return err
@@ -178,15 +202,20 @@ func update(ctx context.Context, template, dir string) (err error) {
 	}
 	if changes, err := git(ctx, tree, "status", "--porcelain"); err != nil {
 		return err
-	} else if changes == "" {
+	} else if changes != "" {
+		if err := commit(ctx, template, tree); err != nil {
+			return err
+		}
+	}
+	if _, err := git(ctx, dir, "merge-base", "--is-ancestor", branch, "HEAD"); err == nil {
 		fmt.Println("The template has not changed since the last time.")
 		return nil
 	}
-	if err := commit(ctx, template, tree); err != nil {
-		return err
-	}
 	if _, err := git(ctx, dir, "merge", "--no-edit", branch); err != nil {
-		return errors.New("both sides have changed the same lines: resolve that, run `make generate`, and commit the merge")
+		if unmerged, diffErr := git(ctx, dir, "diff", "--name-only", "--diff-filter=U"); diffErr == nil && unmerged != "" {
+			return errConflict
+		}
+		return err
 	}
 	fmt.Println("Merged. Now run `make generate` and `make check` in the fork.")
 	return nil
@@ -299,20 +328,24 @@ func commit(ctx context.Context, template, dir string) error {
 }
 
 // git runs git in a directory and returns its output. Commits of a user who has not told
-// git a name get one.
+// git a name get one. Nobody has written them, so they are not signed, no hook looks at
+// them, and they are merged whatever the user's own merges have to be.
 func git(ctx context.Context, dir string, args ...string) (string, error) {
+	settings := []string{"-c", "core.hooksPath=" + os.DevNull, "-c", "commit.gpgSign=false", "-c", "merge.ff=true", "-c", "merge.verifySignatures=false"}
 	if args[0] == "commit" || args[0] == "merge" {
 		if _, err := git(ctx, dir, "config", "user.email"); err != nil {
-			args = append([]string{"-c", "user.name=" + branch, "-c", "user.email=" + branch + "@localhost"}, args...)
+			settings = append(settings, "-c", "user.name="+branch, "-c", "user.email="+branch+"@localhost")
 		}
 	}
-	command := exec.CommandContext(ctx, "git", args...)
+	command := exec.CommandContext(ctx, "git", append(settings, args...)...)
 	command.Dir = dir
 	out, err := command.Output()
 	if err != nil {
 		exit, _ := errors.AsType[*exec.ExitError](err)
 		if exit != nil && len(exit.Stderr) > 0 {
 			err = errors.New(strings.TrimSpace(string(exit.Stderr)))
+		} else if len(out) > 0 {
+			err = errors.New(strings.TrimSpace(string(out)))
 		}
 		return "", fmt.Errorf("git %s: %w", strings.Join(args, " "), err)
 	}

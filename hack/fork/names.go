@@ -1,6 +1,7 @@
 package main
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"go/build"
@@ -16,6 +17,7 @@ import (
 	"github.com/gobuffalo/flect"
 	"golang.org/x/mod/module"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
 )
 
 // Answers are what the author of a fork chooses. They are kept in the fork, and the same
@@ -26,7 +28,7 @@ type Answers struct {
 	Version string `json:"version"`
 	Kind    string `json:"kind"`
 	Plural  string `json:"plural"` // lower case; empty means the regular English plural
-	Short   string `json:"short"`  // for kubectl; the first two letters of the kind if empty
+	Short   string `json:"short"`  // for kubectl; the first letters of the kind if empty
 	// Controllers are the opt-in controllers that come along.
 	Controllers []string `json:"controllers,omitempty"`
 }
@@ -91,15 +93,18 @@ func (a Answers) Names() (Names, error) {
 			return Names{}, fmt.Errorf("-%s is missing, such as %s", required.flag, required.example)
 		}
 	}
+	t, err := readTaken()
+	if err != nil {
+		return Names{}, err
+	}
 	singular := strings.ToLower(a.Kind)
 	if a.Plural == "" && kindPattern.MatchString(a.Kind) {
-		a.Plural = flect.Pluralize(singular)
+		if a.Plural = flect.Pluralize(singular); slices.Contains(t.Resources, a.Plural) {
+			return Names{}, fmt.Errorf("-kind %q: its plural would be %s, which every cluster has: choose another with -plural", a.Kind, a.Plural)
+		}
 	}
 	if a.Short == "" {
-		a.Short = singular[:min(2, len(singular))]
-		if len(singular) <= 2 {
-			a.Short += singular
-		}
+		a.Short = t.shortOf(singular)
 	}
 	for _, check := range []struct {
 		flag, value string
@@ -111,6 +116,10 @@ func (a Answers) Names() (Names, error) {
 		{"kind", a.Kind, checkKind(a.Kind)},
 		{"plural", a.Plural, checkPlural(a.Plural, a.Kind)},
 		{"short", a.Short, checkShort(a.Short, a.Plural, a.Kind)},
+		{"short", a.Short, t.check(t.Resources, "it", a.Short)},
+		{"module", a.Module, t.check(t.Accounts, "the service account", projectOf(a.Module))},
+		{"module", a.Module, t.check(t.ClusterRoles, "a ClusterRole", projectOf(a.Module)+"-"+singular)},
+		{"kind", a.Kind, t.check(t.Accounts, "the controller", controllerOf(singular))},
 	} {
 		if check.err != nil {
 			return Names{}, fmt.Errorf("-%s %q: %w", check.flag, check.value, check.err)
@@ -119,7 +128,6 @@ func (a Answers) Names() (Names, error) {
 	if problems := validation.IsDNS1123Subdomain(a.Plural + "." + a.Group); len(problems) > 0 {
 		return Names{}, fmt.Errorf("-group %q: with the plural in front, as in the name of the CustomResourceDefinition, it %s", a.Group, problems[0])
 	}
-	const suffix = "-controller"
 	domain, _, _ := strings.Cut(a.Module, "/")
 	return Names{
 		Module:     a.Module,
@@ -133,8 +141,14 @@ func (a Answers) Names() (Names, error) {
 		Kind:       a.Kind,
 		Kinds:      camelPlural(a.Kind, a.Plural),
 		Short:      a.Short,
-		Controller: singular[:min(len(singular), validation.LabelValueMaxLength-len(suffix))] + suffix,
+		Controller: controllerOf(singular),
 	}, nil
+}
+
+// controllerOf returns the name of the controller of a kind, which is also a label's value.
+func controllerOf(singular string) string {
+	const suffix = "-controller"
+	return singular[:min(len(singular), validation.LabelValueMaxLength-len(suffix))] + suffix
 }
 
 func checkModule(modulePath string) error {
@@ -146,6 +160,9 @@ func checkModule(modulePath string) error {
 	}
 	if projectOf(modulePath) == "" {
 		return errors.New("no element of it can name a chart and an image: it needs a letter")
+	}
+	if project := projectOf(modulePath); project == "kube" || strings.HasPrefix(project, "kube-") {
+		return fmt.Errorf("the namespace would be named %s-system, and names that begin with kube- are Kubernetes' own", project)
 	}
 	if module.CheckPath(modulePath+"/test") != nil {
 		return errors.New("there can be no modules below it, such as the one of the tests")
@@ -241,6 +258,41 @@ func checkShort(short, plural, kind string) error {
 		return errors.New("it is no shorter than another name of the kind")
 	}
 	return nil
+}
+
+//go:embed taken.yaml
+var takenYAML []byte
+
+// taken are the names that every cluster has.
+type taken struct {
+	Resources    []string `json:"resources"` // with their short names
+	Accounts     []string `json:"accounts"`
+	ClusterRoles []string `json:"clusterRoles"`
+}
+
+func readTaken() (t taken, err error) {
+	if err := yaml.UnmarshalStrict(takenYAML, &t); err != nil {
+		return t, fmt.Errorf("reading the names that are taken: %w", err)
+	}
+	return t, nil
+}
+
+func (taken) check(names []string, what, name string) error {
+	if slices.Contains(names, name) {
+		return fmt.Errorf("%s would be named %s, which every cluster has", what, name)
+	}
+	return nil
+}
+
+// shortOf returns the shortest beginning of a kind, of two letters or more, that means
+// nothing to kubectl.
+func (t taken) shortOf(singular string) string {
+	for length := 2; length < len(singular); length++ {
+		if short := singular[:length]; !slices.Contains(t.Resources, short) {
+			return short
+		}
+	}
+	return singular + singular
 }
 
 // camelPlural spells a plural as its kind is spelled, as far as they agree: IceShelves for

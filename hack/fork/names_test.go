@@ -55,7 +55,7 @@ func shelf() Answers {
 func TestPlurals(t *testing.T) {
 	for kind, want := range map[string]string{
 		"Gateway": "gateways", "Box": "boxes", "Mesh": "meshes", "NetSwitch": "netswitches", "Index": "indices",
-		"Quiz": "quizzes", "IceShelf": "iceshelves", "Policy": "policies", "Ingress": "ingresses", "CronJob": "cronjobs",
+		"Quiz": "quizzes", "IceShelf": "iceshelves", "Policy": "policies", "Dress": "dresses", "IceJob": "icejobs",
 	} {
 		a := shelf()
 		a.Kind, a.Plural, a.Short = kind, "", ""

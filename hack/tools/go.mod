@@ -15,6 +15,7 @@ tool (
 )
 
 require (
+	github.com/yuin/gopher-lua v1.1.1
 	k8s.io/apimachinery v0.37.2
 	k8s.io/client-go v0.37.2
 	sigs.k8s.io/yaml v1.6.0

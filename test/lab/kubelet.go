@@ -141,7 +141,7 @@ func (k *Kubelet) start(ctx context.Context, pod *corev1.Pod) (*Controller, erro
 // returns its output.
 func (l *Lab) Helm(t testing.TB, args ...string) string {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), "go", append([]string{"tool", "-modfile=hack/tools/go.mod", "helm"}, args...)...)
+	command := exec.CommandContext(t.Context(), "bash", append([]string{"-c", `exec "$(hack/tool.sh helm)" "$@"`, "helm"}, args...)...)
 	command.Dir = l.root
 	command.Env = append(os.Environ(), "KUBECONFIG="+l.Kubeconfig(), "HELM_CACHE_HOME="+l.Dir(), "HELM_CONFIG_HOME="+l.Dir(), "HELM_DATA_HOME="+l.Dir())
 	output, err := command.CombinedOutput()

@@ -63,6 +63,16 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- toYaml (merge $ours (index . 1) $root.Values.commonLabels) -}}
 {{- end }}
 
+{{/* The labels of an object and its annotations, in its metadata: takes the root and its values. */}}
+{{- define "k8s-controller.marks" -}}
+labels:
+  {{- include "k8s-controller.labelsAnd" (list (index . 0) (index . 1).labels) | nindent 2 }}
+{{- with (index . 1).annotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
 {{/* The names of the enabled controllers. At least one must be enabled. */}}
 {{- define "k8s-controller.controllers" -}}
 {{- $names := list -}}
@@ -98,14 +108,18 @@ egress:
       cidr: {{ . | quote }}
   {{- end }}
   {{- end }}
-{{- with .dns }}
+{{- if .dns.ports }}
 - ports:
-  - port: 53
+  {{- range .dns.ports }}
+  - port: {{ int . }}
     protocol: UDP
-  - port: 53
+  - port: {{ int . }}
     protocol: TCP
+  {{- end }}
+  {{- with .dns.to }}
   to:
   {{- toYaml . | nindent 2 }}
+  {{- end }}
 {{- end }}
 {{- end }}
 

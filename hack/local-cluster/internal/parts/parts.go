@@ -89,7 +89,7 @@ func ensure(ctx context.Context, root string, anyKubectl bool, log io.Writer) (P
 	return p, compile(ctx, dir, needed, build.Build{
 		Title: "Kubernetes " + version + " (once per version)",
 		Dir:   source,
-		Env:   append(env, "GOWORK=off", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH),
+		Env:   append(env, "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH),
 		Flags: []string{"-ldflags=" + linkFlags(version)},
 	}, log)
 }

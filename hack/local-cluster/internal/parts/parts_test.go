@@ -161,7 +161,7 @@ func writeSource(t *testing.T, mod string) (root string) {
 		}
 		write(t, filepath.Join(dir, program, "main.go"), "package main\n\nfunc main() {}\n")
 	}
-	write(t, filepath.Join(root, "hack", "build.env"), "GOFLAGS=''\n")
+	write(t, filepath.Join(root, "hack", "build.env"), "GOFLAGS=''\nGOWORK='off'\n")
 	write(t, filepath.Join(dir, "go.mod"), mod)
 	write(t, filepath.Join(dir, "go.sum"), "")
 	return root

@@ -4,6 +4,8 @@
 package install
 
 import (
+	"encoding/base64"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -16,9 +18,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
 )
@@ -50,6 +55,7 @@ func TestInstall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	openShift(site{t, c, client})
 	for _, way := range []struct {
 		name string
 		try  func(site)
@@ -58,16 +64,57 @@ func TestInstall(t *testing.T) {
 		{"apply", apply},
 		{"apply on the server's side", applyServerSide},
 		{"kustomize", kustomize},
+		{"uninstall, and keep Icecreams", keepIcecreams},
+		{"a policy about Icecreams", contractors},
 		{"an overlay", overlay},
+		{"an overlay with every controller", overlayOfEverything},
+		{"Icecreams in an overlay", overlayOfIcecreams},
 		{"helm", helm},
 		{"helm, every controller", helmEveryController},
 		{"helm, one namespace", helmOneNamespace},
 		{"helm, two releases", helmTwoReleases},
+		{"helm, a reader of metrics", helmMetricsReader},
 	} {
 		t.Run(way.name, func(t *testing.T) {
 			way.try(site{t, c, client})
 		})
 	}
+}
+
+// openShift has the API server refuse what OpenShift's restricted-v2 refuses, in whatever
+// way the Pods are installed: IDs that are not of the namespace's own range. (Agents, which
+// need the host's processes, are admitted there by the privileged constraints.)
+func openShift(s site) {
+	const policy = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: restricted-v2}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
+  matchConditions: [{name: not-privileged, expression: "!object.spec.?hostPID.orValue(false)"}]
+  validations:
+  - message: must be in the ranges
+    expression: >-
+      !has(object.spec.securityContext.runAsUser) && !has(object.spec.securityContext.runAsGroup) &&
+      !has(object.spec.securityContext.fsGroup) && object.spec.containers.all(c, !has(c.securityContext.runAsUser))
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: restricted-v2}
+spec: {policyName: restricted-v2, validationActions: [Deny]}
+`
+	s.apply(policy)
+	var err error
+	for until := time.Now().Add(time.Minute); time.Now().Before(until); time.Sleep(100 * time.Millisecond) {
+		var output []byte
+		fixed := s.command(s.cluster.Kubectl(), "run", "fixed", "--image=registry.example.com/fixed", "--dry-run=server", "-n=default",
+			`--overrides={"spec":{"securityContext":{"runAsUser":65532},"containers":[{"name":"fixed","image":"fixed","securityContext":{}}]}}`)
+		if output, err = fixed.CombinedOutput(); err != nil && strings.Contains(string(output), "must be in the ranges") {
+			return
+		}
+	}
+	s.Fatalf("a Pod with a fixed user is not refused: %v", err)
 }
 
 // ofOperators matches objects whose kinds the cluster does not know.
@@ -138,6 +185,76 @@ func applyServerSide(s site) {
 	s.kubectl("delete", "-f", artifacts+"/install.yaml")
 }
 
+// shown returns the block of docs/operating.md that begins with these words.
+func (s site) shown(words string) string {
+	s.Helper()
+	content, err := os.ReadFile(artifacts + "/../docs/operating.md")
+	if err != nil {
+		s.Fatal(err)
+	}
+	_, text, found := strings.Cut(string(content), "\n"+words)
+	text, _, ends := strings.Cut(text, "\n```\n")
+	if !found || !ends {
+		s.Fatalf("docs/operating.md does not show %s", words)
+	}
+	return words + text
+}
+
+// The commands of docs/operating.md leave the Icecreams, their definition, and nothing else.
+func keepIcecreams(s site) {
+	s.kubectl("apply", "-f", artifacts+"/install.yaml")
+	s.runs(system, "k8s-controller", 2)
+	s.kubectl("apply", "-f", artifacts+"/examples/example-icecream.yaml")
+	commands := s.command("bash", "-euo", "pipefail", "-c", s.shown("kubectl delete namespace "+system))
+	commands.Env = append(commands.Env, "PATH="+filepath.Dir(s.cluster.Kubectl())+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	s.run(commands)
+	s.is("example-icecream", "icecream/example-icecream", "{.metadata.name}")
+	if left := s.kubectl("get", "all,pdb,netpol,sa,roles,clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings", "-A", "-o=name", "-l=app.kubernetes.io/name=k8s-controller"); left != "" {
+		s.Errorf("what is left:\n%s", left)
+	}
+	s.kubectl("delete", "crd/icecreams.controller.nicoleh.io")
+}
+
+// The policy of docs/operating.md keeps contractors from making a Deployment by an Icecream
+// that they could not make themselves.
+func contractors(s site) {
+	crd := artifacts + "/examples/crd-icecream.yaml"
+	s.kubectl("apply", "-f", crd)
+	s.kubectl("wait", `--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True`, "-f", crd)
+	policy := s.shown("apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\nmetadata: {name: contractors-icecreams}")
+	s.apply(policy)
+	create := func(image string, groups ...string) (string, error) {
+		args := []string{"create", "--dry-run=server", "-f=-", "--as=somebody", "--as-group=system:masters"}
+		for _, group := range groups {
+			args = append(args, "--as-group="+group)
+		}
+		command := s.command(s.cluster.Kubectl(), args...)
+		command.Stdin = strings.NewReader("apiVersion: controller.nicoleh.io/v1alpha1\nkind: Icecream\nmetadata: {name: theirs, namespace: default}\nspec: {image: " + image + "}\n")
+		output, err := command.CombinedOutput()
+		return string(output), err
+	}
+	var output string
+	for until := time.Now().Add(time.Minute); time.Now().Before(until); time.Sleep(100 * time.Millisecond) {
+		var err error
+		if output, err = create("elsewhere.example/x:1", "contractors"); err != nil {
+			break
+		}
+	}
+	if !strings.Contains(output, "contractors use images from registry.example") {
+		s.Errorf("an image from elsewhere is not refused: %s", output)
+	}
+	if output, err := create("registry.example/x:1", "contractors"); err != nil {
+		s.Errorf("an image from the registry is refused: %s", output)
+	}
+	if output, err := create("elsewhere.example/x:1"); err != nil {
+		s.Errorf("somebody else's image is refused: %s", output)
+	}
+	for _, kind := range []string{"validatingadmissionpolicybinding/", "validatingadmissionpolicy/"} {
+		s.kubectl("delete", kind+"contractors-icecreams")
+	}
+	s.kubectl("delete", "-f", crd)
+}
+
 func kustomize(s site) {
 	s.kubectl("apply", "--warnings-as-errors", "-k", artifacts)
 	s.runs(system, "k8s-controller", 2)
@@ -158,16 +275,13 @@ func overlay(s site) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	kustomization := `
+	s.write(dir, "kustomization.yaml", `
 namespace: dessert
-resources: ["` + relative + `"]
+resources: ["`+relative+`"]
 images:
 - name: registry.nicoleh.io/k8s-controller
   newName: registry.example.com/k8s-controller
-`
-	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o600); err != nil {
-		s.Fatal(err)
-	}
+`)
 	s.kubectl("apply", "--warnings-as-errors", "-k", dir)
 	s.runs("dessert", "k8s-controller", 2)
 	s.isRestricted("dessert", "k8s-controller")
@@ -175,6 +289,88 @@ images:
 	s.is("dessert", "clusterrolebinding/k8s-controller-icecream", "{.subjects[0].namespace}")
 	s.is("restricted", "namespace/dessert", `{.metadata.labels.pod-security\.kubernetes\.io/enforce}`)
 	s.kubectl("delete", "-k", dir)
+}
+
+// block matches a YAML file in a document that begins with a comment, which is its name.
+var block = regexp.MustCompile("(?s)\n```yaml\n# (\\S+\\.yaml)\n(.*?)\n```\n")
+
+// documented writes the files that a document shows into a new directory, next to a copy of
+// the artifacts.
+func (s site) documented(document string) (dir string) {
+	s.Helper()
+	dir, err := filepath.EvalSymlinks(s.TempDir())
+	if err != nil {
+		s.Fatal(err)
+	}
+	if err := os.CopyFS(filepath.Join(dir, "k8s-controller", "artifacts"), os.DirFS(artifacts)); err != nil {
+		s.Fatal(err)
+	}
+	content, err := os.ReadFile(artifacts + "/../docs/" + document)
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, found := range block.FindAllSubmatch(content, -1) {
+		s.write(dir, string(found[1]), string(found[2]))
+	}
+	return dir
+}
+
+// The overlay of docs/operating.md moves the controllers, and nothing of the namespaces that
+// opt-in controllers have besides.
+func overlayOfEverything(s site) {
+	if len(s.controllers()) == 0 {
+		return
+	}
+	dir := s.documented("operating.md")
+	if rendered := s.kubectl("kustomize", dir); strings.Contains(rendered, system) {
+		s.Errorf("something has stayed in the namespace %s:\n%s", system, rendered)
+	}
+	s.kubectl("apply", "--warnings-as-errors", "-k", dir)
+	s.runs("sweets", "k8s-controller", 2)
+	s.isRestricted("sweets", "k8s-controller")
+	s.agentsRun()
+	for _, namespace := range s.namespaces() {
+		s.is(namespace, "namespace/"+namespace, "{.metadata.name}")
+	}
+	account := "system:serviceaccount:sweets:k8s-controller"
+	s.may(true, account, authorizationv1.ResourceAttributes{Namespace: "default", Verb: "create", Group: "apps", Resource: "deployments"})
+	// podtimestamp
+	s.may(true, account, authorizationv1.ResourceAttributes{Namespace: "default", Verb: "patch", Resource: "pods"})
+	// end of podtimestamp
+	// secretsync
+	s.may(true, account, authorizationv1.ResourceAttributes{Namespace: "secretsync", Verb: "get", Resource: "secrets"})
+	s.may(false, account, authorizationv1.ResourceAttributes{Namespace: "sweets", Verb: "get", Resource: "secrets"})
+	// end of secretsync
+	// nodereboot
+	const agents = "k8s-controller-reboot-agent"
+	s.may(true, account, authorizationv1.ResourceAttributes{Namespace: agents, Verb: "list", Group: "coordination.k8s.io", Resource: "leases"})
+	s.may(true, "system:serviceaccount:"+agents+":"+agents, authorizationv1.ResourceAttributes{Namespace: "default", Verb: "create", Resource: "events"})
+	s.is(`request.userInfo.username == "`+account+`"`, "validatingadmissionpolicy/k8s-controller-reboot-annotations", `{.spec.variables[?(@.name=="isController")].expression}`)
+	// end of nodereboot
+	s.kubectl("delete", "-k", dir)
+}
+
+// An overlay gives an Icecream another name, image and size, and what refers to it follows:
+// the files are those of docs/using.md.
+func overlayOfIcecreams(s site) {
+	crd := artifacts + "/examples/crd-icecream.yaml"
+	s.kubectl("apply", "-f", crd)
+	s.kubectl("wait", `--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True`, "-f", crd)
+	dir := s.documented("using.md")
+	s.kubectl("apply", "--warnings-as-errors", "-k", filepath.Join(dir, "prod"))
+	for _, want := range [][]string{
+		{"registry.example/shop:v2 4 prod-shop", "icecream/prod-shop", "{.spec.image} {.spec.replicas} {.spec.deploymentName}"},
+		{"prod-shop", "horizontalpodautoscaler/prod-shop", "{.spec.scaleTargetRef.name}"},
+		{"prod-shop", "service/prod-shop", `{.spec.selector.controller\.nicoleh\.io/icecream}`},
+		{"prod-shop", "poddisruptionbudget/prod-shop", `{.spec.selector.matchLabels.controller\.nicoleh\.io/icecream}`},
+		{"prod-shop", "networkpolicy/prod-shop", `{.spec.podSelector.matchLabels.controller\.nicoleh\.io/icecream}`},
+		{"prod", "icecream/prod-shop", "{.metadata.labels.env}"},
+		{"", "service/prod-shop", "{.spec.selector.env}"},
+	} {
+		s.is(want[0], want[1:]...)
+	}
+	s.kubectl("delete", "-k", filepath.Join(dir, "prod"))
+	s.kubectl("delete", "-f", crd)
 }
 
 // A release is upgraded and uninstalled, and installed once more; Icecreams stay.
@@ -280,6 +476,55 @@ func helmTwoReleases(s site) {
 		s.kubectl("delete", "namespace", name)
 	}
 	s.kubectl("delete", "crd/icecreams.controller.nicoleh.io")
+}
+
+// The token of the ServiceMonitor is good for what the chart's README says: the path /metrics,
+// of the API server too, and nothing else.
+func helmMetricsReader(s site) {
+	s.kubectl("create", "namespace", system)
+	rendered := s.helm("template", "k8s-controller", chart, "-n", system, "--set=monitoring.serviceMonitor.enabled=true",
+		"--show-only=templates/servicemonitor.yaml", "--show-only=templates/rbac-metrics-reader.yaml")
+	s.apply(strings.Join(slices.DeleteFunc(strings.Split(rendered, "\n---\n"), ofOperators.MatchString), "\n---\n"))
+	secret := "secret/k8s-controller-metrics-reader"
+	s.kubectl("wait", "-n", system, "--for=jsonpath={.data.token}", secret)
+	token, err := base64.StdEncoding.DecodeString(s.get("-n", system, secret, "{.data.token}"))
+	if err != nil {
+		s.Fatal(err)
+	}
+	nobodys := strings.TrimSpace(s.kubectl("create", "token", "default", "-n", system))
+	want, got := s.rules(nobodys), s.rules(string(token))
+	want.NonResourceRules = append(want.NonResourceRules, authorizationv1.NonResourceRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}})
+	if diff := cmp.Diff(want, got, cmpopts.SortSlices(func(a, b any) bool { return fmt.Sprint(a) < fmt.Sprint(b) })); diff != "" {
+		s.Errorf("what an account without a role can, with /metrics (-), and the reader (+):\n%s", diff)
+	}
+	if _, err := s.as(string(token)).CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(s.Context()); err != nil {
+		s.Errorf("the API server's /metrics: %v", err)
+	}
+	s.kubectl("delete", "clusterrole,clusterrolebinding", "k8s-controller-metrics-reader")
+	s.kubectl("delete", "namespace", system)
+}
+
+// as returns a client with a token.
+func (s site) as(token string) kubernetes.Interface {
+	s.Helper()
+	config := rest.AnonymousClientConfig(s.cluster.RESTConfig())
+	config.BearerToken = token
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return client
+}
+
+// rules are what the API server allows a token in the system's namespace.
+func (s site) rules(token string) authorizationv1.SubjectRulesReviewStatus {
+	s.Helper()
+	review := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: system}}
+	answer, err := s.as(token).AuthorizationV1().SelfSubjectRulesReviews().Create(s.Context(), review, metav1.CreateOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	return answer.Status
 }
 
 // controllers returns the names of the controllers that are off by default. Each has a
@@ -409,6 +654,22 @@ func (s site) get(what ...string) string {
 	s.Helper()
 	last := len(what) - 1
 	return s.kubectl(append(append([]string{"get"}, what[:last]...), "-o=jsonpath="+what[last])...)
+}
+
+func (s site) write(dir, name, content string) {
+	s.Helper()
+	name = filepath.Join(dir, name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(content), 0o600)); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// apply applies a text.
+func (s site) apply(manifest string) {
+	s.Helper()
+	command := s.command(s.cluster.Kubectl(), "apply", "-f", "-")
+	command.Stdin = strings.NewReader(manifest)
+	s.run(command)
 }
 
 func (s site) kubectl(args ...string) string {
