@@ -19,8 +19,9 @@ type watch struct {
 	*Cluster
 	key       apiserver.Key
 	selection apiserver.Selection
-	done      <-chan struct{} // closed when the client gives up
-	wake      chan struct{}   // has room for one
+	content   func(object map[string]any) map[string]any // what is shown of an object
+	done      <-chan struct{}                            // closed when the client gives up
+	wake      chan struct{}                              // has room for one
 
 	// The rest is guarded by the cluster's mu.
 
@@ -45,7 +46,10 @@ func (c *Cluster) watch(r *http.Request, key apiserver.Key, request apiserver.Re
 	if first < 0 || c.past[first].Version > version {
 		return apiserver.Refuse(apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d", version))).HTTP(r), nil
 	}
-	w := &watch{Cluster: c, key: key, selection: selection, done: r.Context().Done(), wake: make(chan struct{}, 1)}
+	w := &watch{Cluster: c, key: key, selection: selection, content: whole, done: r.Context().Done(), wake: make(chan struct{}, 1)}
+	if request.AsMetadata {
+		w.content = apiserver.Metadata
+	}
 	for i := first + 1; i < len(c.past); i++ {
 		w.add(c.past[i-1], c.past[i])
 	}
@@ -55,10 +59,12 @@ func (c *Cluster) watch(r *http.Request, key apiserver.Key, request apiserver.Re
 	return response, nil
 }
 
+func whole(object map[string]any) map[string]any { return object }
+
 // add adds what the watch shows of a step from one store to the next.
 func (w *watch) add(before, after apiserver.Store) {
 	for _, event := range w.selection.Events(before, after, w.key.Resource, w.key.Namespace) {
-		line, err := json.Marshal(map[string]any{"type": event.Type, "object": event.Object})
+		line, err := json.Marshal(map[string]any{"type": event.Type, "object": w.content(event.Object.Object)})
 		if err != nil {
 			w.t.Error(err)
 		}
