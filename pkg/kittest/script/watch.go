@@ -26,6 +26,7 @@ type watch struct {
 	// The rest is guarded by the cluster's mu.
 
 	pending []byte // lines of JSON
+	isCut   bool
 }
 
 // watch answers the request for a watch. A streaming list is refused, as by an API server that
@@ -83,8 +84,10 @@ func (w *watch) notify() {
 // Read implements io.Reader.
 func (w *watch) Read(b []byte) (int, error) {
 	for {
-		if n := w.read(b); n > 0 {
+		if n, isCut := w.read(b); n > 0 {
 			return n, nil
+		} else if isCut {
+			return 0, io.EOF
 		}
 		select {
 		case <-w.done:
@@ -95,15 +98,15 @@ func (w *watch) Read(b []byte) (int, error) {
 }
 
 // read reads what has arrived.
-func (w *watch) read(b []byte) int {
+func (w *watch) read(b []byte) (n int, isCut bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.held[w.key.Resource.Resource] {
-		return 0
+	if w.isCut || w.held[w.key.Resource.Resource] {
+		return 0, w.isCut
 	}
-	n := copy(b, w.pending)
+	n = copy(b, w.pending)
 	w.pending = w.pending[n:]
-	return n
+	return n, false
 }
 
 // Close implements io.Closer.
