@@ -342,10 +342,11 @@ func (c *Controller) act(ctx context.Context, name cache.ObjectName, o Observed,
 			return o, inTheWay(), err
 		}
 	}
-	o, err := c.recheckLive(ctx, name, o, d.Action)
+	live, err := c.recheckLive(ctx, name, o, d.Action)
 	if err != nil {
 		return o, Decision{Action: Later}, err
 	}
+	o = live
 	if d = Decide(o); !d.isWrite() {
 		return o, d, nil
 	}
@@ -568,7 +569,10 @@ func (c *Controller) report(name cache.ObjectName, o Observed, d Decision, err e
 			err = worker.NoBackoff(errors.New(d.Problem.Message))
 		}
 	}
-	if account := c.ledger.Find(name, o.TargetNS.UID); account != nil && o.Copy == nil && d.Action == None {
+	if o.TargetNS == nil || o.Copy != nil || d.Action != None {
+		return d.RequeueAfter, err
+	}
+	if account := c.ledger.Find(name, o.TargetNS.UID); account != nil {
 		rest := account.Rest(time.Now())
 		if rest == 0 {
 			c.ledger.Forget(name)

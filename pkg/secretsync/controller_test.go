@@ -805,21 +805,21 @@ func TestAFightIsSlow(t *testing.T) {
 					for range rounds {
 						is := c.secret("team-a", "db")
 						if tt.isWanted != (is != nil) {
-							kittest.Pass(100 * time.Millisecond)
+							kittest.Pass(500 * time.Millisecond)
 							continue
 						}
 						if is == nil {
 							is = copied.DeepCopy()
 						}
 						tt.undo(c, is)
-						kittest.Pass(100 * time.Millisecond)
+						kittest.Pass(500 * time.Millisecond)
 					}
 				}
-				fight(100)
+				fight(20)
 				if n := len(c.writes()); n > 6 {
 					t.Errorf("%d writes in ten seconds", n)
 				}
-				fight(36000)
+				fight(7200)
 				if n := len(c.writes()); n < 10 || n > 25 {
 					t.Errorf("%d writes in an hour", n)
 				}
@@ -831,7 +831,7 @@ func TestAFightIsSlow(t *testing.T) {
 				c.events()
 
 				// A change of the source is written without delay.
-				fight(100)
+				fight(20)
 				c.put(newSource("db", "2"))
 				c.put(newNamespace("team-a", marked))
 				kittest.Pass(time.Second)
