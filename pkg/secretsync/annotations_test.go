@@ -79,15 +79,15 @@ func TestUnknownKeys(t *testing.T) {
 		"controller.nicoleh.io/secretsync-namespaces-selector": AnnotationNamespaceSelector,
 		"controller.nicoleh.io/secretsync-namespace-selectors": AnnotationNamespaceSelector,
 		"controller.nicoleh.io/secretsync-note":                AnnotationNamespaces,
-		AnnotationNamespaces:         "",
-		AnnotationMadeFor:            "", // Somebody has restored a source from a copy.
-		DefaultAnnotation:            "", // the mark of another secretsync
-		"example.com/secretsync":     "",
-		"example.com/share":          "",
-		"kubernetes.io/description":  "",
-		"secretsync-namespaces":      "",
-		AnnotationSourceName:         "",
-		AnnotationSourceNamespaceUID: "",
+		AnnotationNamespaces:                                   "",
+		AnnotationMadeFor:                                      "", // Somebody has restored a source from a copy.
+		DefaultAnnotation:                                      "", // the mark of another secretsync
+		"example.com/secretsync":                               "",
+		"example.com/share":                                    "",
+		"kubernetes.io/description":                            "",
+		"secretsync-namespaces":                                "",
+		AnnotationSourceName:                                   "",
+		AnnotationSourceNamespaceUID:                           "",
 	} {
 		source := newSource("db", "1", saying(key, "yes"))
 		for range 2 { // a transform may see an object twice

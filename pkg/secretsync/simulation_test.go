@@ -356,7 +356,9 @@ func (w *secrets) Check(x simulation.Exchange) {
 	before, after := w.secret(x.Before, x.Key.Namespace, x.Key.Name), w.secret(x.After, x.Key.Namespace, x.Key.Name)
 	known := w.Since(min(x.Process.Knew("secrets", x.Decided), x.Process.Knew("namespaces", x.Decided)))
 	read := w.SinceTime(x.Decided)
-	in := func(stores []apiserver.Store, holds func(apiserver.Store) bool) bool { return slices.ContainsFunc(stores, holds) }
+	in := func(stores []apiserver.Store, holds func(apiserver.Store) bool) bool {
+		return slices.ContainsFunc(stores, holds)
+	}
 	wishIs := func(wishes ...wish) func(apiserver.Store) bool {
 		return func(s apiserver.Store) bool { return slices.Contains(wishes, w.wishOf(s, x.Key.Namespace, x.Key.Name)) }
 	}

@@ -47,6 +47,12 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 		tokens    = "must not request tokens or make up Helm releases"
 		obeyed    = "no label by which another program obeys them"
 	)
+	policyFor := func(words string) string {
+		if words == consent {
+			return "secretsync-ns"
+		}
+		return "secretsync"
+	}
 	isAllowed(t, create(s.kube, "asks", secret("asks", "db", nil)))
 	isAllowed(t, create(s.kube, "asks", secret("asks", "db", func(s *corev1.Secret) { // as the cluster's own policies may
 		s.Labels["costcenter"], s.Annotations["example.com/a"] = "42", "b"
@@ -76,7 +82,7 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 	} {
 		t.Run("create "+name, func(t *testing.T) {
 			s := &thief{t, s.lab, s.kube}
-			s.isRefused("secretsync", attempt.words, func(context.Context) error {
+			s.isRefused(policyFor(attempt.words), attempt.words, func(context.Context) error {
 				return create(s.kube, attempt.namespace, secret(attempt.namespace, "db", attempt.change))
 			})
 			isAllowed(t, create(s.lab.Kube, attempt.namespace, secret(attempt.namespace, "db", attempt.change)))
@@ -145,7 +151,7 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 	} {
 		t.Run("update "+name, func(t *testing.T) {
 			s := &thief{t, s.lab, s.kube}
-			s.isRefused("secretsync", attempt.words, func(context.Context) error { return update(s.kube, attempt.where, attempt.change) })
+			s.isRefused(policyFor(attempt.words), attempt.words, func(context.Context) error { return update(s.kube, attempt.where, attempt.change) })
 			isAllowed(t, update(s.lab.Kube, attempt.where, attempt.change))
 		})
 	}
