@@ -111,7 +111,7 @@ func TestAChangeOfFlagsIsHeld(t *testing.T) {
 		equal(t, "copies", 26, c.copies())
 		stop()
 		c.events()
-		stop = c.runAs(other)
+		c.runAs(other)
 		kittest.Pass(time.Hour)
 		if again := c.requireHeld(t, 6, atStart); again == id {
 			t.Errorf("it has drawn %s again", id)

@@ -12,6 +12,7 @@
 package secretsync
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -351,7 +352,7 @@ func (c *Controller) act(ctx context.Context, name cache.ObjectName, o Observed,
 		return o, d, nil
 	}
 	stored, err := c.write(ctx, name, o, d)
-	if apierrors.IsAlreadyExists(err) && response.IsStale(err) { // If it is a copy, the cache does not show it yet, or it is gone again.
+	if isInTheWay(err) { // If it is a copy, the cache does not show it yet, or it is gone again.
 		if isTaken, lookErr := c.isTaken(ctx, name, freshLook); lookErr != nil || isTaken {
 			return o, inTheWay(), lookErr
 		}
@@ -367,6 +368,9 @@ func (c *Controller) act(ctx context.Context, name cache.ObjectName, o Observed,
 	return o, d, err
 }
 
+// isInTheWay reports whether the API server says that there is a Secret of the copy's name.
+func isInTheWay(err error) bool { return apierrors.IsAlreadyExists(err) && response.IsStale(err) }
+
 func inTheWay() Decision {
 	return Decision{Action: Later, Problem: Problem{ReasonNameTaken, taken}, RequeueAfter: retryTaken}
 }
@@ -376,7 +380,7 @@ func inTheWay() Decision {
 // marked, or of a source that is no longer meant for it. For an update, the source is as old as
 // what is written.
 func (c *Controller) recheckLive(ctx context.Context, name cache.ObjectName, o Observed, action Action) (_ Observed, err error) {
-	if action == Update && string(digestOf(o.Copy)) == string(digestOf(o.Source)) {
+	if action == Update && bytes.Equal(digestOf(o.Copy), digestOf(o.Source)) {
 		return o, nil // Nothing new is shown.
 	}
 	namespaces := c.kube.CoreV1().Namespaces()
@@ -439,7 +443,7 @@ func (c *Controller) write(ctx context.Context, name cache.ObjectName, o Observe
 		stored, err := secrets.Patch(ctx, name.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
 		return stored, wrapped("updating the copy", err)
 	case Replace: // An outdated copy is better than none, so the API server is asked first.
-		if _, err := create(metav1.DryRunAll); err != nil && !(apierrors.IsAlreadyExists(err) && response.IsStale(err)) {
+		if _, err := create(metav1.DryRunAll); err != nil && !isInTheWay(err) {
 			return nil, wrapped("asking whether the copy can be re-created", err)
 		}
 	default:

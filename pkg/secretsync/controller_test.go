@@ -78,8 +78,8 @@ func TestCopiesFollow(t *testing.T) {
 		}, []string{"update team-a/db"}, nil},
 		{"what becomes immutable", func(c *cluster) { sources(c, "2", immutable) }, []string{"update team-a/db"}, nil},
 		{
-			"a new type", func(c *cluster) { sources(c, "1", ofType("example.com/other")) },
-			replaced, []string{`db Normal: CopyReplaced: Namespace "team-a": deleting and re-creating the copy, because its type has changed`},
+			"a new type", func(c *cluster) { sources(c, "1", ofType("example.com/other")) }, replaced,
+			[]string{`db Normal: CopyReplaced: Namespace "team-a": deleting and re-creating the copy, because its type has changed`},
 		},
 		{"a source that says no", func(c *cluster) { sources(c, "1", saying(usual.Annotation, "false")) }, []string{"delete team-a/db"}, deleted("its source says that it should not be copied")},
 		{"a source that goes", func(c *cluster) { c.lacks("vault", "db") }, []string{"delete team-a/db"}, deleted("its source is gone")},
@@ -93,8 +93,8 @@ func TestCopiesFollow(t *testing.T) {
 		}, []string{"update team-a/db"}, nil},
 		{"a copy that is made immutable", func(c *cluster) { c.edit("team-a", "db", immutable) }, nil, nil},
 		{
-			"a copy that is made immutable, and a rotation", func(c *cluster) { c.edit("team-a", "db", immutable); sources(c, "2") },
-			replaced, []string{`db Normal: CopyReplaced: Namespace "team-a": deleting and re-creating the copy, because it is immutable`},
+			"a copy that is made immutable, and a rotation", func(c *cluster) { c.edit("team-a", "db", immutable); sources(c, "2") }, replaced,
+			[]string{`db Normal: CopyReplaced: Namespace "team-a": deleting and re-creating the copy, because it is immutable`},
 		},
 		{"a copy that is deleted", func(c *cluster) { c.lacks("team-a", "db") }, []string{"create team-a/db"}, nil},
 		{"a copy with something of another's", func(c *cluster) {

@@ -274,7 +274,7 @@ func TestStrip(t *testing.T) {
 	StripCopy(copied)
 	digest := digestOf(newSource("db", "1"))
 	StripCopy(copied) // a transform may see an object twice
-	if strings.Contains(fmt.Sprintf("%s", copied), marker) || !bytes.Equal(digestOf(copied), digest) {
+	if strings.Contains(copied.String(), marker) || !bytes.Equal(digestOf(copied), digest) {
 		t.Error("of a copy is kept what it holds, or another digest when it is seen again")
 	}
 	unmarked := newSource("db", "1", func(s *corev1.Secret) { delete(s.Annotations, usual.Annotation) })

@@ -34,7 +34,8 @@ type secrets struct {
 	edits     int
 	writes    int
 	refusing  bool
-	isOpposed bool // Somebody has refused writes, or there is more to do than a write for each copy.
+	since     time.Time // it is or is not refusing
+	isOpposed bool      // Somebody has refused writes, or there is more to do than a write for each copy.
 }
 
 const (
@@ -149,7 +150,7 @@ func (w *secrets) Edit(draw *rand.Rand) string {
 	namespace := w.namespace(w.Store, target)
 	switch draw.IntN(8) {
 	case 0:
-		w.refusing, w.isOpposed = !w.refusing, true
+		w.refusing, w.since, w.isOpposed = !w.refusing, time.Now(), true
 		return fmt.Sprintf("a quota refuses new Secrets: %t", w.refusing)
 	case 1, 2:
 		if namespace == nil {
@@ -163,6 +164,18 @@ func (w *secrets) Edit(draw *rand.Rand) string {
 			return w.disturb(draw, secret)
 		}
 		return w.plant(draw, target, name)
+	case 4: // as whoever revokes a Secret does
+		source := w.secret(w.Store, sourceNamespace, name)
+		if source == nil || namespace == nil {
+			return ""
+		}
+		revoked, rotated := namespace.DeepCopy(), source.DeepCopy()
+		setMark(revoked, simulation.Pick(draw, []string{none, "no"}))
+		w.Put(revoked)
+		rotated.Data = map[string][]byte{"key": w.newValue()}
+		w.Put(rotated)
+		w.edits++
+		return fmt.Sprintf("namespace %s says no, and Secret %s rotates", target, name)
 	default:
 		if namespace == nil {
 			return ""
@@ -356,9 +369,7 @@ func (w *secrets) Check(x simulation.Exchange) {
 	before, after := w.secret(x.Before, x.Key.Namespace, x.Key.Name), w.secret(x.After, x.Key.Namespace, x.Key.Name)
 	known := w.Since(min(x.Process.Knew("secrets", x.Decided), x.Process.Knew("namespaces", x.Decided)))
 	read := w.SinceTime(x.Decided)
-	in := func(stores []apiserver.Store, holds func(apiserver.Store) bool) bool {
-		return slices.ContainsFunc(stores, holds)
-	}
+	in := slices.ContainsFunc[[]apiserver.Store]
 	wishIs := func(wishes ...wish) func(apiserver.Store) bool {
 		return func(s apiserver.Store) bool { return slices.Contains(wishes, w.wishOf(s, x.Key.Namespace, x.Key.Name)) }
 	}
@@ -373,6 +384,8 @@ func (w *secrets) Check(x simulation.Exchange) {
 		w.Fail("permissions", "%s", what)
 	case before != nil && !isCopy(before):
 		w.Fail("ownership", "%s, which is no copy", what)
+	case x.Verb == "delete" && w.refusing && time.Since(w.since) > time.Minute && !in(w.SinceTime(x.Decided.Add(-time.Minute)), wishIs(unwanted, gone)):
+		w.Fail("deletion", "%s, although no other can be created", what)
 	case x.Verb == "delete" && before.Immutable != nil && in(read, wishIs(wanted)) && !in(read, isOfSource(before.Data)):
 		// It is replaced.
 	case x.Verb == "delete" && (!isMade(before) || !in(read, wishIs(unwanted, gone))):
