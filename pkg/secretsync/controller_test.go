@@ -698,6 +698,22 @@ func TestAWebhookThatChangesCopies(t *testing.T) {
 	}
 }
 
+// A new process does not know what admission has made of a copy, and asks once.
+func TestANewProcessAsksOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.put(newSource("db", "1"))
+		c.put(newNamespace("team-a", marked))
+		c.alters(func(s *corev1.Secret) { s.Data["password"] = []byte(marker + "webhook") })
+		stop := c.run()
+		kittest.Pass(time.Hour)
+		stop()
+		c.writes()
+		c.run()
+		kittest.Pass(24 * time.Hour)
+		equal(t, "writes", []string{"update team-a/db"}, c.writes())
+	})
+}
+
 // An outdated copy is better than none: what cannot be created again is not deleted.
 func TestAReplacementThatIsRefused(t *testing.T) {
 	for name, change := range map[string]func(c *cluster){
