@@ -75,7 +75,7 @@ func TestUnknownKeys(t *testing.T) {
 		"controller.nicoleh.io/secretsync-namespace":           AnnotationNamespaces,
 		"controller.nicoleh.io/secretsync-Namespaces":          AnnotationNamespaces,
 		"controller.nicoleh.io/secret-sync-namespaces":         AnnotationNamespaces,
-		"Controller.nicoleh.io/secretsync-namespaces":          AnnotationNamespaces,
+		strings.ToUpper(domain) + "secretsync-namespaces":      AnnotationNamespaces,
 		"controller.nicoleh.io/secretsync-namespaces-selector": AnnotationNamespaceSelector,
 		"controller.nicoleh.io/secretsync-namespace-selectors": AnnotationNamespaceSelector,
 		"controller.nicoleh.io/secretsync-note":                AnnotationNamespaces,
