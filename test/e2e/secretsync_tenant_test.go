@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"flag"
@@ -44,7 +45,7 @@ func TestATenantOfSecretsync(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if string(copied.Data["password"]) != string(source.Data["password"]) {
+				if !bytes.Equal(copied.Data["password"], source.Data["password"]) {
 					return fmt.Errorf("the copy in %s is not as its source", team)
 				}
 			}
