@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -67,7 +67,7 @@ func TestPodsAreStampedOnce(t *testing.T) {
 		equal(t, "timestamps", map[string]string{
 			"early": "2000-01-01T00:00:00Z", "late": "2000-01-01T01:00:00Z", "silent": "2000-01-01T01:00:00Z", "others": "tomorrow",
 		}, s.timestamps())
-		equal(t, "patches", 3, s.patches)
+		equal(t, "patches", 3, s.patches())
 		equal(t, "events", []string{
 			"Normal Stamped: Set annotation timestamp to 2000-01-01T00:00:00Z",
 			"Normal Stamped: Set annotation timestamp to 2000-01-01T01:00:00Z",
@@ -96,13 +96,13 @@ func stamps(t *testing.T) float64 {
 func TestOwnWritesAreWaitedFor(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *server) {
 		s.create("sundae", "addtime", "")
-		s.Hold()
+		s.Hold("pods")
 		c, _ := s.run()
 		kittest.Pass(time.Second)
 		equal(t, "timestamps", map[string]string{"sundae": "2000-01-01T00:00:00Z"}, s.timestamps())
 		c.Add(nameOf("sundae"))
 		kittest.Pass(time.Hour)
-		equal(t, "patches", 1, s.patches)
+		equal(t, "patches", 1, s.patches())
 	})
 }
 
@@ -110,11 +110,11 @@ func TestOwnWritesAreWaitedFor(t *testing.T) {
 func TestStaleCacheIsNotReported(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *server) {
 		before := reports.Load()
-		s.answer(apierrors.NewNotFound(Resource.GroupResource(), "sundae"), apierrors.NewConflict(Resource.GroupResource(), "sundae", nil))
+		s.Fail("patch pods", apierrors.NewNotFound(Resource.GroupResource(), "sundae"), apierrors.NewConflict(Resource.GroupResource(), "sundae", errors.New("a precondition failed")))
 		s.run()
 		s.create("sundae", "addtime", "")
 		kittest.Pass(time.Hour)
-		equal(t, "patches", 3, s.patches)
+		equal(t, "patches", 3, s.patches())
 		equal(t, "reports", before, reports.Load())
 		equal(t, "events", []string{"Normal Stamped: Set annotation timestamp to 2000-01-01T00:00:00Z"}, s.events)
 	})
@@ -126,7 +126,7 @@ func TestAStaleCacheStampsNothing(t *testing.T) {
 	for name, meanwhile := range map[string]func(s *server){
 		"someone has stamped it": func(s *server) { s.annotate("sundae", AnnotationTimestamp, "tomorrow") },
 		"it no longer asks":      func(s *server) { s.edit("sundae", withdraw) },
-		"it is being deleted":    func(s *server) { s.edit("sundae", terminate) },
+		"it is being deleted":    func(s *server) { s.end("sundae") },
 		"it is another Pod":      func(s *server) { s.create("sundae") },
 		"another Pod that asks":  func(s *server) { s.create("sundae", "addtime", "") },
 		"it is gone":             func(s *server) { s.remove("sundae") },
@@ -134,14 +134,14 @@ func TestAStaleCacheStampsNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *server) {
 				s.run()
-				s.answer(errDenied, errDenied)
+				s.Fail("patch pods", errDenied, errDenied)
 				s.create("sundae", "addtime", "")
 				kittest.Pass(time.Second)
-				s.Hold()
+				s.Hold("pods")
 				meanwhile(s)
 				kittest.Pass(time.Minute)
-				if s.patches < 4 {
-					t.Errorf("%d patches", s.patches)
+				if s.patches() < 4 {
+					t.Errorf("%d patches", s.patches())
 				}
 				equal(t, "accepted patches", map[types.UID]int{}, s.accepted)
 			})
@@ -152,26 +152,60 @@ func TestAStaleCacheStampsNothing(t *testing.T) {
 func TestRefusalIsReportedOnceAndRetried(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *server) {
 		s.run()
-		s.answer(slices.Repeat([]error{errDenied}, 5)...)
+		s.Fail("patch pods", slices.Repeat([]error{errDenied}, 5)...)
 		s.create("sundae", "addtime", "")
 		kittest.Pass(time.Hour)
 		want := []string{
 			`Warning StampRefused: Retrying: setting annotation timestamp: pods "sundae" is forbidden: not on Sundays`,
 			"Normal Stamped: Set annotation timestamp",
 		}
-		equal(t, "patches", 6, s.patches)
+		equal(t, "patches", 6, s.patches())
 		equal(t, "events", want, brief(s.events))
 
-		s.answer(errDenied, errDenied)
+		s.Fail("patch pods", errDenied, errDenied)
 		s.create("sundae", "addtime", "")
 		kittest.Pass(time.Hour)
 		equal(t, "events of another Pod of that name", want, brief(s.events[2:]))
 
-		s.answer(apierrors.NewTimeoutError("etcd", 0), apierrors.NewTooManyRequests("later", 2), errors.New("no route"))
+		s.Fail("patch pods", apierrors.NewTimeoutError("etcd", 0), apierrors.NewTooManyRequests("later", 2), errors.New("no route"))
 		s.create("cone", "addtime", "")
 		kittest.Pass(time.Hour)
 		equal(t, "events about errors that have nothing to do with the Pod", []string{"Normal Stamped: Set annotation timestamp to 2000-01-01T02:00:02Z"}, s.events[4:])
 	})
+}
+
+// A webhook can deny with any code, and the API server can fail to reach it.
+func TestADenialWithAnyCode(t *testing.T) {
+	for name, err := range map[string]error{
+		"AlreadyExists": apierrors.NewAlreadyExists(Resource.GroupResource(), ""),
+		"Conflict":      apierrors.NewConflict(Resource.GroupResource(), "", errors.New("no")),
+		"NotFound":      apierrors.NewNotFound(Resource.GroupResource(), ""),
+		"InternalError": apierrors.NewInternalError(errors.New("failed calling webhook")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *server) {
+				s.Refuse(func(request string) error {
+					if request == "patch pods" {
+						return err
+					}
+					return nil
+				})
+				before := reports.Load()
+				s.run()
+				s.create("sundae", "addtime", "")
+				kittest.Pass(10 * time.Minute)
+				s.ForgetRequests()
+				kittest.Pass(time.Hour)
+				if n := s.patches(); n < 10 || n > 12 {
+					t.Errorf("%d patches in the second hour, want one in five minutes", n)
+				}
+				equal(t, "how many events", 1, len(s.events))
+				if n := reports.Load() - before; n < 15 {
+					t.Errorf("the log has %d attempts", n)
+				}
+			})
+		})
+	}
 }
 
 // brief leaves out the timestamps.
@@ -187,7 +221,7 @@ func brief(events []string) (all []string) {
 func TestPodsAreForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *server) {
 		c, _ := s.run()
-		s.answer(errDenied)
+		s.Fail("patch pods", errDenied)
 		s.create("sundae", "addtime", "")
 		kittest.Pass(10 * time.Millisecond)
 		equal(t, "how many events", 1, len(s.events))
@@ -207,11 +241,11 @@ func TestATimestampThatIsTakenAway(t *testing.T) {
 		s.create("sundae", "addtime", "")
 		s.run()
 		for range 6000 {
-			s.edit("sundae", func(pod *metav1.PartialObjectMetadata) { delete(pod.Annotations, AnnotationTimestamp) })
+			s.edit("sundae", func(pod *corev1.Pod) { delete(pod.Annotations, AnnotationTimestamp) })
 			kittest.Pass(10 * time.Millisecond)
 		}
-		if s.patches < 5 || s.patches > 8 {
-			t.Errorf("%d patches in a minute, want a few", s.patches)
+		if s.patches() < 5 || s.patches() > 8 {
+			t.Errorf("%d patches in a minute, want a few", s.patches())
 		}
 	})
 }
@@ -220,9 +254,9 @@ func TestATimestampThatIsTakenAway(t *testing.T) {
 // server reports success.
 func TestATimestampThatIsDropped(t *testing.T) {
 	changes := 0
-	for name, alter := range map[string]func(pod *metav1.PartialObjectMetadata){
-		"without another change": func(pod *metav1.PartialObjectMetadata) { delete(pod.Annotations, AnnotationTimestamp) },
-		"with another change": func(pod *metav1.PartialObjectMetadata) {
+	for name, alter := range map[string]func(pod *corev1.Pod){
+		"without another change": func(pod *corev1.Pod) { delete(pod.Annotations, AnnotationTimestamp) },
+		"with another change": func(pod *corev1.Pod) {
 			changes++
 			delete(pod.Annotations, AnnotationTimestamp)
 			pod.Annotations["changes"] = fmt.Sprint(changes)
@@ -235,8 +269,8 @@ func TestATimestampThatIsDropped(t *testing.T) {
 				s.create("sundae", "addtime", "")
 				_, stop := s.run()
 				kittest.Pass(time.Hour)
-				if s.patches < 15 || s.patches > 25 { // with back-off up to five minutes
-					t.Errorf("%d attempts in an hour, want 15 to 25", s.patches)
+				if s.patches() < 15 || s.patches() > 25 { // with back-off up to five minutes
+					t.Errorf("%d attempts in an hour, want 15 to 25", s.patches())
 				}
 				equal(t, "metric", before, stamps(t))
 				equal(t, "events", []string{"Warning StampDropped: Retrying: the API server accepted the annotation timestamp but an admission policy or webhook kept it from being stored"}, s.events)
@@ -255,11 +289,11 @@ func TestATimestampThatIsDropped(t *testing.T) {
 // The event has the timestamp that was stored, not the one that was requested.
 func TestChangedTimestamp(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *server) {
-		s.alters(func(pod *metav1.PartialObjectMetadata) { pod.Annotations[AnnotationTimestamp] = "midnight" })
+		s.alters(func(pod *corev1.Pod) { pod.Annotations[AnnotationTimestamp] = "midnight" })
 		s.create("sundae", "addtime", "")
 		s.run()
 		kittest.Pass(time.Hour)
-		equal(t, "patches", 1, s.patches)
+		equal(t, "patches", 1, s.patches())
 		equal(t, "events", []string{"Normal Stamped: Set annotation timestamp to midnight"}, s.events)
 	})
 }

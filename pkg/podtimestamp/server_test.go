@@ -2,58 +2,48 @@ package podtimestamp
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/metadata/fake"
-	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
 	"nicoleh.io/k8s-controller/pkg/kit/manager"
 	"nicoleh.io/k8s-controller/pkg/kittest"
+	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
+	"nicoleh.io/k8s-controller/pkg/kittest/script"
 )
 
-// server is a small API server for Pods, with patches that have preconditions.
+// server is a scripted API server for Pods.
 type server struct {
-	*kittest.Cluster
+	*script.Cluster
 	record.EventRecorder // of which only Eventf is used
 	t                    *testing.T
-	client               *fake.FakeMetadataClient
 
 	mu       sync.Mutex
-	answers  []error                                 // to the next patches; nil answers as a real server would
-	alter    func(pod *metav1.PartialObjectMetadata) // how admission changes a Pod that is patched; nil if not at all
-	patches  int                                     // requests, however they were answered
-	accepted map[types.UID]int                       // patches, by Pod
+	accepted map[types.UID]int // patches, by Pod
 	events   []string
 }
 
 func newServer(t *testing.T) *server {
-	s := &server{Cluster: kittest.NewCluster(), t: t, client: fake.NewSimpleMetadataClient(fake.NewTestScheme()), accepted: map[types.UID]int{}}
-	s.client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-		pods, version := s.List(Resource, "", nil)
-		list := &metav1.List{ListMeta: metav1.ListMeta{ResourceVersion: version}}
-		for _, pod := range pods {
-			list.Items = append(list.Items, runtime.RawExtension{Object: pod})
+	s := &server{Cluster: script.New(t, apiserver.Pods()), t: t, accepted: map[types.UID]int{}}
+	s.Admit(func(a apiserver.Admission) error { // Fail the test if no Pod should ever get the patch.
+		if a.Verb != "patch" {
+			return nil
 		}
-		return true, list, nil
+		old := &metav1.PartialObjectMetadata{ObjectMeta: a.Old.(*corev1.Pod).ObjectMeta}
+		if !isAsking(old) || isStamped(old) || isTerminating(old) || isMirror(old) {
+			t.Errorf("Pod %+v got a patch", old.ObjectMeta)
+		}
+		s.accepted[old.UID]++
+		return nil
 	})
-	s.client.PrependReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		patch := action.(clienttesting.PatchActionImpl)
-		pod, err := s.patch(patch.GetName(), patch.GetPatch())
-		return true, pod, err
-	})
-	s.client.PrependWatchReactor("pods", s.React)
 	return s
 }
 
@@ -62,7 +52,11 @@ func newServer(t *testing.T) *server {
 func (s *server) run() (c *Controller, stop func()) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
-	parts, err := NewDescriptor().New(manager.Dependencies{Metadata: s.client, Recorder: s})
+	client, err := metadata.NewForConfig(s.Config())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	parts, err := NewDescriptor().New(manager.Dependencies{Metadata: client, Recorder: s})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -81,107 +75,61 @@ func (s *server) run() (c *Controller, stop func()) {
 	return parts.Controller.(*Controller), stop
 }
 
-// patch answers a patch, and fails the test if no Pod should ever get it.
-func (s *server) patch(name string, patch []byte) (*metav1.PartialObjectMetadata, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.patches++
-	if len(s.answers) > 0 {
-		answer := s.answers[0]
-		s.answers = s.answers[1:]
-		return nil, answer
-	}
-	var wanted metav1.PartialObjectMetadata
-	if err := json.Unmarshal(patch, &wanted); err != nil {
-		return nil, err
-	}
-	pod := s.pod(name)
-	switch {
-	case pod == nil:
-		return nil, apierrors.NewNotFound(Resource.GroupResource(), name)
-	case wanted.ResourceVersion != "" && wanted.ResourceVersion != pod.ResourceVersion, wanted.UID != "" && wanted.UID != pod.UID:
-		return nil, apierrors.NewConflict(Resource.GroupResource(), name, errors.New("a precondition failed"))
-	case !isAsking(pod), isStamped(pod), isTerminating(pod), isMirror(pod):
-		s.t.Errorf("Pod %+v got the patch %s", pod.ObjectMeta, patch)
-	}
-	s.accepted[pod.UID]++
-	before := pod.DeepCopy()
-	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, AnnotationTimestamp, wanted.Annotations[AnnotationTimestamp])
-	if s.alter != nil {
-		s.alter(pod)
-	}
-	if !equality.Semantic.DeepEqual(before, pod) {
-		pod = s.Set(Resource, pod).(*metav1.PartialObjectMetadata)
-	}
-	return pod, nil
-}
+// patches returns how many patches the controller has sent, however they were answered.
+func (s *server) patches() int { return s.Requests("patch pods") }
 
 // nameOf returns the name of the Pod together with its namespace, which is the same for
 // all.
 func nameOf(pod string) cache.ObjectName { return cache.NewObjectName(podWith().Namespace, pod) }
 
-// pod returns a copy of the Pod; nil if there is none.
-func (s *server) pod(name string) *metav1.PartialObjectMetadata {
-	obj, _ := s.Get(Resource, nameOf(name))
-	pod, _ := obj.(*metav1.PartialObjectMetadata)
-	return pod
-}
-
-// answer sets the errors that answer the next patches.
-func (s *server) answer(answers ...error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.answers = answers
-}
-
 // alters makes admission change Pods that are patched; nil ends that.
-func (s *server) alters(alter func(pod *metav1.PartialObjectMetadata)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.alter = alter
+func (s *server) alters(alter func(pod *corev1.Pod)) {
+	s.Mutate(func(a apiserver.Admission) {
+		if a.Verb == "patch" && alter != nil {
+			alter(a.Object.(*corev1.Pod))
+		}
+	})
 }
 
 // create creates a Pod, after removing any Pod of that name.
 func (s *server) create(name string, annotations ...string) {
 	s.remove(name)
-	pod := podWith(annotations...)
-	pod.Name = name
-	s.Set(Resource, pod)
+	s.Set(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: podWith().Namespace, Name: name, Annotations: podWith(annotations...).Annotations}})
 }
 
 // remove deletes the Pod, if there is one, at once.
-func (s *server) remove(name string) { s.Remove(Resource, nameOf(name)) }
-
-// edit changes the Pod, if there is one.
-func (s *server) edit(name string, change func(*metav1.PartialObjectMetadata)) {
-	s.mu.Lock() // A patch reads and writes, too.
-	defer s.mu.Unlock()
-	if pod := s.pod(name); pod != nil {
-		change(pod)
-		s.Set(Resource, pod)
+func (s *server) remove(name string) {
+	for _, pod := range script.All[corev1.Pod](s.Cluster) {
+		if pod.Name == name {
+			script.Delete[corev1.Pod](s.Cluster, pod.Namespace, name, metav1.DeletePropagationBackground)
+		}
 	}
+}
+
+// edit changes the Pod.
+func (s *server) edit(name string, change func(*corev1.Pod)) {
+	script.Edit(s.Cluster, podWith().Namespace, name, change)
 }
 
 func (s *server) annotate(name, key, value string) {
-	s.edit(name, func(pod *metav1.PartialObjectMetadata) { metav1.SetMetaDataAnnotation(&pod.ObjectMeta, key, value) })
+	s.edit(name, func(pod *corev1.Pod) { metav1.SetMetaDataAnnotation(&pod.ObjectMeta, key, value) })
 }
 
-func withdraw(pod *metav1.PartialObjectMetadata) { delete(pod.Annotations, AnnotationAddTime) }
+func withdraw(pod *corev1.Pod) { delete(pod.Annotations, AnnotationAddTime) }
 
-// all returns copies of all Pods.
-func (s *server) all() (pods []*metav1.PartialObjectMetadata) {
-	objects, _ := s.List(Resource, "", nil)
-	for _, obj := range objects {
-		pods = append(pods, obj.(*metav1.PartialObjectMetadata))
-	}
-	return pods
+// end deletes a Pod that a finalizer holds.
+func (s *server) end(name string) {
+	s.edit(name, func(pod *corev1.Pod) { pod.Finalizers = []string{"example.com/wait"} })
+	script.Delete[corev1.Pod](s.Cluster, podWith().Namespace, name, metav1.DeletePropagationBackground)
 }
 
 // timestamps returns the timestamps of all Pods that have one, by Pod name.
 func (s *server) timestamps() map[string]string {
 	found := map[string]string{}
-	for _, pod := range slices.DeleteFunc(s.all(), func(pod *metav1.PartialObjectMetadata) bool { return !isStamped(pod) }) {
-		found[pod.Name] = pod.Annotations[AnnotationTimestamp]
+	for _, pod := range script.All[corev1.Pod](s.Cluster) {
+		if timestamp, ok := pod.Annotations[AnnotationTimestamp]; ok {
+			found[pod.Name] = timestamp
+		}
 	}
 	return found
 }

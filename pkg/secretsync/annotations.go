@@ -3,6 +3,7 @@ package secretsync
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -16,50 +17,49 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
-// The annotations by which a source restricts which of the marked namespaces may have a
-// copy. If there are both, a namespace must meet both.
+// domain is what all keys begin with that mean something to a controller of this project.
+const domain = "controller.nicoleh.io/"
+
+// DefaultAnnotation is the usual mark.
+const DefaultAnnotation = domain + Name
+
+// The annotations by which a source restricts which of the marked namespaces can have a
+// copy. A source can have one of them.
 const (
 	// AnnotationNamespaces lists names of namespaces, separated by commas or spaces. In
 	// each, "*" stands for any characters.
-	AnnotationNamespaces = "controller.nicoleh.io/secretsync-namespaces"
+	AnnotationNamespaces = domain + Name + "-namespaces"
 	// AnnotationNamespaceSelector selects namespaces by their labels.
-	AnnotationNamespaceSelector = "controller.nicoleh.io/secretsync-namespace-selector"
+	AnnotationNamespaceSelector = domain + Name + "-namespace-selector"
 )
 
-// marks returns the annotations of an object that matter here.
-func (c Config) marks(obj metav1.Object) map[string]string {
-	marks := map[string]string{}
-	for _, key := range []string{c.Annotation, AnnotationNamespaces, AnnotationNamespaceSelector, AnnotationConfirm} {
-		if value, ok := obj.GetAnnotations()[key]; ok {
-			marks[key] = value
-		}
-	}
-	return marks
-}
+// The types of Secrets that are not copied: the first two are bound to their namespace, and a
+// Helm release is obeyed where it is.
+var uncopied = []corev1.SecretType{corev1.SecretTypeServiceAccountToken, "bootstrap.kubernetes.io/token", "helm.sh/release.v1"}
 
-// IsMarked reports whether the annotation marks an object.
-func (c Config) IsMarked(obj metav1.Object) bool {
-	isYes, _ := c.mark(obj)
-	return isYes
-}
+// answer is what the mark of an object says.
+type answer int
 
-// mark returns what the annotation of an object means, and whether that is clear.
-func (c Config) mark(obj metav1.Object) (isYes, isClear bool) {
+const (
+	silent answer = iota // there is no mark
+	yes
+	no
+	unclear
+)
+
+// answerOf returns what the mark of a source or a namespace says.
+func (c Config) answerOf(obj metav1.Object) answer {
 	value, ok := obj.GetAnnotations()[c.Annotation]
-	if !ok {
-		return false, true
+	isYes, isClear := text.Answer(value)
+	switch {
+	case !ok:
+		return silent
+	case !isClear:
+		return unclear
+	case isYes:
+		return yes
 	}
-	return text.Answer(value)
-}
-
-// IsSource reports whether a Secret should be copied.
-func (c Config) IsSource(secret *corev1.Secret) bool {
-	return secret.Namespace == c.SourceNamespace && secret.DeletionTimestamp == nil && c.IsMarked(secret)
-}
-
-// IsTarget reports whether a namespace asks for copies.
-func (c Config) IsTarget(namespace *corev1.Namespace) bool {
-	return !c.isReserved(namespace.Name) && namespace.DeletionTimestamp == nil && c.IsMarked(namespace)
+	return no
 }
 
 // isReserved reports whether copies are never written to a namespace, or deleted from it.
@@ -67,38 +67,40 @@ func (c Config) isReserved(namespace string) bool {
 	return namespace == metav1.NamespaceSystem || namespace == metav1.NamespacePublic || namespace == c.SourceNamespace
 }
 
-// restriction says which of the marked namespaces may have a copy of a source. The zero
+// isTarget reports whether a namespace asks for copies.
+func (c Config) isTarget(namespace *corev1.Namespace) bool {
+	return !c.isReserved(namespace.Name) && namespace.DeletionTimestamp == nil && c.answerOf(namespace) == yes
+}
+
+// restriction says which of the marked namespaces can have a copy of a source. The zero
 // value allows all.
 type restriction struct {
 	names    []string // patterns; nil for any name
 	selector labels.Selector
 }
 
-// errNoReceivers means that a source must say which namespaces may have a copy, and does not.
-var errNoReceivers = fmt.Errorf("annotation %s or %s must say which namespaces may have one", AnnotationNamespaces, AnnotationNamespaceSelector)
-
-// restrictionOf returns the restriction of a source. An error says why no namespace gets a
-// new copy; unless it is errNoReceivers, the restriction cannot be parsed.
+// restrictionOf returns the restriction of a source. An error says why it is unclear.
 func (c Config) restrictionOf(source *corev1.Secret) (r restriction, err error) {
 	names, hasNames := source.Annotations[AnnotationNamespaces]
-	if hasNames {
-		if r.names, err = parseNames(names); err != nil {
-			return r, fmt.Errorf("annotation %s: %w", AnnotationNamespaces, err)
-		}
-	}
 	selector, hasSelector := source.Annotations[AnnotationNamespaceSelector]
-	if hasSelector {
-		if r.selector, err = parseSelector(selector); err != nil {
-			return r, fmt.Errorf("annotation %s: %w", AnnotationNamespaceSelector, err)
+	switch {
+	case hasNames && hasSelector:
+		return r, fmt.Errorf("it has both annotations, %s and %s: keep one", AnnotationNamespaces, AnnotationNamespaceSelector)
+	case hasNames:
+		if r.names, err = parseNames(names); err != nil {
+			err = fmt.Errorf("annotation %s: %w", AnnotationNamespaces, err)
 		}
+	case hasSelector:
+		if r.selector, err = parseSelector(selector); err != nil {
+			err = fmt.Errorf("annotation %s: %w", AnnotationNamespaceSelector, err)
+		}
+	case c.RequireReceivers:
+		err = fmt.Errorf("annotation %s or %s must say which namespaces can have it", AnnotationNamespaces, AnnotationNamespaceSelector)
 	}
-	if c.RequireReceivers && !hasNames && !hasSelector {
-		return r, errNoReceivers
-	}
-	return r, nil
+	return r, err
 }
 
-// allows reports whether a namespace may have a copy.
+// allows reports whether a namespace can have a copy.
 func (r restriction) allows(namespace *corev1.Namespace) bool {
 	isNamed := r.names == nil || slices.ContainsFunc(r.names, func(pattern string) bool {
 		isMatch, err := path.Match(pattern, namespace.Name)
@@ -128,38 +130,93 @@ func parseSelector(text string) (labels.Selector, error) {
 	return selector, err
 }
 
+// whyUnclear returns why it is unclear which namespaces should have a copy of a Secret in the
+// source namespace; empty if it is clear. A key that is nearly right was probably meant to
+// narrow the circle.
+func (c Config) whyUnclear(source *corev1.Secret) string {
+	if c.answerOf(source) == unclear {
+		return c.howToMark(source)
+	}
+	if unknown := c.unknownKeys(source); len(unknown) > 0 {
+		return strings.Join(unknown, "; ")
+	}
+	if slices.Contains(uncopied, source.Type) {
+		return fmt.Sprintf("Secrets of type %s are not copied", source.Type)
+	}
+	if _, err := c.restrictionOf(source); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// unknownKeys names the annotations and labels of a source that look like this controller's and
+// mean nothing, each with the closest annotation that does.
+func (c Config) unknownKeys(source *corev1.Secret) (all []string) {
+	known := []string{AnnotationNamespaces, AnnotationNamespaceSelector, c.Annotation, DefaultAnnotation}
+	others := []string{AnnotationSourceName, AnnotationMadeFor, AnnotationSourceNamespaceUID} // if it was restored from a copy
+	for _, key := range slices.Sorted(maps.Keys(source.Annotations)) {
+		if isOurKey(key) && !slices.Contains(known, key) && !slices.Contains(others, key) {
+			all = append(all, fmt.Sprintf("annotation %s is unknown; the closest known one is %s", key, closest(key, known[:3])))
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(source.Labels)) {
+		if isOurKey(key) && key != LabelSourceNamespace {
+			all = append(all, fmt.Sprintf("label %s means nothing; the closest known annotation is %s", key, closest(key, known[:3])))
+		}
+	}
+	return all
+}
+
+func isOurKey(key string) bool { return strings.HasPrefix(strings.ToLower(key), domain) }
+
+// closest returns the word to which the fewest letters have to change.
+func closest(to string, words []string) string {
+	return slices.MinFunc(words, func(a, b string) int { return distance(to, a) - distance(to, b) })
+}
+
+// distance returns the Levenshtein distance of two words.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
 // warningAboutSource returns what is wrong with the annotations of a Secret in the source
 // namespace; the zero Problem if nothing is.
 func (c Config) warningAboutSource(source *corev1.Secret) Problem {
-	if unclear := c.unclear(source); unclear != (Problem{}) {
-		return unclear
-	}
-	switch _, err := c.restrictionOf(source); {
-	case err == nil || !c.IsSource(source):
+	if answer := c.answerOf(source); answer == silent || answer == no {
 		return Problem{}
-	case errors.Is(err, errNoReceivers):
-		return Problem{ReasonNoReceivers, "No namespace gets a copy: " + err.Error()}
-	default:
-		return Problem{ReasonNoReceivers, "No namespace gets a new copy, and existing copies stay as they are: " + err.Error()}
 	}
+	why := c.whyUnclear(source)
+	if why == "" {
+		return Problem{}
+	}
+	return Problem{ReasonUnclear, "No copy is created, changed or deleted until it is clear what is meant: " + why}
 }
 
-// warningAboutNamespace returns what is wrong with the annotations of a namespace; the zero
+// warningAboutNamespace returns what is wrong with the annotation of a namespace; the zero
 // Problem if nothing is.
 func (c Config) warningAboutNamespace(namespace *corev1.Namespace) Problem {
-	switch {
-	case namespace.Name == c.SourceNamespace:
-		return warningAboutConfirmation(namespace)
-	case c.isReserved(namespace.Name) || namespace.DeletionTimestamp != nil:
+	if c.isReserved(namespace.Name) || namespace.DeletionTimestamp != nil || c.answerOf(namespace) != unclear {
 		return Problem{}
 	}
-	return c.unclear(namespace)
+	return Problem{ReasonUnclear, "No new copies are made, and existing ones follow their sources: " + c.howToMark(namespace)}
 }
 
-// unclear returns a problem if the object's mark means neither yes nor no.
-func (c Config) unclear(obj metav1.Object) Problem {
-	if _, isClear := c.mark(obj); isClear {
-		return Problem{}
-	}
-	return Problem{ReasonUnclear, fmt.Sprintf(`Annotation %s is %.60q, so existing copies stay as they are and no new ones are made: for yes, it must be empty or "true"; for no, "false"`, c.Annotation, obj.GetAnnotations()[c.Annotation])}
+func (c Config) howToMark(obj metav1.Object) string {
+	return fmt.Sprintf(`annotation %s is %.60q: for yes, it must be empty or "true"; for no, "false"`, c.Annotation, obj.GetAnnotations()[c.Annotation])
 }

@@ -13,7 +13,7 @@ import (
 )
 
 func TestReceivers(t *testing.T) {
-	both := "team-b, web,x"
+	some := "team-b, web,x"
 	for _, tt := range []struct {
 		name            string
 		names, selector *string
@@ -25,7 +25,7 @@ func TestReceivers(t *testing.T) {
 		{name: "none, because receivers are required", isRequired: true, wantErr: "must say"},
 		{name: "one", names: new("team-b"), want: "team-b"},
 		{name: "one, as is required", names: new("team-b"), isRequired: true, want: "team-b"},
-		{name: "several", names: &both, want: "team-b web"},
+		{name: "several", names: &some, want: "team-b web"},
 		{name: "those of a pattern", names: new("team-*"), want: "team-a team-b"},
 		{name: "all that there are", names: new("*"), isRequired: true, want: "team-a team-b web"},
 		{name: "a pattern in the middle", names: new("t*b\nw*"), want: "team-b web"},
@@ -37,8 +37,7 @@ func TestReceivers(t *testing.T) {
 		{name: "by a set", selector: new("tier in (front, back)"), want: "web"},
 		{name: "by no label", selector: new(""), wantErr: "is empty"},
 		{name: "by nonsense", selector: new("tier in front"), wantErr: "secretsync-namespace-selector"},
-		{name: "by both", names: &both, selector: new("!tier"), want: "team-b"},
-		{name: "by both, of which one is wrong", names: new(""), selector: new("!tier"), wantErr: "names no namespace"},
+		{name: "by both, which others read as one or the other", names: &some, selector: new("!tier"), wantErr: "keep one"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			config := usual
@@ -70,6 +69,42 @@ func isAllowed(config Config, source *corev1.Secret, namespace *corev1.Namespace
 	return err == nil && restriction.allows(namespace)
 }
 
+// A key that is nearly right may have been meant to narrow the circle.
+func TestUnknownKeys(t *testing.T) {
+	for key, want := range map[string]string{
+		"controller.nicoleh.io/secretsync-namespace":           AnnotationNamespaces,
+		"controller.nicoleh.io/secretsync-Namespaces":          AnnotationNamespaces,
+		"controller.nicoleh.io/secret-sync-namespaces":         AnnotationNamespaces,
+		strings.ToUpper(domain) + "secretsync-namespaces":      AnnotationNamespaces,
+		"controller.nicoleh.io/secretsync-namespaces-selector": AnnotationNamespaceSelector,
+		"controller.nicoleh.io/secretsync-namespace-selectors": AnnotationNamespaceSelector,
+		"controller.nicoleh.io/secretsync-note":                AnnotationNamespaces,
+		AnnotationNamespaces:                                   "",
+		AnnotationMadeFor:                                      "", // Somebody has restored a source from a copy.
+		DefaultAnnotation:                                      "", // the mark of another secretsync
+		"example.com/secretsync":                               "",
+		"example.com/share":                                    "",
+		"kubernetes.io/description":                            "",
+		"secretsync-namespaces":                                "",
+		AnnotationSourceName:                                   "",
+		AnnotationSourceNamespaceUID:                           "",
+	} {
+		source := newSource("db", "1", saying(key, "yes"))
+		for range 2 { // a transform may see an object twice
+			usual.StripSource(source)
+		}
+		warning := usual.warningAboutSource(source)
+		if (want == "") != (warning == Problem{}) || want != "" && !strings.HasSuffix(warning.Message, "annotation "+key+" is unknown; the closest known one is "+want) {
+			t.Errorf("for %s, the warning is %q, want %q", key, warning.Message, want)
+		}
+		source = newSource("db", "1", func(s *corev1.Secret) { s.Labels[key] = "yes" })
+		usual.StripSource(source)
+		if warning := usual.warningAboutSource(source); strings.HasPrefix(key, domain) && !strings.Contains(warning.Message, "label "+key+" means nothing") {
+			t.Errorf("for the label %s, the warning is %q", key, warning.Message)
+		}
+	}
+}
+
 func labeled(key, value string) func(metav1.Object) {
 	return func(obj metav1.Object) { obj.SetLabels(map[string]string{key: value}) }
 }
@@ -79,14 +114,14 @@ func valued(value string) func(metav1.Object) {
 }
 
 func TestWhatIsConsent(t *testing.T) {
-	for value, want := range map[string]struct{ isYes, isUnclear bool }{"": {true, false}, "Yes": {true, false}, "off": {false, false}, "team-a": {false, true}} {
+	for value, want := range map[string]answer{"": yes, "Yes": yes, "off": no, "team-a": unclear} {
 		namespace := newNamespace("team-a", valued(value))
-		source := newSource("db", "1", func(s *corev1.Secret) { s.Annotations[usual.Annotation] = value })
-		if usual.IsTarget(namespace) != want.isYes || usual.IsSource(source) != want.isYes {
-			t.Errorf("%q is a yes for a namespace: %t, for a source: %t", value, usual.IsTarget(namespace), usual.IsSource(source))
+		source := newSource("db", "1", saying(usual.Annotation, value))
+		if usual.answerOf(namespace) != want || usual.answerOf(source) != want {
+			t.Errorf("%q means %d for a namespace and %d for a source", value, usual.answerOf(namespace), usual.answerOf(source))
 		}
 		for _, warning := range []Problem{usual.warningAboutNamespace(namespace), usual.warningAboutSource(source)} {
-			if (warning != Problem{}) != want.isUnclear {
+			if (warning != Problem{}) != (want == unclear) {
 				t.Errorf("for %q there is the warning %q", value, warning)
 			}
 		}
@@ -101,21 +136,18 @@ func TestWhatIsConsent(t *testing.T) {
 // Copies follow the annotations of their source and the labels of namespaces.
 func TestReceiversChange(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
-		restrict := func(key, value string) func(*corev1.Secret) {
-			return func(s *corev1.Secret) { s.Annotations[key] = value }
-		}
-		c.put(newSource("db", "1", restrict(AnnotationNamespaces, "team-a")))
+		c.put(newSource("db", "1", saying(AnnotationNamespaces, "team-a")))
 		c.put(newNamespace("team-a", marked))
 		c.put(newNamespace("team-b", marked))
 		c.put(newNamespace("team-c"))
-		stop := c.run()
+		c.run()
 		kittest.Pass(time.Minute)
 		equal(t, "Secrets", []string{"team-a/db", "vault/db"}, c.names())
 
-		c.put(newSource("db", "1", restrict(AnnotationNamespaces, "team-b,team-c")))
+		c.put(newSource("db", "1", saying(AnnotationNamespaces, "team-b,team-c")))
 		kittest.Pass(time.Minute)
 		equal(t, "Secrets of another", []string{"team-b/db", "vault/db"}, c.names())
-		c.put(newSource("db", "1", restrict(AnnotationNamespaceSelector, "env=prod")))
+		c.put(newSource("db", "1", saying(AnnotationNamespaceSelector, "env=prod")))
 		kittest.Pass(time.Minute)
 		equal(t, "Secrets of those with a label that none has", []string{"vault/db"}, c.names())
 		c.put(newNamespace("team-a", marked, labeled("env", "prod")))
@@ -129,20 +161,57 @@ func TestReceiversChange(t *testing.T) {
 			`db Normal: CopyDeleted: Namespace "team-a"` + deleted, `db Normal: CopyDeleted: Namespace "team-a"` + deleted,
 			`db Normal: CopyDeleted: Namespace "team-b"` + deleted,
 		}, c.events())
-
-		c.put(newSource("db", "1", restrict(AnnotationNamespaces, "team-b")))
-		kittest.Pass(time.Minute)
-		c.put(newSource("db", "1", restrict(AnnotationNamespaces, "team-a;team-b")))
-		kittest.Pass(time.Hour)
-		equal(t, "Secrets when nobody knows who may have one", []string{"team-b/db", "vault/db"}, c.names())
-		equal(t, "events", []string{`db Warning: NoReceivers: No namespace gets a new copy, and existing copies stay as they are: annotation controller.nicoleh.io/secretsync-namespaces: "team-a;team-b" is neither the name of a namespace nor a pattern such as "team-*"`}, c.events())
-		requireProblems(t, map[string]int{ReasonNoReceivers: 1})
-		c.put(newSource("db", "1"))
-		kittest.Pass(time.Hour)
-		equal(t, "Secrets of all", []string{"team-a/db", "team-b/db", "vault/db"}, c.names())
-		requireProblems(t, nil)
-		stop()
 	})
+}
+
+// While it is unclear who may have a source, nothing is created, changed or deleted for it.
+func TestUnclearSources(t *testing.T) {
+	for name, tt := range map[string]struct {
+		key, value, words string
+	}{
+		"a misspelt restriction":                {domain + "secretsync-namespace", "team-a", "annotation controller.nicoleh.io/secretsync-namespace is unknown; the closest known one is controller.nicoleh.io/secretsync-namespaces"},
+		"a private note":                        {domain + "secretsync-note", "ask Joe", "annotation controller.nicoleh.io/secretsync-note is unknown; the closest known one is controller.nicoleh.io/secretsync-namespaces"},
+		"a restriction that cannot be read":     {AnnotationNamespaces, "team-a;team-b", `annotation controller.nicoleh.io/secretsync-namespaces: "team-a;team-b" is neither the name of a namespace nor a pattern such as "team-*"`},
+		"a mark that is neither yes nor no":     {usual.Annotation, "nay", `annotation example.com/share is "nay": for yes, it must be empty or "true"; for no, "false"`},
+		"a type that is obeyed where it is":     {"example.com/x", "helm.sh/release.v1", "Secrets of type helm.sh/release.v1 are not copied"},
+		"a type that belongs to its namespace":  {"example.com/x", "kubernetes.io/service-account-token", "Secrets of type kubernetes.io/service-account-token are not copied"},
+		"a type that lets nodes join a cluster": {"example.com/x", "bootstrap.kubernetes.io/token", "Secrets of type bootstrap.kubernetes.io/token are not copied"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *cluster) {
+				unclear := func(s *corev1.Secret) {
+					if s.Annotations[tt.key] = tt.value; tt.key == "example.com/x" {
+						s.Type = corev1.SecretType(tt.value)
+					}
+				}
+				c.put(newSource("db", "1"))
+				c.put(newSource("new", "1", unclear))
+				c.put(newNamespace("team-a", marked))
+				c.put(newNamespace("team-b", marked))
+				c.put(newNamespace("team-c"))
+				stop := c.run()
+				kittest.Pass(time.Minute)
+				words := ` Warning: UnclearAnnotation: No copy is created, changed or deleted until it is clear what is meant: ` + tt.words
+				equal(t, "events", []string{"new" + words}, c.events())
+				c.writes()
+				c.put(newSource("db", "2", unclear))
+				c.put(newNamespace("team-c", marked))
+				kittest.Pass(time.Hour)
+				stop()
+				c.run()
+				kittest.Pass(time.Hour)
+				equal(t, "writes", nil, c.writes())
+				equal(t, "Secrets", []string{"team-a/db", "team-b/db", "vault/db", "vault/new"}, c.names())
+				equal(t, "events", []string{"db" + words, "db" + words, "new" + words}, c.events())
+				requireProblems(t, map[string]int{ReasonUnclear: 2})
+				c.put(newSource("db", "3", saying(AnnotationNamespaces, "team-a")))
+				c.put(newSource("new", "3", saying(usual.Annotation, "no")))
+				kittest.Pass(time.Minute)
+				equal(t, "Secrets when it is clear", []string{"team-a/db", "vault/db", "vault/new"}, c.names())
+				requireProblems(t, nil)
+			})
+		})
+	}
 }
 
 func TestReceiversAreRequired(t *testing.T) {
@@ -150,58 +219,60 @@ func TestReceiversAreRequired(t *testing.T) {
 		strict := usual
 		strict.RequireReceivers = true
 		c.put(newSource("db", "1"))
-		c.put(newSource("tls", "1", func(s *corev1.Secret) { s.Annotations[AnnotationNamespaces] = "*" }))
+		c.put(newSource("tls", "1", saying(AnnotationNamespaces, "*")))
 		c.put(newNamespace("team-a", marked))
 		stop := c.runAs(strict)
 		kittest.Pass(time.Hour)
 		equal(t, "Secrets", []string{"team-a/tls", "vault/db", "vault/tls"}, c.names())
-		equal(t, "events", []string{"db Warning: NoReceivers: No namespace gets a copy: annotation controller.nicoleh.io/secretsync-namespaces or controller.nicoleh.io/secretsync-namespace-selector must say which namespaces may have one"}, c.events())
+		equal(t, "events", []string{"db Warning: UnclearAnnotation: No copy is created, changed or deleted until it is clear what is meant: annotation controller.nicoleh.io/secretsync-namespaces or controller.nicoleh.io/secretsync-namespace-selector must say which namespaces can have it"}, c.events())
 		stop()
 	})
 }
 
-// An unclear annotation adds no copy and deletes none, with a warning about how to be clear.
-func TestUnclearAnnotations(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
-		c.put(newSource("db", "1"))
-		c.put(newSource("tls", "1", func(s *corev1.Secret) { s.Annotations[usual.Annotation] = "nay" }))
-		c.put(newNamespace("team-a", valued("nope")))
-		c.put(newNamespace("team-b", marked))
-		c.put(newNamespace("team-c", valued("false")))
-		stop := c.run()
-		kittest.Pass(time.Hour)
-		equal(t, "Secrets", []string{"team-b/db", "vault/db", "vault/tls"}, c.names())
-		words := ` Warning: UnclearAnnotation: Annotation example.com/share is %s, so existing copies stay as they are and no new ones are made: for yes, it must be empty or "true"; for no, "false"`
-		equal(t, "events", []string{"team-a" + fmt.Sprintf(words, `"nope"`), "tls" + fmt.Sprintf(words, `"nay"`)}, c.events())
-
-		mark := func(value string) func(*corev1.Secret) {
-			return func(s *corev1.Secret) { s.Annotations[usual.Annotation] = value }
-		}
-		c.put(newSource("db", "1", mark("nay")))
-		kittest.Pass(time.Hour)
-		equal(t, "Secrets", []string{"team-b/db", "vault/db", "vault/tls"}, c.names())
-		c.put(newSource("db", "1", mark("no")))
-		kittest.Pass(time.Hour)
-		equal(t, "Secrets without a mark", []string{"vault/db", "vault/tls"}, c.names())
-		c.put(newSource("db", "1"))
-		kittest.Pass(time.Hour)
-		c.events()
-
-		c.put(newNamespace("team-b", valued("nay")))
-		kittest.Pass(time.Hour)
-		equal(t, "Secrets", []string{"team-b/db", "vault/db", "vault/tls"}, c.names())
-		equal(t, "events", []string{"team-b" + fmt.Sprintf(words, `"nay"`)}, c.events())
-		c.put(newNamespace("team-b", valued("no")))
-		kittest.Pass(time.Hour)
-		equal(t, "Secrets", []string{"vault/db", "vault/tls"}, c.names())
-		equal(t, "events", []string{`db Normal: CopyDeleted: Namespace "team-b": deleted the copy, because the namespace is no longer marked`}, c.events())
-		c.lacks(namespacesGVR, "", "team-a")
-		c.lacks(secretResource, "vault", "tls")
-		kittest.Pass(time.Hour)
-		equal(t, "events", nil, c.events())
-		c.put(newNamespace("team-a", valued("nay")))
-		kittest.Pass(time.Hour)
-		equal(t, "how many events after it was re-created", 1, len(c.events()))
-		stop()
-	})
+// In a namespace whose mark is unclear, copies that exist follow their source to the end, and no
+// new ones are made.
+func TestUnclearNamespaces(t *testing.T) {
+	for _, whileDown := range []bool{false, true} {
+		t.Run(fmt.Sprintf("while down: %t", whileDown), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *cluster) {
+				for _, name := range []string{"db", "tls", "gone", "narrowed", "typed", "lost"} {
+					c.put(newSource(name, "1"))
+				}
+				c.put(newNamespace("team-a", marked))
+				c.put(newNamespace("team-b", marked))
+				stop := c.run()
+				kittest.Pass(time.Minute)
+				c.put(newNamespace("team-a", valued("ture")))
+				kittest.Pass(time.Minute)
+				warning := `team-a Warning: UnclearAnnotation: No new copies are made, and existing ones follow their sources: annotation example.com/share is "ture": for yes, it must be empty or "true"; for no, "false"`
+				equal(t, "events", []string{warning}, c.events())
+				requireProblems(t, map[string]int{ReasonUnclear: 1})
+				if whileDown {
+					stop()
+				}
+				c.put(newSource("db", "2"))
+				c.put(newSource("tls", "1", saying(usual.Annotation, "false")))
+				c.put(newSource("narrowed", "1", saying(AnnotationNamespaces, "team-b")))
+				c.put(newSource("typed", "1", ofType("example.com/other")))
+				c.put(newSource("new", "1"))
+				c.lacks("vault", "gone")
+				c.lacks("team-a", "lost")
+				if whileDown {
+					c.run()
+				}
+				kittest.Pass(time.Hour)
+				equal(t, "Secrets", []string{
+					"team-a/db", "team-a/typed", "team-b/db", "team-b/lost", "team-b/narrowed", "team-b/new", "team-b/typed",
+					"vault/db", "vault/lost", "vault/narrowed", "vault/new", "vault/tls", "vault/typed",
+				}, c.names())
+				equal(t, "data", newSource("db", "2").Data, c.secret("team-a", "db").Data)
+				equal(t, "a type, which only a new copy could have", corev1.SecretTypeOpaque, c.secret("team-a", "typed").Type)
+				requireProblems(t, map[string]int{ReasonUnclear: 1})
+				c.put(newNamespace("team-a", marked))
+				kittest.Pass(time.Minute)
+				equal(t, "type when it is clear", "example.com/other", c.secret("team-a", "typed").Type)
+				requireProblems(t, nil)
+			})
+		})
+	}
 }

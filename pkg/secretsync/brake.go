@@ -1,91 +1,105 @@
 package secretsync
 
 import (
+	"crypto/rand"
 	"fmt"
-	"time"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
-
-	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
-// Removing the mark of a source or a namespace, or deleting one, deletes the copies at
-// once. But two things would delete most copies although hardly anyone wants that: the
-// deletion of the source namespace, and a start with other flags. These deletions are held
-// until someone confirms them. README.md has a diagram.
+// A source or a namespace that says no has its copies deleted at once. But two things would
+// delete most copies although hardly anyone wants that: the deletion of the source namespace, and
+// a start with other flags, or after changes that nobody watched. These deletions are held until
+// someone confirms them. README.md has a diagram.
 
-// AnnotationConfirm on the source namespace confirms that copies should be deleted. Its
-// value is the time (RFC 3339) until which that applies, at most maxConfirm from now: a
-// confirmation is for what someone knows about, and not for what happens next year.
-const AnnotationConfirm = "controller.nicoleh.io/secretsync-confirm-deletions-until"
+// AnnotationConfirm on the source namespace confirms that the copies which are held should be
+// deleted. Its value is the id that this process has drawn for the hold, and printed. Each id
+// counts once, so nothing that is written today confirms anything later.
+const AnnotationConfirm = domain + Name + "-confirm-deletions"
 
-const maxConfirm = 24 * time.Hour
+// Hold is what holds deletions.
+type Hold string
 
-// whyHeld returns why the copy, which should be deleted, must not be without a
-// confirmation; empty if it may be deleted.
-func (o Observed) whyHeld() string {
-	if isConfirmed(o.SourceNS, o.Now) {
-		return ""
+// The holds.
+const (
+	HoldNamespace Hold = "source namespace" // is gone, or another one
+	HoldStart     Hold = "start"            // of this process: most copies were unwanted
+)
+
+// whyHeld returns what holds the deletion of the copy, which is unwanted, and why; empty if it
+// may be deleted. Who says no means it.
+func (o Observed) whyHeld(whyNot string) (hold Hold, why string) {
+	if whyNot == whyGone && o.Confirmed != HoldNamespace {
+		switch uid := o.Copy.Annotations[AnnotationSourceNamespaceUID]; {
+		case o.SourceNS == nil:
+			return HoldNamespace, fmt.Sprintf("the source namespace %q is gone", o.SourceNamespace)
+		case o.SourceNS.DeletionTimestamp != nil:
+			return HoldNamespace, fmt.Sprintf("the source namespace %q is being deleted", o.SourceNamespace)
+		case uid != string(o.SourceNS.UID):
+			return HoldNamespace, fmt.Sprintf("the source namespace %q has been deleted and re-created since they were made", o.SourceNamespace)
+		}
 	}
-	uid, isKnown := o.Copy.Annotations[AnnotationSourceNamespaceUID]
-	switch {
-	case o.SourceNS == nil:
-		return fmt.Sprintf("the source namespace %q is gone", o.SourceNamespace)
-	case o.SourceNS.DeletionTimestamp != nil:
-		return fmt.Sprintf("the source namespace %q is being deleted", o.SourceNamespace)
-	case isKnown && uid != string(o.SourceNS.UID):
-		return fmt.Sprintf("the source namespace %q has been deleted and re-created since they were made", o.SourceNamespace)
+	if o.Brake != "" && o.Confirmed != HoldStart && whyNot != whyNo {
+		return HoldStart, o.Brake
 	}
-	return o.Memory.Brake
+	return "", ""
 }
 
-// isGone reports whether a namespace does not exist or is being deleted.
-func isGone(namespace *corev1.Namespace) bool {
-	return namespace == nil || namespace.DeletionTimestamp != nil
-}
-
-// isConfirmed reports whether someone has confirmed the deletions that whyHeld holds.
-func isConfirmed(sourceNS *corev1.Namespace, now time.Time) bool {
-	if isGone(sourceNS) {
-		return false
-	}
-	until, isTime := text.Time(sourceNS.Annotations[AnnotationConfirm])
-	return isTime && now.Before(until) && until.Sub(now) <= maxConfirm
-}
-
-// warningAboutConfirmation returns what is wrong with a confirmation; the zero Problem if
-// nothing is, or if its time has passed.
-func warningAboutConfirmation(sourceNS *corev1.Namespace) Problem {
-	value, isConfirming := sourceNS.Annotations[AnnotationConfirm]
-	until, isTime := text.Time(value)
-	if !isConfirming || isTime && time.Until(until) <= maxConfirm {
-		return Problem{}
-	}
-	return Problem{ReasonUnclear, fmt.Sprintf("Annotation %s is %.60q, which confirms nothing: it must be a time such as 2006-01-02T15:04:05Z within the next %s", AnnotationConfirm, value, maxConfirm)}
-}
-
-// brakeAtStart holds the deletion of the copies that are unwanted according to the caches,
-// if they are more than half of all copies, and more than one.
+// brakeAtStart holds the deletion of the copies that are unwanted according to the caches, if
+// more than one of them is, and more namespaces would lose most of their copies than would not.
+// So nobody can move the brake by Secrets that look like copies: they count only where they are.
 func (c *Controller) brakeAtStart() {
-	var unwanted []cache.ObjectName
-	total := 0
+	type namespace struct{ wanted, unwanted int }
+	namespaces := map[string]namespace{}
+	var held []cache.ObjectName
 	for _, secret := range cached(c.copies.List(labels.Everything())) {
-		if !c.config.isOurs(secret) {
+		o := c.observe(cache.MetaObjectToName(secret))
+		if !o.isMade(secret) || isGone(o.TargetNS) || isGone(o.SourceNS) || secret.Annotations[AnnotationSourceNamespaceUID] != string(o.SourceNS.UID) {
 			continue
 		}
-		total++
-		name := cache.MetaObjectToName(secret)
-		if o := c.observe(name); !o.IsWanted() && o.decide().Action == Delete {
-			unwanted = append(unwanted, name)
+		n := namespaces[secret.Namespace]
+		switch wish, whyNot := o.wish(); {
+		case wish == wanted:
+			n.wanted++
+		case wish == unwanted && whyNot != whyNo:
+			n.unwanted++
+			held = append(held, cache.MetaObjectToName(secret))
+		}
+		namespaces[secret.Namespace] = n
+	}
+	losing := 0
+	for _, n := range namespaces {
+		if n.unwanted > n.wanted {
+			losing++
 		}
 	}
-	if len(unwanted) < 2 || 2*len(unwanted) <= total {
+	if len(held) < 2 || 2*losing <= len(namespaces) {
 		return
 	}
-	why := fmt.Sprintf("%d of %d copies would be deleted at startup, as after a change of flags", len(unwanted), total)
-	for _, name := range unwanted {
-		c.memories.Store(name, Memory{Brake: why})
+	why := fmt.Sprintf("%d copies in %d namespaces would be deleted at startup, as after a change of flags", len(held), losing)
+	for _, name := range held {
+		c.memories.change(name, func(r *memory) { r.Brake = why })
 	}
 }
+
+// confirm is told which annotations a source namespace had, and has now.
+func (c *Controller) confirm(before, after *corev1.Namespace) {
+	id := after.Annotations[AnnotationConfirm]
+	if id == "" || before.Annotations[AnnotationConfirm] == id {
+		return
+	}
+	confirmed := c.memories.confirm(id)
+	for _, name := range confirmed {
+		c.Add(name)
+	}
+	if len(confirmed) == 0 {
+		c.recorder.Eventf(after, corev1.EventTypeWarning, ReasonUnclear,
+			"Annotation %s is %.60q, which confirms nothing: an id counts once, and only for the process that has drawn it. The last event %s has the one that counts", AnnotationConfirm, id, ReasonHeld)
+	}
+}
+
+// drawID returns an id that nobody has seen before.
+func drawID() string { return strings.ToLower(rand.Text()[:10]) }

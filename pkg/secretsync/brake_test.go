@@ -2,22 +2,20 @@ package secretsync
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
-// confirming returns an edit that confirms deletions until then.
-func confirming(until time.Time) func(metav1.Object) {
-	return func(obj metav1.Object) {
-		obj.SetAnnotations(map[string]string{AnnotationConfirm: until.Format(time.RFC3339)})
-	}
+// confirming returns an edit that confirms deletions with an id.
+func confirming(id string) func(metav1.Object) {
+	return func(obj metav1.Object) { obj.SetAnnotations(map[string]string{AnnotationConfirm: id}) }
 }
 
 // eventsAbout returns the events about an object since the last call.
@@ -25,10 +23,18 @@ func (c *cluster) eventsAbout(name string) []string {
 	return slices.DeleteFunc(c.events(), func(event string) bool { return !strings.HasPrefix(event, name+" ") })
 }
 
-// requireHeld requires that the metrics count so many held deletions.
-func requireHeld(t *testing.T, want int) {
+var printed = regexp.MustCompile(`kubectl annotate --overwrite namespace vault controller\.nicoleh\.io/secretsync-confirm-deletions=([a-z0-9]{10})$`)
+
+// requireHeld requires one event that tells that deletions are held, and why, and returns the id
+// with which they can be confirmed.
+func (c *cluster) requireHeld(t *testing.T, n int, why string) (id string) {
 	t.Helper()
-	equal(t, "copies that are held according to the metrics", want, problems(t)[ReasonHeld])
+	equal(t, "copies that are held according to the metrics", n, problems(t)[ReasonHeld])
+	events := c.eventsAbout("vault")
+	if len(events) != 1 || !strings.HasPrefix(events[0], "vault Warning: DeletionsHeld: Copies are not deleted, because "+why+".") || !printed.MatchString(events[0]) {
+		t.Fatalf("events: %q, want one that says %s", events, why)
+	}
+	return printed.FindStringSubmatch(events[0])[1]
 }
 
 // copies returns how many copies there are.
@@ -45,79 +51,118 @@ func putMany(c *cluster, sources int) {
 	c.put(newNamespace("team-b", marked))
 }
 
-const wantHeld = `vault Warning: DeletionsHeld: Copies are not deleted, because %s. To confirm their deletion: kubectl annotate --overwrite namespace vault controller.nicoleh.io/secretsync-confirm-deletions-until=$(date -u -d +1hour +%%Y-%%m-%%dT%%H:%%M:%%SZ)`
+const atStart = "6 copies in 2 namespaces would be deleted at startup, as after a change of flags"
 
-// If other flags would delete most copies, none is deleted until someone confirms it.
+// If other flags would delete most copies, none is deleted until someone confirms it, and nobody
+// can change that by Secrets that look like copies.
 func TestAChangeOfFlagsIsHeld(t *testing.T) {
-	strict, other := usual, usual
-	strict.RequireReceivers = true
-	other.Annotation, other.Instance = "example.com/other", usual.Annotation
-	for name, config := range map[string]Config{"receivers are required": strict, "another annotation of the same instance": other} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *cluster) {
-				putMany(c, 3)
-				stop := c.run()
-				kittest.Pass(time.Minute)
-				equal(t, "copies", 6, c.copies())
-				stop()
-				c.writes()
-				stop = c.runAs(config)
-				kittest.Pass(time.Hour)
-				stop() // a second restart changes nothing
-				c.events()
-				stop = c.runAs(config)
-				kittest.Pass(24 * time.Hour)
-				equal(t, "writes", nil, c.writes())
-				equal(t, "events", []string{fmt.Sprintf(wantHeld, "6 of 6 copies would be deleted at startup, as after a change of flags")}, c.eventsAbout("vault"))
-				requireHeld(t, 6)
+	inBubble(t, func(t *testing.T, c *cluster) {
+		other := usual
+		other.Annotation = "example.com/other"
+		both := func(obj metav1.Object) {
+			obj.SetAnnotations(map[string]string{usual.Annotation: "", other.Annotation: ""})
+		}
+		putMany(c, 3)
+		c.put(newNamespace("tenant"))
+		stop := c.run()
+		kittest.Pass(time.Minute)
+		for i := range 20 {
+			strange := planted("tenant", fmt.Sprintf("strange-%d", i))
+			strange.Annotations = nil
+			c.put(strange)
+		}
+		kittest.Pass(time.Minute)
+		equal(t, "copies according to the metrics", map[string]int{"": 6}, gauge(t, "secretsync_copies"))
+		stop()
+		c.writes()
+		c.events()
+		stop = c.runAs(other)
+		kittest.Pass(time.Hour)
+		c.requireHeld(t, 6, atStart)
+		stop() // a second restart changes nothing
+		stop = c.runAs(other)
+		kittest.Pass(24 * time.Hour)
+		equal(t, "writes", nil, c.writes())
+		id := c.requireHeld(t, 6, atStart)
 
-				// A copy that is wanted again is no longer held.
-				source := newSource("db-0", "1", func(s *corev1.Secret) {
-					s.Annotations[AnnotationNamespaces] = "*"
-					s.Annotations[other.Annotation] = ""
-				})
-				c.put(source)
-				c.put(newNamespace("team-a", func(obj metav1.Object) {
-					obj.SetAnnotations(map[string]string{usual.Annotation: "", other.Annotation: ""})
-				}))
-				kittest.Pass(time.Minute)
-				c.put(newNamespace("team-a"))
-				kittest.Pass(time.Minute)
-				// Until the cache shows the deletion, it may be sent again, which is a 404.
-				equal(t, "writes", []string{"delete team-a/db-0"}, slices.Compact(c.writes()))
+		// A copy that is wanted again is no longer held.
+		source := newSource("db-0", "1")
+		both(source)
+		c.put(source)
+		c.put(newNamespace("team-a", both))
+		kittest.Pass(time.Minute)
+		requireProblems(t, map[string]int{ReasonHeld: 3, ReasonMarkMissing: 2}) // of team-a, two sources are not marked
+		c.put(newNamespace("team-a", marked))
+		kittest.Pass(time.Minute)
+		equal(t, "writes", []string{"delete team-a/db-0"}, slices.Compact(c.writes()))
+		c.events()
 
-				c.put(newNamespace("vault", confirming(time.Now().Add(time.Hour))))
-				kittest.Pass(time.Minute)
-				if config == strict {
-					equal(t, "copies", 1, c.copies())
-				} else {
-					equal(t, "copies", 0, c.copies())
-				}
-				requireHeld(t, 0)
-				stop()
-			})
-		})
-	}
+		c.put(newNamespace("vault", confirming(id)))
+		kittest.Pass(time.Minute)
+		equal(t, "copies", 20, c.copies())
+		requireProblems(t, nil)
+
+		// It counts once, and only for the process that has drawn it.
+		stop()
+		c.put(newNamespace("team-a", marked))
+		c.put(newNamespace("team-b", marked))
+		stop = c.run()
+		kittest.Pass(time.Minute)
+		equal(t, "copies", 26, c.copies())
+		stop()
+		c.events()
+		c.runAs(other)
+		kittest.Pass(time.Hour)
+		if again := c.requireHeld(t, 6, atStart); again == id {
+			t.Errorf("it has drawn %s again", id)
+		}
+		for _, wrong := range []string{"yes", id, "2030-01-01T00:00:00Z"} {
+			c.put(newNamespace("vault"))
+			kittest.Pass(time.Minute)
+			c.put(newNamespace("vault", confirming(wrong)))
+			kittest.Pass(time.Minute)
+			equal(t, "copies", 26, c.copies())
+			equal(t, "events", []string{fmt.Sprintf("vault Warning: UnclearAnnotation: Annotation %s is %q, which confirms nothing: an id counts once, and only for the process that has drawn it. The last event DeletionsHeld has the one that counts", AnnotationConfirm, wrong)}, c.events())
+		}
+	})
 }
 
-// Deletions are not held if they are at most half of the copies, or if the controller was
-// running.
+// Deletions are not held if most namespaces keep most of their copies, or if the controller was
+// running, or if somebody says no.
 func TestFewDeletionsAreNotHeld(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		putMany(c, 4)
+		for i := range 5 {
+			c.put(newNamespace(fmt.Sprintf("other-%d", i), marked))
+		}
 		stop := c.run()
 		kittest.Pass(time.Minute)
 		stop()
-		c.lacks(secretResource, "vault", "db-0")
-		c.lacks(secretResource, "vault", "db-1")
+		c.lacks("vault", "db-0")
+		c.lacks("vault", "db-1")
+		for i := range 100 { // somebody's, in two namespaces
+			c.put(planted("team-a", fmt.Sprintf("strange-%d", i)))
+			c.put(planted("team-b", fmt.Sprintf("strange-%d", i)))
+		}
+		c.put(newNamespace("team-a"))
 		stop = c.run()
+		kittest.Pass(2 * time.Minute)
+		equal(t, "held, as what was planted says that it is of another namespace vault", 100, problems(t)[ReasonHeld])
+		equal(t, "what is left in one that is no longer marked", nil, slices.DeleteFunc(c.names(), func(name string) bool { return !strings.HasPrefix(name, "team-a/") }))
+		equal(t, "copies of two sources", 12+100, c.copies())
+		stop()
+		for i := range 2 {
+			c.put(newSource(fmt.Sprintf("db-%d", i+2), "1", saying(usual.Annotation, "false")))
+		}
+		stop = c.run()
+		kittest.Pass(2 * time.Minute)
+		equal(t, "copies of sources that say no", 100, c.copies())
+		c.put(newSource("db-0", "1"))
 		kittest.Pass(time.Minute)
-		equal(t, "copies of half", 4, c.copies())
-		c.lacks(secretResource, "vault", "db-2")
-		c.lacks(secretResource, "vault", "db-3")
-		kittest.Pass(time.Minute)
-		equal(t, "copies without any source, deleted while the controller runs", 0, c.copies())
-		equal(t, "how many events, one for each copy", 8, len(c.events()))
+		equal(t, "copies", 106, c.copies())
+		c.lacks("vault", "db-0")
+		kittest.Pass(2 * time.Minute)
+		equal(t, "copies of a source that is deleted while the controller runs", 100, c.copies())
 		stop()
 	})
 }
@@ -136,81 +181,86 @@ func TestAVanishedSourceNamespaceIsHeld(t *testing.T) {
 					restart := func() {
 						if isRestarted {
 							stop()
+							c.events()
 							stop = c.run()
 						}
 						kittest.Pass(time.Hour)
 					}
 					c.writes()
 					c.put(newNamespace("vault", ending))
-					kittest.Pass(time.Second)
 					for i := range sources {
-						c.lacks(secretResource, "vault", fmt.Sprintf("db-%d", i))
+						c.lacks("vault", fmt.Sprintf("db-%d", i))
 						kittest.Pass(time.Second)
 					}
 					restart()
-					c.lacks(namespacesGVR, "", "vault")
+					c.requireHeld(t, sources, `the source namespace "vault" is being deleted`)
+					c.vanishes("vault")
 					restart()
-					events := c.eventsAbout("vault")
-					if len(events) == 0 || len(events) > 3 || events[0] != fmt.Sprintf(wantHeld, `the source namespace "vault" is being deleted`) && !isRestarted {
-						t.Errorf("events: %q", events)
-					}
+					c.requireHeld(t, sources, `the source namespace "vault" is gone`)
 					c.put(newNamespace("vault"))
 					restart()
+					id := c.requireHeld(t, sources, `the source namespace "vault" has been deleted and re-created since they were made`)
 					equal(t, "writes", nil, c.writes())
 					equal(t, "copies", sources, c.copies())
-					requireHeld(t, sources)
 
-					// Its Secrets are back, and from now on it is the source namespace as
-					// before.
-					for i := range sources {
-						c.put(newSource(fmt.Sprintf("db-%d", i), "2"))
-					}
+					// Some of its Secrets are back, and from now on it is the source namespace as before.
+					c.put(newSource("db-0", "2"))
 					kittest.Pass(time.Minute)
 					equal(t, "data", newSource("db-0", "2").Data, c.secret("team-a", "db-0").Data)
-					requireHeld(t, 0)
-					c.lacks(secretResource, "vault", "db-0")
+					equal(t, "held", sources-1, problems(t)[ReasonHeld])
+					c.put(newNamespace("vault", confirming(id)))
 					kittest.Pass(time.Minute)
-					equal(t, "copies after someone has deleted a source", sources-1, c.copies())
-					stop()
+					equal(t, "copies after a confirmation", 1, c.copies())
+					c.lacks("vault", "db-0")
+					kittest.Pass(2 * time.Minute)
+					equal(t, "copies after someone has deleted a source", 0, c.copies())
 				})
 			})
 		}
 	}
 }
 
+// A namespace that no longer wants copies loses them, whatever has become of their sources.
+func TestANamespaceSaysNoWhileDeletionsAreHeld(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		putMany(c, 2)
+		c.run()
+		kittest.Pass(time.Minute)
+		c.vanishes("vault")
+		kittest.Pass(time.Hour)
+		equal(t, "copies", 4, c.copies())
+		c.put(newNamespace("team-a"))
+		kittest.Pass(time.Minute)
+		equal(t, "Secrets", []string{"team-b/db-0", "team-b/db-1"}, c.names())
+	})
+}
+
 // The cache of namespaces does not show that the source namespace is being deleted.
 func TestASourceNamespaceVanishesUnseen(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		putMany(c, 2)
-		stop := c.run()
+		c.run()
 		kittest.Pass(time.Minute)
 		c.writes()
-		c.Hold()
+		c.Hold("namespaces")
 		c.put(newNamespace("vault", ending))
-		c.lacks(secretResource, "vault", "db-0")
-		c.lacks(secretResource, "vault", "db-1")
-		c.Flush(secretResource)
-		kittest.Pass(time.Minute)
-		c.lacks(namespacesGVR, "", "vault")
-		c.Release()
+		c.lacks("vault", "db-0")
+		c.lacks("vault", "db-1")
+		kittest.Pass(2 * time.Minute)
+		c.requireHeld(t, 4, `the source namespace "vault" is being deleted`)
+		c.vanishes("vault")
+		c.Release("namespaces")
 		kittest.Pass(time.Minute)
 		equal(t, "writes", nil, c.writes())
-		equal(t, "how many events", 1, len(c.eventsAbout("vault")))
 
 		// The namespace is re-created, and the deletions are confirmed there.
-		c.put(newNamespace("vault", confirming(time.Now().Add(48*time.Hour))))
+		c.events()
+		c.put(newNamespace("vault"))
 		kittest.Pass(time.Minute)
-		c.put(newNamespace("vault", func(obj metav1.Object) { obj.SetAnnotations(map[string]string{AnnotationConfirm: "yes"}) }))
-		kittest.Pass(time.Minute)
-		equal(t, "copies", 4, c.copies())
-		equal(t, "how many events about that", 2, len(c.eventsAbout("vault")))
-		c.put(newNamespace("vault", confirming(time.Now().Add(-time.Hour))))
-		kittest.Pass(time.Minute)
-		equal(t, "copies after a confirmation that is over", 4, c.copies())
-		c.put(newNamespace("vault", confirming(time.Now().Add(time.Hour))))
+		id := c.requireHeld(t, 4, `the source namespace "vault" has been deleted and re-created since they were made`)
+		c.put(newNamespace("vault", confirming(id)))
 		kittest.Pass(time.Minute)
 		equal(t, "copies", 0, c.copies())
 		equal(t, "how many events, one for each copy", 4, len(c.events()))
-		stop()
 	})
 }

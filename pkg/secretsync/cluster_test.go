@@ -1,9 +1,13 @@
 package secretsync
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -15,17 +19,12 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	kubefake "k8s.io/client-go/kubernetes/fake"
-	metadatafake "k8s.io/client-go/metadata/fake"
-	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
@@ -33,6 +32,8 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/kit/manager"
 	"nicoleh.io/k8s-controller/pkg/kittest"
+	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
+	"nicoleh.io/k8s-controller/pkg/kittest/script"
 )
 
 func TestMain(m *testing.M) {
@@ -45,27 +46,19 @@ func TestMain(m *testing.M) {
 // marker is part of every value of every source, and must not be disclosed.
 const marker = "hunter2-"
 
-var (
-	namespacesGVR = corev1.SchemeGroupVersion.WithResource("namespaces")
-	usual         = Config{SourceNamespace: "vault", Annotation: "example.com/share"}
-)
+var usual = Config{SourceNamespace: "vault", Annotation: "example.com/share"}
 
-// cluster is an API server for the generated fake clients that knows of conflicts,
-// preconditions, immutability and namespaces, whose watches can be held up, and
-// which can refuse what it is asked.
+// cluster is a scripted cluster that knows which Secrets the controller writes, and fails the
+// test if one is not a copy.
 type cluster struct {
-	*kittest.Cluster
+	*script.Cluster
 	record.EventRecorder // of which only Event and Eventf are used
 	t                    *testing.T
-	kube                 kubefake.Clientset
-	metadata             *metadatafake.FakeMetadataClient
 
-	mu     sync.Mutex                         // of what follows
-	refuse func(verb, namespace string) error // the answer to a write
-	alter  func(copied *corev1.Secret)        // what admission makes of a copy that is written
-
-	recorded []string // events
-	wrote    []string // what the controller wrote, "create team-a/db"
+	mu       sync.Mutex                         // of what follows
+	refuse   func(verb, namespace string) error // the answer to a write
+	recorded []string                           // events
+	wrote    []string                           // what the controller wrote, "create team-a/db"
 	logged   safeBuffer
 }
 
@@ -87,232 +80,160 @@ func (b *safeBuffer) String() string {
 }
 
 func newCluster(t *testing.T) *cluster {
-	scheme := metadatafake.NewTestScheme()
-	utilruntime.Must(metav1.AddMetaToScheme(scheme))
-	c := &cluster{
-		Cluster:  kittest.NewCluster(),
-		t:        t,
-		metadata: metadatafake.NewSimpleMetadataClient(scheme),
-		refuse:   func(string, string) error { return nil },
-		alter:    func(*corev1.Secret) {},
-	}
-	react := func(action clienttesting.Action) (bool, runtime.Object, error) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		obj, err := c.answer(action)
-		return true, obj, err
-	}
-	c.kube.PrependReactor("*", "*", react)
-	c.kube.PrependWatchReactor("*", c.React)
-	c.metadata.PrependReactor("list", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		name, _ := action.(clienttesting.ListAction).GetListRestrictions().Fields.RequiresExactMatch(metav1.ObjectNameField)
-		list := &metav1.List{}
-		if secret := c.secret(action.GetNamespace(), name); secret != nil {
-			list.Items = append(list.Items, runtime.RawExtension{Object: &metav1.PartialObjectMetadata{ObjectMeta: secret.ObjectMeta}})
-		}
-		return true, list, nil
-	})
+	c := &cluster{t: t, Cluster: script.New(t, apiserver.Secrets(), apiserver.Namespaces())}
 	for _, name := range []string{usual.SourceNamespace, metav1.NamespaceSystem, metav1.NamespacePublic} {
 		c.put(newNamespace(name))
 	}
 	return c
 }
 
-// answer answers a request of the controller.
-func (c *cluster) answer(action clienttesting.Action) (runtime.Object, error) {
-	gvr, verb := action.GetResource(), action.GetVerb()
-	switch action := action.(type) {
-	case clienttesting.ListActionImpl:
-		return c.list(gvr, action.GetNamespace(), action.GetListRestrictions().Labels), nil
-	case clienttesting.GetActionImpl:
-		if gvr == secretResource && c.isGoing(usual.SourceNamespace) {
-			return nil, apierrors.NewForbidden(gvr.GroupResource(), action.GetName(), errors.New("the Role has gone with its namespace"))
-		}
-		return c.get(gvr, cache.NewObjectName(action.GetNamespace(), action.GetName()))
+// RoundTrip implements http.RoundTripper for the controller's clients.
+func (c *cluster) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodGet {
+		return c.Cluster.RoundTrip(r)
 	}
-	if err := c.refuse(verb, action.GetNamespace()); err != nil {
-		return nil, err
-	}
-	return c.write(action)
-}
-
-// isGoing reports whether a namespace does not exist or is being deleted.
-func (c *cluster) isGoing(namespace string) bool {
-	obj, exists := c.Get(namespacesGVR, cache.NewObjectName("", namespace))
-	return !exists || obj.GetDeletionTimestamp() != nil
-}
-
-func (c *cluster) write(action clienttesting.Action) (runtime.Object, error) {
-	gvr := action.GetResource()
-	if gvr != secretResource {
-		c.t.Errorf("secretsync asked for %s of %s", action.GetVerb(), gvr.Resource)
-	}
-	switch action := action.(type) {
-	case clienttesting.UpdateAction: // also a CreateAction by its methods
-		obj := action.GetObject().(*corev1.Secret).DeepCopy()
-		obj.Namespace = action.GetNamespace()
-		name := cache.MetaObjectToName(obj)
-		if name.Namespace != usual.SourceNamespace {
-			if obj.Labels[LabelSourceNamespace] != usual.SourceNamespace {
-				c.t.Errorf("secretsync wrote %s with labels %v", name, obj.Labels)
-			}
-			c.alter(obj)
-		}
-		c.wrote = append(c.wrote, action.GetVerb()+" "+name.String())
-		if action.GetVerb() == "create" {
-			return c.create(name, obj)
-		}
-		return c.update(name, obj)
-	case clienttesting.DeleteActionImpl:
-		name := cache.NewObjectName(action.GetNamespace(), action.GetName())
-		c.wrote = append(c.wrote, "delete "+name.String())
-		return nil, c.delete(name, action.DeleteOptions.Preconditions)
-	}
-	return nil, fmt.Errorf("%s is not something that secretsync does", action.GetVerb())
-}
-
-func (c *cluster) create(name cache.ObjectName, secret *corev1.Secret) (runtime.Object, error) {
-	if usual.isReserved(name.Namespace) {
-		c.t.Errorf("secretsync created %s", name)
-	}
-	if _, exists := c.Get(namespacesGVR, cache.NewObjectName("", name.Namespace)); !exists {
-		return nil, apierrors.NewNotFound(namespacesGVR.GroupResource(), name.Namespace)
-	}
-	if c.isGoing(name.Namespace) {
-		err := apierrors.NewForbidden(secretResource.GroupResource(), name.Name, fmt.Errorf("the namespace is being terminated"))
-		err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
-		return nil, err
-	}
-	if c.secret(name.Parts()) != nil {
-		return nil, apierrors.NewAlreadyExists(secretResource.GroupResource(), name.Name)
-	}
-	return c.Set(secretResource, secret), nil
-}
-
-func (c *cluster) update(name cache.ObjectName, secret *corev1.Secret) (runtime.Object, error) {
-	obj, err := c.get(secretResource, name)
+	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return nil, err
 	}
-	before := obj.(*corev1.Secret)
-	switch {
-	case secret.UID != before.UID || secret.ResourceVersion != before.ResourceVersion || secret.UID == "" || secret.ResourceVersion == "":
-		return nil, apierrors.NewConflict(secretResource.GroupResource(), name.Name, fmt.Errorf("UID %q and version %q are %q and %q", secret.UID, secret.ResourceVersion, before.UID, before.ResourceVersion))
-	case secret.Type != before.Type,
-		isImmutable(before) && (!isImmutable(secret) || !equality.Semantic.DeepEqual(before.Data, secret.Data)):
-		c.t.Errorf("secretsync updated what is immutable in %s", name)
-		return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Secret"}, name.Name, nil)
+	r = r.Clone(r.Context())
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	verb := map[string]string{http.MethodPost: "create", http.MethodPatch: "update", http.MethodDelete: "delete"}[r.Method]
+	if r.URL.Query().Has("dryRun") {
+		verb = "try"
 	}
-	c.requireOurs(before)
-	if equality.Semantic.DeepEqual(before, secret) {
-		return before, nil // without an event, as nothing has changed
+	var sent corev1.Secret
+	if err := json.Unmarshal(body, &sent); err != nil && verb != "update" {
+		c.t.Error(err)
 	}
-	return c.Set(secretResource, secret), nil
-}
-
-func (c *cluster) delete(name cache.ObjectName, only *metav1.Preconditions) error {
-	obj, err := c.get(secretResource, name)
+	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/"), "/")
+	if len(parts) < 2 || parts[1] != "secrets" || verb == "" {
+		c.t.Errorf("secretsync asked for %s %s", r.Method, r.URL.Path)
+		return nil, errors.New("no")
+	}
+	namespace, name := parts[0], parts[len(parts)-1]
+	if len(parts) == 2 {
+		name = sent.Name
+	}
+	if before := c.secret(namespace, name); usual.isReserved(namespace) || before != nil && verb != "create" && verb != "try" && before.Labels[LabelSourceNamespace] != usual.SourceNamespace {
+		c.t.Errorf("secretsync sent %s %s/%s, which is not a copy", verb, namespace, name)
+	}
+	c.mu.Lock()
+	c.wrote = append(c.wrote, fmt.Sprintf("%s %s/%s", verb, namespace, name))
+	err = nil
+	if c.refuse != nil {
+		err = c.refuse(verb, namespace)
+	}
+	c.mu.Unlock()
 	if err != nil {
-		return err
-	}
-	before := obj.(*corev1.Secret)
-	if only == nil || *only.UID != before.UID || *only.ResourceVersion != before.ResourceVersion {
-		return apierrors.NewConflict(secretResource.GroupResource(), name.Name, fmt.Errorf("a precondition failed"))
-	}
-	c.requireOurs(before)
-	c.Remove(secretResource, name)
-	return nil
-}
-
-// requireOurs requires that a Secret which the controller wants to change is a copy.
-func (c *cluster) requireOurs(secret *corev1.Secret) {
-	if usual.isReserved(secret.Namespace) || secret.Labels[LabelSourceNamespace] != usual.SourceNamespace {
-		c.t.Errorf("secretsync wrote to %s/%s, which is not a copy", secret.Namespace, secret.Name)
-	}
-}
-
-func (c *cluster) get(gvr schema.GroupVersionResource, name cache.ObjectName) (runtime.Object, error) {
-	obj, exists := c.Get(gvr, name)
-	if !exists {
-		return nil, apierrors.NewNotFound(gvr.GroupResource(), name.Name)
-	}
-	return obj, nil
-}
-
-func (c *cluster) list(gvr schema.GroupVersionResource, namespace string, selector labels.Selector) runtime.Object {
-	objects, version := c.List(gvr, namespace, selector)
-	secrets, namespaces := &corev1.SecretList{}, &corev1.NamespaceList{}
-	secrets.ResourceVersion, namespaces.ResourceVersion = version, version
-	for _, obj := range objects {
-		switch obj := obj.(type) {
-		case *corev1.Secret:
-			secrets.Items = append(secrets.Items, *obj)
-		case *corev1.Namespace:
-			namespaces.Items = append(namespaces.Items, *obj)
+		if status := interface{ Status() metav1.Status }(nil); errors.As(err, &status) {
+			return apiserver.Refuse(err).HTTP(r), nil
 		}
+		return nil, err
 	}
-	if gvr == namespacesGVR {
-		return namespaces
-	}
-	return secrets
+	return c.Cluster.RoundTrip(r)
 }
 
-// answers sets how writes are answered from now on.
+// answers sets how writes are answered from now on: with an error, or as usual.
 func (c *cluster) answers(refuse func(verb, namespace string) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refuse = refuse
 }
 
-// put has somebody create an object, or change it to be so.
-func (c *cluster) put(obj kittest.Object) { c.Set(gvrOf(obj), obj) }
-
-// lacks deletes an object, if there is one, as a user would.
-func (c *cluster) lacks(gvr schema.GroupVersionResource, namespace, name string) {
-	c.Remove(gvr, cache.NewObjectName(namespace, name))
+// alters sets how admission changes Secrets in team-a from now on.
+func (c *cluster) alters(alter func(copied *corev1.Secret)) {
+	c.Mutate(func(a apiserver.Admission) {
+		if secret, ok := a.Object.(*corev1.Secret); ok && secret.Namespace == "team-a" {
+			alter(secret)
+		}
+	})
 }
 
-func gvrOf(obj kittest.Object) schema.GroupVersionResource {
-	if _, ok := obj.(*corev1.Namespace); ok {
-		return namespacesGVR
+// put has somebody create an object, or change it to be so, if need be by deleting it before. One
+// that is being deleted gets a finalizer.
+func (c *cluster) put(obj apiserver.Object) {
+	c.t.Helper()
+	obj = obj.DeepCopyObject().(apiserver.Object)
+	obj.SetUID("")
+	obj.SetResourceVersion("")
+	ends := obj.GetDeletionTimestamp() != nil
+	obj.SetDeletionTimestamp(nil)
+	secret, isSecret := obj.(*corev1.Secret)
+	if isSecret {
+		if ends && len(secret.Finalizers) == 0 {
+			secret.Finalizers = []string{"example.com/wait"}
+		}
+		if before := c.secret(secret.Namespace, secret.Name); before != nil && (isImmutable(before) || before.Type != secret.Type) {
+			c.lacks(secret.Namespace, secret.Name)
+		}
 	}
-	return secretResource
+	c.Set(obj)
+	switch {
+	case ends && isSecret:
+		script.Delete[corev1.Secret](c.Cluster, obj.GetNamespace(), obj.GetName(), metav1.DeletePropagationBackground)
+	case ends:
+		script.Delete[corev1.Namespace](c.Cluster, "", obj.GetName(), metav1.DeletePropagationBackground)
+	}
+}
+
+// lacks deletes a Secret, if there is one, at once.
+func (c *cluster) lacks(namespace, name string) {
+	c.t.Helper()
+	secret := c.secret(namespace, name)
+	if secret == nil {
+		return
+	}
+	if len(secret.Finalizers) > 0 {
+		script.Edit(c.Cluster, namespace, name, func(s *corev1.Secret) { s.Finalizers = nil })
+	}
+	if c.secret(namespace, name) != nil {
+		script.Delete[corev1.Secret](c.Cluster, namespace, name, metav1.DeletePropagationBackground)
+	}
+}
+
+// lacksSoon deletes a Secret, which finalizers may hold.
+func (c *cluster) lacksSoon(namespace, name string) {
+	c.t.Helper()
+	script.Delete[corev1.Secret](c.Cluster, namespace, name, metav1.DeletePropagationBackground)
+}
+
+// vanishes deletes a namespace with all that is in it.
+func (c *cluster) vanishes(name string) {
+	c.t.Helper()
+	if script.Get[corev1.Namespace](c.Cluster, "", name).DeletionTimestamp == nil {
+		script.Delete[corev1.Namespace](c.Cluster, "", name, metav1.DeletePropagationBackground)
+	}
+	for isDone := false; !isDone; {
+		c.Step(func(server *apiserver.Server, store apiserver.Store, now time.Time) (apiserver.Store, error) {
+			after, _, ok := server.Collect(store, now)
+			isDone = !ok
+			return after, nil
+		})
+	}
 }
 
 // secret returns a Secret as it is now; nil if there is none.
 func (c *cluster) secret(namespace, name string) *corev1.Secret {
-	obj, _ := c.Get(secretResource, cache.NewObjectName(namespace, name))
-	secret, _ := obj.(*corev1.Secret)
-	return secret
-}
-
-// uid returns the UID of a namespace.
-func (c *cluster) uid(namespace string) string {
-	obj, exists := c.Get(namespacesGVR, cache.NewObjectName("", namespace))
-	if !exists {
-		c.t.Fatalf("there is no namespace %s", namespace)
+	for _, secret := range script.All[corev1.Secret](c.Cluster) {
+		if secret.Namespace == namespace && secret.Name == name {
+			return secret
+		}
 	}
-	return string(obj.GetUID())
+	return nil
 }
 
-// edit changes a Secret, if there is one, as a user would.
+// edit changes a Secret as a user would.
 func (c *cluster) edit(namespace, name string, change func(*corev1.Secret)) {
-	if secret := c.secret(namespace, name); secret != nil {
-		change(secret)
-		c.put(secret)
-	}
+	c.t.Helper()
+	script.Edit(c.Cluster, namespace, name, change)
 }
 
 // names returns the names of all Secrets.
-func (c *cluster) names() []string {
-	var names []string
-	secrets, _ := c.List(secretResource, "", labels.Everything())
-	for _, secret := range secrets {
-		names = append(names, cache.MetaObjectToName(secret).String())
+func (c *cluster) names() (names []string) {
+	for _, secret := range script.All[corev1.Secret](c.Cluster) {
+		names = append(names, secret.Namespace+"/"+secret.Name)
 	}
-	slices.Sort(names)
 	return names
 }
 
@@ -336,6 +257,11 @@ func (c *cluster) events() []string {
 	return recorded
 }
 
+// warnings returns the warnings since the last call.
+func (c *cluster) warnings() []string {
+	return slices.DeleteFunc(c.events(), func(event string) bool { return !strings.Contains(event, " Warning: ") })
+}
+
 // Event implements record.EventRecorder.
 func (c *cluster) Event(about runtime.Object, kind, reason, message string) {
 	c.Eventf(about, kind, reason, "%s", message)
@@ -357,20 +283,29 @@ func (c *cluster) Eventf(regarding runtime.Object, kind, reason, note string, ar
 	c.recorded = append(c.recorded, text)
 }
 
-// alters sets how admission changes copies from now on.
-func (c *cluster) alters(alter func(copied *corev1.Secret)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.alter = alter
-}
-
 // run runs a controller until stop is called, or the test ends.
 func (c *cluster) run() (stop func()) { return c.runAs(usual) }
 
 // runAs runs a controller with that config.
 func (c *cluster) runAs(config Config) (stop func()) {
 	c.t.Helper()
-	parts, err := newParts(config, manager.Dependencies{Kube: &c.kube, Metadata: c.metadata, Recorder: c})
+	_, stop = c.start(config)
+	return stop
+}
+
+// start runs a controller with that config, and returns it.
+func (c *cluster) start(config Config) (controller *Controller, stop func()) {
+	c.t.Helper()
+	client := &rest.Config{Transport: c, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}}
+	kube, err := kubernetes.NewForConfig(client)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	meta, err := metadata.NewForConfig(client)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	parts, err := newParts(config, manager.Dependencies{Kube: kube, Metadata: meta, Recorder: c})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -386,8 +321,9 @@ func (c *cluster) runAs(config Config) (stop func()) {
 		}
 	})
 	stop = sync.OnceFunc(func() { cancel(); running.Wait() })
+	c.t.Cleanup(stop)
 	kittest.Pass(time.Second)
-	return stop
+	return parts.Controller.(*Controller), stop
 }
 
 // inBubble runs a test with its own cluster in its own synctest bubble.
@@ -446,6 +382,13 @@ func newSource(name, value string, edits ...func(*corev1.Secret)) *corev1.Secret
 
 func marked(obj metav1.Object) { obj.SetAnnotations(map[string]string{usual.Annotation: "yes"}) }
 
+func unmarked(secret *corev1.Secret) { delete(secret.Annotations, usual.Annotation) }
+
+// saying returns an edit that sets an annotation of a source.
+func saying(key, value string) func(*corev1.Secret) {
+	return func(secret *corev1.Secret) { secret.Annotations[key] = value }
+}
+
 func ending(obj metav1.Object) { obj.SetDeletionTimestamp(ptr.To(metav1.Now())) }
 
 func immutable(secret *corev1.Secret) { secret.Immutable = ptr.To(true) }
@@ -457,4 +400,12 @@ func ofType(kind corev1.SecretType) func(*corev1.Secret) {
 // foreign returns a Secret that is not a copy.
 func foreign(namespace, name string) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string][]byte{"mine": []byte("all mine")}}
+}
+
+// planted returns a Secret that somebody has made to look like a copy.
+func planted(namespace, name string) *corev1.Secret {
+	secret := foreign(namespace, name)
+	secret.Labels = map[string]string{LabelSourceNamespace: usual.SourceNamespace}
+	secret.Annotations = map[string]string{AnnotationSourceName: name, AnnotationMadeFor: namespace, AnnotationSourceNamespaceUID: "u"}
+	return secret
 }

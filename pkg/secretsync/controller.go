@@ -4,28 +4,31 @@
 // namespace, in each marked namespace that may have that Secret. It writes these copies,
 // and events about their sources and about namespaces. It never writes to kube-system,
 // kube-public or the source namespace. It never changes or deletes a Secret that lacks the
-// label of a copy or belongs to another instance. It holds deletions that hardly anyone can
-// want until someone confirms them.
+// label of a copy or was made for another name or namespace. Nothing is shown to a namespace
+// that the API server does not just have said to ask for it. It holds deletions that hardly
+// anyone can want until someone confirms them.
 //
 // No byte of a Secret appears in a log, an event or a metric.
 package secretsync
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"strings"
 	"time"
 
-	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -34,9 +37,10 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
-	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 	"nicoleh.io/k8s-controller/pkg/kit/consistency"
+	"nicoleh.io/k8s-controller/pkg/kit/ledger"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
+	"nicoleh.io/k8s-controller/pkg/kit/patch"
 	"nicoleh.io/k8s-controller/pkg/kit/response"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
@@ -50,7 +54,7 @@ const fieldManager = Name + "-controller"
 // comment says otherwise.
 const (
 	ReasonNameTaken   = "ErrResourceExists" // a Secret of that name is not a copy
-	ReasonFailed      = "CopyFailed"        // the API server refused the copy
+	ReasonFailed      = "CopyFailed"        // the API server refuses the copy
 	ReasonReplaced    = "CopyReplaced"      // the copy was deleted and re-created, because it could not be updated
 	ReasonDeleted     = "CopyDeleted"       // the copy was deleted
 	ReasonAltered     = "CopyAltered"       // the API server stored something else than requested
@@ -58,24 +62,18 @@ const (
 	ReasonTerminating = "CopyTerminating"   // finalizers hold a copy that is wrong
 	ReasonNotMade     = "NotACopy"          // about a Secret with the label of a copy that secretsync has not made
 	ReasonHeld        = "DeletionsHeld"     // about the source namespace: deletions need a confirmation
-	ReasonNoReceivers = "NoReceivers"       // the source does not say in an intelligible way who may have it
-	ReasonUnclear     = "UnclearAnnotation" // the mark of a source or a namespace is neither yes nor no
+	ReasonMarkMissing = "MarkMissing"       // a source that has copies has lost its mark
+	ReasonUnclear     = "UnclearAnnotation" // also about namespaces: what an annotation says is unclear
 )
 
 const (
-	// No event arrives when a Secret that is not a copy is deleted, or when a rule by
-	// which a copy is invalid changes. So both are retried after some time.
-	retryTaken   = time.Minute
-	retryInvalid = 5 * time.Minute
-	// The cache shows soon that a namespace is being deleted. Until then, a copy that was
-	// refused for that reason is retried this rarely.
-	retryEnding = time.Minute
+	// No event arrives when a Secret that is not a copy is deleted. So once a minute, one list
+	// for each source shows where its name is free again. A list for a name that has just turned
+	// out to be taken must be newer.
+	retryTaken, freshLook = time.Minute, 10 * time.Second
 	// A new copy is synced once more even if there is no event: if it is deleted before the
 	// cache shows it, and the watch breaks off at the same time, no event ever says so.
 	recheckCreated = time.Minute
-	// All copies that are altered or contested share a limit of writes: two per second, and
-	// ten at once.
-	contestedRate, contestedBurst = 2, 10
 )
 
 var secretResource = corev1.SchemeGroupVersion.WithResource("secrets")
@@ -83,11 +81,10 @@ var secretResource = corev1.SchemeGroupVersion.WithResource("secrets")
 // Controller maintains copies of Secrets. Its keys are the namespaces and names of
 // copies, so that a namespace that cannot be written to delays no other. One sync goes
 //
-//	EnsureReady → observe → Decide → act → report
+//	EnsureReady → observe → Decide → ask the ledger → read live, Decide → write → report
 //
-// Before anything is deleted, the source and the namespaces are read from the API server,
-// and Decide is asked again. The response to each write is compared with what was
-// requested, and the result is remembered.
+// What was shown cannot be taken back, nor what was deleted. So before either, the source and the
+// namespaces are read from the API server, and Decide is asked again.
 type Controller struct {
 	*worker.Loop
 
@@ -103,10 +100,19 @@ type Controller struct {
 	namespaces corelisters.NamespaceLister
 	ready      []cache.DoneChecker
 
-	writes    *consistency.Store
-	contested *rate.Limiter
-	memories  sync.Map   // Memory by the name of the copy
-	noticing  sync.Mutex // guards what is news
+	writes   *consistency.Store
+	ledger   *ledger.Ledger // of a copy in one namespace, as long as that exists
+	memories *memories
+
+	looking chan struct{}   // has room for the one who uses what follows
+	looks   map[string]look // where Secrets are that are not copies, by the name of the source
+}
+
+// look is what a list of all Secrets of one name has shown.
+type look struct {
+	at      time.Time
+	strange map[string]bool // the namespaces in which that Secret is not a copy
+	err     error
 }
 
 // NewController wires a controller to its informers and starts nothing. The informer of
@@ -126,7 +132,10 @@ func NewController(config Config, kube kubernetes.Interface, metadata metadata.I
 		copies:     copies.Lister(),
 		namespaces: namespaces.Lister(),
 		writes:     consistency.New(map[schema.GroupResource]consistency.Seen{secretResource.GroupResource(): copies.Informer().GetStore()}),
-		contested:  rate.NewLimiter(contestedRate, contestedBurst),
+		ledger:     ledger.New(0), // Copies have no status.
+		memories:   newMemories(),
+		looking:    make(chan struct{}, 1),
+		looks:      map[string]look{},
 	}
 	c.Loop = worker.New(Name, c.sync)
 	if err := errors.Join(
@@ -155,11 +164,13 @@ func stripped[T runtime.Object](strip func(T)) cache.TransformFunc {
 func cached[T any](found T, _ error) T { return found }
 
 // addHandlers queues the names of the copies that a change of a source, a copy or a
-// namespace can affect, and records warnings about annotations.
+// namespace can affect, and memories warnings about annotations.
 func (c *Controller) addHandlers(sources, copies coreinformers.SecretIndexInformer, namespaces coreinformers.NamespaceIndexInformer) error {
 	ofSources, errSources := sources.AddTypedEventHandler(worker.Follow(c.followSource))
 	ofCopies, errCopies := copies.AddTypedEventHandler(worker.Follow(func(secret *corev1.Secret) { c.Add(cache.MetaObjectToName(secret)) }))
-	ofNamespaces, errNamespaces := namespaces.AddTypedEventHandler(worker.FollowBoth(c.followNamespace))
+	following := worker.Follow(c.followNamespace)
+	following.UpdateFunc = c.followChange
+	ofNamespaces, errNamespaces := namespaces.AddTypedEventHandler(following)
 	_, errWarnings := sources.AddTypedEventHandler(warnAbout(c.recorder, c.config.warningAboutSource))
 	_, errMoreWarnings := namespaces.AddTypedEventHandler(warnAbout(c.recorder, c.config.warningAboutNamespace))
 	if err := errors.Join(errSources, errCopies, errNamespaces, errWarnings, errMoreWarnings); err != nil {
@@ -170,19 +181,17 @@ func (c *Controller) addHandlers(sources, copies coreinformers.SecretIndexInform
 	return nil
 }
 
-// followSource queues the copies of a source in all marked namespaces. Those in others
-// were queued when the namespace lost its mark.
+// followSource queues the copies of a source that there are, and those that there may have to be.
 func (c *Controller) followSource(source *corev1.Secret) {
 	for _, namespace := range cached(c.namespaces.List(labels.Everything())) {
-		if c.config.IsTarget(namespace) {
+		if c.config.isTarget(namespace) || cached(c.copies.Secrets(namespace.Name).Get(source.Name)) != nil {
 			c.Add(cache.NewObjectName(namespace.Name, source.Name))
 		}
 	}
 }
 
-// followNamespace queues the copies that exist in a namespace, and those that may have to. A
-// change of the source namespace affects all copies: someone may have confirmed that they
-// should be deleted.
+// followNamespace queues the copies that exist in a namespace, and those that may have to. The
+// existence of the source namespace affects all copies.
 func (c *Controller) followNamespace(namespace *corev1.Namespace) {
 	affected := namespace.Name
 	if affected == c.config.SourceNamespace {
@@ -191,10 +200,31 @@ func (c *Controller) followNamespace(namespace *corev1.Namespace) {
 	for _, secret := range cached(c.copies.Secrets(affected).List(labels.Everything())) {
 		c.Add(cache.MetaObjectToName(secret))
 	}
-	if c.config.IsTarget(namespace) {
-		for _, source := range cached(c.sources.List(labels.Everything())) {
-			c.Add(cache.NewObjectName(namespace.Name, source.Name))
-		}
+	if c.config.isTarget(namespace) {
+		c.followSources(namespace.Name)
+	}
+}
+
+// followSources queues the copies of all sources in a namespace.
+func (c *Controller) followSources(namespace string) {
+	for _, source := range cached(c.sources.List(labels.Everything())) {
+		c.Add(cache.NewObjectName(namespace, source.Name))
+	}
+}
+
+// followChange queues the copies that a change of a namespace affects: few changes do.
+func (c *Controller) followChange(before, after *corev1.Namespace) {
+	if after.Name == c.config.SourceNamespace {
+		c.confirm(before, after)
+	}
+	isSame := before.UID == after.UID && isGone(before) == isGone(after) && before.ResourceVersion != after.ResourceVersion && // or it is a resync
+		c.config.answerOf(before) == c.config.answerOf(after) && equality.Semantic.DeepEqual(before.Labels, after.Labels)
+	if isSame {
+		return
+	}
+	c.followNamespace(after)
+	if c.config.isTarget(before) {
+		c.followSources(before.Name)
 	}
 }
 
@@ -231,57 +261,159 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 		return 0, worker.Deferred(err)
 	}
 	o := c.observe(name)
-	d := Decide(o)
-	if d.isDestructive() {
-		if o, err = c.recheckLive(ctx, name, o); err == nil {
-			d = Decide(o)
-		}
+	if o.TargetNS == nil {
+		c.forget(name)
+		return 0, nil
 	}
-	if err == nil && d.writes() {
-		err = c.act(ctx, name, &o, &d)
+	d := c.paced(name, o, Decide(o))
+	if d.isWrite() {
+		o, d, err = c.act(ctx, name, o, d)
 	}
-	return c.report(ctx, name, o, d, o.redact(err))
+	return c.report(name, o, d, err)
+}
+
+// forget drops what is remembered of a copy whose namespace is gone.
+func (c *Controller) forget(name cache.ObjectName) {
+	c.writes.Clear(name)
+	c.ledger.Forget(name)
+	c.memories.change(name, func(r *memory) { *r = memory{} })
 }
 
 // observe reads what a decision depends on from the caches.
 func (c *Controller) observe(name cache.ObjectName) Observed {
-	memory, _ := c.memories.Load(name)
-	remembered, _ := memory.(Memory)
-	return Observed{
-		Config:   c.config,
-		Now:      time.Now(),
-		TargetNS: cached(c.namespaces.Get(name.Namespace)),
-		SourceNS: cached(c.namespaces.Get(c.config.SourceNamespace)),
-		Source:   cached(c.sources.Secrets(c.config.SourceNamespace).Get(name.Name)),
-		Copy:     cached(c.copies.Secrets(name.Namespace).Get(name.Name)),
-		Memory:   remembered,
+	remembered := c.memories.of(name)
+	o := Observed{
+		Config:    c.config,
+		TargetNS:  cached(c.namespaces.Get(name.Namespace)),
+		SourceNS:  cached(c.namespaces.Get(c.config.SourceNamespace)),
+		Source:    cached(c.sources.Secrets(c.config.SourceNamespace).Get(name.Name)),
+		Copy:      cached(c.copies.Secrets(name.Namespace).Get(name.Name)),
+		Brake:     remembered.Brake,
+		Confirmed: remembered.Confirmed,
 	}
+	if since := remembered.GoneSince; !since.IsZero() {
+		o.GoneFor = time.Since(since)
+	}
+	return o
 }
 
-// recheckLive replaces what is known of the source and of both namespaces by live reads.
-// Each cache may be older than another: a copy that another process has just written for
-// a namespace that this process does not know to be marked yet must not be deleted.
-func (c *Controller) recheckLive(ctx context.Context, name cache.ObjectName, o Observed) (Observed, error) {
-	core := c.kube.CoreV1()
-	target, err := orNil(core.Namespaces().Get(ctx, name.Namespace, metav1.GetOptions{}))
+// edit is what the ledger is asked about changes of the goal, which follow each other as slowly as
+// repairs do if a source changes all the time.
+func edit(d Decision) ledger.Ask { return ledger.Ask{Part: "edits", Left: d.Ask.Goal} }
+
+// paced returns the decision, or that it has to wait, by what became of earlier writes.
+func (c *Controller) paced(name cache.ObjectName, o Observed, d Decision) Decision {
+	account := c.ledger.Find(name, o.TargetNS.UID)
+	if account == nil || d.Ask.Goal == "" {
+		return d
+	}
+	now := time.Now()
+	s := account.Standing(now, []ledger.Ask{d.Ask})
+	edits := account.Standing(now, []ledger.Ask{edit(d)})
+	switch {
+	case !d.isWrite():
+		if s.Undone != "" {
+			d.Problem, d.RequeueAfter = contested(s.Undone), s.Wait
+		}
+		return d
+	case !s.IsOpen: // What admission has made of it is accepted until either side changes.
+		return Decision{Action: Later}
+	case len(s.Due) == 0 && s.Undone != "":
+		return Decision{Action: Later, Problem: contested(s.Undone), RequeueAfter: s.Wait}
+	case len(s.Due) == 0:
+		return Decision{Action: Later, RequeueAfter: s.Wait}
+	case edits.IsOpen && len(edits.Due) == 0:
+		return Decision{Action: Later, RequeueAfter: edits.Wait}
+	}
+	if wait := account.Spend(now); wait > 0 {
+		return Decision{Action: Later, RequeueAfter: wait}
+	}
+	return d
+}
+
+func contested(by string) Problem {
+	return Problem{ReasonContested, "the copy keeps being reverted, last by " + by + "; secretsync waits longer before each repair"}
+}
+
+// act makes the writes that were decided on, if the API server says that they are right, and
+// returns the decision with what came of it.
+func (c *Controller) act(ctx context.Context, name cache.ObjectName, o Observed, d Decision) (Observed, Decision, error) {
+	if d.Action == Create && c.memories.of(name).Problem.Reason == ReasonNameTaken {
+		if isTaken, err := c.isTaken(ctx, name, retryTaken); err != nil || isTaken {
+			return o, inTheWay(), err
+		}
+	}
+	live, err := c.recheckLive(ctx, name, o, d.Action)
 	if err != nil {
+		return o, Decision{Action: Later}, err
+	}
+	o = live
+	if d = Decide(o); !d.isWrite() {
+		return o, d, nil
+	}
+	stored, err := c.write(ctx, name, o, d)
+	if isInTheWay(err) { // If it is a copy, the cache does not show it yet, or it is gone again.
+		if isTaken, lookErr := c.isTaken(ctx, name, freshLook); lookErr != nil || isTaken {
+			return o, inTheWay(), lookErr
+		}
+	}
+	if err == nil && stored != nil {
+		c.writes.WroteAt(name, secretResource.GroupResource(), stored.ResourceVersion)
+	}
+	d, err = c.note(name, o, d, stored, err)
+	if err == nil && d.isWrite() {
+		c.written.Inc(string(d.Action))
+		klog.FromContext(ctx).V(2).Info("Wrote the copy", "action", d.Action)
+	}
+	return o, d, err
+}
+
+// isInTheWay reports whether the API server says that there is a Secret of the copy's name.
+func isInTheWay(err error) bool { return apierrors.IsAlreadyExists(err) && response.IsStale(err) }
+
+func inTheWay() Decision {
+	return Decision{Action: Later, Problem: Problem{ReasonNameTaken, taken}, RequeueAfter: retryTaken}
+}
+
+// recheckLive replaces what is known of the source and of the namespaces by live reads, as far as
+// the action depends on it. Each cache may be older than another: of a namespace that is no longer
+// marked, or of a source that is no longer meant for it. For an update, the source is as old as
+// what is written.
+func (c *Controller) recheckLive(ctx context.Context, name cache.ObjectName, o Observed, action Action) (_ Observed, err error) {
+	if action == Update && bytes.Equal(digestOf(o.Copy), digestOf(o.Source)) {
+		return o, nil // Nothing new is shown.
+	}
+	namespaces := c.kube.CoreV1().Namespaces()
+	if o.TargetNS, err = orNil(namespaces.Get(ctx, name.Namespace, metav1.GetOptions{})); err != nil {
 		return o, fmt.Errorf("rechecking the namespace: %w", err)
 	}
-	source, sourceErr := orNil(core.Secrets(c.config.SourceNamespace).Get(ctx, name.Name, metav1.GetOptions{}))
+	if action == Update {
+		return o, nil
+	}
+	// A list with one object needs no permission but that of the caches.
+	found, err := c.kube.CoreV1().Secrets(c.config.SourceNamespace).List(ctx, metav1.ListOptions{FieldSelector: named(name.Name)})
+	if err != nil {
+		return o, fmt.Errorf("rechecking the source: %w", err)
+	}
+	o.Source = nil
+	if len(found.Items) > 0 {
+		o.Source = &found.Items[0]
+		c.config.StripSource(o.Source)
+	}
+	if action == Create {
+		return o, nil
+	}
 	// The source namespace is read after the source: if the source was deleted with its
 	// namespace, that namespace was being deleted by then.
-	sourceNS, err := orNil(core.Namespaces().Get(ctx, c.config.SourceNamespace, metav1.GetOptions{}))
-	if err != nil {
+	if o.SourceNS, err = orNil(namespaces.Get(ctx, c.config.SourceNamespace, metav1.GetOptions{})); err != nil {
 		return o, fmt.Errorf("rechecking the source namespace: %w", err)
 	}
-	o.SourceNS, o.TargetNS = sourceNS, target
-	switch {
-	case sourceErr == nil:
-		o.Source = source
-	case !isGone(sourceNS) || o.IsWanted(): // the permission to read the source goes with its namespace
-		return o, fmt.Errorf("rechecking the source: %w", sourceErr)
-	}
 	return o, nil
+}
+
+// named selects the objects of that name.
+func named(name string) string {
+	return fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 }
 
 // orNil returns nil instead of the error that there is no such object.
@@ -292,222 +424,222 @@ func orNil[T any](obj *T, err error) (*T, error) {
 	return obj, err
 }
 
-// act makes the writes that were decided on. It changes what is remembered of the copy, and
-// adds to the decision what became of the writes.
-func (c *Controller) act(ctx context.Context, name cache.ObjectName, o *Observed, d *Decision) error {
-	altered, err := c.write(ctx, name, *o, *d)
-	if err != nil {
-		return err
+// write returns the copy as the API server has stored it; nil for a deletion. An update has the
+// UID and the resource version of the copy as preconditions, as has a deletion.
+func (c *Controller) write(ctx context.Context, name cache.ObjectName, o Observed, d Decision) (*corev1.Secret, error) {
+	secrets := c.kube.CoreV1().Secrets(name.Namespace)
+	create := func(dryRun ...string) (*corev1.Secret, error) {
+		return secrets.Create(ctx, o.want(), metav1.CreateOptions{FieldManager: fieldManager, DryRun: dryRun})
 	}
-	c.written.Inc(string(d.Action))
-	klog.FromContext(ctx).V(2).Info("Wrote the copy", "action", d.Action)
-	now := time.Now()
-	o.Memory = o.Memory.after(*d, o.revertedBy(), altered, now)
-	if o.Memory.isContested() {
-		o.Memory.Queued = c.contested.Reserve().Delay()
+	switch d.Action {
+	case Create:
+		stored, err := create()
+		return stored, wrapped("creating the copy", err)
+	case Update:
+		body, err := o.patch()
+		if err != nil {
+			return nil, err
+		}
+		stored, err := secrets.Patch(ctx, name.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+		return stored, wrapped("updating the copy", err)
+	case Replace: // An outdated copy is better than none, so the API server is asked first.
+		if _, err := create(metav1.DryRunAll); err != nil && !isInTheWay(err) {
+			return nil, wrapped("asking whether the copy can be re-created", err)
+		}
+	default:
 	}
-	if d.Problem = o.Memory.ongoing(now); d.Problem != (Problem{}) {
-		d.RequeueAfter = o.Memory.wait(now)
+	only := &metav1.Preconditions{UID: &o.Copy.UID, ResourceVersion: &o.Copy.ResourceVersion}
+	if err := secrets.Delete(ctx, name.Name, metav1.DeleteOptions{Preconditions: only}); err != nil {
+		return nil, wrapped("deleting the copy", err)
+	}
+	if d.Action == Delete {
+		c.tell(name, o, corev1.EventTypeNormal, ReasonDeleted, "deleted the copy, because "+d.Why)
+		return nil, nil
+	}
+	c.tell(name, o, corev1.EventTypeNormal, ReasonReplaced, "deleting and re-creating the copy, because "+d.Why)
+	stored, err := create()
+	return stored, wrapped("re-creating the copy", err)
+}
+
+func wrapped(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// note notes in the ledger what came of a write, and returns the decision with what follows. An
+// error that says nothing about the copy, such as one of the connection, is returned as it is.
+func (c *Controller) note(name cache.ObjectName, o Observed, d Decision, stored *corev1.Secret, err error) (Decision, error) {
+	outcome, left := ledger.Outcome{Undone: o.undoneBy()}, d.Ask
+	switch {
+	case err == nil && stored != nil:
+		outcome.Left = o.left(stored)
+		left.Left = outcome.Left
+	case err == nil:
+		left.Left = ""
+	case response.IsStale(err), patch.IsOfAnotherUID(err):
+		return Decision{Action: Later}, worker.Deferred(o.redact(err))
+	case response.IsRefusal(err):
+		outcome = ledger.Outcome{Refusal: o.redact(err)}
+	default:
+		return Decision{Action: Later}, o.redact(err)
+	}
+	now, account := time.Now(), c.ledger.Of(name, o.TargetNS.UID)
+	wasRefused := account.Standing(now, []ledger.Ask{d.Ask}).Refusal != nil
+	account.Note(now, d.Ask, outcome)
+	if account.Standing(now, []ledger.Ask{edit(d)}).IsOpen {
+		account.Note(now, edit(d), ledger.Outcome{Left: d.Ask.Goal})
+	}
+	s := account.Standing(now, []ledger.Ask{left})
+	d.RequeueAfter = s.Wait
+	switch {
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), response.IsByPolicy(err) && !wasRefused:
+		// The cache will show that the namespace is being deleted. A policy can see a namespace as it
+		// was before it was marked.
+		return Decision{Action: Later, RequeueAfter: s.Wait}, nil
+	case err != nil:
+		d.Action, d.Problem = Later, Problem{ReasonFailed, outcome.Refusal.Error()}
+		return d, worker.NoBackoff(outcome.Refusal)
+	case outcome.Left != "":
+		d.Problem = Problem{ReasonAltered, fmt.Sprintf("an admission policy or webhook changed the copy before it was stored: its %s; that is accepted until the copy or its source changes",
+			strings.Join(o.differences(stored), ", "))}
+	case s.Undone != "":
+		d.Problem = contested(s.Undone)
 	}
 	if d.Action == Create {
-		d.RequeueAfter = backoff.MinRequeue(d.RequeueAfter, recheckCreated)
+		d.RequeueAfter = soonest(d.RequeueAfter, recheckCreated)
 	}
-	return nil
+	return d, nil
 }
 
-// write returns the parts of the copy that the API server has stored differently than
-// requested. An update has the UID and the resource version of the copy as preconditions, as
-// has a deletion.
-func (c *Controller) write(ctx context.Context, name cache.ObjectName, o Observed, d Decision) (altered []string, err error) {
-	secrets := c.kube.CoreV1().Secrets(name.Namespace)
-	if d.Action == Delete || d.Action == Replace {
-		only := &metav1.Preconditions{UID: &o.Copy.UID, ResourceVersion: &o.Copy.ResourceVersion}
-		if err := secrets.Delete(ctx, name.Name, metav1.DeleteOptions{Preconditions: only}); err != nil {
-			return nil, fmt.Errorf("deleting the copy: %w", err)
-		}
-		reason, did := ReasonDeleted, "deleted the copy"
-		if d.Action == Replace {
-			reason, did = ReasonReplaced, "deleting and re-creating the copy"
-		}
-		c.recorder.Eventf(c.sourceOf(name, o.Source), corev1.EventTypeNormal, reason, "Namespace %q: %s, because %s", name.Namespace, did, d.Why)
+// soonest returns the shorter of two delays, of which 0 means never.
+func soonest(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
 	}
-	var stored *corev1.Secret
-	switch d.Action {
-	case Delete:
-		return nil, nil
-	case Update:
-		if stored, err = secrets.Update(ctx, d.Want, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
-			return nil, fmt.Errorf("updating the copy: %w", err)
-		}
-	default:
-		if stored, err = c.create(ctx, name, o.Memory.Problem.Reason == ReasonNameTaken, d.Want); err != nil {
-			return nil, err
-		}
-	}
-	c.writes.WroteAt(name, secretResource.GroupResource(), stored.ResourceVersion)
-	return alteredIn(d.Want, stored), nil
+	return min(a, b)
 }
 
-// create creates a copy where the cache shows no Secret of that name. If there is one
-// after all, it is left alone. Where one was in the way before, create looks first.
-func (c *Controller) create(ctx context.Context, name cache.ObjectName, wasTaken bool, want *corev1.Secret) (*corev1.Secret, error) {
-	if wasTaken {
-		if err := c.requireFree(ctx, name); err != nil {
-			return nil, err
+// isTaken reports whether there is a Secret of that name that is not a copy, by a list that is at
+// most as old. One list answers for all namespaces. It reads no data.
+func (c *Controller) isTaken(ctx context.Context, name cache.ObjectName, maxAge time.Duration) (bool, error) {
+	select {
+	case c.looking <- struct{}{}:
+		defer func() { <-c.looking }()
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+	last, ok := c.looks[name.Name]
+	if !ok || time.Since(last.at) >= maxAge {
+		last = look{at: time.Now(), strange: map[string]bool{}}
+		found, err := c.metadata.Resource(secretResource).List(ctx, metav1.ListOptions{FieldSelector: named(name.Name)})
+		if err != nil {
+			last.err = fmt.Errorf("looking for Secrets of that name: %w", err)
+			found = &metav1.PartialObjectMetadataList{}
 		}
-	}
-	created, err := c.kube.CoreV1().Secrets(name.Namespace).Create(ctx, want, metav1.CreateOptions{FieldManager: fieldManager})
-	if apierrors.IsAlreadyExists(err) { // If it is a copy, the cache does not show it yet, or it is gone again.
-		if taken := c.requireFree(ctx, name); taken != nil {
-			return nil, taken
+		for _, secret := range found.Items {
+			if secret.Labels[LabelSourceNamespace] != c.config.SourceNamespace {
+				last.strange[secret.Namespace] = true
+			}
 		}
+		c.looks[name.Name] = last
 	}
-	if err != nil {
-		return nil, fmt.Errorf("creating the copy: %w", err)
-	}
-	return created, nil
+	return last.strange[name.Namespace], last.err
 }
 
-// requireFree returns errTaken if there is a Secret of that name that is not a copy. It
-// reads no data. It lists rather than gets, which would need another permission.
-func (c *Controller) requireFree(ctx context.Context, name cache.ObjectName) error {
-	found, err := c.metadata.Resource(secretResource).Namespace(name.Namespace).
-		List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name.Name).String()})
-	if err != nil {
-		return fmt.Errorf("looking for a Secret of that name: %w", err)
-	}
-	for _, other := range found.Items {
-		if other.Labels[LabelSourceNamespace] != c.config.SourceNamespace {
-			return errTaken
+// report remembers what keeps the copy from being as it should be, memories it if that is
+// news, and returns what should follow. What has to wait, and what says nothing about the copy,
+// such as a stale cache, leaves the problem as it was.
+func (c *Controller) report(name cache.ObjectName, o Observed, d Decision, err error) (requeueAfter time.Duration, _ error) {
+	isWanted := o.IsWanted()
+	isNews := c.memories.change(name, func(r *memory) {
+		if d.Action != Later || d.Problem != (Problem{}) {
+			r.Problem, r.Hold = d.Problem, d.Hold
 		}
-	}
-	return nil
-}
-
-// report remembers what keeps the copy from being as it should be, records it if that is
-// news, and returns what should follow. What says nothing about the copy, such as a stale
-// cache, leaves the problem as it was.
-func (c *Controller) report(ctx context.Context, name cache.ObjectName, o Observed, d Decision, err error) (requeueAfter time.Duration, _ error) {
-	before := o.Memory.Problem
-	problem := before
-	switch {
-	case err == nil:
-		problem, requeueAfter = d.Problem, d.RequeueAfter
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		requeueAfter, err = retryEnding, nil
-	case response.IsStale(err):
-		err = worker.Deferred(err)
-	case errors.Is(err, errTaken):
-		problem, requeueAfter, err = Problem{ReasonNameTaken, err.Error()}, retryTaken, nil
-	case ctx.Err() != nil:
-	case apierrors.IsInvalid(err):
-		problem, requeueAfter, err = Problem{ReasonFailed, err.Error()}, retryInvalid, worker.NoBackoff(err)
-	default:
-		problem = Problem{ReasonFailed, err.Error()}
-	}
-	c.noticing.Lock() // Of several copies that are held at the same time, one is news.
-	isNews := c.isNews(before, problem)
-	o.Memory.Problem = problem
-	requeueAfter = backoff.MinRequeue(requeueAfter, c.remember(name, o))
-	c.noticing.Unlock()
-	if isNews {
-		c.recordProblem(name, o, problem)
-		if err == nil {
-			err = worker.NoBackoff(errors.New(problem.Message))
+		switch {
+		case o.Copy == nil || o.Source != nil && o.Source.DeletionTimestamp == nil:
+			r.GoneSince = time.Time{}
+		case r.GoneSince.IsZero():
+			r.GoneSince = time.Now()
 		}
-	}
-	return requeueAfter, err
-}
-
-// isNews reports whether a problem of a copy has not been recorded yet. That deletions are
-// held is recorded once for all copies.
-func (c *Controller) isNews(before, problem Problem) bool {
-	if problem.Reason == ReasonHeld && c.problems()[ReasonHeld] > 0 {
-		return false
-	}
-	return problem != before && problem != Problem{}
-}
-
-// recordProblem records what is wrong with a copy in an event about its source, or, if
-// deletions are held, about the source namespace. What is no copy gets the event itself.
-func (c *Controller) recordProblem(name cache.ObjectName, o Observed, problem Problem) {
-	switch problem.Reason {
-	case ReasonHeld:
-		const until = "$(date -u -d +1hour +%Y-%m-%dT%H:%M:%SZ)"
-		c.recorder.Eventf(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.config.SourceNamespace}}, corev1.EventTypeWarning, ReasonHeld,
-			"Copies are not deleted, because %s. To confirm their deletion: kubectl annotate --overwrite namespace %s %s=%s", problem.Message, c.config.SourceNamespace, AnnotationConfirm, until)
-	case ReasonNotMade:
-		c.recorder.Event(o.Copy, corev1.EventTypeWarning, problem.Reason, problem.Message)
-	default:
-		c.recorder.Eventf(c.sourceOf(name, o.Source), corev1.EventTypeWarning, problem.Reason, "Namespace %q: %s", name.Namespace, problem.Message)
-	}
-}
-
-// sourceOf returns what to record events about a copy on: its source, even if that is gone.
-func (c *Controller) sourceOf(name cache.ObjectName, source *corev1.Secret) *corev1.Secret {
-	return cmp.Or(source, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.config.SourceNamespace, Name: name.Name}})
-}
-
-// remember stores what is remembered of a copy, and returns when to check whether it can
-// be forgotten; zero if an event will say so.
-func (c *Controller) remember(name cache.ObjectName, o Observed) (requeueAfter time.Duration) {
-	if o.Copy == nil || o.IsWanted() {
-		o.Memory.Brake = ""
-	}
-	if o.Copy == nil && !o.IsWanted() && o.Memory.Problem == (Problem{}) {
-		if requeueAfter = o.Memory.forgetAfter(o.Now); requeueAfter == 0 {
-			o.Memory = Memory{}
+		if o.Copy == nil || isWanted {
+			r.Brake, r.Confirmed = "", ""
 		}
-	}
-	if o.Memory == (Memory{}) {
-		c.memories.Delete(name)
-	} else {
-		c.memories.Store(name, o.Memory)
-	}
-	return requeueAfter
-}
-
-// problems returns how many copies have a problem, by reason.
-func (c *Controller) problems() map[string]int {
-	counts := map[string]int{}
-	c.memories.Range(func(_, memory any) bool {
-		counts[memory.(Memory).Problem.Reason]++
-		return true
 	})
-	return counts
+	if isNews {
+		c.recordProblem(name, o, d)
+		if err == nil {
+			err = worker.NoBackoff(errors.New(d.Problem.Message))
+		}
+	}
+	if o.TargetNS == nil || o.Copy != nil || d.Action != None {
+		return d.RequeueAfter, err
+	}
+	if account := c.ledger.Find(name, o.TargetNS.UID); account != nil {
+		rest := account.Rest(time.Now())
+		if rest == 0 {
+			c.ledger.Forget(name)
+		}
+		return soonest(d.RequeueAfter, rest), err
+	}
+	return d.RequeueAfter, err
+}
+
+// recordProblem memories what is wrong with a copy in an event about its source, or, if
+// deletions are held, about the source namespace. What is no copy gets the event itself.
+func (c *Controller) recordProblem(name cache.ObjectName, o Observed, d Decision) {
+	switch d.Problem.Reason {
+	case ReasonHeld:
+		c.recorder.Eventf(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.config.SourceNamespace}}, corev1.EventTypeWarning, ReasonHeld,
+			"Copies are not deleted, because %s. To confirm that they should be, on the namespace, once it exists: kubectl annotate --overwrite namespace %s %s=%s",
+			d.Problem.Message, c.config.SourceNamespace, AnnotationConfirm, c.memories.idOf(d.Hold))
+	case ReasonNotMade:
+		c.recorder.Event(o.Copy, corev1.EventTypeWarning, d.Problem.Reason, d.Problem.Message)
+	case ReasonMarkMissing:
+		c.recorder.Event(o.Source, corev1.EventTypeWarning, d.Problem.Reason, d.Problem.Message)
+	default:
+		c.tell(name, o, corev1.EventTypeWarning, d.Problem.Reason, d.Problem.Message)
+	}
+}
+
+// tell memories an event about a copy, on its source, even if that is gone.
+func (c *Controller) tell(name cache.ObjectName, o Observed, kind, reason, message string) {
+	source := cmp.Or(o.Source, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.config.SourceNamespace, Name: name.Name}})
+	c.recorder.Eventf(source, kind, reason, "Namespace %q: %s", name.Namespace, message)
 }
 
 // addGauges adds the gauges, which are counted whenever metrics are read.
 func (c *Controller) addGauges() {
-	metrics.Count("secretsync_copies", "Copies of Secrets that exist and belong to this instance.", nil, func(add func(n float64, values ...string)) {
-		ours := 0
+	metrics.Count("secretsync_copies", "Copies of Secrets that exist and should.", nil, func(add func(n float64, values ...string)) {
+		copies := 0
 		for _, secret := range cached(c.copies.List(labels.Everything())) {
-			if c.config.isOurs(secret) {
-				ours++
+			if c.config.isMade(secret) && c.observe(cache.MetaObjectToName(secret)).IsWanted() {
+				copies++
 			}
 		}
-		add(float64(ours))
+		add(float64(copies))
 	})
-	metrics.Count("secretsync_troubles", "Copies of Secrets that cannot be created, corrected or deleted, or do not stay as they were written, by reason; and sources that no namespace may have (NoReceivers).", []string{"reason"}, func(add func(n float64, values ...string)) {
-		counts := c.problems()
-		counts[ReasonNoReceivers] = c.warnings()[ReasonNoReceivers]
-		for _, reason := range []string{ReasonNameTaken, ReasonFailed, ReasonAltered, ReasonContested, ReasonTerminating, ReasonHeld, ReasonNoReceivers} {
+	metrics.Count("secretsync_troubles", "Copies of Secrets that cannot be created, corrected or deleted, or do not stay as they were written, by reason; and sources and namespaces with an unclear annotation.", []string{"reason"}, func(add func(n float64, values ...string)) {
+		counts := c.memories.problems()
+		counts[ReasonUnclear] = c.unclear()
+		for _, reason := range []string{ReasonNameTaken, ReasonFailed, ReasonAltered, ReasonContested, ReasonTerminating, ReasonHeld, ReasonMarkMissing, ReasonUnclear} {
 			add(float64(counts[reason]), reason)
 		}
 	})
-	metrics.Count("secretsync_unclear_annotations", "Sources and namespaces whose annotation means neither yes nor no.", nil, func(add func(n float64, values ...string)) {
-		add(float64(c.warnings()[ReasonUnclear]))
-	})
 }
 
-// warnings returns how many sources and namespaces have wrong annotations, by reason.
-func (c *Controller) warnings() map[string]int {
-	counts := map[string]int{}
+// unclear returns how many sources and namespaces have an unclear annotation.
+func (c *Controller) unclear() (n int) {
 	for _, source := range cached(c.sources.List(labels.Everything())) {
-		counts[c.config.warningAboutSource(source).Reason]++
+		if c.config.warningAboutSource(source) != (Problem{}) {
+			n++
+		}
 	}
 	for _, namespace := range cached(c.namespaces.List(labels.Everything())) {
-		counts[c.config.warningAboutNamespace(namespace).Reason]++
+		if c.config.warningAboutNamespace(namespace) != (Problem{}) {
+			n++
+		}
 	}
-	return counts
+	return n
 }

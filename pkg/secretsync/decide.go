@@ -2,10 +2,7 @@ package secretsync
 
 import (
 	"bytes"
-	"cmp"
-	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -15,38 +12,40 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"nicoleh.io/k8s-controller/pkg/kit/backoff"
+	"nicoleh.io/k8s-controller/pkg/kit/ledger"
 )
 
 // The metadata of a copy. The label makes a Secret a copy: a Secret without it is someone
 // else's.
 const (
-	LabelSourceNamespace = "controller.nicoleh.io/secretsync-source-namespace"
-	AnnotationSourceName = "controller.nicoleh.io/secretsync-source-name"
-	AnnotationSourceUID  = "controller.nicoleh.io/secretsync-source-uid"
-	// AnnotationInstance names the instance that the copy belongs to, of several with the
-	// same source namespace.
-	AnnotationInstance = "controller.nicoleh.io/secretsync-instance"
-	// AnnotationNamespace is the namespace that the copy was made for. In another one, it is
+	LabelSourceNamespace = domain + Name + "-source-namespace"
+	AnnotationSourceName = domain + Name + "-source-name"
+	// AnnotationMadeFor is the namespace that the copy was made for. In another one, it is
 	// somebody's copy of a copy.
-	AnnotationNamespace = "controller.nicoleh.io/secretsync-namespace"
+	AnnotationMadeFor = domain + Name + "-made-for"
 	// AnnotationSourceNamespaceUID is the UID of the source namespace.
-	AnnotationSourceNamespaceUID = "controller.nicoleh.io/secretsync-source-namespace-uid"
+	AnnotationSourceNamespaceUID = domain + Name + "-source-namespace-uid"
 )
 
-// retryNoNamespace is how long to wait for the cache to show the source namespace, which
-// must exist because there is a source.
-const retryNoNamespace = time.Second
+const (
+	// retryNoNamespace is how long to wait for the cache to show the source namespace, which
+	// must exist because there is a source.
+	retryNoNamespace = time.Second
+	// grace is how long a source must be gone before its copies go: many tools change a Secret
+	// by deleting it and creating another one.
+	grace = time.Minute
+)
 
 // Observed is everything that a decision about one name in one namespace depends on.
 type Observed struct {
 	Config
-	Now      time.Time
-	SourceNS *corev1.Namespace // the source namespace; nil if there is none
-	TargetNS *corev1.Namespace // the namespace of the copy; nil if there is none
-	Source   *corev1.Secret    // the Secret of that name in the source namespace; nil if there is none
-	Copy     *corev1.Secret    // the labeled Secret in the target namespace, as StripCopy leaves it; nil if there is none
-	Memory   Memory
+	SourceNS  *corev1.Namespace // the source namespace; nil if there is none
+	TargetNS  *corev1.Namespace // the namespace of the copy; nil if there is none
+	Source    *corev1.Secret    // the Secret of that name in the source namespace; nil if there is none
+	Copy      *corev1.Secret    // the labeled Secret in the target namespace, as StripCopy leaves it; nil if there is none
+	GoneFor   time.Duration     // for how long this process has known that the source is gone
+	Brake     string            // why deletions are held since this process has started; empty if this one is not
+	Confirmed Hold              // what somebody has confirmed the deletion in spite of
 }
 
 // Action is what to do about a copy.
@@ -66,144 +65,138 @@ const (
 // Decision is what to do.
 type Decision struct {
 	Action       Action
-	Want         *corev1.Secret // the copy to write, for Create, Update and Replace; it shares the data of the source
-	Why          string         // for Replace, what cannot be changed in place; for Delete, why there should be none
-	Goal         string         // identifies what there should be in the end
-	Problem      Problem        // what is wrong although nothing was refused
-	RequeueAfter time.Duration  // when to decide again even if nothing changes; zero for never
+	Why          string        // for Replace, what cannot be changed in place; for Delete, why there should be none
+	Ask          ledger.Ask    // what there should be in the end, and what is left to do; without a goal if nobody knows
+	Hold         Hold          // what holds the deletion, if something does
+	Problem      Problem       // what is wrong although nothing was refused
+	RequeueAfter time.Duration // when to decide again even if nothing changes; zero for never
 }
 
-// goalGone is the goal that there is no copy.
-const goalGone = "gone"
-
-// writes reports whether the decision leads to a write.
-func (d Decision) writes() bool {
+// isWrite reports whether the decision leads to a write.
+func (d Decision) isWrite() bool {
 	return d.Action == Create || d.Action == Update || d.Action == Replace || d.Action == Delete
-}
-
-// isDestructive reports whether the decision deletes a copy, or holds its deletion.
-func (d Decision) isDestructive() bool {
-	return d.Action == Delete || d.Action == Replace || d.Problem.Reason == ReasonHeld
 }
 
 // Problem is why a copy is not as it should be. The zero Problem means that nothing is
 // wrong.
 type Problem struct{ Reason, Message string }
 
-// Memory is what a process remembers of a copy from one sync to the next. The zero Memory
-// remembers nothing: a process that has just started may repeat a write whose result the
-// previous process knew.
-type Memory struct {
-	Goal       string        // what the last write was for; empty before the first write
-	WrittenAt  time.Time     // when the last write was answered
-	Writes     int           // how many writes in a row had the same goal
-	Altered    string        // the parts that the API server stored differently than requested
-	RevertedBy string        // the field manager who reverted the copy last; empty if unknown
-	Queued     time.Duration // how much longer the next such write waits, because there are many copies like this
+// wish is what the annotations say about a copy.
+type wish int
 
-	Problem Problem // the last one, which has been recorded in an event
-	Brake   string  // why the copy must not be deleted since this process has started; empty if it may be
+const (
+	wanted   wish = iota
+	followed      // only if it exists
+	frozen        // nobody knows
+	unwanted
+)
+
+// Why a copy is unwanted.
+const (
+	whyGone     = "its source is gone"
+	whyNo       = "its source says that it should not be copied"
+	whyNarrowed = "its source is no longer meant for the namespace"
+	whyUnmarked = "the namespace is no longer marked"
+)
+
+// wish returns what the annotations say about the copy and, if it is unwanted, why.
+func (o Observed) wish() (_ wish, whyNot string) {
+	target := o.answerOf(o.TargetNS)
+	switch {
+	case target == silent || target == no:
+		return unwanted, whyUnmarked
+	case o.Source == nil || o.Source.DeletionTimestamp != nil:
+		return unwanted, whyGone
+	case o.answerOf(o.Source) == no:
+		return unwanted, whyNo
+	case o.answerOf(o.Source) == silent || o.whyUnclear(o.Source) != "":
+		return frozen, ""
+	}
+	restriction, err := o.restrictionOf(o.Source)
+	switch {
+	case err != nil: // whyUnclear has said so
+		return frozen, ""
+	case !restriction.allows(o.TargetNS):
+		return unwanted, whyNarrowed
+	case target == unclear:
+		return followed, ""
+	}
+	return wanted, ""
 }
 
 // IsWanted reports whether there should be a copy.
 func (o Observed) IsWanted() bool {
-	isWanted, _ := o.wish()
-	return isWanted
+	if isGone(o.TargetNS) || o.isReserved(o.TargetNS.Name) {
+		return false
+	}
+	is, _ := o.wish()
+	return is == wanted
 }
 
-// wish reports whether there should be a copy, and why not. Without a reason, nobody knows:
-// an annotation that cannot be parsed may ask for one.
-func (o Observed) wish() (isWanted bool, whyNot string) {
-	switch {
-	case isGone(o.TargetNS) || o.isReserved(o.TargetNS.Name):
-		return false, "the namespace cannot have one"
-	case o.Source == nil:
-		return false, "its source is gone"
-	case o.Source.DeletionTimestamp != nil:
-		return false, "its source is being deleted"
-	}
-	isSource, isSourceClear := o.mark(o.Source)
-	isTarget, isTargetClear := o.mark(o.TargetNS)
-	switch {
-	case isSourceClear && !isSource:
-		return false, "its source is no longer marked"
-	case isTargetClear && !isTarget:
-		return false, "the namespace is no longer marked"
-	}
-	switch restriction, err := o.restrictionOf(o.Source); {
-	case errors.Is(err, errNoReceivers):
-		return false, "its source does not say which namespaces may have one"
-	case err != nil:
-		return false, ""
-	case !restriction.allows(o.TargetNS):
-		return false, "its source is no longer meant for the namespace"
-	}
-	return isSource && isTarget, ""
+// isGone reports whether a namespace does not exist or is being deleted.
+func isGone(namespace *corev1.Namespace) bool {
+	return namespace == nil || namespace.DeletionTimestamp != nil
 }
 
 // Decide returns what to do so that there is a copy if there should be one, equal to its
-// source in type, data and immutability. What keeps being altered or reverted is written
-// at growing intervals.
+// source in type and data, and immutable if the source is. It knows nothing of earlier writes.
 func Decide(o Observed) Decision {
-	d := o.decide()
-	if d.Goal == "" || d.Goal != o.Memory.Goal {
-		return d
+	if isGone(o.TargetNS) || o.isReserved(o.TargetNS.Name) {
+		return Decision{Action: None} // a namespace that is deleted takes its Secrets with it
 	}
-	wait := o.Memory.wait(o.Now)
+	wish, whyNot := o.wish()
+	isNeeded := wish == wanted || wish == followed
 	switch {
-	case d.writes() && wait > 0:
-		return Decision{Action: Later, Goal: d.Goal, Problem: cmp.Or(o.Memory.Problem, o.Memory.contention()), RequeueAfter: wait}
-	case d.Action == None && o.Memory.Altered == "":
-		d.Problem, d.RequeueAfter = o.Memory.ongoing(o.Now), wait
+	case wish == wanted && o.SourceNS == nil:
+		return Decision{Action: Later, RequeueAfter: retryNoNamespace}
+	case wish == wanted && o.Copy == nil:
+		return Decision{Action: Create, Ask: ledger.Ask{Goal: o.goal(), Left: missing}}
+	case o.Copy == nil:
+		return Decision{Action: None, Ask: ledger.Ask{Goal: goalGone}}
+	case wish == wanted && !o.isCopy(o.Copy):
+		return Decision{Action: Blocked, Problem: Problem{ReasonNameTaken, o.whatItIs()}}
+	case isNeeded && o.isCopy(o.Copy):
+		return o.keep(wish)
+	case wish == frozen:
+		return o.freeze()
+	case !o.isMade(o.Copy):
+		return Decision{Action: Blocked, Problem: Problem{ReasonNotMade, o.whatItIs()}}
+	case o.Copy.DeletionTimestamp != nil:
+		return o.waitForFinalizers("it should be gone")
+	}
+	if hold, why := o.whyHeld(whyNot); hold != "" {
+		return Decision{Action: Blocked, Hold: hold, Problem: Problem{ReasonHeld, why}}
+	}
+	if left := grace - o.GoneFor; whyNot == whyGone && left > 0 {
+		return Decision{Action: Later, RequeueAfter: left}
+	}
+	return Decision{Action: Delete, Why: whyNot, Ask: ledger.Ask{Goal: goalGone, Left: "there"}}
+}
+
+// keep returns what to do about a copy that exists and should.
+func (o Observed) keep(wish wish) Decision {
+	d := Decision{Action: None, Ask: ledger.Ask{Goal: o.goal(), Left: o.left(o.Copy)}}
+	why := o.whyReplace()
+	switch {
+	case d.Ask.Left == "", o.SourceNS == nil, why != "" && wish == followed:
+	case o.Copy.DeletionTimestamp != nil:
+		return o.waitForFinalizers("it differs from its source")
+	case why != "":
+		d.Action, d.Why = Replace, why
+	default:
+		d.Action = Update
 	}
 	return d
 }
 
-// decide returns what to do, regardless of what became of earlier writes.
-func (o Observed) decide() Decision {
-	isWanted, whyNot := o.wish()
-	switch {
-	case isGone(o.TargetNS) || o.isReserved(o.TargetNS.Name):
-		return Decision{Action: None} // a namespace that is deleted takes its Secrets with it
-	case isWanted && o.SourceNS == nil:
-		return Decision{Action: Later, Problem: o.Memory.Problem, RequeueAfter: retryNoNamespace}
-	case isWanted:
-		return o.keep()
-	case o.Copy == nil || o.isOthers(o.Copy):
-		return Decision{Action: None, Goal: goalGone}
-	case o.Copy.Annotations[AnnotationNamespace] != o.Copy.Namespace || !o.isOurs(o.Copy):
-		return Decision{Action: Blocked, Problem: Problem{ReasonNotMade, notMade}}
-	case whyNot == "":
+// freeze returns the decision about a copy whose source does not say clearly who may have it. If it
+// says nothing at all, that is told here: most Secrets without a mark are none of our business.
+func (o Observed) freeze() Decision {
+	if o.answerOf(o.Source) != silent || !o.isMade(o.Copy) {
 		return Decision{Action: None}
-	case o.Copy.DeletionTimestamp != nil:
-		return o.waitForFinalizers("it should be gone")
 	}
-	if why := o.whyHeld(); why != "" {
-		return Decision{Action: Blocked, Problem: Problem{ReasonHeld, why}}
-	}
-	return Decision{Action: Delete, Why: whyNot, Goal: goalGone}
-}
-
-// keep returns what to do about a copy that should exist.
-func (o Observed) keep() Decision {
-	if o.Copy == nil {
-		return Decision{Action: Create, Want: o.want(nil), Goal: o.goal()}
-	}
-	if !o.isOurs(o.Copy) {
-		return Decision{Action: Blocked, Problem: Problem{ReasonNameTaken, o.whyTaken()}}
-	}
-	want := o.want(o.Copy)
-	isRight := o.isEqual() && o.Copy.Type == o.Source.Type && hasAll(o.Copy.Labels, want.Labels) && hasAll(o.Copy.Annotations, want.Annotations)
-	switch why := o.whyReplace(); {
-	case isRight:
-		return Decision{Action: None, Goal: o.goal()}
-	case o.Copy.DeletionTimestamp != nil:
-		return o.waitForFinalizers("it differs from its source")
-	case why != "":
-		return Decision{Action: Replace, Want: o.want(nil), Why: why, Goal: o.goal()}
-	default:
-		return Decision{Action: Update, Want: want, Goal: o.goal()}
-	}
+	return Decision{Action: Blocked, Problem: Problem{ReasonMarkMissing, fmt.Sprintf(
+		`Its copies are neither changed nor deleted, because it has lost its annotation %s. Set it again, or set it to "false" to delete the copies`, o.Annotation)}}
 }
 
 // waitForFinalizers returns the decision about a copy that is being deleted and that must
@@ -216,95 +209,119 @@ func (o Observed) waitForFinalizers(wrong string) Decision {
 	return Decision{Action: Blocked, Problem: Problem{ReasonTerminating, fmt.Sprintf("the copy is being deleted, but finalizers (%s) hold it, and %s", strings.Join(finalizers, ", "), wrong)}}
 }
 
-// whyTaken returns why the Secret that exists under the copy's name is not ours.
-func (o Observed) whyTaken() string {
-	if o.isCopy(o.Copy) {
-		return fmt.Sprintf("a copy of that name already exists and belongs to another instance of secretsync, %q", o.Copy.Annotations[AnnotationInstance])
+// taken says that a Secret of the copy's name is in the way.
+const taken = "a Secret of that name already exists and is not managed by secretsync"
+
+// whatItIs says what a Secret with the label of copies is that is no copy here, and what to do.
+func (o Observed) whatItIs() string {
+	name, namespace := o.Copy.Annotations[AnnotationSourceName], o.Copy.Annotations[AnnotationMadeFor]
+	switch {
+	case namespace != "" && namespace != o.Copy.Namespace:
+		return fmt.Sprintf("the Secret there is a copy that was made for namespace %q, as after the restoration of a backup under another name, so it is left alone. "+
+			"To have a copy made, if one is asked for: kubectl delete secret %s --namespace %s", namespace, o.Copy.Name, o.Copy.Namespace)
+	case name != "" && name != o.Copy.Name:
+		return fmt.Sprintf("the Secret there is somebody's copy of the copy of %q, so it is left alone. Remove its label %s, or delete it", name, LabelSourceNamespace)
 	}
-	return errTaken.Error()
+	return fmt.Sprintf("the Secret there has the label %s of a copy, but secretsync has not made it, so it is left alone. Remove the label, or delete it", LabelSourceNamespace)
 }
 
-// notMade says what is wrong with somebody's Secret that looks like a copy.
-const notMade = "This Secret has the label " + LabelSourceNamespace + " of a copy, but secretsync has not made it for this namespace, so it is left alone: remove the label, or delete the Secret"
-
-// errTaken means that there is a Secret of the copy's name that is not a copy.
-var errTaken = errors.New("a Secret of that name already exists and is not managed by secretsync")
-
 // whyReplace returns what of the copy differs from its source and cannot be changed in
-// place; empty if nothing does.
+// place; empty if nothing does. Immutability alone is no reason.
 func (o Observed) whyReplace() string {
 	switch {
 	case o.Copy.Type != o.Source.Type:
 		return "its type has changed"
-	case isImmutable(o.Copy) && !o.isEqual():
+	case isImmutable(o.Copy) && !bytes.Equal(digestOf(o.Copy), digestOf(o.Source)):
 		return "it is immutable"
 	}
 	return ""
 }
 
-// isCopy reports whether a Secret is a copy of the source of its name, whichever instance
-// it belongs to. A copy that someone has copied to another name or namespace is not.
+// isCopy reports whether a Secret is a copy of the source of its name, or may become one: it has
+// the label, and was not made for another name or namespace.
 func (c Config) isCopy(secret *corev1.Secret) bool {
 	name, isNamed := secret.Annotations[AnnotationSourceName]
-	namespace, isPlaced := secret.Annotations[AnnotationNamespace] // since v0.1.0
+	namespace, isPlaced := secret.Annotations[AnnotationMadeFor]
 	return secret.Labels[LabelSourceNamespace] == c.SourceNamespace && (!isNamed || name == secret.Name) && (!isPlaced || namespace == secret.Namespace)
 }
 
-// isOthers reports whether a Secret is a copy that belongs to another instance.
-func (c Config) isOthers(secret *corev1.Secret) bool { return c.isCopy(secret) && !c.isOurs(secret) }
-
-// isOurs reports whether a Secret is a copy that belongs to no other instance.
-func (c Config) isOurs(secret *corev1.Secret) bool {
-	instance, isSigned := secret.Annotations[AnnotationInstance]
-	return c.isCopy(secret) && (!isSigned || instance == c.instance())
+// isMade reports whether secretsync has made or adopted a Secret as the copy that it is.
+func (c Config) isMade(secret *corev1.Secret) bool {
+	return c.isCopy(secret) && secret.Annotations[AnnotationSourceName] == secret.Name && secret.Annotations[AnnotationMadeFor] == secret.Namespace
 }
 
-// want returns the copy as it should be. It keeps what others have added to the metadata
-// of the present copy, which may be nil, and that copy's UID and resource version are
-// preconditions of the update. Of the source's metadata only the name is copied.
-func (o Observed) want(present *corev1.Secret) *corev1.Secret {
-	want := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: o.TargetNS.Name, Name: o.Source.Name},
-		Type:       o.Source.Type, Data: o.Source.Data, Immutable: o.Source.Immutable,
+// metadata returns the labels and annotations of the copy that are secretsync's. Of the source's
+// metadata only the name is copied.
+func (o Observed) metadata() (labels, annotations map[string]string) {
+	return map[string]string{LabelSourceNamespace: o.SourceNamespace}, map[string]string{
+		AnnotationSourceName:         o.Source.Name,
+		AnnotationMadeFor:            o.TargetNS.Name,
+		AnnotationSourceNamespaceUID: string(o.SourceNS.UID),
 	}
-	if present != nil {
-		want.ObjectMeta = *present.ObjectMeta.DeepCopy()
-		want.ManagedFields = nil // the API server keeps them if an update has none
-	}
-	metav1.SetMetaDataLabel(&want.ObjectMeta, LabelSourceNamespace, o.Source.Namespace)
-	metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationSourceName, o.Source.Name)
-	metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationSourceUID, string(o.Source.UID))
-	metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationInstance, o.instance())
-	metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationNamespace, want.Namespace)
-	metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnotationSourceNamespaceUID, string(o.SourceNS.UID))
-	return want
 }
+
+// want returns the copy as it is created. It shares the data of the source.
+func (o Observed) want() *corev1.Secret {
+	labels, annotations := o.metadata()
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: o.TargetNS.Name, Name: o.Source.Name, Labels: labels, Annotations: annotations},
+		Type:       o.Source.Type,
+		Data:       o.Source.Data,
+		Immutable:  o.Source.Immutable,
+	}
+}
+
+// patch returns a strategic merge patch that makes the copy as it should be, and leaves what others
+// have added to its metadata. All data is replaced. It applies only to the copy that was observed.
+func (o Observed) patch() ([]byte, error) {
+	labels, annotations := o.metadata()
+	data := map[string]any{"$patch": "replace"}
+	for key, value := range o.Source.Data {
+		data[key] = value
+	}
+	body := map[string]any{
+		"metadata": map[string]any{"uid": o.Copy.UID, "resourceVersion": o.Copy.ResourceVersion, "labels": labels, "annotations": annotations},
+		"data":     data,
+	}
+	if isImmutable(o.Source) {
+		body["immutable"] = true
+	}
+	return json.Marshal(body)
+}
+
+// goalGone is the goal that there is no copy, and missing is what is left if there should be one.
+const goalGone, missing = "gone", "missing"
 
 // goal identifies what the copy should contain.
 func (o Observed) goal() string {
-	return fmt.Sprintf("%x %s %t %s", digestOf(o.Source), o.Source.Type, isImmutable(o.Source), o.Source.UID)
+	return fmt.Sprintf("%x %s %t", digestOf(o.Source), o.Source.Type, isImmutable(o.Source))
 }
 
-// isEqual reports whether the copy has its source's data and immutability.
-func (o Observed) isEqual() bool {
-	return isImmutable(o.Copy) == isImmutable(o.Source) && bytes.Equal(digestOf(o.Copy), digestOf(o.Source))
+// left identifies how a Secret differs from the copy as it should be; it is empty if it does not.
+// The informer does not show a Secret without the label.
+func (o Observed) left(secret *corev1.Secret) string {
+	if secret.Labels[LabelSourceNamespace] != o.SourceNamespace {
+		return missing
+	}
+	if o.SourceNS != nil && len(o.differences(secret)) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%x %s %t %q %q %q", digestOf(secret), secret.Type, isImmutable(secret),
+		secret.Annotations[AnnotationSourceName], secret.Annotations[AnnotationMadeFor], secret.Annotations[AnnotationSourceNamespaceUID])
 }
 
-func isImmutable(secret *corev1.Secret) bool { return ptr.Deref(secret.Immutable, false) }
-
-// alteredIn returns the parts of a copy that the API server has stored differently than
-// requested.
-func alteredIn(want, stored *corev1.Secret) []string {
-	var parts []string
+// differences names the parts of a Secret that are not as those of the copy should be.
+func (o Observed) differences(secret *corev1.Secret) (parts []string) {
+	labels, annotations := o.metadata()
 	for _, part := range []struct {
 		name   string
 		isSame bool
 	}{
-		{"type", want.Type == stored.Type},
-		{"data", bytes.Equal(digestOf(want), digestOf(stored))},
-		{"immutability", isImmutable(want) == isImmutable(stored)},
-		{"labels", hasAll(stored.Labels, want.Labels)},
-		{"annotations", hasAll(stored.Annotations, want.Annotations)},
+		{"type", secret.Type == o.Source.Type},
+		{"data", bytes.Equal(digestOf(secret), digestOf(o.Source))},
+		{"immutability", isImmutable(secret) || !isImmutable(o.Source)},
+		{"labels", hasAll(secret.Labels, labels)},
+		{"annotations", hasAll(secret.Annotations, annotations)},
 	} {
 		if !part.isSame {
 			parts = append(parts, part.name)
@@ -323,119 +340,4 @@ func hasAll(has, wanted map[string]string) bool {
 	return true
 }
 
-// digestField is the field in which a stripped copy holds the digest of its data. No real
-// Secret can have a field of that name.
-const digestField = "/digest"
-
-// digestOf returns a digest of the data. It never leaves the process.
-func digestOf(secret *corev1.Secret) []byte {
-	if digest, isStripped := secret.Data[digestField]; isStripped {
-		return digest
-	}
-	data, _ := json.Marshal(secret.Data) // cannot fail, and is sorted by field
-	sum := sha256.Sum256(data)
-	return sum[:]
-}
-
-// StripCopy reduces a copy, in place, to what Decide reads and an update keeps. There are
-// many copies, and their data is in the cache of sources already.
-func StripCopy(secret *corev1.Secret) {
-	secret.ManagedFields = lastWrite(secret.ManagedFields)
-	secret.Data = map[string][]byte{digestField: digestOf(secret)}
-}
-
-// lastWrite returns the entry of the manager who wrote last, without the fields. Times are
-// in seconds, so of two writes in the same second, it is the one that is not secretsync's.
-func lastWrite(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
-	var last []metav1.ManagedFieldsEntry
-	for _, entry := range entries {
-		if len(last) == 0 || last[0].Time.Before(entry.Time) || last[0].Time.Equal(entry.Time) && last[0].Manager == fieldManager {
-			last = []metav1.ManagedFieldsEntry{{Manager: entry.Manager, Time: entry.Time}}
-		}
-	}
-	return last
-}
-
-// revertedBy returns the field manager who changed the copy last; empty if that is unknown
-// or was secretsync.
-func (o Observed) revertedBy() string {
-	if o.Copy == nil || len(o.Copy.ManagedFields) == 0 || o.Copy.ManagedFields[0].Manager == fieldManager {
-		return ""
-	}
-	return o.Copy.ManagedFields[0].Manager
-}
-
-// StripSource reduces a Secret in the source namespace, in place, to what a copy needs,
-// and removes the data of a Secret that is not copied. Annotations are removed because
-// kubectl apply keeps a second copy of the data in one of them.
-func (c Config) StripSource(secret *corev1.Secret) {
-	if !c.IsSource(secret) {
-		secret.Data = nil
-	}
-	secret.Labels, secret.Annotations = nil, c.marks(secret)
-	secret.ManagedFields, secret.OwnerReferences = nil, nil
-}
-
-// StripNamespace reduces a namespace, in place, to what Decide reads.
-func (c Config) StripNamespace(namespace *corev1.Namespace) {
-	*namespace = corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name:              namespace.Name,
-		UID:               namespace.UID,
-		ResourceVersion:   namespace.ResourceVersion,
-		DeletionTimestamp: namespace.DeletionTimestamp,
-		Labels:            namespace.Labels,
-		Annotations:       c.marks(namespace),
-	}}
-}
-
-// wait returns how long after now the next write with the same goal is due.
-func (m Memory) wait(now time.Time) time.Duration {
-	count := m.Writes
-	if m.Altered != "" {
-		count += backoff.Free - 1 // the first response says already what the next will say
-	}
-	return max(0, m.WrittenAt.Add(backoff.Delay(count)+m.Queued).Sub(now))
-}
-
-// isContested reports whether the next write with the same goal will probably be altered
-// or reverted, too.
-func (m Memory) isContested() bool { return m.Altered != "" || m.Writes >= backoff.Free }
-
-// ongoing returns the problem that remains although the last write succeeded; the zero
-// Problem if there is none. A repair is known to last when it has lasted for as long as
-// the pause after it.
-func (m Memory) ongoing(now time.Time) Problem {
-	if m.Altered != "" || m.Writes > backoff.Free && m.wait(now) > 0 {
-		return m.contention()
-	}
-	return Problem{}
-}
-
-// contention returns what keeps the copy from staying as it was written.
-func (m Memory) contention() Problem {
-	if m.Altered != "" {
-		return Problem{ReasonAltered, fmt.Sprintf("an admission policy or webhook changed the copy before it was stored: its %s; secretsync waits longer before each retry", m.Altered)}
-	}
-	who := "someone"
-	if m.RevertedBy != "" {
-		who = fmt.Sprintf("%q", m.RevertedBy)
-	}
-	return Problem{ReasonContested, "the copy keeps being reverted, last by " + who + "; secretsync waits longer before each repair"}
-}
-
-// after returns the memory after a decision was carried out on a copy that revertedBy had
-// changed, of which the API server stored some parts altered.
-func (m Memory) after(d Decision, revertedBy string, altered []string, now time.Time) Memory {
-	next := Memory{Goal: d.Goal, WrittenAt: now, Writes: 1, Altered: strings.Join(altered, ", "), Problem: m.Problem}
-	if m.Goal == d.Goal && now.Sub(m.WrittenAt) < backoff.ForgetAfter {
-		next.Writes += m.Writes
-		next.RevertedBy = cmp.Or(revertedBy, m.RevertedBy)
-	}
-	return next
-}
-
-// forgetAfter returns how long after now the memory of a copy that is neither there nor
-// wanted can be forgotten.
-func (m Memory) forgetAfter(now time.Time) time.Duration {
-	return max(0, m.WrittenAt.Add(backoff.ForgetAfter).Sub(now))
-}
+func isImmutable(secret *corev1.Secret) bool { return ptr.Deref(secret.Immutable, false) }

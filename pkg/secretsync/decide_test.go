@@ -2,6 +2,7 @@ package secretsync
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -16,12 +17,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-var noon = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
-
 // copied returns the copy of a source in team-a, as the cache has it.
 func copied(source *corev1.Secret, edits ...func(*corev1.Secret)) *corev1.Secret {
 	o := Observed{Config: usual, SourceNS: newNamespace("vault"), TargetNS: newNamespace("team-a", marked), Source: source}
-	secret := Decide(o).Want
+	secret := o.want()
 	secret.UID, secret.ResourceVersion = "copy", "7"
 	for _, edit := range edits {
 		edit(secret)
@@ -43,11 +42,7 @@ func TestDecide(t *testing.T) {
 			if d.Cmd != "decide" {
 				d.Fatalf(t, "unknown command %q", d.Cmd)
 			}
-			o, remember := observe(t, d)
-			if remember != nil {
-				o.Memory.Goal = Decide(o).Goal // unless the words say otherwise
-				remember(&o.Memory)
-			}
+			o := observe(t, d)
 			decision := Decide(o)
 			requireConsistent(t, d, o, decision)
 			return describe(decision)
@@ -55,11 +50,10 @@ func TestDecide(t *testing.T) {
 	})
 }
 
-// observe reads what is observed from a test's input, one object in each line. remember
-// fills the memory; it is nil if nothing is remembered.
-func observe(t *testing.T, d *datadriven.TestData) (o Observed, remember func(*Memory)) {
+// observe reads what is observed from a test's input, one object in each line.
+func observe(t *testing.T, d *datadriven.TestData) (o Observed) {
 	t.Helper()
-	o = Observed{Config: usual, Now: noon, SourceNS: newNamespace(usual.SourceNamespace)}
+	o = Observed{Config: usual, GoneFor: grace, SourceNS: newNamespace(usual.SourceNamespace)}
 	for line := range strings.Lines(d.Input) {
 		object, args, err := datadriven.ParseLine(line)
 		if err != nil {
@@ -75,8 +69,6 @@ func observe(t *testing.T, d *datadriven.TestData) (o Observed, remember func(*M
 					ending(o.SourceNS)
 				case "uid":
 					o.SourceNS.UID = types.UID(value)
-				case "confirmed-until":
-					metav1.SetMetaDataAnnotation(&o.SourceNS.ObjectMeta, AnnotationConfirm, noon.Add(parseDuration(t, d, value)).Format(time.RFC3339))
 				default:
 					d.Fatalf(t, "unknown word %q in %q", arg.Key, line)
 				}
@@ -101,35 +93,17 @@ func observe(t *testing.T, d *datadriven.TestData) (o Observed, remember func(*M
 			o.Source = newSource("db", "1", editsOf(t, d, args)...)
 		case "copy":
 			o.Copy = copied(newSource("db", "1"), editsOf(t, d, args)...)
+		case "source-gone-for":
+			o.GoneFor = parseDuration(t, d, args[0].Key)
+		case "confirmed":
+			o.Confirmed = Hold(strings.TrimSpace(strings.TrimPrefix(line, object)))
 		case "brake":
-			o.Memory.Brake = strings.TrimSpace(strings.TrimPrefix(line, object))
-		case "remembered":
-			remember = func(m *Memory) {
-				m.WrittenAt, m.Writes = noon, 1
-				for _, arg := range args {
-					switch value := first(arg.Vals); arg.Key {
-					case "writes":
-						if _, err := fmt.Sscan(value, &m.Writes); err != nil {
-							d.Fatalf(t, "%q: %v", line, err)
-						}
-					case "ago":
-						m.WrittenAt = noon.Add(-parseDuration(t, d, value))
-					case "other-goal":
-						m.Goal = "another goal"
-					case "altered":
-						m.Altered = value
-					case "reverted-by":
-						m.RevertedBy = value
-					default:
-						d.Fatalf(t, "unknown word %q in %q", arg.Key, line)
-					}
-				}
-			}
+			o.Brake = strings.TrimSpace(strings.TrimPrefix(line, object))
 		default:
 			d.Fatalf(t, "unknown object %q", object)
 		}
 	}
-	return o, remember
+	return o
 }
 
 // editsOf returns what the words behind "source" or "copy" change.
@@ -151,6 +125,10 @@ func editsOf(t *testing.T, d *datadriven.TestData, args []datadriven.CmdArg) (ed
 				delete(s.Annotations, usual.Annotation)
 			case "for":
 				s.Annotations[AnnotationNamespaces] = value
+			case "selector":
+				s.Annotations[AnnotationNamespaceSelector] = value
+			case "annotation":
+				s.Annotations[value] = "x"
 			case "deleting":
 				ending(s)
 			case "finalizer":
@@ -159,16 +137,12 @@ func editsOf(t *testing.T, d *datadriven.TestData, args []datadriven.CmdArg) (ed
 				s.Labels[value] = ""
 			case "copy-of":
 				s.Annotations[AnnotationSourceName] = value
-			case "instance":
-				s.Annotations[AnnotationInstance] = value
-			case "from-namespace":
-				s.Annotations[AnnotationNamespace] = value
-			case "no-namespace":
-				delete(s.Annotations, AnnotationNamespace)
+			case "made-for":
+				s.Annotations[AnnotationMadeFor] = value
+			case "only-labeled":
+				s.Annotations = map[string]string{}
 			case "mark":
 				s.Annotations[usual.Annotation] = value
-			case "no-instance":
-				delete(s.Annotations, AnnotationInstance)
 			case "from-namespace-uid":
 				s.Annotations[AnnotationSourceNamespaceUID] = value
 			default:
@@ -193,14 +167,15 @@ func parseDuration(t *testing.T, d *datadriven.TestData, text string) time.Durat
 // requireConsistent checks what holds for every decision.
 func requireConsistent(t *testing.T, at *datadriven.TestData, o Observed, d Decision) {
 	t.Helper()
-	if d.Want == nil {
-		return
+	if d.isWrite() != (d.Ask.Goal != "" && d.Ask.Left != "" && d.Action != None) {
+		t.Errorf("%s: %s, to do %+v", at.Pos, d.Action, d.Ask)
 	}
-	if diff := cmp.Diff(o.Source.Data, d.Want.Data); diff != "" || d.Want.Type != o.Source.Type {
-		t.Errorf("%s: type %q, data (-want +got):\n%s", at.Pos, d.Want.Type, diff)
+	if (d.Problem.Reason == ReasonHeld) != (d.Hold != "") {
+		t.Errorf("%s: %+v, held by %q", at.Pos, d.Problem, d.Hold)
 	}
-	if isUpdate := d.Want.ResourceVersion != ""; isUpdate != (d.Action == Update) {
-		t.Errorf("%s: %s with resource version %q", at.Pos, d.Action, d.Want.ResourceVersion)
+	if d.Action == Create || d.Action == Replace {
+		equal(t, at.Pos+": data", o.Source.Data, o.want().Data)
+		equal(t, at.Pos+": type", o.Source.Type, o.want().Type)
 	}
 }
 
@@ -219,33 +194,17 @@ func describe(d Decision) string {
 	return text
 }
 
-// A copy has only the name of its source's metadata, and keeps what others have added to
-// its own.
-func TestWhatACopyCarries(t *testing.T) {
-	source := newSource("db", "1", func(s *corev1.Secret) {
-		s.UID = "source"
-		s.Labels = map[string]string{"app": "vault"}
-		s.Annotations["kubectl.kubernetes.io/last-applied-configuration"] = "{}"
-		s.OwnerReferences = []metav1.OwnerReference{{Kind: "Vault"}}
-		s.Finalizers = []string{"example.com/wait"}
-	})
-	present := copied(newSource("db", "2"), func(s *corev1.Secret) {
-		s.Labels["theirs"], s.Annotations["theirs"] = "yes", "yes"
-	})
-	want := metav1.ObjectMeta{
-		Namespace: "team-a", Name: "db", UID: present.UID, ResourceVersion: present.ResourceVersion,
-		Labels: map[string]string{LabelSourceNamespace: usual.SourceNamespace, "theirs": "yes"},
-		Annotations: map[string]string{
-			AnnotationSourceName:         "db",
-			AnnotationSourceUID:          "source",
-			AnnotationInstance:           usual.Annotation,
-			AnnotationNamespace:          "team-a",
-			AnnotationSourceNamespaceUID: "",
-			"theirs":                     "yes",
-		},
+// A patch sets what is ours, and leaves what others have added.
+func TestPatch(t *testing.T) {
+	source := newSource("db", "2", immutable, func(s *corev1.Secret) { s.UID = "source" })
+	o := Observed{Config: usual, SourceNS: newNamespace("vault"), TargetNS: newNamespace("team-a", marked), Source: source, Copy: copied(newSource("db", "1"))}
+	body, err := o.patch()
+	if err != nil {
+		t.Fatal(err)
 	}
-	d := Decide(Observed{Config: usual, SourceNS: newNamespace("vault"), TargetNS: newNamespace("team-a", marked), Source: source, Copy: present})
-	equal(t, "metadata", want, d.Want.ObjectMeta)
+	equal(t, "patch", `{"data":{"$patch":"replace","password":"aHVudGVyMi0y","user":"aHVudGVyMi1hZG1pbg=="},"immutable":true,"metadata":{"annotations":{`+
+		`"controller.nicoleh.io/secretsync-made-for":"team-a","controller.nicoleh.io/secretsync-source-name":"db","controller.nicoleh.io/secretsync-source-namespace-uid":""},`+
+		`"labels":{"controller.nicoleh.io/secretsync-source-namespace":"vault"},"resourceVersion":"7","uid":"copy"}}`, string(body))
 }
 
 // Decide never changes its input, always returns the same for the same input, and has
@@ -263,7 +222,7 @@ func TestDecisionsComeToRest(t *testing.T) {
 		return s
 	})
 	rapid.Check(t, func(rt *rapid.T) {
-		o := Observed{Config: usual, SourceNS: newNamespace("vault")}
+		o := Observed{Config: usual, GoneFor: grace, SourceNS: newNamespace("vault")}
 		if rapid.IntRange(0, 5).Draw(rt, "namespace") > 0 {
 			o.TargetNS = newNamespace(rapid.SampledFrom([]string{"team-a", "team-a", "kube-system", "vault"}).Draw(rt, "name"))
 			if rapid.Bool().Draw(rt, "marked") {
@@ -277,9 +236,12 @@ func TestDecisionsComeToRest(t *testing.T) {
 			o.Copy = secret.Draw(rt, "copy")
 			o.Copy.Namespace = o.TargetNS.Name
 			o.Copy.Labels = map[string]string{LabelSourceNamespace: rapid.SampledFrom([]string{"vault", "vault", "other"}).Draw(rt, "label")}
+			if rapid.Bool().Draw(rt, "made") {
+				o.Copy.Annotations = map[string]string{AnnotationSourceName: "db", AnnotationMadeFor: o.TargetNS.Name}
+			}
 			StripCopy(o.Copy)
 		}
-		shown := Observed{Config: o.Config, SourceNS: o.SourceNS.DeepCopy(), TargetNS: o.TargetNS.DeepCopy(), Source: o.Source.DeepCopy(), Copy: o.Copy.DeepCopy()}
+		shown := Observed{Config: o.Config, GoneFor: grace, SourceNS: o.SourceNS.DeepCopy(), TargetNS: o.TargetNS.DeepCopy(), Source: o.Source.DeepCopy(), Copy: o.Copy.DeepCopy()}
 		d := Decide(o)
 		if diff := cmp.Diff(d, Decide(o)); diff != "" {
 			rt.Errorf("decided once and again:\n%s", diff)
@@ -287,12 +249,14 @@ func TestDecisionsComeToRest(t *testing.T) {
 		if diff := cmp.Diff(shown, o); diff != "" {
 			rt.Errorf("changed what it was shown:\n%s", diff)
 		}
-		if (d.Action == Create || d.Action == Update || d.Action == Replace) != (d.Want != nil) {
-			rt.Errorf("%s, and something to write: %t", d.Action, d.Want != nil)
-		}
 		switch d.Action {
-		case Create, Update, Replace:
-			o.Copy = d.Want.DeepCopy()
+		case Create, Replace:
+			o.Copy = o.want()
+			StripCopy(o.Copy)
+		case Update:
+			updated := o.want()
+			updated.Immutable = ptr.To(isImmutable(o.Source) || isImmutable(o.Copy))
+			o.Copy = updated
 			StripCopy(o.Copy)
 		case Delete:
 			o.Copy = nil
@@ -310,7 +274,7 @@ func TestStrip(t *testing.T) {
 	StripCopy(copied)
 	digest := digestOf(newSource("db", "1"))
 	StripCopy(copied) // a transform may see an object twice
-	if strings.Contains(fmt.Sprintf("%s", copied.Data), marker) || !bytes.Equal(digestOf(copied), digest) {
+	if strings.Contains(copied.String(), marker) || !bytes.Equal(digestOf(copied), digest) {
 		t.Error("of a copy is kept what it holds, or another digest when it is seen again")
 	}
 	unmarked := newSource("db", "1", func(s *corev1.Secret) { delete(s.Annotations, usual.Annotation) })
@@ -321,5 +285,26 @@ func TestStrip(t *testing.T) {
 	source := newSource("db", "1")
 	usual.StripSource(source)
 	equal(t, "data of a source", newSource("db", "1").Data, source.Data)
-	equal(t, "annotations of a source", map[string]string{usual.Annotation: ""}, source.Annotations)
+	equal(t, "annotations of a source", map[string]string{usual.Annotation: "", digestKey: string(digest)}, source.Annotations)
+}
+
+// Nothing that a stranger writes makes an entry of the caches large.
+func TestStrangersFillNoCache(t *testing.T) {
+	large := planted("team-a", "db")
+	for i := range 1000 {
+		large.Labels[fmt.Sprintf("label-%d", i)], large.Annotations[fmt.Sprintf("note-%d", i)] = "x", strings.Repeat("x", 200)
+		large.Finalizers = append(large.Finalizers, fmt.Sprintf("example.com/%d", i))
+		large.ManagedFields = append(large.ManagedFields, metav1.ManagedFieldsEntry{Manager: "x", FieldsV1: metav1.NewFieldsV1(strings.Repeat("x", 100))})
+		large.OwnerReferences = append(large.OwnerReferences, metav1.OwnerReference{Name: strings.Repeat("x", 100)})
+		large.Data[fmt.Sprintf("key-%d", i)] = []byte(strings.Repeat("x", 100))
+	}
+	large.Annotations[AnnotationMadeFor] = strings.Repeat("x", 200_000)
+	StripCopy(large)
+	encoded, err := json.Marshal(large)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(encoded) > 2000 {
+		t.Errorf("the entry has %d bytes", len(encoded))
+	}
 }

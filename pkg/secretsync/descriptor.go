@@ -1,7 +1,6 @@
 package secretsync
 
 import (
-	"cmp"
 	"flag"
 	"fmt"
 	"strings"
@@ -25,13 +24,7 @@ type Config struct {
 	// RequireReceivers restricts copying to Secrets that say which namespaces may have
 	// them.
 	RequireReceivers bool
-	// Instance distinguishes this secretsync from others that copy Secrets from the same
-	// namespace. If it is empty, it is the annotation.
-	Instance string
 }
-
-// instance returns the name of the instance, which its copies carry.
-func (c Config) instance() string { return cmp.Or(c.Instance, c.Annotation) }
 
 // NewDescriptor returns what a process needs to know to run the controller.
 func NewDescriptor() manager.Descriptor {
@@ -49,9 +42,8 @@ func NewDescriptor() manager.Descriptor {
 // addFlags adds the controller's flags and sets the defaults.
 func addFlags(flags *flag.FlagSet, c *Config) {
 	flags.StringVar(&c.SourceNamespace, "secretsync-source-namespace", "secretsync", "The namespace whose Secrets secretsync copies.")
-	flags.StringVar(&c.Annotation, "secretsync-annotation", "controller.nicoleh.io/secretsync", "The annotation that marks the Secrets that secretsync copies and the namespaces that it copies them to. Only a true value counts: \"true\", or no value.")
+	flags.StringVar(&c.Annotation, "secretsync-annotation", DefaultAnnotation, "The annotation that marks the Secrets that secretsync copies and the namespaces that it copies them to. Only a true value counts: \"true\", or no value.")
 	flags.BoolVar(&c.RequireReceivers, "secretsync-require-receivers", false, "Copy only Secrets whose annotation "+AnnotationNamespaces+" or "+AnnotationNamespaceSelector+" says which namespaces may have them.")
-	flags.StringVar(&c.Instance, "secretsync-instance", "", "The name that distinguishes secretsync's copies from those of another secretsync with the same source namespace. If empty, the value of -secretsync-annotation.")
 }
 
 // Validate returns an error that names the flag that is wrong.

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -49,13 +50,17 @@ func (r *redacted) Unwrap() error { return r.error }
 // leaks reports whether a message repeats part of a value of the Secret as it is, in base64
 // or in JSON.
 func leaks(message string, secret *corev1.Secret) bool {
+	parts := map[[minLeak]byte]bool{}
+	for i := 0; i+minLeak <= len(message); i++ {
+		parts[[minLeak]byte([]byte(message[i:i+minLeak]))] = true
+	}
 	for _, value := range secret.Data {
 		forms := [][]byte{value, []byte(base64.StdEncoding.EncodeToString(value))}
 		if quoted, err := json.Marshal(string(value)); err == nil {
 			forms = append(forms, quoted[1:len(quoted)-1])
 		}
 		for _, form := range forms {
-			if overlaps([]byte(message), form) {
+			if len(form) < minLeak && len(form) > 0 && strings.Contains(message, string(form)) || hasPart(form, parts) {
 				return true
 			}
 		}
@@ -63,14 +68,10 @@ func leaks(message string, secret *corev1.Secret) bool {
 	return false
 }
 
-// overlaps reports whether the message has minLeak consecutive bytes of value, or all of a
-// shorter value.
-func overlaps(message, value []byte) bool {
-	if len(value) < minLeak {
-		return len(value) > 0 && bytes.Contains(message, value)
-	}
-	for i := 0; i+minLeak <= len(message); i++ {
-		if bytes.Contains(value, message[i:i+minLeak]) {
+// hasPart reports whether a value has one of the parts.
+func hasPart(value []byte, parts map[[minLeak]byte]bool) bool {
+	for i := 0; i+minLeak <= len(value); i++ {
+		if parts[[minLeak]byte(value[i:i+minLeak])] {
 			return true
 		}
 	}

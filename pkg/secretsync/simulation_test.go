@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,20 +26,22 @@ import (
 )
 
 // secrets is the world of secretsync: Secrets in a source namespace, namespaces that ask for
-// copies, and people who meddle with both.
+// copies, and people who meddle with both: who misspell annotations, delete and re-create, refuse,
+// and plant Secrets that look like copies.
 type secrets struct {
 	*simulation.History
 	made      int
 	edits     int
 	writes    int
 	refusing  bool
-	isOpposed bool // Somebody has refused writes.
+	since     time.Time // it is or is not refusing
+	isOpposed bool      // Somebody has refused writes, or there is more to do than a write for each copy.
 }
 
 const (
 	sourceNamespace = "secretsync"
-	secretMark      = "controller.nicoleh.io/secretsync"
-	otherInstance   = "another"
+	secretMark      = secretsync.DefaultAnnotation
+	misspelt        = "controller.nicoleh.io/secretsync-namespace"
 )
 
 var (
@@ -69,35 +72,35 @@ func TestSimulation(t *testing.T) {
 // Begin implements World.
 func (w *secrets) Begin() {
 	draw := w.Draw("begin")
-	w.newNamespace(metav1.NamespaceSystem, false)
-	w.newNamespace(sourceNamespace, false)
+	w.newNamespace(metav1.NamespaceSystem, none)
+	w.newNamespace(sourceNamespace, none)
 	for _, name := range targetNamespaces {
-		w.newNamespace(name, draw.IntN(2) == 0)
+		w.newNamespace(name, simulation.Pick(draw, []string{"", none}))
 	}
-	w.newSecret(sourceNamespace, secretNames[0], true)
+	w.newSecret(sourceNamespace, secretNames[0], "")
 }
 
-func (w *secrets) newNamespace(name string, isMarked bool) {
+// none stands for no mark.
+const none = "-"
+
+func (w *secrets) newNamespace(name, mark string) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	setMark(namespace, isMarked)
+	setMark(namespace, mark)
 	w.Create(namespace)
 }
 
-func setMark(obj metav1.Object, isMarked bool) {
+func setMark(obj metav1.Object, mark string) { set(obj, secretMark, mark) }
+
+// set sets an annotation, or removes it.
+func set(obj metav1.Object, key, value string) {
 	annotations := maps.Clone(obj.GetAnnotations())
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	delete(annotations, secretMark)
-	if isMarked {
-		annotations[secretMark] = ""
+	if annotations[key] = value; value == none {
+		delete(annotations, key)
 	}
 	obj.SetAnnotations(annotations)
-}
-
-func isMarked(obj metav1.Object) bool {
-	_, ok := obj.GetAnnotations()[secretMark]
-	return ok
 }
 
 // newValue returns bytes that must not appear anywhere else.
@@ -108,12 +111,12 @@ func (w *secrets) newValue() []byte {
 	return value
 }
 
-func (w *secrets) newSecret(namespace, name string, isMarked bool) {
+func (w *secrets) newSecret(namespace, name, mark string) {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Data:       map[string][]byte{"key": w.newValue()}, Type: corev1.SecretTypeOpaque,
 	}
-	setMark(secret, isMarked)
+	setMark(secret, mark)
 	w.Create(secret)
 }
 
@@ -140,65 +143,112 @@ func (w *secrets) Edit(draw *rand.Rand) string {
 		if source := w.secret(w.Store, sourceNamespace, name); source != nil {
 			return w.disturb(draw, source)
 		}
-		w.newSecret(sourceNamespace, name, draw.IntN(4) > 0)
+		w.newSecret(sourceNamespace, name, simulation.Pick(draw, []string{"", "", "", none}))
 		return "a new source " + name
 	}
 	target := simulation.Pick(draw, targetNamespaces)
 	namespace := w.namespace(w.Store, target)
-	switch draw.IntN(6) {
+	switch draw.IntN(8) {
 	case 0:
-		w.refusing, w.isOpposed = !w.refusing, true
+		w.refusing, w.since, w.isOpposed = !w.refusing, time.Now(), true
 		return fmt.Sprintf("a quota refuses new Secrets: %t", w.refusing)
-	case 1:
+	case 1, 2:
 		if namespace == nil {
-			w.newNamespace(target, true)
+			w.newNamespace(target, "")
 			return "a new namespace " + target
 		}
 		w.Delete(namespaceKey(target), metav1.DeletePropagationBackground)
 		return "namespace " + target + " is deleted"
-	case 2:
+	case 3:
 		if secret := w.secret(w.Store, target, name); secret != nil {
 			return w.disturb(draw, secret)
 		}
-		w.newSecret(target, name, false)
-		return fmt.Sprintf("somebody's Secret %s in %s", name, target)
+		return w.plant(draw, target, name)
+	case 4: // as whoever revokes a Secret does
+		source := w.secret(w.Store, sourceNamespace, name)
+		if source == nil || namespace == nil {
+			return ""
+		}
+		revoked, rotated := namespace.DeepCopy(), source.DeepCopy()
+		setMark(revoked, simulation.Pick(draw, []string{none, "no"}))
+		w.Put(revoked)
+		rotated.Data = map[string][]byte{"key": w.newValue()}
+		w.Put(rotated)
+		w.edits++
+		return fmt.Sprintf("namespace %s says no, and Secret %s rotates", target, name)
 	default:
 		if namespace == nil {
 			return ""
 		}
 		changed := namespace.DeepCopy()
-		setMark(changed, !isMarked(changed))
+		mark := simulation.Pick(draw, []string{"", "", "true", none, "no", "ture"})
+		setMark(changed, mark)
 		w.Put(changed)
-		return fmt.Sprintf("namespace %s asks for copies: %t", target, isMarked(changed))
+		return fmt.Sprintf("namespace %s says %q", target, mark)
 	}
+}
+
+// plant has somebody create a Secret that is no copy, or looks like one.
+func (w *secrets) plant(draw *rand.Rand, namespace, name string) string {
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string][]byte{"key": w.newValue()}, Type: corev1.SecretTypeOpaque}
+	what := draw.IntN(4)
+	if what > 0 {
+		secret.Labels = map[string]string{secretsync.LabelSourceNamespace: sourceNamespace}
+	}
+	if what > 1 {
+		set(secret, secretsync.AnnotationSourceName, name)
+		set(secret, secretsync.AnnotationMadeFor, []string{namespace, "elsewhere"}[what-2])
+	}
+	w.isOpposed = true // Each is looked for, written to or deleted.
+	w.Create(secret)
+	return fmt.Sprintf("somebody's Secret %s/%s with %v and %v", namespace, name, secret.Labels, secret.Annotations)
 }
 
 // disturb has somebody change or delete a Secret.
 func (w *secrets) disturb(draw *rand.Rand, secret *corev1.Secret) string {
 	changed := secret.DeepCopy()
 	where := secret.Namespace + "/" + secret.Name
-	switch draw.IntN(5) {
-	case 0:
+	switch n := draw.IntN(8); {
+	case n == 0:
 		w.DeleteNow(secretKey(secret.Namespace, secret.Name))
 		return "Secret " + where + " is deleted"
-	case 1:
-		if secret.Namespace != sourceNamespace {
-			if changed.Labels = nil; draw.IntN(2) == 0 {
-				changed.Labels = secret.Labels
-				metav1.SetMetaDataAnnotation(&changed.ObjectMeta, secretsync.AnnotationInstance, otherInstance)
-			}
+	case n < 3 && secret.Namespace != sourceNamespace:
+		w.isOpposed = true
+		if draw.IntN(2) == 0 {
+			changed.Immutable = new(true)
 			w.Put(changed)
-			return "somebody makes " + where + " theirs"
+			return "somebody makes " + where + " immutable"
 		}
-		setMark(changed, !isMarked(changed))
+		changed.Labels = nil
 		w.Put(changed)
-		return fmt.Sprintf("Secret %s is a source: %t", where, isMarked(changed))
-	case 2:
+		return "somebody makes " + where + " theirs"
+	case n < 3:
+		mark := simulation.Pick(draw, []string{"", "", "true", none, "no", "ture"})
+		setMark(changed, mark)
+		w.Put(changed)
+		return fmt.Sprintf("Secret %s says %q", where, mark)
+	case n < 5 && secret.Namespace == sourceNamespace:
+		key := simulation.Pick(draw, []string{secretsync.AnnotationNamespaces, secretsync.AnnotationNamespaces, secretsync.AnnotationNamespaceSelector, misspelt})
+		value := simulation.Pick(draw, []string{none, none, "team-a", "team-c,team-b"})
+		set(changed, key, value)
+		w.Put(changed)
+		return fmt.Sprintf("Secret %s has %s: %s", where, key, value)
+	case n == 5:
+		w.isOpposed = true
 		w.DeleteNow(secretKey(secret.Namespace, secret.Name))
-		w.newSecret(secret.Namespace, secret.Name, secret.Namespace == sourceNamespace)
-		return "another Secret takes the place of " + where
+		if secret.Namespace == sourceNamespace {
+			w.newSecret(secret.Namespace, secret.Name, simulation.Pick(draw, []string{"", "", none}))
+			return "another Secret takes the place of " + where
+		}
+		return w.plant(draw, secret.Namespace, secret.Name)
 	default:
+		if secret.Immutable != nil {
+			return ""
+		}
 		changed.Data = map[string][]byte{"key": w.newValue()}
+		if draw.IntN(2) == 0 {
+			changed.Data["more"] = w.newValue()
+		}
 		w.Put(changed)
 		return "Secret " + where + " has other data"
 	}
@@ -232,51 +282,128 @@ func (w *secrets) Mutate(apiserver.Admission) {}
 // Settle implements World.
 func (w *secrets) Settle() time.Duration {
 	w.refusing = false
-	return 6 * time.Minute
+	return 11 * time.Minute // Repairs, refusals and edits wait for five minutes at most.
 }
 
-// isCopy reports whether a Secret carries the label of copies, and is not another instance's.
+// isCopy reports whether a Secret is a copy, or is to be made one by its label.
 func isCopy(secret *corev1.Secret) bool {
-	return secret != nil && secret.Labels[secretsync.LabelSourceNamespace] == sourceNamespace && secret.Annotations[secretsync.AnnotationInstance] != otherInstance
+	if secret == nil || secret.Labels[secretsync.LabelSourceNamespace] != sourceNamespace {
+		return false
+	}
+	name, isNamed := secret.Annotations[secretsync.AnnotationSourceName]
+	namespace, isPlaced := secret.Annotations[secretsync.AnnotationMadeFor]
+	return (!isNamed || name == secret.Name) && (!isPlaced || namespace == secret.Namespace)
 }
 
-// isWanted reports whether there should be a copy.
-func (w *secrets) isWanted(store apiserver.Store, namespace, name string) bool {
-	return isSource(w.secret(store, sourceNamespace, name)) && isTarget(w.namespace(store, namespace))
+// isMade reports whether a Secret is a copy that says where it was made.
+func isMade(secret *corev1.Secret) bool {
+	return isCopy(secret) && secret.Annotations[secretsync.AnnotationMadeFor] != ""
 }
 
-func isSource(secret *corev1.Secret) bool {
-	return secret != nil && secret.DeletionTimestamp == nil && isMarked(secret)
+// wish is whether there should be a copy.
+type wish string
+
+const (
+	wanted   wish = "wanted"
+	followed wish = "followed, if it exists"
+	frozen   wish = "unclear"
+	unwanted wish = "unwanted"
+	gone     wish = "without a source"
+)
+
+// wishOf returns whether there should be a copy.
+func (w *secrets) wishOf(store apiserver.Store, namespace, name string) wish {
+	target, source := w.namespace(store, namespace), w.secret(store, sourceNamespace, name)
+	if target == nil || target.DeletionTimestamp != nil {
+		return unwanted
+	}
+	targetSays := answerOf(target)
+	switch {
+	case targetSays == "no" || targetSays == none:
+		return unwanted
+	case source == nil || source.DeletionTimestamp != nil:
+		return gone
+	case answerOf(source) == "no":
+		return unwanted
+	case answerOf(source) != "yes":
+		return frozen
+	}
+	names, hasNames := source.Annotations[secretsync.AnnotationNamespaces]
+	_, hasSelector := source.Annotations[secretsync.AnnotationNamespaceSelector]
+	_, isMisspelt := source.Annotations[misspelt]
+	switch {
+	case isMisspelt || hasNames && hasSelector:
+		return frozen
+	case hasSelector:
+		return unwanted // No namespace has a label of that name.
+	case hasNames && !slices.Contains(strings.Split(names, ","), namespace):
+		return unwanted
+	}
+	if targetSays != "yes" {
+		return followed
+	}
+	return wanted
 }
 
-func isTarget(namespace *corev1.Namespace) bool {
-	return namespace != nil && namespace.DeletionTimestamp == nil && isMarked(namespace)
+func answerOf(obj metav1.Object) string {
+	value, ok := obj.GetAnnotations()[secretMark]
+	switch {
+	case !ok:
+		return none
+	case value == "" || value == "true":
+		return "yes"
+	}
+	return value
 }
 
 // Check implements World.
 func (w *secrets) Check(x simulation.Exchange) {
+	isAsked := x.Request.Query.Has("dryRun")
 	if x.Key.Resource.Resource == "secrets" && x.Request.Method != http.MethodGet && (x.IsWrite() || w.isOpposed) {
 		w.writes++
 	}
-	if !x.IsWrite() || x.Key.Resource.Resource == "events" || x.Key.Resource.Resource == "leases" {
+	if !x.IsWrite() || isAsked || x.Key.Resource.Resource == "events" || x.Key.Resource.Resource == "leases" {
 		return
 	}
+	what := fmt.Sprintf("%s: %s %s", x.Process.Name, x.Verb, simulation.Describe(x.Key))
 	before, after := w.secret(x.Before, x.Key.Namespace, x.Key.Name), w.secret(x.After, x.Key.Namespace, x.Key.Name)
-	states := w.Since(min(x.Process.Knew("secrets", x.Decided), x.Process.Knew("namespaces", x.Decided)))
+	known := w.Since(min(x.Process.Knew("secrets", x.Decided), x.Process.Knew("namespaces", x.Decided)))
+	read := w.SinceTime(x.Decided)
+	in := slices.ContainsFunc[[]apiserver.Store]
+	wishIs := func(wishes ...wish) func(apiserver.Store) bool {
+		return func(s apiserver.Store) bool { return slices.Contains(wishes, w.wishOf(s, x.Key.Namespace, x.Key.Name)) }
+	}
+	isOfSource := func(data map[string][]byte) func(apiserver.Store) bool {
+		return func(s apiserver.Store) bool {
+			source := w.secret(s, sourceNamespace, x.Key.Name)
+			return source != nil && equality.Semantic.DeepEqual(source.Data, data)
+		}
+	}
 	switch {
 	case x.Key.Resource.Resource != "secrets" || !slices.Contains(targetNamespaces, x.Key.Namespace):
-		w.Fail("permissions", "%s: %s %s", x.Process.Name, x.Verb, simulation.Describe(x.Key))
+		w.Fail("permissions", "%s", what)
 	case before != nil && !isCopy(before):
-		w.Fail("ownership", "%s: %s %s, which is no copy", x.Process.Name, x.Verb, simulation.Describe(x.Key))
+		w.Fail("ownership", "%s, which is no copy", what)
+	case x.Verb == "delete" && w.refusing && time.Since(w.since) > time.Minute && !in(w.SinceTime(x.Decided.Add(-time.Minute)), wishIs(unwanted, gone)):
+		w.Fail("deletion", "%s, although no other can be created", what)
+	case x.Verb == "delete" && before.Immutable != nil && in(read, wishIs(wanted)) && !in(read, isOfSource(before.Data)):
+		// It is replaced.
+	case x.Verb == "delete" && (!isMade(before) || !in(read, wishIs(unwanted, gone))):
+		w.Fail("deletion", "%s, which somebody wants, or may want", what)
 	case x.Verb == "delete":
-		if !slices.ContainsFunc(states, func(s apiserver.Store) bool { return !w.isWanted(s, x.Key.Namespace, x.Key.Name) }) {
-			w.Fail("deletion", "%s deletes %s, which has been wanted for long", x.Process.Name, simulation.Describe(x.Key))
+		if !in(read, wishIs(unwanted)) && in(w.SinceTime(x.Decided.Add(-time.Minute)), func(s apiserver.Store) bool { return w.wishOf(s, x.Key.Namespace, x.Key.Name) != gone }) {
+			w.Fail("deletion", "%s, whose source has just gone", what)
 		}
-	case !slices.ContainsFunc(states, func(s apiserver.Store) bool {
-		source := w.secret(s, sourceNamespace, x.Key.Name)
-		return isSource(source) && equality.Semantic.DeepEqual(source.Data, after.Data)
-	}), !slices.ContainsFunc(states, func(s apiserver.Store) bool { return isTarget(w.namespace(s, x.Key.Namespace)) }): // There are two caches.
-		w.Fail("copy", "%s: %s %s, which has not been wanted so", x.Process.Name, x.Verb, simulation.Describe(x.Key))
+	case x.Verb == "create" && (!in(read, wishIs(wanted)) || !in(read, isOfSource(after.Data))):
+		w.Fail("disclosure", "%s, which has not been wanted so since it was decided on", what)
+	case x.Verb == "patch" && !equality.Semantic.DeepEqual(before.Data, after.Data) &&
+		!in(read, func(s apiserver.Store) bool {
+			target := w.namespace(s, x.Key.Namespace)
+			return target != nil && answerOf(target) != "no" && answerOf(target) != none
+		}):
+		w.Fail("disclosure", "%s, although its namespace says no", what)
+	case x.Verb != "create" && (!in(known, wishIs(wanted, followed)) && !in(read, wishIs(wanted, followed)) || !in(known, isOfSource(after.Data))):
+		w.Fail("copy", "%s, which has not been wanted so", what)
 	}
 }
 
@@ -285,14 +412,14 @@ func (w *secrets) CheckEnd() {
 	hasHeld := slices.ContainsFunc(w.Said, func(event []byte) bool { return bytes.Contains(event, []byte("DeletionsHeld")) })
 	for _, namespace := range targetNamespaces {
 		for _, name := range secretNames {
-			found := w.secret(w.Store, namespace, name)
-			switch isWanted := w.isWanted(w.Store, namespace, name); {
-			case isWanted && found == nil:
+			found, source := w.secret(w.Store, namespace, name), w.secret(w.Store, sourceNamespace, name)
+			switch is := w.wishOf(w.Store, namespace, name); {
+			case is == wanted && found == nil:
 				w.Fail("end", "there is no copy of %s in %s", name, namespace)
-			case isWanted && isCopy(found) && !equality.Semantic.DeepEqual(found.Data, w.secret(w.Store, sourceNamespace, name).Data):
+			case (is == wanted || is == followed && isMade(found) && found.Immutable == nil) && isCopy(found) && !equality.Semantic.DeepEqual(found.Data, source.Data):
 				w.Fail("end", "the copy of %s in %s is not as its source", name, namespace)
-			case !isWanted && isCopy(found) && !hasHeld:
-				w.Fail("end", "there is a copy of %s in %s, which is not wanted", name, namespace)
+			case (is == unwanted || is == gone) && isMade(found) && !hasHeld:
+				w.Fail("end", "there is a copy of %s in %s, which is %s", name, namespace, is)
 			}
 		}
 	}

@@ -52,7 +52,6 @@ func TestInstall(t *testing.T) {
 		name: "helm",
 		install: func(t *testing.T, l *lab.Lab) {
 			// With every controller.
-			kubectl(t, l, "create", "namespace", "secretsync")
 			install := []string{"install", "k8s-controller", "charts/k8s-controller", "--namespace", lab.SystemNamespace, "--create-namespace"}
 			for _, name := range l.OptionalControllers(t) {
 				install = append(install, "--set", "controllers."+name+".enabled=true")

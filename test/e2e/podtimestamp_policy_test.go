@@ -17,20 +17,20 @@ func TestStolenTokenAndPods(t *testing.T) {
 	s := newThief(t)
 	s.mayDelete("pods")
 	n := s.lab.NewNamespace(t)
-	for _, name := range []string{"asks", "silent"} {
+	for _, name := range []string{"asks", "silent", "declines"} {
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "payments"}, Annotations: map[string]string{"kept": "x"}, Finalizers: []string{"example.com/stay"}},
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "registry.example/any:1"}}},
 		}
-		if name == "asks" {
-			pod.Annotations["addtime"] = ""
+		if value, ok := map[string]string{"asks": "", "declines": "False"}[name]; ok {
+			pod.Annotations["addtime"] = value
 		}
 		if _, err := n.Pods().Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	t.Cleanup(func() { // or the namespace would stay
-		for _, name := range []string{"asks", "silent"} {
+		for _, name := range []string{"asks", "silent", "declines"} {
 			_, _ = n.Pods().Patch(context.WithoutCancel(t.Context()), name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 		}
 	})
@@ -50,6 +50,7 @@ func TestStolenTokenAndPods(t *testing.T) {
 		"image":             {"asks", strings.TrimSuffix(stamp, "}") + `,"spec":{"containers":[{"name":"c","image":"registry.example/theirs:1"}]}}`, rest},
 		"deadline":          {"asks", strings.TrimSuffix(stamp, "}") + `,"spec":{"activeDeadlineSeconds":1}}`, rest},
 		"not asked for":     {"silent", stamp, once},
+		"declined":          {"declines", stamp, once},
 		"not a time":        {"asks", strings.Replace(stamp, "2026-11-21T11:48:40Z", "now", 1), once},
 		"a request":         {"silent", `{"metadata":{"annotations":{"addtime":"true"}}}`, rest},
 		"one more":          {"asks", with(`"example.com/seen":"x",`), rest},

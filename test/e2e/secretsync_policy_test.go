@@ -2,11 +2,14 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -20,17 +23,14 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 	kubectl(t, s.lab, "create", "namespace", "declines")
 	kubectl(t, s.lab, "annotate", "namespace", "declines", share+"=not yet")
 	kubectl(t, s.lab, "create", "namespace", "silent")
+	kubectl(t, s.lab, "create", "namespace", "secretsync")
 	kubectl(t, s.lab, "annotate", "namespace", "kube-system", "kube-public", "secretsync", share+"=")
 
-	const (
-		instance = "controller.nicoleh.io/secretsync-instance"
-		madeFor  = "controller.nicoleh.io/secretsync-namespace"
-	)
+	const madeFor = "controller.nicoleh.io/secretsync-made-for"
 	label, value, _ := strings.Cut(copied, "=")
 	secret := func(namespace, name string, change func(*corev1.Secret)) *corev1.Secret {
 		made := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{label: value}, Annotations: map[string]string{
-			"controller.nicoleh.io/secretsync-source-name": name, "controller.nicoleh.io/secretsync-source-uid": "u", "controller.nicoleh.io/secretsync-content-hash": "h",
-			instance: share, madeFor: namespace,
+			"controller.nicoleh.io/secretsync-source-name": name, madeFor: namespace,
 		}}}
 		if change != nil {
 			change(made)
@@ -44,9 +44,15 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 	const (
 		unlabeled = "writes no Secrets but copies, whose label " + "controller.nicoleh.io/secretsync-source-namespace is secretsync"
 		consent   = "writes copies where the annotation controller.nicoleh.io/secretsync of the namespace asks for them"
-		tokens    = "must not request service account tokens"
+		tokens    = "must not request tokens or make up Helm releases"
 		obeyed    = "no label by which another program obeys them"
 	)
+	policyFor := func(words string) string {
+		if words == consent {
+			return "secretsync-ns"
+		}
+		return "secretsync"
+	}
 	isAllowed(t, create(s.kube, "asks", secret("asks", "db", nil)))
 	isAllowed(t, create(s.kube, "asks", secret("asks", "db", func(s *corev1.Secret) { // as the cluster's own policies may
 		s.Labels["costcenter"], s.Annotations["example.com/a"] = "42", "b"
@@ -58,8 +64,6 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 	}{
 		"no copy":                {"asks", unlabeled, func(s *corev1.Secret) { s.Labels = nil }},
 		"another's copy":         {"asks", unlabeled, func(s *corev1.Secret) { s.Labels[label] = "other" }},
-		"another instance's":     {"asks", unlabeled, func(s *corev1.Secret) { s.Annotations[instance] = "other" }},
-		"no instance's":          {"asks", unlabeled, func(s *corev1.Secret) { delete(s.Annotations, instance) }},
 		"another namespace's":    {"asks", unlabeled, func(s *corev1.Secret) { s.Annotations[madeFor] = "silent" }},
 		"no namespace's":         {"asks", unlabeled, func(s *corev1.Secret) { delete(s.Annotations, madeFor) }},
 		"a silent namespace":     {"silent", consent, nil},
@@ -73,10 +77,12 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 			s.Annotations[corev1.ServiceAccountNameKey] = "default"
 		}},
 		"a cluster of Argo CD's": {"asks", obeyed, func(s *corev1.Secret) { s.Labels["argocd.argoproj.io/secret-type"] = "cluster" }},
+		"a Helm release's type":  {"asks", tokens, func(s *corev1.Secret) { s.Type = "helm.sh/release.v1" }},
+		"a Helm release's label": {"asks", obeyed, func(s *corev1.Secret) { s.Labels["owner"] = "helm" }},
 	} {
 		t.Run("create "+name, func(t *testing.T) {
 			s := &thief{t, s.lab, s.kube}
-			s.isRefused("secretsync", attempt.words, func(context.Context) error {
+			s.isRefused(policyFor(attempt.words), attempt.words, func(context.Context) error {
 				return create(s.kube, attempt.namespace, secret(attempt.namespace, "db", attempt.change))
 			})
 			isAllowed(t, create(s.lab.Kube, attempt.namespace, secret(attempt.namespace, "db", attempt.change)))
@@ -89,8 +95,7 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 			s.Labels["team"], s.Annotations["example.com/a"], s.Finalizers = "dessert", "b", []string{"example.com/stay"}
 		}),
 		"asks/password":        secret("asks", "password", func(s *corev1.Secret) { s.Labels = nil }),
-		"asks/theirs":          secret("asks", "theirs", func(s *corev1.Secret) { s.Annotations[instance] = "other" }),
-		"asks/unsigned":        secret("asks", "unsigned", func(s *corev1.Secret) { delete(s.Annotations, instance) }),
+		"declines/db":          secret("declines", "db", nil),
 		"asks/copied":          secret("asks", "copied", func(s *corev1.Secret) { s.Annotations[madeFor] = "silent" }),
 		"asks/unplaced":        secret("asks", "unplaced", func(s *corev1.Secret) { delete(s.Annotations, madeFor) }),
 		"silent/db":            secret("silent", "db", nil),
@@ -106,18 +111,28 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 	}
 	update := func(client kubernetes.Interface, where string, change func(*corev1.Secret)) error {
 		changed := live[where].DeepCopy()
-		changed.ManagedFields = nil
 		change(changed)
-		_, err := client.CoreV1().Secrets(changed.Namespace).Update(t.Context(), changed, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+		before, err := json.Marshal(live[where])
+		if err != nil {
+			return err
+		}
+		after, err := json.Marshal(changed)
+		if err != nil {
+			return err
+		}
+		body, err := strategicpatch.CreateTwoWayMergePatch(before, after, changed)
+		if err != nil {
+			return err
+		}
+		_, err = client.CoreV1().Secrets(changed.Namespace).Patch(t.Context(), changed.Name, types.StrategicMergePatchType, body, tryPatch)
 		return err
 	}
 	rotate := func(s *corev1.Secret) {
 		s.Data = map[string][]byte{"password": []byte("other")}
-		delete(s.Annotations, "controller.nicoleh.io/secretsync-content-hash") // of an earlier version
 	}
 	isAllowed(t, update(s.kube, "asks/db", rotate))
-	isAllowed(t, update(s.kube, "asks/unsigned", func(s *corev1.Secret) { s.Annotations[instance] = share })) // made by an earlier version
-	isAllowed(t, update(s.kube, "asks/unplaced", func(s *corev1.Secret) { s.Annotations[madeFor] = "asks" })) // likewise
+	isAllowed(t, update(s.kube, "asks/unplaced", func(s *corev1.Secret) { s.Annotations[madeFor] = "asks" })) // adopted
+	isAllowed(t, update(s.kube, "declines/db", rotate))                                                       // neither a yes nor a no
 	for name, attempt := range map[string]struct {
 		where, words string
 		change       func(*corev1.Secret)
@@ -126,18 +141,17 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 		"no copy, to be one":           {"asks/password", unlabeled, func(s *corev1.Secret) { s.Labels = map[string]string{label: value} }},
 		"a copy, to be none":           {"asks/db", unlabeled, func(s *corev1.Secret) { delete(s.Labels, label) }},
 		"a copy of others":             {"asks/db", unlabeled, func(s *corev1.Secret) { s.Labels[label] = "other" }},
-		"another instance's":           {"asks/theirs", unlabeled, rotate},
 		"a copy of a copy":             {"asks/copied", unlabeled, rotate},
 		"a copy of a copy to be one":   {"asks/copied", unlabeled, func(s *corev1.Secret) { s.Annotations[madeFor] = "asks" }},
-		"one of another to take over":  {"asks/theirs", unlabeled, func(s *corev1.Secret) { s.Annotations[instance] = share }},
 		"a source":                     {"secretsync/db", unlabeled, rotate},
 		"one that is no longer wanted": {"silent/db", consent, rotate},
 		"kube-system":                  {"kube-system/password", "writes no copies to kube-system", rotate},
 		"to be a cluster of Argo CD's": {"asks/db", obeyed, func(s *corev1.Secret) { s.Labels["argocd.argoproj.io/secret-type"] = "cluster" }},
+		"to be a Helm release":         {"asks/db", obeyed, func(s *corev1.Secret) { s.Labels["owner"] = "helm" }},
 	} {
 		t.Run("update "+name, func(t *testing.T) {
 			s := &thief{t, s.lab, s.kube}
-			s.isRefused("secretsync", attempt.words, func(context.Context) error { return update(s.kube, attempt.where, attempt.change) })
+			s.isRefused(policyFor(attempt.words), attempt.words, func(context.Context) error { return update(s.kube, attempt.where, attempt.change) })
 			isAllowed(t, update(s.lab.Kube, attempt.where, attempt.change))
 		})
 	}
@@ -148,7 +162,7 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 	isAllowed(t, remove(s.kube, "asks/db"))
 	isAllowed(t, remove(s.kube, "silent/db")) // which asked for it before
 	for where, words := range map[string]string{
-		"asks/password": unlabeled, "asks/theirs": unlabeled, "asks/copied": unlabeled, "secretsync/db": unlabeled, "kube-system/password": "writes no copies to kube-system",
+		"asks/password": unlabeled, "asks/copied": unlabeled, "secretsync/db": unlabeled, "kube-system/password": "writes no copies to kube-system",
 	} {
 		s.isRefused("secretsync", words, func(context.Context) error { return remove(s.kube, where) })
 	}

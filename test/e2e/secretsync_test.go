@@ -44,9 +44,8 @@ type secrets struct {
 func newSecrets(t *testing.T, namespaces int) *secrets {
 	l := NewLab(t, lab.Options{Nodes: -1})
 	s := &secrets{T: t, n: l.NewNamespace(t)}
-	if _, err := l.TryKubectl(t.Context(), "", "apply", "-f", l.Path("artifacts/rbac-secretsync.yaml")); err != nil {
-		t.Fatal(err)
-	}
+	kubectl(t, l, "apply", "-f", l.Path("artifacts/rbac-secretsync.yaml"))
+	kubectl(t, l, "create", "namespace", vault)
 	var makers sync.WaitGroup
 	names := make(chan string)
 	for range 10 {
@@ -141,15 +140,15 @@ func (s *secrets) check(ctx context.Context, name string, where []string) error 
 		return err
 	}
 	for _, secret := range list.Items {
-		if secret.Type != source.Type || ptr.Deref(secret.Immutable, false) != ptr.Deref(source.Immutable, false) {
+		if secret.Type != source.Type || ptr.Deref(source.Immutable, false) && !ptr.Deref(secret.Immutable, false) {
 			return fmt.Errorf("the copy in %s is of type %s, immutable: %v", secret.Namespace, secret.Type, ptr.Deref(secret.Immutable, false))
 		}
 		if diff := cmp.Diff(source.Data, secret.Data); diff != "" {
 			return fmt.Errorf("data of the copy in %s (-want +got):\n%s", secret.Namespace, diff)
 		}
 		if diff := cmp.Diff(map[string]string{
-			"controller.nicoleh.io/secretsync-source-name": name, "controller.nicoleh.io/secretsync-source-uid": string(source.UID),
-			"controller.nicoleh.io/secretsync-instance": share, "controller.nicoleh.io/secretsync-namespace": secret.Namespace, "controller.nicoleh.io/secretsync-source-namespace-uid": string(home.UID),
+			"controller.nicoleh.io/secretsync-source-name": name, "controller.nicoleh.io/secretsync-made-for": secret.Namespace,
+			"controller.nicoleh.io/secretsync-source-namespace-uid": string(home.UID),
 		}, secret.Annotations); diff != "" {
 			return fmt.Errorf("annotations of the copy in %s (-want +got):\n%s", secret.Namespace, diff)
 		}
@@ -243,16 +242,19 @@ func TestSecretsync(t *testing.T) {
 	if err := kube.ResourceQuotas(refusing).Delete(t.Context(), "none", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	s.patch(vault, "db", `{"stringData":{"password":"`+unspoke+`3"}}`) // A change is tried at once.
 	s.eventually("the one that refused has its copy", "db", s.targets)
 	now, err := kube.Secrets(taken).Get(t.Context(), "db", metav1.GetOptions{})
 	if err != nil || now.ResourceVersion != unmanaged.ResourceVersion {
 		t.Errorf("what was not managed has version %s, had %s (%v)", now.ResourceVersion, unmanaged.ResourceVersion, err)
 	}
 
-	// Changes of copies are repaired, an immutable one by another copy.
+	// Changes of copies are repaired, an immutable one by another copy when there is need.
 	s.patch("team-001", "db", `{"stringData":{"password":"edited"},"data":{"username":null}}`)
 	s.patch("team-002", "db", `{"immutable":true}`)
 	s.eventually("what was done by hand is undone", "db", s.targets)
+	s.patch(vault, "db", `{"stringData":{"password":"`+unspoke+`4"}}`)
+	s.eventually("a rotation has come to all", "db", s.targets)
 	s.eventuallyTold("db", "Normal CopyReplaced", "team-002", "immutable")
 	s.mark(unmarked, share, "null")
 	s.eventually("a namespace without its mark has no copy", "db", s.without(unmarked))
@@ -275,30 +277,42 @@ func TestSecretsync(t *testing.T) {
 	s.eventually("the copies of a source that is deleted go", large, nil)
 
 	// Copies outlive the source namespace until someone confirms their deletion.
-	if err := s.n.Lab.LearnPrivileges(); err != nil { // the Role is deleted with its namespace
-		t.Fatal(err)
-	}
 	mark = time.Now()
 	s.n.Kubectl(t, "delete", "namespace", vault, "--wait=true")
-	s.n.Eventually(t, "an event says that the copies are kept", func(ctx context.Context) error {
-		told, err := s.n.Lab.TryKubectl(ctx, "", "get", "events", "--namespace=default", "--field-selector=involvedObject.kind=Namespace,involvedObject.name="+vault)
-		if err == nil && !containsAll(told, "Warning", "DeletionsHeld", "is being deleted", "kubectl annotate") {
-			err = fmt.Errorf("the events are\n%s", told)
-		}
-		return err
-	})
+	s.howToConfirm("is being deleted")
 	c.Stop(t)
 	c.Start(t)
-	if _, err := s.n.Lab.TryKubectl(t.Context(), "", "apply", "-f", s.n.Lab.Path("artifacts/rbac-secretsync.yaml")); err != nil {
-		t.Fatal(err)
-	}
+	kubectl(t, s.n.Lab, "create", "namespace", vault)
 	eventuallyIdleButFor(s, c, echo)
 	if made := s.accepted(c, mark); len(made) > 0 {
 		t.Errorf("before anybody has confirmed it, the controller made %s", made)
 	}
 	requireUntold(s, c)
-	s.mark(vault, "controller.nicoleh.io/secretsync-confirm-deletions-until", time.Now().Add(time.Hour).UTC().Format(`"`+time.RFC3339+`"`))
+	kubectl(t, s.n.Lab, strings.Fields(s.howToConfirm("has been deleted and re-created"))[1:]...)
 	s.eventually("what has no source goes when that is confirmed", "db", nil)
+}
+
+// howToConfirm waits for an event that says why deletions are held, and returns the command with
+// which they can be confirmed.
+func (s *secrets) howToConfirm(why string) (command string) {
+	s.Helper()
+	s.n.Eventually(s.T, "an event says that the copies are kept, because the namespace "+why, func(ctx context.Context) error {
+		told, err := s.n.Lab.TryKubectl(ctx, "", "get", "events", "--namespace=default", "-o=jsonpath={range .items[*]}{.reason} {.message}{'\\n'}{end}",
+			"--field-selector=type=Warning,involvedObject.kind=Namespace,involvedObject.name="+vault)
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(told) {
+			if at := strings.Index(line, "kubectl annotate"); at >= 0 && containsAll(line, "DeletionsHeld", why) {
+				command = line[at:]
+			}
+		}
+		if command == "" {
+			err = fmt.Errorf("the events are\n%s", told)
+		}
+		return err
+	})
+	return command
 }
 
 // eventuallyIdleButFor waits until the controller has made no request for a while, except

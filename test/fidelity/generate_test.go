@@ -130,6 +130,8 @@ func (g *generator) next() request {
 		return g.update(resource, target, name)
 	case n < 60 && resource == deployments:
 		return g.strategicPatch(target, name)
+	case n < 65 && resource == secrets:
+		return g.replaceData(target, name)
 	case n < 80:
 		return g.mergePatch(resource, target, name)
 	case n < 92 && resource == pods && g.in(50):
@@ -233,6 +235,10 @@ func (g *generator) request(method string, resource schema.GroupVersionResource,
 	}
 	if method != http.MethodGet && method != http.MethodDelete && g.in(80) {
 		r.Query.Set("fieldManager", pick(g, "cook", "waiter"))
+	}
+	r.AsMetadata = method == http.MethodGet && g.in(40) || method == http.MethodPatch && g.in(20)
+	if method == http.MethodPost && !isPut(resource) && name == "" && namespace != "" && g.in(10) {
+		r.Query.Set("dryRun", metav1.DryRunAll)
 	}
 	return r
 }
@@ -433,6 +439,21 @@ func (g *generator) strategicPatch(target *unstructured.Unstructured, name strin
 		body["spec"] = map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": pick(g, "c", "d"), "image": pick(g, "i:1", "i:2")}}}}}
 	}
 	r := g.request(http.MethodPatch, deployments, g.namespace, name, body)
+	r.ContentType = string(types.StrategicMergePatchType)
+	return r
+}
+
+// replaceData replaces all data of a Secret by a strategic merge patch.
+func (g *generator) replaceData(target *unstructured.Unstructured, name string) request {
+	data := map[string]any{"$patch": "replace"}
+	if value := pick(g, "", "MQ==", "Mg=="); value != "" {
+		data[pick(g, "a", "b")] = value
+	}
+	body := map[string]any{"metadata": g.metadata(secrets, target, name), "data": data}
+	if g.in(20) {
+		body["immutable"] = true
+	}
+	r := g.request(http.MethodPatch, secrets, g.namespace, name, body)
 	r.ContentType = string(types.StrategicMergePatchType)
 	return r
 }

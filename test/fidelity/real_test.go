@@ -6,11 +6,14 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"path"
+	"slices"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -88,6 +91,15 @@ func (r *realServer) send(t *testing.T, request apiserver.Request) apiserver.Res
 	return apiserver.Response{Code: response.StatusCode, Body: body}
 }
 
+// asMetadata returns what a client of metadata accepts.
+func asMetadata(request apiserver.Request) string {
+	kind := "PartialObjectMetadata"
+	if !request.Query.Has("watch") && slices.ContainsFunc(resources, func(r schema.GroupVersionResource) bool { return r.Resource == path.Base(request.Path) }) {
+		kind += "List"
+	}
+	return "application/json;as=" + kind + ";g=meta.k8s.io;v=v1,application/json"
+}
+
 func (r *realServer) do(t *testing.T, ctx context.Context, request apiserver.Request) *http.Response {
 	t.Helper()
 	made, err := http.NewRequestWithContext(ctx, request.Method, r.url+request.Path+"?"+request.Query.Encode(), bytes.NewReader(request.Body))
@@ -95,6 +107,9 @@ func (r *realServer) do(t *testing.T, ctx context.Context, request apiserver.Req
 		t.Fatal(err)
 	}
 	made.Header.Set("Accept", "application/json")
+	if request.AsMetadata {
+		made.Header.Set("Accept", asMetadata(request))
+	}
 	if request.ContentType != "" {
 		made.Header.Set("Content-Type", request.ContentType)
 	}
@@ -125,11 +140,12 @@ func (r *realServer) createServiceAccount(t *testing.T, namespace string) {
 }
 
 // watch returns the first n events of a resource that match, since a version.
-func (r *realServer) watch(t *testing.T, path, since string, n int, matches func(object map[string]any) bool) []map[string]any {
+func (r *realServer) watch(t *testing.T, path, since string, asMetadata bool, n int, matches func(object map[string]any) bool) []map[string]any {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), lab.Patience)
 	defer cancel()
-	response := r.do(t, ctx, apiserver.Request{Method: http.MethodGet, Path: path, Query: map[string][]string{"watch": {"1"}, "resourceVersion": {since}}})
+	request := apiserver.Request{Method: http.MethodGet, Path: path, AsMetadata: asMetadata, Query: map[string][]string{"watch": {"1"}, "resourceVersion": {since}}}
+	response := r.do(t, ctx, request)
 	defer response.Body.Close()
 	decoder := json.NewDecoder(response.Body)
 	var events []map[string]any

@@ -16,14 +16,16 @@ import (
 func (s *sequence) compareWatches() bool {
 	isEqual := true
 	for _, resource := range resources {
-		isEqual = s.compareWatch(resource) && isEqual
+		for _, asMetadata := range []bool{false, true} {
+			isEqual = s.compareWatch(resource, asMetadata) && isEqual
+		}
 	}
 	return isEqual
 }
 
-func (s *sequence) compareWatch(resource schema.GroupVersionResource) bool {
-	want := s.events(resource.GroupResource())
-	is := s.real.watch(s.t, allPath(resource), s.start, len(want), s.isOwn)
+func (s *sequence) compareWatch(resource schema.GroupVersionResource, asMetadata bool) bool {
+	want := s.events(resource.GroupResource(), asMetadata)
+	is := s.real.watch(s.t, allPath(resource), s.start, asMetadata, len(want), s.isOwn)
 	if len(is) < len(want) {
 		return false
 	}
@@ -39,12 +41,16 @@ func (s *sequence) compareWatch(resource schema.GroupVersionResource) bool {
 }
 
 // events returns the events of the model, as JSON.
-func (s *sequence) events(resource schema.GroupResource) []map[string]any {
+func (s *sequence) events(resource schema.GroupResource, asMetadata bool) []map[string]any {
 	var events []map[string]any
 	var before apiserver.Store
 	for _, after := range s.steps {
 		for _, event := range apiserver.Events(before, after, resource) {
-			object, err := json.Marshal(event.Object)
+			content := event.Object.Object
+			if asMetadata {
+				content = apiserver.Metadata(content)
+			}
+			object, err := json.Marshal(content)
 			if err != nil {
 				s.t.Fatal(err)
 			}

@@ -39,6 +39,16 @@ func (l *Ledger) Of(name cache.ObjectName, identity types.UID) *Account {
 	return a
 }
 
+// Find returns the account of an object, or nil if nothing is known of it.
+func (l *Ledger) Find(name cache.ObjectName, identity types.UID) *Account {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a := l.accounts[name]; a != nil && a.identity == identity {
+		return a
+	}
+	return nil
+}
+
 // Forget drops the account of an object that is gone.
 func (l *Ledger) Forget(name cache.ObjectName) {
 	l.mu.Lock()
@@ -146,6 +156,17 @@ func (a *Account) IsKnown() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.isInherited || len(a.entries) > 0
+}
+
+// Rest returns after what time nothing in the account matters any more, if nothing is asked for
+// until then: the counts have ended. An object that should not exist can be forgotten then.
+func (a *Account) Rest(now time.Time) (left time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, e := range a.entries {
+		left = max(left, e.At.Add(forgetAfter).Sub(now))
+	}
+	return left
 }
 
 // Spend returns 0 if the object may cause a write other than of its status now, which then counts.

@@ -154,6 +154,25 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
+// An account can be looked for, and says when nothing in it matters any more.
+func TestFindAndRest(t *testing.T) {
+	l := ledger.New(0)
+	if l.Find(name, "1") != nil {
+		t.Error("something is known of an object that nobody has asked about")
+	}
+	account := l.Of(name, "1")
+	if l.Find(name, "1") != account || l.Find(name, "2") != nil {
+		t.Error("the account is not that of the identity")
+	}
+	account.Note(noon, ask, ledger.Outcome{Refusal: errMelted})
+	account.Note(noon.Add(time.Minute), ledger.Ask{Part: "replicas", Goal: "3"}, ledger.Outcome{})
+	for after, want := range map[time.Duration]time.Duration{time.Minute: 10 * time.Minute, 10 * time.Minute: time.Minute, time.Hour: 0} {
+		if got := account.Rest(noon.Add(after)); got != want {
+			t.Errorf("after %s, it matters for %s more, want %s", after, got, want)
+		}
+	}
+}
+
 // A status that is not urgent waits for half a window, and for the last one to be a window ago. No
 // status takes anything from the writes.
 func TestStatuses(t *testing.T) {

@@ -26,6 +26,7 @@ type Request struct {
 	Method, Path string
 	Query        url.Values
 	ContentType  string
+	AsMetadata   bool   // whether the client accepts metadata only (PartialObjectMetadata)
 	Body         []byte // JSON or protobuf
 }
 
@@ -36,6 +37,7 @@ func ReadRequest(r *http.Request) (Request, error) {
 		Path:        r.URL.Path,
 		Query:       r.URL.Query(),
 		ContentType: r.Header.Get("Content-Type"),
+		AsMetadata:  strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata"),
 	}
 	if r.Body == nil {
 		return request, nil
@@ -100,6 +102,34 @@ func Refuse(err error) Response {
 		response.RetryAfter = int(status.Details.RetryAfterSeconds)
 	}
 	return response
+}
+
+// asMetadata returns the response with the metadata of its object, or of the objects of its list.
+func (r Response) asMetadata() Response {
+	var content map[string]any
+	if r.Code >= http.StatusBadRequest {
+		return r
+	}
+	if err := json.Unmarshal(r.Body, &content); err != nil {
+		return Refuse(err)
+	}
+	items, isList := content["items"].([]any)
+	if !isList {
+		return respond(r.Code, Metadata(content))
+	}
+	for i, item := range items {
+		items[i] = Metadata(item.(map[string]any))
+	}
+	content["kind"], content["apiVersion"] = "PartialObjectMetadataList", "meta.k8s.io/v1"
+	if len(items) == 0 {
+		content["items"] = nil
+	}
+	return respond(r.Code, content)
+}
+
+// Metadata returns an object as a client sees it that accepts metadata only.
+func Metadata(object map[string]any) map[string]any {
+	return map[string]any{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]}
 }
 
 // errOf returns the error that a response is for a client, or nil.

@@ -74,8 +74,7 @@ type call struct {
 }
 
 // Answer returns what is stored after a request, and the response. A request that fails,
-// changes nothing or is a dry run leaves the store as it is. The response to a dry run shows a
-// version that nobody stores.
+// changes nothing or is a dry run leaves the store as it is.
 func (s *Server) Answer(store Store, now time.Time, r Request) (Store, Response) {
 	t, err := s.parse(r)
 	if err != nil {
@@ -89,6 +88,9 @@ func (s *Server) Answer(store Store, now time.Time, r Request) (Store, Response)
 	}
 	if err != nil {
 		return c.store, Refuse(err)
+	}
+	if r.AsMetadata {
+		response = response.asMetadata()
 	}
 	return c.store, response
 }

@@ -44,7 +44,8 @@ func (c *call) create() (Response, error) {
 	if err := c.admit(obj, nil); err != nil {
 		return Response{}, err
 	}
-	if obj.GetResourceVersion() != "" {
+	isDryRun := c.Query.Has("dryRun")
+	if obj.GetResourceVersion() != "" && !isDryRun {
 		return Response{}, errors.New("resourceVersion should not be set on objects to be created")
 	}
 	key := Key{Resource: c.key.Resource, Namespace: obj.GetNamespace(), Name: obj.GetName()}
@@ -54,6 +55,9 @@ func (c *call) create() (Response, error) {
 	made, err := c.put(key, obj)
 	if err != nil {
 		return Response{}, err
+	}
+	if isDryRun {
+		made.SetResourceVersion("")
 	}
 	return respond(http.StatusCreated, made), nil
 }

@@ -111,6 +111,20 @@ func (c *Cluster) Release(resource string) {
 	}
 }
 
+// Expire ends the watches of a resource, with all that they have not shown, and forgets the past: the
+// clients have to list.
+func (c *Cluster) Expire(resource string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.past = c.past[len(c.past)-1:]
+	for _, w := range c.watches {
+		if w.key.Resource.Resource == resource {
+			w.isCut = true
+			w.notify()
+		}
+	}
+}
+
 // Requests returns how many requests of that name the clients have sent.
 func (c *Cluster) Requests(name string) int {
 	c.mu.Lock()

@@ -19,12 +19,14 @@ type watch struct {
 	*Cluster
 	key       apiserver.Key
 	selection apiserver.Selection
-	done      <-chan struct{} // closed when the client gives up
-	wake      chan struct{}   // has room for one
+	content   func(object map[string]any) map[string]any // what is shown of an object
+	done      <-chan struct{}                            // closed when the client gives up
+	wake      chan struct{}                              // has room for one
 
 	// The rest is guarded by the cluster's mu.
 
 	pending []byte // lines of JSON
+	isCut   bool
 }
 
 // watch answers the request for a watch. A streaming list is refused, as by an API server that
@@ -45,7 +47,10 @@ func (c *Cluster) watch(r *http.Request, key apiserver.Key, request apiserver.Re
 	if first < 0 || c.past[first].Version > version {
 		return apiserver.Refuse(apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d", version))).HTTP(r), nil
 	}
-	w := &watch{Cluster: c, key: key, selection: selection, done: r.Context().Done(), wake: make(chan struct{}, 1)}
+	w := &watch{Cluster: c, key: key, selection: selection, content: whole, done: r.Context().Done(), wake: make(chan struct{}, 1)}
+	if request.AsMetadata {
+		w.content = apiserver.Metadata
+	}
 	for i := first + 1; i < len(c.past); i++ {
 		w.add(c.past[i-1], c.past[i])
 	}
@@ -55,10 +60,12 @@ func (c *Cluster) watch(r *http.Request, key apiserver.Key, request apiserver.Re
 	return response, nil
 }
 
+func whole(object map[string]any) map[string]any { return object }
+
 // add adds what the watch shows of a step from one store to the next.
 func (w *watch) add(before, after apiserver.Store) {
 	for _, event := range w.selection.Events(before, after, w.key.Resource, w.key.Namespace) {
-		line, err := json.Marshal(map[string]any{"type": event.Type, "object": event.Object})
+		line, err := json.Marshal(map[string]any{"type": event.Type, "object": w.content(event.Object.Object)})
 		if err != nil {
 			w.t.Error(err)
 		}
@@ -77,8 +84,10 @@ func (w *watch) notify() {
 // Read implements io.Reader.
 func (w *watch) Read(b []byte) (int, error) {
 	for {
-		if n := w.read(b); n > 0 {
+		if n, isCut := w.read(b); n > 0 {
 			return n, nil
+		} else if isCut {
+			return 0, io.EOF
 		}
 		select {
 		case <-w.done:
@@ -89,15 +98,15 @@ func (w *watch) Read(b []byte) (int, error) {
 }
 
 // read reads what has arrived.
-func (w *watch) read(b []byte) int {
+func (w *watch) read(b []byte) (n int, isCut bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.held[w.key.Resource.Resource] {
-		return 0
+	if w.isCut || w.held[w.key.Resource.Resource] {
+		return 0, w.isCut
 	}
-	n := copy(b, w.pending)
+	n = copy(b, w.pending)
 	w.pending = w.pending[n:]
-	return n
+	return n, false
 }
 
 // Close implements io.Closer.

@@ -532,6 +532,17 @@ func (h *History) Since(version int64) []apiserver.Store {
 	return stores
 }
 
+// SinceTime returns what was stored at that time and later: what a process can have read that has
+// decided on a request since then.
+func (h *History) SinceTime(at time.Time) (stores []apiserver.Store) {
+	for i, s := range h.states {
+		if i+1 == len(h.states) || h.states[i+1].since.After(at) {
+			stores = append(stores, s.store)
+		}
+	}
+	return stores
+}
+
 // kubeconfig returns the name of a file that leads to the model, by the name of the process.
 func (h *History) kubeconfig(process string) string {
 	name := filepath.Join(h.dir, process)

@@ -66,7 +66,6 @@ type call struct {
 	key         apiserver.Key
 	subresource string
 	isWatch     bool
-	asMetadata  bool
 	name        string // of the request, for the trace and for what can be dropped
 	draw        *rand.Rand
 	fault       string
@@ -84,7 +83,6 @@ func (p *Process) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	c := &call{Process: p, request: request}
 	c.isWatch = request.Query.Get("watch") != ""
-	c.asMetadata = strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata")
 	p.history.locked(c.begin)
 	response, err := c.send(r)
 	p.sleepWhileSuspended(c.name)
@@ -356,7 +354,7 @@ func (c *call) arrive() apiserver.Response {
 	case timedOut: // The client cannot know that it was carried out.
 		return timeout
 	}
-	return c.asAccepted(x.Response)
+	return x.Response
 }
 
 var timeout = apiserver.Refuse(apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0))
@@ -374,9 +372,7 @@ func (c *call) answer(x *Exchange) apiserver.Response {
 	h := c.history
 	isWrite := c.request.Method != http.MethodGet
 	store, request := c.listed(), c.request
-	limit := 0
 	if c.verb == "list" {
-		limit, _ = strconv.Atoi(request.Query.Get("limit")) // Zero if there is none.
 		query := request.Query
 		query.Del("limit")
 		request.Query = query
@@ -390,9 +386,6 @@ func (c *call) answer(x *Exchange) apiserver.Response {
 	}
 	if value := h.Hidden(request.Body); isWrite && value != nil {
 		response.Warning = fmt.Sprintf("an admission policy has seen %s", value)
-	}
-	if limit > 0 && c.asMetadata {
-		return response // of which only the code is of interest
 	}
 	return response
 }
@@ -460,32 +453,6 @@ func (h *History) leader() string {
 		}
 	}
 	return ""
-}
-
-// asAccepted converts a response to metadata if that is what the client accepts.
-func (c *call) asAccepted(response apiserver.Response) apiserver.Response {
-	if !c.asMetadata || response.Code >= http.StatusBadRequest {
-		return response
-	}
-	var content map[string]any
-	if err := json.Unmarshal(response.Body, &content); err != nil {
-		c.history.Fail("simulation", "%v", err)
-		return response
-	}
-	if items, ok := content["items"].([]any); ok {
-		for i := range items {
-			items[i] = metadataOf(items[i].(map[string]any))
-		}
-		content["kind"], content["apiVersion"] = "PartialObjectMetadataList", "meta.k8s.io/v1"
-	} else {
-		content = metadataOf(content)
-	}
-	response.Body = encode(content)
-	return response
-}
-
-func metadataOf(content map[string]any) map[string]any {
-	return map[string]any{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": content["metadata"]}
 }
 
 func encode(content any) []byte {

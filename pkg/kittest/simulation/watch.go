@@ -129,12 +129,12 @@ func (w *watch) shows(obj *unstructured.Unstructured) bool {
 // send puts an event on its way. Version zero is one of the initial events.
 func (w *watch) send(kind watchapi.EventType, obj *unstructured.Unstructured, version int64) {
 	h := w.history
-	id := encodedKey{kind, obj, w.asMetadata}
+	id := encodedKey{kind, obj, w.request.AsMetadata}
 	body, ok := h.encoded[id]
 	if !ok {
 		content := obj.Object
-		if w.asMetadata {
-			content = metadataOf(content)
+		if w.request.AsMetadata {
+			content = apiserver.Metadata(content)
 		}
 		body = append(encode(map[string]any{"type": string(kind), "object": content}), '\n')
 		h.encoded[id] = body
@@ -180,8 +180,8 @@ func (w *watch) sendBookmark(version int64, annotations map[string]string) {
 		meta["annotations"] = annotations
 	}
 	object := map[string]any{"kind": kind.Kind, "apiVersion": kind.Resource.GroupVersion().String(), "metadata": meta}
-	if w.asMetadata {
-		object = metadataOf(object)
+	if w.request.AsMetadata {
+		object = apiserver.Metadata(object)
 	}
 	w.deliver(append(encode(map[string]any{"type": string(watchapi.Bookmark), "object": object}), '\n'), version)
 }

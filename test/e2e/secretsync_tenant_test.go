@@ -1,0 +1,194 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+var tenancy = flag.Duration("tenancy", 20*time.Second, "for how long a tenant tries everything against secretsync")
+
+// A tenant can do what they want in their own namespaces: plant Secrets that look like copies, fight
+// with the controller, misspell and toggle the annotation, and re-create the namespaces. Nothing
+// changes for others: no copy of theirs is written, deleted or late, nobody gets what is not meant
+// for them, and after a restart nothing is held.
+func TestATenantOfSecretsync(t *testing.T) {
+	t.Parallel()
+	s := newSecrets(t, 5)
+	kube := s.n.Lab.Kube.CoreV1()
+	s.source("db", "1")
+	s.source("private", "1", func(secret *corev1.Secret) {
+		secret.Annotations["controller.nicoleh.io/secretsync-namespaces"] = "team-*"
+	})
+	s.source("unmarked", "1", func(secret *corev1.Secret) { secret.Annotations = nil })
+	c := s.n.Lab.StartController(t, "-controllers=secretsync", "-v=4", "-insecure-bind-address=127.0.0.1:0")
+	where := func(namespace string) bool { return slices.Contains(s.targets, namespace) }
+	requireSame := func(name string) {
+		t.Helper()
+		s.n.Eventually(t, "each team has its copy of "+name, func(ctx context.Context) error {
+			source, err := kube.Secrets(vault).Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			for _, team := range s.targets {
+				copied, err := kube.Secrets(team).Get(ctx, name, metav1.GetOptions{})
+				if err != nil {
+					return err
+				}
+				if !bytes.Equal(copied.Data["password"], source.Data["password"]) {
+					return fmt.Errorf("the copy in %s is not as its source", team)
+				}
+			}
+			return nil
+		})
+	}
+	requireSame("db")
+	requireSame("private")
+
+	mark := time.Now()
+	tried, rotations := map[string]int{}, 0
+	for n := 0; time.Since(mark) < *tenancy; n++ {
+		what, err := tenant(t.Context(), s, fmt.Sprintf("tenant-%d", n%2))
+		if tried[what]++; err != nil {
+			tried[what+", which failed"]++
+		}
+		if time.Since(mark) > time.Duration(rotations+1)**tenancy/3 { // A rotation comes to all teams, whatever the tenant does.
+			rotations++
+			s.patch(vault, "db", fmt.Sprintf(`{"stringData":{"password":"%s%d"}}`, unspoke, n))
+			began := time.Now()
+			requireSame("db")
+			if took := time.Since(began); took > 3*time.Second {
+				t.Errorf("a rotation took %s", took)
+			}
+		}
+	}
+	t.Logf("the tenant did %v, while there were %d rotations", tried, rotations)
+	requireSame("db")
+	written := map[string]int{}
+	for _, e := range s.accepted(c, mark) {
+		if where(e.Namespace) {
+			written[e.Verb]++
+		} else if e.Name == "private" {
+			written["private"]++ // a planted one, which is deleted
+		}
+	}
+	t.Logf("the controller wrote %v to others", written)
+	if written["create"] > 0 || written["delete"] > 0 || written["patch"] > rotations*len(s.targets) {
+		t.Errorf("the controller wrote %v to others in %d rotations", written, rotations)
+	}
+	for _, namespace := range []string{"tenant-0", "tenant-1"} {
+		if found, err := kube.Secrets(namespace).Get(t.Context(), "private", metav1.GetOptions{}); err == nil && len(found.Data["password"]) > 0 {
+			t.Errorf("%s has got what is meant for teams", namespace)
+		}
+	}
+	c.Stop(t)
+	c.Start(t)
+	s.patch(vault, "db", `{"stringData":{"password":"`+unspoke+`last"}}`)
+	requireSame("db")
+	if err := kube.Secrets(vault).Delete(t.Context(), "private", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Minute)
+	s.n.Eventually(t, "copies that are revoked go", func(ctx context.Context) error {
+		for _, team := range s.targets {
+			if _, err := kube.Secrets(team).Get(ctx, "private", metav1.GetOptions{}); err == nil {
+				return fmt.Errorf("%s has one", team)
+			}
+		}
+		return nil
+	})
+	requireUntold(s, c)
+}
+
+// tenant does something in a namespace, and says what.
+func tenant(ctx context.Context, s *secrets, namespace string) (what string, err error) {
+	kube := s.n.Lab.Kube.CoreV1()
+	name := []string{"db", "private", "unmarked", "strange"}[rand.IntN(4)]
+	switch rand.IntN(10) {
+	case 0, 1:
+		made := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Annotations: map[string]string{share: ""}}}
+		_, err = kube.Namespaces().Create(ctx, made, metav1.CreateOptions{})
+		return "create the namespace", err
+	case 2:
+		if rand.IntN(5) > 0 {
+			return "think", nil
+		}
+		return "delete the namespace", kube.Namespaces().Delete(ctx, namespace, metav1.DeleteOptions{})
+	case 3:
+		mark := []string{`""`, `"true"`, `"ture"`, `"no"`, "null"}[rand.IntN(5)]
+		body := fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, share, mark)
+		_, err = kube.Namespaces().Patch(ctx, namespace, types.MergePatchType, []byte(body), metav1.PatchOptions{})
+		return "mark the namespace", err
+	case 4, 5:
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"controller.nicoleh.io/secretsync-source-namespace": vault}}}
+		if rand.IntN(2) == 0 {
+			secret.Annotations = map[string]string{
+				"controller.nicoleh.io/secretsync-source-name": name, "controller.nicoleh.io/secretsync-made-for": []string{namespace, "team-000"}[rand.IntN(2)],
+				share: "", "controller.nicoleh.io/secretsync-namespaces": "*",
+			}
+		}
+		_, err = kube.Secrets(namespace).Create(ctx, secret, metav1.CreateOptions{})
+		return "plant a Secret", err
+	case 6:
+		return "delete a Secret", kube.Secrets(namespace).Delete(ctx, name, metav1.DeleteOptions{})
+	case 7:
+		_, err = kube.Secrets(namespace).Patch(ctx, name, types.MergePatchType, []byte(`{"immutable":true}`), metav1.PatchOptions{})
+		return "make a Secret immutable", err
+	case 8:
+		_, err = kube.Secrets(namespace).Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"labels":null}}`), metav1.PatchOptions{})
+		return "take a Secret", err
+	default:
+		body := fmt.Sprintf(`{"stringData":{"password":"%d"},"metadata":{"annotations":{"controller.nicoleh.io/secretsync-made-for":%q}}}`, rand.Int(), []string{namespace, "elsewhere"}[rand.IntN(2)])
+		_, err = kube.Secrets(namespace).Patch(ctx, name, types.MergePatchType, []byte(body), metav1.PatchOptions{})
+		return "edit a Secret", err
+	}
+}
+
+// Secrets of another tool are taken over by their label, and the documented clean-up deletes the
+// copies and nothing else.
+func TestAdoptionAndCleanUp(t *testing.T) {
+	t.Parallel()
+	s := newSecrets(t, 2)
+	l := s.n.Lab
+	s.source("registry", "1")
+	for _, team := range s.targets { // as kubernetes-replicator leaves them
+		kubectl(t, l, "create", "secret", "generic", "registry", "--namespace="+team, "--type=kubernetes.io/basic-auth", "--from-literal=username=old", "--from-literal=password=old")
+		kubectl(t, l, "annotate", "secret", "registry", "--namespace="+team, "replicator.v1.mittwald.de/replicated-from-version=1")
+	}
+	kubectl(t, l, "create", "secret", "generic", "theirs", "--namespace=team-000")
+	kubectl(t, l, "label", "secret", "theirs", "--namespace=team-000", copied)
+	c := l.StartController(t, "-controllers=secretsync", "-v=4", "-insecure-bind-address=127.0.0.1:0")
+	s.eventuallyTold("registry", "Warning ErrResourceExists", "team-001", "not managed by secretsync")
+	for _, team := range s.targets {
+		kubectl(t, l, "label", "secret", "registry", "--namespace="+team, copied)
+	}
+	has := func(team, name, want string) {
+		t.Helper()
+		s.n.Eventually(t, fmt.Sprintf("%s/%s has %q", team, name, want), func(ctx context.Context) error {
+			is, err := l.TryKubectl(ctx, "", "get", "secret", name, "--namespace="+team, "--ignore-not-found", "-o=jsonpath={.metadata.name} {.data.password}")
+			if err == nil && is != want {
+				err = fmt.Errorf("it has %q", is)
+			}
+			return err
+		})
+	}
+	for _, team := range s.targets {
+		has(team, "registry", "registry "+base64.StdEncoding.EncodeToString([]byte(unspoke+"1")))
+	}
+	kubectl(t, l, "annotate", "--overwrite", "secret", "--all", "--namespace="+vault, share+"=false")
+	for _, team := range s.targets {
+		has(team, "registry", "")
+	}
+	has("team-000", "theirs", "theirs ")
+	requireUntold(s, c)
+}
