@@ -132,7 +132,7 @@ func NewController(config Config, kube kubernetes.Interface, metadata metadata.I
 		copies:     copies.Lister(),
 		namespaces: namespaces.Lister(),
 		writes:     consistency.New(map[schema.GroupResource]consistency.Seen{secretResource.GroupResource(): copies.Informer().GetStore()}),
-		ledger:     ledger.New(0), // Copies have no status.
+		ledger:     ledger.New(), // Copies have no status.
 		memories:   newMemories(),
 		looking:    make(chan struct{}, 1),
 		looks:      map[string]look{},

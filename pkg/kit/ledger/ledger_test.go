@@ -156,7 +156,7 @@ func TestIdentity(t *testing.T) {
 
 // An account can be looked for, and says when nothing in it matters any more.
 func TestFindAndRest(t *testing.T) {
-	l := ledger.New(0)
+	l := ledger.New()
 	if l.Find(name, "1") != nil {
 		t.Error("something is known of an object that nobody has asked about")
 	}
