@@ -338,7 +338,7 @@ func overlayOfEverything(s site) {
 	s.may(true, account, authorizationv1.ResourceAttributes{Namespace: "default", Verb: "patch", Resource: "pods"})
 	// end of podtimestamp
 	// secretsync
-	s.may(true, account, authorizationv1.ResourceAttributes{Namespace: "secretsync", Verb: "get", Resource: "secrets"})
+	s.may(true, account, authorizationv1.ResourceAttributes{Namespace: "secretsync", Verb: "list", Resource: "secrets"})
 	s.may(false, account, authorizationv1.ResourceAttributes{Namespace: "sweets", Verb: "get", Resource: "secrets"})
 	// end of secretsync
 	// nodereboot
