@@ -41,7 +41,6 @@ func TestRepairsPassThePolicies(t *testing.T) {
 		"a label of the Deployment, removed":      {change: `{"metadata":{"labels":{"app.kubernetes.io/managed-by":null}}}`},
 		"all labels of the Deployment":            {change: `{"metadata":{"labels":null}}`},
 		"a label of the Pods":                     {change: `{"spec":{"template":{"metadata":{"labels":{"app.kubernetes.io/name":null}}}}}`},
-		"the hash of the spec":                    {change: `{"spec":{"template":{"metadata":{"annotations":{"controller.nicoleh.io/spec-hash":"other"}}}}}`},
 		"the hash of the spec, removed":           {change: `{"spec":{"template":{"metadata":{"annotations":null}}}}`},
 		"limits":                                  {change: container(`"resources":{"limits":{"memory":"1Gi"}}`)},
 		"requests":                                {change: container(`"resources":{"requests":{"cpu":"5m"}}`)},
