@@ -24,7 +24,7 @@ helm=$(go tool -n -modfile=hack/tools/go.mod helm)
 
 # Files of a chart have to be in its directory.
 mkdir -p "${chart}/files"
-cp "${tree}/artifacts/examples/crd-icecream.yaml" \
+cp "${tree}"/artifacts/examples/crd-*.yaml \
   "${tree}/artifacts/monitoring/alerts.yaml" \
   "${tree}/artifacts/monitoring/dashboard.json" "${chart}/files/"
 

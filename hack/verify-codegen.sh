@@ -23,7 +23,9 @@ cp -R "${temp}/tree/." "${temp}/generated"
 
 cd "${temp}"
 drift=0
-for dir in pkg artifacts docs; do
+dirs=(pkg artifacts docs)
+dirs+=(examples/database)
+for dir in "${dirs[@]}"; do
   diff -ruN "tree/${dir}" "generated/${dir}" || drift=1
 done
 if ((drift)); then
