@@ -98,6 +98,7 @@ test: ## Unit, property and simulation tests; no cluster, no C compiler
 
 .PHONY: test-all
 test-all: test test-side-by-side test-e2e ## All of them
+test-all: test-api
 
 # Each of these leaves a part of two cores idle; test-e2e does not.
 .PHONY: test-side-by-side
@@ -108,7 +109,7 @@ test-side-by-side: ## All but test and test-e2e, four at a time
 .PHONY: test-race
 test-race: ## Tests that need no cluster, of all modules, with the race detector
 	SIM_SEEDS=10 $(call go_test,.) -race -timeout 20m . $(packages)
-	$(call go_test,test) -race $$(go list -C test ./... | grep -v -e /e2e -e /faults$$ -e /fidelity -e /monitoring)
+	$(call go_test,test) -race $$(go list -C test ./... | grep -v -e /e2e -e /apichange -e /faults$$ -e /fidelity -e /monitoring)
 	$(call go_test,hack/tools) $$(go list -C hack/tools ./... | grep -v /charts)
 
 .PHONY: test-local-cluster
@@ -136,6 +137,10 @@ test-monitoring: local-cluster ## Tests of alerts, dashboard and scrape
 .PHONY: test-example
 test-example: local-cluster ## Build and run the controller that docs/add-a-controller.md walks through
 	$(call go_test,hack/tools) -count=1 -timeout 25m ./charts/example
+
+.PHONY: test-api
+test-api: local-cluster ## Change the API as docs/change-the-api.md says, in a clone, on a local cluster
+	$(call go_test,test) -count=1 -timeout 60m ./apichange
 
 # For example: make fidelity REQUESTS=20000
 REQUESTS ?= 100000

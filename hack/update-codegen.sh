@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Generates everything that follows from Go code. From the types in pkg/apis: deep
-# copies, scheme registration, apply configurations, clientset, listers, informers, the
-# CustomResourceDefinition and docs/api.md. From the flags of the programs: docs/flags.md.
-# Run it after a change of the API or of a flag.
+# Generates everything that follows from Go code. From the types in pkg/apis, all kinds in
+# all versions: deep copies, scheme registration, clientset, listers, informers, the
+# CustomResourceDefinitions and docs/api.md. From the flags of the programs: docs/flags.md.
+# Run it after a change of the API or of a flag. docs/change-the-api.md shows how.
 #
 # They work on a copy of the tree, so that one that fails leaves nothing half-written here.
 # The generators are pinned by hack/tools/go.mod. Those of k8s.io/code-generator are
@@ -26,41 +26,66 @@ codegen=$(go list -C hack/tools -m -f '{{.Dir}}' k8s.io/code-generator)
 # shellcheck source=/dev/null
 source "${codegen}/kube_codegen.sh"
 
-kube::codegen::gen_helpers --boilerplate hack/boilerplate.go.txt pkg/apis
-kube::codegen::gen_register --boilerplate hack/boilerplate.go.txt pkg/apis
-kube::codegen::gen_client \
-  --with-watch \
-  --with-applyconfig \
-  --plural-exceptions Icecream:Icecreams \
-  --output-dir pkg/generated \
-  --output-pkg "$(go list -m)/pkg/generated" \
-  --boilerplate hack/boilerplate.go.txt \
-  pkg/apis
+# plurals DIR: the plurals that the types' markers say, as client-gen takes them, with the capitals
+# of the kind: Shelf:Shelves.
+plurals() {
+  find "$1" -name '*.go' -exec awk '
+    /^\/\/ \+kubebuilder:resource:/ { plural = $0; sub(/.*path=/, "", plural); sub(/,.*/, "", plural) }
+    /^type [A-Z][A-Za-z0-9]* struct/ && plural != "" {
+      for (n = 0; n < length($2) && n < length(plural) && tolower(substr($2, n + 1, 1)) == substr(plural, n + 1, 1); n++);
+      print $2 ":" (n ? substr($2, 1, n) substr(plural, n + 1) : toupper(substr(plural, 1, 1)) substr(plural, 2))
+      plural = ""
+    }' {} + | LC_ALL=C sort -u | paste -sd, -
+}
 
-# One file per kind, named as people look for it.
-"$(hack/tool.sh controller-gen)" crd paths=./pkg/apis/... "output:crd:dir=${temp}"
-mkdir -p artifacts/examples
-# controller-gen's pattern of a quantity bounds neither digits nor exponent. An exponent such as
-# 1e-999999999 takes a controller hours to parse, and 200,000 digits take it seconds each time
-# that they are marshalled.
+# generate BASE ONLY OUTPUT CRDS: what follows from the types in BASE, or in its directory ONLY. The
+# packages of the clientset are written to OUTPUT, and one file for each kind to CRDS.
+generate() {
+  local base=$1 only=$2 output=$3 crds=$4 types=$1${2:+/$2} drafts file singular
+  kube::codegen::gen_helpers --boilerplate hack/boilerplate.go.txt "${types}"
+  kube::codegen::gen_register --boilerplate hack/boilerplate.go.txt "${types}"
+  kube::codegen::gen_client \
+    --with-watch \
+    ${only:+--one-input-api "${only}"} \
+    --plural-exceptions "$(plurals "${types}")" \
+    --output-dir "${output}" \
+    --output-pkg "$(go list -m)/${output}" \
+    --boilerplate hack/boilerplate.go.txt \
+    "${base}"
+
+  drafts=$(mktemp -d "${temp}/crds.XXXXXX")
+  "$(hack/tool.sh controller-gen)" crd "paths=./${types}/..." "output:crd:dir=${drafts}"
+  mkdir -p "${crds}"
+  rm -f "${crds}"/crd-*.yaml
+  for file in "${drafts}"/*.yaml; do
+    singular=$(sed -n 's/^    singular: //p' "${file}")
+    # Each of these admits what Go cannot decode, or cannot afford to. Of a quantity, controller-gen's
+    # pattern bounds neither digits nor exponent: 1e-999999999 takes a controller hours to parse, and
+    # 200,000 digits take it seconds each time that they are marshalled. A date-time can have a small t
+    # or z, which Go does not parse, and be in the year 9999 only in its own time zone.
+    sed -e "/pattern:.*KMGTPE/ s/pattern:.*/pattern: ${quantity//\\/\\\\}/" \
+      -e "s/^\( *\)format: date-time$/&\n\1pattern: ${time//\\/\\\\}/" "${file}" >"${crds}/crd-${singular}.yaml"
+  done
+}
+
 quantity='^(\+|-)?([0-9]{1,20}(\.[0-9]{0,12})?|\.[0-9]{1,12})([KMGTPE]i|[numkMGTPE]|[eE](\+|-)?[0-9]{1,2})?$'
-sed "/pattern:.*KMGTPE/ s/pattern:.*/pattern: ${quantity//\\/\\\\}/" \
-  "${temp}/controller.nicoleh.io_icecreams.yaml" >artifacts/examples/crd-icecream.yaml
+time='^[12][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$'
 
-# The example has its own API, without a clientset.
-"$(hack/tool.sh controller-gen)" object crd paths=./examples/database/... output:crd:dir=examples/database
+generate pkg/apis "" pkg/generated artifacts/examples
+# The example has its own group.
+generate examples database examples/database/generated examples/database
 
 "$(hack/tool.sh crd-ref-docs)" --config hack/tools/api-reference/config.yaml \
   --templates-dir hack/tools/api-reference --renderer markdown --source-path pkg/apis \
   --output-path docs/api.md --log-level ERROR
 
 # All of them have succeeded.
-generated=(pkg/generated artifacts/examples/crd-icecream.yaml docs/api.md)
-generated+=(examples/database/db.example.com_databases.yaml)
+generated=(pkg/generated examples/database/generated docs/api.md artifacts/examples/crd-*.yaml examples/database/crd-*.yaml)
 while IFS= read -r file; do
   generated+=("${file}")
 done < <(find . -name 'zz_generated.*.go')
 cd "${tree}"
+rm -f artifacts/examples/crd-*.yaml examples/database/crd-*.yaml
 for path in "${generated[@]}"; do
   rm -rf "${path}"
   mkdir -p "$(dirname "${path}")"

@@ -28,7 +28,7 @@ chart=${temp}/charts/k8s-controller
 
 # Files of a chart have to be in its directory.
 mkdir -p "${chart}/files"
-cp "${tree}/artifacts/examples/crd-icecream.yaml" \
+cp "${tree}"/artifacts/examples/crd-*.yaml \
   "${tree}/artifacts/monitoring/alerts.yaml" \
   "${tree}/artifacts/monitoring/dashboard.json" "${chart}/files/"
 

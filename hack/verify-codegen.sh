@@ -30,7 +30,9 @@ make -C "${temp}/generated" fmt
 
 cd "${temp}"
 drift=0
-for dir in pkg artifacts docs; do
+dirs=(pkg artifacts docs)
+dirs+=(examples/database)
+for dir in "${dirs[@]}"; do
   diff -ruN "tree/${dir}" "generated/${dir}" || drift=1
 done
 if ((drift)); then

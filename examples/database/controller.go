@@ -17,6 +17,9 @@ import (
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"nicoleh.io/k8s-controller/examples/database/generated/clientset/versioned"
+	informers "nicoleh.io/k8s-controller/examples/database/generated/informers/externalversions/database/v1alpha1"
+	listers "nicoleh.io/k8s-controller/examples/database/generated/listers/database/v1alpha1"
 	"nicoleh.io/k8s-controller/examples/database/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/consistency"
 	"nicoleh.io/k8s-controller/pkg/kit/lenient"
@@ -32,24 +35,32 @@ import (
 type Controller struct {
 	*worker.Loop
 
-	client       client
+	client       versioned.Interface
 	kube         kubernetes.Interface
-	databases    informer
+	databases    listers.DatabaseLister
 	statefulSets appslisters.StatefulSetLister
 	writes       *consistency.Store // what the caches must show before the next sync
 }
 
-var statefulSetResource = appsv1.Resource("statefulsets")
+var (
+	databaseResource    = v1alpha1.Resource("databases")
+	statefulSetResource = appsv1.Resource("statefulsets")
+)
 
 // NewController wires a controller to its clients and informers, and starts nothing.
-func NewController(client client, kube kubernetes.Interface, databases informer, statefulSets appsinformers.TypedStatefulSetInformer) (*Controller, error) {
-	c := &Controller{client: client, kube: kube, databases: databases, statefulSets: statefulSets.Lister()}
+func NewController(
+	client versioned.Interface,
+	kube kubernetes.Interface,
+	databases informers.TypedDatabaseInformer,
+	statefulSets appsinformers.TypedStatefulSetInformer,
+) (*Controller, error) {
+	c := &Controller{client: client, kube: kube, databases: databases.Lister(), statefulSets: statefulSets.Lister()}
 	c.Loop = worker.New("database", c.sync)
 	c.writes = consistency.New(map[schema.GroupResource]consistency.Seen{
-		v1alpha1.Resource.GroupResource(): databases.GetStore(),
-		statefulSetResource:               statefulSets.Informer().GetStore(),
+		databaseResource:    databases.Informer().GetStore(),
+		statefulSetResource: statefulSets.Informer().GetStore(),
 	})
-	ofDatabases, errDatabases := databases.AddTypedEventHandler(worker.Follow(func(db *v1alpha1.Database) { c.Add(cache.MetaObjectToName(db)) }))
+	ofDatabases, errDatabases := databases.TypedInformer().AddTypedEventHandler(worker.Follow(func(db *v1alpha1.Database) { c.Add(cache.MetaObjectToName(db)) }))
 	// Sync the Database with the name of the StatefulSet, even if it does not own the StatefulSet.
 	ofSets, errSets := statefulSets.TypedInformer().AddTypedEventHandler(worker.Follow(func(s *appsv1.StatefulSet) { c.Add(cache.MetaObjectToName(s)) }))
 	if err := errors.Join(errDatabases, errSets); err != nil {
@@ -89,7 +100,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 // gone, the result has none.
 func (c *Controller) observe(name cache.ObjectName) (o Observed, err error) {
 	o.Now = time.Now()
-	o.Database, err = c.databases.in(name.Namespace).Get(name.Name)
+	o.Database, err = c.databases.Databases(name.Namespace).Get(name.Name)
 	if apierrors.IsNotFound(err) {
 		return Observed{}, nil
 	} else if err != nil {
@@ -136,7 +147,7 @@ func (c *Controller) act(ctx context.Context, o Observed, plan Plan) (Observed, 
 // recheckLive returns an error unless the Database still exists: its StatefulSet may be
 // missing because both were deleted, and the caches may show that in another order.
 func (c *Controller) recheckLive(ctx context.Context, cached *v1alpha1.Database) error {
-	live, err := c.client.in(cached.Namespace).Get(ctx, cached.Name, metav1.GetOptions{})
+	live, err := c.client.DatabaseV1alpha1().Databases(cached.Namespace).Get(ctx, cached.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return worker.Deferred(err)
@@ -156,13 +167,13 @@ func (c *Controller) report(ctx context.Context, db *v1alpha1.Database, status v
 	}
 	want := db.DeepCopy()
 	want.Status = status
-	updated, err := c.client.in(db.Namespace).UpdateStatus(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
+	updated, err := c.client.DatabaseV1alpha1().Databases(db.Namespace).UpdateStatus(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
 	if response.IsStale(err) {
 		return worker.Deferred(err)
 	}
 	if err != nil {
 		return fmt.Errorf("writing the status: %w", err)
 	}
-	c.writes.WroteAt(cache.MetaObjectToName(db), v1alpha1.Resource.GroupResource(), updated.ResourceVersion)
+	c.writes.WroteAt(cache.MetaObjectToName(db), databaseResource, updated.ResourceVersion)
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/examples/database/v1alpha1"
@@ -26,7 +27,7 @@ func newStatefulSet(db *v1alpha1.Database) *appsv1.StatefulSet {
 	s := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: db.Namespace, Name: db.Name}}
 	s.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels(db)}
 	s.Spec.ServiceName = db.Name
-	s.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(db, v1alpha1.GroupVersion.WithKind("Database"))}
+	s.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(db, schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Database"))}
 	setStatefulSet(s, db)
 	return s
 }

@@ -372,7 +372,7 @@ require (
 	k8s.io/utils v0.0.0-20260707023825-cf1189d6abe3 // indirect
 	mvdan.cc/gofumpt v0.12.0 // indirect
 	mvdan.cc/unparam v0.0.0-20260823230713-2fa3d841b0c8 // indirect
-	nicoleh.io/k8s-controller v0.0.0-00010101000000-000000000000 // indirect
+	nicoleh.io/k8s-controller v0.0.0-00010101000000-000000000000
 	nicoleh.io/k8s-controller/hack/local-cluster v0.0.0-00010101000000-000000000000
 	sigs.k8s.io/controller-tools v0.23.0 // indirect
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect

@@ -49,20 +49,26 @@ func setDeployment(d *appsv1.Deployment, ice *v1alpha1.Icecream) {
 		template.Spec.OS.Name = corev1.Linux
 	}
 	// Another hash is another template, so it changes only together with what it stands for.
-	c := containerOf(template)
-	if template.Annotations[AnnotationSpecHash] == "" || !isMadeFrom(c, ice.Spec) {
-		c.Image, c.Resources = ice.Spec.Image, resourcesOf(ice.Spec)
+	if template.Annotations[AnnotationSpecHash] == "" || !isMadeFrom(template, ice.Spec) {
+		setTemplate(template, ice.Spec)
 		setKeys(&template.Annotations, map[string]string{AnnotationSpecHash: specHash(ice.Spec)})
 	}
-	setSecurity(c)
+	setSecurity(containerOf(template))
 }
 
-// isMadeFrom reports whether a container has the image and the resources that the spec asks for. All
-// of its resources are ours. Equal quantities are equal, however they are written.
-func isMadeFrom(c *corev1.Container, spec v1alpha1.IcecreamSpec) bool {
-	wanted := resourcesOf(spec)
-	return c.Image == spec.Image && len(c.Resources.Claims) == 0 &&
-		equality.Semantic.DeepEqual(c.Resources.Limits, wanted.Limits) && equality.Semantic.DeepEqual(c.Resources.Requests, wanted.Requests)
+// setTemplate sets every field of a Pod template that follows from the spec, and no other: isMadeFrom
+// and specHash tell Pods apart by these. All resources of the container are ours.
+func setTemplate(template *corev1.PodTemplateSpec, spec v1alpha1.IcecreamSpec) {
+	c := containerOf(template)
+	c.Image, c.Resources = spec.Image, resourcesOf(spec)
+}
+
+// isMadeFrom reports whether a template is as the spec asks for. Equal quantities are equal, however
+// they are written.
+func isMadeFrom(template *corev1.PodTemplateSpec, spec v1alpha1.IcecreamSpec) bool {
+	wanted := template.DeepCopy()
+	setTemplate(wanted, spec)
+	return equality.Semantic.DeepEqual(template, wanted)
 }
 
 // resourcesOf returns the resources that a spec asks for, as the API server rounds them.

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -47,18 +48,23 @@ func selector(ice *v1alpha1.Icecream) map[string]string {
 }
 
 // specHash distinguishes Pods made from a spec from those made from others. Specs that ask for the
-// same have the same hash, however they write it. It is empty for a spec that no Pods are made from.
+// same have the same hash, however they write it. What a template has also without a spec is not part
+// of it, so a release with another field, or another default, does not change it. It is empty for a
+// spec that no Pods are made from.
 func specHash(spec v1alpha1.IcecreamSpec) string {
 	if oversized(spec.Resources) != "" {
 		return ""
 	}
-	resources := resourcesOf(spec)
+	var bare, made appsv1.Deployment
+	setTemplate(&bare.Spec.Template, v1alpha1.IcecreamSpec{})
+	setTemplate(&made.Spec.Template, spec)
+	resources := containerOf(&made.Spec.Template).Resources
 	for _, list := range []corev1.ResourceList{resources.Limits, resources.Requests} {
 		for name, quantity := range list {
 			list[name] = *resource.NewDecimalQuantity(*quantity.AsDec(), resource.DecimalSI)
 		}
 	}
-	raw, _ := json.Marshal(struct{ Image, Resources any }{spec.Image, resources}) // cannot fail for what the API server stores
+	raw, _ := json.Marshal(differences(&bare, &made)) // cannot fail for what the API server stores
 	return hash(raw)
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -235,9 +234,7 @@ func (o Observed) updated() int32 {
 // may have changed what was made.
 func (o Observed) hasShape() bool {
 	template := &o.Live.Spec.Template
-	i := slices.IndexFunc(template.Spec.Containers, isOurs)
-	return i >= 0 && isMadeFrom(&template.Spec.Containers[i], o.Icecream.Spec) ||
-		template.Annotations[AnnotationSpecHash] == specHash(o.Icecream.Spec)
+	return isMadeFrom(template, o.Icecream.Spec) || template.Annotations[AnnotationSpecHash] == specHash(o.Icecream.Spec)
 }
 
 // replicas are the Pods of the Icecream's Deployment.

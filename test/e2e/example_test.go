@@ -32,7 +32,13 @@ func TestExampleDatabase(t *testing.T) {
 	if words := n.Refused(t, databaseYAML("orders", "version: 9")); !strings.Contains(words, "must not go down") {
 		t.Errorf("the API server says %q", words)
 	}
-	// A schema admits what Go cannot decode. It stops nobody else.
+	// What an earlier schema admitted, and Go cannot decode, stops nobody else.
+	const pattern = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/shutdownTimeout/pattern"
+	n.Kubectl(t, "patch", "crd", "databases.db.example.com", "--type=json", `--patch=[{"op":"remove","path":"`+pattern+`"}]`)
+	n.Eventually(t, "a timeout that is no duration is admitted", func(ctx context.Context) error {
+		_, err := n.TryKubectl(ctx, databaseYAML("broken", "version: 9", "shutdownTimeout: tomorrow"), "create", "--dry-run=server", "-f", "-")
+		return err
+	})
 	n.Apply(t, databaseYAML("broken", "version: 9", "shutdownTimeout: tomorrow"))
 	n.Eventually(t, "what cannot be decoded is reported", func(ctx context.Context) error { return requireReason(ctx, n, "broken", "InvalidSpec") })
 	n.Kubectl(t, "delete", "statefulset", "orders", "--wait")
@@ -47,7 +53,7 @@ func TestExampleDatabase(t *testing.T) {
 func startDatabaseController(t *testing.T, n *lab.Namespace) {
 	t.Helper()
 	const example = "../../examples/database"
-	n.Kubectl(t, "apply", "-f", example+"/db.example.com_databases.yaml", "-f", example+"/rbac.yaml")
+	n.Kubectl(t, "apply", "-f", example+"/crd-database.yaml", "-f", example+"/rbac.yaml")
 	n.Kubectl(t, "wait", `--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True`, "crd/databases.db.example.com")
 	n.Kubectl(t, "create", "rolebinding", "database", "--clusterrole=database-controller", "--serviceaccount="+n.Name+":database")
 	n.Kubectl(t, "create", "role", "database-lease", "--verb=get,create,update", "--resource=leases.coordination.k8s.io")

@@ -174,3 +174,22 @@ func TestLongNames(t *testing.T) {
 		}
 	}
 }
+
+// The API server reads more times than Go does: a small t or z, a time zone of 99 hours. One such time
+// in a status stops a typed informer, so the schema admits none.
+func TestTimesThatGoCannotReadAreRefused(t *testing.T) {
+	t.Parallel()
+	n := NewNamespace(t)
+	n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
+	n.EventuallyReady(t, "vanilla")
+	for value, isRefused := range map[string]bool{
+		"2026-01-02t03:04:05z": true, "2026-01-02T03:04:05+99:99": true, "9999-12-31T23:59:59-23:00": true,
+		"2026-01-02T03:04:05Z": false, "2026-01-02T03:04:05.678+02:00": false,
+	} {
+		patch := fmt.Sprintf(`[{"op":"replace","path":"/status/conditions/0/lastTransitionTime","value":%q}]`, value)
+		_, err := n.TryKubectl(t.Context(), "", "patch", "icecream", "vanilla", "--subresource=status", "--type=json", "--dry-run=server", "-p", patch)
+		if isRefused != (err != nil && strings.Contains(err.Error(), "lastTransitionTime in body should match")) {
+			t.Errorf("%s: %v", value, err)
+		}
+	}
+}

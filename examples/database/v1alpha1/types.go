@@ -1,17 +1,11 @@
-// Package v1alpha1 is the API of the example: Databases.
-//
-// +kubebuilder:object:generate=true
-// +groupName=db.example.com
 package v1alpha1
 
-import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-)
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // Database runs identical Pods through one StatefulSet of the same name.
 //
+// +genclient
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=databases,singular=database,shortName=db,categories=all,scope=Namespaced
 // +kubebuilder:subresource:status
@@ -53,10 +47,12 @@ type DatabaseSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	Replicas *int32 `json:"replicas,omitempty"`
 
-	// shutdownTimeout is how long a Pod can take to shut down. The schema admits every text
-	// here, such as "tomorrow", which is no duration: see pkg/kit/lenient.
+	// shutdownTimeout is how long a Pod can take to shut down. Without the pattern, the schema
+	// would admit every text, such as "tomorrow", which is no duration.
 	// +optional
 	// +kubebuilder:default="30s"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(ms|s|m|h)){1,4}$`
 	ShutdownTimeout *metav1.Duration `json:"shutdownTimeout,omitempty"`
 }
 
@@ -79,6 +75,7 @@ type DatabaseStatus struct {
 
 // DatabaseList is a list of Databases.
 //
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +kubebuilder:object:root=true
 type DatabaseList struct {
 	metav1.TypeMeta `json:",inline"`
@@ -95,16 +92,3 @@ const (
 	ReasonInvalidSpec       = "InvalidSpec"       // the API server refuses the StatefulSet
 	ReasonTerminating       = "Terminating"       // the StatefulSet is being deleted
 )
-
-// GroupVersion is the API's group and version.
-var GroupVersion = schema.GroupVersion{Group: "db.example.com", Version: "v1alpha1"}
-
-// Resource is the resource of Databases.
-var Resource = GroupVersion.WithResource("databases")
-
-// AddToScheme adds the kinds of the API to a scheme.
-func AddToScheme(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion, &Database{}, &DatabaseList{})
-	metav1.AddToGroupVersion(scheme, GroupVersion)
-	return nil
-}

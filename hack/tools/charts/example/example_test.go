@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"nicoleh.io/k8s-controller/hack/tools/walkthrough"
+	"nicoleh.io/k8s-controller/hack/walkthrough"
 )
 
 const root = "../../../.."

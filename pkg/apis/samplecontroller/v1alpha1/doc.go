@@ -5,9 +5,10 @@
 // breaks them before the controller sees it. Everything else about a container is left to
 // the API server, which validates the Deployment.
 //
-// There are no rules in CEL. The API server evaluates those on writes of the status as well,
-// and refuses the status of a stored Icecream whose spec has a type that a rule does not
-// expect. Patterns and bounds it checks only where a value changes.
+// There is one rule in CEL, about the deploymentName. The API server evaluates a rule that
+// uses oldSelf on writes of the status as well, and refuses the status of a stored Icecream
+// in which a field that the rule reads has a type that it does not expect. Patterns and
+// bounds it checks only where a value changes.
 //
 // After a change to this package, run hack/update-codegen.sh and
 // hack/update-manifests.sh.

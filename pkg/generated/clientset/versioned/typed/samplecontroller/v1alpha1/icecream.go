@@ -11,7 +11,6 @@ import (
 	watch "k8s.io/apimachinery/pkg/watch"
 	gentype "k8s.io/client-go/gentype"
 	samplecontrollerv1alpha1 "nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	applyconfigurationsamplecontrollerv1alpha1 "nicoleh.io/k8s-controller/pkg/generated/applyconfiguration/samplecontroller/v1alpha1"
 	scheme "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/scheme"
 )
 
@@ -33,9 +32,6 @@ type IcecreamInterface interface {
 	List(ctx context.Context, opts v1.ListOptions) (*samplecontrollerv1alpha1.IcecreamList, error)
 	Watch(ctx context.Context, opts v1.ListOptions) (watch.Interface, error)
 	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts v1.PatchOptions, subresources ...string) (result *samplecontrollerv1alpha1.Icecream, err error)
-	Apply(ctx context.Context, icecream *applyconfigurationsamplecontrollerv1alpha1.IcecreamApplyConfiguration, opts v1.ApplyOptions) (result *samplecontrollerv1alpha1.Icecream, err error)
-	// Add a +genclient:noStatus comment above the type to avoid generating ApplyStatus().
-	ApplyStatus(ctx context.Context, icecream *applyconfigurationsamplecontrollerv1alpha1.IcecreamApplyConfiguration, opts v1.ApplyOptions) (result *samplecontrollerv1alpha1.Icecream, err error)
 	GetScale(ctx context.Context, icecreamName string, options v1.GetOptions) (*autoscalingv1.Scale, error)
 	UpdateScale(ctx context.Context, icecreamName string, scale *autoscalingv1.Scale, opts v1.UpdateOptions) (*autoscalingv1.Scale, error)
 
@@ -44,13 +40,13 @@ type IcecreamInterface interface {
 
 // icecreams implements IcecreamInterface
 type icecreams struct {
-	*gentype.ClientWithListAndApply[*samplecontrollerv1alpha1.Icecream, *samplecontrollerv1alpha1.IcecreamList, *applyconfigurationsamplecontrollerv1alpha1.IcecreamApplyConfiguration]
+	*gentype.ClientWithList[*samplecontrollerv1alpha1.Icecream, *samplecontrollerv1alpha1.IcecreamList]
 }
 
 // newIcecreams returns a Icecreams
 func newIcecreams(c *SamplecontrollerV1alpha1Client, namespace string) *icecreams {
 	return &icecreams{
-		gentype.NewClientWithListAndApply[*samplecontrollerv1alpha1.Icecream, *samplecontrollerv1alpha1.IcecreamList, *applyconfigurationsamplecontrollerv1alpha1.IcecreamApplyConfiguration](
+		gentype.NewClientWithList[*samplecontrollerv1alpha1.Icecream, *samplecontrollerv1alpha1.IcecreamList](
 			"icecreams",
 			c.RESTClient(),
 			scheme.ParameterCodec,

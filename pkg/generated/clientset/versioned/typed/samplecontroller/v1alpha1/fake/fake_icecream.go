@@ -10,19 +10,18 @@ import (
 	gentype "k8s.io/client-go/gentype"
 	testing "k8s.io/client-go/testing"
 	v1alpha1 "nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	samplecontrollerv1alpha1 "nicoleh.io/k8s-controller/pkg/generated/applyconfiguration/samplecontroller/v1alpha1"
-	typedsamplecontrollerv1alpha1 "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
+	samplecontrollerv1alpha1 "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
 )
 
 // fakeIcecreams implements IcecreamInterface
 type fakeIcecreams struct {
-	*gentype.FakeClientWithListAndApply[*v1alpha1.Icecream, *v1alpha1.IcecreamList, *samplecontrollerv1alpha1.IcecreamApplyConfiguration]
+	*gentype.FakeClientWithList[*v1alpha1.Icecream, *v1alpha1.IcecreamList]
 	Fake *FakeSamplecontrollerV1alpha1
 }
 
-func newFakeIcecreams(fake *FakeSamplecontrollerV1alpha1, namespace string) typedsamplecontrollerv1alpha1.IcecreamInterface {
+func newFakeIcecreams(fake *FakeSamplecontrollerV1alpha1, namespace string) samplecontrollerv1alpha1.IcecreamInterface {
 	return &fakeIcecreams{
-		gentype.NewFakeClientWithListAndApply[*v1alpha1.Icecream, *v1alpha1.IcecreamList, *samplecontrollerv1alpha1.IcecreamApplyConfiguration](
+		gentype.NewFakeClientWithList[*v1alpha1.Icecream, *v1alpha1.IcecreamList](
 			fake.Fake,
 			namespace,
 			v1alpha1.SchemeGroupVersion.WithResource("icecreams"),

@@ -4,7 +4,7 @@
 // A code block of Go, YAML or another file is the whole content of the file that the line
 // before it names in backquotes, followed by a colon. A block of diff is a change of that
 // file, or of the last one that was named: its lines of context must be found exactly once.
-// A block of sh is what the reader runs.
+// A block of sh is what the reader runs, and a block of text after it is what that prints.
 package walkthrough
 
 import (
@@ -99,4 +99,19 @@ func patched(content, diff string) (string, error) {
 		return "", fmt.Errorf("these lines are there %d times:\n%s", n, before.String())
 	}
 	return strings.Replace(content, before.String(), after.String(), 1), nil
+}
+
+// Prints returns an error unless the output contains each line of a block of text, in this order.
+// An ellipsis in a line stands for anything.
+func Prints(output, text string) error {
+	rest := output
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		found := regexp.MustCompile(strings.ReplaceAll(regexp.QuoteMeta(line), "…", ".*")).FindStringIndex(rest)
+		if found == nil {
+			return fmt.Errorf("it does not print, in this place, %q:\n%s", line, output)
+		}
+		rest = rest[found[1]:]
+	}
+	return nil
 }

@@ -41,3 +41,17 @@ func TestPage(t *testing.T) {
 		t.Errorf("a change that was made: %v", err)
 	}
 }
+
+func TestPrints(t *testing.T) {
+	const output = "a (1) b\nc\n"
+	for _, text := range []string{"a (1)\nc\n", "a … b\n", ""} {
+		if err := Prints(output, text); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, text := range []string{"c\na\n", "a … c\n", "(2)\n", "c\nc\n"} {
+		if Prints(output, text) == nil {
+			t.Errorf("it prints %q", text)
+		}
+	}
+}

@@ -1,0 +1,7 @@
+// Package v1alpha1 is the API of the example: Databases.
+//
+// +k8s:deepcopy-gen=package
+// +k8s:register-gen=package
+// +groupName=db.example.com
+// +groupGoName=Database
+package v1alpha1
