@@ -42,6 +42,8 @@ type Observed struct {
 	// the writes, which of them are due, and afterwards, what came of them.
 	Memory   Memory
 	Standing ledger.Standing
+
+	shape *bool // what hasShape has found; nil if it was not asked yet
 }
 
 // Plan is what should be written for one Icecream, or why nothing can be.

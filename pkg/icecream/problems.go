@@ -233,8 +233,11 @@ func (o Observed) updated() int32 {
 // hasShape reports whether the template of the Icecream's Deployment is made from the spec. A policy
 // may have changed what was made.
 func (o Observed) hasShape() bool {
-	template := &o.Live.Spec.Template
-	return isMadeFrom(template, o.Icecream.Spec) || template.Annotations[AnnotationSpecHash] == specHash(o.Icecream.Spec)
+	if o.shape == nil {
+		template := &o.Live.Spec.Template
+		return isMadeFrom(template, o.Icecream.Spec) || template.Annotations[AnnotationSpecHash] == specHash(o.Icecream.Spec)
+	}
+	return *o.shape
 }
 
 // replicas are the Pods of the Icecream's Deployment.

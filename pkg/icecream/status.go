@@ -50,6 +50,9 @@ func Status(o Observed, plan Plan) Report {
 	if o.Icecream.DeletionTimestamp != nil {
 		return Report{Status: present, Memory: o.Memory}
 	}
+	if o.Live != nil {
+		o.shape = ptr.To(o.hasShape())
+	}
 	o.Memory = o.remember()
 	s := v1alpha1.IcecreamStatus{
 		ObservedGeneration: o.Icecream.Generation,
