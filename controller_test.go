@@ -62,7 +62,7 @@ const (
 	saysCreated = `Normal DeploymentCreated Created Deployment "sundae"`
 	saysUpdated = `Normal DeploymentUpdated Updated Deployment "sundae"`
 	saysSynced  = "Normal Synced 1 Pod on node-1, 1 Pod on node-2; Icecream synced successfully"
-	saysTaken   = `Warning ErrResourceExists Resource "sundae" already exists and is not managed by Icecream`
+	saysTaken   = `Warning ErrResourceExists Deployment "sundae" already exists and is not owned by this Icecream; delete it, or use another spec.deploymentName`
 	saysPull    = `Warning ImagePullBackOff Pod "sundae-1", container "icecream": cannot pull image "registry.example/vanilla:1": denied`
 )
 
@@ -244,7 +244,7 @@ func TestAMessageThatDiffersEachTime(t *testing.T) {
 			kittest.Pass(20 * time.Second)
 		}
 		c.is("Stalled (CrashLoopBackOff), 1 available, on node-1 (1), node-2 (1)")
-		c.says(`Warning CrashLoopBackOff Pod "sundae-1", container "icecream": has ended with exit code 1 (Error): process 0 has melted`)
+		c.says(`Warning CrashLoopBackOff Pod "sundae-1", container "icecream": exited with code 1 (Error): process 0 has melted`)
 		c.atMost(statusWrites, 2+20/5)
 		if message := c.icecream().Status.Conditions[0].Message; strings.Contains(message, "process 0 ") || strings.Contains(message, "process 1 ") {
 			t.Errorf("it still says %s", message)
@@ -293,7 +293,7 @@ func TestACrashLoopIsToldOnce(t *testing.T) {
 			kittest.Pass(20 * time.Second)
 		}
 		c.is("Stalled (CrashLoopBackOff), 2 available, on node-1 (1), node-2 (1)")
-		c.says(`Warning CrashLoopBackOff Pod "sundae-1", container "icecream": has ended with exit code 137 (OOMKilled)`)
+		c.says(`Warning CrashLoopBackOff Pod "sundae-1", container "icecream": exited with code 137 (OOMKilled)`)
 		kittest.Pass(time.Minute)
 		c.is(isReady)
 	})
@@ -707,7 +707,7 @@ func TestAFightIsSlowAndTold(t *testing.T) {
 		c.atMost(patches, 8)
 		c.atMost(statusWrites, 4)
 		c.is("Reconciling (DeploymentContested), 2 available, on node-1 (1), node-2 (1)")
-		says := `What the controller writes keeps being undone, last by somebody in spec.replicas of Deployment "sundae"; it waits longer each time before it repairs that`
+		says := `Changes to spec.replicas of Deployment "sundae" keep being reverted, last by another client; retrying with back-off`
 		equal(c, "message", says, c.icecream().Status.Conditions[0].Message)
 		warnings := slices.DeleteFunc(c.events(), func(event string) bool { return !strings.HasPrefix(event, "Warning") })
 		equal(c, "warnings", []string{"Warning DeploymentContested " + says}, warnings)
@@ -821,13 +821,13 @@ func TestTwoIcecreamsThatAskForOneName(t *testing.T) {
 		kittest.Pass(time.Minute)
 		ready := script.Get[v1alpha1.Icecream](c.Cluster, namespace, "cone").Status.Conditions[0]
 		equal(c, "reason", v1alpha1.ReasonErrResourceExists, ready.Reason)
-		equal(c, "message", `Icecream "sundae", which is older, asks for Deployment "sundae", too`, ready.Message)
+		equal(c, "message", `Icecream "sundae", which is older, asks for the same Deployment "sundae"; use another spec.deploymentName`, ready.Message)
 		c.Refuse(nil)
 		kittest.Pass(time.Minute)
 		equal(c, "Deployments", []string{"sundae of sundae"}, c.deployments())
 		kittest.Pass(5 * time.Minute) // Until then it says the same in other words.
 		ready = script.Get[v1alpha1.Icecream](c.Cluster, namespace, "cone").Status.Conditions[0]
-		equal(c, "message", `Resource "sundae" already exists and is managed by Icecream "sundae"`, ready.Message)
+		equal(c, "message", `Deployment "sundae" already exists and is owned by Icecream "sundae"; use another spec.deploymentName`, ready.Message)
 
 		c.deleteIcecream()
 		c.deleteDeployment()
@@ -871,7 +871,7 @@ func TestSomebodyElsesDeploymentThatIsBeingDeleted(t *testing.T) {
 		c.says()
 		kittest.Pass(time.Hour)
 		c.is("Stalled (DeploymentTerminating), 0 available, on ")
-		c.says(`Warning DeploymentTerminating Deployment "sundae", which is not managed by this Icecream, is being deleted; it is held by example.com/hold`)
+		c.says(`Warning DeploymentTerminating Waiting for Deployment "sundae", which is not owned by this Icecream, to be deleted (finalizers: example.com/hold)`)
 		c.editDeployment(func(d *appsv1.Deployment) { d.Finalizers = nil })
 		kittest.Pass(time.Second)
 		equal(c, "Deployments", []string{"sundae of sundae"}, c.deployments())

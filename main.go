@@ -113,7 +113,7 @@ func newParts(config Config, d manager.Dependencies) (parts manager.Parts, err e
 	pods := preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), Selector: icecream.LabelIcecream}
 	for _, needed := range []*preflight.Resource{&icecreams, &deployments, &pods} {
 		needed.Namespace = d.Namespace
-		needed.Permit = "kubectl apply -f artifacts/rbac-icecream.yaml, or -namespace for a single one"
+		needed.Permit = "kubectl apply -f artifacts/rbac-icecream.yaml, or restrict the controller to one namespace with -namespace"
 	}
 	return manager.Parts{
 		Controller: c,

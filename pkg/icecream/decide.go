@@ -85,23 +85,24 @@ func Decide(o Observed) Plan {
 	}
 	switch ice, live := o.Icecream, o.Live; {
 	case live == nil && o.Older != nil:
-		message := fmt.Sprintf("Icecream %q, which is older, asks for Deployment %q, too", o.Older.Name, DeploymentName(ice))
+		message := fmt.Sprintf("Icecream %q, which is older, asks for the same Deployment %q; use another spec.deploymentName",
+			o.Older.Name, DeploymentName(ice))
 		return Plan{Held: reconciling(v1alpha1.ReasonErrResourceExists, message)}
 
 	case live == nil:
 		return Plan{Asks: o.Asks()}
 
 	case IsControlledBy(live, ice) && live.DeletionTimestamp != nil:
-		return waitFor("Deployment %q is being deleted and will be created again%s", live.Name, heldBy(live))
+		return waitFor("Waiting for Deployment %q to be deleted%s; it will then be created again", live.Name, heldBy(live))
 
 	case IsControlledBy(live, ice):
 		return Plan{Asks: o.Asks()}
 
 	case live.DeletionTimestamp != nil:
-		return waitFor("Deployment %q, which is not managed by this Icecream, is being deleted%s", live.Name, heldBy(live))
+		return waitFor("Waiting for Deployment %q, which is not owned by this Icecream, to be deleted%s", live.Name, heldBy(live))
 
 	case o.OwnerIsGone:
-		plan := waitFor("Deployment %q, whose Icecream no longer exists, is about to be deleted", live.Name)
+		plan := waitFor("Waiting for the garbage collector to delete Deployment %q, whose Icecream no longer exists", live.Name)
 		plan.RequeueAfter = ownerCheck
 		return plan
 
@@ -109,9 +110,11 @@ func Decide(o Observed) Plan {
 		return Plan{Asks: o.Asks(), Adopts: true}
 
 	default:
-		message := fmt.Sprintf("Resource %q already exists and is not managed by Icecream", live.Name)
+		message := fmt.Sprintf("Deployment %q already exists and is not owned by this Icecream; delete it, or use another spec.deploymentName",
+			live.Name)
 		if owner := metav1.GetControllerOfNoCopy(live); owner != nil {
-			message = fmt.Sprintf("Resource %q already exists and is managed by %s %q", live.Name, owner.Kind, owner.Name)
+			message = fmt.Sprintf("Deployment %q already exists and is owned by %s %q; use another spec.deploymentName",
+				live.Name, owner.Kind, owner.Name)
 		}
 		return Plan{Held: reconciling(v1alpha1.ReasonErrResourceExists, message)}
 	}
@@ -139,7 +142,7 @@ func heldBy(d *appsv1.Deployment) string {
 	if len(d.Finalizers) == 0 {
 		return ""
 	}
-	return "; it is held by " + strings.Join(d.Finalizers, ", ")
+	return " (finalizers: " + strings.Join(d.Finalizers, ", ") + ")"
 }
 
 // IsOlder reports whether an Icecream was created before another one. Of two in the same second, it

@@ -96,9 +96,9 @@ func TestAnnotationOfTheDeployment(t *testing.T) {
 	}{
 		"annotated":                         {func(d *appsv1.Deployment) { d.Generation++; d.Annotations = map[string]string{"a": "b"} }, "Ready: Available: 3 of 3 Pods available"},
 		"annotated, and observed":           {func(d *appsv1.Deployment) { d.Generation++; d.Status.ObservedGeneration++ }, "Ready: Available: 3 of 3 Pods available"},
-		"edited":                            {func(d *appsv1.Deployment) { d.Generation++; d.Spec.MinReadySeconds = 5 }, "Reconciling: Progressing: 3 of 3 Pods available, 3 made from the current spec"},
-		"edited twice, back to what it was": {func(d *appsv1.Deployment) { d.Generation += 2 }, "Reconciling: Progressing: 3 of 3 Pods available, 3 made from the current spec"},
-		"made again":                        {func(d *appsv1.Deployment) { d.Generation++; d.UID = "another" }, "Reconciling: Progressing: 3 of 3 Pods available, 3 made from the current spec"},
+		"edited":                            {func(d *appsv1.Deployment) { d.Generation++; d.Spec.MinReadySeconds = 5 }, "Reconciling: Progressing: 3 of 3 Pods available, 3 up to date"},
+		"edited twice, back to what it was": {func(d *appsv1.Deployment) { d.Generation += 2 }, "Reconciling: Progressing: 3 of 3 Pods available, 3 up to date"},
+		"made again":                        {func(d *appsv1.Deployment) { d.Generation++; d.UID = "another" }, "Reconciling: Progressing: 3 of 3 Pods available, 3 up to date"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := o

@@ -119,7 +119,8 @@ func (o Observed) deploymentProblem() Problem {
 	case !o.isObserved(d):
 		return Problem{}
 	case d.Spec.Paused && isBetween: // Some Pods are not made from its current template.
-		return Problem{Reason: v1alpha1.ReasonDeploymentPaused, Message: fmt.Sprintf("Deployment %q is paused", d.Name)}
+		message := fmt.Sprintf("Deployment %q is paused; run kubectl rollout resume deployment/%[1]s", d.Name)
+		return Problem{Reason: v1alpha1.ReasonDeploymentPaused, Message: message}
 	case failure.Status == corev1.ConditionTrue: // The Pods are refused, by a quota for example.
 		return Problem{Reason: v1alpha1.ReasonReplicaFailure, Message: failure.Message}
 	default:

@@ -110,7 +110,7 @@ func TestSeveralProblems(t *testing.T) {
 	}{
 		"everything at once":    {d(failed, late, paused), []Pod{slow, gone, broken}, `Pod "sundae-1", container "icecream": cannot pull image "registry.example/vanilla:1": out of cream`},
 		"no ReplicaSet":         {d(noReplicaSet, failed), []Pod{slow, gone}, "forbidden"},
-		"paused, and more":      {d(failed, late, paused), []Pod{slow, gone}, `Deployment "sundae" is paused`},
+		"paused, and more":      {d(failed, late, paused), []Pod{slow, gone}, `Deployment "sundae" is paused; run kubectl rollout resume deployment/sundae`},
 		"a quota, and too late": {d(failed, late), []Pod{slow, gone}, "exceeded quota"},
 		"a Pod that has failed": {d(late), []Pod{slow, gone}, `Pod "sundae-1" has failed: OutOfcpu: Node didn't have enough resource: cpu`},
 		"too late":              {d(late), []Pod{slow}, ""},

@@ -217,7 +217,7 @@ func (o Observed) available() string {
 	case replicas == 0 && d.Status.Replicas == 0:
 		return "Scaled to zero"
 	case updated < d.Status.Replicas || !o.isObserved(d):
-		return fmt.Sprintf("%d of %s available, %d made from the current spec", d.Status.AvailableReplicas, pods(replicas), updated)
+		return fmt.Sprintf("%d of %s available, %d up to date", d.Status.AvailableReplicas, pods(replicas), updated)
 	default:
 		return fmt.Sprintf("%d of %s available", d.Status.AvailableReplicas, pods(replicas))
 	}

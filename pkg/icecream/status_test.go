@@ -80,11 +80,11 @@ func TestStatus(t *testing.T) {
 		"a Pod is not in the cache yet":             {nil, nil, 0, progressing + "3 of 3 Pods available"},
 		"a Pod's readiness is not in the cache yet": {nil, []Pod{seen(notReady(0))}, 0, progressing + "3 of 3 Pods available"},
 		"a replaced Pod is still in the cache":      {nil, []Pod{seen(), seen()}, 0, progressing + "3 of 3 Pods available"},
-		"an older generation was rolled out":        {edits{func(d *appsv1.Deployment) { d.Generation++ }}, []Pod{isOf("sundae", "older")}, 0, progressing + "3 of 3 Pods available, 2 made from the current spec"},
+		"an older generation was rolled out":        {edits{func(d *appsv1.Deployment) { d.Generation++ }}, []Pod{isOf("sundae", "older")}, 0, progressing + "3 of 3 Pods available, 2 up to date"},
 
-		"the Pods are ahead of the Deployment": {edits{func(d *appsv1.Deployment) { d.Generation++; d.Status.UpdatedReplicas = 1 }}, []Pod{seen()}, 0, progressing + "3 of 3 Pods available, 1 made from the current spec"},
+		"the Pods are ahead of the Deployment": {edits{func(d *appsv1.Deployment) { d.Generation++; d.Status.UpdatedReplicas = 1 }}, []Pod{seen()}, 0, progressing + "3 of 3 Pods available, 1 up to date"},
 
-		"a container crashes":         {edits{rollingOut}, []Pod{seen(notReady(0), kittest.Waits("CrashLoopBackOff", "back-off 10s"), kittest.Ended(1, "Error"))}, time.Hour, `Stalled: CrashLoopBackOff: Pod "sundae-1", container "icecream": has ended with exit code 1 (Error)`},
+		"a container crashes":         {edits{rollingOut}, []Pod{seen(notReady(0), kittest.Waits("CrashLoopBackOff", "back-off 10s"), kittest.Ended(1, "Error"))}, time.Hour, `Stalled: CrashLoopBackOff: Pod "sundae-1", container "icecream": exited with code 1 (Error)`},
 		"a container cannot be made":  {edits{rollingOut}, []Pod{waiting("CreateContainerError", 0)}, time.Hour, `Stalled: ContainerError: Pod "sundae-1", container "icecream": out of cream`},
 		"no node takes a Pod":         {edits{rollingOut}, []Pod{seen(unschedulable(0))}, time.Hour, `Stalled: Unschedulable: Pod "sundae-1" cannot be scheduled: 0/3 nodes are available`},
 		"the longest of all problems": {edits{rollingOut}, []Pod{seen(unschedulable(2)), waiting("ErrImagePull", 3), waiting("CreateContainerError", 1)}, time.Hour, `Stalled: ImagePullBackOff: Pod "sundae-1", container "icecream": cannot pull image "registry.example/vanilla:1": out of cream`},
@@ -93,11 +93,11 @@ func TestStatus(t *testing.T) {
 
 		"a quota":               {edits{rollingOut, says(appsv1.DeploymentReplicaFailure, "True", "FailedCreate", "exceeded quota")}, nil, time.Hour, "Stalled: ReplicaFailure: exceeded quota"},
 		"it has given up":       {edits{rollingOut, says(appsv1.DeploymentProgressing, "False", progressDeadlineExceeded, "it has timed out")}, nil, deadline, "Stalled: ProgressDeadlineExceeded: it has timed out"},
-		"paused in mid-rollout": {edits{rollingOut, func(d *appsv1.Deployment) { d.Spec.Paused, d.Status.UpdatedReplicas = true, 2 }}, nil, 0, `Reconciling: DeploymentPaused: Deployment "sundae" is paused`},
+		"paused in mid-rollout": {edits{rollingOut, func(d *appsv1.Deployment) { d.Spec.Paused, d.Status.UpdatedReplicas = true, 2 }}, nil, 0, `Reconciling: DeploymentPaused: Deployment "sundae" is paused; run kubectl rollout resume deployment/sundae`},
 		"paused before the first Pod": {edits{func(d *appsv1.Deployment) {
 			d.Spec.Paused, d.Status = true, appsv1.DeploymentStatus{ObservedGeneration: d.Generation}
-		}}, nil, deadline, `Stalled: DeploymentPaused: Deployment "sundae" is paused`},
-		"just paused":              {edits{func(d *appsv1.Deployment) { d.Spec.Paused = true; d.Generation++ }}, []Pod{seen()}, 0, progressing + "3 of 3 Pods available, 3 made from the current spec"},
+		}}, nil, deadline, `Stalled: DeploymentPaused: Deployment "sundae" is paused; run kubectl rollout resume deployment/sundae`},
+		"just paused":              {edits{func(d *appsv1.Deployment) { d.Spec.Paused = true; d.Generation++ }}, []Pod{seen()}, 0, progressing + "3 of 3 Pods available, 3 up to date"},
 		"paused while all is well": {edits{func(d *appsv1.Deployment) { d.Spec.Paused = true }}, []Pod{seen()}, 0, "Ready: Available: 3 of 3 Pods available"},
 
 		"a slow Pod":               {edits{rollingOut}, []Pod{seen(notReady(time.Second))}, quiet, `Reconciling: PodNotReady: Pod "sundae-1" is not ready: container "icecream" runs, and does not pass its readiness probe`},

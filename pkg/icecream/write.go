@@ -164,15 +164,15 @@ func (o Observed) altered(due []ledger.Ask, drift []patch.Difference) (altered [
 
 // undone says who has undone what is written again and again.
 func (o Observed) undone(due []ledger.Ask, other string) string {
-	by := fmt.Sprintf("a deletion of Deployment %q", DeploymentName(o.Icecream))
-	if o.Live != nil {
-		var fields []string
-		for _, d := range differences(o.Live, o.want(due)) {
-			fields = append(fields, d.Field)
-		}
-		by = fmt.Sprintf("%s in %s of Deployment %q", cmp.Or(other, "somebody"), strings.Join(fields, ", "), o.Live.Name)
+	if o.Live == nil {
+		return fmt.Sprintf("Deployment %q keeps being deleted; retrying with back-off", DeploymentName(o.Icecream))
 	}
-	message := fmt.Sprintf("What the controller writes keeps being undone, last by %s; it waits longer each time before it repairs that", by)
+	var fields []string
+	for _, d := range differences(o.Live, o.want(due)) {
+		fields = append(fields, d.Field)
+	}
+	message := fmt.Sprintf("Changes to %s of Deployment %q keep being reverted, last by %s; retrying with back-off",
+		strings.Join(fields, ", "), o.Live.Name, cmp.Or(other, "another client"))
 	return text.Clip(message, maxMessage)
 }
 
@@ -201,7 +201,7 @@ func (o Observed) writeEvent(due []ledger.Ask, r Result, altered []patch.Differe
 	return e
 }
 
-// LastWriter returns the quoted name of the last field manager of an object, other than this
+// LastWriter names the last field manager of an object, other than this
 // controller and writers of the status; empty if there is none.
 func LastWriter(obj metav1.Object) string {
 	var last metav1.ManagedFieldsEntry
@@ -214,5 +214,5 @@ func LastWriter(obj metav1.Object) string {
 	if last.Manager == "" {
 		return ""
 	}
-	return fmt.Sprintf("%q", last.Manager)
+	return fmt.Sprintf("field manager %q", last.Manager)
 }

@@ -104,7 +104,7 @@ func TestARefusedShapeLetsTheReplicasPass(t *testing.T) {
 // Somebody who undoes every write gets slower and slower answers. What is said about it ends when
 // a repair has lasted.
 func TestFight(t *testing.T) {
-	const undone = `What the controller writes keeps being undone, last by a deletion of Deployment "sundae"; it waits longer each time before it repairs that`
+	const undone = `Deployment "sundae" keeps being deleted; retrying with back-off`
 	w := newWorld(t, newIcecream())
 	w.sync(nil)
 	for range 5 {
@@ -189,10 +189,10 @@ func TestLastWriter(t *testing.T) {
 		return metav1.ManagedFieldsEntry{Manager: manager, Subresource: subresource, Time: ptr.To(metav1.NewTime(now.Add(-age)))}
 	}
 	for want, entries := range map[string][]metav1.ManagedFieldsEntry{
-		"":        {entry(FieldManager, "", 0), entry("kube-controller-manager", "status", 0)},
-		`"helm"`:  {entry("kubectl", "", 2), entry("helm", "", 1), entry(FieldManager, "", 0), entry("kube-controller-manager", "status", 0)},
-		`"argo"`:  {{Manager: "old"}, entry("argo", "", 1)},
-		`"first"`: {{Manager: "first"}},
+		"":                      {entry(FieldManager, "", 0), entry("kube-controller-manager", "status", 0)},
+		`field manager "helm"`:  {entry("kubectl", "", 2), entry("helm", "", 1), entry(FieldManager, "", 0), entry("kube-controller-manager", "status", 0)},
+		`field manager "argo"`:  {{Manager: "old"}, entry("argo", "", 1)},
+		`field manager "first"`: {{Manager: "first"}},
 	} {
 		if got := LastWriter(&metav1.ObjectMeta{ManagedFields: entries}); got != want {
 			t.Errorf("got %s, want %s", got, want)

@@ -1,6 +1,6 @@
 // Package kit is the map of the kit: what every controller needs and client-go does not have.
-// The kit knows no controller. It imports no other package of this repository, not even in
-// its tests; the linter enforces that.
+// The kit knows no controller. It imports no other package of this repository, and
+// its tests import only pkg/kittest; the linter enforces that.
 //
 // # Where to look
 //

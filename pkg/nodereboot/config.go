@@ -98,11 +98,11 @@ func (c Config) needs() []preflight.Resource {
 // addFlags adds the controller's flags and sets the defaults.
 func addFlags(flags *flag.FlagSet, c *Config) {
 	c.MaxUnavailable = intstr.FromInt32(1)
-	flags.Func("nodereboot-max-unavailable", "How many nodes may be unavailable, counting the one that nodereboot lets reboot: a number, or a percentage of all nodes, rounded down but at least 1. 0 lets none reboot. Of the control plane, never more than one may be. (default 1)", func(text string) (err error) {
+	flags.Func("nodereboot-max-unavailable", "How many nodes may be unavailable, including those that are rebooting: a number, or a percentage of all nodes, rounded down but at least 1. 0 stops all reboots. Of the control plane, at most one node may be unavailable. (default 1)", func(text string) (err error) {
 		c.MaxUnavailable, err = ParseMaxUnavailable(text)
 		return err
 	})
-	addRepeatable(flags, "nodereboot-pool", "How many nodes of a pool may be unavailable, in addition to -nodereboot-max-unavailable: a label selector, '=', and a number or percentage, such as pool=db=1.", func(text string) error {
+	addRepeatable(flags, "nodereboot-pool", "Another limit, for the nodes of a pool. A reboot is granted only if both this and -nodereboot-max-unavailable have room. A label selector, '=', and a number or percentage, such as pool=db=1.", func(text string) error {
 		pool, err := ParsePool(text)
 		c.Pools = append(c.Pools, pool)
 		return err
@@ -117,10 +117,10 @@ func addFlags(flags *flag.FlagSet, c *Config) {
 		return err
 	})
 	flags.StringVar(&c.PrometheusURL, "nodereboot-prometheus-url", "", "The URL of the Prometheus that nodereboot asks for -nodereboot-alerts before it lets a node reboot. If Prometheus does not answer, nodes wait.")
-	flags.StringVar(&c.PrometheusCAFile, "nodereboot-prometheus-ca-file", "", "A file of PEM certificates: the authorities by which nodereboot verifies that Prometheus. It is read again when it changes. Default: the authorities of the system.")
+	flags.StringVar(&c.PrometheusCAFile, "nodereboot-prometheus-ca-file", "", "A file of CA certificates (PEM) that verify that Prometheus. It is read again when it changes. Default: the system's.")
 	flags.StringVar(&c.PrometheusTokenFile, "nodereboot-prometheus-token-file", "", "A file with the bearer token that nodereboot sends to that Prometheus. It is read again when it changes.")
-	flags.StringVar(&c.PrometheusUser, "nodereboot-prometheus-user", "", "The user as whom nodereboot asks that Prometheus, with -nodereboot-prometheus-password-file.")
-	flags.StringVar(&c.PrometheusPasswordFile, "nodereboot-prometheus-password-file", "", "A file with that user's password. It is read again for each question.")
+	flags.StringVar(&c.PrometheusUser, "nodereboot-prometheus-user", "", "The user name for basic authentication at that Prometheus. It requires -nodereboot-prometheus-password-file.")
+	flags.StringVar(&c.PrometheusPasswordFile, "nodereboot-prometheus-password-file", "", "A file with that user's password. It is read again for each request.")
 	flags.StringVar(&c.PrometheusCertFile, "nodereboot-prometheus-cert-file", "", "A file with nodereboot's client certificate for that Prometheus (PEM). It is read again when it changes.")
 	flags.StringVar(&c.PrometheusKeyFile, "nodereboot-prometheus-key-file", "", "A file with the key of that certificate (PEM).")
 	addRepeatable(flags, "nodereboot-prometheus-header", "A header that nodereboot sends to that Prometheus, such as 'X-Scope-OrgID: team' for Mimir or Cortex.", func(text string) error {
@@ -134,7 +134,7 @@ func addFlags(flags *flag.FlagSet, c *Config) {
 		c.PrometheusHeaders[name] = strings.TrimSpace(value)
 		return nil
 	})
-	flags.StringVar(&c.Alerts, "nodereboot-alerts", "", "Regular expression. Nodes wait while an alert with a fully matching name is firing.")
+	flags.StringVar(&c.Alerts, "nodereboot-alerts", "", "Regular expression, anchored. No reboot is granted while an alert whose name matches is firing.")
 	addRepeatable(flags, "nodereboot-blocking-pods", "A label selector of Pods, in all namespaces. A node on which such a Pod runs waits.", func(text string) error {
 		selector, err := labels.Parse(text)
 		if err == nil && selector.Empty() {
@@ -169,16 +169,16 @@ func (c Config) Validate() error {
 		return errors.New("-nodereboot-min-interval and -nodereboot-settle must not be negative")
 	}
 	if (c.PrometheusURL == "") != (c.Alerts == "") {
-		return errors.New("-nodereboot-prometheus-url and -nodereboot-alerts need each other")
+		return errors.New("-nodereboot-prometheus-url and -nodereboot-alerts must be set together")
 	}
 	if (c.PrometheusUser == "") != (c.PrometheusPasswordFile == "") {
-		return errors.New("-nodereboot-prometheus-user and -nodereboot-prometheus-password-file need each other")
+		return errors.New("-nodereboot-prometheus-user and -nodereboot-prometheus-password-file must be set together")
 	}
 	if (c.PrometheusCertFile == "") != (c.PrometheusKeyFile == "") {
-		return errors.New("-nodereboot-prometheus-cert-file and -nodereboot-prometheus-key-file need each other")
+		return errors.New("-nodereboot-prometheus-cert-file and -nodereboot-prometheus-key-file must be set together")
 	}
 	if c.PrometheusTokenFile != "" && c.PrometheusPasswordFile != "" {
-		return errors.New("-nodereboot-prometheus-token-file and -nodereboot-prometheus-password-file exclude each other")
+		return errors.New("-nodereboot-prometheus-token-file and -nodereboot-prometheus-password-file must not be set together")
 	}
 	for name, file := range map[string]string{"ca": c.PrometheusCAFile, "token": c.PrometheusTokenFile, "password": c.PrometheusPasswordFile, "cert": c.PrometheusCertFile} {
 		if file != "" && !strings.HasPrefix(strings.ToLower(c.PrometheusURL), "https://") {

@@ -106,7 +106,7 @@ nodereboot_waiting_nodes{reason="WindowClosed"} 0
 
 	s.annotate("b")
 	s.annotate("a", request.Needed, "")
-	requireEvents("Normal RebootGranted May reboot now: 1 of 2 nodes may be unavailable, and 0 others are")
+	requireEvents("Normal RebootGranted Reboot granted: at most 1 of 2 nodes may be unavailable, and 0 others are")
 	granted := s.node("a")
 	if until, err := request.Until(granted); err != nil || time.Until(until).Round(time.Minute) != request.GrantFor || request.IsNeeded(granted) {
 		t.Errorf("annotations %v", granted.Annotations)
@@ -140,7 +140,7 @@ func testGrantIsTakenBack(t *testing.T, s *scripted) {
 	if n := s.node("b"); !request.IsGranted(n) {
 		t.Errorf("b is not granted its reboot: %v", n.Annotations)
 	}
-	if told := strings.Join(s.events(), "\n"); !strings.Contains(told, "Warning RebootTakenBack The agent could begin the reboot until "+granted.Annotations[request.Now]+" and has not; the node waits for another turn") {
+	if told := strings.Join(s.events(), "\n"); !strings.Contains(told, "Warning RebootTakenBack The grant expired at "+granted.Annotations[request.Now]+" before the agent started the reboot; the node is queued again") {
 		t.Errorf("there is no Warning in %s", told)
 	}
 

@@ -127,7 +127,7 @@ func Decide(o Observed) Decision {
 			chosen = append(chosen, node)
 		}
 		if hasFailed(node) {
-			d.Waiting = append(d.Waiting, Waiting{Node: node, Reason: RebootFailed, Note: "it did not go down when it was last to reboot, as its agent's events say; annotate it with " + request.Needed + "= to try again"})
+			d.Waiting = append(d.Waiting, Waiting{Node: node, Reason: RebootFailed, Note: "the last reboot had no effect (see the agent's events); to retry, annotate the node with " + request.Needed + "="})
 		}
 	}
 	slices.SortFunc(turns, o.byTurn)

@@ -215,10 +215,10 @@ func TestPrometheusFiles(t *testing.T) {
 		"a token in the clear":        {Config{PrometheusURL: "http://prometheus", PrometheusTokenFile: "x"}, "https://"},
 		"a CA for nothing":            {Config{PrometheusURL: "http://prometheus", PrometheusCAFile: "x"}, "https://"},
 		"no Prometheus":               {Config{PrometheusCAFile: "x"}, "https://"},
-		"a user without a password":   {Config{PrometheusURL: "https://prometheus", PrometheusUser: "x"}, "need each other"},
-		"a certificate without a key": {Config{PrometheusURL: "https://prometheus", PrometheusCertFile: "x"}, "need each other"},
+		"a user without a password":   {Config{PrometheusURL: "https://prometheus", PrometheusUser: "x"}, "must be set together"},
+		"a certificate without a key": {Config{PrometheusURL: "https://prometheus", PrometheusCertFile: "x"}, "must be set together"},
 		"a password in the clear":     {Config{PrometheusURL: "http://prometheus", PrometheusUser: "x", PrometheusPasswordFile: "x"}, "https://"},
-		"a token and a password":      {Config{PrometheusURL: "https://prometheus", PrometheusTokenFile: "x", PrometheusUser: "x", PrometheusPasswordFile: "x"}, "exclude each other"},
+		"a token and a password":      {Config{PrometheusURL: "https://prometheus", PrometheusTokenFile: "x", PrometheusUser: "x", PrometheusPasswordFile: "x"}, "must not be set together"},
 		"a header for nobody":         {Config{PrometheusHeaders: map[string]string{"x": "y"}}, "needs -nodereboot-prometheus-url"},
 		"an URL in other cases":       {Config{PrometheusURL: "HTTPS://prometheus", PrometheusCAFile: "x", PrometheusTokenFile: "y"}, ""},
 	} {

@@ -27,7 +27,7 @@ func (c *Controller) recordGrant(ctx context.Context, node *corev1.Node, d Decis
 	others := len(d.Unavailable) - 1 // without the node itself
 	klog.FromContext(ctx).Info("Granted a reboot", "node", klog.KObj(node), "unavailable", others, "budget", d.Budget)
 	c.recorder.Eventf(node, corev1.EventTypeNormal, ReasonGranted,
-		"May reboot now: %d of %d nodes may be unavailable, and %s", d.Budget, d.Nodes, othersAre(others))
+		"Reboot granted: at most %d of %d nodes may be unavailable, and %s", d.Budget, d.Nodes, othersAre(others))
 }
 
 // recordTakenBack records that a grant was over before the node's agent has begun. d.Node is
@@ -36,7 +36,7 @@ func (c *Controller) recordTakenBack(ctx context.Context, node *corev1.Node, d D
 	until := d.Node.Annotations[request.Now]
 	klog.FromContext(ctx).Info("Took a grant back", "node", klog.KObj(node), "until", until)
 	c.recorder.Eventf(node, corev1.EventTypeWarning, ReasonTakenBack,
-		"The agent could begin the reboot until %s and has not; the node waits for another turn", until)
+		"The grant expired at %s before the agent started the reboot; the node is queued again", until)
 }
 
 // maxTold is for how many nodes an event says that they wait for the same reason. When a window

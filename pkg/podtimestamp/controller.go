@@ -1,5 +1,5 @@
 // Package podtimestamp gives each Pod that asks for one a timestamp, exactly once: a Pod
-// with the annotation "addtime", whatever its value, gets the annotation "timestamp".
+// with the annotation "addtime", unless its value means no, gets the annotation "timestamp".
 //
 // It decides from the metadata of Pods alone. It writes that annotation, and events about
 // it. It never changes a timestamp that is there, whoever set it, and never writes to a
@@ -66,7 +66,7 @@ func newParts(d manager.Dependencies) (manager.Parts, error) {
 		Caches: []manager.Cache{{Informer: pods, Resource: preflight.Resource{
 			GroupVersionResource: Resource,
 			Namespace:            d.Namespace,
-			Permit:               "kubectl apply -f artifacts/rbac-podtimestamp.yaml, or -namespace for a single one",
+			Permit:               "kubectl apply -f artifacts/rbac-podtimestamp.yaml, or restrict the controller to one namespace with -namespace",
 		}}},
 	}, nil
 }

@@ -97,7 +97,7 @@ func (c *Controller) confirm(before, after *corev1.Namespace) {
 	}
 	if len(confirmed) == 0 {
 		c.recorder.Eventf(after, corev1.EventTypeWarning, ReasonUnclear,
-			"Annotation %s is %.60q, which confirms nothing: an id counts once, and only for the process that has drawn it. The last event %s has the one that counts", AnnotationConfirm, id, ReasonHeld)
+			"Annotation %s is %.60q, which confirms nothing: an id is valid once, and only for the process that issued it. Use the id in the latest event %s", AnnotationConfirm, id, ReasonHeld)
 	}
 }
 

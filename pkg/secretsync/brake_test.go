@@ -122,7 +122,7 @@ func TestAChangeOfFlagsIsHeld(t *testing.T) {
 			c.put(newNamespace("vault", confirming(wrong)))
 			kittest.Pass(time.Minute)
 			equal(t, "copies", 26, c.copies())
-			equal(t, "events", []string{fmt.Sprintf("vault Warning: UnclearAnnotation: Annotation %s is %q, which confirms nothing: an id counts once, and only for the process that has drawn it. The last event DeletionsHeld has the one that counts", AnnotationConfirm, wrong)}, c.events())
+			equal(t, "events", []string{fmt.Sprintf("vault Warning: UnclearAnnotation: Annotation %s is %q, which confirms nothing: an id is valid once, and only for the process that issued it. Use the id in the latest event DeletionsHeld", AnnotationConfirm, wrong)}, c.events())
 		}
 	})
 }

@@ -332,7 +332,7 @@ func (c *Controller) paced(name cache.ObjectName, o Observed, d Decision) Decisi
 }
 
 func contested(by string) Problem {
-	return Problem{ReasonContested, "the copy keeps being reverted, last by " + by + "; secretsync waits longer before each repair"}
+	return Problem{ReasonContested, "the copy keeps being reverted, last by " + by + "; retrying with back-off"}
 }
 
 // act makes the writes that were decided on, if the API server says that they are right, and

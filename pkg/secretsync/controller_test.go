@@ -293,7 +293,7 @@ func TestWhatIsNoCopyAnyMore(t *testing.T) {
 		kittest.Pass(time.Hour)
 		equal(t, "Secrets", []string{"team-a/db", "team-a/db-for-tests", "vault/db"}, c.names())
 		equal(t, "writes", nil, c.writes())
-		const theirs = `the Secret there is somebody's copy of the copy of "db", so it is left alone. Remove its label controller.nicoleh.io/secretsync-source-namespace, or delete it`
+		const theirs = `the Secret was copied from the copy of "db", and not by secretsync; ignoring it. Remove its label controller.nicoleh.io/secretsync-source-namespace, or delete the Secret`
 		equal(t, "events", []string{isTaken, "db-for-tests Warning: NotACopy: " + theirs}, c.events())
 
 		c.put(newSource("db-for-tests", "2"))
@@ -323,7 +323,7 @@ func TestAClonedNamespace(t *testing.T) {
 			c.put(newSource("db", "2"))
 			kittest.Pass(time.Hour)
 			equal(t, "data of the clone", newSource("db", "1").Data, c.secret("team-b", "db").Data)
-			const words = `the Secret there is a copy that was made for namespace "team-a", as after the restoration of a backup under another name, so it is left alone. ` +
+			const words = `the Secret is a copy that was created for namespace "team-a", as after a backup is restored under another name; ignoring it. ` +
 				"To have a copy made, if one is asked for: kubectl delete secret db --namespace team-b"
 			if isMarked {
 				equal(t, "events", []string{`db Warning: ErrResourceExists: Namespace "team-b": ` + words}, slices.DeleteFunc(c.events(), func(event string) bool { return strings.Contains(event, ReasonNotMade) }))
@@ -361,7 +361,7 @@ func TestOneNamespaceThatRefuses(t *testing.T) {
 		if n < 17 || n > 21 { // 8 in the first five minutes, and then one in five
 			t.Errorf("it was tried %d times in an hour", n)
 		}
-		equal(t, "attempts in the log", n, strings.Count(c.logged.String(), "Gave up for now"))
+		equal(t, "attempts in the log", n, strings.Count(c.logged.String(), `"Sync failed"`))
 		requireProblems(t, map[string]int{ReasonFailed: 1})
 		c.put(newSource("db", "2"))
 		kittest.Pass(time.Second)
@@ -844,7 +844,7 @@ func TestAFightIsSlow(t *testing.T) {
 				if n := len(c.writes()); n < 10 || n > 25 {
 					t.Errorf("%d writes in an hour", n)
 				}
-				equal(t, "warnings", []string{`db Warning: CopyContested: Namespace "team-a": the copy keeps being reverted, last by ` + tt.who + `; secretsync waits longer before each repair`}, c.warnings())
+				equal(t, "warnings", []string{`db Warning: CopyContested: Namespace "team-a": the copy keeps being reverted, last by ` + tt.who + `; retrying with back-off`}, c.warnings())
 				requireProblems(t, map[string]int{ReasonContested: 1})
 				kittest.Pass(15 * time.Minute)
 				requireProblems(t, nil)
@@ -943,7 +943,7 @@ func TestACopyThatAFinalizerHolds(t *testing.T) {
 				equal(t, "events while it is as its source", nil, c.events())
 				tt.change(c)
 				kittest.Pass(24 * time.Hour)
-				equal(t, "events", []string{`db Warning: CopyTerminating: Namespace "team-a": the copy is being deleted, but finalizers ("example.com/wait") hold it, and ` + tt.words}, c.events())
+				equal(t, "events", []string{`db Warning: CopyTerminating: Namespace "team-a": the copy is stuck in deletion (finalizers: "example.com/wait"), and ` + tt.words}, c.events())
 				requireProblems(t, map[string]int{ReasonTerminating: 1})
 				equal(t, "writes", nil, c.writes())
 

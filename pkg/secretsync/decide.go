@@ -206,7 +206,7 @@ func (o Observed) waitForFinalizers(wrong string) Decision {
 	for _, name := range o.Copy.Finalizers {
 		finalizers = append(finalizers, strconv.Quote(name))
 	}
-	return Decision{Action: Blocked, Problem: Problem{ReasonTerminating, fmt.Sprintf("the copy is being deleted, but finalizers (%s) hold it, and %s", strings.Join(finalizers, ", "), wrong)}}
+	return Decision{Action: Blocked, Problem: Problem{ReasonTerminating, fmt.Sprintf("the copy is stuck in deletion (finalizers: %s), and %s", strings.Join(finalizers, ", "), wrong)}}
 }
 
 // taken says that a Secret of the copy's name is in the way.
@@ -217,12 +217,12 @@ func (o Observed) whatItIs() string {
 	name, namespace := o.Copy.Annotations[AnnotationSourceName], o.Copy.Annotations[AnnotationMadeFor]
 	switch {
 	case namespace != "" && namespace != o.Copy.Namespace:
-		return fmt.Sprintf("the Secret there is a copy that was made for namespace %q, as after the restoration of a backup under another name, so it is left alone. "+
+		return fmt.Sprintf("the Secret is a copy that was created for namespace %q, as after a backup is restored under another name; ignoring it. "+
 			"To have a copy made, if one is asked for: kubectl delete secret %s --namespace %s", namespace, o.Copy.Name, o.Copy.Namespace)
 	case name != "" && name != o.Copy.Name:
-		return fmt.Sprintf("the Secret there is somebody's copy of the copy of %q, so it is left alone. Remove its label %s, or delete it", name, LabelSourceNamespace)
+		return fmt.Sprintf("the Secret was copied from the copy of %q, and not by secretsync; ignoring it. Remove its label %s, or delete the Secret", name, LabelSourceNamespace)
 	}
-	return fmt.Sprintf("the Secret there has the label %s of a copy, but secretsync has not made it, so it is left alone. Remove the label, or delete it", LabelSourceNamespace)
+	return fmt.Sprintf("the Secret has the label %s of a copy, but secretsync did not create it; ignoring it. Remove the label, or delete the Secret", LabelSourceNamespace)
 }
 
 // whyReplace returns what of the copy differs from its source and cannot be changed in

@@ -190,11 +190,11 @@ func TestStolenTokenAndNodes(t *testing.T) {
 			"now", "controller.nicoleh.io/reboot-now", "granted", "controller.nicoleh.io/reboot-granted", "in-progress", "controller.nicoleh.io/reboot-in-progress", "failed", "controller.nicoleh.io/reboot-failed").Replace(values) + `}}}`
 	}
 	const (
-		asks    = "asks for no reboot, and takes a request away only when it grants it"
-		chooses = "chooses no node that needs no reboot"
-		grants  = "grants a reboot only to a node that needs one and was chosen for it, and takes a grant back only for another turn"
-		noted   = "sets reboot-granted only with a grant"
-		rest    = "changes nothing of a Node but its own annotations"
+		asks    = "may not request a reboot, and may remove a request only when it grants it"
+		chooses = "may only choose nodes that need a reboot"
+		grants  = "may grant a reboot only to a node that needs one and was chosen for it, and may revoke a grant only by requesting the reboot again"
+		noted   = "may set reboot-granted only with a grant"
+		rest    = "may only change its own annotations of a Node"
 	)
 	refused := func(when string, attempts map[string]string) {
 		t.Helper()

@@ -40,8 +40,8 @@ func TestStolenTokenAndPods(t *testing.T) {
 	}
 	const (
 		stamp = `{"metadata":{"annotations":{"timestamp":"2026-11-21T11:48:40Z"}}}`
-		once  = "if its annotation addtime asks for one, once, and it is a time in UTC"
-		rest  = "changes nothing of a Pod but its timestamp"
+		once  = "may set the timestamp of a Pod once, to a time in UTC, if the annotation addtime asks for one"
+		rest  = "may only change the timestamp of a Pod"
 	)
 	with := func(more string) string { return strings.Replace(stamp, `"timestamp"`, more+`"timestamp"`, 1) }
 	beside := func(more string) string { return strings.Replace(stamp, `"annotations"`, more+`"annotations"`, 1) }

@@ -148,9 +148,9 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 	}
 	secret := corev1.LocalObjectReference{Name: "password"}
 	const (
-		owner  = "writes no Deployment that no Icecream controls"
-		others = "changes no Deployment of anybody else"
-		power  = "gives Pods no more power: "
+		owner  = "may only write Deployments that an Icecream controls"
+		others = "may not change Deployments of other owners"
+		power  = "may not give Pods more power: "
 	)
 	for name, attempt := range map[string]struct {
 		words  string
@@ -303,7 +303,7 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 		return err
 	}
 	isAllowed(t, patch(t.Context(), image("registry.example/vanilla:2")))
-	s.isRefused("icecream", "and deletes none", func(ctx context.Context) error { return deployments.Delete(ctx, "vanilla", tryDelete) })
+	s.isRefused("icecream", "and may not delete them", func(ctx context.Context) error { return deployments.Delete(ctx, "vanilla", tryDelete) })
 	privileged := []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"icecream","securityContext":{"privileged":true,"allowPrivilegeEscalation":true}}]}}}}`)
 	s.isRefused("icecream", power+"privileged", func(ctx context.Context) error { return patch(ctx, privileged) })
 	s.isRefused("icecream", power+"service account builder", func(ctx context.Context) error {
@@ -363,7 +363,7 @@ func TestOneNamespaceNeedsOnlyARole(t *testing.T) {
 		_, err := n.TryKubectl(t.Context(), manifest, "create", "--dry-run=server", "-f", "-", "--as=system:serviceaccount:"+n.Name+":"+account)
 		return err
 	}
-	if err := create(lab.ServiceAccount); err == nil || !strings.Contains(err.Error(), "writes no Deployment that no Icecream controls") {
+	if err := create(lab.ServiceAccount); err == nil || !strings.Contains(err.Error(), "may only write Deployments that an Icecream controls") {
 		t.Errorf("the account of the controller gets: %v", err)
 	}
 	isAllowed(t, create("another"))
@@ -373,7 +373,7 @@ func TestOneNamespaceNeedsOnlyARole(t *testing.T) {
 func TestStolenTokenAndEvents(t *testing.T) {
 	t.Parallel()
 	s := newThief(t)
-	const own = "write no events but their own"
+	const own = "may only write their own events"
 	create := func(client kubernetes.Interface, name, source, reporter string, o metav1.CreateOptions) error {
 		_, err := client.CoreV1().Events(metav1.NamespaceDefault).Create(t.Context(), &corev1.Event{
 			ObjectMeta: metav1.ObjectMeta{Name: name}, Type: corev1.EventTypeNormal, Reason: "Stamped", Message: "m",
@@ -425,7 +425,7 @@ func TestStolenTokenAndEvents(t *testing.T) {
 		return err
 	}
 	isAllowed(t, lease("k8s-controller"))
-	s.isRefused("lease", "write no Lease but the one that they are elected by", func(context.Context) error { return lease("another") })
+	s.isRefused("lease", "may only write their leader-election Lease", func(context.Context) error { return lease("another") })
 }
 
 // Every verb that the controllers' roles grant for writing, but for reviews, which are not

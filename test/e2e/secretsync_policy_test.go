@@ -42,10 +42,10 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 		return err
 	}
 	const (
-		unlabeled = "writes no Secrets but copies, whose label " + "controller.nicoleh.io/secretsync-source-namespace is secretsync"
-		consent   = "writes copies where the annotation controller.nicoleh.io/secretsync of the namespace asks for them"
-		tokens    = "must not request tokens or make up Helm releases"
-		obeyed    = "no label by which another program obeys them"
+		unlabeled = "may only write copies: Secrets whose label " + "controller.nicoleh.io/secretsync-source-namespace is secretsync"
+		consent   = "may only write copies where the annotation controller.nicoleh.io/secretsync of the namespace asks for them"
+		tokens    = "may not request tokens or write Helm releases"
+		obeyed    = "may not set labels by which other programs act on a Secret"
 	)
 	policyFor := func(words string) string {
 		if words == consent {
@@ -68,9 +68,9 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 		"no namespace's":         {"asks", unlabeled, func(s *corev1.Secret) { delete(s.Annotations, madeFor) }},
 		"a silent namespace":     {"silent", consent, nil},
 		"one that declines":      {"declines", consent, nil},
-		"kube-system":            {"kube-system", "writes no copies to kube-system", nil},
-		"kube-public":            {"kube-public", "writes no copies to kube-public", nil},
-		"a source":               {"secretsync", "writes no copies to secretsync", nil},
+		"kube-system":            {"kube-system", "may not write copies to kube-system", nil},
+		"kube-public":            {"kube-public", "may not write copies to kube-public", nil},
+		"a source":               {"secretsync", "may not write copies to secretsync", nil},
 		"no copy, among sources": {"secretsync", unlabeled, func(s *corev1.Secret) { s.Labels = nil }},
 		"a token": {"asks", tokens, func(s *corev1.Secret) {
 			s.Type = corev1.SecretTypeServiceAccountToken
@@ -145,7 +145,7 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 		"a copy of a copy to be one":   {"asks/copied", unlabeled, func(s *corev1.Secret) { s.Annotations[madeFor] = "asks" }},
 		"a source":                     {"secretsync/db", unlabeled, rotate},
 		"one that is no longer wanted": {"silent/db", consent, rotate},
-		"kube-system":                  {"kube-system/password", "writes no copies to kube-system", rotate},
+		"kube-system":                  {"kube-system/password", "may not write copies to kube-system", rotate},
 		"to be a cluster of Argo CD's": {"asks/db", obeyed, func(s *corev1.Secret) { s.Labels["argocd.argoproj.io/secret-type"] = "cluster" }},
 		"to be a Helm release":         {"asks/db", obeyed, func(s *corev1.Secret) { s.Labels["owner"] = "helm" }},
 	} {
@@ -162,7 +162,7 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 	isAllowed(t, remove(s.kube, "asks/db"))
 	isAllowed(t, remove(s.kube, "silent/db")) // which asked for it before
 	for where, words := range map[string]string{
-		"asks/password": unlabeled, "asks/copied": unlabeled, "secretsync/db": unlabeled, "kube-system/password": "writes no copies to kube-system",
+		"asks/password": unlabeled, "asks/copied": unlabeled, "secretsync/db": unlabeled, "kube-system/password": "may not write copies to kube-system",
 	} {
 		s.isRefused("secretsync", words, func(context.Context) error { return remove(s.kube, where) })
 	}

@@ -72,7 +72,7 @@ which somebody else has given power.
   {{- end }}
   validations:
   - expression: request.operation != "DELETE" && object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && {{ $isIcecream }})
-    message: the Icecream controller writes no {{ .kind }} that no Icecream controls, and deletes none
+    message: the Icecream controller may only write {{ .kind }}s that an Icecream controls, and may not delete them
     reason: Forbidden
   # No other controller, and an Icecream as an owner or the labels of an orphan.
   - expression: |-
@@ -80,12 +80,12 @@ which somebody else has given power.
       variables.ownersBefore.all(o, !o.?controller.orValue(false) || {{ $isIcecream }}) &&
       (variables.ownersBefore.exists(o, {{ $isIcecream }}) || "controller.nicoleh.io/icecream" in variables.labelsBefore &&
       variables.labelsBefore[?"app.kubernetes.io/managed-by"].orValue("") == "icecream-controller")
-    message: the Icecream controller changes no {{ .kind }} of anybody else
+    message: the Icecream controller may not change {{ .kind }}s of other owners
     reason: Forbidden
   {{- if $pods }}
   - expression: request.operation == "DELETE" || variables.added == ""
-    message: the Icecream controller gives Pods no service account, token or Secret, nothing of the host and no privileges
-    messageExpression: '"the Icecream controller gives Pods no more power: " + variables.added + " (if the cluster''s own policies add that, set policies.restrictPods in the chart''s values to false)"'
+    message: the Icecream controller may not give Pods a service account, a token, a Secret, anything of the host, or privileges
+    messageExpression: '"the Icecream controller may not give Pods more power: " + variables.added + " (if the cluster''s own policies add that, set policies.restrictPods in the chart''s values to false)"'
     reason: Forbidden
   {{- end }}
 ---

@@ -238,11 +238,11 @@ func messageOf(c corev1.ContainerStatus) string {
 	case failure == ContainerError:
 		return cmp.Or(waiting.Message, waiting.Reason)
 	case waiting.Reason == "PostStartHookError":
-		return "its postStart hook has failed" + colon(waiting.Message)
+		return "the postStart hook failed" + colon(waiting.Message)
 	case ended == nil:
-		return "has ended"
+		return "has exited"
 	default:
-		return fmt.Sprintf("has ended with exit code %d (%s)%s", ended.ExitCode, ended.Reason, colon(ended.Message))
+		return fmt.Sprintf("exited with code %d (%s)%s", ended.ExitCode, ended.Reason, colon(ended.Message))
 	}
 }
 
@@ -281,7 +281,7 @@ func stateOf(c corev1.ContainerStatus) string {
 	case c.State.Running != nil:
 		return "runs, and does not pass its readiness probe"
 	case c.State.Terminated != nil:
-		return "has ended"
+		return "has exited"
 	case c.State.Waiting != nil:
 		return "waits" + colon(c.State.Waiting.Reason) + colon(c.State.Waiting.Message)
 	default:

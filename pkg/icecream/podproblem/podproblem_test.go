@@ -187,7 +187,7 @@ func TestOf(t *testing.T) {
 		name:        "it has crashed and waits to be started again",
 		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.Waits("CrashLoopBackOff", "back-off 10s"), kittest.Ended(1, "Error")},
 		wantReason:  CrashLoop,
-		wantMessage: `Pod "sundae-1", container "gadget": has ended with exit code 1 (Error)`,
+		wantMessage: `Pod "sundae-1", container "gadget": exited with code 1 (Error)`,
 		wantSince:   time.Minute,
 	}, {
 		name:        "it crashed some time ago, and is slow now",
@@ -199,25 +199,25 @@ func TestOf(t *testing.T) {
 		name:        "it has just crashed",
 		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.EndsNow(137, "OOMKilled")},
 		wantReason:  CrashLoop,
-		wantMessage: `Pod "sundae-1", container "gadget": has ended with exit code 137 (OOMKilled)`,
+		wantMessage: `Pod "sundae-1", container "gadget": exited with code 137 (OOMKilled)`,
 		wantSince:   time.Minute,
 	}, {
 		name:        "it has just ended well",
 		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.EndsNow(0, "Completed")},
 		wantReason:  NotReady,
-		wantMessage: `Pod "sundae-1" is not ready: container "gadget" has ended`,
+		wantMessage: `Pod "sundae-1" is not ready: container "gadget" has exited`,
 		wantSince:   time.Minute,
 	}, {
 		name:        "it ends well, again and again",
 		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.Waits("CrashLoopBackOff", "back-off 10s"), kittest.Ended(0, "Completed")},
 		wantReason:  CrashLoop,
-		wantMessage: `Pod "sundae-1", container "gadget": has ended with exit code 0 (Completed)`,
+		wantMessage: `Pod "sundae-1", container "gadget": exited with code 0 (Completed)`,
 		wantSince:   time.Minute,
 	}, {
 		name:        "it waits to be started again, and nobody knows why",
 		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.Waits("CrashLoopBackOff", "back-off 10s")},
 		wantReason:  CrashLoop,
-		wantMessage: `Pod "sundae-1", container "gadget": has ended`,
+		wantMessage: `Pod "sundae-1", container "gadget": has exited`,
 		wantSince:   time.Minute,
 	}, {
 		name: "an init container that was started again has ended well",
@@ -344,10 +344,10 @@ func TestStatesOfContainers(t *testing.T) {
 			ends(cannotRun), waits("CrashLoopBackOff", "back-off 10s restarting failed container", cannotRun),
 		}},
 
-		"a crash": {CrashLoop, "has ended with exit code 137 (OOMKilled)", []corev1.ContainerStatus{
+		"a crash": {CrashLoop, "exited with code 137 (OOMKilled)", []corev1.ContainerStatus{
 			ends(oom), waits("CrashLoopBackOff", "back-off 10s", oom), waits("CrashLoopBackOff", "back-off 20s", oom),
 		}},
-		"a crash that says why": {CrashLoop, "has ended with exit code 1 (Error): config: unknown key flavor", []corev1.ContainerStatus{
+		"a crash that says why": {CrashLoop, "exited with code 1 (Error): config: unknown key flavor", []corev1.ContainerStatus{
 			ends(told), waits("CrashLoopBackOff", "back-off 10s", told),
 		}},
 		"a hook after its start": {CrashLoop, "", []corev1.ContainerStatus{

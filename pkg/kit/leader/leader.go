@@ -64,9 +64,9 @@ func New(c config.LeaderElectionConfiguration, cluster *rest.Config) (*Election,
 	lease, deadline := c.LeaseDuration.Duration, c.RenewDeadline.Duration
 	switch {
 	case lease%time.Second != 0:
-		return nil, fmt.Errorf("leaseDuration is %s, but has to be whole seconds: a Lease does not hold fractions, so another process would take over early", lease)
+		return nil, fmt.Errorf("-leader-elect-lease-duration must be whole seconds, and is %s: a Lease stores no fractions, so another process would take over early", lease)
 	case lease-deadline < minMargin:
-		return nil, fmt.Errorf("leaseDuration is %s and renewDeadline is %s, but has to be at least %s less: what the leader has sent last needs time to arrive", lease, deadline, minMargin)
+		return nil, fmt.Errorf("-leader-elect-renew-deadline (%s) must be at least %s shorter than -leader-elect-lease-duration (%s), so that the leader's last write can arrive", deadline, minMargin, lease)
 	}
 	host, err := os.Hostname()
 	if err != nil {

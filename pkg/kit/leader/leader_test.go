@@ -666,11 +666,11 @@ func TestValidation(t *testing.T) {
 	}{
 		"a fraction of a second": {
 			func(c *config.LeaderElectionConfiguration) { c.LeaseDuration.Duration += time.Millisecond },
-			"leaseDuration is 15.001s, but has to be whole seconds",
+			"-leader-elect-lease-duration must be whole seconds, and is 15.001s",
 		},
 		"a renew deadline that is too late": {
 			func(c *config.LeaderElectionConfiguration) { c.RenewDeadline.Duration = leaseDuration - 1 },
-			"leaseDuration is 15s and renewDeadline is 14.999999999s, but has to be at least 1s less",
+			"-leader-elect-renew-deadline (14.999999999s) must be at least 1s shorter than -leader-elect-lease-duration (15s)",
 		},
 		"a retry period that is too long": {
 			func(c *config.LeaderElectionConfiguration) { c.RetryPeriod.Duration = renewDeadline },

@@ -56,7 +56,7 @@ func (m Manager) flagSets(o *options) (groups []*flag.FlagSet) {
 	fs.StringVar(&o.cluster.Master, "master", "", "Address of the API server. It overrides the address in the kubeconfig.")
 	fs.StringVar(&o.namespace, "namespace", metav1.NamespaceAll, "The only namespace to work in, where a Role then gives enough permissions. All namespaces if empty.")
 	fs.Float64Var(&o.qps, "kube-api-qps", 0, "Maximum number of requests per second to the API server, for each controller. If 0, only the API server's priority and fairness limits them.")
-	fs.IntVar(&o.burst, "kube-api-burst", 0, "Number of requests that may exceed -kube-api-qps for a moment. If 0, twice -kube-api-qps.")
+	fs.IntVar(&o.burst, "kube-api-burst", 0, "Maximum number of requests at once, before -kube-api-qps limits them. If 0, twice -kube-api-qps and one more.")
 
 	fs = group("Controllers")
 	fs.StringVar(&o.controllers, "controllers", "*", "Comma-separated list of controllers to run: '*' stands for all that are on by default, 'name' adds that controller, and '-name' removes it. On by default: "+strings.Join(m.onByDefault(), ", ")+".")
@@ -76,8 +76,8 @@ func (m Manager) flagSets(o *options) (groups []*flag.FlagSet) {
 	fs.Lookup("leader-elect-resource-namespace").Usage += " Default: the namespace of the Pod; outside of a Pod, kube-system. Processes with the same Lease work one at a time, so two that have different -namespace need different Leases."
 
 	fs = group("Probes and metrics")
-	fs.StringVar(&o.serve.BindAddress, "bind-address", ":8443", "The host:port to serve on by HTTPS: /livez and /readyz for everyone; /metrics for clients that the API server authorizes to get this path. Nothing is served if empty.")
-	fs.StringVar(&o.serve.InsecureBindAddress, "insecure-bind-address", "", "The host:port to serve the same on by plain HTTP, to everyone. The host has to be a loopback address. Nothing is served if empty.")
+	fs.StringVar(&o.serve.BindAddress, "bind-address", ":8443", "The host:port to serve on over HTTPS: /livez and /readyz for everyone; /metrics for clients that the API server authorizes to get this path. Nothing is served if empty.")
+	fs.StringVar(&o.serve.InsecureBindAddress, "insecure-bind-address", "", "The host:port to serve the same on over plain HTTP, to everyone. The host has to be a loopback address. Nothing is served if empty.")
 	fs.StringVar(&o.serve.CertFile, "tls-cert-file", "", "File with the certificate for HTTPS, in PEM, including intermediate certificates. A renewed certificate is used without a restart. Default: a new self-signed certificate.")
 	fs.StringVar(&o.serve.KeyFile, "tls-private-key-file", "", "File with the private key of -tls-cert-file, in PEM.")
 	return groups
@@ -104,7 +104,7 @@ func (m Manager) validate(o options) error {
 		{"leader-elect-resource-name", o.election.ResourceName, validation.IsDNS1123Subdomain},
 	} {
 		if wrong := name.validate(name.value); name.value != "" && len(wrong) > 0 {
-			return fmt.Errorf("-%s=%q is no valid name: %s", name.flag, name.value, wrong[0])
+			return fmt.Errorf("-%s=%q is not a valid name: %s", name.flag, name.value, wrong[0])
 		}
 	}
 	enabled, err := m.enabled(o.controllers)

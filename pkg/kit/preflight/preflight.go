@@ -72,7 +72,7 @@ func (w *Waiting) Note(ctx context.Context, err error) error {
 	logger := klog.FromContext(ctx)
 	if err == nil {
 		if w.obstacle != "" {
-			logger.Info("Going on", "with", w.GroupResource())
+			logger.Info("Done waiting", "for", w.GroupResource())
 			w.obstacle = ""
 		}
 		return nil
@@ -103,9 +103,9 @@ func (r Resource) explain(err error) (obstacle, remedy string, isHopeless bool) 
 	untrusted := &tls.CertificateVerificationError{}
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return "the API server does not accept the credentials", "get new ones, or give the -kubeconfig of this cluster", true
+		return "the API server does not accept the credentials", "renew them, or pass the -kubeconfig of this cluster", true
 	case errors.As(err, &untrusted):
-		return "the API server's certificate is not to be trusted", "give the -kubeconfig of this cluster, with its certificate authority", true
+		return "the API server's certificate is not trusted", "pass the -kubeconfig of this cluster, which contains its CA certificate", true
 	case apierrors.IsNotFound(err) && isAboutNamespace(err):
 		return "the namespace does not exist", "kubectl create namespace " + r.Namespace + ", or name another", false
 	case apierrors.IsNotFound(err):
@@ -113,7 +113,7 @@ func (r Resource) explain(err error) (obstacle, remedy string, isHopeless bool) 
 	case apierrors.IsForbidden(err):
 		return "permission is missing", r.Permit, false
 	default:
-		return "the API server does not answer as it should", "check whether it runs, and its address in the kubeconfig", false
+		return "the API server is unreachable or its response is unexpected", "check that it runs, and its address in the kubeconfig", false
 	}
 }
 

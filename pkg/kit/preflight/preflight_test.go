@@ -82,11 +82,11 @@ func TestObstaclesAreWaitedFor(t *testing.T) {
 		}
 		const waiting = `"msg"="Waiting" "for"="gadgets.example.com" "namespace"="shop" `
 		want := []string{
-			waiting + `"because"="the API server does not answer as it should" "remedy"="check whether it runs, and its address in the kubeconfig"`,
+			waiting + `"because"="the API server is unreachable or its response is unexpected" "remedy"="check that it runs, and its address in the kubeconfig"`,
 			waiting + `"because"="the cluster does not know this resource" "remedy"="kubectl apply -f crd.yaml"`,
 			waiting + `"because"="the namespace does not exist" "remedy"="kubectl create namespace shop, or name another"`,
 			waiting + `"because"="permission is missing" "remedy"="kubectl apply -f rbac.yaml"`,
-			`"msg"="Going on" "with"="gadgets.example.com"`,
+			`"msg"="Done waiting" "for"="gadgets.example.com"`,
 		}
 		if diff := cmp.Diff(want, c.log); diff != "" {
 			t.Errorf("log (-want +got):\n%s", diff)
@@ -137,8 +137,8 @@ func TestAnswers(t *testing.T) {
 		wantAsked string
 	}{
 		{name: "a list", code: http.StatusOK, isTrusted: true, wantAsked: "/apis/example.com/v1alpha1/namespaces/shop/gadgets?fieldSelector=metadata.name%3Dcone&labelSelector=flavor%3Dvanilla&limit=1"},
-		{name: "credentials that are not accepted", code: http.StatusUnauthorized, isTrusted: true, want: "the API server does not accept the credentials: get new ones"},
-		{name: "a certificate that is not trusted", code: http.StatusOK, want: "the API server's certificate is not to be trusted: give the -kubeconfig of this cluster, with its certificate authority ("},
+		{name: "credentials that are not accepted", code: http.StatusUnauthorized, isTrusted: true, want: "the API server does not accept the credentials: renew them"},
+		{name: "a certificate that is not trusted", code: http.StatusOK, want: "the API server's certificate is not trusted: pass the -kubeconfig of this cluster, which contains its CA certificate ("},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			asked := ""

@@ -62,8 +62,8 @@ func (g guard) protect(page http.Handler) http.Handler {
 		isAllowed, err := g.isAllowed(r.Context(), sender.User, r.URL.Path)
 		switch {
 		case err != nil:
-			logger.Info("The API server could not be asked", "err", err)
-			http.Error(w, "The API server could not be asked", http.StatusServiceUnavailable)
+			logger.Info("Authorization check failed", "err", err)
+			http.Error(w, "Authorization check failed", http.StatusServiceUnavailable)
 		case !isAllowed:
 			logger.Info("Forbidden")
 			http.Error(w, "Forbidden", http.StatusForbidden)

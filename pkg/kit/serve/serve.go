@@ -43,7 +43,7 @@ type Config struct {
 // Validate returns an error that names the flag that is wrong, if any.
 func (c Config) Validate() error {
 	if (c.CertFile == "") != (c.KeyFile == "") {
-		return errors.New("-tls-cert-file and -tls-private-key-file go together")
+		return errors.New("-tls-cert-file and -tls-private-key-file must be set together")
 	}
 	for flag, address := range map[string]string{"-bind-address": c.BindAddress, "-insecure-bind-address": c.InsecureBindAddress} {
 		if address == "" {

@@ -314,10 +314,10 @@ func TestMetricsAreForAuthorizedClientsOnly(t *testing.T) {
 		want: 401, wantBody: "Unauthorized\n", wantAsked: []string{who},
 	}, {
 		name: "the API server cannot say what is allowed", token: "scraper", refuse: map[string]int{may: 0},
-		want: 503, wantBody: "The API server could not be asked\n", wantAsked: []string{who, may},
+		want: 503, wantBody: "Authorization check failed\n", wantAsked: []string{who, may},
 	}, {
 		name: "this program may not ask what is allowed", token: "scraper", refuse: map[string]int{may: 403},
-		want: 503, wantBody: "The API server could not be asked\n", wantAsked: []string{who, may},
+		want: 503, wantBody: "Authorization check failed\n", wantAsked: []string{who, may},
 	}}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -462,8 +462,8 @@ func TestValidate(t *testing.T) {
 		{"no port", serve.Config{BindAddress: "localhost"}, "-bind-address=localhost is not host:port: address localhost: missing port in address"},
 		{"no port for plain", serve.Config{InsecureBindAddress: "127.0.0.1"}, "-insecure-bind-address=127.0.0.1 is not host:port: address 127.0.0.1: missing port in address"},
 		{"a certificate and its key", serve.Config{CertFile: "a", KeyFile: "b"}, "<nil>"},
-		{"a certificate without its key", serve.Config{CertFile: "a"}, "-tls-cert-file and -tls-private-key-file go together"},
-		{"a key without its certificate", serve.Config{KeyFile: "b"}, "-tls-cert-file and -tls-private-key-file go together"},
+		{"a certificate without its key", serve.Config{CertFile: "a"}, "-tls-cert-file and -tls-private-key-file must be set together"},
+		{"a key without its certificate", serve.Config{KeyFile: "b"}, "-tls-cert-file and -tls-private-key-file must be set together"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) { equal(t, "error", tt.want, fmt.Sprint(tt.config.Validate())) })

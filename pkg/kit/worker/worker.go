@@ -247,8 +247,6 @@ func (l *Loop) next(ctx, syncing context.Context) bool {
 		logger.V(4).Info("Synced", "next", next)
 	case metrics.Deferred:
 		logger.V(4).Info("Not yet", "cause", clipped(err), "next", next)
-	case metrics.GaveUp:
-		utilruntime.HandleErrorWithContext(syncing, clipped(err), "Gave up for now", "next", next)
 	default:
 		utilruntime.HandleErrorWithContext(syncing, clipped(err), "Sync failed", "result", result, "next", next)
 	}

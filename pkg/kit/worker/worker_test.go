@@ -110,11 +110,11 @@ func TestWhatFollowsASync(t *testing.T) {
 			after: time.Minute, starts: []time.Duration{0, time.Minute},
 		},
 		"a terminal error is reported and left alone": {
-			err: worker.NoBackoff(errMelted), starts: []time.Duration{0}, reports: []string{"Gave up for now: melted"},
+			err: worker.NoBackoff(errMelted), starts: []time.Duration{0}, reports: []string{"Sync failed: melted"},
 		},
 		"a terminal error can ask for another sync": {
 			after: time.Minute, err: fmt.Errorf("scooping: %w", worker.NoBackoff(errMelted)),
-			starts: []time.Duration{0, time.Minute}, reports: []string{"Gave up for now: scooping: melted"},
+			starts: []time.Duration{0, time.Minute}, reports: []string{"Sync failed: scooping: melted"},
 		},
 		"a requeue is not reported": {
 			err: fmt.Errorf("scooping: %w", worker.Deferred(errMelted)), starts: []time.Duration{0, firstRetry},
@@ -123,7 +123,7 @@ func TestWhatFollowsASync(t *testing.T) {
 			err: fmt.Errorf("scooping: %w", conflict()), starts: []time.Duration{0, firstRetry},
 		},
 		"a terminal conflict is terminal": {
-			err: worker.NoBackoff(conflict()), starts: []time.Duration{0}, reports: []string{"Gave up for now: " + conflict().Error()},
+			err: worker.NoBackoff(conflict()), starts: []time.Duration{0}, reports: []string{"Sync failed: " + conflict().Error()},
 		},
 		"another error is reported, and its retry is not the other sync that was asked for": {
 			after: time.Minute, err: errMelted, starts: []time.Duration{0, firstRetry}, reports: []string{"Sync failed: melted"},
@@ -133,7 +133,7 @@ func TestWhatFollowsASync(t *testing.T) {
 		},
 		"a megabyte is not reported": {
 			err: worker.NoBackoff(errors.New(strings.Repeat("x", 1<<20))), starts: []time.Duration{0},
-			reports: []string{"Gave up for now: " + strings.Repeat("x", 8<<10)},
+			reports: []string{"Sync failed: " + strings.Repeat("x", 8<<10)},
 		},
 		"a retry waits as long as the API server asks": {
 			err: worker.Deferred(throttled(7)), starts: []time.Duration{0, 7 * time.Second},

@@ -30,7 +30,7 @@ import (
 )
 
 // errPolicy is how a policy refuses what an agent must not do.
-var errPolicy = errors.New("ValidatingAdmissionPolicy 'k8s-controller-reboot-agent' with binding 'k8s-controller-reboot-agent' denied request: the agent changes nothing of its Node but its own annotations and the cordon")
+var errPolicy = errors.New("ValidatingAdmissionPolicy 'k8s-controller-reboot-agent' with binding 'k8s-controller-reboot-agent' denied request: the agent may only change its own annotations and the cordon of its Node")
 
 func TestMain(m *testing.M) {
 	// The default handlers also pace errors by the time since the last one, and a bubble's
@@ -589,7 +589,7 @@ func TestLateGrantIsGivenBack(t *testing.T) {
 		value, want string
 		isNeeded    bool
 	}{
-		"its end is long ago": {"2000-01-01T00:00:00Z", "Reboot not started: the node might reboot until 2000-01-01T00:00:00Z, and by its clock it is ", true},
+		"its end is long ago": {"2000-01-01T00:00:00Z", "Reboot not started: the grant expired at 2000-01-01T00:00:00Z (node clock: ", true},
 		"it is unclear":       {"4am", `Reboot not started: annotation controller.nicoleh.io/reboot-now is "4am", which is neither`, false},
 	} {
 		t.Run(name, func(t *testing.T) {

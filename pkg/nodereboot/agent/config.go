@@ -44,7 +44,7 @@ func AddFlags(flags *flag.FlagSet, c *Config) {
 	flags.StringVar(&c.NodeName, "node-name", os.Getenv("NODE_NAME"), "The name of the Node that the agent runs on. Default: $NODE_NAME.")
 	flags.StringVar(&c.LeaseNamespace, "lease-namespace", os.Getenv("POD_NAMESPACE"), "The namespace of the Lease by which the agent reports that it runs. Default: $POD_NAMESPACE.")
 	flags.StringVar(&c.BootIDFile, "boot-id-file", "/proc/sys/kernel/random/boot_id", "A file whose content is different after each boot.")
-	flags.StringVar(&c.SentinelFile, "sentinel-file", "/var/run/reboot-required", "The file that requests a reboot by existing. If it still exists after the reboot, the next one is requested after -retry-after. Empty is none.")
+	flags.StringVar(&c.SentinelFile, "sentinel-file", "/var/run/reboot-required", "Request a reboot while this file exists. If it still exists after the reboot, request the next one after -retry-after. Empty disables it.")
 	flags.StringVar(&c.SentinelState, "sentinel-state", "", "The file in which another process, with -watch-sentinel, says whether -sentinel-file exists. If empty, the agent looks itself.")
 	flags.BoolVar(&c.WatchSentinel, "watch-sentinel", false, "Only write to -sentinel-state whether -sentinel-file exists. This needs no privileges and no API server.")
 	flags.DurationVar(&c.LookEvery, "look-every", time.Minute, "How often to look at these files.")

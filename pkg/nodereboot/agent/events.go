@@ -97,13 +97,13 @@ func whyGivenBack(node *corev1.Node, now time.Time) string {
 	if request.IsDeclined(node) {
 		return fmt.Sprintf("Reboot not started: annotation %s says no", request.Needed)
 	}
-	return fmt.Sprintf("Reboot not started: the node might reboot until %s, and by its clock it is %s; it waits for another turn", node.Annotations[request.Now], now.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("Reboot not started: the grant expired at %s (node clock: %s); the node is queued again", node.Annotations[request.Now], now.UTC().Format(time.RFC3339))
 }
 
 // whyGivenUp returns the message about a reboot that is given up.
 func (a *Agent) whyGivenUp(node *corev1.Node, d Decision) string {
 	if a.unable != nil {
-		return "The reboot was given up, because this agent cannot reboot the node: " + a.unable.Error()
+		return "The reboot was given up, because the agent cannot reboot the node: " + a.unable.Error()
 	}
 	if d.Annotations[request.Failed] != nil {
 		return fmt.Sprintf("The system has not gone down within %s: %s, and the boot ID is still the same. The reboot was given up, and none is requested until someone annotates the node with %s= or touches the sentinel file",

@@ -635,7 +635,7 @@ func (s site) isRestricted(namespace, account string) {
 		var complaints strings.Builder
 		attempt := s.command(s.cluster.Kubectl(), "create", "deployment", "theirs", "--image=registry.example.com/theirs", "--dry-run=server", "-n="+namespace, "--as=system:serviceaccount:"+namespace+":"+account)
 		attempt.Stderr = &complaints
-		if err = attempt.Run(); err != nil && strings.Contains(complaints.String(), "writes no Deployment that no Icecream controls") {
+		if err = attempt.Run(); err != nil && strings.Contains(complaints.String(), "may only write Deployments that an Icecream controls") {
 			return
 		}
 	}

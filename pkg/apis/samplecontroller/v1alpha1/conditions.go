@@ -23,8 +23,8 @@ const (
 	// ReasonProgressing means that a rollout is in progress, without a known problem.
 	ReasonProgressing = "Progressing"
 	// ReasonDeploymentTerminating means that a Deployment is being deleted, and that the
-	// controller waits until it is gone. It is the Icecream's own, or someone else's of the
-	// name that the Icecream needs.
+	// controller waits until it is gone: the Icecream's own, or someone else's of the name
+	// that the Icecream needs. Or that the namespace is being deleted.
 	ReasonDeploymentTerminating = "DeploymentTerminating"
 
 	// ReasonErrResourceExists means that there is a Deployment of the name that the
@@ -68,8 +68,7 @@ const (
 	ReasonProgressDeadlineExceeded = "ProgressDeadlineExceeded"
 )
 
-// The reasons of an Icecream's events that are not reasons of a condition. An event that
-// reports several steps has the reason of the last.
+// The reasons of an Icecream's events that are not reasons of a condition.
 const (
 	// ReasonSynced is the reason of the event for an Icecream that has become Ready.
 	ReasonSynced = "Synced"
