@@ -63,7 +63,9 @@ func run(ctx context.Context) (err error) {
 	title, measure := clusterTitle, measureOnCluster
 	if *synthetic {
 		title = fmt.Sprintf("%d Icecreams with %d Pods each", *icecreams, *pods)
-		measure = func(ctx context.Context, p *program) (figures, error) { return measureAtRest(ctx, p, *icecreams, *pods) }
+		measure = func(ctx context.Context, p *program) (figures, error) {
+			return measureAtRest(ctx, p, *icecreams, *pods)
+		}
 	}
 	programs := []*program{
 		{name: "controller", module: ".", dir: ".", flags: []string{"-leader-elect=false", "-bind-address=127.0.0.1:0", "-workers=8"}, metrics: "-insecure-bind-address"},

@@ -141,7 +141,7 @@ func TestStoredUnderAnotherSchema(t *testing.T) {
 		}
 	}
 	n.Eventually(t, "the metrics count those with an invalid spec", func(context.Context) error {
-		if all, want := c.Metrics(t), fmt.Sprintf(`icecream_objects{icecream_namespace="%s",ready="False",reason="InvalidSpec"} %d`, n.Name, invalid); !strings.Contains(all, want) {
+		if all, want := c.Metrics(t), fmt.Sprintf(`icecream_objects{icecream_namespace=%q,ready="False",reason="InvalidSpec"} %d`, n.Name, invalid); !strings.Contains(all, want) {
 			return fmt.Errorf("there is no %s in the metrics:\n%s", want, all)
 		}
 		return nil
