@@ -80,12 +80,14 @@ generate examples database examples/database/generated examples/database
   --output-path docs/api.md --log-level ERROR
 
 # All of them have succeeded.
-generated=(pkg/generated examples/database/generated docs/api.md artifacts/examples/crd-*.yaml examples/database/crd-*.yaml)
+generated=(pkg/generated docs/api.md artifacts/examples/crd-*.yaml)
+generated+=(examples/database/generated examples/database/crd-*.yaml)
 while IFS= read -r file; do
   generated+=("${file}")
 done < <(find . -name 'zz_generated.*.go')
 cd "${tree}"
-rm -f artifacts/examples/crd-*.yaml examples/database/crd-*.yaml
+rm -f artifacts/examples/crd-*.yaml
+rm -f examples/database/crd-*.yaml
 for path in "${generated[@]}"; do
   rm -rf "${path}"
   mkdir -p "$(dirname "${path}")"
