@@ -105,7 +105,7 @@ func TestStartThatWaits(t *testing.T) {
 	c := l.NewControllerWith("-kubeconfig="+l.Kubeconfig(), "-bind-address=127.0.0.1:0", "-leader-elect")
 	c.StartForTest(t)
 	n.Controller = c
-	requireWaits(t, n, "the API server does not answer", "connection refused", "kubeconfig")
+	requireWaits(t, n, "the API server is unreachable", "connection refused", "kubeconfig")
 	requireProbes(t, c, http.StatusOK, http.StatusInternalServerError)
 
 	if err := l.StartComponent(t.Context(), cluster.APIServer); err != nil {

@@ -40,11 +40,12 @@ func (r Requests) Terms(leases ...string) (terms []Term, err error) {
 }
 
 // isInTerm reports whether a request was made, and answered, in a term of its process. Of one
-// that a frozen process had not sent completely, the answer comes when its connection ends:
-// the code is 500, and the request has had no effect.
+// that a frozen process had not sent completely, the answer comes when its connection ends, or
+// when the API server has waited for too long: the code is 500 or 504, and the request has had
+// no effect.
 func isInTerm(e *cluster.AuditEvent, terms []Term) bool {
 	end := e.StageTimestamp
-	if e.Code == http.StatusInternalServerError {
+	if e.Code == http.StatusInternalServerError || e.Code == http.StatusGatewayTimeout {
 		end = e.Received
 	}
 	for i, term := range terms {

@@ -43,6 +43,9 @@ const Draws = 200
 // does with each object, such as hashing; nil is nothing.
 func Check(t *testing.T, file string, scheme *runtime.Scheme, use func(runtime.Object)) {
 	t.Helper()
+	if underRace {
+		t.Skip("skipped: the race detector takes many times as long")
+	}
 	content, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)

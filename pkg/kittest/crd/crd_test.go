@@ -32,6 +32,9 @@ func (c *Cone) DeepCopyObject() runtime.Object { return c }
 
 func disagreements(t *testing.T, replace ...string) string {
 	t.Helper()
+	if underRace {
+		t.Skip("skipped: the race detector takes many times as long")
+	}
 	content, err := os.ReadFile("testdata/cones.yaml")
 	if err != nil {
 		t.Fatal(err)
