@@ -7,8 +7,8 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
