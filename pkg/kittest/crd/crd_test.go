@@ -15,7 +15,7 @@ import (
 // of the same types with the markers that cure it.
 type Cone struct {
 	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
+	metav1.ObjectMeta `json:"metadata"`
 
 	Spec struct {
 		Flavor   string                       `json:"flavor"`
