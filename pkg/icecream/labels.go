@@ -59,6 +59,9 @@ func specHash(spec v1alpha1.IcecreamSpec) string {
 	setTemplate(&bare.Spec.Template, v1alpha1.IcecreamSpec{})
 	setTemplate(&made.Spec.Template, spec)
 	resources := containerOf(&made.Spec.Template).Resources
+	for _, d := range []*appsv1.Deployment{&bare, &made} {
+		containerOf(&d.Spec.Template).Name = "container" // The name is no part of the spec.
+	}
 	for _, list := range []corev1.ResourceList{resources.Limits, resources.Requests} {
 		for name, quantity := range list {
 			list[name] = *resource.NewDecimalQuantity(*quantity.AsDec(), resource.DecimalSI)
