@@ -53,7 +53,7 @@ var podReasons = map[podproblem.Reason]string{
 // podProblem is the longest-lasting failure of a Pod made from the spec.
 func (o Observed) podProblem() Problem {
 	worst := longest(o.current(), func(p podproblem.Problem) bool { return p.Reason != "" && p.Reason != podproblem.NotReady })
-	return Problem{Reason: podReasons[worst.Reason], Message: worst.Message, Recurs: worst.Reason == podproblem.CrashLoop}
+	return Problem{Reason: podReasons[worst.Reason], Message: worst.Message}
 }
 
 // failureProblem is that Pods made from the spec have failed for good since all was well last. Their
@@ -68,7 +68,7 @@ func (o Observed) failureProblem() Problem {
 			last = pod.Problem
 		}
 	}
-	return Problem{Reason: v1alpha1.ReasonPodFailed, Message: last.Message, Recurs: true}
+	return Problem{Reason: v1alpha1.ReasonPodFailed, Message: last.Message}
 }
 
 // failures counts the Pods made from the spec that have failed for good.

@@ -212,7 +212,7 @@ func genMemory(t *rapid.T, o Observed) (m Memory) {
 		UID: rapid.SampledFrom([]types.UID{o.Icecream.UID, "former"}).Draw(t, "UID remembered"),
 		History: kstatus.History{
 			Generation: rapid.SampledFrom([]int64{o.Icecream.Generation, 7}).Draw(t, "generation remembered"),
-			Recurring:  Problem{Reason: reason.Draw(t, "problem"), Message: genText(t), Recurs: true},
+			Recurring:  Problem{Reason: reason.Draw(t, "problem"), Message: genText(t)},
 			Since:      genTime(t).Time,
 			Most:       rapid.Int64().Draw(t, "most"),
 			IsDone:     rapid.Bool().Draw(t, "is done"),

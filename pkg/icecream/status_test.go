@@ -153,7 +153,7 @@ func TestBetweenTwoCrashes(t *testing.T) {
 func TestMemoryOfTheFormerIcecream(t *testing.T) {
 	for uid, want := range map[types.UID]string{"uid-of-sundae": "Reconciling: CrashLoopBackOff", "former": "Ready: Available"} {
 		o := seeing(newIcecream(), made(t, newIcecream()))
-		problem := Problem{Reason: v1alpha1.ReasonCrashLoopBackOff, Message: "it crashed", Recurs: true}
+		problem := Problem{Reason: v1alpha1.ReasonCrashLoopBackOff, Message: "it crashed"}
 		o.Memory = Memory{UID: uid, History: kstatus.History{Generation: 1, Recurring: problem, Since: now}}
 		if got := verdictOf(report(t, o).Status); got != want {
 			t.Errorf("remembered of %s, it says %q, want %q", uid, got, want)
@@ -169,7 +169,7 @@ func TestPodsOfAFormerDeployment(t *testing.T) {
 	w.setStatus("sundae", func(d *appsv1.Deployment) { d.Status = appsv1.DeploymentStatus{} })
 	o := w.observe()
 	o.Pods = []Pod{seen(), waiting("ErrImagePull", time.Minute), seen(hasFailed)}
-	crashed := Problem{Reason: v1alpha1.ReasonCrashLoopBackOff, Message: "it crashed", Recurs: true}
+	crashed := Problem{Reason: v1alpha1.ReasonCrashLoopBackOff, Message: "it crashed"}
 	o.Memory = Memory{UID: o.Icecream.UID, History: kstatus.History{Generation: 1, Since: now, Recurring: crashed}, Seen: Seen{UID: "former"}}
 	s := report(t, o).Status
 	if got := verdictOf(s); got != "Reconciling: Progressing" || s.NodeCount != 0 {

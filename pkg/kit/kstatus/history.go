@@ -14,13 +14,7 @@ import (
 const Forever = time.Duration(math.MaxInt64)
 
 // Problem is what keeps an object from becoming Ready. The zero value is none.
-type Problem struct {
-	Reason  string
-	Message string
-	// Recurs means that the problem only seems to be over between one time and the next, such as a
-	// container that crashes. It is over when the object has been well for [Sight.Settle].
-	Recurs bool
-}
+type Problem struct{ Reason, Message string }
 
 // Sight is what is seen of an object at one time.
 type Sight struct {
@@ -30,9 +24,11 @@ type Sight struct {
 	Progress   int64              // how far the object has come; a new maximum is progress
 	Problem    Problem            // what keeps it from becoming Ready
 	IsComplete bool               // nothing is left to do for anybody
-	Settle     time.Duration
-	// Recurs reports whether a reason of a condition is that of a problem that recurs.
+	// Recurs reports whether a reason is that of a problem that only seems to be over between one
+	// time and the next, such as a container that crashes. Such a problem is over when the object
+	// has been well for Settle.
 	Recurs func(reason string) bool
+	Settle time.Duration
 }
 
 // History is what a process remembers of the progress of an object. The zero value is that of a
@@ -77,7 +73,7 @@ func recall(s Sight) History {
 		h.Since = time.Time{}
 	}
 	if s.Recurs(ready.Reason) {
-		h.Recurring = Problem{ready.Reason, ready.Message, true}
+		h.Recurring = Problem{ready.Reason, ready.Message}
 	}
 	return h
 }
@@ -86,7 +82,7 @@ func recall(s Sight) History {
 // something else is wrong.
 func (h History) noticeProblem(s Sight) History {
 	switch {
-	case s.Problem.Recurs:
+	case s.Recurs(s.Problem.Reason):
 		h.Recurring, h.Well = s.Problem, time.Time{}
 	case s.Problem != Problem{}:
 		h.Recurring, h.Well = Problem{}, time.Time{}

@@ -87,7 +87,7 @@ func sight(seconds int, progress int64, p Problem) Sight {
 // The clock begins anew with progress, with an edit, and when an object is no longer complete.
 func TestHistory(t *testing.T) {
 	const deadline = 10 * time.Minute
-	crash, pull, none := Problem{Reason: "Crash", Recurs: true}, Problem{Reason: "Pull"}, Problem{}
+	crash, pull, none := Problem{Reason: "Crash"}, Problem{Reason: "Pull"}, Problem{}
 	complete := func(s Sight) Sight { s.IsComplete = true; return s }
 	edited := func(s Sight) Sight { s.Generation = 2; return s }
 	reported := func(s Sight, c Conclusion) Sight { s.Conditions = conditions(c, 1); return s }
