@@ -743,7 +743,7 @@ func TestADeploymentThatIsDeletedAgainAndAgain(t *testing.T) {
 	})
 }
 
-// Whoever wrote the status before, the controller's next write replaces it.
+// The controller's next write replaces a status that somebody else has written.
 func TestAStatusThatSomebodyElseHasWritten(t *testing.T) {
 	inBubble(t, func(c *cluster) {
 		c.ready()
@@ -1048,7 +1048,7 @@ func (c *cluster) deletePods() {
 	}
 }
 
-// deployments returns the name of each Deployment with that of its owner.
+// deployments returns the names of all Deployments and of their owners.
 func (c *cluster) deployments() (all []string) {
 	c.t.Helper()
 	icecreams := map[types.UID]string{"": "nobody"}

@@ -101,7 +101,7 @@ func newParts(config Config, d manager.Dependencies) (parts manager.Parts, err e
 	if err != nil {
 		return parts, err
 	}
-	// A scrape gives each metric the label "namespace", which is that of this process.
+	// Not "namespace": Prometheus sets that label to the namespace of this process.
 	metrics.Count("icecream_objects", "Icecreams, by their namespace, and status and reason of their Ready condition.",
 		[]string{"icecream_namespace", "ready", "reason"}, c.count)
 

@@ -18,9 +18,9 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
-// The caches keep many objects, of which others can write every field. So of each they keep only what
-// some code reads or sets, by name, and as much as anybody could mean: a few kilobytes. These functions
-// are the transforms of informers.
+// The caches hold many objects, and other people can write anything into them. So a cache keeps only
+// the fields that some code reads or sets, listed here by name, and clips them: an entry has a few
+// kilobytes at most. These functions are the transforms of the informers.
 
 // The most that is kept.
 const (
