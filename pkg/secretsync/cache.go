@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
 // The caches hold the data of sources, and of everything else as little as decisions need. What a
@@ -45,8 +47,8 @@ func StripCopy(secret *corev1.Secret) {
 	*secret = stripped
 }
 
-// clipped returns a value that is longer than any name or UID as one that is as wrong.
-func clipped(value string) string { return value[:min(len(value), 300)] }
+// clipped returns a value that is longer than any name or UID as a shorter one that is as wrong.
+func clipped(value string) string { return text.Clip(value, 300) }
 
 func identityOf(meta metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -307,4 +308,23 @@ func TestStrangersFillNoCache(t *testing.T) {
 	if len(encoded) > 2000 {
 		t.Errorf("the entry has %d bytes", len(encoded))
 	}
+	// A part of a long string would keep all of it in memory.
+	var all []*corev1.Secret
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	for range 100 {
+		copied := planted("team-a", "db")
+		copied.Annotations[AnnotationMadeFor] = strings.Repeat("x", 200_000)
+		StripCopy(copied)
+		all = append(all, copied)
+	}
+	if each := (int64(heap()) - int64(before)) / 100; each > 10_000 {
+		t.Errorf("each entry takes %d bytes of the heap", each)
+	}
+	runtime.KeepAlive(all)
 }
