@@ -107,10 +107,9 @@ test-side-by-side: ## All but test and test-e2e, four at a time
 		faults test-example $(template_tests) test-race test-install test-local-cluster test-monitoring
 
 .PHONY: test-race
-test-race: ## Tests that need no cluster, of all modules, with the race detector
+test-race: ## Tests that need no cluster, with the race detector
 	SIM_SEEDS=10 $(call go_test,.) -race -timeout 20m . $(packages)
 	$(call go_test,test) -race $$(go list -C test ./... | grep -v -e /e2e -e /apichange -e /faults$$ -e /fidelity -e /monitoring)
-	$(call go_test,hack/tools) $$(go list -C hack/tools ./... | grep -v /charts)
 
 .PHONY: test-local-cluster
 test-local-cluster: local-cluster ## Tests of the local cluster
