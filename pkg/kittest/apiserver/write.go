@@ -44,8 +44,8 @@ func (c *call) create() (Response, error) {
 	if err := c.admit(obj, nil); err != nil {
 		return Response{}, err
 	}
-	isDryRun := c.Query.Has("dryRun")
-	if obj.GetResourceVersion() != "" && !isDryRun {
+	isDryRun, sent := c.Query.Has("dryRun"), obj.GetResourceVersion()
+	if sent != "" && !isDryRun {
 		return Response{}, errors.New("resourceVersion should not be set on objects to be created")
 	}
 	key := Key{Resource: c.key.Resource, Namespace: obj.GetNamespace(), Name: obj.GetName()}
@@ -57,7 +57,7 @@ func (c *call) create() (Response, error) {
 		return Response{}, err
 	}
 	if isDryRun {
-		made.SetResourceVersion("")
+		made.SetResourceVersion(sent)
 	}
 	return respond(http.StatusCreated, made), nil
 }
