@@ -163,7 +163,7 @@ simulate: ## Run new seeds of TestSimulation on all cores, each controller for a
 
 .PHONY: mutants
 mutants: ## See whether the simulation finds mistakes that are made on purpose (SEEDS=400)
-	hack/mutants.sh $(or $(SEEDS),400)
+	go run ./hack/mutants -seeds=$(or $(SEEDS),400)
 
 ##@ Images and releases
 
