@@ -43,13 +43,9 @@ const (
 	moreGoroutines = 10
 )
 
-// elect holds the flags for leader election where a lease has to expire. A leader keeps it even
+// elect holds the flags for leader election. A leader keeps it even
 // if the API server does not answer for a minute, as it happens on a busy machine.
 var elect = []string{"-leader-elect", "-leader-elect-lease-duration=90s", "-leader-elect-renew-deadline=80s", "-leader-elect-retry-period=10s"}
-
-// electForLong holds the flags for leader election where no lease has to expire. The retry
-// period is also the time that a process has to release its lease.
-var electForLong = []string{"-leader-elect", "-leader-elect-lease-duration=600s", "-leader-elect-renew-deadline=500s", "-leader-elect-retry-period=100s"}
 
 // A run is a controller whose requests go through faults, in a namespace of its own. In each
 // run, a user creates the same Icecream and edits it in the same way.
@@ -122,7 +118,7 @@ func begin(t *testing.T, flags ...string) *run {
 
 // isKept reports whether a rule keeps requests from the API server.
 func isKept(a *fault.Active) bool {
-	return slices.Contains([]fault.Effect{fault.CloseBefore, fault.HangBefore}, a.Rule.Effect)
+	return a.Rule.Effect == fault.HangBefore
 }
 
 // withoutKeepAlive closes the connection after each request other than a watch, so that idle

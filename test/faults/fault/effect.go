@@ -19,10 +19,6 @@ type Effect string
 
 // The effects.
 const (
-	// Delay passes a request on after a while.
-	Delay Effect = "delay"
-	// CloseBefore closes the connection, and the API server receives no request.
-	CloseBefore Effect = "close before"
 	// HangBefore never answers, and the API server receives no request. Watches that are
 	// open already freeze.
 	HangBefore Effect = "hang before"
@@ -39,14 +35,6 @@ const (
 func (a *Active) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
 		switch a.Rule.Effect {
-		case Delay:
-			select {
-			case <-in.Context().Done():
-			case <-time.After(a.Rule.After):
-				next.ServeHTTP(out, in)
-			}
-		case CloseBefore:
-			panic(http.ErrAbortHandler)
 		case HangBefore:
 			// A server does not notice that the client is gone before the body has been read.
 			_, _ = io.Copy(io.Discard, in.Body)

@@ -1,4 +1,4 @@
-// Package fault applies faults to requests on their way to an API server: it delays or loses
+// Package fault applies faults to requests on their way to an API server: it loses
 // requests, loses or truncates responses, and freezes or cuts watches.
 //
 // A [Rule] selects requests and says what happens to them. A [Set] holds rules, which can be
@@ -53,7 +53,7 @@ type Rule struct {
 
 	Effect Effect
 	Bytes  int           // of Truncate
-	After  time.Duration // of Delay and Cut
+	After  time.Duration // of Cut
 }
 
 // Writes are the verbs that write.
