@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -19,67 +18,6 @@ import (
 func orphaned(d *appsv1.Deployment) { d.OwnerReferences = nil }
 
 func scaled(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](9) }
-
-// ownedBy gives the Deployment another controller of the same kind.
-func ownedBy(uid types.UID) func(*appsv1.Deployment) {
-	return func(d *appsv1.Deployment) { d.OwnerReferences[0].UID = uid }
-}
-
-// What the stories in testdata/decisions do not tell.
-func TestDecide(t *testing.T) {
-	const (
-		nothing    = "nothing to do"
-		isForeign  = "wait for ErrResourceExists"
-		waitForEnd = "wait for DeploymentTerminating"
-	)
-	// with returns the Icecream's Deployment of that name ("" for its own), as edited.
-	with := func(name string, edits ...func(*appsv1.Deployment)) *appsv1.Deployment {
-		return made(t, newIcecream(calls(name)), edits...)
-	}
-	for name, test := range map[string]struct {
-		ice         *v1alpha1.Icecream
-		deployments []*appsv1.Deployment
-		want        string
-	}{
-		"another Icecream's Deployment": {newIcecream(), []*appsv1.Deployment{with("", ownedBy("another"))}, isForeign},
-		"one whose owner has another kind and the same UID": {newIcecream(), []*appsv1.Deployment{with("", func(d *appsv1.Deployment) {
-			d.OwnerReferences[0].Kind = "Parlor"
-		})}, isForeign},
-		"one whose owner is of another version": {newIcecream(), []*appsv1.Deployment{with("", func(d *appsv1.Deployment) {
-			d.OwnerReferences[0].APIVersion = v1alpha1.GroupName + "/former"
-		})}, "update sundae: metadata.ownerReferences[sundae].apiVersion"},
-		"an owner is not the controller": {newIcecream(), []*appsv1.Deployment{with("", func(d *appsv1.Deployment) {
-			d.OwnerReferences[0].Controller = nil
-			d.OwnerReferences = append(d.OwnerReferences, metav1.OwnerReference{UID: "another", Controller: ptr.To(true)})
-		})}, isForeign},
-		"an orphan with another selector": {newIcecream(), []*appsv1.Deployment{with("", orphaned, func(d *appsv1.Deployment) {
-			d.Spec.Selector.MatchLabels["flavor"] = "vanilla"
-		})}, isForeign},
-		"an orphan with an expression in its selector": {newIcecream(), []*appsv1.Deployment{with("", orphaned, func(d *appsv1.Deployment) {
-			d.Spec.Selector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "flavor", Operator: metav1.LabelSelectorOpExists}}
-		})}, isForeign},
-		"an orphan that says somebody else manages it": {newIcecream(), []*appsv1.Deployment{with("", orphaned, func(d *appsv1.Deployment) {
-			d.Labels[labelManagedBy] = "Helm"
-		})}, isForeign},
-		"an orphan that is being deleted": {newIcecream(), []*appsv1.Deployment{with("", orphaned, beingDeleted)}, waitForEnd},
-		"an orphan of an Icecream of the same name": {
-			newIcecream(hasUID("next")),
-			[]*appsv1.Deployment{with("", orphaned)},
-			"recheck what is live; update sundae: metadata.ownerReferences",
-		},
-
-		"being deleted, without a Deployment":  {newIcecream(beingDeleted), nil, nothing},
-		"being deleted, with drift":            {newIcecream(beingDeleted), []*appsv1.Deployment{with("", scaled)}, nothing},
-		"being deleted, with an orphan":        {newIcecream(beingDeleted), []*appsv1.Deployment{with("", orphaned)}, nothing},
-		"our own is being deleted, with drift": {newIcecream(), []*appsv1.Deployment{with("", beingDeleted, scaled)}, waitForEnd},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := inWordsOf(asking(seeing(test.ice, test.deployments...))); got != test.want {
-				t.Errorf("got %q, want %q", got, test.want)
-			}
-		})
-	}
-}
 
 // A change of the Deployment's annotations makes a new generation, which changes nothing
 // about its Pods. So it changes nothing in the status.

@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -26,6 +27,7 @@ import (
 //	pods waits=REASON             the Pods get no further than that; without it, they run
 //	wait DURATION                 time passes
 //	sync refused=MESSAGE          the controller syncs once; with a message, its write is refused
+//	decide CHANGE...              what would be decided if its own Deployment had changed so
 //
 // A sync shows what was decided, what the status says then, and the events.
 func TestDecisions(t *testing.T) {
@@ -53,6 +55,8 @@ func TestDecisions(t *testing.T) {
 				return ""
 			case "sync":
 				return look(w, argOf(d, "refused"))
+			case "decide":
+				return decide(t, d)
 			}
 			d.Fatalf(t, "there is no command %q", d.Cmd)
 			return ""
@@ -139,6 +143,46 @@ func editDeployment(t *testing.T, w *world, d *datadriven.TestData) string {
 		})
 	}
 	return deploymentsOf(w)
+}
+
+// decide says what is decided about an Icecream whose Deployment has changed.
+func decide(t *testing.T, d *datadriven.TestData) string {
+	ice, live := newIcecream(), made(t, newIcecream())
+	for _, arg := range d.CmdArgs {
+		value := strings.Join(arg.Vals, " ")
+		switch arg.Key {
+		case "gone":
+			return inWordsOf(asking(seeing(ice)))
+		case "orphaned":
+			live.OwnerReferences = nil
+		case "owner-uid":
+			live.OwnerReferences[0].UID = types.UID(value)
+		case "owner-kind":
+			live.OwnerReferences[0].Kind = value
+		case "owner-version":
+			live.OwnerReferences[0].APIVersion = v1alpha1.GroupName + "/" + value
+		case "controlled-by":
+			live.OwnerReferences[0].Controller = nil
+			live.OwnerReferences = append(live.OwnerReferences, metav1.OwnerReference{UID: types.UID(value), Controller: ptr.To(true)})
+		case "selects":
+			live.Spec.Selector.MatchLabels["flavor"] = value
+		case "selects-any":
+			live.Spec.Selector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: value, Operator: metav1.LabelSelectorOpExists}}
+		case "managed-by":
+			live.Labels[labelManagedBy] = value
+		case "being-deleted":
+			beingDeleted(live)
+		case "scaled":
+			scaled(live)
+		case "icecream-uid":
+			ice.UID = types.UID(value)
+		case "icecream-being-deleted":
+			beingDeleted(ice)
+		default:
+			d.Fatalf(t, "there is no change %q", arg.Key)
+		}
+	}
+	return inWordsOf(asking(seeing(ice, live)))
 }
 
 // deploymentsOf says in a line each what there is.

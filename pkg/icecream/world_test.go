@@ -69,6 +69,12 @@ func invalid() error {
 	return apierrors.NewInvalid(schema.GroupKind{Group: "apps", Kind: "Deployment"}, "sundae", nil)
 }
 
+func terminating() error {
+	err := forbidden("the namespace is being terminated").(*apierrors.StatusError) //nolint:errorlint // it is not wrapped
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	return err
+}
+
 // world is one Icecream, what an API server stores beside it, and what the controller
 // remembers.
 type world struct {
