@@ -1,14 +1,11 @@
 package nodereboot
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
+	"net/url"
 	"os"
-	"strconv"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,10 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/component-base/metrics/legacyregistry"
-	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/kittest/script"
@@ -68,37 +61,20 @@ func testWaitingIsRecordedOnce(t *testing.T, s *scripted) {
 	s.run("a", "b")
 	time.Sleep(time.Second)
 	requireEvents("Normal RebootWaiting Waiting to reboot (BudgetIsUsedUp): of 2 nodes at most 1 may be unavailable, and 1 other is: b (Granted)")
-	if err := testutil.GatherAndCompare(legacyregistry.DefaultGatherer, strings.NewReader(`
-# HELP nodereboot_budget_nodes How many nodes may be unavailable.
-# TYPE nodereboot_budget_nodes gauge
-nodereboot_budget_nodes 1
-# HELP nodereboot_unavailable_nodes Nodes that count as unavailable, by reason.
-# TYPE nodereboot_unavailable_nodes gauge
-nodereboot_unavailable_nodes{reason="Chosen"} 0
-nodereboot_unavailable_nodes{reason="Cordoned"} 0
-nodereboot_unavailable_nodes{reason="Granted"} 1
-nodereboot_unavailable_nodes{reason="NotReady"} 0
-nodereboot_unavailable_nodes{reason="Rebooting"} 0
-nodereboot_unavailable_nodes{reason="Settling"} 0
-# HELP nodereboot_waiting_nodes Nodes that need a reboot and may not have it yet, by reason.
-# TYPE nodereboot_waiting_nodes gauge
-nodereboot_waiting_nodes{reason="AgentSilent"} 0
-nodereboot_waiting_nodes{reason="AlertFires"} 0
-nodereboot_waiting_nodes{reason="AlertsUnknown"} 0
-nodereboot_waiting_nodes{reason="BadTime"} 0
-nodereboot_waiting_nodes{reason="BudgetIsUsedUp"} 1
-nodereboot_waiting_nodes{reason="BudgetIsZero"} 0
-nodereboot_waiting_nodes{reason="InLine"} 0
-nodereboot_waiting_nodes{reason="NotBefore"} 0
-nodereboot_waiting_nodes{reason="PodRuns"} 0
-nodereboot_waiting_nodes{reason="PodsUnknown"} 0
-nodereboot_waiting_nodes{reason="RebootFailed"} 0
-nodereboot_waiting_nodes{reason="StillRebooting"} 0
-nodereboot_waiting_nodes{reason="TooSoon"} 0
-nodereboot_waiting_nodes{reason="WindowClosed"} 0
-`), "nodereboot_budget_nodes", "nodereboot_unavailable_nodes", "nodereboot_waiting_nodes"); err != nil {
-		t.Error(err)
+	requireGauge := func(name string, reasons []string, the string) {
+		t.Helper()
+		want := map[string]float64{}
+		for _, reason := range reasons {
+			want[reason] = 0
+		}
+		want[the] = 1
+		if diff := cmp.Diff(want, gauge(t, name)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
 	}
+	requireGauge("nodereboot_budget_nodes", nil, "")
+	requireGauge("nodereboot_unavailable_nodes", Unavailabilities, Granted)
+	requireGauge("nodereboot_waiting_nodes", Reasons, BudgetIsUsedUp)
 	s.annotate("b", request.InProgress, "x")
 	requireEvents()
 	s.annotate("a", request.Needed, "2000-01-01T01:00:00Z")
@@ -143,13 +119,6 @@ func testGrantIsTakenBack(t *testing.T, s *scripted) {
 	if told := strings.Join(s.events(), "\n"); !strings.Contains(told, "Warning RebootTakenBack The grant expired at "+granted.Annotations[request.Now]+" before the agent started the reboot; the node is queued again") {
 		t.Errorf("there is no Warning in %s", told)
 	}
-
-	// It runs again: the node has its turn after b.
-	s.report("a")
-	s.annotate("b")
-	if n := s.node("a"); !request.IsGranted(n) {
-		t.Errorf("not granted again: %v", n.Annotations)
-	}
 }
 
 // A step that the API server refuses is retried with back-off, although kubelets keep
@@ -180,54 +149,17 @@ func testRefusedStepBacksOff(t *testing.T, s *scripted) {
 	}
 }
 
-// pages answers lists of Nodes with full pages, and notes their sizes. The model has no pages.
-type pages struct {
-	sizes []int64
-	of    int // how many there are
-}
-
-// RoundTrip implements http.RoundTripper.
-func (p *pages) RoundTrip(r *http.Request) (*http.Response, error) {
-	size, err := strconv.ParseInt(r.URL.Query().Get("limit"), 10, 64)
-	if err != nil {
-		return nil, err
-	}
-	p.sizes = append(p.sizes, size)
-	list := &corev1.NodeList{}
-	for i := range min(size, 600) {
-		n := node(fmt.Sprintf("node-%d-%d", len(p.sizes), i), needed)
-		n.Status.Images = []corev1.ContainerImage{{Names: []string{"image"}}}
-		list.Items = append(list.Items, *n)
-	}
-	if len(p.sizes) < p.of {
-		list.Continue = fmt.Sprint("page-", len(p.sizes))
-	}
-	body, err := json.Marshal(list)
-	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)), Request: r}, err
-}
-
 // A live list of all nodes is read page by page, and what is not needed is not kept.
-func TestListsArePaged(t *testing.T) { inCluster(t, nil, testListsArePaged) }
-
-func testListsArePaged(t *testing.T, s *scripted) {
-	p := &pages{of: 3}
-	var err error
-	if s.kube, err = kubernetes.NewForConfig(&rest.Config{Transport: p, QPS: -1}); err != nil {
-		t.Fatal(err)
-	}
-	fresh, err := s.recheckLive(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := Decide(fresh)
-	if diff := cmp.Diff([]int64{500, 500, 500}, p.sizes); diff != "" || d.Nodes != 1500 {
-		t.Errorf("%d nodes, by pages of (-want +got):\n%s", d.Nodes, diff)
-	}
-	for _, w := range d.Waiting {
-		if w.Node.Status.Images != nil {
-			t.Fatalf("%s is kept with its images", w.Node.Name)
+func TestListsArePaged(t *testing.T) {
+	inCluster(t, nil, func(t *testing.T, s *scripted) {
+		s.Set(node("a", func(n *corev1.Node) { n.Status.Images = []corev1.ContainerImage{{Names: []string{"image"}}} }))
+		var limits []string
+		s.onList = func(query url.Values) { limits = append(limits, query.Get("limit")) }
+		fresh, err := s.recheckLive(t.Context())
+		if err != nil || len(fresh.Nodes) != 1 || fresh.Nodes[0].Status.Images != nil || !slices.Equal(limits, []string{"500"}) {
+			t.Errorf("%v by lists of at most %v nodes: %v", fresh.Nodes, limits, err)
 		}
-	}
+	})
 }
 
 // When an agent last reported is measured by this process's clock. The agent's own time

@@ -115,53 +115,40 @@ func parseNode(t *testing.T, d *datadriven.TestData, o *Observed, name string, a
 	t.Helper()
 	n := node(name)
 	o.LastReport[name], o.AvailableSince[n.UID] = o.Now, noon.Add(-24*time.Hour)
-	for _, arg := range args {
-		value := strings.Join(arg.Vals, ", ")
-		at := func() string {
-			if strings.HasPrefix(value, "+") || strings.HasPrefix(value, "-") {
-				return noon.Add(duration(t, d, value)).Format(time.RFC3339)
-			}
-			return value
+	at := func(value string) string {
+		if strings.HasPrefix(value, "+") || strings.HasPrefix(value, "-") {
+			return noon.Add(duration(t, d, value)).Format(time.RFC3339)
 		}
-		switch arg.Key {
-		case "needed":
-			with(request.Needed, at())(n)
-		case "chosen":
-			next(n)
-		case "granted":
-			with(request.Now, at())(n)
-		case "rebooting":
-			with(request.InProgress, "x")(n)
-		case "failed":
-			with(request.Failed, "x")(n)
-		case "last-granted":
-			with(request.Granted, at())(n)
-		case "not-ready":
-			ready(corev1.ConditionFalse)(n)
-		case "unknown":
-			ready(corev1.ConditionUnknown)(n)
-		case "no-conditions":
-			n.Status.Conditions = nil
-		case "cordoned":
-			cordoned(n)
-		case "deleting":
-			n.DeletionTimestamp = &metav1.Time{Time: noon}
-		case "control-plane":
-			labeled(controlPlane[0], "")(n)
-		case "label":
+		return value
+	}
+	words := map[string]func(value string){
+		"needed":        func(value string) { with(request.Needed, at(value))(n) },
+		"chosen":        func(string) { next(n) },
+		"granted":       func(value string) { with(request.Now, at(value))(n) },
+		"rebooting":     func(string) { with(request.InProgress, "x")(n) },
+		"failed":        func(string) { with(request.Failed, "x")(n) },
+		"last-granted":  func(value string) { with(request.Granted, at(value))(n) },
+		"not-ready":     func(string) { ready(corev1.ConditionFalse)(n) },
+		"unknown":       func(string) { ready(corev1.ConditionUnknown)(n) },
+		"no-conditions": func(string) { n.Status.Conditions = nil },
+		"cordoned":      func(string) { cordoned(n) },
+		"deleting":      func(string) { n.DeletionTimestamp = &metav1.Time{Time: noon} },
+		"control-plane": func(string) { labeled(controlPlane[0], "")(n) },
+		"new":           func(string) { delete(o.AvailableSince, n.UID) },
+		"available":     func(value string) { o.AvailableSince[n.UID] = noon.Add(duration(t, d, value)) },
+		"no-agent":      func(string) { delete(o.LastReport, name) },
+		"reported":      func(value string) { o.LastReport[name] = noon.Add(duration(t, d, value)) },
+		"label": func(value string) {
 			key, value, _ := strings.Cut(value, "=")
 			labeled(key, value)(n)
-		case "new":
-			delete(o.AvailableSince, n.UID)
-		case "available":
-			o.AvailableSince[n.UID] = noon.Add(duration(t, d, value))
-		case "no-agent":
-			delete(o.LastReport, name)
-		case "reported":
-			o.LastReport[name] = noon.Add(duration(t, d, value))
-		default:
+		},
+	}
+	for _, arg := range args {
+		word, isKnown := words[arg.Key]
+		if !isKnown {
 			d.Fatalf(t, "unknown word %q", arg.Key)
 		}
+		word(strings.Join(arg.Vals, ", "))
 	}
 	return n
 }
@@ -308,27 +295,5 @@ func TestParsePoolErrors(t *testing.T) {
 		if p, err := ParsePool(text); err == nil {
 			t.Errorf("%q was parsed as %v", text, p)
 		}
-	}
-}
-
-// A node that asks again and again does not keep the others from their turns.
-func TestTurnsAreFair(t *testing.T) {
-	nodes := []*corev1.Node{node("a"), node("b"), node("c")}
-	var granted []string
-	for i := range 6 {
-		for _, n := range nodes { // all are back, and ask again
-			delete(n.Annotations, request.Now)
-			metav1.SetMetaDataAnnotation(&n.ObjectMeta, request.Needed, "2026-07-01T11:00:00Z")
-		}
-		o := reporting(Observed{Now: noon.Add(time.Duration(i) * time.Minute), Config: Config{MaxUnavailable: intstr.FromInt32(1)}, Nodes: nodes})
-		for d := Decide(o); d.Step != Rest; d = Decide(o) {
-			carryOut(d)
-			if d.Step == Grant {
-				granted = append(granted, d.Node.Name)
-			}
-		}
-	}
-	if diff := cmp.Diff([]string{"a", "b", "c", "a", "b", "c"}, granted); diff != "" {
-		t.Errorf("granted (-want +got):\n%s", diff)
 	}
 }

@@ -1,18 +1,16 @@
 package nodereboot
 
 import (
-	"context"
 	"crypto/tls"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,6 +24,9 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kittest/script"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
+
+// noAlerts is what Prometheus answers while no alert fires.
+const noAlerts = `{"status":"success","data":{"resultType":"vector","result":[]}}`
 
 // ask returns which alerts fire, by a Prometheus.
 func ask(t *testing.T, c Config) ([]string, error) {
@@ -131,7 +132,7 @@ func TestPrometheusBehindTLS(t *testing.T) {
 		case sent != "Bearer "+token:
 			w.WriteHeader(http.StatusUnauthorized)
 		default:
-			fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
+			fmt.Fprint(w, noAlerts)
 		}
 	}))
 	prometheus.Config.SetKeepAlivesEnabled(false) // a bubble's time stands still while a connection is open
@@ -239,18 +240,12 @@ func TestPrometheusCredentials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var prometheus *httptest.Server
-	redirect := false
-	prometheus = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	prometheus := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, password, _ := r.BasicAuth()
-		switch {
-		case redirect:
-			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
-		case user != "nodereboot" || password != "secret" || r.Header.Get("X-Scope-OrgID") != "team" || len(r.TLS.PeerCertificates) == 0:
+		if user != "nodereboot" || password != "secret" || r.Header.Get("X-Scope-OrgID") != "team" || len(r.TLS.PeerCertificates) == 0 {
 			t.Errorf("asked by %s:%s, of %q, with %d certificates", user, password, r.Header.Get("X-Scope-OrgID"), len(r.TLS.PeerCertificates))
-		default:
-			fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
 		}
+		fmt.Fprint(w, noAlerts)
 	}))
 	prometheus.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
 	prometheus.StartTLS()
@@ -270,33 +265,6 @@ func TestPrometheusCredentials(t *testing.T) {
 	if _, err := ask(t, config); err != nil {
 		t.Error(err)
 	}
-	redirect = true
-	if _, err := ask(t, config); err == nil || !strings.Contains(err.Error(), "307") {
-		t.Errorf("the credentials follow a redirection: %v", err)
-	}
-}
-
-// prometheusThatSays answers as a test says.
-type prometheusThatSays struct {
-	mu      sync.Mutex
-	firing  []string
-	failure error
-	asked   int
-}
-
-func (p *prometheusThatSays) ask(context.Context) ([]string, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.asked++
-	return p.firing, p.failure
-}
-
-// now makes this the answer, and returns how often there was the one before.
-func (p *prometheusThatSays) now(firing []string, failure error) (asked int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	asked, p.asked, p.firing, p.failure = p.asked, 0, firing, failure
-	return asked
 }
 
 // While an alert fires, or Prometheus does not answer, all nodes wait. Prometheus is asked
@@ -304,16 +272,24 @@ func (p *prometheusThatSays) now(firing []string, failure error) (asked int) {
 func TestAlerts(t *testing.T) { inCluster(t, nil, testAlerts) }
 
 func testAlerts(t *testing.T, s *scripted) {
-	prometheus := &prometheusThatSays{firing: []string{"Disk1", "EtcdNoLeader"}}
-	s.firingAlerts = prometheus.ask
-	requireWaiting := func(reason string) {
+	asked := s.asked(func(n int64) ([]string, error) {
+		switch n {
+		case 1:
+			return []string{"Disk1", "EtcdNoLeader"}, nil
+		case 2:
+			return nil, errors.New("no answer")
+		default:
+			return nil, nil
+		}
+	})
+	requireWaiting := func(want int64, reason string) {
 		t.Helper()
 		told := s.events()
 		if len(told) != 2 || !strings.HasPrefix(told[0], "Normal RebootWaiting Waiting to reboot ("+reason) || !strings.HasPrefix(told[1], "Normal RebootWaiting Waiting to reboot ("+reason) {
 			t.Errorf("events %q, want %s", told, reason)
 		}
-		if n := s.node("a"); request.IsNext(n) || request.IsGranted(n) {
-			t.Errorf("it goes on with %v", n.Annotations)
+		if n := s.node("a"); request.IsNext(n) || request.IsGranted(n) || asked.Load() != want {
+			t.Errorf("asked %d times, it goes on with %v", asked.Load(), n.Annotations)
 		}
 	}
 	s.Set(node("a", needed))
@@ -323,17 +299,12 @@ func testAlerts(t *testing.T, s *scripted) {
 		time.Sleep(time.Second)
 		script.Edit(s.Cluster, "", "b", labeled("time", time.Now().Format("150405")))
 	}
-	requireWaiting("AlertFires): these alerts are firing: Disk1, EtcdNoLeader")
-	if asked := prometheus.now(nil, errors.New("no answer")); asked != 1 {
-		t.Errorf("asked %d times within a minute", asked)
-	}
+	requireWaiting(1, "AlertFires): these alerts are firing: Disk1, EtcdNoLeader")
 	time.Sleep(holdPeriod)
-	requireWaiting("AlertsUnknown): Prometheus does not say whether alerts are firing: no answer")
-
-	prometheus.now(nil, nil)
+	requireWaiting(2, "AlertsUnknown): Prometheus does not say whether alerts are firing: no answer")
 	time.Sleep(holdPeriod)
-	if n, asked := s.node("a"), prometheus.now(nil, nil); !request.IsGranted(n) || asked != 3 { // whether it still holds, then to choose a node, then to grant its reboot
-		t.Errorf("asked %d times when no alert fires, and it has %v", asked, n.Annotations)
+	if n := s.node("a"); !request.IsGranted(n) || asked.Load() != 5 { // whether it still holds, then to choose a node, then to grant its reboot
+		t.Errorf("asked %d times when no alert fires, and it has %v", asked.Load(), n.Annotations)
 	}
 }
 
@@ -341,12 +312,11 @@ func testAlerts(t *testing.T, s *scripted) {
 // over.
 func TestAlertBetweenChooseAndGrant(t *testing.T) {
 	inCluster(t, nil, func(t *testing.T, s *scripted) {
-		var asked atomic.Int64
-		s.asked(func() []string {
-			if asked.Add(1) == 2 {
-				return []string{"EtcdNoLeader"}
+		asked := s.asked(func(n int64) ([]string, error) {
+			if n == 2 {
+				return etcdIsDown(n)
 			}
-			return nil
+			return nil, nil
 		})
 		s.Set(node("a", needed))
 		s.Set(node("b", needed))
@@ -424,8 +394,8 @@ func TestBlockingPodsUnknown(t *testing.T) {
 // An answer counts for the whole sync in which it was asked for, however long that takes.
 func TestHoldOutlastsASlowList(t *testing.T) {
 	inCluster(t, nil, func(t *testing.T, s *scripted) {
-		s.slow["list nodes"] = 70 * time.Second
-		s.asked(func() []string { return []string{"EtcdNoLeader"} })
+		s.onList = func(url.Values) { time.Sleep(70 * time.Second) }
+		s.asked(etcdIsDown)
 		s.Set(node("a", needed))
 		s.Set(node("b"))
 		s.run("a", "b")
@@ -439,16 +409,15 @@ func TestHoldOutlastsASlowList(t *testing.T) {
 // A decision by a stale cache that has nothing to do with alerts does not skip the question.
 func TestAlertsAreAskedAfterTheLiveDecision(t *testing.T) {
 	inCluster(t, nil, func(t *testing.T, s *scripted) {
-		asked := 0
-		s.asked(func() []string { asked++; return []string{"EtcdNoLeader"} })
+		asked := s.asked(etcdIsDown)
 		s.Set(node("a", needed, next))
 		s.Set(node("b", ready(corev1.ConditionUnknown)))
 		s.Hold("nodes")
 		s.begin("a", "b") // its first list shows b as it was
 		script.Edit(s.Cluster, "", "b", ready(corev1.ConditionTrue))
 		time.Sleep(5 * time.Second)
-		if n := s.node("a"); request.IsGranted(n) || asked == 0 {
-			t.Errorf("asked %d times, and it goes on with %v", asked, n.Annotations)
+		if n := s.node("a"); request.IsGranted(n) || asked.Load() == 0 {
+			t.Errorf("asked %d times, and it goes on with %v", asked.Load(), n.Annotations)
 		}
 	})
 }
@@ -456,8 +425,7 @@ func TestAlertsAreAskedAfterTheLiveDecision(t *testing.T) {
 // While an alert fires, Prometheus is asked once a minute, and nobody lists all nodes.
 func TestNobodyListsNodesWhileAHoldLasts(t *testing.T) {
 	inCluster(t, nil, func(t *testing.T, s *scripted) {
-		var asked atomic.Int64
-		s.asked(func() []string { asked.Add(1); return []string{"EtcdNoLeader"} })
+		asked := s.asked(etcdIsDown)
 		s.Set(node("a", needed))
 		s.run("a")
 		time.Sleep(time.Minute)

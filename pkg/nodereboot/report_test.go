@@ -19,15 +19,15 @@ import (
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
-// gauge returns the values of a gauge of nodes, such as "a InLine" for 1h0m0s.
-func gauge(t *testing.T, name string) map[string]string {
+// gauge returns the values of a gauge by its labels, such as "a InLine".
+func gauge(t *testing.T, name string) map[string]float64 {
 	t.Helper()
 	synctest.Wait()
 	families, err := legacyregistry.DefaultGatherer.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	values := map[string]string{}
+	values := map[string]float64{}
 	for _, family := range families {
 		if family.GetName() != name {
 			continue
@@ -37,8 +37,18 @@ func gauge(t *testing.T, name string) map[string]string {
 			for _, l := range m.GetLabel() {
 				labels = append(labels, l.GetValue())
 			}
-			values[strings.Join(labels, " ")] = (time.Duration(m.GetGauge().GetValue()) * time.Second).Truncate(time.Minute).String()
+			values[strings.Join(labels, " ")] = m.GetGauge().GetValue()
 		}
+	}
+	return values
+}
+
+// minutes returns the values of a gauge of seconds, in whole minutes, such as 1h0m0s.
+func minutes(t *testing.T, name string) map[string]string {
+	t.Helper()
+	values := map[string]string{}
+	for labels, value := range gauge(t, name) {
+		values[labels] = (time.Duration(value) * time.Second).Truncate(time.Minute).String()
 	}
 	return values
 }
@@ -61,7 +71,7 @@ func TestNeededSince(t *testing.T) {
 		want := map[string]string{
 			"asked AgentSilent": "1m0s", "declined Declined": "30h1m0s", "retries NotBefore": "30h1m0s", "unclear BadTime": "1m0s", "works Rebooting": "30h1m0s",
 		}
-		if diff := cmp.Diff(want, gauge(t, "nodereboot_needed_seconds")); diff != "" {
+		if diff := cmp.Diff(want, minutes(t, "nodereboot_needed_seconds")); diff != "" {
 			t.Errorf("needed (-want +got):\n%s", diff)
 		}
 		// It fails, and is asked for again.
@@ -78,7 +88,7 @@ func TestNeededSince(t *testing.T) {
 		script.Edit(s.Cluster, "", "unclear", func(n *corev1.Node) { n.Annotations = nil })
 		time.Sleep(time.Minute)
 		want = map[string]string{"asked NotBefore": "1h2m0s", "declined Declined": "31h2m0s", "retries AgentSilent": "31h2m0s"}
-		if diff := cmp.Diff(want, gauge(t, "nodereboot_needed_seconds")); diff != "" {
+		if diff := cmp.Diff(want, minutes(t, "nodereboot_needed_seconds")); diff != "" {
 			t.Errorf("needed later (-want +got):\n%s", diff)
 		}
 	})
@@ -102,7 +112,7 @@ func TestUnavailableSince(t *testing.T) {
 		})
 		time.Sleep(10 * time.Minute)
 		want := map[string]string{"dead NotReady": "30m0s", "kept Rebooting": "20m0s", "works Rebooting": "1h30m0s"}
-		if diff := cmp.Diff(want, gauge(t, "nodereboot_unavailable_seconds")); diff != "" {
+		if diff := cmp.Diff(want, minutes(t, "nodereboot_unavailable_seconds")); diff != "" {
 			t.Errorf("unavailable (-want +got):\n%s", diff)
 		}
 	})
@@ -158,19 +168,7 @@ func TestPoolSizes(t *testing.T) {
 		s.Set(node("a", labeled("pool", "db"), labeled("rack", "1")))
 		s.Set(node("b", labeled("rack", "2")))
 		s.run()
-		families, err := legacyregistry.DefaultGatherer.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := map[string]float64{}
-		for _, family := range families {
-			for _, m := range family.GetMetric() {
-				if family.GetName() == "nodereboot_pool_nodes" {
-					got[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
-				}
-			}
-		}
-		if diff := cmp.Diff(map[string]float64{"pool=db": 1, "pol=db": 0, "rack": 2}, got); diff != "" {
+		if diff := cmp.Diff(map[string]float64{"pool=db": 1, "pol=db": 0, "rack": 2}, gauge(t, "nodereboot_pool_nodes")); diff != "" {
 			t.Errorf("nodes of pools (-want +got):\n%s", diff)
 		}
 	})

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"flag"
 	"net/http"
+	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,7 +29,7 @@ type scripted struct {
 	*Controller
 
 	t         *testing.T
-	slow      map[string]time.Duration // by request: how long the API server takes
+	onList    func(url.Values) // is told the parameters of each list of Nodes
 	informers kubeinformers.SharedInformerFactory
 	recorded  chan string
 	hasBegun  bool
@@ -41,7 +43,7 @@ func inCluster(t *testing.T, args []string, test func(*testing.T, *scripted)) {
 		s := &scripted{
 			Cluster:  script.New(t, apiserver.Nodes(), apiserver.Pods(), apiserver.Leases()),
 			t:        t,
-			slow:     map[string]time.Duration{},
+			onList:   func(url.Values) {},
 			recorded: make(chan string, 10000),
 		}
 		client := s.Config()
@@ -76,16 +78,21 @@ func parse(t *testing.T, args []string) (config Config) {
 
 // RoundTrip implements http.RoundTripper.
 func (s *scripted) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/nodes") && !r.URL.Query().Has("watch") {
-		time.Sleep(s.slow["list nodes"])
+	if query := r.URL.Query(); r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/nodes") && !query.Has("watch") {
+		s.onList(query)
 	}
 	return s.Cluster.RoundTrip(r)
 }
 
-// asked makes these the alerts that fire.
-func (s *scripted) asked(firing func() []string) {
-	s.firingAlerts = func(context.Context) ([]string, error) { return firing(), nil }
+// asked makes this the answers of Prometheus. It returns how often that was asked.
+func (s *scripted) asked(answer func(n int64) ([]string, error)) *atomic.Int64 {
+	var asked atomic.Int64
+	s.firingAlerts = func(context.Context) ([]string, error) { return answer(asked.Add(1)) }
+	return &asked
 }
+
+// etcdIsDown is the answer that an alert fires.
+func etcdIsDown(int64) ([]string, error) { return []string{"EtcdNoLeader"}, nil }
 
 // run runs the controller until the test ends, while the agents of these nodes report.
 func (s *scripted) run(agents ...string) {

@@ -8,6 +8,18 @@ import (
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
+func parsed(t *testing.T, texts []string) (windows []Window) {
+	t.Helper()
+	for _, text := range texts {
+		w, err := ParseWindow(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		windows = append(windows, w)
+	}
+	return windows
+}
+
 func TestWindows(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
@@ -47,15 +59,7 @@ func TestWindows(t *testing.T) {
 		{"a long night", []string{"Sun 04:00-05:00"}, "2026-10-25 00:00", 5 * time.Hour},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var windows []Window
-			for _, text := range tt.windows {
-				w, err := ParseWindow(text)
-				if err != nil {
-					t.Fatal(err)
-				}
-				windows = append(windows, w)
-			}
-			if got := untilOpen(windows, berlin, at(tt.now).UTC()); got != tt.want {
+			if got := untilOpen(parsed(t, tt.windows), berlin, at(tt.now).UTC()); got != tt.want {
 				t.Errorf("open in %s, want %s", got, tt.want)
 			}
 		})
@@ -78,19 +82,11 @@ func TestGrantsEndWithTheWindow(t *testing.T) {
 		{"the next window follows too late", []string{"Wed 03:00-04:00", "Wed 04:01-05:00"}, "03:53:21", "04:00:00"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var windows []Window
-			for _, text := range tt.windows {
-				w, err := ParseWindow(text)
-				if err != nil {
-					t.Fatal(err)
-				}
-				windows = append(windows, w)
-			}
 			now, err := time.Parse(time.DateTime, "2026-07-01 "+tt.now)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := openUntil(windows, time.UTC, now, request.GrantFor).Format(time.TimeOnly); got != tt.want {
+			if got := openUntil(parsed(t, tt.windows), time.UTC, now, request.GrantFor).Format(time.TimeOnly); got != tt.want {
 				t.Errorf("until %s, want %s", got, tt.want)
 			}
 		})

@@ -1,32 +1,19 @@
 package e2e
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/intstr"
-	kubeinformers "k8s.io/client-go/informers"
-	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
@@ -39,22 +26,12 @@ const (
 )
 
 // newNodes boots a cluster with so many nodes, each with a Pod of the DaemonSet in
-// artifacts/, and starts the controller with that budget.
-func newNodes(t *testing.T, nodes int, budget string, flags ...string) *lab.Lab {
-	t.Helper()
-	l := newIdleNodes(t, nodes)
-	l.StartController(t, append([]string{"-controllers=nodereboot", "-nodereboot-max-unavailable=" + budget}, flags...)...)
-	return l
-}
-
-// newIdleNodes does the same without the controller.
-func newIdleNodes(t *testing.T, nodes int) *lab.Lab {
+// artifacts/.
+func newNodes(t *testing.T, nodes int) *lab.Lab {
 	t.Helper()
 	l := NewLab(t, lab.Options{Nodes: nodes})
 	for _, artifact := range []string{"artifacts/rbac-nodereboot.yaml", "artifacts/reboot-agent.yaml"} {
-		if _, err := l.TryKubectl(t.Context(), "", "apply", "-f", l.Path(artifact)); err != nil {
-			t.Fatal(err)
-		}
+		kubectl(t, l, "apply", "-f", l.Path(artifact))
 	}
 	return l
 }
@@ -81,14 +58,8 @@ func newMachine(t *testing.T, l *lab.Lab, node string, flags ...string) *machine
 		t.Fatal(err)
 	}
 	kubeconfig := filepath.Join(dir, "kubeconfig")
-	config := clientcmdapi.NewConfig()
-	config.Clusters["c"] = &clientcmdapi.Cluster{Server: l.RESTConfig().Host, InsecureSkipTLSVerify: true}
-	config.AuthInfos["a"] = &clientcmdapi.AuthInfo{Token: tokenOf(t, l, node)}
-	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "a"}
-	config.CurrentContext = "x"
-	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
-		t.Fatal(err)
-	}
+	m.write(kubeconfig, fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c, user: a}}],
+		clusters: [{name: c, cluster: {server: %q, insecure-skip-tls-verify: true}}], users: [{name: a, user: {token: %q}}]}`, l.RESTConfig().Host, tokenOf(t, l, node)))
 	m.agent = l.NewProgram(binary, append([]string{
 		"-kubeconfig=" + kubeconfig, "-node-name=" + node, "-lease-namespace=" + agentNamespace, "-boot-id-file=" + m.boot,
 		"-sentinel-file=" + filepath.Join(dir, "reboot-required"), "-look-every=200ms", "-reboot-command=" + script, "-drain-force",
@@ -100,21 +71,18 @@ func newMachine(t *testing.T, l *lab.Lab, node string, flags ...string) *machine
 // node.
 func tokenOf(t *testing.T, l *lab.Lab, node string) string {
 	t.Helper()
-	token := ""
-	eventually(t, "there is an agent's Pod on "+node, func() error {
-		pods, err := l.Kube.CoreV1().Pods(agentNamespace).List(t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
-		if err != nil || len(pods.Items) == 0 {
-			return fmt.Errorf("there is none: %w", err)
-		}
-		issued, err := l.Kube.CoreV1().ServiceAccounts(agentNamespace).CreateToken(t.Context(), agentName, &authenticationv1.TokenRequest{
-			Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{
-				Kind: "Pod", APIVersion: "v1", Name: pods.Items[0].Name, UID: pods.Items[0].UID,
-			}},
-		}, metav1.CreateOptions{})
-		token = issued.Status.Token
+	pod := ""
+	eventually(t, "there is an agent's Pod on "+node, func() (err error) {
+		pod, err = l.TryKubectl(t.Context(), "", "get", "pods", "-n="+agentNamespace, "--field-selector=spec.nodeName="+node, "-o=jsonpath={.items[0].metadata.name}")
 		return err
 	})
-	return token
+	return newToken(t, l, "--bound-object-kind=Pod", "--bound-object-name="+pod)
+}
+
+// newToken returns a new token of the agents' account.
+func newToken(t *testing.T, l *lab.Lab, flags ...string) string {
+	t.Helper()
+	return strings.TrimSpace(kubectl(t, l, append([]string{"create", "token", agentName, "-n=" + agentNamespace}, flags...)...))
 }
 
 func (m *machine) write(path, content string) {
@@ -197,7 +165,8 @@ func (m *machine) goDown() {
 // system goes down.
 func TestNodeReboot(t *testing.T) {
 	t.Parallel()
-	l := newNodes(t, 2, "2")
+	l := newNodes(t, 2)
+	l.StartController(t, "-controllers=nodereboot", "-nodereboot-max-unavailable=2")
 	fresh, cordoned := newMachine(t, l, "node-1"), newMachine(t, l, "node-2")
 	cordoned.patch(`{"spec":{"unschedulable":true}}`)
 	machines := []*machine{fresh, cordoned}
@@ -218,40 +187,6 @@ func TestNodeReboot(t *testing.T) {
 		}
 	}
 	requireAgentsLeastPrivilege(t, l)
-}
-
-// requireBudget fails the test if at any time more nodes than that were rebooting or
-// allowed to.
-func requireBudget(t *testing.T, l *lab.Lab, most int) {
-	t.Helper()
-	granted, worst := map[string]bool{}, 0
-	look := func(node *corev1.Node) {
-		granted[node.Name] = request.IsGranted(node)
-		n := 0
-		for _, isGranted := range granted {
-			if isGranted {
-				n++
-			}
-		}
-		worst = max(worst, n)
-	}
-	factory := kubeinformers.NewSharedInformerFactory(l.Kube, 0)
-	if _, err := factory.Core().V1().Nodes().TypedInformer().AddTypedEventHandler(coreinformers.NodeHandlerFuncs{
-		AddFunc:    look,
-		UpdateFunc: func(_, node *corev1.Node) { look(node) },
-	}); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	factory.StartWithContext(ctx)
-	factory.WaitForCacheSyncWithContext(ctx)
-	t.Cleanup(func() {
-		cancel()
-		factory.Shutdown()
-		if worst == 0 || worst > most {
-			t.Errorf("of at most %d nodes %d were allowed to reboot at a time", most, worst)
-		}
-	})
 }
 
 // requireAgentsLeastPrivilege fails the test if an agent was refused something that it
@@ -278,58 +213,31 @@ func requireAgentsLeastPrivilege(t *testing.T, l *lab.Lab) {
 }
 
 // A PodDisruptionBudget is respected until the drain times out. Then the node is
-// uncordoned, an event says why, and only then is it another node's turn. The reboot is
-// requested again for later.
+// uncordoned, and an event says why. The reboot is requested again for later.
 func TestNodeRebootRespectsDisruptionBudgets(t *testing.T) {
 	t.Parallel()
-	l := newNodes(t, 2, "1")
-	requireBudget(t, l, 1)
-	blocked := newMachine(t, l, "node-1", "-drain-timeout=8s", "-retry-after=5s")
-	free := newMachine(t, l, "node-2")
-	labels := map[string]string{"app": "kept"}
-	blocked.pod(labels)
-	budgets := l.Kube.PolicyV1().PodDisruptionBudgets("default")
-	if _, err := budgets.Create(t.Context(), &policyv1.PodDisruptionBudget{
-		ObjectMeta: metav1.ObjectMeta{Name: "kept"},
-		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: ptrTo(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels}},
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	blocked.ask()
-	blocked.agent.StartForTest(t)
-	eventually(t, "node-1 waits for its Pod", func() error {
-		if !blocked.get().Spec.Unschedulable {
-			return errors.New("it is not cordoned")
+	l := newNodes(t, 1)
+	l.StartController(t, "-controllers=nodereboot")
+	m := newMachine(t, l, "node-1", "-drain-timeout=8s", "-retry-after=10s")
+	m.pod(map[string]string{"app": "kept"})
+	kubectl(t, l, "create", "poddisruptionbudget", "kept", "--selector=app=kept", "--min-available=1")
+	m.ask()
+	m.agent.StartForTest(t)
+	eventually(t, "an event says what was in the way", func() error {
+		said, err := l.TryKubectl(t.Context(), "", "get", "events", "--field-selector=involvedObject.kind=Node,involvedObject.name=node-1,reason=RebootGivenUp")
+		if err == nil && !strings.Contains(said, "disruption budget") {
+			return fmt.Errorf("the events are %s", said)
 		}
-		return nil
+		return err
 	})
-	free.ask()
-	free.agent.StartForTest(t)
-	free.goDown()
-	eventually(t, "node-2 is done", free.isDone)
-	lease, err := l.Kube.CoordinationV1().Leases(agentNamespace).Get(t.Context(), "node-2", metav1.GetOptions{})
-	if err != nil || len(lease.OwnerReferences) != 1 || lease.OwnerReferences[0].UID != free.get().UID {
-		t.Errorf("the Lease of node-2 does not go with it: %v, %v", lease, err)
+	if _, err := l.Kube.CoreV1().Pods("default").Get(t.Context(), "on-node-1", metav1.GetOptions{}); err != nil || m.reboots() > 0 || m.get().Spec.Unschedulable {
+		t.Errorf("rebooted %d times, cordoned: %t, and the Pod: %v", m.reboots(), m.get().Spec.Unschedulable, err)
 	}
-	if blocked.reboots() > 0 || free.reboots() != 1 {
-		t.Errorf("rebooted: node-1 %d times, node-2 %d times", blocked.reboots(), free.reboots())
-	}
-	if _, err := l.Kube.CoreV1().Pods("default").Get(t.Context(), "on-node-1", metav1.GetOptions{}); err != nil {
-		t.Errorf("the Pod: %v", err)
-	}
-
-	told, err := l.Kube.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.kind=Node,regarding.name=node-1,reason=RebootGivenUp"})
-	if err != nil || len(told.Items) == 0 || !strings.Contains(told.Items[0].Note, "disruption budget") {
-		t.Errorf("no event says what was in the way: %v (%v)", told, err)
-	}
-
-	if err := budgets.Delete(t.Context(), "kept", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	blocked.goDown()
-	eventually(t, "node-1 is done", blocked.isDone)
-	if blocked.reboots() != 1 || blocked.get().Spec.Unschedulable {
-		t.Errorf("node-1 was rebooted %d times, cordoned: %t", blocked.reboots(), blocked.get().Spec.Unschedulable)
+	kubectl(t, l, "delete", "poddisruptionbudget", "kept")
+	m.goDown()
+	eventually(t, "the reboot is done", m.isDone)
+	if m.reboots() != 1 || m.get().Spec.Unschedulable {
+		t.Errorf("rebooted %d times, cordoned: %t", m.reboots(), m.get().Spec.Unschedulable)
 	}
 }
 
@@ -337,31 +245,29 @@ func TestNodeRebootRespectsDisruptionBudgets(t *testing.T) {
 // does.
 func TestNodeRebootAgentIsKeptToItsNode(t *testing.T) {
 	t.Parallel()
-	l := newNodes(t, 2, "0")
-	agent := clientOf(t, l, tokenOf(t, l, "node-1"))
-	issued, err := l.Kube.CoreV1().ServiceAccounts(agentNamespace).CreateToken(t.Context(), agentName, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	stray := clientOf(t, l, issued.Status.Token)
+	l := newNodes(t, 2)
+	agent, stray := clientOf(t, l, tokenOf(t, l, "node-1")), clientOf(t, l, newToken(t, l))
 	annotate := func(name, value string) string {
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{name: value}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(patch)
+		return fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, name, value)
 	}
 	try := func(client kubernetes.Interface, node, patch string) error {
 		_, err := client.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 		return err
 	}
-	// A policy takes effect some time after it was created.
-	eventually(t, "the policy is in force", func() error {
-		if err := try(agent, "node-2", annotate(request.InProgress, "x")); !apierrors.IsForbidden(err) {
-			return fmt.Errorf("another node was patched: %w", err)
-		}
-		return nil
-	})
+	requireForbidden := func(what string, try func() error) { // Each policy takes effect some time after it was created.
+		t.Helper()
+		eventually(t, what+" is forbidden", func() error {
+			if err := try(); !apierrors.IsForbidden(err) {
+				return fmt.Errorf("it is not: %w", err)
+			}
+			return nil
+		})
+	}
+	requireForbidden("another node's record", func() error { return try(agent, "node-2", annotate(request.InProgress, "x")) })
+	const (
+		others = "may not write to other nodes"
+		rest   = "may only change its own annotations and the cordon of its Node"
+	)
 	for _, tt := range []struct {
 		name   string
 		client kubernetes.Interface
@@ -369,17 +275,17 @@ func TestNodeRebootAgentIsKeptToItsNode(t *testing.T) {
 		patch  string
 		want   string // part of the refusal; empty if allowed
 	}{
-		{"another node's record", agent, "node-2", annotate(request.InProgress, "x"), "may not write to other nodes"},
-		{"another node's cordon", agent, "node-2", `{"spec":{"unschedulable":true}}`, "may not write to other nodes"},
-		{"a token of no node", stray, "node-1", annotate(request.InProgress, "x"), "may not write to other nodes"},
+		{"another node's record", agent, "node-2", annotate(request.InProgress, "x"), others},
+		{"another node's cordon", agent, "node-2", `{"spec":{"unschedulable":true}}`, others},
+		{"a token of no node", stray, "node-1", annotate(request.InProgress, "x"), others},
 		{"its own permission", agent, "node-1", annotate(request.Now, "x"), "may not grant itself"},
-		{"someone else's annotation", agent, "node-1", annotate("k8s.ovn.org/x", "x"), "may only change its own annotations and the cordon of its Node"},
-		{"what it tries before it reports", agent, "node-1", annotate("controller.nicoleh.io/try", "x"), "may only change its own annotations and the cordon of its Node"},
-		{"a label", agent, "node-1", `{"metadata":{"labels":{"example.com/x":"x"}}}`, "may only change its own annotations and the cordon of its Node"},
+		{"someone else's annotation", agent, "node-1", annotate("k8s.ovn.org/x", "x"), rest},
+		{"what it tries before it reports", agent, "node-1", annotate("controller.nicoleh.io/try", "x"), rest},
+		{"a label", agent, "node-1", `{"metadata":{"labels":{"example.com/x":"x"}}}`, rest},
 		{"an owner", agent, "node-1", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"gone","uid":"gone"}]}}`, "is forbidden"},
-		{"its place at the cloud", agent, "node-1", `{"spec":{"providerID":"x"}}`, "may only change its own annotations and the cordon of its Node"},
-		{"its turn", agent, "node-1", annotate(request.Next, "x"), "may only change its own annotations and the cordon of its Node"},
-		{"a taint", agent, "node-1", `{"spec":{"taints":[{"key":"example.com/x","effect":"NoExecute"}]}}`, "may only change its own annotations and the cordon of its Node"},
+		{"its place at the cloud", agent, "node-1", `{"spec":{"providerID":"x"}}`, rest},
+		{"its turn", agent, "node-1", annotate(request.Next, "x"), rest},
+		{"a taint", agent, "node-1", `{"spec":{"taints":[{"key":"example.com/x","effect":"NoExecute"}]}}`, rest},
 		{"its own request", agent, "node-1", annotate(request.Needed, ""), ""},
 		{"its own reason", agent, "node-1", annotate(request.Since, "x"), ""},
 		{"its own failure", agent, "node-1", annotate(request.Failed, "x"), ""},
@@ -405,15 +311,6 @@ func TestNodeRebootAgentIsKeptToItsNode(t *testing.T) {
 	if err := say("node-1", "reboot-agent"); err != nil {
 		t.Errorf("an event about its own Node: %v", err)
 	}
-	requireForbidden := func(what string, try func() error) { // Each policy takes effect some time after it was created.
-		t.Helper()
-		eventually(t, what+" is forbidden", func() error {
-			if err := try(); !apierrors.IsForbidden(err) {
-				return fmt.Errorf("it is not: %w", err)
-			}
-			return nil
-		})
-	}
 	requireForbidden("an event about another Node", func() error { return say("node-2", "reboot-agent") })
 	requireForbidden("an event in the name of another component", func() error { return say("node-1", "kubelet") })
 	leases := agent.CoordinationV1().Leases(agentNamespace)
@@ -433,61 +330,30 @@ func TestNodeRebootAgentIsKeptToItsNode(t *testing.T) {
 	}
 }
 
-// An annotation that claims that the node was drained and the command was run does not
-// make the agent reboot the node with its Pods. It gives up.
-func TestNodeRebootBelievesNoAnnotation(t *testing.T) {
-	t.Parallel()
-	l := newNodes(t, 1, "1")
-	m := newMachine(t, l, "node-1")
-	m.pod(nil)
-	m.patch(`{"metadata":{"annotations":{"` + request.InProgress + `":"{\"bootID\":\"boot-1\",\"cordoned\":true,\"since\":\"` +
-		time.Now().UTC().Format(time.RFC3339) + `\",\"rebooted\":\"` + time.Now().Add(-11*time.Minute).UTC().Format(time.RFC3339) + `\"}"}},"spec":{"unschedulable":true}}`)
-	m.agent.StartForTest(t)
-	eventually(t, "the reboot is given up", m.isDone)
-	if _, hasFailed := m.get().Annotations[request.Failed]; !hasFailed || m.reboots() > 0 || m.get().Spec.Unschedulable {
-		t.Errorf("rebooted %d times, cordoned: %t, annotations %v", m.reboots(), m.get().Spec.Unschedulable, m.get().Annotations)
-	}
-	if _, err := l.Kube.CoreV1().Pods("default").Get(t.Context(), "on-node-1", metav1.GetOptions{}); err != nil {
-		t.Errorf("its Pod: %v", err)
-	}
-}
-
-func ptrTo[T any](v T) *T { return &v }
-
 // Blocking Pods take a permission that the controller does not have otherwise: it waits for that,
-// and says what gives it. Then such a Pod holds its node back.
+// and says what gives it.
 func TestNodeRebootBlockingPods(t *testing.T) {
 	t.Parallel()
-	l := newIdleNodes(t, 1)
+	l := newNodes(t, 1)
 	if err := l.LearnPrivileges(); err != nil { // before one is missing
 		t.Fatal(err)
 	}
-	if _, err := l.TryKubectl(t.Context(), "", "delete", "-f", l.Path("artifacts/rbac-icecream.yaml")); err != nil { // whose roles allow that, too
-		t.Fatal(err)
-	}
-	m := newMachine(t, l, "node-1")
-	m.pod(map[string]string{"job": "training"})
-	m.ask()
-	m.agent.StartForTest(t)
+	kubectl(t, l, "delete", "-f", l.Path("artifacts/rbac-icecream.yaml")) // whose roles allow that, too
 	c := l.StartController(t, "-controllers=nodereboot", "-nodereboot-blocking-pods=job=training")
-	const remedy = "kubectl apply -f artifacts/nodereboot-blocking-pods.yaml"
-	eventually(t, "the controller says what it waits for", func() error {
-		if log := c.Log(); !strings.Contains(log, "permission is missing") || !strings.Contains(log, remedy) {
-			return fmt.Errorf("the log is\n%s", log)
-		}
-		return nil
-	})
-	if _, err := l.TryKubectl(t.Context(), "", "apply", "-f", l.Path("artifacts/nodereboot-blocking-pods.yaml")); err != nil {
-		t.Fatal(err)
+	logs := func(words ...string) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("the log says %q", words), func() error {
+			if log := c.Log(); !containsAll(log, words...) {
+				return fmt.Errorf("the log is\n%s", log)
+			}
+			return nil
+		})
 	}
-	eventually(t, "the Pod holds its node back", func() error {
-		told, err := l.Kube.EventsV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "regarding.kind=Node,regarding.name=node-1,reason=RebootWaiting"})
-		if err != nil || !slices.ContainsFunc(told.Items, func(e eventsv1.Event) bool { return strings.Contains(e.Note, "PodRuns") }) {
-			return fmt.Errorf("the events are %v: %w", told.Items, err)
-		}
-		return nil
-	})
-	if m.reboots() > 0 || request.IsGranted(m.get()) {
-		t.Errorf("rebooted %d times, and has %v", m.reboots(), m.get().Annotations)
+	const isStarted = `"Started" logger="nodereboot"`
+	logs("permission is missing", "kubectl apply -f artifacts/nodereboot-blocking-pods.yaml")
+	if strings.Contains(c.Log(), isStarted) {
+		t.Errorf("it does not wait:\n%s", c.Log())
 	}
+	kubectl(t, l, "apply", "-f", l.Path("artifacts/nodereboot-blocking-pods.yaml"))
+	logs(isStarted)
 }

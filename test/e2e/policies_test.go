@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,10 +18,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/test/lab"
@@ -92,16 +92,6 @@ var (
 	tryDelete = metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}
 )
 
-// mergePatch is a JSON merge patch.
-func mergePatch(t *testing.T, fields map[string]any) []byte {
-	t.Helper()
-	patch, err := json.Marshal(fields)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return patch
-}
-
 // What a stolen token may do to Deployments is what the controller does.
 func TestStolenTokenAndDeployments(t *testing.T) {
 	t.Parallel()
@@ -113,161 +103,111 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 	ice, own := n.Icecream(t, "vanilla"), n.Deployment(t, "vanilla")
 
 	// What the controller would create for another name.
-	legitimate := func() *appsv1.Deployment {
-		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "cone", Labels: own.Labels}, Spec: *own.Spec.DeepCopy()}
-		d.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(ice, schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Icecream"))}
-		return d
+	legitimate, err := json.Marshal(&appsv1.Deployment{
+		TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "cone", Labels: own.Labels,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(ice, schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Icecream"))},
+		},
+		Spec: own.Spec,
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	create := func(client kubernetes.Interface, namespace string, change func(*appsv1.Deployment)) error {
-		d := legitimate()
-		change(d)
-		_, err := client.AppsV1().Deployments(namespace).Create(t.Context(), d, tryCreate)
+	create := func(client kubernetes.Interface, change string) error {
+		d := &appsv1.Deployment{}
+		changed, err := strategicpatch.StrategicMergePatch(legitimate, []byte(change), d)
+		if err := errors.Join(err, json.Unmarshal(changed, d)); err != nil {
+			return err
+		}
+		_, err = client.AppsV1().Deployments(n.Name).Create(t.Context(), d, tryCreate)
 		return err
 	}
-	isAllowed(t, create(s.kube, n.Name, func(*appsv1.Deployment) {}))
-	isAllowed(t, create(s.kube, n.Name, func(d *appsv1.Deployment) { // as other policies may have it
-		d.Annotations = map[string]string{"policy.example/seen": "yes"}
-		d.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
-		d.Spec.Template.Spec.Containers = append(d.Spec.Template.Spec.Containers, corev1.Container{Name: "sidecar", Image: "registry.example/sidecar:1"})
-	}))
-
-	pod := func(change func(*corev1.PodSpec)) func(*appsv1.Deployment) {
-		return func(d *appsv1.Deployment) { change(&d.Spec.Template.Spec) }
+	ownerReference := func(change string) string {
+		return fmt.Sprintf(`{"metadata":{"ownerReferences":[{"uid":%q,%s}]}}`, ice.UID, change)
 	}
-	security := func(change func(*corev1.SecurityContext)) func(*appsv1.Deployment) {
-		return pod(func(p *corev1.PodSpec) { change(p.Containers[0].SecurityContext) })
+	pod := func(spec string) string { return `{"spec":{"template":{"spec":{` + spec + `}}}}` }
+	container := func(fields string) string { return pod(`"containers":[{"name":"icecream",` + fields + `}]`) }
+	security := func(fields string) string { return container(`"securityContext":{` + fields + `}`) }
+	sidecar := func(fields string) string {
+		return pod(`"initContainers":[{"name":"sidecar","image":"registry.example/sidecar:1",` + fields + `}]`)
 	}
-	sidecar := func(container corev1.Container) func(*appsv1.Deployment) {
-		return pod(func(p *corev1.PodSpec) {
-			container.Name, container.Image = "sidecar", "registry.example/sidecar:1"
-			p.InitContainers = append(p.InitContainers, container)
-		})
-	}
-	volume := func(source corev1.VolumeSource) func(*appsv1.Deployment) {
-		return pod(func(p *corev1.PodSpec) { p.Volumes = []corev1.Volume{{Name: "v", VolumeSource: source}} })
-	}
-	secret := corev1.LocalObjectReference{Name: "password"}
+	volume := func(source string) string { return pod(`"volumes":[{"name":"v",` + source + `}]`) }
 	const (
 		owner  = "may only write Deployments that an Icecream controls"
 		others = "may not change Deployments of other owners"
 		power  = "may not give Pods more power: "
 	)
-	for name, attempt := range map[string]struct {
-		words  string
-		change func(*appsv1.Deployment)
-	}{
-		"nobody's":                   {owner, func(d *appsv1.Deployment) { d.OwnerReferences = nil }},
-		"an owner that controls not": {owner, func(d *appsv1.Deployment) { d.OwnerReferences[0].Controller = nil }},
-		"a ConfigMap's": {owner, func(d *appsv1.Deployment) {
-			d.OwnerReferences[0].Kind, d.OwnerReferences[0].BlockOwnerDeletion = "ConfigMap", nil
-		}},
-		"another group's Icecream": {owner, func(d *appsv1.Deployment) {
-			d.OwnerReferences[0].APIVersion, d.OwnerReferences[0].BlockOwnerDeletion = "example.com/v1", nil
-		}},
-		"a service account":            {power + "service account default", pod(func(p *corev1.PodSpec) { p.ServiceAccountName = "default" })},
-		"a service account, as before": {power + "service account builder", pod(func(p *corev1.PodSpec) { p.DeprecatedServiceAccount = "builder" })},
-		"a token":                      {power + "a token", pod(func(p *corev1.PodSpec) { p.AutomountServiceAccountToken = ptr.To(true) })},
-		"a token by default":           {power + "a token", pod(func(p *corev1.PodSpec) { p.AutomountServiceAccountToken = nil })},
-		"the host's network":           {power + "hostNetwork", pod(func(p *corev1.PodSpec) { p.HostNetwork = true })},
-		"the host's processes":         {power + "hostPID", pod(func(p *corev1.PodSpec) { p.HostPID = true })},
-		"the host's IPC":               {power + "hostIPC", pod(func(p *corev1.PodSpec) { p.HostIPC = true })},
-		"a port of the host": {power + "hostPort 80", pod(func(p *corev1.PodSpec) {
-			p.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
-		})},
-		"root allowed": {power + "root", pod(func(p *corev1.PodSpec) { p.SecurityContext.RunAsNonRoot = nil })},
-		"root":         {power + "root", pod(func(p *corev1.PodSpec) { p.SecurityContext.RunAsUser = ptr.To[int64](0) })},
-		"no seccomp":   {power + "no seccomp", pod(func(p *corev1.PodSpec) { p.SecurityContext.SeccompProfile.Type = corev1.SeccompProfileTypeUnconfined })},
-		"no AppArmor": {power + "no AppArmor", pod(func(p *corev1.PodSpec) {
-			p.SecurityContext.AppArmorProfile = &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
-		})},
-		"no AppArmor by annotation": {power + "container.apparmor.security.beta.kubernetes.io/icecream", func(d *appsv1.Deployment) {
-			d.Spec.Template.Annotations["container.apparmor.security.beta.kubernetes.io/icecream"] = "unconfined"
-		}},
-		"sysctls": {power + "sysctl kernel.shm_rmid_forced=0", pod(func(p *corev1.PodSpec) {
-			p.SecurityContext.Sysctls = []corev1.Sysctl{{Name: "kernel.shm_rmid_forced", Value: "0"}}
-		})},
-		"SELinux":      {power + "SELinux ::spc_t", pod(func(p *corev1.PodSpec) { p.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"} })},
-		"privileged":   {power + "privileged", security(func(c *corev1.SecurityContext) { c.Privileged, c.AllowPrivilegeEscalation = ptr.To(true), nil })},
-		"escalation":   {power + "allowPrivilegeEscalation", security(func(c *corev1.SecurityContext) { c.AllowPrivilegeEscalation = ptr.To(true) })},
-		"capabilities": {power + "capability SYS_ADMIN", security(func(c *corev1.SecurityContext) { c.Capabilities.Add = []corev1.Capability{"SYS_ADMIN"} })},
-		"all of /proc": {power + "procMount", func(d *appsv1.Deployment) {
-			d.Spec.Template.Spec.HostUsers, d.Spec.Template.Spec.Containers[0].SecurityContext.ProcMount = ptr.To(false), ptr.To(corev1.UnmaskedProcMount)
-		}},
-		"a root container":            {power + "root", sidecar(corev1.Container{SecurityContext: &corev1.SecurityContext{RunAsUser: ptr.To[int64](0)}})},
-		"root allowed in a container": {power + "root", sidecar(corev1.Container{SecurityContext: &corev1.SecurityContext{RunAsNonRoot: ptr.To(false)}})},
-		"a privileged sidecar":        {power + "privileged", sidecar(corev1.Container{SecurityContext: &corev1.SecurityContext{Privileged: ptr.To(true)}})},
-		"a container without seccomp": {power + "no seccomp", sidecar(corev1.Container{SecurityContext: &corev1.SecurityContext{
-			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined},
-		}})},
-		"a process of the host": {power + "hostNetwork, hostProcess", pod(func(p *corev1.PodSpec) {
-			p.HostNetwork, p.SecurityContext.WindowsOptions = true, &corev1.WindowsSecurityContextOptions{HostProcess: ptr.To(true)}
-		})},
-		"a Secret": {power + "volume v", volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "password"}})},
-		"a projected Secret": {power + "volume v", volume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
-			{Secret: &corev1.SecretProjection{LocalObjectReference: secret}},
-		}}})},
-		"a projected token": {power + "volume v", volume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
-			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}},
-		}}})},
-		"a directory of the host": {power + "volume v", volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}})},
-		"a driver's volume":       {power + "volume v", volume(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "secrets-store.csi.k8s.io"}})},
-		"a Secret by variable": {power + "Secret password/p", sidecar(corev1.Container{Env: []corev1.EnvVar{{Name: "P", ValueFrom: &corev1.EnvVarSource{
-			SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: secret, Key: "p"},
-		}}}})},
-		"all of a Secret by variables": {power + "Secret password", sidecar(corev1.Container{EnvFrom: []corev1.EnvFromSource{{
-			SecretRef: &corev1.SecretEnvSource{LocalObjectReference: secret},
-		}}})},
-		"a probe of another host": {power + "probe of 169.254.169.254", sidecar(corev1.Container{
-			RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways),
-			ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{
-				HTTPGet: &corev1.HTTPGetAction{Host: "169.254.169.254", Port: intstr.FromInt32(80)},
-			}},
-		})},
-		"a hook at another host": {power + "hook at 169.254.169.254", pod(func(p *corev1.PodSpec) {
-			p.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{
-				TCPSocket: &corev1.TCPSocketAction{Host: "169.254.169.254", Port: intstr.FromInt32(80)},
-			}}
-		})},
+	for name, attempt := range map[string]struct{ words, change string }{
+		"nobody's":                     {owner, `{"metadata":{"ownerReferences":null}}`},
+		"an owner that controls not":   {owner, ownerReference(`"controller":null`)},
+		"a ConfigMap's":                {owner, ownerReference(`"kind":"ConfigMap","blockOwnerDeletion":null`)},
+		"another group's Icecream":     {owner, ownerReference(`"apiVersion":"example.com/v1","blockOwnerDeletion":null`)},
+		"a service account":            {power + "service account default", pod(`"serviceAccountName":"default"`)},
+		"a service account, as before": {power + "service account builder", pod(`"serviceAccount":"builder"`)},
+		"a token":                      {power + "a token", pod(`"automountServiceAccountToken":true`)},
+		"a token by default":           {power + "a token", pod(`"automountServiceAccountToken":null`)},
+		"the host's network":           {power + "hostNetwork", pod(`"hostNetwork":true`)},
+		"the host's processes":         {power + "hostPID", pod(`"hostPID":true`)},
+		"the host's IPC":               {power + "hostIPC", pod(`"hostIPC":true`)},
+		"a port of the host":           {power + "hostPort 80", container(`"ports":[{"containerPort":80,"hostPort":80}]`)},
+		"root allowed":                 {power + "root", pod(`"securityContext":{"runAsNonRoot":null}`)},
+		"root":                         {power + "root", pod(`"securityContext":{"runAsUser":0}`)},
+		"no seccomp":                   {power + "no seccomp", pod(`"securityContext":{"seccompProfile":{"type":"Unconfined"}}`)},
+		"no AppArmor":                  {power + "no AppArmor", pod(`"securityContext":{"appArmorProfile":{"type":"Unconfined"}}`)},
+		"no AppArmor by annotation": {
+			power + "container.apparmor.security.beta.kubernetes.io/icecream",
+			`{"spec":{"template":{"metadata":{"annotations":{"container.apparmor.security.beta.kubernetes.io/icecream":"unconfined"}}}}}`,
+		},
+		"sysctls":                      {power + "sysctl kernel.shm_rmid_forced=0", pod(`"securityContext":{"sysctls":[{"name":"kernel.shm_rmid_forced","value":"0"}]}`)},
+		"SELinux":                      {power + "SELinux ::spc_t", pod(`"securityContext":{"seLinuxOptions":{"type":"spc_t"}}`)},
+		"privileged":                   {power + "privileged", security(`"privileged":true,"allowPrivilegeEscalation":null`)},
+		"escalation":                   {power + "allowPrivilegeEscalation", security(`"allowPrivilegeEscalation":true`)},
+		"capabilities":                 {power + "capability SYS_ADMIN", security(`"capabilities":{"add":["SYS_ADMIN"]}`)},
+		"all of /proc":                 {power + "procMount", pod(`"hostUsers":false,"containers":[{"name":"icecream","securityContext":{"procMount":"Unmasked"}}]`)},
+		"a root container":             {power + "root", sidecar(`"securityContext":{"runAsUser":0}`)},
+		"root allowed in a container":  {power + "root", sidecar(`"securityContext":{"runAsNonRoot":false}`)},
+		"a privileged sidecar":         {power + "privileged", sidecar(`"securityContext":{"privileged":true}`)},
+		"a container without seccomp":  {power + "no seccomp", sidecar(`"securityContext":{"seccompProfile":{"type":"Unconfined"}}`)},
+		"a process of the host":        {power + "hostNetwork, hostProcess", pod(`"hostNetwork":true,"securityContext":{"windowsOptions":{"hostProcess":true}}`)},
+		"a Secret":                     {power + "volume v", volume(`"secret":{"secretName":"password"}`)},
+		"a projected Secret":           {power + "volume v", volume(`"projected":{"sources":[{"secret":{"name":"password"}}]}`)},
+		"a projected token":            {power + "volume v", volume(`"projected":{"sources":[{"serviceAccountToken":{"path":"token"}}]}`)},
+		"a directory of the host":      {power + "volume v", volume(`"hostPath":{"path":"/"}`)},
+		"a driver's volume":            {power + "volume v", volume(`"csi":{"driver":"secrets-store.csi.k8s.io"}`)},
+		"a Secret by variable":         {power + "Secret password/p", sidecar(`"env":[{"name":"P","valueFrom":{"secretKeyRef":{"name":"password","key":"p"}}}]`)},
+		"all of a Secret by variables": {power + "Secret password", sidecar(`"envFrom":[{"secretRef":{"name":"password"}}]`)},
+		"a probe of another host":      {power + "probe of 169.254.169.254", sidecar(`"restartPolicy":"Always","readinessProbe":{"httpGet":{"host":"169.254.169.254","port":80}}`)},
+		"a hook at another host":       {power + "hook at 169.254.169.254", container(`"lifecycle":{"postStart":{"tcpSocket":{"host":"169.254.169.254","port":80}}}`)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &thief{t, s.lab, s.kube}
-			s.isRefused("icecream", attempt.words, func(context.Context) error { return create(s.kube, n.Name, attempt.change) })
-			isAllowed(t, create(s.lab.Kube, n.Name, attempt.change)) // to somebody else
+			s.isRefused("icecream", attempt.words, func(context.Context) error { return create(s.kube, attempt.change) })
+			isAllowed(t, create(s.lab.Kube, attempt.change)) // to somebody else
 		})
 	}
 
 	// What gives no power may be the work of the cluster's own policies.
-	for name, change := range map[string]func(*appsv1.Deployment){
-		"a label":          func(d *appsv1.Deployment) { d.Spec.Template.Labels["costcenter"] = "42" },
-		"a usual label":    func(d *appsv1.Deployment) { d.Spec.Template.Labels["app.kubernetes.io/name"] = "vanilla" },
-		"an annotation":    func(d *appsv1.Deployment) { d.Spec.Template.Annotations["linkerd.io/inject"] = "enabled" },
-		"a finalizer":      func(d *appsv1.Deployment) { d.Finalizers = []string{"example.com/stay"} },
-		"a priority class": pod(func(p *corev1.PodSpec) { p.PriorityClassName = "system-cluster-critical" }),
-		"a runtime":        pod(func(p *corev1.PodSpec) { p.RuntimeClassName = ptr.To("gvisor") }),
-		"a toleration":     pod(func(p *corev1.PodSpec) { p.Tolerations = []corev1.Toleration{{Key: "dairy"}} }),
-		"a pull secret":    pod(func(p *corev1.PodSpec) { p.ImagePullSecrets = []corev1.LocalObjectReference{secret} }),
-		"a variable": pod(func(p *corev1.PodSpec) {
-			p.Containers[0].Env = []corev1.EnvVar{{Name: "HTTP_PROXY", Value: "proxy:80"}}
-		}),
-		"a node selector":    pod(func(p *corev1.PodSpec) { p.NodeSelector = map[string]string{"pool": "dessert"} }),
-		"a harmless sidecar": sidecar(corev1.Container{RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways)}),
-		"a ConfigMap": volume(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
-			LocalObjectReference: corev1.LocalObjectReference{Name: "ca"},
-		}}),
-		"a projected ConfigMap": volume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
-			{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "ca"}}},
-		}}}),
-		"a claim": volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "cache"}}),
+	for _, change := range []string{
+		`{}`,
+		`{"metadata":{"annotations":{"policy.example/seen":"yes"},"finalizers":["example.com/stay"]}}`,
+		`{"spec":{"template":{"metadata":{"labels":{"costcenter":"42","app.kubernetes.io/name":"vanilla"},"annotations":{"linkerd.io/inject":"enabled"}}}}}`,
+		pod(`"priorityClassName":"system-cluster-critical"`), pod(`"runtimeClassName":"gvisor"`), pod(`"tolerations":[{"key":"dairy","operator":"Exists"}]`),
+		pod(`"imagePullSecrets":[{"name":"password"}]`), pod(`"nodeSelector":{"pool":"dessert"}`),
+		container(`"env":[{"name":"HTTP_PROXY","value":"proxy:80"}]`), sidecar(`"restartPolicy":"Always"`),
+		pod(`"containers":[{"name":"sidecar","image":"registry.example/sidecar:1"}]`),
+		volume(`"emptyDir":{}`), volume(`"configMap":{"name":"ca"}`), volume(`"projected":{"sources":[{"configMap":{"name":"ca"}}]}`),
+		volume(`"persistentVolumeClaim":{"claimName":"cache"}`),
 	} {
-		if err := create(s.kube, n.Name, change); err != nil {
-			t.Errorf("%s: %v", name, err)
+		if err := create(s.kube, change); err != nil {
+			t.Errorf("%s: %v", change, err)
 		}
 	}
 
 	// Somebody else's Deployment is not the controller's to touch.
 	deployments := s.kube.AppsV1().Deployments(n.Name)
 	n.Kubectl(t, "create", "deployment", "payments", "--image=registry.example/payments:1")
-	seize := mergePatch(t, map[string]any{"metadata": map[string]any{"ownerReferences": legitimate().OwnerReferences}})
+	seize := []byte(ownerReference(`"apiVersion":"controller.nicoleh.io/v1alpha1","kind":"Icecream","name":"vanilla","controller":true,"blockOwnerDeletion":true`))
 	s.isRefused("icecream", others, func(ctx context.Context) error {
 		_, err := deployments.Patch(ctx, "payments", types.MergePatchType, seize, tryPatch)
 		return err
@@ -434,9 +374,10 @@ func TestStolenTokenAndEvents(t *testing.T) {
 func TestEveryWriteOfTheRolesIsRestricted(t *testing.T) {
 	t.Parallel()
 	s := newThief(t)
-	eventually(t, "all policies are checked", func() error {
-		policies, err := s.lab.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=k8s-controller"})
-		if err != nil {
+	ours := metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=k8s-controller"}
+	var policies *admissionregistrationv1.ValidatingAdmissionPolicyList
+	eventually(t, "all policies are checked", func() (err error) {
+		if policies, err = s.lab.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(t.Context(), ours); err != nil {
 			return err
 		}
 		if len(policies.Items) < 3+len(s.lab.OptionalControllers(t)) { // of events, Leases and Icecreams, too
@@ -452,10 +393,6 @@ func TestEveryWriteOfTheRolesIsRestricted(t *testing.T) {
 		}
 		return nil
 	})
-	policies, err := s.lab.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=k8s-controller"})
-	if err != nil {
-		t.Fatal(err)
-	}
 	operations := map[string]admissionregistrationv1.OperationType{
 		"create": admissionregistrationv1.Create, "update": admissionregistrationv1.Update, "patch": admissionregistrationv1.Update, "delete": admissionregistrationv1.Delete,
 	}
@@ -470,35 +407,34 @@ func TestEveryWriteOfTheRolesIsRestricted(t *testing.T) {
 			}
 		}
 	}
-	rules := func(kind string, rules []rbacv1.PolicyRule) {
-		for _, rule := range rules {
-			for _, verb := range rule.Verbs {
-				if slices.Contains([]string{"get", "list", "watch"}, verb) {
-					continue
-				}
-				for _, resource := range rule.Resources {
-					if !restricted[string(operations[verb])+" "+rule.APIGroups[0]+"/"+resource] {
-						t.Errorf("%s: no policy restricts who may %s %s/%s", kind, verb, rule.APIGroups[0], resource)
-					}
-				}
-			}
-		}
-	}
-	clusterRoles, err := s.lab.Kube.RbacV1().ClusterRoles().List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=k8s-controller"})
+	clusterRoles, err := s.lab.Kube.RbacV1().ClusterRoles().List(t.Context(), ours)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, role := range clusterRoles.Items {
-		rules(role.Name, role.Rules)
-	}
-	roles, err := s.lab.Kube.RbacV1().Roles("").List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=k8s-controller"})
+	roles, err := s.lab.Kube.RbacV1().Roles("").List(t.Context(), ours)
 	if err != nil {
 		t.Fatal(err)
-	}
-	for _, role := range roles.Items {
-		rules(role.Name, role.Rules)
 	}
 	if len(clusterRoles.Items) < 2+len(s.lab.OptionalControllers(t)) || len(roles.Items) == 0 {
 		t.Errorf("there are %d ClusterRoles and %d Roles", len(clusterRoles.Items), len(roles.Items))
+	}
+	var rules []rbacv1.PolicyRule
+	for _, role := range clusterRoles.Items {
+		rules = append(rules, role.Rules...)
+	}
+	for _, role := range roles.Items {
+		rules = append(rules, role.Rules...)
+	}
+	for _, rule := range rules {
+		for _, verb := range rule.Verbs {
+			if slices.Contains([]string{"get", "list", "watch"}, verb) {
+				continue
+			}
+			for _, resource := range rule.Resources {
+				if !restricted[string(operations[verb])+" "+rule.APIGroups[0]+"/"+resource] {
+					t.Errorf("no policy restricts who may %s %s/%s", verb, rule.APIGroups[0], resource)
+				}
+			}
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -37,35 +39,6 @@ func TestMain(m *testing.M) {
 	// clock is decades away from the one outside.
 	utilruntime.ErrorHandlers = nil
 	os.Exit(m.Run())
-}
-
-// Each step's write leaves the annotations of others alone, and those of the agent that it
-// does not name.
-func TestWritesLeaveOtherAnnotations(t *testing.T) {
-	record := func(words string) map[string]string {
-		return map[string]string{"example.com/kept": "x", request.InProgress: `{"bootID":"old",` + words + `"since":"2026-07-01T12:00:00Z"}`}
-	}
-	for step, n := range map[Step]*corev1.Node{
-		Begin:  node(map[string]string{"example.com/kept": "x", request.Now: ""}),
-		Cordon: node(record("")),
-		Disown: node(record(`"cordoned":true,`)),
-		Undo:   node(record(`"cordoned":true,`), cordoned),
-	} {
-		now := noon
-		if step == Undo {
-			now = noon.Add(time.Hour)
-		}
-		d, err := Decide(Observed{Now: now, Node: n, BootID: "old", Limits: limits})
-		if err != nil || d.Step != step {
-			t.Fatalf("step %s, want %s: %v", d.Step, step, err)
-		}
-		inCluster(t, n, func(t *testing.T, c *scripted) {
-			after, err := c.write(t.Context(), c.node(), d)
-			if err != nil || after.Annotations["example.com/kept"] != "x" || after.Annotations[request.InProgress] == "" {
-				t.Errorf("after %s, the annotations are %v, error %v", step, after.Annotations, err)
-			}
-		})
-	}
 }
 
 // scripted is an agent in a scripted cluster, whose steps the test takes.
@@ -97,127 +70,56 @@ func inCluster(t *testing.T, n *corev1.Node, test func(*testing.T, *scripted)) {
 
 func (c *scripted) node() *corev1.Node { return script.Get[corev1.Node](c.Cluster, "", "node-1") }
 
-// A command that hangs, or starts a process that does, does not block the agent.
+// A command that hangs does not block the agent, nor does a process that it has started.
 func TestCommandEnds(t *testing.T) {
-	for name, script := range map[string]string{
-		"it hangs":                        "echo $$ >%s; exec sleep 1000",
-		"so does one that it has started": "sleep 1000 & echo $! >%s; exec sleep 1000",
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			path, started := filepath.Join(dir, "reboot"), filepath.Join(dir, "started")
-			if err := os.WriteFile(path, fmt.Appendf(nil, "#!/bin/sh\n"+script+"\n", started), 0o700); err != nil { //nolint:gosec // a program must be executable
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			ended := make(chan error)
-			go func() { ended <- (Command{path}).Reboot(ctx) }()
-			pid := 0
-			for ; pid == 0 && ctx.Err() == nil; time.Sleep(time.Millisecond) {
-				text, _ := os.ReadFile(started) // which does not exist yet
-				if line, isWhole := strings.CutSuffix(string(text), "\n"); isWhole {
-					pid, _ = strconv.Atoi(line)
-				}
-			}
-			cancel()
-			err := <-ended
-			if pid == 0 {
-				t.Fatalf("it has started nothing within a minute: %v", err)
-			}
-			// The command itself has been killed, but not what it has started.
-			if killed := syscall.Kill(pid, syscall.SIGKILL); killed != nil && !errors.Is(killed, syscall.ESRCH) {
-				t.Error(killed)
-			}
-			if err == nil {
-				t.Errorf("%q succeeded", script)
-			}
-		})
+	dir := t.TempDir()
+	path, started := filepath.Join(dir, "reboot"), filepath.Join(dir, "started")
+	script := fmt.Sprintf("#!/bin/sh\nsleep 1000 & echo $! >%s; exec sleep 1000\n", started)
+	if err := os.WriteFile(path, []byte(script), 0o700); err != nil { //nolint:gosec // a program must be executable
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ended := make(chan error)
+	go func() { ended <- (Command{path}).Reboot(ctx) }()
+	pid := 0
+	for ; pid == 0 && ctx.Err() == nil; time.Sleep(time.Millisecond) {
+		text, _ := os.ReadFile(started) // which does not exist yet
+		if line, isWhole := strings.CutSuffix(string(text), "\n"); isWhole {
+			pid, _ = strconv.Atoi(line)
+		}
+	}
+	cancel()
+	err := <-ended
+	if pid == 0 || err == nil {
+		t.Fatalf("it has started process %d, and ends with %v", pid, err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Errorf("what it has started does not run any more: %v", err)
 	}
 }
 
-// lastWords is a host that notes which events exist when it is told to reboot.
-type lastWords struct {
-	cluster *script.Cluster
-	reasons []string
-}
-
-func (l *lastWords) Check() error { return nil }
-
-func (l *lastWords) Reboot(context.Context) error {
-	for _, e := range script.All[corev1.Event](l.cluster) {
-		l.reasons = append(l.reasons, e.Reason)
-	}
-	return nil
-}
-
-// The event is written before the command is run: the machine may go down at once. It says
-// who reports what about which node.
-func TestEventIsWrittenBeforeTheReboot(t *testing.T) {
-	inCluster(t, node(map[string]string{request.InProgress: `{"bootID":"old","cordoned":true,"since":"2026-07-01T12:00:00Z"}`}, cordoned), func(t *testing.T, c *scripted) {
-		host := &lastWords{cluster: c.Cluster}
-		c.host, c.config.Drain = host, true
-		n := c.node()
-		d, err := Decide(Observed{Now: noon, Node: n, BootID: "old", Drained: true, Limits: limits})
-		if err != nil || d.Step != Reboot {
-			t.Fatalf("step %s, error %v", d.Step, err)
-		}
-		if _, err := c.act(t.Context(), n, d); err != nil {
-			t.Fatal(err)
-		}
-		if !slices.Equal(host.reasons, []string{ReasonRebooting}) {
-			t.Errorf("when the command was run, there were the events %q", host.reasons)
-		}
-		events := script.All[corev1.Event](c.Cluster)
-		if len(events) != 1 {
-			t.Fatalf("%d events", len(events))
-		}
-		e := events[0]
-		if want := (corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}); e.InvolvedObject != want || e.ReportingController != Name || e.Type != corev1.EventTypeNormal || e.Message != "The node is drained and is being rebooted" {
-			t.Errorf("the event is %+v", e)
-		}
-	})
-}
-
-// A reboot is given up only after an event has said so, and a repetition makes no second
-// event. An event that the API server refuses does not keep the node unavailable for ever.
+// A reboot is given up only after an event has said so. An event that the API server refuses does
+// not keep the node unavailable for ever.
 func TestGivingUpIsReportedFirst(t *testing.T) {
 	n := node(map[string]string{request.InProgress: `{"bootID":"old","since":"2026-07-01T12:00:00Z"}`})
 	d, err := Decide(Observed{Now: noon.Add(time.Hour), Node: n, BootID: "old", Limits: limits})
 	if err != nil || d.Step != GiveUp {
 		t.Fatalf("step %s, error %v", d.Step, err)
 	}
-	for _, tt := range []struct {
-		name        string
+	for name, tt := range map[string]struct {
 		events      error // the response to the event
-		node        error // the response to the write of the Node
-		wantEvents  int
 		wantGivenUp bool
 	}{
-		{"both are written", nil, nil, 1, true},
-		{"the event is not written", apierrors.NewInternalError(errors.New("etcd is down")), nil, 0, false},
-		{"the event is refused", apierrors.NewForbidden(corev1.Resource("events"), "", errors.New("no permission")), nil, 0, true},
-		{"the Node is not written at first", nil, apierrors.NewInternalError(errors.New("etcd is down")), 1, true},
+		"the event is not written": {apierrors.NewInternalError(errors.New("etcd is down")), false},
+		"the event is refused":     {apierrors.NewForbidden(corev1.Resource("events"), "", errors.New("no permission")), true},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			inCluster(t, n, func(t *testing.T, c *scripted) {
-				c.Refuse(func(request string) error {
-					if request == "create events" {
-						return tt.events
-					}
-					return nil
-				})
-				c.Fail("patch nodes", tt.node)
-				for range 2 {
-					if after, err := c.act(t.Context(), c.node(), d); err == nil && after != nil {
-						break
-					}
-				}
-				if events := script.All[corev1.Event](c.Cluster); len(events) != tt.wantEvents {
-					t.Errorf("%d events, want %d", len(events), tt.wantEvents)
-				}
-				if after := c.node(); request.IsGranted(after) == tt.wantGivenUp {
-					t.Errorf("annotations %v", after.Annotations)
+				c.Fail("create events", tt.events)
+				_, err := c.act(t.Context(), c.node(), d)
+				if after := c.node(); (err == nil) != tt.wantGivenUp || request.IsGranted(after) == tt.wantGivenUp {
+					t.Errorf("annotations %v, error %v", after.Annotations, err)
 				}
 			})
 		})
@@ -287,52 +189,22 @@ func TestCheck(t *testing.T) {
 			}
 		})
 	}
-	if err := (Command{"/no/such/program"}).Check(); err == nil {
-		t.Error("a missing program passes the check")
-	}
-	if err := (Command{"true"}).Check(); err != nil {
-		t.Error(err)
-	}
 }
 
-// start runs an agent of node-1 until the test ends. The host was booted once.
-func start(t *testing.T, kube kubernetes.Interface, host Rebooter, config Config) {
-	t.Helper()
-	config.NodeName, config.LeaseNamespace, config.LookEvery, config.Limits = "node-1", "agents", time.Minute, limits
-	config.BootIDFile = filepath.Join(t.TempDir(), "boot_id")
-	if err := os.WriteFile(config.BootIDFile, []byte("old"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	nodes := kubeinformers.NewSharedInformerFactory(kube, 0)
-	a, err := New(config, kube, nodes, host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	nodes.StartWithContext(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- a.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		nodes.Shutdown()
-	})
+// idleHost is a host that counts its reboot commands. They end so, and have no effect, as systemctl
+// soft-reboot.
+type idleHost struct {
+	after    time.Duration
+	err      error
+	commands atomic.Int64
 }
 
-// noEffect is a host whose reboot command ends, with success or not, and has no effect, as
-// systemctl soft-reboot.
-type noEffect struct {
-	err   error
-	after time.Duration
-}
+func (*idleHost) Check() error { return nil }
 
-func (noEffect) Check() error { return nil }
-
-func (n noEffect) Reboot(context.Context) error {
-	time.Sleep(n.after)
-	return n.err
+func (h *idleHost) Reboot(context.Context) error {
+	h.commands.Add(1)
+	time.Sleep(h.after)
+	return h.err
 }
 
 // If the system does not go down, that is a Warning, with what was seen. The node is given
@@ -340,12 +212,12 @@ func (n noEffect) Reboot(context.Context) error {
 // ask again. A person does.
 func TestSystemStaysUp(t *testing.T) {
 	for name, tt := range map[string]struct {
-		host noEffect
+		host *idleHost
 		seen string
 	}{
-		"although the command succeeds":  {noEffect{}, "the reboot command ended with success"},
-		"because the command fails":      {noEffect{err: errors.New("broken")}, "the reboot command failed: broken"},
-		"because the command fails late": {noEffect{errors.New("BMC does not answer"), 3 * time.Minute}, "the reboot command failed: BMC does not answer"},
+		"although the command succeeds":  {&idleHost{}, "the reboot command ended with success"},
+		"because the command fails":      {&idleHost{err: errors.New("broken")}, "the reboot command failed: broken"},
+		"because the command fails late": {&idleHost{err: errors.New("BMC does not answer"), after: 3 * time.Minute}, "the reboot command failed: BMC does not answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { testSystemStaysUp(t, tt.host, tt.seen) })
@@ -353,78 +225,69 @@ func TestSystemStaysUp(t *testing.T) {
 	}
 }
 
-func testSystemStaysUp(t *testing.T, host noEffect, seen string) {
-	cluster, kube := newKube(t)
-	cluster.Set(node(map[string]string{request.Now: ""}))
+func testSystemStaysUp(t *testing.T, host *idleHost, seen string) {
 	sentinel := filepath.Join(t.TempDir(), "reboot-required")
 	if err := os.WriteFile(sentinel, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	start(t, kube, host, Config{SentinelFile: sentinel, Drain: true})
-	get := func() *corev1.Node {
+	r := newReporter(t, host, Config{SentinelFile: sentinel, Drain: true}, nil)
+	require := func(when string, annotations ...string) {
+		t.Helper()
 		synctest.Wait()
-		return script.Get[corev1.Node](cluster, "", "node-1")
-	}
-	recorded := func(reason string) (messages []string) {
-		for _, e := range script.All[corev1.Event](cluster) {
-			if e.Reason == reason && (e.Type == corev1.EventTypeWarning) == (reason != ReasonRebooting) {
-				messages = append(messages, e.Message)
-			}
+		n := script.Get[corev1.Node](r.Cluster, "", "node-1")
+		got := slices.Sorted(maps.Keys(n.Annotations))
+		if isAtWork := slices.Contains(got, request.InProgress); !slices.Equal(got, annotations) || n.Spec.Unschedulable != isAtWork {
+			t.Errorf("%s: cordoned: %t, annotations %v", when, n.Spec.Unschedulable, n.Annotations)
 		}
-		slices.Sort(messages)
-		return messages
 	}
-
+	r.annotate(request.Now, "")
 	time.Sleep(time.Minute)
-	if n := get(); !n.Spec.Unschedulable || !request.IsGranted(n) {
-		t.Errorf("cordoned: %t, annotations %v", n.Spec.Unschedulable, n.Annotations)
-	}
+	require("the command is run", request.InProgress)
 	time.Sleep(time.Hour)
-	n := get()
-	if _, isFailed := n.Annotations[request.Failed]; n.Spec.Unschedulable || request.IsGranted(n) || !isFailed {
-		t.Errorf("cordoned: %t, annotations %v", n.Spec.Unschedulable, n.Annotations)
+	require("the system is still up", request.Failed)
+	if said := r.says(ReasonRebooting); len(said) != 1 {
+		t.Errorf("about the reboot, it says %q", said)
 	}
-	if rebooting := recorded(ReasonRebooting); len(rebooting) != 1 {
-		t.Errorf("events about the reboot: %q", rebooting)
+	if said := r.says(ReasonFailed); (len(said) == 1) != (host.err != nil) {
+		t.Errorf("about the command, it says %q", said)
 	}
-	if failed := recorded(ReasonFailed); len(failed) != 1 && host.err != nil {
-		t.Errorf("failures of the command: %q", failed)
+	if said := r.says(ReasonGivenUp); len(said) != 1 || !strings.HasPrefix(said[0], corev1.EventTypeWarning) || !strings.Contains(said[0], seen) {
+		t.Errorf("about giving up, it says %q", said)
 	}
-	if givenUp := recorded(ReasonGivenUp); len(givenUp) != 1 || !strings.Contains(givenUp[0], seen) {
-		t.Errorf("given up: %q", givenUp)
-	}
-
 	time.Sleep(2 * limits.RetryAfter)
-	if n := get(); request.IsNeeded(n) {
-		t.Errorf("the same sentinel file asks again: %v", n.Annotations)
-	}
-	script.Edit(cluster, "", "node-1", func(n *corev1.Node) { n.Annotations[request.Now] = "yes" })
+	require("the sentinel file is the same", request.Failed)
+	r.annotate(request.Now, "yes")
 	time.Sleep(time.Minute)
-	if n := get(); n.Annotations[request.Failed] != "" || n.Annotations[request.InProgress] == "" {
-		t.Errorf("does not begin again: %v", n.Annotations)
-	}
+	require("a person has asked", request.InProgress)
 	time.Sleep(time.Hour)
 	if err := os.Chtimes(sentinel, time.Now(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(time.Minute)
-	if n := get(); !request.IsNeeded(n) {
-		t.Errorf("a new sentinel file does not ask: %v", n.Annotations)
-	}
+	require("the sentinel file is another one", request.Failed, request.Needed, request.Since)
 }
 
 // Wherever an agent is killed, before or after any of its writes, its node is drained, reboots
 // exactly once, and stays cordoned only if it was before. The exception is a kill between the
 // record that the command is run and the command: then the reboot has failed, as the Node says.
+// A node that cannot be drained does not reboot, an event says so, and it asks again.
 func TestKilledAtEachWrite(t *testing.T) {
-	for _, wasCordoned := range []bool{false, true} {
+	for _, tt := range []struct {
+		wasCordoned, isStuck   bool
+		wantWrites, wantFailed int
+	}{
+		{false, false, 7, 1}, // begin, event, evict, reboot, event, finish, event
+		{true, false, 7, 1},
+		{false, true, 6, 0}, // begin, event, event, uncordon, event, give up
+		{true, true, 5, 0},
+	} {
 		writes, failures := 0, 0
 		for at := 0; at <= writes; at++ { // it is not killed at write 0
 			for _, isAfter := range []bool{false, true} {
-				t.Run(fmt.Sprintf("write %d, after %t, cordoned %t", at, isAfter, wasCordoned), func(t *testing.T) {
+				t.Run(fmt.Sprintf("write %d, after %t, cordoned %t, stuck %t", at, isAfter, tt.wasCordoned, tt.isStuck), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						h := newMortalHost(t, at, isAfter, wasCordoned)
-						if h.requireOneReboot(t, wasCordoned) == 0 {
+						h := newMortalHost(t, at, isAfter, tt.wasCordoned, tt.isStuck)
+						if h.requireOneReboot(tt.wasCordoned, tt.isStuck) {
 							failures++
 						}
 						if at == 0 {
@@ -434,11 +297,11 @@ func TestKilledAtEachWrite(t *testing.T) {
 				})
 			}
 		}
-		if failures != 1 {
+		if failures != tt.wantFailed {
 			t.Errorf("the reboot has failed %d times", failures)
 		}
-		if want := 7; writes < want { // begin, event, evict, reboot, event, finish, event
-			t.Errorf("there were %d writes, want at least %d", writes, want)
+		if writes != tt.wantWrites {
+			t.Errorf("there were %d writes, want %d", writes, tt.wantWrites)
 		}
 	}
 }
@@ -461,13 +324,20 @@ type mortalHost struct {
 
 var errKilled = errors.New("the agent was killed")
 
-func newMortalHost(t *testing.T, killAt int, isAfter, wasCordoned bool) *mortalHost {
+// newMortalHost returns a host whose reboot was granted, and which has a Pod. If that is stuck, nothing
+// may evict it.
+func newMortalHost(t *testing.T, killAt int, isAfter, wasCordoned, isStuck bool) *mortalHost {
 	t.Helper()
 	n := node(map[string]string{request.Now: "", "example.com/kept": "x"}, kubeletOf("boot-1"))
 	n.Spec.Unschedulable = wasCordoned
 	cluster, _ := newKube(t)
 	cluster.Set(n)
-	cluster.Set(newPod("pod", func(pod *corev1.Pod) { pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](0) }))
+	cluster.Set(newPod("pod", func(pod *corev1.Pod) {
+		pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](0)
+		if isStuck {
+			pod.OwnerReferences = nil
+		}
+	}))
 	h := &mortalHost{t: t, cluster: cluster, bootID: filepath.Join(t.TempDir(), "boot_id"), killAt: killAt, isAfter: isAfter}
 	h.boot("boot-1")
 	return h
@@ -510,7 +380,7 @@ func (h *mortalHost) RoundTrip(r *http.Request) (*http.Response, error) {
 // Check implements Rebooter.
 func (h *mortalHost) Check() error { return nil }
 
-// Reboot implements Rebooter.
+// Reboot implements Rebooter. By then, the node is drained, and an event says so.
 func (h *mortalHost) Reboot(context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -521,6 +391,13 @@ func (h *mortalHost) Reboot(context.Context) error {
 	n := h.node()
 	if pods := script.All[corev1.Pod](h.cluster); len(pods) > 0 || !n.Spec.Unschedulable {
 		h.t.Errorf("goes down, cordoned: %t, with %d Pods", n.Spec.Unschedulable, len(pods))
+	}
+	told := slices.ContainsFunc(script.All[corev1.Event](h.cluster), func(e *corev1.Event) bool {
+		return e.InvolvedObject == corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID} &&
+			e.ReportingController == Name && e.Type == corev1.EventTypeNormal && e.Message == "The node is drained and is being rebooted"
+	})
+	if !told {
+		h.t.Errorf("goes down, and no event says so: %v", script.All[corev1.Event](h.cluster))
 	}
 	time.AfterFunc(time.Minute, h.goDown)
 	return nil
@@ -538,27 +415,31 @@ func (h *mortalHost) goDown() {
 
 func (h *mortalHost) node() *corev1.Node { return script.Get[corev1.Node](h.cluster, "", "node-1") }
 
-// requireOneReboot runs one agent after the other, until none has anything to do. It returns how
-// often the reboot command was run: once, or not at all if the Node says that the reboot has failed.
-func (h *mortalHost) requireOneReboot(t *testing.T, wasCordoned bool) (commands int) {
-	t.Helper()
+// requireOneReboot runs one agent after the other, until none has anything to do. It reports whether
+// the Node says that the reboot has failed. Otherwise the reboot command was run once, unless a Pod
+// is stuck.
+func (h *mortalHost) requireOneReboot(wasCordoned, isStuck bool) (hasFailed bool) {
 	for h.runs() {
 	}
 	n := h.node()
-	if request.IsGranted(n) || request.IsNeeded(n) || n.Annotations["example.com/kept"] != "x" {
-		t.Errorf("the annotations are %v", n.Annotations)
+	if request.IsGranted(n) || request.IsNeeded(n) != isStuck || n.Annotations["example.com/kept"] != "x" {
+		h.t.Errorf("the annotations are %v", n.Annotations)
 	}
-	want := 1
-	if _, hasFailed := n.Annotations[request.Failed]; hasFailed {
-		want = 0
+	_, hasFailed = n.Annotations[request.Failed]
+	wantCommands, wantGivenUp := 1, 0
+	if hasFailed || isStuck {
+		wantCommands, wantGivenUp = 0, 1
 	}
-	if h.commands != want || n.Spec.Unschedulable != wasCordoned {
-		t.Errorf("rebooted %d times, cordoned: %t, and before: %t", h.commands, n.Spec.Unschedulable, wasCordoned)
+	if h.commands != wantCommands || n.Spec.Unschedulable != wasCordoned {
+		h.t.Errorf("rebooted %d times, cordoned: %t, and before: %t", h.commands, n.Spec.Unschedulable, wasCordoned)
+	}
+	if said := (&reporter{h.cluster, h.t}).says(ReasonGivenUp); len(said) != wantGivenUp {
+		h.t.Errorf("about giving up, it says %q", said)
 	}
 	if h.killAt > h.writes {
-		t.Errorf("there is no write %d", h.killAt)
+		h.t.Errorf("there is no write %d", h.killAt)
 	}
-	return h.commands
+	return hasFailed
 }
 
 // runs runs an agent for 20 minutes, and reports whether it was killed by then.
@@ -617,8 +498,14 @@ func TestSentinelIsWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		sentinel, state := filepath.Join(dir, "reboot-required"), filepath.Join(dir, "state")
-		a := &Agent{config: Config{SentinelFile: sentinel, SentinelState: state}}
-		if at, err := a.sentinel(); !at.IsZero() || !errors.Is(err, errSentinelUnknown) {
+		looks, reads := &Agent{config: Config{SentinelFile: sentinel}}, &Agent{config: Config{SentinelFile: sentinel, SentinelState: state}}
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if at, err := reads.sentinel(); !at.IsZero() || !errors.Is(err, errSentinelUnknown) {
 			t.Errorf("before the first look: %s, %v", at, err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -626,45 +513,27 @@ func TestSentinelIsWatched(t *testing.T) {
 		go func() { ended <- WatchSentinel(ctx, sentinel, state, time.Minute) }()
 		require := func(want time.Time) {
 			t.Helper()
+			time.Sleep(time.Minute)
 			synctest.Wait()
-			itself := &Agent{config: Config{SentinelFile: sentinel}}
-			for _, a := range []*Agent{a, itself} {
+			for _, a := range []*Agent{looks, reads} {
 				if at, err := a.sentinel(); !at.Equal(want) || err != nil {
 					t.Errorf("the sentinel file was modified at %s, want %s; %v", at, want, err)
 				}
 			}
 		}
 		require(time.Time{})
-		modified := time.Now().Add(-time.Hour + time.Nanosecond)
-		touch := func() {
-			t.Helper()
-			if err := os.Chtimes(sentinel, modified, modified); err != nil {
-				t.Fatal(err)
-			}
+		must(os.WriteFile(sentinel, nil, 0o600))
+		first := time.Now().Add(-time.Hour + time.Nanosecond)
+		for _, at := range []time.Time{first, first.Add(time.Nanosecond)} {
+			must(os.Chtimes(sentinel, at, at))
+			require(at)
 		}
-		if err := os.WriteFile(sentinel, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		touch()
-		time.Sleep(time.Minute)
-		require(modified)
-		modified = modified.Add(time.Nanosecond)
-		touch()
-		time.Sleep(time.Minute)
-		require(modified)
-		if err := os.Remove(sentinel); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Minute)
+		must(os.Remove(sentinel))
 		require(time.Time{})
 		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		if err := os.WriteFile(state, []byte("maybe"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if at, err := a.sentinel(); !at.IsZero() || err == nil {
+		must(<-ended)
+		must(os.WriteFile(state, []byte("maybe"), 0o600))
+		if at, err := reads.sentinel(); !at.IsZero() || err == nil {
 			t.Errorf("an invalid state was read as %s", at)
 		}
 	})

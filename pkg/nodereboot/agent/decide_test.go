@@ -1,17 +1,16 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/datadriven"
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
-	"pgregory.net/rapid"
 
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
@@ -36,8 +35,6 @@ func node(annotations map[string]string, changes ...func(*corev1.Node)) *corev1.
 
 func cordoned(n *corev1.Node) { n.Spec.Unschedulable = true }
 
-func notReady(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown }
-
 func kubeletOf(boot string) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.Status.NodeInfo.BootID = boot }
 }
@@ -58,7 +55,7 @@ func TestDecide(t *testing.T) {
 			o := observe(t, d)
 			before := o.Node.DeepCopy()
 			decision, err := Decide(o)
-			if diff := cmp.Diff(before, o.Node); diff != "" {
+			if diff := gocmp.Diff(before, o.Node); diff != "" {
 				d.Fatalf(t, "the Node was changed:\n%s", diff)
 			}
 			if err != nil {
@@ -77,82 +74,53 @@ func TestDecide(t *testing.T) {
 func observe(t *testing.T, d *datadriven.TestData) Observed {
 	t.Helper()
 	o := Observed{Now: noon, Node: node(nil), BootID: "old", Limits: limits}
+	annotations := map[string]string{"record": request.InProgress, "reason": request.Since, "failure": request.Failed}
+	at := func(text string) time.Time { return parseTime(t, d, text) }
+	stamp := func(value string) string {
+		if after, err := time.ParseDuration(value); err == nil {
+			return noon.Add(after).Format(time.RFC3339)
+		}
+		return value
+	}
 	for line := range strings.Lines(d.Input) {
 		object, args, err := datadriven.ParseLine(line)
 		if err != nil {
 			d.Fatalf(t, "%v", err)
 		}
-		record, failure := Record{BootID: "old"}, Failure{BootID: "old", At: noon}
-		reason := request.Reason{BootID: "old", At: noon.Add(-time.Hour)}
-		for _, arg := range args {
-			value := strings.Join(arg.Vals, ", ")
-			switch object + " " + arg.Key {
-			case "agent unable":
-				o.Unable = true
-			case "agent doubtful":
-				o.IsDoubtful = true
-			case "agent drained":
-				o.Drained = true
-			case "host boot":
-				o.BootID = value
-			case "host sentinel":
-				o.Sentinel = noon.Add(-time.Hour)
-				if value != "" {
-					o.Sentinel = parseTime(t, d, value)
-				}
-			case "node needed":
-				o.Node.Annotations[request.Needed] = ""
-				switch value {
-				case "":
-				case "false":
-					o.Node.Annotations[request.Needed] = value
-				default:
-					o.Node.Annotations[request.Needed] = parseTime(t, d, value).Format(time.RFC3339)
-				}
-			case "node granted":
-				o.Node.Annotations[request.Now] = value
-				if at, err := time.ParseDuration(value); err == nil {
-					o.Node.Annotations[request.Now] = noon.Add(at).Format(time.RFC3339)
-				}
-			case "reason of":
-				reason.BootID = value
-			case "reason at":
-				reason.At = parseTime(t, d, value)
-			case "failure of":
-				failure.BootID = value
-			case "failure sentinel":
-				failure.Sentinel = parseTime(t, d, value)
-			case "node cordoned":
-				cordoned(o.Node)
-			case "node not-ready":
-				notReady(o.Node)
-			case "node kubelet":
-				kubeletOf(value)(o.Node)
-			case "record since":
-				record.Since = parseTime(t, d, value)
-			case "record rebooted":
-				record.Rebooted = ptr.To(parseTime(t, d, value))
-			case "record cordoned":
-				record.Cordoned = true
-			default:
-				if !strings.HasPrefix(object, "raw-") {
-					d.Fatalf(t, "unknown word %q in %q", arg.Key, line)
-				}
-			}
+		if of, isRaw := strings.CutPrefix(object, "raw-"); isRaw {
+			o.Node.Annotations[annotations[of]] = strings.TrimSpace(strings.TrimPrefix(line, object))
+			continue
 		}
-		switch object {
-		case "record":
-			o.Node.Annotations[request.InProgress] = *encode(record)
-		case "raw-record":
-			o.Node.Annotations[request.InProgress] = strings.TrimSpace(strings.TrimPrefix(line, object))
-		case "reason":
-			o.Node.Annotations[request.Since] = *encode(reason)
-		case "raw-reason":
-			o.Node.Annotations[request.Since] = strings.TrimSpace(strings.TrimPrefix(line, object))
-		case "failure":
-			o.Node.Annotations[request.Failed] = *encode(failure)
-		case "raw-failure":
-			o.Node.Annotations[request.Failed] = strings.TrimSpace(strings.TrimPrefix(line, object))
+		record, failure := &Record{BootID: "old"}, &Failure{BootID: "old", At: noon}
+		reason := &request.Reason{BootID: "old", At: noon.Add(-time.Hour)}
+		words := map[string]func(value string){
+			"agent unable":     func(string) { o.Unable = true },
+			"agent doubtful":   func(string) { o.IsDoubtful = true },
+			"agent drained":    func(string) { o.Drained = true },
+			"host boot":        func(value string) { o.BootID = value },
+			"host sentinel":    func(value string) { o.Sentinel = at(cmp.Or(value, "-1h")) },
+			"node needed":      func(value string) { o.Node.Annotations[request.Needed] = stamp(value) },
+			"node granted":     func(value string) { o.Node.Annotations[request.Now] = stamp(value) },
+			"node cordoned":    func(string) { cordoned(o.Node) },
+			"node not-ready":   func(string) { o.Node.Status.Conditions[0].Status = corev1.ConditionUnknown },
+			"node kubelet":     func(value string) { kubeletOf(value)(o.Node) },
+			"record since":     func(value string) { record.Since = at(value) },
+			"record rebooted":  func(value string) { record.Rebooted = ptr.To(at(value)) },
+			"record cordoned":  func(string) { record.Cordoned = true },
+			"reason of":        func(value string) { reason.BootID = value },
+			"reason at":        func(value string) { reason.At = at(value) },
+			"failure of":       func(value string) { failure.BootID = value },
+			"failure sentinel": func(value string) { failure.Sentinel = at(value) },
+		}
+		for _, arg := range args {
+			word, isKnown := words[object+" "+arg.Key]
+			if !isKnown {
+				d.Fatalf(t, "unknown word %q in %q", arg.Key, line)
+			}
+			word(strings.Join(arg.Vals, ", "))
+		}
+		if value, isWritten := map[string]any{"record": record, "reason": reason, "failure": failure}[object]; isWritten {
+			o.Node.Annotations[annotations[object]] = *encode(value)
 		}
 	}
 	return o
@@ -223,146 +191,4 @@ func sinceNoon(t *testing.T, text string) string {
 		t.Error(err)
 	}
 	return at.Sub(noon).String()
-}
-
-// machine is a node with an agent that may be killed at any moment: between two steps,
-// between a write and what belongs to it, and before the response to a write arrives.
-type machine struct {
-	t        *rapid.T
-	now      time.Time
-	node     *corev1.Node
-	boots    int
-	commands map[int]int // by permission
-	drained  string      // the record for which the process has drained the node
-	pods     int
-	isTheirs bool // whether somebody else has cordoned the node
-	blocked  bool // whether a PodDisruptionBudget forbids evictions
-	reported int
-	downAt   time.Time // when the system goes down, after the command; zero if it does not
-	staysUp  bool      // whether the command has no effect
-	begins   int
-	gaveUp   int
-	finished int
-}
-
-func (m *machine) boot() string { return fmt.Sprint("boot-", m.boots) }
-
-func (m *machine) isKilled() bool { return rapid.IntRange(0, 4).Draw(m.t, "killed") == 0 }
-
-// step does what the shell does, and ends early if the agent is killed.
-func (m *machine) step() {
-	d, err := Decide(Observed{Now: m.now, Node: m.node, BootID: m.boot(), Drained: m.drained != "" && m.drained == m.node.Annotations[request.InProgress], Limits: limits})
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	if m.isKilled() {
-		m.drained = ""
-		return
-	}
-	switch d.Step {
-	case Rest:
-		return
-	case Drain:
-		if !m.node.Spec.Unschedulable {
-			m.t.Fatal("drained before it was cordoned")
-		}
-		if m.blocked {
-			return
-		}
-		m.pods, m.drained = 0, m.node.Annotations[request.InProgress]
-		return
-	case GiveUp:
-		m.reported++
-		if m.isKilled() {
-			return
-		}
-		if m.node.Spec.Unschedulable != m.isTheirs {
-			m.t.Fatalf("the reboot is given up with cordoned: %t, by somebody else: %t", m.node.Spec.Unschedulable, m.isTheirs)
-		}
-		m.gaveUp++
-		m.pods = 1
-	case Reboot:
-		if m.pods > 0 || !m.node.Spec.Unschedulable {
-			m.t.Fatalf("rebooted with %d Pods, cordoned: %t", m.pods, m.node.Spec.Unschedulable)
-		}
-	case Cordon:
-		m.drained = ""
-	case Begin:
-		m.begins++
-		m.pods = 1
-	case Finish:
-		m.finished++
-		m.pods = 1
-	default:
-	}
-	m.node = written(m.node, d)
-	if m.isKilled() {
-		m.drained = ""
-		return
-	}
-	if d.Step == Reboot {
-		if m.commands[m.begins]++; m.staysUp {
-			return
-		}
-		m.downAt = m.now.Add(time.Duration(rapid.IntRange(0, 4).Draw(m.t, "minutes to go down")) * time.Minute)
-	}
-}
-
-// pass lets time pass, during which the system may reboot.
-func (m *machine) pass() {
-	m.now = m.now.Add(time.Duration(rapid.IntRange(0, 3).Draw(m.t, "minutes")) * time.Minute)
-	if !m.downAt.IsZero() && !m.now.Before(m.downAt) {
-		m.boots, m.downAt, m.drained = m.boots+1, time.Time{}, ""
-	}
-}
-
-// For each permission the node is rebooted exactly once, or not at all if it could not be
-// drained in time, or has not gone down. In the end it is cordoned if and only
-// if somebody else has cordoned it, before or meanwhile.
-func TestOneRebootForEachPermission(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		m := &machine{t: t, now: noon, commands: map[int]int{}, pods: 1}
-		m.node = node(nil)
-		m.isTheirs = rapid.Bool().Draw(t, "cordoned before")
-		m.node.Spec.Unschedulable = m.isTheirs
-		requests := rapid.IntRange(1, 3).Draw(t, "requests")
-		for i := range requests {
-			m.node.Annotations[request.Now] = ""
-			m.blocked, m.staysUp = rapid.Bool().Draw(t, "blocked"), rapid.Bool().Draw(t, "stays up")
-			boots := m.boots
-			for n := 0; request.IsGranted(m.node); n++ {
-				if n > 1000 {
-					t.Fatalf("not finished: %v", m.node.Annotations)
-				}
-				m.step()
-				m.pass()
-				switch record, _ := RecordOf(m.node); rapid.IntRange(0, 9).Draw(t, "happens") {
-				case 0:
-					m.blocked = !m.blocked
-				case 1: // someone uncordons it, and Pods come back
-					m.node.Spec.Unschedulable, m.isTheirs, m.pods = false, false, 1
-				case 2: // someone cordons it, which the agent can tell from its own cordon once it has seen that this is gone
-					if !m.node.Spec.Unschedulable && (record == nil || !record.Cordoned) {
-						m.node.Spec.Unschedulable, m.isTheirs = true, true
-					}
-				}
-			}
-			if m.node.Spec.Unschedulable != m.isTheirs {
-				t.Fatalf("cordoned: %t, by somebody else: %t", m.node.Spec.Unschedulable, m.isTheirs)
-			}
-			if m.begins != i+1 || m.boots+m.gaveUp != i+1 || m.finished != m.boots {
-				t.Fatalf("after %d permissions: begun %d times, rebooted %d, given up %d, finished %d", i+1, m.begins, m.boots, m.gaveUp, m.finished)
-			}
-			if m.reported < m.gaveUp {
-				t.Fatalf("given up %d times, reported %d times", m.gaveUp, m.reported)
-			}
-			if n := m.commands[m.begins]; n > 1 || n == 0 && m.boots > boots || m.staysUp && m.boots > boots {
-				t.Fatalf("the command was run %d times, and the node rebooted %d times", n, m.boots-boots)
-			}
-			if _, isFailed := m.node.Annotations[request.Failed]; isFailed && (m.boots > boots || request.IsNeeded(m.node)) {
-				t.Fatalf("a failure is remembered with %v", m.node.Annotations)
-			}
-			delete(m.node.Annotations, request.Needed)
-		}
-	})
 }

@@ -6,15 +6,18 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubeinformers "k8s.io/client-go/informers"
 
 	"nicoleh.io/k8s-controller/pkg/kittest/script"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
@@ -47,7 +50,27 @@ func newReporter(t *testing.T, host Rebooter, config Config, refusal error) *rep
 	r := &reporter{cluster, t}
 	r.refuse(refusal)
 	r.Set(node(map[string]string{request.Needed: ""}))
-	start(t, kube, host, config)
+	config.NodeName, config.LeaseNamespace, config.LookEvery, config.Limits = "node-1", "agents", time.Minute, limits
+	config.BootIDFile = filepath.Join(t.TempDir(), "boot_id")
+	if err := os.WriteFile(config.BootIDFile, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	nodes := kubeinformers.NewSharedInformerFactory(kube, 0)
+	a, err := New(config, kube, nodes, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	nodes.StartWithContext(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		nodes.Shutdown()
+	})
 	synctest.Wait()
 	return r
 }
@@ -55,20 +78,26 @@ func newReporter(t *testing.T, host Rebooter, config Config, refusal error) *rep
 // reports returns whether the agent has renewed its Lease lately, which is not looked at again.
 func (r *reporter) reports() bool {
 	synctest.Wait()
+	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: "node-1", UID: script.Get[corev1.Node](r.Cluster, "", "node-1").UID}
 	for _, lease := range script.All[coordinationv1.Lease](r.Cluster) {
-		if lease.Namespace == "agents" && lease.Name == "node-1" && len(lease.OwnerReferences) == 1 {
+		if lease.Namespace == "agents" && lease.Name == "node-1" && slices.Equal(lease.OwnerReferences, []metav1.OwnerReference{owner}) {
 			return time.Since(lease.Spec.RenewTime.Time) <= request.ReportEvery
 		}
 	}
 	return false
 }
 
-// says returns the messages of the events with that reason.
+// annotate makes this the only annotation of the Node.
+func (r *reporter) annotate(name, value string) {
+	script.Edit(r.Cluster, "", "node-1", func(n *corev1.Node) { n.Annotations = map[string]string{name: value} })
+}
+
+// says returns the types and messages of the events with that reason.
 func (r *reporter) says(reason string) (messages []string) {
 	synctest.Wait()
 	for _, event := range script.All[corev1.Event](r.Cluster) {
 		if event.Reason == reason {
-			messages = append(messages, event.Message)
+			messages = append(messages, event.Type+" "+event.Message)
 		}
 	}
 	return messages
@@ -95,13 +124,11 @@ func TestReports(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newReporter(t, tt.host, Config{DryRun: tt.dryRun}, tt.refusal)
 				script.Edit(r.Cluster, "", "node-1", func(n *corev1.Node) { n.Annotations["example.com/x"] = "" })
-				time.Sleep(time.Second)
-				if is := r.reports(); is != tt.want {
-					t.Errorf("at first it reports: %t", is)
-				}
-				time.Sleep(10 * time.Minute)
-				if is := r.reports(); is != tt.want {
-					t.Errorf("then it reports: %t", is)
+				for _, wait := range []time.Duration{time.Second, 10 * time.Minute} {
+					time.Sleep(wait)
+					if is := r.reports(); is != tt.want {
+						t.Errorf("after %s, it reports: %t", wait, is)
+					}
 				}
 				r.refuse(byPolicy)
 				time.Sleep(time.Minute)
@@ -182,11 +209,11 @@ func TestUndecided(t *testing.T) {
 	}
 }
 
-// So does an agent that may not write to its Node.
+// Nor does one that may not write to its Node at all.
 func TestRefusedAgentDoesNotReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReporter(t, Command{"true"}, Config{}, apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errors.New("somebody's policy")))
-		script.Edit(r.Cluster, "", "node-1", func(n *corev1.Node) { n.Annotations[request.Now] = "" })
+		r := newReporter(t, Command{"true"}, Config{}, byPolicy)
+		r.annotate(request.Now, "")
 		time.Sleep(time.Hour)
 		if r.reports() {
 			t.Error("it reports, although it cannot begin")
@@ -194,30 +221,18 @@ func TestRefusedAgentDoesNotReport(t *testing.T) {
 	})
 }
 
-// counter is a host that counts its reboot commands.
-type counter struct{ commands *atomic.Int64 }
-
-func (counter) Check() error { return nil }
-
-func (c counter) Reboot(context.Context) error {
-	c.commands.Add(1)
-	return nil
-}
-
 // If the response to the record is lost, the same process runs the command, once.
 func TestLostResponseBeforeTheCommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var commands atomic.Int64
-		r := newReporter(t, counter{&commands}, Config{Drain: true}, nil)
+		host := &idleHost{}
+		r := newReporter(t, host, Config{Drain: true}, nil)
 		r.Fail("patch nodes", nil, script.ErrLost) // to begin, and to record that the command is run
-		script.Edit(r.Cluster, "", "node-1", func(n *corev1.Node) { n.Annotations = map[string]string{request.Now: ""} })
-		time.Sleep(time.Minute)
-		if commands.Load() != 1 {
-			t.Errorf("the command was run %d times", commands.Load())
-		}
-		time.Sleep(time.Hour)
-		if commands.Load() != 1 {
-			t.Errorf("within an hour, it was run %d times", commands.Load())
+		r.annotate(request.Now, "")
+		for _, wait := range []time.Duration{time.Minute, time.Hour} {
+			time.Sleep(wait)
+			if commands := host.commands.Load(); commands != 1 {
+				t.Errorf("after %s, the command was run %d times", wait, commands)
+			}
 		}
 	})
 }
@@ -228,17 +243,14 @@ func TestWithoutDrain(t *testing.T) {
 	for _, drains := range []bool{true, false} {
 		t.Run(fmt.Sprint("drain ", drains), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var commands atomic.Int64
-				r := newReporter(t, counter{&commands}, Config{Drain: drains}, nil)
+				host := &idleHost{}
+				r := newReporter(t, host, Config{Drain: drains}, nil)
 				r.Set(newPod("bare", func(pod *corev1.Pod) { pod.OwnerReferences = nil }))
-				script.Edit(r.Cluster, "", "node-1", func(n *corev1.Node) { n.Annotations = map[string]string{request.Now: ""} })
+				r.annotate(request.Now, "")
 				time.Sleep(2 * time.Minute)
-				said := r.says(ReasonDrainWaits)
-				if drains && (commands.Load() > 0 || len(said) != 1 || !strings.Contains(said[0], "default/bare has no controller")) {
-					t.Errorf("the command was run %d times, and it says %q", commands.Load(), said)
-				}
-				if !drains && (commands.Load() != 1 || len(said) > 0) {
-					t.Errorf("the command was run %d times, and it says %q", commands.Load(), said)
+				commands, said := host.commands.Load(), r.says(ReasonDrainWaits)
+				if drains && (commands > 0 || len(said) != 1 || !strings.Contains(said[0], "default/bare has no controller")) || !drains && (commands != 1 || len(said) > 0) {
+					t.Errorf("the command was run %d times, and it says %q", commands, said)
 				}
 				if evictions := r.Requests("create pods eviction"); evictions > 0 {
 					t.Errorf("%d evictions", evictions)
@@ -246,4 +258,24 @@ func TestWithoutDrain(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A dry run asks the API server about each step, once, and changes nothing.
+func TestDryRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		host := &idleHost{}
+		r := newReporter(t, host, Config{DryRun: true, Drain: true}, nil)
+		r.Set(newPod("a"))
+		r.annotate(request.Now, "")
+		r.ForgetRequests()
+		before := r.Store().Version
+		time.Sleep(time.Hour)
+		want := map[string]int{"patch nodes": 2, "create pods eviction": 1} // to begin, and to reboot
+		if diff := cmp.Diff(want, r.Writes()); diff != "" || host.commands.Load() > 0 {
+			t.Errorf("the command was run %d times, requests (-want +got):\n%s", host.commands.Load(), diff)
+		}
+		if r.Store().Version != before {
+			t.Error("it has changed the cluster")
+		}
+	})
 }
