@@ -150,7 +150,6 @@ func TestNodeRebootAnnotationsAreProtected(t *testing.T) {
 			t.Errorf("%s: %v, want it to be forbidden", s.name, err)
 		}
 	}
-
 }
 
 // A stolen token may move a request for a reboot on as the controller does, and change
