@@ -7,111 +7,120 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 
 	"nicoleh.io/k8s-controller/pkg/kit/lenient"
 )
 
-// The usual decoder of a generated client, and the lenient one.
+// A Deployment stands for a custom resource: its type is generated, and has fields of every sort
+// that can be flawed.
 var (
-	usualCodecs   = coneCodecs.WithoutConversion()
-	lenientCodecs = lenient.Codecs(usualCodecs)
+	version = appsv1.SchemeGroupVersion
+	codecs  = func() serializer.CodecFactory {
+		scheme := runtime.NewScheme()
+		scheme.AddKnownTypes(version, &appsv1.Deployment{}, &appsv1.DeploymentList{})
+		metav1.AddToGroupVersion(scheme, version)
+		metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+		return serializer.NewCodecFactory(scheme)
+	}()
 
-	usually   = jsonDecoder(usualCodecs)
-	leniently = jsonDecoder(lenientCodecs)
+	// The usual decoder of a generated client, and the lenient one.
+	usually   = jsonDecoder(codecs.WithoutConversion())
+	leniently = jsonDecoder(lenient.Codecs(codecs.WithoutConversion()))
 )
 
-func jsonInfo(codecs runtime.NegotiatedSerializer) runtime.SerializerInfo {
+func jsonDecoder(codecs runtime.NegotiatedSerializer) runtime.Decoder {
 	info, ok := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)
 	if !ok {
 		panic("no JSON")
 	}
-	return info
+	return codecs.DecoderToVersion(info.Serializer, version)
 }
 
-func jsonDecoder(codecs runtime.NegotiatedSerializer) runtime.Decoder {
-	return codecs.DecoderToVersion(jsonInfo(codecs).Serializer, coneVersion)
-}
+const goodSpec = `{"replicas":4,"template":{"spec":{"nodeName":"vanilla"}}}`
 
-// flaws are ways not to be a Cone that a laxer schema lets pass.
+// flaws are ways not to be a Deployment that a laxer schema lets pass.
 var flaws = []struct {
 	name         string
 	spec, status string            // in JSON
 	want         map[string]string // the problem of each field that has one
 }{{
 	name: "a number as a string",
-	spec: `{"image":5,"replicas":2}`, status: `{"replicas":3}`,
-	want: map[string]string{"spec": "spec.image: json: cannot unmarshal number into Go struct field ConeSpec.spec.image of type string"},
+	spec: `{"replicas":2,"template":{"spec":{"nodeName":5}}}`, status: `{"replicas":3}`,
+	want: map[string]string{"spec": "spec.template.spec.nodeName: json: cannot unmarshal number into Go struct field PodSpec.spec.template.spec.nodeName of type string"},
 }, {
 	name: "a string as a number",
 	spec: `{"replicas":"two"}`, status: `{"replicas":3}`,
-	want: map[string]string{"spec": "spec.replicas: json: cannot unmarshal string into Go struct field ConeSpec.spec.replicas of type int32"},
+	want: map[string]string{"spec": "spec.replicas: json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32"},
 }, {
 	name: "a number that is too large",
 	spec: `{"replicas":3000000000}`, status: `{"replicas":3}`,
-	want: map[string]string{"spec": "spec.replicas: json: cannot unmarshal number 3000000000 into Go struct field ConeSpec.spec.replicas of type int32"},
+	want: map[string]string{"spec": "spec.replicas: json: cannot unmarshal number 3000000000 into Go struct field DeploymentSpec.spec.replicas of type int32"},
 }, {
 	name: "an object as a quantity",
-	spec: `{"resources":{"limits":{"cpu":1},"requests":{"cpu":{},"memory":"1Gi"}}}`, status: `{"replicas":3}`,
-	want: map[string]string{"spec": "spec.resources.requests.cpu: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"},
+	spec: `{"template":{"spec":{"hostname":"a","overhead":{"cpu":{},"memory":"1Gi"}}}}`, status: `{"replicas":3}`,
+	want: map[string]string{"spec": "spec.template.spec.overhead.cpu: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"},
 }, {
 	name: "an element among others",
-	spec: `{"resources":{"claims":[{"name":"a"},{"name":"b"},{"name":7},{"name":"d"}]}}`, status: `{"replicas":3}`,
-	want: map[string]string{"spec": "spec.resources.claims: json: cannot unmarshal number into Go struct field ResourceClaim.spec.resources.claims.name of type string"},
+	spec: `{"selector":{"matchExpressions":[{"key":"a"},{"key":"b"},{"key":7},{"key":"d"}]}}`, status: `{"replicas":3}`,
+	want: map[string]string{"spec": "spec.selector.matchExpressions: json: cannot unmarshal number into Go struct field LabelSelectorRequirement.spec.selector.matchExpressions.key of type string"},
 }, {
 	name: "a spec that is text",
 	spec: `"text"`, status: `{"replicas":3}`,
-	want: map[string]string{"spec": "spec: json: cannot unmarshal string into Go struct field Cone.spec of type lenient_test.ConeSpec"},
+	want: map[string]string{"spec": "spec: json: cannot unmarshal string into Go struct field Deployment.spec of type v1.DeploymentSpec"},
 }, {
 	name: "a spec that is a list",
 	spec: `["text"]`, status: `{"replicas":3}`,
-	want: map[string]string{"spec": "spec: json: cannot unmarshal array into Go struct field Cone.spec of type lenient_test.ConeSpec"},
+	want: map[string]string{"spec": "spec: json: cannot unmarshal array into Go struct field Deployment.spec of type v1.DeploymentSpec"},
 }, {
 	name: "a status",
-	spec: `{"image":"vanilla","replicas":2}`, status: `{"conditions":{}}`,
-	want: map[string]string{"status": "status.conditions: json: cannot unmarshal object into Go struct field ConeStatus.status.conditions of type []v1.Condition"},
+	spec: `{"replicas":2}`, status: `{"conditions":{}}`,
+	want: map[string]string{"status": "status.conditions: json: cannot unmarshal object into Go struct field DeploymentStatus.status.conditions of type []v1.DeploymentCondition"},
 }, {
 	name: "a time",
-	spec: `{"image":"vanilla"}`, status: `{"conditions":[{"type":"Ready","lastTransitionTime":"soon"}]}`,
+	spec: `{"paused":true}`, status: `{"conditions":[{"type":"Ready","lastTransitionTime":"soon"}]}`,
 	want: map[string]string{"status": `status.conditions: parsing time "soon" as "2006-01-02T15:04:05Z07:00": cannot parse "soon" as "2006"`},
 }, {
 	name: "spec and status",
-	spec: `{"image":true}`, status: `7`,
+	spec: `{"replicas":true}`, status: `7`,
 	want: map[string]string{
-		"spec":   "spec.image: json: cannot unmarshal bool into Go struct field ConeSpec.spec.image of type string",
-		"status": "status: json: cannot unmarshal number into Go struct field Cone.status of type lenient_test.ConeStatus",
+		"spec":   "spec.replicas: json: cannot unmarshal bool into Go struct field DeploymentSpec.spec.replicas of type int32",
+		"status": "status: json: cannot unmarshal number into Go struct field Deployment.status of type v1.DeploymentStatus",
 	},
 }}
 
-// coneJSON is a Cone of that name, spec and status.
-func coneJSON(name, spec, status string) string {
-	return fmt.Sprintf(`{"apiVersion":"parlor.example/v1alpha1","kind":"Cone","metadata":{"name":%q,"namespace":"parlor","uid":"uid-%s","resourceVersion":"7","annotations":{"a":"b"}},"spec":%s,"status":%s}`,
+// deploymentJSON is a Deployment of that name, spec and status.
+func deploymentJSON(name, spec, status string) string {
+	return fmt.Sprintf(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":%q,"namespace":"parlor","uid":"uid-%s","resourceVersion":"7","annotations":{"a":"b"}},"spec":%s,"status":%s}`,
 		name, name, spec, status)
 }
 
 func listJSON(items ...string) string {
-	return `{"apiVersion":"parlor.example/v1alpha1","kind":"ConeList","metadata":{"resourceVersion":"9","continue":"more","remainingItemCount":5},"items":[` + strings.Join(items, ",") + `]}`
+	return `{"apiVersion":"apps/v1","kind":"DeploymentList","metadata":{"resourceVersion":"9","continue":"more","remainingItemCount":5},"items":[` + strings.Join(items, ",") + `]}`
 }
 
-// problems are those of a Cone's fields that have one.
-func problems(cone *Cone) map[string]string {
+// problems are those of a Deployment's fields that have one.
+func problems(d *appsv1.Deployment) map[string]string {
 	found := map[string]string{}
 	for _, field := range []string{"apiVersion", "kind", "metadata", "spec", "status"} {
-		if problem := lenient.DecodeError(cone, field); problem != "" {
+		if problem := lenient.DecodeError(d, field); problem != "" {
 			found[field] = problem
 		}
 	}
 	return found
 }
 
-// requireSalvaged requires that a Cone made by coneJSON has the problems of
+// requireSalvaged requires that a Deployment made by deploymentJSON has the problems of
 // a flaw and no others, is empty there, and is what the usual decoder makes of it
 // everywhere else.
-func requireSalvaged(t *testing.T, cone *Cone, spec, status string, want map[string]string) {
+func requireSalvaged(t *testing.T, d *appsv1.Deployment, spec, status string, want map[string]string) {
 	t.Helper()
-	if diff := cmp.Diff(want, problems(cone)); diff != "" {
+	if diff := cmp.Diff(want, problems(d)); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
 	}
 	if want["spec"] != "" {
@@ -120,15 +129,15 @@ func requireSalvaged(t *testing.T, cone *Cone, spec, status string, want map[str
 	if want["status"] != "" {
 		status = "{}"
 	}
-	rest, _, err := usually.Decode([]byte(coneJSON(cone.Name, spec, status)), nil, nil)
+	rest, _, err := usually.Decode([]byte(deploymentJSON(d.Name, spec, status)), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := cone.DeepCopy()
+	got := d.DeepCopy()
 	got.TypeMeta = metav1.TypeMeta{}
-	got.Annotations = map[string]string{"a": cone.Annotations["a"]}
-	if len(cone.Annotations) != 1+len(want) {
-		t.Errorf("annotations %q", cone.Annotations)
+	got.Annotations = map[string]string{"a": d.Annotations["a"]}
+	if len(d.Annotations) != 1+len(want) {
+		t.Errorf("annotations %q", d.Annotations)
 	}
 	if diff := cmp.Diff(rest, runtime.Object(got)); diff != "" {
 		t.Errorf("everything else (-want +got):\n%s", diff)
@@ -138,27 +147,23 @@ func requireSalvaged(t *testing.T, cone *Cone, spec, status string, want map[str
 func TestFlawedObject(t *testing.T) {
 	for _, flaw := range flaws {
 		t.Run(flaw.name, func(t *testing.T) {
-			data := []byte(coneJSON("sundae", flaw.spec, flaw.status))
+			data := []byte(deploymentJSON("sundae", flaw.spec, flaw.status))
 			if _, _, err := usually.Decode(data, nil, nil); err == nil {
 				t.Fatal("this is no flaw: the usual decoder accepts it")
 			}
-			for _, into := range []*Cone{nil, {}} {
-				var target runtime.Object
-				if into != nil {
-					target = into
-				}
-				obj, kind, err := leniently.Decode(data, nil, target)
+			for _, into := range []runtime.Object{nil, &appsv1.Deployment{}} {
+				obj, kind, err := leniently.Decode(data, nil, into)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if into != nil && obj != target {
+				if into != nil && obj != into {
 					t.Error("it is not decoded into the object that was given")
 				}
-				if want := coneVersion.WithKind("Cone"); *kind != want {
+				if want := version.WithKind("Deployment"); *kind != want {
 					t.Errorf("its kind is %s", kind)
 				}
-				requireSalvaged(t, obj.(*Cone), flaw.spec, flaw.status, flaw.want)
-				if len(validation.ValidateAnnotations(obj.(*Cone).Annotations, nil)) == 0 {
+				requireSalvaged(t, obj.(*appsv1.Deployment), flaw.spec, flaw.status, flaw.want)
+				if len(validation.ValidateAnnotations(obj.(*appsv1.Deployment).Annotations, nil)) == 0 {
 					t.Error("the API server would accept the object, and lose what could not be decoded")
 				}
 			}
@@ -166,41 +171,10 @@ func TestFlawedObject(t *testing.T) {
 	}
 }
 
-func TestFlawedItems(t *testing.T) {
-	const good = `{"image":"vanilla","replicas":4}`
-	items := []string{coneJSON("first", good, `{}`)}
-	for i, flaw := range flaws {
-		items = append(items, coneJSON(fmt.Sprintf("flawed-%d", i), flaw.spec, flaw.status))
-	}
-	items = append(items, coneJSON("last", good, `{"replicas":4}`))
-	data := []byte(listJSON(items...))
-	if _, _, err := usually.Decode(data, nil, nil); err == nil {
-		t.Fatal("the usual decoder accepts it")
-	}
-	obj, _, err := leniently.Decode(data, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	list := obj.(*ConeList)
-	if want := (metav1.ListMeta{ResourceVersion: "9", Continue: "more", RemainingItemCount: new(int64(5))}); !reflect.DeepEqual(list.ListMeta, want) {
-		t.Errorf("the list has metadata %+v", list.ListMeta)
-	}
-	if len(list.Items) != len(items) {
-		t.Fatalf("%d items of %d", len(list.Items), len(items))
-	}
-	requireSalvaged(t, &list.Items[0], good, `{}`, map[string]string{})
-	for i, flaw := range flaws {
-		t.Run(flaw.name, func(t *testing.T) {
-			requireSalvaged(t, &list.Items[1+i], flaw.spec, flaw.status, flaw.want)
-		})
-	}
-	requireSalvaged(t, &list.Items[len(items)-1], good, `{"replicas":4}`, map[string]string{})
-}
-
 // What is wrong with more than fields of an object is the error that it always was.
 func TestStillAnError(t *testing.T) {
-	good := coneJSON("sundae", `{"image":"vanilla"}`, `{}`)
-	flawed := coneJSON("sundae", `{"image":5}`, `{}`)
+	good := deploymentJSON("sundae", `{"replicas":4}`, `{}`)
+	flawed := deploymentJSON("sundae", `{"replicas":"x"}`, `{}`)
 	for name, data := range map[string]string{
 		"nothing":                         "",
 		"a page of HTML":                  "<html><body>502 Bad Gateway</body></html>",
@@ -211,19 +185,19 @@ func TestStillAnError(t *testing.T) {
 		"a flawed object cut short":       flawed[:len(flawed)-9],
 		"a flawed list cut short":         listJSON(flawed)[:len(listJSON(flawed))-1],
 		"something after the object":      flawed + "}",
-		"metadata that is text":           `{"apiVersion":"parlor.example/v1alpha1","kind":"Cone","metadata":"text"}`,
-		"a label that is a number":        `{"apiVersion":"parlor.example/v1alpha1","kind":"Cone","metadata":{"labels":{"a":5}},"spec":{"image":5}}`,
+		"metadata that is text":           `{"apiVersion":"apps/v1","kind":"Deployment","metadata":"text"}`,
+		"a label that is a number":        `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"labels":{"a":5}},"spec":{"replicas":"x"}}`,
 		"an item that is text":            listJSON(good, `"text"`, flawed),
 		"an item with a number as a name": listJSON(good, `{"metadata":{"name":5}}`),
-		"items that are text":             `{"apiVersion":"parlor.example/v1alpha1","kind":"ConeList","items":"text"}`,
-		"a list's metadata":               `{"apiVersion":"parlor.example/v1alpha1","kind":"ConeList","metadata":7,"items":[` + flawed + `]}`,
-		"another kind":                    strings.Replace(flawed, `"Cone"`, `"Gelato"`, 1),
-		"another version":                 strings.Replace(flawed, "v1alpha1", "v9", 1),
-		"no kind":                         `{"spec":{"image":5}}`,
-		"a kind that is a number":         `{"apiVersion":"parlor.example/v1alpha1","kind":5}`,
+		"items that are text":             `{"apiVersion":"apps/v1","kind":"DeploymentList","items":"text"}`,
+		"a list's metadata":               `{"apiVersion":"apps/v1","kind":"DeploymentList","metadata":7,"items":[` + flawed + `]}`,
+		"another kind":                    strings.Replace(flawed, `"Deployment"`, `"Gelato"`, 1),
+		"another version":                 strings.Replace(flawed, "apps/v1", "apps/v9", 1),
+		"no kind":                         `{"spec":{"replicas":"x"}}`,
+		"a kind that is a number":         `{"apiVersion":"apps/v1","kind":5}`,
 		"a flawed Status":                 `{"apiVersion":"v1","kind":"Status","code":"many","message":"no"}`,
-		"parts that only together are":    `{"apiVersion":"parlor.example/v1alpha1","kind":"Cone","metadata":{"name":"sundae"},"spec":{"image":5},"spec":{"image":"vanilla"}}`,
-		"nesting without end":             strings.Replace(good, `"vanilla"`, strings.Repeat("[", 20000)+strings.Repeat("]", 20000), 1),
+		"parts that only together are":    `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"sundae"},"spec":{"replicas":"x"},"spec":{"replicas":4}}`,
+		"nesting without end":             strings.Replace(good, "4", strings.Repeat("[", 20000)+strings.Repeat("]", 20000), 1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, wantKind, want := usually.Decode([]byte(data), nil, nil)
@@ -237,27 +211,27 @@ func TestStillAnError(t *testing.T) {
 
 // Nobody can be made to hold a lot by a few bytes, or to say a lot.
 func TestLargeFlaws(t *testing.T) {
-	many := strings.Repeat(`{"name":"a"},`, 50_000)
+	many := strings.Repeat(`{"key":"a"},`, 50_000)
 	deep := strings.Repeat(`{"a":`, 5000) + "1" + strings.Repeat("}", 5000)
 	for name, spec := range map[string]string{
 		"a long number":          `{"replicas":1` + strings.Repeat("0", 100_000) + `}`,
-		"a long key":             `{"resources":{"limits":{"` + strings.Repeat("é", 10_000) + `":{}}}}`,
-		"deep nesting":           `{"image":` + deep + `}`,
-		"the last of many":       `{"resources":{"claims":[` + many + `{"name":5}]}}`,
-		"bytes that are no text": "{\"replicas\":\"\xff\xfe\",\"image\":\"\xff\"}",
+		"a long key":             `{"template":{"spec":{"overhead":{"` + strings.Repeat("é", 10_000) + `":{}}}}}`,
+		"deep nesting":           `{"paused":` + deep + `}`,
+		"the last of many":       `{"selector":{"matchExpressions":[` + many + `{"key":5}]}}`,
+		"bytes that are no text": "{\"replicas\":\"\xff\xfe\"}",
 		"the same key twice":     `{"replicas":"two","replicas":"three"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			obj, _, err := leniently.Decode([]byte(coneJSON("sundae", spec, `{"replicas":3}`)), nil, nil)
+			obj, _, err := leniently.Decode([]byte(deploymentJSON("sundae", spec, `{"replicas":3}`)), nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			cone := obj.(*Cone)
-			if problem := lenient.DecodeError(cone, "spec"); problem == "" || len(problem) > 1024 || problem != strings.ToValidUTF8(problem, "") {
+			d := obj.(*appsv1.Deployment)
+			if problem := lenient.DecodeError(d, "spec"); problem == "" || len(problem) > 1024 || problem != strings.ToValidUTF8(problem, "") {
 				t.Errorf("a problem of %d bytes: %q", len(problem), problem)
 			}
-			if cone.Status.Replicas != 3 {
-				t.Errorf("its status is %+v", cone.Status)
+			if d.Status.Replicas != 3 {
+				t.Errorf("its status is %+v", d.Status)
 			}
 		})
 	}
