@@ -2,14 +2,15 @@ package leader_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,18 +18,21 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/component-base/config"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/kit/leader"
+	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
+	"nicoleh.io/k8s-controller/pkg/kittest/script"
 )
 
 func TestMain(m *testing.M) {
@@ -42,111 +46,57 @@ const (
 	retryPeriod   = 2 * time.Second
 )
 
-// server is an API server that holds one Lease and accepts every other write.
+// server is an API server with one Lease and a Secret, and the network in front of it.
 type server struct {
-	mu      sync.Mutex
-	lease   *coordinationv1.Lease
-	version int
-	written time.Time // when the Lease was last written
-	isDown  bool      // whether requests stay without an answer
-	forbids error     // the answer to every request for the Lease, unless it is nil
+	*script.Cluster
+	unanswered atomic.Value // requests for a path with this part stay without an answer
 }
 
-// RoundTrip implements http.RoundTripper, for tests without connections.
+func newServer(t *testing.T) *server {
+	t.Helper()
+	s := &server{Cluster: script.New(t, apiserver.Leases(), apiserver.Secrets())}
+	s.Set(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "thing"}})
+	s.answer()
+	return s
+}
+
+// stop keeps requests for a path with this part without an answer.
+func (s *server) stop(part string) { s.unanswered.Store(part) }
+
+// answer answers all requests again.
+func (s *server) answer() { s.unanswered.Store("none") }
+
+// RoundTrip implements http.RoundTripper.
 func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
-	s.mu.Lock()
-	isDown := s.isDown || strings.Contains(r.URL.Path, "/hanging")
-	s.mu.Unlock()
-	if isDown {
+	if strings.Contains(r.URL.Path, s.unanswered.Load().(string)) {
 		<-r.Context().Done()
 		return nil, r.Context().Err()
 	}
-	w := httptest.NewRecorder()
-	s.ServeHTTP(w, r)
-	return w.Result(), nil
+	return s.Cluster.RoundTrip(r)
 }
 
-func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	w.Header().Set("Content-Type", "application/json")
-	leases := schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
-	var sent coordinationv1.Lease
-	if r.Body != nil {
-		json.NewDecoder(r.Body).Decode(&sent) //nolint:errcheck // not every request has a body
-	}
-	var err *apierrors.StatusError
-	switch isLease := strings.Contains(r.URL.Path, "/leases"); {
-	case isLease && s.forbids != nil:
-		errors.As(s.forbids, &err)
-	case strings.Contains(r.URL.Path, "/webhook"):
-		err = apierrors.NewInternalError(errors.New("failed calling webhook"))
-	case strings.Contains(r.URL.Path, "/etcd"):
-		err = &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: "etcdserver: request timed out"}}
-	case strings.Contains(r.URL.Path, "/slow"):
-		err = apierrors.NewTimeoutError("it may still be carried out", 0)
-	case !isLease:
-		fmt.Fprint(w, "{}")
-		return
-	case r.Method == http.MethodPost && s.lease != nil:
-		err = apierrors.NewAlreadyExists(leases, "lease")
-	case r.Method != http.MethodPost && s.lease == nil:
-		err = apierrors.NewNotFound(leases, "lease")
-	case r.Method == http.MethodPut && sent.ResourceVersion != s.lease.ResourceVersion:
-		err = apierrors.NewConflict(leases, "lease", nil)
-	case r.Method != http.MethodGet:
-		s.store(&sent)
-	}
-	if err != nil {
-		err.ErrStatus.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
-		w.WriteHeader(int(err.Status().Code))
-		json.NewEncoder(w).Encode(err.Status()) //nolint:errcheck // to memory
-		return
-	}
-	json.NewEncoder(w).Encode(s.lease) //nolint:errcheck // to memory
-}
-
-func (s *server) store(lease *coordinationv1.Lease) {
-	s.version++
-	s.lease, s.written = lease, time.Now()
-	s.lease.ResourceVersion = fmt.Sprint(s.version)
-}
+func (s *server) config() *rest.Config { return &rest.Config{Transport: s, QPS: -1} }
 
 // holder returns who holds the Lease.
 func (s *server) holder() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.lease == nil {
-		return ""
+	for _, lease := range script.All[coordinationv1.Lease](s.Cluster) {
+		return ptr.Deref(lease.Spec.HolderIdentity, "")
 	}
-	return ptr.Deref(s.lease.Spec.HolderIdentity, "")
+	return ""
 }
 
-// give gives the Lease to somebody.
-func (s *server) give(holder string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.store(&coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "lease"},
-		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity:       &holder,
-			LeaseDurationSeconds: ptr.To(int32(leaseDuration / time.Second)),
-			RenewTime:            ptr.To(metav1.NowMicro()),
-		},
-	})
-}
-
-// stop keeps requests without an answer, and returns when the Lease was last written.
-func (s *server) stop() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.isDown = true
-	return s.written
-}
-
-// clientConfig is for clients that reach the server without connections, in JSON.
-func clientConfig(s *server) *rest.Config {
-	return &rest.Config{Transport: s, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}}
+// give gives the Lease to another process.
+func (s *server) give() {
+	spec := coordinationv1.LeaseSpec{
+		HolderIdentity:       ptr.To("another"),
+		LeaseDurationSeconds: ptr.To(int32(leaseDuration / time.Second)),
+		RenewTime:            ptr.To(metav1.NowMicro()),
+	}
+	if s.holder() != "" {
+		script.Edit(s.Cluster, "default", "lease", func(lease *coordinationv1.Lease) { lease.Spec = spec })
+		return
+	}
+	s.Set(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "lease"}, Spec: spec})
 }
 
 func electionConfig() config.LeaderElectionConfiguration {
@@ -163,48 +113,68 @@ func electionConfig() config.LeaderElectionConfiguration {
 // candidate takes part in an election in the current bubble.
 type candidate struct {
 	*leader.Election
-	client *http.Client // is fenced
-	ended  chan error   // of Run
+	client kubernetes.Interface // is fenced
+	cancel context.CancelFunc
+	ended  chan error // of Run
 }
 
 // newCandidate starts a candidate. Its work is the given one, or else waits for ctx to end.
 func newCandidate(ctx context.Context, t *testing.T, s *server, work func(context.Context) error) candidate {
 	t.Helper()
-	election, err := leader.New(electionConfig(), clientConfig(s))
-	if err != nil {
-		t.Fatal(err)
-	}
-	fenced := clientConfig(s)
-	election.Fence(fenced)
-	client, err := rest.HTTPClientFor(fenced)
+	election, err := leader.New(electionConfig(), s.config())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if work == nil {
 		work = func(ctx context.Context) error { <-ctx.Done(); return nil }
 	}
-	c := candidate{election, client, make(chan error, 1)}
+	ctx, cancel := context.WithCancel(ctx)
+	c := candidate{election, newClient(t, s, election.Fence), cancel, make(chan error, 1)}
 	go func() { c.ended <- c.Run(ctx, work) }()
 	return c
+}
+
+func newClient(t *testing.T, s *server, fence func(*rest.Config)) kubernetes.Interface {
+	t.Helper()
+	config := s.config()
+	fence(config)
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// end ends a candidate, which must return no error.
+func (c candidate) end(t *testing.T) {
+	t.Helper()
+	c.cancel()
+	if err := <-c.ended; err != nil {
+		t.Errorf("Run returned %v", err)
+	}
 }
 
 // canWrite reports whether the fence lets a write pass.
 func (c candidate) canWrite(t *testing.T) bool {
 	t.Helper()
-	return c.send(t, http.MethodPatch, "/things") == nil
+	return write(t.Context(), c.client) == nil
 }
 
-func (c candidate) send(t *testing.T, method, path string) error {
-	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, "http://server"+path, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := c.client.Do(request)
-	if err == nil {
-		err = response.Body.Close()
-	}
+func write(ctx context.Context, client kubernetes.Interface) error {
+	_, err := client.CoreV1().Secrets("default").Patch(ctx, "thing", types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
 	return err
+}
+
+// writeUnanswered sends a write that gets no answer within a second.
+func writeUnanswered(t *testing.T, s *server, client kubernetes.Interface) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	s.stop("/secrets")
+	defer s.answer()
+	if err := write(ctx, client); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the write returned %v", err)
+	}
 }
 
 // pass lets time pass in the bubble, until nothing happens at its end any more.
@@ -215,25 +185,21 @@ func pass(d time.Duration) {
 
 func TestOnlyTheLeaderWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		s := &server{}
-		s.give("another")
-		c := newCandidate(ctx, t, s, nil)
+		s := newServer(t)
+		s.give()
+		c := newCandidate(t.Context(), t, s, nil)
 		pass(leaseDuration - time.Second)
 		if c.canWrite(t) {
 			t.Error("it writes while another process leads")
 		}
-		if err := c.send(t, http.MethodGet, "/things"); err != nil {
+		if _, err := c.client.CoreV1().Secrets("default").Get(t.Context(), "thing", metav1.GetOptions{}); err != nil {
 			t.Errorf("it cannot read: %v", err)
 		}
 		pass(3 * retryPeriod)
 		if !c.canWrite(t) {
 			t.Error("it does not write when it leads")
 		}
-		cancel()
-		if err := <-c.ended; err != nil {
-			t.Error(err)
-		}
+		c.end(t)
 		if c.canWrite(t) {
 			t.Error("it writes when it has released the Lease")
 		}
@@ -245,26 +211,19 @@ func TestLeaseThatCannotBeRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		working, endWork := context.WithCancel(t.Context())
 		defer endWork()
-		s := &server{}
+		s := newServer(t)
 		c := newCandidate(t.Context(), t, s, func(context.Context) error { <-working.Done(); return nil })
 		pass(time.Minute)
-		renewed := s.stop()
+		s.stop("/leases")
+		renewed := script.Get[coordinationv1.Lease](s.Cluster, "default", "lease").Spec.RenewTime.Time // in microseconds
 		pass(time.Until(renewed.Add(renewDeadline - 1)))
-		s.mu.Lock()
-		s.isDown = false
-		s.mu.Unlock()
 		if !c.canWrite(t) {
 			t.Error("it does not write before the renew deadline")
 		}
-		s.stop()
-		pass(1)
-		s.mu.Lock()
-		s.isDown = false
-		s.mu.Unlock()
+		pass(time.Microsecond)
 		if c.canWrite(t) {
 			t.Error("it writes after the renew deadline")
 		}
-		s.stop()
 		if err := <-c.ended; !errors.Is(err, leader.ErrLost) {
 			t.Errorf("Run returned %v", err)
 		}
@@ -278,10 +237,10 @@ func TestLeaseThatAnotherProcessTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		working, endWork := context.WithCancel(t.Context())
 		defer endWork()
-		s := &server{}
+		s := newServer(t)
 		c := newCandidate(t.Context(), t, s, func(context.Context) error { <-working.Done(); return nil })
 		pass(time.Minute)
-		s.give("another")
+		s.give()
 		taken := time.Now()
 		if err := <-c.ended; !errors.Is(err, leader.ErrLost) {
 			t.Errorf("Run returned %v", err)
@@ -300,10 +259,9 @@ func TestLeaseThatAnotherProcessTakes(t *testing.T) {
 
 func TestReleaseAfterTheWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		s := &server{}
+		s := newServer(t)
 		errWork := errors.New("melted")
-		c := newCandidate(ctx, t, s, func(ctx context.Context) error {
+		c := newCandidate(t.Context(), t, s, func(ctx context.Context) error {
 			<-ctx.Done()
 			time.Sleep(time.Minute)
 			if s.holder() == "" {
@@ -312,7 +270,7 @@ func TestReleaseAfterTheWork(t *testing.T) {
 			return errWork
 		})
 		pass(time.Second)
-		cancel()
+		c.cancel()
 		pass(time.Minute - 1)
 		if !c.canWrite(t) {
 			t.Error("the work cannot write while it ends")
@@ -326,99 +284,47 @@ func TestReleaseAfterTheWork(t *testing.T) {
 	})
 }
 
+// What a webhook refuses is not carried out, and an event may arrive late.
 func TestNoReleaseWhileAWriteIsInDoubt(t *testing.T) {
-	for name, write := range map[string]func(*testing.T, *server, candidate){
-		"without an answer": func(t *testing.T, s *server, c candidate) {
+	fails := func(err error) func(*testing.T, *server, candidate) {
+		return func(t *testing.T, s *server, c candidate) {
 			t.Helper()
-			s.stop()
-			c.client.Timeout = time.Second
-			if err := c.send(t, http.MethodPost, "/things"); err == nil {
-				t.Error("it was answered")
+			s.Fail("patch secrets", err)
+			if c.canWrite(t) {
+				t.Error("it was not refused")
 			}
-			s.mu.Lock()
-			s.isDown = false
-			s.mu.Unlock()
-		},
-		"by the API server's own word": func(t *testing.T, _ *server, c candidate) {
+		}
+	}
+	for name, tt := range map[string]struct {
+		write     func(*testing.T, *server, candidate)
+		isInDoubt bool
+	}{
+		"without an answer": {func(t *testing.T, s *server, c candidate) {
 			t.Helper()
-			if err := c.send(t, http.MethodPost, "/slow"); err != nil {
-				t.Error(err)
-			}
-		},
-		"because etcd does not answer": func(t *testing.T, _ *server, c candidate) {
+			writeUnanswered(t, s, c.client)
+		}, true},
+		"by the API server's own word": {fails(apierrors.NewTimeoutError("it may still be carried out", 0)), true},
+		"because etcd does not answer": {fails(&apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusInternalServerError, Message: "etcdserver: request timed out"}}), true},
+		"a webhook that fails":         {fails(apierrors.NewInternalError(errors.New("failed calling webhook"))), false},
+		"an event without an answer": {func(t *testing.T, s *server, c candidate) {
 			t.Helper()
-			if err := c.send(t, http.MethodPost, "/etcd"); err != nil {
-				t.Error(err)
-			}
-		},
+			writeUnanswered(t, s, newClient(t, s, c.FenceEvents))
+		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, tt := range []struct {
-				after      time.Duration
-				isReleased bool
-			}{
-				{after: leaseDuration - time.Second, isReleased: false},
-				{after: leaseDuration, isReleased: true},
-			} {
+			for _, after := range []time.Duration{leaseDuration - time.Second, leaseDuration} {
 				synctest.Test(t, func(t *testing.T) {
-					ctx, cancel := context.WithCancel(t.Context())
-					s := &server{}
-					c := newCandidate(ctx, t, s, nil)
+					s := newServer(t)
+					c := newCandidate(t.Context(), t, s, nil)
 					pass(time.Minute)
-					write(t, s, c)
-					pass(tt.after)
-					cancel()
-					if err := <-c.ended; err != nil {
-						t.Error(err)
-					}
-					if isReleased := s.holder() == ""; isReleased != tt.isReleased {
-						t.Errorf("released %s after the write: %t", tt.after, isReleased)
+					tt.write(t, s, c)
+					pass(after)
+					c.end(t)
+					if isReleased, want := s.holder() == "", !tt.isInDoubt || after == leaseDuration; isReleased != want {
+						t.Errorf("released %s after the write: %t", after, isReleased)
 					}
 				})
 			}
-		})
-	}
-}
-
-// What a webhook refuses is not carried out, and an event may arrive late.
-func TestReleaseAfterAFailureThatLeavesNoDoubt(t *testing.T) {
-	for name, write := range map[string]func(*testing.T, *server, candidate) error{
-		"a webhook that fails": func(t *testing.T, _ *server, c candidate) error { return c.send(t, http.MethodPost, "/webhook") },
-		"an event without an answer": func(t *testing.T, s *server, c candidate) error {
-			config := clientConfig(s)
-			c.FenceEvents(config)
-			events, err := rest.HTTPClientFor(config)
-			if err != nil {
-				return err
-			}
-			events.Timeout = time.Second
-			s.stop()
-			if err := (candidate{client: events}).send(t, http.MethodPost, "/events"); err == nil {
-				t.Error("it was answered")
-			}
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.isDown = false
-			return nil
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				s := &server{}
-				c := newCandidate(ctx, t, s, nil)
-				pass(time.Minute)
-				if err := write(t, s, c); err != nil {
-					t.Error(err)
-				}
-				cancel()
-				if err := <-c.ended; err != nil {
-					t.Error(err)
-				}
-				if holder := s.holder(); holder != "" {
-					t.Errorf("%q still holds the Lease", holder)
-				}
-			})
 		})
 	}
 }
@@ -429,28 +335,21 @@ func TestNoReleaseWhileAWriteIsUnderWay(t *testing.T) {
 	for _, isUnderWay := range []bool{false, true} {
 		t.Run(fmt.Sprint("under way: ", isUnderWay), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				s := &server{}
-				c := newCandidate(ctx, t, s, nil)
+				s := newServer(t)
+				c := newCandidate(t.Context(), t, s, nil)
 				pass(time.Minute)
-				written := make(chan error, 1)
+				var writing sync.WaitGroup
 				if isUnderWay {
-					c.client.Timeout = time.Minute
-					go func() { written <- c.send(t, http.MethodPost, "/hanging") }()
+					writing.Go(func() { writeUnanswered(t, s, c.client) })
 					pass(1)
 				}
-				cancel()
-				if err := <-c.ended; err != nil {
-					t.Error(err)
-				}
+				c.end(t)
 				if isReleased := s.holder() == ""; isReleased == isUnderWay {
 					t.Errorf("released: %t", isReleased)
 				}
+				writing.Wait()
 				if c.canWrite(t) {
 					t.Error("it still writes")
-				}
-				if isUnderWay {
-					<-written
 				}
 			})
 		})
@@ -476,9 +375,9 @@ func TestReadyOnceTheLeaseCanBeReached(t *testing.T) {
 						lines = append(lines, line)
 					}
 				}, funcr.Options{})
-				ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
-				s := &server{forbids: tt.err}
-				c := newCandidate(ctx, t, s, nil)
+				s := newServer(t)
+				s.Refuse(func(string) error { return tt.err })
+				c := newCandidate(klog.NewContext(t.Context(), logger), t, s, nil)
 				pass(5*time.Minute - time.Second)
 				if c.Ready() == nil {
 					t.Error("it is ready")
@@ -486,105 +385,30 @@ func TestReadyOnceTheLeaseCanBeReached(t *testing.T) {
 				if len(lines) != 5 || !strings.Contains(lines[0], tt.says) {
 					t.Errorf("want 5 lines with %s, got %q", tt.says, lines)
 				}
-				s.mu.Lock()
-				s.forbids = nil
-				s.mu.Unlock()
+				s.Refuse(nil)
 				pass(3 * retryPeriod)
 				if err := c.Ready(); err != nil {
 					t.Error(err)
 				}
-				cancel()
-				if err := <-c.ended; err != nil {
-					t.Error(err)
-				}
+				c.end(t)
 			})
 		})
 	}
 }
 
 // A process on standby is ready.
-func TestReadyWhileAnotherLeads(t *testing.T) {
+func TestEndBeforeTheTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		s := &server{}
-		s.give("another")
-		c := newCandidate(ctx, t, s, nil)
+		s := newServer(t)
+		s.give()
+		c := newCandidate(t.Context(), t, s, func(context.Context) error { t.Error("it leads"); return nil })
 		pass(time.Second)
 		if err := c.Ready(); err != nil {
 			t.Error(err)
 		}
-		cancel()
-		<-c.ended
-	})
-}
-
-func TestEndBeforeTheTerm(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		s := &server{}
-		s.give("another")
-		c := newCandidate(ctx, t, s, func(context.Context) error { t.Error("it leads"); return nil })
-		pass(time.Second)
-		cancel()
-		if err := <-c.ended; err != nil {
-			t.Errorf("Run returned %v", err)
-		}
+		c.end(t)
 		if holder := s.holder(); holder != "another" {
 			t.Errorf("%q holds the Lease", holder)
-		}
-	})
-}
-
-// A process that uses client-go alone takes part in the same election.
-func TestClientGoTakesPart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &server{}
-		ctx, cancel := context.WithCancel(t.Context())
-		ours := newCandidate(ctx, t, s, nil)
-		pass(time.Second)
-
-		lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, "default", "lease",
-			resourcelock.ResourceLockConfig{Identity: "plain"}, clientConfig(s), renewDeadline)
-		if err != nil {
-			t.Fatal(err)
-		}
-		plain, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-			Lock: lock, LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
-			Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		plainCtx, killPlain := context.WithCancel(t.Context())
-		go plain.Run(plainCtx)
-		pass(5 * time.Minute)
-		if plain.IsLeader() {
-			t.Error("the plain process leads next to ours")
-		}
-
-		cancel()
-		if err := <-ours.ended; err != nil {
-			t.Error(err)
-		}
-		pass(3 * retryPeriod)
-		if !plain.IsLeader() {
-			t.Error("the plain process does not lead after ours has released the Lease")
-		}
-
-		ctx, cancel = context.WithCancel(t.Context())
-		ours = newCandidate(ctx, t, s, nil)
-		pass(5 * time.Minute)
-		if ours.canWrite(t) {
-			t.Error("ours writes next to the plain one")
-		}
-		killPlain()                         // which does not release the Lease
-		pass(leaseDuration + 5*retryPeriod) // It looks every 2 to 4.4 s: until it has seen the last renewal, and after the lease.
-		if !ours.canWrite(t) {
-			t.Error("ours does not lead after the lease of the plain one has expired")
-		}
-		cancel()
-		if err := <-ours.ended; err != nil {
-			t.Error(err)
 		}
 	})
 }
@@ -594,8 +418,8 @@ func TestClientGoTakesPart(t *testing.T) {
 // timed out.
 func TestHangingConnection(t *testing.T) {
 	t.Parallel()
-	s := &server{}
-	listening := httptest.NewUnstartedServer(s)
+	s := newServer(t)
+	listening := httptest.NewUnstartedServer(&httputil.ReverseProxy{Rewrite: func(*httputil.ProxyRequest) {}, Transport: s})
 	listening.EnableHTTP2 = true
 	listening.StartTLS()
 	defer listening.Close()
@@ -614,7 +438,7 @@ func TestHangingConnection(t *testing.T) {
 		current = &freezing{Conn: connection}
 		return current, err
 	}}
-	cluster.Insecure, cluster.ContentType = true, runtime.ContentTypeJSON
+	cluster.Insecure = true
 	election, err := leader.New(c, cluster)
 	if err != nil {
 		t.Fatal(err)
