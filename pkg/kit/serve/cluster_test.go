@@ -1,96 +1,82 @@
-package serve_test
+package serve
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
+	"net/http/httptest"
+	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
 
-// cluster is an API server that knows the tokens "scraper", "visitor" and
-// "doubtful", and lets the first get /metrics. It is reached without a network.
+// cluster is an API server that knows the token "scraper" and those that begin with "visitor",
+// and lets the first get /metrics. It is reached without a network.
 type cluster struct {
 	mu     sync.Mutex
-	asked  []string // the resources, in order
-	access authorizationv1.SubjectAccessReviewSpec
+	asked  []string       // the resources, in order
 	refuse map[string]int // the status code for a resource; 0 if it cannot be reached
 }
 
 // client returns a client with the rate limit that the manager sets.
 func (c *cluster) client() kubernetes.Interface {
-	config := &rest.Config{Host: "http://server", QPS: 10, Burst: 10, Timeout: 10 * time.Second, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}}
-	client, err := kubernetes.NewForConfigAndClient(config, &http.Client{Transport: c})
-	if err != nil {
-		panic(err)
-	}
-	return client
+	return kubernetes.NewForConfigOrDie(&rest.Config{
+		Transport: c, QPS: 10, Burst: 10, Timeout: 10 * time.Second, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON},
+	})
 }
 
 // RoundTrip implements http.RoundTripper.
 func (c *cluster) RoundTrip(r *http.Request) (*http.Response, error) {
-	resource := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
 	c.mu.Lock()
-	c.asked = append(c.asked, resource)
 	defer c.mu.Unlock()
-	if code, ok := c.refuse[resource]; ok {
-		if code == 0 {
-			return nil, errors.New("connect: connection refused")
-		}
-		return answer(r, code, metav1.Status{
-			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
-			Status:   metav1.StatusFailure, Code: int32(code), Reason: metav1.StatusReasonForbidden,
-		})
+	resource := path.Base(r.URL.Path)
+	c.asked = append(c.asked, resource)
+	code, isRefused := c.refuse[resource]
+	if isRefused && code == 0 {
+		return nil, errors.New("connect: connection refused")
 	}
-	switch resource {
-	case "tokenreviews":
-		var review authenticationv1.TokenReview
-		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
-			return nil, err
-		}
-		switch token := review.Spec.Token; token {
-		case "scraper", "visitor":
-			review.Status = authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{Username: token, Groups: []string{"people"}}}
-		case "doubtful":
-			review.Status.Error = "the token has expired"
-		}
-		return answer(r, http.StatusCreated, review)
-	case "subjectaccessreviews":
-		var review authorizationv1.SubjectAccessReview
-		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
-			return nil, err
-		}
-		c.access = review.Spec
-		review.Status.Allowed = review.Spec.User == "scraper" && review.Spec.NonResourceAttributes != nil &&
-			review.Spec.NonResourceAttributes.Verb == "get" && review.Spec.NonResourceAttributes.Path == "/metrics"
-		return answer(r, http.StatusCreated, review)
+	var review struct {
+		Spec struct {
+			Token string `json:"token"`
+			authorizationv1.SubjectAccessReviewSpec
+		} `json:"spec"`
+		Status struct {
+			authenticationv1.TokenReviewStatus
+			Allowed bool `json:"allowed"`
+		} `json:"status"`
 	}
-	return nil, errors.New("nobody should ask for " + resource)
+	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+		return nil, err
+	}
+	if token := review.Spec.Token; token == "scraper" || strings.HasPrefix(token, "visitor") {
+		review.Status.Authenticated, review.Status.User.Username, review.Status.User.Groups = true, token, []string{"people"}
+	}
+	review.Status.Allowed = cmp.Equal(review.Spec.SubjectAccessReviewSpec, authorizationv1.SubjectAccessReviewSpec{
+		User:                  "scraper",
+		Groups:                []string{"people", "system:authenticated"},
+		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"},
+	})
+	w := httptest.NewRecorder()
+	w.Header().Set("Content-Type", "application/json")
+	if isRefused {
+		w.WriteHeader(code)
+	}
+	err := json.NewEncoder(w).Encode(review)
+	return w.Result(), err
 }
 
 // requests are the resources that were asked for.
 func (c *cluster) requests() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return append([]string(nil), c.asked...)
-}
-
-func answer(r *http.Request, code int, body any) (*http.Response, error) {
-	text, err := json.Marshal(body)
-	return &http.Response{
-		StatusCode: code,
-		Header:     http.Header{"Content-Type": {"application/json"}},
-		Body:       io.NopCloser(bytes.NewReader(text)),
-		Request:    r,
-	}, err
+	return slices.Clone(c.asked)
 }

@@ -1,4 +1,4 @@
-package serve_test
+package serve
 
 import (
 	"context"
@@ -16,8 +16,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -25,39 +25,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/goleak"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/klog/v2"
-
-	"nicoleh.io/k8s-controller/pkg/kit/serve"
 )
 
 func TestMain(m *testing.M) {
-	utilruntime.ErrorHandlers = []utilruntime.ErrorHandler{func(_ context.Context, err error, _ string, _ ...any) { reports.add(err.Error()) }}
 	klog.SetLogger(logr.Discard())
 	goleak.VerifyTestMain(m)
-}
-
-// reports are the errors that were reported since they were last taken.
-var reports texts
-
-type texts struct {
-	mu  sync.Mutex
-	all []string
-}
-
-func (t *texts) add(text string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.all = append(t.all, text)
-}
-
-func (t *texts) take() []string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	defer func() { t.all = nil }()
-	return t.all
 }
 
 func equal[T any](t *testing.T, what string, want, got T) {
@@ -69,9 +44,9 @@ func equal[T any](t *testing.T, what string, want, got T) {
 
 // loopback is a server on ports of its own, HTTPS and plain, with a certificate
 // that takes no time to make.
-func loopback(t *testing.T) serve.Config {
+func loopback(t *testing.T) Config {
 	t.Helper()
-	c := serve.Config{BindAddress: "127.0.0.1:0", InsecureBindAddress: "127.0.0.1:0"}
+	c := Config{BindAddress: "127.0.0.1:0", InsecureBindAddress: "127.0.0.1:0"}
 	dir := t.TempDir()
 	c.CertFile, c.KeyFile = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
 	writeCertificate(t, c, "first.example.com")
@@ -79,7 +54,7 @@ func loopback(t *testing.T) serve.Config {
 }
 
 // writeCertificate replaces the files by a certificate for that name.
-func writeCertificate(t *testing.T, c serve.Config, name string) {
+func writeCertificate(t *testing.T, c Config, name string) {
 	t.Helper()
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -104,14 +79,6 @@ func writeCertificate(t *testing.T, c serve.Config, name string) {
 	write(t, c.KeyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}))
 }
 
-// shut closes what is of no use any more.
-func shut(t *testing.T, c io.Closer) {
-	t.Helper()
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
-}
-
 func write(t *testing.T, file string, content []byte) {
 	t.Helper()
 	if err := os.WriteFile(file, content, 0o600); err != nil {
@@ -124,79 +91,54 @@ type serving struct {
 	cluster
 	https, plain string // URLs
 	client       *http.Client
-	stop         func() error
 }
 
 // start starts a server; it stops with the test.
-func start(t *testing.T, c serve.Config, live, ready []healthz.HealthChecker) *serving {
+func start(t *testing.T, c Config, live, ready []healthz.HealthChecker) *serving {
 	t.Helper()
-	reports.take()
 	s := &serving{}
-	server, err := serve.Listen(c, s.cluster.client(), live, ready)
+	server, err := Listen(c, s.cluster.client(), live, ready)
 	if err != nil {
 		t.Fatal(err)
 	}
 	addresses := server.Addresses()
-	if c.BindAddress != "" {
-		s.https = "https://" + addresses[0]
-		addresses = addresses[1:]
-	}
+	s.https = "https://" + addresses[0]
 	if c.InsecureBindAddress != "" {
-		s.plain = "http://" + addresses[0]
+		s.plain = "http://" + addresses[1]
 	}
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
 	s.client = &http.Client{Transport: transport, Timeout: time.Minute}
-
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Run(ctx) }()
-	s.stop = sync.OnceValue(func() error { cancel(); return <-ended })
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
-		if err := s.stop(); err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		cancel()
+		equal(t, "Run", nil, <-ended)
 	})
 	return s
 }
 
-// reply is what came of a request.
-type reply struct {
-	code     int
-	protocol string
-	header   http.Header
-	body     string
-}
-
-// ask sends a request, with a token if there is one.
-func (s *serving) ask(t *testing.T, method, url, token string) reply {
+// ask sends a request, with a token if there is one, and returns the response and its body.
+func (s *serving) ask(t *testing.T, method, url, token string) (*http.Response, string) {
 	t.Helper()
-	got, err := s.try(t.Context(), method, url, token)
+	r, err := http.NewRequestWithContext(t.Context(), method, url, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
-	}
-	return got
-}
-
-func (s *serving) try(ctx context.Context, method, url, token string) (reply, error) {
-	return send(ctx, s.client, method, url, token)
-}
-
-func send(ctx context.Context, client *http.Client, method, url, token string) (reply, error) {
-	r, err := http.NewRequestWithContext(ctx, method, url, http.NoBody)
-	if err != nil {
-		return reply{}, err
 	}
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
-	got, err := client.Do(r)
+	response, err := s.client.Do(r)
 	if err != nil {
-		return reply{}, err
+		t.Fatal(err)
 	}
-	defer got.Body.Close()
-	body, err := io.ReadAll(got.Body)
-	return reply{got.StatusCode, got.Proto, got.Header, string(body)}, err
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response, string(body)
 }
 
 // certificate is what a new connection gets to see.
@@ -211,46 +153,33 @@ func (s *serving) certificate(t *testing.T) tls.ConnectionState {
 	return connection.(*tls.Conn).ConnectionState()
 }
 
-func fine(name string) healthz.HealthChecker {
-	return healthz.NamedCheck(name, func(*http.Request) error { return nil })
-}
-
-func bad(name string) healthz.HealthChecker {
-	return healthz.NamedCheck(name, func(*http.Request) error { return errors.New("melted") })
-}
-
 func TestProbes(t *testing.T) {
-	tests := []struct {
-		name        string
+	check := func(name string, err error) healthz.HealthChecker {
+		return healthz.NamedCheck(name, func(*http.Request) error { return err })
+	}
+	errMelted := errors.New("melted")
+	fine, events := []healthz.HealthChecker{check("gadget", nil), check("leader", nil)}, check("events", errMelted)
+	for name, tt := range map[string]struct {
 		live, ready []healthz.HealthChecker
 		path        string
 		wantCode    int
 		wantBody    string
-	}{{
-		name: "all is well", live: []healthz.HealthChecker{fine("gadget"), fine("events")}, ready: []healthz.HealthChecker{bad("caches")},
-		path: "/livez", wantCode: 200, wantBody: "ok",
-	}, {
-		name: "all is well, in detail", live: []healthz.HealthChecker{fine("gadget"), fine("events")},
-		path: "/livez?verbose", wantCode: 200, wantBody: "[+]gadget ok\n[+]events ok\nlivez check passed\n",
-	}, {
-		name: "something is wrong", live: []healthz.HealthChecker{fine("gadget"), bad("events"), fine("leader")},
-		path: "/livez", wantCode: 500, wantBody: "[+]gadget ok\n[-]events failed: reason withheld\n[+]leader ok\nlivez check failed\n",
-	}, {
-		name: "alive, but not ready", live: []healthz.HealthChecker{fine("gadget")}, ready: []healthz.HealthChecker{bad("caches")},
-		path: "/readyz", wantCode: 500, wantBody: "[-]caches failed: reason withheld\nreadyz check failed\n",
-	}, {
-		name: "ready", live: []healthz.HealthChecker{bad("gadget")}, ready: []healthz.HealthChecker{fine("caches")},
-		path: "/readyz", wantCode: 200, wantBody: "ok",
-	}}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
+	}{
+		"all is well":            {fine, []healthz.HealthChecker{events}, "/livez", 200, "ok"},
+		"all is well, in detail": {fine, nil, "/livez?verbose", 200, "[+]gadget ok\n[+]leader ok\nlivez check passed\n"},
+		"something is wrong":     {append(slices.Clone(fine), events), nil, "/livez", 500, "[+]gadget ok\n[+]leader ok\n[-]events failed: reason withheld\nlivez check failed\n"},
+		"alive, but not ready":   {fine, []healthz.HealthChecker{events}, "/readyz", 500, "[-]events failed: reason withheld\nreadyz check failed\n"},
+		"ready":                  {[]healthz.HealthChecker{events}, fine, "/readyz", 200, "ok"},
+	} {
+		t.Run(name, func(t *testing.T) {
 			s := start(t, loopback(t), tt.live, tt.ready)
 			for _, server := range []string{s.https, s.plain} {
-				got := s.ask(t, http.MethodGet, server+tt.path, "")
-				equal(t, "status code", tt.wantCode, got.code)
-				equal(t, "body", tt.wantBody, got.body)
-				equal(t, "type", "text/plain; charset=utf-8", got.header.Get("Content-Type"))
-				equal(t, "sniffing", "nosniff", got.header.Get("X-Content-Type-Options"))
+				got, body := s.ask(t, http.MethodGet, server+tt.path, "")
+				equal(t, "status code", tt.wantCode, got.StatusCode)
+				equal(t, "body", tt.wantBody, body)
+				equal(t, "type", "text/plain; charset=utf-8", got.Header.Get("Content-Type"))
+				equal(t, "sniffing", "nosniff", got.Header.Get("X-Content-Type-Options"))
+				equal(t, "protocol", "HTTP/1.1", got.Proto) // HTTP/2 is off
 			}
 			equal(t, "requests to the API server", nil, s.requests())
 		})
@@ -259,119 +188,37 @@ func TestProbes(t *testing.T) {
 
 func TestOtherRequests(t *testing.T) {
 	s := start(t, loopback(t), nil, nil)
-	tests := []struct {
-		request string
-		want    int
-	}{
-		{"HEAD /livez", 200},
-		{"DELETE /metrics", 405},
-		{"GET /", 404},
-		{"GET /healthz", 404},
-		{"GET /metrics/", 404},
-		{"GET /debug/pprof/", 404},
-	}
-	for _, tt := range tests {
-		t.Run(tt.request, func(t *testing.T) {
-			method, path, _ := strings.Cut(tt.request, " ")
-			for _, server := range []string{s.https, s.plain} {
-				got := s.ask(t, method, server+path, "scraper")
-				equal(t, "status code", tt.want, got.code)
-			}
-		})
-	}
-	equal(t, "requests to the API server", nil, s.requests())
-}
-
-func TestMetricsAreForAuthorizedClientsOnly(t *testing.T) {
-	who, may := "tokenreviews", "subjectaccessreviews"
-	tests := []struct {
-		name      string
-		token     string
-		refuse    map[string]int
-		want      int
-		wantBody  string // exactly; "" for metrics
-		wantAsked []string
-	}{{
-		name: "nobody in particular",
-		want: 401, wantBody: "Unauthorized\n",
-	}, {
-		name: "a token that nobody knows", token: "stranger",
-		want: 401, wantBody: "Unauthorized\n", wantAsked: []string{who},
-	}, {
-		name: "a token that has expired", token: "doubtful",
-		want: 401, wantBody: "Unauthorized\n", wantAsked: []string{who},
-	}, {
-		name: "somebody without permission", token: "visitor",
-		want: 403, wantBody: "Forbidden\n", wantAsked: []string{who, may},
-	}, {
-		name: "somebody with permission", token: "scraper",
-		want: 200, wantAsked: []string{who, may},
-	}, {
-		name: "the API server cannot say who it is", token: "scraper", refuse: map[string]int{who: 0},
-		want: 401, wantBody: "Unauthorized\n", wantAsked: []string{who},
-	}, {
-		name: "this program may not ask who it is", token: "scraper", refuse: map[string]int{who: 403},
-		want: 401, wantBody: "Unauthorized\n", wantAsked: []string{who},
-	}, {
-		name: "the API server cannot say what is allowed", token: "scraper", refuse: map[string]int{may: 0},
-		want: 503, wantBody: "Authorization check failed\n", wantAsked: []string{who, may},
-	}, {
-		name: "this program may not ask what is allowed", token: "scraper", refuse: map[string]int{may: 403},
-		want: 503, wantBody: "Authorization check failed\n", wantAsked: []string{who, may},
-	}}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			s := start(t, loopback(t), nil, nil)
-			s.refuse = tt.refuse
-			got := s.ask(t, http.MethodGet, s.https+"/metrics", tt.token)
-			equal(t, "status code", tt.want, got.code)
-			if tt.wantBody != "" {
-				equal(t, "body", tt.wantBody, got.body)
-			} else if !strings.Contains(got.body, "# TYPE go_goroutines gauge\n") {
-				t.Errorf("these are no metrics:\n%s", got.body)
-			}
-			equal(t, "requests to the API server", tt.wantAsked, s.requests())
-		})
-	}
-}
-
-func TestReviewsNameTheClientAndThePath(t *testing.T) {
-	s := start(t, loopback(t), nil, nil)
-	s.ask(t, http.MethodGet, s.https+"/metrics?name=x", "scraper")
-	want := authorizationv1.SubjectAccessReviewSpec{
-		User:                  "scraper",
-		Groups:                []string{"people", "system:authenticated"},
-		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"},
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	equal(t, "review", want, s.access)
-}
-
-// A client that tries the same token again and again is no load on the API server.
-func TestTokensAreRemembered(t *testing.T) {
-	s := start(t, loopback(t), nil, nil)
-	for range 3 {
-		for token, want := range map[string]int{"scraper": 200, "visitor": 403, "stranger": 401} {
-			got := s.ask(t, http.MethodGet, s.https+"/metrics", token)
-			equal(t, "status code of "+token, want, got.code)
+	for request, want := range map[string]int{
+		"HEAD /livez":       200,
+		"DELETE /metrics":   405,
+		"GET /":             404,
+		"GET /healthz":      404,
+		"GET /metrics/":     404,
+		"GET /debug/pprof/": 404,
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		for _, server := range []string{s.https, s.plain} {
+			got, _ := s.ask(t, method, server+path, "scraper")
+			equal(t, "status code of "+request, want, got.StatusCode)
 		}
 	}
-	reviews := map[string]int{}
-	for _, resource := range s.requests() {
-		reviews[resource]++
-	}
-	equal(t, "requests to the API server", map[string]int{"tokenreviews": 3, "subjectaccessreviews": 2}, reviews)
+	equal(t, "requests to the API server", nil, s.requests())
 }
 
-func TestPlainMetricsNeedNoAuthorization(t *testing.T) {
+// By plain HTTP, which only this machine can send, metrics need no authorization.
+func TestMetrics(t *testing.T) {
 	s := start(t, loopback(t), nil, nil)
-	got := s.ask(t, http.MethodGet, s.plain+"/metrics", "")
-	equal(t, "status code", 200, got.code)
-	if !strings.Contains(got.body, "# TYPE go_goroutines gauge\n") {
-		t.Errorf("these are no metrics:\n%s", got.body)
+	for _, tt := range []struct {
+		server, token string
+		want          int
+	}{{s.plain, "", 200}, {s.https, "", 401}, {s.https, "scraper", 200}} {
+		got, body := s.ask(t, http.MethodGet, tt.server+"/metrics", tt.token)
+		equal(t, "status code", tt.want, got.StatusCode)
+		equal(t, "has metrics", tt.want == 200, strings.Contains(body, "# TYPE go_goroutines gauge\n"))
+		if tt.server == s.plain {
+			equal(t, "requests to the API server", nil, s.requests())
+		}
 	}
-	equal(t, "requests to the API server", nil, s.requests())
 }
 
 func TestTLS13IsRequired(t *testing.T) {
@@ -381,13 +228,13 @@ func TestTLS13IsRequired(t *testing.T) {
 	dialer := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}}
 	connection, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(s.https, "https://"))
 	if err == nil {
-		shut(t, connection)
+		defer connection.Close()
 	}
 	equal(t, "error", "remote error: tls: protocol version not supported", fmt.Sprint(err))
 }
 
 func TestSelfSignedCertificateByDefault(t *testing.T) {
-	s := start(t, serve.Config{BindAddress: "127.0.0.1:0"}, nil, nil)
+	s := start(t, Config{BindAddress: "127.0.0.1:0"}, nil, nil)
 	chain := s.certificate(t).PeerCertificates
 	roots := x509.NewCertPool()
 	roots.AddCert(chain[len(chain)-1])
@@ -406,26 +253,38 @@ func TestSelfSignedCertificateByDefault(t *testing.T) {
 }
 
 func TestCertificateFilesMayChange(t *testing.T) {
+	var reported []string
+	handlers := utilruntime.ErrorHandlers
+	defer func() { utilruntime.ErrorHandlers = handlers }()
+	utilruntime.ErrorHandlers = []utilruntime.ErrorHandler{func(_ context.Context, err error, _ string, _ ...any) { reported = append(reported, err.Error()) }}
 	c := loopback(t)
-	s := start(t, c, nil, nil)
-	seen := func() string { return s.certificate(t).PeerCertificates[0].Subject.CommonName }
-	equal(t, "at first", "first.example.com", seen())
-
+	current, err := certificates(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	require := func(about, want string) {
+		t.Helper()
+		certificate, err := current(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, about, want, certificate.Leaf.Subject.CommonName)
+	}
+	require("at first", "first.example.com")
 	writeCertificate(t, c, "second.example.com")
-	equal(t, "renewed", "second.example.com", seen())
-	equal(t, "reports", nil, reports.take())
+	require("renewed", "second.example.com")
+	equal(t, "reports", nil, reported)
 
 	write(t, c.CertFile, []byte("half a certif"))
-	equal(t, "broken", "second.example.com", seen())
-	equal(t, "reports", []string{"still using the last certificate: tls: failed to find any PEM data in certificate input"}, reports.take())
+	require("broken", "second.example.com")
+	equal(t, "reports", []string{"still using the last certificate: tls: failed to find any PEM data in certificate input"}, reported)
 
 	if err := os.Remove(c.KeyFile); err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "gone", "second.example.com", seen())
-
+	require("gone", "second.example.com")
 	writeCertificate(t, c, "third.example.com")
-	equal(t, "repaired", "third.example.com", seen())
+	require("repaired", "third.example.com")
 
 	old, err := os.ReadFile(c.KeyFile)
 	if err != nil {
@@ -433,40 +292,28 @@ func TestCertificateFilesMayChange(t *testing.T) {
 	}
 	writeCertificate(t, c, "fourth.example.com")
 	write(t, c.KeyFile, old)
-	equal(t, "with the key of another", "third.example.com", seen())
-}
-
-func TestHTTP2IsOff(t *testing.T) {
-	s := start(t, loopback(t), nil, nil)
-	equal(t, "protocol", "HTTP/1.1", s.ask(t, http.MethodGet, s.https+"/livez", "").protocol)
+	require("with the key of another", "third.example.com")
 }
 
 func TestValidate(t *testing.T) {
 	const local = ": plain HTTP is for this machine only, as in 127.0.0.1:8080"
-	tests := []struct {
-		name   string
-		config serve.Config
-		want   string
-	}{
-		{"nowhere", serve.Config{}, "<nil>"},
-		{"everywhere", serve.Config{BindAddress: ":8443"}, "<nil>"},
-		{"on one address", serve.Config{BindAddress: "192.0.2.1:8443"}, "<nil>"},
-		{"plain on this machine", serve.Config{InsecureBindAddress: "127.0.0.1:8080"}, "<nil>"},
-		{"plain on another address of this machine", serve.Config{InsecureBindAddress: "127.1.2.3:8080"}, "<nil>"},
-		{"plain on this machine by IPv6", serve.Config{InsecureBindAddress: "[::1]:8080"}, "<nil>"},
-		{"plain on this machine by name", serve.Config{InsecureBindAddress: "localhost:8080"}, "<nil>"},
-		{"plain everywhere", serve.Config{InsecureBindAddress: ":8080"}, "-insecure-bind-address=:8080" + local},
-		{"plain on every address", serve.Config{InsecureBindAddress: "0.0.0.0:8080"}, "-insecure-bind-address=0.0.0.0:8080" + local},
-		{"plain on the network", serve.Config{InsecureBindAddress: "192.0.2.1:8080"}, "-insecure-bind-address=192.0.2.1:8080" + local},
-		{"plain by any name", serve.Config{InsecureBindAddress: "example.com:8080"}, "-insecure-bind-address=example.com:8080" + local},
-		{"no port", serve.Config{BindAddress: "localhost"}, "-bind-address=localhost is not host:port: address localhost: missing port in address"},
-		{"no port for plain", serve.Config{InsecureBindAddress: "127.0.0.1"}, "-insecure-bind-address=127.0.0.1 is not host:port: address 127.0.0.1: missing port in address"},
-		{"a certificate and its key", serve.Config{CertFile: "a", KeyFile: "b"}, "<nil>"},
-		{"a certificate without its key", serve.Config{CertFile: "a"}, "-tls-cert-file and -tls-private-key-file must be set together"},
-		{"a key without its certificate", serve.Config{KeyFile: "b"}, "-tls-cert-file and -tls-private-key-file must be set together"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) { equal(t, "error", tt.want, fmt.Sprint(tt.config.Validate())) })
+	const together = "-tls-cert-file and -tls-private-key-file must be set together"
+	for config, want := range map[Config]string{
+		{}:                                      "<nil>",
+		{BindAddress: ":8443"}:                  "<nil>",
+		{InsecureBindAddress: "127.1.2.3:8080"}: "<nil>",
+		{InsecureBindAddress: "[::1]:8080"}:     "<nil>",
+		{InsecureBindAddress: "localhost:8080"}: "<nil>",
+		{InsecureBindAddress: ":8080"}:          "-insecure-bind-address=:8080" + local,
+		{InsecureBindAddress: "0.0.0.0:8080"}:   "-insecure-bind-address=0.0.0.0:8080" + local,
+		{InsecureBindAddress: "example.com:80"}: "-insecure-bind-address=example.com:80" + local,
+		{BindAddress: "localhost"}:              "-bind-address=localhost is not host:port: address localhost: missing port in address",
+		{InsecureBindAddress: "127.0.0.1"}:      "-insecure-bind-address=127.0.0.1 is not host:port: address 127.0.0.1: missing port in address",
+		{CertFile: "a", KeyFile: "b"}:           "<nil>",
+		{CertFile: "a"}:                         together,
+		{KeyFile: "b"}:                          together,
+	} {
+		equal(t, fmt.Sprintf("error of %+v", config), want, fmt.Sprint(config.Validate()))
 	}
 }
 
@@ -477,83 +324,30 @@ func TestWhatCannotBeListenedOn(t *testing.T) {
 	}
 	defer taken.Close()
 	address := taken.Addr().String()
-	files := loopback(t)
-	tests := []struct {
-		name string
-		edit func(*serve.Config)
-		want string
-	}{{
-		name: "the address is in use",
-		edit: func(c *serve.Config) { c.BindAddress = address },
-		want: "listen tcp " + address + ": bind: address already in use: give -bind-address another address, or an empty one to serve nothing",
-	}, {
-		name: "the plain address is in use",
-		edit: func(c *serve.Config) { c.BindAddress, c.InsecureBindAddress = "127.0.0.1:0", address },
-		want: "listen tcp " + address + ": bind: address already in use: give -insecure-bind-address another address, or an empty one to serve nothing",
-	}, {
-		name: "there is no such port",
-		edit: func(c *serve.Config) { c.BindAddress = "127.0.0.1:99999" },
-		want: "listen tcp: address 99999: invalid port: give -bind-address another address, or an empty one to serve nothing",
-	}, {
-		name: "the certificate is not there",
-		edit: func(c *serve.Config) { c.CertFile = "nowhere.crt" },
-		want: "reading -tls-cert-file and -tls-private-key-file: open nowhere.crt: no such file or directory",
-	}, {
-		name: "it is not valid",
-		edit: func(c *serve.Config) { c.InsecureBindAddress = ":8080" },
-		want: "-insecure-bind-address=:8080: plain HTTP is for this machine only, as in 127.0.0.1:8080",
-	}}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			c := files
-			c.InsecureBindAddress = ""
-			tt.edit(&c)
-			_, err := serve.Listen(c, (&cluster{}).client(), nil, nil)
+	for name, tt := range map[string]struct {
+		config Config
+		want   string
+	}{
+		"the address is in use": {
+			Config{BindAddress: address},
+			"listen tcp " + address + ": bind: address already in use: give -bind-address another address, or an empty one to serve nothing",
+		},
+		"the plain address is in use": {
+			Config{BindAddress: "127.0.0.1:0", InsecureBindAddress: address},
+			"listen tcp " + address + ": bind: address already in use: give -insecure-bind-address another address, or an empty one to serve nothing",
+		},
+		"the certificate is not there": {
+			Config{BindAddress: ":0", CertFile: "nowhere.crt", KeyFile: "nowhere.key"},
+			"reading -tls-cert-file and -tls-private-key-file: open nowhere.crt: no such file or directory",
+		},
+		"it is not valid": {
+			Config{InsecureBindAddress: ":8080"},
+			"-insecure-bind-address=:8080: plain HTTP is for this machine only, as in 127.0.0.1:8080",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Listen(tt.config, (&cluster{}).client(), nil, nil)
 			equal(t, "error", tt.want, fmt.Sprint(err))
 		})
 	}
-}
-
-func TestTheEndAwaitsAnAnswerUnderWay(t *testing.T) {
-	asked, mayAnswer := make(chan struct{}), make(chan struct{})
-	s := start(t, loopback(t), []healthz.HealthChecker{healthz.NamedCheck("slow", func(*http.Request) error {
-		close(asked)
-		<-mayAnswer
-		return nil
-	})}, nil)
-	var got reply
-	var err error
-	var asking sync.WaitGroup
-	asking.Go(func() { got, err = s.try(t.Context(), http.MethodGet, s.https+"/livez", "") })
-	<-asked
-	time.AfterFunc(50*time.Millisecond, func() { close(mayAnswer) })
-	equal(t, "Run", nil, s.stop())
-	asking.Wait()
-	if err != nil {
-		t.Fatal(err)
-	}
-	equal(t, "body", "ok", got.body)
-}
-
-func TestTheEndDoesNotAwaitForEver(t *testing.T) {
-	asked, mayAnswer := make(chan struct{}), make(chan struct{})
-	s := start(t, loopback(t), []healthz.HealthChecker{healthz.NamedCheck("stuck", func(*http.Request) error {
-		close(asked)
-		<-mayAnswer
-		return nil
-	})}, nil)
-	var asking sync.WaitGroup
-	asking.Go(func() {
-		if got, err := s.try(t.Context(), http.MethodGet, s.https+"/livez", ""); err == nil {
-			t.Errorf("answered with %d", got.code)
-		}
-	})
-	<-asked
-	begin := time.Now()
-	equal(t, "Run", nil, s.stop())
-	asking.Wait()
-	if took := time.Since(begin); took < 500*time.Millisecond || took > 20*time.Second {
-		t.Errorf("the end took %v, want about a second", took)
-	}
-	close(mayAnswer)
 }

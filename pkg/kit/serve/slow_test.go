@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/apiserver/pkg/server/healthz"
 )
 
 // pipes is a listener whose connections are in memory, and take no time.
@@ -45,6 +47,20 @@ func (p *pipes) dial() net.Conn {
 	return client
 }
 
+// serveOne serves one connection in the current bubble until stop is called.
+func serveOne(t *testing.T, live ...healthz.HealthChecker) (connection net.Conn, stop func()) {
+	t.Helper()
+	listener := newPipes()
+	s := &Server{[]*http.Server{newServer(live, nil, http.NotFoundHandler())}, []net.Listener{listener}}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	return listener.dial(), func() {
+		cancel()
+		equal(t, "Run", nil, <-ended)
+	}
+}
+
 // Nobody keeps a connection by being slow: not with the request, not with its body,
 // not with reading the answer, and not with the next request.
 func TestSlowSenders(t *testing.T) {
@@ -70,18 +86,10 @@ func TestSlowSenders(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				listener := newPipes()
-				s := &Server{[]*http.Server{newServer(nil, nil, http.NotFoundHandler())}, []net.Listener{listener}}
-				ctx, cancel := context.WithCancel(t.Context())
-				var serving sync.WaitGroup
-				serving.Go(func() {
-					if err := s.Run(ctx); err != nil {
-						t.Error(err)
-					}
-				})
-				connection := listener.dial()
+				connection, stop := serveOne(t)
+				var sending sync.WaitGroup
 				begin := time.Now()
-				serving.Go(func() {
+				sending.Go(func() {
 					_, err := connection.Write([]byte(tt.send))
 					for i := 0; err == nil && tt.then != ""; i++ {
 						time.Sleep(tt.wait)
@@ -102,8 +110,43 @@ func TestSlowSenders(t *testing.T) {
 					t.Errorf("the connection lasted %s, want %s at most", took, tt.most)
 				}
 				connection.Close() //nolint:errcheck // it is in memory
-				cancel()
-				serving.Wait()
+				stop()
+				sending.Wait()
+			})
+		})
+	}
+}
+
+// The end awaits an answer that is under way, but not for ever.
+func TestTheEndAwaitsAnAnswer(t *testing.T) {
+	for name, tt := range map[string]struct {
+		takes time.Duration // to answer
+		want  string        // the beginning of the answer
+	}{
+		"soon":  {time.Second / 2, "HTTP/1.1 200 "},
+		"never": {time.Hour, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				connection, stop := serveOne(t, healthz.NamedCheck("slow", func(*http.Request) error { time.Sleep(tt.takes); return nil }))
+				if _, err := connection.Write([]byte("GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				begin := time.Now()
+				var reading sync.WaitGroup
+				reading.Go(func() {
+					answer, err := io.ReadAll(connection)
+					if err != nil || tt.want == "" && len(answer) > 0 || !bytes.HasPrefix(answer, []byte(tt.want)) {
+						t.Errorf("the answer is %q and %v, want %q", answer, err, tt.want)
+					}
+				})
+				stop()
+				if took := time.Since(begin); took > time.Second {
+					t.Errorf("the end took %s", took)
+				}
+				reading.Wait()
+				time.Sleep(time.Hour) // until the check ends
 			})
 		})
 	}
