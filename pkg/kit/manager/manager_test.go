@@ -2,14 +2,11 @@ package manager
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -48,7 +45,8 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/leader"
 	"nicoleh.io/k8s-controller/pkg/kit/preflight"
 	"nicoleh.io/k8s-controller/pkg/kit/serve"
-	"nicoleh.io/k8s-controller/pkg/kit/worker"
+	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
+	"nicoleh.io/k8s-controller/pkg/kittest/script"
 )
 
 func TestMain(m *testing.M) {
@@ -378,19 +376,21 @@ func canList(c running) running {
 	return c
 }
 
+// failing returns the names of the checks that fail.
+func failing(checks []healthz.HealthChecker) (names []string) {
+	for _, check := range checks {
+		if check.Check(nil) != nil {
+			names = append(names, check.Name())
+		}
+	}
+	return names
+}
+
 func TestChecks(t *testing.T) {
 	c := &fakeController{}
 	one, other := newRunning(t, "fake", c), newRunning(t, "other", &fakeController{})
 	p := &process{controllers: []running{one, other}}
 	live, ready := p.checks(time.Minute)
-	failing := func(checks []healthz.HealthChecker) (names []string) {
-		for _, check := range checks {
-			if check.Check(nil) != nil {
-				names = append(names, check.Name())
-			}
-		}
-		return names
-	}
 	for _, tt := range []struct {
 		name                string
 		change              func()
@@ -593,85 +593,30 @@ func TestVersionsOfCachesOfOneResource(t *testing.T) {
 	}
 }
 
-// parlor is an API server in the current bubble, with one Lease. It lacks the resources in
-// missing.
-type parlor struct {
-	mu       sync.Mutex
-	missing  map[string]bool
-	holder   string // of the Lease
-	released time.Time
-	requests map[string]int
-	sleepy   bool // whether it answers every list with 429
-}
-
-func (s *parlor) RoundTrip(r *http.Request) (*http.Response, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	resource := path.Base(r.URL.Path)
-	s.requests[r.Method+" "+r.URL.Path]++
-	switch {
-	case strings.Contains(r.URL.Path, "/leases"):
-		lease := coordinationv1.Lease{TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"}, ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
-		if r.Method != http.MethodGet {
-			if err := json.NewDecoder(r.Body).Decode(&lease); err != nil {
-				return nil, err
-			}
-			s.holder = ptr.Deref(lease.Spec.HolderIdentity, "")
-			if s.holder == "" {
-				s.released = time.Now()
-			}
-		}
-		lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: &s.holder, LeaseDurationSeconds: ptr.To[int32](15), RenewTime: ptr.To(metav1.NowMicro())}
-		return respond(http.StatusOK, nil, lease), nil
-	case s.missing[resource]:
-		status := apierrors.NewNotFound(schema.GroupResource{Resource: path.Base(path.Dir(r.URL.Path))}, resource).ErrStatus
-		status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
-		return respond(int(status.Code), nil, status), nil
-	case resource == "absent": // which is there by now
-		return respond(http.StatusOK, nil, metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"}}), nil
-	case s.sleepy && r.URL.Query().Get("limit") != "1": // which preflight asks for
-		status := apierrors.NewTooManyRequests("the cache is being filled", 0).ErrStatus
-		return respond(int(status.Code), nil, status), nil
-	case r.URL.Query().Has("watch"):
-		ctx := r.Context()
-		body, end := io.Pipe()
-		context.AfterFunc(ctx, func() { end.CloseWithError(ctx.Err()) })
-		go fmt.Fprint(end, `{"type": "BOOKMARK", "object": {"apiVersion": "v1", "kind": "Pod", "metadata": {"resourceVersion": "7", "annotations": {"k8s.io/initial-events-end": "true"}}}}`)
-		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: body, Request: r}, nil
-	}
-	return respond(http.StatusOK, nil, metav1.PartialObjectMetadataList{
-		TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"}, ListMeta: metav1.ListMeta{ResourceVersion: "7"},
-	}), nil
-}
-
-// asked returns whether there was such a request.
-func (s *parlor) asked(request string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.requests[request] > 0
-}
-
-// define makes the API server know a resource.
-func (s *parlor) define(resource string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.missing, resource)
-}
-
-// newParlor returns an API server whose Lease is somebody's.
-func newParlor(holder string, missing ...string) *parlor {
-	s := &parlor{holder: holder, missing: map[string]bool{}, requests: map[string]int{}}
-	for _, resource := range missing {
-		s.missing[resource] = true
-	}
-	return s
-}
-
-// process returns the process of a program whose controllers each read one of these resources
-// of the core group, and what they do.
-func (s *parlor) process(t *testing.T, controllers map[string]Controller) *process {
+// newCluster returns an API server for the current bubble.
+func newCluster(t *testing.T) *script.Cluster {
 	t.Helper()
-	config := &rest.Config{Transport: s, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}}
+	c := script.New(t, apiserver.Leases(), apiserver.Pods(), apiserver.Nodes(), apiserver.Secrets(), apiserver.Namespaces())
+	c.Set(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "parlor"}})
+	return c
+}
+
+// lack has the API server not know these resources.
+func lack(c *script.Cluster, resources ...string) {
+	c.Refuse(func(request string) error {
+		_, resource, _ := strings.Cut(request, " ")
+		if slices.Contains(resources, resource) {
+			return apierrors.NewNotFound(schema.GroupResource{Resource: resource}, "")
+		}
+		return nil
+	})
+}
+
+// newProcess returns the process of a program whose controllers each read one of these resources
+// of the core group, and what they do.
+func newProcess(t *testing.T, cluster http.RoundTripper, controllers map[string]Controller) *process {
+	t.Helper()
+	config := &rest.Config{Transport: cluster, QPS: -1}
 	reader, err := metadata.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
@@ -700,36 +645,48 @@ func (s *parlor) process(t *testing.T, controllers map[string]Controller) *proce
 	return p
 }
 
-// failing returns the checks of /readyz that fail.
-func (p *process) failing() (names []string) {
-	_, ready := p.checks(time.Minute)
-	for _, check := range ready {
-		if check.Check(nil) != nil {
-			names = append(names, check.Name())
-		}
-	}
-	return names
-}
-
-// A process on standby is ready, but it holds no watch and has run no controller.
-func TestStandby(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newParlor("another")
-		p := s.process(t, map[string]Controller{"pods": &fakeController{run: func(context.Context) error { t.Error("it runs"); return nil }}})
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- p.run(ctx) }()
-		time.Sleep(time.Second)
-		synctest.Wait()
-		if failing := p.failing(); failing != nil {
-			t.Errorf("it is not ready: %v", failing)
-		}
+// start runs the process. The function stops it, and returns when it has ended.
+func (p *process) start(ctx context.Context, t *testing.T) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- p.run(ctx) }()
+	return func() {
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("run returned %v", err)
 		}
-		if diff := cmp.Diff(map[string]int{"GET /api/v1/pods": 1, "GET /apis/coordination.k8s.io/v1/namespaces/parlor/leases/shop": 1}, s.requests); diff != "" {
-			t.Errorf("requests (-want +got):\n%s", diff)
+	}
+}
+
+// requireFailing requires that exactly these checks of /readyz fail once nothing happens any more.
+func (p *process) requireFailing(t *testing.T, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	_, ready := p.checks(time.Minute)
+	if got := failing(ready); !slices.Equal(got, want) {
+		t.Errorf("/readyz fails for %q, want %q", got, want)
+	}
+}
+
+// patient is a controller that does nothing until its context ends.
+var patient = &fakeController{run: func(ctx context.Context) error { <-ctx.Done(); return nil }}
+
+// A process on standby is ready, but it holds no watch and has run no controller.
+func TestStandby(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.Set(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "parlor", Name: "shop"}, Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: ptr.To("another"), LeaseDurationSeconds: ptr.To[int32](15), RenewTime: ptr.To(metav1.NowMicro()),
+		}})
+		p := newProcess(t, c, map[string]Controller{"pods": &fakeController{run: func(context.Context) error { t.Error("it runs"); return nil }}})
+		stop := p.start(t.Context(), t)
+		time.Sleep(time.Second)
+		p.requireFailing(t)
+		stop()
+		// Before it watches, an informer lists.
+		if lists, looks := c.Requests("list pods"), c.Requests("get leases"); lists != 1 || looks != 1 || len(c.Writes()) > 0 {
+			t.Errorf("%d lists, %d looks at the Lease, and writes %v", lists, looks, c.Writes())
 		}
 	})
 }
@@ -751,6 +708,7 @@ func TestControllerThatWaitsKeepsNoOtherFromWorking(t *testing.T) {
 		}
 		requireWorking := func(want ...string) {
 			t.Helper()
+			time.Sleep(time.Minute)
 			synctest.Wait()
 			mu.Lock()
 			defer mu.Unlock()
@@ -758,65 +716,28 @@ func TestControllerThatWaitsKeepsNoOtherFromWorking(t *testing.T) {
 				t.Errorf("running controllers (-want +got):\n%s", diff)
 			}
 		}
-		s := newParlor("", "pods", "nodes", "services")
-		p := s.process(t, map[string]Controller{"pods": controller("pods"), "nodes": controller("nodes")})
+		c := newCluster(t)
+		lack(c, "pods", "nodes", "secrets")
+		p := newProcess(t, c, map[string]Controller{"pods": controller("pods"), "nodes": controller("nodes")})
 		for i, c := range p.controllers {
 			if c.name == "of pods" { // which it reads without a cache
-				p.controllers[i].Needs = []preflight.Resource{{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("services")}}
+				p.controllers[i].Needs = []preflight.Resource{{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("secrets")}}
 			}
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- p.run(ctx) }()
-		time.Sleep(time.Minute)
+		stop := p.start(t.Context(), t)
 		requireWorking()
-		if s.asked("GET /apis/coordination.k8s.io/v1/namespaces/parlor/leases/shop") {
+		if c.Requests("get leases") > 0 {
 			t.Error("it takes part in the election although no controller can work")
 		}
-		s.define("nodes")
-		time.Sleep(time.Minute)
+		lack(c, "pods", "secrets")
 		requireWorking("nodes")
-		if diff := cmp.Diff([]string{"preflight"}, p.failing()); diff != "" {
-			t.Errorf("failing checks (-want +got):\n%s", diff)
-		}
-		s.define("pods")
-		time.Sleep(time.Minute)
+		p.requireFailing(t, "preflight")
+		lack(c, "secrets")
 		requireWorking("nodes")
-		s.define("services")
-		time.Sleep(time.Minute)
+		lack(c)
 		requireWorking("nodes", "pods")
-		if failing := p.failing(); failing != nil {
-			t.Errorf("it is not ready: %v", failing)
-		}
-		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("run returned %v", err)
-		}
-	})
-}
-
-// An author forgets to name an informer in Caches. The term ends with a line that says which.
-func TestForgottenCache(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newParlor("")
-		loop := worker.New("forgetful", func(context.Context, cache.ObjectName) (time.Duration, error) { return 0, nil })
-		p := s.process(t, map[string]Controller{"pods": loop})
-		secrets := metadatainformer.NewFilteredMetadataInformer(p.metadata, corev1.SchemeGroupVersion.WithResource("secrets"), "", 0, cache.Indexers{}, nil).Informer()
-		for _, informer := range []cache.SharedIndexInformer{p.controllers[0].Caches[0].Informer, secrets} {
-			handler, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			loop.WaitFor(handler.HasSyncedChecker())
-		}
-		begin := time.Now()
-		requireOneLine(t, p.run(t.Context()), []string{"running of pods: not filled within 5m0s", "was not started: SharedIndexInformer *v1.PartialObjectMetadata + "})
-		if took := time.Since(begin); took > 6*time.Minute {
-			t.Errorf("it took %s", took)
-		}
-		if s.holder != "" {
-			t.Errorf("%q still holds the Lease", s.holder)
-		}
+		p.requireFailing(t)
+		stop()
 	})
 }
 
@@ -830,30 +751,22 @@ func TestNamespaceThatDoesNotExist(t *testing.T) {
 				lines = append(lines, line)
 			}
 		}, funcr.Options{})
-		s := newParlor("", "absent")
-		p := s.process(t, map[string]Controller{"pods": &fakeController{run: func(ctx context.Context) error { <-ctx.Done(); return nil }}})
+		c := newCluster(t)
+		p := newProcess(t, c, map[string]Controller{"pods": patient})
 		p.namespace = "absent"
-		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
-		ended := make(chan error, 1)
-		go func() { ended <- p.run(ctx) }()
+		stop := p.start(klog.NewContext(t.Context(), logger), t)
 		time.Sleep(5*time.Minute - time.Second)
-		synctest.Wait()
-		if failing := p.failing(); failing != nil {
-			t.Errorf("it is not ready: %v", failing)
-		}
+		p.requireFailing(t)
 		if len(lines) != 5 || !strings.Contains(lines[0], `"because"="the namespace does not exist" "remedy"="kubectl create namespace absent, or name another"`) {
 			t.Errorf("want 5 lines, got %q", lines)
 		}
-		s.define("absent")
+		c.Set(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "absent"}})
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if len(lines) != 6 || s.requests["GET /api/v1/namespaces/absent"] != 31 {
-			t.Errorf("want one line more and no more requests, got %q and %v", lines[5:], s.requests)
+		if requests := c.Requests("get namespaces"); len(lines) != 6 || requests != 31 {
+			t.Errorf("want one line more and no more requests, got %q and %d", lines[5:], requests)
 		}
-		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("run returned %v", err)
-		}
+		stop()
 	})
 }
 
@@ -861,21 +774,28 @@ func TestNamespaceThatDoesNotExist(t *testing.T) {
 // the release of the Lease.
 func TestReleaseDoesNotWaitForInformers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newParlor("")
-		s.sleepy = true
-		p := s.process(t, map[string]Controller{"pods": &fakeController{run: func(ctx context.Context) error { <-ctx.Done(); return nil }}})
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- p.run(ctx) }()
+		c := newCluster(t)
+		busy := roundTripper(func(r *http.Request) (*http.Response, error) {
+			if r.URL.Query().Has("watch") {
+				return apiserver.Refuse(apierrors.NewTooManyRequests("the cache is being filled", 0)).HTTP(r), nil
+			}
+			return c.RoundTrip(r)
+		})
+		stop := newProcess(t, busy, map[string]Controller{"pods": patient}).start(t.Context(), t)
 		time.Sleep(10 * time.Minute)
+		lease := func() string {
+			return ptr.Deref(script.Get[coordinationv1.Lease](c, "parlor", "shop").Spec.HolderIdentity, "")
+		}
+		if lease() == "" {
+			t.Error("it does not lead")
+		}
+		time.AfterFunc(time.Second, func() {
+			if holder := lease(); holder != "" {
+				t.Errorf("%q still holds the Lease after a second", holder)
+			}
+		})
 		stopped := time.Now()
-		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("run returned %v", err)
-		}
-		if took := s.released.Sub(stopped); s.released.IsZero() || took > time.Second {
-			t.Errorf("the Lease was released %s after the end", took)
-		}
+		stop()
 		if took := time.Since(stopped); took > 3*time.Second {
 			t.Errorf("run took %s to end", took)
 		}

@@ -4,11 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/http/httptest"
-	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,6 +24,8 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
+	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
+	"nicoleh.io/k8s-controller/pkg/kittest/script"
 )
 
 // roundTripper is a function that is an http.RoundTripper.
@@ -34,26 +33,17 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// denial is what the API server responds if a webhook denies a request with that code, and
-// says when to try again.
-func denial(code, retryAfter int) *http.Response {
-	status := apierrors.NewTooManyRequests("a webhook says no", retryAfter).ErrStatus
-	status.Code, status.TypeMeta = int32(code), metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
-	return respond(code, http.Header{"Retry-After": {fmt.Sprint(retryAfter)}}, status)
-}
-
 // respond returns the response of an API server.
-func respond(code int, header http.Header, body any) *http.Response {
+func respond(code int, body any) *http.Response {
 	w := httptest.NewRecorder()
 	w.Header().Set("Content-Type", "application/json")
-	maps.Copy(w.Header(), header)
 	w.WriteHeader(code)
 	json.NewEncoder(w).Encode(body) //nolint:errcheck // to memory
 	return w.Result()
 }
 
-// dependencies returns what a controller gets whose API server is that function.
-func dependencies(t *testing.T, server roundTripper) (d Dependencies) {
+// dependencies returns what a controller gets whose API server is that.
+func dependencies(t *testing.T, server http.RoundTripper) (d Dependencies) {
 	t.Helper()
 	config := &rest.Config{Transport: server, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}}
 	events := &recorder{record.NewBroadcaster(), kubescheme.Scheme, nil}
@@ -73,45 +63,48 @@ func dependencies(t *testing.T, server roundTripper) (d Dependencies) {
 // retried as the response asks.
 func TestRefusedObjectsDelayNoOther(t *testing.T) {
 	for _, tt := range []struct {
+		refused          string // the request of a refused object; another one sends the other
 		code, retryAfter int
-		isRead           bool
 	}{
-		{http.StatusTooManyRequests, 60, false},
-		{http.StatusTooManyRequests, 1, false},
-		{http.StatusServiceUnavailable, 60, false},
-		{http.StatusServiceUnavailable, 60, true},
+		{"patch secrets", http.StatusTooManyRequests, 60},
+		{"patch secrets", http.StatusTooManyRequests, 1},
+		{"patch secrets", http.StatusServiceUnavailable, 60},
+		{"get secrets", http.StatusServiceUnavailable, 60},
 	} {
-		t.Run(fmt.Sprintf("%d for %d s, read %t", tt.code, tt.retryAfter, tt.isRead), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s with %d for %d s", tt.refused, tt.code, tt.retryAfter), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				handlers := utilruntime.ErrorHandlers
 				defer func() { utilruntime.ErrorHandlers = handlers }()
 				utilruntime.ErrorHandlers = nil // the default ones sleep, by a clock that is not the bubble's.
 				const workers = 8
-				kube := dependencies(t, func(r *http.Request) (*http.Response, error) {
-					if strings.Contains(r.URL.Path, "refused") && tt.isRead == (r.Method == http.MethodGet) {
-						return denial(tt.code, tt.retryAfter), nil
+				c := script.New(t, apiserver.Secrets())
+				c.Set(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "healthy"}})
+				c.Refuse(func(request string) error {
+					if request != tt.refused {
+						return nil
 					}
-					return respond(http.StatusOK, nil, map[string]any{}), nil
-				}).Kube
-				var mu sync.Mutex
-				refusals, added, synced := 0, time.Time{}, 0
+					denial := apierrors.NewTooManyRequests("a webhook says no", tt.retryAfter)
+					denial.ErrStatus.Code = int32(tt.code)
+					return denial
+				})
+				kube := dependencies(t, c).Kube
+				var added time.Time
+				synced := 0
 				loop := worker.New("fake", func(ctx context.Context, name cache.ObjectName) (time.Duration, error) {
-					configMaps := kube.CoreV1().ConfigMaps(name.Namespace)
-					_, err := configMaps.Get(ctx, name.Name, metav1.GetOptions{})
-					if !tt.isRead {
-						_, err = configMaps.Patch(ctx, name.Name, types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
+					secrets, isHealthy := kube.CoreV1().Secrets(name.Namespace), name.Name == "healthy"
+					var err error
+					if isHealthy == (tt.refused == "get secrets") {
+						_, err = secrets.Patch(ctx, name.Name, types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
+					} else {
+						_, err = secrets.Get(ctx, name.Name, metav1.GetOptions{})
 					}
-					mu.Lock()
-					defer mu.Unlock()
-					if err != nil {
-						refusals++
-						return 0, err
+					if isHealthy {
+						synced++
+						if waited := time.Since(added); waited > 0 || err != nil {
+							t.Errorf("a healthy object waited for %s: %v", waited, err)
+						}
 					}
-					synced++
-					if waited := time.Since(added); waited > 0 {
-						t.Errorf("a healthy object waited for %s", waited)
-					}
-					return 0, nil
+					return 0, err
 				})
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan error, 1)
@@ -121,9 +114,8 @@ func TestRefusedObjectsDelayNoOther(t *testing.T) {
 				}
 				for range 20 {
 					time.Sleep(30 * time.Second)
-					mu.Lock()
+					synctest.Wait()
 					added = time.Now()
-					mu.Unlock()
 					loop.Add(cache.NewObjectName("shop", "healthy"))
 				}
 				synctest.Wait()
@@ -134,6 +126,7 @@ func TestRefusedObjectsDelayNoOther(t *testing.T) {
 				if synced != 20 {
 					t.Errorf("a healthy object was synced %d times, want 20", synced)
 				}
+				refusals := c.Requests(tt.refused)
 				if most := workers * (1 + int(10*time.Minute/time.Second)/tt.retryAfter); refusals > most || refusals < 2*workers {
 					t.Errorf("the refused objects were sent %d times in 10 minutes, want at most %d", refusals, most)
 				}
@@ -147,11 +140,11 @@ func TestEventIsSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent []time.Duration
 		begin := time.Now()
-		config := &rest.Config{QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}, Transport: roundTripper(func(*http.Request) (*http.Response, error) {
+		config := &rest.Config{QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}, Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 			if sent = append(sent, time.Since(begin)); len(sent) == 1 {
-				return denial(http.StatusTooManyRequests, 3), nil
+				return apiserver.Refuse(apierrors.NewTooManyRequests("a webhook says no", 3)).HTTP(r), nil
 			}
-			return respond(http.StatusCreated, nil, corev1.Event{}), nil
+			return respond(http.StatusCreated, corev1.Event{}), nil
 		})}
 		events, err := newRecorder(config, kubescheme.Scheme)
 		if err != nil {
@@ -174,14 +167,14 @@ func TestListsOfAnInformer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var asked []string
-		d := dependencies(t, func(r *http.Request) (*http.Response, error) {
+		d := dependencies(t, roundTripper(func(r *http.Request) (*http.Response, error) {
 			query := r.URL.Query()
 			if query.Has("watch") {
-				status := apierrors.NewResourceExpired("too old").ErrStatus
+				err := apierrors.NewResourceExpired("too old")
 				if query.Has("sendInitialEvents") {
-					status = apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "", nil).ErrStatus
+					err = apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "", nil)
 				}
-				return respond(int(status.Code), nil, status), nil
+				return apiserver.Refuse(err).HTTP(r), nil
 			}
 			asked = append(asked, r.URL.RawQuery)
 			list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}}
@@ -191,8 +184,8 @@ func TestListsOfAnInformer(t *testing.T) {
 			if len(asked) == 3 {
 				cancel()
 			}
-			return respond(http.StatusOK, nil, list), nil
-		})
+			return respond(http.StatusOK, list), nil
+		}))
 		informers := kubeinformers.NewSharedInformerFactory(d.Kube, 0)
 		informers.Core().V1().Pods().Informer()
 		informers.StartWithContext(ctx)
