@@ -192,38 +192,52 @@ func writeFile(t *testing.T, content string) string {
 }
 
 func TestClientConfig(t *testing.T) {
-	file := writeFile(t, kubeconfig)
-	tests := []struct {
-		name      string
-		variable  string // $KUBECONFIG
-		o         options
-		wantHost  string
-		wantQPS   float32
-		wantBurst int
-	}{
-		{"a file", "", options{cluster: flags.Cluster{Kubeconfig: file}}, "https://parlor.example:6443", -1, 0},
-		{"a file by $KUBECONFIG", file, options{}, "https://parlor.example:6443", -1, 0},
-		{"the flag wins over $KUBECONFIG", "/nowhere", options{cluster: flags.Cluster{Kubeconfig: file}}, "https://parlor.example:6443", -1, 0},
-		{"another address", "", options{cluster: flags.Cluster{Kubeconfig: file, Master: "https://elsewhere.example"}}, "https://elsewhere.example", -1, 0},
-		{"an address alone", "", options{cluster: flags.Cluster{Master: "http://localhost:8001"}}, "http://localhost:8001", -1, 0},
-		{"another context", "", options{cluster: flags.Cluster{Kubeconfig: file, Context: "other"}}, "https://other.example:6443", -1, 0},
-		{"another context of $KUBECONFIG", file, options{cluster: flags.Cluster{Context: "other"}}, "https://other.example:6443", -1, 0},
-		{"a rate", "", options{cluster: flags.Cluster{Kubeconfig: file}, qps: 10}, "https://parlor.example:6443", 10, 21},
-		{"a rate and a burst", "", options{cluster: flags.Cluster{Kubeconfig: file}, qps: 0.5, burst: 3}, "https://parlor.example:6443", 0.5, 3},
-		{"a small rate", "", options{cluster: flags.Cluster{Kubeconfig: file}, qps: 0.1}, "https://parlor.example:6443", 0.1, 1},
+	file, nonsense, missing := writeFile(t, kubeconfig), writeFile(t, "{"), filepath.Join(t.TempDir(), "missing")
+	of := func(kubeconfig, context, master string) options {
+		return options{cluster: flags.Cluster{Kubeconfig: kubeconfig, Context: context, Master: master}}
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
+	limited := func(qps float64, burst int) options {
+		o := of(file, "", "")
+		o.qps, o.burst = qps, burst
+		return o
+	}
+	for name, tt := range map[string]struct {
+		variable string // $KUBECONFIG
+		o        options
+		want     string   // the address, QPS and burst
+		wantErr  []string // what its one line names
+	}{
+		"a file":                            {"", of(file, "", ""), "https://parlor.example:6443 -1 0", nil},
+		"a file by $KUBECONFIG":             {file, options{}, "https://parlor.example:6443 -1 0", nil},
+		"the flag wins over $KUBECONFIG":    {"/nowhere", of(file, "", ""), "https://parlor.example:6443 -1 0", nil},
+		"another address":                   {"", of(file, "", "https://elsewhere.example"), "https://elsewhere.example -1 0", nil},
+		"an address alone":                  {"", of("", "", "http://localhost:8001"), "http://localhost:8001 -1 0", nil},
+		"another context":                   {"", of(file, "other", ""), "https://other.example:6443 -1 0", nil},
+		"another context of $KUBECONFIG":    {file, of("", "other", ""), "https://other.example:6443 -1 0", nil},
+		"a rate":                            {"", limited(10, 0), "https://parlor.example:6443 10 21", nil},
+		"a rate and a burst":                {"", limited(0.5, 3), "https://parlor.example:6443 0.5 3", nil},
+		"a small rate":                      {"", limited(0.1, 0), "https://parlor.example:6443 0.1 1", nil},
+		"nothing says where the cluster is": {"", options{}, "", []string{"-kubeconfig", "$KUBECONFIG", "Pod"}},
+		"the file does not exist":           {"", of(missing, "", ""), "", []string{missing}},
+		"the file is nonsense":              {"", of(nonsense, "", ""), "", []string{"kubeconfig"}},
+		"a context that is not there":       {"", of(file, "absent", ""), "", []string{"absent"}},
+		"$KUBECONFIG is nonsense":           {nonsense, options{}, "", []string{"kubeconfig"}},
+	} {
+		t.Run(name, func(t *testing.T) {
 			without(t, clientcmd.RecommendedConfigPathEnvVar, "KUBERNETES_SERVICE_HOST")
 			if tt.variable != "" {
 				t.Setenv(clientcmd.RecommendedConfigPathEnvVar, tt.variable)
 			}
 			config, err := clientConfig(tt.o)
+			if tt.wantErr != nil {
+				requireOneLine(t, err, tt.wantErr)
+				return
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			if config.Host != tt.wantHost || config.QPS != tt.wantQPS || config.Burst != tt.wantBurst {
-				t.Errorf("host %q, QPS %v, burst %d; want %q, %v, %d", config.Host, config.QPS, config.Burst, tt.wantHost, tt.wantQPS, tt.wantBurst)
+			if got := fmt.Sprint(config.Host, " ", config.QPS, " ", config.Burst); got != tt.want {
+				t.Errorf("address, QPS and burst are %s, want %s", got, tt.want)
 			}
 		})
 	}
@@ -247,32 +261,6 @@ func TestNamesForTheLog(t *testing.T) {
 			if diff := cmp.Diff(tt.want, []string{context, cluster, account}); diff != "" {
 				t.Errorf("context, cluster and account (-want +got):\n%s", diff)
 			}
-		})
-	}
-}
-
-func TestClientConfigErrors(t *testing.T) {
-	missing := filepath.Join(t.TempDir(), "missing")
-	tests := []struct {
-		name     string
-		variable string // $KUBECONFIG
-		o        options
-		want     []string
-	}{
-		{"nothing says where the cluster is", "", options{}, []string{"-kubeconfig", "$KUBECONFIG", "Pod"}},
-		{"the file does not exist", "", options{cluster: flags.Cluster{Kubeconfig: missing}}, []string{missing}},
-		{"the file is nonsense", "", options{cluster: flags.Cluster{Kubeconfig: writeFile(t, "{")}}, []string{"kubeconfig"}},
-		{"a context that is not there", "", options{cluster: flags.Cluster{Kubeconfig: writeFile(t, kubeconfig), Context: "absent"}}, []string{"absent"}},
-		{"$KUBECONFIG is nonsense", writeFile(t, "{"), options{}, []string{"kubeconfig"}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			without(t, clientcmd.RecommendedConfigPathEnvVar, "KUBERNETES_SERVICE_HOST")
-			if tt.variable != "" {
-				t.Setenv(clientcmd.RecommendedConfigPathEnvVar, tt.variable)
-			}
-			_, err := clientConfig(tt.o)
-			requireOneLine(t, err, tt.want)
 		})
 	}
 }
