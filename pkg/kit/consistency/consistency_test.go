@@ -2,6 +2,7 @@ package consistency_test
 
 import (
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -38,68 +39,31 @@ func newStore() (s *consistency.Store, deploymentsAt, gadgetsAt *at) {
 	}), deploymentsAt, gadgetsAt
 }
 
+// lags returns the error about a cache of Deployments.
+func lags(at, write string) string {
+	return "the cache does not show this controller's own write yet: deployments.apps is at resourceVersion " + at + ", but the write is at " + write
+}
+
 func TestEnsureReady(t *testing.T) {
-	tests := []struct {
-		name    string
+	for name, tt := range map[string]struct {
 		written []string // to vanilla's Deployments, in this order
 		seen    string   // by the cache of Deployments
 		want    string   // the error; "" for none
-	}{{
-		name: "nothing was written",
-		seen: "100",
-	}, {
-		name:    "the write has not arrived",
-		written: []string{"101"},
-		seen:    "100",
-		want:    "the cache does not show this controller's own write yet: deployments.apps is at resourceVersion 100, but the write is at 101",
-	}, {
-		name:    "the write has just arrived",
-		written: []string{"101"},
-		seen:    "101",
-	}, {
-		name:    "the write has been overtaken",
-		written: []string{"101"},
-		seen:    "102",
-	}, {
-		name:    "versions are numbers, not text",
-		written: []string{"101"},
-		seen:    "99",
-		want:    "the cache does not show this controller's own write yet: deployments.apps is at resourceVersion 99, but the write is at 101",
-	}, {
-		name:    "versions may be longer than any integer",
-		written: []string{"340282366920938463463374607431768211457"},
-		seen:    "340282366920938463463374607431768211456",
-		want: "the cache does not show this controller's own write yet: deployments.apps is at resourceVersion " +
-			"340282366920938463463374607431768211456, but the write is at 340282366920938463463374607431768211457",
-	}, {
-		name:    "only the first of two writes has arrived",
-		written: []string{"101", "103"},
-		seen:    "102",
-		want:    "the cache does not show this controller's own write yet: deployments.apps is at resourceVersion 102, but the write is at 103",
-	}, {
-		name:    "the newest write counts, whichever was recorded last",
-		written: []string{"103", "101"},
-		seen:    "102",
-		want:    "the cache does not show this controller's own write yet: deployments.apps is at resourceVersion 102, but the write is at 103",
-	}, {
-		name:    "a write without a version is not waited for",
-		written: []string{""},
-		seen:    "100",
-	}, {
-		name:    "a version that is no number is not waited for",
-		written: []string{"0x99"},
-		seen:    "100",
-	}, {
-		name:    "a cache that does not tell its version is not waited for",
-		written: []string{"101"},
-		seen:    "",
-	}, {
-		name:    "version 0 never is an object's",
-		written: []string{"101"},
-		seen:    "0",
-	}}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
+	}{
+		"nothing was written":                             {nil, "100", ""},
+		"the write has not arrived":                       {[]string{"101"}, "100", lags("100", "101")},
+		"the write has just arrived":                      {[]string{"101"}, "101", ""},
+		"the write has been overtaken":                    {[]string{"101"}, "102", ""},
+		"versions are numbers, not text":                  {[]string{"101"}, "99", lags("99", "101")},
+		"versions may be longer than any integer":         {[]string{huge + "7"}, huge + "6", lags(huge+"6", huge+"7")},
+		"only the first of two writes has arrived":        {[]string{"101", "103"}, "102", lags("102", "103")},
+		"the newest write counts, whichever was last":     {[]string{"103", "101"}, "102", lags("102", "103")},
+		"a write without a version is not waited for":     {[]string{""}, "100", ""},
+		"a version that is no number is not waited for":   {[]string{"0x99"}, "100", ""},
+		"a cache that tells no version is not waited for": {[]string{"101"}, "", ""},
+		"version 0 never is an object's":                  {[]string{"101"}, "0", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
 			s, deploymentsAt, _ := newStore()
 			*deploymentsAt = at(tt.seen)
 			for _, version := range tt.written {
@@ -115,6 +79,8 @@ func TestEnsureReady(t *testing.T) {
 	}
 }
 
+const huge = "34028236692093846346337460743176821145"
+
 func text(err error) string {
 	if err == nil {
 		return ""
@@ -126,18 +92,13 @@ func TestEnsureReadyNamesEveryStaleCache(t *testing.T) {
 	s, deploymentsAt, _ := newStore()
 	s.WroteAt(vanilla, gadgets, "202")
 	s.WroteAt(vanilla, deployments, "201")
-	want := "the cache does not show this controller's own write yet: " +
-		"deployments.apps is at resourceVersion 100, but the write is at 201; " +
-		"gadgets.example.com is at resourceVersion 100, but the write is at 202"
-	if diff := cmp.Diff(want, text(s.EnsureReady(vanilla))); diff != "" {
+	const gadgetsLag = "gadgets.example.com is at resourceVersion 100, but the write is at 202"
+	if diff := cmp.Diff(lags("100", "201")+"; "+gadgetsLag, text(s.EnsureReady(vanilla))); diff != "" {
 		t.Errorf("EnsureReady (-want +got):\n%s", diff)
 	}
-
 	*deploymentsAt = "201"
-	want = "the cache does not show this controller's own write yet: " +
-		"gadgets.example.com is at resourceVersion 100, but the write is at 202"
-	if diff := cmp.Diff(want, text(s.EnsureReady(vanilla))); diff != "" {
-		t.Errorf("EnsureReady once one cache has caught up (-want +got):\n%s", diff)
+	if err := s.EnsureReady(vanilla); err == nil || !strings.HasSuffix(err.Error(), ": "+gadgetsLag) {
+		t.Errorf("once one cache has caught up, EnsureReady = %v", err)
 	}
 }
 
@@ -148,8 +109,7 @@ func TestWriteAfterARestoreIsKept(t *testing.T) {
 	s.WroteAt(vanilla, deployments, "1001")
 	*deploymentsAt = "500"
 	s.WroteAt(vanilla, deployments, "501")
-	want := "the cache does not show this controller's own write yet: deployments.apps is at resourceVersion 500, but the write is at 501"
-	if diff := cmp.Diff(want, text(s.EnsureReady(vanilla))); diff != "" {
+	if diff := cmp.Diff(lags("500", "501"), text(s.EnsureReady(vanilla))); diff != "" {
 		t.Errorf("EnsureReady (-want +got):\n%s", diff)
 	}
 }
@@ -224,22 +184,18 @@ func TestStoreAgreesWithItsModel(t *testing.T) {
 
 func TestConcurrentUse(t *testing.T) {
 	s, _, _ := newStore()
-	var wg sync.WaitGroup
-	for w := range 8 {
-		wg.Go(func() {
-			for i := range 500 {
-				owner := cache.NewObjectName("default", strconv.Itoa(i%7))
-				s.WroteAt(owner, deployments, strconv.Itoa(100+w))
-				_ = s.EnsureReady(owner)
-				if i%50 == 0 {
-					s.Clear(owner)
-				}
-			}
+	var writing sync.WaitGroup
+	for i := range 8 {
+		writing.Go(func() {
+			owner := cache.NewObjectName("default", strconv.Itoa(i%3))
+			s.WroteAt(owner, deployments, "101")
+			_ = s.EnsureReady(owner)
+			s.Clear(owner)
+			s.WroteAt(vanilla, deployments, strconv.Itoa(101+i))
 		})
 	}
-	wg.Wait()
-	s.WroteAt(vanilla, deployments, "101")
-	if s.EnsureReady(vanilla) == nil {
-		t.Error("a write got lost")
+	writing.Wait()
+	if diff := cmp.Diff(lags("100", "108"), text(s.EnsureReady(vanilla))); diff != "" {
+		t.Errorf("EnsureReady (-want +got):\n%s", diff)
 	}
 }

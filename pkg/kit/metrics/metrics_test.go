@@ -55,133 +55,85 @@ func series(t *testing.T, part string) map[string]string {
 	return found
 }
 
-// zero is every series of a controller that has done nothing.
-func zero(controller string) map[string]string {
-	return map[string]string{
-		`controller_stale_cache_waits_total{controller="` + controller + `"}`:                       "0",
-		`controller_status_writes_total{controller="` + controller + `",result="conflict"}`:         "0",
-		`controller_status_writes_total{controller="` + controller + `",result="error"}`:            "0",
-		`controller_status_writes_total{controller="` + controller + `",result="success"}`:          "0",
-		`controller_sync_duration_seconds_count{controller="` + controller + `",result="deferred"}`: "0",
-		`controller_sync_duration_seconds_count{controller="` + controller + `",result="failed"}`:   "0",
-		`controller_sync_duration_seconds_count{controller="` + controller + `",result="gave_up"}`:  "0",
-		`controller_sync_duration_seconds_count{controller="` + controller + `",result="panicked"}`: "0",
-		`controller_sync_duration_seconds_count{controller="` + controller + `",result="synced"}`:   "0",
-		`controller_sync_duration_seconds_sum{controller="` + controller + `",result="deferred"}`:   "0",
-		`controller_sync_duration_seconds_sum{controller="` + controller + `",result="failed"}`:     "0",
-		`controller_sync_duration_seconds_sum{controller="` + controller + `",result="gave_up"}`:    "0",
-		`controller_sync_duration_seconds_sum{controller="` + controller + `",result="panicked"}`:   "0",
-		`controller_sync_duration_seconds_sum{controller="` + controller + `",result="synced"}`:     "0",
+// all is every series of a controller, with its value in TestCounts.
+func all(controller string) map[string]string {
+	series := map[string]string{}
+	for line, value := range map[string]string{
+		`stale_cache_waits_total{controller="NAME"}`:                       "4",
+		`status_writes_total{controller="NAME",result="conflict"}`:         "1",
+		`status_writes_total{controller="NAME",result="error"}`:            "3",
+		`status_writes_total{controller="NAME",result="success"}`:          "2",
+		`sync_duration_seconds_count{controller="NAME",result="deferred"}`: "1",
+		`sync_duration_seconds_count{controller="NAME",result="failed"}`:   "1",
+		`sync_duration_seconds_count{controller="NAME",result="gave_up"}`:  "1",
+		`sync_duration_seconds_count{controller="NAME",result="panicked"}`: "1",
+		`sync_duration_seconds_count{controller="NAME",result="synced"}`:   "2",
+		`sync_duration_seconds_sum{controller="NAME",result="deferred"}`:   "3",
+		`sync_duration_seconds_sum{controller="NAME",result="failed"}`:     "60",
+		`sync_duration_seconds_sum{controller="NAME",result="gave_up"}`:    "4",
+		`sync_duration_seconds_sum{controller="NAME",result="panicked"}`:   "5",
+		`sync_duration_seconds_sum{controller="NAME",result="synced"}`:     "2.25",
+	} {
+		series["controller_"+strings.ReplaceAll(line, "NAME", controller)] = value
 	}
+	return series
 }
 
 // A rate cannot see the step from nothing to one.
 func TestEverySeriesStartsAtZero(t *testing.T) {
-	metrics.For("idle")
-	if diff := cmp.Diff(zero("idle"), series(t, `controller="idle"`)); diff != "" {
+	name := newName()
+	metrics.For(name)
+	want := all(name)
+	for line := range want {
+		want[line] = "0"
+	}
+	if diff := cmp.Diff(want, series(t, `controller="`+name+`"`)); diff != "" {
 		t.Errorf("series (-want +got):\n%s", diff)
 	}
 }
 
 func TestCounts(t *testing.T) {
-	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "gadgets"}, "vanilla", errMelted)
-	sync := func(result metrics.Result, took time.Duration) func(metrics.Controller) {
-		return func(c metrics.Controller) { c.Sync(result, took) }
+	name := newName()
+	c := metrics.For(name)
+	for range 4 {
+		c.StaleCacheWait()
 	}
-	wrote := func(err error) func(metrics.Controller) {
-		return func(c metrics.Controller) { c.StatusWrite(err) }
+	for _, err := range []error{
+		nil, nil, errMelted, apierrors.NewInternalError(errMelted), errMelted,
+		fmt.Errorf("writing: %w", apierrors.NewConflict(schema.GroupResource{Resource: "gadgets"}, "vanilla", errMelted)),
+	} {
+		c.StatusWrite(err)
 	}
-	tests := []struct {
-		name string
-		do   []func(metrics.Controller)
-		want map[string]string // what differs from zero; NAME stands for the controller
-	}{{
-		name: "syncs are counted and timed by their result",
-		do: []func(metrics.Controller){
-			sync(metrics.Synced, 250*time.Millisecond), sync(metrics.Synced, 2*time.Second), sync(metrics.Failed, time.Minute),
-		},
-		want: map[string]string{
-			`controller_sync_duration_seconds_count{controller="NAME",result="synced"}`: "2",
-			`controller_sync_duration_seconds_sum{controller="NAME",result="synced"}`:   "2.25",
-			`controller_sync_duration_seconds_count{controller="NAME",result="failed"}`: "1",
-			`controller_sync_duration_seconds_sum{controller="NAME",result="failed"}`:   "60",
-		},
-	}, {
-		name: "other results",
-		do:   []func(metrics.Controller){sync(metrics.Panicked, time.Second), sync(metrics.GaveUp, time.Second), sync(metrics.Deferred, time.Second)},
-		want: map[string]string{
-			`controller_sync_duration_seconds_count{controller="NAME",result="panicked"}`: "1",
-			`controller_sync_duration_seconds_sum{controller="NAME",result="panicked"}`:   "1",
-			`controller_sync_duration_seconds_count{controller="NAME",result="gave_up"}`:  "1",
-			`controller_sync_duration_seconds_sum{controller="NAME",result="gave_up"}`:    "1",
-			`controller_sync_duration_seconds_count{controller="NAME",result="deferred"}`: "1",
-			`controller_sync_duration_seconds_sum{controller="NAME",result="deferred"}`:   "1",
-		},
-	}, {
-		name: "waits for a stale cache",
-		do:   []func(metrics.Controller){metrics.Controller.StaleCacheWait, metrics.Controller.StaleCacheWait},
-		want: map[string]string{`controller_stale_cache_waits_total{controller="NAME"}`: "2"},
-	}, {
-		name: "a status that was written",
-		do:   []func(metrics.Controller){wrote(nil), wrote(nil)},
-		want: map[string]string{`controller_status_writes_total{controller="NAME",result="success"}`: "2"},
-	}, {
-		name: "a status that somebody else wrote first",
-		do:   []func(metrics.Controller){wrote(fmt.Errorf("writing: %w", conflict))},
-		want: map[string]string{`controller_status_writes_total{controller="NAME",result="conflict"}`: "1"},
-	}, {
-		name: "a status that could not be written",
-		do:   []func(metrics.Controller){wrote(errMelted), wrote(apierrors.NewInternalError(errMelted)), wrote(errMelted)},
-		want: map[string]string{`controller_status_writes_total{controller="NAME",result="error"}`: "3"},
-	}}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			name := newName()
-			c := metrics.For(name)
-			for _, do := range tt.do {
-				do(c)
-			}
-			want := zero(name)
-			for series, value := range tt.want {
-				want[strings.ReplaceAll(series, "NAME", name)] = value
-			}
-			if diff := cmp.Diff(want, series(t, `controller="`+name+`"`)); diff != "" {
-				t.Errorf("series (-want +got):\n%s", diff)
-			}
-		})
+	c.Sync(metrics.Synced, 250*time.Millisecond)
+	c.Sync(metrics.Synced, 2*time.Second)
+	c.Sync(metrics.Failed, time.Minute)
+	c.Sync(metrics.Deferred, 3*time.Second)
+	c.Sync(metrics.GaveUp, 4*time.Second)
+	c.Sync(metrics.Panicked, 5*time.Second)
+	if diff := cmp.Diff(all(name), series(t, `controller="`+name+`"`)); diff != "" {
+		t.Errorf("series (-want +got):\n%s", diff)
 	}
 }
 
-func TestCountIsCalledAtEachScrape(t *testing.T) {
+// A gauge is counted at each scrape. A second one of that name replaces the first.
+func TestCount(t *testing.T) {
 	cones := map[string]float64{"vanilla": 2, "chocolate": 1}
+	require := func(want map[string]string) {
+		t.Helper()
+		if diff := cmp.Diff(want, series(t, "test_cones")); diff != "" {
+			t.Errorf("series (-want +got):\n%s", diff)
+		}
+	}
 	metrics.Count("test_cones", "Cones by flavor.", []string{"flavor", "size"}, func(add func(float64, ...string)) {
 		for flavor, n := range cones {
 			add(n, flavor, "big")
 		}
 	})
-	want := map[string]string{
-		`test_cones{flavor="chocolate",size="big"}`: "1",
-		`test_cones{flavor="vanilla",size="big"}`:   "2",
-	}
-	if diff := cmp.Diff(want, series(t, "test_cones")); diff != "" {
-		t.Errorf("series (-want +got):\n%s", diff)
-	}
-
+	require(map[string]string{`test_cones{flavor="chocolate",size="big"}`: "1", `test_cones{flavor="vanilla",size="big"}`: "2"})
 	cones = map[string]float64{"vanilla": 5}
-	want = map[string]string{`test_cones{flavor="vanilla",size="big"}`: "5"}
-	if diff := cmp.Diff(want, series(t, "test_cones")); diff != "" {
-		t.Errorf("series after a change (-want +got):\n%s", diff)
-	}
-}
-
-func TestSecondCountReplacesTheFirst(t *testing.T) {
-	for i := range 3 {
-		metrics.Count("test_spoons", "Spoons.", []string{"of"}, func(add func(float64, ...string)) { add(float64(i), "wood") })
-	}
-	want := map[string]string{`test_spoons{of="wood"}`: "2"}
-	if diff := cmp.Diff(want, series(t, "test_spoons")); diff != "" {
-		t.Errorf("series (-want +got):\n%s", diff)
-	}
+	require(map[string]string{`test_cones{flavor="vanilla",size="big"}`: "5"})
+	metrics.Count("test_cones", "Cones by flavor.", []string{"flavor", "size"}, func(add func(float64, ...string)) { add(7, "mint", "small") })
+	require(map[string]string{`test_cones{flavor="mint",size="small"}`: "7"})
 }
 
 // Everything that is served obeys Prometheus' conventions: ours, client-go's, and

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,91 +15,69 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/response"
 )
 
-func TestIsStale(t *testing.T) {
+func TestResponses(t *testing.T) {
 	pods := corev1.Resource("pods")
-	terminating := apierrors.NewForbidden(pods, "cone", errors.New("the namespace is being deleted"))
-	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
-	for _, tt := range []struct {
-		name string
-		err  error
-		want bool
-	}{
-		{"no error", nil, false},
-		{"it is there already", apierrors.NewAlreadyExists(pods, "cone"), true},
-		{"it has changed", apierrors.NewConflict(pods, "cone", errors.New("changed")), true},
-		{"it is gone", apierrors.NewNotFound(pods, "cone"), true},
-		{"the namespace ends, which may take long", terminating, false},
-		{"somebody forbids it", apierrors.NewForbidden(pods, "cone", errors.New("no")), false},
-		{"nobody answered", errors.New("connection refused"), false},
-		{"a webhook denies it with the code of what is gone", denial(http.StatusNotFound), false},
-		{"a webhook denies it with the code of a conflict", denial(http.StatusConflict), false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if got := response.IsStale(tt.err); got != tt.want {
-				t.Errorf("got %t", got)
-			}
-			if got := response.IsStale(fmt.Errorf("creating: %w", tt.err)); tt.err != nil && got != tt.want {
-				t.Errorf("wrapped, got %t", got)
-			}
-		})
+	forbidden := func(message string) *apierrors.StatusError {
+		return apierrors.NewForbidden(pods, "cone", errors.New(message))
 	}
-}
-
-// denial returns the response to a request that a webhook denied with nothing but that
-// code.
-func denial(code int32) error {
-	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: code, Message: `admission webhook "w" denied the request without explanation`,
-	}}
-}
-
-func TestIsByPolicy(t *testing.T) {
-	pods := corev1.Resource("pods")
-	for name, test := range map[string]struct {
+	terminating := forbidden("the namespace is being deleted")
+	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	failure := func(code int32, message string) error {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Message: message}}
+	}
+	const denial = `admission webhook "w" denied the request without explanation`
+	invalid := func(message string) error {
+		err := apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "cone", nil)
+		err.ErrStatus.Message = message
+		return err
+	}
+	for name, tt := range map[string]struct {
 		err  error
-		want bool
+		want []string
 	}{
-		"a policy":              {apierrors.NewForbidden(pods, "cone", errors.New("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no")), true},
-		"a quota":               {apierrors.NewForbidden(pods, "cone", errors.New("exceeded quota")), false},
-		"a server that is away": {apierrors.NewServiceUnavailable("ValidatingAdmissionPolicy"), false},
-		"no error":              {nil, false},
+		"no error":            {nil, nil},
+		"it is there already": {apierrors.NewAlreadyExists(pods, "cone"), []string{"stale", "refusal"}},
+		"it has changed":      {apierrors.NewConflict(pods, "cone", errors.New("changed")), []string{"stale", "refusal"}},
+		"it is gone":          {apierrors.NewNotFound(pods, "cone"), []string{"stale", "refusal"}},
+		"the namespace ends, which may take long": {terminating, []string{"refusal"}},
+		"somebody forbids it":                     {forbidden("no"), []string{"refusal"}},
+		"a quota":                                 {forbidden("exceeded quota"), []string{"refusal"}},
+		"a policy":                                {forbidden("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no"), []string{"refusal", "policy"}},
+		"a policy, with the code of validation":   {invalid("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no"), []string{"refusal", "policy"}},
+		"it is invalid":                           {invalid("spec: Required value"), []string{"refusal", "own validation"}},
+		"it makes no sense":                       {apierrors.NewBadRequest("what?"), []string{"refusal"}},
+		"a webhook denies it":                     {failure(http.StatusForbidden, denial), []string{"refusal"}},
+		"a webhook, with the code of validation":  {invalid(denial), []string{"refusal"}},
+		"a webhook, with the code of a conflict":  {failure(http.StatusConflict, denial), []string{"refusal"}},
+		"a webhook, with that of what is gone":    {failure(http.StatusNotFound, denial), []string{"refusal"}},
+		"a webhook cannot be asked":               {apierrors.NewInternalError(errors.New("failed calling webhook")), []string{"refusal"}},
+		"etcd does not answer":                    {failure(http.StatusInternalServerError, "etcdserver: request timed out"), nil},
+		"the server is busy":                      {apierrors.NewTooManyRequests("later", 1), nil},
+		"the server takes too long":               {apierrors.NewTimeoutError("too slow", 1), nil},
+		"the server is away":                      {apierrors.NewServiceUnavailable("ValidatingAdmissionPolicy"), nil},
+		"the credentials have expired":            {apierrors.NewUnauthorized("who?"), nil},
+		"nobody answered":                         {errors.New("connection refused"), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := response.IsByPolicy(test.err); got != test.want {
-				t.Errorf("got %t", got)
+			if diff := cmp.Diff(tt.want, meanings(tt.err)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.want, meanings(fmt.Errorf("creating: %w", tt.err))); diff != "" {
+				t.Errorf("wrapped (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-func TestIsRefusal(t *testing.T) {
-	pods := corev1.Resource("pods")
-	for _, tt := range []struct {
+// meanings returns what an error is said to be.
+func meanings(err error) (is []string) {
+	for _, meaning := range []struct {
 		name string
-		err  error
-		want bool
-	}{
-		{"no error", nil, false},
-		{"somebody forbids it", apierrors.NewForbidden(pods, "cone", errors.New("no")), true},
-		{"it is invalid", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "cone", nil), true},
-		{"it makes no sense", apierrors.NewBadRequest("what?"), true},
-		{"a webhook denies it", denial(http.StatusForbidden), true},
-		{"a webhook denies it with the code of a conflict", denial(http.StatusConflict), true},
-		{"a webhook cannot be asked", apierrors.NewInternalError(errors.New("failed calling webhook")), true},
-		{"etcd does not answer", &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusInternalServerError, Message: "etcdserver: request timed out"}}, false},
-		{"the server is busy", apierrors.NewTooManyRequests("later", 1), false},
-		{"the server takes too long", apierrors.NewTimeoutError("too slow", 1), false},
-		{"the server is away", apierrors.NewServiceUnavailable("starting"), false},
-		{"the credentials have expired", apierrors.NewUnauthorized("who?"), false},
-		{"nobody answered", errors.New("connection refused"), false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if got := response.IsRefusal(tt.err); got != tt.want {
-				t.Errorf("got %t", got)
-			}
-			if got := response.IsRefusal(fmt.Errorf("creating: %w", tt.err)); tt.err != nil && got != tt.want {
-				t.Errorf("wrapped, got %t", got)
-			}
-		})
+		is   func(error) bool
+	}{{"stale", response.IsStale}, {"refusal", response.IsRefusal}, {"policy", response.IsByPolicy}, {"own validation", response.IsOwnValidation}} {
+		if meaning.is(err) {
+			is = append(is, meaning.name)
+		}
 	}
+	return is
 }
