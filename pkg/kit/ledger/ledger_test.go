@@ -1,8 +1,10 @@
 package ledger_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -103,26 +105,25 @@ func TestStanding(t *testing.T) {
 	}
 }
 
-func inWords(s ledger.Standing) (words string) {
-	say := func(is bool, word string) {
-		if is && words != "" {
-			words += ", "
-		}
-		if is {
-			words += word
+func inWords(s ledger.Standing) string {
+	var words []string
+	for _, word := range []struct {
+		is   bool
+		word string
+	}{
+		{len(s.Due) > 0, "due"},
+		{s.IsOpen && len(s.Due) == 0, "open"},
+		{s.Refusal != nil, "refused"},
+		{s.Undone != "", "undone " + s.Undone},
+		{s.Wait > 0, "waits"},
+		{s.IsFirst, "first"},
+		{s.IsAgain, "again"},
+	} {
+		if word.is {
+			words = append(words, word.word)
 		}
 	}
-	say(len(s.Due) > 0, "due")
-	say(s.IsOpen && len(s.Due) == 0, "open")
-	say(s.Refusal != nil, "refused")
-	say(s.Undone != "", "undone "+s.Undone)
-	say(s.Wait > 0, "waits")
-	say(s.IsFirst, "first")
-	say(s.IsAgain, "again")
-	if words == "" {
-		words = "settled"
-	}
-	return words
+	return cmp.Or(strings.Join(words, ", "), "settled")
 }
 
 // Of parts, each has its own past: what is wrong with one delays no other.
@@ -138,11 +139,14 @@ func TestParts(t *testing.T) {
 // Nothing is known of another object with the name, nor of one that was forgotten.
 func TestIdentity(t *testing.T) {
 	l := ledger.New()
+	if l.Find(name, "1") != nil {
+		t.Error("something is known of an object that nobody has asked about")
+	}
 	account := l.Of(name, "1")
 	account.Inherit()
 	account.Note(noon, ask, ledger.Outcome{Refusal: errMelted})
-	if !l.Of(name, "1").IsKnown() {
-		t.Error("it was forgotten")
+	if l.Find(name, "1") != account || l.Find(name, "2") != nil || !l.Of(name, "1").IsKnown() {
+		t.Error("the account is not that of the identity")
 	}
 	if l.Of(name, "2").IsKnown() || l.Of(name, "1").IsKnown() {
 		t.Error("it counts for another one")
@@ -154,16 +158,9 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// An account can be looked for, and says when nothing in it matters any more.
-func TestFindAndRest(t *testing.T) {
-	l := ledger.New()
-	if l.Find(name, "1") != nil {
-		t.Error("something is known of an object that nobody has asked about")
-	}
-	account := l.Of(name, "1")
-	if l.Find(name, "1") != account || l.Find(name, "2") != nil {
-		t.Error("the account is not that of the identity")
-	}
+// An account says when nothing in it matters any more.
+func TestRest(t *testing.T) {
+	account := ledger.New().Of(name, "1")
 	account.Note(noon, ask, ledger.Outcome{Refusal: errMelted})
 	account.Note(noon.Add(time.Minute), ledger.Ask{Part: "replicas", Goal: "3"}, ledger.Outcome{})
 	for after, want := range map[time.Duration]time.Duration{time.Minute: 10 * time.Minute, 10 * time.Minute: time.Minute, time.Hour: 0} {
