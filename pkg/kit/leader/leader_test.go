@@ -3,7 +3,6 @@ package leader_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -332,28 +331,22 @@ func TestNoReleaseWhileAWriteIsInDoubt(t *testing.T) {
 // A sync that ignores its context does not keep the work from ending. While one of its writes
 // is under way, the Lease is not released, and afterwards it writes no more.
 func TestNoReleaseWhileAWriteIsUnderWay(t *testing.T) {
-	for _, isUnderWay := range []bool{false, true} {
-		t.Run(fmt.Sprint("under way: ", isUnderWay), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newServer(t)
-				c := newCandidate(t.Context(), t, s, nil)
-				pass(time.Minute)
-				var writing sync.WaitGroup
-				if isUnderWay {
-					writing.Go(func() { writeUnanswered(t, s, c.client) })
-					pass(1)
-				}
-				c.end(t)
-				if isReleased := s.holder() == ""; isReleased == isUnderWay {
-					t.Errorf("released: %t", isReleased)
-				}
-				writing.Wait()
-				if c.canWrite(t) {
-					t.Error("it still writes")
-				}
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		c := newCandidate(t.Context(), t, s, nil)
+		pass(time.Minute)
+		var writing sync.WaitGroup
+		writing.Go(func() { writeUnanswered(t, s, c.client) })
+		pass(1)
+		c.end(t)
+		if s.holder() == "" {
+			t.Error("it was released")
+		}
+		writing.Wait()
+		if c.canWrite(t) {
+			t.Error("it still writes")
+		}
+	})
 }
 
 // A process that cannot reach its Lease is not ready, because it can never lead. It says what

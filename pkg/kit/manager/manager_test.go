@@ -36,7 +36,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/flowcontrol"
 	componentbase "k8s.io/component-base/config"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
@@ -309,31 +308,6 @@ func requireOneLine(t *testing.T, err error, words []string) {
 		if !strings.Contains(err.Error(), word) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("error %q, want one line with %q", err, word)
 		}
-	}
-}
-
-// All clients of a controller share a rate limit, and no other controller's do.
-func TestRateLimitOfAController(t *testing.T) {
-	limits := map[string]flowcontrol.RateLimiter{}
-	m := Manager{Name: "shop", LeaseName: "shop-lease"}
-	for _, name := range []string{"cone", "cake"} {
-		m.Controllers = append(m.Controllers, Descriptor{Name: name, OnByDefault: true, New: func(d Dependencies) (Parts, error) {
-			limits[name] = d.Config.RateLimiter
-			if d.Kube.CoreV1().RESTClient().GetRateLimiter() != d.Config.RateLimiter {
-				t.Errorf("the clients of %s have different rate limits", name)
-			}
-			return Parts{Controller: &fakeController{}}, nil
-		}})
-	}
-	p, err := m.assemble(options{cluster: flags.Cluster{Kubeconfig: writeFile(t, kubeconfig)}, qps: 10, controllers: "*"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range p.controllers {
-		c.recorder.Shutdown()
-	}
-	if limits["cone"] == nil || limits["cone"] == limits["cake"] {
-		t.Errorf("the rate limits are %v", limits)
 	}
 }
 

@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	kubeinformers "k8s.io/client-go/informers"
@@ -42,10 +41,9 @@ func respond(code int, body any) *http.Response {
 	return w.Result()
 }
 
-// dependencies returns what a controller gets whose API server is that.
-func dependencies(t *testing.T, server http.RoundTripper) (d Dependencies) {
+// dependencies returns what a controller gets whose process has that config.
+func dependencies(t *testing.T, config *rest.Config) (d Dependencies) {
 	t.Helper()
-	config := &rest.Config{Transport: server, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}}
 	events := &recorder{record.NewBroadcaster(), kubescheme.Scheme, nil}
 	defer events.Shutdown()
 	_, err := Descriptor{New: func(given Dependencies) (Parts, error) {
@@ -56,6 +54,16 @@ func dependencies(t *testing.T, server http.RoundTripper) (d Dependencies) {
 		t.Fatal(err)
 	}
 	return d
+}
+
+// All clients of a controller share a rate limit, and no other controller's do.
+func TestRateLimitOfAController(t *testing.T) {
+	config := &rest.Config{QPS: 10, Burst: 21}
+	one, other := dependencies(t, config), dependencies(t, config)
+	limit := one.Config.RateLimiter
+	if limit == nil || limit != one.Kube.CoreV1().RESTClient().GetRateLimiter() || limit == other.Config.RateLimiter {
+		t.Errorf("the rate limits are %v and %v", limit, other.Config.RateLimiter)
+	}
 }
 
 // A webhook denies eight objects, as many as there are workers, with 429 or 503 and a
@@ -87,7 +95,7 @@ func TestRefusedObjectsDelayNoOther(t *testing.T) {
 					denial.ErrStatus.Code = int32(tt.code)
 					return denial
 				})
-				kube := dependencies(t, c).Kube
+				kube := dependencies(t, c.Config()).Kube
 				var added time.Time
 				synced := 0
 				loop := worker.New("fake", func(ctx context.Context, name cache.ObjectName) (time.Duration, error) {
@@ -140,7 +148,7 @@ func TestEventIsSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent []time.Duration
 		begin := time.Now()
-		config := &rest.Config{QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}, Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+		config := &rest.Config{QPS: -1, Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 			if sent = append(sent, time.Since(begin)); len(sent) == 1 {
 				return apiserver.Refuse(apierrors.NewTooManyRequests("a webhook says no", 3)).HTTP(r), nil
 			}
@@ -167,7 +175,7 @@ func TestListsOfAnInformer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var asked []string
-		d := dependencies(t, roundTripper(func(r *http.Request) (*http.Response, error) {
+		d := dependencies(t, &rest.Config{QPS: -1, Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 			query := r.URL.Query()
 			if query.Has("watch") {
 				err := apierrors.NewResourceExpired("too old")
@@ -185,7 +193,7 @@ func TestListsOfAnInformer(t *testing.T) {
 				cancel()
 			}
 			return respond(http.StatusOK, list), nil
-		}))
+		})})
 		informers := kubeinformers.NewSharedInformerFactory(d.Kube, 0)
 		informers.Core().V1().Pods().Informer()
 		informers.StartWithContext(ctx)
