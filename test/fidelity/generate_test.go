@@ -243,6 +243,12 @@ func (g *generator) request(method string, resource schema.GroupVersionResource,
 	return r
 }
 
+func (g *generator) patch(patchType types.PatchType, resource schema.GroupVersionResource, name string, body any) request {
+	r := g.request(http.MethodPatch, resource, g.namespaceOf(resource), name, body)
+	r.ContentType = string(patchType)
+	return r
+}
+
 // inProtobuf sends some requests about built-in kinds in protobuf.
 func (g *generator) inProtobuf(resource schema.GroupVersionResource, r request) request {
 	if resource != icecreams && g.in(40) {
@@ -380,8 +386,7 @@ func (g *generator) updateStatus(target *unstructured.Unstructured, name string)
 	r := g.request(http.MethodPut, icecreams, g.namespaceOf(icecreams), name, obj)
 	if g.in(20) {
 		meta := map[string]any{"labels": map[string]any{"by": "status"}}
-		r = g.request(http.MethodPatch, icecreams, g.namespaceOf(icecreams), name, map[string]any{"metadata": meta, "status": obj.Object["status"]})
-		r.ContentType = string(types.MergePatchType)
+		r = g.patch(types.MergePatchType, icecreams, name, map[string]any{"metadata": meta, "status": obj.Object["status"]})
 	}
 	r.Path += "/status"
 	return r
@@ -405,8 +410,7 @@ func (g *generator) mergePatch(resource schema.GroupVersionResource, target *uns
 	if g.in(50) && slices.Contains([]schema.GroupVersionResource{deployments, nodes, leases, icecreams}, resource) {
 		body["spec"] = g.partialSpec(resource)
 	}
-	r := g.request(http.MethodPatch, resource, g.namespaceOf(resource), name, body)
-	r.ContentType = string(types.MergePatchType)
+	r := g.patch(types.MergePatchType, resource, name, body)
 	if g.in(3) {
 		r.Body = []byte(pick(g, `[]`, `{"metadata":`))
 	}
@@ -436,11 +440,10 @@ func (g *generator) metadata(resource schema.GroupVersionResource, target *unstr
 func (g *generator) strategicPatch(target *unstructured.Unstructured, name string) request {
 	body := map[string]any{"metadata": g.metadata(deployments, target, name)}
 	if g.in(60) {
-		body["spec"] = map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": pick(g, "c", "d"), "image": pick(g, "i:1", "i:2")}}}}}
+		container := object{"name": pick(g, "c", "d"), "image": pick(g, "i:1", "i:2")}
+		body["spec"] = object{"template": object{"spec": object{"containers": []any{container}}}}
 	}
-	r := g.request(http.MethodPatch, deployments, g.namespace, name, body)
-	r.ContentType = string(types.StrategicMergePatchType)
-	return r
+	return g.patch(types.StrategicMergePatchType, deployments, name, body)
 }
 
 // replaceData replaces all data of a Secret by a strategic merge patch.
@@ -453,9 +456,7 @@ func (g *generator) replaceData(target *unstructured.Unstructured, name string) 
 	if g.in(20) {
 		body["immutable"] = true
 	}
-	r := g.request(http.MethodPatch, secrets, g.namespace, name, body)
-	r.ContentType = string(types.StrategicMergePatchType)
-	return r
+	return g.patch(types.StrategicMergePatchType, secrets, name, body)
 }
 
 func (g *generator) delete(resource schema.GroupVersionResource, target *unstructured.Unstructured, name string) request {

@@ -14,8 +14,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
@@ -50,33 +52,17 @@ func startReal(t *testing.T) *realServer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{Paths: []string{"../../artifacts/examples/crd-icecream.yaml"}, MaxTime: lab.Patience}); err != nil {
+		t.Fatal(err)
+	}
 	r := &realServer{url: config.Host, http: client, kube: kube}
-	r.define(t, c)
+	list := apiserver.Request{Method: http.MethodGet, Path: allPath(icecreams)}
+	if err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, lab.Patience, true, func(context.Context) (bool, error) {
+		return r.send(t, list).Code == http.StatusOK, nil
+	}); err != nil {
+		t.Fatalf("the custom resource is not served: %v", err)
+	}
 	return r
-}
-
-// define creates the custom resource and waits until it is served.
-func (r *realServer) define(t *testing.T, c *cluster.Cluster) {
-	t.Helper()
-	l := &lab.Lab{Cluster: c}
-	ctx, cancel := context.WithTimeout(t.Context(), lab.Patience)
-	defer cancel()
-	for _, args := range [][]string{
-		{"create", "-f", "../../artifacts/examples/crd-icecream.yaml"},
-		{"wait", `--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True`, "--timeout=60s", "crd/icecreams.controller.nicoleh.io"},
-	} {
-		if _, err := l.TryKubectl(ctx, "", args...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	request := apiserver.Request{Method: http.MethodGet, Path: "/apis/controller.nicoleh.io/v1alpha1/icecreams"}
-	for r.send(t, request).Code != http.StatusOK {
-		select {
-		case <-ctx.Done():
-			t.Fatal("the custom resource is not served")
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
 }
 
 // send sends a request and returns the response.
