@@ -47,9 +47,9 @@ func report(ctx context.Context, err error, msg string, _ ...any) {
 	}
 }
 
-// run runs a loop in the current bubble until the test ends. The functions return when each
-// sync began, since the start of the loop, and what was reported.
-func run(t *testing.T, workers int, do worker.Sync) (loop *worker.Loop, starts func() []time.Duration, reported func() []string) {
+// run runs a loop, which waits for the handlers, in the current bubble until the test ends. The
+// functions return when each sync began, since the start of the loop, and what was reported.
+func run(t *testing.T, workers int, do worker.Sync, handlers ...cache.DoneChecker) (loop *worker.Loop, starts func() []time.Duration, reported func() []string) {
 	t.Helper()
 	var (
 		begin = time.Now()
@@ -63,6 +63,7 @@ func run(t *testing.T, workers int, do worker.Sync) (loop *worker.Loop, starts f
 		mu.Unlock()
 		return do(ctx, name)
 	})
+	loop.WaitFor(handlers...)
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), reports{}, &all))
 	stopped := make(chan error, 1)
 	go func() { stopped <- loop.Run(ctx, workers) }()
@@ -261,25 +262,14 @@ func (c checker) Done() <-chan struct{} { return c }
 
 func TestNothingIsSyncedBeforeTheHandlersHaveSynced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		syncs := 0
-		l := worker.New("test", func(context.Context, cache.ObjectName) (time.Duration, error) {
-			syncs++
-			return 0, nil
-		})
 		first, second := make(checker), make(checker)
-		l.WaitFor(first, second)
-		ctx, cancel := context.WithCancel(t.Context())
-		stopped := make(chan error, 1)
-		go func() { stopped <- l.Run(ctx, 2) }()
+		l, starts, _ := run(t, 2, func(context.Context, cache.ObjectName) (time.Duration, error) { return 0, nil }, first, second)
 		l.Add(vanilla)
 		close(first)
 		pass(4 * time.Minute)
-		equal(t, "syncs before", 0, syncs)
 		close(second)
 		synctest.Wait()
-		equal(t, "syncs afterwards", 1, syncs)
-		cancel()
-		equal(t, "Run", nil, <-stopped)
+		equal(t, "starts of syncs", []time.Duration{4 * time.Minute}, starts())
 	})
 }
 
