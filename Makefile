@@ -120,7 +120,7 @@ test-local-cluster: local-cluster ## Tests of the local cluster
 test-e2e: local-cluster ## Tests of the controllers on a local cluster
 	$(call go_test,test) -count=1 -timeout 30m $$(go list -C test ./... | grep -e /e2e -e /fidelity)
 
-# What it logs with TESTFLAGS=-v are the figures in docs/reliability.md.
+# With TESTFLAGS=-v, it logs how much of its budget each scenario uses.
 .PHONY: faults
 faults: local-cluster ## Let things go wrong on the local cluster (FULL=1: also 50,000 Pods)
 	$(call go_test,test) -count=1 -timeout $(if $(FULL),8h,30m) ./faults/...

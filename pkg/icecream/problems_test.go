@@ -19,7 +19,6 @@ import (
 // Every condition that kube-controller-manager's Deployment controller can set
 // (k8s.io/kubernetes/pkg/controller/deployment, v1.36), and what an Icecream says about a
 // Deployment whose Pods are not all available then: at first, and when it has lasted.
-// docs/guarantees.md has the same table.
 func TestConditionsOfDeployments(t *testing.T) {
 	const (
 		progressing   = "Reconciling: " + v1alpha1.ReasonProgressing
