@@ -19,7 +19,14 @@
 // agent has begun before that, or it never does. So the budget is exceeded only by what is
 // not granted here: a node fails or is deleted while the grant of another is on its way, or
 // someone else gives a permission.
-// README.md has a diagram.
+//
+// A grant has an end, because an agent that was stopped or cut off must not reboot its node at
+// another time. The clocks of the controller and of a node can differ by a minute. After that,
+// the agent gives the grant back as soon as it runs, or else the controller takes it back; either
+// is one write that makes it a request again. A node that gives a grant back asks for the next one
+// a minute later, so a wrong clock does not get one grant after the other.
+//
+// README.md has a diagram of the annotations.
 package nodereboot
 
 import (

@@ -5,8 +5,20 @@
 // and events about their sources and about namespaces. It never writes to kube-system,
 // kube-public or the source namespace. It never changes or deletes a Secret that lacks the
 // label of a copy or was made for another name or namespace. Nothing is shown to a namespace
-// that the API server does not just have said to ask for it. It holds deletions that hardly
+// unless the API server has just confirmed that it asks for it. It holds deletions that hardly
 // anyone can want until someone confirms them.
+//
+// The queue has an entry for each copy, also for one that does not exist yet, so a namespace that
+// refuses its copy delays no other. The caches say when there may be something to do, and live
+// reads decide: of the source and the namespace before a copy is created, of the namespace before
+// other data is written, of the source and both namespaces before a copy is deleted.
+//
+// The source is read first and its namespace after that. A namespace is marked as being deleted
+// before anything in it is. So if the source was deleted with its namespace, the second read shows
+// that the namespace was being deleted, is gone, or has another UID, and the deletion of the copies
+// is held. What happened while no process was running, such as a change of flags, is seen at
+// startup. It is counted by namespaces, so Secrets that a tenant has made look like copies change
+// nothing outside of their own namespace.
 //
 // No byte of a Secret appears in a log, an event or a metric.
 package secretsync

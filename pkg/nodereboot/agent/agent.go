@@ -6,9 +6,25 @@
 // another Node, never deletes a Pod, never removes a cordon that is not its own, and never
 // grants itself a reboot.
 //
-// Everything that it has to remember is on the Node, so it can be killed at any moment.
-// decide.go says what comes next; it is pure. The README of package nodereboot has a
-// diagram.
+// # Why a node reboots once for each permission
+//
+// Everything that the agent has to remember is on the Node, so it can be killed at any moment.
+// One write removes the permission and records the present boot ID. The reboot command is run
+// only while the boot ID is the recorded one, and after the time at which it is run has been
+// recorded; a process that reads that time does not run the command. So an agent that is killed
+// between this record and the command has failed. After a reboot, whatever its cause, the agent
+// only finishes, and without another permission there is no other record.
+//
+// That the node is drained is not recorded: others can write annotations, and draining twice
+// does no harm, so a new process drains again. Whose cordon it is, the record says, in the write
+// that cordons. If someone removes the agent's cordon, the agent notes that, and cordons the node
+// again only while it drains.
+//
+// # Steps
+//
+// decide.go says which step comes next; it is pure. Begin, Drain, Reboot and Finish follow each
+// other. Undo and GiveUp replace the last two if the node cannot be drained in time, or has the
+// same boot ID when the reboot timeout has passed.
 package agent
 
 import (
