@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks that relative links in Markdown files lead to a file and a heading, and that the
-# tests that any file names, and the identifiers that these files name, exist.
+# Checks that relative links in Markdown files lead to a file and a heading, and that what
+# documents name exists: tests, identifiers, flags, values of the chart, and messages.
 # To repair: edit the link or the name. The message has its file and line.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -49,7 +49,7 @@ done < <(awk 'NR == FNR { known[$0]; next } { t = $0; sub(/^[^:]*:[0-9]*:/, "", 
 missing() {
   local what=$1
   while IFS= read -r name; do
-    git grep --untracked -nwF "${name}" -- "${@:2}" | sed "s/^\([^:]*:[0-9]*\):.*/\1: ${name}: no such ${what}/"
+    git grep --untracked -nwF -e "${name}" -- "${@:2}" | sed "s/^\([^:]*:[0-9]*\):.*/\1: ${name}: no such ${what}/"
     status=1
   done
 }
@@ -66,6 +66,57 @@ missing test '*.md' '*.go' '*.yaml' '*.sh' Makefile < <(comm -23 \
 # In the documents about our code, a word with a capital in the middle is an identifier.
 about=(CONTRIBUTING.md docs/concepts.md docs/guarantees.md)
 missing identifier "${about[@]}" < <(comm -23 \
-  <(git grep --untracked -ohE '`[a-z]+[A-Z][A-Za-z0-9]*`' -- "${about[@]}" | tr -d '`' | sort -u) \
-  <(git grep --untracked -ohE '[a-z]+[A-Z][A-Za-z0-9]*' -- ':!*.md' | sort -u))
+  <(git grep --untracked -ohE '`[A-Za-z]+[a-z][A-Z][A-Za-z0-9]*`' -- "${about[@]}" | tr -d '`' | sort -u) \
+  <(git grep --untracked -ohE '[A-Za-z]+[a-z][A-Z][A-Za-z0-9]*' -- ':!*.md' | sort -u))
+
+# In the documents for operators, `-name` is a flag of our programs, and so is what follows a
+# program in a command. docs/flags.md is what -help prints.
+operators=(README.md artifacts/monitoring/README.md charts/k8s-controller/README.md docs/concepts.md docs/guarantees.md docs/operating.md docs/security.md docs/using.md 'pkg/*/README.md')
+missing flag "${operators[@]}" < <(comm -23 \
+  <({
+    git grep --untracked -ohE '`-[a-z][a-z-]+' -- "${operators[@]}" | tr -d '`'
+    git grep --untracked -ohE '(\./controller|go run \.) .*' -- "${operators[@]}" | grep -oE ' -[a-z][a-z-]+' | tr -d ' '
+  } | sort -u) \
+  <(grep -oE -e '--[a-z-]+' docs/flags.md | sed 's/^-//' | sort -u))
+
+# The table in the chart's README is made from its values. One that has others below it can be
+# named, too, and NAME stands for a controller.
+values=$(sed -n 's/^| \([a-zA-Z.]*\) | .*/\1/p' charts/k8s-controller/README.md)
+missing value '*.md' < <(comm -23 \
+  <({
+    git grep --untracked -ohE "\`($(sed -n 's/\..*//p' <<<"${values}" | sort -u | paste -sd '|' -))(\.[A-Za-z]+)+" -- '*.md' | tr -d '`'
+    git grep --untracked -ohE -e '--set [^ `]+' -- '*.md' | cut -d ' ' -f 2 | tr ',' '\n' | sed 's/=.*//'
+  } | sort -u) \
+  <(awk -F . '{ key = $1; print key; for (i = 2; i <= NF; i++) print key = key "." $i }' <<<"${values}" |
+    sed 'p; s/^controllers\.[a-z]*\./controllers.NAME./' | sort -u))
+
+# messages prints file:line:part of each message of our programs that a document quotes: a symptom
+# of docs/operating.md, or words that begin with a capital. Three dots stand for what varies.
+messages() {
+  {
+    git grep --untracked -noE '^\| [^|]*`[^|]* \|' -- docs/operating.md | sed 's/| \(.*\) |$/\1/'
+    git grep --untracked -n '`[A-Z][a-z]* [a-z]' -- "${operators[@]}"
+  } | awk -F '`' '{
+    split($1, at, ":")
+    for (i = 2; i <= NF; i += 2) {
+      if ($i !~ / / || $i ~ /^(kubectl|listen) /) continue
+      if (at[1] != "docs/operating.md" && $i !~ /^[A-Z][a-z]+ [a-z ]+$/) continue
+      gsub(/^because="|"$|\(?"?\.\.\."?\)?|NAME:/, "\n", $i)
+      n = split($i, part, "\n")
+      for (j = 1; j <= n; j++) { gsub(/^ +| +$/, "", part[j]); if (part[j] ~ / /) print at[1] ":" at[2] ":" part[j] }
+    }
+  }' | sort -u
+}
+while IFS=: read -r file line part; do
+  if ! git grep --untracked -qF -e "${part}" -- '*.go' '*.yaml' '*.tpl' '*.json'; then
+    echo "${file}:${line}: ${part}: no such message"
+    status=1
+  fi
+done < <(messages)
+
+# Commands work on macOS, too, unless the line says that they are for Linux.
+if git grep --untracked -nE '\b(date -d|nproc|sed -i|readlink -f|grep -P|sha256sum|timeout [0-9])\b' -- '*.md' | grep -v Linux; then
+  echo "macOS has no such command, or not with this option"
+  status=1
+fi
 exit "${status}"
