@@ -75,7 +75,7 @@ operators=(README.md artifacts/monitoring/README.md charts/k8s-controller/README
 missing flag "${operators[@]}" < <(comm -23 \
   <({
     git grep --untracked -ohE '`-[a-z][a-z-]+' -- "${operators[@]}" | tr -d '`'
-    git grep --untracked -ohE '(\./controller|go run \.) .*' -- "${operators[@]}" | grep -oE ' -[a-z][a-z-]+' | tr -d ' '
+    git grep --untracked -ohE '(\./controller|run \.) .*' -- "${operators[@]}" | grep -oE ' -[a-z][a-z-]+' | tr -d ' '
   } | sort -u) \
   <(grep -oE -e '--[a-z-]+' docs/flags.md | sed 's/^-//' | sort -u))
 

@@ -39,7 +39,7 @@
 //   - patch: patches that apply only to the object that was observed
 //   - response: what the API server's response to a failed write means
 //   - ledger: remembers what was asked for, what came of it, and when it may be asked for again
-//   - backoff: how long to wait before repeating a write that someone keeps undoing
+//   - backoff: the shorter of two delays after which to look at an object again
 //   - kstatus: decides what the conditions Ready, Reconciling and Stalled say
-//   - text: shortens text to the API's limits
+//   - text: shortens text to the API's limits, and reads yes, no and times from annotations
 package kit

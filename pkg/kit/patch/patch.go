@@ -1,4 +1,5 @@
-// Package patch makes patches that apply only to an object that was observed.
+// Package patch makes patches that apply only to the object that was observed: each carries its
+// UID, and where it must not have changed, its resource version. It sends no requests.
 package patch
 
 import (

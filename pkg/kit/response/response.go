@@ -1,4 +1,5 @@
-// Package response says what the API server's response to a failed write means.
+// Package response tells what the API server's response to a failed write means: whether it was
+// refused, and by whom, or whether the caches were stale, or neither, so that it must be retried.
 package response
 
 import (

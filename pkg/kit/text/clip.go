@@ -1,4 +1,4 @@
-// Package text makes texts that the API server accepts of longer ones.
+// Package text shortens text to the API's limits, and reads yes, no and times from annotations.
 package text
 
 import "strings"
