@@ -22,8 +22,8 @@ func Example() {
 	done := make(chan error)
 	go func() { done <- server.Run(ctx) }()
 
-	response, err := http.Get("http://" + server.Addresses()[0] + "/readyz")
-	if err == nil {
+	request, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+server.Addresses()[0]+"/readyz", http.NoBody)
+	if response, err := http.DefaultClient.Do(request); err == nil {
 		fmt.Println(response.Status)
 		_ = response.Body.Close()
 	}
