@@ -36,9 +36,9 @@ func main() {
 // flagSet returns the flags that set o, and sets o to their defaults.
 func (o *options) flagSet() *flag.FlagSet {
 	fs := flag.NewFlagSet("The agent", flag.ContinueOnError)
-	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "The path of a kubeconfig file. Without it, $KUBECONFIG is used, and without that, the service account of the agent's Pod.")
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig file. Default: $KUBECONFIG, and without that, the service account of the Pod that this process runs in.")
 	agent.AddFlags(fs, &o.agent)
-	fs.StringVar(&o.command, "reboot-command", "", "The program that reboots the system, with its arguments, separated by spaces. Without it, the agent signals process 1, which must be the host's systemd.")
+	fs.StringVar(&o.command, "reboot-command", "", "The program that reboots the system, with its arguments, separated by spaces. If empty, the agent signals process 1, which must be the host's systemd.")
 	return fs
 }
 

@@ -116,14 +116,14 @@ func addFlags(flags *flag.FlagSet, c *Config) {
 		c.Zone, err = time.LoadLocation(text)
 		return err
 	})
-	flags.StringVar(&c.PrometheusURL, "nodereboot-prometheus-url", "", "The URL of the Prometheus that nodereboot asks for -nodereboot-alerts before it lets a node reboot. If Prometheus does not answer, nodes wait.")
-	flags.StringVar(&c.PrometheusCAFile, "nodereboot-prometheus-ca-file", "", "A file of CA certificates (PEM) that verify that Prometheus. It is read again when it changes. Default: the system's.")
-	flags.StringVar(&c.PrometheusTokenFile, "nodereboot-prometheus-token-file", "", "A file with the bearer token that nodereboot sends to that Prometheus. It is read again when it changes.")
-	flags.StringVar(&c.PrometheusUser, "nodereboot-prometheus-user", "", "The user name for basic authentication at that Prometheus. It requires -nodereboot-prometheus-password-file.")
-	flags.StringVar(&c.PrometheusPasswordFile, "nodereboot-prometheus-password-file", "", "A file with that user's password. It is read again for each request.")
-	flags.StringVar(&c.PrometheusCertFile, "nodereboot-prometheus-cert-file", "", "A file with nodereboot's client certificate for that Prometheus (PEM). It is read again when it changes.")
-	flags.StringVar(&c.PrometheusKeyFile, "nodereboot-prometheus-key-file", "", "A file with the key of that certificate (PEM).")
-	addRepeatable(flags, "nodereboot-prometheus-header", "A header that nodereboot sends to that Prometheus, such as 'X-Scope-OrgID: team' for Mimir or Cortex.", func(text string) error {
+	flags.StringVar(&c.PrometheusURL, "nodereboot-prometheus-url", "", "URL of the Prometheus in which to look for -nodereboot-alerts before each reboot. If it does not respond, nodes wait.")
+	flags.StringVar(&c.PrometheusCAFile, "nodereboot-prometheus-ca-file", "", "File with the CA certificates (PEM) that verify Prometheus. It is read again when it changes. Default: the system's.")
+	flags.StringVar(&c.PrometheusTokenFile, "nodereboot-prometheus-token-file", "", "File with the bearer token for Prometheus. It is read again when it changes.")
+	flags.StringVar(&c.PrometheusUser, "nodereboot-prometheus-user", "", "User name for basic authentication at Prometheus. It requires -nodereboot-prometheus-password-file.")
+	flags.StringVar(&c.PrometheusPasswordFile, "nodereboot-prometheus-password-file", "", "File with the password of -nodereboot-prometheus-user. It is read again for each request.")
+	flags.StringVar(&c.PrometheusCertFile, "nodereboot-prometheus-cert-file", "", "File with the client certificate (PEM) for Prometheus. It is read again when it changes.")
+	flags.StringVar(&c.PrometheusKeyFile, "nodereboot-prometheus-key-file", "", "File with the private key (PEM) of -nodereboot-prometheus-cert-file.")
+	addRepeatable(flags, "nodereboot-prometheus-header", "Header to send to Prometheus, such as 'X-Scope-OrgID: team' for Mimir or Cortex.", func(text string) error {
 		name, value, ok := strings.Cut(text, ":")
 		if name = strings.TrimSpace(name); !ok || name == "" || strings.ContainsAny(name, " \t") {
 			return fmt.Errorf("%q is not a header, such as 'X-Scope-OrgID: team'", text)
@@ -147,7 +147,7 @@ func addFlags(flags *flag.FlagSet, c *Config) {
 		return nil
 	})
 	flags.StringVar(&c.AgentNamespace, "nodereboot-agent-namespace", "k8s-controller-reboot-agent", "The namespace of nodereboot's agents. A node may reboot only if its agent has renewed its Lease there within the last two minutes.")
-	flags.DurationVar(&c.MinInterval, "nodereboot-min-interval", 0, "The shortest time between two nodes that nodereboot lets reboot.")
+	flags.DurationVar(&c.MinInterval, "nodereboot-min-interval", 0, "Minimum time between two grants of reboots.")
 	flags.DurationVar(&c.Settle, "nodereboot-settle", 5*time.Minute, "How long a node that is back after a reboot, or any node of the control plane that has become Ready, still counts as unavailable.")
 }
 

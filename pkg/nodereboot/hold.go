@@ -113,11 +113,11 @@ func firingAlerts(c Config, client api.Client) func(context.Context) ([]string, 
 			return nil, err
 		}
 		if len(warnings) > 0 { // such as that a part of the data was not there
-			return nil, fmt.Errorf("the answer comes with warnings: %s", strings.Join(warnings, "; "))
+			return nil, fmt.Errorf("the response has warnings: %s", strings.Join(warnings, "; "))
 		}
 		series, ok := answer.(model.Vector)
 		if !ok {
-			return nil, fmt.Errorf("the answer is a %s, not a vector", answer.Type())
+			return nil, fmt.Errorf("the response is a %s, not a vector", answer.Type())
 		}
 		var alerts []string
 		for _, s := range series {

@@ -84,9 +84,9 @@ func (c *Controller) logSelections(ctx context.Context, o Observed) {
 	logger, sizes := klog.FromContext(ctx), poolSizes(o)
 	for _, pool := range o.Pools {
 		selector := pool.Selector.String()
-		message := "A pool of nodes"
+		message := "Pool of nodes"
 		if sizes[selector] == 0 {
-			message = "A pool has no nodes: check the selector"
+			message = "Pool of nodes is empty: check the selector"
 		}
 		logger.Info(message, "selector", selector, "nodes", sizes[selector], "maxUnavailable", pool.MaxUnavailable.String())
 	}
@@ -95,9 +95,9 @@ func (c *Controller) logSelections(ctx context.Context, o Observed) {
 	}
 	switch rules, err := c.alertRules(ctx); {
 	case err != nil:
-		logger.Info("Prometheus does not say which alerting rules it has", "err", err)
+		logger.Info("Cannot list the alerting rules of Prometheus", "err", err)
 	case len(rules) == 0:
-		logger.Info("Prometheus has no alerting rule that -nodereboot-alerts matches: if another one evaluates them, check the names", "alerts", c.config.Alerts)
+		logger.Info("No alerting rule of Prometheus matches -nodereboot-alerts: check the names, unless another Prometheus evaluates them", "alerts", c.config.Alerts)
 	default:
 		logger.Info("Alerts that hold reboots back", "rules", len(rules), "first", rules[:min(len(rules), maxListed)])
 	}

@@ -182,9 +182,9 @@ func TestSelectionsAreLogged(t *testing.T) {
 		err   error
 		want  string
 	}{
-		"no rule":   {nil, nil, `"msg"="Prometheus has no alerting rule that -nodereboot-alerts matches: if another one evaluates them, check the names" "alerts"="Etcd.*"`},
+		"no rule":   {nil, nil, `"msg"="No alerting rule of Prometheus matches -nodereboot-alerts: check the names, unless another Prometheus evaluates them" "alerts"="Etcd.*"`},
 		"rules":     {[]string{"EtcdDown", "EtcdSlow"}, nil, `"msg"="Alerts that hold reboots back" "rules"=2 "first"=["EtcdDown" "EtcdSlow"]`},
-		"no answer": {nil, errors.New("404"), `"msg"="Prometheus does not say which alerting rules it has" "err"="404"`},
+		"no answer": {nil, errors.New("404"), `"msg"="Cannot list the alerting rules of Prometheus" "err"="404"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inCluster(t, []string{"-nodereboot-pool=pool=db=1;pol=db=1;rack=12", "-nodereboot-prometheus-url=http://prometheus", "-nodereboot-alerts=Etcd.*"}, func(t *testing.T, s *scripted) {
@@ -198,9 +198,9 @@ func TestSelectionsAreLogged(t *testing.T) {
 					s.logSelections(klog.NewContext(t.Context(), logger), s.observe())
 				}
 				want := []string{
-					`"msg"="A pool of nodes" "selector"="pool=db" "nodes"=1 "maxUnavailable"="1"`,
-					`"msg"="A pool has no nodes: check the selector" "selector"="pol=db" "nodes"=0 "maxUnavailable"="1"`,
-					`"msg"="A pool of nodes" "selector"="rack" "nodes"=1 "maxUnavailable"="12"`,
+					`"msg"="Pool of nodes" "selector"="pool=db" "nodes"=1 "maxUnavailable"="1"`,
+					`"msg"="Pool of nodes is empty: check the selector" "selector"="pol=db" "nodes"=0 "maxUnavailable"="1"`,
+					`"msg"="Pool of nodes" "selector"="rack" "nodes"=1 "maxUnavailable"="12"`,
 					tt.want,
 				}
 				if diff := cmp.Diff(want, lines); diff != "" {

@@ -177,7 +177,7 @@ func TestAMarkIsMissing(t *testing.T) {
 		stop = c.run()
 		kittest.Pass(24 * time.Hour)
 		equal(t, "writes", nil, c.writes())
-		missing := `db Warning: MarkMissing: Its copies are neither changed nor deleted, because it has lost its annotation example.com/share. Set it again, or set it to "false" to delete the copies`
+		missing := `db Warning: MarkMissing: Its copies are neither changed nor deleted, because the Secret has lost its annotation example.com/share. Set it again, or set it to "false" to delete the copies`
 		equal(t, "events of two processes", []string{missing, missing}, c.events())
 		requireProblems(t, map[string]int{ReasonMarkMissing: 3})
 
@@ -576,7 +576,7 @@ func TestWhatACopyCosts(t *testing.T) {
 		kittest.Pass(time.Minute)
 		equal(t, "requests for a rotation", map[string]int{"get namespaces": n, "patch secrets": n}, requests())
 		looks := map[string]int{}
-		for _, found := range regexp.MustCompile(`"(?:Synced|Not yet)".* object="([^"]+)"`).FindAllStringSubmatch(c.logged.String()[before:], -1) {
+		for _, found := range regexp.MustCompile(`"(?:Synced|Sync deferred)".* object="([^"]+)"`).FindAllStringSubmatch(c.logged.String()[before:], -1) {
 			looks[found[1]]++
 		}
 		equal(t, "how many copies were looked at", n, len(looks))

@@ -196,7 +196,7 @@ func (o Observed) freeze() Decision {
 		return Decision{Action: None}
 	}
 	return Decision{Action: Blocked, Problem: Problem{ReasonMarkMissing, fmt.Sprintf(
-		`Its copies are neither changed nor deleted, because it has lost its annotation %s. Set it again, or set it to "false" to delete the copies`, o.Annotation)}}
+		`Its copies are neither changed nor deleted, because the Secret has lost its annotation %s. Set it again, or set it to "false" to delete the copies`, o.Annotation)}}
 }
 
 // waitForFinalizers returns the decision about a copy that is being deleted and that must

@@ -42,8 +42,8 @@ func NewDescriptor() manager.Descriptor {
 // addFlags adds the controller's flags and sets the defaults.
 func addFlags(flags *flag.FlagSet, c *Config) {
 	flags.StringVar(&c.SourceNamespace, "secretsync-source-namespace", "secretsync", "The namespace whose Secrets secretsync copies.")
-	flags.StringVar(&c.Annotation, "secretsync-annotation", DefaultAnnotation, "The annotation that marks the Secrets that secretsync copies and the namespaces that it copies them to. No value, \"true\", \"yes\", \"on\" and \"1\" mean yes.")
-	flags.BoolVar(&c.RequireReceivers, "secretsync-require-receivers", false, "Copy only Secrets whose annotation "+AnnotationNamespaces+" or "+AnnotationNamespaceSelector+" says which namespaces may have them.")
+	flags.StringVar(&c.Annotation, "secretsync-annotation", DefaultAnnotation, "The annotation that selects the Secrets to copy and the namespaces to copy them to. No value, \"true\", \"yes\", \"on\" and \"1\" mean yes.")
+	flags.BoolVar(&c.RequireReceivers, "secretsync-require-receivers", false, "Copy only Secrets whose annotation "+AnnotationNamespaces+" or "+AnnotationNamespaceSelector+" selects their target namespaces.")
 }
 
 // Validate returns an error that names the flag that is wrong.

@@ -150,7 +150,7 @@ func eventuallyLeads(t *testing.T, n *lab.Namespace, c *lab.Controller) {
 func eventuallyReadyToLead(t *testing.T, n *lab.Namespace, c *lab.Controller) {
 	t.Helper()
 	n.Eventually(t, c.Agent+" takes part in the election", func(context.Context) error {
-		if log := c.LogSinceStart(); !strings.Contains(log, `"The leader is"`) {
+		if log := c.LogSinceStart(); !strings.Contains(log, `"New leader"`) {
 			return fmt.Errorf("its log is:\n%s", log)
 		}
 		return nil

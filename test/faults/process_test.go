@@ -16,7 +16,7 @@ func TestPartitionLongerThanTheLease(t *testing.T) {
 	r.EventuallyReady(t, name)
 	first := r.Controller
 	second := r.StartController(t, elect...)
-	r.eventuallyLogs(t, second, "The leader is")
+	r.eventuallyLogs(t, second, "New leader")
 
 	partition := r.breaks(fault.Rule{Effect: fault.HangBefore})
 	r.editAll(t)

@@ -91,7 +91,7 @@ func Parse(program string, args []string, sets ...*flag.FlagSet) (err error) {
 		return err
 	}
 	if all.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q: every option begins with a dash", all.Arg(0))
+		return fmt.Errorf("unexpected argument %q: flags begin with a dash", all.Arg(0))
 	}
 	given := map[string]bool{} // A variable would add to a flag that can be repeated.
 	all.Visit(func(f *flag.Flag) { given[f.Name] = true })
@@ -149,7 +149,7 @@ func (c Cluster) Config() (*rest.Config, error) {
 		return c.loader().ClientConfig()
 	}()
 	if errors.Is(err, rest.ErrNotInCluster) {
-		return nil, errors.New("no cluster to connect to: give -kubeconfig, set $KUBECONFIG, or run in a Pod")
+		return nil, errors.New("no cluster to connect to: set -kubeconfig or $KUBECONFIG, or run in a Pod")
 	}
 	if clientcmd.IsEmptyConfig(err) {
 		return nil, fmt.Errorf("the kubeconfig %q is missing or names no cluster", c.file())

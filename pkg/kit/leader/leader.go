@@ -104,7 +104,7 @@ func New(c config.LeaderElectionConfiguration, cluster *rest.Config) (*Election,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(context.Context) { close(e.leads) },
 			OnStoppedLeading: func() {},
-			OnNewLeader:      func(leader string) { klog.Background().Info("The leader is", "identity", leader) },
+			OnNewLeader:      func(leader string) { klog.Background().Info("New leader", "identity", leader) },
 		},
 	})
 	if err != nil {

@@ -709,7 +709,7 @@ func TestNamespaceThatDoesNotExist(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines []string
 		logger := funcr.New(func(_, line string) {
-			if strings.Contains(line, `"namespace"="absent"`) || strings.Contains(line, "Done waiting") {
+			if strings.Contains(line, `"namespace"="absent"`) || strings.Contains(line, "Resource available") {
 				lines = append(lines, line)
 			}
 		}, funcr.Options{})

@@ -54,7 +54,7 @@ func (m Manager) flagSets(o *options) (groups []*flag.FlagSet) {
 	fs.StringVar(&o.cluster.Kubeconfig, "kubeconfig", "", "Path of a kubeconfig file. Default: $KUBECONFIG, and without that, the service account of the Pod that this process runs in.")
 	fs.StringVar(&o.cluster.Context, "context", "", "Name of the context in the kubeconfig. Default: its current context.")
 	fs.StringVar(&o.cluster.Master, "master", "", "Address of the API server. It overrides the address in the kubeconfig.")
-	fs.StringVar(&o.namespace, "namespace", metav1.NamespaceAll, "The only namespace to work in, where a Role then gives enough permissions. All namespaces if empty.")
+	fs.StringVar(&o.namespace, "namespace", metav1.NamespaceAll, "The only namespace to work in. A Role there is then enough. All namespaces if empty.")
 	fs.Float64Var(&o.qps, "kube-api-qps", 0, "Maximum number of requests per second to the API server, for each controller. If 0, only the API server's priority and fairness limits them.")
 	fs.IntVar(&o.burst, "kube-api-burst", 0, "Maximum number of requests at once, before -kube-api-qps limits them. If 0, twice -kube-api-qps and one more.")
 
@@ -73,11 +73,11 @@ func (m Manager) flagSets(o *options) (groups []*flag.FlagSet) {
 	componentbaseoptions.BindLeaderElectionFlags(&o.election, election)
 	fs = group("Leader election")
 	election.CopyToGoFlagSet(fs)
-	fs.Lookup("leader-elect-resource-namespace").Usage += " Default: the namespace of the Pod; outside of a Pod, kube-system. Processes with the same Lease work one at a time, so two that have different -namespace need different Leases."
+	fs.Lookup("leader-elect-resource-namespace").Usage += " Default: the namespace of the Pod; outside of a Pod, kube-system. Only one process per Lease is active, so processes with different -namespace need different Leases."
 
 	fs = group("Probes and metrics")
 	fs.StringVar(&o.serve.BindAddress, "bind-address", ":8443", "The host:port to serve on over HTTPS: /livez and /readyz for everyone; /metrics for clients that the API server authorizes to get this path. Nothing is served if empty.")
-	fs.StringVar(&o.serve.InsecureBindAddress, "insecure-bind-address", "", "The host:port to serve the same on over plain HTTP, to everyone. The host has to be a loopback address. Nothing is served if empty.")
+	fs.StringVar(&o.serve.InsecureBindAddress, "insecure-bind-address", "", "The host:port to serve /livez, /readyz and /metrics on over plain HTTP, for everyone. The host must be a loopback address. Nothing is served if empty.")
 	fs.StringVar(&o.serve.CertFile, "tls-cert-file", "", "File with the certificate for HTTPS, in PEM, including intermediate certificates. A renewed certificate is used without a restart. Default: a new self-signed certificate.")
 	fs.StringVar(&o.serve.KeyFile, "tls-private-key-file", "", "File with the private key of -tls-cert-file, in PEM.")
 	return groups
@@ -139,7 +139,7 @@ func (m Manager) enabled(controllers string) (enabled []Descriptor, err error) {
 	slices.Sort(known)
 	for _, item := range items {
 		if item != "*" && !slices.Contains(known, strings.TrimPrefix(item, "-")) {
-			return nil, fmt.Errorf("-controllers=%s: there is no controller %q; there are: %s", controllers, item, strings.Join(known, ", "))
+			return nil, fmt.Errorf("-controllers=%s: unknown controller %q; known controllers: %s", controllers, item, strings.Join(known, ", "))
 		}
 		if slices.Contains(items, "-"+item) {
 			return nil, fmt.Errorf("-controllers=%s both adds and removes %s", controllers, item)

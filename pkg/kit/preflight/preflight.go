@@ -72,7 +72,7 @@ func (w *Waiting) Note(ctx context.Context, err error) error {
 	logger := klog.FromContext(ctx)
 	if err == nil {
 		if w.obstacle != "" {
-			logger.Info("Done waiting", "for", w.GroupResource())
+			logger.Info("Resource available", "for", w.GroupResource())
 			w.obstacle = ""
 		}
 		return nil

@@ -86,7 +86,7 @@ func TestObstaclesAreWaitedFor(t *testing.T) {
 			waiting + `"because"="the cluster does not know this resource" "remedy"="kubectl apply -f crd.yaml"`,
 			waiting + `"because"="the namespace does not exist" "remedy"="kubectl create namespace shop, or name another"`,
 			waiting + `"because"="permission is missing" "remedy"="kubectl apply -f rbac.yaml"`,
-			`"msg"="Done waiting" "for"="gadgets.example.com"`,
+			`"msg"="Resource available" "for"="gadgets.example.com"`,
 		}
 		if diff := cmp.Diff(want, c.log); diff != "" {
 			t.Errorf("log (-want +got):\n%s", diff)

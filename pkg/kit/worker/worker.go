@@ -246,7 +246,7 @@ func (l *Loop) next(ctx, syncing context.Context) bool {
 	case metrics.Synced:
 		logger.V(4).Info("Synced", "next", next)
 	case metrics.Deferred:
-		logger.V(4).Info("Not yet", "cause", clipped(err), "next", next)
+		logger.V(4).Info("Sync deferred", "cause", clipped(err), "next", next)
 	default:
 		utilruntime.HandleErrorWithContext(syncing, clipped(err), "Sync failed", "result", result, "next", next)
 	}

@@ -224,7 +224,7 @@ func (a *Agent) act(ctx context.Context, node *corev1.Node, d Decision) (*corev1
 // reboot runs the reboot command.
 func (a *Agent) reboot(ctx context.Context, node *corev1.Node) error {
 	if a.config.DryRun {
-		klog.FromContext(ctx).Info("The system would be rebooted now; nothing was changed")
+		klog.FromContext(ctx).Info("Dry run: the system would be rebooted now")
 		return nil
 	}
 	// The system, while it shuts down, tells this process to end; the command must go on.

@@ -34,7 +34,7 @@ func (a *Agent) drain(ctx context.Context, node *corev1.Node, left time.Duration
 	if stuck, leaving := a.evict(attempt); len(stuck)+len(leaving) > 0 {
 		err := errors.New(strings.Join(append(stuck, leaving...), "; "))
 		a.reportStuck(ctx, node, stuck)
-		klog.FromContext(ctx).Info("The node is not drained yet", "err", err)
+		klog.FromContext(ctx).Info("Node not drained yet", "err", err)
 		if a.drainErr == nil || left > retryDelay { // a last attempt that is too short finds out nothing
 			a.drainErr = err
 		}
@@ -104,7 +104,7 @@ func (a *Agent) evictPod(ctx context.Context, pod *corev1.Pod) (why string, isLe
 	case stays(pod):
 		return "", false
 	case deleted != nil && time.Since(deleted.Time) > request.ClockSkew:
-		klog.FromContext(ctx).Info("The Pod's deletion hangs; it is not waited for", "pod", klog.KObj(pod), "deletion", deleted.Time)
+		klog.FromContext(ctx).Info("Pod deletion hangs; not waiting for it", "pod", klog.KObj(pod), "deletion", deleted.Time)
 		return "", false
 	case deleted != nil:
 		return "may take until " + deleted.UTC().Format(time.RFC3339) + " to end", true
@@ -123,7 +123,7 @@ func (a *Agent) evictPod(ctx context.Context, pod *corev1.Pod) (why string, isLe
 	})
 	switch {
 	case err == nil && a.config.DryRun:
-		klog.FromContext(ctx).Info("This Pod would be evicted", "pod", klog.KObj(pod))
+		klog.FromContext(ctx).Info("Dry run: the Pod would be evicted", "pod", klog.KObj(pod))
 		return "", false
 	case err == nil:
 		klog.FromContext(ctx).Info("Evicted", "pod", klog.KObj(pod))
