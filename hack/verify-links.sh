@@ -71,7 +71,7 @@ missing identifier "${about[@]}" < <(comm -23 \
 
 # In the documents for operators, `-name` is a flag of our programs, and so is what follows a
 # program in a command. docs/flags.md is what -help prints.
-operators=(README.md artifacts/monitoring/README.md charts/k8s-controller/README.md docs/concepts.md docs/guarantees.md docs/operating.md docs/security.md docs/using.md 'pkg/*/README.md')
+operators=(README.md artifacts/monitoring/README.md docs/concepts.md docs/guarantees.md docs/operating.md docs/security.md docs/using.md 'pkg/*/README.md')
 missing flag "${operators[@]}" < <(comm -23 \
   <({
     git grep --untracked -ohE '`-[a-z][a-z-]+' -- "${operators[@]}" | tr -d '`'
