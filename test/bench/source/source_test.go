@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/yaml"
 
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned"
 	"nicoleh.io/k8s-controller/pkg/generated/informers/externalversions"
 )
@@ -105,9 +106,9 @@ func TestDiscovery(t *testing.T) {
 		t.Fatal(err)
 	}
 	for kind, want := range map[schema.GroupVersionKind]string{
-		{Group: "controller.nicoleh.io", Version: "v1alpha1", Kind: "Icecream"}: "icecreams",
-		{Group: "apps", Version: "v1", Kind: "Deployment"}:                      "deployments",
-		{Group: "", Version: "v1", Kind: "Pod"}:                                 "pods",
+		schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Icecream"): "icecreams",
+		{Group: "apps", Version: "v1", Kind: "Deployment"}:              "deployments",
+		{Group: "", Version: "v1", Kind: "Pod"}:                         "pods",
 	} {
 		mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
 		if err != nil {

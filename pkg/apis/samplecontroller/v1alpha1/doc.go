@@ -1,4 +1,4 @@
-// Package v1alpha1 is the first version of the API group controller.nicoleh.io.
+// Package v1alpha1 is a version of the API group controller.nicoleh.io.
 //
 // The markers of the types contain every default, and the validation rules that OpenAPI can
 // express. They become part of the CustomResourceDefinition, so the API server rejects what
