@@ -4,6 +4,7 @@ package apichange
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 
@@ -24,10 +27,7 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-const (
-	root = "../.."
-	page = root + "/docs/change-the-api.md"
-)
+const root = "../.."
 
 func TestMain(m *testing.M) {
 	lab.Main(m, func(int) error { return nil })
@@ -39,13 +39,16 @@ type reader struct {
 	n       *lab.Namespace
 	tree    string // the clone
 	env     []string
-	config  string // a kubeconfig of the controllers
-	last    string // the controller of the last release
+	config  string            // a kubeconfig of the controllers
+	before  string            // the controller of the release before the last one
+	last    string            // that of the last one
+	owner   map[string]string // the version by which each of them names the owner of a Deployment
 	running *lab.Controller
 }
 
 func TestPage(t *testing.T) {
 	r := newReader(t)
+	page := filepath.Join(r.tree, "docs", "change-the-api.md")
 	content, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
@@ -68,28 +71,26 @@ func TestPage(t *testing.T) {
 				}
 				continue
 			}
-			output := r.shell(section, block.Text)
+			output := r.follow(section, block.Text)
 			if i+1 < len(blocks) && blocks[i+1].Language == "text" {
 				i++
 				if err := walkthrough.Prints(output, blocks[i].Text); err != nil {
 					t.Fatalf("%s: %s\n%v", section, block.Text, err)
 				}
 			}
-			if strings.Contains(block.Text, "go build -o controller .\n") {
-				r.rollOut()
-			}
 		}
 		walkthrough.Run(t, r.tree, "git", "add", "--all")
-		walkthrough.Run(t, r.tree, "git", "-c", "user.name=reader", "-c", "user.email=reader@example.com", "commit", "--quiet", "--message="+section)
-		r.shell(section, "go build ./...")
+		walkthrough.Run(t, r.tree, "git", "-c", "user.name=reader", "-c", "user.email=reader@example.com",
+			"commit", "--quiet", "--allow-empty", "--message="+section)
 	}
+	r.shell("the tree at last", "hack/verify-links.sh\ngo vet -unreachable ./...\ngo -C test vet -unreachable ./...")
 	walkthrough.Format(t, r.tree, "pkg", "main.go", "controller.go")
 }
 
 // newReader clones the repository, and starts the controller on a cluster with some Icecreams.
 func newReader(t *testing.T) *reader {
 	t.Helper()
-	r := &reader{T: t, tree: t.TempDir(), last: filepath.Join(t.TempDir(), "controller")}
+	r := &reader{T: t, tree: t.TempDir(), last: filepath.Join(t.TempDir(), "controller"), owner: map[string]string{}}
 	flags, err := build.Env(root)
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +125,41 @@ func newReader(t *testing.T) *reader {
 	for _, name := range []string{"vanilla", "sundae", "mint"} {
 		r.n.EventuallyReady(t, name)
 	}
+	r.n.Kubectl(t, "create", "deployment", "others", "--image=registry.example/others", "--replicas=0")
 	return r
+}
+
+// deletes finds the Icecream that a block deletes.
+var deletes = regexp.MustCompile(`(?m)^kubectl delete icecream (\w+)$`)
+
+// follow runs a block, and what it gives reason to. A new version touches nothing.
+func (r *reader) follow(section, text string) string {
+	r.Helper()
+	was := r.snapshot()
+	output := r.shell(section, text)
+	if strings.HasPrefix(section, "## A version") {
+		is := r.snapshot()
+		if deleted := deletes.FindStringSubmatch(text); deleted != nil {
+			was = was.without(deleted[1])
+		}
+		r.requireSame(was, is)
+		if writes := r.n.Requests(r).By(r.running.User).Since(was.at).Writes(); len(writes.Resource("deployments"))+len(writes.Resource("icecreams/status")) > 0 {
+			r.Errorf("the controller wrote %s", writes)
+		}
+		for name, version := range is.resourceVersions {
+			if strings.Contains(text, "hack/migrate-storage.sh") && version == was.resourceVersions[name] {
+				r.Errorf("Icecream %q was not written by the migration", name)
+			}
+		}
+	}
+	switch {
+	case strings.Contains(text, "go build -o controller .\n"):
+		r.rollOut()
+	case strings.Contains(text, "hack/migrate-storage.sh"):
+		r.replace(r.before)
+		r.replace(r.last)
+	}
+	return output
 }
 
 // shell runs what stands in a block, and returns what it prints.
@@ -149,10 +184,10 @@ func (r *reader) rollOut() {
 	if err := os.Rename(filepath.Join(r.tree, "controller"), built); err != nil {
 		r.Fatal(err)
 	}
-	r.replace(built)
+	r.before, r.last = r.last, built
 	r.replace(r.last)
-	r.replace(built)
-	r.last = built
+	r.replace(r.before)
+	r.replace(r.last)
 }
 
 // replace stops the controller and starts another one. Nothing may come of it but a patch of the owner
@@ -160,41 +195,50 @@ func (r *reader) rollOut() {
 func (r *reader) replace(binary string) {
 	r.Helper()
 	r.running.Stop(r)
-	was, mark := r.snapshot(), time.Now()
+	was := r.snapshot()
 	r.start(binary)
-	// Once it has synced one that is new, it has synced those that were there.
-	r.n.Create(r, "probe", v1alpha1.IcecreamSpec{Replicas: ptr.To[int32](0)})
-	r.n.EventuallyReady(r, "probe")
+	r.probe(was.versions)
 	is := r.snapshot()
-	requests := r.n.Requests(r).By(r.running.User).Since(mark).Writes()
-	for name, was := range was.owners {
+	r.requireSame(was, is)
+	if r.owner[binary] == "" {
+		r.owner[binary] = is.owners["vanilla"]
+	}
+	writes := r.n.Requests(r).By(r.running.User).Since(was.at).Writes()
+	for name, owner := range is.owners {
 		want := 0
-		if is.owners[name] != was {
+		if was.owners[name] != owner {
 			want = 1
 		}
-		if writes := requests.Resource("deployments").ByObject()[name]; writes != want {
-			r.Errorf("%d writes of Deployment %q, whose owner was of %s and is of %s", writes, name, was, is.owners[name])
+		if got := writes.Resource("deployments").ByObject()[name]; got != want || owner != r.owner[binary] {
+			r.Errorf("%d writes of Deployment %q, whose owner was of %s, is of %s, and should be of %s", got, name, was.owners[name], owner, r.owner[binary])
 		}
 	}
-	wrote := requests.Resource("icecreams/status").ByObject()
-	delete(wrote, "probe")
-	if len(wrote) > 0 {
-		r.Errorf("statuses were written without need: %v", wrote)
+	statuses := writes.Resource("icecreams/status").ByObject()
+	delete(statuses, "probe")
+	if len(statuses) > 0 {
+		r.Errorf("statuses were written without need: %v", statuses)
 	}
-	r.n.Kubectl(r, "delete", "icecream", "probe", "--wait")
+}
+
+// probe creates an Icecream by the newest version that is served, and updates and deletes it by a client
+// of the first release. Once the controller has synced it, it has synced those that were there.
+func (r *reader) probe(versions []string) {
+	r.Helper()
+	r.n.Apply(r, "apiVersion: "+v1alpha1.GroupName+"/"+versions[len(versions)-1]+"\nkind: Icecream\nmetadata: {name: probe}\nspec: {replicas: 0}\n")
+	probe := r.n.EventuallyReady(r, "probe")
+	probe.Labels = map[string]string{"flavor": "plain"}
+	if _, err := r.n.Icecreams().Update(r.Context(), probe, metav1.UpdateOptions{}); err != nil {
+		r.Error(err)
+	}
+	if err := r.n.Icecreams().Delete(r.Context(), "probe", metav1.DeleteOptions{}); err != nil {
+		r.Error(err)
+	}
 	r.n.Eventually(r, "the Deployment of the probe is gone", func(ctx context.Context) error {
 		if _, err := r.n.Deployments().Get(ctx, "probe", metav1.GetOptions{}); err == nil {
-			return fmt.Errorf("it is there")
+			return errors.New("it is there")
 		}
 		return nil
 	})
-	delete(is.icecreams, "probe")
-	if diff := cmp.Diff(was.icecreams, is.icecreams); diff != "" {
-		r.Errorf("Icecreams, by UID and generation (-before +after):\n%s", diff)
-	}
-	if diff := cmp.Diff(was.pods, is.pods); diff != "" {
-		r.Errorf("Pods by UID (-before +after):\n%s", diff)
-	}
 }
 
 // start starts a controller with the permissions of the release.
@@ -206,28 +250,87 @@ func (r *reader) start(binary string) {
 	r.running.StartForTest(r)
 }
 
-// snapshot is what must not change when a controller is replaced.
+// snapshot is what must not change when a controller is replaced, and what is compared.
 type snapshot struct {
-	icecreams map[string]string // UID and generation
-	pods      map[string]string // UID and restarts
-	owners    map[string]string // the versions by which Deployments name their owners
+	at               time.Time
+	versions         []string          // that are served
+	icecreams        map[string]string // UID, generation, spec and status
+	resourceVersions map[string]string // of Icecreams
+	pods             map[string]string // UIDs
+	owners           map[string]string // the versions by which Deployments name their owners
 }
 
+// snapshot reads the Icecreams by each version that is served.
 func (r *reader) snapshot() snapshot {
 	r.Helper()
-	s := snapshot{map[string]string{}, map[string]string{}, map[string]string{}}
-	icecreams, err := r.n.Icecreams().List(r.Context(), metav1.ListOptions{}) // a client of the release before
-	if err != nil {
-		r.Fatal(err)
-	}
-	for _, ice := range icecreams.Items {
-		s.icecreams[ice.Name] = fmt.Sprintf("%s, generation %d", ice.UID, ice.Generation)
+	s := snapshot{time.Now(), r.served(), map[string]string{}, map[string]string{}, map[string]string{}, map[string]string{}}
+	for i, version := range s.versions {
+		icecreams, err := r.n.Lab.Dynamic.Resource(v1alpha1.Resource("icecreams").WithVersion(version)).Namespace(r.n.Name).List(r.Context(), metav1.ListOptions{})
+		if err != nil {
+			r.Fatal(err)
+		}
+		found := map[string]string{}
+		for _, ice := range icecreams.Items {
+			found[ice.GetName()] = fmt.Sprintf("%s, generation %d: %v, %v", ice.GetUID(), ice.GetGeneration(), ice.Object["spec"], ice.Object["status"])
+			s.resourceVersions[ice.GetName()] = ice.GetResourceVersion()
+		}
+		if i > 0 {
+			r.same("Icecreams by "+version, s.icecreams, found)
+		}
+		s.icecreams = found
 	}
 	for _, pod := range r.n.LivePods(r) {
 		s.pods[pod.Name] = string(pod.UID)
 	}
 	for _, d := range r.n.AllDeployments(r) {
-		s.owners[d.Name] = d.OwnerReferences[0].APIVersion
+		if len(d.OwnerReferences) > 0 {
+			s.owners[d.Name] = d.OwnerReferences[0].APIVersion
+		}
 	}
 	return s
+}
+
+// served returns the versions of Icecreams that are served.
+func (r *reader) served() (versions []string) {
+	r.Helper()
+	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	definition, err := r.n.Lab.Dynamic.Resource(definitions).Get(r.Context(), "icecreams."+v1alpha1.GroupName, metav1.GetOptions{})
+	if err != nil {
+		r.Fatal(err)
+	}
+	all, _, err := unstructured.NestedSlice(definition.Object, "spec", "versions")
+	if err != nil {
+		r.Fatal(err)
+	}
+	for _, version := range all {
+		if version := version.(map[string]any); version["served"] == true {
+			versions = append(versions, version["name"].(string))
+		}
+	}
+	return versions
+}
+
+// without returns the snapshot without an Icecream whose Deployment has the same name.
+func (s snapshot) without(deleted string) snapshot {
+	delete(s.icecreams, deleted)
+	for pod := range s.pods {
+		if strings.HasPrefix(pod, deleted+"-") {
+			delete(s.pods, pod)
+		}
+	}
+	return s
+}
+
+// requireSame fails the test if an Icecream or a Pod is another one.
+func (r *reader) requireSame(was, is snapshot) {
+	r.Helper()
+	r.same("Icecreams", was.icecreams, is.icecreams)
+	r.same("Pods", was.pods, is.pods)
+}
+
+func (r *reader) same(what string, was, is map[string]string) {
+	r.Helper()
+	if diff := cmp.Diff(was, is); diff != "" {
+		r.Errorf("%s (-before +after):\n%s", what, diff)
+	}
 }
