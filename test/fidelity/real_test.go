@@ -9,15 +9,12 @@ import (
 	"path"
 	"slices"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
@@ -52,17 +49,10 @@ func startReal(t *testing.T) *realServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{Paths: []string{"../../artifacts/examples/crd-icecream.yaml"}, MaxTime: lab.Patience}); err != nil {
+	if err := lab.InstallCRD(c); err != nil {
 		t.Fatal(err)
 	}
-	r := &realServer{url: config.Host, http: client, kube: kube}
-	list := apiserver.Request{Method: http.MethodGet, Path: allPath(icecreams)}
-	if err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, lab.Patience, true, func(context.Context) (bool, error) {
-		return r.send(t, list).Code == http.StatusOK, nil
-	}); err != nil {
-		t.Fatalf("the custom resource is not served: %v", err)
-	}
-	return r
+	return &realServer{url: config.Host, http: client, kube: kube}
 }
 
 // send sends a request and returns the response.

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -179,15 +180,30 @@ func (l *Lab) setUp(ctx context.Context, isBare bool) (err error) {
 
 // install installs the artifacts, and waits until they are in force.
 func (l *Lab) install(ctx context.Context) error {
-	for _, artifact := range []string{"artifacts/examples/crd-icecream.yaml", "artifacts/service-account.yaml", "artifacts/rbac-icecream.yaml"} {
+	if err := InstallCRD(l.Cluster); err != nil {
+		return err
+	}
+	for _, artifact := range []string{"artifacts/service-account.yaml", "artifacts/rbac-icecream.yaml"} {
 		if _, err := l.TryKubectl(ctx, "", "apply", "-f", l.Path(artifact)); err != nil {
 			return err
 		}
 	}
-	if _, err := l.TryKubectl(ctx, "", "wait", `--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True`, "--timeout=60s", "crd/icecreams.controller.nicoleh.io"); err != nil {
+	return l.waitForPolicies(ctx)
+}
+
+// InstallCRD installs the CustomResourceDefinition of Icecreams in a cluster, and waits until
+// they are served.
+func InstallCRD(c *cluster.Cluster) error {
+	root, err := repository()
+	if err != nil {
 		return err
 	}
-	return l.waitForPolicies(ctx)
+	_, err = envtest.InstallCRDs(c.RESTConfig(), envtest.CRDInstallOptions{
+		Paths:              []string{filepath.Join(root, "artifacts/examples/crd-icecream.yaml")},
+		ErrorIfPathMissing: true,
+		MaxTime:            Patience,
+	})
+	return err
 }
 
 // Path returns the path of a file of the repository. name is relative to the root of the
