@@ -54,7 +54,7 @@ set -a
 . hack/build.env
 set +a
 prompt "go build -o controller ."
-go run ./hack/gobuild -ldflags=-w -o controller .
+go build -ldflags=-w -o controller .
 
 dir=$(mktemp -d "${TMPDIR:-/tmp}/icecream-demo.XXXXXX")
 log=${dir}/logs/controller.log

@@ -21,7 +21,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 
-	"nicoleh.io/k8s-controller/hack/gobuild/build"
 	"nicoleh.io/k8s-controller/hack/walkthrough"
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/test/lab"
@@ -91,16 +90,12 @@ func TestPage(t *testing.T) {
 func newReader(t *testing.T) *reader {
 	t.Helper()
 	r := &reader{T: t, tree: t.TempDir(), last: filepath.Join(t.TempDir(), "controller"), owner: map[string]string{}}
-	flags, err := build.Env(root)
-	if err != nil {
-		t.Fatal(err)
-	}
 	walkthrough.Run(t, root, "git", "clone", "--quiet", ".", r.tree)
-	r.env = append(os.Environ(), flags...)
 	r.shell("the release before", "go build -o "+r.last+" .")
 
 	l := lab.New(t, lab.Options{Binary: r.last})
 	r.n = l.NewNamespace(t)
+	var err error
 	if r.config, err = l.ServiceAccountKubeconfig(t.Context(), lab.SystemNamespace, lab.ServiceAccount); err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +110,7 @@ func newReader(t *testing.T) *reader {
 	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
 		t.Fatal(err)
 	}
-	r.env = append(r.env, "KUBECONFIG="+kubeconfig, "KUBECACHEDIR="+t.TempDir(),
+	r.env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "KUBECACHEDIR="+t.TempDir(),
 		"PATH="+filepath.Dir(l.Kubectl())+string(filepath.ListSeparator)+os.Getenv("PATH"))
 
 	r.start(r.last)
@@ -165,7 +160,7 @@ func (r *reader) follow(section, text string) string {
 // shell runs what stands in a block, and returns what it prints.
 func (r *reader) shell(section, text string) string {
 	r.Helper()
-	command := exec.CommandContext(r.Context(), "bash", "-euo", "pipefail", "-c", text)
+	command := exec.CommandContext(r.Context(), "bash", "-euo", "pipefail", "-c", "set -a; . hack/build.env; set +a\n"+text)
 	command.Dir, command.Env = r.tree, r.env
 	began := time.Now()
 	output, err := command.CombinedOutput()

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"nicoleh.io/k8s-controller/hack/gobuild/build"
 )
 
 const modulePath = "nicoleh.io/k8s-controller"
@@ -35,17 +33,12 @@ func Build(ctx context.Context, module, program string, flags ...string) (path s
 		return "", func() error { return nil }, err
 	}
 	path = filepath.Join(dir, "controller")
-	command := exec.CommandContext(ctx, "go", append(append([]string{"build", "-o", path}, flags...), program)...)
-	command.Dir = filepath.Join(root, module)
-	if slices.Contains(flags, "-race") { // which needs cgo; GOGC saves the linker a third of its time
-		command.Env = append(os.Environ(), "CGO_ENABLED=1", "GOGC=400")
-	} else {
-		env, err := build.Env(root)
-		if err != nil {
-			return "", func() error { return nil }, errors.Join(err, os.RemoveAll(dir))
-		}
-		command.Env = append(os.Environ(), env...)
+	script := `set -a && . hack/build.env && cd "$0" && exec go build "$@"`
+	if slices.Contains(flags, "-race") { // which needs cgo
+		script = strings.Replace(script, "&& cd", "&& CGO_ENABLED=1 && cd", 1)
 	}
+	command := exec.CommandContext(ctx, "bash", slices.Concat([]string{"-c", script, module, "-o", path}, flags, []string{program})...)
+	command.Dir = root
 	if output, err := command.CombinedOutput(); err != nil {
 		return "", func() error { return nil }, errors.Join(fmt.Errorf("building %s: %w\n%s", program, err, output), os.RemoveAll(dir))
 	}

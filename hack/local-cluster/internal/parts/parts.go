@@ -3,6 +3,7 @@
 package parts
 
 import (
+	"bufio"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -22,8 +23,6 @@ import (
 
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apimachinery/pkg/util/wait"
-
-	"nicoleh.io/k8s-controller/hack/gobuild/build"
 )
 
 const (
@@ -34,6 +33,9 @@ const (
 	AssetsEnv = "KUBEBUILDER_ASSETS"
 
 	module = "nicoleh.io/k8s-controller"
+
+	stopGrace   = 10 * time.Second // for the compilers
+	errorOutput = 30               // lines of output that a failed build's error quotes
 )
 
 // Programs are the programs of a cluster.
@@ -54,7 +56,7 @@ func Ensure(ctx context.Context, anyKubectl bool, log io.Writer) (Programs, erro
 }
 
 func ensure(ctx context.Context, root string, anyKubectl bool, log io.Writer) (Programs, error) {
-	env, err := build.Env(root)
+	env, err := buildEnv(root)
 	if err != nil {
 		return Programs{}, err
 	}
@@ -86,16 +88,20 @@ func ensure(ctx context.Context, root string, anyKubectl bool, log io.Writer) (P
 			p.Kubectl = path
 		}
 	}
-	return p, compile(ctx, dir, needed, build.Build{
-		Title: "Kubernetes " + version + " (once per version)",
-		Dir:   source,
-		Env:   append(env, "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH),
-		Flags: []string{"-ldflags=" + linkFlags(version)},
-	}, log)
+	flags := []string{"-ldflags=" + linkFlags(version)}
+	b := build{version, source, append(env, "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH), flags, log}
+	return p, b.ensure(ctx, dir, needed)
 }
 
-// compile builds the programs that are not in the directory yet.
-func compile(ctx context.Context, dir string, programs []string, b build.Build, log io.Writer) error {
+// build is a build of programs of this version.
+type build struct {
+	version, source string
+	env, flags      []string
+	log             io.Writer
+}
+
+// ensure compiles the programs that are not in the directory yet.
+func (b build) ensure(ctx context.Context, dir string, programs []string) error {
 	isBuilt := func(program string) bool {
 		_, err := os.Stat(filepath.Join(dir, program))
 		return err == nil
@@ -103,7 +109,7 @@ func compile(ctx context.Context, dir string, programs []string, b build.Build, 
 	if programs = slices.DeleteFunc(programs, isBuilt); len(programs) == 0 {
 		return nil
 	}
-	release, err := lock(ctx, dir+".lock", log)
+	release, err := lock(ctx, dir+".lock", b.log)
 	if err != nil {
 		return fmt.Errorf("locking %s: %w", dir, err)
 	}
@@ -113,11 +119,7 @@ func compile(ctx context.Context, dir string, programs []string, b build.Build, 
 	}
 	draft := dir + ".new"     // so that a program appears complete or not at all
 	defer os.RemoveAll(draft) //nolint:errcheck // the next build writes the same files
-	for _, program := range programs {
-		b.Packages = append(b.Packages, "./"+program)
-	}
-	b.Flags = append(b.Flags, "-o", draft+string(os.PathSeparator))
-	if err := b.Run(ctx, log); err != nil {
+	if err := b.compile(ctx, draft, programs); err != nil {
 		return fmt.Errorf("building the control plane: %w", err)
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -129,6 +131,57 @@ func compile(ctx context.Context, dir string, programs []string, b build.Build, 
 		}
 	}
 	return nil
+}
+
+// compile builds programs into a directory, and logs now and then how many packages are done.
+func (b build) compile(ctx context.Context, dir string, programs []string) error {
+	args := slices.Concat([]string{"build", "-v", "-o", dir + string(os.PathSeparator)}, b.flags)
+	for _, program := range programs {
+		args = append(args, "./"+program)
+	}
+	command := exec.CommandContext(ctx, "go", args...)
+	command.Dir, command.Env = b.source, append(os.Environ(), b.env...)
+	// The go command stops its compilers when it is asked to end, but not when it is killed.
+	command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) }
+	command.WaitDelay = stopGrace
+	output, err := command.StderrPipe()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(b.log, "compiling Kubernetes %s, once per version: this takes 6 to 15 minutes\n", b.version)
+	if err := command.Start(); err != nil {
+		return err
+	}
+	var messages []string
+	packages := 0
+	for lines := bufio.NewScanner(output); lines.Scan(); {
+		if strings.ContainsAny(lines.Text(), " \t:#") {
+			messages = append(messages, lines.Text())
+		} else if packages++; packages%200 == 0 {
+			fmt.Fprintf(b.log, "%d packages are compiled\n", packages)
+		}
+	}
+	if err := command.Wait(); err != nil {
+		return errors.Join(ctx.Err(), fmt.Errorf("go: %w:\n%s", err, strings.Join(messages[max(0, len(messages)-errorOutput):], "\n")))
+	}
+	return nil
+}
+
+// buildEnv returns the variables of hack/build.env as os/exec needs them, NAME=value. In this
+// environment every program of the repository is compiled, so that all of them find each
+// other's packages in the cache.
+func buildEnv(root string) ([]string, error) {
+	content, err := os.ReadFile(filepath.Join(root, "hack", "build.env"))
+	if err != nil {
+		return nil, fmt.Errorf("reading the build flags: %w", err)
+	}
+	var variables []string
+	for line := range strings.Lines(string(content)) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && !strings.HasPrefix(name, "#") {
+			variables = append(variables, name+"="+strings.Trim(value, "'"))
+		}
+	}
+	return variables, nil
 }
 
 // command returns the shell command that runs a program.
