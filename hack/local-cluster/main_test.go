@@ -3,21 +3,20 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
 
 const patience = time.Minute
 
-// The command is run as a child, because only a process of its own can be
-// killed.
+// The command is run as a child, because only a process of its own can be killed.
 func TestUp(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots clusters")
@@ -25,53 +24,56 @@ func TestUp(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("finds processes in /proc")
 	}
-	program := buildCommand(t)
-	dir := filepath.Join(t.TempDir(), "cluster")
+	program, dir := filepath.Join(t.TempDir(), "local-cluster"), filepath.Join(t.TempDir(), "cluster")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("building the command: %v\n%s", err, out)
+	}
+	call := func(name string, args ...string) (string, error) {
+		out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
+		return string(out), err
+	}
 
 	t.Run("leaves no process behind when it is killed", func(t *testing.T) {
-		u := startUp(t, exec.CommandContext(t.Context(), program, "up", "--dir", dir, "--nodes", "1"))
-		u.awaitReady(t)
-		if err := u.cmd.Process.Kill(); err != nil {
+		cmd, _ := startUp(t, program, "up", "--dir", dir, "--nodes", "1")
+		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		_ = u.awaitExit(t) // as it was killed
+		_ = cmd.Wait() // as it was killed
 		requireNoneLeft(t, dir)
 	})
 	t.Run("starts anew in the same directory, and ends with down", func(t *testing.T) {
-		u := startUp(t, exec.CommandContext(t.Context(), program, "up", "--dir", dir, "--nodes", "1"))
-		if last := u.awaitReady(t); last != "KUBECONFIG="+filepath.Join(dir, "kubeconfig") {
-			t.Errorf("the last line is %q", last)
+		cmd, last := startUp(t, program, "up", "--dir", dir, "--nodes", "1")
+		if want := "KUBECONFIG=" + filepath.Join(dir, "kubeconfig"); last != want {
+			t.Errorf("the last line is %q, want %q", last, want)
 		}
-		if out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "bin", "kubectl"), "--kubeconfig", filepath.Join(dir, "kubeconfig"), "get", "node", "node-1").CombinedOutput(); err != nil {
+		if out, err := call(filepath.Join(dir, "bin", "kubectl"), "--kubeconfig", filepath.Join(dir, "kubeconfig"), "get", "node", "node-1"); err != nil {
 			t.Errorf("kubectl: %v\n%s", err, out)
 		}
-		out, err := exec.CommandContext(t.Context(), program, "kubeconfig", "--dir", dir, "--service-account", "default/default").Output()
-		if want := "KUBECONFIG=" + filepath.Join(dir, "config", "default_default.kubeconfig") + "\n"; err != nil || string(out) != want {
+		out, err := call(program, "kubeconfig", "--dir", dir, "--service-account", "default/default")
+		if want := "KUBECONFIG=" + filepath.Join(dir, "config", "default_default.kubeconfig") + "\n"; err != nil || out != want {
 			t.Errorf("a service account's kubeconfig: %v, %q, want %q", err, out, want)
 		}
-		second := exec.CommandContext(t.Context(), program, "up", "--dir", dir)
-		if out, err := second.CombinedOutput(); err == nil || !bytes.Contains(out, []byte("is another cluster running in "+dir)) {
+		if out, err := call(program, "up", "--dir", dir); err == nil || !strings.Contains(out, "is another cluster running in "+dir) {
 			t.Errorf("a second cluster in the same directory: %v\n%s", err, out)
 		}
-		if out, err := exec.CommandContext(t.Context(), program, "down", "--dir", dir).CombinedOutput(); err != nil {
+		if out, err := call(program, "down", "--dir", dir); err != nil {
 			t.Fatalf("down: %v\n%s", err, out)
 		}
 		if left := naming(t, dir); len(left) > 0 {
 			t.Errorf("after down there are still\n%s", strings.Join(left, "\n"))
 		}
-		if err := u.awaitExit(t); err != nil {
+		if err := cmd.Wait(); err != nil {
 			t.Errorf("up ends with %v", err)
 		}
 	})
 	t.Run("ends with its parent", func(t *testing.T) {
-		// The shell stands for a script. The trailing command keeps it from
-		// replacing itself with its child.
-		u := startUp(t, exec.CommandContext(t.Context(), "sh", "-c", `"$0" up --dir "$1" --nodes 0; true`, program, dir))
-		u.awaitReady(t)
-		if err := u.cmd.Process.Kill(); err != nil {
+		// The shell stands for a script. The trailing command keeps it from replacing itself
+		// with its child.
+		cmd, _ := startUp(t, "sh", "-c", `"$0" up --dir "$1" --nodes 0; true`, program, dir)
+		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		_ = u.awaitExit(t) // as it was killed
+		_ = cmd.Wait() // as it was killed
 		requireNoneLeft(t, dir)
 	})
 }
@@ -95,95 +97,35 @@ func TestWrongUsage(t *testing.T) {
 	}
 }
 
-// buildCommand builds the command that is under test.
-func buildCommand(t *testing.T) string {
+// startUp starts a command that runs a cluster, and returns when that is ready, with the line
+// that says so. The command is killed if it takes too long.
+func startUp(t *testing.T, name string, args ...string) (cmd *exec.Cmd, ready string) {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "local-cluster")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("building the command: %v\n%s", err, out)
-	}
-	return program
-}
-
-// running is an "up" that has been started.
-type running struct {
-	cmd    *exec.Cmd
-	stdout *bufio.Scanner
-}
-
-func startUp(t *testing.T, cmd *exec.Cmd) *running {
-	t.Helper()
-	u := &running{cmd: cmd}
-	read, write, err := os.Pipe()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	t.Cleanup(cancel)
+	cmd = exec.CommandContext(ctx, name, args...)
+	cmd.Stderr = t.Output()
+	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A file of our own: Wait must not depend on who else holds the pipe.
-	u.stdout = bufio.NewScanner(read)
-	stderr, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stdout, cmd.Stderr = write, stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	_ = write.Close()
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = read.Close()
-		_ = stderr.Close()
-		if content, err := os.ReadFile(stderr.Name()); err == nil && t.Failed() {
-			t.Logf("standard error:\n%s", content)
+	for lines := bufio.NewScanner(stdout); lines.Scan(); {
+		if strings.HasPrefix(lines.Text(), "KUBECONFIG=") {
+			return cmd, lines.Text()
 		}
-	})
-	return u
-}
-
-// awaitReady returns the line that says so.
-func (u *running) awaitReady(t *testing.T) string {
-	t.Helper()
-	lines := make(chan string, 1)
-	go func() {
-		defer close(lines)
-		for u.stdout.Scan() {
-			if strings.HasPrefix(u.stdout.Text(), "KUBECONFIG=") {
-				lines <- u.stdout.Text()
-				return
-			}
-		}
-	}()
-	select {
-	case line, ok := <-lines:
-		if !ok {
-			t.Fatal("it ends before it is ready")
-		}
-		return line
-	case <-time.After(patience):
-		t.Fatalf("not ready within %v", patience)
 	}
-	return ""
+	t.Fatalf("it ends before it is ready: %v", cmd.Wait())
+	return nil, ""
 }
 
-func (u *running) awaitExit(t *testing.T) error {
-	t.Helper()
-	exited := make(chan error, 1)
-	go func() { exited <- u.cmd.Wait() }()
-	select {
-	case err := <-exited:
-		return err
-	case <-time.After(patience):
-		t.Fatalf("still running after %v", patience)
-	}
-	return nil
-}
-
-// requireNoneLeft waits for the end of every process that names dir among its
-// arguments, as every component does.
+// requireNoneLeft waits for the end of every process that names dir among its arguments, as
+// every component does.
 func requireNoneLeft(t *testing.T, dir string) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		left := naming(t, dir)
 		if len(left) == 0 {
 			return
@@ -191,17 +133,15 @@ func requireNoneLeft(t *testing.T, dir string) {
 		if time.Now().After(deadline) {
 			t.Fatalf("still running after %v:\n%s", patience, strings.Join(left, "\n"))
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
 }
 
-func naming(t *testing.T, dir string) []string {
+func naming(t *testing.T, dir string) (found []string) {
 	t.Helper()
 	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var found []string
 	for _, path := range paths {
 		if line, err := os.ReadFile(path); err == nil && bytes.Contains(line, []byte(dir)) {
 			found = append(found, string(bytes.ReplaceAll(line, []byte{0}, []byte(" "))))
