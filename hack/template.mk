@@ -14,6 +14,6 @@ test-fork: local-cluster ## Make forks by hostile names, update one, and run one
 
 # The two tables of docs/performance.md. Each takes about 20 minutes.
 .PHONY: bench
-bench: local-cluster ## Measure the controller next to a twin on controller-runtime
+bench: local-cluster ## Measure the controller next to a baseline on controller-runtime
 	go -C test run ./bench
 	go -C test run ./bench -synthetic

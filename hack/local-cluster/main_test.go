@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-const patience = time.Minute
+const timeout = time.Minute
 
 // The command is run as a child, because only a process of its own can be killed.
 func TestUp(t *testing.T) {
@@ -101,7 +101,7 @@ func TestWrongUsage(t *testing.T) {
 // that says so. The command is killed if it takes too long.
 func startUp(t *testing.T, name string, args ...string) (cmd *exec.Cmd, ready string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*timeout)
 	t.Cleanup(cancel)
 	cmd = exec.CommandContext(ctx, name, args...)
 	cmd.Stderr = t.Output()
@@ -125,13 +125,13 @@ func startUp(t *testing.T, name string, args ...string) (cmd *exec.Cmd, ready st
 // every component does.
 func requireNoneLeft(t *testing.T, dir string) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(timeout); ; time.Sleep(20 * time.Millisecond) {
 		left := naming(t, dir)
 		if len(left) == 0 {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("still running after %v:\n%s", patience, strings.Join(left, "\n"))
+			t.Fatalf("still running after %v:\n%s", timeout, strings.Join(left, "\n"))
 		}
 	}
 }

@@ -73,7 +73,7 @@ func measureAtRest(ctx context.Context, p *program, c *cluster.Cluster, icecream
 // untilAtRest waits until a process has worked on all Icecreams and is at rest. It returns
 // since when, and what it had used by then.
 func untilAtRest(ctx context.Context, process *lab.Controller, address string, icecreams int) (since time.Time, used usage, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("the program is not at rest"))
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errors.New("the program is not at rest"))
 	defer cancel()
 	for since = time.Now(); ; {
 		select {

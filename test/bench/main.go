@@ -1,5 +1,5 @@
 // Command bench measures the controller next to a baseline that does the same with
-// controller-runtime (see twin), and prints a table. It measures 300 new Icecreams on a
+// controller-runtime (see baseline), and prints a table. It measures 300 new Icecreams on a
 // local cluster or, with -synthetic, a launch with 10,000 Icecreams and 100,000 Pods at rest,
 // which are created as they are after a rollout (see objects). docs/performance.md contains
 // both tables.
@@ -77,7 +77,7 @@ func run(ctx context.Context) (err error) {
 	}
 	programs := []*program{
 		{name: "controller", module: ".", dir: ".", flags: []string{"-leader-elect=false", "-bind-address=127.0.0.1:0", "-workers=8"}, metrics: "-insecure-bind-address"},
-		{name: "twin", module: "test", dir: "./bench/twin", flags: []string{"-workers=8"}, metrics: "-metrics-bind-address"},
+		{name: "baseline", module: "test", dir: "./bench/baseline", flags: []string{"-workers=8"}, metrics: "-metrics-bind-address"},
 	}
 	for _, p := range programs {
 		var remove func() error
@@ -97,17 +97,17 @@ func run(ctx context.Context) (err error) {
 			measured[p.name] = append(measured[p.name], f)
 		}
 	}
-	return printTable(os.Stdout, title, measured["controller"], measured["twin"])
+	return printTable(os.Stdout, title, measured["controller"], measured["baseline"])
 }
 
 // printTable prints a row for each figure: its median for each program, and the ratio of
-// the medians unless the twin's is zero.
-func printTable(to io.Writer, title string, ours, twin []figures) error {
+// the medians unless the baseline's is zero.
+func printTable(to io.Writer, title string, ours, baseline []figures) error {
 	if _, err := fmt.Fprintf(to, "| %s | This | Baseline | Ratio |\n|---|---|---|---|\n", title); err != nil {
 		return err
 	}
 	for i, row := range ours[0] {
-		a, b, ratio := medianOf(ours, i), medianOf(twin, i), ""
+		a, b, ratio := medianOf(ours, i), medianOf(baseline, i), ""
 		if b > 0 {
 			ratio = fmt.Sprintf("%.2f", a/b)
 		}

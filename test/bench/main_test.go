@@ -7,8 +7,8 @@ func Example_printTable() {
 		return figures{{"Requests", requests}, {"Conflicts", conflicts}, {"Memory, MB", memory}}
 	}
 	ours := []figures{runs(2, 0, 48.96), runs(3, 0, 400), runs(1, 7, 12)}
-	twin := []figures{runs(5, 0, 150.4), runs(4, 0, 1), runs(5, 0, 999)}
-	if err := printTable(os.Stdout, "3 runs", ours, twin); err != nil {
+	baseline := []figures{runs(5, 0, 150.4), runs(4, 0, 1), runs(5, 0, 999)}
+	if err := printTable(os.Stdout, "3 runs", ours, baseline); err != nil {
 		panic(err)
 	}
 	// Output:

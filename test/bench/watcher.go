@@ -84,14 +84,14 @@ func (w *watcher) note(m milestone, name string, isReached bool) {
 	}
 }
 
-// patience is how long the benchmark waits for anything before it fails.
-const patience = 10 * time.Minute
+// timeout is how long the benchmark waits for anything before it fails.
+const timeout = 10 * time.Minute
 
 // await waits until all of these Icecreams have reached a milestone, and returns when the
 // last of them did.
 func (w *watcher) await(ctx context.Context, m milestone, names ...string) (last time.Time, err error) {
 	missing := len(names)
-	err = wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, timeout, true, func(context.Context) (bool, error) {
 		last, missing = w.lastOf(m, names)
 		return missing == 0, nil
 	})

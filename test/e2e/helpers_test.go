@@ -122,7 +122,7 @@ func kubectl(t *testing.T, l *lab.Lab, args ...string) string {
 func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
 	var err error
-	for end := time.Now().Add(lab.Patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(lab.Timeout); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if err = check(); err == nil {
 			return
 		}

@@ -136,7 +136,7 @@ func noneRuns(pods *lab.Kubelet) error {
 
 func requireRolledOut(t *testing.T, l *lab.Lab) {
 	t.Helper()
-	kubectl(t, l, "-n", lab.SystemNamespace, "rollout", "status", "--timeout", lab.Patience.String(), "deployment/k8s-controller")
+	kubectl(t, l, "-n", lab.SystemNamespace, "rollout", "status", "--timeout", lab.Timeout.String(), "deployment/k8s-controller")
 }
 
 // requireMetrics requires that two replicas run, that they are ready and one of them

@@ -29,7 +29,7 @@ func TestProbesWithoutAPIServer(t *testing.T) {
 		t.Errorf("the probes cost the API server %s", made)
 	}
 	faults.Add(fault.Rule{Effect: fault.HangBefore})
-	n.Steadily(t, "the API server does not answer, and the probes succeed", 10*time.Second, func(context.Context) error {
+	n.Consistently(t, "the API server does not answer, and the probes succeed", 10*time.Second, func(context.Context) error {
 		requireProbes(t, c, http.StatusOK, http.StatusOK)
 		return nil
 	})

@@ -114,8 +114,8 @@ func TestRepairsPassThePolicies(t *testing.T) {
 			})
 			n.EventuallyReady(t, "vanilla")
 			for _, e := range requestsOf(t, n) {
-				if e.Refusal != "" {
-					t.Errorf("a policy has refused %s %s: %s", e.Verb, e.Resource, e.Refusal)
+				if e.Denial != "" {
+					t.Errorf("a policy has refused %s %s: %s", e.Verb, e.Resource, e.Denial)
 				}
 			}
 		})

@@ -20,7 +20,7 @@ import (
 //
 // which repeats a command until it succeeds and prints something that matches, and
 //
-//	may-be-refused
+//	may-be-denied
 //
 // after which the controllers' own policies can refuse what the controller requests.
 func TestScripts(t *testing.T) {
@@ -32,8 +32,8 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"kubectl":    runKubectl,
 			"eventually": eventuallyPrints,
-			"may-be-refused": func(ts *testscript.TestScript, _ bool, _ []string) {
-				withController.MayBeRefused(ts.Getenv("NAMESPACE"))
+			"may-be-denied": func(ts *testscript.TestScript, _ bool, _ []string) {
+				withController.MayBeDenied(ts.Getenv("NAMESPACE"))
 			},
 		},
 	})
@@ -81,7 +81,7 @@ func eventuallyPrints(ts *testscript.TestScript, neg bool, args []string) {
 	want, err := regexp.Compile("(?m)" + args[0])
 	ts.Check(err)
 	var output []byte
-	for end := time.Now().Add(lab.Patience); time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
+	for end := time.Now().Add(lab.Timeout); time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
 		command := exec.Command("env", args[1:]...) // which looks for it in the script's PATH
 		command.Dir = ts.MkAbs(".")
 		for _, name := range []string{"PATH", "HOME", "KUBECONFIG", "KUBECACHEDIR"} {
@@ -91,5 +91,5 @@ func eventuallyPrints(ts *testscript.TestScript, neg bool, args []string) {
 			return
 		}
 	}
-	ts.Fatalf("no match for %q within %s: %v\n%s", args[0], lab.Patience, err, output)
+	ts.Fatalf("no match for %q within %s: %v\n%s", args[0], lab.Timeout, err, output)
 }

@@ -68,7 +68,7 @@ func TestPermissionRevokedAndGrantedAgain(t *testing.T) {
 	outage(t, l, time.Second) // this ends the watches, which would otherwise go on without permission
 	eventuallyFailsToWatch(t, n, "is forbidden")
 	version, edits := cacheVersion(t, c, "icecreams"), 0
-	n.Steadily(t, "the cache does not learn of edits", 5*time.Second, func(context.Context) error {
+	n.Consistently(t, "the cache does not learn of edits", 5*time.Second, func(context.Context) error {
 		edits++
 		n.Kubectl(t, "annotate", "--overwrite", "icecream", "vanilla", "edits="+strconv.Itoa(edits))
 		if now := cacheVersion(t, c, "icecreams"); now != version {

@@ -251,7 +251,7 @@ func (r *run) comesToRest(t *testing.T) {
 		return nil
 	}
 	r.Eventually(t, "the controller is at rest", atRest)
-	r.Steadily(t, "the controller is at rest", quiet, atRest)
+	r.Consistently(t, "the controller is at rest", quiet, atRest)
 }
 
 // returnsGoroutines waits until the controller has not many more goroutines than before.

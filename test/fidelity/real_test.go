@@ -118,7 +118,7 @@ func (r *realServer) createServiceAccount(t *testing.T, namespace string) {
 // watch returns the first n events of a resource that match, since a version.
 func (r *realServer) watch(t *testing.T, path, since string, asMetadata bool, n int, matches func(object map[string]any) bool) []map[string]any {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), lab.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), lab.Timeout)
 	defer cancel()
 	request := apiserver.Request{Method: http.MethodGet, Path: path, AsMetadata: asMetadata, Query: map[string][]string{"watch": {"1"}, "resourceVersion": {since}}}
 	response := r.do(t, ctx, request)

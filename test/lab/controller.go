@@ -236,8 +236,8 @@ func (c *Controller) Fails(t testing.TB) string {
 		if !errors.As(err, &exit) || exit.ExitCode() != 1 {
 			t.Fatalf("the controller exited with %v, want exit code 1", err)
 		}
-	case <-time.After(Patience):
-		t.Fatalf("the controller did not exit within %s:\n%s", Patience, Clip(lastLines(c.Log(), 50)))
+	case <-time.After(Timeout):
+		t.Fatalf("the controller did not exit within %s:\n%s", Timeout, Clip(lastLines(c.Log(), 50)))
 	}
 	lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(c.Log()), "\n"), informational.MatchString)
 	if len(lines) == 0 {
@@ -253,7 +253,7 @@ var informational = regexp.MustCompile(`^I[0-9]{4} `)
 // returns the address. If the controller was restarted, this is the latest address.
 func (c *Controller) Address(t testing.TB, tls bool) string {
 	t.Helper()
-	for end := time.Now().Add(Patience); time.Now().Before(end); time.Sleep(pollEvery) {
+	for end := time.Now().Add(Timeout); time.Now().Before(end); time.Sleep(pollEvery) {
 		if all := servingLine.FindAllStringSubmatch(c.Log(), -1); len(all) > 0 {
 			for _, found := range slices.Backward(all) {
 				if found[2] == strconv.FormatBool(tls) {

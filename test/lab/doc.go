@@ -7,7 +7,7 @@
 // use little else than its methods.
 //
 // In the background of every test, the audit log records every request that anyone makes,
-// and a witness checks every status that the controller writes. The witness reads a status
+// and an invariant checker looks at every status that the controller writes. It reads a status
 // as deployment tools do (see kstatus). If what they read is not what the conditions and the
 // spec say, the test that the namespace belongs to fails, or closing the Lab returns an error.
 package lab

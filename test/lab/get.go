@@ -18,7 +18,7 @@ func Get(ctx context.Context, url, token string) (code int, body string, err err
 			DisableCompression: true,
 			DisableKeepAlives:  true,
 		},
-		Timeout: Patience,
+		Timeout: Timeout,
 	}, url, token)
 }
 
@@ -53,7 +53,7 @@ func (c *Controller) Get(t testing.TB, path, token string) (code int, body strin
 	t.Helper()
 	const handshake = 5 * time.Second // after which the controller gives it up
 	c.Address(t, true)                // which waits until it serves
-	for deadline := time.Now().Add(Patience); ; {
+	for deadline := time.Now().Add(Timeout); ; {
 		began := time.Now()
 		code, body, err := c.TryGet(t, path, token)
 		if err == nil {

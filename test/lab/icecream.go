@@ -8,9 +8,9 @@ import (
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// currentFlaws returns the parts of a Current status that contradict the spec: counts of
+// violationsOfCurrent returns the parts of a Current status that contradict the spec: counts of
 // replicas, and the Pods on the nodes.
-func currentFlaws(ice *v1alpha1.Icecream) (found []string) {
+func violationsOfCurrent(ice *v1alpha1.Icecream) (found []string) {
 	s, want := ice.Status, ptr.Deref(ice.Spec.Replicas, 1)
 	for what, count := range map[string]int32{
 		"replicas": s.Replicas, "updatedReplicas": s.UpdatedReplicas, "readyReplicas": s.ReadyReplicas, "availableReplicas": s.AvailableReplicas,

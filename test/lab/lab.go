@@ -25,9 +25,9 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/lenient"
 )
 
-// Patience is how long a test waits for a condition before it fails. It is much longer
+// Timeout is how long a test waits for a condition before it fails. It is much longer
 // than necessary, so that no test fails because the machine is busy.
-const Patience = 4 * time.Minute
+const Timeout = 4 * time.Minute
 
 // Names in artifacts/service-account.yaml and artifacts/rbac-icecream.yaml.
 const (
@@ -75,13 +75,13 @@ type Lab struct {
 
 	binary     string
 	root       string // the root directory of the repository
-	witness    *witness
+	invariants *invariantChecker
 	privileges *Privileges
 
-	mu       sync.Mutex
-	audit    cluster.AuditReader
-	requests Requests // everything that audit has read so far
-	refused  sync.Map // the namespaces in which a policy may refuse what a controller requests
+	mu          sync.Mutex
+	audit       cluster.AuditReader
+	requests    Requests // everything that audit has read so far
+	mayBeDenied sync.Map // the namespaces in which a policy may deny what a controller requests
 
 	hasRestarted atomic.Bool // whether the API server has, which knows no roles at first
 }
@@ -130,9 +130,9 @@ func New(t testing.TB, o Options) *Lab {
 }
 
 // Close stops the cluster. It returns an error for each wrong status that was written in
-// the cluster, and for each request of a controller that a policy of artifacts/ rejected.
+// the cluster, and for each request of a controller that a policy of artifacts/ denied.
 func (l *Lab) Close() error {
-	err := errors.Join(l.witness.stop(), l.checkRejections())
+	err := errors.Join(l.invariants.stop(), l.checkDenials())
 	err = errors.Join(err, l.LearnPrivileges())
 	if died := l.Err(); died != nil {
 		err = errors.Join(err, fmt.Errorf("a component of the cluster exited: %w", died))
@@ -147,7 +147,7 @@ func (l *Lab) LearnPrivileges() error {
 	if l.privileges == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), Timeout)
 	defer cancel()
 	err := l.privileges.read(ctx, l)
 	l.privileges = nil
@@ -155,7 +155,7 @@ func (l *Lab) LearnPrivileges() error {
 }
 
 // setUp creates the clients, installs the artifacts unless the Lab is bare, and starts the
-// witness.
+// invariant checker.
 func (l *Lab) setUp(ctx context.Context, isBare bool) (err error) {
 	if l.Kube, err = kubernetes.NewForConfig(l.RESTConfig()); err != nil {
 		return err
@@ -174,7 +174,7 @@ func (l *Lab) setUp(ctx context.Context, isBare bool) (err error) {
 			return err
 		}
 	}
-	l.witness, err = startWitness(l.Dynamic)
+	l.invariants, err = startInvariantChecker(l.Dynamic)
 	return err
 }
 
@@ -201,7 +201,7 @@ func InstallCRD(c *cluster.Cluster) error {
 	_, err = envtest.InstallCRDs(c.RESTConfig(), envtest.CRDInstallOptions{
 		Paths:              []string{filepath.Join(root, "artifacts/examples/crd-icecream.yaml")},
 		ErrorIfPathMissing: true,
-		MaxTime:            Patience,
+		MaxTime:            Timeout,
 	})
 	return err
 }
@@ -211,7 +211,7 @@ func InstallCRD(c *cluster.Cluster) error {
 func (l *Lab) Path(name string) string { return filepath.Join(l.root, name) }
 
 // NewNamespace creates a namespace for the test and deletes it at the end of the test. The
-// test fails if the witness has found a wrong status in the namespace.
+// test fails if a status in the namespace has violated an invariant.
 func (l *Lab) NewNamespace(t testing.TB) *Namespace {
 	t.Helper()
 	made, err := l.Kube.CoreV1().Namespaces().Create(t.Context(),
@@ -221,7 +221,7 @@ func (l *Lab) NewNamespace(t testing.TB) *Namespace {
 	}
 	n := &Namespace{Name: made.Name, Lab: l}
 	t.Cleanup(func() {
-		for _, err := range l.witness.takeFindings(n.Name) {
+		for _, err := range l.invariants.takeViolations(n.Name) {
 			t.Error(err)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

@@ -117,12 +117,12 @@ func (n *Namespace) Events(t testing.TB, name string) []eventsv1.Event {
 	return list.Items
 }
 
-// Eventually waits until check returns nil. If it does not within Patience, the test fails
+// Eventually waits until check returns nil. If it does not within Timeout, the test fails
 // with the last error of check and a description of the namespace. The argument what is a
 // clause that states the condition, such as "the Pod is ready".
 func (n *Namespace) Eventually(t testing.TB, what string, check func(ctx context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), Timeout)
 	defer cancel()
 	for {
 		began := time.Now()
@@ -135,14 +135,14 @@ func (n *Namespace) Eventually(t testing.TB, what string, check func(ctx context
 			continue
 		case <-ctx.Done():
 		}
-		t.Fatalf("timed out after %s waiting until %s: %v\n%s", Patience, what, err, Clip(n.Describe()))
+		t.Fatalf("timed out after %s waiting until %s: %v\n%s", Timeout, what, err, Clip(n.Describe()))
 	}
 }
 
-// Steadily requires that check keeps returning nil for a while. It is for events that must
+// Consistently requires that check keeps returning nil for a while. It is for events that must
 // not happen; it does not notice an event that would happen later. The argument what is a
 // clause that states the condition, as in [Namespace.Eventually].
-func (n *Namespace) Steadily(t testing.TB, what string, while time.Duration, check func(ctx context.Context) error) {
+func (n *Namespace) Consistently(t testing.TB, what string, while time.Duration, check func(ctx context.Context) error) {
 	t.Helper()
 	for end := time.Now().Add(while); time.Now().Before(end); {
 		began := time.Now()

@@ -41,8 +41,8 @@ type AuditResponse struct{ Code int }
 type AuditAnnotations struct {
 	// Decision of the authorizer: allow or forbid.
 	Decision string `json:"authorization.k8s.io/decision"`
-	// Refusal is JSON of what ValidatingAdmissionPolicies that audit refused it for.
-	Refusal string `json:"validation.policy.admission.k8s.io/validation_failure"`
+	// Denial is JSON of what ValidatingAdmissionPolicies that audit refused it for.
+	Denial string `json:"validation.policy.admission.k8s.io/validation_failure"`
 }
 
 // AuditLog returns the path of the audit log.

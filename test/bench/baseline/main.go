@@ -1,4 +1,4 @@
-// Command twin does what the Icecream controller does, written on controller-runtime in
+// Command baseline does what the Icecream controller does, written on controller-runtime in
 // the way its book describes: one Reconcile, CreateOrUpdate, Owns, and an index. It is what
 // the benchmark compares with. It has no rules beyond the ordinary: no renaming, adoption,
 // stall detection, pacing or leader election.

@@ -14,11 +14,11 @@ import (
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-func TestFlaws(t *testing.T) {
+func TestInvariants(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		spoil func(*v1alpha1.Icecream)
-		want  string // must be part of the flaws; if empty, there must be none
+		want  string // must be part of the violations; if empty, there must be none
 	}{
 		{name: "Ready", spoil: func(*v1alpha1.Icecream) {}},
 		{name: "no status yet", spoil: func(ice *v1alpha1.Icecream) { ice.Status = v1alpha1.IcecreamStatus{} }},
@@ -46,15 +46,15 @@ func TestFlaws(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := strings.Join(flaws(&unstructured.Unstructured{Object: object}, ice), "\n")
+			got := strings.Join(violationsIn(&unstructured.Unstructured{Object: object}, ice), "\n")
 			if (test.want == "") != (got == "") || !strings.Contains(got, test.want) {
-				t.Errorf("flaws are %q, want %q", got, test.want)
+				t.Errorf("violations are %q, want %q", got, test.want)
 			}
 		})
 	}
 }
 
-// current returns an Icecream that is Ready, with a status that has no flaws.
+// current returns an Icecream that is Ready, with a status that violates nothing.
 func current() *v1alpha1.Icecream {
 	ice := &v1alpha1.Icecream{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "controller.nicoleh.io/v1alpha1", Kind: "Icecream"},
