@@ -2,15 +2,12 @@ module nicoleh.io/k8s-controller/hack/local-cluster
 
 go 1.26.0
 
-replace nicoleh.io/k8s-controller => ../..
-
 require (
 	github.com/google/go-cmp v0.7.0
 	k8s.io/api v0.37.2
 	k8s.io/apimachinery v0.37.2
 	k8s.io/client-go v0.37.2
 	k8s.io/utils v0.0.0-20260707023825-cf1189d6abe3
-	nicoleh.io/k8s-controller v0.0.0-00010101000000-000000000000
 	sigs.k8s.io/controller-runtime v0.25.2
 )
 

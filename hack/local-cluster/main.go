@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -18,10 +16,8 @@ import (
 
 const usage = `usage: local-cluster <command> [flags]
 
-  build                                              compile the programs of a cluster
-  up [--dir D] [--nodes N]                           run a cluster until Ctrl-C or down
-  kubeconfig --dir D --service-account NAMESPACE/NAME  write a service account's kubeconfig
-  down --dir D                                       end the cluster that runs in D
+  build                     compile the programs of a cluster
+  up [--dir D] [--nodes N]  run a cluster until Ctrl-C
 `
 
 var errUsage = errors.New("wrong usage")
@@ -47,28 +43,15 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	dir := flags.String("dir", "", "`directory` of the cluster (default a temporary one)")
 	nodes := flags.Int("nodes", cluster.DefaultNodes, "`number` of nodes")
-	account := flags.String("service-account", "", "`namespace/name` of a service account")
 	if err := flags.Parse(args[1:]); err != nil {
 		return errors.Join(errUsage, err)
 	}
-	namespace, name, isAccount := strings.Cut(*account, "/")
 	switch {
 	case flags.NArg() > 0:
-		return errUsage
 	case args[0] == "build":
 		return cluster.Build(ctx, os.Stderr)
 	case args[0] == "up":
 		return up(ctx, *dir, *nodes)
-	case args[0] == "down" && *dir != "":
-		return cluster.Shutdown(*dir)
-	case args[0] == "kubeconfig" && *dir != "" && isAccount:
-		path, err := cluster.ServiceAccountKubeconfig(ctx, *dir, namespace, name)
-		if err != nil {
-			return err
-		}
-		path, err = filepath.Abs(path)
-		fmt.Printf("KUBECONFIG=%s\n", path)
-		return err
 	}
 	return errUsage
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/internal/parts"
@@ -187,9 +188,10 @@ func (c *Cluster) connect() error {
 		return err
 	}
 	var err error
-	if c.config, err = adminConfig(c.dir); err != nil {
+	if c.config, err = clientcmd.BuildConfigFromFlags("", c.Kubeconfig()); err != nil {
 		return err
 	}
+	c.config.QPS = -1 // no limit
 	c.client, err = kubernetes.NewForConfig(c.config)
 	return err
 }
@@ -236,7 +238,7 @@ func (c *Cluster) Err() error {
 func (c *Cluster) Dir() string { return c.dir }
 
 // Kubeconfig returns the path of a cluster administrator's kubeconfig.
-func (c *Cluster) Kubeconfig() string { return kubeconfigIn(c.dir) }
+func (c *Cluster) Kubeconfig() string { return c.file("kubeconfig") }
 
 // Kubectl returns the path of a kubectl of the cluster's version, or with AnyKubectl of one
 // that is supported with it.

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 )
 
 // pidFile contains the ID of the process that runs the cluster.
@@ -50,22 +49,6 @@ func clearDir(dir string) error {
 		return nil
 	}
 	return err
-}
-
-// Shutdown asks the process that runs the cluster in dir to end, and waits until it has.
-func Shutdown(dir string) error {
-	path := filepath.Join(dir, pidFile)
-	pid := readPID(path)
-	if !isAlive(pid) {
-		return fmt.Errorf("no cluster is running in %s", dir)
-	}
-	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
-		return fmt.Errorf("ending process %d: %w", pid, err)
-	}
-	for isAlive(pid) && readPID(path) == pid { // a zombie counts as alive
-		time.Sleep(exitPoll)
-	}
-	return nil
 }
 
 // readPID returns the process ID in a file, or 0.

@@ -32,7 +32,7 @@ const (
 	// compiled. envtest and setup-envtest use the same variable.
 	AssetsEnv = "KUBEBUILDER_ASSETS"
 
-	module = "nicoleh.io/k8s-controller"
+	module = "nicoleh.io/k8s-controller/hack/local-cluster"
 
 	stopGrace   = 10 * time.Second // for the compilers
 	errorOutput = 30               // lines of output that a failed build's error quotes
@@ -48,11 +48,11 @@ type Programs struct {
 // minutes, and writes its progress to the log. With anyKubectl, kubectl is not compiled if
 // there is one on the PATH that Kubernetes supports with this version of the API server.
 func Ensure(ctx context.Context, anyKubectl bool, log io.Writer) (Programs, error) {
-	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	dir, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil {
 		return Programs{}, fmt.Errorf("finding the module %s, in which or in a module that replaces it this must run: %w", module, err)
 	}
-	return ensure(ctx, strings.TrimSpace(string(root)), anyKubectl, log)
+	return ensure(ctx, filepath.Join(strings.TrimSpace(string(dir)), "..", ".."), anyKubectl, log)
 }
 
 func ensure(ctx context.Context, root string, anyKubectl bool, log io.Writer) (Programs, error) {
