@@ -10,13 +10,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-once=${ONCE:-}
 deadline=60s # of each step
 
-# --- What is printed ---------------------------------------------------------
-
 if [[ -t 1 ]]; then bold=$'\e[1m' plain=$'\e[0m'; else bold='' plain=''; fi
-
 title() { printf '\n%s== %s%s\n' "${bold}" "$1" "${plain}"; }
 say() { printf '%s\n' "$@"; }
 prompt() { printf '\n%s$ %s%s\n' "${bold}" "$*" "${plain}"; }
@@ -26,22 +22,7 @@ prompt() { printf '\n%s$ %s%s\n' "${bold}" "$*" "${plain}"; }
 show() {
   prompt "$@"
   "$@" &
-  wait $! || fail "this command did not succeed: $*"
-}
-
-# fail shows the end of every log, and says what went wrong.
-fail() {
-  local log
-  exec >&2
-  for log in "${dir}"/logs/*.log; do excerpt "${log}" 10; done
-  printf '\n%sThe demo failed: %s%s\n' "${bold}" "$*" "${plain}"
-  exit 1
-}
-
-excerpt() {
-  [[ -s $1 ]] || return 0
-  printf '\n--- the end of %s\n' "$1"
-  tail -n "$2" "$1" | cut -c -300
+  wait $!
 }
 
 # --- The controller and its cluster ------------------------------------------
@@ -58,42 +39,32 @@ go build -ldflags=-w -o controller .
 
 dir=$(mktemp -d "${TMPDIR:-/tmp}/icecream-demo.XXXXXX")
 log=${dir}/logs/controller.log
-controller=
-finished= # set once the whole tour has been seen
 
-# cleanup keeps the logs if something went wrong.
+# cleanup ends everything. If something went wrong, it shows the end of each log, and keeps them.
 cleanup() {
   local status=$?
-  trap '' INT TERM HUP PIPE USR1
+  trap '' INT TERM HUP PIPE
   say '' "Stopping everything."
-  [[ -z ${controller} ]] || kill "${controller}" 2>/dev/null || true
-  [[ -z ${cluster:-} ]] || kill "${cluster}" 2>/dev/null || true
+  jobs -p | xargs kill 2>/dev/null || true
   wait
-  if ((status != 0 && status <= 128)); then
-    say "The logs are in ${dir}/logs."
-  else
+  if ((status == 0 || status > 128)); then
     rm -rf "${dir}" "${dir}.out"
+  else
+    tail -n 10 "${dir}"/logs/*.log 2>/dev/null | cut -c -300 >&2 || true
+    say "The demo failed. The logs are in ${dir}/logs." >&2
   fi
 }
 trap cleanup EXIT
-trap '[[ -z ${finished} ]] || exit 0; exit 130' INT # a demo that stays up ends by Ctrl-C
-trap 'exit 143' TERM
-trap 'exit 129' HUP
-trap 'fail "the cluster or the controller has ended"' USR1
-
-# watch reports the end of a process while the tour waits for something else, and ends the
-# process with this script.
-watch() {
-  while kill -0 "$1" 2>/dev/null && kill -0 $$ 2>/dev/null; do sleep 0.2; done
-  kill "$1" 2>/dev/null || kill -USR1 $$
-}
+trap 'exit 130' INT TERM HUP
 
 prompt "go -C hack/local-cluster run . up --dir ${dir}"
 go -C hack/local-cluster build -ldflags=-w -o local-cluster .
-hack/local-cluster/local-cluster up --dir "${dir}" >"${dir}.out" &
+(cd hack/local-cluster && exec ./local-cluster up --dir "${dir}") >"${dir}.out" &
 cluster=$!
-watch "${cluster}" &
-until grep -q ^KUBECONFIG= "${dir}.out"; do sleep 0.2; done
+until grep -qs ^KUBECONFIG= "${dir}.out"; do
+  kill -0 "${cluster}" 2>/dev/null || exit 1 # it has ended, and said why
+  sleep 0.2
+done
 export KUBECONFIG=${dir}/kubeconfig KUBECACHEDIR=${dir}/kubectl PATH=${dir}/bin:${PATH}
 
 show kubectl get nodes
@@ -108,13 +79,9 @@ uid() { kubectl get deployment example-icecream -o jsonpath='{.metadata.uid}'; }
 # event that repeats is counted. Events follow the status, and there is nothing else to
 # wait for that follows them.
 recorded() {
-  local counts times until=$((SECONDS + ${deadline%s}))
-  local each='{range .items[?(@.reason=="'$1'")]}{.count}{"\n"}{end}'
-  while true; do
-    counts=$(kubectl get events -o jsonpath="${each}") || counts=''
-    times=$(awk '{ sum += $1 } END { print sum + 0 }' <<<"${counts}")
-    ((times < $2)) || return 0
-    ((SECONDS < until)) || fail "there were not $2 events with reason $1 within ${deadline}"
+  local until=$((SECONDS + ${deadline%s}))
+  while (($(kubectl get events -o jsonpath='{range .items[?(@.reason=="'"$1"'")]}{.count}{"\n"}{end}' | awk '{ sum += $1 } END { print sum + 0 }') < $2)); do
+    ((SECONDS < until)) || { say "There were not $2 events with reason $1 within ${deadline}." >&2 && exit 1; }
     sleep 0.1
   done
 }
@@ -131,7 +98,6 @@ title "The controller creates its Deployment"
 prompt "./controller -kubeconfig=${KUBECONFIG} -bind-address=127.0.0.1:0 &"
 ./controller -kubeconfig="${KUBECONFIG}" -bind-address=127.0.0.1:0 >"${log}" 2>&1 &
 controller=$!
-watch "${controller}" &
 
 show kubectl wait --for=condition=Ready --timeout="${deadline}" "${ice}"
 show kubectl get icecreams -o wide
@@ -157,7 +123,7 @@ show kubectl wait --for=jsonpath='{.status.availableReplicas}'=3 --timeout="${de
 show kubectl wait --for=condition=Ready --timeout="${deadline}" "${ice}"
 after=$(uid)
 say '' "The UID was ${before}," "and now it is ${after}:"
-[[ ${after} != "${before}" ]] || fail "the Deployment is the one that was deleted"
+[[ ${after} != "${before}" ]]
 say "The controller has created another Deployment of the same name."
 show kubectl get icecreams -o wide
 recorded Synced 3
@@ -178,14 +144,12 @@ kubectl patch icecream/pistachio --type=merge -p "${correction}"
 show kubectl wait --for=condition=Ready --timeout="${deadline}" icecream/pistachio
 show kubectl get icecreams
 
-finished=yes
-if [[ -n ${once} ]]; then
+if [[ -n ${ONCE:-} ]]; then
   title "All of it happened"
   exit 0
 fi
 
-# --- Stay up -----------------------------------------------------------------
-
+trap 'exit 0' INT
 title "Now you"
 say "The cluster and the controller run until Ctrl-C. In another terminal:" "" \
   "  export KUBECONFIG=${KUBECONFIG}" \
@@ -195,5 +159,4 @@ say "The cluster and the controller run until Ctrl-C. In another terminal:" "" \
   "  kubectl describe ${ice}" \
   "  kubectl delete ${ice}" "" \
   "The controller's log is ${log}."
-wait "${controller}" || true
-fail "the controller has ended"
+wait "${controller}"
