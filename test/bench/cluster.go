@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
-	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	icecreamclient "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/typed/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/test/lab"
 )
@@ -283,18 +282,11 @@ func (t *trial) icecreams() icecreamclient.IcecreamInterface {
 	return t.lab.Icecreams.SamplecontrollerV1alpha1().Icecreams(metav1.NamespaceDefault)
 }
 
-// create creates an Icecream with one Pod, as users write it.
+// create creates an Icecream with one Pod, which leaves room for many on a node.
 func (t *trial) create(ctx context.Context, name string) error {
-	lightly := resource.MustParse("1m") // leaves room for many Pods on a node
-	_, err := t.icecreams().Create(ctx, &v1alpha1.Icecream{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: v1alpha1.IcecreamSpec{
-			Image: image,
-			Resources: v1alpha1.IcecreamResources{
-				Requests: corev1.ResourceList{corev1.ResourceCPU: lightly, corev1.ResourceMemory: lightly},
-			},
-		},
-	}, metav1.CreateOptions{})
+	ice, little := newIcecream(name, 1), resource.MustParse("1m")
+	ice.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: little, corev1.ResourceMemory: little}
+	_, err := t.icecreams().Create(ctx, ice, metav1.CreateOptions{})
 	return err
 }
 

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
@@ -165,7 +164,7 @@ func (o *objects) createPod(ctx context.Context, d *appsv1.Deployment, n int, no
 			Annotations: maps.Clone(d.Spec.Template.Annotations),
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "ReplicaSet", Name: replicaSetName(d),
-				UID: types.UID(d.UID), Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true), // any UID does
+				UID: d.UID, Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true), // any UID does
 			}},
 		},
 		Spec: *d.Spec.Template.Spec.DeepCopy(),

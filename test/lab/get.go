@@ -12,18 +12,14 @@ import (
 // Get sends a GET request, with a bearer token unless it is empty. The server's certificate may
 // be self-signed. Nothing is compressed, which would take the server a megabyte of memory.
 func Get(ctx context.Context, url, token string) (code int, body string, err error) {
-	return GetWith(ctx, &http.Client{
+	client := &http.Client{
 		Transport: &http.Transport{
 			TLSClientConfig:    &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
 			DisableCompression: true,
 			DisableKeepAlives:  true,
 		},
 		Timeout: Timeout,
-	}, url, token)
-}
-
-// GetWith is Get with a client of the caller.
-func GetWith(ctx context.Context, client *http.Client, url, token string) (code int, body string, err error) {
+	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return 0, "", err

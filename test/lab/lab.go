@@ -199,7 +199,7 @@ func InstallCRD(c *cluster.Cluster) error {
 		return err
 	}
 	_, err = envtest.InstallCRDs(c.RESTConfig(), envtest.CRDInstallOptions{
-		Paths:              []string{filepath.Join(root, "artifacts/examples/crd-icecream.yaml")},
+		Paths:              []string{filepath.Join(root, "artifacts", "examples", "crd-icecream.yaml")},
 		ErrorIfPathMissing: true,
 		MaxTime:            Timeout,
 	})
