@@ -27,7 +27,7 @@ import (
 const (
 	namespace = metav1.NamespaceDefault
 	// creators is how many Icecreams are created at a time.
-	creators = 32
+	creators = 10
 	// compactEach is after how many Icecreams etcd forgets the objects as they were created.
 	compactEach = 1_000
 	// clusterNodes is how many nodes have Pods, ten of them those of an Icecream.
