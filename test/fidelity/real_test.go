@@ -9,10 +9,12 @@ import (
 	"path"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -52,7 +54,14 @@ func startReal(t *testing.T) *realServer {
 	if err := lab.InstallCRD(c); err != nil {
 		t.Fatal(err)
 	}
-	return &realServer{url: config.Host, http: client, kube: kube}
+	r := &realServer{url: config.Host, http: client, kube: kube}
+	list := apiserver.Request{Method: http.MethodGet, Path: allPath(icecreams)}
+	if err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, lab.Timeout, true, func(context.Context) (bool, error) {
+		return r.send(t, list).Code == http.StatusOK, nil
+	}); err != nil {
+		t.Fatalf("the custom resource is not served: %v", err)
+	}
+	return r
 }
 
 // send sends a request and returns the response.
