@@ -34,7 +34,6 @@ RUN --mount=type=cache,target=/cache set -a && . hack/build.env && \
     mkdir /out/licenses && GOOS='' GOARCH='' go run ./hack/licenses /out/controller >/out/licenses/licenses.txt && \
     install -D -m 644 /etc/ssl/certs/ca-certificates.crt /out/etc/ssl/certs/ca-certificates.crt
 
-# nodereboot: the agent.
 FROM source AS build-reboot-agent
 RUN --mount=type=cache,target=/cache set -a && . hack/build.env && \
     GOTOOLCHAIN=$(sed -n 's/^toolchain //p' go.mod) && \
@@ -48,7 +47,6 @@ COPY --from=build-reboot-agent /out/ /
 # The host's systemd takes the signal to reboot from its own user.
 USER 0:0
 ENTRYPOINT ["/reboot-agent"]
-# end of nodereboot
 
 # The last one is what is built when no --target is given.
 FROM ${RUNTIME_IMAGE} AS controller

@@ -97,14 +97,13 @@ test: ## Unit, property and simulation tests; no cluster, no C compiler
 	go -C hack/local-cluster test -vet=off $(if $(RUN),-run '$(RUN)') $(TESTFLAGS) ./internal/...
 
 .PHONY: test-all
-test-all: test test-side-by-side test-e2e ## All of them
-test-all: test-api
+test-all: test test-side-by-side test-e2e test-api ## All of them
 
 # Each of these leaves a part of two cores idle; test-e2e does not.
 .PHONY: test-side-by-side
 test-side-by-side: ## All but test and test-e2e, four at a time
 	$(MAKE) --jobs=4 $(if $(filter output-sync,$(.FEATURES)),--output-sync) \
-		faults test-example $(template_tests) test-race test-install test-local-cluster test-monitoring
+		faults test-example test-drop $(template_tests) test-race test-install test-local-cluster test-monitoring
 
 .PHONY: test-race
 test-race: ## Tests that need no cluster, with the race detector
@@ -133,6 +132,13 @@ test-install: local-cluster ## Install from install.yaml, a kustomization and th
 test-monitoring: local-cluster ## Tests of alerts, dashboard and scrape
 	$(call go_test,test) -count=1 ./monitoring
 
+# Names as in docs/drop-a-controller.md; the nightly workflow drops all three.
+DROP ?= reboot
+
+.PHONY: test-drop
+test-drop: ## Drop controllers (DROP) as docs/drop-a-controller.md says, each in a clone, and test what is left
+	$(call go_test,.) -count=1 -timeout 3h -run TestDropAController ./hack -drop='$(DROP)'
+
 .PHONY: test-example
 test-example: local-cluster ## Build and run the controller that docs/add-a-controller.md walks through
 	$(call go_test,hack/tools) -count=1 -timeout 25m ./charts/example
@@ -147,6 +153,12 @@ REQUESTS ?= 100000
 .PHONY: fidelity
 fidelity: local-cluster ## Compare the model of the API server with a real one, by REQUESTS random requests
 	go -C test test -count=1 -timeout 3h -v ./fidelity -requests=$(REQUESTS)
+
+# The two tables of docs/performance.md. Each takes about 20 minutes.
+.PHONY: bench
+bench: local-cluster ## Measure the controller next to a baseline on controller-runtime
+	go -C test run ./bench
+	go -C test run ./bench -synthetic
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz test for FUZZTIME (10s)

@@ -12,7 +12,10 @@ set -a && . hack/build.env && set +a
 
 duration=$1
 shift
-[[ $# -gt 0 ]] || set -- . ./pkg/podtimestamp ./pkg/secretsync ./pkg/nodereboot
+if [[ $# -eq 0 ]]; then
+  set -- ./simulation_test.go ./pkg/*/simulation_test.go
+  set -- "${@%/*}"
+fi
 work=$(mktemp -d)
 trap 'rm -rf "${work}"' EXIT
 packages=$(go list . ./pkg/... | grep -v -e /kittest -e /generated/ -e /apis/ | paste -sd,)

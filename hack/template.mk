@@ -11,9 +11,3 @@ FORKFLAGS ?= -seed=$(shell printf %d 0x$$(git rev-parse 'HEAD^{tree}' | cut -c 1
 .PHONY: test-fork
 test-fork: local-cluster ## Make forks by hostile names, update one, and run one
 	$(call go_test,.) -count=1 -timeout 10h ./hack/fork $(FORKFLAGS)
-
-# The two tables of docs/performance.md. Each takes about 20 minutes.
-.PHONY: bench
-bench: local-cluster ## Measure the controller next to a baseline on controller-runtime
-	go -C test run ./bench
-	go -C test run ./bench -synthetic

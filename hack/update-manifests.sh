@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Writes what follows from the chart: its README.md, artifacts/install.yaml,
-# artifacts/rbac-*.yaml and other parts of it. Before that it copies into the
-# chart what the chart takes from artifacts/. Run it after a change of either, and after
+# artifacts/rbac-*.yaml and other parts of it. Before that it copies the
+# CustomResourceDefinitions into the chart. Run it after a change of the chart, and after
 # hack/update-codegen.sh.
 #
 # An argument is another copy of this tree, to be updated in place of this one.
@@ -28,9 +28,7 @@ chart=${temp}/charts/k8s-controller
 
 # Files of a chart have to be in its directory.
 mkdir -p "${chart}/files"
-cp "${tree}"/artifacts/examples/crd-*.yaml \
-  "${tree}/artifacts/monitoring/alerts.yaml" \
-  "${tree}/artifacts/monitoring/dashboard.json" "${chart}/files/"
+cp "${tree}"/artifacts/examples/crd-*.yaml "${chart}/files/"
 
 "$(hack/tool.sh helm-docs)" --chart-search-root "${chart}" --sort-values-order file --log-level warning
 
@@ -123,25 +121,13 @@ for policy in "${chart}"/templates/writes-*.yaml; do
   fi
 done
 
-# nodereboot: the agent.
-{
-  echo "# The agent of nodereboot, on every node, with everything that it needs. This is
-# rendered from charts/k8s-controller: change that, and run hack/update-manifests.sh.
-# The image is not published: build it with make image IMAGEFLAGS='--target reboot-agent'.
-#
-# The policies come first: they restrict what follows."
-  values=controllers.nodereboot.enabled=true render policy-nodereboot.yaml
-  values=controllers.nodereboot.enabled=true render reboot-agent.yaml
-} >"${temp}/reboot-agent.yaml"
-{
-  echo "# What the controller nodereboot is allowed to do, in addition to
-# artifacts/rbac-nodereboot.yaml, with the flag -nodereboot-blocking-pods. This is rendered
-# from charts/k8s-controller: change that, and run hack/update-manifests.sh."
-  values=controllers.nodereboot.enabled=true,flags.nodereboot-blocking-pods=x render nodereboot-blocking-pods.yaml
-} >"${temp}/nodereboot-blocking-pods.yaml"
-# end of nodereboot
+# What else there is of a controller.
+for part in hack/update-manifests-*.sh; do
+  # shellcheck source=/dev/null
+  if [[ -e ${part} ]]; then . "${part}"; fi
+done
 
 mv "${temp}"/*.yaml "${tree}/artifacts/"
 mkdir -p "${tree}/charts/k8s-controller/files"
-cp "${chart}"/files/* "${tree}/charts/k8s-controller/files/"
+cp "${chart}"/files/crd-*.yaml "${tree}/charts/k8s-controller/files/"
 cp "${chart}/README.md" "${tree}/charts/k8s-controller/README.md"

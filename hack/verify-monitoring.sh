@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Checks artifacts/monitoring with Prometheus' own library: the alerts are valid, each
-# alert fires when it should and only then, and has its entry in the README; the
-# dashboard is complete, and all its queries can be parsed. Another test checks on a
-# cluster that a controller serves these metrics: go -C test test ./monitoring
+# Checks the chart's alerts and dashboard with Prometheus' own library: the alerts are valid,
+# each alert fires when it should and only then, and has its entry in
+# artifacts/monitoring/README.md; the dashboard is complete, and all its queries can be
+# parsed. Another test checks on a cluster that a controller serves these metrics:
+# go -C test test ./monitoring
 # To repair: edit the file. The message names the alert or the panel.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

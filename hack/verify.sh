@@ -13,7 +13,7 @@ set -a
 set +a
 
 generated=(codegen modules)
-written=(links scripts workflows monitoring lint charts)
+written=(copies links scripts workflows monitoring lint charts)
 
 output=$(mktemp)
 trap 'rm -f "${output}"' EXIT

@@ -203,7 +203,7 @@ func newFork(t *testing.T, template string, a Answers) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "fork")
 	runIn(t, template, "go", "run", "./hack/fork", "-module="+a.Module, "-group="+a.Group, "-version="+a.Version,
-		"-kind="+a.Kind, "-plural="+a.Plural, "-short="+a.Short, "-controllers="+strings.Join(a.Controllers, ","), "-dir="+dir)
+		"-kind="+a.Kind, "-plural="+a.Plural, "-short="+a.Short, "-dir="+dir)
 	return dir
 }
 

@@ -21,6 +21,7 @@ import (
 	"os/signal"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -52,10 +53,6 @@ func run(ctx context.Context, args []string) error {
 		flags.StringVar(&a.Kind, "kind", "", "Kind of the API, such as Shelf.")
 		flags.StringVar(&a.Plural, "plural", "", "Plural of the kind in lower case. Default: the regular English plural.")
 		flags.StringVar(&a.Short, "short", "", "Short name for kubectl, such as sh. Default: the first letters of the kind, two or more.")
-		flags.Func("controllers", "Comma-separated list of the opt-in controllers to keep. Default: none.", func(list string) error {
-			a.Controllers = strings.FieldsFunc(list, func(r rune) bool { return r == ',' })
-			return nil
-		})
 	}
 	err := flags.Parse(args)
 	switch {
@@ -222,7 +219,7 @@ func update(ctx context.Context, template, dir string) (err error) {
 }
 
 // render writes the files of a fork into a directory: those of the commit that is checked
-// out in the template, without what manifest.yaml leaves out, under the fork's names. What
+// out in the template, but for what only the template needs, under the fork's names. What
 // is generated is generated again. The same commit and answers give the same bytes.
 func render(ctx context.Context, template string, a Answers, dir string) error {
 	head, err := git(ctx, template, "rev-parse", "HEAD")
@@ -273,14 +270,37 @@ func forked(files []file, a Answers) ([]file, error) {
 	if err != nil {
 		return nil, err
 	}
-	if files, err = leaveOut(files, a.Controllers); err != nil {
-		return nil, err
-	}
+	files = kept(files)
 	r, err := renamerFor(files, template(), names)
 	if err != nil {
 		return nil, err
 	}
 	return r.all(files)
+}
+
+// ours are files and directories that only the template needs.
+var ours = []string{"hack/fork", "hack/template.mk", "test/e2e/taken_test.go"}
+
+// generated are patterns for what generators write from nothing, so that it need not be renamed.
+var generated = []string{
+	"pkg/generated", "pkg/apis/samplecontroller/v1alpha1/zz_generated.*.go",
+	"artifacts/examples/crd-icecream.yaml", "artifacts/install.yaml", "artifacts/rbac-icecream.yaml", "artifacts/service-account.yaml",
+	"charts/k8s-controller/README.md", "charts/k8s-controller/files/crd-icecream.yaml", "docs/api.md", "docs/flags.md",
+}
+
+// kept returns the files without those that a fork does not need, or generates.
+func kept(files []file) []file {
+	return slices.DeleteFunc(slices.Clone(files), func(f file) bool { return matches(ours, f.path) || matches(generated, f.path) })
+}
+
+// matches reports whether a path is, or is in, what one of the patterns names.
+func matches(patterns []string, name string) bool {
+	for ; name != "."; name = path.Dir(name) {
+		if slices.ContainsFunc(patterns, func(pattern string) bool { ok, err := path.Match(pattern, name); return ok && err == nil }) {
+			return true
+		}
+	}
+	return false
 }
 
 // file is a file of the template or of a fork.

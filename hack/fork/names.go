@@ -29,8 +29,6 @@ type Answers struct {
 	Kind    string `json:"kind"`
 	Plural  string `json:"plural"` // lower case; empty means the regular English plural
 	Short   string `json:"short"`  // for kubectl; the first letters of the kind if empty
-	// Controllers are the opt-in controllers that come along.
-	Controllers []string `json:"controllers,omitempty"`
 }
 
 // Names are all names in which a fork and its template differ.

@@ -33,9 +33,6 @@ func skipUnlessAsked(t *testing.T) {
 	}
 }
 
-// optional are the controllers that a fork can have.
-var optional = []string{"podtimestamp", "secretsync", "nodereboot"}
-
 // neutral has names that occur nowhere else.
 var neutral = Answers{Module: "wxyzq.example/zqjx", Group: "zqvk.wxyzq.example", Version: "v7alpha9", Kind: "Zqwk", Plural: "zqwkxen", Short: "zqk"}
 
@@ -49,93 +46,41 @@ func repository(t testing.TB) []file {
 	return files
 }
 
-// known are words by which the template and each of its controllers would be recognized.
-var known = map[string]string{
-	"":             `icecream|nicoleh|samplecontroller|k8s-controller|\bice\b|hack/fork|helmFormerNames|examples/database`,
-	"podtimestamp": `podtimestamp|addtime`,
-	"secretsync":   `secretsync`,
-	"nodereboot":   `reboot`,
-}
+// known are words by which the template would be recognized.
+var known = regexp.MustCompile(`(?i)icecream|nicoleh|samplecontroller|k8s-controller|\bice\b`)
 
 // brokenArticle matches the article of the template's kind at the end of a line, and the
 // kind of a fork on the next.
 var brokenArticle = regexp.MustCompile(`(?i)\ban\n[\s/#*]*zqwk`)
 
-// A fork without and with each of the controllers shows nothing of the template, and
-// nothing of the controllers that it does not have.
+// A fork shows no name of the template.
 func TestNothingIsLeft(t *testing.T) {
 	skipUnlessAsked(t)
-	for _, controllers := range [][]string{nil, {"podtimestamp"}, {"secretsync"}, {"nodereboot"}, optional} {
-		a := neutral
-		a.Controllers = controllers
-		files, err := forked(repository(t), a)
-		if err != nil {
-			t.Fatal(err)
-		}
-		patterns := []string{known[""]}
-		for _, name := range optional {
-			isKept := slices.Contains(controllers, name)
-			if !isKept {
-				patterns = append(patterns, known[name])
-			}
-			if has := slices.ContainsFunc(files, func(f file) bool { return strings.HasPrefix(f.path, "pkg/"+name+"/") }); has != isKept {
-				t.Errorf("with %v, pkg/%s is there: %t", controllers, name, has)
-			}
-		}
-		old := regexp.MustCompile(`(?i)` + strings.Join(patterns, "|"))
-		for _, f := range files {
-			if slices.Contains(verbatim, path.Base(f.path)) {
-				continue
-			}
-			if found := brokenArticle.Find(f.content); found != nil {
-				t.Errorf("%s: the article does not fit, and renaming does not see it: %q", f.path, found)
-			}
-			for i, line := range strings.Split(f.path+"\n"+string(f.content), "\n") {
-				if old.MatchString(line) {
-					t.Errorf("with %v, %s:%d: %s", controllers, f.path, i, line)
-				}
-			}
-		}
-	}
-}
-
-// Each path of the manifest names something.
-func TestManifestFits(t *testing.T) {
-	files := repository(t)
-	m, err := readManifest()
+	files, err := forked(repository(t), neutral)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, pattern := range slices.Concat(m.Generated, m.Template.Files) {
-		if !slices.ContainsFunc(files, func(f file) bool { return matches([]string{pattern}, f.path) }) {
-			t.Errorf("there is no file %s", pattern)
+	for _, f := range files {
+		if slices.Contains(verbatim, path.Base(f.path)) {
+			continue
 		}
-	}
-	if _, err := leaveOut(files, []string{"nosuch"}); err == nil || !strings.Contains(err.Error(), "podtimestamp") {
-		t.Errorf("an unknown controller: got %v, want an error that lists the known ones", err)
+		if found := brokenArticle.Find(f.content); found != nil {
+			t.Errorf("%s: the article does not fit, and renaming does not see it: %q", f.path, found)
+		}
+		for i, line := range strings.Split(f.path+"\n"+string(f.content), "\n") {
+			if known.MatchString(line) {
+				t.Errorf("%s:%d: %s", f.path, i, line)
+			}
+		}
 	}
 }
 
-// What is left of a text without the controller that it mentions.
-func TestOmission(t *testing.T) {
-	o := omission{words: regexp.MustCompile("(?i)expiry"), files: map[string]bool{"docs/gone.md": true}}
-	for _, tt := range []struct{ path, text, want string }{
-		{"docs/a.md", "# A\n\nOne is here. [Two](gone.md#x) is not, e.g. expiry. Three, [b](b.md), [gone](gone.md) is: see `expiryless.go`. Four.\n\n## All of expiry!\n", "# A\n\nOne is here. Four.\n"},
-		{
-			"docs/a.md", "# A\n\n| x | [b](b.md), [gone](gone.md) |\n| y | [gone](gone.md) |\n\n## Only expiry\n\nText.\n\n### Below\n\nText.\n\n## B\n\n- expiry\n\n```sh\n# rm\n# x\nexpiry\n```\n",
-			"# A\n\n| x | [b](b.md) |\n\n## B\n\n```sh\n# rm\n# x\n```\n",
-		},
-		{"values.yaml", "a:\n  # -- Comment.\n  expiry:\n    enabled: true\n\n  b: 1\n", "a:\n  b: 1\n"},
-		{"schema.json", "{\n  \"a\": {\n    \"b\": 1\n  },\n  \"expiry\": {\n    \"c\": {\n    }\n  }\n}\n", "{\n  \"a\": {\n    \"b\": 1\n  }\n}\n"},
-		{"a.go", "import (\n\t\"x/expiry\"\n\t\"y\"\n)\n\n// TestExpiry.\nfunc TestExpiry() {\n\n\tx()\n}\n\nfunc b() {}\n", "import (\n\t\"y\"\n)\n\nfunc b() {}\n"},
-		{"Dockerfile", "A\n# expiry's\nB\n\n# expiry: its image.\nC\n\nD\n# end of expiry\nE\n", "A\n# expiry's\nB\n\nE\n"},
-		{
-			"dashboard.json", "{\n  \"panels\": [\n    {\n      \"id\": 1\n    },\n    {\n      \"title\": \"expiry\",\n      \"id\": 2\n    }\n  ]\n}\n",
-			"{\n  \"panels\": [\n    {\n      \"id\": 1\n    }\n  ]\n}\n",
-		},
-	} {
-		if diff := cmp.Diff(tt.want, o.from(tt.path, tt.text)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tt.path, diff)
+// Each path that a fork does not get names something.
+func TestWhatIsNotKeptExists(t *testing.T) {
+	files := repository(t)
+	for _, pattern := range slices.Concat(ours, generated) {
+		if !slices.ContainsFunc(files, func(f file) bool { return matches([]string{pattern}, f.path) }) {
+			t.Errorf("there is no file %s", pattern)
 		}
 	}
 }
@@ -187,10 +132,7 @@ func requireSame(tree []file, a Answers, result []file) error {
 	if err != nil {
 		return err
 	}
-	source, err := leaveOut(tree, a.Controllers)
-	if err != nil {
-		return err
-	}
+	source := kept(tree)
 	direct, err := renamerFor(source, template(), names)
 	if err != nil {
 		return err
@@ -286,10 +228,5 @@ func hostile(r *rand.Rand) Answers {
 	a.Module = pick("example.com/", "github.com/My-Org/", "github.com/nicoleh/", "nicoleh.io/", "a.b/c.d/e_f/", "k8s.io/icecream/", "icecream.dev/k8s-controller/") +
 		pick("pantry", "k8s-controller", "icecream", "Ice-Cream", "my.controller", "X", strings.ToLower(a.Kind), strings.ToLower(a.Kind)+"-controller", letters(40, lower)) +
 		pick("", "", "/v2", "/v17")
-	for _, name := range optional {
-		if r.IntN(4) == 0 {
-			a.Controllers = append(a.Controllers, name)
-		}
-	}
 	return a
 }

@@ -1,4 +1,4 @@
-// Package monitoring tests artifacts/monitoring: that alerts fire when they should
+// Package monitoring tests the alerts and the dashboard of the chart: that alerts fire when they should
 // and only then, and that every query of an alert or of the dashboard is about
 // something that a real controller serves to a real Prometheus.
 package monitoring
@@ -26,7 +26,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-const artifacts = "../../artifacts/monitoring/"
+// files has the dashboard, and the alerts by controller.
+const files = "../../charts/k8s-controller/files/"
 
 // promQL is the language without what Prometheus calls experimental.
 var promQL = parser.NewParser(parser.Options{})
@@ -155,7 +156,7 @@ func (s series) but(t *testing.T, d *datadriven.TestData) series {
 }
 
 func TestEveryAlertSaysWhatToDo(t *testing.T) {
-	runbook, err := os.ReadFile(artifacts + "README.md")
+	runbook, err := os.ReadFile("../../artifacts/monitoring/README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,19 +178,22 @@ func TestEveryAlertSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// alerts reads the rules of alerts.yaml, and has Prometheus' own library check them.
+// alerts reads the rules of all controllers, and has Prometheus' own library check them.
 func alerts(t *testing.T) []rulefmt.Rule {
 	t.Helper()
-	groups, errs := rulefmt.Parse(ruleFile(t), false, model.LegacyValidation, promQL, promslog.NewNopLogger())
-	for _, err := range errs {
-		t.Error(err)
-	}
-	if t.Failed() {
-		t.FailNow()
+	manifests, err := filepath.Glob(files + "alerts/*.yaml")
+	if err != nil || len(manifests) == 0 {
+		t.Fatalf("there are no alerts: %v", err)
 	}
 	var found []rulefmt.Rule
-	for _, group := range groups.Groups {
-		found = append(found, group.Rules...)
+	for _, manifest := range manifests {
+		groups, errs := rulefmt.Parse(ruleFile(t, manifest), false, model.LegacyValidation, promQL, promslog.NewNopLogger())
+		for _, err := range errs {
+			t.Fatalf("%s: %v", manifest, err)
+		}
+		for _, group := range groups.Groups {
+			found = append(found, group.Rules...)
+		}
 	}
 	for _, rule := range found {
 		if rule.Alert == "" {
@@ -199,10 +203,10 @@ func alerts(t *testing.T) []rulefmt.Rule {
 	return found
 }
 
-// ruleFile is the spec of alerts.yaml, which is what Prometheus itself reads.
-func ruleFile(t *testing.T) []byte {
+// ruleFile is the spec of a PrometheusRule, which is what Prometheus itself reads.
+func ruleFile(t *testing.T, name string) []byte {
 	t.Helper()
-	manifest, err := os.ReadFile(artifacts + "alerts.yaml")
+	manifest, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +220,7 @@ func ruleFile(t *testing.T) []byte {
 		t.Fatal(err)
 	}
 	if object.APIVersion != "monitoring.coreos.com/v1" || object.Kind != "PrometheusRule" {
-		t.Fatalf("alerts.yaml is a %s of %s", object.Kind, object.APIVersion)
+		t.Fatalf("%s is a %s of %s", name, object.Kind, object.APIVersion)
 	}
 	spec, err := yaml.Marshal(object.Spec)
 	if err != nil {

@@ -156,7 +156,7 @@ func dashboardQueries(t *testing.T) (found []query) {
 
 func readDashboard(t *testing.T) (d dashboard) {
 	t.Helper()
-	file, err := os.ReadFile(artifacts + "dashboard.json")
+	file, err := os.ReadFile(files + "dashboard.json")
 	if err != nil {
 		t.Fatal(err)
 	}

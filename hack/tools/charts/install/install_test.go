@@ -333,20 +333,22 @@ func overlayOfEverything(s site) {
 		s.is(namespace, "namespace/"+namespace, "{.metadata.name}")
 	}
 	account := "system:serviceaccount:sweets:k8s-controller"
-	s.may(true, account, authorizationv1.ResourceAttributes{Namespace: "default", Verb: "create", Group: "apps", Resource: "deployments"})
-	// podtimestamp
-	s.may(true, account, authorizationv1.ResourceAttributes{Namespace: "default", Verb: "patch", Resource: "pods"})
-	// end of podtimestamp
-	// secretsync
-	s.may(true, account, authorizationv1.ResourceAttributes{Namespace: "secretsync", Verb: "list", Resource: "secrets"})
-	s.may(false, account, authorizationv1.ResourceAttributes{Namespace: "sweets", Verb: "get", Resource: "secrets"})
-	// end of secretsync
-	// nodereboot
-	const agents = "k8s-controller-reboot-agent"
-	s.may(true, account, authorizationv1.ResourceAttributes{Namespace: agents, Verb: "list", Group: "coordination.k8s.io", Resource: "leases"})
-	s.may(true, "system:serviceaccount:"+agents+":"+agents, authorizationv1.ResourceAttributes{Namespace: "default", Verb: "create", Resource: "events"})
+	for _, tt := range []struct {
+		controller, user string
+		want             bool
+		attributes       authorizationv1.ResourceAttributes
+	}{
+		{"icecream", account, true, authorizationv1.ResourceAttributes{Namespace: "default", Verb: "create", Group: "apps", Resource: "deployments"}},
+		{"podtimestamp", account, true, authorizationv1.ResourceAttributes{Namespace: "default", Verb: "patch", Resource: "pods"}},
+		{"secretsync", account, true, authorizationv1.ResourceAttributes{Namespace: "secretsync", Verb: "list", Resource: "secrets"}},
+		{"secretsync", account, false, authorizationv1.ResourceAttributes{Namespace: "sweets", Verb: "get", Resource: "secrets"}},
+		{"nodereboot", account, true, authorizationv1.ResourceAttributes{Namespace: "k8s-controller-reboot-agent", Verb: "list", Group: "coordination.k8s.io", Resource: "leases"}},
+		{"nodereboot", "system:serviceaccount:k8s-controller-reboot-agent:k8s-controller-reboot-agent", true, authorizationv1.ResourceAttributes{Namespace: "default", Verb: "create", Resource: "events"}},
+	} {
+		s.Log(tt.controller)
+		s.may(tt.want, tt.user, tt.attributes)
+	}
 	s.is(`request.userInfo.username == "`+account+`"`, "validatingadmissionpolicy/k8s-controller-reboot-annotations", `{.spec.variables[?(@.name=="isController")].expression}`)
-	// end of nodereboot
 	s.kubectl("delete", "-k", dir)
 }
 
