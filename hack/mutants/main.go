@@ -191,7 +191,7 @@ func (m mutant) try(seeds int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	source, err := m.source(".")
 	if err != nil {
 		return "", err

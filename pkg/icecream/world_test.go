@@ -55,10 +55,6 @@ func calls(name string) func(*v1alpha1.Icecream) {
 	return func(ice *v1alpha1.Icecream) { ice.Spec.DeploymentName = name }
 }
 
-func hasUID(uid types.UID) func(*v1alpha1.Icecream) {
-	return func(ice *v1alpha1.Icecream) { ice.UID = uid }
-}
-
 func beingDeleted[T metav1.Object](obj T) { obj.SetDeletionTimestamp(ptr.To(metav1.NewTime(now))) }
 
 func forbidden(why string) error {
