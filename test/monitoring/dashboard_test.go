@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -20,46 +19,31 @@ type query struct {
 
 // dashboard is what matters here of Grafana's model of it.
 type dashboard struct {
-	UID           string  `json:"uid"`
-	Title         string  `json:"title"`
-	ID            any     `json:"id"`
-	SchemaVersion int     `json:"schemaVersion"`
-	Panels        []panel `json:"panels"`
-	Annotations   struct {
+	Panels      []panel `json:"panels"`
+	Annotations struct {
 		List []struct {
-			Name       string     `json:"name"`
-			BuiltIn    int        `json:"builtIn"`
-			Datasource datasource `json:"datasource"`
-			Expr       string     `json:"expr"`
-			TextFormat string     `json:"textFormat"`
+			Name       string `json:"name"`
+			BuiltIn    int    `json:"builtIn"`
+			Expr       string `json:"expr"`
+			TextFormat string `json:"textFormat"`
 		} `json:"list"`
 	} `json:"annotations"`
 	Templating struct {
 		List []struct {
-			Name       string          `json:"name"`
-			Type       string          `json:"type"`
-			Datasource datasource      `json:"datasource"`
-			Query      json.RawMessage `json:"query"`
+			Name  string          `json:"name"`
+			Type  string          `json:"type"`
+			Query json.RawMessage `json:"query"`
 		} `json:"list"`
 	} `json:"templating"`
 }
 
 type panel struct {
-	Type        string     `json:"type"`
-	Title       string     `json:"title"`
-	Description string     `json:"description"`
-	Datasource  datasource `json:"datasource"`
-	Targets     []struct {
-		Datasource   datasource `json:"datasource"`
-		Expr         string     `json:"expr"`
-		LegendFormat string     `json:"legendFormat"`
+	Title   string `json:"title"`
+	Targets []struct {
+		Expr         string `json:"expr"`
+		LegendFormat string `json:"legendFormat"`
 	} `json:"targets"`
-	Panels []panel `json:"panels"` // of a row that is closed
 }
-
-type datasource struct{ Type, UID string }
-
-var chosen = datasource{Type: "prometheus", UID: "${datasource}"}
 
 // values are what the tests choose for the dashboard's variables.
 var values = map[string]string{
@@ -75,46 +59,6 @@ var (
 	inLegend    = regexp.MustCompile(`\{\{\s*(\w+)\s*\}\}`)
 	labelValues = regexp.MustCompile(`^label_values\((.+), *(\w+)\)$`)
 )
-
-// TestDashboard requires what Grafana would not tell: that everything is explained, visible, and
-// from the data source that people choose.
-func TestDashboard(t *testing.T) {
-	d := readDashboard(t)
-	if d.UID == "" || d.Title == "" || d.ID != nil {
-		t.Errorf("uid %q, title %q, id %v: want the first two, and not the third, which is another in each Grafana", d.UID, d.Title, d.ID)
-	}
-	if d.SchemaVersion != 42 {
-		t.Errorf("schemaVersion is %d, want 42, the last of the classic model", d.SchemaVersion)
-	}
-	var defined []string
-	for _, v := range d.Templating.List {
-		defined = append(defined, v.Name)
-		if v.Type == "query" && v.Datasource != chosen {
-			t.Errorf("variable %s: data source %v", v.Name, v.Datasource)
-		}
-	}
-	for name := range values {
-		if !strings.HasPrefix(name, "__") && !slices.Contains(defined, name) {
-			t.Errorf("there is no variable %s among %v", name, defined)
-		}
-	}
-	for _, p := range d.Panels {
-		if len(p.Panels) > 0 {
-			t.Errorf("row %q is closed: people at night do not look into it", p.Title)
-		}
-		if p.Type == "row" {
-			continue
-		}
-		if p.Title == "" || p.Description == "" || p.Datasource != chosen || len(p.Targets) == 0 {
-			t.Errorf("panel %q: description %q, data source %v, %d queries", p.Title, p.Description, p.Datasource, len(p.Targets))
-		}
-		for _, target := range p.Targets {
-			if target.Datasource != chosen {
-				t.Errorf("panel %q: a query to %v", p.Title, target.Datasource)
-			}
-		}
-	}
-}
 
 // dashboardQueries are all that the dashboard can ask.
 func dashboardQueries(t *testing.T) (found []query) {
